@@ -1,0 +1,121 @@
+// Package backend is the contract of whatever executes models: a Backend opens
+// model versions, a Model has instances, an Instance executes batches.
+//
+// Lives: Open only looks, AutoComplete may run the model's code once, Start
+// brings all instances up, Close takes everything down and returns when nothing
+// is left. Between Start and Close an instance may be lost and come back by
+// itself; it says so through Events.
+package backend
+
+import (
+	"context"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// Backend opens the model versions whose config names it.
+type Backend interface {
+	// Open checks what can be checked without running the model.
+	Open(env Env) (Model, error)
+}
+
+// Env is what a backend learns of a model version.
+type Env struct {
+	Name      string
+	Version   int64
+	Directory string // the model's directory; Directory/Version holds its files
+	// Config as read and normalised; a backend does not change it.
+	Config *kserve.ModelConfig
+	Host   Host
+}
+
+// Model is one version of a model.
+type Model interface {
+	// AutoComplete lets the model complete its config, given and returned as
+	// JSON in the form of the config endpoint. It returns nil if the model has
+	// nothing to say. The error text reaches clients.
+	AutoComplete(ctx context.Context, config []byte) ([]byte, error)
+	// Start brings up the instances of the final config, given also as JSON, and
+	// returns when all are ready. After an error nothing of it is left. Each
+	// instance is reported to events before Start returns.
+	Start(ctx context.Context, config *kserve.ModelConfig, json []byte, events Events) error
+	// Instances lists what Start brought up, in the config's order.
+	Instances() []Instance
+	// Close ends the instances: those that can are told, the others are killed
+	// when ctx ends. Batches inside are executed first.
+	Close(ctx context.Context) error
+}
+
+// Instance executes one batch at a time (Triton's blocking execution policy).
+type Instance interface {
+	// Name is the instance's name as logs and error texts show it.
+	Name() string
+	// Execute hands a batch over and returns without waiting for it. The
+	// instance answers every task and then, or before the answers of a decoupled
+	// model, calls b.Done. The next batch may be handed over inside Done.
+	Execute(b *Batch)
+	// Ready tells why the instance is not ready, nil if it is.
+	Ready(ctx context.Context) error
+}
+
+// Awaiter is an Instance whose answer may be so near that waiting for it
+// actively is cheaper than sleeping.
+type Awaiter interface {
+	// Await may return early, or not wait at all; the caller goes on to wait for
+	// done. A value or the closing of done means that there is nothing to wait for.
+	Await(done <-chan struct{})
+}
+
+// Events tells the scheduler which instances can be given work. Up and Down
+// alternate for each instance, and are not called concurrently for one.
+type Events interface {
+	// Up: the instance takes batches from now on.
+	Up(Instance)
+	// Down: it takes none. Tasks that it had begun have been answered; a task
+	// that it had not looked at comes back through Batch.Done with Refused set.
+	// hopeless means that no new life is to be expected soon.
+	Down(in Instance, hopeless bool)
+}
+
+// Host is what a running instance may ask of the rooms above it. The registry
+// of models implements it and hands itself down when it starts an instance.
+type Host interface {
+	infer.Handler // a BLS call is a request like any other
+	// Load and Unload change which models are loaded; they fail with an
+	// infer.Error unless the server is in explicit control mode.
+	Load(ctx context.Context, model string) error
+	Unload(ctx context.Context, model string) error
+}
+
+// Task is one request on its way through an instance.
+type Task struct {
+	Context context.Context // ends when the client has gone or the server stops
+	Request *infer.Request
+	// Send hands a response up. The instance sets Outputs, Parameters, Err,
+	// Empty and Final; the rooms above fill in the rest.
+	Send infer.Sender
+}
+
+// Batch is what an instance executes with one call.
+type Batch struct {
+	Tasks []*Task
+	// Done is called exactly once, by any goroutine.
+	Done func(*Batch, Report)
+}
+
+// Report says how the execution of a batch went. Times are nanoseconds of
+// CLOCK_MONOTONIC, in order.
+type Report struct {
+	Start        int64 // the instance took the batch
+	ComputeStart int64 // the model had its inputs
+	ComputeEnd   int64 // the model had answered
+	End          int64 // the responses had been handed up
+	// Err is what every unanswered task of the batch was answered with.
+	Err error
+	// Executed is true if the model was run, whether or not it failed.
+	Executed bool
+	// Refused is true if nothing of the batch was looked at: no task was
+	// answered, and all of them may be given to another instance.
+	Refused bool
+}

@@ -1,0 +1,12 @@
+// Package infer holds the words that all rooms share: a request, its tensors,
+// its responses and the errors that clients see.
+//
+// It describes one inference independently of how it arrived (HTTP, gRPC or a
+// model that calls another) and of what executes it.
+//
+// Ownership of bytes: a Tensor's Data lies either on the Go heap, when its
+// Memory is nil, or in memory that somebody else owns, when it is not. Whoever
+// wants to keep such bytes longer than the call that lent them retains the
+// Memory and releases it when done. A Response that reaches a Sender belongs to
+// that Sender: it calls Release once, after the last byte has been written.
+package infer

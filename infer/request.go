@@ -1,0 +1,103 @@
+package infer
+
+import "context"
+
+// Sequence flags of a request.
+const (
+	SequenceStart uint32 = 1
+	SequenceEnd   uint32 = 2
+)
+
+// LatestVersion asks for the highest version that is ready.
+const LatestVersion int64 = -1
+
+// ParameterKind says which field of a Parameter holds its value.
+type ParameterKind uint8
+
+// The kinds of parameters.
+const (
+	StringParameter ParameterKind = 1
+	IntParameter    ParameterKind = 2
+	BoolParameter   ParameterKind = 3
+	DoubleParameter ParameterKind = 4
+)
+
+// Parameter is one custom parameter of a request or a response. Names may
+// repeat; the order is the sender's.
+type Parameter struct {
+	Name   string
+	Kind   ParameterKind
+	String string
+	Int    int64
+	Bool   bool
+	Double float64
+}
+
+// CorrelationID ties the requests of a sequence together. It is a number or a
+// text; the zero value means none.
+type CorrelationID struct {
+	Number uint64
+	Text   string
+}
+
+// IsZero reports whether there is no correlation id.
+func (c CorrelationID) IsZero() bool { return c.Number == 0 && c.Text == "" }
+
+// Request is one inference, as it was asked for.
+type Request struct {
+	Model         string
+	Version       int64 // LatestVersion, or a version number
+	ID            string
+	Correlation   CorrelationID
+	Flags         uint32 // SequenceStart | SequenceEnd
+	Priority      uint64 // 0 is the model's default, 1 the highest
+	TimeoutMicros uint64 // 0 is none
+	Parameters    []Parameter
+	Inputs        []Tensor
+	Outputs       []string // names that were asked for; empty means all
+
+	// Raw marks a request whose single input came without name, type or shape:
+	// Inputs holds one Tensor with Data alone, and validation deduces the rest.
+	Raw bool
+	// BatchSize is the first dimension of the inputs of a batching model, else
+	// 0. Validation sets it.
+	BatchSize int64
+}
+
+// Input returns the input of the given name, or nil.
+func (r *Request) Input(name string) *Tensor {
+	for i := range r.Inputs {
+		if r.Inputs[i].Name == name {
+			return &r.Inputs[i]
+		}
+	}
+	return nil
+}
+
+// LogPrefix is what many error texts begin with: "[request id: <id>] ", with
+// "<id_unknown>" where the request has none.
+func (r *Request) LogPrefix() string {
+	id := r.ID
+	if id == "" {
+		id = "<id_unknown>"
+	}
+	return "[request id: " + id + "] "
+}
+
+// Sender receives the responses of one request. It is never called for one
+// request from two goroutines at once, and not again after a response whose
+// Final is set. It owns the response and must not block for long.
+type Sender func(*Response)
+
+// Handler runs inferences.
+type Handler interface {
+	// Infer runs req and hands its responses to send. It returns when the last
+	// one has been handed over, or at once with an error, an *Error mostly, if
+	// the request was refused: then send was not called and nothing was counted.
+	//
+	// The request's tensors stay the caller's: they must not change, and their
+	// Memory must stay valid, until Infer returns. Rooms that need bytes for
+	// longer retain them. When ctx ends, a request that waits is answered with
+	// Cancelled; one that runs is told so and ends as its model decides.
+	Infer(ctx context.Context, req *Request, send Sender) error
+}

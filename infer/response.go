@@ -1,0 +1,25 @@
+package infer
+
+// Response is one answer to a request; a decoupled model may send any number.
+type Response struct {
+	Model      string
+	Version    int64
+	ID         string
+	Parameters []Parameter
+	Outputs    []Tensor
+	Err        *Error // if set, Outputs and Parameters are empty
+	// Empty marks the end of a stream that carries no answer of its own: a final
+	// flag which the model sent without a response.
+	Empty bool
+	Final bool // nothing follows for this request
+}
+
+// Release gives up the response's references to its outputs' bytes.
+func (r *Response) Release() {
+	for i := range r.Outputs {
+		r.Outputs[i].Release()
+	}
+}
+
+// ErrorResponse returns the final response that reports err.
+func ErrorResponse(err error) *Response { return &Response{Err: AsError(err), Final: true} }
