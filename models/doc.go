@@ -1,0 +1,3 @@
+// Package models knows which models exist, how each is described and which of
+// them are loaded.
+package models

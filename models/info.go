@@ -1,0 +1,27 @@
+package models
+
+import "github.com/nereid-serving/nereid/kserve"
+
+// Info describes one loaded version of a model. It does not change.
+type Info struct {
+	Name    string
+	Version int64
+	// Config is the effective configuration: completed and normalised.
+	Config *kserve.ModelConfig
+	// JSON is its JSON form, as the config endpoint and the model see it.
+	JSON []byte
+	// Labels of the outputs that have a label file, by output name; the index of
+	// a label is the index of its class, "" means none.
+	Labels map[string][]string
+}
+
+// Decoupled reports whether the model may send any number of responses.
+func (i *Info) Decoupled() bool { return i.Config.GetModelTransactionPolicy().GetDecoupled() }
+
+// Platform is what metadata calls the platform: the config's, or its backend.
+func (i *Info) Platform() string {
+	if p := i.Config.GetPlatform(); p != "" {
+		return p
+	}
+	return i.Config.GetBackend()
+}

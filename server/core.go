@@ -1,0 +1,51 @@
+package server
+
+import (
+	"context"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models"
+)
+
+// Core is what the front ends ask of the rooms below; models.Registry is it.
+// Errors are *infer.Error and their texts go to clients as they are.
+type Core interface {
+	infer.Handler
+
+	// Live reports whether the server works at all, Ready whether it is ready by
+	// the rules of strict readiness. Both fail with Unavailable "Server exiting"
+	// once shutdown has begun.
+	Live() (bool, error)
+	Ready(ctx context.Context) (bool, error)
+	// ModelReady reports whether a version (infer.LatestVersion: the highest that
+	// is ready) can serve and its backend says so. An unknown or unready model
+	// is an error as Model gives it.
+	ModelReady(ctx context.Context, name string, version int64) (bool, error)
+
+	// Model returns the version that a request would reach. It fails with
+	// NotFound or Unavailable where there is none that is ready.
+	Model(name string, version int64) (*models.Info, error)
+	// ReadyVersions lists the versions of a model that are ready, ascending.
+	ReadyVersions(name string) []int64
+
+	// Statistics returns the ready versions' statistics: of all models if name
+	// is empty, of all versions if version is infer.LatestVersion. Models are in
+	// the order of their names, versions ascend.
+	Statistics(name string, version int64) ([]*kserve.ModelStatistics, error)
+
+	// Index lists the repository, with ready only what is ready.
+	Index(ready bool) []*kserve.RepositoryIndexResponse_ModelIndex
+	// Load returns when the model is loaded or has failed to; config is a
+	// ModelConfig as JSON ("" = none), files are contents by path within the
+	// model's directory.
+	Load(ctx context.Context, name, config string, files map[string][]byte) error
+	// Unload returns when unloading has begun.
+	Unload(ctx context.Context, name string, dependents bool) error
+}
+
+// Allocator lends memory for the bytes of a request's tensor: n bytes, aligned
+// to a page, which the stubs see without a further copy. The caller releases
+// the Memory. It fails with an *infer.Error of code Unavailable when the
+// server's memory for requests is used up.
+type Allocator func(n int) ([]byte, infer.Memory, error)
