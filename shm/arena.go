@@ -1,0 +1,106 @@
+package shm
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// Arena is the part of an up region where a stub keeps the bytes of its
+// responses. The stub allocates there by itself; this side checks bounds,
+// counts what is outstanding and says what has been read.
+type Arena struct {
+	region *Region
+	max    uint64 // bytes that a stub may use
+	put    func(Ticket)
+
+	outstanding atomic.Int32
+
+	mu     sync.Mutex
+	closed bool
+}
+
+// NewArena watches the arena of an up region, whose reference it takes over.
+// put tells the stub that a ticket is free again; it is not called after Close.
+func NewArena(region *Region, maxBytes int64, put func(Ticket)) *Arena {
+	return &Arena{region: region, max: uint64(max(maxBytes, 0)), put: put}
+}
+
+// Extent is a range of the arena that a response refers to. It implements
+// infer.Memory.
+type Extent struct {
+	arena  *Arena
+	ticket Ticket
+	refs   atomic.Int32
+}
+
+// Lend checks a descriptor of the stub and returns its bytes, owned by the
+// Extent, which keeps the region mapped even when the stub has died.
+func (a *Arena) Lend(t Ticket, offset, n uint64) (*Extent, []byte, error) {
+	if offset < ArenaOffset {
+		return nil, nil, fmt.Errorf("offset %d lies before the arena, which begins at %d", offset, ArenaOffset)
+	}
+	b, err := a.region.Bytes(offset, n)
+	if err != nil {
+		return nil, nil, err
+	}
+	// A range that lies beyond what the stub may reserve would be made real by
+	// reading it.
+	if reach := offset - ArenaOffset + n; reach > a.max {
+		return nil, nil, fmt.Errorf("range [%d, +%d) lies beyond the %d bytes that a stub may use", offset, n, a.max)
+	}
+	if count := a.outstanding.Add(1); count > ReturnRingSlots {
+		a.outstanding.Add(-1)
+		return nil, nil, fmt.Errorf("%d blocks are outstanding, at most %d may be", count, ReturnRingSlots)
+	}
+	a.region.Retain()
+	e := &Extent{arena: a, ticket: t}
+	e.refs.Store(1)
+	return e, b, nil
+}
+
+// Sealed reports whether the bytes may be handed to goroutines that do not
+// guard against faults.
+func (a *Arena) Sealed() bool { return a.region.Sealed() }
+
+// Outstanding returns how many extents have not been released.
+func (a *Arena) Outstanding() int { return int(a.outstanding.Load()) }
+
+// Close ends the life of the stub: released extents are no longer reported.
+// The region stays mapped until the last of them is released.
+func (a *Arena) Close() {
+	a.mu.Lock()
+	closed := a.closed
+	a.closed = true
+	a.mu.Unlock()
+	if !closed {
+		a.region.Release()
+	}
+}
+
+// Retain adds a reference.
+func (e *Extent) Retain() {
+	if e.refs.Add(1) <= 1 {
+		panic("shm: extent retained after its last release")
+	}
+}
+
+// Release gives a reference up; after the last one the stub may reuse the bytes.
+func (e *Extent) Release() {
+	switch n := e.refs.Add(-1); {
+	case n > 0:
+		return
+	case n < 0:
+		panic("shm: extent released more often than retained")
+	}
+	a := e.arena
+	a.mu.Lock()
+	// put writes the return ring, which is unmapped with the life: hence inside
+	// the lock, and only while the life goes on.
+	if !a.closed {
+		a.put(e.ticket)
+	}
+	a.outstanding.Add(-1)
+	a.mu.Unlock()
+	a.region.Release()
+}

@@ -1,0 +1,126 @@
+package shm
+
+import (
+	"fmt"
+	"sync"
+)
+
+// Ticket names a block that one side has lent to the other: an index into the
+// lender's private table and, in the high half, how often that entry has been
+// used. It means nothing to anybody else.
+type Ticket uint64
+
+func makeTicket(slot, generation uint32) Ticket {
+	return Ticket(uint64(generation)<<32 | uint64(slot))
+}
+
+// Slot returns the index in the lender's table.
+func (t Ticket) Slot() uint32 { return uint32(t) }
+
+// Generation returns how often the entry has been used.
+func (t Ticket) Generation() uint32 { return uint32(t >> 32) }
+
+// Loans is the supervisor's table of the blocks that one life of a stub holds.
+type Loans struct {
+	mu     sync.Mutex
+	slots  []loan
+	spare  []uint32
+	bytes  int64
+	closed bool
+}
+
+type loan struct {
+	block      *Block // nil: not lent
+	generation uint32
+}
+
+// Lend retains b for the stub and returns the ticket by which the stub will
+// give it back. It is false once the life has ended.
+func (l *Loans) Lend(b *Block) (Ticket, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return 0, false
+	}
+	var slot uint32
+	if n := len(l.spare); n > 0 {
+		slot = l.spare[n-1]
+		l.spare = l.spare[:n-1]
+	} else {
+		slot = uint32(len(l.slots))
+		l.slots = append(l.slots, loan{})
+	}
+	s := &l.slots[slot]
+	s.generation++
+	s.block = b
+	l.bytes += b.n
+	b.Retain()
+	return makeTicket(slot, s.generation), true
+}
+
+// Return ends a loan. An unknown ticket is the stub's error.
+func (l *Loans) Return(t Ticket) error {
+	l.mu.Lock()
+	s, err := l.findLocked(t)
+	if err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	b := s.block
+	s.block = nil
+	l.spare = append(l.spare, t.Slot())
+	l.bytes -= b.n
+	l.mu.Unlock()
+	b.Release()
+	return nil
+}
+
+// Borrow retains the block of a loan that the stub still holds and returns it
+// with the bytes [offset, offset+n) of its region, which must lie inside it.
+func (l *Loans) Borrow(t Ticket, offset, n uint64) (*Block, []byte, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, err := l.findLocked(t)
+	if err != nil {
+		return nil, nil, err
+	}
+	b := s.block
+	begin, size := b.Offset(), uint64(b.n)
+	if offset < begin || offset-begin > size || n > size-(offset-begin) {
+		return nil, nil, fmt.Errorf("range [%d, +%d) lies outside the loan [%d, +%d)", offset, n, begin, size)
+	}
+	b.Retain()
+	return b, b.Bytes()[offset-begin:][:n:n], nil
+}
+
+func (l *Loans) findLocked(t Ticket) (*loan, error) {
+	if uint64(t.Slot()) >= uint64(len(l.slots)) {
+		return nil, fmt.Errorf("ticket %d names slot %d of %d", t, t.Slot(), len(l.slots))
+	}
+	s := &l.slots[t.Slot()]
+	if s.block == nil || s.generation != t.Generation() {
+		return nil, fmt.Errorf("ticket of slot %d is of generation %d, which is not lent", t.Slot(), t.Generation())
+	}
+	return s, nil
+}
+
+// Count returns how many loans are out, and their bytes.
+func (l *Loans) Count() (loans int, bytes int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.slots) - len(l.spare), l.bytes
+}
+
+// Close ends all loans: the stub has died, and holds the region read-only, so
+// the blocks can be used again at once. Nothing can be lent any more.
+func (l *Loans) Close() {
+	l.mu.Lock()
+	slots := l.slots
+	l.slots, l.spare, l.bytes, l.closed = nil, nil, 0, true
+	l.mu.Unlock()
+	for _, s := range slots {
+		if s.block != nil {
+			s.block.Release()
+		}
+	}
+}

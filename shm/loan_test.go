@@ -1,0 +1,143 @@
+package shm
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestLoans(t *testing.T) {
+	p := newPool(t, PoolConfig{})
+	b := alloc(t, p, 10_000)
+	var l Loans
+	ticket, ok := l.Lend(b)
+	if !ok {
+		t.Fatal("Lend: refused")
+	}
+	begin := b.Offset()
+	b.Release() // the loan keeps it
+
+	for _, c := range []struct {
+		name      string
+		ticket    Ticket
+		offset, n uint64
+		want      string
+	}{
+		{"whole", ticket, begin, 10_000, ""},
+		{"inside", ticket, begin + 9_999, 1, ""},
+		{"before", ticket, begin - 1, 1, "outside the loan"},
+		{"beyond", ticket, begin + 9_999, 2, "outside the loan"},
+		{"wrapping", ticket, begin + 1, ^uint64(0), "outside the loan"},
+		{"stale", ticket + 1<<32, begin, 1, "generation"},
+		{"unknown slot", ticket + 7, begin, 1, "names slot"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			block, bytes, err := l.Borrow(c.ticket, c.offset, c.n)
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Fatalf("Borrow: got error %v, want one with %q", err, c.want)
+				}
+				return
+			}
+			if err != nil || uint64(len(bytes)) != c.n {
+				t.Fatalf("Borrow: got %d bytes and %v, want %d", len(bytes), err, c.n)
+			}
+			block.Release()
+		})
+	}
+
+	if err := l.Return(ticket); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Return(ticket); err == nil {
+		t.Fatal("second Return: no error")
+	}
+	if s := p.Stats(); s.Blocks != 0 {
+		t.Fatalf("blocks after Return: got %d, want 0", s.Blocks)
+	}
+}
+
+func TestLoansEndWithTheLife(t *testing.T) {
+	p := newPool(t, PoolConfig{})
+	var l Loans
+	for range 5 {
+		b := alloc(t, p, 5000)
+		l.Lend(b)
+		b.Release()
+	}
+	if n, bytes := l.Count(); n != 5 || bytes != 25_000 {
+		t.Fatalf("Count: got %d loans of %d bytes, want 5 of 25000", n, bytes)
+	}
+	l.Close()
+	if s := p.Stats(); s.Blocks != 0 {
+		t.Fatalf("blocks after Close: got %d, want 0", s.Blocks)
+	}
+	b := alloc(t, p, 1)
+	defer b.Release()
+	if _, ok := l.Lend(b); ok {
+		t.Fatal("Lend after Close: accepted")
+	}
+}
+
+func TestArena(t *testing.T) {
+	region, err := NewRegion(Memfd{}, 1<<22, ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var returned []Ticket
+	a := NewArena(region, 1<<21, func(t Ticket) { returned = append(returned, t) })
+	for _, c := range []struct {
+		offset, n uint64
+		ok        bool
+	}{
+		{ArenaOffset, 1 << 20, true}, {ArenaOffset - 1, 1, false}, {0, 8, false}, {ArenaOffset, 1<<21 + 1, false},
+		{1 << 22, 1, false}, {ArenaOffset + 8, ^uint64(0) - 8, false}, {ArenaOffset, 0, true},
+	} {
+		e, _, err := a.Lend(7, c.offset, c.n)
+		if (err == nil) != c.ok {
+			t.Errorf("Lend(%d, %d): got error %v, want ok %t", c.offset, c.n, err, c.ok)
+		}
+		if e != nil {
+			e.Release()
+		}
+	}
+	if len(returned) != 2 || returned[0] != 7 {
+		t.Fatalf("returned tickets: got %v, want two times 7", returned)
+	}
+
+	last, b, err := a.Lend(9, ArenaOffset, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	_ = b[7] // still mapped
+	last.Release()
+	if len(returned) != 2 {
+		t.Fatal("a ticket was returned after Close")
+	}
+	if region.mem != nil {
+		t.Fatal("the region is still mapped after the last extent")
+	}
+}
+
+func TestArenaLimitsWhatIsOutstanding(t *testing.T) {
+	region, err := NewRegion(Memfd{}, 1<<20, ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := NewArena(region, 1<<20, func(Ticket) {})
+	var held []*Extent
+	for {
+		e, _, err := a.Lend(1, ArenaOffset, 1)
+		if err != nil {
+			break
+		}
+		held = append(held, e)
+	}
+	if len(held) != ReturnRingSlots {
+		t.Fatalf("outstanding: got %d, want %d", len(held), ReturnRingSlots)
+	}
+	a.Close()
+	for _, e := range held {
+		e.Release()
+	}
+}

@@ -1,0 +1,276 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync"
+	"time"
+)
+
+// ErrExhausted says that a pool may not grow further, or the machine refuses
+// the memory.
+var ErrExhausted = errors.New("shared memory is exhausted")
+
+// PoolConfig sets a pool's sizes, in bytes.
+type PoolConfig struct {
+	Default int64 // kept reserved while idle; default 1 MiB
+	Growth  int64 // reserved at a time; default 1 MiB
+	Max     int64 // never more than this is reserved; default: the region's size
+	// IdleTrim is how long memory above Default stays free before it is given
+	// back. Default 1 s.
+	IdleTrim time.Duration
+}
+
+// Pool allocates blocks in a region that this process alone writes. Blocks
+// begin at page boundaries and own their pages, so that a process which maps
+// them privately can drop its own pages of one block alone.
+//
+// Free spans wait in lists by size class, last freed first: warm memory costs a
+// tenth of memory that must be faulted in. All methods are safe for concurrent
+// use.
+type Pool struct {
+	region *Region
+	config PoolConfig
+
+	mu       sync.Mutex
+	top      int64 // where the next span is cut
+	ready    int64 // the region is reserved up to here, apart from spans that were trimmed
+	reserved int64 // bytes that are real memory
+	inUse    int64 // bytes of spans that blocks hold
+	blocks   int
+	spans    []*span           // all that were ever cut, in the order of their offsets
+	spare    map[int64][]*span // those that no block holds, by class size
+	trimming bool              // a trim is due
+	closed   bool
+}
+
+// NewPool makes a pool over region, whose reference it takes over, and reserves
+// the default size.
+func NewPool(region *Region, config PoolConfig) (*Pool, error) {
+	if config.Default <= 0 {
+		config.Default = 1 << 20
+	}
+	if config.Growth <= 0 {
+		config.Growth = 1 << 20
+	}
+	if config.Max <= 0 || config.Max > region.Size() {
+		config.Max = region.Size()
+	}
+	if config.IdleTrim <= 0 {
+		config.IdleTrim = time.Second
+	}
+	config.Default = min(roundUp(config.Default, PageSize), config.Max)
+	config.Growth = roundUp(config.Growth, PageSize)
+	p := &Pool{region: region, config: config, spare: make(map[int64][]*span)}
+	if err := region.Reserve(0, config.Default); err != nil {
+		return nil, fmt.Errorf("reserve %d bytes: %w", config.Default, err)
+	}
+	p.ready, p.reserved = config.Default, config.Default
+	return p, nil
+}
+
+// Region returns the region that the pool allocates in.
+func (p *Pool) Region() *Region { return p.region }
+
+// classSize returns the size of the spans for blocks of n bytes: pages up to
+// eight, from there four sizes for each doubling, so that at most a fifth of a
+// span is unused.
+func classSize(n int64) int64 {
+	pages := max(roundUp(n, PageSize)/PageSize, 1)
+	if pages <= 8 {
+		return pages * PageSize
+	}
+	step := int64(1) << (bits.Len64(uint64(pages-1)) - 3)
+	return roundUp(pages, step) * PageSize
+}
+
+// Alloc returns a block of n bytes with one reference. Its content is
+// undefined. The error wraps ErrExhausted; smaller blocks may still be had.
+func (p *Pool) Alloc(n int) (*Block, error) {
+	if n < 0 {
+		return nil, fmt.Errorf("block of %d bytes: want a length of 0 or more", n)
+	}
+	size := classSize(int64(n))
+	need := roundUp(max(int64(n), 1), PageSize)
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, fmt.Errorf("allocate %d bytes: the pool is closed", n)
+	}
+	s, err := p.takeLocked(size, need)
+	if err != nil {
+		return nil, fmt.Errorf("allocate %d bytes: %w", n, err)
+	}
+	s.held = true
+	p.inUse += s.size
+	p.blocks++
+	b := &Block{pool: p, span: s, n: int64(n)}
+	b.refs.Store(1)
+	return b, nil
+}
+
+// takeLocked finds or cuts a span of the class and makes its first need bytes real.
+func (p *Pool) takeLocked(size, need int64) (*span, error) {
+	if list := p.spare[size]; len(list) > 0 {
+		s := list[len(list)-1]
+		if s.reserved < need {
+			if err := p.reserveLocked(s.offset+s.reserved, need-s.reserved); err != nil {
+				return nil, err
+			}
+			s.reserved = need
+		}
+		list[len(list)-1] = nil
+		p.spare[size] = list[:len(list)-1]
+		return s, nil
+	}
+	if size > p.region.Size()-p.top {
+		return nil, fmt.Errorf("%w: %d bytes of address space are in use", ErrExhausted, p.top)
+	}
+	s := &span{offset: p.top, size: size}
+	if end := p.top + need; end > p.ready {
+		grow := min(roundUp(end-p.ready, p.config.Growth), p.region.Size()-p.ready)
+		err := p.reserveLocked(p.ready, grow)
+		if err != nil && grow > roundUp(end-p.ready, PageSize) {
+			// A whole step is not to be had; what is needed may be.
+			grow = roundUp(end-p.ready, PageSize)
+			err = p.reserveLocked(p.ready, grow)
+		}
+		if err != nil {
+			return nil, err
+		}
+		p.ready += grow
+	}
+	p.spans = append(p.spans, s)
+	p.top += size
+	s.reserved = min(size, max(p.ready-s.offset, 0))
+	if p.top > p.ready {
+		// The rest of the span lies beyond what is ready: it becomes real when a
+		// larger block of the class needs it.
+		p.ready = p.top
+	}
+	return s, nil
+}
+
+// reserveLocked makes a range real memory, trimming what is free if the limit
+// or the machine refuses.
+func (p *Pool) reserveLocked(offset, n int64) error {
+	if n > p.config.Max-p.reserved {
+		p.trimLocked(p.config.Max-n, 0)
+		if n > p.config.Max-p.reserved {
+			return fmt.Errorf("%w: %d bytes are in use, the limit is %d", ErrExhausted, p.reserved, p.config.Max)
+		}
+	}
+	err := p.region.Reserve(offset, n)
+	if err != nil {
+		p.trimLocked(0, 0)
+		err = p.region.Reserve(offset, n)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: reserve %d bytes beyond %d: %w", ErrExhausted, n, p.reserved, err)
+	}
+	p.reserved += n
+	return nil
+}
+
+func (p *Pool) free(s *span) {
+	p.mu.Lock()
+	p.inUse -= s.size
+	p.blocks--
+	s.held = false
+	s.freed = time.Now().UnixNano()
+	p.spare[s.size] = append(p.spare[s.size], s)
+	if p.closed && p.blocks == 0 {
+		p.mu.Unlock()
+		p.region.Release()
+		return
+	}
+	due := !p.trimming && !p.closed && p.reserved > p.config.Default
+	p.trimming = p.trimming || due
+	p.mu.Unlock()
+	if due {
+		time.AfterFunc(p.config.IdleTrim, p.trim)
+	}
+}
+
+// trim gives back what has been free for IdleTrim, and comes again while there
+// is more to give.
+func (p *Pool) trim() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.trimLocked(p.config.Default, p.config.IdleTrim)
+	p.trimming = false
+	if p.reserved > p.config.Default && p.freeReservedLocked() {
+		p.trimming = true
+		time.AfterFunc(p.config.IdleTrim, p.trim)
+	}
+}
+
+func (p *Pool) freeReservedLocked() bool {
+	for _, list := range p.spare {
+		for _, s := range list {
+			if s.reserved > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// trimLocked gives free spans' memory back, largest class first and coldest
+// first within a class, until at most target bytes are reserved.
+func (p *Pool) trimLocked(target int64, idle time.Duration) {
+	before := time.Now().Add(-idle).UnixNano()
+	if p.reserved > target && p.ready > p.top && p.region.Discard(p.top, p.ready-p.top) == nil {
+		p.reserved -= p.ready - p.top
+		p.ready = p.top
+	}
+	for p.reserved > target {
+		var victim *span
+		for _, list := range p.spare {
+			for _, s := range list { // ascending by freed: the first that is real is the coldest
+				if s.reserved == 0 {
+					continue
+				}
+				if s.freed <= before && (victim == nil || s.size > victim.size) {
+					victim = s
+				}
+				break
+			}
+		}
+		if victim == nil || p.region.Discard(victim.offset, victim.reserved) != nil {
+			return
+		}
+		p.reserved -= victim.reserved
+		victim.reserved = 0
+	}
+}
+
+// Stats is a pool's state in bytes.
+type Stats struct {
+	Reserved int64 // real memory
+	InUse    int64 // held by blocks, rounded up to their class
+	Blocks   int   // alive
+}
+
+// Stats returns the pool's present state.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Stats{Reserved: p.reserved, InUse: p.inUse, Blocks: p.blocks}
+}
+
+// Close ends the pool. The region is released when the last block is.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	closed, blocks := p.closed, p.blocks
+	p.closed = true
+	p.mu.Unlock()
+	if !closed && blocks == 0 {
+		p.region.Release()
+	}
+}

@@ -1,0 +1,303 @@
+package shm
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func newPool(t testing.TB, config PoolConfig) *Pool {
+	t.Helper()
+	region, err := NewRegion(Memfd{}, 1<<32, ReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewPool(region, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Verify(); err != nil {
+			t.Errorf("Verify: %v", err)
+		}
+		p.Close()
+	})
+	return p
+}
+
+func alloc(t testing.TB, p *Pool, n int) *Block {
+	t.Helper()
+	b, err := p.Alloc(n)
+	if err != nil {
+		t.Fatalf("Alloc(%d): %v", n, err)
+	}
+	return b
+}
+
+func TestClassSizes(t *testing.T) {
+	for n := int64(0); n < 1<<21; n += 777 {
+		size := classSize(n)
+		if size < n || size%PageSize != 0 {
+			t.Fatalf("classSize(%d): got %d, want a multiple of the page of at least %d", n, size, n)
+		}
+		if waste := size - roundUp(max(n, 1), PageSize); waste*5 > size {
+			t.Fatalf("classSize(%d): got %d, which wastes %d bytes", n, size, waste)
+		}
+		if classSize(size) != size {
+			t.Fatalf("classSize(%d): got %d, want a class of its own", size, classSize(size))
+		}
+	}
+}
+
+func TestPoolReusesWhatWasFreedLast(t *testing.T) {
+	p := newPool(t, PoolConfig{})
+	a, b := alloc(t, p, 100_000), alloc(t, p, 100_000)
+	first, second := a.Offset(), b.Offset()
+	a.Release()
+	b.Release()
+	c := alloc(t, p, 99_000)
+	defer c.Release()
+	if c.Offset() != second || first == second {
+		t.Fatalf("Alloc after releases at %d and %d: got %d, want %d", first, second, c.Offset(), second)
+	}
+	if len(c.Bytes()) != 99_000 || cap(c.Bytes()) != 99_000 {
+		t.Fatalf("Bytes: got length %d and capacity %d, want 99000", len(c.Bytes()), cap(c.Bytes()))
+	}
+}
+
+func TestPoolGrowsInStepsAndShrinks(t *testing.T) {
+	p := newPool(t, PoolConfig{Default: 1 << 20, Growth: 8 << 20, IdleTrim: time.Millisecond})
+	big := alloc(t, p, 20<<20)
+	if got := p.Stats().Reserved; got != 1<<20+24<<20 && got != 1<<20+16<<20+8<<20 {
+		t.Fatalf("reserved after 20 MiB: got %d, want the default and a multiple of the growth", got)
+	}
+	copy(big.Bytes(), "warm")
+	big.Release()
+	deadline := time.Now().Add(10 * time.Second)
+	for p.Stats().Reserved > 1<<20 {
+		if time.Now().After(deadline) {
+			t.Fatalf("reserved after the release: still %d", p.Stats().Reserved)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	again := alloc(t, p, 20<<20)
+	defer again.Release()
+	if again.Bytes()[0] != 0 {
+		t.Fatal("the first byte of memory that was given back is still there")
+	}
+}
+
+func TestPoolRefusesBeyondItsLimitAndGoesOn(t *testing.T) {
+	p := newPool(t, PoolConfig{Default: 1 << 20, Growth: 4 << 20, Max: 8 << 20})
+	if _, err := p.Alloc(16 << 20); !errors.Is(err, ErrExhausted) {
+		t.Fatalf("Alloc beyond the limit: got %v, want ErrExhausted", err)
+	}
+	a := alloc(t, p, 6<<20)
+	if _, err := p.Alloc(6 << 20); !errors.Is(err, ErrExhausted) {
+		t.Fatalf("second Alloc of 6 MiB of 8: got %v, want ErrExhausted", err)
+	}
+	small := alloc(t, p, 4096)
+	small.Release()
+	a.Release()
+	// A block of another class fits, because what is free is given back first.
+	b := alloc(t, p, 5<<20)
+	b.Release()
+}
+
+// TestNamedPoolOnAFullFilesystem fills a tmpfs: growth must be an error, never a
+// signal, and the old size must stay usable.
+func TestNamedPoolOnAFullFilesystem(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skipf("a small tmpfs cannot be mounted here: %v", err)
+	}
+	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
+	region, err := NewRegion(Named{Prefix: "test_", Dir: dir}, 1<<30, ReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewPool(region, PoolConfig{Default: 1 << 20, Growth: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, err := p.Alloc(16 << 20); !errors.Is(err, ErrExhausted) || !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("Alloc of 16 MiB on 4 MiB: got %v, want ErrExhausted by ENOSPC", err)
+	}
+	b := alloc(t, p, 2<<20)
+	for i := range b.Bytes() {
+		b.Bytes()[i] = 1
+	}
+	b.Release()
+}
+
+func TestNamedRegionHasAPrivateNameUntilUnlinked(t *testing.T) {
+	dir := t.TempDir()
+	region, err := NewRegion(Named{Prefix: "pre_", Dir: dir}, 1<<20, ReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer region.Release()
+	names, _ := os.ReadDir(dir)
+	if len(names) != 1 {
+		t.Fatalf("names: got %v, want one", names)
+	}
+	info, err := names[0].Info()
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("mode: got %v (%v), want 0600", info.Mode(), err)
+	}
+	if err := region.Unlink(); err != nil {
+		t.Fatal(err)
+	}
+	if names, _ = os.ReadDir(dir); len(names) != 0 {
+		t.Fatalf("names after Unlink: got %v, want none", names)
+	}
+	if err := region.Unlink(); err != nil {
+		t.Fatalf("second Unlink: %v", err)
+	}
+}
+
+func TestMemfdIsSealed(t *testing.T) {
+	region, err := NewRegion(Memfd{}, 1<<20, ReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer region.Release()
+	if err := unix.Ftruncate(int(region.File().Fd()), 0); err != unix.EPERM {
+		t.Fatalf("truncate: got %v, want EPERM", err)
+	}
+	reader, err := region.OpenReadOnly()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if _, err := unix.Pwrite(int(reader.Fd()), []byte("x"), 0); err != unix.EBADF {
+		t.Fatalf("write through the read-only descriptor: got %v, want EBADF", err)
+	}
+}
+
+func TestGuardTurnsATruncatedFileIntoAnError(t *testing.T) {
+	region, err := NewRegion(Named{Prefix: "t_", Dir: t.TempDir()}, 1<<20, ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer region.Release()
+	if err := region.File().Truncate(0); err != nil {
+		t.Fatal(err)
+	}
+	b, err := region.Bytes(4096, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0
+	if err := Guard(func() { sum += int(b[3]) }); !errors.Is(err, ErrFault) {
+		t.Fatalf("Guard: got %v, want ErrFault", err)
+	}
+	if err := Guard(func() { sum++ }); err != nil || sum != 1 {
+		t.Fatalf("Guard of something harmless: got %v and %d", err, sum)
+	}
+}
+
+func TestRegionBounds(t *testing.T) {
+	region, err := NewRegion(Memfd{}, 1<<20, ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer region.Release()
+	for _, c := range []struct {
+		offset, n uint64
+		ok        bool
+	}{
+		{0, 1 << 20, true}, {1 << 20, 0, true}, {0, 1<<20 + 1, false}, {1<<20 + 1, 0, false},
+		{8, ^uint64(0) - 4, false}, {^uint64(0), 1, false}, {1 << 19, 1 << 19, true}, {1 << 19, 1<<19 + 1, false},
+	} {
+		if _, err := region.Bytes(c.offset, c.n); (err == nil) != c.ok {
+			t.Errorf("Bytes(%d, %d): got error %v, want ok %t", c.offset, c.n, err, c.ok)
+		}
+	}
+}
+
+func TestPoolUnderLoad(t *testing.T) {
+	p := newPool(t, PoolConfig{Max: 64 << 20, IdleTrim: time.Millisecond})
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(g), 1))
+			var held []*Block
+			for i := range 3000 {
+				if len(held) > 8 || (len(held) > 0 && r.IntN(2) == 0) {
+					k := r.IntN(len(held))
+					b := held[k]
+					if b.Bytes()[0] != byte(b.Offset()>>12) {
+						t.Errorf("block at %d was overwritten", b.Offset())
+					}
+					b.Release()
+					held = append(held[:k], held[k+1:]...)
+					continue
+				}
+				b, err := p.Alloc(1 + r.IntN(1<<uint(10+r.IntN(12))))
+				if errors.Is(err, ErrExhausted) {
+					continue
+				}
+				if err != nil {
+					t.Errorf("Alloc %d: %v", i, err)
+					return
+				}
+				b.Bytes()[0] = byte(b.Offset() >> 12)
+				held = append(held, b)
+			}
+			for _, b := range held {
+				b.Release()
+			}
+		})
+	}
+	wg.Wait()
+	if s := p.Stats(); s.Blocks != 0 || s.InUse != 0 {
+		t.Fatalf("Stats after all releases: got %+v, want nothing in use", s)
+	}
+}
+
+func TestBlockReleasedTwicePanics(t *testing.T) {
+	p := newPool(t, PoolConfig{})
+	b := alloc(t, p, 10)
+	b.Release()
+	defer func() {
+		if recover() == nil {
+			t.Fatal("second Release: no panic")
+		}
+	}()
+	b.Release()
+}
+
+func TestPoolClosedWhileBlocksLive(t *testing.T) {
+	region, err := NewRegion(Memfd{}, 1<<24, ReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewPool(region, PoolConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := alloc(t, p, 10)
+	p.Close()
+	b.Bytes()[0] = 1 // still mapped
+	if _, err := p.Alloc(1); err == nil {
+		t.Fatal("Alloc on a closed pool: no error")
+	}
+	b.Release()
+	if region.mem != nil {
+		t.Fatal("the region is still mapped after the last block of a closed pool")
+	}
+}
+
+func BenchmarkAllocRelease(b *testing.B) {
+	p := newPool(b, PoolConfig{})
+	for b.Loop() {
+		alloc(b, p, 1<<16).Release()
+	}
+}

@@ -1,0 +1,157 @@
+package shm
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// Access says what this process does with a region.
+type Access bool
+
+// The two ways to map a region.
+const (
+	ReadOnly  Access = false
+	ReadWrite Access = true
+)
+
+// Region is one shared-memory file and this process's mapping of it. The
+// mapping stays until the last reference is released.
+type Region struct {
+	file    *os.File
+	mem     []byte
+	sealed  bool
+	unlink  func() error // nil once the file has no name
+	refs    atomic.Int32
+	unnamed atomic.Bool
+}
+
+// Backing makes the files of regions.
+type Backing interface {
+	// create makes an empty file of size bytes, all of them a hole. unlink takes
+	// its name away, nil if it has none.
+	create(size int64) (file *os.File, unlink func() error, err error)
+	// sealed reports whether the files can never shrink.
+	sealed() bool
+}
+
+// NewRegion makes a file of the given sparse size and maps it whole. The
+// caller holds the only reference.
+func NewRegion(backing Backing, size int64, access Access) (*Region, error) {
+	file, unlink, err := backing.create(size)
+	if err != nil {
+		return nil, err
+	}
+	prot := unix.PROT_READ
+	if access == ReadWrite {
+		prot |= unix.PROT_WRITE
+	}
+	mem, err := unix.Mmap(int(file.Fd()), 0, int(size), prot, unix.MAP_SHARED)
+	if err != nil {
+		if unlink != nil {
+			_ = unlink()
+		}
+		_ = file.Close()
+		return nil, fmt.Errorf("map %d bytes: %w", size, err)
+	}
+	r := &Region{file: file, mem: mem, sealed: backing.sealed(), unlink: unlink}
+	r.refs.Store(1)
+	return r, nil
+}
+
+// NewRegionUpTo makes a region of size bytes, or of half of that, and so on
+// down to least, where the address space is limited.
+func NewRegionUpTo(backing Backing, size, least int64, access Access) (*Region, error) {
+	for {
+		r, err := NewRegion(backing, size, access)
+		if err == nil || size/2 < least {
+			return r, err
+		}
+		size = roundUp(size/2, PageSize)
+	}
+}
+
+// Size returns the sparse size in bytes.
+func (r *Region) Size() int64 { return int64(len(r.mem)) }
+
+// Sealed reports whether no process can make the mapped bytes vanish. Bytes of
+// an unsealed region that another process can write are touched under Guard.
+func (r *Region) Sealed() bool { return r.sealed }
+
+// File returns the file, to be passed to a process that shares all rights.
+func (r *Region) File() *os.File { return r.file }
+
+// OpenReadOnly returns a new descriptor of the file that cannot write it. The
+// caller closes it.
+func (r *Region) OpenReadOnly() (*os.File, error) {
+	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", r.file.Fd()), os.O_RDONLY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open shared memory read-only: %w", err)
+	}
+	return f, nil
+}
+
+// Unlink takes the file's name away, if it has one. It may be called again.
+func (r *Region) Unlink() error {
+	if r.unlink == nil || r.unnamed.Swap(true) {
+		return nil
+	}
+	return r.unlink()
+}
+
+// Reserve makes [offset, offset+n) real memory. After an error nothing of the
+// range may be touched.
+func (r *Region) Reserve(offset, n int64) error {
+	for {
+		err := unix.Fallocate(int(r.file.Fd()), 0, offset, n)
+		if err == nil {
+			return nil
+		}
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// Discard gives the memory of [offset, offset+n) back; it reads as zeros after.
+func (r *Region) Discard(offset, n int64) error {
+	return unix.Fallocate(int(r.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, offset, n)
+}
+
+// Reserved returns how many bytes of the file are real memory.
+func (r *Region) Reserved() (int64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(r.file.Fd()), &st); err != nil {
+		return 0, err
+	}
+	return st.Blocks * 512, nil
+}
+
+// Bytes returns [offset, offset+n) of the mapping, after checking the bounds by
+// subtraction.
+func (r *Region) Bytes(offset, n uint64) ([]byte, error) {
+	size := uint64(len(r.mem))
+	if offset > size || n > size-offset {
+		return nil, fmt.Errorf("range [%d, +%d) lies outside the region of %d bytes", offset, n, size)
+	}
+	return r.mem[offset : offset+n : offset+n], nil
+}
+
+// Retain adds a reference.
+func (r *Region) Retain() { r.refs.Add(1) }
+
+// Release gives a reference up; the last one unmaps and closes the file.
+func (r *Region) Release() {
+	switch n := r.refs.Add(-1); {
+	case n > 0:
+		return
+	case n < 0:
+		panic("shm: region released more often than retained")
+	}
+	_ = r.Unlink()
+	_ = unix.Munmap(r.mem)
+	_ = r.file.Close()
+	r.mem = nil
+}

@@ -1,0 +1,50 @@
+package shm
+
+import "fmt"
+
+// Verify walks the pool's books: spans neither overlap nor leave gaps, each is
+// either held or spare exactly once, and the sums are right. It is for tests.
+func (p *Pool) Verify() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	spare := make(map[*span]bool)
+	for size, list := range p.spare {
+		for _, s := range list {
+			if s.size != size {
+				return fmt.Errorf("span at %d of %d bytes is in the list of %d bytes", s.offset, s.size, size)
+			}
+			if spare[s] {
+				return fmt.Errorf("span at %d is spare twice", s.offset)
+			}
+			spare[s] = true
+		}
+	}
+	var end, inUse int64
+	blocks := 0
+	for _, s := range p.spans {
+		if s.offset != end {
+			return fmt.Errorf("span begins at %d, want %d", s.offset, end)
+		}
+		end += s.size
+		if s.held == spare[s] {
+			return fmt.Errorf("span at %d: held is %t and spare is %t", s.offset, s.held, spare[s])
+		}
+		if s.reserved < 0 || s.reserved > s.size {
+			return fmt.Errorf("span at %d of %d bytes has %d reserved", s.offset, s.size, s.reserved)
+		}
+		if s.held {
+			inUse += s.size
+			blocks++
+		}
+	}
+	if end != p.top {
+		return fmt.Errorf("spans end at %d, want %d", end, p.top)
+	}
+	if inUse != p.inUse || blocks != p.blocks {
+		return fmt.Errorf("%d blocks of %d bytes are in use, the books say %d of %d", blocks, inUse, p.blocks, p.inUse)
+	}
+	if real, err := p.region.Reserved(); err == nil && real != p.reserved {
+		return fmt.Errorf("%d bytes are real memory, the books say %d", real, p.reserved)
+	}
+	return nil
+}

@@ -1,0 +1,24 @@
+package shm
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+// Uint32 returns the word at offset, which must be a multiple of 4 inside the
+// region: offsets of words are constants, so anything else is our own bug. In a
+// region mapped read-only it can only be loaded.
+func (r *Region) Uint32(offset int) *atomic.Uint32 {
+	if offset%4 != 0 || offset < 0 || offset > len(r.mem)-4 {
+		panic("shm: word offset out of place")
+	}
+	return (*atomic.Uint32)(unsafe.Pointer(&r.mem[offset]))
+}
+
+// Uint64 is Uint32 for words of 8 bytes, at multiples of 8.
+func (r *Region) Uint64(offset int) *atomic.Uint64 {
+	if offset%8 != 0 || offset < 0 || offset > len(r.mem)-8 {
+		panic("shm: word offset out of place")
+	}
+	return (*atomic.Uint64)(unsafe.Pointer(&r.mem[offset]))
+}
