@@ -1,0 +1,281 @@
+package ipc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nereid-serving/nereid/shm"
+	"golang.org/x/sys/unix"
+)
+
+// Config sets up a channel. Sizes are in bytes.
+type Config struct {
+	Life     uint32
+	Backing  shm.Backing
+	UpSize   int64 // sparse size of the up file; default 32 GiB
+	MaxArena int64 // what the stub may reserve of it; default all
+	// MaxPending bounds what waits for room in the down ring. Default 16 MiB.
+	MaxPending int
+}
+
+// Channel is this side of the connection to one life of a stub.
+type Channel struct {
+	config Config
+	down   *shm.Region
+	up     *shm.Region
+	arena  *shm.Arena
+	peer   PeerFiles
+
+	downBell *bell // we ring
+	upBell   *bell // we are rung
+	lifeline *os.File
+
+	recv struct {
+		sync.Mutex
+		consumer
+		// posted of the frame that came last, to learn how long waits really are.
+		posted *atomic.Uint64
+		closed bool
+	}
+	send struct {
+		sync.Mutex
+		producer
+		asleep  *atomic.Uint32 // the stub's sleep word: untrusted, but any value is harmless
+		rung    uint32         // value of asleep that was rung for
+		pending [][]byte       // frames that wait for room, oldest first
+		bytes   int            // of pending
+		retry   bool           // a retry is scheduled
+		staged  []byte         // frame between Begin and Commit, if it lies on the heap
+		closed  bool
+	}
+	wake struct {
+		sync.Mutex
+		word    *atomic.Uint32 // our sleep word, shared
+		asleep  bool           // the reader sleeps or is about to
+		spinner bool           // somebody else looks at the ring meanwhile
+	}
+	spin sync.Mutex // held by the one goroutine that spins
+	ret  struct {
+		returned  *atomic.Uint64 // ours, shared; written under the arena's lock
+		collected *atomic.Uint64 // the stub's: untrusted
+		count     uint64
+		overrun   atomic.Bool
+	}
+}
+
+// PeerFiles are the stub's ends. The caller passes them on and closes them.
+type PeerFiles struct {
+	Down, Up         *os.File // read-only, read-write
+	DownBell, UpBell *os.File // read end, write end
+	Lifeline         *os.File // read end
+}
+
+// Close closes this process's copies.
+func (p *PeerFiles) Close() {
+	for _, f := range []*os.File{p.Down, p.Up, p.DownBell, p.UpBell, p.Lifeline} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+	*p = PeerFiles{}
+}
+
+// New makes the files and pipes of a new life.
+func New(config Config) (c *Channel, err error) {
+	if config.Backing == nil {
+		config.Backing = shm.Memfd{}
+	}
+	if config.UpSize <= 0 {
+		config.UpSize = 32 << 30
+	}
+	if config.MaxPending <= 0 {
+		config.MaxPending = 16 << 20
+	}
+	c = &Channel{config: config}
+	defer func() {
+		if err != nil {
+			c.abandon()
+		}
+	}()
+	if c.down, err = shm.NewRegion(config.Backing, shm.DownSize, shm.ReadWrite); err != nil {
+		return nil, fmt.Errorf("make down file: %w", err)
+	}
+	if err = c.down.Reserve(0, shm.DownSize); err != nil {
+		return nil, fmt.Errorf("reserve down file: %w", err)
+	}
+	if c.up, err = shm.NewRegionUpTo(config.Backing, config.UpSize, 64<<20, shm.ReadOnly); err != nil {
+		return nil, fmt.Errorf("make up file: %w", err)
+	}
+	if err = c.up.Reserve(0, shm.ArenaOffset); err != nil {
+		return nil, fmt.Errorf("reserve up file: %w", err)
+	}
+	if config.MaxArena <= 0 || config.MaxArena > c.up.Size()-shm.ArenaOffset {
+		c.config.MaxArena = c.up.Size() - shm.ArenaOffset
+	}
+	if err = c.openPipes(); err != nil {
+		return nil, err
+	}
+	if c.peer.Down, err = c.down.OpenReadOnly(); err != nil {
+		return nil, err
+	}
+	// The stub's descriptor of the up file is a duplicate, so that both sides
+	// close their own.
+	fd, err := unix.FcntlInt(c.up.File().Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("duplicate up file", err)
+	}
+	c.peer.Up = os.NewFile(uintptr(fd), "up")
+
+	c.recv.consumer = consumer{tail: c.up.Uint64(shm.TailOffset), head: c.down.Uint64(shm.HeadOffset), life: config.Life}
+	c.recv.posted = c.up.Uint64(shm.PostedOffset)
+	c.send.producer = producer{
+		tail: c.down.Uint64(shm.TailOffset), posted: c.down.Uint64(shm.PostedOffset),
+		head: c.up.Uint64(shm.HeadOffset), life: config.Life,
+	}
+	c.send.asleep = c.up.Uint32(shm.SleepOffset)
+	c.wake.word = c.down.Uint32(shm.SleepOffset)
+	c.ret.returned, c.ret.collected = c.down.Uint64(shm.ReturnOffset), c.up.Uint64(shm.ReturnOffset)
+	if c.recv.ring, err = c.up.Bytes(shm.RingOffset, shm.RingSize); err != nil {
+		return nil, err
+	}
+	if c.send.ring, err = c.down.Bytes(shm.RingOffset, shm.RingSize); err != nil {
+		return nil, err
+	}
+	c.up.Retain()
+	c.arena = shm.NewArena(c.up, c.config.MaxArena, c.giveBack)
+
+	c.down.Uint32(shm.VersionOffset).Store(shm.Version)
+	c.down.Uint32(shm.LifeOffset).Store(config.Life)
+	c.down.Uint32(shm.MagicOffset).Store(shm.Magic)
+	return c, nil
+}
+
+func (c *Channel) openPipes() error {
+	downNear, downFar, err := pipe(false)
+	if err != nil {
+		return err
+	}
+	c.peer.DownBell = downFar
+	if c.downBell, err = newBell(downNear); err != nil {
+		_ = downNear.Close()
+		return err
+	}
+	upNear, upFar, err := pipe(true)
+	if err != nil {
+		return err
+	}
+	c.peer.UpBell = upFar
+	if c.upBell, err = newBell(upNear); err != nil {
+		_ = upNear.Close()
+		return err
+	}
+	c.lifeline, c.peer.Lifeline, err = pipe(false)
+	return err
+}
+
+// abandon undoes a New that went wrong half way.
+func (c *Channel) abandon() {
+	c.peer.Close()
+	for _, b := range []*bell{c.downBell, c.upBell} {
+		if b != nil {
+			_ = b.file.Close()
+		}
+	}
+	if c.lifeline != nil {
+		_ = c.lifeline.Close()
+	}
+	if c.arena != nil {
+		c.arena.Close()
+	}
+	for _, r := range []*shm.Region{c.down, c.up} {
+		if r != nil {
+			r.Release()
+		}
+	}
+}
+
+// Peer returns the stub's ends, once.
+func (c *Channel) Peer() PeerFiles {
+	p := c.peer
+	c.peer = PeerFiles{}
+	return p
+}
+
+// Attached is called when the stub has said HELLO: names are needed no more.
+func (c *Channel) Attached() error {
+	return errors.Join(c.down.Unlink(), c.up.Unlink())
+}
+
+// Arena returns the stub's arena.
+func (c *Channel) Arena() *shm.Arena { return c.arena }
+
+// MaxArena returns the bytes that the stub may reserve in its arena.
+func (c *Channel) MaxArena() int64 { return c.config.MaxArena }
+
+// UpBytes returns how much of the up file is real memory.
+func (c *Channel) UpBytes() int64 {
+	n, err := c.up.Reserved()
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// giveBack puts a ticket into the return ring. The arena calls it under its
+// lock and not after Close, hence one producer and a mapped ring.
+func (c *Channel) giveBack(t shm.Ticket) {
+	if c.ret.count-c.ret.collected.Load() >= shm.ReturnRingSlots {
+		// The stub lent more than it may; the next Receive ends its life.
+		c.ret.overrun.Store(true)
+		return
+	}
+	c.down.Uint64(shm.ReturnRingOffset + 8*int(c.ret.count%shm.ReturnRingSlots)).Store(uint64(t))
+	c.ret.count++
+	c.ret.returned.Store(c.ret.count)
+}
+
+// Close ends the channel: the lifeline and the bells close, no frame is sent or
+// received any more, and the memory goes when the last response that lies in it
+// has been written.
+func (c *Channel) Close() {
+	c.send.Lock()
+	closed := c.send.closed
+	c.send.closed = true
+	c.send.pending = nil
+	c.send.Unlock()
+	if closed {
+		return
+	}
+	c.peer.Close()
+	_ = c.lifeline.Close()
+	_ = c.downBell.file.Close()
+	_ = c.upBell.file.Close()
+	c.arena.Close()
+	// Whoever spins or receives still uses the mappings.
+	c.spin.Lock()
+	c.recv.Lock()
+	c.send.Lock()
+	c.down.Release()
+	c.up.Release()
+	c.recv.closed = true
+	c.send.Unlock()
+	c.recv.Unlock()
+	c.spin.Unlock()
+}
+
+// now returns CLOCK_MONOTONIC in nanoseconds, the clock that both sides share.
+func now() int64 { return int64(time.Since(epoch)) + epochNanos }
+
+var epoch, epochNanos = func() (time.Time, int64) {
+	var ts unix.Timespec
+	t := time.Now()
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return t, ts.Nano()
+}()
+
+// Now returns CLOCK_MONOTONIC in nanoseconds, as the stubs' time stamps count.
+func Now() int64 { return now() }

@@ -1,0 +1,272 @@
+package ipc
+
+import (
+	"fmt"
+	"math"
+	"unicode/utf8"
+)
+
+// Descriptor tells where a tensor's bytes are.
+type Descriptor struct {
+	Name    uint16 // index in the direction's table of names
+	Type    uint8  // infer.DataType
+	Region  uint32
+	Offset  uint64
+	Length  uint64
+	Ticket  uint64
+	Element uint32 // 1 + the common length of all elements of BYTES, or 0
+	Shape   []int64
+}
+
+// Size returns the bytes that the descriptor takes in a frame.
+func (d *Descriptor) Size() int { return DescriptorSize + 8*len(d.Shape) }
+
+// Put writes the descriptor and returns the rest of b.
+func (d *Descriptor) Put(b []byte) []byte {
+	_ = b[DescriptorSize-1]
+	le.PutUint16(b[0:], d.Name)
+	b[2] = d.Type
+	b[3] = uint8(len(d.Shape))
+	le.PutUint32(b[4:], d.Region)
+	le.PutUint64(b[8:], d.Offset)
+	le.PutUint64(b[16:], d.Length)
+	le.PutUint64(b[24:], d.Ticket)
+	le.PutUint32(b[32:], d.Element)
+	le.PutUint32(b[36:], 0)
+	b = b[DescriptorSize:]
+	for _, dim := range d.Shape {
+		le.PutUint64(b, uint64(dim))
+		b = b[8:]
+	}
+	return b
+}
+
+// RequestHead is the fixed part of a request in EXECUTE.
+type RequestHead struct {
+	Handle      uint64
+	Correlation uint64
+	Timeout     uint64 // µs
+	Flags       uint32
+	Inputs      uint16
+	Outputs     uint16 // AllOutputs: none were named
+	ID          uint32 // bytes of each string
+	Parameters  uint32
+	CorrelText  uint32
+	Trace       uint32
+}
+
+// Put writes the head and returns the rest of b.
+func (h *RequestHead) Put(b []byte) []byte {
+	_ = b[RequestSize-1]
+	le.PutUint64(b[0:], h.Handle)
+	le.PutUint64(b[8:], h.Correlation)
+	le.PutUint64(b[16:], h.Timeout)
+	le.PutUint32(b[24:], h.Flags)
+	le.PutUint16(b[28:], h.Inputs)
+	le.PutUint16(b[30:], h.Outputs)
+	le.PutUint32(b[32:], h.ID)
+	le.PutUint32(b[36:], h.Parameters)
+	le.PutUint32(b[40:], h.CorrelText)
+	le.PutUint32(b[44:], h.Trace)
+	le.PutUint64(b[48:], 0)
+	return b[RequestSize:]
+}
+
+// reader takes values off a body and remembers the first thing that was missing.
+type reader struct {
+	b   []byte
+	pos int
+	err error
+}
+
+func (r *reader) take(n uint64, what string) []byte {
+	if r.err != nil {
+		return nil
+	}
+	if n > uint64(len(r.b)-r.pos) {
+		r.err = broken("frame", "%s takes %d bytes at %d of a body of %d", what, n, r.pos, len(r.b))
+		return nil
+	}
+	b := r.b[r.pos : r.pos+int(n) : r.pos+int(n)]
+	r.pos += int(n)
+	return b
+}
+
+// pad skips to the next multiple of 8; the last item of a body need not be padded.
+func (r *reader) pad() {
+	r.pos = min(Align8(r.pos), len(r.b))
+}
+
+// ExecutedBody is the body of EXECUTED, apart from its responses, which
+// NextResponse takes off one after another.
+type ExecutedBody struct {
+	Responses uint32
+	Failed    bool
+	Called    uint64 // CLOCK_MONOTONIC ns
+	Returned  uint64
+	Tickets   []byte // 8 bytes each
+	Text      []byte
+
+	r reader
+}
+
+// ParseExecuted reads the head of an EXECUTED body.
+func ParseExecuted(body []byte) (ExecutedBody, error) {
+	e := ExecutedBody{r: reader{b: body}}
+	head := e.r.take(ExecutedSize, "head of EXECUTED")
+	if e.r.err != nil {
+		return e, e.r.err
+	}
+	e.Responses = le.Uint32(head[0:])
+	status := le.Uint32(head[4:])
+	e.Called, e.Returned = le.Uint64(head[8:]), le.Uint64(head[16:])
+	tickets, text := le.Uint32(head[24:]), le.Uint32(head[28:])
+	if status > 1 {
+		return e, broken("frame", "status of EXECUTED is %d, want 0 or 1", status)
+	}
+	e.Failed = status == 1
+	e.Tickets = e.r.take(8*uint64(tickets), "tickets of EXECUTED")
+	e.Text = e.r.take(uint64(text), "text of EXECUTED")
+	e.r.pad()
+	if e.r.err == nil && !utf8.Valid(e.Text) {
+		e.r.err = broken("utf8", "text of EXECUTED is no UTF-8")
+	}
+	return e, e.r.err
+}
+
+// NextResponse reads the next of the body's responses; ok is false after the
+// last. The slices of out are valid as long as the body.
+func (e *ExecutedBody) NextResponse(out *ResponseBody) (ok bool, err error) {
+	if e.Responses == 0 {
+		if e.r.pos != len(e.r.b) {
+			return false, broken("frame", "EXECUTED has %d bytes beyond its responses", len(e.r.b)-e.r.pos)
+		}
+		return false, nil
+	}
+	e.Responses--
+	e.r.response(out)
+	return e.r.err == nil, e.r.err
+}
+
+// ResponseBody is one response of a stub.
+type ResponseBody struct {
+	Handle     uint64
+	Flags      uint32
+	Code       uint16
+	Outputs    []Descriptor // reused by the next call
+	Parameters []byte       // JSON
+	Error      []byte
+}
+
+// ParseResponse reads the body of RESPONSE.
+func ParseResponse(body []byte, out *ResponseBody) (tickets []byte, err error) {
+	r := reader{b: body}
+	head := r.take(8, "head of RESPONSE")
+	if r.err != nil {
+		return nil, r.err
+	}
+	tickets = r.take(8*uint64(le.Uint32(head)), "tickets of RESPONSE")
+	r.response(out)
+	if r.err == nil && r.pos != len(body) {
+		r.err = broken("frame", "RESPONSE has %d bytes beyond its end", len(body)-r.pos)
+	}
+	return tickets, r.err
+}
+
+// Ticket returns the i-th ticket of a list.
+func Ticket(list []byte, i int) uint64 { return le.Uint64(list[8*i:]) }
+
+func (r *reader) response(out *ResponseBody) {
+	head := r.take(ResponseSize, "head of a response")
+	if r.err != nil {
+		return
+	}
+	out.Handle = le.Uint64(head[0:])
+	out.Flags = le.Uint32(head[8:])
+	outputs := le.Uint16(head[12:])
+	out.Code = le.Uint16(head[14:])
+	parameters, text := le.Uint32(head[16:]), le.Uint32(head[20:])
+	if out.Flags&^(FlagPresent|FlagFinal|FlagError) != 0 {
+		r.err = broken("frame", "flags of a response are %#x", out.Flags)
+		return
+	}
+	out.Outputs = out.Outputs[:0]
+	for range outputs {
+		out.Outputs = append(out.Outputs, Descriptor{})
+		r.descriptor(&out.Outputs[len(out.Outputs)-1])
+		if r.err != nil {
+			return
+		}
+	}
+	out.Parameters = r.take(uint64(parameters), "parameters of a response")
+	out.Error = r.take(uint64(text), "error text of a response")
+	r.pad()
+	if r.err == nil && !(utf8.Valid(out.Parameters) && utf8.Valid(out.Error)) {
+		r.err = broken("utf8", "strings of a response are no UTF-8")
+	}
+}
+
+// descriptor reads a descriptor and checks what can be checked without knowing
+// the types, the names and the regions.
+func (r *reader) descriptor(d *Descriptor) {
+	head := r.take(DescriptorSize, "descriptor")
+	if r.err != nil {
+		return
+	}
+	*d = Descriptor{
+		Name: le.Uint16(head[0:]), Type: head[2], Region: le.Uint32(head[4:]), Offset: le.Uint64(head[8:]),
+		Length: le.Uint64(head[16:]), Ticket: le.Uint64(head[24:]), Element: le.Uint32(head[32:]),
+	}
+	rank := int(head[3])
+	if rank > MaxRank {
+		r.err = broken("descriptor", "rank is %d, want at most %d", rank, MaxRank)
+		return
+	}
+	dims := r.take(8*uint64(rank), "dimensions")
+	if r.err != nil {
+		return
+	}
+	d.Shape = make([]int64, rank)
+	for i := range d.Shape {
+		d.Shape[i] = int64(le.Uint64(dims[8*i:]))
+		if d.Shape[i] < 0 {
+			r.err = broken("descriptor", "dimension %d is %d, want 0 or more", i, d.Shape[i])
+			return
+		}
+	}
+	if d.Region > InArena {
+		r.err = broken("descriptor", "region is %d, want at most %d", d.Region, InArena)
+	}
+	if d.Length > math.MaxInt64 {
+		r.err = broken("descriptor", "length is %d", d.Length)
+	}
+}
+
+// InlineBytes returns the bytes of a descriptor whose region is InFrame, given
+// the frame's body.
+func (d *Descriptor) InlineBytes(body []byte) ([]byte, error) {
+	begin := d.Offset - HeaderSize
+	if d.Offset < HeaderSize || begin > uint64(len(body)) || d.Length > uint64(len(body))-begin {
+		return nil, broken("descriptor", "bytes [%d, +%d) lie outside the frame of %d", d.Offset, d.Length, len(body)+HeaderSize)
+	}
+	return body[begin : begin+d.Length : begin+d.Length], nil
+}
+
+// parseSpilled reads the descriptor that stands for a spilled body.
+func parseSpilled(body []byte) (Descriptor, error) {
+	r := reader{b: body}
+	var d Descriptor
+	r.descriptor(&d)
+	if r.err == nil && (len(body) != DescriptorSize || len(d.Shape) != 0) {
+		r.err = broken("frame", "a spilled body is described by %d bytes of rank %d, want %d of rank 0", len(body), len(d.Shape), DescriptorSize)
+	}
+	if r.err == nil && d.Region != InArena {
+		r.err = broken("descriptor", "a spilled body lies in region %d, want %d", d.Region, InArena)
+	}
+	return d, r.err
+}
+
+// String prints a descriptor for logs.
+func (d *Descriptor) String() string {
+	return fmt.Sprintf("name %d type %d shape %v region %d [%d, +%d)", d.Name, d.Type, d.Shape, d.Region, d.Offset, d.Length)
+}

@@ -1,0 +1,71 @@
+package ipc
+
+import (
+	"errors"
+	"io"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// bell is this side's end of a doorbell: a pipe whose bytes mean nothing but
+// "look". Its end of file means that the other side has gone.
+type bell struct {
+	file *os.File
+	raw  syscall.RawConn
+	ring func(fd uintptr) bool
+}
+
+// pipe makes a pipe: near is this process's end, for use with the runtime's
+// poller, far is the other's, blocking, to be passed on and closed here.
+func pipe(nearReads bool) (near, far *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, os.NewSyscallError("pipe2", err)
+	}
+	n, f := fds[0], fds[1]
+	if !nearReads {
+		n, f = f, n
+	}
+	if err := unix.SetNonblock(n, true); err != nil {
+		_ = unix.Close(n)
+		_ = unix.Close(f)
+		return nil, nil, os.NewSyscallError("set non-blocking", err)
+	}
+	return os.NewFile(uintptr(n), "bell"), os.NewFile(uintptr(f), "bell"), nil
+}
+
+func newBell(near *os.File) (*bell, error) {
+	raw, err := near.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	b := &bell{file: near, raw: raw}
+	one := []byte{1}
+	b.ring = func(fd uintptr) bool {
+		// A full pipe has bytes enough to wake whoever reads it, and a reader that
+		// has gone is noticed elsewhere: neither needs handling.
+		_, _ = unix.Write(int(fd), one)
+		return true
+	}
+	return b, nil
+}
+
+// Ring wakes the other side. It never blocks.
+func (b *bell) Ring() { _ = b.raw.Write(b.ring) }
+
+// Wait sleeps until the bell rings, and takes all rings at once. It returns
+// io.EOF when the other side has closed its end, os.ErrClosed when this one has.
+func (b *bell) Wait(scratch []byte) error {
+	n, err := b.file.Read(scratch)
+	switch {
+	case n > 0:
+		return nil
+	case err == nil || errors.Is(err, io.EOF):
+		return io.EOF
+	case errors.Is(err, os.ErrClosed):
+		return os.ErrClosed
+	}
+	return err
+}

@@ -1,0 +1,121 @@
+package ipc
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Kind says what a frame is. The numbers are written out because the stub knows
+// them too; none is ever reused.
+type Kind uint16
+
+// The kinds of frames. The first group is sent by the supervisor, the second
+// by the stub; Name goes both ways.
+const (
+	Pad         Kind = 0
+	Initialize  Kind = 1
+	Execute     Kind = 2
+	Finalize    Kind = 3
+	Cancel      Kind = 4
+	Name        Kind = 5
+	LogSettings Kind = 6
+
+	Hello       Kind = 65
+	Initialized Kind = 66
+	Executed    Kind = 67
+	Finalized   Kind = 68
+	Response    Kind = 69
+	Released    Kind = 70
+	Log         Kind = 71
+)
+
+var kindNames = map[Kind]string{
+	Pad: "PAD", Initialize: "INITIALIZE", Execute: "EXECUTE", Finalize: "FINALIZE", Cancel: "CANCEL", Name: "NAME",
+	LogSettings: "LOG_SETTINGS", Hello: "HELLO", Initialized: "INITIALIZED", Executed: "EXECUTED",
+	Finalized: "FINALIZED", Response: "RESPONSE", Released: "RELEASED", Log: "LOG",
+}
+
+// String returns the name that docs/protocol.md uses.
+func (k Kind) String() string {
+	if s, ok := kindNames[k]; ok {
+		return s
+	}
+	return fmt.Sprintf("kind %d", uint16(k))
+}
+
+// Sizes of the protocol, in bytes.
+const (
+	HeaderSize     = 24
+	MaxFrame       = 64 << 10 // header and body
+	MaxInlineBody  = 32 << 10 // a longer body is spilled to a block
+	MaxInline      = 4 << 10  // a longer tensor travels in a block
+	DescriptorSize = 40       // without the dimensions
+	RequestSize    = 56       // fixed part of a request in EXECUTE
+	ResponseSize   = 32       // fixed part of a response
+	ExecuteSize    = 8        // head of EXECUTE's body
+	ExecutedSize   = 32       // head of EXECUTED's body
+	MaxRank        = 64       // numpy's own limit
+	InlineAlign    = 16       // of tensor bytes inside a frame
+)
+
+// FlagSpilled in a header says that the body is a descriptor of where the body is.
+const FlagSpilled uint16 = 1
+
+// Regions that a descriptor's bytes can lie in.
+const (
+	InFrame    uint32 = 0
+	InRequests uint32 = 1
+	InArena    uint32 = 2
+)
+
+// Flags of a request in EXECUTE, beside infer.SequenceStart and SequenceEnd.
+const FlagCorrelationText uint32 = 0x10000
+
+// AllOutputs is the number of outputs of a request that asks for all of them.
+const AllOutputs uint16 = 0xffff
+
+// Flags of a response.
+const (
+	FlagPresent uint32 = 1
+	FlagFinal   uint32 = 2
+	FlagError   uint32 = 4
+)
+
+// ProtocolError says what a stub did that the protocol forbids. The life of the
+// stub is over.
+type ProtocolError struct {
+	Rule   string // short name of the rule, for the metric: "tail", "frame", "descriptor", …
+	Detail string // what was found and what was wanted
+}
+
+func (e *ProtocolError) Error() string { return "stub broke the protocol: " + e.Detail }
+
+func broken(rule, format string, args ...any) error {
+	return &ProtocolError{Rule: rule, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Frame is one message as it was received. Body is a private copy.
+type Frame struct {
+	Kind Kind
+	ID   uint64
+	Body []byte
+}
+
+var le = binary.LittleEndian
+
+// putHeader writes a frame's header.
+func putHeader(b []byte, size int, kind Kind, flags uint16, life uint32, id uint64) {
+	_ = b[HeaderSize-1]
+	le.PutUint32(b[0:], uint32(size))
+	le.PutUint16(b[4:], uint16(kind))
+	le.PutUint16(b[6:], flags)
+	le.PutUint32(b[8:], life)
+	le.PutUint32(b[12:], 0)
+	le.PutUint64(b[16:], id)
+}
+
+// align rounds n up to a multiple of a power of two.
+func align(n, to int) int { return (n + to - 1) &^ (to - 1) }
+
+// Align8 rounds n up to a multiple of 8.
+func Align8(n int) int { return align(n, 8) }

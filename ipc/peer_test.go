@@ -1,0 +1,156 @@
+package ipc
+
+import (
+	"errors"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/nereid-serving/nereid/shm"
+	"golang.org/x/sys/unix"
+)
+
+// peer is the stub's side of a channel, in Go, for tests of this side.
+type peer struct {
+	t        testing.TB
+	files    PeerFiles
+	down, up []byte
+	life     uint32
+
+	head, tail uint64
+}
+
+func newPeer(t testing.TB, c *Channel) *peer {
+	t.Helper()
+	p := &peer{t: t, files: c.Peer(), life: c.config.Life}
+	var err error
+	if p.down, err = unix.Mmap(int(p.files.Down.Fd()), 0, shm.DownSize, unix.PROT_READ, unix.MAP_SHARED); err != nil {
+		t.Fatal(err)
+	}
+	if p.up, err = unix.Mmap(int(p.files.Up.Fd()), 0, shm.ArenaOffset+1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.files.Close()
+		_ = unix.Munmap(p.down)
+		_ = unix.Munmap(p.up)
+	})
+	return p
+}
+
+func word(b []byte, offset int) *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(&b[offset]))
+}
+
+func word32(b []byte, offset int) *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&b[offset]))
+}
+
+// receive takes the next frame, sleeping on the bell as the protocol says.
+func (p *peer) receive() (Frame, error) {
+	sleep := word32(p.up, shm.SleepOffset)
+	for word(p.down, shm.TailOffset).Load() == p.head {
+		sleep.Store(sleep.Load() | 1)
+		if word(p.down, shm.TailOffset).Load() != p.head {
+			sleep.Add(1)
+			break
+		}
+		n, err := p.files.DownBell.Read(make([]byte, 64))
+		sleep.Add(1)
+		if n == 0 || err != nil {
+			return Frame{}, errors.New("end of file on the bell")
+		}
+	}
+	ring := p.down[shm.RingOffset:]
+	at := p.head % shm.RingSize
+	size := le.Uint32(ring[at:])
+	if Kind(le.Uint16(ring[at+4:])) == Pad {
+		p.advance(uint64(size))
+		return p.receive()
+	}
+	f := Frame{Kind: Kind(le.Uint16(ring[at+4:])), ID: le.Uint64(ring[at+16:])}
+	f.Body = append(f.Body, ring[at+HeaderSize:at+uint64(size)]...)
+	p.advance(uint64(Align8(int(size))))
+	return f, nil
+}
+
+func (p *peer) advance(n uint64) {
+	p.head += n
+	word(p.up, shm.HeadOffset).Store(p.head)
+}
+
+// send publishes a frame; it waits for room.
+func (p *peer) send(kind Kind, id uint64, body []byte) {
+	size := HeaderSize + len(body)
+	ring := p.up[shm.RingOffset : shm.RingOffset+shm.RingSize]
+	at := p.tail % shm.RingSize
+	if rest := shm.RingSize - at; uint64(Align8(size)) > rest {
+		p.waitForRoom(rest)
+		le.PutUint32(ring[at:], uint32(rest))
+		le.PutUint32(ring[at+4:], 0)
+		p.publish(rest)
+		at = 0
+	}
+	p.waitForRoom(uint64(Align8(size)))
+	putHeader(ring[at:], size, kind, 0, p.life, id)
+	copy(ring[at+HeaderSize:], body)
+	p.publish(uint64(Align8(size)))
+}
+
+func (p *peer) waitForRoom(n uint64) {
+	for p.tail+n-word(p.down, shm.HeadOffset).Load() > shm.RingSize {
+		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+	}
+}
+
+func (p *peer) publish(n uint64) {
+	p.tail += n
+	word(p.up, shm.PostedOffset).Store(uint64(now()))
+	word(p.up, shm.TailOffset).Store(p.tail)
+	if word32(p.down, shm.SleepOffset).Load()&1 == 1 {
+		_, _ = p.files.UpBell.Write([]byte{1})
+	}
+}
+
+func newChannel(t testing.TB, config Config) (*Channel, *peer) {
+	t.Helper()
+	if config.Life == 0 {
+		config.Life = 3
+	}
+	if config.UpSize == 0 {
+		config.UpSize = 64 << 20
+	}
+	c, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c, newPeer(t, c)
+}
+
+// run receives in the background until the channel is closed; the returned
+// function closes it and gives Run's result.
+func run(t testing.TB, c *Channel, handle Handler) (stop func() error) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- c.Run(handle) }()
+	stopped := false
+	stop = func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		c.Close()
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(10 * time.Second):
+			t.Error("Run did not return after Close")
+			return os.ErrDeadlineExceeded
+		}
+	}
+	t.Cleanup(func() { _ = stop() })
+	return stop
+}

@@ -1,0 +1,222 @@
+package ipc
+
+import (
+	"errors"
+	"io"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/nereid-serving/nereid/shm"
+	"golang.org/x/sys/unix"
+)
+
+// Handler is given each frame in the order in which the stub sent them. An
+// error ends the channel's use.
+type Handler func(Frame) error
+
+// guard runs f, with protection against a file that the stub truncated where
+// that is possible.
+func (c *Channel) guard(f func() error) error {
+	if c.up.Sealed() {
+		return f()
+	}
+	var inner error
+	if err := shm.Guard(func() { inner = f() }); err != nil {
+		return broken("memory", "%v", err)
+	}
+	return inner
+}
+
+// Receive hands all frames that are there to handle and returns how many there
+// were. It does not wait.
+func (c *Channel) Receive(handle Handler) (n int, err error) {
+	c.recv.Lock()
+	defer c.recv.Unlock()
+	if c.recv.closed {
+		return 0, ErrClosed
+	}
+	for {
+		var (
+			f     Frame
+			flags uint16
+			ok    bool
+		)
+		err := c.guard(func() (err error) {
+			f, flags, ok, err = c.recv.next()
+			return err
+		})
+		if err == nil && c.ret.overrun.Load() {
+			err = broken("blocks", "more than %d blocks are outstanding", shm.ReturnRingSlots)
+		}
+		if err != nil || !ok {
+			return n, err
+		}
+		if flags&FlagSpilled != 0 {
+			if f.Body, err = c.unspill(f.Body); err != nil {
+				return n, err
+			}
+		}
+		n++
+		if err := handle(f); err != nil {
+			return n, err
+		}
+	}
+}
+
+// unspill copies a body that lies in the arena, and gives its block back.
+func (c *Channel) unspill(body []byte) ([]byte, error) {
+	d, err := parseSpilled(body)
+	if err != nil {
+		return nil, err
+	}
+	extent, bytes, err := c.arena.Lend(shm.Ticket(d.Ticket), d.Offset, d.Length)
+	if err != nil {
+		return nil, broken("descriptor", "spilled body: %v", err)
+	}
+	defer extent.Release()
+	copied := make([]byte, len(bytes))
+	err = c.guard(func() error {
+		copy(copied, bytes)
+		return nil
+	})
+	return copied, err
+}
+
+// Run receives until the stub closes its end (nil), breaks the protocol or the
+// channel is closed (nil). It sleeps on the bell while nothing comes.
+func (c *Channel) Run(handle Handler) error {
+	// The reader touches the control words without a lock: it keeps them mapped.
+	c.down.Retain()
+	c.up.Retain()
+	defer c.up.Release()
+	defer c.down.Release()
+	scratch := make([]byte, 512)
+	for {
+		n, err := c.Receive(handle)
+		if errors.Is(err, ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			continue
+		}
+		c.setAsleep(true)
+		if c.anythingPending() {
+			c.setAsleep(false)
+			continue
+		}
+		err = c.upBell.Wait(scratch)
+		c.setAsleep(false)
+		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
+			// What came before the end still counts.
+			if _, err := c.Receive(handle); err != nil && !errors.Is(err, ErrClosed) {
+				return err
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Channel) anythingPending() (yes bool) {
+	yes = true // a fault counts as something: Receive reports it
+	_ = c.guard(func() error {
+		yes = c.recv.pending()
+		return nil
+	})
+	return yes
+}
+
+// setAsleep and setSpinner keep our sleep word odd exactly while the reader
+// sleeps and nobody spins. Each change of the word is a new value, by which the
+// stub knows whether it has rung for this sleep. The atomic store is the full
+// barrier that must lie between it and the last look at the ring.
+func (c *Channel) setAsleep(yes bool) {
+	c.wake.Lock()
+	c.wake.asleep = yes
+	c.updateWakeLocked()
+	c.wake.Unlock()
+}
+
+func (c *Channel) setSpinner(yes bool) {
+	c.wake.Lock()
+	c.wake.spinner = yes
+	c.updateWakeLocked()
+	c.wake.Unlock()
+}
+
+func (c *Channel) updateWakeLocked() {
+	word := c.wake.word.Load()
+	if odd := word&1 == 1; odd != (c.wake.asleep && !c.wake.spinner) {
+		c.wake.word.Store(word + 1)
+	}
+}
+
+// spinners counts the goroutines of this process that spin. Each occupies a
+// processor, so one is always left for those that do not.
+var spinners atomic.Int32
+
+// Spin looks for frames for up to budget, gives its processor away between
+// looks, and hands what comes to handle, until done has something to receive.
+// It returns how long the longest yield took. At most one goroutine spins on a
+// channel; others return at once.
+func (c *Channel) Spin(budget time.Duration, done <-chan struct{}, handle Handler) (longest time.Duration, err error) {
+	if spinners.Add(1) > max(int32(runtime.GOMAXPROCS(0))-1, 1) || !c.spin.TryLock() {
+		spinners.Add(-1)
+		return 0, nil
+	}
+	defer spinners.Add(-1)
+	defer c.spin.Unlock()
+	c.send.Lock()
+	closed := c.send.closed
+	c.send.Unlock()
+	if closed {
+		return 0, nil
+	}
+	c.setSpinner(true)
+	begin := time.Now()
+	last := begin
+	for len(done) == 0 {
+		if c.anythingPending() {
+			if _, err = c.Receive(handle); err != nil {
+				break
+			}
+			continue
+		}
+		// SCHED_YIELD cannot block, so the runtime need not be told; Gosched would
+		// hand this processor to other goroutines, but not to the stub.
+		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		now := time.Now()
+		longest = max(longest, now.Sub(last))
+		last = now
+		if now.Sub(begin) > budget {
+			break
+		}
+	}
+	c.setSpinner(false)
+	// The stub may have seen an even word and not rung.
+	if err == nil && c.anythingPending() {
+		_, err = c.Receive(handle)
+	}
+	if errors.Is(err, ErrClosed) {
+		err = nil
+	}
+	return longest, err
+}
+
+// Posted returns when the stub published its latest frame, CLOCK_MONOTONIC ns.
+// It is the stub's word, good for statistics only. Only a Handler may call it.
+func (c *Channel) Posted() int64 {
+	var t uint64
+	_ = c.guard(func() error {
+		t = c.recv.posted.Load()
+		return nil
+	})
+	return int64(t)
+}

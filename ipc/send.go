@@ -1,0 +1,138 @@
+package ipc
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrClosed says that the life of the stub has ended.
+var ErrClosed = errors.New("channel is closed")
+
+// retryPause is how long frames without room wait before the ring is looked at
+// again. It is only ever waited while a stub is behind by a whole ring.
+const retryPause = 200 * time.Microsecond
+
+// Begin starts a frame with a body of n bytes and returns the frame, whose
+// body begins at HeaderSize; the caller fills it completely and calls Commit.
+// Between the two the channel's send lock is held. n is at most
+// MaxFrame-HeaderSize. After an error nothing was begun.
+func (c *Channel) Begin(kind Kind, id uint64, n int) ([]byte, error) {
+	size := HeaderSize + n
+	if size > MaxFrame {
+		return nil, fmt.Errorf("frame %s of %d bytes: want at most %d", kind, size, MaxFrame)
+	}
+	c.send.Lock()
+	if c.send.closed {
+		c.send.Unlock()
+		return nil, ErrClosed
+	}
+	var frame []byte
+	err := c.guard(func() (err error) {
+		if len(c.send.pending) == 0 {
+			frame, err = c.send.reserve(size)
+		}
+		return err
+	})
+	if err == nil && frame == nil {
+		// Frames stay in order: once one waits, all that follow do.
+		if c.send.bytes+size > c.config.MaxPending {
+			err = broken("backlog", "stub does not read: %d bytes of frames are waiting", c.send.bytes)
+		}
+		frame = make([]byte, size)
+		c.send.staged = frame
+	}
+	if err != nil {
+		c.send.staged = nil
+		c.send.Unlock()
+		return nil, err
+	}
+	putHeader(frame, size, kind, 0, c.send.life, id)
+	return frame, nil
+}
+
+// SetSpilled marks the frame that was begun as one whose body is a descriptor.
+func SetSpilled(frame []byte) { le.PutUint16(frame[6:], FlagSpilled) }
+
+// Commit publishes what Begin began and wakes the stub if it sleeps.
+func (c *Channel) Commit() {
+	ring := false
+	if c.send.staged != nil {
+		c.send.pending = append(c.send.pending, c.send.staged)
+		c.send.bytes += len(c.send.staged)
+		c.send.staged = nil
+		c.scheduleRetryLocked()
+	} else {
+		ring = c.publishLocked()
+	}
+	c.send.Unlock()
+	if ring {
+		c.downBell.Ring()
+	}
+}
+
+// Send sends a frame with the given body.
+func (c *Channel) Send(kind Kind, id uint64, body []byte) error {
+	frame, err := c.Begin(kind, id, len(body))
+	if err != nil {
+		return err
+	}
+	copy(frame[HeaderSize:], body)
+	c.Commit()
+	return nil
+}
+
+// publishLocked publishes the reserved frame and reports whether the stub must
+// be rung. Ordering: tail is stored atomically, which is a full barrier, before
+// the stub's sleep word is loaded; the stub makes its word odd and passes a
+// barrier before it looks at tail a last time. So one of the two sees the other.
+func (c *Channel) publishLocked() (ring bool) {
+	c.send.commit(now())
+	_ = c.guard(func() error {
+		word := c.send.asleep.Load()
+		if word&1 == 1 && word != c.send.rung {
+			c.send.rung = word
+			ring = true
+		}
+		return nil
+	})
+	return ring
+}
+
+func (c *Channel) scheduleRetryLocked() {
+	if !c.send.retry {
+		c.send.retry = true
+		time.AfterFunc(retryPause, c.retry)
+	}
+}
+
+// retry moves waiting frames into the ring as far as there is room.
+func (c *Channel) retry() {
+	c.send.Lock()
+	c.send.retry = false
+	ring := false
+	for len(c.send.pending) > 0 && !c.send.closed {
+		first := c.send.pending[0]
+		var room []byte
+		err := c.guard(func() (err error) {
+			room, err = c.send.reserve(len(first))
+			return err
+		})
+		if room == nil {
+			// A head that makes no sense is reported by the next Begin or Receive.
+			if err == nil {
+				c.scheduleRetryLocked()
+			}
+			break
+		}
+		copy(room, first)
+		ring = c.publishLocked() || ring
+		c.send.bytes -= len(first)
+		c.send.pending[0] = nil
+		c.send.pending = c.send.pending[1:]
+	}
+	c.send.Unlock()
+	if ring {
+		c.downBell.Ring()
+	}
+}
