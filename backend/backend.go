@@ -67,8 +67,16 @@ type Awaiter interface {
 	Await(done <-chan struct{})
 }
 
-// Events tells the scheduler which instances can be given work. Up and Down
-// alternate for each instance, and are not called concurrently for one.
+// Canceller is an Instance that can tell a running model that nobody waits for
+// a task's answer any more.
+type Canceller interface {
+	// Cancel does not wait. The task is still answered by the model.
+	Cancel(*Task)
+}
+
+// Events tells the scheduler which instances can be given work. They are not
+// called concurrently for one instance. Down may be said again, to take hope
+// away from an instance that is down.
 type Events interface {
 	// Up: the instance takes batches from now on.
 	Up(Instance)
@@ -92,6 +100,8 @@ type Host interface {
 type Task struct {
 	Context context.Context // ends when the client has gone or the server stops
 	Request *infer.Request
+	// Handle is the instance's own.
+	Handle uint64
 	// Send hands a response up. The instance sets Outputs, Parameters, Err,
 	// Empty and Final; the rooms above fill in the rest.
 	Send infer.Sender

@@ -54,8 +54,10 @@ func (c *Channel) Begin(kind Kind, id uint64, n int) ([]byte, error) {
 // SetSpilled marks the frame that was begun as one whose body is a descriptor.
 func SetSpilled(frame []byte) { le.PutUint16(frame[6:], FlagSpilled) }
 
-// Commit publishes what Begin began and wakes the stub if it sleeps.
-func (c *Channel) Commit() {
+// Commit publishes what Begin began and wakes the stub if it sleeps. It
+// returns the frame's position, by which Taken tells whether the stub has
+// taken it.
+func (c *Channel) Commit() (position uint64) {
 	ring := false
 	if c.send.staged != nil {
 		c.send.pending = append(c.send.pending, c.send.staged)
@@ -64,11 +66,29 @@ func (c *Channel) Commit() {
 		c.scheduleRetryLocked()
 	} else {
 		ring = c.publishLocked()
+		position = c.send.published
 	}
 	c.send.Unlock()
 	if ring {
 		c.downBell.Ring()
 	}
+	return position
+}
+
+// Taken reports whether the stub may have taken the frame of that position.
+// What it says is believed: a stub that lies about its head harms only itself.
+func (c *Channel) Taken(position uint64) bool {
+	c.send.Lock()
+	defer c.send.Unlock()
+	if position == 0 || c.send.closed {
+		return true
+	}
+	taken := true
+	_ = c.guard(func() error {
+		taken = c.send.head.Load() >= position
+		return nil
+	})
+	return taken
 }
 
 // Send sends a frame with the given body.

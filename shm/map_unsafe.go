@@ -22,3 +22,21 @@ func (r *Region) Uint64(offset int) *atomic.Uint64 {
 	}
 	return (*atomic.Uint64)(unsafe.Pointer(&r.mem[offset]))
 }
+
+// Locate returns where data, a part of the block's bytes, lies in the region;
+// ok is false if it is something else.
+func (b *Block) Locate(data []byte) (offset uint64, ok bool) {
+	if len(data) == 0 {
+		return b.Offset(), true
+	}
+	// Pointers are compared as numbers only: nothing is made of them.
+	begin := uintptr(unsafe.Pointer(unsafe.SliceData(b.Bytes())))
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(data)))
+	if at < begin || at-begin > uintptr(b.n) || uintptr(len(data)) > uintptr(b.n)-(at-begin) {
+		return 0, false
+	}
+	return b.Offset() + uint64(at-begin), true
+}
+
+// In reports whether the block belongs to pool.
+func (b *Block) In(pool *Pool) bool { return b.pool == pool }

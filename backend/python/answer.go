@@ -1,0 +1,354 @@
+package python
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+func broke(rule, format string, args ...any) error {
+	return &ipc.ProtocolError{Rule: rule, Detail: fmt.Sprintf(format, args...)}
+}
+
+// handle acts on one frame of the stub. It runs with the channel's receive lock
+// held. An error ends the life.
+func (l *life) handle(f ipc.Frame) error {
+	switch {
+	case f.Kind == ipc.Hello && l.seen == phaseStarted:
+		l.seen = phaseHello
+		if err := decode(f, &struct{}{}); err != nil {
+			return err
+		}
+		l.hello <- nil
+	case f.Kind == ipc.Initialized && l.seen == phaseHello:
+		l.seen = phaseInitialized
+		var body struct {
+			Error string `msgpack:"error"`
+		}
+		if err := decode(f, &body); err != nil {
+			return err
+		}
+		if body.Error != "" {
+			l.initialized <- infer.Errorf(infer.Internal, "%s", body.Error)
+		} else {
+			l.initialized <- nil
+		}
+	case f.Kind == ipc.Executed && l.seen == phaseInitialized:
+		return l.executed(f)
+	case f.Kind == ipc.Released && l.seen == phaseInitialized:
+		if len(f.Body)%8 != 0 {
+			return broke("frame", "RELEASED has %d bytes, want a multiple of 8", len(f.Body))
+		}
+		return l.giveBack(f.Body)
+	case f.Kind == ipc.Name:
+		return l.up.add(f.ID, f.Body)
+	case f.Kind == ipc.Log && l.seen >= phaseHello:
+		return l.logged(f)
+	case f.Kind == ipc.Finalized && l.seen == phaseInitialized:
+		l.seen = phaseFinalized
+		var body struct {
+			Error string `msgpack:"error"`
+		}
+		if err := decode(f, &body); err != nil {
+			return err
+		}
+		if body.Error != "" {
+			l.in.log.Info().Msg(body.Error)
+		}
+		l.finalized <- nil
+	default:
+		return broke("kind", "%s came in phase %d", f.Kind, l.seen)
+	}
+	return nil
+}
+
+// decode reads a MessagePack body. The library allocates no more than what the
+// body holds bytes for.
+func decode(f ipc.Frame, into any) error {
+	if err := msgpack.Unmarshal(f.Body, into); err != nil {
+		return broke("msgpack", "body of %s: %v", f.Kind, err)
+	}
+	return nil
+}
+
+func (l *life) giveBack(tickets []byte) error {
+	for i := range len(tickets) / 8 {
+		if err := l.loans.Return(shm.Ticket(ipc.Ticket(tickets, i))); err != nil {
+			return broke("ticket", "%v", err)
+		}
+	}
+	return nil
+}
+
+// executed answers a batch.
+func (l *life) executed(f ipc.Frame) error {
+	arrived := ipc.Now()
+	body, err := ipc.ParseExecuted(f.Body)
+	if err != nil {
+		return err
+	}
+	in := l.in
+	in.mu.Lock()
+	batch := l.batch
+	if batch == nil || f.ID != l.number {
+		in.mu.Unlock()
+		return broke("handle", "EXECUTED of batch %d, where %d is inside", f.ID, l.number)
+	}
+	begin, sent := l.begin, l.sent
+	in.mu.Unlock()
+	if sent < begin {
+		sent = begin // the answer was faster than Execute's own bookkeeping
+	}
+	in.await.observe(l.channel.Posted() - sent)
+
+	// Everything is read and checked before anything is handed up: a stub that
+	// breaks the protocol in its last response has answered nothing.
+	answers := make([]*infer.Response, len(batch.Tasks))
+	err = l.readResponses(&body, f.Body, batch, answers)
+	if err == nil {
+		err = l.giveBack(body.Tickets)
+	}
+	if err != nil {
+		for _, a := range answers {
+			if a != nil {
+				a.Release()
+			}
+		}
+		return err
+	}
+	var failure error
+	if body.Failed {
+		failure = infer.Errorf(infer.Internal, "%s", string(body.Text))
+	}
+	for i := range answers {
+		if answers[i] != nil {
+			continue
+		}
+		err := failure
+		if err == nil {
+			err = infer.Errorf(infer.Internal, "expected a single response, got 0")
+		}
+		answers[i] = infer.ErrorResponse(err)
+	}
+
+	in.mu.Lock()
+	if taken, _ := l.takeBatchLocked(); taken == nil {
+		in.mu.Unlock()
+		for _, a := range answers {
+			a.Release()
+		}
+		return nil
+	}
+	in.moveLocked(Ready)
+	in.mu.Unlock()
+	// Done first: the next batch is on its way to the stub while this one's
+	// answers go up.
+	batch.Done(batch, backend.Report{
+		Start: begin, ComputeStart: sent, ComputeEnd: max(arrived, sent), End: max(ipc.Now(), sent), Err: failure, Executed: true,
+	})
+	for i, task := range batch.Tasks {
+		task.Send(answers[i])
+	}
+	return nil
+}
+
+// readResponses fills answers with the responses of an EXECUTED frame.
+func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, batch *backend.Batch, answers []*infer.Response) error {
+	r := &l.response
+	for {
+		ok, err := body.NextResponse(r)
+		if err != nil || !ok {
+			return err
+		}
+		index := r.Handle & math.MaxUint32
+		if r.Handle>>32 != l.number || index >= uint64(len(batch.Tasks)) {
+			return broke("handle", "response to request %#x, which is not inside", r.Handle)
+		}
+		if r.Flags&ipc.FlagPresent == 0 {
+			continue
+		}
+		if answers[index] != nil {
+			return broke("handle", "second response to request %d of the batch", index)
+		}
+		if r.Flags&ipc.FlagFinal == 0 {
+			return broke("handle", "response to request %d of the batch is not final", index)
+		}
+		answer := &infer.Response{Final: true}
+		answers[index] = answer
+		if err := l.readResponse(r, frame, answer); err != nil {
+			return err
+		}
+	}
+}
+
+// readResponse turns one response of the stub into one for the client.
+func (l *life) readResponse(r *ipc.ResponseBody, frame []byte, answer *infer.Response) error {
+	if r.Flags&ipc.FlagError != 0 {
+		code := infer.Code(min(r.Code, math.MaxUint8))
+		if !code.Valid() {
+			return broke("frame", "code of an error is %d", r.Code)
+		}
+		answer.Err = &infer.Error{Code: code, Message: string(r.Error)}
+		return nil
+	}
+	if len(r.Parameters) > 0 {
+		parameters, err := parseParameters(r.Parameters)
+		if err != nil {
+			answer.Err = err
+			return nil
+		}
+		answer.Parameters = parameters
+	}
+	answer.Outputs = make([]infer.Tensor, 0, len(r.Outputs))
+	for i := range r.Outputs {
+		d := &r.Outputs[i]
+		if int(d.Name) >= len(l.up.list) {
+			return broke("name", "name %d of %d", d.Name, len(l.up.list))
+		}
+		t := infer.Tensor{Name: l.up.list[d.Name], DataType: infer.DataType(d.Type), Shape: d.Shape}
+		if err := l.locate(d, frame, &t); err != nil {
+			return err
+		}
+		answer.Outputs = append(answer.Outputs, t)
+		if !l.up.isOutput(d.Name) && answer.Err == nil {
+			answer.Err = infer.Errorf(infer.InvalidArg, "unexpected inference output '%s' for model '%s'", t.Name, l.in.model.env.Name)
+		}
+	}
+	if answer.Err != nil {
+		answer.Release()
+		answer.Outputs, answer.Parameters = nil, nil
+	}
+	return nil
+}
+
+// locate checks a descriptor and gives the tensor its bytes.
+func (l *life) locate(d *ipc.Descriptor, frame []byte, t *infer.Tensor) error {
+	if !t.DataType.Valid() {
+		return broke("descriptor", "output %q has data type %d", t.Name, d.Type)
+	}
+	elements, ok := infer.Elements(d.Shape)
+	if !ok {
+		return broke("descriptor", "output %q has shape %v, whose product overflows", t.Name, d.Shape)
+	}
+	if t.DataType != infer.Bytes {
+		want, ok := infer.ByteSize(t.DataType, d.Shape)
+		if !ok || uint64(want) != d.Length {
+			return broke("descriptor", "output %q of %s%s has %d bytes, want %d", t.Name, t.DataType, infer.ShapeString(d.Shape), d.Length, want)
+		}
+	}
+	switch d.Region {
+	case ipc.InFrame:
+		b, err := d.InlineBytes(frame)
+		if err != nil {
+			return err
+		}
+		t.Data = b
+	case ipc.InRequests:
+		block, b, err := l.loans.Borrow(shm.Ticket(d.Ticket), d.Offset, d.Length)
+		if err != nil {
+			return broke("descriptor", "output %q: %v", t.Name, err)
+		}
+		t.Data, t.Memory = b, block
+	case ipc.InArena:
+		extent, b, err := l.channel.Arena().Lend(shm.Ticket(d.Ticket), d.Offset, d.Length)
+		if err != nil {
+			return broke("descriptor", "output %q: %v", t.Name, err)
+		}
+		t.Data, t.Memory = b, extent
+		if !l.channel.Arena().Sealed() {
+			// A named file can vanish under whoever writes the response: copy it here.
+			private := make([]byte, len(b))
+			err := shm.Guard(func() { copy(private, b) })
+			extent.Release()
+			t.Data, t.Memory = private, nil
+			if err != nil {
+				return broke("memory", "output %q: %v", t.Name, err)
+			}
+		}
+	}
+	if t.DataType == infer.Bytes {
+		if s := infer.ScanBytes(t.Data, math.MaxInt); s.Rest != 0 || int64(s.Count) != elements {
+			t.Release()
+			t.Data, t.Memory = nil, nil
+			return broke("descriptor", "output %q of BYTES%s has %d elements and %d bytes left over", t.Name, infer.ShapeString(d.Shape), s.Count, s.Rest)
+		}
+	}
+	return nil
+}
+
+// logged writes what a model logged.
+func (l *life) logged(f ipc.Frame) error {
+	var body struct {
+		Level   int    `msgpack:"level"`
+		File    string `msgpack:"file"`
+		Line    int    `msgpack:"line"`
+		Message string `msgpack:"message"`
+	}
+	if err := decode(f, &body); err != nil {
+		return err
+	}
+	log := l.in.log
+	event := log.Info()
+	switch body.Level {
+	case 0:
+	case 1:
+		event = log.Warn()
+	case 2:
+		event = log.Error()
+	case 3:
+		event = log.Debug()
+	default:
+		return broke("frame", "level of LOG is %d", body.Level)
+	}
+	event.Str("file", body.File).Int("line", body.Line).Msg(body.Message)
+	return nil
+}
+
+// parseParameters reads the parameters of a response, in their order.
+func parseParameters(text []byte) ([]infer.Parameter, *infer.Error) {
+	var list []infer.Parameter
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	open, err := d.Token()
+	if err != nil || open != json.Delim('{') {
+		return nil, infer.Errorf(infer.Internal, "parameters of the response are no JSON object")
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return nil, infer.Errorf(infer.Internal, "parameters of the response: %v", err)
+		}
+		name, _ := key.(string)
+		value, err := d.Token()
+		if err != nil {
+			return nil, infer.Errorf(infer.Internal, "parameters of the response: %v", err)
+		}
+		p := infer.Parameter{Name: name}
+		switch v := value.(type) {
+		case string:
+			p.Kind, p.String = infer.StringParameter, v
+		case bool:
+			p.Kind, p.Bool = infer.BoolParameter, v
+		case json.Number:
+			n, err := v.Int64()
+			if err != nil {
+				return nil, infer.Errorf(infer.Internal, "Unsupported value type on parameters")
+			}
+			p.Kind, p.Int = infer.IntParameter, n
+		default:
+			return nil, infer.Errorf(infer.Internal, "Unsupported value type on parameters")
+		}
+		list = append(list, p)
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, infer.Errorf(infer.Internal, "parameters of the response: %v", err)
+	}
+	return list, nil
+}

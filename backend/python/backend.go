@@ -1,0 +1,265 @@
+package python
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/shm"
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+)
+
+// Environment is what the backend is given by the rooms that start it.
+type Environment struct {
+	Config Config
+	// Requests is the server's pool for the tensors of requests. The caller
+	// closes it after the backend.
+	Requests *shm.Pool
+	// Files are the trees of the stub's Python files.
+	Files []fs.FS
+	Log   zerolog.Logger
+	// LogLevels tells the stubs which levels are worth sending.
+	LogLevels func() LogLevels
+	Metrics   Metrics
+}
+
+// LogLevels are the server's log switches.
+type LogLevels struct {
+	Info    bool `msgpack:"info"`
+	Warning bool `msgpack:"warning"`
+	Error   bool `msgpack:"error"`
+	Verbose int  `msgpack:"verbose"`
+}
+
+// Metrics counts what happens to stubs. All methods may be called from any
+// goroutine.
+type Metrics interface {
+	StubStarted(model string)
+	StubLost(model string)
+	ProtocolError(rule string)
+}
+
+// Backend starts stubs for the models that name backend "python".
+type Backend struct {
+	config    Config
+	requests  *shm.Pool
+	requestFD *os.File // read-only, for the stubs
+	log       zerolog.Logger
+	levels    func() LogLevels
+	metrics   Metrics
+	dir       string // the unpacked Python files
+	launcher  *launcher
+	signals   chan os.Signal // sent to by the runtime, closed by Close
+	closing   sync.WaitGroup // what Close waits for
+
+	find     sync.Once
+	template struct {
+		sync.Mutex
+		current *template
+		failed  error // no interpreter could be found
+		tries   int   // restarts of a template that died
+	}
+	live struct {
+		sync.Mutex
+		processes map[*process]struct{}
+	}
+}
+
+// New makes the backend. No process is started before the first model is
+// opened.
+func New(env Environment) (*Backend, error) {
+	dir, err := unpack(env.Files...)
+	if err != nil {
+		return nil, err
+	}
+	if err := becomeSubreaper(); err != nil {
+		return nil, err
+	}
+	fd, err := env.Requests.Region().OpenReadOnly()
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{
+		config: env.Config, requests: env.Requests, requestFD: fd, log: env.Log, levels: env.LogLevels,
+		metrics: env.Metrics, dir: dir, launcher: newLauncher(), signals: make(chan os.Signal, 1),
+	}
+	b.live.processes = make(map[*process]struct{})
+	// Children of stubs whose parents have ended come home to this process; each
+	// SIGCHLD is a reason to look for those that have ended too.
+	signal.Notify(b.signals, unix.SIGCHLD)
+	b.closing.Go(func() {
+		for range b.signals {
+			b.live.Lock()
+			for p := range b.live.processes {
+				p.reap()
+			}
+			b.live.Unlock()
+		}
+	})
+	return b, nil
+}
+
+var _ backend.Backend = (*Backend)(nil)
+
+// Interpreter finds the interpreter, once, and says what it is.
+func (b *Backend) Interpreter() (python, numpy, path string, err error) {
+	t, err := b.interpreter()
+	if err != nil {
+		return "", "", "", err
+	}
+	return t.interpreter.Python, t.interpreter.Numpy, t.interpreter.Path, nil
+}
+
+func (b *Backend) interpreter() (*template, error) {
+	b.find.Do(func() {
+		t, err := b.findInterpreter()
+		b.template.Lock()
+		b.template.current, b.template.failed = t, err
+		b.template.Unlock()
+		if err == nil {
+			i := t.interpreter
+			b.log.Info().Str("python", i.Python).Str("numpy", i.Numpy).Str("path", i.Path).Msg("using Python interpreter")
+			if b.config.NoTemplate {
+				b.closing.Go(t.close)
+			}
+		}
+	})
+	b.template.Lock()
+	defer b.template.Unlock()
+	return b.template.current, b.template.failed
+}
+
+// startTemplate starts a template; what it prints is part of the error if it
+// does not come up.
+func (b *Backend) startTemplate(interpreter string) (*template, error) {
+	out, far, err := outputPipe(b.log.With().Str("file", "template").Logger())
+	if err != nil {
+		return nil, err
+	}
+	// Nothing is printed by a template that works; a failing one is reported below.
+	out.log = zerolog.Nop()
+	go out.run()
+	t, err := startTemplate(b.launcher, interpreter, filepath.Join(b.dir, "nereid_template"), far)
+	_ = far.Close()
+	if err != nil {
+		out.finish()
+		if lines := out.lastLines(); len(lines) > 0 {
+			err = fmt.Errorf("%w (it printed: %s)", err, lines[len(lines)-1])
+		}
+		return nil, err
+	}
+	b.closing.Go(func() {
+		<-t.gone
+		out.finish()
+	})
+	return t, nil
+}
+
+// maxTemplateRestarts bounds how often a template that died is started anew;
+// after that stubs are started as programs.
+const maxTemplateRestarts = 3
+
+// startProcess starts a stub: forked from the template where there is one.
+func (b *Backend) startProcess(instance string, files *stubFiles) (*process, error) {
+	t, err := b.interpreter()
+	if err != nil {
+		return nil, err
+	}
+	if !b.config.NoTemplate {
+		if t = b.usableTemplate(t); t != nil {
+			p, err := t.fork(instance, files)
+			if err == nil {
+				return b.watch(p), nil
+			}
+			b.log.Warn().Err(err).Msg("template did not fork a stub, it is started as a program")
+		}
+	}
+	b.template.Lock()
+	path := b.template.current.interpreter.Path
+	b.template.Unlock()
+	p, err := b.launcher.startStub(path, filepath.Join(b.dir, "triton_python_backend_stub"), instance, files)
+	if err != nil {
+		return nil, err
+	}
+	return b.watch(p), nil
+}
+
+// usableTemplate returns t, or another one in its place if it has died, or nil.
+func (b *Backend) usableTemplate(t *template) *template {
+	if t.usable() {
+		return t
+	}
+	b.template.Lock()
+	defer b.template.Unlock()
+	if b.template.current != t {
+		t = b.template.current
+		if t.usable() {
+			return t
+		}
+		return nil
+	}
+	if b.template.tries >= maxTemplateRestarts {
+		return nil
+	}
+	b.template.tries++
+	fresh, err := b.startTemplate(t.interpreter.Path)
+	if err != nil {
+		b.log.Warn().Err(err).Msg("template did not start again")
+		return nil
+	}
+	b.closing.Go(t.close)
+	b.template.current = fresh
+	return fresh
+}
+
+func (b *Backend) watch(p *process) *process {
+	b.live.Lock()
+	b.live.processes[p] = struct{}{}
+	b.live.Unlock()
+	return p
+}
+
+func (b *Backend) unwatch(p *process) {
+	b.live.Lock()
+	delete(b.live.processes, p)
+	b.live.Unlock()
+}
+
+// Open implements backend.Backend.
+func (b *Backend) Open(env backend.Env) (backend.Model, error) { return b.open(env) }
+
+// Close ends the template and the launcher. All models must have been closed.
+func (b *Backend) Close() {
+	b.template.Lock()
+	t := b.template.current
+	b.template.Unlock()
+	if t != nil {
+		t.close()
+	}
+	signal.Stop(b.signals)
+	close(b.signals)
+	b.closing.Wait()
+	b.launcher.close()
+	_ = b.requestFD.Close()
+}
+
+// requestsFile returns a descriptor of the requests file of its own for a stub.
+func (b *Backend) requestsFile() (*os.File, error) {
+	fd, err := unix.FcntlInt(b.requestFD.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("duplicate requests file", err)
+	}
+	return os.NewFile(uintptr(fd), "requests"), nil
+}
+
+var errStopped = errors.New("instance is stopped")
+
+// now is for durations in logs.
+func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }

@@ -1,0 +1,168 @@
+package python
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/rs/zerolog"
+)
+
+// Instance is one instance of a model: a sequence of stub processes, one at a
+// time.
+type Instance struct {
+	model  *Model
+	name   string
+	kind   string // "CPU", "GPU" or "MODEL"
+	device string
+	log    zerolog.Logger
+
+	// current is the life that takes batches, for Await; nil while there is none.
+	current atomic.Pointer[life]
+	await   awaitState
+
+	mu       sync.Mutex
+	state    State
+	life     *life // set in Ready and Busy
+	hopeless bool  // no new life is to be expected soon
+}
+
+var (
+	_ backend.Instance = (*Instance)(nil)
+	_ backend.Awaiter  = (*Instance)(nil)
+)
+
+// Name implements backend.Instance.
+func (in *Instance) Name() string { return in.name }
+
+// Ready implements backend.Instance: an instance is ready while a stub that has
+// initialised its model is alive.
+func (in *Instance) Ready(context.Context) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.state == Ready || in.state == Busy {
+		return nil
+	}
+	return unhealthy(in.name)
+}
+
+// Run keeps one stub alive until ctx ends; then the stub is told to finalize.
+// started is called once, with the outcome of the first start. After a first
+// start that failed Run returns; later losses are healed. When Run returns the
+// stub has been reaped and its memory is unmapped, except for what responses
+// that are still being written hold.
+func (in *Instance) Run(ctx context.Context, started func(error)) {
+	healed := false
+	var back backoff
+	for {
+		began := time.Now()
+		err := in.runOnce(ctx, func() {
+			in.setHopeless(false)
+			if !healed {
+				healed = true
+				started(nil)
+			}
+		})
+		if !healed {
+			in.stop()
+			started(err)
+			return
+		}
+		if ctx.Err() != nil || errors.Is(err, errStopped) {
+			in.stop()
+			return
+		}
+		in.model.backend.metrics.StubLost(in.model.env.Name)
+		wait, hopeless := back.next(time.Since(began), errors.Is(err, errNeverReady))
+		in.setHopeless(hopeless)
+		in.log.Warn().Err(err).Dur("wait", wait).Msg("stub lost, restarting")
+		if tail := stderrOf(err); tail != "" {
+			in.log.Warn().Msg("last lines of the lost stub:\n" + tail)
+		}
+		select {
+		case <-ctx.Done():
+			in.stop()
+			return
+		case <-time.After(wait):
+		}
+		in.mu.Lock()
+		in.moveLocked(Starting)
+		in.mu.Unlock()
+	}
+}
+
+func (in *Instance) stop() {
+	in.mu.Lock()
+	if in.state != Stopped {
+		in.moveLocked(Stopped)
+	}
+	in.mu.Unlock()
+}
+
+// setHopeless tells the scheduler, once for each change, whether waiting for
+// this instance makes sense.
+func (in *Instance) setHopeless(yes bool) {
+	in.mu.Lock()
+	changed := in.hopeless != yes
+	in.hopeless = yes
+	in.mu.Unlock()
+	if changed && yes {
+		in.log.Error().Msg("stub is lost again and again: requests are refused until it starts")
+		in.model.events.Down(in, true)
+	}
+}
+
+// backoff says how long to wait before a new life.
+type backoff struct {
+	losses int // in a row, each after less than a healthy minute
+	starts int // in a row that did not reach ready
+}
+
+// Limits of restarting.
+const (
+	healthyAfter    = time.Minute
+	firstPause      = 10 * time.Millisecond
+	longestPause    = 5 * time.Second  // of a stub that starts and is lost
+	longestStart    = 30 * time.Second // of one that does not even start
+	hopelessStarts  = 3
+	pauseJitterPart = 5 // a fifth, either way
+)
+
+// next takes account of a loss after lived and returns the pause before the
+// next start, and whether there is little hope.
+func (b *backoff) next(lived time.Duration, neverReady bool) (wait time.Duration, hopeless bool) {
+	if lived >= healthyAfter && !neverReady {
+		*b = backoff{}
+	}
+	limit := longestPause
+	if neverReady {
+		b.starts++
+		limit = longestStart
+	} else {
+		b.starts = 0
+	}
+	wait = min(firstPause<<min(b.losses, 20), limit)
+	b.losses++
+	jitter := int64(wait) / pauseJitterPart
+	wait += time.Duration(rand.Int64N(2*jitter+1) - jitter)
+	return wait, b.starts >= hopelessStarts
+}
+
+func stderrOf(err error) string {
+	var exit *ExitError
+	if !errors.As(err, &exit) {
+		return ""
+	}
+	text := ""
+	for i, line := range exit.Stderr {
+		if i > 0 {
+			text += "\n"
+		}
+		text += line
+	}
+	return text
+}

@@ -1,0 +1,96 @@
+package python
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// findInterpreter starts templates of all candidates at once and keeps the
+// first, in the order of PATH, that can import numpy. The others are closed.
+func (b *Backend) findInterpreter() (*template, error) {
+	candidates, err := candidates(b.config.Executable)
+	if err != nil {
+		return nil, err
+	}
+	templates := make([]*template, len(candidates))
+	failures := make([]error, len(candidates))
+	var started sync.WaitGroup
+	for i, path := range candidates {
+		started.Go(func() { templates[i], failures[i] = b.startTemplate(path) })
+	}
+	started.Wait()
+	var found *template
+	for _, t := range templates {
+		switch {
+		case t == nil:
+		case found == nil:
+			found = t
+		default:
+			b.closing.Go(t.close)
+		}
+	}
+	if found != nil {
+		return found, nil
+	}
+	if b.config.Executable != "" {
+		return nil, fmt.Errorf("python-executable %s: %w; install numpy with `%s -m pip install numpy`", b.config.Executable, failures[0], b.config.Executable)
+	}
+	var tried strings.Builder
+	for i, path := range candidates {
+		fmt.Fprintf(&tried, "; %s: %v", path, failures[i])
+	}
+	return nil, fmt.Errorf("no python3 on PATH can import numpy%s; install it with `%s -m pip install numpy`, or name an interpreter that has it with --backend-config=python,python-executable=PATH",
+		tried.String(), candidates[0])
+}
+
+// candidates lists the interpreters to try.
+func candidates(executable string) ([]string, error) {
+	if executable != "" {
+		path, err := filepath.Abs(executable)
+		if !strings.Contains(executable, "/") {
+			path, err = lookPath(executable)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("python-executable %s: %w", executable, err)
+		}
+		return []string{path}, nil
+	}
+	var found []string
+	seen := make(map[string]bool)
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if !filepath.IsAbs(dir) {
+			continue // as exec.LookPath: never a program of the working directory
+		}
+		path := filepath.Join(dir, "python3")
+		// The same directory by two names is one candidate. The link that python3
+		// itself may be is kept: a virtual environment is known by it.
+		if real, err := filepath.EvalSymlinks(dir); err == nil && !seen[real] {
+			seen[real] = true
+			if executableFile(path) {
+				found = append(found, path)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil, errors.New("no python3 on PATH; install Python 3.8 or later with numpy, or name an interpreter with --backend-config=python,python-executable=PATH")
+	}
+	return found, nil
+}
+
+func lookPath(name string) (string, error) {
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if path := filepath.Join(dir, name); filepath.IsAbs(dir) && executableFile(path) {
+			return path, nil
+		}
+	}
+	return "", errors.New("not found on PATH")
+}
+
+func executableFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}

@@ -1,0 +1,123 @@
+package python
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/nereid-serving/nereid/ipc"
+	"golang.org/x/sys/unix"
+)
+
+// launcher starts programs from one thread that never ends while the launcher
+// lives: the parent-death signal follows the thread that started a child, not
+// the process.
+type launcher struct {
+	// jobs is sent to by start and closed by close.
+	jobs chan func()
+	done chan struct{}
+}
+
+func newLauncher() *launcher {
+	l := &launcher{jobs: make(chan func()), done: make(chan struct{})}
+	go func() {
+		defer close(l.done)
+		// Never unlocked: the thread ends with the goroutine, and by then all
+		// children are gone.
+		runtime.LockOSThread()
+		for job := range l.jobs {
+			job()
+		}
+	}()
+	return l
+}
+
+func (l *launcher) close() {
+	close(l.jobs)
+	<-l.done
+}
+
+// start runs a program with the given files as its descriptors 0, 1, 2, … in a
+// process group of its own, and has it killed when this process dies.
+func (l *launcher) start(argv []string, files []*os.File) (*process, error) {
+	fds := make([]uintptr, len(files))
+	for i, f := range files {
+		fds[i] = f.Fd()
+	}
+	pidfd := -1
+	attr := &syscall.ProcAttr{
+		Env:   os.Environ(),
+		Files: fds,
+		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL, PidFD: &pidfd},
+	}
+	var (
+		pid int
+		err error
+	)
+	finished := make(chan struct{})
+	l.jobs <- func() {
+		pid, _, err = syscall.StartProcess(argv[0], argv, attr)
+		close(finished)
+	}
+	<-finished
+	runtime.KeepAlive(files)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", argv[0], err)
+	}
+	if pidfd < 0 {
+		if pidfd, err = unix.PidfdOpen(pid, 0); err != nil {
+			_ = unix.Kill(pid, unix.SIGKILL)
+			return nil, fmt.Errorf("open pidfd of %s: %w", argv[0], err)
+		}
+	}
+	return adopt(pid, pidfd)
+}
+
+// stubFiles are what a stub process inherits.
+type stubFiles struct {
+	peer     ipc.PeerFiles
+	requests *os.File
+	output   *os.File // becomes stdout and stderr
+}
+
+func (f *stubFiles) close() {
+	f.peer.Close()
+	for _, file := range []*os.File{f.requests, f.output} {
+		if file != nil {
+			_ = file.Close()
+		}
+	}
+}
+
+// list returns the files in the order in which the stub is told their numbers.
+func (f *stubFiles) list() []*os.File {
+	return []*os.File{f.peer.Down, f.peer.Up, f.requests, f.peer.DownBell, f.peer.UpBell, f.peer.Lifeline}
+}
+
+// startStub starts a stub of its own: a program, not a fork of the template.
+func (l *launcher) startStub(interpreter, program, instance string, files *stubFiles) (*process, error) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	inherit := append([]*os.File{null, files.output, files.output}, files.list()...)
+	numbers := make([]string, 0, 6)
+	for fd := 3; fd < len(inherit); fd++ {
+		numbers = append(numbers, strconv.Itoa(fd))
+	}
+	return l.start([]string{interpreter, "-u", program, instance, "--fds=" + strings.Join(numbers, ",")}, inherit)
+}
+
+// becomeSubreaper lets orphans of our stubs come home to this process, and
+// stubs that a template forked become children of ours.
+func becomeSubreaper() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return errors.Join(errors.New("become the subreaper of stubs"), err)
+	}
+	return nil
+}

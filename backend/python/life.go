@@ -1,0 +1,367 @@
+package python
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// life is one stub process and all that belongs to it.
+type life struct {
+	in      *Instance
+	channel *ipc.Channel
+	process *process
+	output  *output
+	loans   *shm.Loans
+	down    *names // guarded by the hand-over of batches: one at a time
+	up      *names // guarded by the channel's receive lock
+	encoder encoder
+
+	hello       chan error // receives one value: HELLO came
+	initialized chan error // receives one value: nil, or why the model failed
+	finalized   chan error // receives one value: FINALIZED came
+	failed      chan error // buffered, first value counts: this life must end
+	exited      chan struct{}
+	exit        *ExitError // set when exited is closed
+	read        chan struct{}
+	readErr     error // of the reader, set when read is closed
+
+	// Guarded by Instance.mu.
+	batch    *backend.Batch // in the stub, nil if none
+	number   uint64         // of the batch that was handed over last
+	handles  []uint64       // of the batch's tasks, in order
+	position uint64         // of the batch's frame
+	begin    int64          // ns, when the batch was given to the instance
+	sent     int64          // ns, when its frame was published
+	timer    *time.Timer
+
+	seen     phase
+	response ipc.ResponseBody // reused; guarded by the receive lock
+}
+
+// phase is what the stub has said so far; guarded by the receive lock.
+type phase uint8
+
+const (
+	phaseStarted phase = iota
+	phaseHello
+	phaseInitialized
+	phaseFinalized
+)
+
+// errNeverReady marks the loss of a stub that had not become ready.
+var errNeverReady = errors.New("stub did not become ready")
+
+// runOnce lives one life: start, handshake, serve, reap. up is called when the
+// stub is ready.
+func (in *Instance) runOnce(ctx context.Context, up func()) error {
+	l, err := in.begin()
+	if err != nil {
+		in.mu.Lock()
+		in.moveLocked(Lost)
+		in.mu.Unlock()
+		return fmt.Errorf("%w: %w", errNeverReady, err)
+	}
+	go func() {
+		l.readErr = l.channel.Run(l.handle)
+		close(l.read)
+	}()
+	go l.output.run()
+	go func() {
+		l.exit = l.process.wait()
+		close(l.exited)
+	}()
+
+	err = l.handshake(ctx)
+	if err == nil {
+		in.mu.Lock()
+		in.life = l
+		in.moveLocked(Ready)
+		in.mu.Unlock()
+		in.current.Store(l)
+		in.model.backend.metrics.StubStarted(in.model.env.Name)
+		// Up may hand a batch over at once.
+		in.model.events.Up(in)
+		up()
+		err = l.serve(ctx)
+	} else if !errors.Is(err, errStopped) {
+		err = fmt.Errorf("%w: %w", errNeverReady, err)
+	}
+	l.end(err)
+	return err
+}
+
+// begin makes a channel and starts a process.
+func (in *Instance) begin() (*life, error) {
+	b := in.model.backend
+	in.model.mu.Lock()
+	in.model.lives++
+	number := in.model.lives
+	in.model.mu.Unlock()
+	channel, err := ipc.New(ipc.Config{Life: number, Backing: b.config.Backing(), MaxArena: b.config.MaxBytes})
+	if err != nil {
+		return nil, infer.Errorf(infer.Internal, "Unable to initialize shared memory key '%s' to requested size (%d bytes). If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Each Python backend model instance requires at least 1 MB of shared memory. Error: %v",
+			in.name, b.config.DefaultBytes, err)
+	}
+	inputs, outputs := in.model.tensorNames()
+	loans := &shm.Loans{}
+	l := &life{
+		in: in, channel: channel, loans: loans, down: newNames(inputs, outputs), up: newNames(inputs, outputs),
+		hello: make(chan error, 1), initialized: make(chan error, 1), finalized: make(chan error, 1),
+		failed: make(chan error, 1), exited: make(chan struct{}), read: make(chan struct{}),
+	}
+	l.encoder = encoder{pool: b.requests, loans: loans, names: l.down}
+	files := stubFiles{peer: channel.Peer()}
+	defer files.close()
+	if files.requests, err = b.requestsFile(); err == nil {
+		l.output, files.output, err = outputPipe(in.log.With().Str("file", in.name).Logger())
+	}
+	if err == nil {
+		l.process, err = b.startProcess(in.name, &files)
+	}
+	if err != nil {
+		if l.output != nil {
+			_ = l.output.file.Close()
+		}
+		channel.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// handshake waits for HELLO, sends INITIALIZE and waits for INITIALIZED.
+func (l *life) handshake(ctx context.Context) error {
+	b := l.in.model.backend
+	if err := l.await(ctx, l.hello, b.config.StubTimeout, "say HELLO"); err != nil {
+		return err
+	}
+	if err := l.channel.Attached(); err != nil {
+		return fmt.Errorf("unlink shared memory: %w", err)
+	}
+	body, err := msgpack.Marshal(l.in.initialize(l))
+	if err != nil {
+		return err
+	}
+	if err := l.sendBody(ipc.Initialize, body); err != nil {
+		return err
+	}
+	return l.await(ctx, l.initialized, b.config.InitializeTimeout, "initialize its model")
+}
+
+// await waits for one of the stub's messages, or for its end.
+func (l *life) await(ctx context.Context, message <-chan error, limit time.Duration, what string) error {
+	var late <-chan time.Time
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case err := <-message:
+		return err
+	case err := <-l.failed:
+		return err
+	case <-l.read:
+		return l.readerEnded(message)
+	case <-l.exited:
+		// Its last frame may still be on its way through the reader. A child of the
+		// model may hold the bell, so the end of the file is not waited for.
+		select {
+		case err := <-message:
+			return err
+		case <-l.read:
+			return l.readerEnded(message)
+		case <-time.After(closedLimit):
+			return l.died()
+		}
+	case <-late:
+		return fmt.Errorf("stub did not %s within %s", what, limit)
+	case <-ctx.Done():
+		return errStopped
+	}
+}
+
+// readerEnded says why the stub's frames ended.
+func (l *life) readerEnded(message <-chan error) error {
+	if l.readErr != nil {
+		return l.readErr
+	}
+	select {
+	case err := <-message: // said before the end
+		return err
+	default:
+	}
+	// End of file: mostly because the process ends. If it does not, it has closed
+	// its descriptors and cannot be used.
+	select {
+	case <-l.exited:
+		return l.died()
+	case <-time.After(closedLimit):
+		return errors.New("stub closed its end of the channel and lives on")
+	}
+}
+
+// closedLimit is how long after the end of its bell a stub may take to end.
+const closedLimit = 500 * time.Millisecond
+
+// died says how the process ended, or why it was killed if we did it.
+func (l *life) died() error {
+	select {
+	case err := <-l.failed:
+		return err
+	default:
+	}
+	l.exit.Stderr = l.output.lastLines()
+	return l.exit
+}
+
+// serve returns when the life must end: an error says why, errStopped that ctx
+// has ended and the stub has finalized, or was not given the time to.
+func (l *life) serve(ctx context.Context) error {
+	select {
+	case err := <-l.failed:
+		return err
+	case <-l.read:
+		return l.readerEnded(nil)
+	case <-l.exited:
+		// A child of the model may hold the stub's end of the bell.
+		return l.died()
+	case <-ctx.Done():
+	}
+	if err := l.channel.Send(ipc.Finalize, 0, nil); err != nil {
+		return errStopped
+	}
+	limit := time.NewTimer(orForever(l.in.model.backend.config.FinalizeTimeout))
+	defer limit.Stop()
+	select {
+	case <-l.exited:
+	case <-l.failed:
+	case <-limit.C:
+		l.in.log.Warn().Dur("wait", l.in.model.backend.config.FinalizeTimeout).Msg("finalize did not return in time, stub is killed")
+	}
+	return errStopped
+}
+
+func orForever(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 1<<63 - 1
+	}
+	return d
+}
+
+// fail ends the life because of err. It does not wait.
+func (l *life) fail(err error) {
+	select {
+	case l.failed <- err:
+	default:
+	}
+	l.process.kill()
+}
+
+// end takes everything down that belongs to the life, and answers what the stub
+// still had.
+func (l *life) end(cause error) {
+	in := l.in
+	var broke *ipc.ProtocolError
+	if errors.As(cause, &broke) {
+		in.model.backend.metrics.ProtocolError(broke.Rule)
+	}
+	in.mu.Lock()
+	wasUp := in.life == l
+	in.life = nil
+	if errors.Is(cause, errStopped) {
+		in.moveLocked(Stopped)
+	} else {
+		in.moveLocked(Lost)
+	}
+	batch, position := l.takeBatchLocked()
+	begin := l.begin
+	in.mu.Unlock()
+	in.current.CompareAndSwap(l, nil)
+
+	taken := batch != nil && l.channel.Taken(position)
+	l.process.kill()
+	l.process.killGroup()
+	<-l.exited
+	in.model.backend.unwatch(l.process)
+	l.output.finish()
+	l.channel.Close()
+	<-l.read
+	l.loans.Close()
+
+	if wasUp {
+		in.model.events.Down(in, false)
+	}
+	if batch != nil {
+		l.abandon(batch, begin, taken)
+	}
+}
+
+// abandon answers the batch that a lost stub had, or gives it back if the stub
+// had not looked at it.
+func (l *life) abandon(batch *backend.Batch, begin int64, taken bool) {
+	if !taken {
+		batch.Done(batch, backend.Report{Refused: true})
+		return
+	}
+	err := unhealthy(l.in.name)
+	now := ipc.Now()
+	batch.Done(batch, backend.Report{Start: begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
+	for _, task := range batch.Tasks {
+		task.Send(infer.ErrorResponse(err))
+	}
+}
+
+// takeBatchLocked makes the caller the one that ends the batch; nil if there is
+// none, or somebody else is.
+func (l *life) takeBatchLocked() (*backend.Batch, uint64) {
+	batch := l.batch
+	l.batch = nil
+	if l.timer != nil {
+		l.timer.Stop()
+		l.timer = nil
+	}
+	return batch, l.position
+}
+
+// sendBody sends a frame, through a block if its body is long.
+func (l *life) sendBody(kind ipc.Kind, body []byte) error {
+	if len(body) <= ipc.MaxInlineBody {
+		return l.channel.Send(kind, 0, body)
+	}
+	_, err := l.sendSpilled(kind, 0, len(body), func(b []byte) { copy(b, body) })
+	return err
+}
+
+// sendSpilled sends a frame whose body of n bytes, written by fill, lies in a
+// block of the pool. It returns the frame's position.
+func (l *life) sendSpilled(kind ipc.Kind, id uint64, n int, fill func([]byte)) (uint64, error) {
+	block, err := l.encoder.pool.Alloc(n)
+	if err != nil {
+		return 0, err
+	}
+	fill(block.Bytes())
+	ticket, ok := l.loans.Lend(block)
+	block.Release()
+	if !ok {
+		return 0, ipc.ErrClosed
+	}
+	frame, err := l.channel.Begin(kind, id, ipc.DescriptorSize)
+	if err != nil {
+		_ = l.loans.Return(ticket)
+		return 0, err
+	}
+	d := ipc.Descriptor{
+		Type: uint8(infer.Uint8), Region: ipc.InRequests, Offset: block.Offset(), Length: uint64(n), Ticket: uint64(ticket),
+	}
+	d.Put(frame[ipc.HeaderSize:])
+	ipc.SetSpilled(frame)
+	return l.channel.Commit(), nil
+}

@@ -1,0 +1,265 @@
+package python
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/rs/zerolog"
+)
+
+// Model is one version of a Python model.
+type Model struct {
+	backend *Backend
+	env     backend.Env
+	path    string // of the model file
+	log     zerolog.Logger
+
+	// Set by Start, before the instances run.
+	config *kserve.ModelConfig
+	json   []byte
+	events backend.Events
+
+	instances []*Instance
+	cancel    context.CancelFunc
+	running   sync.WaitGroup
+
+	mu    sync.Mutex
+	lives uint32 // stub processes so far, of all instances
+}
+
+var _ backend.Model = (*Model)(nil)
+
+func (b *Backend) open(env backend.Env) (*Model, error) {
+	file := env.Config.GetDefaultModelFilename()
+	if file == "" {
+		file = "model.py"
+	}
+	if !strings.HasSuffix(file, ".py") {
+		return nil, infer.Errorf(infer.Internal, "Model name must end with '.py'. Model name is \"%s\".", file)
+	}
+	return &Model{
+		backend: b, env: env, path: filepath.Join(env.Directory, strconv.FormatInt(env.Version, 10), file),
+		log: b.log.With().Str("model", env.Name).Int64("version", env.Version).Logger(),
+	}, nil
+}
+
+// AutoComplete implements backend.Model.
+func (m *Model) AutoComplete(context.Context, []byte) ([]byte, error) { return nil, nil }
+
+// Start implements backend.Model.
+func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []byte, events backend.Events) error {
+	if config.GetModelTransactionPolicy().GetDecoupled() {
+		return infer.Errorf(infer.Unsupported, "decoupled models are not supported")
+	}
+	if _, err := os.Stat(m.path); err != nil {
+		// Triton notices this in the stub, prints a line and waits in vain.
+		m.log.Error().Msgf("Failed to preinitialize Python stub: Python model file not found in '%s'", m.path)
+		return unhealthy("")
+	}
+	if _, err := m.backend.interpreter(); err != nil {
+		return infer.Errorf(infer.Internal, "%v", err)
+	}
+	m.config, m.json, m.events = config, json, events
+	if err := m.makeInstances(); err != nil {
+		return err
+	}
+	run, cancel := context.WithCancel(context.Background())
+	m.cancel = cancel
+	outcomes := make(chan error, len(m.instances))
+	for _, in := range m.instances {
+		m.running.Go(func() {
+			in.Run(run, func(err error) {
+				if err != nil {
+					err = &startFailure{instance: in.name, err: err}
+				}
+				outcomes <- err
+			})
+		})
+	}
+	var failure error
+	for i := 0; i < len(m.instances) && failure == nil; i++ {
+		select {
+		case err := <-outcomes:
+			if err != nil && failure == nil {
+				failure = err
+				cancel()
+			}
+		case <-ctx.Done():
+			failure = context.Cause(ctx)
+			cancel()
+		}
+	}
+	if failure == nil {
+		return nil
+	}
+	m.running.Wait()
+	return m.startError(failure)
+}
+
+// startFailure says which instance did not start.
+type startFailure struct {
+	instance string
+	err      error
+}
+
+func (e *startFailure) Error() string { return "start instance " + e.instance + ": " + e.err.Error() }
+func (e *startFailure) Unwrap() error { return e.err }
+
+// startError turns the reason of a failed start into what clients see: the
+// model's own error, or Triton's text, with the diagnosis in the log.
+func (m *Model) startError(err error) error {
+	var own *infer.Error
+	if errors.As(err, &own) {
+		return own
+	}
+	var failed *startFailure
+	name := m.instances[0].name
+	if errors.As(err, &failed) {
+		name = failed.instance
+	}
+	log := m.log.With().Str("instance", name).Logger()
+	log.Error().Err(err).Msg("stub did not become ready")
+	if tail := stderrOf(err); tail != "" {
+		log.Error().Msg("last lines of the stub:\n" + tail)
+	}
+	return unhealthy(name)
+}
+
+// makeInstances makes the instances of the config's groups.
+func (m *Model) makeInstances() error {
+	m.instances = nil
+	for _, group := range m.config.GetInstanceGroup() {
+		kind, devices := "CPU", []string{"0"}
+		switch group.GetKind() {
+		case kserve.ModelInstanceGroup_KIND_GPU:
+			kind, devices = "GPU", nil
+			for _, gpu := range group.GetGpus() {
+				devices = append(devices, strconv.Itoa(int(gpu)))
+			}
+		case kserve.ModelInstanceGroup_KIND_MODEL:
+			kind = "MODEL"
+		}
+		for i := range group.GetCount() {
+			for _, device := range devices {
+				name := fmt.Sprintf("%s_%d", group.GetName(), i)
+				if err := validateInstanceName(name); err != nil {
+					return err
+				}
+				m.instances = append(m.instances, &Instance{
+					model: m, name: name, kind: kind, device: device,
+					log: m.log.With().Str("instance", name).Logger(),
+				})
+			}
+		}
+	}
+	if len(m.instances) == 0 {
+		return infer.Errorf(infer.InvalidArg, "must specify one or more 'instance group's for %s", m.env.Name)
+	}
+	return nil
+}
+
+// Instances implements backend.Model.
+func (m *Model) Instances() []backend.Instance {
+	list := make([]backend.Instance, len(m.instances))
+	for i, in := range m.instances {
+		list[i] = in
+	}
+	return list
+}
+
+// Close implements backend.Model.
+func (m *Model) Close(ctx context.Context) error {
+	if m.cancel == nil {
+		return nil
+	}
+	m.cancel()
+	ended := make(chan struct{})
+	go func() {
+		m.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+	}
+	for _, in := range m.instances {
+		in.kill()
+	}
+	<-ended
+	return fmt.Errorf("close model %q version %d: stubs were killed: %w", m.env.Name, m.env.Version, context.Cause(ctx))
+}
+
+// kill ends the present stub, if there is one.
+func (in *Instance) kill() {
+	if l := in.current.Load(); l != nil {
+		l.process.kill()
+	}
+}
+
+// tensorNames lists the names that INITIALIZE announces.
+func (m *Model) tensorNames() (inputs, outputs []string) {
+	for _, input := range m.config.GetInput() {
+		inputs = append(inputs, input.GetName())
+	}
+	for _, output := range m.config.GetOutput() {
+		outputs = append(outputs, output.GetName())
+	}
+	return inputs, outputs
+}
+
+// initializeBody is the body of INITIALIZE.
+type initializeBody struct {
+	Args      map[string]string `msgpack:"args"`
+	Path      string            `msgpack:"path"`
+	Module    string            `msgpack:"module"`
+	Search    []string          `msgpack:"search"`
+	Names     []string          `msgpack:"names"`
+	Inputs    int               `msgpack:"inputs"`
+	Outputs   int               `msgpack:"outputs"`
+	Decoupled bool              `msgpack:"decoupled"`
+	Log       LogLevels         `msgpack:"log"`
+	Spin      int64             `msgpack:"spin_us"`
+	Default   int64             `msgpack:"default_bytes"`
+	Growth    int64             `msgpack:"growth_bytes"`
+	Max       int64             `msgpack:"max_bytes"`
+}
+
+// initialize makes the body of INITIALIZE for a life.
+func (in *Instance) initialize(l *life) *initializeBody {
+	m, config := in.model, in.model.backend.config
+	version := strconv.FormatInt(m.env.Version, 10)
+	directory := filepath.Join(m.env.Directory, version)
+	return &initializeBody{
+		Args: map[string]string{
+			"model_config":             string(m.json),
+			"model_instance_kind":      in.kind,
+			"model_instance_name":      in.name,
+			"model_instance_device_id": in.device,
+			"model_repository":         m.env.Directory,
+			"model_version":            version,
+			"model_name":               m.env.Name,
+		},
+		Path:      m.path,
+		Module:    version + "." + strings.TrimSuffix(filepath.Base(m.path), ".py"),
+		Search:    []string{directory, m.env.Directory},
+		Names:     l.down.list,
+		Inputs:    l.down.inputs,
+		Outputs:   l.down.outputs,
+		Decoupled: m.config.GetModelTransactionPolicy().GetDecoupled(),
+		Log:       m.backend.levels(),
+		Spin:      max(config.Spin.Microseconds(), 0),
+		Default:   config.DefaultBytes,
+		Growth:    config.GrowthBytes,
+		Max:       l.channel.MaxArena(),
+	}
+}

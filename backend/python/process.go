@@ -1,0 +1,173 @@
+package python
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ExitError says how a stub ended and what it said last. Error gives one line;
+// the %+v verb adds Stderr, which usually holds the Python traceback.
+type ExitError struct {
+	Code   int         // exit code, or -1 if a signal ended it
+	Signal unix.Signal // 0 if it ended by itself
+	// OutOfMemory is true if the kernel's count of processes that it killed for
+	// want of memory rose while the stub was killed.
+	OutOfMemory bool
+	Stderr      []string // last lines, oldest first, bounded
+}
+
+func (e *ExitError) Error() string {
+	if e.Signal == 0 {
+		return fmt.Sprintf("stub exited with code %d", e.Code)
+	}
+	text := fmt.Sprintf("stub was ended by signal %d (%s)", int(e.Signal), unix.SignalName(e.Signal))
+	if e.OutOfMemory {
+		text += ", out of memory"
+	}
+	return text
+}
+
+// Format implements fmt.Formatter.
+func (e *ExitError) Format(f fmt.State, verb rune) {
+	_, _ = fmt.Fprint(f, e.Error())
+	if verb == 'v' && f.Flag('+') {
+		for _, line := range e.Stderr {
+			_, _ = fmt.Fprint(f, "\n", line)
+		}
+	}
+}
+
+// process is one stub process, a child of ours and the leader of its own
+// process group.
+type process struct {
+	pid      int
+	pidfd    *os.File
+	oomKills int64 // the kernel's count when the process began
+
+	mu     sync.Mutex
+	ended  bool
+	status unix.WaitStatus
+}
+
+// adopt makes a process of a child's pid and pidfd.
+func adopt(pid, pidfd int) (*process, error) {
+	// Non-blocking, so that the runtime's poller waits for the end, not a thread.
+	if err := unix.SetNonblock(pidfd, true); err != nil {
+		_ = unix.Close(pidfd)
+		return nil, os.NewSyscallError("set non-blocking", err)
+	}
+	return &process{pid: pid, pidfd: os.NewFile(uintptr(pidfd), "pidfd"), oomKills: oomKills()}, nil
+}
+
+// wait returns when the process has ended, and what was left of its group has
+// been killed and reaped.
+func (p *process) wait() *ExitError {
+	raw, err := p.pidfd.SyscallConn()
+	if err == nil {
+		err = raw.Read(func(uintptr) bool { return p.reap() })
+	}
+	if err != nil && !p.reap() {
+		// The pidfd cannot be polled here: a thread waits.
+		var status unix.WaitStatus
+		if pid, _ := wait4(p.pid, &status, 0); pid == p.pid {
+			p.mu.Lock()
+			p.ended, p.status = true, status
+			p.mu.Unlock()
+		}
+	}
+	p.killGroup()
+	// Children of the stub's children come home to us, the subreaper, as their
+	// parents end.
+	for deadline := time.Now().Add(groupLimit); unix.Kill(-p.pid, 0) == nil && time.Now().Before(deadline); {
+		p.reap()
+		time.Sleep(groupPause)
+	}
+	_ = p.pidfd.Close()
+
+	exit := &ExitError{Code: -1}
+	if p.status.Signaled() {
+		exit.Signal = p.status.Signal()
+		exit.OutOfMemory = exit.Signal == unix.SIGKILL && oomKills() > p.oomKills
+	} else {
+		exit.Code = p.status.ExitStatus()
+	}
+	return exit
+}
+
+// A killed group is looked at every groupPause, and given up after groupLimit:
+// a process that hangs in the kernel cannot be waited for.
+const (
+	groupPause = time.Millisecond
+	groupLimit = 2 * time.Second
+)
+
+// reap takes what has ended of the process and its group, and reports whether
+// the process itself has. It does not wait.
+func (p *process) reap() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	take := func(which int) bool {
+		var status unix.WaitStatus
+		pid, err := wait4(which, &status, unix.WNOHANG)
+		if pid == p.pid {
+			p.ended, p.status = true, status
+		}
+		return pid > 0 && err == nil
+	}
+	if !p.ended {
+		take(p.pid)
+	}
+	for take(-p.pid) {
+	}
+	return p.ended
+}
+
+// killGroup ends the process and all that it started and that stayed in its
+// group. The group's number cannot belong to somebody else before reapGroup.
+func (p *process) killGroup() { _ = unix.Kill(-p.pid, unix.SIGKILL) }
+
+// kill ends the process alone, through its pidfd, so that no other can be hit.
+func (p *process) kill() {
+	if raw, err := p.pidfd.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+	}
+}
+
+func wait4(pid int, status *unix.WaitStatus, options int) (int, error) {
+	for {
+		n, err := unix.Wait4(pid, status, options, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
+
+// oomKills returns how many processes the kernel has killed for want of memory,
+// in our control group if it tells, else in the whole machine.
+func oomKills() int64 {
+	for _, source := range []struct{ path, key string }{
+		{"/sys/fs/cgroup/memory.events", "oom_kill "},
+		{"/proc/vmstat", "oom_kill "},
+	} {
+		b, err := os.ReadFile(source.path)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(b)) {
+			if rest, ok := strings.CutPrefix(line, source.key); ok {
+				n, err := strconv.ParseInt(strings.TrimSpace(rest), 10, 64)
+				if err == nil {
+					return n
+				}
+			}
+		}
+	}
+	return 0
+}

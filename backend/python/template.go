@@ -1,0 +1,183 @@
+package python
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vmihailenco/msgpack/v5"
+	"golang.org/x/sys/unix"
+)
+
+// template is a Python process which has imported numpy and the stub's modules
+// and forks stubs on demand: they start in milliseconds and share its memory.
+// It forks twice and waits for the one between, so that a stub is a child of
+// this process, the subreaper, when its pid arrives here.
+type template struct {
+	interpreter interpreterInfo
+	process     *process
+	gone        chan struct{} // closed when the process has been reaped
+
+	mu     sync.Mutex // one exchange at a time
+	conn   *net.UnixConn
+	broken error
+}
+
+// interpreterInfo is what an interpreter says of itself.
+type interpreterInfo struct {
+	Path       string `msgpack:"-"` // as it is started
+	Python     string `msgpack:"python"`
+	Numpy      string `msgpack:"numpy"`
+	Executable string `msgpack:"executable"`
+	Prefix     string `msgpack:"prefix"`
+	Error      string `msgpack:"error"`
+}
+
+// templateTimeout bounds each exchange with a template. A fork takes
+// milliseconds, importing numpy a fraction of a second on an idle machine.
+const templateTimeout = 30 * time.Second
+
+// titleRoom is the length of the padding argument of a template: a forked stub
+// writes its own command line over it.
+const titleRoom = 512
+
+// startTemplate starts a template and waits for it to say HELLO.
+func startTemplate(l *launcher, interpreter, program string, output *os.File) (*template, error) {
+	near, far, err := packetPair()
+	if err != nil {
+		return nil, err
+	}
+	defer far.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		_ = near.Close()
+		return nil, err
+	}
+	defer null.Close()
+	argv := []string{interpreter, "-u", program, "--fd=3", strings.Repeat(" ", titleRoom)}
+	p, err := l.start(argv, []*os.File{null, output, output, far})
+	if err != nil {
+		_ = near.Close()
+		return nil, err
+	}
+	t := &template{process: p, conn: near, gone: make(chan struct{})}
+	go func() {
+		p.wait()
+		close(t.gone)
+	}()
+	if err := t.receive(&t.interpreter); err != nil {
+		t.close()
+		return nil, fmt.Errorf("template of %s: %w", interpreter, err)
+	}
+	t.interpreter.Path = interpreter
+	if t.interpreter.Error != "" {
+		t.close()
+		return nil, errors.New(t.interpreter.Error)
+	}
+	return t, nil
+}
+
+// packetPair makes two connected sockets that keep the bounds of messages.
+func packetPair() (near *net.UnixConn, far *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	far = os.NewFile(uintptr(fds[1]), "template")
+	nearFile := os.NewFile(uintptr(fds[0]), "template")
+	defer nearFile.Close()
+	conn, err := net.FileConn(nearFile)
+	if err != nil {
+		_ = far.Close()
+		return nil, nil, err
+	}
+	return conn.(*net.UnixConn), far, nil
+}
+
+// fork starts a stub.
+func (t *template) fork(instance string, files *stubFiles) (*process, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.broken != nil {
+		return nil, t.broken
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	body, err := msgpack.Marshal(map[string]string{"instance": instance, "cwd": dir})
+	if err != nil {
+		return nil, err
+	}
+	var fds []int
+	for _, f := range append(files.list(), files.output) {
+		fds = append(fds, int(f.Fd()))
+	}
+	var reply struct {
+		PID   int    `msgpack:"pid"`
+		Error string `msgpack:"error"`
+	}
+	if _, _, err = t.conn.WriteMsgUnix(body, unix.UnixRights(fds...), nil); err == nil {
+		err = t.receive(&reply)
+	}
+	if err != nil {
+		t.broken = fmt.Errorf("template of %s: %w", t.interpreter.Path, err)
+		t.process.kill()
+		return nil, t.broken
+	}
+	if reply.Error != "" {
+		return nil, fmt.Errorf("template of %s: %s", t.interpreter.Path, reply.Error)
+	}
+	// The stub is our child by now, so its number is its own until we reap it.
+	pidfd, err := unix.PidfdOpen(reply.PID, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open pidfd of stub %d: %w", reply.PID, err)
+	}
+	return adopt(reply.PID, pidfd)
+}
+
+// receive reads one message.
+func (t *template) receive(into any) error {
+	if err := t.conn.SetReadDeadline(time.Now().Add(templateTimeout)); err != nil {
+		return err
+	}
+	buffer := make([]byte, 64<<10)
+	n, err := t.conn.Read(buffer)
+	if err != nil {
+		return fmt.Errorf("read its message: %w", err)
+	}
+	return msgpack.Unmarshal(buffer[:n], into)
+}
+
+// usable reports whether the template can still fork.
+func (t *template) usable() bool {
+	select {
+	case <-t.gone:
+		return false
+	default:
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.broken == nil
+}
+
+// close ends the template; stubs that it forked live on.
+func (t *template) close() {
+	t.mu.Lock()
+	_ = t.conn.Close()
+	if t.broken == nil {
+		t.broken = errors.New("template is closed")
+	}
+	t.mu.Unlock()
+	select {
+	case <-t.gone:
+		return
+	case <-time.After(time.Second):
+		t.process.kill()
+	}
+	<-t.gone
+}
