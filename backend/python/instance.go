@@ -68,12 +68,12 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 			}
 		})
 		if !healed {
-			in.stop()
+			in.stop(false)
 			started(err)
 			return
 		}
 		if ctx.Err() != nil || errors.Is(err, errStopped) {
-			in.stop()
+			in.stop(true)
 			return
 		}
 		in.model.backend.metrics.StubLost(in.model.env.Name)
@@ -85,7 +85,7 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 		}
 		select {
 		case <-ctx.Done():
-			in.stop()
+			in.stop(true)
 			return
 		case <-time.After(wait):
 		}
@@ -95,12 +95,17 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 	}
 }
 
-func (in *Instance) stop() {
+// stop ends the instance for good. If it ever worked, whoever still waits for it
+// is told that there is nothing to wait for.
+func (in *Instance) stop(worked bool) {
 	in.mu.Lock()
 	if in.state != Stopped {
 		in.moveLocked(Stopped)
 	}
 	in.mu.Unlock()
+	if worked {
+		in.model.events.Down(in, true)
+	}
 }
 
 // setHopeless tells the scheduler, once for each change, whether waiting for

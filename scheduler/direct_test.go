@@ -1,0 +1,274 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// fakeInstance answers after a pause of the bubble's clock.
+type fakeInstance struct {
+	name     string
+	pause    time.Duration
+	refuse   atomic.Bool
+	fail     error
+	mu       sync.Mutex
+	order    []string
+	canceled []string
+	busy     bool
+	overlap  bool
+}
+
+func (f *fakeInstance) Name() string                { return f.name }
+func (f *fakeInstance) Ready(context.Context) error { return nil }
+
+func (f *fakeInstance) Execute(b *backend.Batch) {
+	if f.refuse.Load() {
+		b.Done(b, backend.Report{Refused: true})
+		return
+	}
+	f.mu.Lock()
+	f.overlap = f.overlap || f.busy
+	f.busy = true
+	f.order = append(f.order, b.Tasks[0].Request.ID)
+	f.mu.Unlock()
+	go func() {
+		time.Sleep(f.pause)
+		f.mu.Lock()
+		f.busy = false
+		f.mu.Unlock()
+		b.Done(b, backend.Report{Executed: true, Err: f.fail})
+		for _, t := range b.Tasks {
+			if f.fail != nil {
+				t.Send(infer.ErrorResponse(f.fail))
+			} else {
+				t.Send(&infer.Response{Final: true})
+			}
+		}
+	}()
+}
+
+func (f *fakeInstance) Cancel(t *backend.Task) {
+	f.mu.Lock()
+	f.canceled = append(f.canceled, t.Request.ID)
+	f.mu.Unlock()
+}
+
+// counter is an Observer.
+type counter struct {
+	pending, executed, failed atomic.Int64
+}
+
+func (c *counter) Pending(n int)        { c.pending.Add(int64(n)) }
+func (c *counter) Executed(*Execution)  { c.executed.Add(1) }
+func (c *counter) Failed(Reason, int64) { c.failed.Add(1) }
+
+// ask runs one request and returns its final response.
+func ask(d *Direct, ctx context.Context, id string) (*infer.Response, error) {
+	var last *infer.Response
+	err := d.Infer(ctx, &infer.Request{ID: id}, func(r *infer.Response) { last = r })
+	return last, err
+}
+
+func TestDirectServesInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c counter
+		d := NewDirect(DirectConfig{Observer: &c})
+		in := &fakeInstance{name: "m_0", pause: time.Second}
+		d.Up(in)
+		var wg sync.WaitGroup
+		for i := range 5 {
+			wg.Go(func() {
+				if r, err := ask(d, t.Context(), fmt.Sprint(i)); err != nil || r.Err != nil {
+					t.Errorf("request %d: %v %v", i, r, err)
+				}
+			})
+			synctest.Wait() // so that they arrive in this order
+		}
+		if got := c.pending.Load(); got != 4 {
+			t.Errorf("pending while the first runs: got %d, want 4", got)
+		}
+		wg.Wait()
+		if got := fmt.Sprint(in.order); got != "[0 1 2 3 4]" {
+			t.Errorf("order: got %s", got)
+		}
+		if in.overlap {
+			t.Error("two batches were inside one instance")
+		}
+		if c.pending.Load() != 0 || c.executed.Load() != 5 || d.InFlight() != 0 {
+			t.Errorf("at the end: %d pending, %d executed, %d in flight", c.pending.Load(), c.executed.Load(), d.InFlight())
+		}
+	})
+}
+
+func TestDirectUsesAllInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c counter
+		d := NewDirect(DirectConfig{Observer: &c})
+		instances := []*fakeInstance{{name: "a", pause: time.Second}, {name: "b", pause: time.Second}, {name: "c", pause: time.Second}}
+		for _, in := range instances {
+			d.Up(in)
+		}
+		begin := time.Now()
+		var wg sync.WaitGroup
+		for i := range 6 {
+			wg.Go(func() { _, _ = ask(d, t.Context(), fmt.Sprint(i)) })
+		}
+		wg.Wait()
+		if took := time.Since(begin); took != 2*time.Second {
+			t.Errorf("6 requests of 1 s on 3 instances took %s, want 2s", took)
+		}
+	})
+}
+
+func TestDirectBoundsItsQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c counter
+		d := NewDirect(DirectConfig{MaxQueue: 2, Observer: &c})
+		d.Up(&fakeInstance{name: "m_0", pause: time.Second})
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() { _, _ = ask(d, t.Context(), fmt.Sprint(i)) })
+			synctest.Wait()
+		}
+		_, err := ask(d, t.Context(), "x")
+		var e *infer.Error
+		if !errors.As(err, &e) || e.Code != infer.Unavailable || e.Message != "[request id: x] Exceeds maximum queue size" {
+			t.Errorf("fourth request: got %v", err)
+		}
+		wg.Wait()
+	})
+}
+
+func TestDirectCancels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c counter
+		d := NewDirect(DirectConfig{Observer: &c})
+		in := &fakeInstance{name: "m_0", pause: time.Minute}
+		d.Up(in)
+		running, cancelRunning := context.WithCancel(t.Context())
+		waiting, cancelWaiting := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if r, err := ask(d, running, "running"); err != nil || r.Err != nil {
+				t.Errorf("running request: got %v %v, want the model's answer", r.Err, err)
+			}
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			r, err := ask(d, waiting, "waiting")
+			if err != nil || r.Err == nil || r.Err.Code != infer.Cancelled || r.Err.Message != "" {
+				t.Errorf("waiting request: got %v %v, want Cancelled without a text", r, err)
+			}
+		})
+		synctest.Wait()
+		cancelWaiting()
+		synctest.Wait()
+		cancelRunning()
+		wg.Wait()
+		if fmt.Sprint(in.order, in.canceled) != "[running] [running]" {
+			t.Errorf("executed %v, cancelled %v; want running alone in both", in.order, in.canceled)
+		}
+		if c.failed.Load() != 1 || c.pending.Load() != 0 {
+			t.Errorf("failed %d, pending %d; want 1 and 0", c.failed.Load(), c.pending.Load())
+		}
+	})
+}
+
+// TestDirectWhenAnInstanceIsLost: what the instance refuses is executed by its
+// next life, and nothing is lost or executed twice.
+func TestDirectWhenAnInstanceIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c counter
+		d := NewDirect(DirectConfig{Observer: &c})
+		in := &fakeInstance{name: "m_0", pause: time.Second}
+		d.Up(in)
+		in.refuse.Store(true)
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() {
+				if r, err := ask(d, t.Context(), fmt.Sprint(i)); err != nil || r.Err != nil {
+					t.Errorf("request %d: %v %v", i, r, err)
+				}
+			})
+			synctest.Wait()
+		}
+		d.Down(in, false)
+		synctest.Wait()
+		in.refuse.Store(false)
+		d.Up(in)
+		wg.Wait()
+		if len(in.order) != 3 || in.order[0] != "0" {
+			t.Errorf("order after the loss: got %v, want 0 first and three in all", in.order)
+		}
+		if c.pending.Load() != 0 {
+			t.Errorf("pending: got %d, want 0", c.pending.Load())
+		}
+	})
+}
+
+func TestDirectWithoutHope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c counter
+		d := NewDirect(DirectConfig{Observer: &c})
+		in := &fakeInstance{name: "m_0", pause: time.Second}
+		d.Up(in)
+		d.Down(in, false)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			r, err := ask(d, t.Context(), "w")
+			if err != nil || r.Err == nil || r.Err.Message != "Stub process 'm_0' is not healthy." {
+				t.Errorf("waiting request: got %v %v", r, err)
+			}
+		})
+		synctest.Wait()
+		d.Down(in, true)
+		wg.Wait()
+		if _, err := ask(d, t.Context(), "n"); err == nil || err.Error() != "Stub process 'm_0' is not healthy." {
+			t.Errorf("new request: got %v", err)
+		}
+		d.Up(in)
+		if r, err := ask(d, t.Context(), "h"); err != nil || r.Err != nil {
+			t.Errorf("request after the healing: got %v %v", r, err)
+		}
+	})
+}
+
+func TestDirectStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c counter
+		d := NewDirect(DirectConfig{Observer: &c})
+		d.Up(&fakeInstance{name: "m_0", pause: time.Second})
+		var wg sync.WaitGroup
+		for i := range 2 {
+			wg.Go(func() {
+				if r, err := ask(d, t.Context(), fmt.Sprint(i)); err != nil || r.Err != nil {
+					t.Errorf("request %d, accepted before the stop: %v %v", i, r, err)
+				}
+			})
+			synctest.Wait()
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := d.Stop(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Stop with little time: got %v", err)
+		}
+		_, err := ask(d, t.Context(), "late")
+		want := "[request id: late] Server is stopping, scheduler for model has stopped accepting new inference requests"
+		if err == nil || err.Error() != want {
+			t.Errorf("late request: got %v", err)
+		}
+		if err := d.Stop(t.Context()); err != nil {
+			t.Errorf("Stop: %v", err)
+		}
+		wg.Wait()
+	})
+}

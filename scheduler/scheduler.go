@@ -1,0 +1,67 @@
+package scheduler
+
+import (
+	"context"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"golang.org/x/sys/unix"
+)
+
+// Scheduler runs the requests of one version of a model. The direct scheduler
+// is one; batchers and ensembles are others.
+type Scheduler interface {
+	infer.Handler
+	backend.Events
+	// Stop refuses new requests from now on and returns when those inside have
+	// ended, or ctx has.
+	Stop(ctx context.Context) error
+	// InFlight returns how many requests are inside.
+	InFlight() int
+}
+
+// Reason says why a request failed, as the failure metric's label does.
+type Reason uint8
+
+// The reasons of failures.
+const (
+	Rejected       Reason = 0 // by a queue's policy
+	Canceled       Reason = 1 // while it waited
+	BackendFailure Reason = 2
+	OtherFailure   Reason = 3
+)
+
+// Execution is one execution of a batch. Times are ns of CLOCK_MONOTONIC.
+type Execution struct {
+	Requests []Timing
+	Report   backend.Report
+}
+
+// Timing is one request of an execution.
+type Timing struct {
+	BatchSize int64 // 0 for models that do not batch
+	Start     int64 // accepted
+	Queued    int64 // given to the scheduler
+}
+
+// Observer counts what happens to requests. Its methods do not block and are
+// called from any goroutine.
+type Observer interface {
+	// Pending changes the number of requests that have been accepted and not yet
+	// been given to an instance.
+	Pending(change int)
+	// Executed is called once for each batch that an instance has ended.
+	Executed(*Execution)
+	// Failed is called for each request that failed outside an execution.
+	Failed(reason Reason, start int64)
+}
+
+// Now returns CLOCK_MONOTONIC in ns, the clock of backend.Report.
+func Now() int64 { return epochNanos + int64(time.Since(epoch)) }
+
+var epoch, epochNanos = func() (time.Time, int64) {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return time.Now(), ts.Nano()
+}()
