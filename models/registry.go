@@ -1,0 +1,312 @@
+package models
+
+import (
+	"context"
+	"sort"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/rs/zerolog"
+)
+
+// RegistryConfig sets up a Registry.
+type RegistryConfig struct {
+	Repository *Repository
+	// Backends by the name that a config's backend field gives.
+	Backends map[string]backend.Backend
+	// StrictReadiness makes the server ready only when all models are.
+	StrictReadiness bool
+	// Explicit is model control mode explicit: only the models named in Startup
+	// ("*" alone: all) are loaded.
+	Explicit bool
+	Startup  []string
+	// LoadThreads is how many versions are loaded at once; default 4.
+	LoadThreads int
+	// LoadRetries is how often a failed load is tried again.
+	LoadRetries int
+	Metrics     *metrics.Registry
+	Log         zerolog.Logger
+}
+
+// Registry knows the models and runs their requests. It implements
+// server.Core and backend.Host.
+type Registry struct {
+	config RegistryConfig
+
+	// serving is what requests look at: replaced as a whole by publishLocked.
+	serving atomic.Pointer[map[string]*servingModel]
+	started atomic.Bool
+	exiting atomic.Bool
+
+	mu     sync.Mutex
+	models map[string]*model
+}
+
+// model is what the registry knows of one model.
+type model struct {
+	name string
+	// versions is empty for a model that was never loaded or has no version.
+	versions map[int64]*version
+	// attempted is true once loading was tried: a model without versions then
+	// keeps the server from being ready.
+	attempted bool
+	// rejected says why the model could not even be read.
+	rejected string
+}
+
+// servingModel is a model's state as requests see it. It does not change.
+type servingModel struct {
+	versions map[int64]*version // copies
+	ready    []int64            // ascending
+}
+
+var _ backend.Host = (*Registry)(nil)
+
+// NewRegistry makes a registry that has loaded nothing.
+func NewRegistry(config RegistryConfig) *Registry {
+	if config.LoadThreads <= 0 {
+		config.LoadThreads = 4
+	}
+	r := &Registry{config: config, models: make(map[string]*model)}
+	r.serving.Store(&map[string]*servingModel{})
+	return r
+}
+
+// publishLocked makes the present states visible to requests.
+func (r *Registry) publishLocked() {
+	all := make(map[string]*servingModel, len(r.models))
+	for name, m := range r.models {
+		if len(m.versions) == 0 {
+			continue
+		}
+		s := &servingModel{versions: make(map[int64]*version, len(m.versions))}
+		for number, v := range m.versions {
+			shown := *v
+			s.versions[number] = &shown
+			if v.state == Ready {
+				s.ready = append(s.ready, number)
+			}
+		}
+		sort.Slice(s.ready, func(i, j int) bool { return s.ready[i] < s.ready[j] })
+		all[name] = s
+	}
+	r.serving.Store(&all)
+}
+
+// lookup finds the version that a request reaches.
+func (r *Registry) lookup(name string, number int64) (*loaded, error) {
+	if !r.started.Load() {
+		return nil, infer.Errorf(infer.Unavailable, "Server not ready")
+	}
+	m := (*r.serving.Load())[name]
+	if m == nil {
+		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", name)
+	}
+	if number == infer.LatestVersion {
+		if len(m.ready) == 0 {
+			return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' has no available versions", name)
+		}
+		number = m.ready[len(m.ready)-1]
+	}
+	v := m.versions[number]
+	if v == nil {
+		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' version %d is not found", name, number)
+	}
+	if v.state != Ready {
+		return nil, infer.Errorf(infer.Unavailable, "Request for unknown model: '%s' version %d is not at ready state", name, number)
+	}
+	return v.loaded, nil
+}
+
+// Infer implements infer.Handler.
+func (r *Registry) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	l, err := r.lookup(req.Model, req.Version)
+	if err != nil {
+		return err
+	}
+	return l.infer(ctx, req, send)
+}
+
+// Model returns the version that a request would reach.
+func (r *Registry) Model(name string, number int64) (*Info, error) {
+	l, err := r.lookup(name, number)
+	if err != nil {
+		return nil, err
+	}
+	return l.info, nil
+}
+
+// ReadyVersions lists the versions of a model that are ready, ascending.
+func (r *Registry) ReadyVersions(name string) []int64 {
+	if m := (*r.serving.Load())[name]; m != nil {
+		return m.ready
+	}
+	return nil
+}
+
+func (r *Registry) checkExiting() error {
+	if r.exiting.Load() {
+		return infer.Errorf(infer.Unavailable, "Server exiting")
+	}
+	return nil
+}
+
+// Live reports whether the server works at all.
+func (r *Registry) Live() (bool, error) {
+	err := r.checkExiting()
+	return err == nil, err
+}
+
+// Ready reports whether start-up has finished and, under strict readiness, all
+// versions that are known and not unloaded are ready, and so are their
+// instances.
+func (r *Registry) Ready(ctx context.Context) (bool, error) {
+	if err := r.checkExiting(); err != nil {
+		return false, err
+	}
+	if !r.started.Load() {
+		return false, nil
+	}
+	if !r.config.StrictReadiness {
+		return true, nil
+	}
+	r.mu.Lock()
+	var serving []*loaded
+	ready := true
+	for _, m := range r.models {
+		if m.attempted && len(m.versions) == 0 {
+			ready = false
+		}
+		for _, v := range m.versions {
+			switch {
+			case v.state == Ready:
+				serving = append(serving, v.loaded)
+			case v.state != Unavailable || v.reason != reasonUnloaded:
+				ready = false
+			}
+		}
+	}
+	r.mu.Unlock()
+	for _, l := range serving {
+		if !ready {
+			break
+		}
+		ready = r.healthy(ctx, l)
+	}
+	return ready, nil
+}
+
+// ModelReady reports whether a version is ready and its instances are.
+func (r *Registry) ModelReady(ctx context.Context, name string, number int64) (bool, error) {
+	if err := r.checkExiting(); err != nil {
+		return false, err
+	}
+	l, err := r.lookup(name, number)
+	if err != nil {
+		return false, err
+	}
+	return r.healthy(ctx, l), nil
+}
+
+func (r *Registry) healthy(ctx context.Context, l *loaded) bool {
+	err := l.ready(ctx)
+	if err != nil {
+		r.config.Log.Debug().Msgf("Model '%s' version %d is not ready: %v", l.info.Name, l.info.Version, err)
+	}
+	return err == nil
+}
+
+// Statistics returns the statistics of what is ready.
+func (r *Registry) Statistics(name string, number int64) ([]*kserve.ModelStatistics, error) {
+	serving := *r.serving.Load()
+	var names []string
+	if name != "" {
+		m := serving[name]
+		if m == nil || len(m.ready) == 0 {
+			return nil, infer.Errorf(infer.InvalidArg, "requested model '%s' is not available", name)
+		}
+		if number != infer.LatestVersion {
+			v := m.versions[number]
+			if v == nil || v.state != Ready {
+				return nil, infer.Errorf(infer.InvalidArg, "requested model version is not available for model '%s'", name)
+			}
+			return []*kserve.ModelStatistics{v.statistics.proto()}, nil
+		}
+		names = []string{name}
+	} else {
+		for n := range serving {
+			names = append(names, n)
+		}
+		sort.Strings(names)
+	}
+	var list []*kserve.ModelStatistics
+	for _, n := range names {
+		for _, number := range serving[n].ready {
+			list = append(list, serving[n].versions[number].statistics.proto())
+		}
+	}
+	return list, nil
+}
+
+// Index lists the repository as the protocol shows it.
+func (r *Registry) Index(ready bool) []*kserve.RepositoryIndexResponse_ModelIndex {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := make([]string, 0, len(r.models))
+	for name := range r.models {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	var index []*kserve.RepositoryIndexResponse_ModelIndex
+	for _, name := range names {
+		m := r.models[name]
+		if len(m.versions) == 0 {
+			entry := &kserve.RepositoryIndexResponse_ModelIndex{Name: name}
+			if m.rejected != "" {
+				entry.State, entry.Reason = string(Unavailable), m.rejected
+			} else if m.attempted {
+				continue
+			}
+			if !ready {
+				index = append(index, entry)
+			}
+			continue
+		}
+		numbers := make([]int64, 0, len(m.versions))
+		for number := range m.versions {
+			numbers = append(numbers, number)
+		}
+		sort.Slice(numbers, func(i, j int) bool { return numbers[i] < numbers[j] })
+		for _, number := range numbers {
+			v := m.versions[number]
+			if ready && v.state != Ready {
+				continue
+			}
+			index = append(index, &kserve.RepositoryIndexResponse_ModelIndex{
+				Name: name, Version: strconv.FormatInt(number, 10), State: string(v.state), Reason: v.reason,
+			})
+		}
+	}
+	return index
+}
+
+// InFlight counts the requests inside each version that has any.
+func (r *Registry) InFlight() map[*Info]int {
+	counts := make(map[*Info]int)
+	for _, m := range *r.serving.Load() {
+		for _, v := range m.versions {
+			if v.loaded == nil {
+				continue
+			}
+			if n := v.scheduler.InFlight(); n > 0 {
+				counts[v.info] = n
+			}
+		}
+	}
+	return counts
+}

@@ -1,0 +1,81 @@
+package models
+
+import (
+	"context"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
+)
+
+// State is where a version of a model is in its life, as the repository index
+// shows it.
+type State string
+
+// The states of a version.
+const (
+	Unknown     State = "UNKNOWN"
+	Loading     State = "LOADING"
+	Ready       State = "READY"
+	Unloading   State = "UNLOADING"
+	Unavailable State = "UNAVAILABLE"
+)
+
+// reasonUnloaded is the reason of a version that was unloaded on purpose.
+const reasonUnloaded = "unloaded"
+
+// version is one version of a model that is known to the registry. What is
+// below state is set while it is loaded.
+type version struct {
+	number int64
+	state  State
+	reason string // of UNAVAILABLE
+	*loaded
+}
+
+// loaded is what serves a version. It does not change.
+type loaded struct {
+	info       *Info
+	spec       *requestSpec
+	scheduler  scheduler.Scheduler
+	model      backend.Model
+	statistics *statistics
+}
+
+// infer validates a request, has it executed and completes its responses.
+func (l *loaded) infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	if err := l.spec.validate(req); err != nil {
+		return err
+	}
+	return l.scheduler.Infer(ctx, req, func(r *infer.Response) {
+		r.Model, r.Version, r.ID = l.info.Name, l.info.Version, req.ID
+		l.spec.answer(r)
+		send(r)
+	})
+}
+
+// ready tells why the version's instances are not ready, nil if they are.
+func (l *loaded) ready(ctx context.Context) error {
+	for _, in := range l.model.Instances() {
+		if err := in.Ready(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close ends the version: requests inside are finished first, as long as ctx
+// allows.
+func (l *loaded) close(ctx context.Context) error {
+	stopped := l.scheduler.Stop(ctx)
+	closed := l.model.Close(ctx)
+	l.statistics.metrics.Close()
+	if stopped != nil {
+		return stopped
+	}
+	return closed
+}
+
+// unloadLimit bounds the unloading of what did not come up.
+const unloadLimit = 10 * time.Second
