@@ -1,12 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -188,7 +188,7 @@ func (w *logWriter) readLocked(p []byte) (message, file, line []byte) {
 		// "<path>:<line>", of which the last colon parts the two.
 		w.text = appendPlain(w.text, caller)
 		path := w.text[end:]
-		if i := strings.LastIndexByte(string(path), ':'); i >= 0 {
+		if i := bytes.LastIndexByte(path, ':'); i >= 0 {
 			return w.text[:end], path[:i], path[i+1:]
 		}
 		return w.text[:end], path, []byte("0")
