@@ -1,0 +1,99 @@
+# The same commands here and in CI. "make" alone lists them.
+
+GO      ?= go
+PYTHON  ?= python3
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+# The race detector needs a C compiler; nothing else does.
+RACE := $(if $(shell command -v $(or $(CC),gcc) 2>/dev/null),-race)
+
+FUZZTIME  ?= 5s
+BENCHTIME ?= 1s
+
+GOLANGCI_LINT_VERSION := v2.15.0
+GOVULNCHECK_VERSION   := v1.9.0
+RUFF_VERSION          := 0.17.6
+MYPY_VERSION          := 2.4.1
+
+TOOLS         := $(CURDIR)/.tools
+GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
+GOVULNCHECK   := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)/govulncheck
+PYTOOLS       := $(TOOLS)/python-ruff$(RUFF_VERSION)-mypy$(MYPY_VERSION)
+CLIENT        := $(CURDIR)/.venv
+
+.PHONY: help
+help: ## list these commands
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+.PHONY: build
+build: ## build the static binary bin/nereid
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/nereid ./cmd/nereid
+
+.PHONY: demo
+demo: build $(CLIENT)/made ## serve models/examples and send one request; Ctrl-C ends it
+	@.ci/demo
+
+.PHONY: test
+test: build venvs $(CLIENT)/made test-go test-python fuzz ## all tests: Go, Python, integration, a little fuzzing
+
+.PHONY: test-go
+test-go:
+	$(if $(RACE),,@echo 'no C compiler: the Go tests run without the race detector')
+	$(GO) test $(RACE) -timeout 20m ./...
+
+.PHONY: test-python
+test-python:
+	.ci/pytest
+
+.PHONY: integration
+integration: build venvs $(CLIENT)/made ## the tests of the real binary with real Pythons alone
+	$(GO) test $(RACE) -timeout 20m ./integration/...
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (5s)
+	.ci/fuzz $(FUZZTIME)
+
+.PHONY: bench
+bench: venvs ## every benchmark
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 60m ./...
+
+.PHONY: check
+check: $(GOLANGCI_LINT) $(GOVULNCHECK) $(PYTOOLS)/made ## formatting, linters, types, generated files, known vulnerabilities
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt: the files above are not formatted'; exit 1; }
+	$(GO) vet ./...
+	$(GOLANGCI_LINT) run ./...
+	PATH=$(PYTOOLS)/bin:$$PATH .ci/check-python
+	.ci/check-generated
+	.ci/check-vulnerabilities $(GOVULNCHECK)
+
+.PHONY: generate
+generate: ## make the Go code of kserve/*.proto anew
+	$(GO) generate ./kserve
+
+.PHONY: venvs
+venvs: ## a virtual environment in .venvs for each Python from 3.8 to 3.13 that is here
+	.ci/pythons
+
+.PHONY: clean
+clean: ## remove what these commands made
+	rm -rf bin .venv .venvs .tools
+
+# What a client needs: the demonstration and the integration tests run it.
+$(CLIENT)/made: models/examples/clients/requirements.txt
+	rm -rf $(CLIENT)
+	$(PYTHON) -m venv $(CLIENT)
+	$(CLIENT)/bin/python -m pip install --quiet --only-binary :all: -r $<
+	touch $@
+
+$(GOLANGCI_LINT):
+	GOBIN=$(@D) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+
+$(GOVULNCHECK):
+	GOBIN=$(@D) $(GO) install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
+
+$(PYTOOLS)/made:
+	rm -rf $(PYTOOLS)
+	$(PYTHON) -m venv $(PYTOOLS)
+	$(PYTOOLS)/bin/python -m pip install --quiet ruff==$(RUFF_VERSION) mypy==$(MYPY_VERSION) numpy pytest
+	touch $@

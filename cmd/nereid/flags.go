@@ -1,0 +1,181 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// flag is one row of the command line.
+type flag struct {
+	name  string
+	value string // what --help calls its value; empty if it takes none
+	help  string // one or a few sentences
+	set   func(p *parser, text string) error
+}
+
+// group is what --help shows under one heading.
+type group struct {
+	title string
+	ours  bool // flags that tritonserver does not have
+	flags []flag
+}
+
+// noEffect lists the flags that are read and checked, as Triton does, but on
+// which nothing acts. Whoever makes something act on one removes it here.
+var noEffect = []string{
+	"allow-gpu-metrics",
+	"allow-sagemaker",
+	"allow-vertex-ai",
+	"backend-directory",
+	"buffer-manager-thread-count",
+	"cache-config",
+	"cache-directory",
+	"cuda-memory-pool-byte-size",
+	"cuda-virtual-address-size",
+	"enable-peer-access",
+	"grpc-infer-allocation-pool-size",
+	"grpc-infer-thread-count",
+	"host-policy",
+	"http-thread-count",
+	"min-supported-compute-capability",
+	"model-load-gpu-limit",
+	"model-namespacing",
+	"pinned-memory-pool-byte-size",
+	"rate-limit",
+	"rate-limit-resource",
+	"repoagent-directory",
+	"response-cache-byte-size",
+	"sagemaker-port",
+	"sagemaker-safe-port-range",
+	"sagemaker-thread-count",
+	"vertex-ai-default-model",
+	"vertex-ai-port",
+	"vertex-ai-thread-count",
+}
+
+// flagTable is every flag, in the order in which --help shows them and an
+// ambiguous prefix lists them.
+func flagTable() []group {
+	return slices.Concat(serverFlags(), endpointFlags(), backendFlags(), deprecatedFlags(), ourFlags())
+}
+
+// parser reads one command line.
+type parser struct {
+	o      *Options
+	stderr io.Writer // of the warnings about deprecated flags
+
+	trace      traceParser
+	oldStrict  bool   // --strict-model-config
+	oldCache   string // --response-cache-byte-size, if given
+	cacheGiven bool
+}
+
+// syntaxError is a complaint of getopt_long's: it is shown before the usage,
+// and the hint, if any, after it.
+type syntaxError struct {
+	complaint, hint string
+}
+
+func (e *syntaxError) Error() string { return e.complaint }
+
+// valueError is a bad value, or a pair of options that do not agree: it is
+// shown after the usage.
+type valueError struct {
+	text string
+}
+
+func (e *valueError) Error() string { return e.text }
+
+// optionError names an option other than the flag that was given.
+type optionError struct {
+	option string
+	err    error
+}
+
+func (e *optionError) Error() string { return e.err.Error() }
+
+// errHelp is --help.
+var errHelp = errors.New("help was asked for")
+
+// parseOptions reads the arguments that follow the program's name. An error is
+// errHelp, a *syntaxError or a *valueError.
+func parseOptions(args []string, getenv func(string) string, stderr io.Writer) (*Options, error) {
+	p := &parser{o: defaults(getenv), stderr: stderr}
+	rest, err := scanFlags(args, flagTable(), p.found)
+	if err != nil {
+		return nil, err
+	}
+	if len(rest) > 0 {
+		return nil, &valueError{"Unexpected argument: " + rest[0]}
+	}
+	p.trace.finish(p)
+	p.o.Repository.DisableAutoCompleteConfig = p.o.Repository.DisableAutoCompleteConfig || p.oldStrict
+	if err := p.o.finish(p.oldCache != "" && p.cacheGiven); err != nil {
+		return nil, &valueError{err.Error()}
+	}
+	return p.o, nil
+}
+
+func (p *parser) found(f *flag, value string) error {
+	if f.name == "help" {
+		return errHelp
+	}
+	if err := f.set(p, value); err != nil {
+		option := "--" + f.name
+		if other := (*optionError)(nil); errors.As(err, &other) {
+			option = other.option
+		}
+		return &valueError{fmt.Sprintf("Bad option: %q.\n%v", option, err)}
+	}
+	if slices.Contains(noEffect, f.name) && !slices.Contains(p.o.NoEffect, f.name) {
+		p.o.NoEffect = append(p.o.NoEffect, f.name)
+	}
+	return nil
+}
+
+func (p *parser) warn(format string, args ...any) {
+	fmt.Fprintf(p.stderr, "Warning: "+format+"\n", args...)
+}
+
+// The functions below make the setter of a flag of the field that it fills.
+
+func setString(field func(*Options) *string) func(*parser, string) error {
+	return func(p *parser, text string) error {
+		*field(p.o) = text
+		return nil
+	}
+}
+
+func setWith[T any](parse func(string) (T, error), field func(*Options) *T) func(*parser, string) error {
+	return func(p *parser, text string) error {
+		value, err := parse(text)
+		if err != nil {
+			return err
+		}
+		*field(p.o) = value
+		return nil
+	}
+}
+
+func setBool(field func(*Options) *bool) func(*parser, string) error {
+	return setWith(parseBool, field)
+}
+
+func setInt(field func(*Options) *int) func(*parser, string) error { return setWith(parseInt, field) }
+
+// setIntBetween refuses what Triton refuses with a text of its own.
+func setIntBetween(low, high int, refusal string, field func(*Options) *int) func(*parser, string) error {
+	return func(p *parser, text string) error {
+		n, err := parseInt(text)
+		switch {
+		case err != nil:
+			return err
+		case n < low || n > high:
+			return errors.New(refusal)
+		}
+		*field(p.o) = n
+		return nil
+	}
+}

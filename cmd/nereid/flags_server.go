@@ -1,0 +1,136 @@
+package main
+
+import (
+	"errors"
+	"strings"
+)
+
+// serverFlags are about the server, its log and its models.
+func serverFlags() []group {
+	return []group{
+		{flags: []flag{
+			{name: "help", help: "Show this and exit with status 1."},
+		}},
+		{title: "Server", flags: []flag{
+			{"id", "<string>", "Name of the server, as its metadata tells it. Default: triton.",
+				setString(func(o *Options) *string { return &o.ServerID })},
+			{"exit-timeout-secs", "<integer>", "Seconds that a graceful exit may take: requests in flight end, models " +
+				"are unloaded. After that the server exits whatever still runs. Default: 30.",
+				setInt(func(o *Options) *int { return &o.ExitTimeoutSeconds })},
+			{"allow-client-shm", "<boolean>", "Let clients register shared memory and name it in requests. Default: false.",
+				setBool(func(o *Options) *bool { return &o.AllowClientSHM })},
+		}},
+		{title: "Logging", flags: []flag{
+			{"log-verbose", "<integer>", "Level of verbose lines; 0 is none. Default: 0.",
+				setWith(parseVerbose, func(o *Options) *int { return &o.Log.Verbose })},
+			{"log-info", "<boolean>", "Write information lines. Default: true.",
+				setBool(func(o *Options) *bool { return &o.Log.Info })},
+			{"log-warning", "<boolean>", "Write warning lines. Default: true.",
+				setBool(func(o *Options) *bool { return &o.Log.Warning })},
+			{"log-error", "<boolean>", "Write error lines. Default: true.",
+				setBool(func(o *Options) *bool { return &o.Log.Error })},
+			{"log-format", "<string>", "How a line begins: \"default\" (letter, month and day, time with " +
+				"microseconds) or \"ISO8601\" (date and time to the second, letter). Times are UTC. Default: default.",
+				setLogFormat},
+			{"log-file", "<string>", "Append all lines to this file. Default: information and verbose lines go to the " +
+				"standard output, warnings and errors to the standard error output.",
+				setString(func(o *Options) *string { return &o.Log.File })},
+		}},
+		{title: "Model Repository", flags: repositoryFlags()},
+	}
+}
+
+func repositoryFlags() []flag {
+	return []flag{
+		{"model-store", "<string>", "The same as --model-repository.", addRepository},
+		{"model-repository", "<string>", "A directory of models. May be given several times; a model that lies in more " +
+			"than one of them is not served.", addRepository},
+		{"exit-on-error", "<boolean>", "Exit if a model fails to load at start. Default: true.",
+			setBool(func(o *Options) *bool { return &o.ExitOnError })},
+		{"disable-auto-complete-config", "", "Do not complete model configurations: each model needs a whole one.",
+			func(p *parser, _ string) error {
+				p.o.Repository.DisableAutoCompleteConfig = true
+				return nil
+			}},
+		{"strict-readiness", "<boolean>", "Be ready only while all models are; if false, whenever the server answers. " +
+			"Default: true.",
+			setBool(func(o *Options) *bool { return &o.Repository.StrictReadiness })},
+		{"model-control-mode", "<string>", "Which models are loaded: \"none\", all of them, once, at start; \"poll\", " +
+			"all of them, and again whenever their files change; \"explicit\", those of --load-model at start, and then " +
+			"what the load and unload requests say. Default: none.",
+			setControlMode},
+		{"repository-poll-secs", "<integer>", "Seconds between two looks at the repository in poll mode. Default: 15.",
+			setInt(func(o *Options) *int { return &o.Repository.PollSeconds })},
+		{"load-model", "<string>", "A model to load at start in explicit mode. May be given several times; a single \"*\" " +
+			"is all models.",
+			func(p *parser, text string) error {
+				p.o.Repository.StartupModels = append(p.o.Repository.StartupModels, text)
+				return nil
+			}},
+		{"model-config-name", "<string>", "Read configs/<name>.pbtxt of a model, where there is one, in the place of its " +
+			"config.pbtxt.",
+			func(p *parser, text string) error {
+				if text == "" {
+					return errors.New("Error: empty argument for --model-config-name")
+				}
+				p.o.Repository.ConfigName = text
+				return nil
+			}},
+		{"model-load-thread-count", "<integer>", "How many models are loaded side by side. Default: 4.",
+			setInt(func(o *Options) *int { return &o.Repository.LoadThreads })},
+		{"model-load-retry-count", "<integer>", "How often a load that failed is tried again. Default: 0.",
+			setInt(func(o *Options) *int { return &o.Repository.LoadRetries })},
+		{"model-namespacing", "<boolean>", "Let models of the same name live in different repositories. Default: false.",
+			setBool(func(o *Options) *bool { return &o.Repository.Namespacing })},
+		{"enable-peer-access", "<boolean>", "Let GPUs reach each other's memory. Default: true.",
+			setBool(func(o *Options) *bool { return &o.Memory.EnablePeerAccess })},
+	}
+}
+
+// ourFlags are the product's own.
+func ourFlags() []group {
+	return []group{{title: "Nereid's own", ours: true, flags: []flag{
+		{"request-memory-byte-size", "<integer>", "Memory for the tensors of requests that are being served. What does " +
+			"not fit is refused, and everything else goes on. 0 is half of the memory that is free at start. Default: 0.",
+			setWith(parseUint64, func(o *Options) *uint64 { return &o.RequestMemoryBytes })},
+	}}}
+}
+
+// parseVerbose reads the level of verbose lines, once a boolean.
+func parseVerbose(text string) (int, error) {
+	switch strings.ToLower(text) {
+	case "true":
+		return 1, nil
+	case "false":
+		return 0, nil
+	}
+	return parseInt(text)
+}
+
+func setLogFormat(p *parser, text string) error {
+	switch text {
+	case "default", "ISO8601":
+		p.o.Log.ISO8601 = text == "ISO8601"
+		return nil
+	}
+	return errors.New("invalid argument for --log-format")
+}
+
+func addRepository(p *parser, text string) error {
+	p.o.Repository.Paths = append(p.o.Repository.Paths, text)
+	return nil
+}
+
+func setControlMode(p *parser, text string) error {
+	switch strings.ToLower(text) {
+	case "none":
+		p.o.Repository.Control = ControlNone
+	case "poll":
+		p.o.Repository.Control = ControlPoll
+	case "explicit":
+		p.o.Repository.Control = ControlExplicit
+	default:
+		return errors.New("invalid argument for --model-control-mode")
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestOptions(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		args []string
+		want func(o *Options)
+	}{
+		{"nothing", nil, func(*Options) {}},
+		{"value behind an equals sign", []string{"--http-port=80"}, func(o *Options) { o.HTTP.Port = 80 }},
+		{"value as the next argument", []string{"--http-port", "80", "--id", "--x"}, func(o *Options) {
+			o.HTTP.Port, o.ServerID = 80, "--x"
+		}},
+		{"prefix", []string{"--http-po=80", "--disable"}, func(o *Options) {
+			o.HTTP.Port, o.Repository.DisableAutoCompleteConfig = 80, true
+		}},
+		{"prefix of our own", []string{"--req=5"}, func(o *Options) { o.RequestMemoryBytes = 5 }},
+		{"exact name that begins another", []string{"--rate-limit=execution_count"}, func(o *Options) {
+			o.RateLimit.ExecutionCount = true
+			o.NoEffect = []string{"rate-limit"}
+		}},
+		{"booleans", []string{"--allow-http=FALSE", "--allow-grpc=off", "--allow-metrics=0", "--reuse-http-port=On"}, func(o *Options) {
+			o.HTTP.Allow, o.GRPC.Allow, o.Metrics.Allow, o.HTTP.ReusePort = false, false, false, true
+		}},
+		{"digits suffice", []string{"--http-port= +5x", "--metrics-interval-ms=2.5"}, func(o *Options) {
+			o.HTTP.Port, o.Metrics.IntervalMillis = 5, 2
+		}},
+		{"repositories", []string{"--model-store=b", "--model-repository", "a", "--model-s=b"}, func(o *Options) {
+			o.Repository.Paths = []string{"a", "b"}
+		}},
+		{"explicit", []string{"--model-control-mode=Explicit", "--load-model=b", "--load-model=a", "--load-model=b"}, func(o *Options) {
+			o.Repository.Control, o.Repository.StartupModels = ControlExplicit, []string{"a", "b"}
+		}},
+		{"log", []string{"--log-verbose=TRUE", "--log-info=0", "--log-format=ISO8601", "--log-file=f"}, func(o *Options) {
+			o.Log = LogOptions{Warning: true, Error: true, Verbose: 1, ISO8601: true, File: "f"}
+		}},
+		{"metrics address follows", []string{"--http-address=::1"}, func(o *Options) {
+			o.HTTP.Address, o.Metrics.Address = "::1", "::1"
+		}},
+		{"metrics address stays", []string{"--http-address=::1", "--metrics-address=0.0.0.0"}, func(o *Options) {
+			o.HTTP.Address = "::1"
+		}},
+		{"metrics config", []string{"--metrics-config=summary_quantiles=0.5:0.1,0.9:0.1", "--metrics-config", "x=y=z"}, func(o *Options) {
+			o.Metrics.Config = []Setting{{"summary_quantiles", "0.5:0.1,0.9:0.1"}, {"x", "y=z"}}
+		}},
+		{"backend config", []string{"--backend-config=python,a=1", "--backend-config=b=2", "--backend-config=python,a=x,y=3"}, func(o *Options) {
+			o.Backends.Settings = map[string]map[string]string{"python": {"a": "x,y=3"}, "": {"b": "2"}}
+		}},
+		{"restricted", []string{"--http-restricted-api=health,trace:k=v=w", "--http-restricted-api=logging:l=m"}, func(o *Options) {
+			o.HTTP.Restricted = map[string]Restriction{"health": {"k", "v=w"}, "trace": {"k", "v=w"}, "logging": {"l", "m"}}
+		}},
+		{"traces", []string{"--trace-config=level=on", "--trace-config=level=TENSORS", "--trace-config=rate=7", "--trace-config=TRITON,file=f"}, func(o *Options) {
+			o.Trace.Levels, o.Trace.Rate = []string{"TIMESTAMPS", "TENSORS"}, 7
+			o.Trace.Settings = map[string][]Setting{"triton": {{"file", "f"}}}
+		}},
+		{"deprecated traces", []string{"--trace-level=OFF", "--trace-rate=3", "--trace-config=rate=9", "--trace-count=2", "--trace-file=f"}, func(o *Options) {
+			o.Trace.Levels, o.Trace.Rate, o.Trace.Count = []string{"OFF"}, 9, 2
+			o.Trace.Settings = map[string][]Setting{"triton": {{"file", "f"}}}
+		}},
+		{"devices", []string{"--cuda-memory-pool-byte-size=1:2:3", "--model-load-gpu-limit=0:.5"}, func(o *Options) {
+			o.Memory.CUDAPoolBytes, o.Memory.LoadGPULimit = map[int]uint64{1: 2}, map[int]float64{0: .5}
+			o.NoEffect = []string{"cuda-memory-pool-byte-size", "model-load-gpu-limit"}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var stderr strings.Builder
+			got, err := parseOptions(test.args, noEnv, &stderr)
+			if err != nil {
+				t.Fatalf("got error %v, want none", err)
+			}
+			want := defaults(noEnv)
+			want.Metrics.Address = "0.0.0.0"
+			test.want(want)
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("got  %+v\nwant %+v", got, want)
+			}
+		})
+	}
+}
+
+func TestVertexFollowsTheEnvironment(t *testing.T) {
+	env := map[string]string{"AIP_MODE": "PREDICTION", "AIP_HTTP_PORT": "9000"}
+	o := defaults(func(name string) string { return env[name] })
+	if !o.VertexAI.Allow || o.VertexAI.Port != 9000 {
+		t.Errorf("got %+v, want it allowed on port 9000", o.VertexAI)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	bad := func(option, reason string) string {
+		return "<usage>\nBad option: \"" + option + "\".\n" + reason + "\n"
+	}
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--http-prot=3"}, "tritonserver: unrecognized option '--http-prot=3'\n<usage>\n" +
+			"unrecognized option '--http-prot=3': did you mean --http-port?\n"},
+		{[]string{"-h"}, "tritonserver: invalid option -- 'h'\n<usage>\n"},
+		{[]string{"--http-port"}, "tritonserver: option '--http-port' requires an argument\n<usage>\n"},
+		{[]string{"--help=3"}, "tritonserver: option '--help' doesn't allow an argument\n<usage>\n"},
+		{[]string{"--strict"}, "tritonserver: option '--strict' is ambiguous; possibilities: '--strict-readiness' " +
+			"'--strict-model-config'\n<usage>\n"},
+		{[]string{"a", "--id=x", "b"}, "<usage>\nUnexpected argument: a\n"},
+		{[]string{"--", "--id=x"}, "<usage>\nUnexpected argument: --id=x\n"},
+		{[]string{"--http-port=x"}, bad("--http-port", "Invalid option value. Got x")},
+		{[]string{"--log-verbose=2147483648"}, bad("--log-verbose", "Provided option value is out of bound. Got 2147483648")},
+		{[]string{"--log-info="}, bad("--log-info", "invalid value for bool option: ")},
+		{[]string{"--model-config-name="}, bad("--model-config-name", "Error: empty argument for --model-config-name")},
+		{[]string{"--http-max-input-size=0"}, bad("--http-max-input-size", "--http-max-input-size must be greater than 0")},
+		{[]string{"--grpc-infer-thread-count=1"}, bad("--grpc-infer-thread-count",
+			"invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.")},
+		{[]string{"--trace-config=mode=x"}, bad("--trace-config mode",
+			`invalid value for trace mode option: x. Available options are "triton" and "opentelemetry"`)},
+		{[]string{"--load-model=m"}, "<usage>\nError: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.\n"},
+		{[]string{"--grpc-port=8000"}, "<usage>\nThe server cannot listen to HTTP requests and GRPC requests at the same address " +
+			"and port 0.0.0.0:8000\n"},
+		{[]string{"--log-file=/nonexistent/x"}, "error: --log-file: open /nonexistent/x: no such file or directory\n"},
+	} {
+		status, stdout, stderr := runHere(test.args...)
+		if status != 1 || stdout != "" || stderr != test.want {
+			t.Errorf("%q: got status %d, stdout %q, stderr\n%s\nwant\n%s", test.args, status, stdout, stderr, test.want)
+		}
+	}
+}
+
+func TestNoEffectIsTrueOfFlags(t *testing.T) {
+	var names []string
+	for _, g := range flagTable() {
+		for _, f := range g.flags {
+			if slices.Contains(names, f.name) {
+				t.Errorf("--%s stands in the table twice", f.name)
+			}
+			names = append(names, f.name)
+		}
+	}
+	for _, name := range noEffect {
+		if !slices.Contains(names, name) {
+			t.Errorf("noEffect has %q, which is no flag", name)
+		}
+	}
+}
+
+func FuzzParseOptions(f *testing.F) {
+	for _, seed := range []string{
+		"--http-port=1", "--trace-config\x00level=x", "--log", "-x", "--\x00a", "--http-restricted-api=a:b=c", "--backend-config=,=", "--=",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		var stderr strings.Builder
+		o, err := parseOptions(strings.Split(line, "\x00"), noEnv, &stderr)
+		if (o == nil) == (err == nil) {
+			t.Fatalf("got options %v and error %v, want one of them", o, err)
+		}
+	})
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+)
+
+// traceParser remembers which trace settings were given by --trace-config and
+// which by a deprecated flag: the former count.
+type traceParser struct {
+	given     map[string]bool   // keys of --trace-config
+	old       map[string]string // values of deprecated flags, by the same keys
+	oldLevels []string
+}
+
+func traceMode(text string) (string, error) {
+	switch mode := strings.ToLower(text); mode {
+	case "triton", "opentelemetry":
+		return mode, nil
+	}
+	return "", errors.New("invalid value for trace mode option: " + text +
+		`. Available options are "triton" and "opentelemetry"`)
+}
+
+func traceLevel(text string) (string, error) {
+	switch strings.ToLower(text) {
+	case "off", "false":
+		return "OFF", nil
+	case "on", "true", "min", "max", "timestamps":
+		return "TIMESTAMPS", nil
+	case "tensors":
+		return "TENSORS", nil
+	}
+	return "", errors.New("invalid value for trace level option: " + text)
+}
+
+func setTraceConfig(p *parser, text string) error {
+	s, ok := parseSetting(text, ",")
+	if s.comma && s.name == "" {
+		return errors.New("No trace mode specified. --trace-config option format is <trace mode>,<setting>=<value> or " +
+			"<setting>=<value>. Got " + text)
+	}
+	if s.comma {
+		var err error
+		if s.name, err = traceMode(s.name); err != nil {
+			return err
+		}
+	}
+	if !ok {
+		return errors.New("--trace-config option format is '<trace mode>,<setting>=<value>'. Got " + text)
+	}
+
+	if p.trace.given == nil {
+		p.trace.given = map[string]bool{}
+	}
+	p.trace.given[s.key] = true
+	if s.name != "" {
+		addTraceSetting(&p.o.Trace, s.name, s.key, s.value)
+		return nil
+	}
+	var err error
+	switch s.key {
+	case "mode":
+		p.o.Trace.Mode, err = traceMode(s.value)
+	case "level":
+		var level string
+		level, err = traceLevel(s.value)
+		p.o.Trace.Levels = append(p.o.Trace.Levels, level)
+	case "rate":
+		p.o.Trace.Rate, err = parseInt64(s.value)
+	case "count":
+		p.o.Trace.Count, err = parseInt64(s.value)
+	}
+	if err != nil {
+		return &optionError{"--trace-config " + s.key, err}
+	}
+	return nil
+}
+
+func addTraceSetting(trace *TraceOptions, mode, key, value string) {
+	if trace.Settings == nil {
+		trace.Settings = map[string][]Setting{}
+	}
+	trace.Settings[mode] = append(trace.Settings[mode], Setting{key, value})
+}
+
+func (p *parser) warnOldTrace(key, instead string) {
+	p.warn("'--trace-%s' has been deprecated and will be removed in future releases. "+
+		"Please use '--trace-config %s instead.", key, instead)
+}
+
+func (p *parser) rememberOld(key, value string) {
+	if p.trace.old == nil {
+		p.trace.old = map[string]string{}
+	}
+	p.trace.old[key] = value
+}
+
+func setOldTraceFile(p *parser, text string) error {
+	p.warnOldTrace("file", "triton,file=<filepath>")
+	p.rememberOld("file", text)
+	return nil
+}
+
+func addOldTraceLevel(p *parser, text string) error {
+	p.warnOldTrace("level", "level=<OFF|TIMESTAMPS|TENSORS>")
+	level, err := traceLevel(text)
+	if err != nil {
+		return err
+	}
+	p.rememberOld("level", "")
+	p.trace.oldLevels = append(p.trace.oldLevels, level)
+	return nil
+}
+
+// setOldTrace makes the setter of a deprecated flag with a number.
+func setOldTrace(key, instead string) func(*parser, string) error {
+	return func(p *parser, text string) error {
+		p.warnOldTrace(key, instead)
+		n, err := parseInt(text)
+		if err != nil {
+			return err
+		}
+		p.rememberOld(key, strconv.Itoa(n))
+		return nil
+	}
+}
+
+// finish applies what deprecated flags said and --trace-config did not.
+func (t *traceParser) finish(p *parser) {
+	for _, row := range []struct{ key, name string }{
+		{"level", "level"}, {"rate", "rate value"}, {"count", "count"}, {"file", "file"}, {"log-frequency", "log-frequency"},
+	} {
+		value, old := t.old[row.key]
+		switch {
+		case !old:
+		case t.given[row.key]:
+			p.warn("Overriding deprecated '--trace-%s' in favor of provided %s in --trace-config!", row.key, row.name)
+		case row.key == "level":
+			p.o.Trace.Levels = t.oldLevels
+		case row.key == "rate":
+			p.o.Trace.Rate, _ = parseInt64(value) // it is a number: Itoa made it
+		case row.key == "count":
+			p.o.Trace.Count, _ = parseInt64(value)
+		default:
+			addTraceSetting(&p.o.Trace, "triton", row.key, value)
+		}
+	}
+}

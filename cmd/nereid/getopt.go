@@ -1,0 +1,122 @@
+package main
+
+import "strings"
+
+// A command line is read as the GNU C library's getopt_long reads it, because
+// scripts rely on that: "--flag value" or "--flag=value", any prefix that
+// belongs to one flag alone, other arguments anywhere, and "--" ends the flags.
+// A flag either takes a value or does not; a value may begin with dashes.
+
+// scanFlags calls found with each flag of args in turn and returns the other
+// arguments. A line that getopt_long would complain about is a syntaxError with
+// its complaint.
+func scanFlags(args []string, table []group, found func(f *flag, value string) error) ([]string, error) {
+	var rest []string
+	for len(args) > 0 {
+		arg := args[0]
+		args = args[1:]
+		switch {
+		case arg == "--":
+			return append(rest, args...), nil
+		case arg == "-" || !strings.HasPrefix(arg, "-"):
+			rest = append(rest, arg)
+			continue
+		case !strings.HasPrefix(arg, "--"):
+			return nil, &syntaxError{complaint: "invalid option -- '" + arg[1:2] + "'"}
+		}
+
+		f, err := lookUp(arg, table)
+		if err != nil {
+			return nil, err
+		}
+		_, value, given := strings.Cut(arg, "=")
+		switch {
+		case f.value == "" && given:
+			return nil, &syntaxError{complaint: "option '--" + f.name + "' doesn't allow an argument"}
+		case f.value != "" && !given:
+			if len(args) == 0 {
+				return nil, &syntaxError{complaint: "option '--" + f.name + "' requires an argument"}
+			}
+			value, args = args[0], args[1:]
+		}
+		if err := found(f, value); err != nil {
+			return nil, err
+		}
+	}
+	return rest, nil
+}
+
+// lookUp finds the flag that arg, "--name" or "--name=value", names or is the
+// beginning of. Prefixes of our own flags count only where no flag of Triton's
+// begins so: a command line written for Triton keeps its meaning.
+func lookUp(arg string, table []group) (*flag, error) {
+	name, _, _ := strings.Cut(arg[len("--"):], "=")
+	var theirs, ours []*flag
+	for i := range table {
+		for j := range table[i].flags {
+			f := &table[i].flags[j]
+			switch {
+			case f.name == name:
+				return f, nil
+			case !strings.HasPrefix(f.name, name):
+			case table[i].ours:
+				ours = append(ours, f)
+			default:
+				theirs = append(theirs, f)
+			}
+		}
+	}
+	matches := theirs
+	if len(matches) == 0 {
+		matches = ours
+	}
+	switch len(matches) {
+	case 0:
+		return nil, &syntaxError{
+			complaint: "unrecognized option '" + arg + "'",
+			hint:      "did you mean --" + nearest(name, table) + "?",
+		}
+	case 1:
+		return matches[0], nil
+	}
+	complaint := "option '" + arg + "' is ambiguous; possibilities:"
+	for _, f := range matches {
+		complaint += " '--" + f.name + "'"
+	}
+	return nil, &syntaxError{complaint: complaint}
+}
+
+// nearest returns the flag whose name takes the fewest edits to make of name.
+func nearest(name string, table []group) string {
+	best, fewest := "", -1
+	for _, g := range table {
+		for _, f := range g.flags {
+			if n := distance(name, f.name); fewest < 0 || n < fewest {
+				best, fewest = f.name, n
+			}
+		}
+	}
+	return best
+}
+
+// distance is the number of insertions, deletions and replacements of one byte
+// that make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1) // the distances of a[:i] and every b[:j]
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

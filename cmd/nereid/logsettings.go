@@ -1,0 +1,93 @@
+package main
+
+import (
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+)
+
+// LogSettings say which log lines are written and how they begin. They may be
+// read and changed by any goroutine at any time; a change holds from the next
+// line on.
+type LogSettings struct {
+	info, warning, error atomic.Bool
+	verbose              atomic.Int64
+	iso8601              atomic.Bool
+	file                 string // where the lines go; it does not change
+}
+
+func newLogSettings(o LogOptions) *LogSettings {
+	s := &LogSettings{file: o.File}
+	s.info.Store(o.Info)
+	s.warning.Store(o.Warning)
+	s.error.Store(o.Error)
+	s.verbose.Store(int64(o.Verbose))
+	s.iso8601.Store(o.ISO8601)
+	s.apply()
+	return s
+}
+
+// File returns the path of the log file, empty if lines go to the console.
+func (s *LogSettings) File() string { return s.file }
+
+// Info, Warning, Error, Verbose and ISO8601 return the settings of the flags
+// of these names.
+func (s *LogSettings) Info() bool { return s.info.Load() }
+
+// Warning reports whether warnings are written.
+func (s *LogSettings) Warning() bool { return s.warning.Load() }
+
+// Error reports whether errors are written.
+func (s *LogSettings) Error() bool { return s.error.Load() }
+
+// Verbose returns the level of verbose lines, 0 for none.
+func (s *LogSettings) Verbose() int { return int(s.verbose.Load()) }
+
+// ISO8601 reports whether lines begin in that format.
+func (s *LogSettings) ISO8601() bool { return s.iso8601.Load() }
+
+// SetInfo turns information lines on or off.
+func (s *LogSettings) SetInfo(on bool) { s.info.Store(on); s.apply() }
+
+// SetWarning turns warnings on or off.
+func (s *LogSettings) SetWarning(on bool) { s.warning.Store(on); s.apply() }
+
+// SetError turns errors on or off.
+func (s *LogSettings) SetError(on bool) { s.error.Store(on); s.apply() }
+
+// SetVerbose sets the level of verbose lines.
+func (s *LogSettings) SetVerbose(level int) { s.verbose.Store(int64(level)); s.apply() }
+
+// SetISO8601 chooses how lines begin.
+func (s *LogSettings) SetISO8601(on bool) { s.iso8601.Store(on) }
+
+// apply tells zerolog the lowest level that is wanted, so that lines below it
+// cost next to nothing. It is the library's only switch that works at run time,
+// and one for the whole process.
+func (s *LogSettings) apply() {
+	level := zerolog.FatalLevel
+	for _, l := range []zerolog.Level{zerolog.ErrorLevel, zerolog.WarnLevel, zerolog.InfoLevel, zerolog.DebugLevel, zerolog.TraceLevel} {
+		if s.wants(l) {
+			level = l
+		}
+	}
+	zerolog.SetGlobalLevel(level)
+}
+
+// wants reports whether lines of a level are written: debug lines are verbose
+// ones of level 1, trace lines those of level 2.
+func (s *LogSettings) wants(level zerolog.Level) bool {
+	switch level {
+	case zerolog.TraceLevel:
+		return s.Verbose() >= 2
+	case zerolog.DebugLevel:
+		return s.Verbose() >= 1
+	case zerolog.WarnLevel:
+		return s.Warning()
+	case zerolog.ErrorLevel:
+		return s.Error()
+	case zerolog.FatalLevel, zerolog.PanicLevel:
+		return true
+	}
+	return s.Info()
+}

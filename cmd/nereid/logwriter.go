@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// logWriter turns the lines of zerolog into those of Triton:
+//
+//	I0102 15:04:05.123456 4711 instance.go:90] "stub lost, restarting model=m error=killed"
+//	2024-01-02T15:04:05Z W 4711 model.py:12] "text of a model"
+//
+// The letter is I, W, E or F, times are UTC, 4711 is this process. The message
+// is a JSON string, or bare if escape is false. Fields follow the message inside
+// its quotes, as key=value. Lines that a model wrote carry the fields "file" and
+// "line", which take the place of our own.
+type logWriter struct {
+	settings *LogSettings
+	escape   bool
+	pid      int
+	now      func() time.Time
+
+	mu       sync.Mutex
+	out, err io.Writer // of information and verbose lines; of warnings and errors
+	line     []byte    // the line in the making, kept for the next one
+	text     []byte    // its message
+}
+
+// newLog returns the logger of the program and what writes its lines. The
+// caller closes the file, which is nil if lines go to the console. getenv is
+// asked for TRITON_SERVER_ESCAPE_LOG_MESSAGES.
+func newLog(settings *LogSettings, getenv func(string) string, stdout, stderr io.Writer) (zerolog.Logger, *logWriter, *os.File, error) {
+	w := &logWriter{
+		settings: settings,
+		escape:   getenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES") != "0",
+		pid:      os.Getpid(),
+		now:      time.Now,
+		out:      stdout,
+		err:      stderr,
+	}
+	var file *os.File
+	if path := settings.File(); path != "" {
+		var err error
+		file, err = os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			return zerolog.Nop(), nil, nil, fmt.Errorf("--log-file: %w", err)
+		}
+		w.out, w.err = file, file
+	}
+	return zerolog.New(w).With().Caller().Logger(), w, file, nil
+}
+
+// Write takes a line without a level.
+func (w *logWriter) Write(p []byte) (int, error) { return w.WriteLevel(zerolog.NoLevel, p) }
+
+// WriteLevel takes one line as zerolog made it. The error of writing it is
+// dropped: there is no place left to tell it, and the server goes on.
+func (w *logWriter) WriteLevel(level zerolog.Level, p []byte) (int, error) {
+	if !w.settings.wants(level) {
+		return len(p), nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	message, file, line := w.readLocked(p)
+	w.startLocked(level, file, line)
+	if w.escape {
+		w.line = appendQuoted(w.line, message)
+	} else {
+		w.line = append(w.line, message...)
+	}
+	w.line = append(w.line, '\n')
+	w.flushLocked(level)
+	return len(p), nil
+}
+
+// Table writes a start-up table below the head of an information line. A table
+// is never escaped.
+func (w *logWriter) Table(table string) {
+	if !w.settings.wants(zerolog.InfoLevel) {
+		return
+	}
+	file, line := "", ""
+	if _, path, number, ok := runtime.Caller(1); ok {
+		file, line = path, strconv.Itoa(number)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.startLocked(zerolog.InfoLevel, []byte(file), []byte(line))
+	w.line = append(w.line, '\n')
+	w.line = append(w.line, table...)
+	w.line = append(w.line, '\n')
+	w.flushLocked(zerolog.InfoLevel)
+}
+
+func (w *logWriter) flushLocked(level zerolog.Level) {
+	out := w.out
+	if letter(level) != 'I' {
+		out = w.err
+	}
+	_, _ = out.Write(w.line)
+}
+
+func letter(level zerolog.Level) byte {
+	switch level {
+	case zerolog.WarnLevel:
+		return 'W'
+	case zerolog.ErrorLevel:
+		return 'E'
+	case zerolog.FatalLevel, zerolog.PanicLevel:
+		return 'F'
+	}
+	return 'I'
+}
+
+// startLocked begins w.line with everything up to the message.
+func (w *logWriter) startLocked(level zerolog.Level, file, line []byte) {
+	now := w.now().UTC()
+	b := w.line[:0]
+	if w.settings.ISO8601() {
+		b = now.AppendFormat(b, "2006-01-02T15:04:05Z ")
+		b = append(b, letter(level))
+	} else {
+		b = append(b, letter(level))
+		b = now.AppendFormat(b, "0102 15:04:05.000000")
+	}
+	b = append(b, ' ')
+	b = strconv.AppendInt(b, int64(w.pid), 10)
+	b = append(b, ' ')
+	b = append(b, baseName(file)...)
+	b = append(b, ':')
+	b = append(b, line...)
+	w.line = append(b, "] "...)
+}
+
+// baseName is what follows the last slash.
+func baseName(path []byte) []byte {
+	for i := len(path) - 1; i >= 0; i-- {
+		if path[i] == '/' {
+			return path[i+1:]
+		}
+	}
+	return path
+}
+
+// readLocked takes zerolog's line apart. What it returns is good until the next
+// call: the message with its fields lies in w.text.
+func (w *logWriter) readLocked(p []byte) (message, file, line []byte) {
+	var fields [][2][]byte
+	var kept [16][2][]byte // enough for every line of ours, and no allocation
+	fields = kept[:0]
+	var raw, caller []byte
+	for key, value := range members(p) {
+		switch string(key) {
+		case zerolog.LevelFieldName, zerolog.TimestampFieldName:
+		case zerolog.MessageFieldName:
+			raw = value
+		case zerolog.CallerFieldName:
+			caller = value
+		case "file":
+			file = value
+		case "line":
+			line = value
+		default:
+			fields = append(fields, [2][]byte{key, value})
+		}
+	}
+
+	w.text = appendPlain(w.text[:0], raw)
+	for _, field := range fields {
+		if len(w.text) > 0 {
+			w.text = append(w.text, ' ')
+		}
+		w.text = append(w.text, field[0]...)
+		w.text = append(w.text, '=')
+		w.text = appendPlain(w.text, field[1])
+	}
+	end := len(w.text)
+	if file == nil {
+		// "<path>:<line>", of which the last colon parts the two.
+		w.text = appendPlain(w.text, caller)
+		path := w.text[end:]
+		if i := bytes.LastIndexByte(path, ':'); i >= 0 {
+			return w.text[:end], path[:i], path[i+1:]
+		}
+		return w.text[:end], path, []byte("0")
+	}
+	w.text = appendPlain(w.text, file)
+	return w.text[:end], w.text[end:], line
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+func noEnv(string) string { return "" }
+
+// runHere runs the program and returns its status and what it printed, with the
+// usage cut to "<usage>".
+func runHere(args ...string) (status int, stdout, stderr string) {
+	var out, err strings.Builder
+	status = run(append([]string{"/usr/local/bin/tritonserver"}, args...), noEnv, &out, &err)
+	var usage strings.Builder
+	writeUsage(&usage, "tritonserver")
+	return status, out.String(), strings.ReplaceAll(err.String(), usage.String(), "<usage>\n")
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {"--he"}, {"--id", "x", "--help", "--nonsense"}} {
+		status, stdout, stderr := runHere(args...)
+		if status != 1 || stdout != "" || stderr != "<usage>\n" {
+			t.Errorf("%q: got status %d, stdout %q, stderr %q, want 1, nothing and the usage", args, status, stdout, stderr)
+		}
+	}
+}
+
+func TestUsageNamesEveryFlag(t *testing.T) {
+	var b strings.Builder
+	writeUsage(&b, "nereid")
+	for _, want := range []string{
+		"Usage: nereid [options]\n  --help\n\tShow",
+		"\nServer:\n  --id <string>\n",
+		"\n  --http-restricted-api <<string>:<string>=<string>>\n",
+		"\nNereid's own:\n  --request-memory-byte-size <integer>\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("usage does not contain %q", want)
+		}
+	}
+	for line := range strings.Lines(b.String()) {
+		if len(line) > helpWidth+2 && strings.HasPrefix(line, "\t") {
+			t.Errorf("got a line of %d bytes, want at most %d: %s", len(line), helpWidth+2, line)
+		}
+	}
+}
+
+func TestMissingRepository(t *testing.T) {
+	status, _, stderr := runHere("--log-info=false", "--log-error=off", "--load-model=*", "--model-control-mode=explicit")
+	if want := "error: creating server: Invalid argument - --model-repository must be specified\n"; status != 1 || stderr != want {
+		t.Errorf("got status %d, %q, want 1, %q", status, stderr, want)
+	}
+	status, _, stderr = runHere("--log-info=false", "--log-error=off", "--model-store=r", "--load-model=*", "--load-model=m",
+		"--model-control-mode=explicit")
+	if want := "error: creating server: Invalid argument - Wildcard model name '*' must be the ONLY startup model if specified at all.\n"; status != 1 || stderr != want {
+		t.Errorf("got status %d, %q, want 1, %q", status, stderr, want)
+	}
+}
+
+func TestNoEffectWarnsOnce(t *testing.T) {
+	_, _, stderr := runHere("--log-info=false", "--log-error=off", "--cuda-memory-pool-byte-size=0:1", "--cuda-memory-pool-byte-size=1:1")
+	if got := strings.Count(stderr, "--cuda-memory-pool-byte-size is accepted but has no effect"); got != 1 {
+		t.Errorf("got %d warnings, want 1: %q", got, stderr)
+	}
+}

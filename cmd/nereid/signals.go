@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+)
+
+// watchSignals prints a line for each SIGINT and SIGTERM. The first ends the
+// context graceful: the server is to finish what it does and exit. The second
+// ends abrupt: it is to exit at once. SIGPIPE ends nothing: a console that has
+// gone away is no reason to stop. stop ends the watch and both contexts.
+func watchSignals(parent context.Context, stdout io.Writer) (graceful, abrupt context.Context, stop func()) {
+	abrupt, endAbrupt := context.WithCancel(parent)
+	graceful, endGraceful := context.WithCancel(abrupt)
+
+	// Handled rather than ignored: what a process ignores, its children ignore too.
+	pipe := make(chan os.Signal, 1) // written by package signal, read by nobody, never closed
+	signal.Notify(pipe, unix.SIGPIPE)
+	received := make(chan os.Signal, 4) // written by package signal; more than four at once are one
+	signal.Notify(received, unix.SIGINT, unix.SIGTERM)
+
+	done := make(chan struct{}) // closed by stop
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		for end := endGraceful; ; end = endAbrupt {
+			select {
+			case s := <-received:
+				fmt.Fprintf(stdout, "Signal (%d) received.\n", s)
+				end()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return graceful, abrupt, func() {
+		signal.Stop(pipe)
+		signal.Stop(received)
+		close(done)
+		<-watched
+		endAbrupt()
+		endGraceful()
+	}
+}

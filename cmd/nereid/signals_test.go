@@ -1,0 +1,62 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"golang.org/x/sys/unix"
+)
+
+// syncBuilder is a strings.Builder for two goroutines.
+type syncBuilder struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *syncBuilder) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuilder) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func TestWatchSignals(t *testing.T) {
+	var out syncBuilder
+	graceful, abrupt, stop := watchSignals(t.Context(), &out)
+	defer stop()
+	kill := func(s unix.Signal) {
+		if err := unix.Kill(os.Getpid(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	kill(unix.SIGPIPE)
+	kill(unix.SIGTERM)
+	<-graceful.Done()
+	if abrupt.Err() != nil {
+		t.Fatal("the first signal ended the server at once")
+	}
+	testkit.Eventually(t, 10*time.Second, func() bool { return out.String() == "Signal (15) received.\n" })
+	kill(unix.SIGINT)
+	<-abrupt.Done()
+	if got, want := out.String(), "Signal (15) received.\nSignal (2) received.\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestWatchSignalsStops(t *testing.T) {
+	graceful, abrupt, stop := watchSignals(t.Context(), &syncBuilder{})
+	stop()
+	if graceful.Err() == nil || abrupt.Err() == nil {
+		t.Error("a context has not ended")
+	}
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// agentTable is the first table of the start-up output: there are no agents.
+func agentTable() string { return render([]string{"Repository Agent", "Path"}, nil) }
+
+// backendRow is a backend that a loaded model uses.
+type backendRow struct {
+	name, path string
+	config     string // as backendConfigJSON makes it
+}
+
+// backendTable is the second table.
+func backendTable(backends []backendRow) string {
+	var rows [][]string
+	for _, b := range backends {
+		rows = append(rows, []string{b.name, b.path, b.config})
+	}
+	return render([]string{"Backend", "Path", "Config"}, rows)
+}
+
+// modelRow is a version of a model, or a model without any.
+type modelRow struct {
+	name    string
+	version string // "-" if there is none
+	status  string // READY, "UNAVAILABLE: <reason>", or "Not loaded: No model version was found"
+}
+
+// modelTable is the third table.
+func modelTable(models []modelRow) string {
+	var rows [][]string
+	for _, m := range models {
+		rows = append(rows, []string{m.name, m.version, m.status})
+	}
+	return render([]string{"Model", "Version", "Status"}, rows)
+}
+
+// optionTable is the fourth table. The version and the extensions are those of
+// the server's metadata.
+func (o *Options) optionTable(serverVersion string, extensions []string) string {
+	var rows [][]string
+	add := func(option, value string) { rows = append(rows, []string{option, value}) }
+	flag := func(on bool) string { return map[bool]string{false: "0", true: "1"}[on] }
+
+	add("server_id", o.ServerID)
+	add("server_version", serverVersion)
+	add("server_extensions", strings.Join(extensions, " "))
+	for i, path := range o.Repository.Paths {
+		add(fmt.Sprintf("model_repository_path[%d]", i), path)
+	}
+	add("model_control_mode", string(o.Repository.Control))
+	for i, model := range o.Repository.StartupModels {
+		add(fmt.Sprintf("startup_models_%d", i), model)
+	}
+	add("strict_model_config", flag(o.Repository.DisableAutoCompleteConfig))
+	add("model_config_name", o.Repository.ConfigName)
+	limit := "OFF"
+	if o.RateLimit.ExecutionCount && !slices.Contains(noEffect, "rate-limit") {
+		limit = "EXEC_COUNT"
+	}
+	add("rate_limit", limit)
+	for i, r := range o.sortedResources() {
+		// Triton forgets the second comma, and scripts have learnt it.
+		add(fmt.Sprintf("rate_limit_resource[%d]", i), fmt.Sprintf(`{"name":"%s", "count":%d "device":%d}`, r.Name, r.Count, r.Device))
+	}
+	add("pinned_memory_pool_byte_size", strconv.FormatInt(o.Memory.PinnedPoolBytes, 10))
+	for _, device := range slices.Sorted(maps.Keys(o.Memory.CUDAPoolBytes)) {
+		add(fmt.Sprintf("cuda_memory_pool_byte_size{%d}", device), strconv.FormatUint(o.Memory.CUDAPoolBytes[device], 10))
+	}
+	add("min_supported_compute_capability", strconv.FormatFloat(o.Memory.MinComputeCapability, 'f', 1, 64))
+	add("strict_readiness", flag(o.Repository.StrictReadiness))
+	add("exit_timeout", strconv.Itoa(o.ExitTimeoutSeconds))
+	add("cache_enabled", flag(len(o.Cache.Settings) > 0 && !slices.Contains(noEffect, "cache-config")))
+	return render([]string{"Option", "Value"}, rows)
+}
+
+// sortedResources are the resources by device and name; of the same one the
+// first counts.
+func (o *Options) sortedResources() []Resource {
+	first := map[[2]string]Resource{}
+	for _, r := range o.RateLimit.Resources {
+		key := [2]string{r.Name, strconv.Itoa(r.Device)}
+		if _, twice := first[key]; !twice {
+			first[key] = r
+		}
+	}
+	return slices.SortedFunc(maps.Values(first), func(a, b Resource) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// creatingServer is the last line of a start that failed.
+func creatingServer(err error) string {
+	e := infer.AsError(err)
+	return "error: creating server: " + e.Code.String() + " - " + e.Message
+}
+
+// checkRepository says why a server cannot be made of these options, as
+// creatingServer shows it.
+func (o *Options) checkRepository() error {
+	switch models := o.Repository.StartupModels; {
+	case len(o.Repository.Paths) == 0:
+		return infer.Errorf(infer.InvalidArg, "--model-repository must be specified")
+	case len(models) > 1 && slices.Contains(models, "*"):
+		return infer.Errorf(infer.InvalidArg, "Wildcard model name '*' must be the ONLY startup model if specified at all.")
+	}
+	return nil
+}

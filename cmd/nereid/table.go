@@ -1,0 +1,63 @@
+package main
+
+import "strings"
+
+// render draws a table as Triton draws those of its start-up output:
+//
+//	+-------+---------+--------+
+//	| Model | Version | Status |
+//	+-------+---------+--------+
+//	| m     | 1       | READY  |
+//	+-------+---------+--------+
+//
+// Widths count bytes. A cell with line breaks takes as many lines; a line break
+// at its end is none.
+func render(headers []string, rows [][]string) string {
+	lines := make([][][]string, 0, len(rows)+1) // of each row, of each cell
+	widths := make([]int, len(headers))
+	for _, row := range append([][]string{headers}, rows...) {
+		cells := make([][]string, len(headers))
+		for i := range cells {
+			cells[i] = strings.Split(strings.TrimSuffix(row[i], "\n"), "\n")
+			for _, line := range cells[i] {
+				widths[i] = max(widths[i], len(line))
+			}
+		}
+		lines = append(lines, cells)
+	}
+
+	var b strings.Builder
+	writeRule(&b, widths)
+	for i, cells := range lines {
+		writeRow(&b, widths, cells)
+		if i == 0 {
+			writeRule(&b, widths)
+		}
+	}
+	writeRule(&b, widths)
+	return b.String()
+}
+
+func writeRule(b *strings.Builder, widths []int) {
+	for _, width := range widths {
+		b.WriteString("+" + strings.Repeat("-", width+2))
+	}
+	b.WriteString("+\n")
+}
+
+func writeRow(b *strings.Builder, widths []int, cells [][]string) {
+	height := 0
+	for _, lines := range cells {
+		height = max(height, len(lines))
+	}
+	for n := range height {
+		for i, lines := range cells {
+			text := ""
+			if n < len(lines) {
+				text = lines[n]
+			}
+			b.WriteString("| " + text + strings.Repeat(" ", widths[i]-len(text)+1))
+		}
+		b.WriteString("|\n")
+	}
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// The tables of these tests are as a tritonserver prints them.
+
+func TestRender(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		headers []string
+		rows    [][]string
+		want    string
+	}{
+		{"no rows", []string{"Repository Agent", "Path"}, nil, `
++------------------+------+
+| Repository Agent | Path |
++------------------+------+
++------------------+------+
+`},
+		{"line breaks", []string{"Model", "Version", "Status"}, [][]string{
+			{"bad", "1", "UNAVAILABLE: Internal: ValueError: line one\nline two\ttab\n\nAt:\n  /r/bad/1/model.py(4): deeper\n" +
+				"  /r/bad/1/model.py(5): initialize\n"},
+			{"novers", "-", "Not loaded: No model version was found"},
+			{"ok", "1", "READY"},
+		}, `
++--------+---------+---------------------------------------------+
+| Model  | Version | Status                                      |
++--------+---------+---------------------------------------------+
+| bad    | 1       | UNAVAILABLE: Internal: ValueError: line one |
+|        |         | line two	tab                                |
+|        |         |                                             |
+|        |         | At:                                         |
+|        |         |   /r/bad/1/model.py(4): deeper              |
+|        |         |   /r/bad/1/model.py(5): initialize          |
+| novers | -       | Not loaded: No model version was found      |
+| ok     | 1       | READY                                       |
++--------+---------+---------------------------------------------+
+`},
+		{"widths count bytes", []string{"A", "B"}, [][]string{{"é☃", ""}}, `
++-------+---+
+| A     | B |
++-------+---+
+| é☃ |   |
++-------+---+
+`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := render(test.headers, test.rows); got != strings.TrimPrefix(test.want, "\n") {
+				t.Errorf("got\n%s\nwant%s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestOptionTable(t *testing.T) {
+	var stderr strings.Builder
+	o, err := parseOptions(strings.Fields("--model-repository=/r --model-repository=/q --model-control-mode=explicit --load-model=m "+
+		"--strict-readiness=0 --rate-limit-resource=R:2 --cuda-memory-pool-byte-size=0:7"), noEnv, &stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `
++----------------------------------+-------------------------------------+
+| Option                           | Value                               |
++----------------------------------+-------------------------------------+
+| server_id                        | triton                              |
+| server_version                   | 1.2.3                               |
+| server_extensions                | a b(c)                              |
+| model_repository_path[0]         | /q                                  |
+| model_repository_path[1]         | /r                                  |
+| model_control_mode               | MODE_EXPLICIT                       |
+| startup_models_0                 | m                                   |
+| strict_model_config              | 0                                   |
+| model_config_name                |                                     |
+| rate_limit                       | OFF                                 |
+| rate_limit_resource[0]           | {"name":"R", "count":2 "device":-1} |
+| pinned_memory_pool_byte_size     | 268435456                           |
+| cuda_memory_pool_byte_size{0}    | 7                                   |
+| min_supported_compute_capability | 0.0                                 |
+| strict_readiness                 | 0                                   |
+| exit_timeout                     | 30                                  |
+| cache_enabled                    | 0                                   |
++----------------------------------+-------------------------------------+
+`
+	if got := o.optionTable("1.2.3", []string{"a", "b(c)"}); got != want[1:] {
+		t.Errorf("got\n%s\nwant%s", got, want)
+	}
+}
+
+func TestBackendTable(t *testing.T) {
+	o := defaults(noEnv)
+	o.Backends.Settings = map[string]map[string]string{"": {"zz": "1", "aa": `"<\`}, "python": {"zz": "9"}, "other": {"a": "b"}}
+	got := backendTable([]backendRow{{"python", "p", o.backendConfigJSON("python")}})
+	want := `{"cmdline":{"aa":"\"<\\","auto-complete-config":"true","backend-directory":"/opt/tritonserver/backends",` +
+		`"min-compute-capability":"0.000000","zz":"9","default-max-batch-size":"4"}}`
+	if line := "| python  | p    | " + want + " |\n"; !strings.Contains(got, line) {
+		t.Errorf("got\n%s\nwant it to contain\n%s", got, line)
+	}
+
+	o.Backends.Settings[""]["default-max-batch-size"] = "8"
+	if got := o.backendConfigJSON("other"); !strings.Contains(got, `"backend-directory":"/opt/tritonserver/backends","default-max-batch-size":"8","min-`) {
+		t.Errorf("got %s, want the batch size in its place", got)
+	}
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// The values of flags are read as the C++ library's stoi and its kin read them:
+// leading blanks, a sign, as many digits as there are, and whatever follows is
+// not looked at. The texts of the errors are Triton's.
+
+func invalidValue(text string) error {
+	return errors.New("Invalid option value. Got " + text)
+}
+
+func outOfBound(text string) error {
+	return errors.New("Provided option value is out of bound. Got " + text)
+}
+
+// leadingNumber returns the sign and the digits that text begins with.
+func leadingNumber(text string) (negative bool, digits string) {
+	text = strings.TrimLeft(text, " \t\n\v\f\r")
+	if text != "" && (text[0] == '-' || text[0] == '+') {
+		negative = text[0] == '-'
+		text = text[1:]
+	}
+	end := 0
+	for end < len(text) && text[end] >= '0' && text[end] <= '9' {
+		end++
+	}
+	return negative, text[:end]
+}
+
+// parseInt64 is stoll.
+func parseInt64(text string) (int64, error) {
+	negative, digits := leadingNumber(text)
+	if digits == "" {
+		return 0, invalidValue(text)
+	}
+	if negative {
+		digits = "-" + digits
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return 0, outOfBound(text)
+	}
+	return n, nil
+}
+
+// parseInt is stoi, whose result has 32 bits.
+func parseInt(text string) (int, error) {
+	n, err := parseInt64(text)
+	if err != nil {
+		return 0, err
+	}
+	if n < math.MinInt32 || n > math.MaxInt32 {
+		return 0, outOfBound(text)
+	}
+	return int(n), nil
+}
+
+// parseUint64 is stoull, which lets a negative number wrap around.
+func parseUint64(text string) (uint64, error) {
+	negative, digits := leadingNumber(text)
+	if digits == "" {
+		return 0, invalidValue(text)
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil {
+		return 0, outOfBound(text)
+	}
+	if negative {
+		n = -n
+	}
+	return n, nil
+}
+
+var leadingFloat = regexp.MustCompile(`^[ \t\n\v\f\r]*([+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|(?i:inf(?:inity)?|nan)))`)
+
+// parseFloat is stod, less its hexadecimal numbers.
+func parseFloat(text string) (float64, error) {
+	match := leadingFloat.FindStringSubmatch(text)
+	if match == nil {
+		return 0, invalidValue(text)
+	}
+	n, err := strconv.ParseFloat(match[1], 64)
+	if err != nil {
+		return 0, outOfBound(text)
+	}
+	return n, nil
+}
+
+func parseBool(text string) (bool, error) {
+	switch strings.ToLower(text) {
+	case "true", "on", "1":
+		return true, nil
+	case "false", "off", "0":
+		return false, nil
+	}
+	return false, errors.New("invalid value for bool option: " + text)
+}
+
+// parsePair splits "<first><separator><second>".
+func parsePair(text, separator string) (first, second string, err error) {
+	first, second, ok := strings.Cut(text, separator)
+	if !ok {
+		return "", "", fmt.Errorf("Cannot parse pair option due to incorrect number of inputs."+
+			"--<pair option> argument requires format <first>%s<second>. Found: %s", separator, text)
+	}
+	return first, second, nil
+}
+
+// setting is "<name>,<key>=<value>" or, with an empty name, "<key>=<value>".
+type setting struct {
+	name, key, value string
+	comma            bool // there was one, even if nothing stood before it
+}
+
+// parseSetting splits text at its first separator, a comma mostly, and the
+// first equals sign after it. It is not ok if there is no equals sign, or no
+// text before or after it.
+func parseSetting(text, separator string) (s setting, ok bool) {
+	rest := text
+	if name, after, found := strings.Cut(text, separator); found {
+		s.name, s.comma, rest = name, true, after
+	}
+	var equals bool
+	s.key, s.value, equals = strings.Cut(rest, "=")
+	return s, equals && s.key != "" && s.value != ""
+}

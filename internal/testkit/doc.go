@@ -1,0 +1,17 @@
+// Package testkit is what the tests of all rooms share: a check that a test
+// binary leaves nothing behind, waiting for a condition, and the Pythons to
+// test with.
+//
+// A package whose tests start goroutines, processes or memory says
+//
+//	func TestMain(m *testing.M) { testkit.Main(m) }
+//
+// and Main fails the run if, five seconds after the last test, there is still
+// one of these that was not there before the first:
+//
+//	goroutine    started by the tests or by what they tested
+//	file         an open descriptor of this process
+//	process      a child, dead or alive, or a descendant that has lost its parent
+//	name         an object in /dev/shm
+//	mapping      memory of a memfd or of /dev/shm, or with the product's name
+package testkit

@@ -1,0 +1,75 @@
+package testkit
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// listProcesses lists the children of this process, zombies included, and all
+// processes that inherited its mark.
+func listProcesses(mark string) ([]item, error) {
+	pids, err := processIDs()
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var items []item
+	for _, pid := range pids {
+		state, parent, ok := readStat(pid)
+		if !ok || pid == os.Getpid() || (parent != os.Getpid() && !isMarked(pid, mark)) {
+			continue
+		}
+		command, _ := os.ReadFile(procPath(pid, "cmdline"))
+		text := fmt.Sprintf("%d (parent %d, state %s) %s", pid, parent, state, bytes.ReplaceAll(command, []byte{0}, []byte{' '}))
+		items = append(items, item{kind: "process", key: strconv.Itoa(pid), text: text})
+	}
+	return items, nil
+}
+
+func processIDs() ([]int, error) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer proc.Close()
+	names, err := proc.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// readStat returns a process's state letter and its parent. It is not ok if the
+// process has gone.
+func readStat(pid int) (state string, parent int, ok bool) {
+	stat, err := os.ReadFile(procPath(pid, "stat"))
+	if err != nil {
+		return "", 0, false
+	}
+	// The second field is the name in parentheses, which may hold anything.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 2 {
+		return "", 0, false
+	}
+	parent, err = strconv.Atoi(fields[1])
+	return fields[0], parent, err == nil
+}
+
+// isMarked reports whether the process was started with our mark in its
+// environment, by us or by something that we started.
+func isMarked(pid int, mark string) bool {
+	environment, err := os.ReadFile(procPath(pid, "environ"))
+	return err == nil && bytes.Contains(environment, []byte(markVariable+"="+mark+"\x00"))
+}
+
+func procPath(pid int, name string) string {
+	return "/proc/" + strconv.Itoa(pid) + "/" + name
+}
