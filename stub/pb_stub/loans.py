@@ -18,7 +18,7 @@ import mmap
 import os
 import resource
 import weakref
-from typing import Dict, Optional, Set, Tuple
+from typing import Dict, Optional, Tuple
 
 import numpy as np
 
@@ -118,8 +118,8 @@ class Loans:
             self._pagemap = None
         self._view = memoryview(self._map)
         self._address: int = np.ndarray((1,), np.uint8, self._view).__array_interface__["data"][0]
-        self._roots: Set[_Root] = set()
-        self._by_window: Dict[int, Loan] = {}  # by id of the memoryview under a root
+        # The watchers by id of the window that their array shows. No set: they hash as their arrays, which do not.
+        self._roots: Dict[int, _Root] = {}
         self._copying: Dict[str, int] = {}  # by name of the input: times still to copy
 
     def lends_views(self, name: str, size: int) -> bool:
@@ -153,24 +153,22 @@ class Loans:
         root = _Root(array, self._died)
         root.loan = loan
         root.key = id(array.base)
-        self._roots.add(root)
-        self._by_window[root.key] = loan
+        self._roots[root.key] = root
 
     def _died(self, root: weakref.ReferenceType[np.ndarray]) -> None:
         # An array tells its weak references before it lets go of its base: the key is still that window's.
         assert isinstance(root, _Root)
-        self._roots.discard(root)
-        del self._by_window[root.key]
+        del self._roots[root.key]
 
     def holder(self, array: np.ndarray) -> Optional[Tuple[Loan, int]]:
         """The loan whose bytes array shows, and where in the file they are; None for an array of other memory."""
         base = array.base
         while isinstance(base, np.ndarray):
             base = base.base
-        loan = self._by_window.get(id(base))
-        if loan is None:
+        root = self._roots.get(id(base))
+        if root is None:
             return None
-        return loan, array.__array_interface__["data"][0] - self._address
+        return root.loan, array.__array_interface__["data"][0] - self._address
 
     @staticmethod
     def faults() -> int:
@@ -198,7 +196,8 @@ class Loans:
         start = offset // _PAGE * _PAGE
         end = -(-(offset + size) // _PAGE) * _PAGE
         # Tensors of one request may lie side by side in one block. What is left goes with the last of them.
-        for other in list(self._by_window.values()):
+        for root in list(self._roots.values()):
+            other = root.loan
             if other.offset <= offset and other.offset + other.size > start:
                 start += _PAGE
             elif other.offset > offset and other.offset < end:

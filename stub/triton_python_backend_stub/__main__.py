@@ -7,10 +7,7 @@ import os
 import sys
 
 if sys.version_info < (3, 8):
-    sys.exit(
-        "the model needs Python 3.8 or newer, but %s is Python %d.%d"
-        % ((sys.executable,) + tuple(sys.version_info[:2]))
-    )
+    sys.exit("the model needs Python 3.8 or newer, but %s is Python %d.%d" % ((sys.executable,) + sys.version_info[:2]))
 
 # Python has put this directory first; what it shall find is beside it. Ours goes first until all of it is imported, so
 # that no installed package of the same name comes in between.
