@@ -1,0 +1,171 @@
+"""What all classes that models see have in common: which arguments they take, and what one cannot do with them.
+
+Triton binds these classes with pybind11, so its conversions are part of the contract: text may come as bytes, any
+sequence is a list, an integer is whatever counts, and everything else is a TypeError with a list of signatures.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, ClassVar, Dict, List, NoReturn, Sequence, Tuple, Type, TypeVar, Union
+
+MODULE = "c_python_backend_utils"
+
+#: Text as a model gave it: bytes only where they are no UTF-8, which the getters then report.
+Text = Union[str, bytes]
+T = TypeVar("T")
+
+
+class Mismatch(Exception):
+    """An argument does not convert; the function that was called turns this into its TypeError."""
+
+
+def show(value: object) -> str:
+    """The repr of an argument for an error text; a failing __repr__ must not hide the error."""
+    try:
+        return repr(value)
+    except Exception:
+        return f"<{type(value).__name__} whose repr fails>"
+
+
+def incompatible(function: str, signatures: Sequence[str], args: Sequence[object], named: Dict[str, Any]) -> TypeError:
+    """Make the TypeError for a call of function with arguments that fit none of its signatures."""
+    kind = "constructor" if function == "__init__" else "function"
+    lines = "".join(f"    {number}. {signature}\n" for number, signature in enumerate(signatures, 1))
+    invoked = ", ".join(show(value) for value in args)
+    if named:
+        invoked += ("; " if invoked else "") + "kwargs: " + ", ".join(f"{k}={show(v)}" for k, v in named.items())
+    return TypeError(
+        f"{function}(): incompatible {kind} arguments. The following argument types are supported:\n"
+        f"{lines}\nInvoked with: {invoked}"
+    )
+
+
+def as_text(value: object) -> Text:
+    """Convert a string argument: str, or bytes and bytearray taken as they are."""
+    if isinstance(value, str):
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:  # lone surrogates
+                raise Mismatch from None
+        return value
+    if isinstance(value, (bytes, bytearray)):
+        raw = bytes(value)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return raw
+    raise Mismatch
+
+
+def from_text(text: Text) -> str:
+    """Give text back to a model; undecodable bytes are a UnicodeDecodeError."""
+    return text if isinstance(text, str) else text.decode()
+
+
+def as_integer(value: object, low: int, high: int) -> int:
+    """Convert an integer argument in [low, high]: int, bool and whatever counts, but no float."""
+    if isinstance(value, float):
+        raise Mismatch
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]  # the TypeError is the answer
+    except TypeError:
+        if not hasattr(type(value), "__int__"):
+            raise Mismatch from None
+        try:
+            number = int(value)  # type: ignore[call-overload]  # it has __int__
+        except (TypeError, ValueError, OverflowError):
+            raise Mismatch from None
+    if not low <= number <= high:
+        raise Mismatch
+    return number
+
+
+def as_list(value: object) -> List[Any]:
+    """Convert a list argument: any sequence that is no text; sets, generators and dicts are refused."""
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    if isinstance(value, (str, bytes, dict)) or not hasattr(type(value), "__getitem__"):
+        raise Mismatch
+    return list(value)  # type: ignore[call-overload]  # it is indexable
+
+
+def as_objects(value: object, cls: Type[T]) -> List[Any]:
+    """Convert a list of objects of a bound class. None stays None: what it means differs between functions."""
+    items = as_list(value)
+    for item in items:
+        if item is not None and not isinstance(item, cls):
+            raise Mismatch
+    return items
+
+
+def uncastable(value: object) -> RuntimeError:
+    """Make the RuntimeError for a value that passes the signature but not the conversion behind it."""
+    return RuntimeError(
+        f"Unable to cast Python instance of type {type(value)} to C++ type '?' "
+        "(#define PYBIND11_DETAILED_ERROR_MESSAGES or compile in debug mode for details)"
+    )
+
+
+class Bound:
+    """Base of all classes: no new attributes, compared by identity, neither picklable nor copyable."""
+
+    __module__ = MODULE
+    __slots__ = ("__weakref__",)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        cls = type(self)
+        name = f"{MODULE}.{cls.__name__}" if cls.__module__ == MODULE else cls.__name__
+        raise TypeError(f"cannot pickle '{name}' object")
+
+
+class Unmakeable(Bound):
+    """Base of the classes that models cannot construct; the runtime makes them without __init__."""
+
+    __module__ = MODULE
+    __slots__ = ()
+
+    def __init__(self, *args: object, **named: object) -> None:
+        raise TypeError(f"{MODULE}.{type(self).__name__}: No constructor defined!")
+
+
+class BoundEnum:
+    """An enumeration as pybind11 makes it: equal to its integer, unordered, printed as Type.NAME."""
+
+    __module__ = MODULE
+    __slots__ = ("_value",)
+    names: ClassVar[Tuple[str, ...]] = ()  # in the order of their values, from 0
+
+    def __init__(self, value: int) -> None:
+        try:
+            self._value = as_integer(value, 0, len(self.names) - 1)
+        except Mismatch:
+            raise incompatible("__init__", [f"{MODULE}.{type(self).__qualname__}(value: int)"], [value], {}) from None
+
+    @property
+    def name(self) -> str:
+        return self.names[self._value]
+
+    @property
+    def value(self) -> int:
+        return self._value
+
+    def __int__(self) -> int:
+        return self._value
+
+    __index__ = __int__
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, BoundEnum):
+            return type(other) is type(self) and self._value == other._value
+        return bool(self._value == other)
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    def __repr__(self) -> str:
+        return f"<{self}: {self._value}>"

@@ -1,0 +1,57 @@
+"""The element types of tensors: Triton's numbers, numpy's dtypes, DLPack's codes."""
+
+from __future__ import annotations
+
+from typing import Dict, Optional, Tuple
+
+import numpy as np
+
+BOOL = 1
+BYTES = 13
+BF16 = 14
+
+#: The dtype of a tensor's array by Triton's number; BF16 has none.
+NUMPY: Tuple[Optional[np.dtype], ...] = (
+    None,
+    np.dtype(np.bool_),
+    np.dtype(np.uint8),
+    np.dtype(np.uint16),
+    np.dtype(np.uint32),
+    np.dtype(np.uint64),
+    np.dtype(np.int8),
+    np.dtype(np.int16),
+    np.dtype(np.int32),
+    np.dtype(np.int64),
+    np.dtype(np.float16),
+    np.dtype(np.float32),
+    np.dtype(np.float64),
+    np.dtype(np.object_),
+    None,
+)
+
+#: The dtype that holds a tensor's bytes: as NUMPY, and plain 16 bits for BF16.
+STORAGE: Tuple[Optional[np.dtype], ...] = (*NUMPY[:13], None, np.dtype(np.uint16))
+
+#: Triton's number of a dtype. Platform aliases (longlong, intc) equal one of the keys; foreign byte orders do not.
+CODES: Dict[np.dtype, int] = {dtype: code for code, dtype in enumerate(NUMPY) if dtype is not None}
+
+#: DLPack's (code, bits) by Triton's number, None where DLPack has no such type.
+DLPACK: Tuple[Optional[Tuple[int, int]], ...] = (
+    None,
+    (6, 8),
+    (1, 8),
+    (1, 16),
+    (1, 32),
+    (1, 64),
+    (0, 8),
+    (0, 16),
+    (0, 32),
+    (0, 64),
+    (2, 16),
+    (2, 32),
+    (2, 64),
+    None,
+    (4, 16),
+)
+
+FROM_DLPACK: Dict[Tuple[int, int], int] = {pair: code for code, pair in enumerate(DLPACK) if pair is not None}

@@ -1,0 +1,174 @@
+"""InferenceRequest: what a model is asked, and what it may ask others."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, List, Optional, Set, Union
+
+from . import parameters as parameter_text
+from .binding import (
+    MODULE,
+    Bound,
+    Mismatch,
+    Text,
+    Unmakeable,
+    as_integer,
+    as_list,
+    as_objects,
+    as_text,
+    from_text,
+    incompatible,
+    uncastable,
+)
+from .error import TritonModelException
+from .tensor import Tensor
+
+_U32 = 2**32 - 1
+_U64 = 2**64 - 1
+_I64 = 2**63 - 1
+
+_SIGNATURE = (
+    f"{MODULE}.InferenceRequest(request_id: str = '', correlation_id: object = 0, inputs: List[{MODULE}.Tensor], "
+    "requested_output_names: List[str], model_name: str, model_version: int = -1, flags: int = 0, timeout: int = 0, "
+    f"preferred_memory: {MODULE}.PreferredMemory, trace: {MODULE}.InferenceTrace, parameters: object = None)",
+)
+_SET_FLAGS = (f"(self: {MODULE}.InferenceRequest, arg0: int) -> None",)
+
+
+class InferenceTrace(Unmakeable):
+    """The trace that a request belongs to."""
+
+    __module__ = MODULE
+    __slots__ = ("_context",)
+
+    _context: Optional[str]
+
+    def get_context(self) -> Optional[str]:
+        """The context to propagate, JSON text, or None."""
+        return self._context
+
+
+def trace_of(context: Optional[str]) -> InferenceTrace:
+    """Make the trace with this context."""
+    trace = InferenceTrace.__new__(InferenceTrace)
+    trace._context = context
+    return trace
+
+
+class InferenceRequest(Bound):
+    """A request. The stub makes those for `execute`, by filling the slots."""
+
+    __module__ = MODULE
+    __slots__ = (
+        "_correlation",
+        "_flags",
+        "_id",
+        "_inputs",
+        "_model_name",
+        "_model_version",
+        "_parameters",
+        "_timeout",
+        "_trace",
+        "_wanted",
+    )
+
+    _correlation: Union[int, str]
+    _flags: int
+    _id: Text
+    _inputs: List[Tensor]
+    _model_name: Text
+    _model_version: int
+    _parameters: str  # JSON
+    _timeout: int  # µs, 0 is none
+    _trace: Union[InferenceTrace, str, None]  # a str is a context that nobody asked for yet
+    _wanted: Iterable[Text]  # names of outputs; the stub's mapping has them as keys
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        try:
+            self._fill(*args, **named)
+        except Mismatch:
+            raise incompatible("__init__", _SIGNATURE, args, named) from None
+
+    def _fill(
+        self,
+        request_id: object = "",
+        correlation_id: object = 0,
+        inputs: object = None,
+        requested_output_names: object = None,
+        model_name: object = None,
+        model_version: object = -1,
+        flags: object = 0,
+        timeout: object = 0,
+        preferred_memory: object = None,
+        trace: object = None,
+        parameters: object = None,
+        *rest: object,
+        **unknown: object,
+    ) -> None:
+        # There is nothing yet that could be given as preferred_memory; it holds its place.
+        if rest or unknown or correlation_id is None or preferred_memory is not None:
+            raise Mismatch
+        self._id = as_text(request_id)
+        tensors = as_objects(inputs, Tensor)
+        outputs = [as_text(name) for name in as_list(requested_output_names)]
+        self._model_name = as_text(model_name)
+        self._model_version = as_integer(model_version, -_I64 - 1, _I64)
+        self._flags = as_integer(flags, 0, _U32)
+        self._timeout = as_integer(timeout, 0, _U64)
+        if trace is not None and not isinstance(trace, InferenceTrace):
+            raise Mismatch
+        self._trace = trace
+        if isinstance(correlation_id, int):
+            if not 0 <= correlation_id <= _U64:
+                raise uncastable(correlation_id)
+        elif not isinstance(correlation_id, str):
+            raise TritonModelException("Correlation ID must be integer or string")
+        self._correlation = correlation_id
+        self._parameters = parameter_text.encode(parameters)
+        who = f"for request with id '{_shown(self._id)}' and model name '{_shown(self._model_name)}'"
+        if any(tensor is None for tensor in tensors):
+            raise TritonModelException(f"Input tensor {who} should not be empty.")
+        if not all(outputs):
+            raise TritonModelException(f"Requested output name {who} should not be empty.")
+        self._inputs = tensors
+        self._wanted = dict.fromkeys(outputs)
+
+    def inputs(self) -> List[Tensor]:
+        return self._inputs[:]
+
+    def request_id(self) -> str:
+        return from_text(self._id)
+
+    def correlation_id(self) -> Union[int, str]:
+        return self._correlation
+
+    def flags(self) -> int:
+        return self._flags
+
+    def set_flags(self, *args: Any, **named: Any) -> None:
+        try:
+            if named or len(args) != 1:
+                raise Mismatch
+            self._flags = as_integer(args[0], 0, _U32)
+        except Mismatch:
+            raise incompatible("set_flags", _SET_FLAGS, (self, *args), named) from None
+
+    def timeout(self) -> int:
+        """The time-out in microseconds, 0 if there is none."""
+        return self._timeout
+
+    def parameters(self) -> str:
+        """The custom parameters as JSON text."""
+        return self._parameters
+
+    def requested_output_names(self) -> Set[str]:
+        return set(map(from_text, self._wanted))
+
+    def trace(self) -> InferenceTrace:
+        trace = self._trace
+        if not isinstance(trace, InferenceTrace):
+            trace = self._trace = trace_of(trace)
+        return trace
+
+
+def _shown(text: Text) -> str:
+    return text if isinstance(text, str) else text.decode("utf-8", "backslashreplace")

@@ -1,0 +1,189 @@
+"""Tensor: one named array, on its way into a model or out of it."""
+
+from __future__ import annotations
+
+from typing import Any, List, NoReturn, Optional, Tuple, Union
+
+import numpy as np
+
+from . import strings
+from .binding import MODULE, Bound, Mismatch, Text, as_text, from_text, incompatible
+from .datatypes import BF16, BYTES, CODES, NUMPY, STORAGE
+from .error import TritonModelException
+from .runtime import Origin
+
+_EMPTY_NAME = "Tensor name cannot be an empty string."
+_SIGNATURE = (f"{MODULE}.Tensor(arg0: str, arg1: numpy.ndarray)",)
+_FROM_DLPACK = (f"(arg0: str, arg1: object) -> {MODULE}.Tensor",)
+
+_ndarray = np.ndarray
+
+
+class Tensor(Bound):
+    """A named array. Models make it from numpy or DLPack; the stub makes those of requests, by filling the slots.
+
+    Where the bytes are: an input has `_origin`, the bytes of the frame it came in (`_offset`, `_size` say where) or an
+    Origin. All others have `_data`: the array that is read when the tensor is sent, or a BYTES tensor's serialised
+    elements. An input gets `_data` when it is exported by DLPack, since what a consumer writes there is sent.
+    `_sent` is what the stub made of the tensor when it was first sent, and sends again.
+    """
+
+    __module__ = MODULE
+    __slots__ = ("_array", "_code", "_data", "_element", "_name", "_offset", "_origin", "_sent", "_shape", "_size")
+
+    _array: Optional[np.ndarray]  # what as_numpy returns, once somebody asked
+    _code: int  # Triton's number of the data type
+    _data: Union[np.ndarray, bytes, None]
+    _element: int  # BYTES: 1 + the length of all elements, 0 if unknown
+    _name: Text
+    _offset: int
+    _origin: Union[bytes, Origin, None]
+    _sent: Any  # the stub's alone
+    _shape: Tuple[int, ...]
+    _size: int  # bytes of an input
+
+    # Called for each output of each response, hence the exact checks first and the conversions after them.
+    def __init__(self, *args: Any, **named: Any) -> None:
+        if named or len(args) != 2:
+            raise incompatible("__init__", _SIGNATURE, args, named)
+        name, array = args
+        if name.__class__ is not str or not name.isascii():
+            try:
+                name = as_text(name)
+            except Mismatch:
+                raise incompatible("__init__", _SIGNATURE, args, named) from None
+        plain = array.__class__ is _ndarray
+        if not plain and not isinstance(array, _ndarray):
+            raise incompatible("__init__", _SIGNATURE, args, named)
+        if not name:
+            raise TritonModelException(_EMPTY_NAME)
+        code = CODES.get(array.dtype)
+        if code is None:
+            if array.dtype.char != "S":
+                raise TritonModelException("NumPy dtype is not supported.")
+            code = BYTES
+        # A masked array's data is no memoryview: it has to fail here with an AttributeError, as in Triton.
+        if not (array.flags.c_contiguous if plain else array.data.c_contiguous):
+            array = np.ascontiguousarray(array)
+        self._name = name
+        self._code = code
+        self._shape = array.shape
+        self._array = array
+        self._origin = None
+        self._sent = None
+        if code == BYTES:
+            self._data, self._element = strings.encode(array)
+        else:
+            self._data = array
+            self._element = 0
+
+    def name(self) -> str:
+        name = self._name
+        return name if name.__class__ is str else from_text(name)  # type: ignore[return-value]  # str by the test
+
+    def shape(self) -> List[int]:
+        return list(self._shape)
+
+    def triton_dtype(self) -> int:
+        """The number of the data type. Triton 2.73 raises a TypeError here."""
+        return self._code
+
+    def is_cpu(self) -> bool:
+        return True
+
+    def as_numpy(self) -> np.ndarray:
+        """The tensor as an array, the same object with each call. That of an input is private and writable."""
+        array = self._array
+        if array is None:
+            array = self._array = self._load()
+        return array
+
+    def _load(self) -> np.ndarray:
+        code = self._code
+        dtype = NUMPY[code]
+        if dtype is None:
+            raise TritonModelException(
+                "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
+            )
+        origin = self._origin
+        if origin is None:  # imported by DLPack
+            assert isinstance(self._data, np.ndarray)
+            return self._data.copy()
+        if code == BYTES:
+            try:
+                return strings.decode(self._bytes()).reshape(self._shape)
+            except strings.Malformed as error:
+                raise TritonModelException(str(error)) from None
+        if origin.__class__ is bytes:
+            at = self._offset
+            return np.ndarray(self._shape, dtype, bytearray(origin[at : at + self._size]))  # type: ignore[index]
+        return origin.array(self.name(), dtype, self._shape)  # type: ignore[union-attr]  # bytes is the case above
+
+    def _bytes(self) -> bytes:
+        """An input's bytes as they came."""
+        origin = self._origin
+        if isinstance(origin, bytes):
+            return origin[self._offset : self._offset + self._size]
+        assert origin is not None
+        return origin.read()
+
+    def _memory(self) -> np.ndarray:
+        """The array that DLPack consumers share. It is never the one of as_numpy, unless the model made that."""
+        data = self._data
+        if data is None:
+            dtype = STORAGE[self._code]
+            assert dtype is not None
+            origin = self._origin
+            if isinstance(origin, bytes):
+                data = np.ndarray(self._shape, dtype, bytearray(self._bytes()))
+            else:
+                assert origin is not None
+                data = origin.array(self.name(), dtype, self._shape)
+            self._data = data
+        assert isinstance(data, np.ndarray)
+        return data
+
+    def to_dlpack(self) -> object:
+        """A capsule over the tensor's memory; it keeps the tensor alive until it is consumed and released."""
+        from . import dlpack  # ctypes is loaded by those who need it
+
+        if self._code == BYTES:
+            raise TritonModelException("DLPack does not have support for string tensors.")
+        return dlpack.export(self, self._memory(), self._code)
+
+    def __dlpack__(self, stream: object = None) -> object:
+        return self.to_dlpack()
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return (1, 0)
+
+    @staticmethod
+    def from_dlpack(*args: Any, **named: Any) -> Tensor:
+        """Make a tensor over another library's memory: `from_dlpack(name, capsule_or_tensor)`.
+
+        The memory is read when the tensor is sent. as_numpy gives a snapshot, taken when it is first called.
+        """
+        from . import dlpack
+
+        try:
+            if named or len(args) != 2:
+                raise Mismatch
+            name = as_text(args[0])
+        except Mismatch:
+            raise incompatible("from_dlpack", _FROM_DLPACK, args, named) from None
+        if not name:
+            raise TritonModelException(_EMPTY_NAME)
+        code, memory = dlpack.consume(args[1])
+        tensor = Tensor.__new__(Tensor)
+        tensor._name = name
+        tensor._code = code
+        tensor._shape = memory.shape
+        tensor._array = None
+        tensor._data = memory
+        tensor._element = 0
+        tensor._origin = None
+        tensor._sent = None
+        return tensor
+
+    def __copy__(self) -> NoReturn:
+        self.__reduce_ex__(4)

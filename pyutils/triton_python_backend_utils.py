@@ -1,0 +1,168 @@
+"""What `model.py` imports, usually as pb_utils: the classes, the constants and some helpers."""
+
+import json
+import struct
+from typing import Any, Dict, Optional, Tuple, Union
+
+import numpy as np
+from c_python_backend_utils import (
+    InferenceRequest,
+    InferenceResponse,
+    Logger,
+    Tensor,
+    TritonError,
+    TritonModelException,
+)
+from c_python_backend_utils import runtime as _runtime
+from c_python_backend_utils import strings as _strings
+
+__all__ = [
+    "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END",
+    "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START",
+    "TRITONSERVER_REQUEST_RELEASE_ALL",
+    "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE",
+    "TRITONSERVER_RESPONSE_COMPLETE_FINAL",
+    "TRITON_STRING_TO_NUMPY",
+    "InferenceRequest",
+    "InferenceResponse",
+    "Logger",
+    "Tensor",
+    "TritonError",
+    "TritonModelException",
+    "deserialize_bytes_tensor",
+    "get_input_config_by_name",
+    "get_input_tensor_by_name",
+    "get_model_dir",
+    "get_output_config_by_name",
+    "get_output_tensor_by_name",
+    "json",
+    "np",
+    "numpy_to_triton_type",
+    "serialize_byte_tensor",
+    "struct",
+    "triton_string_to_numpy",
+    "triton_to_numpy_type",
+    "using_decoupled_model_transaction_policy",
+]
+
+TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
+TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
+TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
+TRITONSERVER_REQUEST_RELEASE_ALL = 1
+TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
+
+TRITON_STRING_TO_NUMPY: Dict[str, Any] = {
+    "TYPE_BOOL": bool,
+    "TYPE_UINT8": np.uint8,
+    "TYPE_UINT16": np.uint16,
+    "TYPE_UINT32": np.uint32,
+    "TYPE_UINT64": np.uint64,
+    "TYPE_INT8": np.int8,
+    "TYPE_INT16": np.int16,
+    "TYPE_INT32": np.int32,
+    "TYPE_INT64": np.int64,
+    "TYPE_FP16": np.float16,
+    "TYPE_FP32": np.float32,
+    "TYPE_FP64": np.float64,
+    "TYPE_STRING": np.object_,
+}
+
+_TRITON_TO_NUMPY: Dict[int, Any] = {
+    1: np.bool_,
+    2: np.uint8,
+    3: np.uint16,
+    4: np.uint32,
+    5: np.uint64,
+    6: np.int8,
+    7: np.int16,
+    8: np.int32,
+    9: np.int64,
+    10: np.float16,
+    11: np.float32,
+    12: np.float64,
+    13: np.object_,
+}
+
+
+def get_input_tensor_by_name(inference_request: Any, name: str) -> Optional[Tensor]:
+    """The first input of the request with this name, or None."""
+    return _first(inference_request.inputs(), name)
+
+
+def get_output_tensor_by_name(inference_response: Any, name: str) -> Optional[Tensor]:
+    """The first output of the response with this name, or None."""
+    return _first(inference_response.output_tensors(), name)
+
+
+def _first(tensors: Any, name: str) -> Optional[Tensor]:
+    for tensor in tensors:
+        if tensor.name() == name:
+            found: Tensor = tensor
+            return found
+    return None
+
+
+def get_input_config_by_name(model_config: Dict[str, Any], name: str) -> Optional[Dict[str, Any]]:
+    """The entry of an input in a config (`json.loads(args["model_config"])`), or None."""
+    return _entry(model_config, "input", name)
+
+
+def get_output_config_by_name(model_config: Dict[str, Any], name: str) -> Optional[Dict[str, Any]]:
+    """The entry of an output in a config, or None."""
+    return _entry(model_config, "output", name)
+
+
+def _entry(model_config: Dict[str, Any], key: str, name: str) -> Optional[Dict[str, Any]]:
+    for entry in model_config.get(key, ()):
+        if entry["name"] == name:
+            found: Dict[str, Any] = entry
+            return found
+    return None
+
+
+def using_decoupled_model_transaction_policy(model_config: Dict[str, Any]) -> bool:
+    """Whether a config says that the model is decoupled."""
+    if "model_transaction_policy" not in model_config:
+        return False
+    decoupled: bool = model_config["model_transaction_policy"]["decoupled"]
+    return decoupled
+
+
+def triton_to_numpy_type(data_type: int) -> Any:
+    """The numpy type of one of Triton's numbers, or None."""
+    return _TRITON_TO_NUMPY.get(data_type)
+
+
+def numpy_to_triton_type(data_type: Any) -> Optional[int]:
+    """Triton's number of a numpy scalar type or dtype, or None."""
+    for number, numpy_type in _TRITON_TO_NUMPY.items():
+        if data_type == numpy_type:
+            return number
+    return 13 if data_type == np.bytes_ else None
+
+
+def triton_string_to_numpy(triton_type_string: str) -> Any:
+    """The numpy type of a config's data type such as TYPE_FP32; KeyError if there is none."""
+    return TRITON_STRING_TO_NUMPY[triton_type_string]
+
+
+def serialize_byte_tensor(input_tensor: np.ndarray) -> Union[bytes, Tuple[()], None]:
+    """Serialise an array of dtype object or S; () if it is empty, None for all other dtypes."""
+    if input_tensor.size == 0:
+        return ()
+    if input_tensor.dtype.char not in "OS":
+        return None
+    return _strings.encode(input_tensor)[0]
+
+
+def deserialize_bytes_tensor(encoded_tensor: Any) -> np.ndarray:
+    """Make the one-dimensional object array of bytes; struct.error if the data end inside an element."""
+    try:
+        return _strings.decode(bytes(encoded_tensor))
+    except _strings.Malformed as error:
+        raise struct.error(str(error)) from None
+
+
+def get_model_dir() -> str:
+    """The directory of the model's version."""
+    return _runtime.current().model_directory()

@@ -1,0 +1,97 @@
+"""The stub: the process in which one instance of a model runs.
+
+    __main__ ─▶ main ─▶ process    process group, lifeline, what the model sees of its interpreter, exit
+    template ─▶      ├▶ channel    rings and bells (spin: wait or sleep)      layout, messages, _msgpack: their bytes
+                     └▶ loop       INITIALIZE … EXECUTE … FINALIZE
+                        ├ model    import, initialize, execute, finalize (coroutines: async execute)
+                        ├ batch    requests out of EXECUTE, responses into EXECUTED (names: tensors' names)
+                        ├ loans    inputs: blocks that the supervisor lends
+                        ├ pool     outputs: blocks of our own
+                        ├ logs     Logger's messages
+                        └ failure  the text of an exception
+
+Importing this package starts nothing and opens nothing: a template process imports it once and forks stubs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import List, NoReturn
+
+from . import messages, process
+from .channel import Channel
+from .errors import Closed, ForeignProcess, Gone, StubError
+from .process import Descriptors
+
+#: The directory that holds this package and the modules that models import.
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def main(instance: str, fds: Descriptors) -> NoReturn:
+    """Be the stub of an instance until the supervisor says that it is enough, or has gone."""
+    code = process.EXIT_LOST
+    try:
+        process.settle(fds)
+        code = _serve(instance, fds)
+    except ForeignProcess as error:
+        # A child of the model: nothing of the stub's is its business, exit handlers included.
+        process.complain(instance, str(error))
+        process.flush()
+        os._exit(process.EXIT_LOST)
+    except Gone:
+        # The lifeline normally ends the group before this is noticed.
+        process.complain(instance, "Non-graceful termination detected. ")
+        process.kill_group()
+    except Closed as error:
+        process.complain(instance, str(error))
+        os._exit(process.EXIT_LOST)
+    except StubError as error:
+        process.complain(instance, str(error))
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    process.leave(code)
+
+
+def _serve(instance: str, fds: Descriptors) -> int:
+    channel = Channel(fds.down, fds.up, fds.bell_in, fds.bell_out)
+    try:
+        import numpy
+    except Exception as error:
+        return _refuse(channel, error)
+    _hello(channel, numpy.__version__)
+    from .loop import Loop
+
+    return Loop(instance, channel, fds, ROOT).run()
+
+
+def _hello(channel: Channel, numpy: str) -> None:
+    python = "%d.%d.%d" % sys.version_info[:3]
+    channel.publish(messages.hello(channel.life, os.getpid(), python, numpy, sys.executable or "", sys.prefix))
+
+
+def _refuse(channel: Channel, error: Exception) -> int:
+    """Say that there is no numpy; nothing of the model can run without it."""
+    from queue import SimpleQueue
+
+    from .channel import Mailbox
+    from .failure import describe
+
+    _hello(channel, "")
+    box: Mailbox[bytes] = SimpleQueue()
+    channel.route = lambda frame: box
+    channel.receive(box)
+    channel.publish(messages.initialized(channel.life, describe(error), False))
+    return process.EXIT_NOT_STARTED
+
+
+def command(arguments: List[str]) -> NoReturn:
+    """The command line: `<program> <instance> --fds=down,up,requests,bell_in,bell_out,lifeline`."""
+    try:
+        _, instance, option = arguments
+        if not option.startswith("--fds="):
+            raise ValueError
+        fds = Descriptors(*map(int, option[len("--fds=") :].split(",")))
+    except (ValueError, TypeError):
+        sys.exit("usage: triton_python_backend_stub INSTANCE --fds=DOWN,UP,REQUESTS,BELL_IN,BELL_OUT,LIFELINE")
+    main(instance, fds)

@@ -1,0 +1,292 @@
+"""EXECUTE taken apart, EXECUTED put together.
+
+A batch of one small request passes here in a few microseconds. Hence the local names, the slots filled from outside and
+the few calls: each of them costs 50 to 100 ns.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Dict, List, Mapping, Tuple
+
+import numpy as np
+from c_python_backend_utils.parameters import NONE
+from c_python_backend_utils.request import InferenceRequest
+from c_python_backend_utils.response import InferenceResponse
+from c_python_backend_utils.tensor import Tensor
+
+from . import layout, messages
+from .channel import Channel
+from .errors import ProtocolError
+from .loans import Loan, Loans
+from .names import Names
+from .pool import Block, Pool
+
+_MAX_INLINE = layout.MAX_INLINE
+_MAX_INLINE_TOTAL = layout.MAX_INLINE_TOTAL
+
+_unpack_request = messages.REQUEST.unpack_from
+_unpack_descriptor = messages.DESCRIPTOR.unpack_from
+_unpack_dimensions = tuple(form.unpack_from for form in messages.DIMENSIONS)
+#: A descriptor with its dimensions, by rank.
+_pack_descriptor = tuple(struct.Struct(f"{messages.DESCRIPTOR.format}{rank}q").pack for rank in range(65))
+_pack_response = messages.RESPONSE_HEAD.pack
+
+_PADDING = tuple(bytes(n) for n in range(16))
+_MOST_CHOICES = 1024
+
+#: Of one request: the outputs that its client wants, with their indices.
+Wanted = Mapping[str, int]
+
+
+class Reader:
+    """Makes requests of EXECUTE frames."""
+
+    def __init__(self, names: Names, loans: Loans) -> None:
+        self._names = names
+        self._loans = loans
+        self._choices: Dict[bytes, Wanted] = {}  # by the bytes that name them
+
+    def read(self, frame: bytes) -> Tuple[List[InferenceRequest], List[int], List[Wanted]]:
+        """Decode a batch: the requests, their handles, and the outputs that are wanted of each."""
+        try:
+            return self._read(frame)
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise ProtocolError(f"EXECUTE of {len(frame)} bytes: {error}") from error
+
+    def _read(self, frame: bytes) -> Tuple[List[InferenceRequest], List[int], List[Wanted]]:
+        requests: List[InferenceRequest] = []
+        handles: List[int] = []
+        wanted: List[Wanted] = []
+        new_tensor = Tensor.__new__
+        new_request = InferenceRequest.__new__
+        received = self._names.received
+        (count, _) = messages.EXECUTE_HEAD.unpack_from(frame, messages.HEADER.size)
+        at = messages.HEADER.size + messages.EXECUTE_HEAD.size
+        for _ in range(count):
+            handle, correlation, timeout, flags, inputs, outputs, id_size, parameter_size, text_size, trace_size, _ = (
+                _unpack_request(frame, at)
+            )
+            at += 56
+            tensors: List[Tensor] = []
+            for _ in range(inputs):
+                name, code, rank, region, offset, size, ticket, element, _ = _unpack_descriptor(frame, at)
+                tensor = new_tensor(Tensor)
+                tensor._name = received[name]
+                tensor._code = code
+                tensor._shape = _unpack_dimensions[rank](frame, at + 40)
+                at += 40 + 8 * rank
+                tensor._array = tensor._data = tensor._sent = None
+                tensor._element = element
+                if region == 0:
+                    tensor._origin = frame
+                    tensor._offset = offset
+                else:
+                    tensor._origin = Loan(self._loans, ticket, offset, size)
+                    tensor._offset = 0
+                tensor._size = size
+                tensors.append(tensor)
+            request = new_request(InferenceRequest)
+            request._inputs = tensors
+            request._flags = flags & 0xFFFF
+            request._timeout = timeout
+            request._correlation = correlation
+            if outputs == messages.ALL_OUTPUTS:
+                choice: Wanted = self._names.outputs
+            else:
+                choice = self._choice(frame[at : at + 2 * outputs])
+                at += (2 * outputs + 7) & ~7
+            request._wanted = choice
+            if id_size | parameter_size | text_size | trace_size:
+                begin = at
+                request._id = frame[at : at + id_size].decode()
+                at += id_size
+                request._parameters = frame[at : at + parameter_size].decode() if parameter_size else NONE
+                at += parameter_size
+                if flags & messages.REQUEST_CORRELATION_IS_TEXT:
+                    request._correlation = frame[at : at + text_size].decode()
+                at += text_size
+                request._trace = frame[at : at + trace_size].decode() if trace_size else None
+                at = begin + ((at + trace_size - begin + 7) & ~7)
+            else:
+                request._id = ""
+                request._parameters = NONE
+                request._trace = None
+                if flags & messages.REQUEST_CORRELATION_IS_TEXT:
+                    request._correlation = ""
+            requests.append(request)
+            handles.append(handle)
+            wanted.append(choice)
+        return requests, handles, wanted
+
+    def _choice(self, raw: bytes) -> Wanted:
+        """The outputs that a request names; the same ones are asked for again and again."""
+        choice = self._choices.get(raw)
+        if choice is None:
+            if len(self._choices) == _MOST_CHOICES:
+                self._choices.clear()
+            indices = struct.unpack(f"<{len(raw) // 2}H", raw)
+            names = (self._names.received[index] for index in indices)
+            choice = self._choices[raw] = {name: self._names.index(name) for name in names}
+        return choice
+
+
+class _Passed:
+    """What `_sent` of a tensor is if its bytes are those of an input: they are referred to, not copied."""
+
+    __slots__ = ("loan", "offset", "size")
+
+    def __init__(self, loan: Loan, offset: int, size: int) -> None:
+        self.loan = loan
+        self.offset = offset
+        self.size = size
+
+
+class Answers:
+    """The responses to one batch, gathered while the model's objects live and packed when they have gone.
+
+    That order lets the loans of the batch end with it: their tickets travel in the frame that answers it.
+    """
+
+    def __init__(self, channel: Channel, loans: Loans, pool: Pool) -> None:
+        self._channel = channel
+        self._loans = loans
+        self._pool = pool
+        self._responses: List[Tuple[int, int, int, bytes, bytes, List[Tuple[Any, ...]]]] = []
+        self._head_size = 0  # of all responses, without tensor bytes
+        self._inline_size = 0  # of all tensor bytes inside the frame
+
+    def error(self, handle: int, code: int, text: str) -> None:
+        """Answer a request with an error."""
+        raw = text.encode("utf-8", "backslashreplace")
+        flags = messages.RESPONSE_PRESENT | messages.RESPONSE_FINAL | messages.RESPONSE_ERROR
+        self._responses.append((handle, flags, code, b"", raw, []))
+        self._head_size += 32 + ((len(raw) + 7) & ~7)
+
+    def response(self, handle: int, response: InferenceResponse, wanted: Wanted) -> None:
+        """Answer a request with a response, of which the outputs that nobody wants are taken off."""
+        error = response._error
+        if error is not None:
+            message = error._message
+            self.error(handle, error._code, message if isinstance(message, str) else message.decode("utf-8", "replace"))
+            return
+        outputs: List[Tuple[Any, ...]] = []
+        head_size = 32
+        unwanted = False
+        for tensor in response._outputs:
+            index = wanted.get(tensor._name)  # type: ignore[call-overload]  # bytes are no key, and not wanted
+            if index is None:
+                unwanted = True
+                continue
+            shape = tensor._shape
+            head_size += 40 + 8 * len(shape)
+            # The usual output, a small new array, without a further call.
+            data = tensor._data
+            if tensor._sent is None and data.__class__ is np.ndarray and data.nbytes <= _MAX_INLINE:  # type: ignore[union-attr]
+                tensor._sent = data = data.tobytes()  # type: ignore[union-attr]
+                size = self._inline_size + ((len(data) + 15) & ~15)
+                if size <= _MAX_INLINE_TOTAL:
+                    self._inline_size = size
+                    outputs.append((index, tensor._code, shape, 0, data, len(data), 0, 0))
+                    continue
+            outputs.append((index, tensor._code, shape, *self._place(tensor), tensor._element))
+        if unwanted:
+            response._outputs = [tensor for tensor in response._outputs if tensor._name in wanted]
+        parameters = b"" if response._parameters == NONE else response._parameters.encode()
+        flags = messages.RESPONSE_PRESENT | messages.RESPONSE_FINAL
+        self._responses.append((handle, flags, 0, parameters, b"", outputs))
+        self._head_size += head_size + ((len(parameters) + 7) & ~7)
+
+    def _place(self, tensor: Tensor) -> Tuple[int, Any, int, int]:
+        """Find or make a place for a tensor's bytes: region, offset or the bytes themselves, size, ticket."""
+        sent = tensor._sent
+        if sent is None:
+            sent = self._settle(tensor)
+        if isinstance(sent, bytes):
+            if len(sent) <= _MAX_INLINE:
+                size = self._inline_size + ((len(sent) + 15) & ~15)
+                if size <= _MAX_INLINE_TOTAL:
+                    self._inline_size = size
+                    return layout.REGION_FRAME, sent, len(sent), 0
+            block = self._pool.take(len(sent))
+            self._channel.up[block.offset : block.offset + len(sent)] = sent
+            sent = block
+        if isinstance(sent, Block):
+            if tensor._origin is None:
+                tensor._sent = sent
+            return layout.REGION_ARENA, sent.offset, sent.size, self._pool.lend(sent)
+        return layout.REGION_REQUESTS, sent.offset, sent.size, sent.loan.ticket
+
+    def _settle(self, tensor: Tensor) -> Any:
+        """Fix what is sent of a tensor, now and whenever it is sent again."""
+        data = tensor._data
+        if data is None:  # an input as it came
+            origin = tensor._origin
+            if isinstance(origin, Loan):
+                return _Passed(origin, origin.offset, origin.size)
+            return tensor._bytes()
+        if isinstance(data, bytes):
+            tensor._sent = data
+            return data
+        if data.nbytes <= _MAX_INLINE:
+            sent: Any = data.tobytes()
+        else:
+            sent = self._passed(data) or self._copied(data)
+        tensor._sent = sent
+        return sent
+
+    def _passed(self, data: np.ndarray) -> Any:
+        """Recognise an array that shows an input which nobody has written into."""
+        held = self._loans.holder(data)
+        if held is None:
+            return None
+        loan, offset = held
+        if not loan.offset <= offset <= offset + data.nbytes <= loan.offset + loan.size or loan.written():
+            return None
+        return _Passed(loan, offset, data.nbytes)
+
+    def _copied(self, data: np.ndarray) -> Block:
+        block = self._pool.take(data.nbytes)
+        # numpy lets other threads run while it copies much; a memoryview would not.
+        np.copyto(np.ndarray(data.shape, data.dtype, self._channel.up, block.offset), data)
+        return block
+
+    def withdraw(self) -> None:
+        """Forget the answers: the batch has failed."""
+        for *_, outputs in self._responses:
+            for output in outputs:
+                if output[3] == layout.REGION_ARENA:
+                    self._pool.withdraw(output[6])
+        self._responses.clear()
+
+    def pack(self, batch: int, start: int, end: int) -> bytes:
+        """Make the EXECUTED frame, with all tickets that are due."""
+        tickets = self._channel.take_tickets()
+        head_size = 56 + 8 * len(tickets) + self._head_size
+        data_at = (head_size + 15) & ~15
+        head = messages.EXECUTED_HEAD.pack(len(self._responses), messages.STATUS_EXECUTED, start, end, len(tickets), 0)
+        parts = [b"", head]
+        if tickets:
+            parts.append(struct.pack(f"<{len(tickets)}Q", *tickets))
+        inline: List[bytes] = [_PADDING[data_at - head_size]]
+        size = data_at
+        for handle, flags, code, parameters, text, outputs in self._responses:
+            parts.append(_pack_response(handle, flags, len(outputs), code, len(parameters), len(text), 0))
+            for index, data_type, shape, region, offset, length, ticket, element in outputs:
+                if region == 0:
+                    data = offset
+                    offset = data_at
+                    inline.append(data)
+                    size = data_at + length
+                    data_at = (size + 15) & ~15
+                    if data_at != size:
+                        inline.append(_PADDING[data_at - size])
+                rank = len(shape)
+                parts.append(
+                    _pack_descriptor[rank](index, data_type, rank, region, offset, length, ticket, element, 0, *shape)
+                )
+            if parameters or text:
+                parts.append(parameters + text + _PADDING[-(len(parameters) + len(text)) % 8])
+        parts += inline
+        parts[0] = messages.HEADER.pack(data_at, messages.EXECUTED, 0, self._channel.life, 0, batch)
+        return b"".join(parts)

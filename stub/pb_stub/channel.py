@@ -1,0 +1,362 @@
+"""Channel: frames to and from the supervisor, through two rings in shared memory and two bells.
+
+              down (read only)                        up
+    words  tail posted sleep …             tail posted sleep head …
+    ring   frames of the supervisor        frames of the stub
+
+Any thread may send and any thread may wait. There is no thread for reading: whoever waits reads the ring for all, puts
+frames that are for others into their mailboxes, and leaves the reading to another when its own frame has come.
+
+Locks: `_reading` (who reads the down ring) and `_sending` (who writes the up ring) are never held together by one thread
+on purpose, and neither is taken blocking where Python may run code at any moment: `__del__`, weak references and signal
+handlers come in between, also while this very thread is writing a frame. What they send then waits in `_deferred`, the
+tickets that they give back in `_tickets`, until the frame in hand is out.
+
+Ordering: on x86-64 stores are seen in order, and releasing a lock is a full barrier; elsewhere `_Fence` orders them.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import select
+import threading
+import time
+from collections import deque
+from queue import SimpleQueue
+from typing import Callable, Deque, List, Optional
+
+from . import layout, messages
+from .errors import Closed, ForeignProcess, Gone, ProtocolError
+from .spin import SLOW_YIELD_NS, Spin
+
+Mailbox = SimpleQueue  # of frames; an empty one means: nobody reads, do it yourself
+
+_TAIL = layout.TAIL_AT // 8
+_POSTED = layout.POSTED_AT // 8
+_HEAD = layout.HEAD_AT // 8
+_CANCELS = layout.CANCELS_AT // 8
+_SLEEP = layout.SLEEP_AT // 4
+_RING = layout.RING_AT
+_SIZE = layout.RING_SIZE
+_HEADER = messages.HEADER.size
+_LONGEST = _HEADER + layout.MAX_BODY
+_MOST_TICKETS = layout.MAX_BODY // 8
+
+_WEAKLY_ORDERED = os.uname().machine not in ("x86_64", "i686")
+
+_now = time.monotonic_ns
+_me = threading.get_ident
+
+
+class _Fence:
+    """Orders plain stores and loads where the processor does not.
+
+    What is before the release of a lock stays before it, what is after taking it stays after, and one can be taken
+    only after it was released.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def __call__(self) -> None:
+        self._lock.release()
+        self._lock.acquire()
+
+
+class Channel:
+    """Both directions between this stub and its supervisor."""
+
+    def __init__(self, down: int, up: int, bell_in: int, bell_out: int) -> None:
+        down_size = os.fstat(down).st_size
+        self._down = mmap.mmap(down, down_size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        #: The whole file *up*; the pool keeps its blocks behind the ring.
+        self.up = mmap.mmap(up, os.fstat(up).st_size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        # Reading an item of a cast view is one load of the processor; struct may read byte by byte.
+        self._down32 = memoryview(self._down).cast("I")
+        self._up32 = memoryview(self.up).cast("I")
+        #: The control words, by index of 8 bytes.
+        self.down64 = memoryview(self._down).cast("Q")
+        self.up64 = memoryview(self.up).cast("Q")
+        self._check()
+        self.life: int = self._down32[layout.LIFE_AT // 4]
+        self._bell_in = bell_in
+        self._bell_out = bell_out
+        os.set_blocking(bell_out, False)
+        self._bell = select.poll()
+        self._bell.register(bell_in, select.POLLIN)
+        self._hangup = select.poll()
+        self._hangup.register(bell_in, 0)
+
+        self._reading = threading.Lock()
+        self._waiting: List[Mailbox[bytes]] = []
+        self._head = 0
+        self._sleeps = 0
+        self._read_fence = _Fence()
+        self.spin = Spin(0)
+
+        self._sending = threading.Lock()
+        self._sender = 0  # ident of the thread that holds _sending
+        self._tail = 0
+        self._rung: Optional[int] = None  # the value of the peer's sleep word that has been rung for
+        self._write_fence = _Fence()
+        self._deferred: Deque[bytes] = deque()
+        self._tickets: Deque[int] = deque()
+        #: While a batch is executed, tickets wait for its EXECUTED frame.
+        self.executing = False
+
+        self._foreign = False
+        os.register_at_fork(after_in_child=self._disown)
+
+        #: Where a frame goes that was read: a mailbox, or nowhere if route has dealt with it.
+        self.route: Callable[[bytes], Optional[Mailbox[bytes]]] = lambda frame: None
+        #: Called before each sleep; returns the milliseconds after which it wants to be called again, if at all.
+        self.idle: Callable[[], Optional[int]] = lambda: None
+        #: Puts a long body into a block and returns the descriptor of it; and fetches one.
+        self.spill: Callable[[bytes], bytes] = _no_spill
+        self.unspill: Callable[[bytes], bytes] = _no_spill
+
+        self._up32[layout.VERSION_AT // 4] = layout.VERSION
+        self._up32[layout.LIFE_AT // 4] = self.life
+        self._up32[layout.MAGIC_AT // 4] = layout.MAGIC
+
+    def _check(self) -> None:
+        magic = self._down32[layout.MAGIC_AT // 4]
+        if magic != layout.MAGIC:
+            raise ProtocolError(f"the supervisor's file begins with {magic:#010x}, want {layout.MAGIC:#010x}")
+        version = self._down32[layout.VERSION_AT // 4]
+        if version != layout.VERSION:
+            raise ProtocolError(f"the supervisor speaks version {version} of the protocol, this stub {layout.VERSION}")
+
+    def _disown(self) -> None:
+        self._foreign = True
+
+    @property
+    def foreign(self) -> bool:
+        """Whether this process was forked by the model, after the channel was made."""
+        return self._foreign
+
+    def cancels(self) -> int:
+        """A number that rises when requests are cancelled: reading it tells whether the ring is worth reading."""
+        count: int = self.down64[_CANCELS]
+        return count
+
+    # Reading.
+
+    def receive(self, box: Mailbox[bytes]) -> bytes:
+        """Wait for a frame for box, reading for all others meanwhile. Gone if the supervisor ends first."""
+        waiting = self._waiting
+        waiting.append(box)
+        try:
+            while True:
+                if self._reading.acquire(False):
+                    try:
+                        while box.empty():
+                            frame = self._wait()
+                            to = self.route(frame)
+                            if to is box:
+                                return frame
+                            if to is not None:
+                                to.put(frame)
+                    finally:
+                        self._reading.release()
+                frame = box.get()
+                if frame:
+                    return frame
+        finally:
+            # Only after _reading is free: who has found it taken was on the list before, and is woken here.
+            waiting.remove(box)
+            if waiting:
+                waiting[0].put(b"")
+
+    def _wait(self) -> bytes:
+        """Take the next frame out of the ring, waiting for it. The caller holds _reading."""
+        down32 = self._down32
+        words = self.down64
+        while True:
+            head = self._head
+            if words[_TAIL] == head:
+                if self._foreign:
+                    raise ForeignProcess("a process that the model forked cannot wait for the server")
+                self._await_tail(head)
+            if _WEAKLY_ORDERED:
+                self._read_fence()
+            at = _RING + head % _SIZE
+            size = down32[at >> 2]
+            frame = self._down[at : at + size]
+            self._head = head = head + ((size + 7) & ~7)
+            if _WEAKLY_ORDERED:
+                self._read_fence()
+            self.up64[_HEAD] = head
+            # By their first 8 bytes: a PAD may be shorter than a header.
+            if frame[4] | frame[5]:
+                if size < _HEADER:
+                    raise ProtocolError(f"a frame has {size} bytes, want at least {_HEADER}")
+                return self.unspill(frame) if frame[6] & messages.SPILLED else frame
+            if size < 8:
+                raise ProtocolError(f"a frame has {size} bytes, want at least 8")
+
+    def _await_tail(self, head: int) -> None:
+        """Wait until the peer's tail is not head."""
+        words = self.down64
+        spin = self.spin
+        began = before = _now()
+        if spin.worthwhile():
+            budget = spin.budget
+            while True:
+                os.sched_yield()
+                now = _now()
+                if now - before > SLOW_YIELD_NS:
+                    spin.slow()
+                    break
+                if words[_TAIL] != head or now - began > budget:
+                    spin.clean()
+                    break
+                before = now
+        while words[_TAIL] == head:
+            self._sleep(head)
+        spin.waited(words[_POSTED] - began)
+
+    def _sleep(self, head: int) -> None:
+        """Sleep until the bell rings or idle wants to be called."""
+        timeout = self.idle()
+        self._sleeps = count = (self._sleeps + 1) & 0xFFFFFFFF
+        self._up32[_SLEEP] = count
+        os.sched_yield()  # a full barrier between the store above and the look below
+        try:
+            if self.down64[_TAIL] == head and (timeout is None or self._bell.poll(timeout)):
+                if not os.read(self._bell_in, 4096) and self.down64[_TAIL] == head:
+                    raise Gone("the supervisor has gone")
+        except OSError as error:
+            raise _lost(error) from error
+        finally:
+            self._sleeps = count = (self._sleeps + 1) & 0xFFFFFFFF
+            self._up32[_SLEEP] = count
+
+    # Sending.
+
+    def publish(self, frame: bytes) -> None:
+        """Send a whole frame, waiting while the ring is full."""
+        if self._foreign:
+            raise ForeignProcess("a process that the model forked cannot talk to the server")
+        if len(frame) > _LONGEST:
+            frame = self._spilled(frame)
+        if self._sender == _me():
+            self._deferred.append(frame)
+            return
+        self._sending.acquire()
+        self._sender = _me()
+        try:
+            self._write(frame)
+        finally:
+            self._sender = 0
+            self._sending.release()
+        self._ring()
+        if self._deferred:
+            self._publish_deferred()
+        if self._tickets and not self.executing:
+            self._release_tickets()
+
+    def _publish_deferred(self) -> None:
+        try:
+            while True:
+                self.publish(self._deferred.popleft())
+        except IndexError:
+            pass
+
+    def _spilled(self, frame: bytes) -> bytes:
+        _, kind, flags, life, _, ident = messages.HEADER.unpack_from(frame)
+        return messages.encode(kind, life, ident, self.spill(frame[_HEADER:]), flags | messages.SPILLED)
+
+    def _write(self, frame: bytes) -> None:
+        """Copy a frame into the ring and move the tail. The caller holds _sending."""
+        size = len(frame)
+        padded = (size + 7) & ~7
+        tail = self._tail
+        at = tail % _SIZE
+        left = _SIZE - at
+        # What is left after a frame is nothing or room for a header, so that there can always be a PAD.
+        if padded != left and padded + _HEADER > left:
+            self._make_room(tail + left)
+            pad = messages.HEADER.pack(left, messages.PAD, 0, self.life, 0, 0)
+            self.up[_RING + at : _RING + at + _HEADER] = pad
+            tail += left
+            at = 0
+            self._announce(tail)
+        if tail + padded - self.down64[_HEAD] > _SIZE:
+            self._make_room(tail + padded)
+        at += _RING
+        self.up[at : at + size] = frame
+        self._announce(tail + padded)
+
+    def _announce(self, tail: int) -> None:
+        words = self.up64
+        if _WEAKLY_ORDERED:
+            self._write_fence()
+        words[_POSTED] = _now()
+        if _WEAKLY_ORDERED:
+            self._write_fence()
+        words[_TAIL] = self._tail = tail
+
+    def _make_room(self, tail: int) -> None:
+        """Wait until the ring has room up to tail. Nobody rings for that: the supervisor reads as fast as it can."""
+        while tail - self.down64[_HEAD] > _SIZE:
+            self._ring()
+            if self._hangup.poll(1):
+                raise Gone("the supervisor has gone")
+
+    def _ring(self) -> None:
+        """Wake the supervisor if it sleeps and nobody has rung for this sleep."""
+        asleep = self._down32[_SLEEP]
+        if _WEAKLY_ORDERED or (asleep & 1 and asleep != self._rung):
+            self._rung = asleep
+            try:
+                os.write(self._bell_out, b"\0")
+            except (BlockingIOError, BrokenPipeError):
+                pass  # it has been rung for often enough; or it has gone, which the reader finds out
+            except OSError as error:
+                raise _lost(error) from error
+
+    # Tickets.
+
+    def give_back(self, ticket: int) -> None:
+        """Give a loan back, with the next frame or at once. May be called anywhere, and never waits."""
+        self._tickets.append(ticket)
+        if not self.executing:
+            self._release_tickets()
+
+    def take_tickets(self) -> List[int]:
+        """Take the tickets that wait to be given back, for a frame that carries them."""
+        tickets: List[int] = []
+        waiting = self._tickets
+        while waiting and len(tickets) < _MOST_TICKETS:
+            tickets.append(waiting.popleft())
+        return tickets
+
+    def _release_tickets(self) -> None:
+        """Send the tickets now, unless somebody is sending: whoever holds the lock looks for them afterwards."""
+        if self._foreign:
+            return
+        while self._tickets and self._sender != _me() and self._sending.acquire(False):
+            self._sender = _me()
+            try:
+                # Room for the frame and a PAD before it, so that nothing here waits.
+                if self._tail + 2 * _LONGEST - self.down64[_HEAD] > _SIZE:
+                    return
+                self._write(messages.released(self.life, self.take_tickets()))
+            finally:
+                self._sender = 0
+                self._sending.release()
+            self._ring()
+
+
+def _no_spill(body: bytes) -> bytes:
+    raise ProtocolError(f"a body of {len(body)} bytes came before INITIALIZE")
+
+
+def _lost(error: OSError) -> Closed:
+    if error.errno == errno.EBADF:
+        return Closed("a descriptor that leads to the server has been closed, by the model presumably")
+    return Closed(f"the way to the server is broken: {error}")

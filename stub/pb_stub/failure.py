@@ -1,0 +1,67 @@
+"""The text of an exception, as Triton gives it to clients.
+
+    NameError: name 'x' is not defined
+
+    At:
+      /models/m/1/model.py(42): execute
+
+Innermost frame first, then outward to the callers. Frames of this package and of c_python_backend_utils, which are C++
+in Triton, do not appear.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from types import TracebackType
+from typing import List, Optional
+
+
+def _directory(package: str) -> str:
+    """Where a package lies, without importing it: this module also reports that numpy cannot be imported."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None and spec.origin is not None
+    return os.path.dirname(spec.origin) + os.sep
+
+
+_STUB = _directory("pb_stub")
+_API = _directory("c_python_backend_utils")
+
+_UNAVAILABLE = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
+_EMPTY = "<EMPTY MESSAGE>"
+
+
+def describe(error: BaseException) -> str:
+    """Make the text. It holds no lone surrogates, whatever the exception says."""
+    text = f"{type(error).__name__}: {_message(error)}"
+    places = _places(error.__traceback__)
+    if places:
+        text += "\n\nAt:\n" + "".join(f"  {place}\n" for place in places)
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _message(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except BaseException:
+        text = _UNAVAILABLE
+    notes = getattr(error, "__notes__", None)
+    if isinstance(notes, list):
+        lines = (note if isinstance(note, str) else repr(note) for note in notes)
+        text += f"\n__notes__ (len={len(notes)}):" + "".join(f"\n{line}" for line in lines)
+    return text or _EMPTY
+
+
+def _places(traceback: Optional[TracebackType]) -> List[str]:
+    """The frames from the deepest one outward, up to the call of this package."""
+    if traceback is None:
+        return []
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    frame = traceback.tb_frame
+    places = []
+    while frame is not None and not frame.f_code.co_filename.startswith(_STUB):
+        if not frame.f_code.co_filename.startswith(_API):
+            places.append(f"{frame.f_code.co_filename}({frame.f_lineno}): {frame.f_code.co_name}")
+        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+    return places

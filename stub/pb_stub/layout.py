@@ -1,0 +1,41 @@
+"""Where things lie in the shared files: numbers of docs/protocol.md, the same as in shm/layout.go."""
+
+from __future__ import annotations
+
+MAGIC = 0x3144524E  # "NRD1"
+VERSION = 1
+
+# Control words. Offsets in the first page of *down*, which the supervisor writes, and of *up*, which the stub writes.
+MAGIC_AT = 0x000  # u32
+VERSION_AT = 0x004  # u32
+LIFE_AT = 0x008  # u32
+TAIL_AT = 0x040  # u64, bytes published in this file's ring
+POSTED_AT = 0x048  # u64, CLOCK_MONOTONIC ns of the latest publication
+SLEEP_AT = 0x080  # u32, odd while this side's reader sleeps
+HEAD_AT = 0x0C0  # u64, bytes consumed of the other file's ring
+RETURNED_AT = 0x100  # u64, in down: tickets published in the return ring
+COLLECTED_AT = 0x100  # u64, in up: tickets taken out of it
+CANCELS_AT = 0x140  # u64, in down
+
+RETURN_RING_AT = 0x1000  # in down, u64 each
+RETURN_RING_SLOTS = 4096
+
+RING_AT = 0x10000
+RING_SIZE = 0x20000
+DOWN_SIZE = RING_AT + RING_SIZE
+ARENA_AT = RING_AT + RING_SIZE  # in up, to the end of the file
+
+PAGE = 4096
+
+MAX_FRAME = 65536
+MAX_BODY = 32768  # a longer body is SPILLED
+MAX_INLINE = 4096  # bytes of a tensor that travels inside a frame
+#: All bytes of tensors inside one frame; what exceeds it goes into blocks, so that frames are not spilled for tensors.
+MAX_INLINE_TOTAL = 28672
+
+MAX_NAMES = 65535
+MAX_NAME_BYTES = 1 << 20
+
+REGION_FRAME = 0
+REGION_REQUESTS = 1
+REGION_ARENA = 2

@@ -1,0 +1,213 @@
+"""Loans: blocks of *requests* that the supervisor has lent to this stub, and the arrays over them.
+
+The file is mapped copy-on-write: a model may write into an input, and its writes go to pages of this process alone.
+Three things follow.
+
+* A loan lasts until the last array over it has died, views included: numpy makes all of them keep the first one alive.
+* Before a block goes back its private pages must go, or the next request in it would be seen through them. The kernel
+  knows which pages are private (/proc/self/pagemap). Nobody asks it if the process has had no page fault since.
+* Writing costs a fault and a copy per page, much more than copying the block at once. An input that was found written
+  is therefore copied the next COPIES_AFTER_WRITE times, then tried again: models that write in place write every time.
+
+Inputs below ZERO_COPY_MIN are copied as well: the view costs about 2 µs of bookkeeping.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+import weakref
+from typing import Dict, Optional, Tuple
+
+import numpy as np
+
+from . import layout
+from .channel import Channel
+
+ZERO_COPY_MIN = 65536
+COPIES_AFTER_WRITE = 64
+
+_PAGE = layout.PAGE
+_PRESENT = np.uint64(1 << 63)
+_SWAPPED = np.uint64(1 << 62)
+_OF_FILE = np.uint64(1 << 61)
+
+#: Since 3.13 in mmap; without it a system that does not overcommit refuses to map the large, sparse file.
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+
+
+class Loan:
+    """One block, or a part of one, under a ticket. It goes back when this object dies."""
+
+    __slots__ = ("_faults", "_loans", "_name", "offset", "size", "ticket", "viewed")
+
+    def __init__(self, loans: Loans, ticket: int, offset: int, size: int) -> None:
+        self._loans = loans
+        self._name = ""
+        self._faults = 0
+        self.ticket = ticket
+        self.offset = offset  # in the file
+        self.size = size
+        self.viewed = False  # there is or was an array over the mapping itself
+
+    def array(self, name: str, dtype: np.dtype, shape: Tuple[int, ...]) -> np.ndarray:
+        """Make a private, writable array of the bytes as they came."""
+        loans = self._loans
+        if self.viewed or self.offset % dtype.itemsize or not loans.lends_views(name, self.size):
+            return self._copy(dtype, shape)
+        self.viewed = True
+        self._name = name
+        self._faults = loans.faults()
+        array = np.ndarray(shape, dtype, loans.window(self.offset, self.size))
+        loans.keep(array, self)
+        return array
+
+    def _copy(self, dtype: np.dtype, shape: Tuple[int, ...]) -> np.ndarray:
+        if not self.viewed:
+            return np.ndarray(shape, dtype, self._loans.window(self.offset, self.size)).copy()
+        buffer = bytearray(self.size)
+        self._loans.read_into(buffer, self.offset)
+        return np.ndarray(shape, dtype, buffer)
+
+    def read(self) -> bytes:
+        """Copy the bytes as they came."""
+        if not self.viewed:
+            return self._loans.bytes_at(self.offset, self.size)
+        buffer = bytearray(self.size)
+        self._loans.read_into(buffer, self.offset)
+        return bytes(buffer)
+
+    def written(self) -> bool:
+        """Whether the model may have written into the array over the mapping."""
+        return self.viewed and self._loans.faults() != self._faults and self._loans.private(self.offset, self.size)
+
+    def __del__(self) -> None:
+        loans = self._loans
+        if loans.channel.foreign:
+            return
+        if self.written():  # nobody will look at it: no array is left over the mapping
+            loans.clean(self._name, self.offset, self.size)
+        loans.channel.give_back(self.ticket)
+
+
+class _Root(weakref.ref):  # type: ignore[type-arg]  # subscripted only from 3.9 on
+    """Watches the array that all views of a loan keep alive, and keeps the loan until it dies."""
+
+    __slots__ = ("key", "loan")
+
+    key: int
+    loan: Loan
+
+
+class Loans:
+    """The file *requests* as this stub sees it."""
+
+    def __init__(self, channel: Channel, fd: int) -> None:
+        self.channel = channel
+        self._fd = fd
+        size = os.fstat(fd).st_size
+        self._pagemap: Optional[int] = _open_pagemap()
+        try:
+            self._map = mmap.mmap(
+                fd, size, flags=mmap.MAP_PRIVATE | _MAP_NORESERVE, prot=mmap.PROT_READ | mmap.PROT_WRITE
+            )
+        except OSError:
+            # Strict accounting of memory, or a limit on address space for data: then inputs are always copied.
+            self._map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+            self._pagemap = None
+        self._view = memoryview(self._map)
+        self._address: int = np.ndarray((1,), np.uint8, self._view).__array_interface__["data"][0]
+        # The watchers by id of the window that their array shows. No set: they hash as their arrays, which do not.
+        self._roots: Dict[int, _Root] = {}
+        self._copying: Dict[str, int] = {}  # by name of the input: times still to copy
+
+    def lends_views(self, name: str, size: int) -> bool:
+        """Decide whether an input gets an array over the mapping, or a copy."""
+        if size < ZERO_COPY_MIN or self._pagemap is None:
+            return False
+        left = self._copying.get(name, 0)
+        if left:
+            self._copying[name] = left - 1
+            return False
+        return True
+
+    def window(self, offset: int, size: int) -> memoryview:
+        return self._view[offset : offset + size]
+
+    def bytes_at(self, offset: int, size: int) -> bytes:
+        return self._map[offset : offset + size]
+
+    def read_into(self, buffer: bytearray, offset: int) -> None:
+        """Read from the file itself, past private pages."""
+        at = 0
+        view = memoryview(buffer)
+        while at < len(buffer):
+            count = os.preadv(self._fd, [view[at:]], offset + at)
+            if not count:
+                raise EOFError(f"requests ends at {offset + at}, want {len(buffer) - at} bytes more")
+            at += count
+
+    def keep(self, array: np.ndarray, loan: Loan) -> None:
+        """Keep loan until array, and so all its views, have died."""
+        root = _Root(array, self._died)
+        root.loan = loan
+        root.key = id(array.base)
+        self._roots[root.key] = root
+
+    def _died(self, root: weakref.ReferenceType[np.ndarray]) -> None:
+        # An array tells its weak references before it lets go of its base: the key is still that window's.
+        assert isinstance(root, _Root)
+        del self._roots[root.key]
+
+    def holder(self, array: np.ndarray) -> Optional[Tuple[Loan, int]]:
+        """The loan whose bytes array shows, and where in the file they are; None for an array of other memory."""
+        base = array.base
+        while isinstance(base, np.ndarray):
+            base = base.base
+        root = self._roots.get(id(base))
+        if root is None:
+            return None
+        return root.loan, array.__array_interface__["data"][0] - self._address
+
+    @staticmethod
+    def faults() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+    def private(self, offset: int, size: int) -> bool:
+        """Whether a page of the range belongs to this process alone."""
+        if self._pagemap is None:
+            return True
+        first = (self._address + offset) // _PAGE
+        last = (self._address + offset + size - 1) // _PAGE
+        try:
+            raw = os.pread(self._pagemap, (last - first + 1) * 8, first * 8)
+        except OSError:
+            self._pagemap = None  # the model closed it, perhaps: no more views
+            return True
+        entries = np.frombuffer(raw, np.uint64)
+        of_file = (entries & (_PRESENT | _OF_FILE)) == (_PRESENT | _OF_FILE)
+        untouched = (entries & (_PRESENT | _SWAPPED)) == 0
+        return not bool((of_file | untouched).all())
+
+    def clean(self, name: str, offset: int, size: int) -> None:
+        """Drop the private pages of a range that nobody looks at any more, except those that another array shows too."""
+        self._copying[name] = COPIES_AFTER_WRITE
+        start = offset // _PAGE * _PAGE
+        end = -(-(offset + size) // _PAGE) * _PAGE
+        # Tensors of one request may lie side by side in one block. What is left goes with the last of them.
+        for root in list(self._roots.values()):
+            other = root.loan
+            if other.offset <= offset and other.offset + other.size > start:
+                start += _PAGE
+            elif other.offset > offset and other.offset < end:
+                end -= _PAGE
+        if start < end:
+            self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
+
+
+def _open_pagemap() -> Optional[int]:
+    try:
+        return os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None

@@ -1,0 +1,46 @@
+"""Log messages on their way to the supervisor."""
+
+from __future__ import annotations
+
+from c_python_backend_utils import runtime
+
+from . import messages
+from .channel import Channel
+from .errors import StubError
+from .pool import PoolExhausted
+
+#: A message beyond this is cut, if the pool has no memory for it.
+_CUT = 8000
+
+
+class Logs:
+    """Sends what the supervisor wants to hear; before `start`, and in forked children, all goes to stderr."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._started = False
+        self._wanted = (True, True, True, False)  # by level
+
+    def start(self) -> None:
+        self._started = True
+
+    def settle(self, settings: messages.LogSettings) -> None:
+        """Obey new settings."""
+        self._wanted = (settings.info, settings.warning, settings.error, settings.verbose >= 1)
+
+    def log(self, level: int, file: str, line: int, message: str) -> None:
+        """Log a message; file is a base name."""
+        channel = self._channel
+        if not self._started or channel.foreign:
+            runtime.print_line(level, file, line, message)
+            return
+        if not self._wanted[level]:
+            return
+        try:
+            try:
+                channel.publish(messages.log(channel.life, level, file, line, message))
+            except PoolExhausted:
+                message = f"{message[:_CUT]}… ({len(message)} characters)"
+                channel.publish(messages.log(channel.life, level, file, line, message))
+        except StubError:
+            runtime.print_line(level, file, line, message)  # the main thread finds out by itself

@@ -1,0 +1,260 @@
+"""The main loop of a stub: from INITIALIZE to FINALIZED."""
+
+from __future__ import annotations
+
+import os
+import time
+from queue import SimpleQueue
+from typing import Any, List, Optional, Set
+
+from c_python_backend_utils import runtime
+from c_python_backend_utils.error import ErrorCode
+from c_python_backend_utils.response import InferenceResponse
+
+from . import failure, layout, messages, process
+from .batch import Answers, Reader, Wanted
+from .channel import Channel, Mailbox
+from .errors import ForeignProcess, ProtocolError
+from .loans import Loans
+from .logs import Logs
+from .messages import Initialize
+from .model import MissingExecute, Model
+from .names import Names
+from .pool import Pool, PoolExhausted
+from .process import Descriptors
+from .spin import Spin
+
+_now = time.monotonic_ns
+_INTERNAL = int(ErrorCode(1))
+
+
+class Refused(Exception):
+    """What `execute` returned is no answer to its batch. The text is Triton's."""
+
+
+class Loop:
+    """One life of a stub, after HELLO."""
+
+    def __init__(self, instance: str, channel: Channel, fds: Descriptors, root: str) -> None:
+        self._instance = instance
+        self._channel = channel
+        self._fds = fds
+        self._root = root
+        self._box: Mailbox[bytes] = SimpleQueue()
+        self._logs = Logs(channel)
+        self._open: List[int] = []  # handles of the batch that is executed
+        self._cancelled: Set[int] = set()
+        self._loans = Loans(channel, fds.requests)
+        channel.route = self._route
+        channel.unspill = self._unspill
+
+    def run(self) -> int:
+        """Serve until FINALIZE; returns the exit code."""
+        frame = self._channel.receive(self._box)
+        if messages.kind_of(frame) != messages.INITIALIZE:
+            raise ProtocolError(f"the first frame is of kind {messages.kind_of(frame)}, want INITIALIZE")
+        model = self._initialize(Initialize.from_frame(frame))
+        if model is None:
+            return process.EXIT_NOT_STARTED
+        while True:
+            frame = self._channel.receive(self._box)
+            kind = messages.kind_of(frame)
+            if kind == messages.EXECUTE:
+                self._execute(model, frame)
+            elif kind == messages.FINALIZE:
+                self._finalize(model)
+                return 0
+            else:
+                raise ProtocolError(f"a frame of kind {kind} came after INITIALIZE")
+            del frame  # or the last batch would live until the next
+
+    def _route(self, frame: bytes) -> Optional[Mailbox[bytes]]:
+        """Say who gets a frame, in whatever thread has read it."""
+        kind = messages.kind_of(frame)
+        if kind in (messages.INITIALIZE, messages.EXECUTE, messages.FINALIZE):
+            return self._box
+        if kind == messages.CANCEL:
+            self._cancelled.update(set(messages.integers(messages.body_of(frame))).intersection(self._open))
+        elif kind == messages.NAME:
+            self._names.learn(frame)
+        elif kind == messages.LOG_SETTINGS:
+            self._logs.settle(messages.LogSettings.from_map(messages.map_of(frame)))
+        else:
+            raise ProtocolError(f"a frame of unknown kind {kind} came")
+        return None
+
+    def _unspill(self, frame: bytes) -> bytes:
+        """Put a frame together with its body, which lies in a block."""
+        size, kind, flags, life, _, ident = messages.HEADER.unpack_from(frame)
+        _, _, _, region, offset, count, ticket, _, _ = messages.DESCRIPTOR.unpack_from(frame, messages.HEADER.size)
+        if region != layout.REGION_REQUESTS:
+            raise ProtocolError(f"the body of a spilled frame lies in region {region}")
+        body = bytearray(count)
+        self._loans.read_into(body, offset)
+        self._channel.give_back(ticket)
+        return messages.encode(kind, life, ident, bytes(body), flags & ~messages.SPILLED)
+
+    def _spill(self, body: bytes) -> bytes:
+        block = self._pool.take(len(body))
+        self._channel.up[block.offset : block.offset + len(body)] = body
+        return messages.spilled_body(layout.REGION_ARENA, block.offset, len(body), self._pool.lend(block))
+
+    def _initialize(self, settings: Initialize) -> Optional[Model]:
+        """Bring the model up and say how that went; None if it did not."""
+        channel = self._channel
+        self._names = Names(channel, settings.names, settings.inputs, settings.outputs)
+        self._pool = Pool(channel, self._fds.up, settings.default_bytes, settings.growth_bytes, settings.max_bytes)
+        self._reader = Reader(self._names, self._loans)
+        channel.spill = self._spill
+        channel.idle = self._pool.patience
+        channel.spin = Spin(settings.spin_us * 1000)
+        self._logs.settle(settings.log)
+        runtime.install(_Runtime(self._logs, os.path.dirname(settings.path)))
+        text = ""
+        model = None
+        try:
+            process.hide(self._root, settings.search)
+            model = self._start(settings)
+        except _NotStarted as refusal:
+            text = str(refusal)
+        except BaseException as error:
+            text = failure.describe(error)
+        self._logs.start()
+        if text:
+            self._complain(f"Failed to initialize Python stub: {text}")
+            model = None
+        self._leave_children()
+        channel.publish(messages.initialized(channel.life, text, model is not None and model.has_is_ready))
+        return model
+
+    def _start(self, settings: Initialize) -> Model:
+        if settings.decoupled:
+            raise _NotStarted("decoupled models are not supported yet")
+        if not os.path.isfile(settings.path):
+            text = f"Python model file not found in '{settings.path}'"
+            process.complain(self._instance, f"Failed to preinitialize Python stub: {text}")
+            raise _NotStarted(text)
+        model = Model(settings.path, settings.module)
+        self._logs.start()
+        model.initialize(settings.args)
+        return model
+
+    def _execute(self, model: Model, frame: bytes) -> None:
+        """Run one batch and answer it. Whatever the model does, every request of the batch is answered."""
+        channel = self._channel
+        channel.executing = True
+        requests, handles, wanted = self._reader.read(frame)
+        batch = messages.HEADER.unpack_from(frame)[5]
+        del frame  # the requests hold it, as long as they need it
+        self._open = handles
+        answers = Answers(channel, self._loans, self._pool)
+        text = ""
+        start = end = _now()
+        try:
+            try:
+                result = model.execute(requests)
+            finally:
+                end = _now()
+                del requests
+            self._answer(answers, result, handles, wanted)
+            del result
+        except (MissingExecute, Refused, PoolExhausted) as error:
+            text = str(error)
+        except ForeignProcess:
+            raise
+        except BaseException as error:
+            text = failure.describe(error)
+        if channel.foreign:
+            self._leave_children()
+        self._open = []
+        if self._cancelled:
+            self._cancelled.clear()
+        # From here on tickets that this batch leaves behind go by themselves.
+        channel.executing = False
+        if not text:
+            try:
+                channel.publish(answers.pack(batch, start, end))
+                return
+            except PoolExhausted as error:  # the frame is long, and there is no memory for its body
+                text = str(error)
+        self._fail(answers, batch, start, end, text)
+
+    def _answer(self, answers: Answers, result: Any, handles: List[int], wanted: List[Wanted]) -> None:
+        """Check what execute returned and gather it."""
+        if result is None:
+            result = [None] * len(handles)
+        elif not isinstance(result, list):
+            raise Refused(f"Expected a list in the execute return, found type '{type(result)}'.")
+        if len(result) != len(handles):
+            raise Refused(
+                "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+                f"InferenceRequest(s) size is:{len(handles)}, and InferenceResponse(s) size is:{len(result)}\n"
+            )
+        for response in result:
+            if response is not None and not isinstance(response, InferenceResponse):
+                raise Refused(
+                    "Expected an 'InferenceResponse' object in the execute function return list, "
+                    f"found type '{type(response)}'."
+                )
+        for handle, response, names in zip(handles, result, wanted):
+            if response is None:
+                answers.error(
+                    handle, _INTERNAL, self._failed("execute returned no response for this request, and none was sent.")
+                )
+            else:
+                answers.response(handle, response, names)
+
+    def _fail(self, answers: Answers, batch: int, start: int, end: int, text: str) -> None:
+        """Answer a whole batch with an error."""
+        answers.withdraw()
+        text = self._failed(text)
+        self._complain(text)
+        channel = self._channel
+        raw = text.encode("utf-8", "backslashreplace")
+        try:
+            channel.publish(messages.executed_failed(channel.life, batch, start, end, channel.take_tickets(), raw))
+        except PoolExhausted:
+            raw = raw[:_CUT].decode("utf-8", "ignore").encode()
+            channel.publish(messages.executed_failed(channel.life, batch, start, end, channel.take_tickets(), raw))
+
+    def _failed(self, text: str) -> str:
+        return f"Failed to process the request(s) for model '{self._instance}', message: {text}"
+
+    def _finalize(self, model: Model) -> None:
+        text = ""
+        try:
+            model.finalize()
+        except BaseException as error:
+            text = failure.describe(error)
+            file, line = runtime.caller(0)
+            self._logs.log(runtime.INFO, file, line, text)
+        self._leave_children()
+        channel = self._channel
+        channel.publish(messages.finalized(channel.life, text))
+
+    def _complain(self, text: str) -> None:
+        file, line = runtime.caller(1)
+        self._logs.log(runtime.ERROR, file, line, text)
+
+    def _leave_children(self) -> None:
+        """End here a process that the model forked and that came back into this loop instead of ending."""
+        if self._channel.foreign:
+            raise ForeignProcess("a process that the model forked returned from the model's code")
+
+
+_CUT = 16384
+
+
+class _NotStarted(Exception):
+    """The model was not tried; the text says why."""
+
+
+class _Runtime:
+    """What the API's classes ask of the stub."""
+
+    def __init__(self, logs: Logs, model_directory: str) -> None:
+        self._directory = model_directory
+        self.log = logs.log
+
+    def model_directory(self) -> str:
+        return self._directory

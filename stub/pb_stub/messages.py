@@ -1,0 +1,200 @@
+"""Frames: their kinds, their fixed parts, and the bodies that are MessagePack maps. The twin of ipc/message.go.
+
+EXECUTE and EXECUTED are taken apart and put together in batch.py, where every microsecond counts.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Dict, List, Tuple
+
+from . import _msgpack, layout
+from .errors import ProtocolError
+
+PAD = 0
+INITIALIZE = 1
+EXECUTE = 2
+FINALIZE = 3
+CANCEL = 4
+NAME = 5
+LOG_SETTINGS = 6
+
+HELLO = 65
+INITIALIZED = 66
+EXECUTED = 67
+FINALIZED = 68
+RESPONSE = 69
+RELEASED = 70
+LOG = 71
+
+SPILLED = 1
+
+#: size, kind, flags, life, reserved, id
+HEADER = struct.Struct("<IHHIIQ")
+#: size, kind, flags: what even the shortest PAD has
+HEADER_START = struct.Struct("<IHH")
+#: name, data type, rank, region, offset, bytes, ticket, element, reserved
+DESCRIPTOR = struct.Struct("<HBBIQQQII")
+#: Dimensions by rank.
+DIMENSIONS = tuple(struct.Struct(f"<{rank}q") for rank in range(65))
+
+#: requests, reserved
+EXECUTE_HEAD = struct.Struct("<II")
+#: handle, correlation id, timeout, flags, inputs, outputs, bytes of: id, parameters, correlation, trace; reserved
+REQUEST = struct.Struct("<QQQIHHIIIIQ")
+REQUEST_CORRELATION_IS_TEXT = 0x10000
+ALL_OUTPUTS = 0xFFFF
+
+#: responses, status, start, end, tickets, bytes of the text
+EXECUTED_HEAD = struct.Struct("<IIQQII")
+STATUS_EXECUTED = 0
+STATUS_FAILED = 1
+#: handle, flags, outputs, code, bytes of: parameters, error; reserved
+RESPONSE_HEAD = struct.Struct("<QIHHIIQ")
+RESPONSE_PRESENT = 1
+RESPONSE_FINAL = 2
+RESPONSE_ERROR = 4
+
+UINT8 = 2  # the data type of a spilled body
+
+
+def kind_of(frame: bytes) -> int:
+    return frame[4] | frame[5] << 8
+
+
+def flags_of(frame: bytes) -> int:
+    return frame[6] | frame[7] << 8
+
+
+def encode(kind: int, life: int, ident: int, body: bytes, flags: int = 0) -> bytes:
+    """Make a whole frame."""
+    return HEADER.pack(HEADER.size + len(body), kind, flags, life, 0, ident) + body
+
+
+def body_of(frame: bytes) -> bytes:
+    return frame[HEADER.size :]
+
+
+def map_of(frame: bytes) -> Dict[str, Any]:
+    """Decode a body that is one MessagePack map."""
+    try:
+        value = _msgpack.unpack(body_of(frame))
+    except _msgpack.Malformed as error:
+        raise ProtocolError(f"kind {kind_of(frame)}: {error}") from error
+    if not isinstance(value, dict):
+        raise ProtocolError(f"kind {kind_of(frame)}: body is {type(value).__name__}, want a map")
+    return value
+
+
+def integers(body: bytes) -> Tuple[int, ...]:
+    """Decode a body of u64 numbers."""
+    return struct.unpack(f"<{len(body) // 8}Q", body)
+
+
+def spilled_body(region: int, offset: int, size: int, ticket: int) -> bytes:
+    """Make the descriptor that a SPILLED frame carries instead of its body."""
+    return DESCRIPTOR.pack(0, UINT8, 0, region, offset, size, ticket, 0, 0)
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """Which levels the supervisor wants to hear of."""
+
+    info: bool = True
+    warning: bool = True
+    error: bool = True
+    verbose: int = 0
+
+    @staticmethod
+    def from_map(fields: Dict[str, Any]) -> LogSettings:
+        return LogSettings(
+            info=_field(fields, "info", bool),
+            warning=_field(fields, "warning", bool),
+            error=_field(fields, "error", bool),
+            verbose=_field(fields, "verbose", int),
+        )
+
+
+@dataclass(frozen=True)
+class Initialize:
+    """What a stub needs to know before it imports the model."""
+
+    args: Dict[str, str]
+    path: str
+    module: str
+    search: List[str]
+    names: List[str]
+    inputs: int
+    outputs: int
+    decoupled: bool
+    log: LogSettings
+    spin_us: int
+    default_bytes: int
+    growth_bytes: int
+    max_bytes: int
+
+    @staticmethod
+    def from_frame(frame: bytes) -> Initialize:
+        fields = map_of(frame)
+        return Initialize(
+            args=_field(fields, "args", dict),
+            path=_field(fields, "path", str),
+            module=_field(fields, "module", str),
+            search=_field(fields, "search", list),
+            names=_field(fields, "names", list),
+            inputs=_field(fields, "inputs", int),
+            outputs=_field(fields, "outputs", int),
+            decoupled=_field(fields, "decoupled", bool),
+            log=LogSettings.from_map(_field(fields, "log", dict)),
+            spin_us=_field(fields, "spin_us", int),
+            default_bytes=_field(fields, "default_bytes", int),
+            growth_bytes=_field(fields, "growth_bytes", int),
+            max_bytes=_field(fields, "max_bytes", int),
+        )
+
+
+def _field(fields: Dict[str, Any], key: str, kind: type) -> Any:
+    """Take one field. Go writes empty lists and maps as nil."""
+    value = fields.get(key)
+    if value is None and kind in (list, dict) and key in fields:
+        return kind()
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ProtocolError(f'field "{key}" is {type(value).__name__}, want {kind.__name__}')
+    return value
+
+
+def hello(life: int, pid: int, python: str, numpy: str, executable: str, prefix: str) -> bytes:
+    fields = {"python": python, "numpy": numpy, "executable": executable, "prefix": prefix}
+    return encode(HELLO, life, pid, _msgpack.pack(fields))
+
+
+def initialized(life: int, error: str, is_ready: bool) -> bytes:
+    return encode(INITIALIZED, life, 0, _msgpack.pack({"error": error, "is_ready": is_ready}))
+
+
+def finalized(life: int, error: str) -> bytes:
+    return encode(FINALIZED, life, 0, _msgpack.pack({"error": error}))
+
+
+def log(life: int, level: int, file: str, line: int, message: str) -> bytes:
+    return encode(LOG, life, 0, _msgpack.pack({"level": level, "file": file, "line": line, "message": message}))
+
+
+def released(life: int, tickets: List[int]) -> bytes:
+    return encode(RELEASED, life, 0, struct.pack(f"<{len(tickets)}Q", *tickets))
+
+
+def name(life: int, index: int, text: str) -> bytes:
+    return encode(NAME, life, index, text.encode())
+
+
+def executed_failed(life: int, batch: int, start: int, end: int, tickets: List[int], text: bytes) -> bytes:
+    """Make the EXECUTED frame that fails a whole batch."""
+    padding = bytes(-len(text) % 8)
+    head = EXECUTED_HEAD.pack(0, STATUS_FAILED, start, end, len(tickets), len(text))
+    return encode(EXECUTED, life, batch, head + struct.pack(f"<{len(tickets)}Q", *tickets) + text + padding)
+
+
+assert HEADER.size + EXECUTED_HEAD.size == 56 and REQUEST.size == 56 and DESCRIPTOR.size == 40
+assert layout.MAX_FRAME >= HEADER.size + layout.MAX_BODY

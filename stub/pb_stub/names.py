@@ -1,0 +1,54 @@
+"""Names of tensors, each sent once and then called by its index."""
+
+from __future__ import annotations
+
+import threading
+from typing import Dict, List
+
+from . import layout, messages
+from .channel import Channel
+from .errors import ProtocolError
+
+
+class Names:
+    """Both tables of names. They begin equal, with the config's inputs and then its outputs."""
+
+    def __init__(self, channel: Channel, names: List[str], inputs: int, outputs: int) -> None:
+        self._channel = channel
+        self._mu = threading.Lock()
+        #: What the supervisor's indices mean.
+        self.received = list(names)
+        #: The stub's indices. Where a name is an input and an output, both indices mean it.
+        self.sent: Dict[str, int] = {name: index for index, name in enumerate(names)}
+        self._count = len(names)
+        self._bytes = sum(len(name.encode()) for name in names)
+        #: The config's outputs, which a request wants that names none, with their indices.
+        self.outputs: Dict[str, int] = {name: self.sent[name] for name in names[inputs : inputs + outputs]}
+
+    def learn(self, frame: bytes) -> None:
+        """Take a NAME frame of the supervisor."""
+        index = messages.HEADER.unpack_from(frame)[5]
+        if index != len(self.received):
+            raise ProtocolError(f"name has index {index}, want {len(self.received)}")
+        self.received.append(messages.body_of(frame).decode())
+
+    def index(self, name: str) -> int:
+        """The index of a name that this stub sends, telling it to the supervisor first if it is new."""
+        index = self.sent.get(name)
+        if index is None:
+            with self._mu:
+                index = self.sent.get(name)
+                if index is None:
+                    index = self._introduce(name)
+        return index
+
+    def _introduce(self, name: str) -> int:
+        size = len(name.encode())
+        if self._count == layout.MAX_NAMES or self._bytes + size > layout.MAX_NAME_BYTES:
+            raise ProtocolError(f"the model has used {self._count} names of tensors of {self._bytes} bytes together")
+        index = self._count
+        self._channel.publish(messages.name(self._channel.life, index, name))
+        self._count += 1
+        self._bytes += size
+        self.sent[name] = index
+        return index

@@ -1,0 +1,303 @@
+"""Pool: the arena of *up*, from which the stub takes blocks for the tensors that it sends.
+
+Sizes are classes of whole pages, four to the octave, so at most a fifth of a block is wasted. A block keeps its class
+and its place; freed ones of a class are reused last in, first out, because memory that was touched a moment ago is many
+times cheaper than fresh memory. Only if the file has no place left are free blocks joined and cut anew.
+
+            place: in the file, sparse, cheap         memory: real, counted in `backed`
+    taken   the next bytes behind `_top`              reserved (fallocate) before use, in steps of growth
+    freed   kept, in the list of its size             kept; given back (MADV_REMOVE) while the stub idles: "hollow"
+
+Ownership: a Block is held by the tensor that was sent from it, and once more for each descriptor that named it and has
+not come back in the return ring. It is free when the last of both has gone.
+
+Lock: `_mu` guards all but `_dropped`, to which the end of a Block, at any moment in any thread, only appends.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import time
+from collections import deque
+from typing import Deque, Dict, List, Optional
+
+from . import layout
+from .channel import Channel
+from .errors import ProtocolError
+
+_PAGE = layout.PAGE
+_RETURNED = layout.RETURNED_AT // 8
+_COLLECTED = layout.COLLECTED_AT // 8
+_RETURN_RING = layout.RETURN_RING_AT // 8
+_SLOTS = layout.RETURN_RING_SLOTS
+
+#: Memory above the default that nobody needed for so long is given back.
+TRIM_AFTER_SECONDS = 1.0
+
+
+class PoolExhausted(Exception):
+    """No memory for a block. The text is what clients see, word for word Triton's up to the reason."""
+
+
+def size_class(size: int) -> int:
+    """The bytes of a block for size bytes: whole pages, four classes to the octave."""
+    pages = max(1, -(-size // _PAGE))
+    if pages <= 8:
+        return pages * _PAGE
+    shift = (pages - 1).bit_length() - 3
+    return (-(-pages >> shift) << shift) * _PAGE
+
+
+class Block:
+    """A range of the arena, named by its offset in *up*. It goes back when the last reference to this object dies."""
+
+    __slots__ = ("_dropped", "index", "offset", "size")
+
+    def __init__(self, index: int, offset: int, size: int, dropped: Deque[int]) -> None:
+        self.index = index
+        self.offset = offset
+        self.size = size  # bytes in use
+        self._dropped = dropped
+
+    def __del__(self) -> None:
+        self._dropped.append(self.index)
+
+
+class Pool:
+    """Takes blocks, lends them to the supervisor, and keeps what comes back."""
+
+    def __init__(self, channel: Channel, fd: int, default_bytes: int, growth_bytes: int, max_bytes: int) -> None:
+        self._words = channel.up64
+        self._peer = channel.down64
+        self._fd = fd
+        self._map = channel.up
+        self._default = default_bytes
+        self._growth = size_class(growth_bytes)
+        self._end = len(self._map)
+        self._max = max_bytes or self._end
+        self._mu = threading.Lock()
+        self._owner = 0  # ident of the thread that takes a block
+        self._dropped: Deque[int] = deque()
+
+        # The private table of blocks, by index. A ticket is the index and, in its high half, the generation.
+        self._offsets: List[int] = []
+        self._sizes: List[int] = []
+        self._references: List[int] = []
+        self._generations: List[int] = []
+        self._hollow: List[bool] = []
+        self._unused: List[int] = []  # indices whose place has been joined with others
+
+        self._free: Dict[int, List[int]] = {}  # indices by size, hollow ones first
+        self._top = layout.ARENA_AT  # places below have been taken
+        self._reserved = layout.ARENA_AT  # memory up to here has been reserved
+        self.backed = 0  # bytes of real memory
+        self.used = 0  # of these in blocks that are not free
+        self._outstanding = 0  # descriptors at the supervisor
+        self._collected = 0
+        self._most_used = 0  # since _since
+        self._since = 0.0  # 0: nothing to give back
+
+    def take(self, size: int) -> Block:
+        """Take a block for size bytes; PoolExhausted if there is no memory for it."""
+        if self._owner == threading.get_ident():
+            raise self._exhausted("a destructor asked in the midst of this")
+        with self._mu:
+            self._owner = threading.get_ident()
+            try:
+                self._collect()
+                index = self._find(size_class(size))
+                self._references[index] = 1
+                self.used += self._sizes[index]
+                self._most_used = max(self._most_used, self.used)
+                return Block(index, self._offsets[index], size, self._dropped)
+            finally:
+                self._owner = 0
+
+    def lend(self, block: Block) -> int:
+        """Make the ticket for one descriptor that names block."""
+        with self._mu:
+            if self._outstanding == _SLOTS:
+                self._collect()
+                if self._outstanding == _SLOTS:
+                    raise self._exhausted(f"{_SLOTS} tensors are still being sent")
+            self._outstanding += 1
+            self._references[block.index] += 1
+            return block.index | self._generations[block.index] << 32
+
+    def withdraw(self, ticket: int) -> None:
+        """Take back a ticket that was not sent after all."""
+        with self._mu:
+            self._settle(ticket)
+
+    def patience(self) -> Optional[int]:
+        """Give back what nobody needed for a while; called before sleep.
+
+        Returns the milliseconds after which another look is worth while, None if that is not before the next frame.
+        """
+        with self._mu:
+            self._collect()
+            now = time.monotonic()
+            if self._since and now - self._since >= TRIM_AFTER_SECONDS:
+                self._give_back(self.backed - max(self._most_used, self._default))
+                self._since = 0.0
+            if self.backed <= self._default or (self.backed == self.used and not self._outstanding):
+                self._since = 0.0
+                return None
+            if not self._since:
+                self._since = now
+                self._most_used = self.used
+            return int((self._since + TRIM_AFTER_SECONDS - now) * 1000) + 1
+
+    def _collect(self) -> None:
+        """Learn what has come back: tickets from the supervisor, and blocks whose tensors have died."""
+        returned = self._peer[_RETURNED]
+        collected = self._collected
+        if collected != returned:
+            while collected != returned:
+                self._settle(self._peer[_RETURN_RING + collected % _SLOTS])
+                collected += 1
+            self._words[_COLLECTED] = self._collected = collected
+        dropped = self._dropped
+        while dropped:
+            self._drop(dropped.popleft())
+
+    def _settle(self, ticket: int) -> None:
+        index = ticket & 0xFFFFFFFF
+        if index >= len(self._offsets) or self._generations[index] != ticket >> 32 or not self._outstanding:
+            raise ProtocolError(f"ticket {ticket:#x} came back and was not out")
+        self._outstanding -= 1
+        self._drop(index)
+
+    def _drop(self, index: int) -> None:
+        self._references[index] -= 1
+        if not self._references[index]:
+            self._generations[index] = (self._generations[index] + 1) & 0xFFFFFFFF
+            size = self._sizes[index]
+            self.used -= size
+            self._free.setdefault(size, []).append(index)
+
+    def _find(self, size: int) -> int:
+        """Find a free block of exactly size bytes, or make one. The caller counts it as used."""
+        free = self._free.get(size)
+        if free and not self._hollow[free[-1]]:
+            return free.pop()
+        if free:
+            index = free[-1]
+            self._reserve(self._offsets[index], size, size)
+            self._hollow[index] = False
+            free.remove(index)
+            return index
+        if self._top + size > self._end:
+            return self._cut(size)
+        missing = self._top + size - self._reserved
+        if missing > 0:
+            steps = -(-missing // self._growth) * self._growth
+            self._reserved += self._reserve(self._reserved, min(steps, self._end - self._reserved), missing)
+        self._top += size
+        return self._enter(self._top - size, size)
+
+    def _enter(self, offset: int, size: int) -> int:
+        """Write a place into the table."""
+        if self._unused:
+            index = self._unused.pop()
+            self._offsets[index] = offset
+            self._sizes[index] = size
+            self._hollow[index] = False
+            return index
+        self._offsets.append(offset)
+        self._sizes.append(size)
+        self._references.append(0)
+        self._generations.append(0)
+        self._hollow.append(False)
+        return len(self._offsets) - 1
+
+    def _cut(self, size: int) -> int:
+        """There is no place behind the last block: join free neighbours, and cut one out of them."""
+        run = self._free_run(size)
+        start = self._offsets[run[0]]
+        length = sum(self._sizes[index] for index in run)
+        for index in run:
+            self._free[self._sizes[index]].remove(index)
+            if not self._hollow[index]:
+                self._hollow_out(self._offsets[index], self._sizes[index])
+        self._unused.extend(run)
+        try:
+            self._reserve(start, size, size)
+        except PoolExhausted:
+            self._keep_hollow(start, length)
+            raise
+        if length > size:
+            self._keep_hollow(start + size, length - size)
+        return self._enter(start, size)
+
+    def _free_run(self, size: int) -> List[int]:
+        """Indices of free blocks, one behind the other, that have size bytes together."""
+        run: List[int] = []
+        length = 0
+        end = -1
+        for offset, index in sorted((self._offsets[i], i) for indices in self._free.values() for i in indices):
+            if offset != end:
+                run, length = [], 0
+            run.append(index)
+            length += self._sizes[index]
+            if length >= size:
+                return run
+            end = offset + self._sizes[index]
+        raise self._exhausted(f"no place for {size} bytes in a file of {self._end}")
+
+    def _keep_hollow(self, offset: int, size: int) -> None:
+        index = self._enter(offset, size)
+        self._hollow[index] = True
+        self._free.setdefault(size, []).insert(0, index)
+
+    def _reserve(self, offset: int, size: int, needed: int) -> int:
+        """Make memory real: size bytes, or if they are not to be had, the needed ones. Returns how many."""
+        reason = ""
+        # A step ahead is welcome; what is needed is worth giving up free blocks, in the end all of them.
+        for amount, last_resort in ((size, False), (needed, False), (needed, True)):
+            over = self.backed + amount - self._max
+            if last_resort:
+                over = self.backed - self.used
+            if over > 0 and amount == needed:
+                self._give_back(over)
+            if self.backed + amount > self._max:
+                reason = f"the quota of {self._max} bytes is used up"
+                continue
+            try:
+                os.posix_fallocate(self._fd, offset, amount)
+            except OSError as error:
+                reason = error.strerror or str(error)
+                continue
+            self.backed += amount
+            return amount
+        raise self._exhausted(reason)
+
+    def _give_back(self, surplus: int) -> None:
+        """Give back about surplus bytes of memory: what was reserved ahead, then free blocks, large and old ones first."""
+        if surplus <= 0:
+            return
+        ahead = self._reserved - self._top
+        if ahead:
+            self._reserved = self._top
+            self._hollow_out(self._top, ahead)
+            surplus -= ahead
+        for size in sorted(self._free, reverse=True):
+            for index in self._free[size]:
+                if surplus <= 0:
+                    return
+                if not self._hollow[index]:
+                    self._hollow[index] = True
+                    self._hollow_out(self._offsets[index], size)
+                    surplus -= size
+
+    def _hollow_out(self, offset: int, size: int) -> None:
+        self._map.madvise(mmap.MADV_REMOVE, offset, size)
+        self.backed -= size
+
+    def _exhausted(self, reason: str) -> PoolExhausted:
+        return PoolExhausted(
+            f"Failed to increase the shared memory pool size to {self.backed} bytes. If you are running Triton inside "
+            "docker, use '--shm-size' flag to control the shared memory region size. Error: " + reason
+        )

@@ -1,0 +1,122 @@
+"""The process of a stub: how it begins, what the model sees of it, how it ends."""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import types
+from typing import List, NamedTuple, NoReturn
+
+#: Exit codes: the model did not start; the stub and the supervisor do not understand each other, or have lost each other.
+EXIT_NOT_STARTED = 1
+EXIT_LOST = 70
+
+#: How long threads and exit handlers of the model may hold up the end of a stub that has been told to go.
+EXIT_SECONDS = 5.0
+
+
+class Descriptors(NamedTuple):
+    """What a stub is started with, in the order of its command line."""
+
+    down: int
+    up: int
+    requests: int
+    bell_in: int
+    bell_out: int
+    lifeline: int
+
+
+def settle(fds: Descriptors) -> None:
+    """Become a process group of its own that dies with the supervisor, and that Ctrl-C does not reach."""
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)
+    arm(fds.lifeline)
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    # Handlers rather than SIG_IGN, which programs that the model starts would inherit.
+    signal.signal(signal.SIGINT, _ignore)
+    signal.signal(signal.SIGTERM, _ignore)
+
+
+def _ignore(number: int, frame: object) -> None:
+    pass
+
+
+def arm(lifeline: int) -> None:
+    """Have the kernel kill this process group when the other end of lifeline is closed.
+
+    No thread takes part, so it works while the group is stopped or the GIL is held. Where the kernel refuses, in a
+    sandbox perhaps, the end of the down bell still tells, if later.
+    """
+    try:
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    except OSError:
+        return
+    ended = select.poll()
+    ended.register(lifeline, 0)
+    if ended.poll(0):  # before it was armed
+        os.killpg(0, signal.SIGKILL)
+
+
+def hide(root: str, search: List[str]) -> None:
+    """Make the interpreter look as the model expects it: an empty __main__, no arguments, Triton's search path."""
+    # sys.modules alone kept the old one alive; the code of this process goes on in its functions.
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.argv = [""]
+    sys.path[:] = ["", *(path for path in sys.path if path != root), *search, root]
+
+
+def leave(code: int) -> NoReturn:
+    """End the process as an interpreter does that is embedded, but not later than EXIT_SECONDS from now.
+
+    Threads of the model are waited for, exit handlers are run, output is flushed. Modules are not taken down one by one:
+    that takes long with large libraries and is where they crash.
+    """
+    threading.Thread(target=_end_in_time, args=(code,), daemon=True).start()
+    try:
+        shutdown = getattr(threading, "_shutdown", None)
+        if shutdown is not None:
+            shutdown()
+        run_handlers = getattr(atexit, "_run_exitfuncs", None)
+        if run_handlers is not None:
+            run_handlers()
+    except BaseException as error:
+        print(f"exit handler of the model: {type(error).__name__}: {error}", file=sys.stderr)
+    finally:
+        flush()
+        os._exit(code)
+
+
+def _end_in_time(code: int) -> None:
+    time.sleep(EXIT_SECONDS)
+    os._exit(code)
+
+
+def flush() -> None:
+    """Write out what Python still holds back of stdout and stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass  # closed or replaced by the model, or nobody reads it
+
+
+def complain(instance: str, text: str) -> None:
+    """Tell the operator why this stub ends, on stderr, in one line."""
+    try:
+        os.write(2, f"stub of {instance}: {text}\n".encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass
+
+
+def kill_group() -> None:
+    """End this process and all that the model has started in its group."""
+    os.killpg(0, signal.SIGKILL)

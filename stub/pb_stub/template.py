@@ -1,0 +1,179 @@
+"""A template: an interpreter that has imported numpy and this package, and forks stubs in a few milliseconds.
+
+    supervisor ──  one packet: {"instance", "cwd"?} and 7 descriptors  ──▶ template
+    supervisor ◀──────────  {"pid"} or {"error"}  ─────────────────────── template
+
+It forks twice, so that the stub is adopted by the supervisor, a child subreaper. One thread, one request at a time: a
+fork takes what it finds, so nothing else may run here. It ends when its socket does.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gc
+import os
+import random
+import signal
+import socket
+import sys
+import warnings
+from typing import Any, Dict, List, NoReturn, Optional, Tuple
+
+from . import _msgpack, main, process, title
+from .process import Descriptors
+
+#: What comes with a request: the six descriptors of a stub, and its output.
+_DESCRIPTORS = 7
+_LARGEST_PACKET = 65536
+
+EXIT_NO_NUMPY = 3
+
+
+class _Bad(Exception):
+    """A request that cannot be fulfilled; the text is the answer."""
+
+
+def command(arguments: List[str]) -> NoReturn:
+    """The command line: `<program> --fd=N PADDING…`; the padding makes room for the title of a stub."""
+    if len(arguments) < 2 or not arguments[1].startswith("--fd="):
+        sys.exit("usage: nereid_template --fd=N [PADDING]")
+    serve(socket.socket(fileno=int(arguments[1][len("--fd=") :])))
+
+
+def serve(supervisor: socket.socket) -> NoReturn:
+    """Fork stubs until the supervisor closes its end."""
+    supervisor.set_inheritable(False)
+    # The supervisor ends it; Ctrl-C reaches whole process groups.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        hello = _load()
+    except Exception as error:
+        supervisor.send(_msgpack.pack({"error": f"{sys.executable}: {type(error).__name__}: {error}"}))
+        sys.exit(EXIT_NO_NUMPY)
+    where = title.area()
+    gc.collect()
+    gc.freeze()
+    supervisor.send(_msgpack.pack(hello))
+    while True:
+        data, fds = _receive(supervisor)
+        if not data:
+            os._exit(0)
+        try:
+            answer: Dict[str, Any] = {"pid": _fork(supervisor, data, fds, where)}
+        except (_Bad, OSError, _msgpack.Malformed) as error:
+            answer = {"error": str(error)}
+        finally:
+            for fd in fds:
+                os.close(fd)
+        try:
+            supervisor.send(_msgpack.pack(answer))
+        except BrokenPipeError:
+            os._exit(0)
+
+
+def _load() -> Dict[str, Any]:
+    """Import all that stubs use, and what many models do, so that stubs share its memory."""
+    import numpy
+    import numpy.random
+    import triton_python_backend_utils
+    from c_python_backend_utils import dlpack
+
+    from . import coroutines, loop
+
+    del triton_python_backend_utils, dlpack, coroutines, loop
+    return {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "numpy": numpy.__version__,
+        "executable": sys.executable or "",
+        "prefix": sys.prefix,
+        "pid": os.getpid(),
+    }
+
+
+def _receive(supervisor: socket.socket) -> Tuple[bytes, List[int]]:
+    """Take one packet with its descriptors."""
+    fds = array.array("i")
+    space = socket.CMSG_SPACE(_DESCRIPTORS * fds.itemsize)
+    data, ancillary, _, _ = supervisor.recvmsg(_LARGEST_PACKET, space, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, raw in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(raw[: len(raw) // fds.itemsize * fds.itemsize])
+    return data, fds.tolist()
+
+
+def _fork(supervisor: socket.socket, data: bytes, fds: List[int], where: Optional[Tuple[int, int]]) -> int:
+    """Start a stub and return its pid. It reports through a pipe when it has become one."""
+    request = _msgpack.unpack(data)
+    if not isinstance(request, dict) or not isinstance(request.get("instance"), str):
+        raise _Bad("the request names no instance")
+    if len(fds) != _DESCRIPTORS:
+        raise _Bad(f"{len(fds)} descriptors came, want {_DESCRIPTORS}")
+    if where is None:
+        raise _Bad("the title of a forked stub cannot be set here: ctypes or /proc is missing")
+    report, reporter = os.pipe()
+    try:
+        with warnings.catch_warnings():
+            # Newer versions warn of forks while there are other threads: here, those of a BLAS, which is made for it.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            between = os.fork()
+        if between == 0:
+            _between(supervisor, reporter, request, fds, where)
+        os.close(reporter)
+        reporter = -1
+        os.waitpid(between, 0)
+        with os.fdopen(report, "rb", closefd=False) as stream:
+            said = stream.read()
+    finally:
+        os.close(report)
+        if reporter >= 0:
+            os.close(reporter)
+    if not said.isdigit():
+        raise _Bad(said.decode("utf-8", "replace") or "the forked process ended before it had become a stub")
+    return int(said)
+
+
+def _between(
+    supervisor: socket.socket, reporter: int, request: Dict[str, Any], fds: List[int], where: Tuple[int, int]
+) -> NoReturn:
+    """The process between: its end makes the stub the supervisor's child."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            stub = os.fork()
+        if stub:
+            os._exit(0)
+        try:
+            _become_stub(supervisor, request, fds, where)
+        except Exception as error:
+            os.write(reporter, f"{type(error).__name__}: {error}".encode("utf-8", "replace"))
+            os._exit(process.EXIT_LOST)
+        os.write(reporter, b"%d" % os.getpid())
+        os.close(reporter)
+        main(request["instance"], Descriptors(*fds[:-1]))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.write(reporter, f"fork: {error}".encode("utf-8", "replace"))
+    finally:
+        os._exit(process.EXIT_LOST)
+
+
+def _become_stub(
+    supervisor: socket.socket, request: Dict[str, Any], fds: List[int], where: Tuple[int, int]
+) -> None:
+    """Shed what is the template's."""
+    supervisor.close()
+    os.setpgid(0, 0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    output = fds[-1]
+    os.dup2(null, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(null)
+    os.close(output)
+    if request.get("cwd"):
+        os.chdir(request["cwd"])
+    title.write(where, f"triton_python_backend_stub {request['instance']}")
+    # Or all stubs of this template would draw the same numbers.
+    random.seed()
+    sys.modules["numpy.random"].seed()  # type: ignore[attr-defined]  # imported by _load

@@ -1,0 +1,565 @@
+"""A supervisor for tests: makes the shared files, starts a real stub, and speaks docs/protocol.md with it.
+
+It holds its own numbers and its own coding of every frame, so that a slip in the stub's cannot cancel itself out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import mmap
+import os
+import select
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+
+import numpy as np
+from pb_stub import _msgpack
+
+HERE = Path(__file__).resolve().parent
+SOURCES = HERE.parent, HERE.parent.parent / "pyutils"
+
+RING_AT, RING = 0x10000, 0x20000
+KINDS = {
+    "PAD": 0, "INITIALIZE": 1, "EXECUTE": 2, "FINALIZE": 3, "CANCEL": 4, "NAME": 5, "LOG_SETTINGS": 6,
+    "HELLO": 65, "INITIALIZED": 66, "EXECUTED": 67, "FINALIZED": 68, "RESPONSE": 69, "RELEASED": 70, "LOG": 71,
+}  # fmt: skip
+NAMES = {number: name for name, number in KINDS.items()}
+TYPES: List[Any] = [
+    None, np.bool_, np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int16, np.int32, np.int64,
+    np.float16, np.float32, np.float64, np.object_, np.uint16,
+]  # fmt: skip
+BYTES, BF16 = 13, 14
+
+
+def distribution(directory: Path) -> Path:
+    """Lay the Python files out as the supervisor unpacks them."""
+    stub, pyutils = SOURCES
+    ignore = shutil.ignore_patterns("__pycache__", "tests")
+    for source in (stub / "pb_stub", stub / "triton_python_backend_stub", stub / "nereid_template"):
+        shutil.copytree(source, directory / source.name, ignore=ignore)
+    shutil.copytree(pyutils / "c_python_backend_utils", directory / "c_python_backend_utils", ignore=ignore)
+    shutil.copy(pyutils / "triton_python_backend_utils.py", directory)
+    return directory
+
+
+def interpreters() -> List[str]:
+    """This interpreter, and those that NEREID_PYTHONS names, separated by colons."""
+    found = [sys.executable]
+    for path in os.environ.get("NEREID_PYTHONS", "").split(":"):
+        if path and path not in found:
+            found.append(path)
+    return found
+
+
+@dataclass
+class Frame:
+    kind: str
+    id: int
+    raw: bytes  # the whole frame, a spilled body put in its place
+
+    def fields(self) -> Dict[str, Any]:
+        value: Dict[str, Any] = _msgpack.unpack(self.raw[24:])
+        return value
+
+
+@dataclass
+class Request:
+    handle: int = 1
+    inputs: Sequence[Tuple[str, Any]] = ()  # name and array, or (type, shape, bytes)
+    outputs: Optional[Sequence[str]] = None
+    id: str = ""
+    parameters: str = ""
+    correlation: Any = 0
+    flags: int = 0
+    timeout: int = 0
+    trace: str = ""
+
+
+@dataclass
+class Output:
+    name: str
+    type: int
+    shape: Tuple[int, ...]
+    region: int
+    data: bytes
+    ticket: int
+    element: int
+
+    def array(self) -> np.ndarray:
+        if self.type == BYTES:
+            return np.array(decode_bytes(self.data), np.object_).reshape(self.shape)
+        return np.frombuffer(self.data, TYPES[self.type]).reshape(self.shape)
+
+
+@dataclass
+class Response:
+    handle: int
+    flags: int
+    code: int
+    parameters: str
+    error: str
+    outputs: List[Output]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        (output,) = (output for output in self.outputs if output.name == name)
+        return output.array()
+
+
+@dataclass
+class Executed:
+    batch: int
+    status: int
+    start: int
+    end: int
+    text: str
+    tickets: List[int]
+    responses: List[Response] = field(default_factory=list)
+
+
+def encode_bytes(elements: Sequence[bytes]) -> bytes:
+    return b"".join(struct.pack("<I", len(element)) + element for element in elements)
+
+
+def decode_bytes(data: bytes) -> List[bytes]:
+    elements, at = [], 0
+    while at < len(data):
+        (size,) = struct.unpack_from("<I", data, at)
+        elements.append(data[at + 4 : at + 4 + size])
+        at += 4 + size
+    return elements
+
+
+def pad8(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 8)
+
+
+class Ring:
+    """One direction as its producer or its consumer sees it."""
+
+    def __init__(self, memory: mmap.mmap, peer: mmap.mmap) -> None:
+        self.memory, self.peer, self.at = memory, peer, 0
+
+    def word(self, memory: mmap.mmap, offset: int) -> int:
+        return int(struct.unpack_from("<Q", memory, offset)[0])
+
+    def send(self, frame: bytes) -> None:
+        size = len(frame) + -len(frame) % 8
+        left = RING - self.at % RING
+        if size > left:
+            at = RING_AT + self.at % RING
+            self.memory[at : at + 8] = struct.pack("<IHH", left, 0, 0)
+            self.at += left
+        assert self.at + size - self.word(self.peer, 0x0C0) <= RING, "the down ring is full"
+        at = RING_AT + self.at % RING
+        self.memory[at : at + len(frame)] = frame
+        self.at += size
+        struct.pack_into("<Q", self.memory, 0x048, time.monotonic_ns())
+        struct.pack_into("<Q", self.memory, 0x040, self.at)
+
+    def receive(self) -> Optional[bytes]:
+        while self.word(self.peer, 0x040) != self.at:
+            at = RING_AT + self.at % RING
+            size, kind = struct.unpack_from("<IH", self.peer, at)
+            assert 24 <= size <= 65536 and self.at % RING + size <= RING
+            frame = self.peer[at : at + size]
+            self.at += size + -size % 8
+            struct.pack_into("<Q", self.memory, 0x0C0, self.at)
+            if kind:
+                return frame
+        return None
+
+
+class Supervisor:
+    """Starts one stub and keeps accounts of what it lends and is lent."""
+
+    def __init__(
+        self,
+        root: Path,
+        python: str = sys.executable,
+        instance: str = "m_0_0",
+        requests_size: int = 1 << 35,
+        up_size: int = 1 << 32,
+        version: int = 1,
+        environment: Optional[Dict[str, str]] = None,
+        spawn: Optional[Callable[[List[int]], Any]] = None,
+        stderr: Any = None,
+    ) -> None:
+        self.instance = instance
+        self.life = 7
+        down = os.memfd_create("down", os.MFD_CLOEXEC)
+        os.ftruncate(down, 0x30000)
+        self.up_fd = os.memfd_create("up", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.up_fd, up_size)
+        fcntl.fcntl(self.up_fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        self.requests_fd = os.memfd_create("requests", os.MFD_CLOEXEC)
+        os.ftruncate(self.requests_fd, requests_size)
+        down_ro = os.open(f"/proc/self/fd/{down}", os.O_RDONLY)
+        requests_ro = os.open(f"/proc/self/fd/{self.requests_fd}", os.O_RDONLY)
+        bell_in, self.bell_out = os.pipe()
+        self.bell_in, bell_out = os.pipe()
+        lifeline, self.lifeline = os.pipe()
+        os.set_blocking(self.bell_in, False)
+        self.down = mmap.mmap(down, 0x30000)
+        self.up = mmap.mmap(self.up_fd, up_size, prot=mmap.PROT_READ)
+        self.requests = mmap.mmap(self.requests_fd, requests_size)
+        struct.pack_into("<III", self.down, 0, 0x3144524E, version, self.life)
+        self.ring = Ring(self.down, self.up)
+        self.reader = Ring(self.down, self.up)
+        self.rung = 0
+
+        fds = [down_ro, self.up_fd, requests_ro, bell_in, bell_out, lifeline]
+        self.error_file = tempfile.TemporaryFile()
+        self.process: Any = None
+        if spawn is None:
+            command = [python, "-u", str(root / "triton_python_backend_stub"), instance]
+            self.process = subprocess.Popen(
+                [*command, "--fds=" + ",".join(map(str, fds))],
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                stderr=stderr or self.error_file,
+                env={**os.environ, **(environment or {})},
+            )
+            self.pid = self.process.pid
+        else:
+            self.pid = spawn(fds)
+        for fd in (down, down_ro, requests_ro, bell_in, bell_out, lifeline):
+            os.close(fd)
+        self.pidfd = pidfd_open(self.pid)
+
+        self.names: List[str] = []  # up table
+        self.sent_names: List[str] = []  # down table
+        self.batch = 0
+        self.next_block = 0
+        self.loans: Dict[int, Tuple[int, int]] = {}  # ticket: offset, size
+        self.next_ticket = 1
+        self.returned = 0
+        self.logs: List[Dict[str, Any]] = []
+        self.released: List[int] = []
+        self.kept: Set[int] = set()  # tickets of up that have not been returned
+
+    # Frames.
+
+    def send(self, kind: str, ident: int = 0, body: bytes = b"", flags: int = 0) -> None:
+        self.ring.send(struct.pack("<IHHIIQ", 24 + len(body), KINDS[kind], flags, self.life, 0, ident) + body)
+        self.ring_bell()
+
+    def ring_bell(self) -> None:
+        (asleep,) = struct.unpack_from("<I", self.up, 0x080)
+        if asleep & 1 and asleep != self.rung:
+            self.rung = asleep
+            os.write(self.bell_out, b"\0")
+
+    def receive(self, timeout: float = 20.0) -> Frame:
+        """The next frame but LOG and RELEASED, which are noted."""
+        deadline = time.monotonic() + timeout
+        while True:
+            raw = self.reader.receive()
+            if raw is None:
+                self.wait(deadline)
+                continue
+            frame = self.frame(raw)
+            if frame.kind == "LOG":
+                self.logs.append(frame.fields())
+            elif frame.kind == "RELEASED":
+                tickets = struct.unpack(f"<{len(frame.raw[24:]) // 8}Q", frame.raw[24:])
+                self.released.extend(tickets)
+                self.end_loans(tickets)
+            elif frame.kind == "NAME":
+                assert frame.id == len(self.names)
+                self.names.append(frame.raw[24:].decode())
+            else:
+                return frame
+
+    def wait(self, deadline: float) -> None:
+        """Sleep as the protocol says, until the bell rings or the stub dies."""
+        (count,) = struct.unpack_from("<I", self.down, 0x080)
+        struct.pack_into("<I", self.down, 0x080, count + 1)
+        os.sched_yield()
+        try:
+            if self.reader.word(self.up, 0x040) != self.reader.at:
+                return
+            left = deadline - time.monotonic()
+            poller = select.poll()
+            poller.register(self.bell_in, select.POLLIN)
+            poller.register(self.pidfd, select.POLLIN)
+            ready = dict(poller.poll(max(0, left * 1000)))
+            if not ready:
+                raise TimeoutError(f"no frame; stderr: {self.stderr()!r}")
+            if self.bell_in in ready:
+                try:
+                    os.read(self.bell_in, 4096)
+                except BlockingIOError:
+                    pass
+            if self.pidfd in ready and self.reader.word(self.up, 0x040) == self.reader.at:
+                raise StubDied(f"stub has ended; stderr: {self.stderr()!r}")
+        finally:
+            struct.pack_into("<I", self.down, 0x080, count + 2)
+
+    def frame(self, raw: bytes) -> Frame:
+        size, kind, flags, life, reserved, ident = struct.unpack_from("<IHHIIQ", raw)
+        assert size == len(raw) and life == self.life and reserved == 0, "frame header"
+        if flags & 1:
+            _, data_type, rank, region, offset, count, ticket, _, _ = struct.unpack_from("<HBBIQQQII", raw, 24)
+            assert (data_type, rank, region) == (2, 0, 2), "descriptor of a spilled body"
+            raw = raw[:24] + self.up[offset : offset + count]
+            self.give_back(ticket)
+        return Frame(NAMES[kind], ident, raw)
+
+    # The conversation.
+
+    def hello(self) -> Dict[str, Any]:
+        frame = self.receive()
+        assert frame.kind == "HELLO", frame
+        return {**frame.fields(), "pid": frame.id}
+
+    def initialize(self, path: Path, **changes: Any) -> Dict[str, Any]:
+        """Send INITIALIZE for a model file `<model>/<version>/<file>.py` and return what INITIALIZED says."""
+        version, model = path.parent, path.parent.parent
+        inputs, outputs = changes.pop("inputs", ["IN"]), changes.pop("outputs", ["OUT"])
+        args = {
+            "model_config": "{}",
+            "model_instance_kind": "CPU",
+            "model_instance_name": self.instance,
+            "model_instance_device_id": "0",
+            "model_repository": str(model),
+            "model_version": version.name,
+            "model_name": model.name,
+        }
+        self.names = [*inputs, *outputs]
+        self.sent_names = [*self.names]
+        body = {
+            "args": args,
+            "path": str(path),
+            "module": f"{version.name}.{path.stem}",
+            "search": [str(version), str(model)],
+            "names": self.names,
+            "inputs": len(inputs),
+            "outputs": len(outputs),
+            "decoupled": False,
+            "log": {"info": True, "warning": True, "error": True, "verbose": 0},
+            "spin_us": 50,
+            "default_bytes": 1 << 20,
+            "growth_bytes": 1 << 20,
+            "max_bytes": 1 << 30,
+            **changes,
+        }
+        self.send("INITIALIZE", 0, _msgpack.pack(body))
+        frame = self.receive(60)
+        assert frame.kind == "INITIALIZED", frame
+        return frame.fields()
+
+    def execute(self, *requests: Request, timeout: float = 20.0) -> Executed:
+        self.start_batch(*requests)
+        return self.finish_batch(timeout)
+
+    def start_batch(self, *requests: Request) -> None:
+        self.batch += 1
+        self.send("EXECUTE", self.batch, self.execute_body(requests))
+
+    def finish_batch(self, timeout: float = 20.0) -> Executed:
+        frame = self.receive(timeout)
+        assert frame.kind == "EXECUTED" and frame.id == self.batch, frame
+        return self.executed(frame)
+
+    def finalize(self) -> Dict[str, Any]:
+        self.send("FINALIZE")
+        frame = self.receive()
+        assert frame.kind == "FINALIZED", frame
+        return frame.fields()
+
+    # Blocks of requests.
+
+    def lend(self, data: bytes, offset: Optional[int] = None) -> Tuple[int, int]:
+        """Put bytes into a block and lend it: offset and ticket."""
+        if offset is None:
+            offset = self.next_block
+            self.next_block += (len(data) + 4095) // 4096 * 4096
+        self.requests[offset : offset + len(data)] = data
+        ticket = self.next_ticket | 5 << 32
+        self.next_ticket += 1
+        self.loans[ticket] = offset, len(data)
+        return offset, ticket
+
+    def end_loans(self, tickets: Sequence[int]) -> None:
+        for ticket in tickets:
+            del self.loans[ticket]  # a KeyError: unknown, or given back twice
+
+    def give_back(self, ticket: int) -> None:
+        """Put a ticket of the arena into the return ring."""
+        struct.pack_into("<Q", self.down, 0x1000 + self.returned % 4096 * 8, ticket)
+        self.returned += 1
+        struct.pack_into("<Q", self.down, 0x100, self.returned)
+        self.kept.discard(ticket)
+
+    # Coding.
+
+    def name_index(self, name: str) -> int:
+        if name not in self.sent_names:
+            self.send("NAME", len(self.sent_names), name.encode())
+            self.sent_names.append(name)
+        return self.sent_names.index(name)
+
+    def execute_body(self, requests: Sequence[Request]) -> bytes:
+        heads: List[bytearray] = []
+        inline: List[Tuple[int, int, bytes]] = []  # which head, where in it the offset stands, the bytes
+        for number, request in enumerate(requests):
+            text = request.correlation if isinstance(request.correlation, str) else None
+            strings = [s.encode() for s in (request.id, request.parameters, text or "", request.trace)]
+            head = bytearray(
+                struct.pack(
+                    "<QQQIHHIIIIQ",
+                    request.handle,
+                    0 if text is not None else request.correlation,
+                    request.timeout,
+                    request.flags | (0x10000 if text is not None else 0),
+                    len(request.inputs),
+                    0xFFFF if request.outputs is None else len(request.outputs),
+                    *map(len, strings),
+                    0,
+                )
+            )
+            for name, value in request.inputs:
+                data_type, shape, data = flatten(value)
+                element = 0
+                if len(data) <= 4096:
+                    inline.append((number, len(head) + 8, data))
+                    region = offset = ticket = 0
+                else:
+                    region = 1
+                    offset, ticket = self.lend(data)
+                head += struct.pack(
+                    "<HBBIQQQII", self.name_index(name), data_type, len(shape), region, offset, len(data), ticket,
+                    element, 0,
+                )  # fmt: skip
+                head += struct.pack(f"<{len(shape)}q", *shape)
+            if request.outputs is not None:
+                indices = [self.name_index(name) for name in request.outputs]
+                head += pad8(struct.pack(f"<{len(indices)}H", *indices))
+            head += pad8(b"".join(strings))
+            heads.append(head)
+        position = 32 + sum(map(len, heads))
+        tail = bytearray()
+        for number, at, data in inline:
+            tail += bytes(-(position + len(tail)) % 16)
+            struct.pack_into("<Q", heads[number], at, position + len(tail))
+            tail += data
+        return struct.pack("<II", len(requests), 0) + b"".join(map(bytes, heads)) + bytes(tail)
+
+    def executed(self, frame: Frame) -> Executed:
+        """Decode EXECUTED, and end the loans that it gives back, after what refers to them has been read."""
+        raw = frame.raw
+        count, status, start, end, ticket_count, text_size = struct.unpack_from("<IIQQII", raw, 24)
+        tickets = list(struct.unpack_from(f"<{ticket_count}Q", raw, 56))
+        at = 56 + 8 * ticket_count
+        text = raw[at : at + text_size].decode()
+        at += text_size + -text_size % 8
+        result = Executed(frame.id, status, start, end, text, tickets)
+        for _ in range(count):
+            handle, flags, outputs, code, parameter_size, error_size, reserved = struct.unpack_from("<QIHHIIQ", raw, at)
+            assert reserved == 0
+            at += 32
+            response = Response(handle, flags, code, "", "", [])
+            for _ in range(outputs):
+                name, data_type, rank, region, offset, size, ticket, element, reserved = struct.unpack_from(
+                    "<HBBIQQQII", raw, at
+                )
+                assert reserved == 0
+                shape = struct.unpack_from(f"<{rank}q", raw, at + 40)
+                at += 40 + 8 * rank
+                data = self.bytes_of(raw, region, offset, size, ticket)
+                response.outputs.append(Output(self.names[name], data_type, shape, region, data, ticket, element))
+            response.parameters = raw[at : at + parameter_size].decode()
+            response.error = raw[at + parameter_size : at + parameter_size + error_size].decode()
+            at += parameter_size + error_size
+            at += -at % 8
+            result.responses.append(response)
+        self.end_loans(tickets)
+        return result
+
+    def bytes_of(self, raw: bytes, region: int, offset: int, size: int, ticket: int) -> bytes:
+        if region == 0:
+            assert offset % 16 == 0 and ticket == 0 and offset + size <= len(raw)
+            return raw[offset : offset + size]
+        if region == 1:
+            begin, length = self.loans[ticket]
+            assert begin <= offset and offset + size <= begin + length
+            return self.requests[offset : offset + size]
+        assert region == 2 and offset >= 0x30000 and ticket not in self.kept
+        self.kept.add(ticket)
+        return self.up[offset : offset + size]
+
+    # The end.
+
+    def stderr(self) -> str:
+        self.error_file.seek(0)
+        return self.error_file.read().decode("utf-8", "replace")
+
+    def wait_exit(self, timeout: float = 20.0) -> int:
+        """Wait for the end of the stub and return its code, negative for a signal."""
+        return int(self.process.wait(timeout))
+
+    def close(self) -> None:
+        """Let go of everything; the stub's group dies by its lifeline."""
+        for fd in (self.lifeline, self.bell_out, self.bell_in):
+            if fd >= 0:
+                os.close(fd)
+        self.lifeline = self.bell_out = self.bell_in = -1
+        if self.process is not None:
+            self.process.wait(20)
+        for fd in (self.up_fd, self.requests_fd, self.pidfd):
+            os.close(fd)
+        self.error_file.close()
+        for memory in (self.down, self.up, self.requests):
+            memory.close()
+
+    def __enter__(self) -> Supervisor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class StubDied(Exception):
+    pass
+
+
+def flatten(value: Any) -> Tuple[int, Tuple[int, ...], bytes]:
+    """An array, or a triple, as it goes over the wire."""
+    if isinstance(value, tuple):
+        return value
+    array = np.asarray(value)
+    if array.dtype == np.object_:
+        elements = [e if isinstance(e, bytes) else str(e).encode() for e in array.ravel().tolist()]
+        return BYTES, array.shape, encode_bytes(elements)
+    return TYPES.index(array.dtype.type), array.shape, array.tobytes()
+
+
+def pidfd_open(pid: int) -> int:
+    if hasattr(os, "pidfd_open"):
+        return int(os.pidfd_open(pid))
+    import ctypes
+
+    fd = ctypes.CDLL(None, use_errno=True).syscall(434, pid, 0)
+    assert fd >= 0, "pidfd_open"
+    return int(fd)
+
+
+def model(directory: Path, source: str, name: str = "m", version: str = "1", file: str = "model.py") -> Path:
+    """Write a model into a repository and return its file."""
+    path = directory / name / version / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source)
+    return path
+
+
+def parameters(text: str) -> Dict[str, Any]:
+    value: Dict[str, Any] = json.loads(text)
+    return value
