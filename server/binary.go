@@ -1,0 +1,108 @@
+package server
+
+import (
+	"math"
+	"net/http"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// allocateTensor gives t memory for n bytes, which have been charged.
+func (c *inferCall) allocateTensor(t *infer.Tensor, n int) error {
+	if n <= inlineTensor || c.h.allocate == nil {
+		t.Data = make([]byte, n)
+		return nil
+	}
+	var err error
+	t.Data, t.Memory, err = c.h.allocate(n)
+	return err
+}
+
+// readBinary gives t the next size bytes of the binary section, straight from
+// the connection into their memory.
+func (c *inferCall) readBinary(t *infer.Tensor, size uint64) error {
+	missing := func(has int64) error {
+		return infer.Errorf(infer.InvalidArg, "unexpected size for input '%s', expecting %d additional bytes for model '%s'",
+			t.Name, size-uint64(has), c.req.Model)
+	}
+	switch {
+	case c.small:
+		if size > uint64(len(c.rest)) {
+			return missing(int64(len(c.rest)))
+		}
+		t.Data, c.rest = c.rest[:size:size], c.rest[size:]
+		return nil
+	case c.body.left >= 0:
+		if size > uint64(c.body.left) {
+			return missing(c.body.left)
+		}
+		if err := c.allocateTensor(t, int(size)); err != nil {
+			return err
+		}
+		_, err := c.body.readFull(t.Data)
+		return err
+	}
+	data, err := c.body.readGrowing(&c.charge, int64(min(size, math.MaxInt64)))
+	if err != nil {
+		return err
+	}
+	if uint64(len(data)) < size {
+		return missing(int64(len(data)))
+	}
+	t.Data = data
+	return nil
+}
+
+// checkLeftOver refuses bytes after the last input's. Where there are none,
+// net/http learns that the body has ended, and can watch for the client to leave.
+func (c *inferCall) checkLeftOver(r *http.Request) error {
+	end := len(c.rest) == 0
+	if !c.small {
+		var err error
+		if end, err = c.body.atEnd(); err != nil {
+			return err
+		}
+	}
+	if !end {
+		return infer.Errorf(infer.InvalidArg, "unexpected additional input data for model '%s'", c.req.Model)
+	}
+	c.closeBody(r)
+	return nil
+}
+
+// closeBody closes a body that has been read to its end, which spares net/http
+// looking for it. Bytes after compressed data are net/http's to discard.
+func (c *inferCall) closeBody(r *http.Request) {
+	if c.inflate == nil {
+		_ = r.Body.Close()
+	}
+}
+
+// readRaw reads a request that is nothing but the bytes of its only input.
+func (c *inferCall) readRaw() error {
+	c.req.Raw = true
+	c.binary = true
+	c.req.Inputs = append(c.req.Inputs, infer.Tensor{})
+	t := &c.req.Inputs[0]
+	limit := c.h.cfg.MaxInputBytes
+	tooLarge := func(n int64) error {
+		return infer.Errorf(infer.InvalidArg,
+			"Raw input has a byte_size (%d bytes) that exceeds the maximum allowed value of %d bytes. Use --http-max-input-size to increase the limit.", n, limit)
+	}
+	if left := c.body.left; left >= 0 {
+		if left > limit {
+			return tooLarge(left)
+		}
+		if err := c.allocateTensor(t, int(left)); err != nil {
+			return err
+		}
+		_, err := c.body.readFull(t.Data)
+		return err
+	}
+	data, err := c.body.readGrowing(&c.charge, limit+1)
+	if err == nil && int64(len(data)) > limit {
+		err = tooLarge(int64(len(data)))
+	}
+	t.Data = data
+	return err
+}

@@ -1,0 +1,166 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// paceStep is how much of a body may come under one read deadline.
+const paceStep = 64 << 10
+
+// paced reads a request's body and moves the connection's read deadline on as
+// long as the client keeps up with the least rate. The first step of the body
+// has the deadline of the request's head, so short bodies cost nothing here.
+type paced struct {
+	src   io.Reader
+	w     http.ResponseWriter
+	cfg   *HTTPConfig
+	began time.Time
+	read  int64
+	moved int64 // value of read when the deadline was moved last
+}
+
+func (p *paced) Read(b []byte) (int, error) {
+	step := max(1, min(paceStep, p.cfg.BodyBytesPerSecond*int64(p.cfg.BodyGrace/time.Millisecond)/2000))
+	if p.read-p.moved >= step {
+		if p.began.IsZero() {
+			p.began = time.Now()
+		}
+		p.moved = p.read
+		earned := time.Duration(float64(p.read) / float64(p.cfg.BodyBytesPerSecond) * float64(time.Second))
+		// Connections that cannot do it are those of tests.
+		_ = http.NewResponseController(p.w).SetReadDeadline(p.began.Add(p.cfg.BodyGrace + earned))
+	}
+	n, err := p.src.Read(b)
+	p.read += int64(n)
+	return n, err
+}
+
+// discardBody reads what is left of a request's body and throws it away, up to a
+// bound; beyond it the connection is closed after the reply. A client that waits
+// for 100 Continue is not asked for its body.
+func (h *HTTP) discardBody(w http.ResponseWriter, r *http.Request) {
+	if r.Body == nil || r.Body == http.NoBody || r.Header.Get("Expect") != "" {
+		return
+	}
+	n, err := io.CopyN(io.Discard, &paced{src: r.Body, w: w, cfg: &h.cfg}, h.cfg.MaxDiscardBytes)
+	if n == h.cfg.MaxDiscardBytes || err != nil && err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose) {
+		w.Header()["Connection"] = []string{"close"}
+	}
+}
+
+// requestBody reads a request's body in order.
+type requestBody struct {
+	src io.Reader
+	// left is what is still to come, -1 if only the body's end will tell: it is
+	// chunked or compressed.
+	left int64
+	// got counts what has been read.
+	got int64
+}
+
+// readFull fills p. Where the body ends before that, n is less and err is nil.
+func (b *requestBody) readFull(p []byte) (n int, err error) {
+	if b.left >= 0 && int64(len(p)) > b.left {
+		p = p[:b.left]
+	}
+	n, err = io.ReadFull(b.src, p)
+	b.got += int64(n)
+	if b.left >= 0 {
+		b.left -= int64(n)
+		if err != nil {
+			return n, errBody(err)
+		}
+		return n, nil
+	}
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return n, nil
+	}
+	if err != nil {
+		err = errBody(err)
+	}
+	return n, err
+}
+
+// readGrowing reads up to limit bytes whose number is not known, and charges the
+// memory as it grows, so that a length which a client only claims takes none.
+func (b *requestBody) readGrowing(c *charge, limit int64) ([]byte, error) {
+	size := min(limit, 64<<10)
+	if b.left >= 0 {
+		size = min(limit, b.left)
+	}
+	if err := c.take(size); err != nil {
+		return nil, err
+	}
+	buf := make([]byte, size)
+	for from := 0; ; {
+		n, err := b.readFull(buf[from:])
+		from += n
+		if err != nil {
+			return nil, err
+		}
+		if from < len(buf) || int64(len(buf)) == limit || b.left == 0 {
+			return buf[:from], nil
+		}
+		size := min(limit, 2*int64(len(buf)))
+		if err := c.take(size - int64(len(buf))); err != nil {
+			return nil, err
+		}
+		larger := make([]byte, size)
+		copy(larger, buf)
+		buf = larger
+	}
+}
+
+// atEnd reports whether nothing is left. It finds the end of a body whose length
+// is not known, so that net/http knows it too.
+func (b *requestBody) atEnd() (bool, error) {
+	if b.left >= 0 {
+		return b.left == 0, nil
+	}
+	var one [1]byte
+	n, err := b.readFull(one[:])
+	return n == 0 && err == nil, err
+}
+
+// errBody says why a body could not be read to its end. Errors that are a reply
+// already stay as they are.
+func errBody(err error) error {
+	var reply *infer.Error
+	switch {
+	case errors.As(err, &reply):
+		return err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return infer.Errorf(infer.InvalidArg, "request body came too slowly")
+	default:
+		return infer.Errorf(infer.InvalidArg, "request body ends early or is malformed")
+	}
+}
+
+// readJSONBody reads the whole body of a request that is JSON, nil if empty. The
+// bytes are charged to c.
+func (h *HTTP) readJSONBody(w http.ResponseWriter, r *http.Request, c *charge) ([]byte, error) {
+	b := requestBody{src: &paced{src: r.Body, w: w, cfg: &h.cfg}, left: r.ContentLength}
+	if err := h.checkJSONLength(b.left); err != nil {
+		return nil, err
+	}
+	text, err := b.readGrowing(c, h.cfg.MaxInputBytes+1)
+	if err != nil {
+		return nil, err
+	}
+	return text, h.checkJSONLength(int64(len(text)))
+}
+
+// checkJSONLength refuses a JSON text of more than the limit.
+func (h *HTTP) checkJSONLength(n int64) error {
+	if limit := h.cfg.MaxInputBytes; n > limit {
+		return infer.Errorf(infer.InvalidArg,
+			"request JSON size of %d bytes exceeds the maximum allowed input size of %d bytes. Use --http-max-input-size to increase the limit.", n, limit)
+	}
+	return nil
+}

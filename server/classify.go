@@ -1,0 +1,183 @@
+package server
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// maxClassified bounds the elements of an output that is classified.
+const maxClassified = 1_000_000
+
+// classify returns the k highest elements of out, for each item of the batch if
+// batched, as a BYTES tensor on the Go heap: "<value>:<index>" or
+// "<value>:<index>:<label>", the highest first, the lower index first of equal
+// ones, NaN last. labels may be nil.
+func classify(out *infer.Tensor, k int, batched bool, labels []string) (infer.Tensor, error) {
+	t := infer.Tensor{Name: out.Name, DataType: infer.Bytes}
+	switch out.DataType {
+	case infer.Bool, infer.FP16, infer.BF16, infer.Bytes, infer.Invalid:
+		return t, infer.Errorf(infer.InvalidArg, "class result not available for output due to unsupported type '%s'", out.DataType)
+	}
+	if err := checkOutputSize(out); err != nil {
+		return t, err
+	}
+	size := out.DataType.Size()
+	n := len(out.Data) / size
+	if n > maxClassified {
+		return t, infer.Errorf(infer.InvalidArg, "classification output tensor too large")
+	}
+	items := 1
+	if batched && len(out.Shape) > 0 {
+		items = int(out.Shape[0])
+		t.Shape = append(t.Shape, out.Shape[0])
+	}
+	each := 0
+	if n > 0 {
+		each = n / items
+	}
+	k = min(k, each)
+	t.Shape = append(t.Shape, int64(k))
+	t.Data = []byte{}
+	if k == 0 {
+		return t, nil
+	}
+	for i := range items {
+		item := out.Data[i*each*size : (i+1)*each*size]
+		switch out.DataType {
+		case infer.FP32, infer.FP64:
+			t.Data = appendClasses(t.Data, floats(item, out.DataType), k, labels, appendFixed)
+		case infer.Uint8, infer.Uint16, infer.Uint32, infer.Uint64:
+			t.Data = appendClasses(t.Data, unsigneds(item, size), k, labels,
+				func(b []byte, v uint64) []byte { return strconv.AppendUint(b, v, 10) })
+		default:
+			t.Data = appendClasses(t.Data, signeds(item, size), k, labels,
+				func(b []byte, v int64) []byte { return strconv.AppendInt(b, v, 10) })
+		}
+	}
+	return t, nil
+}
+
+func appendClasses[T int64 | uint64 | float64](dst []byte, values []T, k int, labels []string, print func([]byte, T) []byte) []byte {
+	for _, i := range top(values, k) {
+		at := len(dst)
+		dst = print(append(dst, 0, 0, 0, 0), values[i])
+		dst = strconv.AppendInt(append(dst, ':'), int64(i), 10)
+		if i < len(labels) && labels[i] != "" {
+			dst = append(append(dst, ':'), labels[i]...)
+		}
+		binary.LittleEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
+	}
+	return dst
+}
+
+// insertionLimit is up to which k the k highest are kept in order while the
+// values are looked through; more are found by sorting.
+const insertionLimit = 32
+
+// top returns the indexes of the k highest values, 0 < k <= len(values).
+func top[T int64 | uint64 | float64](values []T, k int) []int {
+	// before reports whether the value at a comes before the one at b.
+	before := func(a, b int) bool {
+		va, vb := values[a], values[b]
+		switch {
+		case va > vb:
+			return true
+		case va < vb:
+			return false
+		case va == vb:
+			return a < b
+		}
+		aNaN, bNaN := va != va, vb != vb
+		if aNaN != bNaN {
+			return bNaN
+		}
+		return a < b
+	}
+	if k <= insertionLimit {
+		best := make([]int, 0, k+1)
+		for i := range values {
+			if len(best) == k && !before(i, best[k-1]) {
+				continue
+			}
+			at := len(best)
+			for at > 0 && before(i, best[at-1]) {
+				at--
+			}
+			best = slices.Insert(best, at, i)
+			best = best[:min(len(best), k)]
+		}
+		return best
+	}
+	order := make([]int, len(values))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		switch {
+		case a == b:
+			return 0
+		case before(a, b):
+			return -1
+		}
+		return 1
+	})
+	return order[:k]
+}
+
+// appendFixed prints a value as C's %f does.
+func appendFixed(b []byte, v float64) []byte {
+	switch {
+	case math.IsNaN(v):
+		return append(b, "nan"...)
+	case math.IsInf(v, 0):
+		return append(b, strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(v, 'f', -1, 64)), "+")...)
+	}
+	return strconv.AppendFloat(b, v, 'f', 6, 64)
+}
+
+func floats(data []byte, d infer.DataType) []float64 {
+	values := make([]float64, len(data)/d.Size())
+	for i := range values {
+		if d == infer.FP32 {
+			values[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:])))
+		} else {
+			values[i] = math.Float64frombits(binary.LittleEndian.Uint64(data[8*i:]))
+		}
+	}
+	return values
+}
+
+func unsigneds(data []byte, size int) []uint64 {
+	values := make([]uint64, len(data)/size)
+	for i := range values {
+		values[i] = unsignedAt(data[i*size:], size)
+	}
+	return values
+}
+
+func signeds(data []byte, size int) []int64 {
+	values := make([]int64, len(data)/size)
+	shift := 64 - 8*size
+	for i := range values {
+		values[i] = int64(unsignedAt(data[i*size:], size)) << shift >> shift
+	}
+	return values
+}
+
+func unsignedAt(data []byte, size int) uint64 {
+	switch size {
+	case 1:
+		return uint64(data[0])
+	case 2:
+		return uint64(binary.LittleEndian.Uint16(data))
+	case 4:
+		return uint64(binary.LittleEndian.Uint32(data))
+	default:
+		return binary.LittleEndian.Uint64(data)
+	}
+}

@@ -1,0 +1,48 @@
+package server
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// forwarding chooses the headers that become parameters of an inference; nil
+// chooses none.
+type forwarding struct{ pattern *regexp.Regexp }
+
+func newForwarding(pattern string) (*forwarding, error) {
+	if pattern == "" {
+		return nil, nil
+	}
+	re, err := regexp.Compile("(?i)" + pattern)
+	if err != nil {
+		return nil, err
+	}
+	return &forwarding{re}, nil
+}
+
+// appendHeader appends the header as a parameter if it is chosen; a chosen
+// header whose name is reserved is an error.
+func (f *forwarding) appendHeader(params []infer.Parameter, name, value string) ([]infer.Parameter, error) {
+	if !f.pattern.MatchString(name) {
+		return params, nil
+	}
+	if reservedParameter(name) {
+		return params, infer.Errorf(infer.InvalidArg, "Header '%s' is reserved for Triton usage and cannot be forwarded.", name)
+	}
+	return append(params, infer.Parameter{Name: name, Kind: infer.StringParameter, String: value}), nil
+}
+
+// reservedPrefix begins the names of parameters that are the server's own.
+const reservedPrefix = "triton_"
+
+// reservedParameter reports whether a name has a meaning of its own in requests,
+// so that a header of that name must not become a parameter.
+func reservedParameter(name string) bool {
+	switch name {
+	case "sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output":
+		return true
+	}
+	return strings.HasPrefix(name, reservedPrefix)
+}

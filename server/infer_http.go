@@ -1,0 +1,346 @@
+package server
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models"
+)
+
+// headerLengthName says how many bytes of a body are JSON; binary tensors follow.
+const headerLengthName = "Inference-Header-Content-Length"
+
+const (
+	// smallBody is the longest body that is read as a whole into one block of
+	// the Go heap.
+	smallBody = 8 << 10
+	// inlineTensor is the longest tensor that lies on the Go heap; larger ones
+	// have memory that the stubs see.
+	inlineTensor = 4 << 10
+	// keptScratch bounds the memory that a call keeps for the next one.
+	keptScratch = 64 << 10
+)
+
+// inferCall is one inference on its way through the front end. What is in it
+// serves the next call again; what the rooms below see, the inferRequest, does not.
+type inferCall struct {
+	h       *HTTP
+	info    *models.Info
+	charge  charge
+	body    requestBody
+	rest    []byte // binary data of a small body that no input has taken yet
+	small   bool   // the body has been read as a whole: rest, not body, has the rest
+	inflate *inflater
+	done    bool // the call has not panicked
+
+	*inferRequest
+	forms   []outputForm
+	binary  bool // outputs without a form of their own are binary
+	scanner jsonScanner
+	head    []byte // JSON text of a request that is not small
+	out     []byte // JSON of the reply
+}
+
+// inferRequest is one block of memory for what most requests need.
+type inferRequest struct {
+	req    infer.Request
+	inputs [2]infer.Tensor
+	shapes [8]int64
+	dims   []int64 // the dimensions of all inputs, at first in shapes
+	answer answer
+}
+
+// answer collects the responses to a request of which one is wanted.
+type answer struct {
+	first *infer.Response
+	count int // without empty ones
+}
+
+// take is an infer.Sender.
+func (a *answer) take(r *infer.Response) {
+	if r.Empty {
+		r.Release()
+		return
+	}
+	if a.count++; a.count == 1 {
+		a.first = r
+		return
+	}
+	r.Release()
+}
+
+// serveInfer serves POST …/infer.
+func (h *HTTP) serveInfer(t target, w http.ResponseWriter, r *http.Request) error {
+	version := infer.LatestVersion
+	if t.version != "" {
+		var err error
+		if version, err = parseVersion(t.version); err != nil {
+			return err
+		}
+	}
+	info, err := h.core.Model(t.model, version)
+	if err != nil {
+		return err
+	}
+	if info.Decoupled() {
+		return infer.Errorf(infer.Unsupported, "HTTP end point doesn't support models with decoupled transaction policy")
+	}
+	c := h.calls.Get().(*inferCall)
+	c.info = info
+	c.charge.budget = h.budget
+	c.inferRequest = new(inferRequest)
+	c.req.Model, c.req.Version = t.model, version
+	c.req.Inputs = c.inputs[:0]
+	c.dims = c.shapes[:0]
+	defer c.finish()
+	err = c.read(w, r)
+	if err == nil {
+		err = c.run(w, r)
+	}
+	c.done = true
+	return err
+}
+
+// finish gives everything back. After a panic the call is not used again.
+func (c *inferCall) finish() {
+	c.releaseInputs()
+	if c.answer.first != nil {
+		c.answer.first.Release()
+	}
+	if !c.done {
+		return
+	}
+	if c.inflate != nil {
+		c.h.codecs.free(c.inflate)
+	}
+	clear(c.forms)
+	next := inferCall{h: c.h, forms: c.forms[:0], scanner: c.scanner}
+	if cap(c.head) <= keptScratch {
+		next.head = c.head
+	}
+	if cap(c.out) <= keptScratch {
+		next.out = c.out
+	}
+	if cap(c.forms)+cap(c.scanner.open)+cap(c.scanner.spans) > 1024 {
+		next.forms, next.scanner = nil, jsonScanner{}
+	}
+	*c = next
+	c.h.calls.Put(c)
+}
+
+// releaseInputs gives the request's memory back, once.
+func (c *inferCall) releaseInputs() {
+	for i := range c.req.Inputs {
+		c.req.Inputs[i].Release()
+	}
+	c.req.Inputs = nil
+	c.charge.settle()
+}
+
+// read makes the request from its headers and its body.
+func (c *inferCall) read(w http.ResponseWriter, r *http.Request) error {
+	if err := c.openBody(w, r); err != nil {
+		return err
+	}
+	length, given, err := headerLength(r)
+	if err != nil {
+		return err
+	}
+	if given && (length < 0 || c.body.left >= 0 && length > c.body.left) {
+		return errHeaderRange(r, c.body.left)
+	}
+	if given && length == 0 || !given && c.body.left == 0 {
+		w.Header()["Content-Type"] = typeJSON
+		err = c.readRaw()
+	} else {
+		err = c.readHeaded(w, r, length, given)
+	}
+	if err != nil {
+		return err
+	}
+	c.req.Parameters, err = c.h.forwarding.forwardHeaders(c.req.Parameters, r)
+	return err
+}
+
+// openBody prepares the body to be read, decompressed if need be, and charges
+// its length where it is known.
+func (c *inferCall) openBody(w http.ResponseWriter, r *http.Request) error {
+	coding, err := requestEncoding(r)
+	if err != nil {
+		w.Header()["Accept-Encoding"] = []string{"gzip, deflate"}
+		return err
+	}
+	if coding != identity {
+		if r.ContentLength == 0 {
+			return errNothingCompressed
+		}
+		c.inflate = c.h.codecs.inflater(&paced{src: r.Body, w: w, cfg: &c.h.cfg}, c.h.cfg.MaxInputBytes)
+		c.body = requestBody{src: c.inflate, left: -1}
+		return nil
+	}
+	if r.ContentLength > math.MaxInt32 {
+		return errInt32Range("Content-Length", strconv.FormatInt(r.ContentLength, 10))
+	}
+	if err := c.charge.take(r.ContentLength); err != nil {
+		return err
+	}
+	if 0 <= r.ContentLength && r.ContentLength <= smallBody {
+		c.body = requestBody{src: r.Body, left: r.ContentLength}
+	} else {
+		c.body = requestBody{src: &paced{src: r.Body, w: w, cfg: &c.h.cfg}, left: r.ContentLength}
+	}
+	return nil
+}
+
+// readHeaded reads a request whose body begins with JSON: of the given length,
+// or else all of it.
+func (c *inferCall) readHeaded(w http.ResponseWriter, r *http.Request, length int64, given bool) error {
+	if !given && c.body.left >= 0 {
+		length, given = c.body.left, true
+	}
+	var text []byte
+	var err error
+	if given {
+		if err := c.h.checkJSONLength(length); err != nil {
+			return err
+		}
+		text, err = c.readHead(r, length)
+	} else {
+		text, err = c.body.readGrowing(&c.charge, c.h.cfg.MaxInputBytes+1)
+		if err == nil && len(text) == 0 {
+			w.Header()["Content-Type"] = typeJSON
+			return c.readRaw()
+		}
+		if err == nil {
+			err = c.h.checkJSONLength(int64(len(text)))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	w.Header()["Content-Type"] = typeJSON
+	return c.readJSON(text, r)
+}
+
+// readHead reads the JSON of a known length. A small body is read with it.
+func (c *inferCall) readHead(r *http.Request, length int64) ([]byte, error) {
+	if left := c.body.left; left >= 0 && left <= smallBody {
+		all := make([]byte, left)
+		if _, err := c.body.readFull(all); err != nil {
+			return nil, err
+		}
+		c.small, c.rest = true, all[length:]
+		return all[:length], nil
+	}
+	if c.body.left < 0 { // charged and allocated as it comes
+		text, err := c.body.readGrowing(&c.charge, length)
+		if err == nil && int64(len(text)) < length {
+			err = errHeaderRange(r, c.body.got)
+		}
+		return text, err
+	}
+	if int64(cap(c.head)) < length {
+		c.head = make([]byte, length)
+	}
+	c.head = c.head[:length]
+	_, err := c.body.readFull(c.head)
+	return c.head, err
+}
+
+// readJSON reads the request from its JSON and the binary data after it.
+func (c *inferCall) readJSON(text []byte, r *http.Request) error {
+	t, err := parseJSON(&c.scanner, text)
+	if err != nil {
+		return err
+	}
+	head := readInferHead(&t)
+	if head.id.exists() {
+		id, err := head.id.str()
+		if err != nil {
+			return unableTo("parse", "id", err)
+		}
+		c.req.ID = id.String()
+	}
+	if head.parameters.exists() {
+		if c.binary, err = c.readParameters(head.parameters, &c.req); err != nil {
+			return err
+		}
+	}
+	if err := c.readInputs(head.inputs, &c.req); err != nil {
+		return err
+	}
+	if err := c.checkLeftOver(r); err != nil {
+		return err
+	}
+	if head.outputs.exists() {
+		return c.readOutputs(head.outputs, &c.req)
+	}
+	return nil
+}
+
+// run infers and replies.
+func (c *inferCall) run(w http.ResponseWriter, r *http.Request) error {
+	if err := c.h.core.Infer(r.Context(), &c.req, c.answer.take); err != nil {
+		return err
+	}
+	c.releaseInputs()
+	w.Header()["Content-Type"] = typePlain
+	if c.answer.count != 1 {
+		return infer.Errorf(infer.Internal, "expected a single response, got %d", c.answer.count)
+	}
+	if err := c.answer.first.Err; err != nil {
+		return err
+	}
+	return c.reply(w, r)
+}
+
+// chargeItem charges for the things of which a request has any number: inputs,
+// outputs, parameters, dimensions. n of them have been there before.
+func (c *inferCall) chargeItem(n int) error {
+	const step, bytes = 64, 256
+	if n%step != step-1 {
+		return nil
+	}
+	return c.charge.take(step * bytes)
+}
+
+// headerLength reads the header that says where the JSON ends, as C's stoi does.
+func headerLength(r *http.Request) (n int64, given bool, err error) {
+	values := r.Header[headerLengthName]
+	if len(values) == 0 {
+		return 0, false, nil
+	}
+	text := values[0]
+	digits := text
+	if text != "" && (text[0] == '+' || text[0] == '-') {
+		digits = text[1:]
+	}
+	end := 0
+	for end < len(digits) && isDigit(digits[end]) {
+		n = min(n*10+int64(digits[end]-'0'), math.MaxInt32+2)
+		end++
+	}
+	if end == 0 {
+		return 0, true, infer.Errorf(infer.InvalidArg, "Unable to parse %s, got: %s", headerLengthName, text)
+	}
+	if text[0] == '-' {
+		n = -n
+	}
+	if n > math.MaxInt32 || n < math.MinInt32 {
+		return 0, true, errInt32Range(headerLengthName, text)
+	}
+	return n, true, nil
+}
+
+func errInt32Range(name, value string) error {
+	return infer.Errorf(infer.InvalidArg, "Unable to parse %s, value is out of range [ %d, %d ], got: %s",
+		name, math.MinInt32, math.MaxInt32, value)
+}
+
+// errHeaderRange refuses a header length that the body, of n bytes, has not.
+func errHeaderRange(r *http.Request, n int64) error {
+	return infer.Errorf(infer.InvalidArg, "inference header size should be in range (0, %d), got: %s",
+		max(n, 0), r.Header.Get(headerLengthName))
+}

@@ -1,0 +1,136 @@
+package server
+
+import (
+	"math"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// outputForm says how an output that was asked for is to be sent.
+type outputForm struct {
+	name    string
+	binary  bool
+	classes int // top-K classification, 0 none
+}
+
+// readOutputs reads which outputs are wanted and how. An empty list is as none.
+func (c *inferCall) readOutputs(v jsonValue, req *infer.Request) error {
+	elements, err := v.elements()
+	if err != nil {
+		return unableTo("parse", "outputs", err)
+	}
+	var names firsts
+	for {
+		v, ok := elements.next()
+		if !ok {
+			return nil
+		}
+		form, err := c.readOutput(v)
+		if err != nil {
+			return err
+		}
+		if !names.add(form.name, len(req.Outputs), func(i int) string { return req.Outputs[i] }) {
+			return infer.Errorf(infer.InvalidArg, "%soutput '%s' already exists in request", req.LogPrefix(), form.name)
+		}
+		if err := c.chargeItem(len(req.Outputs)); err != nil {
+			return err
+		}
+		req.Outputs = append(req.Outputs, form.name)
+		c.forms = append(c.forms, form)
+	}
+}
+
+func (c *inferCall) readOutput(v jsonValue) (form outputForm, err error) {
+	var binary, classes, region, regionOffset, regionLen jsonValue
+	for m := v.member("parameters").members(); ; {
+		name, value, ok := m.next()
+		if !ok {
+			break
+		}
+		switch {
+		case name.is("binary_data"):
+			setFirst(&binary, value)
+		case name.is("classification"):
+			setFirst(&classes, value)
+		case name.is("shared_memory_region"):
+			setFirst(&region, value)
+		case name.is("shared_memory_offset"):
+			setFirst(&regionOffset, value)
+		case name.is("shared_memory_byte_size"):
+			setFirst(&regionLen, value)
+		}
+	}
+	if region.exists() {
+		if classes.exists() {
+			return form, infer.Errorf(infer.InvalidArg, "Output can't set both 'shared_memory_region' and 'classification'")
+		}
+		if binary.exists() {
+			on, err := binary.boolean()
+			if err != nil {
+				return form, unableTo("set", "binary_data", err)
+			}
+			if on {
+				return form, infer.Errorf(infer.InvalidArg, "Output can't set both 'shared_memory_region' and 'binary_data'")
+			}
+		}
+	}
+	if form.name, err = c.readName(v.member("name")); err != nil {
+		return form, err
+	}
+	if classes.exists() {
+		k, err := classes.unsigned()
+		if err != nil {
+			return form, unableTo("set", "classification", err)
+		}
+		form.classes = int(min(k, math.MaxInt32))
+	}
+	if region.exists() {
+		return form, findRegion(region, regionOffset, regionLen)
+	}
+	if binary.exists() {
+		if form.binary, err = binary.boolean(); err != nil {
+			return form, unableTo("parse", "binary_data", err)
+		}
+	}
+	return form, nil
+}
+
+// form returns how the output of that name is to be sent.
+func (c *inferCall) form(name string) outputForm {
+	for i := range c.forms {
+		if c.forms[i].name == name {
+			return c.forms[i]
+		}
+	}
+	return outputForm{binary: c.binary}
+}
+
+// firsts tells whether a name comes for the first time. A few names are compared
+// with those before them; many go into a map.
+type firsts struct{ seen map[string]struct{} }
+
+const fewNames = 16
+
+// add reports whether name is none of the n that name(i) returns, all of which
+// have been added.
+func (f *firsts) add(name string, n int, earlier func(i int) string) bool {
+	if n < fewNames {
+		for i := range n {
+			if earlier(i) == name {
+				return false
+			}
+		}
+		return true
+	}
+	if f.seen == nil {
+		f.seen = make(map[string]struct{}, 2*n)
+		for i := range n {
+			f.seen[earlier(i)] = struct{}{}
+		}
+	}
+	if _, ok := f.seen[name]; ok {
+		return false
+	}
+	f.seen[name] = struct{}{}
+	return true
+}

@@ -1,0 +1,142 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// inlineReply is the longest reply that is put together in one piece. Of longer
+// ones the binary data is written from where it lies.
+const inlineReply = 4 << 10
+
+// reply writes the response: JSON, then the binary outputs in their order.
+func (c *inferCall) reply(w http.ResponseWriter, r *http.Request) error {
+	resp := c.answer.first
+	var few [8][]byte
+	blobs, size := few[:0], 0
+	b := append(c.out[:0], '{')
+	if resp.ID != "" {
+		b = appendJSONString(append(b, `"id":`...), resp.ID)
+		b = append(b, ',')
+	}
+	b = appendJSONString(append(b, `"model_name":`...), resp.Model)
+	b = strconv.AppendInt(append(b, `,"model_version":"`...), resp.Version, 10)
+	b = append(b, '"')
+	if len(resp.Parameters) > 0 {
+		b = appendParameters(append(b, `,"parameters":`...), resp.Parameters)
+	}
+	b = append(b, `,"outputs":[`...)
+	for i := range resp.Outputs {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		out := &resp.Outputs[i]
+		form := c.form(out.Name)
+		if form.classes > 0 {
+			classes, err := classify(out, form.classes, c.info.Config.GetMaxBatchSize() > 0, c.info.Labels[out.Name])
+			if err != nil {
+				return err
+			}
+			out = &classes
+		}
+		b = appendOutputHead(b, out)
+		if form.binary {
+			b = strconv.AppendInt(append(b, `,"parameters":{"binary_data_size":`...), int64(len(out.Data)), 10)
+			b = append(b, '}', '}')
+			if len(out.Data) > 0 {
+				blobs = append(blobs, out.Data)
+				size += len(out.Data)
+			}
+			continue
+		}
+		if err := checkOutputSize(out); err != nil {
+			return err
+		}
+		var err error
+		if b, err = appendJSONData(append(b, `,"data":`...), out); err != nil {
+			return err
+		}
+		b = append(b, '}')
+	}
+	b = append(b, ']', '}')
+	c.out = b
+	header := w.Header()
+	if size > 0 {
+		header[headerLengthName] = []string{strconv.Itoa(len(b))}
+		header["Content-Type"] = typeBinary
+	} else {
+		header["Content-Type"] = typeJSON
+	}
+	if accept := r.Header["Accept-Encoding"]; len(accept) > 0 {
+		if coding := replyEncoding(accept[0]); coding != identity {
+			if packed, err := c.h.codecs.deflate(nil, coding, append([][]byte{b}, blobs...)...); err == nil {
+				header["Content-Encoding"] = []string{encodingNames[coding]}
+				writeBody(w, http.StatusOK, packed)
+				return nil
+			}
+		}
+	}
+	if len(b)+size <= inlineReply {
+		for _, blob := range blobs {
+			b = append(b, blob...)
+		}
+		c.out = b
+		writeBody(w, http.StatusOK, b)
+		return nil
+	}
+	header["Content-Length"] = []string{strconv.Itoa(len(b) + size)}
+	if _, err := w.Write(b); err != nil {
+		return nil // the client has gone
+	}
+	for _, blob := range blobs {
+		if _, err := w.Write(blob); err != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+func appendOutputHead(b []byte, out *infer.Tensor) []byte {
+	b = appendJSONString(append(b, `{"name":`...), out.Name)
+	b = append(b, `,"datatype":"`...)
+	b = append(b, out.DataType.String()...)
+	return appendShape(append(b, `","shape":`...), 0, out.Shape)
+}
+
+// checkOutputSize compares the bytes of an output with its shape; those of
+// BYTES are checked as they are read.
+func checkOutputSize(out *infer.Tensor) error {
+	if out.DataType.Size() == 0 {
+		return nil
+	}
+	want, ok := infer.ByteSize(out.DataType, out.Shape)
+	if !ok || want != int64(len(out.Data)) {
+		return infer.Errorf(infer.Internal, "output '%s' of shape %s has %d bytes, want %d",
+			out.Name, infer.ShapeString(out.Shape), len(out.Data), want)
+	}
+	return nil
+}
+
+func appendParameters(b []byte, params []infer.Parameter) []byte {
+	b = append(b, '{')
+	for i := range params {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		p := &params[i]
+		b = append(appendJSONString(b, p.Name), ':')
+		switch p.Kind {
+		case infer.IntParameter:
+			b = strconv.AppendInt(b, p.Int, 10)
+		case infer.BoolParameter:
+			b = strconv.AppendBool(b, p.Bool)
+		case infer.DoubleParameter:
+			b = appendJSONFloat(b, p.Double)
+		default:
+			b = appendJSONString(b, p.String)
+		}
+	}
+	return append(b, '}')
+}

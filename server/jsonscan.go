@@ -1,0 +1,281 @@
+package server
+
+import (
+	"sort"
+	"strconv"
+)
+
+// A jsonText is a JSON document whose syntax has been checked. It keeps no tree:
+// values are read where they stand in the text, so that the numbers of a large
+// tensor go from the text into their destination and nowhere else.
+//
+// Syntax and the texts of syntax errors are those of Triton's parser, which
+// differs from RFC 8259: the numbers NaN, Inf and Infinity exist, a byte-order
+// mark before the document is skipped, a NUL ends it, and UTF-8 is not checked.
+type jsonText struct {
+	buf []byte
+	// root is the offset of the outermost value.
+	root int
+	// spans tells where long containers end, in the order of their starts, so
+	// that a walk over the members around them need not read them again.
+	spans []jsonSpan
+}
+
+type jsonSpan struct{ start, end int }
+
+const (
+	// jsonSpanMin is the shortest container that gets a span. It bounds what the
+	// spans take to a small part of the document.
+	jsonSpanMin = 1024
+	// jsonMaxDepth bounds the nesting of any document. Tensor data has a tighter
+	// bound, dataMaxDepth, which the error text names for both.
+	jsonMaxDepth = 1000
+)
+
+// jsonSyntaxError says what is wrong with a document, and at which byte.
+type jsonSyntaxError struct {
+	reason string
+	offset int
+}
+
+func (e *jsonSyntaxError) Error() string {
+	return e.reason + " at " + strconv.Itoa(e.offset)
+}
+
+// The reasons, word for word those of Triton's parser.
+const (
+	jsonEmpty            = "The document is empty."
+	jsonTrailing         = "The document root must not be followed by other values."
+	jsonInvalidValue     = "Invalid value."
+	jsonMissName         = "Missing a name for object member."
+	jsonMissColon        = "Missing a colon after a name of object member."
+	jsonMissMemberEnd    = "Missing a comma or } after an object member."
+	jsonMissElementEnd   = "Missing a comma or ] after an array element."
+	jsonMissQuote        = "Missing a closing quotation mark in string."
+	jsonInvalidEscape    = "Invalid escape character in string."
+	jsonInvalidHex       = "Incorrect hex digit after \\u escape in string."
+	jsonInvalidSurrogate = "The surrogate pair in string is invalid."
+	jsonTooBig           = "Number too big to be stored in double."
+	jsonMissFraction     = "Miss fraction part in number."
+	jsonMissExponent     = "Miss exponent in number."
+)
+
+// jsonScanner is the working memory of a scan; it can be used again.
+type jsonScanner struct {
+	spans []jsonSpan
+	open  []int // offsets of the containers that are open
+}
+
+// scan checks the syntax of buf. The result reads buf and the scanner's spans,
+// and is valid until either changes. The error is a *jsonSyntaxError or, for a
+// document that nests too deeply, an *infer.Error.
+func (s *jsonScanner) scan(buf []byte) (jsonText, error) {
+	s.spans, s.open = s.spans[:0], s.open[:0]
+	i := 0
+	if len(buf) >= 3 && buf[0] == 0xef && buf[1] == 0xbb && buf[2] == 0xbf {
+		i = 3
+	}
+	i = skipSpace(buf, i)
+	if i >= len(buf) || buf[i] == 0 {
+		return jsonText{}, &jsonSyntaxError{jsonEmpty, i}
+	}
+	root := i
+	i, err := s.scanValue(buf, i)
+	if err != nil {
+		return jsonText{}, err
+	}
+	if i = skipSpace(buf, i); i < len(buf) && buf[i] != 0 {
+		return jsonText{}, &jsonSyntaxError{jsonTrailing, i}
+	}
+	if len(s.spans) > 1 { // they were found in the order of their ends
+		sort.Slice(s.spans, func(a, b int) bool { return s.spans[a].start < s.spans[b].start })
+	}
+	return jsonText{buf: buf, root: root, spans: s.spans}, nil
+}
+
+// scanValue reads the value at b[i], to which no space leads, and returns the
+// offset after it. It does not recurse: depth costs the client, not the stack.
+func (s *jsonScanner) scanValue(b []byte, i int) (int, error) {
+	var err error
+value:
+	if i >= len(b) {
+		return 0, &jsonSyntaxError{jsonInvalidValue, i}
+	}
+	switch c := b[i]; {
+	case c == '{':
+		if err = s.enter(i); err != nil {
+			return 0, err
+		}
+		i = skipSpace(b, i+1)
+		if i < len(b) && b[i] == '}' {
+			goto leave
+		}
+		goto member
+	case c == '[':
+		if err = s.enter(i); err != nil {
+			return 0, err
+		}
+		i = skipSpace(b, i+1)
+		if i < len(b) && b[i] == ']' {
+			goto leave
+		}
+		goto value
+	case c == '"':
+		i, err = scanString(b, i)
+	case c == 't':
+		i, err = scanWord(b, i, "true")
+	case c == 'f':
+		i, err = scanWord(b, i, "false")
+	case c == 'n':
+		i, err = scanWord(b, i, "null")
+	default:
+		i, err = scanNumber(b, i)
+	}
+	if err != nil {
+		return 0, err
+	}
+after: // a value that ends at i
+	if len(s.open) == 0 {
+		return i, nil
+	}
+	i = skipSpace(b, i)
+	if b[s.open[len(s.open)-1]] == '[' {
+		switch {
+		case i < len(b) && b[i] == ',':
+			i = skipSpace(b, i+1)
+			goto value
+		case i < len(b) && b[i] == ']':
+			goto leave
+		}
+		return 0, &jsonSyntaxError{jsonMissElementEnd, i}
+	}
+	switch {
+	case i < len(b) && b[i] == ',':
+		i = skipSpace(b, i+1)
+		goto member
+	case i < len(b) && b[i] == '}':
+		goto leave
+	}
+	return 0, &jsonSyntaxError{jsonMissMemberEnd, i}
+member:
+	if i >= len(b) || b[i] != '"' {
+		return 0, &jsonSyntaxError{jsonMissName, i}
+	}
+	if i, err = scanString(b, i); err != nil {
+		return 0, err
+	}
+	if i = skipSpace(b, i); i >= len(b) || b[i] != ':' {
+		return 0, &jsonSyntaxError{jsonMissColon, i}
+	}
+	i = skipSpace(b, i+1)
+	goto value
+leave: // the container whose closing bracket is b[i]
+	i++
+	start := s.open[len(s.open)-1]
+	s.open = s.open[:len(s.open)-1]
+	if i-start >= jsonSpanMin {
+		s.spans = append(s.spans, jsonSpan{start, i})
+	}
+	goto after
+}
+
+func (s *jsonScanner) enter(i int) error {
+	if len(s.open) == jsonMaxDepth {
+		return errTooDeep()
+	}
+	s.open = append(s.open, i)
+	return nil
+}
+
+func skipSpace(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\r' || b[i] == '\t') {
+		i++
+	}
+	return i
+}
+
+func scanWord(b []byte, i int, word string) (int, error) {
+	for n := range len(word) {
+		if i+n >= len(b) || b[i+n] != word[n] {
+			return 0, &jsonSyntaxError{jsonInvalidValue, i + n}
+		}
+	}
+	return i + len(word), nil
+}
+
+// scanString reads the string whose opening quote is b[i].
+func scanString(b []byte, i int) (int, error) {
+	for i++; i < len(b); i++ {
+		switch c := b[i]; {
+		case c == '"':
+			return i + 1, nil
+		case c == '\\':
+			end, err := scanEscape(b, i)
+			if err != nil {
+				return 0, err
+			}
+			i = end - 1
+		case c == 0:
+			return 0, &jsonSyntaxError{jsonMissQuote, i}
+		case c < 0x20:
+			return 0, &jsonSyntaxError{jsonInvalidEscape, i}
+		}
+	}
+	return 0, &jsonSyntaxError{jsonMissQuote, i}
+}
+
+// scanEscape reads the escape whose backslash is b[i], both halves of a
+// surrogate pair together. A low surrogate alone is accepted.
+func scanEscape(b []byte, i int) (int, error) {
+	at := i
+	if i++; i >= len(b) {
+		return 0, &jsonSyntaxError{jsonInvalidEscape, at}
+	}
+	switch b[i] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 1, nil
+	case 'u':
+	default:
+		return 0, &jsonSyntaxError{jsonInvalidEscape, at}
+	}
+	r, ok := hex4(b, i+1)
+	if !ok {
+		return 0, &jsonSyntaxError{jsonInvalidHex, at}
+	}
+	i += 5
+	if r < 0xd800 || r > 0xdbff {
+		return i, nil
+	}
+	if i+1 >= len(b) || b[i] != '\\' || b[i+1] != 'u' {
+		return 0, &jsonSyntaxError{jsonInvalidSurrogate, at}
+	}
+	low, ok := hex4(b, i+2)
+	if !ok {
+		return 0, &jsonSyntaxError{jsonInvalidHex, at}
+	}
+	if low < 0xdc00 || low > 0xdfff {
+		return 0, &jsonSyntaxError{jsonInvalidSurrogate, at}
+	}
+	return i + 6, nil
+}
+
+// hex4 reads the four hexadecimal digits at b[i].
+func hex4(b []byte, i int) (r rune, ok bool) {
+	if i+4 > len(b) {
+		return 0, false
+	}
+	for _, c := range b[i : i+4] {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		r = r<<4 | rune(c)
+	}
+	return r, true
+}

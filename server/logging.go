@@ -1,0 +1,107 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// LogSettings are the log settings that clients see and change.
+type LogSettings struct {
+	File                 string // "" is the console
+	Info, Warning, Error bool
+	VerboseLevel         uint32 // 0 is off
+	Format               string // "default" or "ISO8601"
+}
+
+// LogControl holds the log settings.
+type LogControl interface {
+	LogSettings() LogSettings
+	// ChangeLogSettings puts into force what change makes of the settings. Calls
+	// do not overlap.
+	ChangeLogSettings(change func(*LogSettings))
+}
+
+// The formats of log lines.
+const (
+	logFormatDefault = "default"
+	logFormatISO8601 = "ISO8601"
+)
+
+var errLogFile = &infer.Error{Code: infer.Unsupported, Message: "log file location can not be updated through network protocol"}
+
+// serveLogging serves GET and POST /v2/logging.
+func (h *HTTP) serveLogging(w http.ResponseWriter, r *http.Request) error {
+	if r.Method == http.MethodPost {
+		c := charge{budget: h.budget}
+		defer c.settle()
+		body, err := h.readJSONBody(w, r, &c)
+		if err != nil {
+			return err
+		}
+		t, err := parseJSON(new(jsonScanner), body)
+		if err != nil {
+			return err
+		}
+		h.logging.ChangeLogSettings(func(s *LogSettings) { err = readLogSettings(t.value(), s) })
+		if err != nil {
+			return err
+		}
+	}
+	writeBody(w, http.StatusOK, appendLogSettings(nil, h.logging.LogSettings()))
+	return nil
+}
+
+// readLogSettings changes s by the members of v, in a fixed order; one that is
+// wrong leaves those before it in force.
+func readLogSettings(v jsonValue, s *LogSettings) error {
+	given := func(name string) (jsonValue, bool) {
+		m := v.member(name)
+		return m, m.exists() && !m.isNull()
+	}
+	if _, ok := given("log_file"); ok {
+		return errLogFile
+	}
+	for _, field := range [...]struct {
+		name string
+		on   *bool
+	}{{"log_info", &s.Info}, {"log_warning", &s.Warning}, {"log_error", &s.Error}} {
+		if m, ok := given(field.name); ok {
+			on, err := m.boolean()
+			if err != nil {
+				return err
+			}
+			*field.on = on
+		}
+	}
+	if m, ok := given("log_verbose_level"); ok {
+		level, err := m.unsigned()
+		if err != nil {
+			return err
+		}
+		s.VerboseLevel = uint32(level)
+	}
+	if m, ok := given("log_format"); ok {
+		text, err := m.str()
+		if err != nil {
+			return err
+		}
+		format := text.String()
+		if format != logFormatDefault && format != logFormatISO8601 {
+			return infer.Errorf(infer.Unavailable, "invalid argument for --log_format, got: %s", format)
+		}
+		s.Format = format
+	}
+	return nil
+}
+
+func appendLogSettings(b []byte, s LogSettings) []byte {
+	b = appendJSONString(append(b, `{"log_file":`...), s.File)
+	b = strconv.AppendBool(append(b, `,"log_info":`...), s.Info)
+	b = strconv.AppendBool(append(b, `,"log_warning":`...), s.Warning)
+	b = strconv.AppendBool(append(b, `,"log_error":`...), s.Error)
+	b = strconv.AppendUint(append(b, `,"log_verbose_level":`...), uint64(s.VerboseLevel), 10)
+	b = appendJSONString(append(b, `,"log_format":`...), s.Format)
+	return append(b, '}')
+}

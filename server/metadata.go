@@ -1,0 +1,85 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// extensions are what the server's metadata lists, in Triton's order.
+var extensions = []string{"classification", "sequence", "model_repository", "model_repository(unload_dependents)",
+	"schedule_policy", "model_configuration", "system_shared_memory", "cuda_shared_memory", "binary_tensor_data",
+	"parameters", "statistics", "trace", "logging"}
+
+// serverMetadata returns the reply to GET /v2.
+func serverMetadata(name, version string) []byte {
+	b := appendJSONString([]byte(`{"name":`), name)
+	b = appendJSONString(append(b, `,"version":`...), version)
+	b = append(b, `,"extensions":[`...)
+	for i, e := range extensions {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendJSONString(b, e)
+	}
+	return append(b, ']', '}')
+}
+
+// serveModelMetadata serves GET /v2/models/M. A version in the path is the only
+// one that the reply lists.
+func (h *HTTP) serveModelMetadata(w http.ResponseWriter, model string, version int64) error {
+	info, err := h.core.Model(model, version)
+	if err != nil {
+		return err
+	}
+	versions := []int64{version}
+	if version == infer.LatestVersion {
+		versions = h.core.ReadyVersions(model)
+	}
+	b := appendJSONString([]byte(`{"name":`), info.Name)
+	b = append(b, `,"versions":[`...)
+	for i, v := range versions {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(strconv.AppendInt(append(b, '"'), v, 10), '"')
+	}
+	b = appendJSONString(append(b, `],"platform":`...), info.Platform())
+	batch := int64(0) // the dimension in front
+	if info.Config.GetMaxBatchSize() > 0 {
+		batch = -1
+	}
+	b = append(b, `,"inputs":[`...)
+	for i, in := range info.Config.GetInput() {
+		b = appendTensorMetadata(b, i, in.GetName(), in.GetDataType(), batch, in.GetDims())
+	}
+	b = append(b, `],"outputs":[`...)
+	for i, out := range info.Config.GetOutput() {
+		b = appendTensorMetadata(b, i, out.GetName(), out.GetDataType(), batch, out.GetDims())
+	}
+	writeBody(w, http.StatusOK, append(b, ']', '}'))
+	return nil
+}
+
+func appendTensorMetadata(b []byte, i int, name string, d kserve.DataType, batch int64, dims []int64) []byte {
+	if i > 0 {
+		b = append(b, ',')
+	}
+	b = appendJSONString(append(b, `{"name":`...), name)
+	b = append(b, `,"datatype":"`...)
+	b = append(b, infer.DataType(d).String()...)
+	b = appendShape(append(b, `","shape":`...), batch, dims)
+	return append(b, '}')
+}
+
+// serveModelConfig serves GET …/config.
+func (h *HTTP) serveModelConfig(w http.ResponseWriter, model string, version int64) error {
+	info, err := h.core.Model(model, version)
+	if err != nil {
+		return err
+	}
+	writeBody(w, http.StatusOK, info.JSON)
+	return nil
+}

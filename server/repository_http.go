@@ -1,0 +1,180 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+var errRepositoryName = &infer.Error{Code: infer.Unsupported, Message: "'repository_name' specification is not supported"}
+
+// withJSONBody calls use with the JSON of a request's body; an empty body is a
+// value that does not exist.
+func (h *HTTP) withJSONBody(w http.ResponseWriter, r *http.Request, use func(v jsonValue, c *charge) error) error {
+	c := charge{budget: h.budget}
+	defer c.settle()
+	body, err := h.readJSONBody(w, r, &c)
+	if err != nil {
+		return err
+	}
+	if len(body) == 0 {
+		return use(jsonValue{}, &c)
+	}
+	t, err := parseJSON(new(jsonScanner), body)
+	if err != nil {
+		return err
+	}
+	return use(t.value(), &c)
+}
+
+// serveIndex serves POST /v2/repository/index.
+func (h *HTTP) serveIndex(w http.ResponseWriter, r *http.Request) error {
+	return h.withJSONBody(w, r, func(v jsonValue, _ *charge) error {
+		only := false
+		if ready := v.member("ready"); ready.exists() {
+			var err error
+			if only, err = ready.boolean(); err != nil {
+				return infer.Errorf(infer.InvalidArg, "Invalid value for 'ready': expected a boolean")
+			}
+		}
+		writeBody(w, http.StatusOK, appendIndex(nil, h.core.Index(only)))
+		return nil
+	})
+}
+
+// appendIndex appends the JSON of an index. Members without a value are absent:
+// of a model that was never loaded all but its name.
+func appendIndex(b []byte, list []*kserve.RepositoryIndexResponse_ModelIndex) []byte {
+	b = append(b, '[')
+	for i, m := range list {
+		b = appendComma(b, i)
+		b = appendJSONString(append(b, `{"name":`...), m.GetName())
+		for _, member := range [...]struct{ name, value string }{
+			{`,"version":`, m.GetVersion()}, {`,"state":`, m.GetState()}, {`,"reason":`, m.GetReason()},
+		} {
+			if member.value != "" {
+				b = appendJSONString(append(b, member.name...), member.value)
+			}
+		}
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+// serveLoad serves POST /v2/repository/models/M/load. The load goes on if the
+// client leaves.
+func (h *HTTP) serveLoad(t target, w http.ResponseWriter, r *http.Request) error {
+	if t.repository != "" {
+		return errRepositoryName
+	}
+	return h.withJSONBody(w, r, func(v jsonValue, c *charge) error {
+		config, files, err := readLoadParameters(v, c)
+		if err != nil {
+			return err
+		}
+		if err := h.core.Load(lifeContext(r), t.model, config, files); err != nil {
+			return err
+		}
+		writeBody(w, http.StatusOK, nil)
+		return nil
+	})
+}
+
+// filePrefix begins the names of load parameters that hold a file's content.
+const filePrefix = "file:"
+
+func readLoadParameters(v jsonValue, c *charge) (config string, files map[string][]byte, err error) {
+	parameters := v.member("parameters")
+	if !parameters.exists() {
+		return "", nil, nil
+	}
+	if !parameters.isObject() {
+		return "", nil, errNotMembers
+	}
+	var seen firsts
+	names := []string{}
+	for m := parameters.members(); ; {
+		name, value, ok := m.next()
+		if !ok {
+			return config, files, nil
+		}
+		text, err := value.str()
+		if err != nil {
+			return "", nil, err
+		}
+		key := name.String()
+		path, isFile := strings.CutPrefix(key, filePrefix)
+		if !isFile && key != "config" {
+			return "", nil, infer.Errorf(infer.Internal, "unexpected error on creating Triton parameter")
+		}
+		if !seen.add(key, len(names), func(i int) string { return names[i] }) {
+			continue
+		}
+		names = append(names, key)
+		if err := c.take(int64(len(text.raw)) + int64(len(key))); err != nil {
+			return "", nil, err
+		}
+		if !isFile {
+			config = text.String()
+			continue
+		}
+		if files == nil {
+			files = map[string][]byte{}
+		}
+		files[path] = decodeBase64(text)
+	}
+}
+
+// decodeBase64 decodes the standard alphabet leniently: other characters are
+// skipped, and the text may end anywhere.
+func decodeBase64(s jsonString) []byte {
+	text := s.raw
+	if s.escaped {
+		text = s.appendTo(nil)
+	}
+	out := make([]byte, 0, len(text)/4*3+3)
+	bits, n := uint32(0), 0
+	for _, c := range text {
+		var v byte
+		switch {
+		case 'A' <= c && c <= 'Z':
+			v = c - 'A'
+		case 'a' <= c && c <= 'z':
+			v = c - 'a' + 26
+		case '0' <= c && c <= '9':
+			v = c - '0' + 52
+		case c == '+':
+			v = 62
+		case c == '/':
+			v = 63
+		default:
+			continue
+		}
+		bits = bits<<6 | uint32(v)
+		if n += 6; n >= 8 {
+			n -= 8
+			out = append(out, byte(bits>>n))
+		}
+	}
+	return out
+}
+
+// serveUnload serves POST /v2/repository/models/M/unload.
+func (h *HTTP) serveUnload(t target, w http.ResponseWriter, r *http.Request) error {
+	if t.repository != "" {
+		return errRepositoryName
+	}
+	return h.withJSONBody(w, r, func(v jsonValue, _ *charge) error {
+		dependents := false
+		if d := v.member("parameters").member("unload_dependents"); d.exists() {
+			dependents, _ = d.boolean() // anything else counts as false
+		}
+		if err := h.core.Unload(lifeContext(r), t.model, dependents); err != nil {
+			return err
+		}
+		writeBody(w, http.StatusOK, nil)
+		return nil
+	})
+}

@@ -1,0 +1,186 @@
+package server
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// endpoint is what a path names.
+type endpoint uint8
+
+const (
+	epNone endpoint = iota
+	epServerLive
+	epServerReady
+	epServerMetadata
+	epModelMetadata
+	epModelReady
+	epModelConfig
+	epModelStatistics
+	epInfer
+	epLogging
+	epRepositoryIndex
+	epRepositoryLoad
+	epRepositoryUnload
+)
+
+// endpoints has a row for each endpoint, in their order.
+var endpoints = [...]struct {
+	group  string // for restrictions
+	method string // the only one allowed; "" means GET and POST
+	// contentType is what its replies have unless they say otherwise.
+	contentType []string
+}{
+	epNone:             {},
+	epServerLive:       {apiHealth, http.MethodGet, typePlain},
+	epServerReady:      {apiHealth, http.MethodGet, typePlain},
+	epServerMetadata:   {apiMetadata, http.MethodGet, typeJSON},
+	epModelMetadata:    {apiMetadata, http.MethodGet, typeJSON},
+	epModelReady:       {apiHealth, http.MethodGet, typePlain},
+	epModelConfig:      {apiModelConfig, http.MethodGet, typeJSON},
+	epModelStatistics:  {apiStatistics, http.MethodGet, typeJSON},
+	epInfer:            {apiInference, http.MethodPost, typePlain},
+	epLogging:          {apiLogging, "", typeJSON},
+	epRepositoryIndex:  {apiModelRepository, http.MethodPost, typeJSON},
+	epRepositoryLoad:   {apiModelRepository, http.MethodPost, typeJSON},
+	epRepositoryUnload: {apiModelRepository, http.MethodPost, typeJSON},
+}
+
+// target is a path taken apart.
+type target struct {
+	endpoint   endpoint
+	model      string
+	version    string // decimal digits, "" if the path has none
+	repository string
+}
+
+// rawPath returns the path of a request as it came, without its query.
+func rawPath(r *http.Request) string {
+	uri := r.RequestURI
+	if !strings.HasPrefix(uri, "/") { // absolute form, or *
+		return r.URL.EscapedPath()
+	}
+	path, _, _ := strings.Cut(uri, "?")
+	return path
+}
+
+// route takes a raw path apart. Segments match exactly: no empty ones, no slash
+// at the end. The names in it are percent-decoded, which Triton does not do: so
+// models whose names need it can be reached.
+func route(path string) (t target) {
+	rest, ok := strings.CutPrefix(path, "/v2")
+	if !ok {
+		return t
+	}
+	if rest == "" {
+		t.endpoint = epServerMetadata
+		return t
+	}
+	if rest, ok = strings.CutPrefix(rest, "/models/"); ok {
+		return routeModel(rest)
+	}
+	switch rest = path[len("/v2"):]; rest {
+	case "/health/live":
+		t.endpoint = epServerLive
+	case "/health/ready":
+		t.endpoint = epServerReady
+	case "/logging":
+		t.endpoint = epLogging
+	default:
+		if rest, ok = strings.CutPrefix(rest, "/repository/"); ok {
+			return routeRepository(rest)
+		}
+	}
+	return t
+}
+
+// routeModel takes apart what follows /v2/models/.
+func routeModel(path string) (t target) {
+	model, rest, more := strings.Cut(path, "/")
+	if model == "" {
+		return t
+	}
+	t.model = decodeSegment(model)
+	if !more {
+		t.endpoint = epModelMetadata
+		if path == "stats" {
+			t.endpoint, t.model = epModelStatistics, ""
+		}
+		return t
+	}
+	if after, ok := strings.CutPrefix(rest, "versions/"); ok {
+		t.version, rest, more = strings.Cut(after, "/")
+		if !allDigits(t.version) {
+			return target{}
+		}
+		if !more {
+			t.endpoint = epModelMetadata
+			return t
+		}
+	}
+	switch rest {
+	case "infer":
+		t.endpoint = epInfer
+	case "ready":
+		t.endpoint = epModelReady
+	case "config":
+		t.endpoint = epModelConfig
+	case "stats":
+		t.endpoint = epModelStatistics
+	default:
+		return target{}
+	}
+	return t
+}
+
+// routeRepository takes apart what follows /v2/repository/.
+func routeRepository(path string) (t target) {
+	segments := strings.Split(path, "/")
+	for _, s := range segments {
+		if s == "" {
+			return t
+		}
+	}
+	n := len(segments)
+	switch {
+	case n <= 2 && segments[n-1] == "index":
+		t.endpoint = epRepositoryIndex
+	case n == 3 || n == 4:
+		if segments[n-3] != "models" {
+			return t
+		}
+		switch segments[n-1] {
+		case "load":
+			t.endpoint = epRepositoryLoad
+		case "unload":
+			t.endpoint = epRepositoryUnload
+		default:
+			return t
+		}
+		t.model = decodeSegment(segments[n-2])
+		if n == 4 {
+			t.repository = segments[0]
+		}
+	}
+	return t
+}
+
+func allDigits(s string) bool {
+	for i := range len(s) {
+		if !isDigit(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func decodeSegment(s string) string {
+	if strings.IndexByte(s, '%') < 0 {
+		return s
+	}
+	if decoded, err := url.PathUnescape(s); err == nil {
+		return decoded
+	}
+	return s
+}
