@@ -1,0 +1,347 @@
+package server
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models"
+)
+
+const (
+	grpcReservedPrefix  = "triton_"
+	grpcEmptyFinalParam = "triton_enable_empty_final_response"
+	// grpcMaxCorrelation is the longest correlation id that is a text.
+	grpcMaxCorrelation = 128
+	// grpcFew is how many names are compared with each other; more get a map.
+	grpcFew = 16
+)
+
+// grpcCall is one inference: what is asked of the Core, and what the answer
+// must look like.
+type grpcCall struct {
+	request infer.Request
+	message grpcMessage
+	// classes has the outputs that are wanted as classes.
+	classes []grpcClasses
+	// emptyFinal asks to be told of a final flag without a response.
+	emptyFinal bool
+	inputs     [2]infer.Tensor // room for the usual request
+}
+
+type grpcClasses struct {
+	output string
+	count  int64
+}
+
+// release gives back what the request held.
+func (c *grpcCall) release() { c.message.release() }
+
+// lookup finds the model of the message: first the text of the version, then
+// the model.
+func (c *grpcCall) lookup(core Core) (*models.Info, error) {
+	version, err := grpcVersion(c.message.version)
+	if err != nil {
+		return nil, err
+	}
+	c.request.Model, c.request.Version = c.message.model, version
+	return core.Model(c.message.model, version)
+}
+
+// build makes the request out of the message, in the order in which a client
+// can tell by the error: parameters, names, forwarded headers, the bytes of the
+// inputs, what is wanted of the outputs.
+func (c *grpcCall) build(forwarded []infer.Parameter, alloc Allocator) error {
+	m, r := &c.message, &c.request
+	r.ID = m.id
+	if err := c.parameters(); err != nil {
+		return err
+	}
+	if err := c.names(); err != nil {
+		return err
+	}
+	r.Parameters = append(r.Parameters, forwarded...)
+	if err := c.data(alloc); err != nil {
+		return err
+	}
+	return c.wanted()
+}
+
+// parameters sorts the request's parameters into those with a meaning and those
+// that are the model's.
+func (c *grpcCall) parameters() error {
+	m, r := &c.message, &c.request
+	last := grpcLast(m.params)
+	for i := range m.params {
+		if !last(i) {
+			continue
+		}
+		p := &m.params[i]
+		v := &p.value
+		switch p.name {
+		case "sequence_id":
+			switch v.kind {
+			case grpcInt64:
+				r.Correlation = infer.CorrelationID{Number: v.bits}
+			case grpcString:
+				if len(v.string) > grpcMaxCorrelation {
+					return infer.Errorf(infer.Unsupported, "string correlation ID cannot be longer than %d characters", grpcMaxCorrelation)
+				}
+				r.Correlation = infer.CorrelationID{Text: v.string}
+			default:
+				return grpcInvalid("invalid value type for 'sequence_id' parameter, expected int64_param or string_param.")
+			}
+		case "sequence_start", "sequence_end", grpcEmptyFinalParam:
+			if v.kind != grpcBool {
+				return grpcInvalid("invalid value type for '%s' parameter, expected bool_param.", p.name)
+			}
+			switch {
+			case p.name == grpcEmptyFinalParam:
+				c.emptyFinal = v.bits != 0
+			case v.bits == 0:
+			case p.name == "sequence_start":
+				r.Flags |= infer.SequenceStart
+			default:
+				r.Flags |= infer.SequenceEnd
+			}
+		case "priority":
+			switch {
+			case v.kind == grpcInt64 && int64(v.bits) < 0:
+				return grpcInvalid("invalid value for 'priority', expected value >= 0.")
+			case v.kind != grpcInt64 && v.kind != grpcUint64:
+				return grpcInvalid("invalid value type for 'priority' parameter, expected int64_param or uint64_param.")
+			}
+			r.Priority = v.bits
+		case "timeout":
+			if v.kind != grpcInt64 {
+				return grpcInvalid("invalid value type for 'timeout' parameter, expected int64_param.")
+			}
+			r.TimeoutMicros = v.bits
+		default:
+			if strings.HasPrefix(p.name, grpcReservedPrefix) {
+				return grpcInvalid("parameter keys starting with 'triton_' are reserved for Triton usage. "+
+					"Only the following keys starting with 'triton_' are allowed: %s", grpcEmptyFinalParam)
+			}
+			param, err := p.custom()
+			if err != nil {
+				return err
+			}
+			r.Parameters = append(r.Parameters, param)
+		}
+	}
+	return nil
+}
+
+// custom returns a parameter that is the model's.
+func (p *grpcParam) custom() (infer.Parameter, error) {
+	v := &p.value
+	out := infer.Parameter{Name: p.name}
+	switch v.kind {
+	case grpcBool:
+		out.Kind, out.Bool = infer.BoolParameter, v.bits != 0
+	case grpcInt64:
+		out.Kind, out.Int = infer.IntParameter, int64(v.bits)
+	case grpcString:
+		out.Kind, out.String = infer.StringParameter, v.string
+	case grpcDouble:
+		out.Kind, out.Double = infer.DoubleParameter, math.Float64frombits(v.bits)
+	default:
+		return out, grpcInvalid("invalid value type for '%s' parameter, expected int64_param, bool_param, or string_param.", p.name)
+	}
+	return out, nil
+}
+
+// names takes over the names, types and shapes of the inputs and the names of
+// the outputs, of which none may come twice.
+func (c *grpcCall) names() error {
+	m, r := &c.message, &c.request
+	r.Inputs = c.inputs[:0]
+	seen := grpcSeen{}
+	for i := range m.inputs {
+		in := &m.inputs[i]
+		if seen.before(len(r.Inputs), func(k int) string { return r.Inputs[k].Name }, in.name) {
+			return grpcInvalid("%sinput '%s' already exists in request", r.LogPrefix(), in.name)
+		}
+		r.Inputs = append(r.Inputs, infer.Tensor{Name: in.name, DataType: in.dataType, Shape: in.shape})
+	}
+	seen = grpcSeen{}
+	for i := range m.outputs {
+		name := m.outputs[i].name
+		if seen.before(len(r.Outputs), func(k int) string { return r.Outputs[k] }, name) {
+			return grpcInvalid("%soutput '%s' already exists in request", r.LogPrefix(), name)
+		}
+		r.Outputs = append(r.Outputs, name)
+	}
+	return nil
+}
+
+// data gives each input its bytes: of its contents, or else the next entry of
+// raw_input_contents.
+func (c *grpcCall) data(alloc Allocator) error {
+	m, r := &c.message, &c.request
+	next := 0
+	for i := range m.inputs {
+		in, t := &m.inputs[i], &r.Inputs[i]
+		region, shared, err := grpcRegion(in.name, in.params)
+		if err != nil {
+			return err
+		}
+		switch {
+		case shared && in.hasContents:
+			return grpcInvalid("unexpected 'content' provided when using shared memory for input tensor '%s' for model '%s'", in.name, r.Model)
+		case shared:
+			return grpcNoRegion(region)
+		case in.hasContents && len(m.raw) > 0:
+			return grpcInvalid("contents field must not be specified when using raw_input_contents for '%s' for model '%s'", in.name, r.Model)
+		case in.hasContents:
+			if t.Data, t.Memory, err = m.typed(in, r.Model, alloc); err != nil {
+				return err
+			}
+			in.contents = nil
+		case next < len(m.raw):
+			t.Data, t.Memory = m.raw[next].data, m.raw[next].memory
+			next++
+		default:
+			return grpcInvalid("unable to find data for input tensor '%s' for model '%s' in request.", in.name, r.Model)
+		}
+	}
+	return nil
+}
+
+// wanted reads how the outputs shall be returned.
+func (c *grpcCall) wanted() error {
+	for i := range c.message.outputs {
+		out := &c.message.outputs[i]
+		if len(out.params) == 0 {
+			continue
+		}
+		region, shared, err := grpcRegion(out.name, out.params)
+		if err != nil {
+			return err
+		}
+		classes := grpcFind(out.params, "classification")
+		switch {
+		case shared && classes != nil:
+			return grpcInvalid("output can't set both 'shared_memory_region' and 'classification'")
+		case shared:
+			return grpcNoRegion(region)
+		case classes == nil:
+		case classes.kind != grpcInt64:
+			return grpcInvalid("invalid value type for 'classification' parameter, expected int64_param")
+		case int64(classes.bits) <= 0:
+			return grpcInvalid("invalid value for 'classification' parameter, expected >= 0")
+		default:
+			c.classes = append(c.classes, grpcClasses{out.name, int64(classes.bits)})
+		}
+	}
+	return nil
+}
+
+// grpcRegion reads the parameters that place a tensor in shared memory.
+func grpcRegion(tensor string, params []grpcParam) (region string, shared bool, err error) {
+	if len(params) == 0 {
+		return "", false, nil
+	}
+	if v := grpcFind(params, "shared_memory_region"); v != nil {
+		if v.kind != grpcString {
+			return "", false, grpcInvalid("invalid value type for 'shared_memory_region' parameter for tensor '%s', expected string_param.", tensor)
+		}
+		region, shared = v.string, true
+	}
+	offset, size := grpcFind(params, "shared_memory_offset"), grpcFind(params, "shared_memory_byte_size")
+	for _, p := range []struct {
+		name  string
+		value *grpcValue
+	}{{"shared_memory_offset", offset}, {"shared_memory_byte_size", size}} {
+		switch {
+		case p.value == nil:
+		case !shared:
+			return "", false, grpcInvalid("'%s' can not be specified without 'shared_memory_region' parameter for tensor '%s'", p.name, tensor)
+		case p.value.kind != grpcInt64:
+			// Triton names the offset for both.
+			return "", false, grpcInvalid("invalid value type for 'shared_memory_offset' parameter for tensor '%s', expected int64_param.", tensor)
+		}
+	}
+	if shared && size == nil {
+		return "", false, grpcInvalid("'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for tensor '%s'", tensor)
+	}
+	return region, shared, nil
+}
+
+func grpcNoRegion(name string) error {
+	return infer.Errorf(infer.NotFound, "Unable to find shared memory region: '%s'", name)
+}
+
+// grpcFind returns the value of a parameter, or nil.
+func grpcFind(params []grpcParam, name string) *grpcValue {
+	for i := len(params) - 1; i >= 0; i-- {
+		if params[i].name == name {
+			return &params[i].value
+		}
+	}
+	return nil
+}
+
+// grpcLast returns a function that tells whether params[i] is the last of its
+// name.
+func grpcLast(params []grpcParam) func(i int) bool {
+	if len(params) <= grpcFew {
+		return func(i int) bool { return grpcFind(params, params[i].name) == &params[i].value }
+	}
+	last := make(map[string]int, len(params))
+	for i := range params {
+		last[params[i].name] = i
+	}
+	return func(i int) bool { return last[params[i].name] == i }
+}
+
+// grpcSeen finds out whether a name comes again.
+type grpcSeen struct{ names map[string]struct{} }
+
+// before reports whether name is among the n names that at returns; all of them
+// were given to before.
+func (s *grpcSeen) before(n int, at func(i int) string, name string) bool {
+	if n < grpcFew {
+		for i := range n {
+			if at(i) == name {
+				return true
+			}
+		}
+		return false
+	}
+	if s.names == nil {
+		s.names = make(map[string]struct{}, 2*n)
+		for i := range n {
+			s.names[at(i)] = struct{}{}
+		}
+	}
+	_, found := s.names[name]
+	s.names[name] = struct{}{}
+	return found
+}
+
+// grpcVersion reads a version as C's stol does: leading blanks, a sign, digits,
+// and then anything. None is the latest.
+func grpcVersion(text string) (int64, error) {
+	if text == "" {
+		return infer.LatestVersion, nil
+	}
+	digits := strings.TrimLeft(text, " \t\n\v\f\r")
+	end := 0
+	if strings.HasPrefix(digits, "-") || strings.HasPrefix(digits, "+") {
+		end = 1
+	}
+	for end < len(digits) && digits[end] >= '0' && digits[end] <= '9' {
+		end++
+	}
+	version, err := strconv.ParseInt(digits[:end], 10, 64)
+	if err != nil {
+		return 0, grpcInvalid("failed to get model version from specified version string '%s' (details: stol), "+
+			"version should be an integral value > 0", text)
+	}
+	if version < 0 {
+		return 0, grpcInvalid("invalid model version specified '%s' , version should be an integral value > 0", text)
+	}
+	return version, nil
+}

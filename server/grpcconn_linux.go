@@ -1,0 +1,124 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/mem"
+)
+
+// grpcReusePort lets several processes listen on one port.
+func grpcReusePort(_, _ string, c syscall.RawConn) error {
+	var err error
+	return errors.Join(c.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+	}), err)
+}
+
+// grpcListener closes connections beyond its limit as they come.
+type grpcListener struct {
+	net.Listener
+	limit   int64
+	unacked time.Duration // a connection whose client confirms nothing ends after this
+	open    atomic.Int64
+}
+
+func (l *grpcListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		tcp, ok := c.(*net.TCPConn)
+		if l.open.Add(1) > l.limit || !ok {
+			l.open.Add(-1)
+			c.Close()
+			continue
+		}
+		conn := &grpcConn{TCPConn: tcp, open: &l.open}
+		if conn.raw, err = tcp.SyscallConn(); err != nil {
+			conn.Close()
+			continue
+		}
+		conn.read = conn.readReady
+		conn.raw.Control(func(fd uintptr) {
+			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(l.unacked.Milliseconds()))
+		})
+		return conn, nil
+	}
+}
+
+// grpcConn is a connection that is counted. It offers the library what it else
+// finds in a plain connection only: to take a buffer when there is something to
+// read, so that an idle connection holds none.
+type grpcConn struct {
+	*net.TCPConn
+	open   *atomic.Int64
+	closed atomic.Bool
+
+	raw  syscall.RawConn
+	read func(fd uintptr) bool // readReady, bound once
+	// Arguments and results of readReady: there is one reader.
+	pool mem.BufferPool
+	size int
+	buf  *[]byte
+	n    int
+	err  error
+}
+
+func (c *grpcConn) Close() error {
+	if !c.closed.Swap(true) {
+		c.open.Add(-1)
+	}
+	return c.TCPConn.Close()
+}
+
+// ReadOnReady waits until there is something to read and only then takes a
+// buffer of the given size from pool to read into.
+func (c *grpcConn) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
+	c.pool, c.size, c.buf, c.n, c.err = pool, size, nil, 0, nil
+	waitErr := c.raw.Read(c.read)
+	buf, n, err := c.buf, c.n, c.err
+	c.pool, c.buf = nil, nil
+	switch {
+	case waitErr != nil:
+		err = waitErr
+	case err == nil && n == 0:
+		err = io.EOF
+	}
+	if err != nil {
+		if buf != nil {
+			pool.Put(buf)
+		}
+		return nil, 0, err
+	}
+	return buf, n, nil
+}
+
+// readReady reads once; false waits until it makes sense to read again. It uses
+// package syscall as package net does: the race detector knows no other.
+func (c *grpcConn) readReady(fd uintptr) bool {
+	if c.buf == nil {
+		c.buf = c.pool.Get(c.size)
+	}
+	for {
+		c.n, c.err = syscall.Read(int(fd), *c.buf)
+		if c.err != syscall.EINTR {
+			break
+		}
+	}
+	if c.err == syscall.EAGAIN {
+		c.pool.Put(c.buf)
+		c.buf, c.err = nil, nil
+		return false
+	}
+	if c.err != nil {
+		c.n = 0
+	}
+	return true
+}

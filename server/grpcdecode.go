@@ -1,0 +1,368 @@
+package server
+
+import (
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+const (
+	// grpcBlockSize is the size above which the bytes of a tensor go into memory
+	// of the Allocator; smaller ones share a buffer on the Go heap.
+	grpcBlockSize = 4096
+	// grpcSmallRoom is how much of that buffer is made at once, at most.
+	grpcSmallRoom = 16 << 10
+	// grpcMaxWeight bounds the Go structures that one message may make: a field of
+	// two bytes on the wire becomes a hundred in memory.
+	grpcMaxWeight = 16 << 20
+	// grpcMaxDepth bounds groups within groups, as the protobuf library does.
+	grpcMaxDepth = 10000
+)
+
+var errGRPCWeight = status.Error(codes.ResourceExhausted,
+	"the request has too many inputs, outputs, parameters or dimensions")
+
+// grpcMessage is a ModelInferRequest as it stood on the wire.
+type grpcMessage struct {
+	model, version, id string
+
+	params  []grpcParam
+	inputs  []grpcInput
+	outputs []grpcOutput
+	raw     []grpcRaw
+
+	small    []byte         // what is left for raw contents that share a buffer
+	memories []infer.Memory // held until release
+	charge   grpcCharge
+	weight   int
+}
+
+type grpcInput struct {
+	name     string
+	dataType infer.DataType
+	shape    []int64
+	params   []grpcParam
+	// contents is an InferTensorContents, well-formed; two of them joined are
+	// their merger. hasContents tells an empty one from none.
+	contents    []byte
+	hasContents bool
+}
+
+type grpcOutput struct {
+	name   string
+	params []grpcParam
+}
+
+// grpcRaw is an entry of raw_input_contents.
+type grpcRaw struct {
+	data   []byte
+	memory infer.Memory // nil on the Go heap
+}
+
+// grpcParam is an entry of a map of parameters. Of entries with the same name
+// the last one counts.
+type grpcParam struct {
+	name  string
+	value grpcValue
+}
+
+// grpcValue is an InferParameter: kind is the number of the field that is set.
+type grpcValue struct {
+	kind   protowire.Number
+	bits   uint64
+	string string
+}
+
+// The fields of an InferParameter; 0 is none of them.
+const (
+	grpcBool   protowire.Number = 1
+	grpcInt64  protowire.Number = 2
+	grpcString protowire.Number = 3
+	grpcDouble protowire.Number = 4
+	grpcUint64 protowire.Number = 5
+)
+
+// release gives back all that the message holds.
+func (m *grpcMessage) release() {
+	for _, memory := range m.memories {
+		memory.Release()
+	}
+	m.memories = nil
+	m.charge.release()
+}
+
+// grow counts n bytes of structures.
+func (m *grpcMessage) grow(n int) error {
+	m.weight += n
+	if m.weight > grpcMaxWeight {
+		return errGRPCWeight
+	}
+	return nil
+}
+
+// decode reads a ModelInferRequest, to the end of s. It accepts what
+// proto.Unmarshal accepts and fails with errGRPCUnparsable where that fails;
+// any other error is of the transport, or says that there is no room.
+func (m *grpcMessage) decode(s *grpcSource, alloc Allocator) error {
+	for s.left > 0 {
+		tag, err := s.uvarint()
+		if err != nil {
+			return err
+		}
+		num, typ := tag>>3, protowire.Type(tag&7)
+		if num >= 1 && num <= 7 && typ == protowire.BytesType {
+			n, err := s.uvarint()
+			if err != nil {
+				return err
+			}
+			if n > uint64(s.left) {
+				return errGRPCUnparsable
+			}
+			if err := m.decodeField(protowire.Number(num), int(n), s, alloc); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := grpcSkip(s, num, typ); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *grpcMessage) decodeField(num protowire.Number, n int, s *grpcSource, alloc Allocator) error {
+	if num == 7 {
+		return m.decodeRaw(n, s, alloc)
+	}
+	b, own, err := s.take(n)
+	if err != nil {
+		return err
+	}
+	switch num {
+	case 1:
+		m.model, err = grpcText(b)
+	case 2:
+		m.version, err = grpcText(b)
+	case 3:
+		m.id, err = grpcText(b)
+	case 4:
+		m.params, err = m.decodeParam(m.params, b)
+	case 5:
+		err = m.decodeInput(b, own)
+	case 6:
+		err = m.decodeOutput(b)
+	}
+	return err
+}
+
+// decodeRaw takes the bytes of a tensor to where they will stay.
+func (m *grpcMessage) decodeRaw(n int, s *grpcSource, alloc Allocator) error {
+	if err := m.grow(40); err != nil {
+		return err
+	}
+	data, memory, err := m.room(n, s, alloc)
+	if err != nil {
+		return err
+	}
+	m.raw = append(m.raw, grpcRaw{data, memory})
+	return s.copyTo(data)
+}
+
+// room returns n bytes that stay valid until release.
+func (m *grpcMessage) room(n int, s *grpcSource, alloc Allocator) ([]byte, infer.Memory, error) {
+	if n > grpcBlockSize {
+		if s != nil {
+			if err := s.await(n); err != nil {
+				return nil, nil, err
+			}
+		}
+		if alloc == nil {
+			if err := m.charge.take(n); err != nil {
+				return nil, nil, err
+			}
+			return make([]byte, n), nil, nil
+		}
+		data, memory, err := alloc(n)
+		if err != nil {
+			return nil, nil, err
+		}
+		if memory != nil {
+			m.memories = append(m.memories, memory)
+		}
+		return data[:n:n], memory, nil
+	}
+	if n > len(m.small) {
+		size := n
+		if s != nil {
+			size = max(n, min(s.left, grpcSmallRoom))
+		}
+		if err := m.charge.take(size); err != nil {
+			return nil, nil, err
+		}
+		m.small = make([]byte, size)
+	}
+	data := m.small[:n:n]
+	m.small = m.small[n:]
+	return data, nil, nil
+}
+
+// decodeInput reads an InferInputTensor. own tells that b may be kept.
+func (m *grpcMessage) decodeInput(b []byte, own bool) error {
+	if err := m.grow(160); err != nil {
+		return err
+	}
+	var in grpcInput
+	for len(b) > 0 {
+		f, n := grpcNext(b)
+		if n < 0 {
+			return errGRPCUnparsable
+		}
+		b = b[n:]
+		var err error
+		switch {
+		case f.num == 1 && f.typ == protowire.BytesType:
+			in.name, err = grpcText(f.data)
+		case f.num == 2 && f.typ == protowire.BytesType:
+			in.dataType, err = grpcDataType(f.data)
+		case f.num == 3 && f.typ == protowire.VarintType:
+			err = m.grow(8)
+			in.shape = append(in.shape, int64(f.bits))
+		case f.num == 3 && f.typ == protowire.BytesType:
+			err = m.decodeShape(&in, f.data)
+		case f.num == 4 && f.typ == protowire.BytesType:
+			in.params, err = m.decodeParam(in.params, f.data)
+		case f.num == 5 && f.typ == protowire.BytesType:
+			err = m.decodeContents(&in, f.data, own)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	m.inputs = append(m.inputs, in)
+	return nil
+}
+
+// decodeShape reads packed dimensions.
+func (m *grpcMessage) decodeShape(in *grpcInput, b []byte) error {
+	count := grpcCountVarints(b)
+	if err := m.grow(8 * count); err != nil {
+		return err
+	}
+	if in.shape == nil {
+		in.shape = make([]int64, 0, count)
+	}
+	for len(b) > 0 {
+		v, n := protowire.ConsumeVarint(b)
+		if n < 0 {
+			return errGRPCUnparsable
+		}
+		in.shape = append(in.shape, int64(v))
+		b = b[n:]
+	}
+	return nil
+}
+
+func (m *grpcMessage) decodeOutput(b []byte) error {
+	if err := m.grow(64); err != nil {
+		return err
+	}
+	var out grpcOutput
+	for len(b) > 0 {
+		f, n := grpcNext(b)
+		if n < 0 {
+			return errGRPCUnparsable
+		}
+		b = b[n:]
+		var err error
+		switch {
+		case f.num == 1 && f.typ == protowire.BytesType:
+			out.name, err = grpcText(f.data)
+		case f.num == 2 && f.typ == protowire.BytesType:
+			out.params, err = m.decodeParam(out.params, f.data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	m.outputs = append(m.outputs, out)
+	return nil
+}
+
+// decodeParam reads an entry of a map of parameters. What it lacks is empty.
+func (m *grpcMessage) decodeParam(to []grpcParam, b []byte) ([]grpcParam, error) {
+	if err := m.grow(80); err != nil {
+		return to, err
+	}
+	var p grpcParam
+	for len(b) > 0 {
+		f, n := grpcNext(b)
+		if n < 0 {
+			return to, errGRPCUnparsable
+		}
+		b = b[n:]
+		var err error
+		switch {
+		case f.num == 1 && f.typ == protowire.BytesType:
+			p.name, err = grpcText(f.data)
+		case f.num == 2 && f.typ == protowire.BytesType:
+			err = p.value.decode(f.data)
+		}
+		if err != nil {
+			return to, err
+		}
+	}
+	return append(to, p), nil
+}
+
+// decode merges an InferParameter into v: the last field that is set counts.
+func (v *grpcValue) decode(b []byte) error {
+	for len(b) > 0 {
+		f, n := grpcNext(b)
+		if n < 0 {
+			return errGRPCUnparsable
+		}
+		b = b[n:]
+		switch {
+		case f.typ == protowire.VarintType && (f.num == grpcBool || f.num == grpcInt64 || f.num == grpcUint64),
+			f.typ == protowire.Fixed64Type && f.num == grpcDouble:
+			*v = grpcValue{kind: f.num, bits: f.bits}
+		case f.typ == protowire.BytesType && f.num == grpcString:
+			text, err := grpcText(f.data)
+			if err != nil {
+				return err
+			}
+			*v = grpcValue{kind: f.num, string: text}
+		}
+	}
+	return nil
+}
+
+// grpcText returns a string field, which must be UTF-8.
+func grpcText(b []byte) (string, error) {
+	if !utf8.Valid(b) {
+		return "", errGRPCUnparsable
+	}
+	return string(b), nil
+}
+
+// grpcDataType is ParseDataType of a string field, without making the string.
+func grpcDataType(b []byte) (infer.DataType, error) {
+	switch string(b) {
+	case "FP32":
+		return infer.FP32, nil
+	case "INT64":
+		return infer.Int64, nil
+	case "INT32":
+		return infer.Int32, nil
+	case "BYTES":
+		return infer.Bytes, nil
+	case "UINT8":
+		return infer.Uint8, nil
+	}
+	text, err := grpcText(b)
+	return infer.ParseDataType(text), err
+}

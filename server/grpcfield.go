@@ -1,0 +1,102 @@
+package server
+
+import "google.golang.org/protobuf/encoding/protowire"
+
+// grpcField is one field of a message in memory.
+type grpcField struct {
+	num  protowire.Number
+	typ  protowire.Type
+	bits uint64 // of a varint or a fixed field
+	data []byte // of a field of bytes
+}
+
+// grpcNext takes the first field of b, which is not empty, and returns the
+// bytes that it occupies; they are negative if b is malformed. A group is
+// passed over whole.
+func grpcNext(b []byte) (f grpcField, n int) {
+	tag, n := protowire.ConsumeVarint(b)
+	if n < 0 {
+		return f, n
+	}
+	num := tag >> 3
+	if num < uint64(protowire.MinValidNumber) || num > uint64(protowire.MaxValidNumber) {
+		return f, -1
+	}
+	f.num, f.typ = protowire.Number(num), protowire.Type(tag&7)
+	m := 0
+	switch f.typ {
+	case protowire.VarintType:
+		f.bits, m = protowire.ConsumeVarint(b[n:])
+	case protowire.Fixed64Type:
+		f.bits, m = protowire.ConsumeFixed64(b[n:])
+	case protowire.Fixed32Type:
+		var v uint32
+		v, m = protowire.ConsumeFixed32(b[n:])
+		f.bits = uint64(v)
+	case protowire.BytesType:
+		f.data, m = protowire.ConsumeBytes(b[n:])
+	default:
+		m = protowire.ConsumeFieldValue(f.num, f.typ, b[n:])
+	}
+	if m < 0 {
+		return f, m
+	}
+	return f, n + m
+}
+
+// grpcSkip passes over the value of a field of s.
+func grpcSkip(s *grpcSource, num uint64, typ protowire.Type) error {
+	open := []uint64(nil) // the groups that are not closed
+	for {
+		if num < uint64(protowire.MinValidNumber) || num > uint64(protowire.MaxValidNumber) {
+			return errGRPCUnparsable
+		}
+		var err error
+		switch typ {
+		case protowire.VarintType:
+			_, err = s.uvarint()
+		case protowire.Fixed32Type:
+			err = s.skip(4)
+		case protowire.Fixed64Type:
+			err = s.skip(8)
+		case protowire.BytesType:
+			var n uint64
+			if n, err = s.uvarint(); err == nil {
+				if n > uint64(s.left) {
+					return errGRPCUnparsable
+				}
+				err = s.skip(int(n))
+			}
+		case protowire.StartGroupType:
+			if len(open) == grpcMaxDepth {
+				return errGRPCUnparsable
+			}
+			open = append(open, num)
+		case protowire.EndGroupType:
+			if len(open) == 0 || open[len(open)-1] != num {
+				return errGRPCUnparsable
+			}
+			open = open[:len(open)-1]
+		default:
+			return errGRPCUnparsable
+		}
+		if err != nil || len(open) == 0 {
+			return err
+		}
+		tag, err := s.uvarint()
+		if err != nil {
+			return err
+		}
+		num, typ = tag>>3, protowire.Type(tag&7)
+	}
+}
+
+// grpcCountVarints returns how many varints b holds, if it holds nothing else.
+func grpcCountVarints(b []byte) (n int) {
+	for _, c := range b {
+		if c < 0x80 {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,121 @@
+package server
+
+import (
+	"errors"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models"
+)
+
+// modelInfer serves one inference with one answer.
+func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
+	c := &grpcCall{}
+	c.message.charge.budget = &g.budget
+	defer c.release()
+	var receiver grpcReceiver
+	receiver.init(stream, g.cfg.MaxMessageBytes, &g.pool)
+	defer receiver.source.close()
+	if err := g.receive(&receiver, c); err != nil {
+		if err == io.EOF {
+			err = errGRPCNoMessage
+		}
+		return err
+	}
+	if err := receiver.last(); err != nil {
+		return err
+	}
+	ctx := stream.Context()
+	if err := grpcCompression(ctx, g.cfg.Compression, receiver.compression()); err != nil {
+		return err
+	}
+	info, err := c.lookup(g.core)
+	if err != nil {
+		return err
+	}
+	if info.Decoupled() {
+		return infer.Errorf(infer.Unsupported, "ModelInfer RPC doesn't support models with decoupled transaction policy")
+	}
+	forwarded, err := grpcForward(ctx, g.forward)
+	if err != nil {
+		return err
+	}
+	if err := c.build(forwarded, g.cfg.Allocator); err != nil {
+		return err
+	}
+	var one grpcOne
+	err = g.core.Infer(ctx, &c.request, one.send)
+	c.release()
+	encoded, err := g.finish(c, info, &one, err)
+	if err != nil {
+		return err
+	}
+	return stream.SendMsg(encoded)
+}
+
+// receive reads and decodes the next message of a stream into c. If grpcNoRoom
+// tells that c alone is to blame, the rest of its message is still in r.
+func (g *GRPC) receive(r *grpcReceiver, c *grpcCall) error {
+	if err := r.next(&c.message.charge); err != nil {
+		return err
+	}
+	if err := c.message.decode(&r.source, g.cfg.Allocator); err != nil {
+		return err
+	}
+	r.source.close()
+	return nil
+}
+
+// grpcNoRoom reports whether a message was not taken for want of memory.
+func grpcNoRoom(err error) bool {
+	var e *infer.Error // of the Allocator
+	return err == errGRPCBudget || err == errGRPCWeight || errors.As(err, &e)
+}
+
+// grpcOne keeps the one response that a call may have.
+type grpcOne struct {
+	response *infer.Response
+	count    int
+}
+
+func (o *grpcOne) send(r *infer.Response) {
+	switch {
+	case r.Empty:
+		r.Release()
+		return
+	case o.count == 0:
+		o.response = r
+	default:
+		r.Release()
+	}
+	o.count++
+}
+
+// finish makes the answer of what came of a call.
+func (g *GRPC) finish(c *grpcCall, info *models.Info, one *grpcOne, err error) (*grpcEncoded, error) {
+	r := one.response
+	switch {
+	case err != nil:
+	case one.count != 1:
+		err = infer.Errorf(infer.Internal, "expected a single response, got %d", one.count)
+	case r.Err != nil:
+		err = r.Err
+	default:
+		err = c.classify(r, info)
+	}
+	var buffers mem.BufferSlice
+	if err == nil {
+		answer := grpcAnswerOf(r)
+		buffers, err = g.encoder.encode(&answer)
+	}
+	if err != nil {
+		if r != nil {
+			r.Release()
+		}
+		return nil, err
+	}
+	return &grpcEncoded{buffers}, nil
+}

@@ -1,0 +1,77 @@
+package server
+
+import (
+	"context"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// logSettings changes what the request names and answers with all settings. A
+// key that is refused leaves those before it changed.
+func (g *GRPC) logSettings(_ context.Context, q *kserve.LogSettingsRequest) (*kserve.LogSettingsResponse, error) {
+	old := g.cfg.Log.Settings()
+	s := old
+	err := grpcLogChange(&s, q.GetSettings())
+	if s != old {
+		g.cfg.Log.Change(s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s = g.cfg.Log.Settings()
+	return &kserve.LogSettingsResponse{Settings: map[string]*kserve.LogSettingsResponse_SettingValue{
+		"log_file":          grpcLogString(s.File),
+		"log_info":          grpcLogBool(s.Info),
+		"log_warning":       grpcLogBool(s.Warning),
+		"log_error":         grpcLogBool(s.Error),
+		"log_verbose_level": {ParameterChoice: &kserve.LogSettingsResponse_SettingValue_Uint32Param{Uint32Param: s.Verbose}},
+		"log_format":        grpcLogString(s.Format),
+	}}, nil
+}
+
+// grpcLogChange applies the keys in Triton's order; those that it does not know
+// are passed over.
+func grpcLogChange(s *GRPCLogSettings, to map[string]*kserve.LogSettingsRequest_SettingValue) error {
+	if _, ok := to["log_file"]; ok {
+		return infer.Errorf(infer.Unsupported, "log file location can not be updated through network protocol")
+	}
+	for _, f := range []struct {
+		key  string
+		flag *bool
+	}{{"log_info", &s.Info}, {"log_warning", &s.Warning}, {"log_error", &s.Error}} {
+		if v, ok := to[f.key]; ok {
+			choice, ok := v.GetParameterChoice().(*kserve.LogSettingsRequest_SettingValue_BoolParam)
+			if !ok {
+				return grpcInvalid("expect boolean for '%s'", f.key)
+			}
+			*f.flag = choice.BoolParam
+		}
+	}
+	if v, ok := to["log_verbose_level"]; ok {
+		choice, ok := v.GetParameterChoice().(*kserve.LogSettingsRequest_SettingValue_Uint32Param)
+		if !ok {
+			return grpcInvalid("expect int32 for 'log_verbose_level'")
+		}
+		s.Verbose = choice.Uint32Param
+	}
+	if v, ok := to["log_format"]; ok {
+		choice, ok := v.GetParameterChoice().(*kserve.LogSettingsRequest_SettingValue_StringParam)
+		if !ok {
+			return grpcInvalid("expect string for 'log_format'")
+		}
+		if f := choice.StringParam; f != "default" && f != "ISO8601" {
+			return grpcInvalid("invalid argument for log_format, got: %s", f)
+		}
+		s.Format = choice.StringParam
+	}
+	return nil
+}
+
+func grpcLogString(s string) *kserve.LogSettingsResponse_SettingValue {
+	return &kserve.LogSettingsResponse_SettingValue{ParameterChoice: &kserve.LogSettingsResponse_SettingValue_StringParam{StringParam: s}}
+}
+
+func grpcLogBool(b bool) *kserve.LogSettingsResponse_SettingValue {
+	return &kserve.LogSettingsResponse_SettingValue{ParameterChoice: &kserve.LogSettingsResponse_SettingValue_BoolParam{BoolParam: b}}
+}

@@ -1,0 +1,187 @@
+package server
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models"
+)
+
+func (g *GRPC) serverLive(context.Context, *kserve.ServerLiveRequest) (*kserve.ServerLiveResponse, error) {
+	live, err := g.core.Live()
+	return &kserve.ServerLiveResponse{Live: live}, err
+}
+
+func (g *GRPC) serverReady(ctx context.Context, _ *kserve.ServerReadyRequest) (*kserve.ServerReadyResponse, error) {
+	ready, err := g.core.Ready(ctx)
+	return &kserve.ServerReadyResponse{Ready: ready}, err
+}
+
+func (g *GRPC) healthCheck(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	ready, err := g.core.Ready(ctx)
+	status := grpc_health_v1.HealthCheckResponse_NOT_SERVING
+	if ready {
+		status = grpc_health_v1.HealthCheckResponse_SERVING
+	}
+	return &grpc_health_v1.HealthCheckResponse{Status: status}, err
+}
+
+// modelReady answers false, and no error, for a model that does not exist or is
+// not loaded.
+func (g *GRPC) modelReady(ctx context.Context, q *kserve.ModelReadyRequest) (*kserve.ModelReadyResponse, error) {
+	version, err := grpcVersion(q.GetVersion())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := g.core.Live(); err != nil {
+		return nil, err
+	}
+	ready, err := g.core.ModelReady(ctx, q.GetName(), version)
+	if err != nil {
+		switch infer.AsError(err).Code {
+		case infer.NotFound, infer.Unavailable:
+			return &kserve.ModelReadyResponse{}, nil
+		}
+		return nil, err
+	}
+	return &kserve.ModelReadyResponse{Ready: ready}, nil
+}
+
+func (g *GRPC) serverMetadata(context.Context, *kserve.ServerMetadataRequest) (*kserve.ServerMetadataResponse, error) {
+	if _, err := g.core.Live(); err != nil {
+		return nil, err
+	}
+	return &kserve.ServerMetadataResponse{Name: g.cfg.Name, Version: g.cfg.Version, Extensions: g.cfg.Extensions}, nil
+}
+
+// grpcModel finds the model that a request names.
+func (g *GRPC) grpcModel(name, versionText string) (*models.Info, int64, error) {
+	version, err := grpcVersion(versionText)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := g.core.Model(name, version)
+	return info, version, err
+}
+
+func (g *GRPC) modelMetadata(_ context.Context, q *kserve.ModelMetadataRequest) (*kserve.ModelMetadataResponse, error) {
+	info, version, err := g.grpcModel(q.GetName(), q.GetVersion())
+	if err != nil {
+		return nil, err
+	}
+	versions := []int64{version}
+	if version == infer.LatestVersion {
+		versions = g.core.ReadyVersions(info.Name)
+	}
+	a := &kserve.ModelMetadataResponse{Name: info.Name, Platform: info.Platform()}
+	for _, v := range versions {
+		a.Versions = append(a.Versions, strconv.FormatInt(v, 10))
+	}
+	batched := info.Config.GetMaxBatchSize() >= 1
+	for _, in := range info.Config.GetInput() {
+		a.Inputs = append(a.Inputs, grpcTensorMetadata(in.GetName(), in.GetDataType(), in.GetDims(), batched))
+	}
+	for _, out := range info.Config.GetOutput() {
+		a.Outputs = append(a.Outputs, grpcTensorMetadata(out.GetName(), out.GetDataType(), out.GetDims(), batched))
+	}
+	return a, nil
+}
+
+func grpcTensorMetadata(name string, d kserve.DataType, dims []int64, batched bool) *kserve.ModelMetadataResponse_TensorMetadata {
+	if batched {
+		dims = append([]int64{-1}, dims...)
+	}
+	// The numbers of the config's types are those of package infer.
+	return &kserve.ModelMetadataResponse_TensorMetadata{Name: name, Datatype: infer.DataType(d).String(), Shape: dims}
+}
+
+func (g *GRPC) modelConfig(_ context.Context, q *kserve.ModelConfigRequest) (*kserve.ModelConfigResponse, error) {
+	info, _, err := g.grpcModel(q.GetName(), q.GetVersion())
+	if err != nil {
+		return nil, err
+	}
+	return &kserve.ModelConfigResponse{Config: info.Config}, nil
+}
+
+func (g *GRPC) modelStatistics(_ context.Context, q *kserve.ModelStatisticsRequest) (*kserve.ModelStatisticsResponse, error) {
+	version, err := grpcVersion(q.GetVersion())
+	if err != nil {
+		return nil, err
+	}
+	if q.GetName() == "" {
+		version = infer.LatestVersion // a version of all models means nothing
+	}
+	stats, err := g.core.Statistics(q.GetName(), version)
+	return &kserve.ModelStatisticsResponse{ModelStats: stats}, err
+}
+
+func grpcNoRepository(name string) error {
+	if name != "" {
+		return infer.Errorf(infer.Unsupported, "'repository_name' specification is not supported")
+	}
+	return nil
+}
+
+func (g *GRPC) repositoryIndex(_ context.Context, q *kserve.RepositoryIndexRequest) (*kserve.RepositoryIndexResponse, error) {
+	if err := grpcNoRepository(q.GetRepositoryName()); err != nil {
+		return nil, err
+	}
+	if _, err := g.core.Live(); err != nil {
+		return nil, err
+	}
+	return &kserve.RepositoryIndexResponse{Models: g.core.Index(q.GetReady())}, nil
+}
+
+func (g *GRPC) repositoryModelLoad(ctx context.Context, q *kserve.RepositoryModelLoadRequest) (*kserve.RepositoryModelLoadResponse, error) {
+	if err := grpcNoRepository(q.GetRepositoryName()); err != nil {
+		return nil, err
+	}
+	var config string
+	var files map[string][]byte
+	for _, key := range slices.Sorted(maps.Keys(q.GetParameters())) {
+		choice := q.GetParameters()[key].GetParameterChoice()
+		switch path, file := strings.CutPrefix(key, "file:"); {
+		case key == "config":
+			text, ok := choice.(*kserve.ModelRepositoryParameter_StringParam)
+			if !ok {
+				return nil, grpcInvalid("invalid value type for load parameter '%s', expected string_param.", key)
+			}
+			config = text.StringParam
+		case file:
+			content, ok := choice.(*kserve.ModelRepositoryParameter_BytesParam)
+			if !ok {
+				return nil, grpcInvalid("invalid value type for load parameter '%s', expected bytes_param.", key)
+			}
+			if files == nil {
+				files = map[string][]byte{}
+			}
+			files[path] = content.BytesParam
+		default:
+			return nil, grpcInvalid("unrecognized load parameter '%s'.", key)
+		}
+	}
+	return &kserve.RepositoryModelLoadResponse{}, g.core.Load(ctx, q.GetModelName(), config, files)
+}
+
+func (g *GRPC) repositoryModelUnload(ctx context.Context, q *kserve.RepositoryModelUnloadRequest) (*kserve.RepositoryModelUnloadResponse, error) {
+	if err := grpcNoRepository(q.GetRepositoryName()); err != nil {
+		return nil, err
+	}
+	dependents := false
+	const key = "unload_dependents"
+	if p, ok := q.GetParameters()[key]; ok {
+		choice, ok := p.GetParameterChoice().(*kserve.ModelRepositoryParameter_BoolParam)
+		if !ok {
+			return nil, grpcInvalid("invalid value type for '%s' parameter, expected bool_param.", key)
+		}
+		dependents = choice.BoolParam
+	}
+	return &kserve.RepositoryModelUnloadResponse{}, g.core.Unload(ctx, q.GetModelName(), dependents)
+}

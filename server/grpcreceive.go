@@ -1,0 +1,194 @@
+package server
+
+import (
+	"encoding/binary"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// grpcTransport is what the library's stream offers to those who look: a
+// message can be read in pieces, while it arrives, so that most of it is never
+// held twice.
+type grpcTransport interface {
+	ReadMessageHeader(header []byte) error
+	Read(n int) (mem.BufferSlice, error)
+	RecvCompress() string
+}
+
+var errGRPCNoMessage = status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
+var errGRPCTwoMessages = status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
+
+// grpcReceiver reads the messages of one stream.
+type grpcReceiver struct {
+	stream    grpc.ServerStream
+	transport grpcTransport // nil if the library's stream is not as expected
+	limit     int           // of a message, also when it is decompressed
+	pool      mem.BufferPool
+	header    [5]byte
+	source    grpcSource
+}
+
+func (r *grpcReceiver) init(stream grpc.ServerStream, limit int, pool mem.BufferPool) {
+	r.stream, r.limit, r.pool = stream, limit, pool
+	r.transport, _ = grpc.ServerTransportStreamFromContext(stream.Context()).(grpcTransport)
+	if r.transport != nil {
+		r.source.read = r.transport.Read
+	}
+}
+
+// next begins a message and leaves it in r.source. It returns io.EOF after the
+// last one.
+func (r *grpcReceiver) next(charge *grpcCharge) error {
+	r.source.charge = charge
+	if r.transport == nil {
+		var got grpcReceived
+		if err := r.stream.RecvMsg(&got); err != nil {
+			return err
+		}
+		r.source.reset(got.buffers.Len(), got.buffers)
+		return nil
+	}
+	if err := r.transport.ReadMessageHeader(r.header[:]); err != nil {
+		return err
+	}
+	n := int(binary.BigEndian.Uint32(r.header[1:]))
+	if n > r.limit {
+		return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", n, r.limit)
+	}
+	r.source.reset(n, nil)
+	switch r.header[0] {
+	case 0:
+		return nil
+	case 1:
+		return r.decompress()
+	}
+	return status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", r.header[0])
+}
+
+// last makes sure that there is no further message.
+func (r *grpcReceiver) last() error {
+	if r.transport == nil {
+		return nil // the library has looked
+	}
+	switch err := r.transport.ReadMessageHeader(r.header[:]); err {
+	case io.EOF:
+		return nil
+	case nil:
+		return errGRPCTwoMessages
+	default:
+		return err
+	}
+}
+
+// one reads the only message of a unary call into v.
+func (r *grpcReceiver) one(v proto.Message, charge *grpcCharge) error {
+	if err := r.next(charge); err != nil {
+		if err == io.EOF {
+			err = errGRPCNoMessage
+		}
+		return err
+	}
+	defer r.source.close()
+	b, _, err := r.source.take(r.source.left)
+	if err != nil {
+		return err
+	}
+	if proto.Unmarshal(b, v) != nil {
+		return errGRPCUnparsable
+	}
+	return r.last()
+}
+
+// decompress replaces the message in the source by what it expands to. The
+// room that this takes is charged as it grows.
+func (r *grpcReceiver) decompress() error {
+	name := r.transport.RecvCompress()
+	compressor := encoding.GetCompressor(name)
+	if compressor == nil {
+		return status.Errorf(codes.Internal, "grpc: message is compressed, but the encoding is '%s'", name)
+	}
+	bad := func() error {
+		return status.Errorf(codes.Internal, "Unexpected error decompressing data for algorithm '%s'", name)
+	}
+	in := grpcSourceReader{source: &r.source}
+	expanded, err := compressor.Decompress(&in)
+	if err != nil {
+		return in.or(bad())
+	}
+	if c, ok := expanded.(io.Closer); ok {
+		defer c.Close()
+	}
+	var out mem.BufferSlice
+	total := 0
+	for end := false; !end; {
+		const step = 32 << 10
+		if err := r.source.charge.take(step); err != nil {
+			out.Free()
+			return err
+		}
+		b := r.pool.Get(step)
+		n := 0
+		for n < step && !end {
+			var k int
+			k, err = expanded.Read((*b)[n:])
+			n, end = n+k, err != nil
+		}
+		*b = (*b)[:n]
+		out = append(out, mem.NewBuffer(b, r.pool))
+		if total += n; total > r.limit {
+			out.Free()
+			return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", total, r.limit)
+		}
+	}
+	if err != io.EOF {
+		out.Free()
+		return in.or(bad())
+	}
+	if err := r.source.skip(r.source.left); err != nil {
+		out.Free()
+		return err
+	}
+	r.source.reset(total, out)
+	return nil
+}
+
+// grpcSourceReader is a source as an io.Reader.
+type grpcSourceReader struct {
+	source *grpcSource
+	err    error // why it ended early
+}
+
+// or returns the reader's own error, or else err.
+func (r *grpcSourceReader) or(err error) error {
+	if r.err != nil {
+		return r.err
+	}
+	return err
+}
+
+func (r *grpcSourceReader) Read(p []byte) (int, error) {
+	if r.source.left == 0 {
+		return 0, io.EOF
+	}
+	if err := r.source.fill(); err != nil {
+		r.err = err
+		return 0, err
+	}
+	n := copy(p, r.source.cur)
+	r.source.advance(n)
+	return n, nil
+}
+
+// compression names the method in which the client compresses, "" if none.
+func (r *grpcReceiver) compression() string {
+	if r.transport == nil {
+		return ""
+	}
+	return r.transport.RecvCompress()
+}

@@ -1,0 +1,201 @@
+package server
+
+import (
+	"io"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+const (
+	// grpcStep is how much of a message is asked for at a time: enough that the
+	// cost of asking does not count, little enough that what has been copied out
+	// of it is still in the processor's cache when it is received into again.
+	grpcStep = 128 << 10
+	// grpcClaim bounds what is allocated because a length says so; for anything
+	// longer an eighth of the bytes must have arrived first.
+	grpcClaim = 1 << 20
+)
+
+// grpcSource gives out the bytes of one message in the order of the wire, as
+// they arrive. What it lends is valid until its next method is called.
+type grpcSource struct {
+	read   func(n int) (mem.BufferSlice, error)
+	charge *grpcCharge // for what is gathered; whoever keeps it gives it back
+
+	left   int             // bytes of the message that were not given out
+	unread int             // bytes of it that were not asked of the transport
+	queue  mem.BufferSlice // received; queue[0] holds cur
+	cur    []byte          // rest of queue[0]
+}
+
+// reset begins a message of n bytes, of which got has been received already.
+func (s *grpcSource) reset(n int, got mem.BufferSlice) {
+	s.close()
+	s.left, s.unread, s.queue = n, n-got.Len(), got
+	if len(got) > 0 {
+		s.cur = got[0].ReadOnlyData()
+	}
+}
+
+// close gives back what was received and not given out.
+func (s *grpcSource) close() {
+	s.queue.Free()
+	s.queue, s.cur, s.left, s.unread = nil, nil, 0, 0
+}
+
+// fill makes cur not empty. The caller has made sure that left is positive.
+func (s *grpcSource) fill() error {
+	for len(s.cur) == 0 {
+		if len(s.queue) > 0 {
+			s.queue[0].Free()
+			s.queue[0] = nil
+			s.queue = s.queue[1:]
+		}
+		if len(s.queue) == 0 {
+			if s.unread == 0 {
+				return errGRPCUnparsable
+			}
+			n := min(s.unread, grpcStep)
+			got, err := s.read(n)
+			if err != nil {
+				return grpcCut(err)
+			}
+			s.queue, s.unread = got, s.unread-n
+			if n == 0 || len(got) == 0 {
+				return io.ErrUnexpectedEOF
+			}
+		}
+		s.cur = s.queue[0].ReadOnlyData()
+	}
+	return nil
+}
+
+// grpcCut is the error of a stream that ended inside a message.
+func grpcCut(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func (s *grpcSource) advance(n int) {
+	s.cur, s.left = s.cur[n:], s.left-n
+}
+
+// uvarint takes a varint; it fails like protowire on what is no varint.
+func (s *grpcSource) uvarint() (uint64, error) {
+	if v, n := protowire.ConsumeVarint(s.cur); n > 0 {
+		s.advance(n)
+		return v, nil
+	}
+	var b [10]byte
+	for i := range b {
+		if s.left == 0 {
+			return 0, errGRPCUnparsable
+		}
+		if err := s.fill(); err != nil {
+			return 0, err
+		}
+		b[i] = s.cur[0]
+		s.advance(1)
+		if b[i] < 0x80 {
+			v, n := protowire.ConsumeVarint(b[:i+1])
+			if n < 0 {
+				break // the tenth byte goes beyond 64 bits
+			}
+			return v, nil
+		}
+	}
+	return 0, errGRPCUnparsable
+}
+
+// take returns the next n bytes in one piece. own tells that they are the
+// caller's to keep; else they are lent.
+func (s *grpcSource) take(n int) (b []byte, own bool, err error) {
+	if n > s.left {
+		return nil, false, errGRPCUnparsable
+	}
+	if n == 0 {
+		return nil, false, nil
+	}
+	if len(s.cur) == 0 {
+		if err := s.fill(); err != nil {
+			return nil, false, err
+		}
+	}
+	if n <= len(s.cur) {
+		b = s.cur[:n]
+		s.advance(n)
+		return b, false, nil
+	}
+	for len(b) < n {
+		if err := s.fill(); err != nil {
+			return nil, false, err
+		}
+		part := s.cur[:min(len(s.cur), n-len(b))]
+		if len(b)+len(part) > cap(b) {
+			// Grows with what has arrived, not with what was announced.
+			grown := min(n, max(2*cap(b), grpcStep))
+			if err := s.charge.take(grown - cap(b)); err != nil {
+				return nil, false, err
+			}
+			b = append(make([]byte, 0, grown), b...)
+		}
+		b = append(b, part...)
+		s.advance(len(part))
+	}
+	return b, true, nil
+}
+
+// copyTo fills dst.
+func (s *grpcSource) copyTo(dst []byte) error {
+	for len(dst) > 0 {
+		if err := s.fill(); err != nil {
+			return err
+		}
+		n := copy(dst, s.cur)
+		s.advance(n)
+		dst = dst[n:]
+	}
+	return nil
+}
+
+// await returns when an eighth of the next n bytes, if they are many, has been
+// received. The bytes stay in the source.
+func (s *grpcSource) await(n int) error {
+	if n <= grpcClaim {
+		return nil
+	}
+	for got := s.left - s.unread; got < n/8; got = s.left - s.unread {
+		more, err := s.read(min(s.unread, grpcStep))
+		if err != nil {
+			return grpcCut(err)
+		}
+		k := more.Len()
+		s.queue, s.unread = append(s.queue, more...), s.unread-k
+		if len(s.queue) == len(more) { // nothing was queued before
+			s.cur = s.queue[0].ReadOnlyData()
+		}
+		if err := s.charge.take(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// skip passes over n bytes.
+func (s *grpcSource) skip(n int) error {
+	if n > s.left {
+		return errGRPCUnparsable
+	}
+	for n > 0 {
+		if err := s.fill(); err != nil {
+			return err
+		}
+		k := min(n, len(s.cur))
+		s.advance(k)
+		n -= k
+	}
+	return nil
+}

@@ -1,0 +1,268 @@
+package server
+
+import (
+	"context"
+	"io"
+	"runtime/debug"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models"
+)
+
+// grpcErrorKey makes the first error of a model end the stream with its status.
+const grpcErrorKey = "triton_grpc_error"
+
+var (
+	errGRPCStalled = status.Error(codes.ResourceExhausted, "the client does not read the responses of its stream")
+	errGRPCGone    = status.Error(codes.Canceled, "")
+)
+
+// grpcStream serves one ModelStreamInfer.
+//
+// One goroutine reads, one writes, and each request has one that waits in Infer;
+// the handler's own only waits, because a stream whose client does not read can
+// be ended in no other way than by returning from the handler. The others follow
+// in their own time: the reader and the writer at once, a request when its model
+// lets it go. All of them count as active.
+type grpcStream struct {
+	g         *GRPC
+	stream    grpc.ServerStream
+	ctx       context.Context // ends with the handler
+	errors    bool            // as grpcErrorKey asks
+	forwarded []infer.Parameter
+	queue     *grpcQueue
+	sequences grpcSequences
+	receiver  grpcReceiver
+}
+
+// grpcOrigin is what is remembered of a request for its answers.
+type grpcOrigin struct {
+	model, version, id string // version is the text of the request
+	info               *models.Info
+	classes            []grpcClasses
+	emptyFinal         bool
+	waiting            int // its responses in the queue, guarded by the queue
+}
+
+func (g *GRPC) modelStreamInfer(stream grpc.ServerStream) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	s := &grpcStream{g: g, stream: stream, ctx: ctx}
+	for _, v := range metadata.ValueFromIncomingContext(ctx, grpcErrorKey) {
+		s.errors = v == "true"
+	}
+	s.receiver.init(stream, g.cfg.MaxMessageBytes, &g.pool)
+	if err := grpcCompression(ctx, g.cfg.Compression, s.receiver.compression()); err != nil {
+		return err
+	}
+	var refusal error // of each request, for what came with the stream
+	s.forwarded, refusal = grpcForward(ctx, g.forward)
+	s.queue = newGRPCQueue(grpcQueueLimits{
+		requests: g.cfg.MaxStreamRequests, responses: g.cfg.MaxStreamResponses,
+		bytes: g.cfg.MaxStreamBytes, stall: g.cfg.StreamStallTimeout,
+	})
+	defer s.queue.close(errGRPCGone)
+	written := make(chan error, 1) // sent once, by the writer
+	s.spawn(func() error { return s.read(refusal) }, s.queue.readDone)
+	s.spawn(s.write, func(err error) { written <- err })
+	select {
+	case err := <-written:
+		return err
+	case <-s.queue.over:
+		return s.queue.reason()
+	case <-ctx.Done():
+		return errGRPCGone
+	}
+}
+
+// spawn runs f in a goroutine of its own, which is counted, and hands what it
+// returns, or an error for its panic, to done.
+func (s *grpcStream) spawn(f func() error, done func(error)) {
+	s.g.active.enter()
+	go func() {
+		defer s.g.active.leave()
+		var err error
+		defer func() { done(err) }()
+		defer s.g.protect(&err)
+		debug.SetPanicOnFault(true)
+		err = f()
+	}()
+}
+
+// read takes requests until the client has no more, and starts them. refusal,
+// if any, is what all of them get.
+func (s *grpcStream) read(refusal error) error {
+	defer s.receiver.source.close()
+	for {
+		if err := s.queue.admit(); err != nil {
+			return err
+		}
+		c := &grpcCall{}
+		c.message.charge.budget = &s.g.budget
+		err := s.g.receive(&s.receiver, c)
+		switch {
+		case err == io.EOF:
+			return nil
+		case grpcNoRoom(err):
+			// Only this request is refused: the stream goes on after its message.
+			if err := s.receiver.source.skip(s.receiver.source.left); err != nil {
+				return err
+			}
+		case err != nil:
+			c.release()
+			return err
+		case s.g.isStopping():
+			err = errGRPCStopping
+		default:
+			err = refusal
+		}
+		s.start(c, err)
+	}
+}
+
+// start looks a request up and runs it. It is refused with err if there is one.
+func (s *grpcStream) start(c *grpcCall, err error) {
+	origin := &grpcOrigin{model: c.message.model, version: c.message.version, id: c.message.id}
+	if err == nil {
+		origin.info, err = c.lookup(s.g.core)
+	}
+	decoupled := origin.info != nil && origin.info.Decoupled()
+	turn := s.queue.begin(!decoupled)
+	if err == nil {
+		err = c.build(s.forwarded, s.g.cfg.Allocator)
+	}
+	if err != nil {
+		c.release()
+		s.queue.add(turn, grpcReply{origin: origin, refusal: err})
+		s.queue.end(turn)
+		return
+	}
+	origin.classes, origin.emptyFinal = c.classes, c.emptyFinal
+	place := s.sequences.join(origin.info, c.request.Correlation)
+	s.spawn(func() error {
+		defer c.release()
+		place.wait(s.ctx)
+		return s.infer(c, turn, origin)
+	}, func(err error) {
+		if err != nil {
+			s.queue.add(turn, grpcReply{origin: origin, refusal: err})
+		}
+		place.leave()
+		s.queue.end(turn)
+	})
+}
+
+// infer runs one request. Its responses go to the queue as they come; an error
+// means that it was refused.
+func (s *grpcStream) infer(c *grpcCall, turn *grpcTurn, origin *grpcOrigin) error {
+	return s.g.core.Infer(s.ctx, &c.request, func(r *infer.Response) {
+		if r.Empty && !origin.emptyFinal {
+			r.Release()
+			return
+		}
+		s.queue.add(turn, grpcReply{origin: origin, response: r})
+	})
+}
+
+// write sends what the queue has until there is no more to come.
+func (s *grpcStream) write() error {
+	for {
+		reply, err := s.queue.next(s.ctx, s.g.stopping)
+		if reply == nil {
+			return grpcStatus(err)
+		}
+		if s.errors && reply.response != nil && reply.response.Err != nil {
+			defer reply.release()
+			return grpcStatus(reply.response.Err)
+		}
+		if err := s.send(reply); err != nil {
+			return err
+		}
+		s.queue.sent(reply)
+	}
+}
+
+// send writes one reply. It returns when the transport has taken it, which is
+// when what it was given before is nearly written.
+func (s *grpcStream) send(reply *grpcReply) error {
+	a := reply.answer()
+	buffers, err := s.g.encoder.encode(&a)
+	if err != nil {
+		a = reply.failed(err)
+		if buffers, err = s.g.encoder.encode(&a); err != nil {
+			return err
+		}
+	}
+	if a.response == nil {
+		defer reply.release()
+	}
+	if err := s.stream.SendMsg(&grpcEncoded{buffers}); err != nil {
+		return errGRPCGone
+	}
+	return nil
+}
+
+// grpcReply is a message for the client of a stream: a response, or what a
+// request was refused with.
+type grpcReply struct {
+	origin   *grpcOrigin
+	response *infer.Response
+	refusal  error
+	bytes    int64 // what it counts for in the queue
+}
+
+// answer says what is sent. Of an error only the text is, and it is never
+// empty: an empty one would pass for success.
+func (r *grpcReply) answer() grpcAnswer {
+	o := r.origin
+	switch {
+	case r.refusal != nil:
+		return grpcAnswer{id: o.id, stream: true, err: grpcErrorText(r.refusal)}
+	case r.response.Err != nil:
+		return grpcAnswer{
+			model: o.model, version: o.version, id: o.id, stream: true,
+			err: grpcErrorText(r.response.Err), hasFinal: true, final: r.response.Final,
+		}
+	case r.response.Empty:
+		return grpcAnswer{model: o.model, version: o.version, id: o.id, stream: true, hasFinal: true, final: r.response.Final}
+	}
+	c := grpcCall{classes: o.classes}
+	if err := c.classify(r.response, o.info); err != nil {
+		return r.failed(err)
+	}
+	a := grpcAnswerOf(r.response)
+	a.stream, a.hasFinal, a.final = true, true, r.response.Final
+	return a
+}
+
+// failed says what is sent instead of a response that cannot be.
+func (r *grpcReply) failed(err error) grpcAnswer {
+	o := r.origin
+	return grpcAnswer{
+		model: o.model, version: o.version, id: o.id, stream: true,
+		err: grpcErrorText(err), hasFinal: true, final: r.response.Final,
+	}
+}
+
+// release gives up a reply that is not sent.
+func (r *grpcReply) release() {
+	if r.response != nil {
+		r.response.Release()
+	}
+}
+
+func grpcErrorText(err error) string {
+	if s, ok := status.FromError(err); ok && s.Message() != "" {
+		return s.Message()
+	}
+	e := infer.AsError(err)
+	if e.Message != "" {
+		return e.Message
+	}
+	return e.Code.String()
+}
