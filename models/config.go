@@ -1,0 +1,134 @@
+package models
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/prototext"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// ParseError is a configuration that could not be parsed. Clients see Triton's
+// text, which for a file is only its path; Detail is the sentence for the log.
+type ParseError struct {
+	Path   string // the file, empty for a JSON text
+	Line   int    // of the offending token, from 1; 0 if unknown
+	Column int    // in characters, from 1
+	Reason string // what is wrong there
+}
+
+// Error returns what clients see.
+func (e *ParseError) Error() string { return e.client().Message }
+
+// Unwrap returns the client's error: Internal for a file, InvalidArg for JSON
+// that came with a request or from a model.
+func (e *ParseError) Unwrap() error { return e.client() }
+
+func (e *ParseError) client() *infer.Error {
+	if e.Path == "" {
+		return infer.Errorf(infer.InvalidArg, "%s", e.Reason)
+	}
+	return infer.Errorf(infer.Internal, "failed to read text proto from %s", e.Path)
+}
+
+// Detail returns "<path>:<line>:<column>: <reason>", as compilers print it.
+func (e *ParseError) Detail() string {
+	path := e.Path
+	if path == "" {
+		path = "config"
+	}
+	if e.Line == 0 {
+		return path + ": " + e.Reason
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", path, e.Line, e.Column, e.Reason)
+}
+
+// ParseConfigText parses the text of a config.pbtxt. Path is only for the
+// error, which is a *ParseError.
+//
+// The parser is that of Go's protobuf; forms that only the C++ one takes are
+// rewritten when it refuses (see bridgeText). It still differs from Triton in
+// that strings must be UTF-8 and that \U escapes beyond Unicode are refused,
+// and it is more lenient with "01" as a float and "1f" as a bool.
+func ParseConfigText(path string, text []byte) (*kserve.ModelConfig, error) {
+	config := &kserve.ModelConfig{}
+	first := prototext.Unmarshal(text, config)
+	if first == nil {
+		return config, nil
+	}
+	if bridged, changed := bridgeText(text); changed {
+		config.Reset()
+		err := prototext.Unmarshal(bridged, config)
+		if err == nil {
+			return config, nil
+		}
+		first = err // what stopped the first attempt may have been bridged
+	}
+	return nil, parseError(path, text, first)
+}
+
+// ParseConfigJSON parses the JSON form of a configuration: the override of a
+// load request, or what a model's auto_complete_config returned. Names may be
+// the original ones or lowerCamel, enum names may be in any case, unknown and
+// repeated names are errors. Empty text is the empty configuration. The error
+// is a *ParseError.
+func ParseConfigJSON(text []byte) (*kserve.ModelConfig, error) {
+	config := &kserve.ModelConfig{}
+	if len(text) == 0 {
+		return config, nil
+	}
+	if err := protojson.Unmarshal(canonicalEnums(text), config); err != nil {
+		return nil, jsonError(text, err)
+	}
+	return config, nil
+}
+
+// positioned matches the errors of prototext and protojson.
+var positioned = regexp.MustCompile(`(?s)^(?:syntax error )?\(line (\d+):(\d+)\): (.*)$`)
+
+// parseError turns an error of Go's protobuf into a ParseError. Those errors
+// begin with "proto:" and, at random, a plain or a non-breaking space.
+func parseError(path string, text []byte, err error) *ParseError {
+	reason := strings.TrimPrefix(err.Error(), "proto:")
+	reason = strings.TrimLeft(reason, " \u00a0")
+	e := &ParseError{Path: path, Reason: reason}
+	if m := positioned.FindStringSubmatch(reason); m != nil {
+		e.Line, _ = strconv.Atoi(m[1])
+		e.Column, _ = strconv.Atoi(m[2])
+		e.Reason = m[3]
+		return e
+	}
+	if strings.Contains(reason, "unexpected EOF") || strings.Contains(reason, "unexpected token") {
+		e.Reason = "unexpected end of text: a bracket or a quote is not closed, or a value is missing"
+		e.Line, e.Column = endOf(text)
+	}
+	return e
+}
+
+// endOf returns the position behind the last character of text.
+func endOf(text []byte) (line, column int) {
+	lines := strings.Split(string(text), "\n")
+	return len(lines), len([]rune(lines[len(lines)-1])) + 1
+}
+
+var (
+	jsonUnknown = regexp.MustCompile(`^unknown field "([^"]*)"$`)
+	jsonValue   = regexp.MustCompile(`(?s)^invalid value for (\w+) (?:field|type) ?(\w*): (.*)$`)
+)
+
+// jsonError is parseError for JSON, with the reason in the words that Triton's
+// parser uses where it has some.
+func jsonError(text []byte, err error) *ParseError {
+	e := parseError("", text, err)
+	if m := jsonUnknown.FindStringSubmatch(e.Reason); m != nil {
+		e.Reason = m[1] + ": Cannot find field."
+	} else if m := jsonValue.FindStringSubmatch(e.Reason); m != nil {
+		e.Reason = fmt.Sprintf("(%s): invalid value %s for type TYPE_%s", m[2], m[3], strings.ToUpper(m[1]))
+	}
+	return e
+}
