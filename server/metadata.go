@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -83,3 +84,6 @@ func (h *HTTP) serveModelConfig(w http.ResponseWriter, model string, version int
 	writeBody(w, http.StatusOK, info.JSON)
 	return nil
 }
+
+// Extensions lists the protocol extensions that the server's metadata names.
+func Extensions() []string { return slices.Clone(extensions) }
