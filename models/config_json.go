@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -135,7 +134,7 @@ func (w *configWriter) value(f protoreflect.FieldDescriptor, v protoreflect.Valu
 }
 
 // float writes a number as Triton does: the fewest of a few and of enough
-// digits that give the value back, then that decimal number as a double.
+// digits that give the value back, and that decimal number then as a double.
 func (w *configWriter) float(v float64, size int) {
 	switch {
 	case math.IsNaN(v):
@@ -145,45 +144,47 @@ func (w *configWriter) float(v float64, size int) {
 		w.WriteString(map[bool]string{true: `"Infinity"`, false: `"-Infinity"`}[v > 0])
 		return
 	}
-	few, enough := 6, 9
+	few, enough, normal := 6, 9, 0x1p-126
 	if size == 64 {
-		few, enough = 15, 17
+		few, enough, normal = 15, 17, 0x1p-1022
 	}
 	text := strconv.FormatFloat(v, 'g', few, size)
-	if back, err := strconv.ParseFloat(text, size); err != nil || back != v {
+	// Subnormal numbers always get the digits: reading them back is out of range.
+	if back, err := strconv.ParseFloat(text, size); err != nil || back != v || v != 0 && math.Abs(v) < normal {
 		text = strconv.FormatFloat(v, 'g', enough, size)
 	}
-	if !strings.ContainsAny(text, ".e") {
-		if text == "-0" {
-			text = "0"
-		}
-		w.WriteString(text)
-		return
+	if strings.ContainsAny(text, ".e") {
+		text = double(text)
+	} else if text == "-0" {
+		text = "0"
 	}
-	w.WriteString(decimal(text))
+	w.WriteString(text)
 }
 
-// decimal writes the number text as a double with the fewest digits: plain for
-// magnitudes from 1e-6 to below 1e21, and then never without a point.
-func decimal(text string) string {
-	v, err := strconv.ParseFloat(text, 64)
-	if err != nil {
+// double writes the decimal number text as a double: plain for magnitudes from
+// 1e-6 to below 1e21, and then never without a point. The decimal becomes a
+// double by one multiplication, which is not always the nearest one: the digits
+// that are seen follow from it.
+func double(text string) string {
+	mantissa, exponent, _ := strings.Cut(text, "e")
+	power, _ := strconv.Atoi(exponent)
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	v, _ := strconv.ParseFloat(whole+fraction, 64)
+	if power -= len(fraction); power >= 0 {
+		v *= math.Pow10(power)
+	} else {
+		v = v / math.Pow10(min(-power, 308)) / math.Pow10(max(-power-308, 0))
+	}
+	if size := math.Abs(v); size == 0 || size >= 1e-6 && size < 1e21 {
+		text = strconv.FormatFloat(v, 'f', -1, 64)
+		if !strings.Contains(text, ".") {
+			text += ".0"
+		}
 		return text
 	}
-	if size := math.Abs(v); size != 0 && (size < 1e-6 || size >= 1e21) {
-		mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(v, 'e', -1, 64), "e")
-		exponent = strings.TrimPrefix(exponent, "+")
-		sign := ""
-		if strings.HasPrefix(exponent, "-") {
-			sign, exponent = "-", exponent[1:]
-		}
-		return mantissa + "e" + sign + strings.TrimLeft(exponent, "0")
-	}
-	plain := strconv.FormatFloat(v, 'f', -1, 64)
-	if !strings.Contains(plain, ".") {
-		plain += ".0"
-	}
-	return plain
+	mantissa, exponent, _ = strings.Cut(strconv.FormatFloat(v, 'e', -1, 64), "e")
+	power, _ = strconv.Atoi(exponent)
+	return mantissa + "e" + strconv.Itoa(power)
 }
 
 // string writes a JSON string in which only what must be is escaped.
@@ -210,7 +211,7 @@ func (w *configWriter) string(s string) {
 			w.WriteByte(hex[r>>4])
 			w.WriteByte(hex[r&15])
 		default:
-			w.WriteString(string(utf8.AppendRune(nil, r)))
+			w.WriteRune(r)
 		}
 	}
 	w.WriteByte('"')

@@ -28,7 +28,7 @@ func validateTensors(config *kserve.ModelConfig) error {
 	}
 	for _, in := range config.Input {
 		text := tensorFault("input", in, config)
-		if text == "" && in.Format != kserve.ModelInput_FORMAT_NONE && len(in.Dims) != 3 {
+		if text == "" && (in.Format == kserve.ModelInput_FORMAT_NHWC || in.Format == kserve.ModelInput_FORMAT_NCHW) && len(in.Dims) != 3 {
 			text = "model input NHWC/NCHW require 3 dims"
 		}
 		if text == "" {
