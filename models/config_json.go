@@ -171,9 +171,9 @@ func double(text string) string {
 	whole, fraction, _ := strings.Cut(mantissa, ".")
 	v, _ := strconv.ParseFloat(whole+fraction, 64)
 	if power -= len(fraction); power >= 0 {
-		v *= math.Pow10(power)
+		v *= pow10(power)
 	} else {
-		v = v / math.Pow10(min(-power, 308)) / math.Pow10(max(-power-308, 0))
+		v = v / pow10(min(-power, 308)) / pow10(max(-power-308, 0))
 	}
 	if size := math.Abs(v); size == 0 || size >= 1e-6 && size < 1e21 {
 		text = strconv.FormatFloat(v, 'f', -1, 64)
@@ -185,6 +185,12 @@ func double(text string) string {
 	mantissa, exponent, _ = strings.Cut(strconv.FormatFloat(v, 'e', -1, 64), "e")
 	power, _ = strconv.Atoi(exponent)
 	return mantissa + "e" + strconv.Itoa(power)
+}
+
+// pow10 is the double nearest to a power of ten, which math.Pow10 is not always.
+func pow10(n int) float64 {
+	v, _ := strconv.ParseFloat("1e"+strconv.Itoa(n), 64)
+	return v
 }
 
 // string writes a JSON string in which only what must be is escaped.
