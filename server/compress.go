@@ -17,11 +17,11 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// encoding is a content coding of the protocol.
-type encoding uint8
+// contentCoding is a content coding of the protocol.
+type contentCoding uint8
 
 const (
-	identity encoding = iota
+	identity contentCoding = iota
 	gzipped
 	deflated // in the zlib format
 )
@@ -33,7 +33,7 @@ var errUnsupportedEncoding = &infer.Error{Code: infer.Unsupported, Message: "Uns
 
 // requestEncoding reads a request's Content-Encoding: case matters, lists are
 // not understood.
-func requestEncoding(r *http.Request) (encoding, error) {
+func requestEncoding(r *http.Request) (contentCoding, error) {
 	switch r.Header.Get("Content-Encoding") {
 	case "", "identity":
 		return identity, nil
@@ -47,7 +47,7 @@ func requestEncoding(r *http.Request) (encoding, error) {
 
 // replyEncoding chooses from an Accept-Encoding header: the known coding of the
 // highest weight, the first of equal ones.
-func replyEncoding(accept string) encoding {
+func replyEncoding(accept string) contentCoding {
 	if accept == "" {
 		return identity
 	}
@@ -193,7 +193,7 @@ func (z *inflater) open() error {
 }
 
 // deflate appends the parts, compressed as one, to dst.
-func (c *codecs) deflate(dst []byte, e encoding, parts ...[]byte) ([]byte, error) {
+func (c *codecs) deflate(dst []byte, e contentCoding, parts ...[]byte) ([]byte, error) {
 	out := bytes.NewBuffer(dst)
 	var z io.WriteCloser
 	if e == gzipped {
