@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -33,8 +32,9 @@ var errUnsupportedEncoding = &infer.Error{Code: infer.Unsupported, Message: "Uns
 
 // requestEncoding reads a request's Content-Encoding: case matters, lists are
 // not understood.
-func requestEncoding(r *http.Request) (contentCoding, error) {
-	switch r.Header.Get("Content-Encoding") {
+func requestEncoding(r *request) (contentCoding, error) {
+	value, _ := r.header("Content-Encoding")
+	switch value {
 	case "", "identity":
 		return identity, nil
 	case "gzip":
