@@ -2,7 +2,7 @@ package main
 
 import "github.com/nereid-serving/nereid/server"
 
-// logControl lets clients of the HTTP endpoint change the log.
+// logControl lets clients see and change what is logged.
 type logControl struct{ settings *LogSettings }
 
 var _ server.LogControl = logControl{}
@@ -27,20 +27,4 @@ func (c logControl) ChangeLogSettings(change func(*server.LogSettings)) {
 	s.SetError(now.Error)
 	s.SetVerbose(int(now.VerboseLevel))
 	s.SetISO8601(now.Format == "ISO8601")
-}
-
-// grpcLogControl does the same for gRPC.
-type grpcLogControl struct{ settings *LogSettings }
-
-var _ server.GRPCLog = grpcLogControl{}
-
-func (c grpcLogControl) Settings() server.GRPCLogSettings {
-	s := logControl(c).LogSettings()
-	return server.GRPCLogSettings{File: s.File, Info: s.Info, Warning: s.Warning, Error: s.Error, Verbose: s.VerboseLevel, Format: s.Format}
-}
-
-func (c grpcLogControl) Change(to server.GRPCLogSettings) {
-	logControl(c).ChangeLogSettings(func(s *server.LogSettings) {
-		s.Info, s.Warning, s.Error, s.VerboseLevel, s.Format = to.Info, to.Warning, to.Error, to.Verbose, to.Format
-	})
 }

@@ -142,25 +142,16 @@ func (r *rooms) makeFronts(o *Options, settings *LogSettings, budget *server.Bud
 	add := func(name, title, address string, port int, listen func() error, run func(context.Context) error) {
 		r.fronts = append(r.fronts, front{name, title, net.JoinHostPort(address, strconv.Itoa(port)), listen, run})
 	}
+	parts := server.Parts{Core: r.registry, Allocate: r.allocate, Budget: budget, Logging: logControl{settings}}
 	if o.GRPC.Allow {
-		g, err := server.NewGRPC(o.grpcConfig(r.allocate, settings), r.registry, log)
+		g, err := server.NewGRPC(o.grpcConfig(), parts, log)
 		if err != nil {
 			return err
 		}
 		add("GRPC", "GRPCInferenceService", o.GRPC.Address, o.GRPC.Port, g.Listen, g.Run)
 	}
-	http := server.HTTPConfig{
-		Address: o.HTTP.Address, Port: o.HTTP.Port, ReusePort: o.HTTP.ReusePort, Threads: o.HTTP.Threads,
-		ServerName: o.ServerID, ServerVersion: protocolVersion, MaxInputBytes: o.HTTP.MaxInputBytes,
-		ExitTimeout: o.exitTimeout(), ForwardPattern: o.HTTP.ForwardPattern,
-	}
-	for group, want := range o.HTTP.Restricted {
-		http.Restricted = append(http.Restricted, server.Restriction{Groups: []string{group}, Header: want.Header, Value: want.Value})
-	}
 	if o.HTTP.Allow {
-		h, err := server.NewHTTP(http, server.Parts{
-			Core: r.registry, Allocate: r.allocate, Budget: budget, Logging: logControl{settings},
-		}, log)
+		h, err := server.NewHTTP(o.httpConfig(), parts, log)
 		if err != nil {
 			return err
 		}
@@ -176,27 +167,38 @@ func (r *rooms) makeFronts(o *Options, settings *LogSettings, budget *server.Bud
 	return nil
 }
 
-func (o *Options) grpcConfig(allocate server.Allocator, settings *LogSettings) server.GRPCConfig {
+func (o *Options) httpConfig() server.HTTPConfig {
+	h := o.HTTP
+	return server.HTTPConfig{
+		Address: h.Address, Port: h.Port, ReusePort: h.ReusePort, ServerName: o.ServerID, ServerVersion: protocolVersion,
+		MaxInputBytes: h.MaxInputBytes, ExitTimeout: o.exitTimeout(), ForwardPattern: h.ForwardPattern,
+		Restricted: restrictions(h.Restricted),
+	}
+}
+
+func (o *Options) grpcConfig() server.GRPCConfig {
 	millis := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	g := o.GRPC
-	c := server.GRPCConfig{
-		Address: g.Address, Port: g.Port, ReusePort: g.ReusePort, Name: o.ServerID, Version: protocolVersion,
-		Extensions: server.Extensions(), Allocator: allocate,
-		// What stubs answer with cannot shrink, or was copied by their backend.
-		ZeroCopy: func(infer.Memory) bool { return true },
-		Log:      grpcLogControl{settings}, ForwardHeaders: g.ForwardPattern, Compression: g.Compression,
+	return server.GRPCConfig{
+		Address: g.Address, Port: g.Port, ReusePort: g.ReusePort, ServerName: o.ServerID, ServerVersion: protocolVersion,
+		Restricted: restrictions(g.Restricted), ForwardPattern: g.ForwardPattern, Compression: g.Compression,
 		TLS: server.GRPCTLS{
 			Enabled: g.UseTLS || g.MutualTLS, Mutual: g.MutualTLS, CertFile: g.CertFile, KeyFile: g.KeyFile, RootFile: g.RootCertFile,
 		},
 		KeepaliveTime: millis(g.KeepaliveMillis), KeepaliveTimeout: millis(g.KeepaliveTimeoutMillis),
-		KeepalivePermitWithout: g.KeepaliveWithoutCalls, KeepaliveMinInterval: millis(g.MinPingIntervalWithoutDataMillis),
+		PermitPingsWithoutCalls: g.KeepaliveWithoutCalls, MinPingInterval: millis(g.MinPingIntervalWithoutDataMillis),
 		MaxConnectionAge: millis(g.MaxConnectionAgeMillis), MaxConnectionAgeGrace: millis(g.MaxConnectionAgeGraceMillis),
 		MaxStreamResponses: g.ResponsePoolSize, ExitTimeout: o.exitTimeout(),
 	}
-	for group, want := range g.Restricted {
-		c.Restrictions = append(c.Restrictions, server.GRPCRestriction{Protocols: []string{group}, Key: want.Header, Value: want.Value})
+}
+
+// restrictions gives each group of endpoints the header that it asks for.
+func restrictions(byGroup map[string]Restriction) []server.Restriction {
+	var list []server.Restriction
+	for _, group := range slices.Sorted(maps.Keys(byGroup)) {
+		list = append(list, server.Restriction{Groups: []string{group}, Header: byGroup[group].Header, Value: byGroup[group].Value})
 	}
-	return c
+	return list
 }
 
 // metrics makes the metrics that the command line asks for.
