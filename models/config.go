@@ -1,6 +1,8 @@
 package models
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -8,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
@@ -68,10 +71,16 @@ func ParseConfigJSON(text []byte) (*kserve.ModelConfig, error) {
 	if len(text) == 0 {
 		return config, nil
 	}
-	if err := protojson.Unmarshal(text, config); err != nil {
-		return nil, jsonError(text, err)
+	first := protojson.Unmarshal(text, config)
+	if first == nil {
+		return config, nil
 	}
-	return config, nil
+	if enumRefused.MatchString(first.Error()) {
+		if upper := upperEnums(text); protojson.Unmarshal(upper, config) == nil {
+			return config, nil
+		}
+	}
+	return nil, jsonError(text, first)
 }
 
 // positioned matches the errors of prototext and protojson.
@@ -117,4 +126,57 @@ func jsonError(text []byte, err error) *ParseError {
 		e.Reason = fmt.Sprintf("(%s): invalid value %s for type TYPE_%s", m[2], m[3], strings.ToUpper(m[1]))
 	}
 	return e
+}
+
+// enumRefused matches the error for a name that an enum does not have.
+var enumRefused = regexp.MustCompile(`invalid value for enum field`)
+
+// upperEnums rewrites the JSON form of a configuration with the names of enums
+// in upper case, as they are declared. Text that is no JSON is returned as it is.
+func upperEnums(text []byte) []byte {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	var tree any
+	if decoder.Decode(&tree) != nil {
+		return text
+	}
+	upperMessage(tree, (&kserve.ModelConfig{}).ProtoReflect().Descriptor())
+	upper, err := json.Marshal(tree)
+	if err != nil {
+		return text
+	}
+	return upper
+}
+
+func upperMessage(tree any, message protoreflect.MessageDescriptor) {
+	object, _ := tree.(map[string]any)
+	for name, value := range object {
+		field := message.Fields().ByTextName(name)
+		if field == nil {
+			field = message.Fields().ByJSONName(name)
+		}
+		switch {
+		case field == nil:
+		case field.IsMap():
+			entries, _ := value.(map[string]any)
+			if field.MapValue().Message() == nil {
+				continue
+			}
+			for _, entry := range entries {
+				upperMessage(entry, field.MapValue().Message())
+			}
+		case field.Message() != nil:
+			if list, ok := value.([]any); ok {
+				for _, item := range list {
+					upperMessage(item, field.Message())
+				}
+			} else {
+				upperMessage(value, field.Message())
+			}
+		case field.Enum() != nil: // no enum is repeated
+			if s, ok := value.(string); ok {
+				object[name] = strings.ToUpper(s)
+			}
+		}
+	}
 }

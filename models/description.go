@@ -43,7 +43,7 @@ func (r *Repository) Read(name string) (*Description, error) {
 	}
 	entries, err := f.list(".")
 	if err != nil {
-		return nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", f.path, strerror(err))
+		return nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", f.shown, strerror(err))
 	}
 	content, err := firstContent(f, entries)
 	if err != nil {
@@ -78,7 +78,7 @@ func (r *Repository) Read(name string) (*Description, error) {
 func (r *Repository) readConfig(f *folder) (*kserve.ModelConfig, error) {
 	file := configFile
 	if r.options.ConfigName != "" {
-		if named := filepath.Join("configs", r.options.ConfigName+".pbtxt"); f.regular(named) {
+		if named := filepath.Join("configs", r.options.ConfigName+".pbtxt"); f.exists(named) {
 			file = named
 		}
 	}
@@ -89,7 +89,7 @@ func (r *Repository) readConfig(f *folder) (*kserve.ModelConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ParseConfigText(filepath.Join(f.path, file), text)
+	return ParseConfigText(f.shown+"/"+file, text)
 }
 
 // firstContent lists the first sub-directory of a model, where the files are
@@ -101,7 +101,7 @@ func firstContent(f *folder, entries []entry) ([]entry, error) {
 		}
 		content, err := f.list(e.name)
 		if err != nil {
-			return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", f.path, e.name, strerror(err))
+			return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", f.shown, e.name, strerror(err))
 		}
 		return content, nil
 	}

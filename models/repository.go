@@ -33,8 +33,9 @@ type Repository struct {
 }
 
 type repositoryRoot struct {
-	root *os.Root
-	path string // absolute
+	root  *os.Root
+	path  string // absolute
+	shown string // as the operator wrote it
 }
 
 // reasonDuplicate stands in the repository index for a name that two roots have.
@@ -67,7 +68,7 @@ func OpenRepository(roots []string, options RepositoryOptions) (*Repository, err
 			r.Close()
 			return nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", path, strerror(err))
 		}
-		r.roots = append(r.roots, repositoryRoot{root: root, path: absolute})
+		r.roots = append(r.roots, repositoryRoot{root: root, path: absolute, shown: path})
 	}
 	return r, nil
 }
@@ -89,7 +90,7 @@ func (r *Repository) Scan() (names []string, rejected map[string]string, err err
 	for _, o := range r.roots {
 		entries, err := listDirectory(o.root, ".", o.path)
 		if err != nil {
-			return nil, nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", o.path, strerror(err))
+			return nil, nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", o.shown, strerror(err))
 		}
 		for _, e := range entries {
 			switch {
@@ -111,12 +112,12 @@ func (r *Repository) open(name string) (*folder, error) {
 	var found *folder
 	if local(name) {
 		for _, o := range r.roots {
-			f, err := openFolder(o.root, o.path, name)
+			f, err := openFolder(o, name)
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 				continue
 			}
 			if err != nil {
-				return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", o.path, name, strerror(err))
+				return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", o.shown, name, strerror(err))
 			}
 			if found != nil {
 				found.close()
