@@ -118,21 +118,34 @@ func (d *Description) Check() error {
 	return validateGroups(d.Config, d.repository.options.GPUs)
 }
 
+// CheckAnswer says why a model's answer to the question for auto-complete
+// cannot be used: Finish then goes on without it, as Triton does without a
+// word. The error is for the log.
+func (d *Description) CheckAnswer(answer []byte) error {
+	_, err := d.answered(answer)
+	return err
+}
+
+// answered is the description's configuration with the model's answer, or
+// without it if there is an error.
+func (d *Description) answered(answer []byte) (*kserve.ModelConfig, error) {
+	config := cloneConfig(d.Config)
+	if answer == nil {
+		return config, nil
+	}
+	given, err := ParseConfigJSON(answer)
+	if err != nil {
+		return config, err
+	}
+	return config, merge(config, given)
+}
+
 // Finish completes the configuration of one version with what its model
 // answered to the question for auto-complete (JSON in the form of ConfigJSON;
 // nil: nothing), validates the result and reads the labels of the outputs by
 // the outputs' names. The error is an *infer.Error for clients.
 func (d *Description) Finish(answer []byte) (config *kserve.ModelConfig, json []byte, labels map[string][]string, err error) {
-	config = cloneConfig(d.Config)
-	if answer != nil {
-		given, err := ParseConfigJSON(answer)
-		if err != nil {
-			return nil, nil, nil, infer.AsError(err)
-		}
-		if err := merge(config, given); err != nil {
-			return nil, nil, nil, err
-		}
-	}
+	config, _ = d.answered(answer) // see CheckAnswer
 	normalise(config)
 	normaliseGroups(config, d.repository.options.GPUs)
 	if config.Platform == platformEnsemble && config.ModelTransactionPolicy == nil {
