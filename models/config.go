@@ -63,9 +63,10 @@ func ParseConfigText(path string, text []byte) (*kserve.ModelConfig, error) {
 
 // ParseConfigJSON parses the JSON form of a configuration: the override of a
 // load request, or what a model's auto_complete_config returned. Names may be
-// the original ones or lowerCamel, enum names may be in any case, unknown and
-// repeated names are errors. Empty text is the empty configuration. The error
-// is a *ParseError.
+// the original ones or lowerCamel, enum names may be in any case. Unknown names
+// are errors, and so are repeated ones, but where an enum's name had to be
+// rewritten the last counts. Empty text is the empty configuration. The error is
+// a *ParseError.
 func ParseConfigJSON(text []byte) (*kserve.ModelConfig, error) {
 	config := &kserve.ModelConfig{}
 	if len(text) == 0 {
@@ -123,10 +124,17 @@ func jsonError(text []byte, err error) *ParseError {
 	if m := jsonUnknown.FindStringSubmatch(e.Reason); m != nil {
 		e.Reason = m[1] + ": Cannot find field."
 	} else if m := jsonValue.FindStringSubmatch(e.Reason); m != nil {
-		e.Reason = fmt.Sprintf("(%s): invalid value %s for type TYPE_%s", m[2], m[3], strings.ToUpper(m[1]))
+		e.Reason = fmt.Sprintf("(%s): invalid value %s for type TYPE_%s", originalName(m[2]), m[3], strings.ToUpper(m[1]))
 	}
 	return e
 }
+
+// originalName undoes the lowerCamel form of a field's name.
+func originalName(name string) string {
+	return upperCase.ReplaceAllStringFunc(name, func(s string) string { return "_" + strings.ToLower(s) })
+}
+
+var upperCase = regexp.MustCompile(`[A-Z]`)
 
 // enumRefused matches the error for a name that an enum does not have.
 var enumRefused = regexp.MustCompile(`invalid value for enum field`)
