@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/nereid-serving/nereid/infer"
 )
@@ -94,7 +95,7 @@ func (r *Repository) Scan() (names []string, rejected map[string]string, err err
 		}
 		for _, e := range entries {
 			switch {
-			case !e.dir:
+			case !e.dir, !local(e.name):
 			case seen[e.name]:
 				rejected[e.name] = reasonDuplicate
 			default:
@@ -133,7 +134,8 @@ func (r *Repository) open(name string) (*folder, error) {
 	return found, nil
 }
 
-// local reports whether name can be the name of a directory in a repository.
+// local reports whether name can be the name of a model: that of a directory,
+// and one that the protocols can say.
 func local(name string) bool {
-	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") && utf8.ValidString(name)
 }
