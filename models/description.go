@@ -41,6 +41,9 @@ func (r *Repository) Read(name string) (*Description, error) {
 	if err != nil {
 		return nil, err
 	}
+	if agents := config.GetModelRepositoryAgents().GetAgents(); len(agents) > 0 {
+		return nil, r.noAgent(agents[0].GetName())
+	}
 	entries, err := f.list(".")
 	if err != nil {
 		return nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", f.shown, strerror(err))
@@ -90,6 +93,16 @@ func (r *Repository) readConfig(f *folder) (*kserve.ModelConfig, error) {
 		return nil, err
 	}
 	return ParseConfigText(f.shown+"/"+file, text)
+}
+
+// noAgent refuses a model that wants a repository agent: none can be run, and
+// without its agents a model may be what nobody should serve.
+func (r *Repository) noAgent(name string) error {
+	directory := r.options.AgentDirectory
+	if directory == "" {
+		directory = "/opt/tritonserver/repoagents"
+	}
+	return infer.Errorf(infer.InvalidArg, "unable to find 'libtritonrepoagent_%s.so' for repo agent '%s', searched: %s", name, name, directory)
 }
 
 // firstContent lists the first sub-directory of a model, where the files are

@@ -21,6 +21,9 @@ type RepositoryOptions struct {
 	// DisableAutoComplete makes a configuration file necessary and complete: the
 	// model is not asked for what is missing.
 	DisableAutoComplete bool
+	// AgentDirectory is where repository agents would lie, for the text that
+	// refuses models which want one; default /opt/tritonserver/repoagents.
+	AgentDirectory string
 	// GPUs are the ids of the GPUs on which instances may be placed, ascending;
 	// empty: there are none, and KIND_GPU is refused.
 	GPUs []int32

@@ -54,15 +54,17 @@ func refusal(t *testing.T, options RepositoryOptions, config string) (poll, load
 	return "", ""
 }
 
-// TestRefusedConfigurationsOfLaterReleases has the texts that could not be
-// recorded.
-func TestRefusedConfigurationsOfLaterReleases(t *testing.T) {
+// TestRefusedConfigurationsMore has the texts of later releases and those that
+// other parts of Triton have.
+func TestRefusedConfigurationsMore(t *testing.T) {
 	const python = `backend: "python" `
 	for _, c := range []struct{ name, config, poll, load string }{
 		{"metric without family", python + `model_metrics { metric_control { metric_identifier { } } }`, "metric identifier must specify non-empty 'family'", ""},
 		{"metric without identifier", python + `model_metrics { metric_control { } }`, "metric control must specify 'metric_identifier'", ""},
 		{"metric without options", python + `model_metrics { metric_control { metric_identifier { family: "f" } } }`, "metric control must specify 'histogram_options'", ""},
 		{"metric without buckets", python + `model_metrics { metric_control { metric_identifier { family: "f" } histogram_options { } } }`, "histogram options must specify non-empty 'buckets'", ""},
+		{"agent", `model_repository_agents { agents [ { name: "a" parameters { key: "b" value: "c" } } ] }`, "unable to find 'libtritonrepoagent_a.so' for repo agent 'a', searched: /opt/tritonserver/repoagents", ""},
+		{"no agent", python + `model_repository_agents { }`, "", ""},
 		{"labels outside", python + `output { name: "O" data_type: TYPE_FP32 dims: 1 label_filename: "../l.txt" }`, "", "Unsupported: label file path '../l.txt' for output 'O' in model 'm' is outside model directory"},
 		{"labels are a directory", python + `output { name: "O" data_type: TYPE_FP32 dims: 1 label_filename: "1" }`, "", "Internal: failed to open text file for read ROOT/m/1: Is a directory"},
 		{"batch input of two sources", python + `batch_input { kind: BATCH_ITEM_SHAPE source_input: [ "a", "b" ] data_type: TYPE_INT32 }`, "", "Invalid argument: batch input kind 'BATCH_ITEM_SHAPE' expects 1 source input, got 2 for m"},
