@@ -56,6 +56,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	}()
 	repository, err := models.OpenRepository(o.Repository.Paths, models.RepositoryOptions{
 		ConfigName: o.Repository.ConfigName, DisableAutoComplete: o.Repository.DisableAutoCompleteConfig,
+		AgentDirectory: o.Repository.AgentDirectory,
 	})
 	if err != nil {
 		return nil, err
