@@ -126,9 +126,7 @@ func setControlMode(p *parser, text string) error {
 	case "none":
 		p.o.Repository.Control = ControlNone
 	case "poll":
-		// The models are loaded, but changes of their files are not looked for.
 		p.o.Repository.Control = ControlPoll
-		p.o.NoEffect = append(p.o.NoEffect, "model-control-mode=poll")
 	case "explicit":
 		p.o.Repository.Control = ControlExplicit
 	default:
