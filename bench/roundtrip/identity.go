@@ -9,8 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -241,18 +239,4 @@ func (i *identity) measureBatch(span time.Duration, requests, n int) (measure.Ti
 	}
 	b.check = false
 	return rounds(span, tree, b.once)
-}
-
-// newestEnvironment returns the Python of the newest of .venvs, "" if there is none.
-func newestEnvironment() string {
-	found, newest := "", -1
-	paths, _ := filepath.Glob(".venvs/3.*/bin/python") // the pattern is sound
-	for _, path := range paths {
-		version := filepath.Base(filepath.Dir(filepath.Dir(path)))
-		minor, _, _ := strings.Cut(strings.TrimPrefix(version, "3."), "-")
-		if n, err := strconv.Atoi(minor); err == nil && n > newest {
-			found, newest = path, n
-		}
-	}
-	return found
 }

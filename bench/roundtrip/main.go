@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/bench/measure"
 )
 
 // settings are the flags.
@@ -44,7 +46,7 @@ func (s *settings) run() error {
 		return measureAll(s.python, time.Duration(s.seconds*float64(time.Second)))
 	}
 	if s.python == "" {
-		s.python = newestEnvironment()
+		s.python = measure.NewestPython()
 	}
 	// Everything that a thread starts runs where the thread may: the placements
 	// are processes of their own.
