@@ -93,6 +93,7 @@ func ourFlags() []group {
 		{"request-memory-byte-size", "<integer>", "Memory for the tensors of requests that are being served. What does " +
 			"not fit is refused, and everything else goes on. 0 is half of the memory that this process may use. Default: 0.",
 			setWith(parseUint64, func(o *Options) *uint64 { return &o.RequestMemoryBytes })},
+		{name: "version", help: "Show the version of this binary and exit."},
 	}}}
 }
 
