@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
@@ -29,12 +28,12 @@ type settings struct {
 	seconds            float64 // for each server in each row
 	rounds             int     // turns that they take in it
 	protocols          string
-	sizes, clients     numbers
+	sizes, clients     measure.Numbers
 	bare               bool // this process is the bare server
 }
 
 func main() {
-	s := settings{sizes: numbers{16, 64 << 10, 1 << 20, 16 << 20}, clients: numbers{1, 8, 32}}
+	s := settings{sizes: measure.Numbers{16, 64 << 10, 1 << 20, 16 << 20}, clients: measure.Numbers{1, 8, 32}}
 	flag.StringVar(&s.binary, "binary", "bin/nereid", "the server")
 	flag.StringVar(&s.repository, "repository", "models/examples", "what it serves; identity_fp32 is asked")
 	flag.StringVar(&s.python, "python", "", "its interpreter; default the newest of .venvs, else python3 on PATH")
@@ -55,25 +54,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, "frontends:", err)
 		os.Exit(1)
 	}
-}
-
-// numbers is a flag of numbers, separated by commas.
-type numbers []int
-
-func (n *numbers) String() string {
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(*n), " ", ","), "[]")
-}
-
-func (n *numbers) Set(text string) error {
-	*n = nil
-	for field := range strings.SplitSeq(text, ",") {
-		number, err := strconv.Atoi(field)
-		if err != nil || number <= 0 {
-			return fmt.Errorf("%q is no positive number", field)
-		}
-		*n = append(*n, number)
-	}
-	return nil
 }
 
 func (s *settings) run(ctx context.Context) (err error) {

@@ -52,6 +52,21 @@ func TestTable(t *testing.T) {
 	}
 }
 
+func TestNumbers(t *testing.T) {
+	n := Numbers{1, 2}
+	if got := n.String(); got != "1,2" {
+		t.Errorf("String: got %q, want %q", got, "1,2")
+	}
+	if err := n.Set("3,40"); err != nil || !slices.Equal(n, Numbers{3, 40}) {
+		t.Errorf("Set 3,40: got %v and error %v", n, err)
+	}
+	for _, text := range []string{"", "1,", "x", "0", "-1"} {
+		if err := n.Set(text); err == nil {
+			t.Errorf("Set %q: got no error, want one", text)
+		}
+	}
+}
+
 func TestSize(t *testing.T) {
 	for n, want := range map[int]string{16: "16 B", 64 << 10: "64 KiB", 16 << 20: "16 MiB", 1500: "1500 B"} {
 		if got := Size(n); got != want {

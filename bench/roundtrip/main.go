@@ -19,16 +19,19 @@ import (
 
 // settings are the flags.
 type settings struct {
-	python  string
-	seconds float64 // for each row
-	measure bool    // this process is one that measures
-	echo    bool    // this process is the other end of the ping-pong
+	python         string
+	seconds        float64 // for each row
+	sizes, batches measure.Numbers
+	measure        bool // this process is one that measures
+	echo           bool // this process is the other end of the ping-pong
 }
 
 func main() {
-	var s settings
+	s := settings{sizes: measure.Numbers{16, 64 << 10, 1 << 20, 16 << 20}, batches: measure.Numbers{1, 8}}
 	flag.StringVar(&s.python, "python", "", "interpreter with numpy; default the newest of .venvs, else python3 on PATH")
 	flag.Float64Var(&s.seconds, "seconds", 1, "how long each row is measured")
+	flag.Var(&s.sizes, "sizes", "bytes of each tensor, multiples of 4")
+	flag.Var(&s.batches, "batches", "requests in each batch")
 	flag.BoolVar(&s.measure, "measure", false, "measure as things are; without this, measure in each placement")
 	flag.BoolVar(&s.echo, "echo", false, "answer doorbells; for the program itself")
 	flag.Parse()
@@ -43,7 +46,7 @@ func (s *settings) run() error {
 	case s.echo:
 		return echo()
 	case s.measure:
-		return measureAll(s.python, time.Duration(s.seconds*float64(time.Second)))
+		return s.measureAll(time.Duration(s.seconds * float64(time.Second)))
 	}
 	if s.python == "" {
 		s.python = measure.NewestPython()
@@ -68,7 +71,8 @@ func (s *settings) run() error {
 			return fmt.Errorf("choose processors: %w", err)
 		}
 		fmt.Printf("\n%s\n\n", placement.name)
-		self := exec.Command(os.Args[0], "-measure", "-python", s.python, "-seconds", fmt.Sprint(s.seconds))
+		self := exec.Command(os.Args[0], "-measure", "-python", s.python, "-seconds", fmt.Sprint(s.seconds),
+			"-sizes", s.sizes.String(), "-batches", s.batches.String())
 		self.Stdout, self.Stderr = os.Stdout, os.Stderr
 		if err := self.Run(); err != nil {
 			return err

@@ -9,10 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/bench/measure"
 )
 
-var sizes = []int{16, 64 << 10, 1 << 20, 16 << 20}
-
 // measureAll measures the floors and the round trips, and prints the table.
-func measureAll(interpreter string, span time.Duration) (err error) {
+func (s *settings) measureAll(span time.Duration) (err error) {
 	var table measure.Table
 	table.Row("µs", "p50", "p99", "CPU", "p50 / ping-pong", "p50 / copy")
 
@@ -23,7 +21,7 @@ func measureAll(interpreter string, span time.Duration) (err error) {
 	floor := ping.Quantile(0.5)
 	table.Row("ping-pong of two processes", floor, ping.Quantile(0.99), ping.CPUEach(), "", "")
 	copies := make(map[int]time.Duration)
-	for _, n := range sizes {
+	for _, n := range s.sizes {
 		if n <= inline {
 			continue // no more than looking at the clock
 		}
@@ -35,13 +33,13 @@ func measureAll(interpreter string, span time.Duration) (err error) {
 		table.Row("copy of "+measure.Size(n), times.Quantile(0.5), times.Quantile(0.99), times.CPUEach(), "", "")
 	}
 
-	identity, err := start(interpreter)
+	identity, err := start(s.python)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, identity.close()) }()
-	for _, requests := range []int{1, 8} {
-		for _, n := range sizes {
+	for _, requests := range s.batches {
+		for _, n := range s.sizes {
 			times, err := identity.measureBatch(span, requests, n)
 			name := fmt.Sprintf("round trip, %d × %s", requests, measure.Size(n))
 			if err != nil {
