@@ -76,7 +76,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 			LogLevels: func() python.LogLevels {
 				return python.LogLevels{Info: settings.Info(), Warning: settings.Warning(), Error: settings.Error(), Verbose: settings.Verbose()}
 			},
-			Metrics: counters,
+			Metrics: counters, SoleParent: true,
 		})
 	}
 	if err != nil {
