@@ -97,7 +97,9 @@ class Loop:
 
     def _spill(self, body: bytes) -> bytes:
         if len(body) > layout.MAX_SPILLED:
-            raise PoolExhausted(f"an answer has {len(body)} bytes without its tensors, at most {layout.MAX_SPILLED} can be")
+            raise PoolExhausted(
+                f"an answer has {len(body)} bytes without its tensors, at most {layout.MAX_SPILLED} can be"
+            )
         block = self._pool.take(len(body))
         self._channel.up[block.offset : block.offset + len(body)] = body
         return messages.spilled_body(layout.REGION_ARENA, block.offset, len(body), self._pool.lend(block))

@@ -291,7 +291,9 @@ class TestWrongReturns:
     @pytest.mark.parametrize(("expression", "text"), CASES)
     def test_text(self, start: Start, expression: str, text: str) -> None:
         stub = start(
-            model(f"if requests[0].request_id() == 'good':\n    return [pb_utils.InferenceResponse([])]\nreturn {expression}")
+            model(
+                f"if requests[0].request_id() == 'good':\n    return [pb_utils.InferenceResponse([])]\nreturn {expression}"
+            )
         )
         answer = stub.execute(Request(1, [("IN", np.zeros(100000))]))
         assert (answer.status, answer.text, answer.responses) == (1, BATCH_ERROR + text, [])
@@ -420,4 +422,6 @@ class TestCoroutines:
 def test_bytes_that_the_wire_cannot_hold_are_refused_when_they_are_read(start: Start) -> None:
     stub = start(IDENTITY)
     text = stub.execute(Request(1, [("IN", (BYTES, (1,), b"\5\0\0\0ab"))])).text
-    assert text.startswith(BATCH_ERROR + "TritonModelException: Invalid bytes tensor data: string extends beyond buffer\n")
+    assert text.startswith(
+        BATCH_ERROR + "TritonModelException: Invalid bytes tensor data: string extends beyond buffer\n"
+    )

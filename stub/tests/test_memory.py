@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any, Callable
 
@@ -20,10 +21,8 @@ def eventually(stub: Supervisor, ok: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
     while not ok():
         assert time.monotonic() < deadline
-        try:
+        with contextlib.suppress(TimeoutError):
             stub.receive(0.05)
-        except TimeoutError:
-            pass
 
 
 class TestLoans:
@@ -155,10 +154,8 @@ class TestLoans:
         half = data.nbytes // 2
         original = stub.lend
 
-        def lend(raw: bytes, offset: Any = None) -> tuple[int, int]:
-            return original(raw, half * (len(stub.loans) % 2))
-
-        stub.lend = lend  # type: ignore[method-assign]
+        patched: Any = stub
+        patched.lend = lambda raw: original(raw, half * (len(stub.loans) % 2))
         for _ in range(3):
             (response,) = stub.execute(Request(1, [("A", data[:BIG]), ("B", data[BIG:])])).responses
             assert set(response["OUT"].tolist()) == {2}
@@ -167,7 +164,9 @@ class TestLoans:
 
 
 class TestArena:
-    COPY = model("return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', requests[0].inputs()[0].as_numpy().copy())])]")
+    COPY = model(
+        "return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', requests[0].inputs()[0].as_numpy().copy())])]"
+    )
 
     def give_all_back(self, stub: Supervisor) -> None:
         for ticket, count in list(stub.kept.items()):
