@@ -15,6 +15,7 @@ type result struct {
 	status int
 	header http.Header
 	body   string
+	closes bool // the connection ends after it
 }
 
 // String is the status, the type and the body.
@@ -53,7 +54,7 @@ func (c *testConn) receive(method string) result {
 	if err != nil {
 		c.t.Fatalf("read body of reply: %v", err)
 	}
-	return result{resp.StatusCode, resp.Header, string(body)}
+	return result{resp.StatusCode, resp.Header, string(body), resp.Close}
 }
 
 // wantEnd fails the test unless the server closes the connection without another byte.

@@ -2,7 +2,6 @@ package server
 
 import (
 	"math"
-	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models"
@@ -173,7 +172,8 @@ func (c *inferCall) openBody(w *reply, r *request) error {
 		return nil
 	}
 	if r.length > math.MaxInt32 {
-		return errInt32Range("Content-Length", strconv.FormatInt(r.length, 10))
+		text, _ := r.header("Content-Length")
+		return errInt32Range("Content-Length", text)
 	}
 	if err := c.charge.take(r.length); err != nil {
 		return err

@@ -82,9 +82,10 @@ func appendOutputHead(b []byte, out *infer.Tensor) []byte {
 }
 
 // checkOutputSize compares the bytes of an output with its shape; those of
-// BYTES are checked as they are read.
+// BYTES are checked as they are read. A shape without dimensions is a scalar or,
+// as in requests, an empty tensor.
 func checkOutputSize(out *infer.Tensor) error {
-	if out.DataType.Size() == 0 {
+	if out.DataType.Size() == 0 || len(out.Shape) == 0 && len(out.Data) == 0 {
 		return nil
 	}
 	want, ok := infer.ByteSize(out.DataType, out.Shape)
