@@ -82,7 +82,7 @@ func (s *connServer) accept(life context.Context, socket net.Listener) error {
 		default:
 			return err
 		}
-		c := newConn(s, raw.(*net.TCPConn), life)
+		c := newConn(s, raw, life)
 		s.mu.Lock()
 		full := len(s.open) >= s.cfg.MaxConnections
 		if !full {
