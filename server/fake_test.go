@@ -227,11 +227,14 @@ func (c *fakeCore) Unload(_ context.Context, name string, dependents bool) error
 type fakeBlocks struct {
 	lent, made atomic.Int64
 	fail       error
+	reuses     bool     // benchmarks keep a block of each size
+	reuse      sync.Map // of int to *fakeBlock
 }
 
 type fakeBlock struct {
 	refs  atomic.Int64
 	owner *fakeBlocks
+	data  []byte
 }
 
 func (b *fakeBlocks) allocate(n int) ([]byte, infer.Memory, error) {
@@ -240,15 +243,25 @@ func (b *fakeBlocks) allocate(n int) ([]byte, infer.Memory, error) {
 	}
 	b.lent.Add(1)
 	b.made.Add(1)
-	m := &fakeBlock{owner: b}
+	if old, ok := b.reuse.LoadAndDelete(n); ok {
+		m := old.(*fakeBlock)
+		m.refs.Store(1)
+		return m.data, m, nil
+	}
+	m := &fakeBlock{owner: b, data: make([]byte, n)}
 	m.refs.Store(1)
-	return make([]byte, n), m, nil
+	return m.data, m, nil
 }
 
 func (m *fakeBlock) Retain() { m.refs.Add(1) }
 func (m *fakeBlock) Release() {
 	switch n := m.refs.Add(-1); {
 	case n == 0:
+		if m.owner.reuses {
+			m.owner.reuse.Store(len(m.data), m)
+		} else {
+			clear(m.data) // whoever still reads it will notice
+		}
 		m.owner.lent.Add(-1)
 	case n < 0:
 		panic("block released too often")
