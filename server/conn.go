@@ -130,6 +130,9 @@ func (c *conn) handle() {
 		}
 	}()
 	c.server.handle(&c.reply, &c.req)
+	if !c.reply.sent {
+		panic("no reply was sent")
+	}
 }
 
 // linger ends the connection's output and gives the client a little time to take

@@ -153,3 +153,16 @@ func TestInferOverBudget(t *testing.T) {
 		t.Errorf("no block: got %s, want %s", got, want)
 	}
 }
+
+// TestReplyOverBudget has a JSON reply that is too large for what is left.
+func TestReplyOverBudget(t *testing.T) {
+	s := startHTTP(t, HTTPConfig{}, nil)
+	if err := s.budget.Take(1<<30 - 100_000); err != nil {
+		t.Fatal(err)
+	}
+	defer s.budget.Give(1<<30 - 100_000)
+	head := oneInput("UINT8", "[60000]", `"parameters":{"binary_data_size":60000}`)
+	if got := s.infer(t, "id_uint8", head, strings.Repeat("x", 60000)); got.status != 503 {
+		t.Errorf("got %.200s, want 503", got)
+	}
+}

@@ -53,15 +53,14 @@ func readInputFields(v jsonValue) (f inputFields) {
 
 // checkSource refuses an input whose data comes from nowhere or from two places.
 func (f *inputFields) checkSource() error {
-	set := 0
-	names := ""
-	for _, s := range [...]struct {
+	sources := [...]struct {
 		v    jsonValue
 		name string
-	}{{f.data, "data"}, {f.binarySize, "binary_data_size"}, {f.region, "shared_memory_region"}} {
+	}{{f.data, " 'data'"}, {f.binarySize, " 'binary_data_size'"}, {f.region, " 'shared_memory_region'"}}
+	set := 0
+	for _, s := range sources {
 		if s.v.exists() {
 			set++
-			names += " '" + s.name + "'"
 		}
 	}
 	if set == 1 {
@@ -71,7 +70,13 @@ func (f *inputFields) checkSource() error {
 	if set == 0 {
 		return &infer.Error{Code: infer.InvalidArg, Message: rule + "no field is set"}
 	}
-	return &infer.Error{Code: infer.InvalidArg, Message: rule + "set" + names}
+	text := rule + "set"
+	for _, s := range sources {
+		if s.v.exists() {
+			text += s.name
+		}
+	}
+	return &infer.Error{Code: infer.InvalidArg, Message: text}
 }
 
 // readInputs reads the inputs and their data.
