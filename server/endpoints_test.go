@@ -70,6 +70,12 @@ func TestEndpoints(t *testing.T) {
 		{"POST /v2/logging", `{"log_file":"x"}`, "501 application/json " + errorBody("log file location can not be updated through network protocol")},
 		{"POST /v2/logging", ``, "500 application/json " + errorBody("failed to parse the request JSON buffer: The document is empty. at 0")},
 		{"GET /v2/logging", "", `200 application/json {"log_file":"","log_info":true,`}, // what came before the wrong member holds
+		{"GET /v2/systemsharedmemory/status", "", "200 application/json []"},
+		{"GET /v2/cudasharedmemory/region/a%20b/status", "", "404 application/json " + errorBody("Unable to find cuda shared memory region: 'a b'")},
+		{"GET /v2/systemsharedmemory/region/r/status", "", "404 application/json " + errorBody("Unable to find system shared memory region: 'r'")},
+		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"/k","byte_size":64}`, "501 application/json " + errorBody(errRegionsOff.Message)},
+		{"POST /v2/cudasharedmemory/unregister", "", "501 application/json " + errorBody(errRegionsOff.Message)},
+		{"GET /v2/systemsharedmemory/unregister", "", "405 application/json " + errorBody("Method Not Allowed")},
 		{"DELETE /v2/logging", "", "405 application/json " + errorBody("Method Not Allowed")},
 	} {
 		method, path, _ := strings.Cut(tt.request, " ")

@@ -69,6 +69,13 @@ func TestRoute(t *testing.T) {
 		"/v2/repository/models/models/m/unload": {endpoint: epRepositoryUnload, model: "m", repository: "models"},
 		"/v2/repository/models/m/reload":        {},
 		"/v2/repository//models/m/load":         {},
+		"/v2/systemsharedmemory/status":         {endpoint: epSystemRegionStatus},
+		"/v2/cudasharedmemory/region/r/status":  {endpoint: epCUDARegionStatus, region: "r"},
+		"/v2/cudasharedmemory/register":         {endpoint: epRegionChange},
+		"/v2/systemsharedmemory/region//status": {},
+		"/v2/systemsharedmemory/region/status":  {},
+		"/v2/systemsharedmemory/region/r/x":     {},
+		"/v2/systemsharedmemory":                {},
 	} {
 		if got := route(path); got != want {
 			t.Errorf("%s: got %+v, want %+v", path, got, want)
