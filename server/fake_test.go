@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"sort"
 	"strings"
@@ -36,6 +35,7 @@ type fakeCore struct {
 
 	loads   []string
 	load    func(ctx context.Context, name, config string, files map[string][]byte) error
+	panics  bool         // a handler may panic
 	served  atomic.Int64 // inferences
 	lastReq *infer.Request
 }
@@ -296,16 +296,21 @@ type testServer struct {
 }
 
 // startHTTP runs a front end until the test ends. Afterwards all memory must
-// have come back.
+// have come back, and nothing may have been logged as an error: a block that is
+// released twice is a panic, and that is one.
 func startHTTP(t testing.TB, cfg HTTPConfig, core *fakeCore) *testServer {
 	t.Helper()
 	if core == nil {
 		core = newFakeCore()
 	}
 	cfg.Address = "127.0.0.1"
+	log := zerolog.New(errorLog{t}).Level(zerolog.ErrorLevel)
+	if core.panics {
+		log = zerolog.Nop()
+	}
 	blocks := &fakeBlocks{}
 	h, err := NewHTTP(cfg, Parts{Core: core, Allocate: blocks.allocate, Budget: NewBudget(1 << 30),
-		Logging: &fakeLog{s: LogSettings{Info: true, Warning: true, Error: true, Format: logFormatDefault}}}, zerolog.New(os.Stderr).Level(zerolog.WarnLevel))
+		Logging: &fakeLog{s: LogSettings{Info: true, Warning: true, Error: true, Format: logFormatDefault}}}, log)
 	if err != nil {
 		t.Fatalf("NewHTTP: %v", err)
 	}

@@ -241,6 +241,7 @@ func TestResponses(t *testing.T) {
 		answer("scalar", one(infer.Tensor{Name: "O", DataType: infer.Int32, Data: []byte("\x05\x00\x00\x00")})),
 		answer("panics", func(*infer.Request, infer.Sender) error { panic("a bug") }),
 	)
+	core.panics = true
 	s := startHTTP(t, HTTPConfig{}, core)
 	for _, tt := range []struct{ model, want string }{
 		{"none", "500 text/plain " + errorBody("expected a single response, got 0")},
@@ -257,6 +258,11 @@ func TestResponses(t *testing.T) {
 	} {
 		if got := s.infer(t, tt.model, oneInput("INT32", "[1]", `"data":[1]`), "").String(); got != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.model, got, tt.want)
+		}
+		// And with an input that lies in a block.
+		head := oneInput("UINT8", "[9000]", `"parameters":{"binary_data_size":9000}`)
+		if got := s.infer(t, tt.model, head, strings.Repeat("x", 9000)).String(); got != tt.want && tt.model != "decoupled" {
+			t.Errorf("%s with a block:\n got %s\nwant %s", tt.model, got, tt.want)
 		}
 	}
 }
