@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"io"
 	"net"
 	"sync/atomic"
@@ -11,14 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/mem"
 )
-
-// grpcReusePort lets several processes listen on one port.
-func grpcReusePort(_, _ string, c syscall.RawConn) error {
-	var err error
-	return errors.Join(c.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-	}), err)
-}
 
 // grpcListener closes connections beyond its limit as they come.
 type grpcListener struct {

@@ -3,8 +3,6 @@ package server
 import (
 	"unicode/utf8"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -23,8 +21,7 @@ const (
 	grpcMaxDepth = 10000
 )
 
-var errGRPCWeight = status.Error(codes.ResourceExhausted,
-	"the request has too many inputs, outputs, parameters or dimensions")
+var errGRPCWeight = &grpcNoRoom{"the request has too many inputs, outputs, parameters or dimensions"}
 
 // grpcMessage is a ModelInferRequest as it stood on the wire.
 type grpcMessage struct {
@@ -37,8 +34,9 @@ type grpcMessage struct {
 
 	small    []byte         // what is left for raw contents that share a buffer
 	memories []infer.Memory // held until release
-	charge   grpcCharge
-	weight   int
+	charge   charge
+	weight   int // bytes of Go structures
+	weighed  int // of weight, how many are charged
 }
 
 type grpcInput struct {
@@ -92,17 +90,25 @@ func (m *grpcMessage) release() {
 		memory.Release()
 	}
 	m.memories = nil
-	m.charge.release()
+	m.charge.settle()
 }
 
 // grow counts n bytes of structures.
 func (m *grpcMessage) grow(n int) error {
+	const step = 16 << 10 // the first one is free
 	m.weight += n
 	if m.weight > grpcMaxWeight {
 		return errGRPCWeight
 	}
+	if more := m.weight - m.weighed; more > step {
+		m.weighed = m.weight
+		return m.take(more)
+	}
 	return nil
 }
+
+// take charges n bytes.
+func (m *grpcMessage) take(n int) error { return grpcRoom(m.charge.take(int64(n))) }
 
 // decode reads a ModelInferRequest, to the end of s. It accepts what
 // proto.Unmarshal accepts and fails with errGRPCUnparsable where that fails;
@@ -180,15 +186,15 @@ func (m *grpcMessage) room(n int, s *grpcSource, alloc Allocator) ([]byte, infer
 				return nil, nil, err
 			}
 		}
+		if err := m.take(n); err != nil {
+			return nil, nil, err
+		}
 		if alloc == nil {
-			if err := m.charge.take(n); err != nil {
-				return nil, nil, err
-			}
 			return make([]byte, n), nil, nil
 		}
 		data, memory, err := alloc(n)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, grpcRoom(err)
 		}
 		if memory != nil {
 			m.memories = append(m.memories, memory)
@@ -200,7 +206,7 @@ func (m *grpcMessage) room(n int, s *grpcSource, alloc Allocator) ([]byte, infer
 		if s != nil {
 			size = max(n, min(s.left, grpcSmallRoom))
 		}
-		if err := m.charge.take(size); err != nil {
+		if err := m.take(size); err != nil {
 			return nil, nil, err
 		}
 		m.small = make([]byte, size)

@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding"
+	grpcencoding "google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -44,8 +44,8 @@ func (r *grpcReceiver) init(stream grpc.ServerStream, limit int, pool mem.Buffer
 
 // next begins a message and leaves it in r.source. It returns io.EOF after the
 // last one.
-func (r *grpcReceiver) next(charge *grpcCharge) error {
-	r.source.charge = charge
+func (r *grpcReceiver) next(c *charge) error {
+	r.source.charge = c
 	if r.transport == nil {
 		var got grpcReceived
 		if err := r.stream.RecvMsg(&got); err != nil {
@@ -87,8 +87,8 @@ func (r *grpcReceiver) last() error {
 }
 
 // one reads the only message of a unary call into v.
-func (r *grpcReceiver) one(v proto.Message, charge *grpcCharge) error {
-	if err := r.next(charge); err != nil {
+func (r *grpcReceiver) one(v proto.Message, c *charge) error {
+	if err := r.next(c); err != nil {
 		if err == io.EOF {
 			err = errGRPCNoMessage
 		}
@@ -99,7 +99,10 @@ func (r *grpcReceiver) one(v proto.Message, charge *grpcCharge) error {
 	if err != nil {
 		return err
 	}
-	if proto.Unmarshal(b, v) != nil {
+	if err := c.take(int64(len(b))); err != nil { // for what it becomes
+		return grpcRoom(err)
+	}
+	if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, v) != nil {
 		return errGRPCUnparsable
 	}
 	return r.last()
@@ -109,7 +112,7 @@ func (r *grpcReceiver) one(v proto.Message, charge *grpcCharge) error {
 // room that this takes is charged as it grows.
 func (r *grpcReceiver) decompress() error {
 	name := r.transport.RecvCompress()
-	compressor := encoding.GetCompressor(name)
+	compressor := grpcencoding.GetCompressor(name)
 	if compressor == nil {
 		return status.Errorf(codes.Internal, "grpc: message is compressed, but the encoding is '%s'", name)
 	}
@@ -130,7 +133,7 @@ func (r *grpcReceiver) decompress() error {
 		const step = 32 << 10
 		if err := r.source.charge.take(step); err != nil {
 			out.Free()
-			return err
+			return grpcRoom(err)
 		}
 		b := r.pool.Get(step)
 		n := 0

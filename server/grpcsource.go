@@ -21,7 +21,7 @@ const (
 // they arrive. What it lends is valid until its next method is called.
 type grpcSource struct {
 	read   func(n int) (mem.BufferSlice, error)
-	charge *grpcCharge // for what is gathered; whoever keeps it gives it back
+	charge *charge // for what is gathered; whoever keeps it gives it back
 
 	left   int             // bytes of the message that were not given out
 	unread int             // bytes of it that were not asked of the transport
@@ -137,8 +137,8 @@ func (s *grpcSource) take(n int) (b []byte, own bool, err error) {
 		if len(b)+len(part) > cap(b) {
 			// Grows with what has arrived, not with what was announced.
 			grown := min(n, max(2*cap(b), grpcStep))
-			if err := s.charge.take(grown - cap(b)); err != nil {
-				return nil, false, err
+			if err := s.charge.take(int64(grown - cap(b))); err != nil {
+				return nil, false, grpcRoom(err)
 			}
 			b = append(make([]byte, 0, grown), b...)
 		}
@@ -177,8 +177,8 @@ func (s *grpcSource) await(n int) error {
 		if len(s.queue) == len(more) { // nothing was queued before
 			s.cur = s.queue[0].ReadOnlyData()
 		}
-		if err := s.charge.take(k); err != nil {
-			return err
+		if err := s.charge.take(int64(k)); err != nil {
+			return grpcRoom(err)
 		}
 	}
 	return nil

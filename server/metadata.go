@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -83,3 +84,6 @@ func (h *HTTP) serveModelConfig(w *reply, model string, version int64) error {
 	w.send(http.StatusOK, info.JSON)
 	return nil
 }
+
+// Extensions lists the protocol extensions that the server's metadata names.
+func Extensions() []string { return slices.Clone(extensions) }
