@@ -48,6 +48,7 @@ const (
 	HeaderSize     = 24
 	MaxFrame       = 64 << 10 // header and body
 	MaxInlineBody  = 32 << 10 // a longer body is spilled to a block
+	MaxSpilledBody = 64 << 20 // of a stub
 	MaxInline      = 4 << 10  // a longer tensor travels in a block
 	DescriptorSize = 40       // without the dimensions
 	RequestSize    = 56       // fixed part of a request in EXECUTE

@@ -71,6 +71,9 @@ func (c *Channel) unspill(body []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if d.Length > MaxSpilledBody {
+		return nil, broken("frame", "a spilled body has %d bytes, want at most %d", d.Length, MaxSpilledBody)
+	}
 	extent, bytes, err := c.arena.Lend(shm.Ticket(d.Ticket), d.Offset, d.Length)
 	if err != nil {
 		return nil, broken("descriptor", "spilled body: %v", err)

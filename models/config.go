@@ -50,26 +50,12 @@ func (e *ParseError) Detail() string {
 
 // ParseConfigText parses the text of a config.pbtxt. Path is only for the
 // error, which is a *ParseError.
-//
-// The parser is that of Go's protobuf; forms that only the C++ one takes are
-// rewritten when it refuses (see bridgeText). It still differs from Triton in
-// that strings must be UTF-8 and that \U escapes beyond Unicode are refused,
-// and it is more lenient with "01" as a float and "1f" as a bool.
 func ParseConfigText(path string, text []byte) (*kserve.ModelConfig, error) {
 	config := &kserve.ModelConfig{}
-	first := prototext.Unmarshal(text, config)
-	if first == nil {
-		return config, nil
+	if err := prototext.Unmarshal(text, config); err != nil {
+		return nil, parseError(path, text, err)
 	}
-	if bridged, changed := bridgeText(text); changed {
-		config.Reset()
-		err := prototext.Unmarshal(bridged, config)
-		if err == nil {
-			return config, nil
-		}
-		first = err // what stopped the first attempt may have been bridged
-	}
-	return nil, parseError(path, text, first)
+	return config, nil
 }
 
 // ParseConfigJSON parses the JSON form of a configuration: the override of a
@@ -82,7 +68,7 @@ func ParseConfigJSON(text []byte) (*kserve.ModelConfig, error) {
 	if len(text) == 0 {
 		return config, nil
 	}
-	if err := protojson.Unmarshal(canonicalEnums(text), config); err != nil {
+	if err := protojson.Unmarshal(text, config); err != nil {
 		return nil, jsonError(text, err)
 	}
 	return config, nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"slices"
 	"sort"
@@ -354,5 +353,3 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		}
 	}
 }
-
-var _ http.Handler = (*HTTP)(nil)

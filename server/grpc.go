@@ -82,7 +82,7 @@ func (g *GRPC) Listen() error {
 	if g.options, err = g.serverOptions(); err != nil {
 		return err
 	}
-	socket, err := listen(g.cfg.Address, g.cfg.Port, g.cfg.ReusePort)
+	socket, err := listen(&HTTPConfig{Address: g.cfg.Address, Port: g.cfg.Port, ReusePort: g.cfg.ReusePort})
 	if err != nil {
 		return err
 	}

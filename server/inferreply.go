@@ -7,15 +7,11 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// inlineReply is the longest reply that is put together in one piece. Of longer
-// ones the binary data is written from where it lies.
-const inlineReply = 4 << 10
-
 // reply writes the response: JSON, then the binary outputs in their order.
-func (c *inferCall) reply(w http.ResponseWriter, r *http.Request) error {
+func (c *inferCall) reply(w *reply, r *request) error {
 	resp := c.answer.first
 	var few [8][]byte
-	blobs, size := few[:0], 0
+	blobs := few[:0]
 	b := append(c.out[:0], '{')
 	if resp.ID != "" {
 		b = appendJSONString(append(b, `"id":`...), resp.ID)
@@ -47,7 +43,6 @@ func (c *inferCall) reply(w http.ResponseWriter, r *http.Request) error {
 			b = append(b, '}', '}')
 			if len(out.Data) > 0 {
 				blobs = append(blobs, out.Data)
-				size += len(out.Data)
 			}
 			continue
 		}
@@ -62,39 +57,20 @@ func (c *inferCall) reply(w http.ResponseWriter, r *http.Request) error {
 	}
 	b = append(b, ']', '}')
 	c.out = b
-	header := w.Header()
-	if size > 0 {
-		header[headerLengthName] = []string{strconv.Itoa(len(b))}
-		header["Content-Type"] = typeBinary
-	} else {
-		header["Content-Type"] = typeJSON
+	w.contentType = typeJSON
+	if len(blobs) > 0 {
+		w.contentType, w.headerLength = typeBinary, len(b)
 	}
-	if accept := r.Header["Accept-Encoding"]; len(accept) > 0 {
-		if coding := replyEncoding(accept[0]); coding != identity {
+	if accept, ok := r.header("Accept-Encoding"); ok {
+		if coding := replyEncoding(accept); coding != identity {
 			if packed, err := c.h.codecs.deflate(nil, coding, append([][]byte{b}, blobs...)...); err == nil {
-				header["Content-Encoding"] = []string{encodingNames[coding]}
-				writeBody(w, http.StatusOK, packed)
+				w.coding = coding
+				w.send(http.StatusOK, packed)
 				return nil
 			}
 		}
 	}
-	if len(b)+size <= inlineReply {
-		for _, blob := range blobs {
-			b = append(b, blob...)
-		}
-		c.out = b
-		writeBody(w, http.StatusOK, b)
-		return nil
-	}
-	header["Content-Length"] = []string{strconv.Itoa(len(b) + size)}
-	if _, err := w.Write(b); err != nil {
-		return nil // the client has gone
-	}
-	for _, blob := range blobs {
-		if _, err := w.Write(blob); err != nil {
-			return nil
-		}
-	}
+	w.send(http.StatusOK, b, blobs...)
 	return nil
 }
 

@@ -30,7 +30,7 @@ var endpoints = [...]struct {
 	group  string // for restrictions
 	method string // the only one allowed; "" means GET and POST
 	// contentType is what its replies have unless they say otherwise.
-	contentType []string
+	contentType string
 }{
 	epNone:             {},
 	epServerLive:       {apiHealth, http.MethodGet, typePlain},
@@ -53,16 +53,6 @@ type target struct {
 	model      string
 	version    string // decimal digits, "" if the path has none
 	repository string
-}
-
-// rawPath returns the path of a request as it came, without its query.
-func rawPath(r *http.Request) string {
-	uri := r.RequestURI
-	if !strings.HasPrefix(uri, "/") { // absolute form, or *
-		return r.URL.EscapedPath()
-	}
-	path, _, _ := strings.Cut(uri, "?")
-	return path
 }
 
 // route takes a raw path apart. Segments match exactly: no empty ones, no slash

@@ -69,9 +69,16 @@ func (l *life) handle(f ipc.Frame) error {
 	return nil
 }
 
+// maxMap bounds the bodies that are MessagePack maps, in bytes; stubs cut longer
+// texts. The library nests calls as deep as the body nests lists.
+const maxMap = 1 << 20
+
 // decode reads a MessagePack body. The library allocates no more than what the
 // body holds bytes for.
 func decode(f ipc.Frame, into any) error {
+	if len(f.Body) > maxMap {
+		return broke("frame", "body of %s has %d bytes, want at most %d", f.Kind, len(f.Body), maxMap)
+	}
 	if err := msgpack.Unmarshal(f.Body, into); err != nil {
 		return broke("msgpack", "body of %s: %v", f.Kind, err)
 	}
@@ -97,7 +104,7 @@ func (l *life) executed(f ipc.Frame) error {
 	in := l.in
 	in.mu.Lock()
 	batch := l.batch
-	if batch == nil || f.ID != l.number {
+	if batch == nil || f.ID != l.number || f.ID != l.encoded.Load() {
 		in.mu.Unlock()
 		return broke("handle", "EXECUTED of batch %d, where %d is inside", f.ID, l.number)
 	}
@@ -307,7 +314,9 @@ func (l *life) logged(f ipc.Frame) error {
 	default:
 		return broke("frame", "level of LOG is %d", body.Level)
 	}
-	event.Str("file", body.File).Int("line", body.Line).Msg(body.Message)
+	if l.logLimit.allow(log) {
+		event.Str("file", cut(body.File)).Int("line", body.Line).Msg(cut(body.Message))
+	}
 	return nil
 }
 

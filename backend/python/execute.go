@@ -68,6 +68,8 @@ func (in *Instance) Execute(b *backend.Batch) {
 // send encodes and publishes the frame of a batch. An *infer.Error means that
 // the batch cannot be sent but the channel is fine.
 func (l *life) send(b *backend.Batch, number uint64) (position uint64, err error) {
+	l.encoding.Lock()
+	defer l.encoding.Unlock()
 	var few [8]*infer.Request
 	requests := few[:0]
 	for _, task := range b.Tasks {
@@ -78,11 +80,15 @@ func (l *life) send(b *backend.Batch, number uint64) (position uint64, err error
 		return 0, err
 	}
 	if e.size > ipc.MaxInlineBody {
-		position, err = l.sendSpilled(ipc.Execute, number, e.size, func(body []byte) { e.write(body, requests) })
+		position, err = l.sendSpilled(ipc.Execute, number, e.size, func(body []byte) {
+			e.write(body, requests)
+			l.encoded.Store(number)
+		})
 	} else {
 		var frame []byte
 		if frame, err = l.channel.Begin(ipc.Execute, number, e.size); err == nil {
 			e.write(frame[ipc.HeaderSize:], requests)
+			l.encoded.Store(number)
 			position = l.channel.Commit()
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -20,9 +22,16 @@ type life struct {
 	process *process
 	output  *output
 	loans   *shm.Loans
-	down    *names // guarded by the hand-over of batches: one at a time
+	down    *names // guarded by encoding
 	up      *names // guarded by the channel's receive lock
-	encoder encoder
+
+	// encoding is held while a batch is read from and written into a frame. It is
+	// taken before the channel's send lock.
+	encoding sync.Mutex
+	encoder  encoder
+	// encoded is the last batch of whose requests everything has been read: one
+	// that is answered earlier is not known to the stub yet.
+	encoded atomic.Uint64
 
 	hello       chan error // receives one value: HELLO came
 	initialized chan error // receives one value: nil, or why the model failed
@@ -44,6 +53,7 @@ type life struct {
 
 	seen     phase
 	response ipc.ResponseBody // reused; guarded by the receive lock
+	logLimit lineLimit        // of LOG; guarded by the receive lock
 }
 
 // phase is what the stub has said so far; guarded by the receive lock.
@@ -116,6 +126,7 @@ func (in *Instance) begin() (*life, error) {
 		in: in, channel: channel, loans: loans, down: newNames(inputs, outputs), up: newNames(inputs, outputs),
 		hello: make(chan error, 1), initialized: make(chan error, 1), finalized: make(chan error, 1),
 		failed: make(chan error, 1), exited: make(chan struct{}), read: make(chan struct{}),
+		logLimit: lineLimit{tokens: linesAtOnce, last: time.Now()},
 	}
 	l.encoder = encoder{pool: b.requests, loans: loans, names: l.down}
 	files := stubFiles{peer: channel.Peer()}
@@ -287,8 +298,7 @@ func (l *life) end(cause error) {
 	in.current.CompareAndSwap(l, nil)
 
 	taken := batch != nil && l.channel.Taken(position)
-	l.process.kill()
-	l.process.killGroup()
+	l.process.kill() // and with it, when it is reaped, its group
 	<-l.exited
 	in.model.backend.unwatch(l.process)
 	l.output.finish()
@@ -300,6 +310,9 @@ func (l *life) end(cause error) {
 		in.model.events.Down(in, false)
 	}
 	if batch != nil {
+		// Whoever hands it over may not have noticed yet that the channel is closed.
+		l.encoding.Lock()
+		l.encoding.Unlock() //nolint:staticcheck // only waited for
 		l.abandon(batch, begin, taken)
 	}
 }

@@ -3,6 +3,7 @@ package python
 import (
 	"bytes"
 	"os"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -113,6 +114,14 @@ func (o *output) lastLines() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return append([]string(nil), o.tail...)
+}
+
+// cut shortens text to what one line of the log may hold.
+func cut(text string) string {
+	if len(text) <= maxLine {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxLine], "")
 }
 
 // lineLimit lets a burst of lines through, and then so many in each tick.

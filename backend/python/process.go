@@ -67,7 +67,7 @@ func adopt(pid, pidfd int) (*process, error) {
 }
 
 // wait returns when the process has ended, and what was left of its group has
-// been killed and reaped.
+// been killed and reaped, or groupLimit has passed.
 func (p *process) wait() *ExitError {
 	raw, err := p.pidfd.SyscallConn()
 	if err == nil {
@@ -75,16 +75,12 @@ func (p *process) wait() *ExitError {
 	}
 	if err != nil && !p.reap() {
 		// The pidfd cannot be polled here: a thread waits.
-		var status unix.WaitStatus
-		if pid, _ := wait4(p.pid, &status, 0); pid == p.pid {
-			p.mu.Lock()
-			p.ended, p.status = true, status
-			p.mu.Unlock()
+		for waitid(p.pid, unix.WEXITED|unix.WNOWAIT); !p.reap(); {
+			time.Sleep(groupPause)
 		}
 	}
-	p.killGroup()
 	// Children of the stub's children come home to us, the subreaper, as their
-	// parents end.
+	// parents end. The group was killed when its leader was reaped.
 	for deadline := time.Now().Add(groupLimit); unix.Kill(-p.pid, 0) == nil && time.Now().Before(deadline); {
 		p.reap()
 		time.Sleep(groupPause)
@@ -109,7 +105,9 @@ const (
 )
 
 // reap takes what has ended of the process and its group, and reports whether
-// the process itself has. It does not wait.
+// the process itself has. It does not wait. When the process has ended, and
+// before its number is given back to the kernel, its group is killed: later the
+// number may be somebody else's.
 func (p *process) reap() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,20 +116,17 @@ func (p *process) reap() bool {
 		pid, err := wait4(which, &status, unix.WNOHANG)
 		if pid == p.pid {
 			p.ended, p.status = true, status
+			_ = unix.Kill(-p.pid, unix.SIGKILL) // in case it ended just now
 		}
 		return pid > 0 && err == nil
 	}
-	if !p.ended {
-		take(p.pid)
+	if !p.ended && waitid(p.pid, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG) {
+		_ = unix.Kill(-p.pid, unix.SIGKILL)
 	}
 	for take(-p.pid) {
 	}
 	return p.ended
 }
-
-// killGroup ends the process and all that it started and that stayed in its
-// group. The group's number cannot belong to somebody else before reapGroup.
-func (p *process) killGroup() { _ = unix.Kill(-p.pid, unix.SIGKILL) }
 
 // kill ends the process alone, through its pidfd, so that no other can be hit.
 func (p *process) kill() {
@@ -145,6 +140,17 @@ func wait4(pid int, status *unix.WaitStatus, options int) (int, error) {
 		n, err := unix.Wait4(pid, status, options, nil)
 		if !errors.Is(err, unix.EINTR) {
 			return n, err
+		}
+	}
+}
+
+// waitid reports whether a child has ended.
+func waitid(pid, options int) bool {
+	var info unix.Siginfo
+	for {
+		err := unix.Waitid(unix.P_PID, pid, &info, options, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err == nil && info.Signo == int32(unix.SIGCHLD)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func repositoryFlags() []flag {
 func ourFlags() []group {
 	return []group{{title: "Nereid's own", ours: true, flags: []flag{
 		{"request-memory-byte-size", "<integer>", "Memory for the tensors of requests that are being served. What does " +
-			"not fit is refused, and everything else goes on. 0 is half of the memory that is free at start. Default: 0.",
+			"not fit is refused, and everything else goes on. 0 is half of the memory that this process may use. Default: 0.",
 			setWith(parseUint64, func(o *Options) *uint64 { return &o.RequestMemoryBytes })},
 	}}}
 }
@@ -126,7 +126,9 @@ func setControlMode(p *parser, text string) error {
 	case "none":
 		p.o.Repository.Control = ControlNone
 	case "poll":
+		// The models are loaded, but changes of their files are not looked for.
 		p.o.Repository.Control = ControlPoll
+		p.o.NoEffect = append(p.o.NoEffect, "model-control-mode=poll")
 	case "explicit":
 		p.o.Repository.Control = ControlExplicit
 	default:

@@ -11,12 +11,11 @@ import (
 )
 
 // watchSignals prints a line for each SIGINT and SIGTERM. The first ends the
-// context graceful: the server is to finish what it does and exit. The second
-// ends abrupt: it is to exit at once. SIGPIPE ends nothing: a console that has
-// gone away is no reason to stop. stop ends the watch and both contexts.
-func watchSignals(parent context.Context, stdout io.Writer) (graceful, abrupt context.Context, stop func()) {
-	abrupt, endAbrupt := context.WithCancel(parent)
-	graceful, endGraceful := context.WithCancel(abrupt)
+// context that is returned: the server is to finish what it does and exit.
+// SIGPIPE ends nothing: a console that has gone away is no reason to stop. stop
+// ends the watch and the context.
+func watchSignals(parent context.Context, stdout io.Writer) (running context.Context, stop func()) {
+	running, end := context.WithCancel(parent)
 
 	// Handled rather than ignored: what a process ignores, its children ignore too.
 	pipe := make(chan os.Signal, 1) // written by package signal, read by nobody, never closed
@@ -28,7 +27,7 @@ func watchSignals(parent context.Context, stdout io.Writer) (graceful, abrupt co
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		for end := endGraceful; ; end = endAbrupt {
+		for {
 			select {
 			case s := <-received:
 				fmt.Fprintf(stdout, "Signal (%d) received.\n", s)
@@ -38,12 +37,11 @@ func watchSignals(parent context.Context, stdout io.Writer) (graceful, abrupt co
 			}
 		}
 	}()
-	return graceful, abrupt, func() {
+	return running, func() {
 		signal.Stop(pipe)
 		signal.Stop(received)
 		close(done)
 		<-watched
-		endAbrupt()
-		endGraceful()
+		end()
 	}
 }

@@ -1,0 +1,139 @@
+package python
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// pattern makes n bytes that differ from place to place.
+func pattern(n, seed int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7 + i>>8 + seed)
+	}
+	return b
+}
+
+// encodeStrings makes the bytes of a BYTES tensor.
+func encodeStrings(elements ...string) []byte {
+	var b []byte
+	for _, e := range elements {
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(e)))
+		b = append(b, e...)
+	}
+	return b
+}
+
+func wantSame(t *testing.T, what string, got *infer.Tensor, want *infer.Tensor) {
+	t.Helper()
+	if got.DataType != want.DataType || infer.ShapeString(got.Shape) != infer.ShapeString(want.Shape) {
+		t.Errorf("%s: got %s%s, want %s%s", what, got.DataType, infer.ShapeString(got.Shape), want.DataType, infer.ShapeString(want.Shape))
+	}
+	if !bytes.Equal(got.Data, want.Data) {
+		t.Errorf("%s: got %d bytes that differ from the %d wanted", what, len(got.Data), len(want.Data))
+	}
+}
+
+// TestTensorsThereAndBack sends tensors of every type and size through real
+// stubs of every Python, forked and started, and wants the same bytes back.
+func TestTensorsThereAndBack(t *testing.T) {
+	for _, python := range testkit.Pythons(t) {
+		for _, start := range []string{"template", "program"} {
+			t.Run(python.String()+"/"+start, func(t *testing.T) {
+				r := newRigWith(t, python.Path, func(c *Config) { c.NoTemplate = start == "program" })
+				for _, model := range []string{"identity", "copies"} {
+					t.Run(model, func(t *testing.T) { thereAndBack(t, r.in(t), model) })
+				}
+			})
+		}
+	}
+}
+
+func thereAndBack(t *testing.T, r *rig, name string) {
+	types := []infer.DataType{
+		infer.Bool, infer.Uint8, infer.Uint16, infer.Uint32, infer.Uint64, infer.Int8, infer.Int16, infer.Int32,
+		infer.Int64, infer.FP16, infer.FP32, infer.FP64, infer.Bytes,
+	}
+	m := r.start(name, types...)
+	defer m.close()
+	check := func(what string, tensors ...infer.Tensor) {
+		t.Helper()
+		request := &infer.Request{ID: what, Inputs: tensors}
+		response := m.mustInfer(request)
+		if len(response.Outputs) != len(tensors) {
+			t.Errorf("%s: got %d outputs, want %d", what, len(response.Outputs), len(tensors))
+		} else {
+			for i := range tensors {
+				if want := "OUT" + tensors[i].Name[2:]; response.Outputs[i].Name != want {
+					t.Errorf("%s: got output %q, want %q", what, response.Outputs[i].Name, want)
+				}
+				wantSame(t, what, &response.Outputs[i], &tensors[i])
+			}
+		}
+		response.Release()
+		releaseInputs(request)
+	}
+
+	// Every fixed-size type: a scalar, nothing, inside the frame, in a block.
+	for i, d := range types[:12] {
+		for _, shape := range [][]int64{{}, {0}, {3, 0, 2}, {1, 5}, {4096}, {100, 700}} {
+			n, ok := infer.ByteSize(d, shape)
+			if !ok {
+				t.Fatalf("no size of %s%v", d, shape)
+			}
+			data := pattern(int(n), i)
+			if d == infer.Bool {
+				for j := range data {
+					data[j] &= 1
+				}
+			}
+			check(fmt.Sprintf("%s%v", d, shape), r.tensor(fmt.Sprintf("IN%d", i), d, shape, data))
+		}
+	}
+	for _, n := range []int{1, 4095, 4096, 4097, 64 << 10, 1 << 20, 1<<20 + 13, 16 << 20} {
+		check(fmt.Sprintf("%d bytes", n), r.tensor("IN1", infer.Uint8, []int64{int64(n)}, pattern(n, 3)))
+	}
+	long := make([]string, 1000)
+	for i := range long {
+		long[i] = string(pattern(i, i))
+	}
+	check("strings", r.tensor("IN12", infer.Bytes, []int64{2, 2}, encodeStrings("a", "", "xyz\x00", "\xff\xfe")))
+	check("strings of one length", r.tensor("IN12", infer.Bytes, []int64{3}, encodeStrings("abc", "d\x00\x00", "\x00\x00\x00")))
+	check("no strings", r.tensor("IN12", infer.Bytes, []int64{0}, nil))
+	check("a string", r.tensor("IN12", infer.Bytes, []int64{}, encodeStrings("alone")))
+	check("long strings", r.tensor("IN12", infer.Bytes, []int64{10, 100}, encodeStrings(long...)))
+	var all []infer.Tensor
+	for i, d := range types[:12] {
+		all = append(all, r.tensor(fmt.Sprintf("IN%d", i), d, []int64{1, 1000}, bytes.Repeat([]byte{1}, 1000*d.Size())))
+	}
+	check("all at once", all...)
+
+	// A batch, of which some travel in the frame and some in blocks.
+	var requests []*infer.Request
+	for i := range 8 {
+		n := []int{16, 4096, 5000, 1 << 20}[i%4]
+		requests = append(requests, &infer.Request{
+			ID: fmt.Sprint(i), Inputs: []infer.Tensor{r.tensor("IN1", infer.Uint8, []int64{1, int64(n)}, pattern(n, i))},
+		})
+	}
+	responses, report := m.infer(requests...)
+	if report.Err != nil || !report.Executed {
+		t.Errorf("batch: got report %+v, want one of an executed batch", report)
+	}
+	if report.Start > report.ComputeStart || report.ComputeStart > report.ComputeEnd || report.ComputeEnd > report.End {
+		t.Errorf("batch: times of %+v are not in order", report)
+	}
+	for i, response := range responses {
+		if response.Err != nil || len(response.Outputs) != 1 || !response.Final {
+			t.Fatalf("batch, response %d: got %+v, want one output and Final", i, response)
+		}
+		wantSame(t, fmt.Sprintf("batch, response %d", i), &response.Outputs[0], &requests[i].Inputs[0])
+		response.Release()
+	}
+	releaseInputs(requests...)
+}

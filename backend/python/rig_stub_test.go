@@ -1,0 +1,364 @@
+package python
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/pyutils"
+	"github.com/nereid-serving/nereid/shm"
+	"github.com/nereid-serving/nereid/stub"
+	"github.com/rs/zerolog"
+)
+
+// patience bounds every wait of these tests: long enough for a busy machine.
+const patience = 60 * time.Second
+
+// rig is a backend with real stubs, its log and its counts.
+type rig struct {
+	t       testing.TB
+	backend *Backend
+	pool    *shm.Pool
+	log     *syncBuffer
+	counts  *counts
+}
+
+// counts counts what the backend reports.
+type counts struct {
+	mu      sync.Mutex
+	started int
+	lost    int
+	broken  map[string]int // by rule
+}
+
+func (c *counts) StubStarted(string) { c.add(&c.started) }
+func (c *counts) StubLost(string)    { c.add(&c.lost) }
+
+func (c *counts) add(n *int) {
+	c.mu.Lock()
+	*n++
+	c.mu.Unlock()
+}
+
+func (c *counts) ProtocolError(rule string) {
+	c.mu.Lock()
+	c.broken[rule]++
+	c.mu.Unlock()
+}
+
+func (c *counts) of(n *int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return *n
+}
+
+// brokenRules returns how often each rule was broken.
+func (c *counts) brokenRules() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rules := make(map[string]int)
+	for rule, n := range c.broken {
+		rules[rule] = n
+	}
+	return rules
+}
+
+// syncBuffer keeps what is logged.
+type syncBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// newRig makes a backend for the newest Python; change, if not nil, changes its
+// config first. The test fails if it leaves blocks of the pool behind.
+func newRig(t testing.TB, change func(*Config)) *rig {
+	t.Helper()
+	return newRigWith(t, testkit.Python(t).Path, change)
+}
+
+func newRigWith(t testing.TB, interpreter string, change func(*Config)) *rig {
+	t.Helper()
+	config, err := ParseConfig(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Executable = interpreter
+	if change != nil {
+		change(&config)
+	}
+	region, err := shm.NewRegionUpTo(config.Backing(), 32<<30, 64<<20, shm.ReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := shm.NewPool(region, shm.PoolConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, pool: pool, log: &syncBuffer{}, counts: &counts{broken: make(map[string]int)}}
+	// The files are unpacked here, not into the user's cache.
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	r.backend, err = New(Environment{
+		Config: config, Requests: pool, Files: []fs.FS{stub.Files, pyutils.Files}, Log: zerolog.New(r.log),
+		LogLevels: func() LogLevels { return LogLevels{Info: true, Warning: true, Error: true, Verbose: 1} },
+		Metrics:   r.counts,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.backend.Close()
+		if err := pool.Verify(); err != nil {
+			t.Errorf("pool is not sound: %v", err)
+		}
+		if stats := pool.Stats(); stats.Blocks != 0 {
+			t.Errorf("pool has %d blocks in use after all models were closed, want 0", stats.Blocks)
+		}
+		pool.Close()
+		if t.Failed() {
+			t.Logf("log of the backend:\n%s", r.log)
+		}
+	})
+	return r
+}
+
+// in returns the rig for a subtest.
+func (r *rig) in(t testing.TB) *rig {
+	same := *r
+	same.t = t
+	return &same
+}
+
+// modelConfig describes a model with one input and one output of each data type.
+func modelConfig(name string, instances int, types ...infer.DataType) *kserve.ModelConfig {
+	c := &kserve.ModelConfig{
+		Name: name, Backend: "python", MaxBatchSize: 8,
+		InstanceGroup: []*kserve.ModelInstanceGroup{{
+			Name: name + "_0", Kind: kserve.ModelInstanceGroup_KIND_CPU, Count: int32(instances),
+		}},
+	}
+	for i, d := range types {
+		c.Input = append(c.Input, &kserve.ModelInput{Name: fmt.Sprintf("IN%d", i), DataType: kserve.DataType(d), Dims: []int64{-1}})
+		c.Output = append(c.Output, &kserve.ModelOutput{Name: fmt.Sprintf("OUT%d", i), DataType: kserve.DataType(d), Dims: []int64{-1}})
+	}
+	return c
+}
+
+// running is a model whose instances have been started.
+type running struct {
+	rig   *rig
+	model backend.Model
+	floor *floor
+	dir   string
+}
+
+// floor is the least scheduler: it learns which instances are up.
+type floor struct {
+	mu       sync.Mutex
+	ups      int
+	downs    int
+	hopeless int
+}
+
+func (f *floor) Up(backend.Instance) {
+	f.mu.Lock()
+	f.ups++
+	f.mu.Unlock()
+}
+
+func (f *floor) Down(_ backend.Instance, hopeless bool) {
+	f.mu.Lock()
+	f.downs++
+	if hopeless {
+		f.hopeless++
+	}
+	f.mu.Unlock()
+}
+
+// copyModel copies testdata/models/<name>/model.py into a repository of its own.
+func (r *rig) copyModel(name string) string {
+	r.t.Helper()
+	source, err := os.ReadFile(filepath.Join("testdata", "models", name, "model.py"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return r.writeModel(name, string(source))
+}
+
+// writeModel makes a model directory with version 1 and returns it.
+func (r *rig) writeModel(name, source string) string {
+	r.t.Helper()
+	dir := filepath.Join(r.t.TempDir(), name)
+	if err := os.MkdirAll(filepath.Join(dir, "1"), 0o700); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "1", "model.py"), []byte(source), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	return dir
+}
+
+// open opens the model in dir and starts it; the error is Start's.
+func (r *rig) open(dir string, config *kserve.ModelConfig) (*running, error) {
+	r.t.Helper()
+	model, err := r.backend.Open(backend.Env{Name: config.GetName(), Version: 1, Directory: dir, Config: config})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	m := &running{rig: r, model: model, floor: &floor{}, dir: dir}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := model.Start(ctx, config, text, m.floor); err != nil {
+		return nil, err
+	}
+	r.t.Cleanup(m.close)
+	return m, nil
+}
+
+// start starts the model of testdata with that name.
+func (r *rig) start(name string, types ...infer.DataType) *running {
+	r.t.Helper()
+	m, err := r.open(r.copyModel(name), modelConfig(name, 1, types...))
+	if err != nil {
+		r.t.Fatalf("Start %s: got error %v\nlog:\n%s", name, err, r.log)
+	}
+	return m
+}
+
+// close closes the model; it may be called again.
+func (m *running) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := m.model.Close(ctx); err != nil {
+		m.rig.t.Errorf("Close: got error %v", err)
+	}
+}
+
+func (m *running) instance() *Instance { return m.model.Instances()[0].(*Instance) }
+
+// infer executes requests as one batch on the first instance, waiting for the
+// instance to come up where it has to.
+func (m *running) infer(requests ...*infer.Request) ([]*infer.Response, backend.Report) {
+	m.rig.t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		responses, report, ok := m.try(requests...)
+		if ok {
+			return responses, report
+		}
+		if time.Now().After(deadline) {
+			m.rig.t.Fatalf("no stub took the batch within %v; log:\n%s", patience, m.rig.log)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// try hands a batch over once; ok is false if the instance refused it.
+func (m *running) try(requests ...*infer.Request) (responses []*infer.Response, report backend.Report, ok bool) {
+	m.rig.t.Helper()
+	reports := make(chan backend.Report, 1)
+	batch := &backend.Batch{Done: func(_ *backend.Batch, report backend.Report) { reports <- report }}
+	responses = make([]*infer.Response, len(requests))
+	var answered sync.WaitGroup
+	for i, request := range requests {
+		answered.Add(1)
+		batch.Tasks = append(batch.Tasks, &backend.Task{
+			Context: context.Background(), Request: request,
+			Send: func(response *infer.Response) {
+				if responses[i] != nil {
+					m.rig.t.Errorf("request %d was answered twice", i)
+					return
+				}
+				responses[i] = response
+				answered.Done()
+			},
+		})
+	}
+	m.instance().Execute(batch)
+	timeout := time.After(patience)
+	select {
+	case report = <-reports:
+	case <-timeout:
+		m.rig.t.Fatalf("batch was not done within %v; log:\n%s", patience, m.rig.log)
+	}
+	if report.Refused {
+		return nil, report, false
+	}
+	all := make(chan struct{})
+	go func() {
+		answered.Wait()
+		close(all)
+	}()
+	select {
+	case <-all:
+	case <-timeout:
+		m.rig.t.Fatalf("batch was not answered within %v; log:\n%s", patience, m.rig.log)
+	}
+	return responses, report, true
+}
+
+// tensor makes an input; it takes a block of the pool for long data, as the
+// server does for the bodies of requests.
+func (r *rig) tensor(name string, d infer.DataType, shape []int64, data []byte) infer.Tensor {
+	r.t.Helper()
+	t := infer.Tensor{Name: name, DataType: d, Shape: shape, Data: data}
+	if len(data) > 4096 {
+		block, err := r.pool.Alloc(len(data))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		copy(block.Bytes(), data)
+		t.Data, t.Memory = block.Bytes(), block
+	}
+	return t
+}
+
+func releaseInputs(requests ...*infer.Request) {
+	for _, request := range requests {
+		for i := range request.Inputs {
+			request.Inputs[i].Release()
+		}
+	}
+}
+
+// mustInfer executes one request and wants a response without error. The
+// caller releases it.
+func (m *running) mustInfer(request *infer.Request) *infer.Response {
+	m.rig.t.Helper()
+	responses, _ := m.infer(request)
+	if responses[0].Err != nil {
+		m.rig.t.Fatalf("infer: got error %v, want none; log:\n%s", responses[0].Err, m.rig.log)
+	}
+	return responses[0]
+}
+
+// small is a request with one input of four bytes.
+func (r *rig) small() *infer.Request {
+	return &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 4}, []byte{1, 2, 3, 4})}}
+}

@@ -1,0 +1,157 @@
+package models
+
+import (
+	"path/filepath"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// configFile is the file that describes a model.
+const configFile = "config.pbtxt"
+
+// Description is one model as its directory describes it. It does not change
+// and may be used by several goroutines.
+type Description struct {
+	Name string
+	// Directory is the absolute path of the model's directory; version
+	// directories lie in it.
+	Directory string
+	// Config is what the file says with names, placement and defaults filled in:
+	// what the model's own auto-complete is shown. Finish makes the final one.
+	Config *kserve.ModelConfig
+	// Versions that the version policy selects, ascending; see Check for none.
+	Versions []int64
+	// Warnings are lines for the log.
+	Warnings []string
+
+	repository *Repository
+}
+
+// Read reads one model. The error is an *infer.Error or a *ParseError, whose
+// Detail is for the log; Triton logs it as a failed poll and does not show it to
+// clients. NotFound means that no root has a directory of that name.
+func (r *Repository) Read(name string) (*Description, error) {
+	f, err := r.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	config, err := r.readConfig(f)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := f.list(".")
+	if err != nil {
+		return nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", f.path, strerror(err))
+	}
+	content, err := firstContent(f, entries)
+	if err != nil {
+		return nil, err
+	}
+	if err := autofill(config, name, content); err != nil {
+		return nil, err
+	}
+	normalise(config)
+	if err := validateConfig(config); err != nil {
+		return nil, err
+	}
+	if r.options.DisableAutoComplete {
+		if err := validateTensors(config); err != nil {
+			return nil, err
+		}
+	}
+	if config.Name != name {
+		return nil, infer.Errorf(infer.InvalidArg, "unexpected directory name '%s' for model '%s', directory name must equal model name", name, config.Name)
+	}
+	normaliseGroups(config, r.options.GPUs)
+	d := &Description{Name: name, Directory: f.path, Config: config, repository: r}
+	present, ignored := presentVersions(entries)
+	selected, missing := selectVersions(config, present)
+	d.Versions = selected
+	d.Warnings = append(ignored, missing...)
+	return d, nil
+}
+
+// readConfig parses the model's file, which may be missing unless auto-complete
+// is off.
+func (r *Repository) readConfig(f *folder) (*kserve.ModelConfig, error) {
+	file := configFile
+	if r.options.ConfigName != "" {
+		if named := filepath.Join("configs", r.options.ConfigName+".pbtxt"); f.regular(named) {
+			file = named
+		}
+	}
+	if !r.options.DisableAutoComplete && !f.exists(file) {
+		return &kserve.ModelConfig{}, nil
+	}
+	text, err := f.read(file)
+	if err != nil {
+		return nil, err
+	}
+	return ParseConfigText(filepath.Join(f.path, file), text)
+}
+
+// firstContent lists the first sub-directory of a model, where the files are
+// from which a backend is guessed.
+func firstContent(f *folder, entries []entry) ([]entry, error) {
+	for _, e := range entries {
+		if !e.dir {
+			continue
+		}
+		content, err := f.list(e.name)
+		if err != nil {
+			return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", f.path, e.name, strerror(err))
+		}
+		return content, nil
+	}
+	return nil, nil
+}
+
+// Check says what keeps the model from being loaded before any of its code has
+// run: no version to load, or instances that cannot be placed. The error is an
+// *infer.Error for clients.
+func (d *Description) Check() error {
+	if len(d.Versions) == 0 {
+		return infer.Errorf(infer.InvalidArg, "at least one version must be available under the version policy of model '%s'", d.Name)
+	}
+	return validateGroups(d.Config, d.repository.options.GPUs)
+}
+
+// Finish completes the configuration of one version with what its model
+// answered to the question for auto-complete (JSON in the form of ConfigJSON;
+// nil: nothing), validates the result and reads the labels of the outputs by
+// the outputs' names. The error is an *infer.Error for clients.
+func (d *Description) Finish(answer []byte) (config *kserve.ModelConfig, json []byte, labels map[string][]string, err error) {
+	config = cloneConfig(d.Config)
+	if answer != nil {
+		given, err := ParseConfigJSON(answer)
+		if err != nil {
+			return nil, nil, nil, infer.AsError(err)
+		}
+		if err := merge(config, given); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	normalise(config)
+	normaliseGroups(config, d.repository.options.GPUs)
+	if config.Platform == platformEnsemble && config.ModelTransactionPolicy == nil {
+		config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{}
+	}
+	for _, validate := range []func() error{
+		func() error { return validateGroups(config, d.repository.options.GPUs) },
+		func() error { return validateConfig(config) },
+		func() error { return validateTensors(config) },
+	} {
+		if err := validate(); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	if labels, err = d.readLabels(config); err != nil {
+		return nil, nil, nil, err
+	}
+	if json, err = ConfigJSON(config); err != nil {
+		return nil, nil, nil, err
+	}
+	return config, json, labels, nil
+}

@@ -1,0 +1,12 @@
+// Package stub carries the Python program that runs one instance of a model,
+// and the template that forks such programs. They are written for the
+// interpreter of the model's author: Python 3.8 or later with numpy.
+package stub
+
+import "embed"
+
+// Files holds pb_stub, which is all of the stub, and the two programs that
+// start it. They run from a directory that holds pyutils.Files as well.
+//
+//go:embed nereid_template/*.py pb_stub/*.py triton_python_backend_stub/*.py
+var Files embed.FS
