@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -30,7 +31,7 @@ func TestGRPCTransport(t *testing.T) {
 		return nil
 	}))
 	defer srv.Stop()
-	socket, err := listen("127.0.0.1", 0, false)
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
