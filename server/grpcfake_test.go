@@ -32,6 +32,9 @@ type grpcTestServer struct {
 	stop   func() error       // that, and returns what Run returned
 }
 
+// grpcPatience is how long a test waits for what must happen.
+const grpcPatience = 10 * time.Second
+
 // startGRPC runs a front end until the test ends. Afterwards all memory must
 // have come back.
 func startGRPC(t testing.TB, cfg GRPCConfig, core *fakeCore, dial ...grpc.DialOption) *grpcTestServer {
@@ -91,7 +94,7 @@ func (s *grpcTestServer) dial(t testing.TB, options ...grpc.DialOption) (*grpc.C
 // connection forgot come back with the garbage.
 func (s *grpcTestServer) settled(t testing.TB) {
 	t.Helper()
-	testkit.Eventually(t, 10*time.Second, func() bool {
+	testkit.Eventually(t, grpcPatience, func() bool {
 		if s.blocks.lent.Load() == 0 && s.budget.Used() == 0 {
 			return true
 		}
