@@ -295,3 +295,24 @@ func (s *runningServer) runClient(script string, arguments ...string) {
 		s.t.Errorf("%s: %v\n%s", script, err, output)
 	}
 }
+
+// indexEntry is a version in the repository index.
+type indexEntry struct{ Name, Version, State, Reason string }
+
+// index lists the repository by model.
+func (s *runningServer) index() map[string]indexEntry {
+	s.t.Helper()
+	status, body := s.request("POST", "/v2/repository/index", "")
+	if status != http.StatusOK {
+		s.t.Fatalf("index: status %d: %s", status, body)
+	}
+	var list []indexEntry
+	if err := json.Unmarshal([]byte(body), &list); err != nil {
+		s.t.Fatalf("index: %v: %s", err, body)
+	}
+	byName := map[string]indexEntry{}
+	for _, e := range list {
+		byName[e.Name] = e
+	}
+	return byName
+}

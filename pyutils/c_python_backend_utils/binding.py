@@ -7,7 +7,7 @@ sequence is a list, an integer is whatever counts, and everything else is a Type
 from __future__ import annotations
 
 import operator
-from typing import Any, ClassVar, Dict, List, NoReturn, Sequence, Tuple, Type, TypeVar, Union
+from typing import Any, ClassVar, NoReturn, Sequence, TypeVar, Union
 
 MODULE = "c_python_backend_utils"
 
@@ -28,7 +28,7 @@ def show(value: object) -> str:
         return f"<{type(value).__name__} whose repr fails>"
 
 
-def incompatible(function: str, signatures: Sequence[str], args: Sequence[object], named: Dict[str, Any]) -> TypeError:
+def incompatible(function: str, signatures: Sequence[str], args: Sequence[object], named: dict[str, Any]) -> TypeError:
     """Make the TypeError for a call of function with arguments that fit none of its signatures."""
     kind = "constructor" if function == "__init__" else "function"
     lines = "".join(f"    {number}. {signature}\n" for number, signature in enumerate(signatures, 1))
@@ -82,16 +82,17 @@ def as_integer(value: object, low: int, high: int) -> int:
     return number
 
 
-def as_list(value: object) -> List[Any]:
+def as_list(value: object) -> list[Any]:
     """Convert a list argument: any sequence that is no text; sets, generators and dicts are refused."""
     if isinstance(value, (list, tuple)):
         return list(value)
     if isinstance(value, (str, bytes, dict)) or not hasattr(type(value), "__getitem__"):
         raise Mismatch
-    return list(value)  # type: ignore[call-overload]  # it is indexable
+    items: Any = value  # indexable, by the test above
+    return list(items)
 
 
-def as_objects(value: object, cls: Type[T]) -> List[Any]:
+def as_objects(value: object, cls: type[T]) -> list[Any]:
     """Convert a list of objects of a bound class. None stays None: what it means differs between functions."""
     items = as_list(value)
     for item in items:
@@ -126,7 +127,7 @@ class Unmakeable(Bound):
     __module__ = MODULE
     __slots__ = ()
 
-    def __init__(self, *args: object, **named: object) -> None:
+    def __init__(self, *_args: object, **_named: object) -> None:
         raise TypeError(f"{MODULE}.{type(self).__name__}: No constructor defined!")
 
 
@@ -135,7 +136,7 @@ class BoundEnum:
 
     __module__ = MODULE
     __slots__ = ("_value",)
-    names: ClassVar[Tuple[str, ...]] = ()  # in the order of their values, from 0
+    names: ClassVar[tuple[str, ...]] = ()  # in the order of their values, from 0
 
     def __init__(self, value: int) -> None:
         try:

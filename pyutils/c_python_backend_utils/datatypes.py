@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Dict, Optional, Tuple
-
 import numpy as np
 
 BOOL = 1
@@ -11,7 +9,7 @@ BYTES = 13
 BF16 = 14
 
 #: The dtype of a tensor's array by Triton's number; BF16 has none.
-NUMPY: Tuple[Optional[np.dtype], ...] = (
+NUMPY: tuple[np.dtype | None, ...] = (
     None,
     np.dtype(np.bool_),
     np.dtype(np.uint8),
@@ -30,13 +28,13 @@ NUMPY: Tuple[Optional[np.dtype], ...] = (
 )
 
 #: The dtype that holds a tensor's bytes: as NUMPY, and plain 16 bits for BF16.
-STORAGE: Tuple[Optional[np.dtype], ...] = (*NUMPY[:13], None, np.dtype(np.uint16))
+STORAGE: tuple[np.dtype | None, ...] = (*NUMPY[:13], None, np.dtype(np.uint16))
 
 #: Triton's number of a dtype. Platform aliases (longlong, intc) equal one of the keys; foreign byte orders do not.
-CODES: Dict[np.dtype, int] = {dtype: code for code, dtype in enumerate(NUMPY) if dtype is not None}
+CODES: dict[np.dtype, int] = {dtype: code for code, dtype in enumerate(NUMPY) if dtype is not None}
 
 #: DLPack's (code, bits) by Triton's number, None where DLPack has no such type.
-DLPACK: Tuple[Optional[Tuple[int, int]], ...] = (
+DLPACK: tuple[tuple[int, int] | None, ...] = (
     None,
     (6, 8),
     (1, 8),
@@ -54,4 +52,4 @@ DLPACK: Tuple[Optional[Tuple[int, int]], ...] = (
     (4, 16),
 )
 
-FROM_DLPACK: Dict[Tuple[int, int], int] = {pair: code for code, pair in enumerate(DLPACK) if pair is not None}
+FROM_DLPACK: dict[tuple[int, int], int] = {pair: code for code, pair in enumerate(DLPACK) if pair is not None}

@@ -10,7 +10,7 @@ Import. The capsule is renamed, the memory is read through an array, and the pro
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Dict, Tuple
+from typing import Any
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class _Holder:
 
     __slots__ = ("__array_interface__", "owner")
 
-    def __init__(self, address: int, dtype: np.dtype, shape: Tuple[int, ...], owner: object) -> None:
+    def __init__(self, address: int, dtype: np.dtype, shape: tuple[int, ...], owner: object) -> None:
         self.owner = owner
         self.__array_interface__ = {"data": (address, False), "shape": shape, "typestr": dtype.str, "version": 3}
 
@@ -84,7 +84,8 @@ def export(tensor: object, memory: np.ndarray, code: int) -> object:
     # numpy refuses to export read-only arrays and, in older versions, bool: it is shown writable unsigned bytes.
     dtype = memory.dtype if code != 1 else np.dtype(np.uint8)
     holder = _Holder(memory.__array_interface__["data"][0], dtype, memory.shape, tensor)
-    capsule: object = np.asarray(holder).__dlpack__()  # type: ignore[call-overload]  # an array by its interface
+    shared: Any = np.asarray(holder)  # an array by its interface
+    capsule: object = shared.__dlpack__()
     managed = _Managed.from_address(_get_pointer(capsule, _FRESH))
     managed.dtype.code, managed.dtype.bits = wanted
     return capsule
@@ -104,7 +105,7 @@ class _Owner:
             _call_deleter(deleter)(self._address)
 
 
-def consume(source: Any) -> Tuple[int, np.ndarray]:
+def consume(source: Any) -> tuple[int, np.ndarray]:
     """Take over a capsule, or that of an object which makes one: the data type and an array over its memory.
 
     BF16 comes as 16-bit integers.
@@ -161,7 +162,7 @@ def _unknown_device(device: int) -> TritonModelException:
     return TritonModelException(f"DLDevice type {int(device)} is not support by Python backend.")
 
 
-def _check_layout(managed: _Managed, shape: Tuple[int, ...]) -> None:
+def _check_layout(managed: _Managed, shape: tuple[int, ...]) -> None:
     """Refuse all but C order. Triton lets an outermost stride pass that leaves gaps, and misreads the tensor."""
     if not managed.strides:
         return
@@ -170,7 +171,8 @@ def _check_layout(managed: _Managed, shape: Tuple[int, ...]) -> None:
         # As in Triton, an empty slice of a larger tensor counts as not contiguous, except along its first axis.
         if managed.strides[axis] != expected and shape[axis] != 1 and not (axis == 0 and shape[0] == 0):
             raise TritonModelException(
-                "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order are supported."
+                "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order are "
+                "supported."
             )
         expected *= shape[axis]
 
@@ -189,12 +191,14 @@ def _triton_code(dtype: _DataType) -> int:
 # The capsule for numpy before 1.22. Its destructor is Python, which must not run while an exception is on its way:
 # a capsule that dies unconsumed at such a moment turns that exception into a SystemError.
 
-_exported: Dict[int, Tuple[object, ...]] = {}  # what must live, by the address of the structure
+_exported: dict[int, tuple[object, ...]] = {}  # what must live, by the address of the structure
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _release(address: int) -> None:
+def _forget(address: int) -> None:
     _exported.pop(address, None)
+
+
+_release = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_forget)
 
 
 # The capsule is dying: its address is passed on without ever becoming a Python reference.
@@ -205,18 +209,19 @@ _get_pointer_dying = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.
 _Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 
 
-@_Destructor
-def _destroy(capsule: int) -> None:
+def _forget_dying(capsule: int) -> None:
     if _is_valid_dying(capsule, _FRESH):
         _exported.pop(_get_pointer_dying(capsule, _FRESH), None)
 
+
+_destroy = _Destructor(_forget_dying)
 
 _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, _Destructor)(
     ("PyCapsule_New", _api)
 )
 
 
-def _export_without_numpy(tensor: object, memory: np.ndarray, wanted: Tuple[int, int]) -> object:
+def _export_without_numpy(tensor: object, memory: np.ndarray, wanted: tuple[int, int]) -> object:
     shape = (ctypes.c_int64 * memory.ndim)(*memory.shape)
     managed = _Managed(
         data=memory.__array_interface__["data"][0],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, Optional, Set, Union
+from typing import Any, Iterable
 
 from . import parameters as parameter_text
 from .binding import (
@@ -27,9 +27,12 @@ _U64 = 2**64 - 1
 _I64 = 2**63 - 1
 
 _SIGNATURE = (
-    f"{MODULE}.InferenceRequest(request_id: str = '', correlation_id: object = 0, inputs: List[{MODULE}.Tensor], "
-    "requested_output_names: List[str], model_name: str, model_version: int = -1, flags: int = 0, timeout: int = 0, "
-    f"preferred_memory: {MODULE}.PreferredMemory, trace: {MODULE}.InferenceTrace, parameters: object = None)",
+    (
+        f"{MODULE}.InferenceRequest(request_id: str = '', correlation_id: object = 0, inputs: List[{MODULE}.Tensor], "
+        "requested_output_names: List[str], model_name: str, model_version: int = -1, flags: int = 0, "
+        f"timeout: int = 0, preferred_memory: {MODULE}.PreferredMemory, trace: {MODULE}.InferenceTrace, "
+        "parameters: object = None)"
+    ),
 )
 _SET_FLAGS = (f"(self: {MODULE}.InferenceRequest, arg0: int) -> None",)
 
@@ -40,14 +43,14 @@ class InferenceTrace(Unmakeable):
     __module__ = MODULE
     __slots__ = ("_context",)
 
-    _context: Optional[str]
+    _context: str | None
 
-    def get_context(self) -> Optional[str]:
+    def get_context(self) -> str | None:
         """The context to propagate, JSON text, or None."""
         return self._context
 
 
-def trace_of(context: Optional[str]) -> InferenceTrace:
+def trace_of(context: str | None) -> InferenceTrace:
     """Make the trace with this context."""
     trace = InferenceTrace.__new__(InferenceTrace)
     trace._context = context
@@ -71,15 +74,15 @@ class InferenceRequest(Bound):
         "_wanted",
     )
 
-    _correlation: Union[int, str]
+    _correlation: int | str
     _flags: int
     _id: Text
-    _inputs: List[Tensor]
+    _inputs: list[Tensor]
     _model_name: Text
     _model_version: int
     _parameters: str  # JSON
     _timeout: int  # µs, 0 is none
-    _trace: Union[InferenceTrace, str, None]  # a str is a context that nobody asked for yet
+    _trace: InferenceTrace | str | None  # a str is a context that nobody asked for yet
     _wanted: Iterable[Text]  # names of outputs; the stub's mapping has them as keys
 
     def __init__(self, *args: Any, **named: Any) -> None:
@@ -132,13 +135,13 @@ class InferenceRequest(Bound):
         self._inputs = tensors
         self._wanted = dict.fromkeys(outputs)
 
-    def inputs(self) -> List[Tensor]:
+    def inputs(self) -> list[Tensor]:
         return self._inputs[:]
 
     def request_id(self) -> str:
         return from_text(self._id)
 
-    def correlation_id(self) -> Union[int, str]:
+    def correlation_id(self) -> int | str:
         return self._correlation
 
     def flags(self) -> int:
@@ -160,7 +163,7 @@ class InferenceRequest(Bound):
         """The custom parameters as JSON text."""
         return self._parameters
 
-    def requested_output_names(self) -> Set[str]:
+    def requested_output_names(self) -> set[str]:
         return set(map(from_text, self._wanted))
 
     def trace(self) -> InferenceTrace:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional
+from typing import Any
 
 from . import parameters as parameter_text
 from .binding import MODULE, Bound, Mismatch, as_objects, incompatible
@@ -10,8 +10,10 @@ from .error import TritonError, TritonModelException
 from .tensor import Tensor
 
 _SIGNATURE = (
-    f"{MODULE}.InferenceResponse(output_tensors: List[{MODULE}.Tensor] = [], "
-    f"error: {MODULE}.TritonError = None, parameters: object = None)",
+    (
+        f"{MODULE}.InferenceResponse(output_tensors: List[{MODULE}.Tensor] = [], "
+        f"error: {MODULE}.TritonError = None, parameters: object = None)"
+    ),
 )
 
 
@@ -21,8 +23,8 @@ class InferenceResponse(Bound):
     __module__ = MODULE
     __slots__ = ("_error", "_outputs", "_parameters")
 
-    _error: Optional[TritonError]
-    _outputs: List[Tensor]
+    _error: TritonError | None
+    _outputs: list[Tensor]
     _parameters: str  # JSON
 
     def __init__(
@@ -50,13 +52,13 @@ class InferenceResponse(Bound):
         self._outputs = outputs
         self._error = error
 
-    def output_tensors(self) -> List[Tensor]:
+    def output_tensors(self) -> list[Tensor]:
         return self._outputs[:]
 
     def has_error(self) -> bool:
         return self._error is not None
 
-    def error(self) -> Optional[TritonError]:
+    def error(self) -> TritonError | None:
         return self._error
 
     def parameters(self) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
-from typing import Any, List, Protocol, Tuple
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,7 +18,7 @@ _LETTERS = "IWEI"
 class Origin(Protocol):
     """The bytes of one input tensor, where they lie outside of the message that named them."""
 
-    def array(self, name: str, dtype: np.dtype, shape: Tuple[int, ...]) -> np.ndarray:
+    def array(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         """Make a private, writable array of them, another one with each call."""
 
     def read(self) -> bytes:
@@ -39,11 +40,9 @@ def print_line(level: int, file: str, line: int, message: str) -> None:
     now = time.time()
     stamp = time.strftime("%m%d %H:%M:%S", time.gmtime(now))
     text = f"{_LETTERS[level]}{stamp}.{int(now % 1 * 1e6):06d} {os.getpid()} {file}:{line}]  {message}\n"
-    try:
-        # One write, past Python's buffers: other processes write to the same pipe.
+    # One write, past Python's buffers: other processes write to the same pipe. If it fails, nobody can be told.
+    with contextlib.suppress(OSError):
         os.write(2, text.encode("utf-8", "backslashreplace"))
-    except OSError:
-        pass  # nowhere to complain
 
 
 class Alone:
@@ -56,7 +55,7 @@ class Alone:
         raise RuntimeError("get_model_dir() needs a server around the model")
 
 
-_installed: List[Runtime] = [Alone()]
+_installed: list[Runtime] = [Alone()]
 
 
 def install(runtime: Runtime) -> None:
@@ -69,7 +68,7 @@ def current() -> Runtime:
     return _installed[0]
 
 
-def caller(depth: int) -> Tuple[str, int]:
+def caller(depth: int) -> tuple[str, int]:
     """Base name and line of the frame depth levels above the function that asks."""
     frame: Any = sys._getframe(depth + 1)
     return os.path.basename(frame.f_code.co_filename), frame.f_lineno

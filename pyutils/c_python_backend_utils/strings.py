@@ -1,13 +1,13 @@
 """BYTES tensors on the wire: each element is a 4-byte little-endian length and that many bytes, without padding.
 
-Both directions look first whether all elements have one length. Tokens, hashes and fixed-width ids do, and then numpy or
-one join does the work for all elements at once; else a loop in Python costs about 0.1 to 0.2 µs per element.
+Both directions look first whether all elements have one length. Tokens, hashes and fixed-width ids do, and then numpy
+or one join does the work for all elements at once; else a loop in Python costs about 0.1 to 0.2 µs per element.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any, List, Tuple
+from typing import Any
 
 import numpy as np
 
@@ -24,13 +24,13 @@ INCOMPLETE = "Invalid bytes tensor data: incomplete length field"
 OVERRUN = "Invalid bytes tensor data: string extends beyond buffer"
 
 
-def encode(array: np.ndarray) -> Tuple[bytes, int]:
+def encode(array: np.ndarray) -> tuple[bytes, int]:
     """Serialise an array of dtype object or S in C order.
 
     Returns the bytes and, if all elements have one length, that length plus 1, else 0. Elements that are exactly
     `bytes` are taken as they are, all others, numpy's and subclasses included, as the UTF-8 of their str().
     """
-    elements: List[Any] = array.ravel().tolist()
+    elements: list[Any] = array.ravel().tolist()
     if not elements:
         return b"", 0
     kinds = set(map(type, elements))
@@ -44,7 +44,7 @@ def encode(array: np.ndarray) -> Tuple[bytes, int]:
     if lengths.count(first) == len(lengths):
         prefix = _LENGTH.pack(first)
         return prefix + prefix.join(elements), first + 1
-    parts: List[Any] = [None] * (2 * len(elements))
+    parts: list[Any] = [None] * (2 * len(elements))
     try:
         parts[0::2] = map(_PREFIXES.__getitem__, lengths)
     except IndexError:
@@ -67,8 +67,9 @@ def decode(data: bytes) -> np.ndarray:
         lengths = np.ndarray((count,), "<u4", data, 0, (step,))
         if (lengths == length).all():
             # Void elements become bytes objects, trailing zeros included.
-            return np.ndarray((count,), f"V{length}", data, 4, (step,)).astype(np.object_)
-    elements: List[bytes] = []
+            same: np.ndarray = np.ndarray((count,), f"V{length}", data, 4, (step,)).astype(np.object_)
+            return same
+    elements: list[bytes] = []
     append = elements.append
     unpack = _LENGTH.unpack_from
     at = 0

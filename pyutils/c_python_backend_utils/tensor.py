@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NoReturn, Optional, Tuple, Union
+from typing import Any, NoReturn
 
 import numpy as np
 
 from . import strings
 from .binding import MODULE, Bound, Mismatch, Text, as_text, from_text, incompatible
-from .datatypes import BF16, BYTES, CODES, NUMPY, STORAGE
+from .datatypes import BYTES, CODES, NUMPY, STORAGE
 from .error import TritonModelException
 from .runtime import Origin
 
@@ -31,15 +31,15 @@ class Tensor(Bound):
     __module__ = MODULE
     __slots__ = ("_array", "_code", "_data", "_element", "_name", "_offset", "_origin", "_sent", "_shape", "_size")
 
-    _array: Optional[np.ndarray]  # what as_numpy returns, once somebody asked
+    _array: np.ndarray | None  # what as_numpy returns, once somebody asked
     _code: int  # Triton's number of the data type
-    _data: Union[np.ndarray, bytes, None]
+    _data: np.ndarray | bytes | None
     _element: int  # BYTES: 1 + the length of all elements, 0 if unknown
     _name: Text
     _offset: int
-    _origin: Union[bytes, Origin, None]
+    _origin: bytes | Origin | None
     _sent: Any  # the stub's alone
-    _shape: Tuple[int, ...]
+    _shape: tuple[int, ...]
     _size: int  # bytes of an input
 
     # Called for each output of each response, hence the exact checks first and the conversions after them.
@@ -79,9 +79,9 @@ class Tensor(Bound):
 
     def name(self) -> str:
         name = self._name
-        return name if name.__class__ is str else from_text(name)  # type: ignore[return-value]  # str by the test
+        return name if isinstance(name, str) else from_text(name)
 
-    def shape(self) -> List[int]:
+    def shape(self) -> list[int]:
         return list(self._shape)
 
     def triton_dtype(self) -> int:
@@ -108,16 +108,18 @@ class Tensor(Bound):
         origin = self._origin
         if origin is None:  # imported by DLPack
             assert isinstance(self._data, np.ndarray)
-            return self._data.copy()
+            snapshot: np.ndarray = self._data.copy()
+            return snapshot
         if code == BYTES:
             try:
                 return strings.decode(self._bytes()).reshape(self._shape)
             except strings.Malformed as error:
                 raise TritonModelException(str(error)) from None
-        if origin.__class__ is bytes:
+        if isinstance(origin, bytes):
             at = self._offset
-            return np.ndarray(self._shape, dtype, bytearray(origin[at : at + self._size]))  # type: ignore[index]
-        return origin.array(self.name(), dtype, self._shape)  # type: ignore[union-attr]  # bytes is the case above
+            array: np.ndarray = np.ndarray(self._shape, dtype, bytearray(origin[at : at + self._size]))
+            return array
+        return origin.array(self.name(), dtype, self._shape)
 
     def _bytes(self) -> bytes:
         """An input's bytes as they came."""
@@ -154,7 +156,7 @@ class Tensor(Bound):
     def __dlpack__(self, stream: object = None) -> object:
         return self.to_dlpack()
 
-    def __dlpack_device__(self) -> Tuple[int, int]:
+    def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
 
     @staticmethod

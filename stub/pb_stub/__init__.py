@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import List, NoReturn
+from typing import NoReturn
 
 from . import messages, process
 from .channel import Channel
@@ -66,7 +66,7 @@ def _serve(instance: str, fds: Descriptors) -> int:
 
 
 def _hello(channel: Channel, numpy: str) -> None:
-    python = "%d.%d.%d" % sys.version_info[:3]
+    python = ".".join(map(str, sys.version_info[:3]))
     channel.publish(messages.hello(channel.life, os.getpid(), python, numpy, sys.executable or "", sys.prefix))
 
 
@@ -79,13 +79,13 @@ def _refuse(channel: Channel, error: Exception) -> int:
 
     _hello(channel, "")
     box: Mailbox[bytes] = SimpleQueue()
-    channel.route = lambda frame: box
+    channel.route = lambda _: box
     channel.receive(box)
     channel.publish(messages.initialized(channel.life, describe(error), False))
     return process.EXIT_NOT_STARTED
 
 
-def command(arguments: List[str]) -> NoReturn:
+def command(arguments: list[str]) -> NoReturn:
     """The command line: `<program> <instance> --fds=down,up,requests,bell_in,bell_out,lifeline`."""
     try:
         _, instance, option = arguments

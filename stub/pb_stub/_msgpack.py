@@ -1,12 +1,13 @@
 """MessagePack, as much of it as the messages need: nil, bool, integers, float, str, bin, array, map.
 
-Pure Python and small, since the stub brings nothing into a stranger's interpreter. Messages of requests are not made of it.
+Pure Python and small, since the stub brings nothing into a stranger's interpreter. Messages of requests are not made of
+it.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable
 
 
 class Malformed(Exception):
@@ -15,7 +16,7 @@ class Malformed(Exception):
 
 def pack(value: Any) -> bytes:
     """Encode a value; TypeError if it has a type that the messages do not use."""
-    parts: List[bytes] = []
+    parts: list[bytes] = []
     _pack(value, parts.append)
     return b"".join(parts)
 
@@ -70,7 +71,7 @@ _INTEGERS = (
 )
 
 
-def _length(size: int, short: int, short_limit: int, codes: Tuple[Any, int, int]) -> bytes:
+def _length(size: int, short: int, short_limit: int, codes: tuple[Any, int, int]) -> bytes:
     """Encode a length: within the first byte, or after one of three codes with 1, 2 or 4 bytes."""
     if size < short_limit:
         return struct.pack("B", short | size)
@@ -94,7 +95,7 @@ def unpack(data: bytes) -> Any:
 
 _MAX_DEPTH = 32
 
-_NUMBERS: Dict[int, struct.Struct] = {
+_NUMBERS: dict[int, struct.Struct] = {
     0xCA: struct.Struct(">f"),
     0xCB: struct.Struct(">d"),
     0xCC: struct.Struct(">B"),
@@ -122,7 +123,7 @@ _SIZED = {
 }
 
 
-def _unpack(data: bytes, at: int, depth: int) -> Tuple[Any, int]:
+def _unpack(data: bytes, at: int, depth: int) -> tuple[Any, int]:
     if depth > _MAX_DEPTH:
         raise Malformed(f"MessagePack nests deeper than {_MAX_DEPTH}")
     first = data[at]

@@ -7,7 +7,7 @@ the few calls: each of them costs 50 to 100 ns.
 from __future__ import annotations
 
 import struct
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Mapping
 
 import numpy as np
 from c_python_backend_utils.parameters import NONE
@@ -45,19 +45,19 @@ class Reader:
     def __init__(self, names: Names, loans: Loans) -> None:
         self._names = names
         self._loans = loans
-        self._choices: Dict[bytes, Wanted] = {}  # by the bytes that name them
+        self._choices: dict[bytes, Wanted] = {}  # by the bytes that name them
 
-    def read(self, frame: bytes) -> Tuple[List[InferenceRequest], List[int], List[Wanted]]:
+    def read(self, frame: bytes) -> tuple[list[InferenceRequest], list[int], list[Wanted]]:
         """Decode a batch: the requests, their handles, and the outputs that are wanted of each."""
         try:
             return self._read(frame)
         except (struct.error, IndexError, UnicodeDecodeError) as error:
             raise ProtocolError(f"EXECUTE of {len(frame)} bytes: {error}") from error
 
-    def _read(self, frame: bytes) -> Tuple[List[InferenceRequest], List[int], List[Wanted]]:
-        requests: List[InferenceRequest] = []
-        handles: List[int] = []
-        wanted: List[Wanted] = []
+    def _read(self, frame: bytes) -> tuple[list[InferenceRequest], list[int], list[Wanted]]:
+        requests: list[InferenceRequest] = []
+        handles: list[int] = []
+        wanted: list[Wanted] = []
         new_tensor = Tensor.__new__
         new_request = InferenceRequest.__new__
         received = self._names.received
@@ -68,7 +68,7 @@ class Reader:
                 _unpack_request(frame, at)
             )
             at += 56
-            tensors: List[Tensor] = []
+            tensors: list[Tensor] = []
             for _ in range(inputs):
                 name, code, rank, region, offset, size, ticket, element, _ = _unpack_descriptor(frame, at)
                 tensor = new_tensor(Tensor)
@@ -152,7 +152,7 @@ class Answers:
         self._channel = channel
         self._loans = loans
         self._pool = pool
-        self._responses: List[Tuple[int, int, int, bytes, bytes, List[Tuple[Any, ...]]]] = []
+        self._responses: list[tuple[int, int, int, bytes, bytes, list[tuple[Any, ...]]]] = []
         self._head_size = 0  # of all responses, without tensor bytes
         self._inline_size = 0  # of all tensor bytes inside the frame
 
@@ -170,20 +170,21 @@ class Answers:
             message = error._message
             self.error(handle, error._code, message if isinstance(message, str) else message.decode("utf-8", "replace"))
             return
-        outputs: List[Tuple[Any, ...]] = []
+        outputs: list[tuple[Any, ...]] = []
         head_size = 32
         unwanted = False
         for tensor in response._outputs:
-            index = wanted.get(tensor._name)  # type: ignore[call-overload]  # bytes are no key, and not wanted
+            name: Any = tensor._name  # bytes are no key, and not wanted
+            index = wanted.get(name)
             if index is None:
                 unwanted = True
                 continue
             shape = tensor._shape
             head_size += 40 + 8 * len(shape)
             # The usual output, a small new array, without a further call.
-            data = tensor._data
-            if tensor._sent is None and data.__class__ is np.ndarray and data.nbytes <= _MAX_INLINE:  # type: ignore[union-attr]
-                tensor._sent = data = data.tobytes()  # type: ignore[union-attr]
+            array: Any = tensor._data
+            if tensor._sent is None and array.__class__ is np.ndarray and array.nbytes <= _MAX_INLINE:
+                tensor._sent = data = array.tobytes()
                 size = self._inline_size + ((len(data) + 15) & ~15)
                 if size <= _MAX_INLINE_TOTAL:
                     self._inline_size = size
@@ -197,7 +198,7 @@ class Answers:
         self._responses.append((handle, flags, 0, parameters, b"", outputs))
         self._head_size += head_size + ((len(parameters) + 7) & ~7)
 
-    def _place(self, tensor: Tensor) -> Tuple[int, Any, int, int]:
+    def _place(self, tensor: Tensor) -> tuple[int, Any, int, int]:
         """Find or make a place for a tensor's bytes: region, offset or the bytes themselves, size, ticket."""
         sent = tensor._sent
         if sent is None:
@@ -268,15 +269,15 @@ class Answers:
         parts = [b"", head]
         if tickets:
             parts.append(struct.pack(f"<{len(tickets)}Q", *tickets))
-        inline: List[bytes] = [_PADDING[data_at - head_size]]
+        inline: list[bytes] = [_PADDING[data_at - head_size]]
         size = data_at
         for handle, flags, code, parameters, text, outputs in self._responses:
             parts.append(_pack_response(handle, flags, len(outputs), code, len(parameters), len(text), 0))
-            for index, data_type, shape, region, offset, length, ticket, element in outputs:
+            for index, data_type, shape, region, place, length, ticket, element in outputs:
+                offset = place
                 if region == 0:
-                    data = offset
                     offset = data_at
-                    inline.append(data)
+                    inline.append(place)
                     size = data_at + length
                     data_at = (size + 15) & ~15
                     if data_at != size:

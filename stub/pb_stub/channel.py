@@ -7,10 +7,10 @@
 Any thread may send and any thread may wait. There is no thread for reading: whoever waits reads the ring for all, puts
 frames that are for others into their mailboxes, and leaves the reading to another when its own frame has come.
 
-Locks: `_reading` (who reads the down ring) and `_sending` (who writes the up ring) are never held together by one thread
-on purpose, and neither is taken blocking where Python may run code at any moment: `__del__`, weak references and signal
-handlers come in between, also while this very thread is writing a frame. What they send then waits in `_deferred`, the
-tickets that they give back in `_tickets`, until the frame in hand is out.
+Locks: `_reading` (who reads the down ring) and `_sending` (who writes the up ring) are never held together by one
+thread on purpose, and neither is taken blocking where Python may run code at any moment: `__del__`, weak references and
+signal handlers come in between, also while this very thread is writing a frame. What they send then waits in
+`_deferred`, the tickets that they give back in `_tickets`, until the frame in hand is out.
 
 Ordering: on x86-64 stores are seen in order, and releasing a lock is a full barrier; elsewhere `_Fence` orders them.
 """
@@ -25,7 +25,7 @@ import threading
 import time
 from collections import deque
 from queue import SimpleQueue
-from typing import Callable, Deque, List, Optional
+from typing import Callable
 
 from . import layout, messages
 from .errors import Closed, ForeignProcess, Gone, ProtocolError
@@ -91,7 +91,7 @@ class Channel:
         self._hangup.register(bell_in, 0)
 
         self._reading = threading.Lock()
-        self._waiting: List[Mailbox[bytes]] = []
+        self._waiting: list[Mailbox[bytes]] = []
         self._head = 0
         self._sleeps = 0
         self._read_fence = _Fence()
@@ -100,10 +100,10 @@ class Channel:
         self._sending = threading.Lock()
         self._sender = 0  # ident of the thread that holds _sending
         self._tail = 0
-        self._rung: Optional[int] = None  # the value of the peer's sleep word that has been rung for
+        self._rung: int | None = None  # the value of the peer's sleep word that has been rung for
         self._write_fence = _Fence()
-        self._deferred: Deque[bytes] = deque()
-        self._tickets: Deque[int] = deque()
+        self._deferred: deque[bytes] = deque()
+        self._tickets: deque[int] = deque()
         #: While a batch is executed, tickets wait for its EXECUTED frame.
         self.executing = False
 
@@ -111,9 +111,9 @@ class Channel:
         os.register_at_fork(after_in_child=self._disown)
 
         #: Where a frame goes that was read: a mailbox, or nowhere if route has dealt with it.
-        self.route: Callable[[bytes], Optional[Mailbox[bytes]]] = lambda frame: None
+        self.route: Callable[[bytes], Mailbox[bytes] | None] = lambda _: None
         #: Called before each sleep; returns the milliseconds after which it wants to be called again, if at all.
-        self.idle: Callable[[], Optional[int]] = lambda: None
+        self.idle: Callable[[], int | None] = lambda: None
         #: Puts a long body into a block and returns the descriptor of it; and fetches one.
         self.spill: Callable[[bytes], bytes] = _no_spill
         self.unspill: Callable[[bytes], bytes] = _no_spill
@@ -227,7 +227,8 @@ class Channel:
         os.sched_yield()  # a full barrier between the store above and the look below
         try:
             if self.down64[_TAIL] == head and (timeout is None or self._bell.poll(timeout)):
-                if not os.read(self._bell_in, 4096) and self.down64[_TAIL] == head:
+                ended = not os.read(self._bell_in, 4096)
+                if ended and self.down64[_TAIL] == head:
                     raise Gone("the supervisor has gone")
         except OSError as error:
             raise _lost(error) from error
@@ -327,9 +328,9 @@ class Channel:
         if not self.executing:
             self._release_tickets()
 
-    def take_tickets(self) -> List[int]:
+    def take_tickets(self) -> list[int]:
         """Take the tickets that wait to be given back, for a frame that carries them."""
-        tickets: List[int] = []
+        tickets: list[int] = []
         waiting = self._tickets
         while waiting and len(tickets) < _MOST_TICKETS:
             tickets.append(waiting.popleft())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any, Coroutine, Optional, Tuple
+from typing import Any, Coroutine
 
 is_coroutine = asyncio.iscoroutine
 
@@ -13,7 +13,7 @@ class EventLoop:
     """Runs coroutines; a model's tasks go on between batches."""
 
     def __init__(self) -> None:
-        self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end and return its result, or raise its exception, in the thread that calls."""
@@ -32,7 +32,7 @@ class EventLoop:
             self._loop.call_soon_threadsafe(self._loop.stop)
 
 
-async def _guarded(coroutine: Coroutine[Any, Any, Any]) -> Tuple[Any, Optional[BaseException]]:
+async def _guarded(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
     """Keep SystemExit and KeyboardInterrupt from ending the loop's thread, with all that waits for it."""
     try:
         return await coroutine, None

@@ -14,7 +14,6 @@ from __future__ import annotations
 import importlib.util
 import os
 from types import TracebackType
-from typing import List, Optional
 
 
 def _directory(package: str) -> str:
@@ -52,7 +51,7 @@ def _message(error: BaseException) -> str:
     return text or _EMPTY
 
 
-def _places(traceback: Optional[TracebackType]) -> List[str]:
+def _places(traceback: TracebackType | None) -> list[str]:
     """The frames from the deepest one outward, up to the call of this package."""
     if traceback is None:
         return []

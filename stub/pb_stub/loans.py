@@ -18,7 +18,6 @@ import mmap
 import os
 import resource
 import weakref
-from typing import Dict, Optional, Tuple
 
 import numpy as np
 
@@ -51,7 +50,7 @@ class Loan:
         self.size = size
         self.viewed = False  # there is or was an array over the mapping itself
 
-    def array(self, name: str, dtype: np.dtype, shape: Tuple[int, ...]) -> np.ndarray:
+    def array(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         """Make a private, writable array of the bytes as they came."""
         loans = self._loans
         if self.viewed or self.offset % dtype.itemsize or not loans.lends_views(name, self.size):
@@ -59,16 +58,19 @@ class Loan:
         self.viewed = True
         self._name = name
         self._faults = loans.faults()
-        array = np.ndarray(shape, dtype, loans.window(self.offset, self.size))
+        array: np.ndarray = np.ndarray(shape, dtype, loans.window(self.offset, self.size))
         loans.keep(array, self)
         return array
 
-    def _copy(self, dtype: np.dtype, shape: Tuple[int, ...]) -> np.ndarray:
+    def _copy(self, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+        array: np.ndarray
         if not self.viewed:
-            return np.ndarray(shape, dtype, self._loans.window(self.offset, self.size)).copy()
-        buffer = bytearray(self.size)
-        self._loans.read_into(buffer, self.offset)
-        return np.ndarray(shape, dtype, buffer)
+            array = np.ndarray(shape, dtype, self._loans.window(self.offset, self.size)).copy()
+        else:
+            buffer = bytearray(self.size)
+            self._loans.read_into(buffer, self.offset)
+            array = np.ndarray(shape, dtype, buffer)
+        return array
 
     def read(self) -> bytes:
         """Copy the bytes as they came."""
@@ -107,7 +109,7 @@ class Loans:
         self.channel = channel
         self._fd = fd
         size = os.fstat(fd).st_size
-        self._pagemap: Optional[int] = _open_pagemap()
+        self._pagemap: int | None = _open_pagemap()
         try:
             self._map = mmap.mmap(
                 fd, size, flags=mmap.MAP_PRIVATE | _MAP_NORESERVE, prot=mmap.PROT_READ | mmap.PROT_WRITE
@@ -119,8 +121,8 @@ class Loans:
         self._view = memoryview(self._map)
         self._address: int = np.ndarray((1,), np.uint8, self._view).__array_interface__["data"][0]
         # The watchers by id of the window that their array shows. No set: they hash as their arrays, which do not.
-        self._roots: Dict[int, _Root] = {}
-        self._copying: Dict[str, int] = {}  # by name of the input: times still to copy
+        self._roots: dict[int, _Root] = {}
+        self._copying: dict[str, int] = {}  # by name of the input: times still to copy
 
     def lends_views(self, name: str, size: int) -> bool:
         """Decide whether an input gets an array over the mapping, or a copy."""
@@ -160,7 +162,7 @@ class Loans:
         assert isinstance(root, _Root)
         del self._roots[root.key]
 
-    def holder(self, array: np.ndarray) -> Optional[Tuple[Loan, int]]:
+    def holder(self, array: np.ndarray) -> tuple[Loan, int] | None:
         """The loan whose bytes array shows, and where in the file they are; None for an array of other memory."""
         base = array.base
         while isinstance(base, np.ndarray):
@@ -191,7 +193,7 @@ class Loans:
         return not bool((of_file | untouched).all())
 
     def clean(self, name: str, offset: int, size: int) -> None:
-        """Drop the private pages of a range that nobody looks at any more, except those that another array shows too."""
+        """Drop the private pages of a range that nobody looks at any more, but not those that another array shows."""
         self._copying[name] = COPIES_AFTER_WRITE
         start = offset // _PAGE * _PAGE
         end = -(-(offset + size) // _PAGE) * _PAGE
@@ -206,7 +208,7 @@ class Loans:
             self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
 
 
-def _open_pagemap() -> Optional[int]:
+def _open_pagemap() -> int | None:
     try:
         return os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

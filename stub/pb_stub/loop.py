@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from queue import SimpleQueue
-from typing import Any, List, Optional, Set
+from typing import Any
 
 from c_python_backend_utils import runtime
 from c_python_backend_utils.error import ErrorCode
@@ -42,8 +42,8 @@ class Loop:
         self._root = root
         self._box: Mailbox[bytes] = SimpleQueue()
         self._logs = Logs(channel)
-        self._open: List[int] = []  # handles of the batch that is executed
-        self._cancelled: Set[int] = set()
+        self._open: list[int] = []  # handles of the batch that is executed
+        self._cancelled: set[int] = set()
         self._loans = Loans(channel, fds.requests)
         channel.route = self._route
         channel.unspill = self._unspill
@@ -68,7 +68,7 @@ class Loop:
                 raise ProtocolError(f"a frame of kind {kind} came after INITIALIZE")
             del frame  # or the last batch would live until the next
 
-    def _route(self, frame: bytes) -> Optional[Mailbox[bytes]]:
+    def _route(self, frame: bytes) -> Mailbox[bytes] | None:
         """Say who gets a frame, in whatever thread has read it."""
         kind = messages.kind_of(frame)
         if kind in (messages.INITIALIZE, messages.EXECUTE, messages.FINALIZE):
@@ -85,7 +85,7 @@ class Loop:
 
     def _unspill(self, frame: bytes) -> bytes:
         """Put a frame together with its body, which lies in a block."""
-        size, kind, flags, life, _, ident = messages.HEADER.unpack_from(frame)
+        _, kind, flags, life, _, ident = messages.HEADER.unpack_from(frame)
         _, _, _, region, offset, count, ticket, _, _ = messages.DESCRIPTOR.unpack_from(frame, messages.HEADER.size)
         if region != layout.REGION_REQUESTS:
             raise ProtocolError(f"the body of a spilled frame lies in region {region}")
@@ -99,7 +99,7 @@ class Loop:
         self._channel.up[block.offset : block.offset + len(body)] = body
         return messages.spilled_body(layout.REGION_ARENA, block.offset, len(body), self._pool.lend(block))
 
-    def _initialize(self, settings: Initialize) -> Optional[Model]:
+    def _initialize(self, settings: Initialize) -> Model | None:
         """Bring the model up and say how that went; None if it did not."""
         channel = self._channel
         self._names = Names(channel, settings.names, settings.inputs, settings.outputs)
@@ -179,7 +179,7 @@ class Loop:
                 text = str(error)
         self._fail(answers, batch, start, end, text)
 
-    def _answer(self, answers: Answers, result: Any, handles: List[int], wanted: List[Wanted]) -> None:
+    def _answer(self, answers: Answers, result: Any, handles: list[int], wanted: list[Wanted]) -> None:
         """Check what execute returned and gather it."""
         if result is None:
             result = [None] * len(handles)

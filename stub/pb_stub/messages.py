@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 from . import _msgpack, layout
 from .errors import ProtocolError
@@ -76,7 +76,7 @@ def body_of(frame: bytes) -> bytes:
     return frame[HEADER.size :]
 
 
-def map_of(frame: bytes) -> Dict[str, Any]:
+def map_of(frame: bytes) -> dict[str, Any]:
     """Decode a body that is one MessagePack map."""
     try:
         value = _msgpack.unpack(body_of(frame))
@@ -87,7 +87,7 @@ def map_of(frame: bytes) -> Dict[str, Any]:
     return value
 
 
-def integers(body: bytes) -> Tuple[int, ...]:
+def integers(body: bytes) -> tuple[int, ...]:
     """Decode a body of u64 numbers."""
     return struct.unpack(f"<{len(body) // 8}Q", body)
 
@@ -107,7 +107,7 @@ class LogSettings:
     verbose: int = 0
 
     @staticmethod
-    def from_map(fields: Dict[str, Any]) -> LogSettings:
+    def from_map(fields: dict[str, Any]) -> LogSettings:
         return LogSettings(
             info=_field(fields, "info", bool),
             warning=_field(fields, "warning", bool),
@@ -120,11 +120,11 @@ class LogSettings:
 class Initialize:
     """What a stub needs to know before it imports the model."""
 
-    args: Dict[str, str]
+    args: dict[str, str]
     path: str
     module: str
-    search: List[str]
-    names: List[str]
+    search: list[str]
+    names: list[str]
     inputs: int
     outputs: int
     decoupled: bool
@@ -154,7 +154,7 @@ class Initialize:
         )
 
 
-def _field(fields: Dict[str, Any], key: str, kind: type) -> Any:
+def _field(fields: dict[str, Any], key: str, kind: type) -> Any:
     """Take one field. Go writes empty lists and maps as nil."""
     value = fields.get(key)
     if value is None and kind in (list, dict) and key in fields:
@@ -181,7 +181,7 @@ def log(life: int, level: int, file: str, line: int, message: str) -> bytes:
     return encode(LOG, life, 0, _msgpack.pack({"level": level, "file": file, "line": line, "message": message}))
 
 
-def released(life: int, tickets: List[int]) -> bytes:
+def released(life: int, tickets: list[int]) -> bytes:
     return encode(RELEASED, life, 0, struct.pack(f"<{len(tickets)}Q", *tickets))
 
 
@@ -189,7 +189,7 @@ def name(life: int, index: int, text: str) -> bytes:
     return encode(NAME, life, index, text.encode())
 
 
-def executed_failed(life: int, batch: int, start: int, end: int, tickets: List[int], text: bytes) -> bytes:
+def executed_failed(life: int, batch: int, start: int, end: int, tickets: list[int], text: bytes) -> bytes:
     """Make the EXECUTED frame that fails a whole batch."""
     padding = bytes(-len(text) % 8)
     head = EXECUTED_HEAD.pack(0, STATUS_FAILED, start, end, len(tickets), len(text))
@@ -197,4 +197,4 @@ def executed_failed(life: int, batch: int, start: int, end: int, tickets: List[i
 
 
 assert HEADER.size + EXECUTED_HEAD.size == 56 and REQUEST.size == 56 and DESCRIPTOR.size == 40
-assert layout.MAX_FRAME >= HEADER.size + layout.MAX_BODY
+assert HEADER.size + layout.MAX_BODY <= layout.MAX_FRAME

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, List, Optional
+from typing import TYPE_CHECKING, Any
 
 from c_python_backend_utils.request import InferenceRequest
 
@@ -23,7 +23,7 @@ class Model:
         # Not importlib.import_module: that is a Python function, and would stand in the tracebacks that users see.
         __import__(module, None, None, ["__doc__"], 0)
         self._instance = sys.modules[module].TritonPythonModel()
-        self._coroutines: Optional[EventLoop] = None
+        self._coroutines: EventLoop | None = None
         self.has_is_ready = False
 
     def initialize(self, args: Any) -> None:
@@ -32,7 +32,7 @@ class Model:
             initialize(args)
         self.has_is_ready = hasattr(self._instance, "is_ready")
 
-    def execute(self, requests: List[InferenceRequest]) -> Any:
+    def execute(self, requests: list[InferenceRequest]) -> Any:
         """Run `execute`; what it returns may be anything."""
         try:
             execute = self._instance.execute

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Dict, List
 
 from . import layout, messages
 from .channel import Channel
@@ -13,17 +12,17 @@ from .errors import ProtocolError
 class Names:
     """Both tables of names. They begin equal, with the config's inputs and then its outputs."""
 
-    def __init__(self, channel: Channel, names: List[str], inputs: int, outputs: int) -> None:
+    def __init__(self, channel: Channel, names: list[str], inputs: int, outputs: int) -> None:
         self._channel = channel
         self._mu = threading.Lock()
         #: What the supervisor's indices mean.
         self.received = list(names)
         #: The stub's indices. Where a name is an input and an output, both indices mean it.
-        self.sent: Dict[str, int] = {name: index for index, name in enumerate(names)}
+        self.sent: dict[str, int] = {name: index for index, name in enumerate(names)}
         self._count = len(names)
         self._bytes = sum(len(name.encode()) for name in names)
         #: The config's outputs, which a request wants that names none, with their indices.
-        self.outputs: Dict[str, int] = {name: self.sent[name] for name in names[inputs : inputs + outputs]}
+        self.outputs: dict[str, int] = {name: self.sent[name] for name in names[inputs : inputs + outputs]}
 
     def learn(self, frame: bytes) -> None:
         """Take a NAME frame of the supervisor."""

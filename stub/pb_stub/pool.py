@@ -21,7 +21,6 @@ import os
 import threading
 import time
 from collections import deque
-from typing import Deque, Dict, List, Optional
 
 from . import layout
 from .channel import Channel
@@ -55,7 +54,7 @@ class Block:
 
     __slots__ = ("_dropped", "index", "offset", "size")
 
-    def __init__(self, index: int, offset: int, size: int, dropped: Deque[int]) -> None:
+    def __init__(self, index: int, offset: int, size: int, dropped: deque[int]) -> None:
         self.index = index
         self.offset = offset
         self.size = size  # bytes in use
@@ -79,17 +78,17 @@ class Pool:
         self._max = max_bytes or self._end
         self._mu = threading.Lock()
         self._owner = 0  # ident of the thread that takes a block
-        self._dropped: Deque[int] = deque()
+        self._dropped: deque[int] = deque()
 
         # The private table of blocks, by index. A ticket is the index and, in its high half, the generation.
-        self._offsets: List[int] = []
-        self._sizes: List[int] = []
-        self._references: List[int] = []
-        self._generations: List[int] = []
-        self._hollow: List[bool] = []
-        self._unused: List[int] = []  # indices whose place has been joined with others
+        self._offsets: list[int] = []
+        self._sizes: list[int] = []
+        self._references: list[int] = []
+        self._generations: list[int] = []
+        self._hollow: list[bool] = []
+        self._unused: list[int] = []  # indices whose place has been joined with others
 
-        self._free: Dict[int, List[int]] = {}  # indices by size, hollow ones first
+        self._free: dict[int, list[int]] = {}  # indices by size, hollow ones first
         self._top = layout.ARENA_AT  # places below have been taken
         self._reserved = layout.ARENA_AT  # memory up to here has been reserved
         self.backed = 0  # bytes of real memory
@@ -131,7 +130,7 @@ class Pool:
         with self._mu:
             self._settle(ticket)
 
-    def patience(self) -> Optional[int]:
+    def patience(self) -> int | None:
         """Give back what nobody needed for a while; called before sleep.
 
         Returns the milliseconds after which another look is worth while, None if that is not before the next frame.
@@ -232,9 +231,9 @@ class Pool:
             self._keep_hollow(start + size, length - size)
         return self._enter(start, size)
 
-    def _free_run(self, size: int) -> List[int]:
+    def _free_run(self, size: int) -> list[int]:
         """Indices of free blocks, one behind the other, that have size bytes together."""
-        run: List[int] = []
+        run: list[int] = []
         length = 0
         end = -1
         for offset, index in sorted((self._offsets[i], i) for indices in self._free.values() for i in indices):
@@ -275,7 +274,7 @@ class Pool:
         raise self._exhausted(reason)
 
     def _give_back(self, surplus: int) -> None:
-        """Give back about surplus bytes of memory: what was reserved ahead, then free blocks, large and old ones first."""
+        """Give back about surplus bytes: what was reserved ahead, then free blocks, large and old ones first."""
         if surplus <= 0:
             return
         ahead = self._reserved - self._top

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import fcntl
 import os
 import select
@@ -11,9 +12,9 @@ import sys
 import threading
 import time
 import types
-from typing import List, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
-#: Exit codes: the model did not start; the stub and the supervisor do not understand each other, or have lost each other.
+#: Exit codes: the model did not start; stub and supervisor do not understand each other, or have lost each other.
 EXIT_NOT_STARTED = 1
 EXIT_LOST = 70
 
@@ -66,7 +67,7 @@ def arm(lifeline: int) -> None:
         os.killpg(0, signal.SIGKILL)
 
 
-def hide(root: str, search: List[str]) -> None:
+def hide(root: str, search: list[str]) -> None:
     """Make the interpreter look as the model expects it: an empty __main__, no arguments, Triton's search path."""
     # sys.modules alone kept the old one alive; the code of this process goes on in its functions.
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -77,8 +78,8 @@ def hide(root: str, search: List[str]) -> None:
 def leave(code: int) -> NoReturn:
     """End the process as an interpreter does that is embedded, but not later than EXIT_SECONDS from now.
 
-    Threads of the model are waited for, exit handlers are run, output is flushed. Modules are not taken down one by one:
-    that takes long with large libraries and is where they crash.
+    Threads of the model are waited for, exit handlers are run, output is flushed. Modules are not taken down one by
+    one: that takes long with large libraries and is where they crash.
     """
     threading.Thread(target=_end_in_time, args=(code,), daemon=True).start()
     try:
@@ -103,18 +104,15 @@ def _end_in_time(code: int) -> None:
 def flush() -> None:
     """Write out what Python still holds back of stdout and stderr."""
     for stream in (sys.stdout, sys.stderr):
-        try:
+        # It may be closed or replaced by the model, or nobody reads it.
+        with contextlib.suppress(Exception):
             stream.flush()
-        except Exception:
-            pass  # closed or replaced by the model, or nobody reads it
 
 
 def complain(instance: str, text: str) -> None:
     """Tell the operator why this stub ends, on stderr, in one line."""
-    try:
+    with contextlib.suppress(OSError):
         os.write(2, f"stub of {instance}: {text}\n".encode("utf-8", "backslashreplace"))
-    except OSError:
-        pass
 
 
 def kill_group() -> None:

@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import warnings
-from typing import Any, Dict, List, NoReturn, Optional, Tuple
+from typing import Any, NoReturn
 
 from . import _msgpack, main, process, title
 from .process import Descriptors
@@ -34,7 +34,7 @@ class _Bad(Exception):
     """A request that cannot be fulfilled; the text is the answer."""
 
 
-def command(arguments: List[str]) -> NoReturn:
+def command(arguments: list[str]) -> NoReturn:
     """The command line: `<program> --fd=N PADDING…`; the padding makes room for the title of a stub."""
     if len(arguments) < 2 or not arguments[1].startswith("--fd="):
         sys.exit("usage: nereid_template --fd=N [PADDING]")
@@ -45,7 +45,7 @@ def serve(supervisor: socket.socket) -> NoReturn:
     """Fork stubs until the supervisor closes its end."""
     supervisor.set_inheritable(False)
     # The supervisor ends it; Ctrl-C reaches whole process groups.
-    signal.signal(signal.SIGINT, lambda number, frame: None)
+    signal.signal(signal.SIGINT, lambda *_: None)
     try:
         hello = _load()
     except Exception as error:
@@ -60,7 +60,7 @@ def serve(supervisor: socket.socket) -> NoReturn:
         if not data:
             os._exit(0)
         try:
-            answer: Dict[str, Any] = {"pid": _fork(supervisor, data, fds, where)}
+            answer: dict[str, Any] = {"pid": _fork(supervisor, data, fds, where)}
         except (_Bad, OSError, _msgpack.Malformed) as error:
             answer = {"error": str(error)}
         finally:
@@ -72,7 +72,7 @@ def serve(supervisor: socket.socket) -> NoReturn:
             os._exit(0)
 
 
-def _load() -> Dict[str, Any]:
+def _load() -> dict[str, Any]:
     """Import all that stubs use, and what many models do, so that stubs share its memory."""
     import numpy
     import numpy.random
@@ -91,7 +91,7 @@ def _load() -> Dict[str, Any]:
     }
 
 
-def _receive(supervisor: socket.socket) -> Tuple[bytes, List[int]]:
+def _receive(supervisor: socket.socket) -> tuple[bytes, list[int]]:
     """Take one packet with its descriptors."""
     fds = array.array("i")
     space = socket.CMSG_SPACE(_DESCRIPTORS * fds.itemsize)
@@ -102,7 +102,7 @@ def _receive(supervisor: socket.socket) -> Tuple[bytes, List[int]]:
     return data, fds.tolist()
 
 
-def _fork(supervisor: socket.socket, data: bytes, fds: List[int], where: Optional[Tuple[int, int]]) -> int:
+def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: tuple[int, int] | None) -> int:
     """Start a stub and return its pid. It reports through a pipe when it has become one."""
     request = _msgpack.unpack(data)
     if not isinstance(request, dict) or not isinstance(request.get("instance"), str):
@@ -134,7 +134,7 @@ def _fork(supervisor: socket.socket, data: bytes, fds: List[int], where: Optiona
 
 
 def _between(
-    supervisor: socket.socket, reporter: int, request: Dict[str, Any], fds: List[int], where: Tuple[int, int]
+    supervisor: socket.socket, reporter: int, request: dict[str, Any], fds: list[int], where: tuple[int, int]
 ) -> NoReturn:
     """The process between: its end makes the stub the supervisor's child."""
     try:
@@ -158,9 +158,7 @@ def _between(
         os._exit(process.EXIT_LOST)
 
 
-def _become_stub(
-    supervisor: socket.socket, request: Dict[str, Any], fds: List[int], where: Tuple[int, int]
-) -> None:
+def _become_stub(supervisor: socket.socket, request: dict[str, Any], fds: list[int], where: tuple[int, int]) -> None:
     """Shed what is the template's."""
     supervisor.close()
     os.setpgid(0, 0)
@@ -176,4 +174,5 @@ def _become_stub(
     title.write(where, f"triton_python_backend_stub {request['instance']}")
     # Or all stubs of this template would draw the same numbers.
     random.seed()
-    sys.modules["numpy.random"].seed()  # type: ignore[attr-defined]  # imported by _load
+    numpy_random: Any = sys.modules["numpy.random"]  # imported by _load
+    numpy_random.seed()

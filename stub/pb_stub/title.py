@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
 
-
-def area() -> Optional[Tuple[int, int]]:
+def area() -> tuple[int, int] | None:
     """Where the arguments of this process lie, address and size; None if that cannot be found out or written."""
     try:
         import ctypes  # noqa: F401  # `write` needs it
@@ -19,7 +17,7 @@ def area() -> Optional[Tuple[int, int]]:
     return (start, end - start) if 0 < start < end else None
 
 
-def write(where: Tuple[int, int], title: str) -> None:
+def write(where: tuple[int, int], title: str) -> None:
     """Show title, cut to the room that there is."""
     import ctypes
 

@@ -5,6 +5,7 @@ It holds its own numbers and its own coding of every frame, so that a slip in th
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import mmap
@@ -18,7 +19,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Sequence
 
 import numpy as np
 from pb_stub import _msgpack
@@ -32,7 +33,7 @@ KINDS = {
     "HELLO": 65, "INITIALIZED": 66, "EXECUTED": 67, "FINALIZED": 68, "RESPONSE": 69, "RELEASED": 70, "LOG": 71,
 }  # fmt: skip
 NAMES = {number: name for name, number in KINDS.items()}
-TYPES: List[Any] = [
+TYPES: list[Any] = [
     None, np.bool_, np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int16, np.int32, np.int64,
     np.float16, np.float32, np.float64, np.object_, np.uint16,
 ]  # fmt: skip
@@ -50,7 +51,7 @@ def distribution(directory: Path) -> Path:
     return directory
 
 
-def interpreters() -> List[str]:
+def interpreters() -> list[str]:
     """This interpreter, and those that NEREID_PYTHONS names, separated by colons."""
     found = [sys.executable]
     for path in os.environ.get("NEREID_PYTHONS", "").split(":"):
@@ -65,16 +66,16 @@ class Frame:
     id: int
     raw: bytes  # the whole frame, a spilled body put in its place
 
-    def fields(self) -> Dict[str, Any]:
-        value: Dict[str, Any] = _msgpack.unpack(self.raw[24:])
+    def fields(self) -> dict[str, Any]:
+        value: dict[str, Any] = _msgpack.unpack(self.raw[24:])
         return value
 
 
 @dataclass
 class Request:
     handle: int = 1
-    inputs: Sequence[Tuple[str, Any]] = ()  # name and array, or (type, shape, bytes)
-    outputs: Optional[Sequence[str]] = None
+    inputs: Sequence[tuple[str, Any]] = ()  # name and array, or (type, shape, bytes)
+    outputs: Sequence[str] | None = None
     id: str = ""
     parameters: str = ""
     correlation: Any = 0
@@ -87,7 +88,7 @@ class Request:
 class Output:
     name: str
     type: int
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     region: int
     data: bytes
     ticket: int
@@ -106,7 +107,7 @@ class Response:
     code: int
     parameters: str
     error: str
-    outputs: List[Output]
+    outputs: list[Output]
 
     def __getitem__(self, name: str) -> np.ndarray:
         (output,) = (output for output in self.outputs if output.name == name)
@@ -120,15 +121,15 @@ class Executed:
     start: int
     end: int
     text: str
-    tickets: List[int]
-    responses: List[Response] = field(default_factory=list)
+    tickets: list[int]
+    responses: list[Response] = field(default_factory=list)
 
 
 def encode_bytes(elements: Sequence[bytes]) -> bytes:
     return b"".join(struct.pack("<I", len(element)) + element for element in elements)
 
 
-def decode_bytes(data: bytes) -> List[bytes]:
+def decode_bytes(data: bytes) -> list[bytes]:
     elements, at = [], 0
     while at < len(data):
         (size,) = struct.unpack_from("<I", data, at)
@@ -164,7 +165,7 @@ class Ring:
         struct.pack_into("<Q", self.memory, 0x048, time.monotonic_ns())
         struct.pack_into("<Q", self.memory, 0x040, self.at)
 
-    def receive(self) -> Optional[bytes]:
+    def receive(self) -> bytes | None:
         while self.word(self.peer, 0x040) != self.at:
             at = RING_AT + self.at % RING
             size, kind = struct.unpack_from("<IH", self.peer, at)
@@ -188,8 +189,8 @@ class Supervisor:
         requests_size: int = 1 << 35,
         up_size: int = 1 << 32,
         version: int = 1,
-        environment: Optional[Dict[str, str]] = None,
-        spawn: Optional[Callable[[List[int]], Any]] = None,
+        environment: dict[str, str] | None = None,
+        spawn: Callable[[list[int]], Any] | None = None,
         stderr: Any = None,
     ) -> None:
         self.instance = instance
@@ -216,7 +217,7 @@ class Supervisor:
         self.rung = 0
 
         fds = [down_ro, self.up_fd, requests_ro, bell_in, bell_out, lifeline]
-        self.error_file = tempfile.TemporaryFile()
+        self.error_file = tempfile.TemporaryFile()  # noqa: SIM115  # close closes it
         self.process: Any = None
         if spawn is None:
             command = [python, "-u", str(root / "triton_python_backend_stub"), instance]
@@ -234,16 +235,16 @@ class Supervisor:
             os.close(fd)
         self.pidfd = pidfd_open(self.pid)
 
-        self.names: List[str] = []  # up table
-        self.sent_names: List[str] = []  # down table
+        self.names: list[str] = []  # up table
+        self.sent_names: list[str] = []  # down table
         self.batch = 0
         self.next_block = 0
-        self.loans: Dict[int, Tuple[int, int]] = {}  # ticket: offset, size
+        self.loans: dict[int, tuple[int, int]] = {}  # ticket: offset, size
         self.next_ticket = 1
         self.returned = 0
-        self.logs: List[Dict[str, Any]] = []
-        self.released: List[int] = []
-        self.kept: Set[int] = set()  # tickets of up that have not been returned
+        self.logs: list[dict[str, Any]] = []
+        self.released: list[int] = []
+        self.kept: set[int] = set()  # tickets of up that have not been returned
 
     # Frames.
 
@@ -294,10 +295,8 @@ class Supervisor:
             if not ready:
                 raise TimeoutError(f"no frame; stderr: {self.stderr()!r}")
             if self.bell_in in ready:
-                try:
+                with contextlib.suppress(BlockingIOError):
                     os.read(self.bell_in, 4096)
-                except BlockingIOError:
-                    pass
             if self.pidfd in ready and self.reader.word(self.up, 0x040) == self.reader.at:
                 raise StubDied(f"stub has ended; stderr: {self.stderr()!r}")
         finally:
@@ -315,12 +314,12 @@ class Supervisor:
 
     # The conversation.
 
-    def hello(self) -> Dict[str, Any]:
+    def hello(self) -> dict[str, Any]:
         frame = self.receive()
         assert frame.kind == "HELLO", frame
         return {**frame.fields(), "pid": frame.id}
 
-    def initialize(self, path: Path, **changes: Any) -> Dict[str, Any]:
+    def initialize(self, path: Path, **changes: Any) -> dict[str, Any]:
         """Send INITIALIZE for a model file `<model>/<version>/<file>.py` and return what INITIALIZED says."""
         version, model = path.parent, path.parent.parent
         inputs, outputs = changes.pop("inputs", ["IN"]), changes.pop("outputs", ["OUT"])
@@ -369,7 +368,7 @@ class Supervisor:
         assert frame.kind == "EXECUTED" and frame.id == self.batch, frame
         return self.executed(frame)
 
-    def finalize(self) -> Dict[str, Any]:
+    def finalize(self) -> dict[str, Any]:
         self.send("FINALIZE")
         frame = self.receive()
         assert frame.kind == "FINALIZED", frame
@@ -377,7 +376,7 @@ class Supervisor:
 
     # Blocks of requests.
 
-    def lend(self, data: bytes, offset: Optional[int] = None) -> Tuple[int, int]:
+    def lend(self, data: bytes, offset: int | None = None) -> tuple[int, int]:
         """Put bytes into a block and lend it: offset and ticket."""
         if offset is None:
             offset = self.next_block
@@ -408,8 +407,8 @@ class Supervisor:
         return self.sent_names.index(name)
 
     def execute_body(self, requests: Sequence[Request]) -> bytes:
-        heads: List[bytearray] = []
-        inline: List[Tuple[int, int, bytes]] = []  # which head, where in it the offset stands, the bytes
+        heads: list[bytearray] = []
+        inline: list[tuple[int, int, bytes]] = []  # which head, where in it the offset stands, the bytes
         for number, request in enumerate(requests):
             text = request.correlation if isinstance(request.correlation, str) else None
             strings = [s.encode() for s in (request.id, request.parameters, text or "", request.trace)]
@@ -531,7 +530,7 @@ class StubDied(Exception):
     pass
 
 
-def flatten(value: Any) -> Tuple[int, Tuple[int, ...], bytes]:
+def flatten(value: Any) -> tuple[int, tuple[int, ...], bytes]:
     """An array, or a triple, as it goes over the wire."""
     if isinstance(value, tuple):
         return value
@@ -560,6 +559,6 @@ def model(directory: Path, source: str, name: str = "m", version: str = "1", fil
     return path
 
 
-def parameters(text: str) -> Dict[str, Any]:
-    value: Dict[str, Any] = json.loads(text)
+def parameters(text: str) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(text)
     return value
