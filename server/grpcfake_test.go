@@ -13,8 +13,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -167,4 +169,30 @@ func decoupledModel(name string, f func(ctx context.Context, req *infer.Request,
 	m.info.Config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
 	m.infer = f
 	return m
+}
+
+// benchCodec sends what is encoded already, and counts what it receives.
+type benchCodec struct{}
+
+// benchReply is how many bytes a message had.
+type benchReply int
+
+func (benchCodec) Name() string { return "proto" }
+
+func (benchCodec) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+
+func (benchCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*benchReply) = benchReply(data.Len())
+	return nil
+}
+
+func encodeBench(b *testing.B, m proto.Message) []byte {
+	b.Helper()
+	data, err := proto.Marshal(m)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return data
 }
