@@ -45,7 +45,7 @@ func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
 	var one grpcOne
 	err = g.core.Infer(ctx, &c.request, one.send)
 	c.release()
-	encoded, err := c.finish(info, &one, err)
+	encoded, err := c.finish(info, &one, grpcOverdue{g.cfg.WriteTimeout, grpcConnOf(ctx)}, err)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (o *grpcOne) send(r *infer.Response) {
 }
 
 // finish makes the answer of what came of a call.
-func (c *grpcCall) finish(info *models.Info, one *grpcOne, err error) (*grpcEncoded, error) {
+func (c *grpcCall) finish(info *models.Info, one *grpcOne, overdue grpcOverdue, err error) (*grpcEncoded, error) {
 	r := one.response
 	switch {
 	case err != nil:
@@ -99,7 +99,7 @@ func (c *grpcCall) finish(info *models.Info, one *grpcOne, err error) (*grpcEnco
 	var buffers mem.BufferSlice
 	if err == nil {
 		answer := grpcAnswerOf(r)
-		buffers, err = answer.encode()
+		buffers, err = answer.encode(overdue)
 	}
 	if err != nil {
 		if r != nil {

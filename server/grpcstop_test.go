@@ -289,3 +289,26 @@ func TestGRPCStall(t *testing.T) {
 	wantStatus(t, end, codes.ResourceExhausted, "the client does not read the responses of its stream")
 	s.settled(t)
 }
+
+// TestGRPCWriteTimeout: an answer that its client does not take comes back.
+func TestGRPCWriteTimeout(t *testing.T) {
+	s := startGRPC(t, GRPCConfig{WriteTimeout: 10 * time.Millisecond}, nil, grpc.WithStaticStreamWindowSize(1<<16))
+	lazy, err := s.conn.NewStream(grpcContext(t), &grpc.StreamDesc{ServerStreams: true}, grpcService+"ModelInfer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lazy.SendMsg(int32s("id_int32", 1<<18)); err != nil {
+		t.Fatal(err)
+	}
+	if err := lazy.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, grpcPatience, func() bool { return s.core.served.Load() == 1 })
+	s.settled(t)
+	if err := lazy.RecvMsg(&kserve.ModelInferResponse{}); status.Code(err) != codes.Unavailable {
+		t.Errorf("the client got %v", err)
+	}
+	if _, err := s.client.ModelInfer(grpcContext(t), int32s("id_int32", 1<<18)); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}

@@ -38,6 +38,7 @@ type grpcStream struct {
 	queue     *grpcQueue
 	sequences grpcSequences
 	receiver  grpcReceiver
+	overdue   grpcOverdue
 }
 
 // grpcOrigin is what is remembered of a request for its answers.
@@ -52,7 +53,7 @@ type grpcOrigin struct {
 func (g *GRPC) modelStreamInfer(stream grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	s := &grpcStream{g: g, stream: stream, ctx: ctx}
+	s := &grpcStream{g: g, stream: stream, ctx: ctx, overdue: grpcOverdue{g.cfg.WriteTimeout, grpcConnOf(ctx)}}
 	for _, v := range metadata.ValueFromIncomingContext(ctx, grpcErrorKey) {
 		s.errors = v == "true"
 	}
@@ -191,10 +192,10 @@ func (s *grpcStream) write() error {
 // when what it was given before is nearly written.
 func (s *grpcStream) send(reply *grpcReply) error {
 	a := reply.answer()
-	buffers, err := a.encode()
+	buffers, err := a.encode(s.overdue)
 	if err != nil {
 		a = reply.failed(err)
-		if buffers, err = a.encode(); err != nil {
+		if buffers, err = a.encode(s.overdue); err != nil {
 			return err
 		}
 	}
