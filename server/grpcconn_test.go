@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -133,5 +134,58 @@ func TestGRPCCompressionLevel(t *testing.T) {
 				t.Errorf("level %s, request in %s: the metadata is compressed", level, method)
 			}
 		}
+	}
+}
+
+// stuckConn is a client's connection that takes so many bytes and then no more.
+type stuckConn struct {
+	net.Conn
+	left   atomic.Int64
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *stuckConn) Write(p []byte) (int, error) {
+	if c.left.Add(-int64(len(p))) < 0 {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *stuckConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// TestGRPCReadTimeout: a request that its client has begun and does not end is
+// given up, whether it is read at once or in pieces.
+func TestGRPCReadTimeout(t *testing.T) {
+	for _, size := range []int{10000, 1 << 20} {
+		s := startGRPC(t, GRPCConfig{ReadTimeout: 50 * time.Millisecond}, nil)
+		_, client := s.dial(t, grpc.WithWriteBufferSize(0), grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+			c := &stuckConn{Conn: raw, closed: make(chan struct{})}
+			c.left.Store(int64(size * 2))
+			return c, err
+		}))
+		if _, err := client.ModelInfer(grpcContext(t), int32s("id_int32", size)); status.Code(err) != codes.Unavailable {
+			t.Errorf("a request of %d bytes of which half comes: %v", 4*size, err)
+		}
+		s.settled(t)
+	}
+	// A stream may be idle for longer.
+	s := startGRPC(t, GRPCConfig{ReadTimeout: time.Millisecond}, nil)
+	stream := s.open(t, grpcContext(t))
+	sendAll(t, stream, int32s("id_int32", 1))
+	receive(t, stream)
+	select {
+	case <-stream.Context().Done():
+		t.Error("the idle stream was ended")
+	case <-time.After(20 * time.Millisecond):
+	}
+	sendAll(t, stream, int32s("id_int32", 100))
+	if got := receive(t, stream); got != "id_int32/1  true 400" {
+		t.Errorf("got %q", got)
 	}
 }

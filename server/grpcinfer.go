@@ -16,8 +16,9 @@ func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
 	c.message.charge.budget = g.budget
 	defer c.release()
 	var receiver grpcReceiver
-	receiver.init(stream, g.cfg.MaxMessageBytes, &g.pool)
-	defer receiver.source.close()
+	receiver.init(g, stream)
+	receiver.watch()
+	defer receiver.close()
 	if err := g.receive(&receiver, c); err != nil {
 		if err == io.EOF {
 			err = errGRPCNoMessage
@@ -27,6 +28,7 @@ func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
 	if err := receiver.last(); err != nil {
 		return err
 	}
+	receiver.rest()
 	ctx := stream.Context()
 	if err := grpcCompression(ctx, g.cfg.Compression, receiver.compression()); err != nil {
 		return err

@@ -57,7 +57,7 @@ func (g *GRPC) modelStreamInfer(stream grpc.ServerStream) error {
 	for _, v := range metadata.ValueFromIncomingContext(ctx, grpcErrorKey) {
 		s.errors = v == "true"
 	}
-	s.receiver.init(stream, g.cfg.MaxMessageBytes, &g.pool)
+	s.receiver.init(g, stream)
 	if err := grpcCompression(ctx, g.cfg.Compression, s.receiver.compression()); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (s *grpcStream) spawn(f func() error, done func(error)) {
 // read takes requests until the client has no more, and starts them. forwarded
 // and refusal, which come with the stream, are for each of them.
 func (s *grpcStream) read(forwarded []infer.Parameter, refusal error) error {
-	defer s.receiver.source.close()
+	defer s.receiver.close()
 	for {
 		if err := s.queue.admit(); err != nil {
 			return err
@@ -122,6 +122,7 @@ func (s *grpcStream) read(forwarded []infer.Parameter, refusal error) error {
 		case s.g.isStopping():
 			err = errGRPCStopping
 		}
+		s.receiver.rest()
 		s.start(c, err)
 	}
 }
