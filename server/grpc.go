@@ -57,6 +57,9 @@ func NewGRPC(cfg GRPCConfig, parts Parts, log zerolog.Logger) (*GRPC, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	if parts.Core == nil || parts.Logging == nil {
+		return nil, errors.New("Parts has no Core or no Logging, want both")
+	}
 	cfg.setDefaults()
 	g := &GRPC{
 		cfg:      cfg,

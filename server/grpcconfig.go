@@ -69,6 +69,13 @@ type GRPCConfig struct {
 	// StreamStallTimeout is how long a model waits for a client that does not
 	// read, before its stream is ended; default 30 s.
 	StreamStallTimeout time.Duration
+	// ReadTimeout is the time in which a client must send the next 128 KiB of a
+	// request that it has begun; default 30 s. After that its connection is closed.
+	ReadTimeout time.Duration
+	// WriteTimeout is the time in which a client must take an answer whose bytes
+	// are lent to it, and as much again for each MiB; default 5 min. After that its
+	// connection is closed.
+	WriteTimeout time.Duration
 	// HandshakeTimeout is the time for TLS and the start of HTTP/2; default 20 s.
 	HandshakeTimeout time.Duration
 	// ExitTimeout is the time that calls have to finish after the end of Run's
@@ -109,6 +116,8 @@ func (c *GRPCConfig) setDefaults() {
 	orDefault(&c.MaxStreamBytes, 64<<20)
 	orDefault(&c.MaxStreamResponses, math.MaxInt32)
 	orDefault(&c.StreamStallTimeout, 30*time.Second)
+	orDefault(&c.ReadTimeout, 30*time.Second)
+	orDefault(&c.WriteTimeout, 5*time.Minute)
 	orDefault(&c.HandshakeTimeout, 20*time.Second)
 	orDefault(&c.ExitTimeout, 30*time.Second)
 }
@@ -132,6 +141,8 @@ func (c GRPCConfig) Validate() error {
 		{"MaxStreamBytes", c.MaxStreamBytes},
 		{"MaxStreamResponses", int64(c.MaxStreamResponses)},
 		{"StreamStallTimeout", int64(c.StreamStallTimeout)},
+		{"ReadTimeout", int64(c.ReadTimeout)},
+		{"WriteTimeout", int64(c.WriteTimeout)},
 		{"HandshakeTimeout", int64(c.HandshakeTimeout)},
 		{"ExitTimeout", int64(c.ExitTimeout)},
 	} {

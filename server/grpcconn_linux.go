@@ -62,6 +62,15 @@ type grpcConn struct {
 	err  error
 }
 
+// grpcAddr is the address of a client, by which calls find their connection.
+type grpcAddr struct {
+	net.Addr
+	conn *grpcConn
+}
+
+// RemoteAddr returns a grpcAddr.
+func (c *grpcConn) RemoteAddr() net.Addr { return grpcAddr{c.TCPConn.RemoteAddr(), c} }
+
 func (c *grpcConn) Close() error {
 	if !c.closed.Swap(true) {
 		c.open.Add(-1)

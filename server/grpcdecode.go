@@ -36,7 +36,7 @@ type grpcMessage struct {
 	memories []infer.Memory // held until release
 	charge   charge
 	weight   int // bytes of Go structures
-	weighed  int // of weight, how many are charged
+	held     int // bytes that are not charged yet
 }
 
 type grpcInput struct {
@@ -95,16 +95,21 @@ func (m *grpcMessage) release() {
 
 // grow counts n bytes of structures.
 func (m *grpcMessage) grow(n int) error {
-	const step = 16 << 10 // the first one is free
 	m.weight += n
 	if m.weight > grpcMaxWeight {
 		return errGRPCWeight
 	}
-	if more := m.weight - m.weighed; more > step {
-		m.weighed = m.weight
-		return m.take(more)
+	return m.hold(n)
+}
+
+// hold charges n small bytes, or lets them add up until it is worth it.
+func (m *grpcMessage) hold(n int) error {
+	m.held += n
+	if m.held < 16<<10 {
+		return nil
 	}
-	return nil
+	n, m.held = m.held, 0
+	return m.take(n)
 }
 
 // take charges n bytes.
@@ -150,11 +155,11 @@ func (m *grpcMessage) decodeField(num protowire.Number, n int, s *grpcSource, al
 	}
 	switch num {
 	case 1:
-		m.model, err = grpcText(b)
+		m.model, err = m.text(b)
 	case 2:
-		m.version, err = grpcText(b)
+		m.version, err = m.text(b)
 	case 3:
-		m.id, err = grpcText(b)
+		m.id, err = m.text(b)
 	case 4:
 		m.params, err = m.decodeParam(m.params, b)
 	case 5:
@@ -222,16 +227,10 @@ func (m *grpcMessage) decodeInput(b []byte, own bool) error {
 		return err
 	}
 	var in grpcInput
-	for len(b) > 0 {
-		f, n := grpcNext(b)
-		if n < 0 {
-			return errGRPCUnparsable
-		}
-		b = b[n:]
-		var err error
+	err := grpcFields(b, func(f grpcField) (err error) {
 		switch {
 		case f.num == 1 && f.typ == protowire.BytesType:
-			in.name, err = grpcText(f.data)
+			in.name, err = m.text(f.data)
 		case f.num == 2 && f.typ == protowire.BytesType:
 			in.dataType, err = grpcDataType(f.data)
 		case f.num == 3 && f.typ == protowire.VarintType:
@@ -244,12 +243,10 @@ func (m *grpcMessage) decodeInput(b []byte, own bool) error {
 		case f.num == 5 && f.typ == protowire.BytesType:
 			err = m.decodeContents(&in, f.data, own)
 		}
-		if err != nil {
-			return err
-		}
-	}
+		return err
+	})
 	m.inputs = append(m.inputs, in)
-	return nil
+	return err
 }
 
 // decodeShape reads packed dimensions.
@@ -277,25 +274,17 @@ func (m *grpcMessage) decodeOutput(b []byte) error {
 		return err
 	}
 	var out grpcOutput
-	for len(b) > 0 {
-		f, n := grpcNext(b)
-		if n < 0 {
-			return errGRPCUnparsable
-		}
-		b = b[n:]
-		var err error
+	err := grpcFields(b, func(f grpcField) (err error) {
 		switch {
 		case f.num == 1 && f.typ == protowire.BytesType:
-			out.name, err = grpcText(f.data)
+			out.name, err = m.text(f.data)
 		case f.num == 2 && f.typ == protowire.BytesType:
 			out.params, err = m.decodeParam(out.params, f.data)
 		}
-		if err != nil {
-			return err
-		}
-	}
+		return err
+	})
 	m.outputs = append(m.outputs, out)
-	return nil
+	return err
 }
 
 // decodeParam reads an entry of a map of parameters. What it lacks is empty.
@@ -304,55 +293,42 @@ func (m *grpcMessage) decodeParam(to []grpcParam, b []byte) ([]grpcParam, error)
 		return to, err
 	}
 	var p grpcParam
-	for len(b) > 0 {
-		f, n := grpcNext(b)
-		if n < 0 {
-			return to, errGRPCUnparsable
-		}
-		b = b[n:]
-		var err error
+	err := grpcFields(b, func(f grpcField) (err error) {
 		switch {
 		case f.num == 1 && f.typ == protowire.BytesType:
-			p.name, err = grpcText(f.data)
+			p.name, err = m.text(f.data)
 		case f.num == 2 && f.typ == protowire.BytesType:
-			err = p.value.decode(f.data)
+			err = m.decodeValue(&p.value, f.data)
 		}
-		if err != nil {
-			return to, err
-		}
-	}
-	return append(to, p), nil
+		return err
+	})
+	return append(to, p), err
 }
 
-// decode merges an InferParameter into v: the last field that is set counts.
-func (v *grpcValue) decode(b []byte) error {
-	for len(b) > 0 {
-		f, n := grpcNext(b)
-		if n < 0 {
-			return errGRPCUnparsable
-		}
-		b = b[n:]
+// decodeValue merges an InferParameter into v: the last field that is set counts.
+func (m *grpcMessage) decodeValue(v *grpcValue, b []byte) error {
+	return grpcFields(b, func(f grpcField) error {
 		switch {
 		case f.typ == protowire.VarintType && (f.num == grpcBool || f.num == grpcInt64 || f.num == grpcUint64),
 			f.typ == protowire.Fixed64Type && f.num == grpcDouble:
 			*v = grpcValue{kind: f.num, bits: f.bits}
 		case f.typ == protowire.BytesType && f.num == grpcString:
-			text, err := grpcText(f.data)
+			text, err := m.text(f.data)
 			if err != nil {
 				return err
 			}
 			*v = grpcValue{kind: f.num, string: text}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-// grpcText returns a string field, which must be UTF-8.
-func grpcText(b []byte) (string, error) {
+// text returns a string field, which must be UTF-8.
+func (m *grpcMessage) text(b []byte) (string, error) {
 	if !utf8.Valid(b) {
 		return "", errGRPCUnparsable
 	}
-	return string(b), nil
+	return string(b), m.hold(len(b))
 }
 
 // grpcDataType is ParseDataType of a string field, without making the string.
@@ -369,6 +345,8 @@ func grpcDataType(b []byte) (infer.DataType, error) {
 	case "UINT8":
 		return infer.Uint8, nil
 	}
-	text, err := grpcText(b)
-	return infer.ParseDataType(text), err
+	if !utf8.Valid(b) {
+		return infer.Invalid, errGRPCUnparsable
+	}
+	return infer.ParseDataType(string(b)), nil
 }

@@ -33,8 +33,9 @@ func grpcAnswerOf(r *infer.Response) grpcAnswer {
 // encode makes the message of a: what describes the tensors is written by hand,
 // and the bytes of large tensors not at all; they are lent to the transport,
 // which gives them back when it has put them into its own write buffer. Unless it
-// fails, it takes over a's response, to be released then.
-func (a *grpcAnswer) encode() (mem.BufferSlice, error) {
+// fails, it takes over a's response, to be released then. overdue is for a client
+// that does not read.
+func (a *grpcAnswer) encode(overdue grpcOverdue) (mem.BufferSlice, error) {
 	var outputs []infer.Tensor
 	if a.response != nil {
 		outputs = a.response.Outputs
@@ -61,7 +62,7 @@ func (a *grpcAnswer) encode() (mem.BufferSlice, error) {
 	}
 	b = a.appendHead(b, outputs)
 
-	loan := grpcLoan{response: a.response}
+	loan := grpcLoan{response: a.response, overdue: overdue}
 	out := make(mem.BufferSlice, 0, 1+2*large)
 	for i := range outputs {
 		t := &outputs[i]

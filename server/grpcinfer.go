@@ -16,8 +16,9 @@ func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
 	c.message.charge.budget = g.budget
 	defer c.release()
 	var receiver grpcReceiver
-	receiver.init(stream, g.cfg.MaxMessageBytes, &g.pool)
-	defer receiver.source.close()
+	receiver.init(g, stream)
+	receiver.watch()
+	defer receiver.close()
 	if err := g.receive(&receiver, c); err != nil {
 		if err == io.EOF {
 			err = errGRPCNoMessage
@@ -27,6 +28,7 @@ func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
 	if err := receiver.last(); err != nil {
 		return err
 	}
+	receiver.rest()
 	ctx := stream.Context()
 	if err := grpcCompression(ctx, g.cfg.Compression, receiver.compression()); err != nil {
 		return err
@@ -45,7 +47,7 @@ func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
 	var one grpcOne
 	err = g.core.Infer(ctx, &c.request, one.send)
 	c.release()
-	encoded, err := c.finish(info, &one, err)
+	encoded, err := c.finish(info, &one, grpcOverdue{g.cfg.WriteTimeout, grpcConnOf(ctx)}, err)
 	if err != nil {
 		return err
 	}
@@ -85,7 +87,7 @@ func (o *grpcOne) send(r *infer.Response) {
 }
 
 // finish makes the answer of what came of a call.
-func (c *grpcCall) finish(info *models.Info, one *grpcOne, err error) (*grpcEncoded, error) {
+func (c *grpcCall) finish(info *models.Info, one *grpcOne, overdue grpcOverdue, err error) (*grpcEncoded, error) {
 	r := one.response
 	switch {
 	case err != nil:
@@ -99,7 +101,7 @@ func (c *grpcCall) finish(info *models.Info, one *grpcOne, err error) (*grpcEnco
 	var buffers mem.BufferSlice
 	if err == nil {
 		answer := grpcAnswerOf(r)
-		buffers, err = answer.encode()
+		buffers, err = answer.encode(overdue)
 	}
 	if err != nil {
 		if r != nil {

@@ -8,9 +8,6 @@ import (
 
 // logSettings changes what the request names and answers with all settings.
 func (g *GRPC) logSettings(_ context.Context, q *kserve.LogSettingsRequest) (*kserve.LogSettingsResponse, error) {
-	if g.logging == nil {
-		return nil, errGRPCUnknown
-	}
 	if len(q.GetSettings()) > 0 {
 		var err error
 		g.logging.ChangeLogSettings(func(s *LogSettings) { err = grpcLogChange(s, q.GetSettings()) })

@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/binary"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -32,14 +33,48 @@ type grpcReceiver struct {
 	pool      mem.BufferPool
 	header    [5]byte
 	source    grpcSource
+
+	// timer closes the connection of a client that stops within a message.
+	timer   *time.Timer
+	timeout time.Duration
 }
 
-func (r *grpcReceiver) init(stream grpc.ServerStream, limit int, pool mem.BufferPool) {
-	r.stream, r.limit, r.pool = stream, limit, pool
+func (r *grpcReceiver) init(g *GRPC, stream grpc.ServerStream) {
+	r.stream, r.limit, r.pool, r.timeout = stream, g.cfg.MaxMessageBytes, &g.pool, g.cfg.ReadTimeout
 	r.transport, _ = grpc.ServerTransportStreamFromContext(stream.Context()).(grpcTransport)
 	if r.transport != nil {
-		r.source.read = r.transport.Read
+		r.source.read = r.read
 	}
+}
+
+// read asks for the next n bytes of a message, for which there is as much time
+// as for the first ones.
+func (r *grpcReceiver) read(n int) (mem.BufferSlice, error) {
+	if r.source.asked += n; r.source.asked > grpcStep {
+		r.watch()
+	}
+	return r.transport.Read(n)
+}
+
+// watch gives the client the read timeout from now on; rest ends that.
+func (r *grpcReceiver) watch() {
+	if r.timer != nil {
+		r.timer.Reset(r.timeout)
+	} else if conn := grpcConnOf(r.stream.Context()); conn != nil {
+		r.timer = time.AfterFunc(r.timeout, func() { _ = conn.Close() })
+	}
+}
+
+func (r *grpcReceiver) rest() {
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+}
+
+// close ends what the receiver has begun.
+func (r *grpcReceiver) close() {
+	r.rest()
+	r.source.close()
 }
 
 // next begins a message and leaves it in r.source. It returns io.EOF after the
@@ -57,6 +92,7 @@ func (r *grpcReceiver) next(c *charge) error {
 	if err := r.transport.ReadMessageHeader(r.header[:]); err != nil {
 		return err
 	}
+	r.watch()
 	n := int(binary.BigEndian.Uint32(r.header[1:]))
 	if n > r.limit {
 		return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", n, r.limit)
@@ -94,7 +130,6 @@ func (r *grpcReceiver) one(v proto.Message, c *charge) error {
 		}
 		return err
 	}
-	defer r.source.close()
 	b, _, err := r.source.take(r.source.left)
 	if err != nil {
 		return err

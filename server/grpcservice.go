@@ -59,13 +59,16 @@ func grpcUnary[Q any, P interface {
 		StreamName: name,
 		Handler: g.handler(group, errGRPCExiting, func(stream grpc.ServerStream) error {
 			var receiver grpcReceiver
-			receiver.init(stream, g.cfg.MaxMessageBytes, &g.pool)
+			receiver.init(g, stream)
+			receiver.watch()
+			defer receiver.close()
 			charge := charge{budget: g.budget}
 			defer charge.settle()
 			request := P(new(Q))
 			if err := receiver.one(request, &charge); err != nil {
 				return err
 			}
+			receiver.rest()
 			if err := grpcCompression(stream.Context(), grpcCompressionNone, receiver.compression()); err != nil {
 				return err
 			}

@@ -23,6 +23,7 @@ type grpcSource struct {
 	read   func(n int) (mem.BufferSlice, error)
 	charge *charge // for what is gathered; whoever keeps it gives it back
 
+	asked  int             // bytes of the message that were asked of the transport
 	left   int             // bytes of the message that were not given out
 	unread int             // bytes of it that were not asked of the transport
 	queue  mem.BufferSlice // received; queue[0] holds cur
@@ -32,7 +33,7 @@ type grpcSource struct {
 // reset begins a message of n bytes, of which got has been received already.
 func (s *grpcSource) reset(n int, got mem.BufferSlice) {
 	s.close()
-	s.left, s.unread, s.queue = n, n-got.Len(), got
+	s.asked, s.left, s.unread, s.queue = 0, n, n-got.Len(), got
 	if len(got) > 0 {
 		s.cur = got[0].ReadOnlyData()
 	}

@@ -38,6 +38,7 @@ type grpcStream struct {
 	queue     *grpcQueue
 	sequences grpcSequences
 	receiver  grpcReceiver
+	overdue   grpcOverdue
 }
 
 // grpcOrigin is what is remembered of a request for its answers.
@@ -52,11 +53,11 @@ type grpcOrigin struct {
 func (g *GRPC) modelStreamInfer(stream grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	s := &grpcStream{g: g, stream: stream, ctx: ctx}
+	s := &grpcStream{g: g, stream: stream, ctx: ctx, overdue: grpcOverdue{g.cfg.WriteTimeout, grpcConnOf(ctx)}}
 	for _, v := range metadata.ValueFromIncomingContext(ctx, grpcErrorKey) {
 		s.errors = v == "true"
 	}
-	s.receiver.init(stream, g.cfg.MaxMessageBytes, &g.pool)
+	s.receiver.init(g, stream)
 	if err := grpcCompression(ctx, g.cfg.Compression, s.receiver.compression()); err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func (s *grpcStream) spawn(f func() error, done func(error)) {
 // read takes requests until the client has no more, and starts them. forwarded
 // and refusal, which come with the stream, are for each of them.
 func (s *grpcStream) read(forwarded []infer.Parameter, refusal error) error {
-	defer s.receiver.source.close()
+	defer s.receiver.close()
 	for {
 		if err := s.queue.admit(); err != nil {
 			return err
@@ -121,6 +122,7 @@ func (s *grpcStream) read(forwarded []infer.Parameter, refusal error) error {
 		case s.g.isStopping():
 			err = errGRPCStopping
 		}
+		s.receiver.rest()
 		s.start(c, err)
 	}
 }
@@ -191,10 +193,10 @@ func (s *grpcStream) write() error {
 // when what it was given before is nearly written.
 func (s *grpcStream) send(reply *grpcReply) error {
 	a := reply.answer()
-	buffers, err := a.encode()
+	buffers, err := a.encode(s.overdue)
 	if err != nil {
 		a = reply.failed(err)
-		if buffers, err = a.encode(); err != nil {
+		if buffers, err = a.encode(s.overdue); err != nil {
 			return err
 		}
 	}
