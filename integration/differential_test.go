@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"golang.org/x/sys/unix"
 )
 
@@ -60,7 +61,7 @@ func startTriton(t *testing.T, dir, repository string, flags ...string) *running
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 	})
-	s.until("listening", func() bool {
+	testkit.Eventually(t, 4*startLimit, func() bool {
 		status, _, err := s.try("GET", "/v2/health/live", nil, nil)
 		return err == nil && status == http.StatusOK
 	})

@@ -125,6 +125,22 @@ func TestShutdownEndsInTime(t *testing.T) {
 	}
 }
 
+// Who asks twice does not want to wait.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	root := writeFiles(t, map[string]string{"stuck/config.pbtxt": oneFloat, "stuck/1/model.py": busyModel("time.sleep(600)")})
+	s := start(t, testkit.Python(t).Path, root)
+	go func() { _, _, _ = s.try("POST", "/v2/models/stuck/infer", nil, fmt.Appendf(nil, inferBody, -1)) }()
+	s.until("executing", func() bool { _, err := os.Stat(root + "/stuck/stuck_0"); return err == nil })
+	processes := s.descendants()
+	_ = s.cmd.Process.Signal(unix.SIGTERM)
+	s.until("draining", func() bool { return strings.Contains(s.log.String(), "Signal (15) received.") })
+	_ = s.cmd.Process.Signal(unix.SIGTERM)
+	if status := s.wait(5 * time.Second); status != 1 {
+		t.Errorf("exit status %d, want 1", status)
+	}
+	s.gone(processes)
+}
+
 // An idle connection does not hold up the end.
 func TestShutdownWithIdleConnections(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")}))
