@@ -51,7 +51,7 @@ func startTriton(t *testing.T, dir, repository string, flags ...string) *running
 	}
 	go func() { s.ended <- s.cmd.Wait() }()
 	t.Cleanup(func() {
-		processes := append(s.descendants(), s.cmd.Process.Pid)
+		processes := append(s.descendants(), -s.cmd.Process.Pid)
 		_ = s.cmd.Process.Signal(unix.SIGINT)
 		select {
 		case <-s.ended:
