@@ -71,6 +71,24 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
+// TestKeepAliveEmpty has a client of HTTP/1.0 that learns from a reply's length
+// alone that it is empty.
+func TestKeepAliveEmpty(t *testing.T) {
+	s := startHTTP(t, HTTPConfig{}, nil)
+	c := s.connect(t)
+	for range 2 {
+		c.send("GET /v2/health/live HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+		if got := c.receive("GET"); got.status != 200 || got.header.Get("Content-Length") != "0" {
+			t.Errorf("got %s, headers %v", got, got.header)
+		}
+	}
+	c.send("GET /v2/health/live HTTP/1.0\r\n\r\n")
+	if got := c.receive("GET"); got.status != 200 || got.header.Get("Content-Length") != "" {
+		t.Errorf("got %s, headers %v", got, got.header)
+	}
+	c.wantEnd()
+}
+
 func TestExpectContinue(t *testing.T) {
 	s := startHTTP(t, HTTPConfig{}, nil)
 	json := oneInput("INT32", "[2]", `"data":[1,2]`)
