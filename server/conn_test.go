@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -206,7 +207,7 @@ func TestClientLeavesInInference(t *testing.T) {
 	_ = c.Close()
 	select {
 	case err := <-cause:
-		if err != context.Canceled {
+		if !errors.Is(err, context.Canceled) {
 			t.Errorf("context: got %v, want it canceled", err)
 		}
 	case <-time.After(10 * time.Second):
