@@ -247,7 +247,7 @@ func TestSlowInferences(t *testing.T) {
 
 // TestSlowClients has clients that stop sending, each at another place.
 func TestSlowClients(t *testing.T) {
-	cfg := HTTPConfig{HeaderTimeout: 50 * time.Millisecond, IdleTimeout: 50 * time.Millisecond, BodyGrace: 50 * time.Millisecond, BodyBytesPerSecond: 1 << 20}
+	cfg := HTTPConfig{HeaderTimeout: 200 * time.Millisecond, IdleTimeout: 200 * time.Millisecond, BodyGrace: 200 * time.Millisecond, BodyBytesPerSecond: 1 << 20}
 	s := startHTTP(t, cfg, nil)
 	head := oneInput("UINT8", "[1000000]", `"parameters":{"binary_data_size":1000000}`)
 	large := fmt.Sprintf("POST /v2/models/id_uint8/infer HTTP/1.1\r\n%s: %d\r\nContent-Length: %d\r\n\r\n%s", headerLengthName, len(head), len(head)+1000000, head)
