@@ -32,7 +32,7 @@ func (b *requestBody) readFull(p []byte) (n int, err error) {
 		}
 		return n, nil
 	}
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return n, nil
 	}
 	if err != nil {

@@ -65,7 +65,7 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	n, err := b.c.read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)
 	switch {
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		b.err = io.ErrUnexpectedEOF
 	case err != nil:
 		b.err = err
@@ -75,7 +75,7 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	default:
 		b.err = io.EOF
 	}
-	if b.err == io.EOF {
+	if b.ended() {
 		return n, nil // and the end with the next call
 	}
 	return n, b.err
@@ -139,10 +139,10 @@ func (b *bodyReader) readTrailers() error {
 
 // ended reports whether the body has been read to its end, so that the next
 // request can follow.
-func (b *bodyReader) ended() bool { return b.err == io.EOF }
+func (b *bodyReader) ended() bool { return errors.Is(b.err, io.EOF) }
 
 // broken reports whether nothing more can be read.
-func (b *bodyReader) broken() bool { return b.err != nil && b.err != io.EOF }
+func (b *bodyReader) broken() bool { return b.err != nil && !b.ended() }
 
 // discard reads what is left, up to limit bytes, and throws it away. It reports
 // whether the next request can follow.

@@ -2,10 +2,12 @@ package server
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 )
@@ -50,6 +52,7 @@ func (c *testConn) receive(method string) result {
 	if err != nil {
 		c.t.Fatalf("read reply: %v", err)
 	}
+	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		c.t.Fatalf("read body of reply: %v", err)
@@ -62,7 +65,7 @@ func (c *testConn) wantEnd() {
 	c.t.Helper()
 	if b, err := io.ReadAll(c.r); len(b) > 0 {
 		c.t.Fatalf("got %q before the end of the connection (%v), want nothing", b, err)
-	} else if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
+	} else if errors.Is(err, os.ErrDeadlineExceeded) {
 		c.t.Fatalf("connection is still open, want it closed")
 	}
 }

@@ -145,7 +145,7 @@ func (z *inflater) Read(p []byte) (int, error) {
 		n, err = 0, infer.Errorf(infer.InvalidArg,
 			"Decompressed data size exceeds the maximum allowed value of %d bytes. Use --http-max-input-size to increase the limit.", z.limit)
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		z.failure = errInflate(err)
 		return n, z.failure
 	}
@@ -167,7 +167,7 @@ func errInflate(err error) error {
 func (z *inflater) open() error {
 	magic, err := z.buf.Peek(2)
 	if len(magic) == 0 {
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return errNothingCompressed
 		}
 		return err

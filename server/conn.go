@@ -19,6 +19,8 @@ const (
 	// directRead is the least that is read from the socket straight to where it
 	// is wanted.
 	directRead = 1 << 10
+	// keptFields bounds the headers whose memory a connection keeps.
+	keptFields = 256
 	// lingerTime is how long a connection that ends with unread input waits for
 	// its client to take the last reply.
 	lingerTime = 500 * time.Millisecond
@@ -101,6 +103,9 @@ func (c *conn) serveRequest() bool {
 		if cap(c.out) > keptScratch {
 			c.out = nil
 		}
+		if cap(c.req.fields) > keptFields {
+			c.req.fields = nil
+		}
 		c.state.Store(connWaits)
 		if !c.server.closing.Load() {
 			return true
@@ -156,7 +161,9 @@ func (c *conn) readHead() (string, error) {
 	c.end = copy(c.buf, c.buf[c.start:c.end])
 	c.start = 0
 	if c.end == 0 {
-		c.setReadDeadline(c.server.cfg.IdleTimeout)
+		if err := c.setReadDeadline(c.server.cfg.IdleTimeout); err != nil {
+			return "", err
+		}
 		if err := c.fill(); err != nil {
 			return "", err
 		}
@@ -189,7 +196,9 @@ func (c *conn) readHead() (string, error) {
 			return "", errHeadTooLong
 		}
 		if !c.timed {
-			c.setReadDeadline(c.server.cfg.HeaderTimeout)
+			if err := c.setReadDeadline(c.server.cfg.HeaderTimeout); err != nil {
+				return "", err
+			}
 			c.timed = true
 		}
 		if err := c.fill(); err != nil {

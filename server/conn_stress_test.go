@@ -53,6 +53,7 @@ func TestManyClients(t *testing.T) {
 					return
 				}
 				body, err := io.ReadAll(reply.Body)
+				_ = reply.Body.Close()
 				if err != nil || reply.StatusCode != 200 || !strings.HasSuffix(string(body), "}]}"+data) {
 					t.Errorf("client %d: got %d with %d bytes (%v), want its %d bytes back", n, reply.StatusCode, len(body), err, size)
 					return

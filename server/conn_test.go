@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -69,6 +70,24 @@ func TestPipelining(t *testing.T) {
 		}
 		_ = c.Close()
 	}
+}
+
+// TestKeepAliveEmpty has a client of HTTP/1.0 that learns from a reply's length
+// alone that it is empty.
+func TestKeepAliveEmpty(t *testing.T) {
+	s := startHTTP(t, HTTPConfig{}, nil)
+	c := s.connect(t)
+	for range 2 {
+		c.send("GET /v2/health/live HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+		if got := c.receive("GET"); got.status != 200 || got.header.Get("Content-Length") != "0" {
+			t.Errorf("got %s, headers %v", got, got.header)
+		}
+	}
+	c.send("GET /v2/health/live HTTP/1.0\r\n\r\n")
+	if got := c.receive("GET"); got.status != 200 || got.header.Get("Content-Length") != "" {
+		t.Errorf("got %s, headers %v", got, got.header)
+	}
+	c.wantEnd()
 }
 
 func TestExpectContinue(t *testing.T) {
@@ -188,7 +207,7 @@ func TestClientLeavesInInference(t *testing.T) {
 	_ = c.Close()
 	select {
 	case err := <-cause:
-		if err != context.Canceled {
+		if !errors.Is(err, context.Canceled) {
 			t.Errorf("context: got %v, want it canceled", err)
 		}
 	case <-time.After(10 * time.Second):
@@ -228,7 +247,7 @@ func TestSlowInferences(t *testing.T) {
 
 // TestSlowClients has clients that stop sending, each at another place.
 func TestSlowClients(t *testing.T) {
-	cfg := HTTPConfig{HeaderTimeout: 50 * time.Millisecond, IdleTimeout: 50 * time.Millisecond, BodyGrace: 50 * time.Millisecond, BodyBytesPerSecond: 1 << 20}
+	cfg := HTTPConfig{HeaderTimeout: 200 * time.Millisecond, IdleTimeout: 200 * time.Millisecond, BodyGrace: 200 * time.Millisecond, BodyBytesPerSecond: 1 << 20}
 	s := startHTTP(t, cfg, nil)
 	head := oneInput("UINT8", "[1000000]", `"parameters":{"binary_data_size":1000000}`)
 	large := fmt.Sprintf("POST /v2/models/id_uint8/infer HTTP/1.1\r\n%s: %d\r\nContent-Length: %d\r\n\r\n%s", headerLengthName, len(head), len(head)+1000000, head)

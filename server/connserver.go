@@ -43,8 +43,11 @@ func newConnServer(cfg HTTPConfig, handle func(*reply, *request), log zerolog.Lo
 func (s *connServer) run(ctx context.Context, socket net.Listener) error {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	accepting := make(chan error, 1) // one value, from accept
-	go func() { accepting <- s.accept(life, socket) }()
+	accepting := make(chan error, 1) // one value, from accept, and then closed
+	go func() {
+		defer close(accepting)
+		accepting <- s.accept(life, socket)
+	}()
 	select {
 	case err := <-accepting:
 		cancel()
@@ -54,7 +57,8 @@ func (s *connServer) run(ctx context.Context, socket net.Listener) error {
 	}
 	s.closing.Store(true)
 	_ = socket.Close()
-	<-accepting
+	for range accepting { // until accept has ended
+	}
 	s.close(false)
 	if s.drain(s.cfg.ExitTimeout) == nil {
 		return nil

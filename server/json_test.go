@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -112,8 +113,8 @@ func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		v, err := new(jsonScanner).scan(text)
 		if err != nil {
-			syntax, ok := err.(*jsonSyntaxError)
-			if json.Valid(text) && ok && syntax.reason != jsonTooBig {
+			var syntax *jsonSyntaxError
+			if json.Valid(text) && errors.As(err, &syntax) && syntax.reason != jsonTooBig {
 				t.Fatalf("refused: %v", err)
 			}
 			return

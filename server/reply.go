@@ -58,7 +58,7 @@ func (w *reply) send(status int, body []byte, blobs ...[]byte) {
 		b = append(append(append(b, "Content-Encoding: "...), encodingNames[w.coding]...), "\r\n"...)
 	}
 	b = append(append(append(b, "Content-Type: "...), w.contentType...), "\r\n"...)
-	if size > 0 || r.minor > 0 {
+	if size > 0 || r.minor > 0 || !w.close { // Triton leaves it out for all of HTTP/1.0, whose clients then wait
 		b = strconv.AppendInt(append(b, "Content-Length: "...), int64(size), 10)
 		b = append(b, "\r\n"...)
 	}
