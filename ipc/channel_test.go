@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -281,6 +282,13 @@ func FuzzExecuted(f *testing.F) {
 	le.PutUint16(one[ExecutedSize+12:], 1)
 	one[ExecutedSize+ResponseSize+3] = 1
 	f.Add(one)
+	for _, name := range []string{"executed", "executed_failed", "response"} {
+		frame, err := os.ReadFile(filepath.Join("testdata", name+".bin"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(frame[HeaderSize:])
+	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		e, err := ParseExecuted(body)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 const (
 	platformEnsemble = "ensemble"
+	platformTensorRT = "tensorrt_plan"
 	backendPython    = "python"
 )
 
@@ -40,7 +41,7 @@ var frameworks = []framework{
 			{name: "model.graphdef", platform: "tensorflow_graphdef", file: true},
 		},
 	},
-	{backend: "tensorrt", platforms: []string{"tensorrt_plan"}, files: []modelFile{{name: "model.plan", file: true}}},
+	{backend: "tensorrt", platforms: []string{platformTensorRT}, files: []modelFile{{name: "model.plan", file: true}}},
 	{backend: "onnxruntime", platforms: []string{"onnxruntime_onnx"}, files: []modelFile{{name: "model.onnx", file: true, dir: true}}},
 	{backend: "openvino", files: []modelFile{{name: "model.xml", file: true}}},
 	{

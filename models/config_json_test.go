@@ -87,7 +87,7 @@ func TestConfigJSONGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			config, got, _, err := description.Finish(nil)
+			_, got, _, err := description.Finish(nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +109,6 @@ func TestConfigJSONGolden(t *testing.T) {
 			} else if back, _ := ConfigJSON(answered); !bytes.Equal(back, got) {
 				t.Errorf("Finish with an unchanged answer:\n got %s\nwant %s", back, got)
 			}
-			_ = config
 		})
 	}
 }

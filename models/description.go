@@ -41,9 +41,12 @@ func (r *Repository) Read(name string) (*Description, error) {
 	if err != nil {
 		return nil, err
 	}
+	if agents := config.GetModelRepositoryAgents().GetAgents(); len(agents) > 0 {
+		return nil, r.noAgent(agents[0].GetName())
+	}
 	entries, err := f.list(".")
 	if err != nil {
-		return nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", f.path, strerror(err))
+		return nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", f.shown, strerror(err))
 	}
 	content, err := firstContent(f, entries)
 	if err != nil {
@@ -78,7 +81,7 @@ func (r *Repository) Read(name string) (*Description, error) {
 func (r *Repository) readConfig(f *folder) (*kserve.ModelConfig, error) {
 	file := configFile
 	if r.options.ConfigName != "" {
-		if named := filepath.Join("configs", r.options.ConfigName+".pbtxt"); f.regular(named) {
+		if named := filepath.Join("configs", r.options.ConfigName+".pbtxt"); f.exists(named) {
 			file = named
 		}
 	}
@@ -89,7 +92,17 @@ func (r *Repository) readConfig(f *folder) (*kserve.ModelConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ParseConfigText(filepath.Join(f.path, file), text)
+	return ParseConfigText(f.shown+"/"+file, text)
+}
+
+// noAgent refuses a model that wants a repository agent: none can be run, and
+// without its agents a model may be what nobody should serve.
+func (r *Repository) noAgent(name string) error {
+	directory := r.options.AgentDirectory
+	if directory == "" {
+		directory = "/opt/tritonserver/repoagents"
+	}
+	return infer.Errorf(infer.InvalidArg, "unable to find 'libtritonrepoagent_%s.so' for repo agent '%s', searched: %s", name, name, directory)
 }
 
 // firstContent lists the first sub-directory of a model, where the files are
@@ -101,7 +114,7 @@ func firstContent(f *folder, entries []entry) ([]entry, error) {
 		}
 		content, err := f.list(e.name)
 		if err != nil {
-			return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", f.path, e.name, strerror(err))
+			return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", f.shown, e.name, strerror(err))
 		}
 		return content, nil
 	}
@@ -118,21 +131,34 @@ func (d *Description) Check() error {
 	return validateGroups(d.Config, d.repository.options.GPUs)
 }
 
+// CheckAnswer says why a model's answer to the question for auto-complete
+// cannot be used: Finish then goes on without it, as Triton does without a
+// word. The error is for the log.
+func (d *Description) CheckAnswer(answer []byte) error {
+	_, err := d.answered(answer)
+	return err
+}
+
+// answered is the description's configuration with the model's answer, or
+// without it if there is an error.
+func (d *Description) answered(answer []byte) (*kserve.ModelConfig, error) {
+	config := cloneConfig(d.Config)
+	if answer == nil {
+		return config, nil
+	}
+	given, err := ParseConfigJSON(answer)
+	if err != nil {
+		return config, err
+	}
+	return config, merge(config, given)
+}
+
 // Finish completes the configuration of one version with what its model
 // answered to the question for auto-complete (JSON in the form of ConfigJSON;
 // nil: nothing), validates the result and reads the labels of the outputs by
 // the outputs' names. The error is an *infer.Error for clients.
 func (d *Description) Finish(answer []byte) (config *kserve.ModelConfig, json []byte, labels map[string][]string, err error) {
-	config = cloneConfig(d.Config)
-	if answer != nil {
-		given, err := ParseConfigJSON(answer)
-		if err != nil {
-			return nil, nil, nil, infer.AsError(err)
-		}
-		if err := merge(config, given); err != nil {
-			return nil, nil, nil, err
-		}
-	}
+	config, _ = d.answered(answer) // see CheckAnswer
 	normalise(config)
 	normaliseGroups(config, d.repository.options.GPUs)
 	if config.Platform == platformEnsemble && config.ModelTransactionPolicy == nil {

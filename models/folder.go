@@ -22,18 +22,22 @@ const maxFileBytes = 64 << 20
 type folder struct {
 	root  *os.Root
 	inner string // the directory, relative to root
-	path  string // as the operator wrote it, for texts
+	path  string // absolute
+	shown string // as the operator wrote it, for texts
 	owned bool   // root belongs to this folder
 }
 
 // openFolder opens the model directory name of a repository. A directory that
 // is a link may lead anywhere: whoever writes the repository placed it there,
 // and its target is then a root of its own.
-func openFolder(repository *os.Root, path, name string) (*folder, error) {
-	f := &folder{root: repository, inner: name, path: filepath.Join(path, name)}
-	info, err := repository.Stat(name)
+func openFolder(repository repositoryRoot, name string) (*folder, error) {
+	f := &folder{
+		root: repository.root, inner: name,
+		path: filepath.Join(repository.path, name), shown: strings.TrimRight(repository.shown, "/") + "/" + name,
+	}
+	info, err := f.root.Stat(name)
 	if err != nil {
-		link, lerr := repository.Lstat(name)
+		link, lerr := f.root.Lstat(name)
 		if lerr != nil || link.Mode()&fs.ModeSymlink == 0 {
 			return nil, err
 		}
@@ -55,16 +59,11 @@ func (f *folder) close() {
 	}
 }
 
-// regular reports whether name is a file that can be read.
-func (f *folder) regular(name string) bool {
-	info, err := f.root.Stat(filepath.Join(f.inner, name))
-	return err == nil && info.Mode().IsRegular()
-}
-
-// exists reports whether there is anything of that name.
+// exists reports whether there is anything of that name, even if it may not be
+// read.
 func (f *folder) exists(name string) bool {
-	_, err := f.root.Lstat(filepath.Join(f.inner, name))
-	return err == nil
+	_, err := f.root.Stat(filepath.Join(f.inner, name))
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // read returns a whole file. Errors are Internal in Triton's words.
@@ -97,7 +96,7 @@ func (f *folder) read(name string) ([]byte, error) {
 }
 
 func (f *folder) unreadable(name string, err error) error {
-	return infer.Errorf(infer.Internal, "failed to open text file for read %s/%s: %s", f.path, name, strerror(err))
+	return infer.Errorf(infer.Internal, "failed to open text file for read %s/%s: %s", f.shown, name, strerror(err))
 }
 
 // strerror is the reason alone, in C's words where it came from the kernel.

@@ -43,7 +43,7 @@ func (r *Registry) Start(ctx context.Context) error {
 	}
 	r.mu.Unlock()
 	for name, reason := range rejected {
-		r.config.Log.Error().Msgf("Poll failed for model directory '%s': %s", name, reason)
+		r.config.Log.Error().Msgf("failed to poll model '%s': %s", name, reason)
 	}
 
 	wanted := names
@@ -177,7 +177,7 @@ func (r *Registry) load(ctx context.Context, name string) error {
 	r.mu.Unlock()
 	if len(d.Versions) == 0 {
 		err := fmt.Sprintf("at least one version must be available under the version policy of model '%s'", name)
-		r.config.Log.Error().Msgf("failed to load '%s': %s", name, err)
+		r.config.Log.Error().Msgf("failed to load model '%s': %s", name, err)
 		return infer.Errorf(infer.InvalidArg, "load failed for model '%s': %s\n", name, err)
 	}
 
@@ -270,6 +270,9 @@ func (r *Registry) loadVersion(ctx context.Context, d *Description, number int64
 }
 
 func (r *Registry) tryLoad(ctx context.Context, d *Description, number int64) (*loaded, error) {
+	if err := d.Check(); err != nil {
+		return nil, err
+	}
 	if err := unsupported(d.Config); err != nil {
 		return nil, err
 	}
@@ -300,6 +303,9 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 	answer, err := m.AutoComplete(ctx, first)
 	if err != nil {
 		return nil, err
+	}
+	if err := d.CheckAnswer(answer); err != nil {
+		r.config.Log.Warn().Msgf("what auto_complete_config of '%s' version %d returned is ignored: %v", d.Name, number, err)
 	}
 	config, json, labels, err := d.Finish(answer)
 	if err != nil {

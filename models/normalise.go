@@ -84,16 +84,17 @@ func normaliseGroups(config *kserve.ModelConfig, gpus []int32) {
 	}
 }
 
-// merge takes from what a model answered the fields that it may decide.
+// merge takes from what a model answered the fields that it may decide: all of
+// them, or none if there is an error.
 func merge(config, answer *kserve.ModelConfig) error {
-	config.MaxBatchSize = answer.MaxBatchSize
-	config.Input = answer.Input
-	config.Output = answer.Output
 	if old := scheduling(config); old == 0 {
 		config.SchedulingChoice = answer.SchedulingChoice
 	} else if old != scheduling(answer) {
 		return infer.Errorf(infer.Internal, "Cannot update scheduling choice from %d to %d when auto-completing.", old, old)
 	}
+	config.MaxBatchSize = answer.MaxBatchSize
+	config.Input = answer.Input
+	config.Output = answer.Output
 	if answer.ModelTransactionPolicy != nil {
 		config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: answer.ModelTransactionPolicy.Decoupled}
 	}

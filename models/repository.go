@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/nereid-serving/nereid/infer"
 )
@@ -20,6 +21,9 @@ type RepositoryOptions struct {
 	// DisableAutoComplete makes a configuration file necessary and complete: the
 	// model is not asked for what is missing.
 	DisableAutoComplete bool
+	// AgentDirectory is where repository agents would lie, for the text that
+	// refuses models which want one; default /opt/tritonserver/repoagents.
+	AgentDirectory string
 	// GPUs are the ids of the GPUs on which instances may be placed, ascending;
 	// empty: there are none, and KIND_GPU is refused.
 	GPUs []int32
@@ -33,8 +37,9 @@ type Repository struct {
 }
 
 type repositoryRoot struct {
-	root *os.Root
-	path string // absolute
+	root  *os.Root
+	path  string // absolute
+	shown string // as the operator wrote it
 }
 
 // reasonDuplicate stands in the repository index for a name that two roots have.
@@ -67,7 +72,7 @@ func OpenRepository(roots []string, options RepositoryOptions) (*Repository, err
 			r.Close()
 			return nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", path, strerror(err))
 		}
-		r.roots = append(r.roots, repositoryRoot{root: root, path: absolute})
+		r.roots = append(r.roots, repositoryRoot{root: root, path: absolute, shown: path})
 	}
 	return r, nil
 }
@@ -89,11 +94,11 @@ func (r *Repository) Scan() (names []string, rejected map[string]string, err err
 	for _, o := range r.roots {
 		entries, err := listDirectory(o.root, ".", o.path)
 		if err != nil {
-			return nil, nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", o.path, strerror(err))
+			return nil, nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", o.shown, strerror(err))
 		}
 		for _, e := range entries {
 			switch {
-			case !e.dir:
+			case !e.dir, !local(e.name):
 			case seen[e.name]:
 				rejected[e.name] = reasonDuplicate
 			default:
@@ -111,12 +116,12 @@ func (r *Repository) open(name string) (*folder, error) {
 	var found *folder
 	if local(name) {
 		for _, o := range r.roots {
-			f, err := openFolder(o.root, o.path, name)
+			f, err := openFolder(o, name)
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 				continue
 			}
 			if err != nil {
-				return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", o.path, name, strerror(err))
+				return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", o.shown, name, strerror(err))
 			}
 			if found != nil {
 				found.close()
@@ -132,7 +137,8 @@ func (r *Repository) open(name string) (*folder, error) {
 	return found, nil
 }
 
-// local reports whether name can be the name of a directory in a repository.
+// local reports whether name can be the name of a model: that of a directory,
+// and one that the protocols can say.
 func local(name string) bool {
-	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") && utf8.ValidString(name)
 }

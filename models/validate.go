@@ -134,16 +134,13 @@ func validateGroups(config *kserve.ModelConfig, gpus []int32) error {
 		refuse := func(format string, args ...any) error {
 			return invalid("instance group %s of model %s %s", group.Name, config.Name, fmt.Sprintf(format, args...))
 		}
-		if len(group.Profile) > 0 && config.Backend != "tensorrt" {
-			return refuse("and platform %sspecifies profile field which is only supported for TensorRT models", config.Platform)
-		}
 		switch group.Kind {
 		case kserve.ModelInstanceGroup_KIND_MODEL, kserve.ModelInstanceGroup_KIND_CPU:
 			if len(group.Gpus) > 0 {
 				return refuse("has kind %s but specifies one or more GPUs", group.Kind)
 			}
 		case kserve.ModelInstanceGroup_KIND_GPU:
-			if len(gpus) == 0 {
+			if len(group.Gpus) == 0 {
 				return refuse("has kind KIND_GPU but no GPUs are available")
 			}
 			for _, id := range group.Gpus {
@@ -152,7 +149,10 @@ func validateGroups(config *kserve.ModelConfig, gpus []int32) error {
 				}
 			}
 		default:
-			return infer.Errorf(infer.Internal, "instance group %s of model %s has unexpected kind %s", group.Name, config.Name, group.Kind)
+			return infer.Errorf(infer.Internal, "instance group %s of model %s has unexpected kind KIND_AUTO", group.Name, config.Name)
+		}
+		if len(group.Profile) > 0 && config.Platform != platformTensorRT {
+			return refuse("and platform %sspecifies profile field which is only supported for TensorRT models", config.Platform)
 		}
 	}
 	return nil

@@ -75,12 +75,8 @@ func validateEnsembleGraph(config *kserve.ModelConfig, steps []*kserve.ModelEnse
 		if ready[out.Name] {
 			continue
 		}
-		if i, produced := producer[out.Name]; produced {
-			for _, tensor := range slices.Sorted(maps.Values(steps[i].InputMap)) {
-				if !ready[tensor] {
-					return invalid("output '%s' for ensemble '%s' is not written: at least one of its depending tensors, '%s', is not connected", out.Name, name, tensor)
-				}
-			}
+		if tensor := missing(out.Name, steps, producer, ready); tensor != out.Name {
+			return invalid("output '%s' for ensemble '%s' is not written: at least one of its depending tensors, '%s', is not connected", out.Name, name, tensor)
 		}
 		return invalid("output '%s' for ensemble '%s' is not written", out.Name, name)
 	}
@@ -119,5 +115,28 @@ func connect(steps []*kserve.ModelEnsembling_Step, ready map[string]bool) {
 				ready[tensor] = true
 			}
 		}
+	}
+}
+
+// missing follows a tensor that is not ready back to one on which it depends
+// and which nothing makes; in a circle, to any other than itself.
+func missing(tensor string, steps []*kserve.ModelEnsembling_Step, producer map[string]int, ready map[string]bool) string {
+	seen := map[string]bool{tensor: true}
+	for {
+		step, produced := producer[tensor]
+		if !produced {
+			return tensor
+		}
+		next := ""
+		for _, input := range slices.Sorted(maps.Values(steps[step].InputMap)) {
+			if !ready[input] && !seen[input] {
+				next = input
+				break
+			}
+		}
+		if next == "" {
+			return tensor
+		}
+		seen[next], tensor = true, next
 	}
 }

@@ -114,7 +114,7 @@ func runs(dims []int64) []product {
 
 // layoutFault refuses what only TensorRT models can have.
 func layoutFault(direction string, t describedTensor, config *kserve.ModelConfig) string {
-	tensorrt := config.Platform == "tensorrt_plan"
+	tensorrt := config.Platform == platformTensorRT
 	switch {
 	case t.GetIsShapeTensor() && !tensorrt:
 		return "shape tensors are only supported for TensorRT platform"

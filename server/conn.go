@@ -41,7 +41,7 @@ const (
 // state belongs to the goroutine of serve.
 type conn struct {
 	server *connServer
-	raw    *net.TCPConn
+	raw    net.Conn
 	state  atomic.Int32
 
 	buf        []byte // input; buf[start:end] has not been taken yet
@@ -61,7 +61,7 @@ type conn struct {
 	bodyRead  int64
 }
 
-func newConn(s *connServer, raw *net.TCPConn, life context.Context) *conn {
+func newConn(s *connServer, raw net.Conn, life context.Context) *conn {
 	c := &conn{server: s, raw: raw, buf: make([]byte, s.cfg.MaxHeaderBytes)}
 	c.state.Store(connWaits)
 	c.req.ctx, c.watch.cancel = context.WithCancel(life)
@@ -130,12 +130,16 @@ func (c *conn) handle() {
 		}
 	}()
 	c.server.handle(&c.reply, &c.req)
+	if !c.reply.sent {
+		panic("no reply was sent")
+	}
 }
 
 // linger ends the connection's output and gives the client a little time to take
 // it: a close with unread input would throw it away.
 func (c *conn) linger() {
-	if c.raw.CloseWrite() != nil {
+	half, ok := c.raw.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
 		return
 	}
 	_ = c.raw.SetReadDeadline(time.Now().Add(lingerTime))

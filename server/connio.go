@@ -48,6 +48,9 @@ func (c *conn) readLine(limit int) ([]byte, error) {
 		if n := bytes.IndexByte(c.buf[c.start+at:c.end], '\n'); n >= 0 {
 			line := c.buf[c.start : c.start+at+n]
 			c.start += at + n + 1
+			if len(line) > limit {
+				return nil, errChunk
+			}
 			if len(line) == 0 || line[len(line)-1] != '\r' {
 				return nil, errBareLF
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -66,12 +67,16 @@ func (s *connServer) run(ctx context.Context, socket net.Listener) error {
 // accept starts a goroutine for each connection, until the socket is closed. One
 // connection too many is told so.
 func (s *connServer) accept(life context.Context, socket net.Listener) error {
+	var warned time.Time
 	for {
 		raw, err := socket.Accept()
 		switch {
 		case err == nil:
 		case isPassing(err):
-			s.log.Warn().Err(err).Msg("a connection is not accepted")
+			if time.Since(warned) > 10*time.Second {
+				warned = time.Now()
+				s.log.Warn().Err(err).Msg("connections are not accepted")
+			}
 			pause := time.NewTimer(50 * time.Millisecond)
 			select {
 			case <-pause.C:
@@ -82,7 +87,7 @@ func (s *connServer) accept(life context.Context, socket net.Listener) error {
 		default:
 			return err
 		}
-		c := newConn(s, raw.(*net.TCPConn), life)
+		c := newConn(s, raw, life)
 		s.mu.Lock()
 		full := len(s.open) >= s.cfg.MaxConnections
 		if !full {
@@ -94,11 +99,20 @@ func (s *connServer) accept(life context.Context, socket net.Listener) error {
 			refuseConn(raw)
 			continue
 		}
-		go func() {
-			defer s.forget(c)
-			c.serve()
-		}()
+		go s.serve(c)
 	}
+}
+
+// serve serves one connection and survives whatever it brings.
+func (s *connServer) serve(c *conn) {
+	defer s.forget(c)
+	defer func() {
+		if cause := recover(); cause != nil {
+			s.log.Error().Interface("error", cause).Bytes("stack", debug.Stack()).Msg("connection panicked")
+			_ = c.raw.Close()
+		}
+	}()
+	c.serve()
 }
 
 // isPassing reports whether the next connection may be accepted all the same.

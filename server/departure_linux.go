@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +18,7 @@ const watchAfter = 5 * time.Millisecond
 // runs. It looks at the socket without reading from it; a client that sends more
 // requests meanwhile is not watched further.
 type departure struct {
-	raw    *net.TCPConn
+	raw    net.Conn
 	cancel context.CancelFunc
 	timer  *time.Timer
 	done   chan struct{} // gets a value when a look that had begun has ended
@@ -63,7 +64,11 @@ func (d *departure) look() {
 	if !armed {
 		return
 	}
-	raw, err := d.raw.SyscallConn()
+	socket, ok := d.raw.(syscall.Conn)
+	if !ok {
+		return
+	}
+	raw, err := socket.SyscallConn()
 	if err != nil {
 		return
 	}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"math"
-	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models"
@@ -44,11 +43,12 @@ type inferCall struct {
 
 // inferRequest is one block of memory for what most requests need.
 type inferRequest struct {
-	req    infer.Request
-	inputs [2]infer.Tensor
-	shapes [8]int64
-	dims   []int64 // the dimensions of all inputs, at first in shapes
-	answer answer
+	req     infer.Request
+	inputs  [2]infer.Tensor
+	outputs [2]string
+	shapes  [8]int64
+	dims    []int64 // the dimensions of all inputs, at first in shapes
+	answer  answer
 }
 
 // answer collects the responses to a request of which one is wanted.
@@ -84,7 +84,7 @@ func (h *HTTP) serveInfer(w *reply, r *request, model string, version int64) err
 	c.charge.budget = h.budget
 	c.inferRequest = new(inferRequest)
 	c.req.Model, c.req.Version = model, version
-	c.req.Inputs = c.inputs[:0]
+	c.req.Inputs, c.req.Outputs = c.inputs[:0], c.outputs[:0]
 	c.dims = c.shapes[:0]
 	defer c.finish()
 	err = c.read(w, r)
@@ -173,7 +173,8 @@ func (c *inferCall) openBody(w *reply, r *request) error {
 		return nil
 	}
 	if r.length > math.MaxInt32 {
-		return errInt32Range("Content-Length", strconv.FormatInt(r.length, 10))
+		text, _ := r.header("Content-Length")
+		return errInt32Range("Content-Length", text)
 	}
 	if err := c.charge.take(r.length); err != nil {
 		return err

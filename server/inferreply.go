@@ -7,6 +7,9 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
+// textPerByte is about how many bytes of JSON a byte of a tensor becomes.
+const textPerByte = 4
+
 // reply writes the response: JSON, then the binary outputs in their order.
 func (c *inferCall) reply(w *reply, r *request) error {
 	resp := c.answer.first
@@ -49,6 +52,11 @@ func (c *inferCall) reply(w *reply, r *request) error {
 		if err := checkOutputSize(out); err != nil {
 			return err
 		}
+		if len(out.Data) > smallBody {
+			if err := c.charge.take(int64(len(out.Data)) * textPerByte); err != nil {
+				return err
+			}
+		}
 		var err error
 		if b, err = appendJSONData(append(b, `,"data":`...), out); err != nil {
 			return err
@@ -63,6 +71,11 @@ func (c *inferCall) reply(w *reply, r *request) error {
 	}
 	if accept, ok := r.header("Accept-Encoding"); ok {
 		if coding := replyEncoding(accept); coding != identity {
+			for _, blob := range blobs {
+				if err := c.charge.take(int64(len(blob))); err != nil {
+					return err
+				}
+			}
 			if packed, err := c.h.codecs.deflate(nil, coding, append([][]byte{b}, blobs...)...); err == nil {
 				w.coding = coding
 				w.send(http.StatusOK, packed)
@@ -82,9 +95,10 @@ func appendOutputHead(b []byte, out *infer.Tensor) []byte {
 }
 
 // checkOutputSize compares the bytes of an output with its shape; those of
-// BYTES are checked as they are read.
+// BYTES are checked as they are read. A shape without dimensions is a scalar or,
+// as in requests, an empty tensor.
 func checkOutputSize(out *infer.Tensor) error {
-	if out.DataType.Size() == 0 {
+	if out.DataType.Size() == 0 || len(out.Shape) == 0 && len(out.Data) == 0 {
 		return nil
 	}
 	want, ok := infer.ByteSize(out.DataType, out.Shape)

@@ -91,6 +91,10 @@ func appendStatusLine(b []byte, minor, status int) []byte {
 	b = append(b, "HTTP/1."...)
 	b = append(b, '0'+byte(minor), ' ')
 	b = strconv.AppendInt(b, int64(status), 10)
-	b = append(append(b, ' '), http.StatusText(status)...)
+	text := http.StatusText(status)
+	if status == http.StatusMethodNotAllowed {
+		text = "Not Allowed" // as Triton has it
+	}
+	b = append(append(b, ' '), text...)
 	return append(b, "\r\n"...)
 }

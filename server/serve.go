@@ -65,8 +65,14 @@ func (h *HTTP) serve(t target, w *reply, r *request) error {
 		return h.serveIndex(w, r)
 	case epRepositoryLoad:
 		return h.serveLoad(t, w, r)
-	default:
+	case epRepositoryUnload:
 		return h.serveUnload(t, w, r)
+	case epSystemRegionStatus:
+		return serveRegionStatus(w, "system", t.region)
+	case epCUDARegionStatus:
+		return serveRegionStatus(w, "cuda", t.region)
+	default:
+		return errRegionsOff
 	}
 }
 

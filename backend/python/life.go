@@ -301,6 +301,7 @@ func (l *life) end(cause error) {
 	l.process.kill() // and with it, when it is reaped, its group
 	<-l.exited
 	in.model.backend.unwatch(l.process)
+	in.model.backend.killOrphansOf(l.process.pid)
 	l.output.finish()
 	l.channel.Close()
 	<-l.read

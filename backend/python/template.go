@@ -46,7 +46,7 @@ const templateTimeout = 30 * time.Second
 const titleRoom = 512
 
 // startTemplate starts a template and waits for it to say HELLO.
-func startTemplate(l *launcher, interpreter, program string, output *os.File) (*template, error) {
+func startTemplate(b *Backend, interpreter, program string, output *os.File) (*template, error) {
 	near, far, err := packetPair()
 	if err != nil {
 		return nil, err
@@ -59,7 +59,12 @@ func startTemplate(l *launcher, interpreter, program string, output *os.File) (*
 	}
 	defer null.Close()
 	argv := []string{interpreter, "-u", program, "--fd=3", strings.Repeat(" ", titleRoom)}
-	p, err := l.start(argv, []*os.File{null, output, output, far})
+	b.births.RLock()
+	p, err := b.launcher.start(argv, []*os.File{null, output, output, far})
+	if err == nil {
+		b.watch(p)
+	}
+	b.births.RUnlock()
 	if err != nil {
 		_ = near.Close()
 		return nil, err
@@ -67,6 +72,7 @@ func startTemplate(l *launcher, interpreter, program string, output *os.File) (*
 	t := &template{process: p, conn: near, gone: make(chan struct{})}
 	go func() {
 		p.wait()
+		b.unwatch(p)
 		close(t.gone)
 	}()
 	if err := t.receive(&t.interpreter); err != nil {

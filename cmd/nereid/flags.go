@@ -106,11 +106,14 @@ type optionError struct {
 
 func (e *optionError) Error() string { return e.err.Error() }
 
-// errHelp is --help.
-var errHelp = errors.New("help was asked for")
+// errHelp is --help, and errVersion --version.
+var (
+	errHelp    = errors.New("help was asked for")
+	errVersion = errors.New("the version was asked for")
+)
 
 // parseOptions reads the arguments that follow the program's name. An error is
-// errHelp, a *syntaxError or a *valueError.
+// errHelp, errVersion, a *syntaxError or a *valueError.
 func parseOptions(args []string, getenv func(string) string, stderr io.Writer) (*Options, error) {
 	p := &parser{o: defaults(getenv), stderr: stderr}
 	rest, err := scanFlags(args, flagTable(), p.found)
@@ -129,8 +132,11 @@ func parseOptions(args []string, getenv func(string) string, stderr io.Writer) (
 }
 
 func (p *parser) found(f *flag, value string) error {
-	if f.name == "help" {
+	switch f.name {
+	case "help":
 		return errHelp
+	case "version":
+		return errVersion
 	}
 	if err := f.set(p, value); err != nil {
 		option := "--" + f.name

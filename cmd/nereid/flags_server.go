@@ -93,6 +93,7 @@ func ourFlags() []group {
 		{"request-memory-byte-size", "<integer>", "Memory for the tensors of requests that are being served. What does " +
 			"not fit is refused, and everything else goes on. 0 is half of the memory that this process may use. Default: 0.",
 			setWith(parseUint64, func(o *Options) *uint64 { return &o.RequestMemoryBytes })},
+		{name: "version", help: "Show the version of this binary and exit."},
 	}}}
 }
 
@@ -126,9 +127,7 @@ func setControlMode(p *parser, text string) error {
 	case "none":
 		p.o.Repository.Control = ControlNone
 	case "poll":
-		// The models are loaded, but changes of their files are not looked for.
 		p.o.Repository.Control = ControlPoll
-		p.o.NoEffect = append(p.o.NoEffect, "model-control-mode=poll")
 	case "explicit":
 		p.o.Repository.Control = ControlExplicit
 	default:

@@ -56,6 +56,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	}()
 	repository, err := models.OpenRepository(o.Repository.Paths, models.RepositoryOptions{
 		ConfigName: o.Repository.ConfigName, DisableAutoComplete: o.Repository.DisableAutoCompleteConfig,
+		AgentDirectory: o.Repository.AgentDirectory,
 	})
 	if err != nil {
 		return nil, err
@@ -76,7 +77,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 			LogLevels: func() python.LogLevels {
 				return python.LogLevels{Info: settings.Info(), Warning: settings.Warning(), Error: settings.Error(), Verbose: settings.Verbose()}
 			},
-			Metrics: counters,
+			Metrics: counters, SoleParent: true,
 		})
 	}
 	if err != nil {

@@ -27,7 +27,7 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 	for _, name := range o.NoEffect {
 		log.Warn().Msg("--" + name + " is accepted but has no effect")
 	}
-	running, stopWatching := watchSignals(context.Background(), stdout)
+	running, abrupt, stopWatching := watchSignals(context.Background(), stdout)
 	defer stopWatching()
 
 	if err := o.checkRepository(); err != nil {
@@ -51,9 +51,9 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 	lines.Table(o.optionTable(protocolVersion, server.Extensions()))
 	switch {
 	case running.Err() != nil: // a signal came while models were loaded
-		return r.shutdown(o, log)
+		return r.shutdown(abrupt, o, log)
 	case loaded != nil && o.ExitOnError:
-		r.shutdown(o, log)
+		r.shutdown(abrupt, o, log)
 		fmt.Fprintln(stderr, creatingServer(loaded))
 		return 1
 	case loaded != nil:
@@ -62,14 +62,15 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 
 	if err := r.listen(o, log); err != nil {
 		log.Error().Msg(err.Error())
-		r.shutdown(o, log)
+		r.shutdown(abrupt, o, log)
 		return 1
 	}
-	return r.serveUntil(running, o, log)
+	return r.serveUntil(running, abrupt, o, log)
 }
 
-// serveUntil serves until running ends, then shuts down.
-func (r *rooms) serveUntil(running context.Context, o *Options, log zerolog.Logger) int {
+// serveUntil serves until running ends, then shuts down: gracefully unless
+// abrupt has ended too.
+func (r *rooms) serveUntil(running, abrupt context.Context, o *Options, log zerolog.Logger) int {
 	ended := make(chan error, len(r.fronts))
 	stops := make([]context.CancelFunc, len(r.fronts))
 	for i, f := range r.fronts {
@@ -96,7 +97,7 @@ func (r *rooms) serveUntil(running context.Context, o *Options, log zerolog.Logg
 
 	// The front ends drain together; the metrics go last, so that the drain can
 	// be watched.
-	deadline, cancel := context.WithTimeout(context.Background(), o.exitTimeout())
+	deadline, cancel := context.WithTimeout(abrupt, o.exitTimeout())
 	defer cancel()
 	for i, f := range r.fronts {
 		if f.name != metricsService {
@@ -105,9 +106,15 @@ func (r *rooms) serveUntil(running context.Context, o *Options, log zerolog.Logg
 			left--
 		}
 	}
-	for range left {
-		if err := <-ended; err != nil {
-			log.Error().Msg(err.Error())
+	for ; left > 0; left-- {
+		select {
+		case err := <-ended:
+			if err != nil {
+				log.Error().Msg(err.Error())
+			}
+		case <-abrupt.Done():
+			// Their handlers wait for models, which end now.
+			left = 1
 		}
 	}
 	if r.shutdownBy(deadline, log) != 0 {
@@ -123,8 +130,8 @@ func (o *Options) exitTimeout() time.Duration {
 	return max(time.Duration(o.ExitTimeoutSeconds)*time.Second, 0)
 }
 
-func (r *rooms) shutdown(o *Options, log zerolog.Logger) int {
-	ctx, cancel := context.WithTimeout(context.Background(), o.exitTimeout())
+func (r *rooms) shutdown(abrupt context.Context, o *Options, log zerolog.Logger) int {
+	ctx, cancel := context.WithTimeout(abrupt, o.exitTimeout())
 	defer cancel()
 	return r.shutdownBy(ctx, log)
 }

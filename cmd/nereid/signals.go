@@ -11,11 +11,12 @@ import (
 )
 
 // watchSignals prints a line for each SIGINT and SIGTERM. The first ends the
-// context that is returned: the server is to finish what it does and exit.
-// SIGPIPE ends nothing: a console that has gone away is no reason to stop. stop
-// ends the watch and the context.
-func watchSignals(parent context.Context, stdout io.Writer) (running context.Context, stop func()) {
-	running, end := context.WithCancel(parent)
+// context graceful: the server is to finish what it does and exit. The second
+// ends abrupt: it is to exit at once. SIGPIPE ends nothing: a console that has
+// gone away is no reason to stop. stop ends the watch and both contexts.
+func watchSignals(parent context.Context, stdout io.Writer) (graceful, abrupt context.Context, stop func()) {
+	abrupt, endAbrupt := context.WithCancel(parent)
+	graceful, endGraceful := context.WithCancel(abrupt)
 
 	// Handled rather than ignored: what a process ignores, its children ignore too.
 	pipe := make(chan os.Signal, 1) // written by package signal, read by nobody, never closed
@@ -27,7 +28,7 @@ func watchSignals(parent context.Context, stdout io.Writer) (running context.Con
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		for {
+		for end := endGraceful; ; end = endAbrupt {
 			select {
 			case s := <-received:
 				fmt.Fprintf(stdout, "Signal (%d) received.\n", s)
@@ -37,11 +38,12 @@ func watchSignals(parent context.Context, stdout io.Writer) (running context.Con
 			}
 		}
 	}()
-	return running, func() {
+	return graceful, abrupt, func() {
 		signal.Stop(pipe)
 		signal.Stop(received)
 		close(done)
 		<-watched
-		end()
+		endAbrupt()
+		endGraceful()
 	}
 }

@@ -31,7 +31,7 @@ func (s *syncBuilder) String() string {
 
 func TestWatchSignals(t *testing.T) {
 	var out syncBuilder
-	running, stop := watchSignals(t.Context(), &out)
+	graceful, abrupt, stop := watchSignals(t.Context(), &out)
 	defer stop()
 	kill := func(s unix.Signal) {
 		if err := unix.Kill(os.Getpid(), s); err != nil {
@@ -41,16 +41,22 @@ func TestWatchSignals(t *testing.T) {
 
 	kill(unix.SIGPIPE)
 	kill(unix.SIGTERM)
-	<-running.Done()
+	<-graceful.Done()
+	if abrupt.Err() != nil {
+		t.Fatal("the first signal ended the server at once")
+	}
 	testkit.Eventually(t, 10*time.Second, func() bool { return out.String() == "Signal (15) received.\n" })
 	kill(unix.SIGINT)
-	testkit.Eventually(t, 10*time.Second, func() bool { return out.String() == "Signal (15) received.\nSignal (2) received.\n" })
+	<-abrupt.Done()
+	if got, want := out.String(), "Signal (15) received.\nSignal (2) received.\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }
 
 func TestWatchSignalsStops(t *testing.T) {
-	running, stop := watchSignals(t.Context(), &syncBuilder{})
+	graceful, abrupt, stop := watchSignals(t.Context(), &syncBuilder{})
 	stop()
-	if running.Err() == nil {
-		t.Error("the context has not ended")
+	if graceful.Err() == nil || abrupt.Err() == nil {
+		t.Error("a context has not ended")
 	}
 }

@@ -255,7 +255,7 @@ class TestImport:
             def __dlpack_device__(self) -> tuple[int, int]:
                 return (1, 0)
 
-        with pytest.raises(LookupError, match="^mine$"):
+        with pytest.raises(LookupError, match=r"^mine$"):
             Tensor.from_dlpack("X", Raises())
 
     def test_arguments(self) -> None:

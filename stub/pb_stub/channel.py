@@ -98,7 +98,9 @@ class Channel:
         self.spin = Spin(0)
 
         self._sending = threading.Lock()
-        self._sender = 0  # ident of the thread that holds _sending
+        # Idents of the threads that hold _sending or wait for it, marked before they do: what comes in between may find
+        # the lock taken by the very thread that it has interrupted.
+        self._senders: set[int] = set()
         self._tail = 0
         self._rung: int | None = None  # the value of the peer's sleep word that has been rung for
         self._write_fence = _Fence()
@@ -244,16 +246,16 @@ class Channel:
             raise ForeignProcess("a process that the model forked cannot talk to the server")
         if len(frame) > _LONGEST:
             frame = self._spilled(frame)
-        if self._sender == _me():
+        me = _me()
+        if me in self._senders:
             self._deferred.append(frame)
             return
-        self._sending.acquire()
-        self._sender = _me()
+        self._senders.add(me)
         try:
-            self._write(frame)
+            with self._sending:
+                self._write(frame)
         finally:
-            self._sender = 0
-            self._sending.release()
+            self._senders.discard(me)
         self._ring()
         if self._deferred:
             self._publish_deferred()
@@ -338,19 +340,24 @@ class Channel:
 
     def _release_tickets(self) -> None:
         """Send the tickets now, unless somebody is sending: whoever holds the lock looks for them afterwards."""
-        if self._foreign:
-            return
-        while self._tickets and self._sender != _me() and self._sending.acquire(False):
-            self._sender = _me()
+        me = _me()
+        while self._tickets and not self._foreign and me not in self._senders:
+            self._senders.add(me)
             try:
-                # Room for the frame and a PAD before it, so that nothing here waits.
-                if self._tail + 2 * _LONGEST - self.down64[_HEAD] > _SIZE:
+                if not self._sending.acquire(False):
                     return
-                self._write(messages.released(self.life, self.take_tickets()))
+                try:
+                    # Room for the frame and a PAD before it, so that nothing here waits.
+                    if self._tail + 2 * _LONGEST - self.down64[_HEAD] > _SIZE:
+                        return
+                    self._write(messages.released(self.life, self.take_tickets()))
+                finally:
+                    self._sending.release()
             finally:
-                self._sender = 0
-                self._sending.release()
+                self._senders.discard(me)
             self._ring()
+            if self._deferred:
+                self._publish_deferred()
 
 
 def _no_spill(body: bytes) -> bytes:

@@ -29,6 +29,7 @@ PAGE = 4096
 
 MAX_FRAME = 65536
 MAX_BODY = 32768  # a longer body is SPILLED
+MAX_SPILLED = 64 << 20  # of a body that is SPILLED
 MAX_INLINE = 4096  # bytes of a tensor that travels inside a frame
 #: All bytes of tensors inside one frame; what exceeds it goes into blocks, so that frames are not spilled for tensors.
 MAX_INLINE_TOTAL = 28672

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from queue import SimpleQueue
@@ -95,6 +96,10 @@ class Loop:
         return messages.encode(kind, life, ident, bytes(body), flags & ~messages.SPILLED)
 
     def _spill(self, body: bytes) -> bytes:
+        if len(body) > layout.MAX_SPILLED:
+            raise PoolExhausted(
+                f"an answer has {len(body)} bytes without its tensors, at most {layout.MAX_SPILLED} can be"
+            )
         block = self._pool.take(len(body))
         self._channel.up[block.offset : block.offset + len(body)] = body
         return messages.spilled_body(layout.REGION_ARENA, block.offset, len(body), self._pool.lend(block))
@@ -149,6 +154,7 @@ class Loop:
         self._open = handles
         answers = Answers(channel, self._loans, self._pool)
         text = ""
+        failed = False
         start = end = _now()
         try:
             try:
@@ -164,8 +170,12 @@ class Loop:
             raise
         except BaseException as error:
             text = failure.describe(error)
+            failed = True
         if channel.foreign:
             self._leave_children()
+        if failed:
+            # An exception that a local variable of its own frame holds keeps the requests alive, and with them loans.
+            gc.collect(1)
         self._open = []
         if self._cancelled:
             self._cancelled.clear()

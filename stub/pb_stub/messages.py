@@ -169,16 +169,25 @@ def hello(life: int, pid: int, python: str, numpy: str, executable: str, prefix:
     return encode(HELLO, life, pid, _msgpack.pack(fields))
 
 
+#: Characters of a text in a MessagePack body, which has 1 MiB at most.
+_LONGEST_TEXT = 200_000
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}… ({len(text)} characters)"
+
+
 def initialized(life: int, error: str, is_ready: bool) -> bytes:
-    return encode(INITIALIZED, life, 0, _msgpack.pack({"error": error, "is_ready": is_ready}))
+    return encode(INITIALIZED, life, 0, _msgpack.pack({"error": _cut(error), "is_ready": is_ready}))
 
 
 def finalized(life: int, error: str) -> bytes:
-    return encode(FINALIZED, life, 0, _msgpack.pack({"error": error}))
+    return encode(FINALIZED, life, 0, _msgpack.pack({"error": _cut(error)}))
 
 
 def log(life: int, level: int, file: str, line: int, message: str) -> bytes:
-    return encode(LOG, life, 0, _msgpack.pack({"level": level, "file": file, "line": line, "message": message}))
+    fields = {"level": level, "file": _cut(file), "line": line, "message": _cut(message)}
+    return encode(LOG, life, 0, _msgpack.pack(fields))
 
 
 def released(life: int, tickets: list[int]) -> bytes:

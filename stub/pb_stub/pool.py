@@ -11,7 +11,9 @@ times cheaper than fresh memory. Only if the file has no place left are free blo
 Ownership: a Block is held by the tensor that was sent from it, and once more for each descriptor that named it and has
 not come back in the return ring. It is free when the last of both has gone.
 
-Lock: `_mu` guards all but `_dropped`, to which the end of a Block, at any moment in any thread, only appends.
+Lock: `_alone` guards all but `_dropped`, to which the end of a Block, at any moment in any thread, only appends. A
+signal handler or destructor that comes in between and wants a block is refused, or it would wait for the thread that it
+interrupts.
 """
 
 from __future__ import annotations
@@ -64,6 +66,25 @@ class Block:
         self._dropped.append(self.index)
 
 
+class _Alone:
+    """The lock of a pool. A thread that asks for it while it has it is refused: its destructors and signal handlers."""
+
+    def __init__(self) -> None:
+        self._mu = threading.Lock()
+        self._busy: set[int] = set()  # idents of the threads that hold _mu or wait for it, marked before they do
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        if me in self._busy:
+            raise PoolExhausted("memory was asked for in the midst of taking some, by a destructor or signal handler")
+        self._busy.add(me)
+        self._mu.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._mu.release()
+        self._busy.discard(threading.get_ident())
+
+
 class Pool:
     """Takes blocks, lends them to the supervisor, and keeps what comes back."""
 
@@ -76,8 +97,7 @@ class Pool:
         self._growth = size_class(growth_bytes)
         self._end = len(self._map)
         self._max = max_bytes or self._end
-        self._mu = threading.Lock()
-        self._owner = 0  # ident of the thread that takes a block
+        self._alone = _Alone()
         self._dropped: deque[int] = deque()
 
         # The private table of blocks, by index. A ticket is the index and, in its high half, the generation.
@@ -100,23 +120,17 @@ class Pool:
 
     def take(self, size: int) -> Block:
         """Take a block for size bytes; PoolExhausted if there is no memory for it."""
-        if self._owner == threading.get_ident():
-            raise self._exhausted("a destructor asked in the midst of this")
-        with self._mu:
-            self._owner = threading.get_ident()
-            try:
-                self._collect()
-                index = self._find(size_class(size))
-                self._references[index] = 1
-                self.used += self._sizes[index]
-                self._most_used = max(self._most_used, self.used)
-                return Block(index, self._offsets[index], size, self._dropped)
-            finally:
-                self._owner = 0
+        with self._alone:
+            self._collect()
+            index = self._find(size_class(size))
+            self._references[index] = 1
+            self.used += self._sizes[index]
+            self._most_used = max(self._most_used, self.used)
+            return Block(index, self._offsets[index], size, self._dropped)
 
     def lend(self, block: Block) -> int:
         """Make the ticket for one descriptor that names block."""
-        with self._mu:
+        with self._alone:
             if self._outstanding == _SLOTS:
                 self._collect()
                 if self._outstanding == _SLOTS:
@@ -127,7 +141,7 @@ class Pool:
 
     def withdraw(self, ticket: int) -> None:
         """Take back a ticket that was not sent after all."""
-        with self._mu:
+        with self._alone:
             self._settle(ticket)
 
     def patience(self) -> int | None:
@@ -135,7 +149,7 @@ class Pool:
 
         Returns the milliseconds after which another look is worth while, None if that is not before the next frame.
         """
-        with self._mu:
+        with self._alone:
             self._collect()
             now = time.monotonic()
             if self._since and now - self._since >= TRIM_AFTER_SECONDS:

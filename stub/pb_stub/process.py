@@ -38,15 +38,25 @@ def settle(fds: Descriptors) -> None:
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
     arm(fds.lifeline)
+    os.environ["NEREID_STUB"] = str(os.getpid())  # by which the supervisor knows what this stub started
     for fd in fds:
         os.set_inheritable(fd, False)
     # Handlers rather than SIG_IGN, which programs that the model starts would inherit.
     signal.signal(signal.SIGINT, _ignore)
     signal.signal(signal.SIGTERM, _ignore)
+    os.register_at_fork(after_in_child=_heed)
 
 
 def _ignore(number: int, frame: object) -> None:
     pass
+
+
+def _heed() -> None:
+    """Let processes that the model forks be ended as others are: multiprocessing.Pool waits for that."""
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+        if signal.getsignal(number) is _ignore:
+            with contextlib.suppress(ValueError):  # not in this thread
+                signal.signal(number, usual)
 
 
 def arm(lifeline: int) -> None:

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Sequence
@@ -28,6 +29,8 @@ HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parent, HERE.parent.parent / "pyutils"
 
 RING_AT, RING = 0x10000, 0x20000
+MAX_BODY = 32768  # a longer one is spilled
+F_ADD_SEALS, F_SEAL_SHRINK, F_SEAL_GROW = 1033, 2, 4  # in fcntl since Python 3.9
 KINDS = {
     "PAD": 0, "INITIALIZE": 1, "EXECUTE": 2, "FINALIZE": 3, "CANCEL": 4, "NAME": 5, "LOG_SETTINGS": 6,
     "HELLO": 65, "INITIALIZED": 66, "EXECUTED": 67, "FINALIZED": 68, "RESPONSE": 69, "RELEASED": 70, "LOG": 71,
@@ -199,7 +202,7 @@ class Supervisor:
         os.ftruncate(down, 0x30000)
         self.up_fd = os.memfd_create("up", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.up_fd, up_size)
-        fcntl.fcntl(self.up_fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        fcntl.fcntl(self.up_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)
         self.requests_fd = os.memfd_create("requests", os.MFD_CLOEXEC)
         os.ftruncate(self.requests_fd, requests_size)
         down_ro = os.open(f"/proc/self/fd/{down}", os.O_RDONLY)
@@ -244,11 +247,15 @@ class Supervisor:
         self.returned = 0
         self.logs: list[dict[str, Any]] = []
         self.released: list[int] = []
-        self.kept: set[int] = set()  # tickets of up that have not been returned
+        self.kept: Counter[int] = Counter()  # tickets of up that have not been returned, as often as they were named
 
     # Frames.
 
     def send(self, kind: str, ident: int = 0, body: bytes = b"", flags: int = 0) -> None:
+        if len(body) > MAX_BODY:
+            offset, ticket = self.lend(body)
+            body = struct.pack("<HBBIQQQII", 0, 2, 0, 1, offset, len(body), ticket, 0, 0)
+            flags |= 1
         self.ring.send(struct.pack("<IHHIIQ", 24 + len(body), KINDS[kind], flags, self.life, 0, ident) + body)
         self.ring_bell()
 
@@ -309,6 +316,7 @@ class Supervisor:
             _, data_type, rank, region, offset, count, ticket, _, _ = struct.unpack_from("<HBBIQQQII", raw, 24)
             assert (data_type, rank, region) == (2, 0, 2), "descriptor of a spilled body"
             raw = raw[:24] + self.up[offset : offset + count]
+            self.kept[ticket] += 1
             self.give_back(ticket)
         return Frame(NAMES[kind], ident, raw)
 
@@ -396,7 +404,7 @@ class Supervisor:
         struct.pack_into("<Q", self.down, 0x1000 + self.returned % 4096 * 8, ticket)
         self.returned += 1
         struct.pack_into("<Q", self.down, 0x100, self.returned)
-        self.kept.discard(ticket)
+        self.kept[ticket] -= 1
 
     # Coding.
 
@@ -491,8 +499,8 @@ class Supervisor:
             begin, length = self.loans[ticket]
             assert begin <= offset and offset + size <= begin + length
             return self.requests[offset : offset + size]
-        assert region == 2 and offset >= 0x30000 and ticket not in self.kept
-        self.kept.add(ticket)
+        assert region == 2 and offset >= 0x30000
+        self.kept[ticket] += 1
         return self.up[offset : offset + size]
 
     # The end.

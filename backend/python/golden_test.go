@@ -1,0 +1,147 @@
+package python
+
+import (
+	"bytes"
+	"encoding/binary"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// -update writes the golden frames that this package encodes.
+var update = flag.Bool("update", false, "write the golden frames that this package encodes")
+
+func goldenPath(name string) string {
+	return filepath.Join("..", "..", "ipc", "testdata", name+".bin")
+}
+
+// wantGolden compares a body with that of the golden frame, which is of life 7.
+func wantGolden(t *testing.T, name string, kind ipc.Kind, id uint64, body []byte) {
+	t.Helper()
+	frame := binary.LittleEndian.AppendUint32(nil, uint32(ipc.HeaderSize+len(body)))
+	frame = binary.LittleEndian.AppendUint32(frame, uint32(kind))
+	frame = binary.LittleEndian.AppendUint64(frame, 7)
+	frame = append(binary.LittleEndian.AppendUint64(frame, id), body...)
+	if *update {
+		if err := os.WriteFile(goldenPath(name), frame, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(goldenPath(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(frame, want) {
+		t.Errorf("%s: got\n%x, want\n%x", name, frame, want)
+	}
+}
+
+func goldenBody(t *testing.T, name string) []byte {
+	t.Helper()
+	frame, err := os.ReadFile(goldenPath(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return frame[ipc.HeaderSize:]
+}
+
+func TestGoldenInitialize(t *testing.T) {
+	body, err := msgpack.Marshal(&initializeBody{
+		Args: map[string]string{"model_name": "modèle"}, Path: "/models/m/1/model.py", Module: "1.model",
+		Search: []string{"/models/m/1", "/models/m"}, Names: []string{"IN", "OUT"}, Inputs: 1, Outputs: 1,
+		Log: LogLevels{Info: true, Error: true, Verbose: 2}, Spin: 50, Default: 1 << 20, Growth: 2 << 20, Max: 32 << 30,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantGolden(t, "initialize", ipc.Initialize, 0, body)
+	if body, err = msgpack.Marshal(LogLevels{Warning: true, Verbose: 1}); err != nil {
+		t.Fatal(err)
+	}
+	wantGolden(t, "log_settings", ipc.LogSettings, 0, body)
+}
+
+// TestGoldenExecute encodes a batch of two requests: tensors in the frame and in
+// a block, all the strings, chosen outputs.
+func TestGoldenExecute(t *testing.T) {
+	region, err := shm.NewRegion(shm.Memfd{}, 1<<20, shm.ReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := shm.NewPool(region, shm.PoolConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	loans := &shm.Loans{}
+	defer loans.Close()
+	e := encoder{pool: pool, loans: loans, names: newNames([]string{"IN0", "IN1"}, []string{"OUT0", "OUT1"})}
+	requests := []*infer.Request{
+		{
+			ID: "ürgent", Correlation: infer.CorrelationID{Text: "seq"}, Flags: infer.SequenceStart | infer.SequenceEnd,
+			TimeoutMicros: 1_000_000,
+			Parameters: []infer.Parameter{
+				{Name: "s", Kind: infer.StringParameter, String: "a\"b"}, {Name: "i", Kind: infer.IntParameter, Int: -5},
+				{Name: "b", Kind: infer.BoolParameter, Bool: true}, {Name: "d", Kind: infer.DoubleParameter, Double: 2},
+			},
+			Inputs: []infer.Tensor{
+				{Name: "IN0", DataType: infer.FP32, Shape: []int64{1, 2}, Data: []byte{0, 0, 128, 63, 0, 0, 0, 64}},
+				{Name: "IN1", DataType: infer.Bytes, Shape: []int64{2}, Data: encodeStrings("ab", "cd")},
+			},
+			Outputs: []string{"OUT1"},
+		},
+		{
+			Correlation: infer.CorrelationID{Number: 42},
+			Inputs:      []infer.Tensor{{Name: "IN0", DataType: infer.Uint8, Shape: []int64{5000}, Data: bytes.Repeat([]byte{9}, 5000)}},
+		},
+	}
+	if err := e.plan(requests, []uint64{1 << 32, 1<<32 | 1}); err != nil {
+		t.Fatal(err)
+	}
+	body := make([]byte, e.size)
+	e.write(body, requests)
+	wantGolden(t, "execute", ipc.Execute, 1, body)
+	e.undo()
+}
+
+// TestGoldenMaps decodes the maps that the stub encodes.
+func TestGoldenMaps(t *testing.T) {
+	var hello interpreterInfo
+	if err := decode(ipc.Frame{Kind: ipc.Hello, Body: goldenBody(t, "hello")}, &hello); err != nil {
+		t.Fatal(err)
+	}
+	if want := (interpreterInfo{Python: "3.11.7", Numpy: "1.26.4", Executable: "/usr/bin/python3", Prefix: "/usr"}); hello != want {
+		t.Errorf("hello: got %+v, want %+v", hello, want)
+	}
+	for name, want := range map[string]map[string]any{
+		"initialized":       {"error": "", "is_ready": true},
+		"initialized_error": {"error": "ValueError: wörk\n\nAt:\n  model.py(1): <module>\n", "is_ready": false},
+		"finalized":         {"error": "ValueError: late"},
+	} {
+		got := make(map[string]any)
+		if err := decode(ipc.Frame{Body: goldenBody(t, name)}, &got); err != nil {
+			t.Fatal(err)
+		}
+		for key, value := range want {
+			if got[key] != value {
+				t.Errorf("%s: got %s %v, want %v", name, key, got[key], value)
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("%s: got %d fields, want %d", name, len(got), len(want))
+		}
+	}
+	fields := make(map[string]any)
+	if err := decode(ipc.Frame{Body: goldenBody(t, "log")}, &fields); err != nil {
+		t.Fatal(err)
+	}
+	if fields["file"] != "model.py" || fields["message"] != "wörk" || len(fields) != 4 {
+		t.Errorf("log: got %v", fields)
+	}
+}

@@ -1,0 +1,268 @@
+package ipc
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+)
+
+// -update writes the frames that this side encodes; stub/tests/golden.py writes
+// those of the stub.
+var update = flag.Bool("update", false, "write the golden frames that Go encodes")
+
+// goldenLife is the life in all golden frames.
+const goldenLife = 7
+
+// golden reads one frame of testdata and checks its header.
+func golden(t *testing.T, name string, kind Kind, flags uint16, id uint64) (frame, body []byte) {
+	t.Helper()
+	frame, err := os.ReadFile(filepath.Join("testdata", name+".bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want [HeaderSize]byte
+	putHeader(want[:], len(frame), kind, flags, goldenLife, id)
+	if !bytes.Equal(frame[:HeaderSize], want[:]) {
+		t.Fatalf("%s: got header %x, want %x", name, frame[:HeaderSize], want)
+	}
+	return frame, frame[HeaderSize:]
+}
+
+// wantGolden compares a frame that was encoded here with its file.
+func wantGolden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".bin")
+	if *update {
+		if err := os.WriteFile(path, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s: got frame\n%x, want\n%x", name, got, want)
+	}
+}
+
+// encode makes a whole frame.
+func encode(kind Kind, flags uint16, id uint64, body []byte) []byte {
+	frame := make([]byte, HeaderSize, HeaderSize+len(body))
+	frame = append(frame, body...)
+	putHeader(frame, len(frame), kind, flags, goldenLife, id)
+	return frame
+}
+
+// TestGoldenExecuted decodes what the stub encodes, and encodes it again.
+func TestGoldenExecuted(t *testing.T) {
+	frame, body := golden(t, "executed", Executed, 0, 1)
+	e, err := ParseExecuted(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.Responses != 3 || e.Failed || e.Called != 1000 || e.Returned != 2000 || len(e.Text) != 0 {
+		t.Errorf("got head %+v, want 3 responses of an execution from 1000 to 2000", e)
+	}
+	if len(e.Tickets) != 16 || Ticket(e.Tickets, 0) != 5|1<<32 || Ticket(e.Tickets, 1) != 6|2<<32 {
+		t.Errorf("got tickets %x, want two", e.Tickets)
+	}
+	again := newEncoder(3, 0, 1000, 2000, []uint64{5 | 1<<32, 6 | 2<<32}, "")
+	wants := []ResponseBody{
+		{Handle: 1 << 32, Flags: FlagPresent | FlagFinal, Outputs: []Descriptor{
+			{Name: 1, Type: 11, Region: InFrame, Length: 12, Shape: []int64{1, 3}},
+			{Name: 2, Type: 2, Region: InArena, Offset: 0x30000, Length: 5000, Ticket: 3 | 9<<32, Shape: []int64{5000}},
+			{Name: 3, Type: 2, Region: InRequests, Offset: 0x5000, Length: 8192, Ticket: 4 | 3<<32, Shape: []int64{2, 4096}},
+			{Name: 4, Type: 13, Region: InFrame, Length: 12, Element: 3, Shape: []int64{2}},
+			{Name: 1, Type: 9, Region: InFrame, Length: 8, Shape: []int64{}},
+		}},
+		{Handle: 1<<32 | 1, Flags: FlagPresent | FlagFinal | FlagError, Code: 2, Error: []byte("nöt found")},
+		{Handle: 1<<32 | 2, Flags: FlagPresent | FlagFinal, Parameters: []byte(`{"a": 1, "b": "x"}`)},
+	}
+	inline := [][]byte{
+		{0, 0, 0x80, 0x3f, 0, 0, 0, 0x40, 0, 0, 0x40, 0x40},
+		{2, 0, 0, 0, 'a', 'b', 2, 0, 0, 0, 'c', 'd'},
+		{5, 0, 0, 0, 0, 0, 0, 0},
+	}
+	var got ResponseBody
+	var contents [][]byte
+	for i := range wants {
+		if ok, err := e.NextResponse(&got); !ok || err != nil {
+			t.Fatalf("response %d: got ok %v, error %v", i, ok, err)
+		}
+		for k := range got.Outputs {
+			if d := &got.Outputs[k]; d.Region == InFrame {
+				b, err := d.InlineBytes(body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				contents = append(contents, b)
+				if d.Offset%InlineAlign != 0 {
+					t.Errorf("response %d: bytes of output %d lie at %d, want a multiple of %d", i, k, d.Offset, InlineAlign)
+				}
+				wants[i].Outputs[k].Offset = d.Offset
+			}
+		}
+		equalResponse(t, &got, &wants[i])
+		again.response(&got)
+	}
+	if ok, err := e.NextResponse(&got); ok || err != nil {
+		t.Errorf("after the last response: got ok %v, error %v", ok, err)
+	}
+	if !reflect.DeepEqual(contents, inline) {
+		t.Errorf("got bytes in the frame %x, want %x", contents, inline)
+	}
+	if encoded := again.frame(Executed, 1, contents); !bytes.Equal(encoded, frame) {
+		t.Errorf("encoded again: got\n%x, want\n%x", encoded, frame)
+	}
+}
+
+func equalResponse(t *testing.T, got, want *ResponseBody) {
+	t.Helper()
+	if got.Handle != want.Handle || got.Flags != want.Flags || got.Code != want.Code ||
+		!bytes.Equal(got.Parameters, want.Parameters) || !bytes.Equal(got.Error, want.Error) {
+		t.Errorf("got response %+v, want %+v", got, want)
+	}
+	if len(got.Outputs) != len(want.Outputs) {
+		t.Errorf("got %d outputs, want %d", len(got.Outputs), len(want.Outputs))
+		return
+	}
+	for i := range got.Outputs {
+		if !reflect.DeepEqual(got.Outputs[i], want.Outputs[i]) {
+			t.Errorf("output %d: got %+v, want %+v", i, got.Outputs[i], want.Outputs[i])
+		}
+	}
+}
+
+// encoder makes bodies as a stub does.
+type encoder struct{ body []byte }
+
+func newEncoder(responses, status uint32, called, returned uint64, tickets []uint64, text string) *encoder {
+	b := le.AppendUint32(nil, responses)
+	b = le.AppendUint32(b, status)
+	b = le.AppendUint64(b, called)
+	b = le.AppendUint64(b, returned)
+	b = le.AppendUint32(b, uint32(len(tickets)))
+	b = le.AppendUint32(b, uint32(len(text)))
+	for _, ticket := range tickets {
+		b = le.AppendUint64(b, ticket)
+	}
+	e := &encoder{body: append(b, text...)}
+	e.pad(8)
+	return e
+}
+
+func (e *encoder) pad(to int) {
+	for (HeaderSize+len(e.body))%to != 0 {
+		e.body = append(e.body, 0)
+	}
+}
+
+func (e *encoder) response(r *ResponseBody) {
+	b := le.AppendUint64(e.body, r.Handle)
+	b = le.AppendUint32(b, r.Flags)
+	b = le.AppendUint16(b, uint16(len(r.Outputs)))
+	b = le.AppendUint16(b, r.Code)
+	b = le.AppendUint32(b, uint32(len(r.Parameters)))
+	b = le.AppendUint32(b, uint32(len(r.Error)))
+	b = le.AppendUint64(b, 0)
+	for i := range r.Outputs {
+		d := make([]byte, r.Outputs[i].Size())
+		r.Outputs[i].Put(d)
+		b = append(b, d...)
+	}
+	b = append(b, r.Parameters...)
+	e.body = append(b, r.Error...)
+	e.pad(8)
+}
+
+func (e *encoder) frame(kind Kind, id uint64, inline [][]byte) []byte {
+	e.pad(InlineAlign)
+	for _, b := range inline {
+		e.body = append(e.body, b...)
+		e.pad(InlineAlign)
+	}
+	return encode(kind, 0, id, e.body)
+}
+
+func TestGoldenExecutedFailed(t *testing.T) {
+	frame, body := golden(t, "executed_failed", Executed, 0, 2)
+	e, err := ParseExecuted(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !e.Failed || e.Responses != 0 || string(e.Text) != "ValueError: wörk" || len(e.Tickets) != 8 {
+		t.Errorf("got %+v, want a failed batch with its text and one ticket", e)
+	}
+	again := newEncoder(0, 1, 1000, 2000, []uint64{5 | 1<<32}, "ValueError: wörk")
+	if got := encode(Executed, 0, 2, again.body); !bytes.Equal(got, frame) {
+		t.Errorf("encoded again: got\n%x, want\n%x", got, frame)
+	}
+}
+
+func TestGoldenResponse(t *testing.T) {
+	_, body := golden(t, "response", Response, 0, 1<<32)
+	var got ResponseBody
+	tickets, err := ParseResponse(body, &got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tickets) != 8 || Ticket(tickets, 0) != 8|1<<32 {
+		t.Errorf("got tickets %x, want one", tickets)
+	}
+	want := ResponseBody{Handle: 1 << 32, Flags: FlagPresent | FlagFinal, Outputs: []Descriptor{
+		{Name: 1, Type: 8, Region: InFrame, Offset: got.Outputs[0].Offset, Length: 4, Shape: []int64{1}},
+	}}
+	equalResponse(t, &got, &want)
+	if b, err := got.Outputs[0].InlineBytes(body); err != nil || !bytes.Equal(b, []byte{255, 255, 255, 255}) {
+		t.Errorf("got bytes %x, error %v, want those of -1", b, err)
+	}
+}
+
+func TestGoldenSpilled(t *testing.T) {
+	_, body := golden(t, "spilled_up", Executed, FlagSpilled, 3)
+	d, err := parseSpilled(body)
+	want := Descriptor{Type: 2, Region: InArena, Offset: 0x30000, Length: 40000, Ticket: 1 | 2<<32, Shape: []int64{}}
+	if err != nil || !reflect.DeepEqual(d, want) {
+		t.Errorf("got %+v, error %v, want %+v", d, err, want)
+	}
+
+	d = Descriptor{Type: 2, Region: InRequests, Offset: 0x5000, Length: 40000, Ticket: 1 | 2<<32}
+	b := make([]byte, DescriptorSize)
+	d.Put(b)
+	wantGolden(t, "spilled_down", encode(Execute, FlagSpilled, 3, b))
+}
+
+// TestGoldenPlain compares the frames whose bodies are numbers or text.
+func TestGoldenPlain(t *testing.T) {
+	list := le.AppendUint64(le.AppendUint64(nil, 1), 2|1<<32)
+	wantGolden(t, "released", encode(Released, 0, 0, list))
+	wantGolden(t, "name_up", encode(Name, 0, 5, []byte("ÄUSSERST")))
+	wantGolden(t, "name_down", encode(Name, 0, 6, []byte("ZUSÄTZLICH")))
+	wantGolden(t, "cancel", encode(Cancel, 0, 0, list))
+	wantGolden(t, "finalize", encode(Finalize, 0, 0, nil))
+}
+
+// TestGoldenIsComplete wants a file for each kind of frame.
+func TestGoldenIsComplete(t *testing.T) {
+	seen := make(map[Kind]bool)
+	files, err := filepath.Glob("testdata/*.bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil || len(b) < HeaderSize {
+			t.Fatalf("%s: %d bytes, error %v", name, len(b), err)
+		}
+		seen[Kind(le.Uint16(b[4:]))] = true
+	}
+	for kind := range kindNames {
+		if kind != Pad && !seen[kind] { // a PAD has no contents
+			t.Errorf("testdata has no frame %s", kind)
+		}
+	}
+}

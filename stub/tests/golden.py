@@ -1,0 +1,115 @@
+"""The frames of ipc/testdata that the stub encodes. Run as a program it writes them anew; Go's tests decode them."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+TESTDATA = HERE.parent.parent / "ipc" / "testdata"
+if __name__ == "__main__":
+    sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "pyutils")]
+
+from c_python_backend_utils.response import InferenceResponse  # noqa: E402  # only now it can be found
+from c_python_backend_utils.tensor import Tensor  # noqa: E402
+from pb_stub import messages  # noqa: E402
+from pb_stub.batch import Answers  # noqa: E402
+from pb_stub.loans import Loan  # noqa: E402
+from pb_stub.pool import Block  # noqa: E402
+
+LIFE = 7
+WANTED = {"OUT0": 1, "OUT1": 2, "OUT2": 3, "OUT3": 4}
+
+
+class Stand:
+    """Stands for the channel, the loans and the pool: only numbers are wanted of them."""
+
+    life = LIFE
+    foreign = False
+
+    def __init__(self) -> None:
+        self.channel = self
+        self.up = bytearray(0x30000 + 8192)
+        self.tickets = [5 | 1 << 32, 6 | 2 << 32]
+        self.dropped: Any = []
+
+    def take_tickets(self) -> list[int]:
+        return self.tickets
+
+    def give_back(self, ticket: int) -> None:
+        pass
+
+    def take(self, size: int) -> Block:
+        return Block(3, 0x30000, size, self.dropped)
+
+    def lend(self, block: Block) -> int:
+        return block.index | 9 << 32
+
+    def holder(self, _array: np.ndarray) -> None:
+        return None
+
+
+def executed() -> bytes:
+    """A batch of three: outputs of every sort, an error, and a response with parameters alone."""
+    stand: Any = Stand()
+    passed = Tensor.__new__(Tensor)
+    passed._name, passed._code, passed._shape = "OUT2", 2, (2, 4096)
+    passed._origin, passed._offset, passed._size = Loan(stand, 4 | 3 << 32, 0x5000, 8192), 0, 8192
+    passed._array = passed._data = passed._sent = None
+    passed._element = 0
+    answers = Answers(stand, stand, stand)
+    answers.response(
+        1 << 32,
+        InferenceResponse(
+            [
+                Tensor("OUT0", np.array([[1, 2, 3]], np.float32)),
+                Tensor("OUT1", np.full(5000, 7, np.uint8)),
+                passed,
+                Tensor("OUT3", np.array([b"ab", b"cd"], np.object_)),
+                Tensor("OUT0", np.array(5, np.int64)),
+            ]
+        ),
+        WANTED,
+    )
+    answers.error(1 << 32 | 1, 2, "nöt found")
+    answers.response(1 << 32 | 2, InferenceResponse([], parameters={"a": 1, "b": "x"}), WANTED)
+    return answers.pack(1, 1000, 2000)
+
+
+def response() -> bytes:
+    """What a decoupled model will send: one response with one small output."""
+    head = struct.pack("<IIQ", 1, 0, 8 | 1 << 32)
+    flags = messages.RESPONSE_PRESENT | messages.RESPONSE_FINAL
+    head += messages.RESPONSE_HEAD.pack(1 << 32, flags, 1, 0, 0, 0, 0)
+    at = 24 + len(head) + 48
+    at += -at % 16
+    head += messages.DESCRIPTOR.pack(1, 8, 1, 0, at, 4, 0, 0, 0) + struct.pack("<q", 1)
+    return messages.encode(messages.RESPONSE, LIFE, 1 << 32, head + bytes(at - 24 - len(head)) + struct.pack("<i", -1))
+
+
+def frames() -> dict[str, bytes]:
+    """All of them, by the name of the file."""
+    return {
+        "hello": messages.hello(LIFE, 4711, "3.11.7", "1.26.4", "/usr/bin/python3", "/usr"),
+        "initialized": messages.initialized(LIFE, "", True),
+        "initialized_error": messages.initialized(LIFE, "ValueError: wörk\n\nAt:\n  model.py(1): <module>\n", False),
+        "executed": executed(),
+        "executed_failed": messages.executed_failed(LIFE, 2, 1000, 2000, [5 | 1 << 32], "ValueError: wörk".encode()),
+        "finalized": messages.finalized(LIFE, "ValueError: late"),
+        "response": response(),
+        "released": messages.released(LIFE, [1, 2 | 1 << 32]),
+        "log": messages.log(LIFE, 1, "model.py", 300, "wörk"),
+        "name_up": messages.name(LIFE, 5, "ÄUSSERST"),
+        "spilled_up": messages.encode(
+            messages.EXECUTED, LIFE, 3, messages.spilled_body(2, 0x30000, 40000, 1 | 2 << 32), messages.SPILLED
+        ),
+    }
+
+
+if __name__ == "__main__":
+    for name, frame in frames().items():
+        (TESTDATA / f"{name}.bin").write_bytes(frame)

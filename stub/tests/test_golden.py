@@ -1,0 +1,118 @@
+"""The golden frames of ipc/testdata: what this side encodes stands there, and it understands what Go encodes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import golden
+import numpy as np
+import pytest
+from golden import LIFE, TESTDATA, Stand
+from pb_stub import layout, messages
+from pb_stub.batch import Reader
+from pb_stub.messages import Initialize, LogSettings
+from pb_stub.names import Names
+
+
+def read(name: str) -> bytes:
+    frame = (TESTDATA / f"{name}.bin").read_bytes()
+    size, kind, flags, life, reserved, _ = messages.HEADER.unpack_from(frame)
+    assert size == len(frame) and life == LIFE and reserved == 0
+    assert kind == messages.kind_of(frame) and flags == messages.flags_of(frame)
+    return frame
+
+
+@pytest.mark.parametrize("name", golden.frames())
+def test_encoded(name: str) -> None:
+    assert golden.frames()[name].hex() == read(name).hex()
+
+
+def test_initialize() -> None:
+    assert Initialize.from_frame(read("initialize")) == Initialize(
+        args={"model_name": "modèle"},
+        path="/models/m/1/model.py",
+        module="1.model",
+        search=["/models/m/1", "/models/m"],
+        names=["IN", "OUT"],
+        inputs=1,
+        outputs=1,
+        decoupled=False,
+        log=LogSettings(info=True, warning=False, error=True, verbose=2),
+        spin_us=50,
+        default_bytes=1 << 20,
+        growth_bytes=2 << 20,
+        max_bytes=32 << 30,
+    )
+
+
+def test_log_settings() -> None:
+    fields = messages.map_of(read("log_settings"))
+    assert LogSettings.from_map(fields) == LogSettings(info=False, warning=True, error=False, verbose=1)
+
+
+def test_plain() -> None:
+    for name in ("name_up", "name_down"):
+        frame = read(name)
+        text = messages.body_of(frame).decode()
+        assert messages.name(LIFE, messages.HEADER.unpack_from(frame)[5], text) == frame
+    assert messages.body_of(read("name_down")).decode() == "ZUSÄTZLICH"
+    assert messages.integers(messages.body_of(read("cancel"))) == (1, 2 | 1 << 32)
+    assert read("finalize") == messages.encode(messages.FINALIZE, LIFE, 0, b"")
+    frame = read("spilled_down")
+    assert messages.flags_of(frame) == messages.SPILLED and messages.kind_of(frame) == messages.EXECUTE
+    assert messages.DESCRIPTOR.unpack_from(frame, 24) == (0, 2, 0, 1, 0x5000, 40000, 1 | 2 << 32, 0, 0)
+
+
+def test_execute() -> None:
+    stand: Any = Stand()
+    names = Names(stand, ["IN0", "IN1", "OUT0", "OUT1"], 2, 2)
+    requests, handles, wanted = Reader(names, stand).read(read("execute"))
+    assert handles == [1 << 32, 1 << 32 | 1]
+    assert [dict(outputs) for outputs in wanted] == [{"OUT1": 3}, {"OUT0": 2, "OUT1": 3}]
+    first, second = requests
+    assert (first.request_id(), first.correlation_id(), first.flags(), first.timeout()) == ("ürgent", "seq", 3, 1000000)
+    assert first.parameters() == '{"s":"a\\"b","i":-5,"b":true,"d":2.0}'
+    assert first.requested_output_names() == {"OUT1"} and first.trace().get_context() is None
+    x, y = first.inputs()
+    assert (x.name(), x.triton_dtype(), x.shape()) == ("IN0", 11, [1, 2])
+    np.testing.assert_array_equal(x.as_numpy(), np.array([[1, 2]], np.float32))
+    assert (y.name(), y.triton_dtype(), y.shape(), y._element) == ("IN1", 13, [2], 3)
+    assert y.as_numpy().tolist() == [b"ab", b"cd"]
+    assert (second.request_id(), second.correlation_id(), second.parameters()) == ("", 42, "{}")
+    (z,) = second.inputs()
+    origin: Any = z._origin
+    assert (z.shape(), origin.size, origin.ticket) == ([5000], 5000, 1 << 32)
+
+
+def test_numbers_of_the_layout() -> None:
+    """Those of docs/protocol.md, read from shm/layout.go and ipc/message.go."""
+    rooms = TESTDATA.parent.parent
+    go = (rooms / "shm" / "layout.go").read_text() + (rooms / "ipc" / "message.go").read_text()
+    found = dict(re.findall(r"^(?:\t|const )(\w+)(?: +\w+)? += +(.+?) *(?://.*)?$", go, re.MULTILINE))
+
+    def number(name: str) -> int:
+        return int(eval(found[name], {}, {key: number(key) for key in re.findall(r"[A-Z]\w+", found[name])}))
+
+    for theirs, ours in {
+        "Magic": layout.MAGIC, "Version": layout.VERSION, "MagicOffset": layout.MAGIC_AT,
+        "VersionOffset": layout.VERSION_AT, "LifeOffset": layout.LIFE_AT, "TailOffset": layout.TAIL_AT,
+        "PostedOffset": layout.POSTED_AT, "SleepOffset": layout.SLEEP_AT, "HeadOffset": layout.HEAD_AT,
+        "ReturnOffset": layout.RETURNED_AT, "CancelsOffset": layout.CANCELS_AT,
+        "ReturnRingOffset": layout.RETURN_RING_AT, "ReturnRingSlots": layout.RETURN_RING_SLOTS,
+        "RingOffset": layout.RING_AT, "RingSize": layout.RING_SIZE, "ArenaOffset": layout.ARENA_AT,
+        "DownSize": layout.DOWN_SIZE, "PageSize": layout.PAGE, "MaxFrame": layout.MAX_FRAME,
+        "MaxInlineBody": layout.MAX_BODY, "MaxSpilledBody": layout.MAX_SPILLED, "MaxInline": layout.MAX_INLINE,
+        "HeaderSize": messages.HEADER.size, "DescriptorSize": messages.DESCRIPTOR.size,
+        "RequestSize": messages.REQUEST.size, "ResponseSize": messages.RESPONSE_HEAD.size,
+        "ExecuteSize": messages.EXECUTE_HEAD.size, "ExecutedSize": messages.EXECUTED_HEAD.size,
+        "InFrame": layout.REGION_FRAME, "InRequests": layout.REGION_REQUESTS, "InArena": layout.REGION_ARENA,
+        "Initialize": messages.INITIALIZE, "Execute": messages.EXECUTE, "Finalize": messages.FINALIZE,
+        "Cancel": messages.CANCEL, "Name": messages.NAME, "LogSettings": messages.LOG_SETTINGS,
+        "Hello": messages.HELLO, "Initialized": messages.INITIALIZED, "Executed": messages.EXECUTED,
+        "Finalized": messages.FINALIZED, "Response": messages.RESPONSE, "Released": messages.RELEASED,
+        "Log": messages.LOG, "FlagPresent": messages.RESPONSE_PRESENT, "FlagFinal": messages.RESPONSE_FINAL,
+        "FlagError": messages.RESPONSE_ERROR, "AllOutputs": messages.ALL_OUTPUTS,
+    }.items():  # fmt: skip
+        assert number(theirs) == ours, theirs
+    assert layout.COLLECTED_AT == layout.RETURNED_AT

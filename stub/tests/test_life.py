@@ -1,0 +1,408 @@
+"""The life of a stub: HELLO, INITIALIZE, FINALIZE, and the other ways to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+import supervisor
+from conftest import Start
+from supervisor import Request, StubDied, Supervisor
+from test_execute import IDENTITY
+
+Fail = Callable[..., "tuple[str, Supervisor]"]
+
+TELL = """
+    import json, os, sys, locale
+    import numpy as np
+    import triton_python_backend_utils as pb_utils
+
+    seen = {"path": list(sys.path), "argv": list(sys.argv), "name": __name__, "package": __package__, "file": __file__}
+
+    class TritonPythonModel:
+        def initialize(self, args):
+            self.args = args
+
+        def execute(self, requests):
+            main = sys.modules["__main__"]
+            seen.update(
+                args=self.args, main=[main.__name__, hasattr(main, "__file__")], executable=sys.executable,
+                cwd=os.getcwd(), group=os.getpgrp() == os.getpid(), directory=pb_utils.get_model_dir(),
+                environment=os.environ.get("MARK"), modules=sorted(sys.modules),
+            )
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([json.dumps(seen)], object))])]
+"""
+
+
+def told(stub: Supervisor) -> dict[str, Any]:
+    (response,) = stub.execute(Request(1)).responses
+    value: dict[str, Any] = json.loads(response["OUT"][0])
+    return value
+
+
+def test_hello(root: Path) -> None:
+    with Supervisor(root) as stub:
+        assert stub.hello() == {
+            "python": ".".join(map(str, sys.version_info[:3])),
+            "numpy": np.__version__,
+            "executable": sys.executable,
+            "prefix": sys.prefix,
+            "pid": stub.pid,
+        }
+
+
+class TestWhatAModelSees:
+    def test_everything(self, start: Start) -> None:
+        stub = start(TELL, environment={"MARK": "é"})
+        seen = told(stub)
+        version = Path(seen["file"]).parent
+        directory = version.parent
+        assert seen["name"] == "1.model" and seen["package"] == "1"
+        assert seen["path"][0] == "" and seen["argv"] == [""]
+        assert seen["path"][-3:-1] == [str(version), str(directory)]
+        assert seen["main"] == ["__main__", False]
+        assert seen["executable"] == sys.executable and seen["cwd"] == os.getcwd() and seen["group"] is True
+        assert seen["directory"] == str(version) and seen["environment"] == "é"
+        assert seen["args"] == {
+            "model_config": "{}",
+            "model_instance_kind": "CPU",
+            "model_instance_name": "m_0_0",
+            "model_instance_device_id": "0",
+            "model_repository": str(directory),
+            "model_version": "1",
+            "model_name": "m0",
+        }
+
+    def test_what_lies_beside_the_model(self, start: Start, tmp_path: Path) -> None:
+        supervisor.model(tmp_path, "value = 1", name="m0", file="beside.py")
+        supervisor.model(tmp_path, "value = 2", name="m0", file="json.py")  # installed modules go first
+        stub = start("""
+            from . import beside
+            import beside as again
+            import json
+            import triton_python_backend_utils as pb_utils
+            import c_python_backend_utils
+
+            class TritonPythonModel:
+                def execute(self, requests):
+                    assert beside.value == again.value == 1 and beside is not again and json.dumps
+                    assert c_python_backend_utils.Tensor is pb_utils.Tensor
+                    return [pb_utils.InferenceResponse([])]
+        """)
+        assert stub.execute(Request(1)).status == 0
+
+    def test_names_exist_while_the_model_is_imported(self, start: Start) -> None:
+        start("""
+            from triton_python_backend_utils import Tensor, TritonError, InferenceRequest, InferenceResponse, Logger
+            from triton_python_backend_utils import TritonModelException, get_model_dir
+            directory = get_model_dir()
+
+            class TritonPythonModel:
+                pass
+        """)
+
+    def test_a_module_of_the_model_named_as_ours(self, start: Start, tmp_path: Path) -> None:
+        """What a model calls its files is its own affair."""
+        for name in ("pb_stub.py", "messages.py", "channel.py"):
+            supervisor.model(tmp_path, "mine = 1", name="m0", file=name)
+        stub = start("""
+            import messages, channel
+            import triton_python_backend_utils as pb_utils
+
+            class TritonPythonModel:
+                def execute(self, requests):
+                    assert messages.mine == channel.mine == 1
+                    return [pb_utils.InferenceResponse([])]
+        """)
+        assert stub.execute(Request(1)).status == 0
+
+    def test_initialize_is_optional_and_its_result_is_ignored(self, start: Start) -> None:
+        start("class TritonPythonModel:\n    def initialize(self, args):\n        return 5")
+        start("class TritonPythonModel:\n    pass")
+
+    def test_main_thread(self, start: Start) -> None:
+        stub = start("""
+            import signal, threading
+            import triton_python_backend_utils as pb_utils
+
+            class TritonPythonModel:
+                def initialize(self, args):
+                    assert threading.current_thread() is threading.main_thread()
+                    signal.signal(signal.SIGUSR1, lambda *_: None)
+
+                def execute(self, requests):
+                    assert threading.current_thread() is threading.main_thread()
+                    return [pb_utils.InferenceResponse([])]
+        """)
+        assert stub.execute(Request(1)).status == 0
+
+
+class TestModelsThatDoNotStart:
+    @pytest.mark.parametrize(
+        ("source", "first", "last"),
+        [
+            ("raise ValueError('why')", "ValueError: why", "/1/model.py(1): <module>"),
+            ("import nonsense", "ModuleNotFoundError: No module named 'nonsense'", None),
+            ("class Other: pass", "AttributeError: module '1.model' has no attribute 'TritonPythonModel'", None),
+            ("raise SystemExit(4)", "SystemExit: 4", "/1/model.py(1): <module>"),
+            ("class TritonPythonModel:\n    def __init__(self):\n        lorem_ipsum",
+             "NameError: name 'lorem_ipsum' is not defined", "/1/model.py(3): __init__"),
+            ("class TritonPythonModel:\n    def initialize(self, args):\n        1 / 0",
+             "ZeroDivisionError: division by zero", "/1/model.py(3): initialize"),
+        ],
+    )  # fmt: skip
+    def test_text(self, fail: Fail, source: str, first: str, last: str | None) -> None:
+        text, stub = fail(source)
+        assert text.split("\n\nAt:\n")[0] == first
+        if last is not None:
+            assert f"{last}\n" in text
+        assert [log["message"] for log in stub.logs] == [f"Failed to initialize Python stub: {text}"]
+
+    def test_no_places(self, fail: Fail) -> None:
+        text, _ = fail("def f(:")
+        assert text.startswith("SyntaxError: invalid syntax (model.py, line 1)") and "At:" not in text
+        text, _ = fail("class TritonPythonModel:\n    def initialize(self): pass")
+        assert "takes 1 positional argument but 2 were given" in text and "At:" not in text
+
+    def test_missing_file(self, root: Path, tmp_path: Path) -> None:
+        with Supervisor(root) as stub:
+            stub.hello()
+            path = tmp_path / "m" / "1" / "model.py"
+            assert stub.initialize(path)["error"] == f"Python model file not found in '{path}'"
+            assert stub.wait_exit() == 1
+            assert f"Failed to preinitialize Python stub: Python model file not found in '{path}'" in stub.stderr()
+
+    def test_decoupled(self, fail: Fail) -> None:
+        assert fail("class TritonPythonModel: pass", decoupled=True)[0] == "decoupled models are not supported yet"
+
+    @pytest.mark.parametrize("where", ["import os; os._exit(7)", "import os; os.kill(os.getpid(), 9)"])
+    def test_death(self, root: Path, tmp_path: Path, where: str) -> None:
+        with Supervisor(root) as stub:
+            stub.hello()
+            with pytest.raises(StubDied):
+                stub.initialize(supervisor.model(tmp_path, where))
+
+    def test_long_text_is_cut(self, fail: Fail) -> None:
+        text, _ = fail("raise ValueError('x' * 5000000)")
+        assert text.startswith("ValueError: xxx") and 100_000 < len(text.encode()) < 1 << 20
+
+
+class TestFinalize:
+    MODEL = """
+        import sys, threading, atexit
+        class TritonPythonModel:
+            def finalize(self):
+                {body}
+    """
+
+    def test_orderly_end(self, start: Start) -> None:
+        stub = start(self.MODEL.format(body="print('finalized', threading.current_thread().name)"))
+        assert stub.finalize() == {"error": ""}
+        assert stub.wait_exit() == 0
+
+    def test_is_optional(self, start: Start) -> None:
+        stub = start("class TritonPythonModel: pass")
+        assert stub.finalize() == {"error": ""} and stub.wait_exit() == 0
+
+    def test_exception(self, start: Start) -> None:
+        stub = start(self.MODEL.format(body="raise ValueError('late')"))
+        text = stub.finalize()["error"]
+        assert text.startswith("ValueError: late\n\nAt:\n") and stub.wait_exit() == 0
+
+    def test_exit_handlers_and_output(self, root: Path, tmp_path: Path) -> None:
+        path = supervisor.model(
+            tmp_path,
+            "import atexit, sys\n"
+            "atexit.register(lambda: print('handler', file=sys.stderr))\n"
+            "class TritonPythonModel:\n    def finalize(self): sys.stderr.write('no newline')",
+        )
+        with Supervisor(root) as stub:
+            stub.hello()
+            stub.initialize(path)
+            stub.finalize()
+            assert stub.wait_exit() == 0
+            assert "no newline" in stub.stderr() and "handler" in stub.stderr()
+
+    def test_threads_that_go_on_do_not_keep_it(self, start: Start) -> None:
+        stub = start(self.MODEL.format(body="threading.Thread(target=threading.Event().wait).start()"))
+        stub.finalize()
+        began = time.monotonic()
+        assert stub.wait_exit() == 0 and time.monotonic() - began < 15
+
+    def test_sys_exit_in_a_handler(self, start: Start) -> None:
+        stub = start(self.MODEL.format(body="atexit.register(lambda: 1 / 0)"))
+        stub.finalize()
+        assert stub.wait_exit() == 0
+
+
+class TestEnds:
+    def test_signals_of_a_terminal_are_swallowed(self, start: Start) -> None:
+        stub = start(IDENTITY)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(stub.pid, number)
+        assert stub.execute(Request(1, [("IN", np.zeros(1))])).status == 0
+
+    @pytest.mark.parametrize("state", ["idle", "busy", "stopped", "starting"])
+    def test_lifeline_kills_the_group(self, root: Path, tmp_path: Path, state: str) -> None:
+        path = supervisor.model(
+            tmp_path,
+            "import os, time\n"
+            "child = os.fork()\n"
+            "if not child:\n    time.sleep(1000)\n"
+            "open(os.path.join(os.path.dirname(__file__), 'child'), 'w').write(str(child))\n"
+            "class TritonPythonModel:\n    def execute(self, requests): sum(range(10 ** 15))",
+        )
+        stub = Supervisor(root)
+        try:
+            stub.hello()
+            if state != "starting":
+                stub.initialize(path)
+            if state == "busy":
+                stub.start_batch(Request(1))
+            if state == "stopped":
+                os.kill(stub.pid, signal.SIGSTOP)
+            os.close(stub.lifeline)
+            stub.lifeline = -1
+            assert stub.wait_exit() == -signal.SIGKILL
+            if state != "starting":
+                child = int((path.parent / "child").read_text())
+                deadline = time.monotonic() + 20
+                while running(child):
+                    assert time.monotonic() < deadline, "the model's child lives on"
+                    time.sleep(0.01)
+        finally:
+            stub.close()
+
+    def test_end_of_the_bell(self, root: Path) -> None:
+        """Where the lifeline does not work, this one tells."""
+        with Supervisor(root) as stub:
+            stub.hello()
+            os.close(stub.bell_out)
+            stub.bell_out = -1
+            assert stub.wait_exit() == -signal.SIGKILL
+            assert "Non-graceful termination detected." in stub.stderr()
+
+    def test_closed_descriptors(self, start: Start) -> None:
+        stub = start("""
+            import os
+
+            class TritonPythonModel:
+                def execute(self, requests):
+                    os.closerange(3, 256)
+        """)
+        stub.start_batch(Request(1))
+        assert stub.wait_exit() == 70
+
+    def test_child_that_comes_back(self, start: Start) -> None:
+        """A forked child that returns from execute must not answer in its parent's place."""
+        stub = start("""
+            import os
+            import triton_python_backend_utils as pb_utils
+
+            class TritonPythonModel:
+                def execute(self, requests):
+                    pid = os.fork()
+                    if pid:
+                        assert os.WEXITSTATUS(os.waitpid(pid, 0)[1]) == 70
+                    return [pb_utils.InferenceResponse([])]
+        """)
+        for number in range(3):
+            answer = stub.execute(Request(number))
+            assert answer.status == 0 and answer.responses[0].handle == number
+
+    def test_child_that_gives_loans_back(self, start: Start) -> None:
+        """The arrays of a child are copies: their end is not the end of the loan."""
+        stub = start("""
+            import os
+            import triton_python_backend_utils as pb_utils
+
+            class TritonPythonModel:
+                def execute(self, requests):
+                    x = requests[0].inputs()[0].as_numpy()
+                    pid = os.fork()
+                    if not pid:
+                        del x, requests
+                        os._exit(0)
+                    os.waitpid(pid, 0)
+                    return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x)])]
+        """)
+        array = np.arange(100000)
+        for _ in range(3):
+            np.testing.assert_array_equal(stub.execute(Request(1, [("IN", array)])).responses[0]["OUT"], array)
+        assert not stub.loans and not stub.released
+
+    def test_multiprocessing(self, start: Start) -> None:
+        stub = start("""
+            import multiprocessing
+            import numpy as np
+            import triton_python_backend_utils as pb_utils
+
+            def work(n):
+                return n * n
+
+            class TritonPythonModel:
+                def execute(self, requests):
+                    with multiprocessing.get_context("fork").Pool(2) as pool:
+                        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(pool.map(work, range(4))))])]
+        """)
+        assert stub.execute(Request(1)).responses[0]["OUT"].tolist() == [0, 1, 4, 9]
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+class TestProtocol:
+    """What only a broken supervisor says ends the stub, with a sentence."""
+
+    def test_other_version(self, root: Path) -> None:
+        with Supervisor(root, version=2) as stub:
+            assert stub.wait_exit() == 70
+            assert "stub of m_0_0: the supervisor speaks version 2 of the protocol, this stub 1\n" in stub.stderr()
+
+    def test_execute_first(self, root: Path) -> None:
+        with Supervisor(root) as stub:
+            stub.hello()
+            stub.send("EXECUTE", 1, struct.pack("<II", 0, 0))
+            assert stub.wait_exit() == 70
+            assert "the first frame is of kind 2, want INITIALIZE" in stub.stderr()
+
+    @pytest.mark.parametrize("kind", ["HELLO", "RESPONSE", "INITIALIZE"])
+    def test_kinds_that_do_not_come(self, start: Start, kind: str) -> None:
+        stub = start(IDENTITY)
+        stub.send(kind)
+        assert stub.wait_exit() == 70
+
+    @pytest.mark.parametrize("cut", [1, 9, 40, 80])
+    def test_short_frames(self, start: Start, cut: int) -> None:
+        stub = start(IDENTITY)
+        body = stub.execute_body([Request(1, [("IN", np.zeros(1))], id="x")])
+        stub.send("EXECUTE", 1, body[:-cut] if cut < 80 else body[:20])
+        assert stub.wait_exit() == 70 if cut >= 40 else True
+
+    def test_map_that_is_none(self, root: Path) -> None:
+        with Supervisor(root) as stub:
+            stub.hello()
+            stub.send("INITIALIZE", 0, b"\x05")
+            assert stub.wait_exit() == 70
+            assert "kind 1: body is int, want a map" in stub.stderr()
+
+    def test_usage(self, root: Path) -> None:
+        import subprocess
+
+        for program in ("triton_python_backend_stub", "nereid_template"):
+            result = subprocess.run(
+                [sys.executable, str(root / program)], capture_output=True, text=True, check=False, timeout=60
+            )
+            assert result.returncode == 1 and result.stderr.startswith(f"usage: {program}")

@@ -1,0 +1,291 @@
+"""Blocks both ways: loans of requests, the arena of outputs, and when each goes back."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+from conftest import Start
+from pb_stub.pool import size_class
+from supervisor import Request, Supervisor
+from test_execute import BATCH_ERROR, IDENTITY, model
+
+BIG = 100000  # elements of 8 bytes: larger than what is copied at once
+
+
+def eventually(stub: Supervisor, ok: Callable[[], bool]) -> None:
+    """Read frames until ok; the only ones that come are those that `receive` keeps to itself."""
+    deadline = time.monotonic() + 20
+    while not ok():
+        assert time.monotonic() < deadline
+        with contextlib.suppress(TimeoutError):
+            stub.receive(0.05)
+
+
+class TestLoans:
+    def test_unchanged_input_is_referred_to(self, start: Start) -> None:
+        stub = start(IDENTITY)
+        (response,) = stub.execute(Request(1, [("IN", np.arange(BIG))])).responses
+        assert [output.region for output in response.outputs] == [1]
+        assert not stub.loans
+
+    def test_parts_of_an_input(self, start: Start) -> None:
+        stub = start(
+            model("""
+                x = requests[0].inputs()[0].as_numpy()
+                return [pb_utils.InferenceResponse([
+                    pb_utils.Tensor('A', x[1000:]), pb_utils.Tensor('B', x.reshape(2, -1)), pb_utils.Tensor('C', x[::2]),
+                    pb_utils.Tensor('D', x.view(np.uint8)[8:90000]),
+                ])]
+            """),
+            outputs=["A", "B", "C", "D"],
+        )
+        x = np.arange(BIG)
+        (response,) = stub.execute(Request(1, [("IN", x)])).responses
+        assert [output.region for output in response.outputs] == [1, 1, 2, 1]
+        for name, want in (("A", x[1000:]), ("B", x.reshape(2, -1)), ("C", x[::2]), ("D", x.view(np.uint8)[8:90000])):
+            np.testing.assert_array_equal(response[name], want)
+        assert not stub.loans
+
+    def test_what_was_written_is_sent_and_seen_by_nobody_else(self, start: Start) -> None:
+        stub = start(
+            model("""
+                x = requests[0].inputs()[0].as_numpy()
+                x[5] += 100
+                return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', x)])]
+            """)
+        )
+        for _ in range(70):  # beyond the number of times that it is copied after having been written
+            x = np.arange(BIG)
+            offset = stub.next_block
+            (response,) = stub.execute(Request(1, [("IN", x)])).responses
+            np.testing.assert_array_equal(np.frombuffer(stub.requests[offset : offset + x.nbytes], np.int64), x)
+            x[5] += 100
+            np.testing.assert_array_equal(response["OUT"], x)
+            stub.next_block = 0  # the same block again: its private pages must have gone
+        assert not stub.loans
+
+    def test_block_is_used_again_with_other_bytes(self, start: Start) -> None:
+        """A page that the model made its own would show the old ones."""
+        stub = start(
+            model("""
+                x = requests[0].inputs()[0].as_numpy()
+                out = pb_utils.Tensor('OUT', np.array([x.sum()]))
+                if requests[0].request_id() == 'write':
+                    x[:] = 7
+                return [pb_utils.InferenceResponse([out])]
+            """)
+        )
+        for number in range(200):
+            stub.next_block = 0
+            x = np.full(BIG, number)
+            (response,) = stub.execute(Request(1, [("IN", x)], id="write" if number % 3 == 0 else "")).responses
+            assert response["OUT"][0] == x.sum()
+
+    def test_kept_arrays_keep_the_loan(self, start: Start) -> None:
+        stub = start("""
+            import numpy as np
+            import triton_python_backend_utils as pb_utils
+
+            class TritonPythonModel:
+                kept = None
+                def execute(self, requests):
+                    before = -1 if self.kept is None else int(self.kept[0])
+                    self.kept = None
+                    if requests[0].request_id() == "keep":
+                        self.kept = requests[0].inputs()[0].as_numpy()[10:20]
+                    return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([before]))])]
+        """)
+        x = np.arange(BIG)
+        assert stub.execute(Request(1, [("IN", x)], id="keep")).responses[0]["OUT"].tolist() == [-1]
+        assert len(stub.loans) == 1
+        assert stub.execute(Request(2, [("IN", x)])).responses[0]["OUT"].tolist() == [10]
+        assert not stub.loans
+
+    def test_loan_that_ends_between_batches(self, start: Start) -> None:
+        stub = start("""
+            import threading
+            import triton_python_backend_utils as pb_utils
+
+            class TritonPythonModel:
+                def execute(self, requests):
+                    kept = [requests[0].inputs()[0].as_numpy()]
+                    threading.Timer(0.05, kept.clear).start()
+                    return [pb_utils.InferenceResponse([])]
+        """)
+        stub.execute(Request(1, [("IN", np.arange(BIG))]))
+        eventually(stub, lambda: not stub.loans)
+        assert len(stub.released) == 1
+
+    def test_tensors_that_nobody_looks_at(self, start: Start) -> None:
+        stub = start(model("return [pb_utils.InferenceResponse([])]"))
+        stub.execute(Request(1, [(name, np.arange(BIG)) for name in "ABC"]))
+        assert not stub.loans
+
+    def test_dlpack_of_a_loan(self, start: Start) -> None:
+        stub = start(
+            model("""
+                x = requests[0].inputs()[0]
+                y = pb_utils.Tensor.from_dlpack('OUT', x)
+                return [pb_utils.InferenceResponse([y])]
+            """)
+        )
+        x = np.arange(BIG)
+        np.testing.assert_array_equal(stub.execute(Request(1, [("IN", x)])).responses[0]["OUT"], x)
+        stub.execute(Request(1))
+        eventually(stub, lambda: not stub.loans)
+
+    def test_tensors_side_by_side_in_one_block(self, start: Start) -> None:
+        """The page between two of them goes with the last."""
+        stub = start(
+            model("""
+                a, b = (t.as_numpy() for t in requests[0].inputs())
+                a[:] = 1
+                b[:] = 2
+                del a
+                return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', b)])]
+            """)
+        )
+        data = np.arange(2 * BIG)
+        stub.requests[: data.nbytes] = data.tobytes()
+        half = data.nbytes // 2
+        original = stub.lend
+
+        patched: Any = stub
+        patched.lend = lambda raw: original(raw, half * (len(stub.loans) % 2))
+        for _ in range(3):
+            (response,) = stub.execute(Request(1, [("A", data[:BIG]), ("B", data[BIG:])])).responses
+            assert set(response["OUT"].tolist()) == {2}
+            assert not stub.loans
+            np.testing.assert_array_equal(np.frombuffer(stub.requests[: data.nbytes], np.int64), data)
+
+
+class TestArena:
+    COPY = model(
+        "return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', requests[0].inputs()[0].as_numpy().copy())])]"
+    )
+
+    def give_all_back(self, stub: Supervisor) -> None:
+        for ticket, count in list(stub.kept.items()):
+            for _ in range(count):
+                stub.give_back(ticket)
+        stub.kept.clear()
+
+    def test_blocks_are_used_again(self, start: Start) -> None:
+        stub = start(self.COPY)
+        offsets = set()
+        for _ in range(50):
+            (response,) = stub.execute(Request(1, [("IN", np.arange(BIG))])).responses
+            offsets.add(response.outputs[0].ticket & 0xFFFFFFFF)
+            self.give_all_back(stub)
+        assert len(offsets) <= 2
+
+    def test_blocks_that_are_out_are_left_alone(self, start: Start) -> None:
+        stub = start(self.COPY)
+        regions = []
+        for number in range(20):
+            (response,) = stub.execute(Request(1, [("IN", np.full(BIG, number))])).responses
+            regions.append(response.outputs[0])
+        assert len({output.ticket for output in regions}) == 20
+        assert all((output.array() == number).all() for number, output in enumerate(regions))
+
+    def test_quota(self, start: Start) -> None:
+        """What does not fit is an error of that batch; what comes back makes room."""
+        stub = start(self.COPY, max_bytes=4 << 20)
+        big = np.zeros(3 << 20, np.uint8)
+        assert stub.execute(Request(1, [("IN", big)])).status == 0
+        answer = stub.execute(Request(2, [("IN", big)]))
+        assert answer.status == 1
+        assert answer.text.startswith(
+            BATCH_ERROR + "Failed to increase the shared memory pool size to "
+        ) and answer.text.endswith("the quota of 4194304 bytes is used up")
+        assert stub.execute(Request(3, [("IN", big[:5000])])).status == 0
+        self.give_all_back(stub)
+        assert stub.execute(Request(4, [("IN", big)])).status == 0
+        assert stub.execute(Request(5, [("IN", np.zeros(8 << 20, np.uint8))])).status == 1
+
+    def test_sizes_change(self, start: Start) -> None:
+        """Free blocks of other sizes are given up for one that is needed."""
+        stub = start(self.COPY, max_bytes=8 << 20)
+        for size in (1 << 20, 6 << 20, 5000, 3 << 20, 7 << 20, 100000, 7 << 20):
+            array = np.arange(size, dtype=np.uint32).astype(np.uint8)
+            (response,) = stub.execute(Request(1, [("IN", array)])).responses
+            np.testing.assert_array_equal(response["OUT"], array)
+            self.give_all_back(stub)
+
+    def test_small_file_is_cut_anew(self, root: Any, tmp_path: Any) -> None:
+        import textwrap
+
+        import supervisor
+
+        path = supervisor.model(tmp_path, textwrap.dedent(self.COPY))
+        with Supervisor(root, up_size=8 << 20) as stub:
+            stub.hello()
+            assert stub.initialize(path, max_bytes=0)["error"] == ""
+            rng = np.random.default_rng(1)
+            for _ in range(100):
+                size = int(rng.integers(5000, 6 << 20))
+                array = np.full(size, size % 251, np.uint8)
+                answer = stub.execute(Request(1, [("IN", array)]))
+                assert answer.status == 0, answer.text
+                np.testing.assert_array_equal(answer.responses[0]["OUT"], array)
+                self.give_all_back(stub)
+
+    def test_memory_goes_back_when_idle(self, start: Start) -> None:
+        import os
+
+        stub = start(self.COPY, default_bytes=1 << 20)
+        stub.execute(Request(1, [("IN", np.zeros(50 << 20, np.uint8))]))
+        assert os.fstat(stub.up_fd).st_blocks * 512 > 50 << 20
+        self.give_all_back(stub)
+        deadline = time.monotonic() + 20
+        while os.fstat(stub.up_fd).st_blocks * 512 > 2 << 20:
+            assert time.monotonic() < deadline, os.fstat(stub.up_fd).st_blocks * 512
+            stub.execute(Request(1, [("IN", np.zeros(1, np.uint8))]))
+            time.sleep(0.1)
+
+    def test_more_blocks_out_than_may_be(self, start: Start) -> None:
+        stub = start(
+            model("""
+                t = [pb_utils.Tensor('OUT', np.zeros(2000)) for _ in range(1000)]
+                return [pb_utils.InferenceResponse(t)]
+            """)
+        )
+        statuses = [stub.execute(Request(n)).status for n in range(6)]
+        assert statuses == [0, 0, 0, 0, 1, 1]
+        self.give_all_back(stub)
+        assert stub.execute(Request(9)).status == 0
+
+    def test_batch_that_fails_keeps_nothing(self, start: Start) -> None:
+        stub = start(
+            model("return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.zeros(1 << 17))]), 5]"),
+            max_bytes=4 << 20,
+        )
+        for _ in range(20):
+            text = stub.execute(Request(1), Request(2)).text
+            assert "Expected an 'InferenceResponse' object" in text
+
+    def test_long_frames(self, start: Start) -> None:
+        """Many small outputs: what does not fit the frame goes into blocks, and a long frame is spilled."""
+        stub = start(
+            model("return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.full(8, i)) for i in range(900)])]")
+        )
+        (response,) = stub.execute(Request(1)).responses
+        assert [int(output.array()[0]) for output in response.outputs] == list(range(900))
+        assert {output.region for output in response.outputs} == {0, 2}
+
+
+@pytest.mark.parametrize(
+    ("size", "want"),
+    [(0, 1), (1, 1), (4096, 1), (4097, 2), (8 * 4096, 8), (8 * 4096 + 1, 10), (10 * 4096, 10), (16 * 4096 + 1, 20)],
+)
+def test_size_classes(size: int, want: int) -> None:
+    assert size_class(size) == want * 4096
+
+
+def test_size_classes_waste_little() -> None:
+    for pages in range(9, 5000):
+        assert pages <= size_class(pages * 4096) // 4096 <= pages * 1.25
