@@ -136,7 +136,13 @@ func (r *grpcReceiver) one(v proto.Message, c *charge) error {
 	if err != nil {
 		return err
 	}
-	if err := c.take(int64(len(b))); err != nil { // for what it becomes
+	// What it becomes is larger: a field of a few bytes is an entry of a map.
+	const entry = 256
+	cost := int64(len(b))
+	if err := grpcFields(b, func(grpcField) error { cost += entry; return nil }); err != nil {
+		return err
+	}
+	if err := c.take(cost); err != nil {
 		return grpcRoom(err)
 	}
 	if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, v) != nil {
