@@ -28,6 +28,13 @@ import (
 // the Budget is shared. End ctx when the Core has begun to say "Server exiting",
 // or just before, and close the models when Run has returned.
 //
+// An inference is not decoded by the library. grpcReceiver takes its message off
+// the transport in pieces, grpcMessage.decode puts the bytes of large tensors
+// into memory of the Allocator as they arrive, grpcCall.build makes a request of
+// it in the order of Triton's checks, and grpcAnswer.encode writes all but the
+// bytes of large outputs, which are lent to the transport. The requests of a
+// ModelStreamInfer run side by side; grpcQueue puts their answers in order.
+//
 // Memory: what Allocate lends for a request's tensors is released before the
 // call is answered. A response is released when the transport has taken its
 // bytes, which other goroutines read: they must not fault.

@@ -47,7 +47,7 @@ func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
 	var one grpcOne
 	err = g.core.Infer(ctx, &c.request, one.send)
 	c.release()
-	encoded, err := c.finish(info, &one, grpcOverdue{g.cfg.WriteTimeout, grpcConnOf(ctx)}, err)
+	encoded, err := c.finish(info, &one, grpcOverdue{g.cfg.WriteTimeout, receiver.conn}, err)
 	if err != nil {
 		return err
 	}

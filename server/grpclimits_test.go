@@ -251,3 +251,14 @@ func TestGRPCGarbage(t *testing.T) {
 		t.Errorf("afterwards: %v", err)
 	}
 }
+
+// TestGRPCEntries: a call whose message would grow beyond the budget when it is
+// decoded is refused.
+func TestGRPCEntries(t *testing.T) {
+	s := startGRPC(t, GRPCConfig{}, nil)
+	many := bytes.Repeat([]byte{0x0a, 0}, 8<<20) // entries without key and value
+	err := s.conn.Invoke(grpcContext(t), grpcService+"LogSettings", many, &kserve.LogSettingsResponse{}, grpc.ForceCodec(rawCodec{}))
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("got %v, want it refused", err)
+	}
+}

@@ -35,12 +35,14 @@ type grpcReceiver struct {
 	source    grpcSource
 
 	// timer closes the connection of a client that stops within a message.
+	conn    io.Closer // nil if it is not known
 	timer   *time.Timer
 	timeout time.Duration
 }
 
 func (r *grpcReceiver) init(g *GRPC, stream grpc.ServerStream) {
 	r.stream, r.limit, r.pool, r.timeout = stream, g.cfg.MaxMessageBytes, &g.pool, g.cfg.ReadTimeout
+	r.conn = grpcConnOf(stream.Context())
 	r.transport, _ = grpc.ServerTransportStreamFromContext(stream.Context()).(grpcTransport)
 	if r.transport != nil {
 		r.source.read = r.read
@@ -60,7 +62,7 @@ func (r *grpcReceiver) read(n int) (mem.BufferSlice, error) {
 func (r *grpcReceiver) watch() {
 	if r.timer != nil {
 		r.timer.Reset(r.timeout)
-	} else if conn := grpcConnOf(r.stream.Context()); conn != nil {
+	} else if conn := r.conn; conn != nil {
 		r.timer = time.AfterFunc(r.timeout, func() { _ = conn.Close() })
 	}
 }
@@ -134,7 +136,13 @@ func (r *grpcReceiver) one(v proto.Message, c *charge) error {
 	if err != nil {
 		return err
 	}
-	if err := c.take(int64(len(b))); err != nil { // for what it becomes
+	// What it becomes is larger: a field of a few bytes is an entry of a map.
+	const entry = 256
+	cost := int64(len(b))
+	if err := grpcFields(b, func(grpcField) error { cost += entry; return nil }); err != nil {
+		return err
+	}
+	if err := c.take(cost); err != nil {
 		return grpcRoom(err)
 	}
 	if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, v) != nil {

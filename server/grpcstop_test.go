@@ -22,6 +22,7 @@ import (
 // context, of which ended then counts.
 type waiting struct {
 	*fakeModel
+	late          bool // it answers although the context has ended
 	gate          chan struct{}
 	inside, ended atomic.Int64
 }
@@ -39,6 +40,9 @@ func newWaiting(decoupled bool) *waiting {
 			return w.echo(ctx, req, send)
 		case <-ctx.Done():
 			w.ended.Add(1)
+			if w.late {
+				return w.echo(ctx, req, send)
+			}
 			send(infer.ErrorResponse(infer.Errorf(infer.Cancelled, "")))
 			return nil
 		}
@@ -118,14 +122,16 @@ func TestGRPCCancel(t *testing.T) {
 			}
 		}, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWaiting(test.decoupled)
-			s := startGRPC(t, GRPCConfig{}, newFakeCore(w.fakeModel))
-			w.fakeModel.infer = w.infer
-			test.leave(t, s, w)
-			testkit.Eventually(t, grpcPatience, func() bool { return w.ended.Load() == test.requests })
-			s.settled(t)
-		})
+		for _, late := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " ", late), func(t *testing.T) {
+				w := newWaiting(test.decoupled)
+				w.late = late
+				s := startGRPC(t, GRPCConfig{}, newFakeCore(w.fakeModel))
+				test.leave(t, s, w)
+				testkit.Eventually(t, grpcPatience, func() bool { return w.ended.Load() == test.requests })
+				s.settled(t)
+			})
+		}
 	}
 }
 

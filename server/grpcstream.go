@@ -53,11 +53,12 @@ type grpcOrigin struct {
 func (g *GRPC) modelStreamInfer(stream grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	s := &grpcStream{g: g, stream: stream, ctx: ctx, overdue: grpcOverdue{g.cfg.WriteTimeout, grpcConnOf(ctx)}}
+	s := &grpcStream{g: g, stream: stream, ctx: ctx}
 	for _, v := range metadata.ValueFromIncomingContext(ctx, grpcErrorKey) {
 		s.errors = v == "true"
 	}
 	s.receiver.init(g, stream)
+	s.overdue = grpcOverdue{g.cfg.WriteTimeout, s.receiver.conn}
 	if err := grpcCompression(ctx, g.cfg.Compression, s.receiver.compression()); err != nil {
 		return err
 	}
