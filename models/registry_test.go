@@ -153,7 +153,7 @@ func newTestRegistry(t *testing.T, root string, b backend.Backend, change func(*
 		if err := r.Shutdown(context.Background()); err != nil {
 			t.Error(err)
 		}
-		_ = repository.Close()
+		repository.Close()
 	})
 	return r
 }
