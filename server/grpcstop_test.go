@@ -83,7 +83,8 @@ func TestGRPCCancel(t *testing.T) {
 		"unary, deadline": {false, func(t *testing.T, s *grpcTestServer, w *waiting) {
 			ctx, cancel := context.WithTimeout(grpcContext(t), 50*time.Millisecond)
 			defer cancel()
-			if err := <-infer(ctx, s.client); status.Code(err) != codes.DeadlineExceeded {
+			// A late answer may still be in time for the client's own clock.
+			if err := <-infer(ctx, s.client); status.Code(err) != codes.DeadlineExceeded && !(w.late && err == nil) {
 				t.Errorf("got %v", err)
 			}
 		}, 1},
@@ -117,7 +118,7 @@ func TestGRPCCancel(t *testing.T) {
 			stream := s.open(t, ctx)
 			sendAll(t, stream, int32s("waits", 5000))
 			_, err := stream.Recv()
-			if status.Code(err) != codes.DeadlineExceeded {
+			if status.Code(err) != codes.DeadlineExceeded && !(w.late && err == nil) {
 				t.Errorf("got %v", err)
 			}
 		}, 1},
