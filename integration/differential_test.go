@@ -54,7 +54,7 @@ func startTriton(t *testing.T, dir, repository string, flags ...string) *running
 		processes := append(s.descendants(), -s.cmd.Process.Pid)
 		_ = s.cmd.Process.Signal(unix.SIGINT)
 		select {
-		case <-s.ended:
+		case <-s.ended: //nolint:errcheck // how Triton ends is its own business
 		case <-time.After(startLimit):
 		}
 		for _, pid := range processes {

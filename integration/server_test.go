@@ -150,7 +150,7 @@ func (s *runningServer) wait(limit time.Duration) int {
 		return s.cmd.ProcessState.ExitCode()
 	case <-time.After(limit):
 		_ = s.cmd.Process.Signal(unix.SIGQUIT) // for the stacks
-		<-s.ended
+		<-s.ended                              //nolint:errcheck // it was killed
 		s.down = true
 		s.t.Fatalf("the server has not ended within %s:\n%s", limit, s.log)
 		return -1

@@ -3,7 +3,6 @@ package models
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -85,6 +84,3 @@ func (l *loaded) close(ctx context.Context) error {
 	}
 	return closed
 }
-
-// unloadLimit bounds the unloading of what did not come up.
-const unloadLimit = 10 * time.Second

@@ -8,7 +8,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/shm"
@@ -277,6 +276,3 @@ func (b *Backend) requestsFile() (*os.File, error) {
 }
 
 var errStopped = errors.New("instance is stopped")
-
-// now is for durations in logs.
-func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }

@@ -253,7 +253,7 @@ func (l *life) serve(ctx context.Context) error {
 	defer limit.Stop()
 	select {
 	case <-l.exited:
-	case <-l.failed:
+	case <-l.failed: //nolint:errcheck // the end is wanted, however it comes
 	case <-limit.C:
 		l.in.log.Warn().Dur("wait", l.in.model.backend.config.FinalizeTimeout).Msg("finalize did not return in time, stub is killed")
 	}

@@ -71,7 +71,7 @@ func startTemplate(b *Backend, interpreter, program string, output *os.File) (*t
 	}
 	t := &template{process: p, conn: near, gone: make(chan struct{})}
 	go func() {
-		p.wait()
+		_ = p.wait()
 		b.unwatch(p)
 		close(t.gone)
 	}()
