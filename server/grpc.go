@@ -50,7 +50,7 @@ type GRPC struct {
 
 	pool grpcPool // of the transport's buffers
 
-	socket  net.Listener // from Listen to Run
+	socket  *grpcListener // from Listen to Run
 	options []grpc.ServerOption
 	// stopping is closed, by Run, when new calls are refused.
 	stopping chan struct{}
@@ -96,7 +96,7 @@ func (g *GRPC) Listen() error {
 	if err != nil {
 		return err
 	}
-	g.socket = &grpcListener{Listener: socket, limit: int64(g.cfg.MaxConnections), unacked: g.cfg.KeepaliveTimeout}
+	g.socket = newGRPCListener(socket, g.cfg.MaxConnections, g.cfg.KeepaliveTimeout)
 	return nil
 }
 
@@ -144,6 +144,8 @@ func (g *GRPC) shutdown(srv *grpc.Server) {
 		return
 	}
 	// Nothing is in flight, but answers may still be on their way to the wire.
+	_ = g.socket.Listener.Close()
+	g.socket.closeSilent()
 	done := make(chan struct{}) // closed by the goroutine
 	go func() {
 		defer close(done)
