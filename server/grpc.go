@@ -127,7 +127,7 @@ func (g *GRPC) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		close(g.stopping)
 		g.shutdown(srv)
-		<-served
+		<-served //nolint:errcheck // it ends because it was told to
 	}
 	cancel()
 	return errors.Join(err, g.drain())

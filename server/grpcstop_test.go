@@ -93,7 +93,7 @@ func TestGRPCCancel(t *testing.T) {
 			done := infer(grpcContext(t), client)
 			w.await(t, 1)
 			_ = conn.Close()
-			<-done
+			<-done //nolint:errcheck // only that it ends matters
 		}, 1},
 		"stream, cancelled": {false, func(t *testing.T, s *grpcTestServer, w *waiting) {
 			ctx, cancel := context.WithCancel(grpcContext(t))

@@ -290,7 +290,7 @@ func TestGRPCStreamMany(t *testing.T) {
 				}
 			}
 			if _, err := stream.Recv(); err != io.EOF {
-				failed <- fmt.Errorf("stream ends with %v", err)
+				failed <- fmt.Errorf("stream ends with %w", err)
 				return
 			}
 			failed <- nil
