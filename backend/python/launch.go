@@ -42,8 +42,9 @@ func (l *launcher) close() {
 }
 
 // start runs a program with the given files as its descriptors 0, 1, 2, … in a
-// process group of its own, and has it killed when this process dies.
-func (l *launcher) start(argv []string, files []*os.File) (*process, error) {
+// process group of its own, and has it sent a signal, if not 0, when this
+// process dies.
+func (l *launcher) start(argv []string, files []*os.File, deathSignal unix.Signal) (*process, error) {
 	fds := make([]uintptr, len(files))
 	for i, f := range files {
 		fds[i] = f.Fd()
@@ -52,7 +53,7 @@ func (l *launcher) start(argv []string, files []*os.File) (*process, error) {
 	attr := &syscall.ProcAttr{
 		Env:   os.Environ(),
 		Files: fds,
-		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL, PidFD: &pidfd},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: deathSignal, PidFD: &pidfd},
 	}
 	var (
 		pid int
@@ -110,7 +111,9 @@ func (l *launcher) startStub(interpreter, program, instance string, files *stubF
 	for fd := 3; fd < len(inherit); fd++ {
 		numbers = append(numbers, strconv.Itoa(fd))
 	}
-	return l.start([]string{interpreter, "-u", program, instance, "--fds=" + strings.Join(numbers, ",")}, inherit)
+	// No death signal: it would end the stub alone, and before its lifeline has
+	// ended the whole group.
+	return l.start([]string{interpreter, "-u", program, instance, "--fds=" + strings.Join(numbers, ",")}, inherit, 0)
 }
 
 // becomeSubreaper lets orphans of our stubs come home to this process, and
