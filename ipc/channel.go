@@ -20,6 +20,11 @@ type Config struct {
 	MaxArena int64 // what the stub may reserve of it; default all
 	// MaxPending bounds what waits for room in the down ring. Default 16 MiB.
 	MaxPending int
+	// Linger is asked before the reader sleeps: for how long it should rather look
+	// for frames, between the work of other goroutines. Lingered is told how long
+	// the longest look away was. Both may be nil.
+	Linger   func() time.Duration
+	Lingered func(longest time.Duration)
 }
 
 // Channel is this side of the connection to one life of a stub.

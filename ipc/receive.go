@@ -104,7 +104,7 @@ func (c *Channel) Run(handle Handler) error {
 		if err != nil {
 			return err
 		}
-		if n > 0 {
+		if n > 0 || c.linger() {
 			continue
 		}
 		c.setAsleep(true)
@@ -134,6 +134,35 @@ func (c *Channel) anythingPending() (yes bool) {
 		return nil
 	})
 	return yes
+}
+
+// linger looks for frames for as long as the config says, and reports whether
+// one came. It lets other goroutines run first, and then other processes.
+func (c *Channel) linger() bool {
+	if c.config.Linger == nil {
+		return false
+	}
+	budget := c.config.Linger()
+	if budget <= 0 || !c.spin.TryLock() {
+		return false
+	}
+	defer c.spin.Unlock()
+	begin := time.Now()
+	last, longest := begin, time.Duration(0)
+	found := false
+	for !found && last.Sub(begin) <= budget {
+		runtime.Gosched()
+		if found = c.anythingPending(); found {
+			break
+		}
+		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		found = c.anythingPending()
+		now := time.Now()
+		longest = max(longest, now.Sub(last))
+		last = now
+	}
+	c.config.Lingered(longest)
+	return found
 }
 
 // setAsleep and setSpinner keep our sleep word odd exactly while the reader

@@ -25,6 +25,7 @@ func (in *Instance) Execute(b *backend.Batch) {
 	l.number++
 	number := l.number
 	l.batch, l.begin, l.position = b, begin, math.MaxUint64
+	l.busy.Store(true)
 	l.handles = l.handles[:0]
 	for i, task := range b.Tasks {
 		task.Handle = number<<32 | uint64(i)

@@ -42,6 +42,8 @@ type life struct {
 	read        chan struct{}
 	readErr     error // of the reader, set when read is closed
 
+	busy atomic.Bool // a batch is in the stub
+
 	// Guarded by Instance.mu.
 	batch    *backend.Batch // in the stub, nil if none
 	number   uint64         // of the batch that was handed over last
@@ -115,14 +117,24 @@ func (in *Instance) begin() (*life, error) {
 	in.model.lives++
 	number := in.model.lives
 	in.model.mu.Unlock()
-	channel, err := ipc.New(ipc.Config{Life: number, Backing: b.config.Backing(), MaxArena: b.config.MaxBytes})
+	var l *life
+	channel, err := ipc.New(ipc.Config{
+		Life: number, Backing: b.config.Backing(), MaxArena: b.config.MaxBytes,
+		Linger: func() time.Duration {
+			if l.busy.Load() && in.await.worthwhile(b.config.Spin) {
+				return b.config.Spin
+			}
+			return 0
+		},
+		Lingered: in.await.spun,
+	})
 	if err != nil {
 		return nil, infer.Errorf(infer.Internal, "Unable to initialize shared memory key '%s' to requested size (%d bytes). If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Each Python backend model instance requires at least 1 MB of shared memory. Error: %v",
 			in.name, b.config.DefaultBytes, err)
 	}
 	inputs, outputs := in.model.tensorNames()
 	loans := &shm.Loans{}
-	l := &life{
+	l = &life{
 		in: in, channel: channel, loans: loans, down: newNames(inputs, outputs), up: newNames(inputs, outputs),
 		hello: make(chan error, 1), initialized: make(chan error, 1), finalized: make(chan error, 1),
 		failed: make(chan error, 1), exited: make(chan struct{}), read: make(chan struct{}),
@@ -338,6 +350,7 @@ func (l *life) abandon(batch *backend.Batch, begin int64, taken bool) {
 func (l *life) takeBatchLocked() (*backend.Batch, uint64) {
 	batch := l.batch
 	l.batch = nil
+	l.busy.Store(false)
 	if l.timer != nil {
 		l.timer.Stop()
 		l.timer = nil
