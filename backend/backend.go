@@ -67,6 +67,14 @@ type Awaiter interface {
 	Await(done <-chan struct{})
 }
 
+// Pipeliner is an Instance that can be given one batch more while it executes
+// another. Batches are executed in the order in which they are given.
+type Pipeliner interface {
+	// Ahead reports whether that makes sense now: executions are so short that
+	// the instance would wait for its next batch a good part of the time.
+	Ahead() bool
+}
+
 // Canceller is an Instance that can tell a running model that nobody waits for
 // a task's answer any more.
 type Canceller interface {

@@ -175,9 +175,10 @@ func (s *runningServer) gone(pids []int) {
 		left = left[:0]
 		for _, pid := range pids {
 			if unix.Kill(pid, 0) == nil {
-				line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-				state, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-				left = append(left, fmt.Sprintf("%d %q %s", pid, line, state))
+				stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+				if !bytes.Contains(stat, []byte(") Z ")) { // dead, and init has yet to notice
+					left = append(left, string(stat))
+				}
 			}
 		}
 		if len(left) == 0 {

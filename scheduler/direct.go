@@ -26,8 +26,8 @@ type Direct struct {
 
 	mu       sync.Mutex
 	waiting  queue
-	idle     []backend.Instance // used last goes first: its memory is warm
-	up       map[backend.Instance]bool
+	idle     []backend.Instance       // used last goes first: its memory is warm
+	up       map[backend.Instance]int // how many requests each has
 	hopeless map[backend.Instance]bool
 	inside   int // requests that were accepted and have not ended
 	stopped  bool
@@ -42,7 +42,7 @@ func NewDirect(config DirectConfig) *Direct {
 		config.MaxQueue = DefaultMaxQueue
 	}
 	return &Direct{
-		config: config, up: make(map[backend.Instance]bool), hopeless: make(map[backend.Instance]bool),
+		config: config, up: make(map[backend.Instance]int), hopeless: make(map[backend.Instance]bool),
 		drained: make(chan struct{}),
 	}
 }
@@ -104,12 +104,14 @@ func (d *Direct) accept(r *request) (backend.Instance, error) {
 	case d.stopped:
 		return nil, &stoppedError{infer.Errorf(infer.Unavailable,
 			"%sServer is stopping, scheduler for model has stopped accepting new inference requests", r.task.Request.LogPrefix())}
-	case len(d.idle) > 0:
-		in := d.idle[len(d.idle)-1]
-		d.idle = d.idle[:len(d.idle)-1]
-		d.inside++
-		r.instance = in
-		return in, nil
+	case d.waiting.length == 0:
+		if in := d.takeLocked(); in != nil {
+			d.inside++
+			r.instance = in
+			return in, nil
+		}
+	}
+	switch {
 	case d.hopelessLocked() != nil:
 		return nil, unhealthy(d.hopelessLocked())
 	case d.waiting.length >= d.config.MaxQueue:
@@ -119,6 +121,29 @@ func (d *Direct) accept(r *request) (backend.Instance, error) {
 	d.waiting.pushBack(r)
 	d.config.Observer.Pending(1)
 	return nil, nil
+}
+
+// takeLocked returns an instance that can be given a request now, nil if there
+// is none: an idle one, else one that executes and takes another ahead.
+func (d *Direct) takeLocked() backend.Instance {
+	if n := len(d.idle); n > 0 {
+		in := d.idle[n-1]
+		d.idle = d.idle[:n-1]
+		d.up[in]++
+		return in
+	}
+	for in, has := range d.up {
+		if has == 1 && takesAhead(in) {
+			d.up[in]++
+			return in
+		}
+	}
+	return nil
+}
+
+func takesAhead(in backend.Instance) bool {
+	p, ok := in.(backend.Pipeliner)
+	return ok && p.Ahead()
 }
 
 // hopelessLocked returns an instance if there is none that could ever execute
@@ -175,27 +200,36 @@ func (r *request) executed(_ *backend.Batch, report backend.Report) {
 	d.mu.Lock()
 	in := r.instance
 	r.instance = nil
-	next := d.freeLocked(in)
+	has, up := d.up[in]
+	if up { // or it was lost meanwhile
+		d.up[in] = has - 1
+		if has == 1 {
+			d.idle = append(d.idle, in)
+		}
+	}
 	d.mu.Unlock()
-	if next != nil {
+	d.dispatch()
+}
+
+// dispatch hands out what waits, as long as somebody can take it.
+func (d *Direct) dispatch() {
+	for {
+		d.mu.Lock()
+		if d.waiting.length == 0 {
+			d.mu.Unlock()
+			return
+		}
+		in := d.takeLocked()
+		if in == nil {
+			d.mu.Unlock()
+			return
+		}
+		next := d.waiting.pop()
+		next.instance = in
+		d.mu.Unlock()
 		d.config.Observer.Pending(-1)
 		in.Execute(&next.batch)
 	}
-}
-
-// freeLocked makes an instance idle, or returns the request that it must
-// execute next.
-func (d *Direct) freeLocked(in backend.Instance) *request {
-	if !d.up[in] {
-		return nil // lost meanwhile
-	}
-	next := d.waiting.pop()
-	if next == nil {
-		d.idle = append(d.idle, in)
-		return nil
-	}
-	next.instance = in
-	return next
 }
 
 // again puts a request that a lost instance had not looked at first in line.
@@ -208,20 +242,10 @@ func (d *Direct) again(r *request) {
 		r.deliver(infer.ErrorResponse(unhealthy(lost)))
 		return
 	}
-	var in backend.Instance
-	if n := len(d.idle); n > 0 {
-		in = d.idle[n-1]
-		d.idle = d.idle[:n-1]
-		r.instance = in
-	} else {
-		d.waiting.pushFront(r)
-	}
+	d.waiting.pushFront(r)
 	d.mu.Unlock()
-	if in != nil {
-		in.Execute(&r.batch)
-	} else {
-		d.config.Observer.Pending(1)
-	}
+	d.config.Observer.Pending(1)
+	d.dispatch()
 }
 
 // cancel ends a request that waits, and tells the model of one that runs.
@@ -245,14 +269,11 @@ func (d *Direct) cancel(r *request) {
 // Up implements backend.Events.
 func (d *Direct) Up(in backend.Instance) {
 	d.mu.Lock()
-	d.up[in] = true
+	d.up[in] = 0
 	delete(d.hopeless, in)
-	next := d.freeLocked(in)
+	d.idle = append(d.idle, in)
 	d.mu.Unlock()
-	if next != nil {
-		d.config.Observer.Pending(-1)
-		in.Execute(&next.batch)
-	}
+	d.dispatch()
 }
 
 // Down implements backend.Events.

@@ -315,7 +315,7 @@ func TestGRPCWriteTimeout(t *testing.T) {
 	if err := lazy.RecvMsg(&kserve.ModelInferResponse{}); status.Code(err) != codes.Unavailable {
 		t.Errorf("the client got %v", err)
 	}
-	if _, err := s.client.ModelInfer(grpcContext(t), int32s("id_int32", 1<<18)); err != nil {
+	if _, err := s.client.ModelInfer(grpcContext(t), int32s("id_int32", 4)); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }

@@ -103,22 +103,23 @@ func (l *life) executed(f ipc.Frame) error {
 	}
 	in := l.in
 	in.mu.Lock()
-	batch := l.batch
-	if batch == nil || f.ID != l.number || f.ID != l.encoded.Load() {
+	if l.count == 0 || f.ID != l.inside[0].number || f.ID > l.encoded.Load() {
+		number, count := l.inside[0].number, l.count
 		in.mu.Unlock()
-		return broke("handle", "EXECUTED of batch %d, where %d is inside", f.ID, l.number)
+		return broke("handle", "EXECUTED of batch %d, where %d are inside, the first of them %d", f.ID, count, number)
 	}
-	begin, sent := l.begin, l.sent
+	first := l.inside[0]
+	// A batch that waited behind another began when that one was answered.
+	begin := max(first.begin, l.freed)
+	sent := max(first.sent, begin) // the answer may be faster than Execute's own bookkeeping
 	in.mu.Unlock()
-	if sent < begin {
-		sent = begin // the answer was faster than Execute's own bookkeeping
-	}
+	batch := first.batch
 	in.await.observe(l.channel.Posted() - sent)
 
 	// Everything is read and checked before anything is handed up: a stub that
 	// breaks the protocol in its last response has answered nothing.
 	answers := make([]*infer.Response, len(batch.Tasks))
-	err = l.readResponses(&body, f.Body, batch, answers)
+	err = l.readResponses(&body, f.Body, &first, answers)
 	if err == nil {
 		err = l.giveBack(body.Tickets)
 	}
@@ -146,14 +147,18 @@ func (l *life) executed(f ipc.Frame) error {
 	}
 
 	in.mu.Lock()
-	if taken, _ := l.takeBatchLocked(); taken == nil {
+	if l.count == 0 { // the life has been ended meanwhile
 		in.mu.Unlock()
 		for _, a := range answers {
 			a.Release()
 		}
 		return nil
 	}
-	in.moveLocked(Ready)
+	l.popLocked()
+	l.freed = arrived
+	if l.count == 0 {
+		in.moveLocked(Ready)
+	}
 	in.mu.Unlock()
 	// Done first: the next batch is on its way to the stub while this one's
 	// answers go up.
@@ -167,7 +172,7 @@ func (l *life) executed(f ipc.Frame) error {
 }
 
 // readResponses fills answers with the responses of an EXECUTED frame.
-func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, batch *backend.Batch, answers []*infer.Response) error {
+func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *inside, answers []*infer.Response) error {
 	r := &l.response
 	for {
 		ok, err := body.NextResponse(r)
@@ -175,7 +180,7 @@ func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, batch *backen
 			return err
 		}
 		index := r.Handle & math.MaxUint32
-		if r.Handle>>32 != l.number || index >= uint64(len(batch.Tasks)) {
+		if r.Handle>>32 != of.number || index >= uint64(len(of.batch.Tasks)) {
 			return broke("handle", "response to request %#x, which is not inside", r.Handle)
 		}
 		if r.Flags&ipc.FlagPresent == 0 {

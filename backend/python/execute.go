@@ -14,38 +14,50 @@ import (
 // Execute implements backend.Instance.
 func (in *Instance) Execute(b *backend.Batch) {
 	begin := ipc.Now()
+	// Batches are numbered and published in one order. Nothing that holds submit
+	// waits for the channel's receive lock, under which Execute may be called.
+	in.submit.Lock()
 	in.mu.Lock()
 	l := in.life
-	if in.state != Ready || l == nil {
+	if l == nil || l.count == depth {
 		in.mu.Unlock()
+		in.submit.Unlock()
 		b.Done(b, backend.Report{Refused: true})
 		return
 	}
-	in.moveLocked(Busy)
+	if l.count == 0 {
+		in.moveLocked(Busy)
+	}
 	l.number++
 	number := l.number
-	l.batch, l.begin, l.position = b, begin, math.MaxUint64
-	l.busy.Store(true)
-	l.handles = l.handles[:0]
+	handles := make([]uint64, len(b.Tasks))
 	for i, task := range b.Tasks {
 		task.Handle = number<<32 | uint64(i)
-		l.handles = append(l.handles, task.Handle)
+		handles[i] = task.Handle
+	}
+	l.inside[l.count] = inside{batch: b, number: number, handles: handles, position: math.MaxUint64, begin: begin}
+	l.count++
+	l.busy.Store(true)
+	if l.count == 1 {
+		l.limitLocked()
 	}
 	in.mu.Unlock()
-
-	position, err := l.send(b, number)
+	position, err := l.send(b, number, handles)
 	in.mu.Lock()
-	if l.batch == nil || l.number != number {
+	at := l.findLocked(number)
+	if at < 0 {
 		// The life has ended meanwhile, or the stub has answered already.
+		if err == nil {
+			l.late.number, l.late.position = number, position
+		}
 		in.mu.Unlock()
+		in.submit.Unlock()
 		return
 	}
 	if err == nil {
-		l.position, l.sent = position, ipc.Now()
-		if limit := in.model.backend.config.ExecuteTimeout; limit > 0 {
-			l.timer = time.AfterFunc(limit, func() { l.timeout(number, limit) })
-		}
+		l.inside[at].position, l.inside[at].sent = position, ipc.Now()
 		in.mu.Unlock()
+		in.submit.Unlock()
 		return
 	}
 	var refused *infer.Error
@@ -53,12 +65,20 @@ func (in *Instance) Execute(b *backend.Batch) {
 		// The channel is broken or closed: the life ends, and its end gives the
 		// batch back, for nothing of it was published.
 		in.mu.Unlock()
+		in.submit.Unlock()
 		l.fail(err)
 		return
 	}
-	l.takeBatchLocked()
-	in.moveLocked(Ready)
+	// It is the last one, as nobody else could submit.
+	l.count--
+	l.inside[l.count] = inside{}
+	if l.count == 0 {
+		l.limitLocked()
+		l.busy.Store(false)
+		in.moveLocked(Ready)
+	}
 	in.mu.Unlock()
+	in.submit.Unlock()
 	now := ipc.Now()
 	b.Done(b, backend.Report{Start: begin, ComputeStart: now, ComputeEnd: now, End: now, Err: refused})
 	for _, task := range b.Tasks {
@@ -66,9 +86,17 @@ func (in *Instance) Execute(b *backend.Batch) {
 	}
 }
 
+// aheadBelow is how short executions are, on average, for which it makes sense
+// to hand a batch over before the one in front of it has been answered. A batch
+// that waits behind a longer one could have gone to another instance.
+const aheadBelow = 200 * time.Microsecond
+
+// Ahead implements backend.Pipeliner.
+func (in *Instance) Ahead() bool { return in.await.average.Load() < int64(aheadBelow) }
+
 // send encodes and publishes the frame of a batch. An *infer.Error means that
 // the batch cannot be sent but the channel is fine.
-func (l *life) send(b *backend.Batch, number uint64) (position uint64, err error) {
+func (l *life) send(b *backend.Batch, number uint64, handles []uint64) (position uint64, err error) {
 	l.encoding.Lock()
 	defer l.encoding.Unlock()
 	var few [8]*infer.Request
@@ -77,7 +105,7 @@ func (l *life) send(b *backend.Batch, number uint64) (position uint64, err error
 		requests = append(requests, task.Request)
 	}
 	e := &l.encoder
-	if err := e.plan(requests, l.handles); err != nil {
+	if err := e.plan(requests, handles); err != nil {
 		return 0, err
 	}
 	if e.size > ipc.MaxInlineBody {
@@ -102,7 +130,7 @@ func (l *life) send(b *backend.Batch, number uint64) (position uint64, err error
 // timeout ends a stub whose execute did not return in time.
 func (l *life) timeout(number uint64, limit time.Duration) {
 	l.in.mu.Lock()
-	late := l.batch != nil && l.number == number
+	late := l.count > 0 && l.inside[0].number == number
 	l.in.mu.Unlock()
 	if late {
 		l.fail(fmt.Errorf("execute did not return within %s, stub is killed", limit))
@@ -113,7 +141,7 @@ func (l *life) timeout(number uint64, limit time.Duration) {
 func (in *Instance) Cancel(task *backend.Task) {
 	in.mu.Lock()
 	l := in.life
-	inside := l != nil && l.batch != nil && task.Handle>>32 == l.number
+	inside := l != nil && l.findLocked(task.Handle>>32) >= 0
 	in.mu.Unlock()
 	if !inside {
 		return

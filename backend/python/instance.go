@@ -25,6 +25,9 @@ type Instance struct {
 	current atomic.Pointer[life]
 	await   awaitState
 
+	// submit is held while a batch is handed over; before mu and encoding.
+	submit sync.Mutex
+
 	mu       sync.Mutex
 	state    State
 	life     *life // set in Ready and Busy
@@ -32,8 +35,9 @@ type Instance struct {
 }
 
 var (
-	_ backend.Instance = (*Instance)(nil)
-	_ backend.Awaiter  = (*Instance)(nil)
+	_ backend.Instance  = (*Instance)(nil)
+	_ backend.Awaiter   = (*Instance)(nil)
+	_ backend.Pipeliner = (*Instance)(nil)
 )
 
 // Name implements backend.Instance.

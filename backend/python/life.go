@@ -45,13 +45,13 @@ type life struct {
 	busy atomic.Bool // a batch is in the stub
 
 	// Guarded by Instance.mu.
-	batch    *backend.Batch // in the stub, nil if none
-	number   uint64         // of the batch that was handed over last
-	handles  []uint64       // of the batch's tasks, in order
-	position uint64         // of the batch's frame
-	begin    int64          // ns, when the batch was given to the instance
-	sent     int64          // ns, when its frame was published
-	timer    *time.Timer
+	inside [depth]inside // batches that the stub has, the one that it executes first
+	count  int           // of them
+	number uint64        // of the batch that was handed over last
+	freed  int64         // ns, when the last answer came
+	timer  *time.Timer   // of the first batch, nil without a limit
+	// late is a batch that was published when the life had ended already.
+	late struct{ number, position uint64 }
 
 	seen     phase
 	response ipc.ResponseBody // reused; guarded by the receive lock
@@ -304,14 +304,25 @@ func (l *life) end(cause error) {
 	} else {
 		in.moveLocked(Lost)
 	}
-	batch, position := l.takeBatchLocked()
-	begin := l.begin
+	var left []inside
+	for l.count > 0 {
+		left = append(left, l.popLocked())
+	}
 	in.mu.Unlock()
 	in.current.CompareAndSwap(l, nil)
 
-	taken := batch != nil && l.channel.Taken(position)
 	l.process.kill() // and with it, when it is reaped, its group
 	<-l.exited
+	// Whoever hands a batch over may not have noticed yet that the life has ended.
+	in.submit.Lock()
+	in.submit.Unlock() //nolint:staticcheck // only waited for
+	taken := make([]bool, len(left))
+	for i := range left {
+		if left[i].number == l.late.number {
+			left[i].position = l.late.position
+		}
+		taken[i] = l.channel.Taken(left[i].position)
+	}
 	in.model.backend.unwatch(l.process)
 	in.model.backend.killOrphansOf(l.process.pid)
 	l.output.finish()
@@ -322,11 +333,8 @@ func (l *life) end(cause error) {
 	if wasUp {
 		in.model.events.Down(in, false)
 	}
-	if batch != nil {
-		// Whoever hands it over may not have noticed yet that the channel is closed.
-		l.encoding.Lock()
-		l.encoding.Unlock() //nolint:staticcheck // only waited for
-		l.abandon(batch, begin, taken)
+	for i := len(left) - 1; i >= 0; i-- { // what goes back to the queue's front keeps its order
+		l.abandon(left[i].batch, left[i].begin, taken[i])
 	}
 }
 
@@ -343,19 +351,6 @@ func (l *life) abandon(batch *backend.Batch, begin int64, taken bool) {
 	for _, task := range batch.Tasks {
 		task.Send(infer.ErrorResponse(err))
 	}
-}
-
-// takeBatchLocked makes the caller the one that ends the batch; nil if there is
-// none, or somebody else is.
-func (l *life) takeBatchLocked() (*backend.Batch, uint64) {
-	batch := l.batch
-	l.batch = nil
-	l.busy.Store(false)
-	if l.timer != nil {
-		l.timer.Stop()
-		l.timer = nil
-	}
-	return batch, l.position
 }
 
 // sendBody sends a frame, through a block if its body is long.

@@ -58,7 +58,8 @@ func listNames(mark string) ([]item, error) {
 	var items []item
 	for _, entry := range entries {
 		path := filepath.Join(sharedMemory, entry.Name())
-		if !usedByOthers(path, mark) {
+		// Triton's are those of a server that runs, or ran, beside the tests.
+		if !strings.HasPrefix(entry.Name(), "triton_python_backend_shm_region_") && !usedByOthers(path, mark) {
 			items = append(items, item{kind: "name", key: path, text: path})
 		}
 	}

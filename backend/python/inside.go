@@ -1,0 +1,55 @@
+package python
+
+import (
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+)
+
+// depth is how many batches a stub may have: one that it executes, and the next,
+// so that it need not wait for this process to wake up between short ones.
+const depth = 2
+
+// inside is a batch that the stub has.
+type inside struct {
+	batch    *backend.Batch
+	number   uint64
+	handles  []uint64 // of the batch's tasks, in order
+	position uint64   // of the batch's frame
+	begin    int64    // ns, when the batch was given to the instance
+	sent     int64    // ns, when its frame was published; 0 until then
+}
+
+// findLocked returns the place of a batch that the stub has, -1 if it has not.
+func (l *life) findLocked(number uint64) int {
+	for i := range l.count {
+		if l.inside[i].number == number {
+			return i
+		}
+	}
+	return -1
+}
+
+// popLocked makes the caller the one that ends the first batch.
+func (l *life) popLocked() inside {
+	first := l.inside[0]
+	copy(l.inside[:], l.inside[1:])
+	l.count--
+	l.inside[l.count] = inside{}
+	l.limitLocked()
+	l.busy.Store(l.count > 0)
+	return first
+}
+
+// limitLocked limits the time of the batch that is executed from now on.
+func (l *life) limitLocked() {
+	if l.timer != nil {
+		l.timer.Stop()
+		l.timer = nil
+	}
+	limit := l.in.model.backend.config.ExecuteTimeout
+	if limit > 0 && l.count > 0 {
+		number := l.inside[0].number
+		l.timer = time.AfterFunc(limit, func() { l.timeout(number, limit) })
+	}
+}
