@@ -146,7 +146,7 @@ func (l *life) executed(f ipc.Frame) error {
 	}
 
 	in.mu.Lock()
-	if taken, _ := l.takeBatchLocked(); taken == nil {
+	if l.takeBatchLocked() == nil {
 		in.mu.Unlock()
 		for _, a := range answers {
 			a.Release()

@@ -24,7 +24,8 @@ func (in *Instance) Execute(b *backend.Batch) {
 	in.moveLocked(Busy)
 	l.number++
 	number := l.number
-	l.batch, l.begin, l.position = b, begin, math.MaxUint64
+	l.batch, l.begin = b, begin
+	l.position.Store(math.MaxUint64)
 	l.handles = l.handles[:0]
 	for i, task := range b.Tasks {
 		task.Handle = number<<32 | uint64(i)
@@ -32,7 +33,7 @@ func (in *Instance) Execute(b *backend.Batch) {
 	}
 	in.mu.Unlock()
 
-	position, err := l.send(b, number)
+	err := l.send(b, number)
 	in.mu.Lock()
 	if l.batch == nil || l.number != number {
 		// The life has ended meanwhile, or the stub has answered already.
@@ -40,7 +41,7 @@ func (in *Instance) Execute(b *backend.Batch) {
 		return
 	}
 	if err == nil {
-		l.position, l.sent = position, ipc.Now()
+		l.sent = ipc.Now()
 		if limit := in.model.backend.config.ExecuteTimeout; limit > 0 {
 			l.timer = time.AfterFunc(limit, func() { l.timeout(number, limit) })
 		}
@@ -52,7 +53,9 @@ func (in *Instance) Execute(b *backend.Batch) {
 		// The channel is broken or closed: the life ends, and its end gives the
 		// batch back, for nothing of it was published.
 		in.mu.Unlock()
-		l.fail(err)
+		if !errors.Is(err, ipc.ErrClosed) {
+			l.fail(err)
+		}
 		return
 	}
 	l.takeBatchLocked()
@@ -67,9 +70,10 @@ func (in *Instance) Execute(b *backend.Batch) {
 
 // send encodes and publishes the frame of a batch. An *infer.Error means that
 // the batch cannot be sent but the channel is fine.
-func (l *life) send(b *backend.Batch, number uint64) (position uint64, err error) {
+func (l *life) send(b *backend.Batch, number uint64) error {
 	l.encoding.Lock()
 	defer l.encoding.Unlock()
+	l.position.Store(math.MaxUint64) // and not that of the batch before, if that was answered very fast
 	var few [8]*infer.Request
 	requests := few[:0]
 	for _, task := range b.Tasks {
@@ -77,8 +81,12 @@ func (l *life) send(b *backend.Batch, number uint64) (position uint64, err error
 	}
 	e := &l.encoder
 	if err := e.plan(requests, l.handles); err != nil {
-		return 0, err
+		return err
 	}
+	var (
+		position uint64
+		err      error
+	)
 	if e.size > ipc.MaxInlineBody {
 		position, err = l.sendSpilled(ipc.Execute, number, e.size, func(body []byte) {
 			e.write(body, requests)
@@ -94,8 +102,10 @@ func (l *life) send(b *backend.Batch, number uint64) (position uint64, err error
 	}
 	if err != nil {
 		e.undo()
+		return err
 	}
-	return position, err
+	l.position.Store(position)
+	return nil
 }
 
 // timeout ends a stub whose execute did not return in time.

@@ -32,6 +32,8 @@ type life struct {
 	// encoded is the last batch of whose requests everything has been read: one
 	// that is answered earlier is not known to the stub yet.
 	encoded atomic.Uint64
+	// position of the batch's frame; math.MaxUint64 until it is published.
+	position atomic.Uint64
 
 	hello       chan error // receives one value: HELLO came
 	initialized chan error // receives one value: nil, or why the model failed
@@ -43,13 +45,12 @@ type life struct {
 	readErr     error // of the reader, set when read is closed
 
 	// Guarded by Instance.mu.
-	batch    *backend.Batch // in the stub, nil if none
-	number   uint64         // of the batch that was handed over last
-	handles  []uint64       // of the batch's tasks, in order
-	position uint64         // of the batch's frame
-	begin    int64          // ns, when the batch was given to the instance
-	sent     int64          // ns, when its frame was published
-	timer    *time.Timer
+	batch   *backend.Batch // in the stub, nil if none
+	number  uint64         // of the batch that was handed over last
+	handles []uint64       // of the batch's tasks, in order
+	begin   int64          // ns, when the batch was given to the instance
+	sent    int64          // ns, when its frame was published
+	timer   *time.Timer
 
 	seen     phase
 	response ipc.ResponseBody // reused; guarded by the receive lock
@@ -292,14 +293,18 @@ func (l *life) end(cause error) {
 	} else {
 		in.moveLocked(Lost)
 	}
-	batch, position := l.takeBatchLocked()
+	batch := l.takeBatchLocked()
 	begin := l.begin
 	in.mu.Unlock()
 	in.current.CompareAndSwap(l, nil)
 
-	taken := batch != nil && l.channel.Taken(position)
 	l.process.kill() // and with it, when it is reaped, its group
 	<-l.exited
+	// Whoever hands the batch over may still be at it: its frame's position is
+	// known afterwards. What is published from now on nobody takes.
+	l.encoding.Lock()
+	taken := batch != nil && l.channel.Taken(l.position.Load())
+	l.encoding.Unlock()
 	in.model.backend.unwatch(l.process)
 	l.output.finish()
 	l.channel.Close()
@@ -310,7 +315,7 @@ func (l *life) end(cause error) {
 		in.model.events.Down(in, false)
 	}
 	if batch != nil {
-		// Whoever hands it over may not have noticed yet that the channel is closed.
+		// Whoever hands it over may notice only now that the channel is closed.
 		l.encoding.Lock()
 		l.encoding.Unlock() //nolint:staticcheck // only waited for
 		l.abandon(batch, begin, taken)
@@ -334,14 +339,14 @@ func (l *life) abandon(batch *backend.Batch, begin int64, taken bool) {
 
 // takeBatchLocked makes the caller the one that ends the batch; nil if there is
 // none, or somebody else is.
-func (l *life) takeBatchLocked() (*backend.Batch, uint64) {
+func (l *life) takeBatchLocked() *backend.Batch {
 	batch := l.batch
 	l.batch = nil
 	if l.timer != nil {
 		l.timer.Stop()
 		l.timer = nil
 	}
-	return batch, l.position
+	return batch
 }
 
 // sendBody sends a frame, through a block if its body is long.

@@ -120,7 +120,7 @@ class Loans:
             self._pagemap = None
         self._view = memoryview(self._map)
         self._address: int = np.ndarray((1,), np.uint8, self._view).__array_interface__["data"][0]
-        # The watchers by id of the window that their array shows. No set: they hash as their arrays, which do not.
+        # The watchers by id of their array. No set: they hash as their arrays, which do not.
         self._roots: dict[int, _Root] = {}
         self._copying: dict[str, int] = {}  # by name of the input: times still to copy
 
@@ -154,20 +154,20 @@ class Loans:
         """Keep loan until array, and so all its views, have died."""
         root = _Root(array, self._died)
         root.loan = loan
-        root.key = id(array.base)
+        root.key = id(array)
         self._roots[root.key] = root
 
     def _died(self, root: weakref.ReferenceType[np.ndarray]) -> None:
-        # An array tells its weak references before it lets go of its base: the key is still that window's.
+        # An array tells its weak references before its memory is free: no other has its id yet.
         assert isinstance(root, _Root)
         del self._roots[root.key]
 
     def holder(self, array: np.ndarray) -> tuple[Loan, int] | None:
         """The loan whose bytes array shows, and where in the file they are; None for an array of other memory."""
-        base = array.base
-        while isinstance(base, np.ndarray):
-            base = base.base
-        root = self._roots.get(id(base))
+        first = array
+        while isinstance(first.base, np.ndarray):
+            first = first.base
+        root = self._roots.get(id(first))
         if root is None:
             return None
         return root.loan, array.__array_interface__["data"][0] - self._address
