@@ -282,7 +282,8 @@ func (l *life) fail(err error) {
 func (l *life) end(cause error) {
 	in := l.in
 	var broke *ipc.ProtocolError
-	if errors.As(cause, &broke) {
+	liar := errors.As(cause, &broke)
+	if liar {
 		in.model.backend.metrics.ProtocolError(broke.Rule)
 	}
 	in.mu.Lock()
@@ -303,7 +304,9 @@ func (l *life) end(cause error) {
 	// Whoever hands the batch over may still be at it: its frame's position is
 	// known afterwards. What is published from now on nobody takes.
 	l.encoding.Lock()
-	taken := batch != nil && l.channel.Taken(l.position.Load())
+	// What a stub that broke the protocol says of its head is not believed: its
+	// batch may be why, and would break the next one too.
+	taken := liar || batch != nil && l.channel.Taken(l.position.Load())
 	l.encoding.Unlock()
 	in.model.backend.unwatch(l.process)
 	l.output.finish()
