@@ -411,6 +411,7 @@ func TestStoppedStub(t *testing.T) {
 
 // TestNothingIsWritten wants the model's directory to be as it was.
 func TestNothingIsWritten(t *testing.T) {
+	t.Setenv("PYTHONDONTWRITEBYTECODE", "")
 	for _, start := range []string{"template", "program"} {
 		r := newRig(t, func(c *Config) { c.NoTemplate = start == "program" })
 		m := r.start("identity", infer.Uint8)

@@ -81,6 +81,7 @@ def hide(root: str, search: list[str]) -> None:
     # sys.modules alone kept the old one alive; the code of this process goes on in its functions.
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.argv = [""]
+    sys.dont_write_bytecode = True  # nothing is written into a repository
     sys.path[:] = ["", *(path for path in sys.path if path != root), *search, root]
 
 
