@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/nereid-serving/nereid/shm"
 	"golang.org/x/sys/unix"
@@ -40,13 +39,9 @@ func newPeer(t testing.TB, c *Channel) *peer {
 	return p
 }
 
-func word(b []byte, offset int) *atomic.Uint64 {
-	return (*atomic.Uint64)(unsafe.Pointer(&b[offset]))
-}
+func word(b []byte, offset int) *atomic.Uint64 { return shm.Uint64(b, offset) }
 
-func word32(b []byte, offset int) *atomic.Uint32 {
-	return (*atomic.Uint32)(unsafe.Pointer(&b[offset]))
-}
+func word32(b []byte, offset int) *atomic.Uint32 { return shm.Uint32(b, offset) }
 
 // receive takes the next frame, sleeping on the bell as the protocol says.
 func (p *peer) receive() (Frame, error) {

@@ -307,13 +307,13 @@ func TestClosesDescriptors(t *testing.T) {
 		m := r.in(t).start("closes_descriptors", infer.Uint8)
 		defer m.close()
 		for range 5 {
-			m.wantGood()
+			m.wantGoodAtLast()
 			responses, _ := m.infer(r.small()) // its answer may just have come through
 			responses[0].Release()
 		}
-		m.wantGood()
-		if r.counts.of(&r.counts.lost) != 5 {
-			t.Errorf("%d stubs were lost, want 5", r.counts.of(&r.counts.lost))
+		m.wantGoodAtLast()
+		if r.counts.of(&r.counts.lost) < 5 {
+			t.Errorf("%d stubs were lost, want at least 5", r.counts.of(&r.counts.lost))
 		}
 	})
 	t.Run("sleep", func(t *testing.T) {

@@ -3,6 +3,7 @@ package python
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -51,15 +52,16 @@ func startTemplate(l *launcher, interpreter, program string, output *os.File) (*
 	if err != nil {
 		return nil, err
 	}
-	defer far.Close()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		_ = near.Close()
+		_ = far.Close()
 		return nil, err
 	}
 	defer null.Close()
 	argv := []string{interpreter, "-u", program, "--fd=3", strings.Repeat(" ", titleRoom)}
 	p, err := l.start(argv, []*os.File{null, output, output, far})
+	_ = far.Close() // or its end would not be noticed here
 	if err != nil {
 		_ = near.Close()
 		return nil, err
@@ -147,6 +149,9 @@ func (t *template) receive(into any) error {
 	}
 	buffer := make([]byte, 64<<10)
 	n, err := t.conn.Read(buffer)
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
 	if err != nil {
 		return fmt.Errorf("read its message: %w", err)
 	}
