@@ -12,7 +12,7 @@ FUZZTIME  ?= 5s
 BENCHTIME ?= 1s
 
 GOLANGCI_LINT_VERSION := v2.15.0
-GOVULNCHECK_VERSION   := v1.9.0
+GOVULNCHECK_VERSION   := v1.8.0
 RUFF_VERSION          := 0.17.6
 MYPY_VERSION          := 2.4.1
 
@@ -20,7 +20,11 @@ TOOLS         := $(CURDIR)/.tools
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
 GOVULNCHECK   := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)/govulncheck
 PYTOOLS       := $(TOOLS)/python-ruff$(RUFF_VERSION)-mypy$(MYPY_VERSION)
-CLIENT        := $(CURDIR)/.venv
+
+# The Python of the demonstration and of the integration tests' clients.
+export NEREID_CLIENT_PYTHON := $(CURDIR)/.venv/bin/python
+
+.NOTPARALLEL:
 
 .PHONY: help
 help: ## list these commands
@@ -31,11 +35,11 @@ build: ## build the static binary bin/nereid
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/nereid ./cmd/nereid
 
 .PHONY: demo
-demo: build $(CLIENT)/made ## serve models/examples and send one request; Ctrl-C ends it
+demo: build client-venv ## serve models/examples and send one request; Ctrl-C ends it
 	@.ci/demo
 
 .PHONY: test
-test: build venvs $(CLIENT)/made test-go test-python fuzz ## all tests: Go, Python, integration, a little fuzzing
+test: build venvs client-venv test-go test-python fuzz ## all tests: Go, Python, integration, a little fuzzing
 
 .PHONY: test-go
 test-go:
@@ -47,7 +51,7 @@ test-python:
 	.ci/pytest
 
 .PHONY: integration
-integration: build venvs $(CLIENT)/made ## the tests of the real binary with real Pythons alone
+integration: build venvs client-venv ## the tests of the real binary with real Pythons alone
 	$(GO) test $(RACE) -timeout 20m ./integration/...
 
 .PHONY: fuzz
@@ -55,7 +59,12 @@ fuzz: ## every fuzz target for FUZZTIME (5s)
 	.ci/fuzz $(FUZZTIME)
 
 .PHONY: bench
-bench: venvs ## every benchmark
+bench: build venvs ## round trips to a stub, and the front ends, each beside its floor
+	$(GO) run ./bench/roundtrip
+	$(GO) run ./bench/frontends
+
+.PHONY: benchmarks
+benchmarks: venvs ## the Go benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 60m ./...
 
 .PHONY: check
@@ -75,16 +84,13 @@ generate: ## make the Go code of kserve/*.proto anew
 venvs: ## a virtual environment in .venvs for each Python from 3.8 to 3.13 that is here
 	.ci/pythons
 
+.PHONY: client-venv
+client-venv:
+	@.ci/client-venv $(PYTHON)
+
 .PHONY: clean
 clean: ## remove what these commands made
 	rm -rf bin .venv .venvs .tools
-
-# What a client needs: the demonstration and the integration tests run it.
-$(CLIENT)/made: models/examples/clients/requirements.txt
-	rm -rf $(CLIENT)
-	$(PYTHON) -m venv $(CLIENT)
-	$(CLIENT)/bin/python -m pip install --quiet --only-binary :all: -r $<
-	touch $@
 
 $(GOLANGCI_LINT):
 	GOBIN=$(@D) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)

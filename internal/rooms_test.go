@@ -44,6 +44,7 @@ var rooms = map[string][]string{
 	"kserve":         {},
 	"conda":          {},
 	"metrics":        {},
+	"bench":          everything,
 	"integration":    everything,
 	"internal":       {},
 }

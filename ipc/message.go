@@ -69,7 +69,8 @@ const (
 	InArena    uint32 = 2
 )
 
-// Flags of a request in EXECUTE, beside infer.SequenceStart and SequenceEnd.
+// FlagCorrelationText is a flag of a request in EXECUTE, beside
+// infer.SequenceStart and SequenceEnd: the correlation id is a text.
 const FlagCorrelationText uint32 = 0x10000
 
 // AllOutputs is the number of outputs of a request that asks for all of them.

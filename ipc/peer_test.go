@@ -39,9 +39,39 @@ func newPeer(t testing.TB, c *Channel) *peer {
 	return p
 }
 
-func word(b []byte, offset int) *atomic.Uint64 { return shm.Uint64(b, offset) }
+// cell64 and cell32 are words of shared memory. Loads and stores of aligned
+// words are whole; the addition orders a store before what follows it.
+type (
+	cell64 []byte
+	cell32 []byte
+)
 
-func word32(b []byte, offset int) *atomic.Uint32 { return shm.Uint32(b, offset) }
+var barrier atomic.Uint64
+
+func word(b []byte, offset int) cell64   { return b[offset : offset+8] }
+func word32(b []byte, offset int) cell32 { return b[offset : offset+4] }
+
+func (c cell64) Load() uint64 {
+	barrier.Add(1)
+	return le.Uint64(c)
+}
+
+func (c cell64) Store(v uint64) {
+	le.PutUint64(c, v)
+	barrier.Add(1)
+}
+
+func (c cell32) Load() uint32 {
+	barrier.Add(1)
+	return le.Uint32(c)
+}
+
+func (c cell32) Store(v uint32) {
+	le.PutUint32(c, v)
+	barrier.Add(1)
+}
+
+func (c cell32) Add(n uint32) { c.Store(c.Load() + n) }
 
 // receive takes the next frame, sleeping on the bell as the protocol says.
 func (p *peer) receive() (Frame, error) {

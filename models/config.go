@@ -1,6 +1,8 @@
 package models
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -8,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
@@ -50,42 +53,35 @@ func (e *ParseError) Detail() string {
 
 // ParseConfigText parses the text of a config.pbtxt. Path is only for the
 // error, which is a *ParseError.
-//
-// The parser is that of Go's protobuf; forms that only the C++ one takes are
-// rewritten when it refuses (see bridgeText). It still differs from Triton in
-// that strings must be UTF-8 and that \U escapes beyond Unicode are refused,
-// and it is more lenient with "01" as a float and "1f" as a bool.
 func ParseConfigText(path string, text []byte) (*kserve.ModelConfig, error) {
 	config := &kserve.ModelConfig{}
-	first := prototext.Unmarshal(text, config)
-	if first == nil {
-		return config, nil
+	if err := prototext.Unmarshal(text, config); err != nil {
+		return nil, parseError(path, text, err)
 	}
-	if bridged, changed := bridgeText(text); changed {
-		config.Reset()
-		err := prototext.Unmarshal(bridged, config)
-		if err == nil {
-			return config, nil
-		}
-		first = err // what stopped the first attempt may have been bridged
-	}
-	return nil, parseError(path, text, first)
+	return config, nil
 }
 
 // ParseConfigJSON parses the JSON form of a configuration: the override of a
 // load request, or what a model's auto_complete_config returned. Names may be
-// the original ones or lowerCamel, enum names may be in any case, unknown and
-// repeated names are errors. Empty text is the empty configuration. The error
-// is a *ParseError.
+// the original ones or lowerCamel, enum names may be in any case. Unknown names
+// are errors, and so are repeated ones, but where an enum's name had to be
+// rewritten the last counts. Empty text is the empty configuration. The error is
+// a *ParseError.
 func ParseConfigJSON(text []byte) (*kserve.ModelConfig, error) {
 	config := &kserve.ModelConfig{}
 	if len(text) == 0 {
 		return config, nil
 	}
-	if err := protojson.Unmarshal(canonicalEnums(text), config); err != nil {
-		return nil, jsonError(text, err)
+	first := protojson.Unmarshal(text, config)
+	if first == nil {
+		return config, nil
 	}
-	return config, nil
+	if enumRefused.MatchString(first.Error()) {
+		if upper := upperEnums(text); protojson.Unmarshal(upper, config) == nil {
+			return config, nil
+		}
+	}
+	return nil, jsonError(text, first)
 }
 
 // positioned matches the errors of prototext and protojson.
@@ -128,7 +124,67 @@ func jsonError(text []byte, err error) *ParseError {
 	if m := jsonUnknown.FindStringSubmatch(e.Reason); m != nil {
 		e.Reason = m[1] + ": Cannot find field."
 	} else if m := jsonValue.FindStringSubmatch(e.Reason); m != nil {
-		e.Reason = fmt.Sprintf("(%s): invalid value %s for type TYPE_%s", m[2], m[3], strings.ToUpper(m[1]))
+		e.Reason = fmt.Sprintf("(%s): invalid value %s for type TYPE_%s", originalName(m[2]), m[3], strings.ToUpper(m[1]))
 	}
 	return e
+}
+
+// originalName undoes the lowerCamel form of a field's name.
+func originalName(name string) string {
+	return upperCase.ReplaceAllStringFunc(name, func(s string) string { return "_" + strings.ToLower(s) })
+}
+
+var upperCase = regexp.MustCompile(`[A-Z]`)
+
+// enumRefused matches the error for a name that an enum does not have.
+var enumRefused = regexp.MustCompile(`invalid value for enum field`)
+
+// upperEnums rewrites the JSON form of a configuration with the names of enums
+// in upper case, as they are declared. Text that is no JSON is returned as it is.
+func upperEnums(text []byte) []byte {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	var tree any
+	if decoder.Decode(&tree) != nil {
+		return text
+	}
+	upperMessage(tree, (&kserve.ModelConfig{}).ProtoReflect().Descriptor())
+	upper, err := json.Marshal(tree)
+	if err != nil {
+		return text
+	}
+	return upper
+}
+
+func upperMessage(tree any, message protoreflect.MessageDescriptor) {
+	object, _ := tree.(map[string]any)
+	for name, value := range object {
+		field := message.Fields().ByTextName(name)
+		if field == nil {
+			field = message.Fields().ByJSONName(name)
+		}
+		switch {
+		case field == nil:
+		case field.IsMap():
+			entries, _ := value.(map[string]any)
+			if field.MapValue().Message() == nil {
+				continue
+			}
+			for _, entry := range entries {
+				upperMessage(entry, field.MapValue().Message())
+			}
+		case field.Message() != nil:
+			if list, ok := value.([]any); ok {
+				for _, item := range list {
+					upperMessage(item, field.Message())
+				}
+			} else {
+				upperMessage(value, field.Message())
+			}
+		case field.Enum() != nil: // no enum is repeated
+			if s, ok := value.(string); ok {
+				object[name] = strings.ToUpper(s)
+			}
+		}
+	}
 }

@@ -1,8 +1,11 @@
 package models
 
 import (
+	"cmp"
 	"context"
-	"sort"
+	"errors"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -11,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/rs/zerolog"
 )
 
@@ -34,7 +38,7 @@ type RegistryConfig struct {
 }
 
 // Registry knows the models and runs their requests. It implements
-// server.Core and backend.Host.
+// server.Core.
 type Registry struct {
 	config RegistryConfig
 
@@ -43,6 +47,11 @@ type Registry struct {
 	started atomic.Bool
 	exiting atomic.Bool
 
+	loading  chan struct{} // holds a value for each version that is being loaded
+	ending   sync.WaitGroup
+	lifetime context.Context // of what unloading may take
+	expire   context.CancelFunc
+
 	mu     sync.Mutex
 	models map[string]*model
 }
@@ -50,6 +59,11 @@ type Registry struct {
 // model is what the registry knows of one model.
 type model struct {
 	name string
+	// changing is held while versions are loaded or taken out of service.
+	changing sync.Mutex
+
+	// Guarded by the registry's mu.
+
 	// versions is empty for a model that was never loaded or has no version.
 	versions map[int64]*version
 	// attempted is true once loading was tried: a model without versions then
@@ -65,14 +79,13 @@ type servingModel struct {
 	ready    []int64            // ascending
 }
 
-var _ backend.Host = (*Registry)(nil)
-
 // NewRegistry makes a registry that has loaded nothing.
 func NewRegistry(config RegistryConfig) *Registry {
 	if config.LoadThreads <= 0 {
 		config.LoadThreads = 4
 	}
-	r := &Registry{config: config, models: make(map[string]*model)}
+	r := &Registry{config: config, models: make(map[string]*model), loading: make(chan struct{}, config.LoadThreads)}
+	r.lifetime, r.expire = context.WithCancel(context.Background())
 	r.serving.Store(&map[string]*servingModel{})
 	return r
 }
@@ -92,7 +105,7 @@ func (r *Registry) publishLocked() {
 				s.ready = append(s.ready, number)
 			}
 		}
-		sort.Slice(s.ready, func(i, j int) bool { return s.ready[i] < s.ready[j] })
+		slices.Sort(s.ready)
 		all[name] = s
 	}
 	r.serving.Store(&all)
@@ -123,13 +136,30 @@ func (r *Registry) lookup(name string, number int64) (*loaded, error) {
 	return v.loaded, nil
 }
 
-// Infer implements infer.Handler.
+// Infer implements infer.Handler. While the server exits it fails with
+// Unavailable.
 func (r *Registry) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
-	l, err := r.lookup(req.Model, req.Version)
-	if err != nil {
+	if err := r.checkExiting(); err != nil {
 		return err
 	}
-	return l.infer(ctx, req, send)
+	return r.infer(ctx, req, send)
+}
+
+// infer runs a request, also one that a model makes while the server exits.
+func (r *Registry) infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	l, err := r.lookup(req.Model, req.Version)
+	for err == nil {
+		if err = l.infer(ctx, req, send); !errors.Is(err, scheduler.ErrStopped) {
+			return err
+		}
+		// The version was replaced between the lookup and the queue.
+		next, gone := r.lookup(req.Model, req.Version)
+		if gone != nil || next == l {
+			return cmp.Or(gone, err)
+		}
+		l, err = next, nil
+	}
+	return err
 }
 
 // Model returns the version that a request would reach.
@@ -239,10 +269,7 @@ func (r *Registry) Statistics(name string, number int64) ([]*kserve.ModelStatist
 		}
 		names = []string{name}
 	} else {
-		for n := range serving {
-			names = append(names, n)
-		}
-		sort.Strings(names)
+		names = slices.Sorted(maps.Keys(serving))
 	}
 	var list []*kserve.ModelStatistics
 	for _, n := range names {
@@ -257,13 +284,8 @@ func (r *Registry) Statistics(name string, number int64) ([]*kserve.ModelStatist
 func (r *Registry) Index(ready bool) []*kserve.RepositoryIndexResponse_ModelIndex {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	names := make([]string, 0, len(r.models))
-	for name := range r.models {
-		names = append(names, name)
-	}
-	sort.Strings(names)
 	var index []*kserve.RepositoryIndexResponse_ModelIndex
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(r.models)) {
 		m := r.models[name]
 		if len(m.versions) == 0 {
 			entry := &kserve.RepositoryIndexResponse_ModelIndex{Name: name}
@@ -277,12 +299,7 @@ func (r *Registry) Index(ready bool) []*kserve.RepositoryIndexResponse_ModelInde
 			}
 			continue
 		}
-		numbers := make([]int64, 0, len(m.versions))
-		for number := range m.versions {
-			numbers = append(numbers, number)
-		}
-		sort.Slice(numbers, func(i, j int) bool { return numbers[i] < numbers[j] })
-		for _, number := range numbers {
+		for _, number := range slices.Sorted(maps.Keys(m.versions)) {
 			v := m.versions[number]
 			if ready && v.state != Ready {
 				continue
@@ -309,4 +326,33 @@ func (r *Registry) InFlight() map[*Info]int {
 		}
 	}
 	return counts
+}
+
+// Status is one version of a model as the start-up table shows it; a model
+// without any version has Version 0.
+type Status struct {
+	Name    string
+	Version int64
+	State   State
+	Reason  string
+}
+
+// Attempted lists the models that loading was tried for, by name and version.
+func (r *Registry) Attempted() []Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []Status
+	for _, name := range slices.Sorted(maps.Keys(r.models)) {
+		m := r.models[name]
+		if !m.attempted {
+			continue
+		}
+		if len(m.versions) == 0 {
+			list = append(list, Status{Name: name})
+		}
+		for _, number := range slices.Sorted(maps.Keys(m.versions)) {
+			list = append(list, Status{name, number, m.versions[number].state, m.versions[number].reason})
+		}
+	}
+	return list
 }

@@ -93,7 +93,9 @@ func (s *statistics) Executed(e *scheduler.Execution) {
 			s.metrics.Failure(metrics.ReasonBackend)
 			continue
 		}
-		s.metrics.Success(max(t.BatchSize, 1), r.End-t.Start, r.Start-t.Queued, input, infer, output)
+		s.metrics.Success(max(t.BatchSize, 1), metrics.Durations{
+			Total: r.End - t.Start, Queue: r.Start - t.Queued, Input: input, Infer: infer, Output: output,
+		})
 	}
 	if r.Executed {
 		s.metrics.Execution()

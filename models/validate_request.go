@@ -69,6 +69,13 @@ func invalid(format string, args ...any) error {
 	return infer.Errorf(infer.InvalidArg, format, args...)
 }
 
+// backendRefusal is a refusal that Triton leaves to its Python backend: the
+// client gets it as the response, not as the error of the request.
+type backendRefusal struct{ err *infer.Error }
+
+func (e *backendRefusal) Error() string { return e.err.Message }
+func (e *backendRefusal) Unwrap() error { return e.err }
+
 // validate checks a request in Triton's order and completes it: the input of a
 // raw request gets name, type and shape, the batch size is taken from the
 // shapes, and shapes become those that the model sees.
@@ -252,7 +259,8 @@ func (s *requestSpec) checkStrings(r *infer.Request, in *infer.Tensor, want int6
 		// An element too many, cut off.
 		return invalid("%sunexpected number of string elements %d for inference input '%s' for model '%s', expecting %d", r.LogPrefix(), want+1, in.Name, s.model, want)
 	case scan.Rest >= 4:
-		return invalid("incomplete string data for inference input '%s', expecting string of length %d but only %d bytes available", in.Name, scan.Want, scan.Rest-4)
+		return &backendRefusal{infer.Errorf(infer.InvalidArg, "incomplete string data for inference input '%s', expecting string of length %d but only %d bytes available",
+			in.Name, scan.Want, scan.Rest-4)}
 	case scan.Rest > 0:
 		return invalid("%sincomplete string length indicator for inference input '%s' for model '%s', expecting 4 bytes but only %d bytes available. Please make sure the string length indicator is in one buffer.", r.LogPrefix(), in.Name, s.model, scan.Rest)
 	}

@@ -2,7 +2,7 @@ package models
 
 import (
 	"context"
-	"time"
+	"errors"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -45,14 +45,22 @@ type loaded struct {
 
 // infer validates a request, has it executed and completes its responses.
 func (l *loaded) infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
-	if err := l.spec.validate(req); err != nil {
-		return err
-	}
-	return l.scheduler.Infer(ctx, req, func(r *infer.Response) {
+	answer := func(r *infer.Response) {
 		r.Model, r.Version, r.ID = l.info.Name, l.info.Version, req.ID
 		l.spec.answer(r)
 		send(r)
-	})
+	}
+	start := scheduler.Now()
+	if err := l.spec.validate(req); err != nil {
+		var late *backendRefusal
+		if !errors.As(err, &late) {
+			return err
+		}
+		l.statistics.Failed(scheduler.BackendFailure, start)
+		answer(infer.ErrorResponse(late.err))
+		return nil
+	}
+	return l.scheduler.Infer(ctx, req, answer)
 }
 
 // ready tells why the version's instances are not ready, nil if they are.
@@ -76,6 +84,3 @@ func (l *loaded) close(ctx context.Context) error {
 	}
 	return closed
 }
-
-// unloadLimit bounds the unloading of what did not come up.
-const unloadLimit = 10 * time.Second

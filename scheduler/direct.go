@@ -102,7 +102,8 @@ func (d *Direct) accept(r *request) (backend.Instance, error) {
 	defer d.mu.Unlock()
 	switch {
 	case d.stopped:
-		return nil, infer.Errorf(infer.Unavailable, "%sServer is stopping, scheduler for model has stopped accepting new inference requests", r.task.Request.LogPrefix())
+		return nil, &stoppedError{infer.Errorf(infer.Unavailable,
+			"%sServer is stopping, scheduler for model has stopped accepting new inference requests", r.task.Request.LogPrefix())}
 	case len(d.idle) > 0:
 		in := d.idle[len(d.idle)-1]
 		d.idle = d.idle[:len(d.idle)-1]

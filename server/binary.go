@@ -2,7 +2,6 @@ package server
 
 import (
 	"math"
-	"net/http"
 
 	"github.com/nereid-serving/nereid/infer"
 )
@@ -53,9 +52,8 @@ func (c *inferCall) readBinary(t *infer.Tensor, size uint64) error {
 	return nil
 }
 
-// checkLeftOver refuses bytes after the last input's. Where there are none,
-// net/http learns that the body has ended, and can watch for the client to leave.
-func (c *inferCall) checkLeftOver(r *http.Request) error {
+// checkLeftOver refuses bytes after the last input's.
+func (c *inferCall) checkLeftOver() error {
 	end := len(c.rest) == 0
 	if !c.small {
 		var err error
@@ -66,16 +64,7 @@ func (c *inferCall) checkLeftOver(r *http.Request) error {
 	if !end {
 		return infer.Errorf(infer.InvalidArg, "unexpected additional input data for model '%s'", c.req.Model)
 	}
-	c.closeBody(r)
 	return nil
-}
-
-// closeBody closes a body that has been read to its end, which spares net/http
-// looking for it. Bytes after compressed data are net/http's to discard.
-func (c *inferCall) closeBody(r *http.Request) {
-	if c.inflate == nil {
-		_ = r.Body.Close()
-	}
 }
 
 // readRaw reads a request that is nothing but the bytes of its only input.

@@ -3,56 +3,10 @@ package server
 import (
 	"errors"
 	"io"
-	"net/http"
 	"os"
-	"time"
 
 	"github.com/nereid-serving/nereid/infer"
 )
-
-// paceStep is how much of a body may come under one read deadline.
-const paceStep = 64 << 10
-
-// paced reads a request's body and moves the connection's read deadline on as
-// long as the client keeps up with the least rate. The first step of the body
-// has the deadline of the request's head, so short bodies cost nothing here.
-type paced struct {
-	src   io.Reader
-	w     http.ResponseWriter
-	cfg   *HTTPConfig
-	began time.Time
-	read  int64
-	moved int64 // value of read when the deadline was moved last
-}
-
-func (p *paced) Read(b []byte) (int, error) {
-	step := max(1, min(paceStep, p.cfg.BodyBytesPerSecond*int64(p.cfg.BodyGrace/time.Millisecond)/2000))
-	if p.read-p.moved >= step {
-		if p.began.IsZero() {
-			p.began = time.Now()
-		}
-		p.moved = p.read
-		earned := time.Duration(float64(p.read) / float64(p.cfg.BodyBytesPerSecond) * float64(time.Second))
-		// Connections that cannot do it are those of tests.
-		_ = http.NewResponseController(p.w).SetReadDeadline(p.began.Add(p.cfg.BodyGrace + earned))
-	}
-	n, err := p.src.Read(b)
-	p.read += int64(n)
-	return n, err
-}
-
-// discardBody reads what is left of a request's body and throws it away, up to a
-// bound; beyond it the connection is closed after the reply. A client that waits
-// for 100 Continue is not asked for its body.
-func (h *HTTP) discardBody(w http.ResponseWriter, r *http.Request) {
-	if r.Body == nil || r.Body == http.NoBody || r.Header.Get("Expect") != "" {
-		return
-	}
-	n, err := io.CopyN(io.Discard, &paced{src: r.Body, w: w, cfg: &h.cfg}, h.cfg.MaxDiscardBytes)
-	if n == h.cfg.MaxDiscardBytes || err != nil && err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose) {
-		w.Header()["Connection"] = []string{"close"}
-	}
-}
 
 // requestBody reads a request's body in order.
 type requestBody struct {
@@ -78,7 +32,7 @@ func (b *requestBody) readFull(p []byte) (n int, err error) {
 		}
 		return n, nil
 	}
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return n, nil
 	}
 	if err != nil {
@@ -144,8 +98,8 @@ func errBody(err error) error {
 
 // readJSONBody reads the whole body of a request that is JSON, nil if empty. The
 // bytes are charged to c.
-func (h *HTTP) readJSONBody(w http.ResponseWriter, r *http.Request, c *charge) ([]byte, error) {
-	b := requestBody{src: &paced{src: r.Body, w: w, cfg: &h.cfg}, left: r.ContentLength}
+func (h *HTTP) readJSONBody(r *request, c *charge) ([]byte, error) {
+	b := requestBody{src: &r.body, left: r.length}
 	if err := h.checkJSONLength(b.left); err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -17,11 +16,11 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// encoding is a content coding of the protocol.
-type encoding uint8
+// contentCoding is a content coding of the protocol.
+type contentCoding uint8
 
 const (
-	identity encoding = iota
+	identity contentCoding = iota
 	gzipped
 	deflated // in the zlib format
 )
@@ -33,8 +32,9 @@ var errUnsupportedEncoding = &infer.Error{Code: infer.Unsupported, Message: "Uns
 
 // requestEncoding reads a request's Content-Encoding: case matters, lists are
 // not understood.
-func requestEncoding(r *http.Request) (encoding, error) {
-	switch r.Header.Get("Content-Encoding") {
+func requestEncoding(r *request) (contentCoding, error) {
+	value, _ := r.header("Content-Encoding")
+	switch value {
 	case "", "identity":
 		return identity, nil
 	case "gzip":
@@ -47,7 +47,7 @@ func requestEncoding(r *http.Request) (encoding, error) {
 
 // replyEncoding chooses from an Accept-Encoding header: the known coding of the
 // highest weight, the first of equal ones.
-func replyEncoding(accept string) encoding {
+func replyEncoding(accept string) contentCoding {
 	if accept == "" {
 		return identity
 	}
@@ -145,7 +145,7 @@ func (z *inflater) Read(p []byte) (int, error) {
 		n, err = 0, infer.Errorf(infer.InvalidArg,
 			"Decompressed data size exceeds the maximum allowed value of %d bytes. Use --http-max-input-size to increase the limit.", z.limit)
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		z.failure = errInflate(err)
 		return n, z.failure
 	}
@@ -167,7 +167,7 @@ func errInflate(err error) error {
 func (z *inflater) open() error {
 	magic, err := z.buf.Peek(2)
 	if len(magic) == 0 {
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return errNothingCompressed
 		}
 		return err
@@ -193,7 +193,7 @@ func (z *inflater) open() error {
 }
 
 // deflate appends the parts, compressed as one, to dst.
-func (c *codecs) deflate(dst []byte, e encoding, parts ...[]byte) ([]byte, error) {
+func (c *codecs) deflate(dst []byte, e contentCoding, parts ...[]byte) ([]byte, error) {
 	out := bytes.NewBuffer(dst)
 	var z io.WriteCloser
 	if e == gzipped {

@@ -2,154 +2,207 @@ package server
 
 import (
 	"bytes"
-	"fmt"
+	"context"
+	"errors"
 	"net"
-	"sync"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 )
 
-// writeStep is how much a client must take within one write timeout.
-const writeStep = 1 << 20
+const (
+	// writeStep is how much a client must take within one write timeout.
+	writeStep = 1 << 20
+	// paceStep is how much of a body may come under the deadline of the
+	// request's head.
+	paceStep = 64 << 10
+	// directRead is the least that is read from the socket straight to where it
+	// is wanted.
+	directRead = 1 << 10
+	// keptFields bounds the headers whose memory a connection keeps.
+	keptFields = 256
+	// lingerTime is how long a connection that ends with unread input waits for
+	// its client to take the last reply.
+	lingerTime = 500 * time.Millisecond
+)
 
-// listener hands out connections that it counts and can close.
-type listener struct {
-	net.Listener
-	maxOpen      int
-	writeTimeout time.Duration
-	record       int // bytes of each request that a conn remembers, 0 none
+var (
+	errHeadTooLong = errors.New("request head is longer than the limit")
+	errBareLF      = errors.New("a line ends without a carriage return")
+	errClosing     = errors.New("server is shutting down")
+)
 
-	mu   sync.Mutex
-	open map[*conn]struct{}
-}
+// States of a conn. One that waits for a request may be closed by anybody.
+const (
+	connWaits   int32 = 1
+	connServes  int32 = 2
+	connClosing int32 = 3
+)
 
-func newListener(socket net.Listener, cfg HTTPConfig) *listener {
-	return &listener{
-		Listener:     socket,
-		maxOpen:      cfg.MaxConnections,
-		writeTimeout: cfg.WriteTimeout,
-		open:         make(map[*conn]struct{}),
-	}
-}
-
-// Accept returns the next connection. One too many is told so and closed.
-func (l *listener) Accept() (net.Conn, error) {
-	for {
-		raw, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		c := &conn{Conn: raw, listener: l, record: l.record}
-		l.mu.Lock()
-		full := len(l.open) >= l.maxOpen
-		if !full {
-			l.open[c] = struct{}{}
-		}
-		l.mu.Unlock()
-		if !full {
-			return c, nil
-		}
-		refuseConn(raw)
-	}
-}
-
-// refuseConn replies without waiting: the socket's buffer is empty.
-func refuseConn(c net.Conn) {
-	const body = `{"error":"server has as many connections as it allows"}`
-	_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-	_, _ = fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\n"+
-		"Content-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
-	_ = c.Close()
-}
-
-// closeSilent closes the connections on which nothing has ever come. Those that
-// have served a request net/http closes itself when it shuts down.
-func (l *listener) closeSilent() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for c := range l.open {
-		if !c.heard.Load() {
-			_ = c.Conn.Close()
-		}
-	}
-}
-
-// conn is a connection whose writes have deadlines of their own, and which can
-// remember the head of a request as it was spelled.
+// conn serves the requests of one connection, one after another. Everything but
+// state belongs to the goroutine of serve.
 type conn struct {
-	net.Conn
-	listener *listener
-	closed   sync.Once
-	heard    atomic.Bool  // something has been read
-	deadline atomic.Int64 // of writes, in Unix ns
+	server *connServer
+	raw    net.Conn
+	state  atomic.Int32
 
-	record int // immutable; the rest belongs to the goroutine that reads
-	mu     sync.Mutex
-	head   []byte
-	full   bool // head holds all that it shall
+	buf        []byte // input; buf[start:end] has not been taken yet
+	start, end int
+	out        []byte   // head of the reply
+	vector     [][]byte // parts of the reply
+	step       net.Buffers
+	req        request   // the current one
+	reply      reply     // to it
+	watch      departure // looks whether the client leaves meanwhile
+	watched    bool
+
+	readDeadline, writeDeadline time.Time // as they were set last
+	timed                       bool      // the request has its read deadline
+	// A body beyond its first paceStep must keep up with the least rate.
+	bodyBegan time.Time
+	bodyRead  int64
 }
 
-// Read remembers what comes until the head of a request is complete.
-func (c *conn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if n > 0 && !c.heard.Load() {
-		c.heard.Store(true)
-	}
-	if c.record > 0 && n > 0 {
-		c.mu.Lock()
-		if !c.full {
-			c.head = append(c.head, p[:n]...)
-			c.full = len(c.head) >= c.record || bytes.Contains(c.head, []byte("\r\n\r\n"))
-		}
-		c.mu.Unlock()
-	}
-	return n, err
+func newConn(s *connServer, raw net.Conn, life context.Context) *conn {
+	c := &conn{server: s, raw: raw, buf: make([]byte, s.cfg.MaxHeaderBytes)}
+	c.state.Store(connWaits)
+	c.req.ctx, c.watch.cancel = context.WithCancel(life)
+	c.req.life = life
+	c.req.body.c, c.reply.c = c, c
+	c.watch.raw = raw
+	return c
 }
 
-// forget makes room for the head of the next request.
-func (c *conn) forget() {
-	c.mu.Lock()
-	c.head, c.full = c.head[:0], false
-	c.mu.Unlock()
-}
-
-// Write gives the client the write timeout for each step anew. A deadline that
-// is far enough away is left as it is.
-func (c *conn) Write(p []byte) (written int, err error) {
-	timeout := c.listener.writeTimeout
+// serve returns when the connection has ended.
+func (c *conn) serve() {
+	defer c.watch.cancel()
+	debug.SetPanicOnFault(true)
 	for {
-		now := time.Now()
-		if c.deadline.Load()-now.UnixNano() < int64(timeout/2) {
-			d := now.Add(timeout)
-			c.deadline.Store(d.UnixNano())
-			if err := c.Conn.SetWriteDeadline(d); err != nil {
-				return written, err
+		head, err := c.readHead()
+		if err == nil {
+			err = c.req.parse(head)
+		}
+		if err != nil {
+			c.server.log.Debug().Err(err).Msg("connection ends")
+			_ = c.raw.Close()
+			return
+		}
+		if !c.serveRequest() {
+			return
+		}
+	}
+}
+
+// serveRequest reports whether another request may follow.
+func (c *conn) serveRequest() bool {
+	c.req.body.begin(c.req.length)
+	c.bodyRead, c.bodyBegan = 0, time.Time{}
+	c.reply = reply{c: c, contentType: typePlain}
+	c.handle()
+	if !c.reply.close && c.req.body.discard(c.server.cfg.MaxDiscardBytes) {
+		if cap(c.out) > keptScratch {
+			c.out = nil
+		}
+		if cap(c.req.fields) > keptFields {
+			c.req.fields = nil
+		}
+		c.state.Store(connWaits)
+		if !c.server.closing.Load() {
+			return true
+		}
+	}
+	if !c.req.body.ended() || c.end > c.start {
+		c.linger()
+	}
+	_ = c.raw.Close()
+	return false
+}
+
+// handle calls the handler. A panic in it, or a fault in memory that a client
+// has truncated, fails that request alone.
+func (c *conn) handle() {
+	defer func() {
+		cause := recover()
+		if cause == nil {
+			return
+		}
+		c.server.log.Error().Interface("error", cause).Str("request", c.req.method+" "+c.req.path()).
+			Bytes("stack", debug.Stack()).Msg("request handler panicked")
+		c.reply.close = true
+		if !c.reply.sent {
+			c.reply = reply{c: c, contentType: typePlain, close: true}
+			writeStatus(&c.reply, 500, "internal error while serving the request")
+		}
+	}()
+	c.server.handle(&c.reply, &c.req)
+	if !c.reply.sent {
+		panic("no reply was sent")
+	}
+}
+
+// linger ends the connection's output and gives the client a little time to take
+// it: a close with unread input would throw it away.
+func (c *conn) linger() {
+	half, ok := c.raw.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	_ = c.raw.SetReadDeadline(time.Now().Add(lingerTime))
+	for {
+		if _, err := c.raw.Read(c.buf); err != nil {
+			return
+		}
+	}
+}
+
+// readHead waits for the head of the next request and returns it with its blank
+// line. It is a string of its own, so that the buffer is free for the body.
+func (c *conn) readHead() (string, error) {
+	c.end = copy(c.buf, c.buf[c.start:c.end])
+	c.start = 0
+	if c.end == 0 {
+		if err := c.setReadDeadline(c.server.cfg.IdleTimeout); err != nil {
+			return "", err
+		}
+		if err := c.fill(); err != nil {
+			return "", err
+		}
+	}
+	if !c.state.CompareAndSwap(connWaits, connServes) {
+		return "", errClosing
+	}
+	c.timed = false
+	for line, at := 0, 0; ; {
+		n := bytes.IndexByte(c.buf[at:c.end], '\n')
+		if n >= 0 {
+			at += n
+			switch {
+			case at == 0 || c.buf[at-1] != '\r':
+				return "", errBareLF
+			case at == line+1 && line == 0: // blank lines before a request
+				c.end = copy(c.buf, c.buf[at+1:c.end])
+				at = 0
+			case at == line+1:
+				c.start = at + 1
+				return string(c.buf[:c.start]), nil
+			default:
+				at++
+				line = at
 			}
+			continue
 		}
-		step := p[written:min(len(p), written+writeStep)]
-		n, err := c.Conn.Write(step)
-		written += n
-		if err != nil || written == len(p) {
-			return written, err
+		at = c.end
+		if c.end == len(c.buf) {
+			return "", errHeadTooLong
+		}
+		if !c.timed {
+			if err := c.setReadDeadline(c.server.cfg.HeaderTimeout); err != nil {
+				return "", err
+			}
+			c.timed = true
+		}
+		if err := c.fill(); err != nil {
+			return "", err
 		}
 	}
-}
-
-// CloseWrite lets net/http end a connection without losing its last reply.
-func (c *conn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
-}
-
-// Close closes the connection and makes room for another.
-func (c *conn) Close() error {
-	err := c.Conn.Close()
-	c.closed.Do(func() {
-		c.listener.mu.Lock()
-		delete(c.listener.open, c)
-		c.listener.mu.Unlock()
-	})
-	return err
 }

@@ -2,17 +2,34 @@
 // HTTP and gRPC, and owns every status code. Both front ends ask the rooms below
 // through Core.
 //
-// The HTTP front end stands on net/http, without its mux: Triton routes on the
-// raw path.
+// A front end is made, bound and run, in this order:
 //
-//	HTTP.Run ── listener (counts, refuses) ── conn (deadlines) ── net/http
-//	                                                                  │
-//	ServeHTTP ── route ── restricted? ── content type ── method ── handler
+//	budget := server.NewBudget(0)
+//	parts := server.Parts{Core: registry, Allocate: allocate, Budget: budget, Logging: settings}
+//	h, err := server.NewHTTP(server.HTTPConfig{Port: 8000}, parts, log)
+//	err = h.Listen()                  // a port in use is syscall.EADDRINUSE
+//	err = h.Run(ctx)                  // until ctx ends and requests in flight have ended
+//
+//	m, err := server.NewMetricsHTTP(server.HTTPConfig{Port: 8002}, metricsHandler, log)
+//	err = m.Listen()
+//	err = m.Run(ctx)
+//
+// The HTTP front end reads and writes its connections itself, one goroutine
+// each, so that tensors go from the socket into the memory that the stubs see
+// and back without a copy, and so that paths and headers stay as they were
+// spelled.
+//
+//	HTTP.Run ── connServer (accepts, counts, refuses, ends)
+//	              └─ conn: readHead ── request.parse ── handle ── bodyReader.discard ─┐
+//	                   ▲                                  │                           │
+//	                   └──────────────────────────────────┼───────────────────────────┘
+//	                     route ── restricted? ── type ── method ── endpoint ── reply.send
 //
 // An inference goes through inferCall: the head of the body is read and its
 // syntax checked (jsonText), each input is decoded from the head or read from
 // the body into the memory that the stubs see, Core infers, and the response is
-// written from where its bytes lie.
+// written from where its bytes lie. Meanwhile a departure looks whether the
+// client closes its connection, and then ends the request's context.
 //
 // Ownership: an inferCall owns the memory of its inputs until Core.Infer has
 // returned, and the one response until its last byte is written. A body of at

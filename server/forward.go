@@ -46,3 +46,17 @@ func reservedParameter(name string) bool {
 	}
 	return strings.HasPrefix(name, reservedPrefix)
 }
+
+// forwardHeaders appends the headers of r that are to be forwarded to params, as
+// the client spelled them and in its order.
+func (f *forwarding) forwardHeaders(params []infer.Parameter, r *request) (_ []infer.Parameter, err error) {
+	if f == nil {
+		return params, nil
+	}
+	for _, field := range r.fields {
+		if params, err = f.appendHeader(params, field.name, field.value); err != nil {
+			return params, err
+		}
+	}
+	return params, nil
+}

@@ -2,127 +2,172 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"regexp"
 	"runtime/debug"
-	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 )
 
-// GRPC is the front end for the KServe protocol v2 over gRPC.
+// GRPC is the front end for the KServe protocol v2 over gRPC: the services
+// inference.GRPCInferenceService and grpc.health.v1.Health.
 //
-// Lives: NewGRPC, then Listen, then Run, once each.
+// Listen, then Run it once, as HTTP:
+//
+//	front, err := server.NewGRPC(cfg, server.Parts{Core: registry, Allocate: pool.Lend, Budget: budget, Logging: log}, logger)
+//	…
+//	err = front.Listen()          // takes the port, reads the certificates
+//	…
+//	err = front.Run(ctx)          // serves until ctx ends, drains, returns
+//
+// Clients must not reach a server before its models are loaded, so Listen comes
+// after that, and before HTTP.Listen. The Parts are the same as those of HTTP;
+// the Budget is shared. End ctx when the Core has begun to say "Server exiting",
+// or just before, and close the models when Run has returned.
+//
+// An inference is not decoded by the library. grpcReceiver takes its message off
+// the transport in pieces, grpcMessage.decode puts the bytes of large tensors
+// into memory of the Allocator as they arrive, grpcCall.build makes a request of
+// it in the order of Triton's checks, and grpcAnswer.encode writes all but the
+// bytes of large outputs, which are lent to the transport. The requests of a
+// ModelStreamInfer run side by side; grpcQueue puts their answers in order.
+//
+// Memory: what Allocate lends for a request's tensors is released before the
+// call is answered. A response is released when the transport has taken its
+// bytes, which other goroutines read: they must not fault.
 type GRPC struct {
-	cfg     GRPCConfig
-	core    Core
-	log     zerolog.Logger
-	locks   grpcLocks
-	forward *regexp.Regexp // nil forwards nothing
+	cfg          GRPCConfig
+	core         Core
+	allocate     Allocator
+	budget       *Budget
+	logging      LogControl
+	log          zerolog.Logger
+	restrictions restrictions
+	forwarding   *forwarding
 
-	pool    grpcPool
-	budget  grpcBudget
-	encoder grpcEncoder
+	pool grpcPool // of the transport's buffers
 
-	listener net.Listener
-	options  []grpc.ServerOption
-	// stopping is closed when new requests are refused, by Run.
+	socket  *grpcListener // from Listen to Run
+	options []grpc.ServerOption
+	// stopping is closed, by Run, when new calls are refused.
 	stopping chan struct{}
 	// active counts what works for some client: handlers, and the goroutines of
 	// streams, which may outlive their handler.
 	active grpcActive
 }
 
-// NewGRPC checks cfg and returns a front end that asks core.
-func NewGRPC(cfg GRPCConfig, core Core, log zerolog.Logger) (*GRPC, error) {
+// NewGRPC checks cfg and returns a front end that does not listen yet.
+func NewGRPC(cfg GRPCConfig, parts Parts, log zerolog.Logger) (*GRPC, error) {
 	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("configure gRPC: %w", err)
+		return nil, err
 	}
-	g := &GRPC{cfg: cfg.withDefaults(), core: core, log: log, stopping: make(chan struct{})}
-	g.locks, _ = grpcNewLocks(cfg.Restrictions)
-	if cfg.ForwardHeaders != "" {
-		g.forward = regexp.MustCompile(cfg.ForwardHeaders)
+	if parts.Core == nil || parts.Logging == nil {
+		return nil, errors.New("Parts has no Core or no Logging, want both")
 	}
-	g.budget.limit = g.cfg.MaxMessageMemory
-	g.encoder = grpcEncoder{zeroCopy: cfg.ZeroCopy, pool: &g.pool}
+	cfg.setDefaults()
+	g := &GRPC{
+		cfg:      cfg,
+		core:     parts.Core,
+		allocate: parts.Allocate,
+		budget:   parts.Budget,
+		logging:  parts.Logging,
+		log:      log,
+		stopping: make(chan struct{}),
+	}
+	g.restrictions, _ = newRestrictions(grpcRestricted(cfg.Restricted)) // Validate has
+	g.forwarding, _ = newForwarding(cfg.ForwardPattern)                 // tried both
+	if g.budget == nil {
+		g.budget = NewBudget(0)
+	}
 	return g, nil
 }
 
-// Listen reads the certificates and takes the port; clients can connect from
-// now on, and are served when Run is called.
+// Listen reads the certificates and binds the address. Clients that connect wait
+// until Run.
 func (g *GRPC) Listen() error {
 	var err error
 	if g.options, err = g.serverOptions(); err != nil {
 		return err
 	}
-	address := net.JoinHostPort(g.cfg.Address, strconv.Itoa(max(0, g.cfg.Port)))
-	config := net.ListenConfig{}
-	if g.cfg.ReusePort {
-		config.Control = grpcReusePort
-	}
-	l, err := config.Listen(context.Background(), "tcp", address)
+	socket, err := listen(&HTTPConfig{Address: g.cfg.Address, Port: g.cfg.Port, ReusePort: g.cfg.ReusePort})
 	if err != nil {
-		return fmt.Errorf("listen for gRPC: %w", err)
+		return err
 	}
-	g.listener = &grpcListener{Listener: l, limit: int64(g.cfg.MaxConnections), unacked: g.cfg.KeepaliveTimeout}
+	g.socket = newGRPCListener(socket, g.cfg.MaxConnections, g.cfg.KeepaliveTimeout)
 	return nil
 }
 
-// Addr is where Listen listens.
-func (g *GRPC) Addr() net.Addr { return g.listener.Addr() }
+// Addr returns the address that Listen has bound.
+func (g *GRPC) Addr() net.Addr { return g.socket.Addr() }
 
-// Run serves until ctx ends. Then it refuses new requests, gives those in
-// flight ExitTimeout, cancels the others, and returns when all handlers have:
-// that of a request which a model does not let go of waits for the model.
+// Run serves until ctx ends. Then it refuses new calls, ends streams on which
+// nothing is in flight, and lets calls in flight finish within ExitTimeout; after
+// that it ends their contexts and closes the connections. It returns when all
+// handlers have returned; an error tells how many have not, because a model
+// holds them.
 func (g *GRPC) Run(ctx context.Context) error {
-	server := grpc.NewServer(g.options...)
-	for _, desc := range g.services() {
-		server.RegisterService(desc, nil)
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	srv := grpc.NewServer(g.options...)
+	for _, desc := range g.services(life) {
+		srv.RegisterService(desc, nil)
 	}
-	served := make(chan error, 1) // sent once, by the goroutine that serves
-	go func() { served <- server.Serve(g.listener) }()
+	served := make(chan error, 1) // one value, from Serve
+	go func() { served <- srv.Serve(g.socket) }()
 
 	var err error
 	select {
 	case err = <-served:
-		err = fmt.Errorf("serve gRPC: %w", err)
+		err = fmt.Errorf("accept connections: %w", err)
 		close(g.stopping)
-		server.Stop()
+		srv.Stop()
 	case <-ctx.Done():
 		close(g.stopping)
-		g.drain(server)
-		<-served
+		g.shutdown(srv)
+		<-served //nolint:errcheck // it ends because it was told to
 	}
-	g.active.wait()
-	return err
+	cancel()
+	return errors.Join(err, g.drain())
 }
 
-// drain ends server: gracefully within ExitTimeout, else hard.
-func (g *GRPC) drain(server *grpc.Server) {
+// shutdown ends srv: gracefully within ExitTimeout, else hard.
+func (g *GRPC) shutdown(srv *grpc.Server) {
 	timer := time.NewTimer(g.cfg.ExitTimeout)
 	defer timer.Stop()
 	select {
 	case <-g.active.none():
 	case <-timer.C:
-		server.Stop()
+		srv.Stop()
 		return
 	}
 	// Nothing is in flight, but answers may still be on their way to the wire.
+	_ = g.socket.Listener.Close()
+	g.socket.closeSilent()
 	done := make(chan struct{}) // closed by the goroutine
 	go func() {
 		defer close(done)
-		server.GracefulStop()
+		srv.GracefulStop()
 	}()
 	select {
 	case <-done:
 	case <-timer.C:
-		server.Stop()
+		srv.Stop()
 		<-done
+	}
+}
+
+// drain waits for the handlers that are left.
+func (g *GRPC) drain() error {
+	grace := time.NewTimer(closeGrace)
+	defer grace.Stop()
+	select {
+	case <-g.active.none():
+		return nil
+	case <-grace.C:
+		return fmt.Errorf("%d gRPC handlers are still at work %v after their connections were closed", g.active.count.Load(), closeGrace)
 	}
 }
 
@@ -136,7 +181,7 @@ func (g *GRPC) isStopping() bool {
 }
 
 // protect makes a panic of the calling goroutine an error: one of ours, or a
-// fault where a client has cut off memory under us.
+// fault where somebody has cut off memory under us.
 func (g *GRPC) protect(err *error) {
 	if p := recover(); p != nil {
 		g.log.Error().Str("error", fmt.Sprint(p)).Bytes("stack", debug.Stack()).Msg("request handler panicked")
@@ -156,46 +201,11 @@ func (g *GRPC) handler(group string, refusal error, method func(grpc.ServerStrea
 		if g.isStopping() {
 			return refusal
 		}
-		if err := g.locks.check(stream.Context(), group); err != nil {
-			return err
+		if len(g.restrictions) > 0 {
+			if err := g.admit(stream.Context(), group); err != nil {
+				return err
+			}
 		}
 		return grpcStatus(method(stream))
 	}
 }
-
-// grpcActive counts goroutines and tells when there is none. Unlike a WaitGroup
-// it may be entered while somebody waits.
-type grpcActive struct {
-	count   atomic.Int64
-	mu      sync.Mutex
-	waiters []chan struct{} // closed when count has been 0
-}
-
-func (a *grpcActive) enter() { a.count.Add(1) }
-
-func (a *grpcActive) leave() {
-	if a.count.Add(-1) != 0 {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, w := range a.waiters {
-		close(w)
-	}
-	a.waiters = nil
-}
-
-// none returns a channel that is closed when nobody is inside.
-func (a *grpcActive) none() <-chan struct{} {
-	w := make(chan struct{})
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.waiters = append(a.waiters, w)
-	if a.count.Load() == 0 {
-		a.waiters = a.waiters[:len(a.waiters)-1]
-		close(w)
-	}
-	return w
-}
-
-func (a *grpcActive) wait() { <-a.none() }

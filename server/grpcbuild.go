@@ -10,12 +10,9 @@ import (
 )
 
 const (
-	grpcReservedPrefix  = "triton_"
 	grpcEmptyFinalParam = "triton_enable_empty_final_response"
 	// grpcMaxCorrelation is the longest correlation id that is a text.
 	grpcMaxCorrelation = 128
-	// grpcFew is how many names are compared with each other; more get a map.
-	grpcFew = 16
 )
 
 // grpcCall is one inference: what is asked of the Core, and what the answer
@@ -23,6 +20,10 @@ const (
 type grpcCall struct {
 	request infer.Request
 	message grpcMessage
+	// forwarded are parameters made of metadata, and refusal is why they cannot
+	// be.
+	forwarded []infer.Parameter
+	refusal   error
 	// classes has the outputs that are wanted as classes.
 	classes []grpcClasses
 	// emptyFinal asks to be told of a final flag without a response.
@@ -32,7 +33,7 @@ type grpcCall struct {
 
 type grpcClasses struct {
 	output string
-	count  int64
+	count  int
 }
 
 // release gives back what the request held.
@@ -52,7 +53,7 @@ func (c *grpcCall) lookup(core Core) (*models.Info, error) {
 // build makes the request out of the message, in the order in which a client
 // can tell by the error: parameters, names, forwarded headers, the bytes of the
 // inputs, what is wanted of the outputs.
-func (c *grpcCall) build(forwarded []infer.Parameter, alloc Allocator) error {
+func (c *grpcCall) build(alloc Allocator) error {
 	m, r := &c.message, &c.request
 	r.ID = m.id
 	if err := c.parameters(); err != nil {
@@ -61,7 +62,10 @@ func (c *grpcCall) build(forwarded []infer.Parameter, alloc Allocator) error {
 	if err := c.names(); err != nil {
 		return err
 	}
-	r.Parameters = append(r.Parameters, forwarded...)
+	if c.refusal != nil {
+		return c.refusal
+	}
+	r.Parameters = append(r.Parameters, c.forwarded...)
 	if err := c.data(alloc); err != nil {
 		return err
 	}
@@ -119,7 +123,7 @@ func (c *grpcCall) parameters() error {
 			}
 			r.TimeoutMicros = v.bits
 		default:
-			if strings.HasPrefix(p.name, grpcReservedPrefix) {
+			if strings.HasPrefix(p.name, reservedPrefix) {
 				return grpcInvalid("parameter keys starting with 'triton_' are reserved for Triton usage. "+
 					"Only the following keys starting with 'triton_' are allowed: %s", grpcEmptyFinalParam)
 			}
@@ -157,18 +161,18 @@ func (p *grpcParam) custom() (infer.Parameter, error) {
 func (c *grpcCall) names() error {
 	m, r := &c.message, &c.request
 	r.Inputs = c.inputs[:0]
-	seen := grpcSeen{}
+	var seen firsts
 	for i := range m.inputs {
 		in := &m.inputs[i]
-		if seen.before(len(r.Inputs), func(k int) string { return r.Inputs[k].Name }, in.name) {
+		if !seen.add(in.name, len(r.Inputs), func(k int) string { return r.Inputs[k].Name }) {
 			return grpcInvalid("%sinput '%s' already exists in request", r.LogPrefix(), in.name)
 		}
 		r.Inputs = append(r.Inputs, infer.Tensor{Name: in.name, DataType: in.dataType, Shape: in.shape})
 	}
-	seen = grpcSeen{}
+	seen = firsts{}
 	for i := range m.outputs {
 		name := m.outputs[i].name
-		if seen.before(len(r.Outputs), func(k int) string { return r.Outputs[k] }, name) {
+		if !seen.add(name, len(r.Outputs), func(k int) string { return r.Outputs[k] }) {
 			return grpcInvalid("%soutput '%s' already exists in request", r.LogPrefix(), name)
 		}
 		r.Outputs = append(r.Outputs, name)
@@ -232,7 +236,7 @@ func (c *grpcCall) wanted() error {
 		case int64(classes.bits) <= 0:
 			return grpcInvalid("invalid value for 'classification' parameter, expected >= 0")
 		default:
-			c.classes = append(c.classes, grpcClasses{out.name, int64(classes.bits)})
+			c.classes = append(c.classes, grpcClasses{out.name, int(min(classes.bits, math.MaxInt32))})
 		}
 	}
 	return nil
@@ -286,7 +290,7 @@ func grpcFind(params []grpcParam, name string) *grpcValue {
 // grpcLast returns a function that tells whether params[i] is the last of its
 // name.
 func grpcLast(params []grpcParam) func(i int) bool {
-	if len(params) <= grpcFew {
+	if len(params) <= fewNames {
 		return func(i int) bool { return grpcFind(params, params[i].name) == &params[i].value }
 	}
 	last := make(map[string]int, len(params))
@@ -294,31 +298,6 @@ func grpcLast(params []grpcParam) func(i int) bool {
 		last[params[i].name] = i
 	}
 	return func(i int) bool { return last[params[i].name] == i }
-}
-
-// grpcSeen finds out whether a name comes again.
-type grpcSeen struct{ names map[string]struct{} }
-
-// before reports whether name is among the n names that at returns; all of them
-// were given to before.
-func (s *grpcSeen) before(n int, at func(i int) string, name string) bool {
-	if n < grpcFew {
-		for i := range n {
-			if at(i) == name {
-				return true
-			}
-		}
-		return false
-	}
-	if s.names == nil {
-		s.names = make(map[string]struct{}, 2*n)
-		for i := range n {
-			s.names[at(i)] = struct{}{}
-		}
-	}
-	_, found := s.names[name]
-	s.names[name] = struct{}{}
-	return found
 }
 
 // grpcVersion reads a version as C's stol does: leading blanks, a sign, digits,

@@ -9,27 +9,29 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zlib"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
+	grpcencoding "google.golang.org/grpc/encoding"
 )
 
 // The compression levels of the command line. As in the C library of gRPC a
 // level stands for a method, the more thorough the higher: gzip, then deflate.
 const (
-	GRPCCompressionNone   = "none"
-	GRPCCompressionLow    = "low"
-	GRPCCompressionMedium = "medium"
-	GRPCCompressionHigh   = "high"
+	grpcCompressionNone   = "none"
+	grpcCompressionLow    = "low"
+	grpcCompressionMedium = "medium"
+	grpcCompressionHigh   = "high"
 )
+
+var grpcCompressionLevels = []string{grpcCompressionNone, grpcCompressionLow, grpcCompressionMedium, grpcCompressionHigh}
 
 // The library keeps its compressors in one table for the whole process, which
 // it wants filled before anything runs.
 func init() {
-	encoding.RegisterCompressor(&grpcCompressor{
+	grpcencoding.RegisterCompressor(&grpcCompressor{
 		name:   "gzip",
 		writer: func() grpcResetWriter { return gzip.NewWriter(io.Discard) },
 		reader: func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
 	})
-	encoding.RegisterCompressor(&grpcCompressor{
+	grpcencoding.RegisterCompressor(&grpcCompressor{
 		name:   "deflate",
 		writer: func() grpcResetWriter { return zlib.NewWriter(io.Discard) },
 		reader: func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) },
@@ -76,11 +78,11 @@ func (w *grpcCompressWriter) Close() error {
 // grpcCompression chooses how the answers of one call are compressed. Without
 // it the library would answer in the method of the request.
 func grpcCompression(ctx context.Context, level, received string) error {
-	if level == "" || level == GRPCCompressionNone {
-		if received == "" || received == encoding.Identity {
+	if level == grpcCompressionNone {
+		if received == "" || received == grpcencoding.Identity {
 			return nil
 		}
-		return grpc.SetSendCompressor(ctx, encoding.Identity)
+		return grpc.SetSendCompressor(ctx, grpcencoding.Identity)
 	}
 	accepted, err := grpc.ClientSupportedCompressors(ctx)
 	if err != nil {
@@ -90,12 +92,12 @@ func grpcCompression(ctx context.Context, level, received string) error {
 		return !slices.Contains(accepted, name)
 	})
 	if len(methods) == 0 {
-		return grpc.SetSendCompressor(ctx, encoding.Identity)
+		return grpc.SetSendCompressor(ctx, grpcencoding.Identity)
 	}
 	switch level {
-	case GRPCCompressionLow:
+	case grpcCompressionLow:
 		return grpc.SetSendCompressor(ctx, methods[0])
-	case GRPCCompressionMedium:
+	case grpcCompressionMedium:
 		return grpc.SetSendCompressor(ctx, methods[len(methods)/2])
 	}
 	return grpc.SetSendCompressor(ctx, methods[len(methods)-1])

@@ -1,74 +1,95 @@
 package server
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"time"
-
-	"github.com/nereid-serving/nereid/infer"
 )
 
-// GRPCConfig says how the gRPC front end serves. The zero value serves on port
-// 8001 of all addresses, without encryption.
+// GRPCConfig says where the gRPC front end listens and what it lets clients do.
+// The zero value serves on all addresses at a port that the kernel chooses,
+// without encryption.
 type GRPCConfig struct {
-	// Address is what to listen on, default 0.0.0.0, and Port the port, default
-	// 8001; a negative one lets the system choose. With ReusePort other
-	// processes may listen on the same port.
-	Address   string
-	Port      int
+	// Address to listen on; default "0.0.0.0".
+	Address string
+	// Port to listen on; 0 lets the kernel choose.
+	Port int
+	// ReusePort lets several servers share the port.
 	ReusePort bool
 
-	// Name, Version and Extensions are the server's metadata.
-	Name       string // default "triton"
-	Version    string
-	Extensions []string // default: what this server can do
+	// ServerName and ServerVersion are what the server's metadata say; default
+	// "triton" and "2.51.0".
+	ServerName    string
+	ServerVersion string
 
-	// Allocator lends the memory for tensors of more than 4 KiB; nil is the Go
-	// heap. ZeroCopy tells whether the transport's own goroutines may read a
-	// response's memory, where a fault would end the server; nil says no, and
-	// such bytes are copied first.
-	Allocator Allocator
-	ZeroCopy  func(infer.Memory) bool
-	// Log is what LogSettings reads and changes; nil answers UNIMPLEMENTED.
-	Log GRPCLog
-
-	// Restrictions close groups of calls to clients without a key.
-	Restrictions []GRPCRestriction
-	// ForwardHeaders selects metadata that becomes parameters of requests;
-	// empty forwards none.
-	ForwardHeaders string
-	// Compression of the answers to ModelInfer and ModelStreamInfer, default
-	// GRPCCompressionNone.
+	// Restricted names groups of calls that need a metadata key: Header in lower
+	// case behind "triton-grpc-protocol-".
+	Restricted []Restriction
+	// ForwardPattern chooses, by an unanchored match that ignores case, the
+	// metadata that an inference passes to the model as parameters; "" none.
+	ForwardPattern string
+	// Compression of the answers to ModelInfer and ModelStreamInfer: "none", the
+	// default, "low", "medium" or "high".
 	Compression string
+	TLS         GRPCTLS
 
-	TLS GRPCTLS
+	// KeepaliveTime is the time between pings to an idle client, default 2 h,
+	// and KeepaliveTimeout the time in which one must be answered, default 20 s.
+	KeepaliveTime    time.Duration
+	KeepaliveTimeout time.Duration
+	// PermitPingsWithoutCalls lets clients ping while they have no call, and
+	// MinPingInterval, default 5 min, is how far apart pings must be; a client
+	// that pings more often is sent away with "too_many_pings".
+	PermitPingsWithoutCalls bool
+	MinPingInterval         time.Duration
+	// MaxConnectionAge ends connections, after which their calls have
+	// MaxConnectionAgeGrace to finish; 0 is endless.
+	MaxConnectionAge      time.Duration
+	MaxConnectionAgeGrace time.Duration
 
-	KeepaliveTime          time.Duration // between pings to an idle client, default 2 h
-	KeepaliveTimeout       time.Duration // until a ping must be answered, default 20 s
-	KeepalivePermitWithout bool          // clients may ping without calls
-	KeepaliveMinInterval   time.Duration // between the pings of a client, default 5 min
-	MaxConnectionAge       time.Duration // default endless
-	MaxConnectionAgeGrace  time.Duration // default endless
-	HandshakeTimeout       time.Duration // for TLS and the start of HTTP/2, default 20 s
-	MaxConnections         int           // default 16384; more are closed as they come
-	MaxStreams             uint32        // calls at once on one connection, default 4096
-	MaxHeaderBytes         uint32        // of one call, default 64 KiB
-	MaxMessageBytes        int           // default and at most 2^31-1
-	MaxMessageMemory       int64         // Go heap for messages in progress, default 1 GiB
-	MaxStreamRequests      int           // in flight on one ModelStreamInfer, default 4096
-	MaxStreamBytes         int64         // of answers waiting on one ModelStreamInfer, default 64 MiB
-	MaxStreamResponses     int           // waiting per request (--grpc-max-response-pool-size), default endless
-	StreamStallTimeout     time.Duration // how long a model waits for a client that does not read, default 30 s
-	WindowBytes            int32         // flow control window of a call, default 4 MiB
-	ConnectionWindowBytes  int32         // flow control window of a connection, default 16 MiB
-	ReadBufferBytes        int           // per connection while it is read from, default 128 KiB
-	WriteBufferBytes       int           // per connection while it is written to, default 128 KiB
-	ExitTimeout            time.Duration // for what is in flight at shutdown, default 30 s, negative is none
+	// MaxMessageBytes bounds a message received, also when decompressed; default
+	// and at most 2^31-1.
+	MaxMessageBytes int
+	// MaxHeaderBytes bounds the metadata of a call; default 64 KiB.
+	MaxHeaderBytes int
+	// MaxConnections bounds the open connections, more are closed as they come;
+	// default 8192. MaxCalls bounds the calls at once on one; default 4096.
+	MaxConnections int
+	MaxCalls       int
+	// MaxStreamRequests bounds the requests in flight on one ModelStreamInfer:
+	// the next one waits to be read; default 4096.
+	MaxStreamRequests int
+	// MaxStreamBytes bounds the bytes of answers that wait on one
+	// ModelStreamInfer, and MaxStreamResponses the answers to one request that
+	// do: beyond them a model waits for the client. Defaults 64 MiB and 2^31-1.
+	MaxStreamBytes     int64
+	MaxStreamResponses int
+	// StreamStallTimeout is how long a model waits for a client that does not
+	// read, before its stream is ended; default 30 s.
+	StreamStallTimeout time.Duration
+	// ReadTimeout is the time in which a client must send the next 128 KiB of a
+	// request that it has begun; default 30 s. After that its connection is closed.
+	ReadTimeout time.Duration
+	// WriteTimeout is the time in which a client must take an answer whose bytes
+	// are lent to it, and as much again for each MiB; default 5 min. After that its
+	// connection is closed.
+	WriteTimeout time.Duration
+	// HandshakeTimeout is the time for TLS and the start of HTTP/2; default 20 s.
+	HandshakeTimeout time.Duration
+	// ExitTimeout is the time that calls have to finish after the end of Run's
+	// context; default 30 s.
+	ExitTimeout time.Duration
 }
+
+// The sizes of the transport's windows and buffers in bytes: enough for a fast
+// network, and buffers are held by connections that are busy only.
+const (
+	grpcCallWindow       = 4 << 20
+	grpcConnectionWindow = 16 << 20
+	grpcBuffer           = 128 << 10
+)
 
 // GRPCTLS says how connections are encrypted. The files are PEM.
 type GRPCTLS struct {
@@ -79,87 +100,86 @@ type GRPCTLS struct {
 	Mutual   bool   // clients must show a certificate
 }
 
-// GRPCLog holds the settings of the server's log.
-type GRPCLog interface {
-	Settings() GRPCLogSettings
-	// Change takes new settings over. File is never changed.
-	Change(GRPCLogSettings)
+func (c *GRPCConfig) setDefaults() {
+	orDefault(&c.Address, "0.0.0.0")
+	orDefault(&c.ServerName, "triton")
+	orDefault(&c.ServerVersion, "2.51.0")
+	orDefault(&c.Compression, grpcCompressionNone)
+	orDefault(&c.KeepaliveTime, 2*time.Hour)
+	orDefault(&c.KeepaliveTimeout, 20*time.Second)
+	orDefault(&c.MinPingInterval, 5*time.Minute)
+	orDefault(&c.MaxMessageBytes, math.MaxInt32)
+	orDefault(&c.MaxHeaderBytes, 64<<10)
+	orDefault(&c.MaxConnections, 8192)
+	orDefault(&c.MaxCalls, 4096)
+	orDefault(&c.MaxStreamRequests, 4096)
+	orDefault(&c.MaxStreamBytes, 64<<20)
+	orDefault(&c.MaxStreamResponses, math.MaxInt32)
+	orDefault(&c.StreamStallTimeout, 30*time.Second)
+	orDefault(&c.ReadTimeout, 30*time.Second)
+	orDefault(&c.WriteTimeout, 5*time.Minute)
+	orDefault(&c.HandshakeTimeout, 20*time.Second)
+	orDefault(&c.ExitTimeout, 30*time.Second)
 }
 
-// GRPCLogSettings are the settings of the server's log.
-type GRPCLogSettings struct {
-	File                 string
-	Info, Warning, Error bool
-	Verbose              uint32
-	Format               string // default or ISO8601
-}
-
-// withDefaults returns c with the defaults filled in.
-func (c GRPCConfig) withDefaults() GRPCConfig {
-	c.Address = cmp.Or(c.Address, "0.0.0.0")
-	c.Port = cmp.Or(c.Port, 8001)
-	c.Name = cmp.Or(c.Name, "triton")
-	if c.Extensions == nil {
-		c.Extensions = []string{
-			"classification", "sequence", "model_repository", "model_repository(unload_dependents)",
-			"schedule_policy", "model_configuration", "system_shared_memory", "cuda_shared_memory",
-			"binary_tensor_data", "parameters", "statistics", "trace", "logging",
-		}
-	}
-	c.Compression = cmp.Or(c.Compression, GRPCCompressionNone)
-	c.KeepaliveTime = cmp.Or(c.KeepaliveTime, 2*time.Hour)
-	c.KeepaliveTimeout = cmp.Or(c.KeepaliveTimeout, 20*time.Second)
-	c.KeepaliveMinInterval = cmp.Or(c.KeepaliveMinInterval, 5*time.Minute)
-	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 20*time.Second)
-	c.MaxConnections = cmp.Or(c.MaxConnections, 16384)
-	c.MaxStreams = cmp.Or(c.MaxStreams, 4096)
-	c.MaxHeaderBytes = cmp.Or(c.MaxHeaderBytes, 64<<10)
-	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, math.MaxInt32)
-	c.MaxMessageMemory = cmp.Or(c.MaxMessageMemory, 1<<30)
-	c.MaxStreamRequests = cmp.Or(c.MaxStreamRequests, 4096)
-	c.MaxStreamBytes = cmp.Or(c.MaxStreamBytes, 64<<20)
-	c.MaxStreamResponses = cmp.Or(c.MaxStreamResponses, math.MaxInt)
-	c.StreamStallTimeout = cmp.Or(c.StreamStallTimeout, 30*time.Second)
-	c.WindowBytes = cmp.Or(c.WindowBytes, 4<<20)
-	c.ConnectionWindowBytes = cmp.Or(c.ConnectionWindowBytes, 16<<20)
-	c.ReadBufferBytes = cmp.Or(c.ReadBufferBytes, 128<<10)
-	c.WriteBufferBytes = cmp.Or(c.WriteBufferBytes, 128<<10)
-	c.ExitTimeout = max(0, cmp.Or(c.ExitTimeout, 30*time.Second))
-	return c
-}
-
-// Validate names the first field that does not make sense.
+// Validate names the first field that cannot be used.
 func (c GRPCConfig) Validate() error {
-	levels := []string{"", GRPCCompressionNone, GRPCCompressionLow, GRPCCompressionMedium, GRPCCompressionHigh}
-	switch {
-	case c.Port > math.MaxUint16:
-		return fmt.Errorf("port is %d, want at most %d", c.Port, math.MaxUint16)
-	case c.MaxMessageBytes < 0 || c.MaxMessageBytes > math.MaxInt32:
-		return fmt.Errorf("largest message is %d bytes, want at most %d", c.MaxMessageBytes, math.MaxInt32)
-	case !slices.Contains(levels, c.Compression):
-		return fmt.Errorf("compression is %q, want none, low, medium or high", c.Compression)
-	case c.TLS.Enabled && (c.TLS.CertFile == "" || c.TLS.KeyFile == ""):
-		return errors.New("encryption needs a certificate and a key")
-	case c.TLS.Enabled && c.TLS.Mutual && c.TLS.RootFile == "":
-		return errors.New("mutual encryption needs a root certificate")
-	}
-	for _, f := range []struct {
+	for _, field := range []struct {
 		name  string
 		value int64
 	}{
-		{"connections", int64(c.MaxConnections)}, {"memory for messages", c.MaxMessageMemory},
-		{"requests of a stream", int64(c.MaxStreamRequests)}, {"bytes of a stream", c.MaxStreamBytes},
-		{"responses of a request", int64(c.MaxStreamResponses)},
+		{"KeepaliveTime", int64(c.KeepaliveTime)},
+		{"KeepaliveTimeout", int64(c.KeepaliveTimeout)},
+		{"MinPingInterval", int64(c.MinPingInterval)},
+		{"MaxConnectionAge", int64(c.MaxConnectionAge)},
+		{"MaxConnectionAgeGrace", int64(c.MaxConnectionAgeGrace)},
+		{"MaxMessageBytes", int64(c.MaxMessageBytes)},
+		{"MaxHeaderBytes", int64(c.MaxHeaderBytes)},
+		{"MaxConnections", int64(c.MaxConnections)},
+		{"MaxCalls", int64(c.MaxCalls)},
+		{"MaxStreamRequests", int64(c.MaxStreamRequests)},
+		{"MaxStreamBytes", c.MaxStreamBytes},
+		{"MaxStreamResponses", int64(c.MaxStreamResponses)},
+		{"StreamStallTimeout", int64(c.StreamStallTimeout)},
+		{"ReadTimeout", int64(c.ReadTimeout)},
+		{"WriteTimeout", int64(c.WriteTimeout)},
+		{"HandshakeTimeout", int64(c.HandshakeTimeout)},
+		{"ExitTimeout", int64(c.ExitTimeout)},
 	} {
-		if f.value < 0 {
-			return fmt.Errorf("limit of %s is %d, want more than 0", f.name, f.value)
+		if field.value < 0 {
+			return fmt.Errorf("%s is %d, want at least 0", field.name, field.value)
 		}
 	}
-	if _, err := grpcNewLocks(c.Restrictions); err != nil {
-		return err
+	for _, field := range []struct {
+		name  string
+		value int
+		most  int
+	}{
+		{"MaxMessageBytes", c.MaxMessageBytes, math.MaxInt32},
+		{"MaxHeaderBytes", c.MaxHeaderBytes, math.MaxInt32},
+		{"MaxCalls", c.MaxCalls, math.MaxInt32},
+	} {
+		if field.value > field.most {
+			return fmt.Errorf("%s is %d, want at most %d", field.name, field.value, field.most)
+		}
 	}
-	if _, err := regexp.Compile(c.ForwardHeaders); err != nil {
-		return fmt.Errorf("pattern of forwarded headers: %w", err)
+	if c.Port < 0 || c.Port > math.MaxUint16 {
+		return fmt.Errorf("Port is %d, want 0 to 65535", c.Port)
+	}
+	if c.Compression != "" && !slices.Contains(grpcCompressionLevels, c.Compression) {
+		return fmt.Errorf("Compression is %q, want one of %q", c.Compression, grpcCompressionLevels)
+	}
+	if c.TLS.Enabled && (c.TLS.CertFile == "" || c.TLS.KeyFile == "") {
+		return errors.New("TLS is enabled, want a certificate and a key")
+	}
+	if c.TLS.Enabled && c.TLS.Mutual && c.TLS.RootFile == "" {
+		return errors.New("TLS is mutual, want a root certificate")
+	}
+	if _, err := newRestrictions(c.Restricted); err != nil {
+		return fmt.Errorf("Restricted: %w", err)
+	}
+	if _, err := newForwarding(c.ForwardPattern); err != nil {
+		return fmt.Errorf("ForwardPattern: %w", err)
 	}
 	return nil
 }

@@ -1,9 +1,9 @@
 package server
 
 import (
-	"errors"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -12,20 +12,50 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// grpcReusePort lets several processes listen on one port.
-func grpcReusePort(_, _ string, c syscall.RawConn) error {
-	var err error
-	return errors.Join(c.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-	}), err)
-}
-
 // grpcListener closes connections beyond its limit as they come.
 type grpcListener struct {
 	net.Listener
-	limit   int64
+	limit   int
 	unacked time.Duration // a connection whose client confirms nothing ends after this
-	open    atomic.Int64
+
+	mu   sync.Mutex
+	open map[*grpcConn]struct{}
+}
+
+func newGRPCListener(socket net.Listener, limit int, unacked time.Duration) *grpcListener {
+	return &grpcListener{Listener: socket, limit: limit, unacked: unacked, open: make(map[*grpcConn]struct{})}
+}
+
+// add counts a connection, unless there are as many as may be.
+func (l *grpcListener) add(c *grpcConn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.open) >= l.limit {
+		return false
+	}
+	l.open[c] = struct{}{}
+	return true
+}
+
+func (l *grpcListener) remove(c *grpcConn) {
+	l.mu.Lock()
+	delete(l.open, c)
+	l.mu.Unlock()
+}
+
+// prefaceBytes is the length of what a client of HTTP/2 sends first (RFC 9113, 3.4).
+const prefaceBytes = 24
+
+// closeSilent closes the connections whose clients have not even begun to speak:
+// the library would wait for them at its end.
+func (l *grpcListener) closeSilent() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.open {
+		if c.received.Load() < prefaceBytes {
+			_ = c.TCPConn.Close()
+		}
+	}
 }
 
 func (l *grpcListener) Accept() (net.Conn, error) {
@@ -35,19 +65,19 @@ func (l *grpcListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		tcp, ok := c.(*net.TCPConn)
-		if l.open.Add(1) > l.limit || !ok {
-			l.open.Add(-1)
-			c.Close()
+		conn := &grpcConn{TCPConn: tcp, listener: l}
+		if !ok || !l.add(conn) {
+			_ = c.Close()
 			continue
 		}
-		conn := &grpcConn{TCPConn: tcp, open: &l.open}
 		if conn.raw, err = tcp.SyscallConn(); err != nil {
-			conn.Close()
+			_ = conn.Close()
 			continue
 		}
 		conn.read = conn.readReady
-		conn.raw.Control(func(fd uintptr) {
-			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(l.unacked.Milliseconds()))
+		// Where the option is refused, the library's pings find such clients, later.
+		_ = conn.raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(l.unacked.Milliseconds()))
 		})
 		return conn, nil
 	}
@@ -58,8 +88,8 @@ func (l *grpcListener) Accept() (net.Conn, error) {
 // read, so that an idle connection holds none.
 type grpcConn struct {
 	*net.TCPConn
-	open   *atomic.Int64
-	closed atomic.Bool
+	listener *grpcListener
+	received atomic.Int64 // bytes
 
 	raw  syscall.RawConn
 	read func(fd uintptr) bool // readReady, bound once
@@ -71,11 +101,24 @@ type grpcConn struct {
 	err  error
 }
 
+// grpcAddr is the address of a client, by which calls find their connection.
+type grpcAddr struct {
+	net.Addr
+	conn *grpcConn
+}
+
+// RemoteAddr returns a grpcAddr.
+func (c *grpcConn) RemoteAddr() net.Addr { return grpcAddr{c.TCPConn.RemoteAddr(), c} }
+
 func (c *grpcConn) Close() error {
-	if !c.closed.Swap(true) {
-		c.open.Add(-1)
-	}
+	c.listener.remove(c)
 	return c.TCPConn.Close()
+}
+
+func (c *grpcConn) Read(p []byte) (int, error) {
+	n, err := c.TCPConn.Read(p)
+	c.received.Add(int64(n))
+	return n, err
 }
 
 // ReadOnReady waits until there is something to read and only then takes a
@@ -97,6 +140,7 @@ func (c *grpcConn) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, err
 		}
 		return nil, 0, err
 	}
+	c.received.Add(int64(n))
 	return buf, n, nil
 }
 

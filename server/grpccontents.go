@@ -24,7 +24,7 @@ func (m *grpcMessage) decodeContents(in *grpcInput, b []byte, own bool) error {
 	if own && !in.hasContents {
 		in.contents = b[:len(b):len(b)] // a second one would not overwrite what follows
 	} else {
-		if err := m.charge.take(len(b)); err != nil {
+		if err := m.take(len(b)); err != nil {
 			return err
 		}
 		in.contents = append(in.contents, b...)

@@ -3,8 +3,6 @@ package server
 import (
 	"unicode/utf8"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -23,8 +21,7 @@ const (
 	grpcMaxDepth = 10000
 )
 
-var errGRPCWeight = status.Error(codes.ResourceExhausted,
-	"the request has too many inputs, outputs, parameters or dimensions")
+var errGRPCWeight = &grpcNoRoom{"the request has too many inputs, outputs, parameters or dimensions"}
 
 // grpcMessage is a ModelInferRequest as it stood on the wire.
 type grpcMessage struct {
@@ -37,8 +34,9 @@ type grpcMessage struct {
 
 	small    []byte         // what is left for raw contents that share a buffer
 	memories []infer.Memory // held until release
-	charge   grpcCharge
-	weight   int
+	charge   charge
+	weight   int // bytes of Go structures
+	held     int // bytes that are not charged yet
 }
 
 type grpcInput struct {
@@ -92,7 +90,7 @@ func (m *grpcMessage) release() {
 		memory.Release()
 	}
 	m.memories = nil
-	m.charge.release()
+	m.charge.settle()
 }
 
 // grow counts n bytes of structures.
@@ -101,8 +99,21 @@ func (m *grpcMessage) grow(n int) error {
 	if m.weight > grpcMaxWeight {
 		return errGRPCWeight
 	}
-	return nil
+	return m.hold(n)
 }
+
+// hold charges n small bytes, or lets them add up until it is worth it.
+func (m *grpcMessage) hold(n int) error {
+	m.held += n
+	if m.held < 16<<10 {
+		return nil
+	}
+	n, m.held = m.held, 0
+	return m.take(n)
+}
+
+// take charges n bytes.
+func (m *grpcMessage) take(n int) error { return grpcRoom(m.charge.take(int64(n))) }
 
 // decode reads a ModelInferRequest, to the end of s. It accepts what
 // proto.Unmarshal accepts and fails with errGRPCUnparsable where that fails;
@@ -144,11 +155,11 @@ func (m *grpcMessage) decodeField(num protowire.Number, n int, s *grpcSource, al
 	}
 	switch num {
 	case 1:
-		m.model, err = grpcText(b)
+		m.model, err = m.text(b)
 	case 2:
-		m.version, err = grpcText(b)
+		m.version, err = m.text(b)
 	case 3:
-		m.id, err = grpcText(b)
+		m.id, err = m.text(b)
 	case 4:
 		m.params, err = m.decodeParam(m.params, b)
 	case 5:
@@ -180,15 +191,15 @@ func (m *grpcMessage) room(n int, s *grpcSource, alloc Allocator) ([]byte, infer
 				return nil, nil, err
 			}
 		}
+		if err := m.take(n); err != nil {
+			return nil, nil, err
+		}
 		if alloc == nil {
-			if err := m.charge.take(n); err != nil {
-				return nil, nil, err
-			}
 			return make([]byte, n), nil, nil
 		}
 		data, memory, err := alloc(n)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, grpcRoom(err)
 		}
 		if memory != nil {
 			m.memories = append(m.memories, memory)
@@ -200,7 +211,7 @@ func (m *grpcMessage) room(n int, s *grpcSource, alloc Allocator) ([]byte, infer
 		if s != nil {
 			size = max(n, min(s.left, grpcSmallRoom))
 		}
-		if err := m.charge.take(size); err != nil {
+		if err := m.take(size); err != nil {
 			return nil, nil, err
 		}
 		m.small = make([]byte, size)
@@ -216,16 +227,10 @@ func (m *grpcMessage) decodeInput(b []byte, own bool) error {
 		return err
 	}
 	var in grpcInput
-	for len(b) > 0 {
-		f, n := grpcNext(b)
-		if n < 0 {
-			return errGRPCUnparsable
-		}
-		b = b[n:]
-		var err error
+	err := grpcFields(b, func(f grpcField) (err error) {
 		switch {
 		case f.num == 1 && f.typ == protowire.BytesType:
-			in.name, err = grpcText(f.data)
+			in.name, err = m.text(f.data)
 		case f.num == 2 && f.typ == protowire.BytesType:
 			in.dataType, err = grpcDataType(f.data)
 		case f.num == 3 && f.typ == protowire.VarintType:
@@ -238,12 +243,10 @@ func (m *grpcMessage) decodeInput(b []byte, own bool) error {
 		case f.num == 5 && f.typ == protowire.BytesType:
 			err = m.decodeContents(&in, f.data, own)
 		}
-		if err != nil {
-			return err
-		}
-	}
+		return err
+	})
 	m.inputs = append(m.inputs, in)
-	return nil
+	return err
 }
 
 // decodeShape reads packed dimensions.
@@ -271,25 +274,17 @@ func (m *grpcMessage) decodeOutput(b []byte) error {
 		return err
 	}
 	var out grpcOutput
-	for len(b) > 0 {
-		f, n := grpcNext(b)
-		if n < 0 {
-			return errGRPCUnparsable
-		}
-		b = b[n:]
-		var err error
+	err := grpcFields(b, func(f grpcField) (err error) {
 		switch {
 		case f.num == 1 && f.typ == protowire.BytesType:
-			out.name, err = grpcText(f.data)
+			out.name, err = m.text(f.data)
 		case f.num == 2 && f.typ == protowire.BytesType:
 			out.params, err = m.decodeParam(out.params, f.data)
 		}
-		if err != nil {
-			return err
-		}
-	}
+		return err
+	})
 	m.outputs = append(m.outputs, out)
-	return nil
+	return err
 }
 
 // decodeParam reads an entry of a map of parameters. What it lacks is empty.
@@ -298,55 +293,42 @@ func (m *grpcMessage) decodeParam(to []grpcParam, b []byte) ([]grpcParam, error)
 		return to, err
 	}
 	var p grpcParam
-	for len(b) > 0 {
-		f, n := grpcNext(b)
-		if n < 0 {
-			return to, errGRPCUnparsable
-		}
-		b = b[n:]
-		var err error
+	err := grpcFields(b, func(f grpcField) (err error) {
 		switch {
 		case f.num == 1 && f.typ == protowire.BytesType:
-			p.name, err = grpcText(f.data)
+			p.name, err = m.text(f.data)
 		case f.num == 2 && f.typ == protowire.BytesType:
-			err = p.value.decode(f.data)
+			err = m.decodeValue(&p.value, f.data)
 		}
-		if err != nil {
-			return to, err
-		}
-	}
-	return append(to, p), nil
+		return err
+	})
+	return append(to, p), err
 }
 
-// decode merges an InferParameter into v: the last field that is set counts.
-func (v *grpcValue) decode(b []byte) error {
-	for len(b) > 0 {
-		f, n := grpcNext(b)
-		if n < 0 {
-			return errGRPCUnparsable
-		}
-		b = b[n:]
+// decodeValue merges an InferParameter into v: the last field that is set counts.
+func (m *grpcMessage) decodeValue(v *grpcValue, b []byte) error {
+	return grpcFields(b, func(f grpcField) error {
 		switch {
 		case f.typ == protowire.VarintType && (f.num == grpcBool || f.num == grpcInt64 || f.num == grpcUint64),
 			f.typ == protowire.Fixed64Type && f.num == grpcDouble:
 			*v = grpcValue{kind: f.num, bits: f.bits}
 		case f.typ == protowire.BytesType && f.num == grpcString:
-			text, err := grpcText(f.data)
+			text, err := m.text(f.data)
 			if err != nil {
 				return err
 			}
 			*v = grpcValue{kind: f.num, string: text}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-// grpcText returns a string field, which must be UTF-8.
-func grpcText(b []byte) (string, error) {
+// text returns a string field, which must be UTF-8.
+func (m *grpcMessage) text(b []byte) (string, error) {
 	if !utf8.Valid(b) {
 		return "", errGRPCUnparsable
 	}
-	return string(b), nil
+	return string(b), m.hold(len(b))
 }
 
 // grpcDataType is ParseDataType of a string field, without making the string.
@@ -363,6 +345,8 @@ func grpcDataType(b []byte) (infer.DataType, error) {
 	case "UINT8":
 		return infer.Uint8, nil
 	}
-	text, err := grpcText(b)
-	return infer.ParseDataType(text), err
+	if !utf8.Valid(b) {
+		return infer.Invalid, errGRPCUnparsable
+	}
+	return infer.ParseDataType(string(b)), nil
 }

@@ -32,7 +32,7 @@ func grpcFrames(b []byte, frame int) func(n int) (mem.BufferSlice, error) {
 }
 
 func grpcDecodeBytes(b []byte, frame int, alloc Allocator) (*grpcMessage, error) {
-	m := &grpcMessage{}
+	m := &grpcMessage{charge: charge{budget: NewBudget(1 << 40)}}
 	s := grpcSource{read: grpcFrames(b, frame), charge: &m.charge}
 	s.reset(len(b), nil)
 	defer s.close()
@@ -82,9 +82,13 @@ func grpcCheckDecode(t *testing.T, b []byte, frame int) {
 	t.Helper()
 	want := &kserve.ModelInferRequest{}
 	wantErr := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, want)
-	memory := grpcTestMemory{}
-	got, err := grpcDecodeBytes(b, frame, memory.alloc)
-	defer memory.check(t)
+	memory := fakeBlocks{}
+	got, err := grpcDecodeBytes(b, frame, memory.allocate)
+	defer func() {
+		if n := memory.lent.Load(); n != 0 {
+			t.Errorf("%d blocks were not released", n)
+		}
+	}()
 	defer got.release()
 	if errors.Is(err, errGRPCWeight) {
 		return
@@ -207,7 +211,7 @@ func TestGRPCDecodeClaims(t *testing.T) {
 		{0x0a, 0x80, 0x80, 0x80, 0x80, 0x07}, // a name of 1.75 GiB
 	} {
 		m := &grpcMessage{}
-		m.charge.budget = &grpcBudget{limit: 1 << 30}
+		m.charge.budget = NewBudget(1 << 30)
 		sent := 0
 		s := grpcSource{charge: &m.charge, read: func(n int) (mem.BufferSlice, error) {
 			if sent >= 1<<20 {
@@ -222,17 +226,17 @@ func TestGRPCDecodeClaims(t *testing.T) {
 		s.reset(math.MaxInt32, nil)
 		err := m.decode(&s, func(n int) ([]byte, infer.Memory, error) {
 			t.Errorf("allocated %d bytes of which %d had arrived", n, sent)
-			return nil, nil, errGRPCBudget
+			return nil, nil, errGRPCWeight
 		})
 		s.close()
 		if err != io.ErrUnexpectedEOF {
 			t.Errorf("decode: got error %v, want %v", err, io.ErrUnexpectedEOF)
 		}
-		if used := m.charge.budget.used.Load(); used > 8<<20 {
+		if used := m.charge.budget.Used(); used > 8<<20 {
 			t.Errorf("%d bytes were charged for 1 MiB that arrived", used)
 		}
 		m.release()
-		if used := m.charge.budget.used.Load(); used != 0 {
+		if used := m.charge.budget.Used(); used != 0 {
 			t.Errorf("%d bytes are still charged", used)
 		}
 	}
@@ -285,7 +289,7 @@ func TestGRPCTyped(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, contents := range [][]byte{packed, grpcUnpack(t, packed)} {
-			m := &grpcMessage{}
+			m := &grpcMessage{charge: charge{budget: NewBudget(1 << 30)}}
 			in := &grpcInput{name: "IN", dataType: test.typ}
 			if err := m.decodeContents(in, contents, false); err != nil {
 				t.Fatal(err)

@@ -30,18 +30,12 @@ func grpcAnswerOf(r *infer.Response) grpcAnswer {
 	return grpcAnswer{model: r.Model, version: strconv.FormatInt(r.Version, 10), id: r.ID, response: r}
 }
 
-// grpcEncoder writes answers: what describes the tensors by hand, and the bytes
-// of large tensors not at all: they are lent to the transport, which gives them
-// back when it has put them into its own write buffer.
-type grpcEncoder struct {
-	// zeroCopy tells which memory the transport's goroutines may read.
-	zeroCopy func(infer.Memory) bool
-	pool     mem.BufferPool
-}
-
-// encode makes the message of a. It takes over a's response, which is released
-// when the transport has done with it, unless it fails.
-func (e *grpcEncoder) encode(a *grpcAnswer) (mem.BufferSlice, error) {
+// encode makes the message of a: what describes the tensors is written by hand,
+// and the bytes of large tensors not at all; they are lent to the transport,
+// which gives them back when it has put them into its own write buffer. Unless it
+// fails, it takes over a's response, to be released then. overdue is for a client
+// that does not read.
+func (a *grpcAnswer) encode(overdue grpcOverdue) (mem.BufferSlice, error) {
 	var outputs []infer.Tensor
 	if a.response != nil {
 		outputs = a.response.Outputs
@@ -68,7 +62,7 @@ func (e *grpcEncoder) encode(a *grpcAnswer) (mem.BufferSlice, error) {
 	}
 	b = a.appendHead(b, outputs)
 
-	loan := grpcLoan{response: a.response}
+	loan := grpcLoan{response: a.response, overdue: overdue}
 	out := make(mem.BufferSlice, 0, 1+2*large)
 	for i := range outputs {
 		t := &outputs[i]
@@ -80,13 +74,10 @@ func (e *grpcEncoder) encode(a *grpcAnswer) (mem.BufferSlice, error) {
 		}
 		out = append(out, mem.SliceBuffer(b))
 		b = b[len(b):]
-		switch {
-		case t.Memory == nil:
+		if t.Memory == nil {
 			out = append(out, mem.SliceBuffer(t.Data))
-		case e.zeroCopy != nil && e.zeroCopy(t.Memory):
+		} else {
 			out = append(out, loan.lend(t.Data))
-		default:
-			out = append(out, mem.Copy(t.Data, e.pool))
 		}
 	}
 	if len(b) > 0 {

@@ -27,13 +27,29 @@ var (
 	errGRPCUnparsable = status.Error(codes.Internal, "Unable to parse request")
 	errGRPCUnknown    = status.Error(codes.Unimplemented, "")
 	errGRPCExiting    = status.Error(codes.Unavailable, "Server exiting")
-	errGRPCPanic      = status.Error(codes.Internal, "unexpected error while handling the request")
+	errGRPCPanic      = status.Error(codes.Internal, "internal error while serving the request")
 	// errGRPCStopping refuses inference once shutdown has begun.
 	errGRPCStopping = &infer.Error{
 		Code:    infer.Unavailable,
 		Message: "GRPC server is shutting down and has stopped accepting new requests.",
 	}
 )
+
+// grpcNoRoom refuses one message for want of memory: others go on.
+type grpcNoRoom struct{ text string }
+
+func (e *grpcNoRoom) Error() string { return e.text }
+
+// GRPCStatus tells the library how the call ends.
+func (e *grpcNoRoom) GRPCStatus() *status.Status { return status.New(codes.ResourceExhausted, e.text) }
+
+// grpcRoom makes a grpcNoRoom of what a Budget or an Allocator has said.
+func grpcRoom(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &grpcNoRoom{infer.AsError(err).Message}
+}
 
 // grpcStatus turns an error of the rooms below into what the client gets.
 func grpcStatus(err error) error {
@@ -53,6 +69,19 @@ func grpcStatus(err error) error {
 		code = grpcCodes[e.Code]
 	}
 	return status.Error(code, e.Message)
+}
+
+// grpcErrorText is what is said of err where its code is lost. It is never
+// empty: an empty text would pass for success.
+func grpcErrorText(err error) string {
+	if s, ok := status.FromError(err); ok && s.Message() != "" {
+		return s.Message()
+	}
+	e := infer.AsError(err)
+	if e.Message != "" {
+		return e.Message
+	}
+	return e.Code.String()
 }
 
 // grpcInvalid returns an InvalidArg error.

@@ -1,56 +1,198 @@
 package server
 
 import (
-	"sync/atomic"
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
 )
 
-// grpcTestMemory is an Allocator that knows what was not given back.
-type grpcTestMemory struct {
-	blocks atomic.Int64
-	limit  int64 // of blocks at once, 0 is none
-	live   atomic.Int64
+// grpcTestServer is a gRPC front end that runs over fakes, and a client of it.
+type grpcTestServer struct {
+	*GRPC
+	core   *fakeCore
+	blocks *fakeBlocks
+	conn   *grpc.ClientConn
+	client kserve.GRPCInferenceServiceClient
+	cancel context.CancelFunc // ends the context of Run
+	stop   func() error       // that, and returns what Run returned
 }
 
-type grpcTestBlock struct {
-	home *grpcTestMemory
-	refs atomic.Int32
-	data []byte
-}
+// grpcPatience is how long a test waits for what must happen.
+const grpcPatience = 10 * time.Second
 
-func (m *grpcTestMemory) alloc(n int) ([]byte, infer.Memory, error) {
-	if live := m.live.Add(1); m.limit > 0 && live > m.limit {
-		m.live.Add(-1)
-		return nil, nil, infer.Errorf(infer.Unavailable, "the memory for requests is used up")
-	}
-	m.blocks.Add(1)
-	b := &grpcTestBlock{home: m, data: make([]byte, n)}
-	b.refs.Store(1)
-	return b.data, b, nil
-}
-
-// check fails the test if a block is still held.
-func (m *grpcTestMemory) check(t *testing.T) {
+// startGRPC runs a front end until the test ends. Afterwards all memory must
+// have come back.
+func startGRPC(t testing.TB, cfg GRPCConfig, core *fakeCore, dial ...grpc.DialOption) *grpcTestServer {
 	t.Helper()
-	if n := m.live.Load(); n != 0 {
-		t.Errorf("%d of %d blocks were not released", n, m.blocks.Load())
+	if core == nil {
+		core = newFakeCore()
+	}
+	cfg.Address = "127.0.0.1"
+	blocks := &fakeBlocks{}
+	g, err := NewGRPC(cfg, Parts{Core: core, Allocate: blocks.allocate, Budget: NewBudget(1 << 30),
+		Logging: &fakeLog{s: LogSettings{Info: true, Warning: true, Error: true, Format: logFormatDefault}}}, zerolog.New(os.Stderr).Level(zerolog.WarnLevel))
+	if err != nil {
+		t.Fatalf("NewGRPC: %v", err)
+	}
+	if err := g.Listen(); err != nil {
+		t.Fatalf("Listen: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- g.Run(ctx) }()
+	s := &grpcTestServer{GRPC: g, core: core, blocks: blocks, cancel: cancel}
+	s.conn, s.client = s.dial(t, dial...)
+	s.stop = sync.OnceValue(func() error {
+		cancel()
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(30 * time.Second):
+			return fmt.Errorf("Run has not returned after 30 s")
+		}
+	})
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		s.settled(t)
+	})
+	return s
+}
+
+// dial returns a client of its own, which is closed when the test ends.
+func (s *grpcTestServer) dial(t testing.TB, options ...grpc.DialOption) (*grpc.ClientConn, kserve.GRPCInferenceServiceClient) {
+	t.Helper()
+	options = append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30), grpc.MaxCallSendMsgSize(1<<30)),
+	}, options...)
+	conn, err := grpc.NewClient(s.Addr().String(), options...)
+	if err != nil {
+		t.Fatalf("NewClient: %v", err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn, kserve.NewGRPCInferenceServiceClient(conn)
+}
+
+// settled waits until nothing of any request is held. Responses that a broken
+// connection forgot come back with the garbage.
+func (s *grpcTestServer) settled(t testing.TB) {
+	t.Helper()
+	testkit.Eventually(t, grpcPatience, func() bool {
+		if s.blocks.lent.Load() == 0 && s.budget.Used() == 0 {
+			return true
+		}
+		runtime.GC()
+		return false
+	})
+}
+
+// grpcContext is one that the test's end, or its failure to end, cancels.
+func grpcContext(t testing.TB, keys ...string) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return metadata.AppendToOutgoingContext(ctx, keys...)
+}
+
+// wantStatus compares how a call ended.
+func wantStatus(t testing.TB, err error, code codes.Code, message string) {
+	t.Helper()
+	if s := status.Convert(err); s.Code() != code || s.Message() != message {
+		t.Errorf("got %s %q, want %s %q", s.Code(), s.Message(), code, message)
 	}
 }
 
-func (b *grpcTestBlock) Retain() {
-	if b.refs.Add(1) <= 1 {
-		panic("a block is retained that was released")
+// grpcParamOf returns an InferParameter; nil is one without a value.
+func grpcParamOf(v any) *kserve.InferParameter {
+	switch v := v.(type) {
+	case bool:
+		return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_BoolParam{BoolParam: v}}
+	case int:
+		return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_Int64Param{Int64Param: int64(v)}}
+	case string:
+		return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_StringParam{StringParam: v}}
+	case float64:
+		return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_DoubleParam{DoubleParam: v}}
+	case uint64:
+		return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_Uint64Param{Uint64Param: v}}
 	}
+	return &kserve.InferParameter{}
 }
 
-func (b *grpcTestBlock) Release() {
-	switch n := b.refs.Add(-1); {
-	case n < 0:
-		panic("a block is released once too often")
-	case n == 0:
-		clear(b.data) // whoever still reads it will notice
-		b.home.live.Add(-1)
+// grpcParamsOf makes a map of names and values that take turns.
+func grpcParamsOf(pairs ...any) map[string]*kserve.InferParameter {
+	m := map[string]*kserve.InferParameter{}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i].(string)] = grpcParamOf(pairs[i+1])
 	}
+	return m
+}
+
+// rawRequest asks a model for one tensor of raw bytes.
+func rawRequest(model, datatype string, shape []int64, data []byte) *kserve.ModelInferRequest {
+	return &kserve.ModelInferRequest{ModelName: model,
+		Inputs:           []*kserve.ModelInferRequest_InferInputTensor{{Name: "INPUT0", Datatype: datatype, Shape: shape}},
+		RawInputContents: [][]byte{data}}
+}
+
+// int32s is a request for n elements of INT32.
+func int32s(model string, n int) *kserve.ModelInferRequest {
+	data := make([]byte, 4*n)
+	for i := range data {
+		data[i] = byte(i * 7)
+	}
+	return rawRequest(model, "INT32", []int64{int64(n)}, data)
+}
+
+// decoupledModel answers with what f sends.
+func decoupledModel(name string, f func(ctx context.Context, req *infer.Request, send infer.Sender) error) *fakeModel {
+	m := model(name, 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
+	m.info.Config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
+	m.infer = f
+	return m
+}
+
+// benchCodec sends what is encoded already, and counts what it receives.
+type benchCodec struct{}
+
+// benchReply is how many bytes a message had.
+type benchReply int
+
+func (benchCodec) Name() string { return "proto" }
+
+func (benchCodec) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+
+func (benchCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*benchReply) = benchReply(data.Len())
+	return nil
+}
+
+func encodeBench(b *testing.B, m proto.Message) []byte {
+	b.Helper()
+	data, err := proto.Marshal(m)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return data
 }

@@ -1,6 +1,10 @@
 package server
 
-import "google.golang.org/protobuf/encoding/protowire"
+import (
+	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
 
 // grpcField is one field of a message in memory.
 type grpcField struct {
@@ -44,13 +48,30 @@ func grpcNext(b []byte) (f grpcField, n int) {
 	return f, n + m
 }
 
+// grpcFields calls each for the fields of b, until one fails.
+func grpcFields(b []byte, each func(f grpcField) error) error {
+	for len(b) > 0 {
+		f, n := grpcNext(b)
+		if n < 0 {
+			return errGRPCUnparsable
+		}
+		b = b[n:]
+		if err := each(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // grpcSkip passes over the value of a field of s.
 func grpcSkip(s *grpcSource, num uint64, typ protowire.Type) error {
 	open := []uint64(nil) // the groups that are not closed
+	most := uint64(protowire.MaxValidNumber)
 	for {
-		if num < uint64(protowire.MinValidNumber) || num > uint64(protowire.MaxValidNumber) {
+		if num < uint64(protowire.MinValidNumber) || num > most {
 			return errGRPCUnparsable
 		}
+		most = math.MaxInt32 // within groups the protobuf library lets that pass
 		var err error
 		switch typ {
 		case protowire.VarintType:

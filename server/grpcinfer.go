@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"io"
 
 	"google.golang.org/grpc"
@@ -14,11 +13,12 @@ import (
 // modelInfer serves one inference with one answer.
 func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
 	c := &grpcCall{}
-	c.message.charge.budget = &g.budget
+	c.message.charge.budget = g.budget
 	defer c.release()
 	var receiver grpcReceiver
-	receiver.init(stream, g.cfg.MaxMessageBytes, &g.pool)
-	defer receiver.source.close()
+	receiver.init(g, stream)
+	receiver.watch()
+	defer receiver.close()
 	if err := g.receive(&receiver, c); err != nil {
 		if err == io.EOF {
 			err = errGRPCNoMessage
@@ -28,6 +28,7 @@ func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
 	if err := receiver.last(); err != nil {
 		return err
 	}
+	receiver.rest()
 	ctx := stream.Context()
 	if err := grpcCompression(ctx, g.cfg.Compression, receiver.compression()); err != nil {
 		return err
@@ -39,40 +40,31 @@ func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
 	if info.Decoupled() {
 		return infer.Errorf(infer.Unsupported, "ModelInfer RPC doesn't support models with decoupled transaction policy")
 	}
-	forwarded, err := grpcForward(ctx, g.forward)
-	if err != nil {
-		return err
-	}
-	if err := c.build(forwarded, g.cfg.Allocator); err != nil {
+	c.forwarded, c.refusal = g.forwarded(ctx)
+	if err := c.build(g.allocate); err != nil {
 		return err
 	}
 	var one grpcOne
 	err = g.core.Infer(ctx, &c.request, one.send)
 	c.release()
-	encoded, err := g.finish(c, info, &one, err)
+	encoded, err := c.finish(info, &one, grpcOverdue{g.cfg.WriteTimeout, receiver.conn}, err)
 	if err != nil {
 		return err
 	}
 	return stream.SendMsg(encoded)
 }
 
-// receive reads and decodes the next message of a stream into c. If grpcNoRoom
-// tells that c alone is to blame, the rest of its message is still in r.
+// receive reads and decodes the next message of a stream into c. After a
+// *grpcNoRoom, for which c alone is to blame, the rest of its message is in r.
 func (g *GRPC) receive(r *grpcReceiver, c *grpcCall) error {
 	if err := r.next(&c.message.charge); err != nil {
 		return err
 	}
-	if err := c.message.decode(&r.source, g.cfg.Allocator); err != nil {
+	if err := c.message.decode(&r.source, g.allocate); err != nil {
 		return err
 	}
 	r.source.close()
 	return nil
-}
-
-// grpcNoRoom reports whether a message was not taken for want of memory.
-func grpcNoRoom(err error) bool {
-	var e *infer.Error // of the Allocator
-	return err == errGRPCBudget || err == errGRPCWeight || errors.As(err, &e)
 }
 
 // grpcOne keeps the one response that a call may have.
@@ -95,7 +87,7 @@ func (o *grpcOne) send(r *infer.Response) {
 }
 
 // finish makes the answer of what came of a call.
-func (g *GRPC) finish(c *grpcCall, info *models.Info, one *grpcOne, err error) (*grpcEncoded, error) {
+func (c *grpcCall) finish(info *models.Info, one *grpcOne, overdue grpcOverdue, err error) (*grpcEncoded, error) {
 	r := one.response
 	switch {
 	case err != nil:
@@ -104,12 +96,12 @@ func (g *GRPC) finish(c *grpcCall, info *models.Info, one *grpcOne, err error) (
 	case r.Err != nil:
 		err = r.Err
 	default:
-		err = c.classify(r, info)
+		err = grpcClassify(r, c.classes, info)
 	}
 	var buffers mem.BufferSlice
 	if err == nil {
 		answer := grpcAnswerOf(r)
-		buffers, err = g.encoder.encode(&answer)
+		buffers, err = answer.encode(overdue)
 	}
 	if err != nil {
 		if r != nil {
@@ -118,4 +110,23 @@ func (g *GRPC) finish(c *grpcCall, info *models.Info, one *grpcOne, err error) (
 		return nil, err
 	}
 	return &grpcEncoded{buffers}, nil
+}
+
+// grpcClassify replaces the outputs that are wanted as classes.
+func grpcClassify(r *infer.Response, classes []grpcClasses, info *models.Info) error {
+	for _, want := range classes {
+		for i := range r.Outputs {
+			out := &r.Outputs[i]
+			if out.Name != want.output {
+				continue
+			}
+			t, err := classify(out, want.count, info.Config.GetMaxBatchSize() > 0, info.Labels[out.Name])
+			if err != nil {
+				return err
+			}
+			out.Release()
+			*out = t
+		}
+	}
+	return nil
 }

@@ -1,10 +1,14 @@
 package server
 
 import (
+	"context"
+	"io"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/peer"
 
 	"github.com/nereid-serving/nereid/infer"
 )
@@ -16,9 +20,30 @@ import (
 // connection's write buffer, or when the stream is cleaned up. What it still has
 // queued for a stream when the whole connection breaks it merely forgets; then
 // the garbage collector finds the loan, and the cleanup gives the response back.
+//
+// A client that takes no bytes would keep the loan: its connection is closed when
+// the time is up.
 type grpcLoan struct {
 	response *infer.Response
+	overdue  grpcOverdue
+	size     int
 	pending  *grpcPending // made with the first buffer that is lent
+}
+
+// grpcOverdue closes the connection of a client that does not read.
+type grpcOverdue struct {
+	after time.Duration // for each MiB that has begun; 0 never
+	conn  io.Closer     // nil never
+}
+
+// grpcConnOf returns the connection of a call, or nil.
+func grpcConnOf(ctx context.Context) io.Closer {
+	if p, ok := peer.FromContext(ctx); ok {
+		if a, ok := p.Addr.(grpcAddr); ok {
+			return a.conn
+		}
+	}
+	return nil
 }
 
 // grpcPending counts the buffers of a loan that are out. It poses as the pool
@@ -26,6 +51,7 @@ type grpcLoan struct {
 type grpcPending struct {
 	response *infer.Response
 	left     atomic.Int32 // and one more until all have been lent
+	timer    *time.Timer  // nil if there is none
 	cleanup  runtime.Cleanup
 }
 
@@ -37,6 +63,7 @@ func (l *grpcLoan) lend(b []byte) mem.Buffer {
 		l.pending.cleanup = runtime.AddCleanup(l.pending, (*infer.Response).Release, l.response)
 	}
 	l.pending.left.Add(1)
+	l.size += len(b)
 	b = b[:len(b):len(b)]
 	return mem.NewBuffer(&b, l.pending)
 }
@@ -45,6 +72,11 @@ func (l *grpcLoan) lend(b []byte) mem.Buffer {
 func (l *grpcLoan) done() {
 	switch {
 	case l.pending != nil:
+		if conn := l.overdue.conn; conn != nil && l.overdue.after > 0 {
+			// The timer knows the connection, not the loan, which the garbage
+			// collector has to find.
+			l.pending.timer = time.AfterFunc(l.overdue.after*time.Duration(1+l.size>>20), func() { _ = conn.Close() })
+		}
 		l.pending.Put(nil)
 	case l.response != nil:
 		l.response.Release()
@@ -55,6 +87,9 @@ func (l *grpcLoan) done() {
 func (p *grpcPending) Put(*[]byte) {
 	if p.left.Add(-1) == 0 {
 		p.cleanup.Stop()
+		if p.timer != nil {
+			p.timer.Stop()
+		}
 		p.response.Release()
 	}
 }

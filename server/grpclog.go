@@ -3,38 +3,34 @@ package server
 import (
 	"context"
 
-	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// logSettings changes what the request names and answers with all settings. A
-// key that is refused leaves those before it changed.
+// logSettings changes what the request names and answers with all settings.
 func (g *GRPC) logSettings(_ context.Context, q *kserve.LogSettingsRequest) (*kserve.LogSettingsResponse, error) {
-	old := g.cfg.Log.Settings()
-	s := old
-	err := grpcLogChange(&s, q.GetSettings())
-	if s != old {
-		g.cfg.Log.Change(s)
+	if len(q.GetSettings()) > 0 {
+		var err error
+		g.logging.ChangeLogSettings(func(s *LogSettings) { err = grpcLogChange(s, q.GetSettings()) })
+		if err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	s = g.cfg.Log.Settings()
+	s := g.logging.LogSettings()
 	return &kserve.LogSettingsResponse{Settings: map[string]*kserve.LogSettingsResponse_SettingValue{
 		"log_file":          grpcLogString(s.File),
 		"log_info":          grpcLogBool(s.Info),
 		"log_warning":       grpcLogBool(s.Warning),
 		"log_error":         grpcLogBool(s.Error),
-		"log_verbose_level": {ParameterChoice: &kserve.LogSettingsResponse_SettingValue_Uint32Param{Uint32Param: s.Verbose}},
+		"log_verbose_level": {ParameterChoice: &kserve.LogSettingsResponse_SettingValue_Uint32Param{Uint32Param: s.VerboseLevel}},
 		"log_format":        grpcLogString(s.Format),
 	}}, nil
 }
 
-// grpcLogChange applies the keys in Triton's order; those that it does not know
-// are passed over.
-func grpcLogChange(s *GRPCLogSettings, to map[string]*kserve.LogSettingsRequest_SettingValue) error {
+// grpcLogChange applies the keys in Triton's order, so that one which is refused
+// leaves those before it in force; those that it does not know are passed over.
+func grpcLogChange(s *LogSettings, to map[string]*kserve.LogSettingsRequest_SettingValue) error {
 	if _, ok := to["log_file"]; ok {
-		return infer.Errorf(infer.Unsupported, "log file location can not be updated through network protocol")
+		return errLogFile
 	}
 	for _, f := range []struct {
 		key  string
@@ -53,14 +49,14 @@ func grpcLogChange(s *GRPCLogSettings, to map[string]*kserve.LogSettingsRequest_
 		if !ok {
 			return grpcInvalid("expect int32 for 'log_verbose_level'")
 		}
-		s.Verbose = choice.Uint32Param
+		s.VerboseLevel = choice.Uint32Param
 	}
 	if v, ok := to["log_format"]; ok {
 		choice, ok := v.GetParameterChoice().(*kserve.LogSettingsRequest_SettingValue_StringParam)
 		if !ok {
 			return grpcInvalid("expect string for 'log_format'")
 		}
-		if f := choice.StringParam; f != "default" && f != "ISO8601" {
+		if f := choice.StringParam; f != logFormatDefault && f != logFormatISO8601 {
 			return grpcInvalid("invalid argument for log_format, got: %s", f)
 		}
 		s.Format = choice.StringParam

@@ -2,10 +2,7 @@ package server
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strconv"
-	"strings"
 
 	"google.golang.org/grpc/health/grpc_health_v1"
 
@@ -58,7 +55,7 @@ func (g *GRPC) serverMetadata(context.Context, *kserve.ServerMetadataRequest) (*
 	if _, err := g.core.Live(); err != nil {
 		return nil, err
 	}
-	return &kserve.ServerMetadataResponse{Name: g.cfg.Name, Version: g.cfg.Version, Extensions: g.cfg.Extensions}, nil
+	return &kserve.ServerMetadataResponse{Name: g.cfg.ServerName, Version: g.cfg.ServerVersion, Extensions: extensions}, nil
 }
 
 // grpcModel finds the model that a request names.
@@ -120,68 +117,4 @@ func (g *GRPC) modelStatistics(_ context.Context, q *kserve.ModelStatisticsReque
 	}
 	stats, err := g.core.Statistics(q.GetName(), version)
 	return &kserve.ModelStatisticsResponse{ModelStats: stats}, err
-}
-
-func grpcNoRepository(name string) error {
-	if name != "" {
-		return infer.Errorf(infer.Unsupported, "'repository_name' specification is not supported")
-	}
-	return nil
-}
-
-func (g *GRPC) repositoryIndex(_ context.Context, q *kserve.RepositoryIndexRequest) (*kserve.RepositoryIndexResponse, error) {
-	if err := grpcNoRepository(q.GetRepositoryName()); err != nil {
-		return nil, err
-	}
-	if _, err := g.core.Live(); err != nil {
-		return nil, err
-	}
-	return &kserve.RepositoryIndexResponse{Models: g.core.Index(q.GetReady())}, nil
-}
-
-func (g *GRPC) repositoryModelLoad(ctx context.Context, q *kserve.RepositoryModelLoadRequest) (*kserve.RepositoryModelLoadResponse, error) {
-	if err := grpcNoRepository(q.GetRepositoryName()); err != nil {
-		return nil, err
-	}
-	var config string
-	var files map[string][]byte
-	for _, key := range slices.Sorted(maps.Keys(q.GetParameters())) {
-		choice := q.GetParameters()[key].GetParameterChoice()
-		switch path, file := strings.CutPrefix(key, "file:"); {
-		case key == "config":
-			text, ok := choice.(*kserve.ModelRepositoryParameter_StringParam)
-			if !ok {
-				return nil, grpcInvalid("invalid value type for load parameter '%s', expected string_param.", key)
-			}
-			config = text.StringParam
-		case file:
-			content, ok := choice.(*kserve.ModelRepositoryParameter_BytesParam)
-			if !ok {
-				return nil, grpcInvalid("invalid value type for load parameter '%s', expected bytes_param.", key)
-			}
-			if files == nil {
-				files = map[string][]byte{}
-			}
-			files[path] = content.BytesParam
-		default:
-			return nil, grpcInvalid("unrecognized load parameter '%s'.", key)
-		}
-	}
-	return &kserve.RepositoryModelLoadResponse{}, g.core.Load(ctx, q.GetModelName(), config, files)
-}
-
-func (g *GRPC) repositoryModelUnload(ctx context.Context, q *kserve.RepositoryModelUnloadRequest) (*kserve.RepositoryModelUnloadResponse, error) {
-	if err := grpcNoRepository(q.GetRepositoryName()); err != nil {
-		return nil, err
-	}
-	dependents := false
-	const key = "unload_dependents"
-	if p, ok := q.GetParameters()[key]; ok {
-		choice, ok := p.GetParameterChoice().(*kserve.ModelRepositoryParameter_BoolParam)
-		if !ok {
-			return nil, grpcInvalid("invalid value type for '%s' parameter, expected bool_param.", key)
-		}
-		dependents = choice.BoolParam
-	}
-	return &kserve.RepositoryModelUnloadResponse{}, g.core.Unload(ctx, q.GetModelName(), dependents)
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"math"
 	"os"
 
 	"google.golang.org/grpc"
@@ -22,16 +23,15 @@ func (g *GRPC) serverOptions() ([]grpc.ServerOption, error) {
 		grpc.ForceServerCodecV2(grpcCodec{}),
 		grpc.UnknownServiceHandler(g.handler("", errGRPCUnknown, func(grpc.ServerStream) error { return errGRPCUnknown })),
 		grpc.MaxRecvMsgSize(c.MaxMessageBytes),
-		grpc.MaxSendMsgSize(1<<31 - 1),
-		grpc.MaxConcurrentStreams(c.MaxStreams),
-		grpc.MaxHeaderListSize(c.MaxHeaderBytes),
+		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.MaxConcurrentStreams(uint32(c.MaxCalls)),
+		grpc.MaxHeaderListSize(uint32(c.MaxHeaderBytes)),
 		grpc.ConnectionTimeout(c.HandshakeTimeout),
-		grpc.StaticStreamWindowSize(c.WindowBytes),
-		grpc.StaticConnWindowSize(c.ConnectionWindowBytes),
-		grpc.ReadBufferSize(c.ReadBufferBytes),
-		grpc.WriteBufferSize(c.WriteBufferBytes),
+		grpc.StaticStreamWindowSize(grpcCallWindow),
+		grpc.StaticConnWindowSize(grpcConnectionWindow),
+		grpc.ReadBufferSize(grpcBuffer),
+		grpc.WriteBufferSize(grpcBuffer),
 		experimental.BufferPool(&g.pool),
-		grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time:                  c.KeepaliveTime,
 			Timeout:               c.KeepaliveTimeout,
@@ -39,8 +39,8 @@ func (g *GRPC) serverOptions() ([]grpc.ServerOption, error) {
 			MaxConnectionAgeGrace: c.MaxConnectionAgeGrace,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
-			MinTime:             c.KeepaliveMinInterval,
-			PermitWithoutStream: c.KeepalivePermitWithout,
+			MinTime:             c.MinPingInterval,
+			PermitWithoutStream: c.PermitPingsWithoutCalls,
 		}),
 	}
 	if c.TLS.Enabled {

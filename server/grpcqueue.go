@@ -195,6 +195,7 @@ func (q *grpcQueue) reason() error {
 // called; nil means that all is written. While the server is stopping, it ends
 // when nothing is left to do.
 func (q *grpcQueue) next(ctx context.Context, stopping <-chan struct{}) (*grpcReply, error) {
+	stopped := false
 	for {
 		q.mu.Lock()
 		switch {
@@ -216,7 +217,7 @@ func (q *grpcQueue) next(ctx context.Context, stopping <-chan struct{}) (*grpcRe
 		idle := q.begun == 0
 		q.mu.Unlock()
 		stop := stopping
-		if !idle {
+		if stopped && !idle {
 			stop = nil
 		}
 		select {
@@ -224,7 +225,10 @@ func (q *grpcQueue) next(ctx context.Context, stopping <-chan struct{}) (*grpcRe
 		case <-ctx.Done():
 			return nil, errGRPCGone
 		case <-stop:
-			return nil, grpcStatus(errGRPCStopping)
+			if stopped {
+				return nil, grpcStatus(errGRPCStopping)
+			}
+			stopped = true // a request may have begun meanwhile
 		}
 	}
 }

@@ -3,10 +3,11 @@ package server
 import (
 	"encoding/binary"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding"
+	grpcencoding "google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -32,20 +33,56 @@ type grpcReceiver struct {
 	pool      mem.BufferPool
 	header    [5]byte
 	source    grpcSource
+
+	// timer closes the connection of a client that stops within a message.
+	conn    io.Closer // nil if it is not known
+	timer   *time.Timer
+	timeout time.Duration
 }
 
-func (r *grpcReceiver) init(stream grpc.ServerStream, limit int, pool mem.BufferPool) {
-	r.stream, r.limit, r.pool = stream, limit, pool
+func (r *grpcReceiver) init(g *GRPC, stream grpc.ServerStream) {
+	r.stream, r.limit, r.pool, r.timeout = stream, g.cfg.MaxMessageBytes, &g.pool, g.cfg.ReadTimeout
+	r.conn = grpcConnOf(stream.Context())
 	r.transport, _ = grpc.ServerTransportStreamFromContext(stream.Context()).(grpcTransport)
 	if r.transport != nil {
-		r.source.read = r.transport.Read
+		r.source.read = r.read
 	}
+}
+
+// read asks for the next n bytes of a message, for which there is as much time
+// as for the first ones.
+func (r *grpcReceiver) read(n int) (mem.BufferSlice, error) {
+	if r.source.asked += n; r.source.asked > grpcStep {
+		r.watch()
+	}
+	return r.transport.Read(n)
+}
+
+// watch gives the client the read timeout from now on; rest ends that.
+func (r *grpcReceiver) watch() {
+	if r.timer != nil {
+		r.timer.Reset(r.timeout)
+	} else if conn := r.conn; conn != nil {
+		r.timer = time.AfterFunc(r.timeout, func() { _ = conn.Close() })
+	}
+}
+
+func (r *grpcReceiver) rest() {
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+}
+
+// close ends what the receiver has begun.
+func (r *grpcReceiver) close() {
+	r.rest()
+	r.source.close()
 }
 
 // next begins a message and leaves it in r.source. It returns io.EOF after the
 // last one.
-func (r *grpcReceiver) next(charge *grpcCharge) error {
-	r.source.charge = charge
+func (r *grpcReceiver) next(c *charge) error {
+	r.source.charge = c
 	if r.transport == nil {
 		var got grpcReceived
 		if err := r.stream.RecvMsg(&got); err != nil {
@@ -57,6 +94,7 @@ func (r *grpcReceiver) next(charge *grpcCharge) error {
 	if err := r.transport.ReadMessageHeader(r.header[:]); err != nil {
 		return err
 	}
+	r.watch()
 	n := int(binary.BigEndian.Uint32(r.header[1:]))
 	if n > r.limit {
 		return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", n, r.limit)
@@ -87,19 +125,27 @@ func (r *grpcReceiver) last() error {
 }
 
 // one reads the only message of a unary call into v.
-func (r *grpcReceiver) one(v proto.Message, charge *grpcCharge) error {
-	if err := r.next(charge); err != nil {
+func (r *grpcReceiver) one(v proto.Message, c *charge) error {
+	if err := r.next(c); err != nil {
 		if err == io.EOF {
 			err = errGRPCNoMessage
 		}
 		return err
 	}
-	defer r.source.close()
 	b, _, err := r.source.take(r.source.left)
 	if err != nil {
 		return err
 	}
-	if proto.Unmarshal(b, v) != nil {
+	// What it becomes is larger: a field of a few bytes is an entry of a map.
+	const entry = 256
+	cost := int64(len(b))
+	if err := grpcFields(b, func(grpcField) error { cost += entry; return nil }); err != nil {
+		return err
+	}
+	if err := c.take(cost); err != nil {
+		return grpcRoom(err)
+	}
+	if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, v) != nil {
 		return errGRPCUnparsable
 	}
 	return r.last()
@@ -109,7 +155,7 @@ func (r *grpcReceiver) one(v proto.Message, charge *grpcCharge) error {
 // room that this takes is charged as it grows.
 func (r *grpcReceiver) decompress() error {
 	name := r.transport.RecvCompress()
-	compressor := encoding.GetCompressor(name)
+	compressor := grpcencoding.GetCompressor(name)
 	if compressor == nil {
 		return status.Errorf(codes.Internal, "grpc: message is compressed, but the encoding is '%s'", name)
 	}
@@ -130,7 +176,7 @@ func (r *grpcReceiver) decompress() error {
 		const step = 32 << 10
 		if err := r.source.charge.take(step); err != nil {
 			out.Free()
-			return err
+			return grpcRoom(err)
 		}
 		b := r.pool.Get(step)
 		n := 0

@@ -2,9 +2,7 @@ package server
 
 import (
 	"context"
-	"crypto/subtle"
-	"fmt"
-	"regexp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,91 +13,50 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// GRPCRestriction closes groups of calls to clients that do not send a key.
-type GRPCRestriction struct {
-	// Protocols are the groups: health, metadata, inference, shared-memory,
-	// model-config, model-repository, statistics, trace, logging.
-	Protocols []string
-	// Key and Value are what must be sent as metadata; the name of the key on the
-	// wire is "triton-grpc-protocol-" and Key in lower case.
-	Key, Value string
+const grpcRestrictedPrefix = "triton-grpc-protocol-"
+
+// grpcRestricted returns the list with the headers as they stand on the wire.
+func grpcRestricted(list []Restriction) []Restriction {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Header = grpcRestrictedPrefix + strings.ToLower(list[i].Header)
+	}
+	return list
 }
 
-const grpcRestrictionPrefix = "triton-grpc-protocol-"
-
-var grpcGroups = []string{
-	"health", "metadata", "inference", "shared-memory", "model-config",
-	"model-repository", "statistics", "trace", "logging",
-}
-
-// grpcLocks has what each closed group asks for.
-type grpcLocks map[string]grpcLock
-
-type grpcLock struct {
-	key, value string
-	refusal    error
-}
-
-func grpcNewLocks(restrictions []GRPCRestriction) (grpcLocks, error) {
-	locks := grpcLocks{}
-	for _, r := range restrictions {
-		key := grpcRestrictionPrefix + strings.ToLower(r.Key)
-		for _, group := range r.Protocols {
-			if !slices.Contains(grpcGroups, group) {
-				return nil, fmt.Errorf("unknown restricted protocol '%s'", group)
-			}
-			if _, twice := locks[group]; twice {
-				return nil, fmt.Errorf("restricted protocol '%s' can not be specified in multiple config groups", group)
-			}
-			locks[group] = grpcLock{key, r.Value, status.Errorf(codes.Unavailable,
-				"This protocol is restricted, expecting header '%s'", key)}
+// admit refuses a call to a group that is closed to this client.
+func (g *GRPC) admit(ctx context.Context, group string) error {
+	want, ok := g.restrictions.allow(group, func(name string) (string, bool) {
+		values := metadata.ValueFromIncomingContext(ctx, name)
+		if len(values) == 0 {
+			return "", false
 		}
+		return values[0], true
+	})
+	if !ok {
+		return status.Errorf(codes.Unavailable, "This protocol is restricted, expecting header '%s'", want)
 	}
-	return locks, nil
+	return nil
 }
 
-// check refuses a call to a group that is closed to this client.
-func (l grpcLocks) check(ctx context.Context, group string) error {
-	if len(l) == 0 {
-		return nil
-	}
-	lock, closed := l[group]
-	if !closed {
-		return nil
-	}
-	for _, v := range metadata.ValueFromIncomingContext(ctx, lock.key) {
-		if subtle.ConstantTimeCompare([]byte(v), []byte(lock.value)) == 1 {
-			return nil
-		}
-	}
-	return lock.refusal
-}
-
-var grpcReservedParams = []string{
-	"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output",
-}
-
-// grpcForward returns the metadata whose keys match, as parameters in the order
-// of their names.
-func grpcForward(ctx context.Context, pattern *regexp.Regexp) ([]infer.Parameter, error) {
-	if pattern == nil {
+// forwarded returns the metadata that is chosen, as parameters in the order of
+// their names.
+func (g *GRPC) forwarded(ctx context.Context) (params []infer.Parameter, err error) {
+	if g.forwarding == nil {
 		return nil, nil
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
-	var out []infer.Parameter
-	for key, values := range md {
-		if grpcTransportKey(key) || !pattern.MatchString(key) {
+	for _, key := range slices.Sorted(maps.Keys(md)) {
+		if grpcTransportKey(key) {
 			continue
 		}
-		if slices.Contains(grpcReservedParams, key) || strings.HasPrefix(key, grpcReservedPrefix) {
-			return nil, grpcInvalid("Header '%s' is reserved for Triton usage and cannot be forwarded.", key)
-		}
-		for _, v := range values {
-			out = append(out, infer.Parameter{Name: key, Kind: infer.StringParameter, String: v})
+		for _, v := range md[key] {
+			if params, err = g.forwarding.appendHeader(params, key, v); err != nil {
+				return nil, err
+			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b infer.Parameter) int { return strings.Compare(a.Name, b.Name) })
-	return out, nil
+	return params, nil
 }
 
 // grpcTransportKey reports whether a key belongs to the transport: the library

@@ -11,42 +11,41 @@ import (
 )
 
 // services describes all methods. They are not the generated descriptions:
-// those decode before a handler is asked, and with the library's texts.
-func (g *GRPC) services() []*grpc.ServiceDesc {
+// those decode before a handler is asked, and with the library's texts. life is
+// for work that goes on when the client has left: it ends with the server.
+func (g *GRPC) services(life context.Context) []*grpc.ServiceDesc {
 	inference := &grpc.ServiceDesc{
 		ServiceName: kserve.GRPCInferenceService_ServiceDesc.ServiceName,
 		HandlerType: (*any)(nil),
 		Streams: []grpc.StreamDesc{
-			grpcUnary(g, "ServerLive", "health", g.serverLive),
-			grpcUnary(g, "ServerReady", "health", g.serverReady),
-			grpcUnary(g, "ModelReady", "health", g.modelReady),
-			grpcUnary(g, "ServerMetadata", "metadata", g.serverMetadata),
-			grpcUnary(g, "ModelMetadata", "metadata", g.modelMetadata),
-			grpcUnary(g, "ModelConfig", "model-config", g.modelConfig),
-			grpcUnary(g, "ModelStatistics", "statistics", g.modelStatistics),
-			grpcUnary(g, "RepositoryIndex", "model-repository", g.repositoryIndex),
-			grpcUnary(g, "RepositoryModelLoad", "model-repository", g.repositoryModelLoad),
-			grpcUnary(g, "RepositoryModelUnload", "model-repository", g.repositoryModelUnload),
+			grpcUnary(g, "ServerLive", apiHealth, g.serverLive),
+			grpcUnary(g, "ServerReady", apiHealth, g.serverReady),
+			grpcUnary(g, "ModelReady", apiHealth, g.modelReady),
+			grpcUnary(g, "ServerMetadata", apiMetadata, g.serverMetadata),
+			grpcUnary(g, "ModelMetadata", apiMetadata, g.modelMetadata),
+			grpcUnary(g, "ModelConfig", apiModelConfig, g.modelConfig),
+			grpcUnary(g, "ModelStatistics", apiStatistics, g.modelStatistics),
+			grpcUnary(g, "RepositoryIndex", apiModelRepository, g.repositoryIndex),
+			grpcUnary(g, "RepositoryModelLoad", apiModelRepository, g.repositoryModelLoad(life)),
+			grpcUnary(g, "RepositoryModelUnload", apiModelRepository, g.repositoryModelUnload(life)),
+			grpcUnary(g, "LogSettings", apiLogging, g.logSettings),
 			{
 				StreamName: "ModelInfer",
-				Handler:    g.handler("inference", errGRPCStopping, g.modelInfer),
+				Handler:    g.handler(apiInference, errGRPCStopping, g.modelInfer),
 			},
 			{
 				StreamName:    "ModelStreamInfer",
-				Handler:       g.handler("inference", errGRPCStopping, g.modelStreamInfer),
+				Handler:       g.handler(apiInference, errGRPCStopping, g.modelStreamInfer),
 				ServerStreams: true,
 				ClientStreams: true,
 			},
 		},
 	}
-	if g.cfg.Log != nil {
-		inference.Streams = append(inference.Streams, grpcUnary(g, "LogSettings", "logging", g.logSettings))
-	}
 	// Watch is left out: clients get UNIMPLEMENTED, as from Triton.
 	health := &grpc.ServiceDesc{
 		ServiceName: grpc_health_v1.Health_ServiceDesc.ServiceName,
 		HandlerType: (*any)(nil),
-		Streams:     []grpc.StreamDesc{grpcUnary(g, "Check", "health", g.healthCheck)},
+		Streams:     []grpc.StreamDesc{grpcUnary(g, "Check", apiHealth, g.healthCheck)},
 	}
 	return []*grpc.ServiceDesc{inference, health}
 }
@@ -60,14 +59,17 @@ func grpcUnary[Q any, P interface {
 		StreamName: name,
 		Handler: g.handler(group, errGRPCExiting, func(stream grpc.ServerStream) error {
 			var receiver grpcReceiver
-			receiver.init(stream, g.cfg.MaxMessageBytes, &g.pool)
-			charge := grpcCharge{budget: &g.budget}
-			defer charge.release()
+			receiver.init(g, stream)
+			receiver.watch()
+			defer receiver.close()
+			charge := charge{budget: g.budget}
+			defer charge.settle()
 			request := P(new(Q))
 			if err := receiver.one(request, &charge); err != nil {
 				return err
 			}
-			if err := grpcCompression(stream.Context(), GRPCCompressionNone, receiver.compression()); err != nil {
+			receiver.rest()
+			if err := grpcCompression(stream.Context(), grpcCompressionNone, receiver.compression()); err != nil {
 				return err
 			}
 			answer, err := method(stream.Context(), request)

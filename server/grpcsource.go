@@ -21,8 +21,9 @@ const (
 // they arrive. What it lends is valid until its next method is called.
 type grpcSource struct {
 	read   func(n int) (mem.BufferSlice, error)
-	charge *grpcCharge // for what is gathered; whoever keeps it gives it back
+	charge *charge // for what is gathered; whoever keeps it gives it back
 
+	asked  int             // bytes of the message that were asked of the transport
 	left   int             // bytes of the message that were not given out
 	unread int             // bytes of it that were not asked of the transport
 	queue  mem.BufferSlice // received; queue[0] holds cur
@@ -32,7 +33,7 @@ type grpcSource struct {
 // reset begins a message of n bytes, of which got has been received already.
 func (s *grpcSource) reset(n int, got mem.BufferSlice) {
 	s.close()
-	s.left, s.unread, s.queue = n, n-got.Len(), got
+	s.asked, s.left, s.unread, s.queue = 0, n, n-got.Len(), got
 	if len(got) > 0 {
 		s.cur = got[0].ReadOnlyData()
 	}
@@ -137,8 +138,8 @@ func (s *grpcSource) take(n int) (b []byte, own bool, err error) {
 		if len(b)+len(part) > cap(b) {
 			// Grows with what has arrived, not with what was announced.
 			grown := min(n, max(2*cap(b), grpcStep))
-			if err := s.charge.take(grown - cap(b)); err != nil {
-				return nil, false, err
+			if err := s.charge.take(int64(grown - cap(b))); err != nil {
+				return nil, false, grpcRoom(err)
 			}
 			b = append(make([]byte, 0, grown), b...)
 		}
@@ -177,8 +178,8 @@ func (s *grpcSource) await(n int) error {
 		if len(s.queue) == len(more) { // nothing was queued before
 			s.cur = s.queue[0].ReadOnlyData()
 		}
-		if err := s.charge.take(k); err != nil {
-			return err
+		if err := s.charge.take(int64(k)); err != nil {
+			return grpcRoom(err)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"io"
 	"runtime/debug"
 
@@ -34,10 +35,10 @@ type grpcStream struct {
 	stream    grpc.ServerStream
 	ctx       context.Context // ends with the handler
 	errors    bool            // as grpcErrorKey asks
-	forwarded []infer.Parameter
 	queue     *grpcQueue
 	sequences grpcSequences
 	receiver  grpcReceiver
+	overdue   grpcOverdue
 }
 
 // grpcOrigin is what is remembered of a request for its answers.
@@ -56,19 +57,19 @@ func (g *GRPC) modelStreamInfer(stream grpc.ServerStream) error {
 	for _, v := range metadata.ValueFromIncomingContext(ctx, grpcErrorKey) {
 		s.errors = v == "true"
 	}
-	s.receiver.init(stream, g.cfg.MaxMessageBytes, &g.pool)
+	s.receiver.init(g, stream)
+	s.overdue = grpcOverdue{g.cfg.WriteTimeout, s.receiver.conn}
 	if err := grpcCompression(ctx, g.cfg.Compression, s.receiver.compression()); err != nil {
 		return err
 	}
-	var refusal error // of each request, for what came with the stream
-	s.forwarded, refusal = grpcForward(ctx, g.forward)
+	forwarded, refusal := g.forwarded(ctx)
 	s.queue = newGRPCQueue(grpcQueueLimits{
 		requests: g.cfg.MaxStreamRequests, responses: g.cfg.MaxStreamResponses,
 		bytes: g.cfg.MaxStreamBytes, stall: g.cfg.StreamStallTimeout,
 	})
 	defer s.queue.close(errGRPCGone)
 	written := make(chan error, 1) // sent once, by the writer
-	s.spawn(func() error { return s.read(refusal) }, s.queue.readDone)
+	s.spawn(func() error { return s.read(forwarded, refusal) }, s.queue.readDone)
 	s.spawn(s.write, func(err error) { written <- err })
 	select {
 	case err := <-written:
@@ -94,23 +95,26 @@ func (s *grpcStream) spawn(f func() error, done func(error)) {
 	}()
 }
 
-// read takes requests until the client has no more, and starts them. refusal,
-// if any, is what all of them get.
-func (s *grpcStream) read(refusal error) error {
-	defer s.receiver.source.close()
+// read takes requests until the client has no more, and starts them. forwarded
+// and refusal, which come with the stream, are for each of them.
+func (s *grpcStream) read(forwarded []infer.Parameter, refusal error) error {
+	defer s.receiver.close()
 	for {
 		if err := s.queue.admit(); err != nil {
 			return err
 		}
-		c := &grpcCall{}
-		c.message.charge.budget = &s.g.budget
+		c := &grpcCall{forwarded: forwarded, refusal: refusal}
+		c.message.charge.budget = s.g.budget
 		err := s.g.receive(&s.receiver, c)
+		var full *grpcNoRoom
 		switch {
 		case err == io.EOF:
+			c.release()
 			return nil
-		case grpcNoRoom(err):
+		case errors.As(err, &full):
 			// Only this request is refused: the stream goes on after its message.
 			if err := s.receiver.source.skip(s.receiver.source.left); err != nil {
+				c.release()
 				return err
 			}
 		case err != nil:
@@ -118,9 +122,8 @@ func (s *grpcStream) read(refusal error) error {
 			return err
 		case s.g.isStopping():
 			err = errGRPCStopping
-		default:
-			err = refusal
 		}
+		s.receiver.rest()
 		s.start(c, err)
 	}
 }
@@ -134,7 +137,7 @@ func (s *grpcStream) start(c *grpcCall, err error) {
 	decoupled := origin.info != nil && origin.info.Decoupled()
 	turn := s.queue.begin(!decoupled)
 	if err == nil {
-		err = c.build(s.forwarded, s.g.cfg.Allocator)
+		err = c.build(s.g.allocate)
 	}
 	if err != nil {
 		c.release()
@@ -191,10 +194,10 @@ func (s *grpcStream) write() error {
 // when what it was given before is nearly written.
 func (s *grpcStream) send(reply *grpcReply) error {
 	a := reply.answer()
-	buffers, err := s.g.encoder.encode(&a)
+	buffers, err := a.encode(s.overdue)
 	if err != nil {
 		a = reply.failed(err)
-		if buffers, err = s.g.encoder.encode(&a); err != nil {
+		if buffers, err = a.encode(s.overdue); err != nil {
 			return err
 		}
 	}
@@ -216,8 +219,7 @@ type grpcReply struct {
 	bytes    int64 // what it counts for in the queue
 }
 
-// answer says what is sent. Of an error only the text is, and it is never
-// empty: an empty one would pass for success.
+// answer says what is sent. Of an error only the text is.
 func (r *grpcReply) answer() grpcAnswer {
 	o := r.origin
 	switch {
@@ -231,8 +233,7 @@ func (r *grpcReply) answer() grpcAnswer {
 	case r.response.Empty:
 		return grpcAnswer{model: o.model, version: o.version, id: o.id, stream: true, hasFinal: true, final: r.response.Final}
 	}
-	c := grpcCall{classes: o.classes}
-	if err := c.classify(r.response, o.info); err != nil {
+	if err := grpcClassify(r.response, o.classes, o.info); err != nil {
 		return r.failed(err)
 	}
 	a := grpcAnswerOf(r.response)
@@ -254,15 +255,4 @@ func (r *grpcReply) release() {
 	if r.response != nil {
 		r.response.Release()
 	}
-}
-
-func grpcErrorText(err error) string {
-	if s, ok := status.FromError(err); ok && s.Message() != "" {
-		return s.Message()
-	}
-	e := infer.AsError(err)
-	if e.Message != "" {
-		return e.Message
-	}
-	return e.Code.String()
 }

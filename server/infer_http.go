@@ -2,8 +2,6 @@ package server
 
 import (
 	"math"
-	"net/http"
-	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models"
@@ -45,11 +43,12 @@ type inferCall struct {
 
 // inferRequest is one block of memory for what most requests need.
 type inferRequest struct {
-	req    infer.Request
-	inputs [2]infer.Tensor
-	shapes [8]int64
-	dims   []int64 // the dimensions of all inputs, at first in shapes
-	answer answer
+	req     infer.Request
+	inputs  [2]infer.Tensor
+	outputs [2]string
+	shapes  [8]int64
+	dims    []int64 // the dimensions of all inputs, at first in shapes
+	answer  answer
 }
 
 // answer collects the responses to a request of which one is wanted.
@@ -72,15 +71,8 @@ func (a *answer) take(r *infer.Response) {
 }
 
 // serveInfer serves POST …/infer.
-func (h *HTTP) serveInfer(t target, w http.ResponseWriter, r *http.Request) error {
-	version := infer.LatestVersion
-	if t.version != "" {
-		var err error
-		if version, err = parseVersion(t.version); err != nil {
-			return err
-		}
-	}
-	info, err := h.core.Model(t.model, version)
+func (h *HTTP) serveInfer(w *reply, r *request, model string, version int64) error {
+	info, err := h.core.Model(model, version)
 	if err != nil {
 		return err
 	}
@@ -91,8 +83,8 @@ func (h *HTTP) serveInfer(t target, w http.ResponseWriter, r *http.Request) erro
 	c.info = info
 	c.charge.budget = h.budget
 	c.inferRequest = new(inferRequest)
-	c.req.Model, c.req.Version = t.model, version
-	c.req.Inputs = c.inputs[:0]
+	c.req.Model, c.req.Version = model, version
+	c.req.Inputs, c.req.Outputs = c.inputs[:0], c.outputs[:0]
 	c.dims = c.shapes[:0]
 	defer c.finish()
 	err = c.read(w, r)
@@ -140,7 +132,7 @@ func (c *inferCall) releaseInputs() {
 }
 
 // read makes the request from its headers and its body.
-func (c *inferCall) read(w http.ResponseWriter, r *http.Request) error {
+func (c *inferCall) read(w *reply, r *request) error {
 	if err := c.openBody(w, r); err != nil {
 		return err
 	}
@@ -152,7 +144,7 @@ func (c *inferCall) read(w http.ResponseWriter, r *http.Request) error {
 		return errHeaderRange(r, c.body.left)
 	}
 	if given && length == 0 || !given && c.body.left == 0 {
-		w.Header()["Content-Type"] = typeJSON
+		w.contentType = typeJSON
 		err = c.readRaw()
 	} else {
 		err = c.readHeaded(w, r, length, given)
@@ -166,37 +158,34 @@ func (c *inferCall) read(w http.ResponseWriter, r *http.Request) error {
 
 // openBody prepares the body to be read, decompressed if need be, and charges
 // its length where it is known.
-func (c *inferCall) openBody(w http.ResponseWriter, r *http.Request) error {
+func (c *inferCall) openBody(w *reply, r *request) error {
 	coding, err := requestEncoding(r)
 	if err != nil {
-		w.Header()["Accept-Encoding"] = []string{"gzip, deflate"}
+		w.offerCodings = true
 		return err
 	}
 	if coding != identity {
-		if r.ContentLength == 0 {
+		if r.length == 0 {
 			return errNothingCompressed
 		}
-		c.inflate = c.h.codecs.inflater(&paced{src: r.Body, w: w, cfg: &c.h.cfg}, c.h.cfg.MaxInputBytes)
+		c.inflate = c.h.codecs.inflater(&r.body, c.h.cfg.MaxInputBytes)
 		c.body = requestBody{src: c.inflate, left: -1}
 		return nil
 	}
-	if r.ContentLength > math.MaxInt32 {
-		return errInt32Range("Content-Length", strconv.FormatInt(r.ContentLength, 10))
+	if r.length > math.MaxInt32 {
+		text, _ := r.header("Content-Length")
+		return errInt32Range("Content-Length", text)
 	}
-	if err := c.charge.take(r.ContentLength); err != nil {
+	if err := c.charge.take(r.length); err != nil {
 		return err
 	}
-	if 0 <= r.ContentLength && r.ContentLength <= smallBody {
-		c.body = requestBody{src: r.Body, left: r.ContentLength}
-	} else {
-		c.body = requestBody{src: &paced{src: r.Body, w: w, cfg: &c.h.cfg}, left: r.ContentLength}
-	}
+	c.body = requestBody{src: &r.body, left: r.length}
 	return nil
 }
 
 // readHeaded reads a request whose body begins with JSON: of the given length,
 // or else all of it.
-func (c *inferCall) readHeaded(w http.ResponseWriter, r *http.Request, length int64, given bool) error {
+func (c *inferCall) readHeaded(w *reply, r *request, length int64, given bool) error {
 	if !given && c.body.left >= 0 {
 		length, given = c.body.left, true
 	}
@@ -210,7 +199,7 @@ func (c *inferCall) readHeaded(w http.ResponseWriter, r *http.Request, length in
 	} else {
 		text, err = c.body.readGrowing(&c.charge, c.h.cfg.MaxInputBytes+1)
 		if err == nil && len(text) == 0 {
-			w.Header()["Content-Type"] = typeJSON
+			w.contentType = typeJSON
 			return c.readRaw()
 		}
 		if err == nil {
@@ -220,12 +209,12 @@ func (c *inferCall) readHeaded(w http.ResponseWriter, r *http.Request, length in
 	if err != nil {
 		return err
 	}
-	w.Header()["Content-Type"] = typeJSON
+	w.contentType = typeJSON
 	return c.readJSON(text, r)
 }
 
 // readHead reads the JSON of a known length. A small body is read with it.
-func (c *inferCall) readHead(r *http.Request, length int64) ([]byte, error) {
+func (c *inferCall) readHead(r *request, length int64) ([]byte, error) {
 	if left := c.body.left; left >= 0 && left <= smallBody {
 		all := make([]byte, left)
 		if _, err := c.body.readFull(all); err != nil {
@@ -250,7 +239,7 @@ func (c *inferCall) readHead(r *http.Request, length int64) ([]byte, error) {
 }
 
 // readJSON reads the request from its JSON and the binary data after it.
-func (c *inferCall) readJSON(text []byte, r *http.Request) error {
+func (c *inferCall) readJSON(text []byte, r *request) error {
 	t, err := parseJSON(&c.scanner, text)
 	if err != nil {
 		return err
@@ -271,7 +260,7 @@ func (c *inferCall) readJSON(text []byte, r *http.Request) error {
 	if err := c.readInputs(head.inputs, &c.req); err != nil {
 		return err
 	}
-	if err := c.checkLeftOver(r); err != nil {
+	if err := c.checkLeftOver(); err != nil {
 		return err
 	}
 	if head.outputs.exists() {
@@ -281,12 +270,12 @@ func (c *inferCall) readJSON(text []byte, r *http.Request) error {
 }
 
 // run infers and replies.
-func (c *inferCall) run(w http.ResponseWriter, r *http.Request) error {
-	if err := c.h.core.Infer(r.Context(), &c.req, c.answer.take); err != nil {
+func (c *inferCall) run(w *reply, r *request) error {
+	if err := c.infer(r); err != nil {
 		return err
 	}
 	c.releaseInputs()
-	w.Header()["Content-Type"] = typePlain
+	w.contentType = typePlain
 	if c.answer.count != 1 {
 		return infer.Errorf(infer.Internal, "expected a single response, got %d", c.answer.count)
 	}
@@ -294,6 +283,14 @@ func (c *inferCall) run(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return c.reply(w, r)
+}
+
+// infer hands the request to the core and looks meanwhile whether its client
+// leaves.
+func (c *inferCall) infer(r *request) error {
+	r.body.c.beginWatch()
+	defer r.body.c.endWatch()
+	return c.h.core.Infer(r.ctx, &c.req, c.answer.take)
 }
 
 // chargeItem charges for the things of which a request has any number: inputs,
@@ -307,12 +304,11 @@ func (c *inferCall) chargeItem(n int) error {
 }
 
 // headerLength reads the header that says where the JSON ends, as C's stoi does.
-func headerLength(r *http.Request) (n int64, given bool, err error) {
-	values := r.Header[headerLengthName]
-	if len(values) == 0 {
+func headerLength(r *request) (n int64, given bool, err error) {
+	text, given := r.header(headerLengthName)
+	if !given {
 		return 0, false, nil
 	}
-	text := values[0]
 	digits := text
 	if text != "" && (text[0] == '+' || text[0] == '-') {
 		digits = text[1:]
@@ -340,7 +336,7 @@ func errInt32Range(name, value string) error {
 }
 
 // errHeaderRange refuses a header length that the body, of n bytes, has not.
-func errHeaderRange(r *http.Request, n int64) error {
-	return infer.Errorf(infer.InvalidArg, "inference header size should be in range (0, %d), got: %s",
-		max(n, 0), r.Header.Get(headerLengthName))
+func errHeaderRange(r *request, n int64) error {
+	text, _ := r.header(headerLengthName)
+	return infer.Errorf(infer.InvalidArg, "inference header size should be in range (0, %d), got: %s", max(n, 0), text)
 }

@@ -7,15 +7,14 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// inlineReply is the longest reply that is put together in one piece. Of longer
-// ones the binary data is written from where it lies.
-const inlineReply = 4 << 10
+// textPerByte is about how many bytes of JSON a byte of a tensor becomes.
+const textPerByte = 4
 
 // reply writes the response: JSON, then the binary outputs in their order.
-func (c *inferCall) reply(w http.ResponseWriter, r *http.Request) error {
+func (c *inferCall) reply(w *reply, r *request) error {
 	resp := c.answer.first
 	var few [8][]byte
-	blobs, size := few[:0], 0
+	blobs := few[:0]
 	b := append(c.out[:0], '{')
 	if resp.ID != "" {
 		b = appendJSONString(append(b, `"id":`...), resp.ID)
@@ -47,12 +46,16 @@ func (c *inferCall) reply(w http.ResponseWriter, r *http.Request) error {
 			b = append(b, '}', '}')
 			if len(out.Data) > 0 {
 				blobs = append(blobs, out.Data)
-				size += len(out.Data)
 			}
 			continue
 		}
 		if err := checkOutputSize(out); err != nil {
 			return err
+		}
+		if len(out.Data) > smallBody {
+			if err := c.charge.take(int64(len(out.Data)) * textPerByte); err != nil {
+				return err
+			}
 		}
 		var err error
 		if b, err = appendJSONData(append(b, `,"data":`...), out); err != nil {
@@ -62,39 +65,25 @@ func (c *inferCall) reply(w http.ResponseWriter, r *http.Request) error {
 	}
 	b = append(b, ']', '}')
 	c.out = b
-	header := w.Header()
-	if size > 0 {
-		header[headerLengthName] = []string{strconv.Itoa(len(b))}
-		header["Content-Type"] = typeBinary
-	} else {
-		header["Content-Type"] = typeJSON
+	w.contentType = typeJSON
+	if len(blobs) > 0 {
+		w.contentType, w.headerLength = typeBinary, len(b)
 	}
-	if accept := r.Header["Accept-Encoding"]; len(accept) > 0 {
-		if coding := replyEncoding(accept[0]); coding != identity {
+	if accept, ok := r.header("Accept-Encoding"); ok {
+		if coding := replyEncoding(accept); coding != identity {
+			for _, blob := range blobs {
+				if err := c.charge.take(int64(len(blob))); err != nil {
+					return err
+				}
+			}
 			if packed, err := c.h.codecs.deflate(nil, coding, append([][]byte{b}, blobs...)...); err == nil {
-				header["Content-Encoding"] = []string{encodingNames[coding]}
-				writeBody(w, http.StatusOK, packed)
+				w.coding = coding
+				w.send(http.StatusOK, packed)
 				return nil
 			}
 		}
 	}
-	if len(b)+size <= inlineReply {
-		for _, blob := range blobs {
-			b = append(b, blob...)
-		}
-		c.out = b
-		writeBody(w, http.StatusOK, b)
-		return nil
-	}
-	header["Content-Length"] = []string{strconv.Itoa(len(b) + size)}
-	if _, err := w.Write(b); err != nil {
-		return nil // the client has gone
-	}
-	for _, blob := range blobs {
-		if _, err := w.Write(blob); err != nil {
-			return nil
-		}
-	}
+	w.send(http.StatusOK, b, blobs...)
 	return nil
 }
 
@@ -106,9 +95,10 @@ func appendOutputHead(b []byte, out *infer.Tensor) []byte {
 }
 
 // checkOutputSize compares the bytes of an output with its shape; those of
-// BYTES are checked as they are read.
+// BYTES are checked as they are read. A shape without dimensions is a scalar or,
+// as in requests, an empty tensor.
 func checkOutputSize(out *infer.Tensor) error {
-	if out.DataType.Size() == 0 {
+	if out.DataType.Size() == 0 || len(out.Shape) == 0 && len(out.Data) == 0 {
 		return nil
 	}
 	want, ok := infer.ByteSize(out.DataType, out.Shape)

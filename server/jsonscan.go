@@ -101,8 +101,8 @@ value:
 	if i >= len(b) {
 		return 0, &jsonSyntaxError{jsonInvalidValue, i}
 	}
-	switch c := b[i]; {
-	case c == '{':
+	switch b[i] {
+	case '{':
 		if err = s.enter(i); err != nil {
 			return 0, err
 		}
@@ -111,7 +111,7 @@ value:
 			goto leave
 		}
 		goto member
-	case c == '[':
+	case '[':
 		if err = s.enter(i); err != nil {
 			return 0, err
 		}
@@ -120,13 +120,13 @@ value:
 			goto leave
 		}
 		goto value
-	case c == '"':
+	case '"':
 		i, err = scanString(b, i)
-	case c == 't':
+	case 't':
 		i, err = scanWord(b, i, "true")
-	case c == 'f':
+	case 'f':
 		i, err = scanWord(b, i, "false")
-	case c == 'n':
+	case 'n':
 		i, err = scanWord(b, i, "null")
 	default:
 		i, err = scanNumber(b, i)

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"sort"
 	"unicode/utf8"
 
@@ -24,8 +25,12 @@ var (
 // with it as the protocol does.
 func parseJSON(s *jsonScanner, buf []byte) (jsonText, error) {
 	t, err := s.scan(buf)
-	if syntax, ok := err.(*jsonSyntaxError); ok {
-		return t, infer.Errorf(infer.Internal, "failed to parse the request JSON buffer: %v", syntax)
+	if err == nil {
+		return t, nil
+	}
+	var syntax *jsonSyntaxError
+	if errors.As(err, &syntax) {
+		err = infer.Errorf(infer.Internal, "failed to parse the request JSON buffer: %v", syntax)
 	}
 	return t, err
 }

@@ -14,8 +14,6 @@ type HTTPConfig struct {
 	Port int
 	// ReusePort lets several servers share the port.
 	ReusePort bool
-	// Threads is accepted and has no effect.
-	Threads int
 
 	// ServerName and ServerVersion are what the server's metadata say; default
 	// "triton" and "2.51.0".

@@ -32,11 +32,11 @@ const (
 var errLogFile = &infer.Error{Code: infer.Unsupported, Message: "log file location can not be updated through network protocol"}
 
 // serveLogging serves GET and POST /v2/logging.
-func (h *HTTP) serveLogging(w http.ResponseWriter, r *http.Request) error {
-	if r.Method == http.MethodPost {
+func (h *HTTP) serveLogging(w *reply, r *request) error {
+	if r.method == http.MethodPost {
 		c := charge{budget: h.budget}
 		defer c.settle()
-		body, err := h.readJSONBody(w, r, &c)
+		body, err := h.readJSONBody(r, &c)
 		if err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ func (h *HTTP) serveLogging(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	writeBody(w, http.StatusOK, appendLogSettings(nil, h.logging.LogSettings()))
+	w.send(http.StatusOK, appendLogSettings(nil, h.logging.LogSettings()))
 	return nil
 }
 

@@ -36,7 +36,7 @@ func groupLimit(read func(string) ([]byte, error), membership []byte) int64 {
 			continue
 		}
 		for dir := path.Clean("/" + group); ; dir = path.Dir(dir) {
-			if text, err := read("/sys/fs/cgroup" + dir + "/memory.max"); err == nil {
+			if text, err := read(path.Join("/sys/fs/cgroup", dir, "memory.max")); err == nil {
 				if n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64); err == nil {
 					limit = min(limit, n)
 				}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -29,7 +30,7 @@ func serverMetadata(name, version string) []byte {
 
 // serveModelMetadata serves GET /v2/models/M. A version in the path is the only
 // one that the reply lists.
-func (h *HTTP) serveModelMetadata(w http.ResponseWriter, model string, version int64) error {
+func (h *HTTP) serveModelMetadata(w *reply, model string, version int64) error {
 	info, err := h.core.Model(model, version)
 	if err != nil {
 		return err
@@ -59,7 +60,7 @@ func (h *HTTP) serveModelMetadata(w http.ResponseWriter, model string, version i
 	for i, out := range info.Config.GetOutput() {
 		b = appendTensorMetadata(b, i, out.GetName(), out.GetDataType(), batch, out.GetDims())
 	}
-	writeBody(w, http.StatusOK, append(b, ']', '}'))
+	w.send(http.StatusOK, append(b, ']', '}'))
 	return nil
 }
 
@@ -75,11 +76,14 @@ func appendTensorMetadata(b []byte, i int, name string, d kserve.DataType, batch
 }
 
 // serveModelConfig serves GET …/config.
-func (h *HTTP) serveModelConfig(w http.ResponseWriter, model string, version int64) error {
+func (h *HTTP) serveModelConfig(w *reply, model string, version int64) error {
 	info, err := h.core.Model(model, version)
 	if err != nil {
 		return err
 	}
-	writeBody(w, http.StatusOK, info.JSON)
+	w.send(http.StatusOK, info.JSON)
 	return nil
 }
+
+// Extensions lists the protocol extensions that the server's metadata names.
+func Extensions() []string { return slices.Clone(extensions) }

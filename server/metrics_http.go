@@ -2,18 +2,17 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 
 	"github.com/rs/zerolog"
 )
 
 // MetricsHTTP serves the metrics on a port of their own. Listen, then Run it once.
 type MetricsHTTP struct {
-	cfg        HTTPConfig
 	exposition http.Handler
-	log        zerolog.Logger
+	conns      *connServer
 	socket     net.Listener
 }
 
@@ -24,13 +23,14 @@ func NewMetricsHTTP(cfg HTTPConfig, exposition http.Handler, log zerolog.Logger)
 		return nil, err
 	}
 	cfg.setDefaults()
-	return &MetricsHTTP{cfg: cfg, exposition: exposition, log: log}, nil
+	m := &MetricsHTTP{exposition: exposition}
+	m.conns = newConnServer(cfg, m.handle, log)
+	return m, nil
 }
 
 // Listen binds the address.
-func (m *MetricsHTTP) Listen() error {
-	socket, err := listen(m.cfg.Address, m.cfg.Port, m.cfg.ReusePort)
-	m.socket = socket
+func (m *MetricsHTTP) Listen() (err error) {
+	m.socket, err = listen(&m.conns.cfg)
 	return err
 }
 
@@ -38,51 +38,31 @@ func (m *MetricsHTTP) Listen() error {
 func (m *MetricsHTTP) Addr() net.Addr { return m.socket.Addr() }
 
 // Run serves until ctx ends, and then at most ExitTimeout longer.
-func (m *MetricsHTTP) Run(ctx context.Context) error {
-	l := newListener(m.socket, m.cfg)
-	srv := newServer(m.cfg, m, m.log)
-	served := make(chan error, 1) // one value, from Serve
-	go func() { served <- srv.Serve(l) }()
-	select {
-	case err := <-served:
-		_ = srv.Close()
-		return fmt.Errorf("accept connections: %w", err)
-	case <-ctx.Done():
-	}
-	deadline, stop := context.WithTimeout(context.Background(), m.cfg.ExitTimeout)
-	defer stop()
-	l.closeSilent()
-	if srv.Shutdown(deadline) != nil {
-		_ = srv.Close()
-	}
-	<-served
-	return nil
-}
+func (m *MetricsHTTP) Run(ctx context.Context) error { return m.conns.run(ctx, m.socket) }
 
-// ServeHTTP serves the exposition at /metrics and /metrics/. Other paths are
-// empty, other methods refused everywhere.
-func (m *MetricsHTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	begin(w, typePlain)
-	if r.Method != http.MethodGet {
+// handle serves the exposition at /metrics and /metrics/. Other paths are empty,
+// other methods refused everywhere.
+func (m *MetricsHTTP) handle(w *reply, r *request) {
+	if r.method != http.MethodGet {
 		writeStatus(w, http.StatusMethodNotAllowed, "Method Not Allowed")
 		return
 	}
-	switch rawPath(r) {
-	case "/metrics", "/metrics/":
-		// Neither another format nor compression, whatever the client accepts.
-		r.Header.Del("Accept")
-		r.Header.Del("Accept-Encoding")
-		page := rendered{header: http.Header{}, status: http.StatusOK}
-		m.exposition.ServeHTTP(&page, r)
-		w.Header()["Content-Type"] = []string{"text/plain; charset=utf-8"}
-		writeBody(w, page.status, page.body)
-	default:
-		writeBody(w, http.StatusOK, nil)
+	path := r.path()
+	if path != "/metrics" && path != "/metrics/" {
+		w.send(http.StatusOK, nil)
+		return
 	}
+	// Without headers: neither another format nor compression, whatever the
+	// client accepts.
+	scrape := (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{}, Body: http.NoBody}).WithContext(r.ctx)
+	page := rendered{header: http.Header{}, status: http.StatusOK}
+	m.exposition.ServeHTTP(&page, scrape)
+	w.contentType = typeMetric
+	w.send(page.status, page.body)
 }
 
-// rendered keeps a reply, so that its length is known before it is sent and its
-// headers are ours.
+// rendered keeps what a handler replies, so that it can be sent as one.
 type rendered struct {
 	header http.Header
 	status int

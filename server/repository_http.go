@@ -12,10 +12,10 @@ var errRepositoryName = &infer.Error{Code: infer.Unsupported, Message: "'reposit
 
 // withJSONBody calls use with the JSON of a request's body; an empty body is a
 // value that does not exist.
-func (h *HTTP) withJSONBody(w http.ResponseWriter, r *http.Request, use func(v jsonValue, c *charge) error) error {
+func (h *HTTP) withJSONBody(w *reply, r *request, use func(v jsonValue, c *charge) error) error {
 	c := charge{budget: h.budget}
 	defer c.settle()
-	body, err := h.readJSONBody(w, r, &c)
+	body, err := h.readJSONBody(r, &c)
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func (h *HTTP) withJSONBody(w http.ResponseWriter, r *http.Request, use func(v j
 }
 
 // serveIndex serves POST /v2/repository/index.
-func (h *HTTP) serveIndex(w http.ResponseWriter, r *http.Request) error {
+func (h *HTTP) serveIndex(w *reply, r *request) error {
 	return h.withJSONBody(w, r, func(v jsonValue, _ *charge) error {
 		only := false
 		if ready := v.member("ready"); ready.exists() {
@@ -39,7 +39,7 @@ func (h *HTTP) serveIndex(w http.ResponseWriter, r *http.Request) error {
 				return infer.Errorf(infer.InvalidArg, "Invalid value for 'ready': expected a boolean")
 			}
 		}
-		writeBody(w, http.StatusOK, appendIndex(nil, h.core.Index(only)))
+		w.send(http.StatusOK, appendIndex(nil, h.core.Index(only)))
 		return nil
 	})
 }
@@ -65,7 +65,7 @@ func appendIndex(b []byte, list []*kserve.RepositoryIndexResponse_ModelIndex) []
 
 // serveLoad serves POST /v2/repository/models/M/load. The load goes on if the
 // client leaves.
-func (h *HTTP) serveLoad(t target, w http.ResponseWriter, r *http.Request) error {
+func (h *HTTP) serveLoad(t target, w *reply, r *request) error {
 	if t.repository != "" {
 		return errRepositoryName
 	}
@@ -74,10 +74,10 @@ func (h *HTTP) serveLoad(t target, w http.ResponseWriter, r *http.Request) error
 		if err != nil {
 			return err
 		}
-		if err := h.core.Load(lifeContext(r), t.model, config, files); err != nil {
+		if err := h.core.Load(r.life, t.model, config, files); err != nil {
 			return err
 		}
-		writeBody(w, http.StatusOK, nil)
+		w.send(http.StatusOK, nil)
 		return nil
 	})
 }
@@ -162,7 +162,7 @@ func decodeBase64(s jsonString) []byte {
 }
 
 // serveUnload serves POST /v2/repository/models/M/unload.
-func (h *HTTP) serveUnload(t target, w http.ResponseWriter, r *http.Request) error {
+func (h *HTTP) serveUnload(t target, w *reply, r *request) error {
 	if t.repository != "" {
 		return errRepositoryName
 	}
@@ -171,10 +171,10 @@ func (h *HTTP) serveUnload(t target, w http.ResponseWriter, r *http.Request) err
 		if d := v.member("parameters").member("unload_dependents"); d.exists() {
 			dependents, _ = d.boolean() // anything else counts as false
 		}
-		if err := h.core.Unload(lifeContext(r), t.model, dependents); err != nil {
+		if err := h.core.Unload(r.life, t.model, dependents); err != nil {
 			return err
 		}
-		writeBody(w, http.StatusOK, nil)
+		w.send(http.StatusOK, nil)
 		return nil
 	})
 }

@@ -23,6 +23,9 @@ const (
 	epRepositoryIndex
 	epRepositoryLoad
 	epRepositoryUnload
+	epSystemRegionStatus
+	epCUDARegionStatus
+	epRegionChange // register or unregister, of either kind
 )
 
 // endpoints has a row for each endpoint, in their order.
@@ -30,7 +33,7 @@ var endpoints = [...]struct {
 	group  string // for restrictions
 	method string // the only one allowed; "" means GET and POST
 	// contentType is what its replies have unless they say otherwise.
-	contentType []string
+	contentType string
 }{
 	epNone:             {},
 	epServerLive:       {apiHealth, http.MethodGet, typePlain},
@@ -45,6 +48,10 @@ var endpoints = [...]struct {
 	epRepositoryIndex:  {apiModelRepository, http.MethodPost, typeJSON},
 	epRepositoryLoad:   {apiModelRepository, http.MethodPost, typeJSON},
 	epRepositoryUnload: {apiModelRepository, http.MethodPost, typeJSON},
+
+	epSystemRegionStatus: {apiSharedMemory, http.MethodGet, typeJSON},
+	epCUDARegionStatus:   {apiSharedMemory, http.MethodGet, typeJSON},
+	epRegionChange:       {apiSharedMemory, http.MethodPost, typeJSON},
 }
 
 // target is a path taken apart.
@@ -53,16 +60,7 @@ type target struct {
 	model      string
 	version    string // decimal digits, "" if the path has none
 	repository string
-}
-
-// rawPath returns the path of a request as it came, without its query.
-func rawPath(r *http.Request) string {
-	uri := r.RequestURI
-	if !strings.HasPrefix(uri, "/") { // absolute form, or *
-		return r.URL.EscapedPath()
-	}
-	path, _, _ := strings.Cut(uri, "?")
-	return path
+	region     string // of shared memory
 }
 
 // route takes a raw path apart. Segments match exactly: no empty ones, no slash
@@ -90,6 +88,12 @@ func route(path string) (t target) {
 	default:
 		if rest, ok = strings.CutPrefix(rest, "/repository/"); ok {
 			return routeRepository(rest)
+		}
+		if rest, ok = strings.CutPrefix(path, "/v2/systemsharedmemory/"); ok {
+			return routeRegion(rest, epSystemRegionStatus)
+		}
+		if rest, ok = strings.CutPrefix(path, "/v2/cudasharedmemory/"); ok {
+			return routeRegion(rest, epCUDARegionStatus)
 		}
 	}
 	return t
@@ -162,6 +166,27 @@ func routeRepository(path string) (t target) {
 		if n == 4 {
 			t.repository = segments[0]
 		}
+	}
+	return t
+}
+
+// routeRegion takes apart what follows the kind of shared memory; status is the
+// endpoint that tells of that kind.
+func routeRegion(path string, status endpoint) (t target) {
+	if region, ok := strings.CutPrefix(path, "region/"); ok {
+		region, path, _ = strings.Cut(region, "/")
+		if region == "" {
+			return t
+		}
+		t.region = decodeSegment(region)
+	}
+	switch path {
+	case "status":
+		t.endpoint = status
+	case "register", "unregister":
+		t.endpoint = epRegionChange
+	default:
+		return target{}
 	}
 	return t
 }

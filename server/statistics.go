@@ -9,12 +9,12 @@ import (
 )
 
 // serveStatistics serves GET …/stats.
-func (h *HTTP) serveStatistics(w http.ResponseWriter, model string, version int64) error {
+func (h *HTTP) serveStatistics(w *reply, model string, version int64) error {
 	list, err := h.core.Statistics(model, version)
 	if err != nil {
 		return err
 	}
-	writeBody(w, http.StatusOK, appendStatistics(nil, list))
+	w.send(http.StatusOK, appendStatistics(nil, list))
 	return nil
 }
 

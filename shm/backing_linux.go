@@ -50,10 +50,10 @@ func (Named) sealed() bool { return false }
 // Validate checks the prefix, with Triton's texts.
 func (n Named) Validate() error {
 	if n.Prefix == "" {
-		return errors.New("shm-region-prefix-name must at least contain one character.") //nolint:staticcheck // Triton's text
+		return errors.New("shm-region-prefix-name must at least contain one character.")
 	}
 	if strings.ContainsAny(n.Prefix, ";|&$`<>()[]{}\\\"'*?~#!") {
-		return errors.New("Invalid shared memory region name: contains invalid characters") //nolint:staticcheck // Triton's text
+		return errors.New("Invalid shared memory region name: contains invalid characters")
 	}
 	if strings.Contains(n.Prefix, "/") {
 		return fmt.Errorf("shm-region-prefix-name is %q, want a name without \"/\"", n.Prefix)

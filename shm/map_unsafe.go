@@ -8,25 +8,19 @@ import (
 // Uint32 returns the word at offset, which must be a multiple of 4 inside the
 // region: offsets of words are constants, so anything else is our own bug. In a
 // region mapped read-only it can only be loaded.
-func (r *Region) Uint32(offset int) *atomic.Uint32 { return Uint32(r.mem, offset) }
-
-// Uint64 is Uint32 for words of 8 bytes, at multiples of 8.
-func (r *Region) Uint64(offset int) *atomic.Uint64 { return Uint64(r.mem, offset) }
-
-// Uint32 returns the word at offset in mapped memory.
-func Uint32(mem []byte, offset int) *atomic.Uint32 {
-	if offset%4 != 0 || offset < 0 || offset > len(mem)-4 {
+func (r *Region) Uint32(offset int) *atomic.Uint32 {
+	if offset%4 != 0 || offset < 0 || offset > len(r.mem)-4 {
 		panic("shm: word offset out of place")
 	}
-	return (*atomic.Uint32)(unsafe.Pointer(&mem[offset]))
+	return (*atomic.Uint32)(unsafe.Pointer(&r.mem[offset]))
 }
 
-// Uint64 returns the word of 8 bytes at offset in mapped memory.
-func Uint64(mem []byte, offset int) *atomic.Uint64 {
-	if offset%8 != 0 || offset < 0 || offset > len(mem)-8 {
+// Uint64 is Uint32 for words of 8 bytes, at multiples of 8.
+func (r *Region) Uint64(offset int) *atomic.Uint64 {
+	if offset%8 != 0 || offset < 0 || offset > len(r.mem)-8 {
 		panic("shm: word offset out of place")
 	}
-	return (*atomic.Uint64)(unsafe.Pointer(&mem[offset]))
+	return (*atomic.Uint64)(unsafe.Pointer(&r.mem[offset]))
 }
 
 // Locate returns where data, a part of the block's bytes, lies in the region;

@@ -8,7 +8,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/shm"
@@ -28,6 +27,9 @@ type Environment struct {
 	// LogLevels tells the stubs which levels are worth sending.
 	LogLevels func() LogLevels
 	Metrics   Metrics
+	// SoleParent says that nothing else in this process starts processes. Then
+	// what models leave behind is ended with their stubs, or with the backend.
+	SoleParent bool
 }
 
 // LogLevels are the server's log switches.
@@ -59,6 +61,10 @@ type Backend struct {
 	signals   chan os.Signal // sent to by the runtime, closed by Close
 	closing   sync.WaitGroup // what Close waits for
 
+	soleParent bool
+	// births is held for reading while a process is started, until it is watched.
+	births sync.RWMutex
+
 	find     sync.Once
 	template struct {
 		sync.Mutex
@@ -89,6 +95,7 @@ func New(env Environment) (*Backend, error) {
 	b := &Backend{
 		config: env.Config, requests: env.Requests, requestFD: fd, log: env.Log, levels: env.LogLevels,
 		metrics: env.Metrics, dir: dir, launcher: newLauncher(), signals: make(chan os.Signal, 1),
+		soleParent: env.SoleParent,
 	}
 	b.live.processes = make(map[*process]struct{})
 	// Children of stubs whose parents have ended come home to this process; each
@@ -101,6 +108,7 @@ func New(env Environment) (*Backend, error) {
 				p.reap()
 			}
 			b.live.Unlock()
+			b.reapOrphans()
 		}
 	})
 	return b, nil
@@ -146,7 +154,7 @@ func (b *Backend) startTemplate(interpreter string) (*template, error) {
 	// Nothing is printed by a template that works; a failing one is reported below.
 	out.log = zerolog.Nop()
 	go out.run()
-	t, err := startTemplate(b.launcher, interpreter, filepath.Join(b.dir, "nereid_template"), far)
+	t, err := startTemplate(b, interpreter, filepath.Join(b.dir, "nereid_template"), far)
 	_ = far.Close()
 	if err != nil {
 		out.finish()
@@ -174,9 +182,14 @@ func (b *Backend) startProcess(instance string, files *stubFiles) (*process, err
 	}
 	if !b.config.NoTemplate {
 		if t = b.usableTemplate(t); t != nil {
+			b.births.RLock()
 			p, err := t.fork(instance, files)
 			if err == nil {
-				return b.watch(p), nil
+				b.watch(p)
+			}
+			b.births.RUnlock()
+			if err == nil {
+				return p, nil
 			}
 			b.log.Warn().Err(err).Msg("template did not fork a stub, it is started as a program")
 		}
@@ -184,11 +197,14 @@ func (b *Backend) startProcess(instance string, files *stubFiles) (*process, err
 	b.template.Lock()
 	path := b.template.current.interpreter.Path
 	b.template.Unlock()
+	b.births.RLock()
+	defer b.births.RUnlock()
 	p, err := b.launcher.startStub(path, filepath.Join(b.dir, "triton_python_backend_stub"), instance, files)
 	if err != nil {
 		return nil, err
 	}
-	return b.watch(p), nil
+	b.watch(p)
+	return p, nil
 }
 
 // usableTemplate returns t, or another one in its place if it has died, or nil.
@@ -219,11 +235,10 @@ func (b *Backend) usableTemplate(t *template) *template {
 	return fresh
 }
 
-func (b *Backend) watch(p *process) *process {
+func (b *Backend) watch(p *process) {
 	b.live.Lock()
 	b.live.processes[p] = struct{}{}
 	b.live.Unlock()
-	return p
 }
 
 func (b *Backend) unwatch(p *process) {
@@ -246,6 +261,7 @@ func (b *Backend) Close() {
 	signal.Stop(b.signals)
 	close(b.signals)
 	b.closing.Wait()
+	b.killOrphans()
 	b.launcher.close()
 	_ = b.requestFD.Close()
 }
@@ -260,6 +276,3 @@ func (b *Backend) requestsFile() (*os.File, error) {
 }
 
 var errStopped = errors.New("instance is stopped")
-
-// now is for durations in logs.
-func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }

@@ -3,6 +3,7 @@ package python
 import (
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -68,7 +69,7 @@ func ParseConfig(settings map[string]string) (Config, error) {
 	seconds := func(into *time.Duration) func(int64) error {
 		return func(n int64) error {
 			if n < 0 || n > int64(math.MaxInt64/time.Second) {
-				return infer.Errorf(infer.InvalidArg, "timeout is %d seconds, want 0 (none) or more", n)
+				return infer.Errorf(infer.InvalidArg, "timeout is %d seconds, want between 0 (none) and %d", n, int64(math.MaxInt64/time.Second))
 			}
 			*into = time.Duration(n) * time.Second
 			return nil
@@ -134,7 +135,7 @@ func ParseConfig(settings map[string]string) (Config, error) {
 		}
 		c.RegionPrefix = prefix
 	}
-	switch v := settings["stub-template"]; v {
+	switch v := settings["stub-template"]; strings.ToLower(v) {
 	case "", "on":
 	case "off":
 		c.NoTemplate = true
@@ -164,7 +165,7 @@ func stol(text string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text[begin:i], 10, 64)
 	if err != nil {
-		return 0, infer.Errorf(infer.InvalidArg, "stol: %s is out of range", text[begin:i])
+		return 0, infer.Errorf(infer.InvalidArg, "stol") // out of range; Triton says no more
 	}
 	return n, nil
 }

@@ -254,7 +254,7 @@ func (l *life) serve(ctx context.Context) error {
 	defer limit.Stop()
 	select {
 	case <-l.exited:
-	case <-l.failed:
+	case <-l.failed: //nolint:errcheck // the end is wanted, however it comes
 	case <-limit.C:
 		l.in.log.Warn().Dur("wait", l.in.model.backend.config.FinalizeTimeout).Msg("finalize did not return in time, stub is killed")
 	}
@@ -309,6 +309,7 @@ func (l *life) end(cause error) {
 	taken := liar || batch != nil && l.channel.Taken(l.position.Load())
 	l.encoding.Unlock()
 	in.model.backend.unwatch(l.process)
+	in.model.backend.killOrphansOf(l.process.pid)
 	l.output.finish()
 	l.channel.Close()
 	<-l.read

@@ -47,7 +47,7 @@ const templateTimeout = 30 * time.Second
 const titleRoom = 512
 
 // startTemplate starts a template and waits for it to say HELLO.
-func startTemplate(l *launcher, interpreter, program string, output *os.File) (*template, error) {
+func startTemplate(b *Backend, interpreter, program string, output *os.File) (*template, error) {
 	near, far, err := packetPair()
 	if err != nil {
 		return nil, err
@@ -60,7 +60,12 @@ func startTemplate(l *launcher, interpreter, program string, output *os.File) (*
 	}
 	defer null.Close()
 	argv := []string{interpreter, "-u", program, "--fd=3", strings.Repeat(" ", titleRoom)}
-	p, err := l.start(argv, []*os.File{null, output, output, far})
+	b.births.RLock()
+	p, err := b.launcher.start(argv, []*os.File{null, output, output, far})
+	if err == nil {
+		b.watch(p)
+	}
+	b.births.RUnlock()
 	_ = far.Close() // or its end would not be noticed here
 	if err != nil {
 		_ = near.Close()
@@ -68,7 +73,8 @@ func startTemplate(l *launcher, interpreter, program string, output *os.File) (*
 	}
 	t := &template{process: p, conn: near, gone: make(chan struct{})}
 	go func() {
-		p.wait()
+		_ = p.wait()
+		b.unwatch(p)
 		close(t.gone)
 	}()
 	if err := t.receive(&t.interpreter); err != nil {

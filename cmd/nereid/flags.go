@@ -25,6 +25,7 @@ type group struct {
 // noEffect lists the flags that are read and checked, as Triton does, but on
 // which nothing acts. Whoever makes something act on one removes it here.
 var noEffect = []string{
+	"allow-client-shm",
 	"allow-gpu-metrics",
 	"allow-sagemaker",
 	"allow-vertex-ai",
@@ -35,6 +36,8 @@ var noEffect = []string{
 	"cuda-memory-pool-byte-size",
 	"cuda-virtual-address-size",
 	"enable-peer-access",
+	"grpc-http2-max-ping-strikes",
+	"grpc-http2-max-pings-without-data",
 	"grpc-infer-allocation-pool-size",
 	"grpc-infer-thread-count",
 	"host-policy",
@@ -46,10 +49,17 @@ var noEffect = []string{
 	"rate-limit",
 	"rate-limit-resource",
 	"repoagent-directory",
+	"repository-poll-secs",
 	"response-cache-byte-size",
 	"sagemaker-port",
 	"sagemaker-safe-port-range",
 	"sagemaker-thread-count",
+	"trace-config",
+	"trace-count",
+	"trace-file",
+	"trace-level",
+	"trace-log-frequency",
+	"trace-rate",
 	"vertex-ai-default-model",
 	"vertex-ai-port",
 	"vertex-ai-thread-count",
@@ -96,11 +106,14 @@ type optionError struct {
 
 func (e *optionError) Error() string { return e.err.Error() }
 
-// errHelp is --help.
-var errHelp = errors.New("help was asked for")
+// errHelp is --help, and errVersion --version.
+var (
+	errHelp    = errors.New("help was asked for")
+	errVersion = errors.New("the version was asked for")
+)
 
 // parseOptions reads the arguments that follow the program's name. An error is
-// errHelp, a *syntaxError or a *valueError.
+// errHelp, errVersion, a *syntaxError or a *valueError.
 func parseOptions(args []string, getenv func(string) string, stderr io.Writer) (*Options, error) {
 	p := &parser{o: defaults(getenv), stderr: stderr}
 	rest, err := scanFlags(args, flagTable(), p.found)
@@ -119,8 +132,11 @@ func parseOptions(args []string, getenv func(string) string, stderr io.Writer) (
 }
 
 func (p *parser) found(f *flag, value string) error {
-	if f.name == "help" {
+	switch f.name {
+	case "help":
 		return errHelp
+	case "version":
+		return errVersion
 	}
 	if err := f.set(p, value); err != nil {
 		option := "--" + f.name

@@ -91,8 +91,9 @@ func repositoryFlags() []flag {
 func ourFlags() []group {
 	return []group{{title: "Nereid's own", ours: true, flags: []flag{
 		{"request-memory-byte-size", "<integer>", "Memory for the tensors of requests that are being served. What does " +
-			"not fit is refused, and everything else goes on. 0 is half of the memory that is free at start. Default: 0.",
+			"not fit is refused, and everything else goes on. 0 is half of the memory that this process may use. Default: 0.",
 			setWith(parseUint64, func(o *Options) *uint64 { return &o.RequestMemoryBytes })},
+		{name: "version", help: "Show the version of this binary and exit."},
 	}}}
 }
 

@@ -38,6 +38,10 @@ func TestOptions(t *testing.T) {
 		{"explicit", []string{"--model-control-mode=Explicit", "--load-model=b", "--load-model=a", "--load-model=b"}, func(o *Options) {
 			o.Repository.Control, o.Repository.StartupModels = ControlExplicit, []string{"a", "b"}
 		}},
+		{"poll", []string{"--model-control-mode=poll", "--repository-poll-secs=3"}, func(o *Options) {
+			o.Repository.Control, o.Repository.PollSeconds = ControlPoll, 3
+			o.NoEffect = []string{"repository-poll-secs"}
+		}},
 		{"log", []string{"--log-verbose=TRUE", "--log-info=0", "--log-format=ISO8601", "--log-file=f"}, func(o *Options) {
 			o.Log = LogOptions{Warning: true, Error: true, Verbose: 1, ISO8601: true, File: "f"}
 		}},
@@ -59,10 +63,12 @@ func TestOptions(t *testing.T) {
 		{"traces", []string{"--trace-config=level=on", "--trace-config=level=TENSORS", "--trace-config=rate=7", "--trace-config=TRITON,file=f"}, func(o *Options) {
 			o.Trace.Levels, o.Trace.Rate = []string{"TIMESTAMPS", "TENSORS"}, 7
 			o.Trace.Settings = map[string][]Setting{"triton": {{"file", "f"}}}
+			o.NoEffect = []string{"trace-config"}
 		}},
 		{"deprecated traces", []string{"--trace-level=OFF", "--trace-rate=3", "--trace-config=rate=9", "--trace-count=2", "--trace-file=f"}, func(o *Options) {
 			o.Trace.Levels, o.Trace.Rate, o.Trace.Count = []string{"OFF"}, 9, 2
 			o.Trace.Settings = map[string][]Setting{"triton": {{"file", "f"}}}
+			o.NoEffect = []string{"trace-level", "trace-rate", "trace-config", "trace-count", "trace-file"}
 		}},
 		{"devices", []string{"--cuda-memory-pool-byte-size=1:2:3", "--model-load-gpu-limit=0:.5"}, func(o *Options) {
 			o.Memory.CUDAPoolBytes, o.Memory.LoadGPULimit = map[int]uint64{1: 2}, map[int]float64{0: .5}

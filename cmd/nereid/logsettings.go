@@ -30,8 +30,7 @@ func newLogSettings(o LogOptions) *LogSettings {
 // File returns the path of the log file, empty if lines go to the console.
 func (s *LogSettings) File() string { return s.file }
 
-// Info, Warning, Error, Verbose and ISO8601 return the settings of the flags
-// of these names.
+// Info reports whether information lines are written.
 func (s *LogSettings) Info() bool { return s.info.Load() }
 
 // Warning reports whether warnings are written.

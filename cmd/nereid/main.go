@@ -22,6 +22,10 @@ func main() {
 func run(args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	program := filepath.Base(args[0])
 	options, err := parseOptions(args[1:], getenv, stderr)
+	if errors.Is(err, errVersion) {
+		fmt.Fprintln(stdout, "nereid", version)
+		return 0
+	}
 	if err != nil {
 		explain(err, program, stderr)
 		return 1

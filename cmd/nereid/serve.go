@@ -1,8 +1,15 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/rs/zerolog"
 )
 
 // serve starts the server and runs it until a signal ends it. It returns the
@@ -20,13 +27,140 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 	for _, name := range o.NoEffect {
 		log.Warn().Msg("--" + name + " is accepted but has no effect")
 	}
+	running, abrupt, stopWatching := watchSignals(context.Background(), stdout)
+	defer stopWatching()
 
-	lines.Table(agentTable())
-	lines.Table(o.optionTable(version, nil))
 	if err := o.checkRepository(); err != nil {
 		fmt.Fprintln(stderr, creatingServer(err))
 		return 1
 	}
-	log.Error().Msg("the rooms behind the command line are not wired: nothing is served")
-	return 1
+	r, err := newRooms(o, settings, log)
+	if err != nil {
+		fmt.Fprintln(stderr, creatingServer(err))
+		return 1
+	}
+	defer r.close()
+
+	loaded := r.registry.Start(running)
+	lines.Table(agentTable())
+	lines.Table(backendTable(r.backendRows(o)))
+	lines.Table(modelTable(r.modelRows()))
+	if o.Metrics.Allow && o.Metrics.AllowCPU {
+		log.Info().Msg("Collecting CPU metrics")
+	}
+	lines.Table(o.optionTable(protocolVersion, server.Extensions()))
+	switch {
+	case running.Err() != nil: // a signal came while models were loaded
+		return r.shutdown(abrupt, o, log)
+	case loaded != nil && o.ExitOnError:
+		r.shutdown(abrupt, o, log)
+		fmt.Fprintln(stderr, creatingServer(loaded))
+		return 1
+	case loaded != nil:
+		log.Error().Msg(infer.AsError(loaded).Status())
+	}
+
+	if err := r.listen(o, log); err != nil {
+		log.Error().Msg(err.Error())
+		r.shutdown(abrupt, o, log)
+		return 1
+	}
+	return r.serveUntil(running, abrupt, o, log)
+}
+
+// serveUntil serves until running ends, then shuts down: gracefully unless
+// abrupt has ended too.
+func (r *rooms) serveUntil(running, abrupt context.Context, o *Options, log zerolog.Logger) int {
+	ended := make(chan error, len(r.fronts))
+	stops := make([]context.CancelFunc, len(r.fronts))
+	for i, f := range r.fronts {
+		ctx, stop := context.WithCancel(context.Background())
+		defer stop()
+		stops[i] = stop
+		go func() {
+			err := f.Run(ctx)
+			if err != nil {
+				err = fmt.Errorf("%s service: %w", f.name, err)
+			}
+			ended <- err
+		}()
+	}
+	left := len(r.fronts)
+	status := 0
+	select {
+	case <-running.Done():
+	case err := <-ended:
+		left--
+		log.Error().Err(err).Msg("a service ended by itself")
+		status = 1
+	}
+
+	// The front ends drain together; the metrics go last, so that the drain can
+	// be watched.
+	deadline, cancel := context.WithTimeout(abrupt, o.exitTimeout())
+	defer cancel()
+	for i, f := range r.fronts {
+		if f.name != metricsService {
+			stops[i]()
+		} else {
+			left--
+		}
+	}
+	for ; left > 0; left-- {
+		select {
+		case err := <-ended:
+			if err != nil {
+				log.Error().Msg(err.Error())
+			}
+		case <-abrupt.Done():
+			// Their handlers wait for models, which end now.
+			left = 1
+		}
+	}
+	if r.shutdownBy(deadline, log) != 0 {
+		status = 1
+	}
+	for _, stop := range stops {
+		stop()
+	}
+	return status
+}
+
+func (o *Options) exitTimeout() time.Duration {
+	return max(time.Duration(o.ExitTimeoutSeconds)*time.Second, 0)
+}
+
+func (r *rooms) shutdown(abrupt context.Context, o *Options, log zerolog.Logger) int {
+	ctx, cancel := context.WithTimeout(abrupt, o.exitTimeout())
+	defer cancel()
+	return r.shutdownBy(ctx, log)
+}
+
+// shutdownBy unloads the models by the end of ctx.
+func (r *rooms) shutdownBy(ctx context.Context, log zerolog.Logger) int {
+	if err := r.registry.Shutdown(ctx); err != nil {
+		log.Error().Msg("failed to stop server: " + infer.AsError(err).Status())
+		return 1
+	}
+	return 0
+}
+
+// listen binds the endpoints in Triton's order. The error is the line for the log.
+func (r *rooms) listen(o *Options, log zerolog.Logger) error {
+	for _, f := range r.fronts {
+		if f.name != "GRPC" {
+			log.Info().Msgf("Started %s at %s", f.title, f.where)
+		}
+		if err := f.Listen(); err != nil {
+			log.Debug().Err(err).Msg("listen")
+			return fmt.Errorf("failed to start %s service: Unavailable - Socket '%s' already in use ", f.name, f.where)
+		}
+		if f.name == "GRPC" {
+			log.Info().Msgf("Started %s at %s", f.title, f.where)
+		}
+	}
+	if len(r.fronts) == 0 {
+		return errors.New("all services are switched off: allow HTTP, gRPC or metrics")
+	}
+	return nil
 }

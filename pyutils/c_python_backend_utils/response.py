@@ -45,7 +45,10 @@ class InferenceResponse(Bound):
             if rest or unknown or not (error is None or isinstance(error, TritonError)):
                 raise Mismatch
         except Mismatch:
-            raise incompatible("__init__", _SIGNATURE, (output_tensors, error, parameters, *rest), unknown) from None
+            args = [output_tensors, error, parameters, *rest]
+            while args[1:] and args[-1] is None:  # not given
+                args.pop()
+            raise incompatible("__init__", _SIGNATURE, args, unknown) from None
         self._parameters = parameter_text.encode(parameters)
         if any(tensor is None for tensor in outputs):
             raise TritonModelException("Output tensor for inference response should not be empty.")

@@ -154,20 +154,20 @@ class Loans:
         """Keep loan until array, and so all its views, have died."""
         root = _Root(array, self._died)
         root.loan = loan
-        root.key = id(array)
+        root.key = id(array)  # not its base: numpy makes that the mapping, which all have in common
         self._roots[root.key] = root
 
     def _died(self, root: weakref.ReferenceType[np.ndarray]) -> None:
-        # An array tells its weak references before its memory is free: no other has its id yet.
+        # An array tells its weak references before its memory is free for others: the key is still its own.
         assert isinstance(root, _Root)
         del self._roots[root.key]
 
     def holder(self, array: np.ndarray) -> tuple[Loan, int] | None:
         """The loan whose bytes array shows, and where in the file they are; None for an array of other memory."""
-        first = array
-        while isinstance(first.base, np.ndarray):
-            first = first.base
-        root = self._roots.get(id(first))
+        shown = array
+        while isinstance(shown.base, np.ndarray):
+            shown = shown.base
+        root = self._roots.get(id(shown))
         if root is None:
             return None
         return root.loan, array.__array_interface__["data"][0] - self._address

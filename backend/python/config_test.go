@@ -1,0 +1,59 @@
+package python
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+func TestParseConfig(t *testing.T) {
+	base, err := ParseConfig(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		key, value string
+		want       func(c *Config) // nil if it is refused
+		refusal    string
+	}{
+		{"shm-default-byte-size", " 5242880abc", func(c *Config) { c.DefaultBytes = 5 << 20 }, ""},
+		{"shm-default-byte-size", "1048575", nil, "shm-default-byte-size can't be smaller than 4 MiBs"},
+		{"shm-default-byte-size", "x", nil, "stol"},
+		{"shm-default-byte-size", "99999999999999999999", nil, "stol"},
+		{"shm-growth-byte-size", "0", nil, "shm-growth-byte-size can't be smaller than or equal to zero."},
+		{"stub-timeout-seconds", "7", func(c *Config) { c.StubTimeout = 7 * time.Second }, ""},
+		{"stub-timeout-seconds", "-1", nil, "stub-timeout-seconds can't be smaller than or equal to zero."},
+		{"stub-timeout-seconds", "9223372036854775807", nil, "timeout is 9223372036854775807 seconds, want between 0 (none) and 9223372036"},
+		{"shm-region-prefix-name", "p", func(c *Config) { c.RegionPrefix = "p" }, ""},
+		{"shm-region-prefix-name", "", nil, "shm-region-prefix-name must at least contain one character."},
+		{"thread-pool-size", "0", nil, "thread-pool-size can't be less than 1."},
+		{"shm_message_queue_size", "5", func(*Config) {}, ""},
+		{"python-executable", "/p", func(c *Config) { c.Executable = "/p" }, ""},
+		{"execute-timeout-seconds", "1", func(c *Config) { c.ExecuteTimeout = time.Second }, ""},
+		{"initialize-timeout-seconds", "2", func(c *Config) { c.InitializeTimeout = 2 * time.Second }, ""},
+		{"finalize-timeout-seconds", "0", func(c *Config) { c.FinalizeTimeout = 0 }, ""},
+		{"ipc-spin-us", "0", func(c *Config) { c.Spin = -1 }, ""},
+		{"ipc-spin-us", "-1", nil, "ipc-spin-us is -1, want between 0 (off) and 100000"},
+		{"shm-max-byte-size", "2097152", func(c *Config) { c.MaxBytes = 2 << 20 }, ""},
+		{"shm-max-byte-size", "9", nil, "shm-max-byte-size is 9, want at least shm-default-byte-size, 1048576"},
+		{"stub-template", "Off", func(c *Config) { c.NoTemplate = true }, ""},
+		{"stub-template", "no", nil, `stub-template is "no", want on or off`},
+		{"anything-else", "x", func(*Config) {}, ""},
+	} {
+		t.Run(test.key+"="+test.value, func(t *testing.T) {
+			got, err := ParseConfig(map[string]string{test.key: test.value})
+			if test.want == nil {
+				if e := infer.AsError(err); e == nil || e.Code != infer.InvalidArg || e.Message != test.refusal {
+					t.Fatalf("got %+v, %v, want the refusal %q", got, err, test.refusal)
+				}
+				return
+			}
+			want := base
+			test.want(&want)
+			if err != nil || got != want {
+				t.Errorf("got %+v, %v, want %+v", got, err, want)
+			}
+		})
+	}
+}

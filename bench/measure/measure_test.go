@@ -1,0 +1,116 @@
+package measure
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTimes(t *testing.T) {
+	var all Times
+	for _, round := range []Times{
+		{Each: []time.Duration{30, 10}, Wall: time.Second, CPU: 8},
+		{Each: []time.Duration{40, 20}, Wall: time.Second, CPU: 12},
+	} {
+		all.Add(round)
+	}
+	for _, test := range []struct {
+		share float64
+		want  time.Duration
+	}{{0, 10}, {0.5, 30}, {0.99, 40}, {1, 40}} {
+		if got := all.Quantile(test.share); got != test.want {
+			t.Errorf("Quantile(%v): got %d, want %d", test.share, got, test.want)
+		}
+	}
+	if got := all.Rate(); got != 2 {
+		t.Errorf("Rate: got %v, want 2", got)
+	}
+	if got := all.CPUEach(); got != 5 {
+		t.Errorf("CPUEach: got %d, want 5", got)
+	}
+	var none Times
+	if none.Quantile(0.5) != 0 || none.Rate() != 0 || none.CPUEach() != 0 {
+		t.Errorf("nothing measured: got %v, %v, %v, want zeros", none.Quantile(0.5), none.Rate(), none.CPUEach())
+	}
+}
+
+func TestTable(t *testing.T) {
+	var table Table
+	table.Row("size", "p50", "ratio")
+	table.Row("16 B", 1500*time.Nanosecond, 12.34)
+	table.Row("1 MiB", 123456*time.Microsecond, 0.5)
+	var b strings.Builder
+	if err := table.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	const want = "size      p50  ratio\n16 B     1.50   12.3\n1 MiB  123456   0.50\n"
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	n := Numbers{1, 2}
+	if got := n.String(); got != "1,2" {
+		t.Errorf("String: got %q, want %q", got, "1,2")
+	}
+	if err := n.Set("3,40"); err != nil || !slices.Equal(n, Numbers{3, 40}) {
+		t.Errorf("Set 3,40: got %v and error %v", n, err)
+	}
+	for _, text := range []string{"", "1,", "x", "0", "-1"} {
+		if err := n.Set(text); err == nil {
+			t.Errorf("Set %q: got no error, want one", text)
+		}
+	}
+}
+
+func TestSize(t *testing.T) {
+	for n, want := range map[int]string{16: "16 B", 64 << 10: "64 KiB", 16 << 20: "16 MiB", 1500: "1500 B"} {
+		if got := Size(n); got != want {
+			t.Errorf("Size(%d): got %q, want %q", n, got, want)
+		}
+	}
+}
+
+// TestTreeAndCPU looks at a child of this process.
+func TestTreeAndCPU(t *testing.T) {
+	child := exec.Command("cat")
+	input, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Skipf("no program to start: %v", err)
+	}
+	tree, err := Tree(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tree[0] != os.Getpid() || !slices.Contains(tree, child.Process.Pid) {
+		t.Errorf("got tree %v, want %d first and %d in it", tree, os.Getpid(), child.Process.Pid)
+	}
+	before, err := CPU([]int{os.Getpid()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n < 1<<22; n++ {
+		sink += n * n
+	}
+	after, err := CPU([]int{os.Getpid(), child.Process.Pid})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before <= 0 || after <= before {
+		t.Errorf("got processor times %v and then %v, want more", before, after)
+	}
+	_ = input.Close()
+	_ = child.Wait()
+	if _, err := CPU([]int{child.Process.Pid}); err == nil {
+		t.Error("CPU of a process that has ended: got no error, want one")
+	}
+}
+
+var sink int

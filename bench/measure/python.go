@@ -1,0 +1,22 @@
+package measure
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// NewestPython returns the Python of the newest of .venvs, which "make venvs"
+// makes; "" if there is none.
+func NewestPython() string {
+	found, newest := "", -1
+	paths, _ := filepath.Glob(".venvs/3.*/bin/python") // the pattern is sound
+	for _, path := range paths {
+		version := filepath.Base(filepath.Dir(filepath.Dir(path)))
+		minor, _, _ := strings.Cut(strings.TrimPrefix(version, "3."), "-")
+		if n, err := strconv.Atoi(minor); err == nil && n > newest {
+			found, newest = path, n
+		}
+	}
+	return found
+}

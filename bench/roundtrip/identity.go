@@ -1,0 +1,242 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/python"
+	"github.com/nereid-serving/nereid/bench/measure"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/pyutils"
+	"github.com/nereid-serving/nereid/shm"
+	"github.com/nereid-serving/nereid/stub"
+)
+
+// model is the directory of the model that returns its input.
+const model = "models/examples/identity_fp32"
+
+// poolBytes is the sparse size of the memory for requests.
+const poolBytes = 4 << 30
+
+// inline is the size up to which tensors travel inside frames and not in blocks.
+const inline = 4096
+
+// identity is one instance of the model, with a stub that is up.
+type identity struct {
+	pool     *shm.Pool
+	backend  *python.Backend
+	model    backend.Model
+	instance backend.Instance
+	about    string // the interpreter
+}
+
+// uncounted is the Metrics of a backend whose events nobody counts, and the
+// Events of a model without a scheduler.
+type uncounted struct{}
+
+func (uncounted) StubStarted(string)          {}
+func (uncounted) StubLost(string)             {}
+func (uncounted) ProtocolError(string)        {}
+func (uncounted) Up(backend.Instance)         {}
+func (uncounted) Down(backend.Instance, bool) {}
+
+// start starts the instance. The caller closes it.
+func start(interpreter string) (*identity, error) {
+	region, err := shm.NewRegionUpTo(shm.Memfd{}, poolBytes, 256<<20, shm.ReadWrite)
+	if err != nil {
+		return nil, fmt.Errorf("make memory for requests: %w", err)
+	}
+	pool, err := shm.NewPool(region, shm.PoolConfig{})
+	if err != nil {
+		return nil, fmt.Errorf("make memory for requests: %w", err)
+	}
+	settings := map[string]string{}
+	if interpreter != "" {
+		settings["python-executable"] = interpreter
+	}
+	config, err := python.ParseConfig(settings)
+	if err != nil {
+		return nil, err
+	}
+	i := &identity{pool: pool}
+	i.backend, err = python.New(python.Environment{
+		Config: config, Requests: pool, Files: []fs.FS{stub.Files, pyutils.Files},
+		Log:       zerolog.New(os.Stderr).Level(zerolog.WarnLevel),
+		LogLevels: func() python.LogLevels { return python.LogLevels{Warning: true, Error: true} },
+		Metrics:   uncounted{},
+	})
+	if err != nil {
+		return nil, err
+	}
+	version, numpy, path, err := i.backend.Interpreter()
+	if err != nil {
+		return nil, errors.Join(err, i.close())
+	}
+	i.about = fmt.Sprintf("Python %s with numpy %s (%s)", version, numpy, path)
+	if err := i.open(); err != nil {
+		return nil, errors.Join(err, i.close())
+	}
+	return i, nil
+}
+
+func (i *identity) open() error {
+	config := &kserve.ModelConfig{
+		Name: "identity_fp32", Backend: "python",
+		Input:  []*kserve.ModelInput{{Name: "INPUT0", DataType: kserve.DataType_TYPE_FP32, Dims: []int64{-1}}},
+		Output: []*kserve.ModelOutput{{Name: "OUTPUT0", DataType: kserve.DataType_TYPE_FP32, Dims: []int64{-1}}},
+		InstanceGroup: []*kserve.ModelInstanceGroup{{
+			Name: "identity_fp32_0", Kind: kserve.ModelInstanceGroup_KIND_CPU, Count: 1,
+		}},
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		return err
+	}
+	directory, err := filepath.Abs(model)
+	if err != nil {
+		return err
+	}
+	opened, err := i.backend.Open(backend.Env{Name: config.GetName(), Version: 1, Directory: directory, Config: config})
+	if err != nil {
+		return err
+	}
+	if err := opened.Start(context.Background(), config, text, uncounted{}); err != nil {
+		return fmt.Errorf("start %s: %w", model, err)
+	}
+	i.model, i.instance = opened, opened.Instances()[0]
+	return nil
+}
+
+func (i *identity) close() error {
+	var err error
+	if i.model != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		err = i.model.Close(ctx)
+	}
+	i.backend.Close()
+	i.pool.Close()
+	return err
+}
+
+// batch is so many requests of the same size, which are executed again and again.
+type batch struct {
+	identity *identity
+	batch    backend.Batch
+	requests []infer.Request
+	bytes    int
+	awaiter  backend.Awaiter
+	done     chan struct{} // receives one value for each execution that has been answered whole
+
+	left   int // answers that have not come; of the goroutine that answers
+	report backend.Report
+	err    error
+	check  bool // compare the answers with the requests
+}
+
+func (i *identity) batch(requests, n int) *batch {
+	b := &batch{identity: i, bytes: n, requests: make([]infer.Request, requests), done: make(chan struct{}, 1)}
+	b.awaiter, _ = i.instance.(backend.Awaiter)
+	b.batch.Done = b.executed
+	for at := range b.requests {
+		b.requests[at].Inputs = []infer.Tensor{{Name: "INPUT0", DataType: infer.FP32, Shape: []int64{int64(n / 4)}}}
+		b.batch.Tasks = append(b.batch.Tasks, &backend.Task{
+			Context: context.Background(), Request: &b.requests[at],
+			Send: func(response *infer.Response) { b.answered(at, response) },
+		})
+	}
+	return b
+}
+
+func (b *batch) executed(_ *backend.Batch, report backend.Report) {
+	b.report = report
+	b.settle()
+}
+
+func (b *batch) answered(at int, response *infer.Response) {
+	switch {
+	case response.Err != nil:
+		b.err = response.Err
+	case len(response.Outputs) != 1 || len(response.Outputs[0].Data) != b.bytes:
+		b.err = fmt.Errorf("request %d: got %d outputs, want one of %d bytes", at, len(response.Outputs), b.bytes)
+	case b.check && !bytes.Equal(response.Outputs[0].Data, b.requests[at].Inputs[0].Data):
+		b.err = fmt.Errorf("request %d: got other bytes than were sent", at)
+	}
+	response.Release()
+	b.settle()
+}
+
+// settle counts the answers and the report of the batch.
+func (b *batch) settle() {
+	if b.left--; b.left == 0 {
+		b.done <- struct{}{}
+	}
+}
+
+// once executes the batch and waits as the scheduler does. Memory for large
+// tensors is taken and given back each time, as the front ends do.
+func (b *batch) once() error {
+	for at := range b.requests {
+		input := &b.requests[at].Inputs[0]
+		if b.bytes <= inline {
+			if input.Data == nil {
+				input.Data = make([]byte, b.bytes)
+			}
+			continue
+		}
+		block, err := b.identity.pool.Alloc(b.bytes)
+		if err != nil {
+			return err
+		}
+		input.Data, input.Memory = block.Bytes(), block
+	}
+	if b.check {
+		for at := range b.requests {
+			for i := range b.requests[at].Inputs[0].Data {
+				b.requests[at].Inputs[0].Data[i] = byte(i + at)
+			}
+		}
+	}
+	b.left = len(b.requests) + 1
+	b.identity.instance.Execute(&b.batch)
+	if b.awaiter != nil {
+		b.awaiter.Await(b.done)
+	}
+	<-b.done
+	for at := range b.requests {
+		b.requests[at].Inputs[0].Release()
+	}
+	switch {
+	case b.report.Refused:
+		return errors.New("the stub was lost")
+	case b.report.Err != nil:
+		return b.report.Err
+	}
+	return b.err
+}
+
+// measureBatch compares one answer and then measures.
+func (i *identity) measureBatch(span time.Duration, requests, n int) (measure.Times, error) {
+	tree, err := measure.Tree(os.Getpid())
+	if err != nil {
+		return measure.Times{}, err
+	}
+	b := i.batch(requests, n)
+	b.check = true
+	if err := b.once(); err != nil {
+		return measure.Times{}, err
+	}
+	b.check = false
+	return rounds(span, tree, b.once)
+}

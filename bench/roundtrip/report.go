@@ -1,0 +1,58 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/nereid-serving/nereid/bench/measure"
+)
+
+// measureAll measures the floors and the round trips, and prints the table.
+func (s *settings) measureAll(span time.Duration) (err error) {
+	var table measure.Table
+	table.Row("µs", "p50", "p99", "CPU", "p50 / ping-pong", "p50 / copy")
+
+	ping, err := pingPong(span)
+	if err != nil {
+		return fmt.Errorf("ping-pong: %w", err)
+	}
+	floor := ping.Quantile(0.5)
+	table.Row("ping-pong of two processes", floor, ping.Quantile(0.99), ping.CPUEach(), "", "")
+	copies := make(map[int]time.Duration)
+	for _, n := range s.sizes {
+		if n <= inline {
+			continue // no more than looking at the clock
+		}
+		times, err := copying(span, n)
+		if err != nil {
+			return err
+		}
+		copies[n] = max(times.Quantile(0.5), 1)
+		table.Row("copy of "+measure.Size(n), times.Quantile(0.5), times.Quantile(0.99), times.CPUEach(), "", "")
+	}
+
+	identity, err := start(s.python)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, identity.close()) }()
+	for _, requests := range s.batches {
+		for _, n := range s.sizes {
+			times, err := identity.measureBatch(span, requests, n)
+			name := fmt.Sprintf("round trip, %d × %s", requests, measure.Size(n))
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			p50 := times.Quantile(0.5)
+			var copied any = ""
+			if n > inline {
+				copied = float64(p50) / float64(requests) / float64(copies[n])
+			}
+			table.Row(name, p50, times.Quantile(0.99), times.CPUEach(), float64(p50)/float64(floor), copied)
+		}
+	}
+	fmt.Printf("%s\n\n", identity.about)
+	return table.Write(os.Stdout)
+}

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/python"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/pyutils"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/shm"
+	"github.com/nereid-serving/nereid/stub"
+	"github.com/rs/zerolog"
+)
+
+// protocolVersion is the release of Triton whose protocol, flags and texts are
+// served; clients see it as the server's version.
+const protocolVersion = "2.51.0"
+
+// rooms are the parts of a server, made and joined.
+type rooms struct {
+	requests *shm.Pool
+	python   *python.Backend
+	registry *models.Registry
+	fronts   []front
+}
+
+// front is an endpoint that listens and serves.
+type front struct {
+	name, title, where string
+	Listen             func() error
+	Run                func(context.Context) error
+}
+
+const metricsService = "Metrics"
+
+// newRooms makes all parts; nothing listens and no model is loaded yet.
+func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, err error) {
+	r := &rooms{}
+	defer func() {
+		if err != nil {
+			r.close()
+		}
+	}()
+	repository, err := models.OpenRepository(o.Repository.Paths, models.RepositoryOptions{
+		ConfigName: o.Repository.ConfigName, DisableAutoComplete: o.Repository.DisableAutoCompleteConfig,
+		AgentDirectory: o.Repository.AgentDirectory,
+	})
+	if err != nil {
+		return nil, err
+	}
+	counters, err := o.metrics()
+	if err != nil {
+		return nil, err
+	}
+	budget := server.NewBudget(int64(o.RequestMemoryBytes))
+	if err := r.makePool(budget.Limit(), counters); err != nil {
+		return nil, err
+	}
+	backends := make(map[string]backend.Backend)
+	config, err := python.ParseConfig(o.settingsOf("python"))
+	if err == nil {
+		r.python, err = python.New(python.Environment{
+			Config: config, Requests: r.requests, Files: []fs.FS{stub.Files, pyutils.Files}, Log: log,
+			LogLevels: func() python.LogLevels {
+				return python.LogLevels{Info: settings.Info(), Warning: settings.Warning(), Error: settings.Error(), Verbose: settings.Verbose()}
+			},
+			Metrics: counters, SoleParent: true,
+		})
+	}
+	if err != nil {
+		// Triton finds this out when the first model wants the backend.
+		backends["python"] = brokenBackend{err}
+	} else {
+		backends["python"] = r.python
+	}
+	if o.Repository.Control == ControlPoll {
+		log.Warn().Msg("--model-control-mode=poll loads all models once; later changes in the repository are not noticed")
+	}
+	r.registry = models.NewRegistry(models.RegistryConfig{
+		Repository: repository, Backends: backends, StrictReadiness: o.Repository.StrictReadiness,
+		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels,
+		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, Metrics: counters, Log: log,
+	})
+	return r, r.makeFronts(o, settings, budget, counters, log)
+}
+
+// makePool makes the memory for requests: as much address space as the budget,
+// real only as far as it is used.
+func (r *rooms) makePool(limit int64, counters *metrics.Registry) error {
+	region, err := shm.NewRegionUpTo(shm.Memfd{}, limit, 1<<30, shm.ReadWrite)
+	if err != nil {
+		return fmt.Errorf("memory for requests: %w", err)
+	}
+	r.requests, err = shm.NewPool(region, shm.PoolConfig{Growth: 4 << 20})
+	if err != nil {
+		region.Release()
+		return fmt.Errorf("memory for requests: %w", err)
+	}
+	counters.Gauge("nereid_request_memory_bytes", "Shared memory that is reserved for tensors of requests",
+		func() float64 { return float64(r.requests.Stats().Reserved) })
+	return nil
+}
+
+// allocate is the front ends' server.Allocator.
+func (r *rooms) allocate(n int) ([]byte, infer.Memory, error) {
+	block, err := r.requests.Alloc(n)
+	if err != nil {
+		return nil, nil, infer.Errorf(infer.Unavailable, "no memory for a tensor of %d bytes: %v", n, err)
+	}
+	return block.Bytes(), block, nil
+}
+
+// brokenBackend cannot open models, and says why.
+type brokenBackend struct{ err error }
+
+func (b brokenBackend) Open(backend.Env) (backend.Model, error) { return nil, b.err }
+
+// close ends what shutdown leaves.
+func (r *rooms) close() {
+	if r.python != nil {
+		r.python.Close()
+	}
+	if r.requests != nil {
+		r.requests.Close()
+	}
+}
+
+// makeFronts makes the endpoints in the order in which they start.
+func (r *rooms) makeFronts(o *Options, settings *LogSettings, budget *server.Budget, counters *metrics.Registry, log zerolog.Logger) error {
+	add := func(name, title, address string, port int, listen func() error, run func(context.Context) error) {
+		r.fronts = append(r.fronts, front{name, title, net.JoinHostPort(address, strconv.Itoa(port)), listen, run})
+	}
+	parts := server.Parts{Core: r.registry, Allocate: r.allocate, Budget: budget, Logging: logControl{settings}}
+	if o.GRPC.Allow {
+		g, err := server.NewGRPC(o.grpcConfig(), parts, log)
+		if err != nil {
+			return err
+		}
+		add("GRPC", "GRPCInferenceService", o.GRPC.Address, o.GRPC.Port, g.Listen, g.Run)
+	}
+	if o.HTTP.Allow {
+		h, err := server.NewHTTP(o.httpConfig(), parts, log)
+		if err != nil {
+			return err
+		}
+		add("HTTP", "HTTPService", o.HTTP.Address, o.HTTP.Port, h.Listen, h.Run)
+	}
+	if o.Metrics.Allow {
+		m, err := server.NewMetricsHTTP(server.HTTPConfig{Address: o.Metrics.Address, Port: o.Metrics.Port}, counters.Handler(), log)
+		if err != nil {
+			return err
+		}
+		add(metricsService, "Metrics Service", o.Metrics.Address, o.Metrics.Port, m.Listen, m.Run)
+	}
+	return nil
+}
+
+func (o *Options) httpConfig() server.HTTPConfig {
+	h := o.HTTP
+	return server.HTTPConfig{
+		Address: h.Address, Port: h.Port, ReusePort: h.ReusePort, ServerName: o.ServerID, ServerVersion: protocolVersion,
+		MaxInputBytes: h.MaxInputBytes, ExitTimeout: o.exitTimeout(), ForwardPattern: h.ForwardPattern,
+		Restricted: restrictions(h.Restricted),
+	}
+}
+
+func (o *Options) grpcConfig() server.GRPCConfig {
+	millis := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	g := o.GRPC
+	return server.GRPCConfig{
+		Address: g.Address, Port: g.Port, ReusePort: g.ReusePort, ServerName: o.ServerID, ServerVersion: protocolVersion,
+		Restricted: restrictions(g.Restricted), ForwardPattern: g.ForwardPattern, Compression: g.Compression,
+		TLS: server.GRPCTLS{
+			Enabled: g.UseTLS || g.MutualTLS, Mutual: g.MutualTLS, CertFile: g.CertFile, KeyFile: g.KeyFile, RootFile: g.RootCertFile,
+		},
+		KeepaliveTime: millis(g.KeepaliveMillis), KeepaliveTimeout: millis(g.KeepaliveTimeoutMillis),
+		PermitPingsWithoutCalls: g.KeepaliveWithoutCalls, MinPingInterval: millis(g.MinPingIntervalWithoutDataMillis),
+		MaxConnectionAge: millis(g.MaxConnectionAgeMillis), MaxConnectionAgeGrace: millis(g.MaxConnectionAgeGraceMillis),
+		MaxStreamResponses: g.ResponsePoolSize, ExitTimeout: o.exitTimeout(),
+	}
+}
+
+// restrictions gives each group of endpoints the header that it asks for.
+func restrictions(byGroup map[string]Restriction) []server.Restriction {
+	var list []server.Restriction
+	for _, group := range slices.Sorted(maps.Keys(byGroup)) {
+		list = append(list, server.Restriction{Groups: []string{group}, Header: byGroup[group].Header, Value: byGroup[group].Value})
+	}
+	return list
+}
+
+// metrics makes the metrics that the command line asks for.
+func (o *Options) metrics() (*metrics.Registry, error) {
+	c := metrics.Config{
+		CPU: o.Metrics.AllowCPU, Interval: time.Duration(o.Metrics.IntervalMillis) * time.Millisecond,
+		PinnedPoolBytes: o.Memory.PinnedPoolBytes,
+	}
+	for _, s := range o.Metrics.Config {
+		var err error
+		on := false
+		switch s.Key {
+		case "counter_latencies":
+			on, err = parseBool(s.Value)
+			c.NoCounters = !on
+		case "summary_latencies":
+			c.Summaries, err = parseBool(s.Value)
+		case "histogram_latencies":
+			c.Histograms, err = parseBool(s.Value)
+		case "summary_quantiles":
+			c.Quantiles, err = parseQuantiles(s.Value)
+		}
+		if err != nil {
+			return nil, infer.Errorf(infer.InvalidArg, "--metrics-config %s=%s: %v", s.Key, s.Value, err)
+		}
+	}
+	return metrics.New(c), nil
+}
+
+// parseQuantiles reads "<quantile>:<error>,…".
+func parseQuantiles(text string) (map[float64]float64, error) {
+	quantiles := make(map[float64]float64)
+	for pair := range strings.SplitSeq(text, ",") {
+		quantile, allowed, ok := strings.Cut(pair, ":")
+		q, err := strconv.ParseFloat(quantile, 64)
+		e, err2 := strconv.ParseFloat(allowed, 64)
+		if !ok || err != nil || err2 != nil || q < 0 || q > 1 || e < 0 || e > 1 {
+			return nil, errors.New("want <quantile>:<error> with numbers between 0 and 1, separated by commas")
+		}
+		quantiles[q] = e
+	}
+	return quantiles, nil
+}
+
+// backendRows are the backends that models use.
+func (r *rooms) backendRows(o *Options) []backendRow {
+	used := make(map[string]bool)
+	for _, m := range r.registry.Index(true) {
+		if version, err := strconv.ParseInt(m.GetVersion(), 10, 64); err == nil {
+			if info, err := r.registry.Model(m.GetName(), version); err == nil {
+				used[info.Config.GetBackend()] = true
+			}
+		}
+	}
+	var rows []backendRow
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		rows = append(rows, backendRow{name: name, path: "built in", config: o.backendConfigJSON(name)})
+	}
+	return rows
+}
+
+// modelRows are the models that loading was tried for.
+func (r *rooms) modelRows() []modelRow {
+	var rows []modelRow
+	for _, s := range r.registry.Attempted() {
+		if s.Version == 0 {
+			rows = append(rows, modelRow{s.Name, "-", "Not loaded: No model version was found"})
+			continue
+		}
+		status := string(s.State)
+		if s.Reason != "" {
+			status += ": " + s.Reason
+		}
+		rows = append(rows, modelRow{s.Name, strconv.FormatInt(s.Version, 10), status})
+	}
+	slices.SortStableFunc(rows, func(a, b modelRow) int { return cmp.Compare(a.name, b.name) })
+	return rows
+}

@@ -1,0 +1,255 @@
+package integration
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"golang.org/x/sys/unix"
+)
+
+// busy models occupy their stub for minutes once they got a negative input, and
+// say so in a file named by their instance.
+func busyModel(statement string) string {
+	return misbehavingHead + `
+class TritonPythonModel:
+    def initialize(self, args):
+        self.directory = os.path.join(args["model_repository"], args["model_instance_name"])
+
+    def execute(self, requests):
+        if is_bad(requests):
+            open(self.directory, "w").close()
+            ` + strings.ReplaceAll(statement, "\n", "\n            ") + `
+        return answer(requests)
+
+    def finalize(self):
+        print("finalized", flush=True)
+`
+}
+
+// Whatever the models do, no process and no memory survives the server.
+func TestServerKilled(t *testing.T) {
+	python := testkit.Python(t).Path
+	for _, flags := range [][]string{
+		nil,
+		{"--backend-config=python,stub-template=off"},
+		{"--backend-config=python,shm-region-prefix-name=nereid_killed"},
+	} {
+		t.Run(strings.Join(append([]string{"flags"}, flags...), " "), func(t *testing.T) {
+			files := map[string]string{}
+			for name, statement := range map[string]string{
+				"sleeps":    "time.sleep(600)",
+				"holds_gil": "ctypes.PyDLL(None).usleep(600 * 1000000)",
+				"stopped":   "os.kill(os.getpid(), signal.SIGSTOP)",
+				"forks":     "subprocess.Popen(['sleep', '600'])\nsubprocess.run(['sleep', '600'])",
+				"idle":      "pass",
+			} {
+				files[name+"/config.pbtxt"] = oneFloat
+				files[name+"/1/model.py"] = busyModel(statement)
+			}
+			root := writeFiles(t, files)
+			s := start(t, python, root, flags...)
+			for _, name := range []string{"sleeps", "holds_gil", "stopped", "forks"} {
+				go func() { // the server dies before it answers
+					_, _, _ = s.try("POST", "/v2/models/"+name+"/infer", nil, fmt.Appendf(nil, inferBody, -1))
+				}()
+				s.until(name, func() bool {
+					_, err := os.Stat(fmt.Sprintf("%s/%s/%s_0", root, name, name))
+					return err == nil
+				})
+			}
+			processes := s.descendants()
+			if len(processes) < 5 {
+				t.Fatalf("%d processes below the server, want at least the stubs of 5 models", len(processes))
+			}
+			_ = s.cmd.Process.Kill()
+			s.wait(startLimit)
+			s.gone(processes)
+			if n := sharedMemoryNames(t); n != 0 {
+				t.Errorf("%d names are left in /dev/shm", n)
+			}
+		})
+	}
+}
+
+func TestShutdownFinishesRequests(t *testing.T) {
+	root := writeFiles(t, map[string]string{
+		"slow/config.pbtxt": oneFloat,
+		"slow/1/model.py":   busyModel("while not os.path.exists(self.directory + '.go'):\n    time.sleep(0.01)"),
+	})
+	s := start(t, testkit.Python(t).Path, root)
+	answered := make(chan int, 1) // one value, the status
+	go func() {
+		status, _, _ := s.try("POST", "/v2/models/slow/infer", nil, fmt.Appendf(nil, inferBody, -1))
+		answered <- status
+	}()
+	marker := root + "/slow/slow_0"
+	s.until("executing", func() bool { _, err := os.Stat(marker); return err == nil })
+	processes := s.descendants()
+	_ = s.cmd.Process.Signal(unix.SIGINT)
+	s.until("draining", func() bool { return strings.Contains(s.log.String(), "Signal (2) received.") })
+	if err := os.WriteFile(marker+".go", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if status := <-answered; status != http.StatusOK {
+		t.Errorf("the request in flight was answered %d, want 200", status)
+	}
+	if status := s.wait(startLimit); status != 0 {
+		t.Errorf("exit status %d, want 0", status)
+	}
+	s.gone(processes)
+	if !strings.Contains(s.log.String(), "finalized") {
+		t.Error("finalize did not run, or what it printed is lost")
+	}
+}
+
+func TestShutdownEndsInTime(t *testing.T) {
+	root := writeFiles(t, map[string]string{"stuck/config.pbtxt": oneFloat, "stuck/1/model.py": busyModel("time.sleep(600)")})
+	s := start(t, testkit.Python(t).Path, root, "--exit-timeout-secs=1")
+	go func() { _, _, _ = s.try("POST", "/v2/models/stuck/infer", nil, fmt.Appendf(nil, inferBody, -1)) }()
+	s.until("executing", func() bool { _, err := os.Stat(root + "/stuck/stuck_0"); return err == nil })
+	processes := s.descendants()
+	_ = s.cmd.Process.Signal(unix.SIGTERM)
+	if status := s.wait(15 * time.Second); status != 1 {
+		t.Errorf("exit status %d, want 1", status)
+	}
+	s.gone(processes)
+	if want := "failed to stop server: Internal: Exit timeout expired. Exiting immediately."; !strings.Contains(s.log.String(), want) &&
+		!strings.Contains(s.log.String(), strings.Replace(want, "Internal: ", "Internal - ", 1)) {
+		t.Errorf("the log does not say %q", want)
+	}
+}
+
+// Who asks twice does not want to wait.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	root := writeFiles(t, map[string]string{"stuck/config.pbtxt": oneFloat, "stuck/1/model.py": busyModel("time.sleep(600)")})
+	s := start(t, testkit.Python(t).Path, root)
+	go func() { _, _, _ = s.try("POST", "/v2/models/stuck/infer", nil, fmt.Appendf(nil, inferBody, -1)) }()
+	s.until("executing", func() bool { _, err := os.Stat(root + "/stuck/stuck_0"); return err == nil })
+	processes := s.descendants()
+	_ = s.cmd.Process.Signal(unix.SIGTERM)
+	s.until("draining", func() bool { return strings.Contains(s.log.String(), "Signal (15) received.") })
+	_ = s.cmd.Process.Signal(unix.SIGTERM)
+	if status := s.wait(5 * time.Second); status != 1 {
+		t.Errorf("exit status %d, want 1", status)
+	}
+	s.gone(processes)
+}
+
+// An idle connection does not hold up the end.
+func TestShutdownWithIdleConnections(t *testing.T) {
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")}))
+	for _, port := range []int{s.http, s.grpc} {
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	_ = s.cmd.Process.Signal(unix.SIGTERM)
+	if status := s.wait(10 * time.Second); status != 0 {
+		t.Errorf("exit status %d, want 0", status)
+	}
+}
+
+func TestFailedModelEndsTheStart(t *testing.T) {
+	s := launch(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"good/config.pbtxt": oneFloat, "good/1/model.py": executing("pass"),
+		"bad/config.pbtxt": oneFloat, "bad/1/model.py": "raise ValueError('no')\n",
+	}))
+	if status := s.wait(startLimit); status != 1 {
+		t.Errorf("exit status %d, want 1", status)
+	}
+	for _, want := range []string{
+		"error: creating server: Internal - failed to load all models",
+		"| bad   | 1       | UNAVAILABLE: Internal: ValueError: no",
+		"| good  | 1       | READY",
+		"failed to load 'bad' version 1: Internal: ValueError: no",
+	} {
+		if !strings.Contains(s.log.String(), want) {
+			t.Errorf("the output does not contain %q", want)
+		}
+	}
+}
+
+func TestPortInUse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	taken := l.Addr().(*net.TCPAddr).Port
+	root := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")})
+	for flag, name := range map[string]string{"--http-port": "HTTP", "--grpc-port": "GRPC", "--metrics-port": "Metrics"} {
+		s := launch(t, testkit.Python(t).Path, root, fmt.Sprintf("%s=%d", flag, taken))
+		if status := s.wait(startLimit); status != 1 {
+			t.Errorf("%s: exit status %d, want 1", flag, status)
+		}
+		if want := fmt.Sprintf("failed to start %s service: Unavailable - Socket '127.0.0.1:%d' already in use ", name, taken); !strings.Contains(s.log.String(), want) {
+			t.Errorf("%s: the output does not contain %q:\n%s", flag, want, s.log)
+		}
+	}
+}
+
+// A stub that is lost is replaced at once; while a model crashes on end, it is
+// not ready, and the others serve on.
+func TestCrashLoop(t *testing.T) {
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"good/config.pbtxt": oneFloat, "good/1/model.py": executing("pass"),
+		"loops/config.pbtxt": oneFloat, "loops/1/model.py": misbehavingHead + `
+class TritonPythonModel:
+    def initialize(self, args):
+        mark = os.path.join(args["model_repository"], "broken")
+        if os.path.exists(mark):
+            os._exit(1)
+        self.mark = mark
+
+    def execute(self, requests):
+        open(self.mark, "w").close()
+        os._exit(1)
+`,
+	}))
+	if status, body := s.infer("loops", 1); status != http.StatusInternalServerError {
+		t.Errorf("status %d: %s", status, body)
+	}
+	s.until("not ready", func() bool {
+		status, _ := s.request("GET", "/v2/models/loops/ready", "")
+		return status == http.StatusBadRequest
+	})
+	if status, _ := s.request("GET", "/v2/health/ready", ""); status != http.StatusBadRequest {
+		t.Errorf("the server is ready with status %d, want 400", status)
+	}
+	if status, _ := s.request("GET", "/v2/health/live", ""); status != http.StatusOK {
+		t.Errorf("the server is not live: status %d", status)
+	}
+	if status, body := s.infer("good", 1); status != http.StatusOK {
+		t.Errorf("the good model: status %d: %s", status, body)
+	}
+	// It fails rather than waits for ever.
+	s.until("hopeless", func() bool {
+		status, _ := s.infer("loops", 1)
+		return status != http.StatusOK
+	})
+}
+
+// A stub that was killed while idle is back before anybody notices.
+func TestStubKilledWhileIdle(t *testing.T) {
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")}))
+	for i := range 5 {
+		for _, pid := range s.stubs() {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		if status, body := s.infer("m", i); status != http.StatusOK && !strings.Contains(body, "Stub process 'm_0' is not healthy.") {
+			t.Errorf("status %d: %s", status, body)
+		}
+		s.until("healed", func() bool {
+			status, _ := s.infer("m", i)
+			return status == http.StatusOK
+		})
+	}
+}

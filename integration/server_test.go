@@ -1,0 +1,318 @@
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"golang.org/x/sys/unix"
+)
+
+// startLimit is how long a server may take to start or to end, on a machine
+// that is busy with other tests.
+const startLimit = 60 * time.Second
+
+// logBuffer collects what a server prints.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// runningServer is a server process with ports of its own.
+type runningServer struct {
+	t                   *testing.T
+	cmd                 *exec.Cmd
+	log                 *logBuffer
+	http, grpc, metrics int
+	ended               chan error // receives the outcome of Wait once
+	down                bool
+}
+
+// freePorts finds ports that nothing listens on.
+func freePorts(t *testing.T, n int) []int {
+	t.Helper()
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
+
+// launch starts a server without waiting for anything.
+func launch(t *testing.T, python, repository string, flags ...string) *runningServer {
+	t.Helper()
+	binary, err := buildServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports := freePorts(t, 3)
+	s := &runningServer{t: t, log: &logBuffer{}, http: ports[0], grpc: ports[1], metrics: ports[2], ended: make(chan error, 1)}
+	arguments := []string{
+		"--model-repository=" + repository, "--http-address=127.0.0.1", "--grpc-address=127.0.0.1",
+		"--http-port=" + strconv.Itoa(s.http), "--grpc-port=" + strconv.Itoa(s.grpc), "--metrics-port=" + strconv.Itoa(s.metrics),
+	}
+	if python != "" {
+		arguments = append(arguments, "--backend-config=python,python-executable="+python)
+	}
+	s.cmd = exec.Command(binary, append(arguments, flags...)...)
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	s.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0 exitcode=66")
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { s.ended <- s.cmd.Wait() }()
+	t.Cleanup(func() {
+		if !s.down {
+			s.stop()
+		}
+		if t.Failed() {
+			t.Logf("the server printed:\n%s", s.log)
+		}
+		if strings.Contains(s.log.String(), "WARNING: DATA RACE") {
+			t.Errorf("the server has a data race:\n%s", s.log)
+		}
+	})
+	return s
+}
+
+// start starts a server and waits until it is ready.
+func start(t *testing.T, python, repository string, flags ...string) *runningServer {
+	t.Helper()
+	s := launch(t, python, repository, flags...)
+	s.waitReady()
+	return s
+}
+
+func (s *runningServer) waitReady() {
+	s.t.Helper()
+	s.until("ready", func() bool {
+		status, _, err := s.try("GET", "/v2/health/ready", nil, nil)
+		return err == nil && status == http.StatusOK
+	})
+}
+
+// until waits for a condition while the server lives.
+func (s *runningServer) until(what string, ok func() bool) {
+	s.t.Helper()
+	testkit.Eventually(s.t, startLimit, func() bool {
+		select {
+		case err := <-s.ended:
+			s.ended <- err
+			s.t.Fatalf("the server ended before it was %s: %v\n%s", what, err, s.log)
+		default:
+		}
+		return ok()
+	})
+}
+
+// wait returns the exit status of a server that ends.
+func (s *runningServer) wait(limit time.Duration) int {
+	s.t.Helper()
+	select {
+	case err := <-s.ended:
+		s.down = true
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			s.t.Fatal(err)
+		}
+		return s.cmd.ProcessState.ExitCode()
+	case <-time.After(limit):
+		_ = s.cmd.Process.Signal(unix.SIGQUIT) // for the stacks
+		<-s.ended                              //nolint:errcheck // it was killed
+		s.down = true
+		s.t.Fatalf("the server has not ended within %s:\n%s", limit, s.log)
+		return -1
+	}
+}
+
+// stop ends the server as an operator does, and checks that nothing is left.
+func (s *runningServer) stop() {
+	s.t.Helper()
+	children := s.descendants()
+	_ = s.cmd.Process.Signal(unix.SIGTERM)
+	if status := s.wait(startLimit); status != 0 {
+		s.t.Errorf("exit status %d, want 0", status)
+	}
+	s.gone(children)
+}
+
+// gone fails if one of the processes lives.
+func (s *runningServer) gone(pids []int) {
+	s.t.Helper()
+	testkit.Eventually(s.t, 2*time.Second, func() bool {
+		return !slices.ContainsFunc(pids, func(pid int) bool { return unix.Kill(pid, 0) == nil })
+	})
+}
+
+// descendants lists the processes below the server.
+func (s *runningServer) descendants() []int {
+	parents := map[int]int{}
+	entries, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range entries {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		parents[pid], _ = strconv.Atoi(fields[1])
+	}
+	var below []int
+	for pid := range parents {
+		for p := pid; p > 1; p = parents[p] {
+			if parents[p] == s.cmd.Process.Pid {
+				below = append(below, pid)
+				break
+			}
+		}
+	}
+	return below
+}
+
+var stubLine = regexp.MustCompile(`triton_python_backend_stub`)
+
+// stubs lists the stub processes.
+func (s *runningServer) stubs() []int {
+	var stubs []int
+	for _, pid := range s.descendants() {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if stubLine.Match(line) {
+			stubs = append(stubs, pid)
+		}
+	}
+	return stubs
+}
+
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: startLimit}
+
+// try makes a request.
+func (s *runningServer) try(method, path string, header map[string]string, body []byte) (int, string, error) {
+	r, err := http.NewRequest(method, fmt.Sprintf("http://127.0.0.1:%d%s", s.http, path), bytes.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	for name, value := range header {
+		r.Header.Set(name, value)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(text), err
+}
+
+// request makes a request that must be answered.
+func (s *runningServer) request(method, path, body string) (int, string) {
+	s.t.Helper()
+	status, text, err := s.try(method, path, nil, []byte(body))
+	if err != nil {
+		s.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return status, text
+}
+
+// errorOf returns the message of an error reply.
+func errorOf(t *testing.T, body string) string {
+	t.Helper()
+	var e struct {
+		Error *string `json:"error"`
+	}
+	if err := json.Unmarshal([]byte(body), &e); err != nil || e.Error == nil {
+		t.Fatalf("not an error reply: %q", body)
+	}
+	return *e.Error
+}
+
+// writeFiles makes a directory tree of files by path.
+func writeFiles(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for path, text := range files {
+		full := filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(full, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// clientPython is the interpreter that has tritonclient.
+func clientPython(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../.venv/bin/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Skip("no .venv with tritonclient: make it with \"make integration\"")
+	}
+	return path
+}
+
+// runClient runs a script of testdata with tritonclient and fails if it does.
+func (s *runningServer) runClient(script string, arguments ...string) {
+	s.t.Helper()
+	arguments = append([]string{filepath.Join("testdata", script), fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc)}, arguments...)
+	output, err := exec.Command(clientPython(s.t), arguments...).CombinedOutput()
+	if err != nil {
+		s.t.Errorf("%s: %v\n%s", script, err, output)
+	}
+}
+
+// indexEntry is a version in the repository index.
+type indexEntry struct{ Name, Version, State, Reason string }
+
+// index lists the repository by model.
+func (s *runningServer) index() map[string]indexEntry {
+	s.t.Helper()
+	status, body := s.request("POST", "/v2/repository/index", "")
+	if status != http.StatusOK {
+		s.t.Fatalf("index: status %d: %s", status, body)
+	}
+	var list []indexEntry
+	if err := json.Unmarshal([]byte(body), &list); err != nil {
+		s.t.Fatalf("index: %v: %s", err, body)
+	}
+	byName := map[string]indexEntry{}
+	for _, e := range list {
+		byName[e.Name] = e
+	}
+	return byName
+}

@@ -1,0 +1,104 @@
+package metrics
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// machine shows the machine's processors and memory, from /proc/stat and
+// /proc/meminfo (proc(5)).
+type machine struct {
+	interval time.Duration
+
+	mu          sync.Mutex
+	read        time.Time
+	busy, idle  uint64
+	utilization float64
+}
+
+var (
+	cpuUtilization = prometheus.NewDesc("nv_cpu_utilization", "CPU utilization rate [0.0 - 1.0]", nil, nil)
+	memoryTotal    = prometheus.NewDesc("nv_cpu_memory_total_bytes", "CPU total memory (RAM), in bytes", nil, nil)
+	memoryUsed     = prometheus.NewDesc("nv_cpu_memory_used_bytes", "CPU used memory (RAM), in bytes", nil, nil)
+)
+
+func newMachine(interval time.Duration) *machine {
+	m := &machine{interval: interval}
+	m.utilizationNow(time.Now())
+	return m
+}
+
+func (*machine) Describe(out chan<- *prometheus.Desc) {
+	out <- cpuUtilization
+	out <- memoryTotal
+	out <- memoryUsed
+}
+
+func (m *machine) Collect(out chan<- prometheus.Metric) {
+	out <- prometheus.MustNewConstMetric(cpuUtilization, prometheus.GaugeValue, m.utilizationNow(time.Now()))
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return
+	}
+	total, available := memory(text)
+	out <- prometheus.MustNewConstMetric(memoryTotal, prometheus.GaugeValue, float64(total))
+	out <- prometheus.MustNewConstMetric(memoryUsed, prometheus.GaugeValue, float64(total-min(available, total)))
+}
+
+// utilizationNow returns the share of time in which the processors were busy
+// since the reading before, which is at least an interval old.
+func (m *machine) utilizationNow(now time.Time) float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now.Sub(m.read) < m.interval {
+		return m.utilization
+	}
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return m.utilization
+	}
+	busy, idle := processors(text)
+	if !m.read.IsZero() && busy+idle > m.busy+m.idle && busy >= m.busy {
+		m.utilization = float64(busy-m.busy) / float64(busy+idle-m.busy-m.idle)
+	}
+	m.read, m.busy, m.idle = now, busy, idle
+	return m.utilization
+}
+
+// processors reads the first line of /proc/stat, in clock ticks.
+func processors(stat []byte) (busy, idle uint64) {
+	line, _, _ := bytes.Cut(stat, []byte("\n"))
+	for i, field := range strings.Fields(string(line)) {
+		ticks, _ := strconv.ParseUint(field, 10, 64)
+		switch i {
+		case 4, 5: // idle, iowait
+			idle += ticks
+		case 1, 2, 3, 6, 7, 8: // user, nice, system, irq, softirq, steal
+			busy += ticks
+		}
+	}
+	return busy, idle
+}
+
+// memory reads what /proc/meminfo says, in bytes.
+func memory(meminfo []byte) (total, available uint64) {
+	lines := bufio.NewScanner(bytes.NewReader(meminfo))
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		kib, _ := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		switch name {
+		case "MemTotal":
+			total = kib << 10
+		case "MemAvailable":
+			available = kib << 10
+		}
+	}
+	return total, available
+}

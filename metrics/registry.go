@@ -1,0 +1,100 @@
+package metrics
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Config says which metrics there are.
+type Config struct {
+	// NoCounters leaves out the duration counters and stops all counting of
+	// requests, as Triton's counter_latencies=false does.
+	NoCounters bool
+	// Summaries and Histograms are summary_latencies and histogram_latencies.
+	Summaries, Histograms bool
+	// Quantiles of the summaries with the error allowed; nil is DefaultQuantiles.
+	Quantiles map[float64]float64
+	// CPU adds the machine's utilisation and memory.
+	CPU bool
+	// Interval is how old the machine's figures may be.
+	Interval time.Duration
+	// PinnedPoolBytes is shown as the size of the pool of pinned memory.
+	PinnedPoolBytes int64
+}
+
+// DefaultQuantiles are what summaries show if nothing else is said.
+var DefaultQuantiles = map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.95: 0.001, 0.99: 0.001, 0.999: 0.001}
+
+// Registry holds all metrics of one server. It is safe for concurrent use.
+type Registry struct {
+	config   Config
+	gatherer *prometheus.Registry
+	starts   *prometheus.CounterVec
+	losses   *prometheus.CounterVec
+	errors   *prometheus.CounterVec
+
+	mu     sync.Mutex
+	models map[modelKey]*Model
+}
+
+type modelKey struct {
+	name    string
+	version int64
+}
+
+// New returns a registry without models.
+func New(config Config) *Registry {
+	if config.Quantiles == nil {
+		config.Quantiles = DefaultQuantiles
+	}
+	r := &Registry{
+		config:   config,
+		gatherer: prometheus.NewRegistry(),
+		models:   make(map[modelKey]*Model),
+		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nereid_stub_starts_total", Help: "Stub processes that became ready",
+		}, []string{"model"}),
+		losses: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nereid_stub_losses_total", Help: "Stub processes that ended without being told to",
+		}, []string{"model"}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nereid_stub_protocol_errors_total", Help: "Stub processes that were ended because they broke a rule of the protocol",
+		}, []string{"rule"}),
+	}
+	r.gatherer.MustRegister(r.starts, r.losses, r.errors, (*modelCollector)(r))
+	pinned := func(name, help string, value int64) {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+		g.Set(float64(value))
+		r.gatherer.MustRegister(g)
+	}
+	pinned("nv_pinned_memory_pool_total_bytes", "Pinned memory pool total memory size, in bytes", config.PinnedPoolBytes)
+	pinned("nv_pinned_memory_pool_used_bytes", "Pinned memory pool used memory size, in bytes", 0)
+	if config.CPU {
+		r.gatherer.MustRegister(newMachine(config.Interval))
+	}
+	return r
+}
+
+// Gauge adds a figure that is asked for when the metrics are read. It panics if
+// the name is taken.
+func (r *Registry) Gauge(name, help string, value func() float64) {
+	r.gatherer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
+}
+
+// Handler renders all metrics in the text format of Prometheus.
+func (r *Registry) Handler() http.Handler {
+	return promhttp.HandlerFor(r.gatherer, promhttp.HandlerOpts{DisableCompression: true})
+}
+
+// StubStarted counts a stub process that became ready.
+func (r *Registry) StubStarted(model string) { r.starts.WithLabelValues(model).Inc() }
+
+// StubLost counts a stub process that ended without being told to.
+func (r *Registry) StubLost(model string) { r.losses.WithLabelValues(model).Inc() }
+
+// ProtocolError counts a stub that broke the named rule of the protocol.
+func (r *Registry) ProtocolError(rule string) { r.errors.WithLabelValues(rule).Inc() }

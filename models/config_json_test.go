@@ -1,0 +1,148 @@
+package models
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// mapFields are the objects whose keys are data: their order says nothing.
+var mapFields = []string{
+	"cc_model_filenames", "metric_tags", "parameters", "inputs", "input_map", "output_map", "priority_queue_policy",
+}
+
+// canonical rewrites JSON so that two texts are equal if they differ only in
+// the order of a map's keys.
+func canonical(t *testing.T, raw []byte, mapping bool) string {
+	t.Helper()
+	switch raw[0] {
+	case '[':
+		var items []json.RawMessage
+		mustUnmarshal(t, raw, &items)
+		texts := make([]string, len(items))
+		for i, item := range items {
+			texts[i] = canonical(t, item, false)
+		}
+		return "[" + strings.Join(texts, ",") + "]"
+	case '{':
+		var fields []string
+		decoder := json.NewDecoder(bytes.NewReader(raw))
+		if _, err := decoder.Token(); err != nil {
+			t.Fatal(err)
+		}
+		for decoder.More() {
+			key, err := decoder.Token()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var value json.RawMessage
+			if err := decoder.Decode(&value); err != nil {
+				t.Fatal(err)
+			}
+			fields = append(fields, key.(string)+":"+canonical(t, value, slices.Contains(mapFields, key.(string))))
+		}
+		if mapping {
+			slices.Sort(fields)
+		}
+		return "{" + strings.Join(fields, ",") + "}"
+	}
+	return string(raw)
+}
+
+func mustUnmarshal(t *testing.T, raw []byte, into any) {
+	t.Helper()
+	if err := json.Unmarshal(raw, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestConfigJSONGolden serves each configuration in testdata/configjson as the
+// model of that name. The JSON beside it is what Triton showed for it.
+func TestConfigJSONGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/configjson/*.pbtxt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no configurations in testdata/configjson (%v)", err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".pbtxt")
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := os.ReadFile(strings.TrimSuffix(file, ".pbtxt") + ".json")
+			if err != nil {
+				t.Fatal(err)
+			}
+			repository := openRepository(t, RepositoryOptions{}, map[string]string{
+				name + "/config.pbtxt": string(text),
+				name + "/1/model.py":   "",
+				name + "/labels.txt":   "a\nb\n",
+			})
+			description, err := repository.Read(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, got, _, err := description.Finish(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// A field that the recorded release does not have yet.
+			shown := bytes.Replace(got, []byte(`,"max_inflight_requests":0`), nil, 1)
+			if canonical(t, shown, false) != canonical(t, want, false) {
+				t.Errorf("config:\n got %s\nwant %s", got, want)
+			}
+			// What is shown can be given back, and is then shown the same.
+			again, err := ParseConfigJSON(got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if back, err := ConfigJSON(again); err != nil || !bytes.Equal(back, got) {
+				t.Errorf("parsed and shown again (%v):\n got %s\nwant %s", err, back, got)
+			}
+			if answered, _, _, err := description.Finish(got); err != nil {
+				t.Errorf("Finish with an unchanged answer: got error %v, want none", err)
+			} else if back, _ := ConfigJSON(answered); !bytes.Equal(back, got) {
+				t.Errorf("Finish with an unchanged answer:\n got %s\nwant %s", back, got)
+			}
+		})
+	}
+}
+
+// openRepository makes a repository of files; a name that ends in a slash is a
+// directory.
+func openRepository(t *testing.T, options RepositoryOptions, files map[string]string) *Repository {
+	t.Helper()
+	root := t.TempDir()
+	writeFiles(t, root, files)
+	repository, err := OpenRepository([]string{root}, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(repository.Close)
+	return repository
+}
+
+func writeFiles(t *testing.T, root string, files map[string]string) {
+	t.Helper()
+	for name, content := range files {
+		path := filepath.Join(root, name)
+		directory := filepath.Dir(path)
+		if strings.HasSuffix(name, "/") {
+			directory = path
+		}
+		if err := os.MkdirAll(directory, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if directory == path {
+			continue
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

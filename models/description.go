@@ -1,0 +1,183 @@
+package models
+
+import (
+	"path/filepath"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// configFile is the file that describes a model.
+const configFile = "config.pbtxt"
+
+// Description is one model as its directory describes it. It does not change
+// and may be used by several goroutines.
+type Description struct {
+	Name string
+	// Directory is the absolute path of the model's directory; version
+	// directories lie in it.
+	Directory string
+	// Config is what the file says with names, placement and defaults filled in:
+	// what the model's own auto-complete is shown. Finish makes the final one.
+	Config *kserve.ModelConfig
+	// Versions that the version policy selects, ascending; see Check for none.
+	Versions []int64
+	// Warnings are lines for the log.
+	Warnings []string
+
+	repository *Repository
+}
+
+// Read reads one model. The error is an *infer.Error or a *ParseError, whose
+// Detail is for the log; Triton logs it as a failed poll and does not show it to
+// clients. NotFound means that no root has a directory of that name.
+func (r *Repository) Read(name string) (*Description, error) {
+	f, err := r.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	config, err := r.readConfig(f)
+	if err != nil {
+		return nil, err
+	}
+	if agents := config.GetModelRepositoryAgents().GetAgents(); len(agents) > 0 {
+		return nil, r.noAgent(agents[0].GetName())
+	}
+	entries, err := f.list(".")
+	if err != nil {
+		return nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", f.shown, strerror(err))
+	}
+	content, err := firstContent(f, entries)
+	if err != nil {
+		return nil, err
+	}
+	if err := autofill(config, name, content); err != nil {
+		return nil, err
+	}
+	normalise(config)
+	if err := validateConfig(config); err != nil {
+		return nil, err
+	}
+	if r.options.DisableAutoComplete {
+		if err := validateTensors(config); err != nil {
+			return nil, err
+		}
+	}
+	if config.Name != name {
+		return nil, infer.Errorf(infer.InvalidArg, "unexpected directory name '%s' for model '%s', directory name must equal model name", name, config.Name)
+	}
+	normaliseGroups(config, r.options.GPUs)
+	d := &Description{Name: name, Directory: f.path, Config: config, repository: r}
+	present, ignored := presentVersions(entries)
+	selected, missing := selectVersions(config, present)
+	d.Versions = selected
+	d.Warnings = append(ignored, missing...)
+	return d, nil
+}
+
+// readConfig parses the model's file, which may be missing unless auto-complete
+// is off.
+func (r *Repository) readConfig(f *folder) (*kserve.ModelConfig, error) {
+	file := configFile
+	if r.options.ConfigName != "" {
+		if named := filepath.Join("configs", r.options.ConfigName+".pbtxt"); f.exists(named) {
+			file = named
+		}
+	}
+	if !r.options.DisableAutoComplete && !f.exists(file) {
+		return &kserve.ModelConfig{}, nil
+	}
+	text, err := f.read(file)
+	if err != nil {
+		return nil, err
+	}
+	return ParseConfigText(f.shown+"/"+file, text)
+}
+
+// noAgent refuses a model that wants a repository agent: none can be run, and
+// without its agents a model may be what nobody should serve.
+func (r *Repository) noAgent(name string) error {
+	directory := r.options.AgentDirectory
+	if directory == "" {
+		directory = "/opt/tritonserver/repoagents"
+	}
+	return infer.Errorf(infer.InvalidArg, "unable to find 'libtritonrepoagent_%s.so' for repo agent '%s', searched: %s", name, name, directory)
+}
+
+// firstContent lists the first sub-directory of a model, where the files are
+// from which a backend is guessed.
+func firstContent(f *folder, entries []entry) ([]entry, error) {
+	for _, e := range entries {
+		if !e.dir {
+			continue
+		}
+		content, err := f.list(e.name)
+		if err != nil {
+			return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", f.shown, e.name, strerror(err))
+		}
+		return content, nil
+	}
+	return nil, nil
+}
+
+// Check says what keeps the model from being loaded before any of its code has
+// run: no version to load, or instances that cannot be placed. The error is an
+// *infer.Error for clients.
+func (d *Description) Check() error {
+	if len(d.Versions) == 0 {
+		return infer.Errorf(infer.InvalidArg, "at least one version must be available under the version policy of model '%s'", d.Name)
+	}
+	return validateGroups(d.Config, d.repository.options.GPUs)
+}
+
+// CheckAnswer says why a model's answer to the question for auto-complete
+// cannot be used: Finish then goes on without it, as Triton does without a
+// word. The error is for the log.
+func (d *Description) CheckAnswer(answer []byte) error {
+	_, err := d.answered(answer)
+	return err
+}
+
+// answered is the description's configuration with the model's answer, or
+// without it if there is an error.
+func (d *Description) answered(answer []byte) (*kserve.ModelConfig, error) {
+	config := cloneConfig(d.Config)
+	if answer == nil {
+		return config, nil
+	}
+	given, err := ParseConfigJSON(answer)
+	if err != nil {
+		return config, err
+	}
+	return config, merge(config, given)
+}
+
+// Finish completes the configuration of one version with what its model
+// answered to the question for auto-complete (JSON in the form of ConfigJSON;
+// nil: nothing), validates the result and reads the labels of the outputs by
+// the outputs' names. The error is an *infer.Error for clients.
+func (d *Description) Finish(answer []byte) (config *kserve.ModelConfig, json []byte, labels map[string][]string, err error) {
+	config, _ = d.answered(answer) // see CheckAnswer
+	normalise(config)
+	normaliseGroups(config, d.repository.options.GPUs)
+	if config.Platform == platformEnsemble && config.ModelTransactionPolicy == nil {
+		config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{}
+	}
+	for _, validate := range []func() error{
+		func() error { return validateGroups(config, d.repository.options.GPUs) },
+		func() error { return validateConfig(config) },
+		func() error { return validateTensors(config) },
+	} {
+		if err := validate(); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	if labels, err = d.readLabels(config); err != nil {
+		return nil, nil, nil, err
+	}
+	if json, err = ConfigJSON(config); err != nil {
+		return nil, nil, nil, err
+	}
+	return config, json, labels, nil
+}

@@ -1,0 +1,122 @@
+package models
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// TestAutoComplete goes through models whose auto_complete_config did what the
+// name says: first is what Triton showed the model, answer what the model made
+// of it, final what Triton served, load what it refused the model with.
+func TestAutoComplete(t *testing.T) {
+	text, err := os.ReadFile("testdata/autocomplete.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []struct{ Name, Config, First, Answer, Final, Load string }
+	mustUnmarshal(t, text, &cases)
+	if len(cases) < 30 {
+		t.Fatalf("testdata/autocomplete.json: got %d cases, want all", len(cases))
+	}
+	for _, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			repository := openRepository(t, RepositoryOptions{}, map[string]string{
+				"m/config.pbtxt": c.Config, "m/1/model.py": "", "m/labels.txt": "a\n\nb",
+			})
+			description, err := repository.Read("m")
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, err := ConfigJSON(description.Config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := canonical(t, first, false), canonical(t, []byte(c.First), false); got != want {
+				t.Errorf("config before:\n got %s\nwant %s", got, want)
+			}
+			_, final, _, err := description.Finish([]byte(c.Answer))
+			if err != nil {
+				if got := infer.AsError(err).Status(); got != c.Load {
+					t.Fatalf("Finish: got error %q, want %q", got, c.Load)
+				}
+				return
+			}
+			if c.Load != "" {
+				t.Fatalf("Finish: got no error, want %q", c.Load)
+			}
+			if got, want := canonical(t, final, false), canonical(t, []byte(c.Final), false); got != want {
+				t.Errorf("config after:\n got %s\nwant %s", got, want)
+			}
+		})
+	}
+}
+
+// TestCheckAnswer has answers that are not used, and why.
+func TestCheckAnswer(t *testing.T) {
+	repository := openRepository(t, RepositoryOptions{}, map[string]string{
+		"m/config.pbtxt": `backend: "python" dynamic_batching { } max_batch_size: 2`, "m/1/model.py": "",
+	})
+	description, err := repository.Read("m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, unanswered, _, err := description.Finish(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, answer, want string }{
+		{"nothing", "", ""},
+		{"same scheduler", `{"dynamic_batching":{},"max_batch_size":3}`, ""},
+		{"no scheduler", `{"max_batch_size":3}`, "Cannot update scheduling choice from 11 to 11 when auto-completing."},
+		{"other scheduler", `{"sequence_batching":{}}`, "Cannot update scheduling choice from 11 to 11 when auto-completing."},
+		{"unknown field", `{"foo":1}`, "foo: Cannot find field."},
+		{"no integer", `{"max_batch_size":4.5}`, "(max_batch_size): invalid value 4.5 for type TYPE_INT32"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var answer []byte
+			if c.answer != "" {
+				answer = []byte(c.answer)
+			}
+			got := ""
+			if err := description.CheckAnswer(answer); err != nil {
+				got = err.Error()
+			}
+			if got != c.want {
+				t.Errorf("CheckAnswer: got %q, want %q", got, c.want)
+			}
+			_, json, _, err := description.Finish(answer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if unused := string(json) == string(unanswered); c.want != "" && !unused {
+				t.Errorf("Finish with an answer that cannot be used: got %s, want %s", json, unanswered)
+			}
+		})
+	}
+}
+
+func TestLabels(t *testing.T) {
+	repository := openRepository(t, RepositoryOptions{}, map[string]string{
+		"m/config.pbtxt": `backend: "python"
+			output { name: "A" data_type: TYPE_FP32 dims: 1 label_filename: "labels.txt" }
+			output { name: "B" data_type: TYPE_FP32 dims: 1 label_filename: "/more/b.txt" }
+			output { name: "C" data_type: TYPE_FP32 dims: 1 }`,
+		"m/1/model.py": "", "m/labels.txt": "cat\n\ndog\r\n", "m/more/b.txt": "one",
+	})
+	description, err := repository.Read("m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, got, err := description.Finish(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]string{"A": {"cat", "", "dog\r"}, "B": {"one"}}
+	if !maps.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("labels: got %q, want %q", got, want)
+	}
+}

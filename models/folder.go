@@ -1,0 +1,153 @@
+package models
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// maxFileBytes bounds a file that is read whole: a configuration or labels.
+const maxFileBytes = 64 << 20
+
+// folder is a model's directory, read only below its root. Files may be links
+// within that root; a link that leaves it is refused.
+type folder struct {
+	root  *os.Root
+	inner string // the directory, relative to root
+	path  string // absolute
+	shown string // as the operator wrote it, for texts
+	owned bool   // root belongs to this folder
+}
+
+// openFolder opens the model directory name of a repository. A directory that
+// is a link may lead anywhere: whoever writes the repository placed it there,
+// and its target is then a root of its own.
+func openFolder(repository repositoryRoot, name string) (*folder, error) {
+	f := &folder{
+		root: repository.root, inner: name,
+		path: filepath.Join(repository.path, name), shown: strings.TrimRight(repository.shown, "/") + "/" + name,
+	}
+	info, err := f.root.Stat(name)
+	if err != nil {
+		link, lerr := f.root.Lstat(name)
+		if lerr != nil || link.Mode()&fs.ModeSymlink == 0 {
+			return nil, err
+		}
+		if f.root, err = os.OpenRoot(f.path); err != nil {
+			return nil, err
+		}
+		f.inner, f.owned = ".", true
+		return f, nil
+	}
+	if !info.IsDir() {
+		return nil, &fs.PathError{Op: "open", Path: f.path, Err: syscall.ENOTDIR}
+	}
+	return f, nil
+}
+
+func (f *folder) close() {
+	if f.owned {
+		_ = f.root.Close()
+	}
+}
+
+// exists reports whether there is anything of that name, even if it may not be
+// read.
+func (f *folder) exists(name string) bool {
+	_, err := f.root.Stat(filepath.Join(f.inner, name))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// read returns a whole file. Errors are Internal in Triton's words.
+func (f *folder) read(name string) ([]byte, error) {
+	// A pipe or a device would block or never end.
+	inner := filepath.Join(f.inner, name)
+	info, err := f.root.Stat(inner)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("not a regular file (%s)", info.Mode().Type())
+		if info.IsDir() {
+			err = syscall.EISDIR
+		}
+	}
+	if err != nil {
+		return nil, f.unreadable(name, err)
+	}
+	file, err := f.root.Open(inner)
+	if err != nil {
+		return nil, f.unreadable(name, err)
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))
+	if err == nil && len(content) > maxFileBytes {
+		err = fmt.Errorf("file has more than %d bytes", maxFileBytes)
+	}
+	if err != nil {
+		return nil, f.unreadable(name, err)
+	}
+	return content, nil
+}
+
+func (f *folder) unreadable(name string, err error) error {
+	return infer.Errorf(infer.Internal, "failed to open text file for read %s/%s: %s", f.shown, name, strerror(err))
+}
+
+// strerror is the reason alone, in C's words where it came from the kernel.
+func strerror(err error) string {
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		text := number.Error()
+		return strings.ToUpper(text[:1]) + text[1:]
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err.Error()
+	}
+	return err.Error()
+}
+
+// entry is what a directory holds, by name ascending.
+type entry struct {
+	name string
+	dir  bool // a directory, or a link to one
+}
+
+// list returns what is in the directory name of the folder, "." for itself.
+func (f *folder) list(name string) ([]entry, error) {
+	return listDirectory(f.root, filepath.Join(f.inner, name), filepath.Join(f.path, name))
+}
+
+// listDirectory lists inner, which is path for the kernel. A link counts as what
+// it leads to, wherever that is: nothing is read through it here.
+func listDirectory(root *os.Root, inner, path string) ([]entry, error) {
+	var found []fs.DirEntry
+	if directory, err := root.Open(inner); err == nil {
+		found, err = directory.ReadDir(-1)
+		_ = directory.Close()
+		if err != nil {
+			return nil, err
+		}
+	} else if link, lerr := root.Lstat(inner); lerr != nil || link.Mode()&fs.ModeSymlink == 0 {
+		return nil, err
+	} else if found, err = os.ReadDir(path); err != nil { // a version directory that is a link
+		return nil, err
+	}
+	entries := make([]entry, 0, len(found))
+	for _, e := range found {
+		dir := e.IsDir()
+		if e.Type()&fs.ModeSymlink != 0 {
+			info, err := os.Stat(filepath.Join(path, e.Name()))
+			dir = err == nil && info.IsDir()
+		}
+		entries = append(entries, entry{name: e.Name(), dir: dir})
+	}
+	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
+	return entries, nil
+}

@@ -1,0 +1,406 @@
+package models
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/scheduler"
+)
+
+// errNotPolled is the client's text for whatever is wrong with a model before
+// it can be loaded; the log has the reason.
+func errNotPolled(name string) error {
+	return infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", name)
+}
+
+// Start loads the models that are wanted at start, as many at once as
+// LoadThreads allows, and opens the registry to requests. Models that fail do
+// not stop the others; if any did, the error is Internal "failed to load all
+// models".
+func (r *Registry) Start(ctx context.Context) error {
+	defer r.started.Store(true)
+	names, rejected, err := r.config.Repository.Scan()
+	if err != nil {
+		return err
+	}
+	failed := false
+	r.mu.Lock()
+	for _, name := range names {
+		r.modelLocked(name)
+	}
+	for name, reason := range rejected {
+		r.modelLocked(name).rejected = reason
+		failed = true
+	}
+	r.mu.Unlock()
+	for name, reason := range rejected {
+		r.config.Log.Error().Msgf("failed to poll model '%s': %s", name, reason)
+	}
+
+	wanted := names
+	if r.config.Explicit && !slices.Equal(r.config.Startup, []string{"*"}) {
+		wanted = r.config.Startup
+	}
+	var loads sync.WaitGroup
+	outcomes := make([]error, len(wanted))
+	for i, name := range wanted {
+		if !slices.Contains(names, name) {
+			r.config.Log.Error().Msgf("failed to poll model '%s': model not found in any model repository.", name)
+			failed = true
+			continue
+		}
+		if _, no := rejected[name]; no {
+			continue
+		}
+		loads.Go(func() { outcomes[i] = r.load(ctx, name) })
+	}
+	loads.Wait()
+	if failed || errors.Join(outcomes...) != nil {
+		return infer.Errorf(infer.Internal, "failed to load all models")
+	}
+	return nil
+}
+
+// Load loads a model, or loads it anew, and returns when it serves or has
+// failed to; what served before goes on until then, and beyond if the load
+// fails. Overrides of the config or of files are refused as Unsupported.
+func (r *Registry) Load(ctx context.Context, name, config string, files map[string][]byte) error {
+	if err := r.checkControl(); err != nil {
+		return err
+	}
+	if config != "" || len(files) > 0 {
+		return infer.Errorf(infer.Unsupported, "failed to load '%s', loading with a config or with files in the request is not supported", name)
+	}
+	names, rejected, err := r.config.Repository.Scan()
+	if err != nil {
+		r.config.Log.Error().Msgf("failed to poll model '%s': %v", name, err)
+		return errNotPolled(name)
+	}
+	switch reason, no := rejected[name]; {
+	case no:
+		r.config.Log.Error().Msgf("failed to poll model '%s': %s", name, reason)
+		return errNotPolled(name)
+	case !slices.Contains(names, name):
+		r.config.Log.Error().Msgf("failed to poll model '%s': model not found in any model repository.", name)
+		return errNotPolled(name)
+	}
+	return r.load(ctx, name)
+}
+
+// Unload takes a model out of service and returns when that has begun. Requests
+// inside are finished. Models without dependants have none to unload. Unloading
+// what is not loaded is a success.
+func (r *Registry) Unload(ctx context.Context, name string, dependents bool) error {
+	if err := r.checkControl(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	m := r.models[name]
+	r.mu.Unlock()
+	if m == nil {
+		return nil
+	}
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	r.mu.Lock()
+	ended := r.retireLocked(m, nil)
+	r.publishLocked()
+	r.mu.Unlock()
+	r.endLater(m, ended)
+	return nil
+}
+
+func (r *Registry) checkControl() error {
+	if err := r.checkExiting(); err != nil {
+		return err
+	}
+	if !r.config.Explicit {
+		return infer.Errorf(infer.Unavailable, "explicit model load / unload is not allowed if polling is enabled")
+	}
+	return nil
+}
+
+// modelLocked returns what is known of a model, which may be nothing yet.
+func (r *Registry) modelLocked(name string) *model {
+	m := r.models[name]
+	if m == nil {
+		m = &model{name: name, versions: make(map[int64]*version)}
+		r.models[name] = m
+	}
+	return m
+}
+
+// load reads a model and brings up its versions; they begin to serve together.
+func (r *Registry) load(ctx context.Context, name string) error {
+	r.mu.Lock()
+	m := r.modelLocked(name)
+	r.mu.Unlock()
+	m.changing.Lock()
+	defer m.changing.Unlock()
+
+	d, err := r.config.Repository.Read(name)
+	if err != nil {
+		reason := err.Error()
+		var parse *ParseError
+		if errors.As(err, &parse) {
+			r.config.Log.Error().Msg(parse.Detail())
+		}
+		r.config.Log.Error().Msgf("Poll failed for model directory '%s': %s", name, reason)
+		return errNotPolled(name)
+	}
+	for _, w := range d.Warnings {
+		r.config.Log.Warn().Msg(w)
+	}
+
+	r.mu.Lock()
+	m.attempted = true
+	for _, number := range d.Versions {
+		v := m.versions[number]
+		if v == nil {
+			v = &version{number: number}
+			m.versions[number] = v
+		}
+		if v.state != Ready {
+			v.state, v.reason, v.loaded = Loading, "", nil
+		}
+	}
+	r.publishLocked()
+	r.mu.Unlock()
+	if len(d.Versions) == 0 {
+		err := fmt.Sprintf("at least one version must be available under the version policy of model '%s'", name)
+		r.config.Log.Error().Msgf("failed to load model '%s': %s", name, err)
+		return infer.Errorf(infer.InvalidArg, "load failed for model '%s': %s\n", name, err)
+	}
+
+	fresh := make([]*loaded, len(d.Versions))
+	outcomes := make([]error, len(d.Versions))
+	var loads sync.WaitGroup
+	for i, number := range d.Versions {
+		loads.Go(func() { fresh[i], outcomes[i] = r.loadVersion(ctx, d, number) })
+	}
+	loads.Wait()
+	if errors.Join(outcomes...) != nil {
+		return r.loadFailed(m, d.Versions, fresh, outcomes)
+	}
+
+	// All versions change hands at once.
+	r.mu.Lock()
+	ended := r.retireLocked(m, d.Versions)
+	for i, number := range d.Versions {
+		v := m.versions[number]
+		if v.loaded != nil {
+			ended = append(ended, retired{number, v.loaded})
+		}
+		v.state, v.reason, v.loaded = Ready, "", fresh[i]
+	}
+	exiting := r.exiting.Load()
+	if exiting {
+		ended = append(ended, r.retireLocked(m, nil)...)
+	}
+	r.publishLocked()
+	r.mu.Unlock()
+	r.endLater(m, ended)
+	if exiting {
+		return infer.Errorf(infer.Unavailable, "Server exiting")
+	}
+	r.config.Log.Info().Msgf("successfully loaded '%s'", name)
+	return nil
+}
+
+// loadFailed drops what came up beside what did not. Versions that served
+// before go on.
+func (r *Registry) loadFailed(m *model, numbers []int64, fresh []*loaded, outcomes []error) error {
+	var pieces strings.Builder
+	r.mu.Lock()
+	for i, number := range numbers {
+		v := m.versions[number]
+		if v.state != Loading {
+			if outcomes[i] != nil {
+				fmt.Fprintf(&pieces, "version %d is at UNAVAILABLE state: %s;", number, infer.AsError(outcomes[i]).Status())
+			}
+			continue
+		}
+		if outcomes[i] == nil {
+			v.state, v.reason = Unavailable, reasonUnloaded
+			continue
+		}
+		v.state, v.reason = Unavailable, infer.AsError(outcomes[i]).Status()
+		fmt.Fprintf(&pieces, "version %d is at UNAVAILABLE state: %s;", number, v.reason)
+	}
+	r.publishLocked()
+	r.mu.Unlock()
+	for i, l := range fresh {
+		if l != nil {
+			r.end(m.name, numbers[i], l)
+		}
+	}
+	r.config.Log.Error().Msgf("failed to load '%s'", m.name)
+	return infer.Errorf(infer.InvalidArg, "load failed for model '%s': %s\n", m.name, pieces.String())
+}
+
+// loadVersion brings up one version, with the retries that are allowed.
+func (r *Registry) loadVersion(ctx context.Context, d *Description, number int64) (*loaded, error) {
+	select {
+	case r.loading <- struct{}{}:
+		defer func() { <-r.loading }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	var err error
+	for try := 0; try <= r.config.LoadRetries && ctx.Err() == nil; try++ {
+		r.config.Log.Info().Msgf("loading: %s:%d", d.Name, number)
+		began := time.Now()
+		var l *loaded
+		if l, err = r.tryLoad(ctx, d, number); err == nil {
+			l.statistics.metrics.Loaded(time.Since(began))
+			return l, nil
+		}
+	}
+	r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", d.Name, number, infer.AsError(err).Status())
+	return nil, err
+}
+
+func (r *Registry) tryLoad(ctx context.Context, d *Description, number int64) (*loaded, error) {
+	if err := d.Check(); err != nil {
+		return nil, err
+	}
+	if err := unsupported(d.Config); err != nil {
+		return nil, err
+	}
+	name := d.Config.GetBackend()
+	b := r.config.Backends[name]
+	if b == nil {
+		return nil, infer.Errorf(infer.InvalidArg, "unable to find backend library for backend '%s', try specifying runtime on the model configuration.", name)
+	}
+	m, err := b.Open(backend.Env{Name: d.Name, Version: number, Directory: d.Directory, Config: d.Config, Host: host{r}})
+	if err != nil {
+		return nil, err
+	}
+	l, err := r.bringUp(ctx, d, number, m)
+	if err != nil {
+		// Start leaves nothing after an error; before it there may be something.
+		_ = m.Close(ctx)
+		return nil, err
+	}
+	return l, nil
+}
+
+// bringUp completes the config of an opened model and starts its instances.
+func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m backend.Model) (*loaded, error) {
+	first, err := ConfigJSON(d.Config)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := m.AutoComplete(ctx, first)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.CheckAnswer(answer); err != nil {
+		r.config.Log.Warn().Msgf("what auto_complete_config of '%s' version %d returned is ignored: %v", d.Name, number, err)
+	}
+	config, json, labels, err := d.Finish(answer)
+	if err != nil {
+		return nil, err
+	}
+	info := &Info{Name: d.Name, Version: number, Config: config, JSON: json, Labels: labels}
+	counters := r.config.Metrics.Model(d.Name, number, metrics.ModelOptions{Tags: config.GetMetricTags()})
+	l := &loaded{
+		info: info, spec: newRequestSpec(info), model: m,
+		statistics: newStatistics(d.Name, number, counters),
+	}
+	direct := scheduler.NewDirect(scheduler.DirectConfig{Model: d.Name, Observer: l.statistics})
+	l.scheduler = direct
+	if err := m.Start(ctx, config, json, direct); err != nil {
+		counters.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// unsupported refuses what a config asks for and no room does yet: answers that
+// silently differ would be worse.
+func unsupported(c *kserve.ModelConfig) error {
+	what := ""
+	switch {
+	case c.GetEnsembleScheduling() != nil || c.GetPlatform() == "ensemble":
+		what = "ensembles"
+	case c.GetSequenceBatching() != nil:
+		what = "sequence_batching"
+	default:
+		return nil
+	}
+	return infer.Errorf(infer.Unsupported, "model '%s' needs %s, which this server does not support", c.GetName(), what)
+}
+
+// retired is a version that has been taken out of service.
+type retired struct {
+	number int64
+	*loaded
+}
+
+// retireLocked takes the versions that serve out of service, but for those to
+// keep, which are replaced by the caller.
+func (r *Registry) retireLocked(m *model, keep []int64) []retired {
+	var ended []retired
+	for number, v := range m.versions {
+		if v.state != Ready || slices.Contains(keep, number) {
+			continue
+		}
+		ended = append(ended, retired{number, v.loaded})
+		v.state, v.reason = Unloading, ""
+	}
+	return ended
+}
+
+// endLater ends versions in the background; each is done when its requests are.
+func (r *Registry) endLater(m *model, versions []retired) {
+	for _, old := range versions {
+		r.ending.Go(func() {
+			r.end(m.name, old.number, old.loaded)
+			r.mu.Lock()
+			if v := m.versions[old.number]; v.loaded == old.loaded {
+				v.state, v.reason, v.loaded = Unavailable, reasonUnloaded, nil
+				r.publishLocked()
+			}
+			r.mu.Unlock()
+		})
+	}
+}
+
+// end finishes a version that requests cannot reach any more.
+func (r *Registry) end(name string, number int64, l *loaded) {
+	if err := l.close(r.lifetime); err != nil {
+		r.config.Log.Error().Msgf("unloading '%s' version %d: %v", name, number, err)
+		return
+	}
+	r.config.Log.Info().Msgf("successfully unloaded '%s' version %d", name, number)
+}
+
+// host is what instances see of the registry.
+type host struct{ *Registry }
+
+var _ backend.Host = host{}
+
+// Infer implements infer.Handler: models may call others until the end.
+func (h host) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	return h.Registry.infer(ctx, req, send)
+}
+
+// Load implements backend.Host.
+func (h host) Load(ctx context.Context, name string) error {
+	return h.Registry.Load(ctx, name, "", nil)
+}
+
+// Unload implements backend.Host.
+func (h host) Unload(ctx context.Context, name string) error {
+	return h.Registry.Unload(ctx, name, false)
+}

@@ -1,0 +1,450 @@
+package models
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/rs/zerolog"
+)
+
+// fakeBackend opens models that answer with their generation: how often the
+// model was opened.
+type fakeBackend struct {
+	mu       sync.Mutex
+	opened   map[string]int
+	failures map[string]error // what Start returns, by name:version; "" for the version is all
+	held     map[string]chan struct{}
+	closed   map[string]int
+	unwell   error // what instances say of themselves
+	loading  int
+	most     int // at once
+}
+
+func newFakeBackend() *fakeBackend {
+	return &fakeBackend{opened: map[string]int{}, failures: map[string]error{}, held: map[string]chan struct{}{}, closed: map[string]int{}}
+}
+
+func (b *fakeBackend) Open(env backend.Env) (backend.Model, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := fmt.Sprintf("%s:%d", env.Name, env.Version)
+	b.opened[key]++
+	return &fakeModel{backend: b, key: key, generation: b.opened[key]}, nil
+}
+
+type fakeModel struct {
+	backend    *fakeBackend
+	key        string
+	generation int
+	instance   *fakeInstance
+}
+
+func (m *fakeModel) AutoComplete(context.Context, []byte) ([]byte, error) { return nil, nil }
+
+func (m *fakeModel) Start(_ context.Context, _ *kserve.ModelConfig, _ []byte, events backend.Events) error {
+	b := m.backend
+	b.mu.Lock()
+	b.loading++
+	b.most = max(b.most, b.loading)
+	held, failure := b.held[m.key], b.failures[m.key]
+	b.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+	b.mu.Lock()
+	b.loading--
+	b.mu.Unlock()
+	if failure != nil {
+		return failure
+	}
+	m.instance = &fakeInstance{model: m}
+	events.Up(m.instance)
+	return nil
+}
+
+func (m *fakeModel) Instances() []backend.Instance { return []backend.Instance{m.instance} }
+
+func (m *fakeModel) Close(context.Context) error {
+	m.backend.mu.Lock()
+	defer m.backend.mu.Unlock()
+	m.backend.closed[m.key]++
+	return nil
+}
+
+type fakeInstance struct {
+	model *fakeModel
+	hold  chan struct{} // if set, requests wait for it
+}
+
+func (i *fakeInstance) Name() string { return i.model.key }
+
+func (i *fakeInstance) Ready(context.Context) error {
+	i.model.backend.mu.Lock()
+	defer i.model.backend.mu.Unlock()
+	return i.model.backend.unwell
+}
+
+func (i *fakeInstance) Execute(b *backend.Batch) {
+	go func() {
+		if i.hold != nil {
+			<-i.hold
+		}
+		start := scheduler.Now()
+		for _, task := range b.Tasks {
+			task.Send(&infer.Response{Final: true, Parameters: []infer.Parameter{{Name: "generation", Kind: infer.IntParameter, Int: int64(i.model.generation)}}})
+		}
+		b.Done(b, backend.Report{Start: start, ComputeStart: start, ComputeEnd: start, End: start, Executed: true})
+	}()
+}
+
+const fakeConfig = `backend: "fake"
+input [ { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] } ]
+version_policy { all { } }
+`
+
+func writeModels(t *testing.T, models map[string][]int64) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, versions := range models {
+		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range versions {
+			if err := os.MkdirAll(filepath.Join(root, name, fmt.Sprint(v)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(root, name, "config.pbtxt"), []byte(fakeConfig), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func newTestRegistry(t *testing.T, root string, b backend.Backend, change func(*RegistryConfig)) *Registry {
+	t.Helper()
+	repository, err := OpenRepository([]string{root}, RepositoryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := RegistryConfig{
+		Repository: repository, Backends: map[string]backend.Backend{"fake": b}, StrictReadiness: true,
+		Metrics: metrics.New(metrics.Config{}), Log: zerolog.Nop(),
+	}
+	if change != nil {
+		change(&config)
+	}
+	r := NewRegistry(config)
+	t.Cleanup(func() {
+		if err := r.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		repository.Close()
+	})
+	return r
+}
+
+func explicit(startup ...string) func(*RegistryConfig) {
+	return func(c *RegistryConfig) { c.Explicit, c.Startup = true, startup }
+}
+
+// generation asks a version which load serves it.
+func generation(t *testing.T, r *Registry, name string, version int64) (int64, error) {
+	t.Helper()
+	got := int64(0)
+	err := r.Infer(t.Context(), &infer.Request{
+		Model: name, Version: version,
+		Inputs: []infer.Tensor{{Name: "IN", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}},
+	}, func(response *infer.Response) {
+		if response.Err != nil {
+			t.Errorf("%s: %v", name, response.Err)
+			return
+		}
+		got = response.Parameters[0].Int
+	})
+	return got, err
+}
+
+func wantGeneration(t *testing.T, r *Registry, name string, version, want int64) {
+	t.Helper()
+	if got, err := generation(t, r, name, version); err != nil || got != want {
+		t.Errorf("%s version %d: load %d answered, %v; want load %d", name, version, got, err, want)
+	}
+}
+
+func wantError(t *testing.T, err error, code infer.Code, text string) {
+	t.Helper()
+	if e := infer.AsError(err); e == nil || e.Code != code || e.Message != text {
+		t.Errorf("got %v (%T), want %v: %q", err, err, code, text)
+	}
+}
+
+func states(r *Registry) string {
+	var list []string
+	for _, e := range r.Index(false) {
+		list = append(list, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", e.GetName(), e.GetVersion(), e.GetState(), e.GetReason())))
+	}
+	return strings.Join(list, "; ")
+}
+
+func TestStartLoadsWhatItCan(t *testing.T) {
+	b := newFakeBackend()
+	b.failures["bad:1"] = infer.Errorf(infer.Internal, "no such thing")
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"good": {1, 3}, "bad": {1}, "empty": {}}), b, nil)
+	_, err := generation(t, r, "good", infer.LatestVersion)
+	wantError(t, err, infer.Unavailable, "Server not ready")
+
+	wantError(t, r.Start(t.Context()), infer.Internal, "failed to load all models")
+	if got, want := states(r), "bad 1 UNAVAILABLE Internal: no such thing; good 1 READY; good 3 READY"; got != want {
+		t.Errorf("got the index %q, want %q", got, want)
+	}
+	var rows []string
+	for _, s := range r.Attempted() {
+		rows = append(rows, fmt.Sprintf("%s %d %s", s.Name, s.Version, s.State))
+	}
+	if got, want := strings.Join(rows, "; "), "bad 1 UNAVAILABLE; empty 0 ; good 1 READY; good 3 READY"; got != want {
+		t.Errorf("got the table %q, want %q", got, want)
+	}
+	wantGeneration(t, r, "good", infer.LatestVersion, 1)
+	if info, err := r.Model("good", infer.LatestVersion); err != nil || info.Version != 3 {
+		t.Errorf("the latest version is %+v, %v, want 3", info, err)
+	}
+	if ready, err := r.Ready(t.Context()); ready || err != nil {
+		t.Errorf("ready %v, %v although models failed", ready, err)
+	}
+	for _, lookup := range []struct {
+		name    string
+		version int64
+		code    infer.Code
+		text    string
+	}{
+		{"none", infer.LatestVersion, infer.NotFound, "Request for unknown model: 'none' is not found"},
+		{"good", 2, infer.NotFound, "Request for unknown model: 'good' version 2 is not found"},
+		{"bad", infer.LatestVersion, infer.NotFound, "Request for unknown model: 'bad' has no available versions"},
+		{"bad", 1, infer.Unavailable, "Request for unknown model: 'bad' version 1 is not at ready state"},
+	} {
+		_, err := r.Model(lookup.name, lookup.version)
+		wantError(t, err, lookup.code, lookup.text)
+	}
+}
+
+func TestLoadsAreBoundedAndTriedAgain(t *testing.T) {
+	b := newFakeBackend()
+	models := map[string][]int64{}
+	for i := range 12 {
+		models[fmt.Sprintf("m%d", i)] = []int64{1}
+	}
+	b.failures["m0:1"] = errors.New("never")
+	r := newTestRegistry(t, writeModels(t, models), b, func(c *RegistryConfig) { c.LoadThreads, c.LoadRetries = 2, 3 })
+	if err := r.Start(t.Context()); err == nil {
+		t.Error("a model failed and Start did not")
+	}
+	if b.most > 2 {
+		t.Errorf("%d versions were loaded at once, want 2 at most", b.most)
+	}
+	if b.opened["m0:1"] != 4 || b.opened["m1:1"] != 1 {
+		t.Errorf("opened %d and %d times, want 4 and 1", b.opened["m0:1"], b.opened["m1:1"])
+	}
+}
+
+func TestVersionsServeTogetherOrNotAtAll(t *testing.T) {
+	b := newFakeBackend()
+	b.failures["m:2"] = infer.Errorf(infer.InvalidArg, "wrong")
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1, 2}}), b, explicit())
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg,
+		"load failed for model 'm': version 2 is at UNAVAILABLE state: Invalid argument: wrong;\n")
+	if got, want := states(r), "m 1 UNAVAILABLE unloaded; m 2 UNAVAILABLE Invalid argument: wrong"; got != want {
+		t.Errorf("got the index %q, want %q", got, want)
+	}
+	if b.closed["m:1"] != 1 {
+		t.Errorf("version 1 was closed %d times, want once", b.closed["m:1"])
+	}
+}
+
+func TestReloadKeepsServing(t *testing.T) {
+	b := newFakeBackend()
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), b, explicit("m"))
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantGeneration(t, r, "m", 1, 1)
+
+	b.mu.Lock()
+	b.failures["m:1"] = infer.Errorf(infer.Internal, "worse")
+	b.mu.Unlock()
+	if err := r.Load(t.Context(), "m", "", nil); err == nil {
+		t.Error("the load that failed is a success")
+	}
+	wantGeneration(t, r, "m", 1, 1) // the old one serves on
+
+	held := make(chan struct{})
+	b.mu.Lock()
+	delete(b.failures, "m:1")
+	b.held["m:1"] = held
+	b.mu.Unlock()
+	loaded := make(chan error, 1) // one value
+	go func() { loaded <- r.Load(t.Context(), "m", "", nil) }()
+	wantGeneration(t, r, "m", 1, 1) // and while the next is loaded
+	close(held)
+	if err := <-loaded; err != nil {
+		t.Fatal(err)
+	}
+	wantGeneration(t, r, "m", 1, 3)
+	r.ending.Wait()
+	if b.closed["m:1"] != 2 { // the failed one and the first
+		t.Errorf("closed %d times, want 2", b.closed["m:1"])
+	}
+}
+
+func TestUnload(t *testing.T) {
+	b := newFakeBackend()
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), b, explicit("*"))
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l, err := r.lookup("m", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold := make(chan struct{})
+	l.model.(*fakeModel).instance.hold = hold
+	answered := make(chan error, 1) // one value
+	go func() {
+		_, err := generation(t, r, "m", 1)
+		answered <- err
+	}()
+	testkit.Eventually(t, 10*time.Second, func() bool { return len(r.InFlight()) > 0 })
+	if err := r.Unload(t.Context(), "m", false); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := states(r), "m 1 UNLOADING; n 1 READY"; got != want {
+		t.Errorf("got the index %q, want %q", got, want)
+	}
+	_, err = generation(t, r, "m", 1)
+	wantError(t, err, infer.Unavailable, "Request for unknown model: 'm' version 1 is not at ready state")
+	_, err = generation(t, r, "m", infer.LatestVersion)
+	wantError(t, err, infer.NotFound, "Request for unknown model: 'm' has no available versions")
+	close(hold)
+	if err := <-answered; err != nil {
+		t.Errorf("the request inside: %v", err)
+	}
+	r.ending.Wait()
+	if got, want := states(r), "m 1 UNAVAILABLE unloaded; n 1 READY"; got != want {
+		t.Errorf("got the index %q, want %q", got, want)
+	}
+	if ready, err := r.Ready(t.Context()); !ready || err != nil {
+		t.Errorf("ready %v, %v: an unloaded model does not count", ready, err)
+	}
+	if err := r.Unload(t.Context(), "none", false); err != nil {
+		t.Errorf("unloading what is not there: %v", err)
+	}
+	wantError(t, r.Load(t.Context(), "none", "", nil), infer.Internal, "failed to load 'none', failed to poll from model repository")
+}
+
+func TestControlIsRefused(t *testing.T) {
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), nil)
+	const text = "explicit model load / unload is not allowed if polling is enabled"
+	wantError(t, r.Load(t.Context(), "m", "", nil), infer.Unavailable, text)
+	wantError(t, r.Unload(t.Context(), "m", false), infer.Unavailable, text)
+}
+
+func TestReadinessFollowsInstances(t *testing.T) {
+	b := newFakeBackend()
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), b, nil)
+	if ready, _ := r.Ready(t.Context()); ready {
+		t.Error("ready before anything was loaded")
+	}
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, unwell := range []error{nil, errors.New("lost")} {
+		b.mu.Lock()
+		b.unwell = unwell
+		b.mu.Unlock()
+		if ready, err := r.Ready(t.Context()); ready != (unwell == nil) || err != nil {
+			t.Errorf("instances say %v: ready %v, %v", unwell, ready, err)
+		}
+		if ready, err := r.ModelReady(t.Context(), "m", 1); ready != (unwell == nil) || err != nil {
+			t.Errorf("instances say %v: model ready %v, %v", unwell, ready, err)
+		}
+	}
+}
+
+func TestStatisticsCount(t *testing.T) {
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), nil)
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		wantGeneration(t, r, "m", 1, 1)
+	}
+	list, err := r.Statistics("m", infer.LatestVersion)
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	s := list[0]
+	if s.GetInferenceCount() != 3 || s.GetExecutionCount() != 3 || s.GetInferenceStats().GetSuccess().GetCount() != 3 ||
+		s.GetInferenceStats().GetFail().GetCount() != 0 || len(s.GetBatchStats()) != 1 || s.GetBatchStats()[0].GetBatchSize() != 1 {
+		t.Errorf("got %v", s)
+	}
+	_, err = r.Statistics("none", infer.LatestVersion)
+	wantError(t, err, infer.InvalidArg, "requested model 'none' is not available")
+	_, err = r.Statistics("m", 2)
+	wantError(t, err, infer.InvalidArg, "requested model version is not available for model 'm'")
+}
+
+func TestShutdown(t *testing.T) {
+	b := newFakeBackend()
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), b, nil)
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l, err := r.lookup("m", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold := make(chan struct{})
+	l.model.(*fakeModel).instance.hold = hold
+	answered := make(chan error, 1) // one value
+	go func() {
+		_, err := generation(t, r, "m", 1)
+		answered <- err
+	}()
+	testkit.Eventually(t, 10*time.Second, func() bool { return len(r.InFlight()) > 0 })
+	ended := make(chan error, 1) // one value
+	go func() { ended <- r.Shutdown(context.Background()) }()
+	testkit.Eventually(t, 10*time.Second, func() bool {
+		_, err = r.Live()
+		return err != nil
+	})
+	wantError(t, err, infer.Unavailable, "Server exiting")
+	_, err = generation(t, r, "n", 1)
+	wantError(t, err, infer.Unavailable, "Server exiting")
+	close(hold)
+	if err := <-answered; err != nil {
+		t.Errorf("the request inside: %v", err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if b.closed["m:1"] != 1 || b.closed["n:1"] != 1 {
+		t.Errorf("closed %v, want each once", b.closed)
+	}
+}

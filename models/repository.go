@@ -1,0 +1,144 @@
+package models
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// RepositoryOptions says how models are read.
+type RepositoryOptions struct {
+	// ConfigName makes configs/<ConfigName>.pbtxt of a model its configuration
+	// where that file exists, instead of config.pbtxt.
+	ConfigName string
+	// DisableAutoComplete makes a configuration file necessary and complete: the
+	// model is not asked for what is missing.
+	DisableAutoComplete bool
+	// AgentDirectory is where repository agents would lie, for the text that
+	// refuses models which want one; default /opt/tritonserver/repoagents.
+	AgentDirectory string
+	// GPUs are the ids of the GPUs on which instances may be placed, ascending;
+	// empty: there are none, and KIND_GPU is refused.
+	GPUs []int32
+}
+
+// Repository is one or more directories of model directories. It holds them
+// open, writes nothing into them, and may be used by several goroutines.
+type Repository struct {
+	options RepositoryOptions
+	roots   []repositoryRoot
+}
+
+type repositoryRoot struct {
+	root  *os.Root
+	path  string // absolute
+	shown string // as the operator wrote it
+}
+
+// reasonDuplicate stands in the repository index for a name that two roots have.
+const reasonDuplicate = "model appears in two or more repositories"
+
+// OpenRepository opens the directories that roots names; one that is named twice
+// counts once. Errors are *infer.Error with Triton's text.
+func OpenRepository(roots []string, options RepositoryOptions) (*Repository, error) {
+	r := &Repository{options: options}
+	for _, path := range roots {
+		absolute, err := filepath.Abs(path)
+		if err != nil {
+			r.Close()
+			return nil, infer.Errorf(infer.Internal, "failed to stat file %s", path)
+		}
+		if slices.ContainsFunc(r.roots, func(o repositoryRoot) bool { return o.path == absolute }) {
+			continue
+		}
+		info, err := os.Stat(absolute)
+		switch {
+		case err != nil:
+			r.Close()
+			return nil, infer.Errorf(infer.Internal, "failed to stat file %s", path)
+		case !info.IsDir():
+			r.Close()
+			return nil, infer.Errorf(infer.InvalidArg, "repository path is not a valid directory")
+		}
+		root, err := os.OpenRoot(absolute)
+		if err != nil {
+			r.Close()
+			return nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", path, strerror(err))
+		}
+		r.roots = append(r.roots, repositoryRoot{root: root, path: absolute, shown: path})
+	}
+	return r, nil
+}
+
+// Close gives the directories back. The repository is not used afterwards.
+func (r *Repository) Close() {
+	for _, o := range r.roots {
+		_ = o.root.Close()
+	}
+	r.roots = nil
+}
+
+// Scan lists the names of the model directories that exist now, ascending.
+// Those in rejected cannot be loaded; the value is the reason that the
+// repository index shows. A rejected name stands in names too.
+func (r *Repository) Scan() (names []string, rejected map[string]string, err error) {
+	rejected = make(map[string]string)
+	seen := make(map[string]bool)
+	for _, o := range r.roots {
+		entries, err := listDirectory(o.root, ".", o.path)
+		if err != nil {
+			return nil, nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", o.shown, strerror(err))
+		}
+		for _, e := range entries {
+			switch {
+			case !e.dir, !local(e.name):
+			case seen[e.name]:
+				rejected[e.name] = reasonDuplicate
+			default:
+				seen[e.name] = true
+				names = append(names, e.name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, rejected, nil
+}
+
+// open finds the one directory of a model.
+func (r *Repository) open(name string) (*folder, error) {
+	var found *folder
+	if local(name) {
+		for _, o := range r.roots {
+			f, err := openFolder(o, name)
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+				continue
+			}
+			if err != nil {
+				return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", o.shown, name, strerror(err))
+			}
+			if found != nil {
+				found.close()
+				f.close()
+				return nil, infer.Errorf(infer.Internal, "failed to poll model '%s': not unique across all model repositories", name)
+			}
+			found = f
+		}
+	}
+	if found == nil {
+		return nil, infer.Errorf(infer.NotFound, "failed to poll model '%s': model not found in any model repository.", name)
+	}
+	return found, nil
+}
+
+// local reports whether name can be the name of a model: that of a directory,
+// and one that the protocols can say.
+func local(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") && utf8.ValidString(name)
+}

@@ -1,0 +1,99 @@
+package models
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// Shutdown ends the registry: new requests and changes are refused, requests
+// inside are finished, then all models are unloaded. When ctx ends first, what
+// is left is ended by force and the error is Internal "Exit timeout expired.
+// Exiting immediately.". Once a second the log says what is waited for.
+func (r *Registry) Shutdown(ctx context.Context) error {
+	log := r.config.Log
+	r.exiting.Store(true)
+	stop := context.AfterFunc(ctx, r.expire)
+	defer stop()
+	defer r.expire()
+
+	left := func() int {
+		deadline, ok := ctx.Deadline()
+		if !ok {
+			return 0
+		}
+		return int(max(time.Until(deadline), 0).Round(time.Second) / time.Second)
+	}
+	log.Info().Msg("Waiting for in-flight requests to complete.")
+	var draining sync.WaitGroup
+	r.mu.Lock()
+	for _, m := range r.models {
+		for _, v := range m.versions {
+			if v.loaded != nil {
+				draining.Go(func() { _ = v.scheduler.Stop(r.lifetime) })
+			}
+		}
+	}
+	r.mu.Unlock()
+	eachSecond(&draining, func() {
+		counts := r.InFlight()
+		log.Info().Msgf("Timeout %d: Found %d model versions that have in-flight inferences", left(), len(counts))
+		for info, n := range counts {
+			log.Info().Msgf("Model '%s' (version %d) has %d in-flight inferences", info.Name, info.Version, n)
+		}
+	})
+
+	log.Info().Msg("All models are stopped, unloading models")
+	r.mu.Lock()
+	for _, m := range r.models {
+		r.endLater(m, r.retireLocked(m, nil))
+	}
+	r.publishLocked()
+	r.mu.Unlock()
+	eachSecond(&r.ending, func() {
+		log.Info().Msgf("Timeout %d: Found %d live models and 0 in-flight non-inference requests", left(), r.alive())
+	})
+	if ctx.Err() != nil {
+		return infer.Errorf(infer.Internal, "Exit timeout expired. Exiting immediately.")
+	}
+	return nil
+}
+
+// alive counts the versions that are not yet unloaded.
+func (r *Registry) alive() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, m := range r.models {
+		for _, v := range m.versions {
+			if v.loaded != nil {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// eachSecond calls report at once and then every second until the group is
+// done; a group that is done already is not reported.
+func eachSecond(group *sync.WaitGroup, report func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		group.Wait()
+	}()
+	ticks := time.NewTicker(time.Second)
+	defer ticks.Stop()
+	for first := true; ; first = false {
+		if !first {
+			report()
+		}
+		select {
+		case <-done:
+			return
+		case <-ticks.C:
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package models
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// backendPlatforms are the platforms of the backends that take no other.
+func backendPlatforms(backend string) (platforms []string, strict bool) {
+	for _, f := range frameworks {
+		if f.backend == backend && len(f.platforms) > 0 {
+			return f.platforms, true
+		}
+	}
+	return nil, false
+}
+
+// validateConfig checks a normalised configuration apart from its inputs,
+// outputs and instance groups, in Triton's order.
+func validateConfig(config *kserve.ModelConfig) error {
+	name := config.Name
+	if name == "" {
+		return invalid("model configuration must specify 'name'")
+	}
+	ensemble := config.Platform == platformEnsemble
+	switch {
+	case config.Backend == "" && !ensemble:
+		return invalid("unexpected platform type '%s' for %s", config.Platform, name)
+	case config.Backend != "" && ensemble:
+		return invalid("Ensemble model '%s' must have platform type 'ensemble' and empty backend type", name)
+	}
+	if platforms, strict := backendPlatforms(config.Backend); strict && !slices.Contains(platforms, config.Platform) {
+		return invalid("unexpected 'platform' and 'backend' pair, got:%s, %s", config.Platform, config.Backend)
+	}
+	if config.MaxBatchSize < 0 {
+		return invalid("'max_batch_size' must be non-negative value for %s", name)
+	}
+	if config.VersionPolicy == nil {
+		return invalid("must specify 'version policy' for %s", name)
+	}
+	if batching := config.GetDynamicBatching(); batching != nil {
+		if err := validateDynamicBatching(config, batching); err != nil {
+			return err
+		}
+	}
+	if sequence := config.GetSequenceBatching(); sequence != nil {
+		if err := validateSequenceBatching(config, sequence); err != nil {
+			return err
+		}
+	}
+	if ensembling := config.GetEnsembleScheduling(); ensembling != nil {
+		if err := validateEnsemble(config, ensembling); err != nil {
+			return err
+		}
+	} else if ensemble {
+		return invalid("ensemble scheduling must be set for ensemble %s whose platform is ensemble", name)
+	}
+	if config.GetModelTransactionPolicy().GetDecoupled() && config.GetResponseCache().GetEnable() {
+		return invalid("Response Cache does not currently support model %s with 'decoupled' transaction policy. Please disable the response cache.", name)
+	}
+	return validateMetrics(config)
+}
+
+func validateDynamicBatching(config *kserve.ModelConfig, batching *kserve.ModelDynamicBatching) error {
+	name := config.Name
+	for _, size := range batching.PreferredBatchSize {
+		switch {
+		case size <= 0:
+			return invalid("dynamic batching preferred size must be positive for %s", name)
+		case size > config.MaxBatchSize:
+			return invalid("dynamic batching preferred size must be <= max batch size for %s", name)
+		}
+	}
+	if levels := batching.PriorityLevels; levels != 0 {
+		if level := batching.DefaultPriorityLevel; level == 0 || level > levels {
+			return invalid("default priority level must be in range [1, %d] for %s", levels, name)
+		}
+		for level := range batching.PriorityQueuePolicy {
+			if level == 0 || level > levels {
+				return invalid("priority queue policy must have priority level in range [1, %d] for %s", levels, name)
+			}
+		}
+	}
+	if !batching.PreserveOrdering {
+		return nil
+	}
+	if batching.PriorityLevels > 1 {
+		return invalid("Only one priority level is allowed when 'preserve_ordering' is true for %s", name)
+	}
+	delays := func(p *kserve.ModelQueuePolicy) bool {
+		return p.GetDefaultTimeoutMicroseconds() != 0 && p.GetTimeoutAction() == kserve.ModelQueuePolicy_DELAY
+	}
+	refused := delays(batching.DefaultQueuePolicy)
+	for _, policy := range batching.PriorityQueuePolicy {
+		refused = refused || delays(policy)
+	}
+	if refused {
+		return invalid("Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for %s", name)
+	}
+	return nil
+}
+
+func validateMetrics(config *kserve.ModelConfig) error {
+	for _, control := range config.GetModelMetrics().GetMetricControl() {
+		switch {
+		case control.MetricIdentifier == nil:
+			return invalid("metric control must specify 'metric_identifier'")
+		case control.MetricIdentifier.Family == "":
+			return invalid("metric identifier must specify non-empty 'family'")
+		case control.GetHistogramOptions() == nil:
+			return invalid("metric control must specify 'histogram_options'")
+		case len(control.GetHistogramOptions().Buckets) == 0:
+			return invalid("histogram options must specify non-empty 'buckets'")
+		}
+	}
+	return nil
+}
+
+// validateGroups checks the instance groups of a normalised configuration
+// against the GPUs that may be used.
+func validateGroups(config *kserve.ModelConfig, gpus []int32) error {
+	if config.Platform == platformEnsemble {
+		return nil // they are refused with the ensemble's other fields
+	}
+	if len(config.InstanceGroup) == 0 {
+		return invalid("must specify one or more 'instance group's for %s", config.Name)
+	}
+	for _, group := range config.InstanceGroup {
+		refuse := func(format string, args ...any) error {
+			return invalid("instance group %s of model %s %s", group.Name, config.Name, fmt.Sprintf(format, args...))
+		}
+		switch group.Kind {
+		case kserve.ModelInstanceGroup_KIND_MODEL, kserve.ModelInstanceGroup_KIND_CPU:
+			if len(group.Gpus) > 0 {
+				return refuse("has kind %s but specifies one or more GPUs", group.Kind)
+			}
+		case kserve.ModelInstanceGroup_KIND_GPU:
+			if len(group.Gpus) == 0 {
+				return refuse("has kind KIND_GPU but no GPUs are available")
+			}
+			for _, id := range group.Gpus {
+				if !slices.Contains(gpus, id) {
+					return refuse("specifies invalid or unsupported gpu id %d. GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: %s", id, join(gpus))
+				}
+			}
+		default:
+			return infer.Errorf(infer.Internal, "instance group %s of model %s has unexpected kind KIND_AUTO", group.Name, config.Name)
+		}
+		if len(group.Profile) > 0 && config.Platform != platformTensorRT {
+			return refuse("and platform %sspecifies profile field which is only supported for TensorRT models", config.Platform)
+		}
+	}
+	return nil
+}
+
+func join(numbers []int32) string {
+	texts := make([]string, len(numbers))
+	for i, n := range numbers {
+		texts[i] = strconv.Itoa(int(n))
+	}
+	return strings.Join(texts, ", ")
+}

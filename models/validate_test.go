@@ -1,0 +1,128 @@
+package models
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// TestRefusedConfigurations compares texts with those that Triton had for the
+// same model: poll is what it logged when it read the model, load is what the
+// client who asked for the model saw.
+func TestRefusedConfigurations(t *testing.T) {
+	text, err := os.ReadFile("testdata/refused.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []struct{ Config, Poll, Load string }
+	mustUnmarshal(t, text, &cases)
+	if len(cases) < 100 {
+		t.Fatalf("testdata/refused.json: got %d cases, want all", len(cases))
+	}
+	for _, c := range cases {
+		t.Run(c.Config, func(t *testing.T) {
+			poll, load := refusal(t, RepositoryOptions{}, c.Config)
+			if poll != c.Poll || load != c.Load {
+				t.Errorf("%s:\n got poll %q, load %q\nwant poll %q, load %q", c.Config, poll, load, c.Poll, c.Load)
+			}
+		})
+	}
+}
+
+// refusal loads a model m as far as its configuration goes and returns what
+// refused it, with ROOT for the repository's path.
+func refusal(t *testing.T, options RepositoryOptions, config string) (poll, load string) {
+	t.Helper()
+	repository := openRepository(t, options, map[string]string{"m/config.pbtxt": config, "m/1/model.py": ""})
+	shorten := func(s string) string { return strings.ReplaceAll(s, repository.roots[0].path, "ROOT") }
+	description, err := repository.Read("m")
+	if err != nil {
+		return shorten(err.Error()), ""
+	}
+	if err := description.Check(); err != nil {
+		if len(description.Versions) == 0 {
+			return "", err.Error()
+		}
+		return "", infer.AsError(err).Status()
+	}
+	if _, _, _, err := description.Finish(nil); err != nil {
+		return "", shorten(infer.AsError(err).Status())
+	}
+	return "", ""
+}
+
+// TestRefusedConfigurationsMore has the texts of later releases and those that
+// other parts of Triton have.
+func TestRefusedConfigurationsMore(t *testing.T) {
+	const python = `backend: "python" `
+	for _, c := range []struct{ name, config, poll, load string }{
+		{"metric without family", python + `model_metrics { metric_control { metric_identifier { } } }`, "metric identifier must specify non-empty 'family'", ""},
+		{"metric without identifier", python + `model_metrics { metric_control { } }`, "metric control must specify 'metric_identifier'", ""},
+		{"metric without options", python + `model_metrics { metric_control { metric_identifier { family: "f" } } }`, "metric control must specify 'histogram_options'", ""},
+		{"metric without buckets", python + `model_metrics { metric_control { metric_identifier { family: "f" } histogram_options { } } }`, "histogram options must specify non-empty 'buckets'", ""},
+		{"agent", `model_repository_agents { agents [ { name: "a" parameters { key: "b" value: "c" } } ] }`, "unable to find 'libtritonrepoagent_a.so' for repo agent 'a', searched: /opt/tritonserver/repoagents", ""},
+		{"no agent", python + `model_repository_agents { }`, "", ""},
+		{"labels outside", python + `output { name: "O" data_type: TYPE_FP32 dims: 1 label_filename: "../l.txt" }`, "", "Unsupported: label file path '../l.txt' for output 'O' in model 'm' is outside model directory"},
+		{"labels are a directory", python + `output { name: "O" data_type: TYPE_FP32 dims: 1 label_filename: "1" }`, "", "Internal: failed to open text file for read ROOT/m/1: Is a directory"},
+		{"batch input of two sources", python + `batch_input { kind: BATCH_ITEM_SHAPE source_input: [ "a", "b" ] data_type: TYPE_INT32 }`, "", "Invalid argument: batch input kind 'BATCH_ITEM_SHAPE' expects 1 source input, got 2 for m"},
+		{"batch input of a wrong type", python + `batch_input { source_input: "a" data_type: TYPE_INT64 }`, "", "Invalid argument: batch input data type must be TYPE_INT32 or TYPE_FP32 for m"},
+		{"batch input of a wrong kind", python + `batch_input { kind: 9 }`, "", "Invalid argument: unknown batch input kind '9' for m"},
+		{"batch output of a wrong kind", python + `batch_output { kind: 9 }`, "", "Invalid argument: unknown batch output kind '9' for m"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if poll, load := refusal(t, RepositoryOptions{}, c.config); poll != c.poll || load != c.load {
+				t.Errorf("got poll %q, load %q\nwant poll %q, load %q", poll, load, c.poll, c.load)
+			}
+		})
+	}
+}
+
+// TestInstanceGroupsWithGPUs places instances where there are GPUs 0 and 2.
+func TestInstanceGroupsWithGPUs(t *testing.T) {
+	const python = `backend: "python" `
+	for _, c := range []struct{ name, config, want, load string }{
+		{"none given", python, `[{"name":"m","kind":"KIND_GPU","count":1,"gpus":[0,2]}]`, ""},
+		{"GPU", python + `instance_group { kind: KIND_GPU count: 2 }`, `[{"name":"m_0","kind":"KIND_GPU","count":2,"gpus":[0,2]}]`, ""},
+		{"one GPU", python + `instance_group { gpus: 2 }`, `[{"name":"m_0","kind":"KIND_GPU","count":1,"gpus":[2]}]`, ""},
+		{"CPU", python + `instance_group { kind: KIND_CPU }`, `[{"name":"m_0","kind":"KIND_CPU","count":1,"gpus":[]}]`, ""},
+		{"unknown GPU", python + `instance_group { kind: KIND_GPU gpus: [ 0, 1 ] }`, "", "Invalid argument: instance group m_0 of model m specifies invalid or unsupported gpu id 1. GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: 0, 2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			options := RepositoryOptions{GPUs: []int32{0, 2}}
+			if c.load != "" {
+				if poll, load := refusal(t, options, c.config); poll != "" || load != c.load {
+					t.Errorf("got poll %q, load %q\nwant load %q", poll, load, c.load)
+				}
+				return
+			}
+			repository := openRepository(t, options, map[string]string{"m/config.pbtxt": c.config, "m/1/model.py": ""})
+			description, err := repository.Read("m")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, shown, _, err := description.Finish(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var config struct {
+				Groups []struct {
+					Name  string  `json:"name"`
+					Kind  string  `json:"kind"`
+					Count int     `json:"count"`
+					GPUs  []int32 `json:"gpus"`
+				} `json:"instance_group"`
+			}
+			mustUnmarshal(t, shown, &config)
+			got, err := json.Marshal(config.Groups)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got) != c.want {
+				t.Errorf("instance groups: got %s, want %s", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,61 @@
+package models
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// notVersions are the directories of a model that hold something else.
+var notVersions = []string{"configs", "warmup", "initial_state"}
+
+// presentVersions reads the version numbers from a model's entries, ascending,
+// with a line for the log for each directory whose name is none. Triton also
+// takes names that only begin with a number, for the directory of that number,
+// which then is missing or there anyway: here they are ignored.
+func presentVersions(entries []entry) (numbers []int64, warnings []string) {
+	for _, e := range entries {
+		if !e.dir || slices.Contains(notVersions, e.name) {
+			continue
+		}
+		if len(e.name) > 1 && e.name[0] == '0' {
+			warnings = append(warnings, fmt.Sprintf("ignore version directory '%s' which contains leading zeros in its directory name", e.name))
+			continue
+		}
+		n, err := strconv.ParseInt(e.name, 10, 64)
+		if err != nil || strings.ContainsAny(e.name, "+-") {
+			warnings = append(warnings, fmt.Sprintf("ignore version directory '%s' which fails to convert to integral number", e.name))
+			continue
+		}
+		numbers = append(numbers, n)
+	}
+	slices.Sort(numbers)
+	return numbers, warnings
+}
+
+// selectVersions applies the policy of a normalised configuration to what is
+// present, ascending.
+func selectVersions(config *kserve.ModelConfig, present []int64) (selected []int64, warnings []string) {
+	switch p := config.GetVersionPolicy().GetPolicyChoice().(type) {
+	case *kserve.ModelVersionPolicy_Latest_:
+		n := min(int64(len(present)), int64(p.Latest.GetNumVersions()))
+		return present[int64(len(present))-n:], nil
+	case *kserve.ModelVersionPolicy_Specific_:
+		for _, v := range p.Specific.GetVersions() {
+			switch {
+			case slices.Contains(selected, v):
+			case slices.Contains(present, v):
+				selected = append(selected, v)
+			default:
+				warnings = append(warnings, fmt.Sprintf("version %d is specified for model '%s', but the version directory is not present", v, config.GetName()))
+			}
+		}
+		slices.Sort(selected)
+		return selected, warnings
+	default: // all, and a policy without a choice
+		return present, nil
+	}
+}

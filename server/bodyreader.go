@@ -1,0 +1,158 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"io"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+const (
+	// maxChunks bounds the chunks of a body: each costs work that its bytes may
+	// not be worth.
+	maxChunks = 65536
+	// maxChunkLine bounds the line that begins a chunk, and the trailers.
+	maxChunkLine = 1024
+)
+
+var (
+	errTooManyChunks = infer.Errorf(infer.InvalidArg,
+		"Chunked request body exceeds maximum of %d non-empty chunks. Send fewer or larger HTTP chunks.", maxChunks)
+	errChunk = errors.New("a chunk of the body is malformed")
+)
+
+// bodyReader reads the body of the request that its connection serves: as much
+// as it has been said to be, or chunk by chunk.
+type bodyReader struct {
+	c       *conn
+	left    int64 // of the body, or of the chunk
+	chunked bool
+	chunks  int
+	expects bool  // the client waits for 100 Continue
+	err     error // io.EOF at the end; others end the connection too
+}
+
+// begin is called with each request.
+func (b *bodyReader) begin(length int64) {
+	b.left, b.chunked, b.chunks, b.err = length, length < 0, 0, nil
+	if length == 0 {
+		b.err = io.EOF
+	}
+	if b.chunked {
+		b.left = 0
+	}
+}
+
+// Read fills p from the connection's buffer or, if p is large, straight from the
+// socket.
+func (b *bodyReader) Read(p []byte) (int, error) {
+	if b.err != nil || len(p) == 0 {
+		return 0, b.err
+	}
+	if b.expects {
+		b.expects = false
+		if err := b.c.sendContinue(); err != nil {
+			b.err = err
+			return 0, err
+		}
+	}
+	if b.chunked && b.left == 0 {
+		if b.err = b.nextChunk(); b.err != nil {
+			return 0, b.err
+		}
+	}
+	n, err := b.c.read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	switch {
+	case errors.Is(err, io.EOF):
+		b.err = io.ErrUnexpectedEOF
+	case err != nil:
+		b.err = err
+	case b.left > 0:
+	case b.chunked:
+		b.err = b.endChunk()
+	default:
+		b.err = io.EOF
+	}
+	if b.ended() {
+		return n, nil // and the end with the next call
+	}
+	return n, b.err
+}
+
+// nextChunk reads the line that begins a chunk, or the end of the body.
+func (b *bodyReader) nextChunk() error {
+	line, err := b.c.readLine(maxChunkLine)
+	if err != nil {
+		return err
+	}
+	digits, _, _ := bytes.Cut(line, []byte(";"))
+	digits = bytes.Trim(digits, " \t")
+	if len(digits) == 0 || len(digits) > 15 {
+		return errChunk
+	}
+	n := int64(0)
+	for _, d := range digits {
+		switch {
+		case '0' <= d && d <= '9':
+			d -= '0'
+		case 'a' <= d|0x20 && d|0x20 <= 'f':
+			d = d | 0x20 - 'a' + 10
+		default:
+			return errChunk
+		}
+		n = n<<4 | int64(d)
+	}
+	if n == 0 {
+		return b.readTrailers()
+	}
+	if b.chunks++; b.chunks > maxChunks {
+		return errTooManyChunks
+	}
+	b.left = n
+	return nil
+}
+
+func (b *bodyReader) endChunk() error {
+	line, err := b.c.readLine(maxChunkLine)
+	if err == nil && len(line) > 0 {
+		err = errChunk
+	}
+	return err
+}
+
+// readTrailers reads what may follow the last chunk and forgets it.
+func (b *bodyReader) readTrailers() error {
+	for left := maxChunkLine; left > 0; {
+		line, err := b.c.readLine(left)
+		if err != nil {
+			return err
+		}
+		if len(line) == 0 {
+			return io.EOF
+		}
+		left -= len(line) + 2
+	}
+	return errChunk
+}
+
+// ended reports whether the body has been read to its end, so that the next
+// request can follow.
+func (b *bodyReader) ended() bool { return errors.Is(b.err, io.EOF) }
+
+// broken reports whether nothing more can be read.
+func (b *bodyReader) broken() bool { return b.err != nil && !b.ended() }
+
+// discard reads what is left, up to limit bytes, and throws it away. It reports
+// whether the next request can follow.
+func (b *bodyReader) discard(limit int64) bool {
+	if b.ended() {
+		return true
+	}
+	if b.expects || b.broken() || b.left > limit {
+		return false
+	}
+	n, _ := io.CopyN(io.Discard, b, limit)
+	return n < limit && b.ended()
+}

@@ -1,0 +1,79 @@
+package server
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+func TestClassify(t *testing.T) {
+	f32 := func(values ...float32) (b []byte) {
+		for _, v := range values {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+		}
+		return b
+	}
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for _, tt := range []struct {
+		name    string
+		out     infer.Tensor
+		k       int
+		batched bool
+		shape   []int64
+		want    []string
+	}{
+		{"ties by index", infer.Tensor{DataType: infer.FP32, Shape: []int64{4}, Data: f32(1, 2, 2, 0.5)}, 3, false, []int64{3}, []string{"2.000000:1:b", "2.000000:2", "1.000000:0:a"}},
+		{"k is too large", infer.Tensor{DataType: infer.FP32, Shape: []int64{2}, Data: f32(1, 2)}, 9, false, []int64{2}, []string{"2.000000:1:b", "1.000000:0:a"}},
+		{"NaN is last", infer.Tensor{DataType: infer.FP32, Shape: []int64{3}, Data: f32(nan, -inf, inf)}, 3, false, []int64{3}, []string{"inf:2", "-inf:1:b", "nan:0:a"}},
+		{"batch of flattened items", infer.Tensor{DataType: infer.Int8, Shape: []int64{2, 2, 1}, Data: []byte{1, 255, 3, 4}}, 1, true, []int64{2, 1}, []string{"1:0:a", "4:1:b"}},
+		{"unsigned", infer.Tensor{DataType: infer.Uint64, Shape: []int64{1}, Data: slices.Repeat([]byte{255}, 8)}, 1, false, []int64{1}, []string{"18446744073709551615:0:a"}},
+		{"nothing", infer.Tensor{DataType: infer.FP64, Shape: []int64{0, 3}}, 2, true, []int64{0, 0}, nil},
+	} {
+		got, err := classify(&tt.out, tt.k, tt.batched, []string{"a", "b", ""})
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		var elements []string
+		for data := got.Data; len(data) > 0; {
+			e, ok := firstElement(data)
+			if !ok {
+				t.Fatalf("%s: element %d is malformed", tt.name, len(elements))
+			}
+			elements, data = append(elements, string(e)), data[4+len(e):]
+		}
+		if got.DataType != infer.Bytes || !slices.Equal(got.Shape, tt.shape) || !slices.Equal(elements, tt.want) {
+			t.Errorf("%s: got %v %q, want %v %q", tt.name, got.Shape, elements, tt.shape, tt.want)
+		}
+	}
+	for _, d := range []infer.DataType{infer.Bool, infer.FP16, infer.BF16, infer.Bytes} {
+		_, err := classify(&infer.Tensor{DataType: d}, 1, false, nil)
+		if want := "class result not available for output due to unsupported type '" + d.String() + "'"; err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", d, err, want)
+		}
+	}
+	large := infer.Tensor{DataType: infer.Uint8, Shape: []int64{maxClassified + 1}, Data: make([]byte, maxClassified+1)}
+	if _, err := classify(&large, 1, false, nil); err == nil || err.Error() != "classification output tensor too large" {
+		t.Errorf("large: got %v", err)
+	}
+}
+
+// TestTop compares the two ways in which the highest values are found.
+func TestTop(t *testing.T) {
+	values := make([]float64, 500)
+	for i := range values {
+		values[i] = float64(i * 7919 % 101)
+		if i%50 == 0 {
+			values[i] = math.NaN()
+		}
+	}
+	all := top(values, len(values))
+	for k := 1; k <= insertionLimit; k++ {
+		if got := top(values, k); !slices.Equal(got, all[:k]) {
+			t.Fatalf("top %d: got %v, want %v", k, got, all[:k])
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package server
+
+import (
+	"bytes"
+	"time"
+)
+
+// fill reads once from the socket, behind what the buffer has. There must be room.
+func (c *conn) fill() error {
+	n, err := c.raw.Read(c.buf[c.end:])
+	c.end += n
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+// read reads a part of a body into p, which is not empty: from the buffer or
+// else from the socket, without a copy if p is large.
+func (c *conn) read(p []byte) (int, error) {
+	if c.start == c.end {
+		if err := c.pace(); err != nil {
+			return 0, err
+		}
+		if len(p) >= directRead {
+			n, err := c.raw.Read(p)
+			c.bodyRead += int64(n)
+			if n > 0 {
+				err = nil
+			}
+			return n, err
+		}
+		c.start, c.end = 0, 0
+		if err := c.fill(); err != nil {
+			return 0, err
+		}
+		c.bodyRead += int64(c.end)
+	}
+	n := copy(p, c.buf[c.start:c.end])
+	c.start += n
+	return n, nil
+}
+
+// readLine returns the next line of a body without its end. It is valid until
+// the next read.
+func (c *conn) readLine(limit int) ([]byte, error) {
+	for at := 0; ; {
+		if n := bytes.IndexByte(c.buf[c.start+at:c.end], '\n'); n >= 0 {
+			line := c.buf[c.start : c.start+at+n]
+			c.start += at + n + 1
+			if len(line) > limit {
+				return nil, errChunk
+			}
+			if len(line) == 0 || line[len(line)-1] != '\r' {
+				return nil, errBareLF
+			}
+			return line[:len(line)-1], nil
+		}
+		at = c.end - c.start
+		if at > limit || at == len(c.buf) {
+			return nil, errChunk
+		}
+		c.end = copy(c.buf, c.buf[c.start:c.end])
+		c.start = 0
+		if err := c.pace(); err != nil {
+			return nil, err
+		}
+		if err := c.fill(); err != nil {
+			return nil, err
+		}
+		c.bodyRead += int64(c.end - at)
+	}
+}
+
+// pace moves the read deadline on as long as a body keeps up with the least
+// rate. Its first paceStep comes under the deadline of the head.
+func (c *conn) pace() error {
+	cfg := &c.server.cfg
+	if !c.timed {
+		c.timed = true
+		return c.setReadDeadline(cfg.HeaderTimeout)
+	}
+	if c.bodyRead < min(paceStep, cfg.BodyBytesPerSecond) {
+		return nil
+	}
+	now := time.Now()
+	if c.bodyBegan.IsZero() {
+		c.bodyBegan = now
+	} else if c.readDeadline.Sub(now) > cfg.BodyGrace/2 {
+		return nil
+	}
+	earned := time.Duration(float64(c.bodyRead) / float64(cfg.BodyBytesPerSecond) * float64(time.Second))
+	c.readDeadline = c.bodyBegan.Add(cfg.BodyGrace + earned)
+	return c.raw.SetReadDeadline(c.readDeadline)
+}
+
+// setReadDeadline gives reads the time d from now, or up to an eighth less: one
+// that is about right stays.
+func (c *conn) setReadDeadline(d time.Duration) error {
+	now := time.Now()
+	if left := c.readDeadline.Sub(now); left <= d && left >= d-d/8 {
+		return nil
+	}
+	c.readDeadline = now.Add(d)
+	return c.raw.SetReadDeadline(c.readDeadline)
+}
+
+// setWriteDeadline gives the client the write timeout anew, for the next step.
+func (c *conn) setWriteDeadline() {
+	now := time.Now()
+	if timeout := c.server.cfg.WriteTimeout; c.writeDeadline.Sub(now) < timeout/2 {
+		c.writeDeadline = now.Add(timeout)
+		_ = c.raw.SetWriteDeadline(c.writeDeadline)
+	}
+}
+
+// write sends b. A client that does not take it is a client that has gone.
+func (c *conn) write(b []byte) {
+	c.setWriteDeadline()
+	if _, err := c.raw.Write(b); err != nil {
+		c.reply.close = true
+	}
+}
+
+// writeVector sends the parts, from where they lie and in as few calls as the
+// deadlines allow.
+func (c *conn) writeVector() {
+	for i, from := 0, 0; i < len(c.vector); {
+		step := c.step[:0]
+		for room := writeStep; room > 0 && i < len(c.vector); {
+			part := c.vector[i][from:]
+			if len(part) > room {
+				part = part[:room]
+				from += room
+			} else {
+				i, from = i+1, 0
+			}
+			room -= len(part)
+			step = append(step, part)
+		}
+		c.setWriteDeadline()
+		c.step = step
+		_, err := c.step.WriteTo(c.raw) // which moves c.step on
+		c.step = step
+		clear(step) // the blobs are not kept
+		if err != nil {
+			c.reply.close = true
+			break
+		}
+	}
+	clear(c.vector)
+}
+
+// sendContinue tells a client that waits for it to send its body.
+func (c *conn) sendContinue() error {
+	if c.start < c.end {
+		return nil // it has not waited
+	}
+	c.setWriteDeadline()
+	_, err := c.raw.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n"))
+	return err
+}
+
+// beginWatch has the request's context end if the client leaves before endWatch.
+// The body has been read.
+func (c *conn) beginWatch() {
+	if c.req.body.ended() {
+		c.watched = true
+		c.watch.start()
+	}
+}
+
+func (c *conn) endWatch() {
+	if !c.watched {
+		return
+	}
+	c.watched = false
+	if c.watch.stop() {
+		c.readDeadline = time.Time{} // the next read sets one
+	}
+}

@@ -1,0 +1,191 @@
+package server
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// writeCertificate makes a certificate for 127.0.0.1 that signs itself, and
+// returns its files.
+func writeCertificate(t *testing.T, name string) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(file, kind string, der []byte) string {
+		file = filepath.Join(t.TempDir(), name+file)
+		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	return write(".crt", "CERTIFICATE", der), write(".key", "PRIVATE KEY", keyDER)
+}
+
+func TestGRPCEncrypted(t *testing.T) {
+	certFile, keyFile := writeCertificate(t, "server")
+	clientCert, clientKey := writeCertificate(t, "client")
+	pair, err := tls.LoadX509KeyPair(clientCert, clientKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.ReadFile(certFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(root)
+	plain := grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots}))
+	known := grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}))
+	for _, mutual := range []bool{false, true} {
+		s := startGRPC(t, GRPCConfig{TLS: GRPCTLS{Enabled: true, Mutual: mutual, CertFile: certFile, KeyFile: keyFile, RootFile: clientCert}}, nil)
+		if _, err := s.client.ServerLive(grpcContext(t), &kserve.ServerLiveRequest{}); status.Code(err) != codes.Unavailable {
+			t.Errorf("mutual %v, not encrypted: got %v", mutual, err)
+		}
+		_, client := s.dial(t, plain)
+		if _, err := client.ModelInfer(grpcContext(t), int32s("id_int32", 50000)); (err != nil) != mutual {
+			t.Errorf("mutual %v, without a certificate: got %v", mutual, err)
+		}
+		_, client = s.dial(t, known)
+		if _, err := client.ModelInfer(grpcContext(t), int32s("id_int32", 50000)); err != nil {
+			t.Errorf("mutual %v, with a certificate: got %v", mutual, err)
+		}
+	}
+	for _, files := range []GRPCTLS{{CertFile: "none", KeyFile: keyFile}, {CertFile: certFile, KeyFile: clientKey},
+		{CertFile: certFile, KeyFile: keyFile, Mutual: true, RootFile: "none"}, {CertFile: certFile, KeyFile: keyFile, Mutual: true, RootFile: keyFile}} {
+		files.Enabled = true
+		g, err := NewGRPC(GRPCConfig{TLS: files}, Parts{Core: newFakeCore(), Logging: &fakeLog{}}, zerolog.Nop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Listen(); err == nil {
+			t.Errorf("%+v: got no error", files)
+		}
+	}
+}
+
+// packed is a stats.Handler that counts the messages received compressed.
+type packed struct{ compressed, plain atomic.Int64 }
+
+func (*packed) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*packed) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (*packed) HandleConn(context.Context, stats.ConnStats)                       {}
+func (p *packed) HandleRPC(_ context.Context, s stats.RPCStats) {
+	if in, ok := s.(*stats.InPayload); ok {
+		if in.CompressedLength < in.Length/2 {
+			p.compressed.Add(1)
+		} else {
+			p.plain.Add(1)
+		}
+	}
+}
+
+// TestGRPCCompressionLevel: a level other than none compresses the answers to
+// inferences, whatever came in, and no others.
+func TestGRPCCompressionLevel(t *testing.T) {
+	for _, level := range grpcCompressionLevels {
+		for _, method := range []string{"identity", "gzip", "deflate"} {
+			p := &packed{}
+			s := startGRPC(t, GRPCConfig{Compression: level}, nil, grpc.WithStatsHandler(p))
+			if _, err := s.client.ModelInfer(grpcContext(t), rawRequest("id_uint8", "UINT8", []int64{50000}, make([]byte, 50000)), grpc.UseCompressor(method)); err != nil {
+				t.Errorf("level %s, request in %s: %v", level, method, err)
+			}
+			if got := p.compressed.Load() == 1; got != (level != grpcCompressionNone) {
+				t.Errorf("level %s, request in %s: answer is compressed: %v", level, method, got)
+			}
+			if _, err := s.client.ServerMetadata(grpcContext(t), &kserve.ServerMetadataRequest{}, grpc.UseCompressor(method)); err != nil {
+				t.Error(err)
+			}
+			if p.compressed.Load()+p.plain.Load() != 2 || p.plain.Load() < 1 {
+				t.Errorf("level %s, request in %s: the metadata is compressed", level, method)
+			}
+		}
+	}
+}
+
+// stuckConn is a client's connection that takes so many bytes and then no more.
+type stuckConn struct {
+	net.Conn
+	left   atomic.Int64
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *stuckConn) Write(p []byte) (int, error) {
+	if c.left.Add(-int64(len(p))) < 0 {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *stuckConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// TestGRPCReadTimeout: a request that its client has begun and does not end is
+// given up, whether it is read at once or in pieces.
+func TestGRPCReadTimeout(t *testing.T) {
+	for _, size := range []int{10000, 1 << 20} {
+		s := startGRPC(t, GRPCConfig{ReadTimeout: 50 * time.Millisecond}, nil)
+		_, client := s.dial(t, grpc.WithWriteBufferSize(0), grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+			c := &stuckConn{Conn: raw, closed: make(chan struct{})}
+			c.left.Store(int64(size * 2))
+			return c, err
+		}))
+		if _, err := client.ModelInfer(grpcContext(t), int32s("id_int32", size)); status.Code(err) != codes.Unavailable {
+			t.Errorf("a request of %d bytes of which half comes: %v", 4*size, err)
+		}
+		s.settled(t)
+	}
+	// A stream may be idle for longer.
+	s := startGRPC(t, GRPCConfig{ReadTimeout: time.Millisecond}, nil)
+	stream := s.open(t, grpcContext(t))
+	sendAll(t, stream, int32s("id_int32", 1))
+	receive(t, stream)
+	select {
+	case <-stream.Context().Done():
+		t.Error("the idle stream was ended")
+	case <-time.After(20 * time.Millisecond):
+	}
+	sendAll(t, stream, int32s("id_int32", 100))
+	if got := receive(t, stream); got != "id_int32/1  true 400" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,264 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// TestGRPCRestricted closes groups of calls to clients without the key.
+func TestGRPCRestricted(t *testing.T) {
+	s := startGRPC(t, GRPCConfig{Restricted: []Restriction{
+		{Groups: []string{"health", "inference"}, Header: "Key", Value: "secret"},
+		{Groups: []string{"logging"}, Header: "other", Value: "x=y "},
+	}}, nil)
+	const refusal = "This protocol is restricted, expecting header 'triton-grpc-protocol-key'"
+	calls := map[string]func(ctx context.Context) error{
+		"live": func(ctx context.Context) error {
+			_, err := s.client.ServerLive(ctx, &kserve.ServerLiveRequest{})
+			return err
+		},
+		"infer": func(ctx context.Context) error {
+			_, err := s.client.ModelInfer(ctx, int32s("id_int32", 9000))
+			return err
+		},
+		"stream": func(ctx context.Context) error {
+			stream := s.open(t, ctx)
+			_ = stream.CloseSend()
+			if _, err := stream.Recv(); err != io.EOF {
+				return err
+			}
+			return nil
+		},
+	}
+	for name, call := range calls {
+		for _, keys := range [][]string{nil, {"triton-grpc-protocol-key", "wrong"}, {"key", "secret"}} {
+			if err := call(grpcContext(t, keys...)); status.Code(err) != codes.Unavailable || status.Convert(err).Message() != refusal {
+				t.Errorf("%s with %q: got %v", name, keys, err)
+			}
+		}
+		if err := call(grpcContext(t, "triton-grpc-protocol-Key", "secret")); err != nil {
+			t.Errorf("%s with the key: %v", name, err)
+		}
+	}
+	_, err := s.client.LogSettings(grpcContext(t, "triton-grpc-protocol-key", "secret"), &kserve.LogSettingsRequest{})
+	wantStatus(t, err, codes.Unavailable, "This protocol is restricted, expecting header 'triton-grpc-protocol-other'")
+	if _, err := s.client.ServerMetadata(grpcContext(t), &kserve.ServerMetadataRequest{}); err != nil {
+		t.Errorf("a group that is open: %v", err)
+	}
+}
+
+// TestGRPCReservedHeader: metadata that is forwarded must not have a reserved
+// name; errors that come before it in Triton's order win.
+func TestGRPCReservedHeader(t *testing.T) {
+	s := startGRPC(t, GRPCConfig{ForwardPattern: "t"}, nil)
+	const refusal = "Header 'timeout' is reserved for Triton usage and cannot be forwarded."
+	bad := withID(int32s("id_int32", 1), "", "timeout", "text")
+	missing := int32s("id_int32", 1)
+	missing.RawInputContents = nil
+	for _, test := range []struct {
+		q    *kserve.ModelInferRequest
+		code codes.Code
+		text string
+	}{
+		{int32s("id_int32", 1), codes.InvalidArgument, refusal},
+		{int32s("none", 1), codes.NotFound, "Request for unknown model: 'none' is not found"},
+		{bad, codes.InvalidArgument, "invalid value type for 'timeout' parameter, expected int64_param."},
+		{missing, codes.InvalidArgument, refusal},
+	} {
+		_, err := s.client.ModelInfer(grpcContext(t, "timeout", "1"), test.q)
+		wantStatus(t, err, test.code, test.text)
+		stream := s.open(t, grpcContext(t, "timeout", "1"))
+		sendAll(t, stream, test.q)
+		if got, end := receiveAll(t, stream); !slices.Equal(got, []string{"/  -: " + test.text}) || end != io.EOF {
+			t.Errorf("stream: got %q and %v", got, end)
+		}
+	}
+}
+
+// TestGRPCCompression sends and receives in each method and level.
+func TestGRPCCompression(t *testing.T) {
+	for _, level := range []string{"none", "low", "medium", "high"} {
+		s := startGRPC(t, GRPCConfig{Compression: level}, nil)
+		for _, method := range []string{"", "gzip", "deflate"} {
+			var options []grpc.CallOption
+			if method != "" {
+				options = append(options, grpc.UseCompressor(method))
+			}
+			q := rawRequest("id_uint8", "UINT8", []int64{200000}, bytes.Repeat([]byte("abcdefgh"), 25000))
+			var header metadata.MD
+			got, err := s.client.ModelInfer(grpcContext(t), q, append(options, grpc.Header(&header))...)
+			if err != nil || !bytes.Equal(got.RawOutputContents[0], q.RawInputContents[0]) {
+				t.Errorf("%s in %q: got error %v", level, method, err)
+			}
+			stream := s.open(t, grpcContext(t), options...)
+			sendAll(t, stream, q, q)
+			if got, end := receiveAll(t, stream); !slices.Equal(got, []string{"id_uint8/1  true 200000", "id_uint8/1  true 200000"}) || end != io.EOF {
+				t.Errorf("%s in %q: stream got %q and %v", level, method, got, end)
+			}
+			if a, err := s.client.ServerLive(grpcContext(t), &kserve.ServerLiveRequest{}, options...); err != nil || !a.Live {
+				t.Errorf("%s in %q: live: %v and error %v", level, method, a, err)
+			}
+		}
+	}
+}
+
+// TestGRPCMessageLimit refuses messages that are too large, on the wire or
+// decompressed.
+func TestGRPCMessageLimit(t *testing.T) {
+	s := startGRPC(t, GRPCConfig{MaxMessageBytes: 100 << 10}, nil)
+	_, err := s.client.ModelInfer(grpcContext(t), int32s("id_int32", 25000))
+	if err != nil {
+		t.Errorf("below the limit: %v", err)
+	}
+	_, err = s.client.ModelInfer(grpcContext(t), int32s("id_int32", 26000))
+	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "larger than max") {
+		t.Errorf("above the limit: %v", err)
+	}
+	bomb := rawRequest("id_uint8", "UINT8", []int64{64 << 20}, make([]byte, 64<<20))
+	_, err = s.client.ModelInfer(grpcContext(t), bomb, grpc.UseCompressor("gzip"))
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a message that expands beyond the limit: %v", err)
+	}
+}
+
+// TestGRPCBudget: a request for which there is no memory is refused, alone.
+func TestGRPCBudget(t *testing.T) {
+	s := startGRPC(t, GRPCConfig{}, nil)
+	if err := s.budget.Take(1<<30 - 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	defer s.budget.Give(1<<30 - 1<<20)
+	_, err := s.client.ModelInfer(grpcContext(t), int32s("id_int32", 500000))
+	if status.Code(err) != codes.ResourceExhausted || !strings.HasPrefix(status.Convert(err).Message(), "request needs 2000000 bytes") {
+		t.Errorf("got %v, want it refused", err)
+	}
+	stream := s.open(t, grpcContext(t))
+	sendAll(t, stream, withID(int32s("id_int32", 1), "a"), withID(int32s("id_int32", 500000), "b"), withID(int32s("id_int32", 100000), "c"))
+	got, end := receiveAll(t, stream)
+	if len(got) != 3 || !strings.HasPrefix(got[1], "/ b -: request needs") || got[0] != "id_int32/1 a true 4" || got[2] != "id_int32/1 c true 400000" || end != io.EOF {
+		t.Errorf("got %q and %v", got, end)
+	}
+
+	s.blocks.fail = infer.Errorf(infer.Unavailable, "no block is left")
+	_, err = s.client.ModelInfer(grpcContext(t), int32s("id_int32", 100000))
+	wantStatus(t, err, codes.ResourceExhausted, "no block is left")
+	s.blocks.fail = nil
+	if _, err := s.client.ModelInfer(grpcContext(t), int32s("id_int32", 100000)); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// TestGRPCConnectionLimit closes connections beyond the limit as they come.
+func TestGRPCConnectionLimit(t *testing.T) {
+	s := startGRPC(t, GRPCConfig{MaxConnections: 1}, nil)
+	if _, err := s.client.ServerLive(grpcContext(t), &kserve.ServerLiveRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(grpcPatience))
+	if n, err := io.Copy(io.Discard, c); n != 0 || err != nil {
+		t.Errorf("the second connection got %d bytes and error %v, want it closed", n, err)
+	}
+	_ = s.conn.Close()
+	testkit.Eventually(t, grpcPatience, func() bool {
+		_, client := s.dial(t)
+		_, err := client.ServerLive(grpcContext(t), &kserve.ServerLiveRequest{})
+		return err == nil
+	})
+}
+
+// TestGRPCStreamRequests reads no more requests than may be in flight.
+func TestGRPCStreamRequests(t *testing.T) {
+	gate := make(chan struct{})
+	var inside, most atomic.Int64
+	slow := decoupledModel("slow", func(_ context.Context, req *infer.Request, send infer.Sender) error {
+		n := inside.Add(1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		<-gate
+		inside.Add(-1)
+		send(&infer.Response{Model: "slow", Version: 1, ID: req.ID, Final: true})
+		return nil
+	})
+	s := startGRPC(t, GRPCConfig{MaxStreamRequests: 3}, newFakeCore(slow))
+	stream := s.open(t, grpcContext(t))
+	for i := range 10 {
+		sendAll(t, stream, withID(int32s("slow", 2000), fmt.Sprint(i)))
+	}
+	testkit.Eventually(t, grpcPatience, func() bool { return inside.Load() == 3 })
+	close(gate)
+	got, end := receiveAll(t, stream)
+	if len(got) != 10 || end != io.EOF || most.Load() > 3 {
+		t.Errorf("got %q and %v, with %d at once", got, end, most.Load())
+	}
+}
+
+// TestGRPCConfigRefused names what cannot be used.
+func TestGRPCConfigRefused(t *testing.T) {
+	for want, cfg := range map[string]GRPCConfig{
+		"Port is 65536, want 0 to 65535":                                    {Port: 65536},
+		"MaxCalls is -1, want at least 0":                                   {MaxCalls: -1},
+		"MaxMessageBytes is 2147483648, want at most 2147483647":            {MaxMessageBytes: 1 << 31},
+		`Compression is "best", want one of ["none" "low" "medium" "high"]`: {Compression: "best"},
+		"TLS is enabled, want a certificate and a key":                      {TLS: GRPCTLS{Enabled: true}},
+		"TLS is mutual, want a root certificate":                            {TLS: GRPCTLS{Enabled: true, Mutual: true, CertFile: "c", KeyFile: "k"}},
+		"Restricted: unknown restricted api 'x' ":                           {Restricted: []Restriction{{Groups: []string{"x"}}}},
+		"ForwardPattern: error parsing regexp: missing closing ): `(?i)(`":  {ForwardPattern: "("},
+	} {
+		if _, err := NewGRPC(cfg, Parts{}, zerolog.Nop()); err == nil || err.Error() != want {
+			t.Errorf("%+v: got %v, want %s", cfg, err, want)
+		}
+	}
+}
+
+// TestGRPCGarbage sends what is no HTTP/2, or stops in the middle of it.
+func TestGRPCGarbage(t *testing.T) {
+	s := startGRPC(t, GRPCConfig{}, nil)
+	for _, text := range []string{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x01\x00", strings.Repeat("\xff", 1000)} {
+		c, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(grpcPatience))
+		_, _ = io.WriteString(c, text)
+		_ = c.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, c)
+		_ = c.Close()
+	}
+	if _, err := s.client.ServerLive(grpcContext(t), &kserve.ServerLiveRequest{}); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// TestGRPCEntries: a call whose message would grow beyond the budget when it is
+// decoded is refused.
+func TestGRPCEntries(t *testing.T) {
+	s := startGRPC(t, GRPCConfig{}, nil)
+	many := bytes.Repeat([]byte{0x0a, 0}, 8<<20) // entries without key and value
+	err := s.conn.Invoke(grpcContext(t), grpcService+"LogSettings", many, &kserve.LogSettingsResponse{}, grpc.ForceCodec(rawCodec{}))
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("got %v, want it refused", err)
+	}
+}

@@ -1,0 +1,184 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+func TestJSONSyntax(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{`{"a":[1,-2.5e3,true,false,null,"\u00e9\n"],"b":{}} `, ""},
+		{"\ufeff{}", ""}, {"{}\x00x", ""}, {`[NaN,Inf,-Inf,Infinity,-Infinity]`, ""}, {`"\udc00"`, ""}, {"\"\xff\"", ""}, {"1e308", ""}, {"1e-999", ""},
+		{"", "The document is empty. at 0"}, {"  ", "The document is empty. at 2"},
+		{"{}{}", "The document root must not be followed by other values. at 2"},
+		{"x", "Invalid value. at 0"}, {"tru", "Invalid value. at 3"}, {"trux", "Invalid value. at 3"}, {"[1,]", "Invalid value. at 3"}, {"-", "Invalid value. at 1"}, {"Infinit", "Invalid value. at 7"},
+		{"{,", "Missing a name for object member. at 1"}, {`{"a":1,}`, "Missing a name for object member. at 7"},
+		{`{"a" 1}`, "Missing a colon after a name of object member. at 5"},
+		{`{"a":1 "b"`, "Missing a comma or } after an object member. at 7"},
+		{`[1 2]`, "Missing a comma or ] after an array element. at 3"},
+		{`"abc`, "Missing a closing quotation mark in string. at 4"},
+		{`"\x"`, "Invalid escape character in string. at 1"}, {"\"\n\"", "Invalid escape character in string. at 1"},
+		{`"\u12g4"`, "Incorrect hex digit after \\u escape in string. at 1"},
+		{`"\ud800x"`, "The surrogate pair in string is invalid. at 1"}, {`"\ud800\u0041"`, "The surrogate pair in string is invalid. at 1"},
+		{"1e309", "Number too big to be stored in double. at 0"}, {strings.Repeat("9", 400), "Number too big to be stored in double. at 0"},
+		{"1.", "Miss fraction part in number. at 2"}, {"1e+", "Miss exponent in number. at 3"},
+		{strings.Repeat("[", 1000) + strings.Repeat("]", 1000), ""}, {strings.Repeat("[", 1001), "JSON nesting depth exceeds maximum allowed limit (100)"},
+	} {
+		got := ""
+		if _, err := new(jsonScanner).scan([]byte(tt.text)); err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("%.40q: got %q, want %q", tt.text, got, tt.want)
+		}
+	}
+}
+
+// TestJSONValues walks over containers that are long enough for a span and over
+// some that are not.
+func TestJSONValues(t *testing.T) {
+	long := strings.Repeat(`"]}\"",`, 300)
+	text := `{"a":{"x":[` + long + `1],"y":[[],{}]},"b\u0063":-7,"a":5,"d":[1,[2,` + long + `3],"e"]}`
+	v, err := parseJSON(new(jsonScanner), []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := ""
+	for m := v.value().members(); ; {
+		name, _, ok := m.next()
+		if !ok {
+			break
+		}
+		names += name.String() + " "
+	}
+	if names != "a bc a d " {
+		t.Errorf("names: got %q", names)
+	}
+	if !v.value().member("a").isObject() {
+		t.Error("member a: got another one than the first")
+	}
+	if n, err := v.value().member("bc").unsigned(); err != errNotUnsigned {
+		t.Errorf("bc: got %d, %v", n, err)
+	}
+	elements, err := v.value().member("d").elements()
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for _, ok := elements.next(); ok; _, ok = elements.next() {
+		count++
+	}
+	if count != 3 {
+		t.Errorf("elements: got %d, want 3", count)
+	}
+	if _, ok := elements.next(); ok {
+		t.Error("an element follows the last one")
+	}
+}
+
+func TestAppendJSONFloat(t *testing.T) {
+	for _, tt := range []struct {
+		f    float64
+		want string
+	}{
+		{0, "0.0"}, {math.Copysign(0, -1), "-0.0"}, {1, "1.0"}, {-1.5, "-1.5"}, {0.1, "0.1"}, {float64(float32(0.1)), "0.10000000149011612"},
+		{1e20, "100000000000000000000.0"}, {1e21, "1e21"}, {1e22, "1e22"}, {123456790519087104, "123456790519087100.0"}, {1.5e300, "1.5e300"},
+		{1e-6, "0.000001"}, {1e-7, "1e-7"}, {1.5e-7, "1.5e-7"}, {5e-324, "5e-324"}, {math.MaxFloat64, "1.7976931348623157e308"},
+		{math.NaN(), "NaN"}, {math.Inf(1), "Infinity"}, {math.Inf(-1), "-Infinity"}, {123.456, "123.456"}, {9007199254740993, "9007199254740992.0"},
+	} {
+		if got := string(appendJSONFloat(nil, tt.f)); got != tt.want {
+			t.Errorf("%v: got %s, want %s", tt.f, got, tt.want)
+		}
+	}
+}
+
+func TestAppendJSONString(t *testing.T) {
+	if got, want := string(appendJSONString(nil, "a\"\\/\b\f\n\r\t\x01\x1f<>&é\xff")), `"a\"\\/\b\f\n\r\t\u0001\u001F<>&é`+"\xff\""; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// FuzzJSON compares the syntax with encoding/json's: all that is standard must
+// be accepted, unless it is too deep or a number too big, and read alike.
+func FuzzJSON(f *testing.F) {
+	for _, seed := range []string{`{"a":[1,-2.5e-3,true,null,"\u00e9\ud83d\ude00"]}`, "[NaN]", "1e309", `"\\\""`, "-0", "12345678901234567890.5", "[[[]]]"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		v, err := new(jsonScanner).scan(text)
+		if err != nil {
+			var syntax *jsonSyntaxError
+			if json.Valid(text) && errors.As(err, &syntax) && syntax.reason != jsonTooBig {
+				t.Fatalf("refused: %v", err)
+			}
+			return
+		}
+		walkJSON(t, v.value())
+		switch value := v.value(); {
+		case !json.Valid(text):
+		case value.first() == '"':
+			var want string
+			s, _ := value.str()
+			if json.Unmarshal(text, &want) == nil && !strings.Contains(want, "\ufffd") && s.String() != want {
+				t.Fatalf("got %q, want %q", s.String(), want)
+			}
+			if got := len(s.String()); got != s.length() {
+				t.Fatalf("length: got %d, want %d", s.length(), got)
+			}
+		case value.first() == '-' || isDigit(value.first()):
+			number := strings.TrimSpace(string(text))
+			want, _ := strconv.ParseFloat(number, 64)
+			got, _, ok := readFloat(v.buf, v.root)
+			if !ok || got != want {
+				t.Fatalf("got %v, %v; want %v", got, ok, want)
+			}
+			printed := appendJSONFloat(nil, got)
+			if back, err := strconv.ParseFloat(string(printed), 64); !math.IsInf(got, 0) && (err != nil || back != got) {
+				t.Fatalf("%v is printed as %s", got, printed)
+			}
+			if want, err := strconv.ParseInt(number, 10, 64); err == nil {
+				if kind, u, _ := readNumber(v.buf, v.root); int64(u) != want || kind != smallNumber && kind != negativeNumber {
+					t.Fatalf("got %d of kind %d, want %d", int64(u), kind, want)
+				}
+			}
+		}
+	})
+}
+
+// walkJSON reads everything in a value.
+func walkJSON(t *testing.T, v jsonValue) {
+	if end := v.end(); end <= v.at || end > len(v.t.buf) {
+		t.Fatalf("value at %d ends at %d of %d", v.at, end, len(v.t.buf))
+	}
+	for m := v.members(); ; {
+		name, value, ok := m.next()
+		if !ok {
+			break
+		}
+		_ = name.String()
+		walkJSON(t, value)
+	}
+	elements, err := v.elements()
+	if err != nil {
+		_, _ = v.parameter("")
+		return
+	}
+	for value, ok := elements.next(); ok; value, ok = elements.next() {
+		walkJSON(t, value)
+	}
+	size, err := stringsSize(v)
+	if err == nil && int64(len(readStrings(v, nil))) != size {
+		t.Fatalf("strings take %d bytes, want %d", len(readStrings(v, nil)), size)
+	}
+	for d := infer.Bool; d <= infer.FP64; d++ {
+		if d != infer.FP16 {
+			_ = readNumbers(v, d, mostElements(v), nil)
+		}
+	}
+}

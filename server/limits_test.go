@@ -1,0 +1,62 @@
+package server
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+func TestHTTPConfigValidate(t *testing.T) {
+	for _, tt := range []struct {
+		cfg  HTTPConfig
+		want string
+	}{
+		{HTTPConfig{}, ""},
+		{HTTPConfig{MaxInputBytes: -1}, "MaxInputBytes is -1, want at least 0"},
+		{HTTPConfig{IdleTimeout: -time.Nanosecond}, "IdleTimeout is -1, want at least 0"},
+		{HTTPConfig{Port: 65536}, "Port is 65536, want 0 to 65535"},
+		{HTTPConfig{Restricted: []Restriction{{Groups: []string{"x"}}}}, "Restricted: unknown restricted api 'x' "},
+		{HTTPConfig{ForwardPattern: "("}, "ForwardPattern: "},
+	} {
+		err := tt.cfg.Validate()
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.want)) {
+			t.Errorf("%+v: got %v, want %q", tt.cfg, err, tt.want)
+		}
+		if _, made := NewHTTP(tt.cfg, Parts{Core: newFakeCore(), Logging: &fakeLog{}}, zerolog.Nop()); (made == nil) != (err == nil) {
+			t.Errorf("%+v: NewHTTP: got %v, want what Validate says", tt.cfg, made)
+		}
+	}
+	if _, err := NewHTTP(HTTPConfig{}, Parts{}, zerolog.Nop()); err == nil {
+		t.Error("NewHTTP without a Core: got no error")
+	}
+}
+
+func TestListen(t *testing.T) {
+	s := startHTTP(t, HTTPConfig{ReusePort: true}, nil)
+	_, port, _ := strings.Cut(s.addr, ":")
+	cfg := HTTPConfig{Address: "127.0.0.1"}
+	for _, c := range port {
+		cfg.Port = cfg.Port*10 + int(c-'0')
+	}
+	parts := Parts{Core: newFakeCore(), Logging: &fakeLog{}}
+	h, err := NewHTTP(cfg, parts, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Listen(); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("a port in use: got %v, want EADDRINUSE", err)
+	}
+	cfg.ReusePort = true
+	if h, err = NewHTTP(cfg, parts, zerolog.Nop()); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Listen(); err != nil {
+		t.Errorf("a shared port: got %v, want nil", err)
+	} else {
+		_ = h.socket.Close()
+	}
+}
