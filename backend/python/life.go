@@ -138,6 +138,9 @@ func (in *Instance) begin() (*life, error) {
 	if err == nil {
 		l.process, err = b.startProcess(in.name, &files)
 	}
+	if err == nil {
+		arm(files.peer.Lifeline, l.process.pid)
+	}
 	if err != nil {
 		if l.output != nil {
 			_ = l.output.file.Close()

@@ -61,7 +61,7 @@ func startTemplate(b *Backend, interpreter, program string, output *os.File) (*t
 	defer null.Close()
 	argv := []string{interpreter, "-u", program, "--fd=3", strings.Repeat(" ", titleRoom)}
 	b.births.RLock()
-	p, err := b.launcher.start(argv, []*os.File{null, output, output, far})
+	p, err := b.launcher.start(argv, []*os.File{null, output, output, far}, unix.SIGKILL)
 	if err == nil {
 		b.watch(p)
 	}
