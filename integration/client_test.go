@@ -83,7 +83,10 @@ func TestClients(t *testing.T) {
 
 // Regions with names are the same to clients, and leave no name behind.
 func TestClientsWithNamedRegions(t *testing.T) {
-	s := start(t, testkit.Python(t).Path, identityRepository(t), "--backend-config=python,shm-region-prefix-name=nereid_test")
+	s := start(t, testkit.Python(t).Path, identityRepository(t), "--backend-config=python,shm-region-prefix-name="+regionPrefix)
+	if n := sharedMemoryNames(t); n != 0 {
+		t.Errorf("%d names are in /dev/shm although all stubs have attached", n)
+	}
 	s.runClient("clients.py")
 }
 

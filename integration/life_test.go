@@ -38,7 +38,7 @@ func TestServerKilled(t *testing.T) {
 	for _, flags := range [][]string{
 		nil,
 		{"--backend-config=python,stub-template=off"},
-		{"--backend-config=python,shm-region-prefix-name=nereid_killed"},
+		{"--backend-config=python,shm-region-prefix-name=" + regionPrefix},
 	} {
 		t.Run(strings.Join(append([]string{"flags"}, flags...), " "), func(t *testing.T) {
 			files := map[string]string{}

@@ -123,8 +123,11 @@ func (s *runningServer) holds() held {
 	return h
 }
 
+// regionPrefix begins the names of regions in tests that have named ones.
+var regionPrefix = fmt.Sprintf("nereid_integration_%d", os.Getpid())
+
 func sharedMemoryNames(t *testing.T) int {
-	names, err := filepath.Glob("/dev/shm/nereid*")
+	names, err := filepath.Glob("/dev/shm/" + regionPrefix + "*")
 	if err != nil {
 		t.Fatal(err)
 	}

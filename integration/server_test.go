@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -171,9 +170,24 @@ func (s *runningServer) stop() {
 // gone fails if one of the processes lives.
 func (s *runningServer) gone(pids []int) {
 	s.t.Helper()
-	testkit.Eventually(s.t, 2*time.Second, func() bool {
-		return !slices.ContainsFunc(pids, func(pid int) bool { return unix.Kill(pid, 0) == nil })
-	})
+	var left []string
+	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(time.Millisecond) {
+		left = left[:0]
+		for _, pid := range pids {
+			if unix.Kill(pid, 0) == nil {
+				line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+				state, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+				left = append(left, fmt.Sprintf("%d %q %s", pid, line, state))
+			}
+		}
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Errorf("processes live on: %s", strings.Join(left, "; "))
+			return
+		}
+	}
 }
 
 // descendants lists the processes below the server.

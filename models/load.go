@@ -311,6 +311,9 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 	if err != nil {
 		return nil, err
 	}
+	for _, what := range ignored(config) {
+		r.config.Log.Warn().Msgf("config of model '%s' asks for %s, which this server does not do yet", d.Name, what)
+	}
 	info := &Info{Name: d.Name, Version: number, Config: config, JSON: json, Labels: labels}
 	counters := r.config.Metrics.Model(d.Name, number, metrics.ModelOptions{Tags: config.GetMetricTags()})
 	l := &loaded{
@@ -339,6 +342,23 @@ func unsupported(c *kserve.ModelConfig) error {
 		return nil
 	}
 	return infer.Errorf(infer.Unsupported, "model '%s' needs %s, which this server does not support", c.GetName(), what)
+}
+
+// ignored names what a config asks for and no room does yet, where the answers
+// are the same without it.
+func ignored(c *kserve.ModelConfig) []string {
+	var list []string
+	add := func(yes bool, what string) {
+		if yes {
+			list = append(list, what)
+		}
+	}
+	add(c.GetDynamicBatching() != nil, "dynamic_batching (each request is executed by itself)")
+	add(c.GetResponseCache().GetEnable(), "response_cache")
+	add(len(c.GetModelWarmup()) > 0, "model_warmup")
+	limited := slices.ContainsFunc(c.GetInstanceGroup(), func(g *kserve.ModelInstanceGroup) bool { return g.GetRateLimiter() != nil })
+	add(limited, "rate_limiter")
+	return list
 }
 
 // retired is a version that has been taken out of service.

@@ -358,6 +358,31 @@ func TestUnload(t *testing.T) {
 	wantError(t, r.Load(t.Context(), "none", "", nil), infer.Internal, "failed to load 'none', failed to poll from model repository")
 }
 
+func TestWhatIsNotDoneIsSaid(t *testing.T) {
+	root := writeModels(t, map[string][]int64{"batched": {1}, "sequence": {1}})
+	for name, more := range map[string]string{
+		"batched":  "max_batch_size: 4 dynamic_batching { } model_warmup [ { name: \"w\" batch_size: 1 inputs { key: \"IN\" value { data_type: TYPE_INT32 dims: [ 1 ] zero_data: true } } } ]",
+		"sequence": "sequence_batching { }",
+	} {
+		if err := os.WriteFile(filepath.Join(root, name, "config.pbtxt"), []byte(fakeConfig+more), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var log strings.Builder
+	r := newTestRegistry(t, root, newFakeBackend(), func(c *RegistryConfig) { c.Log, c.LoadThreads = zerolog.New(zerolog.SyncWriter(&log)), 1 })
+	if err := r.Start(t.Context()); err == nil {
+		t.Error("a model with sequence_batching was loaded")
+	}
+	if got, want := states(r), "batched 1 READY; sequence 1 UNAVAILABLE Unsupported: model 'sequence' needs sequence_batching, which this server does not support"; got != want {
+		t.Errorf("got the index %q, want %q", got, want)
+	}
+	for _, what := range []string{"dynamic_batching (each request is executed by itself)", "model_warmup"} {
+		if want := "config of model 'batched' asks for " + what; !strings.Contains(log.String(), want) {
+			t.Errorf("the log does not contain %q:\n%s", want, log.String())
+		}
+	}
+}
+
 func TestControlIsRefused(t *testing.T) {
 	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), nil)
 	const text = "explicit model load / unload is not allowed if polling is enabled"

@@ -44,7 +44,7 @@ func (l *launcher) close() {
 // start runs a program with the given files as its descriptors 0, 1, 2, … in a
 // process group of its own. The kernel sends it the signal, if it is not 0, when
 // this process dies.
-func (l *launcher) start(argv []string, files []*os.File, death syscall.Signal) (*process, error) {
+func (l *launcher) start(argv []string, files []*os.File, death unix.Signal) (*process, error) {
 	fds := make([]uintptr, len(files))
 	for i, f := range files {
 		fds[i] = f.Fd()

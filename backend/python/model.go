@@ -46,6 +46,10 @@ func (b *Backend) open(env backend.Env) (*Model, error) {
 	if !strings.HasSuffix(file, ".py") {
 		return nil, infer.Errorf(infer.Internal, "Model name must end with '.py'. Model name is \"%s\".", file)
 	}
+	if _, packed := env.Config.GetParameters()["EXECUTION_ENV_PATH"]; packed {
+		return nil, infer.Errorf(infer.Unsupported,
+			"model '%s' has the parameter EXECUTION_ENV_PATH, but this server does not unpack environments: name an interpreter with --backend-config=python,python-executable=PATH", env.Name)
+	}
 	return &Model{
 		backend: b, env: env, path: filepath.Join(env.Directory, strconv.FormatInt(env.Version, 10), file),
 		log: b.log.With().Str("model", env.Name).Int64("version", env.Version).Logger(),
