@@ -55,6 +55,7 @@ type Channel struct {
 		bytes   int            // of pending
 		retry   bool           // a retry is scheduled
 		staged  []byte         // frame between Begin and Commit, if it lies on the heap
+		ended   bool           // the stub has closed its end: it takes nothing any more
 		closed  bool
 	}
 	wake struct {

@@ -115,7 +115,11 @@ func (c *Channel) Run(handle Handler) error {
 		err = c.upBell.Wait(scratch)
 		c.setAsleep(false)
 		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
-			// What came before the end still counts.
+			// What came before the end still counts, but whoever hears of it must not
+			// send more.
+			c.send.Lock()
+			c.send.ended = true
+			c.send.Unlock()
 			if _, err := c.Receive(handle); err != nil && !errors.Is(err, ErrClosed) {
 				return err
 			}

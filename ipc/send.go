@@ -23,7 +23,7 @@ func (c *Channel) Begin(kind Kind, id uint64, n int) ([]byte, error) {
 		return nil, fmt.Errorf("frame %s of %d bytes: want at most %d", kind, size, MaxFrame)
 	}
 	c.send.Lock()
-	if c.send.closed {
+	if c.send.closed || c.send.ended {
 		c.send.Unlock()
 		return nil, ErrClosed
 	}

@@ -34,6 +34,10 @@ type Extent struct {
 	refs   atomic.Int32
 }
 
+// arenaUnchecked is up to which size a range is lent without asking the kernel
+// how much of the file is real memory.
+const arenaUnchecked = 1 << 20
+
 // Lend checks a descriptor of the stub and returns its bytes, owned by the
 // Extent, which keeps the region mapped even when the stub has died.
 func (a *Arena) Lend(t Ticket, offset, n uint64) (*Extent, []byte, error) {
@@ -48,6 +52,13 @@ func (a *Arena) Lend(t Ticket, offset, n uint64) (*Extent, []byte, error) {
 	// reading it.
 	if reach := offset - ArenaOffset + n; reach > a.max {
 		return nil, nil, fmt.Errorf("range [%d, +%d) lies beyond the %d bytes that a stub may use", offset, n, a.max)
+	}
+	// So would a hole, and many of them the whole file: no answer has more bytes
+	// than the stub has reserved.
+	if n > arenaUnchecked {
+		if reserved, err := a.region.Reserved(); err != nil || n > uint64(reserved) {
+			return nil, nil, fmt.Errorf("range [%d, +%d) has more bytes than the %d that are reserved", offset, n, reserved)
+		}
 	}
 	if count := a.outstanding.Add(1); count > ReturnRingSlots {
 		a.outstanding.Add(-1)

@@ -15,7 +15,6 @@ const (
 	SleepOffset   = 0x080
 	HeadOffset    = 0x0c0
 	ReturnOffset  = 0x100 // down: tickets published; up: tickets collected
-	CancelsOffset = 0x140 // down only
 
 	ReturnRingOffset = 0x1000 // down only
 	ReturnRingSlots  = 4096

@@ -33,6 +33,20 @@ func pss(b *testing.B, pid int) int64 {
 	return 0
 }
 
+// processorTime returns how long a process has run, in nanoseconds.
+func processorTime(b *testing.B, pid int) int64 {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	ns, err := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return ns
+}
+
 // BenchmarkStart starts a model of 32 instances: how long until all are ready,
 // and the memory of one of them.
 func BenchmarkStart(b *testing.B) {
@@ -86,6 +100,8 @@ func BenchmarkRoundTrip(b *testing.B) {
 					}
 				}}
 				in := m.instance()
+				pid := in.current.Load().process.pid
+				before := processorTime(b, pid)
 				for b.Loop() {
 					in.Execute(batch)
 					in.Await(done)
@@ -95,6 +111,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 					}
 					response.Release()
 				}
+				b.ReportMetric(float64(processorTime(b, pid)-before)/float64(b.N), "stub-ns/op")
 				m.close()
 			})
 		}

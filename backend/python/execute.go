@@ -66,7 +66,9 @@ func (in *Instance) Execute(b *backend.Batch) {
 		// batch back, for nothing of it was published.
 		in.mu.Unlock()
 		in.submit.Unlock()
-		l.fail(err)
+		if !errors.Is(err, ipc.ErrClosed) {
+			l.fail(err)
+		}
 		return
 	}
 	// It is the last one, as nobody else could submit.

@@ -2,10 +2,15 @@ package python
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -136,4 +141,66 @@ func thereAndBack(t *testing.T, r *rig, name string) {
 		response.Release()
 	}
 	releaseInputs(requests...)
+}
+
+// TestUnderLoad drives several instances at once with requests of all sizes,
+// spinning for some answers and sleeping for others. A bell that is not heard
+// would show as a wait for ever.
+func TestUnderLoad(t *testing.T) {
+	r := newRig(t, nil)
+	m, err := r.open(r.copyModel("copies"), modelConfig("copies", 4, infer.Uint8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rounds := 1000
+	if testing.Short() {
+		rounds = 100
+	}
+	var drivers sync.WaitGroup
+	for number, instance := range m.model.Instances() {
+		drivers.Go(func() {
+			in := instance.(*Instance)
+			random := rand.New(rand.NewPCG(1, uint64(number)))
+			answers := make(chan *infer.Response, 8)
+			done := make(chan struct{}, 1)
+			for round := range rounds {
+				batch := &backend.Batch{Done: func(*backend.Batch, backend.Report) { done <- struct{}{} }}
+				want := make(map[string][]byte)
+				var requests []*infer.Request
+				for i := range 1 + random.IntN(3) {
+					size := []int{1, 100, 4096, 5000, 70_000, 300_000}[random.IntN(6)]
+					request := &infer.Request{
+						Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, pattern(size, round+i))},
+					}
+					requests = append(requests, request)
+					task := &backend.Task{Context: context.Background(), Request: request}
+					task.Send = func(answer *infer.Response) {
+						answer.ID = fmt.Sprint(i)
+						answers <- answer
+					}
+					want[fmt.Sprint(i)] = request.Inputs[0].Data
+					batch.Tasks = append(batch.Tasks, task)
+				}
+				in.Execute(batch)
+				if round%2 == 0 {
+					in.Await(done)
+				}
+				for range batch.Tasks {
+					select {
+					case answer := <-answers:
+						if answer.Err != nil || !bytes.Equal(answer.Outputs[0].Data, want[answer.ID]) {
+							t.Errorf("instance %d, round %d: got error %v or other bytes", number, round, answer.Err)
+						}
+						answer.Release()
+					case <-time.After(patience):
+						t.Errorf("instance %d, round %d: no answer", number, round)
+						return
+					}
+				}
+				<-done
+				releaseInputs(requests...)
+			}
+		})
+	}
+	drivers.Wait()
 }

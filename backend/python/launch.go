@@ -14,8 +14,8 @@ import (
 )
 
 // launcher starts programs from one thread that never ends while the launcher
-// lives: the parent-death signal follows the thread that started a child, not
-// the process.
+// lives: the parent-death signal, which a template gets, follows the thread that
+// started a child, not the process.
 type launcher struct {
 	// jobs is sent to by start and closed by close.
 	jobs chan func()
@@ -42,9 +42,9 @@ func (l *launcher) close() {
 }
 
 // start runs a program with the given files as its descriptors 0, 1, 2, … in a
-// process group of its own, and has it sent a signal, if not 0, when this
-// process dies.
-func (l *launcher) start(argv []string, files []*os.File, deathSignal unix.Signal) (*process, error) {
+// process group of its own. The kernel sends it the signal, if it is not 0, when
+// this process dies.
+func (l *launcher) start(argv []string, files []*os.File, death unix.Signal) (*process, error) {
 	fds := make([]uintptr, len(files))
 	for i, f := range files {
 		fds[i] = f.Fd()
@@ -53,7 +53,7 @@ func (l *launcher) start(argv []string, files []*os.File, deathSignal unix.Signa
 	attr := &syscall.ProcAttr{
 		Env:   os.Environ(),
 		Files: fds,
-		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: deathSignal, PidFD: &pidfd},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: death, PidFD: &pidfd},
 	}
 	var (
 		pid int
@@ -111,9 +111,25 @@ func (l *launcher) startStub(interpreter, program, instance string, files *stubF
 	for fd := 3; fd < len(inherit); fd++ {
 		numbers = append(numbers, strconv.Itoa(fd))
 	}
-	// No death signal: it would end the stub alone, and before its lifeline has
-	// ended the whole group.
+	// No parent-death signal: it would come before the lifeline's, end the stub
+	// alone, and with it the lifeline that ends what the model has started.
 	return l.start([]string{interpreter, "-u", program, instance, "--fds=" + strings.Join(numbers, ",")}, inherit, 0)
+}
+
+// arm makes the end of the lifeline a SIGKILL for the process group of a stub.
+// The stub does so too, but it takes a while until it gets there. Where the
+// kernel refuses, the end of the down bell still tells.
+func arm(lifeline *os.File, group int) {
+	fd := lifeline.Fd()
+	if _, err := unix.FcntlInt(fd, unix.F_SETOWN, -group); err != nil {
+		return
+	}
+	if _, err := unix.FcntlInt(fd, unix.F_SETSIG, int(unix.SIGKILL)); err != nil {
+		return
+	}
+	if flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0); err == nil {
+		_, _ = unix.FcntlInt(fd, unix.F_SETFL, flags|unix.O_ASYNC)
+	}
 }
 
 // becomeSubreaper lets orphans of our stubs come home to this process, and

@@ -149,6 +149,9 @@ func (in *Instance) begin() (*life, error) {
 	if err == nil {
 		l.process, err = b.startProcess(in.name, &files)
 	}
+	if err == nil {
+		arm(files.peer.Lifeline, l.process.pid)
+	}
 	if err != nil {
 		if l.output != nil {
 			_ = l.output.file.Close()
@@ -293,7 +296,8 @@ func (l *life) fail(err error) {
 func (l *life) end(cause error) {
 	in := l.in
 	var broke *ipc.ProtocolError
-	if errors.As(cause, &broke) {
+	liar := errors.As(cause, &broke)
+	if liar {
 		in.model.backend.metrics.ProtocolError(broke.Rule)
 	}
 	in.mu.Lock()
@@ -321,7 +325,9 @@ func (l *life) end(cause error) {
 		if left[i].number == l.late.number {
 			left[i].position = l.late.position
 		}
-		taken[i] = l.channel.Taken(left[i].position)
+		// What a stub that broke the protocol says of its head is not believed: its
+		// batch may be why, and would break the next one too.
+		taken[i] = liar || l.channel.Taken(left[i].position)
 	}
 	in.model.backend.unwatch(l.process)
 	in.model.backend.killOrphansOf(l.process.pid)

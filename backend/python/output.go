@@ -134,7 +134,7 @@ type lineLimit struct {
 func (l *lineLimit) allow(log zerolog.Logger) bool {
 	if l.tokens == 0 {
 		ticks := int(time.Since(l.last) / lineTick)
-		if ticks == 0 {
+		if ticks <= 0 {
 			l.dropped++
 			return false
 		}

@@ -362,3 +362,8 @@ func (m *running) mustInfer(request *infer.Request) *infer.Response {
 func (r *rig) small() *infer.Request {
 	return &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 4}, []byte{1, 2, 3, 4})}}
 }
+
+// envOf is what a backend learns of a model.
+func envOf(dir string, config *kserve.ModelConfig) backend.Env {
+	return backend.Env{Name: config.GetName(), Version: 1, Directory: dir, Config: config}
+}

@@ -3,6 +3,7 @@ package python
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -51,10 +52,10 @@ func startTemplate(b *Backend, interpreter, program string, output *os.File) (*t
 	if err != nil {
 		return nil, err
 	}
-	defer far.Close()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		_ = near.Close()
+		_ = far.Close()
 		return nil, err
 	}
 	defer null.Close()
@@ -65,6 +66,7 @@ func startTemplate(b *Backend, interpreter, program string, output *os.File) (*t
 		b.watch(p)
 	}
 	b.births.RUnlock()
+	_ = far.Close() // or its end would not be noticed here
 	if err != nil {
 		_ = near.Close()
 		return nil, err
@@ -153,6 +155,9 @@ func (t *template) receive(into any) error {
 	}
 	buffer := make([]byte, 64<<10)
 	n, err := t.conn.Read(buffer)
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
 	if err != nil {
 		return fmt.Errorf("read its message: %w", err)
 	}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterable
 
 from . import parameters as parameter_text
+from . import runtime
 from .binding import (
     MODULE,
     Bound,
@@ -62,8 +63,10 @@ class InferenceRequest(Bound):
 
     __module__ = MODULE
     __slots__ = (
+        "_cancelled",
         "_correlation",
         "_flags",
+        "_handle",
         "_id",
         "_inputs",
         "_model_name",
@@ -74,8 +77,10 @@ class InferenceRequest(Bound):
         "_wanted",
     )
 
+    _cancelled: bool  # as far as is known
     _correlation: int | str
     _flags: int
+    _handle: int  # the server's number, 0 of a request that the model made
     _id: Text
     _inputs: list[Tensor]
     _model_name: Text
@@ -110,6 +115,8 @@ class InferenceRequest(Bound):
         # There is nothing yet that could be given as preferred_memory; it holds its place.
         if rest or unknown or correlation_id is None or preferred_memory is not None:
             raise Mismatch
+        self._cancelled = False
+        self._handle = 0
         self._id = as_text(request_id)
         tensors = as_objects(inputs, Tensor)
         outputs = [as_text(name) for name in as_list(requested_output_names)]
@@ -158,6 +165,12 @@ class InferenceRequest(Bound):
     def timeout(self) -> int:
         """The time-out in microseconds, 0 if there is none."""
         return self._timeout
+
+    def is_cancelled(self) -> bool:
+        """Whether the client has gone. After the answer the last known state."""
+        if not self._cancelled and self._handle:
+            self._cancelled = runtime.current().is_cancelled(self._handle)
+        return self._cancelled
 
     def parameters(self) -> str:
         """The custom parameters as JSON text."""

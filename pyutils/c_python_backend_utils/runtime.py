@@ -34,6 +34,9 @@ class Runtime(Protocol):
     def model_directory(self) -> str:
         """The directory of the model's version."""
 
+    def is_cancelled(self, handle: int) -> bool:
+        """Whether nobody waits for the answer to a request any more."""
+
 
 def print_line(level: int, file: str, line: int, message: str) -> None:
     """Write a log line to stderr, for times when no supervisor listens."""
@@ -53,6 +56,9 @@ class Alone:
 
     def model_directory(self) -> str:
         raise RuntimeError("get_model_dir() needs a server around the model")
+
+    def is_cancelled(self, _handle: int) -> bool:
+        return False
 
 
 _installed: list[Runtime] = [Alone()]

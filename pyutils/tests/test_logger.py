@@ -20,6 +20,9 @@ class Recorder:
     def model_directory(self) -> str:
         return "/models/m/1"
 
+    def is_cancelled(self, handle: int) -> bool:
+        return handle == 5
+
 
 @pytest.fixture
 def recorder() -> Iterator[Recorder]:

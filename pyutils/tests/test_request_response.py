@@ -123,6 +123,9 @@ class TestRequest:
         with pytest.raises(UnicodeDecodeError):
             made.request_id()
 
+    def test_made_requests_are_never_cancelled(self) -> None:
+        assert request().is_cancelled() is False
+
     def test_trace_cannot_be_made(self) -> None:
         with pytest.raises(TypeError, match=r"^c_python_backend_utils\.InferenceTrace: No constructor defined!$"):
             InferenceTrace()

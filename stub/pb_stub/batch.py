@@ -88,6 +88,8 @@ class Reader:
                 tensors.append(tensor)
             request = new_request(InferenceRequest)
             request._inputs = tensors
+            request._handle = handle
+            request._cancelled = False
             request._flags = flags & 0xFFFF
             request._timeout = timeout
             request._correlation = correlation

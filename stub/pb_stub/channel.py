@@ -36,7 +36,6 @@ Mailbox = SimpleQueue  # of frames; an empty one means: nobody reads, do it your
 _TAIL = layout.TAIL_AT // 8
 _POSTED = layout.POSTED_AT // 8
 _HEAD = layout.HEAD_AT // 8
-_CANCELS = layout.CANCELS_AT // 8
 _SLEEP = layout.SLEEP_AT // 4
 _RING = layout.RING_AT
 _SIZE = layout.RING_SIZE
@@ -140,11 +139,6 @@ class Channel:
         """Whether this process was forked by the model, after the channel was made."""
         return self._foreign
 
-    def cancels(self) -> int:
-        """A number that rises when requests are cancelled: reading it tells whether the ring is worth reading."""
-        count: int = self.down64[_CANCELS]
-        return count
-
     # Reading.
 
     def receive(self, box: Mailbox[bytes]) -> bytes:
@@ -172,6 +166,21 @@ class Channel:
             waiting.remove(box)
             if waiting:
                 waiting[0].put(b"")
+
+    def look(self) -> None:
+        """Read what is there, without waiting, and see that everybody gets what is theirs."""
+        if self._foreign or self.down64[_TAIL] == self._head or not self._reading.acquire(False):
+            return  # whoever is reading does it
+        try:
+            while self.down64[_TAIL] != self._head:
+                frame = self._wait()
+                to = self.route(frame)
+                if to is not None:
+                    to.put(frame)
+        finally:
+            self._reading.release()
+            if self._waiting:
+                self._waiting[0].put(b"")
 
     def _wait(self) -> bytes:
         """Take the next frame out of the ring, waiting for it. The caller holds _reading."""

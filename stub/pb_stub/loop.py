@@ -6,7 +6,7 @@ import gc
 import os
 import time
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Callable
 
 from c_python_backend_utils import runtime
 from c_python_backend_utils.error import ErrorCode
@@ -114,7 +114,7 @@ class Loop:
         channel.idle = self._pool.patience
         channel.spin = Spin(settings.spin_us * 1000)
         self._logs.settle(settings.log)
-        runtime.install(_Runtime(self._logs, os.path.dirname(settings.path)))
+        runtime.install(_Runtime(self._logs, os.path.dirname(settings.path), self._is_cancelled))
         text = ""
         model = None
         try:
@@ -143,6 +143,11 @@ class Loop:
         self._logs.start()
         model.initialize(settings.args)
         return model
+
+    def _is_cancelled(self, handle: int) -> bool:
+        """Whether the client of a request that is executed has gone; False once it is answered."""
+        self._channel.look()
+        return handle in self._cancelled
 
     def _execute(self, model: Model, frame: bytes) -> None:
         """Run one batch and answer it. Whatever the model does, every request of the batch is answered."""
@@ -262,9 +267,10 @@ class _NotStarted(Exception):
 class _Runtime:
     """What the API's classes ask of the stub."""
 
-    def __init__(self, logs: Logs, model_directory: str) -> None:
+    def __init__(self, logs: Logs, model_directory: str, is_cancelled: Callable[[int], bool]) -> None:
         self._directory = model_directory
         self.log = logs.log
+        self.is_cancelled = is_cancelled
 
     def model_directory(self) -> str:
         return self._directory

@@ -44,19 +44,36 @@ def settle(fds: Descriptors) -> None:
     # Handlers rather than SIG_IGN, which programs that the model starts would inherit.
     signal.signal(signal.SIGINT, _ignore)
     signal.signal(signal.SIGTERM, _ignore)
-    os.register_at_fork(after_in_child=_heed)
+    _Children()
 
 
 def _ignore(number: int, frame: object) -> None:
     pass
 
 
-def _heed() -> None:
-    """Let processes that the model forks be ended as others are: multiprocessing.Pool waits for that."""
-    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
-        if signal.getsignal(number) is _ignore:
-            with contextlib.suppress(ValueError):  # not in this thread
-                signal.signal(number, usual)
+class _Children:
+    """Lets processes that the model forks be ended as others are: multiprocessing.Pool waits for that.
+
+    A signal that comes before the child has its own handlers is held back, or ours would swallow it.
+    """
+
+    def __init__(self) -> None:
+        self._masks: dict[int, set[int]] = {}  # by the thread that forks
+        os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._heed)
+
+    def _hold(self) -> None:
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+        self._masks[threading.get_ident()] = {int(number) for number in mask}
+
+    def _release(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.pop(threading.get_ident()))
+
+    def _heed(self) -> None:
+        for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+            if signal.getsignal(number) is _ignore:
+                with contextlib.suppress(ValueError):  # not in this thread
+                    signal.signal(number, usual)
+        self._release()
 
 
 def arm(lifeline: int) -> None:
@@ -82,6 +99,7 @@ def hide(root: str, search: list[str]) -> None:
     # sys.modules alone kept the old one alive; the code of this process goes on in its functions.
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.argv = [""]
+    sys.dont_write_bytecode = True  # nothing is written into a repository
     sys.path[:] = ["", *(path for path in sys.path if path != root), *search, root]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import textwrap
 from typing import Any
 
@@ -425,3 +426,44 @@ def test_bytes_that_the_wire_cannot_hold_are_refused_when_they_are_read(start: S
     assert text.startswith(
         BATCH_ERROR + "TritonModelException: Invalid bytes tensor data: string extends beyond buffer\n"
     )
+
+
+class TestCancellation:
+    MODEL = """
+        import time
+        import numpy as np
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            before = []
+            def execute(self, requests):
+                old = [r.is_cancelled() for r in self.before]
+                deadline = time.monotonic() + 20
+                while not requests[0].is_cancelled() and time.monotonic() < deadline and requests[0].request_id():
+                    time.sleep(0.001)
+                self.before = requests[:]
+                seen = np.array([r.is_cancelled() for r in requests] + old)
+                return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", seen)]) for _ in requests]
+    """
+
+    def test_while_it_is_executed(self, start: Start) -> None:
+        stub = start(self.MODEL)
+        stub.start_batch(Request(7, id="wait"), Request(8))
+        stub.send("CANCEL", 0, struct.pack("<QQQ", 7, 99, 7))
+        assert stub.finish_batch().responses[0]["OUT"].tolist() == [True, False]
+        # The last known state of those, and nothing of it for the next ones.
+        stub.start_batch(Request(7), Request(8))
+        stub.send("CANCEL", 0, struct.pack("<Q", 12345))
+        assert stub.finish_batch().responses[0]["OUT"].tolist() == [False, False, True, False]
+        stub.send("CANCEL", 0, struct.pack("<Q", 7))  # too late
+        assert stub.execute(Request(9)).responses[0]["OUT"].tolist() == [False, False, False]
+
+    def test_finalize_that_comes_early(self, start: Start) -> None:
+        """A look into the ring may find what is for later."""
+        stub = start(self.MODEL)
+        stub.start_batch(Request(7, id="wait"))
+        stub.send("FINALIZE")
+        stub.send("CANCEL", 0, struct.pack("<Q", 7))
+        assert stub.finish_batch().responses[0]["OUT"].tolist() == [True]
+        assert stub.receive().kind == "FINALIZED"
+        assert stub.wait_exit() == 0

@@ -98,7 +98,7 @@ def test_numbers_of_the_layout() -> None:
         "Magic": layout.MAGIC, "Version": layout.VERSION, "MagicOffset": layout.MAGIC_AT,
         "VersionOffset": layout.VERSION_AT, "LifeOffset": layout.LIFE_AT, "TailOffset": layout.TAIL_AT,
         "PostedOffset": layout.POSTED_AT, "SleepOffset": layout.SLEEP_AT, "HeadOffset": layout.HEAD_AT,
-        "ReturnOffset": layout.RETURNED_AT, "CancelsOffset": layout.CANCELS_AT,
+        "ReturnOffset": layout.RETURNED_AT,
         "ReturnRingOffset": layout.RETURN_RING_AT, "ReturnRingSlots": layout.RETURN_RING_SLOTS,
         "RingOffset": layout.RING_AT, "RingSize": layout.RING_SIZE, "ArenaOffset": layout.ARENA_AT,
         "DownSize": layout.DOWN_SIZE, "PageSize": layout.PAGE, "MaxFrame": layout.MAX_FRAME,

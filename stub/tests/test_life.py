@@ -339,6 +339,26 @@ class TestEnds:
             np.testing.assert_array_equal(stub.execute(Request(1, [("IN", array)])).responses[0]["OUT"], array)
         assert not stub.loans and not stub.released
 
+    def test_children_can_be_terminated_from_their_first_moment(self, start: Start) -> None:
+        stub = start("""
+            import os, signal, threading
+            import numpy as np
+            import triton_python_backend_utils as pb_utils
+
+            class TritonPythonModel:
+                def execute(self, requests):
+                    codes = []
+                    for number in range(50):
+                        child = os.fork()
+                        if not child:
+                            threading.Event().wait()
+                        os.kill(child, signal.SIGTERM)
+                        codes.append(os.WTERMSIG(os.waitpid(child, 0)[1]))
+                    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+                    return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(codes + [len(mask)]))])]
+        """)
+        assert stub.execute(Request(1)).responses[0]["OUT"].tolist() == [15] * 50 + [0]
+
     def test_multiprocessing(self, start: Start) -> None:
         stub = start("""
             import multiprocessing

@@ -105,6 +105,31 @@ class TestLoans:
         assert stub.execute(Request(2, [("IN", x)])).responses[0]["OUT"].tolist() == [10]
         assert not stub.loans
 
+    def test_many_kept_arrays(self, start: Start) -> None:
+        """Each keeps its own loan, and goes on showing its own bytes."""
+        stub = start("""
+            import numpy as np
+            import triton_python_backend_utils as pb_utils
+
+            class TritonPythonModel:
+                kept = []
+                def execute(self, requests):
+                    if requests[0].request_id() == "forget":
+                        del self.kept[::2]
+                    for request in requests:
+                        self.kept.append(request.inputs()[0].as_numpy()[5:])
+                    sums = np.array([int(x[0]) for x in self.kept])
+                    return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", sums)])] * len(requests)
+        """)
+        for number in range(10):
+            batch = [Request(n, [("IN", np.full(BIG, 3 * number + n))]) for n in range(3)]
+            (response, *_) = stub.execute(*batch).responses
+            assert response["OUT"].tolist() == list(range(3 * number + 3))
+        assert len(stub.loans) == 30
+        (response,) = stub.execute(Request(1, [("IN", np.full(BIG, 30))], id="forget")).responses
+        assert response["OUT"].tolist() == [*range(1, 30, 2), 30]
+        assert len(stub.loans) == 16
+
     def test_loan_that_ends_between_batches(self, start: Start) -> None:
         stub = start("""
             import threading

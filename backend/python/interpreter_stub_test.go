@@ -1,0 +1,95 @@
+package python
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/pyutils"
+	"github.com/nereid-serving/nereid/stub"
+)
+
+// writeProgram writes an executable script.
+func writeProgram(t *testing.T, path, source string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(source), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestInterpreterIsFoundOnPath puts broken and old interpreters before one that
+// works.
+func TestInterpreterIsFoundOnPath(t *testing.T) {
+	good := testkit.Python(t)
+	silent, broken, old, works := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
+	writeProgram(t, filepath.Join(silent, "python3"), "#!/bin/sh\nexit 0\n")
+	writeProgram(t, filepath.Join(broken, "python3"), "#!/bin/sh\necho 'cannot run'\nexit 1\n")
+	if err := os.WriteFile(filepath.Join(old, "python3"), nil, 0o600); err != nil { // not executable
+		t.Fatal(err)
+	}
+	writeProgram(t, filepath.Join(works, "python3"), fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\"\n", good.Path))
+	t.Setenv("PATH", strings.Join([]string{silent, "relative", broken, old, works}, ":"))
+	for _, noTemplate := range []bool{false, true} {
+		r := newRigWith(t, "", func(c *Config) { c.NoTemplate = noTemplate })
+		version, numpy, path, err := r.backend.Interpreter()
+		if err != nil || numpy != good.Numpy || path != filepath.Join(works, "python3") || !strings.HasPrefix(version, fmt.Sprintf("3.%d.", good.Minor)) {
+			t.Errorf("Interpreter: got Python %q, numpy %q, path %q, error %v", version, numpy, path, err)
+		}
+		m := r.start("identity", infer.Uint8)
+		m.wantGood()
+		m.close()
+	}
+}
+
+// TestNoInterpreter wants an error that says what was tried and what helps.
+func TestNoInterpreter(t *testing.T) {
+	good := testkit.Python(t)
+	dir := t.TempDir()
+	writeProgram(t, filepath.Join(dir, "numpy.py"), "raise ImportError('not here')\n")
+	for _, test := range []struct {
+		name, executable, path, pythonPath string
+		want                               []string
+	}{
+		{"no numpy", good.Path, "", dir, []string{"python-executable " + good.Path, "ImportError: not here", "-m pip install numpy"}},
+		{"no such file", filepath.Join(dir, "nothing"), "", "", []string{filepath.Join(dir, "nothing"), "no such file"}},
+		{"not on PATH", "python-that-is-not", dir, "", []string{"python-executable python-that-is-not: not found on PATH"}},
+		{"nothing on PATH", "", dir, "", []string{"no python3 on PATH", "--backend-config=python,python-executable=PATH"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.path != "" {
+				t.Setenv("PATH", test.path)
+			}
+			if test.pythonPath != "" {
+				t.Setenv("PYTHONPATH", test.pythonPath)
+			}
+			r := newRigWith(t, test.executable, nil)
+			_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
+			for _, want := range test.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("Start: got error %v, want one with %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestFilesAreUnpackedOnce wants servers of one user to share a copy, and one
+// that was changed not to be run.
+func TestFilesAreUnpackedOnce(t *testing.T) {
+	r := newRig(t, nil)
+	again, err := unpack(stub.Files, pyutils.Files)
+	if err != nil || again != r.backend.dir {
+		t.Errorf("unpack again: got %q, error %v, want %q", again, err, r.backend.dir)
+	}
+	writeProgram(t, filepath.Join(r.backend.dir, "pb_stub", "loop.py"), "import os\n")
+	t.Setenv("TMPDIR", t.TempDir())
+	other, err := unpack(stub.Files, pyutils.Files)
+	if err != nil || other == r.backend.dir {
+		t.Errorf("unpack beside a changed copy: got %q, error %v, want another place", other, err)
+	}
+}

@@ -1,0 +1,104 @@
+package python
+
+import (
+	"testing"
+	"time"
+)
+
+// TestMoves tries every pair of states: what moves does not list is refused.
+func TestMoves(t *testing.T) {
+	allowed := map[[2]State]bool{
+		{Starting, Ready}: true, {Starting, Lost}: true, {Starting, Stopped}: true,
+		{Ready, Busy}: true, {Ready, Lost}: true, {Ready, Stopped}: true,
+		{Busy, Ready}: true, {Busy, Lost}: true, {Busy, Stopped}: true,
+		{Lost, Starting}: true, {Lost, Stopped}: true,
+	}
+	for from := Starting; from <= Stopped; from++ {
+		for to := Starting; to <= Stopped; to++ {
+			in := &Instance{state: from}
+			moved := func() (ok bool) {
+				defer func() { ok = recover() == nil }()
+				in.moveLocked(to)
+				return
+			}()
+			if moved != allowed[[2]State{from, to}] {
+				t.Errorf("from %s to %s: got allowed %t, want %t", from, to, moved, !moved)
+			}
+			if want := to; moved && in.state != want {
+				t.Errorf("from %s to %s: state is %s", from, to, in.state)
+			}
+		}
+	}
+}
+
+// TestBackoff wants pauses that grow with losses in a row, are bounded, and are
+// forgotten after a healthy minute.
+func TestBackoff(t *testing.T) {
+	var b backoff
+	within := func(got, want time.Duration) bool { return got >= want*8/10 && got <= want*12/10 }
+	for i, want := range []time.Duration{10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5000, 5000, 5000} {
+		wait, hopeless := b.next(time.Second, false)
+		if !within(wait, want*time.Millisecond) || hopeless {
+			t.Errorf("loss %d: got pause %v, hopeless %t, want about %vms", i, wait, hopeless, int64(want))
+		}
+	}
+	if wait, _ := b.next(healthyAfter, false); !within(wait, firstPause) {
+		t.Errorf("after a healthy minute: got pause %v, want about %v", wait, firstPause)
+	}
+
+	b = backoff{}
+	for i := range 20 {
+		wait, hopeless := b.next(time.Minute, true)
+		if want := i+1 >= hopelessStarts; hopeless != want {
+			t.Errorf("start %d that failed: got hopeless %t, want %t", i, hopeless, want)
+		}
+		if wait > longestStart*12/10 {
+			t.Errorf("start %d that failed: got pause %v, want at most about %v", i, wait, longestStart)
+		}
+	}
+	if _, hopeless := b.next(time.Second, false); hopeless {
+		t.Error("a stub that started and was lost is hopeless")
+	}
+}
+
+// TestAwaitLearns wants spinning to be tried while answers come fast, and given
+// up for a while when a yield was slow.
+func TestAwaitLearns(t *testing.T) {
+	const budget = 50 * time.Microsecond
+	var a awaitState
+	if !a.worthwhile(budget) {
+		t.Error("at first: not worthwhile")
+	}
+	if a.worthwhile(0) || a.worthwhile(-1) {
+		t.Error("without a budget: worthwhile")
+	}
+	for range 40 {
+		a.observe(int64(time.Second))
+	}
+	if a.worthwhile(budget) {
+		t.Error("after slow answers: worthwhile")
+	}
+	for range 60 {
+		a.observe(int64(time.Microsecond))
+	}
+	if !a.worthwhile(budget) {
+		t.Error("after fast answers: not worthwhile")
+	}
+	for _, want := range []int{4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024} {
+		a.spun(2 * slowYield)
+		skipped := 0
+		for !a.worthwhile(budget) {
+			skipped++
+		}
+		if skipped != want {
+			t.Errorf("after a slow yield: %d waits are slept through, want %d", skipped, want)
+		}
+	}
+	for range cleanSpins {
+		a.spun(0)
+	}
+	a.spun(2 * slowYield)
+	if got := a.skip.Load(); got != 1024 {
+		t.Errorf("after clean spins: %d waits are slept through, want 1024, twice the half", got)
+	}
+}

@@ -1,0 +1,8 @@
+"""Never returns from initialize."""
+
+import threading
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        threading.Event().wait()

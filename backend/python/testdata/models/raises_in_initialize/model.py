@@ -1,0 +1,6 @@
+"""Fails in initialize."""
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        raise ValueError("not today")

@@ -1,0 +1,16 @@
+"""Answers when its request has been cancelled."""
+
+import time
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            while not request.is_cancelled():
+                time.sleep(0.001)
+            error = pb_utils.TritonError("nobody waits", pb_utils.TritonError.CANCELLED)
+            responses.append(pb_utils.InferenceResponse(error=error))
+        return responses

@@ -1,0 +1,189 @@
+"""The template: it forks stubs on demand, which are like those that are started."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Iterator
+
+import numpy as np
+import pytest
+import supervisor
+from pb_stub import _msgpack
+from supervisor import Request, Supervisor
+from test_execute import IDENTITY
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Template:
+    """One template process, and this side of its socket."""
+
+    def __init__(self, root: Path, **options: Any) -> None:
+        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(60)
+        fd = theirs.fileno()
+        self.process = subprocess.Popen(
+            [sys.executable, "-u", str(root / "nereid_template"), f"--fd={fd}", " " * 512],
+            pass_fds=[fd],
+            stderr=subprocess.PIPE,
+            **options,
+        )
+        theirs.close()
+        self.hello = self.receive()
+
+    def receive(self) -> dict[str, Any]:
+        value: dict[str, Any] = _msgpack.unpack(self.socket.recv(65536))
+        return value
+
+    def ask(self, request: bytes, fds: list[int]) -> dict[str, Any]:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        self.socket.sendmsg([request], rights)
+        return self.receive()
+
+    def fork(self, instance: str, fds: list[int], output: int) -> int:
+        answer = self.ask(_msgpack.pack({"instance": instance, "cwd": "/"}), [*fds, output])
+        assert "pid" in answer, answer
+        return int(answer["pid"])
+
+    def close(self) -> None:
+        self.socket.close()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        self.process.wait(20)
+
+
+@pytest.fixture
+def template(root: Path) -> Iterator[Template]:
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    made = Template(root)
+    yield made
+    made.close()
+
+
+class Forked:
+    """A Supervisor whose stub is forked by a template."""
+
+    def __init__(self, root: Path, template: Template, instance: str = "m_0_0") -> None:
+        reader, writer = os.pipe()
+        self.output = reader
+        self.stub = Supervisor(root, instance=instance, spawn=lambda fds: template.fork(instance, fds, writer))
+        os.close(writer)
+
+    def end(self) -> tuple[int, str]:
+        """Wait for the end: the exit code, negative for a signal, and what it printed."""
+        with os.fdopen(self.output, "rb") as stream:
+            printed = stream.read().decode()
+        _, status = os.waitpid(self.stub.pid, 0)
+        self.stub.close()
+        return (-os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)), printed
+
+
+def test_hello(template: Template) -> None:
+    assert template.hello == {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "numpy": np.__version__,
+        "executable": sys.executable,
+        "prefix": sys.prefix,
+        "pid": template.process.pid,
+    }
+
+
+def test_stubs(root: Path, tmp_path: Path, template: Template) -> None:
+    source = "import random\nfirst = random.random(), np.random.random()\nimport os, sys\nprint('hello', os.getcwd())\n"
+    path = supervisor.model(tmp_path, "import numpy as np\n" + source + "class TritonPythonModel: pass\n")
+    forked = [Forked(root, template, f"m_0_{n}") for n in range(3)]
+    for one in forked:
+        assert one.stub.hello()["pid"] == one.stub.pid
+        assert one.stub.initialize(path)["error"] == ""
+        assert Path(f"/proc/{one.stub.pid}/stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid())
+        assert os.getpgid(one.stub.pid) == one.stub.pid
+        title = Path(f"/proc/{one.stub.pid}/cmdline").read_bytes()
+        assert title.startswith(b"triton_python_backend_stub m_0_")
+        descriptors = {os.readlink(f"/proc/{one.stub.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{one.stub.pid}/fd")}
+        assert not any(name.startswith("socket:") for name in descriptors)
+    for one in forked:
+        one.stub.finalize()
+        assert one.end() == (0, "hello /\n")
+
+
+def test_stub_executes(root: Path, tmp_path: Path, template: Template) -> None:
+    import textwrap
+
+    path = supervisor.model(tmp_path, textwrap.dedent(IDENTITY))
+    one = Forked(root, template)
+    one.stub.hello()
+    assert one.stub.initialize(path)["error"] == ""
+    for size in (4, 100000):
+        array_ = np.arange(size)
+        np.testing.assert_array_equal(one.stub.execute(Request(1, [("IN", array_)])).responses[0]["OUT"], array_)
+    one.stub.finalize()
+    assert one.end()[0] == 0
+
+
+def test_random_numbers_differ(root: Path, tmp_path: Path, template: Template) -> None:
+    path = supervisor.model(
+        tmp_path,
+        "import random\nimport numpy as np\nprint(random.random(), np.random.random())\nclass TritonPythonModel: pass\n",
+    )
+    printed = set()
+    for _ in range(3):
+        one = Forked(root, template)
+        one.stub.hello()
+        one.stub.initialize(path)
+        one.stub.finalize()
+        printed.update(one.end()[1].split())
+    assert len(printed) == 6
+
+
+def test_stubs_outlive_the_template(root: Path, tmp_path: Path, template: Template) -> None:
+    path = supervisor.model(tmp_path, "class TritonPythonModel: pass\n")
+    one = Forked(root, template)
+    one.stub.hello()
+    template.process.kill()
+    template.process.wait()
+    assert one.stub.initialize(path)["error"] == ""
+    one.stub.finalize()
+    assert one.end()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("request_", "count", "text"),
+    [
+        (_msgpack.pack({"instance": "m"}), 0, "0 descriptors came, want 7"),
+        (_msgpack.pack({"instance": "m"}), 6, "6 descriptors came, want 7"),
+        (_msgpack.pack({"instance": 5}), 7, "the request names no instance"),
+        (_msgpack.pack([]), 7, "the request names no instance"),
+        (b"\xc1", 7, "MessagePack code 0xc1 at 0 is not used here"),
+        (
+            _msgpack.pack({"instance": "m", "cwd": "/nowhere"}),
+            7,
+            "FileNotFoundError: [Errno 2] No such file or directory: '/nowhere'",
+        ),
+    ],
+)
+def test_bad_requests(template: Template, request_: bytes, count: int, text: str) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    assert template.ask(request_, [null] * count) == {"error": text}
+    assert template.ask(request_, [null] * count) == {"error": text}
+    os.close(null)
+    assert len(os.listdir(f"/proc/{template.process.pid}/fd")) == 4
+
+
+def test_end_of_the_socket(template: Template) -> None:
+    template.socket.close()
+    assert template.process.wait(20) == 0
+
+
+def test_no_numpy(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise ImportError('not here')")
+    template = Template(root, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert template.hello == {"error": f"{sys.executable}: ImportError: not here"}
+    assert template.process.wait(20) == 3
+    template.close()
