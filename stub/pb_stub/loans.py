@@ -174,7 +174,8 @@ class Loans:
 
     @staticmethod
     def faults() -> int:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return usage.ru_minflt + usage.ru_majflt  # a page that was swapped out makes a major one of a first write
 
     def private(self, offset: int, size: int) -> bool:
         """Whether a page of the range belongs to this process alone."""
