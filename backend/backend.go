@@ -47,7 +47,8 @@ type Model interface {
 	Close(ctx context.Context) error
 }
 
-// Instance executes one batch at a time (Triton's blocking execution policy).
+// Instance executes one batch at a time (Triton's blocking execution policy); a
+// Pipeliner takes the next one meanwhile.
 type Instance interface {
 	// Name is the instance's name as logs and error texts show it.
 	Name() string

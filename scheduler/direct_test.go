@@ -272,3 +272,142 @@ func TestDirectStops(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// aheadInstance is a fakeInstance that takes one request more while it executes
+// another, if ahead says so, and executes them one after the other.
+type aheadInstance struct {
+	fakeInstance
+	ahead atomic.Bool
+	queue chan *backend.Batch
+}
+
+func newAheadInstance(name string, pause time.Duration) *aheadInstance {
+	a := &aheadInstance{fakeInstance: fakeInstance{name: name, pause: pause}, queue: make(chan *backend.Batch, 8)}
+	a.ahead.Store(true)
+	go func() {
+		for b := range a.queue {
+			time.Sleep(a.pause)
+			b.Done(b, backend.Report{Executed: true})
+			b.Tasks[0].Send(&infer.Response{Final: true})
+		}
+	}()
+	return a
+}
+
+func (a *aheadInstance) Ahead() bool { return a.ahead.Load() }
+
+func (a *aheadInstance) Execute(b *backend.Batch) {
+	a.mu.Lock()
+	a.order = append(a.order, b.Tasks[0].Request.ID)
+	a.mu.Unlock()
+	a.queue <- b
+}
+
+func (a *aheadInstance) has() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return fmt.Sprint(a.order)
+}
+
+func (a *aheadInstance) handed() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.order)
+}
+
+func TestDirectHandsOverAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c counter
+		d := NewDirect(DirectConfig{Observer: &c})
+		a, b := newAheadInstance("a", time.Second), newAheadInstance("b", time.Second)
+		defer close(a.queue)
+		defer close(b.queue)
+		d.Up(a)
+		d.Up(b)
+		var wg sync.WaitGroup
+		send := func(id string) {
+			wg.Go(func() {
+				if r, err := ask(d, t.Context(), id); err != nil || r.Err != nil {
+					t.Errorf("request %s: %v %v", id, r, err)
+				}
+			})
+			synctest.Wait()
+		}
+		send("0")
+		send("1")
+		if a.has() != "[1]" && a.has() != "[0]" || b.has() != "[1]" && b.has() != "[0]" {
+			t.Errorf("a has %s, b has %s: an idle instance comes before one that executes", a.has(), b.has())
+		}
+		a.ahead.Store(false)
+		b.ahead.Store(false)
+		send("2")
+		if c.pending.Load() != 1 {
+			t.Errorf("%d wait, want 1: no instance takes more", c.pending.Load())
+		}
+		a.ahead.Store(true)
+		b.ahead.Store(true)
+		send("3") // must not overtake the one that waits
+		time.Sleep(1100 * time.Millisecond)
+		synctest.Wait()
+		for _, id := range []string{"4", "5", "6"} {
+			send(id)
+		}
+		if got := a.handed() + b.handed(); got != 6 || c.pending.Load() != 1 {
+			t.Errorf("%d were handed over and %d wait, want 6 and 1: two for each instance", got, c.pending.Load())
+		}
+		wg.Wait()
+		if c.pending.Load() != 0 || c.executed.Load() != 7 || d.InFlight() != 0 {
+			t.Errorf("at the end: %d pending, %d executed, %d in flight", c.pending.Load(), c.executed.Load(), d.InFlight())
+		}
+	})
+}
+
+// heldInstance keeps what it is given, and takes one request ahead.
+type heldInstance struct {
+	fakeInstance
+	batches []*backend.Batch
+}
+
+func (h *heldInstance) Ahead() bool { return true }
+
+func (h *heldInstance) Execute(b *backend.Batch) {
+	h.mu.Lock()
+	h.batches = append(h.batches, b)
+	h.mu.Unlock()
+}
+
+func TestDirectServesAgainWhatWasAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c counter
+		d := NewDirect(DirectConfig{Observer: &c})
+		lost, other := &heldInstance{fakeInstance: fakeInstance{name: "lost"}}, &fakeInstance{name: "other", pause: time.Second}
+		d.Up(lost)
+		var wg sync.WaitGroup
+		for _, id := range []string{"0", "1", "2"} {
+			wg.Go(func() {
+				r, err := ask(d, t.Context(), id)
+				if failed := err != nil || r.Err != nil; failed != (id == "0") {
+					t.Errorf("request %s: %v %v", id, r, err)
+				}
+			})
+			synctest.Wait()
+		}
+		if len(lost.batches) != 2 || c.pending.Load() != 1 {
+			t.Fatalf("%d handed over and %d wait, want 2 and 1", len(lost.batches), c.pending.Load())
+		}
+		// The instance is lost while it executes the first, and had not begun the second.
+		d.Down(lost, false)
+		first, second := lost.batches[0], lost.batches[1]
+		second.Done(second, backend.Report{Refused: true})
+		first.Done(first, backend.Report{Err: errors.New("lost")})
+		first.Tasks[0].Send(infer.ErrorResponse(errors.New("lost")))
+		d.Up(other)
+		wg.Wait()
+		if got := fmt.Sprint(other.order); got != "[1 2]" {
+			t.Errorf("the other instance got %s, want [1 2]", got)
+		}
+		if c.pending.Load() != 0 || d.InFlight() != 0 {
+			t.Errorf("at the end: %d pending, %d in flight", c.pending.Load(), d.InFlight())
+		}
+	})
+}
