@@ -55,7 +55,7 @@ func TestPositions(t *testing.T) {
 // and none is neither.
 func TestWithdrawRaces(t *testing.T) {
 	c, p := newChannel(t, Config{})
-	const batches = 200_000
+	const batches = 50_000
 	withdrawn, begun := word(p.down, shm.AheadOffset), word(p.up, shm.AheadOffset)
 	certain, skipped := make([]bool, batches+1), make([]bool, batches+1)
 	var turn, over atomic.Uint64 // the batch that both sides are at, and that the peer has done with

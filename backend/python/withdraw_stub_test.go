@@ -190,6 +190,71 @@ func TestWithdrawRandomly(t *testing.T) {
 	}
 }
 
+// TestWithdrawLate asks for a batch back that the stub seems to have begun. It
+// comes back when the stub says that it has skipped it.
+func TestWithdrawLate(t *testing.T) {
+	r := newRig(t, nil)
+	_, first, second := lingering(t, r)
+	for round := range 3 {
+		goOn := filepath.Join(t.TempDir(), fmt.Sprint(round))
+		long, request := r.asking("race "+goOn, 5000, round), r.asking("", 100_000, round)
+		lasts, ahead := handOver(first, long), handOver(first, request)
+		testkit.Eventually(t, patience, func() bool {
+			_, err := os.Stat(goOn + ".begun")
+			return err == nil
+		})
+		first.Withdraw()
+		select {
+		case o := <-ahead:
+			t.Fatalf("a batch that seems to have been begun came back at once: %+v", o.report)
+		default:
+		}
+		if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		wantPlusOne(t, waitFor(t, lasts), long)
+		if o := waitFor(t, ahead); !o.report.Refused || !o.report.Withdrawn {
+			t.Errorf("the batch that was skipped: %+v, want it back", o.report)
+		}
+		wantPlusOne(t, waitFor(t, handOver(second, request)), request)
+		wantNothingLent(t, first)
+		wantNothingLent(t, second)
+	}
+}
+
+// TestWithdrawFromALiar has a stub skip what was not withdrawn, and execute what
+// was. Its life ends, and each batch is answered once.
+func TestWithdrawFromALiar(t *testing.T) {
+	r := newRig(t, nil)
+	_, first, second := lingering(t, r)
+	for i, way := range []string{"skip", "keep"} {
+		testkit.Eventually(t, patience, func() bool { return first.Ready(context.Background()) == nil })
+		goOn := filepath.Join(t.TempDir(), way)
+		long, request := r.asking(way+" "+goOn, 5000, 0), r.asking("", 5000, 1)
+		lasts, ahead := handOver(first, long), handOver(first, request)
+		if way == "keep" {
+			first.Withdraw()
+			if o := waitFor(t, ahead); !o.report.Withdrawn {
+				t.Fatalf("the batch ahead: %+v, want it back", o.report)
+			}
+			wantPlusOne(t, waitFor(t, handOver(second, request)), request)
+		}
+		if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		wantPlusOne(t, waitFor(t, lasts), long)
+		if way == "skip" {
+			if o := waitFor(t, ahead); o.answer == nil || o.answer.Err == nil {
+				t.Errorf("the batch that was skipped: %+v, want the error of a lost stub", o.report)
+			}
+			releaseInputs(request)
+		}
+		testkit.Eventually(t, patience, func() bool {
+			return r.counts.brokenRules()["handle"] == i+1 && r.counts.of(&r.counts.lost) == i+1
+		})
+	}
+}
+
 // TestWithdrawFromADyingStub loses a stub that has not seen yet that a batch was
 // withdrawn, and one while a batch is withdrawn.
 func TestWithdrawFromADyingStub(t *testing.T) {
