@@ -330,7 +330,6 @@ func (l *life) end(cause error) {
 		taken[i] = liar || l.channel.Taken(left[i].position)
 	}
 	in.model.backend.unwatch(l.process)
-	in.model.backend.killOrphansOf(l.process.pid)
 	l.output.finish()
 	l.channel.Close()
 	<-l.read
@@ -342,6 +341,7 @@ func (l *life) end(cause error) {
 	for i := len(left) - 1; i >= 0; i-- { // what goes back to the queue's front keeps its order
 		l.abandon(left[i].batch, left[i].begin, taken[i])
 	}
+	in.model.backend.killOrphansOf(l.process.pid) // may wait for a fork that is on
 }
 
 // abandon answers the batch that a lost stub had, or gives it back if the stub
