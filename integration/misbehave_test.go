@@ -79,7 +79,7 @@ var misbehaviours = []misbehaviour{
 	{name: "empty_name", model: executing(`pb_utils.Tensor("", np.zeros(1, np.float32))`), want: `message: TritonModelException: Tensor name cannot be an empty string\.`},
 	{name: "odd_type", model: executing(`pb_utils.Tensor("OUTPUT0", np.zeros(1, np.complex64))`), want: `message: TritonModelException: NumPy dtype is not supported\.`},
 	{name: "no_execute", model: misbehavingHead + "class TritonPythonModel:\n    pass\n", want: "does not implement `execute` method\\.$"},
-	{name: "prints", model: executing("for i in range(20000):\n    print('x' * 200, i)\nsys.stderr.write('y' * 1000000)"), want: ``, logged: "xxxxxxxxxx"},
+	{name: "prints", model: executing("for i in range(3000):\n    print('x' * 200, i)\nsys.stderr.write('y' * 1000000)"), want: ``, logged: "xxxxxxxxxx"},
 	{name: "forks", model: executing("if os.fork() == 0:\n    time.sleep(600)\n    os._exit(0)"), want: ``},
 	{name: "forks_and_returns", model: executing(`os.fork()`), want: ``},
 	{name: "starts_program", model: executing(`subprocess.Popen(["sleep", "600"])`), want: ``},
