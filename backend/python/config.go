@@ -42,6 +42,13 @@ type Config struct {
 	NoTemplate bool
 }
 
+// Keys are the settings that ParseConfig knows.
+var Keys = []string{
+	"shm-default-byte-size", "shm-growth-byte-size", "shm-max-byte-size", "shm-region-prefix-name", "stub-timeout-seconds",
+	"initialize-timeout-seconds", "execute-timeout-seconds", "finalize-timeout-seconds", "ipc-spin-us", "python-executable",
+	"stub-template", "thread-pool-size", "shm_message_queue_size",
+}
+
 // ParseConfig reads the settings of the command line. Unknown keys are ignored,
 // as Triton does. Errors are InvalidArg with Triton's texts for Triton's keys.
 func ParseConfig(settings map[string]string) (Config, error) {

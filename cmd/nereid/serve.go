@@ -29,6 +29,9 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 	for _, name := range o.NoEffect {
 		log.Warn().Msg("--" + name + " is accepted but has no effect")
 	}
+	for _, strange := range o.strangeSettings() {
+		log.Warn().Msg(strange)
+	}
 	running, abrupt, stopWatching := watchSignals(context.Background(), stdout)
 	defer stopWatching()
 
