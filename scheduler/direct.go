@@ -116,8 +116,8 @@ func (d *Direct) accept(r *request) (in backend.Instance, ahead bool, err error)
 	defer d.mu.Unlock()
 	switch {
 	case d.stopped:
-		return nil, false, &stoppedError{infer.Errorf(infer.Unavailable,
-			"%sServer is stopping, scheduler for model has stopped accepting new inference requests", r.task.Request.LogPrefix())}
+		return nil, false, infer.Errorf(infer.Unavailable,
+			"%sServer is stopping, scheduler for model has stopped accepting new inference requests", r.task.Request.LogPrefix())
 	case d.waiting.length == 0:
 		if in, ahead := d.takeLocked(r); in != nil {
 			d.inside++
