@@ -28,6 +28,8 @@ type pipe struct {
 	asked   *backend.Batch // late: to be skipped
 	order   []string       // ids of what was executed
 	asks    int            // calls of Withdraw
+	// handed, if not nil, is called before Execute returns.
+	handed func(id string)
 }
 
 func (p *pipe) Name() string                { return p.name }
@@ -40,6 +42,9 @@ func (p *pipe) Ahead() bool {
 }
 
 func (p *pipe) Execute(b *backend.Batch) {
+	if p.handed != nil {
+		defer p.handed(b.Tasks[0].Request.ID)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.batches) == 2 {
@@ -163,6 +168,35 @@ func TestDirectWithdrawsFromALongExecution(t *testing.T) {
 						c.pending.Load(), d.InFlight(), d.aheads, len(d.idle))
 				}
 			})
+		})
+	}
+}
+
+// TestDirectWithdrawsWhatIsBeingHandedOver has an instance come up while a
+// request is handed to another one ahead: before that it cannot be asked back.
+func TestDirectWithdrawsWhatIsBeingHandedOver(t *testing.T) {
+	for _, id := range []string{"second", "third"} { // straight from its goroutine, and from the queue
+		synctest.Test(t, func(t *testing.T) {
+			var c counter
+			d := NewDirect(DirectConfig{Observer: &c})
+			a, b := &pipe{name: "a"}, &pipe{name: "b"}
+			a.handed = func(handed string) {
+				if handed == id {
+					d.Up(b)
+				}
+			}
+			var wg sync.WaitGroup
+			send := sender(t, d, &wg)
+			d.Up(a)
+			send(t.Context(), "first", time.Second)
+			send(t.Context(), "second", time.Hour)
+			if id == "third" {
+				send(t.Context(), "third", time.Second)
+			}
+			wg.Wait()
+			if got := fmt.Sprint(b.order); got != "["+id+"]" {
+				t.Errorf("the instance that came up got %s, want [%s]", got, id)
+			}
 		})
 	}
 }
