@@ -27,7 +27,7 @@ type pipe struct {
 	batches []*backend.Batch
 	asked   *backend.Batch // late: to be skipped
 	order   []string       // ids of what was executed
-	asks    int            // calls of Withdraw
+	asks    atomic.Int64   // calls of Withdraw
 	// handed, if not nil, is called before Execute returns.
 	handed func(id string)
 }
@@ -86,8 +86,8 @@ func (p *pipe) pop() {
 }
 
 func (p *pipe) Withdraw() {
+	p.asks.Add(1)
 	p.mu.Lock()
-	p.asks++
 	if len(p.batches) < 2 {
 		p.mu.Unlock()
 		return
@@ -244,7 +244,7 @@ func TestDirectDoesNotWithdrawWhileOthersWait(t *testing.T) {
 		for c.pending.Load() > 0 {
 			time.Sleep(100 * time.Millisecond)
 			synctest.Wait()
-			if asks := a.asks + b.asks; asks > 0 && c.pending.Load() > 0 {
+			if asks := a.asks.Load() + b.asks.Load(); asks > 0 && c.pending.Load() > 0 {
 				t.Fatalf("asked %d times for a request back while %d wait", asks, c.pending.Load())
 			}
 		}
@@ -269,8 +269,8 @@ func TestDirectServesWhatWasSkipped(t *testing.T) {
 			second := send(t.Context(), "second", time.Second)
 			d.Up(b)
 			wg.Wait()
-			if a.asks != 1 || second.err != nil {
-				t.Errorf("skip %v: asked %d times, want 1; error %v", skip, a.asks, second.err)
+			if a.asks.Load() != 1 || second.err != nil {
+				t.Errorf("skip %v: asked %d times, want 1; error %v", skip, a.asks.Load(), second.err)
 			}
 			if len(a.order)+len(b.order) != 2 || len(d.idle) != 2 || d.aheads != 0 || c.pending.Load() != 0 {
 				t.Errorf("skip %v: a executed %s, b %s; %d idle, %d ahead, %d pending", skip, a.order, b.order, len(d.idle), d.aheads, c.pending.Load())
