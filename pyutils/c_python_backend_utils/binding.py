@@ -124,6 +124,8 @@ class BoundType(type):
     def __init__(cls, name: str, bases: Tuple[type, ...], namespace: Dict[str, Any], **named: Any) -> None:
         super().__init__(name, bases, namespace, **named)
         cls.__name__ = name
+        if cls.__module__ == MODULE:
+            cls.__annotations__ = {}  # they are of slots; typing.get_type_hints would not find the types in MODULE
 
     def _name(cls) -> str:
         name: str = _type_name.__get__(cls)

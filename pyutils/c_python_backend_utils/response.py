@@ -31,22 +31,14 @@ class InferenceResponse(Bound):
     _parameters: str  # JSON
 
     # Called once for each request: the usual list of tensors is checked without a function call.
-    # The names are for keywords alone, since the text of a TypeError shows how each argument was given.
-    def __init__(
-        self,
-        *args: Any,
-        output_tensors: Any = NOTHING,
-        error: Any = NOTHING,
-        parameters: Any = NOTHING,
-        **unknown: Any,
-    ) -> None:
-        outputs = None
-        if error is NOTHING and parameters is NOTHING and not unknown:
-            if not args:
-                outputs = output_tensors
-            elif output_tensors is NOTHING and len(args) == 1:
-                outputs = args[0]
-        if outputs.__class__ is list:
+    # Texts of errors tell apart what is given by position and by name; both ways of giving tensors are usual.
+    def __init__(self, first: Any = NOTHING, /, *rest: Any, output_tensors: Any = NOTHING, **named: Any) -> None:
+        outputs = first
+        if first is NOTHING:
+            outputs = output_tensors
+        elif output_tensors is not NOTHING:
+            outputs = None
+        if outputs.__class__ is list and not rest and not named:
             for tensor in outputs:
                 if tensor.__class__ is not Tensor:
                     break
@@ -55,11 +47,12 @@ class InferenceResponse(Bound):
                 self._error = None
                 self._parameters = _NO_PARAMETERS
                 return
-        named = {"output_tensors": output_tensors, "error": error, "parameters": parameters, **unknown}
-        named = {name: value for name, value in named.items() if value is not NOTHING}
+        args = rest if first is NOTHING else (first, *rest)
+        if output_tensors is not NOTHING:
+            named = {"output_tensors": output_tensors, **named}
         try:
-            output_tensors, error, parameters = _arguments(*args, **named)
-            outputs = as_objects(output_tensors, Tensor)
+            given, error, parameters = _arguments(*args, **named)
+            outputs = as_objects(given, Tensor)
             if not (error is None or isinstance(error, TritonError)):
                 raise Mismatch
         except (Mismatch, TypeError):
