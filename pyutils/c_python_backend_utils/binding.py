@@ -134,7 +134,7 @@ class BoundType(type):
     def _rename(cls, name: str) -> None:
         _type_name.__set__(cls, f"{MODULE}.{name}" if cls.__module__ == MODULE else name)
 
-    __name__ = property(_name, _rename)
+    __name__: str = property(_name, _rename)  # type: ignore[assignment]  # for callers it is a text
 
 
 class Bound(metaclass=BoundType):
