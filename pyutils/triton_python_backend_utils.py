@@ -85,7 +85,7 @@ _TRITON_TO_NUMPY: Dict[int, Any] = {
 }
 
 
-# Both look into objects of these classes directly: models call them for each tensor of each request.
+# These look into the objects themselves where they can: models call them for each tensor of each request.
 
 
 def get_input_tensor_by_name(inference_request: Any, name: str) -> Optional[Tensor]:
@@ -104,11 +104,18 @@ def get_output_tensor_by_name(inference_response: Any, name: str) -> Optional[Te
 
 def _first(tensors: Any, name: str) -> Optional[Tensor]:
     for tensor in tensors:
-        own = tensor._name if tensor.__class__ is Tensor else None
-        if (own if own.__class__ is str else tensor.name()) == name:
-            found: Tensor = tensor
-            return found
-    return None
+        if tensor.__class__ is Tensor:
+            own = tensor._name
+            if own.__class__ is str:
+                if own == name:
+                    break
+                continue
+        if tensor.name() == name:
+            break
+    else:
+        return None
+    found: Tensor = tensor
+    return found
 
 
 def get_input_config_by_name(model_config: Dict[str, Any], name: str) -> Optional[Dict[str, Any]]:
