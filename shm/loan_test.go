@@ -79,7 +79,13 @@ func TestLoansEndWithTheLife(t *testing.T) {
 }
 
 func TestArena(t *testing.T) {
-	region, err := NewRegion(Memfd{}, 1<<22, ReadOnly)
+	t.Run("sealed", func(t *testing.T) { testArena(t, Memfd{}) })
+	t.Run("named", func(t *testing.T) { testArena(t, Named{Prefix: "nereid_test_"}) })
+}
+
+func testArena(t *testing.T, backing Backing) {
+	t.Helper()
+	region, err := NewRegion(backing, 1<<22, ReadOnly)
 	if err != nil {
 		t.Fatal(err)
 	}
