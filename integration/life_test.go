@@ -111,16 +111,26 @@ func TestShutdownFinishesRequests(t *testing.T) {
 }
 
 func TestShutdownEndsInTime(t *testing.T) {
-	root := writeFiles(t, map[string]string{"stuck/config.pbtxt": oneFloat, "stuck/1/model.py": busyModel("time.sleep(600)")})
-	s := start(t, testkit.Python(t).Path, root, "--exit-timeout-secs=1")
+	root := writeFiles(t, map[string]string{
+		"stuck/config.pbtxt": oneFloat, "stuck/1/model.py": busyModel("time.sleep(600)"),
+		"idle/config.pbtxt": oneFloat, "idle/1/model.py": busyModel("pass"),
+	})
+	s := start(t, testkit.Python(t).Path, root, "--exit-timeout-secs=4")
 	go func() { _, _, _ = s.try("POST", "/v2/models/stuck/infer", nil, fmt.Appendf(nil, inferBody, -1)) }()
 	s.until("executing", func() bool { _, err := os.Stat(root + "/stuck/stuck_0"); return err == nil })
 	processes := s.descendants()
 	_ = s.cmd.Process.Signal(unix.SIGTERM)
+	begin := time.Now()
 	if status := s.wait(15 * time.Second); status != 1 {
 		t.Errorf("exit status %d, want 1", status)
 	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("the end took %s, want 4 s", took)
+	}
 	s.gone(processes)
+	if !strings.Contains(s.log.String(), "finalized") {
+		t.Error("the idle model did not finalize")
+	}
 	if want := "failed to stop server: Internal: Exit timeout expired. Exiting immediately."; !strings.Contains(s.log.String(), want) &&
 		!strings.Contains(s.log.String(), strings.Replace(want, "Internal: ", "Internal - ", 1)) {
 		t.Errorf("the log does not say %q", want)
@@ -136,6 +146,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	processes := s.descendants()
 	_ = s.cmd.Process.Signal(unix.SIGTERM)
 	s.until("draining", func() bool { return strings.Contains(s.log.String(), "Signal (15) received.") })
+	time.Sleep(300 * time.Millisecond) // a signal that comes sooner belongs to the first
 	_ = s.cmd.Process.Signal(unix.SIGTERM)
 	if status := s.wait(5 * time.Second); status != 1 {
 		t.Errorf("exit status %d, want 1", status)

@@ -79,7 +79,7 @@ var misbehaviours = []misbehaviour{
 	{name: "empty_name", model: executing(`pb_utils.Tensor("", np.zeros(1, np.float32))`), want: `message: TritonModelException: Tensor name cannot be an empty string\.`},
 	{name: "odd_type", model: executing(`pb_utils.Tensor("OUTPUT0", np.zeros(1, np.complex64))`), want: `message: TritonModelException: NumPy dtype is not supported\.`},
 	{name: "no_execute", model: misbehavingHead + "class TritonPythonModel:\n    pass\n", want: "does not implement `execute` method\\.$"},
-	{name: "prints", model: executing("for i in range(20000):\n    print('x' * 200, i)\nsys.stderr.write('y' * 1000000)"), want: ``, logged: "xxxxxxxxxx"},
+	{name: "prints", model: executing("for i in range(3000):\n    print('x' * 200, i)\nsys.stderr.write('y' * 1000000)"), want: ``, logged: "xxxxxxxxxx"},
 	{name: "forks", model: executing("if os.fork() == 0:\n    time.sleep(600)\n    os._exit(0)"), want: ``},
 	{name: "forks_and_returns", model: executing(`os.fork()`), want: ``},
 	{name: "starts_program", model: executing(`subprocess.Popen(["sleep", "600"])`), want: ``},
@@ -262,8 +262,24 @@ func TestModelsThatDoNotStart(t *testing.T) {
 		files[m.name+"/config.pbtxt"] = config
 		files[m.name+"/1/model.py"] = m.model
 	}
-	s := launch(t, testkit.Python(t).Path, writeFiles(t, files), "--exit-on-error=false",
-		"--backend-config=python,initialize-timeout-seconds=5")
+	root := writeFiles(t, files)
+	outside := writeFiles(t, map[string]string{"model.py": executing("pass")})
+	links := map[string]string{ // targets by link; a link within the repository is fine
+		"leaves/1/model.py": filepath.Join(outside, "model.py"), "stays/1/model.py": "../../good/1/model.py",
+	}
+	for link, target := range links {
+		dir := filepath.Dir(filepath.Join(root, link))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(filepath.Dir(dir), "config.pbtxt"), []byte(oneFloat), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := launch(t, testkit.Python(t).Path, root, "--exit-on-error=false", "--backend-config=python,initialize-timeout-seconds=5")
 	s.until("listening", func() bool {
 		status, _, err := s.try("GET", "/v2/health/live", nil, nil)
 		return err == nil && status == http.StatusOK
@@ -275,6 +291,12 @@ func TestModelsThatDoNotStart(t *testing.T) {
 		t.Errorf("a server with failed models is ready: status %d, want 400", status)
 	}
 	index := s.index()
+	if e := index["leaves"]; e.Reason != "Invalid argument: '1/model.py' of model 'leaves' is a link that leaves the repository" {
+		t.Errorf("a link that leaves the repository: %+v", e)
+	}
+	if status, body := s.infer("stays", 3); status != http.StatusOK {
+		t.Errorf("a link that stays: status %d: %s", status, body)
+	}
 	for _, m := range models {
 		entry, known := index[m.name]
 		if !known || entry.State != "UNAVAILABLE" || !regexp.MustCompile(m.want).MatchString(entry.Reason) {
@@ -284,7 +306,7 @@ func TestModelsThatDoNotStart(t *testing.T) {
 	if log := s.log.String(); !strings.Contains(log, "bad_config/config.pbtxt:2:") || !strings.Contains(log, "nam") {
 		t.Error("the log does not say where bad_config's config is wrong")
 	}
-	if n := len(s.stubs()); n != 1 {
-		t.Errorf("%d stubs run, want that of the good model alone", n)
+	if n := len(s.stubs()); n != 2 {
+		t.Errorf("%d stubs run, want those of the two good models alone", n)
 	}
 }

@@ -140,8 +140,12 @@ func (c *Channel) anythingPending() (yes bool) {
 	return yes
 }
 
+// lingerAtMost bounds a lingering however busy the other goroutines are.
+const lingerAtMost = time.Millisecond
+
 // linger looks for frames for as long as the config says, and reports whether
-// one came. It lets other goroutines run first, and then other processes.
+// one came. It lets other goroutines run first, and other processes when there
+// are none; only the time given to these counts, and tells of a busy machine.
 func (c *Channel) linger() bool {
 	if c.config.Linger == nil {
 		return false
@@ -152,22 +156,35 @@ func (c *Channel) linger() bool {
 	}
 	defer c.spin.Unlock()
 	begin := time.Now()
-	last, longest := begin, time.Duration(0)
-	found := false
-	for !found && last.Sub(begin) <= budget {
+	now := begin
+	var idle, longest time.Duration
+	for idle <= budget && now.Sub(begin) <= lingerAtMost {
+		before := now
 		runtime.Gosched()
-		if found = c.anythingPending(); found {
-			break
+		now = time.Now()
+		if c.anythingPending() {
+			c.config.Lingered(longest)
+			return true
+		}
+		if now.Sub(before) > quickGosched {
+			continue
 		}
 		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-		found = c.anythingPending()
-		now := time.Now()
-		longest = max(longest, now.Sub(last))
-		last = now
+		after := time.Now()
+		idle += after.Sub(now)
+		longest = max(longest, after.Sub(now))
+		now = after
+		if c.anythingPending() {
+			c.config.Lingered(longest)
+			return true
+		}
 	}
 	c.config.Lingered(longest)
-	return found
+	return false
 }
+
+// quickGosched is how fast Gosched returns if no other goroutine can run.
+const quickGosched = 3 * time.Microsecond
 
 // setAsleep and setSpinner keep our sleep word odd exactly while the reader
 // sleeps and nobody spins. Each change of the word is a new value, by which the

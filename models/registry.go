@@ -1,9 +1,7 @@
 package models
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -14,7 +12,6 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
-	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/rs/zerolog"
 )
 
@@ -148,18 +145,16 @@ func (r *Registry) Infer(ctx context.Context, req *infer.Request, send infer.Sen
 // infer runs a request, also one that a model makes while the server exits.
 func (r *Registry) infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
 	l, err := r.lookup(req.Model, req.Version)
-	for err == nil {
-		if err = l.infer(ctx, req, send); !errors.Is(err, scheduler.ErrStopped) {
+	if err != nil {
+		return err
+	}
+	if l.retired.Load() {
+		// It was replaced just now: its successor is there already.
+		if l, err = r.lookup(req.Model, req.Version); err != nil {
 			return err
 		}
-		// The version was replaced between the lookup and the queue.
-		next, gone := r.lookup(req.Model, req.Version)
-		if gone != nil || next == l {
-			return cmp.Or(gone, err)
-		}
-		l, err = next, nil
 	}
-	return err
+	return l.infer(ctx, req, send)
 }
 
 // Model returns the version that a request would reach.

@@ -27,12 +27,19 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 		return int(max(time.Until(deadline), 0).Round(time.Second) / time.Second)
 	}
 	log.Info().Msg("Waiting for in-flight requests to complete.")
+	// A part of the time is kept for the models that are idle: they finalize even
+	// if a request does not end.
+	drain, endDrain := r.lifetime, context.CancelFunc(func() {})
+	if deadline, ok := ctx.Deadline(); ok {
+		drain, endDrain = context.WithDeadline(r.lifetime, deadline.Add(-UnloadReserve(time.Until(deadline))))
+	}
+	defer endDrain()
 	var draining sync.WaitGroup
 	r.mu.Lock()
 	for _, m := range r.models {
 		for _, v := range m.versions {
 			if v.loaded != nil {
-				draining.Go(func() { _ = v.scheduler.Stop(r.lifetime) })
+				draining.Go(func() { _ = v.scheduler.Stop(drain) })
 			}
 		}
 	}
@@ -45,7 +52,11 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 		}
 	})
 
-	log.Info().Msg("All models are stopped, unloading models")
+	if drain.Err() == nil {
+		log.Info().Msg("All models are stopped, unloading models")
+	} else {
+		log.Info().Msg("Requests are still in flight, unloading models")
+	}
 	r.mu.Lock()
 	for _, m := range r.models {
 		r.endLater(m, r.retireLocked(m, nil))
@@ -60,6 +71,10 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 	}
 	return nil
 }
+
+// UnloadReserve is the part of the time for an end that is kept for unloading,
+// so that models which are idle finalize although others are stuck.
+func UnloadReserve(total time.Duration) time.Duration { return min(total/4, 2*time.Second) }
 
 // alive counts the versions that are not yet unloaded.
 func (r *Registry) alive() int {

@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -34,8 +35,9 @@ type version struct {
 	*loaded
 }
 
-// loaded is what serves a version. It does not change.
+// loaded is what serves a version. It does not change, but for retired.
 type loaded struct {
+	retired    atomic.Bool // set when requests cannot find it any more, before it is stopped
 	info       *Info
 	spec       *requestSpec
 	scheduler  scheduler.Scheduler
@@ -76,6 +78,7 @@ func (l *loaded) ready(ctx context.Context) error {
 // close ends the version: requests inside are finished first, as long as ctx
 // allows.
 func (l *loaded) close(ctx context.Context) error {
+	l.retired.Store(true)
 	stopped := l.scheduler.Stop(ctx)
 	closed := l.model.Close(ctx)
 	l.statistics.metrics.Close()

@@ -102,8 +102,8 @@ func (d *Direct) accept(r *request) (backend.Instance, error) {
 	defer d.mu.Unlock()
 	switch {
 	case d.stopped:
-		return nil, &stoppedError{infer.Errorf(infer.Unavailable,
-			"%sServer is stopping, scheduler for model has stopped accepting new inference requests", r.task.Request.LogPrefix())}
+		return nil, infer.Errorf(infer.Unavailable,
+			"%sServer is stopping, scheduler for model has stopped accepting new inference requests", r.task.Request.LogPrefix())
 	case d.waiting.length == 0:
 		if in := d.takeLocked(); in != nil {
 			d.inside++

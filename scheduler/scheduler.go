@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -21,16 +20,6 @@ type Scheduler interface {
 	// InFlight returns how many requests are inside.
 	InFlight() int
 }
-
-// ErrStopped is what Infer's error is when the scheduler was stopped before the
-// request came; as an infer.Error it is Unavailable with Triton's text.
-var ErrStopped = errors.New("scheduler has stopped")
-
-type stoppedError struct{ refusal *infer.Error }
-
-func (e *stoppedError) Error() string        { return e.refusal.Message }
-func (e *stoppedError) Unwrap() error        { return e.refusal }
-func (e *stoppedError) Is(target error) bool { return target == ErrStopped }
 
 // Reason says why a request failed, as the failure metric's label does.
 type Reason uint8

@@ -115,18 +115,24 @@ func (p *Pool) Alloc(n int) (*Block, error) {
 func (p *Pool) takeLocked(size, need int64) (*span, error) {
 	if list := p.spare[size]; len(list) > 0 {
 		s := list[len(list)-1]
-		if s.reserved < need {
-			if err := p.reserveLocked(s.offset+s.reserved, need-s.reserved); err != nil {
-				return nil, err
-			}
-			s.reserved = need
-		}
 		list[len(list)-1] = nil
 		p.spare[size] = list[:len(list)-1]
-		return s, nil
+		return p.extendLocked(s, need)
 	}
 	if size > p.region.Size()-p.top {
-		return nil, fmt.Errorf("%w: %d bytes of address space are in use", ErrExhausted, p.top)
+		if s := p.joinLocked(size); s != nil {
+			return p.extendLocked(s, need)
+		}
+		// The class rounds up; what is needed may still fit.
+		if size > p.region.Size()-p.top {
+			size = need
+			if s := p.joinLocked(size); s != nil {
+				return p.extendLocked(s, need)
+			}
+		}
+		if size > p.region.Size()-p.top {
+			return nil, fmt.Errorf("%w: %d bytes of address space are in use", ErrExhausted, p.top)
+		}
 	}
 	s := &span{offset: p.top, size: size}
 	if end := p.top + need; end > p.ready {
@@ -149,6 +155,19 @@ func (p *Pool) takeLocked(size, need int64) (*span, error) {
 		// The rest of the span lies beyond what is ready: it becomes real when a
 		// larger block of the class needs it.
 		p.ready = p.top
+	}
+	return s, nil
+}
+
+// extendLocked makes the first need bytes of a span real. The span is on no
+// list, so that making room for it does not trim it.
+func (p *Pool) extendLocked(s *span, need int64) (*span, error) {
+	if s.reserved < need {
+		if err := p.reserveLocked(s.offset+s.reserved, need-s.reserved); err != nil {
+			p.spare[s.size] = append(p.spare[s.size], s)
+			return nil, err
+		}
+		s.reserved = need
 	}
 	return s, nil
 }

@@ -54,6 +54,102 @@ func TestClassSizes(t *testing.T) {
 	}
 }
 
+// smallPool has little address space.
+func smallPool(t testing.TB, size int64, config PoolConfig) *Pool {
+	t.Helper()
+	region, err := NewRegion(Memfd{}, size, ReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewPool(region, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Verify(); err != nil {
+			t.Errorf("Verify: %v", err)
+		}
+		p.Close()
+	})
+	return p
+}
+
+func TestPoolCutsItsAddressSpaceAnew(t *testing.T) {
+	p := smallPool(t, 64<<20, PoolConfig{Growth: 4 << 20})
+	for _, n := range []int{40 << 20, 30 << 20, 63 << 20, 1, 50 << 20} {
+		alloc(t, p, n).Release()
+		if err := p.Verify(); err != nil {
+			t.Fatalf("after %d bytes: %v", n, err)
+		}
+	}
+	// Free neighbours between blocks that are held.
+	var blocks []*Block
+	for range 8 {
+		blocks = append(blocks, alloc(t, p, 8<<20))
+	}
+	if _, err := p.Alloc(1); !errors.Is(err, ErrExhausted) {
+		t.Fatalf("got %v from a full pool, want ErrExhausted", err)
+	}
+	for _, i := range []int{2, 3, 4} {
+		blocks[i].Release()
+	}
+	between := alloc(t, p, 20<<20)
+	if between.Offset() != blocks[2].Offset() {
+		t.Errorf("the block lies at %d, want %d", between.Offset(), blocks[2].Offset())
+	}
+	rest := alloc(t, p, 4<<20)
+	for _, b := range []*Block{between, rest, blocks[0], blocks[1], blocks[5], blocks[6], blocks[7]} {
+		b.Release()
+	}
+	alloc(t, p, 64<<20).Release()
+}
+
+func TestPoolOfMixedSizesNeverRunsOut(t *testing.T) {
+	p := smallPool(t, 32<<20, PoolConfig{})
+	random := rand.New(rand.NewPCG(1, 2))
+	var blocks []*Block
+	held := 0
+	for range 5000 {
+		if n := random.IntN(6 << 20); held+n < 12<<20 {
+			b, err := p.Alloc(n)
+			if err == nil {
+				// Writing touches what the books call real.
+				bytes := b.Bytes()
+				for at := 0; at < len(bytes); at += PageSize {
+					bytes[at] = 1
+				}
+				blocks, held = append(blocks, b), held+n
+			} else if len(blocks) == 0 {
+				t.Fatalf("an empty pool refuses %d bytes: %v", n, err)
+			}
+		}
+		if i := random.IntN(len(blocks) + 1); i < len(blocks) {
+			held -= blocks[i].Len()
+			blocks[i].Release()
+			blocks = append(blocks[:i], blocks[i+1:]...)
+		}
+	}
+	for _, b := range blocks {
+		b.Release()
+	}
+}
+
+func TestPoolDoesNotTrimWhatItExtends(t *testing.T) {
+	p := smallPool(t, 1<<30, PoolConfig{Default: PageSize, Growth: PageSize, Max: 30 * PageSize})
+	first := alloc(t, p, 17*PageSize)
+	defer alloc(t, p, 8*PageSize).Release()
+	defer alloc(t, p, 4*PageSize).Release()
+	first.Release()
+	if b, err := p.Alloc(20 * PageSize); err == nil {
+		t.Errorf("got a block of 20 pages, with 12 of 30 in use")
+		b.Release()
+	}
+	if err := p.Verify(); err != nil {
+		t.Error(err)
+	}
+	alloc(t, p, 18*PageSize).Release()
+}
+
 func TestPoolReusesWhatWasFreedLast(t *testing.T) {
 	p := newPool(t, PoolConfig{})
 	a, b := alloc(t, p, 100_000), alloc(t, p, 100_000)

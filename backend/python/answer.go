@@ -303,7 +303,8 @@ func (l *life) logged(f ipc.Frame) error {
 	if err := decode(f, &body); err != nil {
 		return err
 	}
-	log := l.in.log
+	// What a model says is its own, word for word: no fields are added.
+	log := l.in.model.backend.log
 	event := log.Info()
 	switch body.Level {
 	case 0:

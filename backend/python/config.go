@@ -31,7 +31,7 @@ type Config struct {
 	StubTimeout time.Duration
 	// InitializeTimeout bounds import and initialize, ExecuteTimeout one call of
 	// execute, FinalizeTimeout finalize. Keys initialize-timeout-seconds,
-	// execute-timeout-seconds and finalize-timeout-seconds; default none, none, 30 s.
+	// execute-timeout-seconds and finalize-timeout-seconds; default 1 h, none, 30 s.
 	InitializeTimeout time.Duration
 	ExecuteTimeout    time.Duration
 	FinalizeTimeout   time.Duration
@@ -43,16 +43,25 @@ type Config struct {
 	NoTemplate bool
 }
 
+// Keys are the settings that ParseConfig knows.
+var Keys = []string{
+	"shm-default-byte-size", "shm-growth-byte-size", "shm-max-byte-size", "shm-region-prefix-name", "stub-timeout-seconds",
+	"initialize-timeout-seconds", "execute-timeout-seconds", "finalize-timeout-seconds", "ipc-spin-us", "python-executable",
+	"stub-template", "thread-pool-size", "shm_message_queue_size",
+}
+
 // ParseConfig reads the settings of the command line. Unknown keys are ignored,
 // as Triton does. Errors are InvalidArg with Triton's texts for Triton's keys.
 func ParseConfig(settings map[string]string) (Config, error) {
 	c := Config{
-		DefaultBytes:    1 << 20,
-		GrowthBytes:     1 << 20,
-		StubTimeout:     30 * time.Second,
-		FinalizeTimeout: 30 * time.Second,
-		Spin:            50 * time.Microsecond,
-		Executable:      settings["python-executable"],
+		DefaultBytes: 1 << 20,
+		GrowthBytes:  1 << 20,
+		StubTimeout:  30 * time.Second,
+		// Models fetch weights in initialize; one that hangs must end some day.
+		InitializeTimeout: time.Hour,
+		FinalizeTimeout:   30 * time.Second,
+		Spin:              50 * time.Microsecond,
+		Executable:        settings["python-executable"],
 	}
 	number := func(key string, into func(int64) error) func() error {
 		return func() error {

@@ -83,7 +83,7 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 		in.model.backend.metrics.StubLost(in.model.env.Name)
 		wait, hopeless := back.next(time.Since(began), errors.Is(err, errNeverReady))
 		in.setHopeless(hopeless)
-		in.log.Warn().Err(err).Dur("wait", wait).Msg("stub lost, restarting")
+		in.log.Warn().Err(err).Stringer("wait", wait.Round(time.Millisecond)).Msg("stub lost, restarting")
 		if tail := stderrOf(err); tail != "" {
 			in.log.Warn().Msg("last lines of the lost stub:\n" + tail)
 		}

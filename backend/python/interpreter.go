@@ -3,6 +3,7 @@ package python
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,6 +36,9 @@ func (b *Backend) findInterpreter() (*template, error) {
 	}
 	if found != nil {
 		return found, nil
+	}
+	if b.config.Executable != "" && errors.Is(failures[0], fs.ErrNotExist) {
+		return nil, fmt.Errorf("python-executable %s: there is no such program", b.config.Executable)
 	}
 	if b.config.Executable != "" {
 		return nil, fmt.Errorf("python-executable %s: %w; install numpy with `%s -m pip install numpy`", b.config.Executable, failures[0], b.config.Executable)

@@ -144,7 +144,7 @@ func (in *Instance) begin() (*life, error) {
 	files := stubFiles{peer: channel.Peer()}
 	defer files.close()
 	if files.requests, err = b.requestsFile(); err == nil {
-		l.output, files.output, err = outputPipe(in.log.With().Str("file", in.name).Logger())
+		l.output, files.output, err = outputPipe(b.log.With().Str("file", in.name).Logger())
 	}
 	if err == nil {
 		l.process, err = b.startProcess(in.name, &files)
@@ -270,7 +270,7 @@ func (l *life) serve(ctx context.Context) error {
 	case <-l.exited:
 	case <-l.failed: //nolint:errcheck // the end is wanted, however it comes
 	case <-limit.C:
-		l.in.log.Warn().Dur("wait", l.in.model.backend.config.FinalizeTimeout).Msg("finalize did not return in time, stub is killed")
+		l.in.log.Warn().Stringer("limit", l.in.model.backend.config.FinalizeTimeout).Msg("finalize did not return in time, stub is killed")
 	}
 	return errStopped
 }
@@ -330,7 +330,6 @@ func (l *life) end(cause error) {
 		taken[i] = liar || l.channel.Taken(left[i].position)
 	}
 	in.model.backend.unwatch(l.process)
-	in.model.backend.killOrphansOf(l.process.pid)
 	l.output.finish()
 	l.channel.Close()
 	<-l.read
@@ -342,6 +341,7 @@ func (l *life) end(cause error) {
 	for i := len(left) - 1; i >= 0; i-- { // what goes back to the queue's front keeps its order
 		l.abandon(left[i].batch, left[i].begin, taken[i])
 	}
+	in.model.backend.killOrphansOf(l.process.pid) // may wait for a fork that is on
 }
 
 // abandon answers the batch that a lost stub had, or gives it back if the stub

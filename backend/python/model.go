@@ -46,6 +46,9 @@ func (b *Backend) open(env backend.Env) (*Model, error) {
 	if !strings.HasSuffix(file, ".py") {
 		return nil, infer.Errorf(infer.Internal, "Model name must end with '.py'. Model name is \"%s\".", file)
 	}
+	if file != filepath.Base(file) {
+		return nil, infer.Errorf(infer.InvalidArg, "default_model_filename of model '%s' is %q, want the name of a file in the version directory", env.Name, file)
+	}
 	if _, packed := env.Config.GetParameters()["EXECUTION_ENV_PATH"]; packed {
 		return nil, infer.Errorf(infer.Unsupported,
 			"model '%s' has the parameter EXECUTION_ENV_PATH, but this server does not unpack environments: name an interpreter with --backend-config=python,python-executable=PATH", env.Name)
@@ -68,6 +71,9 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 		// Triton notices this in the stub, prints a line and waits in vain.
 		m.log.Error().Msgf("Failed to preinitialize Python stub: Python model file not found in '%s'", m.path)
 		return unhealthy("")
+	}
+	if err := m.checkLink(); err != nil {
+		return err
 	}
 	if _, err := m.backend.interpreter(); err != nil {
 		return infer.Errorf(infer.Internal, "%v", err)
@@ -107,6 +113,25 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 	}
 	m.running.Wait()
 	return m.startError(failure)
+}
+
+// checkLink refuses a model file that is a link out of the repository: who may
+// write there must not decide which code runs here. Directories may be links.
+func (m *Model) checkLink() error {
+	real, err := filepath.EvalSymlinks(m.path)
+	if err != nil {
+		return infer.Errorf(infer.Internal, "model file of '%s': %v", m.env.Name, err)
+	}
+	for _, dir := range []string{filepath.Dir(m.env.Directory), m.env.Directory, filepath.Dir(m.path)} {
+		root, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			continue
+		}
+		if inside, err := filepath.Rel(root, real); err == nil && filepath.IsLocal(inside) {
+			return nil
+		}
+	}
+	return infer.Errorf(infer.InvalidArg, "'%d/%s' of model '%s' is a link that leaves the repository", m.env.Version, filepath.Base(m.path), m.env.Name)
 }
 
 // startFailure says which instance did not start.

@@ -38,9 +38,13 @@ type interpreterInfo struct {
 	Error      string `msgpack:"error"`
 }
 
-// templateTimeout bounds each exchange with a template. A fork takes
-// milliseconds, importing numpy a fraction of a second on an idle machine.
-const templateTimeout = 30 * time.Second
+// Bounds of what is waited for: importing numpy takes a fraction of a second on
+// an idle machine, a fork milliseconds. A template that does not fork in time is
+// ended, and stubs are started as programs.
+const (
+	templateTimeout = 30 * time.Second
+	forkTimeout     = 5 * time.Second
+)
 
 // titleRoom is the length of the padding argument of a template: a forked stub
 // writes its own command line over it.
@@ -77,7 +81,7 @@ func startTemplate(b *Backend, interpreter, program string, output *os.File) (*t
 		b.unwatch(p)
 		close(t.gone)
 	}()
-	if err := t.receive(&t.interpreter); err != nil {
+	if err := t.receive(&t.interpreter, templateTimeout); err != nil {
 		t.close()
 		return nil, fmt.Errorf("template of %s: %w", interpreter, err)
 	}
@@ -130,7 +134,7 @@ func (t *template) fork(instance string, files *stubFiles) (*process, error) {
 		Error string `msgpack:"error"`
 	}
 	if _, _, err = t.conn.WriteMsgUnix(body, unix.UnixRights(fds...), nil); err == nil {
-		err = t.receive(&reply)
+		err = t.receive(&reply, forkTimeout)
 	}
 	if err != nil {
 		t.broken = fmt.Errorf("template of %s: %w", t.interpreter.Path, err)
@@ -149,8 +153,8 @@ func (t *template) fork(instance string, files *stubFiles) (*process, error) {
 }
 
 // receive reads one message.
-func (t *template) receive(into any) error {
-	if err := t.conn.SetReadDeadline(time.Now().Add(templateTimeout)); err != nil {
+func (t *template) receive(into any, limit time.Duration) error {
+	if err := t.conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
 	buffer := make([]byte, 64<<10)
@@ -178,8 +182,8 @@ func (t *template) usable() bool {
 
 // close ends the template; stubs that it forked live on.
 func (t *template) close() {
+	_ = t.conn.Close() // ends an exchange that is on
 	t.mu.Lock()
-	_ = t.conn.Close()
 	if t.broken == nil {
 		t.broken = errors.New("template is closed")
 	}

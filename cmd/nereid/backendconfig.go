@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nereid-serving/nereid/backend/python"
 )
 
 // settingsOf returns what a backend is told: the settings of all backends and
@@ -19,6 +22,23 @@ func (o *Options) settingsOf(backend string) map[string]string {
 	maps.Copy(all, o.Backends.Settings[""])
 	maps.Copy(all, o.Backends.Settings[backend])
 	return all
+}
+
+// strangeSettings lists the settings of backends that nothing reads.
+func (o *Options) strangeSettings() []string {
+	common := []string{"auto-complete-config", "backend-directory", "min-compute-capability", "default-max-batch-size"}
+	var list []string
+	for _, backend := range slices.Sorted(maps.Keys(o.Backends.Settings)) {
+		for _, key := range slices.Sorted(maps.Keys(o.Backends.Settings[backend])) {
+			switch {
+			case backend != "" && backend != "python":
+				list = append(list, fmt.Sprintf("--backend-config=%s,%s: there is no backend '%s'", backend, key, backend))
+			case !slices.Contains(common, key) && !slices.Contains(python.Keys, key):
+				list = append(list, fmt.Sprintf("--backend-config: the setting '%s' is not known", key))
+			}
+		}
+	}
+	return list
 }
 
 // backendConfigJSON is settingsOf as backends get it and as the start-up table

@@ -193,6 +193,9 @@ func (w *logWriter) readLocked(p []byte) (message, file, line []byte) {
 		}
 		return w.text[:end], path, []byte("0")
 	}
+	if line == nil {
+		line = []byte("0")
+	}
 	w.text = appendPlain(w.text, file)
 	return w.text[:end], w.text[end:], line
 }

@@ -61,7 +61,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	if err != nil {
 		return nil, err
 	}
-	counters, err := o.metrics()
+	counters, err := o.metrics(log)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func restrictions(byGroup map[string]Restriction) []server.Restriction {
 }
 
 // metrics makes the metrics that the command line asks for.
-func (o *Options) metrics() (*metrics.Registry, error) {
+func (o *Options) metrics(log zerolog.Logger) (*metrics.Registry, error) {
 	c := metrics.Config{
 		CPU: o.Metrics.AllowCPU, Interval: time.Duration(o.Metrics.IntervalMillis) * time.Millisecond,
 		PinnedPoolBytes: o.Memory.PinnedPoolBytes,
@@ -221,6 +221,8 @@ func (o *Options) metrics() (*metrics.Registry, error) {
 			c.Histograms, err = parseBool(s.Value)
 		case "summary_quantiles":
 			c.Quantiles, err = parseQuantiles(s.Value)
+		default:
+			log.Warn().Msgf("--metrics-config: the setting '%s' is not known", s.Key)
 		}
 		if err != nil {
 			return nil, infer.Errorf(infer.InvalidArg, "--metrics-config %s=%s: %v", s.Key, s.Value, err)

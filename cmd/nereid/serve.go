@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 )
 
 // serve starts the server and runs it until a signal ends it. It returns the
@@ -26,6 +28,9 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 	}
 	for _, name := range o.NoEffect {
 		log.Warn().Msg("--" + name + " is accepted but has no effect")
+	}
+	for _, strange := range o.strangeSettings() {
+		log.Warn().Msg(strange)
 	}
 	running, abrupt, stopWatching := watchSignals(context.Background(), stdout)
 	defer stopWatching()
@@ -99,6 +104,8 @@ func (r *rooms) serveUntil(running, abrupt context.Context, o *Options, log zero
 	// be watched.
 	deadline, cancel := context.WithTimeout(abrupt, o.exitTimeout())
 	defer cancel()
+	drained, cancel := context.WithTimeout(abrupt, o.exitTimeout()-models.UnloadReserve(o.exitTimeout()))
+	defer cancel()
 	for i, f := range r.fronts {
 		if f.name != metricsService {
 			stops[i]()
@@ -112,13 +119,19 @@ func (r *rooms) serveUntil(running, abrupt context.Context, o *Options, log zero
 			if err != nil {
 				log.Error().Msg(err.Error())
 			}
-		case <-abrupt.Done():
-			// Their handlers wait for models, which end now.
-			left = 1
+			continue
+		case <-drained.Done():
+			// What handlers still wait for is models, whose turn to end it is.
 		}
+		break
 	}
-	if r.shutdownBy(deadline, log) != 0 {
+	if r.shutdownBy(deadline, abrupt, log) != 0 {
 		status = 1
+	}
+	for ; left > 0; left-- {
+		if err := <-ended; err != nil {
+			log.Debug().Msg(err.Error())
+		}
 	}
 	for _, stop := range stops {
 		stop()
@@ -133,12 +146,16 @@ func (o *Options) exitTimeout() time.Duration {
 func (r *rooms) shutdown(abrupt context.Context, o *Options, log zerolog.Logger) int {
 	ctx, cancel := context.WithTimeout(abrupt, o.exitTimeout())
 	defer cancel()
-	return r.shutdownBy(ctx, log)
+	return r.shutdownBy(ctx, abrupt, log)
 }
 
 // shutdownBy unloads the models by the end of ctx.
-func (r *rooms) shutdownBy(ctx context.Context, log zerolog.Logger) int {
+func (r *rooms) shutdownBy(ctx, abrupt context.Context, log zerolog.Logger) int {
 	if err := r.registry.Shutdown(ctx); err != nil {
+		if abrupt.Err() != nil {
+			log.Error().Msg("a second signal ended the server at once")
+			return 1
+		}
 		log.Error().Msg("failed to stop server: " + infer.AsError(err).Status())
 		return 1
 	}
@@ -152,8 +169,10 @@ func (r *rooms) listen(o *Options, log zerolog.Logger) error {
 			log.Info().Msgf("Started %s at %s", f.title, f.where)
 		}
 		if err := f.Listen(); err != nil {
-			log.Debug().Err(err).Msg("listen")
-			return fmt.Errorf("failed to start %s service: Unavailable - Socket '%s' already in use ", f.name, f.where)
+			if errors.Is(err, unix.EADDRINUSE) {
+				return fmt.Errorf("failed to start %s service: Unavailable - Socket '%s' already in use ", f.name, f.where)
+			}
+			return fmt.Errorf("failed to start %s service: Unavailable - %w", f.name, err)
 		}
 		if f.name == "GRPC" {
 			log.Info().Msgf("Started %s at %s", f.title, f.where)

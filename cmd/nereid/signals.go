@@ -6,14 +6,20 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
+// signalBurst is how far apart two signals are that mean two things: timeout(1)
+// and some supervisors send one to the process and again to its group.
+const signalBurst = 200 * time.Millisecond
+
 // watchSignals prints a line for each SIGINT and SIGTERM. The first ends the
-// context graceful: the server is to finish what it does and exit. The second
-// ends abrupt: it is to exit at once. SIGPIPE ends nothing: a console that has
-// gone away is no reason to stop. stop ends the watch and both contexts.
+// context graceful: the server is to finish what it does and exit. A second,
+// but for those of the first burst, ends abrupt: it is to exit at once. SIGPIPE
+// ends nothing: a console that has gone away is no reason to stop. stop ends the
+// watch and both contexts.
 func watchSignals(parent context.Context, stdout io.Writer) (graceful, abrupt context.Context, stop func()) {
 	abrupt, endAbrupt := context.WithCancel(parent)
 	graceful, endGraceful := context.WithCancel(abrupt)
@@ -28,11 +34,18 @@ func watchSignals(parent context.Context, stdout io.Writer) (graceful, abrupt co
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		for end := endGraceful; ; end = endAbrupt {
+		var first time.Time
+		for {
 			select {
 			case s := <-received:
 				fmt.Fprintf(stdout, "Signal (%d) received.\n", s)
-				end()
+				switch {
+				case first.IsZero():
+					first = time.Now()
+					endGraceful()
+				case time.Since(first) > signalBurst:
+					endAbrupt()
+				}
 			case <-done:
 				return
 			}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -21,7 +22,11 @@ func writeUsage(w io.Writer, program string) {
 		}
 		for _, f := range g.flags {
 			b.WriteString(strings.TrimRight("  --"+f.name+" "+f.value, " ") + "\n")
-			writeWrapped(&b, f.help)
+			help := f.help
+			if slices.Contains(noEffect, f.name) {
+				help += " Accepted without effect."
+			}
+			writeWrapped(&b, help)
 		}
 	}
 	b.WriteString("\n")

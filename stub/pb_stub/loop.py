@@ -143,6 +143,10 @@ class Loop:
             raise _NotStarted(text)
         model = Model(settings.path, settings.module)
         self._logs.start()
+        if model.completes:
+            file, line = runtime.caller(0)
+            text = "auto_complete_config of the model is not called: what is not in config.pbtxt is missing"
+            self._logs.log(runtime.WARNING, file, line, text)
         model.initialize(settings.args)
         return model
 

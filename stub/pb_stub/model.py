@@ -25,6 +25,8 @@ class Model:
         self._instance = sys.modules[module].TritonPythonModel()
         self._coroutines: EventLoop | None = None
         self.has_is_ready = False
+        #: Whether the model would complete its config, which nobody asks it to.
+        self.completes = hasattr(self._instance, "auto_complete_config")
 
     def initialize(self, args: Any) -> None:
         initialize = getattr(self._instance, "initialize", None)

@@ -1,0 +1,96 @@
+package models
+
+import (
+	"context"
+	"slices"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// Unload takes a model out of service and returns when that has begun. Requests
+// inside are finished. Models without dependants have none to unload. Unloading
+// what is not loaded is a success.
+func (r *Registry) Unload(ctx context.Context, name string, dependents bool) error {
+	if err := r.checkControl(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	m := r.models[name]
+	r.mu.Unlock()
+	if m == nil {
+		return nil
+	}
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	r.mu.Lock()
+	ended := r.retireLocked(m, nil)
+	r.publishLocked()
+	r.mu.Unlock()
+	r.endLater(m, ended)
+	return nil
+}
+
+// retired is a version that has been taken out of service.
+type retired struct {
+	number int64
+	*loaded
+}
+
+// retireLocked takes the versions that serve out of service, but for those to
+// keep, which are replaced by the caller.
+func (r *Registry) retireLocked(m *model, keep []int64) []retired {
+	var ended []retired
+	for number, v := range m.versions {
+		if v.state != Ready || slices.Contains(keep, number) {
+			continue
+		}
+		ended = append(ended, retired{number, v.loaded})
+		v.state, v.reason = Unloading, ""
+	}
+	return ended
+}
+
+// endLater ends versions in the background; each is done when its requests are.
+func (r *Registry) endLater(m *model, versions []retired) {
+	for _, old := range versions {
+		r.ending.Go(func() {
+			r.end(m.name, old.number, old.loaded)
+			r.mu.Lock()
+			if v := m.versions[old.number]; v.loaded == old.loaded {
+				v.state, v.reason, v.loaded = Unavailable, reasonUnloaded, nil
+				r.publishLocked()
+			}
+			r.mu.Unlock()
+		})
+	}
+}
+
+// end finishes a version that requests cannot reach any more.
+func (r *Registry) end(name string, number int64, l *loaded) {
+	if err := l.close(r.lifetime); err != nil {
+		r.config.Log.Error().Msgf("unloading '%s' version %d: %v", name, number, err)
+		return
+	}
+	r.config.Log.Info().Msgf("successfully unloaded '%s' version %d", name, number)
+}
+
+// host is what instances see of the registry.
+type host struct{ *Registry }
+
+var _ backend.Host = host{}
+
+// Infer implements infer.Handler: models may call others until the end.
+func (h host) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	return h.Registry.infer(ctx, req, send)
+}
+
+// Load implements backend.Host.
+func (h host) Load(ctx context.Context, name string) error {
+	return h.Registry.Load(ctx, name, "", nil)
+}
+
+// Unload implements backend.Host.
+func (h host) Unload(ctx context.Context, name string) error {
+	return h.Registry.Unload(ctx, name, false)
+}
