@@ -72,8 +72,14 @@ type Awaiter interface {
 // another. Batches are executed in the order in which they are given.
 type Pipeliner interface {
 	// Ahead reports whether that makes sense now: executions are so short that
-	// the instance would wait for its next batch a good part of the time.
+	// the instance would wait for its next batch a good part of the time. It is
+	// false while the instance has one ahead, and where it would refuse one.
 	Ahead() bool
+	// Withdraw asks for the batch ahead back, because another instance could
+	// begin it at once. If it had not been begun, its Done is called, with Refused
+	// and Withdrawn, before Withdraw returns or soon after; if it had, or there is
+	// none, nothing happens.
+	Withdraw()
 }
 
 // Canceller is an Instance that can tell a running model that nobody waits for
@@ -137,4 +143,7 @@ type Report struct {
 	// Refused is true if nothing of the batch was looked at: no task was
 	// answered, and all of them may be given to another instance.
 	Refused bool
+	// Withdrawn is true, beside Refused, if the instance gave the batch back as
+	// it was asked to, and goes on taking others.
+	Withdrawn bool
 }

@@ -53,10 +53,13 @@ type Channel struct {
 		rung    uint32         // value of asleep that was rung for
 		pending [][]byte       // frames that wait for room, oldest first
 		bytes   int            // of pending
-		retry   bool           // a retry is scheduled
-		staged  []byte         // frame between Begin and Commit, if it lies on the heap
-		ended   bool           // the stub has closed its end: it takes nothing any more
-		closed  bool
+		planned uint64         // where the last of pending will end
+		// withdrawn is ours, begun the stub's: untrusted. See Withdraw.
+		withdrawn, begun *atomic.Uint64
+		retry            bool   // a retry is scheduled
+		staged           []byte // frame between Begin and Commit, if it lies on the heap
+		ended            bool   // the stub has closed its end: it takes nothing any more
+		closed           bool
 	}
 	wake struct {
 		sync.Mutex
@@ -143,6 +146,7 @@ func New(config Config) (c *Channel, err error) {
 		head: c.up.Uint64(shm.HeadOffset), life: config.Life,
 	}
 	c.send.asleep = c.up.Uint32(shm.SleepOffset)
+	c.send.withdrawn, c.send.begun = c.down.Uint64(shm.AheadOffset), c.up.Uint64(shm.AheadOffset)
 	c.wake.word = c.down.Uint32(shm.SleepOffset)
 	c.ret.returned, c.ret.collected = c.down.Uint64(shm.ReturnOffset), c.up.Uint64(shm.ReturnOffset)
 	if c.recv.ring, err = c.up.Bytes(shm.RingOffset, shm.RingSize); err != nil {

@@ -102,6 +102,7 @@ func (r *reader) pad() {
 type ExecutedBody struct {
 	Responses uint32
 	Failed    bool
+	Skipped   bool   // not executed: the batch was withdrawn
 	Called    uint64 // CLOCK_MONOTONIC ns
 	Returned  uint64
 	Tickets   []byte // 8 bytes each
@@ -121,10 +122,18 @@ func ParseExecuted(body []byte) (ExecutedBody, error) {
 	status := le.Uint32(head[4:])
 	e.Called, e.Returned = le.Uint64(head[8:]), le.Uint64(head[16:])
 	tickets, text := le.Uint32(head[24:]), le.Uint32(head[28:])
-	if status > 1 {
-		return e, broken("frame", "status of EXECUTED is %d, want 0 or 1", status)
+	switch status {
+	case StatusExecuted:
+	case StatusFailed:
+		e.Failed = true
+	case StatusSkipped:
+		e.Skipped = true
+		if e.Responses != 0 {
+			return e, broken("frame", "EXECUTED of a batch that was skipped has %d responses", e.Responses)
+		}
+	default:
+		return e, broken("frame", "status of EXECUTED is %d, want at most %d", status, StatusSkipped)
 	}
-	e.Failed = status == 1
 	e.Tickets = e.r.take(8*uint64(tickets), "tickets of EXECUTED")
 	e.Text = e.r.take(uint64(text), "text of EXECUTED")
 	e.r.pad()

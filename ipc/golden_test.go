@@ -203,6 +203,28 @@ func TestGoldenExecutedFailed(t *testing.T) {
 	}
 }
 
+func TestGoldenExecutedSkipped(t *testing.T) {
+	frame, body := golden(t, "executed_skipped", Executed, 0, 3)
+	e, err := ParseExecuted(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !e.Skipped || e.Failed || e.Responses != 0 || len(e.Text) != 0 || len(e.Tickets) != 0 {
+		t.Errorf("got %+v, want a batch that was skipped, and no more", e)
+	}
+	again := newEncoder(0, StatusSkipped, 0, 0, nil, "")
+	if got := encode(Executed, 0, 3, again.body); !bytes.Equal(got, frame) {
+		t.Errorf("encoded again: got\n%x, want\n%x", got, frame)
+	}
+	responses := newEncoder(1, StatusSkipped, 0, 0, nil, "")
+	unknown := newEncoder(0, StatusSkipped+1, 0, 0, nil, "")
+	for _, body := range [][]byte{responses.body, unknown.body} {
+		if _, err := ParseExecuted(body); err == nil {
+			t.Errorf("EXECUTED with status and responses %x is taken, want a ProtocolError", body[:8])
+		}
+	}
+}
+
 func TestGoldenResponse(t *testing.T) {
 	_, body := golden(t, "response", Response, 0, 1<<32)
 	var got ResponseBody

@@ -59,8 +59,21 @@ const (
 	InlineAlign    = 16       // of tensor bytes inside a frame
 )
 
-// FlagSpilled in a header says that the body is a descriptor of where the body is.
-const FlagSpilled uint16 = 1
+// Flags in a header.
+const (
+	// FlagSpilled says that the body is a descriptor of where the body is.
+	FlagSpilled uint16 = 1
+	// FlagAhead says of an EXECUTE frame that it was sent while the stub had
+	// another batch, so that it may be withdrawn.
+	FlagAhead uint16 = 2
+)
+
+// What the status of EXECUTED says.
+const (
+	StatusExecuted uint32 = 0
+	StatusFailed   uint32 = 1
+	StatusSkipped  uint32 = 2 // the batch was withdrawn before it was begun
+)
 
 // Regions that a descriptor's bytes can lie in.
 const (

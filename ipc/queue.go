@@ -20,15 +20,21 @@ type producer struct {
 	consumed  uint64 // last head that was believed
 }
 
+// padding returns how many bytes stay unused before a frame of need bytes that
+// would begin at position, so that it lies in one piece.
+func padding(position, need uint64) uint64 {
+	if at := position % shm.RingSize; at+need > shm.RingSize {
+		return shm.RingSize - at
+	}
+	return 0
+}
+
 // reserve returns room for a frame of size bytes, header included, which lies
 // in one piece; nil if the ring is too full. The frame is published by commit.
 func (p *producer) reserve(size int) ([]byte, error) {
 	need := uint64(Align8(size))
 	at := p.published % shm.RingSize
-	pad := uint64(0)
-	if at+need > shm.RingSize {
-		pad = shm.RingSize - at
-	}
+	pad := padding(p.published, need)
 	if p.published+pad+need-p.consumed > shm.RingSize {
 		head := p.head.Load()
 		// Unsigned differences: a head that moved back or ran ahead is too far away.

@@ -52,14 +52,24 @@ func (c *Channel) Begin(kind Kind, id uint64, n int) ([]byte, error) {
 }
 
 // SetSpilled marks the frame that was begun as one whose body is a descriptor.
-func SetSpilled(frame []byte) { le.PutUint16(frame[6:], FlagSpilled) }
+func SetSpilled(frame []byte) { frame[6] |= byte(FlagSpilled) }
+
+// SetAhead marks the EXECUTE frame that was begun as one that may be withdrawn.
+func SetAhead(frame []byte) { frame[6] |= byte(FlagAhead) }
 
 // Commit publishes what Begin began and wakes the stub if it sleeps. It
 // returns the frame's position, by which Taken tells whether the stub has
-// taken it.
+// taken it. A frame that waits for room has the position that it will get:
+// where it lies depends only on the frames before it.
 func (c *Channel) Commit() (position uint64) {
 	ring := false
 	if c.send.staged != nil {
+		if len(c.send.pending) == 0 {
+			c.send.planned = c.send.published
+		}
+		need := uint64(Align8(len(c.send.staged)))
+		c.send.planned += padding(c.send.planned, need) + need
+		position = c.send.planned
 		c.send.pending = append(c.send.pending, c.send.staged)
 		c.send.bytes += len(c.send.staged)
 		c.send.staged = nil
@@ -80,7 +90,7 @@ func (c *Channel) Commit() (position uint64) {
 func (c *Channel) Taken(position uint64) bool {
 	c.send.Lock()
 	defer c.send.Unlock()
-	if position == 0 || c.send.closed {
+	if c.send.closed {
 		return true
 	}
 	taken := true
@@ -89,6 +99,28 @@ func (c *Channel) Taken(position uint64) bool {
 		return nil
 	})
 	return taken
+}
+
+// Withdraw asks the stub not to execute a batch that was handed ahead, and
+// reports whether that is certain; if not, the batch is executed, or skipped:
+// the stub says which. Numbers of batches grow. A batch is only withdrawn after
+// the stub has answered for the one that was withdrawn before it.
+//
+// Ordering: the store is atomic, a full barrier, before begun is loaded; the
+// stub stores begun and passes a barrier before it looks whether the batch is
+// withdrawn. So one of the two sees the other.
+func (c *Channel) Withdraw(number uint64) (certain bool) {
+	c.send.Lock()
+	defer c.send.Unlock()
+	if c.send.closed {
+		return false
+	}
+	c.send.withdrawn.Store(number)
+	_ = c.guard(func() error {
+		certain = c.send.begun.Load() < number
+		return nil
+	})
+	return certain
 }
 
 // Send sends a frame with the given body.

@@ -20,14 +20,16 @@ type DirectConfig struct {
 }
 
 // Direct is Triton's default scheduler: each request is executed by itself, by
-// whichever instance is idle, first come, first served.
+// whichever instance is idle, first come, first served. A request that was
+// handed to an instance ahead is asked back when another could begin it at once.
 type Direct struct {
 	config DirectConfig
 
 	mu       sync.Mutex
 	waiting  queue
-	idle     []backend.Instance       // used last goes first: its memory is warm
-	up       map[backend.Instance]int // how many requests each has
+	idle     []backend.Instance // used last goes first: its memory is warm
+	up       map[backend.Instance]*load
+	aheads   int // instances of up that have a request ahead
 	hopeless map[backend.Instance]bool
 	inside   int // requests that were accepted and have not ended
 	stopped  bool
@@ -36,13 +38,22 @@ type Direct struct {
 
 var _ Scheduler = (*Direct)(nil)
 
+// load is what an instance has.
+type load struct {
+	requests int      // 2 at most: one that is executed and one ahead
+	ahead    *request // nil if there is none
+	// handed is true when Execute of ahead has returned and it has not been asked
+	// back yet: before that an instance could not give it back.
+	handed bool
+}
+
 // NewDirect makes a scheduler without instances.
 func NewDirect(config DirectConfig) *Direct {
 	if config.MaxQueue <= 0 {
 		config.MaxQueue = DefaultMaxQueue
 	}
 	return &Direct{
-		config: config, up: make(map[backend.Instance]int), hopeless: make(map[backend.Instance]bool),
+		config: config, up: make(map[backend.Instance]*load), hopeless: make(map[backend.Instance]bool),
 		drained: make(chan struct{}),
 	}
 }
@@ -75,12 +86,15 @@ func (d *Direct) Infer(ctx context.Context, req *infer.Request, send infer.Sende
 	t := Now()
 	r.timing[0] = Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
 
-	in, err := d.accept(r)
+	in, ahead, err := d.accept(r)
 	if err != nil {
 		return err
 	}
 	if in != nil {
 		in.Execute(&r.batch)
+		if ahead && d.handed(in, r) {
+			d.dispatch()
+		}
 		if a, ok := in.(backend.Awaiter); ok {
 			a.Await(r.done)
 		}
@@ -96,49 +110,101 @@ func (d *Direct) Infer(ctx context.Context, req *infer.Request, send infer.Sende
 }
 
 // accept takes the request in and returns the instance that is to execute it
-// at once, nil if it must wait.
-func (d *Direct) accept(r *request) (backend.Instance, error) {
+// at once, nil if it must wait, and whether it is handed over ahead.
+func (d *Direct) accept(r *request) (in backend.Instance, ahead bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case d.stopped:
-		return nil, infer.Errorf(infer.Unavailable,
+		return nil, false, infer.Errorf(infer.Unavailable,
 			"%sServer is stopping, scheduler for model has stopped accepting new inference requests", r.task.Request.LogPrefix())
 	case d.waiting.length == 0:
-		if in := d.takeLocked(); in != nil {
+		if in, ahead := d.takeLocked(r); in != nil {
 			d.inside++
-			r.instance = in
-			return in, nil
+			return in, ahead, nil
 		}
 	}
 	switch {
 	case d.hopelessLocked() != nil:
-		return nil, unhealthy(d.hopelessLocked())
+		return nil, false, unhealthy(d.hopelessLocked())
 	case d.waiting.length >= d.config.MaxQueue:
-		return nil, infer.Errorf(infer.Unavailable, "%sExceeds maximum queue size", r.task.Request.LogPrefix())
+		return nil, false, infer.Errorf(infer.Unavailable, "%sExceeds maximum queue size", r.task.Request.LogPrefix())
 	}
 	d.inside++
 	d.waiting.pushBack(r)
 	d.config.Observer.Pending(1)
-	return nil, nil
+	return nil, false, nil
 }
 
-// takeLocked returns an instance that can be given a request now, nil if there
-// is none: an idle one, else one that executes and takes another ahead.
-func (d *Direct) takeLocked() backend.Instance {
+// takeLocked returns the instance that is to be given a request now, nil if
+// there is none: an idle one, else one that executes and takes another ahead.
+func (d *Direct) takeLocked(r *request) (in backend.Instance, ahead bool) {
 	if n := len(d.idle); n > 0 {
 		in := d.idle[n-1]
 		d.idle = d.idle[:n-1]
-		d.up[in]++
-		return in
+		d.up[in].requests++
+		r.instance = in
+		return in, false
 	}
 	for in, has := range d.up {
-		if has == 1 && takesAhead(in) {
-			d.up[in]++
-			return in
+		if has.requests == 1 && takesAhead(in) {
+			has.requests, has.ahead, has.handed = 2, r, false
+			d.aheads++
+			r.instance = in
+			return in, true
 		}
 	}
-	return nil
+	return nil, false
+}
+
+// leaveLocked takes a request off its instance, which may have become idle. It
+// does nothing if the instance was lost meanwhile.
+func (d *Direct) leaveLocked(r *request) {
+	in := r.instance
+	r.instance = nil
+	has := d.up[in]
+	if has == nil {
+		return
+	}
+	if has.ahead != nil { // it has left, or is executed now
+		has.ahead = nil
+		d.aheads--
+	}
+	if has.requests--; has.requests == 0 {
+		d.idle = append(d.idle, in)
+	}
+}
+
+// handed notes that an instance has a request ahead, and reports whether another
+// has become idle meanwhile.
+func (d *Direct) handed(in backend.Instance, r *request) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if has := d.up[in]; has != nil && has.ahead == r {
+		has.handed = true
+	}
+	return len(d.idle) > 0
+}
+
+// stuckLocked returns the instance that is to give its request ahead back, as
+// another is idle: of several the one whose request is the oldest. It is nil if
+// there is none. Each is asked once for each request.
+func (d *Direct) stuckLocked() backend.Pipeliner {
+	if len(d.idle) == 0 || d.aheads == 0 {
+		return nil
+	}
+	var from backend.Instance
+	for in, has := range d.up {
+		if has.handed && has.ahead != nil && (from == nil || has.ahead.timing[0].Start < d.up[from].ahead.timing[0].Start) {
+			from = in
+		}
+	}
+	if from == nil {
+		return nil
+	}
+	d.up[from].handed = false
+	p, _ := from.(backend.Pipeliner) // it took one ahead
+	return p
 }
 
 func takesAhead(in backend.Instance) bool {
@@ -192,50 +258,70 @@ func (d *Direct) ended() {
 func (r *request) executed(_ *backend.Batch, report backend.Report) {
 	d := r.scheduler
 	if report.Refused {
-		d.again(r)
+		d.again(r, report.Withdrawn)
 		return
 	}
 	r.execution = Execution{Requests: r.timing[:], Report: report}
 	d.config.Observer.Executed(&r.execution)
 	d.mu.Lock()
-	in := r.instance
-	r.instance = nil
-	has, up := d.up[in]
-	if up { // or it was lost meanwhile
-		d.up[in] = has - 1
-		if has == 1 {
-			d.idle = append(d.idle, in)
-		}
-	}
+	d.leaveLocked(r)
 	d.mu.Unlock()
 	d.dispatch()
 }
 
-// dispatch hands out what waits, as long as somebody can take it.
+// dispatch hands out what waits, as long as somebody can take it. If nothing
+// waits and an instance is idle, it asks for what others have ahead.
 func (d *Direct) dispatch() {
 	for {
 		d.mu.Lock()
-		if d.waiting.length == 0 {
+		next := d.waiting.first
+		if next == nil {
+			stuck := d.stuckLocked()
 			d.mu.Unlock()
-			return
+			if stuck == nil {
+				return
+			}
+			stuck.Withdraw() // what comes back goes through again
+			continue
 		}
-		in := d.takeLocked()
+		if next.task.Context.Err() != nil {
+			d.waiting.pop()
+			d.mu.Unlock()
+			d.config.Observer.Pending(-1)
+			d.canceled(next)
+			continue
+		}
+		in, ahead := d.takeLocked(next)
 		if in == nil {
 			d.mu.Unlock()
 			return
 		}
-		next := d.waiting.pop()
-		next.instance = in
+		d.waiting.pop()
 		d.mu.Unlock()
 		d.config.Observer.Pending(-1)
 		in.Execute(&next.batch)
+		if ahead {
+			d.handed(in, next)
+		}
 	}
 }
 
-// again puts a request that a lost instance had not looked at first in line.
-func (d *Direct) again(r *request) {
+// again puts a request that an instance had not looked at first in line: the
+// instance was lost, or has given it back and goes on. A request whose client
+// has gone meanwhile ends here; cancel, which has found or finds it in no queue,
+// leaves that to this.
+func (d *Direct) again(r *request, withdrawn bool) {
 	d.mu.Lock()
+	if withdrawn {
+		d.leaveLocked(r)
+	}
 	r.instance = nil
+	if r.task.Context.Err() != nil {
+		d.mu.Unlock()
+		d.canceled(r)
+		d.dispatch()
+		return
+	}
 	if lost := d.hopelessLocked(); lost != nil {
 		d.mu.Unlock()
 		d.config.Observer.Failed(BackendFailure, r.timing[0].Start)
@@ -255,8 +341,7 @@ func (d *Direct) cancel(r *request) {
 		d.waiting.remove(r)
 		d.mu.Unlock()
 		d.config.Observer.Pending(-1)
-		d.config.Observer.Failed(Canceled, r.timing[0].Start)
-		r.deliver(infer.ErrorResponse(&infer.Error{Code: infer.Cancelled}))
+		d.canceled(r)
 		return
 	}
 	in := r.instance
@@ -266,10 +351,17 @@ func (d *Direct) cancel(r *request) {
 	}
 }
 
+// canceled answers a request that whoever calls it has taken from the queue, or
+// not put there.
+func (d *Direct) canceled(r *request) {
+	d.config.Observer.Failed(Canceled, r.timing[0].Start)
+	r.deliver(infer.ErrorResponse(&infer.Error{Code: infer.Cancelled}))
+}
+
 // Up implements backend.Events.
 func (d *Direct) Up(in backend.Instance) {
 	d.mu.Lock()
-	d.up[in] = 0
+	d.up[in] = &load{}
 	delete(d.hopeless, in)
 	d.idle = append(d.idle, in)
 	d.mu.Unlock()
@@ -279,6 +371,9 @@ func (d *Direct) Up(in backend.Instance) {
 // Down implements backend.Events.
 func (d *Direct) Down(in backend.Instance, hopeless bool) {
 	d.mu.Lock()
+	if has := d.up[in]; has != nil && has.ahead != nil {
+		d.aheads--
+	}
 	delete(d.up, in)
 	d.hopeless[in] = hopeless
 	for i, other := range d.idle {

@@ -295,6 +295,7 @@ func newAheadInstance(name string, pause time.Duration) *aheadInstance {
 }
 
 func (a *aheadInstance) Ahead() bool { return a.ahead.Load() }
+func (a *aheadInstance) Withdraw()   {}
 
 func (a *aheadInstance) Execute(b *backend.Batch) {
 	a.mu.Lock()
@@ -369,6 +370,7 @@ type heldInstance struct {
 }
 
 func (h *heldInstance) Ahead() bool { return true }
+func (h *heldInstance) Withdraw()   {}
 
 func (h *heldInstance) Execute(b *backend.Batch) {
 	h.mu.Lock()

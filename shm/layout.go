@@ -15,6 +15,7 @@ const (
 	SleepOffset   = 0x080
 	HeadOffset    = 0x0c0
 	ReturnOffset  = 0x100 // down: tickets published; up: tickets collected
+	AheadOffset   = 0x140 // down: batch that was withdrawn; up: batch handed ahead that was begun
 
 	ReturnRingOffset = 0x1000 // down only
 	ReturnRingSlots  = 4096

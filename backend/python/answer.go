@@ -85,8 +85,15 @@ func (l *life) executed(f ipc.Frame) error {
 	if err != nil {
 		return err
 	}
+	if body.Skipped {
+		return l.skipped(f.ID, &body, arrived)
+	}
 	in := l.in
 	in.mu.Lock()
+	if asked := l.asked; asked.certain && f.ID > asked.number {
+		in.mu.Unlock()
+		return broke("handle", "EXECUTED of batch %d, where batch %d, which was withdrawn, is to be skipped first", f.ID, asked.number)
+	}
 	if l.count == 0 || f.ID != l.inside[0].number || f.ID > l.encoded.Load() {
 		number, count := l.inside[0].number, l.count
 		in.mu.Unlock()
@@ -140,6 +147,9 @@ func (l *life) executed(f ipc.Frame) error {
 	}
 	l.popLocked()
 	l.freed = arrived
+	if l.asked.number == first.number { // too late
+		l.asked = withdrawal{}
+	}
 	if l.count == 0 {
 		in.moveLocked(Ready)
 	}
@@ -152,6 +162,41 @@ func (l *life) executed(f ipc.Frame) error {
 	for i, task := range batch.Tasks {
 		task.Send(answers[i])
 	}
+	return nil
+}
+
+// skipped takes account of a batch that the stub did not execute, because it was
+// withdrawn. If that was not certain, it comes back only now.
+func (l *life) skipped(number uint64, body *ipc.ExecutedBody, arrived int64) error {
+	in := l.in
+	in.mu.Lock()
+	asked, first := l.asked, l.inside[0]
+	fits := number != 0 && number == asked.number
+	if asked.certain { // what was handed over before it must have been answered
+		fits = fits && (l.count == 0 || first.number > number)
+	} else {
+		fits = fits && l.count > 0 && first.number == number
+	}
+	in.mu.Unlock()
+	if !fits {
+		return broke("handle", "batch %d was skipped, which is not the next or was not withdrawn", number)
+	}
+	if err := l.giveBack(body.Tickets); err != nil {
+		return err
+	}
+	in.mu.Lock()
+	l.asked = withdrawal{}
+	if asked.certain || l.count == 0 { // or the life has been ended meanwhile
+		in.mu.Unlock()
+		return nil
+	}
+	l.popLocked()
+	l.freed = arrived
+	if l.count == 0 {
+		in.moveLocked(Ready)
+	}
+	in.mu.Unlock()
+	first.batch.Done(first.batch, backend.Report{Refused: true, Withdrawn: true})
 	return nil
 }
 

@@ -25,7 +25,8 @@ func (in *Instance) Execute(b *backend.Batch) {
 		b.Done(b, backend.Report{Refused: true})
 		return
 	}
-	if l.count == 0 {
+	ahead := l.count > 0
+	if !ahead {
 		in.moveLocked(Busy)
 	}
 	l.number++
@@ -42,7 +43,7 @@ func (in *Instance) Execute(b *backend.Batch) {
 		l.limitLocked()
 	}
 	in.mu.Unlock()
-	position, err := l.send(b, number, handles)
+	position, err := l.send(b, number, handles, ahead)
 	in.mu.Lock()
 	at := l.findLocked(number)
 	if at < 0 {
@@ -93,12 +94,46 @@ func (in *Instance) Execute(b *backend.Batch) {
 // that waits behind a longer one could have gone to another instance.
 const aheadBelow = 200 * time.Microsecond
 
-// Ahead implements backend.Pipeliner.
-func (in *Instance) Ahead() bool { return in.await.average.Load() < int64(aheadBelow) }
+// Ahead implements backend.Pipeliner. While the stub has not said what it did
+// with a batch that was asked back, it gets no other ahead: it is in a long
+// execution, and the next one could not be asked back.
+func (in *Instance) Ahead() bool {
+	if in.await.average.Load() >= int64(aheadBelow) {
+		return false
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	l := in.life
+	return l != nil && l.count < depth && l.asked.number == 0
+}
+
+// Withdraw implements backend.Pipeliner.
+func (in *Instance) Withdraw() {
+	in.mu.Lock()
+	l := in.life
+	if l == nil || l.count < depth || l.asked.number != 0 || l.inside[l.count-1].sent == 0 {
+		in.mu.Unlock()
+		return
+	}
+	last := l.inside[l.count-1]
+	certain := l.channel.Withdraw(last.number)
+	l.asked = withdrawal{number: last.number, certain: certain}
+	if certain {
+		l.count--
+		l.inside[l.count] = inside{}
+		l.withdrawing.Add(1)
+	}
+	in.mu.Unlock()
+	if certain {
+		// Not after Down, which would be of another life perhaps: end waits.
+		defer l.withdrawing.Done()
+		last.batch.Done(last.batch, backend.Report{Refused: true, Withdrawn: true})
+	}
+}
 
 // send encodes and publishes the frame of a batch. An *infer.Error means that
 // the batch cannot be sent but the channel is fine.
-func (l *life) send(b *backend.Batch, number uint64, handles []uint64) (position uint64, err error) {
+func (l *life) send(b *backend.Batch, number uint64, handles []uint64, ahead bool) (position uint64, err error) {
 	l.encoding.Lock()
 	defer l.encoding.Unlock()
 	var few [8]*infer.Request
@@ -111,7 +146,7 @@ func (l *life) send(b *backend.Batch, number uint64, handles []uint64) (position
 		return 0, err
 	}
 	if e.size > ipc.MaxInlineBody {
-		position, err = l.sendSpilled(ipc.Execute, number, e.size, func(body []byte) {
+		position, err = l.sendSpilled(ipc.Execute, number, ahead, e.size, func(body []byte) {
 			e.write(body, requests)
 			l.encoded.Store(number)
 		})
@@ -119,6 +154,9 @@ func (l *life) send(b *backend.Batch, number uint64, handles []uint64) (position
 		var frame []byte
 		if frame, err = l.channel.Begin(ipc.Execute, number, e.size); err == nil {
 			e.write(frame[ipc.HeaderSize:], requests)
+			if ahead {
+				ipc.SetAhead(frame)
+			}
 			l.encoded.Store(number)
 			position = l.channel.Commit()
 		}
@@ -143,14 +181,17 @@ func (l *life) timeout(number uint64, limit time.Duration) {
 func (in *Instance) Cancel(task *backend.Task) {
 	in.mu.Lock()
 	l := in.life
-	inside := l != nil && l.findLocked(task.Handle>>32) >= 0
+	handle, inside := uint64(0), false
+	if l != nil {
+		handle, inside = l.handleLocked(task)
+	}
 	in.mu.Unlock()
 	if !inside {
 		return
 	}
 	var body [8]byte
 	for i := range body {
-		body[i] = byte(task.Handle >> (8 * i))
+		body[i] = byte(handle >> (8 * i))
 	}
 	if err := l.channel.Send(ipc.Cancel, 0, body[:]); err != nil {
 		in.log.Debug().Err(err).Msg("cancellation was not sent")

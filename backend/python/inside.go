@@ -20,6 +20,16 @@ type inside struct {
 	sent     int64    // ns, when its frame was published; 0 until then
 }
 
+// withdrawal is a batch ahead that was asked back and of which the stub has not
+// yet said what it did with it. There is one at most, as the stub looks at one
+// number only.
+type withdrawal struct {
+	number uint64 // 0: there is none
+	// certain is true if the stub will skip it: it is not inside any more, and
+	// only the stub's notice is expected.
+	certain bool
+}
+
 // findLocked returns the place of a batch that the stub has, -1 if it has not.
 func (l *life) findLocked(number uint64) int {
 	for i := range l.count {
@@ -28,6 +38,19 @@ func (l *life) findLocked(number uint64) int {
 		}
 	}
 	return -1
+}
+
+// handleLocked returns the handle of a task that the stub has. The task's own is
+// not looked at: if it was withdrawn, another instance may be writing it.
+func (l *life) handleLocked(task *backend.Task) (handle uint64, ok bool) {
+	for i := range l.count {
+		for j, t := range l.inside[i].batch.Tasks {
+			if t == task {
+				return l.inside[i].handles[j], true
+			}
+		}
+	}
+	return 0, false
 }
 
 // popLocked makes the caller the one that ends the first batch.

@@ -43,12 +43,16 @@ type life struct {
 
 	busy atomic.Bool // a batch is in the stub
 
+	// withdrawing counts those that give a batch back which was asked for.
+	withdrawing sync.WaitGroup
+
 	// Guarded by Instance.mu.
 	inside [depth]inside // batches that the stub has, the one that it executes first
 	count  int           // of them
 	number uint64        // of the batch that was handed over last
 	freed  int64         // ns, when the last answer came
-	timer  *time.Timer   // of the first batch, nil without a limit
+	asked  withdrawal
+	timer  *time.Timer // of the first batch, nil without a limit
 	// late is a batch that was published when the life had ended already.
 	late struct{ number, position uint64 }
 
@@ -320,6 +324,7 @@ func (l *life) end(cause error) {
 	// Whoever hands a batch over may not have noticed yet that the life has ended.
 	in.submit.Lock()
 	in.submit.Unlock() //nolint:staticcheck // only waited for
+	l.withdrawing.Wait()
 	taken := make([]bool, len(left))
 	for i := range left {
 		if left[i].number == l.late.number {
@@ -364,13 +369,13 @@ func (l *life) sendBody(kind ipc.Kind, body []byte) error {
 	if len(body) <= ipc.MaxInlineBody {
 		return l.channel.Send(kind, 0, body)
 	}
-	_, err := l.sendSpilled(kind, 0, len(body), func(b []byte) { copy(b, body) })
+	_, err := l.sendSpilled(kind, 0, false, len(body), func(b []byte) { copy(b, body) })
 	return err
 }
 
 // sendSpilled sends a frame whose body of n bytes, written by fill, lies in a
 // block of the pool. It returns the frame's position.
-func (l *life) sendSpilled(kind ipc.Kind, id uint64, n int, fill func([]byte)) (uint64, error) {
+func (l *life) sendSpilled(kind ipc.Kind, id uint64, ahead bool, n int, fill func([]byte)) (uint64, error) {
 	block, err := l.encoder.pool.Alloc(n)
 	if err != nil {
 		return 0, err
@@ -391,5 +396,8 @@ func (l *life) sendSpilled(kind ipc.Kind, id uint64, n int, fill func([]byte)) (
 	}
 	d.Put(frame[ipc.HeaderSize:])
 	ipc.SetSpilled(frame)
+	if ahead {
+		ipc.SetAhead(frame)
+	}
 	return l.channel.Commit(), nil
 }

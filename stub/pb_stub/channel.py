@@ -37,6 +37,8 @@ _TAIL = layout.TAIL_AT // 8
 _POSTED = layout.POSTED_AT // 8
 _HEAD = layout.HEAD_AT // 8
 _SLEEP = layout.SLEEP_AT // 4
+_WITHDRAWN = layout.WITHDRAWN_AT // 8
+_BEGUN = layout.BEGUN_AT // 8
 _RING = layout.RING_AT
 _SIZE = layout.RING_SIZE
 _HEADER = messages.HEADER.size
@@ -94,6 +96,7 @@ class Channel:
         self._head = 0
         self._sleeps = 0
         self._read_fence = _Fence()
+        self._begin_fence = _Fence()
         self.spin = Spin(0)
 
         self._sending = threading.Lock()
@@ -181,6 +184,21 @@ class Channel:
             self._reading.release()
             if self._waiting:
                 self._waiting[0].put(b"")
+
+    def begin_ahead(self, batch: int) -> bool:
+        """Begin a batch that was handed ahead; False if the supervisor has withdrawn it. For one thread alone.
+
+        Between the store and the load must lie a full barrier, so that of the two sides one sees the other's word. A
+        lock that nobody else knows is taken and released by locked instructions, which on x86-64 are one, in a tenth of
+        the time of a `sched_yield`, and without giving the core away. Elsewhere a lock orders less: there the
+        scheduler's own barrier does it.
+        """
+        self.up64[_BEGUN] = batch
+        if _WEAKLY_ORDERED:
+            os.sched_yield()
+        else:
+            self._begin_fence()
+        return self.down64[_WITHDRAWN] != batch
 
     def _wait(self) -> bytes:
         """Take the next frame out of the ring, waiting for it. The caller holds _reading."""

@@ -15,6 +15,8 @@ SLEEP_AT = 0x080  # u32, odd while this side's reader sleeps
 HEAD_AT = 0x0C0  # u64, bytes consumed of the other file's ring
 RETURNED_AT = 0x100  # u64, in down: tickets published in the return ring
 COLLECTED_AT = 0x100  # u64, in up: tickets taken out of it
+WITHDRAWN_AT = 0x140  # u64, in down: the batch handed ahead that the supervisor wants back
+BEGUN_AT = 0x140  # u64, in up: the latest batch handed ahead that was begun
 
 RETURN_RING_AT = 0x1000  # in down, u64 each
 RETURN_RING_SLOTS = 4096

@@ -51,17 +51,21 @@ class Loop:
 
     def run(self) -> int:
         """Serve until FINALIZE; returns the exit code."""
-        frame = self._channel.receive(self._box)
+        channel = self._channel
+        frame = channel.receive(self._box)
         if messages.kind_of(frame) != messages.INITIALIZE:
             raise ProtocolError(f"the first frame is of kind {messages.kind_of(frame)}, want INITIALIZE")
         model = self._initialize(Initialize.from_frame(frame))
         if model is None:
             return process.EXIT_NOT_STARTED
         while True:
-            frame = self._channel.receive(self._box)
+            frame = channel.receive(self._box)
             kind = messages.kind_of(frame)
             if kind == messages.EXECUTE:
-                self._execute(model, frame)
+                if frame[6] & messages.AHEAD and not channel.begin_ahead(messages.HEADER.unpack_from(frame)[5]):
+                    self._skip(frame)
+                else:
+                    self._execute(model, frame)
             elif kind == messages.FINALIZE:
                 self._finalize(model)
                 return 0
@@ -199,6 +203,14 @@ class Loop:
             except PoolExhausted as error:  # the frame is long, and there is no memory for its body
                 text = str(error)
         self._fail(answers, batch, start, end, text)
+
+    def _skip(self, frame: bytes) -> None:
+        """Leave out a batch that was withdrawn, and say so. Its loans go back with the notice, behind it."""
+        channel = self._channel
+        channel.executing = True
+        self._reader.read(frame)  # makes the loans, whose end gives their tickets back
+        channel.executing = False
+        channel.publish(messages.executed_skipped(channel.life, messages.HEADER.unpack_from(frame)[5]))
 
     def _answer(self, answers: Answers, result: Any, handles: list[int], wanted: list[Wanted]) -> None:
         """Check what execute returned and gather it."""

@@ -29,6 +29,7 @@ RELEASED = 70
 LOG = 71
 
 SPILLED = 1
+AHEAD = 2
 
 #: size, kind, flags, life, reserved, id
 HEADER = struct.Struct("<IHHIIQ")
@@ -50,6 +51,7 @@ ALL_OUTPUTS = 0xFFFF
 EXECUTED_HEAD = struct.Struct("<IIQQII")
 STATUS_EXECUTED = 0
 STATUS_FAILED = 1
+STATUS_SKIPPED = 2
 #: handle, flags, outputs, code, bytes of: parameters, error; reserved
 RESPONSE_HEAD = struct.Struct("<QIHHIIQ")
 RESPONSE_PRESENT = 1
@@ -228,6 +230,11 @@ def executed_failed(life: int, batch: int, start: int, end: int, tickets: list[i
     padding = bytes(-len(text) % 8)
     head = EXECUTED_HEAD.pack(0, STATUS_FAILED, start, end, len(tickets), len(text))
     return encode(EXECUTED, life, batch, head + struct.pack(f"<{len(tickets)}Q", *tickets) + text + padding)
+
+
+def executed_skipped(life: int, batch: int) -> bytes:
+    """Make the EXECUTED frame that says that a batch was withdrawn in time."""
+    return encode(EXECUTED, life, batch, EXECUTED_HEAD.pack(0, STATUS_SKIPPED, 0, 0, 0, 0))
 
 
 assert HEADER.size + EXECUTED_HEAD.size == 56 and REQUEST.size == 56 and DESCRIPTOR.size == 40

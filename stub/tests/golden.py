@@ -99,6 +99,7 @@ def frames() -> dict[str, bytes]:
         "initialized_error": messages.initialized(LIFE, "ValueError: wörk\n\nAt:\n  model.py(1): <module>\n", False),
         "executed": executed(),
         "executed_failed": messages.executed_failed(LIFE, 2, 1000, 2000, [5 | 1 << 32], "ValueError: wörk".encode()),
+        "executed_skipped": messages.executed_skipped(LIFE, 3),
         "finalized": messages.finalized(LIFE, "ValueError: late"),
         "response": response(),
         "released": messages.released(LIFE, [1, 2 | 1 << 32]),

@@ -98,7 +98,7 @@ def test_numbers_of_the_layout() -> None:
         "Magic": layout.MAGIC, "Version": layout.VERSION, "MagicOffset": layout.MAGIC_AT,
         "VersionOffset": layout.VERSION_AT, "LifeOffset": layout.LIFE_AT, "TailOffset": layout.TAIL_AT,
         "PostedOffset": layout.POSTED_AT, "SleepOffset": layout.SLEEP_AT, "HeadOffset": layout.HEAD_AT,
-        "ReturnOffset": layout.RETURNED_AT,
+        "ReturnOffset": layout.RETURNED_AT, "AheadOffset": layout.WITHDRAWN_AT,
         "ReturnRingOffset": layout.RETURN_RING_AT, "ReturnRingSlots": layout.RETURN_RING_SLOTS,
         "RingOffset": layout.RING_AT, "RingSize": layout.RING_SIZE, "ArenaOffset": layout.ARENA_AT,
         "DownSize": layout.DOWN_SIZE, "PageSize": layout.PAGE, "MaxFrame": layout.MAX_FRAME,
@@ -113,6 +113,8 @@ def test_numbers_of_the_layout() -> None:
         "Finalized": messages.FINALIZED, "Response": messages.RESPONSE, "Released": messages.RELEASED,
         "Log": messages.LOG, "FlagPresent": messages.RESPONSE_PRESENT, "FlagFinal": messages.RESPONSE_FINAL,
         "FlagError": messages.RESPONSE_ERROR, "AllOutputs": messages.ALL_OUTPUTS,
+        "FlagSpilled": messages.SPILLED, "FlagAhead": messages.AHEAD, "StatusExecuted": messages.STATUS_EXECUTED,
+        "StatusFailed": messages.STATUS_FAILED, "StatusSkipped": messages.STATUS_SKIPPED,
     }.items():  # fmt: skip
         assert number(theirs) == ours, theirs
-    assert layout.COLLECTED_AT == layout.RETURNED_AT
+    assert layout.COLLECTED_AT == layout.RETURNED_AT and layout.BEGUN_AT == layout.WITHDRAWN_AT

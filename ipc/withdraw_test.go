@@ -1,0 +1,119 @@
+package ipc
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// TestPositions gives frames that wait for room the positions which they have
+// later: none counts as taken before the stub has taken it.
+func TestPositions(t *testing.T) {
+	c, p := newChannel(t, Config{})
+	random := rand.New(rand.NewPCG(1, 2))
+	for round := range 20 {
+		var positions []uint64
+		for i := range 60 {
+			body := make([]byte, random.IntN(8000))
+			if i%10 == 0 {
+				body = make([]byte, MaxFrame-HeaderSize-random.IntN(100))
+			}
+			frame, err := c.Begin(Execute, uint64(i), len(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			copy(frame[HeaderSize:], body)
+			positions = append(positions, c.Commit())
+		}
+		c.send.Lock()
+		waiting := len(c.send.pending)
+		c.send.Unlock()
+		if waiting == 0 {
+			t.Fatal("no frame waits for room: the test is too small")
+		}
+		for i, position := range positions {
+			if c.Taken(position) {
+				t.Fatalf("round %d: frame %d of %d, %d of them waiting, is taken before the stub has looked", round, i, len(positions), waiting)
+			}
+			f, err := p.receive()
+			if err != nil || f.ID != uint64(i) {
+				t.Fatalf("frame: got %d, error %v, want %d", f.ID, err, i)
+			}
+			if !c.Taken(position) || p.head != position {
+				t.Fatalf("round %d: frame %d has position %d, the stub's head is %d", round, i, position, p.head)
+			}
+		}
+	}
+}
+
+// TestWithdrawRaces has a peer begin batches while they are withdrawn: if both
+// sides pass their barriers, no batch is both begun and certain to be skipped,
+// and none is neither.
+func TestWithdrawRaces(t *testing.T) {
+	c, p := newChannel(t, Config{})
+	const batches = 50_000
+	withdrawn, begun := word(p.down, shm.AheadOffset), word(p.up, shm.AheadOffset)
+	certain, skipped := make([]bool, batches+1), make([]bool, batches+1)
+	var turn, over atomic.Uint64 // the batch that both sides are at, and that the peer has done with
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		random := rand.New(rand.NewPCG(5, 6))
+		for n := uint64(1); n <= batches; n++ {
+			for turn.Load() != n {
+				runtime.Gosched()
+			}
+			dawdle(random)
+			begun.Store(n)
+			skipped[n] = withdrawn.Load() == n
+			over.Store(n)
+		}
+	})
+	random := rand.New(rand.NewPCG(3, 4))
+	for n := uint64(1); n <= batches; n++ {
+		turn.Store(n)
+		dawdle(random)
+		certain[n] = c.Withdraw(n)
+		for over.Load() != n {
+			runtime.Gosched()
+		}
+	}
+	wg.Wait()
+	ways := [2][2]int{}
+	for n := 1; n <= batches; n++ {
+		if certain[n] && !skipped[n] {
+			t.Fatalf("batch %d is certain to be skipped, and was begun", n)
+		}
+		ways[number(certain[n])][number(skipped[n])]++
+	}
+	t.Logf("begun %d, skipped without certainty %d, skipped for certain %d", ways[0][0], ways[0][1], ways[1][1])
+}
+
+// dawdle lets a little time pass, less than a system call would.
+func dawdle(random *rand.Rand) {
+	for range random.IntN(100) {
+		_ = random.Uint64()
+	}
+}
+
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// TestWithdrawFromAClosedChannel promises nothing.
+func TestWithdrawFromAClosedChannel(t *testing.T) {
+	c, _ := newChannel(t, Config{})
+	if !c.Withdraw(1) {
+		t.Error("a batch that was not begun is not withdrawn")
+	}
+	c.Close()
+	if c.Withdraw(2) {
+		t.Error("a batch of a life that has ended is withdrawn")
+	}
+}

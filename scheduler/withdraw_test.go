@@ -1,0 +1,402 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// pipe is an instance that executes one batch and takes one ahead, which it
+// gives back when it is asked to. A request's timeout says how long, in µs, it
+// is executed.
+type pipe struct {
+	name string
+	// late has Withdraw give nothing back by itself; skip has the batch come back
+	// when its turn comes.
+	late, skip bool
+
+	mu      sync.Mutex
+	batches []*backend.Batch
+	asked   *backend.Batch // late: to be skipped
+	order   []string       // ids of what was executed
+	asks    int            // calls of Withdraw
+	// handed, if not nil, is called before Execute returns.
+	handed func(id string)
+}
+
+func (p *pipe) Name() string                { return p.name }
+func (p *pipe) Ready(context.Context) error { return nil }
+
+func (p *pipe) Ahead() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.batches) < 2
+}
+
+func (p *pipe) Execute(b *backend.Batch) {
+	if p.handed != nil {
+		defer p.handed(b.Tasks[0].Request.ID)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.batches) == 2 {
+		panic("a third batch was handed over")
+	}
+	p.batches = append(p.batches, b)
+	if len(p.batches) == 1 {
+		p.beginLocked()
+	}
+}
+
+func (p *pipe) beginLocked() {
+	b := p.batches[0]
+	p.order = append(p.order, b.Tasks[0].Request.ID)
+	time.AfterFunc(time.Duration(b.Tasks[0].Request.TimeoutMicros)*time.Microsecond, func() {
+		p.pop()
+		b.Done(b, backend.Report{Executed: true})
+		b.Tasks[0].Send(&infer.Response{Final: true})
+	})
+}
+
+// pop takes the batch off that has been executed, and begins the next or skips it.
+func (p *pipe) pop() {
+	p.mu.Lock()
+	p.batches = p.batches[1:]
+	var skipped *backend.Batch
+	if len(p.batches) > 0 && p.batches[0] == p.asked && p.skip {
+		skipped = p.asked
+		p.batches = nil
+	}
+	if len(p.batches) > 0 {
+		p.beginLocked()
+	}
+	p.asked = nil
+	p.mu.Unlock()
+	if skipped != nil {
+		time.AfterFunc(time.Millisecond, func() { skipped.Done(skipped, backend.Report{Refused: true, Withdrawn: true}) })
+	}
+}
+
+func (p *pipe) Withdraw() {
+	p.mu.Lock()
+	p.asks++
+	if len(p.batches) < 2 {
+		p.mu.Unlock()
+		return
+	}
+	b := p.batches[1]
+	if p.late {
+		p.asked = b
+		p.mu.Unlock()
+		return
+	}
+	p.batches = p.batches[:1]
+	p.mu.Unlock()
+	b.Done(b, backend.Report{Refused: true, Withdrawn: true})
+}
+
+// wanted is a request on its way through a test's scheduler.
+type wanted struct {
+	took time.Duration
+	err  error
+}
+
+// sender sends requests that are executed for a given time.
+func sender(t *testing.T, d *Direct, wg *sync.WaitGroup) func(ctx context.Context, id string, lasts time.Duration) *wanted {
+	return func(ctx context.Context, id string, lasts time.Duration) *wanted {
+		w := &wanted{}
+		wg.Go(func() {
+			begin := time.Now()
+			answers := 0
+			err := d.Infer(ctx, &infer.Request{ID: id, TimeoutMicros: uint64(lasts / time.Microsecond)}, func(r *infer.Response) {
+				answers++
+				if r.Err != nil {
+					w.err = r.Err
+				}
+			})
+			if err != nil || answers != 1 {
+				t.Errorf("request %s: %d answers, error %v", id, answers, err)
+			}
+			w.took = time.Since(begin)
+		})
+		synctest.Wait()
+		return w
+	}
+}
+
+// TestDirectWithdrawsFromALongExecution has a request wait behind a long one
+// until another instance is idle: after a short execution, or when it comes up.
+func TestDirectWithdrawsFromALongExecution(t *testing.T) {
+	for _, how := range []string{"executed", "up"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var c counter
+				d := NewDirect(DirectConfig{Observer: &c})
+				a, b := &pipe{name: "a"}, &pipe{name: "b"}
+				var wg sync.WaitGroup
+				send := sender(t, d, &wg)
+				d.Up(a)
+				send(t.Context(), "long", time.Hour)
+				var stuck *wanted
+				if how == "up" {
+					stuck = send(t.Context(), "stuck", time.Second)
+					d.Up(b)
+				} else {
+					d.Up(b)
+					send(t.Context(), "short", time.Second)
+					// One ahead of each instance, so one of them behind the long one.
+					stuck = send(t.Context(), "stuck", time.Second)
+					send(t.Context(), "stuck too", time.Second)
+				}
+				wg.Wait()
+				if stuck.took > 4*time.Second {
+					t.Errorf("a request that was ahead of a long one took %s", stuck.took)
+				}
+				if got := fmt.Sprint(a.order); got != "[long]" {
+					t.Errorf("the instance with the long execution got %s besides", got)
+				}
+				if c.pending.Load() != 0 || d.InFlight() != 0 || d.aheads != 0 || len(d.idle) != 2 {
+					t.Errorf("at the end: %d pending, %d in flight, %d ahead, %d idle, want 0, 0, 0, 2",
+						c.pending.Load(), d.InFlight(), d.aheads, len(d.idle))
+				}
+			})
+		})
+	}
+}
+
+// TestDirectWithdrawsWhatIsBeingHandedOver has an instance come up while a
+// request is handed to another one ahead: before that it cannot be asked back.
+func TestDirectWithdrawsWhatIsBeingHandedOver(t *testing.T) {
+	for _, id := range []string{"second", "third"} { // straight from its goroutine, and from the queue
+		synctest.Test(t, func(t *testing.T) {
+			var c counter
+			d := NewDirect(DirectConfig{Observer: &c})
+			a, b := &pipe{name: "a"}, &pipe{name: "b"}
+			a.handed = func(handed string) {
+				if handed == id {
+					d.Up(b)
+				}
+			}
+			var wg sync.WaitGroup
+			send := sender(t, d, &wg)
+			d.Up(a)
+			send(t.Context(), "first", time.Second)
+			send(t.Context(), "second", time.Hour)
+			if id == "third" {
+				send(t.Context(), "third", time.Second)
+			}
+			wg.Wait()
+			if got := fmt.Sprint(b.order); got != "["+id+"]" {
+				t.Errorf("the instance that came up got %s, want [%s]", got, id)
+			}
+		})
+	}
+}
+
+// TestDirectWithdrawsTheOldest asks one instance after another, the one first
+// whose request came first.
+func TestDirectWithdrawsTheOldest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c counter
+		d := NewDirect(DirectConfig{Observer: &c})
+		long := []*pipe{{name: "a"}, {name: "b"}, {name: "c"}}
+		var wg sync.WaitGroup
+		send := sender(t, d, &wg)
+		for _, p := range long {
+			d.Up(p)
+			send(t.Context(), "long", time.Hour)
+		}
+		for i := range long {
+			send(t.Context(), fmt.Sprint(i), time.Second)
+			time.Sleep(time.Millisecond)
+		}
+		idle := &pipe{name: "idle"}
+		d.Up(idle)
+		wg.Wait()
+		if got := fmt.Sprint(idle.order); got != "[0 1 2]" {
+			t.Errorf("the idle instance got %s, want [0 1 2]", got)
+		}
+	})
+}
+
+// TestDirectDoesNotWithdrawWhileOthersWait keeps requests where they are when
+// there is enough to do for all.
+func TestDirectDoesNotWithdrawWhileOthersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c counter
+		d := NewDirect(DirectConfig{Observer: &c})
+		a, b := &pipe{name: "a"}, &pipe{name: "b"}
+		d.Up(a)
+		d.Up(b)
+		var wg sync.WaitGroup
+		send := sender(t, d, &wg)
+		for i := range 40 {
+			send(t.Context(), fmt.Sprint(i), time.Duration(1+i%3)*time.Second)
+		}
+		for c.pending.Load() > 0 {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			if asks := a.asks + b.asks; asks > 0 && c.pending.Load() > 0 {
+				t.Fatalf("asked %d times for a request back while %d wait", asks, c.pending.Load())
+			}
+		}
+		wg.Wait()
+		if n := len(a.order) + len(b.order); n != 40 {
+			t.Errorf("%d were executed, want 40", n)
+		}
+	})
+}
+
+// TestDirectServesWhatWasSkipped has a batch come back only when its turn comes.
+func TestDirectServesWhatWasSkipped(t *testing.T) {
+	for _, skip := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var c counter
+			d := NewDirect(DirectConfig{Observer: &c})
+			a, b := &pipe{name: "a", late: true, skip: skip}, &pipe{name: "b"}
+			var wg sync.WaitGroup
+			send := sender(t, d, &wg)
+			d.Up(a)
+			send(t.Context(), "first", time.Second)
+			second := send(t.Context(), "second", time.Second)
+			d.Up(b)
+			wg.Wait()
+			if a.asks != 1 || second.err != nil {
+				t.Errorf("skip %v: asked %d times, want 1; error %v", skip, a.asks, second.err)
+			}
+			if len(a.order)+len(b.order) != 2 || len(d.idle) != 2 || d.aheads != 0 || c.pending.Load() != 0 {
+				t.Errorf("skip %v: a executed %s, b %s; %d idle, %d ahead, %d pending", skip, a.order, b.order, len(d.idle), d.aheads, c.pending.Load())
+			}
+		})
+	}
+}
+
+// TestDirectDoesNotExecuteForNobody ends the context of a request that comes
+// back, and of one that waits, before an instance could begin it.
+func TestDirectDoesNotExecuteForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c counter
+		d := NewDirect(DirectConfig{Observer: &c})
+		a := &heldInstance{fakeInstance: fakeInstance{name: "a"}}
+		var wg sync.WaitGroup
+		send := sender(t, d, &wg)
+		d.Up(a)
+		send(t.Context(), "first", 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		second := send(ctx, "second", 0)
+		cancel()
+		synctest.Wait() // its client has gone; the instance has the request
+		d.Down(a, false)
+		b := &fakeInstance{name: "b", pause: time.Second}
+		d.Up(b)
+		back := a.batches[1]
+		back.Done(back, backend.Report{Refused: true})
+		synctest.Wait()
+		if second.err == nil || c.failed.Load() != 1 {
+			t.Errorf("a request that came back for nobody: error %v, %d failed, want a cancellation", second.err, c.failed.Load())
+		}
+		first := a.batches[0]
+		first.Done(first, backend.Report{Refused: true})
+		wg.Wait()
+		if got := fmt.Sprint(b.order); got != "[first]" {
+			t.Errorf("executed were %s, want [first]", got)
+		}
+		if c.pending.Load() != 0 || d.InFlight() != 0 {
+			t.Errorf("at the end: %d pending, %d in flight", c.pending.Load(), d.InFlight())
+		}
+
+		// In the queue: the context has ended, its goroutine has not noticed yet.
+		gone := &request{scheduler: d, done: make(chan struct{}, 1), send: func(r *infer.Response) {
+			if r.Err == nil {
+				t.Error("a request that waits for nobody was executed")
+			}
+		}}
+		gone.task = backend.Task{Context: ctx, Request: &infer.Request{ID: "gone"}, Send: gone.deliver}
+		gone.tasks[0] = &gone.task
+		gone.batch = backend.Batch{Tasks: gone.tasks[:], Done: gone.executed}
+		d.mu.Lock()
+		d.inside++
+		d.waiting.pushBack(gone)
+		d.mu.Unlock()
+		c.Pending(1)
+		d.dispatch()
+		<-gone.done
+		d.cancel(gone) // and then it does
+		if len(gone.done) != 0 || c.pending.Load() != 0 || d.InFlight() != 0 || c.failed.Load() != 2 {
+			t.Errorf("after all: %d answers more, %d pending, %d in flight, %d failed, want 0, 0, 0, 2",
+				len(gone.done), c.pending.Load(), d.InFlight(), c.failed.Load())
+		}
+	})
+}
+
+// TestDirectIsWorkConserving sends many requests, long and short ones, some of
+// whose clients go, through instances that come and stay, and wants at every
+// moment that no request waits, or lies ahead, while an instance is idle.
+func TestDirectIsWorkConserving(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			var c counter
+			d := NewDirect(DirectConfig{Observer: &c})
+			instances := make([]*pipe, 2+random.IntN(3))
+			for i := range instances {
+				instances[i] = &pipe{name: fmt.Sprint(i)}
+			}
+			var wg sync.WaitGroup
+			var answered atomic.Int64
+			const requests = 300
+			for i := range requests {
+				if n := i / 10; i%10 == 0 && n < len(instances) {
+					d.Up(instances[n])
+				}
+				lasts := time.Duration(random.IntN(5)) * time.Millisecond
+				if random.IntN(20) == 0 {
+					lasts = time.Second
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				if random.IntN(5) == 0 {
+					time.AfterFunc(time.Duration(random.IntN(10))*time.Millisecond, cancel)
+				}
+				wg.Go(func() {
+					defer cancel()
+					err := d.Infer(ctx, &infer.Request{ID: fmt.Sprint(i), TimeoutMicros: uint64(lasts / time.Microsecond)},
+						func(*infer.Response) { answered.Add(1) })
+					if err != nil {
+						t.Errorf("request %d: %v", i, err)
+					}
+				})
+				synctest.Wait()
+				d.mu.Lock()
+				if len(d.idle) > 0 && (d.waiting.length > 0 || d.aheads > 0) {
+					t.Errorf("seed %d, request %d: %d idle, %d wait and %d lie ahead", seed, i, len(d.idle), d.waiting.length, d.aheads)
+				}
+				d.mu.Unlock()
+				time.Sleep(time.Duration(random.IntN(3000)) * time.Microsecond)
+			}
+			wg.Wait()
+			executed := 0
+			seen := make(map[string]bool)
+			for _, p := range instances {
+				executed += len(p.order)
+				for _, id := range p.order {
+					if seen[id] {
+						t.Errorf("request %s was executed twice", id)
+					}
+					seen[id] = true
+				}
+			}
+			if answered.Load() != requests || executed+int(c.failed.Load()) != requests || c.pending.Load() != 0 || d.InFlight() != 0 {
+				t.Errorf("seed %d: %d answers, %d executed, %d failed, %d pending, %d in flight", seed,
+					answered.Load(), executed, c.failed.Load(), c.pending.Load(), d.InFlight())
+			}
+		})
+	}
+}
