@@ -69,7 +69,7 @@ class TritonPythonModel:
         elif way == 6:
             frame += draw.getrandbits(8 * 100).to_bytes(100, "little")
         elif way == 7:
-            struct.pack_into("<Q", up, draw.choice([0, 8, 0x40, 0x48, 0x80, 0xC0, 0x100]), draw.choice(VALUES))
+            struct.pack_into("<Q", up, draw.choice([0, 8, 0x40, 0x48, 0x80, 0xC0, 0x100, 0x140]), draw.choice(VALUES))
         elif way == 8:
             word = self.channel._tail + 8 * draw.randrange(-5000, 5000)
             struct.pack_into("<Q", up, draw.choice([0x40, 0xC0, 0x100]), word & (2**64 - 1))
