@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -246,6 +248,60 @@ class TritonPythonModel:
 		status, _ := s.infer("loops", 1)
 		return status != http.StatusOK
 	})
+}
+
+// A model that starts but dies of every request is tried again and again, more
+// and more seldom; meanwhile it is not ready, and requests are refused at once.
+func TestCrashLoopInExecute(t *testing.T) {
+	root := writeFiles(t, map[string]string{
+		"dies/config.pbtxt": oneFloat,
+		"dies/1/model.py": misbehavingHead + `
+class TritonPythonModel:
+    def initialize(self, args):
+        self.mark = os.path.join(args["model_repository"], "executed")
+
+    def execute(self, requests):
+        with open(self.mark, "a") as mark:
+            mark.write("x" * len(requests))
+        os._exit(1)
+`,
+	})
+	s := start(t, testkit.Python(t).Path, root)
+	executed := func() int {
+		marks, err := os.ReadFile(root + "/dies/executed")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		return len(marks)
+	}
+	refused := func() bool {
+		status, body := s.infer("dies", 1)
+		if status != http.StatusInternalServerError || !strings.Contains(body, "Stub process 'dies_0' is not healthy.") {
+			t.Fatalf("status %d: %s", status, body)
+		}
+		status, _ = s.request("GET", "/v2/models/dies/ready", "")
+		return status == http.StatusBadRequest
+	}
+	// The pause after the eighth loss is more than a second: enough for a few requests.
+	for executed() < 8 {
+		s.until("tried again", func() bool {
+			status, _ := s.request("GET", "/v2/models/dies/ready", "")
+			return status == http.StatusOK
+		})
+		refused()
+	}
+	begin := time.Now()
+	for range 5 {
+		if !refused() {
+			t.Error("the model is ready while its stub is not there")
+		}
+	}
+	if n := executed(); n != 8 && time.Since(begin) < time.Second {
+		t.Errorf("%d requests were executed in the pause, want none", n-8)
+	}
+	if !strings.Contains(s.log.String(), "stub is lost again and again: requests are refused until it starts") {
+		t.Error("the log does not say that there is no hope")
+	}
 }
 
 // A stub that was killed while idle is back before anybody notices.

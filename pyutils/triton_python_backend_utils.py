@@ -2,7 +2,7 @@
 
 import json
 import struct
-from typing import Any, Dict, Optional, Tuple, Union
+from typing import Any, Dict, NoReturn, Optional, Tuple, Union
 
 import numpy as np
 from c_python_backend_utils import (
@@ -13,6 +13,7 @@ from c_python_backend_utils import (
     TritonError,
     TritonModelException,
 )
+from c_python_backend_utils import missing as _missing
 from c_python_backend_utils import runtime as _runtime
 from c_python_backend_utils import strings as _strings
 
@@ -84,22 +85,37 @@ _TRITON_TO_NUMPY: Dict[int, Any] = {
 }
 
 
+# These look into the objects themselves where they can: models call them for each tensor of each request.
+
+
 def get_input_tensor_by_name(inference_request: Any, name: str) -> Optional[Tensor]:
     """The first input of the request with this name, or None."""
+    if inference_request.__class__ is InferenceRequest:
+        return _first(inference_request._inputs, name)
     return _first(inference_request.inputs(), name)
 
 
 def get_output_tensor_by_name(inference_response: Any, name: str) -> Optional[Tensor]:
     """The first output of the response with this name, or None."""
+    if inference_response.__class__ is InferenceResponse:
+        return _first(inference_response._outputs, name)
     return _first(inference_response.output_tensors(), name)
 
 
 def _first(tensors: Any, name: str) -> Optional[Tensor]:
     for tensor in tensors:
+        if tensor.__class__ is Tensor:
+            own = tensor._name
+            if own.__class__ is str:
+                if own == name:
+                    break
+                continue
         if tensor.name() == name:
-            found: Tensor = tensor
-            return found
-    return None
+            break
+    else:
+        return None
+    found: Tensor = tensor
+    return found
 
 
 def get_input_config_by_name(model_config: Dict[str, Any], name: str) -> Optional[Dict[str, Any]]:
@@ -157,12 +173,26 @@ def serialize_byte_tensor(input_tensor: np.ndarray) -> Union[bytes, Tuple[()], N
 
 def deserialize_bytes_tensor(encoded_tensor: Any) -> np.ndarray:
     """Make the one-dimensional object array of bytes; struct.error if the data end inside an element."""
+    data = bytes(encoded_tensor)
     try:
-        return _strings.decode(bytes(encoded_tensor))
-    except _strings.Malformed as error:
-        raise struct.error(str(error)) from None
+        return _strings.decode(data)
+    except _strings.Malformed:
+        _raise_struct_error(data)
+
+
+def _raise_struct_error(data: bytes) -> NoReturn:
+    """Read malformed data element by element, to fail with struct's own text as Triton does."""
+    at = 0
+    while True:
+        (length,) = struct.unpack_from("<I", data, at)
+        struct.unpack_from(f"<{length}s", data, at + 4)
+        at += 4 + length
 
 
 def get_model_dir() -> str:
     """The directory of the model's version."""
     return _runtime.current().model_directory()
+
+
+def __getattr__(name: str) -> NoReturn:
+    _missing.refuse(__name__, name)

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/shm"
 )
 
 // Budget bounds the bytes that all requests together may take: JSON texts,
@@ -18,7 +19,7 @@ type Budget struct {
 // this process may use.
 func NewBudget(limit int64) *Budget {
 	if limit <= 0 {
-		limit = memoryLimit() / 2
+		limit = shm.MemoryLimit() / 2
 	}
 	return &Budget{limit: limit}
 }

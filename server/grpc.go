@@ -10,6 +10,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // GRPC is the front end for the KServe protocol v2 over gRPC: the services
@@ -206,6 +208,11 @@ func (g *GRPC) handler(group string, refusal error, method func(grpc.ServerStrea
 				return err
 			}
 		}
-		return grpcStatus(method(stream))
+		err = grpcStatus(method(stream))
+		if err != nil && errors.Is(stream.Context().Err(), context.DeadlineExceeded) {
+			// Whatever the rooms below made of it: the client's clock may be behind ours.
+			return status.Error(codes.DeadlineExceeded, "Deadline Exceeded")
+		}
+		return err
 	}
 }

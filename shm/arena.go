@@ -48,13 +48,18 @@ func (a *Arena) Lend(t Ticket, offset, n uint64) (*Extent, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// A range that lies beyond what the stub may reserve would be made real by
-	// reading it.
-	if reach := offset - ArenaOffset + n; reach > a.max {
-		return nil, nil, fmt.Errorf("range [%d, +%d) lies beyond the %d bytes that a stub may use", offset, n, a.max)
+	if n > a.max {
+		return nil, nil, fmt.Errorf("range [%d, +%d) has more than the %d bytes that a stub may use", offset, n, a.max)
 	}
-	// So would a hole, and many of them the whole file: no answer has more bytes
-	// than the stub has reserved.
+	// A hole would be made real by reading it. As many bytes as a stub may use may
+	// become so, the first of the arena. What it uses may lie behind them, where it
+	// has left holes between, but must have been written.
+	if reach := offset - ArenaOffset + n; reach > a.max {
+		if hole, err := a.region.hole(offset, n); err != nil || hole {
+			return nil, nil, fmt.Errorf("range [%d, +%d) lies beyond the %d bytes that a stub may use and was not written", offset, n, a.max)
+		}
+	}
+	// No answer has more bytes than the stub has reserved.
 	if n > arenaUnchecked {
 		if reserved, err := a.region.Reserved(); err != nil || n > uint64(reserved) {
 			return nil, nil, fmt.Errorf("range [%d, +%d) has more bytes than the %d that are reserved", offset, n, reserved)

@@ -79,7 +79,13 @@ func TestLoansEndWithTheLife(t *testing.T) {
 }
 
 func TestArena(t *testing.T) {
-	region, err := NewRegion(Memfd{}, 1<<22, ReadOnly)
+	t.Run("sealed", func(t *testing.T) { testArena(t, Memfd{}) })
+	t.Run("named", func(t *testing.T) { testArena(t, Named{Prefix: "nereid_test_"}) })
+}
+
+func testArena(t *testing.T, backing Backing) {
+	t.Helper()
+	region, err := NewRegion(backing, 1<<22, ReadOnly)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,6 +123,52 @@ func TestArena(t *testing.T) {
 	}
 	if region.mem != nil {
 		t.Fatal("the region is still mapped after the last extent")
+	}
+}
+
+// TestArenaBeyondItsShare wants bytes behind those that a stub may use to have
+// been written: its blocks can lie there, but nothing is made real by reading it.
+func TestArenaBeyondItsShare(t *testing.T) {
+	for name, backing := range map[string]Backing{"sealed": Memfd{}, "named": Named{Prefix: "nereid_test_"}} {
+		t.Run(name, func(t *testing.T) {
+			const share = 1 << 16
+			region, err := NewRegion(backing, 1<<22, ReadOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			returned := 0
+			a := NewArena(region, share, func(Ticket) { returned++ })
+			defer a.Close()
+			if _, err := region.File().WriteAt(make([]byte, 2*PageSize), 1<<21); err != nil {
+				t.Fatal(err)
+			}
+			before, err := region.Reserved()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range []struct {
+				offset, n uint64
+				ok        bool
+			}{
+				{1 << 21, 2 * PageSize, true}, {1<<21 + 100, PageSize, true}, {1 << 21, 2*PageSize + 1, false},
+				{1<<21 - 1, 2, false}, {1 << 20, 1, false}, {1<<22 - 1, 1, false}, {1<<22 - 1, 0, true},
+				{ArenaOffset, share, true}, {ArenaOffset, share + 1, false}, {ArenaOffset + 1, share, false},
+			} {
+				e, _, err := a.Lend(7, c.offset, c.n)
+				if (err == nil) != c.ok {
+					t.Errorf("Lend(%d, %d): got error %v, want ok %t", c.offset, c.n, err, c.ok)
+				}
+				if e != nil {
+					e.Release()
+				}
+			}
+			if after, err := region.Reserved(); err != nil || after != before {
+				t.Errorf("reserved: got %d (error %v), want %d as before", after, err, before)
+			}
+			if returned != 4 {
+				t.Errorf("returned tickets: got %d, want 4", returned)
+			}
+		})
 	}
 }
 

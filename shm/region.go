@@ -129,6 +129,15 @@ func (r *Region) Reserved() (int64, error) {
 	return st.Blocks * 512, nil
 }
 
+// hole reports whether some page of [offset, offset+n) was never written.
+func (r *Region) hole(offset, n uint64) (bool, error) {
+	if n == 0 {
+		return false, nil
+	}
+	at, err := unix.Seek(int(r.file.Fd()), int64(offset), unix.SEEK_HOLE)
+	return uint64(at) < offset+n, err
+}
+
 // Bytes returns [offset, offset+n) of the mapping, after checking the bounds by
 // subtraction.
 func (r *Region) Bytes(offset, n uint64) ([]byte, error) {

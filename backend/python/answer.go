@@ -2,7 +2,9 @@ package python
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 
@@ -10,7 +12,6 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 func broke(rule, format string, args ...any) error {
@@ -60,27 +61,10 @@ func (l *life) handle(f ipc.Frame) error {
 			return err
 		}
 		if body.Error != "" {
-			l.in.log.Info().Msg(body.Error)
+			l.in.log.Info().Msg(cut(body.Error))
 		}
-		l.finalized <- nil
 	default:
 		return broke("kind", "%s came in phase %d", f.Kind, l.seen)
-	}
-	return nil
-}
-
-// maxMap bounds the bodies that are MessagePack maps, in bytes; stubs cut longer
-// texts. The library nests calls as deep as the body nests lists.
-const maxMap = 1 << 20
-
-// decode reads a MessagePack body. The library allocates no more than what the
-// body holds bytes for.
-func decode(f ipc.Frame, into any) error {
-	if len(f.Body) > maxMap {
-		return broke("frame", "body of %s has %d bytes, want at most %d", f.Kind, len(f.Body), maxMap)
-	}
-	if err := msgpack.Unmarshal(f.Body, into); err != nil {
-		return broke("msgpack", "body of %s: %v", f.Kind, err)
 	}
 	return nil
 }
@@ -229,6 +213,9 @@ func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *inside, a
 			return broke("handle", "response to request %#x, which is not inside", r.Handle)
 		}
 		if r.Flags&ipc.FlagPresent == 0 {
+			if len(r.Outputs) > 0 {
+				return broke("handle", "request %d of the batch has %d outputs but no response", index, len(r.Outputs))
+			}
 			continue
 		}
 		if answers[index] != nil {
@@ -245,25 +232,14 @@ func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *inside, a
 	}
 }
 
-// readResponse turns one response of the stub into one for the client.
+// readResponse turns one response of the stub into one for the client. Whatever
+// becomes of the response, each of its outputs is located: what the stub has lent
+// comes back to it only by being released.
 func (l *life) readResponse(r *ipc.ResponseBody, frame []byte, answer *infer.Response) error {
-	if r.Flags&ipc.FlagError != 0 {
-		code := infer.Code(min(r.Code, math.MaxUint8))
-		if !code.Valid() {
-			return broke("frame", "code of an error is %d", r.Code)
-		}
-		answer.Err = &infer.Error{Code: code, Message: string(r.Error)}
-		return nil
+	if len(r.Outputs) > 0 {
+		answer.Outputs = make([]infer.Tensor, 0, len(r.Outputs))
 	}
-	if len(r.Parameters) > 0 {
-		parameters, err := parseParameters(r.Parameters)
-		if err != nil {
-			answer.Err = err
-			return nil
-		}
-		answer.Parameters = parameters
-	}
-	answer.Outputs = make([]infer.Tensor, 0, len(r.Outputs))
+	var refusal *infer.Error
 	for i := range r.Outputs {
 		d := &r.Outputs[i]
 		if int(d.Name) >= len(l.up.list) {
@@ -271,12 +247,29 @@ func (l *life) readResponse(r *ipc.ResponseBody, frame []byte, answer *infer.Res
 		}
 		t := infer.Tensor{Name: l.up.list[d.Name], DataType: infer.DataType(d.Type), Shape: d.Shape}
 		if err := l.locate(d, frame, &t); err != nil {
-			return err
+			var own *infer.Error
+			if !errors.As(err, &own) {
+				return err
+			}
+			refusal = cmp.Or(refusal, own)
 		}
 		answer.Outputs = append(answer.Outputs, t)
-		if !l.up.isOutput(d.Name) && answer.Err == nil {
-			answer.Err = infer.Errorf(infer.InvalidArg, "unexpected inference output '%s' for model '%s'", t.Name, l.in.model.env.Name)
+		if !l.up.isOutput(d.Name) {
+			refusal = cmp.Or(refusal, infer.Errorf(infer.InvalidArg, "unexpected inference output '%s' for model '%s'", t.Name, l.in.model.env.Name))
 		}
+	}
+	switch {
+	case r.Flags&ipc.FlagError != 0:
+		code := infer.Code(min(r.Code, math.MaxUint8))
+		if !code.Valid() {
+			return broke("frame", "code of an error is %d", r.Code)
+		}
+		answer.Err = &infer.Error{Code: code, Message: string(r.Error)}
+	case len(r.Parameters) > 0:
+		parameters, failure := parseParameters(r.Parameters)
+		answer.Parameters, answer.Err = parameters, cmp.Or(failure, refusal)
+	default:
+		answer.Err = refusal
 	}
 	if answer.Err != nil {
 		answer.Release()
@@ -285,7 +278,8 @@ func (l *life) readResponse(r *ipc.ResponseBody, frame []byte, answer *infer.Res
 	return nil
 }
 
-// locate checks a descriptor and gives the tensor its bytes.
+// locate checks a descriptor and gives the tensor its bytes. An *infer.Error
+// means that the response cannot be sent, but the stub has done nothing wrong.
 func (l *life) locate(d *ipc.Descriptor, frame []byte, t *infer.Tensor) error {
 	if !t.DataType.Valid() {
 		return broke("descriptor", "output %q has data type %d", t.Name, d.Type)
@@ -318,16 +312,19 @@ func (l *life) locate(d *ipc.Descriptor, frame []byte, t *infer.Tensor) error {
 		if err != nil {
 			return broke("descriptor", "output %q: %v", t.Name, err)
 		}
-		t.Data, t.Memory = b, extent
-		if !l.channel.Arena().Sealed() {
-			// A named file can vanish under whoever writes the response: copy it here.
-			private := make([]byte, len(b))
-			err := shm.Guard(func() { copy(private, b) })
-			extent.Release()
-			t.Data, t.Memory = private, nil
-			if err != nil {
-				return broke("memory", "output %q: %v", t.Name, err)
-			}
+		if l.channel.Arena().Sealed() {
+			t.Data, t.Memory = b, extent
+			break
+		}
+		// A named file can vanish under whoever writes the response: copy it here.
+		t.Data, t.Memory, err = l.copies.copyOf(b, l.channel.MaxArena())
+		extent.Release()
+		var full *infer.Error
+		if errors.As(err, &full) {
+			return full
+		}
+		if err != nil {
+			return broke("memory", "output %q: %v", t.Name, err)
 		}
 	}
 	if t.DataType == infer.Bytes {

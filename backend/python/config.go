@@ -20,7 +20,8 @@ type Config struct {
 	// shm-growth-byte-size: what a stub's memory begins with and grows by.
 	DefaultBytes int64 // default 1 MiB, at least 1 MiB
 	GrowthBytes  int64 // default 1 MiB
-	// MaxBytes bounds a stub's memory. Key shm-max-byte-size, default none.
+	// MaxBytes bounds a stub's memory. Key shm-max-byte-size, default half of what
+	// the machine or the control group allows, and no less than DefaultBytes.
 	MaxBytes int64
 	// RegionPrefix makes named regions instead of unnamed ones. Key
 	// shm-region-prefix-name, default "" (unnamed).
@@ -137,6 +138,9 @@ func ParseConfig(settings map[string]string) (Config, error) {
 		if err := parse(); err != nil {
 			return Config{}, err
 		}
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = max(shm.MemoryLimit()/2, c.DefaultBytes)
 	}
 	if prefix, ok := settings["shm-region-prefix-name"]; ok {
 		if err := (shm.Named{Prefix: prefix}).Validate(); err != nil {

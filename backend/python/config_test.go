@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/shm"
 )
 
 func TestParseConfig(t *testing.T) {
@@ -12,12 +13,16 @@ func TestParseConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if limit := shm.MemoryLimit(); base.MaxBytes != max(limit/2, base.DefaultBytes) {
+		t.Errorf("shm-max-byte-size: got %d without being given, want half of %d", base.MaxBytes, limit)
+	}
 	for _, test := range []struct {
 		key, value string
 		want       func(c *Config) // nil if it is refused
 		refusal    string
 	}{
 		{"shm-default-byte-size", " 5242880abc", func(c *Config) { c.DefaultBytes = 5 << 20 }, ""},
+		{"shm-default-byte-size", "4611686018427387904", func(c *Config) { c.DefaultBytes, c.MaxBytes = 1<<62, 1<<62 }, ""},
 		{"shm-default-byte-size", "1048575", nil, "shm-default-byte-size can't be smaller than 4 MiBs"},
 		{"shm-default-byte-size", "x", nil, "stol"},
 		{"shm-default-byte-size", "99999999999999999999", nil, "stol"},

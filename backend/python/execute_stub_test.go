@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/shm"
 )
 
 // pattern makes n bytes that differ from place to place.
@@ -203,4 +205,36 @@ func TestUnderLoad(t *testing.T) {
 		})
 	}
 	drivers.Wait()
+}
+
+// TestRefusedResponsesLeaveNothing has more responses refused than a stub may
+// have outputs outstanding: it still answers.
+func TestRefusedResponsesLeaveNothing(t *testing.T) {
+	r := newRig(t, nil)
+	m, err := r.open(r.writeModel("refused", `
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        parameters = {"n": 2**63} if requests[0].request_id() != "good" else {"n": 2**63 - 1}
+        output = pb_utils.Tensor("OUT0", np.zeros((1, 8192), np.uint8))
+        return [pb_utils.InferenceResponse([output], parameters=parameters) for _ in requests]
+`), modelConfig("refused", 1, infer.Uint8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range shm.ReturnRingSlots + 100 {
+		responses, _ := m.infer(r.small())
+		if e := responses[0].Err; e == nil || e.Code != infer.Internal || e.Message != "Unsupported value type on parameters" {
+			t.Fatalf("got error %v, want that of the parameters", e)
+		}
+	}
+	request := r.small()
+	request.ID = "good"
+	response := m.mustInfer(request)
+	if len(response.Outputs) != 1 || len(response.Parameters) != 1 || response.Parameters[0].Int != math.MaxInt64 {
+		t.Errorf("good request: got response %+v", response)
+	}
+	response.Release()
 }

@@ -129,6 +129,9 @@ func (in *Instance) setHopeless(yes bool) {
 type backoff struct {
 	losses int // in a row, each after less than a healthy minute
 	starts int // in a row that did not reach ready
+	// lived are the last hopelessLosses lives with the pauses after them, the
+	// latest last.
+	lived [hopelessLosses]time.Duration
 }
 
 // Limits of restarting.
@@ -138,11 +141,14 @@ const (
 	longestPause    = 5 * time.Second  // of a stub that starts and is lost
 	longestStart    = 30 * time.Second // of one that does not even start
 	hopelessStarts  = 3
-	pauseJitterPart = 5 // a fifth, either way
+	hopelessLosses  = 5           // in a row within losingSpan
+	losingSpan      = time.Minute // of lives and pauses
+	pauseJitterPart = 5           // a fifth, either way
 )
 
 // next takes account of a loss after lived and returns the pause before the
-// next start, and whether there is little hope.
+// next start, and whether there is little hope: stubs do not start, or do and are
+// lost again and again.
 func (b *backoff) next(lived time.Duration, neverReady bool) (wait time.Duration, hopeless bool) {
 	if lived >= healthyAfter && !neverReady {
 		*b = backoff{}
@@ -158,7 +164,15 @@ func (b *backoff) next(lived time.Duration, neverReady bool) (wait time.Duration
 	b.losses++
 	jitter := int64(wait) / pauseJitterPart
 	wait += time.Duration(rand.Int64N(2*jitter+1) - jitter)
-	return wait, b.starts >= hopelessStarts
+
+	copy(b.lived[:], b.lived[1:])
+	b.lived[hopelessLosses-1] = lived
+	var since time.Duration // the first of the last losses
+	for _, d := range b.lived[1:] {
+		since += d
+	}
+	b.lived[hopelessLosses-1] += wait
+	return wait, b.starts >= hopelessStarts || b.losses >= hopelessLosses && since < losingSpan
 }
 
 func stderrOf(err error) string {

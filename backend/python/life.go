@@ -35,7 +35,6 @@ type life struct {
 
 	hello       chan error // receives one value: HELLO came
 	initialized chan error // receives one value: nil, or why the model failed
-	finalized   chan error // receives one value: FINALIZED came
 	failed      chan error // buffered, first value counts: this life must end
 	exited      chan struct{}
 	exit        *ExitError // set when exited is closed
@@ -60,6 +59,7 @@ type life struct {
 	seen     phase
 	response ipc.ResponseBody // reused; guarded by the receive lock
 	logLimit lineLimit        // of LOG; guarded by the receive lock
+	copies   copies
 }
 
 // phase is what the stub has said so far; guarded by the receive lock.
@@ -140,7 +140,7 @@ func (in *Instance) begin() (*life, error) {
 	loans := &shm.Loans{}
 	l = &life{
 		in: in, channel: channel, loans: loans, down: newNames(inputs, outputs), up: newNames(inputs, outputs),
-		hello: make(chan error, 1), initialized: make(chan error, 1), finalized: make(chan error, 1),
+		hello: make(chan error, 1), initialized: make(chan error, 1),
 		failed: make(chan error, 1), exited: make(chan struct{}), read: make(chan struct{}),
 		logLimit: lineLimit{tokens: linesAtOnce, last: time.Now()},
 	}

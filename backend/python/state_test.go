@@ -38,12 +38,12 @@ func TestBackoff(t *testing.T) {
 	within := func(got, want time.Duration) bool { return got >= want*8/10 && got <= want*12/10 }
 	for i, want := range []time.Duration{10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5000, 5000, 5000} {
 		wait, hopeless := b.next(time.Second, false)
-		if !within(wait, want*time.Millisecond) || hopeless {
+		if !within(wait, want*time.Millisecond) || hopeless != (i+1 >= hopelessLosses) {
 			t.Errorf("loss %d: got pause %v, hopeless %t, want about %vms", i, wait, hopeless, int64(want))
 		}
 	}
-	if wait, _ := b.next(healthyAfter, false); !within(wait, firstPause) {
-		t.Errorf("after a healthy minute: got pause %v, want about %v", wait, firstPause)
+	if wait, hopeless := b.next(healthyAfter, false); !within(wait, firstPause) || hopeless {
+		t.Errorf("after a healthy minute: got pause %v, hopeless %t, want about %v", wait, hopeless, firstPause)
 	}
 
 	b = backoff{}
@@ -58,6 +58,35 @@ func TestBackoff(t *testing.T) {
 	}
 	if _, hopeless := b.next(time.Second, false); hopeless {
 		t.Error("a stub that started and was lost is hopeless")
+	}
+}
+
+// TestHopelessLosses wants five losses within a minute to take hope away, and
+// only while they are so close.
+func TestHopelessLosses(t *testing.T) {
+	for name, test := range map[string]struct {
+		lives []time.Duration // in seconds
+		want  string          // of each loss: h hopeless, - not
+	}{
+		"at once":              {[]time.Duration{0, 0, 0, 0, 0, 0}, "----hh"},
+		"after a long life":    {[]time.Duration{3600, 1, 1, 1, 1, 1}, "----hh"},
+		"the first does count": {[]time.Duration{59, 1, 1, 1, 1, 59, 1}, "----h--"},
+		"every ten seconds":    {[]time.Duration{10, 10, 10, 10, 10, 10, 10, 10}, "----hhhh"},
+		"every quarter":        {[]time.Duration{15, 15, 15, 15, 15, 15, 15}, "-------"},
+		"healed by a minute":   {[]time.Duration{0, 0, 0, 0, 60, 0, 0, 0, 0}, "--------h"},
+	} {
+		var b backoff
+		got := ""
+		for _, lived := range test.lives {
+			if _, hopeless := b.next(lived*time.Second, false); hopeless {
+				got += "h"
+			} else {
+				got += "-"
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s: got %s, want %s", name, got, test.want)
+		}
 	}
 }
 

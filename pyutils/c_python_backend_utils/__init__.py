@@ -4,6 +4,9 @@ Models see them in `triton_python_backend_utils` as well. The modules of this pa
 the stub plugs itself in.
 """
 
+from typing import NoReturn
+
+from . import missing as _missing
 from .error import TritonError, TritonModelException
 from .logger import Logger
 from .request import InferenceRequest, InferenceTrace
@@ -19,3 +22,7 @@ __all__ = [
     "TritonError",
     "TritonModelException",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    _missing.refuse(__name__, name)

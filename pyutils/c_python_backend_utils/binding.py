@@ -6,14 +6,17 @@ sequence is a list, an integer is whatever counts, and everything else is a Type
 
 from __future__ import annotations
 
+import functools
 import operator
-from typing import Any, ClassVar, NoReturn, Sequence, TypeVar, Union
+from typing import Any, Callable, ClassVar, Dict, NoReturn, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 MODULE = "c_python_backend_utils"
 
 #: Text as a model gave it: bytes only where they are no UTF-8, which the getters then report.
 Text = Union[str, bytes]
 T = TypeVar("T")
+#: Stands for an argument that was not given.
+NOTHING: Any = object()
 
 
 class Mismatch(Exception):
@@ -109,7 +112,32 @@ def uncastable(value: object) -> RuntimeError:
     )
 
 
-class Bound:
+_type_name: Any = type.__dict__["__name__"]
+
+
+class BoundType(type):
+    """The type of all classes here. Python's own error texts name their objects with the module, as they do Triton's.
+
+    For that the name that Python keeps holds the module; what is seen as `__name__` is without it.
+    """
+
+    def __init__(cls, name: str, bases: Tuple[type, ...], namespace: Dict[str, Any], **named: Any) -> None:
+        super().__init__(name, bases, namespace, **named)
+        cls.__name__ = name
+        if cls.__module__ == MODULE:
+            cls.__annotations__ = {}  # they are of slots; typing.get_type_hints would not find the types in MODULE
+
+    def _name(cls) -> str:
+        name: str = _type_name.__get__(cls)
+        return name.rpartition(".")[2]
+
+    def _rename(cls, name: str) -> None:
+        _type_name.__set__(cls, f"{MODULE}.{name}" if cls.__module__ == MODULE else name)
+
+    __name__: str = property(_name, _rename)  # type: ignore[assignment]  # for callers it is a text
+
+
+class Bound(metaclass=BoundType):
     """Base of all classes: no new attributes, compared by identity, neither picklable nor copyable."""
 
     __module__ = MODULE
@@ -131,22 +159,69 @@ class Unmakeable(Bound):
         raise TypeError(f"{MODULE}.{type(self).__name__}: No constructor defined!")
 
 
-class BoundEnum:
-    """An enumeration as pybind11 makes it: equal to its integer, unordered, printed as Type.NAME."""
+def checked(**methods: str) -> Callable[[Type[T]], Type[T]]:
+    """Make methods without arguments, given with what they return, refuse other calls with Triton's text.
+
+    That costs 0.1 µs with each call, so it is not for what every request needs: there Python itself refuses, with a
+    TypeError in its own words.
+    """
+
+    def decorate(cls: Type[T]) -> Type[T]:
+        for name, returns in methods.items():
+            setattr(cls, name, _checked(cls, getattr(cls, name), f"(self: {MODULE}.{cls.__name__}) -> {returns}"))
+        return cls
+
+    return decorate
+
+
+def _checked(cls: type, function: Callable[[Any], Any], signature: str) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def method(self: Any = NOTHING, *rest: Any, **named: Any) -> Any:
+        if rest or named or (self.__class__ is not cls and not isinstance(self, cls)):
+            args = rest if self is NOTHING else (self, *rest)
+            raise incompatible(function.__name__, (signature,), args, named)
+        return function(self)
+
+    return method
+
+
+class _Members:
+    """The members of an enumeration by their names, a new dictionary with each look, on the class and on members."""
+
+    __slots__ = ()
+
+    def __get__(self, instance: Optional[BoundEnum], owner: Type[BoundEnum]) -> Dict[str, BoundEnum]:
+        return {name: getattr(owner, name) for name in owner.names}
+
+
+class BoundEnum(metaclass=BoundType):
+    """An enumeration as pybind11 makes it: equal to its integer, unordered, printed as Type.NAME.
+
+    Any integer that the C++ type holds makes a member; one without a name is shown as ???.
+    """
 
     __module__ = MODULE
     __slots__ = ("_value",)
-    names: ClassVar[tuple[str, ...]] = ()  # in the order of their values, from 0
+    names: ClassVar[Tuple[str, ...]] = ()  # in the order of their values, from 0
+    limits: ClassVar[Tuple[int, int]] = (0, 2**32 - 1)  # of the C++ type
+    __members__: ClassVar[Any] = _Members()
 
-    def __init__(self, value: int) -> None:
+    def __init_subclass__(cls) -> None:
+        for value, name in enumerate(cls.names):
+            setattr(cls, name, cls(value))
+
+    def __init__(self, *args: Any, **named: Any) -> None:
         try:
-            self._value = as_integer(value, 0, len(self.names) - 1)
+            if len(args) + len(named) != 1:
+                raise Mismatch
+            self._value = as_integer(args[0] if args else named.get("value"), *self.limits)
         except Mismatch:
-            raise incompatible("__init__", [f"{MODULE}.{type(self).__qualname__}(value: int)"], [value], {}) from None
+            signature = f"{MODULE}.{type(self).__qualname__}(value: int)"
+            raise incompatible("__init__", (signature,), args, named) from None
 
     @property
     def name(self) -> str:
-        return self.names[self._value]
+        return self.names[self._value] if 0 <= self._value < len(self.names) else "???"
 
     @property
     def value(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from .binding import MODULE, Bound, BoundEnum, Mismatch, as_text, from_text, incompatible
+from .binding import MODULE, Bound, BoundEnum, BoundType, Mismatch, Text, as_text, checked, from_text, incompatible
 
 
 class TritonModelException(Exception):
@@ -16,6 +16,7 @@ class TritonModelException(Exception):
 class ErrorCode(BoundEnum):
     """The codes of TritonError; the numbers cross the wire. Models reach it as getattr(TritonError, "__ErrorCode")."""
 
+    __module__ = MODULE
     __slots__ = ()
     names = (
         "UNKNOWN",
@@ -31,7 +32,6 @@ class ErrorCode(BoundEnum):
 
 ErrorCode.__name__ = "__ErrorCode"
 ErrorCode.__qualname__ = "TritonError.__ErrorCode"
-ErrorCode.__module__ = MODULE
 
 
 class _Code:
@@ -49,7 +49,7 @@ class _Code:
         raise AttributeError("can't set attribute")
 
 
-class _ReadOnlyCodes(type):
+class _ReadOnlyCodes(BoundType):
     """Keeps the codes from being replaced on the class; other attributes may be added."""
 
     def __setattr__(cls, name: str, value: Any) -> None:
@@ -63,11 +63,16 @@ _SIGNATURE = (
 )
 
 
+@checked(code=f"{MODULE}.TritonError.__ErrorCode", message="str")
 class TritonError(Bound, metaclass=_ReadOnlyCodes):
     """An error for one request: what the client reads, and a code."""
 
     __module__ = MODULE
-    __slots__ = ("_code", "_message")
+    __slots__ = ("_code", "_given", "_message")
+
+    _code: int  # what is sent
+    _given: int  # what code() says
+    _message: Text
 
     UNKNOWN = _Code(0)
     INTERNAL = _Code(1)
@@ -86,10 +91,11 @@ class TritonError(Bound, metaclass=_ReadOnlyCodes):
                 raise Mismatch
         except (Mismatch, TypeError):
             raise incompatible("__init__", _SIGNATURE, args, named) from None
-        self._code = code.value
+        self._given = code.value
+        self._code = code.value if code.value < len(ErrorCode.names) else 0
 
     def code(self) -> ErrorCode:
-        return ErrorCode(self._code)
+        return ErrorCode(self._given)
 
     def message(self) -> str:
         return from_text(self._message)

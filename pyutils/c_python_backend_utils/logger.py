@@ -2,42 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Dict, Tuple
 
 from . import runtime
-from .binding import MODULE, BoundEnum, Mismatch, Unmakeable, as_text, incompatible
+from .binding import MODULE, BoundEnum, Mismatch, Text, Unmakeable, as_text, incompatible
 
 
 class LogLevel(BoundEnum):
     """The levels; the numbers cross the wire."""
 
+    __module__ = MODULE
+    __qualname__ = "Logger.LogLevel"
     __slots__ = ()
     names = ("INFO", "WARNING", "ERROR", "VERBOSE")
 
 
-LogLevel.__qualname__ = "Logger.LogLevel"
-LogLevel.__module__ = MODULE
-
 _INFO = LogLevel(runtime.INFO)
 _LEVEL = f"{MODULE}.Logger.LogLevel"
+_SIGNATURE = ("(message: str) -> None",)
+_LOG = (f"(message: str, level: {_LEVEL} = <LogLevel.INFO: 0>) -> None",)
 
 
-def _log(function: str, level: int, message: object) -> None:
-    """Log for the model's frame, two levels up."""
+def _log(function: str, level: int, args: Tuple[Any, ...], named: Dict[str, Any]) -> None:
+    """Log the only argument for the model's frame, two levels up."""
     try:
+        text = as_text(_message(*args, **named))
+    except (Mismatch, TypeError):
+        raise incompatible(function, _SIGNATURE, args, named) from None
+    _write(level, text)
+
+
+def _message(message: object) -> object:
+    return message
+
+
+def _message_and_level(message: object, level: object = _INFO) -> Tuple[object, object]:
+    return message, level
+
+
+def _log_at(args: Tuple[Any, ...], named: Dict[str, Any]) -> None:
+    """Log a message and perhaps its level for the model's frame, two levels up."""
+    try:
+        message, level = _message_and_level(*args, **named)
         text = as_text(message)
-    except Mismatch:
-        raise incompatible(function, [f"(message: str{_log_level(function)}) -> None"], [message], {}) from None
-    file, line = runtime.caller(2)
+        if not isinstance(level, LogLevel):
+            raise Mismatch
+    except (Mismatch, TypeError):
+        raise incompatible("log", _LOG, args, named) from None
+    if level.value < len(LogLevel.names):
+        _write(level.value, text)
+
+
+def _write(level: int, text: Text) -> None:
+    """Log for the model's frame, three levels up."""
+    file, line = runtime.caller(3)
     runtime.current().log(level, file, line, text if isinstance(text, str) else text.decode("utf-8", "replace"))
 
 
-def _log_level(function: str) -> str:
-    return f", level: {_LEVEL} = <LogLevel.INFO: 0>" if function == "log" else ""
-
-
 class Logger(Unmakeable):
-    """Static methods only. The place in a log line is the file and line of the caller."""
+    """Static methods only. The place in a log line is the file and line of the caller.
+
+    Each takes the text as `message`; `log` takes a `level` too, INFO unless given.
+    """
 
     __module__ = MODULE
     __slots__ = ()
@@ -49,24 +75,21 @@ class Logger(Unmakeable):
     VERBOSE: ClassVar[Any] = LogLevel(runtime.VERBOSE)
 
     @staticmethod
-    def log(message: object = None, level: object = _INFO) -> None:
-        if not isinstance(level, LogLevel):
-            signature = f"(message: str{_log_level('log')}) -> None"
-            raise incompatible("log", [signature], [message, level], {})
-        _log("log", level.value, message)
+    def log(*args: Any, **named: Any) -> None:
+        _log_at(args, named)
 
     @staticmethod
-    def log_info(message: object = None) -> None:
-        _log("log_info", runtime.INFO, message)
+    def log_info(*args: Any, **named: Any) -> None:
+        _log("log_info", runtime.INFO, args, named)
 
     @staticmethod
-    def log_warn(message: object = None) -> None:
-        _log("log_warn", runtime.WARNING, message)
+    def log_warn(*args: Any, **named: Any) -> None:
+        _log("log_warn", runtime.WARNING, args, named)
 
     @staticmethod
-    def log_error(message: object = None) -> None:
-        _log("log_error", runtime.ERROR, message)
+    def log_error(*args: Any, **named: Any) -> None:
+        _log("log_error", runtime.ERROR, args, named)
 
     @staticmethod
-    def log_verbose(message: object = None) -> None:
-        _log("log_verbose", runtime.VERBOSE, message)
+    def log_verbose(*args: Any, **named: Any) -> None:
+        _log("log_verbose", runtime.VERBOSE, args, named)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any, Iterable, List, NoReturn, Optional, Set, Union
 
 from . import parameters as parameter_text
 from . import runtime
@@ -16,6 +16,7 @@ from .binding import (
     as_list,
     as_objects,
     as_text,
+    checked,
     from_text,
     incompatible,
     uncastable,
@@ -27,37 +28,66 @@ _U32 = 2**32 - 1
 _U64 = 2**64 - 1
 _I64 = 2**63 - 1
 
-_SIGNATURE = (
-    (
-        f"{MODULE}.InferenceRequest(request_id: str = '', correlation_id: object = 0, inputs: List[{MODULE}.Tensor], "
-        "requested_output_names: List[str], model_name: str, model_version: int = -1, flags: int = 0, "
-        f"timeout: int = 0, preferred_memory: {MODULE}.PreferredMemory, trace: {MODULE}.InferenceTrace, "
-        "parameters: object = None)"
-    ),
-)
 _SET_FLAGS = (f"(self: {MODULE}.InferenceRequest, arg0: int) -> None",)
 
 
+@checked(get_context="object")
 class InferenceTrace(Unmakeable):
     """The trace that a request belongs to."""
 
     __module__ = MODULE
     __slots__ = ("_context",)
 
-    _context: str | None
+    _context: Optional[str]
 
-    def get_context(self) -> str | None:
+    def get_context(self) -> Optional[str]:
         """The context to propagate, JSON text, or None."""
         return self._context
 
 
-def trace_of(context: str | None) -> InferenceTrace:
+def trace_of(context: Optional[str]) -> InferenceTrace:
     """Make the trace with this context."""
     trace = InferenceTrace.__new__(InferenceTrace)
     trace._context = context
     return trace
 
 
+_NO_TRACE = trace_of(None)
+_NO_MEMORY = object()  # where the memory of outputs may be, once models can say
+
+_SIGNATURE = (
+    (
+        f"{MODULE}.InferenceRequest(request_id: str = '', correlation_id: object = 0, "
+        "inputs: List[triton::backend::python::PbTensor], requested_output_names: List[str], model_name: str, "
+        "model_version: int = -1, flags: int = 0, timeout: int = 0, "
+        f"preferred_memory: {MODULE}.PreferredMemory = <{MODULE}.PreferredMemory object at {id(_NO_MEMORY):#x}>, "
+        f"trace: {MODULE}.InferenceTrace = {_NO_TRACE!r}, parameters: object = None)"
+    ),
+)
+
+
+class _NotYet:
+    """A method that Triton's requests have. It looks missing, with a text that says why."""
+
+    __slots__ = ("_name",)
+
+    def __set_name__(self, owner: object, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: object) -> NoReturn:
+        raise AttributeError(f"InferenceRequest.{self._name}() is not supported by Nereid yet")
+
+
+@checked(
+    request_id="str",
+    correlation_id="object",
+    flags="int",
+    timeout="int",
+    parameters="str",
+    trace=f"{MODULE}.InferenceTrace",
+    requested_output_names="Set[str]",
+    is_cancelled="bool",
+)
 class InferenceRequest(Bound):
     """A request. The stub makes those for `execute`, by filling the slots."""
 
@@ -78,22 +108,22 @@ class InferenceRequest(Bound):
     )
 
     _cancelled: bool  # as far as is known
-    _correlation: int | str
+    _correlation: Union[int, str]
     _flags: int
     _handle: int  # the server's number, 0 of a request that the model made
     _id: Text
-    _inputs: list[Tensor]
+    _inputs: List[Tensor]
     _model_name: Text
     _model_version: int
     _parameters: str  # JSON
     _timeout: int  # µs, 0 is none
-    _trace: InferenceTrace | str | None  # a str is a context that nobody asked for yet
+    _trace: Union[InferenceTrace, str, None]  # a str is a context that nobody asked for yet
     _wanted: Iterable[Text]  # names of outputs; the stub's mapping has them as keys
 
     def __init__(self, *args: Any, **named: Any) -> None:
         try:
             self._fill(*args, **named)
-        except Mismatch:
+        except (Mismatch, TypeError):
             raise incompatible("__init__", _SIGNATURE, args, named) from None
 
     def _fill(
@@ -106,14 +136,12 @@ class InferenceRequest(Bound):
         model_version: object = -1,
         flags: object = 0,
         timeout: object = 0,
-        preferred_memory: object = None,
-        trace: object = None,
+        preferred_memory: object = _NO_MEMORY,
+        trace: object = _NO_TRACE,
         parameters: object = None,
-        *rest: object,
-        **unknown: object,
     ) -> None:
         # There is nothing yet that could be given as preferred_memory; it holds its place.
-        if rest or unknown or correlation_id is None or preferred_memory is not None:
+        if correlation_id is None or preferred_memory is not _NO_MEMORY or not isinstance(trace, InferenceTrace):
             raise Mismatch
         self._cancelled = False
         self._handle = 0
@@ -124,8 +152,6 @@ class InferenceRequest(Bound):
         self._model_version = as_integer(model_version, -_I64 - 1, _I64)
         self._flags = as_integer(flags, 0, _U32)
         self._timeout = as_integer(timeout, 0, _U64)
-        if trace is not None and not isinstance(trace, InferenceTrace):
-            raise Mismatch
         self._trace = trace
         if isinstance(correlation_id, int):
             if not 0 <= correlation_id <= _U64:
@@ -142,13 +168,13 @@ class InferenceRequest(Bound):
         self._inputs = tensors
         self._wanted = dict.fromkeys(outputs)
 
-    def inputs(self) -> list[Tensor]:
+    def inputs(self) -> List[Tensor]:
         return self._inputs[:]
 
     def request_id(self) -> str:
         return from_text(self._id)
 
-    def correlation_id(self) -> int | str:
+    def correlation_id(self) -> Union[int, str]:
         return self._correlation
 
     def flags(self) -> int:
@@ -176,7 +202,7 @@ class InferenceRequest(Bound):
         """The custom parameters as JSON text."""
         return self._parameters
 
-    def requested_output_names(self) -> set[str]:
+    def requested_output_names(self) -> Set[str]:
         return set(map(from_text, self._wanted))
 
     def trace(self) -> InferenceTrace:
@@ -184,6 +210,11 @@ class InferenceRequest(Bound):
         if not isinstance(trace, InferenceTrace):
             trace = self._trace = trace_of(trace)
         return trace
+
+    get_response_sender = _NotYet()
+    set_release_flags = _NotYet()
+    exec = _NotYet()
+    async_exec = _NotYet()
 
 
 def _shown(text: Text) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, List, Optional, Tuple
 
 from . import parameters as parameter_text
-from .binding import MODULE, Bound, Mismatch, as_objects, incompatible
+from .binding import MODULE, NOTHING, Bound, Mismatch, as_objects, checked, incompatible
 from .error import TritonError, TritonModelException
 from .tensor import Tensor
 
@@ -16,54 +16,66 @@ _SIGNATURE = (
     ),
 )
 
+_NO_PARAMETERS = parameter_text.NONE
 
+
+@checked(has_error="bool", error=f"{MODULE}.TritonError", parameters="str")
 class InferenceResponse(Bound):
     """The answer to one request. One with an error keeps its tensors, but they are not sent."""
 
     __module__ = MODULE
     __slots__ = ("_error", "_outputs", "_parameters")
 
-    _error: TritonError | None
-    _outputs: list[Tensor]
+    _error: Optional[TritonError]
+    _outputs: List[Tensor]
     _parameters: str  # JSON
 
-    def __init__(
-        self, output_tensors: Any = (), error: Any = None, parameters: Any = None, *rest: Any, **unknown: Any
-    ) -> None:
-        # Called once for each request: the usual list of tensors is checked without a function call.
-        if output_tensors.__class__ is list and not rest and not unknown and (error is None):
-            for tensor in output_tensors:
+    # Called once for each request: the usual list of tensors is checked without a function call.
+    # Texts of errors tell apart what is given by position and by name; both ways of giving tensors are usual.
+    def __init__(self, first: Any = NOTHING, /, *rest: Any, output_tensors: Any = NOTHING, **named: Any) -> None:
+        outputs = first
+        if first is NOTHING:
+            outputs = output_tensors
+        elif output_tensors is not NOTHING:
+            outputs = None
+        if outputs.__class__ is list and not rest and not named:
+            for tensor in outputs:
                 if tensor.__class__ is not Tensor:
                     break
             else:
-                self._outputs = output_tensors[:]
+                self._outputs = outputs[:]
                 self._error = None
-                self._parameters = parameter_text.NONE if parameters is None else parameter_text.encode(parameters)
+                self._parameters = _NO_PARAMETERS
                 return
+        args = rest if first is NOTHING else (first, *rest)
+        if output_tensors is not NOTHING:
+            named = {"output_tensors": output_tensors, **named}
         try:
-            outputs = as_objects(output_tensors, Tensor)
-            if rest or unknown or not (error is None or isinstance(error, TritonError)):
+            given, error, parameters = _arguments(*args, **named)
+            outputs = as_objects(given, Tensor)
+            if not (error is None or isinstance(error, TritonError)):
                 raise Mismatch
-        except Mismatch:
-            args = [output_tensors, error, parameters, *rest]
-            while args[1:] and args[-1] is None:  # not given
-                args.pop()
-            raise incompatible("__init__", _SIGNATURE, args, unknown) from None
+        except (Mismatch, TypeError):
+            raise incompatible("__init__", _SIGNATURE, args, named) from None
         self._parameters = parameter_text.encode(parameters)
         if any(tensor is None for tensor in outputs):
             raise TritonModelException("Output tensor for inference response should not be empty.")
         self._outputs = outputs
         self._error = error
 
-    def output_tensors(self) -> list[Tensor]:
+    def output_tensors(self) -> List[Tensor]:
         return self._outputs[:]
 
     def has_error(self) -> bool:
         return self._error is not None
 
-    def error(self) -> TritonError | None:
+    def error(self) -> Optional[TritonError]:
         return self._error
 
     def parameters(self) -> str:
         """The parameters as JSON text."""
         return self._parameters
+
+
+def _arguments(output_tensors: object = (), error: Any = None, parameters: object = None) -> Tuple[object, Any, object]:
+    return output_tensors, error, parameters

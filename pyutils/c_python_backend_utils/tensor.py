@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, Dict, List, NoReturn, Optional, Tuple, Union
 
 import numpy as np
 
 from . import strings
-from .binding import MODULE, Bound, Mismatch, Text, as_text, from_text, incompatible
+from .binding import MODULE, NOTHING, Bound, Mismatch, Text, as_text, checked, from_text, incompatible
 from .datatypes import BYTES, CODES, NUMPY, STORAGE
 from .error import TritonModelException
 from .runtime import Origin
 
 _EMPTY_NAME = "Tensor name cannot be an empty string."
 _SIGNATURE = (f"{MODULE}.Tensor(arg0: str, arg1: numpy.ndarray)",)
-_FROM_DLPACK = (f"(arg0: str, arg1: object) -> {MODULE}.Tensor",)
+_FROM_DLPACK = (f"(self: str, arg0: object) -> {MODULE}.Tensor",)
+
+_DLPACK = (f"(self: {MODULE}.Tensor, stream: object = None) -> capsule",)
 
 _ndarray = np.ndarray
+_code = CODES.get
 
 
+@checked(
+    name="str",
+    shape="List[int]",
+    triton_dtype="TRITONSERVER_datatype_enum",
+    is_cpu="bool",
+    to_dlpack="capsule",
+    __dlpack_device__="Tuple[int, int]",
+)
 class Tensor(Bound):
     """A named array. Models make it from numpy or DLPack; the stub makes those of requests, by filling the slots.
 
@@ -31,33 +42,32 @@ class Tensor(Bound):
     __module__ = MODULE
     __slots__ = ("_array", "_code", "_data", "_element", "_name", "_offset", "_origin", "_sent", "_shape", "_size")
 
-    _array: np.ndarray | None  # what as_numpy returns, once somebody asked
+    _array: Optional[np.ndarray]  # what as_numpy returns, once somebody asked
     _code: int  # Triton's number of the data type
-    _data: np.ndarray | bytes | None
+    _data: Union[np.ndarray, bytes, None]
     _element: int  # BYTES: 1 + the length of all elements, 0 if unknown
     _name: Text
     _offset: int
-    _origin: bytes | Origin | None
+    _origin: Union[bytes, Origin, None]
     _sent: Any  # the stub's alone
-    _shape: tuple[int, ...]
+    _shape: Tuple[int, ...]
     _size: int  # bytes of an input
 
     # Called for each output of each response, hence the exact checks first and the conversions after them.
-    def __init__(self, *args: Any, **named: Any) -> None:
-        if named or len(args) != 2:
-            raise incompatible("__init__", _SIGNATURE, args, named)
-        name, array = args
+    def __init__(self, name: Any = NOTHING, array: Any = NOTHING, /, *rest: Any, **named: Any) -> None:
+        if rest or named:
+            raise _incompatible(name, array, rest, named)
         if name.__class__ is not str or not name.isascii():
             try:
                 name = as_text(name)
             except Mismatch:
-                raise incompatible("__init__", _SIGNATURE, args, named) from None
+                raise _incompatible(name, array, rest, named) from None
         plain = array.__class__ is _ndarray
         if not plain and not isinstance(array, _ndarray):
-            raise incompatible("__init__", _SIGNATURE, args, named)
+            raise _incompatible(name, array, rest, named)
         if not name:
             raise TritonModelException(_EMPTY_NAME)
-        code = CODES.get(array.dtype)
+        code = _code(array.dtype)
         if code is None:
             if array.dtype.char != "S":
                 raise TritonModelException("NumPy dtype is not supported.")
@@ -81,7 +91,7 @@ class Tensor(Bound):
         name = self._name
         return name if isinstance(name, str) else from_text(name)
 
-    def shape(self) -> list[int]:
+    def shape(self) -> List[int]:
         return list(self._shape)
 
     def triton_dtype(self) -> int:
@@ -106,10 +116,7 @@ class Tensor(Bound):
                 "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
             )
         origin = self._origin
-        if origin is None:  # imported by DLPack
-            assert isinstance(self._data, np.ndarray)
-            snapshot: np.ndarray = self._data.copy()
-            return snapshot
+        assert origin is not None
         if code == BYTES:
             try:
                 return strings.decode(self._bytes()).reshape(self._shape)
@@ -153,17 +160,20 @@ class Tensor(Bound):
             raise TritonModelException("DLPack does not have support for string tensors.")
         return dlpack.export(self, self._memory(), self._code)
 
-    def __dlpack__(self, stream: object = None) -> object:
+    def __dlpack__(self, *args: Any, **named: Any) -> object:
+        """As to_dlpack; the only argument, `stream`, is ignored."""
+        if len(args) + len(named) > 1 or (named and "stream" not in named):
+            raise incompatible("__dlpack__", _DLPACK, (self, *args), named)
         return self.to_dlpack()
 
-    def __dlpack_device__(self) -> tuple[int, int]:
+    def __dlpack_device__(self) -> Tuple[int, int]:
         return (1, 0)
 
     @staticmethod
     def from_dlpack(*args: Any, **named: Any) -> Tensor:
         """Make a tensor over another library's memory: `from_dlpack(name, capsule_or_tensor)`.
 
-        The memory is read when the tensor is sent. as_numpy gives a snapshot, taken when it is first called.
+        The memory is read when the tensor is sent. as_numpy gives a snapshot that is taken now.
         """
         from . import dlpack
 
@@ -180,7 +190,7 @@ class Tensor(Bound):
         tensor._name = name
         tensor._code = code
         tensor._shape = memory.shape
-        tensor._array = None
+        tensor._array = memory.copy() if NUMPY[code] is not None else None
         tensor._data = memory
         tensor._element = 0
         tensor._origin = None
@@ -189,3 +199,8 @@ class Tensor(Bound):
 
     def __copy__(self) -> NoReturn:
         self.__reduce_ex__(4)
+
+
+def _incompatible(name: object, array: object, rest: Tuple[object, ...], named: Dict[str, Any]) -> TypeError:
+    args = tuple(arg for arg in (name, array) if arg is not NOTHING) + rest
+    return incompatible("__init__", _SIGNATURE, args, named)

@@ -155,11 +155,11 @@ class TestImport:
         with pytest.raises(TritonModelException, match="consumed"):
             Tensor.from_dlpack("X", made.capsule)
 
-    def test_memory_is_read_when_it_is_sent_and_as_numpy_is_a_snapshot(self) -> None:
+    def test_memory_is_read_when_it_is_sent_and_as_numpy_is_a_snapshot_of_the_start(self) -> None:
         array = np.arange(3.0)
         tensor = Tensor.from_dlpack("X", Made(array, (2, 64, 1)))
-        seen = tensor.as_numpy()
         array[0] = 5
+        seen = tensor.as_numpy()
         assert seen.tolist() == [0, 1, 2] and tensor.as_numpy() is seen
         assert tensor._data.tolist() == [5, 1, 2]  # type: ignore[union-attr]
 

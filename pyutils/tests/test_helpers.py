@@ -28,6 +28,26 @@ def test_tensors_by_name() -> None:
     assert pb_utils.get_output_tensor_by_name(response, "C") is None
 
 
+def test_tensors_by_name_of_other_classes() -> None:
+    class Mine(Tensor):
+        def name(self) -> str:
+            return "mine"
+
+    class Asked(InferenceRequest):
+        def inputs(self) -> list[Tensor]:
+            return [other]
+
+    mine, other = Mine("A", np.zeros(1)), Tensor("B", np.zeros(1))
+    request = InferenceRequest(inputs=[mine, other], requested_output_names=[], model_name="m")
+    assert pb_utils.get_input_tensor_by_name(request, "mine") is mine
+    assert pb_utils.get_input_tensor_by_name(request, "A") is None
+    asked = Asked(inputs=[mine], requested_output_names=[], model_name="m")
+    assert pb_utils.get_input_tensor_by_name(asked, "B") is other
+    undecodable = InferenceResponse([Tensor(b"\xff", np.zeros(1)), other])
+    with pytest.raises(UnicodeDecodeError):
+        pb_utils.get_output_tensor_by_name(undecodable, "B")
+
+
 def test_configs_by_name() -> None:
     assert pb_utils.get_input_config_by_name(CONFIG, "B") == {"name": "B"}
     assert pb_utils.get_output_config_by_name(CONFIG, "C") == {"name": "C"}

@@ -119,6 +119,8 @@ class Reader:
             requests.append(request)
             handles.append(handle)
             wanted.append(choice)
+        if at > (len(frame) + 7) & ~7:  # slices say nothing of it
+            raise ProtocolError(f"EXECUTE of {len(frame)} bytes: its requests end at {at}")
         return requests, handles, wanted
 
     def _choice(self, raw: bytes) -> Wanted:

@@ -214,6 +214,8 @@ class Channel:
                 self._read_fence()
             at = _RING + head % _SIZE
             size = down32[at >> 2]
+            if size < 8:
+                raise ProtocolError(f"a frame has {size} bytes, want at least 8")
             frame = self._down[at : at + size]
             self._head = head = head + ((size + 7) & ~7)
             if _WEAKLY_ORDERED:
@@ -224,8 +226,6 @@ class Channel:
                 if size < _HEADER:
                     raise ProtocolError(f"a frame has {size} bytes, want at least {_HEADER}")
                 return self.unspill(frame) if frame[6] & messages.SPILLED else frame
-            if size < 8:
-                raise ProtocolError(f"a frame has {size} bytes, want at least 8")
 
     def _await_tail(self, head: int) -> None:
         """Wait until the peer's tail is not head."""

@@ -108,7 +108,7 @@ class Loans:
     def __init__(self, channel: Channel, fd: int) -> None:
         self.channel = channel
         self._fd = fd
-        size = os.fstat(fd).st_size
+        self.size = size = os.fstat(fd).st_size
         self._pagemap: int | None = _open_pagemap()
         try:
             self._map = mmap.mmap(

@@ -91,9 +91,11 @@ class Loop:
     def _unspill(self, frame: bytes) -> bytes:
         """Put a frame together with its body, which lies in a block."""
         _, kind, flags, life, _, ident = messages.HEADER.unpack_from(frame)
-        _, _, _, region, offset, count, ticket, _, _ = messages.DESCRIPTOR.unpack_from(frame, messages.HEADER.size)
+        region, offset, count, ticket = messages.place_of_body(frame)
         if region != layout.REGION_REQUESTS:
             raise ProtocolError(f"the body of a spilled frame lies in region {region}")
+        if offset + count > self._loans.size:
+            raise ProtocolError(f"the body of a spilled frame has {count} bytes at {offset} of {self._loans.size}")
         body = bytearray(count)
         self._loans.read_into(body, offset)
         self._channel.give_back(ticket)

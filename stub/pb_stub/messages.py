@@ -91,7 +91,17 @@ def map_of(frame: bytes) -> dict[str, Any]:
 
 def integers(body: bytes) -> tuple[int, ...]:
     """Decode a body of u64 numbers."""
+    if len(body) % 8:
+        raise ProtocolError(f"a list of numbers has {len(body)} bytes, want a multiple of 8")
     return struct.unpack(f"<{len(body) // 8}Q", body)
+
+
+def place_of_body(frame: bytes) -> tuple[int, int, int, int]:
+    """Say where the body of a SPILLED frame is: region, offset, bytes, ticket."""
+    if len(frame) != HEADER.size + DESCRIPTOR.size:
+        raise ProtocolError(f"a spilled frame has {len(frame)} bytes, want {HEADER.size + DESCRIPTOR.size}")
+    _, _, _, region, offset, count, ticket, _, _ = DESCRIPTOR.unpack_from(frame, HEADER.size)
+    return region, offset, count, ticket
 
 
 def spilled_body(region: int, offset: int, size: int, ticket: int) -> bytes:
@@ -139,14 +149,21 @@ class Initialize:
     @staticmethod
     def from_frame(frame: bytes) -> Initialize:
         fields = map_of(frame)
+        args = _field(fields, "args", dict)
+        names = _texts(fields, "names")
+        inputs, outputs = _field(fields, "inputs", int), _field(fields, "outputs", int)
+        if not all(isinstance(text, str) for item in args.items() for text in item):
+            raise ProtocolError('field "args" has keys or values that are no str')
+        if inputs < 0 or outputs < 0 or inputs + outputs != len(names):
+            raise ProtocolError(f"there are {len(names)} names for {inputs} inputs and {outputs} outputs")
         return Initialize(
-            args=_field(fields, "args", dict),
+            args=args,
             path=_field(fields, "path", str),
             module=_field(fields, "module", str),
-            search=_field(fields, "search", list),
-            names=_field(fields, "names", list),
-            inputs=_field(fields, "inputs", int),
-            outputs=_field(fields, "outputs", int),
+            search=_texts(fields, "search"),
+            names=names,
+            inputs=inputs,
+            outputs=outputs,
             decoupled=_field(fields, "decoupled", bool),
             log=LogSettings.from_map(_field(fields, "log", dict)),
             spin_us=_field(fields, "spin_us", int),
@@ -164,6 +181,14 @@ def _field(fields: dict[str, Any], key: str, kind: type) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ProtocolError(f'field "{key}" is {type(value).__name__}, want {kind.__name__}')
     return value
+
+
+def _texts(fields: dict[str, Any], key: str) -> list[str]:
+    """Take a field that is a list of str."""
+    texts: list[str] = _field(fields, key, list)
+    if not all(isinstance(text, str) for text in texts):
+        raise ProtocolError(f'field "{key}" has items that are no str')
+    return texts
 
 
 def hello(life: int, pid: int, python: str, numpy: str, executable: str, prefix: str) -> bytes:

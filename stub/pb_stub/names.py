@@ -29,7 +29,10 @@ class Names:
         index = messages.HEADER.unpack_from(frame)[5]
         if index != len(self.received):
             raise ProtocolError(f"name has index {index}, want {len(self.received)}")
-        self.received.append(messages.body_of(frame).decode())
+        try:
+            self.received.append(messages.body_of(frame).decode())
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"name {index}: {error}") from error
 
     def index(self, name: str) -> int:
         """The index of a name that this stub sends, telling it to the supervisor first if it is new."""

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import types
+from importlib.machinery import BuiltinImporter
 from typing import NamedTuple, NoReturn
 
 #: Exit codes: the model did not start; stub and supervisor do not understand each other, or have lost each other.
@@ -97,7 +98,9 @@ def arm(lifeline: int) -> None:
 def hide(root: str, search: list[str]) -> None:
     """Make the interpreter look as the model expects it: an empty __main__, no arguments, Triton's search path."""
     # sys.modules alone kept the old one alive; the code of this process goes on in its functions.
-    sys.modules["__main__"] = types.ModuleType("__main__")
+    main = types.ModuleType("__main__")
+    main.__loader__ = BuiltinImporter  # as in an interpreter that is embedded
+    sys.modules["__main__"] = main
     sys.argv = [""]
     sys.dont_write_bytecode = True  # nothing is written into a repository
     sys.path[:] = ["", *(path for path in sys.path if path != root), *search, root]

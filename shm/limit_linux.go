@@ -1,4 +1,4 @@
-package server
+package shm
 
 import (
 	"bytes"
@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryLimit returns the bytes that this process may use: the tightest limit of
+// MemoryLimit returns the bytes that this process may use: the tightest limit of
 // its control groups (version 2), or the machine's memory.
-func memoryLimit() int64 {
+func MemoryLimit() int64 {
 	limit := int64(math.MaxInt64)
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {

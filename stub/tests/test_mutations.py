@@ -1,0 +1,135 @@
+"""Golden frames of the supervisor with a few bytes changed: each is understood, or refused by a ProtocolError."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from queue import SimpleQueue
+from typing import Any, Iterator
+
+import pytest
+from golden import LIFE, TESTDATA, Stand
+from pb_stub import messages
+from pb_stub.batch import Reader
+from pb_stub.errors import ProtocolError
+from pb_stub.loans import Loans
+from pb_stub.logs import Logs
+from pb_stub.loop import Loop
+from pb_stub.messages import Initialize
+from pb_stub.names import Names
+
+KINDS = ("initialize", "log_settings", "execute", "cancel", "name_down", "spilled_down", "finalize")
+MUTATIONS = 4000  # of each
+NAMES = ["IN0", "IN1", "OUT0", "OUT1"]
+#: What decoders are most likely to take for something else.
+NUMBERS = (0, 1, 2, 7, 8, 64, 65, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
+#: Heads of MessagePack's types, and one that it does not know.
+CODES = bytes((0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xC4, 0xC6, 0xCB, 0xCF, 0xD3, 0xD4, 0xDB, 0xDD, 0xDF))
+
+
+class Publisher(Stand):
+    """A channel that takes what is sent."""
+
+    def publish(self, frame: bytes) -> None:
+        assert messages.kind_of(frame) == messages.NAME
+
+
+@pytest.fixture
+def requests_file() -> Iterator[int]:
+    fd = os.memfd_create("requests")
+    os.truncate(fd, 1 << 16)
+    yield fd
+    os.close(fd)
+
+
+def stub(fd: int) -> Loop:
+    """A loop that has been initialized, as far as frames can tell."""
+    loop = Loop.__new__(Loop)
+    stand: Any = Publisher()
+    loop._box = SimpleQueue()
+    loop._channel = stand
+    loop._open = [1 << 32]
+    loop._cancelled = set()
+    loop._logs = Logs(stand)
+    loop._loans = Loans(stand, fd)
+    loop._names = Names(stand, NAMES, 2, 2)
+    loop._reader = Reader(loop._names, loop._loans)
+    return loop
+
+
+def decode(loop: Loop, frame: bytes) -> None:
+    """Do with a frame what the channel and the loop do."""
+    if frame[6] & messages.SPILLED:
+        frame = loop._unspill(frame)
+    if loop._route(frame) is None:
+        return
+    kind = messages.kind_of(frame)
+    if kind == messages.INITIALIZE:
+        settings = Initialize.from_frame(frame)
+        Names(loop._channel, settings.names, settings.inputs, settings.outputs)
+        assert all(isinstance(text, str) for item in settings.args.items() for text in item)
+        assert all(isinstance(text, str) for text in settings.search + settings.names)
+    elif kind == messages.EXECUTE:
+        requests, handles, wanted = loop._reader.read(frame)
+        assert len(requests) == len(handles) == len(wanted)
+        for request in requests:
+            assert isinstance(request.request_id() + request.parameters(), str)
+            assert all(isinstance(tensor.name(), str) for tensor in request.inputs())
+
+
+def mutate(frame: bytes, pick: random.Random) -> bytes:
+    """Change the body of a frame, and sometimes its flags and its id, in one to three places."""
+    body = bytearray(frame[messages.HEADER.size :])
+    for _ in range(pick.randint(1, 3)):
+        at = pick.randrange(len(body) + 1)
+        how = pick.randrange(7)
+        if how == 0:
+            del body[at:]
+        elif how == 1:
+            del body[at : at + pick.randint(1, 16)]
+        elif how == 2:
+            body[at:at] = pick.getrandbits(64).to_bytes(8, "little")[: pick.randint(1, 8)]
+        elif how == 3:
+            body[at : at + 1] = bytes((pick.choice(CODES),))
+        elif how == 4:
+            form = pick.choice(("<H", "<I", "<Q", ">H", ">I"))
+            number = pick.choice(NUMBERS) & ((1 << 8 * struct.calcsize(form)) - 1)
+            body[at : at + struct.calcsize(form)] = struct.pack(form, number)
+        elif how == 5:
+            begin = pick.randrange(len(body) + 1)
+            body[at:at] = body[begin : begin + pick.randint(1, 64)]
+        elif at < len(body):
+            body[at] ^= 1 << pick.randrange(8)
+    _, kind, flags, _, _, ident = messages.HEADER.unpack_from(frame)
+    if not pick.randrange(20):
+        flags ^= messages.SPILLED
+    if not pick.randrange(20):
+        ident = pick.choice(NUMBERS)
+    return messages.encode(kind, LIFE, ident, bytes(body), flags)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_mutated(name: str, requests_file: int) -> None:
+    frame = (TESTDATA / f"{name}.bin").read_bytes()
+    pick = random.Random(name)
+    loop = stub(requests_file)
+    understood = 0
+    for count in range(MUTATIONS):
+        if count % 500 == 0:
+            loop = stub(requests_file)
+        mutated = mutate(frame, pick)
+        try:
+            decode(loop, mutated)
+            understood += 1
+        except ProtocolError:
+            pass
+        except BaseException as error:
+            raise AssertionError(f"{name}, mutation {count}: {mutated.hex()}") from error
+    assert understood < MUTATIONS or name == "finalize"
+
+
+@pytest.mark.parametrize("kind", [7, 64, 72, 0xFFFF])
+def test_unknown_kind(kind: int, requests_file: int) -> None:
+    with pytest.raises(ProtocolError, match="unknown kind"):
+        decode(stub(requests_file), messages.encode(kind, LIFE, 0, b""))
