@@ -36,7 +36,7 @@ type Config struct {
 	ExecuteTimeout    time.Duration
 	FinalizeTimeout   time.Duration
 	// Spin is how long a side looks for the other's frames before it sleeps. Key
-	// ipc-spin-us, default 50 µs; negative: not at all.
+	// ipc-spin-us, default 100 µs; negative: not at all.
 	Spin time.Duration
 	// NoTemplate starts every stub as a program of its own instead of forking it
 	// from a template. Key stub-template=off.
