@@ -60,7 +60,7 @@ func ParseConfig(settings map[string]string) (Config, error) {
 		// Models fetch weights in initialize; one that hangs must end some day.
 		InitializeTimeout: time.Hour,
 		FinalizeTimeout:   30 * time.Second,
-		Spin:              50 * time.Microsecond,
+		Spin:              100 * time.Microsecond,
 		Executable:        settings["python-executable"],
 	}
 	number := func(key string, into func(int64) error) func() error {
