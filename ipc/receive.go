@@ -158,12 +158,12 @@ func (c *Channel) linger() bool {
 	begin := time.Now()
 	now := begin
 	var idle, longest time.Duration
+	defer func() { c.config.Lingered(longest) }()
 	for idle <= budget && now.Sub(begin) <= lingerAtMost {
 		before := now
 		runtime.Gosched()
 		now = time.Now()
 		if c.anythingPending() {
-			c.config.Lingered(longest)
 			return true
 		}
 		if now.Sub(before) > quickGosched {
@@ -175,11 +175,9 @@ func (c *Channel) linger() bool {
 		longest = max(longest, after.Sub(now))
 		now = after
 		if c.anythingPending() {
-			c.config.Lingered(longest)
 			return true
 		}
 	}
-	c.config.Lingered(longest)
 	return false
 }
 

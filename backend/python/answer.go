@@ -145,13 +145,9 @@ func (l *life) executed(f ipc.Frame) error {
 		}
 		return nil
 	}
-	l.popLocked()
-	l.freed = arrived
+	l.answeredLocked(arrived)
 	if l.asked.number == first.number { // too late
 		l.asked = withdrawal{}
-	}
-	if l.count == 0 {
-		in.moveLocked(Ready)
 	}
 	in.mu.Unlock()
 	// Done first: the next batch is on its way to the stub while this one's
@@ -190,11 +186,7 @@ func (l *life) skipped(number uint64, body *ipc.ExecutedBody, arrived int64) err
 		in.mu.Unlock()
 		return nil
 	}
-	l.popLocked()
-	l.freed = arrived
-	if l.count == 0 {
-		in.moveLocked(Ready)
-	}
+	l.answeredLocked(arrived)
 	in.mu.Unlock()
 	first.batch.Done(first.batch, backend.Report{Refused: true, Withdrawn: true})
 	return nil

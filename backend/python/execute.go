@@ -11,19 +11,40 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
+// errNotTaken says that an instance cannot be given a batch now.
+var errNotTaken = errors.New("instance takes no batch")
+
 // Execute implements backend.Instance.
 func (in *Instance) Execute(b *backend.Batch) {
 	begin := ipc.Now()
+	err := in.handOver(b, begin)
+	if err == nil {
+		return
+	}
+	if errors.Is(err, errNotTaken) {
+		b.Done(b, backend.Report{Refused: true})
+		return
+	}
+	now := ipc.Now()
+	b.Done(b, backend.Report{Start: begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
+	for _, task := range b.Tasks {
+		task.Send(infer.ErrorResponse(err))
+	}
+}
+
+// handOver numbers a batch and publishes its frame. An *infer.Error means that
+// the batch cannot be sent; a life that ends answers its batches itself, and is
+// no error.
+func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 	// Batches are numbered and published in one order. Nothing that holds submit
 	// waits for the channel's receive lock, under which Execute may be called.
 	in.submit.Lock()
+	defer in.submit.Unlock()
 	in.mu.Lock()
 	l := in.life
 	if l == nil || l.count == depth {
 		in.mu.Unlock()
-		in.submit.Unlock()
-		b.Done(b, backend.Report{Refused: true})
-		return
+		return errNotTaken
 	}
 	ahead := l.count > 0
 	if !ahead {
@@ -38,55 +59,34 @@ func (in *Instance) Execute(b *backend.Batch) {
 	}
 	l.inside[l.count] = inside{batch: b, number: number, handles: handles, position: math.MaxUint64, begin: begin}
 	l.count++
-	l.busy.Store(true)
-	if l.count == 1 {
+	if !ahead {
 		l.limitLocked()
 	}
 	in.mu.Unlock()
+
 	position, err := l.send(b, number, handles, ahead)
+
 	in.mu.Lock()
+	defer in.mu.Unlock()
 	at := l.findLocked(number)
-	if at < 0 {
+	var refused *infer.Error
+	switch {
+	case at < 0:
 		// The life has ended meanwhile, or the stub has answered already.
 		if err == nil {
 			l.late.number, l.late.position = number, position
 		}
-		in.mu.Unlock()
-		in.submit.Unlock()
-		return
-	}
-	if err == nil {
+	case err == nil:
 		l.inside[at].position, l.inside[at].sent = position, ipc.Now()
-		in.mu.Unlock()
-		in.submit.Unlock()
-		return
+	case errors.As(err, &refused):
+		l.dropLastLocked() // it is the last one, as nobody else could submit
+		return refused
+	case !errors.Is(err, ipc.ErrClosed):
+		// The channel is broken: the life ends, and its end gives the batch back,
+		// for nothing of it was published.
+		l.fail(err)
 	}
-	var refused *infer.Error
-	if !errors.As(err, &refused) {
-		// The channel is broken or closed: the life ends, and its end gives the
-		// batch back, for nothing of it was published.
-		in.mu.Unlock()
-		in.submit.Unlock()
-		if !errors.Is(err, ipc.ErrClosed) {
-			l.fail(err)
-		}
-		return
-	}
-	// It is the last one, as nobody else could submit.
-	l.count--
-	l.inside[l.count] = inside{}
-	if l.count == 0 {
-		l.limitLocked()
-		l.busy.Store(false)
-		in.moveLocked(Ready)
-	}
-	in.mu.Unlock()
-	in.submit.Unlock()
-	now := ipc.Now()
-	b.Done(b, backend.Report{Start: begin, ComputeStart: now, ComputeEnd: now, End: now, Err: refused})
-	for _, task := range b.Tasks {
-		task.Send(infer.ErrorResponse(refused))
-	}
+	return nil
 }
 
 // aheadBelow is how short executions are, on average, for which it makes sense
@@ -119,8 +119,7 @@ func (in *Instance) Withdraw() {
 	certain := l.channel.Withdraw(last.number)
 	l.asked = withdrawal{number: last.number, certain: certain}
 	if certain {
-		l.count--
-		l.inside[l.count] = inside{}
+		l.dropLastLocked()
 		l.withdrawing.Add(1)
 	}
 	in.mu.Unlock()
@@ -131,11 +130,9 @@ func (in *Instance) Withdraw() {
 	}
 }
 
-// send encodes and publishes the frame of a batch. An *infer.Error means that
-// the batch cannot be sent but the channel is fine.
+// send encodes and publishes the frame of a batch; the caller holds submit. An
+// *infer.Error means that the batch cannot be sent but the channel is fine.
 func (l *life) send(b *backend.Batch, number uint64, handles []uint64, ahead bool) (position uint64, err error) {
-	l.encoding.Lock()
-	defer l.encoding.Unlock()
 	var few [8]*infer.Request
 	requests := few[:0]
 	for _, task := range b.Tasks {

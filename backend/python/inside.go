@@ -60,8 +60,35 @@ func (l *life) popLocked() inside {
 	l.count--
 	l.inside[l.count] = inside{}
 	l.limitLocked()
-	l.busy.Store(l.count > 0)
 	return first
+}
+
+// answeredLocked is popLocked for a batch that the stub is done with: it goes on
+// with the next one, or is free.
+func (l *life) answeredLocked(arrived int64) {
+	l.popLocked()
+	l.freed = arrived
+	if l.count == 0 {
+		l.in.moveLocked(Ready)
+	}
+}
+
+// dropLastLocked takes back the batch that was handed over last, which the stub
+// does not execute.
+func (l *life) dropLastLocked() {
+	l.count--
+	l.inside[l.count] = inside{}
+	if l.count == 0 {
+		l.limitLocked()
+		l.in.moveLocked(Ready)
+	}
+}
+
+// hasBatch reports whether the stub has something to answer.
+func (l *life) hasBatch() bool {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	return l.count > 0
 }
 
 // limitLocked limits the time of the batch that is executed from now on.

@@ -25,7 +25,8 @@ type Instance struct {
 	current atomic.Pointer[life]
 	await   awaitState
 
-	// submit is held while a batch is handed over; before mu and encoding.
+	// submit is held while a batch is numbered, encoded and published. It is taken
+	// before mu and the channel's send lock.
 	submit sync.Mutex
 
 	mu       sync.Mutex

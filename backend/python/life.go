@@ -22,13 +22,10 @@ type life struct {
 	process *process
 	output  *output
 	loans   *shm.Loans
-	down    *names // guarded by encoding
+	down    *names // guarded by Instance.submit
 	up      *names // guarded by the channel's receive lock
 
-	// encoding is held while a batch is read from and written into a frame. It is
-	// taken before the channel's send lock.
-	encoding sync.Mutex
-	encoder  encoder
+	encoder encoder // guarded by Instance.submit
 	// encoded is the last batch of whose requests everything has been read: one
 	// that is answered earlier is not known to the stub yet.
 	encoded atomic.Uint64
@@ -40,8 +37,6 @@ type life struct {
 	exit        *ExitError // set when exited is closed
 	read        chan struct{}
 	readErr     error // of the reader, set when read is closed
-
-	busy atomic.Bool // a batch is in the stub
 
 	// withdrawing counts those that give a batch back which was asked for.
 	withdrawing sync.WaitGroup
@@ -125,7 +120,7 @@ func (in *Instance) begin() (*life, error) {
 	channel, err := ipc.New(ipc.Config{
 		Life: number, Backing: b.config.Backing(), MaxArena: b.config.MaxBytes,
 		Linger: func() time.Duration {
-			if l.busy.Load() && in.await.worthwhile(b.config.Spin) {
+			if l.hasBatch() && in.await.worthwhile(b.config.Spin) {
 				return b.config.Spin
 			}
 			return 0
