@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,7 +39,7 @@ func yardstick(t *testing.T) string {
 func startTriton(t *testing.T, dir, repository string, flags ...string) *runningServer {
 	t.Helper()
 	ports := freePorts(t, 3)
-	s := &runningServer{t: t, log: &logBuffer{}, http: ports[0], grpc: ports[1], metrics: ports[2], ended: make(chan error, 1)}
+	s := &runningServer{t: t, log: &testkit.Buffer{}, http: ports[0], grpc: ports[1], metrics: ports[2], ended: make(chan error, 1)}
 	s.cmd = exec.Command(filepath.Join(dir, "tritonserver"), append([]string{
 		"--model-repository=" + repository, "--http-address=127.0.0.1", "--grpc-address=127.0.0.1",
 		"--http-port=" + strconv.Itoa(s.http), "--grpc-port=" + strconv.Itoa(s.grpc), "--metrics-port=" + strconv.Itoa(s.metrics),
@@ -65,14 +66,13 @@ func startTriton(t *testing.T, dir, repository string, flags ...string) *running
 	})
 	// Triton's own start hangs now and then on a busy machine; that says nothing
 	// of this server.
-	for deadline := time.Now().Add(startLimit); ; time.Sleep(20 * time.Millisecond) {
-		if status, _, err := s.try("GET", "/v2/health/live", nil, nil); err == nil && status == http.StatusOK {
-			return s
-		}
-		if time.Now().After(deadline) {
-			t.Skipf("Triton has not started within %s, so there is nothing to compare with", startLimit)
-		}
+	if !testkit.Within(startLimit, func() bool {
+		status, _, err := s.try("GET", "/v2/health/live", nil, nil)
+		return err == nil && status == http.StatusOK
+	}) {
+		t.Skipf("Triton has not started within %s, so there is nothing to compare with", startLimit)
 	}
+	return s
 }
 
 // comparedHeaders are those that clients read.

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -212,11 +211,10 @@ func TestMisbehavingModels(t *testing.T) {
 				allowed.processes++
 			}
 			var after held
-			deadline := time.Now().Add(startLimit)
-			for after = s.holds(); (after.files > allowed.files || after.mappings > allowed.mappings || after.processes > allowed.processes) && time.Now().Before(deadline); after = s.holds() {
-				time.Sleep(5 * time.Millisecond)
-			}
-			if after.files > allowed.files || after.mappings > allowed.mappings || after.processes > allowed.processes {
+			if !testkit.Within(startLimit, func() bool {
+				after = s.holds()
+				return after.files <= allowed.files && after.mappings <= allowed.mappings && after.processes <= allowed.processes
+			}) {
 				t.Errorf("the server holds %v, before it held %v", after, allowed)
 			}
 			if now := sharedMemoryNames(t); now > names {

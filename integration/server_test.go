@@ -14,7 +14,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,29 +25,11 @@ import (
 // that is busy with other tests.
 const startLimit = 60 * time.Second
 
-// logBuffer collects what a server prints.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // runningServer is a server process with ports of its own.
 type runningServer struct {
 	t                   *testing.T
 	cmd                 *exec.Cmd
-	log                 *logBuffer
+	log                 *testkit.Buffer
 	http, grpc, metrics int
 	ended               chan error // receives the outcome of Wait once
 	down                bool
@@ -77,7 +58,7 @@ func launch(t *testing.T, python, repository string, flags ...string) *runningSe
 		t.Fatal(err)
 	}
 	ports := freePorts(t, 3)
-	s := &runningServer{t: t, log: &logBuffer{}, http: ports[0], grpc: ports[1], metrics: ports[2], ended: make(chan error, 1)}
+	s := &runningServer{t: t, log: &testkit.Buffer{}, http: ports[0], grpc: ports[1], metrics: ports[2], ended: make(chan error, 1)}
 	arguments := []string{
 		"--model-repository=" + repository, "--http-address=127.0.0.1", "--grpc-address=127.0.0.1",
 		"--http-port=" + strconv.Itoa(s.http), "--grpc-port=" + strconv.Itoa(s.grpc), "--metrics-port=" + strconv.Itoa(s.metrics),
@@ -171,7 +152,7 @@ func (s *runningServer) stop() {
 func (s *runningServer) gone(pids []int) {
 	s.t.Helper()
 	var left []string
-	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(time.Millisecond) {
+	if !testkit.Within(2*time.Second, func() bool {
 		left = left[:0]
 		for _, pid := range pids {
 			if unix.Kill(pid, 0) == nil {
@@ -181,13 +162,9 @@ func (s *runningServer) gone(pids []int) {
 				}
 			}
 		}
-		if len(left) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Errorf("processes live on: %s", strings.Join(left, "; "))
-			return
-		}
+		return len(left) == 0
+	}) {
+		s.t.Errorf("processes live on: %s", strings.Join(left, "; "))
 	}
 }
 

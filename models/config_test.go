@@ -38,14 +38,20 @@ func TestParseConfigTextForms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := &kserve.ModelConfig{}
-			if err := prototext.Unmarshal([]byte(c.want), want); err != nil {
-				t.Fatal(err)
-			}
-			if !proto.Equal(got, want) {
-				t.Errorf("got %v, want %v", got, want)
-			}
+			wantConfig(t, got, c.want)
 		})
+	}
+}
+
+// wantConfig compares a config with what a text says.
+func wantConfig(t *testing.T, got *kserve.ModelConfig, text string) {
+	t.Helper()
+	want := &kserve.ModelConfig{}
+	if err := prototext.Unmarshal([]byte(text), want); err != nil {
+		t.Fatal(err)
+	}
+	if !proto.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
@@ -114,13 +120,7 @@ func TestParseConfigJSON(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := &kserve.ModelConfig{}
-			if err := prototext.Unmarshal([]byte(c.want), want); err != nil {
-				t.Fatal(err)
-			}
-			if !proto.Equal(got, want) {
-				t.Errorf("got %v, want %v", got, want)
-			}
+			wantConfig(t, got, c.want)
 		})
 	}
 }

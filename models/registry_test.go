@@ -313,31 +313,39 @@ func TestReloadKeepsServing(t *testing.T) {
 	}
 }
 
+// holdRequest has a request inside version 1 of m until hold is closed; then
+// answered receives its error.
+func holdRequest(t *testing.T, r *Registry) (hold chan struct{}, answered <-chan error) {
+	t.Helper()
+	l, err := r.lookup("m", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold = make(chan struct{})
+	l.model.(*fakeModel).instance.hold = hold
+	result := make(chan error, 1) // one value
+	go func() {
+		_, err := generation(t, r, "m", 1)
+		result <- err
+	}()
+	testkit.Eventually(t, 10*time.Second, func() bool { return len(r.InFlight()) > 0 })
+	return hold, result
+}
+
 func TestUnload(t *testing.T) {
 	b := newFakeBackend()
 	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), b, explicit("*"))
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l, err := r.lookup("m", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hold := make(chan struct{})
-	l.model.(*fakeModel).instance.hold = hold
-	answered := make(chan error, 1) // one value
-	go func() {
-		_, err := generation(t, r, "m", 1)
-		answered <- err
-	}()
-	testkit.Eventually(t, 10*time.Second, func() bool { return len(r.InFlight()) > 0 })
+	hold, answered := holdRequest(t, r)
 	if err := r.Unload(t.Context(), "m", false); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := states(r), "m 1 UNLOADING; n 1 READY"; got != want {
 		t.Errorf("got the index %q, want %q", got, want)
 	}
-	_, err = generation(t, r, "m", 1)
+	_, err := generation(t, r, "m", 1)
 	wantError(t, err, infer.Unavailable, "Request for unknown model: 'm' version 1 is not at ready state")
 	_, err = generation(t, r, "m", infer.LatestVersion)
 	wantError(t, err, infer.NotFound, "Request for unknown model: 'm' has no available versions")
@@ -441,20 +449,10 @@ func TestShutdown(t *testing.T) {
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l, err := r.lookup("m", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hold := make(chan struct{})
-	l.model.(*fakeModel).instance.hold = hold
-	answered := make(chan error, 1) // one value
-	go func() {
-		_, err := generation(t, r, "m", 1)
-		answered <- err
-	}()
-	testkit.Eventually(t, 10*time.Second, func() bool { return len(r.InFlight()) > 0 })
+	hold, answered := holdRequest(t, r)
 	ended := make(chan error, 1) // one value
 	go func() { ended <- r.Shutdown(context.Background()) }()
+	var err error
 	testkit.Eventually(t, 10*time.Second, func() bool {
 		_, err = r.Live()
 		return err != nil

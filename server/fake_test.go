@@ -295,6 +295,33 @@ type testServer struct {
 	stop   func() error // ends Run and returns what it returned
 }
 
+// front is what HTTP and GRPC have in common.
+type front interface {
+	Listen() error
+	Run(ctx context.Context) error
+}
+
+// runFront has a front end listen and run. cancel ends Run's context; stop does
+// too, and returns what Run has.
+func runFront(t testing.TB, f front) (cancel context.CancelFunc, stop func() error) {
+	t.Helper()
+	if err := f.Listen(); err != nil {
+		t.Fatalf("Listen: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1) // one value, from Run
+	go func() { done <- f.Run(ctx) }()
+	return cancel, sync.OnceValue(func() error {
+		cancel()
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(30 * time.Second):
+			return fmt.Errorf("Run has not returned after 30 s")
+		}
+	})
+}
+
 // startHTTP runs a front end until the test ends. Afterwards all memory must
 // have come back, and nothing may have been logged as an error: a block that is
 // released twice is a panic, and that is one.
@@ -314,22 +341,8 @@ func startHTTP(t testing.TB, cfg HTTPConfig, core *fakeCore) *testServer {
 	if err != nil {
 		t.Fatalf("NewHTTP: %v", err)
 	}
-	if err := h.Listen(); err != nil {
-		t.Fatalf("Listen: %v", err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx) }()
-	s := &testServer{HTTP: h, core: core, blocks: blocks, addr: h.Addr().String()}
-	s.stop = sync.OnceValue(func() error {
-		cancel()
-		select {
-		case err := <-done:
-			return err
-		case <-time.After(30 * time.Second):
-			return fmt.Errorf("Run has not returned after 30 s")
-		}
-	})
+	_, stop := runFront(t, h)
+	s := &testServer{HTTP: h, core: core, blocks: blocks, addr: h.Addr().String(), stop: stop}
 	t.Cleanup(func() {
 		if err := s.stop(); err != nil {
 			t.Errorf("Run: %v", err)

@@ -2,10 +2,8 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"runtime"
-	"sync"
 	"testing"
 	"time"
 
@@ -51,23 +49,9 @@ func startGRPC(t testing.TB, cfg GRPCConfig, core *fakeCore, dial ...grpc.DialOp
 	if err != nil {
 		t.Fatalf("NewGRPC: %v", err)
 	}
-	if err := g.Listen(); err != nil {
-		t.Fatalf("Listen: %v", err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- g.Run(ctx) }()
-	s := &grpcTestServer{GRPC: g, core: core, blocks: blocks, cancel: cancel}
+	cancel, stop := runFront(t, g)
+	s := &grpcTestServer{GRPC: g, core: core, blocks: blocks, cancel: cancel, stop: stop}
 	s.conn, s.client = s.dial(t, dial...)
-	s.stop = sync.OnceValue(func() error {
-		cancel()
-		select {
-		case err := <-done:
-			return err
-		case <-time.After(30 * time.Second):
-			return fmt.Errorf("Run has not returned after 30 s")
-		}
-	})
 	t.Cleanup(func() {
 		if err := s.stop(); err != nil {
 			t.Errorf("Run: %v", err)

@@ -8,26 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"golang.org/x/sys/unix"
 )
 
 func newPool(t testing.TB, config PoolConfig) *Pool {
 	t.Helper()
-	region, err := NewRegion(Memfd{}, 1<<32, ReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := NewPool(region, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Verify(); err != nil {
-			t.Errorf("Verify: %v", err)
-		}
-		p.Close()
-	})
-	return p
+	return smallPool(t, 1<<32, config)
 }
 
 func alloc(t testing.TB, p *Pool, n int) *Block {
@@ -174,12 +161,8 @@ func TestPoolGrowsInStepsAndShrinks(t *testing.T) {
 	}
 	copy(big.Bytes(), "warm")
 	big.Release()
-	deadline := time.Now().Add(10 * time.Second)
-	for p.Stats().Reserved > 1<<20 {
-		if time.Now().After(deadline) {
-			t.Fatalf("reserved after the release: still %d", p.Stats().Reserved)
-		}
-		time.Sleep(time.Millisecond)
+	if !testkit.Within(10*time.Second, func() bool { return p.Stats().Reserved <= 1<<20 }) {
+		t.Fatalf("reserved after the release: still %d", p.Stats().Reserved)
 	}
 	again := alloc(t, p, 20<<20)
 	defer again.Release()

@@ -6,13 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/rs/zerolog"
 )
 
 // TestOutputLines writes what models print and compares what is logged.
 func TestOutputLines(t *testing.T) {
 	long := strings.Repeat("x", 3*maxLine)
-	log := &syncBuffer{}
+	log := &testkit.Buffer{}
 	o, far, err := outputPipe(zerolog.New(log))
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,7 +29,7 @@ type rig struct {
 	t       testing.TB
 	backend *Backend
 	pool    *shm.Pool
-	log     *syncBuffer
+	log     *testkit.Buffer
 	counts  *counts
 }
 
@@ -74,24 +73,6 @@ func (c *counts) brokenRules() map[string]int {
 	return rules
 }
 
-// syncBuffer keeps what is logged.
-type syncBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
 // newRig makes a backend for the newest Python; change, if not nil, changes its
 // config first. The test fails if it leaves blocks of the pool behind.
 func newRig(t testing.TB, change func(*Config)) *rig {
@@ -117,7 +98,7 @@ func newRigWith(t testing.TB, interpreter string, change func(*Config)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, pool: pool, log: &syncBuffer{}, counts: &counts{broken: make(map[string]int)}}
+	r := &rig{t: t, pool: pool, log: &testkit.Buffer{}, counts: &counts{broken: make(map[string]int)}}
 	// The files are unpacked here, not into the user's cache.
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	r.backend, err = New(Environment{
@@ -266,17 +247,17 @@ func (m *running) instance() *Instance { return m.model.Instances()[0].(*Instanc
 // instance to come up where it has to.
 func (m *running) infer(requests ...*infer.Request) ([]*infer.Response, backend.Report) {
 	m.rig.t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		responses, report, ok := m.try(requests...)
-		if ok {
-			return responses, report
-		}
-		if time.Now().After(deadline) {
-			m.rig.t.Fatalf("no stub took the batch within %v; log:\n%s", patience, m.rig.log)
-		}
-		time.Sleep(time.Millisecond)
+	var (
+		responses []*infer.Response
+		report    backend.Report
+	)
+	if !testkit.Within(patience, func() (ok bool) {
+		responses, report, ok = m.try(requests...)
+		return ok
+	}) {
+		m.rig.t.Fatalf("no stub took the batch within %v; log:\n%s", patience, m.rig.log)
 	}
+	return responses, report
 }
 
 // try hands a batch over once; ok is false if the instance refused it.

@@ -2,8 +2,6 @@ package main
 
 import (
 	"os"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -11,26 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncBuilder is a strings.Builder for two goroutines.
-type syncBuilder struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (s *syncBuilder) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuilder) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 func TestWatchSignals(t *testing.T) {
-	var out syncBuilder
+	var out testkit.Buffer
 	graceful, abrupt, stop := watchSignals(t.Context(), &out)
 	defer stop()
 	kill := func(s unix.Signal) {
@@ -59,7 +39,7 @@ func TestWatchSignals(t *testing.T) {
 }
 
 func TestWatchSignalsStops(t *testing.T) {
-	graceful, abrupt, stop := watchSignals(t.Context(), &syncBuilder{})
+	graceful, abrupt, stop := watchSignals(t.Context(), &testkit.Buffer{})
 	stop()
 	if graceful.Err() == nil || abrupt.Err() == nil {
 		t.Error("a context has not ended")

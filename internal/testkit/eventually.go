@@ -10,11 +10,20 @@ import (
 // and then every few milliseconds.
 func Eventually(t testing.TB, timeout time.Duration, ok func() bool) {
 	t.Helper()
+	if !Within(timeout, ok) {
+		t.Fatalf("condition is still false after %v", timeout)
+	}
+}
+
+// Within waits until ok returns true and reports whether it has within timeout,
+// for tests that have more to say about it than Eventually.
+func Within(timeout time.Duration, ok func() bool) bool {
 	deadline := time.Now().Add(timeout)
 	for wait := 50 * time.Microsecond; !ok(); wait = min(2*wait, 10*time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("condition is still false after %v", timeout)
+			return false
 		}
 		time.Sleep(wait)
 	}
+	return true
 }
