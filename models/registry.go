@@ -330,6 +330,7 @@ type Status struct {
 	Version int64
 	State   State
 	Reason  string
+	Backend string // of a version that serves
 }
 
 // Attempted lists the models that loading was tried for, by name and version.
@@ -346,7 +347,12 @@ func (r *Registry) Attempted() []Status {
 			list = append(list, Status{Name: name})
 		}
 		for _, number := range slices.Sorted(maps.Keys(m.versions)) {
-			list = append(list, Status{name, number, m.versions[number].state, m.versions[number].reason})
+			v := m.versions[number]
+			s := Status{Name: name, Version: number, State: v.state, Reason: v.reason}
+			if v.state == Ready {
+				s.Backend = v.info.Config.GetBackend()
+			}
+			list = append(list, s)
 		}
 	}
 	return list

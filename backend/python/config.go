@@ -43,16 +43,73 @@ type Config struct {
 	NoTemplate bool
 }
 
-// Keys are the settings that ParseConfig knows.
-var Keys = []string{
-	"shm-default-byte-size", "shm-growth-byte-size", "shm-max-byte-size", "shm-region-prefix-name", "stub-timeout-seconds",
-	"initialize-timeout-seconds", "execute-timeout-seconds", "finalize-timeout-seconds", "ipc-spin-us", "python-executable",
-	"stub-template", "thread-pool-size", "shm_message_queue_size",
+// setting is a key of the command line and how its value is read.
+type setting struct {
+	key  string
+	read func(c *Config, text string) error
+}
+
+// settings are in the order in which they are read: of several mistakes the
+// first one here is told.
+var settings = []setting{
+	{"python-executable", func(c *Config, text string) error { c.Executable = text; return nil }},
+	{"shm-default-byte-size", number(func(c *Config, n int64) error {
+		c.DefaultBytes = n
+		return refuse(n < 1<<20, "shm-default-byte-size can't be smaller than 4 MiBs")
+	})},
+	{"shm-growth-byte-size", number(func(c *Config, n int64) error {
+		c.GrowthBytes = n
+		return refuse(n <= 0, "shm-growth-byte-size can't be smaller than or equal to zero.")
+	})},
+	{"shm-max-byte-size", number(func(c *Config, n int64) error {
+		c.MaxBytes = n
+		return refuse(n < c.DefaultBytes, "shm-max-byte-size is %d, want at least shm-default-byte-size, %d", n, c.DefaultBytes)
+	})},
+	{"stub-timeout-seconds", number(func(c *Config, n int64) error {
+		if err := refuse(n <= 0, "stub-timeout-seconds can't be smaller than or equal to zero."); err != nil {
+			return err
+		}
+		return setSeconds(&c.StubTimeout, n)
+	})},
+	{"initialize-timeout-seconds", number(func(c *Config, n int64) error { return setSeconds(&c.InitializeTimeout, n) })},
+	{"execute-timeout-seconds", number(func(c *Config, n int64) error { return setSeconds(&c.ExecuteTimeout, n) })},
+	{"finalize-timeout-seconds", number(func(c *Config, n int64) error { return setSeconds(&c.FinalizeTimeout, n) })},
+	{"ipc-spin-us", number(func(c *Config, n int64) error {
+		c.Spin = time.Duration(n) * time.Microsecond
+		if n == 0 {
+			c.Spin = -1
+		}
+		return refuse(n < 0 || n > 100_000, "ipc-spin-us is %d, want between 0 (off) and 100000", n)
+	})},
+	// Triton's keys that mean nothing here are still checked as Triton does.
+	{"thread-pool-size", number(func(_ *Config, n int64) error { return refuse(n < 1, "thread-pool-size can't be less than 1.") })},
+	{"shm_message_queue_size", number(func(*Config, int64) error { return nil })},
+	{"shm-region-prefix-name", func(c *Config, text string) error {
+		c.RegionPrefix = text
+		if err := (shm.Named{Prefix: text}).Validate(); err != nil {
+			return infer.Errorf(infer.InvalidArg, "%s", err)
+		}
+		return nil
+	}},
+	{"stub-template", func(c *Config, text string) error {
+		lower := strings.ToLower(text)
+		c.NoTemplate = lower == "off"
+		return refuse(lower != "" && lower != "on" && lower != "off", "stub-template is %q, want on or off", text)
+	}},
+}
+
+// Settings lists the keys that ParseConfig knows.
+func Settings() []string {
+	var keys []string
+	for _, s := range settings {
+		keys = append(keys, s.key)
+	}
+	return keys
 }
 
 // ParseConfig reads the settings of the command line. Unknown keys are ignored,
 // as Triton does. Errors are InvalidArg with Triton's texts for Triton's keys.
-func ParseConfig(settings map[string]string) (Config, error) {
+func ParseConfig(values map[string]string) (Config, error) {
 	c := Config{
 		DefaultBytes: 1 << 20,
 		GrowthBytes:  1 << 20,
@@ -61,101 +118,45 @@ func ParseConfig(settings map[string]string) (Config, error) {
 		InitializeTimeout: time.Hour,
 		FinalizeTimeout:   30 * time.Second,
 		Spin:              100 * time.Microsecond,
-		Executable:        settings["python-executable"],
 	}
-	number := func(key string, into func(int64) error) func() error {
-		return func() error {
-			text, ok := settings[key]
-			if !ok {
-				return nil
-			}
-			n, err := stol(text)
-			if err != nil {
-				return err
-			}
-			return into(n)
+	for _, s := range settings {
+		text, given := values[s.key]
+		if !given {
+			continue
 		}
-	}
-	seconds := func(into *time.Duration) func(int64) error {
-		return func(n int64) error {
-			if n < 0 || n > int64(math.MaxInt64/time.Second) {
-				return infer.Errorf(infer.InvalidArg, "timeout is %d seconds, want between 0 (none) and %d", n, int64(math.MaxInt64/time.Second))
-			}
-			*into = time.Duration(n) * time.Second
-			return nil
-		}
-	}
-	for _, parse := range []func() error{
-		number("shm-default-byte-size", func(n int64) error {
-			if n < 1<<20 {
-				return infer.Errorf(infer.InvalidArg, "shm-default-byte-size can't be smaller than 4 MiBs")
-			}
-			c.DefaultBytes = n
-			return nil
-		}),
-		number("shm-growth-byte-size", func(n int64) error {
-			if n <= 0 {
-				return infer.Errorf(infer.InvalidArg, "shm-growth-byte-size can't be smaller than or equal to zero.")
-			}
-			c.GrowthBytes = n
-			return nil
-		}),
-		number("shm-max-byte-size", func(n int64) error {
-			if n < c.DefaultBytes {
-				return infer.Errorf(infer.InvalidArg, "shm-max-byte-size is %d, want at least shm-default-byte-size, %d", n, c.DefaultBytes)
-			}
-			c.MaxBytes = n
-			return nil
-		}),
-		number("stub-timeout-seconds", func(n int64) error {
-			if n <= 0 {
-				return infer.Errorf(infer.InvalidArg, "stub-timeout-seconds can't be smaller than or equal to zero.")
-			}
-			return seconds(&c.StubTimeout)(n)
-		}),
-		number("initialize-timeout-seconds", seconds(&c.InitializeTimeout)),
-		number("execute-timeout-seconds", seconds(&c.ExecuteTimeout)),
-		number("finalize-timeout-seconds", seconds(&c.FinalizeTimeout)),
-		number("ipc-spin-us", func(n int64) error {
-			if n < 0 || n > 100_000 {
-				return infer.Errorf(infer.InvalidArg, "ipc-spin-us is %d, want between 0 (off) and 100000", n)
-			}
-			c.Spin = time.Duration(n) * time.Microsecond
-			if n == 0 {
-				c.Spin = -1
-			}
-			return nil
-		}),
-		// Triton's keys that mean nothing here are still checked as Triton does.
-		number("thread-pool-size", func(n int64) error {
-			if n < 1 {
-				return infer.Errorf(infer.InvalidArg, "thread-pool-size can't be less than 1.")
-			}
-			return nil
-		}),
-		number("shm_message_queue_size", func(int64) error { return nil }),
-	} {
-		if err := parse(); err != nil {
+		if err := s.read(&c, text); err != nil {
 			return Config{}, err
 		}
 	}
 	if c.MaxBytes == 0 {
 		c.MaxBytes = max(shm.MemoryLimit()/2, c.DefaultBytes)
 	}
-	if prefix, ok := settings["shm-region-prefix-name"]; ok {
-		if err := (shm.Named{Prefix: prefix}).Validate(); err != nil {
-			return Config{}, infer.Errorf(infer.InvalidArg, "%s", err)
-		}
-		c.RegionPrefix = prefix
-	}
-	switch v := settings["stub-template"]; strings.ToLower(v) {
-	case "", "on":
-	case "off":
-		c.NoTemplate = true
-	default:
-		return Config{}, infer.Errorf(infer.InvalidArg, "stub-template is %q, want on or off", v)
-	}
 	return c, nil
+}
+
+// refuse returns the error of a value that is not accepted.
+func refuse(bad bool, format string, args ...any) error {
+	if !bad {
+		return nil
+	}
+	return infer.Errorf(infer.InvalidArg, format, args...)
+}
+
+// number makes the reader of a number.
+func number(set func(c *Config, n int64) error) func(*Config, string) error {
+	return func(c *Config, text string) error {
+		n, err := stol(text)
+		if err != nil {
+			return err
+		}
+		return set(c, n)
+	}
+}
+
+func setSeconds(into *time.Duration, n int64) error {
+	const most = int64(math.MaxInt64 / time.Second)
+	*into = time.Duration(n) * time.Second
+	return refuse(n < 0 || n > most, "timeout is %d seconds, want between 0 (none) and %d", n, most)
 }
 
 // stol reads the decimal number that text begins with, as C's function of that

@@ -33,7 +33,7 @@ func (o *Options) strangeSettings() []string {
 			switch {
 			case backend != "" && backend != "python":
 				list = append(list, fmt.Sprintf("--backend-config=%s,%s: there is no backend '%s'", backend, key, backend))
-			case !slices.Contains(common, key) && !slices.Contains(python.Keys, key):
+			case !slices.Contains(common, key) && !slices.Contains(python.Settings(), key):
 				list = append(list, fmt.Sprintf("--backend-config: the setting '%s' is not known", key))
 			}
 		}

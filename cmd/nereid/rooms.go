@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -246,37 +245,26 @@ func parseQuantiles(text string) (map[float64]float64, error) {
 	return quantiles, nil
 }
 
-// backendRows are the backends that models use.
-func (r *rooms) backendRows(o *Options) []backendRow {
+// startRows are the backends that models use and the models that loading was
+// tried for, as the start-up tables show them.
+func (r *rooms) startRows(o *Options) (backends []backendRow, models []modelRow) {
 	used := make(map[string]bool)
-	for _, m := range r.registry.Index(true) {
-		if version, err := strconv.ParseInt(m.GetVersion(), 10, 64); err == nil {
-			if info, err := r.registry.Model(m.GetName(), version); err == nil {
-				used[info.Config.GetBackend()] = true
-			}
-		}
-	}
-	var rows []backendRow
-	for _, name := range slices.Sorted(maps.Keys(used)) {
-		rows = append(rows, backendRow{name: name, path: "built in", config: o.backendConfigJSON(name)})
-	}
-	return rows
-}
-
-// modelRows are the models that loading was tried for.
-func (r *rooms) modelRows() []modelRow {
-	var rows []modelRow
 	for _, s := range r.registry.Attempted() {
 		if s.Version == 0 {
-			rows = append(rows, modelRow{s.Name, "-", "Not loaded: No model version was found"})
+			models = append(models, modelRow{s.Name, "-", "Not loaded: No model version was found"})
 			continue
+		}
+		if s.Backend != "" {
+			used[s.Backend] = true
 		}
 		status := string(s.State)
 		if s.Reason != "" {
 			status += ": " + s.Reason
 		}
-		rows = append(rows, modelRow{s.Name, strconv.FormatInt(s.Version, 10), status})
+		models = append(models, modelRow{s.Name, strconv.FormatInt(s.Version, 10), status})
 	}
-	slices.SortStableFunc(rows, func(a, b modelRow) int { return cmp.Compare(a.name, b.name) })
-	return rows
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		backends = append(backends, backendRow{name: name, path: "built in", config: o.backendConfigJSON(name)})
+	}
+	return backends, models
 }

@@ -48,8 +48,9 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 
 	loaded := r.registry.Start(running)
 	lines.Table(agentTable())
-	lines.Table(backendTable(r.backendRows(o)))
-	lines.Table(modelTable(r.modelRows()))
+	backends, versions := r.startRows(o)
+	lines.Table(backendTable(backends))
+	lines.Table(modelTable(versions))
 	if o.Metrics.Allow && o.Metrics.AllowCPU {
 		log.Info().Msg("Collecting CPU metrics")
 	}

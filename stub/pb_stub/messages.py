@@ -33,8 +33,6 @@ AHEAD = 2
 
 #: size, kind, flags, life, reserved, id
 HEADER = struct.Struct("<IHHIIQ")
-#: size, kind, flags: what even the shortest PAD has
-HEADER_START = struct.Struct("<IHH")
 #: name, data type, rank, region, offset, bytes, ticket, element, reserved
 DESCRIPTOR = struct.Struct("<HBBIQQQII")
 #: Dimensions by rank.
