@@ -27,7 +27,10 @@ type Env struct {
 	Directory string // the model's directory; Directory/Version holds its files
 	// Config as read and normalised; a backend does not change it.
 	Config *kserve.ModelConfig
-	Host   Host
+	// Runtime is the model.py of a Python-based backend that serves this model, ""
+	// if the version's own directory has the code.
+	Runtime string
+	Host    Host
 }
 
 // Model is one version of a model.
@@ -104,11 +107,22 @@ type Events interface {
 // Host is what a running instance may ask of the rooms above it. The registry
 // of models implements it and hands itself down when it starts an instance.
 type Host interface {
-	infer.Handler // a BLS call is a request like any other
+	infer.Submitter // a BLS call is a request like any other
 	// Load and Unload change which models are loaded; they fail with an
-	// infer.Error unless the server is in explicit control mode.
-	Load(ctx context.Context, model string) error
-	Unload(ctx context.Context, model string) error
+	// infer.Error unless the server is in explicit control mode. Config is a
+	// ModelConfig as JSON ("" = none), files are contents by path. Unload returns
+	// when unloading has begun, dependents says whether what needs the model goes
+	// with it.
+	Load(ctx context.Context, model, config string, files map[string][]byte) error
+	Unload(ctx context.Context, model string, dependents bool) error
+	// ModelReady tells whether a version (infer.LatestVersion: the highest that is
+	// ready) serves and says of itself that it is ready. An unknown one is an
+	// infer.Error.
+	ModelReady(ctx context.Context, model string, version int64) (bool, error)
+	// Decoupled tells whether the version that a request would reach may answer
+	// any number of times, and whether its readiness has to be asked for before a
+	// model calls it, as its model decides it.
+	Decoupled(model string, version int64) (decoupled, asks bool, err error)
 }
 
 // Task is one request on its way through an instance.
@@ -143,6 +157,9 @@ type Report struct {
 	// Refused is true if nothing of the batch was looked at: no task was
 	// answered, and all of them may be given to another instance.
 	Refused bool
+	// Rescheduled are tasks of the batch that the model has released in order to
+	// get them again; they have not been answered.
+	Rescheduled []*Task
 	// Withdrawn is true, beside Refused, if the instance gave the batch back as
 	// it was asked to, and goes on taking others.
 	Withdrawn bool

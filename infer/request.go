@@ -56,12 +56,47 @@ type Request struct {
 	Inputs        []Tensor
 	Outputs       []string // names that were asked for; empty means all
 
+	// Caller is the execution that makes this request; nil for a client's.
+	Caller *Caller
+
 	// Raw marks a request whose single input came without name, type or shape:
 	// Inputs holds one Tensor with Data alone, and validation deduces the rest.
 	Raw bool
 	// BatchSize is the first dimension of the inputs of a batching model, else
 	// 0. Validation sets it.
 	BatchSize int64
+}
+
+// Caller says in which execution a model makes a request of its own (BLS).
+type Caller struct {
+	Model   string
+	Version int64
+	// Requests are those that the execution is about; there is at least one if
+	// the backend knows the execution. They may have been answered meanwhile.
+	Requests []*Request
+	// Holding is true if the execution holds its instance and does not end before
+	// this request has, as far as the backend can know.
+	Holding bool
+
+	depth int
+}
+
+// NewCaller makes a Caller.
+func NewCaller(model string, version int64, requests []*Request, holding bool) *Caller {
+	c := &Caller{Model: model, Version: version, Requests: requests, Holding: holding, depth: 1}
+	for _, r := range requests {
+		c.depth = max(c.depth, r.Depth()+1)
+	}
+	return c
+}
+
+// Depth counts the executions around a request: 0 for a client's, one more than
+// that of its callers for a model's.
+func (r *Request) Depth() int {
+	if r.Caller == nil {
+		return 0
+	}
+	return r.Caller.depth
 }
 
 // Input returns the input of the given name, or nil.
@@ -100,4 +135,12 @@ type Handler interface {
 	// longer retain them. When ctx ends, a request that waits is answered with
 	// Cancelled; one that runs is told so and ends as its model decides.
 	Infer(ctx context.Context, req *Request, send Sender) error
+}
+
+// Submitter runs inferences for those who do not wait.
+type Submitter interface {
+	// Submit is Handler's Infer, but returns when the request has been accepted,
+	// perhaps after send has been called, or fails as Infer does. The request's
+	// tensors must stay valid until the last response.
+	Submit(ctx context.Context, req *Request, send Sender) error
 }

@@ -12,10 +12,17 @@ type Response struct {
 	// flag which the model sent without a response.
 	Empty bool
 	Final bool // nothing follows for this request
+	// Slot is, if not nil, the response's place in the window of its request: the
+	// backend lets the model send another one when it is released. A response
+	// with a slot need not be waited for by a Sender that is full of them.
+	Slot Memory
 }
 
-// Release gives up the response's references to its outputs' bytes.
+// Release gives up the response's references to its outputs' bytes, and its slot.
 func (r *Response) Release() {
+	if r.Slot != nil {
+		r.Slot.Release()
+	}
 	for i := range r.Outputs {
 		r.Outputs[i].Release()
 	}

@@ -20,6 +20,12 @@ const (
 	Name        Kind = 5
 	LogSettings Kind = 6
 
+	ReadyQuestion Kind = 7
+	InferResponse Kind = 8
+	Result        Kind = 9
+	Credit        Kind = 10
+	AutoComplete  Kind = 12
+
 	Hello       Kind = 65
 	Initialized Kind = 66
 	Executed    Kind = 67
@@ -27,6 +33,14 @@ const (
 	Response    Kind = 69
 	Released    Kind = 70
 	Log         Kind = 71
+
+	ReadyAnswer Kind = 72
+	Infer       Kind = 73
+	Call        Kind = 74
+	Completed   Kind = 75
+	Demand      Kind = 76
+	StopInfer   Kind = 77
+	Metric      Kind = 78
 )
 
 var kindNames = map[Kind]string{

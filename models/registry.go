@@ -139,22 +139,21 @@ func (r *Registry) Infer(ctx context.Context, req *infer.Request, send infer.Sen
 	if err := r.checkExiting(); err != nil {
 		return err
 	}
-	return r.infer(ctx, req, send)
-}
-
-// infer runs a request, also one that a model makes while the server exits.
-func (r *Registry) infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
-	l, err := r.lookup(req.Model, req.Version)
+	l, err := r.reached(req)
 	if err != nil {
 		return err
 	}
-	if l.retired.Load() {
+	return l.run(ctx, req, send, l.scheduler.Infer)
+}
+
+// reached finds the version that is to run a request.
+func (r *Registry) reached(req *infer.Request) (*loaded, error) {
+	l, err := r.lookup(req.Model, req.Version)
+	if err == nil && l.retired.Load() {
 		// It was replaced just now: its successor is there already.
-		if l, err = r.lookup(req.Model, req.Version); err != nil {
-			return err
-		}
+		l, err = r.lookup(req.Model, req.Version)
 	}
-	return l.infer(ctx, req, send)
+	return l, err
 }
 
 // Model returns the version that a request would reach.

@@ -80,17 +80,20 @@ type host struct{ *Registry }
 
 var _ backend.Host = host{}
 
-// Infer implements infer.Handler: models may call others until the end.
-func (h host) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
-	return h.Registry.infer(ctx, req, send)
+// Submit implements infer.Submitter: models may call others until the end.
+func (h host) Submit(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	l, err := h.reached(req)
+	if err != nil {
+		return err
+	}
+	return l.run(ctx, req, send, l.scheduler.Submit)
 }
 
-// Load implements backend.Host.
-func (h host) Load(ctx context.Context, name string) error {
-	return h.Registry.Load(ctx, name, "", nil)
-}
-
-// Unload implements backend.Host.
-func (h host) Unload(ctx context.Context, name string) error {
-	return h.Registry.Unload(ctx, name, false)
+// Decoupled implements backend.Host.
+func (h host) Decoupled(name string, number int64) (decoupled, asks bool, err error) {
+	l, err := h.lookup(name, number)
+	if err != nil {
+		return false, false, err
+	}
+	return l.info.Decoupled(), false, nil
 }

@@ -46,7 +46,7 @@ type loaded struct {
 }
 
 // infer validates a request, has it executed and completes its responses.
-func (l *loaded) infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
+func (l *loaded) run(ctx context.Context, req *infer.Request, send infer.Sender, by func(context.Context, *infer.Request, infer.Sender) error) error {
 	answer := func(r *infer.Response) {
 		r.Model, r.Version, r.ID = l.info.Name, l.info.Version, req.ID
 		l.spec.answer(r)
@@ -62,7 +62,7 @@ func (l *loaded) infer(ctx context.Context, req *infer.Request, send infer.Sende
 		answer(infer.ErrorResponse(late.err))
 		return nil
 	}
-	return l.scheduler.Infer(ctx, req, answer)
+	return by(ctx, req, answer)
 }
 
 // ready tells why the version's instances are not ready, nil if they are.

@@ -59,10 +59,13 @@ type request struct {
 	execution Execution
 	timing    [1]Timing
 	send      infer.Sender
-	// done receives one value when the last response has been handed up.
+	// done receives one value when the last response has been handed up; nil if
+	// nobody waits.
 	done chan struct{}
 
 	// Guarded by the scheduler's mu.
+	ended         bool
+	unwatch       func() bool // ends the watch over the context of one that nobody waits for
 	before, after *request
 	queued        bool
 	instance      backend.Instance // that has it, nil while it waits
@@ -70,25 +73,14 @@ type request struct {
 
 // Infer implements infer.Handler.
 func (d *Direct) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
-	r := &request{scheduler: d, send: send, done: make(chan struct{}, 1)}
-	r.task = backend.Task{Context: ctx, Request: req, Send: r.deliver}
-	r.tasks[0] = &r.task
-	r.batch = backend.Batch{Tasks: r.tasks[:], Done: r.executed}
-	t := Now()
-	r.timing[0] = Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
-
-	in, ahead, err := d.accept(r)
+	r := d.newRequest(ctx, req, send)
+	r.done = make(chan struct{}, 1)
+	in, err := d.begin(r)
 	if err != nil {
 		return err
 	}
-	if in != nil {
-		in.Execute(&r.batch)
-		if ahead && d.handed(in, r) {
-			d.dispatch()
-		}
-		if a, ok := in.(backend.Awaiter); ok {
-			a.Await(r.done)
-		}
+	if a, ok := in.(backend.Awaiter); ok {
+		a.Await(r.done)
 	}
 	select {
 	case <-r.done:
@@ -98,6 +90,47 @@ func (d *Direct) Infer(ctx context.Context, req *infer.Request, send infer.Sende
 		<-r.done
 		return nil
 	}
+}
+
+// Submit implements infer.Submitter.
+func (d *Direct) Submit(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	r := d.newRequest(ctx, req, send)
+	if _, err := d.begin(r); err != nil {
+		return err
+	}
+	if ctx.Done() == nil {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !r.ended {
+		r.unwatch = context.AfterFunc(ctx, func() { d.cancel(r) })
+	}
+	return nil
+}
+
+func (d *Direct) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *request {
+	r := &request{scheduler: d, send: send}
+	r.task = backend.Task{Context: ctx, Request: req, Send: r.deliver}
+	r.tasks[0] = &r.task
+	r.batch = backend.Batch{Tasks: r.tasks[:], Done: r.executed}
+	t := Now()
+	r.timing[0] = Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
+	return r
+}
+
+// begin takes the request in and returns the instance that it has been handed
+// to, nil if it waits.
+func (d *Direct) begin(r *request) (backend.Instance, error) {
+	in, ahead, err := d.accept(r)
+	if in == nil || err != nil {
+		return nil, err
+	}
+	in.Execute(&r.batch)
+	if ahead && d.handed(in, r) {
+		d.dispatch()
+	}
+	return in, nil
 }
 
 // accept takes the request in and returns the instance that is to execute it
@@ -193,18 +226,26 @@ func (r *request) deliver(response *infer.Response) {
 	final := response.Final
 	r.send(response)
 	if final {
-		r.scheduler.ended()
-		r.done <- struct{}{}
+		r.scheduler.end(r)
 	}
 }
 
-func (d *Direct) ended() {
+// end takes a request out whose last response has been handed up.
+func (d *Direct) end(r *request) {
 	d.mu.Lock()
+	r.ended = true
+	unwatch := r.unwatch
 	d.inside--
 	if d.stopped && d.inside == 0 {
 		close(d.drained)
 	}
 	d.mu.Unlock()
+	if unwatch != nil {
+		unwatch()
+	}
+	if r.done != nil {
+		r.done <- struct{}{}
+	}
 }
 
 // executed is the batch's Done: it counts, and gives the instance the next

@@ -13,6 +13,7 @@ import (
 // is one; batchers and ensembles are others.
 type Scheduler interface {
 	infer.Handler
+	infer.Submitter
 	backend.Events
 	// Stop refuses new requests from now on and returns when those inside have
 	// ended, or ctx has.
