@@ -8,6 +8,7 @@ import numpy as np
 from c_python_backend_utils import (
     InferenceRequest,
     InferenceResponse,
+    InferenceResponseSender,
     Logger,
     Tensor,
     TritonError,
@@ -26,6 +27,7 @@ __all__ = [
     "TRITON_STRING_TO_NUMPY",
     "InferenceRequest",
     "InferenceResponse",
+    "InferenceResponseSender",
     "Logger",
     "Tensor",
     "TritonError",

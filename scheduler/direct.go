@@ -69,6 +69,7 @@ type request struct {
 	before, after *request
 	queued        bool
 	instance      backend.Instance // that has it, nil while it waits
+	executor      backend.Instance // that has executed it and may not have answered it yet
 }
 
 // Infer implements infer.Handler.
@@ -259,6 +260,7 @@ func (r *request) executed(_ *backend.Batch, report backend.Report) {
 	r.execution = Execution{Requests: r.timing[:], Report: report}
 	d.config.Observer.Executed(&r.execution)
 	d.mu.Lock()
+	r.executor = r.instance
 	d.leaveLocked(r)
 	d.mu.Unlock()
 	d.dispatch()
@@ -340,6 +342,9 @@ func (d *Direct) cancel(r *request) {
 		return
 	}
 	in := r.instance
+	if in == nil {
+		in = r.executor
+	}
 	d.mu.Unlock()
 	if c, ok := in.(backend.Canceller); ok {
 		c.Cancel(&r.task)

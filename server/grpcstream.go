@@ -250,6 +250,12 @@ func (r *grpcReply) failed(err error) grpcAnswer {
 	}
 }
 
+// mayWait reports whether the one who adds the reply may be kept waiting: not
+// where its backend has counted it, and not with the last one of a request.
+func (r *grpcReply) mayWait() bool {
+	return r.response == nil || r.response.Slot == nil && !r.response.Final
+}
+
 // release gives up a reply that is not sent.
 func (r *grpcReply) release() {
 	if r.response != nil {

@@ -56,6 +56,7 @@ func TestGoldenInitialize(t *testing.T) {
 		Args: map[string]string{"model_name": "modèle"}, Path: "/models/m/1/model.py", Module: "1.model",
 		Search: []string{"/models/m/1", "/models/m"}, Names: []string{"IN", "OUT"}, Inputs: 1, Outputs: 1,
 		Log: LogLevels{Info: true, Error: true, Verbose: 2}, Spin: 50, Default: 1 << 20, Growth: 2 << 20, Max: 32 << 30,
+		WindowResponses: 64, WindowBytes: 4 << 20, AsyncOverlap: 2,
 	})
 	if err != nil {
 		t.Fatal(err)

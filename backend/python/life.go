@@ -25,6 +25,8 @@ type life struct {
 	down    *names // guarded by Instance.submit
 	up      *names // guarded by the channel's receive lock
 
+	decoupled bool
+
 	encoder encoder // guarded by Instance.submit
 	// encoded is the last batch of whose requests everything has been read: one
 	// that is answered earlier is not known to the stub yet.
@@ -48,6 +50,7 @@ type life struct {
 	freed  int64         // ns, when the last answer came
 	asked  withdrawal
 	timer  *time.Timer // of the first batch, nil without a limit
+	open   opened
 	// late is a batch that was published when the life had ended already.
 	late struct{ number, position uint64 }
 
@@ -137,7 +140,8 @@ func (in *Instance) begin() (*life, error) {
 		in: in, channel: channel, loans: loans, down: newNames(inputs, outputs), up: newNames(inputs, outputs),
 		hello: make(chan error, 1), initialized: make(chan error, 1),
 		failed: make(chan error, 1), exited: make(chan struct{}), read: make(chan struct{}),
-		logLimit: lineLimit{tokens: linesAtOnce, last: time.Now()},
+		logLimit:  lineLimit{tokens: linesAtOnce, last: time.Now()},
+		decoupled: in.model.decoupled(),
 	}
 	l.encoder = encoder{pool: b.requests, loans: loans, names: l.down}
 	files := stubFiles{peer: channel.Peer()}
@@ -260,6 +264,16 @@ func (l *life) serve(ctx context.Context) error {
 		return l.died()
 	case <-ctx.Done():
 	}
+	// The stub finishes what it has; how long that may take is Close's to say.
+	select {
+	case <-l.settle():
+	case <-l.failed: //nolint:errcheck // the end is wanted, however it comes
+		return errStopped
+	case <-l.read:
+		return errStopped
+	case <-l.exited:
+		return errStopped
+	}
 	if err := l.channel.Send(ipc.Finalize, 0, nil); err != nil {
 		return errStopped
 	}
@@ -311,6 +325,7 @@ func (l *life) end(cause error) {
 	for l.count > 0 {
 		left = append(left, l.popLocked())
 	}
+	open := l.endOpenLocked()
 	in.mu.Unlock()
 	in.current.CompareAndSwap(l, nil)
 
@@ -327,7 +342,7 @@ func (l *life) end(cause error) {
 		}
 		// What a stub that broke the protocol says of its head is not believed: its
 		// batch may be why, and would break the next one too.
-		taken[i] = liar || l.channel.Taken(left[i].position)
+		taken[i] = liar || left[i].streams != nil || l.channel.Taken(left[i].position)
 	}
 	in.model.backend.unwatch(l.process)
 	l.output.finish()
@@ -339,22 +354,28 @@ func (l *life) end(cause error) {
 		in.model.events.Down(in, false)
 	}
 	for i := len(left) - 1; i >= 0; i-- { // what goes back to the queue's front keeps its order
-		l.abandon(left[i].batch, left[i].begin, taken[i])
+		l.abandon(&left[i], taken[i])
+	}
+	for _, s := range open {
+		s.task.Send(infer.ErrorResponse(unhealthy(in.name)))
 	}
 	in.model.backend.killOrphansOf(l.process.pid) // may wait for a fork that is on
 }
 
 // abandon answers the batch that a lost stub had, or gives it back if the stub
 // had not looked at it.
-func (l *life) abandon(batch *backend.Batch, begin int64, taken bool) {
+func (l *life) abandon(of *inside, taken bool) {
+	batch := of.batch
 	if !taken {
 		batch.Done(batch, backend.Report{Refused: true})
 		return
 	}
 	err := unhealthy(l.in.name)
 	now := ipc.Now()
-	batch.Done(batch, backend.Report{Start: begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
-	for _, task := range batch.Tasks {
-		task.Send(infer.ErrorResponse(err))
+	batch.Done(batch, backend.Report{Start: of.begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
+	for i, task := range batch.Tasks {
+		if s := of.stream(i); s == nil || !s.ended {
+			task.Send(infer.ErrorResponse(err))
+		}
 	}
 }

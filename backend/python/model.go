@@ -27,6 +27,8 @@ type Model struct {
 	config *kserve.ModelConfig
 	json   []byte
 	events backend.Events
+	// overlap is how many calls of an asynchronous execute may overlap.
+	overlap int
 
 	instances []*Instance
 	cancel    context.CancelFunc
@@ -64,9 +66,6 @@ func (m *Model) AutoComplete(context.Context, []byte) ([]byte, error) { return n
 
 // Start implements backend.Model.
 func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []byte, events backend.Events) error {
-	if config.GetModelTransactionPolicy().GetDecoupled() {
-		return infer.Errorf(infer.Unsupported, "decoupled models are not supported")
-	}
 	if _, err := os.Stat(m.path); err != nil {
 		// Triton notices this in the stub, prints a line and waits in vain.
 		m.log.Error().Msgf("Failed to preinitialize Python stub: Python model file not found in '%s'", m.path)
@@ -79,6 +78,10 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 		return infer.Errorf(infer.Internal, "%v", err)
 	}
 	m.config, m.json, m.events = config, json, events
+	var err error
+	if m.overlap, err = asyncOverlap(config); err != nil {
+		return err
+	}
 	if err := m.makeInstances(); err != nil {
 		return err
 	}
@@ -196,6 +199,30 @@ func (m *Model) makeInstances() error {
 	return nil
 }
 
+// decoupled reports whether the model may send any number of responses.
+func (m *Model) decoupled() bool { return m.config.GetModelTransactionPolicy().GetDecoupled() }
+
+// overlapParameter is the parameter of a model's config that lets so many calls
+// of an asynchronous execute overlap in each instance of a model that is not
+// decoupled.
+const overlapParameter = "ASYNC_EXECUTE_OVERLAP"
+
+// maxOverlap bounds it.
+const maxOverlap = 4096
+
+func asyncOverlap(config *kserve.ModelConfig) (int, error) {
+	p, ok := config.GetParameters()[overlapParameter]
+	if !ok {
+		return 1, nil
+	}
+	n, err := strconv.Atoi(p.GetStringValue())
+	if err != nil || n < 1 || n > maxOverlap {
+		return 0, infer.Errorf(infer.InvalidArg, "parameter '%s' of model '%s' is %q, want a number from 1 to %d",
+			overlapParameter, config.GetName(), p.GetStringValue(), maxOverlap)
+	}
+	return n, nil
+}
+
 // Instances implements backend.Model.
 func (m *Model) Instances() []backend.Instance {
 	list := make([]backend.Instance, len(m.instances))
@@ -261,6 +288,10 @@ type initializeBody struct {
 	Default   int64             `msgpack:"default_bytes"`
 	Growth    int64             `msgpack:"growth_bytes"`
 	Max       int64             `msgpack:"max_bytes"`
+
+	WindowResponses int   `msgpack:"window_responses"`
+	WindowBytes     int64 `msgpack:"window_bytes"`
+	AsyncOverlap    int   `msgpack:"async_overlap"`
 }
 
 // initialize makes the body of INITIALIZE for a life.
@@ -284,11 +315,15 @@ func (in *Instance) initialize(l *life) *initializeBody {
 		Names:     l.down.list,
 		Inputs:    l.down.inputs,
 		Outputs:   l.down.outputs,
-		Decoupled: m.config.GetModelTransactionPolicy().GetDecoupled(),
+		Decoupled: l.decoupled,
 		Log:       m.backend.levels(),
 		Spin:      max(config.Spin.Microseconds(), 0),
 		Default:   config.DefaultBytes,
 		Growth:    config.GrowthBytes,
 		Max:       l.channel.MaxArena(),
+
+		WindowResponses: windowResponses,
+		WindowBytes:     windowBytes,
+		AsyncOverlap:    m.overlap,
 	}
 }

@@ -11,11 +11,13 @@ from .error import TritonError, TritonModelException
 from .logger import Logger
 from .request import InferenceRequest, InferenceTrace
 from .response import InferenceResponse
+from .sender import InferenceResponseSender
 from .tensor import Tensor
 
 __all__ = [
     "InferenceRequest",
     "InferenceResponse",
+    "InferenceResponseSender",
     "InferenceTrace",
     "Logger",
     "Tensor",

@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 NAMES = {
     "triton_python_backend_utils": frozenset(
         (
-            "InferenceResponseSender",
             "InferenceTrace",
             "MemoryType",
             "Metric",
@@ -32,7 +31,6 @@ NAMES = {
             "COUNTER",
             "GAUGE",
             "HISTOGRAM",
-            "InferenceResponseSender",
             "MemoryType",
             "Metric",
             "MetricFamily",

@@ -8,6 +8,7 @@ from . import parameters as parameter_text
 from . import runtime
 from .binding import (
     MODULE,
+    NOTHING,
     Bound,
     Mismatch,
     Text,
@@ -22,12 +23,14 @@ from .binding import (
     uncastable,
 )
 from .error import TritonModelException
+from .sender import InferenceResponseSender, making, sender_of
 from .tensor import Tensor
 
 _U32 = 2**32 - 1
 _U64 = 2**64 - 1
 _I64 = 2**63 - 1
 
+_SET_RELEASE_FLAGS = (f"(self: {MODULE}.InferenceRequest, arg0: int) -> None",)
 _SET_FLAGS = (f"(self: {MODULE}.InferenceRequest, arg0: int) -> None",)
 
 
@@ -87,13 +90,13 @@ class _NotYet:
     trace=f"{MODULE}.InferenceTrace",
     requested_output_names="Set[str]",
     is_cancelled="bool",
+    get_response_sender=f"{MODULE}.InferenceResponseSender",
 )
 class InferenceRequest(Bound):
     """A request. The stub makes those for `execute`, by filling the slots."""
 
     __module__ = MODULE
     __slots__ = (
-        "_cancelled",
         "_correlation",
         "_flags",
         "_handle",
@@ -102,12 +105,12 @@ class InferenceRequest(Bound):
         "_model_name",
         "_model_version",
         "_parameters",
+        "_sender",
         "_timeout",
         "_trace",
         "_wanted",
     )
 
-    _cancelled: bool  # as far as is known
     _correlation: Union[int, str]
     _flags: int
     _handle: int  # the server's number, 0 of a request that the model made
@@ -116,6 +119,7 @@ class InferenceRequest(Bound):
     _model_name: Text
     _model_version: int
     _parameters: str  # JSON
+    _sender: Optional[InferenceResponseSender]  # None until somebody asks for it, or the request was answered
     _timeout: int  # µs, 0 is none
     _trace: Union[InferenceTrace, str, None]  # a str is a context that nobody asked for yet
     _wanted: Iterable[Text]  # names of outputs; the stub's mapping has them as keys
@@ -143,7 +147,7 @@ class InferenceRequest(Bound):
         # There is nothing yet that could be given as preferred_memory; it holds its place.
         if correlation_id is None or preferred_memory is not _NO_MEMORY or not isinstance(trace, InferenceTrace):
             raise Mismatch
-        self._cancelled = False
+        self._sender = None
         self._handle = 0
         self._id = as_text(request_id)
         tensors = as_objects(inputs, Tensor)
@@ -194,9 +198,33 @@ class InferenceRequest(Bound):
 
     def is_cancelled(self) -> bool:
         """Whether the client has gone. After the answer the last known state."""
-        if not self._cancelled and self._handle:
-            self._cancelled = runtime.current().is_cancelled(self._handle)
-        return self._cancelled
+        return (self._sender or self._make_sender()).is_cancelled()
+
+    def get_response_sender(self) -> InferenceResponseSender:
+        """The sender of this request's responses, the same object with each call."""
+        return self._sender or self._make_sender()
+
+    def _make_sender(self) -> InferenceResponseSender:
+        with making:
+            if self._sender is None:
+                sender = sender_of(runtime.current().outlet(self))
+                # Whoever came in by a destructor or signal handler may have been faster.
+                if self._sender is None:
+                    self._sender = sender
+                else:
+                    sender._closed = True
+            return self._sender
+
+    def set_release_flags(self, *args: Any, **named: Any) -> None:
+        """Say what becomes of the request when `execute` returns: it is over, or it is executed again."""
+        try:
+            flags = args[0] if len(args) == 1 and not named else NOTHING
+            if not args and list(named) == ["flags"]:
+                flags = named["flags"]
+            number = as_integer(flags, 0, _U32)
+        except Mismatch:
+            raise incompatible("set_release_flags", _SET_RELEASE_FLAGS, (self, *args), named) from None
+        self.get_response_sender()._release = number
 
     def parameters(self) -> str:
         """The custom parameters as JSON text."""
@@ -211,8 +239,6 @@ class InferenceRequest(Bound):
             trace = self._trace = trace_of(trace)
         return trace
 
-    get_response_sender = _NotYet()
-    set_release_flags = _NotYet()
     exec = _NotYet()
     async_exec = _NotYet()
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import gc
 import os
 import time
+import traceback
 from queue import SimpleQueue
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from c_python_backend_utils import runtime
-from c_python_backend_utils.error import ErrorCode
+from c_python_backend_utils.error import TritonModelException
+from c_python_backend_utils.request import InferenceRequest
 from c_python_backend_utils.response import InferenceResponse
+from c_python_backend_utils.sender import FINAL, RESCHEDULE
 
 from . import failure, layout, messages, process
-from .batch import Answers, Reader, Wanted
+from .batch import Answers, Reader, wanted_of
 from .channel import Channel, Mailbox
 from .errors import ForeignProcess, ProtocolError
 from .loans import Loans
@@ -23,10 +26,13 @@ from .model import MissingExecute, Model
 from .names import Names
 from .pool import Pool, PoolExhausted
 from .process import Descriptors
+from .senders import Senders
 from .spin import Spin
 
+if TYPE_CHECKING:
+    from .coroutines import EventLoop
+
 _now = time.monotonic_ns
-_INTERNAL = int(ErrorCode(1))
 
 
 class Refused(Exception):
@@ -43,8 +49,7 @@ class Loop:
         self._root = root
         self._box: Mailbox[bytes] = SimpleQueue()
         self._logs = Logs(channel)
-        self._open: list[int] = []  # handles of the batch that is executed
-        self._cancelled: set[int] = set()
+        self._coroutines: EventLoop | None = None
         self._loans = Loans(channel, fds.requests)
         channel.route = self._route
         channel.unspill = self._unspill
@@ -79,7 +84,9 @@ class Loop:
         if kind in (messages.INITIALIZE, messages.EXECUTE, messages.FINALIZE):
             return self._box
         if kind == messages.CANCEL:
-            self._cancelled.update(set(messages.integers(messages.body_of(frame))).intersection(self._open))
+            self._senders.cancel(messages.integers(messages.body_of(frame)))
+        elif kind == messages.CREDIT:
+            return self._senders.credit(*messages.credit(frame))
         elif kind == messages.NAME:
             self._names.learn(frame)
         elif kind == messages.LOG_SETTINGS:
@@ -116,11 +123,22 @@ class Loop:
         self._names = Names(channel, settings.names, settings.inputs, settings.outputs)
         self._pool = Pool(channel, self._fds.up, settings.default_bytes, settings.growth_bytes, settings.max_bytes)
         self._reader = Reader(self._names, self._loans)
+        self._decoupled = settings.decoupled
+        self._overlap = settings.async_overlap
+        self._senders = Senders(
+            channel,
+            self._loans,
+            self._pool,
+            self._instance,
+            settings.decoupled,
+            settings.window_responses,
+            settings.window_bytes,
+        )
         channel.spill = self._spill
         channel.idle = self._pool.patience
         channel.spin = Spin(settings.spin_us * 1000)
         self._logs.settle(settings.log)
-        runtime.install(_Runtime(self._logs, os.path.dirname(settings.path), self._is_cancelled))
+        runtime.install(_Runtime(self._logs, os.path.dirname(settings.path), self._senders.outlet))
         text = ""
         model = None
         try:
@@ -139,8 +157,6 @@ class Loop:
         return model
 
     def _start(self, settings: Initialize) -> Model:
-        if settings.decoupled:
-            raise _NotStarted("decoupled models are not supported yet")
         if not os.path.isfile(settings.path):
             text = f"Python model file not found in '{settings.path}'"
             process.complain(self._instance, f"Failed to preinitialize Python stub: {text}")
@@ -154,19 +170,14 @@ class Loop:
         model.initialize(settings.args)
         return model
 
-    def _is_cancelled(self, handle: int) -> bool:
-        """Whether the client of a request that is executed has gone; False once it is answered."""
-        self._channel.look()
-        return handle in self._cancelled
-
     def _execute(self, model: Model, frame: bytes) -> None:
         """Run one batch and answer it. Whatever the model does, every request of the batch is answered."""
         channel = self._channel
         channel.executing = True
-        requests, handles, wanted = self._reader.read(frame)
+        requests = self._reader.read(frame)
         batch = messages.HEADER.unpack_from(frame)[5]
         del frame  # the requests hold it, as long as they need it
-        self._open = handles
+        mine = requests[:]  # the model may do with its list what it likes
         answers = Answers(channel, self._loans, self._pool)
         text = ""
         failed = False
@@ -177,7 +188,10 @@ class Loop:
             finally:
                 end = _now()
                 del requests
-            self._answer(answers, result, handles, wanted)
+            if result is not None and result.__class__ is not list:
+                result = self._awaited(result, mine, answers)
+                end = _now()
+            self._answer(answers, result, mine)
             del result
         except (MissingExecute, Refused, PoolExhausted) as error:
             text = str(error)
@@ -188,12 +202,15 @@ class Loop:
             failed = True
         if channel.foreign:
             self._leave_children()
+        senders = self._senders
+        if text:
+            senders.fail(mine)
+        if senders.cancelled:
+            senders.forget(mine)
+        del mine  # with it those requests end that are left unanswered and that the model has forgotten
         if failed:
             # An exception that a local variable of its own frame holds keeps the requests alive, and with them loans.
             gc.collect(1)
-        self._open = []
-        if self._cancelled:
-            self._cancelled.clear()
         # From here on tickets that this batch leaves behind go by themselves.
         channel.executing = False
         if not text:
@@ -212,35 +229,101 @@ class Loop:
         channel.executing = False
         channel.publish(messages.executed_skipped(channel.life, messages.HEADER.unpack_from(frame)[5]))
 
-    def _answer(self, answers: Answers, result: Any, handles: list[int], wanted: list[Wanted]) -> None:
-        """Check what execute returned and gather it."""
+    def _awaited(self, result: Any, mine: list[InferenceRequest], answers: Answers) -> Any:
+        """Deal with a coroutine, and return what `_answer` is to be given; anything else is returned as it is."""
+        # asyncio takes 20 ms to import: models that return a list never need it.
+        from .coroutines import EventLoop, is_coroutine
+
+        if not is_coroutine(result):
+            return result
+        if self._coroutines is None:
+            self._coroutines = EventLoop(self._complain)
+        if not self._decoupled and self._overlap <= 1:
+            return self._coroutines.run(result)
+        batch = mine[:]
+        self._leave_open(mine, answers)
+        self._coroutines.start(
+            result, lambda value, error: self._ended(batch, value, error), None if self._decoupled else self._overlap
+        )
+        return None
+
+    def _ended(self, batch: list[InferenceRequest], result: Any, error: BaseException | None) -> None:
+        """Take account of a coroutine that ran on when its batch had been left open."""
+        senders = self._senders
+        try:
+            if error is not None:
+                self._complain("".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip())
+                raise Refused(failure.describe(error))
+            if not self._decoupled and result is not None:
+                self._check(result, batch)
+                for request, response in zip(batch, result):
+                    if response is not None:
+                        request.get_response_sender().send(response, FINAL)
+        except (Refused, TritonModelException) as refusal:
+            text = senders.failure(str(refusal))
+            if error is None:
+                self._complain(text)
+            senders.fail_each(batch, text)
+
+    def _answer(self, answers: Answers, result: Any, mine: list[InferenceRequest]) -> None:
+        """Check what execute returned and gather it; what it does not answer is left open."""
         if result is None:
-            result = [None] * len(handles)
-        elif not isinstance(result, list):
+            self._leave_open(mine, answers)
+            return
+        self._check(result, mine)
+        senders = self._senders
+        senders.claim(mine, result)
+        for request, response in zip(mine, result):
+            if response is None:
+                self._leave_open((request,), answers)
+                continue
+            if not senders.unasked(request):
+                sender = request.get_response_sender()
+                try:
+                    sender._answer()
+                    senders.close(sender)
+                except TritonModelException as error:
+                    raise Refused(str(error)) from None
+            answers.response(request._handle, response, wanted_of(request))
+
+    def _leave_open(self, requests: Sequence[InferenceRequest], answers: Answers) -> None:
+        for request in requests:
+            if not self._senders.leave_open(request):
+                answers.reschedule(request._handle)
+
+    def _check(self, result: Any, mine: list[InferenceRequest]) -> None:
+        """Refuse what is no answer to a batch."""
+        if self._decoupled:
+            raise Refused(
+                f"Python model '{self._instance}' is using the decoupled mode and the execute function "
+                "must return None."
+            )
+        if not isinstance(result, list):
             raise Refused(f"Expected a list in the execute return, found type '{type(result)}'.")
-        if len(result) != len(handles):
+        if len(result) != len(mine):
             raise Refused(
                 "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
-                f"InferenceRequest(s) size is:{len(handles)}, and InferenceResponse(s) size is:{len(result)}\n"
+                f"InferenceRequest(s) size is:{len(mine)}, and InferenceResponse(s) size is:{len(result)}\n"
             )
-        for response in result:
-            if response is not None and not isinstance(response, InferenceResponse):
+        for request, response in zip(mine, result):
+            if response is None:
+                continue
+            sender = request._sender
+            if sender is not None and sender._release & RESCHEDULE:
+                raise Refused(
+                    "Expected a None object in the execute function return list for reschduled request, "
+                    f"found type '{type(response)}'."
+                )
+            if not isinstance(response, InferenceResponse):
                 raise Refused(
                     "Expected an 'InferenceResponse' object in the execute function return list, "
                     f"found type '{type(response)}'."
                 )
-        for handle, response, names in zip(handles, result, wanted):
-            if response is None:
-                answers.error(
-                    handle, _INTERNAL, self._failed("execute returned no response for this request, and none was sent.")
-                )
-            else:
-                answers.response(handle, response, names)
 
     def _fail(self, answers: Answers, batch: int, start: int, end: int, text: str) -> None:
         """Answer a whole batch with an error."""
         answers.withdraw()
-        text = self._failed(text)
+        text = self._senders.failure(text)
         self._complain(text)
         channel = self._channel
         raw = text.encode("utf-8", "backslashreplace")
@@ -250,11 +333,10 @@ class Loop:
             raw = raw[:_CUT].decode("utf-8", "ignore").encode()
             channel.publish(messages.executed_failed(channel.life, batch, start, end, channel.take_tickets(), raw))
 
-    def _failed(self, text: str) -> str:
-        return f"Failed to process the request(s) for model '{self._instance}', message: {text}"
-
     def _finalize(self, model: Model) -> None:
         text = ""
+        if self._coroutines is not None:
+            self._coroutines.stop()
         try:
             model.finalize()
         except BaseException as error:
@@ -285,10 +367,12 @@ class _NotStarted(Exception):
 class _Runtime:
     """What the API's classes ask of the stub."""
 
-    def __init__(self, logs: Logs, model_directory: str, is_cancelled: Callable[[int], bool]) -> None:
+    def __init__(
+        self, logs: Logs, model_directory: str, outlet: Callable[[InferenceRequest], runtime.Outlet | None]
+    ) -> None:
         self._directory = model_directory
         self.log = logs.log
-        self.is_cancelled = is_cancelled
+        self.outlet = outlet
 
     def model_directory(self) -> str:
         return self._directory

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from c_python_backend_utils.request import InferenceRequest
-
-if TYPE_CHECKING:
-    from .coroutines import EventLoop
 
 
 class MissingExecute(Exception):
@@ -23,7 +20,6 @@ class Model:
         # Not importlib.import_module: that is a Python function, and would stand in the tracebacks that users see.
         __import__(module, None, None, ["__doc__"], 0)
         self._instance = sys.modules[module].TritonPythonModel()
-        self._coroutines: EventLoop | None = None
         self.has_is_ready = False
         #: Whether the model would complete its config, which nobody asks it to.
         self.completes = hasattr(self._instance, "auto_complete_config")
@@ -42,25 +38,9 @@ class Model:
             if hasattr(self._instance, "execute"):
                 raise
             raise MissingExecute(f"Python model {self._path} does not implement `execute` method.") from None
-        result = execute(requests)
-        if result.__class__ is list or result is None:
-            return result
-        return self._awaited(result)
-
-    def _awaited(self, result: Any) -> Any:
-        """Run a coroutine to its end; anything else is returned as it is."""
-        # asyncio takes 20 ms to import: models that return a list never need it.
-        from .coroutines import EventLoop, is_coroutine
-
-        if not is_coroutine(result):
-            return result
-        if self._coroutines is None:
-            self._coroutines = EventLoop()
-        return self._coroutines.run(result)
+        return execute(requests)
 
     def finalize(self) -> None:
-        if self._coroutines is not None:
-            self._coroutines.stop()
         finalize = getattr(self._instance, "finalize", None)
         try:
             if finalize is not None:

@@ -18,6 +18,7 @@ from pb_stub.logs import Logs
 from pb_stub.loop import Loop
 from pb_stub.messages import Initialize
 from pb_stub.names import Names
+from pb_stub.senders import Senders
 
 KINDS = ("initialize", "log_settings", "execute", "cancel", "name_down", "spilled_down", "finalize")
 MUTATIONS = 4000  # of each
@@ -49,12 +50,11 @@ def stub(fd: int) -> Loop:
     stand: Any = Publisher()
     loop._box = SimpleQueue()
     loop._channel = stand
-    loop._open = [1 << 32]
-    loop._cancelled = set()
     loop._logs = Logs(stand)
     loop._loans = Loans(stand, fd)
     loop._names = Names(stand, NAMES, 2, 2)
     loop._reader = Reader(loop._names, loop._loans)
+    loop._senders = Senders(stand, loop._loans, stand, "m_0_0", True, 8, 1 << 20)
     return loop
 
 
@@ -71,9 +71,8 @@ def decode(loop: Loop, frame: bytes) -> None:
         assert all(isinstance(text, str) for item in settings.args.items() for text in item)
         assert all(isinstance(text, str) for text in settings.search + settings.names)
     elif kind == messages.EXECUTE:
-        requests, handles, wanted = loop._reader.read(frame)
-        assert len(requests) == len(handles) == len(wanted)
-        for request in requests:
+        for request in loop._reader.read(frame):
+            assert isinstance(request._handle, int) and set(request._wanted) <= set(loop._names.sent)
             assert isinstance(request.request_id() + request.parameters(), str)
             assert all(isinstance(tensor.name(), str) for tensor in request.inputs())
 
