@@ -8,6 +8,7 @@ import time
 from queue import SimpleQueue
 from typing import Any, Callable
 
+import triton_python_backend_utils  # noqa: F401  # the model's path may lead to another one, that a package installed
 from c_python_backend_utils import runtime
 from c_python_backend_utils.error import ErrorCode
 from c_python_backend_utils.response import InferenceResponse
