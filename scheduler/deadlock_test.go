@@ -107,8 +107,8 @@ func TestGraphWhenAnInstanceIsLostForGood(t *testing.T) {
 	w.models["a"].Down(w.instances["a1"], true)
 	const want = "Model 'a' cannot be called: every instance of it waits for this call (a → b → a)"
 	for _, id := range []string{"q", "o"} {
-		if r := w.asked[id]; r.answered == nil || r.answered.Err == nil || r.answered.Err.Message != want {
-			t.Errorf("call %s: got %+v, want %q", id, r.answered, want)
+		if got := w.asked[id].final.Load(); got == nil || got.Err == nil || got.Err.Message != want {
+			t.Errorf("call %s: got %+v, want %q", id, got, want)
 		}
 	}
 	if n := w.counts["a"].failed.Load(); n != 2 {
@@ -147,10 +147,9 @@ func TestGraphIsPatientWithTheBackground(t *testing.T) {
 					synctest.Wait()
 				}
 				const want = "Model 'a' cannot be called: every instance of it waits for this call (a → b → a)"
-				p := w.asked["p"]
-				refused := p.answered != nil && p.answered.Err != nil && p.answered.Err.Message == want
-				if refused != c.refused {
-					t.Errorf("the call: got %+v, want it refused: %v", p.answered, c.refused)
+				got := w.asked["p"].final.Load()
+				if refused := got != nil && got.Err != nil && got.Err.Message == want; refused != c.refused {
+					t.Errorf("the call: got %+v, want it refused: %v", got, c.refused)
 				}
 				w.finish()
 				time.Sleep(2 * patience) // nothing looks at it any more

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -32,12 +33,11 @@ type asked struct {
 	task     *backend.Task // once an instance has had it
 	batch    *backend.Batch
 	by       *actor // that has it
-	sent     int
-	answered *infer.Response // the final one
 	refused  error
+	final    atomic.Pointer[infer.Response] // timers answer, too
 }
 
-func (r *asked) over() bool { return r.answered != nil || r.refused != nil }
+func (r *asked) over() bool { return r.final.Load() != nil || r.refused != nil }
 
 // actor is an instance that executes until the test ends it.
 type actor struct {
@@ -90,14 +90,12 @@ func (w *world) send(id, model, outer string, holding bool) error {
 	}
 	w.asked[id] = r
 	r.refused = w.models[model].Submit(ctx, r.request, func(response *infer.Response) {
-		r.sent++
-		if !response.Final {
-			return
-		}
 		if r.over() {
-			w.t.Errorf("request %s was answered twice, or after its refusal", id)
+			w.t.Errorf("request %s was answered after its last response, or after its refusal", id)
 		}
-		r.answered = response
+		if response.Final {
+			r.final.Store(response)
+		}
 	})
 	return r.refused
 }
@@ -181,7 +179,7 @@ func (w *world) step(line string) error {
 		}
 	case "waits":
 		if r := w.asked[id]; r.by != nil || r.over() {
-			w.t.Errorf("request %s does not wait: by %v, answered %v, refused %v", id, r.by, r.answered, r.refused)
+			w.t.Errorf("request %s does not wait: by %v, answered %v, refused %v", id, r.by, r.final.Load(), r.refused)
 		}
 	default:
 		w.t.Fatalf("unknown step %q", line)
