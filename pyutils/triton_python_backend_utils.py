@@ -16,6 +16,7 @@ from c_python_backend_utils import (
 from c_python_backend_utils import missing as _missing
 from c_python_backend_utils import runtime as _runtime
 from c_python_backend_utils import strings as _strings
+from c_python_backend_utils.modelconfig import ModelConfig
 
 __all__ = [
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END",
@@ -27,6 +28,7 @@ __all__ = [
     "InferenceRequest",
     "InferenceResponse",
     "Logger",
+    "ModelConfig",
     "Tensor",
     "TritonError",
     "TritonModelException",

@@ -17,7 +17,6 @@ NAMES = {
             "MemoryType",
             "Metric",
             "MetricFamily",
-            "ModelConfig",
             "PreferredMemory",
             "ResponseIterator",
             "TRITONSERVER_MEMORY_CPU",
