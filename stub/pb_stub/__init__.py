@@ -8,6 +8,7 @@
                         ├ loans    inputs: blocks that the supervisor lends
                         ├ pool     outputs: blocks of our own
                         ├ logs     Logger's messages
+                        ├ service  a thread that reads frames while nobody else does
                         └ failure  the text of an exception
 
 Importing this package starts nothing and opens nothing: a template process imports it once and forks stubs.
@@ -39,13 +40,8 @@ def main(instance: str, fds: Descriptors) -> NoReturn:
         process.complain(instance, str(error))
         process.flush()
         os._exit(process.EXIT_LOST)
-    except Gone:
-        # The lifeline normally ends the group before this is noticed.
-        process.complain(instance, "Non-graceful termination detected. ")
-        process.kill_group()
-    except Closed as error:
-        process.complain(instance, str(error))
-        os._exit(process.EXIT_LOST)
+    except (Gone, Closed) as error:
+        process.lose(instance, error)
     except StubError as error:
         process.complain(instance, str(error))
     except BaseException:

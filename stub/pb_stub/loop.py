@@ -23,6 +23,7 @@ from .model import MissingExecute, Model, NotCompleted
 from .names import Names
 from .pool import Pool, PoolExhausted
 from .process import Descriptors
+from .service import Service
 from .spin import Spin
 
 _now = time.monotonic_ns
@@ -47,6 +48,7 @@ class Loop:
         self._open: list[int] = []  # handles of the batch that is executed
         self._cancelled: set[int] = set()
         self._loans = Loans(channel, fds.requests)
+        self._service = Service(channel, instance)
         channel.route = self._route
         channel.unspill = self._unspill
 
