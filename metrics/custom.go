@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
-
-	"github.com/nereid-serving/nereid/infer"
 )
 
 // Kind is the kind of a custom metric, in the numbers of pb_utils.MetricKind.
@@ -127,12 +125,16 @@ func (r *Registry) Custom(model string) *Holder {
 	return &Holder{custom: c, account: a, families: make(map[uint64]*heldFamily), metrics: make(map[uint64]*series)}
 }
 
-func refused(format string, args ...any) error {
-	return infer.Errorf(infer.InvalidArg, format, args...)
-}
+// Refusal is what a model is told about a family or a metric that it cannot
+// have; where Triton has a text, it is that.
+type Refusal struct{ Text string }
+
+func (e *Refusal) Error() string { return e.Text }
+
+func refused(format string, args ...any) error { return &Refusal{fmt.Sprintf(format, args...)} }
 
 // NewFamily makes a family, or refers to the one of that name, whose description
-// stays. The error is an *infer.Error with a text for the model, or ErrMisuse.
+// stays. The error is a *Refusal or ErrMisuse.
 func (h *Holder) NewFamily(number uint64, name, description string, kind Kind) error {
 	c, a := h.custom, h.account
 	switch {
@@ -141,7 +143,7 @@ func (h *Holder) NewFamily(number uint64, name, description string, kind Kind) e
 	case h.families[number] != nil:
 		return misuse("family %d exists", number)
 	case c.off:
-		return infer.Errorf(infer.Unsupported, "metrics not supported")
+		return refused("metrics not supported")
 	case len(name) > maxCustomName || len(description) > maxCustomDescription:
 		return refused("the name of a metric family has %d bytes and its description %d, at most %d and %d can be",
 			len(name), len(description), maxCustomName, maxCustomDescription)
@@ -150,7 +152,7 @@ func (h *Holder) NewFamily(number uint64, name, description string, kind Kind) e
 	case !utf8.ValidString(description):
 		return misuse("description is no UTF-8")
 	case c.reserved[name]:
-		return infer.Errorf(infer.AlreadyExists, "Family name already exists: '%s' is a metric of the server itself", name)
+		return refused("Family name already exists: '%s' is a metric of the server itself", name)
 	case len(h.families) >= c.perModel:
 		return refused("%s", a.limit(len(h.families), "metric families in one process", c.perModel))
 	}
@@ -158,7 +160,7 @@ func (h *Holder) NewFamily(number uint64, name, description string, kind Kind) e
 	defer c.mu.Unlock()
 	f := c.families[name]
 	if f != nil && f.kind != kind {
-		return infer.Errorf(infer.AlreadyExists, "Family name already exists with different type")
+		return refused("Family name already exists with different type")
 	}
 	if f == nil {
 		f = &customFamily{name: name, description: description, kind: kind, series: make(map[string]*series)}

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/nereid-serving/nereid/infer"
 )
 
 func must(t *testing.T, err error) {
@@ -21,9 +19,9 @@ func must(t *testing.T, err error) {
 // wantText wants an error for the model with that text in it.
 func wantText(t *testing.T, err error, text string) {
 	t.Helper()
-	var own *infer.Error
-	if !errors.As(err, &own) || !strings.Contains(own.Message, text) {
-		t.Errorf("got error %v, want an infer.Error with %q", err, text)
+	var own *Refusal
+	if !errors.As(err, &own) || !strings.Contains(own.Text, text) {
+		t.Errorf("got error %v, want a Refusal with %q", err, text)
 	}
 }
 

@@ -51,6 +51,8 @@ type life struct {
 	// late is a batch that was published when the life had ended already.
 	late struct{ number, position uint64 }
 
+	calls calls
+
 	seen     phase
 	response ipc.ResponseBody // reused; guarded by the receive lock
 	logLimit lineLimit        // of LOG; guarded by the receive lock
@@ -138,6 +140,7 @@ func (in *Instance) begin() (*life, error) {
 		hello: make(chan error, 1), initialized: make(chan error, 1),
 		failed: make(chan error, 1), exited: make(chan struct{}), read: make(chan struct{}),
 		logLimit: lineLimit{tokens: linesAtOnce, last: time.Now()},
+		calls:    newCalls(b.metrics.Custom(in.model.env.Name)),
 	}
 	l.encoder = encoder{pool: b.requests, loans: loans, names: l.down}
 	files := stubFiles{peer: channel.Peer()}
@@ -156,6 +159,7 @@ func (in *Instance) begin() (*life, error) {
 			_ = l.output.file.Close()
 		}
 		channel.Close()
+		l.calls.end(false)
 		return nil, err
 	}
 	return l, nil
@@ -174,7 +178,7 @@ func (l *life) handshake(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := l.sendBody(ipc.Initialize, body); err != nil {
+	if err := l.sendBody(ipc.Initialize, 0, body); err != nil {
 		return err
 	}
 	return l.await(ctx, l.initialized, b.config.InitializeTimeout, "initialize its model")
@@ -342,6 +346,7 @@ func (l *life) end(cause error) {
 		l.abandon(left[i].batch, left[i].begin, taken[i])
 	}
 	in.model.backend.killOrphansOf(l.process.pid) // may wait for a fork that is on
+	l.calls.end(l.seen == phaseFinalized && !liar)
 }
 
 // abandon answers the batch that a lost stub had, or gives it back if the stub

@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/rs/zerolog"
 )
@@ -67,6 +68,7 @@ func (s *standIn) newLife() *life {
 		channel: s.channel, loans: &shm.Loans{}, down: names(), up: names(),
 		hello: make(chan error, 1), initialized: make(chan error, 1),
 		logLimit: lineLimit{tokens: linesAtOnce},
+		calls:    newCalls(metrics.New(metrics.Config{}).Custom("m")),
 	}
 	return l
 }
@@ -143,6 +145,7 @@ func (s *standIn) release(l *life, v verdict) {
 			r.Release()
 		}
 	}
+	l.calls.end(false)
 	l.loans.Close()
 	if n := s.channel.Arena().Outstanding(); n != 0 {
 		s.t.Errorf("%d descriptors are outstanding, want none", n)

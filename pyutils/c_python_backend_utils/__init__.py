@@ -7,20 +7,31 @@ the stub plugs itself in.
 from typing import NoReturn
 
 from . import missing as _missing
+from .control import is_model_ready, load_model, unload_model
 from .error import TritonError, TritonModelException
 from .logger import Logger
+from .metric import COUNTER, GAUGE, HISTOGRAM, Metric, MetricFamily, MetricKind
 from .request import InferenceRequest, InferenceTrace
 from .response import InferenceResponse
 from .tensor import Tensor
 
 __all__ = [
+    "COUNTER",
+    "GAUGE",
+    "HISTOGRAM",
     "InferenceRequest",
     "InferenceResponse",
     "InferenceTrace",
     "Logger",
+    "Metric",
+    "MetricFamily",
+    "MetricKind",
     "Tensor",
     "TritonError",
     "TritonModelException",
+    "is_model_ready",
+    "load_model",
+    "unload_model",
 ]
 
 

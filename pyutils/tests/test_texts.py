@@ -264,7 +264,7 @@ def test_truncated_bytes(data: bytes, needed: int, wanted: int, at: int) -> None
     assert text_of(struct.error, lambda: pb_utils.deserialize_bytes_tensor(data)) == want
 
 
-MISSING = ["PreferredMemory", "MemoryType", "MetricFamily", "Metric", "ModelConfig", "load_model", "unload_model", "is_model_ready", "TRITONSERVER_MEMORY_GPU", "InferenceTrace"]  # fmt: skip
+MISSING = ["PreferredMemory", "MemoryType", "ModelConfig", "TRITONSERVER_MEMORY_GPU", "InferenceTrace"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MISSING)
@@ -277,10 +277,10 @@ def test_what_is_not_there_yet(name: str) -> None:
 
 
 def test_what_is_not_there_yet_in_the_package() -> None:
-    want = f"{MODULE}.MetricKind is not supported by Nereid yet"
-    assert not hasattr(c, "MetricKind")
-    assert text_of(AttributeError, lambda: c.MetricKind) == want
-    assert text_of(ImportError, lambda: exec("from c_python_backend_utils import MetricKind", {})) == want
+    want = f"{MODULE}.SharedMemory is not supported by Nereid yet"
+    assert not hasattr(c, "SharedMemory")
+    assert text_of(AttributeError, lambda: c.SharedMemory) == want
+    assert text_of(ImportError, lambda: exec("from c_python_backend_utils import SharedMemory", {})) == want
 
 
 def test_what_will_never_be_there() -> None:
@@ -299,7 +299,18 @@ def test_methods_that_are_not_there_yet(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Tensor", "InferenceRequest", "InferenceResponse", "InferenceTrace", "Logger", "TritonError"]
+    "name",
+    [
+        "Tensor",
+        "InferenceRequest",
+        "InferenceResponse",
+        "InferenceTrace",
+        "Logger",
+        "Metric",
+        "MetricFamily",
+        "MetricKind",
+        "TritonError",
+    ],
 )
 def test_type_hints(name: str) -> None:
     cls = getattr(c, name)

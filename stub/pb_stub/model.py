@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from c_python_backend_utils.request import InferenceRequest
 
@@ -58,7 +58,8 @@ class Model:
             self._coroutines = EventLoop()
         return self._coroutines.run(result)
 
-    def finalize(self) -> None:
+    def finalize(self, finalized: Callable[[], None]) -> None:
+        """Run `finalize`, call finalized, and drop the model."""
         if self._coroutines is not None:
             self._coroutines.stop()
         finalize = getattr(self._instance, "finalize", None)
@@ -66,4 +67,5 @@ class Model:
             if finalize is not None:
                 finalize()
         finally:
+            finalized()
             self._instance = None
