@@ -33,8 +33,8 @@ type calls struct {
 	bytes   atomic.Int64
 }
 
-func newCalls(custom *metrics.Holder) calls {
-	c := calls{custom: custom}
+func newCalls(custom *metrics.Holder) *calls {
+	c := &calls{custom: custom}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -177,7 +177,7 @@ func (l *life) measured(f ipc.Frame) error {
 // control has a call about models done by a goroutine of its own, as far as
 // there may be another one.
 func (l *life) control(number uint64, body *callBody, bytes int64) error {
-	c := &l.calls
+	c := l.calls
 	done := func() {
 		c.count.Add(-1)
 		c.bytes.Add(-bytes)

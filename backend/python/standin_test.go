@@ -67,9 +67,11 @@ func (s *standIn) newLife() *life {
 		in:      &Instance{model: model, name: "m_0", log: zerolog.Nop()},
 		channel: s.channel, loans: &shm.Loans{}, down: names(), up: names(),
 		hello: make(chan error, 1), initialized: make(chan error, 1),
-		logLimit: lineLimit{tokens: linesAtOnce},
-		calls:    newCalls(metrics.New(metrics.Config{}).Custom("m")),
+		logLimit:  lineLimit{tokens: linesAtOnce},
+		calls:     newCalls(metrics.New(metrics.Config{}).Custom("m")),
+		completed: make(chan error, 1),
 	}
+	l.told.Store(toldInitialize)
 	return l
 }
 

@@ -9,7 +9,16 @@ from typing import NoReturn
 from . import missing as _missing
 from .control import is_model_ready, load_model, unload_model
 from .error import TritonError, TritonModelException
+from .futures import async_event_future_done_callback
 from .logger import Logger
+from .memory import (
+    TRITONSERVER_MEMORY_CPU,
+    TRITONSERVER_MEMORY_GPU,
+    MemoryType,
+    PreferredMemory,
+    SharedMemory,
+    shared_memory,
+)
 from .metric import COUNTER, GAUGE, HISTOGRAM, Metric, MetricFamily, MetricKind
 from .request import InferenceRequest, InferenceTrace
 from .response import InferenceResponse
@@ -19,18 +28,25 @@ __all__ = [
     "COUNTER",
     "GAUGE",
     "HISTOGRAM",
+    "TRITONSERVER_MEMORY_CPU",
+    "TRITONSERVER_MEMORY_GPU",
     "InferenceRequest",
     "InferenceResponse",
     "InferenceTrace",
     "Logger",
+    "MemoryType",
     "Metric",
     "MetricFamily",
     "MetricKind",
+    "PreferredMemory",
+    "SharedMemory",
     "Tensor",
     "TritonError",
     "TritonModelException",
+    "async_event_future_done_callback",
     "is_model_ready",
     "load_model",
+    "shared_memory",
     "unload_model",
 ]
 

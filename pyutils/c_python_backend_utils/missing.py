@@ -13,26 +13,13 @@ NAMES = {
     "triton_python_backend_utils": frozenset(
         (
             "InferenceResponseSender",
-            "InferenceTrace",
-            "MemoryType",
-            "ModelConfig",
-            "PreferredMemory",
             "ResponseIterator",
-            "TRITONSERVER_MEMORY_CPU",
-            "TRITONSERVER_MEMORY_GPU",
         )
     ),
     "c_python_backend_utils": frozenset(
         (
             "InferenceResponseSender",
-            "MemoryType",
-            "PreferredMemory",
             "ResponseIterator",
-            "SharedMemory",
-            "TRITONSERVER_MEMORY_CPU",
-            "TRITONSERVER_MEMORY_GPU",
-            "async_event_future_done_callback",
-            "shared_memory",
         )
     ),
 }

@@ -47,6 +47,9 @@ class Runtime(Protocol):
     def is_cancelled(self, handle: int) -> bool:
         """Whether nobody waits for the answer to a request any more."""
 
+    def free_memory(self) -> int:
+        """Bytes that the process can still take for tensors of its own."""
+
     def instance(self) -> str:
         """The name of the model's instance, for error texts."""
 
@@ -102,6 +105,9 @@ class Alone:
 
     def is_cancelled(self, _handle: int) -> bool:
         return False
+
+    def free_memory(self) -> int:
+        return 0
 
     def instance(self) -> str:
         return ""
