@@ -5,6 +5,7 @@
                      └▶ loop       INITIALIZE … EXECUTE … FINALIZE
                         ├ model    import, initialize, execute, finalize (coroutines: async execute)
                         ├ batch    requests out of EXECUTE, responses into EXECUTED (names: tensors' names)
+                        ├ outgoing tensors of a frame, placed and described
                         ├ loans    inputs: blocks that the supervisor lends
                         ├ pool     outputs: blocks of our own
                         ├ logs     Logger's messages

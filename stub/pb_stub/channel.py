@@ -44,6 +44,8 @@ _SIZE = layout.RING_SIZE
 _HEADER = messages.HEADER.size
 _LONGEST = _HEADER + layout.MAX_BODY
 _MOST_TICKETS = layout.MAX_BODY // 8
+#: So many tickets wait for the answer to the batch that is executed; if there are more, they go by themselves.
+_PATIENT_TICKETS = 64
 
 _WEAKLY_ORDERED = os.uname().machine not in ("x86_64", "i686")
 
@@ -108,6 +110,7 @@ class Channel:
         self._write_fence = _Fence()
         self._deferred: deque[bytes] = deque()
         self._tickets: deque[int] = deque()
+        self._collecting: dict[int, list[int]] = {}  # by ident of the thread that collects
         #: While a batch is executed, tickets wait for its EXECUTED frame.
         self.executing = False
 
@@ -353,9 +356,24 @@ class Channel:
 
     def give_back(self, ticket: int) -> None:
         """Give a loan back, with the next frame or at once. May be called anywhere, and never waits."""
+        if self._collecting:
+            collected = self._collecting.get(_me())
+            if collected is not None:
+                collected.append(ticket)
+                return
         self._tickets.append(ticket)
-        if not self.executing:
+        if not self.executing or len(self._tickets) > _PATIENT_TICKETS:
             self._release_tickets()
+
+    def collect_tickets(self, let_go: Callable[[], object]) -> list[int]:
+        """Take the tickets that wait, and those of the loans that end, in this thread, while let_go is called."""
+        me = _me()
+        self._collecting[me] = tickets = self.take_tickets()
+        try:
+            let_go()
+        finally:
+            del self._collecting[me]
+        return tickets
 
     def take_tickets(self) -> list[int]:
         """Take the tickets that wait to be given back, for a frame that carries them."""
