@@ -68,6 +68,7 @@ func (s *standIn) newLife() *life {
 		hello: make(chan error, 1), initialized: make(chan error, 1),
 		logLimit: lineLimit{tokens: linesAtOnce},
 	}
+	l.infers.open()
 	return l
 }
 
