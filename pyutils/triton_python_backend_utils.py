@@ -6,9 +6,14 @@ from typing import Any, Dict, NoReturn, Optional, Tuple, Union
 
 import numpy as np
 from c_python_backend_utils import (
+    TRITONSERVER_MEMORY_CPU,
+    TRITONSERVER_MEMORY_GPU,
     InferenceRequest,
     InferenceResponse,
+    InferenceTrace,
     Logger,
+    MemoryType,
+    PreferredMemory,
     Tensor,
     TritonError,
     TritonModelException,
@@ -18,6 +23,8 @@ from c_python_backend_utils import runtime as _runtime
 from c_python_backend_utils import strings as _strings
 
 __all__ = [
+    "TRITONSERVER_MEMORY_CPU",
+    "TRITONSERVER_MEMORY_GPU",
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END",
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START",
     "TRITONSERVER_REQUEST_RELEASE_ALL",
@@ -26,7 +33,10 @@ __all__ = [
     "TRITON_STRING_TO_NUMPY",
     "InferenceRequest",
     "InferenceResponse",
+    "InferenceTrace",
     "Logger",
+    "MemoryType",
+    "PreferredMemory",
     "Tensor",
     "TritonError",
     "TritonModelException",

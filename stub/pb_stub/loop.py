@@ -122,7 +122,7 @@ class Loop:
         channel.idle = self._pool.patience
         channel.spin = Spin(settings.spin_us * 1000)
         self._logs.settle(settings.log)
-        runtime.install(_Runtime(self._logs, os.path.dirname(settings.path), self._is_cancelled))
+        runtime.install(_Runtime(self._logs, self._pool, os.path.dirname(settings.path), self._is_cancelled))
         text = ""
         model = None
         try:
@@ -287,8 +287,9 @@ class _NotStarted(Exception):
 class _Runtime:
     """What the API's classes ask of the stub."""
 
-    def __init__(self, logs: Logs, model_directory: str, is_cancelled: Callable[[int], bool]) -> None:
+    def __init__(self, logs: Logs, pool: Pool, model_directory: str, is_cancelled: Callable[[int], bool]) -> None:
         self._directory = model_directory
+        self.free_memory = pool.free
         self.log = logs.log
         self.is_cancelled = is_cancelled
 
