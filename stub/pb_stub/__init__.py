@@ -6,6 +6,7 @@
                         ├ model    import, initialize, execute, finalize (coroutines: async execute)
                         ├ batch    requests out of EXECUTE, responses into EXECUTED (names: tensors' names)
                         ├ outgoing tensors of a frame, placed and described
+                        ├ inferences requests of the model to others (futures: for event loops)
                         ├ loans    inputs: blocks that the supervisor lends
                         ├ pool     outputs: blocks of our own
                         ├ logs     Logger's messages

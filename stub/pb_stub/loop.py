@@ -16,6 +16,7 @@ from . import failure, layout, messages, process
 from .batch import Answers, Reader, Wanted
 from .channel import Channel, Mailbox
 from .errors import ForeignProcess, ProtocolError
+from .inferences import Inferences
 from .loans import Loans
 from .logs import Logs
 from .messages import Initialize
@@ -84,6 +85,8 @@ class Loop:
             self._cancelled.update(set(messages.integers(messages.body_of(frame))).intersection(self._open))
         elif kind == messages.NAME:
             self._names.learn(frame)
+        elif kind == messages.INFER_RESPONSE:
+            return self._inferences.route(frame)
         elif kind == messages.LOG_SETTINGS:
             self._logs.settle(messages.LogSettings.from_map(messages.map_of(frame)))
         else:
@@ -118,11 +121,23 @@ class Loop:
         self._names = Names(channel, settings.names, settings.inputs, settings.outputs)
         self._pool = Pool(channel, self._fds.up, settings.default_bytes, settings.growth_bytes, settings.max_bytes)
         self._reader = Reader(self._names, self._loans)
+        self._inferences = Inferences(
+            channel,
+            self._loans,
+            self._pool,
+            self._names,
+            self._reader,
+            self._service,
+            self._instance,
+            (settings.args.get("model_name", ""), int(settings.args.get("model_version", "-1"))),
+        )
         channel.spill = self._spill
         channel.idle = self._pool.patience
         channel.spin = Spin(settings.spin_us * 1000)
         self._logs.settle(settings.log)
-        runtime.install(_Runtime(self._logs, self._pool, os.path.dirname(settings.path), self._is_cancelled))
+        runtime.install(
+            _Runtime(self._logs, self._pool, self._inferences, os.path.dirname(settings.path), self._is_cancelled)
+        )
         text = ""
         model = None
         try:
@@ -154,6 +169,7 @@ class Loop:
             text = "auto_complete_config of the model is not called: what is not in config.pbtxt is missing"
             self._logs.log(runtime.WARNING, file, line, text)
         model.initialize(settings.args)
+        self._inferences.allowed = True
         return model
 
     def _is_cancelled(self, handle: int) -> bool:
@@ -169,6 +185,7 @@ class Loop:
         batch = messages.HEADER.unpack_from(frame)[5]
         del frame  # the requests hold it, as long as they need it
         self._open = handles
+        self._inferences.batch = batch
         answers = Answers(channel, self._loans, self._pool)
         text = ""
         failed = False
@@ -178,6 +195,7 @@ class Loop:
                 result = model.execute(requests)
             finally:
                 end = _now()
+                self._inferences.batch = 0
                 del requests
             self._answer(answers, result, handles, wanted)
             del result
@@ -257,6 +275,7 @@ class Loop:
 
     def _finalize(self, model: Model) -> None:
         text = ""
+        self._inferences.allowed = False
         try:
             model.finalize()
         except BaseException as error:
@@ -287,11 +306,20 @@ class _NotStarted(Exception):
 class _Runtime:
     """What the API's classes ask of the stub."""
 
-    def __init__(self, logs: Logs, pool: Pool, model_directory: str, is_cancelled: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        logs: Logs,
+        pool: Pool,
+        inferences: Inferences,
+        model_directory: str,
+        is_cancelled: Callable[[int], bool],
+    ) -> None:
         self._directory = model_directory
         self.free_memory = pool.free
         self.log = logs.log
         self.is_cancelled = is_cancelled
+        self.infer = inferences.infer
+        self.infer_soon = inferences.infer_soon
 
     def model_directory(self) -> str:
         return self._directory
