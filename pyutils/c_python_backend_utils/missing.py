@@ -15,7 +15,6 @@ NAMES = {
             "InferenceResponseSender",
             "Metric",
             "MetricFamily",
-            "ModelConfig",
             "is_model_ready",
             "load_model",
             "unload_model",

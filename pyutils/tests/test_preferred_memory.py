@@ -16,7 +16,7 @@ import triton_python_backend_utils as pb_utils
 class TestMemoryType:
     def test_members(self) -> None:
         gpu, cpu = pb_utils.TRITONSERVER_MEMORY_GPU, pb_utils.TRITONSERVER_MEMORY_CPU
-        assert (gpu, cpu) == (0, 1) and int(gpu) == 0 and cpu.value == 1
+        assert [gpu.value, cpu.value] == [0, 1] and [int(gpu), int(cpu)] == [0, 1]
         assert repr(gpu) == "<MemoryType.TRITONSERVER_MEMORY_GPU: 0>" and str(cpu) == "MemoryType.TRITONSERVER_MEMORY_CPU"
         assert c.TRITONSERVER_MEMORY_CPU is cpu and vars(c.MemoryType)["TRITONSERVER_MEMORY_CPU"] is cpu
         assert list(c.MemoryType.__members__) == ["TRITONSERVER_MEMORY_GPU", "TRITONSERVER_MEMORY_CPU"]

@@ -2,8 +2,8 @@
 
     __main__ ─▶ main ─▶ process    process group, lifeline, what the model sees of its interpreter, exit
     template ─▶      ├▶ channel    rings and bells (spin: wait or sleep)      layout, messages, _msgpack: their bytes
-                     └▶ loop       INITIALIZE … EXECUTE … FINALIZE
-                        ├ model    import, initialize, execute, finalize (coroutines: async execute)
+                     └▶ loop       AUTO_COMPLETE, INITIALIZE … EXECUTE … FINALIZE
+                        ├ model    import, auto_complete_config, initialize, execute, finalize (coroutines: async execute)
                         ├ batch    requests out of EXECUTE, responses into EXECUTED (names: tensors' names)
                         ├ outgoing tensors of a frame, placed and described
                         ├ inferences requests of the model to others (futures: for event loops)
@@ -78,8 +78,10 @@ def _refuse(channel: Channel, error: Exception) -> int:
     _hello(channel, "")
     box: Mailbox[bytes] = SimpleQueue()
     channel.route = lambda _: box
-    channel.receive(box)
-    channel.publish(messages.initialized(channel.life, describe(error), False))
+    if messages.kind_of(channel.receive(box)) == messages.AUTO_COMPLETE:
+        channel.publish(messages.completed(channel.life, describe(error), ""))
+    else:
+        channel.publish(messages.initialized(channel.life, describe(error), False))
     return process.EXIT_NOT_STARTED
 
 

@@ -60,31 +60,31 @@ class Waiting(Protocol):
 class Inferences:
     """All requests that this stub's model makes."""
 
-    def __init__(
-        self,
-        channel: Channel,
-        loans: Loans,
-        pool: Pool,
-        names: Names,
-        reader: Reader,
-        service: Service,
-        instance: str,
-        model: tuple[str, int],
-    ) -> None:
+    _pool: Pool
+    _names: Names
+    _reader: Reader
+    _model: bytes  # name and version of the stub's own, which requests for `execute` are for
+    _version: int
+
+    def __init__(self, channel: Channel, loans: Loans, service: Service, instance: str) -> None:
         self._channel = channel
         self._loans = loans
-        self._pool = pool
-        self._names = names
-        self._reader = reader
         self._service = service
         self._instance = instance
-        self._model = model  # name and version of the stub's own, which requests for `execute` are for
         self._numbers = count(1)
         self._open: dict[int, Waiting] = {}
         #: Whether models may be called: after initialize, before finalize.
         self.allowed = False
         #: The batch whose `execute` has not returned, 0 if there is none.
         self.batch = 0
+
+    def settle(self, pool: Pool, names: Names, reader: Reader, model: str, version: int) -> None:
+        """Learn what INITIALIZE has brought. Before that no model may be called."""
+        self._pool = pool
+        self._names = names
+        self._reader = reader
+        self._model = model.encode()
+        self._version = version
 
     # For the model.
 
@@ -258,7 +258,7 @@ class Inferences:
     def _target(self, request: InferenceRequest) -> tuple[bytes, int]:
         """Name and version of the model that a request is for; one that came to `execute` is for this very model."""
         if request._handle:
-            return self._model[0].encode(), self._model[1]
+            return self._model, self._version
         return from_text(request._model_name).encode(), request._model_version
 
 
