@@ -255,9 +255,21 @@ func (p *placed) release() {
 // publish sends the frame, and before it NAMEs that are new to the stub. The
 // caller holds submit.
 func (p *placed) publish(number uint64) error {
+	descriptors, err := p.describe()
+	if err == nil {
+		err = p.life.sendFilled(ipc.InferResponse, number, p.size, func(body []byte) { p.write(body, descriptors) })
+	}
+	if err != nil {
+		p.life.takeBack(descriptors)
+	}
+	return err
+}
+
+// describe makes the descriptors and lends the blocks.
+func (p *placed) describe() ([]ipc.Descriptor, error) {
 	l, outputs := p.life, p.response.Outputs
 	if p.response.Err != nil {
-		outputs = nil
+		return nil, nil
 	}
 	descriptors := make([]ipc.Descriptor, len(outputs))
 	at := p.inline
@@ -265,15 +277,13 @@ func (p *placed) publish(number uint64) error {
 		t, d := &outputs[i], &descriptors[i]
 		index, err := l.nameIndex(t.Name)
 		if err != nil {
-			l.takeBack(descriptors[:i])
-			return err
+			return descriptors[:i], err
 		}
 		*d = ipc.Descriptor{Name: index, Type: uint8(t.DataType), Length: uint64(len(t.Data)), Shape: t.Shape, Element: element(t)}
 		if block := p.blocks[i]; block != nil {
 			ticket, ok := l.loans.Lend(block)
 			if !ok {
-				l.takeBack(descriptors[:i])
-				return ipc.ErrClosed
+				return descriptors[:i], ipc.ErrClosed
 			}
 			d.Region, d.Offset, d.Ticket = ipc.InRequests, block.Offset(), uint64(ticket)
 			continue
@@ -282,15 +292,11 @@ func (p *placed) publish(number uint64) error {
 		d.Region, d.Offset = ipc.InFrame, uint64(ipc.HeaderSize+at)
 		at += len(t.Data)
 	}
-	err := l.sendFilled(ipc.InferResponse, number, p.size, func(body []byte) { p.write(body, descriptors) })
-	if err != nil {
-		l.takeBack(descriptors)
-	}
-	return err
+	return descriptors, nil
 }
 
 func (p *placed) write(body []byte, descriptors []ipc.Descriptor) {
-	clear(body[:p.inlineEnd()])
+	clear(body)
 	b := p.head.Put(body[ipc.InferResponseSize:])
 	for i := range descriptors {
 		d := &descriptors[i]
@@ -301,14 +307,6 @@ func (p *placed) write(body []byte, descriptors []ipc.Descriptor) {
 	}
 	b = b[copy(b, p.parameters):]
 	copy(b, p.text)
-}
-
-// inlineEnd is where the body's own part ends.
-func (p *placed) inlineEnd() int {
-	if p.inline == 0 {
-		return p.size
-	}
-	return p.inline
 }
 
 // takeBack ends the loans of descriptors that were not sent.

@@ -125,7 +125,7 @@ class Inferences:
         waiting.number = number
         outgoing = Outgoing(self._channel, self._loans, self._pool)
         try:
-            frame = self._pack(number, outgoing, request, decoupled)
+            frame = self.pack(number, outgoing, request, decoupled)
             self._open[number] = waiting
             self._channel.publish(frame)
         except (PoolExhausted, TooManyNames, Unknown) as error:
@@ -199,7 +199,8 @@ class Inferences:
 
     # The frame.
 
-    def _pack(self, number: int, outgoing: Outgoing, request: InferenceRequest, decoupled: bool) -> bytes:
+    def pack(self, number: int, outgoing: Outgoing, request: InferenceRequest, decoupled: bool) -> bytes:
+        """Make the INFER frame, whose tensors outgoing places."""
         name, version = self._target(request)
         name_size = len(name)
         batch = BATCH.get() or self.batch
