@@ -50,6 +50,12 @@ type Model interface {
 	Close(ctx context.Context) error
 }
 
+// Asker is a Model whose own code may say that it is not ready: before a model
+// calls it, Instance.Ready has to be asked.
+type Asker interface {
+	AsksReady() bool
+}
+
 // Instance executes one batch at a time (Triton's blocking execution policy); a
 // Pipeliner takes the next one meanwhile.
 type Instance interface {

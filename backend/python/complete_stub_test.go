@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -231,7 +230,7 @@ func TestAutoCompleteIsStopped(t *testing.T) {
 		_, err := opened.AutoComplete(ctx, []byte("{}"))
 		failed <- err
 	}()
-	testkit.Eventually(t, patience, func() bool { _, err := os.Stat(mark); return err == nil })
+	testkit.Eventually(t, patience, func() bool { return exists(mark) })
 	cancel()
 	select {
 	case err := <-failed:

@@ -37,6 +37,7 @@ type life struct {
 	completed   chan error // receives one value: nil, or why auto_complete_config failed
 	completion  []byte     // what the model made of its config; set before completed receives
 	initialized chan error // receives one value: nil, or why the model failed
+	asks        bool       // the model has is_ready; set before initialized receives
 	failed      chan error // buffered, first value counts: this life must end
 	exited      chan struct{}
 	exit        *ExitError // set when exited is closed
@@ -53,6 +54,8 @@ type life struct {
 	freed  int64         // ns, when the last answer came
 	asked  withdrawal
 	timer  *time.Timer // of the first batch, nil without a limit
+	probes uint64      // questions whether the model is ready
+	check  *check      // the one that is not answered yet
 	// late is a batch that was published when the life had ended already.
 	late struct{ number, position uint64 }
 
@@ -100,6 +103,7 @@ func (in *Instance) runOnce(ctx context.Context, up func()) error {
 		in.moveLocked(Ready)
 		in.mu.Unlock()
 		in.current.Store(l)
+		in.asks.Store(l.asks)
 		in.model.backend.metrics.StubStarted(in.model.env.Name)
 		// Up may hand a batch over at once.
 		in.model.events.Up(in)
@@ -355,7 +359,9 @@ func (l *life) end(cause error) {
 	for l.count > 0 {
 		left = append(left, l.popLocked())
 	}
+	asked := l.probes
 	in.mu.Unlock()
+	l.settle(asked, infer.Errorf(infer.Internal, "Stub process is not healthy while waiting for user-defined is_ready() response"))
 	in.current.CompareAndSwap(l, nil)
 
 	l.process.kill() // and with it, when it is reaped, its group

@@ -9,6 +9,7 @@
                         ├ pool     outputs: blocks of our own
                         ├ logs     Logger's messages
                         ├ service  a thread that reads frames while nobody else does
+                        ├ readiness  is_ready, beside execute
                         └ failure  the text of an exception
 
 Importing this package starts nothing and opens nothing: a template process imports it once and forks stubs.
@@ -36,10 +37,7 @@ def main(instance: str, fds: Descriptors) -> NoReturn:
         process.settle(fds)
         code = _serve(instance, fds)
     except ForeignProcess as error:
-        # A child of the model: nothing of the stub's is its business, exit handlers included.
-        process.complain(instance, str(error))
-        process.flush()
-        os._exit(process.EXIT_LOST)
+        process.disown(instance, error)
     except (Gone, Closed) as error:
         process.lose(instance, error)
     except StubError as error:

@@ -23,6 +23,7 @@ from .model import MissingExecute, Model, NotCompleted
 from .names import Names
 from .pool import Pool, PoolExhausted
 from .process import Descriptors
+from .readiness import Readiness
 from .service import Service
 from .spin import Spin
 
@@ -45,6 +46,7 @@ class Loop:
         self._box: Mailbox[bytes] = SimpleQueue()
         self._logs = Logs(channel)
         self._model: Model | None = None  # once it is imported
+        self._readiness: Readiness | None = None  # of a model that has is_ready
         self._open: list[int] = []  # handles of the batch that is executed
         self._cancelled: set[int] = set()
         self._loans = Loans(channel, fds.requests)
@@ -93,6 +95,8 @@ class Loop:
             self._cancelled.update(set(messages.integers(messages.body_of(frame))).intersection(self._open))
         elif kind == messages.NAME:
             self._names.learn(frame)
+        elif kind == messages.READY_QUESTION and self._readiness is not None:
+            return self._readiness.box
         elif kind == messages.LOG_SETTINGS:
             self._logs.settle(messages.LogSettings.from_map(messages.map_of(frame)))
         else:
@@ -181,6 +185,8 @@ class Loop:
             self._complain(f"Failed to initialize Python stub: {text}")
             model = None
         self._leave_children()
+        if model is not None and model.has_is_ready:
+            self._readiness = Readiness(channel, self._instance, model)
         channel.publish(messages.initialized(channel.life, text, model is not None and model.has_is_ready))
         return model
 
