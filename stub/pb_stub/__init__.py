@@ -2,8 +2,8 @@
 
     __main__ ─▶ main ─▶ process    process group, lifeline, what the model sees of its interpreter, exit
     template ─▶      ├▶ channel    rings and bells (spin: wait or sleep)      layout, messages, _msgpack: their bytes
-                     └▶ loop       AUTO_COMPLETE, INITIALIZE … EXECUTE … FINALIZE
-                        ├ model    import, auto_complete_config, initialize, execute, finalize (coroutines: async execute)
+                     └▶ loop       AUTO_COMPLETE INITIALIZE … EXECUTE … FINALIZE
+                        ├ model    import, complete, initialize, execute, finalize (coroutines: async execute)
                         ├ batch    requests out of EXECUTE, responses into EXECUTED (names: tensors' names)
                         ├ loans    inputs: blocks that the supervisor lends
                         ├ pool     outputs: blocks of our own
