@@ -8,6 +8,7 @@ import time
 from queue import SimpleQueue
 from typing import Any, Callable
 
+import triton_python_backend_utils  # noqa: F401  # the model's path may lead to another one, that a package installed
 from c_python_backend_utils import runtime
 from c_python_backend_utils.error import ErrorCode
 from c_python_backend_utils.response import InferenceResponse
@@ -135,7 +136,7 @@ class Loop:
         channel.spill = self._spill
         channel.idle = self._pool.patience
         channel.spin = Spin(settings.spin_us * 1000)
-        runtime.install(_Runtime(self._logs, settings.directory, self._is_cancelled))
+        runtime.install(_Runtime(self._logs, self._pool, settings.directory, self._is_cancelled))
 
     def _import(self, settings: Settings) -> Model:
         """Import the model, once."""
@@ -330,8 +331,9 @@ class _NotStarted(Exception):
 class _Runtime:
     """What the API's classes ask of the stub."""
 
-    def __init__(self, logs: Logs, model_directory: str, is_cancelled: Callable[[int], bool]) -> None:
+    def __init__(self, logs: Logs, pool: Pool, model_directory: str, is_cancelled: Callable[[int], bool]) -> None:
         self._directory = model_directory
+        self.free_memory = pool.free
         self.log = logs.log
         self.is_cancelled = is_cancelled
 
