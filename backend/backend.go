@@ -30,7 +30,10 @@ type Env struct {
 	// Runtime is the model.py of a Python-based backend that serves this model, ""
 	// if the version's own directory has the code.
 	Runtime string
-	Host    Host
+	// Settings of a Python-based backend's own, from the command line; nil: those
+	// that the backend was made with.
+	Settings map[string]string
+	Host     Host
 }
 
 // Model is one version of a model.

@@ -68,7 +68,7 @@ func (r *rig) living() int {
 	r.backend.live.Lock()
 	defer r.backend.live.Unlock()
 	n := len(r.backend.live.processes)
-	if t := r.backend.template.current; t != nil && t.usable() {
+	if t := r.template(); t != nil && t.usable() {
 		n--
 	}
 	return n

@@ -127,17 +127,17 @@ func (in *Instance) take() (*life, error) {
 
 // begin makes a channel and starts a process. Its end must be waited for by end.
 func (in *Instance) begin() (*life, error) {
-	b := in.model.backend
+	b, settings := in.model.backend, in.model.settings
 	in.model.mu.Lock()
 	in.model.lives++
 	number := in.model.lives
 	in.model.mu.Unlock()
 	var l *life
 	channel, err := ipc.New(ipc.Config{
-		Life: number, Backing: b.config.Backing(), MaxArena: b.config.MaxBytes,
+		Life: number, Backing: settings.Backing(), MaxArena: settings.MaxBytes,
 		Linger: func() time.Duration {
-			if l.hasBatch() && in.await.worthwhile(b.config.Spin) {
-				return b.config.Spin
+			if l.hasBatch() && in.await.worthwhile(settings.Spin) {
+				return settings.Spin
 			}
 			return 0
 		},
@@ -145,7 +145,7 @@ func (in *Instance) begin() (*life, error) {
 	})
 	if err != nil {
 		return nil, infer.Errorf(infer.Internal, "Unable to initialize shared memory key '%s' to requested size (%d bytes). If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Each Python backend model instance requires at least 1 MB of shared memory. Error: %v",
-			in.name, b.config.DefaultBytes, err)
+			in.name, settings.DefaultBytes, err)
 	}
 	loans := &shm.Loans{}
 	l = &life{
@@ -161,7 +161,7 @@ func (in *Instance) begin() (*life, error) {
 		l.output, files.output, err = outputPipe(b.log.With().Str("file", in.name).Logger())
 	}
 	if err == nil {
-		l.process, err = b.startProcess(in.name, &files)
+		l.process, err = b.python(settings).start(in.name, &files)
 	}
 	if err == nil {
 		arm(files.peer.Lifeline, l.process.pid)
@@ -187,7 +187,7 @@ func (in *Instance) begin() (*life, error) {
 
 // greet waits for HELLO.
 func (l *life) greet(ctx context.Context) error {
-	if err := l.await(ctx, l.hello, l.in.model.backend.config.StubTimeout, "say HELLO"); err != nil {
+	if err := l.await(ctx, l.hello, l.in.model.settings.StubTimeout, "say HELLO"); err != nil {
 		return err
 	}
 	if err := l.channel.Attached(); err != nil {
@@ -211,7 +211,7 @@ func (l *life) handshake(ctx context.Context) error {
 	if err := l.ask(ipc.Initialize, l.in.initialize(l)); err != nil {
 		return err
 	}
-	return l.await(ctx, l.initialized, l.in.model.backend.config.InitializeTimeout, "initialize its model")
+	return l.await(ctx, l.initialized, l.in.model.settings.InitializeTimeout, "initialize its model")
 }
 
 // ask sends a frame whose body is a map.
@@ -312,13 +312,13 @@ func (l *life) finalize() {
 	if err := l.channel.Send(ipc.Finalize, 0, nil); err != nil {
 		return
 	}
-	limit := time.NewTimer(orForever(l.in.model.backend.config.FinalizeTimeout))
+	limit := time.NewTimer(orForever(l.in.model.settings.FinalizeTimeout))
 	defer limit.Stop()
 	select {
 	case <-l.exited:
 	case <-l.failed: //nolint:errcheck // the end is wanted, however it comes
 	case <-limit.C:
-		l.in.log.Warn().Stringer("limit", l.in.model.backend.config.FinalizeTimeout).Msg("finalize did not return in time, stub is killed")
+		l.in.log.Warn().Stringer("limit", l.in.model.settings.FinalizeTimeout).Msg("finalize did not return in time, stub is killed")
 	}
 }
 

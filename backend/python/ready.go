@@ -57,7 +57,7 @@ func (in *Instance) Ready(ctx context.Context) error {
 	}
 	// The model goes on thinking about it, and who asks meanwhile waits for the
 	// same answer.
-	timer := time.NewTimer(in.model.backend.config.readyLimit)
+	timer := time.NewTimer(in.model.settings.readyLimit)
 	defer timer.Stop()
 	select {
 	case <-c.answered:
