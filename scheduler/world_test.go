@@ -55,6 +55,10 @@ func (a *actor) Ahead() bool                 { return a.ahead && len(a.has) < 2 
 func (a *actor) Withdraw()                   {}
 
 func (a *actor) Execute(b *backend.Batch) {
+	if a.down {
+		b.Done(b, backend.Report{Refused: true})
+		return
+	}
 	id := b.Tasks[0].Request.ID
 	a.has = append(a.has, id)
 	r := a.world.asked[id]
