@@ -273,16 +273,15 @@ func (r *Registry) tryLoad(ctx context.Context, d *Description, number int64) (*
 
 // bringUp completes the config of an opened model and starts its instances.
 func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m backend.Model) (*loaded, error) {
-	first, err := ConfigJSON(d.Config)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := m.AutoComplete(ctx, first)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.CheckAnswer(answer); err != nil {
-		r.config.Log.Warn().Msgf("what auto_complete_config of '%s' version %d returned is ignored: %v", d.Name, number, err)
+	var answer []byte
+	if d.Completes() {
+		question, err := ConfigJSON(d.Config)
+		if err != nil {
+			return nil, err
+		}
+		if answer, err = m.AutoComplete(ctx, question); err != nil {
+			return nil, err
+		}
 	}
 	config, json, labels, err := d.Finish(answer)
 	if err != nil {
