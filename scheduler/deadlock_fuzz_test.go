@@ -84,7 +84,7 @@ func (p *play) background(id string, r *asked) bool {
 }
 
 func (p *play) run() {
-	for n := 0; len(p.data) > 0 && n < 150; n++ {
+	for n := 0; len(p.data) > 0 && n < 80; n++ {
 		id := fmt.Sprintf("%03d", n)
 		model := p.names[p.pick(len(p.names))]
 		switch p.pick(16) {
