@@ -25,16 +25,16 @@ type world struct {
 
 // asked is a request of a world.
 type asked struct {
-	request  *infer.Request
-	model    string
-	outer    string // "" for a client's
-	holding  bool
-	cancel   context.CancelFunc
-	task     *backend.Task // once an instance has had it
-	batch    *backend.Batch
-	by       *actor // that has it
-	refused  error
-	final    atomic.Pointer[infer.Response] // timers answer, too
+	request *infer.Request
+	model   string
+	outer   string // "" for a client's
+	holding bool
+	cancel  context.CancelFunc
+	task    *backend.Task // once an instance has had it
+	batch   *backend.Batch
+	by      *actor // that has it
+	refused error
+	final   atomic.Pointer[infer.Response] // timers answer, too
 }
 
 func (r *asked) over() bool { return r.final.Load() != nil || r.refused != nil }
@@ -162,6 +162,11 @@ func (w *world) step(line string) error {
 		w.leave(id, backend.Report{Executed: true}).task.Send(&infer.Response{Final: true})
 	case "return": // execute returns, the last response is to come
 		w.leave(id, backend.Report{Executed: true})
+	case "again": // its model releases it in order to get it again
+		w.leave(id, backend.Report{Executed: true, Rescheduled: []*backend.Task{w.asked[id].task}})
+		for _, r := range w.asked {
+			r.holding = r.holding && r.outer != id
+		}
 	case "say": // a response that is not the last
 		w.asked[id].task.Send(&infer.Response{})
 	case "answer": // the last one
