@@ -15,7 +15,7 @@ import (
 // world is a few models that share a graph, whose instances do what a test says
 // step by step. It is used by one goroutine at a time.
 type world struct {
-	t         *testing.T
+	t         testing.TB
 	graph     *Graph
 	models    map[string]*Direct
 	counts    map[string]*counter
@@ -66,7 +66,7 @@ func (a *actor) Execute(b *backend.Batch) {
 }
 
 // newWorld makes models of the given numbers of instances: "a1 b2".
-func newWorld(t *testing.T, models string) *world {
+func newWorld(t testing.TB, models string) *world {
 	w := &world{
 		t: t, graph: NewGraph(), models: map[string]*Direct{}, counts: map[string]*counter{},
 		instances: map[string]*actor{}, asked: map[string]*asked{},
