@@ -69,6 +69,7 @@ func (s *standIn) newLife() *life {
 		completed: make(chan error, 1),
 		logLimit:  lineLimit{tokens: linesAtOnce},
 	}
+	l.infers.open()
 	l.told.Store(toldInitialize)
 	return l
 }

@@ -9,6 +9,7 @@ from typing import NoReturn
 from . import missing as _missing
 from .error import TritonError, TritonModelException
 from .futures import async_event_future_done_callback
+from .iterator import ResponseIterator
 from .logger import Logger
 from .memory import (
     TRITONSERVER_MEMORY_CPU,
@@ -31,6 +32,7 @@ __all__ = [
     "Logger",
     "MemoryType",
     "PreferredMemory",
+    "ResponseIterator",
     "SharedMemory",
     "Tensor",
     "TritonError",

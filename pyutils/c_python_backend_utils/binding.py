@@ -85,6 +85,13 @@ def as_integer(value: object, low: int, high: int) -> int:
     return number
 
 
+def as_bool(value: object) -> bool:
+    """Convert a bool argument: whatever says by itself whether it is true, but not None."""
+    if value is None or not hasattr(type(value), "__bool__"):
+        raise Mismatch
+    return bool(value)
+
+
 def as_list(value: object) -> list[Any]:
     """Convert a list argument: any sequence that is no text; sets, generators and dicts are refused."""
     if isinstance(value, (list, tuple)):

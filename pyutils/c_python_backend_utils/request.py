@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, NoReturn, Optional, Set, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NoReturn, Optional, Set, Tuple, Union
 
 from . import parameters as parameter_text
 from . import runtime
@@ -12,6 +12,7 @@ from .binding import (
     Mismatch,
     Text,
     Unmakeable,
+    as_bool,
     as_integer,
     as_list,
     as_objects,
@@ -24,6 +25,12 @@ from .binding import (
 from .error import TritonModelException
 from .memory import PreferredMemory
 from .tensor import Tensor
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from .iterator import ResponseIterator
+    from .response import InferenceResponse
 
 _U32 = 2**32 - 1
 _U64 = 2**64 - 1
@@ -218,8 +225,34 @@ class InferenceRequest(Bound):
 
     get_response_sender = _NotYet()
     set_release_flags = _NotYet()
-    exec = _NotYet()
-    async_exec = _NotYet()
+
+    def exec(self, *args: Any, **named: Any) -> Union[InferenceResponse, ResponseIterator]:
+        """Have the model that the request names execute it: `exec(decoupled=False)`.
+
+        Returns its response, or with decoupled an iterator over its responses once the first is there. What goes wrong
+        is a response with an error.
+        """
+        decoupled = self._decoupled("exec", args, named) if args or named else False
+        return runtime.current().infer(self, decoupled)
+
+    def async_exec(self, *args: Any, **named: Any) -> asyncio.Future[Union[InferenceResponse, ResponseIterator]]:
+        """As `exec`, for coroutines: the request is under way when this returns, and the future gets the result.
+
+        Cancelling the future cancels the request.
+        """
+        decoupled = self._decoupled("async_exec", args, named) if args or named else False
+        return runtime.current().infer_soon(self, decoupled)
+
+    def _decoupled(self, function: str, args: Tuple[Any, ...], named: Dict[str, Any]) -> bool:
+        try:
+            return as_bool(_flag(*args, **named))
+        except (Mismatch, TypeError):
+            signature = f"(self: {MODULE}.InferenceRequest, decoupled: bool = False) -> object"
+            raise incompatible(function, (signature,), (self, *args), named) from None
+
+
+def _flag(decoupled: object = False) -> object:
+    return decoupled
 
 
 def _shown(text: Text) -> str:

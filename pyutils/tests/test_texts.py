@@ -265,8 +265,6 @@ def test_truncated_bytes(data: bytes, needed: int, wanted: int, at: int) -> None
     assert text_of(struct.error, lambda: pb_utils.deserialize_bytes_tensor(data)) == want
 
 
-
-
 @pytest.mark.parametrize("name", sorted(missing.NAMES["triton_python_backend_utils"]))
 def test_what_is_not_there_yet(name: str) -> None:
     want = f"triton_python_backend_utils.{name} is not supported by Nereid yet"
@@ -292,7 +290,7 @@ def test_what_will_never_be_there() -> None:
         assert text.startswith(f"cannot import name 'foo' from '{name}'")
 
 
-@pytest.mark.parametrize("name", ["exec", "async_exec", "get_response_sender", "set_release_flags"])
+@pytest.mark.parametrize("name", ["get_response_sender", "set_release_flags"])
 def test_methods_that_are_not_there_yet(name: str) -> None:
     assert not hasattr(REQUEST, name) and not hasattr(pb_utils.InferenceRequest, name)
     text = text_of(AttributeError, lambda: getattr(REQUEST, name))

@@ -17,6 +17,7 @@ from . import failure, layout, messages, process
 from .batch import Answers, Reader, Wanted
 from .channel import Channel, Mailbox
 from .errors import ForeignProcess, ProtocolError
+from .inferences import Inferences
 from .loans import Loans
 from .logs import Logs
 from .messages import AutoComplete, Initialize, Settings
@@ -50,6 +51,7 @@ class Loop:
         self._cancelled: set[int] = set()
         self._loans = Loans(channel, fds.requests)
         self._service = Service(channel, instance)
+        self._inferences = Inferences(channel, self._loans, self._service, instance)
         channel.route = self._route
         channel.unspill = self._unspill
 
@@ -94,6 +96,8 @@ class Loop:
             self._cancelled.update(set(messages.integers(messages.body_of(frame))).intersection(self._open))
         elif kind == messages.NAME:
             self._names.learn(frame)
+        elif kind == messages.INFER_RESPONSE:
+            return self._inferences.route(frame)
         elif kind == messages.LOG_SETTINGS:
             self._logs.settle(messages.LogSettings.from_map(messages.map_of(frame)))
         else:
@@ -132,7 +136,7 @@ class Loop:
         channel.spill = self._spill
         channel.idle = self._pool.patience
         channel.spin = Spin(settings.spin_us * 1000)
-        runtime.install(_Runtime(self._logs, self._pool, settings.directory, self._is_cancelled))
+        runtime.install(_Runtime(self._logs, self._pool, self._inferences, settings.directory, self._is_cancelled))
 
     def _import(self, settings: Settings) -> Model:
         """Import the model, once."""
@@ -169,6 +173,8 @@ class Loop:
         self._settle(question.settings)
         self._names = Names(channel, question.names, question.inputs, question.outputs)
         self._reader = Reader(self._names, self._loans)
+        model_name, version = question.args.get("model_name", ""), question.args.get("model_version", "-1")
+        self._inferences.settle(self._pool, self._names, self._reader, model_name, int(version))
         text = ""
         model = None
         try:
@@ -192,6 +198,7 @@ class Loop:
         model.make()
         self._logs.start()
         model.initialize(question.args)
+        self._inferences.allowed = True
         return model
 
     def _is_cancelled(self, handle: int) -> bool:
@@ -207,6 +214,7 @@ class Loop:
         batch = messages.HEADER.unpack_from(frame)[5]
         del frame  # the requests hold it, as long as they need it
         self._open = handles
+        self._inferences.batch = batch
         answers = Answers(channel, self._loans, self._pool)
         text = ""
         failed = False
@@ -216,6 +224,7 @@ class Loop:
                 result = model.execute(requests)
             finally:
                 end = _now()
+                self._inferences.batch = 0
                 del requests
             self._answer(answers, result, handles, wanted)
             del result
@@ -295,6 +304,7 @@ class Loop:
 
     def _finalize(self, model: Model) -> None:
         text = ""
+        self._inferences.allowed = False
         try:
             model.finalize()
         except BaseException as error:
@@ -325,11 +335,20 @@ class _NotStarted(Exception):
 class _Runtime:
     """What the API's classes ask of the stub."""
 
-    def __init__(self, logs: Logs, pool: Pool, model_directory: str, is_cancelled: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        logs: Logs,
+        pool: Pool,
+        inferences: Inferences,
+        model_directory: str,
+        is_cancelled: Callable[[int], bool],
+    ) -> None:
         self._directory = model_directory
         self.free_memory = pool.free
         self.log = logs.log
         self.is_cancelled = is_cancelled
+        self.infer = inferences.infer
+        self.infer_soon = inferences.infer_soon
 
     def model_directory(self) -> str:
         return self._directory
