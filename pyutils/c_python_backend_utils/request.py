@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NoReturn, Optional, Set, Tuple, Union
+from typing import Any, Awaitable, Dict, Iterable, List, NoReturn, Optional, Set, Tuple, Union
 
 from . import parameters as parameter_text
 from . import runtime
@@ -23,14 +23,10 @@ from .binding import (
     uncastable,
 )
 from .error import TritonModelException
+from .iterator import ResponseIterator
 from .memory import PreferredMemory
+from .response import InferenceResponse
 from .tensor import Tensor
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from .iterator import ResponseIterator
-    from .response import InferenceResponse
 
 _U32 = 2**32 - 1
 _U64 = 2**64 - 1
@@ -235,17 +231,20 @@ class InferenceRequest(Bound):
         decoupled = self._decoupled("exec", args, named) if args or named else False
         return runtime.current().infer(self, decoupled)
 
-    def async_exec(self, *args: Any, **named: Any) -> asyncio.Future[Union[InferenceResponse, ResponseIterator]]:
+    def async_exec(self, *args: Any, **named: Any) -> Awaitable[Union[InferenceResponse, ResponseIterator]]:
         """As `exec`, for coroutines: the request is under way when this returns, and the future gets the result.
 
-        Cancelling the future cancels the request.
+        It is an asyncio.Future; cancelling it cancels the request.
         """
         decoupled = self._decoupled("async_exec", args, named) if args or named else False
         return runtime.current().infer_soon(self, decoupled)
 
     def _decoupled(self, function: str, args: Tuple[Any, ...], named: Dict[str, Any]) -> bool:
         try:
-            return as_bool(_flag(*args, **named))
+            flag = _flag(*args, **named)
+            if flag is None:
+                raise Mismatch
+            return as_bool(flag)
         except (Mismatch, TypeError):
             signature = f"(self: {MODULE}.InferenceRequest, decoupled: bool = False) -> object"
             raise incompatible(function, (signature,), (self, *args), named) from None
