@@ -21,6 +21,7 @@ from c_python_backend_utils import (
 from c_python_backend_utils import missing as _missing
 from c_python_backend_utils import runtime as _runtime
 from c_python_backend_utils import strings as _strings
+from c_python_backend_utils.modelconfig import ModelConfig
 
 __all__ = [
     "TRITONSERVER_MEMORY_CPU",
@@ -36,6 +37,7 @@ __all__ = [
     "InferenceTrace",
     "Logger",
     "MemoryType",
+    "ModelConfig",
     "PreferredMemory",
     "Tensor",
     "TritonError",

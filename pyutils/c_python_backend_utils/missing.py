@@ -15,7 +15,6 @@ NAMES = {
             "InferenceResponseSender",
             "Metric",
             "MetricFamily",
-            "ModelConfig",
             "ResponseIterator",
             "is_model_ready",
             "load_model",

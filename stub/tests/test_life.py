@@ -405,7 +405,7 @@ class TestProtocol:
             stub.hello()
             stub.send("EXECUTE", 1, struct.pack("<II", 0, 0))
             assert stub.wait_exit() == 70
-            assert "the first frame is of kind 2, want INITIALIZE" in stub.stderr()
+            assert "a frame of kind 2 came, want INITIALIZE" in stub.stderr()
 
     @pytest.mark.parametrize("kind", ["HELLO", "RESPONSE", "INITIALIZE"])
     def test_kinds_that_do_not_come(self, start: Start, kind: str) -> None:
