@@ -99,10 +99,10 @@ def as_float(value: object) -> float:
 
 
 def as_bool(value: object) -> bool:
-    """Convert a bool argument: whatever says of itself that it is true or false. None is false."""
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    if not hasattr(type(value), "__bool__"):
+    """Convert a bool argument: whatever says by itself whether it is true, but not None."""
+    if isinstance(value, bool):
+        return value
+    if value is None or not hasattr(type(value), "__bool__"):
         raise Mismatch
     try:
         return bool(value)
