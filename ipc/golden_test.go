@@ -266,6 +266,7 @@ func TestGoldenPlain(t *testing.T) {
 	wantGolden(t, "name_down", encode(Name, 0, 6, []byte("ZUSÄTZLICH")))
 	wantGolden(t, "cancel", encode(Cancel, 0, 0, list))
 	wantGolden(t, "finalize", encode(Finalize, 0, 0, nil))
+	wantGolden(t, "ready_question", encode(ReadyQuestion, 0, 9, nil))
 }
 
 // TestGoldenIsComplete wants a file for each kind of frame.

@@ -47,6 +47,7 @@ var kindNames = map[Kind]string{
 	Pad: "PAD", Initialize: "INITIALIZE", Execute: "EXECUTE", Finalize: "FINALIZE", Cancel: "CANCEL", Name: "NAME",
 	LogSettings: "LOG_SETTINGS", Hello: "HELLO", Initialized: "INITIALIZED", Executed: "EXECUTED",
 	Finalized: "FINALIZED", Response: "RESPONSE", Released: "RELEASED", Log: "LOG",
+	AutoComplete: "AUTO_COMPLETE", Completed: "COMPLETED", ReadyQuestion: "READY?", ReadyAnswer: "READY",
 }
 
 // String returns the name that docs/protocol.md uses.

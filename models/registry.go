@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/rs/zerolog"
 )
 
@@ -44,6 +45,7 @@ type Registry struct {
 	started atomic.Bool
 	exiting atomic.Bool
 
+	graph    *scheduler.Graph
 	loading  chan struct{} // holds a value for each version that is being loaded
 	ending   sync.WaitGroup
 	lifetime context.Context // of what unloading may take
@@ -81,7 +83,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 	if config.LoadThreads <= 0 {
 		config.LoadThreads = 4
 	}
-	r := &Registry{config: config, models: make(map[string]*model), loading: make(chan struct{}, config.LoadThreads)}
+	r := &Registry{config: config, models: make(map[string]*model), graph: scheduler.NewGraph(), loading: make(chan struct{}, config.LoadThreads)}
 	r.lifetime, r.expire = context.WithCancel(context.Background())
 	r.serving.Store(&map[string]*servingModel{})
 	return r

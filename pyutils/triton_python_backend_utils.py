@@ -6,9 +6,14 @@ from typing import Any, Dict, NoReturn, Optional, Tuple, Union
 
 import numpy as np
 from c_python_backend_utils import (
+    TRITONSERVER_MEMORY_CPU,
+    TRITONSERVER_MEMORY_GPU,
     InferenceRequest,
     InferenceResponse,
+    InferenceTrace,
     Logger,
+    MemoryType,
+    PreferredMemory,
     Tensor,
     TritonError,
     TritonModelException,
@@ -16,8 +21,11 @@ from c_python_backend_utils import (
 from c_python_backend_utils import missing as _missing
 from c_python_backend_utils import runtime as _runtime
 from c_python_backend_utils import strings as _strings
+from c_python_backend_utils.modelconfig import ModelConfig
 
 __all__ = [
+    "TRITONSERVER_MEMORY_CPU",
+    "TRITONSERVER_MEMORY_GPU",
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END",
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START",
     "TRITONSERVER_REQUEST_RELEASE_ALL",
@@ -26,7 +34,11 @@ __all__ = [
     "TRITON_STRING_TO_NUMPY",
     "InferenceRequest",
     "InferenceResponse",
+    "InferenceTrace",
     "Logger",
+    "MemoryType",
+    "ModelConfig",
+    "PreferredMemory",
     "Tensor",
     "TritonError",
     "TritonModelException",

@@ -28,7 +28,10 @@ func (l *life) handle(f ipc.Frame) error {
 			return err
 		}
 		l.hello <- nil
-	case f.Kind == ipc.Initialized && l.seen == phaseHello:
+	case f.Kind == ipc.Completed && l.seen == phaseHello && l.told.Load() == toldAutoComplete:
+		l.seen = phaseCompleted
+		return l.hasCompleted(f)
+	case f.Kind == ipc.Initialized && (l.seen == phaseHello || l.seen == phaseCompleted) && l.told.Load() == toldInitialize:
 		l.seen = phaseInitialized
 		var body struct {
 			Error string `msgpack:"error"`
@@ -43,12 +46,12 @@ func (l *life) handle(f ipc.Frame) error {
 		}
 	case f.Kind == ipc.Executed && l.seen == phaseInitialized:
 		return l.executed(f)
-	case f.Kind == ipc.Released && l.seen == phaseInitialized:
+	case f.Kind == ipc.Released && l.seen >= phaseHello:
 		if len(f.Body)%8 != 0 {
 			return broke("frame", "RELEASED has %d bytes, want a multiple of 8", len(f.Body))
 		}
 		return l.giveBack(f.Body)
-	case f.Kind == ipc.Name:
+	case f.Kind == ipc.Name && l.told.Load() == toldInitialize:
 		return l.up.add(f.ID, f.Body)
 	case f.Kind == ipc.Log && l.seen >= phaseHello:
 		return l.logged(f)

@@ -52,15 +52,21 @@ func goldenBody(t *testing.T, name string) []byte {
 }
 
 func TestGoldenInitialize(t *testing.T) {
-	body, err := msgpack.Marshal(&initializeBody{
-		Args: map[string]string{"model_name": "modèle"}, Path: "/models/m/1/model.py", Module: "1.model",
-		Search: []string{"/models/m/1", "/models/m"}, Names: []string{"IN", "OUT"}, Inputs: 1, Outputs: 1,
+	model := modelBody{
+		Path: "/models/m/1/model.py", Module: "1.model", Search: []string{"/models/m/1", "/models/m"}, Directory: "/models/m/1",
 		Log: LogLevels{Info: true, Error: true, Verbose: 2}, Spin: 50, Default: 1 << 20, Growth: 2 << 20, Max: 32 << 30,
+	}
+	body, err := msgpack.Marshal(&initializeBody{
+		Args: map[string]string{"model_name": "modèle"}, Names: []string{"IN", "OUT"}, Inputs: 1, Outputs: 1, modelBody: model,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantGolden(t, "initialize", ipc.Initialize, 0, body)
+	if body, err = msgpack.Marshal(&completeBody{Config: `{"name":"modèle"}`, Model: "modèle", modelBody: model}); err != nil {
+		t.Fatal(err)
+	}
+	wantGolden(t, "auto_complete", ipc.AutoComplete, 0, body)
 	if body, err = msgpack.Marshal(LogLevels{Warning: true, Verbose: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -122,6 +128,10 @@ func TestGoldenMaps(t *testing.T) {
 	for name, want := range map[string]map[string]any{
 		"initialized":       {"error": "", "is_ready": true},
 		"initialized_error": {"error": "ValueError: wörk\n\nAt:\n  model.py(1): <module>\n", "is_ready": false},
+		"completed":         {"error": "", "config": `{"name": "mod\u00e8le"}`},
+		"completed_error":   {"error": "ValueError: wörk", "config": ""},
+		"ready":             {"ready": true, "error": ""},
+		"ready_error":       {"ready": false, "error": "ValueError: wörk"},
 		"finalized":         {"error": "ValueError: late"},
 	} {
 		got := make(map[string]any)

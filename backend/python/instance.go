@@ -21,6 +21,9 @@ type Instance struct {
 	device string
 	log    zerolog.Logger
 
+	// primed is a life that has completed the model's config and becomes the first
+	// one; used by one goroutine at a time: AutoComplete, then Run.
+	primed *life
 	// current is the life that takes batches, for Await; nil while there is none.
 	current atomic.Pointer[life]
 	await   awaitState

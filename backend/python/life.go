@@ -24,6 +24,9 @@ type life struct {
 	loans   *shm.Loans
 	down    *names // guarded by Instance.submit
 	up      *names // guarded by the channel's receive lock
+	// told is what the stub has been asked so far. The names are made before it
+	// says INITIALIZE.
+	told atomic.Uint32
 
 	encoder encoder // guarded by Instance.submit
 	// encoded is the last batch of whose requests everything has been read: one
@@ -31,6 +34,8 @@ type life struct {
 	encoded atomic.Uint64
 
 	hello       chan error // receives one value: HELLO came
+	completed   chan error // receives one value: nil, or why auto_complete_config failed
+	completion  []byte     // what the model made of its config; set before completed receives
 	initialized chan error // receives one value: nil, or why the model failed
 	failed      chan error // buffered, first value counts: this life must end
 	exited      chan struct{}
@@ -63,8 +68,16 @@ type phase uint8
 const (
 	phaseStarted phase = iota
 	phaseHello
+	phaseCompleted
 	phaseInitialized
 	phaseFinalized
+)
+
+// What a stub has been asked.
+const (
+	toldNothing uint32 = iota
+	toldAutoComplete
+	toldInitialize
 )
 
 // errNeverReady marks the loss of a stub that had not become ready.
@@ -73,23 +86,13 @@ var errNeverReady = errors.New("stub did not become ready")
 // runOnce lives one life: start, handshake, serve, reap. up is called when the
 // stub is ready.
 func (in *Instance) runOnce(ctx context.Context, up func()) error {
-	l, err := in.begin()
+	l, err := in.take()
 	if err != nil {
 		in.mu.Lock()
 		in.moveLocked(Lost)
 		in.mu.Unlock()
 		return fmt.Errorf("%w: %w", errNeverReady, err)
 	}
-	go func() {
-		l.readErr = l.channel.Run(l.handle)
-		close(l.read)
-	}()
-	go l.output.run()
-	go func() {
-		l.exit = l.process.wait()
-		close(l.exited)
-	}()
-
 	err = l.handshake(ctx)
 	if err == nil {
 		in.mu.Lock()
@@ -109,7 +112,16 @@ func (in *Instance) runOnce(ctx context.Context, up func()) error {
 	return err
 }
 
-// begin makes a channel and starts a process.
+// take returns a life that has completed the model's config, or begins one.
+func (in *Instance) take() (*life, error) {
+	if l := in.primed; l != nil {
+		in.primed = nil
+		return l, nil
+	}
+	return in.begin()
+}
+
+// begin makes a channel and starts a process. Its end must be waited for by end.
 func (in *Instance) begin() (*life, error) {
 	b := in.model.backend
 	in.model.mu.Lock()
@@ -131,15 +143,14 @@ func (in *Instance) begin() (*life, error) {
 		return nil, infer.Errorf(infer.Internal, "Unable to initialize shared memory key '%s' to requested size (%d bytes). If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Each Python backend model instance requires at least 1 MB of shared memory. Error: %v",
 			in.name, b.config.DefaultBytes, err)
 	}
-	inputs, outputs := in.model.tensorNames()
 	loans := &shm.Loans{}
 	l = &life{
-		in: in, channel: channel, loans: loans, down: newNames(inputs, outputs), up: newNames(inputs, outputs),
-		hello: make(chan error, 1), initialized: make(chan error, 1),
+		in: in, channel: channel, loans: loans,
+		hello: make(chan error, 1), completed: make(chan error, 1), initialized: make(chan error, 1),
 		failed: make(chan error, 1), exited: make(chan struct{}), read: make(chan struct{}),
 		logLimit: lineLimit{tokens: linesAtOnce, last: time.Now()},
 	}
-	l.encoder = encoder{pool: b.requests, loans: loans, names: l.down}
+	l.encoder = encoder{pool: b.requests, loans: loans}
 	files := stubFiles{peer: channel.Peer()}
 	defer files.close()
 	if files.requests, err = b.requestsFile(); err == nil {
@@ -158,26 +169,54 @@ func (in *Instance) begin() (*life, error) {
 		channel.Close()
 		return nil, err
 	}
+	go func() {
+		l.readErr = l.channel.Run(l.handle)
+		close(l.read)
+	}()
+	go l.output.run()
+	go func() {
+		l.exit = l.process.wait()
+		close(l.exited)
+	}()
 	return l, nil
 }
 
-// handshake waits for HELLO, sends INITIALIZE and waits for INITIALIZED.
-func (l *life) handshake(ctx context.Context) error {
-	b := l.in.model.backend
-	if err := l.await(ctx, l.hello, b.config.StubTimeout, "say HELLO"); err != nil {
+// greet waits for HELLO.
+func (l *life) greet(ctx context.Context) error {
+	if err := l.await(ctx, l.hello, l.in.model.backend.config.StubTimeout, "say HELLO"); err != nil {
 		return err
 	}
 	if err := l.channel.Attached(); err != nil {
 		return fmt.Errorf("unlink shared memory: %w", err)
 	}
-	body, err := msgpack.Marshal(l.in.initialize(l))
+	return nil
+}
+
+// handshake waits for HELLO, unless it has come, sends INITIALIZE and waits for
+// INITIALIZED.
+func (l *life) handshake(ctx context.Context) error {
+	if l.told.Load() == toldNothing {
+		if err := l.greet(ctx); err != nil {
+			return err
+		}
+	}
+	inputs, outputs := l.in.model.tensorNames()
+	l.down, l.up = newNames(inputs, outputs), newNames(inputs, outputs)
+	l.encoder.names = l.down
+	l.told.Store(toldInitialize)
+	if err := l.ask(ipc.Initialize, l.in.initialize(l)); err != nil {
+		return err
+	}
+	return l.await(ctx, l.initialized, l.in.model.backend.config.InitializeTimeout, "initialize its model")
+}
+
+// ask sends a frame whose body is a map.
+func (l *life) ask(kind ipc.Kind, fields any) error {
+	body, err := msgpack.Marshal(fields)
 	if err != nil {
 		return err
 	}
-	if err := l.sendBody(ipc.Initialize, body); err != nil {
-		return err
-	}
-	return l.await(ctx, l.initialized, b.config.InitializeTimeout, "initialize its model")
+	return l.sendBody(kind, body)
 }
 
 // await waits for one of the stub's messages, or for its end.
@@ -260,8 +299,14 @@ func (l *life) serve(ctx context.Context) error {
 		return l.died()
 	case <-ctx.Done():
 	}
+	l.finalize()
+	return errStopped
+}
+
+// finalize tells the stub to end and waits for that, as long as it may take.
+func (l *life) finalize() {
 	if err := l.channel.Send(ipc.Finalize, 0, nil); err != nil {
-		return errStopped
+		return
 	}
 	limit := time.NewTimer(orForever(l.in.model.backend.config.FinalizeTimeout))
 	defer limit.Stop()
@@ -271,7 +316,6 @@ func (l *life) serve(ctx context.Context) error {
 	case <-limit.C:
 		l.in.log.Warn().Stringer("limit", l.in.model.backend.config.FinalizeTimeout).Msg("finalize did not return in time, stub is killed")
 	}
-	return errStopped
 }
 
 func orForever(d time.Duration) time.Duration {

@@ -28,6 +28,10 @@ type Model struct {
 	json   []byte
 	events backend.Events
 
+	// primed is the instance whose stub has completed the config, between
+	// AutoComplete and Start.
+	primed *Instance
+
 	instances []*Instance
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
@@ -59,18 +63,13 @@ func (b *Backend) open(env backend.Env) (*Model, error) {
 	}, nil
 }
 
-// AutoComplete implements backend.Model.
-func (m *Model) AutoComplete(context.Context, []byte) ([]byte, error) { return nil, nil }
-
-// Start implements backend.Model.
-func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []byte, events backend.Events) error {
-	if config.GetModelTransactionPolicy().GetDecoupled() {
-		return infer.Errorf(infer.Unsupported, "decoupled models are not supported")
-	}
+// check refuses a model that cannot be started. The stub is named so in the text
+// which says that the model's file is missing.
+func (m *Model) check(stub string) error {
 	if _, err := os.Stat(m.path); err != nil {
 		// Triton notices this in the stub, prints a line and waits in vain.
 		m.log.Error().Msgf("Failed to preinitialize Python stub: Python model file not found in '%s'", m.path)
-		return unhealthy("")
+		return unhealthy(stub)
 	}
 	if err := m.checkLink(); err != nil {
 		return err
@@ -78,10 +77,16 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 	if _, err := m.backend.interpreter(); err != nil {
 		return infer.Errorf(infer.Internal, "%v", err)
 	}
-	m.config, m.json, m.events = config, json, events
-	if err := m.makeInstances(); err != nil {
+	return nil
+}
+
+// Start implements backend.Model.
+func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []byte, events backend.Events) error {
+	if err := m.prepare(config, json, events); err != nil {
+		m.dismiss()
 		return err
 	}
+	m.primed = nil
 	run, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
 	outcomes := make(chan error, len(m.instances))
@@ -112,7 +117,32 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 		return nil
 	}
 	m.running.Wait()
-	return m.startError(failure)
+	name := m.instances[0].name
+	var failed *startFailure
+	if errors.As(failure, &failed) {
+		name = failed.instance
+	}
+	return m.startError(failure, name)
+}
+
+// prepare makes the instances.
+func (m *Model) prepare(config *kserve.ModelConfig, json []byte, events backend.Events) error {
+	if config.GetModelTransactionPolicy().GetDecoupled() {
+		return infer.Errorf(infer.Unsupported, "decoupled models are not supported")
+	}
+	instances, err := m.makeInstances(config)
+	if err != nil {
+		return err
+	}
+	if m.primed == nil {
+		if err := m.check(instances[0].name); err != nil {
+			return err
+		}
+	} else {
+		instances[0] = m.primed // of the same name: a model does not decide where it is placed
+	}
+	m.config, m.json, m.events, m.instances = config, json, events, instances
+	return nil
 }
 
 // checkLink refuses a model file that is a link out of the repository: who may
@@ -144,18 +174,18 @@ func (e *startFailure) Error() string { return "start instance " + e.instance + 
 func (e *startFailure) Unwrap() error { return e.err }
 
 // startError turns the reason of a failed start into what clients see: the
-// model's own error, or Triton's text, with the diagnosis in the log.
-func (m *Model) startError(err error) error {
+// model's own error, or Triton's text with that name, and the diagnosis in the
+// log.
+func (m *Model) startError(err error, name string) error {
 	var own *infer.Error
 	if errors.As(err, &own) {
 		return own
 	}
+	log := m.log
 	var failed *startFailure
-	name := m.instances[0].name
 	if errors.As(err, &failed) {
-		name = failed.instance
+		log = log.With().Str("instance", failed.instance).Logger()
 	}
-	log := m.log.With().Str("instance", name).Logger()
 	log.Error().Err(err).Msg("stub did not become ready")
 	if tail := stderrOf(err); tail != "" {
 		log.Error().Msg("last lines of the stub:\n" + tail)
@@ -164,9 +194,9 @@ func (m *Model) startError(err error) error {
 }
 
 // makeInstances makes the instances of the config's groups.
-func (m *Model) makeInstances() error {
-	m.instances = nil
-	for _, group := range m.config.GetInstanceGroup() {
+func (m *Model) makeInstances(config *kserve.ModelConfig) ([]*Instance, error) {
+	var instances []*Instance
+	for _, group := range config.GetInstanceGroup() {
 		kind, devices := "CPU", []string{"0"}
 		switch group.GetKind() {
 		case kserve.ModelInstanceGroup_KIND_GPU:
@@ -181,19 +211,19 @@ func (m *Model) makeInstances() error {
 			for _, device := range devices {
 				name := fmt.Sprintf("%s_%d", group.GetName(), i)
 				if err := validateInstanceName(name); err != nil {
-					return err
+					return nil, err
 				}
-				m.instances = append(m.instances, &Instance{
+				instances = append(instances, &Instance{
 					model: m, name: name, kind: kind, device: device,
 					log: m.log.With().Str("instance", name).Logger(),
 				})
 			}
 		}
 	}
-	if len(m.instances) == 0 {
-		return infer.Errorf(infer.InvalidArg, "must specify one or more 'instance group's for %s", m.env.Name)
+	if len(instances) == 0 {
+		return nil, infer.Errorf(infer.InvalidArg, "must specify one or more 'instance group's for %s", m.env.Name)
 	}
-	return nil
+	return instances, nil
 }
 
 // Instances implements backend.Model.
@@ -207,6 +237,7 @@ func (m *Model) Instances() []backend.Instance {
 
 // Close implements backend.Model.
 func (m *Model) Close(ctx context.Context) error {
+	m.dismiss()
 	if m.cancel == nil {
 		return nil
 	}
@@ -249,25 +280,16 @@ func (m *Model) tensorNames() (inputs, outputs []string) {
 // initializeBody is the body of INITIALIZE.
 type initializeBody struct {
 	Args      map[string]string `msgpack:"args"`
-	Path      string            `msgpack:"path"`
-	Module    string            `msgpack:"module"`
-	Search    []string          `msgpack:"search"`
 	Names     []string          `msgpack:"names"`
 	Inputs    int               `msgpack:"inputs"`
 	Outputs   int               `msgpack:"outputs"`
 	Decoupled bool              `msgpack:"decoupled"`
-	Log       LogLevels         `msgpack:"log"`
-	Spin      int64             `msgpack:"spin_us"`
-	Default   int64             `msgpack:"default_bytes"`
-	Growth    int64             `msgpack:"growth_bytes"`
-	Max       int64             `msgpack:"max_bytes"`
+	modelBody
 }
 
 // initialize makes the body of INITIALIZE for a life.
 func (in *Instance) initialize(l *life) *initializeBody {
-	m, config := in.model, in.model.backend.config
-	version := strconv.FormatInt(m.env.Version, 10)
-	directory := filepath.Join(m.env.Directory, version)
+	m := in.model
 	return &initializeBody{
 		Args: map[string]string{
 			"model_config":             string(m.json),
@@ -275,20 +297,13 @@ func (in *Instance) initialize(l *life) *initializeBody {
 			"model_instance_name":      in.name,
 			"model_instance_device_id": in.device,
 			"model_repository":         m.env.Directory,
-			"model_version":            version,
+			"model_version":            strconv.FormatInt(m.env.Version, 10),
 			"model_name":               m.env.Name,
 		},
-		Path:      m.path,
-		Module:    version + "." + strings.TrimSuffix(filepath.Base(m.path), ".py"),
-		Search:    []string{directory, m.env.Directory},
 		Names:     l.down.list,
 		Inputs:    l.down.inputs,
 		Outputs:   l.down.outputs,
 		Decoupled: m.config.GetModelTransactionPolicy().GetDecoupled(),
-		Log:       m.backend.levels(),
-		Spin:      max(config.Spin.Microseconds(), 0),
-		Default:   config.DefaultBytes,
-		Growth:    config.GrowthBytes,
-		Max:       l.channel.MaxArena(),
+		modelBody: m.body(l),
 	}
 }

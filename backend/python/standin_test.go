@@ -66,8 +66,10 @@ func (s *standIn) newLife() *life {
 		in:      &Instance{model: model, name: "m_0", log: zerolog.Nop()},
 		channel: s.channel, loans: &shm.Loans{}, down: names(), up: names(),
 		hello: make(chan error, 1), initialized: make(chan error, 1),
-		logLimit: lineLimit{tokens: linesAtOnce},
+		completed: make(chan error, 1),
+		logLimit:  lineLimit{tokens: linesAtOnce},
 	}
+	l.told.Store(toldInitialize)
 	return l
 }
 

@@ -232,6 +232,12 @@ class BoundEnum(metaclass=BoundType):
 
     __index__ = __int__
 
+    def __getstate__(self) -> int:
+        return self._value
+
+    def __setstate__(self, state: int) -> None:
+        self._value = state
+
     def __hash__(self) -> int:
         return hash(self._value)
 

@@ -22,6 +22,7 @@ from .binding import (
     uncastable,
 )
 from .error import TritonModelException
+from .memory import PreferredMemory
 from .tensor import Tensor
 
 _U32 = 2**32 - 1
@@ -53,7 +54,7 @@ def trace_of(context: Optional[str]) -> InferenceTrace:
 
 
 _NO_TRACE = trace_of(None)
-_NO_MEMORY = object()  # where the memory of outputs may be, once models can say
+_NO_MEMORY = PreferredMemory.__new__(PreferredMemory)  # wherever the other model likes
 
 _SIGNATURE = (
     (
@@ -102,6 +103,7 @@ class InferenceRequest(Bound):
         "_model_name",
         "_model_version",
         "_parameters",
+        "_preferred_memory",
         "_timeout",
         "_trace",
         "_wanted",
@@ -116,6 +118,7 @@ class InferenceRequest(Bound):
     _model_name: Text
     _model_version: int
     _parameters: str  # JSON
+    _preferred_memory: Optional[PreferredMemory]  # of a request that the model made
     _timeout: int  # µs, 0 is none
     _trace: Union[InferenceTrace, str, None]  # a str is a context that nobody asked for yet
     _wanted: Iterable[Text]  # names of outputs; the stub's mapping has them as keys
@@ -140,8 +143,9 @@ class InferenceRequest(Bound):
         trace: object = _NO_TRACE,
         parameters: object = None,
     ) -> None:
-        # There is nothing yet that could be given as preferred_memory; it holds its place.
-        if correlation_id is None or preferred_memory is not _NO_MEMORY or not isinstance(trace, InferenceTrace):
+        if correlation_id is None or not isinstance(preferred_memory, PreferredMemory):
+            raise Mismatch
+        if not isinstance(trace, InferenceTrace):
             raise Mismatch
         self._cancelled = False
         self._handle = 0
@@ -152,6 +156,7 @@ class InferenceRequest(Bound):
         self._model_version = as_integer(model_version, -_I64 - 1, _I64)
         self._flags = as_integer(flags, 0, _U32)
         self._timeout = as_integer(timeout, 0, _U64)
+        self._preferred_memory = None if preferred_memory is _NO_MEMORY else preferred_memory
         self._trace = trace
         if isinstance(correlation_id, int):
             if not 0 <= correlation_id <= _U64:

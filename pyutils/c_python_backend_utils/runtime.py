@@ -37,6 +37,9 @@ class Runtime(Protocol):
     def is_cancelled(self, handle: int) -> bool:
         """Whether nobody waits for the answer to a request any more."""
 
+    def free_memory(self) -> int:
+        """Bytes that the process can still take for tensors of its own."""
+
 
 def print_line(level: int, file: str, line: int, message: str) -> None:
     """Write a log line to stderr, for times when no supervisor listens."""
@@ -59,6 +62,9 @@ class Alone:
 
     def is_cancelled(self, _handle: int) -> bool:
         return False
+
+    def free_memory(self) -> int:
+        return 0
 
 
 _installed: list[Runtime] = [Alone()]

@@ -1,4 +1,4 @@
-"""The main loop of a stub: from INITIALIZE to FINALIZED."""
+"""The main loop of a stub: from AUTO_COMPLETE or INITIALIZE to FINALIZED."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from queue import SimpleQueue
 from typing import Any, Callable
 
+import triton_python_backend_utils  # noqa: F401  # the model's path may lead to another one, that a package installed
 from c_python_backend_utils import runtime
 from c_python_backend_utils.error import ErrorCode
 from c_python_backend_utils.response import InferenceResponse
@@ -18,11 +19,12 @@ from .channel import Channel, Mailbox
 from .errors import ForeignProcess, ProtocolError
 from .loans import Loans
 from .logs import Logs
-from .messages import Initialize
-from .model import MissingExecute, Model
+from .messages import AutoComplete, Initialize, Settings
+from .model import MissingExecute, Model, NotCompleted
 from .names import Names
 from .pool import Pool, PoolExhausted
 from .process import Descriptors
+from .service import Service
 from .spin import Spin
 
 _now = time.monotonic_ns
@@ -43,9 +45,11 @@ class Loop:
         self._root = root
         self._box: Mailbox[bytes] = SimpleQueue()
         self._logs = Logs(channel)
+        self._model: Model | None = None  # once it is imported
         self._open: list[int] = []  # handles of the batch that is executed
         self._cancelled: set[int] = set()
         self._loans = Loans(channel, fds.requests)
+        self._service = Service(channel, instance)
         channel.route = self._route
         channel.unspill = self._unspill
 
@@ -53,8 +57,16 @@ class Loop:
         """Serve until FINALIZE; returns the exit code."""
         channel = self._channel
         frame = channel.receive(self._box)
-        if messages.kind_of(frame) != messages.INITIALIZE:
-            raise ProtocolError(f"the first frame is of kind {messages.kind_of(frame)}, want INITIALIZE")
+        kind = messages.kind_of(frame)
+        if kind == messages.AUTO_COMPLETE:
+            if not self._complete(AutoComplete.from_frame(frame)):
+                return process.EXIT_NOT_STARTED
+            frame = channel.receive(self._box)
+            kind = messages.kind_of(frame)
+            if kind == messages.FINALIZE:  # nothing was initialized
+                return 0
+        if kind != messages.INITIALIZE:
+            raise ProtocolError(f"a frame of kind {kind} came, want INITIALIZE")
         model = self._initialize(Initialize.from_frame(frame))
         if model is None:
             return process.EXIT_NOT_STARTED
@@ -76,7 +88,7 @@ class Loop:
     def _route(self, frame: bytes) -> Mailbox[bytes] | None:
         """Say who gets a frame, in whatever thread has read it."""
         kind = messages.kind_of(frame)
-        if kind in (messages.INITIALIZE, messages.EXECUTE, messages.FINALIZE):
+        if kind in (messages.EXECUTE, messages.INITIALIZE, messages.FINALIZE, messages.AUTO_COMPLETE):
             return self._box
         if kind == messages.CANCEL:
             self._cancelled.update(set(messages.integers(messages.body_of(frame))).intersection(self._open))
@@ -110,22 +122,57 @@ class Loop:
         self._channel.up[block.offset : block.offset + len(body)] = body
         return messages.spilled_body(layout.REGION_ARENA, block.offset, len(body), self._pool.lend(block))
 
-    def _initialize(self, settings: Initialize) -> Model | None:
-        """Bring the model up and say how that went; None if it did not."""
+    def _settle(self, settings: Settings) -> None:
+        """Get ready for the model, once."""
+        self._logs.settle(settings.log)
+        if self._model is not None:
+            return
         channel = self._channel
-        self._names = Names(channel, settings.names, settings.inputs, settings.outputs)
         self._pool = Pool(channel, self._fds.up, settings.default_bytes, settings.growth_bytes, settings.max_bytes)
-        self._reader = Reader(self._names, self._loans)
         channel.spill = self._spill
         channel.idle = self._pool.patience
         channel.spin = Spin(settings.spin_us * 1000)
-        self._logs.settle(settings.log)
-        runtime.install(_Runtime(self._logs, os.path.dirname(settings.path), self._is_cancelled))
+        runtime.install(_Runtime(self._logs, self._pool, settings.directory, self._is_cancelled))
+
+    def _import(self, settings: Settings) -> Model:
+        """Import the model, once."""
+        if self._model is None:
+            process.hide(self._root, settings.search)
+            if not os.path.isfile(settings.path):
+                text = f"Python model file not found in '{settings.path}'"
+                process.complain(self._instance, f"Failed to preinitialize Python stub: {text}")
+                raise _NotStarted(text)
+            self._model = Model(settings.path, settings.module)
+        return self._model
+
+    def _complete(self, question: AutoComplete) -> bool:
+        """Have the model complete its config and say how that went; False if it did not."""
+        channel = self._channel
+        self._settle(question.settings)
+        text = config = ""
+        try:
+            config = self._import(question.settings).complete(question.model, question.config)
+        except (_NotStarted, NotCompleted) as refusal:
+            text = str(refusal)
+        except BaseException as error:
+            text = failure.describe(error)
+        if text:
+            self._logs.start()
+            self._complain(f"Failed to initialize Python stub for auto-complete: {text}")
+        self._leave_children()
+        channel.publish(messages.completed(channel.life, text, config))
+        return not text
+
+    def _initialize(self, question: Initialize) -> Model | None:
+        """Bring the model up and say how that went; None if it did not."""
+        channel = self._channel
+        self._settle(question.settings)
+        self._names = Names(channel, question.names, question.inputs, question.outputs)
+        self._reader = Reader(self._names, self._loans)
         text = ""
         model = None
         try:
-            process.hide(self._root, settings.search)
-            model = self._start(settings)
+            model = self._start(question)
         except _NotStarted as refusal:
             text = str(refusal)
         except BaseException as error:
@@ -138,20 +185,13 @@ class Loop:
         channel.publish(messages.initialized(channel.life, text, model is not None and model.has_is_ready))
         return model
 
-    def _start(self, settings: Initialize) -> Model:
-        if settings.decoupled:
+    def _start(self, question: Initialize) -> Model:
+        if question.decoupled:
             raise _NotStarted("decoupled models are not supported yet")
-        if not os.path.isfile(settings.path):
-            text = f"Python model file not found in '{settings.path}'"
-            process.complain(self._instance, f"Failed to preinitialize Python stub: {text}")
-            raise _NotStarted(text)
-        model = Model(settings.path, settings.module)
+        model = self._import(question.settings)
+        model.make()
         self._logs.start()
-        if model.completes:
-            file, line = runtime.caller(0)
-            text = "auto_complete_config of the model is not called: what is not in config.pbtxt is missing"
-            self._logs.log(runtime.WARNING, file, line, text)
-        model.initialize(settings.args)
+        model.initialize(question.args)
         return model
 
     def _is_cancelled(self, handle: int) -> bool:
@@ -285,8 +325,9 @@ class _NotStarted(Exception):
 class _Runtime:
     """What the API's classes ask of the stub."""
 
-    def __init__(self, logs: Logs, model_directory: str, is_cancelled: Callable[[int], bool]) -> None:
+    def __init__(self, logs: Logs, pool: Pool, model_directory: str, is_cancelled: Callable[[int], bool]) -> None:
         self._directory = model_directory
+        self.free_memory = pool.free
         self.log = logs.log
         self.is_cancelled = is_cancelled
 

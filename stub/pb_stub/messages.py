@@ -139,22 +139,58 @@ class LogSettings:
 
 
 @dataclass(frozen=True)
-class Initialize:
+class Settings:
     """What a stub needs to know before it imports the model."""
 
-    args: dict[str, str]
     path: str
     module: str
     search: list[str]
-    names: list[str]
-    inputs: int
-    outputs: int
-    decoupled: bool
+    directory: str
     log: LogSettings
     spin_us: int
     default_bytes: int
     growth_bytes: int
     max_bytes: int
+
+    @staticmethod
+    def from_map(fields: dict[str, Any]) -> Settings:
+        return Settings(
+            path=_field(fields, "path", str),
+            module=_field(fields, "module", str),
+            search=_texts(fields, "search"),
+            directory=_field(fields, "directory", str),
+            log=LogSettings.from_map(_field(fields, "log", dict)),
+            spin_us=_field(fields, "spin_us", int),
+            default_bytes=_field(fields, "default_bytes", int),
+            growth_bytes=_field(fields, "growth_bytes", int),
+            max_bytes=_field(fields, "max_bytes", int),
+        )
+
+
+@dataclass(frozen=True)
+class AutoComplete:
+    """What the model is asked to complete."""
+
+    config: str
+    model: str
+    settings: Settings
+
+    @staticmethod
+    def from_frame(frame: bytes) -> AutoComplete:
+        fields = map_of(frame)
+        return AutoComplete(_field(fields, "config", str), _field(fields, "model", str), Settings.from_map(fields))
+
+
+@dataclass(frozen=True)
+class Initialize:
+    """What a stub needs to know before it initializes the model."""
+
+    args: dict[str, str]
+    names: list[str]
+    inputs: int
+    outputs: int
+    decoupled: bool
+    settings: Settings
 
     @staticmethod
     def from_frame(frame: bytes) -> Initialize:
@@ -168,18 +204,11 @@ class Initialize:
             raise ProtocolError(f"there are {len(names)} names for {inputs} inputs and {outputs} outputs")
         return Initialize(
             args=args,
-            path=_field(fields, "path", str),
-            module=_field(fields, "module", str),
-            search=_texts(fields, "search"),
             names=names,
             inputs=inputs,
             outputs=outputs,
             decoupled=_field(fields, "decoupled", bool),
-            log=LogSettings.from_map(_field(fields, "log", dict)),
-            spin_us=_field(fields, "spin_us", int),
-            default_bytes=_field(fields, "default_bytes", int),
-            growth_bytes=_field(fields, "growth_bytes", int),
-            max_bytes=_field(fields, "max_bytes", int),
+            settings=Settings.from_map(fields),
         )
 
 
@@ -206,6 +235,8 @@ def hello(life: int, pid: int, python: str, numpy: str, executable: str, prefix:
     return encode(HELLO, life, pid, _msgpack.pack(fields))
 
 
+#: Bytes of a MessagePack body, but for HELLO.
+MAX_MAP = 1 << 20
 #: Characters of a text in a MessagePack body, which has 1 MiB at most.
 _LONGEST_TEXT = 200_000
 
@@ -216,6 +247,14 @@ def _cut(text: str) -> str:
 
 def initialized(life: int, error: str, is_ready: bool) -> bytes:
     return encode(INITIALIZED, life, 0, _msgpack.pack({"error": _cut(error), "is_ready": is_ready}))
+
+
+def completed(life: int, error: str, config: str) -> bytes:
+    return encode(COMPLETED, life, 0, _msgpack.pack({"error": _cut(error), "config": config}))
+
+
+def ready(life: int, probe: int, answer: bool, error: str) -> bytes:
+    return encode(READY_ANSWER, life, probe, _msgpack.pack({"ready": answer, "error": _cut(error)}))
 
 
 def finalized(life: int, error: str) -> bytes:

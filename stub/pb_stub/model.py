@@ -1,18 +1,31 @@
-"""The user's model: imported, made, initialized, executed, finalized. All of it happens on the main thread."""
+"""The user's model: imported, asked to complete its config, made, initialized, executed, finalized.
+
+All of it happens on the main thread.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from c_python_backend_utils.modelconfig import ModelConfig
 from c_python_backend_utils.request import InferenceRequest
+
+from . import messages
 
 if TYPE_CHECKING:
     from .coroutines import EventLoop
 
+_LONGEST_CONFIG = messages.MAX_MAP - 4096
+
 
 class MissingExecute(Exception):
     """The model has no `execute`; the text is Triton's."""
+
+
+class NotCompleted(Exception):
+    """What `auto_complete_config` returned is no config; the text is Triton's."""
 
 
 class Model:
@@ -22,11 +35,28 @@ class Model:
         self._path = path
         # Not importlib.import_module: that is a Python function, and would stand in the tracebacks that users see.
         __import__(module, None, None, ["__doc__"], 0)
-        self._instance = sys.modules[module].TritonPythonModel()
+        self._class = sys.modules[module].TritonPythonModel
+        self._instance: Any = None
         self._coroutines: EventLoop | None = None
         self.has_is_ready = False
-        #: Whether the model would complete its config, which nobody asks it to.
-        self.completes = hasattr(self._instance, "auto_complete_config")
+
+    def complete(self, name: str, config: str) -> str:
+        """Have the model complete its config, JSON text; the answer is such a text, or empty if it has nothing to say.
+
+        NotCompleted if what it returns is no config.
+        """
+        if not hasattr(self._class, "auto_complete_config"):
+            return ""
+        answer = self._class.auto_complete_config(ModelConfig(config))
+        if not isinstance(answer, ModelConfig):
+            raise NotCompleted(
+                f"auto_complete_config function in model '{name}' must return a valid pb.ModelConfig object."
+            )
+        return as_json(answer.as_dict())
+
+    def make(self) -> None:
+        """Make the instance of the model's class."""
+        self._instance = self._class()
 
     def initialize(self, args: Any) -> None:
         initialize = getattr(self._instance, "initialize", None)
@@ -67,3 +97,17 @@ class Model:
                 finalize()
         finally:
             self._instance = None
+
+
+def as_json(config: Any) -> str:
+    """Write a config that the model has completed; the texts of NotCompleted are Triton's, but for the last."""
+    text = json.dumps(config)
+    try:
+        json.dumps(config, allow_nan=False, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise NotCompleted("Failed to parse auto-complete JSON.") from None
+    except ValueError:
+        raise NotCompleted("Failed to accept document, invalid JSON.") from None
+    if len(text) > _LONGEST_CONFIG:
+        raise NotCompleted(f"the completed config has {len(text)} bytes, at most {_LONGEST_CONFIG} can be")
+    return text

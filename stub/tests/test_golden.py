@@ -11,7 +11,7 @@ import pytest
 from golden import LIFE, TESTDATA, Stand
 from pb_stub import layout, messages
 from pb_stub.batch import Reader
-from pb_stub.messages import Initialize, LogSettings
+from pb_stub.messages import AutoComplete, Initialize, LogSettings, Settings
 from pb_stub.names import Names
 
 
@@ -28,21 +28,28 @@ def test_encoded(name: str) -> None:
     assert golden.frames()[name].hex() == read(name).hex()
 
 
+SETTINGS = Settings(
+    path="/models/m/1/model.py",
+    module="1.model",
+    search=["/models/m/1", "/models/m"],
+    directory="/models/m/1",
+    log=LogSettings(info=True, warning=False, error=True, verbose=2),
+    spin_us=50,
+    default_bytes=1 << 20,
+    growth_bytes=2 << 20,
+    max_bytes=32 << 30,
+)
+
+
 def test_initialize() -> None:
     assert Initialize.from_frame(read("initialize")) == Initialize(
-        args={"model_name": "modèle"},
-        path="/models/m/1/model.py",
-        module="1.model",
-        search=["/models/m/1", "/models/m"],
-        names=["IN", "OUT"],
-        inputs=1,
-        outputs=1,
-        decoupled=False,
-        log=LogSettings(info=True, warning=False, error=True, verbose=2),
-        spin_us=50,
-        default_bytes=1 << 20,
-        growth_bytes=2 << 20,
-        max_bytes=32 << 30,
+        args={"model_name": "modèle"}, names=["IN", "OUT"], inputs=1, outputs=1, decoupled=False, settings=SETTINGS
+    )
+
+
+def test_auto_complete() -> None:
+    assert AutoComplete.from_frame(read("auto_complete")) == AutoComplete(
+        config='{"name":"modèle"}', model="modèle", settings=SETTINGS
     )
 
 
