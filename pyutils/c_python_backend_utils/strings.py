@@ -15,7 +15,7 @@ import numpy as np
 _LENGTH = struct.Struct("<I")
 #: Encoded lengths of short elements, by length.
 _PREFIXES = [_LENGTH.pack(n) for n in range(1024)]
-#: Up to here it is faster to look at the lengths of all elements in numpy than to join them; longer ones are copied less.
+#: Up to here it is faster to compare the lengths of all elements in numpy; longer ones are copied less by a join.
 _SHORT = 256
 
 
@@ -64,9 +64,9 @@ def encode(array: np.ndarray) -> tuple[bytes, int]:
 def _encode_same(elements: list[bytes], length: int) -> bytes | None:
     """Serialise elements that are exactly `bytes` and all of one length; None if one has another length.
 
-    marshal writes a list in one go: a head of 5 bytes, then for each element a letter, its length in 4 bytes as they are
-    wanted here, and its bytes. Where every place at which an element begins if those before it have the length wanted
-    says that length, they all have it.
+    marshal writes a list in one go: a head of 5 bytes, then for each element a letter, its length in 4 bytes as they
+    are wanted here, and its bytes. Each place where an element begins, if those before it have the wanted length, says
+    how long that element is: if all of them say that length, it is so.
     """
     data = marshal.dumps(elements, 2)
     count, step = len(elements), 4 + length
