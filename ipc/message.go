@@ -48,6 +48,7 @@ var kindNames = map[Kind]string{
 	LogSettings: "LOG_SETTINGS", Hello: "HELLO", Initialized: "INITIALIZED", Executed: "EXECUTED",
 	Finalized: "FINALIZED", Response: "RESPONSE", Released: "RELEASED", Log: "LOG",
 	AutoComplete: "AUTO_COMPLETE", Completed: "COMPLETED", ReadyQuestion: "READY?", ReadyAnswer: "READY",
+	Result: "RESULT", Call: "CALL", Metric: "METRIC",
 }
 
 // String returns the name that docs/protocol.md uses.

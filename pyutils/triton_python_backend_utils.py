@@ -13,10 +13,15 @@ from c_python_backend_utils import (
     InferenceTrace,
     Logger,
     MemoryType,
+    Metric,
+    MetricFamily,
     PreferredMemory,
     Tensor,
     TritonError,
     TritonModelException,
+    is_model_ready,
+    load_model,
+    unload_model,
 )
 from c_python_backend_utils import missing as _missing
 from c_python_backend_utils import runtime as _runtime
@@ -37,6 +42,8 @@ __all__ = [
     "InferenceTrace",
     "Logger",
     "MemoryType",
+    "Metric",
+    "MetricFamily",
     "ModelConfig",
     "PreferredMemory",
     "Tensor",
@@ -48,13 +55,16 @@ __all__ = [
     "get_model_dir",
     "get_output_config_by_name",
     "get_output_tensor_by_name",
+    "is_model_ready",
     "json",
+    "load_model",
     "np",
     "numpy_to_triton_type",
     "serialize_byte_tensor",
     "struct",
     "triton_string_to_numpy",
     "triton_to_numpy_type",
+    "unload_model",
     "using_decoupled_model_transaction_policy",
 ]
 

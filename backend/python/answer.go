@@ -55,6 +55,10 @@ func (l *life) handle(f ipc.Frame) error {
 		return l.up.add(f.ID, f.Body)
 	case f.Kind == ipc.Log && l.seen >= phaseHello:
 		return l.logged(f)
+	case f.Kind == ipc.Call && l.seen >= phaseHello:
+		return l.called(f)
+	case f.Kind == ipc.Metric && l.seen >= phaseHello:
+		return l.measured(f)
 	case f.Kind == ipc.Finalized && l.seen == phaseInitialized:
 		l.seen = phaseFinalized
 		var body struct {

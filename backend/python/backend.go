@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
@@ -46,6 +47,8 @@ type Metrics interface {
 	StubStarted(model string)
 	StubLost(model string)
 	ProtocolError(rule string)
+	// Custom returns what holds the metrics that a new life of the model makes.
+	Custom(model string) *metrics.Holder
 }
 
 // Backend starts stubs for the models that name backend "python".

@@ -56,6 +56,8 @@ type life struct {
 	// late is a batch that was published when the life had ended already.
 	late struct{ number, position uint64 }
 
+	calls *calls
+
 	seen     phase
 	response ipc.ResponseBody // reused; guarded by the receive lock
 	logLimit lineLimit        // of LOG; guarded by the receive lock
@@ -149,6 +151,7 @@ func (in *Instance) begin() (*life, error) {
 		hello: make(chan error, 1), completed: make(chan error, 1), initialized: make(chan error, 1),
 		failed: make(chan error, 1), exited: make(chan struct{}), read: make(chan struct{}),
 		logLimit: lineLimit{tokens: linesAtOnce, last: time.Now()},
+		calls:    newCalls(b.metrics.Custom(in.model.env.Name)),
 	}
 	l.encoder = encoder{pool: b.requests, loans: loans}
 	files := stubFiles{peer: channel.Peer()}
@@ -167,6 +170,7 @@ func (in *Instance) begin() (*life, error) {
 			_ = l.output.file.Close()
 		}
 		channel.Close()
+		l.calls.end(false)
 		return nil, err
 	}
 	go func() {
@@ -216,7 +220,7 @@ func (l *life) ask(kind ipc.Kind, fields any) error {
 	if err != nil {
 		return err
 	}
-	return l.sendBody(kind, body)
+	return l.sendBody(kind, 0, body)
 }
 
 // await waits for one of the stub's messages, or for its end.
@@ -386,6 +390,7 @@ func (l *life) end(cause error) {
 		l.abandon(left[i].batch, left[i].begin, taken[i])
 	}
 	in.model.backend.killOrphansOf(l.process.pid) // may wait for a fork that is on
+	l.calls.end(l.seen == phaseFinalized && !liar)
 }
 
 // abandon answers the batch that a lost stub had, or gives it back if the stub

@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/rs/zerolog"
 )
@@ -66,8 +67,9 @@ func (s *standIn) newLife() *life {
 		in:      &Instance{model: model, name: "m_0", log: zerolog.Nop()},
 		channel: s.channel, loans: &shm.Loans{}, down: names(), up: names(),
 		hello: make(chan error, 1), initialized: make(chan error, 1),
-		completed: make(chan error, 1),
 		logLimit:  lineLimit{tokens: linesAtOnce},
+		calls:     newCalls(metrics.New(metrics.Config{}).Custom("m")),
+		completed: make(chan error, 1),
 	}
 	l.told.Store(toldInitialize)
 	return l
@@ -145,6 +147,7 @@ func (s *standIn) release(l *life, v verdict) {
 			r.Release()
 		}
 	}
+	l.calls.end(false)
 	l.loans.Close()
 	if n := s.channel.Arena().Outstanding(); n != 0 {
 		s.t.Errorf("%d descriptors are outstanding, want none", n)

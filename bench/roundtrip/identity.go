@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/bench/measure"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
@@ -52,7 +53,10 @@ type identity struct {
 // Events of a model without a scheduler.
 type uncounted struct{}
 
-func (uncounted) StubStarted(string)          {}
+func (uncounted) StubStarted(string) {}
+func (uncounted) Custom(model string) *metrics.Holder {
+	return metrics.New(metrics.Config{}).Custom(model)
+}
 func (uncounted) StubLost(string)             {}
 func (uncounted) ProtocolError(string)        {}
 func (uncounted) Up(backend.Instance)         {}

@@ -7,6 +7,7 @@ the stub plugs itself in.
 from typing import NoReturn
 
 from . import missing as _missing
+from .control import is_model_ready, load_model, unload_model
 from .error import TritonError, TritonModelException
 from .futures import async_event_future_done_callback
 from .logger import Logger
@@ -18,11 +19,15 @@ from .memory import (
     SharedMemory,
     shared_memory,
 )
+from .metric import COUNTER, GAUGE, HISTOGRAM, Metric, MetricFamily, MetricKind
 from .request import InferenceRequest, InferenceTrace
 from .response import InferenceResponse
 from .tensor import Tensor
 
 __all__ = [
+    "COUNTER",
+    "GAUGE",
+    "HISTOGRAM",
     "TRITONSERVER_MEMORY_CPU",
     "TRITONSERVER_MEMORY_GPU",
     "InferenceRequest",
@@ -30,13 +35,19 @@ __all__ = [
     "InferenceTrace",
     "Logger",
     "MemoryType",
+    "Metric",
+    "MetricFamily",
+    "MetricKind",
     "PreferredMemory",
     "SharedMemory",
     "Tensor",
     "TritonError",
     "TritonModelException",
     "async_event_future_done_callback",
+    "is_model_ready",
+    "load_model",
     "shared_memory",
+    "unload_model",
 ]
 
 

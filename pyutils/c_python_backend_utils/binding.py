@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import struct
 from typing import Any, Callable, ClassVar, Dict, NoReturn, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 MODULE = "c_python_backend_utils"
@@ -17,6 +18,7 @@ Text = Union[str, bytes]
 T = TypeVar("T")
 #: Stands for an argument that was not given.
 NOTHING: Any = object()
+_FLOAT = struct.Struct("d")
 
 
 class Mismatch(Exception):
@@ -83,6 +85,29 @@ def as_integer(value: object, low: int, high: int) -> int:
     if not low <= number <= high:
         raise Mismatch
     return number
+
+
+def as_float(value: object) -> float:
+    """Convert a float argument: float, int, numpy's scalars and whatever makes a float of itself, but no text."""
+    if value.__class__ is float:
+        return value
+    try:
+        number: float = _FLOAT.unpack(_FLOAT.pack(value))[0]  # as C does it: float() would read texts too
+    except Exception:
+        raise Mismatch from None
+    return number
+
+
+def as_bool(value: object) -> bool:
+    """Convert a bool argument: whatever says of itself that it is true or false. None is false."""
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    if not hasattr(type(value), "__bool__"):
+        raise Mismatch
+    try:
+        return bool(value)
+    except Exception:
+        raise Mismatch from None
 
 
 def as_list(value: object) -> list[Any]:

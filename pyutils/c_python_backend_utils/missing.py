@@ -13,27 +13,13 @@ NAMES = {
     "triton_python_backend_utils": frozenset(
         (
             "InferenceResponseSender",
-            "Metric",
-            "MetricFamily",
             "ResponseIterator",
-            "is_model_ready",
-            "load_model",
-            "unload_model",
         )
     ),
     "c_python_backend_utils": frozenset(
         (
-            "COUNTER",
-            "GAUGE",
-            "HISTOGRAM",
             "InferenceResponseSender",
-            "Metric",
-            "MetricFamily",
-            "MetricKind",
             "ResponseIterator",
-            "is_model_ready",
-            "load_model",
-            "unload_model",
         )
     ),
 }

@@ -265,8 +265,6 @@ def test_truncated_bytes(data: bytes, needed: int, wanted: int, at: int) -> None
     assert text_of(struct.error, lambda: pb_utils.deserialize_bytes_tensor(data)) == want
 
 
-
-
 @pytest.mark.parametrize("name", sorted(missing.NAMES["triton_python_backend_utils"]))
 def test_what_is_not_there_yet(name: str) -> None:
     want = f"triton_python_backend_utils.{name} is not supported by Nereid yet"
@@ -300,7 +298,18 @@ def test_methods_that_are_not_there_yet(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Tensor", "InferenceRequest", "InferenceResponse", "InferenceTrace", "Logger", "TritonError"]
+    "name",
+    [
+        "Tensor",
+        "InferenceRequest",
+        "InferenceResponse",
+        "InferenceTrace",
+        "Logger",
+        "Metric",
+        "MetricFamily",
+        "MetricKind",
+        "TritonError",
+    ],
 )
 def test_type_hints(name: str) -> None:
     cls = getattr(c, name)

@@ -15,6 +15,7 @@ from c_python_backend_utils.response import InferenceResponse
 
 from . import failure, layout, messages, process
 from .batch import Answers, Reader, Wanted
+from .calls import Calls
 from .channel import Channel, Mailbox
 from .errors import ForeignProcess, ProtocolError
 from .loans import Loans
@@ -45,6 +46,7 @@ class Loop:
         self._root = root
         self._box: Mailbox[bytes] = SimpleQueue()
         self._logs = Logs(channel)
+        self._calls = Calls(channel, instance)
         self._model: Model | None = None  # once it is imported
         self._open: list[int] = []  # handles of the batch that is executed
         self._cancelled: set[int] = set()
@@ -92,6 +94,8 @@ class Loop:
             return self._box
         if kind == messages.CANCEL:
             self._cancelled.update(set(messages.integers(messages.body_of(frame))).intersection(self._open))
+        elif kind == messages.RESULT:
+            return self._calls.route(frame)
         elif kind == messages.NAME:
             self._names.learn(frame)
         elif kind == messages.LOG_SETTINGS:
@@ -132,7 +136,7 @@ class Loop:
         channel.spill = self._spill
         channel.idle = self._pool.patience
         channel.spin = Spin(settings.spin_us * 1000)
-        runtime.install(_Runtime(self._logs, self._pool, settings.directory, self._is_cancelled))
+        runtime.install(_Runtime(self._logs, self._pool, self._calls, settings.directory, self._is_cancelled))
 
     def _import(self, settings: Settings) -> Model:
         """Import the model, once."""
@@ -167,6 +171,7 @@ class Loop:
         """Bring the model up and say how that went; None if it did not."""
         channel = self._channel
         self._settle(question.settings)
+        self._calls.open()
         self._names = Names(channel, question.names, question.inputs, question.outputs)
         self._reader = Reader(self._names, self._loans)
         text = ""
@@ -296,7 +301,7 @@ class Loop:
     def _finalize(self, model: Model) -> None:
         text = ""
         try:
-            model.finalize()
+            model.finalize(self._calls.keep)
         except BaseException as error:
             text = failure.describe(error)
             file, line = runtime.caller(0)
@@ -325,10 +330,21 @@ class _NotStarted(Exception):
 class _Runtime:
     """What the API's classes ask of the stub."""
 
-    def __init__(self, logs: Logs, pool: Pool, model_directory: str, is_cancelled: Callable[[int], bool]) -> None:
+    def __init__(
+        self, logs: Logs, pool: Pool, calls: Calls, model_directory: str, is_cancelled: Callable[[int], bool]
+    ) -> None:
         self._directory = model_directory
         self.free_memory = pool.free
         self.log = logs.log
+        self.instance = calls.instance
+        self.load_model = calls.load_model
+        self.unload_model = calls.unload_model
+        self.is_model_ready = calls.is_model_ready
+        self.new_family = calls.new_family
+        self.drop_family = calls.drop_family
+        self.new_metric = calls.new_metric
+        self.change_metric = calls.change_metric
+        self.metric_value = calls.metric_value
         self.is_cancelled = is_cancelled
 
     def model_directory(self) -> str:

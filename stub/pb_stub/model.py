@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from c_python_backend_utils.modelconfig import ModelConfig
 from c_python_backend_utils.request import InferenceRequest
@@ -88,7 +88,8 @@ class Model:
             self._coroutines = EventLoop()
         return self._coroutines.run(result)
 
-    def finalize(self) -> None:
+    def finalize(self, finalized: Callable[[], None]) -> None:
+        """Run `finalize`, call finalized, and drop the model."""
         if self._coroutines is not None:
             self._coroutines.stop()
         finalize = getattr(self._instance, "finalize", None)
@@ -96,6 +97,7 @@ class Model:
             if finalize is not None:
                 finalize()
         finally:
+            finalized()
             self._instance = None
 
 
