@@ -21,7 +21,7 @@ const (
 	parameterCount = 100
 )
 
-// The model of parameters reads all of them and returns them.
+// The model of parameters reads all of them, and returns them if asked to.
 var (
 	words      = subject{"/tmp/ex/tm", kserve.DataType_TYPE_STRING}
 	parameters = subject{"bench/roundtrip/parameters", kserve.DataType_TYPE_FP32}
@@ -39,7 +39,8 @@ func (s *settings) measureValues(span time.Duration, ping time.Duration, table *
 	}
 	table.Row(fmt.Sprintf("numpy: %d strings of known length", stringCount), floor.known, "", "", "", "", "")
 	table.Row(fmt.Sprintf("numpy: %d strings", stringCount), floor.strings, "", "", "", "", "")
-	table.Row(fmt.Sprintf("json: %d parameters", parameterCount), floor.parameters, "", "", "", "", "")
+	table.Row(fmt.Sprintf("json: %d parameters read", parameterCount), floor.read, "", "", "", "", "")
+	table.Row(fmt.Sprintf("json: %d parameters read and written", parameterCount), floor.written, "", "", "", "", "")
 	for _, row := range []struct {
 		name  string
 		of    subject
@@ -47,7 +48,8 @@ func (s *settings) measureValues(span time.Duration, ping time.Duration, table *
 		floor time.Duration
 	}{
 		{fmt.Sprintf("round trip, %d strings of %d B", stringCount, stringLength), words, stringBatch, floor.strings},
-		{fmt.Sprintf("round trip, 1 × 16 B, %d parameters", parameterCount), parameters, parameterBatch, floor.parameters},
+		{fmt.Sprintf("round trip, %d parameters read", parameterCount), parameters, parameterBatch(false), floor.read},
+		{fmt.Sprintf("round trip, %d parameters read and returned", parameterCount), parameters, parameterBatch(true), floor.written},
 	} {
 		times, err := s.measureSubject(span, row.of, row.batch)
 		if err != nil {
@@ -88,25 +90,31 @@ func stringBatch(i *identity) *batch {
 	return b
 }
 
-// parameterBatch is one request with texts and numbers as parameters.
-func parameterBatch(i *identity) *batch {
-	b := i.batch(1, 16)
-	for n := range parameterCount {
-		p := infer.Parameter{Name: fmt.Sprintf("parameter%d", n), Kind: infer.IntParameter, Int: int64(n)}
-		if n%2 == 0 {
-			p.Kind, p.String = infer.StringParameter, fmt.Sprintf("value %d", n)
+// parameterBatch makes one request of 16 B with texts and numbers as parameters,
+// and one that says whether they are to be returned.
+func parameterBatch(returned bool) func(*identity) *batch {
+	return func(i *identity) *batch {
+		b := i.batch(1, 16)
+		all := []infer.Parameter{{Name: "returned", Kind: infer.BoolParameter, Bool: returned}}
+		for n := range parameterCount - 1 {
+			p := infer.Parameter{Name: fmt.Sprintf("parameter%d", n), Kind: infer.IntParameter, Int: int64(n)}
+			if n%2 == 0 {
+				p.Kind, p.String = infer.StringParameter, fmt.Sprintf("value %d", n)
+			}
+			all = append(all, p)
 		}
-		b.requests[0].Parameters = append(b.requests[0].Parameters, p)
+		b.requests[0].Parameters = all
+		return b
 	}
-	return b
 }
 
 // pythonFloor is how long the interpreter's libraries take for conversions of
 // the same strings and parameters.
 type pythonFloor struct {
-	known      time.Duration // strings there and back, told their length
-	strings    time.Duration // finding it, as a stub has to
-	parameters time.Duration
+	known   time.Duration // strings there and back, told their length
+	strings time.Duration // finding it, as a stub has to
+	read    time.Duration // parameters
+	written time.Duration // read and written
 }
 
 func (s *settings) pythonFloor(span time.Duration) (floor pythonFloor, err error) {
@@ -115,14 +123,14 @@ func (s *settings) pythonFloor(span time.Duration) (floor pythonFloor, err error
 		python = "python3"
 	}
 	command := exec.Command(python, "-c", floorScript, fmt.Sprint(stringCount), fmt.Sprint(stringLength),
-		fmt.Sprint(parameterCount), fmt.Sprint(span.Seconds()/3))
+		fmt.Sprint(parameterCount), fmt.Sprint(span.Seconds()/4))
 	command.Stderr = os.Stderr
 	output, err := command.Output()
 	if err != nil {
 		return floor, err
 	}
-	if _, err := fmt.Sscan(string(output), &floor.known, &floor.strings, &floor.parameters); err != nil {
-		return floor, fmt.Errorf("it printed %q, want three times: %w", output, err)
+	if _, err := fmt.Sscan(string(output), &floor.known, &floor.strings, &floor.read, &floor.written); err != nil {
+		return floor, fmt.Errorf("it printed %q, want four times: %w", output, err)
 	}
 	return floor, nil
 }
