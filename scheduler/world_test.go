@@ -25,16 +25,16 @@ type world struct {
 
 // asked is a request of a world.
 type asked struct {
-	request  *infer.Request
-	model    string
-	outer    string // "" for a client's
-	holding  bool
-	cancel   context.CancelFunc
-	task     *backend.Task // once an instance has had it
-	batch    *backend.Batch
-	by       *actor // that has it
-	refused  error
-	final    atomic.Pointer[infer.Response] // timers answer, too
+	request *infer.Request
+	model   string
+	outer   string // "" for a client's
+	holding bool
+	cancel  context.CancelFunc
+	task    *backend.Task // once an instance has had it
+	batch   *backend.Batch
+	by      *actor // that has it
+	refused error
+	final   atomic.Pointer[infer.Response] // timers answer, too
 }
 
 func (r *asked) over() bool { return r.final.Load() != nil || r.refused != nil }

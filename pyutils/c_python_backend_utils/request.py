@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, NoReturn, Optional, Set, Union
+from typing import Any, Awaitable, Dict, Iterable, List, NoReturn, Optional, Set, Tuple, Union
 
 from . import parameters as parameter_text
 from . import runtime
@@ -12,6 +12,7 @@ from .binding import (
     Mismatch,
     Text,
     Unmakeable,
+    as_bool,
     as_integer,
     as_list,
     as_objects,
@@ -22,7 +23,9 @@ from .binding import (
     uncastable,
 )
 from .error import TritonModelException
+from .iterator import ResponseIterator
 from .memory import PreferredMemory
+from .response import InferenceResponse
 from .tensor import Tensor
 
 _U32 = 2**32 - 1
@@ -218,8 +221,37 @@ class InferenceRequest(Bound):
 
     get_response_sender = _NotYet()
     set_release_flags = _NotYet()
-    exec = _NotYet()
-    async_exec = _NotYet()
+
+    def exec(self, *args: Any, **named: Any) -> Union[InferenceResponse, ResponseIterator]:
+        """Have the model that the request names execute it: `exec(decoupled=False)`.
+
+        Returns its response, or with decoupled an iterator over its responses once the first is there. What goes wrong
+        is a response with an error.
+        """
+        decoupled = self._decoupled("exec", args, named) if args or named else False
+        return runtime.current().infer(self, decoupled)
+
+    def async_exec(self, *args: Any, **named: Any) -> Awaitable[Union[InferenceResponse, ResponseIterator]]:
+        """As `exec`, for coroutines: the request is under way when this returns, and the future gets the result.
+
+        It is an asyncio.Future; cancelling it cancels the request.
+        """
+        decoupled = self._decoupled("async_exec", args, named) if args or named else False
+        return runtime.current().infer_soon(self, decoupled)
+
+    def _decoupled(self, function: str, args: Tuple[Any, ...], named: Dict[str, Any]) -> bool:
+        try:
+            flag = _flag(*args, **named)
+            if flag is None:
+                raise Mismatch
+            return as_bool(flag)
+        except (Mismatch, TypeError):
+            signature = f"(self: {MODULE}.InferenceRequest, decoupled: bool = False) -> object"
+            raise incompatible(function, (signature,), (self, *args), named) from None
+
+
+def _flag(decoupled: object = False) -> object:
+    return decoupled
 
 
 def _shown(text: Text) -> str:

@@ -3,8 +3,10 @@
     __main__ ─▶ main ─▶ process    process group, lifeline, what the model sees of its interpreter, exit
     template ─▶      ├▶ channel    rings and bells (spin: wait or sleep)      layout, messages, _msgpack: their bytes
                      └▶ loop       AUTO_COMPLETE, INITIALIZE … EXECUTE … FINALIZE
-                        ├ model    import, auto_complete_config, initialize, execute, finalize (coroutines: async execute)
+                        ├ model    import, auto_complete_config, initialize, execute (coroutines: async ones), finalize
                         ├ batch    requests out of EXECUTE, responses into EXECUTED (names: tensors' names)
+                        ├ outgoing tensors of a frame, placed and described
+                        ├ inferences requests of the model to others (futures: for event loops)
                         ├ loans    inputs: blocks that the supervisor lends
                         ├ pool     outputs: blocks of our own
                         ├ logs     Logger's messages
