@@ -231,7 +231,7 @@ func TestMisbehavingModels(t *testing.T) {
 func TestModelsThatDoNotStart(t *testing.T) {
 	class := "class TritonPythonModel:\n    def initialize(self, args):\n        "
 	models := []struct{ name, model, want string }{
-		{"dies_in_import", misbehavingHead + "os.kill(os.getpid(), signal.SIGKILL)\n", `^Internal: Stub process 'dies_in_import_0' is not healthy\.$`},
+		{"dies_in_import", misbehavingHead + "os.kill(os.getpid(), signal.SIGKILL)\n", `^Internal: Stub process '' is not healthy\.$`},
 		{"raises_in_import", "import nothing_of_that_name\n", `^Internal: ModuleNotFoundError: No module named 'nothing_of_that_name'\n\nAt:\n`},
 		{"no_syntax", "class TritonPythonModel\n", `^Internal: SyntaxError: `},
 		{"no_class", "x = 1\n", `^Internal: .*has no attribute 'TritonPythonModel'`},

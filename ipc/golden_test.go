@@ -279,6 +279,21 @@ func TestGoldenPlain(t *testing.T) {
 	PutCredit(credit[:], 32, 5<<32)
 	wantGolden(t, "credit", encode(Credit, 0, 2<<32|1, credit[:]))
 	wantGolden(t, "finalize", encode(Finalize, 0, 0, nil))
+	wantGolden(t, "ready_question", encode(ReadyQuestion, 0, 9, nil))
+}
+
+func TestGoldenMetric(t *testing.T) {
+	_, body := golden(t, "metric", Metric, 0, 300)
+	if got, err := ParseMetric(body); err != nil || got != (MetricBody{Operation: 1, Value: -0.5}) {
+		t.Errorf("got %+v, error %v", got, err)
+	}
+	reserved := append([]byte(nil), body...)
+	reserved[4] = 1
+	for _, body := range [][]byte{nil, body[:15], append(body, 0), reserved} {
+		if _, err := ParseMetric(body); err == nil {
+			t.Errorf("METRIC of %x is taken, want a ProtocolError", body)
+		}
+	}
 }
 
 // TestGoldenIsComplete wants a file for each kind of frame.

@@ -131,16 +131,10 @@ func (d *Description) Check() error {
 	return validateGroups(d.Config, d.repository.options.GPUs)
 }
 
-// CheckAnswer says why a model's answer to the question for auto-complete
-// cannot be used: Finish then goes on without it, as Triton does without a
-// word. The error is for the log.
-func (d *Description) CheckAnswer(answer []byte) error {
-	_, err := d.answered(answer)
-	return err
-}
+// Completes reports whether the model is asked to complete its configuration.
+func (d *Description) Completes() bool { return !d.repository.options.DisableAutoComplete }
 
-// answered is the description's configuration with the model's answer, or
-// without it if there is an error.
+// answered is the description's configuration with the model's answer.
 func (d *Description) answered(answer []byte) (*kserve.ModelConfig, error) {
 	config := cloneConfig(d.Config)
 	if answer == nil {
@@ -148,7 +142,7 @@ func (d *Description) answered(answer []byte) (*kserve.ModelConfig, error) {
 	}
 	given, err := ParseConfigJSON(answer)
 	if err != nil {
-		return config, err
+		return nil, err
 	}
 	return config, merge(config, given)
 }
@@ -156,9 +150,12 @@ func (d *Description) answered(answer []byte) (*kserve.ModelConfig, error) {
 // Finish completes the configuration of one version with what its model
 // answered to the question for auto-complete (JSON in the form of ConfigJSON;
 // nil: nothing), validates the result and reads the labels of the outputs by
-// the outputs' names. The error is an *infer.Error for clients.
+// the outputs' names. The error is an *infer.Error for clients; an answer that
+// cannot be taken is one too, where Triton drops it without a word.
 func (d *Description) Finish(answer []byte) (config *kserve.ModelConfig, json []byte, labels map[string][]string, err error) {
-	config, _ = d.answered(answer) // see CheckAnswer
+	if config, err = d.answered(answer); err != nil {
+		return nil, nil, nil, err
+	}
 	normalise(config)
 	normaliseGroups(config, d.repository.options.GPUs)
 	if config.Platform == platformEnsemble && config.ModelTransactionPolicy == nil {

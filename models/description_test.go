@@ -11,13 +11,15 @@ import (
 
 // TestAutoComplete goes through models whose auto_complete_config did what the
 // name says: first is what Triton showed the model, answer what the model made
-// of it, final what Triton served, load what it refused the model with.
+// of it, final what Triton served, load what it refused the model with. Refused
+// is why this server fails the load, where Triton serves as if the model had said
+// nothing.
 func TestAutoComplete(t *testing.T) {
 	text, err := os.ReadFile("testdata/autocomplete.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var cases []struct{ Name, Config, First, Answer, Final, Load string }
+	var cases []struct{ Name, Config, First, Answer, Final, Load, Refused string }
 	mustUnmarshal(t, text, &cases)
 	if len(cases) < 30 {
 		t.Fatalf("testdata/autocomplete.json: got %d cases, want all", len(cases))
@@ -40,13 +42,13 @@ func TestAutoComplete(t *testing.T) {
 			}
 			_, final, _, err := description.Finish([]byte(c.Answer))
 			if err != nil {
-				if got := infer.AsError(err).Status(); got != c.Load {
-					t.Fatalf("Finish: got error %q, want %q", got, c.Load)
+				if got := infer.AsError(err).Status(); got != c.Load+c.Refused {
+					t.Fatalf("Finish: got error %q, want %q", got, c.Load+c.Refused)
 				}
 				return
 			}
-			if c.Load != "" {
-				t.Fatalf("Finish: got no error, want %q", c.Load)
+			if c.Load+c.Refused != "" {
+				t.Fatalf("Finish: got no error, want %q", c.Load+c.Refused)
 			}
 			if got, want := canonical(t, final, false), canonical(t, []byte(c.Final), false); got != want {
 				t.Errorf("config after:\n got %s\nwant %s", got, want)
@@ -55,16 +57,12 @@ func TestAutoComplete(t *testing.T) {
 	}
 }
 
-// TestCheckAnswer has answers that are not used, and why.
-func TestCheckAnswer(t *testing.T) {
+// TestFinishRefuses has answers that fail the load, with the text for clients.
+func TestFinishRefuses(t *testing.T) {
 	repository := openRepository(t, RepositoryOptions{}, map[string]string{
 		"m/config.pbtxt": `backend: "python" dynamic_batching { } max_batch_size: 2`, "m/1/model.py": "",
 	})
 	description, err := repository.Read("m")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, unanswered, _, err := description.Finish(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,25 +73,20 @@ func TestCheckAnswer(t *testing.T) {
 		{"other scheduler", `{"sequence_batching":{}}`, "Cannot update scheduling choice from 11 to 11 when auto-completing."},
 		{"unknown field", `{"foo":1}`, "foo: Cannot find field."},
 		{"no integer", `{"max_batch_size":4.5}`, "(max_batch_size): invalid value 4.5 for type TYPE_INT32"},
+		{"no dims", `{"dynamic_batching":{},"max_batch_size":2,"input":[{"name":"X","data_type":"TYPE_INT8"}]}`, "model input 'X' must specify 'dims' for m"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var answer []byte
 			if c.answer != "" {
 				answer = []byte(c.answer)
 			}
+			_, _, _, err := description.Finish(answer)
 			got := ""
-			if err := description.CheckAnswer(answer); err != nil {
-				got = err.Error()
+			if err != nil {
+				got = infer.AsError(err).Message
 			}
 			if got != c.want {
-				t.Errorf("CheckAnswer: got %q, want %q", got, c.want)
-			}
-			_, json, _, err := description.Finish(answer)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if unused := string(json) == string(unanswered); c.want != "" && !unused {
-				t.Errorf("Finish with an answer that cannot be used: got %s, want %s", json, unanswered)
+				t.Errorf("Finish: got %q, want %q", got, c.want)
 			}
 		})
 	}

@@ -253,12 +253,12 @@ func (r *Registry) tryLoad(ctx context.Context, d *Description, number int64) (*
 	if err := unsupported(d.Config); err != nil {
 		return nil, err
 	}
-	name := d.Config.GetBackend()
-	b := r.config.Backends[name]
-	if b == nil {
-		return nil, infer.Errorf(infer.InvalidArg, "unable to find backend library for backend '%s', try specifying runtime on the model configuration.", name)
+	by, err := r.executor(d, number)
+	if err != nil {
+		return nil, err
 	}
-	m, err := b.Open(backend.Env{Name: d.Name, Version: number, Directory: d.Directory, Config: d.Config, Host: host{r}})
+	d = by.describe(d)
+	m, err := by.backend.Open(by.env(r, d, number))
 	if err != nil {
 		return nil, err
 	}
@@ -273,19 +273,21 @@ func (r *Registry) tryLoad(ctx context.Context, d *Description, number int64) (*
 
 // bringUp completes the config of an opened model and starts its instances.
 func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m backend.Model) (*loaded, error) {
-	first, err := ConfigJSON(d.Config)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := m.AutoComplete(ctx, first)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.CheckAnswer(answer); err != nil {
-		r.config.Log.Warn().Msgf("what auto_complete_config of '%s' version %d returned is ignored: %v", d.Name, number, err)
+	var answer []byte
+	if d.Completes() {
+		question, err := ConfigJSON(d.Config)
+		if err != nil {
+			return nil, err
+		}
+		if answer, err = m.AutoComplete(ctx, question); err != nil {
+			return nil, err
+		}
 	}
 	config, json, labels, err := d.Finish(answer)
 	if err != nil {
+		return nil, err
+	}
+	if err := unsupported(config); err != nil { // with what the model has added
 		return nil, err
 	}
 	for _, what := range ignored(config) {
@@ -297,7 +299,10 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 		info: info, spec: newRequestSpec(info), model: m,
 		statistics: newStatistics(d.Name, number, counters),
 	}
-	direct := scheduler.NewDirect(scheduler.DirectConfig{Model: d.Name, Observer: l.statistics})
+	direct := scheduler.NewDirect(scheduler.DirectConfig{
+		Model: d.Name, Observer: l.statistics, Graph: r.graph,
+		Iterative: config.GetSequenceBatching().GetIterativeSequence(), Log: r.config.Log,
+	})
 	l.scheduler = direct
 	if err := m.Start(ctx, config, json, direct); err != nil {
 		counters.Close()
@@ -310,11 +315,16 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 // silently differ would be worse.
 func unsupported(c *kserve.ModelConfig) error {
 	what := ""
+	sequences := c.GetSequenceBatching()
 	switch {
 	case c.GetEnsembleScheduling() != nil || c.GetPlatform() == "ensemble":
 		what = "ensembles"
-	case c.GetSequenceBatching() != nil:
+	case sequences != nil && !sequences.IterativeSequence:
 		what = "sequence_batching"
+	case len(sequences.GetControlInput()) > 0:
+		what = "control_input of sequence_batching"
+	case len(sequences.GetState()) > 0:
+		what = "state of sequence_batching"
 	default:
 		return nil
 	}
@@ -330,6 +340,7 @@ func ignored(c *kserve.ModelConfig) []string {
 			list = append(list, what)
 		}
 	}
+	add(c.GetSequenceBatching().GetStrategyChoice() != nil, "a strategy of sequence_batching (each round of a request is executed by itself)")
 	add(c.GetDynamicBatching() != nil, "dynamic_batching (each request is executed by itself)")
 	add(c.GetResponseCache().GetEnable(), "response_cache")
 	add(len(c.GetModelWarmup()) > 0, "model_warmup")

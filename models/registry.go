@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/rs/zerolog"
 )
 
@@ -20,6 +21,12 @@ type RegistryConfig struct {
 	Repository *Repository
 	// Backends by the name that a config's backend field gives.
 	Backends map[string]backend.Backend
+	// BackendDirectory is where other backends lie, each in a directory of its name.
+	// One that has a model.py is Python-based: the backend "python" runs it.
+	BackendDirectory string
+	// BackendSettings are what the command line sets for a Python-based backend of
+	// that name alone; nil if it sets nothing.
+	BackendSettings func(name string) map[string]string
 	// StrictReadiness makes the server ready only when all models are.
 	StrictReadiness bool
 	// Explicit is model control mode explicit: only the models named in Startup
@@ -44,6 +51,7 @@ type Registry struct {
 	started atomic.Bool
 	exiting atomic.Bool
 
+	graph    *scheduler.Graph
 	loading  chan struct{} // holds a value for each version that is being loaded
 	ending   sync.WaitGroup
 	lifetime context.Context // of what unloading may take
@@ -81,7 +89,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 	if config.LoadThreads <= 0 {
 		config.LoadThreads = 4
 	}
-	r := &Registry{config: config, models: make(map[string]*model), loading: make(chan struct{}, config.LoadThreads)}
+	r := &Registry{config: config, models: make(map[string]*model), graph: scheduler.NewGraph(), loading: make(chan struct{}, config.LoadThreads)}
 	r.lifetime, r.expire = context.WithCancel(context.Background())
 	r.serving.Store(&map[string]*servingModel{})
 	return r
@@ -330,6 +338,8 @@ type Status struct {
 	State   State
 	Reason  string
 	Backend string // of a version that serves
+	// PythonBased says that the backend is one.
+	PythonBased bool
 }
 
 // Attempted lists the models that loading was tried for, by name and version.
@@ -350,6 +360,7 @@ func (r *Registry) Attempted() []Status {
 			s := Status{Name: name, Version: number, State: v.state, Reason: v.reason}
 			if v.state == Ready {
 				s.Backend = v.info.Config.GetBackend()
+				s.PythonBased = v.info.Config.GetRuntime() == runtimeScript
 			}
 			list = append(list, s)
 		}

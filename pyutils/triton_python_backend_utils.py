@@ -6,19 +6,32 @@ from typing import Any, Dict, NoReturn, Optional, Tuple, Union
 
 import numpy as np
 from c_python_backend_utils import (
+    TRITONSERVER_MEMORY_CPU,
+    TRITONSERVER_MEMORY_GPU,
     InferenceRequest,
     InferenceResponse,
     InferenceResponseSender,
+    InferenceTrace,
     Logger,
+    MemoryType,
+    Metric,
+    MetricFamily,
+    PreferredMemory,
+    ResponseIterator,
     Tensor,
     TritonError,
     TritonModelException,
+    is_model_ready,
+    load_model,
+    unload_model,
 )
-from c_python_backend_utils import missing as _missing
 from c_python_backend_utils import runtime as _runtime
 from c_python_backend_utils import strings as _strings
+from c_python_backend_utils.modelconfig import ModelConfig
 
 __all__ = [
+    "TRITONSERVER_MEMORY_CPU",
+    "TRITONSERVER_MEMORY_GPU",
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END",
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START",
     "TRITONSERVER_REQUEST_RELEASE_ALL",
@@ -28,7 +41,14 @@ __all__ = [
     "InferenceRequest",
     "InferenceResponse",
     "InferenceResponseSender",
+    "InferenceTrace",
     "Logger",
+    "MemoryType",
+    "Metric",
+    "MetricFamily",
+    "ModelConfig",
+    "PreferredMemory",
+    "ResponseIterator",
     "Tensor",
     "TritonError",
     "TritonModelException",
@@ -38,13 +58,16 @@ __all__ = [
     "get_model_dir",
     "get_output_config_by_name",
     "get_output_tensor_by_name",
+    "is_model_ready",
     "json",
+    "load_model",
     "np",
     "numpy_to_triton_type",
     "serialize_byte_tensor",
     "struct",
     "triton_string_to_numpy",
     "triton_to_numpy_type",
+    "unload_model",
     "using_decoupled_model_transaction_policy",
 ]
 
@@ -131,10 +154,11 @@ def get_output_config_by_name(model_config: Dict[str, Any], name: str) -> Option
 
 
 def _entry(model_config: Dict[str, Any], key: str, name: str) -> Optional[Dict[str, Any]]:
-    for entry in model_config.get(key, ()):
-        if entry["name"] == name:
-            found: Dict[str, Any] = entry
-            return found
+    if key in model_config:
+        for entry in model_config[key]:
+            if entry["name"] == name:
+                found: Dict[str, Any] = entry
+                return found
     return None
 
 
@@ -175,7 +199,7 @@ def serialize_byte_tensor(input_tensor: np.ndarray) -> Union[bytes, Tuple[()], N
 
 def deserialize_bytes_tensor(encoded_tensor: Any) -> np.ndarray:
     """Make the one-dimensional object array of bytes; struct.error if the data end inside an element."""
-    data = bytes(encoded_tensor)
+    data = encoded_tensor if encoded_tensor.__class__ is bytes else bytes(memoryview(encoded_tensor))
     try:
         return _strings.decode(data)
     except _strings.Malformed:
@@ -194,7 +218,3 @@ def _raise_struct_error(data: bytes) -> NoReturn:
 def get_model_dir() -> str:
     """The directory of the model's version."""
     return _runtime.current().model_directory()
-
-
-def __getattr__(name: str) -> NoReturn:
-    _missing.refuse(__name__, name)

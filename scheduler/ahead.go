@@ -2,15 +2,6 @@ package scheduler
 
 import "github.com/nereid-serving/nereid/backend"
 
-// load is what an instance has.
-type load struct {
-	requests int      // 2 at most: one that is executed and one ahead
-	ahead    *request // nil if there is none
-	// handed is true when Execute of ahead has returned and it has not been asked
-	// back yet: before that an instance could not give it back.
-	handed bool
-}
-
 // handed notes that an instance has a request ahead, and reports whether another
 // has become idle meanwhile.
 func (d *Direct) handed(in backend.Instance, r *request) bool {

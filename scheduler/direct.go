@@ -3,9 +3,11 @@ package scheduler
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/rs/zerolog"
 )
 
 // DefaultMaxQueue is how many requests may wait for one version of a model if
@@ -17,6 +19,11 @@ type DirectConfig struct {
 	Model    string // for error texts
 	MaxQueue int    // requests that may wait; default DefaultMaxQueue
 	Observer Observer
+	Graph    *Graph // shared with what its models can call; default one of its own
+	// Iterative has a request that a model has released for another round executed
+	// again; otherwise that is an error.
+	Iterative bool
+	Log       zerolog.Logger
 }
 
 // Direct is Triton's default scheduler: each request is executed by itself, by
@@ -25,15 +32,19 @@ type DirectConfig struct {
 type Direct struct {
 	config DirectConfig
 
+	sequences atomic.Uint64 // that were begun for requests without a correlation id
+
 	mu       sync.Mutex
 	waiting  queue
 	idle     []backend.Instance // used last goes first: its memory is warm
 	up       map[backend.Instance]*load
-	aheads   int // instances of up that have a request ahead
-	hopeless map[backend.Instance]bool
-	inside   int // requests that were accepted and have not ended
+	aheads   int                       // instances of up that have a request ahead
+	hopeless map[backend.Instance]bool // those that are down
+	changes  uint64                    // of up and hopeless
+	inside   int                       // requests that were accepted and have not ended
 	stopped  bool
 	drained  chan struct{} // closed when stopped and nothing is inside
+	quiet    chan struct{} // closed when nothing is inside; nil while nobody waits for that
 }
 
 var _ Scheduler = (*Direct)(nil)
@@ -42,6 +53,9 @@ var _ Scheduler = (*Direct)(nil)
 func NewDirect(config DirectConfig) *Direct {
 	if config.MaxQueue <= 0 {
 		config.MaxQueue = DefaultMaxQueue
+	}
+	if config.Graph == nil {
+		config.Graph = NewGraph()
 	}
 	return &Direct{
 		config: config, up: make(map[backend.Instance]*load), hopeless: make(map[backend.Instance]bool),
@@ -62,14 +76,15 @@ type request struct {
 	// done receives one value when the last response has been handed up; nil if
 	// nobody waits.
 	done chan struct{}
+	call *call // nil if no execution waits for this
 
 	// Guarded by the scheduler's mu.
 	ended         bool
 	unwatch       func() bool // ends the watch over the context of one that nobody waits for
 	before, after *request
 	queued        bool
-	instance      backend.Instance // that has it, nil while it waits
-	executor      backend.Instance // that has executed it and may not have answered it yet
+	instance      backend.Instance // that has it, or had it last; nil before
+	turns         uint32           // how often it was given to an instance
 }
 
 // Infer implements infer.Handler.
@@ -123,15 +138,43 @@ func (d *Direct) newRequest(ctx context.Context, req *infer.Request, send infer.
 // begin takes the request in and returns the instance that it has been handed
 // to, nil if it waits.
 func (d *Direct) begin(r *request) (backend.Instance, error) {
-	in, ahead, err := d.accept(r)
-	if in == nil || err != nil {
+	if err := d.admit(r); err != nil {
 		return nil, err
+	}
+	in, ahead, err := d.accept(r)
+	switch {
+	case in != nil:
+	case r.call == nil:
+		return nil, err
+	case err != nil:
+		d.config.Graph.leave(r.call)
+		return nil, err
+	default:
+		return nil, d.config.Graph.check(r.call)
 	}
 	in.Execute(&r.batch)
 	if ahead && d.handed(in, r) {
 		d.dispatch()
 	}
 	return in, nil
+}
+
+// admit refuses what is to be refused whoever is idle, and notes a call.
+func (d *Direct) admit(r *request) error {
+	req := r.task.Request
+	if d.config.Iterative {
+		if err := d.admitSequence(req); err != nil {
+			return err
+		}
+	}
+	if req.Caller == nil {
+		return nil
+	}
+	if err := checkDepth(req); err != nil {
+		return err
+	}
+	d.config.Graph.enter(r)
+	return nil
 }
 
 // accept takes the request in and returns the instance that is to execute it
@@ -161,70 +204,15 @@ func (d *Direct) accept(r *request) (in backend.Instance, ahead bool, err error)
 	return nil, false, nil
 }
 
-// takeLocked returns the instance that is to be given a request now, nil if
-// there is none: an idle one, else one that executes and takes another ahead.
-func (d *Direct) takeLocked(r *request) (in backend.Instance, ahead bool) {
-	if n := len(d.idle); n > 0 {
-		in := d.idle[n-1]
-		d.idle = d.idle[:n-1]
-		d.up[in].requests++
-		r.instance = in
-		return in, false
-	}
-	for in, has := range d.up {
-		if has.requests == 1 && takesAhead(in) {
-			has.requests, has.ahead, has.handed = 2, r, false
-			d.aheads++
-			r.instance = in
-			return in, true
-		}
-	}
-	return nil, false
-}
-
-// leaveLocked takes a request off its instance, which may have become idle. It
-// does nothing if the instance was lost meanwhile.
-func (d *Direct) leaveLocked(r *request) {
-	in := r.instance
-	r.instance = nil
-	has := d.up[in]
-	if has == nil {
-		return
-	}
-	if has.ahead != nil { // it has left, or is executed now
-		has.ahead = nil
-		d.aheads--
-	}
-	if has.requests--; has.requests == 0 {
-		d.idle = append(d.idle, in)
-	}
-}
-
-// hopelessLocked returns an instance if there is none that could ever execute
-// something soon.
-func (d *Direct) hopelessLocked() backend.Instance {
-	if len(d.up) > 0 {
-		return nil
-	}
-	for in := range d.hopeless {
-		if d.hopeless[in] {
-			continue
-		}
-		return nil // it is being restarted
-	}
-	for in := range d.hopeless {
-		return in
-	}
-	return nil
-}
-
-func unhealthy(in backend.Instance) error {
-	return infer.Errorf(infer.Internal, "Stub process '%s' is not healthy.", in.Name())
-}
-
 // deliver hands a response up and notices the last one.
 func (r *request) deliver(response *infer.Response) {
 	final := response.Final
+	if c := r.call; c != nil {
+		c.sent.Add(1)
+		if final { // who gets it may go on before end
+			r.scheduler.config.Graph.leave(c)
+		}
+	}
 	r.send(response)
 	if final {
 		r.scheduler.end(r)
@@ -236,16 +224,28 @@ func (d *Direct) end(r *request) {
 	d.mu.Lock()
 	r.ended = true
 	unwatch := r.unwatch
-	d.inside--
-	if d.stopped && d.inside == 0 {
-		close(d.drained)
-	}
+	d.outLocked()
 	d.mu.Unlock()
 	if unwatch != nil {
 		unwatch()
 	}
 	if r.done != nil {
 		r.done <- struct{}{}
+	}
+}
+
+// outLocked counts a request that is inside no more.
+func (d *Direct) outLocked() {
+	d.inside--
+	if d.inside > 0 {
+		return
+	}
+	if d.stopped {
+		close(d.drained)
+	}
+	if d.quiet != nil {
+		close(d.quiet)
+		d.quiet = nil
 	}
 }
 
@@ -259,8 +259,11 @@ func (r *request) executed(_ *backend.Batch, report backend.Report) {
 	}
 	r.execution = Execution{Requests: r.timing[:], Report: report}
 	d.config.Observer.Executed(&r.execution)
+	if len(report.Rescheduled) > 0 {
+		d.reschedule(r)
+		return
+	}
 	d.mu.Lock()
-	r.executor = r.instance
 	d.leaveLocked(r)
 	d.mu.Unlock()
 	d.dispatch()
@@ -331,7 +334,8 @@ func (d *Direct) again(r *request, withdrawn bool) {
 	d.dispatch()
 }
 
-// cancel ends a request that waits, and tells the model of one that runs.
+// cancel ends a request that waits, and tells the model of one that it has: one
+// that is executed, or to which it goes on sending responses.
 func (d *Direct) cancel(r *request) {
 	d.mu.Lock()
 	if r.queued {
@@ -342,8 +346,8 @@ func (d *Direct) cancel(r *request) {
 		return
 	}
 	in := r.instance
-	if in == nil {
-		in = r.executor
+	if r.ended {
+		in = nil
 	}
 	d.mu.Unlock()
 	if c, ok := in.(backend.Canceller); ok {
@@ -358,44 +362,6 @@ func (d *Direct) canceled(r *request) {
 	r.deliver(infer.ErrorResponse(&infer.Error{Code: infer.Cancelled}))
 }
 
-// Up implements backend.Events.
-func (d *Direct) Up(in backend.Instance) {
-	d.mu.Lock()
-	d.up[in] = &load{}
-	delete(d.hopeless, in)
-	d.idle = append(d.idle, in)
-	d.mu.Unlock()
-	d.dispatch()
-}
-
-// Down implements backend.Events.
-func (d *Direct) Down(in backend.Instance, hopeless bool) {
-	d.mu.Lock()
-	if has := d.up[in]; has != nil && has.ahead != nil {
-		d.aheads--
-	}
-	delete(d.up, in)
-	d.hopeless[in] = hopeless
-	for i, other := range d.idle {
-		if other == in {
-			d.idle = append(d.idle[:i], d.idle[i+1:]...)
-			break
-		}
-	}
-	var refused []*request
-	if d.hopelessLocked() != nil {
-		for r := d.waiting.pop(); r != nil; r = d.waiting.pop() {
-			refused = append(refused, r)
-		}
-	}
-	d.mu.Unlock()
-	for _, r := range refused {
-		d.config.Observer.Pending(-1)
-		d.config.Observer.Failed(BackendFailure, r.timing[0].Start)
-		r.deliver(infer.ErrorResponse(unhealthy(in)))
-	}
-}
-
 // Stop implements Scheduler.
 func (d *Direct) Stop(ctx context.Context) error {
 	d.mu.Lock()
@@ -408,6 +374,26 @@ func (d *Direct) Stop(ctx context.Context) error {
 	d.mu.Unlock()
 	select {
 	case <-d.drained:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Drain implements Scheduler.
+func (d *Direct) Drain(ctx context.Context) error {
+	d.mu.Lock()
+	if d.inside == 0 {
+		d.mu.Unlock()
+		return nil
+	}
+	if d.quiet == nil {
+		d.quiet = make(chan struct{})
+	}
+	quiet := d.quiet
+	d.mu.Unlock()
+	select {
+	case <-quiet:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

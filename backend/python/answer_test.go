@@ -175,7 +175,7 @@ func TestDecodeLimits(t *testing.T) {
 
 // FuzzMaps wants the library to pass over exactly what skimMap has.
 func FuzzMaps(f *testing.F) {
-	for _, name := range []string{"hello", "initialized", "initialized_error", "finalized", "log", "initialize"} {
+	for _, name := range []string{"hello", "initialized", "initialized_error", "finalized", "log", "initialize", "completed", "ready"} {
 		frame, err := os.ReadFile(goldenPath(name))
 		if err != nil {
 			f.Fatal(err)
@@ -256,11 +256,13 @@ func FuzzAnswers(f *testing.F) {
 
 // FuzzFrames gives a life any frame but EXECUTED in any phase.
 func FuzzFrames(f *testing.F) {
+	const completing phase = 0x80 // the stub has been asked to complete the config
 	for name, seed := range map[string]struct {
 		kind  ipc.Kind
 		phase phase
 	}{
 		"hello": {ipc.Hello, phaseStarted}, "initialized": {ipc.Initialized, phaseHello}, "initialized_error": {ipc.Initialized, phaseHello},
+		"completed": {ipc.Completed, phaseHello | completing}, "completed_error": {ipc.Completed, phaseHello | completing},
 		"finalized": {ipc.Finalized, phaseInitialized}, "log": {ipc.Log, phaseHello}, "name_up": {ipc.Name, phaseInitialized},
 		"released": {ipc.Released, phaseInitialized}, "executed": {ipc.Executed, phaseInitialized}, "response": {ipc.Response, phaseInitialized},
 	} {
@@ -275,7 +277,10 @@ func FuzzFrames(f *testing.F) {
 	s := newStandIn(f, backings["sealed"])
 	f.Fuzz(func(t *testing.T, kind uint16, at uint8, id uint64, body []byte) {
 		l := s.newLife()
-		l.seen = phase(at % uint8(phaseFinalized+1))
+		if phase(at)&completing != 0 {
+			l.told.Store(toldAutoComplete)
+		}
+		l.seen = phase(at) &^ completing % (phaseFinalized + 1)
 		block, err := s.pool.Alloc(100)
 		if err != nil {
 			t.Fatal(err)

@@ -193,4 +193,5 @@ func (in *Instance) Cancel(task *backend.Task) {
 	if inside {
 		l.tell(handle)
 	}
+	l.infers.cancelBatch(handle >> 32)
 }

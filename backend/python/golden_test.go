@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -52,16 +53,22 @@ func goldenBody(t *testing.T, name string) []byte {
 }
 
 func TestGoldenInitialize(t *testing.T) {
-	body, err := msgpack.Marshal(&initializeBody{
-		Args: map[string]string{"model_name": "modèle"}, Path: "/models/m/1/model.py", Module: "1.model",
-		Search: []string{"/models/m/1", "/models/m"}, Names: []string{"IN", "OUT"}, Inputs: 1, Outputs: 1,
+	model := modelBody{
+		Path: "/models/m/1/model.py", Module: "1.model", Search: []string{"/models/m/1", "/models/m"}, Directory: "/models/m/1",
 		Log: LogLevels{Info: true, Error: true, Verbose: 2}, Spin: 50, Default: 1 << 20, Growth: 2 << 20, Max: 32 << 30,
+	}
+	body, err := msgpack.Marshal(&initializeBody{
+		Args: map[string]string{"model_name": "modèle"}, Names: []string{"IN", "OUT"}, Inputs: 1, Outputs: 1, modelBody: model,
 		WindowResponses: 64, WindowBytes: 4 << 20, AsyncOverlap: 2,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantGolden(t, "initialize", ipc.Initialize, 0, body)
+	if body, err = msgpack.Marshal(&completeBody{Config: `{"name":"modèle"}`, Model: "modèle", modelBody: model}); err != nil {
+		t.Fatal(err)
+	}
+	wantGolden(t, "auto_complete", ipc.AutoComplete, 0, body)
 	if body, err = msgpack.Marshal(LogLevels{Warning: true, Verbose: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -123,6 +130,10 @@ func TestGoldenMaps(t *testing.T) {
 	for name, want := range map[string]map[string]any{
 		"initialized":       {"error": "", "is_ready": true},
 		"initialized_error": {"error": "ValueError: wörk\n\nAt:\n  model.py(1): <module>\n", "is_ready": false},
+		"completed":         {"error": "", "config": `{"name": "mod\u00e8le"}`},
+		"completed_error":   {"error": "ValueError: wörk", "config": ""},
+		"ready":             {"ready": true, "error": ""},
+		"ready_error":       {"ready": false, "error": "ValueError: wörk"},
 		"finalized":         {"error": "ValueError: late"},
 	} {
 		got := make(map[string]any)
@@ -144,5 +155,66 @@ func TestGoldenMaps(t *testing.T) {
 	}
 	if fields["file"] != "model.py" || fields["message"] != "wörk" || len(fields) != 4 {
 		t.Errorf("log: got %v", fields)
+	}
+}
+
+// TestGoldenCalls decodes what the stub asks, and encodes what it is answered.
+func TestGoldenCalls(t *testing.T) {
+	for name, want := range map[string]callBody{
+		"call_load": {
+			Operation: "load", Model: "mödel", Config: `{"max_batch_size":4}`,
+			Files: callFiles{content: map[string][]byte{"file:1/x": {0, 1}}},
+		},
+		"call_unload":      {Operation: "unload", Model: "m", Dependents: true},
+		"call_ready":       {Operation: "ready", Model: "m", Version: "1"},
+		"call_new_family":  {Operation: "new_family", Family: 1, Name: "f", Description: "wörds", Kind: 2},
+		"call_new_metric":  {Operation: "new_metric", Family: 1, Metric: 300, Labels: [][2]string{{"a", "ä"}, {"b", ""}}, Buckets: []float64{0.5, 1}},
+		"call_value":       {Operation: "value", Metric: 300},
+		"call_drop_family": {Operation: "drop_family", Family: 1},
+	} {
+		var got callBody
+		if err := decode(ipc.Frame{Kind: ipc.Call, Body: goldenBody(t, name)}, &got); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, error %v, want %+v", name, got, err, want)
+		}
+	}
+	body, err := msgpack.Marshal(&resultBody{Error: "wörong", Ready: true, Value: -0.5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantGolden(t, "result", ipc.Result, 5, body)
+}
+
+// TestGoldenInferResponse encodes responses for a model: an output in the frame
+// and one in a block, of a name that is new; an error; the end of a stream.
+func TestGoldenInferResponse(t *testing.T) {
+	s := newStandIn(t, shm.Memfd{})
+	l := s.newLife()
+	l.encoder = encoder{pool: s.pool, loans: l.loans, names: l.down}
+	l.down = newNames([]string{"IN0"}, []string{"OUT0"})
+	defer l.loans.Close()
+	for name, r := range map[string]*infer.Response{
+		"infer_response": {
+			Final:      true,
+			Parameters: []infer.Parameter{{Name: "i", Kind: infer.IntParameter, Int: -5}, {Name: "s", Kind: infer.StringParameter, String: "ü"}},
+			Outputs: []infer.Tensor{
+				{Name: "SUM", DataType: infer.FP32, Shape: []int64{1, 2}, Data: []byte{0, 0, 128, 63, 0, 0, 0, 64}},
+				{Name: "OUT0", DataType: infer.Uint8, Shape: []int64{5000}, Data: bytes.Repeat([]byte{9}, 5000)},
+			},
+		},
+		"infer_response_error": infer.ErrorResponse(infer.Errorf(infer.NotFound, "nöt found")),
+		"infer_response_end":   {Final: true, Empty: true},
+	} {
+		p, err := l.place(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		descriptors, err := p.describe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := make([]byte, p.size)
+		p.write(body, descriptors)
+		wantGolden(t, name, ipc.InferResponse, 9, body)
+		p.release()
 	}
 }

@@ -66,7 +66,7 @@ func (l *life) popLocked() inside {
 	l.count--
 	l.inside[l.count] = inside{}
 	l.limitLocked()
-	l.settleLocked()
+	l.emptiedLocked()
 	return first
 }
 
@@ -87,7 +87,7 @@ func (l *life) dropLastLocked() {
 	l.inside[l.count] = inside{}
 	if l.count == 0 {
 		l.limitLocked()
-		l.settleLocked()
+		l.emptiedLocked()
 		l.in.moveLocked(Ready)
 	}
 }
@@ -105,7 +105,7 @@ func (l *life) limitLocked() {
 		l.timer.Stop()
 		l.timer = nil
 	}
-	limit := l.in.model.backend.config.ExecuteTimeout
+	limit := l.in.model.settings.ExecuteTimeout
 	if limit > 0 && l.count > 0 {
 		number := l.inside[0].number
 		l.timer = time.AfterFunc(limit, func() { l.timeout(number, limit) })

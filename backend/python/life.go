@@ -24,7 +24,11 @@ type life struct {
 	loans   *shm.Loans
 	down    *names // guarded by Instance.submit
 	up      *names // guarded by the channel's receive lock
+	// told is what the stub has been asked so far. The names are made before it
+	// says INITIALIZE.
+	told atomic.Uint32
 
+	// decoupled is what INITIALIZE says.
 	decoupled bool
 
 	encoder encoder // guarded by Instance.submit
@@ -33,12 +37,17 @@ type life struct {
 	encoded atomic.Uint64
 
 	hello       chan error // receives one value: HELLO came
+	completed   chan error // receives one value: nil, or why auto_complete_config failed
+	completion  []byte     // what the model made of its config; set before completed receives
 	initialized chan error // receives one value: nil, or why the model failed
+	asks        bool       // the model has is_ready; set before initialized receives
 	failed      chan error // buffered, first value counts: this life must end
 	exited      chan struct{}
 	exit        *ExitError // set when exited is closed
 	read        chan struct{}
 	readErr     error // of the reader, set when read is closed
+
+	infers inferences // requests that the model has made
 
 	// withdrawing counts those that give a batch back which was asked for.
 	withdrawing sync.WaitGroup
@@ -51,8 +60,12 @@ type life struct {
 	asked  withdrawal
 	timer  *time.Timer // of the first batch, nil without a limit
 	open   opened
+	probes uint64 // questions whether the model is ready
+	check  *check // the one that is not answered yet
 	// late is a batch that was published when the life had ended already.
 	late struct{ number, position uint64 }
+
+	calls *calls
 
 	seen     phase
 	response ipc.ResponseBody // reused; guarded by the receive lock
@@ -66,8 +79,16 @@ type phase uint8
 const (
 	phaseStarted phase = iota
 	phaseHello
+	phaseCompleted
 	phaseInitialized
 	phaseFinalized
+)
+
+// What a stub has been asked.
+const (
+	toldNothing uint32 = iota
+	toldAutoComplete
+	toldInitialize
 )
 
 // errNeverReady marks the loss of a stub that had not become ready.
@@ -76,23 +97,13 @@ var errNeverReady = errors.New("stub did not become ready")
 // runOnce lives one life: start, handshake, serve, reap. up is called when the
 // stub is ready.
 func (in *Instance) runOnce(ctx context.Context, up func()) error {
-	l, err := in.begin()
+	l, err := in.take()
 	if err != nil {
 		in.mu.Lock()
 		in.moveLocked(Lost)
 		in.mu.Unlock()
 		return fmt.Errorf("%w: %w", errNeverReady, err)
 	}
-	go func() {
-		l.readErr = l.channel.Run(l.handle)
-		close(l.read)
-	}()
-	go l.output.run()
-	go func() {
-		l.exit = l.process.wait()
-		close(l.exited)
-	}()
-
 	err = l.handshake(ctx)
 	if err == nil {
 		in.mu.Lock()
@@ -100,6 +111,7 @@ func (in *Instance) runOnce(ctx context.Context, up func()) error {
 		in.moveLocked(Ready)
 		in.mu.Unlock()
 		in.current.Store(l)
+		in.asks.Store(l.asks)
 		in.model.backend.metrics.StubStarted(in.model.env.Name)
 		// Up may hand a batch over at once.
 		in.model.events.Up(in)
@@ -112,19 +124,28 @@ func (in *Instance) runOnce(ctx context.Context, up func()) error {
 	return err
 }
 
-// begin makes a channel and starts a process.
+// take returns a life that has completed the model's config, or begins one.
+func (in *Instance) take() (*life, error) {
+	if l := in.primed; l != nil {
+		in.primed = nil
+		return l, nil
+	}
+	return in.begin()
+}
+
+// begin makes a channel and starts a process. Its end must be waited for by end.
 func (in *Instance) begin() (*life, error) {
-	b := in.model.backend
+	b, settings := in.model.backend, in.model.settings
 	in.model.mu.Lock()
 	in.model.lives++
 	number := in.model.lives
 	in.model.mu.Unlock()
 	var l *life
 	channel, err := ipc.New(ipc.Config{
-		Life: number, Backing: b.config.Backing(), MaxArena: b.config.MaxBytes,
+		Life: number, Backing: settings.Backing(), MaxArena: settings.MaxBytes,
 		Linger: func() time.Duration {
-			if l.hasBatch() && in.await.worthwhile(b.config.Spin) {
-				return b.config.Spin
+			if l.hasBatch() && in.await.worthwhile(settings.Spin) {
+				return settings.Spin
 			}
 			return 0
 		},
@@ -132,25 +153,25 @@ func (in *Instance) begin() (*life, error) {
 	})
 	if err != nil {
 		return nil, infer.Errorf(infer.Internal, "Unable to initialize shared memory key '%s' to requested size (%d bytes). If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Each Python backend model instance requires at least 1 MB of shared memory. Error: %v",
-			in.name, b.config.DefaultBytes, err)
+			in.name, settings.DefaultBytes, err)
 	}
-	inputs, outputs := in.model.tensorNames()
 	loans := &shm.Loans{}
 	l = &life{
-		in: in, channel: channel, loans: loans, down: newNames(inputs, outputs), up: newNames(inputs, outputs),
-		hello: make(chan error, 1), initialized: make(chan error, 1),
+		in: in, channel: channel, loans: loans,
+		hello: make(chan error, 1), completed: make(chan error, 1), initialized: make(chan error, 1),
 		failed: make(chan error, 1), exited: make(chan struct{}), read: make(chan struct{}),
-		logLimit:  lineLimit{tokens: linesAtOnce, last: time.Now()},
-		decoupled: in.model.decoupled(),
+		logLimit: lineLimit{tokens: linesAtOnce, last: time.Now()},
+		calls:    newCalls(b.metrics.Custom(in.model.env.Name)),
 	}
-	l.encoder = encoder{pool: b.requests, loans: loans, names: l.down}
+	l.infers.open()
+	l.encoder = encoder{pool: b.requests, loans: loans}
 	files := stubFiles{peer: channel.Peer()}
 	defer files.close()
 	if files.requests, err = b.requestsFile(); err == nil {
 		l.output, files.output, err = outputPipe(b.log.With().Str("file", in.name).Logger())
 	}
 	if err == nil {
-		l.process, err = b.startProcess(in.name, &files)
+		l.process, err = b.python(settings).start(in.name, &files)
 	}
 	if err == nil {
 		arm(files.peer.Lifeline, l.process.pid)
@@ -160,28 +181,58 @@ func (in *Instance) begin() (*life, error) {
 			_ = l.output.file.Close()
 		}
 		channel.Close()
+		l.calls.end(false)
 		return nil, err
 	}
+	go func() {
+		l.readErr = l.channel.Run(l.handle)
+		close(l.read)
+	}()
+	go l.output.run()
+	go func() {
+		l.exit = l.process.wait()
+		close(l.exited)
+	}()
 	return l, nil
 }
 
-// handshake waits for HELLO, sends INITIALIZE and waits for INITIALIZED.
-func (l *life) handshake(ctx context.Context) error {
-	b := l.in.model.backend
-	if err := l.await(ctx, l.hello, b.config.StubTimeout, "say HELLO"); err != nil {
+// greet waits for HELLO.
+func (l *life) greet(ctx context.Context) error {
+	if err := l.await(ctx, l.hello, l.in.model.settings.StubTimeout, "say HELLO"); err != nil {
 		return err
 	}
 	if err := l.channel.Attached(); err != nil {
 		return fmt.Errorf("unlink shared memory: %w", err)
 	}
-	body, err := msgpack.Marshal(l.in.initialize(l))
+	return nil
+}
+
+// handshake waits for HELLO, unless it has come, sends INITIALIZE and waits for
+// INITIALIZED.
+func (l *life) handshake(ctx context.Context) error {
+	if l.told.Load() == toldNothing {
+		if err := l.greet(ctx); err != nil {
+			return err
+		}
+	}
+	inputs, outputs := l.in.model.tensorNames()
+	l.down, l.up = newNames(inputs, outputs), newNames(inputs, outputs)
+	l.encoder.names = l.down
+	l.decoupled = l.in.model.decoupled()
+	l.told.Store(toldInitialize)
+	if err := l.ask(ipc.Initialize, l.in.initialize(l)); err != nil {
+		return err
+	}
+	return l.await(ctx, l.initialized, l.in.model.settings.InitializeTimeout, "initialize its model")
+}
+
+// ask sends a frame whose body is a map.
+func (l *life) ask(kind ipc.Kind, fields any) error {
+	body, err := msgpack.Marshal(fields)
 	if err != nil {
 		return err
 	}
-	if err := l.sendBody(ipc.Initialize, body); err != nil {
-		return err
-	}
-	return l.await(ctx, l.initialized, b.config.InitializeTimeout, "initialize its model")
+	return l.sendBody(kind, 0, body)
 }
 
 // await waits for one of the stub's messages, or for its end.
@@ -266,7 +317,7 @@ func (l *life) serve(ctx context.Context) error {
 	}
 	// The stub finishes what it has; how long that may take is Close's to say.
 	select {
-	case <-l.settle():
+	case <-l.emptied():
 	case <-l.failed: //nolint:errcheck // the end is wanted, however it comes
 		return errStopped
 	case <-l.read:
@@ -274,18 +325,23 @@ func (l *life) serve(ctx context.Context) error {
 	case <-l.exited:
 		return errStopped
 	}
+	l.finalize()
+	return errStopped
+}
+
+// finalize tells the stub to end and waits for that, as long as it may take.
+func (l *life) finalize() {
 	if err := l.channel.Send(ipc.Finalize, 0, nil); err != nil {
-		return errStopped
+		return
 	}
-	limit := time.NewTimer(orForever(l.in.model.backend.config.FinalizeTimeout))
+	limit := time.NewTimer(orForever(l.in.model.settings.FinalizeTimeout))
 	defer limit.Stop()
 	select {
 	case <-l.exited:
 	case <-l.failed: //nolint:errcheck // the end is wanted, however it comes
 	case <-limit.C:
-		l.in.log.Warn().Stringer("limit", l.in.model.backend.config.FinalizeTimeout).Msg("finalize did not return in time, stub is killed")
+		l.in.log.Warn().Stringer("limit", l.in.model.settings.FinalizeTimeout).Msg("finalize did not return in time, stub is killed")
 	}
-	return errStopped
 }
 
 func orForever(d time.Duration) time.Duration {
@@ -326,7 +382,9 @@ func (l *life) end(cause error) {
 		left = append(left, l.popLocked())
 	}
 	open := l.endOpenLocked()
+	asked := l.probes
 	in.mu.Unlock()
+	l.settle(asked, infer.Errorf(infer.Internal, "Stub process is not healthy while waiting for user-defined is_ready() response"))
 	in.current.CompareAndSwap(l, nil)
 
 	l.process.kill() // and with it, when it is reaped, its group
@@ -348,6 +406,7 @@ func (l *life) end(cause error) {
 	l.output.finish()
 	l.channel.Close()
 	<-l.read
+	l.infers.close()
 	l.loans.Close()
 
 	if wasUp {
@@ -360,6 +419,7 @@ func (l *life) end(cause error) {
 		s.task.Send(infer.ErrorResponse(unhealthy(in.name)))
 	}
 	in.model.backend.killOrphansOf(l.process.pid) // may wait for a fork that is on
+	l.calls.end(l.seen == phaseFinalized && !liar)
 }
 
 // abandon answers the batch that a lost stub had, or gives it back if the stub

@@ -20,8 +20,10 @@ import (
 type Model struct {
 	backend *Backend
 	env     backend.Env
-	path    string // of the model file
-	log     zerolog.Logger
+	// settings are the backend's, or those of a Python-based one.
+	settings *Config
+	path     string // of the model file
+	log      zerolog.Logger
 
 	// Set by Start, before the instances run.
 	config *kserve.ModelConfig
@@ -29,6 +31,10 @@ type Model struct {
 	events backend.Events
 	// overlap is how many calls of an asynchronous execute may overlap.
 	overlap int
+
+	// primed is the instance whose stub has completed the config, between
+	// AutoComplete and Start.
+	primed *Instance
 
 	instances []*Instance
 	cancel    context.CancelFunc
@@ -41,6 +47,32 @@ type Model struct {
 var _ backend.Model = (*Model)(nil)
 
 func (b *Backend) open(env backend.Env) (*Model, error) {
+	m := &Model{
+		backend: b, env: env, settings: &b.config, path: env.Runtime,
+		log: b.log.With().Str("model", env.Name).Int64("version", env.Version).Logger(),
+	}
+	if env.Settings != nil {
+		settings, err := ParseConfig(env.Settings)
+		if err != nil {
+			return nil, err
+		}
+		m.settings = &settings
+	}
+	if _, packed := env.Config.GetParameters()["EXECUTION_ENV_PATH"]; packed {
+		return nil, infer.Errorf(infer.Unsupported,
+			"model '%s' has the parameter EXECUTION_ENV_PATH, but this server does not unpack environments: name an interpreter with --backend-config=%s,python-executable=PATH",
+			env.Name, env.Config.GetBackend())
+	}
+	if env.Runtime != "" {
+		// Its packages may be nowhere else, so it is not run without them.
+		packed := filepath.Join(filepath.Dir(env.Runtime), "pb_exec_env_model.py.tar.gz")
+		if _, err := os.Stat(packed); err == nil {
+			return nil, infer.Errorf(infer.Unsupported,
+				"backend '%s' of model '%s' has an execution environment, but this server does not unpack environments: name an interpreter with --backend-config=%s,python-executable=PATH",
+				env.Config.GetBackend(), env.Name, env.Config.GetBackend())
+		}
+		return m, nil
+	}
 	file := env.Config.GetDefaultModelFilename()
 	if file == "" {
 		file = "model.py"
@@ -51,40 +83,39 @@ func (b *Backend) open(env backend.Env) (*Model, error) {
 	if file != filepath.Base(file) {
 		return nil, infer.Errorf(infer.InvalidArg, "default_model_filename of model '%s' is %q, want the name of a file in the version directory", env.Name, file)
 	}
-	if _, packed := env.Config.GetParameters()["EXECUTION_ENV_PATH"]; packed {
-		return nil, infer.Errorf(infer.Unsupported,
-			"model '%s' has the parameter EXECUTION_ENV_PATH, but this server does not unpack environments: name an interpreter with --backend-config=python,python-executable=PATH", env.Name)
-	}
-	return &Model{
-		backend: b, env: env, path: filepath.Join(env.Directory, strconv.FormatInt(env.Version, 10), file),
-		log: b.log.With().Str("model", env.Name).Int64("version", env.Version).Logger(),
-	}, nil
+	m.path = filepath.Join(m.directory(), file)
+	return m, nil
 }
 
-// AutoComplete implements backend.Model.
-func (m *Model) AutoComplete(context.Context, []byte) ([]byte, error) { return nil, nil }
+// directory is the version's.
+func (m *Model) directory() string {
+	return filepath.Join(m.env.Directory, strconv.FormatInt(m.env.Version, 10))
+}
 
-// Start implements backend.Model.
-func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []byte, events backend.Events) error {
+// check refuses a model that cannot be started. The stub is named so in the text
+// which says that the model's file is missing.
+func (m *Model) check(stub string) error {
 	if _, err := os.Stat(m.path); err != nil {
 		// Triton notices this in the stub, prints a line and waits in vain.
 		m.log.Error().Msgf("Failed to preinitialize Python stub: Python model file not found in '%s'", m.path)
-		return unhealthy("")
+		return unhealthy(stub)
 	}
 	if err := m.checkLink(); err != nil {
 		return err
 	}
-	if _, err := m.backend.interpreter(); err != nil {
+	if _, err := m.backend.python(m.settings).template(); err != nil {
 		return infer.Errorf(infer.Internal, "%v", err)
 	}
-	m.config, m.json, m.events = config, json, events
-	var err error
-	if m.overlap, err = asyncOverlap(config); err != nil {
+	return nil
+}
+
+// Start implements backend.Model.
+func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []byte, events backend.Events) error {
+	if err := m.prepare(config, json, events); err != nil {
+		m.dismiss()
 		return err
 	}
-	if err := m.makeInstances(); err != nil {
-		return err
-	}
+	m.primed = nil
 	run, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
 	outcomes := make(chan error, len(m.instances))
@@ -115,12 +146,41 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 		return nil
 	}
 	m.running.Wait()
-	return m.startError(failure)
+	name := m.instances[0].name
+	var failed *startFailure
+	if errors.As(failure, &failed) {
+		name = failed.instance
+	}
+	return m.startError(failure, name)
+}
+
+// prepare makes the instances.
+func (m *Model) prepare(config *kserve.ModelConfig, json []byte, events backend.Events) error {
+	overlap, err := asyncOverlap(config)
+	if err != nil {
+		return err
+	}
+	instances, err := m.makeInstances(config)
+	if err != nil {
+		return err
+	}
+	if m.primed == nil {
+		if err := m.check(instances[0].name); err != nil {
+			return err
+		}
+	} else {
+		instances[0] = m.primed // of the same name: a model does not decide where it is placed
+	}
+	m.config, m.json, m.events, m.instances, m.overlap = config, json, events, instances, overlap
+	return nil
 }
 
 // checkLink refuses a model file that is a link out of the repository: who may
 // write there must not decide which code runs here. Directories may be links.
 func (m *Model) checkLink() error {
+	if m.env.Runtime != "" {
+		return nil // the operator's own
+	}
 	real, err := filepath.EvalSymlinks(m.path)
 	if err != nil {
 		return infer.Errorf(infer.Internal, "model file of '%s': %v", m.env.Name, err)
@@ -147,18 +207,18 @@ func (e *startFailure) Error() string { return "start instance " + e.instance + 
 func (e *startFailure) Unwrap() error { return e.err }
 
 // startError turns the reason of a failed start into what clients see: the
-// model's own error, or Triton's text, with the diagnosis in the log.
-func (m *Model) startError(err error) error {
+// model's own error, or Triton's text with that name, and the diagnosis in the
+// log.
+func (m *Model) startError(err error, name string) error {
 	var own *infer.Error
 	if errors.As(err, &own) {
 		return own
 	}
+	log := m.log
 	var failed *startFailure
-	name := m.instances[0].name
 	if errors.As(err, &failed) {
-		name = failed.instance
+		log = log.With().Str("instance", failed.instance).Logger()
 	}
-	log := m.log.With().Str("instance", name).Logger()
 	log.Error().Err(err).Msg("stub did not become ready")
 	if tail := stderrOf(err); tail != "" {
 		log.Error().Msg("last lines of the stub:\n" + tail)
@@ -167,9 +227,9 @@ func (m *Model) startError(err error) error {
 }
 
 // makeInstances makes the instances of the config's groups.
-func (m *Model) makeInstances() error {
-	m.instances = nil
-	for _, group := range m.config.GetInstanceGroup() {
+func (m *Model) makeInstances(config *kserve.ModelConfig) ([]*Instance, error) {
+	var instances []*Instance
+	for _, group := range config.GetInstanceGroup() {
 		kind, devices := "CPU", []string{"0"}
 		switch group.GetKind() {
 		case kserve.ModelInstanceGroup_KIND_GPU:
@@ -184,19 +244,19 @@ func (m *Model) makeInstances() error {
 			for _, device := range devices {
 				name := fmt.Sprintf("%s_%d", group.GetName(), i)
 				if err := validateInstanceName(name); err != nil {
-					return err
+					return nil, err
 				}
-				m.instances = append(m.instances, &Instance{
+				instances = append(instances, &Instance{
 					model: m, name: name, kind: kind, device: device,
 					log: m.log.With().Str("instance", name).Logger(),
 				})
 			}
 		}
 	}
-	if len(m.instances) == 0 {
-		return infer.Errorf(infer.InvalidArg, "must specify one or more 'instance group's for %s", m.env.Name)
+	if len(instances) == 0 {
+		return nil, infer.Errorf(infer.InvalidArg, "must specify one or more 'instance group's for %s", m.env.Name)
 	}
-	return nil
+	return instances, nil
 }
 
 // decoupled reports whether the model may send any number of responses.
@@ -234,6 +294,7 @@ func (m *Model) Instances() []backend.Instance {
 
 // Close implements backend.Model.
 func (m *Model) Close(ctx context.Context) error {
+	m.dismiss()
 	if m.cancel == nil {
 		return nil
 	}
@@ -276,18 +337,11 @@ func (m *Model) tensorNames() (inputs, outputs []string) {
 // initializeBody is the body of INITIALIZE.
 type initializeBody struct {
 	Args      map[string]string `msgpack:"args"`
-	Path      string            `msgpack:"path"`
-	Module    string            `msgpack:"module"`
-	Search    []string          `msgpack:"search"`
 	Names     []string          `msgpack:"names"`
 	Inputs    int               `msgpack:"inputs"`
 	Outputs   int               `msgpack:"outputs"`
 	Decoupled bool              `msgpack:"decoupled"`
-	Log       LogLevels         `msgpack:"log"`
-	Spin      int64             `msgpack:"spin_us"`
-	Default   int64             `msgpack:"default_bytes"`
-	Growth    int64             `msgpack:"growth_bytes"`
-	Max       int64             `msgpack:"max_bytes"`
+	modelBody
 
 	WindowResponses int   `msgpack:"window_responses"`
 	WindowBytes     int64 `msgpack:"window_bytes"`
@@ -296,9 +350,7 @@ type initializeBody struct {
 
 // initialize makes the body of INITIALIZE for a life.
 func (in *Instance) initialize(l *life) *initializeBody {
-	m, config := in.model, in.model.backend.config
-	version := strconv.FormatInt(m.env.Version, 10)
-	directory := filepath.Join(m.env.Directory, version)
+	m := in.model
 	return &initializeBody{
 		Args: map[string]string{
 			"model_config":             string(m.json),
@@ -306,21 +358,14 @@ func (in *Instance) initialize(l *life) *initializeBody {
 			"model_instance_name":      in.name,
 			"model_instance_device_id": in.device,
 			"model_repository":         m.env.Directory,
-			"model_version":            version,
+			"model_version":            strconv.FormatInt(m.env.Version, 10),
 			"model_name":               m.env.Name,
 		},
-		Path:      m.path,
-		Module:    version + "." + strings.TrimSuffix(filepath.Base(m.path), ".py"),
-		Search:    []string{directory, m.env.Directory},
 		Names:     l.down.list,
 		Inputs:    l.down.inputs,
 		Outputs:   l.down.outputs,
 		Decoupled: l.decoupled,
-		Log:       m.backend.levels(),
-		Spin:      max(config.Spin.Microseconds(), 0),
-		Default:   config.DefaultBytes,
-		Growth:    config.GrowthBytes,
-		Max:       l.channel.MaxArena(),
+		modelBody: m.body(l),
 
 		WindowResponses: windowResponses,
 		WindowBytes:     windowBytes,

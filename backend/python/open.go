@@ -135,7 +135,7 @@ type opened struct {
 	byHandle map[uint64]*stream
 	byTask   map[*backend.Task]*stream
 	ended    bool          // with the life
-	settled  chan struct{} // closed when the stub has nothing any more; nil until somebody waits for that
+	emptied  chan struct{} // closed when the stub has nothing any more; nil until somebody waits for that
 }
 
 func (o *opened) add(s *stream) {
@@ -274,31 +274,44 @@ func (l *life) endStream(s *stream) bool {
 	s.ended = true
 	s.close()
 	l.open.remove(s)
-	l.settleLocked()
+	l.emptiedLocked()
 	return true
 }
 
-// settle returns a channel that is closed when the stub has no batch and no open
+// emptied returns a channel that is closed when the stub has no batch and no open
 // request.
-func (l *life) settle() <-chan struct{} {
+func (l *life) emptied() <-chan struct{} {
 	l.in.mu.Lock()
 	defer l.in.mu.Unlock()
-	if l.open.settled == nil {
-		l.open.settled = make(chan struct{})
-		l.settleLocked()
+	if l.open.emptied == nil {
+		l.open.emptied = make(chan struct{})
+		l.emptiedLocked()
 	}
-	return l.open.settled
+	return l.open.emptied
 }
 
-func (l *life) settleLocked() {
-	if l.open.settled == nil || l.count > 0 || len(l.open.byHandle) > 0 {
+func (l *life) emptiedLocked() {
+	if l.open.emptied == nil || l.count > 0 || len(l.open.byHandle) > 0 {
 		return
 	}
 	select {
-	case <-l.open.settled:
+	case <-l.open.emptied:
 	default:
-		close(l.open.settled)
+		close(l.open.emptied)
 	}
+}
+
+// openOfLocked lists the tasks of a batch that are open.
+func (l *life) openOfLocked(number uint64) (tasks []*backend.Task) {
+	if len(l.open.byHandle) == 0 {
+		return nil
+	}
+	for i := range max(1, int(l.in.model.config.GetMaxBatchSize())) {
+		if s := l.open.byHandle[handleOf(number, i)]; s != nil {
+			tasks = append(tasks, s.task)
+		}
+	}
+	return tasks
 }
 
 // endOpenLocked ends what is open, with the life.

@@ -4,27 +4,49 @@ Models see them in `triton_python_backend_utils` as well. The modules of this pa
 the stub plugs itself in.
 """
 
-from typing import NoReturn
-
-from . import missing as _missing
+from .control import is_model_ready, load_model, unload_model
 from .error import TritonError, TritonModelException
+from .futures import async_event_future_done_callback
+from .iterator import ResponseIterator
 from .logger import Logger
+from .memory import (
+    TRITONSERVER_MEMORY_CPU,
+    TRITONSERVER_MEMORY_GPU,
+    MemoryType,
+    PreferredMemory,
+    SharedMemory,
+    shared_memory,
+)
+from .metric import COUNTER, GAUGE, HISTOGRAM, Metric, MetricFamily, MetricKind
 from .request import InferenceRequest, InferenceTrace
 from .response import InferenceResponse
 from .sender import InferenceResponseSender
 from .tensor import Tensor
 
 __all__ = [
+    "COUNTER",
+    "GAUGE",
+    "HISTOGRAM",
+    "TRITONSERVER_MEMORY_CPU",
+    "TRITONSERVER_MEMORY_GPU",
     "InferenceRequest",
     "InferenceResponse",
     "InferenceResponseSender",
     "InferenceTrace",
     "Logger",
+    "MemoryType",
+    "Metric",
+    "MetricFamily",
+    "MetricKind",
+    "PreferredMemory",
+    "ResponseIterator",
+    "SharedMemory",
     "Tensor",
     "TritonError",
     "TritonModelException",
+    "async_event_future_done_callback",
+    "is_model_ready",
+    "load_model",
+    "shared_memory",
+    "unload_model",
 ]
-
-
-def __getattr__(name: str) -> NoReturn:
-    _missing.refuse(__name__, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, NoReturn, Optional, Set, Union
+from typing import Any, Awaitable, Dict, Iterable, List, Optional, Set, Tuple, Union
 
 from . import parameters as parameter_text
 from . import runtime
@@ -13,6 +13,7 @@ from .binding import (
     Mismatch,
     Text,
     Unmakeable,
+    as_bool,
     as_integer,
     as_list,
     as_objects,
@@ -23,6 +24,9 @@ from .binding import (
     uncastable,
 )
 from .error import TritonModelException
+from .iterator import ResponseIterator
+from .memory import PreferredMemory
+from .response import InferenceResponse
 from .sender import InferenceResponseSender, making, sender_of
 from .tensor import Tensor
 
@@ -56,7 +60,7 @@ def trace_of(context: Optional[str]) -> InferenceTrace:
 
 
 _NO_TRACE = trace_of(None)
-_NO_MEMORY = object()  # where the memory of outputs may be, once models can say
+_NO_MEMORY = PreferredMemory.__new__(PreferredMemory)  # wherever the other model likes
 
 _SIGNATURE = (
     (
@@ -69,18 +73,6 @@ _SIGNATURE = (
 )
 
 
-class _NotYet:
-    """A method that Triton's requests have. It looks missing, with a text that says why."""
-
-    __slots__ = ("_name",)
-
-    def __set_name__(self, owner: object, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: object, owner: object) -> NoReturn:
-        raise AttributeError(f"InferenceRequest.{self._name}() is not supported by Nereid yet")
-
-
 @checked(
     request_id="str",
     correlation_id="object",
@@ -90,7 +82,7 @@ class _NotYet:
     trace=f"{MODULE}.InferenceTrace",
     requested_output_names="Set[str]",
     is_cancelled="bool",
-    get_response_sender=f"{MODULE}.InferenceResponseSender",
+    get_response_sender="triton::backend::python::ResponseSender",
 )
 class InferenceRequest(Bound):
     """A request. The stub makes those for `execute`, by filling the slots."""
@@ -105,6 +97,7 @@ class InferenceRequest(Bound):
         "_model_name",
         "_model_version",
         "_parameters",
+        "_preferred_memory",
         "_sender",
         "_timeout",
         "_trace",
@@ -119,6 +112,7 @@ class InferenceRequest(Bound):
     _model_name: Text
     _model_version: int
     _parameters: str  # JSON
+    _preferred_memory: Optional[PreferredMemory]  # of a request that the model made
     _sender: Optional[InferenceResponseSender]  # None until somebody asks for it, or the request was answered
     _timeout: int  # µs, 0 is none
     _trace: Union[InferenceTrace, str, None]  # a str is a context that nobody asked for yet
@@ -144,8 +138,9 @@ class InferenceRequest(Bound):
         trace: object = _NO_TRACE,
         parameters: object = None,
     ) -> None:
-        # There is nothing yet that could be given as preferred_memory; it holds its place.
-        if correlation_id is None or preferred_memory is not _NO_MEMORY or not isinstance(trace, InferenceTrace):
+        if correlation_id is None or not isinstance(preferred_memory, PreferredMemory):
+            raise Mismatch
+        if not isinstance(trace, InferenceTrace):
             raise Mismatch
         self._sender = None
         self._handle = 0
@@ -156,14 +151,10 @@ class InferenceRequest(Bound):
         self._model_version = as_integer(model_version, -_I64 - 1, _I64)
         self._flags = as_integer(flags, 0, _U32)
         self._timeout = as_integer(timeout, 0, _U64)
+        self._preferred_memory = None if preferred_memory is _NO_MEMORY else preferred_memory
         self._trace = trace
-        if isinstance(correlation_id, int):
-            if not 0 <= correlation_id <= _U64:
-                raise uncastable(correlation_id)
-        elif not isinstance(correlation_id, str):
-            raise TritonModelException("Correlation ID must be integer or string")
-        self._correlation = correlation_id
         self._parameters = parameter_text.encode(parameters)
+        self._correlation = _correlation(correlation_id)
         who = f"for request with id '{_shown(self._id)}' and model name '{_shown(self._model_name)}'"
         if any(tensor is None for tensor in tensors):
             raise TritonModelException(f"Input tensor {who} should not be empty.")
@@ -239,8 +230,51 @@ class InferenceRequest(Bound):
             trace = self._trace = trace_of(trace)
         return trace
 
-    exec = _NotYet()
-    async_exec = _NotYet()
+    def exec(self, *args: Any, **named: Any) -> Union[InferenceResponse, ResponseIterator]:
+        """Have the model that the request names execute it: `exec(decoupled=False)`.
+
+        Returns its response, or with decoupled an iterator over its responses once the first is there. What goes wrong
+        is a response with an error.
+        """
+        decoupled = self._decoupled("exec", args, named) if args or named else False
+        return runtime.current().infer(self, decoupled)
+
+    def async_exec(self, *args: Any, **named: Any) -> Awaitable[Union[InferenceResponse, ResponseIterator]]:
+        """As `exec`, for coroutines: the request is under way when this returns, and the future gets the result.
+
+        It is an asyncio.Future; cancelling it cancels the request.
+        """
+        decoupled = self._decoupled("async_exec", args, named) if args or named else False
+        return runtime.current().infer_soon(self, decoupled)
+
+    def _decoupled(self, function: str, args: Tuple[Any, ...], named: Dict[str, Any]) -> bool:
+        try:
+            flag = _flag(*args, **named)
+            if flag is None:
+                raise Mismatch
+            return as_bool(flag)
+        except (Mismatch, TypeError):
+            signature = f"(self: {MODULE}.InferenceRequest, decoupled: bool = False) -> object"
+            raise incompatible(function, (signature,), (self, *args), named) from None
+
+
+def _flag(decoupled: object = False) -> object:
+    return decoupled
+
+
+def _correlation(value: object) -> Union[int, str]:
+    """Convert a correlation id; what is neither int nor str, or out of range, is no TypeError."""
+    if isinstance(value, int):
+        if not 0 <= value <= _U64:
+            raise uncastable(value)
+        return int(value)
+    if not isinstance(value, str):
+        raise TritonModelException("Correlation ID must be integer or string")
+    try:
+        text = as_text(value)
+    except Mismatch:
+        raise uncastable(value) from None
+    return from_text(text)
 
 
 def _shown(text: Text) -> str:

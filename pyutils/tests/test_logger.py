@@ -10,7 +10,7 @@ from c_python_backend_utils import runtime
 from triton_python_backend_utils import Logger, get_model_dir
 
 
-class Recorder:
+class Recorder(runtime.Alone):
     def __init__(self) -> None:
         self.lines: list[tuple[int, str, int, str]] = []
 

@@ -264,25 +264,6 @@ def test_truncated_bytes(data: bytes, needed: int, wanted: int, at: int) -> None
     assert text_of(struct.error, lambda: pb_utils.deserialize_bytes_tensor(data)) == want
 
 
-MISSING = ["PreferredMemory", "MemoryType", "MetricFamily", "Metric", "ModelConfig", "load_model", "unload_model", "is_model_ready", "TRITONSERVER_MEMORY_GPU", "InferenceTrace"]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", MISSING)
-def test_what_is_not_there_yet(name: str) -> None:
-    want = f"triton_python_backend_utils.{name} is not supported by Nereid yet"
-    assert not hasattr(pb_utils, name) and getattr(pb_utils, name, 5) == 5
-    assert text_of(AttributeError, lambda: getattr(pb_utils, name)) == want
-    statement = compile(f"from triton_python_backend_utils import Tensor, {name}", "model.py", "exec")
-    assert text_of(ImportError, lambda: exec(statement, {})) == want
-
-
-def test_what_is_not_there_yet_in_the_package() -> None:
-    want = f"{MODULE}.MetricKind is not supported by Nereid yet"
-    assert not hasattr(c, "MetricKind")
-    assert text_of(AttributeError, lambda: c.MetricKind) == want
-    assert text_of(ImportError, lambda: exec("from c_python_backend_utils import MetricKind", {})) == want
-
-
 def test_what_will_never_be_there() -> None:
     for name in ("triton_python_backend_utils", MODULE):
         module = importlib.import_module(name)
@@ -291,15 +272,19 @@ def test_what_will_never_be_there() -> None:
         assert text.startswith(f"cannot import name 'foo' from '{name}'")
 
 
-@pytest.mark.parametrize("name", ["exec", "async_exec"])
-def test_methods_that_are_not_there_yet(name: str) -> None:
-    assert not hasattr(REQUEST, name) and not hasattr(pb_utils.InferenceRequest, name)
-    text = text_of(AttributeError, lambda: getattr(REQUEST, name))
-    assert text == f"InferenceRequest.{name}() is not supported by Nereid yet"
-
-
 @pytest.mark.parametrize(
-    "name", ["Tensor", "InferenceRequest", "InferenceResponse", "InferenceTrace", "Logger", "TritonError"]
+    "name",
+    [
+        "Tensor",
+        "InferenceRequest",
+        "InferenceResponse",
+        "InferenceTrace",
+        "Logger",
+        "Metric",
+        "MetricFamily",
+        "MetricKind",
+        "TritonError",
+    ],
 )
 def test_type_hints(name: str) -> None:
     cls = getattr(c, name)

@@ -2,13 +2,16 @@
 
     __main__ ─▶ main ─▶ process    process group, lifeline, what the model sees of its interpreter, exit
     template ─▶      ├▶ channel    rings and bells (spin: wait or sleep)      layout, messages, _msgpack: their bytes
-                     └▶ loop       INITIALIZE … EXECUTE … FINALIZE
-                        ├ model    import, initialize, execute, finalize (coroutines: async execute)
+                     └▶ loop       AUTO_COMPLETE INITIALIZE … EXECUTE … FINALIZE
+                        ├ model    import, complete, initialize, execute, finalize (coroutines: async execute)
                         ├ batch    requests out of EXECUTE, responses into EXECUTED (names: tensors' names)
                         ├ outgoing tensors of a frame, placed and described
+                        ├ inferences requests of the model to others (futures: for event loops)
                         ├ loans    inputs: blocks that the supervisor lends
                         ├ pool     outputs: blocks of our own
                         ├ logs     Logger's messages
+                        ├ service  a thread that reads frames while nobody else does
+                        ├ readiness  is_ready, beside execute
                         └ failure  the text of an exception
 
 Importing this package starts nothing and opens nothing: a template process imports it once and forks stubs.
@@ -36,17 +39,9 @@ def main(instance: str, fds: Descriptors) -> NoReturn:
         process.settle(fds)
         code = _serve(instance, fds)
     except ForeignProcess as error:
-        # A child of the model: nothing of the stub's is its business, exit handlers included.
-        process.complain(instance, str(error))
-        process.flush()
-        os._exit(process.EXIT_LOST)
-    except Gone:
-        # The lifeline normally ends the group before this is noticed.
-        process.complain(instance, "Non-graceful termination detected. ")
-        process.kill_group()
-    except Closed as error:
-        process.complain(instance, str(error))
-        os._exit(process.EXIT_LOST)
+        process.disown(instance, error)
+    except (Gone, Closed) as error:
+        process.lose(instance, error)
     except StubError as error:
         process.complain(instance, str(error))
     except BaseException:
@@ -81,8 +76,10 @@ def _refuse(channel: Channel, error: Exception) -> int:
     _hello(channel, "")
     box: Mailbox[bytes] = SimpleQueue()
     channel.route = lambda _: box
-    channel.receive(box)
-    channel.publish(messages.initialized(channel.life, describe(error), False))
+    if messages.kind_of(channel.receive(box)) == messages.AUTO_COMPLETE:
+        channel.publish(messages.completed(channel.life, describe(error), ""))
+    else:
+        channel.publish(messages.initialized(channel.life, describe(error), False))
     return process.EXIT_NOT_STARTED
 
 

@@ -10,7 +10,7 @@ import struct
 from typing import Any, Mapping
 
 import numpy as np
-from c_python_backend_utils.error import ErrorCode
+from c_python_backend_utils.error import ErrorCode, TritonError
 from c_python_backend_utils.parameters import NONE
 from c_python_backend_utils.request import InferenceRequest
 from c_python_backend_utils.response import InferenceResponse
@@ -27,12 +27,16 @@ from .pool import Pool
 _unpack_request = messages.REQUEST.unpack_from
 _unpack_descriptor = messages.DESCRIPTOR.unpack_from
 _unpack_dimensions = tuple(form.unpack_from for form in messages.DIMENSIONS)
+_unpack_response = messages.RESPONSE_HEAD.unpack_from
 _pack_response = messages.RESPONSE_HEAD.pack
 _pack_begin = messages.RESPONSE_BEGIN.pack
 
 _LAST = messages.RESPONSE_PRESENT | messages.RESPONSE_FINAL
 _LAST_ERROR = _LAST | messages.RESPONSE_ERROR
 INTERNAL = int(ErrorCode(1))
+
+#: Where the response in INFER_RESPONSE begins.
+_RESPONSE_AT = messages.HEADER.size + messages.INFER_RESPONSE_HEAD.size
 
 _MOST_CHOICES = 1024
 
@@ -57,9 +61,7 @@ class Reader:
 
     def _read(self, frame: bytes) -> list[InferenceRequest]:
         requests: list[InferenceRequest] = []
-        new_tensor = Tensor.__new__
         new_request = InferenceRequest.__new__
-        received = self._names.received
         (count, _) = messages.EXECUTE_HEAD.unpack_from(frame, messages.HEADER.size)
         at = messages.HEADER.size + messages.EXECUTE_HEAD.size
         for _ in range(count):
@@ -67,24 +69,7 @@ class Reader:
                 _unpack_request(frame, at)
             )
             at += 56
-            tensors: list[Tensor] = []
-            for _ in range(inputs):
-                name, code, rank, region, offset, size, ticket, element, _ = _unpack_descriptor(frame, at)
-                tensor = new_tensor(Tensor)
-                tensor._name = received[name]
-                tensor._code = code
-                tensor._shape = _unpack_dimensions[rank](frame, at + 40)
-                at += 40 + 8 * rank
-                tensor._array = tensor._data = tensor._sent = None
-                tensor._element = element
-                if region == 0:
-                    tensor._origin = frame
-                    tensor._offset = offset
-                else:
-                    tensor._origin = Loan(self._loans, ticket, offset, size)
-                    tensor._offset = 0
-                tensor._size = size
-                tensors.append(tensor)
+            tensors, at = self._tensors(frame, at, inputs)
             request = new_request(InferenceRequest)
             request._inputs = tensors
             request._handle = handle
@@ -120,6 +105,55 @@ class Reader:
             raise ProtocolError(f"EXECUTE of {len(frame)} bytes: its requests end at {at}")
         return requests
 
+    def _tensors(self, frame: bytes, at: int, count: int) -> tuple[list[Tensor], int]:
+        """Decode descriptors that begin at `at`: the tensors, and where the descriptors end."""
+        tensors: list[Tensor] = []
+        new_tensor = Tensor.__new__
+        received = self._names.received
+        for _ in range(count):
+            name, code, rank, region, offset, size, ticket, element, _ = _unpack_descriptor(frame, at)
+            tensor = new_tensor(Tensor)
+            tensor._name = received[name]
+            tensor._code = code
+            tensor._shape = _unpack_dimensions[rank](frame, at + 40)
+            at += 40 + 8 * rank
+            tensor._array = tensor._data = tensor._sent = None
+            tensor._element = element
+            if region == 0:
+                tensor._origin = frame
+                tensor._offset = offset
+            else:
+                tensor._origin = Loan(self._loans, ticket, offset, size)
+                tensor._offset = 0
+            tensor._size = size
+            tensors.append(tensor)
+        return tensors, at
+
+    def response(self, frame: bytes) -> tuple[InferenceResponse, bool]:
+        """Decode INFER_RESPONSE: the response, and whether it is the last one."""
+        try:
+            return self._response(frame)
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise ProtocolError(f"INFER_RESPONSE of {len(frame)} bytes: {error}") from error
+
+    def _response(self, frame: bytes) -> tuple[InferenceResponse, bool]:
+        _, flags, outputs, code, parameter_size, error_size, _ = _unpack_response(frame, _RESPONSE_AT)
+        response = InferenceResponse.__new__(InferenceResponse)
+        response._outputs, at = self._tensors(frame, _RESPONSE_AT + 32, outputs)
+        response._error = None
+        last = bool(flags & messages.RESPONSE_FINAL)
+        if at + parameter_size + error_size > len(frame):
+            raise ProtocolError(f"INFER_RESPONSE of {len(frame)} bytes: its strings end behind it")
+        if flags & messages.RESPONSE_ERROR:
+            at += parameter_size
+            response._error = error_of(frame[at : at + error_size].decode(), code)
+            response._parameters = ""
+        elif flags & messages.RESPONSE_PRESENT:
+            response._parameters = frame[at : at + parameter_size].decode() if parameter_size else NONE
+        else:  # the end of a stream, without a response of its own
+            response._parameters = ""
+        return response, last
+
     def _choice(self, raw: bytes) -> Wanted:
         """The outputs that a request names; the same ones are asked for again and again."""
         choice = self._choices.get(raw)
@@ -138,6 +172,14 @@ def wanted_of(request: InferenceRequest) -> Wanted:
     return wanted  # type: ignore[no-any-return]
 
 
+def error_of(text: str, code: int) -> TritonError:
+    """Make the error that another model has answered with."""
+    error = TritonError.__new__(TritonError)
+    error._message = text
+    error._code = error._given = code
+    return error
+
+
 class Answers(Outgoing):
     """The responses to one batch, gathered while the model's objects live and packed when they have gone.
 
@@ -150,6 +192,8 @@ class Answers(Outgoing):
         self._responses: list[tuple[int, int, int, bytes, bytes, list[Placed]]] = []
         self._head_size = 0  # of all responses, without tensor bytes
         self._tickets: list[int] = []  # that the frame gives back
+        #: Handles of the requests of the batch that it does not answer.
+        self.left_open: list[int] = []
 
     def error(self, handle: int, code: int, text: str, final: bool = True) -> None:
         """Answer a request with an error."""

@@ -297,6 +297,27 @@ class Channel:
         if self._tickets and not self.executing:
             self._release_tickets()
 
+    def post(self, frame: bytes) -> None:
+        """Send a short frame, now or behind the next one. May be called anywhere, and never waits."""
+        if self._foreign:
+            return
+        self._deferred.append(frame)
+        me = _me()
+        while self._deferred and me not in self._senders:
+            self._senders.add(me)
+            try:
+                if not self._sending.acquire(False):
+                    return  # whoever is sending looks for it afterwards
+                try:
+                    if self._tail + 2 * _LONGEST - self.down64[_HEAD] > _SIZE:
+                        return  # it goes behind the next frame
+                    self._write(self._deferred.popleft())
+                finally:
+                    self._sending.release()
+            finally:
+                self._senders.discard(me)
+            self._ring()
+
     def _publish_deferred(self) -> None:
         try:
             while True:
@@ -386,6 +407,11 @@ class Channel:
         while waiting and len(tickets) < _MOST_TICKETS:
             tickets.append(waiting.popleft())
         return tickets
+
+    def release_tickets(self) -> None:
+        """Send the tickets that wait for the answer to the batch, which takes long perhaps."""
+        if self._tickets:
+            self._release_tickets()
 
     def _release_tickets(self) -> None:
         """Send the tickets now, unless somebody is sending: whoever holds the lock looks for them afterwards."""

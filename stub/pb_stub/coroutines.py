@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import threading
 import traceback
-from typing import Any, Callable, Coroutine
+from typing import Any, Callable, Coroutine, Optional
+
+from c_python_backend_utils import runtime
+
+from .callers import BATCH
 
 is_coroutine = asyncio.iscoroutine
+
+#: Is told what a coroutine has returned or raised.
+Ended = Callable[[Any, Optional[BaseException]], None]
 
 
 class EventLoop:
     """Runs coroutines; a model's tasks go on between batches."""
 
-    def __init__(self, complain: Callable[[str], None]) -> None:
-        self._complain = complain
+    def __init__(self) -> None:
         self._running = 0  # coroutines that were started
         self._fewer = threading.Condition()  # guards it; notified when one has ended
         self._stopping = False
@@ -28,7 +34,7 @@ class EventLoop:
             try:
                 self._loop.run_forever()
             except BaseException:
-                self._complain(traceback.format_exc())
+                _complain()
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end and return its result, or raise its exception, in the thread that calls."""
@@ -37,28 +43,25 @@ class EventLoop:
             raise error
         return result
 
-    def start(
-        self, coroutine: Coroutine[Any, Any, Any], ended: Callable[[Any, BaseException | None], None], most: int | None
-    ) -> None:
-        """Let a coroutine run on, and return when fewer than most that were started so are running.
+    def start(self, batch: int, coroutine: Coroutine[Any, Any, Any], ended: Ended, most: int | None) -> None:
+        """Let the coroutine of a batch run on, and return when fewer than most that were started so are running.
 
         Its result or exception is handed to ended, in the loop's thread.
         """
         with self._fewer:
             self._running += 1
-        asyncio.run_coroutine_threadsafe(self._run_on(coroutine, ended), self._loop)
+        asyncio.run_coroutine_threadsafe(self._run_on(batch, coroutine, ended), self._loop)
         if most is not None:
             with self._fewer:
                 self._fewer.wait_for(lambda: self._running < most)
 
-    async def _run_on(
-        self, coroutine: Coroutine[Any, Any, Any], ended: Callable[[Any, BaseException | None], None]
-    ) -> None:
+    async def _run_on(self, batch: int, coroutine: Coroutine[Any, Any, Any], ended: Ended) -> None:
+        BATCH.set(batch)
         result, error = await _guarded(coroutine)
         try:
             ended(result, error)
         except BaseException:
-            self._complain(traceback.format_exc())
+            _complain()
         finally:
             with self._fewer:
                 self._running -= 1
@@ -76,3 +79,9 @@ async def _guarded(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseExcept
         return await coroutine, None
     except BaseException as error:
         return None, error
+
+
+def _complain() -> None:
+    """Log the exception that is being handled."""
+    file, line = runtime.caller(1)
+    runtime.current().log(runtime.ERROR, file, line, traceback.format_exc().rstrip())

@@ -1,4 +1,4 @@
-"""The main loop of a stub: from INITIALIZE to FINALIZED."""
+"""The main loop of a stub: from AUTO_COMPLETE or INITIALIZE to FINALIZED."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 import time
 import traceback
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import Any, Callable, Sequence
 
+import triton_python_backend_utils  # noqa: F401  # the model's path may lead to another one, that a package installed
 from c_python_backend_utils import runtime
 from c_python_backend_utils.error import TritonModelException
 from c_python_backend_utils.request import InferenceRequest
@@ -17,20 +18,21 @@ from c_python_backend_utils.sender import FINAL, RESCHEDULE
 
 from . import failure, layout, messages, process
 from .batch import Answers, Reader, wanted_of
+from .calls import Calls
 from .channel import Channel, Mailbox
 from .errors import ForeignProcess, ProtocolError
+from .inferences import Inferences
 from .loans import Loans
 from .logs import Logs
-from .messages import Initialize
-from .model import MissingExecute, Model
+from .messages import AutoComplete, Initialize, Settings
+from .model import MissingExecute, Model, NotCompleted
 from .names import Names
 from .pool import Pool, PoolExhausted
 from .process import Descriptors
+from .readiness import Readiness
 from .senders import Senders
+from .service import Service
 from .spin import Spin
-
-if TYPE_CHECKING:
-    from .coroutines import EventLoop
 
 _now = time.monotonic_ns
 
@@ -49,8 +51,12 @@ class Loop:
         self._root = root
         self._box: Mailbox[bytes] = SimpleQueue()
         self._logs = Logs(channel)
-        self._coroutines: EventLoop | None = None
+        self._calls = Calls(channel, instance)
+        self._model: Model | None = None  # once it is imported
+        self._readiness: Readiness | None = None  # of a model that has is_ready
         self._loans = Loans(channel, fds.requests)
+        self._service = Service(channel, instance)
+        self._inferences = Inferences(channel, self._loans, self._service, instance)
         channel.route = self._route
         channel.unspill = self._unspill
 
@@ -58,8 +64,16 @@ class Loop:
         """Serve until FINALIZE; returns the exit code."""
         channel = self._channel
         frame = channel.receive(self._box)
-        if messages.kind_of(frame) != messages.INITIALIZE:
-            raise ProtocolError(f"the first frame is of kind {messages.kind_of(frame)}, want INITIALIZE")
+        kind = messages.kind_of(frame)
+        if kind == messages.AUTO_COMPLETE:
+            if not self._complete(AutoComplete.from_frame(frame)):
+                return process.EXIT_NOT_STARTED
+            frame = channel.receive(self._box)
+            kind = messages.kind_of(frame)
+            if kind == messages.FINALIZE:  # nothing was initialized
+                return 0
+        if kind != messages.INITIALIZE:
+            raise ProtocolError(f"a frame of kind {kind} came, want INITIALIZE")
         model = self._initialize(Initialize.from_frame(frame))
         if model is None:
             return process.EXIT_NOT_STARTED
@@ -81,14 +95,20 @@ class Loop:
     def _route(self, frame: bytes) -> Mailbox[bytes] | None:
         """Say who gets a frame, in whatever thread has read it."""
         kind = messages.kind_of(frame)
-        if kind in (messages.INITIALIZE, messages.EXECUTE, messages.FINALIZE):
+        if kind in (messages.EXECUTE, messages.INITIALIZE, messages.FINALIZE, messages.AUTO_COMPLETE):
             return self._box
         if kind == messages.CANCEL:
             self._senders.cancel(messages.integers(messages.body_of(frame)))
         elif kind == messages.CREDIT:
             return self._senders.credit(*messages.credit(frame))
+        elif kind == messages.RESULT:
+            return self._calls.route(frame)
         elif kind == messages.NAME:
             self._names.learn(frame)
+        elif kind == messages.INFER_RESPONSE:
+            return self._inferences.route(frame)
+        elif kind == messages.READY_QUESTION and self._readiness is not None:
+            return self._readiness.box
         elif kind == messages.LOG_SETTINGS:
             self._logs.settle(messages.LogSettings.from_map(messages.map_of(frame)))
         else:
@@ -117,33 +137,77 @@ class Loop:
         self._channel.up[block.offset : block.offset + len(body)] = body
         return messages.spilled_body(layout.REGION_ARENA, block.offset, len(body), self._pool.lend(block))
 
-    def _initialize(self, settings: Initialize) -> Model | None:
+    def _settle(self, settings: Settings) -> None:
+        """Get ready for the model, once."""
+        self._logs.settle(settings.log)
+        if self._model is not None:
+            return
+        channel = self._channel
+        self._pool = Pool(channel, self._fds.up, settings.default_bytes, settings.growth_bytes, settings.max_bytes)
+        channel.spill = self._spill
+        channel.idle = self._pool.patience
+        channel.spin = Spin(settings.spin_us * 1000)
+        runtime.install(
+            _Runtime(self._logs, self._pool, self._calls, self._inferences, settings.directory, self._outlet)
+        )
+
+    def _import(self, settings: Settings) -> Model:
+        """Import the model, once."""
+        if self._model is None:
+            process.hide(self._root, settings.search)
+            if not os.path.isfile(settings.path):
+                text = f"Python model file not found in '{settings.path}'"
+                process.complain(self._instance, f"Failed to preinitialize Python stub: {text}")
+                raise _NotStarted(text)
+            self._model = Model(settings.path, settings.module)
+        return self._model
+
+    def _outlet(self, request: InferenceRequest) -> runtime.Outlet | None:
+        """What the runtime offers. Before INITIALIZE there are only requests that the model has made."""
+        return self._senders.outlet(request) if request._handle else None
+
+    def _complete(self, question: AutoComplete) -> bool:
+        """Have the model complete its config and say how that went; False if it did not."""
+        channel = self._channel
+        self._settle(question.settings)
+        text = config = ""
+        try:
+            config = self._import(question.settings).complete(question.model, question.config)
+        except (_NotStarted, NotCompleted) as refusal:
+            text = str(refusal)
+        except BaseException as error:
+            text = failure.describe(error)
+        if text:
+            self._logs.start()
+            self._complain(f"Failed to initialize Python stub for auto-complete: {text}")
+        self._leave_children()
+        channel.publish(messages.completed(channel.life, text, config))
+        return not text
+
+    def _initialize(self, question: Initialize) -> Model | None:
         """Bring the model up and say how that went; None if it did not."""
         channel = self._channel
-        self._names = Names(channel, settings.names, settings.inputs, settings.outputs)
-        self._pool = Pool(channel, self._fds.up, settings.default_bytes, settings.growth_bytes, settings.max_bytes)
+        self._settle(question.settings)
+        self._calls.open()
+        self._names = Names(channel, question.names, question.inputs, question.outputs)
         self._reader = Reader(self._names, self._loans)
-        self._decoupled = settings.decoupled
-        self._overlap = settings.async_overlap
+        model_name, version = question.args.get("model_name", ""), question.args.get("model_version", "-1")
+        self._decoupled = question.decoupled
+        self._overlap = question.async_overlap
         self._senders = Senders(
             channel,
             self._loans,
             self._pool,
             self._instance,
-            settings.decoupled,
-            settings.window_responses,
-            settings.window_bytes,
+            question.decoupled,
+            question.window_responses,
+            question.window_bytes,
         )
-        channel.spill = self._spill
-        channel.idle = self._pool.patience
-        channel.spin = Spin(settings.spin_us * 1000)
-        self._logs.settle(settings.log)
-        runtime.install(_Runtime(self._logs, os.path.dirname(settings.path), self._senders.outlet))
+        self._inferences.settle(self._pool, self._names, self._reader, model_name, int(version))
         text = ""
         model = None
         try:
-            process.hide(self._root, settings.search)
-            model = self._start(settings)
+            model = self._start(question)
         except _NotStarted as refusal:
             text = str(refusal)
         except BaseException as error:
@@ -153,21 +217,17 @@ class Loop:
             self._complain(f"Failed to initialize Python stub: {text}")
             model = None
         self._leave_children()
+        if model is not None and model.has_is_ready:
+            self._readiness = Readiness(channel, self._instance, model)
         channel.publish(messages.initialized(channel.life, text, model is not None and model.has_is_ready))
         return model
 
-    def _start(self, settings: Initialize) -> Model:
-        if not os.path.isfile(settings.path):
-            text = f"Python model file not found in '{settings.path}'"
-            process.complain(self._instance, f"Failed to preinitialize Python stub: {text}")
-            raise _NotStarted(text)
-        model = Model(settings.path, settings.module)
+    def _start(self, question: Initialize) -> Model:
+        model = self._import(question.settings)
+        model.make()
         self._logs.start()
-        if model.completes:
-            file, line = runtime.caller(0)
-            text = "auto_complete_config of the model is not called: what is not in config.pbtxt is missing"
-            self._logs.log(runtime.WARNING, file, line, text)
-        model.initialize(settings.args)
+        model.initialize(question.args)
+        self._inferences.allowed = True
         return model
 
     def _execute(self, model: Model, frame: bytes) -> None:
@@ -178,6 +238,7 @@ class Loop:
         batch = messages.HEADER.unpack_from(frame)[5]
         del frame  # the requests hold it, as long as they need it
         mine = requests[:]  # the model may do with its list what it likes
+        self._inferences.batch = batch
         answers = Answers(channel, self._loans, self._pool)
         text = ""
         failed = False
@@ -185,12 +246,12 @@ class Loop:
         try:
             try:
                 result = model.execute(requests)
+                if result is not None and result.__class__ is not list:
+                    result = self._awaited(model, batch, result, mine, answers)
             finally:
                 end = _now()
+                self._inferences.batch = 0
                 del requests
-            if result is not None and result.__class__ is not list:
-                result = self._awaited(result, mine, answers)
-                end = _now()
             self._answer(answers, result, mine)
             del result
         except (MissingExecute, Refused, PoolExhausted) as error:
@@ -219,6 +280,7 @@ class Loop:
                 return
             except PoolExhausted as error:  # the frame is long, and there is no memory for its body
                 text = str(error)
+                senders.end(answers.left_open)
         self._fail(answers, batch, start, end, text)
 
     def _skip(self, frame: bytes) -> None:
@@ -229,22 +291,19 @@ class Loop:
         channel.executing = False
         channel.publish(messages.executed_skipped(channel.life, messages.HEADER.unpack_from(frame)[5]))
 
-    def _awaited(self, result: Any, mine: list[InferenceRequest], answers: Answers) -> Any:
+    def _awaited(self, model: Model, number: int, result: Any, mine: list[InferenceRequest], answers: Answers) -> Any:
         """Deal with a coroutine, and return what `_answer` is to be given; anything else is returned as it is."""
-        # asyncio takes 20 ms to import: models that return a list never need it.
-        from .coroutines import EventLoop, is_coroutine
+        from .coroutines import is_coroutine  # which imports asyncio
 
         if not is_coroutine(result):
             return result
-        if self._coroutines is None:
-            self._coroutines = EventLoop(self._complain)
+        loop = model.event_loop()
         if not self._decoupled and self._overlap <= 1:
-            return self._coroutines.run(result)
+            return loop.run(result)
         batch = mine[:]
         self._leave_open(mine, answers)
-        self._coroutines.start(
-            result, lambda value, error: self._ended(batch, value, error), None if self._decoupled else self._overlap
-        )
+        most = None if self._decoupled else self._overlap
+        loop.start(number, result, lambda value, error: self._ended(batch, value, error), most)
         return None
 
     def _ended(self, batch: list[InferenceRequest], result: Any, error: BaseException | None) -> None:
@@ -288,7 +347,9 @@ class Loop:
 
     def _leave_open(self, requests: Sequence[InferenceRequest], answers: Answers) -> None:
         for request in requests:
-            if not self._senders.leave_open(request):
+            if self._senders.leave_open(request):
+                answers.left_open.append(request._handle)
+            else:
                 answers.reschedule(request._handle)
 
     def _check(self, result: Any, mine: list[InferenceRequest]) -> None:
@@ -335,10 +396,9 @@ class Loop:
 
     def _finalize(self, model: Model) -> None:
         text = ""
-        if self._coroutines is not None:
-            self._coroutines.stop()
+        self._inferences.allowed = False
         try:
-            model.finalize()
+            model.finalize(self._calls.keep)
         except BaseException as error:
             text = failure.describe(error)
             file, line = runtime.caller(0)
@@ -368,11 +428,29 @@ class _Runtime:
     """What the API's classes ask of the stub."""
 
     def __init__(
-        self, logs: Logs, model_directory: str, outlet: Callable[[InferenceRequest], runtime.Outlet | None]
+        self,
+        logs: Logs,
+        pool: Pool,
+        calls: Calls,
+        inferences: Inferences,
+        model_directory: str,
+        outlet: Callable[[InferenceRequest], runtime.Outlet | None],
     ) -> None:
         self._directory = model_directory
+        self.free_memory = pool.free
         self.log = logs.log
+        self.instance = calls.instance
+        self.load_model = calls.load_model
+        self.unload_model = calls.unload_model
+        self.is_model_ready = calls.is_model_ready
+        self.new_family = calls.new_family
+        self.drop_family = calls.drop_family
+        self.new_metric = calls.new_metric
+        self.change_metric = calls.change_metric
+        self.metric_value = calls.metric_value
         self.outlet = outlet
+        self.infer = inferences.infer
+        self.infer_soon = inferences.infer_soon
 
     def model_directory(self) -> str:
         return self._directory

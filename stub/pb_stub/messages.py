@@ -62,6 +62,15 @@ EXECUTED_HEAD = struct.Struct("<IIQQII")
 STATUS_EXECUTED = 0
 STATUS_FAILED = 1
 STATUS_SKIPPED = 2
+#: batch, version, flags, demand, bytes of the model's name, preferred memory
+INFER_HEAD = struct.Struct("<QqIIII")
+INFER_STREAM = 1
+INFER_HOLDING = 2
+#: reserved
+INFER_RESPONSE_HEAD = struct.Struct("<II")
+STOP_CANCEL = 1
+STOP_FORGET = 2
+
 #: handle, flags, outputs, code, bytes of: parameters, error; reserved
 RESPONSE_HEAD = struct.Struct("<QIHHIIQ")
 RESPONSE_PRESENT = 1
@@ -73,6 +82,9 @@ RESPONSE_RESCHEDULE = 8
 RESPONSE_BEGIN = struct.Struct("<II")
 #: responses, reserved, bytes
 CREDIT_BODY = struct.Struct("<IIQ")
+
+#: operation, reserved, value
+METRIC_BODY = struct.Struct("<IId")
 
 UINT8 = 2  # the data type of a spilled body
 
@@ -145,22 +157,58 @@ class LogSettings:
 
 
 @dataclass(frozen=True)
-class Initialize:
+class Settings:
     """What a stub needs to know before it imports the model."""
 
-    args: dict[str, str]
     path: str
     module: str
     search: list[str]
-    names: list[str]
-    inputs: int
-    outputs: int
-    decoupled: bool
+    directory: str
     log: LogSettings
     spin_us: int
     default_bytes: int
     growth_bytes: int
     max_bytes: int
+
+    @staticmethod
+    def from_map(fields: dict[str, Any]) -> Settings:
+        return Settings(
+            path=_field(fields, "path", str),
+            module=_field(fields, "module", str),
+            search=_texts(fields, "search"),
+            directory=_field(fields, "directory", str),
+            log=LogSettings.from_map(_field(fields, "log", dict)),
+            spin_us=_field(fields, "spin_us", int),
+            default_bytes=_field(fields, "default_bytes", int),
+            growth_bytes=_field(fields, "growth_bytes", int),
+            max_bytes=_field(fields, "max_bytes", int),
+        )
+
+
+@dataclass(frozen=True)
+class AutoComplete:
+    """What the model is asked to complete."""
+
+    config: str
+    model: str
+    settings: Settings
+
+    @staticmethod
+    def from_frame(frame: bytes) -> AutoComplete:
+        fields = map_of(frame)
+        return AutoComplete(_field(fields, "config", str), _field(fields, "model", str), Settings.from_map(fields))
+
+
+@dataclass(frozen=True)
+class Initialize:
+    """What a stub needs to know before it initializes the model."""
+
+    args: dict[str, str]
+    names: list[str]
+    inputs: int
+    outputs: int
+    decoupled: bool
+    settings: Settings
     window_responses: int
     window_bytes: int
     async_overlap: int
@@ -177,18 +225,11 @@ class Initialize:
             raise ProtocolError(f"there are {len(names)} names for {inputs} inputs and {outputs} outputs")
         return Initialize(
             args=args,
-            path=_field(fields, "path", str),
-            module=_field(fields, "module", str),
-            search=_texts(fields, "search"),
             names=names,
             inputs=inputs,
             outputs=outputs,
             decoupled=_field(fields, "decoupled", bool),
-            log=LogSettings.from_map(_field(fields, "log", dict)),
-            spin_us=_field(fields, "spin_us", int),
-            default_bytes=_field(fields, "default_bytes", int),
-            growth_bytes=_field(fields, "growth_bytes", int),
-            max_bytes=_field(fields, "max_bytes", int),
+            settings=Settings.from_map(fields),
             window_responses=_field(fields, "window_responses", int),
             window_bytes=_field(fields, "window_bytes", int),
             async_overlap=_field(fields, "async_overlap", int),
@@ -218,6 +259,8 @@ def hello(life: int, pid: int, python: str, numpy: str, executable: str, prefix:
     return encode(HELLO, life, pid, _msgpack.pack(fields))
 
 
+#: Bytes of a MessagePack body, but for HELLO.
+MAX_MAP = 1 << 20
 #: Characters of a text in a MessagePack body, which has 1 MiB at most.
 _LONGEST_TEXT = 200_000
 
@@ -230,6 +273,14 @@ def initialized(life: int, error: str, is_ready: bool) -> bytes:
     return encode(INITIALIZED, life, 0, _msgpack.pack({"error": _cut(error), "is_ready": is_ready}))
 
 
+def completed(life: int, error: str, config: str) -> bytes:
+    return encode(COMPLETED, life, 0, _msgpack.pack({"error": _cut(error), "config": config}))
+
+
+def ready(life: int, probe: int, answer: bool, error: str) -> bytes:
+    return encode(READY_ANSWER, life, probe, _msgpack.pack({"ready": answer, "error": _cut(error)}))
+
+
 def finalized(life: int, error: str) -> bytes:
     return encode(FINALIZED, life, 0, _msgpack.pack({"error": _cut(error)}))
 
@@ -237,6 +288,15 @@ def finalized(life: int, error: str) -> bytes:
 def log(life: int, level: int, file: str, line: int, message: str) -> bytes:
     fields = {"level": level, "file": _cut(file), "line": line, "message": _cut(message)}
     return encode(LOG, life, 0, _msgpack.pack(fields))
+
+
+def call(life: int, number: int, operation: str, **fields: Any) -> bytes:
+    """Make a CALL frame; number 0 wants no RESULT."""
+    return encode(CALL, life, number, _msgpack.pack({"operation": operation, **fields}))
+
+
+def metric(life: int, number: int, operation: int, value: float) -> bytes:
+    return HEADER.pack(40, METRIC, 0, life, 0, number) + METRIC_BODY.pack(operation, 0, value)
 
 
 def released(life: int, tickets: list[int]) -> bytes:
@@ -260,6 +320,11 @@ def credit(frame: bytes) -> tuple[int, int, int]:
         raise ProtocolError(f"CREDIT has {len(frame)} bytes, want {HEADER.size + CREDIT_BODY.size}")
     responses, _, size = CREDIT_BODY.unpack_from(frame, HEADER.size)
     return HEADER.unpack_from(frame)[5], responses, size
+
+
+def word(kind: int, life: int, ident: int, number: int) -> bytes:
+    """Make a DEMAND or a STOP_INFER frame."""
+    return encode(kind, life, ident, struct.pack("<II", number, 0))
 
 
 def executed_failed(life: int, batch: int, start: int, end: int, tickets: list[int], text: bytes) -> bytes:

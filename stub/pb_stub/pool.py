@@ -150,6 +150,12 @@ class Pool:
         with self._alone:
             self._settle(ticket)
 
+    def free(self) -> int:
+        """The bytes that can still be taken, if the machine has them."""
+        with self._alone:
+            self._collect()
+            return self._max - self.used
+
     def patience(self) -> int | None:
         """Give back what nobody needed for a while; called before sleep.
 

@@ -15,6 +15,8 @@ import types
 from importlib.machinery import BuiltinImporter
 from typing import NamedTuple, NoReturn
 
+from .errors import ForeignProcess, Gone, StubError
+
 #: Exit codes: the model did not start; stub and supervisor do not understand each other, or have lost each other.
 EXIT_NOT_STARTED = 1
 EXIT_LOST = 70
@@ -144,6 +146,23 @@ def complain(instance: str, text: str) -> None:
     """Tell the operator why this stub ends, on stderr, in one line."""
     with contextlib.suppress(OSError):
         os.write(2, f"stub of {instance}: {text}\n".encode("utf-8", "backslashreplace"))
+
+
+def disown(instance: str, error: ForeignProcess) -> NoReturn:
+    """End a child of the model that came back into the stub: nothing of it is its business, exit handlers included."""
+    complain(instance, str(error))
+    flush()
+    os._exit(EXIT_LOST)
+
+
+def lose(instance: str, error: StubError) -> NoReturn:
+    """End the process because the way to the supervisor does not work, from whatever thread has found that out."""
+    if isinstance(error, Gone):
+        # The lifeline normally ends the group before this is noticed.
+        complain(instance, "Non-graceful termination detected. ")
+        kill_group()
+    complain(instance, str(error))
+    os._exit(EXIT_LOST)
 
 
 def kill_group() -> None:

@@ -120,6 +120,13 @@ class Senders:
             if sender is not self._failed:
                 self.close(sender)
 
+    def end(self, handles: list[int]) -> None:
+        """End requests without a word to the supervisor, which learns of it otherwise."""
+        for handle in handles:
+            outlet = self._outlets.get(handle)
+            if outlet is not None:
+                outlet.end()
+
     @staticmethod
     def close(sender: InferenceResponseSender) -> None:
         """Close a sender without a word to the supervisor, which learns of it otherwise."""

@@ -13,11 +13,16 @@ TESTDATA = HERE.parent.parent / "ipc" / "testdata"
 if __name__ == "__main__":
     sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "pyutils")]
 
-from c_python_backend_utils.response import InferenceResponse  # noqa: E402  # only now it can be found
+from c_python_backend_utils.memory import TRITONSERVER_MEMORY_CPU, PreferredMemory  # noqa: E402  # only now found
+from c_python_backend_utils.request import InferenceRequest, trace_of  # noqa: E402
+from c_python_backend_utils.response import InferenceResponse  # noqa: E402
 from c_python_backend_utils.tensor import Tensor  # noqa: E402
 from pb_stub import messages  # noqa: E402
-from pb_stub.batch import Answers  # noqa: E402
+from pb_stub.batch import Answers, Reader  # noqa: E402
+from pb_stub.inferences import Inferences  # noqa: E402
 from pb_stub.loans import Loan  # noqa: E402
+from pb_stub.names import Names  # noqa: E402
+from pb_stub.outgoing import Outgoing  # noqa: E402
 from pb_stub.pool import Block  # noqa: E402
 
 LIFE = 7
@@ -92,20 +97,73 @@ def response() -> bytes:
     return answers.pack_response(1 << 32)
 
 
+def infer() -> bytes:
+    """A request for another model: inputs of every sort, all the strings, one output that is wanted."""
+    stand: Any = Stand()
+    names: Any = Names(stand, ["IN0", "OUT0", "OUT1", "OUT2", "OUT3"], 1, 4)
+    inferences = Inferences(stand, stand, stand, "m_0_0")
+    inferences.settle(stand, names, Reader(names, stand), "m", 1)
+    inferences.batch = 5
+    passed = Tensor.__new__(Tensor)
+    passed._name, passed._code, passed._shape = "IN0", 2, (2, 4096)
+    passed._origin, passed._offset, passed._size = Loan(stand, 4 | 3 << 32, 0x5000, 8192), 0, 8192
+    passed._array = passed._data = passed._sent = None
+    passed._element = 0
+    request = InferenceRequest(
+        request_id="ürgent",
+        correlation_id="seq",
+        inputs=[
+            Tensor("OUT0", np.array([[1, 2, 3]], np.float32)),
+            Tensor("OUT1", np.full(5000, 7, np.uint8)),
+            passed,
+            Tensor("OUT3", np.array([b"ab", b"cd"], np.object_)),
+        ],
+        requested_output_names=["OUT2"],
+        model_name="modèle",
+        model_version=3,
+        flags=3,
+        timeout=11000000000,
+        preferred_memory=PreferredMemory(TRITONSERVER_MEMORY_CPU),
+        trace=trace_of('{"traceparent":"00"}'),
+        parameters={"a": 1},
+    )
+    outgoing = Outgoing(stand, stand, stand)
+    return inferences.pack(9, outgoing, request, True)
+
+
 def frames() -> dict[str, bytes]:
     """All of them, by the name of the file."""
     return {
         "hello": messages.hello(LIFE, 4711, "3.11.7", "1.26.4", "/usr/bin/python3", "/usr"),
         "initialized": messages.initialized(LIFE, "", True),
         "initialized_error": messages.initialized(LIFE, "ValueError: wörk\n\nAt:\n  model.py(1): <module>\n", False),
+        "completed": messages.completed(LIFE, "", '{"name": "mod\\u00e8le"}'),
+        "completed_error": messages.completed(LIFE, "ValueError: wörk", ""),
+        "ready": messages.ready(LIFE, 9, True, ""),
+        "ready_error": messages.ready(LIFE, 10, False, "ValueError: wörk"),
         "executed": executed(),
         "executed_failed": messages.executed_failed(LIFE, 2, 1000, 2000, [5 | 1 << 32], "ValueError: wörk".encode()),
         "executed_skipped": messages.executed_skipped(LIFE, 3),
         "finalized": messages.finalized(LIFE, "ValueError: late"),
         "response": response(),
         "response_final": messages.final(LIFE, 1 << 32 | 1),
+        "infer": infer(),
+        "demand": messages.word(messages.DEMAND, LIFE, 9, 16),
+        "stop_infer": messages.word(messages.STOP_INFER, LIFE, 9, messages.STOP_FORGET),
         "released": messages.released(LIFE, [1, 2 | 1 << 32]),
         "log": messages.log(LIFE, 1, "model.py", 300, "wörk"),
+        "call_load": messages.call(
+            LIFE, 1, "load", model="mödel", config='{"max_batch_size":4}', files={"file:1/x": b"\0\1"}
+        ),
+        "call_unload": messages.call(LIFE, 2, "unload", model="m", dependents=True),
+        "call_ready": messages.call(LIFE, 3, "ready", model="m", version="1"),
+        "call_new_family": messages.call(LIFE, 4, "new_family", family=1, name="f", description="wörds", kind=2),
+        "call_new_metric": messages.call(
+            LIFE, 5, "new_metric", family=1, metric=300, labels=[("a", "ä"), ("b", "")], buckets=[0.5, 1.0]
+        ),
+        "call_value": messages.call(LIFE, 6, "value", metric=300),
+        "call_drop_family": messages.call(LIFE, 0, "drop_family", family=1),
+        "metric": messages.metric(LIFE, 300, 1, -0.5),
         "name_up": messages.name(LIFE, 5, "ÄUSSERST"),
         "spilled_up": messages.encode(
             messages.EXECUTED, LIFE, 3, messages.spilled_body(2, 0x30000, 40000, 1 | 2 << 32), messages.SPILLED

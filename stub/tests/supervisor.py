@@ -33,7 +33,8 @@ MAX_BODY = 32768  # a longer one is spilled
 F_ADD_SEALS, F_SEAL_SHRINK, F_SEAL_GROW = 1033, 2, 4  # in fcntl since Python 3.9
 KINDS = {
     "PAD": 0, "INITIALIZE": 1, "EXECUTE": 2, "FINALIZE": 3, "CANCEL": 4, "NAME": 5, "LOG_SETTINGS": 6,
-    "CREDIT": 10,
+    "CREDIT": 10, "READY?": 7, "AUTO_COMPLETE": 12,
+    "READY": 72, "COMPLETED": 75,
     "HELLO": 65, "INITIALIZED": 66, "EXECUTED": 67, "FINALIZED": 68, "RESPONSE": 69, "RELEASED": 70, "LOG": 71,
 }  # fmt: skip
 NAMES = {number: name for name, number in KINDS.items()}
@@ -346,18 +347,11 @@ class Supervisor:
         self.sent_names = [*self.names]
         body = {
             "args": args,
-            "path": str(path),
-            "module": f"{version.name}.{path.stem}",
-            "search": [str(version), str(model)],
             "names": self.names,
             "inputs": len(inputs),
             "outputs": len(outputs),
             "decoupled": False,
-            "log": {"info": True, "warning": True, "error": True, "verbose": 0},
-            "spin_us": 50,
-            "default_bytes": 1 << 20,
-            "growth_bytes": 1 << 20,
-            "max_bytes": 1 << 30,
+            **self.settings(path),
             "window_responses": 8,
             "window_bytes": 1 << 20,
             "async_overlap": 1,
@@ -367,6 +361,40 @@ class Supervisor:
         frame = self.receive(60)
         assert frame.kind == "INITIALIZED", frame
         return frame.fields()
+
+    def complete(self, path: Path, config: str, **changes: Any) -> dict[str, Any]:
+        """Send AUTO_COMPLETE for a model file and return what COMPLETED said."""
+        body = {"config": config, "model": path.parent.parent.name, **self.settings(path), **changes}
+        self.send("AUTO_COMPLETE", 0, _msgpack.pack(body))
+        frame = self.receive(60)
+        assert frame.kind == "COMPLETED", frame
+        return frame.fields()
+
+    def ask(self, probe: int) -> None:
+        """Send READY?; `answer` takes what comes."""
+        self.send("READY?", probe)
+
+    def answer(self, probe: int, timeout: float = 20.0) -> tuple[bool, str]:
+        frame = self.receive(timeout)
+        assert (frame.kind, frame.id) == ("READY", probe), frame
+        fields = frame.fields()
+        return fields["ready"], fields["error"]
+
+    @staticmethod
+    def settings(path: Path) -> dict[str, Any]:
+        """What AUTO_COMPLETE and INITIALIZE say of a model file."""
+        version, model = path.parent, path.parent.parent
+        return {
+            "path": str(path),
+            "module": f"{version.name}.{path.stem}",
+            "search": [str(version), str(model)],
+            "directory": str(version),
+            "log": {"info": True, "warning": True, "error": True, "verbose": 0},
+            "spin_us": 50,
+            "default_bytes": 1 << 20,
+            "growth_bytes": 1 << 20,
+            "max_bytes": 1 << 30,
+        }
 
     def execute(self, *requests: Request, timeout: float = 20.0) -> Executed:
         self.start_batch(*requests)

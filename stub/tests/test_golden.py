@@ -11,7 +11,7 @@ import pytest
 from golden import LIFE, TESTDATA, Stand
 from pb_stub import layout, messages
 from pb_stub.batch import Reader, wanted_of
-from pb_stub.messages import Initialize, LogSettings
+from pb_stub.messages import AutoComplete, Initialize, LogSettings, Settings
 from pb_stub.names import Names
 
 
@@ -28,30 +28,48 @@ def test_encoded(name: str) -> None:
     assert golden.frames()[name].hex() == read(name).hex()
 
 
+SETTINGS = Settings(
+    path="/models/m/1/model.py",
+    module="1.model",
+    search=["/models/m/1", "/models/m"],
+    directory="/models/m/1",
+    log=LogSettings(info=True, warning=False, error=True, verbose=2),
+    spin_us=50,
+    default_bytes=1 << 20,
+    growth_bytes=2 << 20,
+    max_bytes=32 << 30,
+)
+
+
 def test_initialize() -> None:
     assert Initialize.from_frame(read("initialize")) == Initialize(
         args={"model_name": "modèle"},
-        path="/models/m/1/model.py",
-        module="1.model",
-        search=["/models/m/1", "/models/m"],
         names=["IN", "OUT"],
         inputs=1,
         outputs=1,
         decoupled=False,
-        log=LogSettings(info=True, warning=False, error=True, verbose=2),
-        spin_us=50,
-        default_bytes=1 << 20,
-        growth_bytes=2 << 20,
-        max_bytes=32 << 30,
+        settings=SETTINGS,
         window_responses=64,
         window_bytes=4 << 20,
         async_overlap=2,
     )
 
 
+def test_auto_complete() -> None:
+    assert AutoComplete.from_frame(read("auto_complete")) == AutoComplete(
+        config='{"name":"modèle"}', model="modèle", settings=SETTINGS
+    )
+
+
 def test_log_settings() -> None:
     fields = messages.map_of(read("log_settings"))
     assert LogSettings.from_map(fields) == LogSettings(info=False, warning=True, error=False, verbose=1)
+
+
+def test_result() -> None:
+    frame = read("result")
+    assert messages.kind_of(frame) == messages.RESULT and messages.HEADER.unpack_from(frame)[5] == 5
+    assert messages.map_of(frame) == {"error": "wörong", "ready": True, "value": -0.5}
 
 
 def test_plain() -> None:
@@ -89,10 +107,31 @@ def test_execute() -> None:
     assert (z.shape(), origin.size, origin.ticket) == ([5000], 5000, 1 << 32)
 
 
+def test_infer_response() -> None:
+    stand: Any = Stand()
+    names = Names(stand, ["IN0", "OUT0", "SUM"], 1, 2)
+    reader = Reader(names, stand)
+    response, last = reader.response(read("infer_response"))
+    assert last and not response.has_error() and response.parameters() == '{"i":-5,"s":"ü"}'
+    small, large = response.output_tensors()
+    assert (small.name(), small.as_numpy().tolist()) == ("SUM", [[1.0, 2.0]])
+    origin: Any = large._origin
+    assert (large.name(), large.shape(), origin.size, origin.ticket) == ("OUT0", [5000], 5000, 1 << 32)
+
+    response, last = reader.response(read("infer_response_error"))
+    assert last and response.output_tensors() == [] and response.parameters() == ""
+    error = response.error()
+    assert error is not None and int(error.code()) == 2 and error.message() == "nöt found"
+
+    response, last = reader.response(read("infer_response_end"))
+    assert last and not response.has_error() and response.output_tensors() == [] and response.parameters() == ""
+
+
 def test_numbers_of_the_layout() -> None:
     """Those of docs/protocol.md, read from shm/layout.go and ipc/message.go."""
     rooms = TESTDATA.parent.parent
     go = (rooms / "shm" / "layout.go").read_text() + (rooms / "ipc" / "message.go").read_text()
+    go += (rooms / "ipc" / "infer.go").read_text()
     found = dict(re.findall(r"^(?:\t|const )(\w+)(?: +\w+)? += +(.+?) *(?://.*)?$", go, re.MULTILINE))
 
     def number(name: str) -> int:
@@ -115,9 +154,15 @@ def test_numbers_of_the_layout() -> None:
         "Cancel": messages.CANCEL, "Name": messages.NAME, "LogSettings": messages.LOG_SETTINGS,
         "Hello": messages.HELLO, "Initialized": messages.INITIALIZED, "Executed": messages.EXECUTED,
         "Finalized": messages.FINALIZED, "Response": messages.RESPONSE, "Released": messages.RELEASED,
-        "Log": messages.LOG, "FlagPresent": messages.RESPONSE_PRESENT, "FlagFinal": messages.RESPONSE_FINAL,
-        "FlagError": messages.RESPONSE_ERROR, "AllOutputs": messages.ALL_OUTPUTS,
+        "Log": messages.LOG, "Result": messages.RESULT, "Call": messages.CALL, "Metric": messages.METRIC, "FlagPresent": messages.RESPONSE_PRESENT, "FlagFinal": messages.RESPONSE_FINAL,
+        "FlagError": messages.RESPONSE_ERROR, "FlagReschedule": messages.RESPONSE_RESCHEDULE,
+        "CreditSize": messages.CREDIT_BODY.size, "Credit": messages.CREDIT, "AllOutputs": messages.ALL_OUTPUTS,
         "FlagSpilled": messages.SPILLED, "FlagAhead": messages.AHEAD, "StatusExecuted": messages.STATUS_EXECUTED,
+        "InferSize": messages.INFER_HEAD.size, "InferResponseSize": messages.INFER_RESPONSE_HEAD.size,
+        "InferStream": messages.INFER_STREAM, "InferHolding": messages.INFER_HOLDING,
+        "StopCancel": messages.STOP_CANCEL, "StopForget": messages.STOP_FORGET,
+        "InferResponse": messages.INFER_RESPONSE, "Infer": messages.INFER, "Demand": messages.DEMAND,
+        "StopInfer": messages.STOP_INFER,
         "StatusFailed": messages.STATUS_FAILED, "StatusSkipped": messages.STATUS_SKIPPED,
     }.items():  # fmt: skip
         assert number(theirs) == ours, theirs

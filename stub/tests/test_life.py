@@ -124,6 +124,15 @@ class TestWhatAModelSees:
         """)
         assert stub.execute(Request(1)).status == 0
 
+    def test_an_installed_package_named_as_ours(self, start: Start, tmp_path: Path) -> None:
+        """The stub's own modules come first, or two versions of them would mix."""
+        for name in ("triton_python_backend_utils", "c_python_backend_utils"):
+            (tmp_path / "site" / name).mkdir(parents=True)
+            (tmp_path / "site" / name / "__init__.py").write_text("raise ImportError('the installed one')\n")
+        stub = start(IDENTITY, environment={"PYTHONPATH": str(tmp_path / "site")})
+        (response,) = stub.execute(Request(1, [("IN", np.arange(3))])).responses
+        assert response["OUT"].tolist() == [0, 1, 2]
+
     def test_initialize_is_optional_and_its_result_is_ignored(self, start: Start) -> None:
         start("class TritonPythonModel:\n    def initialize(self, args):\n        return 5")
         start("class TritonPythonModel:\n    pass")
@@ -396,7 +405,7 @@ class TestProtocol:
             stub.hello()
             stub.send("EXECUTE", 1, struct.pack("<II", 0, 0))
             assert stub.wait_exit() == 70
-            assert "the first frame is of kind 2, want INITIALIZE" in stub.stderr()
+            assert "a frame of kind 2 came, want INITIALIZE" in stub.stderr()
 
     @pytest.mark.parametrize("kind", ["HELLO", "RESPONSE", "INITIALIZE"])
     def test_kinds_that_do_not_come(self, start: Start, kind: str) -> None:

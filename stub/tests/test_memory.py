@@ -232,6 +232,30 @@ class TestArena:
         assert stub.execute(Request(4, [("IN", big)])).status == 0
         assert stub.execute(Request(5, [("IN", np.zeros(8 << 20, np.uint8))])).status == 1
 
+    def test_free_memory(self, start: Start) -> None:
+        """A model sees what its tensors take, and that all of it comes back."""
+        stub = start(
+            model("""
+                import c_python_backend_utils as c
+
+                free = pb_utils.Tensor("FREE", np.array(c.shared_memory.free_memory()))
+                if requests[0].request_id() == "drop":
+                    self.kept = None
+                    return [pb_utils.InferenceResponse([free])]
+                if requests[0].request_id() == "keep":
+                    self.kept = pb_utils.Tensor("BIG", np.arange(100000))
+                    return [pb_utils.InferenceResponse([free, self.kept])]
+                return [pb_utils.InferenceResponse([free])]
+            """)
+        )
+        free = []
+        for ident in ("keep", "", "drop", ""):
+            (response,) = stub.execute(Request(1, [], ["FREE", "BIG"], id=ident)).responses
+            free.append(int(response["FREE"]))
+            self.give_all_back(stub)
+        assert free[0] - free[1] >= 800000
+        assert free[2] == free[1] and free[3] == free[0]
+
     def test_sizes_change(self, start: Start) -> None:
         """Free blocks of other sizes are given up for one that is needed."""
         stub = start(self.COPY, max_bytes=8 << 20)

@@ -16,11 +16,11 @@ from pb_stub.errors import ProtocolError
 from pb_stub.loans import Loans
 from pb_stub.logs import Logs
 from pb_stub.loop import Loop
-from pb_stub.messages import Initialize
+from pb_stub.messages import AutoComplete, Initialize
 from pb_stub.names import Names
 from pb_stub.senders import Senders
 
-KINDS = ("initialize", "log_settings", "execute", "cancel", "name_down", "spilled_down", "finalize")
+KINDS = ("initialize", "auto_complete", "log_settings", "execute", "cancel", "name_down", "spilled_down", "finalize")
 MUTATIONS = 4000  # of each
 NAMES = ["IN0", "IN1", "OUT0", "OUT1"]
 #: What decoders are most likely to take for something else.
@@ -50,6 +50,7 @@ def stub(fd: int) -> Loop:
     stand: Any = Publisher()
     loop._box = SimpleQueue()
     loop._channel = stand
+    loop._readiness = None
     loop._logs = Logs(stand)
     loop._loans = Loans(stand, fd)
     loop._names = Names(stand, NAMES, 2, 2)
@@ -66,10 +67,13 @@ def decode(loop: Loop, frame: bytes) -> None:
         return
     kind = messages.kind_of(frame)
     if kind == messages.INITIALIZE:
-        settings = Initialize.from_frame(frame)
-        Names(loop._channel, settings.names, settings.inputs, settings.outputs)
-        assert all(isinstance(text, str) for item in settings.args.items() for text in item)
-        assert all(isinstance(text, str) for text in settings.search + settings.names)
+        question = Initialize.from_frame(frame)
+        Names(loop._channel, question.names, question.inputs, question.outputs)
+        assert all(isinstance(text, str) for item in question.args.items() for text in item)
+        assert all(isinstance(text, str) for text in question.settings.search + question.names)
+    elif kind == messages.AUTO_COMPLETE:
+        complete = AutoComplete.from_frame(frame)
+        assert all(isinstance(text, str) for text in (complete.config, complete.model, *complete.settings.search))
     elif kind == messages.EXECUTE:
         for request in loop._reader.read(frame):
             assert isinstance(request._handle, int) and set(request._wanted) <= set(loop._names.sent)

@@ -1,0 +1,130 @@
+package python
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+)
+
+// AutoComplete implements backend.Model. The stub that is asked becomes that of
+// the first instance: the model is imported once for both.
+func (m *Model) AutoComplete(ctx context.Context, config []byte) ([]byte, error) {
+	if err := m.check(""); err != nil {
+		return nil, err
+	}
+	instances, err := m.makeInstances(m.env.Config)
+	if err != nil {
+		return nil, err
+	}
+	in := instances[0]
+	l, err := in.begin()
+	if err != nil {
+		return nil, m.startError(&startFailure{instance: in.name, err: err}, "")
+	}
+	answer, err := l.complete(ctx, config)
+	if err != nil {
+		l.end(err)
+		if errors.Is(err, errStopped) {
+			return nil, context.Cause(ctx)
+		}
+		return nil, m.startError(&startFailure{instance: in.name, err: err}, "")
+	}
+	in.primed = l
+	m.primed = in
+	return answer, nil
+}
+
+// dismiss ends the stub that has completed the config and is not needed.
+func (m *Model) dismiss() {
+	in := m.primed
+	m.primed = nil
+	if in == nil || in.primed == nil {
+		return
+	}
+	l := in.primed
+	in.primed = nil
+	l.finalize()
+	l.end(errStopped)
+}
+
+// complete asks a stub that has just been started. The answer is nil if the
+// model has nothing to say.
+func (l *life) complete(ctx context.Context, config []byte) ([]byte, error) {
+	if err := l.greet(ctx); err != nil {
+		return nil, err
+	}
+	l.told.Store(toldAutoComplete)
+	m := l.in.model
+	question := &completeBody{Config: string(config), Model: m.env.Name, modelBody: m.body(l)}
+	if err := l.ask(ipc.AutoComplete, question); err != nil {
+		return nil, err
+	}
+	if err := l.await(ctx, l.completed, m.settings.InitializeTimeout, "complete its config"); err != nil {
+		return nil, err
+	}
+	return l.completion, nil
+}
+
+// hasCompleted takes the answer to AUTO_COMPLETE.
+func (l *life) hasCompleted(f ipc.Frame) error {
+	var body struct {
+		Error  string `msgpack:"error"`
+		Config string `msgpack:"config"`
+	}
+	if err := decode(f, &body); err != nil {
+		return err
+	}
+	switch {
+	case body.Error != "":
+		l.completed <- infer.Errorf(infer.Internal, "%s", body.Error)
+		return nil
+	case body.Config != "":
+		l.completion = []byte(body.Config)
+	}
+	l.completed <- nil
+	return nil
+}
+
+// completeBody is the body of AUTO_COMPLETE.
+type completeBody struct {
+	Config string `msgpack:"config"`
+	Model  string `msgpack:"model"`
+	modelBody
+}
+
+// modelBody is what AUTO_COMPLETE and INITIALIZE say of the model and its
+// surroundings.
+type modelBody struct {
+	Path      string    `msgpack:"path"`
+	Module    string    `msgpack:"module"`
+	Search    []string  `msgpack:"search"`
+	Directory string    `msgpack:"directory"`
+	Log       LogLevels `msgpack:"log"`
+	Spin      int64     `msgpack:"spin_us"`
+	Default   int64     `msgpack:"default_bytes"`
+	Growth    int64     `msgpack:"growth_bytes"`
+	Max       int64     `msgpack:"max_bytes"`
+}
+
+func (m *Model) body(l *life) modelBody {
+	directory := m.directory()
+	b := modelBody{
+		Path:      m.path,
+		Module:    filepath.Base(directory) + "." + strings.TrimSuffix(filepath.Base(m.path), ".py"),
+		Search:    []string{directory, m.env.Directory},
+		Directory: directory,
+		Log:       m.backend.levels(),
+		Spin:      max(m.settings.Spin.Microseconds(), 0),
+		Default:   m.settings.DefaultBytes,
+		Growth:    m.settings.GrowthBytes,
+		Max:       l.channel.MaxArena(),
+	}
+	if m.env.Runtime != "" {
+		b.Module, b.Search = "model", []string{filepath.Dir(m.path)}
+	}
+	return b
+}

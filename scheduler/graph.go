@@ -1,0 +1,125 @@
+package scheduler
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// Graph knows the requests that models have made of their own (BLS), from when
+// they come until their last response. All schedulers whose models can call
+// each other share one; requests of clients never touch it.
+//
+// With what the schedulers know, that tells who waits for whom: an instance for
+// the open calls of what it executes, a call for the instance that executes it,
+// or for any instance of its model while it is queued. A call is refused if it
+// would wait for itself: see check.
+//
+// Locks: searching, before a scheduler's mu, before mu.
+type Graph struct {
+	patience time.Duration // 0: what is only likely is not refused
+
+	searching sync.Mutex // held by the one that looks for a deadlock
+
+	mu    sync.Mutex
+	calls map[*infer.Request]*call // the first of the open calls of each request
+}
+
+// call is a request that a model has made, as one of those of its caller.
+type call struct {
+	request *request
+	outer   *infer.Request // one of those that the calling execution is about
+	sent    atomic.Uint32  // responses
+
+	// Guarded by the graph's mu.
+	open          bool
+	holding       bool // infer.Caller's
+	before, after *call
+}
+
+// NewGraph makes a Graph that knows of no call.
+func NewGraph() *Graph { return &Graph{patience: patience, calls: make(map[*infer.Request]*call)} }
+
+// enter notes a request that a model makes, if it is known in which execution.
+func (g *Graph) enter(r *request) {
+	caller := r.task.Request.Caller
+	if len(caller.Requests) == 0 {
+		return
+	}
+	c := &call{request: r, outer: caller.Requests[0], holding: caller.Holding, open: true}
+	r.call = c
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c.after = g.calls[c.outer]
+	if c.after != nil {
+		c.after.before = c
+	}
+	g.calls[c.outer] = c
+}
+
+// leave forgets a call that has ended. It may be said again.
+func (g *Graph) leave(c *call) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !c.open {
+		return
+	}
+	c.open = false
+	if c.after != nil {
+		c.after.before = c.before
+	}
+	switch {
+	case c.before != nil:
+		c.before.after = c.after
+	case c.after != nil:
+		g.calls[c.outer] = c.after
+	default:
+		delete(g.calls, c.outer)
+	}
+	c.before, c.after = nil, nil
+}
+
+// release notes that the execution of a request has ended although the request
+// has not: nothing that it has called holds its next execution.
+func (g *Graph) release(outer *infer.Request) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for c := g.calls[outer]; c != nil; c = c.after {
+		c.holding = false
+	}
+}
+
+// waits reports whether a request has open calls that it waits for: those that
+// hold its instance, or all.
+func (g *Graph) waits(outer *infer.Request, all bool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for c := g.calls[outer]; c != nil; c = c.after {
+		if all || c.holding {
+			return true
+		}
+	}
+	return false
+}
+
+// open lists the open calls of a request that it waits for, as waits tells.
+func (g *Graph) open(outer *infer.Request, all bool) []*call {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var list []*call
+	for c := g.calls[outer]; c != nil; c = c.after {
+		if all || c.holding {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// isOpen reports whether a call is still one that its caller waits for.
+func (g *Graph) isOpen(c *call, all bool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return c.open && (all || c.holding)
+}

@@ -1,0 +1,72 @@
+"""A thread that reads the ring while nobody else does.
+
+Whoever waits for a frame reads for all, so most stubs need no such thread. It is started for the first one who wants
+frames dealt with that he does not wait for: questions that come during `execute`, answers to an event loop.
+"""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+from typing import Hashable
+
+from . import process
+from .channel import Channel, Mailbox
+from .errors import ForeignProcess, StubError
+
+_MARK = b"."
+
+
+class Service:
+    """Reads as long as somebody needs it.
+
+    `need` and `enough` never wait and may be called anywhere, destructors and signal handlers included: all that they
+    touch are a set and two queues, each by one step that nothing comes in between of.
+    """
+
+    def __init__(self, channel: Channel, instance: str) -> None:
+        self._channel = channel
+        self._instance = instance
+        self._needs: set[Hashable] = set()
+        self._box: Mailbox[bytes] = SimpleQueue()  # a mark in it makes the thread look at _needs
+        self._calls: SimpleQueue[None] = SimpleQueue()
+        self._reads = False
+        self._started: list[None] = []
+
+    def need(self, key: Hashable) -> None:
+        """Have the ring read until `enough` is said with the same key."""
+        self._needs.add(key)
+        if not self._reads:
+            self._calls.put(None)
+            self._start()
+
+    def enough(self, key: Hashable) -> None:
+        """Withdraw a need; one that is not there is no error."""
+        self._needs.discard(key)
+        if not self._needs:
+            self._box.put(_MARK)
+
+    def _start(self) -> None:
+        if self._started or self._channel.foreign:
+            return
+        self._started.append(None)
+        if len(self._started) == 1:  # else another one has come in between
+            threading.Thread(target=self._run, name="pb_stub service", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._calls.get()
+                self._read()
+        except ForeignProcess:
+            pass
+        except StubError as error:
+            process.lose(self._instance, error)
+
+    def _read(self) -> None:
+        while self._needs:
+            self._reads = True
+            while self._needs:
+                self._channel.receive(self._box)
+            # Whoever comes from here on finds that nobody reads, and calls.
+            self._reads = False
