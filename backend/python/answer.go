@@ -53,6 +53,10 @@ func (l *life) handle(f ipc.Frame) error {
 			return broke("frame", "RELEASED has %d bytes, want a multiple of 8", len(f.Body))
 		}
 		return l.giveBack(f.Body)
+	case f.Kind == ipc.Infer && l.seen == phaseInitialized:
+		return l.requested(f)
+	case (f.Kind == ipc.Demand || f.Kind == ipc.StopInfer) && l.seen >= phaseInitialized:
+		return l.demanded(f)
 	case f.Kind == ipc.ReadyAnswer && l.seen >= phaseInitialized:
 		return l.isReady(f)
 	case f.Kind == ipc.Name && l.told.Load() == toldInitialize:

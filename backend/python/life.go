@@ -44,6 +44,8 @@ type life struct {
 	read        chan struct{}
 	readErr     error // of the reader, set when read is closed
 
+	infers inferences // requests that the model has made
+
 	// withdrawing counts those that give a batch back which was asked for.
 	withdrawing sync.WaitGroup
 
@@ -157,6 +159,7 @@ func (in *Instance) begin() (*life, error) {
 		logLimit: lineLimit{tokens: linesAtOnce, last: time.Now()},
 		calls:    newCalls(b.metrics.Custom(in.model.env.Name)),
 	}
+	l.infers.open()
 	l.encoder = encoder{pool: b.requests, loans: loans}
 	files := stubFiles{peer: channel.Peer()}
 	defer files.close()
@@ -387,6 +390,7 @@ func (l *life) end(cause error) {
 	l.output.finish()
 	l.channel.Close()
 	<-l.read
+	l.infers.close()
 	l.loans.Close()
 
 	if wasUp {

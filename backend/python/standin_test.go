@@ -71,6 +71,7 @@ func (s *standIn) newLife() *life {
 		calls:     newCalls(metrics.New(metrics.Config{}).Custom("m")),
 		completed: make(chan error, 1),
 	}
+	l.infers.open()
 	l.told.Store(toldInitialize)
 	return l
 }

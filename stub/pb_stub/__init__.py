@@ -5,6 +5,8 @@
                      └▶ loop       AUTO_COMPLETE INITIALIZE … EXECUTE … FINALIZE
                         ├ model    import, complete, initialize, execute, finalize (coroutines: async execute)
                         ├ batch    requests out of EXECUTE, responses into EXECUTED (names: tensors' names)
+                        ├ outgoing tensors of a frame, placed and described
+                        ├ inferences requests of the model to others (futures: for event loops)
                         ├ loans    inputs: blocks that the supervisor lends
                         ├ pool     outputs: blocks of our own
                         ├ logs     Logger's messages
