@@ -106,7 +106,7 @@ def test_infer_response() -> None:
     response, last = reader.response(read("infer_response_error"))
     assert last and response.output_tensors() == [] and response.parameters() == ""
     error = response.error()
-    assert error is not None and (error.code(), error.message()) == (2, "nöt found")
+    assert error is not None and (int(error.code()), error.message()) == (2, "nöt found")
 
     response, last = reader.response(read("infer_response_end"))
     assert last and not response.has_error() and response.output_tensors() == [] and response.parameters() == ""
