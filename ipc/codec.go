@@ -177,6 +177,20 @@ func ParseResponse(body []byte, out *ResponseBody) (tickets []byte, err error) {
 	return tickets, r.err
 }
 
+// MetricBody is the body of METRIC.
+type MetricBody struct {
+	Operation uint32
+	Value     float64
+}
+
+// ParseMetric reads the body of METRIC.
+func ParseMetric(body []byte) (MetricBody, error) {
+	if len(body) != 16 || le.Uint32(body[4:]) != 0 {
+		return MetricBody{}, broken("frame", "METRIC has %d bytes, want 16, the second four of them 0", len(body))
+	}
+	return MetricBody{le.Uint32(body), math.Float64frombits(le.Uint64(body[8:]))}, nil
+}
+
 // Ticket returns the i-th ticket of a list.
 func Ticket(list []byte, i int) uint64 { return le.Uint64(list[8*i:]) }
 

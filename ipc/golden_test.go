@@ -269,6 +269,20 @@ func TestGoldenPlain(t *testing.T) {
 	wantGolden(t, "ready_question", encode(ReadyQuestion, 0, 9, nil))
 }
 
+func TestGoldenMetric(t *testing.T) {
+	_, body := golden(t, "metric", Metric, 0, 300)
+	if got, err := ParseMetric(body); err != nil || got != (MetricBody{Operation: 1, Value: -0.5}) {
+		t.Errorf("got %+v, error %v", got, err)
+	}
+	reserved := append([]byte(nil), body...)
+	reserved[4] = 1
+	for _, body := range [][]byte{nil, body[:15], append(body, 0), reserved} {
+		if _, err := ParseMetric(body); err == nil {
+			t.Errorf("METRIC of %x is taken, want a ProtocolError", body)
+		}
+	}
+}
+
 // TestGoldenIsComplete wants a file for each kind of frame.
 func TestGoldenIsComplete(t *testing.T) {
 	seen := make(map[Kind]bool)

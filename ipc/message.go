@@ -49,6 +49,7 @@ var kindNames = map[Kind]string{
 	Finalized: "FINALIZED", Response: "RESPONSE", Released: "RELEASED", Log: "LOG",
 	InferResponse: "INFER_RESPONSE", Infer: "INFER", Demand: "DEMAND", StopInfer: "STOP_INFER",
 	AutoComplete: "AUTO_COMPLETE", Completed: "COMPLETED", ReadyQuestion: "READY?", ReadyAnswer: "READY",
+	Result: "RESULT", Call: "CALL", Metric: "METRIC",
 }
 
 // String returns the name that docs/protocol.md uses.

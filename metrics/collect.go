@@ -59,6 +59,8 @@ var summaries = []struct{ name, help string }{
 const (
 	failureName = "nv_inference_request_failure"
 	failureHelp = "Number of failed inference requests, all batch sizes"
+
+	firstResponseName = "nv_inference_first_response_histogram_ms"
 )
 
 // modelCollector renders the models' counters. It describes nothing in advance:

@@ -23,10 +23,13 @@ type machine struct {
 	utilization float64
 }
 
+// machineNames are the families below.
+var machineNames = [...]string{"nv_cpu_utilization", "nv_cpu_memory_total_bytes", "nv_cpu_memory_used_bytes"}
+
 var (
-	cpuUtilization = prometheus.NewDesc("nv_cpu_utilization", "CPU utilization rate [0.0 - 1.0]", nil, nil)
-	memoryTotal    = prometheus.NewDesc("nv_cpu_memory_total_bytes", "CPU total memory (RAM), in bytes", nil, nil)
-	memoryUsed     = prometheus.NewDesc("nv_cpu_memory_used_bytes", "CPU used memory (RAM), in bytes", nil, nil)
+	cpuUtilization = prometheus.NewDesc(machineNames[0], "CPU utilization rate [0.0 - 1.0]", nil, nil)
+	memoryTotal    = prometheus.NewDesc(machineNames[1], "CPU total memory (RAM), in bytes", nil, nil)
+	memoryUsed     = prometheus.NewDesc(machineNames[2], "CPU used memory (RAM), in bytes", nil, nil)
 )
 
 func newMachine(interval time.Duration) *machine {

@@ -78,7 +78,7 @@ func (r *Registry) Model(name string, version int64, options ModelOptions) *Mode
 			bounds = []float64{100, 500, 2000, 5000}
 		}
 		m.first = prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "nv_inference_first_response_histogram_ms", Help: "Duration from request to first response in milliseconds",
+			Name: firstResponseName, Help: "Duration from request to first response in milliseconds",
 			ConstLabels: m.labels, Buckets: bounds,
 		})
 	}

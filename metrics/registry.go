@@ -1,12 +1,10 @@
 package metrics
 
 import (
-	"net/http"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Config says which metrics there are.
@@ -24,6 +22,12 @@ type Config struct {
 	Interval time.Duration
 	// PinnedPoolBytes is shown as the size of the pool of pinned memory.
 	PinnedPoolBytes int64
+	// NoCustom refuses the metrics that models make, as where nobody can read them.
+	NoCustom bool
+	// ModelSeries and Series bound the series that one model, and all of them, may
+	// make; a histogram counts as many as it shows. 0 is DefaultModelSeries and
+	// DefaultSeries.
+	ModelSeries, Series int
 }
 
 // DefaultQuantiles are what summaries show if nothing else is said.
@@ -36,6 +40,7 @@ type Registry struct {
 	starts   *prometheus.CounterVec
 	losses   *prometheus.CounterVec
 	errors   *prometheus.CounterVec
+	custom   *custom
 
 	mu     sync.Mutex
 	models map[modelKey]*Model
@@ -51,10 +56,20 @@ func New(config Config) *Registry {
 	if config.Quantiles == nil {
 		config.Quantiles = DefaultQuantiles
 	}
+	if config.ModelSeries == 0 {
+		config.ModelSeries = DefaultModelSeries
+	}
+	if config.Series == 0 {
+		config.Series = DefaultSeries
+	}
 	r := &Registry{
 		config:   config,
 		gatherer: prometheus.NewRegistry(),
 		models:   make(map[modelKey]*Model),
+		custom: &custom{
+			off: config.NoCustom, perModel: config.ModelSeries, all: config.Series, reserved: ownNames(&config),
+			families: make(map[string]*customFamily), accounts: make(map[string]*account),
+		},
 		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nereid_stub_starts_total", Help: "Stub processes that became ready",
 		}, []string{"model"}),
@@ -80,14 +95,10 @@ func New(config Config) *Registry {
 }
 
 // Gauge adds a figure that is asked for when the metrics are read. It panics if
-// the name is taken.
+// the name is taken. It is for the time before models make metrics.
 func (r *Registry) Gauge(name, help string, value func() float64) {
+	r.custom.reserved[name] = true
 	r.gatherer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
-}
-
-// Handler renders all metrics in the text format of Prometheus.
-func (r *Registry) Handler() http.Handler {
-	return promhttp.HandlerFor(r.gatherer, promhttp.HandlerOpts{DisableCompression: true})
 }
 
 // StubStarted counts a stub process that became ready.
@@ -98,3 +109,35 @@ func (r *Registry) StubLost(model string) { r.losses.WithLabelValues(model).Inc(
 
 // ProtocolError counts a stub that broke the named rule of the protocol.
 func (r *Registry) ProtocolError(rule string) { r.errors.WithLabelValues(rule).Inc() }
+
+// ownNames are the names that models cannot use, as the server's own samples
+// have them.
+func ownNames(config *Config) map[string]bool {
+	names := map[string]bool{
+		"nereid_stub_starts_total": true, "nereid_stub_losses_total": true, "nereid_stub_protocol_errors_total": true,
+		"nv_pinned_memory_pool_total_bytes": true, "nv_pinned_memory_pool_used_bytes": true, failureName: true,
+	}
+	for _, f := range families {
+		names[f.name] = true
+	}
+	add := func(name string, suffixes ...string) {
+		names[name] = true
+		for _, suffix := range suffixes {
+			names[name+suffix] = true
+		}
+	}
+	if config.Summaries {
+		for _, s := range summaries {
+			add(s.name, "_count", "_sum")
+		}
+	}
+	if config.Histograms {
+		add(firstResponseName, "_count", "_sum", "_bucket")
+	}
+	if config.CPU {
+		for _, name := range machineNames {
+			add(name)
+		}
+	}
+	return names
+}

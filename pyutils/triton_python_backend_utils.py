@@ -13,11 +13,16 @@ from c_python_backend_utils import (
     InferenceTrace,
     Logger,
     MemoryType,
+    Metric,
+    MetricFamily,
     PreferredMemory,
     ResponseIterator,
     Tensor,
     TritonError,
     TritonModelException,
+    is_model_ready,
+    load_model,
+    unload_model,
 )
 from c_python_backend_utils import missing as _missing
 from c_python_backend_utils import runtime as _runtime
@@ -38,6 +43,8 @@ __all__ = [
     "InferenceTrace",
     "Logger",
     "MemoryType",
+    "Metric",
+    "MetricFamily",
     "ModelConfig",
     "PreferredMemory",
     "ResponseIterator",
@@ -50,13 +57,16 @@ __all__ = [
     "get_model_dir",
     "get_output_config_by_name",
     "get_output_tensor_by_name",
+    "is_model_ready",
     "json",
+    "load_model",
     "np",
     "numpy_to_triton_type",
     "serialize_byte_tensor",
     "struct",
     "triton_string_to_numpy",
     "triton_to_numpy_type",
+    "unload_model",
     "using_decoupled_model_transaction_policy",
 ]
 
@@ -143,10 +153,11 @@ def get_output_config_by_name(model_config: Dict[str, Any], name: str) -> Option
 
 
 def _entry(model_config: Dict[str, Any], key: str, name: str) -> Optional[Dict[str, Any]]:
-    for entry in model_config.get(key, ()):
-        if entry["name"] == name:
-            found: Dict[str, Any] = entry
-            return found
+    if key in model_config:
+        for entry in model_config[key]:
+            if entry["name"] == name:
+                found: Dict[str, Any] = entry
+                return found
     return None
 
 
@@ -187,7 +198,7 @@ def serialize_byte_tensor(input_tensor: np.ndarray) -> Union[bytes, Tuple[()], N
 
 def deserialize_bytes_tensor(encoded_tensor: Any) -> np.ndarray:
     """Make the one-dimensional object array of bytes; struct.error if the data end inside an element."""
-    data = bytes(encoded_tensor)
+    data = encoded_tensor if encoded_tensor.__class__ is bytes else bytes(memoryview(encoded_tensor))
     try:
         return _strings.decode(data)
     except _strings.Malformed:

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -154,6 +155,32 @@ func TestGoldenMaps(t *testing.T) {
 	if fields["file"] != "model.py" || fields["message"] != "wörk" || len(fields) != 4 {
 		t.Errorf("log: got %v", fields)
 	}
+}
+
+// TestGoldenCalls decodes what the stub asks, and encodes what it is answered.
+func TestGoldenCalls(t *testing.T) {
+	for name, want := range map[string]callBody{
+		"call_load": {
+			Operation: "load", Model: "mödel", Config: `{"max_batch_size":4}`,
+			Files: callFiles{content: map[string][]byte{"file:1/x": {0, 1}}},
+		},
+		"call_unload":      {Operation: "unload", Model: "m", Dependents: true},
+		"call_ready":       {Operation: "ready", Model: "m", Version: "1"},
+		"call_new_family":  {Operation: "new_family", Family: 1, Name: "f", Description: "wörds", Kind: 2},
+		"call_new_metric":  {Operation: "new_metric", Family: 1, Metric: 300, Labels: [][2]string{{"a", "ä"}, {"b", ""}}, Buckets: []float64{0.5, 1}},
+		"call_value":       {Operation: "value", Metric: 300},
+		"call_drop_family": {Operation: "drop_family", Family: 1},
+	} {
+		var got callBody
+		if err := decode(ipc.Frame{Kind: ipc.Call, Body: goldenBody(t, name)}, &got); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, error %v, want %+v", name, got, err, want)
+		}
+	}
+	body, err := msgpack.Marshal(&resultBody{Error: "wörong", Ready: true, Value: -0.5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantGolden(t, "result", ipc.Result, 5, body)
 }
 
 // TestGoldenInferResponse encodes responses for a model: an output in the frame

@@ -21,8 +21,11 @@ const (
 // body holds bytes for.
 func decode(f ipc.Frame, into any) error {
 	limit := maxMap
-	if f.Kind == ipc.Hello {
+	switch f.Kind {
+	case ipc.Hello:
 		limit = maxHello
+	case ipc.Call:
+		limit = ipc.MaxSpilledBody // the files of a model to load
 	}
 	if len(f.Body) > limit {
 		return broke("frame", "body of %s has %d bytes, want at most %d", f.Kind, len(f.Body), limit)

@@ -117,11 +117,14 @@ func (o *output) lastLines() []string {
 }
 
 // cut shortens text to what one line of the log may hold.
-func cut(text string) string {
-	if len(text) <= maxLine {
+func cut(text string) string { return cutAt(text, maxLine) }
+
+// cutAt shortens text to at most n bytes.
+func cutAt(text string, n int) string {
+	if len(text) <= n {
 		return text
 	}
-	return strings.ToValidUTF8(text[:maxLine], "")
+	return strings.ToValidUTF8(text[:n], "")
 }
 
 // lineLimit lets a burst of lines through, and then so many in each tick.

@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
@@ -31,6 +32,7 @@ type rig struct {
 	pool    *shm.Pool
 	log     *testkit.Buffer
 	counts  *counts
+	host    backend.Host
 }
 
 // counts counts what the backend reports.
@@ -39,7 +41,10 @@ type counts struct {
 	started int
 	lost    int
 	broken  map[string]int // by rule
+	custom  *metrics.Registry
 }
+
+func (c *counts) Custom(model string) *metrics.Holder { return c.custom.Custom(model) }
 
 func (c *counts) StubStarted(string) { c.add(&c.started) }
 func (c *counts) StubLost(string)    { c.add(&c.lost) }
@@ -98,7 +103,7 @@ func newRigWith(t testing.TB, interpreter string, change func(*Config)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, pool: pool, log: &testkit.Buffer{}, counts: &counts{broken: make(map[string]int)}}
+	r := &rig{t: t, pool: pool, log: &testkit.Buffer{}, counts: &counts{broken: make(map[string]int), custom: metrics.New(metrics.Config{})}}
 	// The files are unpacked here, not into the user's cache.
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	r.backend, err = New(Environment{
@@ -123,6 +128,14 @@ func newRigWith(t testing.TB, interpreter string, change func(*Config)) *rig {
 		}
 	})
 	return r
+}
+
+// template is the present one of the backend's own interpreter.
+func (r *rig) template() *template {
+	p := r.backend.python(&r.backend.config)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.current
 }
 
 // in returns the rig for a subtest.
@@ -204,7 +217,7 @@ func (r *rig) writeModel(name, source string) string {
 // open opens the model in dir and starts it; the error is Start's.
 func (r *rig) open(dir string, config *kserve.ModelConfig) (*running, error) {
 	r.t.Helper()
-	model, err := r.backend.Open(backend.Env{Name: config.GetName(), Version: 1, Directory: dir, Config: config})
+	model, err := r.backend.Open(backend.Env{Name: config.GetName(), Version: 1, Directory: dir, Config: config, Host: r.host})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -9,11 +9,11 @@ import (
 )
 
 // sendBody sends a frame, through a block if its body is long.
-func (l *life) sendBody(kind ipc.Kind, body []byte) error {
+func (l *life) sendBody(kind ipc.Kind, id uint64, body []byte) error {
 	if len(body) <= ipc.MaxInlineBody {
-		return l.channel.Send(kind, 0, body)
+		return l.channel.Send(kind, id, body)
 	}
-	_, err := l.sendSpilled(kind, 0, false, len(body), func(b []byte) { copy(b, body) })
+	_, err := l.sendSpilled(kind, id, false, len(body), func(b []byte) { copy(b, body) })
 	return err
 }
 

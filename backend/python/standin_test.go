@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/rs/zerolog"
 )
@@ -60,14 +61,15 @@ func newStandIn(t testing.TB, backing shm.Backing) *standIn {
 
 // newLife begins a life with the golden frames' names.
 func (s *standIn) newLife() *life {
-	model := &Model{backend: &Backend{}, env: backend.Env{Name: "m"}}
+	model := &Model{backend: &Backend{}, settings: &Config{}, env: backend.Env{Name: "m"}}
 	names := func() *names { return newNames([]string{"IN0"}, []string{"OUT0", "OUT1", "OUT2", "OUT3"}) }
 	l := &life{
 		in:      &Instance{model: model, name: "m_0", log: zerolog.Nop()},
 		channel: s.channel, loans: &shm.Loans{}, down: names(), up: names(),
 		hello: make(chan error, 1), initialized: make(chan error, 1),
-		completed: make(chan error, 1),
 		logLimit:  lineLimit{tokens: linesAtOnce},
+		calls:     newCalls(metrics.New(metrics.Config{}).Custom("m")),
+		completed: make(chan error, 1),
 	}
 	l.infers.open()
 	l.told.Store(toldInitialize)
@@ -146,6 +148,7 @@ func (s *standIn) release(l *life, v verdict) {
 			r.Release()
 		}
 	}
+	l.calls.end(false)
 	l.loans.Close()
 	if n := s.channel.Arena().Outstanding(); n != 0 {
 		s.t.Errorf("%d descriptors are outstanding, want none", n)

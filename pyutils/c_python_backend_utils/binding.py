@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import struct
 from typing import Any, Callable, ClassVar, Dict, NoReturn, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 MODULE = "c_python_backend_utils"
@@ -17,6 +18,7 @@ Text = Union[str, bytes]
 T = TypeVar("T")
 #: Stands for an argument that was not given.
 NOTHING: Any = object()
+_FLOAT = struct.Struct("d")
 
 
 class Mismatch(Exception):
@@ -52,7 +54,7 @@ def as_text(value: object) -> Text:
                 value.encode()
             except UnicodeEncodeError:  # lone surrogates
                 raise Mismatch from None
-        return value
+        return value if value.__class__ is str else str.__str__(value)
     if isinstance(value, (bytes, bytearray)):
         raw = bytes(value)
         try:
@@ -72,7 +74,7 @@ def as_integer(value: object, low: int, high: int) -> int:
     if isinstance(value, float):
         raise Mismatch
     try:
-        number = operator.index(value)  # type: ignore[arg-type]  # the TypeError is the answer
+        number = int(operator.index(value))  # type: ignore[arg-type]  # the TypeError is the answer
     except TypeError:
         if not hasattr(type(value), "__int__"):
             raise Mismatch from None
@@ -85,11 +87,27 @@ def as_integer(value: object, low: int, high: int) -> int:
     return number
 
 
+def as_float(value: object) -> float:
+    """Convert a float argument: float, int, numpy's scalars and whatever makes a float of itself, but no text."""
+    if value.__class__ is float:
+        return value
+    try:
+        number: float = _FLOAT.unpack(_FLOAT.pack(value))[0]  # as C does it: float() would read texts too
+    except Exception:
+        raise Mismatch from None
+    return number
+
+
 def as_bool(value: object) -> bool:
     """Convert a bool argument: whatever says by itself whether it is true, but not None."""
+    if isinstance(value, bool):
+        return value
     if value is None or not hasattr(type(value), "__bool__"):
         raise Mismatch
-    return bool(value)
+    try:
+        return bool(value)
+    except Exception:
+        raise Mismatch from None
 
 
 def as_list(value: object) -> list[Any]:
@@ -249,8 +267,6 @@ class BoundEnum(metaclass=BoundType):
         return hash(self._value)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, BoundEnum):
-            return type(other) is type(self) and self._value == other._value
         return bool(self._value == other)
 
     def __str__(self) -> str:

@@ -13,25 +13,11 @@ NAMES = {
     "triton_python_backend_utils": frozenset(
         (
             "InferenceResponseSender",
-            "Metric",
-            "MetricFamily",
-            "is_model_ready",
-            "load_model",
-            "unload_model",
         )
     ),
     "c_python_backend_utils": frozenset(
         (
-            "COUNTER",
-            "GAUGE",
-            "HISTOGRAM",
             "InferenceResponseSender",
-            "Metric",
-            "MetricFamily",
-            "MetricKind",
-            "is_model_ready",
-            "load_model",
-            "unload_model",
         )
     ),
 }

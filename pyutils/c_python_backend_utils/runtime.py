@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Union
 
 import numpy as np
 
+from .binding import Text
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -20,6 +22,14 @@ if TYPE_CHECKING:
 #: Levels of log messages, with the letters that a log line begins with.
 INFO, WARNING, ERROR, VERBOSE = range(4)
 _LETTERS = "IWEI"
+
+#: Kinds of custom metrics, and what is done to them; the numbers cross the wire.
+COUNTER, GAUGE, HISTOGRAM = range(3)
+INCREMENT, SET, OBSERVE = range(1, 4)
+
+
+class Refused(Exception):
+    """The server, or whatever is in its place, refuses a call; the text says why."""
 
 
 class Origin(Protocol):
@@ -47,6 +57,35 @@ class Runtime(Protocol):
     def free_memory(self) -> int:
         """Bytes that the process can still take for tensors of its own."""
 
+    def instance(self) -> str:
+        """The name of the model's instance, for error texts."""
+
+    # Each of these raises Refused. They wait without holding the interpreter's lock.
+
+    def load_model(self, name: Text, config: Text, files: dict[Text, bytes]) -> None:
+        """Load a model and wait until it serves. `config` is JSON that overrides its config, "" for none."""
+
+    def unload_model(self, name: Text, dependents: bool) -> None:
+        """Begin to unload a model, and what needs it."""
+
+    def is_model_ready(self, name: Text, version: Text) -> bool:
+        """Whether a version of a model, "" for the highest, can be used."""
+
+    def new_family(self, name: Text, description: Text, kind: int) -> int:
+        """Make a metric family, or refer to the one of that name; returns a number for it."""
+
+    def drop_family(self, family: int) -> None:
+        """End a family and its metrics. It does not wait, and may be called anywhere."""
+
+    def new_metric(self, family: int, labels: list[tuple[str, str]], buckets: list[float]) -> int:
+        """Make a metric of a family, or refer to the one with these labels; returns a number for it."""
+
+    def change_metric(self, metric: int, operation: int, value: float) -> None:
+        """Change a metric in a way that its kind allows. It does not wait for the server."""
+
+    def metric_value(self, metric: int) -> float:
+        """What a counter or a gauge is at, after all changes that this thread made."""
+
     def infer(self, request: InferenceRequest, decoupled: bool) -> Union[InferenceResponse, ResponseIterator]:
         """Have the model that request names execute it, and wait: for the iterator until the first response is there.
 
@@ -69,6 +108,10 @@ def print_line(level: int, file: str, line: int, message: str) -> None:
         os.write(2, text.encode("utf-8", "backslashreplace"))
 
 
+def _alone(*_arguments: object) -> NoReturn:
+    raise Refused("this needs a server around the model")
+
+
 class Alone:
     """The runtime of an interpreter that is no stub, such as a unit test of a model."""
 
@@ -83,6 +126,15 @@ class Alone:
 
     def free_memory(self) -> int:
         return 0
+
+    def instance(self) -> str:
+        return ""
+
+    load_model = unload_model = is_model_ready = staticmethod(_alone)
+    new_family = new_metric = change_metric = metric_value = staticmethod(_alone)
+
+    def drop_family(self, _family: int) -> None:
+        pass
 
     def infer(self, _request: InferenceRequest, _decoupled: bool) -> NoReturn:
         raise RuntimeError("InferenceRequest.exec() needs a server around the model")

@@ -298,7 +298,18 @@ def test_methods_that_are_not_there_yet(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Tensor", "InferenceRequest", "InferenceResponse", "InferenceTrace", "Logger", "TritonError"]
+    "name",
+    [
+        "Tensor",
+        "InferenceRequest",
+        "InferenceResponse",
+        "InferenceTrace",
+        "Logger",
+        "Metric",
+        "MetricFamily",
+        "MetricKind",
+        "TritonError",
+    ],
 )
 def test_type_hints(name: str) -> None:
     cls = getattr(c, name)

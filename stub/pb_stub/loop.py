@@ -15,6 +15,7 @@ from c_python_backend_utils.response import InferenceResponse
 
 from . import failure, layout, messages, process
 from .batch import Answers, Reader, Wanted
+from .calls import Calls
 from .channel import Channel, Mailbox
 from .errors import ForeignProcess, ProtocolError
 from .inferences import Inferences
@@ -25,6 +26,7 @@ from .model import MissingExecute, Model, NotCompleted
 from .names import Names
 from .pool import Pool, PoolExhausted
 from .process import Descriptors
+from .readiness import Readiness
 from .service import Service
 from .spin import Spin
 
@@ -46,7 +48,9 @@ class Loop:
         self._root = root
         self._box: Mailbox[bytes] = SimpleQueue()
         self._logs = Logs(channel)
+        self._calls = Calls(channel, instance)
         self._model: Model | None = None  # once it is imported
+        self._readiness: Readiness | None = None  # of a model that has is_ready
         self._open: list[int] = []  # handles of the batch that is executed
         self._cancelled: set[int] = set()
         self._loans = Loans(channel, fds.requests)
@@ -94,10 +98,14 @@ class Loop:
             return self._box
         if kind == messages.CANCEL:
             self._cancelled.update(set(messages.integers(messages.body_of(frame))).intersection(self._open))
+        elif kind == messages.RESULT:
+            return self._calls.route(frame)
         elif kind == messages.NAME:
             self._names.learn(frame)
         elif kind == messages.INFER_RESPONSE:
             return self._inferences.route(frame)
+        elif kind == messages.READY_QUESTION and self._readiness is not None:
+            return self._readiness.box
         elif kind == messages.LOG_SETTINGS:
             self._logs.settle(messages.LogSettings.from_map(messages.map_of(frame)))
         else:
@@ -136,7 +144,11 @@ class Loop:
         channel.spill = self._spill
         channel.idle = self._pool.patience
         channel.spin = Spin(settings.spin_us * 1000)
-        runtime.install(_Runtime(self._logs, self._pool, self._inferences, settings.directory, self._is_cancelled))
+        runtime.install(
+            _Runtime(
+                self._logs, self._pool, self._calls, self._inferences, settings.directory, self._is_cancelled
+            )
+        )
 
     def _import(self, settings: Settings) -> Model:
         """Import the model, once."""
@@ -171,6 +183,7 @@ class Loop:
         """Bring the model up and say how that went; None if it did not."""
         channel = self._channel
         self._settle(question.settings)
+        self._calls.open()
         self._names = Names(channel, question.names, question.inputs, question.outputs)
         self._reader = Reader(self._names, self._loans)
         model_name, version = question.args.get("model_name", ""), question.args.get("model_version", "-1")
@@ -188,6 +201,8 @@ class Loop:
             self._complain(f"Failed to initialize Python stub: {text}")
             model = None
         self._leave_children()
+        if model is not None and model.has_is_ready:
+            self._readiness = Readiness(channel, self._instance, model)
         channel.publish(messages.initialized(channel.life, text, model is not None and model.has_is_ready))
         return model
 
@@ -306,7 +321,7 @@ class Loop:
         text = ""
         self._inferences.allowed = False
         try:
-            model.finalize()
+            model.finalize(self._calls.keep)
         except BaseException as error:
             text = failure.describe(error)
             file, line = runtime.caller(0)
@@ -339,6 +354,7 @@ class _Runtime:
         self,
         logs: Logs,
         pool: Pool,
+        calls: Calls,
         inferences: Inferences,
         model_directory: str,
         is_cancelled: Callable[[int], bool],
@@ -346,6 +362,15 @@ class _Runtime:
         self._directory = model_directory
         self.free_memory = pool.free
         self.log = logs.log
+        self.instance = calls.instance
+        self.load_model = calls.load_model
+        self.unload_model = calls.unload_model
+        self.is_model_ready = calls.is_model_ready
+        self.new_family = calls.new_family
+        self.drop_family = calls.drop_family
+        self.new_metric = calls.new_metric
+        self.change_metric = calls.change_metric
+        self.metric_value = calls.metric_value
         self.is_cancelled = is_cancelled
         self.infer = inferences.infer
         self.infer_soon = inferences.infer_soon

@@ -77,6 +77,9 @@ RESPONSE_PRESENT = 1
 RESPONSE_FINAL = 2
 RESPONSE_ERROR = 4
 
+#: operation, reserved, value
+METRIC_BODY = struct.Struct("<IId")
+
 UINT8 = 2  # the data type of a spilled body
 
 
@@ -273,6 +276,15 @@ def finalized(life: int, error: str) -> bytes:
 def log(life: int, level: int, file: str, line: int, message: str) -> bytes:
     fields = {"level": level, "file": _cut(file), "line": line, "message": _cut(message)}
     return encode(LOG, life, 0, _msgpack.pack(fields))
+
+
+def call(life: int, number: int, operation: str, **fields: Any) -> bytes:
+    """Make a CALL frame; number 0 wants no RESULT."""
+    return encode(CALL, life, number, _msgpack.pack({"operation": operation, **fields}))
+
+
+def metric(life: int, number: int, operation: int, value: float) -> bytes:
+    return HEADER.pack(40, METRIC, 0, life, 0, number) + METRIC_BODY.pack(operation, 0, value)
 
 
 def released(life: int, tickets: list[int]) -> bytes:

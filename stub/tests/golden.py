@@ -155,6 +155,18 @@ def frames() -> dict[str, bytes]:
         "stop_infer": messages.word(messages.STOP_INFER, LIFE, 9, messages.STOP_FORGET),
         "released": messages.released(LIFE, [1, 2 | 1 << 32]),
         "log": messages.log(LIFE, 1, "model.py", 300, "wörk"),
+        "call_load": messages.call(
+            LIFE, 1, "load", model="mödel", config='{"max_batch_size":4}', files={"file:1/x": b"\0\1"}
+        ),
+        "call_unload": messages.call(LIFE, 2, "unload", model="m", dependents=True),
+        "call_ready": messages.call(LIFE, 3, "ready", model="m", version="1"),
+        "call_new_family": messages.call(LIFE, 4, "new_family", family=1, name="f", description="wörds", kind=2),
+        "call_new_metric": messages.call(
+            LIFE, 5, "new_metric", family=1, metric=300, labels=[("a", "ä"), ("b", "")], buckets=[0.5, 1.0]
+        ),
+        "call_value": messages.call(LIFE, 6, "value", metric=300),
+        "call_drop_family": messages.call(LIFE, 0, "drop_family", family=1),
+        "metric": messages.metric(LIFE, 300, 1, -0.5),
         "name_up": messages.name(LIFE, 5, "ÄUSSERST"),
         "spilled_up": messages.encode(
             messages.EXECUTED, LIFE, 3, messages.spilled_body(2, 0x30000, 40000, 1 | 2 << 32), messages.SPILLED

@@ -58,6 +58,12 @@ def test_log_settings() -> None:
     assert LogSettings.from_map(fields) == LogSettings(info=False, warning=True, error=False, verbose=1)
 
 
+def test_result() -> None:
+    frame = read("result")
+    assert messages.kind_of(frame) == messages.RESULT and messages.HEADER.unpack_from(frame)[5] == 5
+    assert messages.map_of(frame) == {"error": "wörong", "ready": True, "value": -0.5}
+
+
 def test_plain() -> None:
     for name in ("name_up", "name_down"):
         frame = read(name)
@@ -106,7 +112,7 @@ def test_infer_response() -> None:
     response, last = reader.response(read("infer_response_error"))
     assert last and response.output_tensors() == [] and response.parameters() == ""
     error = response.error()
-    assert error is not None and (int(error.code()), error.message()) == (2, "nöt found")
+    assert error is not None and int(error.code()) == 2 and error.message() == "nöt found"
 
     response, last = reader.response(read("infer_response_end"))
     assert last and not response.has_error() and response.output_tensors() == [] and response.parameters() == ""
@@ -139,7 +145,7 @@ def test_numbers_of_the_layout() -> None:
         "Cancel": messages.CANCEL, "Name": messages.NAME, "LogSettings": messages.LOG_SETTINGS,
         "Hello": messages.HELLO, "Initialized": messages.INITIALIZED, "Executed": messages.EXECUTED,
         "Finalized": messages.FINALIZED, "Response": messages.RESPONSE, "Released": messages.RELEASED,
-        "Log": messages.LOG, "FlagPresent": messages.RESPONSE_PRESENT, "FlagFinal": messages.RESPONSE_FINAL,
+        "Log": messages.LOG, "Result": messages.RESULT, "Call": messages.CALL, "Metric": messages.METRIC, "FlagPresent": messages.RESPONSE_PRESENT, "FlagFinal": messages.RESPONSE_FINAL,
         "FlagError": messages.RESPONSE_ERROR, "AllOutputs": messages.ALL_OUTPUTS,
         "FlagSpilled": messages.SPILLED, "FlagAhead": messages.AHEAD, "StatusExecuted": messages.STATUS_EXECUTED,
         "InferSize": messages.INFER_HEAD.size, "InferResponseSize": messages.INFER_RESPONSE_HEAD.size,

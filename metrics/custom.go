@@ -1,0 +1,413 @@
+package metrics
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// Kind is the kind of a custom metric, in the numbers of pb_utils.MetricKind.
+type Kind int
+
+// The kinds of custom metrics.
+const (
+	Counter   Kind = 0
+	Gauge     Kind = 1
+	Histogram Kind = 2
+)
+
+// Operation is what a model does to a custom metric. The numbers cross the wire.
+type Operation uint32
+
+// The operations on custom metrics.
+const (
+	Increment Operation = 1
+	Set       Operation = 2
+	Observe   Operation = 3
+)
+
+// Limits of one custom family and metric. What the series of a model may be in
+// number is in Config.
+const (
+	maxCustomName        = 1 << 10  // bytes of a family's name
+	maxCustomDescription = 64 << 10 // bytes
+	maxCustomLabels      = 64       // of a metric
+	maxCustomLabel       = 8 << 10  // bytes of a label's name, and of its value
+	maxCustomBuckets     = 1 << 10  // of a histogram
+	maxCustomBytes       = 32 << 20 // of names, descriptions, labels and buckets of a model
+)
+
+// The number of custom series, if the config does not say.
+const (
+	DefaultModelSeries = 10_000
+	DefaultSeries      = 100_000
+)
+
+// ErrMisuse says that a stub asked for what no stub asks for: its own classes
+// keep models from it.
+var ErrMisuse = errors.New("custom metrics are misused")
+
+func misuse(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrMisuse}, args...)...)
+}
+
+// custom are the families that models make.
+type custom struct {
+	off           bool
+	perModel, all int // series
+	reserved      map[string]bool
+
+	mu       sync.Mutex
+	families map[string]*customFamily
+	accounts map[string]*account // by the model's name
+	series   int                 // in all, as their cost counts them
+}
+
+// customFamily is a family that at least one MetricFamily object refers to, or
+// one that a model left behind.
+type customFamily struct {
+	name, description string
+	kind              Kind
+	refs              int
+	series            map[string]*series // by their labels
+}
+
+// account is what the lives of one model hold together.
+type account struct {
+	model      string
+	cost       int // series
+	bytes      int
+	lives      int
+	series     map[*series]int // how often each is held
+	families   map[*customFamily]int
+	kept       map[*series]bool // which were left behind by a model that was unloaded
+	keptFamily map[*customFamily]bool
+}
+
+// Holder holds the custom metrics of one life of a stub, by the numbers that the
+// stub gives them, which grow. Its methods are not for concurrent use; different
+// holders are.
+//
+// A series is shown as long as somebody holds it. Whoever makes a family of the
+// same name and kind, and a metric of the same labels, shares it.
+type Holder struct {
+	custom   *custom
+	account  *account
+	families map[uint64]*heldFamily
+	metrics  map[uint64]*series
+	newest   uint64 // the highest number of a metric so far
+	ended    bool
+}
+
+type heldFamily struct {
+	*customFamily
+	metrics []uint64
+}
+
+// Custom returns what holds the custom metrics of a new life of a model's stub.
+func (r *Registry) Custom(model string) *Holder {
+	c := r.custom
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.accounts[model]
+	if a == nil {
+		a = &account{
+			model: model, series: make(map[*series]int), families: make(map[*customFamily]int),
+			kept: make(map[*series]bool), keptFamily: make(map[*customFamily]bool),
+		}
+		c.accounts[model] = a
+	}
+	a.lives++
+	return &Holder{custom: c, account: a, families: make(map[uint64]*heldFamily), metrics: make(map[uint64]*series)}
+}
+
+// Refusal is what a model is told about a family or a metric that it cannot
+// have; where Triton has a text, it is that.
+type Refusal struct{ Text string }
+
+func (e *Refusal) Error() string { return e.Text }
+
+func refused(format string, args ...any) error { return &Refusal{fmt.Sprintf(format, args...)} }
+
+// NewFamily makes a family, or refers to the one of that name, whose description
+// stays. The error is a *Refusal or ErrMisuse.
+func (h *Holder) NewFamily(number uint64, name, description string, kind Kind) error {
+	c, a := h.custom, h.account
+	switch {
+	case kind < Counter || kind > Histogram:
+		return misuse("kind %d", kind)
+	case h.families[number] != nil:
+		return misuse("family %d exists", number)
+	case c.off:
+		return refused("metrics not supported")
+	case len(name) > maxCustomName || len(description) > maxCustomDescription:
+		return refused("the name of a metric family has %d bytes and its description %d, at most %d and %d can be",
+			len(name), len(description), maxCustomName, maxCustomDescription)
+	case !validName(name):
+		return refused("Invalid metric name")
+	case !utf8.ValidString(description):
+		return misuse("description is no UTF-8")
+	case c.reserved[name]:
+		return refused("Family name already exists: '%s' is a metric of the server itself", name)
+	case len(h.families) >= c.perModel:
+		return refused("%s", a.limit(len(h.families), "metric families in one process", c.perModel))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.families[name]
+	if f != nil && f.kind != kind {
+		return refused("Family name already exists with different type")
+	}
+	if f == nil {
+		f = &customFamily{name: name, description: description, kind: kind, series: make(map[string]*series)}
+	}
+	if a.families[f] == 0 {
+		if err := a.take(0, f.bytes(), c); err != nil {
+			return err
+		}
+	}
+	c.families[name] = f
+	f.refs++
+	a.families[f]++
+	h.families[number] = &heldFamily{customFamily: f}
+	return nil
+}
+
+// NewMetric makes a metric of a family, or refers to the series with these
+// labels. Labels are pairs of name and value, their names differ. Only histograms
+// have buckets, the upper bounds of each. Errors are as of NewFamily.
+func (h *Holder) NewMetric(family, number uint64, labels [][2]string, buckets []float64) error {
+	c, a := h.custom, h.account
+	f := h.families[family]
+	switch {
+	case f == nil:
+		return misuse("family %d is unknown", family)
+	case h.metrics[number] != nil || number == 0:
+		return misuse("metric %d exists", number)
+	case f.kind != Histogram && len(buckets) > 0:
+		return misuse("metric of kind %d has buckets", f.kind)
+	case len(h.metrics) >= c.perModel:
+		return refused("%s", a.limit(len(h.metrics), "metrics in one process", c.perModel))
+	}
+	labels = slices.Clone(labels)
+	if err := checkLabels(f.kind, labels); err != nil {
+		return err
+	}
+	if err := checkBuckets(buckets); err != nil {
+		return err
+	}
+	text := string(appendLabels(nil, labels))
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := f.series[text]
+	fresh := s == nil
+	if fresh {
+		s = newSeries(f.customFamily, text, buckets)
+		if c.series+s.cost() > c.all {
+			return refused("custom metrics of all models have %d series, %d more would be beyond the limit (--metrics-config=custom_series=%d)",
+				c.series, s.cost(), c.all)
+		}
+	}
+	if a.series[s] == 0 {
+		if err := a.take(s.cost(), s.bytes(), c); err != nil {
+			return err
+		}
+	}
+	if fresh {
+		c.series += s.cost()
+		f.series[text] = s
+	}
+	s.refs++
+	a.series[s]++
+	h.metrics[number] = s
+	h.newest = max(h.newest, number)
+	f.metrics = append(f.metrics, number)
+	return nil
+}
+
+// DropFamily ends a family object and all its metrics. One that is unknown is
+// ErrMisuse.
+func (h *Holder) DropFamily(number uint64) error {
+	f := h.families[number]
+	if f == nil {
+		return misuse("family %d is unknown", number)
+	}
+	delete(h.families, number)
+	c := h.custom
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, metric := range f.metrics {
+		c.releaseLocked(h.account, h.metrics[metric])
+		delete(h.metrics, metric)
+	}
+	c.releaseFamilyLocked(h.account, f.customFamily)
+	return nil
+}
+
+// Apply changes a metric. What a metric of its kind cannot do is ErrMisuse, as is
+// a number that was never given. A metric that was dropped is left alone: another
+// thread of the model may not have known.
+func (h *Holder) Apply(number uint64, operation Operation, value float64) error {
+	s := h.metrics[number]
+	if s == nil {
+		if number == 0 || number > h.newest {
+			return misuse("metric %d is unknown", number)
+		}
+		return nil
+	}
+	if !s.apply(operation, value) {
+		return misuse("operation %d with %v on a metric of kind %d", operation, value, s.family.kind)
+	}
+	return nil
+}
+
+// Value returns what a counter or a gauge is at now; known is false for a metric
+// that was dropped.
+func (h *Holder) Value(number uint64) (value float64, known bool, err error) {
+	s := h.metrics[number]
+	switch {
+	case s == nil && (number == 0 || number > h.newest):
+		return 0, false, misuse("metric %d is unknown", number)
+	case s == nil:
+		return 0, false, nil
+	case s.family.kind == Histogram:
+		return 0, false, misuse("value of histogram %d", number)
+	}
+	return s.value(), true, nil
+}
+
+// End ends the life. If the model was unloaded as it should be, what it had not
+// dropped stays and counts on after a reload, as in Triton; else it goes, unless
+// others hold it too. End may be called again.
+func (h *Holder) End(keep bool) {
+	c, a := h.custom, h.account
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.ended {
+		return
+	}
+	h.ended = true
+	for _, s := range h.metrics {
+		if keep && !a.kept[s] {
+			a.kept[s] = true
+			continue
+		}
+		c.releaseLocked(a, s)
+	}
+	for _, f := range h.families {
+		if keep && !a.keptFamily[f.customFamily] {
+			a.keptFamily[f.customFamily] = true
+			continue
+		}
+		c.releaseFamilyLocked(a, f.customFamily)
+	}
+	h.metrics, h.families = nil, nil
+	if a.lives--; a.lives == 0 && len(a.families) == 0 {
+		delete(c.accounts, a.model)
+	}
+}
+
+func (c *custom) releaseLocked(a *account, s *series) {
+	if a.series[s]--; a.series[s] == 0 {
+		delete(a.series, s)
+		a.cost -= s.cost()
+		a.bytes -= s.bytes()
+	}
+	if s.refs--; s.refs == 0 {
+		delete(s.family.series, s.labels)
+		c.series -= s.cost()
+	}
+}
+
+func (c *custom) releaseFamilyLocked(a *account, f *customFamily) {
+	if a.families[f]--; a.families[f] == 0 {
+		delete(a.families, f)
+		a.bytes -= f.bytes()
+	}
+	if f.refs--; f.refs == 0 {
+		delete(c.families, f.name)
+	}
+}
+
+// take charges an account for what it did not hold yet.
+func (a *account) take(cost, bytes int, c *custom) error {
+	if a.cost+cost > c.perModel {
+		return refused("%s", a.limit(a.cost, "series of custom metrics", c.perModel))
+	}
+	if a.bytes+bytes > maxCustomBytes {
+		return refused("names, labels and buckets of the custom metrics of model '%s' have %d bytes, %d more would be beyond the limit of %d",
+			a.model, a.bytes, bytes, maxCustomBytes)
+	}
+	a.cost += cost
+	a.bytes += bytes
+	return nil
+}
+
+func (a *account) limit(found int, what string, most int) string {
+	return fmt.Sprintf("model '%s' has %d %s, more would be beyond the limit (--metrics-config=custom_series_per_model=%d)", a.model, found, what, most)
+}
+
+// bytes is what a family weighs.
+func (f *customFamily) bytes() int { return len(f.name) + len(f.description) + 256 }
+
+// checkLabels sorts labels and refuses names that Prometheus refuses.
+func checkLabels(kind Kind, labels [][2]string) error {
+	if len(labels) > maxCustomLabels {
+		return refused("a metric has %d labels, at most %d can be", len(labels), maxCustomLabels)
+	}
+	slices.SortFunc(labels, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
+	for i, l := range labels {
+		name, value := l[0], l[1]
+		switch {
+		case len(name) > maxCustomLabel || len(value) > maxCustomLabel:
+			return refused("a label of a metric has a name of %d bytes and a value of %d, at most %d can be", len(name), len(value), maxCustomLabel)
+		case !validLabel(name), kind == Histogram && name == "le": // it is that of the buckets
+			return refused("Invalid label name")
+		case !utf8.ValidString(value):
+			return misuse("value of label %q is no UTF-8", name)
+		case i > 0 && name == labels[i-1][0]:
+			return misuse("label %q stands twice", name)
+		}
+	}
+	return nil
+}
+
+func checkBuckets(buckets []float64) error {
+	if len(buckets) > maxCustomBuckets {
+		return refused("a histogram has %d buckets, at most %d can be", len(buckets), maxCustomBuckets)
+	}
+	for i, b := range buckets {
+		if math.IsNaN(b) || i > 0 && b <= buckets[i-1] {
+			return refused("Bucket Boundaries must be strictly sorted")
+		}
+	}
+	return nil
+}
+
+// validName reports whether Prometheus takes name for a family: letters, digits,
+// "_" and ":", no digit first and not "__".
+func validName(name string) bool {
+	return validWord(name, true)
+}
+
+// validLabel is validName for labels, which have no ":".
+func validLabel(name string) bool {
+	return validWord(name, false)
+}
+
+func validWord(name string, colon bool) bool {
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', c == '_', c == ':' && colon, '0' <= c && c <= '9' && i > 0:
+		default:
+			return false
+		}
+	}
+	return name != "" && (len(name) < 2 || name[:2] != "__")
+}

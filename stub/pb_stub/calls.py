@@ -1,0 +1,142 @@
+"""What a model asks of its server beside inferences: models to load, metrics of its own.
+
+A call is a CALL frame, answered by RESULT whenever it is done; any thread may make one, and many may be under way. A
+change of a metric is a METRIC frame that nobody answers. Frames keep their order, so a value read after a change of the
+same thread holds it.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import count
+from queue import SimpleQueue
+from types import FrameType
+from typing import Any
+
+from c_python_backend_utils.binding import Text
+from c_python_backend_utils.runtime import Refused
+
+from . import layout, messages
+from .channel import Channel, Mailbox
+from .errors import ForeignProcess
+from .pool import PoolExhausted
+
+_CLOSED = "this is possible only from __init__ on, not while the model completes its config"
+_FOREIGN = "this is not possible in a process that the model forked"
+_INTERRUPTS = (
+    "this is not possible in a signal handler or destructor that runs while its thread is talking to the server"
+)
+
+
+class Calls:
+    """The calls of one stub. They are refused until `open`."""
+
+    def __init__(self, channel: Channel, instance: str) -> None:
+        self._channel = channel
+        self._instance = instance
+        self._open = False
+        self._keeping = False
+        self._boxes: dict[int, Mailbox[bytes]] = {}
+        # next() of a counter is one step, whatever other threads do.
+        self._calls = count(1)
+        self._families = count(1)
+        self._metrics = count(1)
+
+    def open(self) -> None:
+        """Allow calls: the supervisor listens."""
+        self._open = True
+
+    def keep(self) -> None:
+        """Drop no family any more: `finalize` has returned, and what the model has left stays with the server."""
+        self._keeping = True
+
+    def route(self, frame: bytes) -> Mailbox[bytes] | None:
+        """Say who waits for a RESULT; nobody does if an exception has ended the wait."""
+        return self._boxes.get(messages.HEADER.unpack_from(frame)[5])
+
+    def _call(self, operation: str, **fields: Any) -> dict[str, Any]:
+        """Make a call and wait for its result."""
+        channel = self._channel
+        if not self._open:
+            raise Refused(_CLOSED)
+        if channel.foreign:
+            raise Refused(_FOREIGN)
+        if _interrupts(sys._getframe()):
+            raise Refused(_INTERRUPTS)
+        number = next(self._calls)
+        frame = messages.call(channel.life, number, operation, **fields)
+        if len(frame) > layout.MAX_SPILLED:
+            raise Refused(f"the call has {len(frame)} bytes with its files, at most {layout.MAX_SPILLED} can be")
+        box: Mailbox[bytes] = SimpleQueue()
+        self._boxes[number] = box
+        try:
+            channel.publish(frame)
+            del frame
+            result = messages.map_of(channel.receive(box))
+        except PoolExhausted as error:
+            raise Refused(str(error)) from None
+        except ForeignProcess:
+            raise Refused(_FOREIGN) from None
+        finally:
+            del self._boxes[number]
+        if result["error"]:
+            raise Refused(result["error"])
+        return result
+
+    # What runtime.Runtime says of them.
+
+    def instance(self) -> str:
+        return self._instance
+
+    def load_model(self, name: Text, config: Text, files: dict[Text, bytes]) -> None:
+        named = {_text(path): content for path, content in files.items()}
+        self._call("load", model=_text(name), config=_text(config), files=named)
+
+    def unload_model(self, name: Text, dependents: bool) -> None:
+        self._call("unload", model=_text(name), dependents=dependents)
+
+    def is_model_ready(self, name: Text, version: Text) -> bool:
+        return bool(self._call("ready", model=_text(name), version=_text(version))["ready"])
+
+    def new_family(self, name: Text, description: Text, kind: int) -> int:
+        family = next(self._families)
+        self._call("new_family", family=family, name=_text(name), description=_text(description), kind=kind)
+        return family
+
+    def drop_family(self, family: int) -> None:
+        channel = self._channel
+        if not self._keeping and not channel.foreign:
+            channel.publish(messages.call(channel.life, 0, "drop_family", family=family))
+
+    def new_metric(self, family: int, labels: list[tuple[str, str]], buckets: list[float]) -> int:
+        metric = next(self._metrics)
+        self._call("new_metric", family=family, metric=metric, labels=labels, buckets=buckets)
+        return metric
+
+    def change_metric(self, metric: int, operation: int, value: float) -> None:
+        channel = self._channel
+        try:
+            channel.publish(messages.metric(channel.life, metric, operation, value))
+        except ForeignProcess:
+            raise Refused(_FOREIGN) from None
+
+    def metric_value(self, metric: int) -> float:
+        return float(self._call("value", metric=metric)["value"])
+
+
+def _text(text: Text) -> str:
+    return text if isinstance(text, str) else text.decode("utf-8", "replace")
+
+
+#: Where a thread reads or writes: what interrupts it there would wait for itself.
+_TALKING = frozenset(
+    function.__code__ for function in (Channel.receive, Channel.look, Channel.publish, Channel.give_back)
+)
+
+
+def _interrupts(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code in _TALKING:
+            return True
+        frame = frame.f_back
+    return False
