@@ -104,6 +104,19 @@ func TestBLSWithNamedRegions(t *testing.T) {
 	}
 }
 
+// TestBLSOfItself has a model call itself, as deep as it has instances, and one
+// deeper: that could never end.
+func TestBLSOfItself(t *testing.T) {
+	s := start(t, testkit.Python(t).Path, repositoryOf(t, "bls"))
+	if _, result := s.call("caller", "depth:2"); result != "012" {
+		t.Errorf("three instances deep: got %q, want 012", result)
+	}
+	if _, result := s.call("caller", "depth:3"); !strings.Contains(result, "'caller'") {
+		t.Errorf("four deep on three instances: got %q, want an error that names the cycle", result)
+	}
+	s.good(t, "caller", "sizes")
+}
+
 // TestBLSDeaths kills the caller, and the model that is called, in mid-call.
 // Neither harms the other, and nothing is left.
 func TestBLSDeaths(t *testing.T) {
