@@ -205,7 +205,7 @@ func restrictions(byGroup map[string]Restriction) []server.Restriction {
 func (o *Options) metrics(log zerolog.Logger) (*metrics.Registry, error) {
 	c := metrics.Config{
 		CPU: o.Metrics.AllowCPU, Interval: time.Duration(o.Metrics.IntervalMillis) * time.Millisecond,
-		PinnedPoolBytes: o.Memory.PinnedPoolBytes,
+		PinnedPoolBytes: o.Memory.PinnedPoolBytes, NoCustom: !o.Metrics.Allow,
 	}
 	for _, s := range o.Metrics.Config {
 		var err error
@@ -218,6 +218,10 @@ func (o *Options) metrics(log zerolog.Logger) (*metrics.Registry, error) {
 			c.Summaries, err = parseBool(s.Value)
 		case "histogram_latencies":
 			c.Histograms, err = parseBool(s.Value)
+		case "custom_series_per_model":
+			c.ModelSeries, err = parseLimit(s.Value)
+		case "custom_series":
+			c.Series, err = parseLimit(s.Value)
 		case "summary_quantiles":
 			c.Quantiles, err = parseQuantiles(s.Value)
 		default:
@@ -228,6 +232,15 @@ func (o *Options) metrics(log zerolog.Logger) (*metrics.Registry, error) {
 		}
 	}
 	return metrics.New(c), nil
+}
+
+// parseLimit reads a number of series.
+func parseLimit(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("it is %q, want a number of series, 1 or more", text)
+	}
+	return n, nil
 }
 
 // parseQuantiles reads "<quantile>:<error>,…".
