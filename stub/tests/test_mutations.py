@@ -69,7 +69,7 @@ def decode(loop: Loop, frame: bytes) -> None:
         settings = Initialize.from_frame(frame)
         Names(loop._channel, settings.names, settings.inputs, settings.outputs)
         assert all(isinstance(text, str) for item in settings.args.items() for text in item)
-        assert all(isinstance(text, str) for text in settings.search + settings.names)
+        assert all(isinstance(text, str) for text in settings.settings.search + settings.names)
     elif kind == messages.EXECUTE:
         requests, handles, wanted = loop._reader.read(frame)
         assert len(requests) == len(handles) == len(wanted)
