@@ -78,6 +78,7 @@ type Backend struct {
 	live struct {
 		sync.Mutex
 		processes map[*process]struct{}
+		lives     map[*life]struct{} // that log
 	}
 }
 
@@ -101,6 +102,7 @@ func New(env Environment) (*Backend, error) {
 		soleParent: env.SoleParent,
 	}
 	b.live.processes = make(map[*process]struct{})
+	b.live.lives = make(map[*life]struct{})
 	// Children of stubs whose parents have ended come home to this process; each
 	// SIGCHLD is a reason to look for those that have ended too.
 	signal.Notify(b.signals, unix.SIGCHLD)

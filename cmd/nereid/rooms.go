@@ -142,7 +142,11 @@ func (r *rooms) makeFronts(o *Options, settings *LogSettings, budget *server.Bud
 	add := func(name, title, address string, port int, listen func() error, run func(context.Context) error) {
 		r.fronts = append(r.fronts, front{name, title, net.JoinHostPort(address, strconv.Itoa(port)), listen, run})
 	}
-	parts := server.Parts{Core: r.registry, Allocate: r.allocate, Budget: budget, Logging: logControl{settings}}
+	logging := logControl{settings, func() {}}
+	if r.python != nil {
+		logging.changed = r.python.LogLevelsChanged
+	}
+	parts := server.Parts{Core: r.registry, Allocate: r.allocate, Budget: budget, Logging: logging}
 	if o.GRPC.Allow {
 		g, err := server.NewGRPC(o.grpcConfig(), parts, log)
 		if err != nil {
