@@ -47,6 +47,7 @@ var kindNames = map[Kind]string{
 	Pad: "PAD", Initialize: "INITIALIZE", Execute: "EXECUTE", Finalize: "FINALIZE", Cancel: "CANCEL", Name: "NAME",
 	LogSettings: "LOG_SETTINGS", Hello: "HELLO", Initialized: "INITIALIZED", Executed: "EXECUTED",
 	Finalized: "FINALIZED", Response: "RESPONSE", Released: "RELEASED", Log: "LOG",
+	InferResponse: "INFER_RESPONSE", Infer: "INFER", Demand: "DEMAND", StopInfer: "STOP_INFER",
 	AutoComplete: "AUTO_COMPLETE", Completed: "COMPLETED", ReadyQuestion: "READY?", ReadyAnswer: "READY",
 	Result: "RESULT", Call: "CALL", Metric: "METRIC",
 }

@@ -85,6 +85,13 @@ func (c *Channel) Commit() (position uint64) {
 	return position
 }
 
+// Backlog returns how many bytes of frames wait for room in the ring.
+func (c *Channel) Backlog() int {
+	c.send.Lock()
+	defer c.send.Unlock()
+	return c.send.bytes
+}
+
 // Taken reports whether the stub may have taken the frame of that position.
 // What it says is believed: a stub that lies about its head harms only itself.
 func (c *Channel) Taken(position uint64) bool {

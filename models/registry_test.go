@@ -367,10 +367,14 @@ func TestUnload(t *testing.T) {
 }
 
 func TestWhatIsNotDoneIsSaid(t *testing.T) {
-	root := writeModels(t, map[string][]int64{"batched": {1}, "sequence": {1}})
+	root := writeModels(t, map[string][]int64{"batched": {1}, "controlled": {1}, "iterative": {1}, "sequence": {1}, "stateful": {1}})
 	for name, more := range map[string]string{
 		"batched":  "max_batch_size: 4 dynamic_batching { } model_warmup [ { name: \"w\" batch_size: 1 inputs { key: \"IN\" value { data_type: TYPE_INT32 dims: [ 1 ] zero_data: true } } } ]",
 		"sequence": "sequence_batching { }",
+		"controlled": "sequence_batching { iterative_sequence: true control_input [ { name: \"START\" control [ " +
+			"{ kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] } ] }",
+		"stateful":  "sequence_batching { iterative_sequence: true state [ { input_name: \"S\" output_name: \"T\" data_type: TYPE_INT32 dims: [ 1 ] } ] }",
+		"iterative": "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 4 } }",
 	} {
 		if err := os.WriteFile(filepath.Join(root, name, "config.pbtxt"), []byte(fakeConfig+more), 0o644); err != nil {
 			t.Fatal(err)
@@ -381,11 +385,20 @@ func TestWhatIsNotDoneIsSaid(t *testing.T) {
 	if err := r.Start(t.Context()); err == nil {
 		t.Error("a model with sequence_batching was loaded")
 	}
-	if got, want := states(r), "batched 1 READY; sequence 1 UNAVAILABLE Unsupported: model 'sequence' needs sequence_batching, which this server does not support"; got != want {
+	const want = "batched 1 READY; " +
+		"controlled 1 UNAVAILABLE Unsupported: model 'controlled' needs control_input of sequence_batching, which this server does not support; " +
+		"iterative 1 READY; " +
+		"sequence 1 UNAVAILABLE Unsupported: model 'sequence' needs sequence_batching, which this server does not support; " +
+		"stateful 1 UNAVAILABLE Unsupported: model 'stateful' needs state of sequence_batching, which this server does not support"
+	if got := states(r); got != want {
 		t.Errorf("got the index %q, want %q", got, want)
 	}
-	for _, what := range []string{"dynamic_batching (each request is executed by itself)", "model_warmup"} {
-		if want := "config of model 'batched' asks for " + what; !strings.Contains(log.String(), want) {
+	for what, model := range map[string]string{
+		"dynamic_batching (each request is executed by itself)": "batched",
+		"model_warmup": "batched",
+		"a strategy of sequence_batching (each round of a request is executed by itself)": "iterative",
+	} {
+		if want := "config of model '" + model + "' asks for " + what; !strings.Contains(log.String(), want) {
 			t.Errorf("the log does not contain %q:\n%s", want, log.String())
 		}
 	}

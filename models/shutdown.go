@@ -35,15 +35,7 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 	}
 	defer endDrain()
 	var draining sync.WaitGroup
-	r.mu.Lock()
-	for _, m := range r.models {
-		for _, v := range m.versions {
-			if v.loaded != nil {
-				draining.Go(func() { _ = v.scheduler.Stop(drain) })
-			}
-		}
-	}
-	r.mu.Unlock()
+	draining.Go(func() { r.drain(drain) })
 	eachSecond(&draining, func() {
 		counts := r.InFlight()
 		log.Info().Msgf("Timeout %d: Found %d model versions that have in-flight inferences", left(), len(counts))
@@ -64,7 +56,7 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 	r.publishLocked()
 	r.mu.Unlock()
 	eachSecond(&r.ending, func() {
-		log.Info().Msgf("Timeout %d: Found %d live models and 0 in-flight non-inference requests", left(), r.alive())
+		log.Info().Msgf("Timeout %d: Found %d live models and 0 in-flight non-inference requests", left(), len(r.serves()))
 	})
 	if ctx.Err() != nil {
 		return infer.Errorf(infer.Internal, "Exit timeout expired. Exiting immediately.")
@@ -72,24 +64,38 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// UnloadReserve is the part of the time for an end that is kept for unloading,
-// so that models which are idle finalize although others are stuck.
-func UnloadReserve(total time.Duration) time.Duration { return min(total/4, 2*time.Second) }
-
-// alive counts the versions that are not yet unloaded.
-func (r *Registry) alive() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := 0
-	for _, m := range r.models {
-		for _, v := range m.versions {
-			if v.loaded != nil {
-				n++
+// drain waits until no version has requests inside. Those that models make of
+// others are served until then, so none is stopped before all are idle.
+func (r *Registry) drain(ctx context.Context) {
+	for busy := true; busy && ctx.Err() == nil; {
+		busy = false
+		for _, l := range r.serves() {
+			if l.scheduler.InFlight() > 0 {
+				busy = true
+				_ = l.scheduler.Drain(ctx)
 			}
 		}
 	}
-	return n
 }
+
+// serves lists the versions that have requests or may get some.
+func (r *Registry) serves() []*loaded {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []*loaded
+	for _, m := range r.models {
+		for _, v := range m.versions {
+			if v.loaded != nil {
+				list = append(list, v.loaded)
+			}
+		}
+	}
+	return list
+}
+
+// UnloadReserve is the part of the time for an end that is kept for unloading,
+// so that models which are idle finalize although others are stuck.
+func UnloadReserve(total time.Duration) time.Duration { return min(total/4, 2*time.Second) }
 
 // eachSecond calls report at once and then every second until the group is
 // done; a group that is done already is not reported.

@@ -44,6 +44,7 @@ type Direct struct {
 	inside   int                       // requests that were accepted and have not ended
 	stopped  bool
 	drained  chan struct{} // closed when stopped and nothing is inside
+	quiet    chan struct{} // closed when nothing is inside; nil while nobody waits for that
 }
 
 var _ Scheduler = (*Direct)(nil)
@@ -236,8 +237,15 @@ func (d *Direct) end(r *request) {
 // outLocked counts a request that is inside no more.
 func (d *Direct) outLocked() {
 	d.inside--
-	if d.stopped && d.inside == 0 {
+	if d.inside > 0 {
+		return
+	}
+	if d.stopped {
 		close(d.drained)
+	}
+	if d.quiet != nil {
+		close(d.quiet)
+		d.quiet = nil
 	}
 }
 
@@ -366,6 +374,26 @@ func (d *Direct) Stop(ctx context.Context) error {
 	d.mu.Unlock()
 	select {
 	case <-d.drained:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Drain implements Scheduler.
+func (d *Direct) Drain(ctx context.Context) error {
+	d.mu.Lock()
+	if d.inside == 0 {
+		d.mu.Unlock()
+		return nil
+	}
+	if d.quiet == nil {
+		d.quiet = make(chan struct{})
+	}
+	quiet := d.quiet
+	d.mu.Unlock()
+	select {
+	case <-quiet:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -19,7 +19,7 @@ import (
 //
 // Locks: searching, before a scheduler's mu, before mu.
 type Graph struct {
-	patience time.Duration
+	patience time.Duration // 0: what is only likely is not refused
 
 	searching sync.Mutex // held by the one that looks for a deadlock
 

@@ -43,11 +43,13 @@ func (d *Direct) takeLocked(r *request) (in backend.Instance, ahead bool) {
 func (d *Direct) leaveLocked(r *request) {
 	in := r.instance
 	has := d.up[in]
-	if has == nil {
+	switch {
+	case has == nil:
 		return
-	}
-	if has.executes == r {
+	case has.executes == r:
 		has.executes = has.ahead
+	case has.ahead != r:
+		return
 	}
 	if has.ahead != nil { // it has left, or is executed now
 		has.ahead = nil

@@ -18,6 +18,9 @@ type Scheduler interface {
 	// Stop refuses new requests from now on and returns when those inside have
 	// ended, or ctx has.
 	Stop(ctx context.Context) error
+	// Drain returns when nothing is inside, or ctx has ended. It refuses nothing:
+	// what is inside elsewhere may send more.
+	Drain(ctx context.Context) error
 	// InFlight returns how many requests are inside.
 	InFlight() int
 }

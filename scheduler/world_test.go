@@ -15,7 +15,7 @@ import (
 // world is a few models that share a graph, whose instances do what a test says
 // step by step. It is used by one goroutine at a time.
 type world struct {
-	t         *testing.T
+	t         testing.TB
 	graph     *Graph
 	models    map[string]*Direct
 	counts    map[string]*counter
@@ -25,16 +25,16 @@ type world struct {
 
 // asked is a request of a world.
 type asked struct {
-	request  *infer.Request
-	model    string
-	outer    string // "" for a client's
-	holding  bool
-	cancel   context.CancelFunc
-	task     *backend.Task // once an instance has had it
-	batch    *backend.Batch
-	by       *actor // that has it
-	refused  error
-	final    atomic.Pointer[infer.Response] // timers answer, too
+	request *infer.Request
+	model   string
+	outer   string // "" for a client's
+	holding bool
+	cancel  context.CancelFunc
+	task    *backend.Task // once an instance has had it
+	batch   *backend.Batch
+	by      *actor // that has it
+	refused error
+	final   atomic.Pointer[infer.Response] // timers answer, too
 }
 
 func (r *asked) over() bool { return r.final.Load() != nil || r.refused != nil }
@@ -55,6 +55,10 @@ func (a *actor) Ahead() bool                 { return a.ahead && len(a.has) < 2 
 func (a *actor) Withdraw()                   {}
 
 func (a *actor) Execute(b *backend.Batch) {
+	if a.down {
+		b.Done(b, backend.Report{Refused: true})
+		return
+	}
 	id := b.Tasks[0].Request.ID
 	a.has = append(a.has, id)
 	r := a.world.asked[id]
@@ -62,7 +66,7 @@ func (a *actor) Execute(b *backend.Batch) {
 }
 
 // newWorld makes models of the given numbers of instances: "a1 b2".
-func newWorld(t *testing.T, models string) *world {
+func newWorld(t testing.TB, models string) *world {
 	w := &world{
 		t: t, graph: NewGraph(), models: map[string]*Direct{}, counts: map[string]*counter{},
 		instances: map[string]*actor{}, asked: map[string]*asked{},
@@ -158,6 +162,11 @@ func (w *world) step(line string) error {
 		w.leave(id, backend.Report{Executed: true}).task.Send(&infer.Response{Final: true})
 	case "return": // execute returns, the last response is to come
 		w.leave(id, backend.Report{Executed: true})
+	case "again": // its model releases it in order to get it again
+		w.leave(id, backend.Report{Executed: true, Rescheduled: []*backend.Task{w.asked[id].task}})
+		for _, r := range w.asked {
+			r.holding = r.holding && r.outer != id
+		}
 	case "say": // a response that is not the last
 		w.asked[id].task.Send(&infer.Response{})
 	case "answer": // the last one

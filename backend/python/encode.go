@@ -94,11 +94,7 @@ func (e *encoder) place(t *infer.Tensor) error {
 		return infer.Errorf(infer.Internal, "input %q is not in the model's table of names", t.Name)
 	}
 	d := ipc.Descriptor{Name: index, Type: uint8(t.DataType), Length: uint64(len(t.Data)), Shape: t.Shape}
-	if t.DataType == infer.Bytes {
-		if s := infer.ScanBytes(t.Data, math.MaxInt); s.Common >= 0 {
-			d.Element = uint32(s.Common) + 1
-		}
-	}
+	d.Element = element(t)
 	begin := alignInline(e.size)
 	if len(t.Data) <= ipc.MaxInline && begin+len(t.Data) <= ipc.MaxInlineBody {
 		d.Region, d.Offset = ipc.InFrame, uint64(ipc.HeaderSize+begin)
@@ -107,7 +103,7 @@ func (e *encoder) place(t *infer.Tensor) error {
 		e.inline = append(e.inline, t.Data)
 		return nil
 	}
-	block, offset, err := e.inPool(t)
+	block, offset, err := inPool(e.pool, t)
 	if err != nil {
 		return err
 	}
@@ -122,23 +118,38 @@ func (e *encoder) place(t *infer.Tensor) error {
 	return nil
 }
 
+// element returns what a descriptor says of the elements' common length.
+func element(t *infer.Tensor) uint32 {
+	if t.DataType == infer.Bytes {
+		if s := infer.ScanBytes(t.Data, math.MaxInt); s.Common >= 0 {
+			return uint32(s.Common) + 1
+		}
+	}
+	return 0
+}
+
 // inPool returns a retained block that holds the tensor's bytes: its own if
 // they lie in the pool already, else a copy. A range that does not begin at its
 // block's first byte is copied too: a stub drops the pages of whole blocks.
-func (e *encoder) inPool(t *infer.Tensor) (*shm.Block, uint64, error) {
-	if block, ok := t.Memory.(*shm.Block); ok && block.In(e.pool) {
+func inPool(pool *shm.Pool, t *infer.Tensor) (*shm.Block, uint64, error) {
+	if block, ok := t.Memory.(*shm.Block); ok && block.In(pool) {
 		if offset, ok := block.Locate(t.Data); ok && offset == block.Offset() {
 			block.Retain()
 			return block, offset, nil
 		}
 	}
-	block, err := e.pool.Alloc(len(t.Data))
+	block, err := pool.Alloc(len(t.Data))
 	if err != nil {
-		return nil, 0, infer.Errorf(infer.Internal, "Failed to increase the shared memory pool size to %d bytes. If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Error: %v",
-			e.pool.Stats().Reserved, err)
+		return nil, 0, exhausted(pool, err)
 	}
 	copy(block.Bytes(), t.Data)
 	return block, block.Offset(), nil
+}
+
+// exhausted says that the pool has no block, with Triton's text.
+func exhausted(pool *shm.Pool, err error) *infer.Error {
+	return infer.Errorf(infer.Internal, "Failed to increase the shared memory pool size to %d bytes. If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Error: %v",
+		pool.Stats().Reserved, err)
 }
 
 // alignInline returns where tensor bytes can begin, given the body's size so far.

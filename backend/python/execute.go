@@ -193,4 +193,5 @@ func (in *Instance) Cancel(task *backend.Task) {
 	if err := l.channel.Send(ipc.Cancel, 0, body[:]); err != nil {
 		in.log.Debug().Err(err).Msg("cancellation was not sent")
 	}
+	l.infers.cancelBatch(handle >> 32)
 }

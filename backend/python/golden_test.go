@@ -182,3 +182,38 @@ func TestGoldenCalls(t *testing.T) {
 	}
 	wantGolden(t, "result", ipc.Result, 5, body)
 }
+
+// TestGoldenInferResponse encodes responses for a model: an output in the frame
+// and one in a block, of a name that is new; an error; the end of a stream.
+func TestGoldenInferResponse(t *testing.T) {
+	s := newStandIn(t, shm.Memfd{})
+	l := s.newLife()
+	l.encoder = encoder{pool: s.pool, loans: l.loans, names: l.down}
+	l.down = newNames([]string{"IN0"}, []string{"OUT0"})
+	defer l.loans.Close()
+	for name, r := range map[string]*infer.Response{
+		"infer_response": {
+			Final:      true,
+			Parameters: []infer.Parameter{{Name: "i", Kind: infer.IntParameter, Int: -5}, {Name: "s", Kind: infer.StringParameter, String: "ü"}},
+			Outputs: []infer.Tensor{
+				{Name: "SUM", DataType: infer.FP32, Shape: []int64{1, 2}, Data: []byte{0, 0, 128, 63, 0, 0, 0, 64}},
+				{Name: "OUT0", DataType: infer.Uint8, Shape: []int64{5000}, Data: bytes.Repeat([]byte{9}, 5000)},
+			},
+		},
+		"infer_response_error": infer.ErrorResponse(infer.Errorf(infer.NotFound, "nöt found")),
+		"infer_response_end":   {Final: true, Empty: true},
+	} {
+		p, err := l.place(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		descriptors, err := p.describe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := make([]byte, p.size)
+		p.write(body, descriptors)
+		wantGolden(t, name, ipc.InferResponse, 9, body)
+		p.release()
+	}
+}

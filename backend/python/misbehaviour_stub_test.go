@@ -73,7 +73,7 @@ func TestModelsThatDoNotStart(t *testing.T) {
 	}
 	t.Run("missing", func(t *testing.T) {
 		_, err := r.in(t).open(t.TempDir(), modelConfig("missing", 1, infer.Uint8))
-		wantStartError(t, err, "Stub process '' is not healthy.")
+		wantStartError(t, err, "Stub process 'missing_0_0' is not healthy.")
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		r := r.in(t)
@@ -375,10 +375,10 @@ func TestKilledFromOutside(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 2 {
-			if err := unix.Kill(r.backend.template.current.process.pid, unix.SIGKILL); err != nil {
+			if err := unix.Kill(r.template().process.pid, unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			<-r.backend.template.current.gone
+			<-r.template().gone
 		}
 		<-l.exited
 	}

@@ -1,8 +1,11 @@
 package python
 
 import (
+	"errors"
+
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
 )
 
 // sendBody sends a frame, through a block if its body is long.
@@ -12,6 +15,25 @@ func (l *life) sendBody(kind ipc.Kind, id uint64, body []byte) error {
 	}
 	_, err := l.sendSpilled(kind, id, false, len(body), func(b []byte) { copy(b, body) })
 	return err
+}
+
+// sendFilled sends a frame with a body of n bytes, which fill writes, through a
+// block if it is long.
+func (l *life) sendFilled(kind ipc.Kind, id uint64, n int, fill func([]byte)) error {
+	if n > ipc.MaxInlineBody {
+		_, err := l.sendSpilled(kind, id, false, n, fill)
+		if errors.Is(err, shm.ErrExhausted) {
+			return exhausted(l.encoder.pool, err)
+		}
+		return err
+	}
+	frame, err := l.channel.Begin(kind, id, n)
+	if err != nil {
+		return err
+	}
+	fill(frame[ipc.HeaderSize:])
+	l.channel.Commit()
+	return nil
 }
 
 // sendSpilled sends a frame whose body of n bytes, written by fill, lies in a

@@ -10,6 +10,7 @@ from . import missing as _missing
 from .control import is_model_ready, load_model, unload_model
 from .error import TritonError, TritonModelException
 from .futures import async_event_future_done_callback
+from .iterator import ResponseIterator
 from .logger import Logger
 from .memory import (
     TRITONSERVER_MEMORY_CPU,
@@ -39,6 +40,7 @@ __all__ = [
     "MetricFamily",
     "MetricKind",
     "PreferredMemory",
+    "ResponseIterator",
     "SharedMemory",
     "Tensor",
     "TritonError",

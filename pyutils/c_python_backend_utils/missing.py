@@ -13,13 +13,11 @@ NAMES = {
     "triton_python_backend_utils": frozenset(
         (
             "InferenceResponseSender",
-            "ResponseIterator",
         )
     ),
     "c_python_backend_utils": frozenset(
         (
             "InferenceResponseSender",
-            "ResponseIterator",
         )
     ),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, NoReturn, Optional, Set, Union
+from typing import Any, Awaitable, Dict, Iterable, List, NoReturn, Optional, Set, Tuple, Union
 
 from . import parameters as parameter_text
 from . import runtime
@@ -12,6 +12,7 @@ from .binding import (
     Mismatch,
     Text,
     Unmakeable,
+    as_bool,
     as_integer,
     as_list,
     as_objects,
@@ -22,7 +23,9 @@ from .binding import (
     uncastable,
 )
 from .error import TritonModelException
+from .iterator import ResponseIterator
 from .memory import PreferredMemory
+from .response import InferenceResponse
 from .tensor import Tensor
 
 _U32 = 2**32 - 1
@@ -158,13 +161,8 @@ class InferenceRequest(Bound):
         self._timeout = as_integer(timeout, 0, _U64)
         self._preferred_memory = None if preferred_memory is _NO_MEMORY else preferred_memory
         self._trace = trace
-        if isinstance(correlation_id, int):
-            if not 0 <= correlation_id <= _U64:
-                raise uncastable(correlation_id)
-        elif not isinstance(correlation_id, str):
-            raise TritonModelException("Correlation ID must be integer or string")
-        self._correlation = correlation_id
         self._parameters = parameter_text.encode(parameters)
+        self._correlation = _correlation(correlation_id)
         who = f"for request with id '{_shown(self._id)}' and model name '{_shown(self._model_name)}'"
         if any(tensor is None for tensor in tensors):
             raise TritonModelException(f"Input tensor {who} should not be empty.")
@@ -218,8 +216,52 @@ class InferenceRequest(Bound):
 
     get_response_sender = _NotYet()
     set_release_flags = _NotYet()
-    exec = _NotYet()
-    async_exec = _NotYet()
+
+    def exec(self, *args: Any, **named: Any) -> Union[InferenceResponse, ResponseIterator]:
+        """Have the model that the request names execute it: `exec(decoupled=False)`.
+
+        Returns its response, or with decoupled an iterator over its responses once the first is there. What goes wrong
+        is a response with an error.
+        """
+        decoupled = self._decoupled("exec", args, named) if args or named else False
+        return runtime.current().infer(self, decoupled)
+
+    def async_exec(self, *args: Any, **named: Any) -> Awaitable[Union[InferenceResponse, ResponseIterator]]:
+        """As `exec`, for coroutines: the request is under way when this returns, and the future gets the result.
+
+        It is an asyncio.Future; cancelling it cancels the request.
+        """
+        decoupled = self._decoupled("async_exec", args, named) if args or named else False
+        return runtime.current().infer_soon(self, decoupled)
+
+    def _decoupled(self, function: str, args: Tuple[Any, ...], named: Dict[str, Any]) -> bool:
+        try:
+            flag = _flag(*args, **named)
+            if flag is None:
+                raise Mismatch
+            return as_bool(flag)
+        except (Mismatch, TypeError):
+            signature = f"(self: {MODULE}.InferenceRequest, decoupled: bool = False) -> object"
+            raise incompatible(function, (signature,), (self, *args), named) from None
+
+
+def _flag(decoupled: object = False) -> object:
+    return decoupled
+
+
+def _correlation(value: object) -> Union[int, str]:
+    """Convert a correlation id; what is neither int nor str, or out of range, is no TypeError."""
+    if isinstance(value, int):
+        if not 0 <= value <= _U64:
+            raise uncastable(value)
+        return int(value)
+    if not isinstance(value, str):
+        raise TritonModelException("Correlation ID must be integer or string")
+    try:
+        text = as_text(value)
+    except Mismatch:
+        raise uncastable(value) from None
+    return from_text(text)
 
 
 def _shown(text: Text) -> str:

@@ -6,11 +6,18 @@ import contextlib
 import os
 import sys
 import time
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Union
 
 import numpy as np
 
 from .binding import Text
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from .iterator import ResponseIterator
+    from .request import InferenceRequest
+    from .response import InferenceResponse
 
 #: Levels of log messages, with the letters that a log line begins with.
 INFO, WARNING, ERROR, VERBOSE = range(4)
@@ -79,6 +86,17 @@ class Runtime(Protocol):
     def metric_value(self, metric: int) -> float:
         """What a counter or a gauge is at, after all changes that this thread made."""
 
+    def infer(self, request: InferenceRequest, decoupled: bool) -> Union[InferenceResponse, ResponseIterator]:
+        """Have the model that request names execute it, and wait: for the iterator until the first response is there.
+
+        What goes wrong is a response with an error; TritonModelException if models may not be called now.
+        """
+
+    def infer_soon(
+        self, request: InferenceRequest, decoupled: bool
+    ) -> asyncio.Future[Union[InferenceResponse, ResponseIterator]]:
+        """As `infer`, at once, for the event loop that runs; RuntimeError if none does."""
+
 
 def print_line(level: int, file: str, line: int, message: str) -> None:
     """Write a log line to stderr, for times when no supervisor listens."""
@@ -117,6 +135,12 @@ class Alone:
 
     def drop_family(self, _family: int) -> None:
         pass
+
+    def infer(self, _request: InferenceRequest, _decoupled: bool) -> NoReturn:
+        raise RuntimeError("InferenceRequest.exec() needs a server around the model")
+
+    def infer_soon(self, _request: InferenceRequest, _decoupled: bool) -> NoReturn:
+        raise RuntimeError("InferenceRequest.async_exec() needs a server around the model")
 
 
 _installed: list[Runtime] = [Alone()]

@@ -290,7 +290,7 @@ def test_what_will_never_be_there() -> None:
         assert text.startswith(f"cannot import name 'foo' from '{name}'")
 
 
-@pytest.mark.parametrize("name", ["exec", "async_exec", "get_response_sender", "set_release_flags"])
+@pytest.mark.parametrize("name", ["get_response_sender", "set_release_flags"])
 def test_methods_that_are_not_there_yet(name: str) -> None:
     assert not hasattr(REQUEST, name) and not hasattr(pb_utils.InferenceRequest, name)
     text = text_of(AttributeError, lambda: getattr(REQUEST, name))

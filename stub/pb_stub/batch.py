@@ -10,29 +10,29 @@ import struct
 from typing import Any, Mapping
 
 import numpy as np
+from c_python_backend_utils.error import TritonError
 from c_python_backend_utils.parameters import NONE
 from c_python_backend_utils.request import InferenceRequest
 from c_python_backend_utils.response import InferenceResponse
 from c_python_backend_utils.tensor import Tensor
 
-from . import layout, messages
+from . import messages
 from .channel import Channel
 from .errors import ProtocolError
 from .loans import Loan, Loans
 from .names import Names
-from .pool import Block, Pool
-
-_MAX_INLINE = layout.MAX_INLINE
-_MAX_INLINE_TOTAL = layout.MAX_INLINE_TOTAL
+from .outgoing import MAX_INLINE, MAX_INLINE_TOTAL, PADDING, Outgoing, Placed, describe
+from .pool import Pool
 
 _unpack_request = messages.REQUEST.unpack_from
 _unpack_descriptor = messages.DESCRIPTOR.unpack_from
 _unpack_dimensions = tuple(form.unpack_from for form in messages.DIMENSIONS)
-#: A descriptor with its dimensions, by rank.
-_pack_descriptor = tuple(struct.Struct(f"{messages.DESCRIPTOR.format}{rank}q").pack for rank in range(65))
+_unpack_response = messages.RESPONSE_HEAD.unpack_from
 _pack_response = messages.RESPONSE_HEAD.pack
 
-_PADDING = tuple(bytes(n) for n in range(16))
+#: Where the response in INFER_RESPONSE begins.
+_RESPONSE_AT = messages.HEADER.size + messages.INFER_RESPONSE_HEAD.size
+
 _MOST_CHOICES = 1024
 
 #: Of one request: the outputs that its client wants, with their indices.
@@ -58,9 +58,7 @@ class Reader:
         requests: list[InferenceRequest] = []
         handles: list[int] = []
         wanted: list[Wanted] = []
-        new_tensor = Tensor.__new__
         new_request = InferenceRequest.__new__
-        received = self._names.received
         (count, _) = messages.EXECUTE_HEAD.unpack_from(frame, messages.HEADER.size)
         at = messages.HEADER.size + messages.EXECUTE_HEAD.size
         for _ in range(count):
@@ -68,24 +66,7 @@ class Reader:
                 _unpack_request(frame, at)
             )
             at += 56
-            tensors: list[Tensor] = []
-            for _ in range(inputs):
-                name, code, rank, region, offset, size, ticket, element, _ = _unpack_descriptor(frame, at)
-                tensor = new_tensor(Tensor)
-                tensor._name = received[name]
-                tensor._code = code
-                tensor._shape = _unpack_dimensions[rank](frame, at + 40)
-                at += 40 + 8 * rank
-                tensor._array = tensor._data = tensor._sent = None
-                tensor._element = element
-                if region == 0:
-                    tensor._origin = frame
-                    tensor._offset = offset
-                else:
-                    tensor._origin = Loan(self._loans, ticket, offset, size)
-                    tensor._offset = 0
-                tensor._size = size
-                tensors.append(tensor)
+            tensors, at = self._tensors(frame, at, inputs)
             request = new_request(InferenceRequest)
             request._inputs = tensors
             request._handle = handle
@@ -123,6 +104,55 @@ class Reader:
             raise ProtocolError(f"EXECUTE of {len(frame)} bytes: its requests end at {at}")
         return requests, handles, wanted
 
+    def _tensors(self, frame: bytes, at: int, count: int) -> tuple[list[Tensor], int]:
+        """Decode descriptors that begin at `at`: the tensors, and where the descriptors end."""
+        tensors: list[Tensor] = []
+        new_tensor = Tensor.__new__
+        received = self._names.received
+        for _ in range(count):
+            name, code, rank, region, offset, size, ticket, element, _ = _unpack_descriptor(frame, at)
+            tensor = new_tensor(Tensor)
+            tensor._name = received[name]
+            tensor._code = code
+            tensor._shape = _unpack_dimensions[rank](frame, at + 40)
+            at += 40 + 8 * rank
+            tensor._array = tensor._data = tensor._sent = None
+            tensor._element = element
+            if region == 0:
+                tensor._origin = frame
+                tensor._offset = offset
+            else:
+                tensor._origin = Loan(self._loans, ticket, offset, size)
+                tensor._offset = 0
+            tensor._size = size
+            tensors.append(tensor)
+        return tensors, at
+
+    def response(self, frame: bytes) -> tuple[InferenceResponse, bool]:
+        """Decode INFER_RESPONSE: the response, and whether it is the last one."""
+        try:
+            return self._response(frame)
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise ProtocolError(f"INFER_RESPONSE of {len(frame)} bytes: {error}") from error
+
+    def _response(self, frame: bytes) -> tuple[InferenceResponse, bool]:
+        _, flags, outputs, code, parameter_size, error_size, _ = _unpack_response(frame, _RESPONSE_AT)
+        response = InferenceResponse.__new__(InferenceResponse)
+        response._outputs, at = self._tensors(frame, _RESPONSE_AT + 32, outputs)
+        response._error = None
+        last = bool(flags & messages.RESPONSE_FINAL)
+        if at + parameter_size + error_size > len(frame):
+            raise ProtocolError(f"INFER_RESPONSE of {len(frame)} bytes: its strings end behind it")
+        if flags & messages.RESPONSE_ERROR:
+            at += parameter_size
+            response._error = error_of(frame[at : at + error_size].decode(), code)
+            response._parameters = ""
+        elif flags & messages.RESPONSE_PRESENT:
+            response._parameters = frame[at : at + parameter_size].decode() if parameter_size else NONE
+        else:  # the end of a stream, without a response of its own
+            response._parameters = ""
+        return response, last
+
     def _choice(self, raw: bytes) -> Wanted:
         """The outputs that a request names; the same ones are asked for again and again."""
         choice = self._choices.get(raw)
@@ -135,30 +165,24 @@ class Reader:
         return choice
 
 
-class _Passed:
-    """What `_sent` of a tensor is if its bytes are those of an input: they are referred to, not copied."""
-
-    __slots__ = ("loan", "offset", "size")
-
-    def __init__(self, loan: Loan, offset: int, size: int) -> None:
-        self.loan = loan
-        self.offset = offset
-        self.size = size
+def error_of(text: str, code: int) -> TritonError:
+    """Make the error that another model has answered with."""
+    error = TritonError.__new__(TritonError)
+    error._message = text
+    error._code = error._given = code
+    return error
 
 
-class Answers:
+class Answers(Outgoing):
     """The responses to one batch, gathered while the model's objects live and packed when they have gone.
 
     That order lets the loans of the batch end with it: their tickets travel in the frame that answers it.
     """
 
     def __init__(self, channel: Channel, loans: Loans, pool: Pool) -> None:
-        self._channel = channel
-        self._loans = loans
-        self._pool = pool
-        self._responses: list[tuple[int, int, int, bytes, bytes, list[tuple[Any, ...]]]] = []
+        super().__init__(channel, loans, pool)
+        self._responses: list[tuple[int, int, int, bytes, bytes, list[Placed]]] = []
         self._head_size = 0  # of all responses, without tensor bytes
-        self._inline_size = 0  # of all tensor bytes inside the frame
 
     def error(self, handle: int, code: int, text: str) -> None:
         """Answer a request with an error."""
@@ -174,7 +198,7 @@ class Answers:
             message = error._message
             self.error(handle, error._code, message if isinstance(message, str) else message.decode("utf-8", "replace"))
             return
-        outputs: list[tuple[Any, ...]] = []
+        outputs: list[Placed] = []
         head_size = 32
         unwanted = False
         for tensor in response._outputs:
@@ -187,14 +211,14 @@ class Answers:
             head_size += 40 + 8 * len(shape)
             # The usual output, a small new array, without a further call.
             array: Any = tensor._data
-            if tensor._sent is None and array.__class__ is np.ndarray and array.nbytes <= _MAX_INLINE:
+            if tensor._sent is None and array.__class__ is np.ndarray and array.nbytes <= MAX_INLINE:
                 tensor._sent = data = array.tobytes()
                 size = self._inline_size + ((len(data) + 15) & ~15)
-                if size <= _MAX_INLINE_TOTAL:
+                if size <= MAX_INLINE_TOTAL:
                     self._inline_size = size
                     outputs.append((index, tensor._code, shape, 0, data, len(data), 0, 0))
                     continue
-            outputs.append((index, tensor._code, shape, *self._place(tensor), tensor._element))
+            outputs.append(self.place(index, tensor))
         if unwanted:
             response._outputs = [tensor for tensor in response._outputs if tensor._name in wanted]
         parameters = b"" if response._parameters == NONE else response._parameters.encode()
@@ -202,96 +226,26 @@ class Answers:
         self._responses.append((handle, flags, 0, parameters, b"", outputs))
         self._head_size += head_size + ((len(parameters) + 7) & ~7)
 
-    def _place(self, tensor: Tensor) -> tuple[int, Any, int, int]:
-        """Find or make a place for a tensor's bytes: region, offset or the bytes themselves, size, ticket."""
-        sent = tensor._sent
-        if sent is None:
-            sent = self._settle(tensor)
-        if isinstance(sent, bytes):
-            if len(sent) <= _MAX_INLINE:
-                size = self._inline_size + ((len(sent) + 15) & ~15)
-                if size <= _MAX_INLINE_TOTAL:
-                    self._inline_size = size
-                    return layout.REGION_FRAME, sent, len(sent), 0
-            block = self._pool.take(len(sent))
-            self._channel.up[block.offset : block.offset + len(sent)] = sent
-            sent = block
-        if isinstance(sent, Block):
-            if tensor._origin is None:
-                tensor._sent = sent
-            return layout.REGION_ARENA, sent.offset, sent.size, self._pool.lend(sent)
-        return layout.REGION_REQUESTS, sent.offset, sent.size, sent.loan.ticket
-
-    def _settle(self, tensor: Tensor) -> Any:
-        """Fix what is sent of a tensor, now and whenever it is sent again."""
-        data = tensor._data
-        if data is None:  # an input as it came
-            origin = tensor._origin
-            if isinstance(origin, Loan):
-                return _Passed(origin, origin.offset, origin.size)
-            return tensor._bytes()
-        if isinstance(data, bytes):
-            tensor._sent = data
-            return data
-        if data.nbytes <= _MAX_INLINE:
-            sent: Any = data.tobytes()
-        else:
-            sent = self._passed(data) or self._copied(data)
-        tensor._sent = sent
-        return sent
-
-    def _passed(self, data: np.ndarray) -> Any:
-        """Recognise an array that shows an input which nobody has written into."""
-        held = self._loans.holder(data)
-        if held is None:
-            return None
-        loan, offset = held
-        if not loan.offset <= offset <= offset + data.nbytes <= loan.offset + loan.size or loan.written():
-            return None
-        return _Passed(loan, offset, data.nbytes)
-
-    def _copied(self, data: np.ndarray) -> Block:
-        block = self._pool.take(data.nbytes)
-        # numpy lets other threads run while it copies much; a memoryview would not.
-        np.copyto(np.ndarray(data.shape, data.dtype, self._channel.up, block.offset), data)
-        return block
-
     def withdraw(self) -> None:
         """Forget the answers: the batch has failed."""
-        for *_, outputs in self._responses:
-            for output in outputs:
-                if output[3] == layout.REGION_ARENA:
-                    self._pool.withdraw(output[6])
+        super().withdraw()
         self._responses.clear()
 
     def pack(self, batch: int, start: int, end: int) -> bytes:
         """Make the EXECUTED frame, with all tickets that are due."""
-        tickets = self._channel.take_tickets()
+        tickets = self.let_go()
         head_size = 56 + 8 * len(tickets) + self._head_size
         data_at = (head_size + 15) & ~15
         head = messages.EXECUTED_HEAD.pack(len(self._responses), messages.STATUS_EXECUTED, start, end, len(tickets), 0)
         parts = [b"", head]
         if tickets:
             parts.append(struct.pack(f"<{len(tickets)}Q", *tickets))
-        inline: list[bytes] = [_PADDING[data_at - head_size]]
-        size = data_at
+        inline: list[bytes] = [PADDING[data_at - head_size]]
         for handle, flags, code, parameters, text, outputs in self._responses:
             parts.append(_pack_response(handle, flags, len(outputs), code, len(parameters), len(text), 0))
-            for index, data_type, shape, region, place, length, ticket, element in outputs:
-                offset = place
-                if region == 0:
-                    offset = data_at
-                    inline.append(place)
-                    size = data_at + length
-                    data_at = (size + 15) & ~15
-                    if data_at != size:
-                        inline.append(_PADDING[data_at - size])
-                rank = len(shape)
-                parts.append(
-                    _pack_descriptor[rank](index, data_type, rank, region, offset, length, ticket, element, 0, *shape)
-                )
+            data_at = describe(outputs, parts, inline, data_at)
             if parameters or text:
-                parts.append(parameters + text + _PADDING[-(len(parameters) + len(text)) % 8])
+                parts.append(parameters + text + PADDING[-(len(parameters) + len(text)) % 8])
         parts += inline
         parts[0] = messages.HEADER.pack(data_at, messages.EXECUTED, 0, self._channel.life, 0, batch)
         return b"".join(parts)

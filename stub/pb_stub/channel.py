@@ -44,6 +44,8 @@ _SIZE = layout.RING_SIZE
 _HEADER = messages.HEADER.size
 _LONGEST = _HEADER + layout.MAX_BODY
 _MOST_TICKETS = layout.MAX_BODY // 8
+#: So many tickets wait for the answer to the batch that is executed; if there are more, they go by themselves.
+_PATIENT_TICKETS = 64
 
 _WEAKLY_ORDERED = os.uname().machine not in ("x86_64", "i686")
 
@@ -108,6 +110,7 @@ class Channel:
         self._write_fence = _Fence()
         self._deferred: deque[bytes] = deque()
         self._tickets: deque[int] = deque()
+        self._collecting: dict[int, list[int]] = {}  # by ident of the thread that collects
         #: While a batch is executed, tickets wait for its EXECUTED frame.
         self.executing = False
 
@@ -289,6 +292,27 @@ class Channel:
         if self._tickets and not self.executing:
             self._release_tickets()
 
+    def post(self, frame: bytes) -> None:
+        """Send a short frame, now or behind the next one. May be called anywhere, and never waits."""
+        if self._foreign:
+            return
+        self._deferred.append(frame)
+        me = _me()
+        while self._deferred and me not in self._senders:
+            self._senders.add(me)
+            try:
+                if not self._sending.acquire(False):
+                    return  # whoever is sending looks for it afterwards
+                try:
+                    if self._tail + 2 * _LONGEST - self.down64[_HEAD] > _SIZE:
+                        return  # it goes behind the next frame
+                    self._write(self._deferred.popleft())
+                finally:
+                    self._sending.release()
+            finally:
+                self._senders.discard(me)
+            self._ring()
+
     def _publish_deferred(self) -> None:
         # Not by publish, which comes here: there may be more of them than calls can nest.
         me = _me()
@@ -362,9 +386,24 @@ class Channel:
 
     def give_back(self, ticket: int) -> None:
         """Give a loan back, with the next frame or at once. May be called anywhere, and never waits."""
+        if self._collecting:
+            collected = self._collecting.get(_me())
+            if collected is not None:
+                collected.append(ticket)
+                return
         self._tickets.append(ticket)
-        if not self.executing:
+        if not self.executing or len(self._tickets) > _PATIENT_TICKETS:
             self._release_tickets()
+
+    def collect_tickets(self, let_go: Callable[[], object]) -> list[int]:
+        """Take the tickets that wait, and those of the loans that end, in this thread, while let_go is called."""
+        me = _me()
+        self._collecting[me] = tickets = self.take_tickets()
+        try:
+            let_go()
+        finally:
+            del self._collecting[me]
+        return tickets
 
     def take_tickets(self) -> list[int]:
         """Take the tickets that wait to be given back, for a frame that carries them."""
@@ -373,6 +412,11 @@ class Channel:
         while waiting and len(tickets) < _MOST_TICKETS:
             tickets.append(waiting.popleft())
         return tickets
+
+    def release_tickets(self) -> None:
+        """Send the tickets that wait for the answer to the batch, which takes long perhaps."""
+        if self._tickets:
+            self._release_tickets()
 
     def _release_tickets(self) -> None:
         """Send the tickets now, unless somebody is sending: whoever holds the lock looks for them afterwards."""

@@ -18,6 +18,7 @@ from .batch import Answers, Reader, Wanted
 from .calls import Calls
 from .channel import Channel, Mailbox
 from .errors import ForeignProcess, ProtocolError
+from .inferences import Inferences
 from .loans import Loans
 from .logs import Logs
 from .messages import AutoComplete, Initialize, Settings
@@ -25,6 +26,7 @@ from .model import MissingExecute, Model, NotCompleted
 from .names import Names
 from .pool import Pool, PoolExhausted
 from .process import Descriptors
+from .readiness import Readiness
 from .service import Service
 from .spin import Spin
 
@@ -48,10 +50,12 @@ class Loop:
         self._logs = Logs(channel)
         self._calls = Calls(channel, instance)
         self._model: Model | None = None  # once it is imported
+        self._readiness: Readiness | None = None  # of a model that has is_ready
         self._open: list[int] = []  # handles of the batch that is executed
         self._cancelled: set[int] = set()
         self._loans = Loans(channel, fds.requests)
         self._service = Service(channel, instance)
+        self._inferences = Inferences(channel, self._loans, self._service, instance)
         channel.route = self._route
         channel.unspill = self._unspill
 
@@ -98,6 +102,10 @@ class Loop:
             return self._calls.route(frame)
         elif kind == messages.NAME:
             self._names.learn(frame)
+        elif kind == messages.INFER_RESPONSE:
+            return self._inferences.route(frame)
+        elif kind == messages.READY_QUESTION and self._readiness is not None:
+            return self._readiness.box
         elif kind == messages.LOG_SETTINGS:
             self._logs.settle(messages.LogSettings.from_map(messages.map_of(frame)))
         else:
@@ -136,7 +144,11 @@ class Loop:
         channel.spill = self._spill
         channel.idle = self._pool.patience
         channel.spin = Spin(settings.spin_us * 1000)
-        runtime.install(_Runtime(self._logs, self._pool, self._calls, settings.directory, self._is_cancelled))
+        runtime.install(
+            _Runtime(
+                self._logs, self._pool, self._calls, self._inferences, settings.directory, self._is_cancelled
+            )
+        )
 
     def _import(self, settings: Settings) -> Model:
         """Import the model, once."""
@@ -174,6 +186,8 @@ class Loop:
         self._calls.open()
         self._names = Names(channel, question.names, question.inputs, question.outputs)
         self._reader = Reader(self._names, self._loans)
+        model_name, version = question.args.get("model_name", ""), question.args.get("model_version", "-1")
+        self._inferences.settle(self._pool, self._names, self._reader, model_name, int(version))
         text = ""
         model = None
         try:
@@ -187,6 +201,8 @@ class Loop:
             self._complain(f"Failed to initialize Python stub: {text}")
             model = None
         self._leave_children()
+        if model is not None and model.has_is_ready:
+            self._readiness = Readiness(channel, self._instance, model)
         channel.publish(messages.initialized(channel.life, text, model is not None and model.has_is_ready))
         return model
 
@@ -197,6 +213,7 @@ class Loop:
         model.make()
         self._logs.start()
         model.initialize(question.args)
+        self._inferences.allowed = True
         return model
 
     def _is_cancelled(self, handle: int) -> bool:
@@ -212,6 +229,7 @@ class Loop:
         batch = messages.HEADER.unpack_from(frame)[5]
         del frame  # the requests hold it, as long as they need it
         self._open = handles
+        self._inferences.batch = batch
         answers = Answers(channel, self._loans, self._pool)
         text = ""
         failed = False
@@ -221,6 +239,7 @@ class Loop:
                 result = model.execute(requests)
             finally:
                 end = _now()
+                self._inferences.batch = 0
                 del requests
             self._answer(answers, result, handles, wanted)
             del result
@@ -300,6 +319,7 @@ class Loop:
 
     def _finalize(self, model: Model) -> None:
         text = ""
+        self._inferences.allowed = False
         try:
             model.finalize(self._calls.keep)
         except BaseException as error:
@@ -331,7 +351,13 @@ class _Runtime:
     """What the API's classes ask of the stub."""
 
     def __init__(
-        self, logs: Logs, pool: Pool, calls: Calls, model_directory: str, is_cancelled: Callable[[int], bool]
+        self,
+        logs: Logs,
+        pool: Pool,
+        calls: Calls,
+        inferences: Inferences,
+        model_directory: str,
+        is_cancelled: Callable[[int], bool],
     ) -> None:
         self._directory = model_directory
         self.free_memory = pool.free
@@ -346,6 +372,8 @@ class _Runtime:
         self.change_metric = calls.change_metric
         self.metric_value = calls.metric_value
         self.is_cancelled = is_cancelled
+        self.infer = inferences.infer
+        self.infer_soon = inferences.infer_soon
 
     def model_directory(self) -> str:
         return self._directory

@@ -62,6 +62,15 @@ EXECUTED_HEAD = struct.Struct("<IIQQII")
 STATUS_EXECUTED = 0
 STATUS_FAILED = 1
 STATUS_SKIPPED = 2
+#: batch, version, flags, demand, bytes of the model's name, preferred memory
+INFER_HEAD = struct.Struct("<QqIIII")
+INFER_STREAM = 1
+INFER_HOLDING = 2
+#: reserved
+INFER_RESPONSE_HEAD = struct.Struct("<II")
+STOP_CANCEL = 1
+STOP_FORGET = 2
+
 #: handle, flags, outputs, code, bytes of: parameters, error; reserved
 RESPONSE_HEAD = struct.Struct("<QIHHIIQ")
 RESPONSE_PRESENT = 1
@@ -287,6 +296,11 @@ def released(life: int, tickets: list[int]) -> bytes:
 
 def name(life: int, index: int, text: str) -> bytes:
     return encode(NAME, life, index, text.encode())
+
+
+def word(kind: int, life: int, ident: int, number: int) -> bytes:
+    """Make a DEMAND or a STOP_INFER frame."""
+    return encode(kind, life, ident, struct.pack("<II", number, 0))
 
 
 def executed_failed(life: int, batch: int, start: int, end: int, tickets: list[int], text: bytes) -> bytes:

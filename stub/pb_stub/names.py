@@ -9,6 +9,10 @@ from .channel import Channel
 from .errors import ProtocolError
 
 
+class TooManyNames(Exception):
+    """The model has used all names that there can be. The text is for the model."""
+
+
 class Names:
     """Both tables of names. They begin equal, with the config's inputs and then its outputs."""
 
@@ -47,7 +51,7 @@ class Names:
     def _introduce(self, name: str) -> int:
         size = len(name.encode())
         if self._count == layout.MAX_NAMES or self._bytes + size > layout.MAX_NAME_BYTES:
-            raise ProtocolError(f"the model has used {self._count} names of tensors of {self._bytes} bytes together")
+            raise TooManyNames(f"the model has used {self._count} names of tensors of {self._bytes} bytes together")
         index = self._count
         self._channel.publish(messages.name(self._channel.life, index, name))
         self._count += 1

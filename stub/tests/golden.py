@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 
@@ -14,11 +14,16 @@ TESTDATA = HERE.parent.parent / "ipc" / "testdata"
 if __name__ == "__main__":
     sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "pyutils")]
 
-from c_python_backend_utils.response import InferenceResponse  # noqa: E402  # only now it can be found
+from c_python_backend_utils.memory import TRITONSERVER_MEMORY_CPU, PreferredMemory  # noqa: E402  # only now found
+from c_python_backend_utils.request import InferenceRequest, trace_of  # noqa: E402
+from c_python_backend_utils.response import InferenceResponse  # noqa: E402
 from c_python_backend_utils.tensor import Tensor  # noqa: E402
 from pb_stub import messages  # noqa: E402
-from pb_stub.batch import Answers  # noqa: E402
+from pb_stub.batch import Answers, Reader  # noqa: E402
+from pb_stub.inferences import Inferences  # noqa: E402
 from pb_stub.loans import Loan  # noqa: E402
+from pb_stub.names import Names  # noqa: E402
+from pb_stub.outgoing import Outgoing  # noqa: E402
 from pb_stub.pool import Block  # noqa: E402
 
 LIFE = 7
@@ -38,6 +43,10 @@ class Stand:
         self.dropped: Any = []
 
     def take_tickets(self) -> list[int]:
+        return self.tickets
+
+    def collect_tickets(self, let_go: Callable[[], object]) -> list[int]:
+        let_go()
         return self.tickets
 
     def give_back(self, ticket: int) -> None:
@@ -91,6 +100,40 @@ def response() -> bytes:
     return messages.encode(messages.RESPONSE, LIFE, 1 << 32, head + bytes(at - 24 - len(head)) + struct.pack("<i", -1))
 
 
+def infer() -> bytes:
+    """A request for another model: inputs of every sort, all the strings, one output that is wanted."""
+    stand: Any = Stand()
+    names: Any = Names(stand, ["IN0", "OUT0", "OUT1", "OUT2", "OUT3"], 1, 4)
+    inferences = Inferences(stand, stand, stand, "m_0_0")
+    inferences.settle(stand, names, Reader(names, stand), "m", 1)
+    inferences.batch = 5
+    passed = Tensor.__new__(Tensor)
+    passed._name, passed._code, passed._shape = "IN0", 2, (2, 4096)
+    passed._origin, passed._offset, passed._size = Loan(stand, 4 | 3 << 32, 0x5000, 8192), 0, 8192
+    passed._array = passed._data = passed._sent = None
+    passed._element = 0
+    request = InferenceRequest(
+        request_id="ürgent",
+        correlation_id="seq",
+        inputs=[
+            Tensor("OUT0", np.array([[1, 2, 3]], np.float32)),
+            Tensor("OUT1", np.full(5000, 7, np.uint8)),
+            passed,
+            Tensor("OUT3", np.array([b"ab", b"cd"], np.object_)),
+        ],
+        requested_output_names=["OUT2"],
+        model_name="modèle",
+        model_version=3,
+        flags=3,
+        timeout=11000000000,
+        preferred_memory=PreferredMemory(TRITONSERVER_MEMORY_CPU),
+        trace=trace_of('{"traceparent":"00"}'),
+        parameters={"a": 1},
+    )
+    outgoing = Outgoing(stand, stand, stand)
+    return inferences.pack(9, outgoing, request, True)
+
+
 def frames() -> dict[str, bytes]:
     """All of them, by the name of the file."""
     return {
@@ -106,6 +149,9 @@ def frames() -> dict[str, bytes]:
         "executed_skipped": messages.executed_skipped(LIFE, 3),
         "finalized": messages.finalized(LIFE, "ValueError: late"),
         "response": response(),
+        "infer": infer(),
+        "demand": messages.word(messages.DEMAND, LIFE, 9, 16),
+        "stop_infer": messages.word(messages.STOP_INFER, LIFE, 9, messages.STOP_FORGET),
         "released": messages.released(LIFE, [1, 2 | 1 << 32]),
         "log": messages.log(LIFE, 1, "model.py", 300, "wörk"),
         "call_load": messages.call(

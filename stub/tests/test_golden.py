@@ -98,10 +98,31 @@ def test_execute() -> None:
     assert (z.shape(), origin.size, origin.ticket) == ([5000], 5000, 1 << 32)
 
 
+def test_infer_response() -> None:
+    stand: Any = Stand()
+    names = Names(stand, ["IN0", "OUT0", "SUM"], 1, 2)
+    reader = Reader(names, stand)
+    response, last = reader.response(read("infer_response"))
+    assert last and not response.has_error() and response.parameters() == '{"i":-5,"s":"ü"}'
+    small, large = response.output_tensors()
+    assert (small.name(), small.as_numpy().tolist()) == ("SUM", [[1.0, 2.0]])
+    origin: Any = large._origin
+    assert (large.name(), large.shape(), origin.size, origin.ticket) == ("OUT0", [5000], 5000, 1 << 32)
+
+    response, last = reader.response(read("infer_response_error"))
+    assert last and response.output_tensors() == [] and response.parameters() == ""
+    error = response.error()
+    assert error is not None and int(error.code()) == 2 and error.message() == "nöt found"
+
+    response, last = reader.response(read("infer_response_end"))
+    assert last and not response.has_error() and response.output_tensors() == [] and response.parameters() == ""
+
+
 def test_numbers_of_the_layout() -> None:
     """Those of docs/protocol.md, read from shm/layout.go and ipc/message.go."""
     rooms = TESTDATA.parent.parent
     go = (rooms / "shm" / "layout.go").read_text() + (rooms / "ipc" / "message.go").read_text()
+    go += (rooms / "ipc" / "infer.go").read_text()
     found = dict(re.findall(r"^(?:\t|const )(\w+)(?: +\w+)? += +(.+?) *(?://.*)?$", go, re.MULTILINE))
 
     def number(name: str) -> int:
@@ -127,6 +148,11 @@ def test_numbers_of_the_layout() -> None:
         "Log": messages.LOG, "Result": messages.RESULT, "Call": messages.CALL, "Metric": messages.METRIC, "FlagPresent": messages.RESPONSE_PRESENT, "FlagFinal": messages.RESPONSE_FINAL,
         "FlagError": messages.RESPONSE_ERROR, "AllOutputs": messages.ALL_OUTPUTS,
         "FlagSpilled": messages.SPILLED, "FlagAhead": messages.AHEAD, "StatusExecuted": messages.STATUS_EXECUTED,
+        "InferSize": messages.INFER_HEAD.size, "InferResponseSize": messages.INFER_RESPONSE_HEAD.size,
+        "InferStream": messages.INFER_STREAM, "InferHolding": messages.INFER_HOLDING,
+        "StopCancel": messages.STOP_CANCEL, "StopForget": messages.STOP_FORGET,
+        "InferResponse": messages.INFER_RESPONSE, "Infer": messages.INFER, "Demand": messages.DEMAND,
+        "StopInfer": messages.STOP_INFER,
         "StatusFailed": messages.STATUS_FAILED, "StatusSkipped": messages.STATUS_SKIPPED,
     }.items():  # fmt: skip
         assert number(theirs) == ours, theirs

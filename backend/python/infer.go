@@ -1,0 +1,416 @@
+package python
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// maxInferences is how many requests of its own a stub may have under way.
+const maxInferences = 16_384
+
+// copyAside is up to how many bytes are copied by a goroutine that holds a
+// channel's receive lock; more are copied by one that holds nothing up.
+const copyAside = 1 << 20
+
+// inferences are the requests that a stub's model has made (BLS).
+type inferences struct {
+	// ctx ends with the life.
+	ctx  context.Context
+	stop context.CancelFunc
+	body ipc.InferBody // reused; guarded by the receive lock
+	// aside counts the goroutines that copy or ask, for the end of the life.
+	aside sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	all    map[uint64]*inference
+	copied int64 // bytes of the copies of inputs
+}
+
+func (i *inferences) open() {
+	i.ctx, i.stop = context.WithCancel(context.Background())
+	i.all = make(map[uint64]*inference)
+}
+
+// inference is one request that a model has made. Its inputs are held until its
+// last response.
+type inference struct {
+	life    *life
+	number  uint64 // the stub's
+	batch   uint64 // in whose execution it was made, 0 if that is not known
+	callers []*backend.Task
+	stream  bool // any number of responses is wanted
+	request infer.Request
+	copied  int64
+	refusal error // what the request cannot be made for, found while it was read
+	ctx     context.Context
+	cancel  context.CancelFunc
+
+	responses
+}
+
+// requested acts on INFER: the request goes to whichever model it names, from this
+// goroutine if that does not take long.
+func (l *life) requested(f ipc.Frame) error {
+	body := &l.infers.body
+	if err := ipc.ParseInfer(f.Body, body); err != nil {
+		return err
+	}
+	q := &inference{life: l, number: f.ID, batch: body.Batch, stream: body.Flags&ipc.InferStream != 0}
+	q.demand = int64(body.Demand)
+	q.kept = q.first[:0]
+	if err := q.callersOf(body.Flags&ipc.InferHolding != 0); err != nil {
+		return err
+	}
+	if err := q.read(body, f.Body); err != nil {
+		q.releaseInputs()
+		return err
+	}
+	ok, err := l.infers.add(q)
+	if err != nil {
+		q.releaseInputs()
+		return err
+	}
+	if !ok {
+		q.releaseInputs()
+		return l.sendResponse(f.ID, infer.ErrorResponse(infer.Errorf(infer.Unavailable,
+			"a model may have %d inference requests of its own under way", maxInferences)))
+	}
+	if q.inArena() <= copyAside || !l.infers.goAside(q.copyAndSubmit) {
+		q.copyAndSubmit()
+	}
+	return nil
+}
+
+// add takes a request in; ok is false if there are too many.
+func (i *inferences) add(q *inference) (ok bool, err error) {
+	q.ctx, q.cancel = context.WithCancel(i.ctx)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.closed {
+		q.cancel()
+		return false, ipc.ErrClosed
+	}
+	if i.all[q.number] != nil || q.number == 0 {
+		q.cancel()
+		return false, broke("handle", "number %d of an inference is in use, or 0", q.number)
+	}
+	if len(i.all) >= maxInferences {
+		q.cancel()
+		return false, nil
+	}
+	i.all[q.number] = q
+	return true, nil
+}
+
+// goAside runs f beside, and reports whether it does: not after the life's end.
+func (i *inferences) goAside(f func()) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.closed {
+		return false
+	}
+	i.aside.Go(f)
+	return true
+}
+
+// find returns a request that is under way, or nil.
+func (i *inferences) find(number uint64) *inference {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.all[number]
+}
+
+// reserve takes account of bytes that are to be copied; false if there are too
+// many copies already.
+func (i *inferences) reserve(n, limit int64) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if n > limit-i.copied {
+		return false
+	}
+	i.copied += n
+	return true
+}
+
+// close ends all requests: they are cancelled, and nobody hears of their
+// responses. It is called once nothing is received any more.
+func (i *inferences) close() {
+	i.mu.Lock()
+	i.closed = true
+	left := make([]*inference, 0, len(i.all))
+	for _, q := range i.all {
+		left = append(left, q)
+	}
+	i.mu.Unlock()
+	i.stop()
+	for _, q := range left {
+		q.forget()
+	}
+	i.aside.Wait()
+}
+
+// cancelBatch cancels the requests that were made for a batch, given by the low
+// 32 bits of its number, of which no client waits any more. What the model asks for afterwards, to clean up
+// perhaps, is executed.
+func (i *inferences) cancelBatch(batch uint64) {
+	i.mu.Lock()
+	var cancelled []*inference
+	for _, q := range i.all {
+		if q.batch&math.MaxUint32 == batch && q.abandoned() {
+			cancelled = append(cancelled, q)
+		}
+	}
+	i.mu.Unlock()
+	for _, q := range cancelled {
+		q.cancel()
+	}
+}
+
+// abandoned reports whether the clients of all requests in whose execution this
+// one was made have gone.
+func (q *inference) abandoned() bool {
+	for _, task := range q.callers {
+		if task.Context.Err() == nil {
+			return false
+		}
+	}
+	return len(q.callers) > 0
+}
+
+// callersOf finds the execution that the request is made in.
+func (q *inference) callersOf(holding bool) error {
+	l := q.life
+	in := l.in
+	in.mu.Lock()
+	if q.batch > l.number {
+		last := l.number
+		in.mu.Unlock()
+		return broke("handle", "INFER for batch %d, the last one is %d", q.batch, last)
+	}
+	if at := l.findLocked(q.batch); at >= 0 {
+		q.callers = l.inside[at].batch.Tasks
+	} else {
+		holding = false
+	}
+	in.mu.Unlock()
+	requests := make([]*infer.Request, len(q.callers))
+	for i, task := range q.callers {
+		requests[i] = task.Request
+	}
+	q.request.Caller = infer.NewCaller(in.model.env.Name, in.model.env.Version, requests, holding)
+	return nil
+}
+
+// read fills the request from its frame. Whatever is wrong with it, what the stub
+// has lent is located, or it would not come back. An error is the stub's fault.
+func (q *inference) read(body *ipc.InferBody, frame []byte) error {
+	l, r := q.life, &q.request
+	r.Model, r.Version, r.ID = string(body.Model), body.Version, string(body.ID)
+	r.Flags, r.TimeoutMicros = body.Head.Flags&^ipc.FlagCorrelationText, body.Head.Timeout
+	if body.Head.Flags&ipc.FlagCorrelationText != 0 {
+		r.Correlation.Text = string(body.CorrelText)
+	} else {
+		r.Correlation.Number = body.Head.Correlation
+	}
+	if len(body.Inputs) > 0 {
+		r.Inputs = make([]infer.Tensor, 0, len(body.Inputs))
+	}
+	for i := range body.Inputs {
+		d := &body.Inputs[i]
+		if int(d.Name) >= len(l.up.list) {
+			return broke("name", "name %d of %d", d.Name, len(l.up.list))
+		}
+		t := infer.Tensor{Name: l.up.list[d.Name], DataType: infer.DataType(d.Type), Shape: d.Shape}
+		if err := l.locate(d, frame, &t); err != nil {
+			var own *infer.Error
+			if !errors.As(err, &own) {
+				return err
+			}
+			q.refusal = own
+		}
+		r.Inputs = append(r.Inputs, t)
+	}
+	if n := len(body.Outputs) / 2; n > 0 {
+		r.Outputs = make([]string, n)
+		for i := range r.Outputs {
+			index := body.OutputName(i)
+			if int(index) >= len(l.up.list) {
+				return broke("name", "name %d of %d", index, len(l.up.list))
+			}
+			r.Outputs[i] = l.up.list[index]
+		}
+	}
+	if len(body.Parameters) > 0 && q.refusal == nil {
+		parameters, failure := parseParameters(body.Parameters)
+		r.Parameters = parameters
+		if failure != nil {
+			q.refusal = q.prefixed(failure)
+		}
+	}
+	return nil
+}
+
+// inArena counts the bytes of inputs that lie in the stub's own memory.
+func (q *inference) inArena() (n int) {
+	for i := range q.request.Inputs {
+		if _, ok := q.request.Inputs[i].Memory.(*shm.Extent); ok {
+			n += len(q.request.Inputs[i].Data)
+		}
+	}
+	return n
+}
+
+// copyAndSubmit copies what lies in the stub's own memory, which goes back to it
+// at once, and hands the request over.
+func (q *inference) copyAndSubmit() {
+	if err := q.copyInputs(); err != nil && q.refusal == nil {
+		q.refusal = err
+	}
+	if q.refusal != nil {
+		// In Triton's order the model comes first.
+		if _, _, err := q.life.in.model.env.Host.Decoupled(q.request.Model, q.request.Version); err != nil {
+			q.refusal = q.prefixed(err)
+		}
+		q.deliver(infer.ErrorResponse(q.refusal))
+		return
+	}
+	q.submit()
+}
+
+func (q *inference) copyInputs() error {
+	l := q.life
+	var failure error
+	for i := range q.request.Inputs {
+		t := &q.request.Inputs[i]
+		extent, ok := t.Memory.(*shm.Extent)
+		if !ok {
+			continue
+		}
+		data := t.Data
+		t.Data, t.Memory = nil, nil
+		switch {
+		case failure != nil || q.refusal != nil:
+		case len(data) <= ipc.MaxInline:
+			t.Data = append([]byte(nil), data...)
+		default:
+			failure = q.copyInput(t, data, l.channel.MaxArena())
+		}
+		extent.Release()
+	}
+	return failure
+}
+
+func (q *inference) copyInput(t *infer.Tensor, data []byte, limit int64) error {
+	n := int64(len(data))
+	if !q.life.infers.reserve(n, limit) {
+		return infer.Errorf(infer.Unavailable, "the inputs of a model's own requests need copies of more than %d bytes", limit)
+	}
+	q.copied += n
+	block, err := q.life.encoder.pool.Alloc(len(data))
+	if err != nil {
+		return exhausted(q.life.encoder.pool, err)
+	}
+	copy(block.Bytes(), data)
+	t.Data, t.Memory = block.Bytes(), block
+	return nil
+}
+
+// submit checks what Triton's backend checks of the model that is called, and
+// hands the request over.
+func (q *inference) submit() {
+	host := q.life.in.model.env.Host
+	decoupled, asks, err := host.Decoupled(q.request.Model, q.request.Version)
+	switch {
+	case err != nil:
+		q.deliver(infer.ErrorResponse(q.prefixed(err)))
+	case asks:
+		if !q.life.infers.goAside(func() { q.ask(decoupled) }) {
+			q.deliver(infer.ErrorResponse(ipc.ErrClosed)) // which nobody hears
+		}
+	default:
+		q.hand(decoupled)
+	}
+}
+
+// ask asks the model whether it is ready, which may take as long as it likes.
+func (q *inference) ask(decoupled bool) {
+	ready, err := q.life.in.model.env.Host.ModelReady(q.ctx, q.request.Model, q.request.Version)
+	switch {
+	case err != nil:
+		q.deliver(infer.ErrorResponse(q.prefixed(err)))
+	case !ready:
+		q.deliver(infer.ErrorResponse(q.prefixed(infer.Errorf(infer.Unavailable,
+			"Failed for execute the inference request. Model '%s' is not ready.", q.request.Model))))
+	default:
+		q.hand(decoupled)
+	}
+}
+
+func (q *inference) hand(decoupled bool) {
+	if q.ctx.Err() != nil { // nobody wants it any more
+		q.deliver(infer.ErrorResponse(&infer.Error{Code: infer.Cancelled}))
+		return
+	}
+	if decoupled && !q.stream {
+		q.deliver(infer.ErrorResponse(q.prefixed(infer.Errorf(infer.Unsupported,
+			"Model %s is using the decoupled. The current BLS request call doesn't support models using the decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled models.'",
+			q.request.Model))))
+		return
+	}
+	if err := q.life.in.model.env.Host.Submit(q.ctx, &q.request, q.deliver); err != nil {
+		q.deliver(infer.ErrorResponse(q.prefixed(err)))
+	}
+}
+
+// prefixed is how a caller learns that its request was not accepted. The code of
+// the reason is kept.
+func (q *inference) prefixed(err error) error {
+	reason := infer.AsError(err)
+	return infer.Errorf(reason.Code, "Model %s - Error when running inference: %s", q.request.Model, reason.Message)
+}
+
+func (q *inference) releaseInputs() {
+	for i := range q.request.Inputs {
+		q.request.Inputs[i].Release()
+	}
+	q.request.Inputs = nil
+}
+
+// ended takes a request out whose last response has been dealt with.
+func (q *inference) ended() {
+	q.cancel()
+	q.releaseInputs()
+	i := &q.life.infers
+	i.mu.Lock()
+	delete(i.all, q.number)
+	i.copied -= q.copied
+	i.mu.Unlock()
+}
+
+// demanded acts on DEMAND and STOP_INFER. The request may have ended meanwhile.
+func (l *life) demanded(f ipc.Frame) error {
+	n, err := ipc.ParseWord(f.Kind, f.Body)
+	if err != nil {
+		return err
+	}
+	q := l.infers.find(f.ID)
+	switch {
+	case q == nil:
+	case f.Kind == ipc.Demand:
+		q.grant(n)
+	case n == ipc.StopForget:
+		q.forget()
+		q.cancel()
+	default:
+		q.cancel()
+	}
+	return nil
+}

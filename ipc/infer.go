@@ -1,0 +1,145 @@
+package ipc
+
+import "unicode/utf8"
+
+// Sizes of INFER and INFER_RESPONSE, in bytes.
+const (
+	InferSize         = 32 // head of INFER's body, before the model's name
+	InferResponseSize = 8  // head of INFER_RESPONSE's body
+)
+
+// Flags of INFER.
+const (
+	// InferStream says that any number of responses is wanted, not exactly one.
+	InferStream uint32 = 1
+	// InferHolding says that execute of the batch has not returned, and may be
+	// waiting for this.
+	InferHolding uint32 = 2
+)
+
+// What STOP_INFER wants.
+const (
+	StopCancel uint32 = 1 // responses are still wanted
+	StopForget uint32 = 2 // they are not
+)
+
+// lastMemory is the highest number of a preferred memory: 0 none, 1 GPU, 2 CPU.
+const lastMemory = 2
+
+// InferBody is the body of INFER. The slices are valid as long as the body.
+type InferBody struct {
+	Batch   uint64 // in whose execution the request is made, 0 if that is not known
+	Version int64
+	Flags   uint32
+	Demand  uint32 // responses that may be sent before the first DEMAND
+	Memory  uint32
+	Model   []byte
+
+	Head       RequestHead
+	Inputs     []Descriptor // reused by the next call
+	Outputs    []byte       // indices of names, 2 bytes each
+	ID         []byte
+	Parameters []byte // JSON
+	CorrelText []byte
+	Trace      []byte // JSON
+}
+
+// ParseInfer reads an INFER body. What follows are the tensor bytes that travel
+// in the frame.
+func ParseInfer(body []byte, out *InferBody) error {
+	r := reader{b: body}
+	head := r.take(InferSize, "head of INFER")
+	if r.err != nil {
+		return r.err
+	}
+	out.Batch, out.Version = le.Uint64(head[0:]), int64(le.Uint64(head[8:]))
+	out.Flags, out.Demand, out.Memory = le.Uint32(head[16:]), le.Uint32(head[20:]), le.Uint32(head[28:])
+	if out.Flags&^(InferStream|InferHolding) != 0 {
+		return broken("frame", "flags of INFER are %#x", out.Flags)
+	}
+	if out.Memory > lastMemory {
+		return broken("frame", "preferred memory of INFER is %d, want at most %d", out.Memory, lastMemory)
+	}
+	out.Model = r.take(uint64(le.Uint32(head[24:])), "name of a model")
+	r.pad()
+	r.request(out)
+	if r.err != nil {
+		return r.err
+	}
+	for _, text := range [][]byte{out.Model, out.ID, out.Parameters, out.CorrelText, out.Trace} {
+		if !utf8.Valid(text) {
+			return broken("utf8", "strings of INFER are no UTF-8")
+		}
+	}
+	return nil
+}
+
+// request reads a request as it stands in EXECUTE.
+func (r *reader) request(out *InferBody) {
+	b := r.take(RequestSize, "head of a request")
+	if r.err != nil {
+		return
+	}
+	out.Head = RequestHead{
+		Handle: le.Uint64(b[0:]), Correlation: le.Uint64(b[8:]), Timeout: le.Uint64(b[16:]), Flags: le.Uint32(b[24:]),
+		Inputs: le.Uint16(b[28:]), Outputs: le.Uint16(b[30:]), ID: le.Uint32(b[32:]), Parameters: le.Uint32(b[36:]),
+		CorrelText: le.Uint32(b[40:]), Trace: le.Uint32(b[44:]),
+	}
+	h := &out.Head
+	out.Inputs = out.Inputs[:0]
+	for range h.Inputs {
+		out.Inputs = append(out.Inputs, Descriptor{})
+		r.descriptor(&out.Inputs[len(out.Inputs)-1])
+		if r.err != nil {
+			return
+		}
+	}
+	out.Outputs = nil
+	if h.Outputs != AllOutputs {
+		out.Outputs = r.take(2*uint64(h.Outputs), "outputs of a request")
+		r.pad()
+	}
+	out.ID = r.take(uint64(h.ID), "id of a request")
+	out.Parameters = r.take(uint64(h.Parameters), "parameters of a request")
+	out.CorrelText = r.take(uint64(h.CorrelText), "correlation id of a request")
+	out.Trace = r.take(uint64(h.Trace), "trace of a request")
+	r.pad()
+}
+
+// OutputName returns the i-th of the outputs that are wanted, an index of a name.
+func (b *InferBody) OutputName(i int) uint16 { return le.Uint16(b.Outputs[2*i:]) }
+
+// ParseWord reads the body of DEMAND or STOP_INFER: a number, and 4 bytes that
+// are reserved.
+func ParseWord(kind Kind, body []byte) (uint32, error) {
+	if len(body) != 8 {
+		return 0, broken("frame", "%s has %d bytes, want 8", kind, len(body))
+	}
+	n := le.Uint32(body)
+	if kind == StopInfer && n != StopCancel && n != StopForget {
+		return 0, broken("frame", "STOP_INFER says %d, want %d or %d", n, StopCancel, StopForget)
+	}
+	return n, nil
+}
+
+// ResponseHead is the fixed part of a response that the supervisor sends.
+type ResponseHead struct {
+	Flags      uint32
+	Outputs    uint16
+	Code       uint16
+	Parameters uint32 // bytes
+	Error      uint32 // bytes
+}
+
+// Put writes the head and returns the rest of b.
+func (h *ResponseHead) Put(b []byte) []byte {
+	_ = b[ResponseSize-1]
+	le.PutUint64(b[0:], 0)
+	le.PutUint32(b[8:], h.Flags)
+	le.PutUint16(b[12:], h.Outputs)
+	le.PutUint16(b[14:], h.Code)
+	le.PutUint32(b[16:], h.Parameters)
+	le.PutUint32(b[20:], h.Error)
+	le.PutUint64(b[24:], 0)
+	return b[ResponseSize:]
+}

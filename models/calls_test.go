@@ -1,0 +1,138 @@
+package models
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// oneInput is a request of a fake model, to its latest version.
+func oneInput(model string) *infer.Request {
+	return &infer.Request{Model: model, Version: infer.LatestVersion, Inputs: []infer.Tensor{
+		{Name: "IN", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)},
+	}}
+}
+
+// call makes a request as a model does, in the execution of outer, and returns
+// its last response.
+func call(t *testing.T, r *Registry, model string, outer *infer.Request) (*infer.Response, error) {
+	t.Helper()
+	answered := make(chan *infer.Response, 1) // the last one
+	req := oneInput(model)
+	req.Caller = infer.NewCaller(outer.Model, 1, []*infer.Request{outer}, true)
+	err := host{Registry: r}.Submit(t.Context(), req, func(response *infer.Response) {
+		if response.Final {
+			answered <- response
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case response := <-answered:
+		return response, nil
+	case <-time.After(10 * time.Second):
+		t.Fatal("a call was not answered")
+		return nil, nil
+	}
+}
+
+// TestModelsCallOthersUntilTheEnd: while the server exits, what is inside is
+// finished, with all that it needs.
+func TestModelsCallOthersUntilTheEnd(t *testing.T) {
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), newFakeBackend(), nil)
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hold, answered := holdRequest(t, r)
+	ended := make(chan error, 1) // one value
+	go func() { ended <- r.Shutdown(context.Background()) }()
+	testkit.Eventually(t, 10*time.Second, func() bool { return r.exiting.Load() })
+	for range 3 {
+		if response, err := call(t, r, "n", &infer.Request{Model: "m"}); err != nil || response.Err != nil {
+			t.Errorf("a call while the server exits: %+v, %v", response, err)
+		}
+	}
+	close(hold)
+	if err := <-answered; err != nil {
+		t.Errorf("the request inside: %v", err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCallsWhileUnloading unloads the model that calls and the one that is
+// called, while the caller is executed.
+func TestCallsWhileUnloading(t *testing.T) {
+	for _, unloaded := range []string{"m", "n"} { // the first calls, and is held
+		t.Run(unloaded, func(t *testing.T) {
+			r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), newFakeBackend(), explicit("*"))
+			if err := r.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			hold, answered := holdRequest(t, r)
+			if err := r.Unload(t.Context(), unloaded, false); err != nil {
+				t.Fatal(err)
+			}
+			for _, model := range []string{"m", "n"} {
+				if model == "m" && unloaded != "m" {
+					continue // it would wait
+				}
+				response, err := call(t, r, model, &infer.Request{Model: "m"})
+				switch {
+				case model == unloaded:
+					wantError(t, err, infer.NotFound, "Request for unknown model: '"+model+"' has no available versions")
+				case err != nil || response.Err != nil:
+					t.Errorf("a call of %s while %s is unloaded: %+v, %v", model, unloaded, response, err)
+				}
+			}
+			close(hold)
+			if err := <-answered; err != nil {
+				t.Errorf("the request inside: %v", err)
+			}
+			r.ending.Wait()
+		})
+	}
+}
+
+// TestCallThatNeverEnds: the models of a registry share one graph.
+func TestCallThatNeverEnds(t *testing.T) {
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), newFakeBackend(), nil)
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var held [2]*infer.Request
+	var holds [2]chan struct{}
+	answered := make(chan error, 2) // one value for each
+	for i, model := range []string{"m", "n"} {
+		l, err := r.lookup(model, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holds[i] = make(chan struct{})
+		l.model.(*fakeModel).instance.hold = holds[i]
+		held[i] = oneInput(model)
+		go func() { answered <- r.Infer(t.Context(), held[i], func(*infer.Response) {}) }()
+		testkit.Eventually(t, 10*time.Second, func() bool { return l.scheduler.InFlight() == 1 })
+	}
+	waits := oneInput("n")
+	waits.Caller = infer.NewCaller("m", 1, held[:1], true)
+	done := make(chan *infer.Response, 1) // the last one
+	if err := (host{Registry: r}).Submit(t.Context(), waits, func(response *infer.Response) { done <- response }); err != nil {
+		t.Fatal(err)
+	}
+	_, err := call(t, r, "m", held[1])
+	wantError(t, err, infer.Unavailable, "Model 'm' cannot be called: every instance of it waits for this call (m → n → m)")
+	close(holds[1])
+	<-done
+	close(holds[0])
+	for range held {
+		if err := <-answered; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,314 @@
+package scheduler
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// FuzzGraph has models call each other at random and compares each refusal with
+// a simulation that lets everything happen that can: a call is refused exactly
+// if it is never executed there.
+func FuzzGraph(f *testing.F) {
+	f.Add([]byte("\x00\x00\x00"))
+	f.Add([]byte("\x02\x00\x00\x00\x03\x00\x01\x03\x01\x00\x03\x02\x01"))
+	for seed := range uint64(10) {
+		random := rand.New(rand.NewPCG(seed, 7))
+		data := make([]byte, 300)
+		for i := range data {
+			data[i] = byte(random.UintN(256))
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { newPlay(t, data).run() })
+}
+
+// play turns bytes into what happens in a world.
+type play struct {
+	*world
+	data    []byte
+	names   []string
+	refused int
+}
+
+func newPlay(t *testing.T, data []byte) *play {
+	p := &play{data: data}
+	var models strings.Builder
+	for i := range 1 + p.pick(4) {
+		name := string(rune('a' + i))
+		p.names = append(p.names, name)
+		fmt.Fprintf(&models, "%s%d ", name, 1+p.pick(3))
+	}
+	p.world = newWorld(t, models.String())
+	p.graph.patience = 0
+	if p.pick(2) == 1 {
+		for _, a := range p.instances {
+			a.ahead = true
+		}
+	}
+	return p
+}
+
+// pick takes a number below n from the data, 0 at its end.
+func (p *play) pick(n int) int {
+	if len(p.data) == 0 || n == 0 {
+		return 0
+	}
+	b := int(p.data[0])
+	p.data = p.data[1:]
+	return b % n
+}
+
+// among picks a request of those that fit.
+func (p *play) among(fits func(id string, r *asked) bool) string {
+	var ids []string
+	for _, id := range slices.Sorted(maps.Keys(p.asked)) {
+		if fits(id, p.asked[id]) {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return ""
+	}
+	return ids[p.pick(len(ids))]
+}
+
+func (p *play) executed(id string, r *asked) bool { return r.by != nil && r.by.has[0] == id }
+
+func (p *play) background(id string, r *asked) bool {
+	return r.by == nil && r.task != nil && !r.over() && !p.models[r.model].queues(id)
+}
+
+// must does a step that is refused only where no instance will be healthy.
+func (p *play) must(step string) {
+	if err := p.step(step); err != nil && !strings.HasSuffix(err.Error(), "is not healthy.") {
+		p.t.Fatalf("step %q: %v", step, err)
+	}
+}
+
+func (p *play) run() {
+	for n := 0; len(p.data) > 0 && n < 80; n++ {
+		id := fmt.Sprintf("%03d", n)
+		model := p.names[p.pick(len(p.names))]
+		switch p.pick(16) {
+		case 0, 1, 2:
+			p.must("ask " + id + " " + model)
+		case 3, 4, 5, 6, 7, 8:
+			if outer := p.among(p.executed); outer != "" {
+				p.call(id, model, outer, true)
+			}
+		case 9:
+			if outer := p.among(p.background); outer != "" {
+				p.call(id, model, outer, false)
+			}
+		case 10:
+			if done := p.among(func(id string, r *asked) bool { return p.executed(id, r) && !p.calls(id, false) }); done != "" {
+				p.must("end " + done)
+			}
+		case 11:
+			if done := p.among(p.executed); done != "" {
+				p.must("return " + done)
+			}
+		case 12:
+			if done := p.among(p.background); done != "" {
+				p.must("answer " + done)
+			}
+		case 13:
+			if gone := p.among(func(id string, r *asked) bool { return !r.over() }); gone != "" {
+				r := p.asked[gone]
+				waits := p.models[r.model].queues(gone)
+				p.must("cancel " + gone)
+				for waits && !r.over() {
+					runtime.Gosched()
+				}
+			}
+		case 14:
+			if a := p.instances[model+"0"]; a.down {
+				p.must("up " + a.name)
+			} else {
+				p.must("restart " + a.name)
+			}
+		case 15:
+			if a := p.instances[model+"1"]; a != nil && !a.down {
+				p.must("lose " + a.name)
+			}
+		}
+		for _, stuck := range p.simulate(false) {
+			p.t.Fatalf("step %d: request %s waits for ever and was not refused:\n%s", n, stuck, p)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.instances)) {
+		if p.instances[name].down {
+			p.must("up " + name)
+		}
+	}
+	p.endAll()
+}
+
+// endAll ends everything, what goes on in the background first.
+func (p *play) endAll() {
+	for {
+		if id := p.among(p.background); id != "" {
+			p.must("answer " + id)
+		} else if id := p.among(func(id string, r *asked) bool { return p.executed(id, r) && !p.calls(id, false) }); id != "" {
+			p.must("end " + id)
+		} else {
+			p.finish()
+			return
+		}
+	}
+}
+
+// call makes a call and compares its refusal with the simulation.
+func (p *play) call(id, model, outer string, holding bool) {
+	if p.asked[outer].request.Depth() >= MaxDepth {
+		return
+	}
+	err := p.send(id, model, outer, holding)
+	r := p.asked[id]
+	if err == nil {
+		if c := callOf(p.models[model], id); c != nil {
+			found, hangs := p.graph.find(c, true) != nil, slices.Contains(p.simulate(true), id)
+			if found != hangs {
+				p.t.Fatalf("call %s of %s to model %s: found that it may wait for ever: %v, the simulation says %v", id, outer, model, found, hangs)
+			}
+		}
+		return
+	}
+	if p.instancesLost(model) {
+		return
+	}
+	// What if it had been queued?
+	p.refused++
+	r.refused = nil
+	hangs := slices.Contains(p.simulate(false, id), id)
+	r.refused = err
+	if !hangs {
+		p.t.Fatalf("call %s of %s to model %s was refused, and would have been executed: %v", id, outer, model, err)
+	}
+}
+
+func (p *play) instancesLost(model string) bool {
+	for _, a := range p.instances {
+		if a.model == model && !a.down {
+			return false
+		}
+	}
+	return true
+}
+
+func callOf(d *Direct, id string) *call {
+	for _, c := range d.waitingCalls() {
+		if c.request.task.Request.ID == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// simulate lets everything end that can and returns the requests that do not.
+// Requests in more are queued as well. If all is true, what goes on in the
+// background waits for what it has called.
+func (p *play) simulate(all bool, more ...string) []string {
+	open := make(map[string]bool)
+	queues := make(map[string][]string)
+	inside := make(map[*actor][]string)
+	calls := make(map[string][]string)
+	for id, r := range p.asked {
+		if !r.over() {
+			open[id] = true
+			calls[r.outer] = append(calls[r.outer], id)
+		}
+	}
+	for name, d := range p.models {
+		for r := d.waiting.first; r != nil; r = r.after {
+			queues[name] = append(queues[name], r.task.Request.ID)
+		}
+		for in, hopeless := range d.hopeless {
+			if a := in.(*actor); !hopeless {
+				inside[a] = nil
+			}
+		}
+		for in := range d.up {
+			a := in.(*actor)
+			inside[a] = slices.Clone(a.has)
+		}
+	}
+	for _, id := range more {
+		queues[p.asked[id].model] = append(queues[p.asked[id].model], id)
+	}
+	blocked := func(id string, all bool) bool {
+		return slices.ContainsFunc(calls[id], func(c string) bool { return open[c] && (all || p.asked[c].holding) })
+	}
+	for moved := true; moved; {
+		moved = false
+		for a, has := range inside {
+			switch {
+			case len(has) == 0 && len(queues[a.model]) > 0:
+				inside[a], queues[a.model] = []string{queues[a.model][0]}, queues[a.model][1:]
+				moved = true
+			case len(has) > 0 && !blocked(has[0], all):
+				open[has[0]] = false
+				inside[a] = has[1:]
+				moved = true
+			}
+		}
+		for id := range open {
+			r := p.asked[id]
+			if open[id] && p.background(id, r) && !slices.Contains(more, id) && (!all || !blocked(id, true)) {
+				open[id] = false
+				moved = true
+			}
+		}
+	}
+	var left []string
+	for id, is := range open {
+		if is {
+			left = append(left, id)
+		}
+	}
+	slices.Sort(left)
+	return left
+}
+
+// String lists who has what and who waits where.
+func (p *play) String() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(p.instances)) {
+		fmt.Fprintf(&b, "%s has %v, down: %v\n", name, p.instances[name].has, p.instances[name].down)
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.asked)) {
+		if r := p.asked[id]; !r.over() {
+			fmt.Fprintf(&b, "%s to %s for %q, holding %v, queued %v\n", id, r.model, r.outer, r.holding, p.models[r.model].queues(id))
+		}
+	}
+	return b.String()
+}
+
+// TestGraphRefusesAtRandom makes sure that the random worlds have deadlocks.
+func TestGraphRefusesAtRandom(t *testing.T) {
+	refused, calls := 0, 0
+	for seed := range uint64(60) {
+		random := rand.New(rand.NewPCG(seed, 11))
+		data := make([]byte, 400)
+		for i := range data {
+			data[i] = byte(random.UintN(256))
+		}
+		p := newPlay(t, data)
+		p.run()
+		refused += p.refused
+		for _, r := range p.asked {
+			if r.outer != "" {
+				calls++
+			}
+		}
+	}
+	if refused < calls/50 || refused > calls/2 {
+		t.Errorf("%d of %d calls were refused: the worlds try nothing", refused, calls)
+	}
+	t.Logf("%d of %d calls were refused", refused, calls)
+}

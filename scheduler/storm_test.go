@@ -1,0 +1,131 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// calling is an instance whose model calls others, several at once and in turn,
+// before it answers. A refused call is no reason for it to fail.
+type calling struct {
+	name   string
+	calls  func(depth int) [][]*Direct // in turn, each a few at once
+	refuse *atomic.Int64               // counts refusals
+	asked  chan *backend.Batch
+}
+
+func (c *calling) Name() string                { return c.name }
+func (c *calling) Ready(context.Context) error { return nil }
+func (c *calling) Execute(b *backend.Batch)    { c.asked <- b }
+
+func (c *calling) run(t *testing.T) {
+	for b := range c.asked {
+		task := b.Tasks[0]
+		for _, together := range c.calls(task.Request.Depth()) {
+			var wg sync.WaitGroup
+			for _, d := range together {
+				req := &infer.Request{Model: d.config.Model, Caller: infer.NewCaller(c.name, 1, []*infer.Request{task.Request}, true)}
+				wg.Add(1)
+				err := d.Submit(t.Context(), req, func(r *infer.Response) {
+					if r.Err != nil {
+						c.refuse.Add(1)
+					}
+					if r.Final {
+						wg.Done()
+					}
+				})
+				if err != nil {
+					if !strings.Contains(err.Error(), "every instance of it waits for this call") {
+						t.Errorf("a call of %s: %v", d.config.Model, err)
+					}
+					c.refuse.Add(1)
+					wg.Done()
+				}
+			}
+			wg.Wait()
+		}
+		b.Done(b, backend.Report{Executed: true})
+		task.Send(&infer.Response{Final: true})
+	}
+}
+
+// TestGraphStorm has clients send to models that call each other all the time:
+// nobody waits for ever; and where no cycle is possible, nobody is refused.
+func TestGraphStorm(t *testing.T) {
+	for _, cyclic := range []bool{true, false} {
+		t.Run(fmt.Sprintf("cyclic=%v", cyclic), func(t *testing.T) {
+			graph := NewGraph()
+			var models []*Direct
+			var refused atomic.Int64
+			var running sync.WaitGroup
+			var instances []*calling
+			for i := range 4 {
+				models = append(models, NewDirect(DirectConfig{Model: string(rune('a' + i)), Observer: &counter{}, Graph: graph}))
+			}
+			for i, d := range models {
+				for n := range 1 + i%3 {
+					random := rand.New(rand.NewPCG(uint64(i), uint64(n)))
+					in := &calling{name: d.config.Model, refuse: &refused, asked: make(chan *backend.Batch, 1)}
+					in.calls = func(depth int) (list [][]*Direct) {
+						if random.IntN(2) == 0 || depth > 8 {
+							return nil
+						}
+						for range 1 + random.IntN(2) {
+							var together []*Direct
+							for range 1 + random.IntN(3) {
+								if cyclic {
+									together = append(together, models[random.IntN(len(models))])
+								} else if i+1 < len(models) {
+									together = append(together, models[i+1+random.IntN(len(models)-i-1)])
+								}
+							}
+							list = append(list, together)
+						}
+						return list
+					}
+					instances = append(instances, in)
+					running.Go(func() { in.run(t) })
+					d.Up(in)
+				}
+			}
+			const clients, each = 12, 150
+			var left atomic.Int64
+			left.Store(clients)
+			for c := range clients {
+				go func() {
+					defer left.Add(-1)
+					for i := range each {
+						d := models[(c+i)%len(models)]
+						if err := d.Infer(t.Context(), &infer.Request{ID: fmt.Sprint(c, i)}, func(*infer.Response) {}); err != nil {
+							t.Errorf("a client's request: %v", err)
+						}
+					}
+				}()
+			}
+			testkit.Eventually(t, time.Minute, func() bool { return left.Load() == 0 })
+			for _, in := range instances {
+				close(in.asked)
+			}
+			running.Wait()
+			graph.mu.Lock()
+			if len(graph.calls) != 0 {
+				t.Errorf("%d requests have open calls at the end", len(graph.calls))
+			}
+			graph.mu.Unlock()
+			if n := refused.Load(); cyclic != (n > 0) {
+				t.Errorf("%d calls were refused", n)
+			}
+			t.Logf("%d calls were refused", refused.Load())
+		})
+	}
+}

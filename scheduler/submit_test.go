@@ -1,0 +1,286 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// TestSubmitCounts sends the same requests by Infer and by Submit, and wants the
+// same counts, answers and refusals.
+func TestSubmitCounts(t *testing.T) {
+	type outcome struct {
+		pending, executed, failed int64
+		answers                   [6]string
+	}
+	run := func(t *testing.T, submit bool) (o outcome) {
+		var c counter
+		d := NewDirect(DirectConfig{Observer: &c, MaxQueue: 3})
+		d.Up(&fakeInstance{name: "m_0", pause: time.Second})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for i := range o.answers {
+			of := t.Context()
+			if i == 2 {
+				of = ctx
+			}
+			send := func(r *infer.Response) { o.answers[i] = fmt.Sprintf("answered %v", r.Err) }
+			req := &infer.Request{ID: fmt.Sprint(i)}
+			if submit {
+				if err := d.Submit(of, req, send); err != nil {
+					o.answers[i] = "refused " + err.Error()
+				}
+			} else {
+				wg.Go(func() {
+					if err := d.Infer(of, req, send); err != nil {
+						o.answers[i] = "refused " + err.Error()
+					}
+				})
+			}
+			synctest.Wait()
+		}
+		o.pending = c.pending.Load()
+		cancel()
+		synctest.Wait()
+		if err := d.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		if err := d.Submit(t.Context(), &infer.Request{}, nil); err == nil {
+			t.Error("a request was accepted after the stop")
+		}
+		o.executed, o.failed = c.executed.Load(), c.failed.Load()
+		return o
+	}
+	synctest.Test(t, func(t *testing.T) {
+		inferred, submitted := run(t, false), run(t, true)
+		if inferred != submitted {
+			t.Errorf("by Submit: got %+v, want what Infer gives: %+v", submitted, inferred)
+		}
+		if submitted.executed != 3 || submitted.failed != 1 || submitted.pending != 3 {
+			t.Errorf("got %+v, want 3 executed, 1 failed, 3 pending", submitted)
+		}
+	})
+}
+
+// TestSubmitWatchesNoLongerThanItLasts counts what watches the context of
+// requests that have ended.
+func TestSubmitWatchesNoLongerThanItLasts(t *testing.T) {
+	d := NewDirect(DirectConfig{Observer: &counter{}})
+	in := &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}
+	d.Up(in)
+	for name, ctx := range map[string]*watchedContext{
+		"answered in time":     {Context: t.Context(), done: make(chan struct{})},
+		"answered before that": {Context: t.Context(), done: make(chan struct{}), begun: func() { in.endAll() }},
+	} {
+		if err := d.Submit(ctx, &infer.Request{ID: name}, func(*infer.Response) {}); err != nil {
+			t.Fatal(err)
+		}
+		in.endAll()
+		if n := ctx.watchers.Load(); n != 0 {
+			t.Errorf("%s: %d watch the context of a request that has ended", name, n)
+		}
+	}
+}
+
+// watchedContext counts its watchers. It is asked for Done right after a request
+// has been begun.
+type watchedContext struct {
+	context.Context
+	done     chan struct{}
+	begun    func()
+	watchers atomic.Int64
+}
+
+func (c *watchedContext) Done() <-chan struct{} {
+	if c.begun != nil {
+		c.begun()
+	}
+	return c.done
+}
+
+func (c *watchedContext) AfterFunc(func()) (stop func() bool) {
+	c.watchers.Add(1)
+	return func() bool {
+		c.watchers.Add(-1)
+		return true
+	}
+}
+
+// endAll answers what a heldInstance has.
+func (h *heldInstance) endAll() {
+	h.mu.Lock()
+	batches := h.batches
+	h.batches = nil
+	h.mu.Unlock()
+	for _, b := range batches {
+		b.Done(b, backend.Report{Executed: true})
+		b.Tasks[0].Send(&infer.Response{Final: true})
+	}
+}
+
+// quick is an instance that answers at once, in a goroutine.
+type quick struct {
+	name   string
+	refuse atomic.Bool
+}
+
+func (q *quick) Name() string                { return q.name }
+func (q *quick) Ready(context.Context) error { return nil }
+func (q *quick) Cancel(*backend.Task)        {}
+
+func (q *quick) Execute(b *backend.Batch) {
+	if q.refuse.Load() {
+		b.Done(b, backend.Report{Refused: true})
+		return
+	}
+	go func() {
+		b.Done(b, backend.Report{Executed: true})
+		b.Tasks[0].Send(&infer.Response{Final: true})
+	}()
+}
+
+// TestSubmitStorm submits from many goroutines, ends contexts at any moment,
+// loses the instance and stops: each request is answered exactly once, or
+// refused.
+func TestSubmitStorm(t *testing.T) {
+	var c counter
+	d := NewDirect(DirectConfig{Observer: &c, MaxQueue: 50})
+	instances := []*quick{{name: "0"}, {name: "1"}}
+	for _, in := range instances {
+		d.Up(in)
+	}
+	var wg sync.WaitGroup
+	var refused, answered, cancelled atomic.Int64
+	const goroutines, each = 16, 400
+	for g := range goroutines {
+		random := rand.New(rand.NewPCG(uint64(g), 3))
+		wg.Go(func() {
+			for i := range each {
+				ctx, cancel := context.WithCancel(context.Background())
+				var finals atomic.Int64
+				var own sync.WaitGroup
+				own.Add(1)
+				err := d.Submit(ctx, &infer.Request{ID: fmt.Sprint(g, i)}, func(r *infer.Response) {
+					if finals.Add(1) == 1 {
+						own.Done()
+					}
+					if r.Err != nil {
+						cancelled.Add(1)
+					}
+				})
+				if random.IntN(3) == 0 {
+					runtime.Gosched()
+				}
+				cancel()
+				if err != nil {
+					refused.Add(1)
+					if finals.Load() != 0 {
+						t.Error("a refused request was answered")
+					}
+					continue
+				}
+				own.Wait()
+				answered.Add(1)
+				if finals.Load() != 1 {
+					t.Errorf("%d answers", finals.Load())
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for range 100 {
+			for _, in := range instances {
+				in.refuse.Store(true)
+				runtime.Gosched()
+				d.Down(in, false)
+				in.refuse.Store(false)
+				d.Up(in)
+			}
+		}
+	})
+	wg.Wait()
+	if err := d.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if c.pending.Load() != 0 || d.InFlight() != 0 || refused.Load()+answered.Load() != goroutines*each {
+		t.Errorf("at the end: %d pending, %d in flight, %d refused, %d answered", c.pending.Load(), d.InFlight(), refused.Load(), answered.Load())
+	}
+	if c.failed.Load() != cancelled.Load() {
+		t.Errorf("%d were counted as failed, %d got an error", c.failed.Load(), cancelled.Load())
+	}
+}
+
+// TestCancelReachesWhatGoesOn: a request whose execution has returned, and whose
+// last response is to come, still belongs to its instance.
+func TestCancelReachesWhatGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewDirect(DirectConfig{Observer: &counter{}})
+		in := &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}
+		d.Up(in)
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := d.Submit(ctx, &infer.Request{ID: "r"}, func(*infer.Response) {}); err != nil {
+			t.Fatal(err)
+		}
+		b := in.batches[0]
+		b.Done(b, backend.Report{Executed: true})
+		cancel()
+		synctest.Wait()
+		if got := fmt.Sprint(in.canceled); got != "[r]" {
+			t.Errorf("cancelled were %s, want [r]", got)
+		}
+		b.Tasks[0].Send(&infer.Response{Final: true})
+	})
+}
+
+// TestCallsAreNotHandedOverAhead: a call might wait behind its own caller.
+func TestCallsAreNotHandedOverAhead(t *testing.T) {
+	w := newWorld(t, "a1 b2")
+	for _, step := range []string{
+		"ahead a0", "ask r a", "ask s b", "call q s a", "waits q", "ask t a", "waits t",
+		"end r", "runs q", "end q", "runs t",
+	} {
+		if err := w.step(step); err != nil {
+			t.Fatalf("step %q: %v", step, err)
+		}
+	}
+	w.finish()
+}
+
+func TestDepth(t *testing.T) {
+	req := &infer.Request{Model: "m0"}
+	for i := 1; i <= MaxDepth; i++ {
+		req = &infer.Request{Model: fmt.Sprint("m", i), Caller: infer.NewCaller(req.Model, 1, []*infer.Request{req}, true)}
+	}
+	d := NewDirect(DirectConfig{Observer: &counter{}})
+	in := &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}
+	d.Up(in)
+	if err := d.Submit(t.Context(), req, func(*infer.Response) {}); err != nil {
+		t.Errorf("a request of depth %d: %v", req.Depth(), err)
+	}
+	in.endAll()
+	deeper := &infer.Request{Model: "last", Caller: infer.NewCaller(req.Model, 1, []*infer.Request{req}, true)}
+	err := d.Submit(t.Context(), deeper, nil)
+	const want = "Model 'last' cannot be called: models call each other more than 64 deep (m0 → m1 → m2 → m3 → … → m62 → m63 → m64 → last)"
+	var e *infer.Error
+	if !errors.As(err, &e) || e.Code != infer.Internal || e.Message != want {
+		t.Errorf("a deeper one: got %v, want %q", err, want)
+	}
+	if d.InFlight() != 0 || len(d.config.Graph.calls) != 0 {
+		t.Errorf("%d in flight, %d with open calls, want none", d.InFlight(), len(d.config.Graph.calls))
+	}
+	short := &infer.Request{Model: "b", Caller: infer.NewCaller("a", 1, []*infer.Request{{Model: "a"}}, true)}
+	if got := chain(short); got != "a → b" {
+		t.Errorf("a short chain: got %s", got)
+	}
+}

@@ -1,0 +1,9 @@
+"""For which batch the model's code works: what it asks of other models is done on behalf of that batch."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+#: The number of the batch that a coroutine was started for, 0 outside of such coroutines. Tasks inherit it, threads do
+#: not.
+BATCH: ContextVar[int] = ContextVar("pb_stub_batch", default=0)

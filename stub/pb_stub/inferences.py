@@ -1,0 +1,386 @@
+"""Requests that the model makes (BLS): INFER frames, and what becomes of the answers.
+
+          exec             async_exec          exec(decoupled=True)
+    who   any thread       any event loop      both
+          waits in the     the frame is opened frames wait in the mailbox of the stream until somebody takes them;
+          channel          where it is read    the supervisor sends WINDOW of them, and more as they are taken
+
+Each request has a number of its own. `_open` knows those whose last response has not come; the answers to others, which
+nobody wants any more, are opened and dropped, so that the loans in them go back.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from c_python_backend_utils.binding import from_text
+from c_python_backend_utils.error import ErrorCode, TritonModelException
+from c_python_backend_utils.iterator import Arrival, ResponseIterator, iterator_over
+from c_python_backend_utils.parameters import NONE
+from c_python_backend_utils.request import InferenceRequest, InferenceTrace
+from c_python_backend_utils.response import InferenceResponse
+
+from . import messages, process
+from .batch import Reader, error_of
+from .callers import BATCH
+from .channel import Channel, Mailbox
+from .errors import StubError
+from .names import Names, TooManyNames
+from .outgoing import PADDING, Outgoing, describe
+from .pool import PoolExhausted
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
+
+    from .loans import Loans
+    from .pool import Pool
+    from .service import Service
+
+#: How many responses of a stream may be on their way to somebody who takes them; so many again are asked for by halves.
+WINDOW = 32
+
+_INTERNAL = int(ErrorCode(1))
+_NOT_NOW = "BLS is only supported during the 'execute' function."
+#: Where in INFER_RESPONSE the low byte of the flags is.
+_FLAGS_AT = messages.HEADER.size + messages.INFER_RESPONSE_HEAD.size + 8
+
+
+class Waiting(Protocol):
+    """Whoever is answered by INFER_RESPONSE."""
+
+    number: int  # of the request
+
+    def arrived(self, frame: bytes) -> Mailbox[bytes] | None:
+        """Take a frame, in the thread that has read it, or say where it is to go."""
+
+
+class Inferences:
+    """All requests that this stub's model makes."""
+
+    _pool: Pool
+    _names: Names
+    _reader: Reader
+    _model: bytes  # name and version of the stub's own, which requests for `execute` are for
+    _version: int
+
+    def __init__(self, channel: Channel, loans: Loans, service: Service, instance: str) -> None:
+        self._channel = channel
+        self._loans = loans
+        self._service = service
+        self._instance = instance
+        self._numbers = count(1)
+        self._open: dict[int, Waiting] = {}
+        #: Whether models may be called: after initialize, before finalize.
+        self.allowed = False
+        #: The batch whose `execute` has not returned, 0 if there is none.
+        self.batch = 0
+
+    def settle(self, pool: Pool, names: Names, reader: Reader, model: str, version: int) -> None:
+        """Learn what INITIALIZE has brought. Before that no model may be called."""
+        self._pool = pool
+        self._names = names
+        self._reader = reader
+        self._model = model.encode()
+        self._version = version
+
+    # For the model.
+
+    def infer(self, request: InferenceRequest, decoupled: bool) -> InferenceResponse | ResponseIterator:
+        """What `exec` does."""
+        if not self.allowed:
+            raise TritonModelException(_NOT_NOW)
+        stream = Stream(self)
+        refusal = self.begin(request, stream, decoupled)
+        if refusal is not None:
+            return iterator_over(stream, (refusal, True)) if decoupled else refusal
+        try:
+            arrival = stream.take()
+        except BaseException:  # of a signal handler
+            stream.stop()
+            raise
+        return iterator_over(stream, arrival) if decoupled else arrival[0]
+
+    def infer_soon(self, request: InferenceRequest, decoupled: bool) -> Future[InferenceResponse | ResponseIterator]:
+        """What `async_exec` does."""
+        from .futures import Answer  # asyncio takes 20 ms to import: few models need it
+
+        answer = Answer(self, Stream(self) if decoupled else None)
+        if not self.allowed:
+            answer.future.set_exception(TritonModelException(_NOT_NOW))
+            return answer.future
+        answer.begin()
+        refusal = self.begin(request, answer, decoupled)
+        if refusal is not None:
+            answer.refuse(refusal)
+        return answer.future
+
+    # For those who wait.
+
+    def begin(self, request: InferenceRequest, waiting: Waiting, decoupled: bool) -> InferenceResponse | None:
+        """Send a request; returns the answer if it cannot be sent."""
+        number = next(self._numbers)
+        waiting.number = number
+        outgoing = Outgoing(self._channel, self._loans, self._pool)
+        try:
+            frame = self.pack(number, outgoing, request, decoupled)
+            self._open[number] = waiting
+            self._channel.publish(frame)
+        except (PoolExhausted, TooManyNames, Unknown) as error:
+            self._open.pop(number, None)
+            outgoing.withdraw()
+            return failed(str(error))
+        except StubError as error:
+            self.lose(error)
+        if self._channel.executing:
+            self._channel.release_tickets()  # or what was received in a long execute would stay until its end
+        return None
+
+    def receive(self, box: Mailbox[bytes]) -> bytes:
+        try:
+            return self._channel.receive(box)
+        except StubError as error:
+            self.lose(error)
+
+    def lose(self, error: StubError) -> NoReturn:
+        """End the process: nothing can be asked any more. In a child of the model the caller hears of it."""
+        if self._channel.foreign:
+            raise error
+        process.lose(self._instance, error)
+
+    def opened(self, frame: bytes) -> Arrival:
+        return self._reader.response(frame)
+
+    def replace(self, waiting: Waiting) -> None:
+        """Give another the answers to a request that come from now on."""
+        if waiting.number in self._open:
+            self._open[waiting.number] = waiting
+
+    def demand(self, number: int, responses: int) -> None:
+        """Let the supervisor send more responses of a stream."""
+        self._send(messages.word(messages.DEMAND, self._channel.life, number, responses))
+
+    def cancel(self, number: int) -> None:
+        """Cancel a request whose responses are still wanted."""
+        if number in self._open:
+            self._send(messages.word(messages.STOP_INFER, self._channel.life, number, messages.STOP_CANCEL))
+
+    def _send(self, frame: bytes) -> None:
+        try:
+            self._channel.publish(frame)
+        except StubError as error:
+            self.lose(error)
+
+    def forget(self, number: int) -> None:
+        """Cancel a request of which nobody wants to hear any more. Never waits; may be called anywhere."""
+        if self._open.pop(number, None) is not None:
+            self._channel.post(messages.word(messages.STOP_INFER, self._channel.life, number, messages.STOP_FORGET))
+
+    def watch(self, key: object) -> None:
+        """Have frames read although nobody waits in the channel."""
+        self._service.need(key)
+
+    def unwatch(self, key: object) -> None:
+        self._service.enough(key)
+
+    # For the channel.
+
+    def route(self, frame: bytes) -> Mailbox[bytes] | None:
+        """Say who gets an INFER_RESPONSE, in whatever thread has read it."""
+        number = messages.HEADER.unpack_from(frame)[5]
+        last = frame[_FLAGS_AT] & messages.RESPONSE_FINAL
+        waiting = self._open.pop(number, None) if last else self._open.get(number)
+        if waiting is None:
+            self._reader.response(frame)
+            return None
+        return waiting.arrived(frame)
+
+    # The frame.
+
+    def pack(self, number: int, outgoing: Outgoing, request: InferenceRequest, decoupled: bool) -> bytes:
+        """Make the INFER frame, whose tensors outgoing places."""
+        name, version = self._target(request)
+        name_size = len(name)
+        batch = BATCH.get() or self.batch
+        flags = messages.INFER_STREAM if decoupled else 0
+        if batch and batch == self.batch:
+            flags |= messages.INFER_HOLDING
+        indices = self._names.index
+        placed = [outgoing.place(indices(tensor.name()), tensor) for tensor in request._inputs]
+        wanted = [indices(from_text(output)) for output in request._wanted]
+        correlation = request._correlation
+        request_flags = request._flags & 0xFFFF
+        text = b""
+        if isinstance(correlation, str):
+            text = correlation.encode()
+            correlation = 0
+            request_flags |= messages.REQUEST_CORRELATION_IS_TEXT
+        ident = from_text(request._id).encode()
+        parameters = b"" if request._parameters == NONE else request._parameters.encode()
+        trace = _context(request)
+        strings = ident + parameters + text + trace
+        name += PADDING[-len(name) % 8]
+        outputs = struct.pack(f"<{len(wanted)}H", *wanted)
+        outputs += PADDING[-len(outputs) % 8]
+        strings += PADDING[-len(strings) % 8]
+
+        head_size = 112 + len(name) + len(outputs) + len(strings)
+        for item in placed:
+            head_size += 40 + 8 * len(item[2])
+        data_at = (head_size + 15) & ~15
+        parts = [
+            b"",
+            messages.INFER_HEAD.pack(batch, version, flags, WINDOW, name_size, _memory(request)),
+            name,
+            messages.REQUEST.pack(
+                0,
+                correlation,
+                request._timeout,
+                request_flags,
+                len(placed),
+                len(wanted) or messages.ALL_OUTPUTS,
+                len(ident),
+                len(parameters),
+                len(text),
+                len(trace),
+                0,
+            ),
+        ]
+        inline = [PADDING[data_at - head_size]]
+        size = describe(placed, parts, inline, data_at)
+        parts.append(outputs)
+        parts.append(strings)
+        parts += inline
+        parts[0] = messages.HEADER.pack(size, messages.INFER, 0, self._channel.life, 0, number)
+        return b"".join(parts)
+
+    def _target(self, request: InferenceRequest) -> tuple[bytes, int]:
+        """Name and version of the model that a request is for; one that came to `execute` is for this very model."""
+        if request._handle:
+            return self._model, self._version
+        return from_text(request._model_name).encode(), request._model_version
+
+
+class Unknown(Exception):
+    """The request asks for what does not exist. The text is Triton's."""
+
+
+class Stream:
+    """The responses to one request, taken by threads, or by event loops."""
+
+    __slots__ = ("__weakref__", "_inferences", "_soon", "_taken", "_wakers", "box", "number")
+
+    def __init__(self, inferences: Inferences) -> None:
+        self._inferences = inferences
+        self._soon = False  # an event loop takes responses
+        self._taken = 0  # responses that have been taken and not been asked for anew
+        self._wakers: list[tuple[AbstractEventLoop, Future[None]]] = []
+        self.box: Mailbox[bytes] = SimpleQueue()
+        self.number = 0
+
+    def arrived(self, frame: bytes) -> Mailbox[bytes] | None:
+        if not self._soon:
+            return self.box
+        self.box.put(frame)
+        self.wake()
+        return None
+
+    def follow(self, number: int, first: bytes) -> Arrival:
+        """Take over a request with its first answer, in the thread that has read it."""
+        self.number = number
+        self._soon = True
+        self._inferences.replace(self)
+        return self._opened(first)
+
+    def take(self) -> Arrival:
+        return self._opened(self._inferences.receive(self.box))
+
+    def _opened(self, frame: bytes) -> Arrival:
+        arrival = self._inferences.opened(frame)
+        if not arrival[1]:
+            self._taken += 1
+            if self._taken >= WINDOW // 2:
+                taken, self._taken = self._taken, 0
+                self._inferences.demand(self.number, taken)
+        return arrival
+
+    async def take_soon(self) -> Arrival:
+        from asyncio import get_running_loop
+
+        loop = get_running_loop()
+        self._soon = True
+        while True:
+            frame = self._here()
+            if frame:
+                return self._opened(frame)
+            waker = loop, loop.create_future()
+            self._wakers.append(waker)
+            self._inferences.watch(self)
+            if not self.box.empty():  # come in between
+                self.wake()
+            await waker[1]
+
+    def _here(self) -> bytes:
+        """A frame that is here, or nothing. Empty ones mean something to the channel alone."""
+        try:
+            while True:
+                frame = self.box.get_nowait()
+                if frame:
+                    return frame
+        except Empty:
+            return b""
+
+    def wake(self) -> None:
+        """Wake all event loops that wait for a response."""
+        self._inferences.unwatch(self)
+        while self._wakers:
+            loop, future = self._wakers.pop()
+            try:
+                loop.call_soon_threadsafe(_resolve, future)
+            except RuntimeError:
+                pass  # the loop has been closed
+
+    def cancel(self) -> None:
+        self._inferences.cancel(self.number)
+
+    def stop(self) -> None:
+        self._inferences.forget(self.number)
+
+    def __del__(self) -> None:
+        # What came and was not taken holds loans, which go back when it is opened.
+        frame = self._here()
+        while frame:
+            self._inferences.opened(frame)
+            frame = self._here()
+
+
+def _resolve(future: Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def failed(text: str, code: int = _INTERNAL) -> InferenceResponse:
+    """Make the response that tells of an error."""
+    response = InferenceResponse.__new__(InferenceResponse)
+    response._outputs = []
+    response._error = error_of(text, code)
+    response._parameters = ""
+    return response
+
+
+def _context(request: InferenceRequest) -> bytes:
+    trace: Any = request._trace
+    if isinstance(trace, InferenceTrace):
+        trace = trace._context
+    return b"" if trace is None else str(trace).encode()
+
+
+def _memory(request: InferenceRequest) -> int:
+    memory = None if request._handle else request._preferred_memory
+    if memory is None:
+        return 0
+    if memory._kind not in (0, 1):
+        raise Unknown("Unknown memory type")
+    return 1 + memory._kind

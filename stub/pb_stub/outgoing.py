@@ -1,0 +1,147 @@
+"""Tensors on their way to the supervisor: where the bytes of each travel, and the descriptors that say so.
+
+Responses in EXECUTED and RESPONSE carry tensors, and requests in INFER. One Outgoing is one such frame in the making.
+It holds the loans that its descriptors refer to, so that no other thread can give them back before the frame is out;
+when it is packed it lets them go, and the tickets of those that nobody else holds travel in the very frame.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Tuple
+
+import numpy as np
+from c_python_backend_utils.tensor import Tensor
+
+from . import layout, messages
+from .channel import Channel
+from .loans import Loan, Loans
+from .pool import Block, Pool
+
+MAX_INLINE = layout.MAX_INLINE
+MAX_INLINE_TOTAL = layout.MAX_INLINE_TOTAL
+
+#: A descriptor with its dimensions, by rank.
+_pack_descriptor = tuple(struct.Struct(f"{messages.DESCRIPTOR.format}{rank}q").pack for rank in range(65))
+
+PADDING = tuple(bytes(n) for n in range(16))
+
+#: A tensor with a place: index of its name, data type, shape, region, the bytes themselves or their offset, how many
+#: they are, ticket, element.
+Placed = Tuple[int, int, Tuple[int, ...], int, Any, int, int, int]
+
+
+class _Passed:
+    """What `_sent` of a tensor is if its bytes are those of an input: they are referred to, not copied."""
+
+    __slots__ = ("loan", "offset", "size")
+
+    def __init__(self, loan: Loan, offset: int, size: int) -> None:
+        self.loan = loan
+        self.offset = offset
+        self.size = size
+
+
+class Outgoing:
+    """The tensors of one frame. For one thread; several threads may make frames with the same tensors."""
+
+    def __init__(self, channel: Channel, loans: Loans, pool: Pool) -> None:
+        self._channel = channel
+        self._loans = loans
+        self._pool = pool
+        self._inline_size = 0  # of all tensor bytes inside the frame
+        self._lent: list[int] = []  # tickets of what lies in our arena
+        self._held: list[Loan] = []  # those that descriptors refer to
+
+    def place(self, index: int, tensor: Tensor) -> Placed:
+        """Find or make a place for a tensor's bytes; PoolExhausted if there is none. Index is that of its name."""
+        sent = tensor._sent
+        if sent is None:
+            sent = self._settle(tensor)
+        if isinstance(sent, bytes):
+            if len(sent) <= MAX_INLINE:
+                size = self._inline_size + ((len(sent) + 15) & ~15)
+                if size <= MAX_INLINE_TOTAL:
+                    self._inline_size = size
+                    return index, tensor._code, tensor._shape, layout.REGION_FRAME, sent, len(sent), 0, tensor._element
+            block = self._pool.take(len(sent))
+            self._channel.up[block.offset : block.offset + len(sent)] = sent
+            sent = block
+        if isinstance(sent, Block):
+            if tensor._origin is None:
+                tensor._sent = sent
+            ticket = self._pool.lend(sent)
+            self._lent.append(ticket)
+            region = layout.REGION_ARENA
+        else:
+            self._held.append(sent.loan)
+            ticket = sent.loan.ticket
+            region = layout.REGION_REQUESTS
+        return index, tensor._code, tensor._shape, region, sent.offset, sent.size, ticket, tensor._element
+
+    def _settle(self, tensor: Tensor) -> Any:
+        """Fix what is sent of a tensor, now and whenever it is sent again."""
+        data = tensor._data
+        if data is None:  # an input as it came
+            origin = tensor._origin
+            if isinstance(origin, Loan):
+                return _Passed(origin, origin.offset, origin.size)
+            return tensor._bytes()
+        if isinstance(data, bytes):
+            tensor._sent = data
+            return data
+        if data.nbytes <= MAX_INLINE:
+            sent: Any = data.tobytes()
+        else:
+            sent = self._passed(data) or self._copied(data)
+        tensor._sent = sent
+        return sent
+
+    def _passed(self, data: np.ndarray) -> Any:
+        """Recognise an array that shows an input which nobody has written into."""
+        held = self._loans.holder(data)
+        if held is None:
+            return None
+        loan, offset = held
+        if not loan.offset <= offset <= offset + data.nbytes <= loan.offset + loan.size or loan.written():
+            return None
+        return _Passed(loan, offset, data.nbytes)
+
+    def _copied(self, data: np.ndarray) -> Block:
+        block = self._pool.take(data.nbytes)
+        # numpy lets other threads run while it copies much; a memoryview would not.
+        np.copyto(np.ndarray(data.shape, data.dtype, self._channel.up, block.offset), data)
+        return block
+
+    def withdraw(self) -> None:
+        """Take everything back: the frame is not sent. It may be called again."""
+        lent, self._lent = self._lent, []
+        for ticket in lent:
+            self._pool.withdraw(ticket)
+        self._held.clear()
+
+    def let_go(self) -> list[int]:
+        """Let go of the loans; returns all tickets that are due, for the frame. To be called once, last of all."""
+        channel = self._channel
+        if self._held:
+            return channel.collect_tickets(self._held.clear)
+        return channel.take_tickets()
+
+
+def describe(placed: list[Placed], parts: list[bytes], inline: list[bytes], at: int) -> int:
+    """Append descriptors to parts, and to inline the bytes that travel in the frame, the first of them at `at`.
+
+    Both begins and ends at multiples of 16 from the frame's start; returns the end.
+    """
+    for index, data_type, shape, region, place, length, ticket, element in placed:
+        offset = place
+        if region == 0:
+            offset = at
+            inline.append(place)
+            size = at + length
+            at = (size + 15) & ~15
+            if at != size:
+                inline.append(PADDING[at - size])
+        rank = len(shape)
+        parts.append(_pack_descriptor[rank](index, data_type, rank, region, offset, length, ticket, element, 0, *shape))
+    return at
