@@ -33,19 +33,19 @@ input [ { name: "IN0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 output [ { name: "OUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 `
 
-// ask has a model run Python text and returns what came of it.
-func (s *runningServer) ask(model, text string) string {
+// tell has a model run Python text and returns what came of it.
+func (s *runningServer) tell(model, text string) string {
 	s.t.Helper()
 	// Bytes as numbers: encoding/json would make base64 of them.
 	numbers := strings.Trim(strings.ReplaceAll(fmt.Sprint([]byte(text)), " ", ","), "[]")
 	body := fmt.Sprintf(`{"inputs":[{"name":"IN0","datatype":"UINT8","shape":[1,%d],"data":[%s]}]}`, len(text), numbers)
 	status, reply := s.request("POST", "/v2/models/"+model+"/infer", body)
 	if status != http.StatusOK {
-		s.t.Fatalf("ask %s: status %d: %s", model, status, reply)
+		s.t.Fatalf("tell %s: status %d: %s", model, status, reply)
 	}
 	var answer struct{ Outputs []struct{ Data []uint16 } }
 	if err := json.Unmarshal([]byte(reply), &answer); err != nil || len(answer.Outputs) != 1 {
-		s.t.Fatalf("ask %s: %v: %s", model, err, reply)
+		s.t.Fatalf("tell %s: %v: %s", model, err, reply)
 	}
 	var said []byte
 	for _, n := range answer.Outputs[0].Data {
@@ -57,7 +57,7 @@ func (s *runningServer) ask(model, text string) string {
 // wantAsked asks and compares; a want that ends with "…" is the beginning.
 func (s *runningServer) wantAsked(model, text, want string) {
 	s.t.Helper()
-	got := s.ask(model, text)
+	got := s.tell(model, text)
 	if begin, ok := strings.CutSuffix(want, "…"); got != want && !(ok && strings.HasPrefix(got, begin)) {
 		s.t.Errorf("%s: %s\n got %s\nwant %s", model, text, got, want)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 )
 
