@@ -164,7 +164,7 @@ func (in *Instance) begin() (*life, error) {
 	files := stubFiles{peer: channel.Peer()}
 	defer files.close()
 	if files.requests, err = b.requestsFile(); err == nil {
-		l.output, files.output, err = outputPipe(b.log.With().Str("file", in.name).Logger())
+		l.output, files.output, err = outputPipe(in.log.With().Str("file", "output").Logger())
 	}
 	if err == nil {
 		l.process, err = b.python(settings).start(in.name, &files)
@@ -215,8 +215,16 @@ func (l *life) handshake(ctx context.Context) error {
 	l.down, l.up = newNames(inputs, outputs), newNames(inputs, outputs)
 	l.encoder.names = l.down
 	l.told.Store(toldInitialize)
-	if err := l.ask(ipc.Initialize, l.in.initialize(l)); err != nil {
+	l.hear(true)
+	question := l.in.initialize(l)
+	if err := l.ask(ipc.Initialize, question); err != nil {
 		return err
+	}
+	if levels := l.in.model.backend.levels(); levels != question.Log {
+		// They have changed, and whoever says so may have been faster.
+		if err := l.ask(ipc.LogSettings, levels); err != nil {
+			return err
+		}
 	}
 	return l.await(ctx, l.initialized, l.in.model.settings.InitializeTimeout, "initialize its model")
 }
@@ -387,6 +395,7 @@ func (l *life) end(cause error) {
 		taken[i] = liar || l.channel.Taken(left[i].position)
 	}
 	in.model.backend.unwatch(l.process)
+	l.hear(false)
 	l.output.finish()
 	l.channel.Close()
 	<-l.read
