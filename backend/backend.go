@@ -30,7 +30,10 @@ type Env struct {
 	// Runtime is the model.py of a Python-based backend that serves this model, ""
 	// if the version's own directory has the code.
 	Runtime string
-	Host    Host
+	// Settings of a Python-based backend's own, from the command line; nil: those
+	// that the backend was made with.
+	Settings map[string]string
+	Host     Host
 }
 
 // Model is one version of a model.
@@ -48,6 +51,12 @@ type Model interface {
 	// Close ends the instances: those that can are told, the others are killed
 	// when ctx ends. Batches inside are executed first.
 	Close(ctx context.Context) error
+}
+
+// Asker is a Model whose own code may say that it is not ready: before a model
+// calls it, Instance.Ready has to be asked.
+type Asker interface {
+	AsksReady() bool
 }
 
 // Instance executes one batch at a time (Triton's blocking execution policy); a

@@ -104,8 +104,8 @@ type plan struct {
 	Meet  []any  `json:"meet,omitempty"` // a directory, a name there, and how many must be there
 }
 
-// ask sends a plan to its model and returns what it answered.
-func (s *runningServer) ask(p plan) <-chan string {
+// carryOut sends a plan to its model and returns what it answered.
+func (s *runningServer) carryOut(p plan) <-chan string {
 	text, err := json.Marshal(p)
 	if err != nil {
 		s.t.Fatal(err)
@@ -196,7 +196,7 @@ func TestCallsWhileModelsAreUnloaded(t *testing.T) {
 			}
 			s := start(t, testkit.Python(t).Path, writeFiles(t, files), "--model-control-mode=explicit", "--load-model=*")
 			directory := t.TempDir()
-			answer := s.ask(c.plan(directory))
+			answer := s.carryOut(c.plan(directory))
 			s.comes(directory, c.waits)
 			if c.unload == "" {
 				_ = s.cmd.Process.Signal(unix.SIGTERM)
@@ -218,7 +218,7 @@ func TestCallsWhileModelsAreUnloaded(t *testing.T) {
 				return
 			}
 			s.until("done with "+c.unload, func() bool { return s.index()[c.unload].State == "UNAVAILABLE" })
-			if got := <-s.ask(plan{Model: "c"}); got != `"c"` {
+			if got := <-s.carryOut(plan{Model: "c"}); got != `"c"` {
 				t.Errorf("afterwards: got %s", got)
 			}
 		})

@@ -253,12 +253,12 @@ func (r *Registry) tryLoad(ctx context.Context, d *Description, number int64) (*
 	if err := unsupported(d.Config); err != nil {
 		return nil, err
 	}
-	name := d.Config.GetBackend()
-	b := r.config.Backends[name]
-	if b == nil {
-		return nil, infer.Errorf(infer.InvalidArg, "unable to find backend library for backend '%s', try specifying runtime on the model configuration.", name)
+	by, err := r.executor(d, number)
+	if err != nil {
+		return nil, err
 	}
-	m, err := b.Open(backend.Env{Name: d.Name, Version: number, Directory: d.Directory, Config: d.Config, Host: host{r}})
+	d = by.describe(d)
+	m, err := by.backend.Open(by.env(r, d, number))
 	if err != nil {
 		return nil, err
 	}

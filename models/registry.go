@@ -21,6 +21,12 @@ type RegistryConfig struct {
 	Repository *Repository
 	// Backends by the name that a config's backend field gives.
 	Backends map[string]backend.Backend
+	// BackendDirectory is where other backends lie, each in a directory of its name.
+	// One that has a model.py is Python-based: the backend "python" runs it.
+	BackendDirectory string
+	// BackendSettings are what the command line sets for a Python-based backend of
+	// that name alone; nil if it sets nothing.
+	BackendSettings func(name string) map[string]string
 	// StrictReadiness makes the server ready only when all models are.
 	StrictReadiness bool
 	// Explicit is model control mode explicit: only the models named in Startup
@@ -332,6 +338,8 @@ type Status struct {
 	State   State
 	Reason  string
 	Backend string // of a version that serves
+	// PythonBased says that the backend is one.
+	PythonBased bool
 }
 
 // Attempted lists the models that loading was tried for, by name and version.
@@ -352,6 +360,7 @@ func (r *Registry) Attempted() []Status {
 			s := Status{Name: name, Version: number, State: v.state, Reason: v.reason}
 			if v.state == Ready {
 				s.Backend = v.info.Config.GetBackend()
+				s.PythonBased = v.info.Config.GetRuntime() == runtimeScript
 			}
 			list = append(list, s)
 		}

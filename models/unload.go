@@ -95,5 +95,6 @@ func (h host) Decoupled(name string, number int64) (decoupled, asks bool, err er
 	if err != nil {
 		return false, false, err
 	}
-	return l.info.Decoupled(), false, nil
+	asker, can := l.model.(backend.Asker)
+	return l.info.Decoupled(), can && asker.AsksReady(), nil
 }

@@ -153,10 +153,11 @@ def get_output_config_by_name(model_config: Dict[str, Any], name: str) -> Option
 
 
 def _entry(model_config: Dict[str, Any], key: str, name: str) -> Optional[Dict[str, Any]]:
-    for entry in model_config.get(key, ()):
-        if entry["name"] == name:
-            found: Dict[str, Any] = entry
-            return found
+    if key in model_config:
+        for entry in model_config[key]:
+            if entry["name"] == name:
+                found: Dict[str, Any] = entry
+                return found
     return None
 
 
@@ -197,7 +198,7 @@ def serialize_byte_tensor(input_tensor: np.ndarray) -> Union[bytes, Tuple[()], N
 
 def deserialize_bytes_tensor(encoded_tensor: Any) -> np.ndarray:
     """Make the one-dimensional object array of bytes; struct.error if the data end inside an element."""
-    data = bytes(encoded_tensor)
+    data = encoded_tensor if encoded_tensor.__class__ is bytes else bytes(memoryview(encoded_tensor))
     try:
         return _strings.decode(data)
     except _strings.Malformed:

@@ -34,11 +34,13 @@ func (l *life) handle(f ipc.Frame) error {
 	case f.Kind == ipc.Initialized && (l.seen == phaseHello || l.seen == phaseCompleted) && l.told.Load() == toldInitialize:
 		l.seen = phaseInitialized
 		var body struct {
-			Error string `msgpack:"error"`
+			Error   string `msgpack:"error"`
+			IsReady bool   `msgpack:"is_ready"`
 		}
 		if err := decode(f, &body); err != nil {
 			return err
 		}
+		l.asks = body.IsReady
 		if body.Error != "" {
 			l.initialized <- infer.Errorf(infer.Internal, "%s", body.Error)
 		} else {
@@ -55,6 +57,8 @@ func (l *life) handle(f ipc.Frame) error {
 		return l.requested(f)
 	case (f.Kind == ipc.Demand || f.Kind == ipc.StopInfer) && l.seen >= phaseInitialized:
 		return l.demanded(f)
+	case f.Kind == ipc.ReadyAnswer && l.seen >= phaseInitialized:
+		return l.isReady(f)
 	case f.Kind == ipc.Name && l.told.Load() == toldInitialize:
 		return l.up.add(f.ID, f.Body)
 	case f.Kind == ipc.Log && l.seen >= phaseHello:

@@ -63,7 +63,7 @@ func (a *awaitState) spun(longest time.Duration) {
 // Await implements backend.Awaiter.
 func (in *Instance) Await(done <-chan struct{}) {
 	l := in.current.Load()
-	budget := in.model.backend.config.Spin
+	budget := in.model.settings.Spin
 	if l == nil || !in.await.worthwhile(budget) {
 		return
 	}

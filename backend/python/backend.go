@@ -2,11 +2,9 @@ package python
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"sync"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -68,12 +66,9 @@ type Backend struct {
 	// births is held for reading while a process is started, until it is watched.
 	births sync.RWMutex
 
-	find     sync.Once
-	template struct {
+	pythons struct {
 		sync.Mutex
-		current *template
-		failed  error // no interpreter could be found
-		tries   int   // restarts of a template that died
+		byWish map[wish]*python
 	}
 	live struct {
 		sync.Mutex
@@ -101,6 +96,7 @@ func New(env Environment) (*Backend, error) {
 		soleParent: env.SoleParent,
 	}
 	b.live.processes = make(map[*process]struct{})
+	b.pythons.byWish = make(map[wish]*python)
 	// Children of stubs whose parents have ended come home to this process; each
 	// SIGCHLD is a reason to look for those that have ended too.
 	signal.Notify(b.signals, unix.SIGCHLD)
@@ -119,123 +115,14 @@ func New(env Environment) (*Backend, error) {
 
 var _ backend.Backend = (*Backend)(nil)
 
-// Interpreter finds the interpreter, once, and says what it is.
+// Interpreter finds the interpreter that all models use whose settings name no
+// other, once, and says what it is.
 func (b *Backend) Interpreter() (python, numpy, path string, err error) {
-	t, err := b.interpreter()
+	t, err := b.python(&b.config).template()
 	if err != nil {
 		return "", "", "", err
 	}
 	return t.interpreter.Python, t.interpreter.Numpy, t.interpreter.Path, nil
-}
-
-func (b *Backend) interpreter() (*template, error) {
-	b.find.Do(func() {
-		t, err := b.findInterpreter()
-		b.template.Lock()
-		b.template.current, b.template.failed = t, err
-		b.template.Unlock()
-		if err == nil {
-			i := t.interpreter
-			b.log.Info().Str("python", i.Python).Str("numpy", i.Numpy).Str("path", i.Path).Msg("using Python interpreter")
-			if b.config.NoTemplate {
-				b.closing.Go(t.close)
-			}
-		}
-	})
-	b.template.Lock()
-	defer b.template.Unlock()
-	return b.template.current, b.template.failed
-}
-
-// startTemplate starts a template; what it prints is part of the error if it
-// does not come up.
-func (b *Backend) startTemplate(interpreter string) (*template, error) {
-	out, far, err := outputPipe(b.log.With().Str("file", "template").Logger())
-	if err != nil {
-		return nil, err
-	}
-	// Nothing is printed by a template that works; a failing one is reported below.
-	out.log = zerolog.Nop()
-	go out.run()
-	t, err := startTemplate(b, interpreter, filepath.Join(b.dir, "nereid_template"), far)
-	_ = far.Close()
-	if err != nil {
-		out.finish()
-		if lines := out.lastLines(); len(lines) > 0 {
-			err = fmt.Errorf("%w (it printed: %s)", err, lines[len(lines)-1])
-		}
-		return nil, err
-	}
-	b.closing.Go(func() {
-		<-t.gone
-		out.finish()
-	})
-	return t, nil
-}
-
-// maxTemplateRestarts bounds how often a template that died is started anew;
-// after that stubs are started as programs.
-const maxTemplateRestarts = 3
-
-// startProcess starts a stub: forked from the template where there is one.
-func (b *Backend) startProcess(instance string, files *stubFiles) (*process, error) {
-	t, err := b.interpreter()
-	if err != nil {
-		return nil, err
-	}
-	if !b.config.NoTemplate {
-		if t = b.usableTemplate(t); t != nil {
-			b.births.RLock()
-			p, err := t.fork(instance, files)
-			if err == nil {
-				b.watch(p)
-			}
-			b.births.RUnlock()
-			if err == nil {
-				return p, nil
-			}
-			b.log.Warn().Err(err).Msg("template did not fork a stub, it is started as a program")
-		}
-	}
-	b.template.Lock()
-	path := b.template.current.interpreter.Path
-	b.template.Unlock()
-	b.births.RLock()
-	defer b.births.RUnlock()
-	p, err := b.launcher.startStub(path, filepath.Join(b.dir, "triton_python_backend_stub"), instance, files)
-	if err != nil {
-		return nil, err
-	}
-	b.watch(p)
-	return p, nil
-}
-
-// usableTemplate returns t, or another one in its place if it has died, or nil.
-func (b *Backend) usableTemplate(t *template) *template {
-	if t.usable() {
-		return t
-	}
-	b.template.Lock()
-	defer b.template.Unlock()
-	if b.template.current != t {
-		t = b.template.current
-		if t.usable() {
-			return t
-		}
-		return nil
-	}
-	if b.template.tries >= maxTemplateRestarts {
-		return nil
-	}
-	b.template.tries++
-	fresh, err := b.startTemplate(t.interpreter.Path)
-	if err != nil {
-		b.log.Warn().Err(err).Msg("template did not start again")
-		return nil
-	}
-	b.closing.Go(t.close)
-	b.template.current = fresh
-	return fresh
 }
 
 func (b *Backend) watch(p *process) {
@@ -253,14 +140,13 @@ func (b *Backend) unwatch(p *process) {
 // Open implements backend.Backend.
 func (b *Backend) Open(env backend.Env) (backend.Model, error) { return b.open(env) }
 
-// Close ends the template and the launcher. All models must have been closed.
+// Close ends the templates and the launcher. All models must have been closed.
 func (b *Backend) Close() {
-	b.template.Lock()
-	t := b.template.current
-	b.template.Unlock()
-	if t != nil {
-		t.close()
+	b.pythons.Lock()
+	for _, p := range b.pythons.byWish {
+		p.close()
 	}
+	b.pythons.Unlock()
 	signal.Stop(b.signals)
 	close(b.signals)
 	b.closing.Wait()

@@ -53,7 +53,7 @@ func BenchmarkStart(b *testing.B) {
 	for _, start := range []string{"template", "program"} {
 		b.Run(start, func(b *testing.B) {
 			r := newRig(b, func(c *Config) { c.NoTemplate = start == "program" })
-			if _, err := r.backend.interpreter(); err != nil {
+			if _, err := r.backend.python(&r.backend.config).template(); err != nil {
 				b.Fatal(err)
 			}
 			dir := r.copyModel("identity")

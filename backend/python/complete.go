@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -64,7 +63,7 @@ func (l *life) complete(ctx context.Context, config []byte) ([]byte, error) {
 	if err := l.ask(ipc.AutoComplete, question); err != nil {
 		return nil, err
 	}
-	if err := l.await(ctx, l.completed, m.backend.config.InitializeTimeout, "complete its config"); err != nil {
+	if err := l.await(ctx, l.completed, m.settings.InitializeTimeout, "complete its config"); err != nil {
 		return nil, err
 	}
 	return l.completion, nil
@@ -112,18 +111,20 @@ type modelBody struct {
 }
 
 func (m *Model) body(l *life) modelBody {
-	config := m.backend.config
-	version := strconv.FormatInt(m.env.Version, 10)
-	directory := filepath.Join(m.env.Directory, version)
-	return modelBody{
+	directory := m.directory()
+	b := modelBody{
 		Path:      m.path,
-		Module:    version + "." + strings.TrimSuffix(filepath.Base(m.path), ".py"),
+		Module:    filepath.Base(directory) + "." + strings.TrimSuffix(filepath.Base(m.path), ".py"),
 		Search:    []string{directory, m.env.Directory},
 		Directory: directory,
 		Log:       m.backend.levels(),
-		Spin:      max(config.Spin.Microseconds(), 0),
-		Default:   config.DefaultBytes,
-		Growth:    config.GrowthBytes,
+		Spin:      max(m.settings.Spin.Microseconds(), 0),
+		Default:   m.settings.DefaultBytes,
+		Growth:    m.settings.GrowthBytes,
 		Max:       l.channel.MaxArena(),
 	}
+	if m.env.Runtime != "" {
+		b.Module, b.Search = "model", []string{filepath.Dir(m.path)}
+	}
+	return b
 }

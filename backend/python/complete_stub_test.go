@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -69,7 +68,7 @@ func (r *rig) living() int {
 	r.backend.live.Lock()
 	defer r.backend.live.Unlock()
 	n := len(r.backend.live.processes)
-	if t := r.backend.template.current; t != nil && t.usable() {
+	if t := r.template(); t != nil && t.usable() {
 		n--
 	}
 	return n
@@ -231,7 +230,7 @@ func TestAutoCompleteIsStopped(t *testing.T) {
 		_, err := opened.AutoComplete(ctx, []byte("{}"))
 		failed <- err
 	}()
-	testkit.Eventually(t, patience, func() bool { _, err := os.Stat(mark); return err == nil })
+	testkit.Eventually(t, patience, func() bool { return exists(mark) })
 	cancel()
 	select {
 	case err := <-failed:

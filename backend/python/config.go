@@ -38,6 +38,8 @@ type Config struct {
 	// Spin is how long a side looks for the other's frames before it sleeps. Key
 	// ipc-spin-us, default 100 µs; negative: not at all.
 	Spin time.Duration
+	// readyLimit bounds the wait for an answer to is_ready; always 5 s but in tests.
+	readyLimit time.Duration
 	// NoTemplate starts every stub as a program of its own instead of forking it
 	// from a template. Key stub-template=off.
 	NoTemplate bool
@@ -118,6 +120,7 @@ func ParseConfig(values map[string]string) (Config, error) {
 		InitializeTimeout: time.Hour,
 		FinalizeTimeout:   30 * time.Second,
 		Spin:              100 * time.Microsecond,
+		readyLimit:        5 * time.Second,
 	}
 	for _, s := range settings {
 		text, given := values[s.key]

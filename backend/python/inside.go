@@ -97,7 +97,7 @@ func (l *life) limitLocked() {
 		l.timer.Stop()
 		l.timer = nil
 	}
-	limit := l.in.model.backend.config.ExecuteTimeout
+	limit := l.in.model.settings.ExecuteTimeout
 	if limit > 0 && l.count > 0 {
 		number := l.inside[0].number
 		l.timer = time.AfterFunc(limit, func() { l.timeout(number, limit) })

@@ -26,7 +26,9 @@ type Instance struct {
 	primed *life
 	// current is the life that takes batches, for Await; nil while there is none.
 	current atomic.Pointer[life]
-	await   awaitState
+	// asks is true if the model has is_ready.
+	asks  atomic.Bool
+	await awaitState
 
 	// submit is held while a batch is numbered, encoded and published. It is taken
 	// before mu and the channel's send lock.
@@ -46,17 +48,6 @@ var (
 
 // Name implements backend.Instance.
 func (in *Instance) Name() string { return in.name }
-
-// Ready implements backend.Instance: an instance is ready while a stub that has
-// initialised its model is alive.
-func (in *Instance) Ready(context.Context) error {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if in.state == Ready || in.state == Busy {
-		return nil
-	}
-	return unhealthy(in.name)
-}
 
 // Run keeps one stub alive until ctx ends; then the stub is told to finalize.
 // started is called once, with the outcome of the first start. After a first

@@ -12,8 +12,8 @@ import (
 
 // findInterpreter starts templates of all candidates at once and keeps the
 // first, in the order of PATH, that can import numpy. The others are closed.
-func (b *Backend) findInterpreter() (*template, error) {
-	candidates, err := candidates(b.config.Executable)
+func (b *Backend) findInterpreter(executable string) (*template, error) {
+	candidates, err := candidates(executable)
 	if err != nil {
 		return nil, err
 	}
@@ -37,11 +37,11 @@ func (b *Backend) findInterpreter() (*template, error) {
 	if found != nil {
 		return found, nil
 	}
-	if b.config.Executable != "" && errors.Is(failures[0], fs.ErrNotExist) {
-		return nil, fmt.Errorf("python-executable %s: there is no such program", b.config.Executable)
+	if executable != "" && errors.Is(failures[0], fs.ErrNotExist) {
+		return nil, fmt.Errorf("python-executable %s: there is no such program", executable)
 	}
-	if b.config.Executable != "" {
-		return nil, fmt.Errorf("python-executable %s: %w; install numpy with `%s -m pip install numpy`", b.config.Executable, failures[0], b.config.Executable)
+	if executable != "" {
+		return nil, fmt.Errorf("python-executable %s: %w; install numpy with `%s -m pip install numpy`", executable, failures[0], executable)
 	}
 	var tried strings.Builder
 	for i, path := range candidates {

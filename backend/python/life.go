@@ -37,6 +37,7 @@ type life struct {
 	completed   chan error // receives one value: nil, or why auto_complete_config failed
 	completion  []byte     // what the model made of its config; set before completed receives
 	initialized chan error // receives one value: nil, or why the model failed
+	asks        bool       // the model has is_ready; set before initialized receives
 	failed      chan error // buffered, first value counts: this life must end
 	exited      chan struct{}
 	exit        *ExitError // set when exited is closed
@@ -55,6 +56,8 @@ type life struct {
 	freed  int64         // ns, when the last answer came
 	asked  withdrawal
 	timer  *time.Timer // of the first batch, nil without a limit
+	probes uint64      // questions whether the model is ready
+	check  *check      // the one that is not answered yet
 	// late is a batch that was published when the life had ended already.
 	late struct{ number, position uint64 }
 
@@ -104,6 +107,7 @@ func (in *Instance) runOnce(ctx context.Context, up func()) error {
 		in.moveLocked(Ready)
 		in.mu.Unlock()
 		in.current.Store(l)
+		in.asks.Store(l.asks)
 		in.model.backend.metrics.StubStarted(in.model.env.Name)
 		// Up may hand a batch over at once.
 		in.model.events.Up(in)
@@ -127,17 +131,17 @@ func (in *Instance) take() (*life, error) {
 
 // begin makes a channel and starts a process. Its end must be waited for by end.
 func (in *Instance) begin() (*life, error) {
-	b := in.model.backend
+	b, settings := in.model.backend, in.model.settings
 	in.model.mu.Lock()
 	in.model.lives++
 	number := in.model.lives
 	in.model.mu.Unlock()
 	var l *life
 	channel, err := ipc.New(ipc.Config{
-		Life: number, Backing: b.config.Backing(), MaxArena: b.config.MaxBytes,
+		Life: number, Backing: settings.Backing(), MaxArena: settings.MaxBytes,
 		Linger: func() time.Duration {
-			if l.hasBatch() && in.await.worthwhile(b.config.Spin) {
-				return b.config.Spin
+			if l.hasBatch() && in.await.worthwhile(settings.Spin) {
+				return settings.Spin
 			}
 			return 0
 		},
@@ -145,7 +149,7 @@ func (in *Instance) begin() (*life, error) {
 	})
 	if err != nil {
 		return nil, infer.Errorf(infer.Internal, "Unable to initialize shared memory key '%s' to requested size (%d bytes). If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Each Python backend model instance requires at least 1 MB of shared memory. Error: %v",
-			in.name, b.config.DefaultBytes, err)
+			in.name, settings.DefaultBytes, err)
 	}
 	loans := &shm.Loans{}
 	l = &life{
@@ -163,7 +167,7 @@ func (in *Instance) begin() (*life, error) {
 		l.output, files.output, err = outputPipe(b.log.With().Str("file", in.name).Logger())
 	}
 	if err == nil {
-		l.process, err = b.startProcess(in.name, &files)
+		l.process, err = b.python(settings).start(in.name, &files)
 	}
 	if err == nil {
 		arm(files.peer.Lifeline, l.process.pid)
@@ -190,7 +194,7 @@ func (in *Instance) begin() (*life, error) {
 
 // greet waits for HELLO.
 func (l *life) greet(ctx context.Context) error {
-	if err := l.await(ctx, l.hello, l.in.model.backend.config.StubTimeout, "say HELLO"); err != nil {
+	if err := l.await(ctx, l.hello, l.in.model.settings.StubTimeout, "say HELLO"); err != nil {
 		return err
 	}
 	if err := l.channel.Attached(); err != nil {
@@ -214,7 +218,7 @@ func (l *life) handshake(ctx context.Context) error {
 	if err := l.ask(ipc.Initialize, l.in.initialize(l)); err != nil {
 		return err
 	}
-	return l.await(ctx, l.initialized, l.in.model.backend.config.InitializeTimeout, "initialize its model")
+	return l.await(ctx, l.initialized, l.in.model.settings.InitializeTimeout, "initialize its model")
 }
 
 // ask sends a frame whose body is a map.
@@ -315,13 +319,13 @@ func (l *life) finalize() {
 	if err := l.channel.Send(ipc.Finalize, 0, nil); err != nil {
 		return
 	}
-	limit := time.NewTimer(orForever(l.in.model.backend.config.FinalizeTimeout))
+	limit := time.NewTimer(orForever(l.in.model.settings.FinalizeTimeout))
 	defer limit.Stop()
 	select {
 	case <-l.exited:
 	case <-l.failed: //nolint:errcheck // the end is wanted, however it comes
 	case <-limit.C:
-		l.in.log.Warn().Stringer("limit", l.in.model.backend.config.FinalizeTimeout).Msg("finalize did not return in time, stub is killed")
+		l.in.log.Warn().Stringer("limit", l.in.model.settings.FinalizeTimeout).Msg("finalize did not return in time, stub is killed")
 	}
 }
 
@@ -362,7 +366,9 @@ func (l *life) end(cause error) {
 	for l.count > 0 {
 		left = append(left, l.popLocked())
 	}
+	asked := l.probes
 	in.mu.Unlock()
+	l.settle(asked, infer.Errorf(infer.Internal, "Stub process is not healthy while waiting for user-defined is_ready() response"))
 	in.current.CompareAndSwap(l, nil)
 
 	l.process.kill() // and with it, when it is reaped, its group

@@ -375,10 +375,10 @@ func TestKilledFromOutside(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 2 {
-			if err := unix.Kill(r.backend.template.current.process.pid, unix.SIGKILL); err != nil {
+			if err := unix.Kill(r.template().process.pid, unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			<-r.backend.template.current.gone
+			<-r.template().gone
 		}
 		<-l.exited
 	}

@@ -20,8 +20,10 @@ import (
 type Model struct {
 	backend *Backend
 	env     backend.Env
-	path    string // of the model file
-	log     zerolog.Logger
+	// settings are the backend's, or those of a Python-based one.
+	settings *Config
+	path     string // of the model file
+	log      zerolog.Logger
 
 	// Set by Start, before the instances run.
 	config *kserve.ModelConfig
@@ -43,6 +45,32 @@ type Model struct {
 var _ backend.Model = (*Model)(nil)
 
 func (b *Backend) open(env backend.Env) (*Model, error) {
+	m := &Model{
+		backend: b, env: env, settings: &b.config, path: env.Runtime,
+		log: b.log.With().Str("model", env.Name).Int64("version", env.Version).Logger(),
+	}
+	if env.Settings != nil {
+		settings, err := ParseConfig(env.Settings)
+		if err != nil {
+			return nil, err
+		}
+		m.settings = &settings
+	}
+	if _, packed := env.Config.GetParameters()["EXECUTION_ENV_PATH"]; packed {
+		return nil, infer.Errorf(infer.Unsupported,
+			"model '%s' has the parameter EXECUTION_ENV_PATH, but this server does not unpack environments: name an interpreter with --backend-config=%s,python-executable=PATH",
+			env.Name, env.Config.GetBackend())
+	}
+	if env.Runtime != "" {
+		// Its packages may be nowhere else, so it is not run without them.
+		packed := filepath.Join(filepath.Dir(env.Runtime), "pb_exec_env_model.py.tar.gz")
+		if _, err := os.Stat(packed); err == nil {
+			return nil, infer.Errorf(infer.Unsupported,
+				"backend '%s' of model '%s' has an execution environment, but this server does not unpack environments: name an interpreter with --backend-config=%s,python-executable=PATH",
+				env.Config.GetBackend(), env.Name, env.Config.GetBackend())
+		}
+		return m, nil
+	}
 	file := env.Config.GetDefaultModelFilename()
 	if file == "" {
 		file = "model.py"
@@ -53,14 +81,13 @@ func (b *Backend) open(env backend.Env) (*Model, error) {
 	if file != filepath.Base(file) {
 		return nil, infer.Errorf(infer.InvalidArg, "default_model_filename of model '%s' is %q, want the name of a file in the version directory", env.Name, file)
 	}
-	if _, packed := env.Config.GetParameters()["EXECUTION_ENV_PATH"]; packed {
-		return nil, infer.Errorf(infer.Unsupported,
-			"model '%s' has the parameter EXECUTION_ENV_PATH, but this server does not unpack environments: name an interpreter with --backend-config=python,python-executable=PATH", env.Name)
-	}
-	return &Model{
-		backend: b, env: env, path: filepath.Join(env.Directory, strconv.FormatInt(env.Version, 10), file),
-		log: b.log.With().Str("model", env.Name).Int64("version", env.Version).Logger(),
-	}, nil
+	m.path = filepath.Join(m.directory(), file)
+	return m, nil
+}
+
+// directory is the version's.
+func (m *Model) directory() string {
+	return filepath.Join(m.env.Directory, strconv.FormatInt(m.env.Version, 10))
 }
 
 // check refuses a model that cannot be started. The stub is named so in the text
@@ -74,7 +101,7 @@ func (m *Model) check(stub string) error {
 	if err := m.checkLink(); err != nil {
 		return err
 	}
-	if _, err := m.backend.interpreter(); err != nil {
+	if _, err := m.backend.python(m.settings).template(); err != nil {
 		return infer.Errorf(infer.Internal, "%v", err)
 	}
 	return nil
@@ -148,6 +175,9 @@ func (m *Model) prepare(config *kserve.ModelConfig, json []byte, events backend.
 // checkLink refuses a model file that is a link out of the repository: who may
 // write there must not decide which code runs here. Directories may be links.
 func (m *Model) checkLink() error {
+	if m.env.Runtime != "" {
+		return nil // the operator's own
+	}
 	real, err := filepath.EvalSymlinks(m.path)
 	if err != nil {
 		return infer.Errorf(infer.Internal, "model file of '%s': %v", m.env.Name, err)

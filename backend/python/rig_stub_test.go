@@ -130,6 +130,14 @@ func newRigWith(t testing.TB, interpreter string, change func(*Config)) *rig {
 	return r
 }
 
+// template is the present one of the backend's own interpreter.
+func (r *rig) template() *template {
+	p := r.backend.python(&r.backend.config)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.current
+}
+
 // in returns the rig for a subtest.
 func (r *rig) in(t testing.TB) *rig {
 	same := *r

@@ -14,7 +14,7 @@ func TestStoppedTemplate(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("dies_in_execute", infer.Uint8)
 	m.wantGood()
-	if err := unix.Kill(r.backend.template.current.process.pid, unix.SIGSTOP); err != nil {
+	if err := unix.Kill(r.template().process.pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

@@ -90,6 +90,9 @@ func answerHTTP(w http.ResponseWriter, r *http.Request) {
 
 // answerGRPC answers with the buffers that came.
 func answerGRPC(_ any, stream grpc.ServerStream) error {
+	if method, _ := grpc.MethodFromServerStream(stream); method == streamMethod {
+		return answerStream(stream)
+	}
 	var request mem.BufferSlice
 	if err := stream.RecvMsg(&request); err != nil {
 		return err

@@ -17,16 +17,24 @@ type client interface {
 	close() error
 }
 
-// load lets clients ask for the given time, after a short while in which they
-// warm up and one answer of each is compared.
-func (p *process) load(ctx context.Context, protocol string, size, clients int, span time.Duration) (times measure.Times, err error) {
+// connector makes a client of a server.
+type connector func(p *process) (client, error)
+
+// sending returns a connector whose clients send a tensor of so many bytes.
+func sending(protocol string, size int) connector {
 	connect := connectHTTP
 	if protocol != "HTTP" {
 		connect = connectGRPC
 	}
+	return func(p *process) (client, error) { return connect(p, size) }
+}
+
+// load lets clients ask for the given time, after a short while in which they
+// warm up and one answer of each is compared.
+func (p *process) load(ctx context.Context, connect connector, clients int, span time.Duration) (times measure.Times, err error) {
 	all := make([]client, clients)
 	for i := range all {
-		c, err := connect(p, size)
+		c, err := connect(p)
 		if err != nil {
 			return measure.Times{}, err
 		}

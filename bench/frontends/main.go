@@ -1,8 +1,9 @@
 // Command frontends measures the server under load over HTTP and gRPC, beside a
 // bare Go handler in a process of its own that answers the same requests without
 // models or Python: what net/http and grpc-go cost by themselves. Both serve the
-// same clients in turns. It is run in the root of the repository and starts
-// bin/nereid with models/examples.
+// same clients in turns. A second table is about requests with many responses.
+// It is run in the root of the repository and starts bin/nereid with
+// models/examples.
 package main
 
 import (
@@ -29,19 +30,24 @@ type settings struct {
 	rounds             int     // turns that they take in it
 	protocols          string
 	sizes, clients     measure.Numbers
-	bare               bool // this process is the bare server
+	responses          measure.Numbers // of each request of a stream
+	bare               bool            // this process is the bare server
 }
 
 func main() {
-	s := settings{sizes: measure.Numbers{16, 64 << 10, 1 << 20, 16 << 20}, clients: measure.Numbers{1, 8, 32}}
+	s := settings{
+		sizes: measure.Numbers{16, 64 << 10, 1 << 20, 16 << 20}, clients: measure.Numbers{1, 8, 32},
+		responses: measure.Numbers{1, 200, 10000},
+	}
 	flag.StringVar(&s.binary, "binary", "bin/nereid", "the server")
-	flag.StringVar(&s.repository, "repository", "models/examples", "what it serves; identity_fp32 is asked")
+	flag.StringVar(&s.repository, "repository", "models/examples", "what it serves; identity_fp32 and repeat_int32 are asked")
 	flag.StringVar(&s.python, "python", "", "its interpreter; default the newest of .venvs, else python3 on PATH")
 	flag.Float64Var(&s.seconds, "seconds", 2, "how long each row is measured with each server")
 	flag.IntVar(&s.rounds, "rounds", 2, "turns that the servers take in each row")
 	flag.StringVar(&s.protocols, "protocols", "HTTP,gRPC", "protocols")
 	flag.Var(&s.sizes, "sizes", "bytes of the tensor, multiples of 4")
 	flag.Var(&s.clients, "clients", "how many clients ask at once")
+	flag.Var(&s.responses, "responses", "how many responses a request over a gRPC stream has")
 	flag.BoolVar(&s.bare, "bare", false, "be the bare server; for the program itself")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
@@ -77,7 +83,7 @@ func (s *settings) run(ctx context.Context) (err error) {
 		for _, size := range s.sizes {
 			for _, clients := range s.clients {
 				row := fmt.Sprintf("%s %s, %d clients", protocol, measure.Size(size), clients)
-				ours, theirs, err := s.compare(ctx, protocol, size, clients, nereid, bare)
+				ours, theirs, err := s.compare(ctx, sending(protocol, size), clients, nereid, bare)
 				if err != nil {
 					return fmt.Errorf("%s: %w", row, err)
 				}
@@ -90,7 +96,10 @@ func (s *settings) run(ctx context.Context) (err error) {
 		}
 	}
 	showProgress("")
-	return table.Write(os.Stdout)
+	if err := table.Write(os.Stdout); err != nil {
+		return err
+	}
+	return s.compareStreams(ctx, nereid, bare)
 }
 
 // showProgress tells somebody who waits at a terminal how far it is.
@@ -101,14 +110,14 @@ func showProgress(row string) {
 }
 
 // compare lets both servers take turns under the same load.
-func (s *settings) compare(ctx context.Context, protocol string, size, clients int, nereid, bare *process) (ours, theirs measure.Times, err error) {
+func (s *settings) compare(ctx context.Context, connect connector, clients int, nereid, bare *process) (ours, theirs measure.Times, err error) {
 	turn := time.Duration(s.seconds / float64(s.rounds) * float64(time.Second))
 	for range s.rounds {
 		for _, server := range []struct {
 			process *process
 			times   *measure.Times
 		}{{nereid, &ours}, {bare, &theirs}} {
-			times, err := server.process.load(ctx, protocol, size, clients, turn)
+			times, err := server.process.load(ctx, connect, clients, turn)
 			if err != nil {
 				return ours, theirs, fmt.Errorf("%s: %w", server.process.name, err)
 			}

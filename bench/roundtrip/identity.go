@@ -24,8 +24,14 @@ import (
 	"github.com/nereid-serving/nereid/stub"
 )
 
-// model is the directory of the model that returns its input.
-const model = "models/examples/identity_fp32"
+// subject is a model whose round trips are measured: it returns its input.
+type subject struct {
+	directory string
+	dataType  kserve.DataType
+}
+
+// floats is what most rows are about.
+var floats = subject{"models/examples/identity_fp32", kserve.DataType_TYPE_FP32}
 
 // poolBytes is the sparse size of the memory for requests.
 const poolBytes = 4 << 30
@@ -33,8 +39,9 @@ const poolBytes = 4 << 30
 // inline is the size up to which tensors travel inside frames and not in blocks.
 const inline = 4096
 
-// identity is one instance of the model, with a stub that is up.
+// identity is one instance of a model, with a stub that is up.
 type identity struct {
+	subject
 	pool     *shm.Pool
 	backend  *python.Backend
 	model    backend.Model
@@ -56,7 +63,7 @@ func (uncounted) Up(backend.Instance)         {}
 func (uncounted) Down(backend.Instance, bool) {}
 
 // start starts the instance. The caller closes it.
-func start(interpreter string) (*identity, error) {
+func start(interpreter string, about subject) (*identity, error) {
 	region, err := shm.NewRegionUpTo(shm.Memfd{}, poolBytes, 256<<20, shm.ReadWrite)
 	if err != nil {
 		return nil, fmt.Errorf("make memory for requests: %w", err)
@@ -73,7 +80,7 @@ func start(interpreter string) (*identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &identity{pool: pool}
+	i := &identity{subject: about, pool: pool}
 	i.backend, err = python.New(python.Environment{
 		Config: config, Requests: pool, Files: []fs.FS{stub.Files, pyutils.Files},
 		Log:       zerolog.New(os.Stderr).Level(zerolog.WarnLevel),
@@ -96,18 +103,18 @@ func start(interpreter string) (*identity, error) {
 
 func (i *identity) open() error {
 	config := &kserve.ModelConfig{
-		Name: "identity_fp32", Backend: "python",
-		Input:  []*kserve.ModelInput{{Name: "INPUT0", DataType: kserve.DataType_TYPE_FP32, Dims: []int64{-1}}},
-		Output: []*kserve.ModelOutput{{Name: "OUTPUT0", DataType: kserve.DataType_TYPE_FP32, Dims: []int64{-1}}},
+		Name: "identity", Backend: "python",
+		Input:  []*kserve.ModelInput{{Name: "INPUT0", DataType: i.dataType, Dims: []int64{-1}}},
+		Output: []*kserve.ModelOutput{{Name: "OUTPUT0", DataType: i.dataType, Dims: []int64{-1}}},
 		InstanceGroup: []*kserve.ModelInstanceGroup{{
-			Name: "identity_fp32_0", Kind: kserve.ModelInstanceGroup_KIND_CPU, Count: 1,
+			Name: "identity_0", Kind: kserve.ModelInstanceGroup_KIND_CPU, Count: 1,
 		}},
 	}
 	text, err := json.Marshal(config)
 	if err != nil {
 		return err
 	}
-	directory, err := filepath.Abs(model)
+	directory, err := filepath.Abs(i.directory)
 	if err != nil {
 		return err
 	}
@@ -116,7 +123,7 @@ func (i *identity) open() error {
 		return err
 	}
 	if err := opened.Start(context.Background(), config, text, uncounted{}); err != nil {
-		return fmt.Errorf("start %s: %w", model, err)
+		return fmt.Errorf("start %s: %w", i.directory, err)
 	}
 	i.model, i.instance = opened, opened.Instances()[0]
 	return nil
@@ -140,6 +147,7 @@ type batch struct {
 	batch    backend.Batch
 	requests []infer.Request
 	bytes    int
+	content  []byte // what each input holds; nil for whatever lies in memory
 	awaiter  backend.Awaiter
 	done     chan struct{} // receives one value for each execution that has been answered whole
 
@@ -205,10 +213,13 @@ func (b *batch) once() error {
 		}
 		input.Data, input.Memory = block.Bytes(), block
 	}
-	if b.check {
-		for at := range b.requests {
-			for i := range b.requests[at].Inputs[0].Data {
-				b.requests[at].Inputs[0].Data[i] = byte(i + at)
+	for at := range b.requests {
+		data := b.requests[at].Inputs[0].Data
+		if b.content != nil {
+			copy(data, b.content)
+		} else if b.check {
+			for i := range data {
+				data[i] = byte(i + at)
 			}
 		}
 	}
@@ -230,17 +241,21 @@ func (b *batch) once() error {
 	return b.err
 }
 
-// measureBatch compares one answer and then measures.
+// measureBatch measures batches of so many requests with tensors of n bytes.
 func (i *identity) measureBatch(span time.Duration, requests, n int) (measure.Times, error) {
 	tree, err := measure.Tree(os.Getpid())
 	if err != nil {
 		return measure.Times{}, err
 	}
-	b := i.batch(requests, n)
+	return i.batch(requests, n).measure(span, tree)
+}
+
+// measure compares one answer and then measures.
+func (b *batch) measure(span time.Duration, pids []int) (measure.Times, error) {
 	b.check = true
 	if err := b.once(); err != nil {
 		return measure.Times{}, err
 	}
 	b.check = false
-	return rounds(span, tree, b.once)
+	return rounds(span, pids, b.once)
 }

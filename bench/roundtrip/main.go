@@ -1,6 +1,7 @@
 // Command roundtrip measures the way from the supervisor to a stub and back,
 // for a model that returns its input, beside what the machine can do at best: a
-// ping-pong over doorbells between two processes, and a copy of the same bytes.
+// ping-pong over doorbells between two processes, and a copy of the same bytes;
+// and strings and parameters, beside what Python needs for the same by itself.
 // It is run in the root of the repository.
 package main
 

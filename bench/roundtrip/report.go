@@ -12,14 +12,14 @@ import (
 // measureAll measures the floors and the round trips, and prints the table.
 func (s *settings) measureAll(span time.Duration) (err error) {
 	var table measure.Table
-	table.Row("µs", "p50", "p99", "CPU", "p50 / ping-pong", "p50 / copy")
+	table.Row("µs", "p50", "p99", "CPU", "p50 / ping-pong", "p50 / copy", "p50 / Python")
 
 	ping, err := pingPong(span)
 	if err != nil {
 		return fmt.Errorf("ping-pong: %w", err)
 	}
 	floor := ping.Quantile(0.5)
-	table.Row("ping-pong of two processes", floor, ping.Quantile(0.99), ping.CPUEach(), "", "")
+	table.Row("ping-pong of two processes", floor, ping.Quantile(0.99), ping.CPUEach(), "", "", "")
 	copies := make(map[int]time.Duration)
 	for _, n := range s.sizes {
 		if n <= inline {
@@ -30,10 +30,10 @@ func (s *settings) measureAll(span time.Duration) (err error) {
 			return err
 		}
 		copies[n] = max(times.Quantile(0.5), 1)
-		table.Row("copy of "+measure.Size(n), times.Quantile(0.5), times.Quantile(0.99), times.CPUEach(), "", "")
+		table.Row("copy of "+measure.Size(n), times.Quantile(0.5), times.Quantile(0.99), times.CPUEach(), "", "", "")
 	}
 
-	identity, err := start(s.python)
+	identity, err := start(s.python, floats)
 	if err != nil {
 		return err
 	}
@@ -50,8 +50,11 @@ func (s *settings) measureAll(span time.Duration) (err error) {
 			if n > inline {
 				copied = float64(p50) / float64(requests) / float64(copies[n])
 			}
-			table.Row(name, p50, times.Quantile(0.99), times.CPUEach(), float64(p50)/float64(floor), copied)
+			table.Row(name, p50, times.Quantile(0.99), times.CPUEach(), float64(p50)/float64(floor), copied, "")
 		}
+	}
+	if err := s.measureValues(span, floor, &table); err != nil {
+		return err
 	}
 	fmt.Printf("%s\n\n", identity.about)
 	return table.Write(os.Stdout)

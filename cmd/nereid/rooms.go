@@ -89,8 +89,9 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 		log.Warn().Msg("--model-control-mode=poll loads all models once; later changes in the repository are not noticed")
 	}
 	r.registry = models.NewRegistry(models.RegistryConfig{
-		Repository: repository, Backends: backends, StrictReadiness: o.Repository.StrictReadiness,
-		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels,
+		Repository: repository, Backends: backends, BackendDirectory: o.Backends.Directory, BackendSettings: o.ownSettingsOf,
+		StrictReadiness: o.Repository.StrictReadiness,
+		Explicit:        o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels,
 		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, Metrics: counters, Log: log,
 	})
 	return r, r.makeFronts(o, settings, budget, counters, log)
@@ -256,6 +257,7 @@ func (r *rooms) startRows(o *Options) (backends []backendRow, models []modelRow)
 		}
 		if s.Backend != "" {
 			used[s.Backend] = true
+			used["python"] = used["python"] || s.PythonBased
 		}
 		status := string(s.State)
 		if s.Reason != "" {
@@ -264,7 +266,11 @@ func (r *rooms) startRows(o *Options) (backends []backendRow, models []modelRow)
 		models = append(models, modelRow{s.Name, strconv.FormatInt(s.Version, 10), status})
 	}
 	for _, name := range slices.Sorted(maps.Keys(used)) {
-		backends = append(backends, backendRow{name: name, path: "built in", config: o.backendConfigJSON(name)})
+		row := backendRow{name: name, path: "built in", config: o.backendConfigJSON(name)}
+		if script := o.scriptOf(name); script != "" {
+			row.path = script
+		}
+		backends = append(backends, row)
 	}
 	return backends, models
 }

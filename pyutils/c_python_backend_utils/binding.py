@@ -54,7 +54,7 @@ def as_text(value: object) -> Text:
                 value.encode()
             except UnicodeEncodeError:  # lone surrogates
                 raise Mismatch from None
-        return value
+        return value if value.__class__ is str else str.__str__(value)
     if isinstance(value, (bytes, bytearray)):
         raw = bytes(value)
         try:
@@ -74,7 +74,7 @@ def as_integer(value: object, low: int, high: int) -> int:
     if isinstance(value, float):
         raise Mismatch
     try:
-        number = operator.index(value)  # type: ignore[arg-type]  # the TypeError is the answer
+        number = int(operator.index(value))  # type: ignore[arg-type]  # the TypeError is the answer
     except TypeError:
         if not hasattr(type(value), "__int__"):
             raise Mismatch from None
@@ -99,10 +99,10 @@ def as_float(value: object) -> float:
 
 
 def as_bool(value: object) -> bool:
-    """Convert a bool argument: whatever says of itself that it is true or false. None is false."""
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    if not hasattr(type(value), "__bool__"):
+    """Convert a bool argument: whatever says by itself whether it is true, but not None."""
+    if isinstance(value, bool):
+        return value
+    if value is None or not hasattr(type(value), "__bool__"):
         raise Mismatch
     try:
         return bool(value)
@@ -267,8 +267,6 @@ class BoundEnum(metaclass=BoundType):
         return hash(self._value)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, BoundEnum):
-            return type(other) is type(self) and self._value == other._value
         return bool(self._value == other)
 
     def __str__(self) -> str:

@@ -17,7 +17,8 @@ class LogLevel(BoundEnum):
     names = ("INFO", "WARNING", "ERROR", "VERBOSE")
 
 
-_INFO = LogLevel(runtime.INFO)
+_levels: Any = LogLevel  # it has its members by name
+_INFO: LogLevel = _levels.INFO
 _LEVEL = f"{MODULE}.Logger.LogLevel"
 _SIGNATURE = ("(message: str) -> None",)
 _LOG = (f"(message: str, level: {_LEVEL} = <LogLevel.INFO: 0>) -> None",)
@@ -70,9 +71,9 @@ class Logger(Unmakeable):
 
     LogLevel: ClassVar[Any] = LogLevel
     INFO: ClassVar[Any] = _INFO
-    WARNING: ClassVar[Any] = LogLevel(runtime.WARNING)
-    ERROR: ClassVar[Any] = LogLevel(runtime.ERROR)
-    VERBOSE: ClassVar[Any] = LogLevel(runtime.VERBOSE)
+    WARNING: ClassVar[Any] = _levels.WARNING
+    ERROR: ClassVar[Any] = _levels.ERROR
+    VERBOSE: ClassVar[Any] = _levels.VERBOSE
 
     @staticmethod
     def log(*args: Any, **named: Any) -> None:

@@ -31,9 +31,10 @@ class MetricKind(BoundEnum):
     names = ("COUNTER", "GAUGE", "HISTOGRAM")
 
 
-COUNTER = MetricKind(runtime.COUNTER)
-GAUGE = MetricKind(runtime.GAUGE)
-HISTOGRAM = MetricKind(runtime.HISTOGRAM)
+_kinds: Any = MetricKind  # it has its members by name
+COUNTER: MetricKind = _kinds.COUNTER
+GAUGE: MetricKind = _kinds.GAUGE
+HISTOGRAM: MetricKind = _kinds.HISTOGRAM
 
 _FAMILY = (f"{MODULE}.MetricFamily(name: str, description: str, kind: {MODULE}.MetricKind)",)
 _METRIC = (f"(self: {MODULE}.MetricFamily, labels: object = None, buckets: object = None) -> {MODULE}.Metric",)

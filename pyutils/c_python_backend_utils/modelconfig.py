@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from typing import Any, Dict, NoReturn, Tuple
 
 _INPUT = ("name", "data_type", "dims", "optional")
 _OUTPUT = ("name", "data_type", "dims")
@@ -21,9 +21,9 @@ class ModelConfig:
     __module__ = "triton_python_backend_utils"
 
     def __init__(self, model_config: str) -> None:
-        self._model_config: dict[str, Any] = json.loads(model_config)
+        self._model_config: Dict[str, Any] = json.loads(model_config)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Dict[str, Any]:
         """The config itself, not a copy. `input` and `output` are lists, perhaps empty ones."""
         return self._model_config
 
@@ -47,21 +47,21 @@ class ModelConfig:
                 )
         self._model_config.setdefault("dynamic_batching", {})
 
-    def add_input(self, input: dict[str, Any]) -> None:  # noqa: A002  # the name is Triton's
+    def add_input(self, input: Dict[str, Any]) -> None:  # noqa: A002  # the name is Triton's
         """Add an input: a dict with `name`, `data_type`, `dims` and perhaps `optional`.
 
         One that the config has is completed; ValueError if the two contradict each other.
         """
         self._add("input", input, _INPUT, "'name', 'data_type', 'dims' and 'optional'")
 
-    def add_output(self, output: dict[str, Any]) -> None:
+    def add_output(self, output: Dict[str, Any]) -> None:
         """Add an output: a dict with `name`, `data_type` and `dims`.
 
         One that the config has is completed; ValueError if the two contradict each other.
         """
         self._add("output", output, _OUTPUT, "'name', 'data_type' and 'dims'")
 
-    def set_model_transaction_policy(self, transaction_policy_dict: dict[str, Any]) -> None:
+    def set_model_transaction_policy(self, transaction_policy_dict: Dict[str, Any]) -> None:
         """Set `{"decoupled": bool}`; ValueError if the config says otherwise."""
         for key in transaction_policy_dict:
             if key != "decoupled":
@@ -78,7 +78,7 @@ class ModelConfig:
                 f"which is already set to '{configured['decoupled']}'."
             )
 
-    def _add(self, kind: str, given: dict[str, Any], allowed: tuple[str, ...], listed: str) -> None:
+    def _add(self, kind: str, given: Dict[str, Any], allowed: Tuple[str, ...], listed: str) -> None:
         """Add an input or an output, or complete the one of that name."""
         for key in given:
             if key not in allowed:
@@ -94,7 +94,7 @@ class ModelConfig:
                 return
         tensors.append(given)
 
-    def _complete(self, kind: str, known: dict[str, Any], given: dict[str, Any]) -> None:
+    def _complete(self, kind: str, known: Dict[str, Any], given: Dict[str, Any]) -> None:
         """Complete an input or an output that the config has."""
         name = known["name"]
         if known["data_type"] not in (_UNSET, given["data_type"]):

@@ -161,13 +161,8 @@ class InferenceRequest(Bound):
         self._timeout = as_integer(timeout, 0, _U64)
         self._preferred_memory = None if preferred_memory is _NO_MEMORY else preferred_memory
         self._trace = trace
-        if isinstance(correlation_id, int):
-            if not 0 <= correlation_id <= _U64:
-                raise uncastable(correlation_id)
-        elif not isinstance(correlation_id, str):
-            raise TritonModelException("Correlation ID must be integer or string")
-        self._correlation = correlation_id
         self._parameters = parameter_text.encode(parameters)
+        self._correlation = _correlation(correlation_id)
         who = f"for request with id '{_shown(self._id)}' and model name '{_shown(self._model_name)}'"
         if any(tensor is None for tensor in tensors):
             raise TritonModelException(f"Input tensor {who} should not be empty.")
@@ -252,6 +247,21 @@ class InferenceRequest(Bound):
 
 def _flag(decoupled: object = False) -> object:
     return decoupled
+
+
+def _correlation(value: object) -> Union[int, str]:
+    """Convert a correlation id; what is neither int nor str, or out of range, is no TypeError."""
+    if isinstance(value, int):
+        if not 0 <= value <= _U64:
+            raise uncastable(value)
+        return int(value)
+    if not isinstance(value, str):
+        raise TritonModelException("Correlation ID must be integer or string")
+    try:
+        text = as_text(value)
+    except Mismatch:
+        raise uncastable(value) from None
+    return from_text(text)
 
 
 def _shown(text: Text) -> str:

@@ -159,6 +159,30 @@ class TestBytes:
         assert Tensor("X", np.array([], np.object_))._element == 0
 
     @pytest.mark.parametrize(
+        "elements",
+        [
+            [b"\1\0\0\0s", b"\1\0\0\0t", b"\5\0\0\0s"],  # what looks like lengths
+            [b"abc", b"de", b"fgh"],  # the ends agree, the middle does not
+            [b"abc", b"de", b"fghi", b"jkl"],  # and their sum does not tell
+            [b"s\2\0\0\0", b"", b"s\2\0\0\0ab\0\0\0", b"s\2\0\0\0"],
+            ["ab", "cd"],
+            ["é", "ab"],
+            [b"ab", np.bytes_(b"cd"), b"ef"],  # as text, which is longer
+            [b"ab", bytearray(b"cd"), b"ef"],
+            [b"x" * 256, b"y" * 256],
+            [b"x" * 257, b"y" * 257],
+            [b"same"] * 3,
+        ],
+    )
+    def test_serialised(self, elements: list[Any]) -> None:
+        texts = [e if type(e) is bytes else str(e).encode() for e in elements]
+        array = np.empty(len(elements), np.object_)
+        array[:] = elements
+        data, length = strings.encode(array)
+        assert data == b"".join(len(e).to_bytes(4, "little") + e for e in texts)
+        assert length == (len(texts[0]) + 1 if len(set(map(len, texts))) == 1 else 0)
+
+    @pytest.mark.parametrize(
         "elements", [[], [b""], [b"", b""], [b"abc", b"def"], [b"a\0", b"\0\0"], [b"a", b"bc", b""], [b"x" * 5000] * 3]
     )
     def test_incoming(self, elements: list[bytes]) -> None:

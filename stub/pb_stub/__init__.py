@@ -2,8 +2,8 @@
 
     __main__ ─▶ main ─▶ process    process group, lifeline, what the model sees of its interpreter, exit
     template ─▶      ├▶ channel    rings and bells (spin: wait or sleep)      layout, messages, _msgpack: their bytes
-                     └▶ loop       AUTO_COMPLETE, INITIALIZE … EXECUTE … FINALIZE
-                        ├ model    import, auto_complete_config, initialize, execute (coroutines: async ones), finalize
+                     └▶ loop       AUTO_COMPLETE INITIALIZE … EXECUTE … FINALIZE
+                        ├ model    import, complete, initialize, execute, finalize (coroutines: async execute)
                         ├ batch    requests out of EXECUTE, responses into EXECUTED (names: tensors' names)
                         ├ outgoing tensors of a frame, placed and described
                         ├ inferences requests of the model to others (futures: for event loops)
@@ -11,6 +11,7 @@
                         ├ pool     outputs: blocks of our own
                         ├ logs     Logger's messages
                         ├ service  a thread that reads frames while nobody else does
+                        ├ readiness  is_ready, beside execute
                         └ failure  the text of an exception
 
 Importing this package starts nothing and opens nothing: a template process imports it once and forks stubs.
@@ -38,10 +39,7 @@ def main(instance: str, fds: Descriptors) -> NoReturn:
         process.settle(fds)
         code = _serve(instance, fds)
     except ForeignProcess as error:
-        # A child of the model: nothing of the stub's is its business, exit handlers included.
-        process.complain(instance, str(error))
-        process.flush()
-        os._exit(process.EXIT_LOST)
+        process.disown(instance, error)
     except (Gone, Closed) as error:
         process.lose(instance, error)
     except StubError as error:

@@ -26,6 +26,7 @@ from .model import MissingExecute, Model, NotCompleted
 from .names import Names
 from .pool import Pool, PoolExhausted
 from .process import Descriptors
+from .readiness import Readiness
 from .service import Service
 from .spin import Spin
 
@@ -49,6 +50,7 @@ class Loop:
         self._logs = Logs(channel)
         self._calls = Calls(channel, instance)
         self._model: Model | None = None  # once it is imported
+        self._readiness: Readiness | None = None  # of a model that has is_ready
         self._open: list[int] = []  # handles of the batch that is executed
         self._cancelled: set[int] = set()
         self._loans = Loans(channel, fds.requests)
@@ -102,6 +104,8 @@ class Loop:
             self._names.learn(frame)
         elif kind == messages.INFER_RESPONSE:
             return self._inferences.route(frame)
+        elif kind == messages.READY_QUESTION and self._readiness is not None:
+            return self._readiness.box
         elif kind == messages.LOG_SETTINGS:
             self._logs.settle(messages.LogSettings.from_map(messages.map_of(frame)))
         else:
@@ -197,6 +201,8 @@ class Loop:
             self._complain(f"Failed to initialize Python stub: {text}")
             model = None
         self._leave_children()
+        if model is not None and model.has_is_ready:
+            self._readiness = Readiness(channel, self._instance, model)
         channel.publish(messages.initialized(channel.life, text, model is not None and model.has_is_ready))
         return model
 

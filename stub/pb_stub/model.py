@@ -1,6 +1,6 @@
 """The user's model: imported, asked to complete its config, made, initialized, executed, finalized.
 
-All of it happens on the main thread.
+All of it happens on the main thread, but for `is_ready`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Model:
         self._class = sys.modules[module].TritonPythonModel
         self._instance: Any = None
         self._coroutines: EventLoop | None = None
+        self._other_coroutines: EventLoop | None = None  # of is_ready, where execute has none
         self.has_is_ready = False
 
     def complete(self, name: str, config: str) -> str:
@@ -87,6 +88,25 @@ class Model:
         if self._coroutines is None:
             self._coroutines = EventLoop()
         return self._coroutines.run(result)
+
+    def is_ready(self) -> Any:
+        """Run `is_ready`; what it returns may be anything. Called in a thread of its own."""
+        ask = getattr(self._instance, "is_ready", None)
+        if ask is None:  # it has been taken away since initialize
+            return True
+        answer = ask()
+        if answer.__class__ is bool:
+            return answer
+        from .coroutines import EventLoop, is_coroutine
+
+        if not is_coroutine(answer):
+            return answer
+        # The loop of `execute` is made by the main thread, whose current loop it becomes.
+        if self._coroutines is not None:
+            return self._coroutines.run(answer)
+        if self._other_coroutines is None:
+            self._other_coroutines = EventLoop()
+        return self._other_coroutines.run(answer)
 
     def finalize(self, finalized: Callable[[], None]) -> None:
         """Run `finalize`, call finalized, and drop the model."""

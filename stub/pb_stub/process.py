@@ -15,7 +15,7 @@ import types
 from importlib.machinery import BuiltinImporter
 from typing import NamedTuple, NoReturn
 
-from .errors import Gone, StubError
+from .errors import ForeignProcess, Gone, StubError
 
 #: Exit codes: the model did not start; stub and supervisor do not understand each other, or have lost each other.
 EXIT_NOT_STARTED = 1
@@ -146,6 +146,13 @@ def complain(instance: str, text: str) -> None:
     """Tell the operator why this stub ends, on stderr, in one line."""
     with contextlib.suppress(OSError):
         os.write(2, f"stub of {instance}: {text}\n".encode("utf-8", "backslashreplace"))
+
+
+def disown(instance: str, error: ForeignProcess) -> NoReturn:
+    """End a child of the model that came back into the stub: nothing of it is its business, exit handlers included."""
+    complain(instance, str(error))
+    flush()
+    os._exit(EXIT_LOST)
 
 
 def lose(instance: str, error: StubError) -> NoReturn:

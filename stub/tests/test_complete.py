@@ -156,7 +156,7 @@ def test_refused(rig: Rig, case: str) -> None:
     assert fields["config"] == ""
     assert fields["error"].startswith(want) if want.endswith(" ") else fields["error"][: len(want)] == want
     if "\n\nAt:\n" in want and case != "import":
-        assert (f"{path}(" in fields["error"] and "auto_complete_config" in fields["error"]) or case == "not JSON"
+        assert case == "not JSON" or (f"{path}(" in fields["error"] and "auto_complete_config" in fields["error"])
     assert "pb_stub" not in fields["error"]
     assert stub.wait_exit() == 1
     (log,) = stub.logs

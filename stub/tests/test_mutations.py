@@ -16,10 +16,10 @@ from pb_stub.errors import ProtocolError
 from pb_stub.loans import Loans
 from pb_stub.logs import Logs
 from pb_stub.loop import Loop
-from pb_stub.messages import Initialize
+from pb_stub.messages import AutoComplete, Initialize
 from pb_stub.names import Names
 
-KINDS = ("initialize", "log_settings", "execute", "cancel", "name_down", "spilled_down", "finalize")
+KINDS = ("initialize", "auto_complete", "log_settings", "execute", "cancel", "name_down", "spilled_down", "finalize")
 MUTATIONS = 4000  # of each
 NAMES = ["IN0", "IN1", "OUT0", "OUT1"]
 #: What decoders are most likely to take for something else.
@@ -49,6 +49,7 @@ def stub(fd: int) -> Loop:
     stand: Any = Publisher()
     loop._box = SimpleQueue()
     loop._channel = stand
+    loop._readiness = None
     loop._open = [1 << 32]
     loop._cancelled = set()
     loop._logs = Logs(stand)
@@ -66,10 +67,13 @@ def decode(loop: Loop, frame: bytes) -> None:
         return
     kind = messages.kind_of(frame)
     if kind == messages.INITIALIZE:
-        settings = Initialize.from_frame(frame)
-        Names(loop._channel, settings.names, settings.inputs, settings.outputs)
-        assert all(isinstance(text, str) for item in settings.args.items() for text in item)
-        assert all(isinstance(text, str) for text in settings.settings.search + settings.names)
+        question = Initialize.from_frame(frame)
+        Names(loop._channel, question.names, question.inputs, question.outputs)
+        assert all(isinstance(text, str) for item in question.args.items() for text in item)
+        assert all(isinstance(text, str) for text in question.settings.search + question.names)
+    elif kind == messages.AUTO_COMPLETE:
+        complete = AutoComplete.from_frame(frame)
+        assert all(isinstance(text, str) for text in (complete.config, complete.model, *complete.settings.search))
     elif kind == messages.EXECUTE:
         requests, handles, wanted = loop._reader.read(frame)
         assert len(requests) == len(handles) == len(wanted)

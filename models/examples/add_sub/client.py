@@ -1,27 +1,30 @@
 #!/usr/bin/env python3
-"""Asks add_sub over HTTP and over gRPC: client.py [HOST]"""
+"""Asks add_sub over HTTP for the sum and the difference of two random vectors."""
 
+import argparse
 import sys
 
 import numpy as np
-import tritonclient.grpc
-import tritonclient.http
+import tritonclient.http as triton
 
-host = sys.argv[1] if len(sys.argv) > 1 else "localhost"
-a = np.array([10, 20, 30, 40], np.float32)
-b = np.array([1, 2, 3, 4], np.float32)
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--host", default="localhost")
+parser.add_argument("--http-port", type=int, default=8000)
+options = parser.parse_args()
 
-# The two clients have the same classes and methods.
-for protocol, triton, port in ("HTTP", tritonclient.http, 8000), ("gRPC", tritonclient.grpc, 8001):
-    inputs = [triton.InferInput(name, [4], "FP32") for name in ("INPUT0", "INPUT1")]
-    inputs[0].set_data_from_numpy(a)
-    inputs[1].set_data_from_numpy(b)
+a, b = np.random.rand(2, 4).astype(np.float32)
+inputs = [triton.InferInput(name, [4], "FP32") for name in ("INPUT0", "INPUT1")]
+inputs[0].set_data_from_numpy(a)
+inputs[1].set_data_from_numpy(b)
+outputs = [triton.InferRequestedOutput(name) for name in ("OUTPUT0", "OUTPUT1")]
 
-    with triton.InferenceServerClient(f"{host}:{port}") as client:
-        answer = client.infer("add_sub", inputs)
+with triton.InferenceServerClient(f"{options.host}:{options.http_port}") as client:
+    answer = client.infer("add_sub", inputs, request_id="1", outputs=outputs)
 
-    total, difference = answer.as_numpy("OUTPUT0"), answer.as_numpy("OUTPUT1")
-    print(f"{protocol}  INPUT0  {a}  INPUT1  {b}")
-    print(f"      OUTPUT0 {total}  OUTPUT1 {difference}")
-    assert np.array_equal(total, a + b)
-    assert np.array_equal(difference, a - b)
+print(answer.get_response())
+total, difference = answer.as_numpy("OUTPUT0"), answer.as_numpy("OUTPUT1")
+print(f"INPUT0 {a} + INPUT1 {b} = OUTPUT0 {total}")
+print(f"INPUT0 {a} - INPUT1 {b} = OUTPUT1 {difference}")
+if not (np.allclose(total, a + b) and np.allclose(difference, a - b)):
+    sys.exit("add_sub example error: wrong sum or difference")
+print("PASS: add_sub")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Sends a matrix of each data type to identity_all, over HTTP and over gRPC: client.py [HOST]"""
+"""Sends a matrix of each data type to identity_all, over HTTP and over gRPC."""
 
+import argparse
 import sys
 
 import ml_dtypes
@@ -8,7 +9,11 @@ import numpy as np
 import tritonclient.grpc
 import tritonclient.http
 
-host = sys.argv[1] if len(sys.argv) > 1 else "localhost"
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--host", default="localhost")
+parser.add_argument("--http-port", type=int, default=8000)
+parser.add_argument("--grpc-port", type=int, default=8001)
+options = parser.parse_args()
 integers = "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"
 
 matrices = {
@@ -24,17 +29,22 @@ for name in integers:
     matrices[name] = np.array([[limits.min, 1, limits.max]], name.lower())
 
 # The two clients have the same classes and methods.
-for protocol, triton, port in ("HTTP", tritonclient.http, 8000), ("gRPC", tritonclient.grpc, 8001):
+for protocol, triton, port in (
+    ("HTTP", tritonclient.http, options.http_port),
+    ("gRPC", tritonclient.grpc, options.grpc_port),
+):
     inputs = []
     for name, matrix in matrices.items():
         tensor = triton.InferInput(f"INPUT_{name}", matrix.shape, name)
         tensor.set_data_from_numpy(matrix)
         inputs.append(tensor)
 
-    with triton.InferenceServerClient(f"{host}:{port}") as client:
+    with triton.InferenceServerClient(f"{options.host}:{port}") as client:
         answer = client.infer("identity_all", inputs)
 
     for name, matrix in matrices.items():
         returned = answer.as_numpy(f"OUTPUT_{name}")
         print(f"{protocol}  {name:6} {returned.tolist()}")
-        assert np.array_equal(returned, matrix)
+        if not np.array_equal(returned, matrix):
+            sys.exit(f"identity_all example error: {protocol} returned {returned}")
+print("PASS: identity_all")

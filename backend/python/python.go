@@ -1,0 +1,162 @@
+package python
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/rs/zerolog"
+)
+
+// wish is what settings say about the interpreter.
+type wish struct {
+	executable string // "": the first on PATH that has numpy
+	noTemplate bool
+}
+
+// python is an interpreter that models use, with its template. It is found when
+// the first of them is started.
+type python struct {
+	backend *Backend
+	wish    wish
+	find    sync.Once
+
+	mu      sync.Mutex
+	current *template
+	failed  error // no interpreter could be found
+	tries   int   // restarts of a template that died
+}
+
+// python returns the interpreter of models with these settings.
+func (b *Backend) python(c *Config) *python {
+	w := wish{c.Executable, c.NoTemplate}
+	b.pythons.Lock()
+	defer b.pythons.Unlock()
+	p := b.pythons.byWish[w]
+	if p == nil {
+		p = &python{backend: b, wish: w}
+		b.pythons.byWish[w] = p
+	}
+	return p
+}
+
+// template finds the interpreter, once. The template may have died since.
+func (p *python) template() (*template, error) {
+	p.find.Do(func() {
+		t, err := p.backend.findInterpreter(p.wish.executable)
+		p.mu.Lock()
+		p.current, p.failed = t, err
+		p.mu.Unlock()
+		if err == nil {
+			i := t.interpreter
+			p.backend.log.Info().Str("python", i.Python).Str("numpy", i.Numpy).Str("path", i.Path).Msg("using Python interpreter")
+			if p.wish.noTemplate {
+				p.backend.closing.Go(t.close)
+			}
+		}
+	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.current, p.failed
+}
+
+func (p *python) close() {
+	p.mu.Lock()
+	t := p.current
+	p.mu.Unlock()
+	if t != nil {
+		t.close()
+	}
+}
+
+// maxTemplateRestarts bounds how often a template that died is started anew;
+// after that stubs are started as programs.
+const maxTemplateRestarts = 3
+
+// start starts a stub: forked from the template where there is one.
+func (p *python) start(instance string, files *stubFiles) (*process, error) {
+	t, err := p.template()
+	if err != nil {
+		return nil, err
+	}
+	b := p.backend
+	if !p.wish.noTemplate {
+		if t = p.usable(t); t != nil {
+			b.births.RLock()
+			stub, err := t.fork(instance, files)
+			if err == nil {
+				b.watch(stub)
+			}
+			b.births.RUnlock()
+			if err == nil {
+				return stub, nil
+			}
+			b.log.Warn().Err(err).Msg("template did not fork a stub, it is started as a program")
+		}
+	}
+	p.mu.Lock()
+	path := p.current.interpreter.Path
+	p.mu.Unlock()
+	b.births.RLock()
+	defer b.births.RUnlock()
+	stub, err := b.launcher.startStub(path, filepath.Join(b.dir, "triton_python_backend_stub"), instance, files)
+	if err != nil {
+		return nil, err
+	}
+	b.watch(stub)
+	return stub, nil
+}
+
+// usable returns t, or another one in its place if it has died, or nil.
+func (p *python) usable(t *template) *template {
+	if t.usable() {
+		return t
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current != t {
+		t = p.current
+		if t.usable() {
+			return t
+		}
+		return nil
+	}
+	if p.tries >= maxTemplateRestarts {
+		return nil
+	}
+	p.tries++
+	fresh, err := p.backend.startTemplate(t.interpreter.Path)
+	if err != nil {
+		p.backend.log.Warn().Err(err).Msg("template did not start again")
+		return nil
+	}
+	p.backend.closing.Go(t.close)
+	p.current = fresh
+	return fresh
+}
+
+// startTemplate starts a template; what it prints is part of the error if it
+// does not come up.
+func (b *Backend) startTemplate(interpreter string) (*template, error) {
+	out, far, err := outputPipe(b.log.With().Str("file", "template").Logger())
+	if err != nil {
+		return nil, err
+	}
+	// Nothing is printed by a template that works; a failing one is reported below.
+	out.log = zerolog.Nop()
+	go out.run()
+	t, err := startTemplate(b, interpreter, filepath.Join(b.dir, "nereid_template"), far)
+	_ = far.Close()
+	if err != nil {
+		out.finish()
+		if lines := out.lastLines(); len(lines) > 0 {
+			err = fmt.Errorf("%w (it printed: %s)", err, lines[len(lines)-1])
+		}
+		return nil, err
+	}
+	b.closing.Go(func() {
+		<-t.gone
+		out.finish()
+	})
+	return t, nil
+}

@@ -1,0 +1,107 @@
+package python
+
+import (
+	"context"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+)
+
+// check is one question to a model whether it is ready.
+type check struct {
+	probe    uint64
+	answered chan struct{} // closed when err is set
+	err      error
+}
+
+// AsksReady implements backend.Asker.
+func (m *Model) AsksReady() bool {
+	for _, in := range m.instances {
+		if in.asks.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+var _ backend.Asker = (*Model)(nil)
+
+// Ready implements backend.Instance: an instance is ready while a stub that has
+// initialised its model is alive and, if the model has is_ready, says so. The
+// errors have Triton's texts.
+func (in *Instance) Ready(ctx context.Context) error {
+	in.mu.Lock()
+	l := in.life
+	if l == nil {
+		in.mu.Unlock()
+		return unhealthy(in.name)
+	}
+	if !l.asks {
+		in.mu.Unlock()
+		return nil
+	}
+	c, shared := l.check, l.check != nil
+	if !shared {
+		l.probes++
+		c = &check{probe: l.probes, answered: make(chan struct{})}
+		l.check = c
+	}
+	in.mu.Unlock()
+	late := "Timed out waiting for user-defined is_ready() response"
+	if shared {
+		late = "Timed out waiting for in-flight is_ready() response"
+	} else if err := l.channel.Send(ipc.ReadyQuestion, c.probe, nil); err != nil {
+		l.settle(c.probe, unhealthy(in.name)) // its end is near
+	}
+	// The model goes on thinking about it, and who asks meanwhile waits for the
+	// same answer.
+	timer := time.NewTimer(in.model.settings.readyLimit)
+	defer timer.Stop()
+	select {
+	case <-c.answered:
+		return c.err
+	case <-timer.C:
+		return infer.Errorf(infer.Unavailable, "%s", late)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// settle ends the check with that probe and reports whether there was one.
+func (l *life) settle(probe uint64, err error) bool {
+	l.in.mu.Lock()
+	c := l.check
+	if c == nil || c.probe != probe {
+		l.in.mu.Unlock()
+		return false
+	}
+	l.check = nil
+	l.in.mu.Unlock()
+	c.err = err
+	close(c.answered)
+	return true
+}
+
+// isReady takes the answer to READY?.
+func (l *life) isReady(f ipc.Frame) error {
+	var body struct {
+		Ready bool   `msgpack:"ready"`
+		Error string `msgpack:"error"`
+	}
+	if err := decode(f, &body); err != nil {
+		return err
+	}
+	var answer error
+	switch {
+	case body.Error != "":
+		answer = infer.Errorf(infer.Internal, "%s", body.Error)
+	case !body.Ready:
+		answer = infer.Errorf(infer.Unavailable, "Model '%s' is not ready (user-defined check failed).", l.in.name)
+	}
+	if !l.settle(f.ID, answer) {
+		return broke("kind", "READY of probe %d, which was not asked", f.ID)
+	}
+	return nil
+}

@@ -1,0 +1,22 @@
+"""Returns its input, and the parameters of the request if one of them asks for that."""
+
+from __future__ import annotations
+
+import json
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    """OUTPUT0 = INPUT0. All parameters come back with it if "returned" is true."""
+
+    def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
+        responses = []
+        for request in requests:
+            array = pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy()
+            outputs = [pb_utils.Tensor("OUTPUT0", array)]
+            parameters = json.loads(request.parameters())
+            if not parameters["returned"]:
+                parameters = None
+            responses.append(pb_utils.InferenceResponse(outputs, parameters=parameters))
+        return responses

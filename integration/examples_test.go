@@ -1,0 +1,116 @@
+package integration
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// examples are the clients of models/examples, and what each prints when it has
+// had the right answers.
+var examples = []struct {
+	client string
+	ports  string // which ports it wants to know: http, grpc, metrics
+	pass   string
+	skip   string // the package without which it skips itself; "" if there is none
+}{
+	{"add_sub", "http", "add_sub", ""},
+	{"pytorch", "http", "pytorch", "torch"},
+	{"jax", "http", "jax", "jax"},
+	{"batch_auto_complete", "http", "auto_complete", ""},
+	{"bls_sync", "http", "BLS Sync", ""},
+	{"bls_async", "http", "BLS Async", ""},
+	{"bls_decoupled_sync", "http", "BLS Decoupled Sync", ""},
+	{"bls_decoupled_async", "http", "BLS Decoupled Async", ""},
+	{"repeat_int32", "grpc", "repeat_int32", ""},
+	{"square_int32", "grpc", "square_int32", ""},
+	{"custom_metrics", "http metrics", "custom_metrics", ""},
+	{"resnet50", "http", "ResNet50 instance kind", "torchvision"},
+	{"preprocessing", "grpc", "preprocessing", ""},
+	{"sequence_counter", "http grpc", "sequence_counter", ""},
+	{"identity_fp32", "http grpc", "identity_fp32", ""},
+	{"identity_bytes", "http grpc", "identity_bytes", ""},
+	{"identity_all", "http grpc", "identity_all", ""},
+}
+
+const exampleRepository = "../models/examples"
+
+// runExamples runs every client of models/examples against the server.
+func (s *runningServer) runExamples(t *testing.T) {
+	ports := map[string]int{"http": s.http, "grpc": s.grpc, "metrics": s.metrics}
+	for _, example := range examples {
+		t.Run(example.client, func(t *testing.T) {
+			arguments := []string{filepath.Join(exampleRepository, example.client, "client.py"), "--host=127.0.0.1"}
+			for _, port := range strings.Fields(example.ports) {
+				arguments = append(arguments, fmt.Sprintf("--%s-port=%d", port, ports[port]))
+			}
+			output, err := exec.Command(clientPython(t), arguments...).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, output)
+			}
+			passed := false
+			for line := range strings.Lines(string(output)) {
+				passed = passed || line == "PASS: "+example.pass+"\n"
+				if text, ok := strings.CutPrefix(line, "SKIP: "); ok {
+					t.Log(strings.TrimSpace(text))
+				}
+			}
+			missing := example.skip != "" && strings.Contains(string(output), example.skip+" is not installed")
+			switch {
+			case missing:
+				t.Skipf("%s is not installed for the Python of the models", example.skip)
+			case !passed:
+				t.Errorf("no line \"PASS: %s\":\n%s", example.pass, output)
+			}
+		})
+	}
+}
+
+// TestExamples serves models/examples as a newcomer does and runs each client.
+func TestExamples(t *testing.T) {
+	for _, python := range oldestAndNewest(t) {
+		t.Run(python.String(), func(t *testing.T) {
+			s := start(t, python.Path, exampleRepository)
+			s.runExamples(t)
+			s.stop()
+			// Each instance says good-bye, the three of custom_metrics too; the identity models have no finalize.
+			if got, want := strings.Count(s.log.String(), "Cleaning up..."), 17; got != want {
+				t.Errorf("%d instances said that they clean up, want %d", got, want)
+			}
+		})
+	}
+}
+
+// TestExamplesOnTriton runs the same clients against a real Triton.
+func TestExamplesOnTriton(t *testing.T) {
+	dir := yardstick(t)
+	repository, err := filepath.Abs(exampleRepository)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := startTriton(t, dir, repository)
+	s.waitReady()
+	s.runExamples(t)
+}
+
+// TestEachExampleHasItsClient finds clients that no test runs.
+func TestEachExampleHasItsClient(t *testing.T) {
+	found, err := filepath.Glob(filepath.Join(exampleRepository, "*", "client.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested := map[string]bool{}
+	for _, example := range examples {
+		tested[example.client] = true
+	}
+	for _, path := range found {
+		if name := filepath.Base(filepath.Dir(path)); !tested[name] {
+			t.Errorf("%s is run by no test", path)
+		}
+	}
+	if len(found) != len(examples) {
+		t.Errorf("%d clients are there, %d are tested", len(found), len(examples))
+	}
+}

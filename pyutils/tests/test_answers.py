@@ -1,0 +1,73 @@
+"""What Triton answers to a thousand expressions over the API, beside what these modules do.
+
+answers.json was recorded with Triton 2.51, CPython 3.11 and numpy 1.24: a model called `expressions.outcome` for each.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import c_python_backend_utils as c
+import pytest
+import triton_python_backend_utils as pb_utils
+from c_python_backend_utils import missing
+from expressions import outcome
+
+ANSWERS: dict[str, str] = json.loads((Path(__file__).parent / "answers.json").read_text("utf-8"))
+
+#: The newer Triton that these modules follow says it so.
+NEWER = (
+    (
+        "error: c_python_backend_utils.TritonError = None)",
+        "error: c_python_backend_utils.TritonError = None, parameters: object = None)",
+    ),
+    (
+        "raises RuntimeError: Unable to cast Python instance to C++ type (",
+        "raises RuntimeError: Unable to cast Python instance of type <class '{kind}'> to C++ type '?' (",
+    ),
+    ("numpy.bool_", "numpy.bool"),  # numpy 2
+)
+
+#: Where these modules differ on purpose, by the reason.
+PLAIN = "a method that every request needs refuses arguments in Python's words, which costs no time"
+NATIVE = "the text is Python's own"
+DEVIATIONS = {
+    "T.triton_dtype()": "works here",
+    "REQ.trace() is REQ.trace()": "nobody needs a new one",
+    "type('Mine', (Tensor,), {'__init__': lambda self: None})()": "fails when it is used",
+    "MetricFamily.COUNTER is c.COUNTER": "nobody needs a new one",
+    "triton_to_numpy_type([])": "a number is asked for",
+    **dict.fromkeys(["T.as_numpy(1)", "T.as_numpy(x=1)", "Tensor.as_numpy()", "Tensor.as_numpy(3)"], PLAIN),
+    **dict.fromkeys(["REQ.inputs(1)", "InferenceRequest.inputs()", "RES.output_tensors(1)"], PLAIN),
+    **dict.fromkeys((f"deserialize_bytes_tensor({value})" for value in ("None", '"a"', "1", "[1]", "0")), NATIVE),
+    **dict.fromkeys(["setattr(TritonError, 'INTERNAL', 1)", "setattr(ERR, 'INTERNAL', 1)"], NATIVE),
+    **dict.fromkeys((f"setattr(TritonError.INTERNAL, {what})" for what in ("'name', 'x'", "'value', 3")), NATIVE),
+}
+
+#: These ask for the attributes of None.
+DEVIATIONS.update((key, NATIVE) for key in ANSWERS if "set_model_transaction_policy(None)" in key)
+
+NOT_YET = ["exec(", "get_response_sender", "set_release_flags", *set().union(*missing.NAMES.values())]
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # numpy.matrix
+@pytest.mark.parametrize("expression", ANSWERS)
+def test_answer(expression: str) -> None:
+    if any(name in expression for name in NOT_YET):
+        pytest.skip("not there yet")
+    want, got = ANSWERS[expression], outcome(expression, pb_utils, c)
+    for older, newer in NEWER:
+        kind = "str" if "udcff" in expression else "int"
+        want, got = want.replace(older, newer.format(kind=kind)), got.replace("numpy.bool_", "numpy.bool")
+    if expression in DEVIATIONS:
+        assert got != want
+        return
+    if sys.version_info[:2] != (3, 11) and want.startswith("raises AttributeError: "):
+        want, got = "raises AttributeError", got.partition(":")[0]
+    assert got == want
+
+
+def test_deviations_are_known() -> None:
+    assert set(DEVIATIONS) <= set(ANSWERS)

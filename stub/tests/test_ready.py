@@ -1,0 +1,77 @@
+"""READY?: the model's is_ready, beside its execute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import Start
+from supervisor import Request, StubDied
+
+MODEL = """
+    import os, time
+    import triton_python_backend_utils as pb_utils
+
+    class TritonPythonModel:
+        def is_ready(self):
+            BODY
+
+        began = False
+
+        def execute(self, requests):
+            held = os.path.join(pb_utils.get_model_dir(), "held")
+            open(held, "w").close()
+            self.began = True
+            while os.path.exists(held):
+                time.sleep(0.005)
+            return [pb_utils.InferenceResponse([]) for _ in requests]
+"""
+
+
+def model(body: str) -> str:
+    return MODEL.replace("BODY", body)
+
+
+def test_while_idle(start: Start) -> None:
+    stub = start(model("return True"))
+    for probe in (1, 2, 1 << 40):
+        stub.ask(probe)
+        assert stub.answer(probe) == (True, "")
+
+
+def test_during_execute(start: Start, tmp_path: Path) -> None:
+    """And what comes meanwhile for the main thread waits for it."""
+    stub = start(model("return self.began"))
+    stub.start_batch(Request(1))
+    for probe in range(1, 10000):
+        stub.ask(probe)
+        if stub.answer(probe) == (True, ""):
+            break
+    (held,) = tmp_path.glob("*/1/held")
+    held.unlink()
+    assert stub.finish_batch().status == 0
+
+
+def test_finalize(start: Start) -> None:
+    stub = start(model("time.sleep(1000)"))
+    stub.ask(1)
+    assert stub.finalize()["error"] == ""
+    assert stub.wait_exit() == 0
+
+
+def test_forked_child(start: Start) -> None:
+    """A child of is_ready that returns is no stub: it answers nothing, and ends."""
+    stub = start(model("return os.fork() != 0"))
+    for probe in (1, 2):
+        stub.ask(probe)
+        assert stub.answer(probe) == (True, "")
+    assert stub.finalize()["error"] == ""
+
+
+def test_not_offered(start: Start) -> None:
+    """A supervisor that asks a model without the method has not listened."""
+    stub = start(model("pass").replace("is_ready", "is_not_asked"))
+    stub.ask(1)
+    with pytest.raises(StubDied):
+        stub.receive()
+    assert "a frame of unknown kind 7 came" in stub.stderr()
