@@ -145,9 +145,7 @@ class Loop:
         channel.idle = self._pool.patience
         channel.spin = Spin(settings.spin_us * 1000)
         runtime.install(
-            _Runtime(
-                self._logs, self._pool, self._calls, self._inferences, settings.directory, self._is_cancelled
-            )
+            _Runtime(self._logs, self._pool, self._calls, self._inferences, settings.directory, self._is_cancelled)
         )
 
     def _import(self, settings: Settings) -> Model:
