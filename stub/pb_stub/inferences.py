@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from itertools import count
 from queue import Empty, SimpleQueue
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from c_python_backend_utils.binding import from_text
@@ -67,6 +68,8 @@ class Inferences:
     _reader: Reader
     _model: bytes  # name and version of the stub's own, which requests for `execute` are for
     _version: int
+    _decoupled: bool
+    _executing: int  # the thread
 
     def __init__(self, channel: Channel, loans: Loans, service: Service, instance: str) -> None:
         self._channel = channel
@@ -81,13 +84,17 @@ class Inferences:
         #: The batch whose `execute` has not returned, 0 if there is none.
         self.batch = 0
 
-    def settle(self, pool: Pool, names: Names, reader: Reader, model: str, version: int) -> None:
-        """Learn what INITIALIZE has brought. Before that no model may be called."""
+    def settle(
+        self, pool: Pool, names: Names, reader: Reader, model: str, version: int, decoupled: bool = False
+    ) -> None:
+        """Learn what INITIALIZE has brought, in the thread of `execute`. Before that no model may be called."""
         self._pool = pool
         self._names = names
         self._reader = reader
         self._model = model.encode()
         self._version = version
+        self._decoupled = decoupled
+        self._executing = get_ident()
 
     # For the model.
 
@@ -209,9 +216,9 @@ class Inferences:
         """Make the INFER frame, whose tensors outgoing places."""
         name, version = self._target(request)
         name_size = len(name)
-        batch = BATCH.get() or self.batch
+        batch, holding = self._behalf()
         flags = messages.INFER_STREAM if decoupled else 0
-        if batch and batch == self.batch:
+        if holding:
             flags |= messages.INFER_HOLDING
         indices = self._names.index
         placed = [outgoing.place(indices(tensor.name()), tensor) for tensor in request._inputs]
@@ -261,6 +268,15 @@ class Inferences:
         parts += inline
         parts[0] = messages.HEADER.pack(size, messages.INFER, 0, self._channel.life, 0, number)
         return b"".join(parts)
+
+    def _behalf(self) -> tuple[int, bool]:
+        """The batch that this thread works for, 0 if that is not known, and whether its `execute` waits for it."""
+        batch = BATCH.get()
+        if batch:  # of a coroutine that runs on when `execute` has returned
+            return batch, False
+        if self._decoupled and get_ident() != self._executing:
+            return 0, False  # a thread may go on, too, and may have been started for any batch
+        return self.batch, self.batch != 0
 
     def _target(self, request: InferenceRequest) -> tuple[bytes, int]:
         """Name and version of the model that a request is for; one that came to `execute` is for this very model."""
