@@ -123,6 +123,9 @@ func (s *standIn) answer(l *life, body func(lent shm.Ticket, at uint64) []byte) 
 	l.count = 1
 	l.encoded.Store(number)
 	v.err = l.handle(ipc.Frame{Kind: ipc.Executed, ID: number, Body: body(ticket, at)})
+	for _, open := range l.endOpenLocked() { // what it has not answered
+		open.task.Send(infer.ErrorResponse(unhealthy("")))
+	}
 	return v
 }
 
