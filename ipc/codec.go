@@ -177,6 +177,15 @@ func ParseResponse(body []byte, out *ResponseBody) (tickets []byte, err error) {
 	return tickets, r.err
 }
 
+// PutCredit writes the body of CREDIT: how much of one request has left the
+// server.
+func PutCredit(b []byte, responses uint32, bytes uint64) {
+	_ = b[CreditSize-1]
+	le.PutUint32(b[0:], responses)
+	le.PutUint32(b[4:], 0)
+	le.PutUint64(b[8:], bytes)
+}
+
 // MetricBody is the body of METRIC.
 type MetricBody struct {
 	Operation uint32
@@ -204,7 +213,7 @@ func (r *reader) response(out *ResponseBody) {
 	outputs := le.Uint16(head[12:])
 	out.Code = le.Uint16(head[14:])
 	parameters, text := le.Uint32(head[16:]), le.Uint32(head[20:])
-	if out.Flags&^(FlagPresent|FlagFinal|FlagError) != 0 {
+	if out.Flags&^(FlagPresent|FlagFinal|FlagError) != 0 && out.Flags != FlagReschedule {
 		r.err = broken("frame", "flags of a response are %#x", out.Flags)
 		return
 	}

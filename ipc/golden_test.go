@@ -244,6 +244,16 @@ func TestGoldenResponse(t *testing.T) {
 	}
 }
 
+func TestGoldenResponseFinal(t *testing.T) {
+	_, body := golden(t, "response_final", Response, 0, 1<<32|1)
+	var got ResponseBody
+	tickets, err := ParseResponse(body, &got)
+	if err != nil || len(tickets) != 0 {
+		t.Errorf("got tickets %x, error %v, want none", tickets, err)
+	}
+	equalResponse(t, &got, &ResponseBody{Handle: 1<<32 | 1, Flags: FlagFinal})
+}
+
 func TestGoldenSpilled(t *testing.T) {
 	_, body := golden(t, "spilled_up", Executed, FlagSpilled, 3)
 	d, err := parseSpilled(body)
@@ -265,6 +275,9 @@ func TestGoldenPlain(t *testing.T) {
 	wantGolden(t, "name_up", encode(Name, 0, 5, []byte("ÄUSSERST")))
 	wantGolden(t, "name_down", encode(Name, 0, 6, []byte("ZUSÄTZLICH")))
 	wantGolden(t, "cancel", encode(Cancel, 0, 0, list))
+	var credit [CreditSize]byte
+	PutCredit(credit[:], 32, 5<<32)
+	wantGolden(t, "credit", encode(Credit, 0, 2<<32|1, credit[:]))
 	wantGolden(t, "finalize", encode(Finalize, 0, 0, nil))
 	wantGolden(t, "ready_question", encode(ReadyQuestion, 0, 9, nil))
 }

@@ -45,7 +45,7 @@ const (
 
 var kindNames = map[Kind]string{
 	Pad: "PAD", Initialize: "INITIALIZE", Execute: "EXECUTE", Finalize: "FINALIZE", Cancel: "CANCEL", Name: "NAME",
-	LogSettings: "LOG_SETTINGS", Hello: "HELLO", Initialized: "INITIALIZED", Executed: "EXECUTED",
+	LogSettings: "LOG_SETTINGS", Credit: "CREDIT", Hello: "HELLO", Initialized: "INITIALIZED", Executed: "EXECUTED",
 	Finalized: "FINALIZED", Response: "RESPONSE", Released: "RELEASED", Log: "LOG",
 	InferResponse: "INFER_RESPONSE", Infer: "INFER", Demand: "DEMAND", StopInfer: "STOP_INFER",
 	AutoComplete: "AUTO_COMPLETE", Completed: "COMPLETED", ReadyQuestion: "READY?", ReadyAnswer: "READY",
@@ -72,6 +72,7 @@ const (
 	ResponseSize   = 32       // fixed part of a response
 	ExecuteSize    = 8        // head of EXECUTE's body
 	ExecutedSize   = 32       // head of EXECUTED's body
+	CreditSize     = 16       // body of CREDIT
 	MaxRank        = 64       // numpy's own limit
 	InlineAlign    = 16       // of tensor bytes inside a frame
 )
@@ -111,6 +112,8 @@ const (
 	FlagPresent uint32 = 1
 	FlagFinal   uint32 = 2
 	FlagError   uint32 = 4
+	// FlagReschedule stands alone: the request is to be executed again.
+	FlagReschedule uint32 = 8
 )
 
 // ProtocolError says what a stub did that the protocol forbids. The life of the

@@ -10,6 +10,7 @@ from c_python_backend_utils import (
     TRITONSERVER_MEMORY_GPU,
     InferenceRequest,
     InferenceResponse,
+    InferenceResponseSender,
     InferenceTrace,
     Logger,
     MemoryType,
@@ -24,7 +25,6 @@ from c_python_backend_utils import (
     load_model,
     unload_model,
 )
-from c_python_backend_utils import missing as _missing
 from c_python_backend_utils import runtime as _runtime
 from c_python_backend_utils import strings as _strings
 from c_python_backend_utils.modelconfig import ModelConfig
@@ -40,6 +40,7 @@ __all__ = [
     "TRITON_STRING_TO_NUMPY",
     "InferenceRequest",
     "InferenceResponse",
+    "InferenceResponseSender",
     "InferenceTrace",
     "Logger",
     "MemoryType",
@@ -217,7 +218,3 @@ def _raise_struct_error(data: bytes) -> NoReturn:
 def get_model_dir() -> str:
     """The directory of the model's version."""
     return _runtime.current().model_directory()
-
-
-def __getattr__(name: str) -> NoReturn:
-    _missing.refuse(__name__, name)

@@ -13,12 +13,12 @@ const grpcReplyOverhead = 512
 // written: those of requests that have a turn in the order of the turns, and
 // the others as they come.
 //
-// Bounds. A model that may answer any number of times (and has no turn) waits in
-// add while its request has too many replies here, or the stream too many bytes:
-// the client decides how fast it goes. That wait is the last resort and short of
-// nothing else to do; a backend that counts the responses which it has handed up
-// and which were not released yet never gets there. A client that makes a model
-// wait for longer than stall loses its stream. Requests that have a turn never
+// Bounds. A response of a model that may answer any number of times (and has no
+// turn) has a slot in most cases: its backend counts what was not released yet,
+// and keeps the model from sending more; the client decides how fast it goes.
+// Without slots the model waits in add while its request has too many replies
+// here, or the stream too many bytes. A client that makes a model wait there for
+// longer than stall loses its stream. Requests that have a turn never
 // wait in add, since they hold their one answer back for the sake of others:
 // instead, no further requests are read while there are too many.
 type grpcQueue struct {
@@ -101,7 +101,7 @@ func (q *grpcQueue) add(t *grpcTurn, r grpcReply) {
 		}
 	}
 	q.mu.Lock()
-	if t == nil && q.fullLocked(r.origin) {
+	if t == nil && r.mayWait() && q.fullLocked(r.origin) {
 		q.waitLocked(r.origin)
 	}
 	if q.closed {

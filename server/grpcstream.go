@@ -163,6 +163,9 @@ func (s *grpcStream) start(c *grpcCall, err error) {
 // infer runs one request. Its responses go to the queue as they come; an error
 // means that it was refused.
 func (s *grpcStream) infer(c *grpcCall, turn *grpcTurn, origin *grpcOrigin) error {
+	if turn != nil {
+		return s.inferOne(c, turn, origin)
+	}
 	return s.g.core.Infer(s.ctx, &c.request, func(r *infer.Response) {
 		if r.Empty && !origin.emptyFinal {
 			r.Release()
@@ -170,6 +173,25 @@ func (s *grpcStream) infer(c *grpcCall, turn *grpcTurn, origin *grpcOrigin) erro
 		}
 		s.queue.add(turn, grpcReply{origin: origin, response: r})
 	})
+}
+
+// inferOne runs one request of a model that has one response. That is the last
+// one here, whatever the model sends behind it.
+func (s *grpcStream) inferOne(c *grpcCall, turn *grpcTurn, origin *grpcOrigin) error {
+	answered := false
+	err := s.g.core.Infer(s.ctx, &c.request, func(r *infer.Response) {
+		if answered || r.Empty {
+			r.Release()
+			return
+		}
+		answered = true
+		r.Final = true
+		s.queue.add(turn, grpcReply{origin: origin, response: r})
+	})
+	if err == nil && !answered {
+		err = infer.Errorf(infer.Internal, "expected a single response, got 0")
+	}
+	return err
 }
 
 // write sends what the queue has until there is no more to come.
@@ -248,6 +270,12 @@ func (r *grpcReply) failed(err error) grpcAnswer {
 		model: o.model, version: o.version, id: o.id, stream: true,
 		err: grpcErrorText(err), hasFinal: true, final: r.response.Final,
 	}
+}
+
+// mayWait reports whether the one who adds the reply may be kept waiting: not
+// where its backend has counted it, and not with the last one of a request.
+func (r *grpcReply) mayWait() bool {
+	return r.response == nil || r.response.Slot == nil && !r.response.Final
 }
 
 // release gives up a reply that is not sent.

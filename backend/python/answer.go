@@ -48,6 +48,8 @@ func (l *life) handle(f ipc.Frame) error {
 		}
 	case f.Kind == ipc.Executed && l.seen == phaseInitialized:
 		return l.executed(f)
+	case f.Kind == ipc.Response && l.seen == phaseInitialized:
+		return l.responded(f)
 	case f.Kind == ipc.Released && l.seen >= phaseHello:
 		if len(f.Body)%8 != 0 {
 			return broke("frame", "RELEASED has %d bytes, want a multiple of 8", len(f.Body))
@@ -125,55 +127,79 @@ func (l *life) executed(f ipc.Frame) error {
 	// Everything is read and checked before anything is handed up: a stub that
 	// breaks the protocol in its last response has answered nothing.
 	answers := make([]*infer.Response, len(batch.Tasks))
-	err = l.readResponses(&body, f.Body, &first, answers)
+	rescheduled, err := l.readResponses(&body, f.Body, &first, answers)
 	if err == nil {
 		err = l.giveBack(body.Tickets)
 	}
 	if err != nil {
-		for _, a := range answers {
-			if a != nil {
-				a.Release()
-			}
-		}
+		release(answers)
 		return err
 	}
 	var failure error
 	if body.Failed {
 		failure = infer.Errorf(infer.Internal, "%s", string(body.Text))
 	}
-	for i := range answers {
-		if answers[i] != nil {
-			continue
-		}
-		err := failure
-		if err == nil {
-			err = infer.Errorf(infer.Internal, "expected a single response, got 0")
-		}
-		answers[i] = infer.ErrorResponse(err)
-	}
+	report := backend.Report{Start: begin, ComputeStart: sent, ComputeEnd: max(arrived, sent), Err: failure, Executed: true}
 
 	in.mu.Lock()
 	if l.count == 0 { // the life has been ended meanwhile
 		in.mu.Unlock()
-		for _, a := range answers {
-			a.Release()
-		}
+		release(answers)
 		return nil
+	}
+	var credits []*stream
+	for i, task := range batch.Tasks {
+		s := first.stream(i)
+		switch {
+		case s != nil && s.ended:
+		case answers[i] != nil:
+		case failure != nil:
+			answers[i] = infer.ErrorResponse(failure)
+			if s != nil && l.decoupled {
+				credits = append(credits, s) // its send may be waiting
+			}
+		case rescheduled[uint32(i)]:
+			report.Rescheduled = append(report.Rescheduled, task)
+		default:
+			if s == nil {
+				s = &stream{life: l, task: task, handle: first.handleOf(i)}
+			}
+			l.open.add(s)
+			continue
+		}
+		if s != nil {
+			s.ended = true
+			s.close()
+		}
 	}
 	l.answeredLocked(arrived)
 	if l.asked.number == first.number { // too late
 		l.asked = withdrawal{}
 	}
 	in.mu.Unlock()
+	for _, s := range credits {
+		if responses, bytes := s.close(); responses > 0 {
+			s.credit(responses, bytes)
+		}
+	}
 	// Done first: the next batch is on its way to the stub while this one's
 	// answers go up.
-	batch.Done(batch, backend.Report{
-		Start: begin, ComputeStart: sent, ComputeEnd: max(arrived, sent), End: max(ipc.Now(), sent), Err: failure, Executed: true,
-	})
+	report.End = max(ipc.Now(), sent)
+	batch.Done(batch, report)
 	for i, task := range batch.Tasks {
-		task.Send(answers[i])
+		if answers[i] != nil {
+			task.Send(answers[i])
+		}
 	}
 	return nil
+}
+
+func release(answers []*infer.Response) {
+	for _, a := range answers {
+		if a != nil {
+			a.Release()
+		}
+	}
 }
 
 // skipped takes account of a batch that the stub did not execute, because it was
@@ -207,34 +233,45 @@ func (l *life) skipped(number uint64, body *ipc.ExecutedBody, arrived int64) err
 	return nil
 }
 
-// readResponses fills answers with the responses of an EXECUTED frame.
-func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *inside, answers []*infer.Response) error {
+// readResponses fills answers with the responses of an EXECUTED frame, and tells
+// which requests are to be executed again.
+func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *inside, answers []*infer.Response) (rescheduled map[uint32]bool, err error) {
 	r := &l.response
 	for {
 		ok, err := body.NextResponse(r)
 		if err != nil || !ok {
-			return err
+			return rescheduled, err
 		}
-		index := r.Handle & math.MaxUint32
-		if r.Handle>>32 != of.number || index >= uint64(len(of.batch.Tasks)) {
-			return broke("handle", "response to request %#x, which is not inside", r.Handle)
+		index, ok := of.indexOf(r.Handle)
+		if !ok {
+			return nil, broke("handle", "response to request %#x, which is not inside", r.Handle)
+		}
+		if s := of.stream(index); s != nil && s.ended {
+			return nil, broke("handle", "response to request %d of the batch, which is final", index)
+		}
+		if answers[index] != nil || rescheduled[uint32(index)] {
+			return nil, broke("handle", "second response to request %d of the batch", index)
 		}
 		if r.Flags&ipc.FlagPresent == 0 {
 			if len(r.Outputs) > 0 {
-				return broke("handle", "request %d of the batch has %d outputs but no response", index, len(r.Outputs))
+				return nil, broke("handle", "request %d of the batch has %d outputs but no response", index, len(r.Outputs))
 			}
+			if r.Flags != ipc.FlagReschedule || body.Failed {
+				return nil, broke("frame", "flags of a response in EXECUTED are %#x", r.Flags)
+			}
+			if rescheduled == nil {
+				rescheduled = make(map[uint32]bool)
+			}
+			rescheduled[uint32(index)] = true
 			continue
 		}
-		if answers[index] != nil {
-			return broke("handle", "second response to request %d of the batch", index)
-		}
 		if r.Flags&ipc.FlagFinal == 0 {
-			return broke("handle", "response to request %d of the batch is not final", index)
+			return nil, broke("handle", "response to request %d of the batch is not final", index)
 		}
 		answer := &infer.Response{Final: true}
 		answers[index] = answer
 		if err := l.readResponse(r, frame, answer); err != nil {
-			return err
+			return nil, err
 		}
 	}
 }

@@ -46,15 +46,22 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 		in.mu.Unlock()
 		return errNotTaken
 	}
+	if len(l.open.byHandle) >= maxOpen {
+		in.mu.Unlock()
+		return infer.Errorf(infer.Unavailable, "instance '%s' has %d requests open, which is the most that it may have", in.name, maxOpen)
+	}
 	ahead := l.count > 0
 	if !ahead {
 		in.moveLocked(Busy)
 	}
 	l.number++
+	if l.number&math.MaxUint32 == 0 {
+		l.number++ // no handle is 0
+	}
 	number := l.number
 	handles := make([]uint64, len(b.Tasks))
 	for i, task := range b.Tasks {
-		task.Handle = number<<32 | uint64(i)
+		task.Handle = handleOf(number, i)
 		handles[i] = task.Handle
 	}
 	l.inside[l.count] = inside{batch: b, number: number, handles: handles, position: math.MaxUint64, begin: begin}
@@ -183,15 +190,8 @@ func (in *Instance) Cancel(task *backend.Task) {
 		handle, inside = l.handleLocked(task)
 	}
 	in.mu.Unlock()
-	if !inside {
-		return
-	}
-	var body [8]byte
-	for i := range body {
-		body[i] = byte(handle >> (8 * i))
-	}
-	if err := l.channel.Send(ipc.Cancel, 0, body[:]); err != nil {
-		in.log.Debug().Err(err).Msg("cancellation was not sent")
+	if inside {
+		l.tell(handle)
 	}
 	l.infers.cancelBatch(handle >> 32)
 }

@@ -59,6 +59,7 @@ func TestGoldenInitialize(t *testing.T) {
 	}
 	body, err := msgpack.Marshal(&initializeBody{
 		Args: map[string]string{"model_name": "modèle"}, Names: []string{"IN", "OUT"}, Inputs: 1, Outputs: 1, modelBody: model,
+		WindowResponses: 64, WindowBytes: 4 << 20, AsyncOverlap: 2,
 	})
 	if err != nil {
 		t.Fatal(err)

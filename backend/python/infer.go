@@ -198,6 +198,7 @@ func (q *inference) callersOf(holding bool) error {
 	if at := l.findLocked(q.batch); at >= 0 {
 		q.callers = l.inside[at].batch.Tasks
 	} else {
+		q.callers = l.openOfLocked(q.batch)
 		holding = false
 	}
 	in.mu.Unlock()

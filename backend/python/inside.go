@@ -18,6 +18,9 @@ type inside struct {
 	position uint64   // of the batch's frame
 	begin    int64    // ns, when the batch was given to the instance
 	sent     int64    // ns, when its frame was published; 0 until then
+	// streams are those of its requests for which the stub has sent a response by
+	// itself, in the places of the tasks; nil if there is none.
+	streams []*stream
 }
 
 // withdrawal is a batch ahead that was asked back and of which the stub has not
@@ -40,9 +43,12 @@ func (l *life) findLocked(number uint64) int {
 	return -1
 }
 
-// handleLocked returns the handle of a task that the stub has. The task's own is
+// handleLocked returns the handle of a task that the stub has, or has left open. The task's own is
 // not looked at: if it was withdrawn, another instance may be writing it.
 func (l *life) handleLocked(task *backend.Task) (handle uint64, ok bool) {
+	if s := l.open.byTask[task]; s != nil {
+		return s.handle, true
+	}
 	for i := range l.count {
 		for j, t := range l.inside[i].batch.Tasks {
 			if t == task {
@@ -60,6 +66,7 @@ func (l *life) popLocked() inside {
 	l.count--
 	l.inside[l.count] = inside{}
 	l.limitLocked()
+	l.emptiedLocked()
 	return first
 }
 
@@ -80,6 +87,7 @@ func (l *life) dropLastLocked() {
 	l.inside[l.count] = inside{}
 	if l.count == 0 {
 		l.limitLocked()
+		l.emptiedLocked()
 		l.in.moveLocked(Ready)
 	}
 }

@@ -28,6 +28,9 @@ type life struct {
 	// says INITIALIZE.
 	told atomic.Uint32
 
+	// decoupled is what INITIALIZE says.
+	decoupled bool
+
 	encoder encoder // guarded by Instance.submit
 	// encoded is the last batch of whose requests everything has been read: one
 	// that is answered earlier is not known to the stub yet.
@@ -56,8 +59,9 @@ type life struct {
 	freed  int64         // ns, when the last answer came
 	asked  withdrawal
 	timer  *time.Timer // of the first batch, nil without a limit
-	probes uint64      // questions whether the model is ready
-	check  *check      // the one that is not answered yet
+	open   opened
+	probes uint64 // questions whether the model is ready
+	check  *check // the one that is not answered yet
 	// late is a batch that was published when the life had ended already.
 	late struct{ number, position uint64 }
 
@@ -164,7 +168,7 @@ func (in *Instance) begin() (*life, error) {
 	files := stubFiles{peer: channel.Peer()}
 	defer files.close()
 	if files.requests, err = b.requestsFile(); err == nil {
-		l.output, files.output, err = outputPipe(b.log.With().Str("file", in.name).Logger())
+		l.output, files.output, err = outputPipe(in.log.With().Str("file", "output").Logger())
 	}
 	if err == nil {
 		l.process, err = b.python(settings).start(in.name, &files)
@@ -214,9 +218,18 @@ func (l *life) handshake(ctx context.Context) error {
 	inputs, outputs := l.in.model.tensorNames()
 	l.down, l.up = newNames(inputs, outputs), newNames(inputs, outputs)
 	l.encoder.names = l.down
+	l.decoupled = l.in.model.decoupled()
 	l.told.Store(toldInitialize)
-	if err := l.ask(ipc.Initialize, l.in.initialize(l)); err != nil {
+	l.hear(true)
+	question := l.in.initialize(l)
+	if err := l.ask(ipc.Initialize, question); err != nil {
 		return err
+	}
+	if levels := l.in.model.backend.levels(); levels != question.Log {
+		// They have changed, and whoever says so may have been faster.
+		if err := l.ask(ipc.LogSettings, levels); err != nil {
+			return err
+		}
 	}
 	return l.await(ctx, l.initialized, l.in.model.settings.InitializeTimeout, "initialize its model")
 }
@@ -310,6 +323,16 @@ func (l *life) serve(ctx context.Context) error {
 		return l.died()
 	case <-ctx.Done():
 	}
+	// The stub finishes what it has; how long that may take is Close's to say.
+	select {
+	case <-l.emptied():
+	case <-l.failed: //nolint:errcheck // the end is wanted, however it comes
+		return errStopped
+	case <-l.read:
+		return errStopped
+	case <-l.exited:
+		return errStopped
+	}
 	l.finalize()
 	return errStopped
 }
@@ -366,6 +389,7 @@ func (l *life) end(cause error) {
 	for l.count > 0 {
 		left = append(left, l.popLocked())
 	}
+	open := l.endOpenLocked()
 	asked := l.probes
 	in.mu.Unlock()
 	l.settle(asked, infer.Errorf(infer.Internal, "Stub process is not healthy while waiting for user-defined is_ready() response"))
@@ -384,9 +408,10 @@ func (l *life) end(cause error) {
 		}
 		// What a stub that broke the protocol says of its head is not believed: its
 		// batch may be why, and would break the next one too.
-		taken[i] = liar || l.channel.Taken(left[i].position)
+		taken[i] = liar || left[i].streams != nil || l.channel.Taken(left[i].position)
 	}
 	in.model.backend.unwatch(l.process)
+	l.hear(false)
 	l.output.finish()
 	l.channel.Close()
 	<-l.read
@@ -397,7 +422,10 @@ func (l *life) end(cause error) {
 		in.model.events.Down(in, false)
 	}
 	for i := len(left) - 1; i >= 0; i-- { // what goes back to the queue's front keeps its order
-		l.abandon(left[i].batch, left[i].begin, taken[i])
+		l.abandon(&left[i], taken[i])
+	}
+	for _, s := range open {
+		s.task.Send(infer.ErrorResponse(unhealthy(in.name)))
 	}
 	in.model.backend.killOrphansOf(l.process.pid) // may wait for a fork that is on
 	l.calls.end(l.seen == phaseFinalized && !liar)
@@ -405,15 +433,18 @@ func (l *life) end(cause error) {
 
 // abandon answers the batch that a lost stub had, or gives it back if the stub
 // had not looked at it.
-func (l *life) abandon(batch *backend.Batch, begin int64, taken bool) {
+func (l *life) abandon(of *inside, taken bool) {
+	batch := of.batch
 	if !taken {
 		batch.Done(batch, backend.Report{Refused: true})
 		return
 	}
 	err := unhealthy(l.in.name)
 	now := ipc.Now()
-	batch.Done(batch, backend.Report{Start: begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
-	for _, task := range batch.Tasks {
-		task.Send(infer.ErrorResponse(err))
+	batch.Done(batch, backend.Report{Start: of.begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
+	for i, task := range batch.Tasks {
+		if s := of.stream(i); s == nil || !s.ended {
+			task.Send(infer.ErrorResponse(err))
+		}
 	}
 }

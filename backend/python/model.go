@@ -29,6 +29,8 @@ type Model struct {
 	config *kserve.ModelConfig
 	json   []byte
 	events backend.Events
+	// overlap is how many calls of an asynchronous execute may overlap.
+	overlap int
 
 	// primed is the instance whose stub has completed the config, between
 	// AutoComplete and Start.
@@ -154,8 +156,9 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 
 // prepare makes the instances.
 func (m *Model) prepare(config *kserve.ModelConfig, json []byte, events backend.Events) error {
-	if config.GetModelTransactionPolicy().GetDecoupled() {
-		return infer.Errorf(infer.Unsupported, "decoupled models are not supported")
+	overlap, err := asyncOverlap(config)
+	if err != nil {
+		return err
 	}
 	instances, err := m.makeInstances(config)
 	if err != nil {
@@ -168,7 +171,7 @@ func (m *Model) prepare(config *kserve.ModelConfig, json []byte, events backend.
 	} else {
 		instances[0] = m.primed // of the same name: a model does not decide where it is placed
 	}
-	m.config, m.json, m.events, m.instances = config, json, events, instances
+	m.config, m.json, m.events, m.instances, m.overlap = config, json, events, instances, overlap
 	return nil
 }
 
@@ -256,6 +259,30 @@ func (m *Model) makeInstances(config *kserve.ModelConfig) ([]*Instance, error) {
 	return instances, nil
 }
 
+// decoupled reports whether the model may send any number of responses.
+func (m *Model) decoupled() bool { return m.config.GetModelTransactionPolicy().GetDecoupled() }
+
+// overlapParameter is the parameter of a model's config that lets so many calls
+// of an asynchronous execute overlap in each instance of a model that is not
+// decoupled.
+const overlapParameter = "ASYNC_EXECUTE_OVERLAP"
+
+// maxOverlap bounds it.
+const maxOverlap = 4096
+
+func asyncOverlap(config *kserve.ModelConfig) (int, error) {
+	p, ok := config.GetParameters()[overlapParameter]
+	if !ok {
+		return 1, nil
+	}
+	n, err := strconv.Atoi(p.GetStringValue())
+	if err != nil || n < 1 || n > maxOverlap {
+		return 0, infer.Errorf(infer.InvalidArg, "parameter '%s' of model '%s' is %q, want a number from 1 to %d",
+			overlapParameter, config.GetName(), p.GetStringValue(), maxOverlap)
+	}
+	return n, nil
+}
+
 // Instances implements backend.Model.
 func (m *Model) Instances() []backend.Instance {
 	list := make([]backend.Instance, len(m.instances))
@@ -315,6 +342,10 @@ type initializeBody struct {
 	Outputs   int               `msgpack:"outputs"`
 	Decoupled bool              `msgpack:"decoupled"`
 	modelBody
+
+	WindowResponses int   `msgpack:"window_responses"`
+	WindowBytes     int64 `msgpack:"window_bytes"`
+	AsyncOverlap    int   `msgpack:"async_overlap"`
 }
 
 // initialize makes the body of INITIALIZE for a life.
@@ -333,7 +364,11 @@ func (in *Instance) initialize(l *life) *initializeBody {
 		Names:     l.down.list,
 		Inputs:    l.down.inputs,
 		Outputs:   l.down.outputs,
-		Decoupled: m.config.GetModelTransactionPolicy().GetDecoupled(),
+		Decoupled: l.decoupled,
 		modelBody: m.body(l),
+
+		WindowResponses: windowResponses,
+		WindowBytes:     windowBytes,
+		AsyncOverlap:    m.overlap,
 	}
 }

@@ -166,6 +166,9 @@ type running struct {
 	model backend.Model
 	floor *floor
 	dir   string
+	// killAfter, if not 0, is how long requests may be open before the stub is
+	// killed.
+	killAfter time.Duration
 }
 
 // floor is the least scheduler: it learns which instances are up.
@@ -309,6 +312,17 @@ func (m *running) try(requests ...*infer.Request) (responses []*infer.Response, 
 		answered.Wait()
 		close(all)
 	}()
+	var late <-chan time.Time
+	if m.killAfter > 0 {
+		late = time.After(m.killAfter)
+	}
+	select {
+	case <-all:
+		return responses, report, true
+	case <-late:
+		m.instance().kill()
+	case <-timeout:
+	}
 	select {
 	case <-all:
 	case <-timeout:

@@ -61,7 +61,7 @@ func newStandIn(t testing.TB, backing shm.Backing) *standIn {
 
 // newLife begins a life with the golden frames' names.
 func (s *standIn) newLife() *life {
-	model := &Model{backend: &Backend{}, settings: &Config{}, env: backend.Env{Name: "m"}}
+	model := &Model{backend: &Backend{}, settings: &Config{}, env: backend.Env{Name: "m", Host: &callHost{}}}
 	names := func() *names { return newNames([]string{"IN0"}, []string{"OUT0", "OUT1", "OUT2", "OUT3"}) }
 	l := &life{
 		in:      &Instance{model: model, name: "m_0", log: zerolog.Nop()},
@@ -123,6 +123,9 @@ func (s *standIn) answer(l *life, body func(lent shm.Ticket, at uint64) []byte) 
 	l.count = 1
 	l.encoded.Store(number)
 	v.err = l.handle(ipc.Frame{Kind: ipc.Executed, ID: number, Body: body(ticket, at)})
+	for _, open := range l.endOpenLocked() { // what it has not answered
+		open.task.Send(infer.ErrorResponse(unhealthy("")))
+	}
 	return v
 }
 

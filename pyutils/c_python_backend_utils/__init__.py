@@ -4,9 +4,6 @@ Models see them in `triton_python_backend_utils` as well. The modules of this pa
 the stub plugs itself in.
 """
 
-from typing import NoReturn
-
-from . import missing as _missing
 from .control import is_model_ready, load_model, unload_model
 from .error import TritonError, TritonModelException
 from .futures import async_event_future_done_callback
@@ -23,6 +20,7 @@ from .memory import (
 from .metric import COUNTER, GAUGE, HISTOGRAM, Metric, MetricFamily, MetricKind
 from .request import InferenceRequest, InferenceTrace
 from .response import InferenceResponse
+from .sender import InferenceResponseSender
 from .tensor import Tensor
 
 __all__ = [
@@ -33,6 +31,7 @@ __all__ = [
     "TRITONSERVER_MEMORY_GPU",
     "InferenceRequest",
     "InferenceResponse",
+    "InferenceResponseSender",
     "InferenceTrace",
     "Logger",
     "MemoryType",
@@ -51,7 +50,3 @@ __all__ = [
     "shared_memory",
     "unload_model",
 ]
-
-
-def __getattr__(name: str) -> NoReturn:
-    _missing.refuse(__name__, name)

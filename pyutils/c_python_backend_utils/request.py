@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Awaitable, Dict, Iterable, List, NoReturn, Optional, Set, Tuple, Union
+from typing import Any, Awaitable, Dict, Iterable, List, Optional, Set, Tuple, Union
 
 from . import parameters as parameter_text
 from . import runtime
 from .binding import (
     MODULE,
+    NOTHING,
     Bound,
     Mismatch,
     Text,
@@ -26,12 +27,14 @@ from .error import TritonModelException
 from .iterator import ResponseIterator
 from .memory import PreferredMemory
 from .response import InferenceResponse
+from .sender import InferenceResponseSender, making, sender_of
 from .tensor import Tensor
 
 _U32 = 2**32 - 1
 _U64 = 2**64 - 1
 _I64 = 2**63 - 1
 
+_SET_RELEASE_FLAGS = (f"(self: {MODULE}.InferenceRequest, arg0: int) -> None",)
 _SET_FLAGS = (f"(self: {MODULE}.InferenceRequest, arg0: int) -> None",)
 
 
@@ -70,18 +73,6 @@ _SIGNATURE = (
 )
 
 
-class _NotYet:
-    """A method that Triton's requests have. It looks missing, with a text that says why."""
-
-    __slots__ = ("_name",)
-
-    def __set_name__(self, owner: object, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: object, owner: object) -> NoReturn:
-        raise AttributeError(f"InferenceRequest.{self._name}() is not supported by Nereid yet")
-
-
 @checked(
     request_id="str",
     correlation_id="object",
@@ -91,13 +82,13 @@ class _NotYet:
     trace=f"{MODULE}.InferenceTrace",
     requested_output_names="Set[str]",
     is_cancelled="bool",
+    get_response_sender="triton::backend::python::ResponseSender",
 )
 class InferenceRequest(Bound):
     """A request. The stub makes those for `execute`, by filling the slots."""
 
     __module__ = MODULE
     __slots__ = (
-        "_cancelled",
         "_correlation",
         "_flags",
         "_handle",
@@ -107,12 +98,12 @@ class InferenceRequest(Bound):
         "_model_version",
         "_parameters",
         "_preferred_memory",
+        "_sender",
         "_timeout",
         "_trace",
         "_wanted",
     )
 
-    _cancelled: bool  # as far as is known
     _correlation: Union[int, str]
     _flags: int
     _handle: int  # the server's number, 0 of a request that the model made
@@ -122,6 +113,7 @@ class InferenceRequest(Bound):
     _model_version: int
     _parameters: str  # JSON
     _preferred_memory: Optional[PreferredMemory]  # of a request that the model made
+    _sender: Optional[InferenceResponseSender]  # None until somebody asks for it, or the request was answered
     _timeout: int  # µs, 0 is none
     _trace: Union[InferenceTrace, str, None]  # a str is a context that nobody asked for yet
     _wanted: Iterable[Text]  # names of outputs; the stub's mapping has them as keys
@@ -150,7 +142,7 @@ class InferenceRequest(Bound):
             raise Mismatch
         if not isinstance(trace, InferenceTrace):
             raise Mismatch
-        self._cancelled = False
+        self._sender = None
         self._handle = 0
         self._id = as_text(request_id)
         tensors = as_objects(inputs, Tensor)
@@ -197,9 +189,33 @@ class InferenceRequest(Bound):
 
     def is_cancelled(self) -> bool:
         """Whether the client has gone. After the answer the last known state."""
-        if not self._cancelled and self._handle:
-            self._cancelled = runtime.current().is_cancelled(self._handle)
-        return self._cancelled
+        return (self._sender or self._make_sender()).is_cancelled()
+
+    def get_response_sender(self) -> InferenceResponseSender:
+        """The sender of this request's responses, the same object with each call."""
+        return self._sender or self._make_sender()
+
+    def _make_sender(self) -> InferenceResponseSender:
+        with making:
+            if self._sender is None:
+                sender = sender_of(runtime.current().outlet(self))
+                # Whoever came in by a destructor or signal handler may have been faster.
+                if self._sender is None:
+                    self._sender = sender
+                else:
+                    sender._closed = True
+            return self._sender
+
+    def set_release_flags(self, *args: Any, **named: Any) -> None:
+        """Say what becomes of the request when `execute` returns: it is over, or it is executed again."""
+        try:
+            flags = args[0] if len(args) == 1 and not named else NOTHING
+            if not args and list(named) == ["flags"]:
+                flags = named["flags"]
+            number = as_integer(flags, 0, _U32)
+        except Mismatch:
+            raise incompatible("set_release_flags", _SET_RELEASE_FLAGS, (self, *args), named) from None
+        self.get_response_sender()._release = number
 
     def parameters(self) -> str:
         """The custom parameters as JSON text."""
@@ -213,9 +229,6 @@ class InferenceRequest(Bound):
         if not isinstance(trace, InferenceTrace):
             trace = self._trace = trace_of(trace)
         return trace
-
-    get_response_sender = _NotYet()
-    set_release_flags = _NotYet()
 
     def exec(self, *args: Any, **named: Any) -> Union[InferenceResponse, ResponseIterator]:
         """Have the model that the request names execute it: `exec(decoupled=False)`.

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Union
+from typing import TYPE_CHECKING, Any, NoReturn, Optional, Protocol, Union
 
 import numpy as np
 
@@ -42,6 +42,26 @@ class Origin(Protocol):
         """Copy them as they came, whatever has been written into arrays."""
 
 
+class Outlet(Protocol):
+    """Where the responses to one request go. What is sent is sent by one thread at a time."""
+
+    @property
+    def decoupled(self) -> bool:
+        """Whether the model may send any number of responses."""
+
+    def send(self, response: Any, final: bool) -> None:
+        """Send an InferenceResponse, or None with final alone. TritonModelException says why that failed."""
+
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for the responses any more; when they are over, whether nobody did then."""
+
+    def dropped(self, sends: int) -> None:
+        """End the request: the model cannot do it any more, and has not.
+
+        Sends says how often it has sent something. A destructor calls this: at any moment, in any thread.
+        """
+
+
 class Runtime(Protocol):
     """What the process offers."""
 
@@ -51,8 +71,8 @@ class Runtime(Protocol):
     def model_directory(self) -> str:
         """The directory of the model's version."""
 
-    def is_cancelled(self, handle: int) -> bool:
-        """Whether nobody waits for the answer to a request any more."""
+    def outlet(self, request: Any) -> Optional[Outlet]:
+        """Where the responses to an InferenceRequest go that nobody has answered yet; None if the model has made it."""
 
     def free_memory(self) -> int:
         """Bytes that the process can still take for tensors of its own."""
@@ -121,8 +141,8 @@ class Alone:
     def model_directory(self) -> str:
         raise RuntimeError("get_model_dir() needs a server around the model")
 
-    def is_cancelled(self, _handle: int) -> bool:
-        return False
+    def outlet(self, _request: Any) -> Optional[Outlet]:
+        return None
 
     def free_memory(self) -> int:
         return 0

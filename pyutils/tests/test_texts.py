@@ -12,7 +12,6 @@ import c_python_backend_utils as c
 import numpy as np
 import pytest
 import triton_python_backend_utils as pb_utils
-from c_python_backend_utils import missing
 
 MODULE = "c_python_backend_utils"
 TENSOR = pb_utils.Tensor("T", np.zeros(2))
@@ -265,36 +264,12 @@ def test_truncated_bytes(data: bytes, needed: int, wanted: int, at: int) -> None
     assert text_of(struct.error, lambda: pb_utils.deserialize_bytes_tensor(data)) == want
 
 
-@pytest.mark.parametrize("name", sorted(missing.NAMES["triton_python_backend_utils"]))
-def test_what_is_not_there_yet(name: str) -> None:
-    want = f"triton_python_backend_utils.{name} is not supported by Nereid yet"
-    assert not hasattr(pb_utils, name) and getattr(pb_utils, name, 5) == 5
-    assert text_of(AttributeError, lambda: getattr(pb_utils, name)) == want
-    statement = compile(f"from triton_python_backend_utils import Tensor, {name}", "model.py", "exec")
-    assert text_of(ImportError, lambda: exec(statement, {})) == want
-
-
-@pytest.mark.parametrize("name", sorted(missing.NAMES[MODULE]))
-def test_what_is_not_there_yet_in_the_package(name: str) -> None:
-    want = f"{MODULE}.{name} is not supported by Nereid yet"
-    assert not hasattr(c, name)
-    assert text_of(AttributeError, lambda: getattr(c, name)) == want
-    assert text_of(ImportError, lambda: exec(f"from c_python_backend_utils import {name}", {})) == want
-
-
 def test_what_will_never_be_there() -> None:
     for name in ("triton_python_backend_utils", MODULE):
         module = importlib.import_module(name)
         assert text_of(AttributeError, lambda: module.foo) == f"module '{name}' has no attribute 'foo'"  # noqa: B023
         text = text_of(ImportError, lambda: exec(f"from {name} import foo", {}))  # noqa: B023
         assert text.startswith(f"cannot import name 'foo' from '{name}'")
-
-
-@pytest.mark.parametrize("name", ["get_response_sender", "set_release_flags"])
-def test_methods_that_are_not_there_yet(name: str) -> None:
-    assert not hasattr(REQUEST, name) and not hasattr(pb_utils.InferenceRequest, name)
-    text = text_of(AttributeError, lambda: getattr(REQUEST, name))
-    assert text == f"InferenceRequest.{name}() is not supported by Nereid yet"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import struct
 from typing import Any, Mapping
 
 import numpy as np
-from c_python_backend_utils.error import TritonError
+from c_python_backend_utils.error import ErrorCode, TritonError
 from c_python_backend_utils.parameters import NONE
 from c_python_backend_utils.request import InferenceRequest
 from c_python_backend_utils.response import InferenceResponse
@@ -29,6 +29,11 @@ _unpack_descriptor = messages.DESCRIPTOR.unpack_from
 _unpack_dimensions = tuple(form.unpack_from for form in messages.DIMENSIONS)
 _unpack_response = messages.RESPONSE_HEAD.unpack_from
 _pack_response = messages.RESPONSE_HEAD.pack
+_pack_begin = messages.RESPONSE_BEGIN.pack
+
+_LAST = messages.RESPONSE_PRESENT | messages.RESPONSE_FINAL
+_LAST_ERROR = _LAST | messages.RESPONSE_ERROR
+INTERNAL = int(ErrorCode(1))
 
 #: Where the response in INFER_RESPONSE begins.
 _RESPONSE_AT = messages.HEADER.size + messages.INFER_RESPONSE_HEAD.size
@@ -47,17 +52,15 @@ class Reader:
         self._loans = loans
         self._choices: dict[bytes, Wanted] = {}  # by the bytes that name them
 
-    def read(self, frame: bytes) -> tuple[list[InferenceRequest], list[int], list[Wanted]]:
-        """Decode a batch: the requests, their handles, and the outputs that are wanted of each."""
+    def read(self, frame: bytes) -> list[InferenceRequest]:
+        """Decode a batch."""
         try:
             return self._read(frame)
         except (struct.error, IndexError, UnicodeDecodeError) as error:
             raise ProtocolError(f"EXECUTE of {len(frame)} bytes: {error}") from error
 
-    def _read(self, frame: bytes) -> tuple[list[InferenceRequest], list[int], list[Wanted]]:
+    def _read(self, frame: bytes) -> list[InferenceRequest]:
         requests: list[InferenceRequest] = []
-        handles: list[int] = []
-        wanted: list[Wanted] = []
         new_request = InferenceRequest.__new__
         (count, _) = messages.EXECUTE_HEAD.unpack_from(frame, messages.HEADER.size)
         at = messages.HEADER.size + messages.EXECUTE_HEAD.size
@@ -70,7 +73,7 @@ class Reader:
             request = new_request(InferenceRequest)
             request._inputs = tensors
             request._handle = handle
-            request._cancelled = False
+            request._sender = None
             request._flags = flags & 0xFFFF
             request._timeout = timeout
             request._correlation = correlation
@@ -98,11 +101,9 @@ class Reader:
                 if flags & messages.REQUEST_CORRELATION_IS_TEXT:
                     request._correlation = ""
             requests.append(request)
-            handles.append(handle)
-            wanted.append(choice)
         if at > (len(frame) + 7) & ~7:  # slices say nothing of it
             raise ProtocolError(f"EXECUTE of {len(frame)} bytes: its requests end at {at}")
-        return requests, handles, wanted
+        return requests
 
     def _tensors(self, frame: bytes, at: int, count: int) -> tuple[list[Tensor], int]:
         """Decode descriptors that begin at `at`: the tensors, and where the descriptors end."""
@@ -165,6 +166,12 @@ class Reader:
         return choice
 
 
+def wanted_of(request: InferenceRequest) -> Wanted:
+    """The outputs that are wanted of a request that the reader has made."""
+    wanted: Any = request._wanted
+    return wanted  # type: ignore[no-any-return]
+
+
 def error_of(text: str, code: int) -> TritonError:
     """Make the error that another model has answered with."""
     error = TritonError.__new__(TritonError)
@@ -176,27 +183,37 @@ def error_of(text: str, code: int) -> TritonError:
 class Answers(Outgoing):
     """The responses to one batch, gathered while the model's objects live and packed when they have gone.
 
-    That order lets the loans of the batch end with it: their tickets travel in the frame that answers it.
+    That order lets the loans of the batch end with it: their tickets travel in the frame that answers it. One response
+    that is sent by itself is made here too.
     """
 
     def __init__(self, channel: Channel, loans: Loans, pool: Pool) -> None:
         super().__init__(channel, loans, pool)
         self._responses: list[tuple[int, int, int, bytes, bytes, list[Placed]]] = []
         self._head_size = 0  # of all responses, without tensor bytes
+        self._tickets: list[int] = []  # that the frame gives back
+        #: Handles of the requests of the batch that it does not answer.
+        self.left_open: list[int] = []
 
-    def error(self, handle: int, code: int, text: str) -> None:
+    def error(self, handle: int, code: int, text: str, final: bool = True) -> None:
         """Answer a request with an error."""
         raw = text.encode("utf-8", "backslashreplace")
-        flags = messages.RESPONSE_PRESENT | messages.RESPONSE_FINAL | messages.RESPONSE_ERROR
+        flags = _LAST_ERROR if final else _LAST_ERROR & ~messages.RESPONSE_FINAL
         self._responses.append((handle, flags, code, b"", raw, []))
         self._head_size += 32 + ((len(raw) + 7) & ~7)
 
-    def response(self, handle: int, response: InferenceResponse, wanted: Wanted) -> None:
+    def reschedule(self, handle: int) -> None:
+        """Give a request back, to be executed again."""
+        self._responses.append((handle, messages.RESPONSE_RESCHEDULE, 0, b"", b"", []))
+        self._head_size += 32
+
+    def response(self, handle: int, response: InferenceResponse, wanted: Wanted, final: bool = True) -> None:
         """Answer a request with a response, of which the outputs that nobody wants are taken off."""
         error = response._error
         if error is not None:
             message = error._message
-            self.error(handle, error._code, message if isinstance(message, str) else message.decode("utf-8", "replace"))
+            text = message if isinstance(message, str) else message.decode("utf-8", "replace")
+            self.error(handle, error._code, text, final)
             return
         outputs: list[Placed] = []
         head_size = 32
@@ -222,21 +239,37 @@ class Answers(Outgoing):
         if unwanted:
             response._outputs = [tensor for tensor in response._outputs if tensor._name in wanted]
         parameters = b"" if response._parameters == NONE else response._parameters.encode()
-        flags = messages.RESPONSE_PRESENT | messages.RESPONSE_FINAL
+        flags = _LAST if final else messages.RESPONSE_PRESENT
         self._responses.append((handle, flags, 0, parameters, b"", outputs))
         self._head_size += head_size + ((len(parameters) + 7) & ~7)
 
+    def size(self) -> int:
+        """The bytes of all outputs."""
+        return sum(placed[5] for *_, outputs in self._responses for placed in outputs)
+
     def withdraw(self) -> None:
-        """Forget the answers: the batch has failed."""
+        """Forget the answers: the batch has failed, or the frame cannot be sent."""
         super().withdraw()
         self._responses.clear()
+        tickets, self._tickets = self._tickets, []
+        for ticket in tickets:
+            self._channel.give_back(ticket)
 
     def pack(self, batch: int, start: int, end: int) -> bytes:
         """Make the EXECUTED frame, with all tickets that are due."""
-        tickets = self.let_go()
+        self._tickets = tickets = self.let_go()
         head_size = 56 + 8 * len(tickets) + self._head_size
-        data_at = (head_size + 15) & ~15
         head = messages.EXECUTED_HEAD.pack(len(self._responses), messages.STATUS_EXECUTED, start, end, len(tickets), 0)
+        return self._pack(messages.EXECUTED, batch, head, tickets, head_size)
+
+    def pack_response(self, handle: int) -> bytes:
+        """Make the RESPONSE frame of the only response here, with all tickets that are due."""
+        self._tickets = tickets = self.let_go()
+        head_size = 32 + 8 * len(tickets) + self._head_size
+        return self._pack(messages.RESPONSE, handle, _pack_begin(len(tickets), 0), tickets, head_size)
+
+    def _pack(self, kind: int, ident: int, head: bytes, tickets: list[int], head_size: int) -> bytes:
+        data_at = (head_size + 15) & ~15
         parts = [b"", head]
         if tickets:
             parts.append(struct.pack(f"<{len(tickets)}Q", *tickets))
@@ -247,5 +280,5 @@ class Answers(Outgoing):
             if parameters or text:
                 parts.append(parameters + text + PADDING[-(len(parameters) + len(text)) % 8])
         parts += inline
-        parts[0] = messages.HEADER.pack(data_at, messages.EXECUTED, 0, self._channel.life, 0, batch)
+        parts[0] = messages.HEADER.pack(data_at, kind, 0, self._channel.life, 0, ident)
         return b"".join(parts)

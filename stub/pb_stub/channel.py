@@ -188,6 +188,11 @@ class Channel:
             if self._waiting:
                 self._waiting[0].put(b"")
 
+    def pause(self) -> None:
+        """Wait for a moment, for what comes without a frame or a bell."""
+        if self._hangup.poll(1):
+            raise Gone("the supervisor has gone")
+
     def begin_ahead(self, batch: int) -> bool:
         """Begin a batch that was handed ahead; False if the supervisor has withdrawn it. For one thread alone.
 
@@ -314,11 +319,20 @@ class Channel:
             self._ring()
 
     def _publish_deferred(self) -> None:
-        try:
-            while True:
-                self.publish(self._deferred.popleft())
-        except IndexError:
-            pass
+        # Not by publish, which comes here: there may be more of them than calls can nest.
+        me = _me()
+        while True:
+            try:
+                frame = self._deferred.popleft()
+            except IndexError:
+                return
+            self._senders.add(me)
+            try:
+                with self._sending:
+                    self._write(frame)
+            finally:
+                self._senders.discard(me)
+            self._ring()
 
     def _spilled(self, frame: bytes) -> bytes:
         _, kind, flags, life, _, ident = messages.HEADER.unpack_from(frame)
@@ -358,8 +372,7 @@ class Channel:
         """Wait until the ring has room up to tail. Nobody rings for that: the supervisor reads as fast as it can."""
         while tail - self.down64[_HEAD] > _SIZE:
             self._ring()
-            if self._hangup.poll(1):
-                raise Gone("the supervisor has gone")
+            self.pause()
 
     def _ring(self) -> None:
         """Wake the supervisor if it sleeps and nobody has rung for this sleep."""

@@ -4,32 +4,73 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any, Coroutine
+import traceback
+from typing import Any, Callable, Coroutine, Optional
+
+from c_python_backend_utils import runtime
+
+from .callers import BATCH
 
 is_coroutine = asyncio.iscoroutine
+
+#: Is told what a coroutine has returned or raised.
+Ended = Callable[[Any, Optional[BaseException]], None]
 
 
 class EventLoop:
     """Runs coroutines; a model's tasks go on between batches."""
 
     def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._running = 0  # coroutines that were started
+        self._fewer = threading.Condition()  # guards it; notified when one has ended
+        self._stopping = False
+        self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
+        threading.Thread(target=self._serve, name="pb_stub event loop", daemon=True).start()
+
+    def _serve(self) -> None:
+        """Run the loop, past a SystemExit or KeyboardInterrupt of a task of the model: others wait for the loop."""
+        while not self._stopping:
+            try:
+                self._loop.run_forever()
+            except BaseException:
+                _complain()
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end and return its result, or raise its exception, in the thread that calls."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(self._loop)
-            threading.Thread(target=self._loop.run_forever, name="pb_stub event loop", daemon=True).start()
         result, error = asyncio.run_coroutine_threadsafe(_guarded(coroutine), self._loop).result()
         if error is not None:
             raise error
         return result
 
+    def start(self, batch: int, coroutine: Coroutine[Any, Any, Any], ended: Ended, most: int | None) -> None:
+        """Let the coroutine of a batch run on, and return when fewer than most that were started so are running.
+
+        Its result or exception is handed to ended, in the loop's thread.
+        """
+        with self._fewer:
+            self._running += 1
+        asyncio.run_coroutine_threadsafe(self._run_on(batch, coroutine, ended), self._loop)
+        if most is not None:
+            with self._fewer:
+                self._fewer.wait_for(lambda: self._running < most)
+
+    async def _run_on(self, batch: int, coroutine: Coroutine[Any, Any, Any], ended: Ended) -> None:
+        BATCH.set(batch)
+        result, error = await _guarded(coroutine)
+        try:
+            ended(result, error)
+        except BaseException:
+            _complain()
+        finally:
+            with self._fewer:
+                self._running -= 1
+                self._fewer.notify()
+
     def stop(self) -> None:
         """End the loop; what is pending is dropped."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._stopping = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
 
 
 async def _guarded(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
@@ -38,3 +79,9 @@ async def _guarded(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseExcept
         return await coroutine, None
     except BaseException as error:
         return None, error
+
+
+def _complain() -> None:
+    """Log the exception that is being handled."""
+    file, line = runtime.caller(1)
+    runtime.current().log(runtime.ERROR, file, line, traceback.format_exc().rstrip())

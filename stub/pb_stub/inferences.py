@@ -31,6 +31,7 @@ from .errors import StubError
 from .names import Names, TooManyNames
 from .outgoing import PADDING, Outgoing, describe
 from .pool import PoolExhausted
+from .relay import Relay
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -44,6 +45,7 @@ WINDOW = 32
 
 _INTERNAL = int(ErrorCode(1))
 _NOT_NOW = "BLS is only supported during the 'execute' function."
+_NOT_HERE = "async_exec() does not work in a process that the model forked"
 #: Where in INFER_RESPONSE the low byte of the flags is.
 _FLAGS_AT = messages.HEADER.size + messages.INFER_RESPONSE_HEAD.size + 8
 
@@ -73,6 +75,7 @@ class Inferences:
         self._instance = instance
         self._numbers = count(1)
         self._open: dict[int, Waiting] = {}
+        self._relay = Relay(self.infer)
         #: Whether models may be called: after initialize, before finalize.
         self.allowed = False
         #: The batch whose `execute` has not returned, 0 if there is none.
@@ -90,6 +93,8 @@ class Inferences:
 
     def infer(self, request: InferenceRequest, decoupled: bool) -> InferenceResponse | ResponseIterator:
         """What `exec` does."""
+        if self._channel.foreign:
+            return self._relay.infer(request, decoupled)
         if not self.allowed:
             raise TritonModelException(_NOT_NOW)
         stream = Stream(self)
@@ -108,8 +113,9 @@ class Inferences:
         from .futures import Answer  # asyncio takes 20 ms to import: few models need it
 
         answer = Answer(self, Stream(self) if decoupled else None)
-        if not self.allowed:
-            answer.future.set_exception(TritonModelException(_NOT_NOW))
+        if not self.allowed or self._channel.foreign:
+            text = _NOT_HERE if self._channel.foreign else _NOT_NOW
+            answer.future.set_exception(TritonModelException(text))
             return answer.future
         answer.begin()
         refusal = self.begin(request, answer, decoupled)

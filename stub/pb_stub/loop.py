@@ -5,16 +5,19 @@ from __future__ import annotations
 import gc
 import os
 import time
+import traceback
 from queue import SimpleQueue
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import triton_python_backend_utils  # noqa: F401  # the model's path may lead to another one, that a package installed
 from c_python_backend_utils import runtime
-from c_python_backend_utils.error import ErrorCode
+from c_python_backend_utils.error import TritonModelException
+from c_python_backend_utils.request import InferenceRequest
 from c_python_backend_utils.response import InferenceResponse
+from c_python_backend_utils.sender import FINAL, RESCHEDULE
 
 from . import failure, layout, messages, process
-from .batch import Answers, Reader, Wanted
+from .batch import Answers, Reader, wanted_of
 from .calls import Calls
 from .channel import Channel, Mailbox
 from .errors import ForeignProcess, ProtocolError
@@ -27,11 +30,11 @@ from .names import Names
 from .pool import Pool, PoolExhausted
 from .process import Descriptors
 from .readiness import Readiness
+from .senders import Senders
 from .service import Service
 from .spin import Spin
 
 _now = time.monotonic_ns
-_INTERNAL = int(ErrorCode(1))
 
 
 class Refused(Exception):
@@ -51,8 +54,6 @@ class Loop:
         self._calls = Calls(channel, instance)
         self._model: Model | None = None  # once it is imported
         self._readiness: Readiness | None = None  # of a model that has is_ready
-        self._open: list[int] = []  # handles of the batch that is executed
-        self._cancelled: set[int] = set()
         self._loans = Loans(channel, fds.requests)
         self._service = Service(channel, instance)
         self._inferences = Inferences(channel, self._loans, self._service, instance)
@@ -97,7 +98,9 @@ class Loop:
         if kind in (messages.EXECUTE, messages.INITIALIZE, messages.FINALIZE, messages.AUTO_COMPLETE):
             return self._box
         if kind == messages.CANCEL:
-            self._cancelled.update(set(messages.integers(messages.body_of(frame))).intersection(self._open))
+            self._senders.cancel(messages.integers(messages.body_of(frame)))
+        elif kind == messages.CREDIT:
+            return self._senders.credit(*messages.credit(frame))
         elif kind == messages.RESULT:
             return self._calls.route(frame)
         elif kind == messages.NAME:
@@ -145,9 +148,7 @@ class Loop:
         channel.idle = self._pool.patience
         channel.spin = Spin(settings.spin_us * 1000)
         runtime.install(
-            _Runtime(
-                self._logs, self._pool, self._calls, self._inferences, settings.directory, self._is_cancelled
-            )
+            _Runtime(self._logs, self._pool, self._calls, self._inferences, settings.directory, self._outlet)
         )
 
     def _import(self, settings: Settings) -> Model:
@@ -160,6 +161,10 @@ class Loop:
                 raise _NotStarted(text)
             self._model = Model(settings.path, settings.module)
         return self._model
+
+    def _outlet(self, request: InferenceRequest) -> runtime.Outlet | None:
+        """What the runtime offers. Before INITIALIZE there are only requests that the model has made."""
+        return self._senders.outlet(request) if request._handle else None
 
     def _complete(self, question: AutoComplete) -> bool:
         """Have the model complete its config and say how that went; False if it did not."""
@@ -187,6 +192,17 @@ class Loop:
         self._names = Names(channel, question.names, question.inputs, question.outputs)
         self._reader = Reader(self._names, self._loans)
         model_name, version = question.args.get("model_name", ""), question.args.get("model_version", "-1")
+        self._decoupled = question.decoupled
+        self._overlap = question.async_overlap
+        self._senders = Senders(
+            channel,
+            self._loans,
+            self._pool,
+            self._instance,
+            question.decoupled,
+            question.window_responses,
+            question.window_bytes,
+        )
         self._inferences.settle(self._pool, self._names, self._reader, model_name, int(version))
         text = ""
         model = None
@@ -207,8 +223,6 @@ class Loop:
         return model
 
     def _start(self, question: Initialize) -> Model:
-        if question.decoupled:
-            raise _NotStarted("decoupled models are not supported yet")
         model = self._import(question.settings)
         model.make()
         self._logs.start()
@@ -216,19 +230,14 @@ class Loop:
         self._inferences.allowed = True
         return model
 
-    def _is_cancelled(self, handle: int) -> bool:
-        """Whether the client of a request that is executed has gone; False once it is answered."""
-        self._channel.look()
-        return handle in self._cancelled
-
     def _execute(self, model: Model, frame: bytes) -> None:
         """Run one batch and answer it. Whatever the model does, every request of the batch is answered."""
         channel = self._channel
         channel.executing = True
-        requests, handles, wanted = self._reader.read(frame)
+        requests = self._reader.read(frame)
         batch = messages.HEADER.unpack_from(frame)[5]
         del frame  # the requests hold it, as long as they need it
-        self._open = handles
+        mine = requests[:]  # the model may do with its list what it likes
         self._inferences.batch = batch
         answers = Answers(channel, self._loans, self._pool)
         text = ""
@@ -237,11 +246,13 @@ class Loop:
         try:
             try:
                 result = model.execute(requests)
+                if result is not None and result.__class__ is not list:
+                    result = self._awaited(model, batch, result, mine, answers)
             finally:
                 end = _now()
                 self._inferences.batch = 0
                 del requests
-            self._answer(answers, result, handles, wanted)
+            self._answer(answers, result, mine)
             del result
         except (MissingExecute, Refused, PoolExhausted) as error:
             text = str(error)
@@ -252,12 +263,15 @@ class Loop:
             failed = True
         if channel.foreign:
             self._leave_children()
+        senders = self._senders
+        if text:
+            senders.fail(mine)
+        if senders.cancelled:
+            senders.forget(mine)
+        del mine  # with it those requests end that are left unanswered and that the model has forgotten
         if failed:
             # An exception that a local variable of its own frame holds keeps the requests alive, and with them loans.
             gc.collect(1)
-        self._open = []
-        if self._cancelled:
-            self._cancelled.clear()
         # From here on tickets that this batch leaves behind go by themselves.
         channel.executing = False
         if not text:
@@ -266,6 +280,7 @@ class Loop:
                 return
             except PoolExhausted as error:  # the frame is long, and there is no memory for its body
                 text = str(error)
+                senders.end(answers.left_open)
         self._fail(answers, batch, start, end, text)
 
     def _skip(self, frame: bytes) -> None:
@@ -276,35 +291,100 @@ class Loop:
         channel.executing = False
         channel.publish(messages.executed_skipped(channel.life, messages.HEADER.unpack_from(frame)[5]))
 
-    def _answer(self, answers: Answers, result: Any, handles: list[int], wanted: list[Wanted]) -> None:
-        """Check what execute returned and gather it."""
+    def _awaited(self, model: Model, number: int, result: Any, mine: list[InferenceRequest], answers: Answers) -> Any:
+        """Deal with a coroutine, and return what `_answer` is to be given; anything else is returned as it is."""
+        from .coroutines import is_coroutine  # which imports asyncio
+
+        if not is_coroutine(result):
+            return result
+        loop = model.event_loop()
+        if not self._decoupled and self._overlap <= 1:
+            return loop.run(result)
+        batch = mine[:]
+        self._leave_open(mine, answers)
+        most = None if self._decoupled else self._overlap
+        loop.start(number, result, lambda value, error: self._ended(batch, value, error), most)
+        return None
+
+    def _ended(self, batch: list[InferenceRequest], result: Any, error: BaseException | None) -> None:
+        """Take account of a coroutine that ran on when its batch had been left open."""
+        senders = self._senders
+        try:
+            if error is not None:
+                self._complain("".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip())
+                raise Refused(failure.describe(error))
+            if not self._decoupled and result is not None:
+                self._check(result, batch)
+                for request, response in zip(batch, result):
+                    if response is not None:
+                        request.get_response_sender().send(response, FINAL)
+        except (Refused, TritonModelException) as refusal:
+            text = senders.failure(str(refusal))
+            if error is None:
+                self._complain(text)
+            senders.fail_each(batch, text)
+
+    def _answer(self, answers: Answers, result: Any, mine: list[InferenceRequest]) -> None:
+        """Check what execute returned and gather it; what it does not answer is left open."""
         if result is None:
-            result = [None] * len(handles)
-        elif not isinstance(result, list):
+            self._leave_open(mine, answers)
+            return
+        self._check(result, mine)
+        senders = self._senders
+        senders.claim(mine, result)
+        for request, response in zip(mine, result):
+            if response is None:
+                self._leave_open((request,), answers)
+                continue
+            if not senders.unasked(request):
+                sender = request.get_response_sender()
+                try:
+                    sender._answer()
+                    senders.close(sender)
+                except TritonModelException as error:
+                    raise Refused(str(error)) from None
+            answers.response(request._handle, response, wanted_of(request))
+
+    def _leave_open(self, requests: Sequence[InferenceRequest], answers: Answers) -> None:
+        for request in requests:
+            if self._senders.leave_open(request):
+                answers.left_open.append(request._handle)
+            else:
+                answers.reschedule(request._handle)
+
+    def _check(self, result: Any, mine: list[InferenceRequest]) -> None:
+        """Refuse what is no answer to a batch."""
+        if self._decoupled:
+            raise Refused(
+                f"Python model '{self._instance}' is using the decoupled mode and the execute function "
+                "must return None."
+            )
+        if not isinstance(result, list):
             raise Refused(f"Expected a list in the execute return, found type '{type(result)}'.")
-        if len(result) != len(handles):
+        if len(result) != len(mine):
             raise Refused(
                 "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
-                f"InferenceRequest(s) size is:{len(handles)}, and InferenceResponse(s) size is:{len(result)}\n"
+                f"InferenceRequest(s) size is:{len(mine)}, and InferenceResponse(s) size is:{len(result)}\n"
             )
-        for response in result:
-            if response is not None and not isinstance(response, InferenceResponse):
+        for request, response in zip(mine, result):
+            if response is None:
+                continue
+            sender = request._sender
+            if sender is not None and sender._release & RESCHEDULE:
+                raise Refused(
+                    "Expected a None object in the execute function return list for reschduled request, "
+                    f"found type '{type(response)}'."
+                )
+            if not isinstance(response, InferenceResponse):
                 raise Refused(
                     "Expected an 'InferenceResponse' object in the execute function return list, "
                     f"found type '{type(response)}'."
                 )
-        for handle, response, names in zip(handles, result, wanted):
-            if response is None:
-                answers.error(
-                    handle, _INTERNAL, self._failed("execute returned no response for this request, and none was sent.")
-                )
-            else:
-                answers.response(handle, response, names)
 
     def _fail(self, answers: Answers, batch: int, start: int, end: int, text: str) -> None:
         """Answer a whole batch with an error."""
         answers.withdraw()
-        text = self._failed(text)
+        text = self._senders.failure(text)
         self._complain(text)
         channel = self._channel
         raw = text.encode("utf-8", "backslashreplace")
@@ -313,9 +393,6 @@ class Loop:
         except PoolExhausted:
             raw = raw[:_CUT].decode("utf-8", "ignore").encode()
             channel.publish(messages.executed_failed(channel.life, batch, start, end, channel.take_tickets(), raw))
-
-    def _failed(self, text: str) -> str:
-        return f"Failed to process the request(s) for model '{self._instance}', message: {text}"
 
     def _finalize(self, model: Model) -> None:
         text = ""
@@ -357,7 +434,7 @@ class _Runtime:
         calls: Calls,
         inferences: Inferences,
         model_directory: str,
-        is_cancelled: Callable[[int], bool],
+        outlet: Callable[[InferenceRequest], runtime.Outlet | None],
     ) -> None:
         self._directory = model_directory
         self.free_memory = pool.free
@@ -371,7 +448,7 @@ class _Runtime:
         self.new_metric = calls.new_metric
         self.change_metric = calls.change_metric
         self.metric_value = calls.metric_value
-        self.is_cancelled = is_cancelled
+        self.outlet = outlet
         self.infer = inferences.infer
         self.infer_soon = inferences.infer_soon
 

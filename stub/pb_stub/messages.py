@@ -76,6 +76,12 @@ RESPONSE_HEAD = struct.Struct("<QIHHIIQ")
 RESPONSE_PRESENT = 1
 RESPONSE_FINAL = 2
 RESPONSE_ERROR = 4
+RESPONSE_RESCHEDULE = 8
+
+#: tickets, reserved
+RESPONSE_BEGIN = struct.Struct("<II")
+#: responses, reserved, bytes
+CREDIT_BODY = struct.Struct("<IIQ")
 
 #: operation, reserved, value
 METRIC_BODY = struct.Struct("<IId")
@@ -203,6 +209,9 @@ class Initialize:
     outputs: int
     decoupled: bool
     settings: Settings
+    window_responses: int
+    window_bytes: int
+    async_overlap: int
 
     @staticmethod
     def from_frame(frame: bytes) -> Initialize:
@@ -221,6 +230,9 @@ class Initialize:
             outputs=outputs,
             decoupled=_field(fields, "decoupled", bool),
             settings=Settings.from_map(fields),
+            window_responses=_field(fields, "window_responses", int),
+            window_bytes=_field(fields, "window_bytes", int),
+            async_overlap=_field(fields, "async_overlap", int),
         )
 
 
@@ -273,8 +285,11 @@ def finalized(life: int, error: str) -> bytes:
     return encode(FINALIZED, life, 0, _msgpack.pack({"error": _cut(error)}))
 
 
-def log(life: int, level: int, file: str, line: int, message: str) -> bytes:
-    fields = {"level": level, "file": _cut(file), "line": line, "message": _cut(message)}
+def log(life: int, level: int, file: str, line: int, message: str, own: bool = False, batch: int = 0) -> bytes:
+    """Make a LOG frame: of the model, or the stub's own, about a batch or not."""
+    fields: dict[str, Any] = {"level": level, "file": _cut(file), "line": line, "message": _cut(message)}
+    if own:
+        fields.update(own=True, batch=batch)
     return encode(LOG, life, 0, _msgpack.pack(fields))
 
 
@@ -293,6 +308,21 @@ def released(life: int, tickets: list[int]) -> bytes:
 
 def name(life: int, index: int, text: str) -> bytes:
     return encode(NAME, life, index, text.encode())
+
+
+def final(life: int, handle: int) -> bytes:
+    """Make the RESPONSE frame that has no response, only the final flag."""
+    return encode(
+        RESPONSE, life, handle, RESPONSE_BEGIN.pack(0, 0) + RESPONSE_HEAD.pack(handle, RESPONSE_FINAL, 0, 0, 0, 0, 0)
+    )
+
+
+def credit(frame: bytes) -> tuple[int, int, int]:
+    """Take a CREDIT frame apart: handle, responses, bytes."""
+    if len(frame) != HEADER.size + CREDIT_BODY.size:
+        raise ProtocolError(f"CREDIT has {len(frame)} bytes, want {HEADER.size + CREDIT_BODY.size}")
+    responses, _, size = CREDIT_BODY.unpack_from(frame, HEADER.size)
+    return HEADER.unpack_from(frame)[5], responses, size
 
 
 def word(kind: int, life: int, ident: int, number: int) -> bytes:

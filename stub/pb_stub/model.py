@@ -73,21 +73,16 @@ class Model:
             if hasattr(self._instance, "execute"):
                 raise
             raise MissingExecute(f"Python model {self._path} does not implement `execute` method.") from None
-        result = execute(requests)
-        if result.__class__ is list or result is None:
-            return result
-        return self._awaited(result)
+        return execute(requests)
 
-    def _awaited(self, result: Any) -> Any:
-        """Run a coroutine to its end; anything else is returned as it is."""
+    def event_loop(self) -> EventLoop:
+        """The loop of an asynchronous `execute`; for the main thread, whose current loop it becomes."""
         # asyncio takes 20 ms to import: models that return a list never need it.
-        from .coroutines import EventLoop, is_coroutine
+        from .coroutines import EventLoop
 
-        if not is_coroutine(result):
-            return result
         if self._coroutines is None:
             self._coroutines = EventLoop()
-        return self._coroutines.run(result)
+        return self._coroutines
 
     def is_ready(self) -> Any:
         """Run `is_ready`; what it returns may be anything. Called in a thread of its own."""

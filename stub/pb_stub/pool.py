@@ -139,6 +139,12 @@ class Pool:
             self._references[block.index] += 1
             return block.index | self._generations[block.index] << 32
 
+    def lent(self) -> bool:
+        """Whether something of the pool is at the supervisor."""
+        with self._alone:
+            self._collect()
+            return self._outstanding > 0
+
     def withdraw(self, ticket: int) -> None:
         """Take back a ticket that was not sent after all."""
         with self._alone:

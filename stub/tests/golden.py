@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import sys
 from pathlib import Path
 from typing import Any, Callable
@@ -35,6 +34,7 @@ class Stand:
 
     life = LIFE
     foreign = False
+    executing = False
 
     def __init__(self) -> None:
         self.channel = self
@@ -90,14 +90,12 @@ def executed() -> bytes:
 
 
 def response() -> bytes:
-    """What a decoupled model will send: one response with one small output."""
-    head = struct.pack("<IIQ", 1, 0, 8 | 1 << 32)
-    flags = messages.RESPONSE_PRESENT | messages.RESPONSE_FINAL
-    head += messages.RESPONSE_HEAD.pack(1 << 32, flags, 1, 0, 0, 0, 0)
-    at = 24 + len(head) + 48
-    at += -at % 16
-    head += messages.DESCRIPTOR.pack(1, 8, 1, 0, at, 4, 0, 0, 0) + struct.pack("<q", 1)
-    return messages.encode(messages.RESPONSE, LIFE, 1 << 32, head + bytes(at - 24 - len(head)) + struct.pack("<i", -1))
+    """What a decoupled model sends: one response with one small output."""
+    stand: Any = Stand()
+    stand.tickets = [8 | 1 << 32]
+    answers = Answers(stand, stand, stand)
+    answers.response(1 << 32, InferenceResponse([Tensor("OUT0", np.array([-1], np.int32))]), WANTED)
+    return answers.pack_response(1 << 32)
 
 
 def infer() -> bytes:
@@ -149,6 +147,7 @@ def frames() -> dict[str, bytes]:
         "executed_skipped": messages.executed_skipped(LIFE, 3),
         "finalized": messages.finalized(LIFE, "ValueError: late"),
         "response": response(),
+        "response_final": messages.final(LIFE, 1 << 32 | 1),
         "infer": infer(),
         "demand": messages.word(messages.DEMAND, LIFE, 9, 16),
         "stop_infer": messages.word(messages.STOP_INFER, LIFE, 9, messages.STOP_FORGET),

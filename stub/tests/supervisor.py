@@ -33,7 +33,7 @@ MAX_BODY = 32768  # a longer one is spilled
 F_ADD_SEALS, F_SEAL_SHRINK, F_SEAL_GROW = 1033, 2, 4  # in fcntl since Python 3.9
 KINDS = {
     "PAD": 0, "INITIALIZE": 1, "EXECUTE": 2, "FINALIZE": 3, "CANCEL": 4, "NAME": 5, "LOG_SETTINGS": 6,
-    "READY?": 7, "AUTO_COMPLETE": 12,
+    "CREDIT": 10, "READY?": 7, "AUTO_COMPLETE": 12,
     "READY": 72, "COMPLETED": 75,
     "HELLO": 65, "INITIALIZED": 66, "EXECUTED": 67, "FINALIZED": 68, "RESPONSE": 69, "RELEASED": 70, "LOG": 71,
 }  # fmt: skip
@@ -252,6 +252,7 @@ class Supervisor:
         self.returned = 0
         self.logs: list[dict[str, Any]] = []
         self.released: list[int] = []
+        self.responses: list[Response] = []
         self.kept: Counter[int] = Counter()  # tickets of up that have not been returned, as often as they were named
 
     # Frames.
@@ -354,6 +355,9 @@ class Supervisor:
             "outputs": len(outputs),
             "decoupled": False,
             **self.settings(path),
+            "window_responses": 8,
+            "window_bytes": 1 << 20,
+            "async_overlap": 1,
             **changes,
         }
         self.send("INITIALIZE", 0, _msgpack.pack(body))
@@ -404,7 +408,11 @@ class Supervisor:
         self.send("EXECUTE", self.batch, self.execute_body(requests))
 
     def finish_batch(self, timeout: float = 20.0) -> Executed:
+        """Wait for EXECUTED; what comes before it goes to `responses`."""
         frame = self.receive(timeout)
+        while frame.kind == "RESPONSE":
+            self.responses.append(self.response(frame))
+            frame = self.receive(timeout)
         assert frame.kind == "EXECUTED" and frame.id == self.batch, frame
         return self.executed(frame)
 
@@ -502,26 +510,47 @@ class Supervisor:
         at += text_size + -text_size % 8
         result = Executed(frame.id, status, start, end, text, tickets)
         for _ in range(count):
-            handle, flags, outputs, code, parameter_size, error_size, reserved = struct.unpack_from("<QIHHIIQ", raw, at)
-            assert reserved == 0
-            at += 32
-            response = Response(handle, flags, code, "", "", [])
-            for _ in range(outputs):
-                name, data_type, rank, region, offset, size, ticket, element, reserved = struct.unpack_from(
-                    "<HBBIQQQII", raw, at
-                )
-                assert reserved == 0
-                shape = struct.unpack_from(f"<{rank}q", raw, at + 40)
-                at += 40 + 8 * rank
-                data = self.bytes_of(raw, region, offset, size, ticket)
-                response.outputs.append(Output(self.names[name], data_type, shape, region, data, ticket, element))
-            response.parameters = raw[at : at + parameter_size].decode()
-            response.error = raw[at + parameter_size : at + parameter_size + error_size].decode()
-            at += parameter_size + error_size
-            at += -at % 8
+            response, at = self.response_at(raw, at)
             result.responses.append(response)
         self.end_loans(tickets)
         return result
+
+    def response(self, frame: Frame) -> Response:
+        """Decode RESPONSE."""
+        assert frame.kind == "RESPONSE", frame
+        count, reserved = struct.unpack_from("<II", frame.raw, 24)
+        tickets = list(struct.unpack_from(f"<{count}Q", frame.raw, 32))
+        response, _ = self.response_at(frame.raw, 32 + 8 * count)
+        assert reserved == 0 and response.handle == frame.id
+        self.end_loans(tickets)
+        return response
+
+    def response_at(self, raw: bytes, at: int) -> tuple[Response, int]:
+        """Decode one response; returns where it ends, too."""
+        handle, flags, outputs, code, parameter_size, error_size, reserved = struct.unpack_from("<QIHHIIQ", raw, at)
+        assert reserved == 0
+        at += 32
+        response = Response(handle, flags, code, "", "", [])
+        for _ in range(outputs):
+            name, data_type, rank, region, offset, size, ticket, element, reserved = struct.unpack_from(
+                "<HBBIQQQII", raw, at
+            )
+            assert reserved == 0
+            shape = struct.unpack_from(f"<{rank}q", raw, at + 40)
+            at += 40 + 8 * rank
+            data = self.bytes_of(raw, region, offset, size, ticket)
+            response.outputs.append(Output(self.names[name], data_type, shape, region, data, ticket, element))
+        response.parameters = raw[at : at + parameter_size].decode()
+        response.error = raw[at + parameter_size : at + parameter_size + error_size].decode()
+        at += parameter_size + error_size
+        return response, at + -at % 8
+
+    def next_response(self, timeout: float = 20.0) -> Response:
+        """The next RESPONSE."""
+        return self.response(self.receive(timeout))
+
+    def credit(self, handle: int, responses: int, size: int) -> None:
+        self.send("CREDIT", handle, struct.pack("<IIQ", responses, 0, size))
 
     def bytes_of(self, raw: bytes, region: int, offset: int, size: int, ticket: int) -> bytes:
         if region == 0:

@@ -309,8 +309,10 @@ class TestWrongReturns:
 
     @pytest.mark.parametrize("expression", ["None", "[None]"])
     def test_nothing_returned(self, start: Start, expression: str) -> None:
-        answer = start(model(f"return {expression}")).execute(Request(1))
-        (response,) = answer.responses
+        stub = start(model(f"return {expression}"))
+        answer = stub.execute(Request(1))
+        assert not answer.responses
+        (response,) = stub.responses
         assert answer.status == 0 and response.flags == PRESENT | FINAL | ERROR and response.code == 1
         assert response.error.startswith(BATCH_ERROR)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from golden import LIFE, TESTDATA, Stand
 from pb_stub import layout, messages
-from pb_stub.batch import Reader
+from pb_stub.batch import Reader, wanted_of
 from pb_stub.messages import AutoComplete, Initialize, LogSettings, Settings
 from pb_stub.names import Names
 
@@ -43,7 +43,15 @@ SETTINGS = Settings(
 
 def test_initialize() -> None:
     assert Initialize.from_frame(read("initialize")) == Initialize(
-        args={"model_name": "modèle"}, names=["IN", "OUT"], inputs=1, outputs=1, decoupled=False, settings=SETTINGS
+        args={"model_name": "modèle"},
+        names=["IN", "OUT"],
+        inputs=1,
+        outputs=1,
+        decoupled=False,
+        settings=SETTINGS,
+        window_responses=64,
+        window_bytes=4 << 20,
+        async_overlap=2,
     )
 
 
@@ -71,6 +79,7 @@ def test_plain() -> None:
         assert messages.name(LIFE, messages.HEADER.unpack_from(frame)[5], text) == frame
     assert messages.body_of(read("name_down")).decode() == "ZUSÄTZLICH"
     assert messages.integers(messages.body_of(read("cancel"))) == (1, 2 | 1 << 32)
+    assert messages.credit(read("credit")) == (2 << 32 | 1, 32, 5 << 32)
     assert read("finalize") == messages.encode(messages.FINALIZE, LIFE, 0, b"")
     frame = read("spilled_down")
     assert messages.flags_of(frame) == messages.SPILLED and messages.kind_of(frame) == messages.EXECUTE
@@ -80,9 +89,9 @@ def test_plain() -> None:
 def test_execute() -> None:
     stand: Any = Stand()
     names = Names(stand, ["IN0", "IN1", "OUT0", "OUT1"], 2, 2)
-    requests, handles, wanted = Reader(names, stand).read(read("execute"))
-    assert handles == [1 << 32, 1 << 32 | 1]
-    assert [dict(outputs) for outputs in wanted] == [{"OUT1": 3}, {"OUT0": 2, "OUT1": 3}]
+    requests = Reader(names, stand).read(read("execute"))
+    assert [request._handle for request in requests] == [1 << 32, 1 << 32 | 1]
+    assert [wanted_of(request) for request in requests] == [{"OUT1": 3}, {"OUT0": 2, "OUT1": 3}]
     first, second = requests
     assert (first.request_id(), first.correlation_id(), first.flags(), first.timeout()) == ("ürgent", "seq", 3, 1000000)
     assert first.parameters() == '{"s":"a\\"b","i":-5,"b":true,"d":2.0}'
@@ -146,7 +155,8 @@ def test_numbers_of_the_layout() -> None:
         "Hello": messages.HELLO, "Initialized": messages.INITIALIZED, "Executed": messages.EXECUTED,
         "Finalized": messages.FINALIZED, "Response": messages.RESPONSE, "Released": messages.RELEASED,
         "Log": messages.LOG, "Result": messages.RESULT, "Call": messages.CALL, "Metric": messages.METRIC, "FlagPresent": messages.RESPONSE_PRESENT, "FlagFinal": messages.RESPONSE_FINAL,
-        "FlagError": messages.RESPONSE_ERROR, "AllOutputs": messages.ALL_OUTPUTS,
+        "FlagError": messages.RESPONSE_ERROR, "FlagReschedule": messages.RESPONSE_RESCHEDULE,
+        "CreditSize": messages.CREDIT_BODY.size, "Credit": messages.CREDIT, "AllOutputs": messages.ALL_OUTPUTS,
         "FlagSpilled": messages.SPILLED, "FlagAhead": messages.AHEAD, "StatusExecuted": messages.STATUS_EXECUTED,
         "InferSize": messages.INFER_HEAD.size, "InferResponseSize": messages.INFER_RESPONSE_HEAD.size,
         "InferStream": messages.INFER_STREAM, "InferHolding": messages.INFER_HOLDING,

@@ -18,6 +18,7 @@ from pb_stub.logs import Logs
 from pb_stub.loop import Loop
 from pb_stub.messages import AutoComplete, Initialize
 from pb_stub.names import Names
+from pb_stub.senders import Senders
 
 KINDS = ("initialize", "auto_complete", "log_settings", "execute", "cancel", "name_down", "spilled_down", "finalize")
 MUTATIONS = 4000  # of each
@@ -50,12 +51,11 @@ def stub(fd: int) -> Loop:
     loop._box = SimpleQueue()
     loop._channel = stand
     loop._readiness = None
-    loop._open = [1 << 32]
-    loop._cancelled = set()
     loop._logs = Logs(stand)
     loop._loans = Loans(stand, fd)
     loop._names = Names(stand, NAMES, 2, 2)
     loop._reader = Reader(loop._names, loop._loans)
+    loop._senders = Senders(stand, loop._loans, stand, "m_0_0", True, 8, 1 << 20)
     return loop
 
 
@@ -75,9 +75,8 @@ def decode(loop: Loop, frame: bytes) -> None:
         complete = AutoComplete.from_frame(frame)
         assert all(isinstance(text, str) for text in (complete.config, complete.model, *complete.settings.search))
     elif kind == messages.EXECUTE:
-        requests, handles, wanted = loop._reader.read(frame)
-        assert len(requests) == len(handles) == len(wanted)
-        for request in requests:
+        for request in loop._reader.read(frame):
+            assert isinstance(request._handle, int) and set(request._wanted) <= set(loop._names.sent)
             assert isinstance(request.request_id() + request.parameters(), str)
             assert all(isinstance(tensor.name(), str) for tensor in request.inputs())
 
