@@ -263,6 +263,7 @@ func FuzzFrames(f *testing.F) {
 	}{
 		"hello": {ipc.Hello, phaseStarted}, "initialized": {ipc.Initialized, phaseHello}, "initialized_error": {ipc.Initialized, phaseHello},
 		"completed": {ipc.Completed, phaseHello | completing}, "completed_error": {ipc.Completed, phaseHello | completing},
+		"ready": {ipc.ReadyAnswer, phaseInitialized}, "ready_error": {ipc.ReadyAnswer, phaseInitialized},
 		"finalized": {ipc.Finalized, phaseInitialized}, "log": {ipc.Log, phaseHello}, "name_up": {ipc.Name, phaseInitialized},
 		"released": {ipc.Released, phaseInitialized}, "executed": {ipc.Executed, phaseInitialized}, "response": {ipc.Response, phaseInitialized},
 		"call_load": {ipc.Call, phaseInitialized}, "call_ready": {ipc.Call, phaseHello}, "call_new_family": {ipc.Call, phaseInitialized},
@@ -282,6 +283,8 @@ func FuzzFrames(f *testing.F) {
 		if phase(at)&completing != 0 {
 			l.told.Store(toldAutoComplete)
 		}
+		asked := &check{probe: 5, answered: make(chan struct{})}
+		l.check = asked
 		l.seen = phase(at) &^ completing % (phaseFinalized + 1)
 		block, err := s.pool.Alloc(100)
 		if err != nil {
@@ -292,6 +295,16 @@ func FuzzFrames(f *testing.F) {
 		n := allocated(func() { err = l.handle(ipc.Frame{Kind: ipc.Kind(kind), ID: id, Body: body}) })
 		if err != nil && ruleOf(err) == "" {
 			t.Errorf("got error %v, want a protocol error", err)
+		}
+		select {
+		case <-asked.answered:
+			if ipc.Kind(kind) != ipc.ReadyAnswer || id != 5 || l.check != nil {
+				t.Errorf("frame of kind %d, id %d has answered a question of probe 5", kind, id)
+			}
+		default:
+			if l.check != asked {
+				t.Error("the question is forgotten without an answer")
+			}
 		}
 		limit := 16*uint64(len(body)) + 64<<10
 		if ipc.Kind(kind) == ipc.Call { // its lists are of more than one number each

@@ -179,7 +179,7 @@ def _request(question: tuple[Any, ...]) -> InferenceRequest:
     request._timeout, request._parameters, wanted, memory, request._trace = rest
     request._inputs = [_tensor(*flat) for flat in inputs]
     request._wanted = dict.fromkeys(wanted)
-    request._cancelled = False
+    request._sender = None
     request._preferred_memory = None
     if name is not None:
         request._model_name, request._model_version = name, version
