@@ -15,7 +15,7 @@ import (
 // directory, calls models with what they are to do, in turn, in threads or
 // together in coroutines, and answers with what it got.
 const callingModel = `
-import asyncio, concurrent.futures, json, os, time
+import asyncio, concurrent.futures, json, os, threading, time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -48,7 +48,10 @@ class TritonPythonModel:
             inputs=[pb_utils.Tensor("IN", text(json.dumps(call)))])
 
     def exec(self, call):
-        return result(self.make(call).exec())
+        if not call.get("stream"):
+            return result(self.make(call).exec())
+        responses = list(self.make(call).exec(decoupled=True))
+        return [result(r) for r in responses if r.has_error() or r.output_tensors()][0]
 
     async def gathered(self, calls):
         return [result(r) for r in await asyncio.gather(*[self.make(c).async_exec() for c in calls])]

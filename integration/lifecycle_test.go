@@ -164,6 +164,9 @@ func TestAutoCompleteRefused(t *testing.T) {
 			`^Internal: Cannot update scheduling choice from 11 to 11 when auto-completing\.$`},
 		{"odd_dims", oneFloat, `config.add_input({"name": "X", "data_type": "TYPE_FP32", "dims": [0]})` + "\nreturn config",
 			`^Invalid argument: model input 'X' dimension must be integer >= 1, or -1 to indicate a variable-size dimension for %[1]s$`},
+		{"metrics", oneFloat, `pb_utils.MetricFamily(name="f", description="d", kind=pb_utils.MetricFamily.COUNTER)`, `^Internal: TritonModelException: .*while the model completes its config` + at},
+		{"model_control", oneFloat, `pb_utils.load_model("good")`, `^Internal: TritonModelException: .*while the model completes its config` + at},
+		{"model_ready", oneFloat, `pb_utils.is_model_ready("good")`, `^Internal: TritonModelException: .*while the model completes its config` + at},
 		{"no_file", "-", "", `^Internal: Stub process '' is not healthy\.$`},
 	}
 	files := map[string]string{"good/1/model.py": completing(addBoth + "return config")}

@@ -190,8 +190,6 @@ func (h *Holder) NewMetric(family, number uint64, labels [][2]string, buckets []
 		return misuse("metric %d exists", number)
 	case f.kind != Histogram && len(buckets) > 0:
 		return misuse("metric of kind %d has buckets", f.kind)
-	case len(h.metrics) >= c.perModel:
-		return refused("%s", a.limit(len(h.metrics), "metrics in one process", c.perModel))
 	}
 	labels = slices.Clone(labels)
 	if err := checkLabels(f.kind, labels); err != nil {
@@ -217,6 +215,8 @@ func (h *Holder) NewMetric(family, number uint64, labels [][2]string, buckets []
 		if err := a.take(s.cost(), s.bytes(), c); err != nil {
 			return err
 		}
+	} else if len(h.metrics) >= c.perModel {
+		return refused("%s", a.limit(len(h.metrics), "metrics in one process", c.perModel))
 	}
 	if fresh {
 		c.series += s.cost()

@@ -74,10 +74,10 @@ func (r *Registry) executor(d *Description, number int64) (executor, error) {
 }
 
 // env is what the backend learns of a version.
-func (e *executor) env(r *Registry, d *Description, number int64) backend.Env {
+func (e *executor) env(h backend.Host, d *Description, number int64) backend.Env {
 	return backend.Env{
 		Name: d.Name, Version: number, Directory: d.Directory, Config: d.Config,
-		Runtime: e.script, Settings: e.settings, Host: host{r},
+		Runtime: e.script, Settings: e.settings, Host: h,
 	}
 }
 

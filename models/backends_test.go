@@ -87,7 +87,7 @@ func TestExecutor(t *testing.T) {
 			if err != nil {
 				t.Fatalf("got error %v, want none", err)
 			}
-			env, runtime := by.env(r, d, 1), by.describe(d).Config.GetRuntime()
+			env, runtime := by.env(host{Registry: r}, d, 1), by.describe(d).Config.GetRuntime()
 			if c.script == "" {
 				if env.Runtime != "" || env.Settings != nil || runtime != c.runtime {
 					t.Errorf("got script %q, settings %v, runtime %q of a backend that is built in", env.Runtime, env.Settings, runtime)

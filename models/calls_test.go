@@ -23,7 +23,7 @@ func call(t *testing.T, r *Registry, model string, outer *infer.Request) (*infer
 	answered := make(chan *infer.Response, 1) // the last one
 	req := oneInput(model)
 	req.Caller = infer.NewCaller(outer.Model, 1, []*infer.Request{outer}, true)
-	err := host{r}.Submit(t.Context(), req, func(response *infer.Response) {
+	err := host{Registry: r}.Submit(t.Context(), req, func(response *infer.Response) {
 		if response.Final {
 			answered <- response
 		}
@@ -122,7 +122,7 @@ func TestCallThatNeverEnds(t *testing.T) {
 	waits := oneInput("n")
 	waits.Caller = infer.NewCaller("m", 1, held[:1], true)
 	done := make(chan *infer.Response, 1) // the last one
-	if err := (host{r}).Submit(t.Context(), waits, func(response *infer.Response) { done <- response }); err != nil {
+	if err := (host{Registry: r}).Submit(t.Context(), waits, func(response *infer.Response) { done <- response }); err != nil {
 		t.Fatal(err)
 	}
 	_, err := call(t, r, "m", held[1])

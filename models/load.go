@@ -110,7 +110,7 @@ func (r *Registry) checkControl() error {
 func (r *Registry) modelLocked(name string) *model {
 	m := r.models[name]
 	if m == nil {
-		m = &model{name: name, versions: make(map[int64]*version)}
+		m = &model{name: name, versions: make(map[int64]*version), changing: make(chan struct{}, 1)}
 		r.models[name] = m
 	}
 	return m
@@ -121,8 +121,10 @@ func (r *Registry) load(ctx context.Context, name string) error {
 	r.mu.Lock()
 	m := r.modelLocked(name)
 	r.mu.Unlock()
-	m.changing.Lock()
-	defer m.changing.Unlock()
+	if err := m.lock(ctx); err != nil {
+		return infer.Errorf(infer.Unavailable, "failed to load '%s': %v", name, err)
+	}
+	defer m.unlock()
 
 	d, err := r.config.Repository.Read(name)
 	if err != nil {
@@ -228,25 +230,29 @@ func (r *Registry) loadFailed(m *model, numbers []int64, fresh []*loaded, outcom
 func (r *Registry) loadVersion(ctx context.Context, d *Description, number int64) (*loaded, error) {
 	select {
 	case r.loading <- struct{}{}:
-		defer func() { <-r.loading }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	slot := sync.OnceFunc(func() { <-r.loading })
+	defer slot()
 	var err error
 	for try := 0; try <= r.config.LoadRetries && ctx.Err() == nil; try++ {
 		r.config.Log.Info().Msgf("loading: %s:%d", d.Name, number)
 		began := time.Now()
 		var l *loaded
-		if l, err = r.tryLoad(ctx, d, number); err == nil {
+		if l, err = r.tryLoad(ctx, d, number, slot); err == nil {
 			l.statistics.metrics.Loaded(time.Since(began))
 			return l, nil
 		}
+	}
+	if err == nil {
+		err = context.Cause(ctx)
 	}
 	r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", d.Name, number, infer.AsError(err).Status())
 	return nil, err
 }
 
-func (r *Registry) tryLoad(ctx context.Context, d *Description, number int64) (*loaded, error) {
+func (r *Registry) tryLoad(ctx context.Context, d *Description, number int64, slot func()) (*loaded, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
@@ -257,8 +263,10 @@ func (r *Registry) tryLoad(ctx context.Context, d *Description, number int64) (*
 	if err != nil {
 		return nil, err
 	}
+	up := &bringing{model: d.Name, slot: slot}
+	defer up.end()
 	d = by.describe(d)
-	m, err := by.backend.Open(by.env(r, d, number))
+	m, err := by.backend.Open(by.env(host{r, up}, d, number))
 	if err != nil {
 		return nil, err
 	}

@@ -59,13 +59,17 @@ type Registry struct {
 
 	mu     sync.Mutex
 	models map[string]*model
+	// waits tells for changes of which models the code of a model waits that is
+	// being loaded, and how often.
+	waits map[string]map[string]int
 }
 
 // model is what the registry knows of one model.
 type model struct {
 	name string
-	// changing is held while versions are loaded or taken out of service.
-	changing sync.Mutex
+	// changing has room for one: whoever loads versions or takes them out of service
+	// sends, and receives afterwards.
+	changing chan struct{}
 
 	// Guarded by the registry's mu.
 
@@ -89,7 +93,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 	if config.LoadThreads <= 0 {
 		config.LoadThreads = 4
 	}
-	r := &Registry{config: config, models: make(map[string]*model), graph: scheduler.NewGraph(), loading: make(chan struct{}, config.LoadThreads)}
+	r := &Registry{config: config, models: make(map[string]*model), waits: make(map[string]map[string]int), graph: scheduler.NewGraph(), loading: make(chan struct{}, config.LoadThreads)}
 	r.lifetime, r.expire = context.WithCancel(context.Background())
 	r.serving.Store(&map[string]*servingModel{})
 	return r

@@ -29,6 +29,7 @@ type fakeBackend struct {
 	held     map[string]chan struct{}
 	closed   map[string]int
 	unwell   error // what instances say of themselves
+	asks     bool  // whether models have a say in that
 	loading  int
 	most     int // at once
 }
@@ -73,6 +74,13 @@ func (m *fakeModel) Start(_ context.Context, _ *kserve.ModelConfig, _ []byte, ev
 	m.instance = &fakeInstance{model: m}
 	events.Up(m.instance)
 	return nil
+}
+
+// AsksReady implements backend.Asker.
+func (m *fakeModel) AsksReady() bool {
+	m.backend.mu.Lock()
+	defer m.backend.mu.Unlock()
+	return m.backend.asks
 }
 
 func (m *fakeModel) Instances() []backend.Instance { return []backend.Instance{m.instance} }
@@ -482,5 +490,33 @@ func TestShutdown(t *testing.T) {
 	}
 	if b.closed["m:1"] != 1 || b.closed["n:1"] != 1 {
 		t.Errorf("closed %v, want each once", b.closed)
+	}
+}
+
+// TestHostAsks has the host tell whether a model's readiness has to be asked
+// for, and what it says.
+func TestHostAsks(t *testing.T) {
+	b := newFakeBackend()
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), b, nil)
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, asks := range []bool{false, true} {
+		b.mu.Lock()
+		b.asks, b.unwell = asks, nil
+		if asks {
+			b.unwell = errors.New("unwell")
+		}
+		b.mu.Unlock()
+		decoupled, got, err := host{Registry: r}.Decoupled("m", infer.LatestVersion)
+		if decoupled || got != asks || err != nil {
+			t.Errorf("Decoupled: got %v, %v, %v, want false, %v", decoupled, got, err, asks)
+		}
+		if ready, err := (host{Registry: r}).ModelReady(t.Context(), "m", 1); ready == asks || err != nil {
+			t.Errorf("ModelReady: got %v, %v, want %v", ready, err, !asks)
+		}
+	}
+	if _, _, err := (host{Registry: r}).Decoupled("n", infer.LatestVersion); err == nil {
+		t.Error("Decoupled of an unknown model: got no error")
 	}
 }

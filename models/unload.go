@@ -21,8 +21,10 @@ func (r *Registry) Unload(ctx context.Context, name string, dependents bool) err
 	if m == nil {
 		return nil
 	}
-	m.changing.Lock()
-	defer m.changing.Unlock()
+	if err := m.lock(ctx); err != nil {
+		return infer.Errorf(infer.Unavailable, "failed to unload '%s': %v", name, err)
+	}
+	defer m.unlock()
 	r.mu.Lock()
 	ended := r.retireLocked(m, nil)
 	r.publishLocked()
@@ -74,11 +76,6 @@ func (r *Registry) end(name string, number int64, l *loaded) {
 	}
 	r.config.Log.Info().Msgf("successfully unloaded '%s' version %d", name, number)
 }
-
-// host is what instances see of the registry.
-type host struct{ *Registry }
-
-var _ backend.Host = host{}
 
 // Submit implements infer.Submitter: models may call others until the end.
 func (h host) Submit(ctx context.Context, req *infer.Request, send infer.Sender) error {

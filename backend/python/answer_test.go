@@ -175,7 +175,7 @@ func TestDecodeLimits(t *testing.T) {
 
 // FuzzMaps wants the library to pass over exactly what skimMap has.
 func FuzzMaps(f *testing.F) {
-	for _, name := range []string{"hello", "initialized", "initialized_error", "finalized", "log", "initialize", "completed", "ready"} {
+	for _, name := range []string{"hello", "initialized", "initialized_error", "finalized", "log", "initialize", "completed", "ready", "call_load", "call_new_metric"} {
 		frame, err := os.ReadFile(goldenPath(name))
 		if err != nil {
 			f.Fatal(err)
@@ -263,8 +263,11 @@ func FuzzFrames(f *testing.F) {
 	}{
 		"hello": {ipc.Hello, phaseStarted}, "initialized": {ipc.Initialized, phaseHello}, "initialized_error": {ipc.Initialized, phaseHello},
 		"completed": {ipc.Completed, phaseHello | completing}, "completed_error": {ipc.Completed, phaseHello | completing},
+		"ready": {ipc.ReadyAnswer, phaseInitialized}, "ready_error": {ipc.ReadyAnswer, phaseInitialized},
 		"finalized": {ipc.Finalized, phaseInitialized}, "log": {ipc.Log, phaseHello}, "name_up": {ipc.Name, phaseInitialized},
 		"released": {ipc.Released, phaseInitialized}, "executed": {ipc.Executed, phaseInitialized}, "response": {ipc.Response, phaseInitialized},
+		"call_load": {ipc.Call, phaseInitialized}, "call_ready": {ipc.Call, phaseHello}, "call_new_family": {ipc.Call, phaseInitialized},
+		"metric": {ipc.Metric, phaseInitialized},
 	} {
 		frame, err := os.ReadFile(goldenPath(name))
 		if err != nil {
@@ -280,6 +283,8 @@ func FuzzFrames(f *testing.F) {
 		if phase(at)&completing != 0 {
 			l.told.Store(toldAutoComplete)
 		}
+		asked := &check{probe: 5, answered: make(chan struct{})}
+		l.check = asked
 		l.seen = phase(at) &^ completing % (phaseFinalized + 1)
 		block, err := s.pool.Alloc(100)
 		if err != nil {
@@ -291,9 +296,24 @@ func FuzzFrames(f *testing.F) {
 		if err != nil && ruleOf(err) == "" {
 			t.Errorf("got error %v, want a protocol error", err)
 		}
-		if limit := 16*uint64(len(body)) + 64<<10; n > limit {
+		select {
+		case <-asked.answered:
+			if ipc.Kind(kind) != ipc.ReadyAnswer || id != 5 || l.check != nil {
+				t.Errorf("frame of kind %d, id %d has answered a question of probe 5", kind, id)
+			}
+		default:
+			if l.check != asked {
+				t.Error("the question is forgotten without an answer")
+			}
+		}
+		limit := 16*uint64(len(body)) + 64<<10
+		if ipc.Kind(kind) == ipc.Call { // its lists are of more than one number each
+			limit *= 4
+		}
+		if n > limit {
 			t.Errorf("%d bytes were allocated for a body of %d, want at most %d", n, len(body), limit)
 		}
+		l.calls.end(false)
 		if names := len(l.up.list); names > 6 || names == 6 && (err != nil || l.up.list[5] != string(body)) {
 			t.Errorf("table of names is %q, with error %v", l.up.list, err)
 		}

@@ -73,6 +73,7 @@ type Backend struct {
 	live struct {
 		sync.Mutex
 		processes map[*process]struct{}
+		lives     map[*life]struct{} // that log
 	}
 }
 
@@ -96,6 +97,7 @@ func New(env Environment) (*Backend, error) {
 		soleParent: env.SoleParent,
 	}
 	b.live.processes = make(map[*process]struct{})
+	b.live.lives = make(map[*life]struct{})
 	b.pythons.byWish = make(map[wish]*python)
 	// Children of stubs whose parents have ended come home to this process; each
 	// SIGCHLD is a reason to look for those that have ended too.

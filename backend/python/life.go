@@ -168,7 +168,7 @@ func (in *Instance) begin() (*life, error) {
 	files := stubFiles{peer: channel.Peer()}
 	defer files.close()
 	if files.requests, err = b.requestsFile(); err == nil {
-		l.output, files.output, err = outputPipe(b.log.With().Str("file", in.name).Logger())
+		l.output, files.output, err = outputPipe(in.log.With().Str("file", "output").Logger())
 	}
 	if err == nil {
 		l.process, err = b.python(settings).start(in.name, &files)
@@ -220,8 +220,16 @@ func (l *life) handshake(ctx context.Context) error {
 	l.encoder.names = l.down
 	l.decoupled = l.in.model.decoupled()
 	l.told.Store(toldInitialize)
-	if err := l.ask(ipc.Initialize, l.in.initialize(l)); err != nil {
+	l.hear(true)
+	question := l.in.initialize(l)
+	if err := l.ask(ipc.Initialize, question); err != nil {
 		return err
+	}
+	if levels := l.in.model.backend.levels(); levels != question.Log {
+		// They have changed, and whoever says so may have been faster.
+		if err := l.ask(ipc.LogSettings, levels); err != nil {
+			return err
+		}
 	}
 	return l.await(ctx, l.initialized, l.in.model.settings.InitializeTimeout, "initialize its model")
 }
@@ -403,6 +411,7 @@ func (l *life) end(cause error) {
 		taken[i] = liar || left[i].streams != nil || l.channel.Taken(left[i].position)
 	}
 	in.model.backend.unwatch(l.process)
+	l.hear(false)
 	l.output.finish()
 	l.channel.Close()
 	<-l.read

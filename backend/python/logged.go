@@ -4,19 +4,35 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// logged writes what a model logged.
+// maxMessage bounds what one LOG puts into the log, in bytes: a long traceback is
+// worth its space, and counts as as many lines as it has lengths of one.
+const maxMessage = 16 * maxLine
+
+// Limits of the ids that are shown of the requests of a batch.
+const (
+	maxShownRequests = 32
+	maxShownID       = 128 // bytes
+)
+
+// logged writes what a model logged, or what its stub has to say of it.
 func (l *life) logged(f ipc.Frame) error {
 	var body struct {
 		Level   int    `msgpack:"level"`
 		File    string `msgpack:"file"`
 		Line    int    `msgpack:"line"`
 		Message string `msgpack:"message"`
+		// Own marks what the stub says, Batch the batch that it is about.
+		Own   bool   `msgpack:"own"`
+		Batch uint64 `msgpack:"batch"`
 	}
 	if err := decode(f, &body); err != nil {
 		return err
 	}
-	// What a model says is its own, word for word: no fields are added.
 	log := l.in.model.backend.log
+	if body.Own {
+		log = l.in.log
+	}
+	// What a model says is its own, word for word: no fields are added.
 	event := log.Info()
 	switch body.Level {
 	case 0:
@@ -27,10 +43,71 @@ func (l *life) logged(f ipc.Frame) error {
 	case 3:
 		event = log.Debug()
 	default:
+		event.Discard()
 		return broke("frame", "level of LOG is %d", body.Level)
 	}
-	if l.logLimit.allow(log) {
-		event.Str("file", cut(body.File)).Int("line", body.Line).Msg(cut(body.Message))
+	text := cutAt(body.Message, maxMessage)
+	if !l.logLimit.allow(log, 1+len(text)/maxLine) {
+		return nil
 	}
+	event = event.Str("file", cut(body.File)).Int("line", body.Line)
+	if ids := l.requestsOf(body.Batch); len(ids) > 0 {
+		event = event.Strs("requests", ids)
+	}
+	event.Msg(text)
 	return nil
+}
+
+// requestsOf lists the ids of the requests of a batch that the stub has, those
+// that have one.
+func (l *life) requestsOf(batch uint64) []string {
+	if batch == 0 {
+		return nil
+	}
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	at := l.findLocked(batch)
+	if at < 0 {
+		return nil
+	}
+	var ids []string
+	for _, task := range l.inside[at].batch.Tasks {
+		if id := task.Request.ID; id != "" {
+			if len(ids) == maxShownRequests {
+				return append(ids, "…")
+			}
+			ids = append(ids, cutAt(id, maxShownID))
+		}
+	}
+	return ids
+}
+
+// LogLevelsChanged tells the stubs which levels are worth sending from now on.
+// Calls do not overlap.
+func (b *Backend) LogLevelsChanged() {
+	b.live.Lock()
+	var lives []*life
+	for l := range b.live.lives {
+		lives = append(lives, l)
+	}
+	b.live.Unlock()
+	for _, l := range lives {
+		// A life that has ended wants to hear nothing.
+		if err := l.ask(ipc.LogSettings, b.levels()); err != nil {
+			l.in.log.Debug().Err(err).Msg("log settings were not sent")
+		}
+	}
+}
+
+// hear adds the life to those that are told of changed log levels, or takes it
+// away.
+func (l *life) hear(yes bool) {
+	b := l.in.model.backend
+	b.live.Lock()
+	defer b.live.Unlock()
+	if yes {
+		b.live.lives[l] = struct{}{}
+	} else {
+		delete(b.live.lives, l)
+	}
 }

@@ -73,7 +73,7 @@ func TestModelsThatDoNotStart(t *testing.T) {
 	}
 	t.Run("missing", func(t *testing.T) {
 		_, err := r.in(t).open(t.TempDir(), modelConfig("missing", 1, infer.Uint8))
-		wantStartError(t, err, "Stub process '' is not healthy.")
+		wantStartError(t, err, "Stub process 'missing_0_0' is not healthy.")
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		r := r.in(t)

@@ -96,8 +96,8 @@ func (o *output) emit(line []byte, limit *lineLimit) {
 	}
 	o.tail = append(o.tail, text)
 	o.mu.Unlock()
-	if limit.allow(o.log) {
-		o.log.Info().Msg(text)
+	if limit.allow(o.log, 1) {
+		o.log.Log().Msg(text) // whatever levels are switched off: nobody asked for a level
 	}
 }
 
@@ -134,8 +134,9 @@ type lineLimit struct {
 	dropped int
 }
 
-func (l *lineLimit) allow(log zerolog.Logger) bool {
-	if l.tokens == 0 {
+// allow takes a line, or several, if there are any left.
+func (l *lineLimit) allow(log zerolog.Logger, lines int) bool {
+	if l.tokens <= 0 {
 		ticks := int(time.Since(l.last) / lineTick)
 		if ticks <= 0 {
 			l.dropped++
@@ -145,7 +146,7 @@ func (l *lineLimit) allow(log zerolog.Logger) bool {
 		l.last = time.Now()
 		l.report(log)
 	}
-	l.tokens--
+	l.tokens -= lines
 	return true
 }
 

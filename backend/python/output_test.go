@@ -82,12 +82,12 @@ func TestLineLimit(t *testing.T) {
 	logger := zerolog.New(&log)
 	limit := lineLimit{tokens: 3, last: time.Now().Add(time.Hour)}
 	for i, want := range []bool{true, true, true, false, false} {
-		if got := limit.allow(logger); got != want {
+		if got := limit.allow(logger, 1); got != want {
 			t.Errorf("line %d: got %t, want %t", i, got, want)
 		}
 	}
 	limit.last = time.Now().Add(-2 * lineTick)
-	if !limit.allow(logger) || limit.tokens != 2*linesPerTick-1 {
+	if !limit.allow(logger, 1) || limit.tokens != 2*linesPerTick-1 {
 		t.Errorf("after two ticks: got %d tokens, want %d", limit.tokens, 2*linesPerTick-1)
 	}
 	if !strings.Contains(log.String(), `"lines":2`) {

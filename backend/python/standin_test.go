@@ -61,7 +61,7 @@ func newStandIn(t testing.TB, backing shm.Backing) *standIn {
 
 // newLife begins a life with the golden frames' names.
 func (s *standIn) newLife() *life {
-	model := &Model{backend: &Backend{}, settings: &Config{}, env: backend.Env{Name: "m"}}
+	model := &Model{backend: &Backend{}, settings: &Config{}, env: backend.Env{Name: "m", Host: &callHost{}}}
 	names := func() *names { return newNames([]string{"IN0"}, []string{"OUT0", "OUT1", "OUT2", "OUT3"}) }
 	l := &life{
 		in:      &Instance{model: model, name: "m_0", log: zerolog.Nop()},

@@ -29,7 +29,6 @@ var noEffect = []string{
 	"allow-gpu-metrics",
 	"allow-sagemaker",
 	"allow-vertex-ai",
-	"backend-directory",
 	"buffer-manager-thread-count",
 	"cache-config",
 	"cache-directory",

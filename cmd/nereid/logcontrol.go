@@ -3,7 +3,10 @@ package main
 import "github.com/nereid-serving/nereid/server"
 
 // logControl lets clients see and change what is logged.
-type logControl struct{ settings *LogSettings }
+type logControl struct {
+	settings *LogSettings
+	changed  func() // called after a change
+}
 
 var _ server.LogControl = logControl{}
 
@@ -27,4 +30,5 @@ func (c logControl) ChangeLogSettings(change func(*server.LogSettings)) {
 	s.SetError(now.Error)
 	s.SetVerbose(int(now.VerboseLevel))
 	s.SetISO8601(now.Format == "ISO8601")
+	c.changed()
 }

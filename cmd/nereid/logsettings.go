@@ -85,7 +85,7 @@ func (s *LogSettings) wants(level zerolog.Level) bool {
 		return s.Warning()
 	case zerolog.ErrorLevel:
 		return s.Error()
-	case zerolog.FatalLevel, zerolog.PanicLevel:
+	case zerolog.FatalLevel, zerolog.PanicLevel, zerolog.NoLevel: // the last one is what models print
 		return true
 	}
 	return s.Info()

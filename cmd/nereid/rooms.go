@@ -143,7 +143,11 @@ func (r *rooms) makeFronts(o *Options, settings *LogSettings, budget *server.Bud
 	add := func(name, title, address string, port int, listen func() error, run func(context.Context) error) {
 		r.fronts = append(r.fronts, front{name, title, net.JoinHostPort(address, strconv.Itoa(port)), listen, run})
 	}
-	parts := server.Parts{Core: r.registry, Allocate: r.allocate, Budget: budget, Logging: logControl{settings}}
+	logging := logControl{settings, func() {}}
+	if r.python != nil {
+		logging.changed = r.python.LogLevelsChanged
+	}
+	parts := server.Parts{Core: r.registry, Allocate: r.allocate, Budget: budget, Logging: logging}
 	if o.GRPC.Allow {
 		g, err := server.NewGRPC(o.grpcConfig(), parts, log)
 		if err != nil {
@@ -206,7 +210,7 @@ func restrictions(byGroup map[string]Restriction) []server.Restriction {
 func (o *Options) metrics(log zerolog.Logger) (*metrics.Registry, error) {
 	c := metrics.Config{
 		CPU: o.Metrics.AllowCPU, Interval: time.Duration(o.Metrics.IntervalMillis) * time.Millisecond,
-		PinnedPoolBytes: o.Memory.PinnedPoolBytes,
+		PinnedPoolBytes: o.Memory.PinnedPoolBytes, NoCustom: !o.Metrics.Allow,
 	}
 	for _, s := range o.Metrics.Config {
 		var err error
@@ -219,6 +223,10 @@ func (o *Options) metrics(log zerolog.Logger) (*metrics.Registry, error) {
 			c.Summaries, err = parseBool(s.Value)
 		case "histogram_latencies":
 			c.Histograms, err = parseBool(s.Value)
+		case "custom_series_per_model":
+			c.ModelSeries, err = parseLimit(s.Value)
+		case "custom_series":
+			c.Series, err = parseLimit(s.Value)
 		case "summary_quantiles":
 			c.Quantiles, err = parseQuantiles(s.Value)
 		default:
@@ -229,6 +237,15 @@ func (o *Options) metrics(log zerolog.Logger) (*metrics.Registry, error) {
 		}
 	}
 	return metrics.New(c), nil
+}
+
+// parseLimit reads a number of series.
+func parseLimit(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("it is %q, want a number of series, 1 or more", text)
+	}
+	return n, nil
 }
 
 // parseQuantiles reads "<quantile>:<error>,…".

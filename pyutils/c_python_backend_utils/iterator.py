@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, List, Protocol, Tuple
+from typing import Any, List, Optional, Protocol, Sequence, Tuple
 
-from .binding import MODULE, Unmakeable, checked
+from .binding import MODULE, Bound, checked, incompatible
 from .response import InferenceResponse
 
 #: A response, and whether it is the last one.
@@ -28,8 +28,11 @@ class Source(Protocol):
         """Say that nobody takes responses any more. Never waits; may be called from a destructor."""
 
 
+_SIGNATURE = (f"{MODULE}.ResponseIterator(arg0: {MODULE}.InferenceResponse)",)
+
+
 @checked(cancel="None")
-class ResponseIterator(Unmakeable):
+class ResponseIterator(Bound):
     """Gives the responses to a request one after another, and once it is finished all of them again.
 
     It keeps them for that as long as it lives. Unlike Triton's it can be used in `async for` too, and does not wait for
@@ -45,6 +48,12 @@ class ResponseIterator(Unmakeable):
     _mu: threading.Lock  # one thread at a time waits for the next response
     _received: List[InferenceResponse]
     _source: Source
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        """Make one over a single response. The iterators over those of models are made by `exec`."""
+        if len(args) != 1 or named or not isinstance(args[0], InferenceResponse):
+            raise incompatible("__init__", _SIGNATURE, args, named)
+        _fill(self, None, [(args[0], True)])
 
     def __iter__(self) -> ResponseIterator:
         if self._finished and self._at >= len(self._received):
@@ -98,12 +107,15 @@ class ResponseIterator(Unmakeable):
 
 def iterator_over(source: Source, *received: Arrival) -> ResponseIterator:
     """Make the iterator over what has been received and what comes from source."""
-    iterator: Any = ResponseIterator.__new__(ResponseIterator)
-    iterator._source = source
+    iterator = ResponseIterator.__new__(ResponseIterator)
+    _fill(iterator, source, received)
+    return iterator
+
+
+def _fill(iterator: ResponseIterator, source: Optional[Source], received: Sequence[Arrival]) -> None:
+    iterator._source = source  # type: ignore[assignment]  # a finished one needs none
     iterator._received = [response for response, _ in received]
     iterator._finished = any(last for _, last in received)
     iterator._at = 0
     iterator._cancelled = False
     iterator._mu = threading.Lock()
-    made: ResponseIterator = iterator
-    return made

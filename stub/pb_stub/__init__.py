@@ -7,6 +7,7 @@
                         ├ batch    requests out of EXECUTE, responses into EXECUTED (names: tensors' names)
                         ├ outgoing tensors of a frame, placed and described
                         ├ inferences requests of the model to others (futures: for event loops)
+                        ├ relay    the same for processes that the model forks
                         ├ loans    inputs: blocks that the supervisor lends
                         ├ pool     outputs: blocks of our own
                         ├ logs     Logger's messages

@@ -319,11 +319,20 @@ class Channel:
             self._ring()
 
     def _publish_deferred(self) -> None:
-        try:
-            while True:
-                self.publish(self._deferred.popleft())
-        except IndexError:
-            pass
+        # Not by publish, which comes here: there may be more of them than calls can nest.
+        me = _me()
+        while True:
+            try:
+                frame = self._deferred.popleft()
+            except IndexError:
+                return
+            self._senders.add(me)
+            try:
+                with self._sending:
+                    self._write(frame)
+            finally:
+                self._senders.discard(me)
+            self._ring()
 
     def _spilled(self, frame: bytes) -> bytes:
         _, kind, flags, life, _, ident = messages.HEADER.unpack_from(frame)

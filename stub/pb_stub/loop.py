@@ -83,8 +83,12 @@ class Loop:
             if kind == messages.EXECUTE:
                 if frame[6] & messages.AHEAD and not channel.begin_ahead(messages.HEADER.unpack_from(frame)[5]):
                     self._skip(frame)
-                else:
+                elif self._readiness is None:
                     self._execute(model, frame)
+                else:
+                    self._readiness.begin()
+                    self._execute(model, frame)
+                    self._readiness.end()
             elif kind == messages.FINALIZE:
                 self._finalize(model)
                 return 0
@@ -203,7 +207,9 @@ class Loop:
             question.window_responses,
             question.window_bytes,
         )
-        self._inferences.settle(self._pool, self._names, self._reader, model_name, int(version))
+        self._inferences.settle(
+            self._pool, self._names, self._reader, model_name, int(version), question.decoupled
+        )
         text = ""
         model = None
         try:
@@ -218,7 +224,7 @@ class Loop:
             model = None
         self._leave_children()
         if model is not None and model.has_is_ready:
-            self._readiness = Readiness(channel, self._instance, model)
+            self._readiness = Readiness(channel, self._instance, model, self._service)
         channel.publish(messages.initialized(channel.life, text, model is not None and model.has_is_ready))
         return model
 

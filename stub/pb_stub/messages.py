@@ -285,8 +285,11 @@ def finalized(life: int, error: str) -> bytes:
     return encode(FINALIZED, life, 0, _msgpack.pack({"error": _cut(error)}))
 
 
-def log(life: int, level: int, file: str, line: int, message: str) -> bytes:
-    fields = {"level": level, "file": _cut(file), "line": line, "message": _cut(message)}
+def log(life: int, level: int, file: str, line: int, message: str, own: bool = False, batch: int = 0) -> bytes:
+    """Make a LOG frame: of the model, or the stub's own, about a batch or not."""
+    fields: dict[str, Any] = {"level": level, "file": _cut(file), "line": line, "message": _cut(message)}
+    if own:
+        fields.update(own=True, batch=batch)
     return encode(LOG, life, 0, _msgpack.pack(fields))
 
 

@@ -3,36 +3,84 @@
 from __future__ import annotations
 
 import threading
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from . import failure, messages, process
 from .channel import Channel, Mailbox
 from .errors import ForeignProcess, StubError
 from .model import Model
+from .service import Service
+
+#: An execution that is on for one to two times so long is not short: the ring is read beside it. In seconds.
+_LOOK = 0.01
 
 
 class Readiness:
     """A thread of its own for `is_ready`, in stubs whose model has it: it may take long, and may ask the server.
 
-    It also reads the ring for all while nobody else does.
+    While the main thread executes nobody reads the ring, and a question would wait. Another reader would slow down
+    short executions, as frames then go from thread to thread. So this thread looks from time to time, and has the
+    ring read beside an execution that is not short.
     """
 
-    def __init__(self, channel: Channel, instance: str, model: Model) -> None:
+    def __init__(self, channel: Channel, instance: str, model: Model, service: Service) -> None:
         self._channel = channel
         self._instance = instance
         self._model = model
-        #: Where the questions go.
+        self._service = service
+        #: Where the questions go. An empty one wakes the thread to look.
         self.box: Mailbox[bytes] = SimpleQueue()
+        self._count = 0  # of executions
+        self._executing = 0  # the number of the one that is on, 0 if none is
+        self._asleep = True  # until something is put into the box
+        self._reads = False
         threading.Thread(target=self._run, name="pb_stub is_ready", daemon=True).start()
+
+    def begin(self) -> None:
+        """The main thread begins to execute."""
+        self._count += 1
+        self._executing = self._count
+        if self._asleep:
+            self._asleep = False
+            self.box.put(b"")
+
+    def end(self) -> None:
+        """The main thread has executed, and reads the ring from now on."""
+        self._executing = 0
+        if self._reads:
+            self._reads = False
+            self._service.enough(self)
 
     def _run(self) -> None:
         try:
             while True:
-                self._answer(self._channel.receive(self.box))
+                self._answer(self._next())
         except ForeignProcess as error:
             process.disown(self._instance, error)
         except StubError as error:
             process.lose(self._instance, error)
+
+    def _next(self) -> bytes:
+        """Wait for a question."""
+        seen = 0
+        while True:
+            try:
+                question = self.box.get(timeout=None if self._asleep else _LOOK)
+                if question:
+                    return question
+            except Empty:
+                pass
+            now = self._executing
+            if now and now == seen:
+                self._reads = True
+                self._service.need(self)
+                if self._executing != now:  # end may have come before
+                    self._service.enough(self)
+            if now == seen:
+                self._asleep = True
+                if self._executing not in (0, now):  # begin may have come before
+                    self._asleep = False
+            seen = now
 
     def _answer(self, question: bytes) -> None:
         ready = False

@@ -34,6 +34,7 @@ class Stand:
 
     life = LIFE
     foreign = False
+    executing = False
 
     def __init__(self) -> None:
         self.channel = self

@@ -195,6 +195,8 @@ class Supervisor:
         up_size: int = 1 << 32,
         version: int = 1,
         environment: dict[str, str] | None = None,
+        inherit: bool = True,
+        cwd: Path | None = None,
         spawn: Callable[[list[int]], Any] | None = None,
         stderr: Any = None,
     ) -> None:
@@ -231,7 +233,8 @@ class Supervisor:
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 stderr=stderr or self.error_file,
-                env={**os.environ, **(environment or {})},
+                env={**(os.environ if inherit else {}), **(environment or {})},
+                cwd=cwd,
             )
             self.pid = self.process.pid
         else:
@@ -330,7 +333,7 @@ class Supervisor:
         assert frame.kind == "HELLO", frame
         return {**frame.fields(), "pid": frame.id}
 
-    def initialize(self, path: Path, **changes: Any) -> dict[str, Any]:
+    def initialize(self, path: Path, /, **changes: Any) -> dict[str, Any]:
         """Send INITIALIZE for a model file `<model>/<version>/<file>.py` and return what INITIALIZED says."""
         version, model = path.parent, path.parent.parent
         inputs, outputs = changes.pop("inputs", ["IN"]), changes.pop("outputs", ["OUT"])
@@ -362,7 +365,7 @@ class Supervisor:
         assert frame.kind == "INITIALIZED", frame
         return frame.fields()
 
-    def complete(self, path: Path, config: str, **changes: Any) -> dict[str, Any]:
+    def complete(self, path: Path, config: str, /, **changes: Any) -> dict[str, Any]:
         """Send AUTO_COMPLETE for a model file and return what COMPLETED said."""
         body = {"config": config, "model": path.parent.parent.name, **self.settings(path), **changes}
         self.send("AUTO_COMPLETE", 0, _msgpack.pack(body))

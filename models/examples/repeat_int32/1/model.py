@@ -51,7 +51,8 @@ class TritonPythonModel:
     def send(self, sender: pb_utils.InferenceResponseSender, values: np.ndarray, delays: np.ndarray) -> None:
         try:
             for i, (value, delay) in enumerate(zip(values, delays)):
-                time.sleep(int(delay) / 1000)
+                if delay:
+                    time.sleep(int(delay) / 1000)
                 out = pb_utils.Tensor("OUT", np.full(self.repeats, value, np.int32))
                 index = pb_utils.Tensor("IDX", np.array([i], np.uint32))
                 sender.send(pb_utils.InferenceResponse([out, index]))

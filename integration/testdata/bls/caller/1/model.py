@@ -1,0 +1,531 @@
+import asyncio
+import gc
+import json
+import multiprocessing
+import os
+import tempfile
+import threading
+import time
+
+import c_python_backend_utils
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+MODEL = "identity"
+PREFIX = "Model {} - Error when running inference: "
+
+
+def tensor(name, value, dtype=np.float32):
+    return pb_utils.Tensor(name, np.array(value, dtype))
+
+
+def call(n=3, **changes):
+    """A request to the identity model, of n elements which are n."""
+    fields = {
+        "model_name": MODEL,
+        "requested_output_names": ["OUT"],
+        "inputs": [pb_utils.Tensor("IN", np.full(n, n, np.float32))],
+        **changes,
+    }
+    return pb_utils.InferenceRequest(**fields)
+
+
+def check(response, n=3):
+    assert not response.has_error(), response.error().message()
+    assert response.error() is None and response.parameters() == "{}"
+    (output,) = response.output_tensors()
+    assert output.name() == "OUT" and output.shape() == [n] and output.is_cpu()
+    array = output.as_numpy()
+    assert array.dtype == np.float32 and (array == n).all()
+
+
+def refused(response, code, text):
+    assert response.has_error() and response.output_tensors() == [] and response.parameters() == ""
+    assert response.error().message() == text, response.error().message()
+    assert response.error().code() == code, response.error().code()
+
+
+def raises(kind, function, *arguments, text="", **named):
+    try:
+        function(*arguments, **named)
+    except kind as error:
+        assert text in str(error), str(error)
+        return
+    raise AssertionError(f"{kind.__name__} was not raised")
+
+
+def seen(**fields):
+    response = call(model_name="mirror", requested_output_names=["SEEN"], **fields).exec()
+    assert not response.has_error(), response.error().message()
+    (output,) = response.output_tensors()
+    return json.loads(output.as_numpy()[0])
+
+
+def until(condition, what):
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.002)
+
+
+def patient(mark, **changes):
+    return call(
+        model_name="patient", requested_output_names=[], inputs=[tensor("MARK", [mark.encode()], np.object_)], **changes
+    )
+
+
+class Mark:
+    """Names the files by which the patient model tells how far it is."""
+
+    def __enter__(self):
+        self.directory = tempfile.TemporaryDirectory()
+        return os.path.join(self.directory.name, "m")
+
+    def __exit__(self, *_):
+        self.directory.cleanup()
+
+
+def in_child(n):
+    response = call(n).exec()
+    check(response, n)
+    return os.getpid()
+
+
+def in_grandchild(n):
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        return pool.map(in_child, [n])[0]
+
+
+class NoDaemon(multiprocessing.get_context("fork").Process):
+    daemon = property(lambda self: False, lambda self, value: None)
+
+
+def refused_in_child(_):
+    refused(call(model_name="nobody").exec(), pb_utils.TritonError.NOT_FOUND, unknown("nobody"))
+    raises(pb_utils.TritonModelException, call().exec, decoupled=True, text="forked")
+    return True
+
+
+def unknown(name, rest=" is not found"):
+    return PREFIX.format(name) + f"Request for unknown model: '{name}'{rest}"
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        raises(
+            pb_utils.TritonModelException, call().exec, text="BLS is only supported during the 'execute' function."
+        )
+
+        async def soon():
+            future = call().async_exec()
+            assert isinstance(future, asyncio.Future)
+            await future
+
+        loop = asyncio.new_event_loop()
+        raises(
+            pb_utils.TritonModelException,
+            loop.run_until_complete,
+            soon(),
+            text="BLS is only supported during the 'execute' function.",
+        )
+        loop.close()
+        self.pool = multiprocessing.get_context("fork").Pool(2)
+
+    def finalize(self):
+        self.pool.terminate()
+        self.pool.join()
+        raises(
+            pb_utils.TritonModelException, call().exec, text="BLS is only supported during the 'execute' function."
+        )
+        print("caller is finalized as it should be", flush=True)
+
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        self.request = request
+        case = pb_utils.get_input_tensor_by_name(request, "CASE").as_numpy()[0].decode()
+        name, _, argument = case.partition(":")
+        result = getattr(self, "case_" + name)(*([argument] if argument else []))
+        self.request = None
+        if isinstance(result, pb_utils.InferenceResponse):
+            return result
+        return pb_utils.InferenceResponse([tensor("RESULT", [(result or "good").encode()], np.object_)])
+
+    # Calling.
+
+    def case_sizes(self):
+        for n in (0, 1, 3, 1024, 1025, 20000, 1 << 20):
+            check(call(n).exec(), n)
+
+    def case_forms_of_the_call(self):
+        check(call().exec(False))
+        check(call().exec(decoupled=False))
+        check(call().exec(np.bool_(False)))
+        for bad in (None, "no", [], {}):
+            raises(TypeError, call().exec, bad, text="exec(): incompatible function arguments")
+            raises(TypeError, call().exec, decoupled=bad)
+        raises(TypeError, call().exec, False, False)
+        raises(TypeError, call().exec, other=False)
+        raises(TypeError, call().async_exec, decoupled=None)
+
+    def case_name_as_bytes(self):
+        check(call(model_name=b"identity").exec())
+        raises(UnicodeDecodeError, call(model_name=b"\xff").exec)
+
+    def case_all_outputs(self):
+        response = call(model_name="two_inputs", requested_output_names=[], inputs=[tensor("A", [3]), tensor("B", [1])]).exec()
+        outputs = {output.name(): output.as_numpy().tolist() for output in response.output_tensors()}
+        assert outputs == {"SUM": [4], "DIFFERENCE": [2]}, outputs
+
+    def case_versions(self):
+        check(call(model_version=1).exec())
+        check(call(model_version=-1).exec())
+
+    def case_fields(self):
+        assert seen() == {
+            "id": "", "correlation_id": 0, "flags": 0, "timeout": 0, "parameters": "{}", "wanted": ["SEEN"],
+        }
+        fields = seen(
+            request_id="ürgent",
+            correlation_id=2**64 - 1,
+            flags=pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START | pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
+            timeout=11000000000,
+            preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0),
+            trace=self.request.trace(),
+            parameters={"s": "ä", "i": -5, "b": True, "priority": 3},
+        )
+        parameters = json.loads(fields.pop("parameters"))
+        assert parameters == {"s": "ä", "i": -5, "b": True, "priority": 3}, parameters
+        assert fields == {
+            "id": "ürgent", "correlation_id": 2**64 - 1, "flags": 3, "timeout": 11000000000, "wanted": ["SEEN"],
+        }, fields
+        assert seen(correlation_id="seq")["correlation_id"] == "seq"
+        check(call(preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, 0)).exec())
+
+    def case_parameters_of_responses(self):
+        response = call(model_name="mirror", parameters={"a": 1, "b": "x", "c": False}).exec()
+        assert json.loads(response.parameters()) == {"a": 1, "b": "x", "c": False}
+        assert " " not in response.parameters()
+
+    # Refusals.
+
+    def case_unknown_models(self):
+        NOT_FOUND = pb_utils.TritonError.NOT_FOUND
+        refused(call(model_name="nobody").exec(), NOT_FOUND, unknown("nobody"))
+        refused(call(model_name="").exec(), NOT_FOUND, unknown(""))
+        refused(call(model_version=7).exec(), NOT_FOUND, unknown("identity", " version 7 is not found"))
+        refused(call(model_name="nobody", parameters={"a": 2**63}).exec(), NOT_FOUND, unknown("nobody"))
+
+    def case_refused_requests(self):
+        INVALID, INTERNAL = pb_utils.TritonError.INVALID_ARG, pb_utils.TritonError.INTERNAL
+        prefix, anonymous = PREFIX.format("two_inputs"), "[request id: <id_unknown>] "
+
+        def two(*inputs, **changes):
+            return call(model_name="two_inputs", **{"requested_output_names": [], "inputs": list(inputs), **changes}).exec()
+
+        refused(
+            two(tensor("A", [1])), INVALID,
+            prefix + anonymous + "expected 2 inputs but got 1 inputs for model 'two_inputs'. Got input(s) ['A'], but missing "
+            "required input(s) ['B']. Please provide all required input(s).",
+        )
+        refused(
+            two(tensor("A", [1]), tensor("A", [1])), INVALID,
+            prefix + anonymous + "input 'A' already exists in request",
+        )
+        refused(
+            two(tensor("A", [1]), tensor("B", [1], np.int32), request_id="x"), INVALID,
+            prefix + "[request id: x] inference input 'B' data-type is 'INT32', but model 'two_inputs' expects 'FP32'",
+        )
+        refused(
+            two(tensor("A", [1]), tensor("B", [1]), requested_output_names=["C"]), INVALID,
+            prefix + "unexpected inference output 'C' for model 'two_inputs'",
+        )
+        refused(
+            two(tensor("A", [1]), tensor("B", [1]), parameters={"a": 2**63}), INTERNAL,
+            prefix + "Unsupported value type on parameters",
+        )
+        refused(
+            two(tensor("A", [1]), tensor("B", [[1]])), INVALID,
+            prefix + anonymous + "unexpected shape for input 'B' for model 'two_inputs'. Expected [-1], got [1,1]. ",
+        )
+
+    def case_failing_models(self):
+        E = pb_utils.TritonError
+
+        def fails(how):
+            return call(
+                model_name="fails", requested_output_names=[], inputs=[tensor("HOW", [how.encode()], np.object_)]
+            ).exec()
+
+        refused(fails("cancelled"), E.CANCELLED, "it is cancelled")
+        refused(fails("not found"), E.NOT_FOUND, "it is not found")
+        response = fails("raise")
+        assert response.error().code() == E.INTERNAL
+        text = response.error().message()
+        start = "Failed to process the request(s) for model 'fails_0', message: ValueError: no such thing\n\nAt:\n"
+        assert text.startswith(start), text
+        refused(fails("die"), E.INTERNAL, "Stub process 'fails_0' is not healthy.")
+        refused(fails("not found"), E.NOT_FOUND, "it is not found")  # it has come back
+
+    # Tensors.
+
+    def case_inputs_as_they_are(self):
+        """Tensors that came to execute go on as they are, also under their own name in another model."""
+        x = pb_utils.get_input_tensor_by_name(self.request, "X")
+        response = call(inputs=[pb_utils.Tensor("IN", x.as_numpy())]).exec()
+        np.testing.assert_array_equal(response.output_tensors()[0].as_numpy(), x.as_numpy())
+        again = call(inputs=[pb_utils.Tensor("IN", response.output_tensors()[0].as_numpy())]).exec()
+        return pb_utils.InferenceResponse(again.output_tensors())
+
+    def case_private_inputs(self):
+        """What the other model sees, and what it answers with, does not change when the arrays do."""
+        for n in (3, 2000, 100000):
+            array = np.full(n, n, np.float32)
+            given = pb_utils.Tensor("IN", array)
+            request = call(inputs=[given])
+            check(request.exec(), n)
+            array[:] = -1
+            check(request.exec(), n)  # as it was sent first
+            response = request.exec()
+            response.output_tensors()[0].as_numpy()[:] = 5
+            check(request.exec(), n)
+
+    def case_strings(self):
+        response = call(model_name="mirror", requested_output_names=["SEEN"], inputs=[]).exec()
+        assert response.output_tensors()[0].as_numpy().dtype == np.object_
+        with Mark() as mark:
+            open(mark + ".enough", "w").close()
+            response = patient(mark).exec()
+            assert not response.has_error() and response.output_tensors() == []
+
+    def case_memory_goes_back(self):
+        free = c_python_backend_utils.shared_memory.free_memory
+        check(call(100000).exec(), 100000)
+        gc.collect()
+        before = free()
+        for _ in range(300):
+            check(call(100000).exec(), 100000)
+        held = [call(100000).exec() for _ in range(5)]
+        del held
+        until(lambda: free() >= before, "the stub's memory has not come back")
+
+    # At once.
+
+    def case_one_object_from_threads(self):
+        request = call(5000)
+        good = []
+
+        def work():
+            for _ in range(20):
+                check(request.exec(), 5000)
+            good.append(1)
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(good) == 8
+
+    def case_a_thousand(self):
+        async def all_of_them():
+            sizes = [n % 50 for n in range(1000)]
+            responses = await asyncio.gather(*[call(n).async_exec() for n in sizes])
+            for n, response in zip(sizes, responses):
+                check(response, n)
+
+        asyncio.run(all_of_them())
+
+    def case_threads_and_coroutines(self):
+        failures = []
+
+        def work():
+            try:
+                for n in range(50):
+                    check(call(n).exec(), n)
+            except BaseException as error:
+                failures.append(error)
+
+        async def run():
+            for n in range(50):
+                check(await call(n).async_exec(), n)
+
+        threads = [threading.Thread(target=work), threading.Thread(target=lambda: asyncio.run(run()))]
+        for thread in threads:
+            thread.start()
+        work()
+        for thread in threads:
+            thread.join()
+        assert not failures, failures
+
+    # Coroutines.
+
+    def case_futures(self):
+        raises(RuntimeError, call().async_exec, text="no running event loop")
+
+        async def run():
+            future = call().async_exec()
+            assert isinstance(future, asyncio.Future) and not asyncio.iscoroutine(future)
+            raises(TypeError, asyncio.get_running_loop().create_task, future)
+            called = []
+            future.add_done_callback(called.append)
+            check(await future)
+            await asyncio.sleep(0)
+            assert called == [future]
+            done, pending = await asyncio.wait([call().async_exec() for _ in range(3)])
+            assert len(done) == 3 and not pending
+            for one in done:
+                check(one.result())
+            refused(await call(model_name="nobody").async_exec(), pb_utils.TritonError.NOT_FOUND, unknown("nobody"))
+            check(await asyncio.wait_for(call().async_exec(), 30))
+
+        asyncio.run(run())
+
+    def case_async_begins_at_once(self):
+        async def run():
+            with Mark() as mark:
+                future = patient(mark).async_exec()
+                until(lambda: os.path.exists(mark + ".begun"), "the request was not sent")  # the loop stands still
+                open(mark + ".enough", "w").close()
+                assert not (await future).has_error()
+
+        asyncio.run(run())
+
+    def case_cancelled_futures(self):
+        async def run():
+            for how in ("cancel", "timeout"):
+                with Mark() as mark:
+                    future = patient(mark).async_exec()
+                    while not os.path.exists(mark + ".begun"):
+                        await asyncio.sleep(0.002)
+                    try:
+                        if how == "cancel":
+                            assert future.cancel() and future.cancelled()
+                            await future
+                        else:
+                            await asyncio.wait_for(future, 0.001)
+                        raise AssertionError("the future was not cancelled")
+                    except (asyncio.CancelledError, asyncio.TimeoutError):
+                        pass
+                    until(lambda: os.path.exists(mark + ".cancelled"), "the inference was not cancelled")
+            future = call().async_exec()
+            check(await future)
+            assert not future.cancel()
+
+        asyncio.run(run())
+
+    def case_closed_loop(self):
+        """An answer for a loop that has been closed is nobody's."""
+
+        async def begin():
+            call(100000).async_exec()
+
+        for _ in range(5):
+            asyncio.run(begin())
+        check(call().exec())
+
+    # Streams of models that are not decoupled.
+
+    def case_iterator_of_one(self):
+        iterator = call().exec(decoupled=True)
+        assert type(iterator) is pb_utils.ResponseIterator and iter(iterator) is iterator
+        responses = list(iterator)
+        assert len(responses) == 1
+        check(responses[0])
+        raises(StopIteration, next, iterator)
+        assert list(iterator) == responses
+        iterator.cancel()
+        raises(TypeError, len, iterator)
+        raises(TypeError, pb_utils.ResponseIterator)
+        (failed,) = call(model_name="nobody").exec(decoupled=True)
+        refused(failed, pb_utils.TritonError.NOT_FOUND, unknown("nobody"))
+
+    def case_async_iterator_of_one(self):
+        async def run():
+            iterator = await call().async_exec(decoupled=True)
+            responses = [response async for response in iterator]
+            assert len(responses) == 1 and [response for response in iterator] == responses
+            check(responses[0])
+            (failed,) = await call(model_name="nobody").async_exec(decoupled=True)
+            refused(failed, pb_utils.TritonError.NOT_FOUND, unknown("nobody"))
+
+        asyncio.run(run())
+
+    def case_deleted_iterator(self):
+        """Its deletion cancels the inference and does not wait."""
+        with Mark() as mark:
+            iterators = []
+
+            def begin():
+                iterators.append(patient(mark).exec(decoupled=True))
+
+            thread = threading.Thread(target=begin)
+            thread.start()
+            until(lambda: os.path.exists(mark + ".begun"), "the request was not sent")
+            open(mark + ".enough", "w").close()
+            thread.join()
+            assert len(list(iterators.pop())) == 1
+
+    # Models behind models.
+
+    def case_depth(self, depth):
+        if depth == "0":
+            return "0"
+        case = tensor("CASE", [f"depth:{int(depth) - 1}".encode()], np.object_)
+        response = call(model_name="caller", requested_output_names=["RESULT"], inputs=[case]).exec()
+        if response.has_error():
+            return response.error().message()
+        return response.output_tensors()[0].as_numpy()[0].decode() + depth
+
+    def case_diamond(self):
+        async def run():
+            cases = [tensor("CASE", [b"depth:1"], np.object_), tensor("CASE", [b"one"], np.object_)]
+            return await asyncio.gather(
+                call(model_name="other_caller", requested_output_names=["RESULT"], inputs=[cases[1]]).async_exec(),
+                call(model_name="other_caller", requested_output_names=["RESULT"], inputs=[cases[1]]).async_exec(),
+            )
+
+        for response in asyncio.run(run()):
+            assert response.output_tensors()[0].as_numpy()[0] == b"good"
+
+    # Processes.
+
+    def case_pool_of_initialize(self):
+        pids = self.pool.map(in_child, [1, 5000, 3, 300000, 4, 5])
+        assert os.getpid() not in pids
+
+    def case_pool_of_execute(self):
+        with multiprocessing.get_context("fork").Pool(3) as pool:
+            assert os.getpid() not in pool.map(in_child, range(30))
+            assert all(pool.map(refused_in_child, range(3)))
+
+    def case_grandchildren(self):
+        process = NoDaemon(target=in_grandchild, args=(3,))
+        process.start()
+        process.join()
+        assert process.exitcode == 0, process.exitcode
+
+    def case_children_leave_nothing(self):
+        def descriptors():
+            return len(os.listdir("/proc/self/fd"))
+
+        self.case_pool_of_execute()
+        gc.collect()
+        before, threads = descriptors(), threading.active_count()
+        for _ in range(3):
+            self.case_pool_of_execute()
+            pid = os.fork()
+            if not pid:
+                os._exit(0)
+            os.waitpid(pid, 0)
+        gc.collect()
+        until(lambda: descriptors() <= before, f"there were {before} descriptors")
+        until(lambda: threading.active_count() <= threads, f"there were {threads} threads")
+
+    # For tests that do something meanwhile.
+
+    def case_wait(self, mark):
+        """A call that lasts until somebody outside says that it is enough."""
+        response = patient(mark).exec()
+        return "error: " + response.error().message() if response.has_error() else "good"

@@ -1,0 +1,160 @@
+package scheduler
+
+import "slices"
+
+// find looks for a deadlock that a queued call is part of, nil if there is none.
+// The schedulers are looked at one by one, so what is found is found once more:
+// facts that were so twice, without a change between, were so at one time.
+func (g *Graph) find(c *call, suspicious bool) *search {
+	for {
+		s := &search{graph: g, suspicious: suspicious, sites: make(map[*Direct]*site), runs: make(map[*request]*run)}
+		from := s.locate(c)
+		if from.at == nil {
+			return nil
+		}
+		s.solve()
+		if from.at.hopeful {
+			return nil
+		}
+		s.root = from.at
+		if s.holds() {
+			return s
+		}
+	}
+}
+
+// search is one look at who waits for whom.
+type search struct {
+	graph *Graph
+	// suspicious has a request whose execution has returned wait for its calls.
+	suspicious bool
+	root       *site
+	sites      map[*Direct]*site
+	runs       map[*request]*run
+}
+
+// site is a scheduler as it was seen.
+type site struct {
+	scheduler *Direct
+	changes   uint64
+	hopeful   bool
+	runs      []*run // one for each instance, if there was no other hope
+}
+
+// run is a request that is executed, or goes on after its execution, as it was
+// seen.
+type run struct {
+	place
+	hopeful bool
+	waits   []wait
+}
+
+// wait is an open call of a run, with where it is: queued at a site, a run
+// itself, or neither if it need not be waited for.
+type wait struct {
+	call  *call
+	place place
+	at    *site
+	in    *run
+}
+
+// locate finds out where a call is, and what that place waits for.
+func (s *search) locate(c *call) wait {
+	w := wait{call: c, place: c.request.scheduler.locate(c.request)}
+	switch w.place.where {
+	case queued:
+		w.at = s.site(c.request.scheduler)
+	case executed:
+		w.in = s.run(w.place)
+	case elsewhere:
+		if s.suspicious {
+			w.in = s.run(w.place)
+		}
+	}
+	return w
+}
+
+// site looks at a scheduler. If all its instances execute what waits for
+// something, it looks at that, too.
+func (s *search) site(d *Direct) *site {
+	if seen := s.sites[d]; seen != nil {
+		return seen
+	}
+	places, changes, free := d.look()
+	found := &site{scheduler: d, changes: changes, hopeful: free}
+	s.sites[d] = found
+	for _, p := range places {
+		if found.hopeful {
+			break
+		}
+		found.hopeful = !s.graph.waits(p.request.task.Request, s.suspicious)
+	}
+	if found.hopeful {
+		return found
+	}
+	for _, p := range places {
+		found.runs = append(found.runs, s.run(p))
+	}
+	return found
+}
+
+// run looks at what a request waits for.
+func (s *search) run(p place) *run {
+	if seen := s.runs[p.request]; seen != nil {
+		return seen
+	}
+	found := &run{place: p}
+	s.runs[p.request] = found
+	for _, c := range s.graph.open(p.request.task.Request, s.suspicious) {
+		found.waits = append(found.waits, s.locate(c))
+	}
+	return found
+}
+
+// solve finds out who has hope: whoever's hope follows from others', to begin
+// with those who wait for nothing. The rest waits in circles.
+func (s *search) solve() {
+	for changed := true; changed; {
+		changed = false
+		for _, r := range s.runs {
+			if !r.hopeful && !slices.ContainsFunc(r.waits, wait.hopeless) {
+				r.hopeful, changed = true, true
+			}
+		}
+		for _, at := range s.sites {
+			if !at.hopeful && slices.ContainsFunc(at.runs, func(r *run) bool { return r.hopeful }) {
+				at.hopeful, changed = true, true
+			}
+		}
+	}
+}
+
+func (w wait) hopeless() bool {
+	return w.at != nil && !w.at.hopeful || w.in != nil && !w.in.hopeful
+}
+
+// holds reports whether all that has no hope is still as it was seen.
+func (s *search) holds() bool {
+	for _, at := range s.sites {
+		if at.hopeful {
+			continue
+		}
+		if places, changes, free := at.scheduler.look(); free || changes != at.changes || len(places) != len(at.runs) {
+			return false
+		}
+	}
+	for _, r := range s.runs {
+		if r.hopeful {
+			continue
+		}
+		if r.request.scheduler.locate(r.request) != r.place {
+			return false
+		}
+		for _, w := range r.waits {
+			if w.hopeless() && (!s.graph.isOpen(w.call, s.suspicious) || w.call.request.scheduler.locate(w.call.request) != w.place) {
+				return false
+			}
+		}
+	}
+	return true
+}
