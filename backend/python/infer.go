@@ -45,8 +45,7 @@ type inference struct {
 	life    *life
 	number  uint64 // the stub's
 	batch   uint64 // in whose execution it was made, 0 if that is not known
-	callers []*backend.Task
-	stream  bool // any number of responses is wanted
+	stream  bool   // any number of responses is wanted
 	request infer.Request
 	copied  int64
 	refusal error // what the request cannot be made for, found while it was read
@@ -158,13 +157,13 @@ func (i *inferences) close() {
 }
 
 // cancelBatch cancels the requests that were made for a batch, given by the low
-// 32 bits of its number, of which no client waits any more. What the model asks for afterwards, to clean up
-// perhaps, is executed.
+// 32 bits of its number, for which no client waits any more. What the model asks
+// for afterwards, to clean up perhaps, is executed.
 func (i *inferences) cancelBatch(batch uint64) {
 	i.mu.Lock()
 	var cancelled []*inference
 	for _, q := range i.all {
-		if q.batch&math.MaxUint32 == batch && q.abandoned() {
+		if q.batch != 0 && q.batch&math.MaxUint32 == batch {
 			cancelled = append(cancelled, q)
 		}
 	}
@@ -174,21 +173,11 @@ func (i *inferences) cancelBatch(batch uint64) {
 	}
 }
 
-// abandoned reports whether the clients of all requests in whose execution this
-// one was made have gone.
-func (q *inference) abandoned() bool {
-	for _, task := range q.callers {
-		if task.Context.Err() == nil {
-			return false
-		}
-	}
-	return len(q.callers) > 0
-}
-
 // callersOf finds the execution that the request is made in.
 func (q *inference) callersOf(holding bool) error {
 	l := q.life
 	in := l.in
+	var tasks []*backend.Task
 	in.mu.Lock()
 	if q.batch > l.number {
 		last := l.number
@@ -196,14 +185,14 @@ func (q *inference) callersOf(holding bool) error {
 		return broke("handle", "INFER for batch %d, the last one is %d", q.batch, last)
 	}
 	if at := l.findLocked(q.batch); at >= 0 {
-		q.callers = l.inside[at].batch.Tasks
+		tasks = l.inside[at].batch.Tasks
 	} else {
-		q.callers = l.openOfLocked(q.batch)
+		tasks = l.openOfLocked(q.batch)
 		holding = false
 	}
 	in.mu.Unlock()
-	requests := make([]*infer.Request, len(q.callers))
-	for i, task := range q.callers {
+	requests := make([]*infer.Request, len(tasks))
+	for i, task := range tasks {
 		requests[i] = task.Request
 	}
 	q.request.Caller = infer.NewCaller(in.model.env.Name, in.model.env.Version, requests, holding)
