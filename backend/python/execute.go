@@ -70,6 +70,7 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 		l.limitLocked()
 	}
 	in.mu.Unlock()
+	l.isCalledBy(b)
 
 	position, err := l.send(b, number, handles, ahead)
 
@@ -85,6 +86,7 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 		}
 	case err == nil:
 		l.inside[at].position, l.inside[at].sent = position, ipc.Now()
+		l.handed.Store(l.inside[at].sent)
 	case errors.As(err, &refused):
 		l.dropLastLocked() // it is the last one, as nobody else could submit
 		return refused

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -48,7 +49,8 @@ type inference struct {
 	stream  bool   // any number of responses is wanted
 	request infer.Request
 	copied  int64
-	refusal error // what the request cannot be made for, found while it was read
+	at      atomic.Pointer[life] // whose stub executes it; nil if that is not known
+	refusal error                // what the request cannot be made for, found while it was read
 	ctx     context.Context
 	cancel  context.CancelFunc
 
@@ -61,6 +63,9 @@ func (l *life) requested(f ipc.Frame) error {
 	body := &l.infers.body
 	if err := ipc.ParseInfer(f.Body, body); err != nil {
 		return err
+	}
+	if body.Batch != 0 {
+		l.in.await.thought(l.channel.Posted() - max(l.informed.Load(), l.handed.Load()))
 	}
 	q := &inference{life: l, number: f.ID, batch: body.Batch, stream: body.Flags&ipc.InferStream != 0}
 	q.demand = int64(body.Demand)
@@ -196,6 +201,7 @@ func (q *inference) callersOf(holding bool) error {
 		requests[i] = task.Request
 	}
 	q.request.Caller = infer.NewCaller(in.model.env.Name, in.model.env.Version, requests, holding)
+	q.request.Caller.Backend = q
 	return nil
 }
 
@@ -374,8 +380,25 @@ func (q *inference) releaseInputs() {
 	q.request.Inputs = nil
 }
 
+// isCalledBy tells those whose models have made requests of a batch that this
+// life executes them.
+func (l *life) isCalledBy(b *backend.Batch) {
+	for _, task := range b.Tasks {
+		if task.Request.Caller == nil {
+			continue
+		}
+		if q, ok := task.Request.Caller.Backend.(*inference); ok {
+			q.at.Store(l)
+			q.life.callee.Store(l)
+		}
+	}
+}
+
 // ended takes a request out whose last response has been dealt with.
 func (q *inference) ended() {
+	if l := q.at.Load(); l != nil {
+		q.life.callee.CompareAndSwap(l, nil)
+	}
 	q.cancel()
 	q.releaseInputs()
 	i := &q.life.infers

@@ -32,6 +32,7 @@ from .names import Names, TooManyNames
 from .outgoing import PADDING, Outgoing, describe
 from .pool import PoolExhausted
 from .relay import Relay
+from .spin import Spin
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -69,6 +70,7 @@ class Inferences:
     _reader: Reader
     _model: bytes  # name and version of the stub's own, which requests for `execute` are for
     _version: int
+    _spin: Spin  # of those who wait for an answer
 
     def __init__(self, channel: Channel, loans: Loans, service: Service, instance: str) -> None:
         self._channel = channel
@@ -90,6 +92,7 @@ class Inferences:
         self._reader = reader
         self._model = model.encode()
         self._version = version
+        self._spin = Spin(self._channel.spin.budget)
 
     # For the model.
 
@@ -109,7 +112,7 @@ class Inferences:
     def _first(self, waiting: Call | Stream) -> Arrival:
         """Wait for the first answer."""
         try:
-            return self._reader.response(self._channel.receive(waiting.box))
+            return self._reader.response(self._channel.receive(waiting.box, self._spin))
         except StubError as error:
             self.lose(error)
         except BaseException:  # of a signal handler
