@@ -1,7 +1,6 @@
 package python
 
 import (
-	"context"
 	"errors"
 	"math"
 	"sync"
@@ -22,9 +21,6 @@ const copyAside = 1 << 20
 
 // inferences are the requests that a stub's model has made (BLS).
 type inferences struct {
-	// ctx ends with the life.
-	ctx  context.Context
-	stop context.CancelFunc
 	body ipc.InferBody // reused; guarded by the receive lock
 	// aside counts the goroutines that copy or ask, for the end of the life.
 	aside sync.WaitGroup
@@ -35,10 +31,7 @@ type inferences struct {
 	copied int64 // bytes of the copies of inputs
 }
 
-func (i *inferences) open() {
-	i.ctx, i.stop = context.WithCancel(context.Background())
-	i.all = make(map[uint64]*inference)
-}
+func (i *inferences) open() { i.all = make(map[uint64]*inference) }
 
 // inference is one request that a model has made. Its inputs are held until its
 // last response.
@@ -51,8 +44,7 @@ type inference struct {
 	copied  int64
 	at      atomic.Pointer[life] // whose stub executes it; nil if that is not known
 	refusal error                // what the request cannot be made for, found while it was read
-	ctx     context.Context
-	cancel  context.CancelFunc
+	cancellation
 
 	responses
 }
@@ -95,19 +87,15 @@ func (l *life) requested(f ipc.Frame) error {
 
 // add takes a request in; ok is false if there are too many.
 func (i *inferences) add(q *inference) (ok bool, err error) {
-	q.ctx, q.cancel = context.WithCancel(i.ctx)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.closed {
-		q.cancel()
 		return false, ipc.ErrClosed
 	}
 	if i.all[q.number] != nil || q.number == 0 {
-		q.cancel()
 		return false, broke("handle", "number %d of an inference is in use, or 0", q.number)
 	}
 	if len(i.all) >= maxInferences {
-		q.cancel()
 		return false, nil
 	}
 	i.all[q.number] = q
@@ -154,8 +142,8 @@ func (i *inferences) close() {
 		left = append(left, q)
 	}
 	i.mu.Unlock()
-	i.stop()
 	for _, q := range left {
+		q.cancel()
 		q.forget()
 	}
 	i.aside.Wait()
@@ -338,7 +326,7 @@ func (q *inference) submit() {
 
 // ask asks the model whether it is ready, which may take as long as it likes.
 func (q *inference) ask(decoupled bool) {
-	ready, err := q.life.in.model.env.Host.ModelReady(q.ctx, q.request.Model, q.request.Version)
+	ready, err := q.life.in.model.env.Host.ModelReady(q, q.request.Model, q.request.Version)
 	switch {
 	case err != nil:
 		q.deliver(infer.ErrorResponse(q.prefixed(err)))
@@ -351,7 +339,7 @@ func (q *inference) ask(decoupled bool) {
 }
 
 func (q *inference) hand(decoupled bool) {
-	if q.ctx.Err() != nil { // nobody wants it any more
+	if q.Err() != nil { // nobody wants it any more
 		q.deliver(infer.ErrorResponse(&infer.Error{Code: infer.Cancelled}))
 		return
 	}
@@ -361,7 +349,7 @@ func (q *inference) hand(decoupled bool) {
 			q.request.Model))))
 		return
 	}
-	if err := q.life.in.model.env.Host.Submit(q.ctx, &q.request, q.deliver); err != nil {
+	if err := q.life.in.model.env.Host.Submit(q, &q.request, q.deliver); err != nil {
 		q.deliver(infer.ErrorResponse(q.prefixed(err)))
 	}
 }
@@ -399,7 +387,6 @@ func (q *inference) ended() {
 	if l := q.at.Load(); l != nil {
 		q.life.callee.CompareAndSwap(l, nil)
 	}
-	q.cancel()
 	q.releaseInputs()
 	i := &q.life.infers
 	i.mu.Lock()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from itertools import count
 from queue import Empty, SimpleQueue
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from c_python_backend_utils.binding import from_text
@@ -71,6 +72,8 @@ class Inferences:
     _model: bytes  # name and version of the stub's own, which requests for `execute` are for
     _version: int
     _spin: Spin  # of those who wait for an answer
+    _decoupled: bool
+    _executing: int  # the thread
 
     def __init__(self, channel: Channel, loans: Loans, service: Service, instance: str) -> None:
         self._channel = channel
@@ -85,14 +88,18 @@ class Inferences:
         #: The batch whose `execute` has not returned, 0 if there is none.
         self.batch = 0
 
-    def settle(self, pool: Pool, names: Names, reader: Reader, model: str, version: int) -> None:
-        """Learn what INITIALIZE has brought. Before that no model may be called."""
+    def settle(
+        self, pool: Pool, names: Names, reader: Reader, model: str, version: int, decoupled: bool = False
+    ) -> None:
+        """Learn what INITIALIZE has brought, in the thread of `execute`. Before that no model may be called."""
         self._pool = pool
         self._names = names
         self._reader = reader
         self._model = model.encode()
         self._version = version
         self._spin = Spin(self._channel.spin.budget)
+        self._decoupled = decoupled
+        self._executing = get_ident()
 
     # For the model.
 
@@ -231,11 +238,13 @@ class Inferences:
             name, version = from_text(request._model_name).encode(), request._model_version
         name_size = len(name)
         name += PADDING[-name_size % 8]
-        running = self.batch
-        batch = BATCH.get() or running
         flags = messages.INFER_STREAM if decoupled else 0
-        if batch and batch == running:
-            flags |= messages.INFER_HOLDING
+        batch = BATCH.get()  # of a coroutine that runs on when `execute` has returned
+        # A thread may run on, too, if the model is decoupled, and work for any batch.
+        if not (batch or self._decoupled and get_ident() != self._executing):
+            batch = self.batch
+            if batch:
+                flags |= messages.INFER_HOLDING
 
         head_size = 112 + len(name)
         known = self._names.sent.get
