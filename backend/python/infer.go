@@ -31,7 +31,8 @@ type inferences struct {
 	mu     sync.Mutex
 	closed bool
 	all    map[uint64]*inference
-	copied int64 // bytes of the copies of inputs
+	tight  map[uint64]*inference // streams that count in their windows
+	copied int64                 // bytes of the copies of inputs
 }
 
 func (i *inferences) open() {
@@ -49,7 +50,8 @@ type inference struct {
 	stream  bool // any number of responses is wanted
 	request infer.Request
 	copied  int64
-	refusal error // what the request cannot be made for, found while it was read
+	unread  []*inference // to be loosened when this is begun
+	refusal error        // what the request cannot be made for, found while it was read
 	ctx     context.Context
 	cancel  context.CancelFunc
 
@@ -83,6 +85,10 @@ func (l *life) requested(f ipc.Frame) error {
 		return l.sendResponse(f.ID, infer.ErrorResponse(infer.Errorf(infer.Unavailable,
 			"a model may have %d inference requests of its own under way", maxInferences)))
 	}
+	for _, s := range q.unread {
+		s.loosen()
+	}
+	q.unread = nil
 	if q.inArena() <= copyAside || !l.infers.goAside(q.copyAndSubmit) {
 		q.copyAndSubmit()
 	}
@@ -107,6 +113,7 @@ func (i *inferences) add(q *inference) (ok bool, err error) {
 		return false, nil
 	}
 	i.all[q.number] = q
+	q.unread = i.joinLocked(q)
 	return true, nil
 }
 
@@ -392,6 +399,7 @@ func (q *inference) ended() {
 	i := &q.life.infers
 	i.mu.Lock()
 	delete(i.all, q.number)
+	delete(i.tight, q.number)
 	i.copied -= q.copied
 	i.mu.Unlock()
 }
