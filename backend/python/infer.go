@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -46,12 +47,12 @@ type inference struct {
 	life    *life
 	number  uint64 // the stub's
 	batch   uint64 // in whose execution it was made, 0 if that is not known
-	callers []*backend.Task
-	stream  bool // any number of responses is wanted
+	stream  bool   // any number of responses is wanted
 	request infer.Request
 	copied  int64
-	unread  []*inference // to be loosened when this is begun
-	refusal error        // what the request cannot be made for, found while it was read
+	unread  []*inference         // to be loosened when this is begun
+	at      atomic.Pointer[life] // whose stub executes it; nil if that is not known
+	refusal error                // what the request cannot be made for, found while it was read
 	ctx     context.Context
 	cancel  context.CancelFunc
 
@@ -64,6 +65,9 @@ func (l *life) requested(f ipc.Frame) error {
 	body := &l.infers.body
 	if err := ipc.ParseInfer(f.Body, body); err != nil {
 		return err
+	}
+	if body.Batch != 0 {
+		l.in.await.thought(l.channel.Posted() - max(l.informed.Load(), l.handed.Load()))
 	}
 	q := &inference{life: l, number: f.ID, batch: body.Batch, stream: body.Flags&ipc.InferStream != 0}
 	q.demand = int64(body.Demand)
@@ -165,13 +169,13 @@ func (i *inferences) close() {
 }
 
 // cancelBatch cancels the requests that were made for a batch, given by the low
-// 32 bits of its number, of which no client waits any more. What the model asks for afterwards, to clean up
-// perhaps, is executed.
+// 32 bits of its number, for which no client waits any more. What the model asks
+// for afterwards, to clean up perhaps, is executed.
 func (i *inferences) cancelBatch(batch uint64) {
 	i.mu.Lock()
 	var cancelled []*inference
 	for _, q := range i.all {
-		if q.batch&math.MaxUint32 == batch && q.abandoned() {
+		if q.batch != 0 && q.batch&math.MaxUint32 == batch {
 			cancelled = append(cancelled, q)
 		}
 	}
@@ -181,21 +185,11 @@ func (i *inferences) cancelBatch(batch uint64) {
 	}
 }
 
-// abandoned reports whether the clients of all requests in whose execution this
-// one was made have gone.
-func (q *inference) abandoned() bool {
-	for _, task := range q.callers {
-		if task.Context.Err() == nil {
-			return false
-		}
-	}
-	return len(q.callers) > 0
-}
-
 // callersOf finds the execution that the request is made in.
 func (q *inference) callersOf(holding bool) error {
 	l := q.life
 	in := l.in
+	var tasks []*backend.Task
 	in.mu.Lock()
 	if q.batch > l.number {
 		last := l.number
@@ -203,17 +197,18 @@ func (q *inference) callersOf(holding bool) error {
 		return broke("handle", "INFER for batch %d, the last one is %d", q.batch, last)
 	}
 	if at := l.findLocked(q.batch); at >= 0 {
-		q.callers = l.inside[at].batch.Tasks
+		tasks = l.inside[at].batch.Tasks
 	} else {
-		q.callers = l.openOfLocked(q.batch)
+		tasks = l.openOfLocked(q.batch)
 		holding = false
 	}
 	in.mu.Unlock()
-	requests := make([]*infer.Request, len(q.callers))
-	for i, task := range q.callers {
+	requests := make([]*infer.Request, len(tasks))
+	for i, task := range tasks {
 		requests[i] = task.Request
 	}
 	q.request.Caller = infer.NewCaller(in.model.env.Name, in.model.env.Version, requests, holding)
+	q.request.Caller.Backend = q
 	return nil
 }
 
@@ -392,8 +387,25 @@ func (q *inference) releaseInputs() {
 	q.request.Inputs = nil
 }
 
+// isCalledBy tells those whose models have made requests of a batch that this
+// life executes them.
+func (l *life) isCalledBy(b *backend.Batch) {
+	for _, task := range b.Tasks {
+		if task.Request.Caller == nil {
+			continue
+		}
+		if q, ok := task.Request.Caller.Backend.(*inference); ok {
+			q.at.Store(l)
+			q.life.callee.Store(l)
+		}
+	}
+}
+
 // ended takes a request out whose last response has been dealt with.
 func (q *inference) ended() {
+	if l := q.at.Load(); l != nil {
+		q.life.callee.CompareAndSwap(l, nil)
+	}
 	q.cancel()
 	q.releaseInputs()
 	i := &q.life.infers

@@ -33,6 +33,7 @@ from .names import Names, TooManyNames
 from .outgoing import PADDING, Outgoing, describe
 from .pool import PoolExhausted
 from .relay import Relay
+from .spin import Spin
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -72,6 +73,7 @@ class Inferences:
     _version: int
     _decoupled: bool
     _executing: int  # the thread
+    _spin: Spin  # of those who wait for an answer
 
     def __init__(self, channel: Channel, loans: Loans, service: Service, instance: str) -> None:
         self._channel = channel
@@ -97,6 +99,7 @@ class Inferences:
         self._version = version
         self._decoupled = decoupled
         self._executing = get_ident()
+        self._spin = Spin(self._channel.spin.budget)
 
     # For the model.
 
@@ -116,7 +119,7 @@ class Inferences:
     def _first(self, waiting: Call | Stream) -> Arrival:
         """Wait for the first answer."""
         try:
-            return self._reader.response(self._channel.receive(waiting.box))
+            return self._reader.response(self._channel.receive(waiting.box, self._spin))
         except StubError as error:
             self.lose(error)
         except BaseException:  # of a signal handler
