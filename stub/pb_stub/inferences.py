@@ -241,7 +241,7 @@ class Inferences:
         flags = messages.INFER_STREAM if decoupled else 0
         batch = BATCH.get()  # of a coroutine that runs on when `execute` has returned
         # A thread may run on, too, if the model is decoupled, and work for any batch.
-        if not (batch or self._decoupled and get_ident() != self._executing):
+        if not (batch or (self._decoupled and get_ident() != self._executing)):
             batch = self.batch
             if batch:
                 flags |= messages.INFER_HOLDING
