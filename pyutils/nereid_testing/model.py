@@ -71,12 +71,13 @@ class Model:
         flags: int = 0,
         timeout: int = 0,
         parameters: Mapping[str, bool | int | float | str] | None = None,
+        trace: str | None = None,
         cancel_after: int | None = None,
     ) -> InferenceRequest:
         """Make a request as it comes from a client.
 
         `inputs` are arrays by name (lists are converted to the data type that the config says), or Tensors. No
-        `outputs` are all that the config has. With `cancel_after` the client goes away after so many responses; 0 is
+        `outputs` are all that the config has. `trace` is what `trace().get_context()` gives, JSON text. With `cancel_after` the client goes away after so many responses; 0 is
         before the first.
         """
         dtypes = {
@@ -93,6 +94,7 @@ class Model:
             flags=flags,
             timeout=timeout,
         )
+        request._trace = trace
         if parameters:
             request._parameters = json.dumps(dict(parameters), separators=(",", ":"))
         self._server._register(request, Client(cancel_after))

@@ -56,6 +56,7 @@ class Tell:
                 "id": request.request_id(), "correlation": request.correlation_id(), "flags": request.flags(),
                 "timeout": request.timeout(), "parameters": request.parameters(),
                 "names": sorted(request.requested_output_names()), "cancelled": request.is_cancelled(),
+                "trace": request.trace().get_context(),
             }  # fmt: skip
             responses.append(out(np.array([json.dumps(told)], np.object_)))
         return responses
@@ -102,11 +103,11 @@ class TestRequests:
         config = {"output": [{"name": "OUT", "data_type": "TYPE_STRING", "dims": [1]}, {"name": "B"}]}
         model = server.load(Tell, config)
         response = model.infer(
-            {}, request_id="é", correlation_id="seq", flags=3, timeout=5, parameters={"a": 1, "b": [0.5][0]}
+            {}, request_id="é", correlation_id="seq", flags=3, timeout=5, parameters={"a": 1, "b": 0.5}, trace="{}"
         )
         assert json.loads(outputs(response)["OUT"][0]) == {
             "id": "é", "correlation": "seq", "flags": 3, "timeout": 5, "parameters": '{"a":1,"b":0.5}',
-            "names": ["B", "OUT"], "cancelled": False,
+            "names": ["B", "OUT"], "cancelled": False, "trace": "{}",
         }  # fmt: skip
 
     def test_requested_outputs(self, server: Server) -> None:
