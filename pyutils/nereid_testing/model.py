@@ -77,8 +77,8 @@ class Model:
         """Make a request as it comes from a client.
 
         `inputs` are arrays by name (lists are converted to the data type that the config says), or Tensors. No
-        `outputs` are all that the config has. `trace` is what `trace().get_context()` gives, JSON text. With `cancel_after` the client goes away after so many responses; 0 is
-        before the first.
+        `outputs` are all that the config has. `trace` is the JSON text that `trace().get_context()` gives. With
+        `cancel_after` the client goes away after so many responses; 0 is before the first.
         """
         dtypes = {
             entry["name"]: triton_string_to_numpy(entry["data_type"])
