@@ -76,7 +76,7 @@ func TestExamples(t *testing.T) {
 			s.runExamples(t)
 			s.stop()
 			// Each instance says good-bye, the three of custom_metrics too; the identity models have no finalize.
-			if got, want := strings.Count(s.log.String(), "Cleaning up..."), 17; got != want {
+			if got, want := strings.Count(s.log.String(), "Cleaning up..."), 18; got != want {
 				t.Errorf("%d instances said that they clean up, want %d", got, want)
 			}
 		})

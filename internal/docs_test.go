@@ -1,0 +1,68 @@
+package internal
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Names of tests in docs/compatibility.md: `room.TestName` or `room.FuzzName` of
+// Go, `room/tests/test_file.py` or `room/tests/test_file.py::name` of Python.
+var (
+	goTest     = regexp.MustCompile("`([a-z]+(?:/[a-z]+)*)\\.((?:Test|Fuzz)\\w+)`")
+	pythonTest = regexp.MustCompile("`([\\w/]+/test_\\w+\\.py)(?:::(\\w+))?`")
+)
+
+// TestCompatibilityNamesTests finds tests that docs/compatibility.md names and
+// that are not there.
+func TestCompatibilityNamesTests(t *testing.T) {
+	text, err := os.ReadFile("../docs/compatibility.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rooms := map[string]string{} // the text of all Go tests, by room
+	found := 0
+	for _, name := range goTest.FindAllStringSubmatch(string(text), -1) {
+		found++
+		room, test := name[1], name[2]
+		if _, ok := rooms[room]; !ok {
+			rooms[room] = testsOf(t, room)
+		}
+		if !strings.Contains(rooms[room], "\nfunc "+test+"(") {
+			t.Errorf("%s has no %s", room, test)
+		}
+	}
+	for _, name := range pythonTest.FindAllStringSubmatch(string(text), -1) {
+		found++
+		file, err := os.ReadFile(filepath.Join("..", name[1]))
+		switch {
+		case err != nil:
+			t.Error(err)
+		case name[2] != "" && !regexp.MustCompile(`\b(def|class) `+name[2]+`\b`).Match(file):
+			t.Errorf("%s has no %s", name[1], name[2])
+		}
+	}
+	if found == 0 {
+		t.Error("docs/compatibility.md names no test")
+	}
+}
+
+// testsOf returns the text of the Go tests of a room.
+func testsOf(t *testing.T, room string) string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join("..", filepath.FromSlash(room), "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(text)
+	}
+	return all.String()
+}
