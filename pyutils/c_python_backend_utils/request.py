@@ -155,13 +155,15 @@ class InferenceRequest(Bound):
         self._trace = trace
         self._parameters = parameter_text.encode(parameters)
         self._correlation = _correlation(correlation_id)
-        who = f"for request with id '{_shown(self._id)}' and model name '{_shown(self._model_name)}'"
-        if any(tensor is None for tensor in tensors):
-            raise TritonModelException(f"Input tensor {who} should not be empty.")
+        if None in tensors:
+            raise TritonModelException(f"Input tensor {self._shown()} should not be empty.")
         if not all(outputs):
-            raise TritonModelException(f"Requested output name {who} should not be empty.")
+            raise TritonModelException(f"Requested output name {self._shown()} should not be empty.")
         self._inputs = tensors
         self._wanted = dict.fromkeys(outputs)
+
+    def _shown(self) -> str:
+        return f"for request with id '{_shown(self._id)}' and model name '{_shown(self._model_name)}'"
 
     def inputs(self) -> List[Tensor]:
         return self._inputs[:]

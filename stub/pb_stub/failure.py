@@ -28,14 +28,22 @@ _API = _directory("c_python_backend_utils")
 
 _UNAVAILABLE = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
 _EMPTY = "<EMPTY MESSAGE>"
+#: An exception whose message fails with one of its own kind has no last one.
+_DEEPEST = 3
 
 
-def describe(error: BaseException) -> str:
-    """Make the text. It holds no lone surrogates, whatever the exception says."""
-    text = f"{type(error).__name__}: {_message(error)}"
+def describe(error: BaseException, within: int = 0) -> str:
+    """Make the text. It holds no lone surrogates, whatever the exception says.
+
+    One that has no message because of another one has the other's text at its end, and so on; within says how deep.
+    """
+    message, unavailable = _message(error)
+    text = f"{type(error).__name__}: {message}"
     places = _places(error.__traceback__)
     if places:
         text += "\n\nAt:\n" + "".join(f"  {place}\n" for place in places)
+    if unavailable is not None and within < _DEEPEST:
+        text += f"\nMESSAGE UNAVAILABLE DUE TO EXCEPTION: {describe(unavailable, within + 1)}"
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -54,16 +62,18 @@ def trace(error: BaseException) -> str:
     return text.rstrip("\n").encode("utf-8", "backslashreplace").decode()
 
 
-def _message(error: BaseException) -> str:
+def _message(error: BaseException) -> tuple[str, BaseException | None]:
+    """What an exception says, and why it does not."""
+    unavailable = None
     try:
         text = str(error)
-    except BaseException:
-        text = _UNAVAILABLE
+    except BaseException as other:
+        text, unavailable = _UNAVAILABLE, other
     notes = getattr(error, "__notes__", None)
     if isinstance(notes, list):
         lines = (note if isinstance(note, str) else repr(note) for note in notes)
         text += f"\n__notes__ (len={len(notes)}):" + "".join(f"\n{line}" for line in lines)
-    return text or _EMPTY
+    return text or _EMPTY, unavailable
 
 
 def _places(traceback: TracebackType | None) -> list[str]:

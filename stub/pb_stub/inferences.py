@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from itertools import count
 from queue import Empty, SimpleQueue
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from c_python_backend_utils.binding import from_text
@@ -46,6 +47,8 @@ WINDOW = 32
 _INTERNAL = int(ErrorCode(1))
 _NOT_NOW = "BLS is only supported during the 'execute' function."
 _NOT_HERE = "async_exec() does not work in a process that the model forked"
+_pack_head = messages.INFER_HEAD.pack
+_pack_request = messages.REQUEST.pack
 #: Where in INFER_RESPONSE the low byte of the flags is.
 _FLAGS_AT = messages.HEADER.size + messages.INFER_RESPONSE_HEAD.size + 8
 
@@ -67,6 +70,8 @@ class Inferences:
     _reader: Reader
     _model: bytes  # name and version of the stub's own, which requests for `execute` are for
     _version: int
+    _decoupled: bool
+    _executing: int  # the thread
 
     def __init__(self, channel: Channel, loans: Loans, service: Service, instance: str) -> None:
         self._channel = channel
@@ -81,13 +86,17 @@ class Inferences:
         #: The batch whose `execute` has not returned, 0 if there is none.
         self.batch = 0
 
-    def settle(self, pool: Pool, names: Names, reader: Reader, model: str, version: int) -> None:
-        """Learn what INITIALIZE has brought. Before that no model may be called."""
+    def settle(
+        self, pool: Pool, names: Names, reader: Reader, model: str, version: int, decoupled: bool = False
+    ) -> None:
+        """Learn what INITIALIZE has brought, in the thread of `execute`. Before that no model may be called."""
         self._pool = pool
         self._names = names
         self._reader = reader
         self._model = model.encode()
         self._version = version
+        self._decoupled = decoupled
+        self._executing = get_ident()
 
     # For the model.
 
@@ -97,16 +106,22 @@ class Inferences:
             return self._relay.infer(request, decoupled)
         if not self.allowed:
             raise TritonModelException(_NOT_NOW)
+        if not decoupled:
+            call = Call(self)
+            return self.begin(request, call, False) or self._first(call)[0]
         stream = Stream(self)
-        refusal = self.begin(request, stream, decoupled)
-        if refusal is not None:
-            return iterator_over(stream, (refusal, True)) if decoupled else refusal
+        refusal = self.begin(request, stream, True)
+        return iterator_over(stream, stream.counted(self._first(stream)) if refusal is None else (refusal, True))
+
+    def _first(self, waiting: Call | Stream) -> Arrival:
+        """Wait for the first answer."""
         try:
-            arrival = stream.take()
+            return self._reader.response(self._channel.receive(waiting.box))
+        except StubError as error:
+            self.lose(error)
         except BaseException:  # of a signal handler
-            stream.stop()
+            self.forget(waiting.number)
             raise
-        return iterator_over(stream, arrival) if decoupled else arrival[0]
 
     def infer_soon(self, request: InferenceRequest, decoupled: bool) -> Future[InferenceResponse | ResponseIterator]:
         """What `async_exec` does."""
@@ -155,6 +170,13 @@ class Inferences:
         if self._channel.foreign:
             raise error
         process.lose(self._instance, error)
+
+    def drop(self, box: Mailbox[bytes]) -> None:
+        """Empty a mailbox. What came and was not taken holds loans, which go back when it is opened."""
+        while not box.empty():
+            frame = box.get()
+            if frame:
+                self._reader.response(frame)
 
     def opened(self, frame: bytes) -> Arrival:
         return self._reader.response(frame)
@@ -207,19 +229,45 @@ class Inferences:
 
     def pack(self, number: int, outgoing: Outgoing, request: InferenceRequest, decoupled: bool) -> bytes:
         """Make the INFER frame, whose tensors outgoing places."""
-        name, version = self._target(request)
+        if request._handle:
+            name, version = self._model, self._version  # one that came to `execute` is for this very model
+        else:
+            name, version = from_text(request._model_name).encode(), request._model_version
         name_size = len(name)
-        batch = BATCH.get() or self.batch
+        name += PADDING[-name_size % 8]
         flags = messages.INFER_STREAM if decoupled else 0
-        if batch and batch == self.batch:
-            flags |= messages.INFER_HOLDING
-        indices = self._names.index
-        placed = [outgoing.place(indices(tensor.name()), tensor) for tensor in request._inputs]
-        wanted = [indices(from_text(output)) for output in request._wanted]
-        correlation = request._correlation
+        batch = BATCH.get()  # of a coroutine that runs on when `execute` has returned
+        # A thread may run on, too, if the model is decoupled, and work for any batch.
+        if not (batch or self._decoupled and get_ident() != self._executing):
+            batch = self.batch
+            if batch:
+                flags |= messages.INFER_HOLDING
+
+        head_size = 112 + len(name)
+        known = self._names.sent.get
+        placed = []
+        for tensor in request._inputs:
+            index = known(tensor._name)  # type: ignore[arg-type]  # bytes are no key, and an error then
+            if index is None:
+                index = self._names.index(tensor.name())
+            item = outgoing.place(index, tensor)
+            placed.append(item)
+            head_size += 40 + 8 * len(item[2])
+        outputs = b""
+        wanted = len(request._wanted)  # type: ignore[arg-type]  # a mapping in fact
+        if wanted:
+            indices = []
+            for output in request._wanted:
+                index = known(output)  # type: ignore[arg-type]
+                indices.append(self._names.index(from_text(output)) if index is None else index)
+            outputs = struct.pack(f"<{wanted}H", *indices)
+            outputs += PADDING[-len(outputs) % 8]
+            head_size += len(outputs)
+
         request_flags = request._flags & 0xFFFF
+        correlation = request._correlation
         text = b""
-        if isinstance(correlation, str):
+        if correlation.__class__ is str:
             text = correlation.encode()
             correlation = 0
             request_flags |= messages.REQUEST_CORRELATION_IS_TEXT
@@ -227,26 +275,21 @@ class Inferences:
         parameters = b"" if request._parameters == NONE else request._parameters.encode()
         trace = _context(request)
         strings = ident + parameters + text + trace
-        name += PADDING[-len(name) % 8]
-        outputs = struct.pack(f"<{len(wanted)}H", *wanted)
-        outputs += PADDING[-len(outputs) % 8]
         strings += PADDING[-len(strings) % 8]
+        head_size += len(strings)
 
-        head_size = 112 + len(name) + len(outputs) + len(strings)
-        for item in placed:
-            head_size += 40 + 8 * len(item[2])
         data_at = (head_size + 15) & ~15
         parts = [
             b"",
-            messages.INFER_HEAD.pack(batch, version, flags, WINDOW, name_size, _memory(request)),
+            _pack_head(batch, version, flags, WINDOW, name_size, _memory(request)),
             name,
-            messages.REQUEST.pack(
+            _pack_request(
                 0,
                 correlation,
                 request._timeout,
                 request_flags,
                 len(placed),
-                len(wanted) or messages.ALL_OUTPUTS,
+                wanted or messages.ALL_OUTPUTS,
                 len(ident),
                 len(parameters),
                 len(text),
@@ -262,15 +305,27 @@ class Inferences:
         parts[0] = messages.HEADER.pack(size, messages.INFER, 0, self._channel.life, 0, number)
         return b"".join(parts)
 
-    def _target(self, request: InferenceRequest) -> tuple[bytes, int]:
-        """Name and version of the model that a request is for; one that came to `execute` is for this very model."""
-        if request._handle:
-            return self._model, self._version
-        return from_text(request._model_name).encode(), request._model_version
-
 
 class Unknown(Exception):
     """The request asks for what does not exist. The text is Triton's."""
+
+
+class Call:
+    """The one answer to a request, for which a thread waits."""
+
+    __slots__ = ("_inferences", "box", "number")
+
+    def __init__(self, inferences: Inferences) -> None:
+        self._inferences = inferences
+        self.box: Mailbox[bytes] = SimpleQueue()
+        self.number = 0
+
+    def arrived(self, _frame: bytes) -> Mailbox[bytes] | None:
+        return self.box
+
+    def __del__(self) -> None:
+        if not self.box.empty():
+            self._inferences.drop(self.box)
 
 
 class Stream:
@@ -304,7 +359,10 @@ class Stream:
         return self._opened(self._inferences.receive(self.box))
 
     def _opened(self, frame: bytes) -> Arrival:
-        arrival = self._inferences.opened(frame)
+        return self.counted(self._inferences.opened(frame))
+
+    def counted(self, arrival: Arrival) -> Arrival:
+        """Ask for more responses if enough have been taken."""
         if not arrival[1]:
             self._taken += 1
             if self._taken >= WINDOW // 2:
@@ -355,11 +413,8 @@ class Stream:
         self._inferences.forget(self.number)
 
     def __del__(self) -> None:
-        # What came and was not taken holds loans, which go back when it is opened.
-        frame = self._here()
-        while frame:
-            self._inferences.opened(frame)
-            frame = self._here()
+        if not self.box.empty():
+            self._inferences.drop(self.box)
 
 
 def _resolve(future: Future[None]) -> None:

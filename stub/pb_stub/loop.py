@@ -207,7 +207,9 @@ class Loop:
             question.window_responses,
             question.window_bytes,
         )
-        self._inferences.settle(self._pool, self._names, self._reader, model_name, int(version))
+        self._inferences.settle(
+            self._pool, self._names, self._reader, model_name, int(version), question.decoupled
+        )
         text = ""
         model = None
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import textwrap
 from typing import Any
@@ -359,6 +360,13 @@ class TestExceptions:
     )
     def test_kinds(self, start: Start, body: str, first: str) -> None:
         assert self.text(start, body).split("\n\nAt:\n")[0] == first
+
+    def test_message_that_fails(self, start: Start) -> None:
+        """The reason of that is told too, even where each reason has another one."""
+        text = self.text(start, "class E(Exception):\n    def __str__(self): raise RuntimeError('why')\nraise E")
+        assert re.search(r"execute\n\nMESSAGE UNAVAILABLE DUE TO EXCEPTION: RuntimeError: why\n\nAt:\n  .*: __str__\n$", text)
+        text = self.text(start, "class E(Exception):\n    def __str__(self): raise E\nraise E")
+        assert text.count("MESSAGE UNAVAILABLE DUE TO EXCEPTION: E: ") == 3
 
     def test_long_text(self, start: Start) -> None:
         """It takes a block of its own, and arrives whole."""

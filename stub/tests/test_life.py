@@ -189,9 +189,6 @@ class TestModelsThatDoNotStart:
             assert stub.wait_exit() == 1
             assert f"Failed to preinitialize Python stub: Python model file not found in '{path}'" in stub.stderr()
 
-    def test_decoupled(self, fail: Fail) -> None:
-        assert fail("class TritonPythonModel: pass", decoupled=True)[0] == "decoupled models are not supported yet"
-
     @pytest.mark.parametrize("where", ["import os; os._exit(7)", "import os; os.kill(os.getpid(), 9)"])
     def test_death(self, root: Path, tmp_path: Path, where: str) -> None:
         with Supervisor(root) as stub:

@@ -226,7 +226,7 @@ class InferenceRequest:
         """Send the request at once, to be awaited for its responses. Iterating over them blocks."""
 
     @overload
-    def async_exec(self, decoupled: bool) -> asyncio.Future[InferenceResponse | ResponseIterator]: ...
+    def async_exec(self, decoupled: bool) -> asyncio.Future[InferenceResponse] | asyncio.Future[ResponseIterator]: ...
 
 class InferenceResponse:
     """The answer to one request: output tensors, or an error."""
@@ -264,10 +264,14 @@ class InferenceResponseSender:
     def is_cancelled(self) -> bool:
         """Whether nobody waits for responses any more."""
 
+    async def cancelled(self) -> bool:
+        """Wait until nobody waits any more: True; or until the request has been answered: False. Triton has it not."""
+
 class ResponseIterator:
     """The responses to a BLS request, as they come. The last one may have no outputs.
 
-    A loop that was left goes on where it stopped; a loop after the end begins anew.
+    A loop that was left goes on where it stopped; a loop after the end begins anew. `async for`, which Triton has not,
+    does not block the event loop.
     """
 
     def __init__(self, response: InferenceResponse, /) -> None: ...

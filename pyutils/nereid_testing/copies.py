@@ -1,0 +1,86 @@
+"""Tensors and responses as they come out of a wire: copies of what was sent at that moment."""
+
+from __future__ import annotations
+
+from typing import Any, Collection, Iterable
+
+import numpy as np
+from triton_python_backend_utils import InferenceResponse, Tensor, TritonError
+
+
+def received(tensor: Tensor) -> Tensor:
+    """Send a tensor and receive it. What is sent again is what was sent first, as in a server."""
+    if tensor._sent is None:
+        data = tensor._data
+        if data is None:
+            tensor._sent = tensor._bytes()
+        else:
+            tensor._sent = data if isinstance(data, bytes) else data.tobytes()
+    copy = Tensor.__new__(Tensor)
+    copy._name = tensor.name()
+    copy._code = tensor._code
+    copy._shape = tensor._shape
+    copy._origin = tensor._sent
+    copy._offset = 0
+    copy._size = len(tensor._sent)
+    copy._element = tensor._element
+    copy._array = copy._data = copy._sent = None
+    return copy
+
+
+def received_response(response: InferenceResponse, wanted: Collection[str] | None) -> InferenceResponse:
+    """Send a response and receive it. Outputs that nobody wants are taken off it, as a server does."""
+    error = response.error()
+    if error is not None:
+        return error_response(TritonError(error.message(), error.code()))
+    if wanted is not None:
+        response._outputs = [tensor for tensor in response._outputs if tensor.name() in wanted]
+    copy = InferenceResponse([received(tensor) for tensor in response._outputs])
+    copy._parameters = response._parameters
+    return copy
+
+
+def error_response(error: TritonError) -> InferenceResponse:
+    """A response with an error, which has nothing else."""
+    response = InferenceResponse(error=error)
+    response._parameters = ""
+    return response
+
+
+def empty_response() -> InferenceResponse:
+    """What the final flag alone is to a model that asked another."""
+    response = InferenceResponse()
+    response._parameters = ""
+    return response
+
+
+def tensors_of(arrays: Any, dtypes: Any) -> list[Tensor]:
+    """Make received tensors of arrays by name, or of Tensors. Lists become arrays of the dtype that dtypes has."""
+    if not hasattr(arrays, "items"):
+        return [received(tensor) for tensor in _tensors(arrays)]
+    return [received(Tensor(name, _array(value, dtypes.get(name)))) for name, value in arrays.items()]
+
+
+def _tensors(tensors: Iterable[Any]) -> Iterable[Tensor]:
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"a tensor is {type(tensor).__name__}, want a Tensor, or a dict of arrays instead")
+        yield tensor
+
+
+def _array(value: Any, dtype: Any) -> np.ndarray:
+    if isinstance(value, np.ndarray):
+        array = value
+    elif isinstance(value, np.generic):
+        array = np.array(value)
+    else:
+        array = np.array(value, dtype)
+    return array.astype(np.object_) if array.dtype.char == "U" else array
+
+
+def outputs(response: InferenceResponse) -> dict[str, np.ndarray]:
+    """The outputs of a response as arrays by name; AssertionError with its text if it is an error."""
+    error = response.error()
+    if error is not None:
+        raise AssertionError(f"the response is an error, {error.code().name}: {error.message()}")
+    return {tensor.name(): tensor.as_numpy() for tensor in response.output_tensors()}

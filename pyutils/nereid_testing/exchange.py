@@ -1,0 +1,80 @@
+"""One open request: what has been sent for it, and whether its client is still there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Collection
+
+from triton_python_backend_utils import InferenceResponse, TritonError
+
+from .copies import empty_response, error_response, received_response
+
+_NOTHING_SENT = "execute returned no response for this request, and none was sent."
+_NOT_ENDED = "the response sender was dropped before it had sent the final flag."
+
+
+class Client:
+    """Who waits for the answer to a request, until it is cancelled."""
+
+    def __init__(self, patience: int | None = None) -> None:
+        self.patience = patience  # responses after which it goes; None if it stays
+
+    def gone(self, responses: int) -> bool:
+        return self.patience is not None and responses >= self.patience
+
+
+class Exchange:
+    """The responses to one request, in their order. It implements `runtime.Outlet`."""
+
+    def __init__(self, instance: str, decoupled: bool, wanted: Collection[str] | None, client: Client) -> None:
+        self.decoupled = decoupled
+        self._instance = instance
+        self._wanted = wanted
+        self._client = client
+        self._changed = threading.Condition()
+        self._sent: list[tuple[InferenceResponse | None, bool]] = []
+        self._over = False
+
+    def send(self, response: InferenceResponse | None, final: bool) -> None:
+        copy = None if response is None else received_response(response, self._wanted)
+        with self._changed:
+            if not self._over:
+                self._sent.append((copy, final))
+                self._over = final
+                self._changed.notify_all()
+
+    def is_cancelled(self) -> bool:
+        return self._client.gone(len(self._sent))
+
+    def cancel(self) -> None:
+        """Have the client go now."""
+        self._client.patience = 0
+
+    def dropped(self, sends: int) -> None:
+        if sends and not self.decoupled:
+            self.send(None, True)
+        else:
+            self.fail(_NOT_ENDED if sends or self.decoupled else _NOTHING_SENT)
+
+    def fail(self, text: str) -> None:
+        """End the request with the error that a client of a server gets."""
+        text = f"Failed to process the request(s) for model '{self._instance}', message: {text}"
+        self.send(error_response(TritonError(text)), True)
+
+    def wait(self, deadline: float) -> bool:
+        """Wait until the request is over; False if it is not by then."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._over, max(0.0, deadline - time.monotonic()))
+
+    def responses(self) -> list[InferenceResponse]:
+        """What the client has received."""
+        with self._changed:
+            return [response for response, _ in self._sent if response is not None]
+
+    def take(self, number: int) -> tuple[InferenceResponse, bool]:
+        """Wait for a response, as the model sees it that asked: the final flag alone is an empty one."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._sent) > number)
+            response, final = self._sent[number]
+            return response or empty_response(), final

@@ -1,0 +1,344 @@
+"""One loaded model, and how it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import importlib.util
+import json
+import sys
+import threading
+import time
+import types
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
+
+from triton_python_backend_utils import (
+    InferenceRequest,
+    InferenceResponse,
+    ModelConfig,
+    TritonModelException,
+    triton_string_to_numpy,
+)
+
+from . import config as configs
+from .copies import received, tensors_of
+from .exchange import Client, Exchange
+
+if TYPE_CHECKING:
+    from .server import Server
+
+_RESCHEDULE = 2
+#: Seconds that tasks of a model have to end when they are cancelled.
+_PATIENCE = 10
+
+#: The model whose code runs, where that is known: not in threads that it has started.
+current: contextvars.ContextVar[Model] = contextvars.ContextVar("nereid_testing.model")
+
+
+class Fault(AssertionError):
+    """The model did what a server refuses; the text is the one that clients would get."""
+
+
+class Model:
+    """A TritonPythonModel that has been initialized. `Server.load` makes it.
+
+    `instance` is the user's object, `config` the model's config as a dict, `args` what `initialize` was given.
+    """
+
+    def __init__(self, server: Server, instance: Any, config: dict[str, Any], directory: Path, version: int) -> None:
+        self.instance = instance
+        self.config = config
+        self.args = arguments(config, directory, version)
+        self.directory = directory / str(version)
+        self.name = self.args["model_instance_name"]
+        self.decoupled = configs.decoupled(config)
+        #: Whether it may ask other models.
+        self.serving = False
+        self._server = server
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # For tests.
+
+    def request(
+        self,
+        inputs: Mapping[str, Any] | Sequence[Any],
+        *,
+        outputs: Sequence[str] = (),
+        request_id: str = "",
+        correlation_id: int | str = 0,
+        flags: int = 0,
+        timeout: int = 0,
+        parameters: Mapping[str, bool | int | float | str] | None = None,
+        cancel_after: int | None = None,
+    ) -> InferenceRequest:
+        """Make a request as it comes from a client.
+
+        `inputs` are arrays by name (lists are converted to the data type that the config says), or Tensors. No
+        `outputs` are all that the config has. With `cancel_after` the client goes away after so many responses; 0 is
+        before the first.
+        """
+        dtypes = {
+            entry["name"]: triton_string_to_numpy(entry["data_type"])
+            for entry in self.config["input"]
+            if entry["data_type"] not in ("TYPE_INVALID", "TYPE_BF16")
+        }
+        request = InferenceRequest(
+            request_id,
+            correlation_id,
+            tensors_of(inputs, dtypes),
+            list(outputs),
+            self.config["name"],
+            flags=flags,
+            timeout=timeout,
+        )
+        if parameters:
+            request._parameters = json.dumps(dict(parameters), separators=(",", ":"))
+        self._server._register(request, Client(cancel_after))
+        return request
+
+    def infer(self, inputs: Mapping[str, Any] | Sequence[Any], **options: Any) -> InferenceResponse:
+        """Ask for one response. Options are those of `request`. Fault if the model has sent none or several."""
+        responses = self.stream(inputs, **options)
+        if len(responses) != 1:
+            raise Fault(f"model {self.config['name']!r} has sent {len(responses)} responses, want 1")
+        return responses[0]
+
+    def stream(self, inputs: Mapping[str, Any] | Sequence[Any], **options: Any) -> list[InferenceResponse]:
+        """Ask for all responses of a decoupled model. Options are those of `request`."""
+        return self.execute([self.request(inputs, **options)])[0]
+
+    def execute(self, requests: Sequence[InferenceRequest], seconds: float = 10.0) -> list[list[InferenceResponse]]:
+        """Execute a batch; returns the responses to each request.
+
+        It waits until all requests have been answered to their end, also by threads and coroutines. What `execute`
+        raises is raised here. Fault is what a server would refuse; TimeoutError if there is no end within seconds.
+        """
+        deadline = time.monotonic() + seconds
+        exchanges = self.begin(requests, deadline)
+        for request, exchange in zip(requests, exchanges):
+            if not exchange.wait(deadline):
+                raise TimeoutError(
+                    f"request {request.request_id()!r}: no final flag within {seconds} s, "
+                    f"after {len(exchange.responses())} responses"
+                )
+        return [exchange.responses() for exchange in exchanges]
+
+    def cancel(self, request: InferenceRequest) -> None:
+        """Have the client of a request go away now, from another thread while the model executes it, or before."""
+        self._server._client(request).patience = 0
+
+    def is_ready(self) -> bool:
+        """Ask the model's `is_ready`; True if it has none."""
+        check = getattr(self.instance, "is_ready", None)
+        if check is None:
+            return True
+        with self.running():
+            ready = check()
+            if asyncio.iscoroutine(ready):
+                ready = self._run(ready, None)
+        if not isinstance(ready, bool):
+            raise Fault("is_ready() must return a boolean value")
+        return ready
+
+    def finalize(self) -> None:
+        """Call `finalize`, once. Exceptions pass through, though a server only logs them."""
+        if not self.serving:
+            return
+        self.serving = False
+        self.close()
+        finalize = getattr(self.instance, "finalize", None)
+        if finalize is not None:
+            with self.running():
+                finalize()
+
+    # For the server.
+
+    def close(self) -> None:
+        """End the event loop, with the tasks that run on it."""
+        if self._loop is not None:
+            asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result(_PATIENCE)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_PATIENCE)
+            self._loop.close()
+            self._loop = None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Make this the model whose code runs."""
+        token = current.set(self)
+        try:
+            yield
+        finally:
+            current.reset(token)
+
+    def initialize(self) -> None:
+        initialize = getattr(self.instance, "initialize", None)
+        if initialize is not None:
+            with self.running():
+                initialize(dict(self.args))
+        self.serving = True
+
+    def begin(self, requests: Sequence[InferenceRequest], deadline: float | None) -> list[Exchange]:
+        """Execute a batch, up to where `execute` has returned and its coroutine, if it waits for that, has ended.
+
+        Requests that the model wants to have again are executed again.
+        """
+        exchanges = [
+            Exchange(self.name, self.decoupled, self._wanted(request) or None, self._server._client(request))
+            for request in requests
+        ]
+        batch = list(zip(requests, exchanges))
+        first = True
+        while batch:
+            again = self._round([self._given(request, exchange, first) for request, exchange in batch], batch, deadline)
+            batch = [item for item, rescheduled in zip(batch, again) if rescheduled]
+            first = False
+        return exchanges
+
+    def _wanted(self, request: InferenceRequest) -> list[str]:
+        return list(request.requested_output_names()) or [entry["name"] for entry in self.config["output"]]
+
+    def _given(self, request: InferenceRequest, exchange: Exchange, first: bool) -> InferenceRequest:
+        """Copy a request as the model gets it: the test's own is not the one that is answered."""
+        clone = InferenceRequest(
+            request._id,
+            request._correlation,
+            [received(tensor) for tensor in request._inputs],
+            self._wanted(request),
+            self.config["name"],
+            flags=request._flags if first else 0,
+            timeout=request._timeout,
+            trace=request.trace(),
+        )
+        clone._parameters = request._parameters
+        self._server._open(clone, exchange)
+        return clone
+
+    def _round(
+        self,
+        requests: list[InferenceRequest],
+        batch: list[tuple[InferenceRequest, Exchange]],
+        deadline: float | None,
+    ) -> list[bool]:
+        """Execute requests once, and say which of them are to be executed again.
+
+        When this has returned, those that are unanswered live on in the model alone, or they end.
+        """
+        mine = requests[:]
+        with self.running():
+            execute = getattr(self.instance, "execute", None)
+            if execute is None:
+                raise Fault(f"Python model {self.directory / 'model.py'} does not implement `execute` method.")
+            result = execute(requests)
+            if asyncio.iscoroutine(result):
+                result = self._run(result, deadline)
+                if self.decoupled:
+                    result = None  # nobody looks at it
+        self._check(result, mine)
+        again = []
+        for request, (_, exchange), response in zip(mine, batch, result or [None] * len(mine)):
+            sender = request.get_response_sender()  # or the end of the request would not be noticed
+            rescheduled = response is None and bool(sender._release & _RESCHEDULE) and not sender._closed
+            again.append(rescheduled)
+            if rescheduled:
+                sender._closed = True
+            if response is not None:
+                try:
+                    sender._answer()
+                except TritonModelException as error:
+                    raise Fault(str(error)) from None
+                exchange.send(response, True)
+        return again
+
+    def _check(self, result: Any, requests: list[InferenceRequest]) -> None:
+        """Refuse what is no answer to a batch."""
+        if result is None:
+            return
+        if self.decoupled:
+            raise Fault(
+                f"Python model '{self.name}' is using the decoupled mode and the execute function must return None."
+            )
+        if not isinstance(result, list):
+            raise Fault(f"Expected a list in the execute return, found type '{type(result)}'.")
+        if len(result) != len(requests):
+            raise Fault(
+                "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+                f"InferenceRequest(s) size is:{len(requests)}, and InferenceResponse(s) size is:{len(result)}\n"
+            )
+        for request, response in zip(requests, result):
+            if response is None:
+                continue
+            if request.get_response_sender()._release & _RESCHEDULE:
+                raise Fault(
+                    "Expected a None object in the execute function return list for reschduled request, "
+                    f"found type '{type(response)}'."
+                )
+            if not isinstance(response, InferenceResponse):
+                raise Fault(
+                    "Expected an 'InferenceResponse' object in the execute function return list, "
+                    f"found type '{type(response)}'."
+                )
+
+    def _run(self, coroutine: Any, deadline: float | None) -> Any:
+        """Run a coroutine of the model to its end, on a loop of its own in another thread."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="model's event loop", daemon=True)
+            self._thread.start()
+        context = contextvars.copy_context()
+        done = context.run(asyncio.run_coroutine_threadsafe, coroutine, self._loop)
+        return done.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+def arguments(config: Mapping[str, Any], directory: Path, version: int) -> dict[str, str]:
+    """Make what `initialize` is given."""
+    groups = config["instance_group"] or [{}]
+    kind = str(groups[0].get("kind", "KIND_CPU")).replace("KIND_", "")
+    return {
+        "model_config": json.dumps(config, separators=(",", ":")),
+        "model_instance_kind": "CPU" if kind == "AUTO" else kind,
+        "model_instance_name": configs.instance_name(config),
+        "model_instance_device_id": str((groups[0].get("gpus") or [0])[0]),
+        "model_repository": str(directory),
+        "model_version": str(version),
+        "model_name": str(config["name"]),
+    }
+
+
+def complete(model: Any, config: dict[str, Any]) -> dict[str, Any]:
+    """Have a model's class complete its config, if it does."""
+    auto_complete = getattr(model, "auto_complete_config", None)
+    if auto_complete is None:
+        return config
+    completed = auto_complete(ModelConfig(json.dumps(config)))
+    if not isinstance(completed, ModelConfig):
+        raise Fault(
+            f"auto_complete_config function in model '{config['name']}' must return a valid pb.ModelConfig object."
+        )
+    return configs.fill(completed.as_dict(), config["name"])
+
+
+def imported(directory: Path, version: int, file: str) -> Any:
+    """Import a version's file as a server does: what lies beside it is found, relatively and by name."""
+    path = directory / str(version) / file
+    if not path.is_file():
+        raise FileNotFoundError(f"Python model file not found in '{path}'")
+    package = f"_nereid_testing_{directory.name}_{version}"
+    parent = types.ModuleType(package)
+    parent.__path__ = [str(path.parent)]
+    sys.modules[package] = parent
+    spec = importlib.util.spec_from_file_location(f"{package}.{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module

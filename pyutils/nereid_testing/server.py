@@ -1,0 +1,480 @@
+"""What models ask of the server around them, answered by the test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import re
+import sys
+import threading
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Callable, Iterator, Mapping, Union
+
+from c_python_backend_utils import runtime
+from c_python_backend_utils.iterator import ResponseIterator, iterator_over
+from c_python_backend_utils.runtime import Refused
+from triton_python_backend_utils import InferenceRequest, InferenceResponse, TritonError, TritonModelException
+
+from . import config as configs
+from .copies import empty_response, error_response, received_response, tensors_of
+from .exchange import Client, Exchange
+from .metrics import Histogram, Metrics
+from .model import Fault, Model, complete, current, imported
+
+#: What stands for another model: a function of a request that returns a response, a dict of arrays, or for several
+#: responses a list or generator of those; or a model itself: its folder, its class, an instance, a Model.
+Fake = Union[Callable[[InferenceRequest], Any], type, str, Path, Any]
+
+_NOT_NOW = "BLS is only supported during the 'execute' function."
+_LEVELS = ("INFO", "WARNING", "ERROR", "VERBOSE")
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """What a model has logged: `level` is INFO, WARNING, ERROR or VERBOSE."""
+
+    level: str
+    message: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class LoadCall:
+    """A call of load_model."""
+
+    model: str
+    config: str
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class Server:
+    """A stand-in for the server, from `with` to the end of its block.
+
+    `models` are those that a model may ask with BLS, by name: functions, or models themselves. Those in `unloaded` are
+    known, but have to be loaded first. What happened is in `logs` (all that was logged), `asked` (the BLS requests) and
+    `loads` (the calls of load_model).
+    """
+
+    def __init__(self, models: Mapping[str, Fake] | None = None, unloaded: tuple[str, ...] = ()) -> None:
+        self.models: dict[str, Fake] = dict(models or {})
+        self.unloaded = set(unloaded)
+        self.logs: list[LogLine] = []
+        self.asked: list[InferenceRequest] = []
+        self.loads: list[LoadCall] = []
+        self._metrics = Metrics()
+        self._loaded: list[Model] = []
+        self._adopted: list[Model] = []  # instances that the test has made, and ends
+        self._handles = count(1)
+        self._mu = threading.Lock()
+        self._clients: dict[int, Client] = {}
+        self._exchanges: dict[int, Exchange] = {}
+        self._before: runtime.Runtime | None = None
+        self._path: list[str] = []
+
+    def __enter__(self) -> Server:
+        if self._before is not None:
+            raise RuntimeError("the server has been entered already")
+        self._before = runtime.current()
+        self._path = sys.path[:]
+        self._modules = set(sys.modules)
+        runtime.install(_Runtime(self))
+        try:
+            for name, model in self.models.items():
+                if isinstance(model, (str, Path, type)):
+                    self.models[name] = self.load(model, name=name)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Finalize the models, the last one first, and forget what they have imported from beside them."""
+        assert self._before is not None
+        try:
+            while self._loaded:
+                self._loaded.pop().finalize()
+            while self._adopted:
+                self._adopted.pop().close()
+        finally:
+            runtime.install(self._before)
+            self._before = None
+            added = [path for path in sys.path if path not in self._path]
+            sys.path[:] = self._path
+            for name in set(sys.modules) - self._modules:
+                file = getattr(sys.modules[name], "__file__", None)
+                if name.startswith("_nereid_testing_") or (file and str(Path(file).parent) in added):
+                    del sys.modules[name]
+
+    def load(
+        self,
+        model: type | str | Path | Any,
+        config: Mapping[str, Any] | str | Path | None = None,
+        *,
+        name: str = "",
+        version: int = 1,
+        directory: str | Path | None = None,
+        auto_complete: bool = True,
+    ) -> Model:
+        """Load a model, up to `initialize`.
+
+        `model` is its folder, with config.pbtxt and version folders, or its class, or an instance. `config` is a dict,
+        the text of a config.pbtxt, or its path; what it leaves out has the server's defaults. `directory` stands for
+        the folder of a model that is not loaded from one.
+        """
+        if self._before is None:
+            raise RuntimeError("a model is loaded inside of `with Server() as server:` only")
+        module: Any = None
+        if isinstance(model, (str, Path)):
+            directory = Path(model).resolve()
+            if config is None and (directory / "config.pbtxt").is_file():
+                config = directory / "config.pbtxt"
+        where = Path("." if directory is None else directory).resolve()
+        fields = _config(config)
+        name = name or str(fields.get("name", "")) or (where.name if directory is not None else "model")
+        filled = configs.fill(fields, name)
+        if isinstance(model, (str, Path)):
+            sys.path += [str(where / str(version)), str(where)]
+            module = imported(where, version, filled["default_model_filename"])
+            model = module.TritonPythonModel
+        if auto_complete:
+            filled = complete(model, filled)
+        instance = model() if isinstance(model, type) else model
+        loaded = Model(self, instance, filled, where, version)
+        self._loaded.append(loaded)
+        try:
+            loaded.initialize()
+        except BaseException:
+            self._loaded.remove(loaded)
+            raise
+        return loaded
+
+    def metric(self, family: str, labels: Mapping[str, str] | None = None) -> float | Histogram:
+        """The value of a metric that a model has made; KeyError if there is none."""
+        return self._metrics.read(family, labels or {})
+
+    def responses(self, request: InferenceRequest) -> list[InferenceResponse]:
+        """What the model has sent for a request of `Model.request` with which the test itself has called `execute`."""
+        exchange = self._exchange(request)
+        return [] if exchange is None else exchange.responses()
+
+    # Requests.
+
+    def _register(self, request: InferenceRequest, client: Client) -> None:
+        with self._mu:
+            request._handle = next(self._handles)
+            self._clients[request._handle] = client
+
+    def _client(self, request: InferenceRequest) -> Client:
+        with self._mu:
+            return self._clients.setdefault(request._handle, Client()) if request._handle else Client()
+
+    def _open(self, request: InferenceRequest, exchange: Exchange) -> None:
+        with self._mu:
+            request._handle = next(self._handles)
+            self._exchanges[request._handle] = exchange
+
+    def _exchange(self, request: InferenceRequest) -> Exchange | None:
+        handle = request._handle
+        if not handle:
+            return None
+        client = self._client(request)
+        with self._mu:
+            if handle not in self._exchanges:
+                self._exchanges[handle] = Exchange(self._name(), True, request.requested_output_names() or None, client)
+            return self._exchanges[handle]
+
+    def _model(self) -> Model | None:
+        """The model whose code runs; in a thread that it has started, the one loaded last."""
+        return current.get(None) or (self._loaded[-1] if self._loaded else None)
+
+    def _name(self) -> str:
+        model = self._model()
+        return "" if model is None else model.name
+
+    # BLS.
+
+    def _infer(self, request: InferenceRequest, decoupled: bool) -> InferenceResponse | ResponseIterator:
+        model = self._model()
+        if model is not None and not model.serving:
+            raise TritonModelException(_NOT_NOW)
+        asked = _received_request(request)
+        self._register(asked, Client())
+        self.asked.append(asked)
+        name = asked._model_name if isinstance(asked._model_name, str) else asked._model_name.decode()
+        try:
+            source = self._ask(name, asked, decoupled)
+        except Refused as error:
+            source = _Listed([error_response(TritonError(f"Model {name} - Error when running inference: {error}"))])
+        first = source.take()
+        return iterator_over(source, first) if decoupled else first[0]
+
+    def _ask(self, name: str, request: InferenceRequest, decoupled: bool) -> _Source:
+        """Have a model, or what stands for it, execute a request."""
+        fake = self.models.get(name)
+        if fake is None:
+            raise Refused(f"Request for unknown model: '{name}' is not found")
+        if name in self.unloaded:
+            raise Refused(f"Failed for execute the inference request. Model '{name}' is not ready.")
+        if not isinstance(fake, Model) and hasattr(fake, "execute"):
+            fake = self.models[name] = Model(self, fake, configs.fill({}, name), Path(), 1)
+            fake.serving = True
+            self._adopted.append(fake)
+        if isinstance(fake, Model):
+            if fake.decoupled and not decoupled:
+                raise _several(name)
+            return _Executed(fake, request)
+        if not callable(fake):
+            raise TypeError(f"model {name!r} is {type(fake).__name__}, want a function or a model")
+        wanted = request.requested_output_names() or None
+        try:
+            result = fake(request)
+            if inspect.iscoroutine(result):
+                result = _finish(result)
+            if inspect.isgenerator(result):
+                if not decoupled:
+                    raise _several(name)
+                return _Generated(result, name, wanted, self._client(request))
+            items = result if isinstance(result, (list, tuple)) else [result]
+            if len(items) != 1 and not decoupled:
+                raise _several(name)
+            return _Listed([received_response(_response(item), wanted) for item in items])
+        except Refused:
+            raise
+        except Exception as error:
+            return _Listed([_failed(name, error)])
+
+
+def _several(name: str) -> Refused:
+    return Refused(
+        f"Model {name} is using the decoupled. The current BLS request call doesn't support models using the decoupled "
+        "transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled "
+        "models.'"
+    )
+
+
+def _config(config: Mapping[str, Any] | str | Path | None) -> dict[str, Any]:
+    if config is None:
+        return {}
+    if isinstance(config, Path):
+        return configs.parse(config.read_text("utf-8"))
+    if isinstance(config, str):
+        return configs.parse(config)
+    return dict(config)
+
+
+def _received_request(request: InferenceRequest) -> InferenceRequest:
+    """Copy a request that a model has made, as it comes to the model that it asks."""
+    copy = InferenceRequest(
+        request._id,
+        request._correlation,
+        tensors_of(request._inputs, {}),
+        list(request._wanted),
+        request._model_name,
+        request._model_version,
+        request._flags,
+        request._timeout,
+        trace=request.trace(),
+    )
+    copy._parameters = request._parameters
+    return copy
+
+
+def _response(item: Any) -> InferenceResponse:
+    if isinstance(item, InferenceResponse):
+        return item
+    if isinstance(item, Mapping):
+        return InferenceResponse(tensors_of(item, {}))
+    raise Fault(f"a model's stand-in gave {type(item).__name__}, want an InferenceResponse or a dict of arrays")
+
+
+def _failed(name: str, error: BaseException) -> InferenceResponse:
+    """The response of a model that has raised an exception. A Fault is the test's own."""
+    if isinstance(error, Fault):
+        raise error
+    text = f"Failed to process the request(s) for model '{name}_0', message: {type(error).__name__}: {error}"
+    return error_response(TritonError(text))
+
+
+def _finish(coroutine: Any) -> Any:
+    """Run a coroutine to its end in a thread of its own: this one may have a loop that runs."""
+    outcome: list[Any] = []
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            outcome.append((context.run(asyncio.run, coroutine), None))
+        except BaseException as error:
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result
+
+
+class _Source:
+    """Where the responses to a BLS request come from: `iterator.Source`."""
+
+    def take(self) -> tuple[InferenceResponse, bool]:
+        raise NotImplementedError
+
+    async def take_soon(self) -> tuple[InferenceResponse, bool]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, contextvars.copy_context().run, self.take)
+
+    def cancel(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        self.cancel()
+
+
+class _Listed(_Source):
+    """Responses that are there already."""
+
+    def __init__(self, responses: list[InferenceResponse]) -> None:
+        self._rest = responses or [empty_response()]
+
+    def take(self) -> tuple[InferenceResponse, bool]:
+        response = self._rest.pop(0)
+        return response, not self._rest
+
+
+class _Generated(_Source):
+    """Responses that a generator makes when they are asked for; its end is a response without outputs."""
+
+    def __init__(self, items: Iterator[Any], name: str, wanted: set[str] | None, client: Client) -> None:
+        self._items = items
+        self._name = name
+        self._wanted = wanted
+        self._client = client
+
+    def take(self) -> tuple[InferenceResponse, bool]:
+        try:
+            return received_response(_response(next(self._items)), self._wanted), False
+        except StopIteration:
+            return empty_response(), True
+        except Exception as error:
+            return _failed(self._name, error), True
+
+    def cancel(self) -> None:
+        self._client.patience = 0
+
+
+class _Executed(_Source):
+    """The responses of a model that executes the request."""
+
+    def __init__(self, model: Model, request: InferenceRequest) -> None:
+        self._taken = 0
+        self._exchange: Exchange | None = None
+        self._error: BaseException | None = None
+        try:
+            (self._exchange,) = model.begin([request], None)
+        except Fault as error:
+            self._error = error
+            text = str(error)
+        except Exception as error:
+            self._error = error
+            text = f"{type(error).__name__}: {error}"
+        if self._error is not None:
+            text = f"Failed to process the request(s) for model '{model.name}', message: {text}"
+            self._failure = error_response(TritonError(text))
+
+    def take(self) -> tuple[InferenceResponse, bool]:
+        if self._exchange is None:
+            return self._failure, True
+        arrival = self._exchange.take(self._taken)
+        self._taken += 1
+        return arrival
+
+    def cancel(self) -> None:
+        if self._exchange is not None:
+            self._exchange.cancel()
+
+
+_VERSION = re.compile(r"\s*[+]?\d+")
+
+
+class _Runtime:
+    """The runtime that the API's classes find while a Server is entered."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def log(self, level: int, file: str, line: int, message: str) -> None:
+        self._server.logs.append(LogLine(_LEVELS[level], message, file, line))
+        runtime.print_line(level, file, line, message)
+
+    def model_directory(self) -> str:
+        model = self._server._model()
+        if model is None:
+            raise RuntimeError("get_model_dir() needs a model: load it with Server.load")
+        return str(model.directory)
+
+    def free_memory(self) -> int:
+        return 0
+
+    def outlet(self, request: InferenceRequest) -> Exchange | None:
+        return self._server._exchange(request)
+
+    def infer(self, request: InferenceRequest, decoupled: bool) -> Any:
+        return self._server._infer(request, decoupled)
+
+    def infer_soon(self, request: InferenceRequest, decoupled: bool) -> Any:
+        loop = asyncio.get_running_loop()
+        run = contextvars.copy_context().run
+        return loop.run_in_executor(None, run, self._server._infer, request, decoupled)
+
+    def instance(self) -> str:
+        return self._server._name()
+
+    def load_model(self, name: Any, config: Any, files: Any) -> None:
+        self._server.loads.append(LoadCall(_text(name), _text(config), {_text(k): v for k, v in files.items()}))
+        if _text(name) not in self._server.models:
+            raise Refused(f"failed to load '{_text(name)}', failed to poll from model repository")
+        self._server.unloaded.discard(_text(name))
+
+    def unload_model(self, name: Any, dependents: bool) -> None:
+        del dependents
+        if _text(name) in self._server.models:
+            self._server.unloaded.add(_text(name))
+
+    def is_model_ready(self, name: Any, version: Any) -> bool:
+        if _text(version) and not _VERSION.match(_text(version)):
+            raise Refused(
+                f"failed to get model version from specified version string '{_text(version)}' (details: stol), "
+                "version should be an integral value > 0"
+            )
+        if _text(name) not in self._server.models:
+            raise Refused(f"Request for unknown model: '{_text(name)}' is not found")
+        return _text(name) not in self._server.unloaded
+
+    def new_family(self, name: Any, description: Any, kind: int) -> int:
+        del description
+        return self._server._metrics.new_family(_text(name), kind)
+
+    def drop_family(self, family: int) -> None:
+        self._server._metrics.drop_family(family)
+
+    def new_metric(self, family: int, labels: list[tuple[str, str]], buckets: list[float]) -> int:
+        return self._server._metrics.new_metric(family, labels, buckets)
+
+    def change_metric(self, metric: int, operation: int, value: float) -> None:
+        self._server._metrics.change(metric, operation, value)
+
+    def metric_value(self, metric: int) -> float:
+        return self._server._metrics.value(metric)
+
+
+def _text(text: Any) -> str:
+    return text if isinstance(text, str) else text.decode("utf-8", "replace")
