@@ -118,6 +118,7 @@ func (q *inference) send(r *infer.Response) {
 		r = &one
 	}
 	err := q.life.sendResponse(q.number, r)
+	q.life.informed.Store(ipc.Now())
 	if err != nil {
 		q.life.fail(err)
 	}
