@@ -1,7 +1,6 @@
 package python
 
 import (
-	"context"
 	"errors"
 	"math"
 	"sync"
@@ -22,9 +21,6 @@ const copyAside = 1 << 20
 
 // inferences are the requests that a stub's model has made (BLS).
 type inferences struct {
-	// ctx ends with the life.
-	ctx  context.Context
-	stop context.CancelFunc
 	body ipc.InferBody // reused; guarded by the receive lock
 	// aside counts the goroutines that copy or ask, for the end of the life.
 	aside sync.WaitGroup
@@ -36,10 +32,7 @@ type inferences struct {
 	copied int64                 // bytes of the copies of inputs
 }
 
-func (i *inferences) open() {
-	i.ctx, i.stop = context.WithCancel(context.Background())
-	i.all = make(map[uint64]*inference)
-}
+func (i *inferences) open() { i.all = make(map[uint64]*inference) }
 
 // inference is one request that a model has made. Its inputs are held until its
 // last response.
@@ -53,8 +46,7 @@ type inference struct {
 	unread  []*inference         // to be loosened when this is begun
 	at      atomic.Pointer[life] // whose stub executes it; nil if that is not known
 	refusal error                // what the request cannot be made for, found while it was read
-	ctx     context.Context
-	cancel  context.CancelFunc
+	cancellation
 
 	responses
 }
@@ -101,19 +93,15 @@ func (l *life) requested(f ipc.Frame) error {
 
 // add takes a request in; ok is false if there are too many.
 func (i *inferences) add(q *inference) (ok bool, err error) {
-	q.ctx, q.cancel = context.WithCancel(i.ctx)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.closed {
-		q.cancel()
 		return false, ipc.ErrClosed
 	}
 	if i.all[q.number] != nil || q.number == 0 {
-		q.cancel()
 		return false, broke("handle", "number %d of an inference is in use, or 0", q.number)
 	}
 	if len(i.all) >= maxInferences {
-		q.cancel()
 		return false, nil
 	}
 	i.all[q.number] = q
@@ -161,8 +149,8 @@ func (i *inferences) close() {
 		left = append(left, q)
 	}
 	i.mu.Unlock()
-	i.stop()
 	for _, q := range left {
+		q.cancel()
 		q.forget()
 	}
 	i.aside.Wait()
@@ -345,7 +333,7 @@ func (q *inference) submit() {
 
 // ask asks the model whether it is ready, which may take as long as it likes.
 func (q *inference) ask(decoupled bool) {
-	ready, err := q.life.in.model.env.Host.ModelReady(q.ctx, q.request.Model, q.request.Version)
+	ready, err := q.life.in.model.env.Host.ModelReady(q, q.request.Model, q.request.Version)
 	switch {
 	case err != nil:
 		q.deliver(infer.ErrorResponse(q.prefixed(err)))
@@ -358,7 +346,7 @@ func (q *inference) ask(decoupled bool) {
 }
 
 func (q *inference) hand(decoupled bool) {
-	if q.ctx.Err() != nil { // nobody wants it any more
+	if q.Err() != nil { // nobody wants it any more
 		q.deliver(infer.ErrorResponse(&infer.Error{Code: infer.Cancelled}))
 		return
 	}
@@ -368,7 +356,7 @@ func (q *inference) hand(decoupled bool) {
 			q.request.Model))))
 		return
 	}
-	if err := q.life.in.model.env.Host.Submit(q.ctx, &q.request, q.deliver); err != nil {
+	if err := q.life.in.model.env.Host.Submit(q, &q.request, q.deliver); err != nil {
 		q.deliver(infer.ErrorResponse(q.prefixed(err)))
 	}
 }
@@ -406,7 +394,6 @@ func (q *inference) ended() {
 	if l := q.at.Load(); l != nil {
 		q.life.callee.CompareAndSwap(l, nil)
 	}
-	q.cancel()
 	q.releaseInputs()
 	i := &q.life.infers
 	i.mu.Lock()

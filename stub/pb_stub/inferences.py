@@ -71,9 +71,9 @@ class Inferences:
     _reader: Reader
     _model: bytes  # name and version of the stub's own, which requests for `execute` are for
     _version: int
+    _spin: Spin  # of those who wait for an answer
     _decoupled: bool
     _executing: int  # the thread
-    _spin: Spin  # of those who wait for an answer
 
     def __init__(self, channel: Channel, loans: Loans, service: Service, instance: str) -> None:
         self._channel = channel
@@ -97,9 +97,9 @@ class Inferences:
         self._reader = reader
         self._model = model.encode()
         self._version = version
+        self._spin = Spin(self._channel.spin.budget)
         self._decoupled = decoupled
         self._executing = get_ident()
-        self._spin = Spin(self._channel.spin.budget)
 
     # For the model.
 
