@@ -48,13 +48,15 @@ def describe(error: BaseException, within: int = 0) -> str:
 
 
 def trace(error: BaseException) -> str:
-    """The whole traceback as Python shows it, causes included, for the log."""
+    """The whole traceback as Python shows it, causes included, for the log; "" if it says no more than `describe`."""
     # It takes 5 ms to import, and nobody needs it who does not fail.
     from traceback import format_exception
 
     outermost = error.__traceback__
     while outermost is not None and outermost.tb_frame.f_code.co_filename.startswith(_STUB):
         outermost = outermost.tb_next
+    if outermost is None and error.__cause__ is None and error.__context__ is None:
+        return ""
     try:
         text = "".join(format_exception(type(error), error, outermost))
     except Exception as failed:
