@@ -132,6 +132,37 @@ func TestAutoComplete(t *testing.T) {
 	}
 }
 
+// TestAutoCompleteDecoupled has models say themselves whether they are
+// decoupled; when they are loaded anew they are asked anew.
+func TestAutoCompleteDecoupled(t *testing.T) {
+	model := func(policy string) string {
+		return completing(addBoth + "config.set_model_transaction_policy({'decoupled': " + policy + "})\nreturn config")
+	}
+	files := map[string]string{
+		"yes/1/model.py": model("True"), "no/1/model.py": model("False"),
+		"same/1/model.py": model("True"), "same/config.pbtxt": oneFloat + "model_transaction_policy { decoupled: true }",
+	}
+	s := start(t, testkit.Python(t).Path, writeFiles(t, files), "--model-control-mode=explicit", "--load-model=*")
+	for range 2 {
+		for name, want := range map[string]bool{"yes": true, "no": false, "same": true} {
+			_, config := s.request("GET", "/v2/models/"+name+"/config", "")
+			if policy := fmt.Sprintf(`"model_transaction_policy":{"decoupled":%v}`, want); !strings.Contains(config, policy) {
+				t.Errorf("%s: config has no %s: %s", name, policy, config)
+			}
+			status, body := s.infer(name, 3)
+			switch {
+			case !want && status != http.StatusOK:
+				t.Errorf("%s: status %d: %s", name, status, body)
+			case want && (status == http.StatusOK || !strings.Contains(errorOf(t, body), "decoupled")):
+				t.Errorf("%s: status %d: %s, want an error that says decoupled", name, status, body)
+			}
+			if status, body := s.request("POST", "/v2/repository/models/"+name+"/load", ""); status != http.StatusOK {
+				t.Errorf("%s: load again: status %d: %s", name, status, body)
+			}
+		}
+	}
+}
+
 // TestAutoCompleteRefused has models whose config does not become whole: the
 // load fails with the reason.
 func TestAutoCompleteRefused(t *testing.T) {

@@ -357,3 +357,22 @@ func TestLongConfig(t *testing.T) {
 		t.Errorf("rules of the protocol were broken: %v", broken)
 	}
 }
+
+// TestAutoCompleteThenAnotherFails has the second instance fail its start: the
+// first one, which goes on in the stub that was asked, is ended too.
+func TestAutoCompleteThenAnotherFails(t *testing.T) {
+	r := newRig(t, nil)
+	source := completing("pass") + "\n    def __init__(self):\n        if steps == ['import']:\n            raise ValueError('not me')\n"
+	config := textConfig(2)
+	m, answer, err := r.complete(r.writeModel("m", source), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = m.Start(t.Context(), config, answer, &floor{})
+	if err == nil || !strings.HasPrefix(infer.AsError(err).Message, "ValueError: not me\n\nAt:\n") {
+		t.Errorf("Start: got error %v, want the second instance's", err)
+	}
+	if n := r.living(); n != 0 {
+		t.Errorf("%d stubs live, want none", n)
+	}
+}
