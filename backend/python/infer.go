@@ -28,7 +28,8 @@ type inferences struct {
 	mu     sync.Mutex
 	closed bool
 	all    map[uint64]*inference
-	copied int64 // bytes of the copies of inputs
+	tight  map[uint64]*inference // streams that count in their windows
+	copied int64                 // bytes of the copies of inputs
 }
 
 func (i *inferences) open() { i.all = make(map[uint64]*inference) }
@@ -42,6 +43,7 @@ type inference struct {
 	stream  bool   // any number of responses is wanted
 	request infer.Request
 	copied  int64
+	unread  []*inference         // to be loosened when this is begun
 	at      atomic.Pointer[life] // whose stub executes it; nil if that is not known
 	refusal error                // what the request cannot be made for, found while it was read
 	cancellation
@@ -79,6 +81,10 @@ func (l *life) requested(f ipc.Frame) error {
 		return l.sendResponse(f.ID, infer.ErrorResponse(infer.Errorf(infer.Unavailable,
 			"a model may have %d inference requests of its own under way", maxInferences)))
 	}
+	for _, s := range q.unread {
+		s.loosen()
+	}
+	q.unread = nil
 	if q.inArena() <= copyAside || !l.infers.goAside(q.copyAndSubmit) {
 		q.copyAndSubmit()
 	}
@@ -99,6 +105,7 @@ func (i *inferences) add(q *inference) (ok bool, err error) {
 		return false, nil
 	}
 	i.all[q.number] = q
+	q.unread = i.joinLocked(q)
 	return true, nil
 }
 
@@ -391,6 +398,7 @@ func (q *inference) ended() {
 	i := &q.life.infers
 	i.mu.Lock()
 	delete(i.all, q.number)
+	delete(i.tight, q.number)
 	i.copied -= q.copied
 	i.mu.Unlock()
 }
