@@ -207,9 +207,7 @@ class Loop:
             question.window_responses,
             question.window_bytes,
         )
-        self._inferences.settle(
-            self._pool, self._names, self._reader, model_name, int(version), question.decoupled
-        )
+        self._inferences.settle(self._pool, self._names, self._reader, model_name, int(version), question.decoupled)
         text = trace = ""
         model = None
         try:
