@@ -125,8 +125,8 @@ def test_threads_share_an_iterator() -> None:
 
 def test_what_it_is_not() -> None:
     _, iterator = begun(2)
-    assert type(iterator) is ResponseIterator
     with pytest.raises(TypeError):
         len(iterator)
     with pytest.raises(AttributeError):
         iterator.other = 1
+    assert type(iterator) is ResponseIterator
