@@ -255,7 +255,7 @@ class Loop:
                     result = self._awaited(model, batch, result, mine, answers)
             finally:
                 end = _now()
-                self._inferences.batch = 0
+                self._inferences.executed()
                 del requests
             self._answer(answers, batch, result, mine)
             del result
