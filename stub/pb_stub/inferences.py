@@ -153,12 +153,16 @@ class Inferences:
             frame = self.pack(number, outgoing, request, decoupled)
             self._open[number] = waiting
             self._channel.publish(frame)
-        except (PoolExhausted, TooManyNames, Unknown) as error:
-            self._open.pop(number, None)
-            outgoing.withdraw()
-            return failed(str(error))
         except StubError as error:
             self.lose(error)
+        except BaseException as error:
+            self._open.pop(number, None)
+            outgoing.withdraw()
+            if isinstance(error, struct.error):
+                return failed(f"the request does not fit into a message: {error}")
+            if isinstance(error, (PoolExhausted, TooManyNames, Unknown)):
+                return failed(str(error))
+            raise
         if self._channel.executing:
             self._channel.release_tickets()  # or what was received in a long execute would stay until its end
         return None
