@@ -122,7 +122,9 @@ func (l *life) executed(f ipc.Frame) error {
 	sent := max(first.sent, begin) // the answer may be faster than Execute's own bookkeeping
 	in.mu.Unlock()
 	batch := first.batch
-	in.await.observe(l.channel.Posted() - sent)
+	posted := l.channel.Posted()
+	in.await.observe(posted - sent)
+	in.await.thought(posted - max(sent, l.informed.Load()))
 
 	// Everything is read and checked before anything is handed up: a stub that
 	// breaks the protocol in its last response has answered nothing.
@@ -256,8 +258,11 @@ func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *inside, a
 			if len(r.Outputs) > 0 {
 				return nil, broke("handle", "request %d of the batch has %d outputs but no response", index, len(r.Outputs))
 			}
-			if r.Flags != ipc.FlagReschedule || body.Failed {
-				return nil, broke("frame", "flags of a response in EXECUTED are %#x", r.Flags)
+			if r.Flags != ipc.FlagReschedule {
+				continue
+			}
+			if body.Failed {
+				return nil, broke("frame", "request %d of a batch that failed is to be executed again", index)
 			}
 			if rescheduled == nil {
 				rescheduled = make(map[uint32]bool)

@@ -55,7 +55,7 @@ func TestOutputsOfRefusedResponses(t *testing.T) {
 		"error with outputs": {response{flags: failing, code: uint16(infer.NotFound), text: "nöt found", outputs: []ipc.Descriptor{large, strange}}, infer.NotFound, "nöt found", ""},
 		"error":              {response{flags: failing, code: uint16(infer.Internal), parameters: "[", text: "x"}, infer.Internal, "x", ""},
 		"unknown code":       {response{flags: failing, code: 999, outputs: []ipc.Descriptor{large}}, 0, "", "frame"},
-		"absent":             {response{}, infer.Internal, "expected a single response, got 0", ""},
+		"absent":             {response{}, infer.Internal, "Stub process '' is not healthy.", ""},
 		"absent with output": {response{outputs: []ipc.Descriptor{large}}, 0, "", "handle"},
 		"not final":          {response{flags: ipc.FlagPresent, outputs: []ipc.Descriptor{large}}, 0, "", "handle"},
 		"unknown name":       {response{flags: good, outputs: []ipc.Descriptor{large, inArena(5, 0, 1)}}, 0, "", "name"},

@@ -259,7 +259,7 @@ func TestControlRows(t *testing.T) {
 			{"pb.load_model()", "TypeError: load_model(): incompatible function arguments.…", ""},
 			{"pb.unload_model('m')", "None", `unload "m" false`},
 			{"pb.unload_model(model_name='m', unload_dependents=True)", "None", `unload "m" true`},
-			{"pb.unload_model('m', 1), pb.unload_model('m', None), pb.unload_model('m', np.bool_(True))", "(None, None, None)", `unload "m" true; unload "m" false; unload "m" true`},
+			{"pb.unload_model('m', 1), pb.unload_model('m', np.bool_(False))", "(None, None)", `unload "m" true; unload "m" false`},
 			{"pb.unload_model('m', 'x')", "TypeError: unload_model(): incompatible function arguments.…", ""},
 			{"pb.is_model_ready('there')", "True", `ready "there" -1`},
 			{"pb.is_model_ready(model_name='m', model_version='3')", "False", `ready "m" 3`},

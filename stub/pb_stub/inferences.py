@@ -33,6 +33,7 @@ from .names import Names, TooManyNames
 from .outgoing import PADDING, Outgoing, describe
 from .pool import PoolExhausted
 from .relay import Relay
+from .spin import Spin
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -70,6 +71,7 @@ class Inferences:
     _reader: Reader
     _model: bytes  # name and version of the stub's own, which requests for `execute` are for
     _version: int
+    _spin: Spin  # of those who wait for an answer
     _decoupled: bool
     _executing: int  # the thread
 
@@ -95,6 +97,7 @@ class Inferences:
         self._reader = reader
         self._model = model.encode()
         self._version = version
+        self._spin = Spin(self._channel.spin.budget)
         self._decoupled = decoupled
         self._executing = get_ident()
 
@@ -116,7 +119,7 @@ class Inferences:
     def _first(self, waiting: Call | Stream) -> Arrival:
         """Wait for the first answer."""
         try:
-            return self._reader.response(self._channel.receive(waiting.box))
+            return self._reader.response(self._channel.receive(waiting.box, self._spin))
         except StubError as error:
             self.lose(error)
         except BaseException:  # of a signal handler
@@ -238,7 +241,7 @@ class Inferences:
         flags = messages.INFER_STREAM if decoupled else 0
         batch = BATCH.get()  # of a coroutine that runs on when `execute` has returned
         # A thread may run on, too, if the model is decoupled, and work for any batch.
-        if not (batch or self._decoupled and get_ident() != self._executing):
+        if not (batch or (self._decoupled and get_ident() != self._executing)):
             batch = self.batch
             if batch:
                 flags |= messages.INFER_HOLDING
