@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
 )
 
 // failing answers each request as its id says.
@@ -128,6 +129,39 @@ func TestErrorsInTheLog(t *testing.T) {
 			t.Errorf("alone: got error %v", responses[0].Err)
 		}
 	})
+}
+
+// TestErrorsOfCoroutines that run on when their batch has been executed are
+// logged like others.
+func TestErrorsOfCoroutines(t *testing.T) {
+	r := newRig(t, nil)
+	config := modelConfig("late", 1, infer.Uint8)
+	config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
+	m, err := r.open(r.writeModel("late", `
+import asyncio
+
+class TritonPythonModel:
+    async def execute(self, requests):
+        await asyncio.sleep(0.01)
+        {}["missing"]
+`), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := []*infer.Request{r.small(), r.small()}
+	batch[0].ID, batch[1].ID = "b", "a"
+	responses, _ := m.infer(batch...)
+	releaseInputs(batch...)
+	for i, response := range responses {
+		if response.Err == nil || !strings.HasPrefix(response.Err.Message, "Failed to process the request(s) for model 'late_0_0', message: KeyError: 'missing'") {
+			t.Errorf("request %d: got error %v", i, response.Err)
+		}
+	}
+	line := r.logLine("Traceback (most recent call last):")
+	if message := line["message"].(string); !strings.Contains(message, "in execute\n") || !strings.Contains(message, "KeyError: 'missing'") {
+		t.Errorf("got %s", message)
+	}
+	wantFields(t, line, map[string]any{"level": "error", "model": "late", "instance": "late_0_0", "requests": []string{"a", "b"}})
 }
 
 // TestErrorsOfInitialize are logged with their traceback as well.
