@@ -77,6 +77,9 @@ type Caller struct {
 	// Holding is true if the execution holds its instance and does not end before
 	// this request has, as far as the backend can know.
 	Holding bool
+	// Backend is what the backend that made the Caller keeps with it; nobody else
+	// looks at it.
+	Backend any
 
 	depth int
 }

@@ -43,15 +43,21 @@ func (s *runningServer) tell(model, text string) string {
 	if status != http.StatusOK {
 		s.t.Fatalf("tell %s: status %d: %s", model, status, reply)
 	}
+	return string(outputBytes(s.t, reply))
+}
+
+// outputBytes is the only output of a reply, of type UINT8.
+func outputBytes(t *testing.T, reply string) []byte {
+	t.Helper()
 	var answer struct{ Outputs []struct{ Data []uint16 } }
 	if err := json.Unmarshal([]byte(reply), &answer); err != nil || len(answer.Outputs) != 1 {
-		s.t.Fatalf("tell %s: %v: %s", model, err, reply)
+		t.Fatalf("%v: %s", err, reply)
 	}
-	var said []byte
+	var data []byte
 	for _, n := range answer.Outputs[0].Data {
-		said = append(said, byte(n))
+		data = append(data, byte(n))
 	}
-	return string(said)
+	return data
 }
 
 // wantAsked asks and compares; a want that ends with "…" is the beginning.

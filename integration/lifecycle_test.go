@@ -132,6 +132,37 @@ func TestAutoComplete(t *testing.T) {
 	}
 }
 
+// TestAutoCompleteDecoupled has models say themselves whether they are
+// decoupled; when they are loaded anew they are asked anew.
+func TestAutoCompleteDecoupled(t *testing.T) {
+	model := func(policy string) string {
+		return completing(addBoth + "config.set_model_transaction_policy({'decoupled': " + policy + "})\nreturn config")
+	}
+	files := map[string]string{
+		"yes/1/model.py": model("True"), "no/1/model.py": model("False"),
+		"same/1/model.py": model("True"), "same/config.pbtxt": oneFloat + "model_transaction_policy { decoupled: true }",
+	}
+	s := start(t, testkit.Python(t).Path, writeFiles(t, files), "--model-control-mode=explicit", "--load-model=*")
+	for range 2 {
+		for name, want := range map[string]bool{"yes": true, "no": false, "same": true} {
+			_, config := s.request("GET", "/v2/models/"+name+"/config", "")
+			if policy := fmt.Sprintf(`"model_transaction_policy":{"decoupled":%v}`, want); !strings.Contains(config, policy) {
+				t.Errorf("%s: config has no %s: %s", name, policy, config)
+			}
+			status, body := s.infer(name, 3)
+			switch {
+			case !want && status != http.StatusOK:
+				t.Errorf("%s: status %d: %s", name, status, body)
+			case want && (status == http.StatusOK || !strings.Contains(errorOf(t, body), "decoupled")):
+				t.Errorf("%s: status %d: %s, want an error that says decoupled", name, status, body)
+			}
+			if status, body := s.request("POST", "/v2/repository/models/"+name+"/load", ""); status != http.StatusOK {
+				t.Errorf("%s: load again: status %d: %s", name, status, body)
+			}
+		}
+	}
+}
+
 // TestAutoCompleteRefused has models whose config does not become whole: the
 // load fails with the reason.
 func TestAutoCompleteRefused(t *testing.T) {
@@ -167,6 +198,7 @@ func TestAutoCompleteRefused(t *testing.T) {
 		{"metrics", oneFloat, `pb_utils.MetricFamily(name="f", description="d", kind=pb_utils.MetricFamily.COUNTER)`, `^Internal: TritonModelException: .*while the model completes its config` + at},
 		{"model_control", oneFloat, `pb_utils.load_model("good")`, `^Internal: TritonModelException: .*while the model completes its config` + at},
 		{"model_ready", oneFloat, `pb_utils.is_model_ready("good")`, `^Internal: TritonModelException: .*while the model completes its config` + at},
+		{"bls", oneFloat, `pb_utils.InferenceRequest(model_name="good", requested_output_names=[], inputs=[]).exec()`, `^Internal: TritonModelException: BLS is only supported during the 'execute' function\.` + at},
 		{"no_file", "-", "", `^Internal: Stub process '' is not healthy\.$`},
 	}
 	files := map[string]string{"good/1/model.py": completing(addBoth + "return config")}
@@ -309,6 +341,54 @@ func TestReadiness(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// calling makes a model that gives what another model answers.
+const calling = `
+
+def call(model, inputs):
+    response = pb_utils.InferenceRequest(model_name=model, requested_output_names=["OUTPUT0"], inputs=inputs).exec()
+    if response.has_error():
+        raise pb_utils.TritonModelException(response.error().message())
+    return response
+
+
+`
+
+// TestReadinessAndCalls has models called by others: one that says that it is
+// not ready is not, unlike by clients. A check may call models itself.
+func TestReadinessAndCalls(t *testing.T) {
+	caller := func(target string) string {
+		return lifecycleHead + calling + "class TritonPythonModel:\n    def execute(self, requests):\n        return [call('" + target + "', r.inputs()) for r in requests]\n"
+	}
+	checking := func(target string) string {
+		return strings.Replace(asked("call('"+target+"', [pb_utils.Tensor('INPUT0', np.zeros(1, np.float32))]); return True"), "class Triton", calling[1:]+"class Triton", 1)
+	}
+	files := map[string]string{}
+	for name, model := range map[string]string{
+		"yes": asked("return True"), "never": asked("return False"), "calls_yes": caller("yes"), "calls_never": caller("never"),
+		"checks_yes": checking("yes"), "checks_never": checking("never"), "checks_itself": checking("checks_itself"),
+	} {
+		files[name+"/config.pbtxt"] = oneFloat
+		files[name+"/1/model.py"] = model
+	}
+	s := launch(t, testkit.Python(t).Path, writeFiles(t, files), "--log-verbose=1", "--strict-readiness=false")
+	s.waitReady()
+	if status, body := s.infer("calls_yes", 5); status != http.StatusOK || !strings.Contains(body, `"data":[5`) {
+		t.Errorf("calls_yes: status %d: %s", status, body)
+	}
+	want := "Model never - Error when running inference: Failed for execute the inference request. Model 'never' is not ready."
+	if status, body := s.infer("calls_never", 5); status != http.StatusInternalServerError || !strings.Contains(errorOf(t, body), want) {
+		t.Errorf("calls_never: status %d: %s, want %q", status, body, want)
+	}
+	for name, want := range map[string]string{"checks_yes": "true", "checks_never": "false", "checks_itself": "false"} {
+		if got := s.ask("ready", name)[name]; string(got[0]) != want || string(got[1]) != want {
+			t.Errorf("%s: got ready %s, want %s", name, got, want)
+		}
+	}
+	if status, body := s.infer("checks_itself", 5); status != http.StatusOK {
+		t.Errorf("checks_itself: status %d: %s", status, body)
 	}
 }
 

@@ -125,3 +125,44 @@ var backgroundModel = map[string]string{
         return [result(r) for r in got if r.has_error() or r.output_tensors()][0]
 `,
 }
+
+// TestCallBesideAnUnreadStream has a model begin to read a stream and then ask
+// the same model for something else, which has one instance: all is kept until
+// it is read, as by Triton.
+func TestCallBesideAnUnreadStream(t *testing.T) {
+	const config = `backend: "python"
+input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 1 ] } ]
+`
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"reads/config.pbtxt": config,
+		"reads/1/model.py": misbehavingHead + `
+def begin(count):
+    tensor = pb_utils.Tensor("INPUT0", np.array([count], np.float32))
+    return pb_utils.InferenceRequest(
+        model_name="counts", inputs=[tensor], requested_output_names=["OUTPUT0"]).exec(decoupled=True)
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        stream = begin(5000)
+        got = [next(stream)] + list(begin(3)) + list(stream)
+        got = [r.output_tensors()[0].as_numpy()[0] for r in got if r.output_tensors()]
+        assert got == [0, 0, 1, 2] + list(range(1, 5000)), got
+        return answer(requests)
+`,
+		"counts/config.pbtxt": config + "model_transaction_policy { decoupled: true }\n",
+		"counts/1/model.py": misbehavingHead + `
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for i in range(int(request.inputs()[0].as_numpy()[0])):
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([i], np.float32))]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+`,
+	}))
+	if status, text := s.infer("reads", 7); status != 200 {
+		t.Errorf("status %d: %s", status, text)
+	}
+}

@@ -97,7 +97,7 @@ func TestSpinTakesAnswers(t *testing.T) {
 		if err := c.Send(Execute, uint64(i), nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Spin(50*time.Microsecond, done, handle); err != nil {
+		if _, err := c.Spin(50*time.Microsecond, done, handle, nil); err != nil {
 			t.Fatal(err)
 		}
 		select {

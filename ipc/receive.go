@@ -213,11 +213,13 @@ func (c *Channel) updateWakeLocked() {
 // processor, so one is always left for those that do not.
 var spinners atomic.Int32
 
-// Spin looks for frames for up to budget, gives its processor away between
-// looks, and hands what comes to handle, until done has something to receive.
-// It returns how long the longest yield took. At most one goroutine spins on a
-// channel; others return at once.
-func (c *Channel) Spin(budget time.Duration, done <-chan struct{}, handle Handler) (longest time.Duration, err error) {
+// Spin looks for frames until none has come for the budget, gives its processor
+// away between looks, and hands what comes to handle, until done has something to
+// receive. It returns how long the longest yield took. At most one goroutine
+// spins on a channel; others return at once. Also, if it is not nil, is called
+// between looks, for what else is to be looked at; it reports whether there was
+// something.
+func (c *Channel) Spin(budget time.Duration, done <-chan struct{}, handle Handler, also func() bool) (longest time.Duration, err error) {
 	if spinners.Add(1) > max(int32(runtime.GOMAXPROCS(0))-1, 1) || !c.spin.TryLock() {
 		spinners.Add(-1)
 		return 0, nil
@@ -238,6 +240,13 @@ func (c *Channel) Spin(budget time.Duration, done <-chan struct{}, handle Handle
 			if _, err = c.Receive(handle); err != nil {
 				break
 			}
+			last = time.Now()
+			begin = last
+			continue
+		}
+		if also != nil && also() {
+			last = time.Now()
+			begin = last
 			continue
 		}
 		// SCHED_YIELD cannot block, so the runtime need not be told; Gosched would
@@ -250,15 +259,58 @@ func (c *Channel) Spin(budget time.Duration, done <-chan struct{}, handle Handle
 			break
 		}
 	}
-	c.setSpinner(false)
-	// The stub may have seen an even word and not rung.
-	if err == nil && c.anythingPending() {
-		_, err = c.Receive(handle)
+	if err == nil {
+		err = c.endSpin(handle)
+	} else {
+		c.setSpinner(false)
 	}
 	if errors.Is(err, ErrClosed) {
 		err = nil
 	}
 	return longest, err
+}
+
+// endSpin lets the stub ring again, and takes what came without a bell.
+func (c *Channel) endSpin(handle Handler) error {
+	c.setSpinner(false)
+	if !c.anythingPending() {
+		return nil
+	}
+	_, err := c.Receive(handle)
+	return err
+}
+
+// Watch makes the caller the one that spins on this channel, by calling Look
+// again and again; false if somebody else does or the channel is closed. It ends
+// with Unwatch.
+func (c *Channel) Watch() bool {
+	if !c.spin.TryLock() {
+		return false
+	}
+	c.send.Lock()
+	closed := c.send.closed
+	c.send.Unlock()
+	if closed {
+		c.spin.Unlock()
+		return false
+	}
+	c.setSpinner(true)
+	return true
+}
+
+// Look hands what is there to handle and reports whether there was something.
+func (c *Channel) Look(handle Handler) (bool, error) {
+	if !c.anythingPending() {
+		return false, nil
+	}
+	_, err := c.Receive(handle)
+	return true, err
+}
+
+// Unwatch ends what Watch began, and hands what is there to handle.
+func (c *Channel) Unwatch(handle Handler) error {
+	defer c.spin.Unlock()
+	return c.endSpin(handle)
 }
 
 // Posted returns when the stub published its latest frame, CLOCK_MONOTONIC ns.

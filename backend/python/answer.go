@@ -122,7 +122,9 @@ func (l *life) executed(f ipc.Frame) error {
 	sent := max(first.sent, begin) // the answer may be faster than Execute's own bookkeeping
 	in.mu.Unlock()
 	batch := first.batch
-	in.await.observe(l.channel.Posted() - sent)
+	posted := l.channel.Posted()
+	in.await.observe(posted - sent)
+	in.await.thought(posted - max(sent, l.informed.Load()))
 
 	// Everything is read and checked before anything is handed up: a stub that
 	// breaks the protocol in its last response has answered nothing.

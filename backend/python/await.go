@@ -1,8 +1,11 @@
 package python
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/nereid-serving/nereid/ipc"
 )
 
 // awaitState learns how long answers take, to decide whether waiting for the
@@ -11,6 +14,10 @@ type awaitState struct {
 	// average is the moving average (1/8) of ns from handing a batch over until
 	// its answer was published: the true wait, without this side's own waking up.
 	average atomic.Int64
+	// think is the same of how long the stub has nothing to say while its next
+	// frame depends on it alone: the time in which it waits for other models is
+	// not in it.
+	think atomic.Int64
 	// skip is how many waits are still to be slept through, because a yield took
 	// so long that somebody else needs the processor; penalty is the next such
 	// number, clean counts the spins since.
@@ -27,16 +34,20 @@ const (
 	cleanSpins   = 64
 )
 
-func (a *awaitState) observe(wait int64) {
+// observe takes account of an answer to a batch, and thought of a frame.
+func (a *awaitState) observe(wait int64) { learn(&a.average, wait) }
+func (a *awaitState) thought(wait int64) { learn(&a.think, wait) }
+
+func learn(average *atomic.Int64, wait int64) {
 	// A single long wait, of a stub that is being restarted say, must not keep
 	// spinning off for long.
 	wait = min(max(wait, 0), int64(time.Millisecond))
-	old := a.average.Load()
-	a.average.Store(old + (wait-old)/8)
+	old := average.Load()
+	average.Store(old + (wait-old)/8)
 }
 
 func (a *awaitState) worthwhile(budget time.Duration) bool {
-	if budget <= 0 || a.average.Load() > int64(budget) {
+	if budget <= 0 || a.think.Load() > int64(budget) {
 		return false
 	}
 	if a.skip.Load() > 0 {
@@ -67,9 +78,77 @@ func (in *Instance) Await(done <-chan struct{}) {
 	if l == nil || !in.await.worthwhile(budget) {
 		return
 	}
-	longest, err := l.channel.Spin(budget, done, l.handle)
+	f := follower{of: l}
+	longest, err := l.channel.Spin(budget, done, l.handle, f.look)
+	f.leave()
 	in.await.spun(longest)
 	if err != nil {
+		l.fail(err)
+	}
+}
+
+// callees are those of a chain of models that call each other at which a
+// follower looks for the one that everybody waits for.
+const callees = 8
+
+// follower looks for the answer of the model that the stub of a life waits for,
+// while somebody spins on that life: the stub says nothing before it has come.
+type follower struct {
+	of      *life
+	watched *life
+}
+
+// look reports whether something has come.
+func (f *follower) look() bool {
+	last := f.of.callee.Load()
+	for range callees {
+		if last == nil {
+			break
+		}
+		next := last.callee.Load()
+		if next == nil {
+			break
+		}
+		last = next
+	}
+	if last != f.watched {
+		f.leave()
+		if last != nil && last != f.of && last.channel.Watch() {
+			f.watched = last
+		}
+	}
+	if f.watched == nil {
+		return false
+	}
+	found, err := f.watched.channel.Look(f.watched.handle)
+	if err != nil {
+		f.failed(err)
+	}
+	return found
+}
+
+// leave ends the watch, if there is one.
+func (f *follower) leave() {
+	l := f.watched
+	f.watched = nil
+	if l == nil {
+		return
+	}
+	if err := l.channel.Unwatch(l.handle); err != nil {
+		f.failedOf(l, err)
+	}
+}
+
+func (f *follower) failed(err error) {
+	l := f.watched
+	f.watched = nil
+	_ = l.channel.Unwatch(func(ipc.Frame) error { return err })
+	f.failedOf(l, err)
+}
+
+// failedOf ends the life of a stub that has broken the protocol.
+func (f *follower) failedOf(l *life, err error) {
+	if !errors.Is(err, ipc.ErrClosed) {
 		l.fail(err)
 	}
 }

@@ -223,7 +223,7 @@ func (l *life) act(ctx context.Context, c *callBody) (result resultBody, err err
 	case "unload":
 		err = host.Unload(ctx, c.Model, c.Dependents)
 	case "ready":
-		version := infer.LatestVersion
+		var version int64
 		if version, err = parseVersion(c.Version); err == nil {
 			result.Ready, err = host.ModelReady(ctx, c.Model, version)
 		}

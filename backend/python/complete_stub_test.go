@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -259,5 +260,119 @@ func TestMissingModelFile(t *testing.T) {
 	}
 	if want := "Failed to preinitialize Python stub: Python model file not found in '" + dir + "/1/model.py'"; strings.Count(r.log.String(), want) != 2 {
 		t.Errorf("log has not %q twice", want)
+	}
+}
+
+// TestOpen has what is said of a model before anything of it runs.
+func TestOpen(t *testing.T) {
+	r := newRig(t, nil)
+	dir := r.writeModel("m", "")
+	backends := t.TempDir()
+	packed := filepath.Join(backends, "pb_exec_env_model.py.tar.gz")
+	config := func(file string) *kserve.ModelConfig {
+		c := textConfig(1)
+		c.Backend, c.DefaultModelFilename = "based", file
+		return c
+	}
+	env := func(file string) backend.Env { return envOf(dir, config(file)) }
+	based := env("weights.bin")
+	based.Runtime = filepath.Join(backends, "model.py")
+	parameter := config("")
+	parameter.Parameters = map[string]*kserve.ModelParameter{"EXECUTION_ENV_PATH": {StringValue: "env.tar.gz"}}
+	settings := based
+	settings.Settings = map[string]string{"shm-growth-byte-size": "0"}
+	for _, c := range []struct {
+		name string
+		env  backend.Env
+		code infer.Code
+		want string
+	}{
+		{"plain", env(""), 0, ""},
+		{"other file", env("other.py"), 0, ""},
+		{"no Python", env("model.txt"), infer.Internal, `^Model name must end with '\.py'\. Model name is "model\.txt"\.$`},
+		{"elsewhere", env("../model.py"), infer.InvalidArg, `want the name of a file in the version directory$`},
+		{"environment", envOf(dir, parameter), infer.Unsupported, `--backend-config=based,python-executable=PATH$`},
+		{"based on Python", based, 0, ""},
+		{"wrong settings", settings, infer.InvalidArg, `^shm-growth-byte-size can't be smaller than or equal to zero\.$`},
+		{"packed", based, infer.Unsupported, `^backend 'based' of model 'm' has an execution environment`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.name == "packed" {
+				touch(t, packed)
+			}
+			_, err := r.backend.Open(c.env)
+			switch {
+			case c.want == "" && err != nil:
+				t.Errorf("got error %v, want none", err)
+			case c.want != "" && (err == nil || infer.AsError(err).Code != c.code || !regexp.MustCompile(c.want).MatchString(infer.AsError(err).Message)):
+				t.Errorf("got error %v, want %v %q", err, c.code, c.want)
+			}
+		})
+	}
+	const own = "brings a triton_python_backend_stub of its own"
+	if strings.Contains(r.log.String(), own) {
+		t.Errorf("log has %q without reason", own)
+	}
+	touch(t, filepath.Join(dir, "triton_python_backend_stub"))
+	if _, err := r.backend.Open(env("")); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(r.log.String(), own) {
+		t.Errorf("log has no %q", own)
+	}
+}
+
+// TestLongConfig has a config that no frame holds: it goes to the stub, and
+// comes back, in blocks.
+func TestLongConfig(t *testing.T) {
+	r := newRig(t, nil)
+	config := textConfig(1)
+	config.Parameters = make(map[string]*kserve.ModelParameter)
+	for i := range 2000 {
+		config.Parameters[fmt.Sprint("parameter", i)] = &kserve.ModelParameter{StringValue: strings.Repeat("x", 100)}
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := r.writeModel("m", completing("pass"))
+	if _, err := r.in(t).open(dir, config); err != nil {
+		t.Errorf("Start without AutoComplete: got error %v", err)
+	}
+	opened, err := r.backend.Open(envOf(dir, config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &running{rig: r, model: opened, floor: &floor{}}
+	defer m.close()
+	answer, err := opened.AutoComplete(t.Context(), text)
+	if err != nil || len(answer) < len(text) {
+		t.Errorf("AutoComplete: got %d bytes, error %v, want at least %d", len(answer), err, len(text))
+	}
+	if err := opened.Start(t.Context(), config, text, m.floor); err != nil {
+		t.Errorf("Start: got error %v", err)
+	}
+	m.mustInfer(&infer.Request{}).Release()
+	if broken := r.counts.brokenRules(); len(broken) > 0 {
+		t.Errorf("rules of the protocol were broken: %v", broken)
+	}
+}
+
+// TestAutoCompleteThenAnotherFails has the second instance fail its start: the
+// first one, which goes on in the stub that was asked, is ended too.
+func TestAutoCompleteThenAnotherFails(t *testing.T) {
+	r := newRig(t, nil)
+	source := completing("pass") + "\n    def __init__(self):\n        if steps == ['import']:\n            raise ValueError('not me')\n"
+	config := textConfig(2)
+	m, answer, err := r.complete(r.writeModel("m", source), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = m.Start(t.Context(), config, answer, &floor{})
+	if err == nil || !strings.HasPrefix(infer.AsError(err).Message, "ValueError: not me\n\nAt:\n") {
+		t.Errorf("Start: got error %v, want the second instance's", err)
+	}
+	if n := r.living(); n != 0 {
+		t.Errorf("%d stubs live, want none", n)
 	}
 }

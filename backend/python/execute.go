@@ -70,6 +70,7 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 		l.limitLocked()
 	}
 	in.mu.Unlock()
+	l.isCalledBy(b)
 
 	position, err := l.send(b, number, handles, ahead)
 
@@ -85,6 +86,7 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 		}
 	case err == nil:
 		l.inside[at].position, l.inside[at].sent = position, ipc.Now()
+		l.handed.Store(l.inside[at].sent)
 	case errors.As(err, &refused):
 		l.dropLastLocked() // it is the last one, as nobody else could submit
 		return refused
@@ -186,12 +188,39 @@ func (in *Instance) Cancel(task *backend.Task) {
 	in.mu.Lock()
 	l := in.life
 	handle, inside := uint64(0), false
+	abandoned := false
 	if l != nil {
-		handle, inside = l.handleLocked(task)
+		if handle, inside = l.handleLocked(task); inside {
+			abandoned = l.abandonedLocked(handle >> 32)
+		}
 	}
 	in.mu.Unlock()
 	if inside {
 		l.tell(handle)
 	}
-	l.infers.cancelBatch(handle >> 32)
+	if abandoned {
+		l.infers.cancelBatch(handle >> 32)
+	}
+}
+
+// abandonedLocked reports whether the clients of all requests of a batch that
+// have not been answered yet have gone. It is given the low 32 bits of the
+// batch's number.
+func (l *life) abandonedLocked(batch uint64) bool {
+	tasks := l.openOfLocked(batch)
+	for i := range l.count {
+		if b := &l.inside[i]; b.number&math.MaxUint32 == batch {
+			for at, task := range b.batch.Tasks {
+				if s := b.stream(at); s == nil || !s.ended {
+					tasks = append(tasks, task)
+				}
+			}
+		}
+	}
+	for _, task := range tasks {
+		if task.Context.Err() == nil {
+			return false
+		}
+	}
+	return true
 }

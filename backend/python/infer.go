@@ -1,10 +1,10 @@
 package python
 
 import (
-	"context"
 	"errors"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -21,9 +21,6 @@ const copyAside = 1 << 20
 
 // inferences are the requests that a stub's model has made (BLS).
 type inferences struct {
-	// ctx ends with the life.
-	ctx  context.Context
-	stop context.CancelFunc
 	body ipc.InferBody // reused; guarded by the receive lock
 	// aside counts the goroutines that copy or ask, for the end of the life.
 	aside sync.WaitGroup
@@ -31,13 +28,11 @@ type inferences struct {
 	mu     sync.Mutex
 	closed bool
 	all    map[uint64]*inference
-	copied int64 // bytes of the copies of inputs
+	tight  map[uint64]*inference // streams that count in their windows
+	copied int64                 // bytes of the copies of inputs
 }
 
-func (i *inferences) open() {
-	i.ctx, i.stop = context.WithCancel(context.Background())
-	i.all = make(map[uint64]*inference)
-}
+func (i *inferences) open() { i.all = make(map[uint64]*inference) }
 
 // inference is one request that a model has made. Its inputs are held until its
 // last response.
@@ -45,13 +40,13 @@ type inference struct {
 	life    *life
 	number  uint64 // the stub's
 	batch   uint64 // in whose execution it was made, 0 if that is not known
-	callers []*backend.Task
-	stream  bool // any number of responses is wanted
+	stream  bool   // any number of responses is wanted
 	request infer.Request
 	copied  int64
-	refusal error // what the request cannot be made for, found while it was read
-	ctx     context.Context
-	cancel  context.CancelFunc
+	unread  []*inference         // to be loosened when this is begun
+	at      atomic.Pointer[life] // whose stub executes it; nil if that is not known
+	refusal error                // what the request cannot be made for, found while it was read
+	cancellation
 
 	responses
 }
@@ -62,6 +57,9 @@ func (l *life) requested(f ipc.Frame) error {
 	body := &l.infers.body
 	if err := ipc.ParseInfer(f.Body, body); err != nil {
 		return err
+	}
+	if body.Batch != 0 {
+		l.in.await.thought(l.channel.Posted() - max(l.informed.Load(), l.handed.Load()))
 	}
 	q := &inference{life: l, number: f.ID, batch: body.Batch, stream: body.Flags&ipc.InferStream != 0}
 	q.demand = int64(body.Demand)
@@ -83,6 +81,10 @@ func (l *life) requested(f ipc.Frame) error {
 		return l.sendResponse(f.ID, infer.ErrorResponse(infer.Errorf(infer.Unavailable,
 			"a model may have %d inference requests of its own under way", maxInferences)))
 	}
+	for _, s := range q.unread {
+		s.loosen()
+	}
+	q.unread = nil
 	if q.inArena() <= copyAside || !l.infers.goAside(q.copyAndSubmit) {
 		q.copyAndSubmit()
 	}
@@ -91,22 +93,19 @@ func (l *life) requested(f ipc.Frame) error {
 
 // add takes a request in; ok is false if there are too many.
 func (i *inferences) add(q *inference) (ok bool, err error) {
-	q.ctx, q.cancel = context.WithCancel(i.ctx)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.closed {
-		q.cancel()
 		return false, ipc.ErrClosed
 	}
 	if i.all[q.number] != nil || q.number == 0 {
-		q.cancel()
 		return false, broke("handle", "number %d of an inference is in use, or 0", q.number)
 	}
 	if len(i.all) >= maxInferences {
-		q.cancel()
 		return false, nil
 	}
 	i.all[q.number] = q
+	q.unread = i.joinLocked(q)
 	return true, nil
 }
 
@@ -150,21 +149,21 @@ func (i *inferences) close() {
 		left = append(left, q)
 	}
 	i.mu.Unlock()
-	i.stop()
 	for _, q := range left {
+		q.cancel()
 		q.forget()
 	}
 	i.aside.Wait()
 }
 
 // cancelBatch cancels the requests that were made for a batch, given by the low
-// 32 bits of its number, of which no client waits any more. What the model asks for afterwards, to clean up
-// perhaps, is executed.
+// 32 bits of its number, for which no client waits any more. What the model asks
+// for afterwards, to clean up perhaps, is executed.
 func (i *inferences) cancelBatch(batch uint64) {
 	i.mu.Lock()
 	var cancelled []*inference
 	for _, q := range i.all {
-		if q.batch&math.MaxUint32 == batch && q.abandoned() {
+		if q.batch != 0 && q.batch&math.MaxUint32 == batch {
 			cancelled = append(cancelled, q)
 		}
 	}
@@ -174,21 +173,11 @@ func (i *inferences) cancelBatch(batch uint64) {
 	}
 }
 
-// abandoned reports whether the clients of all requests in whose execution this
-// one was made have gone.
-func (q *inference) abandoned() bool {
-	for _, task := range q.callers {
-		if task.Context.Err() == nil {
-			return false
-		}
-	}
-	return len(q.callers) > 0
-}
-
 // callersOf finds the execution that the request is made in.
 func (q *inference) callersOf(holding bool) error {
 	l := q.life
 	in := l.in
+	var tasks []*backend.Task
 	in.mu.Lock()
 	if q.batch > l.number {
 		last := l.number
@@ -196,17 +185,18 @@ func (q *inference) callersOf(holding bool) error {
 		return broke("handle", "INFER for batch %d, the last one is %d", q.batch, last)
 	}
 	if at := l.findLocked(q.batch); at >= 0 {
-		q.callers = l.inside[at].batch.Tasks
+		tasks = l.inside[at].batch.Tasks
 	} else {
-		q.callers = l.openOfLocked(q.batch)
+		tasks = l.openOfLocked(q.batch)
 		holding = false
 	}
 	in.mu.Unlock()
-	requests := make([]*infer.Request, len(q.callers))
-	for i, task := range q.callers {
+	requests := make([]*infer.Request, len(tasks))
+	for i, task := range tasks {
 		requests[i] = task.Request
 	}
 	q.request.Caller = infer.NewCaller(in.model.env.Name, in.model.env.Version, requests, holding)
+	q.request.Caller.Backend = q
 	return nil
 }
 
@@ -343,7 +333,7 @@ func (q *inference) submit() {
 
 // ask asks the model whether it is ready, which may take as long as it likes.
 func (q *inference) ask(decoupled bool) {
-	ready, err := q.life.in.model.env.Host.ModelReady(q.ctx, q.request.Model, q.request.Version)
+	ready, err := q.life.in.model.env.Host.ModelReady(q, q.request.Model, q.request.Version)
 	switch {
 	case err != nil:
 		q.deliver(infer.ErrorResponse(q.prefixed(err)))
@@ -356,7 +346,7 @@ func (q *inference) ask(decoupled bool) {
 }
 
 func (q *inference) hand(decoupled bool) {
-	if q.ctx.Err() != nil { // nobody wants it any more
+	if q.Err() != nil { // nobody wants it any more
 		q.deliver(infer.ErrorResponse(&infer.Error{Code: infer.Cancelled}))
 		return
 	}
@@ -366,7 +356,7 @@ func (q *inference) hand(decoupled bool) {
 			q.request.Model))))
 		return
 	}
-	if err := q.life.in.model.env.Host.Submit(q.ctx, &q.request, q.deliver); err != nil {
+	if err := q.life.in.model.env.Host.Submit(q, &q.request, q.deliver); err != nil {
 		q.deliver(infer.ErrorResponse(q.prefixed(err)))
 	}
 }
@@ -385,13 +375,30 @@ func (q *inference) releaseInputs() {
 	q.request.Inputs = nil
 }
 
+// isCalledBy tells those whose models have made requests of a batch that this
+// life executes them.
+func (l *life) isCalledBy(b *backend.Batch) {
+	for _, task := range b.Tasks {
+		if task.Request.Caller == nil {
+			continue
+		}
+		if q, ok := task.Request.Caller.Backend.(*inference); ok {
+			q.at.Store(l)
+			q.life.callee.Store(l)
+		}
+	}
+}
+
 // ended takes a request out whose last response has been dealt with.
 func (q *inference) ended() {
-	q.cancel()
+	if l := q.at.Load(); l != nil {
+		q.life.callee.CompareAndSwap(l, nil)
+	}
 	q.releaseInputs()
 	i := &q.life.infers
 	i.mu.Lock()
 	delete(i.all, q.number)
+	delete(i.tight, q.number)
 	i.copied -= q.copied
 	i.mu.Unlock()
 }

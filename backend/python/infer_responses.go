@@ -20,12 +20,16 @@ type responses struct {
 	first     [1]*infer.Response // kept begins here
 	away      bool               // a goroutine sends one; others only keep
 	forgotten bool               // nobody wants them
+	loose     bool               // they do not count in their window
 }
 
 // deliver implements infer.Sender.
 func (q *inference) deliver(r *infer.Response) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.loose {
+		releaseSlot(r)
+	}
 	q.kept = append(q.kept, r)
 	q.flushLocked()
 }
@@ -118,6 +122,7 @@ func (q *inference) send(r *infer.Response) {
 		r = &one
 	}
 	err := q.life.sendResponse(q.number, r)
+	q.life.informed.Store(ipc.Now())
 	if err != nil {
 		q.life.fail(err)
 	}

@@ -48,6 +48,11 @@ type life struct {
 	readErr     error // of the reader, set when read is closed
 
 	infers inferences // requests that the model has made
+	// callee is where the latest of them was handed over that has not ended, nil if
+	// that is not known. Informed is when the stub has been given an answer last, ns.
+	callee   atomic.Pointer[life]
+	informed atomic.Int64
+	handed   atomic.Int64 // ns, when the latest batch was published
 
 	// withdrawing counts those that give a batch back which was asked for.
 	withdrawing sync.WaitGroup

@@ -1,6 +1,10 @@
 package python
 
 import (
+	"math"
+	"slices"
+
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/ipc"
 )
 
@@ -58,27 +62,32 @@ func (l *life) logged(f ipc.Frame) error {
 	return nil
 }
 
-// requestsOf lists the ids of the requests of a batch that the stub has, those
-// that have one.
+// requestsOf lists the ids of the requests of a batch that the stub has, of
+// those that have one.
 func (l *life) requestsOf(batch uint64) []string {
 	if batch == 0 {
 		return nil
 	}
 	l.in.mu.Lock()
 	defer l.in.mu.Unlock()
-	at := l.findLocked(batch)
-	if at < 0 {
-		return nil
-	}
 	var ids []string
-	for _, task := range l.inside[at].batch.Tasks {
-		if id := task.Request.ID; id != "" {
-			if len(ids) == maxShownRequests {
-				return append(ids, "…")
-			}
+	add := func(task *backend.Task) {
+		if id := task.Request.ID; id != "" && len(ids) < maxShownRequests {
 			ids = append(ids, cutAt(id, maxShownID))
 		}
 	}
+	if at := l.findLocked(batch); at >= 0 {
+		for _, task := range l.inside[at].batch.Tasks {
+			add(task)
+		}
+		return ids
+	}
+	for handle, s := range l.open.byHandle { // it was executed, and left its requests open
+		if handle>>32 == batch&math.MaxUint32 {
+			add(s.task)
+		}
+	}
+	slices.Sort(ids)
 	return ids
 }
 

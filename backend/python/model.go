@@ -58,6 +58,10 @@ func (b *Backend) open(env backend.Env) (*Model, error) {
 		}
 		m.settings = &settings
 	}
+	if _, err := os.Stat(filepath.Join(env.Directory, "triton_python_backend_stub")); err == nil {
+		m.log.Warn().Msgf("the model brings a triton_python_backend_stub of its own, which cannot be used here: name its interpreter with --backend-config=%s,python-executable=PATH",
+			env.Config.GetBackend())
+	}
 	if _, packed := env.Config.GetParameters()["EXECUTION_ENV_PATH"]; packed {
 		return nil, infer.Errorf(infer.Unsupported,
 			"model '%s' has the parameter EXECUTION_ENV_PATH, but this server does not unpack environments: name an interpreter with --backend-config=%s,python-executable=PATH",

@@ -102,13 +102,13 @@ func TestAwaitLearns(t *testing.T) {
 		t.Error("without a budget: worthwhile")
 	}
 	for range 40 {
-		a.observe(int64(time.Second))
+		a.thought(int64(time.Second))
 	}
 	if a.worthwhile(budget) {
 		t.Error("after slow answers: worthwhile")
 	}
 	for range 60 {
-		a.observe(int64(time.Microsecond))
+		a.thought(int64(time.Microsecond))
 	}
 	if !a.worthwhile(budget) {
 		t.Error("after fast answers: not worthwhile")

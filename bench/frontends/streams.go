@@ -77,7 +77,7 @@ func repeating(n int) connector {
 func (c *streamClient) close() error {
 	err := c.stream.CloseSend()
 	if end := c.stream.RecvMsg(new(mem.BufferSlice)); end != io.EOF {
-		err = errors.Join(err, fmt.Errorf("end of the stream: got %v, want %v", end, io.EOF))
+		err = errors.Join(err, fmt.Errorf("end of the stream: %w", end))
 	}
 	return errors.Join(err, c.conn.Close())
 }

@@ -149,8 +149,8 @@ func metricsFlags() []flag {
 		{"metrics-interval-ms", "<integer>", "Milliseconds after which CPU and memory are looked at again. Default: 2000.",
 			setWith(parseInt64, func(o *Options) *int64 { return &o.Metrics.IntervalMillis })},
 		{"metrics-config", "<<string>=<string>>", "What is measured: counter_latencies (default true), summary_latencies " +
-			"(false), histogram_latencies (false), summary_quantiles (<quantile>:<error>, separated by commas). May be " +
-			"given several times.",
+			"(false), histogram_latencies (false), summary_quantiles (<quantile>:<error>, separated by commas); and how many " +
+			"series models may make: custom_series_per_model (10000), custom_series (100000). May be given several times.",
 			setMetricsConfig},
 	}
 }

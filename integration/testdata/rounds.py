@@ -76,6 +76,7 @@ def main():
         expect("its own sequence", seen(infer(client, "iterative", 2, "own", sequence_id=77, sequence_start=True)), [[1, 77], [0, 77]])
         expect("a text", seen(infer(client, "iterative", 2, "text", sequence_id="mine", sequence_start=True)), [[1, "mine"], [0, "mine"]])
         expect("counts", executions(client, "iterative"), (8, 8))
+        expect("END without a sequence", [f for f, _ in seen(infer(client, "iterative", 2, "no id", sequence_end=True))], [1, 0])
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(lambda i: seen(infer(client, "iterative", 1 + i % 5, f"many {i}")), range(40)))
         for i, answer in enumerate(answers):

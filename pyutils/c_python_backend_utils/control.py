@@ -50,7 +50,7 @@ def unload_model(*args: Any, **named: Any) -> None:
     """Begin to unload the model `model_name`, and with `unload_dependents` what needs it; it need not be loaded."""
     try:
         name, dependents = _unload_arguments(*args, **named)
-        name, dependents = as_text(name), dependents is not None and as_bool(dependents)
+        name, dependents = as_text(name), as_bool(dependents)
     except (Mismatch, TypeError):
         raise incompatible("unload_model", _UNLOAD, args, named) from None
     try:

@@ -15,6 +15,7 @@ there: BYTES tensors hold `bytes`, inputs may be written to, and an output is wh
     server     Server: what models ask for       config    config.pbtxt and the args of initialize
     model      Model: one loaded model           copies    tensors and responses, as they come out of a wire
     exchange   Exchange: one open request        metrics   Metrics: families and their values
+    asked      other models, or what stands for them
 """
 
 from .copies import outputs

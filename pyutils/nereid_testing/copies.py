@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Collection, Iterable
 
 import numpy as np
-from triton_python_backend_utils import InferenceResponse, Tensor, TritonError
+from triton_python_backend_utils import InferenceRequest, InferenceResponse, Tensor, TritonError
 
 
 def received(tensor: Tensor) -> Tensor:
@@ -45,6 +45,23 @@ def error_response(error: TritonError) -> InferenceResponse:
     response = InferenceResponse(error=error)
     response._parameters = ""
     return response
+
+
+def received_request(request: InferenceRequest) -> InferenceRequest:
+    """Copy a request that a model has made, as it comes to the model that it asks."""
+    copy = InferenceRequest(
+        request._id,
+        request._correlation,
+        tensors_of(request._inputs, {}),
+        list(request._wanted),
+        request._model_name,
+        request._model_version,
+        request._flags,
+        request._timeout,
+        trace=request.trace(),
+    )
+    copy._parameters = request._parameters
+    return copy
 
 
 def empty_response() -> InferenceResponse:

@@ -71,13 +71,14 @@ class Model:
         flags: int = 0,
         timeout: int = 0,
         parameters: Mapping[str, bool | int | float | str] | None = None,
+        trace: str | None = None,
         cancel_after: int | None = None,
     ) -> InferenceRequest:
         """Make a request as it comes from a client.
 
         `inputs` are arrays by name (lists are converted to the data type that the config says), or Tensors. No
-        `outputs` are all that the config has. With `cancel_after` the client goes away after so many responses; 0 is
-        before the first.
+        `outputs` are all that the config has. `trace` is the JSON text that `trace().get_context()` gives. With
+        `cancel_after` the client goes away after so many responses; 0 is before the first.
         """
         dtypes = {
             entry["name"]: triton_string_to_numpy(entry["data_type"])
@@ -93,6 +94,7 @@ class Model:
             flags=flags,
             timeout=timeout,
         )
+        request._trace = trace
         if parameters:
             request._parameters = json.dumps(dict(parameters), separators=(",", ":"))
         self._server._register(request, Client(cancel_after))

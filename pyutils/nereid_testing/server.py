@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 import re
 import sys
 import threading
@@ -12,22 +11,19 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Callable, Iterator, Mapping, Union
+from typing import Any, Mapping
 
 from c_python_backend_utils import runtime
 from c_python_backend_utils.iterator import ResponseIterator, iterator_over
 from c_python_backend_utils.runtime import Refused
-from triton_python_backend_utils import InferenceRequest, InferenceResponse, TritonError, TritonModelException
+from triton_python_backend_utils import InferenceRequest, InferenceResponse, TritonModelException
 
 from . import config as configs
-from .copies import empty_response, error_response, received_response, tensors_of
+from .asked import Fake, ask, failed
+from .copies import received_request
 from .exchange import Client, Exchange
 from .metrics import Histogram, Metrics
-from .model import Fault, Model, complete, current, imported
-
-#: What stands for another model: a function of a request that returns a response, a dict of arrays, or for several
-#: responses a list or generator of those; or a model itself: its folder, its class, an instance, a Model.
-Fake = Union[Callable[[InferenceRequest], Any], type, str, Path, Any]
+from .model import Model, complete, current, imported
 
 _NOT_NOW = "BLS is only supported during the 'execute' function."
 _LEVELS = ("INFO", "WARNING", "ERROR", "VERBOSE")
@@ -204,19 +200,19 @@ class Server:
         model = self._model()
         if model is not None and not model.serving:
             raise TritonModelException(_NOT_NOW)
-        asked = _received_request(request)
+        asked = received_request(request)
         self._register(asked, Client())
         self.asked.append(asked)
-        name = asked._model_name if isinstance(asked._model_name, str) else asked._model_name.decode()
+        name = _text(asked._model_name)
         try:
-            source = self._ask(name, asked, decoupled)
+            source = ask(self._standing_for(name), name, asked, self._client(asked), decoupled)
         except Refused as error:
-            source = _Listed([error_response(TritonError(f"Model {name} - Error when running inference: {error}"))])
+            source = failed(f"Model {name} - Error when running inference: {error}")
         first = source.take()
         return iterator_over(source, first) if decoupled else first[0]
 
-    def _ask(self, name: str, request: InferenceRequest, decoupled: bool) -> _Source:
-        """Have a model, or what stands for it, execute a request."""
+    def _standing_for(self, name: str) -> Fake:
+        """What stands for a model that can be asked."""
         fake = self.models.get(name)
         if fake is None:
             raise Refused(f"Request for unknown model: '{name}' is not found")
@@ -226,37 +222,7 @@ class Server:
             fake = self.models[name] = Model(self, fake, configs.fill({}, name), Path(), 1)
             fake.serving = True
             self._adopted.append(fake)
-        if isinstance(fake, Model):
-            if fake.decoupled and not decoupled:
-                raise _several(name)
-            return _Executed(fake, request)
-        if not callable(fake):
-            raise TypeError(f"model {name!r} is {type(fake).__name__}, want a function or a model")
-        wanted = request.requested_output_names() or None
-        try:
-            result = fake(request)
-            if inspect.iscoroutine(result):
-                result = _finish(result)
-            if inspect.isgenerator(result):
-                if not decoupled:
-                    raise _several(name)
-                return _Generated(result, name, wanted, self._client(request))
-            items = result if isinstance(result, (list, tuple)) else [result]
-            if len(items) != 1 and not decoupled:
-                raise _several(name)
-            return _Listed([received_response(_response(item), wanted) for item in items])
-        except Refused:
-            raise
-        except Exception as error:
-            return _Listed([_failed(name, error)])
-
-
-def _several(name: str) -> Refused:
-    return Refused(
-        f"Model {name} is using the decoupled. The current BLS request call doesn't support models using the decoupled "
-        "transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled "
-        "models.'"
-    )
+        return fake
 
 
 def _config(config: Mapping[str, Any] | str | Path | None) -> dict[str, Any]:
@@ -267,139 +233,6 @@ def _config(config: Mapping[str, Any] | str | Path | None) -> dict[str, Any]:
     if isinstance(config, str):
         return configs.parse(config)
     return dict(config)
-
-
-def _received_request(request: InferenceRequest) -> InferenceRequest:
-    """Copy a request that a model has made, as it comes to the model that it asks."""
-    copy = InferenceRequest(
-        request._id,
-        request._correlation,
-        tensors_of(request._inputs, {}),
-        list(request._wanted),
-        request._model_name,
-        request._model_version,
-        request._flags,
-        request._timeout,
-        trace=request.trace(),
-    )
-    copy._parameters = request._parameters
-    return copy
-
-
-def _response(item: Any) -> InferenceResponse:
-    if isinstance(item, InferenceResponse):
-        return item
-    if isinstance(item, Mapping):
-        return InferenceResponse(tensors_of(item, {}))
-    raise Fault(f"a model's stand-in gave {type(item).__name__}, want an InferenceResponse or a dict of arrays")
-
-
-def _failed(name: str, error: BaseException) -> InferenceResponse:
-    """The response of a model that has raised an exception. A Fault is the test's own."""
-    if isinstance(error, Fault):
-        raise error
-    text = f"Failed to process the request(s) for model '{name}_0', message: {type(error).__name__}: {error}"
-    return error_response(TritonError(text))
-
-
-def _finish(coroutine: Any) -> Any:
-    """Run a coroutine to its end in a thread of its own: this one may have a loop that runs."""
-    outcome: list[Any] = []
-    context = contextvars.copy_context()
-
-    def run() -> None:
-        try:
-            outcome.append((context.run(asyncio.run, coroutine), None))
-        except BaseException as error:
-            outcome.append((None, error))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    result, error = outcome[0]
-    if error is not None:
-        raise error
-    return result
-
-
-class _Source:
-    """Where the responses to a BLS request come from: `iterator.Source`."""
-
-    def take(self) -> tuple[InferenceResponse, bool]:
-        raise NotImplementedError
-
-    async def take_soon(self) -> tuple[InferenceResponse, bool]:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, contextvars.copy_context().run, self.take)
-
-    def cancel(self) -> None:
-        pass
-
-    def stop(self) -> None:
-        self.cancel()
-
-
-class _Listed(_Source):
-    """Responses that are there already."""
-
-    def __init__(self, responses: list[InferenceResponse]) -> None:
-        self._rest = responses or [empty_response()]
-
-    def take(self) -> tuple[InferenceResponse, bool]:
-        response = self._rest.pop(0)
-        return response, not self._rest
-
-
-class _Generated(_Source):
-    """Responses that a generator makes when they are asked for; its end is a response without outputs."""
-
-    def __init__(self, items: Iterator[Any], name: str, wanted: set[str] | None, client: Client) -> None:
-        self._items = items
-        self._name = name
-        self._wanted = wanted
-        self._client = client
-
-    def take(self) -> tuple[InferenceResponse, bool]:
-        try:
-            return received_response(_response(next(self._items)), self._wanted), False
-        except StopIteration:
-            return empty_response(), True
-        except Exception as error:
-            return _failed(self._name, error), True
-
-    def cancel(self) -> None:
-        self._client.patience = 0
-
-
-class _Executed(_Source):
-    """The responses of a model that executes the request."""
-
-    def __init__(self, model: Model, request: InferenceRequest) -> None:
-        self._taken = 0
-        self._exchange: Exchange | None = None
-        self._error: BaseException | None = None
-        try:
-            (self._exchange,) = model.begin([request], None)
-        except Fault as error:
-            self._error = error
-            text = str(error)
-        except Exception as error:
-            self._error = error
-            text = f"{type(error).__name__}: {error}"
-        if self._error is not None:
-            text = f"Failed to process the request(s) for model '{model.name}', message: {text}"
-            self._failure = error_response(TritonError(text))
-
-    def take(self) -> tuple[InferenceResponse, bool]:
-        if self._exchange is None:
-            return self._failure, True
-        arrival = self._exchange.take(self._taken)
-        self._taken += 1
-        return arrival
-
-    def cancel(self) -> None:
-        if self._exchange is not None:
-            self._exchange.cancel()
 
 
 _VERSION = re.compile(r"\s*[+]?\d+")

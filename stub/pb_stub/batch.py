@@ -219,24 +219,28 @@ class Answers(Outgoing):
         outputs: list[Placed] = []
         head_size = 32
         unwanted = False
-        for tensor in response._outputs:
-            name: Any = tensor._name  # bytes are no key, and not wanted
-            index = wanted.get(name)
-            if index is None:
-                unwanted = True
-                continue
-            shape = tensor._shape
-            head_size += 40 + 8 * len(shape)
-            # The usual output, a small new array, without a further call.
-            array: Any = tensor._data
-            if tensor._sent is None and array.__class__ is np.ndarray and array.nbytes <= MAX_INLINE:
-                tensor._sent = data = array.tobytes()
-                size = self._inline_size + ((len(data) + 15) & ~15)
-                if size <= MAX_INLINE_TOTAL:
-                    self._inline_size = size
-                    outputs.append((index, tensor._code, shape, 0, data, len(data), 0, 0))
+        try:
+            for tensor in response._outputs:
+                name: Any = tensor._name  # bytes are no key, and not wanted
+                index = wanted.get(name)
+                if index is None:
+                    unwanted = True
                     continue
-            outputs.append(self.place(index, tensor))
+                shape = tensor._shape
+                head_size += 40 + 8 * len(shape)
+                # The usual output, a small new array, without a further call.
+                array: Any = tensor._data
+                if tensor._sent is None and array.__class__ is np.ndarray and array.nbytes <= MAX_INLINE:
+                    tensor._sent = data = array.tobytes()
+                    size = self._inline_size + ((len(data) + 15) & ~15)
+                    if size <= MAX_INLINE_TOTAL:
+                        self._inline_size = size
+                        outputs.append((index, tensor._code, shape, 0, data, len(data), 0, 0))
+                        continue
+                outputs.append(self.place(index, tensor))
+        except BaseException:
+            self.retract(outputs)
+            raise
         if unwanted:
             response._outputs = [tensor for tensor in response._outputs if tensor._name in wanted]
         parameters = b"" if response._parameters == NONE else response._parameters.encode()

@@ -147,8 +147,11 @@ class Channel:
 
     # Reading.
 
-    def receive(self, box: Mailbox[bytes]) -> bytes:
-        """Wait for a frame for box, reading for all others meanwhile. Gone if the supervisor ends first."""
+    def receive(self, box: Mailbox[bytes], spin: Spin | None = None) -> bytes:
+        """Wait for a frame for box, reading for all others meanwhile. Gone if the supervisor ends first.
+
+        Spin decides about waits of a kind of their own, which take longer or shorter than those for batches.
+        """
         waiting = self._waiting
         waiting.append(box)
         try:
@@ -156,7 +159,7 @@ class Channel:
                 if self._reading.acquire(False):
                     try:
                         while box.empty():
-                            frame = self._wait()
+                            frame = self._wait(spin or self.spin)
                             to = self.route(frame)
                             if to is box:
                                 return frame
@@ -179,7 +182,7 @@ class Channel:
             return  # whoever is reading does it
         try:
             while self.down64[_TAIL] != self._head:
-                frame = self._wait()
+                frame = self._wait(self.spin)
                 to = self.route(frame)
                 if to is not None:
                     to.put(frame)
@@ -208,7 +211,7 @@ class Channel:
             self._begin_fence()
         return self.down64[_WITHDRAWN] != batch
 
-    def _wait(self) -> bytes:
+    def _wait(self, spin: Spin) -> bytes:
         """Take the next frame out of the ring, waiting for it. The caller holds _reading."""
         down32 = self._down32
         words = self.down64
@@ -217,7 +220,7 @@ class Channel:
             if words[_TAIL] == head:
                 if self._foreign:
                     raise ForeignProcess("a process that the model forked cannot wait for the server")
-                self._await_tail(head)
+                self._await_tail(head, spin)
             if _WEAKLY_ORDERED:
                 self._read_fence()
             at = _RING + head % _SIZE
@@ -235,10 +238,9 @@ class Channel:
                     raise ProtocolError(f"a frame has {size} bytes, want at least {_HEADER}")
                 return self.unspill(frame) if frame[6] & messages.SPILLED else frame
 
-    def _await_tail(self, head: int) -> None:
+    def _await_tail(self, head: int, spin: Spin) -> None:
         """Wait until the peer's tail is not head."""
         words = self.down64
-        spin = self.spin
         began = before = _now()
         if spin.worthwhile():
             budget = spin.budget

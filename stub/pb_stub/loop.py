@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import time
-import traceback
 from queue import SimpleQueue
 from typing import Any, Callable, Sequence
 
@@ -17,7 +16,7 @@ from c_python_backend_utils.response import InferenceResponse
 from c_python_backend_utils.sender import FINAL, RESCHEDULE
 
 from . import failure, layout, messages, process
-from .batch import Answers, Reader, wanted_of
+from .batch import INTERNAL, Answers, Reader, wanted_of
 from .calls import Calls
 from .channel import Channel, Mailbox
 from .errors import ForeignProcess, ProtocolError
@@ -174,16 +173,17 @@ class Loop:
         """Have the model complete its config and say how that went; False if it did not."""
         channel = self._channel
         self._settle(question.settings)
-        text = config = ""
+        text = trace = config = ""
         try:
             config = self._import(question.settings).complete(question.model, question.config)
         except (_NotStarted, NotCompleted) as refusal:
             text = str(refusal)
         except BaseException as error:
             text = failure.describe(error)
+            trace = failure.trace(error)
         if text:
             self._logs.start()
-            self._complain(f"Failed to initialize Python stub for auto-complete: {text}")
+            self._complain(f"Failed to initialize Python stub for auto-complete: {text}", 0, trace)
         self._leave_children()
         channel.publish(messages.completed(channel.life, text, config))
         return not text
@@ -208,7 +208,7 @@ class Loop:
             question.window_bytes,
         )
         self._inferences.settle(self._pool, self._names, self._reader, model_name, int(version), question.decoupled)
-        text = ""
+        text = trace = ""
         model = None
         try:
             model = self._start(question)
@@ -216,9 +216,10 @@ class Loop:
             text = str(refusal)
         except BaseException as error:
             text = failure.describe(error)
+            trace = failure.trace(error)
         self._logs.start()
         if text:
-            self._complain(f"Failed to initialize Python stub: {text}")
+            self._complain(f"Failed to initialize Python stub: {text}", 0, trace)
             model = None
         self._leave_children()
         if model is not None and model.has_is_ready:
@@ -244,7 +245,7 @@ class Loop:
         mine = requests[:]  # the model may do with its list what it likes
         self._inferences.batch = batch
         answers = Answers(channel, self._loans, self._pool)
-        text = ""
+        text = trace = ""
         failed = False
         start = end = _now()
         try:
@@ -254,9 +255,9 @@ class Loop:
                     result = self._awaited(model, batch, result, mine, answers)
             finally:
                 end = _now()
-                self._inferences.batch = 0
+                self._inferences.executed()
                 del requests
-            self._answer(answers, result, mine)
+            self._answer(answers, batch, result, mine)
             del result
         except (MissingExecute, Refused, PoolExhausted) as error:
             text = str(error)
@@ -264,6 +265,7 @@ class Loop:
             raise
         except BaseException as error:
             text = failure.describe(error)
+            trace = failure.trace(error)
             failed = True
         if channel.foreign:
             self._leave_children()
@@ -285,7 +287,7 @@ class Loop:
             except PoolExhausted as error:  # the frame is long, and there is no memory for its body
                 text = str(error)
                 senders.end(answers.left_open)
-        self._fail(answers, batch, start, end, text)
+        self._fail(answers, batch, start, end, text, trace)
 
     def _skip(self, frame: bytes) -> None:
         """Leave out a batch that was withdrawn, and say so. Its loans go back with the notice, behind it."""
@@ -307,29 +309,44 @@ class Loop:
         batch = mine[:]
         self._leave_open(mine, answers)
         most = None if self._decoupled else self._overlap
-        loop.start(number, result, lambda value, error: self._ended(batch, value, error), most)
+        loop.start(number, result, lambda value, error: self._ended(number, batch, value, error), most)
         return None
 
-    def _ended(self, batch: list[InferenceRequest], result: Any, error: BaseException | None) -> None:
+    def _ended(self, number: int, batch: list[InferenceRequest], result: Any, error: BaseException | None) -> None:
         """Take account of a coroutine that ran on when its batch had been left open."""
         senders = self._senders
         try:
             if error is not None:
-                self._complain("".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip())
+                self._complain(failure.trace(error) or failure.describe(error), number)
                 raise Refused(failure.describe(error))
-            if not self._decoupled and result is not None:
-                self._check(result, batch)
-                for request, response in zip(batch, result):
-                    if response is not None:
-                        request.get_response_sender().send(response, FINAL)
-        except (Refused, TritonModelException) as refusal:
+            if self._decoupled or result is None:
+                return
+            self._check(result, batch)
+        except Refused as refusal:
             text = senders.failure(str(refusal))
             if error is None:
-                self._complain(text)
+                self._complain(text, number)
             senders.fail_each(batch, text)
+            return
+        for request, response in zip(batch, result):
+            if response is None:
+                continue
+            wrong = self._wrong(request, response)
+            if not wrong:
+                try:
+                    request.get_response_sender().send(response, FINAL)
+                    continue
+                except TritonModelException as refused:
+                    wrong = str(refused)
+            text = senders.failure(wrong)
+            self._complain(text, number)
+            senders.fail_each([request], text)
 
-    def _answer(self, answers: Answers, result: Any, mine: list[InferenceRequest]) -> None:
-        """Check what execute returned and gather it; what it does not answer is left open."""
+    def _answer(self, answers: Answers, number: int, result: Any, mine: list[InferenceRequest]) -> None:
+        """Check what execute returned and gather it; what it does not answer is left open.
+
+        What is wrong with one response is told to its client alone; of a batch of one, the batch has failed.
+        """
         if result is None:
             self._leave_open(mine, answers)
             return
@@ -343,14 +360,24 @@ class Loop:
             if response is None:
                 self._leave_open((request,), answers)
                 continue
-            if not senders.unasked(request):
-                sender = request.get_response_sender()
+            wrong = ""
+            usual = response.__class__ is InferenceResponse and senders.unasked(request)
+            if not usual:
+                wrong = self._wrong(request, response) or senders.accept(request)
+            if not wrong:
                 try:
-                    sender._answer()
-                    senders.close(sender)
-                except TritonModelException as error:
-                    raise Refused(str(error)) from None
-            answers.response(request._handle, response, wanted_of(request))
+                    answers.response(request._handle, response, wanted_of(request))
+                    if not usual:
+                        senders.refuse(request)
+                    continue
+                except PoolExhausted as error:
+                    wrong = str(error)
+            if len(mine) == 1:
+                raise Refused(wrong)
+            text = senders.failure(wrong)
+            self._complain(text, number)
+            if senders.refuse(request):
+                answers.error(request._handle, INTERNAL, text)
 
     def _leave_open(self, requests: Sequence[InferenceRequest], answers: Answers) -> None:
         for request in requests:
@@ -373,26 +400,27 @@ class Loop:
                 "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
                 f"InferenceRequest(s) size is:{len(mine)}, and InferenceResponse(s) size is:{len(result)}\n"
             )
-        for request, response in zip(mine, result):
-            if response is None:
-                continue
-            sender = request._sender
-            if sender is not None and sender._release & RESCHEDULE:
-                raise Refused(
-                    "Expected a None object in the execute function return list for reschduled request, "
-                    f"found type '{type(response)}'."
-                )
-            if not isinstance(response, InferenceResponse):
-                raise Refused(
-                    "Expected an 'InferenceResponse' object in the execute function return list, "
-                    f"found type '{type(response)}'."
-                )
 
-    def _fail(self, answers: Answers, batch: int, start: int, end: int, text: str) -> None:
+    def _wrong(self, request: InferenceRequest, response: Any) -> str:
+        """What is wrong with an element of the list that execute returned, "" if nothing is."""
+        sender = request._sender
+        if sender is not None and sender._release & RESCHEDULE:
+            return (
+                "Expected a None object in the execute function return list for reschduled request, "
+                f"found type '{type(response)}'."
+            )
+        if not isinstance(response, InferenceResponse):
+            return (
+                "Expected an 'InferenceResponse' object in the execute function return list, "
+                f"found type '{type(response)}'."
+            )
+        return ""
+
+    def _fail(self, answers: Answers, batch: int, start: int, end: int, text: str, trace: str) -> None:
         """Answer a whole batch with an error."""
         answers.withdraw()
         text = self._senders.failure(text)
-        self._complain(text)
+        self._complain(text, batch, trace)
         channel = self._channel
         raw = text.encode("utf-8", "backslashreplace")
         try:
@@ -408,15 +436,15 @@ class Loop:
             model.finalize(self._calls.keep)
         except BaseException as error:
             text = failure.describe(error)
-            file, line = runtime.caller(0)
-            self._logs.log(runtime.INFO, file, line, text)
+            trace = failure.trace(error)
+            self._logs.complain(runtime.INFO, f"{text}\n{trace}" if trace else text)
         self._leave_children()
         channel = self._channel
         channel.publish(messages.finalized(channel.life, text))
 
-    def _complain(self, text: str) -> None:
-        file, line = runtime.caller(1)
-        self._logs.log(runtime.ERROR, file, line, text)
+    def _complain(self, text: str, batch: int = 0, trace: str = "") -> None:
+        """Log an error, of a batch perhaps, and where it came from."""
+        self._logs.complain(runtime.ERROR, f"{text}\n{trace}" if trace else text, batch, 1)
 
     def _leave_children(self) -> None:
         """End here a process that the model forked and that came back into this loop instead of ending."""

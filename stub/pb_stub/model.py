@@ -63,7 +63,8 @@ class Model:
         initialize = getattr(self._instance, "initialize", None)
         if initialize is not None:
             initialize(args)
-        self.has_is_ready = hasattr(self._instance, "is_ready")
+        # Models from before there was such a method may have an attribute of that name.
+        self.has_is_ready = callable(getattr(self._instance, "is_ready", None))
 
     def execute(self, requests: list[InferenceRequest]) -> Any:
         """Run `execute`; what it returns may be anything."""
@@ -87,7 +88,7 @@ class Model:
     def is_ready(self) -> Any:
         """Run `is_ready`; what it returns may be anything. Called in a thread of its own."""
         ask = getattr(self._instance, "is_ready", None)
-        if ask is None:  # it has been taken away since initialize
+        if not callable(ask):  # it has been taken away since initialize
             return True
         answer = ask()
         if answer.__class__ is bool:

@@ -120,6 +120,13 @@ class Outgoing:
             self._pool.withdraw(ticket)
         self._held.clear()
 
+    def retract(self, placed: list[Placed]) -> None:
+        """Take back what was placed last: the response that they are of is not sent, but others are."""
+        for output in placed:
+            if output[3] == layout.REGION_ARENA:
+                self._lent.remove(output[6])
+                self._pool.withdraw(output[6])
+
     def let_go(self) -> list[int]:
         """Let go of the loans; returns all tickets that are due, for the frame. To be called once, last of all."""
         channel = self._channel

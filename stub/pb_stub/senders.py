@@ -103,6 +103,21 @@ class Senders:
         """Whether a request that was claimed has no sender of its own."""
         return request._sender is self._returned
 
+    def accept(self, request: InferenceRequest) -> str:
+        """Take account of a response that was returned for a request that was claimed; why it cannot be, or ""."""
+        sender = request._sender
+        if sender is not None and sender is not self._returned:
+            try:
+                sender._answer()
+            except TritonModelException as error:
+                return str(error)
+        return ""
+
+    def refuse(self, request: InferenceRequest) -> bool:
+        """Close the sender of a request that was claimed; False if the model has ended the request itself."""
+        sender = request._sender
+        return sender is None or sender is self._returned or self.close(sender)
+
     def leave_open(self, request: InferenceRequest) -> bool:
         """Leave a request to its sender; False if it is to be executed again and has ended here."""
         sender = request.get_response_sender()
@@ -137,12 +152,12 @@ class Senders:
                 outlet.end()
 
     @staticmethod
-    def close(sender: InferenceResponseSender) -> None:
-        """Close a sender without a word to the supervisor, which learns of it otherwise."""
+    def close(sender: InferenceResponseSender) -> bool:
+        """Close a sender without a word to the supervisor, which learns of it otherwise; False if it had ended."""
         sender._closed = True
         outlet = sender._outlet
         assert isinstance(outlet, Outlet)
-        outlet.end()
+        return outlet.end()
 
     def fail_each(self, requests: list[InferenceRequest], text: str) -> None:
         """Answer those requests of a batch that are still open, one by one, with an error."""
@@ -273,11 +288,13 @@ class Outlet:
         self._credit = credit_responses + responses, credit_size + size
         return self._box if self._waiting else None
 
-    def end(self) -> None:
-        """End the request here; whoever sends meanwhile is refused."""
+    def end(self) -> bool:
+        """End the request here, unless it has ended; whoever sends meanwhile is refused."""
         with self._gate:
-            if not self.over:
-                self._end(keep=self._waiting)
+            if self.over:
+                return False
+            self._end(keep=self._waiting)
+            return True
 
     def _end(self, keep: bool = False) -> None:
         senders = self._senders

@@ -24,6 +24,7 @@ from pb_stub.loans import Loan  # noqa: E402
 from pb_stub.names import Names  # noqa: E402
 from pb_stub.outgoing import Outgoing  # noqa: E402
 from pb_stub.pool import Block  # noqa: E402
+from pb_stub.spin import Spin  # noqa: E402
 
 LIFE = 7
 WANTED = {"OUT0": 1, "OUT1": 2, "OUT2": 3, "OUT3": 4}
@@ -35,6 +36,7 @@ class Stand:
     life = LIFE
     foreign = False
     executing = False
+    spin = Spin(0)
 
     def __init__(self) -> None:
         self.channel = self

@@ -161,7 +161,9 @@ def test_refused(rig: Rig, case: str) -> None:
     assert stub.wait_exit() == 1
     (log,) = stub.logs
     assert log["level"] == 2
-    assert log["message"] == f"Failed to initialize Python stub for auto-complete: {fields['error']}"
+    message, _, trace = log["message"].partition("\nTraceback (most recent call last):\n")
+    assert message == f"Failed to initialize Python stub for auto-complete: {fields['error']}"
+    assert "pb_stub" not in trace
 
 
 def test_no_class(rig: Rig) -> None:

@@ -303,10 +303,61 @@ class TestWrongReturns:
         assert stub.execute(Request(2, id="good")).responses[0].flags == PRESENT | FINAL
         assert not stub.loans
 
-    def test_one_wrong_response_fails_the_batch(self, start: Start) -> None:
-        stub = start(model("return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.zeros(100000))]), 5]"))
+    def test_one_wrong_response_of_several(self, start: Start) -> None:
+        """Its client alone is told; what the log says has the number of the batch."""
+        stub = start(model("return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.full(100000, 7.0))]), 5]"))
         answer = stub.execute(Request(1), Request(2))
-        assert answer.status == 1 and answer.responses == []
+        good, bad = answer.responses
+        assert answer.status == 0 and (good.handle, good.flags) == (1, PRESENT | FINAL)
+        assert good["OUT"].shape == (100000,) and good["OUT"][-1] == 7
+        assert (bad.handle, bad.flags, bad.code, bad.outputs) == (2, PRESENT | FINAL | ERROR, 1, [])
+        want = "Expected an 'InferenceResponse' object in the execute function return list, found type '<class 'int'>'."
+        assert bad.error == BATCH_ERROR + want
+        (log,) = stub.logs
+        assert (log["level"], log["message"], log["own"], log["batch"]) == (2, BATCH_ERROR + want, True, answer.batch)
+
+    def test_wrong_responses_of_requests_with_senders(self, start: Start) -> None:
+        stub = start(
+            model("""
+                senders = [request.get_response_sender() for request in requests]
+                good = pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.array([1.0]))])
+                senders[0].send(good, pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+                senders[1].send(good)
+                requests[2].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+                self.senders = senders
+                return [good, good, good, 5, good]
+            """)
+        )
+        answer = stub.execute(*(Request(n) for n in range(1, 6)))
+        sent = [(response.handle, response.flags) for response in stub.responses]
+        assert sent == [(1, PRESENT | FINAL), (2, PRESENT)]
+        more = BATCH_ERROR + "Unable to send response. Non-decoupled model cannot send more than one response."
+        second, third, fourth, fifth = answer.responses  # the first one had its answer
+        assert answer.status == 0 and (second.handle, second.error) == (2, more)
+        assert third.error.startswith(BATCH_ERROR + "Expected a None object in the execute function return list for resch")
+        assert fourth.error.startswith(BATCH_ERROR + "Expected an 'InferenceResponse' object")
+        assert fifth.flags == PRESENT | FINAL and fifth["OUT"].tolist() == [1.0]
+        assert [log["batch"] for log in stub.logs] == [answer.batch] * 4
+
+    def test_one_response_without_memory(self, start: Start) -> None:
+        """The others are sent; what was placed of it goes back."""
+        stub = start(
+            model("""
+                small = pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.full(10000, 1.0))])
+                large = [pb_utils.Tensor('OUT', np.zeros(1 << 15)), pb_utils.Tensor('OUT', np.zeros(1 << 20))]
+                return [small, pb_utils.InferenceResponse(large), small]
+            """),
+            max_bytes=4 << 20,
+        )
+        for _ in range(30):
+            answer = stub.execute(Request(1), Request(2), Request(3))
+            first, second, third = answer.responses
+            assert answer.status == 0 and first.flags == third.flags == PRESENT | FINAL
+            assert second.error.startswith(BATCH_ERROR + "Failed to increase the shared memory pool size")
+            for response in (first, third):
+                assert response["OUT"][-1] == 1.0
+            for ticket in list(stub.kept.elements()):
+                stub.give_back(ticket)
 
     @pytest.mark.parametrize("expression", ["None", "[None]"])
     def test_nothing_returned(self, start: Start, expression: str) -> None:

@@ -215,6 +215,33 @@ class TestClass:
         assert told(stub) == {}
         assert "coroutine 'TritonPythonModel.initialize' was never awaited" in stub.stderr()
 
+    def test_loop_of_the_main_thread(self, start: Start) -> None:
+        """Models take it in initialize, and run it in a thread of their own."""
+        stub = start("""
+            import asyncio, threading, warnings
+            import triton_python_backend_utils as pb_utils
+
+            class TritonPythonModel:
+                def initialize(self, args):
+                    warnings.simplefilter("ignore")
+                    self.loop = asyncio.get_event_loop()
+                    self.thread = threading.Thread(target=self.loop.run_forever)
+                    self.thread.start()
+
+                async def answer(self):
+                    await asyncio.sleep(0)
+                    return pb_utils.InferenceResponse([])
+
+                def execute(self, requests):
+                    return [asyncio.run_coroutine_threadsafe(self.answer(), self.loop).result() for _ in requests]
+
+                def finalize(self):
+                    self.loop.call_soon_threadsafe(self.loop.stop)
+                    self.thread.join()
+        """)
+        assert stub.execute(Request(1), Request(2)).status == 0
+        assert stub.finalize() == {"error": ""} and stub.wait_exit() == 0
+
     def test_args(self, start: Start) -> None:
         source = tell("[type(self.args).__name__, sorted(self.args), all(type(v) is str for v in self.args.values())]").replace(
             "    def execute", "    def initialize(self, args):\n        self.args = args\n\n    def execute"

@@ -173,7 +173,11 @@ class TestModelsThatDoNotStart:
         assert text.split("\n\nAt:\n")[0] == first
         if last is not None:
             assert f"{last}\n" in text
-        assert [log["message"] for log in stub.logs] == [f"Failed to initialize Python stub: {text}"]
+        (log,) = stub.logs
+        message, _, trace = log["message"].partition("\nTraceback (most recent call last):\n")
+        assert message == f"Failed to initialize Python stub: {text}"
+        assert not trace or (first in trace and 'File "' in trace and "pb_stub" not in trace)
+        assert trace or last is None
 
     def test_no_places(self, fail: Fail) -> None:
         text, _ = fail("def f(:")

@@ -68,9 +68,10 @@ def test_forked_child(start: Start) -> None:
     assert stub.finalize()["error"] == ""
 
 
-def test_not_offered(start: Start) -> None:
-    """A supervisor that asks a model without the method has not listened."""
-    stub = start(model("pass").replace("is_ready", "is_not_asked"))
+@pytest.mark.parametrize("instead", ["is_not_asked = is_also_not_asked", "is_ready = False"])
+def test_not_offered(start: Start, instead: str) -> None:
+    """A supervisor that asks a model without the method has not listened. An attribute is no method."""
+    stub = start(model("pass").replace("is_ready", "is_also_not_asked").replace("began = False", instead))
     stub.ask(1)
     with pytest.raises(StubDied):
         stub.receive()

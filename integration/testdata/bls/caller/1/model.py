@@ -74,6 +74,32 @@ def patient(mark, **changes):
     )
 
 
+def repeat(count, how="", model="repeat"):
+    """A request to the model that sends the numbers up to count."""
+    return call(
+        model_name=model,
+        requested_output_names=["OUT"],
+        inputs=[tensor("COUNT", [count], np.int32), tensor("HOW", [how.encode()], np.object_)],
+    )
+
+
+def numbers(responses):
+    """What responses hold: a number, "end" for one that is empty, or the text of an error."""
+    found = []
+    for response in responses:
+        if response.has_error():
+            assert response.output_tensors() == [] and response.parameters() == ""
+            found.append(response.error().message())
+        elif response.output_tensors():
+            (output,) = response.output_tensors()
+            assert response.parameters() == "{}" and len(set(output.as_numpy().tolist())) == 1
+            found.append(int(output.as_numpy()[0]))
+        else:
+            assert response.parameters() == ""
+            found.append("end")
+    return found
+
+
 class Mark:
     """Names the files by which the patient model tells how far it is."""
 
@@ -466,6 +492,140 @@ class TritonPythonModel:
             open(mark + ".enough", "w").close()
             thread.join()
             assert len(list(iterators.pop())) == 1
+
+    # Streams.
+
+    def case_streams(self):
+        for how in ("", "thread"):
+            assert numbers(repeat(5, how).exec(decoupled=True)) == [0, 1, 2, 3, 4, "end"]
+            assert numbers(repeat(0, how).exec(decoupled=True)) == ["end"]
+            assert numbers(repeat(5, how + " flagged").exec(decoupled=True)) == [0, 1, 2, 3, 4]
+            assert numbers(repeat(3, how + " large").exec(decoupled=True)) == [0, 1, 2, "end"]
+            assert numbers(repeat(3, how + " fails").exec(decoupled=True)) == [0, "one is wrong", 2, "end"]
+
+    def case_decoupled_is_asked_for(self):
+        text = (
+            "Model repeat is using the decoupled. The current BLS request call doesn't support models using the "
+            "decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for "
+            "decoupled models.'"
+        )
+        refused(repeat(1).exec(), pb_utils.TritonError.UNSUPPORTED, PREFIX.format("repeat") + text)
+
+    def case_long_streams(self):
+        for how in ("", "thread large"):
+            count = 300 if how else 5000
+            assert numbers(repeat(count, how).exec(decoupled=True)) == [*range(count), "end"]
+
+    def case_iterators(self):
+        iterator = repeat(4).exec(decoupled=True)
+        first = next(iterator)
+        assert numbers([first]) == [0]
+        for response in iterator:
+            assert numbers([response]) == [1]
+            break
+        assert iter(iterator) is iterator
+        assert numbers(iterator) == [2, 3, "end"]
+        raises(StopIteration, next, iterator)
+        assert numbers(iterator) == [0, 1, 2, 3, "end"]  # and all of them again
+        for response in iterator:
+            assert response is first
+            break
+        assert numbers(iter(iterator)) == [1, 2, 3, "end"]  # the rest of a replay
+        iterator.cancel()
+
+    def case_iterator_held_open(self):
+        iterator = repeat(6, "thread").exec(decoupled=True)
+        for number, response in enumerate(iterator):
+            check(call(number).exec(), number)
+            if number == 3:
+                assert numbers(repeat(2).exec(decoupled=True)) == [0, 1, "end"]
+        assert number == 6
+
+    def case_streams_in_coroutines(self):
+        async def taken(count, how=""):
+            iterator = await repeat(count, how).async_exec(decoupled=True)
+            return numbers([response async for response in iterator])
+
+        async def run():
+            counts = [0, 1, 5, 40, 100]
+            found = await asyncio.gather(*[taken(count, "thread") for count in counts])
+            assert found == [[*range(count), "end"] for count in counts], found
+            iterator = await repeat(3, "thread").async_exec(decoupled=True)
+            assert numbers(iterator) == [0, 1, 2, "end"]  # blocks the loop, as in Triton
+
+        asyncio.run(run())
+
+    def case_streams_in_threads(self):
+        found = []
+
+        def work(count):
+            found.append(numbers(repeat(count, "thread").exec(decoupled=True)) == [*range(count), "end"])
+
+        threads = [threading.Thread(target=work, args=(count,)) for count in (0, 3, 50, 200)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [True] * 4
+
+    def case_cancelled_streams(self):
+        """Cancelling reaches the model also when its execute has returned."""
+        for how in ("slow", "thread slow"):
+            with Mark() as mark:
+                iterator = repeat(10**6, f"{how} {mark}").exec(decoupled=True)
+                next(iterator)
+                assert iterator.cancel() is None
+                iterator.cancel()
+                *before, last = iterator
+                refused(last, pb_utils.TritonError.CANCELLED, "as you like")
+                assert "end" not in numbers(before)
+
+    def case_deleted_streams(self):
+        """Deleting an iterator neither waits nor leaves its model at work."""
+        for how in ("slow", "thread slow", "thread large"):
+            with Mark() as mark:
+                iterator = repeat(10**6, f"{how} {mark}").exec(decoupled=True)
+                next(iterator)
+                begin = time.monotonic()
+                del iterator
+                assert time.monotonic() - begin < 5
+                until(lambda: os.path.exists(mark + ".cancelled"), "the inference was not cancelled")
+
+    def case_deleted_streams_of_coroutines(self):
+        async def run(mark):
+            iterator = await repeat(10**6, f"thread slow {mark}").async_exec(decoupled=True)
+            async for _ in iterator:
+                break
+
+        with Mark() as mark:
+            asyncio.run(run(mark))
+            gc.collect()
+            until(lambda: os.path.exists(mark + ".cancelled"), "the inference was not cancelled")
+
+    def case_slow_readers(self):
+        """A reader that does not read stops the model's send: neither memory nor queues grow."""
+        with Mark() as mark:
+            iterator = repeat(10**6, f"thread counted {mark}").exec(decoupled=True)
+
+            def sent():
+                with open(mark + ".count") as file:
+                    return int(file.read() or 0)
+
+            until(lambda: os.path.exists(mark + ".count"), "nothing was sent")
+            last = -1
+            while last != sent():  # until it stands still
+                last = sent()
+                time.sleep(0.2)
+            assert last < 1000, last
+            for _ in range(500):
+                next(iterator)
+            until(lambda: sent() > last, "it does not go on")
+            del iterator
+            until(lambda: os.path.exists(mark + ".cancelled"), "the inference was not cancelled")
+
+    def case_relayed_streams(self):
+        for how in ("", "thread", "relayed_by_thread", "thread relayed_by_thread"):
+            assert numbers(repeat(40, how, "relays").exec(decoupled=True)) == [*range(40), "end"]
 
     # Models behind models.
 
