@@ -318,8 +318,13 @@ class TritonPythonModel:
         pb_utils.load_model("from execute")
         return [pb_utils.InferenceResponse([]) for _ in requests]
 
+    def is_ready(self):
+        self.metric.increment(0.5)
+        pb_utils.unload_model("from is_ready")
+        return self.metric.value() == 111.5
+
     def finalize(self):
-        self.metric.increment(1000)
+        self.metric.increment(999.5)
         assert self.metric.value() == 1111
         pb_utils.load_model("from finalize")
 `), modelConfig("everywhere", 1, infer.Uint8))
@@ -329,9 +334,12 @@ class TritonPythonModel:
 		request := r.small()
 		m.mustInfer(request).Release()
 		releaseInputs(request)
+		if err := m.instance().Ready(t.Context()); err != nil {
+			t.Errorf("Ready: got error %v", err)
+		}
 		m.close()
 		r.wantLines(`everywhere{where="x"} 1111`)
-		want := `load "from __init__" "" map[]; unload "from a thread of initialize" false; ready "there" -1; load "from execute" "" map[]; load "from finalize" "" map[]`
+		want := `load "from __init__" "" map[]; unload "from a thread of initialize" false; ready "there" -1; load "from execute" "" map[]; unload "from is_ready" false; load "from finalize" "" map[]`
 		if got := host.take(); got != want {
 			t.Errorf("got calls %s, want %s", got, want)
 		}

@@ -184,7 +184,9 @@ func TestCallsThatAreCutOff(t *testing.T) {
 					responses, _ := caller.infer(request)
 					answered <- responses[0]
 				}()
-				testkit.Eventually(t, patience, func() bool { return callee.instance().current.Load() != nil && callee.instance().current.Load().hasBatch() })
+				testkit.Eventually(t, patience, func() bool {
+					return callee.instance().current.Load() != nil && callee.instance().current.Load().hasBatch()
+				})
 				doomed := map[string]*running{"caller": caller, "callee": callee}[victim].instance()
 				_ = unix.Kill(doomed.current.Load().process.pid, unix.SIGKILL)
 				response := <-answered

@@ -61,11 +61,13 @@ class ResponseIterator(Bound):
         return self
 
     def __next__(self) -> InferenceResponse:
-        if self._at < len(self._received):
-            return self._again()
+        at = self._at
+        if at < len(self._received):
+            return self._again(at)
         with self._mu:
-            if self._at < len(self._received):
-                return self._again()
+            at = self._at
+            if at < len(self._received):
+                return self._again(at)
             if self._finished:
                 raise StopIteration("Iteration is done for the responses.")
             return self._note(self._source.take())
@@ -74,16 +76,16 @@ class ResponseIterator(Bound):
         return self.__iter__()
 
     async def __anext__(self) -> InferenceResponse:
-        if self._at < len(self._received):
-            return self._again()
+        at = self._at
+        if at < len(self._received):
+            return self._again(at)
         if self._finished:
             raise StopAsyncIteration("Iteration is done for the responses.")
         return self._note(await self._source.take_soon())
 
-    def _again(self) -> InferenceResponse:
-        response = self._received[self._at]
-        self._at += 1
-        return response
+    def _again(self, at: int) -> InferenceResponse:
+        self._at = at + 1
+        return self._received[at]
 
     def _note(self, arrival: Arrival) -> InferenceResponse:
         response, last = arrival

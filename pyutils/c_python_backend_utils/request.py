@@ -118,7 +118,31 @@ class InferenceRequest(Bound):
     _trace: Union[InferenceTrace, str, None]  # a str is a context that nobody asked for yet
     _wanted: Iterable[Text]  # names of outputs; the stub's mapping has them as keys
 
+    # Called for each request to another model: the usual arguments are checked without a function call.
     def __init__(self, *args: Any, **named: Any) -> None:
+        if len(named) == 3 and not args:
+            inputs, outputs = named.get("inputs"), named.get("requested_output_names")
+            name: Any = named.get("model_name")
+            if name.__class__ is str and name.isascii() and inputs.__class__ is list and outputs.__class__ is list:
+                usual = True
+                for tensor in inputs:
+                    if tensor.__class__ is not Tensor:
+                        usual = False
+                for output in outputs:
+                    if output.__class__ is not str or not output or not output.isascii():
+                        usual = False
+                if usual:
+                    self._sender = None
+                    self._handle = self._correlation = self._flags = self._timeout = 0
+                    self._id = ""
+                    self._model_name = name
+                    self._model_version = -1
+                    self._preferred_memory = None
+                    self._trace = _NO_TRACE
+                    self._parameters = parameter_text.NONE
+                    self._inputs = inputs[:]
+                    self._wanted = dict.fromkeys(outputs)
+                    return
         try:
             self._fill(*args, **named)
         except (Mismatch, TypeError):

@@ -77,7 +77,7 @@ class Answer:
     def begin(self) -> None:
         """The request is about to be sent."""
         self.future.answer = self
-        self._inferences.watch(self)
+        self._inferences.expect(self)
 
     def arrived(self, frame: bytes) -> None:
         inferences = self._inferences

@@ -97,7 +97,7 @@ class Inferences:
         self._reader = reader
         self._model = model.encode()
         self._version = version
-        self._spin = Spin(self._channel.spin.budget)
+        self._spin = self._service.spin = Spin(self._channel.spin.budget)
         self._decoupled = decoupled
         self._executing = get_ident()
 
@@ -137,6 +137,7 @@ class Inferences:
             return answer.future
         answer.begin()
         refusal = self.begin(request, answer, decoupled)
+        self._service.wake()
         if refusal is not None:
             answer.refuse(refusal)
         return answer.future
@@ -152,12 +153,16 @@ class Inferences:
             frame = self.pack(number, outgoing, request, decoupled)
             self._open[number] = waiting
             self._channel.publish(frame)
-        except (PoolExhausted, TooManyNames, Unknown) as error:
-            self._open.pop(number, None)
-            outgoing.withdraw()
-            return failed(str(error))
         except StubError as error:
             self.lose(error)
+        except BaseException as error:
+            self._open.pop(number, None)
+            outgoing.withdraw()
+            if isinstance(error, struct.error):
+                return failed(f"the request does not fit into a message: {error}")
+            if isinstance(error, (PoolExhausted, TooManyNames, Unknown)):
+                return failed(str(error))
+            raise
         if self._channel.executing:
             self._channel.release_tickets()  # or what was received in a long execute would stay until its end
         return None
@@ -213,8 +218,18 @@ class Inferences:
         """Have frames read although nobody waits in the channel."""
         self._service.need(key)
 
+    def expect(self, key: object) -> None:
+        """As `watch`, from the moment on when the request is sent."""
+        self._service.expect(key)
+
     def unwatch(self, key: object) -> None:
-        self._service.enough(key)
+        self._service.enough(key, self.batch != 0)
+
+    def executed(self) -> None:
+        """The batch has been executed: the main thread reads from now on."""
+        self.batch = 0
+        if self._service.reads:
+            self._service.rest()
 
     # For the channel.
 

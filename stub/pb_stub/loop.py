@@ -207,9 +207,7 @@ class Loop:
             question.window_responses,
             question.window_bytes,
         )
-        self._inferences.settle(
-            self._pool, self._names, self._reader, model_name, int(version), question.decoupled
-        )
+        self._inferences.settle(self._pool, self._names, self._reader, model_name, int(version), question.decoupled)
         text = trace = ""
         model = None
         try:
@@ -257,7 +255,7 @@ class Loop:
                     result = self._awaited(model, batch, result, mine, answers)
             finally:
                 end = _now()
-                self._inferences.batch = 0
+                self._inferences.executed()
                 del requests
             self._answer(answers, batch, result, mine)
             del result

@@ -13,6 +13,7 @@ from typing import Hashable
 from . import process
 from .channel import Channel, Mailbox
 from .errors import ForeignProcess, StubError
+from .spin import Spin
 
 _MARK = b"."
 
@@ -30,19 +31,38 @@ class Service:
         self._needs: set[Hashable] = set()
         self._box: Mailbox[bytes] = SimpleQueue()  # a mark in it makes the thread look at _needs
         self._calls: SimpleQueue[None] = SimpleQueue()
-        self._reads = False
+        #: Whether the thread reads.
+        self.reads = False
+        #: Whether it looks for a moment before it sleeps; None: as the channel does.
+        self.spin: Spin | None = None
         self._started: list[None] = []
 
     def need(self, key: Hashable) -> None:
         """Have the ring read until `enough` is said with the same key."""
+        self.expect(key)
+        self.wake()
+
+    def expect(self, key: Hashable) -> None:
+        """As `need`, which `wake` completes: something is sent between the two, and the thread is not in its way."""
         self._needs.add(key)
-        if not self._reads:
+
+    def wake(self) -> None:
+        """Have the ring read if there is a need."""
+        if not self.reads:
             self._calls.put(None)
             self._start()
 
-    def enough(self, key: Hashable) -> None:
-        """Withdraw a need; one that is not there is no error."""
+    def enough(self, key: Hashable, stay: bool = False) -> None:
+        """Withdraw a need; one that is not there is no error.
+
+        If the thread is to stay it reads on without a need, until somebody says `rest`: there will be another soon.
+        """
         self._needs.discard(key)
+        if not stay:
+            self.rest()
+
+    def rest(self) -> None:
+        """Read no more unless there is a need."""
         if not self._needs:
             self._box.put(_MARK)
 
@@ -65,8 +85,8 @@ class Service:
 
     def _read(self) -> None:
         while self._needs:
-            self._reads = True
+            self.reads = True
             while self._needs:
-                self._channel.receive(self._box)
+                self._channel.receive(self._box, self.spin)
             # Whoever comes from here on finds that nobody reads, and calls.
-            self._reads = False
+            self.reads = False

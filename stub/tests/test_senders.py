@@ -611,6 +611,16 @@ class TestNotDecoupled:
     def test_send_and_return(self, start: Start, final: int) -> None:
         body = f"requests[0].get_response_sender().send(answer(), {final})\nreturn [answer(), answer()]"
         stub, executed = run(start, body, False, 2)
+        errors = [(r.handle, r.error) for r in executed.responses]
+        # Who was sent a final response has had it; else an error follows. The other request is answered well.
+        assert executed.status == 0 and errors == [(1, BATCH_ERROR + TWO)] * (1 - final) + [(2, "")]
+        assert [(r.handle, r.flags) for r in stub.responses] == [(1, PRESENT | FINAL * final)]
+
+    @pytest.mark.parametrize("final", [0, 1])
+    def test_send_and_return_alone(self, start: Start, final: int) -> None:
+        """Of a batch of one the batch has failed."""
+        body = f"requests[0].get_response_sender().send(answer(), {final})\nreturn [answer()]"
+        stub, executed = run(start, body, False)
         assert (executed.status, executed.text) == (1, BATCH_ERROR + TWO) and not executed.responses
         assert [(r.handle, r.flags) for r in stub.responses] == [(1, PRESENT | FINAL * final)]
 
@@ -716,7 +726,8 @@ class TestRescheduling:
             "Expected a None object in the execute function return list for reschduled request, found type "
             "'<class 'c_python_backend_utils.InferenceResponse'>'."
         )
-        assert (executed.status, executed.text) == (1, BATCH_ERROR + want) and not executed.responses
+        assert executed.status == 0
+        assert [(r.handle, r.error) for r in executed.responses] == [(1, BATCH_ERROR + want), (2, "")]
 
     def test_exceptions_reset(self, start: Start) -> None:
         _, executed = run(start, "requests[0].set_release_flags(2)\nraise ValueError", False)
