@@ -270,6 +270,8 @@ class Channel:
                 if ended and self.down64[_TAIL] == head:
                     raise Gone("the supervisor has gone")
         except OSError as error:
+            if _of_a_handler(error):
+                raise
             raise _lost(error) from error
         finally:
             self._sleeps = count = (self._sleeps + 1) & 0xFFFFFFFF
@@ -386,6 +388,8 @@ class Channel:
             except (BlockingIOError, BrokenPipeError):
                 pass  # it has been rung for often enough; or it has gone, which the reader finds out
             except OSError as error:
+                if _of_a_handler(error):
+                    raise
                 raise _lost(error) from error
 
     # Tickets.
@@ -448,6 +452,15 @@ class Channel:
 
 def _no_spill(body: bytes) -> bytes:
     raise ProtocolError(f"a body of {len(body)} bytes came before INITIALIZE")
+
+
+def _of_a_handler(error: OSError) -> bool:
+    """Whether a signal handler of the model has raised it, while this thread was in a system call.
+
+    TimeoutError is an OSError, and what handlers of SIGALRM raise.
+    """
+    trace = error.__traceback__
+    return trace is not None and trace.tb_next is not None
 
 
 def _lost(error: OSError) -> Closed:

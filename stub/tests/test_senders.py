@@ -447,6 +447,36 @@ class TestWindow:
         assert stub.responses[-1]["OUT"].tolist() == [CLOSED.encode()]
         assert [r.handle for r in stub.responses] == [1, 1, 2]
 
+    def test_a_signal_handler_ends_a_wait(self, start: Start) -> None:
+        """TimeoutError is an OSError, and yet not the end of the way to the server."""
+        stub = start(
+            executing(
+                """
+                import signal
+                def late(*_):
+                    raise TimeoutError("too late")
+                s = requests[0].get_response_sender()
+                if requests[0].request_id() == "wait":
+                    s.send(answer())
+                    signal.signal(signal.SIGALRM, late)
+                    signal.setitimer(signal.ITIMER_REAL, 0.1)
+                    try:
+                        s.send(answer())
+                    except TimeoutError as error:
+                        self.text = str(error)
+                    s.send(None, 1)
+                else:
+                    s.send(texts(self.text), 1)
+                """
+            ),
+            decoupled=True,
+            window_responses=1,
+        )
+        stub.execute(Request(1, id="wait"))
+        stub.execute(Request(2))
+        assert [(r.handle, r.flags) for r in stub.responses] == [(1, PRESENT), (1, FINAL), (2, PRESENT | FINAL)]
+        assert stub.responses[-1]["OUT"].tolist() == [b"too late"]
+
     def test_memory(self, start: Start) -> None:
         """Without memory send waits for what comes back, and fails where nothing will."""
         stub = start(
@@ -751,12 +781,17 @@ class TestRescheduling:
                 """
                 if requests[0].request_id() == "late":
                     self.kept.set_release_flags(2)
+                    self.answered.set_release_flags(2)
+                    return [answer()]
+                if requests[0].request_id() == "answer":
+                    self.answered = requests[0]
                     return [answer()]
                 self.kept = requests[0]
                 return [None]
                 """
             )
         )
+        stub.execute(Request(3, id="answer"))
         assert not stub.execute(Request(1)).responses
         assert flags_of(stub.execute(Request(2, id="late")).responses) == [PRESENT | FINAL]
 
