@@ -255,7 +255,7 @@ class Loop:
                     result = self._awaited(model, batch, result, mine, answers)
             finally:
                 end = _now()
-                self._inferences.executed()
+                self._inferences.batch = 0
                 del requests
             self._answer(answers, batch, result, mine)
             del result
