@@ -17,10 +17,11 @@ const grpcReplyOverhead = 512
 // turn) has a slot in most cases: its backend counts what was not released yet,
 // and keeps the model from sending more; the client decides how fast it goes.
 // Without slots the model waits in add while its request has too many replies
-// here, or the stream too many bytes. A client that makes a model wait there for
-// longer than stall loses its stream. Requests that have a turn never
-// wait in add, since they hold their one answer back for the sake of others:
-// instead, no further requests are read while there are too many.
+// here, or the stream too many bytes. A client that makes a model wait for longer
+// than stall, here or by reading nothing while responses with slots are queued,
+// loses its stream. Requests that have a turn never wait in add, since they hold
+// their one answer back for the sake of others: instead, no further requests are
+// read while there are too many.
 type grpcQueue struct {
 	limits grpcQueueLimits
 	wake   chan struct{} // sent to without blocking, by whoever has news for next
@@ -36,8 +37,12 @@ type grpcQueue struct {
 	read   bool  // no further requests will come
 	err    error // what the stream ends with
 	closed bool
-	// writing is the reply that next gave out.
+	// writing is the reply that next gave out, at since.
 	writing grpcReply
+	since   time.Time
+	// watch looks after a client that does not read what has slots; nil until there
+	// is such a reply.
+	watch *time.Timer
 }
 
 type grpcQueueLimits struct {
@@ -109,6 +114,10 @@ func (q *grpcQueue) add(t *grpcTurn, r grpcReply) {
 		r.release()
 		return
 	}
+	if q.watch == nil && q.limits.stall > 0 && r.response != nil && r.response.Slot != nil {
+		q.since = time.Now()
+		q.watch = time.AfterFunc(q.limits.stall/2, q.look)
+	}
 	q.bytes += r.bytes
 	r.origin.waiting++
 	if t == nil || t == q.turns[0] {
@@ -140,6 +149,20 @@ func (q *grpcQueue) waitLocked(o *grpcOrigin) {
 	defer timer.Stop()
 	for !q.closed && q.fullLocked(o) {
 		q.room.Wait()
+	}
+}
+
+// look ends the stream of a client that has not read for long, if replies with
+// slots wait behind the one that is written: their models wait as well.
+func (q *grpcQueue) look() {
+	q.mu.Lock()
+	stalled := !q.closed && q.writing.origin != nil && q.first < len(q.ready) && time.Since(q.since) >= q.limits.stall
+	if !stalled && !q.closed {
+		q.watch.Reset(q.limits.stall / 2)
+	}
+	q.mu.Unlock()
+	if stalled {
+		q.fail(errGRPCStalled)
 	}
 }
 
@@ -204,6 +227,9 @@ func (q *grpcQueue) next(ctx context.Context, stopping <-chan struct{}) (*grpcRe
 			return nil, q.err
 		case q.first < len(q.ready):
 			q.writing = q.ready[q.first]
+			if q.watch != nil {
+				q.since = time.Now()
+			}
 			q.ready[q.first] = grpcReply{}
 			if q.first++; q.first == len(q.ready) {
 				q.ready, q.first = q.ready[:0], 0
@@ -250,6 +276,9 @@ func (q *grpcQueue) close(err error) bool {
 	first := !q.closed
 	if first {
 		q.closed, q.err = true, err
+		if q.watch != nil {
+			q.watch.Stop()
+		}
 	}
 	dropped := q.ready[q.first:]
 	for _, t := range q.turns {

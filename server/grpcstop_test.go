@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -293,6 +294,64 @@ func TestGRPCStall(t *testing.T) {
 	if len(got) > 100 {
 		t.Errorf("got %d answers", len(got))
 	}
+	wantStatus(t, end, codes.ResourceExhausted, "the client does not read the responses of its stream")
+	s.settled(t)
+}
+
+// fakeWindow is a backend's count of the responses that it has handed up.
+type fakeWindow struct {
+	mu   sync.Mutex
+	room sync.Cond
+	out  int
+}
+
+func (w *fakeWindow) Retain() {}
+
+func (w *fakeWindow) Release() {
+	w.mu.Lock()
+	w.out--
+	w.room.Broadcast()
+	w.mu.Unlock()
+}
+
+// TestGRPCSlots: responses that their backend counts are queued whatever there is,
+// without making anybody wait; a client that reads none of them loses its stream.
+func TestGRPCSlots(t *testing.T) {
+	var s *grpcTestServer
+	window := &fakeWindow{}
+	window.room.L = &window.mu
+	sent, done := make(chan struct{}), make(chan struct{})
+	many := decoupledModel("many", func(ctx context.Context, req *infer.Request, send infer.Sender) error {
+		defer close(done)
+		stop := context.AfterFunc(ctx, func() {
+			window.mu.Lock()
+			window.room.Broadcast()
+			window.mu.Unlock()
+		})
+		defer stop()
+		for i := range 300 {
+			if i == 100 {
+				close(sent)
+			}
+			window.mu.Lock()
+			for window.out >= 100 && ctx.Err() == nil {
+				window.room.Wait()
+			}
+			window.out++
+			window.mu.Unlock()
+			r := s.answer(req, 100<<10, i == 299)
+			r.Slot = window
+			send(r) // never waits: more than MaxStreamResponses and MaxStreamBytes are out
+		}
+		return nil
+	})
+	s = startGRPC(t, GRPCConfig{MaxStreamResponses: 4, MaxStreamBytes: 1 << 20, StreamStallTimeout: 50 * time.Millisecond}, newFakeCore(many),
+		grpc.WithInitialWindowSize(1<<16), grpc.WithInitialConnWindowSize(1<<16))
+	stream := s.open(t, grpcContext(t))
+	sendAll(t, stream, int32s("many", 1))
+	<-sent
+	<-done
+	_, end := receiveAll(t, stream)
 	wantStatus(t, end, codes.ResourceExhausted, "the client does not read the responses of its stream")
 	s.settled(t)
 }

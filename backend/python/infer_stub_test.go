@@ -52,7 +52,7 @@ func (n *neighbours) Submit(ctx context.Context, r *infer.Request, send infer.Se
 	return nil
 }
 
-// settledLife wants that a life holds nothing: no loan, no block of its arena,
+// wantSettled wants that a life holds nothing: no loan, no block of its arena,
 // no request of its model.
 func (m *running) wantSettled(t *testing.T) {
 	t.Helper()
@@ -72,6 +72,20 @@ func (m *running) wantSettled(t *testing.T) {
 	}) {
 		t.Errorf("%s: %d loans of %d bytes, %d blocks of its arena, %d requests and %d bytes of copies are left", m.instance().Name(), loans, lent, outstanding, asked, copied)
 	}
+}
+
+// executes reports whether the stub has begun a batch: one that it had not taken
+// would be given to its successor.
+func (m *running) executes() bool {
+	in := m.instance()
+	in.mu.Lock()
+	l := in.life
+	var first inside
+	if l != nil && l.count > 0 {
+		first = l.inside[0]
+	}
+	in.mu.Unlock()
+	return first.sent != 0 && l.channel.Taken(first.position)
 }
 
 const callingModel = `
@@ -184,9 +198,7 @@ func TestCallsThatAreCutOff(t *testing.T) {
 					responses, _ := caller.infer(request)
 					answered <- responses[0]
 				}()
-				testkit.Eventually(t, patience, func() bool {
-					return callee.instance().current.Load() != nil && callee.instance().current.Load().hasBatch()
-				})
+				testkit.Eventually(t, patience, callee.executes)
 				doomed := map[string]*running{"caller": caller, "callee": callee}[victim].instance()
 				_ = unix.Kill(doomed.current.Load().process.pid, unix.SIGKILL)
 				response := <-answered

@@ -42,6 +42,7 @@ func startNereid(ctx context.Context, s *settings) (*process, error) {
 	arguments := []string{
 		"--model-repository=" + s.repository, "--http-address=127.0.0.1", "--http-port=" + ports[0],
 		"--grpc-address=127.0.0.1", "--grpc-port=" + ports[1], "--allow-metrics=false", "--log-info=false",
+		"--model-control-mode=explicit", "--load-model=identity_fp32", "--load-model=repeat_int32",
 	}
 	if python != "" {
 		arguments = append(arguments, "--backend-config=python,python-executable="+python)

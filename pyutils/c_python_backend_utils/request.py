@@ -241,7 +241,9 @@ class InferenceRequest(Bound):
             number = as_integer(flags, 0, _U32)
         except Mismatch:
             raise incompatible("set_release_flags", _SET_RELEASE_FLAGS, (self, *args), named) from None
-        self.get_response_sender()._release = number
+        sender = self.get_response_sender()
+        if not sender._closed:  # those of answered requests may be one
+            sender._release = number
 
     def parameters(self) -> str:
         """The custom parameters as JSON text."""

@@ -7,7 +7,7 @@ the few calls: each of them costs 50 to 100 ns.
 from __future__ import annotations
 
 import struct
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 from c_python_backend_utils.error import ErrorCode, TritonError
@@ -187,13 +187,14 @@ class Answers(Outgoing):
     that is sent by itself is made here too.
     """
 
+    _tickets: Sequence[int] = ()  # that the frame gives back
+    #: Handles of the requests of the batch that it does not answer.
+    left_open: Sequence[int] = ()
+
     def __init__(self, channel: Channel, loans: Loans, pool: Pool) -> None:
         super().__init__(channel, loans, pool)
         self._responses: list[tuple[int, int, int, bytes, bytes, list[Placed]]] = []
         self._head_size = 0  # of all responses, without tensor bytes
-        self._tickets: list[int] = []  # that the frame gives back
-        #: Handles of the requests of the batch that it does not answer.
-        self.left_open: list[int] = []
 
     def error(self, handle: int, code: int, text: str, final: bool = True) -> None:
         """Answer a request with an error."""
@@ -255,7 +256,7 @@ class Answers(Outgoing):
         """Forget the answers: the batch has failed, or the frame cannot be sent."""
         super().withdraw()
         self._responses.clear()
-        tickets, self._tickets = self._tickets, []
+        tickets, self._tickets = self._tickets, ()
         for ticket in tickets:
             self._channel.give_back(ticket)
 

@@ -350,9 +350,12 @@ class Loop:
         if result is None:
             self._leave_open(mine, answers)
             return
-        self._check(result, mine)
         senders = self._senders
-        senders.claim(mine, result)
+        if senders.claim(mine, result):
+            for request, response in zip(mine, result):
+                answers.response(request._handle, response, wanted_of(request))
+            return
+        self._check(result, mine)
         for request, response in zip(mine, result):
             if response is None:
                 self._leave_open((request,), answers)
@@ -379,7 +382,7 @@ class Loop:
     def _leave_open(self, requests: Sequence[InferenceRequest], answers: Answers) -> None:
         for request in requests:
             if self._senders.leave_open(request):
-                answers.left_open.append(request._handle)
+                answers.left_open = (*answers.left_open, request._handle)
             else:
                 answers.reschedule(request._handle)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from queue import SimpleQueue
-from typing import Iterable
+from typing import Any, Iterable, Sequence
 
 from c_python_backend_utils.error import TritonModelException
 from c_python_backend_utils.request import InferenceRequest
@@ -82,13 +82,22 @@ class Senders:
             return None
         return self._outlets.setdefault(handle, Outlet(self, handle, wanted_of(request)))
 
-    def claim(self, requests: list[InferenceRequest], responses: Iterable[object]) -> None:
-        """Make the caller the one that answers the requests for which there is a response, if they have no sender."""
+    def claim(self, requests: list[InferenceRequest], responses: Any) -> bool:
+        """Make the caller the one that answers the requests for which there is a response, if they have no sender.
+
+        True if these are all of them, and nothing has to be checked any more, which is usual. False says nothing.
+        """
+        if responses.__class__ is not list or len(responses) != len(requests) or self.decoupled:
+            return False
+        usual = True
         returned = self._returned
         with making:
             for request, response in zip(requests, responses):
-                if request._sender is None and response is not None:
+                if request._sender is None and response.__class__ is InferenceResponse:
                     request._sender = returned
+                else:
+                    usual = False
+        return usual
 
     def unasked(self, request: InferenceRequest) -> bool:
         """Whether a request that was claimed has no sender of its own."""
@@ -135,7 +144,7 @@ class Senders:
             if sender is not self._failed:
                 self.close(sender)
 
-    def end(self, handles: list[int]) -> None:
+    def end(self, handles: Sequence[int]) -> None:
         """End requests without a word to the supervisor, which learns of it otherwise."""
         for handle in handles:
             outlet = self._outlets.get(handle)

@@ -781,12 +781,17 @@ class TestRescheduling:
                 """
                 if requests[0].request_id() == "late":
                     self.kept.set_release_flags(2)
+                    self.answered.set_release_flags(2)
+                    return [answer()]
+                if requests[0].request_id() == "answer":
+                    self.answered = requests[0]
                     return [answer()]
                 self.kept = requests[0]
                 return [None]
                 """
             )
         )
+        stub.execute(Request(3, id="answer"))
         assert not stub.execute(Request(1)).responses
         assert flags_of(stub.execute(Request(2, id="late")).responses) == [PRESENT | FINAL]
 
