@@ -389,3 +389,20 @@ func TestAutoCompleteThenAnotherFails(t *testing.T) {
 		t.Errorf("%d stubs live, want none", n)
 	}
 }
+
+// TestInstancesInTheLog has the line that says which instances a model gets.
+func TestInstancesInTheLog(t *testing.T) {
+	r := newRig(t, nil)
+	config := textConfig(2)
+	config.InstanceGroup[0].Kind = kserve.ModelInstanceGroup_KIND_MODEL
+	m, err := r.open(r.writeModel("m", "class TritonPythonModel:\n    def execute(self, requests):\n        return None\n"), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.close()
+	for _, want := range []string{"TRITONBACKEND_ModelInstanceInitialize: m_0_0 (MODEL device 0)", "TRITONBACKEND_ModelInstanceInitialize: m_0_1 (MODEL device 0)"} {
+		if strings.Count(r.log.String(), want) != 1 {
+			t.Errorf("log has %q not once", want)
+		}
+	}
+}

@@ -197,6 +197,9 @@ func (m *Model) prepare(config *kserve.ModelConfig, json []byte, events backend.
 		instances[0] = m.primed // of the same name: a model does not decide where it is placed
 	}
 	m.config, m.json, m.events, m.instances, m.overlap = config, json, events, instances, overlap
+	for _, in := range instances {
+		m.log.Info().Msgf("TRITONBACKEND_ModelInstanceInitialize: %s (%s device %s)", in.name, in.kind, in.device)
+	}
 	return nil
 }
 
