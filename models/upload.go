@@ -93,6 +93,12 @@ func (s *uploads) directory() (string, error) {
 	if s.closed {
 		return "", infer.Errorf(infer.Unavailable, "Server exiting")
 	}
+	if s.parent != nil {
+		if _, err := os.Lstat(s.parent.Name()); errors.Is(err, fs.ErrNotExist) { // somebody has cleaned up
+			_ = s.parent.Close()
+			s.parent = nil
+		}
+	}
 	if s.parent == nil {
 		sweepUploads(s.log)
 		parent, err := makeUploads()
