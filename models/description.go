@@ -26,6 +26,7 @@ type Description struct {
 	Warnings []string
 
 	repository *Repository
+	upload     *upload // where the model lies if it is not in the repository
 }
 
 // Read reads one model. The error is an *infer.Error or a *ParseError, whose
@@ -41,6 +42,19 @@ func (r *Repository) Read(name string) (*Description, error) {
 	if err != nil {
 		return nil, err
 	}
+	return r.describe(f, name, config)
+}
+
+// open opens the directory of the model.
+func (d *Description) open() (*folder, error) {
+	if d.upload != nil {
+		return d.upload.open(d.Name)
+	}
+	return d.repository.open(d.Name)
+}
+
+// describe completes and checks what the configuration of the model in f says.
+func (r *Repository) describe(f *folder, name string, config *kserve.ModelConfig) (*Description, error) {
 	if agents := config.GetModelRepositoryAgents().GetAgents(); len(agents) > 0 {
 		return nil, r.noAgent(agents[0].GetName())
 	}

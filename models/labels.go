@@ -20,7 +20,7 @@ func (d *Description) readLabels(config *kserve.ModelConfig) (map[string][]strin
 		}
 		if f == nil {
 			var err error
-			if f, err = d.repository.open(d.Name); err != nil {
+			if f, err = d.open(); err != nil {
 				return nil, err
 			}
 			defer f.close()

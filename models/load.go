@@ -37,12 +37,9 @@ func (r *Registry) Start(ctx context.Context) error {
 	for _, name := range names {
 		r.modelLocked(name)
 	}
-	for name, reason := range rejected {
-		r.modelLocked(name).rejected = reason
-		failed = true
-	}
 	r.mu.Unlock()
 	for name, reason := range rejected {
+		failed = true
 		r.config.Log.Error().Msgf("failed to poll model '%s': %s", name, reason)
 	}
 
@@ -61,7 +58,7 @@ func (r *Registry) Start(ctx context.Context) error {
 		if _, no := rejected[name]; no {
 			continue
 		}
-		loads.Go(func() { outcomes[i] = r.load(ctx, name) })
+		loads.Go(func() { outcomes[i] = r.load(ctx, name, override{}) })
 	}
 	loads.Wait()
 	if failed || errors.Join(outcomes...) != nil {
@@ -72,13 +69,24 @@ func (r *Registry) Start(ctx context.Context) error {
 
 // Load loads a model, or loads it anew, and returns when it serves or has
 // failed to; what served before goes on until then, and beyond if the load
-// fails. Overrides of the config or of files are refused as Unsupported.
+// fails. Config, the JSON of a configuration, replaces that of the repository;
+// with files, by their path in the model's directory, nothing of the repository
+// is used. A configuration alone is kept: a load without any leaves the model as
+// it is until something in its directory changes or it is unloaded.
 func (r *Registry) Load(ctx context.Context, name, config string, files map[string][]byte) error {
 	if err := r.checkControl(); err != nil {
 		return err
 	}
-	if config != "" || len(files) > 0 {
-		return infer.Errorf(infer.Unsupported, "failed to load '%s', loading with a config or with files in the request is not supported", name)
+	if err := checkName(name); err != nil {
+		return err
+	}
+	o, err := r.override(name, config, files)
+	if err != nil {
+		return r.notPolled(name, err)
+	}
+	defer o.upload.drop()
+	if o.upload != nil {
+		return r.load(ctx, name, o)
 	}
 	names, rejected, err := r.config.Repository.Scan()
 	if err != nil {
@@ -93,7 +101,28 @@ func (r *Registry) Load(ctx context.Context, name, config string, files map[stri
 		r.config.Log.Error().Msgf("failed to poll model '%s': model not found in any model repository.", name)
 		return errNotPolled(name)
 	}
-	return r.load(ctx, name)
+	return r.load(ctx, name, o)
+}
+
+// checkName refuses what cannot be the name of a model.
+func checkName(name string) error {
+	switch trimmed := strings.TrimSpace(name); {
+	case trimmed == "":
+		return infer.Errorf(infer.InvalidArg, "Model name cannot be empty. Please enter a valid name to deploy.")
+	case trimmed == "..", strings.Contains(name, "/"):
+		return infer.Errorf(infer.InvalidArg, "invalid model name '%s', model name must not contain path traversal characters", name)
+	}
+	return nil
+}
+
+// notPolled logs why a model cannot even be read and returns what clients see.
+func (r *Registry) notPolled(name string, err error) error {
+	var parse *ParseError
+	if errors.As(err, &parse) {
+		r.config.Log.Error().Msg(parse.Detail())
+	}
+	r.config.Log.Error().Msgf("Poll failed for model directory '%s': %v", name, err)
+	return errNotPolled(name)
 }
 
 func (r *Registry) checkControl() error {
@@ -117,7 +146,15 @@ func (r *Registry) modelLocked(name string) *model {
 }
 
 // load reads a model and brings up its versions; they begin to serve together.
-func (r *Registry) load(ctx context.Context, name string) error {
+func (r *Registry) load(ctx context.Context, name string, o override) error {
+	var d *Description
+	var err error
+	if o.upload != nil {
+		// Of a name that is nowhere else nothing is kept until there is a model.
+		if d, err = r.config.Repository.readUpload(name, o); err != nil {
+			return r.notPolled(name, err)
+		}
+	}
 	r.mu.Lock()
 	m := r.modelLocked(name)
 	r.mu.Unlock()
@@ -126,15 +163,18 @@ func (r *Registry) load(ctx context.Context, name string) error {
 	}
 	defer m.unlock()
 
-	d, err := r.config.Repository.Read(name)
+	var read *time.Time
+	switch {
+	case d != nil:
+	case o.config != nil:
+		d, read, err = r.config.Repository.readConfigured(name, o)
+	case m.kept != nil && !r.config.Repository.changed(name, *m.kept):
+		return nil
+	default:
+		d, err = r.config.Repository.Read(name)
+	}
 	if err != nil {
-		reason := err.Error()
-		var parse *ParseError
-		if errors.As(err, &parse) {
-			r.config.Log.Error().Msg(parse.Detail())
-		}
-		r.config.Log.Error().Msgf("Poll failed for model directory '%s': %s", name, reason)
-		return errNotPolled(name)
+		return r.notPolled(name, err)
 	}
 	for _, w := range d.Warnings {
 		r.config.Log.Warn().Msg(w)
@@ -185,6 +225,7 @@ func (r *Registry) load(ctx context.Context, name string) error {
 	if exiting {
 		ended = append(ended, r.retireLocked(m, nil)...)
 	}
+	m.kept = read
 	r.publishLocked()
 	r.mu.Unlock()
 	r.endLater(m, ended)
@@ -316,6 +357,7 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 		counters.Close()
 		return nil, err
 	}
+	l.upload = d.upload.hold()
 	return l, nil
 }
 

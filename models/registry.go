@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -56,6 +57,7 @@ type Registry struct {
 	ending   sync.WaitGroup
 	lifetime context.Context // of what unloading may take
 	expire   context.CancelFunc
+	uploads  uploads
 
 	mu     sync.Mutex
 	models map[string]*model
@@ -70,6 +72,10 @@ type model struct {
 	// changing has room for one: whoever loads versions or takes them out of service
 	// sends, and receives afterwards.
 	changing chan struct{}
+	// kept is set while the model serves with a configuration that came with a load
+	// request: the newest time in its directory then. Only who changes the model
+	// looks at it.
+	kept *time.Time
 
 	// Guarded by the registry's mu.
 
@@ -78,8 +84,6 @@ type model struct {
 	// attempted is true once loading was tried: a model without versions then
 	// keeps the server from being ready.
 	attempted bool
-	// rejected says why the model could not even be read.
-	rejected string
 }
 
 // servingModel is a model's state as requests see it. It does not change.
@@ -93,7 +97,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 	if config.LoadThreads <= 0 {
 		config.LoadThreads = 4
 	}
-	r := &Registry{config: config, models: make(map[string]*model), waits: make(map[string]map[string]int), graph: scheduler.NewGraph(), loading: make(chan struct{}, config.LoadThreads)}
+	r := &Registry{config: config, models: make(map[string]*model), waits: make(map[string]map[string]int), graph: scheduler.NewGraph(), loading: make(chan struct{}, config.LoadThreads), uploads: uploads{log: config.Log}}
 	r.lifetime, r.expire = context.WithCancel(context.Background())
 	r.serving.Store(&map[string]*servingModel{})
 	return r
@@ -286,18 +290,23 @@ func (r *Registry) Statistics(name string, number int64) ([]*kserve.ModelStatist
 	return list, nil
 }
 
-// Index lists the repository as the protocol shows it.
+// Index lists the repository as the protocol shows it: the models that have a
+// directory there, whatever was loaded.
 func (r *Registry) Index(ready bool) []*kserve.RepositoryIndexResponse_ModelIndex {
+	names, rejected, err := r.config.Repository.Scan()
+	if err != nil {
+		r.config.Log.Error().Msgf("list the model repository: %v", err)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var index []*kserve.RepositoryIndexResponse_ModelIndex
-	for _, name := range slices.Sorted(maps.Keys(r.models)) {
+	for _, name := range names {
 		m := r.models[name]
-		if len(m.versions) == 0 {
+		if m == nil || len(m.versions) == 0 {
 			entry := &kserve.RepositoryIndexResponse_ModelIndex{Name: name}
-			if m.rejected != "" {
-				entry.State, entry.Reason = string(Unavailable), m.rejected
-			} else if m.attempted {
+			if reason, no := rejected[name]; no {
+				entry.State, entry.Reason = string(Unavailable), reason
+			} else if m != nil && m.attempted {
 				continue
 			}
 			if !ready {

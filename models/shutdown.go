@@ -58,6 +58,7 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 	eachSecond(&r.ending, func() {
 		log.Info().Msgf("Timeout %d: Found %d live models and 0 in-flight non-inference requests", left(), len(r.serves()))
 	})
+	r.uploads.close()
 	if ctx.Err() != nil {
 		return infer.Errorf(infer.Internal, "Exit timeout expired. Exiting immediately.")
 	}

@@ -25,6 +25,7 @@ func (r *Registry) Unload(ctx context.Context, name string, dependents bool) err
 		return infer.Errorf(infer.Unavailable, "failed to unload '%s': %v", name, err)
 	}
 	defer m.unlock()
+	m.kept = nil
 	r.mu.Lock()
 	ended := r.retireLocked(m, nil)
 	r.publishLocked()

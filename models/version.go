@@ -43,6 +43,7 @@ type loaded struct {
 	scheduler  scheduler.Scheduler
 	model      backend.Model
 	statistics *statistics
+	upload     *upload // what it is a user of, nil if it lies in the repository
 }
 
 // infer validates a request, has it executed and completes its responses.
@@ -81,6 +82,7 @@ func (l *loaded) close(ctx context.Context) error {
 	l.retired.Store(true)
 	stopped := l.scheduler.Stop(ctx)
 	closed := l.model.Close(ctx)
+	l.upload.drop()
 	l.statistics.metrics.Close()
 	if stopped != nil {
 		return stopped

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -50,7 +51,7 @@ func grpcLoadParameters(params map[string]*kserve.ModelRepositoryParameter) (con
 			if !ok {
 				return "", nil, grpcInvalid("invalid value type for load parameter '%s', expected string_param.", key)
 			}
-			config = text.StringParam
+			config = cmp.Or(text.StringParam, emptyConfig)
 		case file:
 			content, ok := choice.(*kserve.ModelRepositoryParameter_BytesParam)
 			if !ok {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 
@@ -82,8 +83,13 @@ func (h *HTTP) serveLoad(t target, w *reply, r *request) error {
 	})
 }
 
-// filePrefix begins the names of load parameters that hold a file's content.
-const filePrefix = "file:"
+const (
+	// filePrefix begins the names of load parameters that hold a file's content.
+	filePrefix = "file:"
+	// emptyConfig stands for a configuration that a client gives and that is empty:
+	// no JSON either, but not the same as none.
+	emptyConfig = " "
+)
 
 func readLoadParameters(v jsonValue, c *charge) (config string, files map[string][]byte, err error) {
 	parameters := v.member("parameters")
@@ -117,7 +123,7 @@ func readLoadParameters(v jsonValue, c *charge) (config string, files map[string
 			return "", nil, err
 		}
 		if !isFile {
-			config = text.String()
+			config = cmp.Or(text.String(), emptyConfig)
 			continue
 		}
 		if files == nil {

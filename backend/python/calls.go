@@ -215,7 +215,8 @@ func (l *life) act(ctx context.Context, c *callBody) (result resultBody, err err
 			}
 			path, ok := strings.CutPrefix(name, "file:")
 			if !ok {
-				return result, infer.Errorf(infer.InvalidArg, "failed to load '%s', unexpected load parameter '%s', want 'file:' and a path", c.Model, name)
+				l.in.log.Error().Msgf("load of model '%s': Unrecognized load parameter '%s', want 'file:' and a path", c.Model, cut(name))
+				return result, infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", c.Model)
 			}
 			files[path] = content
 		}

@@ -251,7 +251,7 @@ func TestControlRows(t *testing.T) {
 			{"pb.load_model('m', '', [1])", "TritonModelException: failed to load model 'm', files should be a dictionary of file paths and file contents", ""},
 			{"pb.load_model('m', files={'file:x': 1})", "TypeError: Object of type 'int' is not an instance of 'bytes'", ""},
 			{"pb.load_model('m', files={1: b'x'})", "RuntimeError: Unable to cast Python instance of type <class 'int'> to C++ type…", ""},
-			{"pb.load_model('m', files={'x': b'x'})", "TritonModelException: Failed to load model: " + failed + "failed to load 'm', unexpected load parameter 'x', want 'file:' and a path", ""},
+			{"pb.load_model('m', files={'x': b'x'})", "TritonModelException: Failed to load model: " + failed + "failed to load 'm', failed to poll from model repository", ""},
 			{"pb.load_model('m', files={'file:%d' % i: b'' for i in range(5000)})", "TritonModelException: Failed to load model: " + failed + "failed to load 'm', it has more than 4096 files", ""},
 			{"pb.load_model('m', files={'file:x': b'x' * (64 << 20)})", "TritonModelException: Failed to load model: " + failed + "the call has 67…", ""},
 			{"pb.load_model(None)", "TypeError: load_model(): incompatible function arguments. The following argument types are supported:\n    1. (model_name: str, config: str = '', files: object = None) -> None\n\nInvoked with: None", ""},

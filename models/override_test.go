@@ -1,0 +1,364 @@
+package models
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/rs/zerolog"
+)
+
+// seeingBackend remembers where models lie and what their configurations say.
+type seeingBackend struct {
+	*fakeBackend
+	mu          sync.Mutex
+	directories []string
+	tags        []string // the parameter "tag", "" for none
+}
+
+func (b *seeingBackend) Open(env backend.Env) (backend.Model, error) {
+	b.mu.Lock()
+	b.directories = append(b.directories, env.Directory)
+	b.tags = append(b.tags, env.Config.GetParameters()["tag"].GetStringValue())
+	b.mu.Unlock()
+	return b.fakeBackend.Open(env)
+}
+
+// last is what was opened last.
+func (b *seeingBackend) last() (directory, tag string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.directories[len(b.directories)-1], b.tags[len(b.tags)-1]
+}
+
+// overriding makes a registry whose models "m" and "n" are on disk, with m
+// loaded, and a log of what was refused.
+func overriding(t *testing.T) (r *Registry, b *seeingBackend, root string, log *testkit.Buffer) {
+	t.Helper()
+	t.Setenv("TMPDIR", t.TempDir())
+	b, log = &seeingBackend{fakeBackend: newFakeBackend()}, &testkit.Buffer{}
+	root = writeModels(t, map[string][]int64{"m": {1}, "n": {1}})
+	r = newTestRegistry(t, root, b, func(c *RegistryConfig) {
+		explicit("m")(c)
+		c.Log = zerolog.New(log)
+	})
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return r, b, root, log
+}
+
+// configWith is the JSON of a configuration with the parameter "tag" and more.
+func configWith(t *testing.T, tag string, more map[string]any) string {
+	t.Helper()
+	config := map[string]any{
+		"backend": "fake", "parameters": map[string]any{"tag": map[string]any{"string_value": tag}},
+		"input":          []any{map[string]any{"name": "IN", "data_type": "TYPE_INT32", "dims": []int{1}}},
+		"output":         []any{map[string]any{"name": "OUT", "data_type": "TYPE_INT32", "dims": []int{1}}},
+		"version_policy": map[string]any{"all": map[string]any{}},
+	}
+	for key, value := range more {
+		config[key] = value
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// left lists the uploads that are there now.
+func left(t *testing.T) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(os.TempDir(), uploadsPrefix+"*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestConfigOverride(t *testing.T) {
+	r, b, root, _ := overriding(t)
+	load := func(name, config string, generations int64, tag string) {
+		t.Helper()
+		if err := r.Load(t.Context(), name, config, nil); err != nil {
+			t.Fatal(err)
+		}
+		wantGeneration(t, r, name, 1, generations)
+		if directory, got := b.last(); got != tag || directory != filepath.Join(root, name) {
+			t.Errorf("got tag %q in %s, want %q in the repository", got, directory, tag)
+		}
+	}
+	load("m", configWith(t, "one", nil), 2, "one")
+	info, err := r.Model("m", 1)
+	if err != nil || info.Config.GetParameters()["tag"].GetStringValue() != "one" || !strings.Contains(string(info.JSON), `"one"`) {
+		t.Errorf("the config is %v, %v", info, err)
+	}
+	load("m", "", 2, "one") // is kept
+	load("m", configWith(t, "two", nil), 3, "two")
+
+	// What fails changes nothing.
+	b.failures["m:1"] = infer.Errorf(infer.Internal, "worse")
+	wantError(t, r.Load(t.Context(), "m", configWith(t, "three", nil), nil), infer.InvalidArg,
+		"load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: worse;\n")
+	delete(b.failures, "m:1")
+	if err := r.Load(t.Context(), "m", "{", nil); err == nil {
+		t.Error("a config that is no JSON is accepted")
+	}
+	if err := r.Load(t.Context(), "m", "", nil); err != nil {
+		t.Error(err)
+	}
+	wantGeneration(t, r, "m", 1, 3)
+
+	// A change in the directory, at any depth, undoes it.
+	for generation, path := range []string{"config.pbtxt", "1/new/data", "labels"} {
+		whole := filepath.Join(root, "m", path)
+		if err := os.MkdirAll(filepath.Dir(whole), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if file, err := os.OpenFile(whole, os.O_CREATE, 0o644); err != nil {
+			t.Fatal(err)
+		} else {
+			file.Close()
+		}
+		if err := r.Load(t.Context(), "m", configWith(t, path, nil), nil); err != nil {
+			t.Fatal(err)
+		}
+		later := time.Now().Add(time.Duration(generation+1) * time.Hour)
+		if err := os.Chtimes(whole, later, later); err != nil {
+			t.Fatal(err)
+		}
+		load("m", "", int64(6+2*generation), "")
+	}
+
+	// So does unloading.
+	load("m", configWith(t, "four", nil), 11, "four")
+	if err := r.Unload(t.Context(), "m", false); err != nil {
+		t.Fatal(err)
+	}
+	r.ending.Wait()
+	load("m", "", 12, "")
+
+	// One that was never loaded.
+	load("n", configWith(t, "five", nil), 1, "five")
+	load("n", "", 1, "five")
+	if found := left(t); len(found) != 0 {
+		t.Errorf("%q are there, though there were no files", found)
+	}
+}
+
+func TestFileOverride(t *testing.T) {
+	r, b, root, _ := overriding(t)
+	before := states(r)
+	load := func(name string, more map[string]any, names ...string) string {
+		t.Helper()
+		if err := r.Load(t.Context(), name, configWith(t, "files", more), contents(names...)); err != nil {
+			t.Fatal(err)
+		}
+		r.ending.Wait()
+		directory, tag := b.last()
+		if tag != "files" || strings.HasPrefix(directory, root) {
+			t.Errorf("got tag %q in %s", tag, directory)
+		}
+		return directory
+	}
+	labelled := map[string]any{"name": "fresh", "output": []any{map[string]any{"name": "OUT", "data_type": "TYPE_INT32", "dims": []int{1}, "label_filename": "labels"}}}
+	first := load("fresh", labelled, "1/m", "3/m", "04/m", "labels")
+	if found := left(t); !slices.Equal(found, []string{first}) {
+		t.Errorf("got %q, want %q", found, first)
+	}
+	if got := tree(t, first); !strings.HasPrefix(got, `04/ 700; 04/m 600 "M"; 1/ 700; 1/m 600 "M"; 3/ 700; 3/m 600 "M"; config.pbtxt 600 "`) || !strings.HasSuffix(got, `; labels 600 "LABELS"`) {
+		t.Errorf("the directory has %s", got)
+	}
+	text, err := os.ReadFile(filepath.Join(first, configFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config, err := ParseConfigText(configFile, text); err != nil || config.GetParameters()["tag"].GetStringValue() != "files" {
+		t.Errorf("config.pbtxt: %v, %v", config, err)
+	}
+	if versions := r.ReadyVersions("fresh"); !slices.Equal(versions, []int64{1, 3}) {
+		t.Errorf("versions %d are ready, want 1 and 3", versions)
+	}
+	if info, err := r.Model("fresh", 3); err != nil || !slices.Equal(info.Labels["OUT"], []string{"LABELS"}) {
+		t.Errorf("got %v, %v, want the labels", info, err)
+	}
+	wantGeneration(t, r, "fresh", 3, 1)
+	if got := states(r); got != before {
+		t.Errorf("the index shows %q, want as before: %q", got, before)
+	}
+	if ready, err := r.Ready(t.Context()); !ready || err != nil {
+		t.Errorf("ready: %v, %v", ready, err)
+	}
+
+	// A request inside the version that is replaced still has its files.
+	inside, err := r.lookup("fresh", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold := make(chan struct{})
+	inside.model.(*fakeModel).instance.hold = hold
+	answered := make(chan error, 1) // one value
+	go func() {
+		_, err := generation(t, r, "fresh", 1)
+		answered <- err
+	}()
+	testkit.Eventually(t, 10*time.Second, func() bool { return len(r.InFlight()) > 0 })
+	if err := r.Load(t.Context(), "fresh", configWith(t, "files", nil), contents("1/m")); err != nil {
+		t.Fatal(err)
+	}
+	second, _ := b.last()
+	if found := left(t); !slices.Contains(found, first) || !slices.Contains(found, second) || first == second {
+		t.Errorf("got %q, want %s and %s", found, first, second)
+	}
+	close(hold)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	r.ending.Wait()
+	if found := left(t); !slices.Equal(found, []string{second}) {
+		t.Errorf("got %q, want %q", found, second)
+	}
+	if versions := r.ReadyVersions("fresh"); !slices.Equal(versions, []int64{1}) {
+		t.Errorf("versions %d are ready, want 1", versions)
+	}
+
+	// What fails leaves what serves, and none of its files.
+	b.failures["fresh:2"] = infer.Errorf(infer.Internal, "worse")
+	wantError(t, r.Load(t.Context(), "fresh", configWith(t, "", nil), contents("1/m", "2/m")), infer.InvalidArg,
+		"load failed for model 'fresh': version 2 is at UNAVAILABLE state: Internal: worse;\n")
+	for _, config := range []string{"", configWith(t, "", nil)} {
+		wantError(t, r.Load(t.Context(), "fresh", config, nil), infer.Internal, "failed to load 'fresh', failed to poll from model repository")
+	}
+	wantError(t, r.Load(t.Context(), "none", configWith(t, "", nil), contents("m")), infer.InvalidArg,
+		"load failed for model 'none': at least one version must be available under the version policy of model 'none'\n")
+	if found := left(t); !slices.Equal(found, []string{second}) {
+		t.Errorf("got %q, want %q", found, second)
+	}
+	wantGeneration(t, r, "fresh", 1, 2)
+
+	// A model of the repository is served from its files until a load without any.
+	third := load("m", nil, "1/m")
+	if got := states(r); got != before {
+		t.Errorf("the index shows %q, want %q", got, before)
+	}
+	if err := r.Load(t.Context(), "m", "", nil); err != nil {
+		t.Fatal(err)
+	}
+	if directory, tag := b.last(); directory != filepath.Join(root, "m") || tag != "" {
+		t.Errorf("got tag %q in %s, want the repository", tag, directory)
+	}
+	if err := r.Unload(t.Context(), "fresh", false); err != nil {
+		t.Fatal(err)
+	}
+	r.ending.Wait()
+	if found := left(t); len(found) != 0 {
+		t.Errorf("%q are left (the last was %s)", found, third)
+	}
+}
+
+func TestOverridesAreRefused(t *testing.T) {
+	r, b, _, log := overriding(t)
+	const poll = "Poll failed for model directory '%s': "
+	good := configWith(t, "", nil)
+	for _, test := range []struct {
+		name, config string
+		files        map[string][]byte
+		want         string // in the log
+	}{
+		{"m", "{bad", nil, "Invalid config override: "},
+		{"m", " ", nil, "Invalid config override: "},
+		{"m", `{"nope":1}`, nil, "Invalid config override: nope: Cannot find field."},
+		{"m", "null", nil, "Invalid config override: "},
+		{"m", configWith(t, "", map[string]any{"name": "n"}), nil, "unexpected directory name 'm' for model 'n', directory name must equal model name"},
+		{"fresh", configWith(t, "", map[string]any{"name": "n"}), contents("1/m"), "unexpected directory name 'fresh' for model 'n', directory name must equal model name"},
+		{"m", "", contents("1/m"), "Load parameter 'config' must be specified for model file override"},
+		{"fresh", "", contents("1/m"), "Load parameter 'config' must be specified for model file override"},
+		{"fresh", "{bad", contents("1/m"), "Invalid config override: "},
+		{"fresh", good, contents("1/m", "../x"), "Invalid file parameter 'file:../x' with normalized path '"},
+		{"fresh", good, contents("1", "1/m"), "Invalid file parameter 'file:1/m', directory has been created as a file"},
+		{"fresh", configWith(t, "", map[string]any{"max_batch_size": -1}), contents("1/m"), ""},
+		{"fr\x00esh", good, contents("1/m"), ""},
+		{".", good, contents("1/m"), ""},
+	} {
+		already := len(log.String())
+		wantError(t, r.Load(t.Context(), test.name, test.config, test.files), infer.Internal,
+			"failed to load '"+test.name+"', failed to poll from model repository")
+		var line struct{ Message string }
+		lines := strings.Split(strings.TrimSpace(log.String()[already:]), "\n")
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &line); err != nil {
+			t.Fatal(err)
+		}
+		if want := strings.ReplaceAll(poll, "%s", test.name) + test.want; !strings.HasPrefix(line.Message, want) {
+			t.Errorf("the log says %q, want %q", line.Message, want)
+		}
+	}
+	for name, want := range map[string]string{
+		"": "Model name cannot be empty. Please enter a valid name to deploy.", " \t": "Model name cannot be empty. Please enter a valid name to deploy.",
+		"..":  "invalid model name '..', model name must not contain path traversal characters",
+		"a/b": "invalid model name 'a/b', model name must not contain path traversal characters",
+	} {
+		wantError(t, r.Load(t.Context(), name, good, contents("1/m")), infer.InvalidArg, want)
+	}
+	if got := len(b.opened); got != 1 || len(left(t)) != 0 {
+		t.Errorf("%d models were opened, %q are left", got, left(t))
+	}
+	wantGeneration(t, r, "m", 1, 1)
+	for name := range r.models {
+		if name != "m" && name != "n" {
+			t.Errorf("of %q something is kept", name)
+		}
+	}
+
+	// Without a place for files, and again with one.
+	place := os.TempDir()
+	if err := os.RemoveAll(place); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, r.Load(t.Context(), "fresh", good, contents("1/m")), infer.Internal, "failed to load 'fresh', failed to poll from model repository")
+	if want := "failed to create a directory for the files of requests: "; !strings.Contains(log.String(), want) {
+		t.Errorf("the log has no %q", want)
+	}
+	if err := os.Mkdir(place, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Load(t.Context(), "fresh", good, contents("1/m")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUploadsEnd has files that are in use when the server ends.
+func TestUploadsEnd(t *testing.T) {
+	r, b, _, _ := overriding(t)
+	if err := r.Load(t.Context(), "fresh", configWith(t, "", nil), contents("1/m")); err != nil {
+		t.Fatal(err)
+	}
+	held := make(chan struct{})
+	b.fakeBackend.mu.Lock()
+	b.held["late:1"] = held
+	b.fakeBackend.mu.Unlock()
+	ended := make(chan error, 1) // one value
+	go func() { ended <- r.Load(context.Background(), "late", configWith(t, "", nil), contents("1/m")) }()
+	testkit.Eventually(t, 10*time.Second, func() bool { return len(left(t)) == 2 && r.knows("late", 1) })
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := tree(t, os.TempDir()); got != "" {
+		t.Errorf("%s is left", got)
+	}
+	close(held)
+	wantError(t, <-ended, infer.Unavailable, "Server exiting")
+	r.ending.Wait()
+	if got := tree(t, os.TempDir()); got != "" {
+		t.Errorf("%s is left", got)
+	}
+}

@@ -1,0 +1,220 @@
+package models
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+)
+
+// tree lists what is below a directory: directories with a slash behind them,
+// files with their content.
+func tree(t *testing.T, directory string) string {
+	t.Helper()
+	var list []string
+	err := filepath.WalkDir(directory, func(path string, e os.DirEntry, err error) error {
+		if err != nil || path == directory {
+			return err
+		}
+		name, _ := filepath.Rel(directory, path)
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		if e.IsDir() {
+			list = append(list, fmt.Sprintf("%s/ %o", name, info.Mode().Perm()))
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		list = append(list, fmt.Sprintf("%s %o %q", name, info.Mode().Perm(), content))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(list, "; ")
+}
+
+func contents(names ...string) map[string][]byte {
+	files := make(map[string][]byte)
+	for _, name := range names {
+		files[name] = []byte(strings.ToUpper(path.Base(name)))
+	}
+	return files
+}
+
+func TestUploadsAreWritten(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	s := &uploads{log: zerolog.Nop()}
+	const config = `config.pbtxt 600 "C"`
+	for _, test := range []struct {
+		files []string
+		want  string
+	}{
+		{[]string{"1/m"}, `1/ 700; 1/m 600 "M"; ` + config},
+		{[]string{"1/m", "1/a/b/c", "top"}, `1/ 700; 1/a/ 700; 1/a/b/ 700; 1/a/b/c 600 "C"; 1/m 600 "M"; ` + config + `; top 600 "TOP"`},
+		{[]string{"/1/m", "//etc/x"}, `1/ 700; 1/m 600 "M"; ` + config + `; etc/ 700; etc/x 600 "X"`},
+		{[]string{"1/../2/./m", "x//y"}, `2/ 700; 2/m 600 "M"; ` + config + `; x/ 700; x/y 600 "Y"`},
+		{[]string{"..a/...", "~"}, `..a/ 700; ..a/... 600 "..."; ` + config + `; ~ 600 "~"`},
+		{[]string{"config.pbtxt", `\..\x`, "ü\xff"}, `\..\x 600 "\\..\\X"; ` + config + "; ü\xff 600 " + `"Ü�"`},
+	} {
+		u, err := s.write(contents(test.files...), []byte("C"))
+		if err != nil {
+			t.Errorf("%q: %v", test.files, err)
+			continue
+		}
+		if got := tree(t, u.path); got != test.want {
+			t.Errorf("%q: got %s, want %s", test.files, got, test.want)
+		}
+		for _, directory := range []string{u.path, filepath.Dir(u.path)} {
+			if info, err := os.Stat(directory); err != nil || info.Mode().Perm() != 0o700 {
+				t.Errorf("%q: got %v, %v, want mode 700", test.files, info, err)
+			}
+		}
+		u.drop()
+	}
+	if left := tree(t, s.parent.Name()); left != "" {
+		t.Errorf("%s is left", left)
+	}
+	s.close()
+	if left := tree(t, os.TempDir()); left != "" {
+		t.Errorf("%s is left", left)
+	}
+	if _, err := s.write(contents("1/m"), nil); infer.AsError(err).Status() != "Unavailable: Server exiting" {
+		t.Errorf("a write after the end: got %v", err)
+	}
+}
+
+func TestUploadsAreRefused(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	s := &uploads{log: zerolog.Nop()}
+	defer s.close()
+	many := make([]string, 0, maxUploadEntries)
+	for i := range maxUploadEntries {
+		many = append(many, fmt.Sprint("d/", i))
+	}
+	deep := make([]string, 0, 20)
+	for i := range 20 {
+		deep = append(deep, strings.Repeat(fmt.Sprintf("%c/", 'a'+i), 1500)+"x")
+	}
+	const (
+		invalid    = "Invalid argument: Invalid file parameter "
+		unwritable = "Internal: failed to open binary file for write "
+		entries    = "Invalid argument: the files of the request need more than 16384 files and directories"
+	)
+	out := func(name, path string) string {
+		return invalid + "'file:" + name + "' with normalized path '" + path + "' must stay within model directory."
+	}
+	long := strings.Repeat("a", 300)
+	for _, test := range []struct {
+		files []string
+		want  string // how the text begins, with DIRECTORY in PARENT
+	}{
+		{[]string{"../x"}, out("../x", "PARENT/x")},
+		{[]string{".."}, out("..", "PARENT")},
+		{[]string{"../"}, out("../", "PARENT")},
+		{[]string{"1/m", "1/../../x"}, out("1/../../x", "PARENT/x")},
+		{[]string{"1/m", "/../x"}, out("/../x", "PARENT/x")},
+		{[]string{"../../../../../../../../etc/x"}, out("../../../../../../../../etc/x", "/etc/x")},
+		{[]string{""}, unwritable + "DIRECTORY/: Is a directory"},
+		{[]string{"."}, unwritable + "DIRECTORY/.: Is a directory"},
+		{[]string{"1/"}, unwritable + "DIRECTORY/1/: Is a directory"},
+		{[]string{"1/a/..", "1/b"}, invalid + "'file:1/b', directory has been created as a file"},
+		{[]string{"1", "1/m"}, invalid + "'file:1/m', directory has been created as a file"},
+		{[]string{"1", "1/m/n"}, invalid + "'file:1/m/n', directory has been created as a file"},
+		{[]string{"1/m", "a/../1"}, unwritable + "DIRECTORY/1: Is a directory"},
+		{[]string{"config.pbtxt/x"}, unwritable + "DIRECTORY/config.pbtxt: Is a directory"},
+		{[]string{"a\x00b"}, invalid + `"file:a\x00b", a name has no zero byte`},
+		{[]string{long}, unwritable + "DIRECTORY/" + long + ": File name too long"},
+		{[]string{long + "/x"}, "Internal: failed to create directory DIRECTORY/" + long + ": File name too long"},
+		{[]string{strings.Repeat("a/", 2048) + "x"}, invalid + "'file:" + strings.Repeat("a/", 32) + "...', its path has "},
+		{many, entries},
+		{deep, entries},
+	} {
+		_, err := s.write(contents(test.files...), nil)
+		if err == nil {
+			t.Errorf("%.100q is accepted", test.files)
+			continue
+		}
+		got := infer.AsError(err).Status()
+		got = regexp.MustCompile(regexp.QuoteMeta(s.parent.Name())+`/\d+`).ReplaceAllString(got, "DIRECTORY")
+		got = strings.ReplaceAll(got, s.parent.Name(), "PARENT")
+		if !strings.HasPrefix(got, test.want) {
+			t.Errorf("%.100q: got %s, want %s", test.files, got, test.want)
+		}
+	}
+	if left := tree(t, s.parent.Name()); left != "" {
+		t.Errorf("%s is left", left)
+	}
+}
+
+// FuzzPlaceFiles must place no file outside of its directory.
+func FuzzPlaceFiles(f *testing.F) {
+	for _, seed := range [][2]string{{"1/m", "../x"}, {"/etc/x", "a/../../b"}, {"a\x00", "."}, {"..", "a//b/./c"}, {"1", "1/"}} {
+		f.Add(seed[0], seed[1])
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		places, err := placeFiles("/d", map[string][]byte{a: nil, b: nil})
+		if err != nil {
+			return
+		}
+		for name, place := range places {
+			if !filepath.IsLocal(place) || place == "." || path.Clean(place) != place || !strings.HasPrefix(path.Join("/d", place), "/d/") || strings.Contains(place, "\x00") {
+				t.Errorf("%q is placed at %q", name, place)
+			}
+		}
+	})
+}
+
+// TestUploadsOfTheDead must be removed by the next server, those of others not.
+func TestUploadsOfTheDead(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	living, killed := &uploads{log: zerolog.Nop()}, &uploads{log: zerolog.Nop()}
+	for _, s := range []*uploads{living, killed} {
+		if _, err := s.write(contents("1/m"), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Flock(int(killed.parent.Fd()), unix.LOCK_UN); err != nil { // as the kernel does
+		t.Fatal(err)
+	}
+	for _, name := range []string{"other", uploadsPrefix + "file"} {
+		if err := os.WriteFile(filepath.Join(os.TempDir(), name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(os.TempDir(), "directory"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("directory", filepath.Join(os.TempDir(), uploadsPrefix+"link")); err != nil {
+		t.Fatal(err)
+	}
+	next := &uploads{log: zerolog.Nop()}
+	if _, err := next.write(contents("1/m"), nil); err != nil {
+		t.Fatal(err)
+	}
+	defer next.close()
+	defer living.close()
+	got := make(map[string]bool)
+	entries, err := os.ReadDir(os.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		got[e.Name()] = true
+	}
+	want := map[string]bool{"other": true, "directory": true, uploadsPrefix + "file": true, uploadsPrefix + "link": true,
+		filepath.Base(living.parent.Name()): true, filepath.Base(next.parent.Name()): true}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %q, want %q", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+	}
+}
