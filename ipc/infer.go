@@ -15,6 +15,9 @@ const (
 	// InferHolding says that execute of the batch has not returned, and may be
 	// waiting for this.
 	InferHolding uint32 = 2
+	// InferGuess says that the batch is the one which was executed when some other
+	// thread made the request: it may have nothing to do with it.
+	InferGuess uint32 = 4
 )
 
 // What STOP_INFER wants.
@@ -54,7 +57,7 @@ func ParseInfer(body []byte, out *InferBody) error {
 	}
 	out.Batch, out.Version = le.Uint64(head[0:]), int64(le.Uint64(head[8:]))
 	out.Flags, out.Demand, out.Memory = le.Uint32(head[16:]), le.Uint32(head[20:]), le.Uint32(head[28:])
-	if out.Flags&^(InferStream|InferHolding) != 0 {
+	if out.Flags&^(InferStream|InferHolding|InferGuess) != 0 {
 		return broken("frame", "flags of INFER are %#x", out.Flags)
 	}
 	if out.Memory > lastMemory {

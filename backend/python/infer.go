@@ -64,8 +64,12 @@ func (l *life) requested(f ipc.Frame) error {
 	q := &inference{life: l, number: f.ID, batch: body.Batch, stream: body.Flags&ipc.InferStream != 0}
 	q.demand = int64(body.Demand)
 	q.kept = q.first[:0]
-	if err := q.callersOf(body.Flags&ipc.InferHolding != 0); err != nil {
+	guess := body.Flags&ipc.InferGuess != 0
+	if err := q.callersOf(body.Flags&ipc.InferHolding != 0 && !guess); err != nil {
 		return err
+	}
+	if guess { // good enough to look for circles that stand still, not to cancel for
+		q.batch = 0
 	}
 	if err := q.read(body, f.Body); err != nil {
 		q.releaseInputs()

@@ -534,6 +534,11 @@ func TestInferCaller(t *testing.T) {
 			t.Errorf("got caller %+v, want one without requests", c.request.Caller)
 		}
 	}
+	b.mustAsk(5, inferBody{batch: 4, flags: ipc.InferHolding | ipc.InferGuess}) // by some other thread
+	guessed := b.host.call(3)
+	if c := guessed.request.Caller; len(c.Requests) != 2 || c.Holding || guessed.request.Depth() != 2 {
+		t.Errorf("got caller %+v at depth %d of a guess", c, guessed.request.Depth())
+	}
 	for i, task := range tasks {
 		if first.ctx.Err() != nil {
 			t.Errorf("cancelled after %d of 2 clients have gone", i)
@@ -541,12 +546,12 @@ func TestInferCaller(t *testing.T) {
 		leave[i]()
 		l.in.Cancel(task)
 	}
-	if first.ctx.Err() == nil || second.ctx.Err() != nil || third.ctx.Err() != nil {
+	if first.ctx.Err() == nil || second.ctx.Err() != nil || third.ctx.Err() != nil || guessed.ctx.Err() != nil {
 		t.Errorf("want the request of the batch cancelled, and no other")
 	}
 	// To clean up, a model may call others afterwards.
 	b.mustAsk(4, inferBody{batch: 4, flags: ipc.InferHolding})
-	if b.host.call(3).ctx.Err() != nil {
+	if b.host.call(4).ctx.Err() != nil {
 		t.Errorf("a request is cancelled that was made after the client had gone")
 	}
 	l.count = 0

@@ -239,15 +239,21 @@ class Channel:
         if self._foreign or not self._reading.acquire(False):
             return False
         try:
-            # Somebody may have read the bell, and all frames, in between.
-            if self._bell.poll(0) and not os.read(self._bell_in, 4096) and self.down64[_TAIL] == self._head:
-                raise Gone("the supervisor has gone")
+            self._hear()
             self._drain()
-        except OSError as error:
-            raise _lost(error) from error
         finally:
             self._stop_reading()
         return True
+
+    def _hear(self) -> None:
+        """Read the bell, which somebody may have done in between. The caller holds _reading."""
+        try:
+            if self._bell.poll(0) and not os.read(self._bell_in, 4096) and self.down64[_TAIL] == self._head:
+                raise Gone("the supervisor has gone")
+        except OSError as error:
+            if _of_a_handler(error):
+                raise
+            raise _lost(error) from error
 
     def _arm(self) -> None:
         """Have the bell rung for the next frame, unless somebody reads.

@@ -37,9 +37,9 @@ class EventLoop:
             except BaseException:
                 _complain()
 
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine to its end and return its result, or raise its exception, in the thread that calls."""
-        result, error = asyncio.run_coroutine_threadsafe(_guarded(coroutine), self._loop).result()
+    def run(self, batch: int, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run the coroutine of a batch to its end and return its result, or raise its exception, in this thread."""
+        result, error = asyncio.run_coroutine_threadsafe(_of_batch(batch, coroutine), self._loop).result()
         if error is not None:
             raise error
         return result
@@ -57,8 +57,7 @@ class EventLoop:
                 self._fewer.wait_for(lambda: self._running < most)
 
     async def _run_on(self, batch: int, coroutine: Coroutine[Any, Any, Any], ended: Ended) -> None:
-        BATCH.set(batch)
-        result, error = await _guarded(coroutine)
+        result, error = await _of_batch(batch, coroutine)
         try:
             ended(result, error)
         except BaseException:
@@ -72,6 +71,11 @@ class EventLoop:
         """End the loop; what is pending is dropped."""
         self._stopping = True
         self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+async def _of_batch(batch: int, coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+    BATCH.set(batch)
+    return await _guarded(coroutine)
 
 
 async def _guarded(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:

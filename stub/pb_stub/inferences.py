@@ -89,6 +89,8 @@ class Inferences:
         self.allowed = False
         #: The batch whose `execute` has not returned, 0 if there is none.
         self.batch = 0
+        #: The batch whose coroutine `execute` waits for, 0 if there is none.
+        self.awaited = 0
 
     def settle(
         self, pool: Pool, names: Names, reader: Reader, model: str, version: int, decoupled: bool = False
@@ -247,12 +249,19 @@ class Inferences:
         name_size = len(name)
         name += PADDING[-name_size % 8]
         flags = messages.INFER_STREAM if decoupled else 0
-        batch = BATCH.get()  # of a coroutine that runs on when `execute` has returned
-        # A thread may run on, too, if the model is decoupled, and work for any batch.
-        if not (batch or (self._decoupled and get_ident() != self._executing)):
+        batch = BATCH.get()  # of a coroutine
+        if batch:
+            if batch == self.awaited:
+                flags |= messages.INFER_HOLDING
+        elif get_ident() == self._executing:
             batch = self.batch
             if batch:
                 flags |= messages.INFER_HOLDING
+        elif self.batch and not self._decoupled:
+            # A thread may work for the batch that is executed, or run on since another. In a decoupled model it would
+            # be the latter more often than not.
+            batch = self.batch
+            flags |= messages.INFER_GUESS
 
         head_size = 112 + len(name)
         known = self._names.sent.get

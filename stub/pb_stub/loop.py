@@ -305,7 +305,11 @@ class Loop:
             return result
         loop = model.event_loop()
         if not self._decoupled and self._overlap <= 1:
-            return loop.run(result)
+            self._inferences.awaited = number
+            try:
+                return loop.run(number, result)
+            finally:
+                self._inferences.awaited = 0
         batch = mine[:]
         self._leave_open(mine, answers)
         most = None if self._decoupled else self._overlap

@@ -66,6 +66,7 @@ STATUS_SKIPPED = 2
 INFER_HEAD = struct.Struct("<QqIIII")
 INFER_STREAM = 1
 INFER_HOLDING = 2
+INFER_GUESS = 4
 #: reserved
 INFER_RESPONSE_HEAD = struct.Struct("<II")
 STOP_CANCEL = 1

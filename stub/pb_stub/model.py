@@ -99,10 +99,10 @@ class Model:
             return answer
         # The loop of `execute` is made by the main thread, whose current loop it becomes.
         if self._coroutines is not None:
-            return self._coroutines.run(answer)
+            return self._coroutines.run(0, answer)
         if self._other_coroutines is None:
             self._other_coroutines = EventLoop()
-        return self._other_coroutines.run(answer)
+        return self._other_coroutines.run(0, answer)
 
     def finalize(self, finalized: Callable[[], None]) -> None:
         """Run `finalize`, call finalized, and drop the model."""
