@@ -6,6 +6,7 @@ may be touched. Exits with a traceback if anything is not as it should be.
 
 import json
 import os
+import pathlib
 import sys
 import time
 
@@ -18,7 +19,7 @@ CLIENTS = {
     "http": (http, http.InferenceServerClient(HTTP, network_timeout=60)),
     "grpc": (grpc, grpc.InferenceServerClient(GRPC)),
 }
-SOURCE = open(FILE, "rb").read()
+SOURCE = pathlib.Path(FILE).read_bytes()
 
 
 def configuration(tag, **more):
@@ -115,7 +116,8 @@ def files(client, name):
     refused(client, name, not_polled(name), config=configuration("x"))
     refused(client, name, not_polled(name), files={"file:1/model.py": SOURCE})
     for path in "../x", "1/../../x", "", "1/", ".", "1/model.py/x":
-        refused(client, name, not_polled(name), config=configuration("x"), files={"file:1/model.py": SOURCE, "file:" + path: b"x"})
+        bad = {"file:1/model.py": SOURCE, "file:" + path: b"x"}
+        refused(client, name, not_polled(name), config=configuration("x"), files=bad)
     assert told(name) == fresh
 
     # Other files take their place, with more versions and a slash in front.
@@ -129,8 +131,8 @@ def files(client, name):
         client.load_model(name, config=configuration("x"), files={"file:1/model.py": b"raise ValueError('no')"})
     except Exception as error:
         text = error.message()
-        begin = f"load failed for model '{name}': version 1 is at UNAVAILABLE state: Internal: ValueError: no\n\nAt:\n  "
-        assert text.startswith(begin) and "/1/model.py(1): <module>" in text and text.endswith(";\n"), text
+        begin = f"load failed for model '{name}': version 1 is at UNAVAILABLE state: "
+        assert text.startswith(begin + "Internal: ValueError: no\n\nAt:\n  ") and "/1/model.py(1): <module>" in text and text.endswith(";\n"), text
     else:
         raise AssertionError("a module that raises was loaded")
     assert told(name)["repository"] == repository
