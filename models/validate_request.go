@@ -159,6 +159,9 @@ func (s *requestSpec) batchSize(r *infer.Request) error {
 	if s.maxBatch == 0 {
 		return nil
 	}
+	if len(r.Inputs) == 0 {
+		return &backendRefusal{infer.Errorf(infer.InvalidArg, "%sout of bounds index 0: request has 0 inputs", r.LogPrefix())}
+	}
 	for i := range r.Inputs {
 		in := &r.Inputs[i]
 		if len(in.Shape) == 0 {

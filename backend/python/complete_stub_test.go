@@ -279,6 +279,11 @@ func TestOpen(t *testing.T) {
 	based.Runtime = filepath.Join(backends, "model.py")
 	parameter := config("")
 	parameter.Parameters = map[string]*kserve.ModelParameter{"EXECUTION_ENV_PATH": {StringValue: "env.tar.gz"}}
+	place := func(value string) backend.Env {
+		c := config("")
+		c.Parameters = map[string]*kserve.ModelParameter{"FORCE_CPU_ONLY_INPUT_TENSORS": {StringValue: value}}
+		return envOf(dir, c)
+	}
 	settings := based
 	settings.Settings = map[string]string{"shm-growth-byte-size": "0"}
 	for _, c := range []struct {
@@ -292,6 +297,9 @@ func TestOpen(t *testing.T) {
 		{"no Python", env("model.txt"), infer.Internal, `^Model name must end with '\.py'\. Model name is "model\.txt"\.$`},
 		{"elsewhere", env("../model.py"), infer.InvalidArg, `want the name of a file in the version directory$`},
 		{"environment", envOf(dir, parameter), infer.Unsupported, `--backend-config=based,python-executable=PATH$`},
+		{"inputs on CPUs", place("yes"), 0, ""},
+		{"inputs anywhere", place("no"), 0, ""},
+		{"inputs somewhere", place("Yes"), infer.Unsupported, `^Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: Yes'$`},
 		{"based on Python", based, 0, ""},
 		{"wrong settings", settings, infer.InvalidArg, `^shm-growth-byte-size can't be smaller than or equal to zero\.$`},
 		{"packed", based, infer.Unsupported, `^backend 'based' of model 'm' has an execution environment`},
@@ -319,6 +327,11 @@ func TestOpen(t *testing.T) {
 	}
 	if !strings.Contains(r.log.String(), own) {
 		t.Errorf("log has no %q", own)
+	}
+	for _, want := range []string{"Forcing CPU only input tensors.", "Input tensors can be both in CPU and GPU. FORCE_CPU_ONLY_INPUT_TENSORS is off."} {
+		if !strings.Contains(r.log.String(), want) {
+			t.Errorf("log has no %q", want)
+		}
 	}
 }
 
@@ -374,5 +387,22 @@ func TestAutoCompleteThenAnotherFails(t *testing.T) {
 	}
 	if n := r.living(); n != 0 {
 		t.Errorf("%d stubs live, want none", n)
+	}
+}
+
+// TestInstancesInTheLog has the line that says which instances a model gets.
+func TestInstancesInTheLog(t *testing.T) {
+	r := newRig(t, nil)
+	config := textConfig(2)
+	config.InstanceGroup[0].Kind = kserve.ModelInstanceGroup_KIND_MODEL
+	m, err := r.open(r.writeModel("m", "class TritonPythonModel:\n    def execute(self, requests):\n        return None\n"), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.close()
+	for _, want := range []string{"TRITONBACKEND_ModelInstanceInitialize: m_0_0 (MODEL device 0)", "TRITONBACKEND_ModelInstanceInitialize: m_0_1 (MODEL device 0)"} {
+		if strings.Count(r.log.String(), want) != 1 {
+			t.Errorf("log has %q not once", want)
+		}
 	}
 }

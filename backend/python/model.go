@@ -67,6 +67,9 @@ func (b *Backend) open(env backend.Env) (*Model, error) {
 			"model '%s' has the parameter EXECUTION_ENV_PATH, but this server does not unpack environments: name an interpreter with --backend-config=%s,python-executable=PATH",
 			env.Name, env.Config.GetBackend())
 	}
+	if err := m.checkInputPlace(); err != nil {
+		return nil, err
+	}
 	if env.Runtime != "" {
 		// Its packages may be nowhere else, so it is not run without them.
 		packed := filepath.Join(filepath.Dir(env.Runtime), "pb_exec_env_model.py.tar.gz")
@@ -89,6 +92,24 @@ func (b *Backend) open(env backend.Env) (*Model, error) {
 	}
 	m.path = filepath.Join(m.directory(), file)
 	return m, nil
+}
+
+// checkInputPlace looks at the parameter that says whether inputs may lie on a
+// GPU. None does here, but what Triton does not load is not loaded.
+func (m *Model) checkInputPlace() error {
+	p, ok := m.env.Config.GetParameters()["FORCE_CPU_ONLY_INPUT_TENSORS"]
+	if !ok {
+		return nil
+	}
+	switch p.GetStringValue() {
+	case "yes":
+		m.log.Info().Msg("Forcing CPU only input tensors.")
+	case "no":
+		m.log.Info().Msg("Input tensors can be both in CPU and GPU. FORCE_CPU_ONLY_INPUT_TENSORS is off.")
+	default:
+		return infer.Errorf(infer.Unsupported, "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: %s'", p.GetStringValue())
+	}
+	return nil
 }
 
 // directory is the version's.
@@ -176,6 +197,9 @@ func (m *Model) prepare(config *kserve.ModelConfig, json []byte, events backend.
 		instances[0] = m.primed // of the same name: a model does not decide where it is placed
 	}
 	m.config, m.json, m.events, m.instances, m.overlap = config, json, events, instances, overlap
+	for _, in := range instances {
+		m.log.Info().Msgf("TRITONBACKEND_ModelInstanceInitialize: %s (%s device %s)", in.name, in.kind, in.device)
+	}
 	return nil
 }
 

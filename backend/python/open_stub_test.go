@@ -322,7 +322,8 @@ func TestDecoupledDeath(t *testing.T) {
 	}
 	for _, c := range append(open, last) {
 		n, err := c.rest()
-		if n != 2 || err == nil || err.Message != "Stub process 'dying_0_0' is not healthy." {
+		// What it has sent with its last breath may be lost.
+		if n != 2 && (c != last || n != 1) || err == nil || err.Message != "Stub process 'dying_0_0' is not healthy." {
 			t.Errorf("%s: got %d responses and error %v, want one and an error", c.task.Request.ID, n, err)
 		}
 	}

@@ -7,6 +7,10 @@
 Any thread may send and any thread may wait. There is no thread for reading: whoever waits reads the ring for all, puts
 frames that are for others into their mailboxes, and leaves the reading to another when its own frame has come.
 
+An event loop that waits does not read, or nobody could while it does something else: it listens. While nobody reads,
+the bell is *armed* for it, as if somebody slept; whoever stops reading arms it again, and who listens reads what the
+bell announces.
+
 Locks: `_reading` (who reads the down ring) and `_sending` (who writes the up ring) are never held together by one
 thread on purpose, and neither is taken blocking where Python may run code at any moment: `__del__`, weak references and
 signal handlers come in between, also while this very thread is writing a frame. What they send then waits in
@@ -25,7 +29,7 @@ import threading
 import time
 from collections import deque
 from queue import SimpleQueue
-from typing import Callable
+from typing import Callable, Protocol
 
 from . import layout, messages
 from .errors import Closed, ForeignProcess, Gone, ProtocolError
@@ -51,6 +55,13 @@ _WEAKLY_ORDERED = os.uname().machine not in ("x86_64", "i686")
 
 _now = time.monotonic_ns
 _me = threading.get_ident
+
+
+class Listener(Protocol):
+    """An event loop that expects frames."""
+
+    def armed(self) -> None:
+        """The bell will ring for the next frame: wait for it, and call `heard` then. Called in any thread."""
 
 
 class _Fence:
@@ -95,6 +106,7 @@ class Channel:
 
         self._reading = threading.Lock()
         self._waiting: list[Mailbox[bytes]] = []
+        self._listeners: dict[int, Listener] = {}  # by id
         self._head = 0
         self._sleeps = 0
         self._read_fence = _Fence()
@@ -175,21 +187,90 @@ class Channel:
             waiting.remove(box)
             if waiting:
                 waiting[0].put(b"")
+            elif self._listeners:
+                self._arm()
 
     def look(self) -> None:
         """Read what is there, without waiting, and see that everybody gets what is theirs."""
         if self._foreign or self.down64[_TAIL] == self._head or not self._reading.acquire(False):
             return  # whoever is reading does it
         try:
-            while self.down64[_TAIL] != self._head:
-                frame = self._wait(self.spin)
-                to = self.route(frame)
-                if to is not None:
-                    to.put(frame)
+            self._drain()
         finally:
-            self._reading.release()
+            self._stop_reading()
+
+    def _drain(self) -> None:
+        """Read what is there. The caller holds _reading."""
+        while self.down64[_TAIL] != self._head:
+            frame = self._wait(self.spin)
+            to = self.route(frame)
+            if to is not None:
+                to.put(frame)
+
+    def _stop_reading(self) -> None:
+        self._reading.release()
+        if self._waiting:
+            self._waiting[0].put(b"")
+        elif self._listeners:
+            self._arm()
+
+    # Listening.
+
+    @property
+    def bell(self) -> int:
+        """The descriptor that can be read when the bell has rung, for listeners."""
+        return self._bell_in
+
+    def listen(self, listener: Listener) -> None:
+        """Arm the bell for a listener now, if nobody reads, and whenever nobody reads any more."""
+        self._listeners[id(listener)] = listener
+        self._arm()
+
+    def unlisten(self, listener: Listener) -> None:
+        self._listeners.pop(id(listener), None)
+        if not self._listeners and self._sleeps & 1 and self._reading.acquire(False):
+            if self._sleeps & 1:
+                self._sleeps = count = (self._sleeps + 1) & 0xFFFFFFFF
+                self._up32[_SLEEP] = count  # nobody needs to be rung for
+            self._stop_reading()
+
+    def heard(self) -> bool:
+        """Read what the bell has announced; False if somebody else reads, who then hears it too."""
+        if self._foreign or not self._reading.acquire(False):
+            return False
+        try:
+            # Somebody may have read the bell, and all frames, in between.
+            if self._bell.poll(0) and not os.read(self._bell_in, 4096) and self.down64[_TAIL] == self._head:
+                raise Gone("the supervisor has gone")
+            self._drain()
+        except OSError as error:
+            raise _lost(error) from error
+        finally:
+            self._stop_reading()
+        return True
+
+    def _arm(self) -> None:
+        """Have the bell rung for the next frame, unless somebody reads.
+
+        Who reads comes here afterwards, with the lock released, and finds every listener that has found it taken.
+        """
+        while self._listeners and not self._foreign and self._reading.acquire(False):
+            try:
+                self._sleeps = count = ((self._sleeps + 1) | 1) & 0xFFFFFFFF
+                self._up32[_SLEEP] = count
+                os.sched_yield()  # a full barrier between the store above and the look below
+                quiet = self.down64[_TAIL] == self._head
+                if not quiet:
+                    self._drain()
+            finally:
+                self._reading.release()
             if self._waiting:
-                self._waiting[0].put(b"")
+                self._waiting[0].put(b"")  # it reads, and arms the bell when it stops
+                return
+            if quiet:
+                for listener in list(self._listeners.values()):
+                    listener.armed()
+                return
 
     def pause(self) -> None:
         """Wait for a moment, for what comes without a frame or a bell."""
@@ -261,7 +342,7 @@ class Channel:
     def _sleep(self, head: int) -> None:
         """Sleep until the bell rings or idle wants to be called."""
         timeout = self.idle()
-        self._sleeps = count = (self._sleeps + 1) & 0xFFFFFFFF
+        self._sleeps = count = ((self._sleeps + 1) | 1) & 0xFFFFFFFF  # the bell may have been armed
         self._up32[_SLEEP] = count
         os.sched_yield()  # a full barrier between the store above and the look below
         try:

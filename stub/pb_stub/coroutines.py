@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import traceback
-from typing import Any, Callable, Coroutine, Optional
+from types import GeneratorType
+from typing import Any, Callable, Coroutine, Generator, Optional
 
 from c_python_backend_utils import runtime
 
@@ -76,9 +77,19 @@ class EventLoop:
 async def _guarded(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
     """Keep SystemExit and KeyboardInterrupt from ending the loop's thread, with all that waits for it."""
     try:
-        return await coroutine, None
+        return await (_OldCoroutine(coroutine) if isinstance(coroutine, GeneratorType) else coroutine), None
     except BaseException as error:
         return None, error
+
+
+class _OldCoroutine:
+    """What a plain generator is to asyncio up to Python 3.11."""
+
+    def __init__(self, generator: Generator[Any, Any, Any]) -> None:
+        self._generator = generator
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._generator
 
 
 def _complain() -> None:

@@ -1,14 +1,16 @@
-"""Answers to requests of the model for event loops: the thread that reads a frame opens it and hands it over."""
+"""Answers to requests of the model for event loops, which listen to the bell themselves while nobody reads."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from c_python_backend_utils.iterator import Arrival, iterator_over
 from c_python_backend_utils.response import InferenceResponse
+
+from .errors import ForeignProcess, StubError
 
 if TYPE_CHECKING:
     from .inferences import Inferences, Stream
@@ -26,39 +28,112 @@ class _Future(asyncio.Future):  # type: ignore[type-arg]  # subscripted only fro
         return super().cancel(*args, **named)
 
 
-class _Inbox:
-    """What waits to be given to one event loop. The loop is woken once for all that has come."""
+class Inbox:
+    """What comes to one event loop. While it expects something it listens to the bell, in its own thread.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    If somebody else reads, the loop does not wait for the bell, which would wake both: it is called with what comes.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, inferences: Inferences) -> None:
         self.loop = loop
-        self._arrived: deque[tuple[Answer, Arrival]] = deque()
+        self._inferences = inferences
+        self._channel = inferences.channel
+        self._thread = threading.get_ident()
+        self._expected = 0
+        self._listens = False
+        self._arrived: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._called = False
 
-    def put(self, answer: Answer, arrival: Arrival) -> None:
-        self._arrived.append((answer, arrival))
+    # In the loop's thread.
+
+    def expect(self) -> None:
+        """Something is about to be asked for; `done` is called once for each."""
+        self._expected += 1
+        if self._expected == 1:
+            self._channel.listen(self)
+
+    def done(self) -> None:
+        self._expected -= 1
+        if not self._expected:
+            self._channel.unlisten(self)
+            self._leave()
+
+    def _listen(self) -> None:
+        if self._listens or not self._expected or self.loop.is_closed():
+            return
+        self._listens = True
+        try:
+            self.loop.add_reader(self._channel.bell, self._heard)
+        except (NotImplementedError, OSError):
+            self._inferences.service.need(self)
+
+    def _leave(self) -> None:
+        if not self._listens:
+            return
+        self._listens = False
+        self._inferences.service.enough(self)
+        if not self.loop.is_closed():
+            try:
+                self.loop.remove_reader(self._channel.bell)
+            except NotImplementedError:
+                pass
+
+    def _heard(self) -> None:
+        try:
+            if not self._channel.heard():
+                self._leave()
+                # Whoever reads may have stopped before this was seen to listen no more.
+                self._channel.listen(self)
+        except ForeignProcess:
+            self._leave()
+        except StubError as error:
+            self._inferences.lose(error)
+
+    # In any thread.
+
+    def armed(self) -> None:
+        if self._listens:
+            return
+        if threading.get_ident() == self._thread:
+            self._listen()
+        else:
+            self._soon(self._listen)
+
+    def call(self, function: Callable[[Any], None], argument: Any) -> None:
+        """Call a function in the loop's thread; it runs nothing of the model's. The loop is woken once for all."""
+        if threading.get_ident() == self._thread:
+            function(argument)
+            return
+        self._arrived.append((function, argument))
         if not self._called:
             self._called = True
-            try:
-                self.loop.call_soon_threadsafe(self._empty)
-            except RuntimeError:  # the loop has been closed: nobody waits
+            if not self._soon(self._empty):
                 self._arrived.clear()
+
+    def _soon(self, function: Callable[[], None]) -> bool:
+        try:
+            self.loop.call_soon_threadsafe(function)
+        except RuntimeError:  # the loop has been closed: nobody waits
+            self._channel.unlisten(self)
+            return False
+        return True
 
     def _empty(self) -> None:
         self._called = False  # first of all: what comes from here on calls again
         while self._arrived:
-            answer, arrival = self._arrived.popleft()
-            answer.settle(arrival)
+            function, argument = self._arrived.popleft()
+            function(argument)
 
 
 _here = threading.local()
 
 
-def _inbox() -> _Inbox:
+def inbox_here(inferences: Inferences) -> Inbox:
     """The inbox of the loop that runs in this thread; RuntimeError if there is none."""
     loop = asyncio.get_running_loop()
-    inbox: _Inbox | None = getattr(_here, "inbox", None)
+    inbox: Inbox | None = getattr(_here, "inbox", None)
     if inbox is None or inbox.loop is not loop:
-        inbox = _here.inbox = _Inbox(loop)
+        inbox = _here.inbox = Inbox(loop, inferences)
     return inbox
 
 
@@ -70,31 +145,36 @@ class Answer:
     def __init__(self, inferences: Inferences, stream: Stream | None) -> None:
         self._inferences = inferences
         self._stream = stream
-        self._inbox = _inbox()
+        self._inbox = inbox_here(inferences)
         self.number = 0
         self.future = _Future(loop=self._inbox.loop)
 
     def begin(self) -> None:
         """The request is about to be sent."""
         self.future.answer = self
-        self._inferences.expect(self)
+        self._inbox.expect()
 
     def arrived(self, frame: bytes) -> None:
-        inferences = self._inferences
-        inferences.unwatch(self)
         stream = self._stream
-        self._inbox.put(self, inferences.opened(frame) if stream is None else stream.follow(self.number, frame))
+        arrival = self._inferences.opened(frame) if stream is None else stream.follow(self.number, frame)
+        self._inbox.call(self._settle, arrival)
 
-    def settle(self, arrival: Arrival) -> None:
+    def _settle(self, arrival: Arrival) -> None:
         """Resolve the future, in its loop."""
         future = self.future
+        if future.answer is None:  # abandoned
+            return
         future.answer = None
+        self._inbox.done()
         if not future.done():
-            future.set_result(self._result(arrival))
+            try:
+                future.set_result(self._result(arrival))
+            except RuntimeError:
+                pass  # the loop has been closed: nobody waits
 
     def refuse(self, refusal: InferenceResponse) -> None:
         """The request was not sent."""
-        self._inferences.unwatch(self)
+        self._inbox.done()
         self.future.answer = None
         self.future.set_result(self._result((refusal, True)))
 
@@ -103,5 +183,9 @@ class Answer:
 
     def abandon(self) -> None:
         """Nobody waits any more."""
-        self._inferences.unwatch(self)
+        self._inbox.call(_done, self._inbox)
         self._inferences.forget(self.number)
+
+
+def _done(inbox: Inbox) -> None:
+    inbox.done()

@@ -2,8 +2,9 @@
 
           exec             async_exec          exec(decoupled=True)
     who   any thread       any event loop      both
-          waits in the     the frame is opened frames wait in the mailbox of the stream until somebody takes them;
-          channel          where it is read    the supervisor sends WINDOW of them, and more as they are taken
+          waits in the     listens; the frame  frames wait in the mailbox of the stream until somebody takes them;
+          channel          is opened where it  the supervisor sends WINDOW of them, and more as they are taken
+                           is read
 
 Each request has a number of its own. `_open` knows those whose last response has not come; the answers to others, which
 nobody wants any more, are opened and dropped, so that the loans in them go back.
@@ -36,8 +37,9 @@ from .relay import Relay
 from .spin import Spin
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Future
+    from asyncio import Future
 
+    from .futures import Inbox
     from .loans import Loans
     from .pool import Pool
     from .service import Service
@@ -97,7 +99,7 @@ class Inferences:
         self._reader = reader
         self._model = model.encode()
         self._version = version
-        self._spin = self._service.spin = Spin(self._channel.spin.budget)
+        self._spin = Spin(self._channel.spin.budget)
         self._decoupled = decoupled
         self._executing = get_ident()
 
@@ -137,7 +139,6 @@ class Inferences:
             return answer.future
         answer.begin()
         refusal = self.begin(request, answer, decoupled)
-        self._service.wake()
         if refusal is not None:
             answer.refuse(refusal)
         return answer.future
@@ -214,22 +215,14 @@ class Inferences:
         if self._open.pop(number, None) is not None:
             self._channel.post(messages.word(messages.STOP_INFER, self._channel.life, number, messages.STOP_FORGET))
 
-    def watch(self, key: object) -> None:
-        """Have frames read although nobody waits in the channel."""
-        self._service.need(key)
+    @property
+    def channel(self) -> Channel:
+        return self._channel
 
-    def expect(self, key: object) -> None:
-        """As `watch`, from the moment on when the request is sent."""
-        self._service.expect(key)
-
-    def unwatch(self, key: object) -> None:
-        self._service.enough(key, self.batch != 0)
-
-    def executed(self) -> None:
-        """The batch has been executed: the main thread reads from now on."""
-        self.batch = 0
-        if self._service.reads:
-            self._service.rest()
+    @property
+    def service(self) -> Service:
+        """For event loops that cannot listen."""
+        return self._service
 
     # For the channel.
 
@@ -355,7 +348,7 @@ class Stream:
         self._inferences = inferences
         self._soon = False  # an event loop takes responses
         self._taken = 0  # responses that have been taken and not been asked for anew
-        self._wakers: list[tuple[AbstractEventLoop, Future[None]]] = []
+        self._wakers: list[tuple[Inbox, Future[None]]] = []
         self.box: Mailbox[bytes] = SimpleQueue()
         self.number = 0
 
@@ -389,20 +382,23 @@ class Stream:
         return arrival
 
     async def take_soon(self) -> Arrival:
-        from asyncio import get_running_loop
+        from .futures import inbox_here
 
-        loop = get_running_loop()
+        inbox = inbox_here(self._inferences)
         self._soon = True
         while True:
             frame = self._here()
             if frame:
                 return self._opened(frame)
-            waker = loop, loop.create_future()
+            waker = inbox, inbox.loop.create_future()
             self._wakers.append(waker)
-            self._inferences.watch(self)
-            if not self.box.empty():  # come in between
-                self.wake()
-            await waker[1]
+            inbox.expect()
+            try:
+                if not self.box.empty():  # come in between
+                    self.wake()
+                await waker[1]
+            finally:
+                inbox.done()
 
     def _here(self) -> bytes:
         """A frame that is here, or nothing. Empty ones mean something to the channel alone."""
@@ -416,13 +412,9 @@ class Stream:
 
     def wake(self) -> None:
         """Wake all event loops that wait for a response."""
-        self._inferences.unwatch(self)
         while self._wakers:
-            loop, future = self._wakers.pop()
-            try:
-                loop.call_soon_threadsafe(_resolve, future)
-            except RuntimeError:
-                pass  # the loop has been closed
+            inbox, future = self._wakers.pop()
+            inbox.call(_resolve, future)
 
     def cancel(self) -> None:
         self._inferences.cancel(self.number)

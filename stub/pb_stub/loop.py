@@ -255,7 +255,7 @@ class Loop:
                     result = self._awaited(model, batch, result, mine, answers)
             finally:
                 end = _now()
-                self._inferences.executed()
+                self._inferences.batch = 0
                 del requests
             self._answer(answers, batch, result, mine)
             del result
@@ -351,11 +351,11 @@ class Loop:
             self._leave_open(mine, answers)
             return
         senders = self._senders
-        if senders.claim(mine, result):
-            for request, response in zip(mine, result):
-                answers.response(request._handle, response, wanted_of(request))
+        if not senders.claim(mine, result):
+            self._check(result, mine)
+        elif len(mine) == 1:
+            answers.response(mine[0]._handle, result[0], wanted_of(mine[0]))
             return
-        self._check(result, mine)
         for request, response in zip(mine, result):
             if response is None:
                 self._leave_open((request,), answers)

@@ -1,7 +1,7 @@
 """A thread that reads the ring while nobody else does.
 
 Whoever waits for a frame reads for all, so most stubs need no such thread. It is started for the first one who wants
-frames dealt with that he does not wait for: questions that come during `execute`, answers to an event loop.
+frames dealt with that he does not wait for: questions that come during `execute`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Hashable
 from . import process
 from .channel import Channel, Mailbox
 from .errors import ForeignProcess, StubError
-from .spin import Spin
 
 _MARK = b"."
 
@@ -31,38 +30,19 @@ class Service:
         self._needs: set[Hashable] = set()
         self._box: Mailbox[bytes] = SimpleQueue()  # a mark in it makes the thread look at _needs
         self._calls: SimpleQueue[None] = SimpleQueue()
-        #: Whether the thread reads.
-        self.reads = False
-        #: Whether it looks for a moment before it sleeps; None: as the channel does.
-        self.spin: Spin | None = None
+        self._reads = False  # whether the thread does
         self._started: list[None] = []
 
     def need(self, key: Hashable) -> None:
         """Have the ring read until `enough` is said with the same key."""
-        self.expect(key)
-        self.wake()
-
-    def expect(self, key: Hashable) -> None:
-        """As `need`, which `wake` completes: something is sent between the two, and the thread is not in its way."""
         self._needs.add(key)
-
-    def wake(self) -> None:
-        """Have the ring read if there is a need."""
-        if not self.reads:
+        if not self._reads:
             self._calls.put(None)
             self._start()
 
-    def enough(self, key: Hashable, stay: bool = False) -> None:
-        """Withdraw a need; one that is not there is no error.
-
-        If the thread is to stay it reads on without a need, until somebody says `rest`: there will be another soon.
-        """
+    def enough(self, key: Hashable) -> None:
+        """Withdraw a need; one that is not there is no error."""
         self._needs.discard(key)
-        if not stay:
-            self.rest()
-
-    def rest(self) -> None:
-        """Read no more unless there is a need."""
         if not self._needs:
             self._box.put(_MARK)
 
@@ -85,8 +65,8 @@ class Service:
 
     def _read(self) -> None:
         while self._needs:
-            self.reads = True
+            self._reads = True
             while self._needs:
-                self._channel.receive(self._box, self.spin)
+                self._channel.receive(self._box)
             # Whoever comes from here on finds that nobody reads, and calls.
-            self.reads = False
+            self._reads = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+import sys
 import textwrap
 from typing import Any
 
@@ -475,6 +476,16 @@ class TestCoroutines:
             text = stub.execute(Request(1)).text
             assert text.split("\n\nAt:\n")[0] == BATCH_ERROR + first
             assert text.endswith("/1/model.py(8): execute\n")
+
+    def test_generators(self, start: Start) -> None:
+        """Up to Python 3.11 asyncio takes them for coroutines."""
+        stub = start(model("yield from asyncio.sleep(0.001).__await__()\nreturn [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.array([5]))])]"))
+        refused = start(model("yield 5"))
+        if sys.version_info < (3, 12):
+            assert stub.execute(Request(1)).responses[0]["OUT"].tolist() == [5]
+            assert "message: RuntimeError: Task got bad yield: 5\n" in refused.execute(Request(1)).text
+        else:
+            assert stub.execute(Request(1)).text.endswith("found type '<class 'generator'>'.")
 
     def test_wrong_result(self, start: Start) -> None:
         stub = start(model("return 5").replace("def execute", "async def execute"))
