@@ -16,6 +16,9 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
+// maxReasonBytes bounds what the log repeats of a request that cannot be read.
+const maxReasonBytes = 8 << 10
+
 // errNotPolled is the client's text for whatever is wrong with a model before
 // it can be loaded; the log has the reason.
 func errNotPolled(name string) error {
@@ -119,9 +122,9 @@ func checkName(name string) error {
 func (r *Registry) notPolled(name string, err error) error {
 	var parse *ParseError
 	if errors.As(err, &parse) {
-		r.config.Log.Error().Msg(parse.Detail())
+		r.config.Log.Error().Msgf("%.*s", maxReasonBytes, parse.Detail())
 	}
-	r.config.Log.Error().Msgf("Poll failed for model directory '%s': %v", name, err)
+	r.config.Log.Error().Msgf("Poll failed for model directory '%s': %.*s", name, maxReasonBytes, err)
 	return errNotPolled(name)
 }
 

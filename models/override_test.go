@@ -336,6 +336,44 @@ func TestOverridesAreRefused(t *testing.T) {
 	}
 }
 
+// TestOverridesStorm has loads with and without files and unloads of the same
+// models at once.
+func TestOverridesStorm(t *testing.T) {
+	r, _, _, _ := overriding(t)
+	var all sync.WaitGroup
+	config := configWith(t, "", nil)
+	for i := range 8 {
+		all.Go(func() {
+			for n := range 20 {
+				name := []string{"m", "fresh"}[(i+n)%2]
+				var err error
+				switch n % 4 {
+				case 0, 1:
+					err = r.Load(t.Context(), name, config, contents("1/m", "2/m"))
+				case 2:
+					err = r.Load(t.Context(), "m", config, nil)
+				default:
+					err = r.Unload(t.Context(), name, false)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				r.Index(false)
+			}
+		})
+	}
+	all.Wait()
+	for _, name := range []string{"m", "fresh"} {
+		if err := r.Unload(t.Context(), name, false); err != nil {
+			t.Error(err)
+		}
+	}
+	r.ending.Wait()
+	if found := left(t); len(found) != 0 {
+		t.Errorf("%q are left", found)
+	}
+}
+
 // TestUploadsEnd has files that are in use when the server ends.
 func TestUploadsEnd(t *testing.T) {
 	r, b, _, _ := overriding(t)

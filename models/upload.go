@@ -25,7 +25,7 @@ const (
 	uploadsPrefix = "nereid-models-"
 	// maxUploadEntries bounds the files and directories of one upload.
 	maxUploadEntries = 16384
-	// maxPathBytes is one more than the bytes of a path that can be opened.
+	// maxPathBytes bounds the path of a file: the kernel opens none as long.
 	maxPathBytes = 4096
 )
 
@@ -61,7 +61,7 @@ func (u *upload) drop() {
 	if u == nil || u.users.Add(-1) > 0 {
 		return
 	}
-	if err := os.RemoveAll(u.path); err != nil {
+	if err := removeTree(u.path); err != nil {
 		u.log.Error().Msgf("remove the files of a model that is gone: %v", err)
 	}
 }
@@ -118,7 +118,7 @@ func (s *uploads) close() {
 	if s.parent == nil {
 		return
 	}
-	if err := os.RemoveAll(s.parent.Name()); err != nil {
+	if err := removeTree(s.parent.Name()); err != nil {
 		s.log.Error().Msgf("remove the files of models: %v", err)
 	}
 	_ = s.parent.Close()
@@ -182,6 +182,20 @@ func sweepUpload(path string) error {
 	if !ok || int(owner.Uid) != os.Getuid() || unix.Flock(int(directory.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return nil
 	}
+	return removeTree(path)
+}
+
+// removeTree removes a directory, whatever a model has made of the modes in it.
+func removeTree(path string) error {
+	if os.RemoveAll(path) == nil {
+		return nil
+	}
+	_ = filepath.WalkDir(path, func(at string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() {
+			err = os.Chmod(at, 0o700)
+		}
+		return err
+	})
 	return os.RemoveAll(path)
 }
 
@@ -232,14 +246,14 @@ func placeFiles(directory string, files map[string][]byte) (map[string]string, e
 		place := path.Clean(relative)
 		shown := path.Join(directory, name)
 		switch {
+		case len(directory)+len(name) >= maxPathBytes:
+			return nil, infer.Errorf(infer.InvalidArg, "Invalid file parameter 'file:%.64s...', its path has %d bytes, want less than %d", name, len(directory)+len(name)+1, maxPathBytes)
 		case relative != "" && !filepath.IsLocal(relative):
 			return nil, infer.Errorf(infer.InvalidArg, "Invalid file parameter 'file:%s' with normalized path '%s' must stay within model directory.", name, shown)
 		case place == "." || strings.HasSuffix(relative, "/"):
 			return nil, infer.Errorf(infer.Internal, "failed to open binary file for write %s/%s: Is a directory", directory, relative)
 		case strings.Contains(name, "\x00"):
 			return nil, infer.Errorf(infer.InvalidArg, "Invalid file parameter %q, a name has no zero byte", "file:"+name)
-		case len(shown) >= maxPathBytes:
-			return nil, infer.Errorf(infer.InvalidArg, "Invalid file parameter 'file:%.64s...', its path has %d bytes, want less than %d", name, len(shown), maxPathBytes)
 		}
 		for at := place; at != "." && !entries[at]; at = path.Dir(at) {
 			entries[at] = true

@@ -80,6 +80,9 @@ func TestUploadsAreWritten(t *testing.T) {
 				t.Errorf("%q: got %v, %v, want mode 700", test.files, info, err)
 			}
 		}
+		if err := os.Chmod(filepath.Join(u.path, path.Dir(strings.TrimLeft(path.Clean("/"+test.files[0]), "/"))), 0); err != nil {
+			t.Error(err)
+		}
 		u.drop()
 	}
 	if left := tree(t, s.parent.Name()); left != "" {

@@ -54,6 +54,7 @@ func TestEndpoints(t *testing.T) {
 		{"GET /v2/repository/index", "", "405 application/json " + errorBody("Method Not Allowed")},
 		{"POST /v2/repository/models/m/load", "", "200 application/json "},
 		{"POST /v2/repository/models/m/load", `{"parameters":{"config":"{}","file:1/m.py":"eA==\n","file:1/m.py":"eQ=="}}`, "200 application/json "},
+		{"POST /v2/repository/models/m/load", `{"parameters":{"config":""}}`, "200 application/json "},
 		{"POST /v2/repository/models/broken/load", "{}", "500 application/json " + errorBody("failed to load 'broken', failed to poll from model repository")},
 		{"POST /v2/repository/r/models/m/load", "{}", "501 application/json " + errorBody("'repository_name' specification is not supported")},
 		{"POST /v2/repository/models/m/load", `{"parameters":[]}`, "500 application/json " + errorBody("attempt to get members for non-object")},
@@ -84,7 +85,7 @@ func TestEndpoints(t *testing.T) {
 			t.Errorf("%s %s:\n got %s\nwant %s", tt.request, tt.body, got, tt.want)
 		}
 	}
-	want := []string{`load m "" []`, `load m "{}" [1/m.py="x"]`, `load broken "" []`, "unload m false", "unload m true", "unload m false"}
+	want := []string{`load m "" []`, `load m "{}" [1/m.py="x"]`, `load m " " []`, `load broken "" []`, "unload m false", "unload m true", "unload m false"}
 	if !slices.Equal(core.loads, want) {
 		t.Errorf("loads: got %q, want %q", core.loads, want)
 	}

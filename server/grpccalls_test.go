@@ -104,6 +104,7 @@ func TestGRPCCalls(t *testing.T) {
 		{"RepositoryIndex", &kserve.RepositoryIndexRequest{RepositoryName: "r"}, &kserve.RepositoryIndexResponse{}, codes.Unimplemented, errRepositoryName.Message},
 		{"RepositoryModelLoad", &kserve.RepositoryModelLoadRequest{ModelName: "m", Parameters: params{"config": param("{}"), "file:1/model.py": param([]byte("x\xff"))}},
 			&kserve.RepositoryModelLoadResponse{}, codes.OK, ""},
+		{"RepositoryModelLoad", &kserve.RepositoryModelLoadRequest{ModelName: "m", Parameters: params{"config": param("")}}, &kserve.RepositoryModelLoadResponse{}, codes.OK, ""},
 		{"RepositoryModelLoad", &kserve.RepositoryModelLoadRequest{ModelName: "broken"}, &kserve.RepositoryModelLoadResponse{}, codes.Internal,
 			"failed to load 'broken', failed to poll from model repository"},
 		{"RepositoryModelLoad", &kserve.RepositoryModelLoadRequest{RepositoryName: "r"}, &kserve.RepositoryModelLoadResponse{}, codes.Unimplemented, errRepositoryName.Message},
@@ -126,7 +127,7 @@ func TestGRPCCalls(t *testing.T) {
 	} {
 		s.invoke(t, test.method, test.request, test.answer, test.code, test.want)
 	}
-	if want := []string{`load m "{}" [1/model.py="x\xff"]`, `load broken "" []`, "unload m true", "unload n false"}; !slices.Equal(core.loads, want) {
+	if want := []string{`load m "{}" [1/model.py="x\xff"]`, `load m " " []`, `load broken "" []`, "unload m true", "unload n false"}; !slices.Equal(core.loads, want) {
 		t.Errorf("the core was told %q, want %q", core.loads, want)
 	}
 }
