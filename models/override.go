@@ -30,7 +30,7 @@ func (r *Registry) override(name, config string, files map[string][]byte) (o ove
 		return o, nil
 	}
 	if o.config, err = ParseConfigJSON([]byte(config)); err != nil {
-		return override{}, fmt.Errorf("Invalid config override: %w", err) //nolint:revive,staticcheck // Triton's text
+		return override{}, fmt.Errorf("Invalid config override: %w", err) //nolint:revive // Triton's text
 	}
 	if len(files) == 0 {
 		return o, nil

@@ -320,7 +320,7 @@ func TestOverridesAreRefused(t *testing.T) {
 	}
 
 	// Without a place for files, and again with one.
-	place := os.TempDir()
+	place := os.Getenv("TMPDIR")
 	if err := os.RemoveAll(place); err != nil {
 		t.Fatal(err)
 	}
