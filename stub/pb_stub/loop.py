@@ -202,6 +202,7 @@ class Loop:
             channel,
             self._loans,
             self._pool,
+            self._logs,
             self._instance,
             question.decoupled,
             question.window_responses,
@@ -242,6 +243,8 @@ class Loop:
         requests = self._reader.read(frame)
         batch = messages.HEADER.unpack_from(frame)[5]
         del frame  # the requests hold it, as long as they need it
+        self._senders.forgotten.clear()
+        count = len(requests)
         mine = requests[:]  # the model may do with its list what it likes
         self._inferences.batch = batch
         answers = Answers(channel, self._loans, self._pool)
@@ -281,8 +284,12 @@ class Loop:
         # From here on tickets that this batch leaves behind go by themselves.
         channel.executing = False
         if not text:
+            lost = senders.forgot(answers.left_open) if len(answers.left_open) == count else ""
             try:
-                channel.publish(answers.pack(batch, start, end))
+                if lost:  # the clients have been told, and the log: this makes it count
+                    self._publish_failed(batch, start, end, lost)
+                else:
+                    channel.publish(answers.pack(batch, start, end))
                 return
             except PoolExhausted as error:  # the frame is long, and there is no memory for its body
                 text = str(error)
@@ -425,6 +432,9 @@ class Loop:
         answers.withdraw()
         text = self._senders.failure(text)
         self._complain(text, batch, trace)
+        self._publish_failed(batch, start, end, text)
+
+    def _publish_failed(self, batch: int, start: int, end: int, text: str) -> None:
         channel = self._channel
         raw = text.encode("utf-8", "backslashreplace")
         try:

@@ -18,6 +18,7 @@ import threading
 from queue import SimpleQueue
 from typing import Any, Iterable, Sequence
 
+from c_python_backend_utils import runtime
 from c_python_backend_utils.error import TritonModelException
 from c_python_backend_utils.request import InferenceRequest
 from c_python_backend_utils.response import InferenceResponse
@@ -28,6 +29,7 @@ from .batch import INTERNAL, Answers, Wanted, wanted_of
 from .channel import Channel, Mailbox
 from .errors import StubError
 from .loans import Loans
+from .logs import Logs
 from .pool import Pool, PoolExhausted
 
 #: Beyond so many handles of cancelled requests those are forgotten that are not open.
@@ -45,13 +47,24 @@ class Senders:
     """The requests that are open and have been asked for their sender, or left unanswered."""
 
     def __init__(
-        self, channel: Channel, loans: Loans, pool: Pool, instance: str, decoupled: bool, responses: int, size: int
+        self,
+        channel: Channel,
+        loans: Loans,
+        pool: Pool,
+        logs: Logs,
+        instance: str,
+        decoupled: bool,
+        responses: int,
+        size: int,
     ) -> None:
         self.channel = channel
+        self.logs = logs
         self.decoupled = decoupled
         self.window_responses = responses
         self.window_bytes = size
         self.cancelled: set[int] = set()
+        #: Requests that the model has forgotten since a batch was begun; none of a decoupled one.
+        self.forgotten: set[int] = set()
         self._loans = loans
         self._pool = pool
         self._instance = instance
@@ -125,6 +138,10 @@ class Senders:
             return True
         self.close(sender)
         return False
+
+    def forgot(self, handles: Sequence[int]) -> str:
+        """Why a batch has failed, all of whose requests these are, if the model has forgotten every one; else ""."""
+        return self.failure(_NOTHING_SENT) if self.forgotten.issuperset(handles) else ""
 
     def forget(self, requests: list[InferenceRequest]) -> None:
         """Take account of a batch that was answered: what it has not left open is over."""
@@ -303,11 +320,14 @@ class Outlet:
         if not keep:  # else the thread that waits for CREDIT would wait for ever
             senders.remove(self)
 
-    def fail(self, text: str) -> None:
-        """End the request with an error."""
+    def fail(self, text: str, complain: bool = False) -> None:
+        """End the request with an error, which goes into the log too if nobody else hears of it."""
+        senders = self._senders
         with self._gate:
             if self.over:
                 return
+            if complain:  # before the request is over, so that the supervisor can name it
+                senders.logs.complain(runtime.ERROR, text, self.handle >> 32)
             try:
                 self._publish_error(text)
             except PoolExhausted:  # for a body that is so long
@@ -326,6 +346,7 @@ class Outlet:
             raise
 
     def dropped(self, sends: int) -> None:
+        """End the request of a sender that is gone. It is called anywhere, and so are `publish` and the log."""
         senders = self._senders
         if self.over or senders.channel.foreign:
             return
@@ -333,7 +354,10 @@ class Outlet:
             if sends and not senders.decoupled:
                 # It has sent the one response that it may send: the client need not learn of the slip.
                 self._publish(messages.final(senders.channel.life, self.handle), True)
+            elif senders.decoupled:
+                self.fail(senders.failure(_NOT_ENDED), complain=True)
             else:
-                self.fail(senders.failure(_NOT_ENDED if sends or senders.decoupled else _NOTHING_SENT))
+                senders.forgotten.add(self.handle)
+                self.fail(senders.failure(_NOTHING_SENT), complain=True)
         except StubError:
             pass  # the main thread finds out by itself
