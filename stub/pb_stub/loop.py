@@ -330,14 +330,17 @@ class Loop:
             if error is not None:
                 self._complain(failure.trace(error) or failure.describe(error), number)
                 raise Refused(failure.describe(error))
-            if self._decoupled or result is None:
+            if result is None:
                 return
             self._check(result, batch)
         except Refused as refusal:
             text = senders.failure(str(refusal))
             if error is None:
                 self._complain(text, number)
-            senders.fail_each(batch, text)
+            if error is None and self._decoupled:
+                senders.blame(batch, text)  # what it has answered, or others will, is none the worse for it
+            else:
+                senders.fail_each(batch, text)
             return
         for request, response in zip(batch, result):
             if response is None:

@@ -176,6 +176,13 @@ class Senders:
         assert isinstance(outlet, Outlet)
         return outlet.end()
 
+    def blame(self, requests: list[InferenceRequest], text: str) -> None:
+        """Have those requests of a batch end with this error that nobody ends, as some thread still may."""
+        for request in requests:
+            outlet = self._outlets.get(request._handle)
+            if outlet is not None:
+                outlet.why = text
+
     def fail_each(self, requests: list[InferenceRequest], text: str) -> None:
         """Answer those requests of a batch that are still open, one by one, with an error."""
         for request in requests:
@@ -208,13 +215,15 @@ class Senders:
 class Outlet:
     """One open request, as a sender sees it. It implements runtime.Outlet."""
 
-    __slots__ = ("_box", "_cancelled", "_credit", "_gate", "_senders", "_sent", "_waiting", "handle", "over", "wanted")
+    __slots__ = ("_box", "_cancelled", "_credit", "_gate", "_senders", "_sent", "_waiting", "handle", "over", "wanted", "why")
 
     def __init__(self, senders: Senders, handle: int, wanted: Wanted) -> None:
         self._senders = senders
         self.handle = handle
         self.wanted = wanted
         self.over = False
+        #: What the client is told if the request is dropped, where that has been logged already.
+        self.why = ""
         self._cancelled = False  # when it was over
         self._gate = threading.Lock()  # between what is published and the end
         # Responses and bytes, counted by the thread that sends and by the one that reads.
@@ -354,6 +363,8 @@ class Outlet:
             if sends and not senders.decoupled:
                 # It has sent the one response that it may send: the client need not learn of the slip.
                 self._publish(messages.final(senders.channel.life, self.handle), True)
+            elif self.why:
+                self.fail(self.why)
             elif senders.decoupled:
                 self.fail(senders.failure(_NOT_ENDED), complain=True)
             else:

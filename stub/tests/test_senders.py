@@ -856,6 +856,36 @@ class TestCoroutines:
             stub.responses.append(stub.next_response())
         assert sorted((r.handle, r.flags) for r in stub.responses) == [(1, 3), (2, 3)]
 
+    def test_decoupled_ones_return_nothing(self, start: Start) -> None:
+        """What is answered, or will be by a thread, is none the worse for it; what is not gets the reason."""
+        stub = start(
+            self.asynchronous(
+                """
+                senders = [r.get_response_sender() for r in requests]
+                def late():
+                    time.sleep(0.05)
+                    senders[1].send(answer(), 1)
+                senders[0].send(answer(), 1)
+                threading.Thread(target=late).start()
+                forgotten = senders.pop()
+                return [answer() for r in requests]
+                """
+            ),
+            decoupled=True,
+        )
+        stub.execute(Request(1), Request(2), Request(3))
+        while len(stub.responses) < 3:
+            stub.responses.append(stub.next_response())
+        text = (
+            f"{BATCH_ERROR}Python model 'm_0_0' is using the decoupled mode and the execute function must return None."
+        )
+        assert [(r.handle, r.flags, r.error) for r in stub.responses] == [
+            (1, PRESENT | FINAL, ""),
+            (3, PRESENT | FINAL | ERROR, text),
+            (2, PRESENT | FINAL, ""),
+        ]
+        assert errors(stub) == [text]
+
     @pytest.mark.parametrize(
         "statement",
         [
