@@ -215,7 +215,19 @@ class Senders:
 class Outlet:
     """One open request, as a sender sees it. It implements runtime.Outlet."""
 
-    __slots__ = ("_box", "_cancelled", "_credit", "_gate", "_senders", "_sent", "_waiting", "handle", "over", "wanted", "why")
+    __slots__ = (
+        "_box",
+        "_cancelled",
+        "_credit",
+        "_gate",
+        "_senders",
+        "_sent",
+        "_waiting",
+        "handle",
+        "over",
+        "wanted",
+        "why",
+    )
 
     def __init__(self, senders: Senders, handle: int, wanted: Wanted) -> None:
         self._senders = senders
