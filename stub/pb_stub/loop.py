@@ -284,7 +284,7 @@ class Loop:
         # From here on tickets that this batch leaves behind go by themselves.
         channel.executing = False
         if not text:
-            lost = senders.forgot(answers.left_open) if len(answers.left_open) == count else ""
+            lost = senders.forgot(answers.left_open) if 0 < len(answers.left_open) == count else ""
             try:
                 if lost:  # the clients have been told, and the log: this makes it count
                     self._publish_failed(batch, start, end, lost)

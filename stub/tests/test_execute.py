@@ -366,8 +366,8 @@ class TestWrongReturns:
         answer = stub.execute(Request(1))
         assert not answer.responses
         (response,) = stub.responses
-        assert answer.status == 0 and response.flags == PRESENT | FINAL | ERROR and response.code == 1
-        assert response.error.startswith(BATCH_ERROR)
+        assert answer.status == 1 and response.flags == PRESENT | FINAL | ERROR and response.code == 1
+        assert response.error == answer.text and response.error.startswith(BATCH_ERROR)
 
     def test_request_list_that_was_emptied(self, start: Start) -> None:
         stub = start(model("n = len(requests)\nrequests.clear()\nreturn [pb_utils.InferenceResponse([])] * n"))
