@@ -1,10 +1,10 @@
 package ipc
 
 import (
-	"errors"
 	"io"
 	"os"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,7 +46,9 @@ func newBell(near *os.File) (*bell, error) {
 	b.ring = func(fd uintptr) bool {
 		// A full pipe has bytes enough to wake whoever reads it, and a reader that
 		// has gone is noticed elsewhere: neither needs handling.
-		_, _ = unix.Write(int(fd), one)
+		// Nor can the call block, so the runtime need not be told of it: it would
+		// take the processor away while the one that was woken runs in our place.
+		_, _, _ = unix.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(unsafe.SliceData(one))), 1)
 		return true
 	}
 	return b, nil
@@ -58,14 +60,22 @@ func (b *bell) Ring() { _ = b.raw.Write(b.ring) }
 // Wait sleeps until the bell rings, and takes all rings at once. It returns
 // io.EOF when the other side has closed its end, os.ErrClosed when this one has.
 func (b *bell) Wait(scratch []byte) error {
-	n, err := b.file.Read(scratch)
+	var n uintptr
+	var errno syscall.Errno
+	err := b.raw.Read(func(fd uintptr) bool {
+		errno = unix.EINTR
+		for errno == unix.EINTR {
+			n, _, errno = unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(scratch))), uintptr(len(scratch)))
+		}
+		return errno != unix.EAGAIN
+	})
 	switch {
-	case n > 0:
-		return nil
-	case err == nil || errors.Is(err, io.EOF):
-		return io.EOF
-	case errors.Is(err, os.ErrClosed):
+	case err != nil: // the poller's own word for a file that was closed
 		return os.ErrClosed
+	case errno != 0:
+		return os.NewSyscallError("read", errno)
+	case n == 0:
+		return io.EOF
 	}
-	return err
+	return nil
 }
