@@ -19,8 +19,8 @@ func TestGoldenInfer(t *testing.T) {
 		t.Errorf("got head %+v", got)
 	}
 	wantHead := RequestHead{
-		Timeout: 11_000_000_000, Flags: 3 | FlagCorrelationText, Inputs: 4, Outputs: 1,
-		ID: uint32(len("ürgent")), Parameters: uint32(len(`{"a": 1}`)), CorrelText: 3, Trace: uint32(len(`{"traceparent":"00"}`)),
+		Timeout: 11_000_000_000, Flags: 0x80010003, Inputs: 4, Outputs: 1,
+		ID: uint32(len("ürgent")), Parameters: uint32(len(`{"a": 1}`)), CorrelText: 3, Trace: uint32(len(`{"traceparent":"00"}`)), CorrelKind: CorrelationText,
 	}
 	if got.Head != wantHead {
 		t.Errorf("got head of the request %+v, want %+v", got.Head, wantHead)

@@ -15,6 +15,7 @@ learns of such an end by the CREDIT that the supervisor sends for what is out.
 from __future__ import annotations
 
 import threading
+import time
 from queue import SimpleQueue
 from typing import Any, Iterable, Sequence
 
@@ -27,6 +28,7 @@ from . import messages
 from .batch import INTERNAL, Answers, Wanted, wanted_of
 from .channel import Channel, Mailbox
 from .errors import StubError
+from .forgotten import Forgotten
 from .loans import Loans
 from .pool import Pool, PoolExhausted
 
@@ -39,6 +41,8 @@ _CUT = 4096
 _CLOSED = "Unable to send response. Response sender has been closed."
 _NOTHING_SENT = "execute returned no response for this request, and none was sent."
 _NOT_ENDED = "the response sender was dropped before it had sent the final flag."
+
+_now = time.monotonic
 
 
 class Senders:
@@ -56,6 +60,7 @@ class Senders:
         self._pool = pool
         self._instance = instance
         self._outlets: dict[int, Outlet] = {}
+        self.forgotten = Forgotten(channel, self._outlets)
         over = Outlet(self, 0, {})
         over.over = True
         #: The sender of all requests whose response was returned, and of those that failed, where nobody had asked for
@@ -121,7 +126,12 @@ class Senders:
     def leave_open(self, request: InferenceRequest) -> bool:
         """Leave a request to its sender; False if it is to be executed again and has ended here."""
         sender = request.get_response_sender()
-        if not sender._release & RESCHEDULE or sender._closed:
+        if sender._closed:
+            return True
+        if not sender._release & RESCHEDULE:
+            outlet = sender._outlet
+            assert isinstance(outlet, Outlet)
+            self.forgotten.watch(outlet)
             return True
         self.close(sender)
         return False
@@ -191,13 +201,17 @@ class Senders:
 class Outlet:
     """One open request, as a sender sees it. It implements runtime.Outlet."""
 
-    __slots__ = ("_box", "_cancelled", "_credit", "_gate", "_senders", "_sent", "_waiting", "handle", "over", "wanted")
+    __slots__ = (
+        "_box", "_cancelled", "_credit", "_gate", "_senders", "_sent", "_waiting", "handle", "over", "patience",
+        "touched", "wanted",
+    )  # fmt: skip
 
     def __init__(self, senders: Senders, handle: int, wanted: Wanted) -> None:
         self._senders = senders
         self.handle = handle
         self.wanted = wanted
         self.over = False
+        self.touched = self.patience = 0.0  # see forgotten
         self._cancelled = False  # when it was over
         self._gate = threading.Lock()  # between what is published and the end
         # Responses and bytes, counted by the thread that sends and by the one that reads.
@@ -213,12 +227,14 @@ class Outlet:
     def is_cancelled(self) -> bool:
         if self.over:
             return self._cancelled
+        self.touched = _now()
         senders = self._senders
         senders.channel.look()
         return self.handle in senders.cancelled
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
         """Send a response, FINAL, or both. What cannot be sent is an error for the client, if it was the last."""
+        self.touched = _now()
         try:
             if response is None:
                 self._publish(messages.final(self._senders.channel.life, self.handle), True)
