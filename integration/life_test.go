@@ -131,6 +131,9 @@ func TestShutdownEndsInTime(t *testing.T) {
 	if !strings.Contains(s.log.String(), "finalized") {
 		t.Error("the idle model did not finalize")
 	}
+	if want := "unloading 'stuck' version 1: its stubs were killed: the exit timeout ran out"; !strings.Contains(s.log.String(), want) {
+		t.Errorf("the log does not say %q", want)
+	}
 	if want := "failed to stop server: Internal: Exit timeout expired. Exiting immediately."; !strings.Contains(s.log.String(), want) &&
 		!strings.Contains(s.log.String(), strings.Replace(want, "Internal: ", "Internal - ", 1)) {
 		t.Errorf("the log does not say %q", want)

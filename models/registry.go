@@ -56,7 +56,7 @@ type Registry struct {
 	loading  chan struct{} // holds a value for each version that is being loaded
 	ending   sync.WaitGroup
 	lifetime context.Context // of what unloading may take
-	expire   context.CancelFunc
+	expire   context.CancelCauseFunc
 	uploads  uploads
 
 	mu     sync.Mutex
@@ -98,7 +98,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 		config.LoadThreads = 4
 	}
 	r := &Registry{config: config, models: make(map[string]*model), waits: make(map[string]map[string]int), graph: scheduler.NewGraph(), loading: make(chan struct{}, config.LoadThreads), uploads: uploads{log: config.Log}}
-	r.lifetime, r.expire = context.WithCancel(context.Background())
+	r.lifetime, r.expire = context.WithCancelCause(context.Background())
 	r.serving.Store(&map[string]*servingModel{})
 	return r
 }

@@ -2,6 +2,7 @@ package models
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -15,9 +16,15 @@ import (
 func (r *Registry) Shutdown(ctx context.Context) error {
 	log := r.config.Log
 	r.exiting.Store(true)
-	stop := context.AfterFunc(ctx, r.expire)
+	stop := context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			r.expire(errors.New("the exit timeout ran out"))
+		} else {
+			r.expire(errors.New("the server was told to end at once"))
+		}
+	})
 	defer stop()
-	defer r.expire()
+	defer r.expire(nil)
 
 	left := func() int {
 		deadline, ok := ctx.Deadline()

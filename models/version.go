@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -84,8 +85,6 @@ func (l *loaded) close(ctx context.Context) error {
 	closed := l.model.Close(ctx)
 	l.upload.drop()
 	l.statistics.metrics.Close()
-	if stopped != nil {
-		return stopped
-	}
-	return closed
+	// What was still inside has ended with the stubs, if those were killed.
+	return cmp.Or(closed, stopped)
 }

@@ -71,15 +71,11 @@ func (l *life) handle(f ipc.Frame) error {
 		return l.measured(f)
 	case f.Kind == ipc.Finalized && l.seen == phaseInitialized:
 		l.seen = phaseFinalized
+		// What finalize raised is in the log already, with its traceback.
 		var body struct {
 			Error string `msgpack:"error"`
 		}
-		if err := decode(f, &body); err != nil {
-			return err
-		}
-		if body.Error != "" {
-			l.in.log.Info().Msg(cut(body.Error))
-		}
+		return decode(f, &body)
 	default:
 		return broke("kind", "%s came in phase %d", f.Kind, l.seen)
 	}

@@ -341,7 +341,7 @@ func (m *Model) Close(ctx context.Context) error {
 		in.kill()
 	}
 	<-ended
-	return fmt.Errorf("close model %q version %d: stubs were killed: %w", m.env.Name, m.env.Version, context.Cause(ctx))
+	return fmt.Errorf("its stubs were killed: %w", context.Cause(ctx))
 }
 
 // kill ends the present stub, if there is one.

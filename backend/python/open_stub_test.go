@@ -287,6 +287,40 @@ func TestDroppedSender(t *testing.T) {
 	if _, err := kept.rest(); err == nil {
 		t.Error("request that was kept: got no error when it was dropped")
 	}
+	for _, id := range []string{"forget", "drop", "keep"} {
+		var lines []string
+		for line := range strings.Lines(r.log.String()) {
+			if strings.Contains(line, `"requests":["`+id+`"]`) {
+				lines = append(lines, line)
+			}
+		}
+		if len(lines) != 1 || !strings.Contains(lines[0], `"level":"error"`) || !strings.Contains(lines[0], "was dropped before it had sent the final flag") ||
+			!strings.Contains(lines[0], "forgetful_0_0") {
+			t.Errorf("%s: log has lines %q, want one of an error", id, lines)
+		}
+	}
+}
+
+// TestForgottenRequestCounts as one whose batch has failed.
+func TestForgottenRequestCounts(t *testing.T) {
+	r := newRig(t, nil)
+	m, err := r.open(r.writeModel("silent", sendingHead+`
+    def execute(self, requests):
+        return [None for r in requests]
+`), modelConfig("silent", 1, infer.Uint8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := m.begin("forget")
+	if report := c.executed(); report.Err == nil || !report.Executed {
+		t.Errorf("got report %+v, want one of an executed batch with an error", report)
+	}
+	if n, err := c.rest(); n != 1 || err == nil || !strings.HasSuffix(err.Message, "execute returned no response for this request, and none was sent.") {
+		t.Errorf("got %d responses and error %v, want one error", n, err)
+	}
+	if n := strings.Count(r.log.String(), "execute returned no response"); n != 1 {
+		t.Errorf("the log says it %d times, want once", n)
+	}
 }
 
 // TestDecoupledDeath kills a stub that has requests open, one that is executed

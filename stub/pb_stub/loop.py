@@ -202,6 +202,7 @@ class Loop:
             channel,
             self._loans,
             self._pool,
+            self._logs,
             self._instance,
             question.decoupled,
             question.window_responses,
@@ -242,6 +243,8 @@ class Loop:
         requests = self._reader.read(frame)
         batch = messages.HEADER.unpack_from(frame)[5]
         del frame  # the requests hold it, as long as they need it
+        self._senders.forgotten.clear()
+        count = len(requests)
         mine = requests[:]  # the model may do with its list what it likes
         self._inferences.batch = batch
         answers = Answers(channel, self._loans, self._pool)
@@ -281,8 +284,12 @@ class Loop:
         # From here on tickets that this batch leaves behind go by themselves.
         channel.executing = False
         if not text:
+            lost = senders.forgot(answers.left_open) if len(answers.left_open) == count else ""
             try:
-                channel.publish(answers.pack(batch, start, end))
+                if lost:  # the clients have been told, and the log: this makes it count
+                    self._publish_failed(batch, start, end, lost)
+                else:
+                    channel.publish(answers.pack(batch, start, end))
                 return
             except PoolExhausted as error:  # the frame is long, and there is no memory for its body
                 text = str(error)
@@ -323,14 +330,17 @@ class Loop:
             if error is not None:
                 self._complain(failure.trace(error) or failure.describe(error), number)
                 raise Refused(failure.describe(error))
-            if self._decoupled or result is None:
+            if result is None:
                 return
             self._check(result, batch)
         except Refused as refusal:
             text = senders.failure(str(refusal))
             if error is None:
                 self._complain(text, number)
-            senders.fail_each(batch, text)
+            if error is None and self._decoupled:
+                senders.blame(batch, text)  # what it has answered, or others will, is none the worse for it
+            else:
+                senders.fail_each(batch, text)
             return
         for request, response in zip(batch, result):
             if response is None:
@@ -425,6 +435,9 @@ class Loop:
         answers.withdraw()
         text = self._senders.failure(text)
         self._complain(text, batch, trace)
+        self._publish_failed(batch, start, end, text)
+
+    def _publish_failed(self, batch: int, start: int, end: int, text: str) -> None:
         channel = self._channel
         raw = text.encode("utf-8", "backslashreplace")
         try:

@@ -19,6 +19,7 @@ import time
 from queue import SimpleQueue
 from typing import Any, Iterable, Sequence
 
+from c_python_backend_utils import runtime
 from c_python_backend_utils.error import TritonModelException
 from c_python_backend_utils.request import InferenceRequest
 from c_python_backend_utils.response import InferenceResponse
@@ -30,6 +31,7 @@ from .channel import Channel, Mailbox
 from .errors import StubError
 from .forgotten import Forgotten
 from .loans import Loans
+from .logs import Logs
 from .pool import Pool, PoolExhausted
 
 #: Beyond so many handles of cancelled requests those are forgotten that are not open.
@@ -49,13 +51,24 @@ class Senders:
     """The requests that are open and have been asked for their sender, or left unanswered."""
 
     def __init__(
-        self, channel: Channel, loans: Loans, pool: Pool, instance: str, decoupled: bool, responses: int, size: int
+        self,
+        channel: Channel,
+        loans: Loans,
+        pool: Pool,
+        logs: Logs,
+        instance: str,
+        decoupled: bool,
+        responses: int,
+        size: int,
     ) -> None:
         self.channel = channel
+        self.logs = logs
         self.decoupled = decoupled
         self.window_responses = responses
         self.window_bytes = size
         self.cancelled: set[int] = set()
+        #: Requests that the model has forgotten since a batch was begun; none of a decoupled one.
+        self.forgotten: set[int] = set()
         self._loans = loans
         self._pool = pool
         self._instance = instance
@@ -136,6 +149,10 @@ class Senders:
         self.close(sender)
         return False
 
+    def forgot(self, handles: Sequence[int]) -> str:
+        """Why a batch has failed, all of whose requests these are, if the model has forgotten every one; else ""."""
+        return self.failure(_NOTHING_SENT) if self.forgotten.issuperset(handles) else ""
+
     def forget(self, requests: list[InferenceRequest]) -> None:
         """Take account of a batch that was answered: what it has not left open is over."""
         for request in requests:
@@ -168,6 +185,13 @@ class Senders:
         outlet = sender._outlet
         assert isinstance(outlet, Outlet)
         return outlet.end()
+
+    def blame(self, requests: list[InferenceRequest], text: str) -> None:
+        """Have those requests of a batch end with this error that nobody ends, as some thread still may."""
+        for request in requests:
+            outlet = self._outlets.get(request._handle)
+            if outlet is not None:
+                outlet.why = text
 
     def fail_each(self, requests: list[InferenceRequest], text: str) -> None:
         """Answer those requests of a batch that are still open, one by one, with an error."""
@@ -203,7 +227,7 @@ class Outlet:
 
     __slots__ = (
         "_box", "_cancelled", "_credit", "_gate", "_senders", "_sent", "_waiting", "handle", "over", "patience",
-        "touched", "wanted",
+        "touched", "wanted", "why",
     )  # fmt: skip
 
     def __init__(self, senders: Senders, handle: int, wanted: Wanted) -> None:
@@ -212,6 +236,8 @@ class Outlet:
         self.wanted = wanted
         self.over = False
         self.touched = self.patience = 0.0  # see forgotten
+        #: What the client is told if the request is dropped, where that has been logged already.
+        self.why = ""
         self._cancelled = False  # when it was over
         self._gate = threading.Lock()  # between what is published and the end
         # Responses and bytes, counted by the thread that sends and by the one that reads.
@@ -319,11 +345,14 @@ class Outlet:
         if not keep:  # else the thread that waits for CREDIT would wait for ever
             senders.remove(self)
 
-    def fail(self, text: str) -> None:
-        """End the request with an error."""
+    def fail(self, text: str, complain: bool = False) -> None:
+        """End the request with an error, which goes into the log too if nobody else hears of it."""
+        senders = self._senders
         with self._gate:
             if self.over:
                 return
+            if complain:  # before the request is over, so that the supervisor can name it
+                senders.logs.complain(runtime.ERROR, text, self.handle >> 32)
             try:
                 self._publish_error(text)
             except PoolExhausted:  # for a body that is so long
@@ -342,6 +371,7 @@ class Outlet:
             raise
 
     def dropped(self, sends: int) -> None:
+        """End the request of a sender that is gone. It is called anywhere, and so are `publish` and the log."""
         senders = self._senders
         if self.over or senders.channel.foreign:
             return
@@ -349,7 +379,12 @@ class Outlet:
             if sends and not senders.decoupled:
                 # It has sent the one response that it may send: the client need not learn of the slip.
                 self._publish(messages.final(senders.channel.life, self.handle), True)
+            elif self.why:
+                self.fail(self.why)
+            elif senders.decoupled:
+                self.fail(senders.failure(_NOT_ENDED), complain=True)
             else:
-                self.fail(senders.failure(_NOT_ENDED if sends or senders.decoupled else _NOTHING_SENT))
+                senders.forgotten.add(self.handle)
+                self.fail(senders.failure(_NOTHING_SENT), complain=True)
         except StubError:
             pass  # the main thread finds out by itself

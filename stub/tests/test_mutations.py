@@ -55,7 +55,7 @@ def stub(fd: int) -> Loop:
     loop._loans = Loans(stand, fd)
     loop._names = Names(stand, NAMES, 2, 2)
     loop._reader = Reader(loop._names, loop._loans)
-    loop._senders = Senders(stand, loop._loans, stand, "m_0_0", True, 8, 1 << 20)
+    loop._senders = Senders(stand, loop._loans, stand, loop._logs, "m_0_0", True, 8, 1 << 20)
     return loop
 
 

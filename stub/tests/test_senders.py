@@ -62,6 +62,11 @@ def flags_of(responses: list[Response]) -> list[int]:
     return [response.flags for response in responses]
 
 
+def errors(stub: Supervisor) -> list[str]:
+    """What was logged as an error."""
+    return [line["message"] for line in stub.logs if line["level"] == 2]
+
+
 def run(start: Start, body: str, decoupled: bool, requests: int = 1) -> tuple[Supervisor, Any]:
     stub = start(executing(body), decoupled=decoupled)
     return stub, stub.execute(*(Request(number) for number in range(1, requests + 1)))
@@ -520,14 +525,42 @@ class TestDropped:
         stub, executed = run(start, body, True)
         assert executed.status == 0 and not executed.responses
         assert stub.responses[-1].flags == PRESENT | FINAL | ERROR and stub.responses[-1].error == DROPPED
+        assert errors(stub) == [DROPPED]
 
     @pytest.mark.parametrize("value", ["None", "[None] * len(requests)"])
     @pytest.mark.parametrize("body", ["pass", "requests[0].get_response_sender()", "requests[0].is_cancelled()"])
     def test_not_decoupled(self, start: Start, body: str, value: str) -> None:
         stub, executed = run(start, f"{body}\nreturn {value}", False)
-        assert executed.status == 0 and not executed.responses
+        assert executed.status == 1 and not executed.responses and executed.text == UNANSWERED  # so that it counts
         (response,) = stub.responses
         assert response.flags == PRESENT | FINAL | ERROR and (response.error, response.code) == (UNANSWERED, 1)
+        assert errors(stub) == [UNANSWERED]
+
+    def test_each_of_a_batch_is_logged(self, start: Start) -> None:
+        stub, executed = run(start, "requests[1].get_response_sender().send(answer(), 1)", False, 3)
+        assert executed.status == 0 and errors(stub) == [UNANSWERED] * 2
+
+    def test_logged_while_a_frame_is_sent(self, start: Start) -> None:
+        """A destructor may come in anywhere, also between two steps of a send."""
+        stub = start(
+            executing(
+                """
+                from pb_stub.channel import Channel
+                if requests[0].request_id() == "keep":
+                    kept = requests[:]
+                    def write(channel, frame, original=Channel._write):
+                        kept.clear()
+                        original(channel, frame)
+                    requests.clear()
+                    Channel._write = write
+                """
+            ),
+            decoupled=True,
+        )
+        stub.execute(Request(1, id="keep"))
+        stub.execute(Request(2))
+        assert [(r.handle, r.error) for r in stub.responses] == [(1, DROPPED), (2, DROPPED)]
+        assert errors(stub) == [DROPPED] * 2
 
     def test_final_was_forgotten(self, start: Start) -> None:
         """The client of a model that has one response has got it."""
@@ -842,6 +875,36 @@ class TestCoroutines:
         while len(stub.responses) < 2:
             stub.responses.append(stub.next_response())
         assert sorted((r.handle, r.flags) for r in stub.responses) == [(1, 3), (2, 3)]
+
+    def test_decoupled_ones_return_nothing(self, start: Start) -> None:
+        """What is answered, or will be by a thread, is none the worse for it; what is not gets the reason."""
+        stub = start(
+            self.asynchronous(
+                """
+                senders = [r.get_response_sender() for r in requests]
+                def late():
+                    time.sleep(0.05)
+                    senders[1].send(answer(), 1)
+                senders[0].send(answer(), 1)
+                threading.Thread(target=late).start()
+                forgotten = senders.pop()
+                return [answer() for r in requests]
+                """
+            ),
+            decoupled=True,
+        )
+        stub.execute(Request(1), Request(2), Request(3))
+        while len(stub.responses) < 3:
+            stub.responses.append(stub.next_response())
+        text = (
+            f"{BATCH_ERROR}Python model 'm_0_0' is using the decoupled mode and the execute function must return None."
+        )
+        assert [(r.handle, r.flags, r.error) for r in stub.responses] == [
+            (1, PRESENT | FINAL, ""),
+            (3, PRESENT | FINAL | ERROR, text),
+            (2, PRESENT | FINAL, ""),
+        ]
+        assert errors(stub) == [text]
 
     @pytest.mark.parametrize(
         "statement",
