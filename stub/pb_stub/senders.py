@@ -68,7 +68,7 @@ class Senders:
         self.window_bytes = size
         self.cancelled: set[int] = set()
         #: Requests that the model has forgotten since a batch was begun; none of a decoupled one.
-        self.forgotten: set[int] = set()
+        self.unanswered: set[int] = set()
         self._loans = loans
         self._pool = pool
         self._instance = instance
@@ -151,7 +151,7 @@ class Senders:
 
     def forgot(self, handles: Sequence[int]) -> str:
         """Why a batch has failed, all of whose requests these are, if the model has forgotten every one; else ""."""
-        return self.failure(_NOTHING_SENT) if self.forgotten.issuperset(handles) else ""
+        return self.failure(_NOTHING_SENT) if self.unanswered.issuperset(handles) else ""
 
     def forget(self, requests: list[InferenceRequest]) -> None:
         """Take account of a batch that was answered: what it has not left open is over."""
@@ -384,7 +384,7 @@ class Outlet:
             elif senders.decoupled:
                 self.fail(senders.failure(_NOT_ENDED), complain=True)
             else:
-                senders.forgotten.add(self.handle)
+                senders.unanswered.add(self.handle)
                 self.fail(senders.failure(_NOTHING_SENT), complain=True)
         except StubError:
             pass  # the main thread finds out by itself
