@@ -12,40 +12,39 @@ import (
 // had the right answers.
 var examples = []struct {
 	client string
-	ports  string // which ports it wants to know: http, grpc, metrics
 	pass   string
 	skip   string // the package without which it skips itself; "" if there is none
 }{
-	{"add_sub", "http", "add_sub", ""},
-	{"pytorch", "http", "pytorch", "torch"},
-	{"jax", "http", "jax", "jax"},
-	{"batch_auto_complete", "http", "auto_complete", ""},
-	{"bls_sync", "http", "BLS Sync", ""},
-	{"bls_async", "http", "BLS Async", ""},
-	{"bls_decoupled_sync", "http", "BLS Decoupled Sync", ""},
-	{"bls_decoupled_async", "http", "BLS Decoupled Async", ""},
-	{"repeat_int32", "grpc", "repeat_int32", ""},
-	{"square_int32", "grpc", "square_int32", ""},
-	{"custom_metrics", "http metrics", "custom_metrics", ""},
-	{"resnet50", "http", "ResNet50 instance kind", "torchvision"},
-	{"preprocessing", "grpc", "preprocessing", ""},
-	{"sequence_counter", "http grpc", "sequence_counter", ""},
-	{"identity_fp32", "http grpc", "identity_fp32", ""},
-	{"identity_bytes", "http grpc", "identity_bytes", ""},
-	{"identity_all", "http grpc", "identity_all", ""},
+	{"add_sub", "add_sub", ""},
+	{"pytorch", "pytorch", "torch"},
+	{"jax", "jax", "jax"},
+	{"batch_auto_complete", "auto_complete", ""},
+	{"bls_sync", "BLS Sync", ""},
+	{"bls_async", "BLS Async", ""},
+	{"bls_decoupled_sync", "BLS Decoupled Sync", ""},
+	{"bls_decoupled_async", "BLS Decoupled Async", ""},
+	{"repeat_int32", "repeat_int32", ""},
+	{"square_int32", "square_int32", ""},
+	{"custom_metrics", "custom_metrics", ""},
+	{"resnet50", "ResNet50 instance kind", "torchvision"},
+	{"preprocessing", "preprocessing", ""},
+	{"sequence_counter", "sequence_counter", ""},
+	{"identity_fp32", "identity_fp32", ""},
+	{"identity_bytes", "identity_bytes", ""},
+	{"identity_all", "identity_all", ""},
 }
 
 const exampleRepository = "../models/examples"
 
 // runExamples runs every client of models/examples against the server.
 func (s *runningServer) runExamples(t *testing.T) {
-	ports := map[string]int{"http": s.http, "grpc": s.grpc, "metrics": s.metrics}
+	// One command line fits all.
+	options := []string{
+		"--host=127.0.0.1", fmt.Sprintf("--http-port=%d", s.http), fmt.Sprintf("--grpc-port=%d", s.grpc), fmt.Sprintf("--metrics-port=%d", s.metrics),
+	}
 	for _, example := range examples {
 		t.Run(example.client, func(t *testing.T) {
-			arguments := []string{filepath.Join(exampleRepository, example.client, "client.py"), "--host=127.0.0.1"}
-			for _, port := range strings.Fields(example.ports) {
-				arguments = append(arguments, fmt.Sprintf("--%s-port=%d", port, ports[port]))
-			}
+			arguments := append([]string{filepath.Join(exampleRepository, example.client, "client.py")}, options...)
 			output, err := exec.Command(clientPython(t), arguments...).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, output)

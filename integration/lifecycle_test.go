@@ -241,6 +241,7 @@ func TestAutoCompleteRefused(t *testing.T) {
 		"failed to load 'smaller_batch' version 1: Internal: ValueError: configuration specified max_batch_size 6",
 		"Failed to preinitialize Python stub: Python model file not found in '",
 		"stub did not complete its config within 3s",
+		"the config of model 'unknown_field' cannot be used as its auto_complete_config has left it: foo: Cannot find field.",
 	} {
 		if !strings.Contains(s.log.String(), line) {
 			t.Errorf("the log has no %q", line)

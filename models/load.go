@@ -337,6 +337,10 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 	}
 	config, json, labels, err := d.Finish(answer)
 	if err != nil {
+		if answer != nil { // the error alone does not say where the config is from
+			r.config.Log.Error().Msgf("the config of model '%s' cannot be used as its auto_complete_config has left it: %.*s",
+				d.Name, maxReasonBytes, infer.AsError(err).Message)
+		}
 		return nil, err
 	}
 	if err := unsupported(config); err != nil { // with what the model has added

@@ -120,6 +120,9 @@ func TestGRPCCalls(t *testing.T) {
 		{"RepositoryModelUnload", &kserve.RepositoryModelUnloadRequest{RepositoryName: "r"}, &kserve.RepositoryModelUnloadResponse{}, codes.Unimplemented, errRepositoryName.Message},
 		{"RepositoryModelUnload", &kserve.RepositoryModelUnloadRequest{Parameters: params{"unload_dependents": param(nil)}}, &kserve.RepositoryModelUnloadResponse{}, codes.InvalidArgument,
 			"invalid value type for 'unload_dependents' parameter, expected bool_param."},
+		{"SystemSharedMemoryRegister", &kserve.SystemSharedMemoryRegisterRequest{Name: "r"}, &kserve.SystemSharedMemoryRegisterResponse{}, codes.Unimplemented, errRegionsOff.Message},
+		{"CudaSharedMemoryStatus", &kserve.CudaSharedMemoryStatusRequest{}, &kserve.CudaSharedMemoryStatusResponse{}, codes.Unimplemented, errRegionsOff.Message},
+		{"TraceSetting", &kserve.TraceSettingRequest{}, &kserve.TraceSettingResponse{}, codes.Unimplemented, errTracesOff.Message},
 		{"Nothing", &kserve.ServerLiveRequest{}, &kserve.ServerLiveResponse{}, codes.Unimplemented, ""},
 		{"/some.Other/Thing", &kserve.ServerLiveRequest{}, &kserve.ServerLiveResponse{}, codes.Unimplemented, ""},
 		// Fields that a message has not are passed over.

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 )
 
@@ -41,6 +42,12 @@ func (g *GRPC) services(life context.Context) []*grpc.ServiceDesc {
 			},
 		},
 	}
+	for _, kind := range []string{"System", "Cuda"} {
+		for _, verb := range []string{"Status", "Register", "Unregister"} {
+			inference.Streams = append(inference.Streams, g.unsupported(kind+"SharedMemory"+verb, apiSharedMemory, errRegionsOff))
+		}
+	}
+	inference.Streams = append(inference.Streams, g.unsupported("TraceSetting", apiTrace, errTracesOff))
 	// Watch is left out: clients get UNIMPLEMENTED, as from Triton.
 	health := &grpc.ServiceDesc{
 		ServiceName: grpc_health_v1.Health_ServiceDesc.ServiceName,
@@ -48,6 +55,17 @@ func (g *GRPC) services(life context.Context) []*grpc.ServiceDesc {
 		Streams:     []grpc.StreamDesc{grpcUnary(g, "Check", apiHealth, g.healthCheck)},
 	}
 	return []*grpc.ServiceDesc{inference, health}
+}
+
+// errTracesOff refuses the settings of traces.
+var errTracesOff = &infer.Error{Code: infer.Unsupported, Message: "This server does not support traces."}
+
+// unsupported describes a method that is always refused.
+func (g *GRPC) unsupported(name, group string, refusal *infer.Error) grpc.StreamDesc {
+	return grpc.StreamDesc{
+		StreamName: name,
+		Handler:    g.handler(group, errGRPCExiting, func(grpc.ServerStream) error { return refusal }),
+	}
 }
 
 // grpcUnary describes a method that takes one message and answers with one.

@@ -6,9 +6,10 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// errRegionsOff refuses clients' shared memory, which is never on.
+// errRegionsOff refuses clients' shared memory. Triton's own text names a flag,
+// which would not help here.
 var errRegionsOff = &infer.Error{Code: infer.Unsupported,
-	Message: "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."}
+	Message: "This server does not support the shared memory of clients."}
 
 // serveRegionStatus serves GET …/status of one kind of shared memory, "system"
 // or "cuda". There is none, so all that can be asked for is unknown.

@@ -10,6 +10,7 @@ import threading
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from traceback import print_exception
 from types import TracebackType
 from typing import Any, Mapping
 
@@ -84,18 +85,28 @@ class Server:
                 if isinstance(model, (str, Path, type)):
                     self.models[name] = self.load(model, name=name)
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__(*sys.exc_info())
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Finalize the models, the last one first, and forget what they have imported from beside them."""
+        """Finalize the models, the last one first, and forget what they have imported from beside them.
+
+        What the first of them raises is raised here, unless the test has failed already: that must stay in sight.
+        """
         assert self._before is not None
+        failure: BaseException | None = None
         try:
             while self._loaded:
-                self._loaded.pop().finalize()
+                try:
+                    self._loaded.pop().finalize()
+                except (Exception, SystemExit) as raised:
+                    if error is None and failure is None:
+                        failure = raised
+                    else:
+                        print_exception(type(raised), raised, raised.__traceback__)
             while self._adopted:
                 self._adopted.pop().close()
         finally:
@@ -107,6 +118,8 @@ class Server:
                 file = getattr(sys.modules[name], "__file__", None)
                 if name.startswith("_nereid_testing_") or (file and str(Path(file).parent) in added):
                     del sys.modules[name]
+        if failure is not None:
+            raise failure
 
     def load(
         self,

@@ -211,6 +211,24 @@ class TestLife:
             assert len(ends) == 1
         assert len(ends) == 2 and runtime.current() is before
 
+    def test_finalize_raises(self, capfd: pytest.CaptureFixture[str]) -> None:
+        """All models are finalized, and a test that has failed says why it has."""
+        ends = []
+
+        class Fails(Double):
+            def finalize(self) -> None:
+                ends.append(self)
+                raise ValueError(f"number {len(ends)}")
+
+        before = runtime.current()
+        with pytest.raises(ValueError, match="number 1"), Server() as server:
+            server.load(Fails), server.load(Fails)
+        assert len(ends) == 2 and "ValueError: number 2" in capfd.readouterr().err
+        with pytest.raises(AssertionError, match="of the test"), Server() as server:
+            server.load(Fails)
+            raise AssertionError("of the test")
+        assert "ValueError: number 3" in capfd.readouterr().err and runtime.current() is before
+
     def test_logs(self, server: Server, capfd: pytest.CaptureFixture[str]) -> None:
         pb_utils.Logger.log_warn("look")
         (line,) = server.logs

@@ -226,9 +226,20 @@ class Outlet:
     """One open request, as a sender sees it. It implements runtime.Outlet."""
 
     __slots__ = (
-        "_box", "_cancelled", "_credit", "_gate", "_senders", "_sent", "_waiting", "handle", "over", "patience",
-        "touched", "wanted", "why",
-    )  # fmt: skip
+        "_box",
+        "_cancelled",
+        "_credit",
+        "_gate",
+        "_senders",
+        "_sent",
+        "_waiting",
+        "handle",
+        "over",
+        "patience",
+        "touched",
+        "wanted",
+        "why",
+    )
 
     def __init__(self, senders: Senders, handle: int, wanted: Wanted) -> None:
         self._senders = senders

@@ -12,6 +12,7 @@ parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--host", default="localhost")
 parser.add_argument("--http-port", type=int, default=8000)
 parser.add_argument("--grpc-port", type=int, default=8001)
+parser.add_argument("--metrics-port", type=int, default=8002, help="not needed")
 options = parser.parse_args()
 words = ["", "nereid", "Νηρηΐς", "海の精"]
 array = np.array([[word.encode() for word in words]], dtype=object)  # a batch of one list

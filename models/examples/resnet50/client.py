@@ -10,6 +10,8 @@ import tritonclient.http as triton
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--host", default="localhost")
 parser.add_argument("--http-port", type=int, default=8000)
+parser.add_argument("--grpc-port", type=int, default=8001, help="not needed")
+parser.add_argument("--metrics-port", type=int, default=8002, help="not needed")
 parser.add_argument("--image", help="a file that Pillow reads; default a pattern")
 parser.add_argument("--expect", help="the class that the image has to be of")
 options = parser.parse_args()

@@ -16,6 +16,7 @@ parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--host", default="localhost")
 parser.add_argument("--http-port", type=int, default=8000)
 parser.add_argument("--grpc-port", type=int, default=8001)
+parser.add_argument("--metrics-port", type=int, default=8002, help="not needed")
 options = parser.parse_args()
 
 # What is sent, and the totals that have to come back. A correlation ID is a number or a text.

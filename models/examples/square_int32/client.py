@@ -12,7 +12,9 @@ import tritonclient.grpc as triton
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--host", default="localhost")
+parser.add_argument("--http-port", type=int, default=8000, help="not needed")
 parser.add_argument("--grpc-port", type=int, default=8001)
+parser.add_argument("--metrics-port", type=int, default=8002, help="not needed")
 options = parser.parse_args()
 
 values = [4, 2, 0, 1]
