@@ -4,8 +4,8 @@ import (
 	"io"
 	"os"
 	"syscall"
-	"unsafe"
 
+	"github.com/nereid-serving/nereid/shm"
 	"golang.org/x/sys/unix"
 )
 
@@ -46,9 +46,7 @@ func newBell(near *os.File) (*bell, error) {
 	b.ring = func(fd uintptr) bool {
 		// A full pipe has bytes enough to wake whoever reads it, and a reader that
 		// has gone is noticed elsewhere: neither needs handling.
-		// Nor can the call block, so the runtime need not be told of it: it would
-		// take the processor away while the one that was woken runs in our place.
-		_, _, _ = unix.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(unsafe.SliceData(one))), 1)
+		_, _ = shm.RawWrite(fd, one)
 		return true
 	}
 	return b, nil
@@ -60,12 +58,12 @@ func (b *bell) Ring() { _ = b.raw.Write(b.ring) }
 // Wait sleeps until the bell rings, and takes all rings at once. It returns
 // io.EOF when the other side has closed its end, os.ErrClosed when this one has.
 func (b *bell) Wait(scratch []byte) error {
-	var n uintptr
+	var n int
 	var errno syscall.Errno
 	err := b.raw.Read(func(fd uintptr) bool {
 		errno = unix.EINTR
 		for errno == unix.EINTR {
-			n, _, errno = unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(scratch))), uintptr(len(scratch)))
+			n, errno = shm.RawRead(fd, scratch)
 		}
 		return errno != unix.EAGAIN
 	})
