@@ -146,7 +146,7 @@ func TestRaises(t *testing.T) {
 	m = r.start("raises_in_finalize", infer.Uint8)
 	m.wantGood()
 	m.close()
-	if n := strings.Count(r.log.String(), "ValueError: not today\\n\\nAt:"); n != 1 {
+	if n := strings.Count(r.log.String(), `"message":"ValueError: not today\n\nAt:`); n != 1 {
 		t.Errorf("the log has the exception of finalize %d times, want once", n)
 	}
 }
