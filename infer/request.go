@@ -49,7 +49,7 @@ type Request struct {
 	Version       int64 // LatestVersion, or a version number
 	ID            string
 	Correlation   CorrelationID
-	Flags         uint32 // SequenceStart | SequenceEnd
+	Flags         uint32 // SequenceStart | SequenceEnd; models may set more, which only models read
 	Priority      uint64 // 0 is the model's default, 1 the highest
 	TimeoutMicros uint64 // 0 is none
 	Parameters    []Parameter

@@ -53,6 +53,7 @@ type RequestHead struct {
 	Parameters  uint32
 	CorrelText  uint32
 	Trace       uint32
+	CorrelKind  uint32 // CorrelationNumber or CorrelationText
 }
 
 // Put writes the head and returns the rest of b.
@@ -68,7 +69,8 @@ func (h *RequestHead) Put(b []byte) []byte {
 	le.PutUint32(b[36:], h.Parameters)
 	le.PutUint32(b[40:], h.CorrelText)
 	le.PutUint32(b[44:], h.Trace)
-	le.PutUint64(b[48:], 0)
+	le.PutUint32(b[48:], h.CorrelKind)
+	le.PutUint32(b[52:], 0)
 	return b[RequestSize:]
 }
 

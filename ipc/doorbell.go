@@ -1,11 +1,11 @@
 package ipc
 
 import (
-	"errors"
 	"io"
 	"os"
 	"syscall"
 
+	"github.com/nereid-serving/nereid/shm"
 	"golang.org/x/sys/unix"
 )
 
@@ -46,7 +46,7 @@ func newBell(near *os.File) (*bell, error) {
 	b.ring = func(fd uintptr) bool {
 		// A full pipe has bytes enough to wake whoever reads it, and a reader that
 		// has gone is noticed elsewhere: neither needs handling.
-		_, _ = unix.Write(int(fd), one)
+		_, _ = shm.RawWrite(fd, one)
 		return true
 	}
 	return b, nil
@@ -58,14 +58,22 @@ func (b *bell) Ring() { _ = b.raw.Write(b.ring) }
 // Wait sleeps until the bell rings, and takes all rings at once. It returns
 // io.EOF when the other side has closed its end, os.ErrClosed when this one has.
 func (b *bell) Wait(scratch []byte) error {
-	n, err := b.file.Read(scratch)
+	var n int
+	var errno syscall.Errno
+	err := b.raw.Read(func(fd uintptr) bool {
+		errno = unix.EINTR
+		for errno == unix.EINTR {
+			n, errno = shm.RawRead(fd, scratch)
+		}
+		return errno != unix.EAGAIN
+	})
 	switch {
-	case n > 0:
-		return nil
-	case err == nil || errors.Is(err, io.EOF):
-		return io.EOF
-	case errors.Is(err, os.ErrClosed):
+	case err != nil: // the poller's own word for a file that was closed
 		return os.ErrClosed
+	case errno != 0:
+		return os.NewSyscallError("read", errno)
+	case n == 0:
+		return io.EOF
 	}
-	return err
+	return nil
 }

@@ -86,7 +86,7 @@ func (r *reader) request(out *InferBody) {
 	out.Head = RequestHead{
 		Handle: le.Uint64(b[0:]), Correlation: le.Uint64(b[8:]), Timeout: le.Uint64(b[16:]), Flags: le.Uint32(b[24:]),
 		Inputs: le.Uint16(b[28:]), Outputs: le.Uint16(b[30:]), ID: le.Uint32(b[32:]), Parameters: le.Uint32(b[36:]),
-		CorrelText: le.Uint32(b[40:]), Trace: le.Uint32(b[44:]),
+		CorrelText: le.Uint32(b[40:]), Trace: le.Uint32(b[44:]), CorrelKind: le.Uint32(b[48:]),
 	}
 	h := &out.Head
 	out.Inputs = out.Inputs[:0]

@@ -19,8 +19,8 @@ func TestGoldenInfer(t *testing.T) {
 		t.Errorf("got head %+v", got)
 	}
 	wantHead := RequestHead{
-		Timeout: 11_000_000_000, Flags: 3 | FlagCorrelationText, Inputs: 4, Outputs: 1,
-		ID: uint32(len("ürgent")), Parameters: uint32(len(`{"a": 1}`)), CorrelText: 3, Trace: uint32(len(`{"traceparent":"00"}`)),
+		Timeout: 11_000_000_000, Flags: 0x80010003, Inputs: 4, Outputs: 1,
+		ID: uint32(len("ürgent")), Parameters: uint32(len(`{"a": 1}`)), CorrelText: 3, Trace: uint32(len(`{"traceparent":"00"}`)), CorrelKind: CorrelationText,
 	}
 	if got.Head != wantHead {
 		t.Errorf("got head of the request %+v, want %+v", got.Head, wantHead)
@@ -106,7 +106,7 @@ func TestParseInferRefuses(t *testing.T) {
 		"cut in the name":       func(b []byte) []byte { return b[:name+3] },
 		"cut in the request":    func(b []byte) []byte { return b[:head+RequestSize-1] },
 		"cut in descriptors":    func(b []byte) []byte { return b[:head+RequestSize+10] },
-		"unknown flag":          func(b []byte) []byte { b[16] |= 4; return b },
+		"unknown flag":          func(b []byte) []byte { b[16] |= 8; return b },
 		"unknown memory":        func(b []byte) []byte { b[28] = 3; return b },
 		"name that is no UTF-8": func(b []byte) []byte { b[name] = 0xff; return b },
 		"name longer than all":  func(b []byte) []byte { le.PutUint32(b[24:], 1<<31); return b },

@@ -100,9 +100,11 @@ const (
 	InArena    uint32 = 2
 )
 
-// FlagCorrelationText is a flag of a request in EXECUTE, beside
-// infer.SequenceStart and SequenceEnd: the correlation id is a text.
-const FlagCorrelationText uint32 = 0x10000
+// What the correlation id of a request is.
+const (
+	CorrelationNumber uint32 = 0
+	CorrelationText   uint32 = 1
+)
 
 // AllOutputs is the number of outputs of a request that asks for all of them.
 const AllOutputs uint16 = 0xffff

@@ -169,7 +169,10 @@ func TestCustomLives(t *testing.T) {
 	other.End(true)
 	gone()
 	// Nothing is left of the name either: it may be of another kind now.
-	must(t, r.Custom("m").NewFamily(1, "f", "", Gauge))
+	anew := r.Custom("m")
+	must(t, anew.NewFamily(1, "f", "anew", Gauge))
+	must(t, anew.NewMetric(1, 1, nil, nil))
+	contains(t, render(t, r), "# HELP f anew", "# TYPE f gauge")
 
 	r = New(Config{})
 	first, second = begin("m"), begin("m")

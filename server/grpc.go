@@ -213,6 +213,6 @@ func (g *GRPC) handler(group string, refusal error, method func(grpc.ServerStrea
 			// Whatever the rooms below made of it: the client's clock may be behind ours.
 			return status.Error(codes.DeadlineExceeded, "Deadline Exceeded")
 		}
-		return err
+		return g.cutStatus(err)
 	}
 }

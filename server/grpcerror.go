@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -69,6 +71,59 @@ func grpcStatus(err error) error {
 		code = grpcCodes[e.Code]
 	}
 	return status.Error(code, e.Message)
+}
+
+// Bounds of the text of a status, in bytes. It travels in a header: gRPC's C
+// core, and with it every client in Python and C++, may refuse headers that take
+// more than 8 KiB together, and the code of the error is lost with them. What is
+// not printable ASCII takes three bytes each there; 1 KiB is for other headers.
+const (
+	grpcMaxText        = 4 << 10
+	grpcMaxEncodedText = 7 << 10
+	grpcMaxCutMark     = 64       // the ellipsis and the number behind it, encoded
+	grpcMaxLoggedText  = 64 << 10 // of a text that was cut
+)
+
+// cutStatus shortens the text of err, how a call ends, to what a client takes, and
+// logs what there was.
+func (g *GRPC) cutStatus(err error) error {
+	s, ok := status.FromError(err)
+	if !ok || s == nil {
+		return err
+	}
+	whole := s.Message()
+	text := grpcShortText(whole)
+	if len(text) == len(whole) {
+		return err
+	}
+	logged := whole
+	if len(logged) > grpcMaxLoggedText {
+		logged = logged[:grpcMaxLoggedText]
+	}
+	g.log.Info().Str("error", logged).Int("bytes", len(whole)).Msg("the text of an error is too long for gRPC, the client gets its beginning")
+	return status.Error(s.Code(), text)
+}
+
+// grpcShortText returns text, or as much of it as a status may have, an ellipsis and
+// the bytes that there are.
+func grpcShortText(text string) string {
+	keep, encoded := 0, 0
+	for at := 0; at < len(text); {
+		r, size := utf8.DecodeRuneInString(text[at:])
+		if ' ' <= r && r <= '~' && r != '%' {
+			encoded++
+		} else {
+			encoded += 3 * utf8.RuneLen(r) // of U+FFFD for what is no UTF-8
+		}
+		at += size
+		if at > grpcMaxText || encoded > grpcMaxEncodedText {
+			return fmt.Sprintf("%s… (%d bytes)", text[:keep], len(text))
+		}
+		if at <= grpcMaxText-grpcMaxCutMark && encoded <= grpcMaxEncodedText-grpcMaxCutMark {
+			keep = at
+		}
+	}
+	return text
 }
 
 // grpcErrorText is what is said of err where its code is lost. It is never

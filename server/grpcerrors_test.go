@@ -3,8 +3,12 @@ package server
 import (
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/prototext"
 
@@ -109,6 +113,70 @@ func TestGRPCRequestErrors(t *testing.T) {
 	if n := s.core.served.Load(); n != 0 {
 		t.Errorf("%d of the requests have reached the core", n)
 	}
+}
+
+// TestGRPCLongErrors: a client that takes headers of 8 KiB, as most do, gets the
+// code and the beginning of a text of any length.
+func TestGRPCLongErrors(t *testing.T) {
+	s := startGRPC(t, GRPCConfig{}, nil, grpc.WithMaxHeaderListSize(8<<10))
+	const before, after = "Request for unknown model: '", "' is not found"
+	for _, test := range []struct {
+		what, piece string
+		n, keep     int // how often the name has the piece, and how often the client gets it; keep == n: all of it
+	}{
+		{"4 KiB", "x", grpcMaxText - len(before+after), grpcMaxText - len(before+after)},
+		{"a byte more", "x", grpcMaxText - len(before+after) + 1, grpcMaxText - grpcMaxCutMark - len(before)},
+		{"100 KB", "x", 100_000, grpcMaxText - grpcMaxCutMark - len(before)},
+		{"7 KiB encoded", "ü", 1180, 1180},
+		{"more encoded", "ü", 1189, (grpcMaxEncodedText - grpcMaxCutMark - len(before)) / 6},
+		{"four bytes", "😀", 30_000, (grpcMaxEncodedText - grpcMaxCutMark - len(before)) / 12},
+		{"controls", "\n", 30_000, (grpcMaxEncodedText - grpcMaxCutMark - len(before)) / 3},
+		{"percent", "%", 30_000, (grpcMaxEncodedText - grpcMaxCutMark - len(before)) / 3},
+	} {
+		t.Run(test.what, func(t *testing.T) {
+			q := int32s(strings.Repeat(test.piece, test.n), 1)
+			whole := before + q.GetModelName() + after
+			want := whole
+			if test.keep < test.n {
+				want = before + strings.Repeat(test.piece, test.keep) + "… (" + strconv.Itoa(len(whole)) + " bytes)"
+			}
+			_, err := s.client.ModelInfer(grpcContext(t), q)
+			wantStatus(t, err, codes.NotFound, want)
+			stream := s.open(t, grpcContext(t))
+			sendAll(t, stream, q)
+			if got, end := receiveAll(t, stream); !slices.Equal(got, []string{"/  -: " + whole}) || end != io.EOF {
+				t.Errorf("stream: got %d messages and %v, want one with the whole text", len(got), end)
+			}
+		})
+	}
+}
+
+// FuzzGRPCShortText: what is left of a text is within the bounds, and is its beginning.
+func FuzzGRPCShortText(f *testing.F) {
+	for _, seed := range []string{"", "short", "ü%\n", "\xff\xfe", "a\xe2\x82", "😀x"} {
+		f.Add(seed, 1)
+		f.Add(seed, 3000)
+	}
+	f.Fuzz(func(t *testing.T, piece string, n int) {
+		if n < 0 || n > 5000 || len(piece) > 100 {
+			return
+		}
+		text := strings.Repeat(piece, n)
+		got := grpcShortText(text)
+		encoded := 0
+		for _, b := range []byte(string([]rune(got))) { // U+FFFD for what is no UTF-8
+			if encoded++; b < ' ' || b > '~' || b == '%' {
+				encoded += 2
+			}
+		}
+		if len(got) > grpcMaxText || encoded > grpcMaxEncodedText {
+			t.Fatalf("%d bytes, %d encoded, are left of %d", len(got), encoded, len(text))
+		}
+		kept, cut := strings.CutSuffix(got, "… ("+strconv.Itoa(len(text))+" bytes)")
+		if !strings.HasPrefix(text, kept) || !cut && got != text || utf8.ValidString(text) && !utf8.ValidString(got) {
+			t.Fatalf("got %q of %q", got, text)
+		}
+	})
 }
 
 // TestGRPCUnusedData: entries of raw_input_contents that no input takes are

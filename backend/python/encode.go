@@ -55,7 +55,7 @@ func (e *encoder) plan(requests []*infer.Request, handles []uint64) error {
 			Parameters: uint32(len(e.strings) - from), CorrelText: uint32(len(r.Correlation.Text)),
 		}
 		if r.Correlation.Text != "" {
-			h.Flags |= ipc.FlagCorrelationText
+			h.CorrelKind = ipc.CorrelationText
 		}
 		if len(r.Outputs) > 0 {
 			h.Outputs = 0

@@ -92,7 +92,7 @@ func TestGoldenExecute(t *testing.T) {
 	e := encoder{pool: pool, loans: loans, names: newNames([]string{"IN0", "IN1"}, []string{"OUT0", "OUT1"})}
 	requests := []*infer.Request{
 		{
-			ID: "ürgent", Correlation: infer.CorrelationID{Text: "seq"}, Flags: infer.SequenceStart | infer.SequenceEnd,
+			ID: "ürgent", Correlation: infer.CorrelationID{Text: "seq"}, Flags: infer.SequenceStart | infer.SequenceEnd | 0x80010000,
 			TimeoutMicros: 1_000_000,
 			Parameters: []infer.Parameter{
 				{Name: "s", Kind: infer.StringParameter, String: "a\"b"}, {Name: "i", Kind: infer.IntParameter, Int: -5},

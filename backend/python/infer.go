@@ -209,8 +209,8 @@ func (q *inference) callersOf(holding bool) error {
 func (q *inference) read(body *ipc.InferBody, frame []byte) error {
 	l, r := q.life, &q.request
 	r.Model, r.Version, r.ID = string(body.Model), body.Version, string(body.ID)
-	r.Flags, r.TimeoutMicros = body.Head.Flags&^ipc.FlagCorrelationText, body.Head.Timeout
-	if body.Head.Flags&ipc.FlagCorrelationText != 0 {
+	r.Flags, r.TimeoutMicros = body.Head.Flags, body.Head.Timeout
+	if body.Head.CorrelKind == ipc.CorrelationText {
 		r.Correlation.Text = string(body.CorrelText)
 	} else {
 		r.Correlation.Number = body.Head.Correlation

@@ -5,6 +5,7 @@
                      └▶ loop       AUTO_COMPLETE INITIALIZE … EXECUTE … FINALIZE
                         ├ model    import, complete, initialize, execute, finalize (coroutines: async execute)
                         ├ batch    requests out of EXECUTE, responses into EXECUTED (names: tensors' names)
+                        ├ senders  responses one by one (forgotten: senders in circles of references)
                         ├ outgoing tensors of a frame, placed and described
                         ├ inferences requests of the model to others (futures: for event loops)
                         ├ relay    the same for processes that the model forks

@@ -65,16 +65,17 @@ class Reader:
         (count, _) = messages.EXECUTE_HEAD.unpack_from(frame, messages.HEADER.size)
         at = messages.HEADER.size + messages.EXECUTE_HEAD.size
         for _ in range(count):
-            handle, correlation, timeout, flags, inputs, outputs, id_size, parameter_size, text_size, trace_size, _ = (
-                _unpack_request(frame, at)
-            )
+            (
+                handle, correlation, timeout, flags, inputs, outputs,
+                id_size, parameter_size, text_size, trace_size, correlation_kind, _,
+            ) = _unpack_request(frame, at)  # fmt: skip
             at += 56
             tensors, at = self._tensors(frame, at, inputs)
             request = new_request(InferenceRequest)
             request._inputs = tensors
             request._handle = handle
             request._sender = None
-            request._flags = flags & 0xFFFF
+            request._flags = flags
             request._timeout = timeout
             request._correlation = correlation
             if outputs == messages.ALL_OUTPUTS:
@@ -89,7 +90,7 @@ class Reader:
                 at += id_size
                 request._parameters = frame[at : at + parameter_size].decode() if parameter_size else NONE
                 at += parameter_size
-                if flags & messages.REQUEST_CORRELATION_IS_TEXT:
+                if correlation_kind == messages.CORRELATION_TEXT:
                     request._correlation = frame[at : at + text_size].decode()
                 at += text_size
                 request._trace = frame[at : at + trace_size].decode() if trace_size else None
@@ -98,7 +99,7 @@ class Reader:
                 request._id = ""
                 request._parameters = NONE
                 request._trace = None
-                if flags & messages.REQUEST_CORRELATION_IS_TEXT:
+                if correlation_kind == messages.CORRELATION_TEXT:
                     request._correlation = ""
             requests.append(request)
         if at > (len(frame) + 7) & ~7:  # slices say nothing of it

@@ -284,13 +284,13 @@ class Inferences:
             outputs += PADDING[-len(outputs) % 8]
             head_size += len(outputs)
 
-        request_flags = request._flags & 0xFFFF
         correlation = request._correlation
+        kind = messages.CORRELATION_NUMBER
         text = b""
         if correlation.__class__ is str:
             text = correlation.encode()
             correlation = 0
-            request_flags |= messages.REQUEST_CORRELATION_IS_TEXT
+            kind = messages.CORRELATION_TEXT
         ident = from_text(request._id).encode()
         parameters = b"" if request._parameters == NONE else request._parameters.encode()
         trace = _context(request)
@@ -307,13 +307,14 @@ class Inferences:
                 0,
                 correlation,
                 request._timeout,
-                request_flags,
+                request._flags,
                 len(placed),
                 wanted or messages.ALL_OUTPUTS,
                 len(ident),
                 len(parameters),
                 len(text),
                 len(trace),
+                kind,
                 0,
             ),
         ]

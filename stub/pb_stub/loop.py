@@ -243,7 +243,7 @@ class Loop:
         requests = self._reader.read(frame)
         batch = messages.HEADER.unpack_from(frame)[5]
         del frame  # the requests hold it, as long as they need it
-        self._senders.forgotten.clear()
+        self._senders.unanswered.clear()
         count = len(requests)
         mine = requests[:]  # the model may do with its list what it likes
         self._inferences.batch = batch

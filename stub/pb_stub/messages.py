@@ -52,9 +52,11 @@ DIMENSIONS = tuple(struct.Struct(f"<{rank}q") for rank in range(65))
 
 #: requests, reserved
 EXECUTE_HEAD = struct.Struct("<II")
-#: handle, correlation id, timeout, flags, inputs, outputs, bytes of: id, parameters, correlation, trace; reserved
-REQUEST = struct.Struct("<QQQIHHIIIIQ")
-REQUEST_CORRELATION_IS_TEXT = 0x10000
+#: handle, correlation id, timeout, flags, inputs, outputs, bytes of: id, parameters, correlation, trace; what the
+#: correlation id is, reserved
+REQUEST = struct.Struct("<QQQIHHIIIIII")
+CORRELATION_NUMBER = 0
+CORRELATION_TEXT = 1
 ALL_OUTPUTS = 0xFFFF
 
 #: responses, status, start, end, tickets, bytes of the text

@@ -15,6 +15,7 @@ learns of such an end by the CREDIT that the supervisor sends for what is out.
 from __future__ import annotations
 
 import threading
+import time
 from queue import SimpleQueue
 from typing import Any, Iterable, Sequence
 
@@ -28,6 +29,7 @@ from . import messages
 from .batch import INTERNAL, Answers, Wanted, wanted_of
 from .channel import Channel, Mailbox
 from .errors import StubError
+from .forgotten import Forgotten
 from .loans import Loans
 from .logs import Logs
 from .pool import Pool, PoolExhausted
@@ -41,6 +43,8 @@ _CUT = 4096
 _CLOSED = "Unable to send response. Response sender has been closed."
 _NOTHING_SENT = "execute returned no response for this request, and none was sent."
 _NOT_ENDED = "the response sender was dropped before it had sent the final flag."
+
+_now = time.monotonic
 
 
 class Senders:
@@ -64,11 +68,12 @@ class Senders:
         self.window_bytes = size
         self.cancelled: set[int] = set()
         #: Requests that the model has forgotten since a batch was begun; none of a decoupled one.
-        self.forgotten: set[int] = set()
+        self.unanswered: set[int] = set()
         self._loans = loans
         self._pool = pool
         self._instance = instance
         self._outlets: dict[int, Outlet] = {}
+        self.forgotten = Forgotten(channel, self._outlets)
         over = Outlet(self, 0, {})
         over.over = True
         #: The sender of all requests whose response was returned, and of those that failed, where nobody had asked for
@@ -134,14 +139,19 @@ class Senders:
     def leave_open(self, request: InferenceRequest) -> bool:
         """Leave a request to its sender; False if it is to be executed again and has ended here."""
         sender = request.get_response_sender()
-        if not sender._release & RESCHEDULE or sender._closed:
+        if sender._closed:
+            return True
+        if not sender._release & RESCHEDULE:
+            outlet = sender._outlet
+            assert isinstance(outlet, Outlet)
+            self.forgotten.watch(outlet)
             return True
         self.close(sender)
         return False
 
     def forgot(self, handles: Sequence[int]) -> str:
         """Why a batch has failed, all of whose requests these are, if the model has forgotten every one; else ""."""
-        return self.failure(_NOTHING_SENT) if self.forgotten.issuperset(handles) else ""
+        return self.failure(_NOTHING_SENT) if self.unanswered.issuperset(handles) else ""
 
     def forget(self, requests: list[InferenceRequest]) -> None:
         """Take account of a batch that was answered: what it has not left open is over."""
@@ -225,6 +235,8 @@ class Outlet:
         "_waiting",
         "handle",
         "over",
+        "patience",
+        "touched",
         "wanted",
         "why",
     )
@@ -234,6 +246,7 @@ class Outlet:
         self.handle = handle
         self.wanted = wanted
         self.over = False
+        self.touched = self.patience = 0.0  # see forgotten
         #: What the client is told if the request is dropped, where that has been logged already.
         self.why = ""
         self._cancelled = False  # when it was over
@@ -251,12 +264,14 @@ class Outlet:
     def is_cancelled(self) -> bool:
         if self.over:
             return self._cancelled
+        self.touched = _now()
         senders = self._senders
         senders.channel.look()
         return self.handle in senders.cancelled
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
         """Send a response, FINAL, or both. What cannot be sent is an error for the client, if it was the last."""
+        self.touched = _now()
         try:
             if response is None:
                 self._publish(messages.final(self._senders.channel.life, self.handle), True)
@@ -380,7 +395,7 @@ class Outlet:
             elif senders.decoupled:
                 self.fail(senders.failure(_NOT_ENDED), complain=True)
             else:
-                senders.forgotten.add(self.handle)
+                senders.unanswered.add(self.handle)
                 self.fail(senders.failure(_NOTHING_SENT), complain=True)
         except StubError:
             pass  # the main thread finds out by itself

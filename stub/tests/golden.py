@@ -124,7 +124,7 @@ def infer() -> bytes:
         requested_output_names=["OUT2"],
         model_name="modèle",
         model_version=3,
-        flags=3,
+        flags=0x80010003,
         timeout=11000000000,
         preferred_memory=PreferredMemory(TRITONSERVER_MEMORY_CPU),
         trace=trace_of('{"traceparent":"00"}'),

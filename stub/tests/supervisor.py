@@ -462,14 +462,15 @@ class Supervisor:
             strings = [s.encode() for s in (request.id, request.parameters, text or "", request.trace)]
             head = bytearray(
                 struct.pack(
-                    "<QQQIHHIIIIQ",
+                    "<QQQIHHIIIIII",
                     request.handle,
                     0 if text is not None else request.correlation,
                     request.timeout,
-                    request.flags | (0x10000 if text is not None else 0),
+                    request.flags,
                     len(request.inputs),
                     0xFFFF if request.outputs is None else len(request.outputs),
                     *map(len, strings),
+                    text is not None,
                     0,
                 )
             )

@@ -185,10 +185,10 @@ class TestRequests:
     def test_everything_said(self, start: Start) -> None:
         told = self.ask(
             start(self.ECHO, outputs=["OUT", "B"]),
-            id="über", correlation=2**64 - 1, flags=3, timeout=2**40, parameters='{"a":1}', outputs=["OUT"],
+            id="über", correlation=2**64 - 1, flags=2**32 - 1, timeout=2**40, parameters='{"a":1}', outputs=["OUT"],
             trace='{"traceparent": "00-1"}',
         )  # fmt: skip
-        assert told == ["über", 2**64 - 1, 3, 2**40, '{"a":1}', ["OUT"], '{"traceparent": "00-1"}', ["IN"]]
+        assert told == ["über", 2**64 - 1, 2**32 - 1, 2**40, '{"a":1}', ["OUT"], '{"traceparent": "00-1"}', ["IN"]]
 
     def test_correlation_text(self, start: Start) -> None:
         stub = start(self.ECHO)

@@ -93,7 +93,7 @@ def test_execute() -> None:
     assert [request._handle for request in requests] == [1 << 32, 1 << 32 | 1]
     assert [wanted_of(request) for request in requests] == [{"OUT1": 3}, {"OUT0": 2, "OUT1": 3}]
     first, second = requests
-    assert (first.request_id(), first.correlation_id(), first.flags(), first.timeout()) == ("ürgent", "seq", 3, 1000000)
+    assert (first.request_id(), first.correlation_id(), first.flags(), first.timeout()) == ("ürgent", "seq", 0x80010003, 1000000)
     assert first.parameters() == '{"s":"a\\"b","i":-5,"b":true,"d":2.0}'
     assert first.requested_output_names() == {"OUT1"} and first.trace().get_context() is None
     x, y = first.inputs()

@@ -260,6 +260,14 @@ class TestEnds:
             os.kill(stub.pid, number)
         assert stub.execute(Request(1, [("IN", np.zeros(1))])).status == 0
 
+    def test_handlers_are_functions(self, start: Start) -> None:
+        """Otherwise than in Triton, where they are None: a forked child has to tell them from the model's own."""
+        start(
+            "import signal\n"
+            "for number in (signal.SIGINT, signal.SIGTERM):\n    assert signal.getsignal(number)(number, None) is None\n"
+            "class TritonPythonModel:\n    def execute(self, requests): pass"
+        )
+
     @pytest.mark.parametrize("state", ["idle", "busy", "stopped", "starting"])
     def test_lifeline_kills_the_group(self, root: Path, tmp_path: Path, state: str) -> None:
         path = supervisor.model(

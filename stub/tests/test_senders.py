@@ -611,6 +611,26 @@ class TestDropped:
         stub.execute(Request(2, id="collect"))
         assert {(r.handle, r.error) for r in stub.responses} == {(1, DROPPED), (2, "")}
 
+    @pytest.mark.parametrize("decoupled, text", [(True, DROPPED), (False, UNANSWERED)])
+    def test_in_a_cycle_of_an_idle_stub(self, start: Start, decoupled: bool, text: str) -> None:
+        """Nothing happens in the stub that would have Python collect garbage."""
+        stub = start(
+            executing(
+                """
+                (loop,) = (o for o in gc.get_objects() if type(o).__name__ == "Loop")
+                loop._senders.forgotten.patience = 0.05
+                cycle = [requests[0].get_response_sender(), requests[0]]
+                cycle.append(cycle)
+                """
+            ),
+            decoupled=decoupled,
+        )
+        for handle in (1, 2):  # its thread has slept in between
+            assert stub.execute(Request(handle)).status == 0
+            response = stub.next_response()
+            assert (response.handle, response.flags, response.error) == (handle, PRESENT | FINAL | ERROR, text)
+        assert stub.finalize()["error"] == "" and stub.wait_exit() == 0 and not stub.stderr()
+
     def test_in_a_forked_child(self, start: Start) -> None:
         """The copy that a child has is nobody's sender."""
         stub, _ = run(

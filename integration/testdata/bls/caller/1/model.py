@@ -227,6 +227,9 @@ class TritonPythonModel:
             "id": "ürgent", "correlation_id": 2**64 - 1, "flags": 3, "timeout": 11000000000, "wanted": ["SEEN"],
         }, fields
         assert seen(correlation_id="seq")["correlation_id"] == "seq"
+        for correlation_id in (7, "seq"):
+            fields = seen(correlation_id=correlation_id, flags=2**32 - 1)
+            assert (fields["correlation_id"], fields["flags"]) == (correlation_id, 2**32 - 1), fields
         check(call(preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, 0)).exec())
 
     def case_parameters_of_responses(self):
