@@ -290,8 +290,14 @@ class TestDecoupled:
                     for _ in range(3):
                         s.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x)]))
                     s.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x[5:])]), 1)
-                for r in requests:
-                    threading.Thread(target=run, args=(r,)).start()
+                if requests[0].request_id() == "join":
+                    for thread in self.threads:
+                        thread.join()
+                    requests[0].get_response_sender().send(flags=1)
+                    return
+                self.threads = [threading.Thread(target=run, args=(r,)) for r in requests]
+                for thread in self.threads:
+                    thread.start()
                 """
             ),
             decoupled=True,
@@ -302,6 +308,7 @@ class TestDecoupled:
             stub.responses.append(stub.next_response())
         assert {output.region for r in stub.responses for output in r.outputs} == {1}
         assert [len(r["OUT"]) for r in stub.responses if r.handle == 1] == [20000] * 3 + [19995]
+        stub.execute(Request(3, id="join"))  # a thread lets its input go when it ends
         stub.finalize()
         assert not stub.loans
 
