@@ -161,6 +161,9 @@ type Report struct {
 	End          int64 // the responses had been handed up
 	// Err is what every unanswered task of the batch was answered with.
 	Err error
+	// Failed are the positions of tasks, ascending, that were answered with an
+	// error of their own; nil mostly.
+	Failed []int
 	// Executed is true if the model was run, whether or not it failed.
 	Executed bool
 	// Refused is true if nothing of the batch was looked at: no task was

@@ -11,9 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
-	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // maxReasonBytes bounds what the log repeats of a request that cannot be read.
@@ -355,53 +353,14 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 		info: info, spec: newRequestSpec(info), model: m,
 		statistics: newStatistics(d.Name, number, counters),
 	}
-	direct := scheduler.NewDirect(scheduler.DirectConfig{
-		Model: d.Name, Observer: l.statistics, Graph: r.graph,
-		Iterative: config.GetSequenceBatching().GetIterativeSequence(), Log: r.config.Log,
-	})
-	l.scheduler = direct
-	if err := m.Start(ctx, config, json, direct); err != nil {
+	if l.scheduler, err = r.newScheduler(l); err != nil {
+		counters.Close()
+		return nil, err
+	}
+	if err := m.Start(ctx, config, json, r.events(l)); err != nil {
 		counters.Close()
 		return nil, err
 	}
 	l.upload = d.upload.hold()
 	return l, nil
-}
-
-// unsupported refuses what a config asks for and no room does yet: answers that
-// silently differ would be worse.
-func unsupported(c *kserve.ModelConfig) error {
-	what := ""
-	sequences := c.GetSequenceBatching()
-	switch {
-	case c.GetEnsembleScheduling() != nil || c.GetPlatform() == "ensemble":
-		what = "ensembles"
-	case sequences != nil && !sequences.IterativeSequence:
-		what = "sequence_batching"
-	case len(sequences.GetControlInput()) > 0:
-		what = "control_input of sequence_batching"
-	case len(sequences.GetState()) > 0:
-		what = "state of sequence_batching"
-	default:
-		return nil
-	}
-	return infer.Errorf(infer.Unsupported, "model '%s' needs %s, which this server does not support", c.GetName(), what)
-}
-
-// ignored names what a config asks for and no room does yet, where the answers
-// are the same without it.
-func ignored(c *kserve.ModelConfig) []string {
-	var list []string
-	add := func(yes bool, what string) {
-		if yes {
-			list = append(list, what)
-		}
-	}
-	add(c.GetSequenceBatching().GetStrategyChoice() != nil, "a strategy of sequence_batching (each round of a request is executed by itself)")
-	add(c.GetDynamicBatching() != nil, "dynamic_batching (each request is executed by itself)")
-	add(c.GetResponseCache().GetEnable(), "response_cache")
-	add(len(c.GetModelWarmup()) > 0, "model_warmup")
-	limited := slices.ContainsFunc(c.GetInstanceGroup(), func(g *kserve.ModelInstanceGroup) bool { return g.GetRateLimiter() != nil })
-	add(limited, "rate_limiter")
-	return list
 }
