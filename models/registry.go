@@ -38,8 +38,14 @@ type RegistryConfig struct {
 	LoadThreads int
 	// LoadRetries is how often a failed load is tried again.
 	LoadRetries int
-	Metrics     *metrics.Registry
-	Log         zerolog.Logger
+	// Strategies are batching strategies by the name that a model's parameter
+	// BATCH_STRATEGY gives, beside "volume" and "single".
+	Strategies map[string]NewStrategy
+	// DelayScheduler has each dynamic batcher wait until so many requests are in its
+	// queue before it forms its first batch: for tests.
+	DelayScheduler int
+	Metrics        *metrics.Registry
+	Log            zerolog.Logger
 }
 
 // Registry knows the models and runs their requests. It implements
