@@ -164,8 +164,9 @@ func (g *group) trim(out *infer.Tensor, pieces []infer.Tensor) *infer.Error {
 		return taken
 	}
 	items, ok := infer.Elements(out.Shape[1:])
-	if !ok {
-		return g.mismatch(out, "its size is out of range")
+	size, sized := infer.ByteSize(out.DataType, out.Shape)
+	if !ok || sized && size != int64(len(out.Data)) {
+		return g.mismatch(out, "it has %d bytes", len(out.Data))
 	}
 	for i := range pieces {
 		p := &pieces[i]
