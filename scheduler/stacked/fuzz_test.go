@@ -91,6 +91,7 @@ func FuzzSplit(f *testing.F) {
 	f.Add(int64(2), int64(2), uint8(13), []byte{1, 0, 0, 0, 'a', 255, 255, 255, 255})
 	f.Add(int64(3), int64(-1), uint8(8), int32s(1, 2, 3))
 	f.Add(int64(3), int64(1)<<62, uint8(1), []byte{1, 2})
+	f.Add(int64(3), int64(1)<<62, uint8(14), []byte{1})
 	f.Add(int64(3), int64(2), uint8(8), int32s(1, 2, 3))
 	f.Add(int64(3), int64(2), uint8(13), strs("a", "b", "c"))
 	f.Fuzz(func(t *testing.T, rows, width int64, dataType uint8, data []byte) {

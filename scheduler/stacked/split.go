@@ -90,9 +90,10 @@ func (g *group) pieces(out *infer.Tensor) ([]infer.Tensor, *infer.Error) {
 func (g *group) cut(out *infer.Tensor, pieces []infer.Tensor) *infer.Error {
 	rest := out.Data
 	for i := range pieces {
-		elements, ok := infer.Elements(pieces[i].Shape)
-		size := elements * int64(out.DataType.Size())
+		size, ok := infer.ByteSize(out.DataType, pieces[i].Shape)
 		if out.DataType == infer.Bytes {
+			var elements int64
+			elements, ok = infer.Elements(pieces[i].Shape)
 			scan := infer.ScanBytes(rest, int(min(elements, math.MaxInt)))
 			ok = ok && int64(scan.Count) == elements
 			size = int64(len(rest) - scan.Rest)
