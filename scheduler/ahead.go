@@ -4,7 +4,7 @@ import "github.com/nereid-serving/nereid/backend"
 
 // handed notes that an instance has a request ahead, and reports whether another
 // has become idle meanwhile.
-func (d *Direct) handed(in backend.Instance, r *request) bool {
+func (d *Batcher) handed(in backend.Instance, r *request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if has := d.up[in]; has != nil && has.ahead == r {
@@ -16,7 +16,7 @@ func (d *Direct) handed(in backend.Instance, r *request) bool {
 // stuckLocked returns the instance that is to give its request ahead back, as
 // another is idle: of several the one whose request is the oldest. It is nil if
 // there is none. Each is asked once for each request.
-func (d *Direct) stuckLocked() backend.Pipeliner {
+func (d *Batcher) stuckLocked() backend.Pipeliner {
 	if len(d.idle) == 0 || d.aheads == 0 {
 		return nil
 	}

@@ -201,7 +201,7 @@ func (p *play) instancesLost(model string) bool {
 	return true
 }
 
-func callOf(d *Direct, id string) *call {
+func callOf(d *Batcher, id string) *call {
 	for _, c := range d.waitingCalls() {
 		if c.request.task.Request.ID == id {
 			return c

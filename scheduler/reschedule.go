@@ -8,7 +8,7 @@ import (
 
 // admitSequence checks a request of an iterative model and makes it a sequence
 // of its own, if it belongs to none.
-func (d *Direct) admitSequence(req *infer.Request) error {
+func (d *Batcher) admitSequence(req *infer.Request) error {
 	switch {
 	case req.BatchSize > 1:
 		return infer.Errorf(infer.InvalidArg, "inference request to model '%s' must specify batch-size 1 due to requirements of sequence batcher", d.config.Model)
@@ -21,7 +21,7 @@ func (d *Direct) admitSequence(req *infer.Request) error {
 	return nil
 }
 
-func (d *Direct) needsStart(req *infer.Request) *infer.Error {
+func (d *Batcher) needsStart(req *infer.Request) *infer.Error {
 	id := req.Correlation.Text
 	if id == "" {
 		id = strconv.FormatUint(req.Correlation.Number, 10)
@@ -33,17 +33,19 @@ func (d *Direct) needsStart(req *infer.Request) *infer.Error {
 // reschedule lets a request wait again that its model has released in order to
 // get it once more, behind those that wait already. Where that is not possible
 // its client gets an error.
-func (d *Direct) reschedule(r *request) {
+func (d *Batcher) reschedule(r *request) {
 	req := r.task.Request
 	d.config.Graph.release(req)
 	refusal, reason := d.refuseRound(req)
 	d.mu.Lock()
-	d.leaveLocked(r)
+	drained := d.leaveLocked(r)
 	r.instance = nil
 	lost := d.hopelessLocked()
 	switch {
 	case r.ended: // its backend has said both
 		d.mu.Unlock()
+		d.released(r)
+		drained()
 		d.dispatch()
 		return
 	case refusal != nil:
@@ -56,18 +58,21 @@ func (d *Direct) reschedule(r *request) {
 		r.timing[0].Queued = Now()
 		d.waiting.pushBack(r)
 		d.mu.Unlock()
+		drained()
 		d.config.Observer.Pending(1)
 		d.dispatch()
 		return
 	}
 	d.mu.Unlock()
 	d.config.Observer.Failed(reason, r.timing[0].Start)
+	d.released(r)
+	drained()
 	d.dispatch()
 	r.deliver(infer.ErrorResponse(refusal))
 }
 
 // refuseRound tells why a request gets no other round, nil if it does.
-func (d *Direct) refuseRound(req *infer.Request) (*infer.Error, Reason) {
+func (d *Batcher) refuseRound(req *infer.Request) (*infer.Error, Reason) {
 	var refusal *infer.Error
 	switch {
 	case !d.config.Iterative:

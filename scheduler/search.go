@@ -7,7 +7,7 @@ import "slices"
 // facts that were so twice, without a change between, were so at one time.
 func (g *Graph) find(c *call, suspicious bool) *search {
 	for {
-		s := &search{graph: g, suspicious: suspicious, sites: make(map[*Direct]*site), runs: make(map[*request]*run)}
+		s := &search{graph: g, suspicious: suspicious, sites: make(map[*Batcher]*site), runs: make(map[*request]*run)}
 		from := s.locate(c)
 		if from.at == nil {
 			return nil
@@ -29,13 +29,13 @@ type search struct {
 	// suspicious has a request whose execution has returned wait for its calls.
 	suspicious bool
 	root       *site
-	sites      map[*Direct]*site
+	sites      map[*Batcher]*site
 	runs       map[*request]*run
 }
 
 // site is a scheduler as it was seen.
 type site struct {
-	scheduler *Direct
+	scheduler *Batcher
 	changes   uint64
 	hopeful   bool
 	runs      []*run // one for each instance, if there was no other hope
@@ -76,7 +76,7 @@ func (s *search) locate(c *call) wait {
 
 // site looks at a scheduler. If all its instances execute what waits for
 // something, it looks at that, too.
-func (s *search) site(d *Direct) *site {
+func (s *search) site(d *Batcher) *site {
 	if seen := s.sites[d]; seen != nil {
 		return seen
 	}

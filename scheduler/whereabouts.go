@@ -20,17 +20,17 @@ const (
 )
 
 // hopeful reports at a glance whether an instance will be free: most are.
-func (d *Direct) hopeful() bool {
+func (d *Batcher) hopeful() bool {
 	places, _, free := d.look()
 	return free || slices.ContainsFunc(places, func(p place) bool { return !d.config.Graph.waits(p.request.task.Request, true) })
 }
 
 // look returns what the instances execute, a count of instances that came and
 // went, and whether one is idle, or is being restarted.
-func (d *Direct) look() (places []place, changes uint64, free bool) {
+func (d *Batcher) look() (places []place, changes uint64, free bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	free = len(d.idle) > 0
+	free = len(d.idle) > 0 || len(d.up)+len(d.hopeless) == 0 // none at all: some are to come
 	for _, hopeless := range d.hopeless {
 		free = free || !hopeless
 	}
@@ -38,18 +38,21 @@ func (d *Direct) look() (places []place, changes uint64, free bool) {
 		return nil, d.changes, true
 	}
 	for _, has := range d.up {
+		if has.drained != nil {
+			continue // it takes no other
+		}
 		places = append(places, d.locateLocked(has.executes))
 	}
 	return places, d.changes, false
 }
 
-func (d *Direct) locate(r *request) place {
+func (d *Batcher) locate(r *request) place {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.locateLocked(r)
 }
 
-func (d *Direct) locateLocked(r *request) place {
+func (d *Batcher) locateLocked(r *request) place {
 	p := place{request: r, turns: r.turns}
 	if r.call != nil {
 		p.sent = r.call.sent.Load()
@@ -66,7 +69,7 @@ func (d *Direct) locateLocked(r *request) place {
 }
 
 // waitingCalls lists the requests of models that wait.
-func (d *Direct) waitingCalls() []*call {
+func (d *Batcher) waitingCalls() []*call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var list []*call
@@ -79,7 +82,7 @@ func (d *Direct) waitingCalls() []*call {
 }
 
 // takeBack takes a request from the queue, if it waits.
-func (d *Direct) takeBack(r *request) bool {
+func (d *Batcher) takeBack(r *request) bool {
 	d.mu.Lock()
 	was := r.queued
 	if was {
@@ -93,7 +96,7 @@ func (d *Direct) takeBack(r *request) bool {
 }
 
 // out counts a request that was accepted and is refused after all.
-func (d *Direct) out() {
+func (d *Batcher) out() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.outLocked()

@@ -14,8 +14,8 @@ import (
 // nothing else is said.
 const DefaultMaxQueue = 1 << 16
 
-// DirectConfig sets up a Direct scheduler.
-type DirectConfig struct {
+// BatcherConfig sets up a Batcher.
+type BatcherConfig struct {
 	Model    string // for error texts
 	MaxQueue int    // requests that may wait; default DefaultMaxQueue
 	Observer Observer
@@ -23,14 +23,18 @@ type DirectConfig struct {
 	// Iterative has a request that a model has released for another round executed
 	// again; otherwise that is an error.
 	Iterative bool
-	Log       zerolog.Logger
+	// Released, if not nil, is called once for each request that was accepted: when
+	// the batch that it was executed in is done, before or after its last response,
+	// or before it is answered without having been executed. It does not block.
+	Released func(*infer.Request)
+	Log      zerolog.Logger
 }
 
-// Direct is Triton's default scheduler: each request is executed by itself, by
+// Batcher is Triton's default scheduler: each request is executed by itself, by
 // whichever instance is idle, first come, first served. A request that was
 // handed to an instance ahead is asked back when another could begin it at once.
-type Direct struct {
-	config DirectConfig
+type Batcher struct {
+	config BatcherConfig
 
 	sequences atomic.Uint64 // that were begun for requests without a correlation id
 
@@ -39,7 +43,9 @@ type Direct struct {
 	idle     []backend.Instance // used last goes first: its memory is warm
 	up       map[backend.Instance]*load
 	aheads   int                       // instances of up that have a request ahead
+	retiring int                       // instances of up that get nothing more
 	hopeless map[backend.Instance]bool // those that are down
+	retired  map[backend.Instance]bool // those that are to come back no more
 	changes  uint64                    // of up and hopeless
 	inside   int                       // requests that were accepted and have not ended
 	stopped  bool
@@ -47,26 +53,26 @@ type Direct struct {
 	quiet    chan struct{} // closed when nothing is inside; nil while nobody waits for that
 }
 
-var _ Scheduler = (*Direct)(nil)
+var _ Scheduler = (*Batcher)(nil)
 
-// NewDirect makes a scheduler without instances.
-func NewDirect(config DirectConfig) *Direct {
+// NewBatcher makes a scheduler without instances.
+func NewBatcher(config BatcherConfig) *Batcher {
 	if config.MaxQueue <= 0 {
 		config.MaxQueue = DefaultMaxQueue
 	}
 	if config.Graph == nil {
 		config.Graph = NewGraph()
 	}
-	return &Direct{
+	return &Batcher{
 		config: config, up: make(map[backend.Instance]*load), hopeless: make(map[backend.Instance]bool),
-		drained: make(chan struct{}),
+		retired: make(map[backend.Instance]bool), drained: make(chan struct{}),
 	}
 }
 
 // request is one request on its way, together with the batch of one that it is
 // executed as.
 type request struct {
-	scheduler *Direct
+	scheduler *Batcher
 	task      backend.Task
 	batch     backend.Batch
 	tasks     [1]*backend.Task
@@ -88,7 +94,7 @@ type request struct {
 }
 
 // Infer implements infer.Handler.
-func (d *Direct) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
+func (d *Batcher) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
 	r := d.newRequest(ctx, req, send)
 	r.done = make(chan struct{}, 1)
 	in, err := d.begin(r)
@@ -109,7 +115,7 @@ func (d *Direct) Infer(ctx context.Context, req *infer.Request, send infer.Sende
 }
 
 // Submit implements infer.Submitter.
-func (d *Direct) Submit(ctx context.Context, req *infer.Request, send infer.Sender) error {
+func (d *Batcher) Submit(ctx context.Context, req *infer.Request, send infer.Sender) error {
 	r := d.newRequest(ctx, req, send)
 	if _, err := d.begin(r); err != nil {
 		return err
@@ -125,7 +131,7 @@ func (d *Direct) Submit(ctx context.Context, req *infer.Request, send infer.Send
 	return nil
 }
 
-func (d *Direct) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *request {
+func (d *Batcher) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *request {
 	r := &request{scheduler: d, send: send}
 	r.task = backend.Task{Context: ctx, Request: req, Send: r.deliver}
 	r.tasks[0] = &r.task
@@ -137,7 +143,7 @@ func (d *Direct) newRequest(ctx context.Context, req *infer.Request, send infer.
 
 // begin takes the request in and returns the instance that it has been handed
 // to, nil if it waits.
-func (d *Direct) begin(r *request) (backend.Instance, error) {
+func (d *Batcher) begin(r *request) (backend.Instance, error) {
 	if err := d.admit(r); err != nil {
 		return nil, err
 	}
@@ -160,7 +166,7 @@ func (d *Direct) begin(r *request) (backend.Instance, error) {
 }
 
 // admit refuses what is to be refused whoever is idle, and notes a call.
-func (d *Direct) admit(r *request) error {
+func (d *Batcher) admit(r *request) error {
 	req := r.task.Request
 	if d.config.Iterative {
 		if err := d.admitSequence(req); err != nil {
@@ -179,7 +185,7 @@ func (d *Direct) admit(r *request) error {
 
 // accept takes the request in and returns the instance that is to execute it
 // at once, nil if it must wait, and whether it is handed over ahead.
-func (d *Direct) accept(r *request) (in backend.Instance, ahead bool, err error) {
+func (d *Batcher) accept(r *request) (in backend.Instance, ahead bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
@@ -220,7 +226,7 @@ func (r *request) deliver(response *infer.Response) {
 }
 
 // end takes a request out whose last response has been handed up.
-func (d *Direct) end(r *request) {
+func (d *Batcher) end(r *request) {
 	d.mu.Lock()
 	r.ended = true
 	unwatch := r.unwatch
@@ -235,7 +241,7 @@ func (d *Direct) end(r *request) {
 }
 
 // outLocked counts a request that is inside no more.
-func (d *Direct) outLocked() {
+func (d *Batcher) outLocked() {
 	d.inside--
 	if d.inside > 0 {
 		return
@@ -264,14 +270,24 @@ func (r *request) executed(_ *backend.Batch, report backend.Report) {
 		return
 	}
 	d.mu.Lock()
-	d.leaveLocked(r)
+	drained := d.leaveLocked(r)
 	d.mu.Unlock()
+	d.released(r)
+	drained()
 	d.dispatch()
+}
+
+// released tells whoever wants to know that no instance has a request any more,
+// nor will have.
+func (d *Batcher) released(r *request) {
+	if d.config.Released != nil {
+		d.config.Released(r.task.Request)
+	}
 }
 
 // dispatch hands out what waits, as long as somebody can take it. If nothing
 // waits and an instance is idle, it asks for what others have ahead.
-func (d *Direct) dispatch() {
+func (d *Batcher) dispatch() {
 	for {
 		d.mu.Lock()
 		next := d.waiting.first
@@ -310,33 +326,36 @@ func (d *Direct) dispatch() {
 // instance was lost, or has given it back and goes on. A request whose client
 // has gone meanwhile ends here; cancel, which has found or finds it in no queue,
 // leaves that to this.
-func (d *Direct) again(r *request, withdrawn bool) {
+func (d *Batcher) again(r *request, withdrawn bool) {
 	d.mu.Lock()
+	drained := func() {}
 	if withdrawn {
-		d.leaveLocked(r)
+		drained = d.leaveLocked(r)
 	}
 	r.instance = nil
 	if r.task.Context.Err() != nil {
 		d.mu.Unlock()
+		drained()
 		d.canceled(r)
 		d.dispatch()
 		return
 	}
 	if lost := d.hopelessLocked(); lost != nil {
 		d.mu.Unlock()
-		d.config.Observer.Failed(BackendFailure, r.timing[0].Start)
-		r.deliver(infer.ErrorResponse(unhealthy(lost)))
+		drained()
+		d.fail(r, BackendFailure, unhealthy(lost))
 		return
 	}
 	d.waiting.pushFront(r)
 	d.mu.Unlock()
+	drained()
 	d.config.Observer.Pending(1)
 	d.dispatch()
 }
 
 // cancel ends a request that waits, and tells the model of one that it has: one
 // that is executed, or to which it goes on sending responses.
-func (d *Direct) cancel(r *request) {
+func (d *Batcher) cancel(r *request) {
 	d.mu.Lock()
 	if r.queued {
 		d.waiting.remove(r)
@@ -357,13 +376,19 @@ func (d *Direct) cancel(r *request) {
 
 // canceled answers a request that whoever calls it has taken from the queue, or
 // not put there.
-func (d *Direct) canceled(r *request) {
-	d.config.Observer.Failed(Canceled, r.timing[0].Start)
-	r.deliver(infer.ErrorResponse(&infer.Error{Code: infer.Cancelled}))
+func (d *Batcher) canceled(r *request) {
+	d.fail(r, Canceled, &infer.Error{Code: infer.Cancelled})
+}
+
+// fail answers a request that is in no queue and that no instance has.
+func (d *Batcher) fail(r *request, reason Reason, err error) {
+	d.config.Observer.Failed(reason, r.timing[0].Start)
+	d.released(r)
+	r.deliver(infer.ErrorResponse(err))
 }
 
 // Stop implements Scheduler.
-func (d *Direct) Stop(ctx context.Context) error {
+func (d *Batcher) Stop(ctx context.Context) error {
 	d.mu.Lock()
 	if !d.stopped {
 		d.stopped = true
@@ -381,7 +406,7 @@ func (d *Direct) Stop(ctx context.Context) error {
 }
 
 // Drain implements Scheduler.
-func (d *Direct) Drain(ctx context.Context) error {
+func (d *Batcher) Drain(ctx context.Context) error {
 	d.mu.Lock()
 	if d.inside == 0 {
 		d.mu.Unlock()
@@ -401,7 +426,7 @@ func (d *Direct) Drain(ctx context.Context) error {
 }
 
 // InFlight implements Scheduler.
-func (d *Direct) InFlight() int {
+func (d *Batcher) InFlight() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.inside
