@@ -26,14 +26,14 @@ func TestHostPolicies(t *testing.T) {
 		want     []int
 		refusal  string
 	}{
-		"nothing is said":         {nil, nil, ""},
-		"a range":                 {map[string]string{"cpu-cores": "1-3"}, []int{1, 2, 3}, ""},
-		"one core":                {map[string]string{"cpu-cores": "5-5"}, []int{5}, ""},
-		"a word":                  {map[string]string{"cpu-cores": "x"}, nil, format + "x"},
-		"a number":                {map[string]string{"cpu-cores": "1"}, nil, format + "1"},
-		"upside down":             {map[string]string{"cpu-cores": "3-1"}, nil, format + "3-1"},
-		"a node":                  {map[string]string{"numa-node": "1"}, []int{2, 3, 4, 7}, ""},
-		"a node and cores":        {map[string]string{"numa-node": "1", "cpu-cores": "0-1"}, []int{0, 1}, ""},
+		"nothing is said":          {nil, nil, ""},
+		"a range":                  {map[string]string{"cpu-cores": "1-3"}, []int{1, 2, 3}, ""},
+		"one core":                 {map[string]string{"cpu-cores": "5-5"}, []int{5}, ""},
+		"a word":                   {map[string]string{"cpu-cores": "x"}, nil, format + "x"},
+		"a number":                 {map[string]string{"cpu-cores": "1"}, nil, format + "1"},
+		"upside down":              {map[string]string{"cpu-cores": "3-1"}, nil, format + "3-1"},
+		"a node":                   {map[string]string{"numa-node": "1"}, []int{2, 3, 4, 7}, ""},
+		"a node and cores":         {map[string]string{"numa-node": "1", "cpu-cores": "0-1"}, []int{0, 1}, ""},
 		"a node that is not there": {map[string]string{"numa-node": "9"}, nil, "Unable to set NUMA memory policy: Invalid argument"},
 		"a node that is no number": {map[string]string{"numa-node": "-"}, nil, "Unable to set NUMA memory policy: Invalid argument"},
 	} {
