@@ -19,7 +19,7 @@ import tritonclient.grpc as grpc
 from tritonclient.utils import InferenceServerException
 
 GRPC, METRICS, DIRECTORY, STORIES = sys.argv[2:6]
-LIMIT = 10  # seconds that anything may take
+LIMIT = 60  # seconds that anything may take
 SLOW = 4  # requests before one that holds
 
 
