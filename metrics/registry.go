@@ -49,6 +49,7 @@ type Registry struct {
 type modelKey struct {
 	name    string
 	version int64
+	tags    string
 }
 
 // New returns a registry without models.
@@ -120,6 +121,9 @@ func ownNames(config *Config) map[string]bool {
 	for _, f := range families {
 		names[f.name] = true
 	}
+	for _, f := range cacheFamilies {
+		names[f.name] = true
+	}
 	add := func(name string, suffixes ...string) {
 		names[name] = true
 		for _, suffix := range suffixes {
@@ -128,6 +132,9 @@ func ownNames(config *Config) map[string]bool {
 	}
 	if config.Summaries {
 		for _, s := range summaries {
+			add(s.name, "_count", "_sum")
+		}
+		for _, s := range cacheSummaries {
 			add(s.name, "_count", "_sum")
 		}
 	}

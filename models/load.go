@@ -11,7 +11,6 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/metrics"
 )
 
 // maxReasonBytes bounds what the log repeats of a request that cannot be read.
@@ -348,11 +347,12 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 		r.config.Log.Warn().Msgf("config of model '%s' asks for %s, which this server does not do yet", d.Name, what)
 	}
 	info := &Info{Name: d.Name, Version: number, Config: config, JSON: json, Labels: labels}
-	counters := r.config.Metrics.Model(d.Name, number, metrics.ModelOptions{Tags: config.GetMetricTags()})
+	counters := r.config.Metrics.Model(d.Name, number, r.metricsOf(config))
 	l := &loaded{
 		info: info, spec: newRequestSpec(info), model: m,
 		statistics: newStatistics(d.Name, number, counters),
 	}
+	l.cache = r.newCached(l)
 	if l.scheduler, err = r.newScheduler(l); err != nil {
 		counters.Close()
 		return nil, err

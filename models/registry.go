@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/rs/zerolog"
 )
@@ -39,6 +40,8 @@ type RegistryConfig struct {
 	// LoadRetries is how often a failed load is tried again.
 	LoadRetries int
 	Metrics     *metrics.Registry
+	// Cache keeps responses of the models whose config allows it; nil keeps none.
+	Cache *cache.Cache
 	Log         zerolog.Logger
 }
 
