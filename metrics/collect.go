@@ -48,19 +48,19 @@ const (
 	outputHelp = "Cumulative inference compute output duration in microseconds (does not include cached requests)"
 )
 
-// cacheFamilies are those of models whose responses are cached.
+// cacheFamilies are those of models whose responses are cached. They are left out
+// with the duration counters, all of them, as in Triton.
 var cacheFamilies = []struct {
 	name, help string
-	duration   bool
 	value      func(*cacheCounters) *atomic.Int64
 }{
-	{"nv_cache_num_hits_per_model", "Number of cache hits per model", false,
+	{"nv_cache_num_hits_per_model", "Number of cache hits per model",
 		func(c *cacheCounters) *atomic.Int64 { return &c.hits }},
-	{"nv_cache_hit_duration_per_model", "Total cache hit duration per model, in microseconds", true,
+	{"nv_cache_hit_duration_per_model", "Total cache hit duration per model, in microseconds",
 		func(c *cacheCounters) *atomic.Int64 { return &c.hit }},
-	{"nv_cache_num_misses_per_model", "Number of cache misses per model", false,
+	{"nv_cache_num_misses_per_model", "Number of cache misses per model",
 		func(c *cacheCounters) *atomic.Int64 { return &c.misses }},
-	{"nv_cache_miss_duration_per_model", "Total cache miss (insert+lookup) duration per model, in microseconds", true,
+	{"nv_cache_miss_duration_per_model", "Total cache miss (insert+lookup) duration per model, in microseconds",
 		func(c *cacheCounters) *atomic.Int64 { return &c.miss }},
 }
 
@@ -124,10 +124,10 @@ func (c *modelCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-func (c *cacheCounters) collect(out chan<- prometheus.Metric, labels prometheus.Labels, noDurations bool) {
+func (c *cacheCounters) collect(out chan<- prometheus.Metric, labels prometheus.Labels, noCounters bool) {
 	for _, f := range cacheFamilies {
-		if f.duration && noDurations {
-			continue
+		if noCounters {
+			break
 		}
 		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(f.name, f.help, nil, labels), prometheus.CounterValue, float64(f.value(c).Load()))
 	}

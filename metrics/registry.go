@@ -9,8 +9,8 @@ import (
 
 // Config says which metrics there are.
 type Config struct {
-	// NoCounters leaves out the duration counters and stops all counting of
-	// requests, as Triton's counter_latencies=false does.
+	// NoCounters leaves out the duration counters and those of caches, and stops
+	// all counting of requests, as Triton's counter_latencies=false does.
 	NoCounters bool
 	// Summaries and Histograms are summary_latencies and histogram_latencies.
 	Summaries, Histograms bool
