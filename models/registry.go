@@ -42,7 +42,7 @@ type RegistryConfig struct {
 	Metrics     *metrics.Registry
 	// Cache keeps responses of the models whose config allows it; nil keeps none.
 	Cache *cache.Cache
-	Log         zerolog.Logger
+	Log   zerolog.Logger
 }
 
 // Registry knows the models and runs their requests. It implements
