@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"math"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -138,6 +139,27 @@ func TestALoadMayChangeWhatIsShown(t *testing.T) {
 	}
 	if text := render(t, r); strings.Contains(text, `model="m"`) {
 		t.Errorf("still shown after all were closed:\n%s", text)
+	}
+}
+
+// TestStrangeOptions: what a config may say does not spoil the page.
+func TestStrangeOptions(t *testing.T) {
+	r := New(Config{Histograms: true})
+	m := r.Model("m", 1, ModelOptions{
+		Tags:          map[string]string{"a-b": "1", "a_b": "2", "__name__": "3", "é": "4\xff", "c": "5\n"},
+		FirstResponse: []float64{5, 3, math.NaN(), 3, math.Inf(1)},
+	})
+	defer m.Close()
+	m.FirstResponse(4_000_000)
+	contains(t, render(t, r),
+		`nv_inference_count{_="4�",_a_b="1",_c="5\n",_name__="3",model="m",version="1"} 0`,
+		`nv_inference_first_response_histogram_ms_bucket{_="4�",_a_b="1",_c="5\n",_name__="3",model="m",version="1",le="3"} 0`,
+		`nv_inference_first_response_histogram_ms_bucket{_="4�",_a_b="1",_c="5\n",_name__="3",model="m",version="1",le="5"} 1`,
+	)
+	other := r.Model("m", 1, ModelOptions{Tags: map[string]string{"a_b": "1", "_name__": "3", "é": "4\xff", "c": "5\n"}})
+	defer other.Close()
+	if other != m {
+		t.Error("two loads that show the same labels count apart")
 	}
 }
 

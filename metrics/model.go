@@ -2,10 +2,14 @@ package metrics
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -58,7 +62,7 @@ type cacheCounters struct {
 type ModelOptions struct {
 	Tags map[string]string // shown as labels with "_" before the name
 	// FirstResponse are the bounds of the first-response histogram's buckets in
-	// ms; empty is 100, 500, 2000, 5000.
+	// ms, in any order; empty is 100, 500, 2000, 5000.
 	FirstResponse []float64
 	// Cache is true if its responses are cached.
 	Cache bool
@@ -70,10 +74,11 @@ type ModelOptions struct {
 func (r *Registry) Model(name string, version int64, options ModelOptions) *Model {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := modelKey{name, version, tagsKey(options.Tags)}
+	tags := tagLabels(options.Tags)
+	key := modelKey{name, version, string(appendLabels(nil, tags))}
 	m := r.models[key]
 	if m == nil {
-		m = r.newModel(key, options)
+		m = r.newModel(key, tags, options)
 		r.models[key] = m
 	}
 	m.users++
@@ -83,19 +88,31 @@ func (r *Registry) Model(name string, version int64, options ModelOptions) *Mode
 	return m
 }
 
-// tagsKey writes tags so that different ones have different texts.
-func tagsKey(tags map[string]string) string {
-	var pairs [][2]string
+// tagLabels makes tags labels, sorted by their names. What cannot stand in a name
+// becomes "_", as one bad name would spoil the page for whoever reads it; where
+// two tags have the same name then, the first counts.
+func tagLabels(tags map[string]string) [][2]string {
+	var labels [][2]string
 	for _, tag := range slices.Sorted(maps.Keys(tags)) {
-		pairs = append(pairs, [2]string{strconv.Quote(tag), tags[tag]})
+		name := strings.Map(func(r rune) rune {
+			if r == '_' || r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
+				return r
+			}
+			return '_'
+		}, tag)
+		name = "_" + strings.TrimLeft(name, "_") // two in front are Prometheus's own
+		if !slices.ContainsFunc(labels, func(l [2]string) bool { return l[0] == name }) {
+			labels = append(labels, [2]string{name, strings.ToValidUTF8(tags[tag], "\uFFFD")})
+		}
 	}
-	return string(appendLabels(nil, pairs))
+	slices.SortFunc(labels, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
+	return labels
 }
 
-func (r *Registry) newModel(key modelKey, options ModelOptions) *Model {
+func (r *Registry) newModel(key modelKey, tags [][2]string, options ModelOptions) *Model {
 	m := &Model{registry: r, key: key, labels: prometheus.Labels{"model": key.name, "version": strconv.FormatInt(key.version, 10)}}
-	for tag, value := range options.Tags {
-		m.labels["_"+tag] = value
+	for _, tag := range tags {
+		m.labels[tag[0]] = tag[1]
 	}
 	if r.config.Summaries {
 		for _, s := range summaries {
@@ -103,8 +120,9 @@ func (r *Registry) newModel(key modelKey, options ModelOptions) *Model {
 		}
 	}
 	if r.config.Histograms {
-		bounds := options.FirstResponse
-		if len(bounds) == 0 {
+		bounds := slices.DeleteFunc(slices.Clone(options.FirstResponse), math.IsNaN)
+		slices.Sort(bounds)
+		if bounds = slices.Compact(bounds); len(bounds) == 0 {
 			bounds = []float64{100, 500, 2000, 5000}
 		}
 		m.first = prometheus.NewHistogram(prometheus.HistogramOpts{
