@@ -45,6 +45,7 @@ type loaded struct {
 	model      backend.Model
 	statistics *statistics
 	upload     *upload // what it is a user of, nil if it lies in the repository
+	holds      *holds
 }
 
 // infer validates a request, has it executed and completes its responses.
@@ -81,10 +82,11 @@ func (l *loaded) ready(ctx context.Context) error {
 // allows.
 func (l *loaded) close(ctx context.Context) error {
 	l.retired.Store(true)
+	held := l.holds.end(ctx)
 	stopped := l.scheduler.Stop(ctx)
 	closed := l.model.Close(ctx)
 	l.upload.drop()
 	l.statistics.metrics.Close()
 	// What was still inside has ended with the stubs, if those were killed.
-	return cmp.Or(closed, stopped)
+	return cmp.Or(closed, stopped, held)
 }

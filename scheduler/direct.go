@@ -114,15 +114,21 @@ func (d *Direct) Submit(ctx context.Context, req *infer.Request, send infer.Send
 	if _, err := d.begin(r); err != nil {
 		return err
 	}
+	d.watch(r)
+	return nil
+}
+
+// watch cancels a request that nobody waits for when its context ends.
+func (d *Direct) watch(r *request) {
+	ctx := r.task.Context
 	if ctx.Done() == nil {
-		return nil
+		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !r.ended {
 		r.unwatch = context.AfterFunc(ctx, func() { d.cancel(r) })
 	}
-	return nil
 }
 
 func (d *Direct) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *request {
@@ -259,6 +265,9 @@ func (r *request) executed(_ *backend.Batch, report backend.Report) {
 	}
 	r.execution = Execution{Requests: r.timing[:], Report: report}
 	d.config.Observer.Executed(&r.execution)
+	if c := r.task.Request.Costs; c != nil {
+		c.Add(report.ComputeStart-report.Start, report.ComputeEnd-report.ComputeStart, report.End-report.ComputeEnd)
+	}
 	if len(report.Rescheduled) > 0 {
 		d.reschedule(r)
 		return

@@ -1,0 +1,30 @@
+package scheduler
+
+import (
+	"context"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// Starter is a Scheduler that can tell which instance a request has been handed
+// to.
+type Starter interface {
+	// Begin is Submit. The Awaiter is nil if the request waits or its instance is
+	// none.
+	Begin(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error)
+}
+
+var _ Starter = (*Direct)(nil)
+
+// Begin implements Starter.
+func (d *Direct) Begin(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error) {
+	r := d.newRequest(ctx, req, send)
+	in, err := d.begin(r)
+	if err != nil {
+		return nil, err
+	}
+	d.watch(r)
+	a, _ := in.(backend.Awaiter)
+	return a, nil
+}

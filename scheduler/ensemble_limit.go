@@ -1,0 +1,67 @@
+package scheduler
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// patienceInflight is how long a step waits for its turn at most.
+const patienceInflight = 300 * time.Second
+
+// limiter bounds how many requests of one step are under way at once, over all
+// requests of an ensemble. Its mu is locked after a flow's.
+type limiter struct {
+	limit int // 0: none
+
+	mu       sync.Mutex
+	used     int
+	waiting  []*stepRun
+	granting bool // somebody hands out what is free
+}
+
+// enter reports whether a step may go ahead now; otherwise it is granted later.
+func (l *limiter) enter(run *stepRun) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.used < l.limit && len(l.waiting) == 0 {
+		l.used++
+		return true
+	}
+	l.waiting = append(l.waiting, run)
+	return false
+}
+
+// withdraw takes a step out that waits, and reports whether it did.
+func (l *limiter) withdraw(run *stepRun) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := slices.Index(l.waiting, run)
+	if at < 0 {
+		return false
+	}
+	l.waiting = slices.Delete(l.waiting, at, at+1)
+	return true
+}
+
+// free ends a step's turn, and begins that of the one that has waited longest.
+// Those that end at once are not granted one inside the other.
+func (l *limiter) free() {
+	l.mu.Lock()
+	l.used--
+	if l.granting {
+		l.mu.Unlock()
+		return
+	}
+	l.granting = true
+	for l.used < l.limit && len(l.waiting) > 0 {
+		run := l.waiting[0]
+		l.waiting = slices.Delete(l.waiting, 0, 1)
+		l.used++
+		l.mu.Unlock()
+		run.flow.granted(run, true)
+		l.mu.Lock()
+	}
+	l.granting = false
+	l.mu.Unlock()
+}
