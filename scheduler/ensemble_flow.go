@@ -41,7 +41,7 @@ type flow struct {
 	inflight int            // steps that have been submitted and not ended
 	held     []*stepRun     // that wait for their turn
 	err      *infer.Error
-	answer   *infer.Response // of an ensemble that is not decoupled
+	answer   *infer.Response // the last one
 	acting   bool
 	spun     *stepRun // the one submitted last
 
@@ -147,7 +147,7 @@ func (f *flow) setLocked(tensor, iteration int, v value) {
 // emitLocked makes the response of an iteration.
 func (f *flow) emitLocked(row *row) {
 	e := f.ensemble
-	response := &infer.Response{Outputs: make([]infer.Tensor, 0, len(f.plan.outputs)), Final: !e.config.Decoupled}
+	response := &infer.Response{Outputs: make([]infer.Tensor, 0, len(f.plan.outputs))}
 	var from *sequenceLabel
 	for _, out := range f.plan.outputs {
 		v := row.take(out.tensor)
@@ -174,7 +174,7 @@ func (f *flow) emitLocked(row *row) {
 	if from != nil {
 		response.Parameters = from.parameters()
 	}
-	if response.Final {
+	if !e.config.Decoupled {
 		f.answer = response // when all steps have ended: they may still read the inputs
 		return
 	}
@@ -211,6 +211,10 @@ func (f *flow) actLocked() {
 		case len(f.out) > 0:
 			response := f.out[0]
 			f.out = f.out[1:]
+			if f.idleLocked() { // it is the last one
+				f.answer = response
+				continue
+			}
 			f.mu.Unlock()
 			f.send(response)
 			f.mu.Lock()
@@ -221,7 +225,7 @@ func (f *flow) actLocked() {
 				f.ready, f.unread = f.ready[:0], 0
 			}
 			f.dispatchLocked(run)
-		case f.inflight == 0 && f.pending == 0:
+		case f.idleLocked():
 			f.mu.Unlock() // nobody comes any more: it stays with acting set
 			f.conclude()
 			return
@@ -231,6 +235,11 @@ func (f *flow) actLocked() {
 			return
 		}
 	}
+}
+
+// idleLocked reports whether nothing is to come and nothing to be done.
+func (f *flow) idleLocked() bool {
+	return f.inflight == 0 && f.pending == 0 && len(f.out) == 0 && len(f.freed) == 0
 }
 
 // conclude answers the request for good, when no step is under way.
@@ -243,9 +252,11 @@ func (f *flow) conclude() {
 			last.Release()
 		}
 		last = infer.ErrorResponse(f.err)
+	case last != nil:
+		last.Final = true
 	case e.config.Decoupled:
 		last = &infer.Response{Empty: true, Final: true}
-	case last == nil:
+	default:
 		last = infer.ErrorResponse(infer.Errorf(infer.InvalidArg,
 			"in ensemble '%s', %sunexpected deadlock, at least one output is not set while no more ensemble steps can be made",
 			e.config.Model, f.request.LogPrefix()))

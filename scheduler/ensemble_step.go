@@ -20,7 +20,7 @@ type stepRun struct {
 
 	// Guarded by the flow's mu.
 	awaiter  backend.Awaiter
-	answered bool // with outputs
+	answered bool
 	over     bool
 	turn     bool // it need not wait for its turn
 	counted  bool // in its limiter
@@ -193,7 +193,7 @@ func (run *stepRun) answer(r *infer.Response) {
 	switch {
 	case r.Err != nil:
 		f.failLocked(r.Err)
-	case len(r.Outputs) > 0 && f.err == nil:
+	case !r.Empty && f.err == nil:
 		f.receiveLocked(run, r)
 	}
 	r.Release()
@@ -203,7 +203,8 @@ func (run *stepRun) answer(r *infer.Response) {
 	f.actLocked()
 }
 
-// receiveLocked takes the outputs of a response over.
+// receiveLocked takes the outputs of a response over. Those that are not there
+// become null.
 func (f *flow) receiveLocked(run *stepRun, r *infer.Response) {
 	s := &f.ensemble.steps[run.step]
 	iteration := run.iteration
