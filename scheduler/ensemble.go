@@ -78,7 +78,8 @@ type Ensemble struct {
 	inputs   []int // tensors
 	outputs  map[string]ensembleOutput
 	whole    *ensemblePlan
-	widest   int // inputs of all steps
+	widest   int  // inputs of all steps
+	loose    bool // see window
 	limiters []*limiter
 
 	mu      sync.Mutex

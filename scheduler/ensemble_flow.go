@@ -44,6 +44,7 @@ type flow struct {
 	answer   *infer.Response // the last one
 	acting   bool
 	spun     *stepRun // the one submitted last
+	window   window
 
 	// What is to be done, in this order.
 	freed  []*limiter
@@ -53,7 +54,7 @@ type flow struct {
 }
 
 func newFlow(e *Ensemble, ctx context.Context, req *infer.Request, send infer.Sender) *flow {
-	return &flow{ensemble: e, ctx: ctx, request: req, send: send, start: Now()}
+	return &flow{ensemble: e, ctx: ctx, request: req, send: send, start: Now(), window: window{loose: e.loose}}
 }
 
 // begin holds the models and gives the first steps their inputs.
@@ -261,6 +262,7 @@ func (f *flow) conclude() {
 			"in ensemble '%s', %sunexpected deadlock, at least one output is not set while no more ensemble steps can be made",
 			e.config.Model, f.request.LogPrefix()))
 	}
+	f.closeWindow()
 	f.first.release()
 	for _, row := range f.later {
 		row.release()

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"slices"
 	"sync"
 	"time"
 )
@@ -16,7 +15,8 @@ type limiter struct {
 
 	mu       sync.Mutex
 	used     int
-	waiting  []*stepRun
+	first    *stepRun // of those that wait, which know their neighbours
+	last     *stepRun
 	granting bool // somebody hands out what is free
 }
 
@@ -24,23 +24,42 @@ type limiter struct {
 func (l *limiter) enter(run *stepRun) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.used < l.limit && len(l.waiting) == 0 {
+	if l.used < l.limit && l.first == nil {
 		l.used++
 		return true
 	}
-	l.waiting = append(l.waiting, run)
+	run.before, run.queued = l.last, true
+	if l.last == nil {
+		l.first = run
+	} else {
+		l.last.after = run
+	}
+	l.last = run
 	return false
+}
+
+func (l *limiter) removeLocked(run *stepRun) {
+	if run.before == nil {
+		l.first = run.after
+	} else {
+		run.before.after = run.after
+	}
+	if run.after == nil {
+		l.last = run.before
+	} else {
+		run.after.before = run.before
+	}
+	run.before, run.after, run.queued = nil, nil, false
 }
 
 // withdraw takes a step out that waits, and reports whether it did.
 func (l *limiter) withdraw(run *stepRun) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at := slices.Index(l.waiting, run)
-	if at < 0 {
+	if !run.queued {
 		return false
 	}
-	l.waiting = slices.Delete(l.waiting, at, at+1)
+	l.removeLocked(run)
 	return true
 }
 
@@ -54,9 +73,9 @@ func (l *limiter) free() {
 		return
 	}
 	l.granting = true
-	for l.used < l.limit && len(l.waiting) > 0 {
-		run := l.waiting[0]
-		l.waiting = slices.Delete(l.waiting, 0, 1)
+	for l.used < l.limit && l.first != nil {
+		run := l.first
+		l.removeLocked(run)
 		l.used++
 		l.mu.Unlock()
 		run.flow.granted(run, true)

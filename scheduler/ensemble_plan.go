@@ -1,5 +1,7 @@
 package scheduler
 
+import "slices"
+
 // ensembleStep is a step with its tensors by number.
 type ensembleStep struct {
 	*EnsembleStep
@@ -54,6 +56,11 @@ func (e *Ensemble) compile() {
 		e.outputs[out.Tensor] = ensembleOutput{out.Tensor, number(out.Tensor), out.Dims}
 	}
 	e.whole = e.choose(nil)
+	calls := make(map[string]int) // of each model
+	for _, s := range e.config.Steps {
+		calls[s.Model]++
+	}
+	e.loose = slices.ContainsFunc(e.config.Steps, func(s EnsembleStep) bool { return s.Decoupled && calls[s.Model] > 1 })
 }
 
 // plan returns what is to be done for the outputs of a request: all if none are

@@ -27,6 +27,10 @@ type stepRun struct {
 
 	stop  func() bool // ends the watch over the context of one that waits for its turn
 	timer *time.Timer
+
+	// Guarded by the limiter's mu.
+	before, after *stepRun
+	queued        bool
 }
 
 func (run *stepRun) limiter() *limiter { return run.flow.ensemble.limiters[run.step] }
@@ -61,6 +65,9 @@ func (f *flow) prepareLocked(row *row, step, iteration int) {
 	}
 	if run.label == nil {
 		run.label = &f.label
+	}
+	if run.slot != nil {
+		f.occupyLocked(run)
 	}
 	r.Model, r.Version, r.ID = s.Model, s.Version, f.request.ID
 	r.Correlation, r.Flags = run.label.correlation, run.label.flags
@@ -176,12 +183,12 @@ func (run *stepRun) releaseLocked() {
 	for i := range run.request.Inputs {
 		run.request.Inputs[i].Release()
 	}
+	f := run.flow
 	if run.slot != nil {
-		run.slot.Release()
-		run.slot = nil
+		f.vacateLocked(run)
 	}
 	if run.counted {
-		run.flow.freed = append(run.flow.freed, run.limiter())
+		f.freed = append(f.freed, run.limiter())
 	}
 }
 
@@ -190,6 +197,7 @@ func (run *stepRun) answer(r *infer.Response) {
 	f := run.flow
 	final := r.Final
 	f.mu.Lock()
+	f.window.moves++
 	switch {
 	case r.Err != nil:
 		f.failLocked(r.Err)
