@@ -15,10 +15,10 @@ type Starter interface {
 	Begin(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error)
 }
 
-var _ Starter = (*Direct)(nil)
+var _ Starter = (*Batcher)(nil)
 
 // Begin implements Starter.
-func (d *Direct) Begin(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error) {
+func (d *Batcher) Begin(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error) {
 	r := d.newRequest(ctx, req, send)
 	in, err := d.begin(r)
 	if err != nil {
@@ -27,4 +27,13 @@ func (d *Direct) Begin(ctx context.Context, req *infer.Request, send infer.Sende
 	d.watch(r)
 	a, _ := in.(backend.Awaiter)
 	return a, nil
+}
+
+// account adds an execution up for those who make a request of theirs of it.
+func (b *batch) account(r *backend.Report) {
+	for _, of := range b.requests {
+		if c := of.task.Request.Costs; c != nil {
+			c.Add(r.ComputeStart-r.Start, r.ComputeEnd-r.ComputeStart, r.End-r.ComputeEnd)
+		}
+	}
 }
