@@ -50,6 +50,7 @@ type loaded struct {
 	cache      *cached       // nil if responses are not cached
 	stacking   *stacked.Plan // nil if batches reach the model as lists of requests
 	upload     *upload       // what it is a user of, nil if it lies in the repository
+	holds      *holds
 }
 
 // run validates a request, has it answered out of the cache or executed, and
@@ -107,6 +108,7 @@ func (l *loaded) ready(ctx context.Context) error {
 // allows.
 func (l *loaded) close(ctx context.Context) error {
 	l.retired.Store(true)
+	held := l.holds.end(ctx)
 	stopped := l.scheduler.Stop(ctx)
 	l.gate.cancel()
 	closed := l.model.Close(ctx)
@@ -115,7 +117,7 @@ func (l *loaded) close(ctx context.Context) error {
 	l.cache.close()
 	l.statistics.metrics.Close()
 	// What was still inside has ended with the stubs, if those were killed.
-	return cmp.Or(closed, stopped)
+	return cmp.Or(closed, stopped, held)
 }
 
 // abandonLimit is how long the instances of a version that did not come up may
