@@ -11,7 +11,7 @@ import (
 
 // newScheduler makes the scheduler that a version's config asks for.
 func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
-	return scheduler.NewDirect(scheduler.DirectConfig{
+	return scheduler.NewBatcher(scheduler.BatcherConfig{
 		Model: l.info.Name, Observer: l.statistics, Graph: r.graph,
 		Iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), Log: r.config.Log,
 	}), nil
