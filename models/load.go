@@ -275,7 +275,7 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 		r.config.Log.Warn().Msgf("config of model '%s' asks for %s, which this server does not do yet", d.Name, what)
 	}
 	info := &Info{Name: d.Name, Version: number, Config: config, JSON: json, Labels: labels}
-	counters := r.config.Metrics.Model(d.Name, number, metrics.ModelOptions{Tags: config.GetMetricTags()})
+	counters := r.config.Metrics.Model(d.Name, number, metrics.ModelOptions{Namespace: d.Namespace, Tags: config.GetMetricTags()})
 	l := &loaded{
 		info: info, spec: newRequestSpec(info), model: m,
 		statistics: newStatistics(d.Name, number, counters),
