@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/stacked"
 	"github.com/rs/zerolog"
 )
 
@@ -38,8 +39,11 @@ type RegistryConfig struct {
 	LoadThreads int
 	// LoadRetries is how often a failed load is tried again.
 	LoadRetries int
-	Metrics     *metrics.Registry
-	Log         zerolog.Logger
+	// Allocate lends memory for tensors that the server itself makes: n bytes with
+	// one reference. Default the Go heap.
+	Allocate stacked.Allocator
+	Metrics  *metrics.Registry
+	Log      zerolog.Logger
 }
 
 // Registry knows the models and runs their requests. It implements
@@ -132,6 +136,9 @@ type servingNow struct {
 func NewRegistry(config RegistryConfig) *Registry {
 	if config.LoadThreads <= 0 {
 		config.LoadThreads = 4
+	}
+	if config.Allocate == nil {
+		config.Allocate = func(n int) ([]byte, infer.Memory, error) { return make([]byte, n), nil, nil }
 	}
 	r := &Registry{
 		config: config, models: make(map[Identity]*model), graph: scheduler.NewGraph(), claims: newClaims(),

@@ -11,6 +11,9 @@ import (
 
 // newScheduler makes the scheduler that a version's config asks for.
 func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
+	if err := r.planStacking(l); err != nil {
+		return nil, err
+	}
 	return scheduler.NewBatcher(scheduler.BatcherConfig{
 		Model: l.info.Name, Observer: l.statistics, Graph: r.graph,
 		Iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), Log: r.config.Log,
@@ -20,7 +23,7 @@ func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
 // events is what a version's instances report to: the scheduler, behind
 // whatever stands between it and them.
 func (r *Registry) events(l *loaded) backend.Events {
-	return l.scheduler
+	return r.stack(l, l.scheduler)
 }
 
 // unsupported refuses what a config asks for and no room does yet: answers that

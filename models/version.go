@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/stacked"
 )
 
 // State is where a version of a model is in its life, as the repository index
@@ -44,7 +45,8 @@ type loaded struct {
 	scheduler  scheduler.Scheduler
 	model      backend.Model
 	statistics *statistics
-	upload     *upload // what it is a user of, nil if it lies in the repository
+	stacking   *stacked.Plan // nil if batches reach the model as lists of requests
+	upload     *upload       // what it is a user of, nil if it lies in the repository
 }
 
 // infer validates a request, has it executed and completes its responses.
