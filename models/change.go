@@ -116,7 +116,7 @@ func (c *change) settle(ctx context.Context, id Identity) (changed bool, err err
 		if !fresh {
 			return false, nil
 		}
-		return c.load(ctx, m, source, false)
+		return c.load(ctx, m, source, source.Description)
 	}
 	parts := r.composingLocked(m)
 	invalid := r.checkDependenciesLocked(m)
@@ -135,7 +135,7 @@ func (c *change) settle(ctx context.Context, id Identity) (changed bool, err err
 	if !again {
 		return false, nil
 	}
-	changed, err = c.load(ctx, m, source, true)
+	changed, err = c.load(ctx, m, source, source.Description)
 	if err != nil && ctx.Err() == nil {
 		return r.invalidate(m, err)
 	}
@@ -220,7 +220,7 @@ func (r *Registry) components(sources map[Identity]*source) [][]Identity {
 		if s == nil || !s.isEnsemble() {
 			return
 		}
-		for step := range s.Composing() {
+		for step := range s.parts() {
 			for _, part := range r.candidates(step, id) {
 				leaders[leader(part)] = leader(id)
 			}

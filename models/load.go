@@ -24,13 +24,13 @@ var errOvertaken = infer.Errorf(infer.Unavailable,
 
 var errExiting = infer.Errorf(infer.Unavailable, "Server exiting")
 
-// load brings a model from what it is served from to another source. All that it
-// needs anew begins to serve together, or nothing does; what served before goes
-// on until then. If all is true, all versions are loaded whatever has changed.
-// The error says for each version what has failed, or is errExiting; of a model
-// that is loaded all anew it is the first version's own.
-func (c *change) load(ctx context.Context, m *model, s *source, all bool) (changed bool, err error) {
-	r := c.Registry
+// load brings a model from what it is served from to another source, of which d
+// is what the backend is shown. All that it needs anew begins to serve together,
+// or nothing does; what served before goes on until then. An ensemble is loaded as
+// a whole: its models may have changed. The error says for each version what has
+// failed, or is errExiting; that of an ensemble is its first version's own.
+func (c *change) load(ctx context.Context, m *model, s *source, d *Description) (changed bool, err error) {
+	r, all := c.Registry, s.isEnsemble()
 	for _, w := range s.Warnings {
 		r.config.Log.Warn().Msg(w)
 	}
@@ -69,12 +69,12 @@ func (c *change) load(ctx context.Context, m *model, s *source, all bool) (chang
 	for i, number := range fresh {
 		loads.Go(func() {
 			if serving[i] != nil {
-				if l, can, err := r.updateInstances(ctx, serving[i], s.Description); can {
+				if l, can, err := r.updateInstances(ctx, serving[i], d); can {
 					results[i] = result{number: number, loaded: l, updated: true, err: err}
 					return
 				}
 			}
-			l, err := r.loadVersion(ctx, c.op, s.Description, number)
+			l, err := r.loadVersion(ctx, c.op, d, number)
 			results[i] = result{number: number, loaded: l, err: err}
 		})
 	}
