@@ -79,6 +79,14 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *Description) 
 		})
 	}
 	loads.Wait()
+	if errors.Is(context.Cause(ctx), errOvertaken) {
+		for i := range results { // some came up all the same
+			if results[i].err == nil && !results[i].updated {
+				r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", m.id, results[i].number, errOvertaken.Status())
+				results[i].err = errOvertaken
+			}
+		}
+	}
 	if slices.ContainsFunc(results, func(x result) bool { return x.err != nil }) {
 		return false, r.loadFailed(m, s, results, all)
 	}
