@@ -266,8 +266,8 @@ func TestPollOvertakes(t *testing.T) {
 	}
 	p.wantStates("changed 1 READY; m 1 READY")
 	wantGeneration(t, p.Registry, "changed", 1, 2)
-	if p.opened("gone:1") != 1 || p.b.closed["gone:1"] != 1 {
-		t.Errorf("gone was loaded %d times and ended %d times, want once", p.opened("gone:1"), p.b.closed["gone:1"])
+	if p.opened("gone:1") != 1 || p.b.closed["gone:1"] == 0 {
+		t.Errorf("gone was loaded %d times and ended %d times, want 1 and at least 1", p.opened("gone:1"), p.b.closed["gone:1"])
 	}
 }
 
