@@ -297,8 +297,8 @@ func TestPollStops(t *testing.T) {
 		t.Error(err)
 	}
 	r.polls.Wait()
-	if b.opened["m:1"] != b.closed["m:1"] {
-		t.Errorf("opened %d times, closed %d times", b.opened["m:1"], b.closed["m:1"])
+	if b.opened["m:1"] > b.closed["m:1"] {
+		t.Errorf("opened %d times, closed only %d times", b.opened["m:1"], b.closed["m:1"])
 	}
 }
 
