@@ -282,11 +282,12 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 	for _, what := range ignored(config) {
 		r.config.Log.Warn().Msgf("config of model '%s' asks for %s, which this server does not do yet", d.Name, what)
 	}
-	info := &Info{Name: d.Name, Version: number, Config: config, JSON: json, Labels: labels}
+	labels = r.inherit(d.identity(), config, labels)
+	info := &Info{Name: d.Name, Namespace: d.Namespace, Version: number, Config: config, JSON: json, Labels: labels}
 	counters := r.config.Metrics.Model(d.Name, number, metrics.ModelOptions{Namespace: d.Namespace, Tags: config.GetMetricTags()})
 	l := &loaded{
 		info: info, spec: newRequestSpec(info), model: m,
-		statistics: newStatistics(d.Name, number, counters),
+		statistics: newStatistics(d.Name, number, counters), holds: newHolds(),
 	}
 	if l.scheduler, err = r.newScheduler(l); err != nil {
 		counters.Close()

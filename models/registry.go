@@ -242,17 +242,14 @@ func (r *Registry) Infer(ctx context.Context, req *infer.Request, send infer.Sen
 	if err != nil {
 		return err
 	}
+	defer l.holds.release()
 	return l.run(ctx, req, send, l.scheduler.Infer)
 }
 
-// reached finds the version that is to run a request.
+// reached finds the version that is to run a request. The caller releases it when
+// the scheduler has the request.
 func (r *Registry) reached(req *infer.Request) (*loaded, error) {
-	l, err := r.lookup(req.Model, req.Version)
-	if err == nil && l.retired.Load() {
-		// It was replaced just now: its successor is there already.
-		l, err = r.lookup(req.Model, req.Version)
-	}
-	return l, err
+	return held(func() (*loaded, error) { return r.lookup(req.Model, req.Version) })
 }
 
 // Model returns the version that a request would reach.

@@ -11,6 +11,9 @@ import (
 
 // newScheduler makes the scheduler that a version's config asks for.
 func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
+	if l.info.Config.GetEnsembleScheduling() != nil {
+		return r.newEnsemble(l)
+	}
 	if err := r.planStacking(l); err != nil {
 		return nil, err
 	}
@@ -45,8 +48,6 @@ func unsupported(c *kserve.ModelConfig) error {
 	what := ""
 	sequences := c.GetSequenceBatching()
 	switch {
-	case c.GetEnsembleScheduling() != nil || c.GetPlatform() == "ensemble":
-		what = "ensembles"
 	case sequences != nil && !sequences.IterativeSequence:
 		what = "sequence_batching"
 	case len(sequences.GetControlInput()) > 0:

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -38,9 +37,8 @@ type version struct {
 	*loaded
 }
 
-// loaded is what serves a version. It does not change, but for retired.
+// loaded is what serves a version. It does not change.
 type loaded struct {
-	retired    atomic.Bool // set when requests cannot find it any more, before it is stopped
 	info       *Info
 	spec       *requestSpec
 	scheduler  scheduler.Scheduler
@@ -49,6 +47,7 @@ type loaded struct {
 	statistics *statistics
 	stacking   *stacked.Plan // nil if batches reach the model as lists of requests
 	upload     *upload       // what it is a user of, nil if it lies in the repository
+	holds      *holds
 }
 
 // infer validates a request, has it executed and completes its responses.
@@ -84,7 +83,7 @@ func (l *loaded) ready(ctx context.Context) error {
 // close ends the version: requests inside are finished first, as long as ctx
 // allows.
 func (l *loaded) close(ctx context.Context) error {
-	l.retired.Store(true)
+	held := l.holds.end(ctx)
 	stopped := l.scheduler.Stop(ctx)
 	l.gate.cancel()
 	closed := l.model.Close(ctx)
@@ -92,7 +91,7 @@ func (l *loaded) close(ctx context.Context) error {
 	l.upload.drop()
 	l.statistics.metrics.Close()
 	// What was still inside has ended with the stubs, if those were killed.
-	return cmp.Or(closed, stopped)
+	return cmp.Or(closed, stopped, held)
 }
 
 // abandonLimit is how long the instances of a version that did not come up may
