@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -54,8 +55,11 @@ output [ { name: "OUT" data_type: TYPE_INT64 dims: [ 1 ] } ]
 // stormSubject is a model that is loaded, unloaded and asked at the same time.
 type stormSubject struct {
 	name     string
-	file     string // "generation"
+	file     string // "generation"; of an ensemble ""
 	unloaded bool   // whether it is unloaded now and then
+	// last is the model whose answer is that of an ensemble. A load of the ensemble
+	// loads it too.
+	last *stormSubject
 
 	mu      sync.Mutex
 	written int64 // the generation that the file has
@@ -74,6 +78,9 @@ type stormSubject struct {
 
 // write begins a new generation, for the next load.
 func (s *stormSubject) write() error {
+	if s.last != nil {
+		s = s.last
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fresh := s.file + "~"
@@ -89,6 +96,17 @@ func (s *stormSubject) write() error {
 
 // begin is called before a load or unload; the function that it returns after.
 func (s *stormSubject) begin(load bool) (end func(error)) {
+	if s.last == nil || !load {
+		return s.beginOne(load)
+	}
+	last, own := s.last.beginOne(true), s.beginOne(true)
+	return func(err error) {
+		own(err)
+		last(errors.New("it may have been served from what was there before"))
+	}
+}
+
+func (s *stormSubject) beginOne(load bool) (end func(error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes++
@@ -144,7 +162,8 @@ func (s *stormSubject) ask(ctx context.Context, r *models.Registry) error {
 	}
 	s.answers.Add(1)
 	switch {
-	case got < floor || got > s.written:
+	case s.last != nil && !gone:
+	case s.last == nil && (got < floor || got > s.written):
 		return fmt.Errorf("%s: generation %d answered, want one of %d to %d", s.name, got, floor, s.written)
 	case gone && s.changes == changes:
 		return fmt.Errorf("%s: generation %d answered although the model was unloaded", s.name, got)
@@ -212,12 +231,22 @@ func TestStorm(t *testing.T) {
 	for _, name := range names {
 		files[name+"/config.pbtxt"], files[name+"/1/model.py"], files[name+"/1/generation"] = stormConfig, stormModel, "0"
 	}
+	files["pair/config.pbtxt"], files["pair/1/placeholder"] = `
+platform: "ensemble"
+input [ { name: "IN" data_type: TYPE_INT64 dims: [ 1 ] } ]
+output [ { name: "OUT" data_type: TYPE_INT64 dims: [ 1 ] } ]
+ensemble_scheduling {
+  step { model_name: "steady" model_version: -1 input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "BETWEEN" } }
+  step { model_name: "moves0" model_version: -1 input_map { key: "IN" value: "BETWEEN" } output_map { key: "OUT" value: "OUT" } }
+}
+`, ""
 	root := writeFiles(t, files)
 	r := stormRegistry(t, root)
 	var subjects []*stormSubject
 	for _, name := range names {
 		subjects = append(subjects, &stormSubject{name: name, file: filepath.Join(root, name, "1", "generation"), unloaded: name != "steady"})
 	}
+	subjects = append(subjects, &stormSubject{name: "pair", unloaded: true, last: subjects[1]})
 	ctx, cancel := context.WithTimeout(t.Context(), span)
 	defer cancel()
 	var all sync.WaitGroup
@@ -270,7 +299,7 @@ func TestStorm(t *testing.T) {
 	var report strings.Builder
 	for _, s := range subjects {
 		fmt.Fprintf(&report, " %s: %d answers, %d refusals, %d generations.", s.name, s.answers.Load(), s.refusals.Load(), s.written)
-		if s.answers.Load() == 0 || s.floor == 0 {
+		if s.answers.Load() == 0 || s.last == nil && s.floor == 0 {
 			t.Errorf("%s has not answered, or was not loaded anew", s.name)
 		}
 	}
