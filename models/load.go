@@ -347,10 +347,17 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 	for _, what := range ignored(config) {
 		r.config.Log.Warn().Msgf("config of model '%s' asks for %s, which this server does not do yet", d.Name, what)
 	}
+	states, warnings, err := d.readStates(config)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range warnings {
+		r.config.Log.Warn().Msg(w)
+	}
 	info := &Info{Name: d.Name, Version: number, Config: config, JSON: json, Labels: labels}
 	counters := r.config.Metrics.Model(d.Name, number, metrics.ModelOptions{Tags: config.GetMetricTags()})
 	l := &loaded{
-		info: info, spec: newRequestSpec(info), model: m,
+		info: info, spec: newRequestSpec(info), model: m, states: states,
 		statistics: newStatistics(d.Name, number, counters),
 	}
 	if l.scheduler, err = r.newScheduler(l); err != nil {

@@ -38,8 +38,11 @@ type RegistryConfig struct {
 	LoadThreads int
 	// LoadRetries is how often a failed load is tried again.
 	LoadRetries int
-	Metrics     *metrics.Registry
-	Log         zerolog.Logger
+	// DelayRequests and DelayBacklog have schedulers begin when so many requests
+	// wait, and so many sequences' in a backlog: for tests.
+	DelayRequests, DelayBacklog int
+	Metrics                     *metrics.Registry
+	Log                         zerolog.Logger
 }
 
 // Registry knows the models and runs their requests. It implements

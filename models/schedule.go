@@ -11,9 +11,12 @@ import (
 
 // newScheduler makes the scheduler that a version's config asks for.
 func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
+	if l.info.Config.GetSequenceBatching() != nil {
+		return r.newSequence(l), nil
+	}
 	return scheduler.NewDirect(scheduler.DirectConfig{
 		Model: l.info.Name, Observer: l.statistics, Graph: r.graph,
-		Iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), Log: r.config.Log,
+		Log: r.config.Log,
 	}), nil
 }
 
@@ -27,16 +30,9 @@ func (r *Registry) events(l *loaded) backend.Events {
 // silently differ would be worse.
 func unsupported(c *kserve.ModelConfig) error {
 	what := ""
-	sequences := c.GetSequenceBatching()
 	switch {
 	case c.GetEnsembleScheduling() != nil || c.GetPlatform() == "ensemble":
 		what = "ensembles"
-	case sequences != nil && !sequences.IterativeSequence:
-		what = "sequence_batching"
-	case len(sequences.GetControlInput()) > 0:
-		what = "control_input of sequence_batching"
-	case len(sequences.GetState()) > 0:
-		what = "state of sequence_batching"
 	default:
 		return nil
 	}
@@ -52,7 +48,6 @@ func ignored(c *kserve.ModelConfig) []string {
 			list = append(list, what)
 		}
 	}
-	add(c.GetSequenceBatching().GetStrategyChoice() != nil, "a strategy of sequence_batching (each round of a request is executed by itself)")
 	add(c.GetDynamicBatching() != nil, "dynamic_batching (each request is executed by itself)")
 	add(c.GetResponseCache().GetEnable(), "response_cache")
 	add(len(c.GetModelWarmup()) > 0, "model_warmup")

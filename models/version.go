@@ -44,7 +44,8 @@ type loaded struct {
 	scheduler  scheduler.Scheduler
 	model      backend.Model
 	statistics *statistics
-	upload     *upload // what it is a user of, nil if it lies in the repository
+	states     []scheduler.State // of sequences
+	upload     *upload           // what it is a user of, nil if it lies in the repository
 }
 
 // infer validates a request, has it executed and completes its responses.
