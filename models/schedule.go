@@ -14,7 +14,7 @@ func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
 	if l.info.Config.GetSequenceBatching() != nil {
 		return r.newSequence(l), nil
 	}
-	return scheduler.NewDirect(scheduler.DirectConfig{
+	return scheduler.NewBatcher(scheduler.BatcherConfig{
 		Model: l.info.Name, Observer: l.statistics, Graph: r.graph,
 		Log: r.config.Log,
 	}), nil

@@ -57,13 +57,13 @@ type Sequence struct {
 
 	mu        sync.Mutex
 	ids       map[infer.CorrelationID]*sequence
-	generated uint64      // ids given to requests that came without
-	backlog   backlog     // of sequences that have no slot
-	expiring  deadlines   // of those in the backlog that have one
-	resting   idleList    // of sequences in ids that are not in the backlog
-	alarm     *time.Timer // for the first of expiring and resting; nil before it was needed
-	rings     int64       // when it does, 0 if it is not set
-	instances []*lane     // in the order in which they came up first
+	generated uint64            // ids given to requests that came without
+	backlog   backlog           // of sequences that have no slot
+	expiring  sequenceDeadlines // of those in the backlog that have one
+	resting   idleList          // of sequences in ids that are not in the backlog
+	alarm     *time.Timer       // for the first of expiring and resting; nil before it was needed
+	rings     int64             // when it does, 0 if it is not set
+	instances []*lane           // in the order in which they came up first
 	free      freeSlots
 	held      bool // by HoldRequests and HoldBacklog
 	waiting   int  // requests that no instance has

@@ -50,23 +50,23 @@ func (l *idleList) remove(seq *sequence) {
 // is not in the idle list, so it is the same kind of list.
 type backlog = idleList
 
-// deadlines is a heap of the sequences in the backlog that have a deadline.
-type deadlines []*sequence
+// sequenceDeadlines is a heap of the sequences in the backlog that have a deadline.
+type sequenceDeadlines []*sequence
 
-func (d deadlines) Len() int           { return len(d) }
-func (d deadlines) Less(i, j int) bool { return d[i].deadline < d[j].deadline }
-func (d deadlines) Swap(i, j int) {
+func (d sequenceDeadlines) Len() int           { return len(d) }
+func (d sequenceDeadlines) Less(i, j int) bool { return d[i].deadline < d[j].deadline }
+func (d sequenceDeadlines) Swap(i, j int) {
 	d[i], d[j] = d[j], d[i]
 	d[i].heapAt, d[j].heapAt = i, j
 }
 
-func (d *deadlines) Push(x any) {
+func (d *sequenceDeadlines) Push(x any) {
 	seq := x.(*sequence)
 	seq.heapAt = len(*d)
 	*d = append(*d, seq)
 }
 
-func (d *deadlines) Pop() any {
+func (d *sequenceDeadlines) Pop() any {
 	old := *d
 	last := old[len(old)-1]
 	old[len(old)-1] = nil
