@@ -65,9 +65,10 @@ type Sequence struct {
 	rings     int64             // when it does, 0 if it is not set
 	instances []*lane           // in the order in which they came up first
 	free      freeSlots
-	held      bool // by HoldRequests and HoldBacklog
-	waiting   int  // requests that no instance has
-	inside    int  // requests that were accepted and have not ended
+	joined    map[*infer.Request]*member // that the batchers of lanes have (Oldest)
+	held      bool                       // by HoldRequests and HoldBacklog
+	waiting   int                        // requests that no instance has
+	inside    int                        // requests that were accepted and have not ended
 	stopped   bool
 	drained   chan struct{} // closed when stopped and nothing is inside
 	quiet     chan struct{} // closed when nothing is inside; nil while nobody waits for that
@@ -89,8 +90,9 @@ func NewSequence(config SequenceConfig) *Sequence {
 		controls: newControls(config.Batching.GetControlInput(), config.MaxBatch > 0),
 		states:   newStates(config.States, config.MaxBatch > 0, config.Outputs),
 		ids:      make(map[infer.CorrelationID]*sequence),
-		held:     config.HoldRequests > 0 || config.HoldBacklog > 0,
+		held:     config.HoldRequests > 0 && config.Batching.GetOldest() == nil || config.HoldBacklog > 0,
 		drained:  make(chan struct{}),
+		joined:   make(map[*infer.Request]*member),
 	}
 	if n := int(s.oldest.GetMaxCandidateSequences()); n > 0 {
 		s.slots = n
@@ -133,7 +135,7 @@ func (s *Sequence) Submit(ctx context.Context, req *infer.Request, send infer.Se
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.where != ended {
+	if r.state != ended {
 		r.unwatch = context.AfterFunc(ctx, func() { s.cancel(r) })
 	}
 	return nil
@@ -153,21 +155,29 @@ func (s *Sequence) begin(r *member) (backend.Instance, error) {
 		if err := checkDepth(req); err != nil {
 			return nil, err
 		}
+		r.call = s.config.Graph.enter(r, req.Caller)
 	}
 	var then followUp
 	s.mu.Lock()
 	if err := s.acceptLocked(r, &then); err != nil {
 		s.mu.Unlock()
+		if r.call != nil {
+			s.config.Graph.leave(r.call)
+		}
 		return nil, err
 	}
 	s.mu.Unlock()
 	then.run(s)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r.where != executing {
-		return nil, nil
+	state, at := r.state, r.at
+	s.mu.Unlock()
+	switch {
+	case state == executing:
+		return at.in, nil
+	case state == waiting && r.call != nil:
+		return nil, s.config.Graph.check(r.call)
 	}
-	return r.at.in, nil
+	return nil, nil
 }
 
 // acceptLocked puts a request into its sequence, which may begin with it.

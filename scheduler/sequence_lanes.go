@@ -10,12 +10,14 @@ import (
 func (s *Sequence) Up(in backend.Instance) {
 	var then followUp
 	s.mu.Lock()
-	l := s.laneOf(in)
-	if l == nil {
-		l = &lane{in: in, index: len(s.instances)}
-		s.instances = append(s.instances, l)
+	l := s.laneLocked(in)
+	s.mu.Unlock()
+	if l.inner != nil {
+		l.inner.Up(in)
 	}
+	s.mu.Lock()
 	l.up, l.hopeless, l.refuses = true, false, false
+	l.changes++
 	if l.retired == nil {
 		for _, at := range l.slots {
 			if at.seq == nil && !at.isFree {
@@ -25,9 +27,28 @@ func (s *Sequence) Up(in backend.Instance) {
 		}
 		s.fillLocked(&then)
 	}
-	s.formLocked(l, &then)
+	for _, at := range l.slots {
+		s.advanceLocked(at, &then)
+	}
 	s.mu.Unlock()
 	then.run(s)
+}
+
+// laneLocked returns the lane of an instance, which is made when it is heard of
+// first.
+func (s *Sequence) laneLocked(in backend.Instance) *lane {
+	l := s.laneOf(in)
+	if l == nil {
+		l = &lane{owner: s, in: in}
+		if n := len(s.instances); n > 0 {
+			l.index = s.instances[n-1].index + 1
+		}
+		if s.oldest != nil {
+			l.inner = s.newInner()
+		}
+		s.instances = append(s.instances, l)
+	}
+	return l
 }
 
 // fillLocked gives free slots to the sequences of the backlog.
@@ -50,13 +71,20 @@ func (s *Sequence) fillLocked(then *followUp) {
 func (s *Sequence) Down(in backend.Instance, hopeless bool) {
 	var then followUp
 	s.mu.Lock()
-	l := s.laneOf(in)
-	if l == nil {
-		l = &lane{in: in, index: len(s.instances)}
-		s.instances = append(s.instances, l)
-	}
+	l := s.laneLocked(in)
 	l.up, l.hopeless, l.refuses = false, hopeless, false
+	l.changes++
+	l.life++
 	l.executes = nil // what it had has been answered, or came back
+	inner := s.busyLocked(l)
+	s.mu.Unlock()
+	for _, r := range inner {
+		s.reclaim(r)
+	}
+	if l.inner != nil {
+		l.inner.Down(in, hopeless)
+	}
+	s.mu.Lock()
 	var homeless []*sequence
 	for i := len(l.slots) - 1; i >= 0; i-- {
 		at := l.slots[i]
@@ -81,8 +109,10 @@ func (s *Sequence) Down(in backend.Instance, hopeless bool) {
 		}
 	}
 	s.drainLocked(l, &then)
+	calls := s.waitingCallsLocked(hopeless)
 	s.mu.Unlock()
 	then.run(s)
+	s.config.Graph.recheck(calls)
 }
 
 // loseLocked ends a sequence whose process has died, up to where it begins anew.
@@ -160,7 +190,7 @@ func (s *Sequence) drainLocked(l *lane, then *followUp) {
 		return
 	}
 	for _, at := range l.slots {
-		if at.seq != nil {
+		if at.seq != nil || at.busy != nil {
 			return
 		}
 	}
@@ -175,6 +205,7 @@ func (s *Sequence) drainLocked(l *lane, then *followUp) {
 		}
 	}
 	l.up = false
+	l.changes++
 }
 
 func (s *Sequence) laneOf(in backend.Instance) *lane {

@@ -25,14 +25,20 @@ type member struct {
 
 	// Guarded by the scheduler's mu.
 	seq           *sequence
-	where         memberState
+	state         memberState
 	unwatch       func() bool // ends the watch over the context of one that nobody waits for
 	before, after *member     // in the sequence's queue
 	at            *lane       // whose instance has it, or had it last
 	batch         *slotBatch  // that it is part of
 	fresh         bool        // the instance's process had nothing of its sequence before
 	values        *stateValues
-	id            [8]byte // the correlation id as a control tensor's bytes
+	id            [8]byte  // the correlation id as a control tensor's bytes
+	call          *call    // nil if no execution waits for this
+	moves         uint32   // how often it was taken from a slot
+	slot          *slot    // that it was taken from, until the slot can go on (Oldest)
+	returned      bool     // the instance is done with it, whether or not it is answered (Oldest)
+	inner         *request // in its lane's batcher (Oldest)
+	life          uint32   // of the instance that it was taken for (Oldest)
 }
 
 type memberState uint8
@@ -64,6 +70,12 @@ func (r *member) deliver(response *infer.Response) {
 		r.owner.keep(r, response)
 	}
 	final := response.Final
+	if c := r.call; c != nil {
+		c.sent.Add(1)
+		if final { // who gets it may go on before end
+			r.owner.config.Graph.leave(c)
+		}
+	}
 	r.send(response)
 	if final {
 		r.owner.end(r)
@@ -74,11 +86,12 @@ func (r *member) deliver(response *infer.Response) {
 func (s *Sequence) end(r *member) {
 	var then followUp
 	s.mu.Lock()
-	r.where = ended
+	r.state = ended
 	unwatch := r.unwatch
 	if r.batch != nil {
 		s.answeredLocked(r, &then)
 	}
+	s.slotGoesOnLocked(r, &then)
 	s.outLocked()
 	s.mu.Unlock()
 	if unwatch != nil {
@@ -97,13 +110,19 @@ func (s *Sequence) cancel(r *member) {
 	var then followUp
 	s.mu.Lock()
 	var in backend.Instance
+	var inner *request
 	switch {
-	case r.where == executing:
+	case r.state == executing && s.oldest != nil:
+		inner = r.inner
+	case r.state == executing:
 		in = r.at.in
-	case r.where == waiting && (r.before == nil || r.seq.slot == nil):
+	case r.state == waiting && (r.before == nil || r.seq.slot == nil):
 		s.dropLocked(r.seq, &then)
 	}
 	s.mu.Unlock()
+	if inner != nil {
+		inner.scheduler.cancel(inner)
+	}
 	if c, ok := in.(backend.Canceller); ok {
 		c.Cancel(&r.task)
 	}
@@ -121,6 +140,7 @@ type failure struct {
 type followUp struct {
 	pending int // change of the requests that no instance has
 	batches []*slotBatch
+	joins   []*member // that go to the batchers of their lanes
 	failed  []failure
 	drained []func()
 }
@@ -131,6 +151,9 @@ func (f *followUp) run(s *Sequence) {
 	}
 	for _, b := range f.batches {
 		b.lane.in.Execute(&b.batch)
+	}
+	for _, r := range f.joins {
+		s.join(r)
 	}
 	for _, x := range f.failed {
 		s.config.Observer.Failed(x.reason, x.request.timing.Start)

@@ -16,7 +16,7 @@ func (s *Sequence) releasedLocked(r *member, again bool, then *followUp) {
 // againLocked lets a request wait again, at the end of its sequence. Where that
 // is not possible its client gets an error.
 func (s *Sequence) againLocked(r *member, then *followUp) {
-	if r.where == ended { // its backend has said both
+	if r.state == ended { // its backend has said both
 		return
 	}
 	if b := r.batch; b != nil {

@@ -16,7 +16,8 @@ type sequence struct {
 	closing     bool // its slot becomes free when nothing of it waits
 	begun       bool // its slot's process has had a request of it
 	first, last *member
-	slot        *slot // nil: it has none
+	slot        *slot  // nil: it has none
+	moves       uint32 // how often it got one
 	values      *stateValues
 
 	touched      int64     // when its last request came
@@ -27,7 +28,7 @@ type sequence struct {
 }
 
 func (q *sequence) pushBack(r *member) {
-	r.seq, r.before, r.after, r.where = q, q.last, nil, waiting
+	r.seq, r.before, r.after, r.state = q, q.last, nil, waiting
 	if q.last == nil {
 		q.first = r
 	} else {
@@ -37,7 +38,7 @@ func (q *sequence) pushBack(r *member) {
 }
 
 func (q *sequence) pushFront(r *member) {
-	r.seq, r.before, r.after, r.where = q, nil, q.first, waiting
+	r.seq, r.before, r.after, r.state = q, nil, q.first, waiting
 	if q.first == nil {
 		q.last = r
 	} else {
@@ -49,28 +50,39 @@ func (q *sequence) pushFront(r *member) {
 // pop takes the first request, nil if there is none.
 func (q *sequence) pop() *member {
 	r := q.first
-	if r == nil {
-		return nil
+	if r != nil {
+		q.remove(r)
 	}
-	q.first = r.after
-	if q.first == nil {
-		q.last = nil
+	return r
+}
+
+func (q *sequence) remove(r *member) {
+	if r.before == nil {
+		q.first = r.after
 	} else {
-		q.first.before = nil
+		r.before.after = r.after
+	}
+	if r.after == nil {
+		q.last = r.before
+	} else {
+		r.after.before = r.before
 	}
 	r.before, r.after = nil, nil
-	return r
 }
 
 // lane is an instance with its slots.
 type lane struct {
+	owner    *Sequence
 	in       backend.Instance
+	changes  uint64 // of up and hopeless
 	index    int
 	up       bool
 	hopeless bool // down, and not coming back soon
 	slots    []*slot
 	retired  func() // said when no slot is taken any more; nil: it is not retired
 	directLane
+	inner *Batcher // of Oldest, nil with Direct
+	life  uint32   // how often the instance was lost
 }
 
 // slot is one place for a sequence.
@@ -79,6 +91,7 @@ type slot struct {
 	number int
 	seq    *sequence // nil: it is free
 	isFree bool      // it is among the free ones of the scheduler
+	busy   *member   // that was taken from it and has not come back (Oldest)
 }
 
 // freeSlots are the slots that a sequence can begin in: the lowest number first,
@@ -147,6 +160,7 @@ func (s *Sequence) placeLocked(seq *sequence, then *followUp) {
 // seatLocked gives a slot to a sequence that is not in the backlog.
 func (s *Sequence) seatLocked(seq *sequence, at *slot, then *followUp) {
 	at.seq, seq.slot = seq, at
+	seq.moves++
 	s.advanceLocked(at, then)
 }
 
@@ -187,7 +201,8 @@ func (s *Sequence) takeLocked(at *slot, then *followUp) *member {
 	r := seq.pop()
 	s.waiting--
 	then.pending--
-	r.where, r.at = executing, at.lane
+	r.state, r.at = executing, at.lane
+	r.moves++
 	r.fresh = !seq.begun
 	seq.begun = true
 	s.injectLocked(r, seq)
@@ -251,10 +266,13 @@ func (s *Sequence) forgetLocked(seq *sequence) {
 
 // advanceLocked has what waits in a slot executed, if that is possible now.
 func (s *Sequence) advanceLocked(at *slot, then *followUp) {
-	if s.held {
-		return
+	switch {
+	case s.held:
+	case s.oldest != nil:
+		s.submitLocked(at, then)
+	default:
+		s.formLocked(at.lane, then)
 	}
-	s.formLocked(at.lane, then)
 }
 
 // releaseHoldLocked lets executions begin that the configuration holds back, if
@@ -269,7 +287,7 @@ func (s *Sequence) releaseHoldLocked(then *followUp) {
 			backlogged++
 		}
 	}
-	if s.waiting-backlogged < s.config.HoldRequests || backlogged < s.config.HoldBacklog {
+	if s.oldest == nil && s.waiting-backlogged < s.config.HoldRequests || backlogged < s.config.HoldBacklog {
 		return
 	}
 	s.held = false

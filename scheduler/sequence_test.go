@@ -199,3 +199,88 @@ func TestSequenceLostInstance(t *testing.T) {
 		}},
 	})
 }
+
+// oldest is a config of the Oldest strategy.
+func oldest(maxBatch int, candidates int32, delay uint64, preferred ...int32) SequenceConfig {
+	return SequenceConfig{MaxBatch: maxBatch, Batching: &kserve.ModelSequenceBatching{
+		StrategyChoice: &kserve.ModelSequenceBatching_Oldest{Oldest: &kserve.ModelSequenceBatching_StrategyOldest{
+			MaxCandidateSequences: candidates, MaxQueueDelayMicroseconds: delay, PreferredBatchSize: preferred,
+		}},
+	}}
+}
+
+func TestSequenceOldest(t *testing.T) {
+	tell(t, []story{
+		{"one request of a sequence at a time", oldest(4, 8, 0), []string{
+			"up i; send a 1 S; has i a; send b 1 -; send c 2 S; send d 3 S; waits b; end i; has i c d b; send e 1 -; end i; has i e",
+		}},
+		{"as many sequences as candidates", oldest(4, 2, 0), []string{
+			"up i; send a 1 S; send b 2 S; send c 3 S; has i a; end i; has i b; end i; has i; waits c; send d 2 E; has i d; end i; has i c",
+		}},
+		{"without a number, as many as a batch has", oldest(1, 0, 0), []string{"up i; send a 1 S; end i; send b 2 S; waits b; send c 1 E; end i; has i b"}},
+		{"who takes the slot waits for what has left it", oldest(4, 1, 0), []string{
+			"up i; send a 1 SE; has i a; live 0; send b 2 S; live 1; waits b; end i; has i b",
+		}},
+		{"preferred sizes and delay", oldest(4, 4, 100_000, 2), []string{
+			"up i; send a 1 S; has i; wait 50ms; has i; send b 2 S; has i a b; end i; send c 1 -; has i; wait 100ms; has i c",
+		}},
+		{"each instance has a batcher of its own", oldest(2, 2, 0), []string{
+			"up i; up j; send a 1 S; send b 2 S; has i a; has j b; send c 3 S; waits c; end j; has j; end i; has i c; end i",
+			"send d 2 -; has j d; send e 1 -; has i e",
+		}},
+		{"idle", oldest(2, 1, 0), []string{
+			"up i; send a 1 S; send b 2 S; end i; wait 1s; has i b; end i; send c 1 -; refused c " + mustStart("1"),
+		}},
+		{"canceled", oldest(2, 2, 0), []string{
+			"up i; send a 1 S; send b 1 -; send c 2 S; send d 2 -; send e 2 -; cancel e; waits e; cancel b; got b " + cancelled + "; end i; has i c; end i; has i d",
+			"end i; got e " + cancelled,
+		}},
+		{"canceled in the batcher", oldest(1, 2, 0), []string{"up i; send a 1 S; send b 2 S; send c 2 -; cancel b; got b " + cancelled + "; end i; has i c"}},
+		{"what it had begun has ended", oldest(1, 2, 0), []string{
+			"up i; send a 1 S; end i; send b 2 S; send c 1 -; send d 1 -; restart i; got c " + notWell + "; got d " + notWell,
+			"got b Internal: lost; live 0; up i; has i; send e 1 S; has i e",
+		}},
+		{"what it had not begun goes elsewhere", oldest(1, 2, 0), []string{
+			"up i; send a 1 S; send b 2 S; send c 2 -; send d 3 SE; up j; has j d; restart i; got a Internal: lost; end j; has j b; end j; has j c",
+		}},
+		{"for good", oldest(1, 2, 0), []string{
+			"up i; send a 1 S; send b 2 S; send c 3 S; lose i; got b " + notWell + "; got c " + notWell + "; send d 1 S; refused d " + notWell,
+		}},
+		{"retired", oldest(1, 1, 0), []string{
+			"up i; up j; send a 1 S; end i; retire i; send b 2 S; has j b; end j; send c 1 -; has i c; end i; send d 1 E; has i d; end i; drained i; send e 3 S; waits e; send f 2 E; has j f; end j; has j e",
+		}},
+		{"stopped", oldest(1, 1, 0), []string{"up i; send a 1 S; send b 1 -; stop; end i; has i b; send c 1 -; end i; has i c"}},
+		{"hold", func() SequenceConfig { c := oldest(2, 2, 0); c.HoldRequests, c.HoldBacklog = 2, 1; return c }(), []string{
+			"up i; send a 1 S; send b 2 S; has i; send c 3 S; has i a b",
+		}},
+	})
+}
+
+func TestSequenceRounds(t *testing.T) {
+	iterative := func(c SequenceConfig) SequenceConfig {
+		c.Batching.IterativeSequence = true
+		return c
+	}
+	for _, c := range []struct {
+		name   string
+		config SequenceConfig
+	}{{"direct", iterative(direct(2, 0, 0))}, {"oldest", iterative(oldest(2, 2, 0))}} {
+		t.Run(c.name, func(t *testing.T) {
+			tell(t, []story{
+				{"again and again", c.config, []string{"up i; send a none -; has i a; again i; has i a; again i; waits a; has i a; end i; got a; live 0"}},
+				{"an id of its own", c.config, []string{"up i; send a 7 S; has i a; again i; has i a; end i; got a; live 0; send b 7 -; refused b " + mustStart("7")}},
+				{"as many as there are slots", c.config, []string{
+					"up i; send a none -; send b none -; send c none -; has i a; again i; live 3; waits b; waits c; end i; end i",
+				}},
+				{"with END", c.config, []string{"up i; send a 9 SE; again i; got a " + mustStart("9"), "send b none -; has i b; end i; got b"}},
+				{"idle meanwhile", c.config, []string{"up i; send a 9 S; wait 1s; live 0; again i; got a " + mustStart("9")}},
+				{"canceled", c.config, []string{"up i; send a none -; cancel a; waits a; again i; got a " + cancelled}},
+				{"lost", c.config, []string{"up i; send a none -; again i; restart i; got a Internal: lost; live 0; up i; send b none -; has i b"}},
+			})
+		})
+	}
+	tell(t, []story{{"not configured", oldest(1, 1, 0), []string{
+		"up i; send a 1 S; again i; got a Internal: Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a flag.",
+		"send b 1 -; has i b",
+	}}})
+}
