@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,6 +42,7 @@ type classroom struct {
 	t         testing.TB
 	counts    pupilCounter
 	log       strings.Builder
+	view      sync.Mutex // of what instances have and pupils got: timers change it, too
 	instances map[string]*teacher
 	pupils    map[string]*pupil
 	drained   map[string]bool
@@ -82,6 +84,8 @@ func (i *teacher) Execute(b *backend.Batch) {
 		b.Done(b, backend.Report{Refused: true})
 		return
 	}
+	i.room.view.Lock()
+	defer i.room.view.Unlock()
 	i.more = i.more || i.batch != nil
 	i.batch = b
 	for _, task := range b.Tasks {
@@ -89,6 +93,15 @@ func (i *teacher) Execute(b *backend.Batch) {
 			p.seen, p.task = task.Request, task
 		}
 	}
+}
+
+// take returns what the instance executes and has it execute nothing.
+func (i *teacher) take() *backend.Batch {
+	i.room.view.Lock()
+	defer i.room.view.Unlock()
+	b := i.batch
+	i.batch = nil
+	return b
 }
 
 func newClassroom(t testing.TB, config SequenceConfig) *classroom {
@@ -126,6 +139,8 @@ func (c *classroom) send(req *infer.Request) *pupil {
 	p := &pupil{own: req, cancel: cancel}
 	c.pupils[req.ID] = p
 	p.refused = c.Submit(ctx, req, func(r *infer.Response) {
+		c.view.Lock()
+		defer c.view.Unlock()
 		if p.final != nil {
 			c.t.Errorf("request %s was answered after its last response", req.ID)
 		}
@@ -139,11 +154,10 @@ func (c *classroom) send(req *infer.Request) *pupil {
 // finish ends what an instance executes.
 func (c *classroom) finish(i *teacher, report backend.Report, answer func() *infer.Response) {
 	c.t.Helper()
-	b := i.batch
+	b := i.take()
 	if b == nil {
 		c.t.Fatalf("instance %s executes nothing", i.name)
 	}
-	i.batch = nil
 	b.Done(b, report)
 	for _, task := range b.Tasks {
 		if answer != nil {
@@ -178,7 +192,7 @@ func (c *classroom) step(line string) {
 	case "lose", "restart":
 		i := c.instance(name)
 		i.dead = true
-		if i.batch != nil {
+		if i.has() != nil {
 			lost := errors.New("lost")
 			c.finish(i, backend.Report{Err: lost, Executed: true}, func() *infer.Response { return infer.ErrorResponse(lost) })
 		}
@@ -203,7 +217,7 @@ func (c *classroom) step(line string) {
 		c.pupils[name].task.Send(ok())
 	case "again":
 		i := c.instance(name)
-		c.finish(i, backend.Report{Executed: true, Rescheduled: i.batch.Tasks}, nil)
+		c.finish(i, backend.Report{Executed: true, Rescheduled: i.has().Tasks}, nil)
 	case "cancel":
 		c.pupils[name].cancel()
 	case "wait":
@@ -227,6 +241,11 @@ func (c *classroom) step(line string) {
 func (c *classroom) see(line string, f []string) {
 	c.t.Helper()
 	name := f[1]
+	c.mu.Lock()
+	live := len(c.ids)
+	c.mu.Unlock()
+	c.view.Lock()
+	defer c.view.Unlock()
 	switch f[0] {
 	case "has":
 		want, got := strings.Fields(line)[2:], []string{}
@@ -271,7 +290,7 @@ func (c *classroom) see(line string, f []string) {
 			c.t.Errorf("instance %s has something left", name)
 		}
 	case "live":
-		if got := fmt.Sprint(len(c.ids)); got != name {
+		if got := fmt.Sprint(live); got != name {
 			c.t.Errorf("%s sequences live, want %s", got, name)
 		}
 	default:
@@ -285,27 +304,29 @@ func (c *classroom) leave() {
 	for moved := true; moved; {
 		moved = false
 		for _, i := range c.instances {
-			if i.batch != nil {
+			if i.has() != nil {
 				c.finish(i, backend.Report{Executed: true}, func() *infer.Response { return &infer.Response{Final: true} })
 				moved = true
 			}
 		}
-		if !moved && c.waiting > 0 { // a delay, or a slot of one who does not come
+		if !moved && c.waits() { // a delay, or a slot of one who does not come
 			time.Sleep(max(time.Duration(c.idle), time.Duration(c.delay)))
 			synctest.Wait()
 			for _, i := range c.instances {
-				moved = moved || i.batch != nil
+				moved = moved || i.has() != nil
 			}
 		}
 	}
+	c.view.Lock()
+	defer c.view.Unlock()
 	for id, p := range c.pupils {
 		if p.final == nil && p.refused == nil {
 			c.t.Errorf("request %s was never answered", id)
 		}
 		p.cancel()
 	}
-	if c.InFlight() != 0 || c.counts.pending.Load() != 0 || c.waiting != 0 {
-		c.t.Errorf("at the end: %d in flight, %d pending, %d wait", c.InFlight(), c.counts.pending.Load(), c.waiting)
+	if c.InFlight() != 0 || c.counts.pending.Load() != 0 || c.waits() {
+		c.t.Errorf("at the end: %d in flight, %d pending, some wait: %v", c.InFlight(), c.counts.pending.Load(), c.waits())
 	}
 	if c.stopped {
 		return
@@ -313,6 +334,13 @@ func (c *classroom) leave() {
 	// All idle out.
 	time.Sleep(time.Duration(2 * c.idle))
 	synctest.Wait()
+	c.mu.Lock()
+	defer func() {
+		c.mu.Unlock()
+		if err := c.Stop(context.Background()); err != nil {
+			c.t.Error(err)
+		}
+	}()
 	if len(c.ids) != 0 || c.resting.first != nil || c.backlog.first != nil || len(c.expiring) != 0 {
 		c.t.Errorf("%d sequences live at the end", len(c.ids))
 	}
@@ -323,9 +351,20 @@ func (c *classroom) leave() {
 			}
 		}
 	}
-	if err := c.Stop(context.Background()); err != nil {
-		c.t.Error(err)
-	}
+}
+
+// waits reports whether requests wait for an instance.
+func (c *classroom) waits() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waiting > 0
+}
+
+// has returns what the instance executes.
+func (i *teacher) has() *backend.Batch {
+	i.room.view.Lock()
+	defer i.room.view.Unlock()
+	return i.batch
 }
 
 // story runs a script in a bubble.
