@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/stacked"
 	"github.com/rs/zerolog"
 )
 
@@ -41,8 +42,11 @@ type RegistryConfig struct {
 	// DelayRequests and DelayBacklog have schedulers begin when so many requests
 	// wait, and so many sequences' in a backlog: for tests.
 	DelayRequests, DelayBacklog int
-	Metrics                     *metrics.Registry
-	Log                         zerolog.Logger
+	// Allocate lends memory for tensors that the server itself makes: n bytes with
+	// one reference. Default the Go heap.
+	Allocate stacked.Allocator
+	Metrics  *metrics.Registry
+	Log      zerolog.Logger
 }
 
 // Registry knows the models and runs their requests. It implements
@@ -99,6 +103,9 @@ type servingModel struct {
 func NewRegistry(config RegistryConfig) *Registry {
 	if config.LoadThreads <= 0 {
 		config.LoadThreads = 4
+	}
+	if config.Allocate == nil {
+		config.Allocate = func(n int) ([]byte, infer.Memory, error) { return make([]byte, n), nil, nil }
 	}
 	r := &Registry{config: config, models: make(map[string]*model), waits: make(map[string]map[string]int), graph: scheduler.NewGraph(), loading: make(chan struct{}, config.LoadThreads), uploads: uploads{log: config.Log}}
 	r.lifetime, r.expire = context.WithCancelCause(context.Background())

@@ -377,7 +377,7 @@ func TestUnload(t *testing.T) {
 func TestWhatIsNotDoneIsSaid(t *testing.T) {
 	root := writeModels(t, map[string][]int64{"batched": {1}, "controlled": {1}, "iterative": {1}, "sequence": {1}, "stateful": {1}})
 	for name, more := range map[string]string{
-		"batched":  "max_batch_size: 4 dynamic_batching { } model_warmup [ { name: \"w\" batch_size: 1 inputs { key: \"IN\" value { data_type: TYPE_INT32 dims: [ 1 ] zero_data: true } } } ]",
+		"batched":  "max_batch_size: 4 dynamic_batching { }",
 		"sequence": "sequence_batching { }",
 		"controlled": "sequence_batching { iterative_sequence: true control_input [ { name: \"START\" control [ " +
 			"{ kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] } ] }",
@@ -399,7 +399,6 @@ func TestWhatIsNotDoneIsSaid(t *testing.T) {
 	}
 	for what, model := range map[string]string{
 		"dynamic_batching (each request is executed by itself)": "batched",
-		"model_warmup": "batched",
 	} {
 		if want := "config of model '" + model + "' asks for " + what; !strings.Contains(log.String(), want) {
 			t.Errorf("the log does not contain %q:\n%s", want, log.String())

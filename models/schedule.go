@@ -11,6 +11,9 @@ import (
 
 // newScheduler makes the scheduler that a version's config asks for.
 func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
+	if err := r.planStacking(l); err != nil {
+		return nil, err
+	}
 	if l.info.Config.GetSequenceBatching() != nil {
 		return r.newSequence(l), nil
 	}
@@ -23,7 +26,20 @@ func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
 // events is what a version's instances report to: the scheduler, behind
 // whatever stands between it and them.
 func (r *Registry) events(l *loaded) backend.Events {
-	return l.scheduler
+	return r.stack(l, l.gate) // the gate is next to the scheduler
+}
+
+// newGate makes the gate in front of a version's scheduler.
+func (r *Registry) newGate(l *loaded, d *Description) *gate {
+	g := newGate(l.scheduler, r.config.Log.With().Str("model", l.info.Name).Int64("version", l.info.Version).Logger())
+	if samples := l.info.Config.GetModelWarmup(); len(samples) > 0 {
+		w := &warmup{
+			samples: samples, spec: l.spec, version: l.info.Version, open: d.open, observer: l.statistics,
+			iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), log: r.config.Log,
+		}
+		g.warm = w.run
+	}
+	return g
 }
 
 // unsupported refuses what a config asks for and no room does yet: answers that
@@ -50,7 +66,6 @@ func ignored(c *kserve.ModelConfig) []string {
 	}
 	add(c.GetDynamicBatching() != nil, "dynamic_batching (each request is executed by itself)")
 	add(c.GetResponseCache().GetEnable(), "response_cache")
-	add(len(c.GetModelWarmup()) > 0, "model_warmup")
 	limited := slices.ContainsFunc(c.GetInstanceGroup(), func(g *kserve.ModelInstanceGroup) bool { return g.GetRateLimiter() != nil })
 	add(limited, "rate_limiter")
 	return list

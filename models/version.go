@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/stacked"
 )
 
 // State is where a version of a model is in its life, as the repository index
@@ -42,9 +44,11 @@ type loaded struct {
 	info       *Info
 	spec       *requestSpec
 	scheduler  scheduler.Scheduler
+	gate       *gate
 	model      backend.Model
 	statistics *statistics
 	states     []scheduler.State // of sequences
+	stacking   *stacked.Plan     // nil if batches reach the model as lists of requests
 	upload     *upload           // what it is a user of, nil if it lies in the repository
 }
 
@@ -83,9 +87,25 @@ func (l *loaded) ready(ctx context.Context) error {
 func (l *loaded) close(ctx context.Context) error {
 	l.retired.Store(true)
 	stopped := l.scheduler.Stop(ctx)
+	l.gate.cancel()
 	closed := l.model.Close(ctx)
+	l.gate.close()
 	l.upload.drop()
 	l.statistics.metrics.Close()
 	// What was still inside has ended with the stubs, if those were killed.
 	return cmp.Or(closed, stopped)
+}
+
+// abandonLimit is how long the instances of a version that did not come up may
+// take to end.
+const abandonLimit = 30 * time.Second
+
+// abandon ends a version that no request could ever reach.
+func (l *loaded) abandon(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, abandonLimit)
+	defer cancel()
+	l.gate.cancel()
+	_ = l.model.Close(ctx) // it says why it did not come up, not how it went
+	l.gate.close()
+	l.statistics.metrics.Close()
 }

@@ -90,8 +90,8 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	}
 	r.registry = models.NewRegistry(models.RegistryConfig{
 		Repository: repository, Backends: backends, BackendDirectory: o.Backends.Directory, BackendSettings: o.ownSettingsOf,
-		StrictReadiness: o.Repository.StrictReadiness,
-		Explicit:        o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels,
+		StrictReadiness: o.Repository.StrictReadiness, Allocate: r.allocate,
+		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels,
 		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries,
 		DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog, Metrics: counters, Log: log,
 	})
@@ -115,7 +115,7 @@ func (r *rooms) makePool(limit int64, counters *metrics.Registry) error {
 	return nil
 }
 
-// allocate is the front ends' server.Allocator.
+// allocate lends memory to the front ends, and for stacked batches.
 func (r *rooms) allocate(n int) ([]byte, infer.Memory, error) {
 	block, err := r.requests.Alloc(n)
 	if err != nil {
