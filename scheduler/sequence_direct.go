@@ -39,13 +39,14 @@ func (s *Sequence) formLocked(l *lane, then *followUp) {
 	}
 	l.forming = true
 	defer func() { l.forming = false }()
-	ready, highest, oldest := 0, 0, int64(0)
+	ready, highest := 0, 0
+	var oldest *member // the others are like it, so that it does not wait for ever
 	for i, at := range l.slots {
 		if r := s.nextLocked(at, then); r != nil {
 			ready++
 			highest = i
-			if oldest == 0 || r.timing.Queued < oldest {
-				oldest = r.timing.Queued
+			if oldest == nil || r.timing.Queued < oldest.timing.Queued {
+				oldest = r
 			}
 		}
 	}
@@ -53,7 +54,7 @@ func (s *Sequence) formLocked(l *lane, then *followUp) {
 		return
 	}
 	if s.delay > 0 && s.fill > 0 {
-		age := Now() - oldest
+		age := Now() - oldest.timing.Queued
 		if age <= s.delay && float32(ready)/float32(max(s.config.MaxBatch, 1)) < s.fill {
 			l.waitLocked(s, time.Duration(s.delay-age)+1)
 			return
@@ -64,7 +65,7 @@ func (s *Sequence) formLocked(l *lane, then *followUp) {
 	b.batch = backend.Batch{Tasks: make([]*backend.Task, 0, highest+1), Done: b.executed}
 	for _, at := range l.slots[:highest+1] {
 		var r *member
-		if at.seq != nil && at.seq.first != nil && (len(b.members) == 0 || s.config.Alike.equal(b.members[0].own, at.seq.first.own)) {
+		if at.seq != nil && at.seq.first != nil && s.config.Alike.equal(oldest.own, at.seq.first.own) {
 			r = s.takeLocked(at, then)
 			b.add(r, &r.task)
 			b.execution.Requests = append(b.execution.Requests, r.timing)
@@ -72,7 +73,7 @@ func (s *Sequence) formLocked(l *lane, then *followUp) {
 			b.add(nil, nil)
 		}
 	}
-	s.pad(b)
+	s.pad(b, oldest.own)
 	if s.states != nil && !s.config.Decoupled {
 		b.open = len(b.members)
 	}
@@ -104,12 +105,11 @@ func (l *lane) waitLocked(s *Sequence, wait time.Duration) {
 }
 
 // pad fills the places of a batch that no request has. What stands there has the
-// shapes of the first request, zeros in them, and is not READY.
-func (s *Sequence) pad(b *slotBatch) {
+// shapes of one that is there, zeros in them, and is not READY.
+func (s *Sequence) pad(b *slotBatch, like *infer.Request) {
 	if len(b.members) == len(b.batch.Tasks) {
 		return
 	}
-	like := b.members[0].own
 	req := &infer.Request{Model: like.Model, Version: like.Version, BatchSize: like.BatchSize, Padding: true}
 	req.Inputs = make([]infer.Tensor, len(like.Inputs), len(like.Inputs)+s.extra())
 	for i := range like.Inputs {
