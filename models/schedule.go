@@ -4,13 +4,15 @@ import (
 	"slices"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // newScheduler makes the scheduler that a version's config asks for.
 func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
+	if l.info.Config.GetEnsembleScheduling() != nil {
+		return r.newEnsemble(l)
+	}
 	if err := r.planStacking(l); err != nil {
 		return nil, err
 	}
@@ -42,19 +44,6 @@ func (r *Registry) newGate(l *loaded, d *Description) *gate {
 	return g
 }
 
-// unsupported refuses what a config asks for and no room does yet: answers that
-// silently differ would be worse.
-func unsupported(c *kserve.ModelConfig) error {
-	what := ""
-	switch {
-	case c.GetEnsembleScheduling() != nil || c.GetPlatform() == "ensemble":
-		what = "ensembles"
-	default:
-		return nil
-	}
-	return infer.Errorf(infer.Unsupported, "model '%s' needs %s, which this server does not support", c.GetName(), what)
-}
-
 // ignored names what a config asks for and no room does yet, where the answers
 // are the same without it.
 func ignored(c *kserve.ModelConfig) []string {
@@ -65,7 +54,6 @@ func ignored(c *kserve.ModelConfig) []string {
 		}
 	}
 	add(c.GetDynamicBatching() != nil, "dynamic_batching (each request is executed by itself)")
-	add(c.GetResponseCache().GetEnable(), "response_cache")
 	limited := slices.ContainsFunc(c.GetInstanceGroup(), func(g *kserve.ModelInstanceGroup) bool { return g.GetRateLimiter() != nil })
 	add(limited, "rate_limiter")
 	return list

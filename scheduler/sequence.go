@@ -65,10 +65,10 @@ type Sequence struct {
 	rings     int64             // when it does, 0 if it is not set
 	instances []*lane           // in the order in which they came up first
 	free      freeSlots
-	joined    map[*infer.Request]*member // that the batchers of lanes have (Oldest)
-	held      bool                       // by HoldRequests and HoldBacklog
-	waiting   int                        // requests that no instance has
-	inside    int                        // requests that were accepted and have not ended
+	joined    map[*infer.Request]*episode // that the batchers of lanes have (Oldest)
+	held      bool                        // by HoldRequests and HoldBacklog
+	waiting   int                         // requests that no instance has
+	inside    int                         // requests that were accepted and have not ended
 	stopped   bool
 	drained   chan struct{} // closed when stopped and nothing is inside
 	quiet     chan struct{} // closed when nothing is inside; nil while nobody waits for that
@@ -92,7 +92,7 @@ func NewSequence(config SequenceConfig) *Sequence {
 		ids:      make(map[infer.CorrelationID]*sequence),
 		held:     config.HoldRequests > 0 && config.Batching.GetOldest() == nil || config.HoldBacklog > 0,
 		drained:  make(chan struct{}),
-		joined:   make(map[*infer.Request]*member),
+		joined:   make(map[*infer.Request]*episode),
 	}
 	if n := int(s.oldest.GetMaxCandidateSequences()); n > 0 {
 		s.slots = n
@@ -143,7 +143,7 @@ func (s *Sequence) Submit(ctx context.Context, req *infer.Request, send infer.Se
 
 // begin takes the request in and returns the instance that it has been handed
 // to, nil if it waits.
-func (s *Sequence) begin(r *member) (backend.Instance, error) {
+func (s *Sequence) begin(r *episode) (backend.Instance, error) {
 	req := r.own
 	switch {
 	case req.BatchSize > 1:
@@ -181,7 +181,7 @@ func (s *Sequence) begin(r *member) (backend.Instance, error) {
 }
 
 // acceptLocked puts a request into its sequence, which may begin with it.
-func (s *Sequence) acceptLocked(r *member, then *followUp) error {
+func (s *Sequence) acceptLocked(r *episode, then *followUp) error {
 	req := r.own
 	if req.Correlation.IsZero() { // iterative
 		s.generated++
@@ -211,7 +211,7 @@ func (s *Sequence) acceptLocked(r *member, then *followUp) error {
 }
 
 // joinLocked puts a request at the end of a sequence.
-func (s *Sequence) joinLocked(r *member, seq *sequence, then *followUp) {
+func (s *Sequence) joinLocked(r *episode, seq *sequence, then *followUp) {
 	seq.pushBack(r)
 	s.waiting++
 	then.pending++

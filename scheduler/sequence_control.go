@@ -127,7 +127,7 @@ func (s *Sequence) extra() int {
 
 // injectLocked makes what an instance gets of a request that is taken from its
 // sequence.
-func (s *Sequence) injectLocked(r *member, seq *sequence) {
+func (s *Sequence) injectLocked(r *episode, seq *sequence) {
 	r.request = *r.own
 	req := &r.request
 	req.Inputs = append(make([]infer.Tensor, 0, len(r.own.Inputs)+s.extra()), r.own.Inputs...)
@@ -146,4 +146,4 @@ func (s *Sequence) injectLocked(r *member, seq *sequence) {
 }
 
 // starts reports whether a request begins its sequence.
-func (r *member) starts() bool { return r.own.Flags&infer.SequenceStart != 0 }
+func (r *episode) starts() bool { return r.own.Flags&infer.SequenceStart != 0 }

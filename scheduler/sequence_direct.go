@@ -22,10 +22,10 @@ type directLane struct {
 type slotBatch struct {
 	lane      *lane
 	batch     backend.Batch
-	members   []*member
-	positions []int // of members among the tasks
+	episodes  []*episode
+	positions []int // of episodes among the tasks
 	execution Execution
-	// open counts members whose answers the next batch waits for, as they bring
+	// open counts episodes whose answers the next batch waits for, as they bring
 	// the states that it begins with.
 	open     int
 	returned bool // from the instance
@@ -40,7 +40,7 @@ func (s *Sequence) formLocked(l *lane, then *followUp) {
 	l.forming = true
 	defer func() { l.forming = false }()
 	ready, highest := 0, 0
-	var oldest *member // the others are like it, so that it does not wait for ever
+	var oldest *episode // the others are like it, so that it does not wait for ever
 	for i, at := range l.slots {
 		if r := s.nextLocked(at, then); r != nil {
 			ready++
@@ -64,7 +64,7 @@ func (s *Sequence) formLocked(l *lane, then *followUp) {
 	l.executes = b
 	b.batch = backend.Batch{Tasks: make([]*backend.Task, 0, highest+1), Done: b.executed}
 	for _, at := range l.slots[:highest+1] {
-		var r *member
+		var r *episode
 		if at.seq != nil && at.seq.first != nil && s.config.Alike.equal(oldest.own, at.seq.first.own) {
 			r = s.takeLocked(at, then)
 			b.add(r, &r.task)
@@ -75,15 +75,15 @@ func (s *Sequence) formLocked(l *lane, then *followUp) {
 	}
 	s.pad(b, oldest.own)
 	if s.states != nil && !s.config.Decoupled {
-		b.open = len(b.members)
+		b.open = len(b.episodes)
 	}
 	then.batches = append(then.batches, b)
 }
 
-func (b *slotBatch) add(r *member, task *backend.Task) {
+func (b *slotBatch) add(r *episode, task *backend.Task) {
 	if r != nil {
 		r.batch = b
-		b.members = append(b.members, r)
+		b.episodes = append(b.episodes, r)
 		b.positions = append(b.positions, len(b.batch.Tasks))
 	}
 	b.batch.Tasks = append(b.batch.Tasks, task)
@@ -107,7 +107,7 @@ func (l *lane) waitLocked(s *Sequence, wait time.Duration) {
 // pad fills the places of a batch that no request has. What stands there has the
 // shapes of one that is there, zeros in them, and is not READY.
 func (s *Sequence) pad(b *slotBatch, like *infer.Request) {
-	if len(b.members) == len(b.batch.Tasks) {
+	if len(b.episodes) == len(b.batch.Tasks) {
 		return
 	}
 	req := &infer.Request{Model: like.Model, Version: like.Version, BatchSize: like.BatchSize, Padding: true}
@@ -139,7 +139,7 @@ func (s *Sequence) pad(b *slotBatch, like *infer.Request) {
 // executed is the batch's Done: it counts, and gives the instance its next
 // batch.
 func (b *slotBatch) executed(_ *backend.Batch, report backend.Report) {
-	s := b.members[0].owner
+	s := b.episodes[0].owner
 	var then followUp
 	if report.Refused {
 		s.mu.Lock()
@@ -154,7 +154,7 @@ func (b *slotBatch) executed(_ *backend.Batch, report backend.Report) {
 	s.config.Observer.Executed(&b.execution)
 	s.mu.Lock()
 	b.returned = true
-	for _, r := range b.members {
+	for _, r := range b.episodes {
 		s.releasedLocked(r, len(again) > 0 && rescheduled(again, &r.task), &then)
 	}
 	s.nextBatchLocked(b, &then)
@@ -162,9 +162,9 @@ func (b *slotBatch) executed(_ *backend.Batch, report backend.Report) {
 	then.run(s)
 }
 
-// failed gives the positions of tasks as positions among the members.
+// failed gives the positions of tasks as positions among the episodes.
 func (b *slotBatch) failed(tasks []int) []int {
-	if len(tasks) == 0 || len(b.members) == len(b.batch.Tasks) {
+	if len(tasks) == 0 || len(b.episodes) == len(b.batch.Tasks) {
 		return tasks
 	}
 	var list []int
@@ -199,8 +199,8 @@ func (s *Sequence) nextBatchLocked(b *slotBatch, then *followUp) {
 	s.drainLocked(l, then)
 }
 
-// answeredLocked notes that a member of a batch has been answered.
-func (s *Sequence) answeredLocked(r *member, then *followUp) {
+// answeredLocked notes that an episode of a batch has been answered.
+func (s *Sequence) answeredLocked(r *episode, then *followUp) {
 	b := r.batch
 	r.batch = nil
 	if b.open > 0 {
@@ -209,14 +209,14 @@ func (s *Sequence) answeredLocked(r *member, then *followUp) {
 	}
 }
 
-// refusedLocked puts the members of a batch back that an instance has not looked
+// refusedLocked puts the episodes of a batch back that an instance has not looked
 // at: it was lost, or has given the batch back and goes on.
 func (s *Sequence) refusedLocked(b *slotBatch, withdrawn bool, then *followUp) {
 	l := b.lane
 	l.refuses = !withdrawn
 	var homeless []*sequence
-	for i := len(b.members) - 1; i >= 0; i-- {
-		r := b.members[i]
+	for i := len(b.episodes) - 1; i >= 0; i-- {
+		r := b.episodes[i]
 		r.batch = nil
 		if s.putBackLocked(r, then) {
 			homeless = append(homeless, r.seq)

@@ -5,10 +5,10 @@ import "github.com/nereid-serving/nereid/backend"
 // A call that a model makes waits for the instance of its slot, or, in the
 // backlog, for any. What the batcher of a lane has, the batcher knows.
 
-func (r *member) model() string { return r.owner.config.Model }
+func (r *episode) model() string { return r.owner.config.Model }
 
 // station implements waiter.
-func (r *member) station() station {
+func (r *episode) station() station {
 	s := r.owner
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -19,7 +19,7 @@ func (r *member) station() station {
 }
 
 // where implements waiter.
-func (r *member) where() place {
+func (r *episode) where() place {
 	s := r.owner
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,7 +45,7 @@ func (r *member) where() place {
 }
 
 // takeBack implements waiter.
-func (r *member) takeBack() bool {
+func (r *episode) takeBack() bool {
 	s := r.owner
 	var then followUp
 	s.mu.Lock()
@@ -65,7 +65,7 @@ func (r *member) takeBack() bool {
 }
 
 // out implements waiter.
-func (r *member) out() {
+func (r *episode) out() {
 	s := r.owner
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,18 +73,18 @@ func (r *member) out() {
 }
 
 // refuse implements waiter.
-func (r *member) refuse(err error) {
+func (r *episode) refuse(err error) {
 	var then followUp
 	then.fail(r, Rejected, err)
 	then.run(r.owner)
 }
 
-func (b *slotBatch) model() string          { return b.members[0].owner.config.Model }
+func (b *slotBatch) model() string          { return b.episodes[0].owner.config.Model }
 func (b *slotBatch) tasks() []*backend.Task { return b.batch.Tasks }
 
 // where implements running.
 func (b *slotBatch) where() place {
-	s := b.members[0].owner
+	s := b.episodes[0].owner
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return b.placeLocked()
@@ -92,7 +92,7 @@ func (b *slotBatch) where() place {
 
 func (b *slotBatch) placeLocked() place {
 	p := place{batch: b}
-	for _, r := range b.members {
+	for _, r := range b.episodes {
 		if r.call != nil {
 			p.sent += r.call.sent.Load()
 		}

@@ -148,7 +148,7 @@ func (s *Sequence) returnLocked(homeless []*sequence, then *followUp) {
 
 // putBackLocked puts a request that an instance has not looked at first in line
 // again, and reports whether its sequence needs a slot.
-func (s *Sequence) putBackLocked(r *member, then *followUp) (homeless bool) {
+func (s *Sequence) putBackLocked(r *episode, then *followUp) (homeless bool) {
 	seq := r.seq
 	seq.pushFront(r)
 	s.waiting++

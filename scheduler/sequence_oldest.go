@@ -44,7 +44,7 @@ func (s *Sequence) submitLocked(at *slot, then *followUp) {
 }
 
 // join gives a request to the batcher of its lane.
-func (s *Sequence) join(r *member) {
+func (s *Sequence) join(r *episode) {
 	if r.call != nil { // the batcher notes the call from here on
 		s.config.Graph.leave(r.call)
 	}
@@ -96,7 +96,7 @@ func (s *Sequence) returned(req *infer.Request, again bool) {
 
 // slotGoesOnLocked lets the next request of a slot go behind one that the batcher
 // had, if that has returned and what the next one needs of it is there.
-func (s *Sequence) slotGoesOnLocked(r *member, then *followUp) {
+func (s *Sequence) slotGoesOnLocked(r *episode, then *followUp) {
 	at := r.slot
 	if at == nil || !r.returned || s.states != nil && !s.config.Decoupled && r.state != ended {
 		return
@@ -107,8 +107,8 @@ func (s *Sequence) slotGoesOnLocked(r *member, then *followUp) {
 }
 
 // busyLocked lists what the batcher of a lane has.
-func (s *Sequence) busyLocked(l *lane) []*member {
-	var list []*member
+func (s *Sequence) busyLocked(l *lane) []*episode {
+	var list []*episode
 	for _, at := range l.slots {
 		if at.busy != nil {
 			list = append(list, at.busy)
@@ -120,7 +120,7 @@ func (s *Sequence) busyLocked(l *lane) []*member {
 // reclaim takes a request back from the batcher of a lane that has lost its
 // instance, if it waits there. It waits for another slot then, or fails if the
 // process that was lost had begun its sequence.
-func (s *Sequence) reclaim(r *member) {
+func (s *Sequence) reclaim(r *episode) {
 	s.mu.Lock()
 	inner := r.inner
 	s.mu.Unlock()

@@ -4,7 +4,7 @@ import "github.com/nereid-serving/nereid/infer"
 
 // releasedLocked notes that an instance is done with a request, whether or not it
 // has been answered. again says that its model wants to get it once more.
-func (s *Sequence) releasedLocked(r *member, again bool, then *followUp) {
+func (s *Sequence) releasedLocked(r *episode, again bool, then *followUp) {
 	switch {
 	case again:
 		s.againLocked(r, then)
@@ -15,7 +15,7 @@ func (s *Sequence) releasedLocked(r *member, again bool, then *followUp) {
 
 // againLocked lets a request wait again, at the end of its sequence. Where that
 // is not possible its client gets an error.
-func (s *Sequence) againLocked(r *member, then *followUp) {
+func (s *Sequence) againLocked(r *episode, then *followUp) {
 	if r.state == ended { // its backend has said both
 		return
 	}

@@ -15,7 +15,7 @@ type sequence struct {
 	backlogged  bool
 	closing     bool // its slot becomes free when nothing of it waits
 	begun       bool // its slot's process has had a request of it
-	first, last *member
+	first, last *episode
 	slot        *slot  // nil: it has none
 	moves       uint32 // how often it got one
 	values      *stateValues
@@ -27,7 +27,7 @@ type sequence struct {
 	heapAt       int       // in the heap of deadlines, -1: not there
 }
 
-func (q *sequence) pushBack(r *member) {
+func (q *sequence) pushBack(r *episode) {
 	r.seq, r.before, r.after, r.state = q, q.last, nil, waiting
 	if q.last == nil {
 		q.first = r
@@ -37,7 +37,7 @@ func (q *sequence) pushBack(r *member) {
 	q.last = r
 }
 
-func (q *sequence) pushFront(r *member) {
+func (q *sequence) pushFront(r *episode) {
 	r.seq, r.before, r.after, r.state = q, nil, q.first, waiting
 	if q.first == nil {
 		q.last = r
@@ -48,7 +48,7 @@ func (q *sequence) pushFront(r *member) {
 }
 
 // pop takes the first request, nil if there is none.
-func (q *sequence) pop() *member {
+func (q *sequence) pop() *episode {
 	r := q.first
 	if r != nil {
 		q.remove(r)
@@ -56,7 +56,7 @@ func (q *sequence) pop() *member {
 	return r
 }
 
-func (q *sequence) remove(r *member) {
+func (q *sequence) remove(r *episode) {
 	if r.before == nil {
 		q.first = r.after
 	} else {
@@ -91,7 +91,7 @@ type slot struct {
 	number int
 	seq    *sequence // nil: it is free
 	isFree bool      // it is among the free ones of the scheduler
-	busy   *member   // that was taken from it and has not come back (Oldest)
+	busy   *episode  // that was taken from it and has not come back (Oldest)
 }
 
 // freeSlots are the slots that a sequence can begin in: the lowest number first,
@@ -196,7 +196,7 @@ func (s *Sequence) leaveBacklogLocked(seq *sequence) {
 
 // takeLocked takes the first request of a slot's sequence to have it executed.
 // The slot goes to another sequence if this was the last one.
-func (s *Sequence) takeLocked(at *slot, then *followUp) *member {
+func (s *Sequence) takeLocked(at *slot, then *followUp) *episode {
 	seq := at.seq
 	r := seq.pop()
 	s.waiting--
@@ -215,7 +215,7 @@ func (s *Sequence) takeLocked(at *slot, then *followUp) *member {
 // nextLocked returns the first request of a slot that is to be executed, nil if
 // there is none. A sequence whose next request nobody waits for any more is
 // dropped whole.
-func (s *Sequence) nextLocked(at *slot, then *followUp) *member {
+func (s *Sequence) nextLocked(at *slot, then *followUp) *episode {
 	for at.seq != nil && at.seq.first != nil {
 		r := at.seq.first
 		if r.task.Context.Err() == nil {

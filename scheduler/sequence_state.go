@@ -83,7 +83,7 @@ func (s *states) wanted(outputs []string) []string {
 
 // keep takes the new states from a response, and those that its client has not
 // asked for out of it.
-func (s *Sequence) keep(r *member, response *infer.Response) {
+func (s *Sequence) keep(r *episode, response *infer.Response) {
 	rest := response.Outputs[:0]
 	for i := range response.Outputs {
 		t := response.Outputs[i]

@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// member is one request of a sequence.
-type member struct {
+// episode is one request of a sequence.
+type episode struct {
 	owner *Sequence
 	own   *infer.Request // as it came
 	// request is what the instance gets: the same with control tensors and state,
@@ -25,9 +25,9 @@ type member struct {
 
 	// Guarded by the scheduler's mu.
 	seq           *sequence
-	state         memberState
+	state         episodeState
 	unwatch       func() bool // ends the watch over the context of one that nobody waits for
-	before, after *member     // in the sequence's queue
+	before, after *episode    // in the sequence's queue
 	at            *lane       // whose instance has it, or had it last
 	batch         *slotBatch  // that it is part of
 	fresh         bool        // the instance's process had nothing of its sequence before
@@ -41,16 +41,16 @@ type member struct {
 	life          uint32   // of the instance that it was taken for (Oldest)
 }
 
-type memberState uint8
+type episodeState uint8
 
 const (
-	waiting   memberState = 0 // in its sequence's queue
-	executing memberState = 1 // an instance has it, or its batcher
-	ended     memberState = 2
+	waiting   episodeState = 0 // in its sequence's queue
+	executing episodeState = 1 // an instance has it, or its batcher
+	ended     episodeState = 2
 )
 
-func (s *Sequence) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *member {
-	r := &member{owner: s, own: req, send: send}
+func (s *Sequence) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *episode {
+	r := &episode{owner: s, own: req, send: send}
 	r.task = backend.Task{Context: ctx, Request: &r.request, Send: r.deliver}
 	t := Now()
 	r.timing = Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
@@ -65,7 +65,7 @@ const forever = 100 * 365 * 24 * time.Hour
 
 // deliver hands a response up, without the states in it, and notices the last
 // one.
-func (r *member) deliver(response *infer.Response) {
+func (r *episode) deliver(response *infer.Response) {
 	if r.owner.states != nil {
 		r.owner.keep(r, response)
 	}
@@ -83,7 +83,7 @@ func (r *member) deliver(response *infer.Response) {
 }
 
 // end takes a request out whose last response has been handed up.
-func (s *Sequence) end(r *member) {
+func (s *Sequence) end(r *episode) {
 	var then followUp
 	s.mu.Lock()
 	r.state = ended
@@ -106,7 +106,7 @@ func (s *Sequence) end(r *member) {
 // cancel ends a request whose client has gone, with all of its sequence, if it
 // is next in its slot, or its sequence has none; where another one is before it,
 // that is done when its turn comes. The model is told of a request that it has.
-func (s *Sequence) cancel(r *member) {
+func (s *Sequence) cancel(r *episode) {
 	var then followUp
 	s.mu.Lock()
 	var in backend.Instance
@@ -131,7 +131,7 @@ func (s *Sequence) cancel(r *member) {
 
 // failure is a request that is answered with an error instead of being executed.
 type failure struct {
-	request *member
+	request *episode
 	reason  Reason
 	err     error
 }
@@ -140,7 +140,7 @@ type failure struct {
 type followUp struct {
 	pending int // change of the requests that no instance has
 	batches []*slotBatch
-	joins   []*member // that go to the batchers of their lanes
+	joins   []*episode // that go to the batchers of their lanes
 	failed  []failure
 	drained []func()
 }
@@ -166,6 +166,6 @@ func (f *followUp) run(s *Sequence) {
 
 // fail answers a request that has been taken from its queue, or was never
 // in one.
-func (f *followUp) fail(r *member, reason Reason, err error) {
+func (f *followUp) fail(r *episode, reason Reason, err error) {
 	f.failed = append(f.failed, failure{r, reason, err})
 }
