@@ -232,9 +232,6 @@ func (r *Registry) tryLoad(ctx context.Context, op *operation, d *Description, n
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
-	if err := unsupported(d.Config); err != nil {
-		return nil, err
-	}
 	by, err := r.executor(d, number)
 	if err != nil {
 		return nil, err
@@ -275,17 +272,21 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 		}
 		return nil, err
 	}
-	if err := unsupported(config); err != nil { // with what the model has added
-		return nil, err
-	}
 	for _, what := range ignored(config) {
 		r.config.Log.Warn().Msgf("config of model '%s' asks for %s, which this server does not do yet", d.Name, what)
+	}
+	states, warnings, err := d.readStates(config)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range warnings {
+		r.config.Log.Warn().Msg(w)
 	}
 	labels = r.inherit(d.identity(), config, labels)
 	info := &Info{Name: d.Name, Namespace: d.Namespace, Version: number, Config: config, JSON: json, Labels: labels}
 	counters := r.config.Metrics.Model(d.Name, number, r.metricsOf(d.Namespace, config))
 	l := &loaded{
-		info: info, spec: newRequestSpec(info), model: m,
+		info: info, spec: newRequestSpec(info), model: m, states: states,
 		statistics: newStatistics(d.Name, number, counters), holds: newHolds(),
 	}
 	l.cache = r.newCached(l)

@@ -45,9 +45,10 @@ type loaded struct {
 	gate       *gate
 	model      backend.Model
 	statistics *statistics
-	cache      *cached       // nil if responses are not cached
-	stacking   *stacked.Plan // nil if batches reach the model as lists of requests
-	upload     *upload       // what it is a user of, nil if it lies in the repository
+	states     []scheduler.State // of sequences
+	cache      *cached           // nil if responses are not cached
+	stacking   *stacked.Plan     // nil if batches reach the model as lists of requests
+	upload     *upload           // what it is a user of, nil if it lies in the repository
 	holds      *holds
 }
 

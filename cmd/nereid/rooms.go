@@ -98,7 +98,8 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 		Repository: repository, Backends: backends, BackendDirectory: o.Backends.Directory, BackendSettings: o.ownSettingsOf,
 		StrictReadiness: o.Repository.StrictReadiness, Allocate: r.allocate,
 		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.pollInterval(),
-		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, Metrics: counters, Cache: responses, Log: log,
+		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries,
+		DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog, Metrics: counters, Cache: responses, Log: log,
 	})
 	return r, r.makeFronts(o, settings, budget, counters, log)
 }
