@@ -314,14 +314,17 @@ func (r *Registry) tryLoad(ctx context.Context, d *Description, number int64, sl
 	}
 	l, err := r.bringUp(ctx, d, number, m)
 	if err != nil {
-		// Start leaves nothing after an error; before it there may be something.
+		// Start leaves nothing after an error; before it there may be something, and
+		// after it too.
 		_ = m.Close(ctx)
+		l.abandon()
 		return nil, err
 	}
 	return l, nil
 }
 
-// bringUp completes the config of an opened model and starts its instances.
+// bringUp completes the config of an opened model and starts its instances. What
+// comes with an error is what is to be abandoned, perhaps nil.
 func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m backend.Model) (*loaded, error) {
 	var answer []byte
 	if d.Completes() {
@@ -358,16 +361,9 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 		return nil, err
 	}
 	l.gate = r.newGate(l, d)
-	if err := m.Start(ctx, config, json, r.events(l)); err != nil {
-		l.gate.close()
-		counters.Close()
-		return nil, err
+	if err := l.start(ctx, r.events(l), r.config.Limiter); err != nil {
+		return l, err
 	}
-	if err := l.gate.wait(ctx); err != nil {
-		l.abandon(ctx)
-		return nil, err
-	}
-	l.gate.admit()
 	l.upload = d.upload.hold()
 	return l, nil
 }

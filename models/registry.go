@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/stacked"
 	"github.com/rs/zerolog"
 )
 
@@ -38,8 +39,13 @@ type RegistryConfig struct {
 	LoadThreads int
 	// LoadRetries is how often a failed load is tried again.
 	LoadRetries int
-	Metrics     *metrics.Registry
-	Log         zerolog.Logger
+	// Limiter has the instances of all models take turns; nil: they do not.
+	Limiter *scheduler.Limiter
+	// Allocate lends memory for tensors that the server itself makes: n bytes with
+	// one reference. Default the Go heap.
+	Allocate stacked.Allocator
+	Metrics  *metrics.Registry
+	Log      zerolog.Logger
 }
 
 // Registry knows the models and runs their requests. It implements
@@ -96,6 +102,9 @@ type servingModel struct {
 func NewRegistry(config RegistryConfig) *Registry {
 	if config.LoadThreads <= 0 {
 		config.LoadThreads = 4
+	}
+	if config.Allocate == nil {
+		config.Allocate = func(n int) ([]byte, infer.Memory, error) { return make([]byte, n), nil, nil }
 	}
 	r := &Registry{config: config, models: make(map[string]*model), waits: make(map[string]map[string]int), graph: scheduler.NewGraph(), loading: make(chan struct{}, config.LoadThreads), uploads: uploads{log: config.Log}}
 	r.lifetime, r.expire = context.WithCancelCause(context.Background())

@@ -1,8 +1,6 @@
 package models
 
 import (
-	"slices"
-
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
@@ -11,6 +9,9 @@ import (
 
 // newScheduler makes the scheduler that a version's config asks for.
 func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
+	if err := r.planStacking(l); err != nil {
+		return nil, err
+	}
 	return scheduler.NewBatcher(scheduler.BatcherConfig{
 		Model: l.info.Name, Observer: l.statistics, Graph: r.graph,
 		Iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), Log: r.config.Log,
@@ -20,20 +21,7 @@ func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
 // events is what a version's instances report to: the scheduler, behind
 // whatever stands between it and them.
 func (r *Registry) events(l *loaded) backend.Events {
-	return l.gate // which is next to the scheduler
-}
-
-// newGate makes the gate in front of a version's scheduler.
-func (r *Registry) newGate(l *loaded, d *Description) *gate {
-	g := newGate(l.scheduler, r.config.Log.With().Str("model", l.info.Name).Int64("version", l.info.Version).Logger())
-	if samples := l.info.Config.GetModelWarmup(); len(samples) > 0 {
-		w := &warmup{
-			samples: samples, spec: l.spec, version: l.info.Version, open: d.open, observer: l.statistics,
-			iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), log: r.config.Log,
-		}
-		g.warm = w.run
-	}
-	return g
+	return r.limit(l, r.stack(l, l.gate))
 }
 
 // unsupported refuses what a config asks for and no room does yet: answers that
@@ -68,7 +56,5 @@ func ignored(c *kserve.ModelConfig) []string {
 	add(c.GetSequenceBatching().GetStrategyChoice() != nil, "a strategy of sequence_batching (each round of a request is executed by itself)")
 	add(c.GetDynamicBatching() != nil, "dynamic_batching (each request is executed by itself)")
 	add(c.GetResponseCache().GetEnable(), "response_cache")
-	limited := slices.ContainsFunc(c.GetInstanceGroup(), func(g *kserve.ModelInstanceGroup) bool { return g.GetRateLimiter() != nil })
-	add(limited, "rate_limiter")
 	return list
 }

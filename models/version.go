@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
-	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/stacked"
 )
 
 // State is where a version of a model is in its life, as the repository index
@@ -44,9 +44,13 @@ type loaded struct {
 	spec       *requestSpec
 	scheduler  scheduler.Scheduler
 	gate       *gate
+	between    []forgetful      // what stands between the gate and the instances
+	share      *scheduler.Share // of the rate limiter's resources; nil without one
+	passive    bool             // it has only passive instances
 	model      backend.Model
 	statistics *statistics
-	upload     *upload // what it is a user of, nil if it lies in the repository
+	stacking   *stacked.Plan // nil if batches reach the model as lists of requests
+	upload     *upload       // what it is a user of, nil if it lies in the repository
 }
 
 // infer validates a request, has it executed and completes its responses.
@@ -55,6 +59,9 @@ func (l *loaded) run(ctx context.Context, req *infer.Request, send infer.Sender,
 		r.Model, r.Version, r.ID = l.info.Name, l.info.Version, req.ID
 		l.spec.answer(r)
 		send(r)
+	}
+	if l.passive {
+		return l.errPassive()
 	}
 	start := scheduler.Now()
 	if err := l.spec.validate(req); err != nil {
@@ -87,22 +94,9 @@ func (l *loaded) close(ctx context.Context) error {
 	l.gate.cancel()
 	closed := l.model.Close(ctx)
 	l.gate.close()
+	l.share.Release()
 	l.upload.drop()
 	l.statistics.metrics.Close()
 	// What was still inside has ended with the stubs, if those were killed.
 	return cmp.Or(closed, stopped)
-}
-
-// abandonLimit is how long the instances of a version that did not come up may
-// take to end.
-const abandonLimit = 30 * time.Second
-
-// abandon ends a version that no request could ever reach.
-func (l *loaded) abandon(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, abandonLimit)
-	defer cancel()
-	l.gate.cancel()
-	_ = l.model.Close(ctx) // it says why it did not come up, not how it went
-	l.gate.close()
-	l.statistics.metrics.Close()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -20,6 +21,8 @@ type BatcherConfig struct {
 	MaxQueue int    // requests that may wait; default DefaultMaxQueue
 	Observer Observer
 	Graph    *Graph // shared with what its models can call; default one of its own
+	// Batching says how requests are joined; nil: each is executed by itself.
+	Batching *Batching
 	// Iterative has a request that a model has released for another round executed
 	// again; otherwise that is an error.
 	Iterative bool
@@ -30,19 +33,34 @@ type BatcherConfig struct {
 	Log      zerolog.Logger
 }
 
-// Batcher is Triton's default scheduler: each request is executed by itself, by
-// whichever instance is idle, first come, first served. A request that was
-// handed to an instance ahead is asked back when another could begin it at once.
+// Batcher is Triton's default scheduler and its dynamic batcher: requests wait
+// in lines, first come, first served within each priority, until an instance is
+// idle and, where batching is asked for, others have come to join them. Where
+// executions are short, an instance is handed a batch that cannot grow ahead; it
+// is asked back when another instance could begin it at once.
+//
+// It has no goroutine. Whatever changes what can be executed calls dispatch: a
+// request that comes, a batch that is done, an instance that is up. Only where
+// time alone changes it, because a batch waits for others or a deadline is near,
+// one timer does.
 type Batcher struct {
 	config BatcherConfig
+	rules  rules
+	order  *order // nil if responses leave as they come
+	// prefetches is true if a batch that is complete may be formed before it can
+	// be executed: nobody who waits is overtaken, or counted, then.
+	prefetches bool
 
 	sequences atomic.Uint64 // that were begun for requests without a correlation id
 
 	mu       sync.Mutex
-	waiting  queue
+	waiting  lines
+	forming  forming
+	dropped  []dropped          // to be answered by whoever unlocks
+	hold     int                // nothing is executed before so many wait; 0: anything is
 	idle     []backend.Instance // used last goes first: its memory is warm
 	up       map[backend.Instance]*load
-	aheads   int                       // instances of up that have a request ahead
+	aheads   int                       // instances of up that have a batch ahead
 	retiring int                       // instances of up that get nothing more
 	hopeless map[backend.Instance]bool // those that are down
 	retired  map[backend.Instance]bool // those that are to come back no more
@@ -51,6 +69,8 @@ type Batcher struct {
 	stopped  bool
 	drained  chan struct{} // closed when stopped and nothing is inside
 	quiet    chan struct{} // closed when nothing is inside; nil while nobody waits for that
+	timer    *time.Timer   // nil until it is needed
+	wakeAt   int64         // when timer dispatches; 0: it need not
 }
 
 var _ Scheduler = (*Batcher)(nil)
@@ -63,34 +83,21 @@ func NewBatcher(config BatcherConfig) *Batcher {
 	if config.Graph == nil {
 		config.Graph = NewGraph()
 	}
-	return &Batcher{
-		config: config, up: make(map[backend.Instance]*load), hopeless: make(map[backend.Instance]bool),
+	d := &Batcher{
+		config: config, rules: newRules(config.Batching), prefetches: true,
+		up: make(map[backend.Instance]*load), hopeless: make(map[backend.Instance]bool),
 		retired: make(map[backend.Instance]bool), drained: make(chan struct{}),
 	}
-}
-
-// request is one request on its way, together with the batch of one that it is
-// executed as.
-type request struct {
-	scheduler *Batcher
-	task      backend.Task
-	batch     backend.Batch
-	tasks     [1]*backend.Task
-	execution Execution
-	timing    [1]Timing
-	send      infer.Sender
-	// done receives one value when the last response has been handed up; nil if
-	// nobody waits.
-	done chan struct{}
-	call *call // nil if no execution waits for this
-
-	// Guarded by the scheduler's mu.
-	ended         bool
-	unwatch       func() bool // ends the watch over the context of one that nobody waits for
-	before, after *request
-	queued        bool
-	instance      backend.Instance // that has it, or had it last; nil before
-	turns         uint32           // how often it was given to an instance
+	levels := []policy{{}}
+	if b := config.Batching; b != nil {
+		levels, d.hold = b.levels(), b.StartWith
+		d.prefetches = b.Levels == 0 && levels[0].plain()
+		if b.PreserveOrder {
+			d.order = &order{}
+		}
+	}
+	d.waiting = newLines(levels)
+	return d
 }
 
 // Infer implements infer.Handler.
@@ -131,38 +138,32 @@ func (d *Batcher) Submit(ctx context.Context, req *infer.Request, send infer.Sen
 	return nil
 }
 
-func (d *Batcher) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *request {
-	r := &request{scheduler: d, send: send}
-	r.task = backend.Task{Context: ctx, Request: req, Send: r.deliver}
-	r.tasks[0] = &r.task
-	r.batch = backend.Batch{Tasks: r.tasks[:], Done: r.executed}
-	t := Now()
-	r.timing[0] = Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
-	return r
-}
-
 // begin takes the request in and returns the instance that it has been handed
-// to, nil if it waits.
+// to, nil if it waits or was handed over from a line.
 func (d *Batcher) begin(r *request) (backend.Instance, error) {
 	if err := d.admit(r); err != nil {
 		return nil, err
 	}
-	in, ahead, err := d.accept(r)
+	to, err := d.accept(r)
 	switch {
-	case in != nil:
-	case r.call == nil:
-		return nil, err
 	case err != nil:
-		d.config.Graph.leave(r.call)
+		if r.call != nil {
+			d.config.Graph.leave(r.call)
+		}
 		return nil, err
-	default:
-		return nil, d.config.Graph.check(r.call)
-	}
-	in.Execute(&r.batch)
-	if ahead && d.handed(in, r) {
+	case to.in != nil:
+		to.in.Execute(&r.alone.Batch)
+		if to.ahead && d.handed(to.in, &r.alone.batch) {
+			d.dispatch()
+		}
+		return to.in, nil
+	case to.stirs:
 		d.dispatch()
 	}
-	return in, nil
+	if r.call != nil {
+		return nil, d.config.Graph.check(r.call)
+	}
+	return nil, nil
 }
 
 // admit refuses what is to be refused whoever is idle, and notes a call.
@@ -183,174 +184,48 @@ func (d *Batcher) admit(r *request) error {
 	return nil
 }
 
-// accept takes the request in and returns the instance that is to execute it
-// at once, nil if it must wait, and whether it is handed over ahead.
-func (d *Batcher) accept(r *request) (in backend.Instance, ahead bool, err error) {
+// destination is what becomes of a request that was accepted: it is to be
+// handed, by itself, to an instance, perhaps ahead; or it waits, and perhaps
+// there is something to dispatch because it does.
+type destination struct {
+	in    backend.Instance
+	ahead bool
+	stirs bool
+}
+
+// accept takes the request in.
+func (d *Batcher) accept(r *request) (destination, error) {
+	req := r.task.Request
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch {
-	case d.stopped:
-		return nil, false, infer.Errorf(infer.Unavailable,
-			"%sServer is stopping, scheduler for model has stopped accepting new inference requests", r.task.Request.LogPrefix())
-	case d.waiting.length == 0:
-		if in, ahead := d.takeLocked(r); in != nil {
-			d.inside++
-			return in, ahead, nil
+	if d.stopped {
+		return destination{}, infer.Errorf(infer.Unavailable,
+			"%sServer is stopping, scheduler for model has stopped accepting new inference requests", req.LogPrefix())
+	}
+	if d.waiting.length == 0 && d.hold == 0 {
+		complete := d.rules.sizeOf(r) >= d.rules.enough
+		if complete || d.rules.delay == 0 {
+			if in, ahead := d.takeLocked(&r.alone.batch, complete); in != nil {
+				d.inside++
+				return destination{in: in, ahead: ahead}, nil
+			}
 		}
+	}
+	level := 0
+	if d.config.Batching != nil {
+		level = d.config.Batching.levelOf(req.Priority)
 	}
 	switch {
 	case d.hopelessLocked() != nil:
-		return nil, false, unhealthy(d.hopelessLocked())
-	case d.waiting.length >= d.config.MaxQueue:
-		return nil, false, infer.Errorf(infer.Unavailable, "%sExceeds maximum queue size", r.task.Request.LogPrefix())
+		return destination{}, unhealthy(d.hopelessLocked())
+	case d.waiting.length >= d.config.MaxQueue || d.waiting.full(level):
+		return destination{}, infer.Errorf(infer.Unavailable, "%sExceeds maximum queue size", req.LogPrefix())
 	}
 	d.inside++
-	d.waiting.pushBack(r)
+	r.line = fresh(level)
+	r.deadline = d.waiting.levels[level].deadlineOf(req, r.timing[0].Queued)
 	d.config.Observer.Pending(1)
-	return nil, false, nil
-}
-
-// deliver hands a response up and notices the last one.
-func (r *request) deliver(response *infer.Response) {
-	final := response.Final
-	if c := r.call; c != nil {
-		c.sent.Add(1)
-		if final { // who gets it may go on before end
-			r.scheduler.config.Graph.leave(c)
-		}
-	}
-	r.send(response)
-	if final {
-		r.scheduler.end(r)
-	}
-}
-
-// end takes a request out whose last response has been handed up.
-func (d *Batcher) end(r *request) {
-	d.mu.Lock()
-	r.ended = true
-	unwatch := r.unwatch
-	d.outLocked()
-	d.mu.Unlock()
-	if unwatch != nil {
-		unwatch()
-	}
-	if r.done != nil {
-		r.done <- struct{}{}
-	}
-}
-
-// outLocked counts a request that is inside no more.
-func (d *Batcher) outLocked() {
-	d.inside--
-	if d.inside > 0 {
-		return
-	}
-	if d.stopped {
-		close(d.drained)
-	}
-	if d.quiet != nil {
-		close(d.quiet)
-		d.quiet = nil
-	}
-}
-
-// executed is the batch's Done: it counts, and gives the instance the next
-// request.
-func (r *request) executed(_ *backend.Batch, report backend.Report) {
-	d := r.scheduler
-	if report.Refused {
-		d.again(r, report.Withdrawn)
-		return
-	}
-	r.execution = Execution{Requests: r.timing[:], Report: report}
-	d.config.Observer.Executed(&r.execution)
-	if len(report.Rescheduled) > 0 {
-		d.reschedule(r)
-		return
-	}
-	d.mu.Lock()
-	drained := d.leaveLocked(r)
-	d.mu.Unlock()
-	d.released(r)
-	drained()
-	d.dispatch()
-}
-
-// released tells whoever wants to know that no instance has a request any more,
-// nor will have.
-func (d *Batcher) released(r *request) {
-	if d.config.Released != nil {
-		d.config.Released(r.task.Request)
-	}
-}
-
-// dispatch hands out what waits, as long as somebody can take it. If nothing
-// waits and an instance is idle, it asks for what others have ahead.
-func (d *Batcher) dispatch() {
-	for {
-		d.mu.Lock()
-		next := d.waiting.first
-		if next == nil {
-			stuck := d.stuckLocked()
-			d.mu.Unlock()
-			if stuck == nil {
-				return
-			}
-			stuck.Withdraw() // what comes back goes through again
-			continue
-		}
-		if next.task.Context.Err() != nil {
-			d.waiting.pop()
-			d.mu.Unlock()
-			d.config.Observer.Pending(-1)
-			d.canceled(next)
-			continue
-		}
-		in, ahead := d.takeLocked(next)
-		if in == nil {
-			d.mu.Unlock()
-			return
-		}
-		d.waiting.pop()
-		d.mu.Unlock()
-		d.config.Observer.Pending(-1)
-		in.Execute(&next.batch)
-		if ahead {
-			d.handed(in, next)
-		}
-	}
-}
-
-// again puts a request that an instance had not looked at first in line: the
-// instance was lost, or has given it back and goes on. A request whose client
-// has gone meanwhile ends here; cancel, which has found or finds it in no queue,
-// leaves that to this.
-func (d *Batcher) again(r *request, withdrawn bool) {
-	d.mu.Lock()
-	drained := func() {}
-	if withdrawn {
-		drained = d.leaveLocked(r)
-	}
-	r.instance = nil
-	if r.task.Context.Err() != nil {
-		d.mu.Unlock()
-		drained()
-		d.canceled(r)
-		d.dispatch()
-		return
-	}
-	if lost := d.hopelessLocked(); lost != nil {
-		d.mu.Unlock()
-		drained()
-		d.fail(r, BackendFailure, unhealthy(lost))
-		return
-	}
-	d.waiting.pushFront(r)
-	d.mu.Unlock()
-	drained()
-	d.config.Observer.Pending(1)
-	d.dispatch()
+	return destination{stirs: d.lineUpLocked(r)}, nil
 }
 
 // cancel ends a request that waits, and tells the model of one that it has: one
@@ -358,15 +233,15 @@ func (d *Batcher) again(r *request, withdrawn bool) {
 func (d *Batcher) cancel(r *request) {
 	d.mu.Lock()
 	if r.queued {
-		d.waiting.remove(r)
+		d.leaveLineLocked(r)
 		d.mu.Unlock()
 		d.config.Observer.Pending(-1)
-		d.canceled(r)
+		d.fail(r, Canceled, canceled())
 		return
 	}
-	in := r.instance
-	if r.ended {
-		in = nil
+	var in backend.Instance
+	if r.batch != nil && !r.ended {
+		in = r.batch.instance
 	}
 	d.mu.Unlock()
 	if c, ok := in.(backend.Canceller); ok {
@@ -374,29 +249,18 @@ func (d *Batcher) cancel(r *request) {
 	}
 }
 
-// canceled answers a request that whoever calls it has taken from the queue, or
-// not put there.
-func (d *Batcher) canceled(r *request) {
-	d.fail(r, Canceled, &infer.Error{Code: infer.Cancelled})
-}
-
-// fail answers a request that is in no queue and that no instance has.
-func (d *Batcher) fail(r *request, reason Reason, err error) {
-	d.config.Observer.Failed(reason, r.timing[0].Start)
-	d.released(r)
-	r.deliver(infer.ErrorResponse(err))
-}
-
 // Stop implements Scheduler.
 func (d *Batcher) Stop(ctx context.Context) error {
 	d.mu.Lock()
 	if !d.stopped {
 		d.stopped = true
+		d.hold = 0
 		if d.inside == 0 {
 			close(d.drained)
 		}
 	}
 	d.mu.Unlock()
+	d.dispatch() // batches wait for nobody now
 	select {
 	case <-d.drained:
 		return nil

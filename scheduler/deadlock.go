@@ -120,7 +120,7 @@ func (s *search) cycle(c *call) []string {
 		for _, w := range steps[i].run.waits {
 			if w.call == c {
 				for at := steps[i]; at != nil; at = at.before {
-					names = slices.Insert(names, 0, at.run.request.scheduler.config.Model)
+					names = slices.Insert(names, 0, at.run.batch.scheduler.config.Model)
 				}
 				return names
 			}

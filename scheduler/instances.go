@@ -7,10 +7,10 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// load is what an instance has: nothing, one request that it executes, or
-// another ahead as well.
+// load is what an instance has: nothing, one batch that it executes, or another
+// ahead as well.
 type load struct {
-	executes, ahead *request
+	executes, ahead *batch
 	// handed is true when Execute of ahead has returned and it has not been asked
 	// back yet: before that an instance could not give it back.
 	handed bool
@@ -19,42 +19,55 @@ type load struct {
 	drained func()
 }
 
-// takeLocked returns the instance that is to be given a request now, nil if
-// there is none: an idle one, else one that executes and takes another ahead.
-func (d *Batcher) takeLocked(r *request) (in backend.Instance, ahead bool) {
+// takeLocked gives a batch to the instance that is to execute it, and returns
+// it, nil if there is none: an idle one, else, if the batch is complete, one that
+// executes and takes another ahead.
+func (d *Batcher) takeLocked(b *batch, complete bool) (in backend.Instance, ahead bool) {
 	if n := len(d.idle); n > 0 {
 		in := d.idle[n-1]
 		d.idle = d.idle[:n-1]
-		d.up[in].executes = r
-		r.instance, r.turns = in, r.turns+1
+		d.up[in].executes = b
+		d.givenLocked(b, in)
 		return in, false
 	}
-	if r.task.Request.Caller != nil {
-		return nil, false // it might wait behind its own caller
+	if !complete || !d.prefetches || b.hasCall() { // a call might wait behind its own caller
+		return nil, false
 	}
 	for in, has := range d.up {
 		if has.executes != nil && has.ahead == nil && has.drained == nil && takesAhead(in) {
-			has.ahead, has.handed = r, false
+			has.ahead, has.handed = b, false
 			d.aheads++
-			r.instance, r.turns = in, r.turns+1
+			d.givenLocked(b, in)
 			return in, true
 		}
 	}
 	return nil, false
 }
 
-// leaveLocked takes a request off its instance, which goes on with the one
+// givenLocked notes which instance has a batch.
+func (d *Batcher) givenLocked(b *batch, in backend.Instance) {
+	b.instance = in
+	for _, r := range b.requests {
+		r.batch = b
+		r.turns++
+		if d.order != nil && r.task.Request.Caller == nil {
+			d.order.enter(r)
+		}
+	}
+}
+
+// leaveLocked takes a batch off its instance, which goes on with the one
 // ahead or becomes idle. It does nothing if the instance was lost meanwhile.
 // What it returns is to be called with nothing locked.
-func (d *Batcher) leaveLocked(r *request) (drained func()) {
-	in := r.instance
+func (d *Batcher) leaveLocked(b *batch) (drained func()) {
+	in := b.instance
 	has := d.up[in]
 	switch {
 	case has == nil:
 		return nothing
-	case has.executes == r:
+	case has.executes == b:
 		has.executes = has.ahead
-	case has.ahead != r:
+	case has.ahead != b:
 		return nothing
 	}
 	if has.ahead != nil { // it has left, or is executed now
@@ -164,7 +177,8 @@ func (d *Batcher) idleNoMoreLocked(in backend.Instance) {
 // returns an instance that is why.
 func (d *Batcher) refuseAllLocked() (refused []*request, lost backend.Instance) {
 	if lost = d.hopelessLocked(); lost != nil {
-		for r := d.waiting.pop(); r != nil; r = d.waiting.pop() {
+		for r := d.waiting.following(nil); r != nil; r = d.waiting.following(nil) {
+			d.leaveLineLocked(r)
 			refused = append(refused, r)
 		}
 	}

@@ -314,14 +314,12 @@ func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 		}
 
 		// In the queue: the context has ended, its goroutine has not noticed yet.
-		gone := &request{scheduler: d, done: make(chan struct{}, 1), send: func(r *infer.Response) {
+		gone := d.newRequest(ctx, &infer.Request{ID: "gone"}, func(r *infer.Response) {
 			if r.Err == nil {
 				t.Error("a request that waits for nobody was executed")
 			}
-		}}
-		gone.task = backend.Task{Context: ctx, Request: &infer.Request{ID: "gone"}, Send: gone.deliver}
-		gone.tasks[0] = &gone.task
-		gone.batch = backend.Batch{Tasks: gone.tasks[:], Done: gone.executed}
+		})
+		gone.done = make(chan struct{}, 1)
 		d.mu.Lock()
 		d.inside++
 		d.waiting.pushBack(gone)

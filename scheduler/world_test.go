@@ -249,7 +249,7 @@ func (w *world) calls(id string, all bool) bool {
 func (d *Batcher) queues(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for r := d.waiting.first; r != nil; r = r.after {
+	for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
 		if r.task.Request.ID == id {
 			return true
 		}

@@ -326,6 +326,9 @@ func (m *Model) tensorNames() (inputs, outputs []string) {
 	for _, input := range m.config.GetInput() {
 		inputs = append(inputs, input.GetName())
 	}
+	for _, extra := range m.config.GetBatchInput() { // of stacked batches
+		inputs = append(inputs, extra.GetTargetName()...)
+	}
 	for _, output := range m.config.GetOutput() {
 		outputs = append(outputs, output.GetName())
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/pyutils"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
@@ -76,7 +77,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 			LogLevels: func() python.LogLevels {
 				return python.LogLevels{Info: settings.Info(), Warning: settings.Warning(), Error: settings.Error(), Verbose: settings.Verbose()}
 			},
-			Metrics: counters, SoleParent: true,
+			Metrics: counters, HostPolicies: o.Memory.HostPolicies, SoleParent: true,
 		})
 	}
 	if err != nil {
@@ -90,11 +91,27 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	}
 	r.registry = models.NewRegistry(models.RegistryConfig{
 		Repository: repository, Backends: backends, BackendDirectory: o.Backends.Directory, BackendSettings: o.ownSettingsOf,
-		StrictReadiness: o.Repository.StrictReadiness,
-		Explicit:        o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels,
-		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, Metrics: counters, Log: log,
+		StrictReadiness: o.Repository.StrictReadiness, Allocate: r.allocate,
+		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels,
+		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, Limiter: o.limiter(), Metrics: counters, Log: log,
 	})
 	return r, r.makeFronts(o, settings, budget, counters, log)
+}
+
+// limiter makes the rate limiter that the command line asks for, nil if none.
+func (o *Options) limiter() *scheduler.Limiter {
+	if !o.RateLimit.ExecutionCount {
+		return nil
+	}
+	var explicit []scheduler.Resource
+	for _, r := range o.RateLimit.Resources {
+		device := scheduler.AnyDevice
+		if r.Device >= 0 {
+			device = int32(r.Device)
+		}
+		explicit = append(explicit, scheduler.Resource{Name: r.Name, Count: int64(r.Count), Device: device})
+	}
+	return scheduler.NewLimiter(explicit)
 }
 
 // makePool makes the memory for requests: as much address space as the budget,
@@ -114,7 +131,7 @@ func (r *rooms) makePool(limit int64, counters *metrics.Registry) error {
 	return nil
 }
 
-// allocate is the front ends' server.Allocator.
+// allocate lends memory to the front ends, and for stacked batches.
 func (r *rooms) allocate(n int) ([]byte, infer.Memory, error) {
 	block, err := r.requests.Alloc(n)
 	if err != nil {
