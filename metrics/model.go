@@ -44,7 +44,8 @@ type Model struct {
 
 // ModelOptions are what a model's config says of its metrics.
 type ModelOptions struct {
-	Tags map[string]string // shown as labels with "_" before the name
+	Namespace string            // shown as a label if there is one
+	Tags      map[string]string // shown as labels with "_" before the name
 	// FirstResponse are the bounds of the first-response histogram's buckets in
 	// ms; empty is 100, 500, 2000, 5000.
 	FirstResponse []float64
@@ -56,12 +57,15 @@ type ModelOptions struct {
 func (r *Registry) Model(name string, version int64, options ModelOptions) *Model {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := modelKey{name, version}
+	key := modelKey{options.Namespace, name, version}
 	if m := r.models[key]; m != nil {
 		m.users++
 		return m
 	}
 	m := &Model{registry: r, key: key, users: 1, labels: prometheus.Labels{"model": name, "version": strconv.FormatInt(version, 10)}}
+	if options.Namespace != "" {
+		m.labels["namespace"] = options.Namespace
+	}
 	for tag, value := range options.Tags {
 		m.labels["_"+tag] = value
 	}

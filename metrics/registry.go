@@ -47,8 +47,9 @@ type Registry struct {
 }
 
 type modelKey struct {
-	name    string
-	version int64
+	namespace string
+	name      string
+	version   int64
 }
 
 // New returns a registry without models.

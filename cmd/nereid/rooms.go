@@ -56,7 +56,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	}()
 	repository, err := models.OpenRepository(o.Repository.Paths, models.RepositoryOptions{
 		ConfigName: o.Repository.ConfigName, DisableAutoComplete: o.Repository.DisableAutoCompleteConfig,
-		AgentDirectory: o.Repository.AgentDirectory,
+		AgentDirectory: o.Repository.AgentDirectory, Namespacing: o.Repository.Namespacing,
 	})
 	if err != nil {
 		return nil, err
@@ -86,13 +86,10 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	} else {
 		backends["python"] = r.python
 	}
-	if o.Repository.Control == ControlPoll {
-		log.Warn().Msg("--model-control-mode=poll loads all models once; later changes in the repository are not noticed")
-	}
 	r.registry = models.NewRegistry(models.RegistryConfig{
 		Repository: repository, Backends: backends, BackendDirectory: o.Backends.Directory, BackendSettings: o.ownSettingsOf,
 		StrictReadiness: o.Repository.StrictReadiness, Allocate: r.allocate,
-		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels,
+		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.pollInterval(),
 		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, Limiter: o.limiter(), Metrics: counters, Log: log,
 	})
 	return r, r.makeFronts(o, settings, budget, counters, log)
@@ -112,6 +109,14 @@ func (o *Options) limiter() *scheduler.Limiter {
 		explicit = append(explicit, scheduler.Resource{Name: r.Name, Count: int64(r.Count), Device: device})
 	}
 	return scheduler.NewLimiter(explicit)
+}
+
+// pollInterval is how often the repository is looked at, 0 for never again.
+func (o *Options) pollInterval() time.Duration {
+	if o.Repository.Control != ControlPoll {
+		return 0
+	}
+	return max(time.Duration(o.Repository.PollSeconds)*time.Second, 0)
 }
 
 // makePool makes the memory for requests: as much address space as the budget,
