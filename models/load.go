@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -69,8 +70,8 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *Description) 
 	for i, number := range fresh {
 		loads.Go(func() {
 			if serving[i] != nil {
-				if l, can, err := r.updateInstances(ctx, serving[i], d); can {
-					results[i] = result{number: number, loaded: l, updated: true, err: err}
+				if u, can, err := r.updateInstances(ctx, serving[i], d); can {
+					results[i] = result{number: number, update: u, updated: true, err: err}
 					return
 				}
 			}
@@ -95,9 +96,10 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *Description) 
 type result struct {
 	number int64
 	loaded *loaded // nil after an error
-	// updated says that this is no other version but one that served and has other
-	// instances.
+	// updated says that this is no other version but one that served and is to have
+	// other instances, by update unless there is an error.
 	updated bool
+	update  *instanceUpdate
 	err     error
 }
 
@@ -108,7 +110,11 @@ func (r *Registry) commit(m *model, s *source, results []result) (exiting bool) 
 	ended := r.retireLocked(m, s.Versions)
 	for _, x := range results {
 		v := m.versions[x.number]
-		if v.loaded != nil && !x.updated {
+		if x.update != nil {
+			v.loaded = x.update.after
+			continue
+		}
+		if v.loaded != nil {
 			ended = append(ended, retired{x.number, v.loaded})
 		}
 		v.state, v.reason, v.loaded = Ready, "", x.loaded
@@ -120,6 +126,9 @@ func (r *Registry) commit(m *model, s *source, results []result) (exiting bool) 
 	m.served, m.failure = s, ""
 	r.publishLocked()
 	r.mu.Unlock()
+	for _, x := range results {
+		x.update.commit()
+	}
 	r.endLater(m, ended)
 	return exiting
 }
@@ -161,9 +170,10 @@ func (r *Registry) loadFailed(m *model, s *source, results []result, all bool) e
 	r.publishLocked()
 	r.mu.Unlock()
 	for _, x := range results {
-		if x.loaded != nil && !x.updated {
+		if x.loaded != nil {
 			r.end(m, x.number, x.loaded)
 		}
+		x.update.drop()
 	}
 	r.restore(m, s, pieces.String())
 	if all {
@@ -185,14 +195,6 @@ func (r *Registry) restore(m *model, s *source, failure string) {
 	}
 	r.mu.Unlock()
 	replaced.drop()
-}
-
-// updateInstances gives a version that serves the instances of a description
-// that differs from its own in them alone, and perhaps in the choice of versions.
-// It returns what serves from then on. can is false where the version has to be
-// loaded anew: no backend here exchanges instances.
-func (r *Registry) updateInstances(context.Context, *loaded, *Description) (updated *loaded, can bool, err error) {
-	return nil, false, nil
 }
 
 // loadVersion brings up one version, with the retries that are allowed.
@@ -280,6 +282,7 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 	info := &Info{Name: d.Name, Version: number, Config: config, JSON: json, Labels: labels}
 	counters := r.config.Metrics.Model(d.Name, number, metrics.ModelOptions{Namespace: d.Namespace, Tags: config.GetMetricTags()})
 	l := &loaded{
+		retired: new(atomic.Bool),
 		info: info, spec: newRequestSpec(info), model: m,
 		statistics: newStatistics(d.Name, number, counters),
 	}

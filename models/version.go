@@ -37,9 +37,10 @@ type version struct {
 	*loaded
 }
 
-// loaded is what serves a version. It does not change, but for retired.
+// loaded is what serves a version. It does not change, but for retired; a version
+// that gets other instances gets a copy with all but its info the same.
 type loaded struct {
-	retired    atomic.Bool // set when requests cannot find it any more, before it is stopped
+	retired    *atomic.Bool // set when requests cannot find it any more, before it is stopped
 	info       *Info
 	spec       *requestSpec
 	scheduler  scheduler.Scheduler
