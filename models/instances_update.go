@@ -106,6 +106,7 @@ func (u *instanceUpdate) commit() {
 	var left atomic.Int64
 	left.Store(int64(len(u.surplus)))
 	for _, in := range u.surplus {
+		u.updater.Leave(in)
 		known := l.gate.retire(in)
 		drained := func() {
 			u.registry.ending.Go(func() {

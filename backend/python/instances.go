@@ -151,15 +151,24 @@ func (m *Model) Grow(ctx context.Context, config *kserve.ModelConfig, json []byt
 	return added, surplus, nil
 }
 
+// Leave implements backend.Updater.
+func (m *Model) Leave(instance backend.Instance) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at := slices.IndexFunc(m.instances, func(in *Instance) bool { return in == instance }); at >= 0 {
+		m.leaving = append(m.leaving, m.instances[at])
+		m.instances = slices.Delete(slices.Clone(m.instances), at, at+1)
+	}
+}
+
 // End implements backend.Updater.
 func (m *Model) End(ctx context.Context, instance backend.Instance) error {
 	in, ok := instance.(*Instance)
 	if !ok || in.model != m {
 		return fmt.Errorf("instance '%s' is none of model '%s'", instance.Name(), m.env.Name)
 	}
-	m.mu.Lock()
-	m.instances = slices.DeleteFunc(slices.Clone(m.instances), func(other *Instance) bool { return other == in })
-	m.mu.Unlock()
+	m.Leave(in)
+	defer m.forget(in)
 	in.cancel()
 	select {
 	case <-in.ended:
@@ -169,4 +178,11 @@ func (m *Model) End(ctx context.Context, instance backend.Instance) error {
 	in.kill()
 	<-in.ended
 	return fmt.Errorf("the stub of '%s' was killed: %w", in.name, context.Cause(ctx))
+}
+
+// forget drops an instance that has ended.
+func (m *Model) forget(in *Instance) {
+	m.mu.Lock()
+	m.leaving = slices.DeleteFunc(m.leaving, func(other *Instance) bool { return other == in })
+	m.mu.Unlock()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,6 +43,7 @@ type Model struct {
 
 	mu        sync.Mutex
 	instances []*Instance
+	leaving   []*Instance // that are to be ended
 	lives     uint32 // stub processes so far, of all instances
 }
 
@@ -307,7 +309,10 @@ func (m *Model) Close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	for _, in := range m.list() {
+	m.mu.Lock()
+	all := slices.Concat(m.instances, m.leaving)
+	m.mu.Unlock()
+	for _, in := range all {
 		in.kill()
 	}
 	<-ended
