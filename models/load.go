@@ -283,7 +283,7 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 	counters := r.config.Metrics.Model(d.Name, number, metrics.ModelOptions{Namespace: d.Namespace, Tags: config.GetMetricTags()})
 	l := &loaded{
 		retired: new(atomic.Bool),
-		info: info, spec: newRequestSpec(info), model: m,
+		info:    info, spec: newRequestSpec(info), model: m,
 		statistics: newStatistics(d.Name, number, counters),
 	}
 	if l.scheduler, err = r.newScheduler(l); err != nil {
