@@ -3,6 +3,7 @@ package python
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -48,6 +49,21 @@ func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Insta
 		return nil, infer.Errorf(infer.InvalidArg, "must specify one or more 'instance group's for %s", m.env.Name)
 	}
 	return instances, nil
+}
+
+// warmupNames lists the inputs of a config's warm-up samples that it does not
+// declare, ascending.
+func warmupNames(config *kserve.ModelConfig) []string {
+	names := make(map[string]bool)
+	for _, sample := range config.GetModelWarmup() {
+		for name := range sample.GetInputs() {
+			names[name] = true
+		}
+	}
+	for _, input := range config.GetInput() {
+		delete(names, input.GetName())
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // Group implements backend.Placed.

@@ -334,6 +334,7 @@ func (m *Model) tensorNames() (inputs, outputs []string) {
 	for _, extra := range m.config.GetBatchInput() { // of stacked batches
 		inputs = append(inputs, extra.GetTargetName()...)
 	}
+	inputs = append(inputs, warmupNames(m.config)...)
 	for _, output := range m.config.GetOutput() {
 		outputs = append(outputs, output.GetName())
 	}
