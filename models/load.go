@@ -11,7 +11,6 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/metrics"
 )
 
 // maxReasonBytes bounds what the log repeats of a request that cannot be read.
@@ -352,11 +351,12 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 	}
 	labels = r.inherit(config, labels)
 	info := &Info{Name: d.Name, Version: number, Config: config, JSON: json, Labels: labels}
-	counters := r.config.Metrics.Model(d.Name, number, metrics.ModelOptions{Tags: config.GetMetricTags()})
+	counters := r.config.Metrics.Model(d.Name, number, r.metricsOf(config))
 	l := &loaded{
 		info: info, spec: newRequestSpec(info), model: m,
 		statistics: newStatistics(d.Name, number, counters), holds: newHolds(),
 	}
+	l.cache = r.newCached(l)
 	if l.scheduler, err = r.newScheduler(l); err != nil {
 		counters.Close()
 		return nil, err

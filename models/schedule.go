@@ -71,7 +71,6 @@ func ignored(c *kserve.ModelConfig) []string {
 	}
 	add(c.GetSequenceBatching().GetStrategyChoice() != nil, "a strategy of sequence_batching (each round of a request is executed by itself)")
 	add(c.GetDynamicBatching() != nil, "dynamic_batching (each request is executed by itself)")
-	add(c.GetResponseCache().GetEnable(), "response_cache")
 	limited := slices.ContainsFunc(c.GetInstanceGroup(), func(g *kserve.ModelInstanceGroup) bool { return g.GetRateLimiter() != nil })
 	add(limited, "rate_limiter")
 	return list
