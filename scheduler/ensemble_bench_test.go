@@ -21,15 +21,15 @@ func (prompt) Execute(b *backend.Batch) {
 	task.Send(&infer.Response{Outputs: []infer.Tensor{out}, Final: true})
 }
 
-// direct is a model whose requests go to a batcher.
-type direct struct{ *Batcher }
+// straight is a model whose requests go to a batcher.
+type straight struct{ *Batcher }
 
-func (d direct) Hold(string, int64) (Composed, error) { return d, nil }
-func (direct) Batches() bool                          { return false }
-func (direct) Dims(string) []int64                    { return nil }
-func (direct) Release()                               {}
+func (d straight) Hold(string, int64) (Composed, error) { return d, nil }
+func (straight) Batches() bool                          { return false }
+func (straight) Dims(string) []int64                    { return nil }
+func (straight) Release()                               {}
 
-func (d direct) Submit(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error) {
+func (d straight) Submit(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error) {
 	return d.Begin(ctx, req, send)
 }
 
@@ -39,7 +39,7 @@ func BenchmarkEnsemble(b *testing.B) {
 	model := NewBatcher(BatcherConfig{Model: "m", Observer: &counter{}})
 	model.Up(prompt{})
 	config := parseEnsemble("A", "B", "m(IN=A)->OUT=X", "m(IN=X)->OUT=Y", "m(IN=Y)->OUT=B")
-	config.Composer, config.Observer = direct{model}, &counter{}
+	config.Composer, config.Observer = straight{model}, &counter{}
 	e := NewEnsemble(config)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
