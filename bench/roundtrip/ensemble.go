@@ -35,8 +35,10 @@ func (h *hops) measureSteps(span time.Duration, n int, ping time.Duration, table
 // with the models as a front end does.
 func (h *hops) measureClient(span time.Duration, n int) (measure.Times, error) {
 	return rounds(span, h.pids, func() error {
-		input := infer.Tensor{Name: "INPUT0", DataType: infer.FP32, Shape: []int64{int64(n / 4)}, Data: make([]byte, n)}
-		if n > inline {
+		input := infer.Tensor{Name: "INPUT0", DataType: infer.FP32, Shape: []int64{int64(n / 4)}}
+		if n <= inline {
+			input.Data = make([]byte, n)
+		} else {
 			block, err := h.pool.Alloc(n)
 			if err != nil {
 				return err
