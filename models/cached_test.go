@@ -11,9 +11,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/scheduler"
@@ -222,6 +224,13 @@ func TestCachedMissesAtOnce(t *testing.T) {
 	for range 2 {
 		all.Go(func() { answered(t, r.Infer, valueRequest(3)) })
 	}
+	testkit.Eventually(t, 10*time.Second, func() bool {
+		inside := 0
+		for _, n := range r.InFlight() {
+			inside += n
+		}
+		return inside == 2
+	})
 	a.held <- struct{}{}
 	a.held <- struct{}{}
 	all.Wait()
@@ -234,6 +243,9 @@ func TestCachedEndsWithTheLoad(t *testing.T) {
 	a := &answerer{}
 	r := cachedRegistry(t, a, 4000, nil)
 	answered(t, r.Infer, valueRequest(3))
+	if err := r.Unload(t.Context(), "m", false); err != nil {
+		t.Fatal(err)
+	}
 	if err := r.Load(t.Context(), "m", "", nil); err != nil {
 		t.Fatal(err)
 	}
