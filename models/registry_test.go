@@ -286,14 +286,33 @@ func TestVersionsServeTogetherOrNotAtAll(t *testing.T) {
 	}
 }
 
+// modify changes a file of a model.
+func modify(t *testing.T, root, name string) {
+	t.Helper()
+	file, err := os.OpenFile(filepath.Join(root, name, "notes"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, werr := file.WriteString("more\n")
+	if err := errors.Join(werr, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestReloadKeepsServing(t *testing.T) {
 	b := newFakeBackend()
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), b, explicit("m"))
+	root := writeModels(t, map[string][]int64{"m": {1}})
+	r := newTestRegistry(t, root, b, explicit("m"))
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	wantGeneration(t, r, "m", 1, 1)
+	if err := r.Load(t.Context(), "m", "", nil); err != nil {
+		t.Error(err)
+	}
+	wantGeneration(t, r, "m", 1, 1) // nothing has changed
 
+	modify(t, root, "m")
 	b.mu.Lock()
 	b.failures["m:1"] = infer.Errorf(infer.Internal, "worse")
 	b.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -38,9 +37,8 @@ type version struct {
 	*loaded
 }
 
-// loaded is what serves a version. It does not change, but for retired.
+// loaded is what serves a version. It does not change.
 type loaded struct {
-	retired    atomic.Bool // set when requests cannot find it any more, before it is stopped
 	info       *Info
 	spec       *requestSpec
 	scheduler  scheduler.Scheduler
@@ -108,7 +106,6 @@ func (l *loaded) ready(ctx context.Context) error {
 // close ends the version: requests inside are finished first, as long as ctx
 // allows.
 func (l *loaded) close(ctx context.Context) error {
-	l.retired.Store(true)
 	held := l.holds.end(ctx)
 	stopped := l.scheduler.Stop(ctx)
 	l.gate.cancel()
