@@ -290,7 +290,7 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 		statistics: newStatistics(d.Name, number, counters), holds: newHolds(),
 	}
 	l.cache = r.newCached(l)
-	if l.scheduler, err = r.newScheduler(l); err != nil {
+	if l.scheduler, err = r.newScheduler(l, d); err != nil {
 		counters.Close()
 		return nil, err
 	}

@@ -40,9 +40,14 @@ type RegistryConfig struct {
 	LoadThreads int
 	// LoadRetries is how often a failed load is tried again.
 	LoadRetries int
-	// DelayRequests and DelayBacklog have schedulers begin when so many requests
-	// wait, and so many sequences' in a backlog: for tests.
-	DelayRequests, DelayBacklog int
+	// Strategies are batching strategies by the name that a model's parameter
+	// BATCH_STRATEGY gives, beside "volume" and "single".
+	Strategies map[string]NewStrategy
+	// DelayScheduler has each dynamic batcher wait until so many requests are in its
+	// queue before it forms its first batch: for tests.
+	DelayScheduler int
+	// DelayBacklog has schedulers of sequences wait for so many requests in the backlog.
+	DelayBacklog int
 	// Allocate lends memory for tensors that the server itself makes: n bytes with
 	// one reference. Default the Go heap.
 	Allocate stacked.Allocator

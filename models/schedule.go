@@ -9,19 +9,22 @@ import (
 )
 
 // newScheduler makes the scheduler that a version's config asks for.
-func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
+func (r *Registry) newScheduler(l *loaded, d *Description) (scheduler.Scheduler, error) {
 	if l.info.Config.GetEnsembleScheduling() != nil {
 		return r.newEnsemble(l)
 	}
 	if err := r.planStacking(l); err != nil {
 		return nil, err
 	}
+	batching, err := r.newBatching(l, d)
+	if err != nil {
+		return nil, err
+	}
 	if l.info.Config.GetSequenceBatching() != nil {
 		return r.newSequence(l), nil
 	}
 	return scheduler.NewBatcher(scheduler.BatcherConfig{
-		Model: l.info.Name, Observer: l.statistics, Graph: r.graph,
-		Log: r.config.Log,
+		Model: l.info.Name, Observer: l.statistics, Graph: r.graph, Batching: batching, Log: r.config.Log,
 	}), nil
 }
 
@@ -48,13 +51,9 @@ func (r *Registry) newGate(l *loaded, d *Description) *gate {
 // are the same without it.
 func ignored(c *kserve.ModelConfig) []string {
 	var list []string
-	add := func(yes bool, what string) {
-		if yes {
-			list = append(list, what)
-		}
-	}
-	add(c.GetDynamicBatching() != nil, "dynamic_batching (each request is executed by itself)")
 	limited := slices.ContainsFunc(c.GetInstanceGroup(), func(g *kserve.ModelInstanceGroup) bool { return g.GetRateLimiter() != nil })
-	add(limited, "rate_limiter")
+	if limited {
+		list = append(list, "rate_limiter")
+	}
 	return list
 }

@@ -75,7 +75,7 @@ func TestInitialStates(t *testing.T) {
 				}
 				return
 			}
-			first := r.models["m"].versions[1].states[0]
+			first := r.models[Identity{Name: "m"}].versions[1].states[0]
 			if got := infer.ShapeString(first.Shape) + " " + string(first.Data); got != c.want {
 				t.Errorf("sequences begin with %q, want %q", got, c.want)
 			}
