@@ -103,3 +103,41 @@ func TestSequenceCallsThroughAnother(t *testing.T) {
 		m.leave()
 	})
 }
+
+// TestRoundsEndWhatTheyWaitedFor: a call that is still open when its caller is
+// released does not hold the caller's next execution.
+func TestRoundsEndWhatTheyWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := direct(1, 0, 0)
+		config.Batching.IterativeSequence = true
+		m := newClassroom(t, config)
+		var counts counter
+		other := NewBatcher(BatcherConfig{Model: "other", Observer: &counts, Graph: m.config.Graph})
+		in := &heldInstance{fakeInstance: fakeInstance{name: "other_0"}}
+		other.Up(in)
+		m.run("up i; send a 1 S; has i a")
+		for _, req := range []*infer.Request{
+			{ID: "client's"},
+			{ID: "call", Caller: infer.NewCaller("m", 1, []*infer.Request{m.pupils["a"].seen}, true)},
+		} {
+			if err := other.Submit(context.Background(), req, func(*infer.Response) {}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.run("again i; has i a")
+		p := m.send(&infer.Request{
+			ID: "b", Correlation: infer.CorrelationID{Number: 2}, Flags: infer.SequenceStart, BatchSize: 1,
+			Caller: infer.NewCaller("other", 1, []*infer.Request{in.batches[0].Tasks[0].Request}, true),
+		})
+		if p.refused != nil {
+			t.Errorf("the call was refused: %v", p.refused)
+		}
+		m.run("waits b; end i; has i b; end i")
+		for i := range 2 {
+			b := in.batches[i]
+			b.Done(b, backend.Report{Executed: true})
+			b.Tasks[0].Send(&infer.Response{Final: true})
+		}
+		m.leave()
+	})
+}
