@@ -179,7 +179,7 @@ func (d *Batcher) admit(r *request) error {
 	if err := checkDepth(req); err != nil {
 		return err
 	}
-	r.call = d.config.Graph.enter(r, req.Caller)
+	d.config.Graph.enter(r, req.Caller, &r.call)
 	return nil
 }
 

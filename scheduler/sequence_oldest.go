@@ -140,7 +140,7 @@ func (s *Sequence) reclaim(r *episode) {
 	at := r.slot
 	at.busy, r.slot, r.inner = nil, nil, nil
 	if r.call != nil {
-		r.call = s.config.Graph.enter(r, r.own.Caller)
+		s.config.Graph.enter(r, r.own.Caller, &r.call)
 	}
 	switch seq := r.seq; {
 	case s.putBackLocked(r, &then):
