@@ -43,11 +43,11 @@ type RegistryConfig struct {
 	// Strategies are batching strategies by the name that a model's parameter
 	// BATCH_STRATEGY gives, beside "volume" and "single".
 	Strategies map[string]NewStrategy
-	// DelayScheduler has each dynamic batcher wait until so many requests are in its
-	// queue before it forms its first batch: for tests.
-	DelayScheduler int
-	// DelayBacklog has schedulers of sequences wait for so many requests in the backlog.
-	DelayBacklog int
+	// DelayRequests and DelayBacklog have schedulers begin when so many requests
+	// wait, and so many sequences' in a backlog: for tests.
+	DelayRequests, DelayBacklog int
+	// Limiter has the instances of all models take turns; nil: they do not.
+	Limiter *scheduler.Limiter
 	// Allocate lends memory for tensors that the server itself makes: n bytes with
 	// one reference. Default the Go heap.
 	Allocate stacked.Allocator

@@ -20,7 +20,7 @@ func (r *Registry) newSequence(l *loaded) scheduler.Scheduler {
 		Model: l.info.Name, Batching: c.GetSequenceBatching(), MaxBatch: int(c.GetMaxBatchSize()), States: l.states,
 		Alike: scheduler.NewAlike(c), Outputs: outputs, Decoupled: c.GetModelTransactionPolicy().GetDecoupled(),
 		Observer: l.statistics, Graph: r.graph, Log: r.config.Log,
-		HoldRequests: r.config.DelayScheduler, HoldBacklog: r.config.DelayBacklog,
+		HoldRequests: r.config.DelayRequests, HoldBacklog: r.config.DelayBacklog,
 	})
 }
 

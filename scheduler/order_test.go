@@ -63,11 +63,11 @@ func mark(final bool) string {
 	return "."
 }
 
-// windowSlot counts its releases.
-type windowSlot struct{ released int }
+// counted counts its releases.
+type counted struct{ released int }
 
-func (*windowSlot) Retain()    {}
-func (s *windowSlot) Release() { s.released++ }
+func (*counted) Retain()    {}
+func (s *counted) Release() { s.released++ }
 
 // TestWhatIsHeldBackFillsNoWindow: a model that sends many responses of its
 // second request before the first of its first must not wait for the first.
@@ -83,7 +83,7 @@ func TestWhatIsHeldBackFillsNoWindow(t *testing.T) {
 	}
 	in.endAll()
 	b := in.batches[0]
-	var first, second windowSlot
+	var first, second counted
 	b.Tasks[1].Send(&infer.Response{Slot: &second})
 	b.Tasks[0].Send(&infer.Response{Slot: &first})
 	if second.released != 1 || first.released != 0 {
