@@ -5,7 +5,6 @@ The server is in explicit control mode with "--load-model=first". The repository
 of the first two. Exits with a traceback if anything is not as it should be.
 """
 
-import json
 import pathlib
 import sys
 import threading
@@ -21,17 +20,20 @@ SECOND = grpc.InferenceServerClient(GRPC)
 BOTH = ((http, FIRST), (grpc, SECOND))
 
 
-def index(client, ready=False):
+def index(client):
     if client is FIRST:
         return client.get_model_repository_index()
-    return json.loads(json.dumps(client.get_model_repository_index(as_json=True)["models"]))
+    return client.get_model_repository_index(as_json=True)["models"]
+
+
+def seen(client):
+    return {(e["name"], e.get("version", "")): (e.get("state", ""), e.get("reason", "")) for e in index(client)}
 
 
 def states():
-    over_http = {(e["name"], e.get("version", "")): (e.get("state", ""), e.get("reason", "")) for e in index(FIRST)}
-    over_grpc = {(e["name"], e.get("version", "")): (e.get("state", ""), e.get("reason", "")) for e in index(SECOND)}
-    assert over_http == over_grpc, (over_http, over_grpc)
-    return {name: state for (name, _), (state, _) in over_http.items()}
+    """What both clients see; it may change between the one and the other."""
+    until(lambda: seen(FIRST) == seen(SECOND))
+    return {name: state for (name, _), (state, _) in seen(FIRST).items()}
 
 
 def told(name, version="", module=http, client=FIRST):
