@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/stacked"
 	"github.com/rs/zerolog"
@@ -39,11 +40,16 @@ type RegistryConfig struct {
 	LoadThreads int
 	// LoadRetries is how often a failed load is tried again.
 	LoadRetries int
+	// DelayRequests and DelayBacklog have schedulers begin when so many requests
+	// wait, and so many sequences' in a backlog: for tests.
+	DelayRequests, DelayBacklog int
 	// Allocate lends memory for tensors that the server itself makes: n bytes with
 	// one reference. Default the Go heap.
 	Allocate stacked.Allocator
 	Metrics  *metrics.Registry
-	Log      zerolog.Logger
+	// Cache keeps responses of the models whose config allows it; nil keeps none.
+	Cache *cache.Cache
+	Log   zerolog.Logger
 }
 
 // Registry knows the models and runs their requests. It implements
