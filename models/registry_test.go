@@ -241,6 +241,7 @@ func TestStartLoadsWhatItCan(t *testing.T) {
 		text    string
 	}{
 		{"none", infer.LatestVersion, infer.NotFound, "Request for unknown model: 'none' is not found"},
+		{"empty", infer.LatestVersion, infer.NotFound, "Request for unknown model: 'empty' has no available versions"},
 		{"good", 2, infer.NotFound, "Request for unknown model: 'good' version 2 is not found"},
 		{"bad", infer.LatestVersion, infer.NotFound, "Request for unknown model: 'bad' has no available versions"},
 		{"bad", 1, infer.Unavailable, "Request for unknown model: 'bad' version 1 is not at ready state"},
