@@ -115,7 +115,7 @@ func (r *Registry) commit(m *model, s *source, results []result) (exiting bool) 
 	ended := r.retireLocked(m, s.Versions)
 	for _, x := range results {
 		v := m.versions[x.number]
-		if v.loaded != nil && !x.updated {
+		if v.state == Ready && !x.updated { // else the server exits and has ended it
 			ended = append(ended, retired{x.number, v.loaded})
 		}
 		v.state, v.reason, v.loaded = Ready, "", x.loaded

@@ -534,3 +534,41 @@ func TestHostAsks(t *testing.T) {
 		t.Error("Decoupled of an unknown model: got no error")
 	}
 }
+
+// TestShutdownWhileLoading ends the server while a version that serves is loaded
+// anew: each copy is ended once.
+func TestShutdownWhileLoading(t *testing.T) {
+	b := newFakeBackend()
+	root := writeModels(t, map[string][]int64{"m": {1}})
+	r := newTestRegistry(t, root, b, explicit("m"))
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	held := make(chan struct{})
+	b.mu.Lock()
+	b.held["m:1"] = held
+	b.mu.Unlock()
+	modify(t, root, "m")
+	loaded := make(chan error, 1) // one value
+	go func() { loaded <- r.Load(context.Background(), "m", "", nil) }()
+	testkit.Eventually(t, 10*time.Second, func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.loading == 1
+	})
+	// A request keeps the old copy from being gone when the load is over.
+	hold, answered := holdRequest(t, r)
+	ended := make(chan error, 1) // one value
+	go func() { ended <- r.Shutdown(context.Background()) }()
+	testkit.Eventually(t, 10*time.Second, r.exiting.Load)
+	close(held)
+	wantError(t, <-loaded, infer.Unavailable, "Server exiting")
+	close(hold)
+	if err := errors.Join(<-answered, <-ended); err != nil {
+		t.Error(err)
+	}
+	r.ending.Wait()
+	if b.opened["m:1"] != 2 || b.closed["m:1"] != 2 {
+		t.Errorf("opened %d times and closed %d times, want 2 and 2", b.opened["m:1"], b.closed["m:1"])
+	}
+}
