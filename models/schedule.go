@@ -1,8 +1,6 @@
 package models
 
 import (
-	"slices"
-
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler"
@@ -28,20 +26,7 @@ func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
 // events is what a version's instances report to: the scheduler, behind
 // whatever stands between it and them.
 func (r *Registry) events(l *loaded) backend.Events {
-	return r.stack(l, l.gate) // the gate is next to the scheduler
-}
-
-// newGate makes the gate in front of a version's scheduler.
-func (r *Registry) newGate(l *loaded, d *Description) *gate {
-	g := newGate(l.scheduler, r.config.Log.With().Str("model", l.info.Name).Int64("version", l.info.Version).Logger())
-	if samples := l.info.Config.GetModelWarmup(); len(samples) > 0 {
-		w := &warmup{
-			samples: samples, spec: l.spec, version: l.info.Version, open: d.open, observer: l.statistics,
-			iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), log: r.config.Log,
-		}
-		g.warm = w.run
-	}
-	return g
+	return r.limit(l, r.stack(l, l.gate))
 }
 
 // ignored names what a config asks for and no room does yet, where the answers
@@ -54,7 +39,5 @@ func ignored(c *kserve.ModelConfig) []string {
 		}
 	}
 	add(c.GetDynamicBatching() != nil, "dynamic_batching (each request is executed by itself)")
-	limited := slices.ContainsFunc(c.GetInstanceGroup(), func(g *kserve.ModelInstanceGroup) bool { return g.GetRateLimiter() != nil })
-	add(limited, "rate_limiter")
 	return list
 }
