@@ -61,6 +61,9 @@ type Request struct {
 
 	// Caller is the execution that makes this request; nil for a client's.
 	Caller *Caller
+	// Costs is where whoever makes this request for another one wants its
+	// executions added up; nil mostly.
+	Costs *Costs
 
 	// Raw marks a request whose single input came without name, type or shape:
 	// Inputs holds one Tensor with Data alone, and validation deduces the rest.
@@ -68,6 +71,9 @@ type Request struct {
 	// BatchSize is the first dimension of the inputs of a batching model, else
 	// 0. Validation sets it.
 	BatchSize int64
+	// Padding marks a request that nobody has made: it fills a place in a batch,
+	// and none of its outputs is wanted.
+	Padding bool
 	// Parts are the requests that a scheduler has merged into this one; nil mostly.
 	Parts []*Request
 }

@@ -135,7 +135,11 @@ func (c *change) settle(ctx context.Context, id Identity) (changed bool, err err
 	if !again {
 		return false, nil
 	}
-	changed, err = c.load(ctx, m, source, source.Description)
+	d, invalid := r.compose(source.Description)
+	if invalid != nil {
+		return r.invalidate(m, invalid)
+	}
+	changed, err = c.load(ctx, m, source, d)
 	if err != nil && ctx.Err() == nil {
 		return r.invalidate(m, err)
 	}
@@ -220,7 +224,7 @@ func (r *Registry) components(sources map[Identity]*source) [][]Identity {
 		if s == nil || !s.isEnsemble() {
 			return
 		}
-		for step := range s.parts() {
+		for step := range s.Composing() {
 			for _, part := range r.candidates(step, id) {
 				leaders[leader(part)] = leader(id)
 			}

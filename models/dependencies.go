@@ -46,7 +46,7 @@ func (r *Registry) composingLocked(m *model) []*model {
 		return nil
 	}
 	var list []*model
-	for step := range m.wanted.parts() {
+	for step := range m.wanted.Composing() {
 		if c := r.resolveLocked(step, m.id); c != nil && !slices.Contains(list, c) {
 			list = append(list, c)
 		}
@@ -62,7 +62,7 @@ func (r *Registry) dependentsLocked(of identities) identities {
 		if m.wanted == nil || !m.wanted.isEnsemble() {
 			continue
 		}
-		for step := range m.wanted.parts() {
+		for step := range m.wanted.Composing() {
 			// What is missing or ambiguous now may be resolved otherwise soon.
 			for _, at := range r.candidates(step, id) {
 				users[at] = append(users[at], id)
@@ -99,7 +99,7 @@ func (r *Registry) candidates(step, ensemble Identity) []Identity {
 // checkDependenciesLocked says what keeps an ensemble from being served: models
 // that are missing, that depend on it in turn, or that do not serve.
 func (r *Registry) checkDependenciesLocked(m *model) error {
-	composing := m.wanted.parts()
+	composing := m.wanted.Composing()
 	steps := slices.SortedFunc(maps.Keys(composing), Identity.compare)
 	var missing []string
 	for _, step := range steps {

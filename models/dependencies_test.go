@@ -162,9 +162,6 @@ ensemble_scheduling {`
 // their steps.
 func withEnsembles(t *testing.T, models map[string][]int64, ensembles map[string]string) string {
 	t.Helper()
-	if unsupported(&kserve.ModelConfig{Platform: platformEnsemble}) != nil {
-		t.Skip("this server has no ensembles")
-	}
 	all := map[string][]int64{}
 	for name, versions := range models {
 		all[name] = versions

@@ -153,7 +153,7 @@ func (r *Registry) readComposing(sources map[Identity]*source, problems map[Iden
 	for len(todo) > 0 {
 		id := todo[0]
 		todo = todo[1:]
-		steps := identitiesOfKeys(sources[id].parts())
+		steps := identitiesOfKeys(sources[id].Composing())
 		for _, step := range steps.sorted() {
 			for _, part := range r.partsToRead(step, id) {
 				if sources[part] != nil || problems[part] != nil {

@@ -44,11 +44,11 @@ func (s identities) sorted() []Identity {
 	return list
 }
 
-// parts names the models that an ensemble is composed of, each with the
+// Composing names the models that an ensemble is composed of, each with the
 // versions that its steps require, ascending and each once; infer.LatestVersion
 // stands for any. A name without a namespace may be that of a model in any. It
 // is empty for other models.
-func (d *Description) parts() map[Identity][]int64 {
+func (d *Description) Composing() map[Identity][]int64 {
 	steps := d.Config.GetEnsembleScheduling().GetStep()
 	composing := make(map[Identity][]int64, len(steps))
 	for _, step := range steps {

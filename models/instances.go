@@ -68,12 +68,13 @@ func (l *loaded) abandon() {
 	}
 	l.gate.close()
 	l.share.Release()
+	l.cache.close()
 	l.statistics.metrics.Close()
 }
 
-// onlyPassive reports whether no instance takes requests.
+// onlyPassive reports whether there are instances and none takes requests.
 func onlyPassive(groups []*kserve.ModelInstanceGroup) bool {
-	return !slices.ContainsFunc(groups, func(g *kserve.ModelInstanceGroup) bool { return !g.GetPassive() })
+	return len(groups) > 0 && !slices.ContainsFunc(groups, func(g *kserve.ModelInstanceGroup) bool { return !g.GetPassive() })
 }
 
 // errPassive is what requests to a version are refused with that has passive

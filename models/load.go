@@ -7,12 +7,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/metrics"
 )
 
 // maxReasonBytes bounds what the log repeats of a request that cannot be read.
@@ -80,6 +78,14 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *Description) 
 		})
 	}
 	loads.Wait()
+	if errors.Is(context.Cause(ctx), errOvertaken) {
+		for i := range results { // some came up all the same
+			if results[i].err == nil && !results[i].updated {
+				r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", m.id, results[i].number, errOvertaken.Status())
+				results[i].err = errOvertaken
+			}
+		}
+	}
 	if slices.ContainsFunc(results, func(x result) bool { return x.err != nil }) {
 		return false, r.loadFailed(m, s, results, all)
 	}
@@ -227,9 +233,6 @@ func (r *Registry) tryLoad(ctx context.Context, op *operation, d *Description, n
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
-	if err := unsupported(d.Config); err != nil {
-		return nil, err
-	}
 	by, err := r.executor(d, number)
 	if err != nil {
 		return nil, err
@@ -273,19 +276,24 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 		}
 		return nil, err
 	}
-	if err := unsupported(config); err != nil { // with what the model has added
-		return nil, err
-	}
 	for _, what := range ignored(config) {
 		r.config.Log.Warn().Msgf("config of model '%s' asks for %s, which this server does not do yet", d.Name, what)
 	}
-	info := &Info{Name: d.Name, Version: number, Config: config, JSON: json, Labels: labels}
-	counters := r.config.Metrics.Model(d.Name, number, metrics.ModelOptions{Namespace: d.Namespace, Tags: config.GetMetricTags()})
-	l := &loaded{
-		retired: new(atomic.Bool),
-		info:    info, spec: newRequestSpec(info), model: m,
-		statistics: newStatistics(d.Name, number, counters),
+	states, warnings, err := d.readStates(config)
+	if err != nil {
+		return nil, err
 	}
+	for _, w := range warnings {
+		r.config.Log.Warn().Msg(w)
+	}
+	labels = r.inherit(d.identity(), config, labels)
+	info := &Info{Name: d.Name, Namespace: d.Namespace, Version: number, Config: config, JSON: json, Labels: labels}
+	counters := r.config.Metrics.Model(d.Name, number, r.metricsOf(d.Namespace, config))
+	l := &loaded{
+		info: info, spec: newRequestSpec(info), model: m, states: states,
+		statistics: newStatistics(d.Name, number, counters), holds: newHolds(),
+	}
+	l.cache = r.newCached(l)
 	if l.scheduler, err = r.newScheduler(l); err != nil {
 		counters.Close()
 		return nil, err

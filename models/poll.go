@@ -80,6 +80,9 @@ func (p *poller) removed(ids []Identity, rejected map[Identity]string) map[Ident
 		case there[id]:
 		case w != nil && w.sources[id] != nil, w == nil && m.wanted != nil:
 			gone[id] = nil
+			if len(m.versions) == 0 {
+				m.attempted = false // nobody needs to be told that it could not be loaded
+			}
 		}
 	}
 	return gone

@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/stacked"
 	"github.com/rs/zerolog"
@@ -41,11 +42,16 @@ type RegistryConfig struct {
 	LoadRetries int
 	// Limiter has the instances of all models take turns; nil: they do not.
 	Limiter *scheduler.Limiter
+	// DelayRequests and DelayBacklog have schedulers begin when so many requests
+	// wait, and so many sequences' in a backlog: for tests.
+	DelayRequests, DelayBacklog int
 	// Allocate lends memory for tensors that the server itself makes: n bytes with
 	// one reference. Default the Go heap.
 	Allocate stacked.Allocator
 	Metrics  *metrics.Registry
-	Log      zerolog.Logger
+	// Cache keeps responses of the models whose config allows it; nil keeps none.
+	Cache *cache.Cache
+	Log   zerolog.Logger
 }
 
 // Registry knows the models and runs their requests. It implements
@@ -244,17 +250,14 @@ func (r *Registry) Infer(ctx context.Context, req *infer.Request, send infer.Sen
 	if err != nil {
 		return err
 	}
+	defer l.holds.release()
 	return l.run(ctx, req, send, l.scheduler.Infer)
 }
 
-// reached finds the version that is to run a request.
+// reached finds the version that is to run a request. The caller releases it when
+// the scheduler has the request.
 func (r *Registry) reached(req *infer.Request) (*loaded, error) {
-	l, err := r.lookup(req.Model, req.Version)
-	if err == nil && l.retired.Load() {
-		// It was replaced just now: its successor is there already.
-		l, err = r.lookup(req.Model, req.Version)
-	}
-	return l, err
+	return held(func() (*loaded, error) { return r.lookup(req.Model, req.Version) })
 }
 
 // Model returns the version that a request would reach.

@@ -58,6 +58,7 @@ func (h host) Submit(ctx context.Context, req *infer.Request, send infer.Sender)
 	if err != nil {
 		return err
 	}
+	defer l.holds.release()
 	return l.run(ctx, req, send, l.scheduler.Submit)
 }
 

@@ -30,7 +30,10 @@ type BatcherConfig struct {
 	// the batch that it was executed in is done, before or after its last response,
 	// or before it is answered without having been executed. It does not block.
 	Released func(*infer.Request)
-	Log      zerolog.Logger
+	// Again, if not nil, takes a request that its model has released for another
+	// round: it is inside no more, and its Sender is not called any more.
+	Again func(*infer.Request)
+	Log   zerolog.Logger
 }
 
 // Batcher is Triton's default scheduler and its dynamic batcher: requests wait
@@ -127,15 +130,21 @@ func (d *Batcher) Submit(ctx context.Context, req *infer.Request, send infer.Sen
 	if _, err := d.begin(r); err != nil {
 		return err
 	}
+	d.watch(r)
+	return nil
+}
+
+// watch cancels a request that nobody waits for when its context ends.
+func (d *Batcher) watch(r *request) {
+	ctx := r.task.Context
 	if ctx.Done() == nil {
-		return nil
+		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !r.ended {
 		r.unwatch = context.AfterFunc(ctx, func() { d.cancel(r) })
 	}
-	return nil
 }
 
 // begin takes the request in and returns the instance that it has been handed
@@ -180,7 +189,7 @@ func (d *Batcher) admit(r *request) error {
 	if err := checkDepth(req); err != nil {
 		return err
 	}
-	d.config.Graph.enter(r)
+	r.call = d.config.Graph.enter(r, req.Caller)
 	return nil
 }
 

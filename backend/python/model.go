@@ -44,7 +44,7 @@ type Model struct {
 	mu        sync.Mutex
 	instances []*Instance
 	leaving   []*Instance // that are to be ended
-	lives     uint32 // stub processes so far, of all instances
+	lives     uint32      // stub processes so far, of all instances
 }
 
 var (
@@ -326,7 +326,8 @@ func (in *Instance) kill() {
 	}
 }
 
-// tensorNames lists the names that INITIALIZE announces.
+// tensorNames lists the names that INITIALIZE announces. What the scheduler adds
+// to the requests of a sequence, and takes from its responses, is among them.
 func (m *Model) tensorNames() (inputs, outputs []string) {
 	for _, input := range m.config.GetInput() {
 		inputs = append(inputs, input.GetName())
@@ -334,9 +335,23 @@ func (m *Model) tensorNames() (inputs, outputs []string) {
 	for _, extra := range m.config.GetBatchInput() { // of stacked batches
 		inputs = append(inputs, extra.GetTargetName()...)
 	}
-	inputs = append(inputs, warmupNames(m.config)...)
 	for _, output := range m.config.GetOutput() {
 		outputs = append(outputs, output.GetName())
+	}
+	sequences := m.config.GetSequenceBatching()
+	for _, control := range sequences.GetControlInput() {
+		inputs = append(inputs, control.GetName())
+	}
+	for _, state := range sequences.GetState() {
+		inputs = append(inputs, state.GetInputName())
+		if !slices.Contains(outputs, state.GetOutputName()) {
+			outputs = append(outputs, state.GetOutputName())
+		}
+	}
+	for _, name := range warmupNames(m.config) {
+		if !slices.Contains(inputs, name) {
+			inputs = append(inputs, name)
+		}
 	}
 	return inputs, outputs
 }

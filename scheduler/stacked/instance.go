@@ -30,13 +30,14 @@ var (
 	_ backend.Instance  = (*instance)(nil)
 	_ backend.Awaiter   = (*instance)(nil)
 	_ backend.Canceller = (*instance)(nil)
+	_ backend.Wrapper   = (*instance)(nil)
 )
-
-// Name implements backend.Instance.
-func (s *instance) Name() string { return s.inner.Name() }
 
 // Wrapped implements backend.Wrapper.
 func (s *instance) Wrapped() backend.Instance { return s.inner }
+
+// Name implements backend.Instance.
+func (s *instance) Name() string { return s.inner.Name() }
 
 // Ready implements backend.Instance.
 func (s *instance) Ready(ctx context.Context) error { return s.inner.Ready(ctx) }
