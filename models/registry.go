@@ -40,9 +40,14 @@ type RegistryConfig struct {
 	LoadThreads int
 	// LoadRetries is how often a failed load is tried again.
 	LoadRetries int
+	// Strategies are batching strategies by the name that a model's parameter
+	// BATCH_STRATEGY gives, beside "volume" and "single".
+	Strategies map[string]NewStrategy
 	// DelayRequests and DelayBacklog have schedulers begin when so many requests
 	// wait, and so many sequences' in a backlog: for tests.
 	DelayRequests, DelayBacklog int
+	// Limiter has the instances of all models take turns; nil: they do not.
+	Limiter *scheduler.Limiter
 	// Allocate lends memory for tensors that the server itself makes: n bytes with
 	// one reference. Default the Go heap.
 	Allocate stacked.Allocator
