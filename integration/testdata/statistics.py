@@ -200,3 +200,8 @@ step("steps that miss", "steps", 1, lambda: infer("steps", 7))
 step("after a miss and a hit", "cached", 0, lambda: None)
 step("a model that calls", "cached", 0, lambda: infer("caller", 0))
 step("the model that calls", "caller", 0, lambda: None)
+
+step("four together", "batched", 1, lambda: together("batched", 0, 0, 0, 0))
+step("an error among four", "batched", 1, lambda: together("batched", 0, 0, -1, 0))
+step("a failure of four", "batched", 1, lambda: together("batched", 0, 0, -2, 0))
+step("four errors", "batched", 1, lambda: together("batched", -1, -1, -1, -1))
