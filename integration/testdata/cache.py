@@ -6,6 +6,7 @@ cache.py <http host:port> <gRPC host:port> <metrics port> [load]
 import json
 import sys
 import threading
+import time
 import urllib.request
 
 import numpy as np
@@ -58,6 +59,13 @@ def samples():
 
 def want(got, expected, what):
     assert got == expected, f"{what}: got {got!r}, want {expected!r}"
+
+
+def until(true, what):
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, f"{what}: got {samples()}"
+        time.sleep(0.01)
 
 
 def stories():
@@ -116,12 +124,14 @@ def stories():
     assert after["nv_cache_num_evictions"] > 20 and 0.8 < after["nv_cache_util"] <= 1, after
     want(after["nv_cache_num_lookups"], after["nv_cache_num_hits"] + after["nv_cache_num_misses"], "lookups")
 
-    # The same in a load that follows is another model.
+    # The same in a load that follows is another model. What is unloaded may be so a little later.
     last = made(ask([200]))
+    web.unload_model("kept")
     web.load_model("kept")
     assert made(ask([200])) != last, "an answer of the load before was given"
-    want(samples()["nv_cache_num_entries"], 1, "entries after a load")
+    until(lambda: samples()["nv_cache_num_entries"] == 1, "one entry after a load")
     web.unload_model("kept")
+    until(lambda: samples()["nv_cache_num_entries"] == 0 and samples()["nv_cache_util"] == 0, "nothing after an unload")
 
 
 def load():
