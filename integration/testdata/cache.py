@@ -91,7 +91,11 @@ def stories():
 
     square = ask([5], b=np.zeros((2, 3)))
     flat = ask([5], b=np.zeros((3, 2)))
-    want((square.as_numpy("SHAPE").tolist(), flat.as_numpy("SHAPE").tolist()), ([2, 3], [3, 2]), "the same bytes in another shape")
+    want(
+        (square.as_numpy("SHAPE").tolist(), flat.as_numpy("SHAPE").tolist()),
+        ([2, 3], [3, 2]),
+        "the same bytes in another shape",
+    )
     want(ask([5]).as_numpy("SHAPE").tolist(), [-1, -1], "without the optional input")
     want(made(ask([5], b=np.zeros((2, 3)))), made(square), "the first shape again")
 
@@ -112,7 +116,11 @@ def stories():
     want(ask([7]).as_numpy("X").tolist(), [7] * 1000, "the answer that was kept")
     large = ask(list(range(100)), model="keeper").as_numpy("X")
     want(large.tolist(), [i + 1 for i in range(100) for _ in range(1000)], "the caller's large answer")
-    want(ask(list(range(100))).as_numpy("X").tolist(), [i for i in range(100) for _ in range(1000)], "the large answer that was kept")
+    want(
+        ask(list(range(100))).as_numpy("X").tolist(),
+        [i for i in range(100) for _ in range(1000)],
+        "the large answer that was kept",
+    )
 
     # Of 4,000,000 bytes: nine answers of 400,000 fit, the one that was used last among them.
     before = samples()
@@ -139,7 +147,9 @@ def load():
 
     def worker(seed):
         random = np.random.default_rng(seed)
-        client = grpc.InferenceServerClient(GRPC) if seed % 2 else http.InferenceServerClient(HTTP, network_timeout=PATIENCE)
+        client = (
+            grpc.InferenceServerClient(GRPC) if seed % 2 else http.InferenceServerClient(HTTP, network_timeout=PATIENCE)
+        )
         module = grpc if seed % 2 else http
         try:
             for _ in range(60):

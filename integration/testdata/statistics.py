@@ -101,7 +101,11 @@ def step(name, model, executions, act):
     assert {k: counts[k] for k in metrics} == metrics, (metrics, counts)
     if model == "rounds" and sys.argv[4:] == ["triton"]:
         counts["fail"] -= reasons.pop("CANCELED", 0)
-    print(json.dumps({"step": name, "model": model, "outcome": outcome, **counts, "reasons": reasons, "summaries": summaries}))
+    print(
+        json.dumps(
+            {"step": name, "model": model, "outcome": outcome, **counts, "reasons": reasons, "summaries": summaries}
+        )
+    )
 
 
 def text_of(error):
