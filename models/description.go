@@ -177,6 +177,7 @@ func (d *Description) Finish(answer []byte) (config *kserve.ModelConfig, json []
 	}
 	for _, validate := range []func() error{
 		func() error { return validateGroups(config, d.repository.options.GPUs) },
+		func() error { return validateBatchTypes(config) },
 		func() error { return validateConfig(config) },
 		func() error { return validateTensors(config) },
 	} {

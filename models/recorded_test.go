@@ -1,0 +1,109 @@
+package models
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// recordedCase is a configuration and what Triton 2.51 made of it. The name of
+// the model stands in it as NAME, and as m in the answers.
+type recordedCase struct {
+	Config   string
+	Files    map[string]string // more of the model's directory; "-": not even config.pbtxt or model.py
+	Override string            // the configuration that came with the request
+	Strict   bool              // auto-complete is off, and configs/other.pbtxt is read where it exists
+	Differs  string            // why this server does otherwise
+	Poll     string            // logged when it was read
+	Load     string            // refused the load
+	Shown    string            // by the config endpoint
+}
+
+// laterRefusal matches what comes after the configuration was found good: which
+// backend, which models, which files of states it needs.
+var laterRefusal = regexp.MustCompile(`unable to find backend|contains models that are not available|/initial_state/`)
+
+// TestRecordedConfigurations reads, completes and checks the configurations that
+// Triton was asked to load, none of which needs the model's own code.
+func TestRecordedConfigurations(t *testing.T) {
+	text, err := os.ReadFile("testdata/recorded.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []recordedCase
+	mustUnmarshal(t, text, &cases)
+	if len(cases) < 500 {
+		t.Fatalf("testdata/recorded.json: got %d cases, want all", len(cases))
+	}
+	for i, c := range cases {
+		t.Run(fmt.Sprintf("%d %s", i, c.Config), func(t *testing.T) {
+			poll, load, shown := c.outcome(t)
+			if c.Shown != "" {
+				c.Shown = canonical(t, []byte(c.Shown), false)
+			}
+			if laterRefusal.MatchString(c.Load) && load == "" && poll == "" {
+				return
+			}
+			same := poll == c.Poll && load == c.Load && shown == c.Shown
+			switch {
+			case same && c.Differs != "":
+				t.Errorf("said to differ (%s), and does not", c.Differs)
+			case !same && c.Differs == "":
+				t.Errorf("%s %v %s:\n got poll %q, load %q, config %s\nwant poll %q, load %q, config %s",
+					c.Config, c.Files, c.Override, poll, load, shown, c.Poll, c.Load, c.Shown)
+			}
+		})
+	}
+}
+
+// outcome loads the case's model as far as its configuration goes.
+func (c recordedCase) outcome(t *testing.T) (poll, load, shown string) {
+	t.Helper()
+	files := map[string]string{"m/config.pbtxt": c.Config, "m/1/model.py": ""}
+	for path, text := range c.Files {
+		files["m/"+path] = text
+	}
+	for path, text := range files {
+		files[path] = strings.ReplaceAll(text, "NAME", "m")
+		if text == "-" {
+			delete(files, path)
+		}
+	}
+	files["m/"] = ""
+	options := RepositoryOptions{DisableAutoComplete: c.Strict}
+	if c.Strict {
+		options.ConfigName = "other"
+	}
+	repository := openRepository(t, options, files)
+	shorten := func(s string) string { return strings.ReplaceAll(s, repository.roots[0].path, "ROOT") }
+	read := func() (*Description, error) { return repository.Read("m") }
+	if c.Override != "" {
+		read = func() (*Description, error) {
+			config, err := ParseConfigJSON([]byte(strings.ReplaceAll(c.Override, "NAME", "m")))
+			if err != nil {
+				return nil, fmt.Errorf("Invalid config override: %w", err) //nolint:revive // Triton's text
+			}
+			description, _, err := repository.readConfigured("m", override{config: config})
+			return description, err
+		}
+	}
+	description, err := read()
+	if err != nil {
+		return shorten(err.Error()), "", ""
+	}
+	if err := description.Check(); err != nil {
+		if len(description.Versions) == 0 {
+			return "", err.Error(), ""
+		}
+		return "", infer.AsError(err).Status(), ""
+	}
+	_, json, _, err := description.Finish(nil)
+	if err != nil {
+		return "", shorten(infer.AsError(err).Status()), ""
+	}
+	return "", "", canonical(t, []byte(strings.Replace(string(json), `,"max_inflight_requests":0`, "", 1)), false)
+}
