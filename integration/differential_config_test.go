@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -345,7 +346,7 @@ func writeConfigCases(t *testing.T, cases []configCase) {
 }
 
 // configMaps are the objects whose keys are data: their order says nothing.
-var configMaps = []string{"cc_model_filenames", "metric_tags", "parameters", "inputs", "input_map", "output_map", "priority_queue_policy"}
+var configMaps = []string{"cc_model_filenames", "metric_tags", "parameters", "input", "inputs", "input_map", "output_map", "priority_queue_policy"}
 
 // canonicalConfig rewrites the JSON form of a configuration so that two are
 // equal if they differ only in the order of a map's keys.
@@ -360,6 +361,9 @@ func canonicalConfig(t *testing.T, text string) string {
 		decoder := json.NewDecoder(bytes.NewReader(raw))
 		open, err := decoder.Token()
 		delimiter, nested := open.(json.Delim)
+		if number, isNumber := open.(float64); isNumber && bytes.ContainsAny(raw, ".e") {
+			return strconv.FormatFloat(number, 'g', -1, 64) // one in a thousand has a digit more in Triton
+		}
 		if err != nil || !nested {
 			return string(raw)
 		}
@@ -378,7 +382,7 @@ func canonicalConfig(t *testing.T, text string) string {
 			}
 			items = append(items, item+walk(value, slices.Contains(configMaps, key)))
 		}
-		if mapping {
+		if mapping && delimiter == '{' {
 			slices.Sort(items)
 		}
 		return delimiter.String() + strings.Join(items, ",")
@@ -391,7 +395,7 @@ func canonicalConfig(t *testing.T, text string) string {
 func TestRandomConfigsSameAsTriton(t *testing.T) {
 	cases := make([]configCase, 60)
 	for i := range cases {
-		text, err := prototext.MarshalOptions{Multiline: true}.Marshal(randomConfig(uint64(i)))
+		text, err := prototext.Marshal(randomConfig(uint64(i)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -167,6 +167,9 @@ func (g *configMaker) repair(c *kserve.ModelConfig) {
 			}
 		}
 	}
+	if c.MetricTags != nil { // names that no metric can have end Triton
+		c.MetricTags = map[string]string{"zone": g.text()}
+	}
 	c.Parameters = map[string]*kserve.ModelParameter{g.text(): {StringValue: g.text()}}
 	if b := c.GetDynamicBatching(); b != nil {
 		b.PreferredBatchSize = nil
