@@ -1,6 +1,9 @@
 package infer
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // Sequence flags of a request.
 const (
@@ -58,6 +61,9 @@ type Request struct {
 
 	// Caller is the execution that makes this request; nil for a client's.
 	Caller *Caller
+	// Costs is where whoever makes this request for another one wants its
+	// executions added up; nil mostly.
+	Costs *Costs
 
 	// Raw marks a request whose single input came without name, type or shape:
 	// Inputs holds one Tensor with Data alone, and validation deduces the rest.
@@ -65,6 +71,11 @@ type Request struct {
 	// BatchSize is the first dimension of the inputs of a batching model, else
 	// 0. Validation sets it.
 	BatchSize int64
+	// Padding marks a request that nobody has made: it fills a place in a batch,
+	// and none of its outputs is wanted.
+	Padding bool
+	// Parts are the requests that a scheduler has merged into this one; nil mostly.
+	Parts []*Request
 }
 
 // Caller says in which execution a model makes a request of its own (BLS).
@@ -84,8 +95,15 @@ type Caller struct {
 	depth int
 }
 
-// NewCaller makes a Caller.
+// NewCaller makes a Caller. In the place of a merged request it keeps those that
+// were merged, as the rooms above know them.
 func NewCaller(model string, version int64, requests []*Request, holding bool) *Caller {
+	for i, r := range requests {
+		if len(r.Parts) > 0 {
+			requests = slices.Replace(slices.Clone(requests), i, i+1, r.Parts...)
+			break // such a request is a batch by itself
+		}
+	}
 	c := &Caller{Model: model, Version: version, Requests: requests, Holding: holding, depth: 1}
 	for _, r := range requests {
 		c.depth = max(c.depth, r.Depth()+1)

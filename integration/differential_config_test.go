@@ -26,8 +26,8 @@ import (
 
 // recordedConfigs are configurations with what Triton 2.51 makes of them; the
 // tests of models compare with the same file. With NEREID_RECORD=1 the test
-// below writes the answers of the Triton that is there into it, so that a new
-// case is an entry with a config alone.
+// below asks the Triton that is there about the entries that have no answer yet
+// and writes what it says into the file, with NEREID_RECORD=all about all.
 const recordedConfigs = "../models/testdata/recorded.json"
 
 // configCase is one configuration of a model and what becomes of it. The name of
@@ -265,16 +265,17 @@ func reportDifferences(t *testing.T, cases []configCase, triton, nereid []config
 // in the log of what clients are not told. What Triton says is what is recorded.
 func TestConfigsSameAsTriton(t *testing.T) {
 	all := readConfigCases(t)
-	record := os.Getenv("NEREID_RECORD") != ""
+	record := os.Getenv("NEREID_RECORD")
 	for _, strict := range []bool{false, true} {
 		t.Run(fmt.Sprintf("strict %v", strict), func(t *testing.T) {
 			var cases []configCase
 			var places []int
 			for i, c := range all {
-				if record && len(cases) >= 220 {
-					break
-				}
-				if c.Strict == strict && (!record || os.Getenv("NEREID_RECORD") == "all" || c.Poll+c.Load+c.Shown == "") {
+				switch {
+				case c.Strict != strict:
+				case record == "" && c.Shown != "" && i%4 != 0: // each costs two processes
+				case record == "1" && c.Poll+c.Load+c.Shown != "":
+				default:
 					cases, places = append(cases, c), append(places, i)
 				}
 			}
@@ -288,7 +289,7 @@ func TestConfigsSameAsTriton(t *testing.T) {
 			for i, answer := range triton {
 				told := cases[i]
 				told.Poll, told.Load, told.Shown = answer.poll, refusalOf(answer), answer.config
-				if record {
+				if record != "" {
 					all[places[i]] = told
 				} else if told.Poll != cases[i].Poll || told.Load != cases[i].Load || (told.Shown != "" || cases[i].Shown != "") && canonicalConfig(t, told.Shown) != canonicalConfig(t, cases[i].Shown) {
 					t.Errorf("%q: Triton does not say what is recorded: got %+v, want %+v", cases[i].Config, told, cases[i])
@@ -296,7 +297,7 @@ func TestConfigsSameAsTriton(t *testing.T) {
 			}
 		})
 	}
-	if record {
+	if record != "" {
 		writeConfigCases(t, all)
 	}
 }
@@ -393,7 +394,7 @@ func canonicalConfig(t *testing.T, text string) string {
 // TestRandomConfigsSameAsTriton compares what both make of configurations that
 // say something in all fields.
 func TestRandomConfigsSameAsTriton(t *testing.T) {
-	cases := make([]configCase, 60)
+	cases := make([]configCase, 30)
 	for i := range cases {
 		text, err := prototext.Marshal(randomConfig(uint64(i)))
 		if err != nil {

@@ -484,7 +484,7 @@ func TestRequestsSameAsTriton(t *testing.T) {
 		defer connection.Close()
 		clients = append(clients, kserve.NewGRPCInferenceServiceClient(connection))
 	}
-	requests := append(writtenRequests(), randomRequests(600)...)
+	requests := append(writtenRequests(), randomRequests(300)...)
 	compare := func(r sent, form, want, got string) {
 		want, got = firstOf.ReplaceAllString(want, "$1"), firstOf.ReplaceAllString(got, "$1")
 		if want != got && r.differs() == "" {

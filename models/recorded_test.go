@@ -95,8 +95,11 @@ func (c recordedCase) outcome(t *testing.T) (poll, load, shown string) {
 			if err != nil {
 				return nil, fmt.Errorf("Invalid config override: %w", err) //nolint:revive // Triton's text
 			}
-			description, _, err := repository.readConfigured("m", override{config: config})
-			return description, err
+			source, err := repository.source(Identity{Name: "m"}, config)
+			if err != nil {
+				return nil, err
+			}
+			return source.Description, nil
 		}
 	}
 	description, err := read()

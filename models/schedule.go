@@ -1,46 +1,32 @@
 package models
 
 import (
-	"slices"
-
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // newScheduler makes the scheduler that a version's config asks for.
 func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
-	return scheduler.NewDirect(scheduler.DirectConfig{
+	if l.info.Config.GetEnsembleScheduling() != nil {
+		return r.newEnsemble(l)
+	}
+	if err := r.planStacking(l); err != nil {
+		return nil, err
+	}
+	if l.info.Config.GetSequenceBatching() != nil {
+		return r.newSequence(l), nil
+	}
+	return scheduler.NewBatcher(scheduler.BatcherConfig{
 		Model: l.info.Name, Observer: l.statistics, Graph: r.graph,
-		Iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), Log: r.config.Log,
+		Log: r.config.Log,
 	}), nil
 }
 
 // events is what a version's instances report to: the scheduler, behind
 // whatever stands between it and them.
 func (r *Registry) events(l *loaded) backend.Events {
-	return l.scheduler
-}
-
-// unsupported refuses what a config asks for and no room does yet: answers that
-// silently differ would be worse.
-func unsupported(c *kserve.ModelConfig) error {
-	what := ""
-	sequences := c.GetSequenceBatching()
-	switch {
-	case c.GetEnsembleScheduling() != nil || c.GetPlatform() == "ensemble":
-		what = "ensembles"
-	case sequences != nil && !sequences.IterativeSequence:
-		what = "sequence_batching"
-	case len(sequences.GetControlInput()) > 0:
-		what = "control_input of sequence_batching"
-	case len(sequences.GetState()) > 0:
-		what = "state of sequence_batching"
-	default:
-		return nil
-	}
-	return infer.Errorf(infer.Unsupported, "model '%s' needs %s, which this server does not support", c.GetName(), what)
+	return r.limit(l, r.stack(l, l.gate))
 }
 
 // ignored names what a config asks for and no room does yet, where the answers
@@ -52,11 +38,6 @@ func ignored(c *kserve.ModelConfig) []string {
 			list = append(list, what)
 		}
 	}
-	add(c.GetSequenceBatching().GetStrategyChoice() != nil, "a strategy of sequence_batching (each round of a request is executed by itself)")
 	add(c.GetDynamicBatching() != nil, "dynamic_batching (each request is executed by itself)")
-	add(c.GetResponseCache().GetEnable(), "response_cache")
-	add(len(c.GetModelWarmup()) > 0, "model_warmup")
-	limited := slices.ContainsFunc(c.GetInstanceGroup(), func(g *kserve.ModelInstanceGroup) bool { return g.GetRateLimiter() != nil })
-	add(limited, "rate_limiter")
 	return list
 }

@@ -30,6 +30,8 @@ type requestSpec struct {
 	maxBatch  int64
 	reshapes  bool // an output has a reshape
 	anyOption bool
+	// correlation is the control tensor for correlation ids, nil if there is none.
+	correlation *correlationSpec
 }
 
 func newRequestSpec(info *Info) *requestSpec {
@@ -56,6 +58,7 @@ func newRequestSpec(info *Info) *requestSpec {
 		})
 		s.reshapes = s.reshapes || out.GetReshape() != nil
 	}
+	s.correlation = newCorrelationSpec(c.GetSequenceBatching())
 	// Of names that the config repeats the first counts.
 	for i := len(s.inputs) - 1; i >= 0; i-- {
 		s.byInput[s.inputs[i].name] = &s.inputs[i]
@@ -112,7 +115,7 @@ func (s *requestSpec) validate(r *infer.Request) error {
 	if s.maxBatch > 0 && r.BatchSize == 0 {
 		return s.batchRefused(r) // Triton gives the model one item without a batch dimension
 	}
-	return nil
+	return s.correlation.check(r, s.model)
 }
 
 func (s *requestSpec) batchRefused(r *infer.Request) error {

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/stacked"
 )
 
 // State is where a version of a model is in its life, as the repository index
@@ -36,25 +36,38 @@ type version struct {
 	*loaded
 }
 
-// loaded is what serves a version. It does not change, but for retired.
+// loaded is what serves a version. It does not change; a version that gets other
+// instances gets a copy with all but its info the same.
 type loaded struct {
-	retired    atomic.Bool // set when requests cannot find it any more, before it is stopped
 	info       *Info
 	spec       *requestSpec
 	scheduler  scheduler.Scheduler
+	gate       *gate
+	between    []forgetful      // what stands between the gate and the instances
+	share      *scheduler.Share // of the rate limiter's resources; nil without one
+	passive    bool             // it has only passive instances
 	model      backend.Model
 	statistics *statistics
-	upload     *upload // what it is a user of, nil if it lies in the repository
+	states     []scheduler.State // of sequences
+	cache      *cached           // nil if responses are not cached
+	stacking   *stacked.Plan     // nil if batches reach the model as lists of requests
+	upload     *upload           // what it is a user of, nil if it lies in the repository
+	holds      *holds
 }
 
-// infer validates a request, has it executed and completes its responses.
+// run validates a request, has it answered out of the cache or executed, and
+// completes its responses.
 func (l *loaded) run(ctx context.Context, req *infer.Request, send infer.Sender, by func(context.Context, *infer.Request, infer.Sender) error) error {
+	start := scheduler.Now()
+	out := l.timed(start, send)
 	answer := func(r *infer.Response) {
 		r.Model, r.Version, r.ID = l.info.Name, l.info.Version, req.ID
 		l.spec.answer(r)
-		send(r)
+		out(r)
 	}
-	start := scheduler.Now()
+	if l.passive {
+		return l.errPassive()
+	}
 	if err := l.spec.validate(req); err != nil {
 		var late *backendRefusal
 		if !errors.As(err, &late) {
@@ -64,7 +77,26 @@ func (l *loaded) run(ctx context.Context, req *infer.Request, send infer.Sender,
 		answer(infer.ErrorResponse(late.err))
 		return nil
 	}
+	if l.cache != nil {
+		return l.runCached(ctx, req, out, by)
+	}
 	return by(ctx, req, answer)
+}
+
+// timed makes a sender that counts when the first response comes, if that is
+// wanted.
+func (l *loaded) timed(start int64, send infer.Sender) infer.Sender {
+	if !l.statistics.metrics.TimesFirst() {
+		return send
+	}
+	first := true
+	return func(r *infer.Response) {
+		if first {
+			first = false
+			l.statistics.metrics.FirstResponse(scheduler.Now() - start)
+		}
+		send(r)
+	}
 }
 
 // ready tells why the version's instances are not ready, nil if they are.
@@ -80,11 +112,15 @@ func (l *loaded) ready(ctx context.Context) error {
 // close ends the version: requests inside are finished first, as long as ctx
 // allows.
 func (l *loaded) close(ctx context.Context) error {
-	l.retired.Store(true)
+	held := l.holds.end(ctx)
 	stopped := l.scheduler.Stop(ctx)
+	l.gate.cancel()
 	closed := l.model.Close(ctx)
+	l.gate.close()
+	l.share.Release()
 	l.upload.drop()
+	l.cache.close()
 	l.statistics.metrics.Close()
 	// What was still inside has ended with the stubs, if those were killed.
-	return cmp.Or(closed, stopped)
+	return cmp.Or(closed, stopped, held)
 }

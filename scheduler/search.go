@@ -7,7 +7,7 @@ import "slices"
 // facts that were so twice, without a change between, were so at one time.
 func (g *Graph) find(c *call, suspicious bool) *search {
 	for {
-		s := &search{graph: g, suspicious: suspicious, sites: make(map[*Direct]*site), runs: make(map[*request]*run)}
+		s := &search{graph: g, suspicious: suspicious, sites: make(map[station]*site), runs: make(map[running]*run)}
 		from := s.locate(c)
 		if from.at == nil {
 			return nil
@@ -26,22 +26,22 @@ func (g *Graph) find(c *call, suspicious bool) *search {
 // search is one look at who waits for whom.
 type search struct {
 	graph *Graph
-	// suspicious has a request whose execution has returned wait for its calls.
+	// suspicious has requests whose execution has returned wait for its calls.
 	suspicious bool
 	root       *site
-	sites      map[*Direct]*site
-	runs       map[*request]*run
+	sites      map[station]*site
+	runs       map[running]*run
 }
 
-// site is a scheduler as it was seen.
+// site is a station as it was seen.
 type site struct {
-	scheduler *Direct
-	changes   uint64
-	hopeful   bool
-	runs      []*run // one for each instance, if there was no other hope
+	station station
+	changes uint64
+	hopeful bool
+	runs    []*run // one for each instance, if there was no other hope
 }
 
-// run is a request that is executed, or goes on after its execution, as it was
+// run is a batch that is executed, or goes on after its execution, as it was
 // seen.
 type run struct {
 	place
@@ -60,34 +60,34 @@ type wait struct {
 
 // locate finds out where a call is, and what that place waits for.
 func (s *search) locate(c *call) wait {
-	w := wait{call: c, place: c.request.scheduler.locate(c.request)}
+	w := wait{call: c, place: c.by.where()}
 	switch w.place.where {
 	case queued:
-		w.at = s.site(c.request.scheduler)
+		w.at = s.site(c.by.station())
 	case executed:
-		w.in = s.run(w.place)
+		w.in = s.run(w.place.batch.where())
 	case elsewhere:
-		if s.suspicious {
-			w.in = s.run(w.place)
+		if s.suspicious && w.place.batch != nil {
+			w.in = s.run(w.place.batch.where())
 		}
 	}
 	return w
 }
 
-// site looks at a scheduler. If all its instances execute what waits for
+// site looks at a station. If all its instances execute what waits for
 // something, it looks at that, too.
-func (s *search) site(d *Direct) *site {
+func (s *search) site(d station) *site {
 	if seen := s.sites[d]; seen != nil {
 		return seen
 	}
 	places, changes, free := d.look()
-	found := &site{scheduler: d, changes: changes, hopeful: free}
+	found := &site{station: d, changes: changes, hopeful: free}
 	s.sites[d] = found
 	for _, p := range places {
 		if found.hopeful {
 			break
 		}
-		found.hopeful = !s.graph.waits(p.request.task.Request, s.suspicious)
+		found.hopeful = !s.graph.waits(p.batch, s.suspicious)
 	}
 	if found.hopeful {
 		return found
@@ -98,14 +98,14 @@ func (s *search) site(d *Direct) *site {
 	return found
 }
 
-// run looks at what a request waits for.
+// run looks at what the requests of a batch wait for.
 func (s *search) run(p place) *run {
-	if seen := s.runs[p.request]; seen != nil {
+	if seen := s.runs[p.batch]; seen != nil {
 		return seen
 	}
 	found := &run{place: p}
-	s.runs[p.request] = found
-	for _, c := range s.graph.open(p.request.task.Request, s.suspicious) {
+	s.runs[p.batch] = found
+	for _, c := range s.graph.open(p.batch, s.suspicious) {
 		found.waits = append(found.waits, s.locate(c))
 	}
 	return found
@@ -139,7 +139,7 @@ func (s *search) holds() bool {
 		if at.hopeful {
 			continue
 		}
-		if places, changes, free := at.scheduler.look(); free || changes != at.changes || len(places) != len(at.runs) {
+		if places, changes, free := at.station.look(); free || changes != at.changes || len(places) != len(at.runs) {
 			return false
 		}
 	}
@@ -147,11 +147,11 @@ func (s *search) holds() bool {
 		if r.hopeful {
 			continue
 		}
-		if r.request.scheduler.locate(r.request) != r.place {
+		if r.batch.where() != r.place {
 			return false
 		}
 		for _, w := range r.waits {
-			if w.hopeless() && (!s.graph.isOpen(w.call, s.suspicious) || w.call.request.scheduler.locate(w.call.request) != w.place) {
+			if w.hopeless() && (!s.graph.isOpen(w.call, s.suspicious) || w.call.by.where() != w.place) {
 				return false
 			}
 		}

@@ -24,7 +24,6 @@ func TestOptions(t *testing.T) {
 		{"prefix of our own", []string{"--req=5"}, func(o *Options) { o.RequestMemoryBytes = 5 }},
 		{"exact name that begins another", []string{"--rate-limit=execution_count"}, func(o *Options) {
 			o.RateLimit.ExecutionCount = true
-			o.NoEffect = []string{"rate-limit"}
 		}},
 		{"booleans", []string{"--allow-http=FALSE", "--allow-grpc=off", "--allow-metrics=0", "--reuse-http-port=On"}, func(o *Options) {
 			o.HTTP.Allow, o.GRPC.Allow, o.Metrics.Allow, o.HTTP.ReusePort = false, false, false, true
@@ -40,7 +39,6 @@ func TestOptions(t *testing.T) {
 		}},
 		{"poll", []string{"--model-control-mode=poll", "--repository-poll-secs=3"}, func(o *Options) {
 			o.Repository.Control, o.Repository.PollSeconds = ControlPoll, 3
-			o.NoEffect = []string{"repository-poll-secs"}
 		}},
 		{"log", []string{"--log-verbose=TRUE", "--log-info=0", "--log-format=ISO8601", "--log-file=f"}, func(o *Options) {
 			o.Log = LogOptions{Warning: true, Error: true, Verbose: 1, ISO8601: true, File: "f"}

@@ -25,10 +25,18 @@ type Options struct {
 	RateLimit           RateLimitOptions
 	Backends            BackendOptions
 	Memory              MemoryOptions
+	Delay               DelayOptions
 
 	// NoEffect names the flags that were given and are known, but on which
 	// nothing acts: one warning is due for each.
 	NoEffect []string
+}
+
+// DelayOptions are for tests that are written for Triton: schedulers begin when
+// enough waits. They come from the environment; 0 is off.
+type DelayOptions struct {
+	Requests int // TRITONSERVER_DELAY_SCHEDULER
+	Backlog  int // TRITONSERVER_BACKLOG_DELAY_SCHEDULER: of sequences
 }
 
 // LogOptions are where log lines go at first, and which.
@@ -206,7 +214,19 @@ func defaults(getenv func(string) string) *Options {
 		Cache:     CacheOptions{Directory: "/opt/tritonserver/caches"},
 		Backends:  BackendOptions{Directory: "/opt/tritonserver/backends"},
 		Memory:    MemoryOptions{PinnedPoolBytes: 256 << 20, EnablePeerAccess: true},
+		Delay: DelayOptions{
+			Requests: countFrom(getenv("TRITONSERVER_DELAY_SCHEDULER")), Backlog: countFrom(getenv("TRITONSERVER_BACKLOG_DELAY_SCHEDULER")),
+		},
 	}
+}
+
+// countFrom reads a variable of the environment; what is no count is 0.
+func countFrom(value string) int {
+	n, err := parseInt(value)
+	if err != nil {
+		return 0
+	}
+	return max(n, 0)
 }
 
 func vertexPort(getenv func(string) string) int {

@@ -17,7 +17,9 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/pyutils"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
@@ -55,7 +57,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	}()
 	repository, err := models.OpenRepository(o.Repository.Paths, models.RepositoryOptions{
 		ConfigName: o.Repository.ConfigName, DisableAutoComplete: o.Repository.DisableAutoCompleteConfig,
-		AgentDirectory: o.Repository.AgentDirectory,
+		AgentDirectory: o.Repository.AgentDirectory, Namespacing: o.Repository.Namespacing,
 	})
 	if err != nil {
 		return nil, err
@@ -65,7 +67,15 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 		return nil, err
 	}
 	budget := server.NewBudget(int64(o.RequestMemoryBytes))
-	if err := r.makePool(budget.Limit(), counters); err != nil {
+	cacheSize, err := cache.ParseSettings(o.Cache.Settings, o.Cache.Directory, shm.MemoryLimit())
+	if err != nil {
+		return nil, err
+	}
+	if err := r.makePool(budget.Limit()+cacheSize, counters); err != nil {
+		return nil, err
+	}
+	responses, err := r.makeCache(cacheSize, counters, log)
+	if err != nil {
 		return nil, err
 	}
 	backends := make(map[string]backend.Backend)
@@ -76,7 +86,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 			LogLevels: func() python.LogLevels {
 				return python.LogLevels{Info: settings.Info(), Warning: settings.Warning(), Error: settings.Error(), Verbose: settings.Verbose()}
 			},
-			Metrics: counters, SoleParent: true,
+			Metrics: counters, HostPolicies: o.Memory.HostPolicies, SoleParent: true,
 		})
 	}
 	if err != nil {
@@ -85,20 +95,42 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	} else {
 		backends["python"] = r.python
 	}
-	if o.Repository.Control == ControlPoll {
-		log.Warn().Msg("--model-control-mode=poll loads all models once; later changes in the repository are not noticed")
-	}
 	r.registry = models.NewRegistry(models.RegistryConfig{
 		Repository: repository, Backends: backends, BackendDirectory: o.Backends.Directory, BackendSettings: o.ownSettingsOf,
-		StrictReadiness: o.Repository.StrictReadiness,
-		Explicit:        o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels,
-		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, Metrics: counters, Log: log,
+		StrictReadiness: o.Repository.StrictReadiness, Allocate: r.allocate,
+		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.pollInterval(),
+		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, Limiter: o.limiter(),
+		DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog, Metrics: counters, Cache: responses, Log: log,
 	})
 	return r, r.makeFronts(o, settings, budget, counters, log)
 }
 
-// makePool makes the memory for requests: as much address space as the budget,
-// real only as far as it is used.
+// limiter makes the rate limiter that the command line asks for, nil if none.
+func (o *Options) limiter() *scheduler.Limiter {
+	if !o.RateLimit.ExecutionCount {
+		return nil
+	}
+	var explicit []scheduler.Resource
+	for _, r := range o.RateLimit.Resources {
+		device := scheduler.AnyDevice
+		if r.Device >= 0 {
+			device = int32(r.Device)
+		}
+		explicit = append(explicit, scheduler.Resource{Name: r.Name, Count: int64(r.Count), Device: device})
+	}
+	return scheduler.NewLimiter(explicit)
+}
+
+// pollInterval is how often the repository is looked at, 0 for never again.
+func (o *Options) pollInterval() time.Duration {
+	if o.Repository.Control != ControlPoll {
+		return 0
+	}
+	return max(time.Duration(o.Repository.PollSeconds)*time.Second, 0)
+}
+
+// makePool makes the memory for requests, and for large responses in the cache:
+// as much address space as they may use, real only as far as it is used.
 func (r *rooms) makePool(limit int64, counters *metrics.Registry) error {
 	region, err := shm.NewRegionUpTo(shm.Memfd{}, limit, 1<<30, shm.ReadWrite)
 	if err != nil {
@@ -109,12 +141,33 @@ func (r *rooms) makePool(limit int64, counters *metrics.Registry) error {
 		region.Release()
 		return fmt.Errorf("memory for requests: %w", err)
 	}
-	counters.Gauge("nereid_request_memory_bytes", "Shared memory that is reserved for tensors of requests",
+	counters.Gauge("nereid_request_memory_bytes", "Shared memory that is reserved for tensors of requests, and of large cached responses",
 		func() float64 { return float64(r.requests.Stats().Reserved) })
 	return nil
 }
 
-// allocate is the front ends' server.Allocator.
+// makeCache makes the response cache, nil if its size is 0.
+func (r *rooms) makeCache(size int64, counters *metrics.Registry, log zerolog.Logger) (*cache.Cache, error) {
+	if size == 0 {
+		return nil, nil
+	}
+	c, err := cache.New(cache.Config{Size: size, Allocate: r.allocate})
+	if err != nil {
+		return nil, err
+	}
+	log.Info().Int64("bytes", size).Msg("responses are cached")
+	counters.Cache(func() metrics.CacheFigures {
+		s := c.Stats()
+		return metrics.CacheFigures{
+			Used: s.Used, Size: s.Size, Entries: s.Entries, Lookups: s.Lookups, Hits: s.Hits, Misses: s.Misses,
+			Evictions: s.Evictions, LookupTime: s.LookupTime, InsertionTime: s.InsertionTime,
+		}
+	})
+	return c, nil
+}
+
+// allocate lends memory to the front ends, for stacked batches and for large cached
+// responses.
 func (r *rooms) allocate(n int) ([]byte, infer.Memory, error) {
 	block, err := r.requests.Alloc(n)
 	if err != nil {

@@ -1,0 +1,143 @@
+package models
+
+import (
+	"context"
+	"slices"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler"
+)
+
+// compose checks an ensemble against the models that its steps call, as their
+// latest versions that are ready describe themselves, and decides whether it is
+// decoupled. Any other model is returned as it is. The error is Triton's text.
+func (r *Registry) compose(d *Description) (*Description, error) {
+	if d.Config.GetPlatform() != platformEnsemble {
+		return d, nil
+	}
+	composing := make(map[string]*kserve.ModelConfig)
+	for step := range d.Composing() {
+		l, err := r.latest(step, d.identity())
+		if err != nil {
+			return nil, invalid("ensemble '%s' depends on '%s' which has no loaded version.", d.Name, step)
+		}
+		composing[step.Name] = l.info.Config
+	}
+	decoupled, err := checkComposition(d.Config, composing)
+	if err != nil {
+		return nil, err
+	}
+	composed := *d
+	composed.Config = cloneConfig(d.Config)
+	composed.Config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: decoupled}
+	return &composed, nil
+}
+
+// latest is the highest version that is ready of the model that a step of an
+// ensemble means, also while the server starts.
+func (r *Registry) latest(step, ensemble Identity) (*loaded, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.resolveLocked(step, ensemble); m != nil {
+		if ready := m.readyLocked(); len(ready) > 0 {
+			return m.versions[ready[len(ready)-1]].loaded, nil
+		}
+	}
+	return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' has no available versions", step)
+}
+
+// stepIdentity is the model that a step of an ensemble names.
+func stepIdentity(step *kserve.ModelEnsembling_Step) Identity {
+	return Identity{Namespace: step.GetModelNamespace(), Name: step.GetModelName()}
+}
+
+// inherit gives the outputs of an ensemble that have no labels of their own those
+// of the outputs that they are made by.
+func (r *Registry) inherit(ensemble Identity, config *kserve.ModelConfig, labels map[string][]string) map[string][]string {
+	if config.GetPlatform() != platformEnsemble {
+		return labels
+	}
+	for _, step := range config.GetEnsembleScheduling().GetStep() {
+		l, err := r.latest(stepIdentity(step), ensemble)
+		if err != nil {
+			continue // it has gone; the ensemble follows
+		}
+		for output, tensor := range step.GetOutputMap() {
+			at := slices.IndexFunc(config.GetOutput(), func(out *kserve.ModelOutput) bool { return out.GetName() == tensor })
+			if at < 0 || config.GetOutput()[at].GetLabelFilename() != "" || l.info.Labels[output] == nil {
+				continue
+			}
+			if labels == nil {
+				labels = make(map[string][]string)
+			}
+			labels[tensor] = l.info.Labels[output]
+		}
+	}
+	return labels
+}
+
+// newEnsemble makes the scheduler of an ensemble.
+func (r *Registry) newEnsemble(l *loaded) (scheduler.Scheduler, error) {
+	config := l.info.Config
+	parts := make(map[string]Identity)
+	c := scheduler.EnsembleConfig{
+		Model: l.info.Name, Batches: config.GetMaxBatchSize() > 0, Decoupled: l.info.Decoupled(),
+		MaxInflight: int(config.GetEnsembleScheduling().GetMaxInflightRequests()),
+		Composer:    composer{r, parts}, Observer: l.statistics, Log: r.config.Log,
+	}
+	for _, in := range config.GetInput() {
+		c.Inputs = append(c.Inputs, in.GetName())
+	}
+	for _, out := range config.GetOutput() {
+		c.Outputs = append(c.Outputs, scheduler.EnsembleOutput{Tensor: out.GetName(), Dims: announced(out)})
+	}
+	for _, step := range config.GetEnsembleScheduling().GetStep() {
+		called, err := r.latest(stepIdentity(step), l.info.identity())
+		if err != nil {
+			return nil, err
+		}
+		part := called.info.identity()
+		parts[part.String()] = part
+		s := scheduler.EnsembleStep{Model: part.String(), Version: step.GetModelVersion(), Decoupled: called.info.Decoupled()}
+		for _, in := range called.info.Config.GetInput() {
+			if tensor, mapped := step.GetInputMap()[in.GetName()]; mapped {
+				s.Inputs = append(s.Inputs, scheduler.EnsembleLink{Name: in.GetName(), Tensor: tensor})
+			}
+		}
+		for _, out := range called.info.Config.GetOutput() {
+			if tensor, mapped := step.GetOutputMap()[out.GetName()]; mapped {
+				s.Outputs = append(s.Outputs, scheduler.EnsembleLink{Name: out.GetName(), Tensor: tensor})
+			}
+		}
+		c.Steps = append(c.Steps, s)
+	}
+	if c.MaxInflight > 0 {
+		r.config.Log.Info().Msgf("Ensemble model '%s' configured with max_inflight_requests: %d", l.info.Name, c.MaxInflight)
+	}
+	return scheduler.NewEnsemble(c), nil
+}
+
+// ensembles is the backend of ensembles: they have no instances, and what they
+// are follows from their configuration.
+type ensembles struct{}
+
+// Open implements backend.Backend.
+func (ensembles) Open(backend.Env) (backend.Model, error) { return ensembleModel{}, nil }
+
+type ensembleModel struct{}
+
+// AutoComplete implements backend.Model: an ensemble has nothing to say.
+func (ensembleModel) AutoComplete(context.Context, []byte) ([]byte, error) { return nil, nil }
+
+// Start implements backend.Model.
+func (ensembleModel) Start(context.Context, *kserve.ModelConfig, []byte, backend.Events) error {
+	return nil
+}
+
+// Instances implements backend.Model.
+func (ensembleModel) Instances() []backend.Instance { return nil }
+
+// Close implements backend.Model.
+func (ensembleModel) Close(context.Context) error { return nil }

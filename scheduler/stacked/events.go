@@ -1,0 +1,63 @@
+package stacked
+
+import (
+	"sync"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// Allocator lends memory for the bytes of one tensor: n bytes with one
+// reference, whose content is undefined. The error reaches clients.
+type Allocator func(n int) ([]byte, infer.Memory, error)
+
+// Events stands between the instances of a version and its scheduler, which gets
+// instances that stack the batches they are given.
+type Events struct {
+	plan     *Plan
+	allocate Allocator
+	next     backend.Events
+
+	mu  sync.Mutex
+	all map[backend.Instance]*instance
+}
+
+var _ backend.Events = (*Events)(nil)
+
+// NewEvents puts the stacking in front of next.
+func NewEvents(plan *Plan, allocate Allocator, next backend.Events) *Events {
+	return &Events{plan: plan, allocate: allocate, next: next, all: make(map[backend.Instance]*instance)}
+}
+
+// Stands returns what the scheduler knows in the place of an instance.
+func (e *Events) Stands(in backend.Instance) backend.Instance { return e.of(in) }
+
+func (e *Events) of(in backend.Instance) *instance {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.all[in]
+	if s == nil {
+		s = &instance{inner: in, plan: e.plan, allocate: e.allocate, groups: make(map[*group]struct{})}
+		s.settled.L = &s.mu
+		e.all[in] = s
+	}
+	return s
+}
+
+// Forget drops an instance that is gone for good.
+func (e *Events) Forget(in backend.Instance) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.all, in)
+}
+
+// Up implements backend.Events.
+func (e *Events) Up(in backend.Instance) { e.next.Up(e.of(in)) }
+
+// Down implements backend.Events. A batch whose inputs are still being copied is
+// handed to the lost instance first, which gives it back.
+func (e *Events) Down(in backend.Instance, hopeless bool) {
+	s := e.of(in)
+	s.settle()
+	e.next.Down(s, hopeless)
+}

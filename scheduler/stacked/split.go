@@ -1,0 +1,190 @@
+package stacked
+
+import (
+	"math"
+	"slices"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// split makes each task's answer of one of the model, which it releases.
+func (g *group) split(r *infer.Response) []*infer.Response {
+	defer r.Release()
+	answers := make([]*infer.Response, len(g.tasks))
+	if r.Err != nil {
+		return g.fail(answers, r.Err, r.Final)
+	}
+	for i := range answers {
+		answers[i] = &infer.Response{Parameters: slices.Clone(r.Parameters), Empty: r.Empty, Final: r.Final}
+	}
+	for i := range r.Outputs {
+		if err := g.scatter(&r.Outputs[i], answers); err != nil {
+			for _, a := range answers {
+				a.Release()
+			}
+			return g.fail(answers, err, r.Final)
+		}
+	}
+	return answers
+}
+
+// fail answers everybody with an error.
+func (g *group) fail(answers []*infer.Response, err *infer.Error, final bool) []*infer.Response {
+	for i := range answers {
+		own := *err
+		answers[i] = &infer.Response{Err: &own, Final: final}
+	}
+	return answers
+}
+
+// scatter gives each answer whose request asked for it its part of an output.
+func (g *group) scatter(out *infer.Tensor, answers []*infer.Response) *infer.Error {
+	pieces, err := g.pieces(out)
+	if err != nil {
+		return err
+	}
+	for i, task := range g.tasks {
+		if wanted := task.Request.Outputs; len(wanted) > 0 && !slices.Contains(wanted, out.Name) {
+			continue
+		}
+		pieces[i].Retain()
+		answers[i].Outputs = append(answers[i].Outputs, pieces[i])
+	}
+	return nil
+}
+
+// mismatch says that an output does not fit the batch.
+func (g *group) mismatch(out *infer.Tensor, format string, args ...any) *infer.Error {
+	return infer.Errorf(infer.Internal, "output '%s' of model '%s' has shape %s, which does not fit a stacked batch: "+format,
+		append([]any{out.Name, g.instance.plan.model, infer.ShapeString(out.Shape)}, args...)...)
+}
+
+// pieces cuts an output. The pieces have no references of their own; those that
+// had to be copied lie on the Go heap.
+func (g *group) pieces(out *infer.Tensor) ([]infer.Tensor, *infer.Error) {
+	pieces := make([]infer.Tensor, len(g.tasks))
+	for i := range pieces {
+		pieces[i] = *out
+	}
+	if s := g.instance.plan.scatter[out.Name]; s != nil && g.tasks[0].Request.Input(s.source) != nil {
+		if err := g.shapesOf(s, out, pieces); err != nil {
+			return nil, err
+		}
+		if largest := g.largest(s); largest != nil && slices.Equal(out.Shape, largest) {
+			return pieces, g.trim(out, pieces)
+		}
+	} else {
+		if len(out.Shape) == 0 || out.Shape[0] != g.total {
+			return nil, g.mismatch(out, "want %d in the first dimension", g.total)
+		}
+		for i := range pieces {
+			shape := slices.Clone(out.Shape)
+			shape[0] = g.rows[i]
+			pieces[i].Shape = shape
+		}
+	}
+	return pieces, g.cut(out, pieces)
+}
+
+// cut takes the pieces' bytes one behind the other.
+func (g *group) cut(out *infer.Tensor, pieces []infer.Tensor) *infer.Error {
+	rest := out.Data
+	for i := range pieces {
+		size, ok := infer.ByteSize(out.DataType, pieces[i].Shape)
+		if out.DataType == infer.Bytes {
+			var elements int64
+			elements, ok = infer.Elements(pieces[i].Shape)
+			scan := infer.ScanBytes(rest, int(min(elements, math.MaxInt)))
+			ok = ok && int64(scan.Count) == elements
+			size = int64(len(rest) - scan.Rest)
+		}
+		if !ok || size > int64(len(rest)) {
+			return g.mismatch(out, "it has fewer elements than the %d requests are to get", len(pieces))
+		}
+		pieces[i].Data = rest[:size:size]
+		rest = rest[size:]
+	}
+	if len(rest) > 0 {
+		return g.mismatch(out, "it has more elements than the %d requests are to get", len(pieces))
+	}
+	return nil
+}
+
+// shapesOf gives the pieces of an output the shapes that batch_output says.
+func (g *group) shapesOf(s *scatter, out *infer.Tensor, pieces []infer.Tensor) *infer.Error {
+	for i, task := range g.tasks {
+		shape := fill(s.dims, g.rows[i], task.Request.Input(s.source).Shape)
+		if shape == nil {
+			return g.mismatch(out, "its batch_output says dimensions that input '%s' does not have", s.source)
+		}
+		if _, ok := infer.Elements(shape); !ok {
+			return g.mismatch(out, "a request is to get %s", infer.ShapeString(shape))
+		}
+		pieces[i].Shape = shape
+	}
+	return nil
+}
+
+// largest is the shape that an output has if its items are as large as those of
+// a padded input; nil if that was not padded.
+func (g *group) largest(s *scatter) []int64 {
+	if shape := g.padded[s.source]; shape != nil {
+		return fill(s.dims, g.total, shape)
+	}
+	return nil
+}
+
+// fill makes a shape of so many rows, whose variable dimensions are those of
+// another.
+func fill(dims []int64, rows int64, of []int64) []int64 {
+	shape := append([]int64{rows}, dims...)
+	for i := range dims {
+		if shape[i+1] != -1 {
+			continue
+		}
+		if i+1 >= len(of) {
+			return nil
+		}
+		shape[i+1] = of[i+1]
+	}
+	return shape
+}
+
+// trim takes from a padded output what is each request's. What has been padded
+// is copied.
+func (g *group) trim(out *infer.Tensor, pieces []infer.Tensor) *infer.Error {
+	rest, width := out.Data, int64(out.DataType.Size())
+	take := func(n int64) []byte {
+		size := n * width
+		if out.DataType == infer.Bytes {
+			size = int64(stringBytes(rest, n))
+		}
+		size = min(size, int64(len(rest)))
+		taken := rest[:size:size]
+		rest = rest[size:]
+		return taken
+	}
+	items, ok := infer.Elements(out.Shape[1:])
+	size, sized := infer.ByteSize(out.DataType, out.Shape)
+	if !ok || sized && size != int64(len(out.Data)) {
+		return g.mismatch(out, "it has %d bytes", len(out.Data))
+	}
+	for i := range pieces {
+		p := &pieces[i]
+		if slices.Equal(p.Shape[1:], out.Shape[1:]) {
+			p.Data = take(p.Shape[0] * items)
+			continue
+		}
+		elements, _ := infer.Elements(p.Shape)
+		own := make([]byte, 0, elements*width)
+		for range p.Shape[0] {
+			eachRun(out.Shape[1:], p.Shape[1:], func(inside bool, n int64) {
+				if bytes := take(n); inside {
+					own = append(own, bytes...)
+				}
+			})
+		}
+		p.Data, p.Memory = own, nil
+	}
+	return nil
+}
