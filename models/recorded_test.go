@@ -1,6 +1,7 @@
 package models
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"regexp"
@@ -38,16 +39,7 @@ var laterRefusal = regexp.MustCompile(`unable to find backend|contains models th
 // TestRecordedConfigurations reads, completes and checks the configurations that
 // Triton was asked to load, none of which needs the model's own code.
 func TestRecordedConfigurations(t *testing.T) {
-	text, err := os.ReadFile("testdata/recorded.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var cases []recordedCase
-	mustUnmarshal(t, text, &cases)
-	if len(cases) < 500 {
-		t.Fatalf("testdata/recorded.json: got %d cases, want all", len(cases))
-	}
-	for i, c := range cases {
+	for i, c := range recordedCases(t) {
 		t.Run(fmt.Sprintf("%d %s", i, c.Config), func(t *testing.T) {
 			poll, load, shown := c.outcome(t)
 			if c.Shown != "" {
@@ -66,6 +58,22 @@ func TestRecordedConfigurations(t *testing.T) {
 			}
 		})
 	}
+}
+
+func recordedCases(t testing.TB) []recordedCase {
+	t.Helper()
+	text, err := os.ReadFile("testdata/recorded.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []recordedCase
+	if err := json.Unmarshal(text, &cases); err != nil {
+		t.Fatal(err)
+	}
+	if len(cases) < 500 {
+		t.Fatalf("testdata/recorded.json: got %d cases, want all", len(cases))
+	}
+	return cases
 }
 
 // outcome loads the case's model as far as its configuration goes.
@@ -112,9 +120,9 @@ func (c recordedCase) outcome(t *testing.T) (poll, load, shown string) {
 		}
 		return "", infer.AsError(err).Status(), ""
 	}
-	_, json, _, err := description.Finish(nil)
+	_, served, _, err := description.Finish(nil)
 	if err != nil {
 		return "", shorten(infer.AsError(err).Status()), ""
 	}
-	return "", "", canonical(t, []byte(strings.Replace(string(json), `,"max_inflight_requests":0`, "", 1)), false)
+	return "", "", canonical(t, []byte(strings.Replace(string(served), `,"max_inflight_requests":0`, "", 1)), false)
 }
