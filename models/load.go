@@ -120,7 +120,7 @@ func (r *Registry) commit(m *model, s *source, results []result) (exiting bool) 
 			v.loaded = x.update.after
 			continue
 		}
-		if v.loaded != nil {
+		if v.state == Ready { // else the server exits and has ended it
 			ended = append(ended, retired{x.number, v.loaded})
 		}
 		v.state, v.reason, v.loaded = Ready, "", x.loaded
@@ -276,9 +276,6 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 		}
 		return nil, err
 	}
-	for _, what := range ignored(config) {
-		r.config.Log.Warn().Msgf("config of model '%s' asks for %s, which this server does not do yet", d.Name, what)
-	}
 	states, warnings, err := d.readStates(config)
 	if err != nil {
 		return nil, err
@@ -294,7 +291,7 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 		statistics: newStatistics(d.Name, number, counters), holds: newHolds(),
 	}
 	l.cache = r.newCached(l)
-	if l.scheduler, err = r.newScheduler(l); err != nil {
+	if l.scheduler, err = r.newScheduler(l, d); err != nil {
 		counters.Close()
 		return nil, err
 	}

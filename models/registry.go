@@ -40,6 +40,9 @@ type RegistryConfig struct {
 	LoadThreads int
 	// LoadRetries is how often a failed load is tried again.
 	LoadRetries int
+	// Strategies are batching strategies by the name that a model's parameter
+	// BATCH_STRATEGY gives, beside "volume" and "single".
+	Strategies map[string]NewStrategy
 	// DelayRequests and DelayBacklog have schedulers begin when so many requests
 	// wait, and so many sequences' in a backlog: for tests.
 	DelayRequests, DelayBacklog int
@@ -168,7 +171,7 @@ func (r *Registry) publishLocked() {
 		if now.names != nil && m.wanted != nil {
 			now.names[id.Name] = append(now.names[id.Name], id)
 		}
-		if len(m.versions) == 0 {
+		if len(m.versions) == 0 && !m.attempted {
 			continue
 		}
 		s := &servingModel{versions: make(map[int64]*version, len(m.versions))}

@@ -2,23 +2,26 @@ package models
 
 import (
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // newScheduler makes the scheduler that a version's config asks for.
-func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
+func (r *Registry) newScheduler(l *loaded, d *Description) (scheduler.Scheduler, error) {
 	if l.info.Config.GetEnsembleScheduling() != nil {
 		return r.newEnsemble(l)
 	}
 	if err := r.planStacking(l); err != nil {
 		return nil, err
 	}
+	batching, err := r.newBatching(l, d)
+	if err != nil {
+		return nil, err
+	}
 	if l.info.Config.GetSequenceBatching() != nil {
 		return r.newSequence(l), nil
 	}
 	return scheduler.NewBatcher(scheduler.BatcherConfig{
-		Model: l.info.Name, Observer: l.statistics, Graph: r.graph,
+		Model: l.info.Name, Observer: l.statistics, Graph: r.graph, Batching: batching,
 		Log: r.config.Log,
 	}), nil
 }
@@ -27,17 +30,4 @@ func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
 // whatever stands between it and them.
 func (r *Registry) events(l *loaded) backend.Events {
 	return r.limit(l, r.stack(l, l.gate))
-}
-
-// ignored names what a config asks for and no room does yet, where the answers
-// are the same without it.
-func ignored(c *kserve.ModelConfig) []string {
-	var list []string
-	add := func(yes bool, what string) {
-		if yes {
-			list = append(list, what)
-		}
-	}
-	add(c.GetDynamicBatching() != nil, "dynamic_batching (each request is executed by itself)")
-	return list
 }
