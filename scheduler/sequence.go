@@ -157,7 +157,7 @@ func (s *Sequence) begin(r *episode) (backend.Instance, error) {
 		if err := checkDepth(req); err != nil {
 			return nil, err
 		}
-		r.call = s.config.Graph.enter(r, req.Caller)
+		s.config.Graph.enter(r, req.Caller, &r.call)
 	}
 	var then followUp
 	s.mu.Lock()
@@ -171,13 +171,13 @@ func (s *Sequence) begin(r *episode) (backend.Instance, error) {
 	s.mu.Unlock()
 	then.run(s)
 	s.mu.Lock()
-	state, at := r.state, r.at
+	state, at, call := r.state, r.at, r.call
 	s.mu.Unlock()
 	switch {
 	case state == executing:
 		return at.in, nil
-	case state == waiting && r.call != nil:
-		return nil, s.config.Graph.check(r.call)
+	case state == waiting && call != nil:
+		return nil, s.config.Graph.check(call)
 	}
 	return nil, nil
 }
