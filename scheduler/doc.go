@@ -11,6 +11,8 @@
 //	                    ├──── refused by a lost stub ────┤ to the front
 //	                    └─── released for a new round ───┘ to the end
 //
+// An Ensemble is a Scheduler that has no instances and calls other models instead.
+//
 // Models call each other, so a request can wait for the execution that made it.
 // A Graph, which schedulers share, finds that.
 package scheduler
