@@ -118,7 +118,7 @@ def stories():
 
     # The same in a load that follows is another model.
     last = made(ask([200]))
-    web.load_model("kept")
+    web.load_model("kept", config=json.dumps({**web.get_model_config("kept"), "parameters": {"again": {"string_value": "yes"}}}))
     assert made(ask([200])) != last, "an answer of the load before was given"
     want(samples()["nv_cache_num_entries"], 1, "entries after a load")
     web.unload_model("kept")
