@@ -24,7 +24,7 @@ func TestReports(t *testing.T) {
 			}
 		}},
 		{"a failure", backend.Report{Err: failure}, func(t *testing.T, _ *batch, got backend.Report) {
-			if got.Err != failure || !got.Executed { //nolint:errorlint // it is passed on as it is
+			if got.Err != failure || !got.Executed {
 				t.Errorf("got %+v", got)
 			}
 		}},
