@@ -39,12 +39,12 @@ demo: build client-venv ## serve models/examples and send one request; Ctrl-C en
 	@.ci/demo
 
 .PHONY: test
-test: build venvs client-venv test-go test-python fuzz ## all tests: Go, Python, integration, a little fuzzing
+test: build venvs client-venv test-go test-python ## all tests: Go with the seeds of the fuzz targets, Python, integration
 
 .PHONY: test-go
 test-go:
 	$(if $(RACE),,@echo 'no C compiler: the Go tests run without the race detector')
-	$(GO) test $(RACE) -timeout 20m ./...
+	$(GO) test $(RACE) -timeout 40m ./...
 
 .PHONY: test-python
 test-python:
@@ -52,10 +52,10 @@ test-python:
 
 .PHONY: integration
 integration: build venvs client-venv ## the tests of the real binary with real Pythons alone
-	$(GO) test $(RACE) -timeout 20m ./integration/...
+	$(GO) test $(RACE) -timeout 40m ./integration/...
 
 .PHONY: fuzz
-fuzz: ## every fuzz target for FUZZTIME (5s)
+fuzz: ## search on from the seeds of every fuzz target for FUZZTIME (5s)
 	.ci/fuzz $(FUZZTIME)
 
 .PHONY: bench

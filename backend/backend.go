@@ -59,6 +59,25 @@ type Asker interface {
 	AsksReady() bool
 }
 
+// Strategist is a Model that decides itself which requests share a batch.
+type Strategist interface {
+	// Strategy is asked for when the model has been started; nil: it does not.
+	Strategy() Strategy
+}
+
+// Strategy decides which requests share a batch, beyond what the model's config
+// demands: it can exclude a request and never add one. It matters only to models
+// with dynamic_batching.
+type Strategy interface {
+	// Begin is called when a batch is begun, and again if that has to be begun
+	// anew. The result, which may be nil, is asked in order about each request that
+	// could join the batch; a request that is excluded closes the batch and begins
+	// the next one. The first one is in whatever the answer is, so that every
+	// request is executed. Neither function blocks, or calls back, as the scheduler
+	// is locked; batches are begun one at a time.
+	Begin() (include func(*infer.Request) bool)
+}
+
 // Instance executes one batch at a time (Triton's blocking execution policy); a
 // Pipeliner takes the next one meanwhile.
 type Instance interface {

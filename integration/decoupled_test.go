@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -104,28 +103,14 @@ func TestLongStream(t *testing.T) {
 	}
 	s.runClient("decoupled.py", "slow", "1000")
 	stub := s.stubs()[0]
-	before := [2]int64{resident(t, s.cmd.Process.Pid), resident(t, stub)}
+	before := [2]int64{testkit.ResidentBytes(t, s.cmd.Process.Pid), testkit.ResidentBytes(t, stub)}
 	s.runClient("decoupled.py", "slow", count)
-	after := [2]int64{resident(t, s.cmd.Process.Pid), resident(t, stub)}
+	after := [2]int64{testkit.ResidentBytes(t, s.cmd.Process.Pid), testkit.ResidentBytes(t, stub)}
 	for i, what := range []string{"server", "stub"} {
 		if grown := after[i] - before[i]; grown > 48<<20 {
 			t.Errorf("%s grew by %d bytes, from %d", what, grown, before[i])
 		}
 	}
-}
-
-// resident returns how much memory of a process is real.
-func resident(t *testing.T, pid int) int64 {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pages * int64(os.Getpagesize())
 }
 
 // TestClientsThatLeave wants models to see that their clients have gone, however

@@ -14,7 +14,7 @@ func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
 	if err := r.planStacking(l); err != nil {
 		return nil, err
 	}
-	return scheduler.NewDirect(scheduler.DirectConfig{
+	return scheduler.NewBatcher(scheduler.BatcherConfig{
 		Model: l.info.Name, Observer: l.statistics, Graph: r.graph,
 		Iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), Log: r.config.Log,
 	}), nil

@@ -21,7 +21,7 @@ func (i *instant) Execute(b *backend.Batch) {
 
 // BenchmarkInfer is the way of a client's request through the scheduler.
 func BenchmarkInfer(b *testing.B) {
-	d := NewDirect(DirectConfig{Observer: &counter{}})
+	d := NewBatcher(BatcherConfig{Observer: &counter{}})
 	d.Up(&instant{infer.Response{Final: true}})
 	req, send := &infer.Request{}, func(*infer.Response) {}
 	b.ReportAllocs()
@@ -34,7 +34,7 @@ func BenchmarkInfer(b *testing.B) {
 
 // BenchmarkCall is that of a request that a model makes.
 func BenchmarkCall(b *testing.B) {
-	d := NewDirect(DirectConfig{Observer: &counter{}})
+	d := NewBatcher(BatcherConfig{Observer: &counter{}})
 	d.Up(&instant{infer.Response{Final: true}})
 	caller := infer.NewCaller("m", 1, []*infer.Request{{}}, true)
 	req, send := &infer.Request{Caller: caller}, func(*infer.Response) {}

@@ -65,7 +65,7 @@ func (g *Graph) suspect(c *call, suspected *search) {
 }
 
 // recheck looks at what waits for a scheduler that has lost an instance for good.
-func (g *Graph) recheck(d *Direct) {
+func (g *Graph) recheck(d *Batcher) {
 	for _, c := range d.waitingCalls() {
 		g.searching.Lock()
 		refused := func() {}
@@ -86,8 +86,7 @@ func (g *Graph) take(found *search, c *call) (answer func()) {
 	}
 	g.leave(c)
 	return func() {
-		d.config.Observer.Failed(Rejected, c.request.timing[0].Start)
-		c.request.deliver(infer.ErrorResponse(found.refusal(c)))
+		d.fail(c.request, Rejected, found.refusal(c))
 	}
 }
 
@@ -121,7 +120,7 @@ func (s *search) cycle(c *call) []string {
 		for _, w := range steps[i].run.waits {
 			if w.call == c {
 				for at := steps[i]; at != nil; at = at.before {
-					names = slices.Insert(names, 0, at.run.request.scheduler.config.Model)
+					names = slices.Insert(names, 0, at.run.batch.scheduler.config.Model)
 				}
 				return names
 			}

@@ -201,7 +201,7 @@ func (p *play) instancesLost(model string) bool {
 	return true
 }
 
-func callOf(d *Direct, id string) *call {
+func callOf(d *Batcher, id string) *call {
 	for _, c := range d.waitingCalls() {
 		if c.request.task.Request.ID == id {
 			return c
@@ -225,7 +225,7 @@ func (p *play) simulate(all bool, more ...string) []string {
 		}
 	}
 	for name, d := range p.models {
-		for r := d.waiting.first; r != nil; r = r.after {
+		for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
 			queues[name] = append(queues[name], r.task.Request.ID)
 		}
 		for in, hopeless := range d.hopeless {

@@ -91,27 +91,34 @@ func (g *Graph) release(outer *infer.Request) {
 	}
 }
 
-// waits reports whether a request has open calls that it waits for: those that
-// hold its instance, or all.
-func (g *Graph) waits(outer *infer.Request, all bool) bool {
+// waits reports whether the requests of a batch have open calls that they wait
+// for: those that hold its instance, or all.
+func (g *Graph) waits(b *batch, all bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for c := g.calls[outer]; c != nil; c = c.after {
-		if all || c.holding {
-			return true
+	if len(g.calls) == 0 {
+		return false
+	}
+	for _, r := range b.requests {
+		for c := g.calls[r.task.Request]; c != nil; c = c.after {
+			if all || c.holding {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-// open lists the open calls of a request that it waits for, as waits tells.
-func (g *Graph) open(outer *infer.Request, all bool) []*call {
+// open lists the open calls that waits tells of.
+func (g *Graph) open(b *batch, all bool) []*call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var list []*call
-	for c := g.calls[outer]; c != nil; c = c.after {
-		if all || c.holding {
-			list = append(list, c)
+	for _, r := range b.requests {
+		for c := g.calls[r.task.Request]; c != nil; c = c.after {
+			if all || c.holding {
+				list = append(list, c)
+			}
 		}
 	}
 	return list

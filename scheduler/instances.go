@@ -1,69 +1,98 @@
 package scheduler
 
 import (
+	"slices"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// load is what an instance has: nothing, one request that it executes, or
-// another ahead as well.
+// load is what an instance has: nothing, one batch that it executes, or another
+// ahead as well.
 type load struct {
-	executes, ahead *request
+	executes, ahead *batch
 	// handed is true when Execute of ahead has returned and it has not been asked
 	// back yet: before that an instance could not give it back.
 	handed bool
+	// drained, if not nil, is to be called when the instance has nothing more, as
+	// it gets nothing more.
+	drained func()
 }
 
-// takeLocked returns the instance that is to be given a request now, nil if
-// there is none: an idle one, else one that executes and takes another ahead.
-func (d *Direct) takeLocked(r *request) (in backend.Instance, ahead bool) {
+// takeLocked gives a batch to the instance that is to execute it, and returns
+// it, nil if there is none: an idle one, else, if the batch is complete, one that
+// executes and takes another ahead.
+func (d *Batcher) takeLocked(b *batch, complete bool) (in backend.Instance, ahead bool) {
 	if n := len(d.idle); n > 0 {
 		in := d.idle[n-1]
 		d.idle = d.idle[:n-1]
-		d.up[in].executes = r
-		r.instance, r.turns = in, r.turns+1
+		d.up[in].executes = b
+		d.givenLocked(b, in)
 		return in, false
 	}
-	if r.task.Request.Caller != nil {
-		return nil, false // it might wait behind its own caller
+	if !complete || !d.prefetches || b.hasCall() { // a call might wait behind its own caller
+		return nil, false
 	}
 	for in, has := range d.up {
-		if has.executes != nil && has.ahead == nil && takesAhead(in) {
-			has.ahead, has.handed = r, false
+		if has.executes != nil && has.ahead == nil && has.drained == nil && takesAhead(in) {
+			has.ahead, has.handed = b, false
 			d.aheads++
-			r.instance, r.turns = in, r.turns+1
+			d.givenLocked(b, in)
 			return in, true
 		}
 	}
 	return nil, false
 }
 
-// leaveLocked takes a request off its instance, which goes on with the one
+// givenLocked notes which instance has a batch.
+func (d *Batcher) givenLocked(b *batch, in backend.Instance) {
+	b.instance = in
+	for _, r := range b.requests {
+		r.batch = b
+		r.turns++
+		if d.order != nil && r.task.Request.Caller == nil {
+			d.order.enter(r)
+		}
+	}
+}
+
+// leaveLocked takes a batch off its instance, which goes on with the one
 // ahead or becomes idle. It does nothing if the instance was lost meanwhile.
-func (d *Direct) leaveLocked(r *request) {
-	in := r.instance
+// What it returns is to be called with nothing locked.
+func (d *Batcher) leaveLocked(b *batch) (drained func()) {
+	in := b.instance
 	has := d.up[in]
 	switch {
 	case has == nil:
-		return
-	case has.executes == r:
+		return nothing
+	case has.executes == b:
 		has.executes = has.ahead
-	case has.ahead != r:
-		return
+	case has.ahead != b:
+		return nothing
 	}
 	if has.ahead != nil { // it has left, or is executed now
 		has.ahead = nil
 		d.aheads--
 	}
-	if has.executes == nil {
+	switch {
+	case has.executes != nil:
+	case has.drained != nil:
+		delete(d.up, in)
+		d.retiring--
+		d.changes++
+		return has.drained
+	default:
 		d.idle = append(d.idle, in)
 	}
+	return nothing
 }
+
+func nothing() {}
 
 // hopelessLocked returns an instance if there is none that could ever execute
 // something soon.
-func (d *Direct) hopelessLocked() backend.Instance {
-	if len(d.up) > 0 {
+func (d *Batcher) hopelessLocked() backend.Instance {
+	if len(d.up) > d.retiring {
 		return nil
 	}
 	for in := range d.hopeless {
@@ -83,8 +112,12 @@ func unhealthy(in backend.Instance) error {
 }
 
 // Up implements backend.Events.
-func (d *Direct) Up(in backend.Instance) {
+func (d *Batcher) Up(in backend.Instance) {
 	d.mu.Lock()
+	if d.retired[in] {
+		d.mu.Unlock()
+		return
+	}
 	d.up[in] = &load{}
 	d.changes++
 	delete(d.hopeless, in)
@@ -94,33 +127,83 @@ func (d *Direct) Up(in backend.Instance) {
 }
 
 // Down implements backend.Events.
-func (d *Direct) Down(in backend.Instance, hopeless bool) {
+func (d *Batcher) Down(in backend.Instance, hopeless bool) {
 	d.mu.Lock()
-	if has := d.up[in]; has != nil && has.ahead != nil {
-		d.aheads--
+	drained := d.removeLocked(in)
+	switch {
+	case !d.retired[in]:
+		d.hopeless[in] = hopeless
+	case hopeless:
+		delete(d.retired, in) // it has ended, and is kept no longer
 	}
-	delete(d.up, in)
-	d.changes++
-	d.hopeless[in] = hopeless
-	for i, other := range d.idle {
-		if other == in {
-			d.idle = append(d.idle[:i], d.idle[i+1:]...)
-			break
-		}
-	}
-	var refused []*request
-	if d.hopelessLocked() != nil {
-		for r := d.waiting.pop(); r != nil; r = d.waiting.pop() {
-			refused = append(refused, r)
-		}
-	}
+	refused, lost := d.refuseAllLocked()
 	d.mu.Unlock()
+	drained()
 	for _, r := range refused {
 		d.config.Observer.Pending(-1)
-		d.config.Observer.Failed(BackendFailure, r.timing[0].Start)
-		r.deliver(infer.ErrorResponse(unhealthy(in)))
+		d.fail(r, BackendFailure, unhealthy(lost))
 	}
 	if hopeless {
 		d.config.Graph.recheck(d)
 	}
+}
+
+// removeLocked forgets an instance that is up and returns what is to be called
+// with nothing locked.
+func (d *Batcher) removeLocked(in backend.Instance) (drained func()) {
+	drained = nothing
+	if has := d.up[in]; has != nil {
+		if has.ahead != nil {
+			d.aheads--
+		}
+		if has.drained != nil {
+			drained = has.drained
+			d.retiring--
+		}
+	}
+	delete(d.up, in)
+	d.changes++
+	d.idleNoMoreLocked(in)
+	return drained
+}
+
+func (d *Batcher) idleNoMoreLocked(in backend.Instance) {
+	if i := slices.Index(d.idle, in); i >= 0 {
+		d.idle = slices.Delete(d.idle, i, i+1)
+	}
+}
+
+// refuseAllLocked takes all from the queue if there is no hope for any, and
+// returns an instance that is why.
+func (d *Batcher) refuseAllLocked() (refused []*request, lost backend.Instance) {
+	if lost = d.hopelessLocked(); lost != nil {
+		for r := d.waiting.following(nil); r != nil; r = d.waiting.following(nil) {
+			d.leaveLineLocked(r)
+			refused = append(refused, r)
+		}
+	}
+	return refused, lost
+}
+
+// Retire implements Scheduler.
+func (d *Batcher) Retire(in backend.Instance, drained func()) {
+	d.mu.Lock()
+	d.retired[in] = true
+	delete(d.hopeless, in)
+	d.changes++
+	if has := d.up[in]; has != nil && has.executes != nil {
+		has.drained = drained
+		d.retiring++
+		drained = nothing
+	} else {
+		d.removeLocked(in)
+	}
+	refused, lost := d.refuseAllLocked()
+	d.mu.Unlock()
+	drained()
+	for _, r := range refused {
+		d.config.Observer.Pending(-1)
+		d.fail(r, BackendFailure, unhealthy(lost))
+	}
+	d.config.Graph.recheck(d)
 }

@@ -15,7 +15,6 @@ func (q *queue) pushBack(r *request) {
 		q.last.after = r
 	}
 	q.last = r
-	r.queued = true
 	q.length++
 }
 
@@ -27,7 +26,6 @@ func (q *queue) pushFront(r *request) {
 		q.first.before = r
 	}
 	q.first = r
-	r.queued = true
 	q.length++
 }
 
@@ -42,15 +40,89 @@ func (q *queue) remove(r *request) {
 	} else {
 		r.after.before = r.before
 	}
-	r.before, r.after, r.queued = nil, nil, false
+	r.before, r.after = nil, nil
 	q.length--
 }
 
-// pop takes the first, nil if there is none.
-func (q *queue) pop() *request {
-	r := q.first
-	if r != nil {
-		q.remove(r)
+// lines are the queues of a batcher: for each priority, the highest first, the
+// requests in time, and then those that are past their deadline and wait until
+// no other does.
+type lines struct {
+	queues []queue  // two for each level
+	levels []policy // of each level
+	length int      // of all
+	// deadlines of those that are to be rejected at theirs.
+	deadlines deadlines
+}
+
+func newLines(levels []policy) lines {
+	return lines{queues: make([]queue, 2*len(levels)), levels: levels}
+}
+
+// fresh is the queue of a level, late that of those past their deadline.
+func fresh(level int) int { return 2 * level }
+func late(level int) int  { return 2*level + 1 }
+
+func isLate(line int) bool { return line%2 == 1 }
+
+func (l *lines) policyOf(line int) *policy { return &l.levels[line/2] }
+
+// full reports whether the policy of a level lets no other wait.
+func (l *lines) full(level int) bool {
+	most := l.levels[level].size
+	return most > 0 && l.queues[fresh(level)].length+l.queues[late(level)].length >= most
+}
+
+// pushBack has a request wait at the end of its line.
+func (l *lines) pushBack(r *request) {
+	l.queues[r.line].pushBack(r)
+	l.added(r)
+}
+
+// pushFront has it wait before all others of its line.
+func (l *lines) pushFront(r *request) {
+	l.queues[r.line].pushFront(r)
+	l.added(r)
+}
+
+func (l *lines) added(r *request) {
+	r.queued = true
+	l.length++
+	if r.deadline != 0 && !isLate(r.line) && !l.policyOf(r.line).delay {
+		l.deadlines.add(r)
 	}
-	return r
+}
+
+func (l *lines) remove(r *request) {
+	l.queues[r.line].remove(r)
+	r.queued = false
+	l.length--
+	if r.alarm > 0 {
+		l.deadlines.remove(r)
+	}
+}
+
+// delay moves a request that is past its deadline behind those that are not.
+func (l *lines) delay(r *request) {
+	l.remove(r)
+	r.line = late(r.line / 2)
+	l.pushBack(r)
+}
+
+// following returns the request after another in the whole order, the first of
+// all if that is nil; nil if there is none.
+func (l *lines) following(r *request) *request {
+	line := 0
+	if r != nil {
+		if r.after != nil {
+			return r.after
+		}
+		line = r.line + 1
+	}
+	for ; line < len(l.queues); line++ {
+		if first := l.queues[line].first; first != nil {
+			return first
+		}
+	}
+	return nil
 }

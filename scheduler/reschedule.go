@@ -3,12 +3,13 @@ package scheduler
 import (
 	"strconv"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 )
 
 // admitSequence checks a request of an iterative model and makes it a sequence
 // of its own, if it belongs to none.
-func (d *Direct) admitSequence(req *infer.Request) error {
+func (d *Batcher) admitSequence(req *infer.Request) error {
 	switch {
 	case req.BatchSize > 1:
 		return infer.Errorf(infer.InvalidArg, "inference request to model '%s' must specify batch-size 1 due to requirements of sequence batcher", d.config.Model)
@@ -21,7 +22,7 @@ func (d *Direct) admitSequence(req *infer.Request) error {
 	return nil
 }
 
-func (d *Direct) needsStart(req *infer.Request) *infer.Error {
+func (d *Batcher) needsStart(req *infer.Request) *infer.Error {
 	id := req.Correlation.Text
 	if id == "" {
 		id = strconv.FormatUint(req.Correlation.Number, 10)
@@ -30,44 +31,79 @@ func (d *Direct) needsStart(req *infer.Request) *infer.Error {
 		"inference request for sequence %s to model '%s' must specify the START flag on the first request of the sequence", id, d.config.Model)
 }
 
-// reschedule lets a request wait again that its model has released in order to
-// get it once more, behind those that wait already. Where that is not possible
-// its client gets an error.
-func (d *Direct) reschedule(r *request) {
-	req := r.task.Request
-	d.config.Graph.release(req)
-	refusal, reason := d.refuseRound(req)
+// reschedule lets those requests of a batch wait again that its model has
+// released in order to get them once more, behind those that wait already. Where
+// that is not possible the client gets an error.
+func (d *Batcher) reschedule(b *batch) {
+	again := make(map[*backend.Task]bool)
+	for _, task := range b.execution.Report.Rescheduled {
+		again[task] = true
+	}
+	type refusal struct {
+		*infer.Error
+		reason Reason
+	}
+	refusals := make([]refusal, len(b.requests))
+	for i, r := range b.requests {
+		if again[&r.task] {
+			d.config.Graph.release(r.task.Request)
+			refusals[i].Error, refusals[i].reason = d.refuseRound(r.task.Request)
+		}
+	}
+	waiting := 0
+	back := make([]bool, len(b.requests))
 	d.mu.Lock()
-	d.leaveLocked(r)
-	r.instance = nil
+	drained := d.leaveLocked(b)
 	lost := d.hopelessLocked()
-	switch {
-	case r.ended: // its backend has said both
-		d.mu.Unlock()
-		d.dispatch()
-		return
-	case refusal != nil:
-	case r.task.Context.Err() != nil:
-		refusal, reason = &infer.Error{Code: infer.Cancelled}, Canceled
-	case lost != nil:
-		refusal, reason = infer.AsError(unhealthy(lost)), BackendFailure
-	default:
-		req.Flags = 0
-		r.timing[0].Queued = Now()
-		d.waiting.pushBack(r)
-		d.mu.Unlock()
-		d.config.Observer.Pending(1)
-		d.dispatch()
-		return
+	for i, r := range b.requests {
+		refused := &refusals[i]
+		switch {
+		case !again[&r.task]:
+			continue
+		case r.ended: // its backend has said both
+			refused.Error = nil
+			continue
+		}
+		r.batch = nil
+		switch {
+		case refused.Error != nil:
+		case r.task.Context.Err() != nil:
+			*refused = refusal{infer.AsError(canceled()), Canceled}
+		case lost != nil:
+			*refused = refusal{infer.AsError(unhealthy(lost)), BackendFailure}
+		default:
+			r.task.Request.Flags = 0
+			r.timing[0].Queued = Now()
+			back[i] = true
+			waiting++
+			d.lineUpLocked(r)
+		}
 	}
 	d.mu.Unlock()
-	d.config.Observer.Failed(reason, r.timing[0].Start)
+	if waiting > 0 {
+		d.config.Observer.Pending(waiting)
+	}
+	for i, r := range b.requests {
+		switch refused := refusals[i]; {
+		case back[i]:
+		case refused.Error == nil:
+			d.released(r)
+		default:
+			d.config.Observer.Failed(refused.reason, r.timing[0].Start)
+			d.released(r)
+		}
+	}
+	drained()
 	d.dispatch()
-	r.deliver(infer.ErrorResponse(refusal))
+	for i, r := range b.requests {
+		if refusals[i].Error != nil {
+			r.deliver(infer.ErrorResponse(refusals[i].Error))
+		}
+	}
 }
 
 // refuseRound tells why a request gets no other round, nil if it does.
-func (d *Direct) refuseRound(req *infer.Request) (*infer.Error, Reason) {
+func (d *Batcher) refuseRound(req *infer.Request) (*infer.Error, Reason) {
 	var refusal *infer.Error
 	switch {
 	case !d.config.Iterative:

@@ -14,7 +14,7 @@ import (
 
 // rounds is a scheduler of an iterative model with one instance.
 type rounds struct {
-	*Direct
+	*Batcher
 	counter
 	in      *heldInstance
 	log     strings.Builder
@@ -23,7 +23,7 @@ type rounds struct {
 
 func newRounds(iterative bool) *rounds {
 	s := &rounds{in: &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}, answers: map[string]string{}}
-	s.Direct = NewDirect(DirectConfig{Model: "m", Observer: &s.counter, Iterative: iterative, Log: zerolog.New(&s.log)})
+	s.Batcher = NewBatcher(BatcherConfig{Model: "m", Observer: &s.counter, Iterative: iterative, Log: zerolog.New(&s.log)})
 	s.Up(s.in)
 	return s
 }

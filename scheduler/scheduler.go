@@ -23,6 +23,11 @@ type Scheduler interface {
 	Drain(ctx context.Context) error
 	// InFlight returns how many requests are inside.
 	InFlight() int
+	// Retire gives an instance no new work from now on, whatever its Events say
+	// later. Drained is called once, by any goroutine and with nothing locked, when
+	// the instance has none: before Retire returns, if it has none already. An
+	// instance that is lost meanwhile, or that was never up, has none.
+	Retire(in backend.Instance, drained func())
 }
 
 // Reason says why a request failed, as the failure metric's label does.

@@ -7,7 +7,7 @@ import "slices"
 // facts that were so twice, without a change between, were so at one time.
 func (g *Graph) find(c *call, suspicious bool) *search {
 	for {
-		s := &search{graph: g, suspicious: suspicious, sites: make(map[*Direct]*site), runs: make(map[*request]*run)}
+		s := &search{graph: g, suspicious: suspicious, sites: make(map[*Batcher]*site), runs: make(map[*batch]*run)}
 		from := s.locate(c)
 		if from.at == nil {
 			return nil
@@ -26,22 +26,22 @@ func (g *Graph) find(c *call, suspicious bool) *search {
 // search is one look at who waits for whom.
 type search struct {
 	graph *Graph
-	// suspicious has a request whose execution has returned wait for its calls.
+	// suspicious has requests whose execution has returned wait for its calls.
 	suspicious bool
 	root       *site
-	sites      map[*Direct]*site
-	runs       map[*request]*run
+	sites      map[*Batcher]*site
+	runs       map[*batch]*run
 }
 
 // site is a scheduler as it was seen.
 type site struct {
-	scheduler *Direct
+	scheduler *Batcher
 	changes   uint64
 	hopeful   bool
 	runs      []*run // one for each instance, if there was no other hope
 }
 
-// run is a request that is executed, or goes on after its execution, as it was
+// run is a batch that is executed, or goes on after its execution, as it was
 // seen.
 type run struct {
 	place
@@ -65,10 +65,10 @@ func (s *search) locate(c *call) wait {
 	case queued:
 		w.at = s.site(c.request.scheduler)
 	case executed:
-		w.in = s.run(w.place)
+		w.in = s.run(c.request.scheduler.place(w.place.batch))
 	case elsewhere:
-		if s.suspicious {
-			w.in = s.run(w.place)
+		if s.suspicious && w.place.batch != nil {
+			w.in = s.run(c.request.scheduler.place(w.place.batch))
 		}
 	}
 	return w
@@ -76,7 +76,7 @@ func (s *search) locate(c *call) wait {
 
 // site looks at a scheduler. If all its instances execute what waits for
 // something, it looks at that, too.
-func (s *search) site(d *Direct) *site {
+func (s *search) site(d *Batcher) *site {
 	if seen := s.sites[d]; seen != nil {
 		return seen
 	}
@@ -87,7 +87,7 @@ func (s *search) site(d *Direct) *site {
 		if found.hopeful {
 			break
 		}
-		found.hopeful = !s.graph.waits(p.request.task.Request, s.suspicious)
+		found.hopeful = !s.graph.waits(p.batch, s.suspicious)
 	}
 	if found.hopeful {
 		return found
@@ -98,14 +98,14 @@ func (s *search) site(d *Direct) *site {
 	return found
 }
 
-// run looks at what a request waits for.
+// run looks at what the requests of a batch wait for.
 func (s *search) run(p place) *run {
-	if seen := s.runs[p.request]; seen != nil {
+	if seen := s.runs[p.batch]; seen != nil {
 		return seen
 	}
 	found := &run{place: p}
-	s.runs[p.request] = found
-	for _, c := range s.graph.open(p.request.task.Request, s.suspicious) {
+	s.runs[p.batch] = found
+	for _, c := range s.graph.open(p.batch, s.suspicious) {
 		found.waits = append(found.waits, s.locate(c))
 	}
 	return found
@@ -147,7 +147,7 @@ func (s *search) holds() bool {
 		if r.hopeful {
 			continue
 		}
-		if r.request.scheduler.locate(r.request) != r.place {
+		if r.batch.scheduler.place(r.batch) != r.place {
 			return false
 		}
 		for _, w := range r.waits {

@@ -19,8 +19,8 @@ import (
 // before it answers. A refused call is no reason for it to fail.
 type calling struct {
 	name   string
-	calls  func(depth int) [][]*Direct // in turn, each a few at once
-	refuse *atomic.Int64               // counts refusals
+	calls  func(depth int) [][]*Batcher // in turn, each a few at once
+	refuse *atomic.Int64                // counts refusals
 	asked  chan *backend.Batch
 }
 
@@ -65,23 +65,23 @@ func TestGraphStorm(t *testing.T) {
 	for _, cyclic := range []bool{true, false} {
 		t.Run(fmt.Sprintf("cyclic=%v", cyclic), func(t *testing.T) {
 			graph := NewGraph()
-			var models []*Direct
+			var models []*Batcher
 			var refused atomic.Int64
 			var running sync.WaitGroup
 			var instances []*calling
 			for i := range 4 {
-				models = append(models, NewDirect(DirectConfig{Model: string(rune('a' + i)), Observer: &counter{}, Graph: graph}))
+				models = append(models, NewBatcher(BatcherConfig{Model: string(rune('a' + i)), Observer: &counter{}, Graph: graph}))
 			}
 			for i, d := range models {
 				for n := range 1 + i%3 {
 					random := rand.New(rand.NewPCG(uint64(i), uint64(n)))
 					in := &calling{name: d.config.Model, refuse: &refused, asked: make(chan *backend.Batch, 1)}
-					in.calls = func(depth int) (list [][]*Direct) {
+					in.calls = func(depth int) (list [][]*Batcher) {
 						if random.IntN(2) == 0 || depth > 8 {
 							return nil
 						}
 						for range 1 + random.IntN(2) {
-							var together []*Direct
+							var together []*Batcher
 							for range 1 + random.IntN(3) {
 								if cyclic {
 									together = append(together, models[random.IntN(len(models))])

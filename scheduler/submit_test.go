@@ -25,7 +25,7 @@ func TestSubmitCounts(t *testing.T) {
 	}
 	run := func(t *testing.T, submit bool) (o outcome) {
 		var c counter
-		d := NewDirect(DirectConfig{Observer: &c, MaxQueue: 3})
+		d := NewBatcher(BatcherConfig{Observer: &c, MaxQueue: 3})
 		d.Up(&fakeInstance{name: "m_0", pause: time.Second})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -76,7 +76,7 @@ func TestSubmitCounts(t *testing.T) {
 // TestSubmitWatchesNoLongerThanItLasts counts what watches the context of
 // requests that have ended.
 func TestSubmitWatchesNoLongerThanItLasts(t *testing.T) {
-	d := NewDirect(DirectConfig{Observer: &counter{}})
+	d := NewBatcher(BatcherConfig{Observer: &counter{}})
 	in := &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}
 	d.Up(in)
 	for name, ctx := range map[string]*watchedContext{
@@ -155,7 +155,7 @@ func (q *quick) Execute(b *backend.Batch) {
 // refused.
 func TestSubmitStorm(t *testing.T) {
 	var c counter
-	d := NewDirect(DirectConfig{Observer: &c, MaxQueue: 50})
+	d := NewBatcher(BatcherConfig{Observer: &c, MaxQueue: 50})
 	instances := []*quick{{name: "0"}, {name: "1"}}
 	for _, in := range instances {
 		d.Up(in)
@@ -225,7 +225,7 @@ func TestSubmitStorm(t *testing.T) {
 // last response is to come, still belongs to its instance.
 func TestCancelReachesWhatGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDirect(DirectConfig{Observer: &counter{}})
+		d := NewBatcher(BatcherConfig{Observer: &counter{}})
 		in := &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}
 		d.Up(in)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -262,7 +262,7 @@ func TestDepth(t *testing.T) {
 	for i := 1; i <= MaxDepth; i++ {
 		req = &infer.Request{Model: fmt.Sprint("m", i), Caller: infer.NewCaller(req.Model, 1, []*infer.Request{req}, true)}
 	}
-	d := NewDirect(DirectConfig{Observer: &counter{}})
+	d := NewBatcher(BatcherConfig{Observer: &counter{}})
 	in := &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}
 	d.Up(in)
 	if err := d.Submit(t.Context(), req, func(*infer.Response) {}); err != nil {

@@ -110,7 +110,7 @@ type wanted struct {
 }
 
 // sender sends requests that are executed for a given time.
-func sender(t *testing.T, d *Direct, wg *sync.WaitGroup) func(ctx context.Context, id string, lasts time.Duration) *wanted {
+func sender(t *testing.T, d *Batcher, wg *sync.WaitGroup) func(ctx context.Context, id string, lasts time.Duration) *wanted {
 	return func(ctx context.Context, id string, lasts time.Duration) *wanted {
 		w := &wanted{}
 		wg.Go(func() {
@@ -132,14 +132,14 @@ func sender(t *testing.T, d *Direct, wg *sync.WaitGroup) func(ctx context.Contex
 	}
 }
 
-// TestDirectWithdrawsFromALongExecution has a request wait behind a long one
+// TestBatcherWithdrawsFromALongExecution has a request wait behind a long one
 // until another instance is idle: after a short execution, or when it comes up.
-func TestDirectWithdrawsFromALongExecution(t *testing.T) {
+func TestBatcherWithdrawsFromALongExecution(t *testing.T) {
 	for _, how := range []string{"executed", "up"} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var c counter
-				d := NewDirect(DirectConfig{Observer: &c})
+				d := NewBatcher(BatcherConfig{Observer: &c})
 				a, b := &pipe{name: "a"}, &pipe{name: "b"}
 				var wg sync.WaitGroup
 				send := sender(t, d, &wg)
@@ -172,13 +172,13 @@ func TestDirectWithdrawsFromALongExecution(t *testing.T) {
 	}
 }
 
-// TestDirectWithdrawsWhatIsBeingHandedOver has an instance come up while a
+// TestBatcherWithdrawsWhatIsBeingHandedOver has an instance come up while a
 // request is handed to another one ahead: before that it cannot be asked back.
-func TestDirectWithdrawsWhatIsBeingHandedOver(t *testing.T) {
+func TestBatcherWithdrawsWhatIsBeingHandedOver(t *testing.T) {
 	for _, id := range []string{"second", "third"} { // straight from its goroutine, and from the queue
 		synctest.Test(t, func(t *testing.T) {
 			var c counter
-			d := NewDirect(DirectConfig{Observer: &c})
+			d := NewBatcher(BatcherConfig{Observer: &c})
 			a, b := &pipe{name: "a"}, &pipe{name: "b"}
 			a.handed = func(handed string) {
 				if handed == id {
@@ -201,12 +201,12 @@ func TestDirectWithdrawsWhatIsBeingHandedOver(t *testing.T) {
 	}
 }
 
-// TestDirectWithdrawsTheOldest asks one instance after another, the one first
+// TestBatcherWithdrawsTheOldest asks one instance after another, the one first
 // whose request came first.
-func TestDirectWithdrawsTheOldest(t *testing.T) {
+func TestBatcherWithdrawsTheOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
-		d := NewDirect(DirectConfig{Observer: &c})
+		d := NewBatcher(BatcherConfig{Observer: &c})
 		long := []*pipe{{name: "a"}, {name: "b"}, {name: "c"}}
 		var wg sync.WaitGroup
 		send := sender(t, d, &wg)
@@ -227,12 +227,12 @@ func TestDirectWithdrawsTheOldest(t *testing.T) {
 	})
 }
 
-// TestDirectDoesNotWithdrawWhileOthersWait keeps requests where they are when
+// TestBatcherDoesNotWithdrawWhileOthersWait keeps requests where they are when
 // there is enough to do for all.
-func TestDirectDoesNotWithdrawWhileOthersWait(t *testing.T) {
+func TestBatcherDoesNotWithdrawWhileOthersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
-		d := NewDirect(DirectConfig{Observer: &c})
+		d := NewBatcher(BatcherConfig{Observer: &c})
 		a, b := &pipe{name: "a"}, &pipe{name: "b"}
 		d.Up(a)
 		d.Up(b)
@@ -255,12 +255,12 @@ func TestDirectDoesNotWithdrawWhileOthersWait(t *testing.T) {
 	})
 }
 
-// TestDirectServesWhatWasSkipped has a batch come back only when its turn comes.
-func TestDirectServesWhatWasSkipped(t *testing.T) {
+// TestBatcherServesWhatWasSkipped has a batch come back only when its turn comes.
+func TestBatcherServesWhatWasSkipped(t *testing.T) {
 	for _, skip := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			var c counter
-			d := NewDirect(DirectConfig{Observer: &c})
+			d := NewBatcher(BatcherConfig{Observer: &c})
 			a, b := &pipe{name: "a", late: true, skip: skip}, &pipe{name: "b"}
 			var wg sync.WaitGroup
 			send := sender(t, d, &wg)
@@ -279,12 +279,12 @@ func TestDirectServesWhatWasSkipped(t *testing.T) {
 	}
 }
 
-// TestDirectDoesNotExecuteForNobody ends the context of a request that comes
+// TestBatcherDoesNotExecuteForNobody ends the context of a request that comes
 // back, and of one that waits, before an instance could begin it.
-func TestDirectDoesNotExecuteForNobody(t *testing.T) {
+func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
-		d := NewDirect(DirectConfig{Observer: &c})
+		d := NewBatcher(BatcherConfig{Observer: &c})
 		a := &heldInstance{fakeInstance: fakeInstance{name: "a"}}
 		var wg sync.WaitGroup
 		send := sender(t, d, &wg)
@@ -314,14 +314,12 @@ func TestDirectDoesNotExecuteForNobody(t *testing.T) {
 		}
 
 		// In the queue: the context has ended, its goroutine has not noticed yet.
-		gone := &request{scheduler: d, done: make(chan struct{}, 1), send: func(r *infer.Response) {
+		gone := d.newRequest(ctx, &infer.Request{ID: "gone"}, func(r *infer.Response) {
 			if r.Err == nil {
 				t.Error("a request that waits for nobody was executed")
 			}
-		}}
-		gone.task = backend.Task{Context: ctx, Request: &infer.Request{ID: "gone"}, Send: gone.deliver}
-		gone.tasks[0] = &gone.task
-		gone.batch = backend.Batch{Tasks: gone.tasks[:], Done: gone.executed}
+		})
+		gone.done = make(chan struct{}, 1)
 		d.mu.Lock()
 		d.inside++
 		d.waiting.pushBack(gone)
@@ -337,15 +335,15 @@ func TestDirectDoesNotExecuteForNobody(t *testing.T) {
 	})
 }
 
-// TestDirectIsWorkConserving sends many requests, long and short ones, some of
+// TestBatcherIsWorkConserving sends many requests, long and short ones, some of
 // whose clients go, through instances that come and stay, and wants at every
 // moment that no request waits, or lies ahead, while an instance is idle.
-func TestDirectIsWorkConserving(t *testing.T) {
+func TestBatcherIsWorkConserving(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			var c counter
-			d := NewDirect(DirectConfig{Observer: &c})
+			d := NewBatcher(BatcherConfig{Observer: &c})
 			instances := make([]*pipe, 2+random.IntN(3))
 			for i := range instances {
 				instances[i] = &pipe{name: fmt.Sprint(i)}

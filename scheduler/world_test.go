@@ -17,10 +17,11 @@ import (
 type world struct {
 	t         testing.TB
 	graph     *Graph
-	models    map[string]*Direct
+	models    map[string]*Batcher
 	counts    map[string]*counter
 	instances map[string]*actor
 	asked     map[string]*asked
+	drained   int // calls after steps "retire"
 }
 
 // asked is a request of a world.
@@ -68,13 +69,13 @@ func (a *actor) Execute(b *backend.Batch) {
 // newWorld makes models of the given numbers of instances: "a1 b2".
 func newWorld(t testing.TB, models string) *world {
 	w := &world{
-		t: t, graph: NewGraph(), models: map[string]*Direct{}, counts: map[string]*counter{},
+		t: t, graph: NewGraph(), models: map[string]*Batcher{}, counts: map[string]*counter{},
 		instances: map[string]*actor{}, asked: map[string]*asked{},
 	}
 	for _, m := range strings.Fields(models) {
 		name, n := m[:1], int(m[1]-'0')
 		w.counts[name] = &counter{}
-		w.models[name] = NewDirect(DirectConfig{Model: name, Observer: w.counts[name], Graph: w.graph})
+		w.models[name] = NewBatcher(BatcherConfig{Model: name, Observer: w.counts[name], Graph: w.graph})
 		for i := range n {
 			a := &actor{world: w, name: fmt.Sprintf("%s%d", name, i), model: name}
 			w.instances[a.name] = a
@@ -179,6 +180,9 @@ func (w *world) step(line string) error {
 		w.lose(id, true)
 	case "up":
 		w.up(id)
+	case "retire": // an instance gets no more
+		a := w.instances[id]
+		w.models[a.model].Retire(a, func() { w.drained++ })
 	case "ahead":
 		w.instances[id].ahead = true
 	case "wait": // nothing happens
@@ -242,10 +246,10 @@ func (w *world) calls(id string, all bool) bool {
 }
 
 // queues reports whether a request waits for an instance.
-func (d *Direct) queues(id string) bool {
+func (d *Batcher) queues(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for r := d.waiting.first; r != nil; r = r.after {
+	for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
 		if r.task.Request.ID == id {
 			return true
 		}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 
@@ -287,17 +286,11 @@ func (l *life) readResponse(r *ipc.ResponseBody, frame []byte, answer *infer.Res
 	var refusal *infer.Error
 	for i := range r.Outputs {
 		d := &r.Outputs[i]
-		if int(d.Name) >= len(l.up.list) {
-			return broke("name", "name %d of %d", d.Name, len(l.up.list))
+		t, own, err := l.tensor(d, frame)
+		if err != nil {
+			return err
 		}
-		t := infer.Tensor{Name: l.up.list[d.Name], DataType: infer.DataType(d.Type), Shape: d.Shape}
-		if err := l.locate(d, frame, &t); err != nil {
-			var own *infer.Error
-			if !errors.As(err, &own) {
-				return err
-			}
-			refusal = cmp.Or(refusal, own)
-		}
+		refusal = cmp.Or(refusal, own)
 		answer.Outputs = append(answer.Outputs, t)
 		if !l.up.isOutput(d.Name) {
 			refusal = cmp.Or(refusal, infer.Errorf(infer.InvalidArg, "unexpected inference output '%s' for model '%s'", t.Name, l.in.model.env.Name))
@@ -319,65 +312,6 @@ func (l *life) readResponse(r *ipc.ResponseBody, frame []byte, answer *infer.Res
 	if answer.Err != nil {
 		answer.Release()
 		answer.Outputs, answer.Parameters = nil, nil
-	}
-	return nil
-}
-
-// locate checks a descriptor and gives the tensor its bytes. An *infer.Error
-// means that the response cannot be sent, but the stub has done nothing wrong.
-func (l *life) locate(d *ipc.Descriptor, frame []byte, t *infer.Tensor) error {
-	if !t.DataType.Valid() {
-		return broke("descriptor", "output %q has data type %d", t.Name, d.Type)
-	}
-	elements, ok := infer.Elements(d.Shape)
-	if !ok {
-		return broke("descriptor", "output %q has shape %v, whose product overflows", t.Name, d.Shape)
-	}
-	if t.DataType != infer.Bytes {
-		want, ok := infer.ByteSize(t.DataType, d.Shape)
-		if !ok || uint64(want) != d.Length {
-			return broke("descriptor", "output %q of %s%s has %d bytes, want %d", t.Name, t.DataType, infer.ShapeString(d.Shape), d.Length, want)
-		}
-	}
-	switch d.Region {
-	case ipc.InFrame:
-		b, err := d.InlineBytes(frame)
-		if err != nil {
-			return err
-		}
-		t.Data = b
-	case ipc.InRequests:
-		block, b, err := l.loans.Borrow(shm.Ticket(d.Ticket), d.Offset, d.Length)
-		if err != nil {
-			return broke("descriptor", "output %q: %v", t.Name, err)
-		}
-		t.Data, t.Memory = b, block
-	case ipc.InArena:
-		extent, b, err := l.channel.Arena().Lend(shm.Ticket(d.Ticket), d.Offset, d.Length)
-		if err != nil {
-			return broke("descriptor", "output %q: %v", t.Name, err)
-		}
-		if l.channel.Arena().Sealed() {
-			t.Data, t.Memory = b, extent
-			break
-		}
-		// A named file can vanish under whoever writes the response: copy it here.
-		t.Data, t.Memory, err = l.copies.copyOf(b, l.channel.MaxArena())
-		extent.Release()
-		var full *infer.Error
-		if errors.As(err, &full) {
-			return full
-		}
-		if err != nil {
-			return broke("memory", "output %q: %v", t.Name, err)
-		}
-	}
-	if t.DataType == infer.Bytes {
-		if s := infer.ScanBytes(t.Data, math.MaxInt); s.Rest != 0 || int64(s.Count) != elements {
-			t.Release()
-			t.Data, t.Memory = nil, nil
-			return broke("descriptor", "output %q of BYTES%s has %d elements and %d bytes left over", t.Name, infer.ShapeString(d.Shape), s.Count, s.Rest)
-		}
 	}
 	return nil
 }

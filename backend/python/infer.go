@@ -1,7 +1,6 @@
 package python
 
 import (
-	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -220,15 +219,11 @@ func (q *inference) read(body *ipc.InferBody, frame []byte) error {
 	}
 	for i := range body.Inputs {
 		d := &body.Inputs[i]
-		if int(d.Name) >= len(l.up.list) {
-			return broke("name", "name %d of %d", d.Name, len(l.up.list))
+		t, own, err := l.tensor(d, frame)
+		if err != nil {
+			return err
 		}
-		t := infer.Tensor{Name: l.up.list[d.Name], DataType: infer.DataType(d.Type), Shape: d.Shape}
-		if err := l.locate(d, frame, &t); err != nil {
-			var own *infer.Error
-			if !errors.As(err, &own) {
-				return err
-			}
+		if own != nil {
 			q.refusal = own
 		}
 		r.Inputs = append(r.Inputs, t)
@@ -236,11 +231,10 @@ func (q *inference) read(body *ipc.InferBody, frame []byte) error {
 	if n := len(body.Outputs) / 2; n > 0 {
 		r.Outputs = make([]string, n)
 		for i := range r.Outputs {
-			index := body.OutputName(i)
-			if int(index) >= len(l.up.list) {
-				return broke("name", "name %d of %d", index, len(l.up.list))
+			var err error
+			if r.Outputs[i], err = l.nameOf(body.OutputName(i)); err != nil {
+				return err
 			}
-			r.Outputs[i] = l.up.list[index]
 		}
 	}
 	if len(body.Parameters) > 0 && q.refusal == nil {

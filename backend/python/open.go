@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -306,10 +307,23 @@ func (l *life) openOfLocked(number uint64) (tasks []*backend.Task) {
 	if len(l.open.byHandle) == 0 {
 		return nil
 	}
-	for i := range max(1, int(l.in.model.config.GetMaxBatchSize())) {
-		if s := l.open.byHandle[handleOf(number, i)]; s != nil {
-			tasks = append(tasks, s.task)
+	if size := max(1, int(l.in.model.config.GetMaxBatchSize())); size <= len(l.open.byHandle) {
+		for i := range size {
+			if s := l.open.byHandle[handleOf(number, i)]; s != nil {
+				tasks = append(tasks, s.task)
+			}
 		}
+		return tasks
+	}
+	var handles []uint64
+	for handle := range l.open.byHandle {
+		if handle>>32 == number&math.MaxUint32 {
+			handles = append(handles, handle)
+		}
+	}
+	slices.Sort(handles)
+	for _, handle := range handles {
+		tasks = append(tasks, l.open.byHandle[handle].task)
 	}
 	return tasks
 }

@@ -3,8 +3,6 @@ package python
 import (
 	"context"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -115,20 +113,6 @@ func (c *conversation) rest() (n int, err *infer.Error) {
 			return n, err
 		}
 	}
-}
-
-// residentBytes returns how much memory of a process is real.
-func residentBytes(t *testing.T, pid int) int64 {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pages * int64(os.Getpagesize())
 }
 
 func (r *rig) startDecoupled(name, source string) *running {
@@ -252,12 +236,12 @@ func TestSlowReader(t *testing.T) {
 		c.next().Release()
 	}
 	pid := m.instance().current.Load().process.pid
-	before := residentBytes(t, pid)
+	before := testkit.ResidentBytes(t, pid)
 	n, err := c.rest()
 	if n != count-windowResponses || err != nil {
 		t.Errorf("got %d responses and error %v, want %d", n, err, count-windowResponses)
 	}
-	if after := residentBytes(t, pid); after > before+16<<20 {
+	if after := testkit.ResidentBytes(t, pid); after > before+16<<20 {
 		t.Errorf("stub has %d bytes after %d responses, %d before", after, count, before)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"testing"
 )
 
 // listProcesses lists the children of this process, zombies included, and all
@@ -72,4 +73,18 @@ func isMarked(pid int, mark string) bool {
 
 func procPath(pid int, name string) string {
 	return "/proc/" + strconv.Itoa(pid) + "/" + name
+}
+
+// ResidentBytes returns how much memory of a process is real.
+func ResidentBytes(t *testing.T, pid int) int64 {
+	t.Helper()
+	text, err := os.ReadFile(procPath(pid, "statm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
 }

@@ -128,9 +128,20 @@ def _text(text: Text) -> str:
     return text if isinstance(text, str) else text.decode("utf-8", "replace")
 
 
-#: Where a thread reads or writes: what interrupts it there would wait for itself.
+#: Where a thread reads or writes, or gives way to who does: what interrupts it there would wait for itself.
 _TALKING = frozenset(
-    function.__code__ for function in (Channel.receive, Channel.look, Channel.publish, Channel.give_back)
+    function.__code__
+    for function in (
+        Channel.receive,
+        Channel.look,
+        Channel.listen,
+        Channel.unlisten,
+        Channel.heard,
+        Channel.publish,
+        Channel.post,
+        Channel.give_back,
+        Channel.release_tickets,
+    )
 )
 
 

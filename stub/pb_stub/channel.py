@@ -393,30 +393,46 @@ class Channel:
         if self._foreign:
             return
         self._deferred.append(frame)
+        while self._deferred and self._send_if_free(self._next_deferred):
+            pass
+
+    def _next_deferred(self) -> bytes:
+        try:
+            return self._deferred.popleft()
+        except IndexError:
+            return b""  # another thread has sent it
+
+    def _send_if_free(self, take: Callable[[], bytes]) -> bool:
+        """Send the short frame that take returns, and not wait. False if nothing was sent.
+
+        Nothing is while somebody is sending, who looks for more afterwards, or without room, or if take has nothing.
+        """
         me = _me()
-        while self._deferred and me not in self._senders:
-            self._senders.add(me)
+        if me in self._senders:
+            return False
+        self._senders.add(me)
+        try:
+            if not self._sending.acquire(False):
+                return False
             try:
-                if not self._sending.acquire(False):
-                    return  # whoever is sending looks for it afterwards
-                try:
-                    if self._tail + 2 * _LONGEST - self.down64[_HEAD] > _SIZE:
-                        return  # it goes behind the next frame
-                    self._write(self._deferred.popleft())
-                finally:
-                    self._sending.release()
+                # Room for the frame and a PAD before it, so that nothing here waits.
+                if self._tail + 2 * _LONGEST - self.down64[_HEAD] > _SIZE:
+                    return False
+                frame = take()
+                if not frame:
+                    return False
+                self._write(frame)
             finally:
-                self._senders.discard(me)
-            self._ring()
+                self._sending.release()
+        finally:
+            self._senders.discard(me)
+        self._ring()
+        return True
 
     def _publish_deferred(self) -> None:
         # Not by publish, which comes here: there may be more of them than calls can nest.
         me = _me()
-        while True:
-            try:
-                frame = self._deferred.popleft()
-            except IndexError:
-                return
+        while frame := self._next_deferred():
             self._senders.add(me)
             try:
                 with self._sending:
@@ -517,24 +533,13 @@ class Channel:
 
     def _release_tickets(self) -> None:
         """Send the tickets now, unless somebody is sending: whoever holds the lock looks for them afterwards."""
-        me = _me()
-        while self._tickets and not self._foreign and me not in self._senders:
-            self._senders.add(me)
-            try:
-                if not self._sending.acquire(False):
-                    return
-                try:
-                    # Room for the frame and a PAD before it, so that nothing here waits.
-                    if self._tail + 2 * _LONGEST - self.down64[_HEAD] > _SIZE:
-                        return
-                    self._write(messages.released(self.life, self.take_tickets()))
-                finally:
-                    self._sending.release()
-            finally:
-                self._senders.discard(me)
-            self._ring()
+        while self._tickets and not self._foreign and self._send_if_free(self._next_tickets):
             if self._deferred:
                 self._publish_deferred()
+
+    def _next_tickets(self) -> bytes:
+        tickets = self.take_tickets()
+        return messages.released(self.life, tickets) if tickets else b""
 
 
 def _no_spill(body: bytes) -> bytes:

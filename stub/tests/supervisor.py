@@ -35,7 +35,7 @@ KINDS = {
     "PAD": 0, "INITIALIZE": 1, "EXECUTE": 2, "FINALIZE": 3, "CANCEL": 4, "NAME": 5, "LOG_SETTINGS": 6,
     "CREDIT": 10, "READY?": 7, "AUTO_COMPLETE": 12,
     "READY": 72, "COMPLETED": 75,
-    "HELLO": 65, "INITIALIZED": 66, "EXECUTED": 67, "FINALIZED": 68, "RESPONSE": 69, "RELEASED": 70, "LOG": 71,
+    "HELLO": 65, "INITIALIZED": 66, "EXECUTED": 67, "FINALIZED": 68, "RESPONSE": 69, "RELEASED": 70, "LOG": 71, "METRIC": 78,
 }  # fmt: skip
 NAMES = {number: name for name, number in KINDS.items()}
 TYPES: list[Any] = [

@@ -18,6 +18,4 @@ class TritonPythonModel:
     def multiply(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:
         rows = pb_utils.get_input_tensor_by_name(request, "INPUT").as_numpy()
         counts = np.full((len(rows), 1), len(rows), np.int32)
-        return pb_utils.InferenceResponse(
-            [pb_utils.Tensor("OUTPUT", rows @ WEIGHTS), pb_utils.Tensor("ROWS", counts)]
-        )
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", rows @ WEIGHTS), pb_utils.Tensor("ROWS", counts)])

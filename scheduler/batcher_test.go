@@ -72,16 +72,16 @@ func (c *counter) Executed(*Execution)  { c.executed.Add(1) }
 func (c *counter) Failed(Reason, int64) { c.failed.Add(1) }
 
 // ask runs one request and returns its final response.
-func ask(d *Direct, ctx context.Context, id string) (*infer.Response, error) {
+func ask(d *Batcher, ctx context.Context, id string) (*infer.Response, error) {
 	var last *infer.Response
 	err := d.Infer(ctx, &infer.Request{ID: id}, func(r *infer.Response) { last = r })
 	return last, err
 }
 
-func TestDirectServesInOrder(t *testing.T) {
+func TestBatcherServesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
-		d := NewDirect(DirectConfig{Observer: &c})
+		d := NewBatcher(BatcherConfig{Observer: &c})
 		in := &fakeInstance{name: "m_0", pause: time.Second}
 		d.Up(in)
 		var wg sync.WaitGroup
@@ -109,10 +109,10 @@ func TestDirectServesInOrder(t *testing.T) {
 	})
 }
 
-func TestDirectUsesAllInstances(t *testing.T) {
+func TestBatcherUsesAllInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
-		d := NewDirect(DirectConfig{Observer: &c})
+		d := NewBatcher(BatcherConfig{Observer: &c})
 		instances := []*fakeInstance{{name: "a", pause: time.Second}, {name: "b", pause: time.Second}, {name: "c", pause: time.Second}}
 		for _, in := range instances {
 			d.Up(in)
@@ -129,10 +129,10 @@ func TestDirectUsesAllInstances(t *testing.T) {
 	})
 }
 
-func TestDirectBoundsItsQueue(t *testing.T) {
+func TestBatcherBoundsItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
-		d := NewDirect(DirectConfig{MaxQueue: 2, Observer: &c})
+		d := NewBatcher(BatcherConfig{MaxQueue: 2, Observer: &c})
 		d.Up(&fakeInstance{name: "m_0", pause: time.Second})
 		var wg sync.WaitGroup
 		for i := range 3 {
@@ -148,10 +148,10 @@ func TestDirectBoundsItsQueue(t *testing.T) {
 	})
 }
 
-func TestDirectCancels(t *testing.T) {
+func TestBatcherCancels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
-		d := NewDirect(DirectConfig{Observer: &c})
+		d := NewBatcher(BatcherConfig{Observer: &c})
 		in := &fakeInstance{name: "m_0", pause: time.Minute}
 		d.Up(in)
 		running, cancelRunning := context.WithCancel(t.Context())
@@ -183,12 +183,12 @@ func TestDirectCancels(t *testing.T) {
 	})
 }
 
-// TestDirectWhenAnInstanceIsLost: what the instance refuses is executed by its
+// TestBatcherWhenAnInstanceIsLost: what the instance refuses is executed by its
 // next life, and nothing is lost or executed twice.
-func TestDirectWhenAnInstanceIsLost(t *testing.T) {
+func TestBatcherWhenAnInstanceIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
-		d := NewDirect(DirectConfig{Observer: &c})
+		d := NewBatcher(BatcherConfig{Observer: &c})
 		in := &fakeInstance{name: "m_0", pause: time.Second}
 		d.Up(in)
 		in.refuse.Store(true)
@@ -215,10 +215,10 @@ func TestDirectWhenAnInstanceIsLost(t *testing.T) {
 	})
 }
 
-func TestDirectWithoutHope(t *testing.T) {
+func TestBatcherWithoutHope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
-		d := NewDirect(DirectConfig{Observer: &c})
+		d := NewBatcher(BatcherConfig{Observer: &c})
 		in := &fakeInstance{name: "m_0", pause: time.Second}
 		d.Up(in)
 		d.Down(in, false)
@@ -242,10 +242,10 @@ func TestDirectWithoutHope(t *testing.T) {
 	})
 }
 
-func TestDirectStops(t *testing.T) {
+func TestBatcherStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
-		d := NewDirect(DirectConfig{Observer: &c})
+		d := NewBatcher(BatcherConfig{Observer: &c})
 		d.Up(&fakeInstance{name: "m_0", pause: time.Second})
 		var wg sync.WaitGroup
 		for i := range 2 {
@@ -316,10 +316,10 @@ func (a *aheadInstance) handed() int {
 	return len(a.order)
 }
 
-func TestDirectHandsOverAhead(t *testing.T) {
+func TestBatcherHandsOverAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
-		d := NewDirect(DirectConfig{Observer: &c})
+		d := NewBatcher(BatcherConfig{Observer: &c})
 		a, b := newAheadInstance("a", time.Second), newAheadInstance("b", time.Second)
 		defer close(a.queue)
 		defer close(b.queue)
@@ -378,10 +378,10 @@ func (h *heldInstance) Execute(b *backend.Batch) {
 	h.mu.Unlock()
 }
 
-func TestDirectServesAgainWhatWasAhead(t *testing.T) {
+func TestBatcherServesAgainWhatWasAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
-		d := NewDirect(DirectConfig{Observer: &c})
+		d := NewBatcher(BatcherConfig{Observer: &c})
 		lost, other := &heldInstance{fakeInstance: fakeInstance{name: "lost"}}, &fakeInstance{name: "other", pause: time.Second}
 		d.Up(lost)
 		var wg sync.WaitGroup

@@ -1,0 +1,121 @@
+package scheduler
+
+import (
+	"slices"
+
+	"github.com/nereid-serving/nereid/backend"
+)
+
+// batch is what an instance is given: requests that are executed together.
+type batch struct {
+	backend.Batch
+	scheduler *Batcher
+	requests  []*request
+	instance  backend.Instance // guarded by the scheduler's mu
+	execution Execution
+}
+
+// alone is a batch of one, which each request brings along.
+type alone struct {
+	batch
+	tasks    [1]*backend.Task
+	requests [1]*request
+}
+
+func (a *alone) make(r *request) {
+	a.tasks[0], a.requests[0] = &r.task, r
+	a.batch.scheduler, a.batch.requests = r.scheduler, a.requests[:]
+	a.Batch = backend.Batch{Tasks: a.tasks[:], Done: a.batch.executed}
+}
+
+// newBatch makes a batch of requests, which are the caller's list.
+func (d *Batcher) newBatch(requests []*request) *batch {
+	if len(requests) == 1 {
+		return &requests[0].alone.batch
+	}
+	b := &batch{scheduler: d, requests: slices.Clone(requests)}
+	b.Batch = backend.Batch{Tasks: make([]*backend.Task, len(requests)), Done: b.executed}
+	for i, r := range requests {
+		b.Tasks[i] = &r.task
+	}
+	return b
+}
+
+// timings are those of the batch's requests.
+func (b *batch) timings() []Timing {
+	if len(b.requests) == 1 {
+		return b.requests[0].timing[:]
+	}
+	list := make([]Timing, len(b.requests))
+	for i, r := range b.requests {
+		list[i] = r.timing[0]
+	}
+	return list
+}
+
+// hasCall reports whether an execution waits for one of the requests.
+func (b *batch) hasCall() bool {
+	return slices.ContainsFunc(b.requests, func(r *request) bool { return r.task.Request.Caller != nil })
+}
+
+// executed is the batch's Done: it counts, and gives the instance the next batch.
+func (b *batch) executed(_ *backend.Batch, report backend.Report) {
+	d := b.scheduler
+	if report.Refused {
+		d.again(b, report.Withdrawn)
+		return
+	}
+	b.execution = Execution{Requests: b.timings(), Report: report}
+	d.config.Observer.Executed(&b.execution)
+	if len(report.Rescheduled) > 0 {
+		d.reschedule(b)
+		return
+	}
+	d.mu.Lock()
+	drained := d.leaveLocked(b)
+	d.mu.Unlock()
+	if d.config.Released != nil {
+		for _, r := range b.requests {
+			d.released(r)
+		}
+	}
+	drained()
+	d.dispatch()
+}
+
+// again puts the requests of a batch that an instance had not looked at first in
+// line: the instance was lost, or has given it back and goes on. Requests whose
+// clients have gone meanwhile end here; cancel, which has found or finds them in
+// no line, leaves that to this.
+func (d *Batcher) again(b *batch, withdrawn bool) {
+	d.mu.Lock()
+	drained := nothing
+	if withdrawn {
+		drained = d.leaveLocked(b)
+	}
+	lost := d.hopelessLocked()
+	var back, gone []*request
+	for i := len(b.requests) - 1; i >= 0; i-- {
+		r := b.requests[i]
+		r.batch = nil
+		if r.task.Context.Err() != nil || lost != nil {
+			gone = append(gone, r)
+			continue
+		}
+		back = append(back, r)
+		d.putBackLocked(r)
+	}
+	d.mu.Unlock()
+	drained()
+	if len(back) > 0 {
+		d.config.Observer.Pending(len(back))
+	}
+	for i := len(gone) - 1; i >= 0; i-- {
+		if r := gone[i]; r.task.Context.Err() != nil {
+			d.fail(r, Canceled, canceled())
+		} else {
+			d.fail(r, BackendFailure, unhealthy(lost))
+		}
+	}
+	d.dispatch()
+}

@@ -1,0 +1,297 @@
+package scheduler
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/rs/zerolog"
+)
+
+// DefaultMaxQueue is how many requests may wait for one version of a model if
+// nothing else is said.
+const DefaultMaxQueue = 1 << 16
+
+// BatcherConfig sets up a Batcher.
+type BatcherConfig struct {
+	Model    string // for error texts
+	MaxQueue int    // requests that may wait; default DefaultMaxQueue
+	Observer Observer
+	Graph    *Graph // shared with what its models can call; default one of its own
+	// Batching says how requests are joined; nil: each is executed by itself.
+	Batching *Batching
+	// Iterative has a request that a model has released for another round executed
+	// again; otherwise that is an error.
+	Iterative bool
+	// Released, if not nil, is called once for each request that was accepted: when
+	// the batch that it was executed in is done, before or after its last response,
+	// or before it is answered without having been executed. It does not block.
+	Released func(*infer.Request)
+	Log      zerolog.Logger
+}
+
+// Batcher is Triton's default scheduler and its dynamic batcher: requests wait
+// in lines, first come, first served within each priority, until an instance is
+// idle and, where batching is asked for, others have come to join them. Where
+// executions are short, an instance is handed a batch that cannot grow ahead; it
+// is asked back when another instance could begin it at once.
+//
+// It has no goroutine. Whatever changes what can be executed calls dispatch: a
+// request that comes, a batch that is done, an instance that is up. Only where
+// time alone changes it, because a batch waits for others or a deadline is near,
+// one timer does.
+type Batcher struct {
+	config BatcherConfig
+	rules  rules
+	order  *order // nil if responses leave as they come
+	// prefetches is true if a batch that is complete may be formed before it can
+	// be executed: nobody who waits is overtaken, or counted, then.
+	prefetches bool
+
+	sequences atomic.Uint64 // that were begun for requests without a correlation id
+
+	mu       sync.Mutex
+	waiting  lines
+	forming  forming
+	dropped  []dropped          // to be answered by whoever unlocks
+	hold     int                // nothing is executed before so many wait; 0: anything is
+	idle     []backend.Instance // used last goes first: its memory is warm
+	up       map[backend.Instance]*load
+	aheads   int                       // instances of up that have a batch ahead
+	retiring int                       // instances of up that get nothing more
+	hopeless map[backend.Instance]bool // those that are down
+	retired  map[backend.Instance]bool // those that are to come back no more
+	changes  uint64                    // of up and hopeless
+	inside   int                       // requests that were accepted and have not ended
+	stopped  bool
+	drained  chan struct{} // closed when stopped and nothing is inside
+	quiet    chan struct{} // closed when nothing is inside; nil while nobody waits for that
+	timer    *time.Timer   // nil until it is needed
+	wakeAt   int64         // when timer dispatches; 0: it need not
+}
+
+var _ Scheduler = (*Batcher)(nil)
+
+// NewBatcher makes a scheduler without instances.
+func NewBatcher(config BatcherConfig) *Batcher {
+	if config.MaxQueue <= 0 {
+		config.MaxQueue = DefaultMaxQueue
+	}
+	if config.Graph == nil {
+		config.Graph = NewGraph()
+	}
+	d := &Batcher{
+		config: config, rules: newRules(config.Batching), prefetches: true,
+		up: make(map[backend.Instance]*load), hopeless: make(map[backend.Instance]bool),
+		retired: make(map[backend.Instance]bool), drained: make(chan struct{}),
+	}
+	levels := []policy{{}}
+	if b := config.Batching; b != nil {
+		levels, d.hold = b.levels(), b.StartWith
+		d.prefetches = b.Levels == 0 && levels[0].plain()
+		if b.PreserveOrder {
+			d.order = &order{}
+		}
+	}
+	d.waiting = newLines(levels)
+	return d
+}
+
+// Infer implements infer.Handler.
+func (d *Batcher) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	r := d.newRequest(ctx, req, send)
+	r.done = make(chan struct{}, 1)
+	in, err := d.begin(r)
+	if err != nil {
+		return err
+	}
+	if a, ok := in.(backend.Awaiter); ok {
+		a.Await(r.done)
+	}
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		d.cancel(r)
+		<-r.done
+		return nil
+	}
+}
+
+// Submit implements infer.Submitter.
+func (d *Batcher) Submit(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	r := d.newRequest(ctx, req, send)
+	if _, err := d.begin(r); err != nil {
+		return err
+	}
+	if ctx.Done() == nil {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !r.ended {
+		r.unwatch = context.AfterFunc(ctx, func() { d.cancel(r) })
+	}
+	return nil
+}
+
+// begin takes the request in and returns the instance that it has been handed
+// to, nil if it waits or was handed over from a line.
+func (d *Batcher) begin(r *request) (backend.Instance, error) {
+	if err := d.admit(r); err != nil {
+		return nil, err
+	}
+	to, err := d.accept(r)
+	switch {
+	case err != nil:
+		if r.call != nil {
+			d.config.Graph.leave(r.call)
+		}
+		return nil, err
+	case to.in != nil:
+		to.in.Execute(&r.alone.Batch)
+		if to.ahead && d.handed(to.in, &r.alone.batch) {
+			d.dispatch()
+		}
+		return to.in, nil
+	case to.stirs:
+		d.dispatch()
+	}
+	if r.call != nil {
+		return nil, d.config.Graph.check(r.call)
+	}
+	return nil, nil
+}
+
+// admit refuses what is to be refused whoever is idle, and notes a call.
+func (d *Batcher) admit(r *request) error {
+	req := r.task.Request
+	if d.config.Iterative {
+		if err := d.admitSequence(req); err != nil {
+			return err
+		}
+	}
+	if req.Caller == nil {
+		return nil
+	}
+	if err := checkDepth(req); err != nil {
+		return err
+	}
+	d.config.Graph.enter(r)
+	return nil
+}
+
+// destination is what becomes of a request that was accepted: it is to be
+// handed, by itself, to an instance, perhaps ahead; or it waits, and perhaps
+// there is something to dispatch because it does.
+type destination struct {
+	in    backend.Instance
+	ahead bool
+	stirs bool
+}
+
+// accept takes the request in.
+func (d *Batcher) accept(r *request) (destination, error) {
+	req := r.task.Request
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stopped {
+		return destination{}, infer.Errorf(infer.Unavailable,
+			"%sServer is stopping, scheduler for model has stopped accepting new inference requests", req.LogPrefix())
+	}
+	if d.waiting.length == 0 && d.hold == 0 {
+		complete := d.rules.sizeOf(r) >= d.rules.enough
+		if complete || d.rules.delay == 0 {
+			if in, ahead := d.takeLocked(&r.alone.batch, complete); in != nil {
+				d.inside++
+				return destination{in: in, ahead: ahead}, nil
+			}
+		}
+	}
+	level := 0
+	if d.config.Batching != nil {
+		level = d.config.Batching.levelOf(req.Priority)
+	}
+	switch {
+	case d.hopelessLocked() != nil:
+		return destination{}, unhealthy(d.hopelessLocked())
+	case d.waiting.length >= d.config.MaxQueue || d.waiting.full(level):
+		return destination{}, infer.Errorf(infer.Unavailable, "%sExceeds maximum queue size", req.LogPrefix())
+	}
+	d.inside++
+	r.line = fresh(level)
+	r.deadline = d.waiting.levels[level].deadlineOf(req, r.timing[0].Queued)
+	d.config.Observer.Pending(1)
+	return destination{stirs: d.lineUpLocked(r)}, nil
+}
+
+// cancel ends a request that waits, and tells the model of one that it has: one
+// that is executed, or to which it goes on sending responses.
+func (d *Batcher) cancel(r *request) {
+	d.mu.Lock()
+	if r.queued {
+		d.leaveLineLocked(r)
+		d.mu.Unlock()
+		d.config.Observer.Pending(-1)
+		d.fail(r, Canceled, canceled())
+		return
+	}
+	var in backend.Instance
+	if r.batch != nil && !r.ended {
+		in = r.batch.instance
+	}
+	d.mu.Unlock()
+	if c, ok := in.(backend.Canceller); ok {
+		c.Cancel(&r.task)
+	}
+}
+
+// Stop implements Scheduler.
+func (d *Batcher) Stop(ctx context.Context) error {
+	d.mu.Lock()
+	if !d.stopped {
+		d.stopped = true
+		d.hold = 0
+		if d.inside == 0 {
+			close(d.drained)
+		}
+	}
+	d.mu.Unlock()
+	d.dispatch() // batches wait for nobody now
+	select {
+	case <-d.drained:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Drain implements Scheduler.
+func (d *Batcher) Drain(ctx context.Context) error {
+	d.mu.Lock()
+	if d.inside == 0 {
+		d.mu.Unlock()
+		return nil
+	}
+	if d.quiet == nil {
+		d.quiet = make(chan struct{})
+	}
+	quiet := d.quiet
+	d.mu.Unlock()
+	select {
+	case <-quiet:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// InFlight implements Scheduler.
+func (d *Batcher) InFlight() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.inside
+}

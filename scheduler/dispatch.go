@@ -1,0 +1,175 @@
+package scheduler
+
+import (
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// dropped is a request that was taken from its line for a reason.
+type dropped struct {
+	request *request
+	reason  Reason
+}
+
+// dropLocked takes a request from its line that whoever unlocks answers.
+func (d *Batcher) dropLocked(r *request, reason Reason) {
+	d.leaveLineLocked(r)
+	d.dropped = append(d.dropped, dropped{r, reason})
+}
+
+func (o dropped) answer() {
+	d := o.request.scheduler
+	d.config.Observer.Pending(-1)
+	if o.reason == Rejected {
+		d.fail(o.request, Rejected, infer.Errorf(infer.Unavailable, "Request timeout expired"))
+		return
+	}
+	d.fail(o.request, Canceled, canceled())
+}
+
+// lineUpLocked has a request wait that has just come, and reports whether there
+// may be something to dispatch.
+func (d *Batcher) lineUpLocked(r *request) (stirs bool) {
+	d.joinsLocked(r.line)
+	d.waiting.pushBack(r)
+	d.wakeLocked(d.waiting.deadlines.next())
+	if d.hold > 0 {
+		return d.waiting.length >= d.hold
+	}
+	if len(d.idle) > 0 {
+		return true
+	}
+	if d.rules.one || !d.prefetches || d.aheads == len(d.up) || d.forming.complete(&d.rules) {
+		return false
+	}
+	d.lookLocked(d.now())
+	return d.forming.complete(&d.rules) || len(d.dropped) > 0
+}
+
+// putBackLocked has a request wait that had been given to an instance.
+func (d *Batcher) putBackLocked(r *request) {
+	d.joinsLocked(r.line - 1) // before its line, after the one before
+	d.waiting.pushFront(r)
+	d.wakeLocked(d.waiting.deadlines.next())
+}
+
+// joinsLocked forgets what was picked, if who joins the end of a line comes before
+// some of it.
+func (d *Batcher) joinsLocked(line int) {
+	if n := len(d.forming.picked); n > 0 && line < d.forming.picked[n-1].line {
+		d.forming.reset()
+	}
+}
+
+// leaveLineLocked takes a request from its line without executing it.
+func (d *Batcher) leaveLineLocked(r *request) {
+	if r.picked {
+		d.forming.reset()
+	}
+	d.waiting.remove(r)
+}
+
+// now is the time, 0 where nothing depends on it.
+func (d *Batcher) now() int64 {
+	if d.rules.delay == 0 && d.prefetches {
+		return 0
+	}
+	return Now()
+}
+
+// wakeLocked has dispatch called at a time; 0: never.
+func (d *Batcher) wakeLocked(at int64) {
+	if at == 0 || d.wakeAt != 0 && d.wakeAt <= at {
+		return
+	}
+	d.wakeAt = at
+	wait := time.Duration(max(at-Now(), 0))
+	if d.timer == nil {
+		d.timer = time.AfterFunc(wait, d.awake)
+		return
+	}
+	d.timer.Reset(wait)
+}
+
+func (d *Batcher) awake() {
+	d.mu.Lock()
+	d.wakeAt = 0
+	d.mu.Unlock()
+	d.dispatch()
+}
+
+// dispatch hands out what is to be executed, as long as somebody can take it,
+// and answers who waits no longer. If nothing is and an instance is idle, it
+// asks for what others have ahead.
+func (d *Batcher) dispatch() {
+	for {
+		d.mu.Lock()
+		b, ahead := d.nextLocked()
+		out := d.dropped
+		d.dropped = nil
+		var stuck interface{ Withdraw() }
+		if b == nil {
+			if p := d.stuckLocked(); p != nil {
+				stuck = p
+			}
+		}
+		d.mu.Unlock()
+		for _, o := range out {
+			o.answer()
+		}
+		switch {
+		case b != nil:
+			d.config.Observer.Pending(-len(b.requests))
+			in := b.instance
+			in.Execute(&b.Batch)
+			if ahead {
+				d.handed(in, b)
+			}
+		case stuck != nil:
+			stuck.Withdraw() // what comes back goes through again
+		default:
+			return
+		}
+	}
+}
+
+// nextLocked returns the batch that is to be executed next, with its instance,
+// nil if there is none now; then the timer is set for when there may be.
+func (d *Batcher) nextLocked() (b *batch, ahead bool) {
+	if d.waiting.length == 0 {
+		return nil, false
+	}
+	now := d.now()
+	for next := d.waiting.deadlines.next(); next != 0 && next <= now; next = d.waiting.deadlines.next() {
+		d.dropLocked(d.waiting.deadlines[0], Rejected)
+	}
+	d.wakeLocked(d.waiting.deadlines.next())
+	if d.waiting.length < d.hold {
+		return nil, false
+	}
+	d.hold = 0
+	idle := len(d.idle) > 0
+	if !idle && (!d.prefetches || d.aheads == len(d.up)) {
+		return nil, false
+	}
+	d.lookLocked(now)
+	n, until := d.dueLocked(now)
+	complete := d.forming.complete(&d.rules)
+	if !idle && !complete {
+		return nil, false
+	}
+	if n == 0 {
+		d.wakeLocked(until)
+		return nil, false
+	}
+	b = d.newBatch(d.forming.picked[:n])
+	if in, forward := d.takeLocked(b, complete); in != nil {
+		d.forming.reset()
+		for _, r := range b.requests {
+			d.waiting.remove(r)
+		}
+		return b, forward
+	}
+	return nil, false
+}

@@ -1,0 +1,161 @@
+package scheduler
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// rules are how batches are formed, see Batching.
+type rules struct {
+	one       bool // each request by itself, whatever its size
+	most      int64
+	preferred []int64
+	enough    int64 // the largest of preferred
+	delay     time.Duration
+	alike     *Alike
+	strategy  Strategy
+}
+
+func newRules(b *Batching) rules {
+	if b == nil {
+		return rules{one: true, most: 1, preferred: []int64{1}, enough: 1}
+	}
+	f := rules{
+		most: max(b.MaxSize, 1), preferred: b.Preferred, delay: b.MaxDelay, alike: b.Alike, strategy: b.Strategy,
+		one: b.MaxSize < 2,
+	}
+	if f.one || len(f.preferred) == 0 {
+		f.preferred = []int64{f.most}
+	}
+	f.enough = slices.Max(f.preferred)
+	return f
+}
+
+// sizeOf is what a request adds to the size of a batch.
+func (f *rules) sizeOf(r *request) int64 {
+	if f.one {
+		return 1
+	}
+	return max(r.task.Request.BatchSize, 1)
+}
+
+// forming is the batch that is to be executed next, as far as those that wait
+// have been looked at. They are looked at once, unless something changes before
+// the last of those that were picked.
+type forming struct {
+	picked []*request // in order, still in their lines
+	size   int64
+	best   int   // so many of picked make the largest preferred size; 0: none does
+	oldest int64 // when the oldest of picked began to wait
+	// expires is when a deadline of those picked is over first; 0: never.
+	expires int64
+	sealed  bool // nothing more can join
+	include func(*infer.Request) bool
+}
+
+// reset has the next batch formed from the beginning.
+func (f *forming) reset() {
+	for i, r := range f.picked {
+		r.picked, f.picked[i] = false, nil
+	}
+	*f = forming{picked: f.picked[:0]}
+}
+
+// complete reports whether waiting does not make the batch better.
+func (f *forming) complete(by *rules) bool { return f.sealed || f.size >= by.enough }
+
+// lookLocked goes on to look at those that wait, as far as they fit into the
+// batch that is being formed. Whoever is found to wait in vain is dropped.
+func (d *Batcher) lookLocked(now int64) {
+	f := &d.forming
+	if f.expires != 0 && now >= f.expires {
+		f.reset()
+	}
+	for !f.sealed {
+		r := d.followingLocked(now)
+		if r == nil {
+			return
+		}
+		if len(f.picked) > 0 && !f.fits(&d.rules, r) {
+			f.sealed = true
+			return
+		}
+		f.pick(&d.rules, r)
+	}
+}
+
+// fits reports whether a request may join those that were picked.
+func (f *forming) fits(by *rules, r *request) bool {
+	size := f.size + by.sizeOf(r)
+	if f.best == 0 && size > by.enough {
+		f.best = len(f.picked) // above all preferred sizes: better without it
+	}
+	return size <= by.most && by.alike.equal(f.picked[0].task.Request, r.task.Request) &&
+		(f.include == nil || f.include(r.task.Request))
+}
+
+// pick adds a request.
+func (f *forming) pick(by *rules, r *request) {
+	if len(f.picked) == 0 && by.strategy != nil {
+		if f.include = by.strategy.Begin(); f.include != nil {
+			f.include(r.task.Request) // the first one is in whatever it says, else it never were
+		}
+	}
+	if len(f.picked) == 0 || r.timing[0].Queued < f.oldest {
+		f.oldest = r.timing[0].Queued
+	}
+	if r.deadline != 0 && !isLate(r.line) && (f.expires == 0 || r.deadline < f.expires) {
+		f.expires = r.deadline
+	}
+	r.picked = true
+	f.picked = append(f.picked, r)
+	f.size += by.sizeOf(r)
+	if slices.Contains(by.preferred, f.size) {
+		f.best = len(f.picked)
+	}
+	f.sealed = f.size >= by.most
+}
+
+// followingLocked returns the next one in line that has not been picked. It
+// drops on the way what waits for nobody or has waited for too long.
+func (d *Batcher) followingLocked(now int64) *request {
+	var last *request
+	if n := len(d.forming.picked); n > 0 {
+		last = d.forming.picked[n-1]
+	}
+	for {
+		r := d.waiting.following(last)
+		switch {
+		case r == nil:
+			return nil
+		case r.task.Context.Err() != nil:
+			d.dropLocked(r, Canceled)
+		case r.deadline == 0 || isLate(r.line) || now < r.deadline:
+			return r
+		case d.waiting.policyOf(r.line).delay:
+			d.waiting.delay(r)
+		default:
+			d.dropLocked(r, Rejected)
+		}
+	}
+}
+
+// dueLocked returns how many of those picked are to be executed now, if an
+// instance is idle. If there are none, until is when there are if nobody comes;
+// 0: never.
+func (d *Batcher) dueLocked(now int64) (n int, until int64) {
+	f := &d.forming
+	waits := d.rules.delay > 0 && !d.stopped // afterwards nobody comes
+	inTime := !waits || now-f.oldest < int64(d.rules.delay)
+	switch {
+	case len(f.picked) == 0:
+		return 0, 0
+	case f.best > 0 && inTime:
+		return f.best, 0
+	case f.complete(&d.rules), !waits, !inTime:
+		return len(f.picked), 0
+	}
+	return 0, f.oldest + int64(d.rules.delay)
+}

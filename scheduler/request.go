@@ -1,0 +1,119 @@
+package scheduler
+
+import (
+	"context"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// request is one request on its way, together with the batch that it is if it is
+// executed by itself.
+type request struct {
+	scheduler *Batcher
+	task      backend.Task
+	timing    [1]Timing
+	send      infer.Sender
+	// done receives one value when the last response has been handed up; nil if
+	// nobody waits.
+	done chan struct{}
+	call *call // nil if no execution waits for this
+	turn *turn // in the order in which responses leave; nil if there is none
+
+	// Guarded by the scheduler's mu.
+	ended         bool
+	unwatch       func() bool // ends the watch over the context of one that nobody waits for
+	before, after *request
+	queued        bool
+	picked        bool   // for the batch that is being formed
+	line          int    // where it waits
+	alarm         int    // its place among the deadlines, from 1; 0: it has none
+	turns         uint32 // how often it was given to an instance
+	deadline      int64  // until when it waits; 0: for ever
+	batch         *batch // that it is in, or was in last; nil before
+	alone         alone
+}
+
+func (d *Batcher) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *request {
+	r := &request{scheduler: d, send: send}
+	r.task = backend.Task{Context: ctx, Request: req, Send: r.deliver}
+	r.alone.make(r)
+	t := Now()
+	r.timing[0] = Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
+	return r
+}
+
+// deliver hands a response up in its turn.
+func (r *request) deliver(response *infer.Response) {
+	if r.turn != nil {
+		r.scheduler.order.deliver(r.turn, response)
+		return
+	}
+	r.pass(response)
+}
+
+// pass hands a response up and notices the last one.
+func (r *request) pass(response *infer.Response) {
+	final := response.Final
+	if c := r.call; c != nil {
+		c.sent.Add(1)
+		if final { // who gets it may go on before end
+			r.scheduler.config.Graph.leave(c)
+		}
+	}
+	r.send(response)
+	if final {
+		r.scheduler.end(r)
+	}
+}
+
+// end takes a request out whose last response has been handed up.
+func (d *Batcher) end(r *request) {
+	d.mu.Lock()
+	r.ended = true
+	unwatch := r.unwatch
+	d.outLocked()
+	d.mu.Unlock()
+	if unwatch != nil {
+		unwatch()
+	}
+	if r.done != nil {
+		r.done <- struct{}{}
+	}
+}
+
+// outLocked counts a request that is inside no more.
+func (d *Batcher) outLocked() {
+	d.inside--
+	if d.inside > 0 {
+		return
+	}
+	if d.stopped {
+		close(d.drained)
+		if d.timer != nil {
+			d.timer.Stop()
+		}
+	}
+	if d.quiet != nil {
+		close(d.quiet)
+		d.quiet = nil
+	}
+}
+
+// fail answers a request that is in no line and that no instance has.
+func (d *Batcher) fail(r *request, reason Reason, err error) {
+	d.config.Observer.Failed(reason, r.timing[0].Start)
+	d.released(r)
+	r.deliver(infer.ErrorResponse(err))
+}
+
+// released tells whoever wants to know that no instance has a request any more,
+// nor will have.
+func (d *Batcher) released(r *request) {
+	if d.config.Released != nil {
+		d.config.Released(r.task.Request)
+	}
+}
+
+// canceled is what a request gets whose client has gone.
+func canceled() error { return &infer.Error{Code: infer.Cancelled} }

@@ -1,0 +1,67 @@
+package scheduler
+
+import (
+	"strconv"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// Strategy decides which requests share a batch, beyond what the batcher itself
+// demands: it can exclude a request, which then begins the next batch, and never
+// adds one. A backend supplies it for its model (backend.Strategist), an embedder
+// by name (models.RegistryConfig); Volume and Single come with the server.
+type Strategy = backend.Strategy
+
+// VolumeParameter is the parameter of a model that Volume reads.
+const VolumeParameter = "MAX_BATCH_VOLUME_BYTES"
+
+// Volume is the strategy that bounds the bytes of all inputs of a batch by the
+// model's parameter MAX_BATCH_VOLUME_BYTES. A request that is larger is executed
+// by itself.
+func Volume(config *kserve.ModelConfig) (Strategy, error) {
+	if len(config.GetParameters()) == 0 {
+		return nil, infer.Errorf(infer.NotFound, "Unable to find parameters in model config")
+	}
+	limit, found := config.GetParameters()[VolumeParameter]
+	if !found {
+		return nil, infer.Errorf(infer.NotFound, "Unable to find %s parameter in model config", VolumeParameter)
+	}
+	text := limit.GetStringValue()
+	most, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return nil, infer.Errorf(infer.InvalidArg, "failed to convert '%s' to unsigned int64", text)
+	}
+	return volume(most), nil
+}
+
+// volume is how many bytes a batch may have.
+type volume uint64
+
+// Begin implements Strategy.
+func (v volume) Begin() func(*infer.Request) bool {
+	left := uint64(v)
+	return func(req *infer.Request) bool {
+		var bytes uint64
+		for i := range req.Inputs {
+			bytes += uint64(len(req.Inputs[i].Data))
+		}
+		if bytes > left {
+			left = 0 // of a first one that is too large
+			return false
+		}
+		left -= bytes
+		return true
+	}
+}
+
+// Single is the strategy of one request in each batch.
+func Single(*kserve.ModelConfig) (Strategy, error) { return single{}, nil }
+
+type single struct{}
+
+// Begin implements Strategy.
+func (single) Begin() func(*infer.Request) bool {
+	return func(*infer.Request) bool { return false }
+}
