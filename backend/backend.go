@@ -61,7 +61,7 @@ type Asker interface {
 
 // Strategist is a Model that decides itself which requests share a batch.
 type Strategist interface {
-	// Strategy is asked for when the model has been started; nil: it does not.
+	// Strategy is asked for once, before Start; nil: it does not.
 	Strategy() Strategy
 }
 

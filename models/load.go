@@ -353,7 +353,7 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 		info: info, spec: newRequestSpec(info), model: m,
 		statistics: newStatistics(d.Name, number, counters),
 	}
-	if l.scheduler, err = r.newScheduler(l); err != nil {
+	if l.scheduler, err = r.newScheduler(l, d); err != nil {
 		counters.Close()
 		return nil, err
 	}

@@ -42,8 +42,14 @@ type RegistryConfig struct {
 	// Allocate lends memory for tensors that the server itself makes: n bytes with
 	// one reference. Default the Go heap.
 	Allocate stacked.Allocator
-	Metrics  *metrics.Registry
-	Log      zerolog.Logger
+	// Strategies are batching strategies by the name that a model's parameter
+	// BATCH_STRATEGY gives, beside "volume" and "single".
+	Strategies map[string]NewStrategy
+	// DelayScheduler has each dynamic batcher wait until so many requests are in its
+	// queue before it forms its first batch: for tests.
+	DelayScheduler int
+	Metrics        *metrics.Registry
+	Log            zerolog.Logger
 }
 
 // Registry knows the models and runs their requests. It implements

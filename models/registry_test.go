@@ -402,7 +402,6 @@ func TestWhatIsNotDoneIsSaid(t *testing.T) {
 		t.Errorf("got the index %q, want %q", got, want)
 	}
 	for what, model := range map[string]string{
-		"dynamic_batching (each request is executed by itself)": "batched",
 		"model_warmup": "batched",
 		"a strategy of sequence_batching (each round of a request is executed by itself)": "iterative",
 	} {

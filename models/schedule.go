@@ -10,12 +10,16 @@ import (
 )
 
 // newScheduler makes the scheduler that a version's config asks for.
-func (r *Registry) newScheduler(l *loaded) (scheduler.Scheduler, error) {
+func (r *Registry) newScheduler(l *loaded, d *Description) (scheduler.Scheduler, error) {
 	if err := r.planStacking(l); err != nil {
 		return nil, err
 	}
+	batching, err := r.newBatching(l, d)
+	if err != nil {
+		return nil, err
+	}
 	return scheduler.NewBatcher(scheduler.BatcherConfig{
-		Model: l.info.Name, Observer: l.statistics, Graph: r.graph,
+		Model: l.info.Name, Observer: l.statistics, Graph: r.graph, Batching: batching,
 		Iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), Log: r.config.Log,
 	}), nil
 }
@@ -56,7 +60,6 @@ func ignored(c *kserve.ModelConfig) []string {
 		}
 	}
 	add(c.GetSequenceBatching().GetStrategyChoice() != nil, "a strategy of sequence_batching (each round of a request is executed by itself)")
-	add(c.GetDynamicBatching() != nil, "dynamic_batching (each request is executed by itself)")
 	add(c.GetResponseCache().GetEnable(), "response_cache")
 	add(len(c.GetModelWarmup()) > 0, "model_warmup")
 	limited := slices.ContainsFunc(c.GetInstanceGroup(), func(g *kserve.ModelInstanceGroup) bool { return g.GetRateLimiter() != nil })

@@ -62,6 +62,7 @@ type RepositoryOptions struct {
 	StrictReadiness           bool     // --strict-readiness: ready only if all models are
 	DisableAutoCompleteConfig bool     // --disable-auto-complete-config
 	AgentDirectory            string   // --repoagent-directory
+	DelayScheduler            int      // TRITONSERVER_DELAY_SCHEDULER: requests that a batcher waits for at first
 }
 
 // Restriction is what a request must carry to use a group of endpoints.
@@ -188,7 +189,7 @@ func defaults(getenv func(string) string) *Options {
 		Log:                LogOptions{Info: true, Warning: true, Error: true},
 		Repository: RepositoryOptions{
 			Control: ControlNone, PollSeconds: 15, LoadThreads: 4, StrictReadiness: true,
-			AgentDirectory: "/opt/tritonserver/repoagents",
+			AgentDirectory: "/opt/tritonserver/repoagents", DelayScheduler: delayScheduler(getenv),
 		},
 		HTTP: HTTPOptions{
 			Allow: true, Address: "0.0.0.0", Port: 8000, Threads: 8, MaxInputBytes: 64 << 20,
@@ -207,6 +208,15 @@ func defaults(getenv func(string) string) *Options {
 		Backends:  BackendOptions{Directory: "/opt/tritonserver/backends"},
 		Memory:    MemoryOptions{PinnedPoolBytes: 256 << 20, EnablePeerAccess: true},
 	}
+}
+
+// delayScheduler is a number of requests, 0 where there is none.
+func delayScheduler(getenv func(string) string) int {
+	n, err := parseInt(getenv("TRITONSERVER_DELAY_SCHEDULER"))
+	if err != nil {
+		return 0
+	}
+	return max(n, 0)
 }
 
 func vertexPort(getenv func(string) string) int {

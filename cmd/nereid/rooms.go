@@ -92,7 +92,8 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 		Repository: repository, Backends: backends, BackendDirectory: o.Backends.Directory, BackendSettings: o.ownSettingsOf,
 		StrictReadiness: o.Repository.StrictReadiness, Allocate: r.allocate,
 		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels,
-		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, Metrics: counters, Log: log,
+		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries,
+		DelayScheduler: o.Repository.DelayScheduler, Metrics: counters, Log: log,
 	})
 	return r, r.makeFronts(o, settings, budget, counters, log)
 }

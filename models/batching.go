@@ -1,0 +1,122 @@
+package models
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler"
+)
+
+// Parameters of a model that choose which of its requests share a batch.
+const (
+	// strategyParameter names a strategy that this server has.
+	strategyParameter = "BATCH_STRATEGY"
+	// libraryParameter is the path of a library of Triton's.
+	libraryParameter = "TRITON_BATCH_STRATEGY_PATH"
+	// libraryFile is such a library where Triton finds it by itself.
+	libraryFile = "batchstrategy.so"
+)
+
+// NewStrategy makes the batching strategy of one version of a model from its
+// final config. An error fails the load; clients see it if it is an *infer.Error.
+type NewStrategy func(config *kserve.ModelConfig) (scheduler.Strategy, error)
+
+// strategies are those that every server has.
+var strategies = map[string]NewStrategy{"volume": scheduler.Volume, "single": scheduler.Single}
+
+// newBatching is how a version's requests are joined to batches, nil if each is
+// executed by itself.
+func (r *Registry) newBatching(l *loaded, d *Description) (*scheduler.Batching, error) {
+	strategy, err := r.newStrategy(l, d)
+	if err != nil {
+		return nil, err
+	}
+	b := scheduler.NewBatching(l.info.Config)
+	if b != nil {
+		b.Strategy, b.StartWith = strategy, r.config.DelayScheduler
+	}
+	return b, nil
+}
+
+// newStrategy is the custom batching strategy that a version asks for, nil if
+// there is none. Without dynamic_batching it is made, as errors in it matter, and
+// not used.
+func (r *Registry) newStrategy(l *loaded, d *Description) (scheduler.Strategy, error) {
+	config := l.info.Config
+	if err := refuseLibrary(config, d, l.info.Version); err != nil {
+		return nil, err
+	}
+	name := config.GetParameters()[strategyParameter].GetStringValue()
+	if name == "" {
+		if model, is := l.model.(backend.Strategist); is {
+			return model.Strategy(), nil
+		}
+		return nil, nil
+	}
+	if config.GetSequenceBatching() != nil {
+		return nil, invalid("model '%s' has %s '%s', which sequence_batching has no use for", config.Name, strategyParameter, name)
+	}
+	make, found := r.config.Strategies[name]
+	if !found {
+		make, found = strategies[name]
+	}
+	if !found {
+		known := slices.Collect(maps.Keys(strategies))
+		known = slices.AppendSeq(known, maps.Keys(r.config.Strategies))
+		slices.Sort(known)
+		return nil, invalid("model '%s' has %s '%s', this server knows: %s", config.Name, strategyParameter, name, strings.Join(slices.Compact(known), ", "))
+	}
+	r.config.Log.Info().Msgf("Using custom batching strategy '%s' for model %s", name, config.Name)
+	return make(config)
+}
+
+// refuseLibrary refuses a model whose requests a library of Triton's would
+// batch: it is C++ code that this server cannot run. Triton's own refusals come
+// first.
+func refuseLibrary(config *kserve.ModelConfig, d *Description, version int64) error {
+	f, err := d.open()
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	path, named := config.GetParameters()[libraryParameter]
+	if !named {
+		if config.GetDynamicBatching() == nil {
+			return nil
+		}
+		for _, file := range []string{filepath.Join(strconv.FormatInt(version, 10), libraryFile), libraryFile} {
+			if f.exists(file) {
+				return noLibrary(config, filepath.Join(d.Directory, file))
+			}
+		}
+		return nil
+	}
+	if config.GetSequenceBatching() != nil {
+		return invalid("%s cannot be specified with sequence batcher, using default batching strategy", libraryParameter)
+	}
+	inner := path.GetStringValue()
+	if filepath.IsAbs(inner) {
+		if inner, err = filepath.Rel(d.Directory, inner); err != nil {
+			inner = ".."
+		}
+	}
+	switch {
+	case !filepath.IsLocal(inner):
+		return invalid("Batching library path escapes model repository.")
+	case !f.exists(inner):
+		return infer.Errorf(infer.NotFound, "Batching library path not found: %s", path.GetStringValue())
+	}
+	return noLibrary(config, path.GetStringValue())
+}
+
+func noLibrary(config *kserve.ModelConfig, path string) error {
+	return infer.Errorf(infer.Unsupported,
+		"model '%s' has the batching library %s, which this server cannot load; the parameter %s names a strategy that it has itself",
+		config.Name, path, strategyParameter)
+}
