@@ -44,9 +44,11 @@ type Model interface {
 	AutoComplete(ctx context.Context, config []byte) ([]byte, error)
 	// Start brings up the instances of the final config, given also as JSON, and
 	// returns when all are ready. After an error nothing of it is left. Each
-	// instance is reported to events before Start returns.
+	// instance is reported to events before Start returns, but for passive ones,
+	// which never are.
 	Start(ctx context.Context, config *kserve.ModelConfig, json []byte, events Events) error
-	// Instances lists what Start brought up, in the config's order.
+	// Instances lists what has been brought up and not been ended, in the order of
+	// the config.
 	Instances() []Instance
 	// Close ends the instances: those that can are told, the others are killed
 	// when ctx ends. Batches inside are executed first.
@@ -76,6 +78,47 @@ type Strategy interface {
 	// request is executed. Neither function blocks, or calls back, as the scheduler
 	// is locked; batches are begun one at a time.
 	Begin() (include func(*infer.Request) bool)
+}
+
+// Updater is a Model whose instances can be exchanged while it serves. Its
+// methods are not called concurrently, but for Close.
+type Updater interface {
+	// Grow brings up the instances that config asks for and that are not there. It
+	// returns them and those that are there and not asked for, when the former are
+	// ready and, as in Start, have been reported. Both go on until End. What is
+	// there is asked for if it has the settings of a group, its name and count
+	// aside, and keeps its name. Config, given also as JSON, differs from that of
+	// Start in its groups and its version policy alone. After an error nothing has
+	// changed.
+	Grow(ctx context.Context, config *kserve.ModelConfig, json []byte) (added, surplus []Instance, err error)
+	// End ends an instance and returns when nothing is left of it; it is told by
+	// Down, perhaps twice. Batches inside are executed first, unless ctx ends.
+	End(ctx context.Context, in Instance) error
+}
+
+// Placed is an Instance that knows which group of its model's config it is one
+// of, and where it is placed.
+type Placed interface {
+	Group() *kserve.ModelInstanceGroup
+	// Device is the number of its GPU, 0 elsewhere.
+	Device() int32
+}
+
+// Wrapper is an Instance that stands in front of another.
+type Wrapper interface {
+	Wrapped() Instance
+}
+
+// Innermost returns the instance that a backend has brought up, whatever stands
+// in front of it.
+func Innermost(in Instance) Instance {
+	for {
+		w, ok := in.(Wrapper)
+		if !ok {
+			return in
+		}
+		in = w.Wrapped()
+	}
 }
 
 // Instance executes one batch at a time (Triton's blocking execution policy); a

@@ -357,10 +357,17 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 		counters.Close()
 		return nil, err
 	}
+	l.gate = r.newGate(l, d)
 	if err := m.Start(ctx, config, json, r.events(l)); err != nil {
+		l.gate.close()
 		counters.Close()
 		return nil, err
 	}
+	if err := l.gate.wait(ctx); err != nil {
+		l.abandon(ctx)
+		return nil, err
+	}
+	l.gate.admit()
 	l.upload = d.upload.hold()
 	return l, nil
 }

@@ -377,7 +377,7 @@ func TestUnload(t *testing.T) {
 func TestWhatIsNotDoneIsSaid(t *testing.T) {
 	root := writeModels(t, map[string][]int64{"batched": {1}, "controlled": {1}, "iterative": {1}, "sequence": {1}, "stateful": {1}})
 	for name, more := range map[string]string{
-		"batched":  "max_batch_size: 4 dynamic_batching { } model_warmup [ { name: \"w\" batch_size: 1 inputs { key: \"IN\" value { data_type: TYPE_INT32 dims: [ 1 ] zero_data: true } } } ]",
+		"batched":  "max_batch_size: 4 dynamic_batching { }",
 		"sequence": "sequence_batching { }",
 		"controlled": "sequence_batching { iterative_sequence: true control_input [ { name: \"START\" control [ " +
 			"{ kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] } ] }",
@@ -402,7 +402,6 @@ func TestWhatIsNotDoneIsSaid(t *testing.T) {
 		t.Errorf("got the index %q, want %q", got, want)
 	}
 	for what, model := range map[string]string{
-		"model_warmup": "batched",
 		"a strategy of sequence_batching (each round of a request is executed by itself)": "iterative",
 	} {
 		if want := "config of model '" + model + "' asks for " + what; !strings.Contains(log.String(), want) {

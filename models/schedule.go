@@ -27,7 +27,20 @@ func (r *Registry) newScheduler(l *loaded, d *Description) (scheduler.Scheduler,
 // events is what a version's instances report to: the scheduler, behind
 // whatever stands between it and them.
 func (r *Registry) events(l *loaded) backend.Events {
-	return r.stack(l, l.scheduler)
+	return r.stack(l, l.gate) // the gate is next to the scheduler
+}
+
+// newGate makes the gate in front of a version's scheduler.
+func (r *Registry) newGate(l *loaded, d *Description) *gate {
+	g := newGate(l.scheduler, r.config.Log.With().Str("model", l.info.Name).Int64("version", l.info.Version).Logger())
+	if samples := l.info.Config.GetModelWarmup(); len(samples) > 0 {
+		w := &warmup{
+			samples: samples, spec: l.spec, version: l.info.Version, open: d.open, observer: l.statistics,
+			iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), log: r.config.Log,
+		}
+		g.warm = w.run
+	}
+	return g
 }
 
 // unsupported refuses what a config asks for and no room does yet: answers that
@@ -61,7 +74,6 @@ func ignored(c *kserve.ModelConfig) []string {
 	}
 	add(c.GetSequenceBatching().GetStrategyChoice() != nil, "a strategy of sequence_batching (each round of a request is executed by itself)")
 	add(c.GetResponseCache().GetEnable(), "response_cache")
-	add(len(c.GetModelWarmup()) > 0, "model_warmup")
 	limited := slices.ContainsFunc(c.GetInstanceGroup(), func(g *kserve.ModelInstanceGroup) bool { return g.GetRateLimiter() != nil })
 	add(limited, "rate_limiter")
 	return list

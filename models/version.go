@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -43,6 +44,7 @@ type loaded struct {
 	info       *Info
 	spec       *requestSpec
 	scheduler  scheduler.Scheduler
+	gate       *gate
 	model      backend.Model
 	statistics *statistics
 	stacking   *stacked.Plan // nil if batches reach the model as lists of requests
@@ -84,9 +86,25 @@ func (l *loaded) ready(ctx context.Context) error {
 func (l *loaded) close(ctx context.Context) error {
 	l.retired.Store(true)
 	stopped := l.scheduler.Stop(ctx)
+	l.gate.cancel()
 	closed := l.model.Close(ctx)
+	l.gate.close()
 	l.upload.drop()
 	l.statistics.metrics.Close()
 	// What was still inside has ended with the stubs, if those were killed.
 	return cmp.Or(closed, stopped)
+}
+
+// abandonLimit is how long the instances of a version that did not come up may
+// take to end.
+const abandonLimit = 30 * time.Second
+
+// abandon ends a version that no request could ever reach.
+func (l *loaded) abandon(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, abandonLimit)
+	defer cancel()
+	l.gate.cancel()
+	_ = l.model.Close(ctx) // it says why it did not come up, not how it went
+	l.gate.close()
+	l.statistics.metrics.Close()
 }

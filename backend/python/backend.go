@@ -26,6 +26,8 @@ type Environment struct {
 	// LogLevels tells the stubs which levels are worth sending.
 	LogLevels func() LogLevels
 	Metrics   Metrics
+	// HostPolicies say where instances run.
+	HostPolicies HostPolicies
 	// SoleParent says that nothing else in this process starts processes. Then
 	// what models leave behind is ended with their stubs, or with the backend.
 	SoleParent bool
@@ -57,6 +59,7 @@ type Backend struct {
 	log       zerolog.Logger
 	levels    func() LogLevels
 	metrics   Metrics
+	policies  HostPolicies
 	dir       string // the unpacked Python files
 	launcher  *launcher
 	signals   chan os.Signal // sent to by the runtime, closed by Close
@@ -94,7 +97,7 @@ func New(env Environment) (*Backend, error) {
 	b := &Backend{
 		config: env.Config, requests: env.Requests, requestFD: fd, log: env.Log, levels: env.LogLevels,
 		metrics: env.Metrics, dir: dir, launcher: newLauncher(), signals: make(chan os.Signal, 1),
-		soleParent: env.SoleParent,
+		soleParent: env.SoleParent, policies: env.HostPolicies,
 	}
 	b.live.processes = make(map[*process]struct{})
 	b.live.lives = make(map[*life]struct{})

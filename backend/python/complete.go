@@ -16,7 +16,7 @@ func (m *Model) AutoComplete(ctx context.Context, config []byte) ([]byte, error)
 	if err := m.check(""); err != nil {
 		return nil, err
 	}
-	instances, err := m.makeInstances(m.env.Config)
+	instances, err := m.makeInstances(m.env.Config, nil)
 	if err != nil {
 		return nil, err
 	}

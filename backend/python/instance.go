@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/kserve"
 	"github.com/rs/zerolog"
 )
 
@@ -19,7 +20,15 @@ type Instance struct {
 	name   string
 	kind   string // "CPU", "GPU" or "MODEL"
 	device string
-	log    zerolog.Logger
+	// group is what the config said of it when it was made, and json the whole
+	// config as its stubs are told it.
+	group *kserve.ModelInstanceGroup
+	json  []byte
+	cores []int // that it may run on; empty: all
+	log   zerolog.Logger
+
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when Run has returned; set, like cancel, before it begins
 
 	// primed is a life that has completed the model's config and becomes the first
 	// one; used by one goroutine at a time: AutoComplete, then Run.
@@ -103,7 +112,7 @@ func (in *Instance) stop(worked bool) {
 	}
 	in.mu.Unlock()
 	if worked {
-		in.model.events.Down(in, true)
+		in.down(true)
 	}
 }
 
@@ -116,7 +125,21 @@ func (in *Instance) setHopeless(yes bool) {
 	in.mu.Unlock()
 	if changed && yes {
 		in.log.Error().Msg("stub is lost again and again: requests are refused until it starts")
-		in.model.events.Down(in, true)
+		in.down(true)
+	}
+}
+
+// up tells the scheduler of an instance that takes batches, which a passive one
+// does not.
+func (in *Instance) up() {
+	if !in.group.GetPassive() {
+		in.model.events.Up(in)
+	}
+}
+
+func (in *Instance) down(hopeless bool) {
+	if !in.group.GetPassive() {
+		in.model.events.Down(in, hopeless)
 	}
 }
 

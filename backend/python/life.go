@@ -119,7 +119,7 @@ func (in *Instance) runOnce(ctx context.Context, up func()) error {
 		in.asks.Store(l.asks)
 		in.model.backend.metrics.StubStarted(in.model.env.Name)
 		// Up may hand a batch over at once.
-		in.model.events.Up(in)
+		in.up()
 		up()
 		err = l.serve(ctx)
 	} else if !errors.Is(err, errStopped) {
@@ -198,6 +198,11 @@ func (in *Instance) begin() (*life, error) {
 		l.exit = l.process.wait()
 		close(l.exited)
 	}()
+	// It waits to be told what to import, so that runs where it should, threads
+	// and all.
+	if err := pin(l.process.pid, in.cores); err != nil {
+		l.fail(err)
+	}
 	return l, nil
 }
 
@@ -424,7 +429,7 @@ func (l *life) end(cause error) {
 	l.loans.Close()
 
 	if wasUp {
-		in.model.events.Down(in, false)
+		in.down(false)
 	}
 	for i := len(left) - 1; i >= 0; i-- { // what goes back to the queue's front keeps its order
 		l.abandon(&left[i], taken[i])

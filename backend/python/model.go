@@ -25,9 +25,9 @@ type Model struct {
 	path     string // of the model file
 	log      zerolog.Logger
 
-	// Set by Start, before the instances run.
+	// Set by Start, before the instances run. What config says of instances may be
+	// out of date.
 	config *kserve.ModelConfig
-	json   []byte
 	events backend.Events
 	// overlap is how many calls of an asynchronous execute may overlap.
 	overlap int
@@ -36,15 +36,19 @@ type Model struct {
 	// AutoComplete and Start.
 	primed *Instance
 
-	instances []*Instance
-	cancel    context.CancelFunc
-	running   sync.WaitGroup
+	run     context.Context // of all instances
+	cancel  context.CancelFunc
+	running sync.WaitGroup
 
-	mu    sync.Mutex
-	lives uint32 // stub processes so far, of all instances
+	mu        sync.Mutex
+	instances []*Instance
+	lives     uint32 // stub processes so far, of all instances
 }
 
-var _ backend.Model = (*Model)(nil)
+var (
+	_ backend.Model   = (*Model)(nil)
+	_ backend.Updater = (*Model)(nil)
+)
 
 func (b *Backend) open(env backend.Env) (*Model, error) {
 	m := &Model{
@@ -141,11 +145,20 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 		return err
 	}
 	m.primed = nil
-	run, cancel := context.WithCancel(context.Background())
-	m.cancel = cancel
-	outcomes := make(chan error, len(m.instances))
-	for _, in := range m.instances {
+	m.run, m.cancel = context.WithCancel(context.Background())
+	return m.launch(ctx, m.list())
+}
+
+// launch starts the keepers of instances and returns when all are ready. After
+// an error all of these have ended.
+func (m *Model) launch(ctx context.Context, instances []*Instance) error {
+	outcomes := make(chan error, len(instances))
+	for _, in := range instances {
+		m.log.Info().Msgf("TRITONBACKEND_ModelInstanceInitialize: %s (%s device %s)", in.name, in.kind, in.device)
+		run, cancel := context.WithCancel(m.run)
+		in.cancel, in.ended = cancel, make(chan struct{})
 		m.running.Go(func() {
+			defer close(in.ended)
 			in.Run(run, func(err error) {
 				if err != nil {
 					err = &startFailure{instance: in.name, err: err}
@@ -155,23 +168,23 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 		})
 	}
 	var failure error
-	for i := 0; i < len(m.instances) && failure == nil; i++ {
+	for i := 0; i < len(instances) && failure == nil; i++ {
 		select {
-		case err := <-outcomes:
-			if err != nil && failure == nil {
-				failure = err
-				cancel()
-			}
+		case failure = <-outcomes:
 		case <-ctx.Done():
 			failure = context.Cause(ctx)
-			cancel()
 		}
 	}
 	if failure == nil {
 		return nil
 	}
-	m.running.Wait()
-	name := m.instances[0].name
+	for _, in := range instances {
+		in.cancel()
+	}
+	for _, in := range instances {
+		<-in.ended
+	}
+	name := instances[0].name
 	var failed *startFailure
 	if errors.As(failure, &failed) {
 		name = failed.instance
@@ -185,7 +198,7 @@ func (m *Model) prepare(config *kserve.ModelConfig, json []byte, events backend.
 	if err != nil {
 		return err
 	}
-	instances, err := m.makeInstances(config)
+	instances, err := m.makeInstances(config, json)
 	if err != nil {
 		return err
 	}
@@ -194,12 +207,11 @@ func (m *Model) prepare(config *kserve.ModelConfig, json []byte, events backend.
 			return err
 		}
 	} else {
+		m.primed.json = json
 		instances[0] = m.primed // of the same name: a model does not decide where it is placed
 	}
-	m.config, m.json, m.events, m.instances, m.overlap = config, json, events, instances, overlap
-	for _, in := range instances {
-		m.log.Info().Msgf("TRITONBACKEND_ModelInstanceInitialize: %s (%s device %s)", in.name, in.kind, in.device)
-	}
+	m.config, m.events, m.overlap = config, events, overlap
+	m.setInstances(instances)
 	return nil
 }
 
@@ -254,39 +266,6 @@ func (m *Model) startError(err error, name string) error {
 	return unhealthy(name)
 }
 
-// makeInstances makes the instances of the config's groups.
-func (m *Model) makeInstances(config *kserve.ModelConfig) ([]*Instance, error) {
-	var instances []*Instance
-	for _, group := range config.GetInstanceGroup() {
-		kind, devices := "CPU", []string{"0"}
-		switch group.GetKind() {
-		case kserve.ModelInstanceGroup_KIND_GPU:
-			kind, devices = "GPU", nil
-			for _, gpu := range group.GetGpus() {
-				devices = append(devices, strconv.Itoa(int(gpu)))
-			}
-		case kserve.ModelInstanceGroup_KIND_MODEL:
-			kind = "MODEL"
-		}
-		for i := range group.GetCount() {
-			for _, device := range devices {
-				name := fmt.Sprintf("%s_%d", group.GetName(), i)
-				if err := validateInstanceName(name); err != nil {
-					return nil, err
-				}
-				instances = append(instances, &Instance{
-					model: m, name: name, kind: kind, device: device,
-					log: m.log.With().Str("instance", name).Logger(),
-				})
-			}
-		}
-	}
-	if len(instances) == 0 {
-		return nil, infer.Errorf(infer.InvalidArg, "must specify one or more 'instance group's for %s", m.env.Name)
-	}
-	return instances, nil
-}
-
 // decoupled reports whether the model may send any number of responses.
 func (m *Model) decoupled() bool { return m.config.GetModelTransactionPolicy().GetDecoupled() }
 
@@ -311,15 +290,6 @@ func asyncOverlap(config *kserve.ModelConfig) (int, error) {
 	return n, nil
 }
 
-// Instances implements backend.Model.
-func (m *Model) Instances() []backend.Instance {
-	list := make([]backend.Instance, len(m.instances))
-	for i, in := range m.instances {
-		list[i] = in
-	}
-	return list
-}
-
 // Close implements backend.Model.
 func (m *Model) Close(ctx context.Context) error {
 	m.dismiss()
@@ -337,7 +307,7 @@ func (m *Model) Close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	for _, in := range m.instances {
+	for _, in := range m.list() {
 		in.kill()
 	}
 	<-ended
@@ -384,7 +354,7 @@ func (in *Instance) initialize(l *life) *initializeBody {
 	m := in.model
 	return &initializeBody{
 		Args: map[string]string{
-			"model_config":             string(m.json),
+			"model_config":             string(in.json),
 			"model_instance_kind":      in.kind,
 			"model_instance_name":      in.name,
 			"model_instance_device_id": in.device,

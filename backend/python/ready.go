@@ -18,7 +18,7 @@ type check struct {
 
 // AsksReady implements backend.Asker.
 func (m *Model) AsksReady() bool {
-	for _, in := range m.instances {
+	for _, in := range m.list() {
 		if in.asks.Load() {
 			return true
 		}

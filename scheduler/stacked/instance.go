@@ -30,7 +30,11 @@ var (
 	_ backend.Instance  = (*instance)(nil)
 	_ backend.Awaiter   = (*instance)(nil)
 	_ backend.Canceller = (*instance)(nil)
+	_ backend.Wrapper   = (*instance)(nil)
 )
+
+// Wrapped implements backend.Wrapper.
+func (s *instance) Wrapped() backend.Instance { return s.inner }
 
 // Name implements backend.Instance.
 func (s *instance) Name() string { return s.inner.Name() }

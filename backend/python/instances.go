@@ -1,0 +1,172 @@
+package python
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// makeInstances makes the instances of the config's groups, which are told json.
+func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Instance, error) {
+	var instances []*Instance
+	for _, group := range config.GetInstanceGroup() {
+		kind, devices := "CPU", []string{"0"}
+		switch group.GetKind() {
+		case kserve.ModelInstanceGroup_KIND_GPU:
+			kind, devices = "GPU", nil
+			for _, gpu := range group.GetGpus() {
+				devices = append(devices, strconv.Itoa(int(gpu)))
+			}
+		case kserve.ModelInstanceGroup_KIND_MODEL:
+			kind = "MODEL"
+		}
+		for i := range group.GetCount() {
+			for _, device := range devices {
+				name := fmt.Sprintf("%s_%d", group.GetName(), i)
+				if err := validateInstanceName(name); err != nil {
+					return nil, err
+				}
+				cores, err := m.backend.policies.cores(policyName(group, device))
+				if err != nil {
+					return nil, err
+				}
+				instances = append(instances, &Instance{
+					model: m, name: name, kind: kind, device: device, group: group, json: json, cores: cores,
+					log: m.log.With().Str("instance", name).Logger(),
+				})
+			}
+		}
+	}
+	if len(instances) == 0 {
+		return nil, infer.Errorf(infer.InvalidArg, "must specify one or more 'instance group's for %s", m.env.Name)
+	}
+	return instances, nil
+}
+
+// Group implements backend.Placed.
+func (in *Instance) Group() *kserve.ModelInstanceGroup { return in.group }
+
+// Device implements backend.Placed.
+func (in *Instance) Device() int32 {
+	n, err := strconv.ParseInt(in.device, 10, 32)
+	if err != nil {
+		return 0
+	}
+	return int32(n)
+}
+
+// signature is what two instances have in common that can stand for each other.
+func (in *Instance) signature() string {
+	group := proto.Clone(in.group).(*kserve.ModelInstanceGroup)
+	group.Name, group.Count = "", 0
+	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(group)
+	if err != nil {
+		return in.name // it is like no other
+	}
+	return in.device + ":" + string(text)
+}
+
+// list returns the instances that are there.
+func (m *Model) list() []*Instance {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.instances
+}
+
+// setInstances replaces the list of the instances, which is not changed itself.
+func (m *Model) setInstances(instances []*Instance) {
+	m.mu.Lock()
+	m.instances = instances
+	m.mu.Unlock()
+}
+
+// Instances implements backend.Model.
+func (m *Model) Instances() []backend.Instance {
+	present := m.list()
+	list := make([]backend.Instance, len(present))
+	for i, in := range present {
+		list[i] = in
+	}
+	return list
+}
+
+// match compares the instances that are there with those that are wanted: what
+// has both name and signature stays before what has the signature alone. kept
+// are in the order of wanted, with nil where one is missing.
+func match(present, wanted []*Instance) (kept, surplus []*Instance) {
+	kept = make([]*Instance, len(wanted))
+	left := slices.Clone(present)
+	for _, byName := range []bool{true, false} {
+		for i, w := range wanted {
+			if kept[i] != nil {
+				continue
+			}
+			signature := w.signature()
+			at := slices.IndexFunc(left, func(in *Instance) bool {
+				return in.signature() == signature && (in.name == w.name || !byName)
+			})
+			if at >= 0 {
+				kept[i] = left[at]
+				left = slices.Delete(left, at, at+1)
+			}
+		}
+	}
+	return kept, left
+}
+
+// Grow implements backend.Updater.
+func (m *Model) Grow(ctx context.Context, config *kserve.ModelConfig, json []byte) (added, surplus []backend.Instance, err error) {
+	wanted, err := m.makeInstances(config, json)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, left := match(m.list(), wanted)
+	var fresh []*Instance
+	for i, in := range all {
+		if in == nil {
+			all[i] = wanted[i]
+			fresh = append(fresh, wanted[i])
+			added = append(added, wanted[i])
+		}
+	}
+	for _, in := range left {
+		surplus = append(surplus, in)
+	}
+	if len(fresh) > 0 {
+		if err := m.check(fresh[0].name); err != nil {
+			return nil, nil, err
+		}
+		if err := m.launch(ctx, fresh); err != nil {
+			return nil, nil, err
+		}
+	}
+	m.setInstances(append(all, left...))
+	return added, surplus, nil
+}
+
+// End implements backend.Updater.
+func (m *Model) End(ctx context.Context, instance backend.Instance) error {
+	in, ok := instance.(*Instance)
+	if !ok || in.model != m {
+		return fmt.Errorf("instance '%s' is none of model '%s'", instance.Name(), m.env.Name)
+	}
+	m.mu.Lock()
+	m.instances = slices.DeleteFunc(slices.Clone(m.instances), func(other *Instance) bool { return other == in })
+	m.mu.Unlock()
+	in.cancel()
+	select {
+	case <-in.ended:
+		return nil
+	case <-ctx.Done():
+	}
+	in.kill()
+	<-in.ended
+	return fmt.Errorf("the stub of '%s' was killed: %w", in.name, context.Cause(ctx))
+}

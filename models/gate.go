@@ -1,0 +1,217 @@
+package models
+
+import (
+	"context"
+	"sync"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/rs/zerolog"
+)
+
+// gate stands between the instances of a version and its scheduler. An instance
+// waits in it until it has been warmed up and, when it comes for the first time,
+// until it is admitted together with those that came with it. One that was lost
+// and comes again is warmed up again; if that fails it passes nevertheless.
+//
+//	Up ─▶ warm up ─▶ wait for admit ─▶ scheduler
+//	Up again ─▶ warm up ─────────────▶ scheduler
+type gate struct {
+	next backend.Events
+	// warm warms an instance up; nil if there is nothing to be done.
+	warm func(ctx context.Context, in backend.Instance, first bool) error
+	log  zerolog.Logger
+
+	ctx     context.Context // of what warms up
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu       sync.Mutex
+	arrivals map[backend.Instance]*arrival // by the innermost instance
+	// failures receives the first error of an instance that is not admitted; it has
+	// room for that one.
+	failures chan error
+}
+
+// arrival is an instance that has come to a gate.
+type arrival struct {
+	in backend.Instance
+	// turn is held while the scheduler is told, so that it hears of one thing after
+	// the other. It is taken before the gate's mu.
+	turn sync.Mutex
+	// first is closed when the first warm-up has ended.
+	first chan struct{}
+
+	// Guarded by the gate's mu.
+	life     int  // how often it has come or gone
+	tried    bool // the first warm-up has ended
+	ready    bool // it is up and warm
+	hopeless bool // what Down has said
+	admitted bool
+	retired  bool // it does not pass any more
+	stop     context.CancelFunc
+}
+
+func newGate(next backend.Events, log zerolog.Logger) *gate {
+	g := &gate{next: next, log: log, arrivals: make(map[backend.Instance]*arrival), failures: make(chan error, 1)}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	return g
+}
+
+// Up implements backend.Events.
+func (g *gate) Up(in backend.Instance) {
+	key := backend.Innermost(in)
+	g.mu.Lock()
+	a := g.arrivals[key]
+	if a == nil {
+		a = &arrival{in: in, first: make(chan struct{})}
+		g.arrivals[key] = a
+	}
+	if a.retired {
+		g.mu.Unlock()
+		return
+	}
+	a.life++
+	life, first := a.life, !a.tried
+	var ctx context.Context
+	ctx, a.stop = context.WithCancel(g.ctx)
+	g.mu.Unlock()
+	if g.warm == nil {
+		g.warmed(a, life, nil)
+		return
+	}
+	// The instance goes on meanwhile: it may be lost, and its owner has to see that.
+	g.running.Go(func() { g.warmed(a, life, g.warm(ctx, in, first)) })
+}
+
+// warmed lets an instance pass that is still there, if it may.
+func (g *gate) warmed(a *arrival, life int, err error) {
+	a.turn.Lock()
+	defer a.turn.Unlock()
+	g.mu.Lock()
+	if !a.tried {
+		a.tried = true
+		close(a.first)
+		if err != nil {
+			select {
+			case g.failures <- err:
+			default:
+			}
+		}
+	} else if err != nil && a.life == life {
+		g.log.Error().Str("instance", a.in.Name()).Msgf("the instance serves although its warm-up failed: %v", err)
+	}
+	if a.life != life {
+		g.mu.Unlock()
+		return
+	}
+	a.stop()
+	a.ready = true
+	passes := a.admitted && !a.retired
+	g.mu.Unlock()
+	if passes {
+		g.next.Up(a.in)
+	}
+}
+
+// Down implements backend.Events.
+func (g *gate) Down(in backend.Instance, hopeless bool) {
+	g.mu.Lock()
+	a := g.arrivals[backend.Innermost(in)]
+	g.mu.Unlock()
+	if a == nil {
+		return
+	}
+	a.turn.Lock()
+	defer a.turn.Unlock()
+	g.mu.Lock()
+	a.life++
+	a.ready, a.hopeless = false, hopeless
+	a.stop()
+	known := a.admitted
+	g.mu.Unlock()
+	if known {
+		g.next.Down(a.in, hopeless)
+	}
+}
+
+// wait returns when the instances that are not admitted have been warmed up, or
+// why one of them could not be.
+func (g *gate) wait(ctx context.Context) error {
+	for _, a := range g.waiting() {
+		select {
+		case <-a.first:
+		case err := <-g.failures:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	select {
+	case err := <-g.failures:
+		return err
+	default:
+		return nil
+	}
+}
+
+func (g *gate) waiting() []*arrival {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var list []*arrival
+	for _, a := range g.arrivals {
+		if !a.admitted {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// admit lets all pass that wait. Those that have been lost meanwhile pass when
+// they come again.
+func (g *gate) admit() {
+	for _, a := range g.waiting() {
+		a.turn.Lock()
+		g.mu.Lock()
+		a.admitted = true
+		ready, hopeless, retired := a.ready, a.hopeless, a.retired
+		g.mu.Unlock()
+		switch {
+		case retired:
+		case ready:
+			g.next.Up(a.in)
+		default:
+			g.next.Down(a.in, hopeless)
+		}
+		a.turn.Unlock()
+	}
+}
+
+// retire lets an instance pass no more, and returns it as the scheduler knows
+// it; nil if that does not.
+func (g *gate) retire(in backend.Instance) backend.Instance {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	a := g.arrivals[backend.Innermost(in)]
+	if a == nil {
+		return nil
+	}
+	a.retired = true
+	a.stop()
+	if !a.admitted {
+		return nil
+	}
+	return a.in
+}
+
+// forget drops what is known of an instance that has ended.
+func (g *gate) forget(in backend.Instance) {
+	g.mu.Lock()
+	delete(g.arrivals, backend.Innermost(in))
+	g.mu.Unlock()
+}
+
+// close cancels what is being warmed up and returns when that has ended.
+func (g *gate) close() {
+	g.cancel()
+	g.running.Wait()
+}

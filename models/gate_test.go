@@ -1,0 +1,152 @@
+package models
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/rs/zerolog"
+)
+
+// heard is a scheduler that writes down what it is told.
+type heard struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (h *heard) Up(in backend.Instance) { h.add("up " + in.Name()) }
+func (h *heard) Down(in backend.Instance, hopeless bool) {
+	h.add(fmt.Sprintf("down %s %v", in.Name(), hopeless))
+}
+
+func (h *heard) add(line string) {
+	h.mu.Lock()
+	h.lines = append(h.lines, line)
+	h.mu.Unlock()
+}
+
+// said returns what has been heard since it was asked last.
+func (h *heard) said() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	text := strings.Join(h.lines, ", ")
+	h.lines = nil
+	return text
+}
+
+// gated is an instance that only has a name.
+type gated struct{ name string }
+
+func (g *gated) Name() string                { return g.name }
+func (g *gated) Ready(context.Context) error { return nil }
+func (g *gated) Execute(*backend.Batch)      {}
+
+// TestGate plays the comings and goings of instances a and b. Warming up takes a
+// second; "spoil" makes it fail, "wait" ends the first wait with what it says.
+func TestGate(t *testing.T) {
+	for name, test := range map[string]struct {
+		script string
+		want   string // what the scheduler hears, and what wait says
+	}{
+		"both come up":                    {"up a; up b; wait; admit", "wait <nil>; up a, up b"},
+		"nobody passes before":            {"up a; pass", ""},
+		"one fails":                       {"up a; spoil; up b; wait", "wait b is spoilt"},
+		"lost while it is warmed up":      {"up a; down a; wait; admit; up a; pass", "wait <nil>; down a false, up a"},
+		"lost, and warmed up again":       {"up a; wait; admit; down a; up a; pass", "wait <nil>; up a, down a false, up a"},
+		"lost again before it was warm":   {"up a; wait; admit; down a; up a; down a; pass", "wait <nil>; up a, down a false, down a false"},
+		"a later warm-up fails":           {"up a; wait; admit; down a; spoil; up a; pass", "wait <nil>; up a, down a false, up a"},
+		"hopeless":                        {"up a; wait; admit; down a; hopeless a", "wait <nil>; up a, down a false, down a true"},
+		"hopeless before it was admitted": {"up a; wait; down a; hopeless a; admit", "wait <nil>; down a true"},
+		"retired":                         {"up a; wait; admit; retire a; down a; up a; pass", "wait <nil>; up a, down a false"},
+		"retired before it was admitted":  {"up a; wait; retire a; down a; up a; pass; admit", "wait <nil>"},
+		"another comes later":             {"up a; wait; admit; up b; pass; wait; admit", "wait <nil>; up a; wait <nil>; up b"},
+		"another fails later":             {"up a; wait; admit; spoil; up b; wait; retire b; down b", "wait <nil>; up a; wait b is spoilt"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &heard{}
+				g := newGate(h, zerolog.Nop())
+				var spoilt atomic.Bool
+				g.warm = func(ctx context.Context, in backend.Instance, _ bool) error {
+					fails := spoilt.Load()
+					select {
+					case <-time.After(time.Second):
+					case <-ctx.Done():
+						return nil
+					}
+					if fails {
+						return errors.New(in.Name() + " is spoilt")
+					}
+					return nil
+				}
+				instances := map[string]*gated{"a": {"a"}, "b": {"b"}}
+				var got []string
+				for step := range strings.SplitSeq(test.script, "; ") {
+					verb, of, _ := strings.Cut(step, " ")
+					in := instances[of]
+					switch verb {
+					case "up":
+						g.Up(in)
+						time.Sleep(time.Millisecond)
+					case "down":
+						g.Down(in, false)
+					case "hopeless":
+						g.Down(in, true)
+					case "spoil":
+						spoilt.Store(true)
+					case "pass":
+						time.Sleep(time.Minute)
+					case "admit":
+						g.admit()
+					case "retire":
+						g.retire(in)
+					case "wait":
+						if said := h.said(); said != "" {
+							got = append(got, said)
+						}
+						got = append(got, fmt.Sprint("wait ", g.wait(t.Context())))
+					}
+				}
+				time.Sleep(time.Minute)
+				if said := h.said(); said != "" {
+					got = append(got, said)
+				}
+				g.close()
+				// Those that wait are admitted in any order.
+				text := strings.ReplaceAll(strings.Join(got, "; "), "up b, up a", "up a, up b")
+				if text != test.want {
+					t.Errorf("got %q, want %q", text, test.want)
+				}
+			})
+		})
+	}
+}
+
+// A gate without samples to run lets instances pass on the spot.
+func TestGateWithoutWarmup(t *testing.T) {
+	h := &heard{}
+	g := newGate(h, zerolog.Nop())
+	a := &gated{"a"}
+	g.Up(a)
+	if err := g.wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g.admit()
+	g.Down(a, false)
+	g.Up(a)
+	if in := g.retire(a); in != a {
+		t.Errorf("the scheduler knows it as %v", in)
+	}
+	g.forget(a)
+	g.Down(a, true)
+	if got := h.said(); got != "up a, down a false, up a" {
+		t.Errorf("the scheduler hears %q", got)
+	}
+}

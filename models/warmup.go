@@ -1,0 +1,182 @@
+package models
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/rs/zerolog"
+)
+
+// warmup runs the samples of a version's model_warmup on instances, past the
+// scheduler. What it executes counts in the version's statistics.
+type warmup struct {
+	samples  []*kserve.ModelWarmup
+	spec     *requestSpec
+	version  int64
+	open     func() (*folder, error) // the model's directory
+	observer scheduler.Observer
+	// iterative has what a model releases executed again.
+	iterative bool
+	log       zerolog.Logger
+
+	mu sync.Mutex
+	// longest is how long a first warm-up has taken.
+	longest time.Duration
+}
+
+// againAtLeast bounds, beside the time that the first took, how long an instance
+// that was lost is warmed up before it serves: nothing that it waits for may
+// itself wait for the instance.
+const againAtLeast = 30 * time.Second
+
+// run warms an instance up. The error is for clients.
+func (w *warmup) run(ctx context.Context, in backend.Instance, first bool) error {
+	begin := time.Now()
+	if !first {
+		w.mu.Lock()
+		limit := againAtLeast + 2*w.longest
+		w.mu.Unlock()
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	batches, err := w.batches()
+	if err != nil {
+		return err
+	}
+	for _, b := range batches {
+		for iteration := range max(b.sample.GetCount(), 1) {
+			w.log.Debug().Msgf("model '%s' instance %s is running warmup sample '%s' for iteration %d", w.spec.model, in.Name(), b.sample.GetName(), iteration+1)
+			if errors := w.execute(ctx, in, b); len(errors) > 0 {
+				return invalid("failed to run warmup sample '%s': %s; ", b.sample.GetName(), strings.Join(errors, "; "))
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+		}
+	}
+	if first {
+		w.mu.Lock()
+		w.longest = max(w.longest, time.Since(begin))
+		w.mu.Unlock()
+	}
+	return nil
+}
+
+// trial is one execution of a sample.
+type trial struct {
+	warmup   *warmup
+	instance backend.Instance
+	started  int64
+	ended    chan struct{} // closed when nothing is open
+
+	mu     sync.Mutex
+	open   int // requests without a final response, and batches that are not done
+	errors []string
+}
+
+// execute runs one iteration of a sample and returns the errors that its
+// requests were answered with.
+func (w *warmup) execute(ctx context.Context, in backend.Instance, b *warmupBatch) []string {
+	t := &trial{warmup: w, instance: in, started: scheduler.Now(), ended: make(chan struct{}), open: int(b.sample.GetBatchSize())}
+	tasks := make([]*backend.Task, t.open)
+	for i := range tasks {
+		request := b.request()
+		request.Version = w.version
+		tasks[i] = &backend.Task{Context: ctx, Request: request, Send: t.answered}
+	}
+	t.execute(tasks)
+	select {
+	case <-t.ended:
+	case <-ctx.Done():
+		if c, ok := in.(backend.Canceller); ok {
+			for _, task := range tasks {
+				c.Cancel(task)
+			}
+		}
+		<-t.ended
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.errors
+}
+
+func (t *trial) execute(tasks []*backend.Task) {
+	t.mu.Lock()
+	t.open++
+	t.mu.Unlock()
+	t.instance.Execute(&backend.Batch{Tasks: tasks, Done: t.done})
+}
+
+// answered takes a response.
+func (t *trial) answered(r *infer.Response) {
+	r.Release()
+	if r.Err != nil {
+		t.fail(r.Err.Message)
+	}
+	if r.Final {
+		t.leave(1)
+	}
+}
+
+func (t *trial) fail(text string) {
+	t.mu.Lock()
+	t.errors = append(t.errors, text)
+	t.mu.Unlock()
+}
+
+func (t *trial) leave(n int) {
+	t.mu.Lock()
+	t.open -= n
+	ended := t.open == 0
+	t.mu.Unlock()
+	if ended {
+		close(t.ended)
+	}
+}
+
+// done takes the end of a batch.
+func (t *trial) done(b *backend.Batch, report backend.Report) {
+	if report.Refused {
+		t.fail(infer.Errorf(infer.Internal, "Stub process '%s' is not healthy.", t.instance.Name()).Message)
+		t.leave(len(b.Tasks) + 1)
+		return
+	}
+	execution := &scheduler.Execution{Report: report}
+	for _, task := range b.Tasks {
+		execution.Requests = append(execution.Requests, scheduler.Timing{BatchSize: task.Request.BatchSize, Start: t.started, Queued: t.started})
+	}
+	t.warmup.observer.Executed(execution)
+	if again := report.Rescheduled; len(again) > 0 {
+		t.reschedule(again)
+	}
+	t.leave(1)
+}
+
+// reschedule executes what the model has released in order to get it again.
+func (t *trial) reschedule(tasks []*backend.Task) {
+	for _, task := range tasks {
+		task.Request.Flags = 0
+	}
+	switch ctx := tasks[0].Context; {
+	case !t.warmup.iterative:
+		t.refuse(tasks, infer.Errorf(infer.Internal,
+			"Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a flag."))
+	case ctx.Err() != nil:
+		t.refuse(tasks, context.Cause(ctx))
+	default:
+		t.execute(tasks)
+	}
+}
+
+func (t *trial) refuse(tasks []*backend.Task, err error) {
+	for _, task := range tasks {
+		task.Send(infer.ErrorResponse(err))
+	}
+}

@@ -1,0 +1,310 @@
+package models
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/encoding/prototext"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/rs/zerolog"
+)
+
+// warmupConfig is what samples are run against.
+const warmupConfig = `name: "m" max_batch_size: 8
+input [ { name: "IN" data_type: TYPE_INT32 dims: [ 2 ] }, { name: "TEXT" data_type: TYPE_STRING dims: [ 2 ] optional: true }, { name: "YES" data_type: TYPE_BOOL dims: [ 64 ] optional: true } ]
+output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 2 ] } ]
+`
+
+// executions counts what an observer is told.
+type executions struct{ sizes []int }
+
+func (*executions) Pending(int)                    {}
+func (*executions) Failed(scheduler.Reason, int64) {}
+func (e *executions) Executed(x *scheduler.Execution) {
+	e.sizes = append(e.sizes, len(x.Requests))
+}
+
+// newWarmup makes the warm-up of a config with these samples, whose files lie in
+// a directory.
+func newWarmup(t *testing.T, samples string, files map[string]string) (*warmup, *executions) {
+	t.Helper()
+	config := &kserve.ModelConfig{}
+	if err := prototext.Unmarshal([]byte(warmupConfig+samples), config); err != nil {
+		t.Fatal(err)
+	}
+	directory := filepath.Join(t.TempDir(), "m")
+	if err := os.MkdirAll(filepath.Join(directory, "warmup", "directory"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(directory, "warmup", name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	counts := &executions{}
+	return &warmup{
+		samples: config.GetModelWarmup(), spec: newRequestSpec(&Info{Name: "m", Config: config}), version: 1, observer: counts, log: zerolog.Nop(),
+		open: func() (*folder, error) {
+			root, err := os.OpenRoot(directory)
+			if err != nil {
+				return nil, err
+			}
+			return &folder{root: root, inner: ".", path: directory, shown: "/repository/m", owned: true}, nil
+		},
+	}, counts
+}
+
+// sample is one sample with inputs of name, type, dims and what gives its data.
+func sample(rest string, inputs ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "model_warmup [ { name: \"s\" %s ", rest)
+	for i := 0; i+3 < len(inputs); i += 4 {
+		fmt.Fprintf(&b, "inputs { key: %q value { data_type: TYPE_%s dims: [ %s ] %s } } ", inputs[i], inputs[i+1], inputs[i+2], inputs[i+3])
+	}
+	return b.String() + "} ]\n"
+}
+
+func TestWarmupData(t *testing.T) {
+	const zero, random = "zero_data: false", "random_data: true"
+	one := "batch_size: 1"
+	files := map[string]string{"three": "abc", "nine": "123456789", "texts": "\x01\x00\x00\x00a\x00\x00\x00\x00"}
+	for name, test := range map[string]struct {
+		samples string
+		want    string // of the first batch: its inputs
+		refusal string
+	}{
+		"zeros":             {sample(one, "IN", "INT32", "2", zero), "IN[1,2]=\x00\x00\x00\x00\x00\x00\x00\x00", ""},
+		"a file":            {sample(one, "IN", "INT32", "2", `input_data_file: "nine"`), "IN[1,2]=12345678", ""},
+		"texts":             {sample(one, "IN", "INT32", "2", zero, "TEXT", "STRING", "2", zero), "IN[1,2]=\x00\x00\x00\x00\x00\x00\x00\x00 TEXT[1,2]=\x00\x00\x00\x00\x00\x00\x00\x00", ""},
+		"texts at random":   {sample(one, "IN", "INT32", "2", zero, "TEXT", "STRING", "2", random), "IN[1,2]=\x00\x00\x00\x00\x00\x00\x00\x00 TEXT[1,2]=\x00\x00\x00\x00\x00\x00\x00\x00", ""},
+		"texts of a file":   {sample(one, "IN", "INT32", "2", zero, "TEXT", "STRING", "2", `input_data_file: "texts"`), "IN[1,2]=\x00\x00\x00\x00\x00\x00\x00\x00 TEXT[1,2]=\x01\x00\x00\x00a\x00\x00\x00\x00", ""},
+		"what is no input":  {sample(one, "IN", "INT32", "2", zero, "C", "UINT8", "1", zero), "IN[1,2]=\x00\x00\x00\x00\x00\x00\x00\x00 C[1,1]=\x00", ""},
+		"no batch":          {sample("", "IN", "FP32", "9", zero), "", ""},
+		"a file too small":  {sample(one, "IN", "INT32", "2", `input_data_file: "three"`), "", "INVALID_ARG [request id: <id_unknown>] warmup setting expects 8 bytes, but the data provided from threeonly has 3 bytes"},
+		"no file":           {sample(one, "IN", "INT32", "2", `input_data_file: "none"`), "", "INTERNAL failed to open text file for read /repository/m/warmup/none: No such file or directory"},
+		"a directory":       {sample(one, "IN", "INT32", "2", `input_data_file: "directory"`), "", "INTERNAL failed to open text file for read /repository/m/warmup/directory: Is a directory"},
+		"a file elsewhere":  {sample(one, "IN", "INT32", "2", `input_data_file: "../../../x"`), "", "INTERNAL failed to open text file for read /repository/m/../../x: path escapes from parent"},
+		"a variable size":   {sample(one, "IN", "INT32", "-1", zero), "", "INVALID_ARG warmup setting expects all variable-size dimensions are specified for input 'IN'"},
+		"no kind of data":   {sample(one, "IN", "INT32", "2", ""), "", "INVALID_ARG [request id: <id_unknown>] warmup setting expects input 'IN' to have input_data_type set"},
+		"another type":      {sample(one, "IN", "FP32", "2", zero), "", "INVALID_ARG [request id: <id_unknown>] inference input 'IN' data-type is 'FP32', but model 'm' expects 'INT32'"},
+		"another shape":     {sample(one, "IN", "INT32", "3", zero), "", "INVALID_ARG [request id: <id_unknown>] unexpected shape for input 'IN' for model 'm'. Expected [-1,2], got [1,3]. " + batchNote},
+		"a negative shape":  {sample(one, "IN", "INT32", "-2", zero), "", "INVALID_ARG [request id: <id_unknown>] unexpected shape for input 'IN' for model 'm'. Expected [-1,2], got [1,-2]. " + batchNote},
+		"an input too few":  {sample(one, "C", "INT32", "1", zero), "", "INVALID_ARG [request id: <id_unknown>] expected number of inputs between 1 and 3 but got 0 inputs for model 'm'. Got input(s) [], but missing required input(s) ['IN']. Please provide all required input(s)."},
+		"a control awry":    {sample(one, "IN", "INT32", "2", zero, "C", "INT32", "-3", zero), "", "INVALID_ARG [request id: <id_unknown>] tensor 'C' contains an invalid dimension in shape [1,-3]"},
+		"a control of none": {sample(one, "IN", "INT32", "2", zero, "C", "INVALID", "1", zero), "", "INVALID_ARG [request id: <id_unknown>] warmup setting expects input 'C' to have a data type"},
+		"texts awry":        {sample(one, "IN", "INT32", "2", zero, "C", "STRING", "3", `input_data_file: "texts"`), "", "INVALID_ARG [request id: <id_unknown>] expected 3 string elements for inference input 'C' for model 'm', got 2"},
+		"more than fits":    {sample(one, "IN", "INT32", "2", zero, "C", "INT64", "4294967296", zero), "", "INVALID_ARG [request id: <id_unknown>] warmup setting has 34359738368 bytes for input 'C', want 2147483648 at most"},
+		"beyond all bounds": {sample(one, "IN", "INT32", "2", zero, "C", "INT64", "4294967296, 4294967296", zero), "", "INVALID_ARG [request id: <id_unknown>] byte size for tensor 'C' exceeds maximum size of 9223372036854775807"},
+		"too large a batch": {sample("batch_size: 4000000000", "IN", "INT32", "2", zero), "", "INVALID_ARG warmup sample 's' has batch size 4000000000, want 65536 at most"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := newWarmup(t, test.samples, files)
+			batches, err := w.batches()
+			refusal := ""
+			if err != nil {
+				e := infer.AsError(err)
+				refusal = map[infer.Code]string{infer.InvalidArg: "INVALID_ARG ", infer.Internal: "INTERNAL "}[e.Code] + e.Message
+			}
+			var inputs []string
+			if len(batches) > 0 {
+				for _, in := range batches[0].request().Inputs {
+					inputs = append(inputs, fmt.Sprintf("%s%s=%s", in.Name, infer.ShapeString(in.Shape), in.Data))
+				}
+			}
+			if got := strings.Join(inputs, " "); got != test.want || refusal != test.refusal {
+				t.Errorf("got %q, %q; want %q, %q", got, refusal, test.want, test.refusal)
+			}
+		})
+	}
+}
+
+// Random numbers are there, and truth values are 0 or 1.
+func TestRandomWarmupData(t *testing.T) {
+	w, _ := newWarmup(t, sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true", "YES", "BOOL", "64", "random_data: false", "C", "INT64", "64", "random_data: true"), nil)
+	batches, err := w.batches()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := batches[0].request()
+	truths := r.Input("YES").Data
+	if !slices.Contains(truths, 0) || !slices.Contains(truths, 1) || slices.ContainsFunc(truths, func(b byte) bool { return b > 1 }) {
+		t.Errorf("64 truth values at random are %v", truths)
+	}
+	if numbers := r.Input("C").Data; binary.LittleEndian.Uint64(numbers) == binary.LittleEndian.Uint64(numbers[8:]) {
+		t.Errorf("two numbers at random are the same: %v", numbers[:16])
+	}
+}
+
+// scripted is an instance that does what a function says, a second later.
+type scripted struct {
+	gated
+	batches [][]int64 // sizes of the requests' batches
+	does    func(n int, b *backend.Batch)
+	left    int // tasks that were cancelled
+}
+
+func (s *scripted) Execute(b *backend.Batch) {
+	n := len(s.batches)
+	var sizes []int64
+	for _, task := range b.Tasks {
+		sizes = append(sizes, task.Request.BatchSize)
+	}
+	s.batches = append(s.batches, sizes)
+	time.AfterFunc(time.Second, func() { s.does(n, b) })
+}
+
+func (s *scripted) Cancel(*backend.Task) { s.left++ }
+
+// answer answers all tasks with the same error, which may be nil.
+func answer(b *backend.Batch, err error) {
+	for _, task := range b.Tasks {
+		if err != nil {
+			task.Send(infer.ErrorResponse(err))
+		} else {
+			task.Send(&infer.Response{Final: true})
+		}
+	}
+}
+
+func TestWarmupRuns(t *testing.T) {
+	fine := backend.Report{Executed: true}
+	in := []string{"IN", "INT32", "2", "zero_data: true"}
+	for name, test := range map[string]struct {
+		samples   string
+		iterative bool
+		does      func(n int, b *backend.Batch)
+		batches   string
+		counted   string
+		failure   string
+	}{
+		"each as often as it says": {
+			sample("batch_size: 3 count: 2", in...) + sample("", in...) + sample("batch_size: 1 count: 0", in...), false,
+			func(_ int, b *backend.Batch) { answer(b, nil); b.Done(b, fine) }, "[[1 1 1] [1 1 1] [1]]", "[3 3 1]", "",
+		},
+		"answers after the end of the batch": {
+			sample("batch_size: 1 count: 2", in...), false,
+			func(_ int, b *backend.Batch) {
+				b.Done(b, fine)
+				b.Tasks[0].Send(&infer.Response{})
+				time.AfterFunc(time.Second, func() { answer(b, nil) })
+			}, "[[1] [1]]", "[1 1]", "",
+		},
+		"the first iteration fails": {
+			sample("batch_size: 2 count: 2", in...), false,
+			func(_ int, b *backend.Batch) { answer(b, errors.New("no")); b.Done(b, fine) }, "[[1 1]]", "[2]", "failed to run warmup sample 's': no; no; ",
+		},
+		"lost before it began": {
+			sample("batch_size: 2", in...), false,
+			func(_ int, b *backend.Batch) { b.Done(b, backend.Report{Refused: true}) }, "[[1 1]]", "[]", "failed to run warmup sample 's': Stub process 'a' is not healthy.; ",
+		},
+		"a second round": {
+			sample("batch_size: 2", in...), true,
+			func(n int, b *backend.Batch) {
+				if n > 0 {
+					answer(b, nil)
+					b.Done(b, fine)
+					return
+				}
+				b.Tasks[0].Send(&infer.Response{Final: true})
+				b.Done(b, backend.Report{Executed: true, Rescheduled: b.Tasks[1:]})
+			}, "[[1 1] [1]]", "[2 1]", "",
+		},
+		"a second round of a model that has none": {
+			sample("batch_size: 1", in...), false,
+			func(_ int, b *backend.Batch) { b.Done(b, backend.Report{Executed: true, Rescheduled: b.Tasks}) },
+			"[[1]]", "[1]", "failed to run warmup sample 's': Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a flag.; ",
+		},
+		"data that is not there": {
+			sample("batch_size: 1", in...) + sample("batch_size: 1", "IN", "INT32", "2", `input_data_file: "x"`), false,
+			nil, "[]", "[]", "failed to open text file for read /repository/m/warmup/x: No such file or directory",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, counts := newWarmup(t, test.samples, nil)
+				w.iterative = test.iterative
+				in := &scripted{gated: gated{"a"}, does: test.does}
+				failure := ""
+				if err := w.run(t.Context(), in, true); err != nil {
+					failure = infer.AsError(err).Message
+				}
+				if got := fmt.Sprint(in.batches); got != test.batches {
+					t.Errorf("executed are %s, want %s", got, test.batches)
+				}
+				if got := fmt.Sprint(counts.sizes); got != test.counted {
+					t.Errorf("counted are %s, want %s", got, test.counted)
+				}
+				if failure != test.failure {
+					t.Errorf("got %q, want %q", failure, test.failure)
+				}
+			})
+		})
+	}
+}
+
+// A warm-up of an instance that was lost does not take for ever: who waits for
+// the instance may be who it waits for.
+func TestWarmupAgainIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newWarmup(t, sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true"), nil)
+		in := &scripted{gated: gated{"a"}}
+		in.does = func(_ int, b *backend.Batch) { answer(b, nil); b.Done(b, backend.Report{Executed: true}) }
+		if err := w.run(t.Context(), in, true); err != nil {
+			t.Fatal(err)
+		}
+		in.does = func(_ int, b *backend.Batch) {
+			<-b.Tasks[0].Context.Done()
+			answer(b, errors.New("cancelled"))
+			b.Done(b, backend.Report{Executed: true})
+		}
+		began := time.Now()
+		err := w.run(t.Context(), in, false)
+		if err == nil || time.Since(began) < againAtLeast || time.Since(began) > 2*againAtLeast || in.left != 1 {
+			t.Errorf("it ended after %v with %v, %d tasks were cancelled", time.Since(began), err, in.left)
+		}
+	})
+}
+
+// A version whose warm-up fails does not serve, and nothing of it is left.
+func TestWarmupFailsTheLoad(t *testing.T) {
+	root := writeModels(t, map[string][]int64{"m": {1}})
+	config := fakeConfig + sample("batch_size: 1", "IN", "INT32", "1", "zero_data: true")
+	if err := os.WriteFile(filepath.Join(root, "m", "config.pbtxt"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b := newFakeBackend()
+	r := newTestRegistry(t, root, b, explicit())
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Load(t.Context(), "m", "", nil); err != nil {
+		t.Fatal(err)
+	}
+	all, err := r.Statistics("m", infer.LatestVersion)
+	if err != nil || all[0].InferenceCount != 1 || all[0].ExecutionCount != 1 || all[0].InferenceStats.Success.Count != 1 {
+		t.Errorf("after the warm-up the statistics are %v, %v", all, err)
+	}
+	config = strings.Replace(config, "zero_data: true", `input_data_file: "none"`, 1)
+	if err := os.WriteFile(filepath.Join(root, "m", "config.pbtxt"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: "+
+		"Internal: failed to open text file for read "+root+"/m/warmup/none: No such file or directory;\n")
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.opened["m:1"] != 2 || b.closed["m:1"] == 0 {
+		t.Errorf("opened %d times, closed %d times", b.opened["m:1"], b.closed["m:1"])
+	}
+}
