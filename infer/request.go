@@ -61,6 +61,9 @@ type Request struct {
 
 	// Caller is the execution that makes this request; nil for a client's.
 	Caller *Caller
+	// Costs is where whoever makes this request for another one wants its
+	// executions added up; nil mostly.
+	Costs *Costs
 
 	// Raw marks a request whose single input came without name, type or shape:
 	// Inputs holds one Tensor with Data alone, and validation deduces the rest.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,6 +48,28 @@ const (
 	outputHelp = "Cumulative inference compute output duration in microseconds (does not include cached requests)"
 )
 
+// cacheFamilies are those of models whose responses are cached. They are left out
+// with the duration counters, all of them, as in Triton.
+var cacheFamilies = []struct {
+	name, help string
+	value      func(*cacheCounters) *atomic.Int64
+}{
+	{"nv_cache_num_hits_per_model", "Number of cache hits per model",
+		func(c *cacheCounters) *atomic.Int64 { return &c.hits }},
+	{"nv_cache_hit_duration_per_model", "Total cache hit duration per model, in microseconds",
+		func(c *cacheCounters) *atomic.Int64 { return &c.hit }},
+	{"nv_cache_num_misses_per_model", "Number of cache misses per model",
+		func(c *cacheCounters) *atomic.Int64 { return &c.misses }},
+	{"nv_cache_miss_duration_per_model", "Total cache miss (insert+lookup) duration per model, in microseconds",
+		func(c *cacheCounters) *atomic.Int64 { return &c.miss }},
+}
+
+// cacheSummaries are that of hits and that of misses.
+var cacheSummaries = [...]struct{ name, help string }{
+	{"nv_cache_hit_summary_per_model", "Summary of cache hit counts/durations per model, in microseconds."},
+	{"nv_cache_miss_summary_per_model", "Summary of cache miss counts/durations per model, in microseconds."},
+}
+
 // summaries are in the order of the fields of Durations.
 var summaries = []struct{ name, help string }{
 	{"nv_inference_request_summary_us", "Summary of inference request duration in microseconds (includes cached requests)"},
@@ -72,7 +95,7 @@ func (*modelCollector) Describe(chan<- *prometheus.Desc) {}
 func (c *modelCollector) Collect(out chan<- prometheus.Metric) {
 	c.mu.Lock()
 	models := slices.SortedFunc(maps.Values(c.models), func(a, b *Model) int {
-		return cmp.Or(cmp.Compare(a.key.name, b.key.name), cmp.Compare(a.key.version, b.key.version))
+		return cmp.Or(cmp.Compare(a.key.name, b.key.name), cmp.Compare(a.key.version, b.key.version), cmp.Compare(a.key.tags, b.key.tags))
 	})
 	c.mu.Unlock()
 	for _, m := range models {
@@ -86,11 +109,30 @@ func (c *modelCollector) Collect(out chan<- prometheus.Metric) {
 		for i, reason := range reasonLabels {
 			out <- prometheus.MustNewConstMetric(failures, prometheus.CounterValue, float64(m.failures[i].Load()), reason)
 		}
-		for _, s := range m.summaries {
-			out <- s
+		cache := m.cache.Load()
+		for i, s := range m.summaries {
+			if i > 0 || cache == nil {
+				out <- s
+			}
+		}
+		if cache != nil {
+			cache.collect(out, m.labels, c.config.NoCounters)
 		}
 		if m.first != nil {
 			out <- m.first
 		}
+	}
+}
+
+func (c *cacheCounters) collect(out chan<- prometheus.Metric, labels prometheus.Labels, noCounters bool) {
+	for _, f := range cacheFamilies {
+		if noCounters {
+			break
+		}
+		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(f.name, f.help, nil, labels), prometheus.CounterValue, float64(f.value(c).Load()))
+	}
+	if c.hitSummary != nil {
+		out <- c.hitSummary
+		out <- c.missSummary
 	}
 }

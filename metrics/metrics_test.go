@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"math"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -33,6 +34,7 @@ func TestModelCounters(t *testing.T) {
 	m.Success(4, Durations{Total: 9_999_999, Queue: 1_000, Input: 999, Infer: 5_000, Output: 2_001})
 	m.Execution()
 	m.Failure(ReasonCanceled)
+	m.FirstResponse(9_999_999)
 	m.Pending(2)
 	m.Pending(-1)
 	m.Loaded(1500 * time.Millisecond)
@@ -77,17 +79,102 @@ func TestTwoLoadsOfAVersionCountTogether(t *testing.T) {
 	}
 }
 
+func TestCacheCounters(t *testing.T) {
+	r := New(Config{Summaries: true})
+	plain, cached := r.Model("m", 1, ModelOptions{}), r.Model("c", 1, ModelOptions{Cache: true})
+	for _, m := range []*Model{plain, cached} {
+		m.Success(2, Durations{Total: 5_000, Queue: 1_000})
+	}
+	cached.CacheMiss(2_999)
+	cached.CacheHit(4_000, 0, 3_999)
+	figures := CacheFigures{
+		Used: 1, Size: 4, Entries: 5, Lookups: 6, Hits: 7, Misses: 8, Evictions: 9,
+		LookupTime: 10999 * time.Nanosecond, InsertionTime: 11 * time.Microsecond,
+	}
+	r.Cache(func() CacheFigures { return figures })
+	text := render(t, r)
+	labels := `{model="c",version="1"}`
+	contains(t, text,
+		"# HELP nv_cache_num_hits_per_model Number of cache hits per model",
+		"# TYPE nv_cache_num_hits_per_model counter",
+		"nv_cache_num_hits_per_model"+labels+" 1",
+		"nv_cache_hit_duration_per_model"+labels+" 3",
+		"nv_cache_num_misses_per_model"+labels+" 1",
+		"nv_cache_miss_duration_per_model"+labels+" 2",
+		"nv_cache_hit_summary_per_model_count"+labels+" 1",
+		"nv_cache_hit_summary_per_model_sum"+labels+" 3",
+		"nv_cache_miss_summary_per_model_sum"+labels+" 2",
+		"nv_inference_request_success"+labels+" 2",
+		"nv_inference_count"+labels+" 2",
+		"nv_inference_request_duration_us"+labels+" 11",
+		"nv_inference_queue_summary_us_count"+labels+" 2",
+		"nv_inference_compute_infer_summary_us_count"+labels+" 1",
+		`nv_inference_request_summary_us_count{model="m",version="1"} 1`,
+		"# HELP nv_cache_util Cache utilization [0.0 - 1.0]",
+		"# TYPE nv_cache_util gauge",
+		"nv_cache_util 0.25", "nv_cache_num_entries 5", "nv_cache_num_lookups 6", "nv_cache_num_hits 7", "nv_cache_num_misses 8",
+		"nv_cache_num_evictions 9", "nv_cache_lookup_duration 10", "nv_cache_insertion_duration 11",
+	)
+	for _, absent := range []string{"nv_inference_request_summary_us_count" + labels, `per_model{model="m"`, `per_model_count{model="m"`} {
+		if strings.Contains(text, absent) {
+			t.Errorf("%s is shown:\n%s", absent, text)
+		}
+	}
+}
+
+// TestALoadMayChangeWhatIsShown: while the load before is still there, one of the
+// same version may have other tags, or a cache where there was none.
+func TestALoadMayChangeWhatIsShown(t *testing.T) {
+	r := New(Config{})
+	before := r.Model("m", 1, ModelOptions{})
+	before.Success(1, Durations{})
+	after := r.Model("m", 1, ModelOptions{Cache: true})
+	after.CacheHit(1_000, 0, 1_000)
+	tagged := r.Model("m", 1, ModelOptions{Tags: map[string]string{"team": "a"}})
+	tagged.Success(1, Durations{})
+	contains(t, render(t, r), `nv_inference_request_success{model="m",version="1"} 2`, `nv_cache_num_hits_per_model{model="m",version="1"} 1`,
+		`nv_inference_request_success{_team="a",model="m",version="1"} 1`)
+	for _, m := range []*Model{before, after, tagged} {
+		m.Close()
+	}
+	if text := render(t, r); strings.Contains(text, `model="m"`) {
+		t.Errorf("still shown after all were closed:\n%s", text)
+	}
+}
+
+// TestStrangeOptions: what a config may say does not spoil the page.
+func TestStrangeOptions(t *testing.T) {
+	r := New(Config{Histograms: true})
+	m := r.Model("m", 1, ModelOptions{
+		Tags:          map[string]string{"a-b": "1", "a_b": "2", "__name__": "3", "é": "4\xff", "c": "5\n"},
+		FirstResponse: []float64{5, 3, math.NaN(), 3, math.Inf(1)},
+	})
+	defer m.Close()
+	m.FirstResponse(4_000_000)
+	contains(t, render(t, r),
+		`nv_inference_count{_="4�",_a_b="1",_c="5\n",_name__="3",model="m",version="1"} 0`,
+		`nv_inference_first_response_histogram_ms_bucket{_="4�",_a_b="1",_c="5\n",_name__="3",model="m",version="1",le="3"} 0`,
+		`nv_inference_first_response_histogram_ms_bucket{_="4�",_a_b="1",_c="5\n",_name__="3",model="m",version="1",le="5"} 1`,
+	)
+	other := r.Model("m", 1, ModelOptions{Tags: map[string]string{"a_b": "1", "_name__": "3", "é": "4\xff", "c": "5\n"}})
+	defer other.Close()
+	if other != m {
+		t.Error("two loads that show the same labels count apart")
+	}
+}
+
 func TestWithoutCounters(t *testing.T) {
 	r := New(Config{NoCounters: true})
-	m := r.Model("m", 1, ModelOptions{})
+	m := r.Model("m", 1, ModelOptions{Cache: true})
 	defer m.Close()
 	m.Success(1, Durations{Total: 5000})
+	m.CacheMiss(5000)
 	m.Failure(ReasonOther)
 	m.Execution()
 	text := render(t, r)
 	contains(t, text, `nv_inference_request_success{model="m",version="1"} 0`, `nv_inference_exec_count{model="m",version="1"} 0`)
-	if strings.Contains(text, "duration_us") {
-		t.Errorf("duration counters are shown:\n%s", text)
+	if strings.Contains(text, "duration_us") || strings.Contains(text, "nv_cache") {
+		t.Errorf("duration counters are shown, or those of caches:\n%s", text)
 	}
 }
 

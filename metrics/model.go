@@ -1,9 +1,15 @@
 package metrics
 
 import (
+	"maps"
+	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -38,43 +44,85 @@ type Model struct {
 	pending                            atomic.Int64
 	loadNanos                          atomic.Int64
 
-	summaries []prometheus.Summary // in the order of Durations; nil if not wanted
+	// summaries are in the order of Durations; nil if not wanted. That of whole
+	// requests is not for a model with a cache, as in Triton.
+	summaries []prometheus.Summary
 	first     prometheus.Histogram // nil if not wanted
+	cache     atomic.Pointer[cacheCounters]
+}
+
+// cacheCounters are those of a version whose responses are cached.
+type cacheCounters struct {
+	hits, misses, hit, miss atomic.Int64 // counts, and µs
+	// Summaries of µs, nil if not wanted.
+	hitSummary, missSummary prometheus.Summary
 }
 
 // ModelOptions are what a model's config says of its metrics.
 type ModelOptions struct {
 	Tags map[string]string // shown as labels with "_" before the name
 	// FirstResponse are the bounds of the first-response histogram's buckets in
-	// ms; empty is 100, 500, 2000, 5000.
+	// ms, in any order; empty is 100, 500, 2000, 5000.
 	FirstResponse []float64
+	// Cache is true if its responses are cached.
+	Cache bool
 }
 
 // Model returns the counters of a version. Its samples are shown until each
 // caller has called Close; two loads of one version at the same time count
-// together.
+// together if they have the same tags.
 func (r *Registry) Model(name string, version int64, options ModelOptions) *Model {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := modelKey{name, version}
-	if m := r.models[key]; m != nil {
-		m.users++
-		return m
+	tags := tagLabels(options.Tags)
+	key := modelKey{name, version, string(appendLabels(nil, tags))}
+	m := r.models[key]
+	if m == nil {
+		m = r.newModel(key, tags, options)
+		r.models[key] = m
 	}
-	m := &Model{registry: r, key: key, users: 1, labels: prometheus.Labels{"model": name, "version": strconv.FormatInt(version, 10)}}
-	for tag, value := range options.Tags {
-		m.labels["_"+tag] = value
+	m.users++
+	if options.Cache && m.cache.Load() == nil {
+		m.cache.Store(r.newCacheCounters(m.labels))
+	}
+	return m
+}
+
+// tagLabels makes tags labels, sorted by their names. What cannot stand in a name
+// becomes "_", as one bad name would spoil the page for whoever reads it; where
+// two tags have the same name then, the first counts.
+func tagLabels(tags map[string]string) [][2]string {
+	var labels [][2]string
+	for _, tag := range slices.Sorted(maps.Keys(tags)) {
+		name := strings.Map(func(r rune) rune {
+			if r == '_' || r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
+				return r
+			}
+			return '_'
+		}, tag)
+		name = "_" + strings.TrimLeft(name, "_") // two in front are Prometheus's own
+		if !slices.ContainsFunc(labels, func(l [2]string) bool { return l[0] == name }) {
+			labels = append(labels, [2]string{name, strings.ToValidUTF8(tags[tag], "\uFFFD")})
+		}
+	}
+	slices.SortFunc(labels, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
+	return labels
+}
+
+func (r *Registry) newModel(key modelKey, tags [][2]string, options ModelOptions) *Model {
+	m := &Model{registry: r, key: key, labels: prometheus.Labels{"model": key.name, "version": strconv.FormatInt(key.version, 10)}}
+	for _, tag := range tags {
+		m.labels[tag[0]] = tag[1]
 	}
 	if r.config.Summaries {
 		for _, s := range summaries {
-			m.summaries = append(m.summaries, prometheus.NewSummary(prometheus.SummaryOpts{
-				Name: s.name, Help: s.help, ConstLabels: m.labels, Objectives: r.config.Quantiles, MaxAge: time.Minute,
-			}))
+			m.summaries = append(m.summaries, r.newSummary(s.name, s.help, m.labels))
 		}
 	}
 	if r.config.Histograms {
-		bounds := options.FirstResponse
-		if len(bounds) == 0 {
+		bounds := slices.DeleteFunc(slices.Clone(options.FirstResponse), math.IsNaN)
+		slices.Sort(bounds)
+		if bounds = slices.Compact(bounds); len(bounds) == 0 {
 			bounds = []float64{100, 500, 2000, 5000}
 		}
 		m.first = prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -82,8 +130,22 @@ func (r *Registry) Model(name string, version int64, options ModelOptions) *Mode
 			ConstLabels: m.labels, Buckets: bounds,
 		})
 	}
-	r.models[key] = m
 	return m
+}
+
+func (r *Registry) newSummary(name, help string, labels prometheus.Labels) prometheus.Summary {
+	return prometheus.NewSummary(prometheus.SummaryOpts{
+		Name: name, Help: help, ConstLabels: labels, Objectives: r.config.Quantiles, MaxAge: time.Minute,
+	})
+}
+
+func (r *Registry) newCacheCounters(labels prometheus.Labels) *cacheCounters {
+	c := &cacheCounters{}
+	if r.config.Summaries {
+		c.hitSummary = r.newSummary(cacheSummaries[0].name, cacheSummaries[0].help, labels)
+		c.missSummary = r.newSummary(cacheSummaries[1].name, cacheSummaries[1].help, labels)
+	}
+	return c
 }
 
 // Close ends one use of the model's counters.
@@ -113,13 +175,55 @@ func (m *Model) Success(batch int64, d Durations) {
 		m.infer.Add(d.Infer / 1000)
 		m.output.Add(d.Output / 1000)
 	}
-	if m.summaries != nil {
-		for i, ns := range [...]int64{d.Total, d.Queue, d.Input, d.Infer, d.Output} {
+	if m.summaries == nil {
+		return
+	}
+	cached := m.cache.Load() != nil
+	for i, ns := range [...]int64{d.Total, d.Queue, d.Input, d.Infer, d.Output} {
+		if i > 0 || !cached {
 			m.summaries[i].Observe(float64(ns / 1000))
 		}
 	}
+}
+
+// CacheHit counts a request that the cache has answered; lookup is how long the
+// cache took.
+func (m *Model) CacheHit(total, queue, lookup int64) {
+	c := m.cache.Load()
+	if !m.registry.config.NoCounters {
+		m.success.Add(1)
+		m.total.Add(total / 1000)
+		m.queue.Add(queue / 1000)
+		c.hits.Add(1)
+		c.hit.Add(lookup / 1000)
+	}
+	if m.summaries != nil {
+		m.summaries[1].Observe(float64(queue / 1000))
+		c.hitSummary.Observe(float64(lookup / 1000))
+	}
+}
+
+// CacheMiss counts a request that the cache could not answer; took is how long it
+// took for that, and to store the response.
+func (m *Model) CacheMiss(took int64) {
+	c := m.cache.Load()
+	if !m.registry.config.NoCounters {
+		m.total.Add(took / 1000)
+		c.misses.Add(1)
+		c.miss.Add(took / 1000)
+	}
+	if c.missSummary != nil {
+		c.missSummary.Observe(float64(took / 1000))
+	}
+}
+
+// TimesFirst reports whether FirstResponse does anything.
+func (m *Model) TimesFirst() bool { return m.first != nil }
+
+// FirstResponse counts the first response to a request, ns after it came.
+func (m *Model) FirstResponse(ns int64) {
 	if m.first != nil {
-		m.first.Observe(float64(d.Total / 1e6))
+		m.first.Observe(float64(ns / 1e6))
 	}
 }
 

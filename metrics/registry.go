@@ -9,8 +9,8 @@ import (
 
 // Config says which metrics there are.
 type Config struct {
-	// NoCounters leaves out the duration counters and stops all counting of
-	// requests, as Triton's counter_latencies=false does.
+	// NoCounters leaves out the duration counters and those of caches, and stops
+	// all counting of requests, as Triton's counter_latencies=false does.
 	NoCounters bool
 	// Summaries and Histograms are summary_latencies and histogram_latencies.
 	Summaries, Histograms bool
@@ -49,6 +49,7 @@ type Registry struct {
 type modelKey struct {
 	name    string
 	version int64
+	tags    string
 }
 
 // New returns a registry without models.
@@ -120,6 +121,9 @@ func ownNames(config *Config) map[string]bool {
 	for _, f := range families {
 		names[f.name] = true
 	}
+	for _, f := range cacheFamilies {
+		names[f.name] = true
+	}
 	add := func(name string, suffixes ...string) {
 		names[name] = true
 		for _, suffix := range suffixes {
@@ -128,6 +132,9 @@ func ownNames(config *Config) map[string]bool {
 	}
 	if config.Summaries {
 		for _, s := range summaries {
+			add(s.name, "_count", "_sum")
+		}
+		for _, s := range cacheSummaries {
 			add(s.name, "_count", "_sum")
 		}
 	}

@@ -27,6 +27,9 @@ type executor struct {
 // with a model.py beside the libraries of Triton's backends. The texts are
 // Triton's, but for libraries, which cannot be run here.
 func (r *Registry) executor(d *Description, number int64) (executor, error) {
+	if d.Config.GetPlatform() == platformEnsemble {
+		return executor{backend: ensembles{}}, nil
+	}
 	name, runtime := d.Config.GetBackend(), d.Config.GetRuntime()
 	library := "libtriton_" + name + ".so"
 	if b := r.config.Backends[name]; b != nil && (runtime == "" || runtime == library) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/metrics"
 )
 
 // maxReasonBytes bounds what the log repeats of a request that cannot be read.
@@ -180,6 +179,9 @@ func (r *Registry) load(ctx context.Context, name string, o override) error {
 	for _, w := range d.Warnings {
 		r.config.Log.Warn().Msg(w)
 	}
+	if d, err = r.compose(d); err != nil {
+		return r.notComposed(name, err)
+	}
 
 	r.mu.Lock()
 	m.attempted = true
@@ -347,12 +349,14 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 	for _, what := range ignored(config) {
 		r.config.Log.Warn().Msgf("config of model '%s' asks for %s, which this server does not do yet", d.Name, what)
 	}
+	labels = r.inherit(config, labels)
 	info := &Info{Name: d.Name, Version: number, Config: config, JSON: json, Labels: labels}
-	counters := r.config.Metrics.Model(d.Name, number, metrics.ModelOptions{Tags: config.GetMetricTags()})
+	counters := r.config.Metrics.Model(d.Name, number, r.metricsOf(config))
 	l := &loaded{
 		info: info, spec: newRequestSpec(info), model: m,
-		statistics: newStatistics(d.Name, number, counters),
+		statistics: newStatistics(d.Name, number, counters), holds: newHolds(),
 	}
+	l.cache = r.newCached(l)
 	if l.scheduler, err = r.newScheduler(l, d); err != nil {
 		counters.Close()
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/stacked"
 	"github.com/rs/zerolog"
@@ -49,7 +50,9 @@ type RegistryConfig struct {
 	// queue before it forms its first batch: for tests.
 	DelayScheduler int
 	Metrics        *metrics.Registry
-	Log            zerolog.Logger
+	// Cache keeps responses of the models whose config allows it; nil keeps none.
+	Cache *cache.Cache
+	Log   zerolog.Logger
 }
 
 // Registry knows the models and runs their requests. It implements

@@ -11,6 +11,9 @@ import (
 
 // newScheduler makes the scheduler that a version's config asks for.
 func (r *Registry) newScheduler(l *loaded, d *Description) (scheduler.Scheduler, error) {
+	if l.info.Config.GetEnsembleScheduling() != nil {
+		return r.newEnsemble(l)
+	}
 	if err := r.planStacking(l); err != nil {
 		return nil, err
 	}
@@ -49,8 +52,6 @@ func unsupported(c *kserve.ModelConfig) error {
 	what := ""
 	sequences := c.GetSequenceBatching()
 	switch {
-	case c.GetEnsembleScheduling() != nil || c.GetPlatform() == "ensemble":
-		what = "ensembles"
 	case sequences != nil && !sequences.IterativeSequence:
 		what = "sequence_batching"
 	case len(sequences.GetControlInput()) > 0:
@@ -73,7 +74,6 @@ func ignored(c *kserve.ModelConfig) []string {
 		}
 	}
 	add(c.GetSequenceBatching().GetStrategyChoice() != nil, "a strategy of sequence_batching (each round of a request is executed by itself)")
-	add(c.GetResponseCache().GetEnable(), "response_cache")
 	limited := slices.ContainsFunc(c.GetInstanceGroup(), func(g *kserve.ModelInstanceGroup) bool { return g.GetRateLimiter() != nil })
 	add(limited, "rate_limiter")
 	return list

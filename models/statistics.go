@@ -26,6 +26,7 @@ type statistics struct {
 	queue         duration
 	input, infer  duration
 	output        duration
+	hit, miss     duration // of the response cache
 	batches       map[int64]*batchStatistics
 }
 
@@ -58,11 +59,12 @@ func (s *statistics) Executed(e *scheduler.Execution) {
 	input, infer, output := r.ComputeStart-r.Start, r.ComputeEnd-r.ComputeStart, r.End-r.ComputeEnd
 	total := int64(0)
 	s.mu.Lock()
+	failed := r.Failed
 	for i := range e.Requests {
 		t := &e.Requests[i]
 		size := max(t.BatchSize, 1)
 		total += size
-		if r.Err != nil {
+		if r.Err != nil || next(&failed, i) {
 			s.fail.add(r.End - t.Start)
 			continue
 		}
@@ -87,9 +89,10 @@ func (s *statistics) Executed(e *scheduler.Execution) {
 	}
 	s.mu.Unlock()
 
+	failed = r.Failed
 	for i := range e.Requests {
 		t := &e.Requests[i]
-		if r.Err != nil {
+		if r.Err != nil || next(&failed, i) {
 			s.metrics.Failure(metrics.ReasonBackend)
 			continue
 		}
@@ -100,6 +103,37 @@ func (s *statistics) Executed(e *scheduler.Execution) {
 	if r.Executed {
 		s.metrics.Execution()
 	}
+}
+
+// next reports whether i is the first of positions that ascend, and takes it out.
+func next(positions *[]int, i int) bool {
+	if len(*positions) == 0 || (*positions)[0] != i {
+		return false
+	}
+	*positions = (*positions)[1:]
+	return true
+}
+
+// cacheHit counts a request that the cache has answered. Total is how long that
+// took, lookup how long the cache did, both in ns. It has not been queued.
+func (s *statistics) cacheHit(total, lookup int64) {
+	s.mu.Lock()
+	s.success.add(total)
+	s.queue.add(0)
+	s.hit.add(lookup)
+	s.mu.Unlock()
+	s.metrics.CacheHit(total, 0, lookup)
+}
+
+// cacheMiss counts a request that the cache could not answer. Took is how long it
+// took for that, and to store the response, in ns: the time which the scheduler
+// has not seen.
+func (s *statistics) cacheMiss(took int64) {
+	s.mu.Lock()
+	s.miss.add(took)
+	s.success.ns += uint64(max(took, 0))
+	s.mu.Unlock()
+	s.metrics.CacheMiss(took)
 }
 
 // reasons maps the scheduler's reasons to the metric's labels.
@@ -122,7 +156,6 @@ func (s *statistics) Failed(reason scheduler.Reason, start int64) {
 func (s *statistics) proto() *kserve.ModelStatistics {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	zero := &duration{}
 	m := &kserve.ModelStatistics{
 		Name:           s.name,
 		Version:        strconv.FormatInt(s.version, 10),
@@ -131,7 +164,7 @@ func (s *statistics) proto() *kserve.ModelStatistics {
 		ExecutionCount: s.executions,
 		InferenceStats: &kserve.InferStatistics{
 			Success: s.success.proto(), Fail: s.fail.proto(), Queue: s.queue.proto(), ComputeInput: s.input.proto(),
-			ComputeInfer: s.infer.proto(), ComputeOutput: s.output.proto(), CacheHit: zero.proto(), CacheMiss: zero.proto(),
+			ComputeInfer: s.infer.proto(), ComputeOutput: s.output.proto(), CacheHit: s.hit.proto(), CacheMiss: s.miss.proto(),
 		},
 	}
 	sizes := make([]int64, 0, len(s.batches))

@@ -47,18 +47,22 @@ type loaded struct {
 	gate       *gate
 	model      backend.Model
 	statistics *statistics
+	cache      *cached       // nil if responses are not cached
 	stacking   *stacked.Plan // nil if batches reach the model as lists of requests
 	upload     *upload       // what it is a user of, nil if it lies in the repository
+	holds      *holds
 }
 
-// infer validates a request, has it executed and completes its responses.
+// run validates a request, has it answered out of the cache or executed, and
+// completes its responses.
 func (l *loaded) run(ctx context.Context, req *infer.Request, send infer.Sender, by func(context.Context, *infer.Request, infer.Sender) error) error {
+	start := scheduler.Now()
+	out := l.timed(start, send)
 	answer := func(r *infer.Response) {
 		r.Model, r.Version, r.ID = l.info.Name, l.info.Version, req.ID
 		l.spec.answer(r)
-		send(r)
+		out(r)
 	}
-	start := scheduler.Now()
 	if err := l.spec.validate(req); err != nil {
 		var late *backendRefusal
 		if !errors.As(err, &late) {
@@ -68,7 +72,26 @@ func (l *loaded) run(ctx context.Context, req *infer.Request, send infer.Sender,
 		answer(infer.ErrorResponse(late.err))
 		return nil
 	}
+	if l.cache != nil {
+		return l.runCached(ctx, req, out, by)
+	}
 	return by(ctx, req, answer)
+}
+
+// timed makes a sender that counts when the first response comes, if that is
+// wanted.
+func (l *loaded) timed(start int64, send infer.Sender) infer.Sender {
+	if !l.statistics.metrics.TimesFirst() {
+		return send
+	}
+	first := true
+	return func(r *infer.Response) {
+		if first {
+			first = false
+			l.statistics.metrics.FirstResponse(scheduler.Now() - start)
+		}
+		send(r)
+	}
 }
 
 // ready tells why the version's instances are not ready, nil if they are.
@@ -85,14 +108,16 @@ func (l *loaded) ready(ctx context.Context) error {
 // allows.
 func (l *loaded) close(ctx context.Context) error {
 	l.retired.Store(true)
+	held := l.holds.end(ctx)
 	stopped := l.scheduler.Stop(ctx)
 	l.gate.cancel()
 	closed := l.model.Close(ctx)
 	l.gate.close()
 	l.upload.drop()
+	l.cache.close()
 	l.statistics.metrics.Close()
 	// What was still inside has ended with the stubs, if those were killed.
-	return cmp.Or(closed, stopped)
+	return cmp.Or(closed, stopped, held)
 }
 
 // abandonLimit is how long the instances of a version that did not come up may

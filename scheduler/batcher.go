@@ -127,15 +127,21 @@ func (d *Batcher) Submit(ctx context.Context, req *infer.Request, send infer.Sen
 	if _, err := d.begin(r); err != nil {
 		return err
 	}
+	d.watch(r)
+	return nil
+}
+
+// watch cancels a request that nobody waits for when its context ends.
+func (d *Batcher) watch(r *request) {
+	ctx := r.task.Context
 	if ctx.Done() == nil {
-		return nil
+		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !r.ended {
 		r.unwatch = context.AfterFunc(ctx, func() { d.cancel(r) })
 	}
-	return nil
 }
 
 // begin takes the request in and returns the instance that it has been handed

@@ -17,6 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/shm"
@@ -65,7 +66,15 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 		return nil, err
 	}
 	budget := server.NewBudget(int64(o.RequestMemoryBytes))
-	if err := r.makePool(budget.Limit(), counters); err != nil {
+	cacheSize, err := cache.ParseSettings(o.Cache.Settings, o.Cache.Directory, shm.MemoryLimit())
+	if err != nil {
+		return nil, err
+	}
+	if err := r.makePool(budget.Limit()+cacheSize, counters); err != nil {
+		return nil, err
+	}
+	responses, err := r.makeCache(cacheSize, counters, log)
+	if err != nil {
 		return nil, err
 	}
 	backends := make(map[string]backend.Backend)
@@ -93,13 +102,13 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 		StrictReadiness: o.Repository.StrictReadiness, Allocate: r.allocate,
 		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels,
 		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries,
-		DelayScheduler: o.Repository.DelayScheduler, Metrics: counters, Log: log,
+		DelayScheduler: o.Repository.DelayScheduler, Metrics: counters, Cache: responses, Log: log,
 	})
 	return r, r.makeFronts(o, settings, budget, counters, log)
 }
 
-// makePool makes the memory for requests: as much address space as the budget,
-// real only as far as it is used.
+// makePool makes the memory for requests, and for large responses in the cache:
+// as much address space as they may use, real only as far as it is used.
 func (r *rooms) makePool(limit int64, counters *metrics.Registry) error {
 	region, err := shm.NewRegionUpTo(shm.Memfd{}, limit, 1<<30, shm.ReadWrite)
 	if err != nil {
@@ -110,12 +119,33 @@ func (r *rooms) makePool(limit int64, counters *metrics.Registry) error {
 		region.Release()
 		return fmt.Errorf("memory for requests: %w", err)
 	}
-	counters.Gauge("nereid_request_memory_bytes", "Shared memory that is reserved for tensors of requests",
+	counters.Gauge("nereid_request_memory_bytes", "Shared memory that is reserved for tensors of requests, and of large cached responses",
 		func() float64 { return float64(r.requests.Stats().Reserved) })
 	return nil
 }
 
-// allocate lends memory to the front ends, and for stacked batches.
+// makeCache makes the response cache, nil if its size is 0.
+func (r *rooms) makeCache(size int64, counters *metrics.Registry, log zerolog.Logger) (*cache.Cache, error) {
+	if size == 0 {
+		return nil, nil
+	}
+	c, err := cache.New(cache.Config{Size: size, Allocate: r.allocate})
+	if err != nil {
+		return nil, err
+	}
+	log.Info().Int64("bytes", size).Msg("responses are cached")
+	counters.Cache(func() metrics.CacheFigures {
+		s := c.Stats()
+		return metrics.CacheFigures{
+			Used: s.Used, Size: s.Size, Entries: s.Entries, Lookups: s.Lookups, Hits: s.Hits, Misses: s.Misses,
+			Evictions: s.Evictions, LookupTime: s.LookupTime, InsertionTime: s.InsertionTime,
+		}
+	})
+	return c, nil
+}
+
+// allocate lends memory to the front ends, for stacked batches and for large cached
+// responses.
 func (r *rooms) allocate(n int) ([]byte, infer.Memory, error) {
 	block, err := r.requests.Alloc(n)
 	if err != nil {

@@ -80,7 +80,7 @@ func (o *Options) optionTable(serverVersion string, extensions []string) string 
 	add("min_supported_compute_capability", strconv.FormatFloat(o.Memory.MinComputeCapability, 'f', 1, 64))
 	add("strict_readiness", flag(o.Repository.StrictReadiness))
 	add("exit_timeout", strconv.Itoa(o.ExitTimeoutSeconds))
-	add("cache_enabled", flag(len(o.Cache.Settings) > 0 && !slices.Contains(noEffect, "cache-config")))
+	add("cache_enabled", flag(len(o.Cache.Settings) > 0))
 	return render([]string{"Option", "Value"}, rows)
 }
 

@@ -1,0 +1,279 @@
+package cache
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// ErrExists says that another request has put in the same answer meanwhile.
+var ErrExists = errors.New("the key already exists")
+
+// errClosed says that the version has been unloaded.
+var errClosed = errors.New("the space is closed")
+
+// Allocator lends memory for n bytes that does not lie on the Go heap.
+type Allocator func(n int) ([]byte, infer.Memory, error)
+
+// blockBytes is from what size outputs are kept in memory of the Allocator. That
+// is given in pages, of which below this too much would be lost.
+const blockBytes = 64 << 10
+
+// Config sets up a Cache.
+type Config struct {
+	// Size is the budget in bytes, at least MinSize.
+	Size int64
+	// Allocate lends memory for large outputs, which then does not wait for the
+	// garbage collector to be free again, and which models can be shown without a
+	// copy. Where it is nil or fails, they lie on the Go heap.
+	Allocate Allocator
+}
+
+// MinSize is the least budget in bytes: what an empty response weighs.
+const MinSize = entryBytes
+
+// Cache keeps the responses of all spaces. It is safe for concurrent use.
+type Cache struct {
+	config Config
+	hasher *hasher
+	spaces atomic.Uint64 // how many were ever made
+
+	mu     sync.Mutex
+	newest *entry // used last
+	oldest *entry
+	used   int64 // bytes of entries, and coming
+	coming int64 // bytes of responses that are being copied
+	stats  Stats
+}
+
+// Stats is what has happened in a cache since it was made, and what is in it.
+type Stats struct {
+	Size, Used                       int64 // bytes
+	Entries                          int
+	Lookups, Hits, Misses, Evictions uint64
+	LookupTime, InsertionTime        time.Duration // in all
+}
+
+// New makes an empty cache.
+func New(config Config) (*Cache, error) {
+	if config.Size < MinSize {
+		return nil, errTooSmall
+	}
+	h, err := newHasher()
+	if err != nil {
+		return nil, err
+	}
+	return &Cache{config: config, hasher: h}, nil
+}
+
+// Stats returns the present figures.
+func (c *Cache) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.stats
+	s.Size, s.Used = c.config.Size, c.used
+	return s
+}
+
+// Space is the part of a cache that one loaded version of a model has. It is
+// safe for concurrent use.
+type Space struct {
+	cache   *Cache
+	number  uint64 // never used again
+	outputs int    // of the model
+
+	// Guarded by Cache.mu.
+	entries map[question]*entry
+	closed  bool
+}
+
+// Space makes an empty space for a model with so many outputs.
+func (c *Cache) Space(outputs int) *Space {
+	return &Space{cache: c, number: c.spaces.Add(1), outputs: outputs, entries: make(map[question]*entry)}
+}
+
+// question is what an entry answers.
+type question struct {
+	key Key
+	// outputs are the names that were asked for, as selection writes them. It is
+	// empty for all, which is what a model is told if none is named too.
+	outputs string
+}
+
+// Miss is a request that was not found. Insert wants it back.
+type Miss struct{ question question }
+
+// Lookup returns the response to a request with all outputs that it asks for and
+// no other, or nil: what was kept for the same outputs, or what of all outputs was
+// asked for. The request has been completed, so that its inputs have names, types
+// and shapes. The response is the caller's, who sets model and id. Took is how
+// long that took, with the hashing of the inputs.
+func (s *Space) Lookup(r *infer.Request) (found *infer.Response, miss Miss, took time.Duration) {
+	c, began := s.cache, time.Now()
+	miss.question = question{c.hasher.key(s.number, r), selection(r.Outputs, s.outputs)}
+	c.mu.Lock()
+	e, wanted := s.entries[miss.question], []string(nil)
+	if e == nil && miss.question.outputs != "" {
+		if whole := s.entries[question{key: miss.question.key}]; whole != nil && whole.has(r.Outputs) {
+			e, wanted = whole, r.Outputs
+		}
+	}
+	if e != nil {
+		c.touchLocked(e)
+		found = e.response(wanted)
+		c.stats.Hits++
+	} else {
+		c.stats.Misses++
+	}
+	c.stats.Lookups++
+	took = time.Since(began)
+	c.stats.LookupTime += took
+	c.mu.Unlock()
+	return found, miss, took
+}
+
+// Insert puts in a copy of the response to a request that was not found. The
+// response stays the caller's. The error is ErrExists, an *infer.Error that says
+// why the response cannot be kept, or another one if the space is closed.
+func (s *Space) Insert(m Miss, r *infer.Response) (took time.Duration, err error) {
+	began := time.Now()
+	err = s.insert(m, r)
+	took = time.Since(began)
+	c := s.cache
+	c.mu.Lock()
+	c.stats.InsertionTime += took
+	c.mu.Unlock()
+	return took, err
+}
+
+func (s *Space) insert(m Miss, r *infer.Response) error {
+	c := s.cache
+	size := sizeOf(r.Outputs, r.Parameters)
+	if size > c.config.Size {
+		return infer.Errorf(infer.Internal, "Requested byte_size: %d is greater than total cache size: %d", size, c.config.Size)
+	}
+	e := &entry{question: m.question, space: s, parameters: slices.Clip(slices.Clone(r.Parameters)), size: size}
+
+	// Room first: what is copied meanwhile is within the budget.
+	c.mu.Lock()
+	if err := s.refuseLocked(m); err != nil {
+		c.mu.Unlock()
+		return err
+	}
+	if coming := c.coming; size > c.config.Size-coming {
+		c.mu.Unlock()
+		return infer.Errorf(infer.Internal, "Requested byte_size: %d is greater than what other responses leave that are being stored: %d", size, c.config.Size-coming)
+	}
+	evicted := c.makeRoomLocked(size)
+	c.mu.Unlock()
+	releaseAll(evicted)
+	e.outputs = copyOf(r.Outputs, c.config.Allocate)
+
+	c.mu.Lock()
+	c.coming -= size
+	err := s.refuseLocked(m)
+	if err == nil {
+		s.entries[e.question] = e
+		c.pushLocked(e)
+		c.stats.Entries++
+	} else {
+		c.used -= size
+	}
+	c.mu.Unlock()
+	if err != nil {
+		e.release()
+	}
+	return err
+}
+
+// refuseLocked says why an answer is not put in.
+func (s *Space) refuseLocked(m Miss) error {
+	if s.closed {
+		return errClosed
+	}
+	if s.entries[m.question] != nil {
+		return ErrExists
+	}
+	return nil
+}
+
+// makeRoomLocked takes size bytes of the budget, which are there once enough
+// entries are gone, and returns these, to be released.
+func (c *Cache) makeRoomLocked(size int64) (evicted []*entry) {
+	for c.used+size > c.config.Size {
+		e := c.oldest
+		c.removeLocked(e)
+		c.stats.Evictions++
+		evicted = append(evicted, e)
+	}
+	c.used += size
+	c.coming += size
+	return evicted
+}
+
+// removeLocked makes an entry unknown. The caller releases it.
+func (c *Cache) removeLocked(e *entry) {
+	delete(e.space.entries, e.question)
+	c.unlinkLocked(e)
+	c.used -= e.size
+	c.stats.Entries--
+}
+
+// touchLocked notes that an entry was used now.
+func (c *Cache) touchLocked(e *entry) {
+	if c.newest != e {
+		c.unlinkLocked(e)
+		c.pushLocked(e)
+	}
+}
+
+func (c *Cache) pushLocked(e *entry) {
+	e.before, e.after = nil, c.newest
+	if c.newest != nil {
+		c.newest.before = e
+	} else {
+		c.oldest = e
+	}
+	c.newest = e
+}
+
+func (c *Cache) unlinkLocked(e *entry) {
+	if e.before != nil {
+		e.before.after = e.after
+	} else {
+		c.newest = e.after
+	}
+	if e.after != nil {
+		e.after.before = e.before
+	} else {
+		c.oldest = e.before
+	}
+	e.before, e.after = nil, nil
+}
+
+// Close drops what is in the space; nothing can be put in any more. That is no
+// eviction. It may be called again.
+func (s *Space) Close() {
+	c := s.cache
+	c.mu.Lock()
+	s.closed = true
+	dropped := make([]*entry, 0, len(s.entries))
+	for _, e := range s.entries {
+		dropped = append(dropped, e)
+	}
+	for _, e := range dropped {
+		c.removeLocked(e)
+	}
+	c.mu.Unlock()
+	releaseAll(dropped)
+}
+
+func releaseAll(entries []*entry) {
+	for _, e := range entries {
+		e.release()
+	}
+}

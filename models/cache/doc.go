@@ -1,0 +1,22 @@
+// Package cache keeps responses of models that are asked the same more than
+// once: Triton's local response cache.
+//
+// A Cache has one budget of bytes for all models; what was used longest ago goes
+// first. Each loaded version has a Space of its own in it, whose responses
+// nobody else is given and which ends with the version: what an earlier load of
+// the model has answered is not found again.
+//
+//	Space.Lookup(request) ─▶ Hit ─────────────▶ response
+//	         │ Miss{key}
+//	         ▼
+//	     the model ─▶ Space.Insert(miss, response)
+//
+// Ownership: an entry owns copies of its outputs. Whoever gets a hit has
+// references to these copies and releases the response as any other; the bytes
+// live until then, also when the entry is evicted meanwhile. Nobody writes them.
+//
+// Keys: see Key. Entries do not hold the inputs that they answer, so two
+// requests of one key are taken for the same; see docs/decisions/0010.
+//
+// Locks: Cache.mu is a leaf. Bytes are neither hashed nor copied under it.
+package cache

@@ -1,0 +1,159 @@
+package cache
+
+import (
+	"cmp"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/binary"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// Key stands for all that a response depends on: the loaded version, and of each
+// input its name, type, shape and bytes, and the parameters. It does not depend
+// on the order of the inputs, nor on id, priority, time-out or correlation id.
+// Which outputs are asked for is not part of it, see Space.Lookup.
+//
+// It is a keyed hash. For any two requests that differ, the keys are the same
+// with a probability of less than (n/16+2)/2¹²⁷ for requests of n bytes, whatever
+// the clients choose to send, as they cannot know the secret.
+type Key [16]byte
+
+// inlineBytes is up to what length the bytes of an input are hashed with the
+// rest of the request.
+const inlineBytes = 4 << 10
+
+// hasher makes keys. Its secrets live as long as the server and are shown to
+// nobody. The bytes of large inputs are hashed with another secret than the
+// message that holds these hashes: with one for both, a client could make two
+// messages whose difference vanishes.
+type hasher struct {
+	whole, bulk cipher.AEAD
+	scratch     sync.Pool // of *scratch
+}
+
+// scratch is what one key is made in.
+type scratch struct {
+	message []byte
+	order   []int
+	nonce   [12]byte // of zeros: only one tag of a message is wanted, and it is never shown
+	tag     Key
+}
+
+// maxScratch bounds what is kept for the next key.
+const maxScratch = 64 << 10
+
+func newHasher() (*hasher, error) {
+	h := &hasher{}
+	h.scratch.New = func() any { return new(scratch) }
+	for _, aead := range []*cipher.AEAD{&h.whole, &h.bulk} {
+		secret := make([]byte, 16)
+		_, _ = rand.Read(secret) // never fails
+		block, err := aes.NewCipher(secret)
+		if err != nil {
+			return nil, err
+		}
+		if *aead, err = cipher.NewGCM(block); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// key returns the key of a request in a space.
+func (h *hasher) key(space uint64, r *infer.Request) Key {
+	s := h.scratch.Get().(*scratch)
+	s.message = appendRequest(s.message[:0], s, space, r, func(b, data []byte) []byte {
+		return h.bulk.Seal(b, s.nonce[:], nil, data)
+	})
+	h.whole.Seal(s.tag[:0], s.nonce[:], nil, s.message)
+	key := s.tag
+	if cap(s.message) <= maxScratch {
+		h.scratch.Put(s)
+	}
+	return key
+}
+
+// Whether an input's bytes follow, or their hash.
+const (
+	formInline = 0
+	formDigest = 1
+)
+
+// appendRequest appends what a key is made of. Requests that differ in what a
+// Key depends on have different texts, unless digests of their inputs are the
+// same: every part has a fixed length or is preceded by its length or count.
+func appendRequest(b []byte, s *scratch, space uint64, r *infer.Request, digest func(b, data []byte) []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, space)
+	s.order = s.order[:0]
+	for i := range r.Inputs {
+		s.order = append(s.order, i)
+	}
+	if len(s.order) > 1 {
+		// Names differ: a request with two inputs of one name is refused before.
+		slices.SortFunc(s.order, func(i, j int) int { return cmp.Compare(r.Inputs[i].Name, r.Inputs[j].Name) })
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(s.order)))
+	for _, i := range s.order {
+		in := &r.Inputs[i]
+		b = appendString(b, in.Name)
+		b = append(b, byte(in.DataType))
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(in.Shape)))
+		for _, d := range in.Shape {
+			b = binary.LittleEndian.AppendUint64(b, uint64(d))
+		}
+		b = binary.LittleEndian.AppendUint64(b, uint64(len(in.Data)))
+		if len(in.Data) <= inlineBytes {
+			b = append(append(b, formInline), in.Data...)
+		} else {
+			b = digest(append(b, formDigest), in.Data)
+		}
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(r.Parameters)))
+	for i := range r.Parameters {
+		b = appendParameter(b, &r.Parameters[i])
+	}
+	return b
+}
+
+// selection writes the outputs that a request names, in any order; "" if these
+// are all that the model has, or none is named.
+func selection(wanted []string, all int) string {
+	if len(wanted) == 0 || len(wanted) == all { // each is named once
+		return ""
+	}
+	if len(wanted) > 1 && !slices.IsSorted(wanted) {
+		wanted = slices.Sorted(slices.Values(wanted))
+	}
+	var b []byte
+	for _, name := range wanted {
+		b = appendString(b, name)
+	}
+	return string(b)
+}
+
+func appendParameter(b []byte, p *infer.Parameter) []byte {
+	b = append(appendString(b, p.Name), byte(p.Kind))
+	switch p.Kind {
+	case infer.StringParameter:
+		return appendString(b, p.String)
+	case infer.IntParameter:
+		return binary.LittleEndian.AppendUint64(b, uint64(p.Int))
+	case infer.BoolParameter:
+		if p.Bool {
+			return append(b, 1)
+		}
+		return append(b, 0)
+	case infer.DoubleParameter:
+		return binary.LittleEndian.AppendUint64(b, math.Float64bits(p.Double))
+	}
+	return b
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.LittleEndian.AppendUint32(b, uint32(len(s))), s...)
+}

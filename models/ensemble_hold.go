@@ -1,0 +1,95 @@
+package models
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
+)
+
+// closing is added to the count of holds when a version is to end.
+const closing = -1 << 40
+
+// holds counts the requests of ensembles that may still call a version.
+type holds struct {
+	count atomic.Int64
+	once  sync.Once
+	none  chan struct{} // closed when the version is to end and nothing holds it
+}
+
+func newHolds() *holds { return &holds{none: make(chan struct{})} }
+
+// take reports whether the version can be held.
+func (h *holds) take() bool {
+	if h.count.Add(1) > 0 {
+		return true
+	}
+	h.release()
+	return false
+}
+
+func (h *holds) release() {
+	if h.count.Add(-1) == closing {
+		h.once.Do(func() { close(h.none) })
+	}
+}
+
+// end has nothing hold the version from now on, and waits for those that do.
+func (h *holds) end(ctx context.Context) error {
+	if h.count.Add(closing) == closing {
+		h.once.Do(func() { close(h.none) })
+	}
+	select {
+	case <-h.none:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// composer finds what ensembles call.
+type composer struct{ *Registry }
+
+var _ scheduler.Composer = composer{}
+
+// Hold implements scheduler.Composer.
+func (c composer) Hold(model string, version int64) (scheduler.Composed, error) {
+	for {
+		l, err := c.lookup(model, version)
+		if err != nil {
+			return nil, err
+		}
+		if l.holds.take() {
+			return composed{l}, nil
+		}
+		// It was replaced just now: its successor is there already, or it is gone.
+	}
+}
+
+// composed is a version that a request of an ensemble holds.
+type composed struct{ *loaded }
+
+// Submit implements scheduler.Composed.
+func (c composed) Submit(ctx context.Context, req *infer.Request, send infer.Sender) (by backend.Awaiter, err error) {
+	submit := c.scheduler.Submit
+	if s, can := c.scheduler.(scheduler.Starter); can {
+		submit = func(ctx context.Context, req *infer.Request, send infer.Sender) (err error) {
+			by, err = s.Begin(ctx, req, send)
+			return err
+		}
+	}
+	err = c.run(ctx, req, send, submit)
+	return by, err
+}
+
+// Batches implements scheduler.Composed.
+func (c composed) Batches() bool { return c.spec.maxBatch > 0 }
+
+// Dims implements scheduler.Composed.
+func (c composed) Dims(input string) []int64 { return c.spec.byInput[input].dims }
+
+// Release implements scheduler.Composed.
+func (c composed) Release() { c.holds.release() }

@@ -1,0 +1,141 @@
+package models
+
+import (
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/scheduler"
+)
+
+// written is a duration as "count/ns".
+func written(d *kserve.StatisticDuration) string {
+	return fmt.Sprintf("%d/%d", d.GetCount(), d.GetNs())
+}
+
+// shown are all numbers of statistics, but for the times that depend on the clock.
+func shown(m *kserve.ModelStatistics) string {
+	s := m.GetInferenceStats()
+	text := fmt.Sprintf("inferences %d executions %d success %s fail %s queue %s compute %s %s %s cache %s %s",
+		m.GetInferenceCount(), m.GetExecutionCount(), written(s.GetSuccess()), written(s.GetFail()), written(s.GetQueue()),
+		written(s.GetComputeInput()), written(s.GetComputeInfer()), written(s.GetComputeOutput()), written(s.GetCacheHit()), written(s.GetCacheMiss()))
+	for _, b := range m.GetBatchStats() {
+		text += fmt.Sprintf(" batch %d %s %s %s", b.GetBatchSize(), written(b.GetComputeInput()), written(b.GetComputeInfer()), written(b.GetComputeOutput()))
+	}
+	return text
+}
+
+func TestStatisticsOfExecutions(t *testing.T) {
+	// A request each that was accepted at 100 and 200, given to the scheduler at 110
+	// and 210; a batch that was taken at 1000.
+	requests := []scheduler.Timing{{BatchSize: 3, Start: 100, Queued: 110}, {Start: 200, Queued: 210}}
+	report := func(change func(*backend.Report)) *scheduler.Execution {
+		e := &scheduler.Execution{
+			Requests: requests,
+			Report:   backend.Report{Start: 1000, ComputeStart: 1010, ComputeEnd: 1200, End: 1203, Executed: true},
+		}
+		change(&e.Report)
+		return e
+	}
+	for _, test := range []struct {
+		name, want, metrics string
+		do                  func(*statistics)
+	}{
+		{"nothing", "inferences 0 executions 0 success 0/0 fail 0/0 queue 0/0 compute 0/0 0/0 0/0 cache 0/0 0/0", "success 0 inferences 0 executions 0",
+			func(*statistics) {}},
+		{
+			"a batch", "inferences 4 executions 1 success 2/2106 fail 0/0 queue 2/1680 compute 2/20 2/380 2/6 cache 0/0 0/0 batch 4 1/10 1/190 1/3",
+			"success 2 inferences 4 executions 1",
+			func(s *statistics) { s.Executed(report(func(*backend.Report) {})) },
+		},
+		{
+			"a batch that failed", "inferences 0 executions 1 success 0/0 fail 2/2106 queue 0/0 compute 0/0 0/0 0/0 cache 0/0 0/0 batch 4 1/10 1/190 1/3",
+			"success 0 inferences 0 executions 1 BACKEND 2",
+			func(s *statistics) { s.Executed(report(func(r *backend.Report) { r.Err = errors.New("x") })) },
+		},
+		{
+			"a batch that never came to the model", "inferences 0 executions 0 success 0/0 fail 2/2106 queue 0/0 compute 0/0 0/0 0/0 cache 0/0 0/0",
+			"success 0 inferences 0 executions 0 BACKEND 2",
+			func(s *statistics) {
+				s.Executed(report(func(r *backend.Report) { r.Err, r.Executed = errors.New("x"), false }))
+			},
+		},
+		{
+			"one request of a batch that failed",
+			"inferences 1 executions 1 success 1/1003 fail 1/1103 queue 1/790 compute 1/10 1/190 1/3 cache 0/0 0/0 batch 4 1/10 1/190 1/3",
+			"success 1 inferences 1 executions 1 BACKEND 1",
+			func(s *statistics) { s.Executed(report(func(r *backend.Report) { r.Failed = []int{0} })) },
+		},
+		{
+			"the other request that failed",
+			"inferences 3 executions 1 success 1/1103 fail 1/1003 queue 1/890 compute 1/10 1/190 1/3 cache 0/0 0/0 batch 4 1/10 1/190 1/3",
+			"success 1 inferences 3 executions 1 BACKEND 1",
+			func(s *statistics) { s.Executed(report(func(r *backend.Report) { r.Failed = []int{1} })) },
+		},
+		{
+			"the cache", "inferences 0 executions 0 success 1/107 fail 0/0 queue 1/0 compute 0/0 0/0 0/0 cache 1/50 1/7", "success 1 inferences 0 executions 0",
+			func(s *statistics) {
+				s.cacheHit(100, 50)
+				s.cacheMiss(7)
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := metrics.New(metrics.Config{})
+			m := r.Model("m", 1, metrics.ModelOptions{Cache: true})
+			defer m.Close()
+			s := newStatistics("m", 1, m)
+			test.do(s)
+			if got := shown(s.proto()); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+			if got := counted(r); got != test.metrics {
+				t.Errorf("metrics: got %q, want %q", got, test.metrics)
+			}
+		})
+	}
+}
+
+// counted are the counts among the metrics, and the reasons of failures that there
+// were.
+func counted(r *metrics.Registry) string {
+	w := httptest.NewRecorder()
+	r.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	value := func(name string) string {
+		_, rest, _ := strings.Cut(w.Body.String(), "\n"+name+" ")
+		number, _, _ := strings.Cut(rest, "\n")
+		return number
+	}
+	const labels = `{model="m",version="1"}`
+	text := fmt.Sprintf("success %s inferences %s executions %s", value("nv_inference_request_success"+labels),
+		value("nv_inference_count"+labels), value("nv_inference_exec_count"+labels))
+	for _, reason := range []string{"REJECTED", "CANCELED", "BACKEND", "OTHER"} {
+		if n := value(`nv_inference_request_failure{model="m",reason="` + reason + `",version="1"}`); n != "0" {
+			text += " " + reason + " " + n
+		}
+	}
+	return text
+}
+
+func TestStatisticsOfFailures(t *testing.T) {
+	for reason, want := range map[scheduler.Reason]string{
+		scheduler.Rejected: "REJECTED", scheduler.Canceled: "CANCELED", scheduler.BackendFailure: "BACKEND", scheduler.OtherFailure: "OTHER",
+	} {
+		r := metrics.New(metrics.Config{})
+		m := r.Model("m", 1, metrics.ModelOptions{})
+		s := newStatistics("m", 1, m)
+		s.Failed(reason, scheduler.Now()-1000)
+		if got, want := counted(r), "success 0 inferences 0 executions 0 "+want+" 1"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if fail := s.proto().GetInferenceStats().GetFail(); fail.GetCount() != 1 || fail.GetNs() < 1000 {
+			t.Errorf("got fail %v, want 1 of 1000 ns or more", fail)
+		}
+		m.Close()
+	}
+}

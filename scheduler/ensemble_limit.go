@@ -1,0 +1,86 @@
+package scheduler
+
+import (
+	"sync"
+	"time"
+)
+
+// patienceInflight is how long a step waits for its turn at most.
+const patienceInflight = 300 * time.Second
+
+// limiter bounds how many requests of one step are under way at once, over all
+// requests of an ensemble. Its mu is locked after a flow's.
+type limiter struct {
+	limit int // 0: none
+
+	mu       sync.Mutex
+	used     int
+	first    *stepRun // of those that wait, which know their neighbours
+	last     *stepRun
+	granting bool // somebody hands out what is free
+}
+
+// enter reports whether a step may go ahead now; otherwise it is granted later.
+func (l *limiter) enter(run *stepRun) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.used < l.limit && l.first == nil {
+		l.used++
+		return true
+	}
+	run.before, run.queued = l.last, true
+	if l.last == nil {
+		l.first = run
+	} else {
+		l.last.after = run
+	}
+	l.last = run
+	return false
+}
+
+func (l *limiter) removeLocked(run *stepRun) {
+	if run.before == nil {
+		l.first = run.after
+	} else {
+		run.before.after = run.after
+	}
+	if run.after == nil {
+		l.last = run.before
+	} else {
+		run.after.before = run.before
+	}
+	run.before, run.after, run.queued = nil, nil, false
+}
+
+// withdraw takes a step out that waits, and reports whether it did.
+func (l *limiter) withdraw(run *stepRun) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !run.queued {
+		return false
+	}
+	l.removeLocked(run)
+	return true
+}
+
+// free ends a step's turn, and begins that of the one that has waited longest.
+// Those that end at once are not granted one inside the other.
+func (l *limiter) free() {
+	l.mu.Lock()
+	l.used--
+	if l.granting {
+		l.mu.Unlock()
+		return
+	}
+	l.granting = true
+	for l.used < l.limit && l.first != nil {
+		run := l.first
+		l.removeLocked(run)
+		l.used++
+		l.mu.Unlock()
+		run.flow.granted(run, true)
+		l.mu.Lock()
+	}
+	l.granting = false
+	l.mu.Unlock()
+}

@@ -1,0 +1,115 @@
+package scheduler
+
+import "slices"
+
+// ensembleStep is a step with its tensors by number.
+type ensembleStep struct {
+	*EnsembleStep
+	inputs, outputs []int    // tensors, as in Inputs and Outputs
+	wants           []string // names of the outputs
+}
+
+type ensembleOutput struct {
+	name   string
+	tensor int
+	dims   []int64
+}
+
+// ensemblePlan says which steps are to be run for a choice of outputs.
+type ensemblePlan struct {
+	outputs []ensembleOutput
+	needed  []bool             // steps
+	readers [][]ensembleReader // of each tensor: inputs of needed steps
+	takers  []int              // of each tensor: readers, and one if it is a wanted output
+	wanted  []bool             // tensors that are wanted outputs
+}
+
+// ensembleReader is an input of a step.
+type ensembleReader struct{ step, input int }
+
+// compile numbers the tensors.
+func (e *Ensemble) compile() {
+	number := func(tensor string) int {
+		n, known := e.tensors[tensor]
+		if !known {
+			n = len(e.tensors)
+			e.tensors[tensor] = n
+		}
+		return n
+	}
+	for _, in := range e.config.Inputs {
+		e.inputs = append(e.inputs, number(in))
+	}
+	for i := range e.config.Steps {
+		s := ensembleStep{EnsembleStep: &e.config.Steps[i]}
+		for _, l := range s.Inputs {
+			s.inputs = append(s.inputs, number(l.Tensor))
+		}
+		for _, l := range s.Outputs {
+			s.outputs = append(s.outputs, number(l.Tensor))
+			s.wants = append(s.wants, l.Name)
+		}
+		e.steps = append(e.steps, s)
+		e.widest += len(s.inputs)
+	}
+	for _, out := range e.config.Outputs {
+		e.outputs[out.Tensor] = ensembleOutput{out.Tensor, number(out.Tensor), out.Dims}
+	}
+	e.whole = e.choose(nil)
+	calls := make(map[string]int) // of each model
+	for _, s := range e.config.Steps {
+		calls[s.Model]++
+	}
+	e.loose = slices.ContainsFunc(e.config.Steps, func(s EnsembleStep) bool { return s.Decoupled && calls[s.Model] > 1 })
+}
+
+// plan returns what is to be done for the outputs of a request: all if none are
+// named.
+func (e *Ensemble) plan(outputs []string) *ensemblePlan {
+	if len(outputs) == 0 {
+		return e.whole
+	}
+	return e.choose(outputs)
+}
+
+func (e *Ensemble) choose(names []string) *ensemblePlan {
+	if len(names) == 0 {
+		for _, out := range e.config.Outputs {
+			names = append(names, out.Tensor)
+		}
+	}
+	p := &ensemblePlan{
+		needed: make([]bool, len(e.steps)), readers: make([][]ensembleReader, len(e.tensors)),
+		takers: make([]int, len(e.tensors)), wanted: make([]bool, len(e.tensors)),
+	}
+	maker := make([]int, len(e.tensors)) // the step, counted from 1
+	for i := range e.steps {
+		for _, tensor := range e.steps[i].outputs {
+			maker[tensor] = i + 1
+		}
+	}
+	var need func(tensor int)
+	need = func(tensor int) {
+		i := maker[tensor] - 1
+		if i < 0 || p.needed[i] {
+			return
+		}
+		p.needed[i] = true
+		for input, from := range e.steps[i].inputs {
+			p.readers[from] = append(p.readers[from], ensembleReader{i, input})
+			p.takers[from]++
+			need(from)
+		}
+	}
+	for _, name := range names {
+		out, known := e.outputs[name]
+		if !known || p.wanted[out.tensor] {
+			continue
+		}
+		p.outputs = append(p.outputs, out)
+		p.wanted[out.tensor] = true
+		p.takers[out.tensor]++
+		need(out.tensor)
+	}
+	return p
+}

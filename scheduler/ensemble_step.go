@@ -1,0 +1,251 @@
+package scheduler
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// stepRun is one request of a step.
+type stepRun struct {
+	flow      *flow
+	step      int
+	iteration int
+	request   infer.Request
+	label     *sequenceLabel
+	slot      infer.Memory // of what it is made from
+
+	// Guarded by the flow's mu.
+	awaiter  backend.Awaiter
+	answered bool
+	over     bool
+	turn     bool // it need not wait for its turn
+	counted  bool // in its limiter
+
+	stop  func() bool // ends the watch over the context of one that waits for its turn
+	timer *time.Timer
+
+	// Guarded by the limiter's mu.
+	before, after *stepRun
+	queued        bool
+}
+
+func (run *stepRun) limiter() *limiter { return run.flow.ensemble.limiters[run.step] }
+
+// prepareLocked makes the request of a step whose inputs are all there.
+func (f *flow) prepareLocked(row *row, step, iteration int) {
+	s := &f.ensemble.steps[step]
+	run := &f.runs[step]
+	if run.flow != nil || iteration > 0 {
+		run = &stepRun{}
+	}
+	run.flow, run.step, run.iteration = f, step, iteration
+	r := &run.request
+	r.Inputs = f.room(len(s.inputs))
+	c := f.composed[step]
+	for i, tensor := range s.inputs {
+		v := row.take(tensor)
+		if run.slot == nil {
+			run.slot = v.slot
+		} else if v.slot != nil {
+			v.slot.Release()
+		}
+		if v.state == null {
+			continue
+		}
+		if v.unlike(c.Batches()) {
+			v.tensor.Shape = v.converted(c.Batches(), c.Dims(s.Inputs[i].Name))
+		}
+		v.tensor.Name = s.Inputs[i].Name
+		r.Inputs = append(r.Inputs, v.tensor)
+		run.take(v.label)
+	}
+	if run.label == nil {
+		run.label = &f.label
+	}
+	if run.slot != nil {
+		f.occupyLocked(run)
+	}
+	r.Model, r.Version, r.ID = s.Model, s.Version, f.request.ID
+	r.Correlation, r.Flags = run.label.correlation, run.label.flags
+	r.Priority, r.TimeoutMicros, r.Parameters = f.request.Priority, f.request.TimeoutMicros, f.request.Parameters
+	r.Outputs, r.Caller, r.Costs = s.wants, f.request.Caller, &f.costs
+	f.pending++
+	f.ready = append(f.ready, run)
+}
+
+// room returns room for a number of inputs.
+func (f *flow) room(n int) []infer.Tensor {
+	used := len(f.slab)
+	if n > cap(f.slab)-used {
+		return make([]infer.Tensor, 0, n)
+	}
+	f.slab = f.slab[:used+n]
+	return f.slab[used : used : used+n]
+}
+
+// dispatchLocked submits a step that is ready, or has it wait for its turn. It
+// unlocks mu meanwhile.
+func (f *flow) dispatchLocked(run *stepRun) {
+	if f.err == nil && f.ctx.Err() != nil {
+		f.failLocked(&infer.Error{Code: infer.Cancelled})
+	}
+	if f.err != nil {
+		f.dropLocked(run)
+		return
+	}
+	if l := run.limiter(); l.limit > 0 && !run.turn {
+		if !l.enter(run) {
+			f.holdLocked(run)
+			return
+		}
+		run.turn, run.counted = true, true
+	}
+	f.pending--
+	f.inflight++
+	f.mu.Unlock()
+	awaiter, err := f.composed[run.step].Submit(f.ctx, &run.request, run.answer)
+	f.mu.Lock()
+	switch {
+	case err != nil:
+		f.failLocked(err)
+		f.endLocked(run)
+	case !run.over && awaiter != nil && f.moved != nil:
+		run.awaiter, f.spun = awaiter, run
+	}
+}
+
+// holdLocked has a step wait for its turn, at most for patienceInflight, and no
+// longer than for its client.
+func (f *flow) holdLocked(run *stepRun) {
+	f.held = append(f.held, run)
+	leave := func() bool {
+		if !run.limiter().withdraw(run) {
+			return false
+		}
+		f.granted(run, false)
+		return true
+	}
+	run.timer = time.AfterFunc(patienceInflight, func() {
+		if leave() {
+			e := f.ensemble
+			e.config.Log.Error().Msgf("step '%s' of ensemble '%s' has waited for %s for its turn (max_inflight_requests is %d), and goes ahead",
+				e.steps[run.step].Model, e.config.Model, patienceInflight, run.limiter().limit)
+		}
+	})
+	run.stop = context.AfterFunc(f.ctx, func() { leave() })
+}
+
+// granted goes on with a step that has waited for its turn.
+func (f *flow) granted(run *stepRun, counted bool) {
+	f.mu.Lock()
+	f.unholdLocked(run)
+	run.turn, run.counted = true, counted
+	f.ready = append(f.ready, run)
+	f.actLocked()
+}
+
+func (f *flow) unholdLocked(run *stepRun) {
+	if at := slices.Index(f.held, run); at >= 0 {
+		f.held = slices.Delete(f.held, at, at+1)
+	}
+	if run.timer != nil {
+		run.timer.Stop()
+		run.stop()
+	}
+}
+
+// dropLocked gives up a step that is not submitted.
+func (f *flow) dropLocked(run *stepRun) {
+	f.unholdLocked(run)
+	f.pending--
+	run.releaseLocked()
+}
+
+// endLocked takes account of a step that has ended.
+func (f *flow) endLocked(run *stepRun) {
+	run.over = true
+	f.inflight--
+	run.releaseLocked()
+	if f.spun == run {
+		f.spun = nil
+		select {
+		case f.moved <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (run *stepRun) releaseLocked() {
+	for i := range run.request.Inputs {
+		run.request.Inputs[i].Release()
+	}
+	f := run.flow
+	if run.slot != nil {
+		f.vacateLocked(run)
+	}
+	if run.counted {
+		f.freed = append(f.freed, run.limiter())
+	}
+}
+
+// answer is the Sender of the step's request.
+func (run *stepRun) answer(r *infer.Response) {
+	f := run.flow
+	final := r.Final
+	f.mu.Lock()
+	f.window.moves++
+	switch {
+	case r.Err != nil:
+		f.failLocked(r.Err)
+	case !r.Empty && f.err == nil:
+		f.receiveLocked(run, r)
+	}
+	r.Release()
+	if final {
+		f.endLocked(run)
+	}
+	f.actLocked()
+}
+
+// receiveLocked takes the outputs of a response over. Those that are not there
+// become null.
+func (f *flow) receiveLocked(run *stepRun, r *infer.Response) {
+	s := &f.ensemble.steps[run.step]
+	iteration := run.iteration
+	switch {
+	case s.Decoupled:
+		iteration = f.made[run.step]
+		f.made[run.step]++
+	case run.answered:
+		return // its model was not decoupled when the ensemble was loaded
+	}
+	run.answered = true
+	label, err := run.label.overridden(r.Parameters)
+	if err != nil {
+		f.failLocked(err)
+		return
+	}
+	slot := r.Slot
+	if slot == nil {
+		slot = run.slot
+	}
+	batch := int64(0)
+	if f.composed[run.step].Batches() {
+		batch = run.request.BatchSize
+	}
+	for i, l := range s.Outputs {
+		v := value{state: null, made: true, label: label, slot: slot}
+		for j := range r.Outputs {
+			if t := &r.Outputs[j]; t.Name == l.Name {
+				v.state, v.tensor, v.batch = present, *t, batch
+				t.Name, t.Memory = "", nil // which r owns no more
+				break
+			}
+		}
+		f.setLocked(s.outputs[i], iteration, v)
+	}
+}

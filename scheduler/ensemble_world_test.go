@@ -1,0 +1,298 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// parseEnsemble reads an ensemble as tests write it: steps such as
+// "m*(IN=A,IN1=B)->OUT=C", where a star marks a decoupled model and the names on
+// the left are the model's.
+func parseEnsemble(inputs, outputs string, steps ...string) EnsembleConfig {
+	c := EnsembleConfig{Model: "e", Inputs: strings.Fields(inputs)}
+	for _, out := range strings.Fields(outputs) {
+		c.Outputs = append(c.Outputs, EnsembleOutput{Tensor: out, Dims: []int64{-1}})
+	}
+	links := func(text string) (list []EnsembleLink) {
+		for _, pair := range strings.Split(text, ",") {
+			name, tensor, _ := strings.Cut(pair, "=")
+			list = append(list, EnsembleLink{name, tensor})
+		}
+		return list
+	}
+	for _, text := range steps {
+		name, rest, _ := strings.Cut(text, "(")
+		in, out, _ := strings.Cut(rest, ")->")
+		s := EnsembleStep{Model: strings.TrimSuffix(name, "*"), Version: infer.LatestVersion, Decoupled: strings.HasSuffix(name, "*"), Inputs: links(in), Outputs: links(out)}
+		c.Decoupled = c.Decoupled || s.Decoupled
+		c.Steps = append(c.Steps, s)
+	}
+	return c
+}
+
+// troupe is the models that an ensemble calls. Requests wait until the test
+// answers them.
+type troupe struct {
+	t testing.TB
+
+	mu      sync.Mutex
+	batches map[string]bool // models with a batch dimension
+	dims    []int64         // of all inputs
+	missing string          // a model that cannot be found
+	refuse  map[string]error
+	calls   []*stepCall // that have not been answered
+	history []*infer.Request
+	held    int
+	lent    int // references to tensors and places that have not been given up
+	peak    int // places kept at once
+	places  int
+	answers []string // of the ensemble, as text
+	raw     []*infer.Response
+}
+
+// stepCall is a request of a step.
+type stepCall struct {
+	model string
+	ctx   context.Context
+	req   *infer.Request
+	send  infer.Sender
+}
+
+func newTroupe(t testing.TB) *troupe {
+	return &troupe{t: t, batches: make(map[string]bool), dims: []int64{-1}, refuse: make(map[string]error)}
+}
+
+// Hold implements Composer.
+func (k *troupe) Hold(model string, _ int64) (Composed, error) {
+	if model == k.missing {
+		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", model)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.held++
+	return &member{k, model}, nil
+}
+
+type member struct {
+	troupe *troupe
+	model  string
+}
+
+func (m *member) Submit(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error) {
+	k := m.troupe
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.refuse[m.model]; err != nil {
+		return nil, err
+	}
+	if k.batches[m.model] && len(req.Inputs) > 0 {
+		req.BatchSize = req.Inputs[0].Shape[0]
+	}
+	k.calls = append(k.calls, &stepCall{m.model, ctx, req, send})
+	k.history = append(k.history, req)
+	return nil, nil
+}
+
+func (m *member) Batches() bool       { return m.troupe.batches[m.model] }
+func (m *member) Dims(string) []int64 { return m.troupe.dims }
+func (m *member) Release() {
+	m.troupe.mu.Lock()
+	m.troupe.held--
+	m.troupe.mu.Unlock()
+}
+
+// lease is memory whose references are counted.
+type lease struct {
+	troupe *troupe
+	place  bool
+	refs   int
+}
+
+func (l *lease) Retain() { l.add(1) }
+
+func (l *lease) Release() { l.add(-1) }
+
+func (l *lease) add(n int) {
+	k := l.troupe
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l.refs == 0 {
+		k.t.Error("memory is used after it was given up")
+	}
+	l.refs += n
+	k.lent += n
+	if l.place && l.refs == 0 {
+		k.places--
+	}
+}
+
+func (k *troupe) lease(place bool) *lease {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.lent++
+	if place {
+		k.places++
+		k.peak = max(k.peak, k.places)
+	}
+	return &lease{k, place, 1}
+}
+
+// tensor makes a tensor of text; "name=" is an empty one.
+func (k *troupe) tensor(name, text string) infer.Tensor {
+	return infer.Tensor{Name: name, DataType: infer.Uint8, Shape: []int64{int64(len(text))}, Data: []byte(text), Memory: k.lease(false)}
+}
+
+// take takes the first request that a model has got, which must be there.
+func (k *troupe) take(model string) *stepCall {
+	k.t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at := slices.IndexFunc(k.calls, func(c *stepCall) bool { return c.model == model })
+	if at < 0 {
+		k.t.Fatalf("model %s has no request, there are %s", model, k.textLocked())
+	}
+	c := k.calls[at]
+	k.calls = slices.Delete(k.calls, at, at+1)
+	return c
+}
+
+func (k *troupe) textLocked() string {
+	var list []string
+	for _, c := range k.calls {
+		list = append(list, c.model+"("+tensorsText(c.req.Inputs)+")")
+	}
+	return strings.Join(list, " ")
+}
+
+func tensorsText(tensors []infer.Tensor) string {
+	var list []string
+	for _, t := range tensors {
+		list = append(list, t.Name+"="+string(t.Data))
+	}
+	return strings.Join(list, ",")
+}
+
+// answer has a model answer its first request: "OUT=1,OUT1=2", then "." if it is
+// the last one; "!text" is an error, "" nothing.
+func (k *troupe) answer(model, text string) {
+	k.t.Helper()
+	c := k.take(model)
+	r := &infer.Response{Final: strings.HasSuffix(text, ".")}
+	text = strings.TrimSuffix(text, ".")
+	if message, failed := strings.CutPrefix(text, "!"); failed {
+		r.Err = infer.Errorf(infer.Unsupported, "%s", message)
+	} else if text == "" {
+		r.Empty = true
+	} else if text != "nothing" {
+		text, parameters, _ := strings.Cut(text, ";")
+		for _, pair := range strings.Split(text, ",") {
+			name, value, _ := strings.Cut(pair, "=")
+			r.Outputs = append(r.Outputs, k.tensor(name, value))
+		}
+		r.Parameters = parseParameters(parameters)
+	}
+	if !r.Final {
+		if !r.Empty {
+			r.Slot = k.lease(true)
+		}
+		k.mu.Lock()
+		k.calls = slices.Insert(k.calls, 0, c)
+		k.mu.Unlock()
+	}
+	c.send(r)
+}
+
+// parseParameters reads "name=text", "name:=1" and "name?=true".
+func parseParameters(text string) (list []infer.Parameter) {
+	for _, pair := range strings.FieldsFunc(text, func(c rune) bool { return c == ';' }) {
+		name, value, _ := strings.Cut(pair, "=")
+		switch {
+		case strings.HasSuffix(name, ":"):
+			p := infer.Parameter{Name: strings.TrimSuffix(name, ":"), Kind: infer.IntParameter}
+			_, _ = fmt.Sscan(value, &p.Int)
+			list = append(list, p)
+		case strings.HasSuffix(name, "?"):
+			list = append(list, infer.Parameter{Name: strings.TrimSuffix(name, "?"), Kind: infer.BoolParameter, Bool: value == "true"})
+		default:
+			list = append(list, infer.Parameter{Name: name, Kind: infer.StringParameter, String: value})
+		}
+	}
+	return list
+}
+
+// heard is the Sender of a client.
+func (k *troupe) heard(r *infer.Response) {
+	text := tensorsText(r.Outputs)
+	if r.Err != nil {
+		text = "!" + r.Err.Code.String() + ": " + r.Err.Message
+	}
+	if r.Empty {
+		text = ""
+	}
+	if r.Final {
+		text += "."
+	}
+	r.Release()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.answers = append(k.answers, text)
+	k.raw = append(k.raw, r)
+}
+
+// ask sends a request whose inputs are "A=1 B=2".
+func (k *troupe) ask(ctx context.Context, e *Ensemble, outputs []string, inputs string) {
+	k.t.Helper()
+	req := &infer.Request{Model: "e", ID: "q", Outputs: outputs}
+	for _, pair := range strings.Fields(inputs) {
+		name, value, _ := strings.Cut(pair, "=")
+		req.Inputs = append(req.Inputs, k.tensor(name, value))
+	}
+	err := e.Submit(ctx, req, func(r *infer.Response) {
+		if r.Final { // the inputs are the client's again
+			for i := range req.Inputs {
+				req.Inputs[i].Release()
+			}
+		}
+		k.heard(r)
+	})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// said returns what the client has heard since it was asked last.
+func (k *troupe) said() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	text := strings.Join(k.answers, " ")
+	k.answers = nil
+	return text
+}
+
+// settled wants nothing of the ensemble left.
+func (k *troupe) settled(e *Ensemble) {
+	k.t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.held != 0 || k.lent != 0 || k.places != 0 {
+		k.t.Errorf("%d models are held, %d references to tensors and %d places are kept at the end", k.held, k.lent, k.places)
+	}
+	if n := e.InFlight(); n != 0 {
+		k.t.Errorf("%d requests are inside at the end", n)
+	}
+	for i, l := range e.limiters {
+		if l.used != 0 || l.first != nil {
+			k.t.Errorf("step %d has %d requests under way and the first waiting is %v at the end", i, l.used, l.first)
+		}
+	}
+}
+
+var errFull = errors.New("Exceeds maximum queue size")
