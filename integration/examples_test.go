@@ -46,10 +46,10 @@ var examples = []struct {
 }
 
 // notYet are the models that need what the server does not do yet.
-var notYet = []string{"sequence_direct", "sequence_oldest", "implicit_state", "iterative_countdown", "ensemble_text", "response_cache"}
+var notYet = []string{"sequence_direct", "sequence_oldest", "implicit_state", "iterative_countdown", "ensemble_text"}
 
 // exampleFlags are what the examples need of the server.
-var exampleFlags []string // "--cache-config=local,size=1048576"
+var exampleFlags = []string{"--cache-config=local,size=1048576"}
 
 const exampleRepository = "../models/examples"
 
