@@ -71,6 +71,9 @@ type Request struct {
 	// BatchSize is the first dimension of the inputs of a batching model, else
 	// 0. Validation sets it.
 	BatchSize int64
+	// Padding marks a request that nobody has made: it fills a place in a batch,
+	// and none of its outputs is wanted.
+	Padding bool
 	// Parts are the requests that a scheduler has merged into this one; nil mostly.
 	Parts []*Request
 }

@@ -60,7 +60,8 @@ type cacheCounters struct {
 
 // ModelOptions are what a model's config says of its metrics.
 type ModelOptions struct {
-	Tags map[string]string // shown as labels with "_" before the name
+	Namespace string            // shown as a label if there is one
+	Tags      map[string]string // shown as labels with "_" before the name
 	// FirstResponse are the bounds of the first-response histogram's buckets in
 	// ms, in any order; empty is 100, 500, 2000, 5000.
 	FirstResponse []float64
@@ -75,7 +76,7 @@ func (r *Registry) Model(name string, version int64, options ModelOptions) *Mode
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	tags := tagLabels(options.Tags)
-	key := modelKey{name, version, string(appendLabels(nil, tags))}
+	key := modelKey{options.Namespace, name, version, string(appendLabels(nil, tags))}
 	m := r.models[key]
 	if m == nil {
 		m = r.newModel(key, tags, options)
@@ -111,6 +112,9 @@ func tagLabels(tags map[string]string) [][2]string {
 
 func (r *Registry) newModel(key modelKey, tags [][2]string, options ModelOptions) *Model {
 	m := &Model{registry: r, key: key, labels: prometheus.Labels{"model": key.name, "version": strconv.FormatInt(key.version, 10)}}
+	if key.namespace != "" {
+		m.labels["namespace"] = key.namespace
+	}
 	for _, tag := range tags {
 		m.labels[tag[0]] = tag[1]
 	}

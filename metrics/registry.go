@@ -47,9 +47,10 @@ type Registry struct {
 }
 
 type modelKey struct {
-	name    string
-	version int64
-	tags    string
+	namespace string
+	name      string
+	version   int64
+	tags      string
 }
 
 // New returns a registry without models.

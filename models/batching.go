@@ -39,7 +39,7 @@ func (r *Registry) newBatching(l *loaded, d *Description) (*scheduler.Batching, 
 	}
 	b := scheduler.NewBatching(l.info.Config)
 	if b != nil {
-		b.Strategy, b.StartWith = strategy, r.config.DelayScheduler
+		b.Strategy, b.StartWith = strategy, r.config.DelayRequests
 	}
 	return b, nil
 }

@@ -18,8 +18,8 @@ import (
 const firstResponse = "nv_inference_first_response_histogram_ms"
 
 // metricsOf returns what a config says of the metrics of its model.
-func (r *Registry) metricsOf(c *kserve.ModelConfig) metrics.ModelOptions {
-	o := metrics.ModelOptions{Tags: c.GetMetricTags(), Cache: r.caches(c)}
+func (r *Registry) metricsOf(namespace string, c *kserve.ModelConfig) metrics.ModelOptions {
+	o := metrics.ModelOptions{Namespace: namespace, Tags: c.GetMetricTags(), Cache: r.caches(c)}
 	for _, control := range c.GetModelMetrics().GetMetricControl() {
 		if control.GetMetricIdentifier().GetFamily() == firstResponse {
 			o.FirstResponse = control.GetHistogramOptions().GetBuckets()

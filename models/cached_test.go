@@ -243,6 +243,9 @@ func TestCachedEndsWithTheLoad(t *testing.T) {
 	a := &answerer{}
 	r := cachedRegistry(t, a, 4000, nil)
 	answered(t, r.Infer, valueRequest(3))
+	if err := r.Unload(t.Context(), "m", false); err != nil {
+		t.Fatal(err)
+	}
 	if err := r.Load(t.Context(), "m", "", nil); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,8 @@ var _ backend.Host = host{}
 // be loaded, and the load of its own model waits for its code.
 type bringing struct {
 	model string
-	slot  func() // gives up the place among those that are loaded at once
+	op    *operation // that brings it up
+	slot  func()     // gives up the place among those that are loaded at once
 
 	mu   sync.Mutex
 	over bool
@@ -43,80 +44,45 @@ func (b *bringing) isOver() bool {
 
 // Load implements backend.Host.
 func (h host) Load(ctx context.Context, model, config string, files map[string][]byte) error {
-	done, err := h.change(model, "load")
+	up, err := h.asks()
 	if err != nil {
 		return err
 	}
-	defer done()
-	return h.Registry.Load(ctx, model, config, files)
+	return h.answer(h.explicitLoad(ctx, up, model, config, files), model, "load")
 }
 
 // Unload implements backend.Host.
 func (h host) Unload(ctx context.Context, model string, dependents bool) error {
-	done, err := h.change(model, "unload")
+	up, err := h.asks()
 	if err != nil {
 		return err
 	}
-	defer done()
-	return h.Registry.Unload(ctx, model, dependents)
+	return h.answer(h.explicitUnload(ctx, up, model, dependents), model, "unload")
 }
 
-// change begins a change that the code of a model asks for. While that model is
-// being loaded itself, its load waits for the change: one that would wait for
-// that load in turn is refused.
-func (h host) change(model, what string) (done func(), err error) {
+// asks begins a change that the code of a model asks for. It returns the version
+// whose load waits for the change, nil if none does.
+func (h host) asks() (*bringing, error) {
 	if !h.started.Load() {
 		return nil, infer.Errorf(infer.Unavailable, "Server not ready")
 	}
-	done = func() {}
 	if h.bringing.isOver() {
-		return done, nil
+		return nil, nil //nolint:nilnil // as the doc says
 	}
 	// Whoever waits must not keep others from being loaded: it may be them that it
 	// waits for.
 	h.bringing.slot()
-	from := h.bringing.model
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if way := h.wayLocked(model, from, nil); way != nil {
-		return nil, infer.Errorf(infer.Unavailable, "failed to %s '%s', the load of '%s' waits for this call and would wait for itself: %s",
-			what, model, from, strings.Join(append([]string{from}, way...), " -> "))
-	}
-	if h.waits[from] == nil {
-		h.waits[from] = make(map[string]int)
-	}
-	h.waits[from][model]++
-	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if h.waits[from][model]--; h.waits[from][model] == 0 {
-			delete(h.waits[from], model)
-		}
-		if len(h.waits[from]) == 0 {
-			delete(h.waits, from)
-		}
-	}, nil
+	return h.bringing, nil
 }
 
-// wayLocked finds over which models the load of one waits for that of another;
-// each waits for itself.
-func (r *Registry) wayLocked(from, to string, passed map[string]bool) []string {
-	if from == to {
-		return []string{to}
+// answer is what the code of a model is told of its change.
+func (h host) answer(err error, model, what string) error {
+	var circle *circleError
+	if !errors.As(err, &circle) {
+		return err
 	}
-	if passed == nil {
-		passed = make(map[string]bool)
-	}
-	passed[from] = true
-	for next := range r.waits[from] {
-		if passed[next] {
-			continue
-		}
-		if way := r.wayLocked(next, to, passed); way != nil {
-			return append([]string{from}, way...)
-		}
-	}
-	return nil
+	return infer.Errorf(infer.Unavailable, "failed to %s '%s', the load of '%s' waits for this call and would wait for itself: %s",
+		what, model, h.bringing.model, strings.Join(circle.way, " -> "))
 }
 
 // ModelReady implements backend.Host. A model that is known but not loaded is not
@@ -138,21 +104,10 @@ func (h host) ModelReady(ctx context.Context, model string, number int64) (bool,
 func (r *Registry) knows(name string, number int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := r.models[name]
-	if m == nil {
-		return false
+	for id, m := range r.models {
+		if id.Name == name && (number == infer.LatestVersion || len(m.versions) == 0 || m.versions[number] != nil) {
+			return true
+		}
 	}
-	return number == infer.LatestVersion || len(m.versions) == 0 || m.versions[number] != nil
+	return false
 }
-
-// lock waits until nobody else changes the model.
-func (m *model) lock(ctx context.Context) error {
-	select {
-	case m.changing <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (m *model) unlock() { <-m.changing }

@@ -57,6 +57,17 @@ func callingRegistry(t *testing.T, threads int, names ...string) (*Registry, *ca
 	return r, b
 }
 
+// wantNoClaims fails if an operation is left.
+func wantNoClaims(t *testing.T, r *Registry) {
+	t.Helper()
+	c := r.claims
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.holders) != 0 || len(c.running) != 0 || len(c.waiting) != 0 {
+		t.Errorf("claims are left: %v, %d operations run and %d wait", c.holders, len(c.running), len(c.waiting))
+	}
+}
+
 func bounded(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
@@ -82,9 +93,7 @@ func TestLoadsFromLoads(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if len(r.waits) != 0 {
-		t.Errorf("waits are left: %v", r.waits)
-	}
+	wantNoClaims(t, r)
 }
 
 // TestLoadsThatWaitForThemselves must be refused, with the way.
@@ -109,9 +118,7 @@ func TestLoadsThatWaitForThemselves(t *testing.T) {
 	if err := r.Load(ctx, "a", "", nil); err == nil || !strings.Contains(err.Error(), "itself: c -> a -> b -> c") {
 		t.Errorf("got error %v", err)
 	}
-	if len(r.waits) != 0 {
-		t.Errorf("waits are left: %v", r.waits)
-	}
+	wantNoClaims(t, r)
 }
 
 // TestLoadOfItself is fine for a model that serves: a new copy takes its place.
@@ -122,7 +129,7 @@ func TestLoadOfItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := b.hosts["a"]
-	if err := h.Load(ctx, "a", "", nil); err != nil {
+	if err := h.Load(ctx, "a", configWith(t, "other", nil), nil); err != nil {
 		t.Errorf("load: %v", err)
 	}
 	if err := h.Unload(ctx, "a", false); err != nil {

@@ -2,6 +2,7 @@ package models
 
 import (
 	"path/filepath"
+	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
@@ -14,6 +15,9 @@ const configFile = "config.pbtxt"
 // and may be used by several goroutines.
 type Description struct {
 	Name string
+	// Namespace is the model's, "" unless equal names may live in several
+	// repositories.
+	Namespace string
 	// Directory is the absolute path of the model's directory; version
 	// directories lie in it.
 	Directory string
@@ -33,24 +37,53 @@ type Description struct {
 // Detail is for the log; Triton logs it as a failed poll and does not show it to
 // clients. NotFound means that no root has a directory of that name.
 func (r *Repository) Read(name string) (*Description, error) {
-	f, err := r.open(name)
+	s, err := r.source(Identity{Name: name}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return s.Description, nil
+}
+
+// source reads one model, with the configuration that is given, if one is, in the
+// place of its own. Errors are as Read's.
+func (r *Repository) source(id Identity, config *kserve.ModelConfig) (*source, error) {
+	f, err := r.open(id)
 	if err != nil {
 		return nil, err
 	}
 	defer f.close()
-	config, err := r.readConfig(f)
-	if err != nil {
+	// What changes while the model is read is then newer than this.
+	s := &source{files: f.footprint(r.configEntry(f)), configured: config != nil}
+	if config != nil {
+		config = cloneConfig(config)
+	} else if config, err = r.readConfig(f); err != nil {
 		return nil, err
 	}
-	return r.describe(f, name, config)
+	if s.Description, err = r.describe(f, id.Name, config); err != nil {
+		return nil, err
+	}
+	s.Namespace = id.Namespace
+	return s, nil
 }
+
+// footprint looks at the files of a model.
+func (r *Repository) footprint(id Identity) (footprint, error) {
+	f, err := r.open(id)
+	if err != nil {
+		return footprint{}, err
+	}
+	defer f.close()
+	return f.footprint(r.configEntry(f)), nil
+}
+
+func (d *Description) identity() Identity { return Identity{Namespace: d.Namespace, Name: d.Name} }
 
 // open opens the directory of the model.
 func (d *Description) open() (*folder, error) {
 	if d.upload != nil {
 		return d.upload.open(d.Name)
 	}
-	return d.repository.open(d.Name)
+	return d.repository.open(d.identity())
 }
 
 // describe completes and checks what the configuration of the model in f says.
@@ -93,12 +126,7 @@ func (r *Repository) describe(f *folder, name string, config *kserve.ModelConfig
 // readConfig parses the model's file, which may be missing unless auto-complete
 // is off.
 func (r *Repository) readConfig(f *folder) (*kserve.ModelConfig, error) {
-	file := configFile
-	if r.options.ConfigName != "" {
-		if named := filepath.Join("configs", r.options.ConfigName+".pbtxt"); f.exists(named) {
-			file = named
-		}
-	}
+	file := r.configInUse(f)
 	if !r.options.DisableAutoComplete && !f.exists(file) {
 		return &kserve.ModelConfig{}, nil
 	}
@@ -107,6 +135,23 @@ func (r *Repository) readConfig(f *folder) (*kserve.ModelConfig, error) {
 		return nil, err
 	}
 	return ParseConfigText(f.shown+"/"+file, text)
+}
+
+// configInUse is the model's file, which may be missing.
+func (r *Repository) configInUse(f *folder) string {
+	if r.options.ConfigName != "" {
+		if named := filepath.Join("configs", r.options.ConfigName+".pbtxt"); f.exists(named) {
+			return named
+		}
+	}
+	return configFile
+}
+
+// configEntry is the entry of the model's directory that is or has the file in
+// use.
+func (r *Repository) configEntry(f *folder) string {
+	entry, _, _ := strings.Cut(r.configInUse(f), string(filepath.Separator))
+	return entry
 }
 
 // noAgent refuses a model that wants a repository agent: none can be run, and

@@ -10,33 +10,6 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// Component is a model that an ensemble calls.
-type Component struct {
-	Name string
-	// Versions that steps name, ascending; none if they take whichever is the latest.
-	Versions []int64
-}
-
-// Composing lists the models that the steps of an ensemble call, in the order in
-// which they are first named; nil for any other model.
-func (d *Description) Composing() []Component {
-	var list []Component
-	for _, step := range d.Config.GetEnsembleScheduling().GetStep() {
-		at := slices.IndexFunc(list, func(c Component) bool { return c.Name == step.GetModelName() })
-		if at < 0 {
-			at = len(list)
-			list = append(list, Component{Name: step.GetModelName()})
-		}
-		c := &list[at]
-		if version := step.GetModelVersion(); version != infer.LatestVersion {
-			if place, there := slices.BinarySearch(c.Versions, version); !there {
-				c.Versions = slices.Insert(c.Versions, place, version)
-			}
-		}
-	}
-	return list
-}
-
 // compose checks an ensemble against the models that its steps call, as their
 // latest versions that are ready describe themselves, and decides whether it is
 // decoupled. Any other model is returned as it is. The error is Triton's text.
@@ -45,12 +18,12 @@ func (r *Registry) compose(d *Description) (*Description, error) {
 		return d, nil
 	}
 	composing := make(map[string]*kserve.ModelConfig)
-	for _, c := range d.Composing() {
-		l, err := r.latest(c.Name)
+	for step := range d.Composing() {
+		l, err := r.latest(step, d.identity())
 		if err != nil {
-			return nil, invalid("ensemble '%s' depends on '%s' which has no loaded version.", d.Name, c.Name)
+			return nil, invalid("ensemble '%s' depends on '%s' which has no loaded version.", d.Name, step)
 		}
-		composing[c.Name] = l.info.Config
+		composing[step.Name] = l.info.Config
 	}
 	decoupled, err := checkComposition(d.Config, composing)
 	if err != nil {
@@ -62,30 +35,32 @@ func (r *Registry) compose(d *Description) (*Description, error) {
 	return &composed, nil
 }
 
-// notComposed says that an ensemble does not fit the models that it calls.
-func (r *Registry) notComposed(name string, err error) error {
-	r.config.Log.Error().Msgf("failed to load '%s': %s", name, err)
-	return infer.Errorf(infer.InvalidArg, "load failed for model '%s': %s\n", name, err)
+// latest is the highest version that is ready of the model that a step of an
+// ensemble means, also while the server starts.
+func (r *Registry) latest(step, ensemble Identity) (*loaded, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.resolveLocked(step, ensemble); m != nil {
+		if ready := m.readyLocked(); len(ready) > 0 {
+			return m.versions[ready[len(ready)-1]].loaded, nil
+		}
+	}
+	return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' has no available versions", step)
 }
 
-// latest is the highest version of a model that is ready, also while the server
-// starts.
-func (r *Registry) latest(name string) (*loaded, error) {
-	m := (*r.serving.Load())[name]
-	if m == nil || len(m.ready) == 0 {
-		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' has no available versions", name)
-	}
-	return m.versions[m.ready[len(m.ready)-1]].loaded, nil
+// stepIdentity is the model that a step of an ensemble names.
+func stepIdentity(step *kserve.ModelEnsembling_Step) Identity {
+	return Identity{Namespace: step.GetModelNamespace(), Name: step.GetModelName()}
 }
 
 // inherit gives the outputs of an ensemble that have no labels of their own those
 // of the outputs that they are made by.
-func (r *Registry) inherit(config *kserve.ModelConfig, labels map[string][]string) map[string][]string {
+func (r *Registry) inherit(ensemble Identity, config *kserve.ModelConfig, labels map[string][]string) map[string][]string {
 	if config.GetPlatform() != platformEnsemble {
 		return labels
 	}
 	for _, step := range config.GetEnsembleScheduling().GetStep() {
-		l, err := r.latest(step.GetModelName())
+		l, err := r.latest(stepIdentity(step), ensemble)
 		if err != nil {
 			continue // it has gone; the ensemble follows
 		}
@@ -106,10 +81,11 @@ func (r *Registry) inherit(config *kserve.ModelConfig, labels map[string][]strin
 // newEnsemble makes the scheduler of an ensemble.
 func (r *Registry) newEnsemble(l *loaded) (scheduler.Scheduler, error) {
 	config := l.info.Config
+	parts := make(map[string]Identity)
 	c := scheduler.EnsembleConfig{
 		Model: l.info.Name, Batches: config.GetMaxBatchSize() > 0, Decoupled: l.info.Decoupled(),
 		MaxInflight: int(config.GetEnsembleScheduling().GetMaxInflightRequests()),
-		Composer:    composer{r}, Observer: l.statistics, Log: r.config.Log,
+		Composer:    composer{r, parts}, Observer: l.statistics, Log: r.config.Log,
 	}
 	for _, in := range config.GetInput() {
 		c.Inputs = append(c.Inputs, in.GetName())
@@ -118,11 +94,13 @@ func (r *Registry) newEnsemble(l *loaded) (scheduler.Scheduler, error) {
 		c.Outputs = append(c.Outputs, scheduler.EnsembleOutput{Tensor: out.GetName(), Dims: announced(out)})
 	}
 	for _, step := range config.GetEnsembleScheduling().GetStep() {
-		called, err := r.latest(step.GetModelName())
+		called, err := r.latest(stepIdentity(step), l.info.identity())
 		if err != nil {
 			return nil, err
 		}
-		s := scheduler.EnsembleStep{Model: step.GetModelName(), Version: step.GetModelVersion(), Decoupled: called.info.Decoupled()}
+		part := called.info.identity()
+		parts[part.String()] = part
+		s := scheduler.EnsembleStep{Model: part.String(), Version: step.GetModelVersion(), Decoupled: called.info.Decoupled()}
 		for _, in := range called.info.Config.GetInput() {
 			if tensor, mapped := step.GetInputMap()[in.GetName()]; mapped {
 				s.Inputs = append(s.Inputs, scheduler.EnsembleLink{Name: in.GetName(), Tensor: tensor})

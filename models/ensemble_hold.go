@@ -13,7 +13,8 @@ import (
 // closing is added to the count of holds when a version is to end.
 const closing = -1 << 40
 
-// holds counts the requests of ensembles that may still call a version.
+// holds counts those who have found a version and may still make requests of it:
+// calls on their way to the scheduler, and requests of ensembles.
 type holds struct {
 	count atomic.Int64
 	once  sync.Once
@@ -50,20 +51,30 @@ func (h *holds) end(ctx context.Context) error {
 	}
 }
 
-// composer finds what ensembles call.
-type composer struct{ *Registry }
+// composer finds what an ensemble calls, by the names that its steps have.
+type composer struct {
+	*Registry
+	parts map[string]Identity
+}
 
 var _ scheduler.Composer = composer{}
 
 // Hold implements scheduler.Composer.
 func (c composer) Hold(model string, version int64) (scheduler.Composed, error) {
+	id := c.parts[model]
+	l, err := held(func() (*loaded, error) { return c.serving.Load().models[id].version(id.Name, version) })
+	if err != nil {
+		return nil, err
+	}
+	return composed{l}, nil
+}
+
+// held has lookup find a version that can be held, and holds it.
+func held(lookup func() (*loaded, error)) (*loaded, error) {
 	for {
-		l, err := c.lookup(model, version)
-		if err != nil {
-			return nil, err
-		}
-		if l.holds.take() {
-			return composed{l}, nil
+		l, err := lookup()
+		if err != nil || l.holds.take() {
+			return l, err
 		}
 		// It was replaced just now: its successor is there already, or it is gone.
 	}

@@ -6,6 +6,9 @@ import "github.com/nereid-serving/nereid/kserve"
 type Info struct {
 	Name    string
 	Version int64
+	// Namespace is the model's, "" unless equal names may live in several
+	// repositories.
+	Namespace string
 	// Config is the effective configuration: completed and normalised.
 	Config *kserve.ModelConfig
 	// JSON is its JSON form, as the config endpoint and the model see it.
@@ -14,6 +17,8 @@ type Info struct {
 	// a label is the index of its class, "" means none.
 	Labels map[string][]string
 }
+
+func (i *Info) identity() Identity { return Identity{Namespace: i.Namespace, Name: i.Name} }
 
 // Decoupled reports whether the model may send any number of responses.
 func (i *Info) Decoupled() bool { return i.Config.GetModelTransactionPolicy().GetDecoupled() }

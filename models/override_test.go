@@ -314,7 +314,7 @@ func TestOverridesAreRefused(t *testing.T) {
 	}
 	wantGeneration(t, r, "m", 1, 1)
 	for name := range r.models {
-		if name != "m" && name != "n" {
+		if name.Name != "m" && name.Name != "n" {
 			t.Errorf("of %q something is kept", name)
 		}
 	}

@@ -2,16 +2,13 @@ package models
 
 import (
 	"context"
-	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/scheduler"
@@ -36,20 +33,23 @@ type RegistryConfig struct {
 	// ("*" alone: all) are loaded.
 	Explicit bool
 	Startup  []string
+	// PollInterval is how long to wait after a look for changes in the repository
+	// before the next; 0: there is none after the start. It excludes Explicit.
+	PollInterval time.Duration
 	// LoadThreads is how many versions are loaded at once; default 4.
 	LoadThreads int
 	// LoadRetries is how often a failed load is tried again.
 	LoadRetries int
+	// DelayRequests and DelayBacklog have schedulers begin when so many requests
+	// wait, and so many sequences' in a backlog: for tests.
+	DelayRequests, DelayBacklog int
 	// Allocate lends memory for tensors that the server itself makes: n bytes with
 	// one reference. Default the Go heap.
 	Allocate stacked.Allocator
 	// Strategies are batching strategies by the name that a model's parameter
 	// BATCH_STRATEGY gives, beside "volume" and "single".
 	Strategies map[string]NewStrategy
-	// DelayScheduler has each dynamic batcher wait until so many requests are in its
-	// queue before it forms its first batch: for tests.
-	DelayScheduler int
-	Metrics        *metrics.Registry
+	Metrics    *metrics.Registry
 	// Cache keeps responses of the models whose config allows it; nil keeps none.
 	Cache *cache.Cache
 	Log   zerolog.Logger
@@ -61,7 +61,7 @@ type Registry struct {
 	config RegistryConfig
 
 	// serving is what requests look at: replaced as a whole by publishLocked.
-	serving atomic.Pointer[map[string]*servingModel]
+	serving atomic.Pointer[servingNow]
 	started atomic.Bool
 	exiting atomic.Bool
 
@@ -71,26 +71,31 @@ type Registry struct {
 	lifetime context.Context // of what unloading may take
 	expire   context.CancelCauseFunc
 	uploads  uploads
+	claims   *claims
+
+	polls     sync.WaitGroup // looks at the repository, and what they have begun
+	polling   context.Context
+	stopPolls context.CancelCauseFunc
 
 	mu     sync.Mutex
-	models map[string]*model
-	// waits tells for changes of which models the code of a model waits that is
-	// being loaded, and how often.
-	waits map[string]map[string]int
+	models map[Identity]*model
 }
 
-// model is what the registry knows of one model.
+// model is what the registry knows of one model. All is guarded by the registry's
+// mu, and but for the states of versions that end, only the operation that holds
+// the model changes it.
 type model struct {
-	name string
-	// changing has room for one: whoever loads versions or takes them out of service
-	// sends, and receives afterwards.
-	changing chan struct{}
-	// kept is set while the model serves with a configuration that came with a load
-	// request: the newest time in its directory then. Only who changes the model
-	// looks at it.
-	kept *time.Time
-
-	// Guarded by the registry's mu.
+	id Identity
+	// wanted is what the model is to be served from, nil if it is not to be served.
+	// It is a user of its upload.
+	wanted *source
+	// served is what the versions that are ready were loaded from. It differs from
+	// wanted while a load is under way, or after the first has failed.
+	served *source
+	named  bool // somebody has asked for this model, and not only for an ensemble of it
+	// invalid is why an ensemble that is wanted cannot be composed.
+	invalid error
+	failure string // why the last load failed, "" if it did not
 
 	// versions is empty for a model that was never loaded or has no version.
 	versions map[int64]*version
@@ -99,10 +104,41 @@ type model struct {
 	attempted bool
 }
 
+// want sets what the model is to be served from. The caller drops the upload that
+// is returned once it has given the registry's mu back.
+func (m *model) want(s *source) (replaced *upload) {
+	if m.wanted != nil {
+		replaced = m.wanted.upload
+	}
+	if s != nil {
+		s.upload.hold()
+	}
+	m.wanted = s
+	return replaced
+}
+
+// modelLocked returns what is known of a model, which may be nothing yet.
+func (r *Registry) modelLocked(id Identity) *model {
+	m := r.models[id]
+	if m == nil {
+		m = &model{id: id, versions: make(map[int64]*version)}
+		r.models[id] = m
+	}
+	return m
+}
+
 // servingModel is a model's state as requests see it. It does not change.
 type servingModel struct {
 	versions map[int64]*version // copies
 	ready    []int64            // ascending
+}
+
+// servingNow are all models as requests see them. It does not change.
+type servingNow struct {
+	models map[Identity]*servingModel
+	// names are the models that are to be served by their names, where there are
+	// namespaces.
+	names map[string][]Identity
 }
 
 // NewRegistry makes a registry that has loaded nothing.
@@ -113,16 +149,26 @@ func NewRegistry(config RegistryConfig) *Registry {
 	if config.Allocate == nil {
 		config.Allocate = func(n int) ([]byte, infer.Memory, error) { return make([]byte, n), nil, nil }
 	}
-	r := &Registry{config: config, models: make(map[string]*model), waits: make(map[string]map[string]int), graph: scheduler.NewGraph(), loading: make(chan struct{}, config.LoadThreads), uploads: uploads{log: config.Log}}
+	r := &Registry{
+		config: config, models: make(map[Identity]*model), graph: scheduler.NewGraph(), claims: newClaims(),
+		loading: make(chan struct{}, config.LoadThreads), uploads: uploads{log: config.Log},
+	}
 	r.lifetime, r.expire = context.WithCancelCause(context.Background())
-	r.serving.Store(&map[string]*servingModel{})
+	r.polling, r.stopPolls = context.WithCancelCause(context.Background())
+	r.serving.Store(&servingNow{})
 	return r
 }
 
 // publishLocked makes the present states visible to requests.
 func (r *Registry) publishLocked() {
-	all := make(map[string]*servingModel, len(r.models))
-	for name, m := range r.models {
+	now := &servingNow{models: make(map[Identity]*servingModel, len(r.models))}
+	if r.config.Repository.options.Namespacing {
+		now.names = make(map[string][]Identity)
+	}
+	for id, m := range r.models {
+		if now.names != nil && m.wanted != nil {
+			now.names[id.Name] = append(now.names[id.Name], id)
+		}
 		if len(m.versions) == 0 {
 			continue
 		}
@@ -135,9 +181,31 @@ func (r *Registry) publishLocked() {
 			}
 		}
 		slices.Sort(s.ready)
-		all[name] = s
+		now.models[id] = s
 	}
-	r.serving.Store(&all)
+	r.serving.Store(now)
+}
+
+// find returns the model that a name means, nil if there is none. The error says
+// why there is none where there are namespaces.
+func (s *servingNow) find(name string) (*servingModel, error) {
+	if s.names == nil {
+		return s.models[Identity{Name: name}], nil
+	}
+	switch ids := s.names[name]; len(ids) {
+	case 0:
+		for id := range s.models {
+			if id.Name == name {
+				return nil, infer.Errorf(infer.NotFound, "Identifier of model '%s' is not found in global map", name)
+			}
+		}
+		return nil, infer.Errorf(infer.InvalidArg, "Request for unknown model: '%s' is not found", name)
+	case 1:
+		return s.models[ids[0]], nil
+	default:
+		return nil, infer.Errorf(infer.InvalidArg,
+			"There are %d identifiers of model '%s' in global map, model namespace must be provided to resolve ambiguity.", len(ids), name)
+	}
 }
 
 // lookup finds the version that a request reaches.
@@ -145,7 +213,15 @@ func (r *Registry) lookup(name string, number int64) (*loaded, error) {
 	if !r.started.Load() {
 		return nil, infer.Errorf(infer.Unavailable, "Server not ready")
 	}
-	m := (*r.serving.Load())[name]
+	m, err := r.serving.Load().find(name)
+	if err != nil {
+		return nil, err
+	}
+	return m.version(name, number)
+}
+
+// version finds a version of a model that may be nil.
+func (m *servingModel) version(name string, number int64) (*loaded, error) {
 	if m == nil {
 		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", name)
 	}
@@ -175,17 +251,14 @@ func (r *Registry) Infer(ctx context.Context, req *infer.Request, send infer.Sen
 	if err != nil {
 		return err
 	}
+	defer l.holds.release()
 	return l.run(ctx, req, send, l.scheduler.Infer)
 }
 
-// reached finds the version that is to run a request.
+// reached finds the version that is to run a request. The caller releases it when
+// the scheduler has the request.
 func (r *Registry) reached(req *infer.Request) (*loaded, error) {
-	l, err := r.lookup(req.Model, req.Version)
-	if err == nil && l.retired.Load() {
-		// It was replaced just now: its successor is there already.
-		l, err = r.lookup(req.Model, req.Version)
-	}
-	return l, err
+	return held(func() (*loaded, error) { return r.lookup(req.Model, req.Version) })
 }
 
 // Model returns the version that a request would reach.
@@ -199,7 +272,7 @@ func (r *Registry) Model(name string, number int64) (*Info, error) {
 
 // ReadyVersions lists the versions of a model that are ready, ascending.
 func (r *Registry) ReadyVersions(name string) []int64 {
-	if m := (*r.serving.Load())[name]; m != nil {
+	if m, err := r.serving.Load().find(name); err == nil && m != nil {
 		return m.ready
 	}
 	return nil
@@ -277,76 +350,10 @@ func (r *Registry) healthy(ctx context.Context, l *loaded) bool {
 	return err == nil
 }
 
-// Statistics returns the statistics of what is ready.
-func (r *Registry) Statistics(name string, number int64) ([]*kserve.ModelStatistics, error) {
-	serving := *r.serving.Load()
-	var names []string
-	if name != "" {
-		m := serving[name]
-		if m == nil || len(m.ready) == 0 {
-			return nil, infer.Errorf(infer.InvalidArg, "requested model '%s' is not available", name)
-		}
-		if number != infer.LatestVersion {
-			v := m.versions[number]
-			if v == nil || v.state != Ready {
-				return nil, infer.Errorf(infer.InvalidArg, "requested model version is not available for model '%s'", name)
-			}
-			return []*kserve.ModelStatistics{v.statistics.proto()}, nil
-		}
-		names = []string{name}
-	} else {
-		names = slices.Sorted(maps.Keys(serving))
-	}
-	var list []*kserve.ModelStatistics
-	for _, n := range names {
-		for _, number := range serving[n].ready {
-			list = append(list, serving[n].versions[number].statistics.proto())
-		}
-	}
-	return list, nil
-}
-
-// Index lists the repository as the protocol shows it: the models that have a
-// directory there, whatever was loaded.
-func (r *Registry) Index(ready bool) []*kserve.RepositoryIndexResponse_ModelIndex {
-	names, rejected, err := r.config.Repository.Scan()
-	if err != nil {
-		r.config.Log.Error().Msgf("list the model repository: %v", err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var index []*kserve.RepositoryIndexResponse_ModelIndex
-	for _, name := range names {
-		m := r.models[name]
-		if m == nil || len(m.versions) == 0 {
-			entry := &kserve.RepositoryIndexResponse_ModelIndex{Name: name}
-			if reason, no := rejected[name]; no {
-				entry.State, entry.Reason = string(Unavailable), reason
-			} else if m != nil && m.attempted {
-				continue
-			}
-			if !ready {
-				index = append(index, entry)
-			}
-			continue
-		}
-		for _, number := range slices.Sorted(maps.Keys(m.versions)) {
-			v := m.versions[number]
-			if ready && v.state != Ready {
-				continue
-			}
-			index = append(index, &kserve.RepositoryIndexResponse_ModelIndex{
-				Name: name, Version: strconv.FormatInt(number, 10), State: string(v.state), Reason: v.reason,
-			})
-		}
-	}
-	return index
-}
-
 // InFlight counts the requests inside each version that has any.
 func (r *Registry) InFlight() map[*Info]int {
 	counts := make(map[*Info]int)
-	for _, m := range *r.serving.Load() {
+	for _, m := range r.serving.Load().models {
 		for _, v := range m.versions {
 			if v.loaded == nil {
 				continue
@@ -357,42 +364,4 @@ func (r *Registry) InFlight() map[*Info]int {
 		}
 	}
 	return counts
-}
-
-// Status is one version of a model as the start-up table shows it; a model
-// without any version has Version 0.
-type Status struct {
-	Name    string
-	Version int64
-	State   State
-	Reason  string
-	Backend string // of a version that serves
-	// PythonBased says that the backend is one.
-	PythonBased bool
-}
-
-// Attempted lists the models that loading was tried for, by name and version.
-func (r *Registry) Attempted() []Status {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var list []Status
-	for _, name := range slices.Sorted(maps.Keys(r.models)) {
-		m := r.models[name]
-		if !m.attempted {
-			continue
-		}
-		if len(m.versions) == 0 {
-			list = append(list, Status{Name: name})
-		}
-		for _, number := range slices.Sorted(maps.Keys(m.versions)) {
-			v := m.versions[number]
-			s := Status{Name: name, Version: number, State: v.state, Reason: v.reason}
-			if v.state == Ready {
-				s.Backend = v.info.Config.GetBackend()
-				s.PythonBased = v.info.Config.GetRuntime() == runtimeScript
-			}
-			list = append(list, s)
-		}
-	}
-	return list
 }

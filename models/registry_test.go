@@ -286,14 +286,33 @@ func TestVersionsServeTogetherOrNotAtAll(t *testing.T) {
 	}
 }
 
+// modify changes a file of a model.
+func modify(t *testing.T, root, name string) {
+	t.Helper()
+	file, err := os.OpenFile(filepath.Join(root, name, "notes"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, werr := file.WriteString("more\n")
+	if err := errors.Join(werr, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestReloadKeepsServing(t *testing.T) {
 	b := newFakeBackend()
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), b, explicit("m"))
+	root := writeModels(t, map[string][]int64{"m": {1}})
+	r := newTestRegistry(t, root, b, explicit("m"))
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	wantGeneration(t, r, "m", 1, 1)
+	if err := r.Load(t.Context(), "m", "", nil); err != nil {
+		t.Error(err)
+	}
+	wantGeneration(t, r, "m", 1, 1) // nothing has changed
 
+	modify(t, root, "m")
 	b.mu.Lock()
 	b.failures["m:1"] = infer.Errorf(infer.Internal, "worse")
 	b.mu.Unlock()
@@ -377,7 +396,7 @@ func TestUnload(t *testing.T) {
 func TestWhatIsNotDoneIsSaid(t *testing.T) {
 	root := writeModels(t, map[string][]int64{"batched": {1}, "controlled": {1}, "iterative": {1}, "sequence": {1}, "stateful": {1}})
 	for name, more := range map[string]string{
-		"batched":  "max_batch_size: 4 dynamic_batching { }",
+		"batched":  "max_batch_size: 4 dynamic_batching { } instance_group [ { rate_limiter { priority: 1 } } ]",
 		"sequence": "sequence_batching { }",
 		"controlled": "sequence_batching { iterative_sequence: true control_input [ { name: \"START\" control [ " +
 			"{ kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] } ] }",
@@ -390,19 +409,15 @@ func TestWhatIsNotDoneIsSaid(t *testing.T) {
 	}
 	var log strings.Builder
 	r := newTestRegistry(t, root, newFakeBackend(), func(c *RegistryConfig) { c.Log, c.LoadThreads = zerolog.New(zerolog.SyncWriter(&log)), 1 })
-	if err := r.Start(t.Context()); err == nil {
-		t.Error("a model with sequence_batching was loaded")
+	if err := r.Start(t.Context()); err != nil {
+		t.Error(err)
 	}
-	const want = "batched 1 READY; " +
-		"controlled 1 UNAVAILABLE Unsupported: model 'controlled' needs control_input of sequence_batching, which this server does not support; " +
-		"iterative 1 READY; " +
-		"sequence 1 UNAVAILABLE Unsupported: model 'sequence' needs sequence_batching, which this server does not support; " +
-		"stateful 1 UNAVAILABLE Unsupported: model 'stateful' needs state of sequence_batching, which this server does not support"
+	const want = "batched 1 READY; controlled 1 READY; iterative 1 READY; sequence 1 READY; stateful 1 READY"
 	if got := states(r); got != want {
 		t.Errorf("got the index %q, want %q", got, want)
 	}
 	for what, model := range map[string]string{
-		"a strategy of sequence_batching (each round of a request is executed by itself)": "iterative",
+		"rate_limiter": "batched",
 	} {
 		if want := "config of model '" + model + "' asks for " + what; !strings.Contains(log.String(), want) {
 			t.Errorf("the log does not contain %q:\n%s", want, log.String())

@@ -24,6 +24,8 @@ type RepositoryOptions struct {
 	// AgentDirectory is where repository agents would lie, for the text that
 	// refuses models which want one; default /opt/tritonserver/repoagents.
 	AgentDirectory string
+	// Namespacing lets directories of the same name lie in several repositories.
+	Namespacing bool
 	// GPUs are the ids of the GPUs on which instances may be placed, ascending;
 	// empty: there are none, and KIND_GPU is refused.
 	GPUs []int32
@@ -85,57 +87,102 @@ func (r *Repository) Close() {
 	r.roots = nil
 }
 
-// Scan lists the names of the model directories that exist now, ascending.
-// Those in rejected cannot be loaded; the value is the reason that the
-// repository index shows. A rejected name stands in names too.
-func (r *Repository) Scan() (names []string, rejected map[string]string, err error) {
-	rejected = make(map[string]string)
-	seen := make(map[string]bool)
+// Scan lists the model directories that exist now, by namespace and name. Those
+// in rejected cannot be loaded; the value is the reason that the repository index
+// shows. A rejected one stands in the list too. The error is Internal.
+func (r *Repository) Scan() (ids []Identity, rejected map[Identity]string, err error) {
+	rejected = make(map[Identity]string)
+	seen := make(identities)
 	for _, o := range r.roots {
 		entries, err := listDirectory(o.root, ".", o.path)
 		if err != nil {
 			return nil, nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", o.shown, strerror(err))
 		}
 		for _, e := range entries {
+			id := r.identity(o, e.name)
 			switch {
 			case !e.dir, !local(e.name):
-			case seen[e.name]:
-				rejected[e.name] = reasonDuplicate
+			case seen[id]:
+				rejected[id] = reasonDuplicate
 			default:
-				seen[e.name] = true
-				names = append(names, e.name)
+				seen[id] = true
 			}
 		}
 	}
-	slices.Sort(names)
-	return names, rejected, nil
+	return seen.sorted(), rejected, nil
 }
 
+func (r *Repository) identity(o repositoryRoot, name string) Identity {
+	if r.options.Namespacing {
+		return Identity{Namespace: o.shown, Name: name}
+	}
+	return Identity{Name: name}
+}
+
+// namespaces lists the repositories as the identities of models name them.
+func (r *Repository) namespaces() []string {
+	var list []string
+	for _, o := range r.roots {
+		list = append(list, o.shown)
+	}
+	return list
+}
+
+// find lists the models of a name that have a directory now, each once.
+func (r *Repository) find(name string) []Identity {
+	found := make(identities)
+	for _, o := range r.roots {
+		if !local(name) {
+			break
+		}
+		if info, err := os.Stat(filepath.Join(o.path, name)); err == nil && info.IsDir() {
+			found[r.identity(o, name)] = true
+		}
+	}
+	return found.sorted()
+}
+
+// notFoundText and notUniqueText are logged for models that are not in exactly
+// one place.
+const (
+	notFoundText  = "failed to poll model '%s': model not found in any model repository."
+	notUniqueText = "failed to poll model '%s': not unique across all model repositories"
+)
+
 // open finds the one directory of a model.
-func (r *Repository) open(name string) (*folder, error) {
+func (r *Repository) open(id Identity) (*folder, error) {
 	var found *folder
-	if local(name) {
+	if local(id.Name) {
 		for _, o := range r.roots {
-			f, err := openFolder(o, name)
+			if id.Namespace != "" && id.Namespace != o.shown {
+				continue
+			}
+			f, err := openFolder(o, id.Name)
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 				continue
 			}
 			if err != nil {
-				return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", o.shown, name, strerror(err))
+				return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", o.shown, id.Name, strerror(err))
 			}
 			if found != nil {
 				found.close()
 				f.close()
-				return nil, infer.Errorf(infer.Internal, "failed to poll model '%s': not unique across all model repositories", name)
+				return nil, &placeError{infer.Errorf(infer.Internal, notUniqueText, id.Name)}
 			}
 			found = f
 		}
 	}
 	if found == nil {
-		return nil, infer.Errorf(infer.NotFound, "failed to poll model '%s': model not found in any model repository.", name)
+		return nil, &placeError{infer.Errorf(infer.NotFound, notFoundText, id.Name)}
 	}
 	return found, nil
 }
+
+// placeError says that a model is not in exactly one place. Its text stands
+// alone.
+type placeError struct{ error }
+
+func (e *placeError) Unwrap() error { return e.error }
 
 // local reports whether name can be the name of a model: that of a directory,
 // and one that the protocols can say.

@@ -66,14 +66,14 @@ func TestScan(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer repository.Close()
-	names, rejected, err := repository.Scan()
+	names, rejected, err := scan(repository)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{".hidden", "both", "empty", "inner", "linked", "only_a", "only_b"}; !slices.Equal(names, want) {
 		t.Errorf("names: got %q, want %q", names, want)
 	}
-	if want := map[string]string{"both": "model appears in two or more repositories"}; !maps.Equal(rejected, want) {
+	if want := map[Identity]string{{Name: "both"}: "model appears in two or more repositories"}; !maps.Equal(rejected, want) {
 		t.Errorf("rejected: got %q, want %q", rejected, want)
 	}
 	for name, want := range map[string]string{
@@ -97,9 +97,17 @@ func TestScan(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeFiles(t, root, map[string]string{"b/new/1/model.py": ""})
-	if names, rejected, err = repository.Scan(); err != nil || len(rejected) != 0 || !slices.Contains(names, "new") {
+	if names, rejected, err = scan(repository); err != nil || len(rejected) != 0 || !slices.Contains(names, "new") {
 		t.Errorf("second scan: got %q, rejected %q, error %v", names, rejected, err)
 	}
+}
+
+func scan(r *Repository) (names []string, rejected map[Identity]string, err error) {
+	ids, rejected, err := r.Scan()
+	for _, id := range ids {
+		names = append(names, id.String())
+	}
+	return names, rejected, err
 }
 
 // TestReadThroughLinks has the directories and files of models that are links.

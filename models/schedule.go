@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler"
 )
@@ -17,13 +16,16 @@ func (r *Registry) newScheduler(l *loaded, d *Description) (scheduler.Scheduler,
 	if err := r.planStacking(l); err != nil {
 		return nil, err
 	}
-	batching, err := r.newBatching(l, d)
+	batching, err := r.newBatching(l, d) // whose errors matter to every model
 	if err != nil {
 		return nil, err
 	}
+	if l.info.Config.GetSequenceBatching() != nil {
+		return r.newSequence(l), nil
+	}
 	return scheduler.NewBatcher(scheduler.BatcherConfig{
 		Model: l.info.Name, Observer: l.statistics, Graph: r.graph, Batching: batching,
-		Iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), Log: r.config.Log,
+		Log: r.config.Log,
 	}), nil
 }
 
@@ -46,24 +48,6 @@ func (r *Registry) newGate(l *loaded, d *Description) *gate {
 	return g
 }
 
-// unsupported refuses what a config asks for and no room does yet: answers that
-// silently differ would be worse.
-func unsupported(c *kserve.ModelConfig) error {
-	what := ""
-	sequences := c.GetSequenceBatching()
-	switch {
-	case sequences != nil && !sequences.IterativeSequence:
-		what = "sequence_batching"
-	case len(sequences.GetControlInput()) > 0:
-		what = "control_input of sequence_batching"
-	case len(sequences.GetState()) > 0:
-		what = "state of sequence_batching"
-	default:
-		return nil
-	}
-	return infer.Errorf(infer.Unsupported, "model '%s' needs %s, which this server does not support", c.GetName(), what)
-}
-
 // ignored names what a config asks for and no room does yet, where the answers
 // are the same without it.
 func ignored(c *kserve.ModelConfig) []string {
@@ -73,7 +57,6 @@ func ignored(c *kserve.ModelConfig) []string {
 			list = append(list, what)
 		}
 	}
-	add(c.GetSequenceBatching().GetStrategyChoice() != nil, "a strategy of sequence_batching (each round of a request is executed by itself)")
 	limited := slices.ContainsFunc(c.GetInstanceGroup(), func(g *kserve.ModelInstanceGroup) bool { return g.GetRateLimiter() != nil })
 	add(limited, "rate_limiter")
 	return list

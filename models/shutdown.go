@@ -16,6 +16,7 @@ import (
 func (r *Registry) Shutdown(ctx context.Context) error {
 	log := r.config.Log
 	r.exiting.Store(true)
+	r.stopPolls(errExiting)
 	stop := context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			r.expire(errors.New("the exit timeout ran out"))
@@ -56,6 +57,7 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 	} else {
 		log.Info().Msg("Requests are still in flight, unloading models")
 	}
+	r.waitForPolls(ctx)
 	r.mu.Lock()
 	for _, m := range r.models {
 		r.endLater(m, r.retireLocked(m, nil))
@@ -70,6 +72,20 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 		return infer.Errorf(infer.Internal, "Exit timeout expired. Exiting immediately.")
 	}
 	return nil
+}
+
+// waitForPolls waits until no look at the repository goes on and nothing that one
+// has begun, or ctx has ended.
+func (r *Registry) waitForPolls(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.polls.Wait()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
 }
 
 // drain waits until no version has requests inside. Those that models make of

@@ -57,7 +57,7 @@ func (s *statistics) Pending(change int) { s.metrics.Pending(change) }
 func (s *statistics) Executed(e *scheduler.Execution) {
 	r := &e.Report
 	input, infer, output := r.ComputeStart-r.Start, r.ComputeEnd-r.ComputeStart, r.End-r.ComputeEnd
-	total := int64(0)
+	total := e.Padding
 	s.mu.Lock()
 	failed := r.Failed
 	for i := range e.Requests {

@@ -8,32 +8,6 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Unload takes a model out of service and returns when that has begun. Requests
-// inside are finished. Models without dependants have none to unload. Unloading
-// what is not loaded is a success.
-func (r *Registry) Unload(ctx context.Context, name string, dependents bool) error {
-	if err := r.checkControl(); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	m := r.models[name]
-	r.mu.Unlock()
-	if m == nil {
-		return nil
-	}
-	if err := m.lock(ctx); err != nil {
-		return infer.Errorf(infer.Unavailable, "failed to unload '%s': %v", name, err)
-	}
-	defer m.unlock()
-	m.kept = nil
-	r.mu.Lock()
-	ended := r.retireLocked(m, nil)
-	r.publishLocked()
-	r.mu.Unlock()
-	r.endLater(m, ended)
-	return nil
-}
-
 // retired is a version that has been taken out of service.
 type retired struct {
 	number int64
@@ -58,7 +32,7 @@ func (r *Registry) retireLocked(m *model, keep []int64) []retired {
 func (r *Registry) endLater(m *model, versions []retired) {
 	for _, old := range versions {
 		r.ending.Go(func() {
-			r.end(m.name, old.number, old.loaded)
+			r.end(m, old.number, old.loaded)
 			r.mu.Lock()
 			if v := m.versions[old.number]; v.loaded == old.loaded {
 				v.state, v.reason, v.loaded = Unavailable, reasonUnloaded, nil
@@ -70,12 +44,12 @@ func (r *Registry) endLater(m *model, versions []retired) {
 }
 
 // end finishes a version that requests cannot reach any more.
-func (r *Registry) end(name string, number int64, l *loaded) {
+func (r *Registry) end(m *model, number int64, l *loaded) {
 	if err := l.close(r.lifetime); err != nil {
-		r.config.Log.Error().Msgf("unloading '%s' version %d: %v", name, number, err)
+		r.config.Log.Error().Msgf("unloading '%s' version %d: %v", m.id, number, err)
 		return
 	}
-	r.config.Log.Info().Msgf("successfully unloaded '%s' version %d", name, number)
+	r.config.Log.Info().Msgf("successfully unloaded '%s' version %d", m.id, number)
 }
 
 // Submit implements infer.Submitter: models may call others until the end.
@@ -84,6 +58,7 @@ func (h host) Submit(ctx context.Context, req *infer.Request, send infer.Sender)
 	if err != nil {
 		return err
 	}
+	defer l.holds.release()
 	return l.run(ctx, req, send, l.scheduler.Submit)
 }
 

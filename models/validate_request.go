@@ -29,6 +29,8 @@ type requestSpec struct {
 	maxBatch  int64
 	reshapes  bool // an output has a reshape
 	anyOption bool
+	// correlation is the control tensor for correlation ids, nil if there is none.
+	correlation *correlationSpec
 }
 
 func newRequestSpec(info *Info) *requestSpec {
@@ -55,6 +57,7 @@ func newRequestSpec(info *Info) *requestSpec {
 		})
 		s.reshapes = s.reshapes || out.GetReshape() != nil
 	}
+	s.correlation = newCorrelationSpec(c.GetSequenceBatching())
 	// Of names that the config repeats the first counts.
 	for i := len(s.inputs) - 1; i >= 0; i-- {
 		s.byInput[s.inputs[i].name] = &s.inputs[i]
@@ -108,7 +111,7 @@ func (s *requestSpec) validate(r *infer.Request) error {
 			return err
 		}
 	}
-	return nil
+	return s.correlation.check(r, s.model)
 }
 
 // checkNames compares the inputs that are there with those that must be.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -38,18 +37,18 @@ type version struct {
 	*loaded
 }
 
-// loaded is what serves a version. It does not change, but for retired.
+// loaded is what serves a version. It does not change.
 type loaded struct {
-	retired    atomic.Bool // set when requests cannot find it any more, before it is stopped
 	info       *Info
 	spec       *requestSpec
 	scheduler  scheduler.Scheduler
 	gate       *gate
 	model      backend.Model
 	statistics *statistics
-	cache      *cached       // nil if responses are not cached
-	stacking   *stacked.Plan // nil if batches reach the model as lists of requests
-	upload     *upload       // what it is a user of, nil if it lies in the repository
+	states     []scheduler.State // of sequences
+	cache      *cached           // nil if responses are not cached
+	stacking   *stacked.Plan     // nil if batches reach the model as lists of requests
+	upload     *upload           // what it is a user of, nil if it lies in the repository
 	holds      *holds
 }
 
@@ -107,7 +106,6 @@ func (l *loaded) ready(ctx context.Context) error {
 // close ends the version: requests inside are finished first, as long as ctx
 // allows.
 func (l *loaded) close(ctx context.Context) error {
-	l.retired.Store(true)
 	held := l.holds.end(ctx)
 	stopped := l.scheduler.Stop(ctx)
 	l.gate.cancel()

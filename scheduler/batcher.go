@@ -30,7 +30,10 @@ type BatcherConfig struct {
 	// the batch that it was executed in is done, before or after its last response,
 	// or before it is answered without having been executed. It does not block.
 	Released func(*infer.Request)
-	Log      zerolog.Logger
+	// Again, if not nil, takes a request that its model has released for another
+	// round: it is inside no more, and its Sender is not called any more.
+	Again func(*infer.Request)
+	Log   zerolog.Logger
 }
 
 // Batcher is Triton's default scheduler and its dynamic batcher: requests wait
@@ -186,7 +189,7 @@ func (d *Batcher) admit(r *request) error {
 	if err := checkDepth(req); err != nil {
 		return err
 	}
-	d.config.Graph.enter(r)
+	r.call = d.config.Graph.enter(r, req.Caller)
 	return nil
 }
 

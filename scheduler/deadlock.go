@@ -23,8 +23,7 @@ const patience = 5 * time.Second
 // a deadlock on that assumption is refused when nothing of it has moved for the
 // graph's patience, in a response.
 func (g *Graph) check(c *call) error {
-	d := c.request.scheduler
-	if d.hopeful() {
+	if g.hopeful(c.by.station()) {
 		return nil
 	}
 	g.searching.Lock()
@@ -39,11 +38,11 @@ func (g *Graph) check(c *call) error {
 		}
 		return nil
 	}
-	if !d.takeBack(c.request) {
+	if !c.by.takeBack() {
 		return nil
 	}
 	g.leave(c)
-	d.out()
+	c.by.out()
 	return found.refusal(c)
 }
 
@@ -64,9 +63,9 @@ func (g *Graph) suspect(c *call, suspected *search) {
 	})
 }
 
-// recheck looks at what waits for a scheduler that has lost an instance for good.
-func (g *Graph) recheck(d *Batcher) {
-	for _, c := range d.waitingCalls() {
+// recheck looks at calls that wait where an instance has been lost for good.
+func (g *Graph) recheck(calls []*call) {
+	for _, c := range calls {
 		g.searching.Lock()
 		refused := func() {}
 		if found := g.find(c, false); found != nil {
@@ -80,14 +79,11 @@ func (g *Graph) recheck(d *Batcher) {
 // take takes a call from its queue and returns what answers it, with nothing
 // locked.
 func (g *Graph) take(found *search, c *call) (answer func()) {
-	d := c.request.scheduler
-	if !d.takeBack(c.request) {
+	if !c.by.takeBack() {
 		return func() {}
 	}
 	g.leave(c)
-	return func() {
-		d.fail(c.request, Rejected, found.refusal(c))
-	}
+	return func() { c.by.refuse(found.refusal(c)) }
 }
 
 // refusal is what the caller of a refused call gets.
@@ -115,12 +111,12 @@ func (s *search) cycle(c *call) []string {
 	for _, r := range s.root.runs {
 		add(r, nil)
 	}
-	names := []string{c.request.scheduler.config.Model}
+	names := []string{c.by.model()}
 	for i := 0; i < len(steps); i++ { // grows meanwhile
 		for _, w := range steps[i].run.waits {
 			if w.call == c {
 				for at := steps[i]; at != nil; at = at.before {
-					names = slices.Insert(names, 0, at.run.batch.scheduler.config.Model)
+					names = slices.Insert(names, 0, at.run.batch.model())
 				}
 				return names
 			}

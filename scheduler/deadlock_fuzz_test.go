@@ -203,7 +203,7 @@ func (p *play) instancesLost(model string) bool {
 
 func callOf(d *Batcher, id string) *call {
 	for _, c := range d.waitingCalls() {
-		if c.request.task.Request.ID == id {
+		if c.by.(*request).task.Request.ID == id {
 			return c
 		}
 	}

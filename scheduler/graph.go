@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -29,9 +30,9 @@ type Graph struct {
 
 // call is a request that a model has made, as one of those of its caller.
 type call struct {
-	request *request
-	outer   *infer.Request // one of those that the calling execution is about
-	sent    atomic.Uint32  // responses
+	by    waiter
+	outer *infer.Request // one of those that the calling execution is about
+	sent  atomic.Uint32  // responses
 
 	// Guarded by the graph's mu.
 	open          bool
@@ -39,17 +40,46 @@ type call struct {
 	before, after *call
 }
 
+// waiter is a request as its scheduler knows it.
+type waiter interface {
+	model() string
+	// where tells where the request is.
+	where() place
+	// station is what it waits for while it is queued.
+	station() station
+	// takeBack takes the request from its queue, if it waits.
+	takeBack() bool
+	// out counts one that was accepted and is refused after all, and refuse answers
+	// one with an error, when it has been taken back.
+	out()
+	refuse(err error)
+}
+
+// station is a set of instances for any of which requests wait: those of a
+// scheduler, or some of them.
+type station interface {
+	// look returns what the instances execute, a count of instances that came and
+	// went, and whether one is idle, or is being restarted.
+	look() (places []place, changes uint64, free bool)
+}
+
+// running is a batch that an instance has, or had.
+type running interface {
+	model() string
+	where() place
+	tasks() []*backend.Task
+}
+
 // NewGraph makes a Graph that knows of no call.
 func NewGraph() *Graph { return &Graph{patience: patience, calls: make(map[*infer.Request]*call)} }
 
-// enter notes a request that a model makes, if it is known in which execution.
-func (g *Graph) enter(r *request) {
-	caller := r.task.Request.Caller
+// enter notes a request that a model makes, and returns nil if it is not known in
+// which execution.
+func (g *Graph) enter(by waiter, caller *infer.Caller) *call {
 	if len(caller.Requests) == 0 {
-		return
+		return nil
 	}
-	c := &call{request: r, outer: caller.Requests[0], holding: caller.Holding, open: true}
-	r.call = c
+	c := &call{by: by, outer: caller.Requests[0], holding: caller.Holding, open: true}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c.after = g.calls[c.outer]
@@ -57,6 +87,7 @@ func (g *Graph) enter(r *request) {
 		c.after.before = c
 	}
 	g.calls[c.outer] = c
+	return c
 }
 
 // leave forgets a call that has ended. It may be said again.
@@ -93,14 +124,14 @@ func (g *Graph) release(outer *infer.Request) {
 
 // waits reports whether the requests of a batch have open calls that they wait
 // for: those that hold its instance, or all.
-func (g *Graph) waits(b *batch, all bool) bool {
+func (g *Graph) waits(b running, all bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.calls) == 0 {
 		return false
 	}
-	for _, r := range b.requests {
-		for c := g.calls[r.task.Request]; c != nil; c = c.after {
+	for _, task := range b.tasks() {
+		for c := g.calls[task.Request]; c != nil; c = c.after {
 			if all || c.holding {
 				return true
 			}
@@ -110,12 +141,12 @@ func (g *Graph) waits(b *batch, all bool) bool {
 }
 
 // open lists the open calls that waits tells of.
-func (g *Graph) open(b *batch, all bool) []*call {
+func (g *Graph) open(b running, all bool) []*call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var list []*call
-	for _, r := range b.requests {
-		for c := g.calls[r.task.Request]; c != nil; c = c.after {
+	for _, task := range b.tasks() {
+		for c := g.calls[task.Request]; c != nil; c = c.after {
 			if all || c.holding {
 				list = append(list, c)
 			}

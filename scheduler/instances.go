@@ -144,7 +144,7 @@ func (d *Batcher) Down(in backend.Instance, hopeless bool) {
 		d.fail(r, BackendFailure, unhealthy(lost))
 	}
 	if hopeless {
-		d.config.Graph.recheck(d)
+		d.config.Graph.recheck(d.waitingCalls())
 	}
 }
 
@@ -205,5 +205,5 @@ func (d *Batcher) Retire(in backend.Instance, drained func()) {
 		d.config.Observer.Pending(-1)
 		d.fail(r, BackendFailure, unhealthy(lost))
 	}
-	d.config.Graph.recheck(d)
+	d.config.Graph.recheck(d.waitingCalls())
 }

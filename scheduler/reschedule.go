@@ -47,11 +47,15 @@ func (d *Batcher) reschedule(b *batch) {
 	for i, r := range b.requests {
 		if again[&r.task] {
 			d.config.Graph.release(r.task.Request)
+			if d.config.Again != nil {
+				continue
+			}
 			refusals[i].Error, refusals[i].reason = d.refuseRound(r.task.Request)
 		}
 	}
 	waiting := 0
 	back := make([]bool, len(b.requests))
+	leaves := make([]bool, len(b.requests))
 	d.mu.Lock()
 	drained := d.leaveLocked(b)
 	lost := d.hopelessLocked()
@@ -62,6 +66,9 @@ func (d *Batcher) reschedule(b *batch) {
 			continue
 		case r.ended: // its backend has said both
 			refused.Error = nil
+			continue
+		case d.config.Again != nil:
+			leaves[i] = true
 			continue
 		}
 		r.batch = nil
@@ -86,6 +93,10 @@ func (d *Batcher) reschedule(b *batch) {
 	for i, r := range b.requests {
 		switch refused := refusals[i]; {
 		case back[i]:
+		case leaves[i]:
+			r.send = func(response *infer.Response) { response.Release() }
+			r.deliver(&infer.Response{Final: true})
+			d.config.Again(r.task.Request)
 		case refused.Error == nil:
 			d.released(r)
 		default:

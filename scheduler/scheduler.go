@@ -45,6 +45,9 @@ const (
 type Execution struct {
 	Requests []Timing
 	Report   backend.Report
+	// Padding counts requests of the batch that nobody has made. They are not among
+	// Requests, but the instance had them: each counts 1 in the batch's size.
+	Padding int64
 }
 
 // Timing is one request of an execution.

@@ -7,7 +7,7 @@ import "slices"
 // facts that were so twice, without a change between, were so at one time.
 func (g *Graph) find(c *call, suspicious bool) *search {
 	for {
-		s := &search{graph: g, suspicious: suspicious, sites: make(map[*Batcher]*site), runs: make(map[*batch]*run)}
+		s := &search{graph: g, suspicious: suspicious, sites: make(map[station]*site), runs: make(map[running]*run)}
 		from := s.locate(c)
 		if from.at == nil {
 			return nil
@@ -29,16 +29,16 @@ type search struct {
 	// suspicious has requests whose execution has returned wait for its calls.
 	suspicious bool
 	root       *site
-	sites      map[*Batcher]*site
-	runs       map[*batch]*run
+	sites      map[station]*site
+	runs       map[running]*run
 }
 
-// site is a scheduler as it was seen.
+// site is a station as it was seen.
 type site struct {
-	scheduler *Batcher
-	changes   uint64
-	hopeful   bool
-	runs      []*run // one for each instance, if there was no other hope
+	station station
+	changes uint64
+	hopeful bool
+	runs    []*run // one for each instance, if there was no other hope
 }
 
 // run is a batch that is executed, or goes on after its execution, as it was
@@ -60,28 +60,28 @@ type wait struct {
 
 // locate finds out where a call is, and what that place waits for.
 func (s *search) locate(c *call) wait {
-	w := wait{call: c, place: c.request.scheduler.locate(c.request)}
+	w := wait{call: c, place: c.by.where()}
 	switch w.place.where {
 	case queued:
-		w.at = s.site(c.request.scheduler)
+		w.at = s.site(c.by.station())
 	case executed:
-		w.in = s.run(c.request.scheduler.place(w.place.batch))
+		w.in = s.run(w.place.batch.where())
 	case elsewhere:
 		if s.suspicious && w.place.batch != nil {
-			w.in = s.run(c.request.scheduler.place(w.place.batch))
+			w.in = s.run(w.place.batch.where())
 		}
 	}
 	return w
 }
 
-// site looks at a scheduler. If all its instances execute what waits for
+// site looks at a station. If all its instances execute what waits for
 // something, it looks at that, too.
-func (s *search) site(d *Batcher) *site {
+func (s *search) site(d station) *site {
 	if seen := s.sites[d]; seen != nil {
 		return seen
 	}
 	places, changes, free := d.look()
-	found := &site{scheduler: d, changes: changes, hopeful: free}
+	found := &site{station: d, changes: changes, hopeful: free}
 	s.sites[d] = found
 	for _, p := range places {
 		if found.hopeful {
@@ -139,7 +139,7 @@ func (s *search) holds() bool {
 		if at.hopeful {
 			continue
 		}
-		if places, changes, free := at.scheduler.look(); free || changes != at.changes || len(places) != len(at.runs) {
+		if places, changes, free := at.station.look(); free || changes != at.changes || len(places) != len(at.runs) {
 			return false
 		}
 	}
@@ -147,11 +147,11 @@ func (s *search) holds() bool {
 		if r.hopeful {
 			continue
 		}
-		if r.batch.scheduler.place(r.batch) != r.place {
+		if r.batch.where() != r.place {
 			return false
 		}
 		for _, w := range r.waits {
-			if w.hopeless() && (!s.graph.isOpen(w.call, s.suspicious) || w.call.request.scheduler.locate(w.call.request) != w.place) {
+			if w.hopeless() && (!s.graph.isOpen(w.call, s.suspicious) || w.call.by.where() != w.place) {
 				return false
 			}
 		}

@@ -1,11 +1,15 @@
 package scheduler
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/nereid-serving/nereid/backend"
+)
 
 // place is where a request was, or a batch, and its counts, which tell whether
 // it has moved.
 type place struct {
-	batch *batch // that it is in, or was in last
+	batch running // that it is in, or was in last; nil if there was none
 	where whereabouts
 	turns uint32 // executions begun
 	sent  uint32 // responses, of calls
@@ -21,13 +25,12 @@ const (
 )
 
 // hopeful reports at a glance whether an instance will be free: most are.
-func (d *Batcher) hopeful() bool {
-	places, _, free := d.look()
-	return free || slices.ContainsFunc(places, func(p place) bool { return !d.config.Graph.waits(p.batch, true) })
+func (g *Graph) hopeful(at station) bool {
+	places, _, free := at.look()
+	return free || slices.ContainsFunc(places, func(p place) bool { return !g.waits(p.batch, true) })
 }
 
-// look returns what the instances execute, a count of instances that came and
-// went, and whether one is idle, or is being restarted.
+// look implements station.
 func (d *Batcher) look() (places []place, changes uint64, free bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -50,7 +53,10 @@ func (d *Batcher) look() (places []place, changes uint64, free bool) {
 func (d *Batcher) locate(r *request) place {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p := place{batch: r.batch, turns: r.turns}
+	p := place{turns: r.turns}
+	if r.batch != nil {
+		p.batch = r.batch
+	}
 	if r.call != nil {
 		p.sent = r.call.sent.Load()
 	}
@@ -72,6 +78,19 @@ func (d *Batcher) executesLocked(b *batch) bool {
 	has := d.up[b.instance]
 	return has != nil && has.executes == b
 }
+
+// The methods of a waiter.
+func (r *request) model() string    { return r.scheduler.config.Model }
+func (r *request) station() station { return r.scheduler }
+func (r *request) where() place     { return r.scheduler.locate(r) }
+func (r *request) takeBack() bool   { return r.scheduler.takeBack(r) }
+func (r *request) out()             { r.scheduler.out() }
+func (r *request) refuse(err error) { r.scheduler.fail(r, Rejected, err) }
+
+// The methods of what is running.
+func (b *batch) model() string          { return b.scheduler.config.Model }
+func (b *batch) where() place           { return b.scheduler.place(b) }
+func (b *batch) tasks() []*backend.Task { return b.Tasks }
 
 // place is where a batch is: executed or elsewhere.
 func (d *Batcher) place(b *batch) place {

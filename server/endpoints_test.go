@@ -20,7 +20,7 @@ func TestEndpoints(t *testing.T) {
 		`"cache_hit":{"count":0,"ns":0},"cache_miss":{"count":0,"ns":0}},"response_stats":{},"batch_stats":[],"memory_usage":[]}`
 	const empty = `,"last_inference":0,"inference_count":0,"execution_count":0,` + durations
 	for _, tt := range []struct{ request, body, want string }{
-		{"GET /v2", "", `200 application/json {"name":"s","version":"1.2.3","extensions":["classification","model_repository",` +
+		{"GET /v2", "", `200 application/json {"name":"s","version":"1.2.3","extensions":["classification","sequence","model_repository",` +
 			`"model_repository(unload_dependents)","schedule_policy","model_configuration",` +
 			`"binary_tensor_data","parameters","statistics","logging"]}`},
 		{"GET /v2?x=y", "", "200 application/json {\"name\""},

@@ -82,7 +82,7 @@ func TestGRPCCalls(t *testing.T) {
 		{"ModelReady", &kserve.ModelReadyRequest{Name: "batch", Version: "-3"}, &kserve.ModelReadyResponse{}, codes.InvalidArgument,
 			"invalid model version specified '-3' , version should be an integral value > 0"},
 		{"ServerMetadata", &kserve.ServerMetadataRequest{}, &kserve.ServerMetadataResponse{}, codes.OK, `name: "name" version: "1.2.3"
-			extensions: ["classification",  "model_repository", "model_repository(unload_dependents)", "schedule_policy",
+			extensions: ["classification", "sequence", "model_repository", "model_repository(unload_dependents)", "schedule_policy",
 			"model_configuration",   "binary_tensor_data", "parameters", "statistics",  "logging"]`},
 		{"ModelMetadata", &kserve.ModelMetadataRequest{Name: "batch"}, &kserve.ModelMetadataResponse{}, codes.OK, `name: "batch" versions: "1" platform: "plat"
 			inputs: {name: "INPUT0" datatype: "FP32" shape: [-1, 4]} outputs: {name: "OUTPUT0" datatype: "FP32" shape: [-1, 4]}`},

@@ -10,8 +10,8 @@ import (
 )
 
 // extensions are what the server's metadata lists, in Triton's order. What is not
-// served is not listed: sequence, system_shared_memory, cuda_shared_memory, trace.
-var extensions = []string{"classification", "model_repository", "model_repository(unload_dependents)",
+// served is not listed: system_shared_memory, cuda_shared_memory, trace.
+var extensions = []string{"classification", "sequence", "model_repository", "model_repository(unload_dependents)",
 	"schedule_policy", "model_configuration", "binary_tensor_data", "parameters", "statistics", "logging"}
 
 // serverMetadata returns the reply to GET /v2.

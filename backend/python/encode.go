@@ -57,6 +57,9 @@ func (e *encoder) plan(requests []*infer.Request, handles []uint64) error {
 		if r.Correlation.Text != "" {
 			h.CorrelKind = ipc.CorrelationText
 		}
+		if r.Padding {
+			h.Outputs = 0
+		}
 		if len(r.Outputs) > 0 {
 			h.Outputs = 0
 			for _, name := range r.Outputs {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -321,7 +322,8 @@ func (in *Instance) kill() {
 	}
 }
 
-// tensorNames lists the names that INITIALIZE announces.
+// tensorNames lists the names that INITIALIZE announces. What the scheduler adds
+// to the requests of a sequence, and takes from its responses, is among them.
 func (m *Model) tensorNames() (inputs, outputs []string) {
 	for _, input := range m.config.GetInput() {
 		inputs = append(inputs, input.GetName())
@@ -331,6 +333,16 @@ func (m *Model) tensorNames() (inputs, outputs []string) {
 	}
 	for _, output := range m.config.GetOutput() {
 		outputs = append(outputs, output.GetName())
+	}
+	sequences := m.config.GetSequenceBatching()
+	for _, control := range sequences.GetControlInput() {
+		inputs = append(inputs, control.GetName())
+	}
+	for _, state := range sequences.GetState() {
+		inputs = append(inputs, state.GetInputName())
+		if !slices.Contains(outputs, state.GetOutputName()) {
+			outputs = append(outputs, state.GetOutputName())
+		}
 	}
 	return inputs, outputs
 }

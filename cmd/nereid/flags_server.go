@@ -59,7 +59,7 @@ func repositoryFlags() []flag {
 			"all of them, and again whenever their files change; \"explicit\", those of --load-model at start, and then " +
 			"what the load and unload requests say. Default: none.",
 			setControlMode},
-		{"repository-poll-secs", "<integer>", "Seconds between two looks at the repository in poll mode. Default: 15.",
+		{"repository-poll-secs", "<integer>", "Seconds between two looks at the repository in poll mode; 0: it is not looked at again. Default: 15.",
 			setInt(func(o *Options) *int { return &o.Repository.PollSeconds })},
 		{"load-model", "<string>", "A model to load at start in explicit mode. May be given several times; a single \"*\" " +
 			"is all models.",

@@ -40,7 +40,6 @@ func TestOptions(t *testing.T) {
 		}},
 		{"poll", []string{"--model-control-mode=poll", "--repository-poll-secs=3"}, func(o *Options) {
 			o.Repository.Control, o.Repository.PollSeconds = ControlPoll, 3
-			o.NoEffect = []string{"repository-poll-secs"}
 		}},
 		{"log", []string{"--log-verbose=TRUE", "--log-info=0", "--log-format=ISO8601", "--log-file=f"}, func(o *Options) {
 			o.Log = LogOptions{Warning: true, Error: true, Verbose: 1, ISO8601: true, File: "f"}

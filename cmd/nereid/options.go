@@ -25,10 +25,18 @@ type Options struct {
 	RateLimit           RateLimitOptions
 	Backends            BackendOptions
 	Memory              MemoryOptions
+	Delay               DelayOptions
 
 	// NoEffect names the flags that were given and are known, but on which
 	// nothing acts: one warning is due for each.
 	NoEffect []string
+}
+
+// DelayOptions are for tests that are written for Triton: schedulers begin when
+// enough waits. They come from the environment; 0 is off.
+type DelayOptions struct {
+	Requests int // TRITONSERVER_DELAY_SCHEDULER
+	Backlog  int // TRITONSERVER_BACKLOG_DELAY_SCHEDULER: of sequences
 }
 
 // LogOptions are where log lines go at first, and which.
@@ -62,7 +70,6 @@ type RepositoryOptions struct {
 	StrictReadiness           bool     // --strict-readiness: ready only if all models are
 	DisableAutoCompleteConfig bool     // --disable-auto-complete-config
 	AgentDirectory            string   // --repoagent-directory
-	DelayScheduler            int      // TRITONSERVER_DELAY_SCHEDULER: requests that a batcher waits for at first
 }
 
 // Restriction is what a request must carry to use a group of endpoints.
@@ -189,7 +196,7 @@ func defaults(getenv func(string) string) *Options {
 		Log:                LogOptions{Info: true, Warning: true, Error: true},
 		Repository: RepositoryOptions{
 			Control: ControlNone, PollSeconds: 15, LoadThreads: 4, StrictReadiness: true,
-			AgentDirectory: "/opt/tritonserver/repoagents", DelayScheduler: delayScheduler(getenv),
+			AgentDirectory: "/opt/tritonserver/repoagents",
 		},
 		HTTP: HTTPOptions{
 			Allow: true, Address: "0.0.0.0", Port: 8000, Threads: 8, MaxInputBytes: 64 << 20,
@@ -207,12 +214,15 @@ func defaults(getenv func(string) string) *Options {
 		Cache:     CacheOptions{Directory: "/opt/tritonserver/caches"},
 		Backends:  BackendOptions{Directory: "/opt/tritonserver/backends"},
 		Memory:    MemoryOptions{PinnedPoolBytes: 256 << 20, EnablePeerAccess: true},
+		Delay: DelayOptions{
+			Requests: countFrom(getenv("TRITONSERVER_DELAY_SCHEDULER")), Backlog: countFrom(getenv("TRITONSERVER_BACKLOG_DELAY_SCHEDULER")),
+		},
 	}
 }
 
-// delayScheduler is a number of requests, 0 where there is none.
-func delayScheduler(getenv func(string) string) int {
-	n, err := parseInt(getenv("TRITONSERVER_DELAY_SCHEDULER"))
+// countFrom reads a variable of the environment; what is no count is 0.
+func countFrom(value string) int {
+	n, err := parseInt(value)
 	if err != nil {
 		return 0
 	}

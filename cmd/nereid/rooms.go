@@ -56,7 +56,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	}()
 	repository, err := models.OpenRepository(o.Repository.Paths, models.RepositoryOptions{
 		ConfigName: o.Repository.ConfigName, DisableAutoComplete: o.Repository.DisableAutoCompleteConfig,
-		AgentDirectory: o.Repository.AgentDirectory,
+		AgentDirectory: o.Repository.AgentDirectory, Namespacing: o.Repository.Namespacing,
 	})
 	if err != nil {
 		return nil, err
@@ -94,17 +94,22 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	} else {
 		backends["python"] = r.python
 	}
-	if o.Repository.Control == ControlPoll {
-		log.Warn().Msg("--model-control-mode=poll loads all models once; later changes in the repository are not noticed")
-	}
 	r.registry = models.NewRegistry(models.RegistryConfig{
 		Repository: repository, Backends: backends, BackendDirectory: o.Backends.Directory, BackendSettings: o.ownSettingsOf,
 		StrictReadiness: o.Repository.StrictReadiness, Allocate: r.allocate,
-		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels,
+		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.pollInterval(),
 		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries,
-		DelayScheduler: o.Repository.DelayScheduler, Metrics: counters, Cache: responses, Log: log,
+		DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog, Metrics: counters, Cache: responses, Log: log,
 	})
 	return r, r.makeFronts(o, settings, budget, counters, log)
+}
+
+// pollInterval is how often the repository is looked at, 0 for never again.
+func (o *Options) pollInterval() time.Duration {
+	if o.Repository.Control != ControlPoll {
+		return 0
+	}
+	return max(time.Duration(o.Repository.PollSeconds)*time.Second, 0)
 }
 
 // makePool makes the memory for requests, and for large responses in the cache:

@@ -1,0 +1,47 @@
+"""Loses processes that have sequences.
+
+sequences_lost.py <http host:port> <gRPC host:port>
+"""
+
+import sys
+
+import numpy as np
+import tritonclient.grpc as grpc
+from tritonclient.utils import InferenceServerException
+
+LIMIT = 60
+
+
+def ask(client, model, number, value, **more):
+    tensor = grpc.InferInput("VALUE", [1], "INT32")
+    tensor.set_data_from_numpy(np.array([value], dtype=np.int32))
+    return int(client.infer(model, [tensor], sequence_id=number, client_timeout=LIMIT, **more).as_numpy("TOTAL")[0])
+
+
+def error_of(*arguments, **more):
+    try:
+        got = ask(*arguments, **more)
+    except InferenceServerException as e:
+        return e.message()
+    raise AssertionError(f"got {got}, want an error")
+
+
+def main():
+    client = grpc.InferenceServerClient(sys.argv[2])
+    for model in ("teller", "keeper"):
+        begins = 100 if model == "keeper" else 0
+        assert ask(client, model, 1, 5, sequence_start=True) == begins + 5
+        print(error_of(client, model, 1, 666))
+        if model == "keeper":
+            # Its state is kept by the server: it goes on where it was.
+            assert ask(client, model, 1, 5) == begins + 10
+            assert ask(client, model, 1, 5, sequence_end=True) == begins + 15
+        else:
+            got = error_of(client, model, 1, 5)
+            assert got == "inference request for sequence 1 to model 'teller' must specify the START flag on the first request of the sequence", got
+        # As long as there is no process, it waits.
+        assert ask(client, model, 2, 5, sequence_start=True) == begins + 5
+        assert ask(client, model, 2, 5, sequence_end=True) == begins + 10
+
+
+main()

@@ -1,0 +1,244 @@
+package models
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// change is an operation on models that it holds. Models are brought from what
+// they are served from to what they are wanted to be: those that others are
+// composed of first, all others side by side. Ensembles above follow.
+type change struct {
+	*Registry
+	op *operation
+	// sources are what models are wanted to be served from from now on; nil: not at
+	// all.
+	sources map[Identity]*source
+	// contexts bound the loads of single models, where they end before that of the
+	// operation.
+	contexts map[Identity]context.Context
+	named    identities // are loaded because somebody has named them
+
+	mu       sync.Mutex
+	changed  identities // got other versions, or lost some
+	outcomes map[Identity]error
+}
+
+// apply makes the change and returns what went wrong, by model. The operation
+// holds the models of sources and those in held, among which are all ensembles
+// above.
+func (c *change) apply(ctx context.Context, held identities) map[Identity]error {
+	c.changed, c.outcomes = make(identities), make(map[Identity]error)
+	c.Registry.mu.Lock()
+	affected := make(identities)
+	var replaced []*upload
+	for id, s := range c.sources {
+		affected[id] = true
+		m := c.modelLocked(id)
+		replaced = append(replaced, m.want(s))
+		m.failure = ""
+		m.named = s != nil && (m.named || c.named[id])
+		if s == nil {
+			m.invalid = nil
+		}
+	}
+	for id := range c.dependentsLocked(affected) {
+		if held[id] {
+			affected[id] = true
+		}
+	}
+	after := make(map[Identity][]Identity) // by model: which have to be done before
+	for id := range affected {
+		if m := c.models[id]; c.circleLocked(m) == nil {
+			for _, part := range c.composingLocked(m) {
+				if affected[part.id] {
+					after[id] = append(after[id], part.id)
+				}
+			}
+		}
+	}
+	c.Registry.mu.Unlock()
+	for _, u := range replaced {
+		u.drop()
+	}
+
+	done := make(map[Identity]chan struct{}, len(affected)) // closed when a model is
+	for id := range affected {
+		done[id] = make(chan struct{})
+	}
+	var all sync.WaitGroup
+	for _, id := range affected.sorted() {
+		all.Go(func() {
+			defer close(done[id])
+			for _, part := range after[id] {
+				<-done[part]
+			}
+			own := ctx
+			if c.contexts[id] != nil {
+				own = c.contexts[id]
+			}
+			changed, err := c.settle(own, id)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if changed {
+				c.changed[id] = true
+			}
+			if err != nil {
+				c.outcomes[id] = err
+			}
+		})
+	}
+	all.Wait()
+	return c.outcomes
+}
+
+// settle brings one model to what it is wanted to be.
+func (c *change) settle(ctx context.Context, id Identity) (changed bool, err error) {
+	r := c.Registry
+	r.mu.Lock()
+	m := r.models[id]
+	if m.wanted == nil {
+		ended := r.withdrawLocked(m)
+		r.mu.Unlock()
+		r.endLater(m, ended)
+		return len(ended) > 0, nil
+	}
+	source, fresh := c.sources[id]
+	if source == nil {
+		source = m.wanted
+	}
+	if !source.isEnsemble() {
+		r.mu.Unlock()
+		if !fresh {
+			return false, nil
+		}
+		return c.load(ctx, m, source, source.Description)
+	}
+	parts := r.composingLocked(m)
+	invalid := r.checkDependenciesLocked(m)
+	if invalid != nil {
+		r.mu.Unlock()
+		return r.invalidate(m, invalid)
+	}
+	m.invalid = nil
+	r.mu.Unlock()
+	again := fresh || m.served == nil || r.claims.wasTouched(c.op, id)
+	c.mu.Lock()
+	for _, part := range parts {
+		again = again || c.changed[part.id]
+	}
+	c.mu.Unlock()
+	if !again {
+		return false, nil
+	}
+	d, invalid := r.compose(source.Description)
+	if invalid != nil {
+		return r.invalidate(m, invalid)
+	}
+	changed, err = c.load(ctx, m, source, d)
+	if err != nil && ctx.Err() == nil {
+		return r.invalidate(m, err)
+	}
+	return changed, err
+}
+
+// invalidate takes an ensemble out of service that cannot be composed any more.
+// It waits for its models.
+func (r *Registry) invalidate(m *model, reason error) (changed bool, err error) {
+	r.mu.Lock()
+	if m.invalid == nil || m.invalid.Error() != reason.Error() {
+		r.config.Log.Error().Msg(infer.AsError(reason).Status())
+	}
+	m.invalid = reason
+	ended := r.withdrawLocked(m)
+	r.mu.Unlock()
+	r.endLater(m, ended)
+	return len(ended) > 0, reason
+}
+
+// withdrawLocked takes all versions of a model out of service. The caller ends
+// them.
+func (r *Registry) withdrawLocked(m *model) []retired {
+	ended := r.retireLocked(m, nil)
+	m.served = nil
+	r.publishLocked()
+	return ended
+}
+
+// hold has an operation take models, and the ensembles that depend on them.
+func (r *Registry) hold(ctx context.Context, op *operation, needed identities) (held identities, err error) {
+	for {
+		dependent := r.dependents(needed)
+		if held, err = r.claims.take(ctx, op, needed, dependent); err != nil {
+			return nil, err
+		}
+		// While it waited, there may have come more.
+		missing := false
+		for id := range r.dependents(needed) {
+			missing = missing || !dependent[id] && !needed[id]
+		}
+		if !missing {
+			return held, nil
+		}
+		r.claims.release(op)
+	}
+}
+
+func (r *Registry) dependents(of identities) identities {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dependentsLocked(of)
+}
+
+// outcome is what the caller learns of the models that it has named: the first
+// thing that went wrong.
+func outcome(targets []Identity, outcomes map[Identity]error) error {
+	for _, id := range targets {
+		if err := outcomes[id]; err != nil {
+			return loadFailedError(id, err)
+		}
+	}
+	return nil
+}
+
+// components groups models so that no group has to do with another: neither is
+// composed of what is in the other, nor are both composed of the same.
+func (r *Registry) components(sources map[Identity]*source) [][]Identity {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	leaders := make(map[Identity]Identity)
+	var leader func(Identity) Identity
+	leader = func(id Identity) Identity {
+		up, known := leaders[id]
+		if !known || up == id {
+			return id
+		}
+		leaders[id] = leader(up)
+		return leaders[id]
+	}
+	join := func(id Identity, s *source) {
+		if s == nil || !s.isEnsemble() {
+			return
+		}
+		for step := range s.Composing() {
+			for _, part := range r.candidates(step, id) {
+				leaders[leader(part)] = leader(id)
+			}
+		}
+	}
+	for id, m := range r.models {
+		join(id, m.wanted)
+	}
+	for id, s := range sources {
+		join(id, s)
+	}
+	groups := make(map[Identity][]Identity)
+	for _, id := range slices.SortedFunc(maps.Keys(sources), Identity.compare) {
+		groups[leader(id)] = append(groups[leader(id)], id)
+	}
+	return slices.SortedFunc(maps.Values(groups), func(a, b []Identity) int { return a[0].compare(b[0]) })
+}

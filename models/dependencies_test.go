@@ -1,0 +1,305 @@
+package models
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// graphOf makes a registry that knows models without having loaded any. Each line
+// is a model: its name, the states of its versions, and for an ensemble what it is
+// composed of, as "name" or "name:version".
+func graphOf(t *testing.T, namespaces bool, lines ...string) *Registry {
+	t.Helper()
+	roots := []string{t.TempDir(), t.TempDir()}
+	repository, err := OpenRepository(roots, RepositoryOptions{Namespacing: namespaces})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(repository.Close)
+	r := NewRegistry(RegistryConfig{Repository: repository})
+	for _, line := range lines {
+		name, rest, _ := strings.Cut(line, " ")
+		id := Identity{Name: name}
+		if at, inner, ok := strings.Cut(name, "::"); ok {
+			id = Identity{Namespace: roots[at[0]-'0'], Name: inner}
+		}
+		m := r.modelLocked(id)
+		config := &kserve.ModelConfig{Name: id.Name}
+		states, steps, _ := strings.Cut(rest, "=")
+		for i, state := range strings.Fields(states) {
+			number := int64(i + 1)
+			m.versions[number] = &version{number: number, state: State(state)}
+		}
+		for step := range strings.FieldsSeq(steps) {
+			model, number, pinned := strings.Cut(step, ":")
+			s := &kserve.ModelEnsembling_Step{ModelName: model, ModelVersion: -1}
+			if pinned {
+				s.ModelVersion = int64(number[0] - '0')
+			}
+			if config.GetEnsembleScheduling() == nil {
+				config.SchedulingChoice = &kserve.ModelConfig_EnsembleScheduling{EnsembleScheduling: &kserve.ModelEnsembling{}}
+			}
+			config.GetEnsembleScheduling().Step = append(config.GetEnsembleScheduling().Step, s)
+		}
+		m.wanted = &source{Description: &Description{Name: id.Name, Namespace: id.Namespace, Config: config}}
+	}
+	return r
+}
+
+func TestDependencies(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		lines      []string // the first is asked about
+	}{
+		{"all there", "", []string{"e =a b", "a READY", "b READY READY"}},
+		{"a version", "", []string{"e =a:2 a:1", "a READY READY"}},
+		{"missing", "ensemble e contains models that are not available or ambiguous: b", []string{"e =a b", "a READY"}},
+		{"several missing", "ensemble e contains models that are not available or ambiguous: b, c", []string{"e =c a b c", "a READY"}},
+		{"itself", "circular dependency between ensembles: e -> ... -> e -> e", []string{"e =e"}},
+		{"a circle", "circular dependency between ensembles: e -> ... -> g -> e", []string{"e =f", "f =g", "g =e"}},
+		{"above a circle", "ensemble 'e' depends on 'f' which has no loaded version.", []string{"e =f", "f =g", "g =f"}},
+		{"not loaded", "ensemble 'e' depends on 'b' which has no loaded version.", []string{"e =a b", "a READY", "b UNAVAILABLE"}},
+		{"without versions", "ensemble 'e' depends on 'b' which has no loaded version.", []string{"e =b", "b "}},
+		{"another version", "ensemble 'e' depends on 'a' whose required version 3 is not loaded.", []string{"e =a:3", "a READY READY"}},
+		{"a version that failed", "ensemble 'e' depends on 'a' whose required version 2 is not loaded.", []string{"e =a a:2", "a READY UNAVAILABLE"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := graphOf(t, false, c.lines...)
+			err := r.checkDependenciesLocked(r.models[Identity{Name: "e"}])
+			if c.want == "" && err == nil {
+				return
+			}
+			wantError(t, err, infer.InvalidArg, c.want)
+		})
+	}
+	r := graphOf(t, false, "top =e", "e =bad", "bad UNAVAILABLE")
+	e, top, bad := r.models[Identity{Name: "e"}], r.models[Identity{Name: "top"}], r.models[Identity{Name: "bad"}]
+	bad.failure = "version 1 is at UNAVAILABLE state: Internal: no;"
+	e.invalid = r.checkDependenciesLocked(e)
+	const why = "ensemble 'e' depends on 'bad' which has no loaded version. Model 'bad' loading failed with error: version 1 is at UNAVAILABLE state: Internal: no;"
+	wantError(t, e.invalid, infer.InvalidArg, why)
+	wantError(t, r.checkDependenciesLocked(top), infer.InvalidArg, "ensemble 'top' depends on 'e' which is not valid. Model 'e' failed with error: "+why)
+}
+
+func TestDependenciesInNamespaces(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		lines      []string
+	}{
+		{"a neighbour, of two", "", []string{"0::e =a", "0::a READY", "1::a READY"}},
+		{"the only one, elsewhere", "", []string{"0::e =a", "1::a READY"}},
+		{"nowhere", "ensemble ROOT::e contains models that are not available or ambiguous: a", []string{"0::e =a", "0::b READY"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := graphOf(t, true, c.lines...)
+			root := r.config.Repository.namespaces()[0]
+			err := r.checkDependenciesLocked(r.models[Identity{Namespace: root, Name: "e"}])
+			if c.want == "" && err == nil {
+				return
+			}
+			wantError(t, err, infer.InvalidArg, strings.ReplaceAll(c.want, "ROOT", root))
+		})
+	}
+}
+
+func TestDependents(t *testing.T) {
+	r := graphOf(t, false, "a READY", "b READY", "e =a b", "f =b", "top =e waits", "apart =c", "c READY")
+	for of, want := range map[string]string{
+		"a": "e top", "b": "e f top", "e": "top", "waits": "top", "c": "apart", "top": "", "a c": "apart e top", "none": "",
+	} {
+		var got []string
+		for _, id := range r.dependents(ids(of)).sorted() {
+			got = append(got, id.Name)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("above %s: got %q, want %q", of, got, want)
+		}
+	}
+	sources := make(map[Identity]*source)
+	for _, name := range []string{"a", "b", "c", "new", "f"} {
+		id := Identity{Name: name}
+		sources[id] = nil
+		if m := r.models[id]; m != nil {
+			sources[id] = m.wanted
+		}
+	}
+	if got, want := fmt.Sprint(r.components(sources)), "[[a b f] [c] [new]]"; got != want {
+		t.Errorf("components: got %s, want %s", got, want)
+	}
+}
+
+// ensembleOf is the config of an ensemble that hands its input from one model to
+// the next. A step may be pinned to a version, as in "a:2".
+func ensembleOf(steps ...string) string {
+	text := `platform: "ensemble"
+input [ { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] } ]
+ensemble_scheduling {`
+	for i, step := range steps {
+		from, to := fmt.Sprintf("between%d", i), fmt.Sprintf("between%d", i+1)
+		if i == 0 {
+			from = "IN"
+		}
+		if i == len(steps)-1 {
+			to = "OUT"
+		}
+		model, version, pinned := strings.Cut(step, ":")
+		if !pinned {
+			version = "-1"
+		}
+		text += fmt.Sprintf("\n  step { model_name: %q model_version: %s input_map { key: \"IN\" value: %q } output_map { key: \"OUT\" value: %q } }", model, version, from, to)
+	}
+	return text + "\n}\n"
+}
+
+// withEnsembles makes a repository of fake models and of ensembles of them, by
+// their steps.
+func withEnsembles(t *testing.T, models map[string][]int64, ensembles map[string]string) string {
+	t.Helper()
+	all := map[string][]int64{}
+	for name, versions := range models {
+		all[name] = versions
+	}
+	for name := range ensembles {
+		all[name] = []int64{1}
+	}
+	root := writeModels(t, all)
+	for name, steps := range ensembles {
+		writeConfig(t, root, name, ensembleOf(strings.Fields(steps)...))
+	}
+	return root
+}
+
+func writeConfig(t *testing.T, root, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(root, name, configFile), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEnsemblesFollowTheirModels loads and unloads models in explicit mode and
+// looks at the index. The texts are as Triton's.
+func TestEnsemblesFollowTheirModels(t *testing.T) {
+	const notThere = "ensemble %s contains models that are not available or ambiguous: %s\n"
+	b := newFakeBackend()
+	b.failures["bad:1"] = infer.Errorf(infer.Internal, "no")
+	root := withEnsembles(t, map[string][]int64{"a": {1}, "b": {1}, "c": {1}, "d": {1}, "bad": {1}, "none": {}},
+		map[string]string{"e": "a b", "top": "e c", "missing": "a later", "self": "self", "one": "two", "two": "one",
+			"broken": "bad", "above": "broken", "pinned": "a:3", "empty": "none", "pair": "c d"})
+	r := newTestRegistry(t, root, b, explicit())
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	known := func() string {
+		var list []string
+		for _, e := range r.Index(false) {
+			if e.GetState() != "" {
+				list = append(list, e.GetName()+" "+e.GetState())
+			}
+		}
+		return strings.Join(list, ", ")
+	}
+	load := func(name, want string) {
+		t.Helper()
+		if err := r.Load(t.Context(), name, "", nil); want != "" {
+			wantError(t, err, infer.InvalidArg, "load failed for model '"+name+"': "+want)
+		} else if err != nil {
+			t.Errorf("load %s: %v", name, err)
+		}
+	}
+	unload := func(name string, dependents bool) {
+		t.Helper()
+		if err := r.Unload(t.Context(), name, dependents); err != nil {
+			t.Errorf("unload %s: %v", name, err)
+		}
+		r.ending.Wait()
+	}
+	wantKnown := func(want string) {
+		t.Helper()
+		if got := known(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	load("missing", fmt.Sprintf(notThere, "missing", "later"))
+	wantKnown("a READY") // it was loaded all the same, as in Triton
+	load("self", "circular dependency between ensembles: self -> ... -> self -> self\n")
+	load("one", "circular dependency between ensembles: one -> ... -> two -> one\n")
+	const why = "ensemble 'broken' depends on 'bad' which has no loaded version. Model 'bad' loading failed with error: version 1 is at UNAVAILABLE state: Internal: no;"
+	load("broken", why+"\n")
+	load("above", "ensemble 'above' depends on 'broken' which is not valid. Model 'broken' failed with error: "+why+"\n")
+	load("pinned", "ensemble 'pinned' depends on 'a' whose required version 3 is not loaded.\n")
+	load("empty", "ensemble 'empty' depends on 'none' which has no loaded version. Model 'none' loading failed with error: "+
+		"at least one version must be available under the version policy of model 'none'\n")
+	wantKnown("a READY, bad UNAVAILABLE")
+	load("top", "")
+	wantKnown("a READY, b READY, bad UNAVAILABLE, c READY, e READY, top READY")
+	if b.opened["a:1"] != 1 || b.opened["b:1"] != 1 {
+		t.Errorf("loaded %v", b.opened)
+	}
+
+	unload("a", false) // the ensembles above go with it, and come back with it
+	wantKnown("a UNAVAILABLE, b READY, bad UNAVAILABLE, c READY, e UNAVAILABLE, top UNAVAILABLE")
+	_, err := generation(t, r, "e", infer.LatestVersion)
+	wantError(t, err, infer.NotFound, "Request for unknown model: 'e' has no available versions")
+	load("a", "")
+	wantKnown("a READY, b READY, bad UNAVAILABLE, c READY, e READY, top READY")
+
+	// What was missing appears.
+	if err := os.MkdirAll(filepath.Join(root, "later", "1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	writeConfig(t, root, "later", fakeConfig)
+	load("later", "")
+	wantKnown("a READY, b READY, bad UNAVAILABLE, c READY, e READY, later READY, missing READY, top READY")
+
+	// What was loaded for an ensemble alone goes with it, if that is asked for.
+	load("c", "") // it is there already: that does not keep it
+	load("pair", "")
+	load("d", "")
+	unload("pair", true)
+	wantKnown("a READY, b READY, bad UNAVAILABLE, c READY, d UNAVAILABLE, e READY, later READY, missing READY, pair UNAVAILABLE, top READY")
+	unload("missing", false)
+	unload("top", true) // a was loaded by its name
+	wantKnown("a READY, b UNAVAILABLE, bad UNAVAILABLE, c UNAVAILABLE, d UNAVAILABLE, e UNAVAILABLE, later READY, missing UNAVAILABLE, pair UNAVAILABLE, top UNAVAILABLE")
+
+	// The model that comes back is an ensemble's no more.
+	load("b", "")
+	wantKnown("a READY, b READY, bad UNAVAILABLE, c UNAVAILABLE, d UNAVAILABLE, e UNAVAILABLE, later READY, missing UNAVAILABLE, pair UNAVAILABLE, top UNAVAILABLE")
+
+	// A model that is mended mends what is above.
+	delete(b.failures, "bad:1")
+	load("bad", "")
+	for _, name := range []string{"above", "broken"} {
+		if len(r.ReadyVersions(name)) != 1 {
+			t.Errorf("%s is not ready", name)
+		}
+	}
+	wantNoClaims(t, r)
+}
+
+// TestEnsemblesAtStart loads models in the order in which they need each other.
+func TestEnsemblesAtStart(t *testing.T) {
+	root := withEnsembles(t, map[string][]int64{"z": {1}, "y": {1}}, map[string]string{"a": "b z", "b": "c y", "c": "y"})
+	for name, change := range map[string]func(*RegistryConfig){"all": nil, "explicit": explicit("a")} {
+		b := newFakeBackend()
+		r := newTestRegistry(t, root, b, change)
+		if err := r.Start(t.Context()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got, want := states(r), "a 1 READY; b 1 READY; c 1 READY; y 1 READY; z 1 READY"; got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+		if b.opened["y:1"] != 1 || b.opened["z:1"] != 1 {
+			t.Errorf("%s: loaded %v", name, b.opened)
+		}
+		if ready, err := r.Ready(t.Context()); !ready || err != nil {
+			t.Errorf("%s: ready %v, %v", name, ready, err)
+		}
+	}
+}

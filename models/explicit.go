@@ -1,0 +1,306 @@
+package models
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// errNotPolled is the client's text for whatever is wrong with a model before
+// it can be loaded; the log has the reason.
+func errNotPolled(name string) error {
+	return infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", name)
+}
+
+// loadFailedError is the client's text for a model that has been read and could
+// not be loaded.
+func loadFailedError(id Identity, err error) error {
+	if errors.Is(err, errExiting) {
+		return err
+	}
+	return infer.Errorf(infer.InvalidArg, "load failed for model '%s': %s\n", id.Name, infer.AsError(err).Message)
+}
+
+// Load loads a model, or loads it anew if something has changed since it was
+// read, and returns when it serves or has failed to; what served before goes on
+// until then, and beyond if the load fails. The models that an ensemble is
+// composed of are loaded too, if they are not. Config, the JSON of a
+// configuration, replaces that of the repository; with files, by their path in
+// the model's directory, nothing of the repository is used. A configuration alone
+// is kept: a load without any leaves the model as it is until something in its
+// directory changes or it is unloaded.
+func (r *Registry) Load(ctx context.Context, name, config string, files map[string][]byte) error {
+	return r.explicitLoad(ctx, nil, name, config, files)
+}
+
+// explicitLoad is Load, for the code of a version that is being brought up if up
+// is not nil.
+func (r *Registry) explicitLoad(ctx context.Context, up *bringing, name, config string, files map[string][]byte) error {
+	if err := r.checkControl(); err != nil {
+		return err
+	}
+	if err := checkName(name); err != nil {
+		return err
+	}
+	o, err := r.override(name, config, files)
+	if err != nil {
+		r.logNotPolled(Identity{Name: name}, err)
+		return errNotPolled(name)
+	}
+	defer o.upload.drop()
+	op := r.claims.begin(name, up)
+	defer r.claims.end(op)
+	targets := []Identity{{Name: name}}
+	if r.config.Repository.options.Namespacing && o.upload == nil {
+		if targets = r.config.Repository.find(name); len(targets) == 0 {
+			r.config.Log.Error().Msgf(notFoundText, name)
+			return errNotPolled(name)
+		}
+	}
+	sources, held, err := r.gather(ctx, op, targets, o)
+	if err != nil {
+		return err
+	}
+	c := &change{Registry: r, op: op, sources: sources, named: identitiesOf(targets...)}
+	return outcome(targets, c.apply(ctx, held))
+}
+
+// gather has the operation take models and reads those that are not served as
+// they are: the targets, and what they are composed of. The error is for clients.
+func (r *Registry) gather(ctx context.Context, op *operation, targets []Identity, o override) (sources map[Identity]*source, held identities, err error) {
+	needed := identitiesOf(targets...)
+	for {
+		if held, err = r.hold(ctx, op, needed); err != nil {
+			var circle *circleError
+			if errors.As(err, &circle) {
+				return nil, nil, circle
+			}
+			return nil, nil, infer.Errorf(infer.Unavailable, "failed to load '%s': %v", op.name, err)
+		}
+		problems := make(map[Identity]error)
+		sources = make(map[Identity]*source)
+		for _, id := range targets {
+			s, err := r.read(id, o)
+			if err != nil {
+				r.logNotPolled(id, err)
+				return nil, nil, errNotPolled(id.Name)
+			}
+			if s != nil {
+				sources[id] = s
+			}
+		}
+		r.readComposing(sources, problems)
+		more := false
+		for id := range sources {
+			more = more || !needed[id]
+			needed[id] = true
+		}
+		if !more {
+			for _, id := range identitiesOfKeys(problems).sorted() {
+				r.logNotPolled(id, problems[id])
+			}
+			return sources, held, nil
+		}
+		r.claims.release(op)
+	}
+}
+
+func identitiesOfKeys[T any](m map[Identity]T) identities {
+	set := make(identities, len(m))
+	for id := range m {
+		set[id] = true
+	}
+	return set
+}
+
+// read reads a model that is to be loaded; nil if it is served from just that.
+func (r *Registry) read(id Identity, o override) (*source, error) {
+	switch {
+	case o.upload != nil:
+		return r.config.Repository.readUpload(id.Name, o)
+	case o.config != nil:
+		return r.config.Repository.source(id, o.config)
+	}
+	files, err := r.config.Repository.footprint(id)
+	if err != nil {
+		return nil, err
+	}
+	if r.isServed(id, files) {
+		return nil, nil //nolint:nilnil // as the doc says
+	}
+	return r.config.Repository.source(id, nil)
+}
+
+// isServed reports whether a model is served as its files are now.
+func (r *Registry) isServed(id Identity, files footprint) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.models[id]
+	if m == nil || m.served == nil || m.served != m.wanted || m.served.upload != nil {
+		return false
+	}
+	return m.served.files.same(files) && slices.Equal(m.readyLocked(), m.served.Versions)
+}
+
+// readComposing adds to sources the models that ensembles among them are
+// composed of, as far as they are not served. What cannot be read is left out:
+// the ensembles will say so.
+func (r *Registry) readComposing(sources map[Identity]*source, problems map[Identity]error) {
+	todo := identitiesOfKeys(sources).sorted()
+	for len(todo) > 0 {
+		id := todo[0]
+		todo = todo[1:]
+		steps := identitiesOfKeys(sources[id].Composing())
+		for _, step := range steps.sorted() {
+			for _, part := range r.partsToRead(step, id) {
+				if sources[part] != nil || problems[part] != nil {
+					continue
+				}
+				s, err := r.config.Repository.source(part, nil)
+				if err != nil {
+					problems[part] = err
+					continue
+				}
+				sources[part] = s
+				todo = append(todo, part)
+			}
+		}
+	}
+}
+
+// partsToRead are the models that a step may mean and that are not served.
+func (r *Registry) partsToRead(step, ensemble Identity) []Identity {
+	r.mu.Lock()
+	m := r.resolveLocked(step, ensemble)
+	served := m != nil && m.served != nil
+	r.mu.Unlock()
+	if served {
+		return nil
+	}
+	candidates := r.candidates(step, ensemble)
+	if len(candidates) == 1 {
+		return candidates
+	}
+	found := r.config.Repository.find(step.Name)
+	if neighbour := (Identity{Namespace: ensemble.Namespace, Name: step.Name}); slices.Contains(found, neighbour) {
+		return []Identity{neighbour}
+	}
+	return found
+}
+
+// checkName refuses what cannot be the name of a model.
+func checkName(name string) error {
+	switch trimmed := strings.TrimSpace(name); {
+	case trimmed == "":
+		return infer.Errorf(infer.InvalidArg, "Model name cannot be empty. Please enter a valid name to deploy.")
+	case trimmed == "..", strings.Contains(name, "/"):
+		return infer.Errorf(infer.InvalidArg, "invalid model name '%s', model name must not contain path traversal characters", name)
+	}
+	return nil
+}
+
+// logNotPolled logs why a model cannot even be read.
+func (r *Registry) logNotPolled(id Identity, err error) {
+	var parse *ParseError
+	if errors.As(err, &parse) {
+		r.config.Log.Error().Msgf("%.*s", maxReasonBytes, parse.Detail())
+	}
+	var place *placeError
+	if errors.As(err, &place) {
+		r.config.Log.Error().Msg(err.Error())
+		return
+	}
+	r.config.Log.Error().Msgf("Poll failed for model directory '%s': %.*s", id, maxReasonBytes, err)
+}
+
+func (r *Registry) checkControl() error {
+	if err := r.checkExiting(); err != nil {
+		return err
+	}
+	if !r.config.Explicit {
+		return infer.Errorf(infer.Unavailable, "explicit model load / unload is not allowed if polling is enabled")
+	}
+	return nil
+}
+
+// Unload takes a model out of service, with the ensembles that depend on it, and
+// returns when that has begun. Requests inside are finished. With dependents, the
+// models go too that an ensemble is composed of, that were loaded for nothing but
+// it and that nothing else needs. Unloading what is not loaded is a success.
+func (r *Registry) Unload(ctx context.Context, name string, dependents bool) error {
+	return r.explicitUnload(ctx, nil, name, dependents)
+}
+
+func (r *Registry) explicitUnload(ctx context.Context, up *bringing, name string, dependents bool) error {
+	if err := r.checkControl(); err != nil {
+		return err
+	}
+	op := r.claims.begin(name, up)
+	defer r.claims.end(op)
+	for {
+		needed := r.unloadedWith(name, dependents)
+		held, err := r.hold(ctx, op, needed)
+		if err != nil {
+			var circle *circleError
+			if errors.As(err, &circle) {
+				return circle
+			}
+			return infer.Errorf(infer.Unavailable, "failed to unload '%s': %v", name, err)
+		}
+		sources := make(map[Identity]*source)
+		more := false
+		for id := range r.unloadedWith(name, dependents) {
+			sources[id] = nil
+			more = more || !needed[id]
+		}
+		if more {
+			r.claims.release(op)
+			continue
+		}
+		c := &change{Registry: r, op: op, sources: sources}
+		c.apply(ctx, held)
+		return nil
+	}
+}
+
+// unloadedWith are the models that go if those of a name do.
+func (r *Registry) unloadedWith(name string, dependents bool) identities {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	gone := make(identities)
+	for id := range r.models {
+		if id.Name == name {
+			gone[id] = true
+		}
+	}
+	if !dependents {
+		return gone
+	}
+	todo := gone.sorted()
+	for len(todo) > 0 {
+		m := r.models[todo[0]]
+		todo = todo[1:]
+		for _, part := range r.composingLocked(m) {
+			if gone[part.id] || part.named || r.usedLocked(part, gone) {
+				continue
+			}
+			gone[part.id] = true
+			todo = append(todo, part.id)
+		}
+	}
+	return gone
+}
+
+// usedLocked reports whether an ensemble that is not among those gone is composed
+// of the model.
+func (r *Registry) usedLocked(part *model, gone identities) bool {
+	for id, m := range r.models {
+		if !gone[id] && m.wanted != nil && slices.Contains(r.composingLocked(m), part) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,181 @@
+package models
+
+import (
+	"encoding/binary"
+	"hash"
+	"hash/fnv"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// footprint is what the files of a model looked like at one time: their names,
+// sizes and times, but not what is in them. Two footprints tell whether
+// something has changed in between, and for which versions of the model.
+//
+// The time of a directory is not in it, only what the directory has: what
+// Python and editors leave beside the files of a model comes and goes and
+// changes nothing. Triton looks at the times of directories and loads a Python
+// model anew because its import has made a __pycache__.
+type footprint struct {
+	config string            // the top-level entry that is or has the configuration
+	parts  map[string]uint64 // by top-level entry
+}
+
+// maxFootprintEntries bounds what is looked at of one model; whatever is behind
+// is taken to be unchanged.
+const maxFootprintEntries = 1 << 20
+
+// footprint looks at the folder. What cannot be read does not count.
+func (f *folder) footprint(config string) footprint {
+	p := footprint{config: config, parts: make(map[string]uint64)}
+	entries, err := f.list(".")
+	if err != nil {
+		return p
+	}
+	left := maxFootprintEntries
+	for _, e := range entries {
+		if passing(e.name) {
+			continue
+		}
+		sum := fnv.New64a()
+		if top := filepath.Join(f.path, e.name); e.dir { // a slash follows a link
+			addDirectory(sum, top+string(filepath.Separator), &left)
+		} else {
+			addFile(sum, top, "")
+		}
+		p.parts[e.name] = sum.Sum64()
+	}
+	return p
+}
+
+// addDirectory adds what lies below a directory. Links to directories are not
+// followed.
+func addDirectory(sum hash.Hash64, top string, left *int) {
+	_ = filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
+		if *left--; *left < 0 {
+			return filepath.SkipAll
+		}
+		if err != nil || path == top {
+			return nil //nolint:nilerr // what cannot be read does not count
+		}
+		if passing(e.Name()) {
+			if e.IsDir() {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		relative := strings.TrimPrefix(path, top)
+		if e.IsDir() {
+			add(sum, relative, 0)
+			return nil
+		}
+		if emptyFile4913(e) {
+			return nil
+		}
+		addFile(sum, path, relative)
+		return nil
+	})
+}
+
+// addFile adds a file; of a link, both itself and what it leads to.
+func addFile(sum hash.Hash64, path, name string) {
+	for _, stat := range []func(string) (fs.FileInfo, error){os.Lstat, os.Stat} {
+		info, err := stat(path)
+		if err != nil {
+			add(sum, name, 0)
+			continue
+		}
+		changed := int64(0)
+		if s, ok := info.Sys().(*syscall.Stat_t); ok {
+			changed = syscall.TimespecToNsec(s.Ctim)
+		}
+		add(sum, name, uint64(info.Mode().Type()), uint64(info.Size()), uint64(info.ModTime().UnixNano()), uint64(changed))
+		if info.Mode()&fs.ModeSymlink == 0 {
+			return
+		}
+	}
+}
+
+func add(sum hash.Hash64, name string, values ...uint64) {
+	record := append([]byte(name), 0)
+	for _, v := range values {
+		record = binary.LittleEndian.AppendUint64(record, v)
+	}
+	_, _ = sum.Write(record)
+}
+
+// passing reports whether what has that name comes and goes beside the files of
+// a model: what Python compiles, and what editors, file managers and network
+// file systems leave while somebody works on a file.
+func passing(name string) bool {
+	switch name {
+	case "__pycache__", ".ipynb_checkpoints", ".DS_Store":
+		return true
+	}
+	extension := filepath.Ext(name)
+	hidden := strings.HasPrefix(name, ".")
+	switch {
+	case strings.HasSuffix(name, "~"): // backups
+	case strings.HasPrefix(name, "#") && strings.HasSuffix(name, "#"), strings.HasPrefix(name, ".#"): // Emacs: autosaved, locks
+	case strings.HasPrefix(name, ".~lock.") && strings.HasSuffix(name, "#"): // LibreOffice
+	case hidden && len(extension) == 4 && strings.HasPrefix(extension, ".sw"): // Vim, nano: .swp, .swo, .swx
+	case hidden && extension == ".kate-swp":
+	case strings.HasPrefix(name, ".goutputstream-"), strings.HasPrefix(name, ".nfs"), strings.HasPrefix(name, ".fuse_hidden"):
+	case strings.HasSuffix(name, "___jb_tmp___"), strings.HasSuffix(name, "___jb_old___"): // JetBrains
+	default:
+		return false
+	}
+	return true
+}
+
+// emptyFile4913 reports whether a file is the one with which Vim finds out
+// whether it may write.
+func emptyFile4913(e fs.DirEntry) bool {
+	if e.Name() != "4913" {
+		return false
+	}
+	info, err := e.Info()
+	return err == nil && info.Size() == 0
+}
+
+// same reports whether nothing has changed.
+func (p footprint) same(later footprint) bool {
+	if p.config != later.config || len(p.parts) != len(later.parts) {
+		return false
+	}
+	for name, sum := range p.parts {
+		if other, there := later.parts[name]; !there || other != sum {
+			return false
+		}
+	}
+	return true
+}
+
+// sameFor reports whether nothing has changed that one version is made of: its
+// directory, and whatever is no other version and not the configuration.
+func (p footprint) sameFor(later footprint, number int64) bool {
+	own := strconv.FormatInt(number, 10)
+	counts := func(name string) bool {
+		return name == own || !isDigits(name) && name != p.config && name != later.config
+	}
+	for name, sum := range p.parts {
+		if other, there := later.parts[name]; counts(name) && (!there || other != sum) {
+			return false
+		}
+	}
+	for name := range later.parts {
+		if _, there := p.parts[name]; counts(name) && !there {
+			return false
+		}
+	}
+	return true
+}
+
+func isDigits(name string) bool {
+	return name != "" && !slices.ContainsFunc([]byte(name), func(c byte) bool { return c < '0' || c > '9' })
+}

@@ -1,0 +1,170 @@
+package models
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestFootprints changes one thing at a time in a model's directory: what has
+// changed, and for which of its versions?
+func TestFootprints(t *testing.T) {
+	write := func(path, text string) func(string) error {
+		return func(root string) error {
+			whole := filepath.Join(root, path)
+			if err := os.MkdirAll(filepath.Dir(whole), 0o755); err != nil {
+				return err
+			}
+			return os.WriteFile(whole, []byte(text), 0o644)
+		}
+	}
+	old := func(path string) func(string) error {
+		return func(root string) error {
+			long := time.Now().Add(-1000 * time.Hour)
+			return os.Chtimes(filepath.Join(root, path), long, long)
+		}
+	}
+	remove := func(path string) func(string) error {
+		return func(root string) error { return os.RemoveAll(filepath.Join(root, path)) }
+	}
+	link := func(target, path string) func(string) error {
+		return func(root string) error { return os.Symlink(target, filepath.Join(root, path)) }
+	}
+	nothing, all, one, config := "nothing", "all", "version 1", "config"
+	for _, c := range []struct {
+		name   string
+		change func(root string) error
+		want   string
+		named  string // what --model-config-name says
+	}{
+		{"none", func(string) error { return nil }, nothing, ""},
+		{"a version's file", write("1/model.py", "changed"), one, ""},
+		{"a version's file, deep", write("1/data/deep/x", "changed"), one, ""},
+		{"a version's new file", write("1/new", ""), one, ""},
+		{"a version's file is gone", remove("1/data/deep/x"), one, ""},
+		{"a version's file got an old time", old("1/model.py"), one, ""},
+		{"a version's new directory", write("1/new/x", ""), one, ""},
+		{"a version is gone", remove("1"), one, ""},
+		{"another version", write("3/model.py", ""), config, ""},
+		{"the config", write("config.pbtxt", "changed"), config, ""},
+		{"the config got an old time", old("config.pbtxt"), config, ""},
+		{"the config is gone", remove("config.pbtxt"), config, ""},
+		{"labels", write("labels.txt", "changed"), all, ""},
+		{"labels are gone", remove("labels.txt"), all, ""},
+		{"another module", write("helper.py", ""), all, ""},
+		{"a file whose name begins that of the config", write("config", ""), all, ""},
+		{"warmup", write("warmup/x", ""), all, ""},
+		{"configs, unused", write("configs/b.pbtxt", ""), all, ""},
+		{"configs, one in use", write("configs/b.pbtxt", ""), config, "a"},
+		{"the config, another one in use", write("config.pbtxt", "changed"), all, "a"},
+		{"the one in use comes", write("configs/b.pbtxt", ""), config, "b"},
+		{"the one in use goes", remove("configs"), config, "a"},
+		{"compiled by Python", write("1/__pycache__/model.cpython-311.pyc", ""), nothing, ""},
+		{"compiled by Python, above", write("__pycache__/labels.cpython-311.pyc", ""), nothing, ""},
+		{"compiled by Python, deep", write("1/data/__pycache__/x.pyc", ""), nothing, ""},
+		{"Vim's swap file", write("1/.model.py.swp", ""), nothing, ""},
+		{"Vim's second swap file", write(".config.pbtxt.swo", ""), nothing, ""},
+		{"Vim tries to write", write("1/4913", ""), nothing, ""},
+		{"something of that name", write("1/4913", "data"), one, ""},
+		{"a backup", write("1/model.py~", ""), nothing, ""},
+		{"Emacs saves", write("1/#model.py#", ""), nothing, ""},
+		{"Emacs locks", link("me@here.1:2", "1/.#model.py"), nothing, ""},
+		{"LibreOffice locks", write("1/.~lock.labels.csv#", ""), nothing, ""},
+		{"gedit saves", write("1/.goutputstream-ABC123", ""), nothing, ""},
+		{"Kate", write("1/.model.py.kate-swp", ""), nothing, ""},
+		{"JetBrains saves", write("1/model.py___jb_tmp___", ""), nothing, ""},
+		{"a notebook", write(".ipynb_checkpoints/x", ""), nothing, ""},
+		{"a hidden file of the model", write("1/.env", ""), one, ""},
+		{"a link to a file", link("model.py", "1/linked"), one, ""},
+		{"a link that leads nowhere", link("nowhere", "1/linked"), one, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			root := t.TempDir()
+			model := filepath.Join(root, "m")
+			for _, path := range []string{"config.pbtxt", "labels.txt", "1/model.py", "1/data/deep/x", "2/model.py", "configs/a.pbtxt"} {
+				if err := write(path, `backend: "fake"`)(model); err != nil {
+					t.Fatal(err)
+				}
+			}
+			repository, err := OpenRepository([]string{root}, RepositoryOptions{ConfigName: c.named})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer repository.Close()
+			id := Identity{Name: "m"}
+			before, err := repository.footprint(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.change(model); err != nil {
+				t.Fatal(err)
+			}
+			after, err := repository.footprint(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			switch same, first, second := before.same(after), before.sameFor(after, 1), before.sameFor(after, 2); {
+			case same && first && second:
+				got = nothing
+			case !same && first && second:
+				got = config
+			case !same && !first && second:
+				got = one
+			case !same && !first && !second:
+				got = all
+			}
+			if got != c.want {
+				t.Errorf("got a change of %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestFootprintFollowsLinks to a version's directory, to what a file's link leads
+// to, and to nothing else.
+func TestFootprintFollowsLinks(t *testing.T) {
+	root, outside := t.TempDir(), t.TempDir()
+	for path, text := range map[string]string{
+		filepath.Join(root, "m", "config.pbtxt"): `backend: "fake"`, filepath.Join(outside, "version", "model.py"): "",
+		filepath.Join(outside, "elsewhere", "x"): "", filepath.Join(outside, "file"): "",
+	} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, target := range map[string]string{
+		filepath.Join(root, "m", "1"): filepath.Join(outside, "version"), filepath.Join(outside, "version", "up"): outside,
+		filepath.Join(outside, "version", "file"): filepath.Join(outside, "file"),
+	} {
+		if err := os.Symlink(target, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	repository, err := OpenRepository([]string{root}, RepositoryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer repository.Close()
+	look := func() footprint {
+		t.Helper()
+		p, err := repository.footprint(Identity{Name: "m"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for path, counts := range map[string]bool{"version/model.py": true, "file": true, "elsewhere/x": false} {
+		before := look()
+		if err := os.WriteFile(filepath.Join(outside, path), []byte("changed"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if same := before.same(look()); same == counts {
+			t.Errorf("%s: the same: %v, want %v", path, same, !counts)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package models
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// TestNamespaces has models of the same name in two repositories. The texts are
+// Triton's.
+func TestNamespaces(t *testing.T) {
+	roots := []string{writeModels(t, map[string][]int64{"a": {1}, "b": {1}}), writeModels(t, map[string][]int64{"a": {1, 2}})}
+	open := func(change func(*RegistryConfig)) (*Registry, *fakeBackend) {
+		repository, err := OpenRepository(roots, RepositoryOptions{Namespacing: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(repository.Close)
+		b := newFakeBackend()
+		return newTestRegistry(t, roots[0], b, func(c *RegistryConfig) {
+			c.Repository.Close()
+			c.Repository = repository
+			if change != nil {
+				change(c)
+			}
+		}), b
+	}
+	const ambiguous = "There are 2 identifiers of model 'a' in global map, model namespace must be provided to resolve ambiguity."
+	r, _ := open(nil)
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	index := strings.Split(states(r), "; ")
+	slices.Sort(index)
+	if got, want := strings.Join(index, "; "), "a 1 READY; a 1 READY; a 2 READY; b 1 READY"; got != want {
+		t.Errorf("got the index %q, want %q", got, want)
+	}
+	wantGeneration(t, r, "b", 1, 1)
+	_, err := generation(t, r, "a", 1)
+	wantError(t, err, infer.InvalidArg, ambiguous)
+	_, err = generation(t, r, "nope", 1)
+	wantError(t, err, infer.InvalidArg, "Request for unknown model: 'nope' is not found")
+	_, err = r.Statistics("a", infer.LatestVersion)
+	wantError(t, err, infer.InvalidArg, "requested model 'a' is not available")
+	if list, err := r.Statistics("", infer.LatestVersion); err != nil || len(list) != 4 {
+		t.Errorf("got %d statistics, %v, want 4", len(list), err)
+	}
+	var rows []string
+	for _, s := range r.Attempted() {
+		rows = append(rows, fmt.Sprintf("%s %d", s.Name, s.Version))
+	}
+	if want := roots[0] + "::a 1"; !slices.Contains(rows, want) || len(rows) != 4 {
+		t.Errorf("got the table %q, want %q in it", rows, want)
+	}
+
+	r, b := open(explicit())
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Load(t.Context(), "a", "", nil); err != nil { // all of that name
+		t.Fatal(err)
+	}
+	if b.opened["a:1"] != 2 || b.opened["a:2"] != 1 {
+		t.Errorf("opened %v", b.opened)
+	}
+	_, err = generation(t, r, "a", 1)
+	wantError(t, err, infer.InvalidArg, ambiguous)
+	wantError(t, r.Load(t.Context(), "nope", "", nil), infer.Internal, "failed to load 'nope', failed to poll from model repository")
+	if err := r.Unload(t.Context(), "a", false); err != nil {
+		t.Fatal(err)
+	}
+	r.ending.Wait()
+	_, err = generation(t, r, "a", 1)
+	wantError(t, err, infer.NotFound, "Identifier of model 'a' is not found in global map")
+	// A name that is in one repository alone is not ambiguous any more.
+	if err := os.RemoveAll(filepath.Join(roots[0], "a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Load(t.Context(), "a", "", nil); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := r.Model("a", infer.LatestVersion); err != nil || info.Version != 2 {
+		t.Errorf("got %+v, %v, want version 2", info, err)
+	}
+}

@@ -1,0 +1,80 @@
+package models
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// source is what a model is or was to be loaded from.
+type source struct {
+	*Description
+	files footprint // when it was read; of a model with an upload nothing
+	// configured says that the configuration has come with a load request.
+	configured bool
+}
+
+// plan says what a model needs to be served from another source. Each version of
+// the new source is in one of the first three lists; all ascend.
+type plan struct {
+	keep   []int64 // goes on as it is
+	update []int64 // needs other instances
+	load   []int64
+	leave  []int64 // serves, and is to be unloaded when the others are up
+}
+
+// planChange compares what a model is served from with what it is to be served
+// from; was is nil if it is not served. Serving are the versions that are ready.
+func planChange(was, now *source, serving []int64) plan {
+	var p plan
+	for _, number := range serving {
+		if !slices.Contains(now.Versions, number) {
+			p.leave = append(p.leave, number)
+		}
+	}
+	configs := configsDiffer
+	if was != nil && was.upload == nil && now.upload == nil {
+		configs = compareConfigs(was.Config, now.Config)
+	}
+	for _, number := range now.Versions {
+		switch {
+		case configs == configsDiffer, !slices.Contains(serving, number), !was.files.sameFor(now.files, number):
+			p.load = append(p.load, number)
+		case configs == groupsDiffer:
+			p.update = append(p.update, number)
+		default:
+			p.keep = append(p.keep, number)
+		}
+	}
+	return p
+}
+
+// difference is how far two configurations of a model differ.
+type difference uint8
+
+const (
+	configsSame   difference = 0 // but for the choice of versions
+	groupsDiffer  difference = 1 // in the instances, and perhaps the choice of versions
+	configsDiffer difference = 2
+)
+
+func compareConfigs(a, b *kserve.ModelConfig) difference {
+	bare := func(c *kserve.ModelConfig, groups bool) *kserve.ModelConfig {
+		c = cloneConfig(c)
+		c.VersionPolicy = nil
+		if !groups {
+			c.InstanceGroup = nil
+		}
+		return c
+	}
+	switch {
+	case proto.Equal(bare(a, true), bare(b, true)):
+		return configsSame
+	case proto.Equal(bare(a, false), bare(b, false)):
+		return groupsDiffer
+	default:
+		return configsDiffer
+	}
+}

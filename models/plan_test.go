@@ -1,0 +1,78 @@
+package models
+
+import (
+	"fmt"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/prototext"
+
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// TestPlans compares a model that serves with what its directory says now.
+func TestPlans(t *testing.T) {
+	const base = `name: "m" backend: "fake" max_batch_size: 4 `
+	files := func(parts ...string) footprint {
+		p := footprint{config: configFile, parts: make(map[string]uint64)}
+		for i := 0; i < len(parts); i += 2 {
+			p.parts[parts[i]] = uint64(parts[i+1][0])
+		}
+		return p
+	}
+	make1 := func(t *testing.T, config string, files footprint, versions ...int64) *source {
+		t.Helper()
+		c := &kserve.ModelConfig{}
+		if err := prototext.Unmarshal([]byte(config), c); err != nil {
+			t.Fatal(err)
+		}
+		return &source{Description: &Description{Name: "m", Config: c, Versions: versions}, files: files}
+	}
+	usual := files(configFile, "a", "1", "a", "2", "a", "labels", "a")
+	for _, c := range []struct {
+		name     string
+		config   string
+		files    footprint
+		versions []int64
+		serving  []int64
+		want     plan
+	}{
+		{"nothing changed", base, usual, []int64{1, 2}, []int64{1, 2}, plan{keep: []int64{1, 2}}},
+		{"the config was touched", base, files(configFile, "b", "1", "a", "2", "a", "labels", "a"), []int64{1, 2}, []int64{1, 2}, plan{keep: []int64{1, 2}}},
+		{"a version's files", base, files(configFile, "a", "1", "a", "2", "b", "labels", "a"), []int64{1, 2}, []int64{1, 2}, plan{keep: []int64{1}, load: []int64{2}}},
+		{"the files of all", base, files(configFile, "a", "1", "a", "2", "a", "labels", "b"), []int64{1, 2}, []int64{1, 2}, plan{load: []int64{1, 2}}},
+		{"more files of all", base, files(configFile, "a", "1", "a", "2", "a", "labels", "a", "x", "a"), []int64{1, 2}, []int64{1, 2}, plan{load: []int64{1, 2}}},
+		{"a file that begins like the config's name", base, files(configFile, "a", "1", "a", "2", "a", "labels", "a", "config", "a"), []int64{1, 2}, []int64{1, 2}, plan{load: []int64{1, 2}}},
+		{"a version comes", base, files(configFile, "a", "1", "a", "2", "a", "3", "a", "labels", "a"), []int64{1, 2, 3}, []int64{1, 2}, plan{keep: []int64{1, 2}, load: []int64{3}}},
+		{"a version goes", base, files(configFile, "a", "2", "a", "labels", "a"), []int64{2}, []int64{1, 2}, plan{keep: []int64{2}, leave: []int64{1}}},
+		{"the policy", base + `version_policy { specific { versions: 1 } }`, usual, []int64{1}, []int64{1, 2}, plan{keep: []int64{1}, leave: []int64{2}}},
+		{"the policy and files", base + `version_policy { specific { versions: 1 } }`, files(configFile, "a", "1", "b", "2", "a", "labels", "a"), []int64{1}, []int64{1, 2}, plan{load: []int64{1}, leave: []int64{2}}},
+		{"instances", base + `instance_group { count: 2 }`, usual, []int64{1, 2}, []int64{1, 2}, plan{update: []int64{1, 2}}},
+		{"instances and policy", base + `instance_group { count: 2 } version_policy { all { } }`, usual, []int64{1, 2}, []int64{1, 2}, plan{update: []int64{1, 2}}},
+		{"instances and a version's files", base + `instance_group { count: 2 }`, files(configFile, "b", "1", "b", "2", "a", "labels", "a"), []int64{1, 2}, []int64{1, 2}, plan{update: []int64{2}, load: []int64{1}}},
+		{"instances and a version that comes", base + `instance_group { count: 2 }`, files(configFile, "b", "1", "a", "2", "a", "3", "a", "labels", "a"), []int64{2, 3}, []int64{1, 2}, plan{update: []int64{2}, load: []int64{3}, leave: []int64{1}}},
+		{"another field", base + `default_model_filename: "x"`, usual, []int64{1, 2}, []int64{1, 2}, plan{load: []int64{1, 2}}},
+		{"another field, and instances", base + `default_model_filename: "x" instance_group { count: 2 }`, usual, []int64{1, 2}, []int64{1, 2}, plan{load: []int64{1, 2}}},
+		{"one had failed", base, usual, []int64{1, 2}, []int64{1}, plan{keep: []int64{1}, load: []int64{2}}},
+		{"none was served", base, usual, []int64{1, 2}, nil, plan{load: []int64{1, 2}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var was *source
+			if c.serving != nil {
+				was = make1(t, base, usual, 1, 2)
+			}
+			if got := planChange(was, make1(t, c.config, c.files, c.versions...), c.serving); fmt.Sprint(got) != fmt.Sprint(c.want) {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+	uploaded := make1(t, base, footprint{}, 1)
+	uploaded.upload = &upload{}
+	for name, pair := range map[string][2]*source{
+		"from files of a request": {make1(t, base, usual, 1), uploaded}, "to the repository's": {uploaded, make1(t, base, usual, 1)},
+		"from files to others": {uploaded, uploaded},
+	} {
+		if got, want := planChange(pair[0], pair[1], []int64{1}), (plan{load: []int64{1}}); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package models
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// lookers is how many models are looked at side by side.
+const lookers = 4
+
+// poller looks for changes in the repository and has them made. A look does not
+// wait for what an earlier one has begun: only models that have to do with each
+// other wait for each other. What fails is begun again by the next look, as long
+// as the model is not served as its files are.
+type poller struct {
+	*Registry
+	works map[Identity]*work // what was begun last for each model, until it is done
+}
+
+// work is one change that a look at the repository has begun.
+type work struct {
+	sources map[Identity]*source // nil: the model is gone
+	cancel  map[Identity]context.CancelCauseFunc
+	done    chan struct{} // closed when it is
+}
+
+func newPoller(r *Registry) *poller { return &poller{Registry: r, works: make(map[Identity]*work)} }
+
+// run looks at once and then after each interval until ctx ends.
+func (p *poller) run(ctx context.Context, interval time.Duration) {
+	ticks := time.NewTicker(interval)
+	defer ticks.Stop()
+	for ctx.Err() == nil {
+		p.look(ctx)
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// look finds what has changed and begins to change the models accordingly.
+func (p *poller) look(ctx context.Context) {
+	for id, w := range p.works {
+		select {
+		case <-w.done:
+			delete(p.works, id)
+		default:
+		}
+	}
+	ids, rejected, err := p.config.Repository.Scan()
+	if err != nil { // perhaps nothing is gone
+		p.config.Log.Error().Msgf("look for changes in the model repository: %v", err)
+		return
+	}
+	sources := p.removed(ids, rejected)
+	for id, s := range p.modified(ids, rejected) {
+		sources[id] = s
+	}
+	for _, group := range p.components(sources) {
+		p.begin(ctx, group, sources)
+	}
+}
+
+// removed finds the models that are served, or are on their way to be, and have
+// no directory any more, or more than one.
+func (p *poller) removed(ids []Identity, rejected map[Identity]string) map[Identity]*source {
+	there := identitiesOf(ids...)
+	for _, id := range identitiesOfKeys(rejected).sorted() {
+		p.config.Log.Error().Msgf(notUniqueText, id)
+		delete(there, id)
+	}
+	gone := make(map[Identity]*source)
+	p.Registry.mu.Lock()
+	defer p.Registry.mu.Unlock()
+	for id, m := range p.models {
+		w := p.works[id]
+		switch {
+		case there[id]:
+		case w != nil && w.sources[id] != nil, w == nil && m.wanted != nil:
+			gone[id] = nil
+			if len(m.versions) == 0 {
+				m.attempted = false // nobody needs to be told that it could not be loaded
+			}
+		}
+	}
+	return gone
+}
+
+// modified reads the models that are new or have changed since they were read.
+func (p *poller) modified(ids []Identity, rejected map[Identity]string) map[Identity]*source {
+	var mu sync.Mutex
+	sources, problems := make(map[Identity]*source), make(map[Identity]error)
+	todo := make(chan Identity) // closed when all have been handed out
+	var all sync.WaitGroup
+	for range min(lookers, len(ids)) {
+		all.Go(func() {
+			for id := range todo {
+				s, err := p.examine(id)
+				mu.Lock()
+				if err != nil {
+					problems[id] = err
+				} else if s != nil {
+					sources[id] = s
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for _, id := range ids {
+		if _, no := rejected[id]; !no {
+			todo <- id
+		}
+	}
+	close(todo)
+	all.Wait()
+	for _, id := range identitiesOfKeys(problems).sorted() {
+		p.logNotPolled(id, problems[id])
+	}
+	return sources
+}
+
+// examine reads a model if it has changed, nil otherwise.
+func (p *poller) examine(id Identity) (*source, error) {
+	files, err := p.config.Repository.footprint(id)
+	if err != nil {
+		return nil, err
+	}
+	if w := p.works[id]; w != nil {
+		if s := w.sources[id]; s != nil && s.files.same(files) {
+			return nil, nil //nolint:nilnil // as the doc says
+		}
+	} else if p.isServed(id, files) || p.waits(id, files) {
+		return nil, nil //nolint:nilnil // as the doc says
+	}
+	return p.config.Repository.source(id, nil)
+}
+
+// waits reports whether a model is an ensemble that is as its files are now, but
+// what it is composed of does not serve. When that changes it is loaded.
+func (r *Registry) waits(id Identity, files footprint) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.models[id]
+	return m != nil && m.wanted != nil && m.invalid != nil && m.wanted.files.same(files)
+}
+
+// begin begins to change models that have to do with each other. Loads of theirs
+// that are under way are overtaken.
+func (p *poller) begin(ctx context.Context, group []Identity, sources map[Identity]*source) {
+	w := &work{
+		sources: make(map[Identity]*source), cancel: make(map[Identity]context.CancelCauseFunc), done: make(chan struct{}),
+	}
+	contexts := make(map[Identity]context.Context)
+	for _, id := range group {
+		if earlier := p.works[id]; earlier != nil {
+			earlier.cancel[id](errOvertaken)
+		}
+		p.works[id] = w
+		w.sources[id] = sources[id]
+		contexts[id], w.cancel[id] = context.WithCancelCause(ctx)
+	}
+	p.polls.Go(func() {
+		defer close(w.done)
+		defer func() {
+			for _, cancel := range w.cancel {
+				cancel(nil)
+			}
+		}()
+		_ = p.bringGroup(ctx, group, sources, nil, contexts) // it has been logged
+	})
+}

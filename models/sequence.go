@@ -1,0 +1,191 @@
+package models
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler"
+)
+
+// newSequence makes the scheduler of a model with sequence_batching.
+func (r *Registry) newSequence(l *loaded) scheduler.Scheduler {
+	c := l.info.Config
+	var outputs []string
+	for _, out := range c.GetOutput() {
+		outputs = append(outputs, out.GetName())
+	}
+	return scheduler.NewSequence(scheduler.SequenceConfig{
+		Model: l.info.Name, Batching: c.GetSequenceBatching(), MaxBatch: int(c.GetMaxBatchSize()), States: l.states,
+		Alike: scheduler.NewAlike(c), Outputs: outputs, Decoupled: c.GetModelTransactionPolicy().GetDecoupled(),
+		Observer: l.statistics, Graph: r.graph, Log: r.config.Log,
+		HoldRequests: r.config.DelayRequests, HoldBacklog: r.config.DelayBacklog,
+	})
+}
+
+// correlationSpec is the control tensor that a model gets correlation ids in.
+type correlationSpec struct {
+	name     string
+	dataType kserve.DataType
+}
+
+func newCorrelationSpec(c *kserve.ModelSequenceBatching) *correlationSpec {
+	for _, input := range c.GetControlInput() {
+		for _, control := range input.GetControl() {
+			if control.GetKind() == kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID {
+				return &correlationSpec{name: input.GetName(), dataType: control.GetDataType()}
+			}
+		}
+	}
+	return nil
+}
+
+// check refuses a correlation id that does not fit into the tensor.
+func (s *correlationSpec) check(r *infer.Request, model string) error {
+	if s == nil || r.Correlation.IsZero() {
+		return nil
+	}
+	is, text := infer.Uint64, s.dataType == kserve.DataType_TYPE_STRING
+	if r.Correlation.Text != "" {
+		is = infer.Bytes
+	}
+	if text == (is == infer.Bytes) {
+		return nil
+	}
+	return invalid("%ssequence batching control '%s' data-type is '%s', but model '%s' expects '%s'",
+		r.LogPrefix(), s.name, is, model, strings.TrimPrefix(s.dataType.String(), "TYPE_"))
+}
+
+// initialStates is the directory, in a model's, with the files of initial states.
+const initialStates = "initial_state"
+
+// readStates reads what the sequences of a model begin with. Of states that
+// repeat an input's or output's name the first counts, which is warned of.
+func (d *Description) readStates(config *kserve.ModelConfig) (states []scheduler.State, warnings []string, err error) {
+	inputs, outputs, initial := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, state := range config.GetSequenceBatching().GetState() {
+		made, err := d.readState(state, initial)
+		if err != nil {
+			return nil, nil, err
+		}
+		in, out := state.GetInputName(), state.GetOutputName()
+		if inputs[in] || outputs[out] {
+			warnings = append(warnings, "state with input name '"+in+"' and output name '"+out+"' of model '"+d.Name+"' repeats the name of an earlier one and is ignored")
+			continue
+		}
+		if state.GetUseGrowableMemory() {
+			warnings = append(warnings, "use_growable_memory of state input name '"+in+"' of model '"+d.Name+"' has no effect: states lie in the memory of the CPU and grow as they have to")
+		}
+		inputs[in], outputs[out] = true, true
+		states = append(states, made)
+	}
+	return states, warnings, nil
+}
+
+// readState checks one state's description and reads its first value. Seen has
+// the inputs whose initial states were described before.
+func (d *Description) readState(state *kserve.ModelSequenceBatching_State, seen map[string]bool) (scheduler.State, error) {
+	in := state.GetInputName()
+	made := scheduler.State{Input: in, Output: state.GetOutputName(), DataType: infer.DataType(state.GetDataType())}
+	for _, dim := range state.GetDims() {
+		if dim == -1 {
+			dim = 1
+		}
+		made.Shape = append(made.Shape, dim)
+	}
+	switch n := len(state.GetInitialState()); {
+	case n > 1:
+		return made, invalid("initial_state field for state input '%s' must contain exactly one or zero element. Found '%d' elements.", in, n)
+	case n == 1:
+		initial := state.GetInitialState()[0]
+		if err := checkInitialState(state, initial, seen); err != nil {
+			return made, err
+		}
+		seen[in] = true
+		made.Shape = initial.GetDims()
+		if file, ok := initial.GetStateData().(*kserve.ModelSequenceBatching_InitialState_DataFile); ok {
+			data, err := d.readInitialState(in, file.DataFile, initial)
+			made.Data = data
+			if err != nil || made.DataType != infer.Bytes {
+				return made, err
+			}
+		}
+	}
+	size, err := stateSize(in, made.DataType, made.Shape)
+	if err == nil {
+		made.Data = make([]byte, size)
+	}
+	return made, err
+}
+
+// checkInitialState compares an initial state with its state.
+func checkInitialState(state *kserve.ModelSequenceBatching_State, initial *kserve.ModelSequenceBatching_InitialState, seen map[string]bool) error {
+	in := state.GetInputName()
+	switch {
+	case initial.GetDataType() != state.GetDataType():
+		return invalid("The data type used for 'initial_state' field of state '%s' does not match the state data type.", in)
+	case initial.GetName() == "":
+		return invalid("Field 'name' must be set when using initial_state for state input '%s'.", in)
+	case seen[in]:
+		return invalid("State input name '%s' specified more than once.", in)
+	case len(initial.GetDims()) != len(state.GetDims()):
+		return invalid("Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions for state input '%s'. %d != %d",
+			in, len(initial.GetDims()), len(state.GetDims()))
+	}
+	for i, dim := range initial.GetDims() {
+		switch want := state.GetDims()[i]; {
+		case dim == -1:
+			return invalid("'initial_state' field for state input name '%s' contains variable dimensions.", in)
+		case want != -1 && want != dim:
+			return invalid("'initial_state' dim for input name '%s' doesn't match 'state' dim description. %d != %d", in, dim, want)
+		}
+	}
+	switch initial.GetStateData().(type) {
+	case *kserve.ModelSequenceBatching_InitialState_ZeroData, *kserve.ModelSequenceBatching_InitialState_DataFile:
+		return nil
+	}
+	return invalid("initial_state setting expects state'%s' to have state_data set", in)
+}
+
+// readInitialState reads a file; what it has beyond the state is passed over.
+func (d *Description) readInitialState(in, file string, initial *kserve.ModelSequenceBatching_InitialState) ([]byte, error) {
+	if !filepath.IsLocal(file) {
+		return nil, infer.Errorf(infer.Unsupported, "initial_state file path '%s' for state input '%s' in model '%s' is outside model directory", file, in, d.Name)
+	}
+	f, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	data, err := f.read(filepath.Join(initialStates, file))
+	if err != nil {
+		return nil, err
+	}
+	size, err := stateSize(in, infer.DataType(initial.GetDataType()), initial.GetDims())
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) < size {
+		return nil, invalid("initial_state setting expects %d bytes, but the data provided from %sonly has %d bytes.", size, file, len(data))
+	}
+	return data[:size:size], nil
+}
+
+// maxStateBytes bounds the state that a sequence begins with.
+const maxStateBytes = 1 << 31
+
+// stateSize is how many bytes the first value of a state has; strings are empty
+// at first.
+func stateSize(in string, dataType infer.DataType, shape []int64) (int64, error) {
+	size, ok := infer.ByteSize(dataType, shape)
+	if dataType == infer.Bytes {
+		size, ok = infer.Elements(shape)
+		ok = ok && size < maxStateBytes/4
+		size *= 4
+	}
+	if !ok || size > maxStateBytes {
+		return 0, invalid("state input '%s' has %s of %s, which is more than %d bytes", in, dataType, infer.ShapeString(shape), maxStateBytes)
+	}
+	return size, nil
+}

@@ -1,0 +1,99 @@
+package models
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// Start loads the models that are wanted at start, as many at once as
+// LoadThreads allows, and opens the registry to requests. Models that fail do
+// not stop the others; if any did, the error is Internal "failed to load all
+// models". With a PollInterval, the registry goes on looking for changes until
+// Shutdown.
+func (r *Registry) Start(ctx context.Context) error {
+	defer r.started.Store(true)
+	ids, rejected, err := r.config.Repository.Scan()
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	for _, id := range ids {
+		r.modelLocked(id)
+	}
+	r.mu.Unlock()
+	failed := false
+	for _, id := range identitiesOfKeys(rejected).sorted() {
+		failed = true
+		r.config.Log.Error().Msgf(notUniqueText, id)
+	}
+	wanted := ids
+	if r.config.Explicit && !slices.Equal(r.config.Startup, []string{"*"}) {
+		wanted = nil
+		for _, name := range r.config.Startup {
+			here := slices.DeleteFunc(slices.Clone(ids), func(id Identity) bool { return id.Name != name })
+			if len(here) == 0 {
+				r.config.Log.Error().Msgf(notFoundText, name)
+				failed = true
+			}
+			wanted = append(wanted, here...)
+		}
+	}
+	sources, problems := make(map[Identity]*source), make(map[Identity]error)
+	for _, id := range wanted {
+		if _, no := rejected[id]; no {
+			continue
+		}
+		s, err := r.config.Repository.source(id, nil)
+		if err != nil {
+			problems[id] = err
+			continue
+		}
+		sources[id] = s
+	}
+	named := identitiesOfKeys(sources)
+	if r.config.Explicit {
+		r.readComposing(sources, problems)
+	}
+	for _, id := range identitiesOfKeys(problems).sorted() {
+		failed = true
+		r.logNotPolled(id, problems[id])
+	}
+	if r.bring(ctx, sources, named) || failed {
+		err = infer.Errorf(infer.Internal, "failed to load all models")
+	}
+	if r.config.PollInterval > 0 {
+		r.polls.Go(func() { newPoller(r).run(r.polling, r.config.PollInterval) })
+	}
+	return err
+}
+
+// bring loads models, those that have nothing to do with each other side by side,
+// and waits for all. It reports whether any has failed.
+func (r *Registry) bring(ctx context.Context, sources map[Identity]*source, named identities) (failed bool) {
+	groups := r.components(sources)
+	failures := make([]bool, len(groups))
+	var all sync.WaitGroup
+	for i, group := range groups {
+		all.Go(func() { failures[i] = len(r.bringGroup(ctx, group, sources, named, nil)) > 0 })
+	}
+	all.Wait()
+	return slices.Contains(failures, true)
+}
+
+// bringGroup changes some models in one operation and returns what went wrong.
+func (r *Registry) bringGroup(ctx context.Context, group []Identity, sources map[Identity]*source, named identities, contexts map[Identity]context.Context) map[Identity]error {
+	op := r.claims.begin(group[0].Name, nil)
+	defer r.claims.end(op)
+	held, err := r.hold(ctx, op, identitiesOf(group...))
+	if err != nil {
+		return map[Identity]error{group[0]: err}
+	}
+	c := &change{Registry: r, op: op, sources: make(map[Identity]*source), named: named, contexts: contexts}
+	for _, id := range group {
+		c.sources[id] = sources[id]
+	}
+	return c.apply(ctx, held)
+}

@@ -1,0 +1,320 @@
+package scheduler
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/rs/zerolog"
+)
+
+// DefaultSequenceIdle is how long a sequence lives without a request if nothing
+// else is said.
+const DefaultSequenceIdle = time.Second
+
+// SequenceConfig sets up a Sequence scheduler.
+type SequenceConfig struct {
+	Model    string                        // for error texts
+	Batching *kserve.ModelSequenceBatching // as the model's config has it
+	MaxBatch int                           // the model's max_batch_size; 0: inputs have no batch dimension
+	States   []State                       // of Batching.State, with their first values
+	Alike    *Alike                        // which requests can be in one batch
+	Outputs  []string                      // of the model's config: what clients get
+	// Decoupled is true if the model may answer a request any number of times.
+	Decoupled bool
+	MaxQueue  int // requests that may wait; default DefaultMaxQueue
+	Observer  Observer
+	Graph     *Graph // shared with what its models can call; default one of its own
+	Log       zerolog.Logger
+	// For tests that are written for Triton: nothing is executed before so many
+	// requests wait in slots (Direct strategy), and so many in the backlog.
+	HoldRequests, HoldBacklog int
+}
+
+// Sequence is the scheduler of models with sequences. The requests of one
+// correlation id go to one slot of one instance, one after the other. Where no
+// slot is free, a sequence waits in the backlog.
+//
+//	request ──▶ ids ──▶ sequence ──▶ slot of an instance ──▶ batch (Direct) or batcher (Oldest)
+//	                        │             ▲
+//	                        └── backlog ──┘ when a slot's sequence has ended
+//
+// A slot is free again when the request with END has been taken from it, or
+// when the sequence was idle for too long and nothing of it waits any more.
+type Sequence struct {
+	config   SequenceConfig
+	oldest   *kserve.ModelSequenceBatching_StrategyOldest // nil: Direct
+	slots    int                                          // of each instance
+	delay    int64                                        // ns, of Direct
+	fill     float32                                      // minimum_slot_utilization of Direct
+	idle     int64                                        // ns that a sequence may be idle
+	controls *controls
+	states   *states // nil if there is none
+
+	mu        sync.Mutex
+	ids       map[infer.CorrelationID]*sequence
+	generated uint64            // ids given to requests that came without
+	backlog   backlog           // of sequences that have no slot
+	expiring  sequenceDeadlines // of those in the backlog that have one
+	resting   idleList          // of sequences in ids that are not in the backlog
+	alarm     *time.Timer       // for the first of expiring and resting; nil before it was needed
+	rings     int64             // when it does, 0 if it is not set
+	instances []*lane           // in the order in which they came up first
+	free      freeSlots
+	joined    map[*infer.Request]*episode // that the batchers of lanes have (Oldest)
+	held      bool                        // by HoldRequests and HoldBacklog
+	waiting   int                         // requests that no instance has
+	inside    int                         // requests that were accepted and have not ended
+	stopped   bool
+	drained   chan struct{} // closed when stopped and nothing is inside
+	quiet     chan struct{} // closed when nothing is inside; nil while nobody waits for that
+}
+
+// NewSequence makes a scheduler without instances.
+func NewSequence(config SequenceConfig) *Sequence {
+	if config.MaxQueue <= 0 {
+		config.MaxQueue = DefaultMaxQueue
+	}
+	if config.Graph == nil {
+		config.Graph = NewGraph()
+	}
+	s := &Sequence{
+		config: config, oldest: config.Batching.GetOldest(), slots: max(config.MaxBatch, 1),
+		delay:    int64(config.Batching.GetDirect().GetMaxQueueDelayMicroseconds()) * int64(time.Microsecond),
+		fill:     config.Batching.GetDirect().GetMinimumSlotUtilization(),
+		idle:     int64(config.Batching.GetMaxSequenceIdleMicroseconds()) * int64(time.Microsecond),
+		controls: newControls(config.Batching.GetControlInput(), config.MaxBatch > 0),
+		states:   newStates(config.States, config.MaxBatch > 0, config.Outputs),
+		ids:      make(map[infer.CorrelationID]*sequence),
+		held:     config.HoldRequests > 0 && config.Batching.GetOldest() == nil || config.HoldBacklog > 0,
+		drained:  make(chan struct{}),
+		joined:   make(map[*infer.Request]*episode),
+	}
+	if n := int(s.oldest.GetMaxCandidateSequences()); n > 0 {
+		s.slots = n
+	}
+	if s.idle == 0 {
+		s.idle = int64(DefaultSequenceIdle)
+	}
+	return s
+}
+
+// Infer implements infer.Handler.
+func (s *Sequence) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	r := s.newRequest(ctx, req, send)
+	r.done = make(chan struct{}, 1)
+	in, err := s.begin(r)
+	if err != nil {
+		return err
+	}
+	if a, ok := in.(backend.Awaiter); ok {
+		a.Await(r.done)
+	}
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		s.cancel(r)
+		<-r.done
+		return nil
+	}
+}
+
+// Submit implements infer.Submitter.
+func (s *Sequence) Submit(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	r := s.newRequest(ctx, req, send)
+	if _, err := s.begin(r); err != nil {
+		return err
+	}
+	if ctx.Done() == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.state != ended {
+		r.unwatch = context.AfterFunc(ctx, func() { s.cancel(r) })
+	}
+	return nil
+}
+
+// begin takes the request in and returns the instance that it has been handed
+// to, nil if it waits.
+func (s *Sequence) begin(r *episode) (backend.Instance, error) {
+	req := r.own
+	switch {
+	case req.BatchSize > 1:
+		return nil, infer.Errorf(infer.InvalidArg, "inference request to model '%s' must specify batch-size 1 due to requirements of sequence batcher", s.config.Model)
+	case req.Correlation.IsZero() && !s.config.Batching.GetIterativeSequence():
+		return nil, infer.Errorf(infer.InvalidArg, "inference request to model '%s' must specify a non-zero or non-empty correlation ID", s.config.Model)
+	}
+	if req.Caller != nil {
+		if err := checkDepth(req); err != nil {
+			return nil, err
+		}
+		r.call = s.config.Graph.enter(r, req.Caller)
+	}
+	var then followUp
+	s.mu.Lock()
+	if err := s.acceptLocked(r, &then); err != nil {
+		s.mu.Unlock()
+		if r.call != nil {
+			s.config.Graph.leave(r.call)
+		}
+		return nil, err
+	}
+	s.mu.Unlock()
+	then.run(s)
+	s.mu.Lock()
+	state, at := r.state, r.at
+	s.mu.Unlock()
+	switch {
+	case state == executing:
+		return at.in, nil
+	case state == waiting && r.call != nil:
+		return nil, s.config.Graph.check(r.call)
+	}
+	return nil, nil
+}
+
+// acceptLocked puts a request into its sequence, which may begin with it.
+func (s *Sequence) acceptLocked(r *episode, then *followUp) error {
+	req := r.own
+	if req.Correlation.IsZero() { // iterative
+		s.generated++
+		req.Correlation.Number, req.Flags = s.generated, infer.SequenceStart
+	}
+	seq, start := s.ids[req.Correlation], req.Flags&infer.SequenceStart != 0
+	switch {
+	case s.stopped && (start || s.inside == 0):
+		return infer.Errorf(infer.Unavailable, "Server is stopping, scheduler for model has stopped accepting new inference requests")
+	case seq == nil && !start:
+		return s.needsStart(req.Correlation)
+	case s.hopelessLocked() != nil:
+		return unhealthy(s.hopelessLocked())
+	case s.waiting >= s.config.MaxQueue:
+		return infer.Errorf(infer.Unavailable, "%sExceeds maximum queue size", req.LogPrefix())
+	case seq != nil && start:
+		s.config.Log.Warn().Msgf("sequence %s for model '%s' has a conflict. The previous sequence did not end before this sequence start. Previous sequence will be terminated early.",
+			idText(req.Correlation), s.config.Model)
+	}
+	if seq == nil {
+		seq = &sequence{id: req.Correlation, known: true, heapAt: -1}
+		s.ids[req.Correlation] = seq
+	}
+	s.inside++
+	s.joinLocked(r, seq, then)
+	return nil
+}
+
+// joinLocked puts a request at the end of a sequence.
+func (s *Sequence) joinLocked(r *episode, seq *sequence, then *followUp) {
+	seq.pushBack(r)
+	s.waiting++
+	then.pending++
+	if r.own.Flags&infer.SequenceEnd != 0 {
+		s.forgetLocked(seq)
+	} else {
+		s.touchLocked(seq)
+	}
+	if seq.slot == nil && !seq.backlogged {
+		s.placeLocked(seq, then)
+	} else if seq.slot != nil {
+		s.advanceLocked(seq.slot, then)
+	}
+	if seq.backlogged {
+		s.expireAtLocked(seq, r.expires)
+	}
+	s.releaseHoldLocked(then)
+}
+
+func (s *Sequence) needsStart(id infer.CorrelationID) *infer.Error {
+	return infer.Errorf(infer.InvalidArg,
+		"inference request for sequence %s to model '%s' must specify the START flag on the first request of the sequence", idText(id), s.config.Model)
+}
+
+// idText prints a correlation id as error texts do.
+func idText(id infer.CorrelationID) string {
+	if id.Text != "" {
+		return id.Text
+	}
+	return strconv.FormatUint(id.Number, 10)
+}
+
+// Stop implements Scheduler. While requests are inside, those of sequences that
+// have begun are served; no sequence begins.
+func (s *Sequence) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	if !s.stopped {
+		s.stopped = true
+		if s.inside == 0 {
+			s.drainedLocked()
+		}
+	}
+	s.mu.Unlock()
+	select {
+	case <-s.drained:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// drainedLocked ends what goes on by itself.
+func (s *Sequence) drainedLocked() {
+	close(s.drained)
+	if s.alarm != nil {
+		s.alarm.Stop()
+	}
+	for _, in := range s.instances {
+		if in.timer != nil {
+			in.timer.Stop()
+		}
+	}
+}
+
+// Drain implements Scheduler.
+func (s *Sequence) Drain(ctx context.Context) error {
+	s.mu.Lock()
+	if s.inside == 0 {
+		s.mu.Unlock()
+		return nil
+	}
+	if s.quiet == nil {
+		s.quiet = make(chan struct{})
+	}
+	quiet := s.quiet
+	s.mu.Unlock()
+	select {
+	case <-quiet:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// InFlight implements Scheduler. A sequence of which no request is inside does
+// not count.
+func (s *Sequence) InFlight() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inside
+}
+
+// outLocked counts a request that is inside no more.
+func (s *Sequence) outLocked() {
+	s.inside--
+	if s.inside > 0 {
+		return
+	}
+	if s.stopped {
+		s.drainedLocked()
+	}
+	if s.quiet != nil {
+		close(s.quiet)
+		s.quiet = nil
+	}
+}

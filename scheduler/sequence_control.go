@@ -1,0 +1,149 @@
+package scheduler
+
+import (
+	"encoding/binary"
+	"math"
+	"strconv"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// controls makes the control tensors of a model.
+type controls struct {
+	list  []control
+	shape []int64
+}
+
+// control is one control tensor. Tensors of all requests share its bytes.
+type control struct {
+	kind     kserve.ModelSequenceBatching_Control_Kind
+	name     string
+	dataType infer.DataType
+	off, on  []byte // of the boolean kinds
+}
+
+func newControls(inputs []*kserve.ModelSequenceBatching_ControlInput, batching bool) *controls {
+	c := &controls{shape: []int64{1}}
+	if batching {
+		c.shape = []int64{1, 1}
+	}
+	for _, input := range inputs {
+		for _, x := range input.GetControl() {
+			made := control{kind: x.GetKind(), name: input.GetName()}
+			switch ints, floats, bools := x.GetInt32FalseTrue(), x.GetFp32FalseTrue(), x.GetBoolFalseTrue(); {
+			case made.kind == kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID:
+				made.dataType = infer.DataType(x.GetDataType())
+				made.off = make([]byte, max(made.dataType.Size(), 4))
+			case len(ints) == 2:
+				made.dataType = infer.Int32
+				made.off = binary.LittleEndian.AppendUint32(nil, uint32(ints[0]))
+				made.on = binary.LittleEndian.AppendUint32(nil, uint32(ints[1]))
+			case len(floats) == 2:
+				made.dataType = infer.FP32
+				made.off = binary.LittleEndian.AppendUint32(nil, math.Float32bits(floats[0]))
+				made.on = binary.LittleEndian.AppendUint32(nil, math.Float32bits(floats[1]))
+			case len(bools) == 2:
+				made.dataType = infer.Bool
+				made.off, made.on = []byte{oneIf(bools[0])}, []byte{oneIf(bools[1])}
+			default: // refused where the config is checked
+				continue
+			}
+			c.list = append(c.list, made)
+		}
+	}
+	return c
+}
+
+func oneIf(yes bool) byte {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// append adds the control tensors of a request with these flags; one that is
+// there by name is replaced. Buf may be where a number is written.
+func (c *controls) append(inputs []infer.Tensor, flags uint32, ready bool, id infer.CorrelationID, buf *[8]byte) []infer.Tensor {
+	for i := range c.list {
+		x := &c.list[i]
+		on := false
+		switch x.kind {
+		case kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_START:
+			on = flags&infer.SequenceStart != 0
+		case kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_END:
+			on = flags&infer.SequenceEnd != 0
+		case kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_READY:
+			on = ready
+		}
+		data := x.off
+		switch {
+		case x.kind == kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID:
+			if !id.IsZero() {
+				data = x.correlation(id, buf)
+			}
+		case on:
+			data = x.on
+		}
+		inputs = override(inputs, infer.Tensor{Name: x.name, DataType: x.dataType, Shape: c.shape, Data: data})
+	}
+	return inputs
+}
+
+// correlation gives the bytes of a correlation id: the low ones of a number, or
+// the text with its length.
+func (x *control) correlation(id infer.CorrelationID, buf *[8]byte) []byte {
+	if x.dataType != infer.Bytes {
+		binary.LittleEndian.PutUint64(buf[:], id.Number)
+		return buf[:x.dataType.Size()]
+	}
+	text := id.Text
+	if text == "" {
+		text = strconv.FormatUint(id.Number, 10)
+	}
+	b := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(text)), uint32(len(text)))
+	return append(b, text...)
+}
+
+// override adds a tensor to inputs, in the place of one of the same name.
+func override(inputs []infer.Tensor, t infer.Tensor) []infer.Tensor {
+	for i := range inputs {
+		if inputs[i].Name == t.Name {
+			inputs[i] = t
+			return inputs
+		}
+	}
+	return append(inputs, t)
+}
+
+// extra is how many inputs a request gets beside its own, at most.
+func (s *Sequence) extra() int {
+	n := len(s.controls.list)
+	if s.states != nil {
+		n += len(s.states.list)
+	}
+	return n
+}
+
+// injectLocked makes what an instance gets of a request that is taken from its
+// sequence.
+func (s *Sequence) injectLocked(r *episode, seq *sequence) {
+	r.request = *r.own
+	req := &r.request
+	req.Inputs = append(make([]infer.Tensor, 0, len(r.own.Inputs)+s.extra()), r.own.Inputs...)
+	req.Inputs = s.controls.append(req.Inputs, req.Flags, true, req.Correlation, &r.id)
+	if s.states == nil {
+		return
+	}
+	if seq.values == nil || r.starts() {
+		seq.values = s.states.begin()
+	}
+	r.values = seq.values
+	req.Inputs = s.states.append(req.Inputs, r.values)
+	if len(req.Outputs) > 0 {
+		req.Outputs = s.states.wanted(req.Outputs)
+	}
+}
+
+// starts reports whether a request begins its sequence.
+func (r *episode) starts() bool { return r.own.Flags&infer.SequenceStart != 0 }

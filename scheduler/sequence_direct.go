@@ -1,0 +1,229 @@
+package scheduler
+
+import (
+	"context"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// directLane is what the Direct strategy keeps for an instance.
+type directLane struct {
+	executes *slotBatch // nil: it is idle
+	forming  bool       // the slots are looked at
+	refuses  bool       // it has refused a batch, and is about to be down
+	timer    *time.Timer
+	zeros    []byte // of the largest padding so far
+}
+
+// slotBatch is what an instance executes at once: requests of its slots, in
+// their order, with padding for slots that have none below the last one that has.
+type slotBatch struct {
+	lane      *lane
+	batch     backend.Batch
+	episodes  []*episode
+	positions []int // of episodes among the tasks
+	execution Execution
+	// open counts episodes whose answers the next batch waits for, as they bring
+	// the states that it begins with.
+	open     int
+	returned bool // from the instance
+}
+
+// formLocked makes the next batch of an instance, if it is idle and there is
+// reason to.
+func (s *Sequence) formLocked(l *lane, then *followUp) {
+	if !l.up || l.executes != nil || l.forming || l.refuses || s.held {
+		return
+	}
+	l.forming = true
+	defer func() { l.forming = false }()
+	ready, highest := 0, 0
+	var oldest *episode // the others are like it, so that it does not wait for ever
+	for i, at := range l.slots {
+		if r := s.nextLocked(at, then); r != nil {
+			ready++
+			highest = i
+			if oldest == nil || r.timing.Queued < oldest.timing.Queued {
+				oldest = r
+			}
+		}
+	}
+	if ready == 0 {
+		return
+	}
+	if s.delay > 0 && s.fill > 0 {
+		age := Now() - oldest.timing.Queued
+		if age <= s.delay && float32(ready)/float32(max(s.config.MaxBatch, 1)) < s.fill {
+			l.waitLocked(s, time.Duration(s.delay-age)+1)
+			return
+		}
+	}
+	b := &slotBatch{lane: l}
+	l.executes = b
+	b.batch = backend.Batch{Tasks: make([]*backend.Task, 0, highest+1), Done: b.executed}
+	for _, at := range l.slots[:highest+1] {
+		var r *episode
+		if at.seq != nil && at.seq.first != nil && s.config.Alike.equal(oldest.own, at.seq.first.own) {
+			r = s.takeLocked(at, then)
+			b.add(r, &r.task)
+			b.execution.Requests = append(b.execution.Requests, r.timing)
+		} else {
+			b.add(nil, nil)
+		}
+	}
+	s.pad(b, oldest.own)
+	if s.states != nil && !s.config.Decoupled {
+		b.open = len(b.episodes)
+	}
+	then.batches = append(then.batches, b)
+}
+
+func (b *slotBatch) add(r *episode, task *backend.Task) {
+	if r != nil {
+		r.batch = b
+		b.episodes = append(b.episodes, r)
+		b.positions = append(b.positions, len(b.batch.Tasks))
+	}
+	b.batch.Tasks = append(b.batch.Tasks, task)
+}
+
+// waitLocked has the slots looked at again later.
+func (l *lane) waitLocked(s *Sequence, wait time.Duration) {
+	if l.timer != nil {
+		l.timer.Reset(wait)
+		return
+	}
+	l.timer = time.AfterFunc(wait, func() {
+		var then followUp
+		s.mu.Lock()
+		s.formLocked(l, &then)
+		s.mu.Unlock()
+		then.run(s)
+	})
+}
+
+// pad fills the places of a batch that no request has. What stands there has the
+// shapes of one that is there, zeros in them, and is not READY.
+func (s *Sequence) pad(b *slotBatch, like *infer.Request) {
+	if len(b.episodes) == len(b.batch.Tasks) {
+		return
+	}
+	req := &infer.Request{Model: like.Model, Version: like.Version, BatchSize: like.BatchSize, Padding: true}
+	req.Inputs = make([]infer.Tensor, len(like.Inputs), len(like.Inputs)+s.extra())
+	for i := range like.Inputs {
+		in := &like.Inputs[i]
+		n := len(in.Data)
+		if in.DataType == infer.Bytes {
+			elements, _ := infer.Elements(in.Shape)
+			n = int(elements) * 4 // of empty strings
+		}
+		if n > len(b.lane.zeros) {
+			b.lane.zeros = make([]byte, n)
+		}
+		req.Inputs[i] = infer.Tensor{Name: in.Name, DataType: in.DataType, Shape: in.Shape, Data: b.lane.zeros[:n]}
+	}
+	req.Inputs = s.controls.append(req.Inputs, 0, false, infer.CorrelationID{}, nil)
+	if s.states != nil {
+		req.Inputs = s.states.append(req.Inputs, nil)
+	}
+	for i, task := range b.batch.Tasks {
+		if task == nil {
+			b.execution.Padding++
+			b.batch.Tasks[i] = &backend.Task{Context: context.Background(), Request: req, Send: (*infer.Response).Release}
+		}
+	}
+}
+
+// executed is the batch's Done: it counts, and gives the instance its next
+// batch.
+func (b *slotBatch) executed(_ *backend.Batch, report backend.Report) {
+	s := b.episodes[0].owner
+	var then followUp
+	if report.Refused {
+		s.mu.Lock()
+		s.refusedLocked(b, report.Withdrawn, &then)
+		s.mu.Unlock()
+		then.run(s)
+		return
+	}
+	again := report.Rescheduled
+	b.execution.Report = report
+	b.execution.Report.Failed = b.failed(report.Failed)
+	s.config.Observer.Executed(&b.execution)
+	s.mu.Lock()
+	b.returned = true
+	for _, r := range b.episodes {
+		s.releasedLocked(r, len(again) > 0 && rescheduled(again, &r.task), &then)
+	}
+	s.nextBatchLocked(b, &then)
+	s.mu.Unlock()
+	then.run(s)
+}
+
+// failed gives the positions of tasks as positions among the episodes.
+func (b *slotBatch) failed(tasks []int) []int {
+	if len(tasks) == 0 || len(b.episodes) == len(b.batch.Tasks) {
+		return tasks
+	}
+	var list []int
+	for i, at := range b.positions {
+		for _, task := range tasks {
+			if task == at {
+				list = append(list, i)
+			}
+		}
+	}
+	return list
+}
+
+func rescheduled(again []*backend.Task, task *backend.Task) bool {
+	for _, t := range again {
+		if t == task {
+			return true
+		}
+	}
+	return false
+}
+
+// nextBatchLocked goes on behind a batch, if it has returned and what the next
+// one needs of it is there.
+func (s *Sequence) nextBatchLocked(b *slotBatch, then *followUp) {
+	l := b.lane
+	if !b.returned || b.open > 0 || l.executes != b {
+		return
+	}
+	l.executes = nil
+	s.formLocked(l, then)
+	s.drainLocked(l, then)
+}
+
+// answeredLocked notes that an episode of a batch has been answered.
+func (s *Sequence) answeredLocked(r *episode, then *followUp) {
+	b := r.batch
+	r.batch = nil
+	if b.open > 0 {
+		b.open--
+		s.nextBatchLocked(b, then)
+	}
+}
+
+// refusedLocked puts the episodes of a batch back that an instance has not looked
+// at: it was lost, or has given the batch back and goes on.
+func (s *Sequence) refusedLocked(b *slotBatch, withdrawn bool, then *followUp) {
+	l := b.lane
+	l.refuses = !withdrawn
+	var homeless []*sequence
+	for i := len(b.episodes) - 1; i >= 0; i-- {
+		r := b.episodes[i]
+		r.batch = nil
+		if s.putBackLocked(r, then) {
+			homeless = append(homeless, r.seq)
+		}
+	}
+	l.executes = nil
+	s.returnLocked(homeless, then)
+	s.formLocked(l, then)
+	s.drainLocked(l, then)
+}

@@ -1,0 +1,171 @@
+package scheduler
+
+import (
+	"context"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// episode is one request of a sequence.
+type episode struct {
+	owner *Sequence
+	own   *infer.Request // as it came
+	// request is what the instance gets: the same with control tensors and state,
+	// made when the request is taken from its slot.
+	request infer.Request
+	task    backend.Task
+	send    infer.Sender
+	timing  Timing
+	expires int64 // ns of Now, unless its sequence has a slot then; 0: never
+	// done receives one value when the last response has been handed up; nil if
+	// nobody waits.
+	done chan struct{}
+
+	// Guarded by the scheduler's mu.
+	seq           *sequence
+	state         episodeState
+	unwatch       func() bool // ends the watch over the context of one that nobody waits for
+	before, after *episode    // in the sequence's queue
+	at            *lane       // whose instance has it, or had it last
+	batch         *slotBatch  // that it is part of
+	fresh         bool        // the instance's process had nothing of its sequence before
+	values        *stateValues
+	id            [8]byte  // the correlation id as a control tensor's bytes
+	call          *call    // nil if no execution waits for this
+	moves         uint32   // how often it was taken from a slot
+	slot          *slot    // that it was taken from, until the slot can go on (Oldest)
+	returned      bool     // the instance is done with it, whether or not it is answered (Oldest)
+	inner         *request // in its lane's batcher (Oldest)
+	life          uint32   // of the instance that it was taken for (Oldest)
+}
+
+type episodeState uint8
+
+const (
+	waiting   episodeState = 0 // in its sequence's queue
+	executing episodeState = 1 // an instance has it, or its batcher
+	ended     episodeState = 2
+)
+
+func (s *Sequence) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *episode {
+	r := &episode{owner: s, own: req, send: send}
+	r.task = backend.Task{Context: ctx, Request: &r.request, Send: r.deliver}
+	t := Now()
+	r.timing = Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
+	if req.TimeoutMicros > 0 && req.TimeoutMicros < uint64(forever/time.Microsecond) {
+		r.expires = t + int64(req.TimeoutMicros)*int64(time.Microsecond)
+	}
+	return r
+}
+
+// forever is longer than anything lasts.
+const forever = 100 * 365 * 24 * time.Hour
+
+// deliver hands a response up, without the states in it, and notices the last
+// one.
+func (r *episode) deliver(response *infer.Response) {
+	if r.owner.states != nil {
+		r.owner.keep(r, response)
+	}
+	final := response.Final
+	if c := r.call; c != nil {
+		c.sent.Add(1)
+		if final { // who gets it may go on before end
+			r.owner.config.Graph.leave(c)
+		}
+	}
+	r.send(response)
+	if final {
+		r.owner.end(r)
+	}
+}
+
+// end takes a request out whose last response has been handed up.
+func (s *Sequence) end(r *episode) {
+	var then followUp
+	s.mu.Lock()
+	r.state = ended
+	unwatch := r.unwatch
+	if r.batch != nil {
+		s.answeredLocked(r, &then)
+	}
+	s.slotGoesOnLocked(r, &then)
+	s.outLocked()
+	s.mu.Unlock()
+	if unwatch != nil {
+		unwatch()
+	}
+	if r.done != nil {
+		r.done <- struct{}{}
+	}
+	then.run(s)
+}
+
+// cancel ends a request whose client has gone, with all of its sequence, if it
+// is next in its slot, or its sequence has none; where another one is before it,
+// that is done when its turn comes. The model is told of a request that it has.
+func (s *Sequence) cancel(r *episode) {
+	var then followUp
+	s.mu.Lock()
+	var in backend.Instance
+	var inner *request
+	switch {
+	case r.state == executing && s.oldest != nil:
+		inner = r.inner
+	case r.state == executing:
+		in = r.at.in
+	case r.state == waiting && (r.before == nil || r.seq.slot == nil):
+		s.dropLocked(r.seq, &then)
+	}
+	s.mu.Unlock()
+	if inner != nil {
+		inner.scheduler.cancel(inner)
+	}
+	if c, ok := in.(backend.Canceller); ok {
+		c.Cancel(&r.task)
+	}
+	then.run(s)
+}
+
+// failure is a request that is answered with an error instead of being executed.
+type failure struct {
+	request *episode
+	reason  Reason
+	err     error
+}
+
+// followUp is what follows from a change: it is done when nothing is locked.
+type followUp struct {
+	pending int // change of the requests that no instance has
+	batches []*slotBatch
+	joins   []*episode // that go to the batchers of their lanes
+	failed  []failure
+	drained []func()
+}
+
+func (f *followUp) run(s *Sequence) {
+	if f.pending != 0 {
+		s.config.Observer.Pending(f.pending)
+	}
+	for _, b := range f.batches {
+		b.lane.in.Execute(&b.batch)
+	}
+	for _, r := range f.joins {
+		s.join(r)
+	}
+	for _, x := range f.failed {
+		s.config.Observer.Failed(x.reason, x.request.timing.Start)
+		x.request.deliver(infer.ErrorResponse(x.err))
+	}
+	for _, drained := range f.drained {
+		drained()
+	}
+}
+
+// fail answers a request that has been taken from its queue, or was never
+// in one.
+func (f *followUp) fail(r *episode, reason Reason, err error) {
+	f.failed = append(f.failed, failure{r, reason, err})
+}

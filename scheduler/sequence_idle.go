@@ -1,0 +1,160 @@
+package scheduler
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// idleList has the sequences in the order in which their last requests came.
+// All may be idle for the same time, so the first one is always the next whose
+// time is over.
+type idleList struct{ first, last *sequence }
+
+func (l *idleList) pushBack(seq *sequence) {
+	seq.idler, seq.other = l.last, nil
+	if l.last == nil {
+		l.first = seq
+	} else {
+		l.last.other = seq
+	}
+	l.last = seq
+}
+
+func (l *idleList) pushFront(seq *sequence) {
+	seq.idler, seq.other = nil, l.first
+	if l.first == nil {
+		l.last = seq
+	} else {
+		l.first.idler = seq
+	}
+	l.first = seq
+}
+
+func (l *idleList) remove(seq *sequence) {
+	if seq.idler == nil {
+		l.first = seq.other
+	} else {
+		seq.idler.other = seq.other
+	}
+	if seq.other == nil {
+		l.last = seq.idler
+	} else {
+		seq.other.idler = seq.idler
+	}
+	seq.idler, seq.other = nil, nil
+}
+
+// backlog has the sequences that wait for a slot, the first first. What is in it
+// is not in the idle list, so it is the same kind of list.
+type backlog = idleList
+
+// sequenceDeadlines is a heap of the sequences in the backlog that have a deadline.
+type sequenceDeadlines []*sequence
+
+func (d sequenceDeadlines) Len() int           { return len(d) }
+func (d sequenceDeadlines) Less(i, j int) bool { return d[i].deadline < d[j].deadline }
+func (d sequenceDeadlines) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].heapAt, d[j].heapAt = i, j
+}
+
+func (d *sequenceDeadlines) Push(x any) {
+	seq := x.(*sequence)
+	seq.heapAt = len(*d)
+	*d = append(*d, seq)
+}
+
+func (d *sequenceDeadlines) Pop() any {
+	old := *d
+	last := old[len(old)-1]
+	old[len(old)-1] = nil
+	*d = old[:len(old)-1]
+	last.heapAt = -1
+	return last
+}
+
+// touchLocked begins a sequence's idle time anew.
+func (s *Sequence) touchLocked(seq *sequence) {
+	seq.touched = Now()
+	if seq.backlogged { // never idle
+		return
+	}
+	s.unrestLocked(seq)
+	seq.resting = true
+	s.resting.pushBack(seq)
+	s.setAlarmLocked(seq.touched)
+}
+
+func (s *Sequence) unrestLocked(seq *sequence) {
+	if seq.resting {
+		s.resting.remove(seq)
+		seq.resting = false
+	}
+}
+
+// expireAtLocked notes when a request of a sequence in the backlog fails; the
+// earliest counts for all of the sequence. 0 means never; of a sequence that is
+// in the backlog no more it takes the deadline away.
+func (s *Sequence) expireAtLocked(seq *sequence, at int64) {
+	switch {
+	case !seq.backlogged:
+		seq.deadline = 0
+		if seq.heapAt >= 0 {
+			heap.Remove(&s.expiring, seq.heapAt)
+		}
+	case at == 0 || seq.deadline != 0 && seq.deadline <= at:
+	case seq.heapAt >= 0:
+		seq.deadline = at
+		heap.Fix(&s.expiring, seq.heapAt)
+	default:
+		seq.deadline = at
+		heap.Push(&s.expiring, seq)
+	}
+	if len(s.expiring) > 0 {
+		s.setAlarmLocked(Now())
+	}
+}
+
+// setAlarmLocked sees to it that the alarm rings when something is over. One
+// that rings too early does no harm, so it is set anew only if it has to be
+// earlier.
+func (s *Sequence) setAlarmLocked(now int64) {
+	next := int64(0)
+	if s.resting.first != nil {
+		next = s.resting.first.touched + s.idle
+	}
+	if len(s.expiring) > 0 && (next == 0 || s.expiring[0].deadline < next) {
+		next = s.expiring[0].deadline
+	}
+	if next == 0 || s.rings != 0 && s.rings <= next || s.stopped && s.inside == 0 {
+		return
+	}
+	s.rings = next
+	wait := time.Duration(max(next-now, 0))
+	if s.alarm == nil {
+		s.alarm = time.AfterFunc(wait, s.ring)
+	} else {
+		s.alarm.Reset(wait)
+	}
+}
+
+// ring ends what is over.
+func (s *Sequence) ring() {
+	var then followUp
+	s.mu.Lock()
+	now := Now()
+	for len(s.expiring) > 0 && s.expiring[0].deadline <= now {
+		seq := s.expiring[0]
+		s.failLocked(seq, Rejected, infer.Errorf(infer.Unavailable, "timeout of the corresponding sequence has been expired"), &then)
+		s.closeLocked(seq, &then)
+	}
+	for s.resting.first != nil && now-s.resting.first.touched >= s.idle {
+		s.closeLocked(s.resting.first, &then)
+	}
+	s.rings = 0
+	s.setAlarmLocked(now)
+	s.mu.Unlock()
+	then.run(s)
+}

@@ -1,0 +1,234 @@
+package scheduler
+
+import (
+	"container/heap"
+
+	"github.com/nereid-serving/nereid/backend"
+)
+
+// Up implements backend.Events.
+func (s *Sequence) Up(in backend.Instance) {
+	var then followUp
+	s.mu.Lock()
+	l := s.laneLocked(in)
+	s.mu.Unlock()
+	if l.inner != nil {
+		l.inner.Up(in)
+	}
+	s.mu.Lock()
+	l.up, l.hopeless, l.refuses = true, false, false
+	l.changes++
+	if l.retired == nil {
+		for _, at := range l.slots {
+			if at.seq == nil && !at.isFree {
+				at.isFree = true
+				heap.Push(&s.free, at)
+			}
+		}
+		s.fillLocked(&then)
+	}
+	for _, at := range l.slots {
+		s.advanceLocked(at, &then)
+	}
+	s.mu.Unlock()
+	then.run(s)
+}
+
+// laneLocked returns the lane of an instance, which is made when it is heard of
+// first.
+func (s *Sequence) laneLocked(in backend.Instance) *lane {
+	l := s.laneOf(in)
+	if l == nil {
+		l = &lane{owner: s, in: in}
+		if n := len(s.instances); n > 0 {
+			l.index = s.instances[n-1].index + 1
+		}
+		if s.oldest != nil {
+			l.inner = s.newInner()
+		}
+		s.instances = append(s.instances, l)
+	}
+	return l
+}
+
+// fillLocked gives free slots to the sequences of the backlog.
+func (s *Sequence) fillLocked(then *followUp) {
+	for s.backlog.first != nil {
+		at := s.takeSlotLocked()
+		if at == nil {
+			return
+		}
+		next := s.backlog.first
+		s.leaveBacklogLocked(next)
+		s.seatLocked(next, at, then)
+	}
+}
+
+// Down implements backend.Events. What a process knew of its sequences is lost
+// with it, unless the states of the model are kept here. Sequences that it had
+// begun have ended, then: what waits of them fails, and clients are told to begin
+// anew. All others find another slot.
+func (s *Sequence) Down(in backend.Instance, hopeless bool) {
+	var then followUp
+	s.mu.Lock()
+	l := s.laneLocked(in)
+	l.up, l.hopeless, l.refuses = false, hopeless, false
+	l.changes++
+	l.life++
+	l.executes = nil // what it had has been answered, or came back
+	inner := s.busyLocked(l)
+	s.mu.Unlock()
+	for _, r := range inner {
+		s.reclaim(r)
+	}
+	if l.inner != nil {
+		l.inner.Down(in, hopeless)
+	}
+	s.mu.Lock()
+	var homeless []*sequence
+	for i := len(l.slots) - 1; i >= 0; i-- {
+		at := l.slots[i]
+		seq := at.seq
+		if seq == nil {
+			continue
+		}
+		lost := seq.begun && s.states == nil
+		at.seq, seq.slot, seq.begun = nil, nil, false
+		if lost {
+			s.loseLocked(seq, in, &then)
+		}
+		if seq.first != nil {
+			homeless = append(homeless, seq)
+		}
+	}
+	s.returnLocked(homeless, &then)
+	if lost := s.hopelessLocked(); lost != nil {
+		for seq := s.backlog.first; seq != nil; seq = s.backlog.first {
+			s.failLocked(seq, BackendFailure, unhealthy(lost), &then)
+			s.closeLocked(seq, &then)
+		}
+	}
+	s.drainLocked(l, &then)
+	calls := s.waitingCallsLocked(hopeless)
+	s.mu.Unlock()
+	then.run(s)
+	s.config.Graph.recheck(calls)
+}
+
+// loseLocked ends a sequence whose process has died, up to where it begins anew.
+func (s *Sequence) loseLocked(seq *sequence, in backend.Instance, then *followUp) {
+	for seq.first != nil && !seq.first.starts() {
+		r := seq.pop()
+		s.waiting--
+		then.pending--
+		then.fail(r, BackendFailure, unhealthy(in))
+	}
+	if seq.first == nil {
+		s.closeLocked(seq, then)
+	}
+}
+
+// returnLocked puts sequences that have lost their slots in front of the
+// backlog; they are given last first. Those of which nothing waits are placed
+// when a request comes.
+func (s *Sequence) returnLocked(homeless []*sequence, then *followUp) {
+	for _, seq := range homeless {
+		if seq.backlogged || seq.slot != nil || seq.first == nil {
+			continue
+		}
+		s.unrestLocked(seq)
+		seq.backlogged = true
+		s.backlog.pushFront(seq)
+		for r := seq.first; r != nil; r = r.after {
+			s.expireAtLocked(seq, r.expires)
+		}
+	}
+	s.fillLocked(then)
+}
+
+// putBackLocked puts a request that an instance has not looked at first in line
+// again, and reports whether its sequence needs a slot.
+func (s *Sequence) putBackLocked(r *episode, then *followUp) (homeless bool) {
+	seq := r.seq
+	seq.pushFront(r)
+	s.waiting++
+	then.pending++
+	switch {
+	case seq.slot != nil:
+		seq.begun = seq.begun && !r.fresh
+		return false
+	case seq.backlogged:
+		return false
+	case r.fresh || s.states != nil || r.starts():
+		return true
+	default: // the process that has its beginning is lost
+		s.loseLocked(seq, r.at.in, then)
+		return seq.first != nil
+	}
+}
+
+// Retire implements Scheduler. Sequences that have a slot of the instance keep
+// it until they end; no other gets one.
+func (s *Sequence) Retire(in backend.Instance, drained func()) {
+	var then followUp
+	s.mu.Lock()
+	l := s.laneOf(in)
+	if l == nil {
+		s.mu.Unlock()
+		drained()
+		return
+	}
+	l.retired = drained
+	s.drainLocked(l, &then)
+	s.mu.Unlock()
+	then.run(s)
+}
+
+// drainLocked forgets a retired lane that has nothing left.
+func (s *Sequence) drainLocked(l *lane, then *followUp) {
+	if l.retired == nil || l.executes != nil {
+		return
+	}
+	for _, at := range l.slots {
+		if at.seq != nil || at.busy != nil {
+			return
+		}
+	}
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	then.drained = append(then.drained, l.retired)
+	for i, other := range s.instances {
+		if other == l {
+			s.instances = append(s.instances[:i:i], s.instances[i+1:]...)
+			break
+		}
+	}
+	l.up = false
+	l.changes++
+}
+
+func (s *Sequence) laneOf(in backend.Instance) *lane {
+	for _, l := range s.instances {
+		if l.in == in {
+			return l
+		}
+	}
+	return nil
+}
+
+// hopelessLocked returns an instance if there is none that could ever execute
+// something soon.
+func (s *Sequence) hopelessLocked() backend.Instance {
+	var lost backend.Instance
+	for _, l := range s.instances {
+		switch {
+		case l.retired != nil:
+		case !l.hopeless:
+			return nil
+		case lost == nil:
+			lost = l.in
+		}
+	}
+	return lost
+}

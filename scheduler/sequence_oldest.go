@@ -1,0 +1,148 @@
+package scheduler
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// newInner makes the batcher of a lane. It has one request of each of its slots at
+// a time: the next one when that has been released, and, if it brings the states
+// that the next begins with, answered.
+func (s *Sequence) newInner() *Batcher {
+	b := &Batching{
+		MaxSize: int64(s.config.MaxBatch), Alike: s.config.Alike, PreserveOrder: s.oldest.GetPreserveOrdering(),
+		MaxDelay:  time.Duration(s.oldest.GetMaxQueueDelayMicroseconds()) * time.Microsecond,
+		StartWith: s.config.HoldRequests,
+	}
+	for _, size := range s.oldest.GetPreferredBatchSize() {
+		b.Preferred = append(b.Preferred, int64(size))
+	}
+	slices.Sort(b.Preferred)
+	return NewBatcher(BatcherConfig{
+		Model: s.config.Model, Observer: s.config.Observer, Graph: s.config.Graph, Batching: b, Log: s.config.Log,
+		Released: func(req *infer.Request) { s.returned(req, false) },
+		Again:    func(req *infer.Request) { s.returned(req, true) },
+	})
+}
+
+// submitLocked has the next request of a slot go to the lane's batcher, if that
+// has none of the slot.
+func (s *Sequence) submitLocked(at *slot, then *followUp) {
+	if at.busy != nil || !at.lane.up {
+		return
+	}
+	r := s.nextLocked(at, then)
+	if r == nil || at.busy != nil {
+		return
+	}
+	at.busy, r.slot, r.life, r.returned = r, at, at.lane.life, false
+	s.joined[&r.request] = r
+	s.takeLocked(at, then)
+	then.joins = append(then.joins, r)
+}
+
+// join gives a request to the batcher of its lane.
+func (s *Sequence) join(r *episode) {
+	if r.call != nil { // the batcher notes the call from here on
+		s.config.Graph.leave(r.call)
+	}
+	inner := r.at.inner.newRequest(r.task.Context, &r.request, r.deliver)
+	inner.timing[0] = r.timing
+	s.mu.Lock()
+	r.inner = inner
+	s.mu.Unlock()
+	if _, err := inner.scheduler.begin(inner); err != nil {
+		s.config.Observer.Failed(BackendFailure, r.timing.Start)
+		s.returned(&r.request, false)
+		r.deliver(infer.ErrorResponse(err))
+		return
+	}
+	s.mu.Lock()
+	lost := r.life != r.at.life
+	s.mu.Unlock()
+	if lost { // while it was on its way
+		s.reclaim(r)
+	}
+}
+
+// returned notes that the batcher of a lane is done with a request. again says
+// that its model wants to get it once more.
+func (s *Sequence) returned(req *infer.Request, again bool) {
+	var then followUp
+	s.mu.Lock()
+	r := s.joined[req]
+	if r == nil { // it has been taken back
+		s.mu.Unlock()
+		return
+	}
+	delete(s.joined, req)
+	r.returned = true
+	at := r.slot
+	if again {
+		at.busy, r.slot, r.inner = nil, nil, nil
+	}
+	s.releasedLocked(r, again, &then)
+	if again {
+		s.advanceLocked(at, &then)
+		s.drainLocked(at.lane, &then)
+	} else {
+		s.slotGoesOnLocked(r, &then)
+	}
+	s.mu.Unlock()
+	then.run(s)
+}
+
+// slotGoesOnLocked lets the next request of a slot go behind one that the batcher
+// had, if that has returned and what the next one needs of it is there.
+func (s *Sequence) slotGoesOnLocked(r *episode, then *followUp) {
+	at := r.slot
+	if at == nil || !r.returned || s.states != nil && !s.config.Decoupled && r.state != ended {
+		return
+	}
+	at.busy, r.slot = nil, nil
+	s.advanceLocked(at, then)
+	s.drainLocked(at.lane, then)
+}
+
+// busyLocked lists what the batcher of a lane has.
+func (s *Sequence) busyLocked(l *lane) []*episode {
+	var list []*episode
+	for _, at := range l.slots {
+		if at.busy != nil {
+			list = append(list, at.busy)
+		}
+	}
+	return list
+}
+
+// reclaim takes a request back from the batcher of a lane that has lost its
+// instance, if it waits there. It waits for another slot then, or fails if the
+// process that was lost had begun its sequence.
+func (s *Sequence) reclaim(r *episode) {
+	s.mu.Lock()
+	inner := r.inner
+	s.mu.Unlock()
+	if inner == nil || !inner.takeBack() {
+		return
+	}
+	inner.send = func(response *infer.Response) { response.Release() }
+	var then followUp
+	s.mu.Lock()
+	delete(s.joined, &r.request)
+	at := r.slot
+	at.busy, r.slot, r.inner = nil, nil, nil
+	if r.call != nil {
+		r.call = s.config.Graph.enter(r, r.own.Caller)
+	}
+	switch seq := r.seq; {
+	case s.putBackLocked(r, &then):
+		s.returnLocked([]*sequence{seq}, &then)
+	case seq.slot != nil: // another one, or Down is about to take it
+		s.advanceLocked(seq.slot, &then)
+	}
+	s.mu.Unlock()
+	inner.deliver(&infer.Response{Final: true}) // to nobody
+	then.run(s)
+}

@@ -1,0 +1,53 @@
+package scheduler
+
+import "github.com/nereid-serving/nereid/infer"
+
+// releasedLocked notes that an instance is done with a request, whether or not it
+// has been answered. again says that its model wants to get it once more.
+func (s *Sequence) releasedLocked(r *episode, again bool, then *followUp) {
+	switch {
+	case again:
+		s.againLocked(r, then)
+	case s.config.Batching.GetIterativeSequence():
+		s.closeLocked(r.seq, then)
+	}
+}
+
+// againLocked lets a request wait again, at the end of its sequence. Where that
+// is not possible its client gets an error.
+func (s *Sequence) againLocked(r *episode, then *followUp) {
+	if r.state == ended { // its backend has said both
+		return
+	}
+	if b := r.batch; b != nil {
+		r.batch = nil
+		if b.open > 0 {
+			b.open--
+		}
+	}
+	s.config.Graph.release(&r.request)
+	var refusal *infer.Error
+	switch {
+	case !s.config.Batching.GetIterativeSequence():
+		refusal = infer.Errorf(infer.Internal,
+			"Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a flag.")
+	case !r.seq.known:
+		refusal = s.needsStart(r.own.Correlation)
+	case r.task.Context.Err() != nil:
+		then.fail(r, Canceled, &infer.Error{Code: infer.Cancelled})
+		s.dropLocked(r.seq, then)
+		return
+	default:
+		if lost := s.hopelessLocked(); lost != nil {
+			then.fail(r, BackendFailure, unhealthy(lost))
+			s.closeLocked(r.seq, then)
+			return
+		}
+		r.own.Flags = 0
+		r.timing.Queued = Now()
+		s.joinLocked(r, r.seq, then)
+		return
+	}
+	s.config.Log.Error().Msgf("Failed to release request: %s", refusal.Message)
+	then.fail(r, BackendFailure, refusal)
+}

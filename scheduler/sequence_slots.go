@@ -1,0 +1,299 @@
+package scheduler
+
+import (
+	"container/heap"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// sequence is what is known of one correlation id from START to the end of its
+// last request's wait.
+type sequence struct {
+	id          infer.CorrelationID
+	known       bool // requests find it by its id
+	backlogged  bool
+	closing     bool // its slot becomes free when nothing of it waits
+	begun       bool // its slot's process has had a request of it
+	first, last *episode
+	slot        *slot  // nil: it has none
+	moves       uint32 // how often it got one
+	values      *stateValues
+
+	touched      int64     // when its last request came
+	idler, other *sequence // neighbours in the idle list, or in the backlog: touched earlier and later
+	resting      bool      // in the idle list
+	deadline     int64     // when its requests fail if it is in the backlog; 0: never
+	heapAt       int       // in the heap of deadlines, -1: not there
+}
+
+func (q *sequence) pushBack(r *episode) {
+	r.seq, r.before, r.after, r.state = q, q.last, nil, waiting
+	if q.last == nil {
+		q.first = r
+	} else {
+		q.last.after = r
+	}
+	q.last = r
+}
+
+func (q *sequence) pushFront(r *episode) {
+	r.seq, r.before, r.after, r.state = q, nil, q.first, waiting
+	if q.first == nil {
+		q.last = r
+	} else {
+		q.first.before = r
+	}
+	q.first = r
+}
+
+// pop takes the first request, nil if there is none.
+func (q *sequence) pop() *episode {
+	r := q.first
+	if r != nil {
+		q.remove(r)
+	}
+	return r
+}
+
+func (q *sequence) remove(r *episode) {
+	if r.before == nil {
+		q.first = r.after
+	} else {
+		r.before.after = r.after
+	}
+	if r.after == nil {
+		q.last = r.before
+	} else {
+		r.after.before = r.before
+	}
+	r.before, r.after = nil, nil
+}
+
+// lane is an instance with its slots.
+type lane struct {
+	owner    *Sequence
+	in       backend.Instance
+	changes  uint64 // of up and hopeless
+	index    int
+	up       bool
+	hopeless bool // down, and not coming back soon
+	slots    []*slot
+	retired  func() // said when no slot is taken any more; nil: it is not retired
+	directLane
+	inner *Batcher // of Oldest, nil with Direct
+	life  uint32   // how often the instance was lost
+}
+
+// slot is one place for a sequence.
+type slot struct {
+	lane   *lane
+	number int
+	seq    *sequence // nil: it is free
+	isFree bool      // it is among the free ones of the scheduler
+	busy   *episode  // that was taken from it and has not come back (Oldest)
+}
+
+// freeSlots are the slots that a sequence can begin in: the lowest number first,
+// and of equal ones that of the instance that came first. Those of a lane
+// that have never been used are not in it: see Sequence.takeSlotLocked.
+type freeSlots []*slot
+
+func (f freeSlots) Len() int { return len(f) }
+func (f freeSlots) Less(i, j int) bool {
+	return f[i].number < f[j].number || f[i].number == f[j].number && f[i].lane.index < f[j].lane.index
+}
+func (f freeSlots) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
+func (f *freeSlots) Push(x any)   { *f = append(*f, x.(*slot)) }
+func (f *freeSlots) Pop() any {
+	old := *f
+	last := old[len(old)-1]
+	old[len(old)-1] = nil
+	*f = old[:len(old)-1]
+	return last
+}
+
+// serves reports whether sequences may begin in the lane.
+func (l *lane) serves() bool { return l.up && l.retired == nil }
+
+// takeSlotLocked returns the lowest free slot, nil if there is none. Slots are
+// made when they are needed first.
+func (s *Sequence) takeSlotLocked() *slot {
+	for len(s.free) > 0 && !s.free[0].lane.serves() { // put back when the lane is up again
+		heap.Pop(&s.free).(*slot).isFree = false
+	}
+	var from *lane
+	for _, l := range s.instances {
+		if l.serves() && len(l.slots) < s.slots && (from == nil || len(l.slots) < len(from.slots)) {
+			from = l
+		}
+	}
+	if len(s.free) > 0 {
+		best := s.free[0]
+		if from == nil || best.number < len(from.slots) || best.number == len(from.slots) && best.lane.index < from.index {
+			heap.Pop(&s.free).(*slot).isFree = false
+			return best
+		}
+	}
+	if from == nil {
+		return nil
+	}
+	made := &slot{lane: from, number: len(from.slots)}
+	from.slots = append(from.slots, made)
+	return made
+}
+
+// placeLocked gives a sequence a slot, or a place in the backlog.
+func (s *Sequence) placeLocked(seq *sequence, then *followUp) {
+	if at := s.takeSlotLocked(); at != nil {
+		s.seatLocked(seq, at, then)
+		return
+	}
+	seq.backlogged = true
+	s.unrestLocked(seq)
+	s.backlog.pushBack(seq)
+	for r := seq.first; r != nil; r = r.after {
+		s.expireAtLocked(seq, r.expires)
+	}
+}
+
+// seatLocked gives a slot to a sequence that is not in the backlog.
+func (s *Sequence) seatLocked(seq *sequence, at *slot, then *followUp) {
+	at.seq, seq.slot = seq, at
+	seq.moves++
+	s.advanceLocked(at, then)
+}
+
+// vacateLocked takes a sequence from its slot, which goes to the next one of the
+// backlog.
+func (s *Sequence) vacateLocked(seq *sequence, then *followUp) {
+	at := seq.slot
+	seq.slot, at.seq, seq.begun = nil, nil, false
+	switch {
+	case at.lane.retired != nil:
+		s.drainLocked(at.lane, then)
+	case !at.lane.up:
+	case s.backlog.first != nil:
+		next := s.backlog.first
+		s.leaveBacklogLocked(next)
+		s.seatLocked(next, at, then)
+	case !at.isFree:
+		at.isFree = true
+		heap.Push(&s.free, at)
+	}
+}
+
+// leaveBacklogLocked takes a sequence out of the backlog. Its idle time begins
+// anew: who waited for a slot has not been idle.
+func (s *Sequence) leaveBacklogLocked(seq *sequence) {
+	s.backlog.remove(seq)
+	seq.backlogged = false
+	s.expireAtLocked(seq, 0)
+	if seq.known {
+		s.touchLocked(seq)
+	}
+}
+
+// takeLocked takes the first request of a slot's sequence to have it executed.
+// The slot goes to another sequence if this was the last one.
+func (s *Sequence) takeLocked(at *slot, then *followUp) *episode {
+	seq := at.seq
+	r := seq.pop()
+	s.waiting--
+	then.pending--
+	r.state, r.at = executing, at.lane
+	r.moves++
+	r.fresh = !seq.begun
+	seq.begun = true
+	s.injectLocked(r, seq)
+	if r.own.Flags&infer.SequenceEnd != 0 || seq.closing && seq.first == nil {
+		s.vacateLocked(seq, then)
+	}
+	return r
+}
+
+// nextLocked returns the first request of a slot that is to be executed, nil if
+// there is none. A sequence whose next request nobody waits for any more is
+// dropped whole.
+func (s *Sequence) nextLocked(at *slot, then *followUp) *episode {
+	for at.seq != nil && at.seq.first != nil {
+		r := at.seq.first
+		if r.task.Context.Err() == nil {
+			return r
+		}
+		s.dropLocked(at.seq, then) // the slot may have another one now
+	}
+	return nil
+}
+
+// dropLocked ends a sequence whose client has gone.
+func (s *Sequence) dropLocked(seq *sequence, then *followUp) {
+	s.failLocked(seq, Canceled, &infer.Error{Code: infer.Cancelled}, then)
+	s.closeLocked(seq, then)
+}
+
+// failLocked answers all that waits in a sequence with an error.
+func (s *Sequence) failLocked(seq *sequence, reason Reason, err error, then *followUp) {
+	for r := seq.pop(); r != nil; r = seq.pop() {
+		s.waiting--
+		then.pending--
+		then.fail(r, reason, err)
+	}
+}
+
+// closeLocked ends a sequence, as far as clients know at once, and its slot when
+// nothing of it waits.
+func (s *Sequence) closeLocked(seq *sequence, then *followUp) {
+	s.forgetLocked(seq)
+	seq.closing = true
+	switch {
+	case seq.first != nil:
+	case seq.backlogged:
+		s.leaveBacklogLocked(seq)
+	case seq.slot != nil:
+		s.vacateLocked(seq, then)
+	}
+}
+
+// forgetLocked has the sequence's id begin a new one from now on.
+func (s *Sequence) forgetLocked(seq *sequence) {
+	if seq.known {
+		seq.known = false
+		delete(s.ids, seq.id)
+		s.unrestLocked(seq)
+	}
+}
+
+// advanceLocked has what waits in a slot executed, if that is possible now.
+func (s *Sequence) advanceLocked(at *slot, then *followUp) {
+	switch {
+	case s.held:
+	case s.oldest != nil:
+		s.submitLocked(at, then)
+	default:
+		s.formLocked(at.lane, then)
+	}
+}
+
+// releaseHoldLocked lets executions begin that the configuration holds back, if
+// enough waits.
+func (s *Sequence) releaseHoldLocked(then *followUp) {
+	if !s.held {
+		return
+	}
+	backlogged := 0
+	for seq := s.backlog.first; seq != nil; seq = seq.other {
+		for r := seq.first; r != nil; r = r.after {
+			backlogged++
+		}
+	}
+	if s.oldest == nil && s.waiting-backlogged < s.config.HoldRequests || backlogged < s.config.HoldBacklog {
+		return
+	}
+	s.held = false
+	for _, l := range s.instances {
+		for _, at := range l.slots {
+			s.advanceLocked(at, then)
+		}
+	}
+}

@@ -1,0 +1,387 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/rs/zerolog"
+)
+
+// classroom is a scheduler of sequences whose instances do what a script says.
+// Its steps:
+//
+//	up i            the instance i comes up
+//	lose i, restart i   its process dies, for good or to come back
+//	send r id flags [timeout]   request r of a sequence: flags of "S", "E", "SE", "-"
+//	end i           the instance answers what it executes
+//	fail i          it fails
+//	again i         it releases all of it in order to get it once more
+//	return i        it returns from execute, answers come later: answer r
+//	cancel r        the client of r goes
+//	wait 20ms       nothing happens
+//	retire i, stop
+//
+// and what is to be seen then:
+//
+//	has i a . b     it executes requests a and b, with padding between
+//	got r           it was answered; got r text: with that error
+//	waits r
+//	refused r text  the last one sent was refused
+//	drained i, live n
+type classroom struct {
+	*Sequence
+	t         testing.TB
+	counts    pupilCounter
+	log       strings.Builder
+	view      sync.Mutex // of what instances have and pupils got: timers change it, too
+	instances map[string]*teacher
+	pupils    map[string]*pupil
+	drained   map[string]bool
+}
+
+type pupilCounter struct {
+	counter
+	sizes []int64
+}
+
+func (c *pupilCounter) Executed(e *Execution) {
+	c.counter.Executed(e)
+	c.sizes = append(c.sizes, int64(len(e.Requests))+e.Padding)
+}
+
+type pupil struct {
+	own     *infer.Request
+	seen    *infer.Request // by the instance, last
+	refused error
+	final   *infer.Response
+	cancel  context.CancelFunc
+	task    *backend.Task
+}
+
+// teacher is an instance that executes until the script ends it.
+type teacher struct {
+	name  string
+	room  *classroom
+	batch *backend.Batch
+	// more is what it was given while it had something, which may not be.
+	more bool
+	dead bool
+}
+
+func (i *teacher) Name() string                { return i.name }
+func (i *teacher) Ready(context.Context) error { return nil }
+func (i *teacher) Execute(b *backend.Batch) {
+	if i.dead {
+		b.Done(b, backend.Report{Refused: true})
+		return
+	}
+	i.room.view.Lock()
+	defer i.room.view.Unlock()
+	i.more = i.more || i.batch != nil
+	i.batch = b
+	for _, task := range b.Tasks {
+		if p := i.room.pupils[task.Request.ID]; p != nil {
+			p.seen, p.task = task.Request, task
+		}
+	}
+}
+
+// take returns what the instance executes and has it execute nothing.
+func (i *teacher) take() *backend.Batch {
+	i.room.view.Lock()
+	defer i.room.view.Unlock()
+	b := i.batch
+	i.batch = nil
+	return b
+}
+
+func newClassroom(t testing.TB, config SequenceConfig) *classroom {
+	c := &classroom{t: t, instances: map[string]*teacher{}, pupils: map[string]*pupil{}, drained: map[string]bool{}}
+	config.Model, config.Observer, config.Log = "m", &c.counts, zerolog.New(&c.log)
+	if config.Batching == nil {
+		config.Batching = &kserve.ModelSequenceBatching{}
+	}
+	c.Sequence = NewSequence(config)
+	return c
+}
+
+func (c *classroom) instance(name string) *teacher {
+	if c.instances[name] == nil {
+		c.instances[name] = &teacher{name: name, room: c}
+	}
+	return c.instances[name]
+}
+
+var sequenceFlags = map[string]uint32{"S": infer.SequenceStart, "E": infer.SequenceEnd, "SE": infer.SequenceStart | infer.SequenceEnd, "-": 0}
+
+func correlation(text string) infer.CorrelationID {
+	var n uint64
+	if _, err := fmt.Sscanf(text, "%d", &n); err == nil {
+		return infer.CorrelationID{Number: n}
+	}
+	if text == "none" {
+		return infer.CorrelationID{}
+	}
+	return infer.CorrelationID{Text: text}
+}
+
+func (c *classroom) send(req *infer.Request) *pupil {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &pupil{own: req, cancel: cancel}
+	c.pupils[req.ID] = p
+	p.refused = c.Submit(ctx, req, func(r *infer.Response) {
+		c.view.Lock()
+		defer c.view.Unlock()
+		if p.final != nil {
+			c.t.Errorf("request %s was answered after its last response", req.ID)
+		}
+		if r.Final {
+			p.final = r
+		}
+	})
+	return p
+}
+
+// finish ends what an instance executes.
+func (c *classroom) finish(i *teacher, report backend.Report, answer func() *infer.Response) {
+	c.t.Helper()
+	b := i.take()
+	if b == nil {
+		c.t.Fatalf("instance %s executes nothing", i.name)
+	}
+	b.Done(b, report)
+	for _, task := range b.Tasks {
+		if answer != nil {
+			task.Send(answer())
+		}
+	}
+}
+
+func (c *classroom) run(script ...string) {
+	c.t.Helper()
+	for _, line := range script {
+		for _, step := range strings.Split(line, "; ") {
+			c.step(strings.TrimSpace(step))
+			synctest.Wait()
+			if c.t.Failed() {
+				c.t.Fatalf("at step %q of %q", step, line)
+			}
+		}
+	}
+}
+
+func (c *classroom) step(line string) {
+	c.t.Helper()
+	f := append(strings.Fields(line), "", "", "", "")
+	name := f[1]
+	ok := func() *infer.Response { return &infer.Response{Final: true} }
+	switch f[0] {
+	case "up":
+		i := c.instance(name)
+		i.dead = false
+		c.Up(i)
+	case "lose", "restart":
+		i := c.instance(name)
+		i.dead = true
+		if i.has() != nil {
+			lost := errors.New("lost")
+			c.finish(i, backend.Report{Err: lost, Executed: true}, func() *infer.Response { return infer.ErrorResponse(lost) })
+		}
+		c.Down(i, f[0] == "lose")
+	case "send":
+		req := &infer.Request{ID: name, Correlation: correlation(f[2]), Flags: sequenceFlags[f[3]], BatchSize: int64(min(c.config.MaxBatch, 1))}
+		if f[4] != "" {
+			d, err := time.ParseDuration(f[4])
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			req.TimeoutMicros = uint64(d / time.Microsecond)
+		}
+		c.send(req)
+	case "end":
+		c.finish(c.instance(name), backend.Report{Executed: true}, ok)
+	case "fail":
+		c.finish(c.instance(name), backend.Report{Executed: true, Err: errors.New("failed")}, func() *infer.Response { return infer.ErrorResponse(errors.New("failed")) })
+	case "return":
+		c.finish(c.instance(name), backend.Report{Executed: true}, nil)
+	case "answer":
+		c.pupils[name].task.Send(ok())
+	case "again":
+		i := c.instance(name)
+		c.finish(i, backend.Report{Executed: true, Rescheduled: i.has().Tasks}, nil)
+	case "cancel":
+		c.pupils[name].cancel()
+	case "wait":
+		d, err := time.ParseDuration(name)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		time.Sleep(d)
+	case "retire":
+		c.Retire(c.instance(name), func() { c.drained[name] = true })
+	case "stop":
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = c.Stop(ctx)
+	default:
+		c.see(line, f)
+	}
+}
+
+// see compares.
+func (c *classroom) see(line string, f []string) {
+	c.t.Helper()
+	name := f[1]
+	c.mu.Lock()
+	live := len(c.ids)
+	c.mu.Unlock()
+	c.view.Lock()
+	defer c.view.Unlock()
+	switch f[0] {
+	case "has":
+		want, got := strings.Fields(line)[2:], []string{}
+		i := c.instance(name)
+		if i.batch != nil {
+			for _, task := range i.batch.Tasks {
+				if task.Request.Padding {
+					got = append(got, ".")
+				} else {
+					got = append(got, task.Request.ID)
+				}
+			}
+		}
+		if strings.Join(got, " ") != strings.Join(want, " ") || i.more {
+			c.t.Errorf("instance %s executes %q (two batches at once: %v), want %q", name, got, i.more, want)
+		}
+	case "got":
+		_, want, _ := strings.Cut(line, " "+name)
+		p := c.pupils[name]
+		if p.final == nil {
+			c.t.Errorf("request %s has no answer (refused: %v)", name, p.refused)
+			return
+		}
+		got := ""
+		if p.final.Err != nil {
+			got = " " + strings.TrimSpace(p.final.Err.Status())
+		}
+		if got != want {
+			c.t.Errorf("request %s was answered with error %q, want %q", name, got, want)
+		}
+	case "waits":
+		if p := c.pupils[name]; p.final != nil || p.refused != nil {
+			c.t.Errorf("request %s does not wait: %+v, %v", name, p.final, p.refused)
+		}
+	case "refused":
+		_, want, _ := strings.Cut(line, " "+name+" ")
+		if p := c.pupils[name]; p.refused == nil || infer.AsError(p.refused).Status() != want {
+			c.t.Errorf("request %s was refused with %v, want %s", name, p.refused, want)
+		}
+	case "drained":
+		if !c.drained[name] {
+			c.t.Errorf("instance %s has something left", name)
+		}
+	case "live":
+		if got := fmt.Sprint(live); got != name {
+			c.t.Errorf("%s sequences live, want %s", got, name)
+		}
+	default:
+		c.t.Fatalf("unknown step %q", line)
+	}
+}
+
+// leave ends all that is executed or waits, and wants nothing left.
+func (c *classroom) leave() {
+	c.t.Helper()
+	for moved := true; moved; {
+		moved = false
+		for _, i := range c.instances {
+			if i.has() != nil {
+				c.finish(i, backend.Report{Executed: true}, func() *infer.Response { return &infer.Response{Final: true} })
+				moved = true
+			}
+		}
+		if !moved && c.waits() { // a delay, or a slot of one who does not come
+			time.Sleep(max(time.Duration(c.idle), time.Duration(c.delay)))
+			synctest.Wait()
+			for _, i := range c.instances {
+				moved = moved || i.has() != nil
+			}
+		}
+	}
+	c.view.Lock()
+	defer c.view.Unlock()
+	for id, p := range c.pupils {
+		if p.final == nil && p.refused == nil {
+			c.t.Errorf("request %s was never answered", id)
+		}
+		p.cancel()
+	}
+	if c.InFlight() != 0 || c.counts.pending.Load() != 0 || c.waits() {
+		c.t.Errorf("at the end: %d in flight, %d pending, some wait: %v", c.InFlight(), c.counts.pending.Load(), c.waits())
+	}
+	if c.stopped {
+		return
+	}
+	// All idle out.
+	time.Sleep(time.Duration(2 * c.idle))
+	synctest.Wait()
+	c.mu.Lock()
+	defer func() {
+		c.mu.Unlock()
+		if err := c.Stop(context.Background()); err != nil {
+			c.t.Error(err)
+		}
+	}()
+	if len(c.ids) != 0 || c.resting.first != nil || c.backlog.first != nil || len(c.expiring) != 0 {
+		c.t.Errorf("%d sequences live at the end", len(c.ids))
+	}
+	for _, l := range c.Sequence.instances {
+		for _, at := range l.slots {
+			if at.seq != nil {
+				c.t.Errorf("slot %d of %s is taken at the end", at.number, l.in.Name())
+			}
+		}
+	}
+}
+
+// waits reports whether requests wait for an instance.
+func (c *classroom) waits() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waiting > 0
+}
+
+// has returns what the instance executes.
+func (i *teacher) has() *backend.Batch {
+	i.room.view.Lock()
+	defer i.room.view.Unlock()
+	return i.batch
+}
+
+// story runs a script in a bubble.
+type story struct {
+	name   string
+	config SequenceConfig
+	script []string
+}
+
+func tell(t *testing.T, stories []story) {
+	for _, x := range stories {
+		t.Run(x.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newClassroom(t, x.config)
+				c.run(x.script...)
+				c.leave()
+			})
+		})
+	}
+}
