@@ -2,10 +2,8 @@ package integration
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -45,40 +43,20 @@ var examples = []struct {
 	{"warm_up", "warm_up", "", false},
 }
 
-// notYet are the models that need what the server does not do yet.
-var notYet = []string{"sequence_direct", "sequence_oldest", "implicit_state", "iterative_countdown", "ensemble_text"}
-
-// exampleFlags are what the examples need of the server.
-var exampleFlags = []string{"--cache-config=local,size=1048576"}
+// exampleFlag is what one of the examples needs of the server.
+const exampleFlag = "--cache-config=local,size=1048576"
 
 const exampleRepository = "../models/examples"
 
-// served is models/examples, less the models that cannot be served.
-func served(t *testing.T) string {
-	if len(notYet) == 0 {
-		return exampleRepository
-	}
-	root := t.TempDir()
-	if err := os.CopyFS(root, os.DirFS(exampleRepository)); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range notYet {
-		if err := os.RemoveAll(filepath.Join(root, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return root
-}
-
 // runExamples runs every client of models/examples against the server, less
-// those that skip says.
-func (s *runningServer) runExamples(t *testing.T, skip func(client string, beyond bool) bool) {
+// those that Triton cannot satisfy if it is one.
+func (s *runningServer) runExamples(t *testing.T, triton bool) {
 	// One command line fits all.
 	options := []string{
 		"--host=127.0.0.1", fmt.Sprintf("--http-port=%d", s.http), fmt.Sprintf("--grpc-port=%d", s.grpc), fmt.Sprintf("--metrics-port=%d", s.metrics),
 	}
 	for _, example := range examples {
-		if skip(example.client, example.beyond) {
+		if triton && example.beyond {
 			continue
 		}
 		t.Run(example.client, func(t *testing.T) {
@@ -109,8 +87,8 @@ func (s *runningServer) runExamples(t *testing.T, skip func(client string, beyon
 func TestExamples(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
-			s := start(t, python.Path, served(t), exampleFlags...)
-			s.runExamples(t, func(client string, _ bool) bool { return slices.Contains(notYet, client) })
+			s := start(t, python.Path, exampleRepository, exampleFlag)
+			s.runExamples(t, false)
 			s.stop()
 			// Each instance says good-bye, the three of custom_metrics too; the identity models have no finalize.
 			if got, want := strings.Count(s.log.String(), "Cleaning up..."), 18; got != want {
@@ -127,9 +105,9 @@ func TestExamplesOnTriton(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := startTriton(t, dir, repository, "--cache-config=local,size=1048576")
+	s := startTriton(t, dir, repository, exampleFlag)
 	s.waitReady()
-	s.runExamples(t, func(_ string, beyond bool) bool { return beyond })
+	s.runExamples(t, true)
 }
 
 // TestEachExampleHasItsClient finds clients that no test runs.
