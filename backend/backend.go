@@ -47,8 +47,8 @@ type Model interface {
 	// instance is reported to events before Start returns, but for passive ones,
 	// which never are.
 	Start(ctx context.Context, config *kserve.ModelConfig, json []byte, events Events) error
-	// Instances lists what has been brought up and not been ended, in the order of
-	// the config.
+	// Instances lists what has been brought up, and not been ended or left, in the
+	// order of the config.
 	Instances() []Instance
 	// Close ends the instances: those that can are told, the others are killed
 	// when ctx ends. Batches inside are executed first.
@@ -91,6 +91,9 @@ type Updater interface {
 	// Start in its groups and its version policy alone. After an error nothing has
 	// changed.
 	Grow(ctx context.Context, config *kserve.ModelConfig, json []byte) (added, surplus []Instance, err error)
+	// Leave says that an instance is to be ended: it goes on, but is not counted
+	// among those that are there.
+	Leave(in Instance)
 	// End ends an instance and returns when nothing is left of it; it is told by
 	// Down, perhaps twice. Batches inside are executed first, unless ctx ends.
 	End(ctx context.Context, in Instance) error

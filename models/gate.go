@@ -91,7 +91,7 @@ func (g *gate) warmed(a *arrival, life int, err error) {
 	if !a.tried {
 		a.tried = true
 		close(a.first)
-		if err != nil {
+		if err != nil && g.arrivals[backend.Innermost(a.in)] == a { // it is not forgotten
 			select {
 			case g.failures <- err:
 			default:
@@ -208,6 +208,25 @@ func (g *gate) forget(in backend.Instance) {
 	g.mu.Lock()
 	delete(g.arrivals, backend.Innermost(in))
 	g.mu.Unlock()
+}
+
+// forgetWaiting drops what is known of those that were not admitted, and will
+// not be, and returns them.
+func (g *gate) forgetWaiting() []backend.Instance {
+	var list []backend.Instance
+	for _, a := range g.waiting() {
+		g.mu.Lock()
+		a.retired = true
+		a.stop()
+		list = append(list, a.in)
+		delete(g.arrivals, backend.Innermost(a.in))
+		g.mu.Unlock()
+	}
+	select {
+	case <-g.failures:
+	default:
+	}
+	return list
 }
 
 // close cancels what is being warmed up and returns when that has ended.

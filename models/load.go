@@ -68,8 +68,8 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *Description) 
 	for i, number := range fresh {
 		loads.Go(func() {
 			if serving[i] != nil {
-				if l, can, err := r.updateInstances(ctx, serving[i], d); can {
-					results[i] = result{number: number, loaded: l, updated: true, err: err}
+				if u, can, err := r.updateInstances(ctx, serving[i], d); can {
+					results[i] = result{number: number, update: u, updated: true, err: err}
 					return
 				}
 			}
@@ -102,9 +102,10 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *Description) 
 type result struct {
 	number int64
 	loaded *loaded // nil after an error
-	// updated says that this is no other version but one that served and has other
-	// instances.
+	// updated says that this is no other version but one that served and is to have
+	// other instances, by update unless there is an error.
 	updated bool
+	update  *instanceUpdate
 	err     error
 }
 
@@ -115,7 +116,11 @@ func (r *Registry) commit(m *model, s *source, results []result) (exiting bool) 
 	ended := r.retireLocked(m, s.Versions)
 	for _, x := range results {
 		v := m.versions[x.number]
-		if v.loaded != nil && !x.updated {
+		if x.update != nil {
+			v.loaded = x.update.after
+			continue
+		}
+		if v.loaded != nil {
 			ended = append(ended, retired{x.number, v.loaded})
 		}
 		v.state, v.reason, v.loaded = Ready, "", x.loaded
@@ -127,6 +132,9 @@ func (r *Registry) commit(m *model, s *source, results []result) (exiting bool) 
 	m.served, m.failure = s, ""
 	r.publishLocked()
 	r.mu.Unlock()
+	for _, x := range results {
+		x.update.commit()
+	}
 	r.endLater(m, ended)
 	return exiting
 }
@@ -168,9 +176,10 @@ func (r *Registry) loadFailed(m *model, s *source, results []result, all bool) e
 	r.publishLocked()
 	r.mu.Unlock()
 	for _, x := range results {
-		if x.loaded != nil && !x.updated {
+		if x.loaded != nil {
 			r.end(m, x.number, x.loaded)
 		}
+		x.update.drop()
 	}
 	r.restore(m, s, pieces.String())
 	if all {
@@ -192,14 +201,6 @@ func (r *Registry) restore(m *model, s *source, failure string) {
 	}
 	r.mu.Unlock()
 	replaced.drop()
-}
-
-// updateInstances gives a version that serves the instances of a description
-// that differs from its own in them alone, and perhaps in the choice of versions.
-// It returns what serves from then on. can is false where the version has to be
-// loaded anew: no backend here exchanges instances.
-func (r *Registry) updateInstances(context.Context, *loaded, *Description) (updated *loaded, can bool, err error) {
-	return nil, false, nil
 }
 
 // loadVersion brings up one version, with the retries that are allowed.
@@ -245,14 +246,17 @@ func (r *Registry) tryLoad(ctx context.Context, op *operation, d *Description, n
 	}
 	l, err := r.bringUp(ctx, d, number, m)
 	if err != nil {
-		// Start leaves nothing after an error; before it there may be something.
+		// Start leaves nothing after an error; before it there may be something, and
+		// after it too.
 		_ = m.Close(ctx)
+		l.abandon()
 		return nil, err
 	}
 	return l, nil
 }
 
-// bringUp completes the config of an opened model and starts its instances.
+// bringUp completes the config of an opened model and starts its instances. What
+// comes with an error is what is to be abandoned, perhaps nil.
 func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m backend.Model) (*loaded, error) {
 	var answer []byte
 	if d.Completes() {
@@ -271,9 +275,6 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 				d.Name, maxReasonBytes, infer.AsError(err).Message)
 		}
 		return nil, err
-	}
-	for _, what := range ignored(config) {
-		r.config.Log.Warn().Msgf("config of model '%s' asks for %s, which this server does not do yet", d.Name, what)
 	}
 	states, warnings, err := d.readStates(config)
 	if err != nil {
@@ -295,16 +296,9 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 		return nil, err
 	}
 	l.gate = r.newGate(l, d)
-	if err := m.Start(ctx, config, json, r.events(l)); err != nil {
-		l.gate.close()
-		counters.Close()
-		return nil, err
+	if err := l.start(ctx, r.events(l), r.config.Limiter); err != nil {
+		return l, err
 	}
-	if err := l.gate.wait(ctx); err != nil {
-		l.abandon(ctx)
-		return nil, err
-	}
-	l.gate.admit()
 	l.upload = d.upload.hold()
 	return l, nil
 }

@@ -43,6 +43,8 @@ type RegistryConfig struct {
 	// DelayRequests and DelayBacklog have schedulers begin when so many requests
 	// wait, and so many sequences' in a backlog: for tests.
 	DelayRequests, DelayBacklog int
+	// Limiter has the instances of all models take turns; nil: they do not.
+	Limiter *scheduler.Limiter
 	// Allocate lends memory for tensors that the server itself makes: n bytes with
 	// one reference. Default the Go heap.
 	Allocate stacked.Allocator

@@ -393,10 +393,10 @@ func TestUnload(t *testing.T) {
 	wantError(t, r.Load(t.Context(), "none", "", nil), infer.Internal, "failed to load 'none', failed to poll from model repository")
 }
 
-func TestWhatIsNotDoneIsSaid(t *testing.T) {
+func TestAllSchedulersLoad(t *testing.T) {
 	root := writeModels(t, map[string][]int64{"batched": {1}, "controlled": {1}, "iterative": {1}, "sequence": {1}, "stateful": {1}})
 	for name, more := range map[string]string{
-		"batched":  "max_batch_size: 4 dynamic_batching { } instance_group [ { rate_limiter { priority: 1 } } ]",
+		"batched":  "max_batch_size: 4 dynamic_batching { }",
 		"sequence": "sequence_batching { }",
 		"controlled": "sequence_batching { iterative_sequence: true control_input [ { name: \"START\" control [ " +
 			"{ kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] } ] }",
@@ -407,21 +407,13 @@ func TestWhatIsNotDoneIsSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var log strings.Builder
-	r := newTestRegistry(t, root, newFakeBackend(), func(c *RegistryConfig) { c.Log, c.LoadThreads = zerolog.New(zerolog.SyncWriter(&log)), 1 })
+	r := newTestRegistry(t, root, newFakeBackend(), nil)
 	if err := r.Start(t.Context()); err != nil {
 		t.Error(err)
 	}
 	const want = "batched 1 READY; controlled 1 READY; iterative 1 READY; sequence 1 READY; stateful 1 READY"
 	if got := states(r); got != want {
 		t.Errorf("got the index %q, want %q", got, want)
-	}
-	for what, model := range map[string]string{
-		"rate_limiter": "batched",
-	} {
-		if want := "config of model '" + model + "' asks for " + what; !strings.Contains(log.String(), want) {
-			t.Errorf("the log does not contain %q:\n%s", want, log.String())
-		}
 	}
 }
 

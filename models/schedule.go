@@ -1,10 +1,7 @@
 package models
 
 import (
-	"slices"
-
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
@@ -32,32 +29,5 @@ func (r *Registry) newScheduler(l *loaded, d *Description) (scheduler.Scheduler,
 // events is what a version's instances report to: the scheduler, behind
 // whatever stands between it and them.
 func (r *Registry) events(l *loaded) backend.Events {
-	return r.stack(l, l.gate) // the gate is next to the scheduler
-}
-
-// newGate makes the gate in front of a version's scheduler.
-func (r *Registry) newGate(l *loaded, d *Description) *gate {
-	g := newGate(l.scheduler, r.config.Log.With().Str("model", l.info.Name).Int64("version", l.info.Version).Logger())
-	if samples := l.info.Config.GetModelWarmup(); len(samples) > 0 {
-		w := &warmup{
-			samples: samples, spec: l.spec, version: l.info.Version, open: d.open, observer: l.statistics,
-			iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), log: r.config.Log,
-		}
-		g.warm = w.run
-	}
-	return g
-}
-
-// ignored names what a config asks for and no room does yet, where the answers
-// are the same without it.
-func ignored(c *kserve.ModelConfig) []string {
-	var list []string
-	add := func(yes bool, what string) {
-		if yes {
-			list = append(list, what)
-		}
-	}
-	limited := slices.ContainsFunc(c.GetInstanceGroup(), func(g *kserve.ModelInstanceGroup) bool { return g.GetRateLimiter() != nil })
-	add(limited, "rate_limiter")
-	return list
+	return r.limit(l, r.stack(l, l.gate))
 }

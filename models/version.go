@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -37,12 +36,16 @@ type version struct {
 	*loaded
 }
 
-// loaded is what serves a version. It does not change.
+// loaded is what serves a version. It does not change; a version that gets other
+// instances gets a copy with all but its info the same.
 type loaded struct {
 	info       *Info
 	spec       *requestSpec
 	scheduler  scheduler.Scheduler
 	gate       *gate
+	between    []forgetful      // what stands between the gate and the instances
+	share      *scheduler.Share // of the rate limiter's resources; nil without one
+	passive    bool             // it has only passive instances
 	model      backend.Model
 	statistics *statistics
 	states     []scheduler.State // of sequences
@@ -61,6 +64,9 @@ func (l *loaded) run(ctx context.Context, req *infer.Request, send infer.Sender,
 		r.Model, r.Version, r.ID = l.info.Name, l.info.Version, req.ID
 		l.spec.answer(r)
 		out(r)
+	}
+	if l.passive {
+		return l.errPassive()
 	}
 	if err := l.spec.validate(req); err != nil {
 		var late *backendRefusal
@@ -111,23 +117,10 @@ func (l *loaded) close(ctx context.Context) error {
 	l.gate.cancel()
 	closed := l.model.Close(ctx)
 	l.gate.close()
+	l.share.Release()
 	l.upload.drop()
 	l.cache.close()
 	l.statistics.metrics.Close()
 	// What was still inside has ended with the stubs, if those were killed.
 	return cmp.Or(closed, stopped, held)
-}
-
-// abandonLimit is how long the instances of a version that did not come up may
-// take to end.
-const abandonLimit = 30 * time.Second
-
-// abandon ends a version that no request could ever reach.
-func (l *loaded) abandon(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, abandonLimit)
-	defer cancel()
-	l.gate.cancel()
-	_ = l.model.Close(ctx) // it says why it did not come up, not how it went
-	l.gate.close()
-	l.statistics.metrics.Close()
 }

@@ -42,6 +42,10 @@ type Core interface {
 	Load(ctx context.Context, name, config string, files map[string][]byte) error
 	// Unload returns when unloading has begun.
 	Unload(ctx context.Context, name string, dependents bool) error
+	// SetInstances gives a group of a model's instances ("": the only group)
+	// another count while it serves, and returns what there is when the new ones
+	// serve, too.
+	SetInstances(ctx context.Context, name, group string, count int) ([]models.InstanceState, error)
 }
 
 // Allocator lends memory for the bytes of a request's tensor: n bytes, aligned

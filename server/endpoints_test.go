@@ -60,6 +60,16 @@ func TestEndpoints(t *testing.T) {
 		{"POST /v2/repository/models/m/load", `{"parameters":[]}`, "500 application/json " + errorBody("attempt to get members for non-object")},
 		{"POST /v2/repository/models/m/load", `{"parameters":{"config":1}}`, "500 application/json " + errorBody("attempt to access JSON non-string as string")},
 		{"POST /v2/repository/models/m/load", `{"parameters":{"x":"y"}}`, "500 application/json " + errorBody("unexpected error on creating Triton parameter")},
+		{"POST /v2/repository/models/m/instances", `{"count":2}`, `200 application/json {"name":"m","instances":[{"version":"1","name":"m_0","state":"READY"},{"version":"2","name":"m \"1\"","state":"DRAINING"}]}`},
+		{"POST /v2/repository/models/m/instances", `{"count":1024,"group":"g"}`, `200 application/json {"name":"m","instances":[{"version":"1","name":"m_0","state":"READY"},{"version":"2","name":"m \"1\"","state":"DRAINING"}]}`},
+		{"POST /v2/repository/models/broken/instances", `{"count":2}`, "503 application/json " + errorBody("instances can be changed in model control mode explicit only")},
+		{"POST /v2/repository/models/m/instances", "", "400 application/json " + errorBody(`want the body {"count":<number>,"group":<name>}, of which the group may be absent`)},
+		{"POST /v2/repository/models/m/instances", "[1]", "400 application/json " + errorBody(`want the body {"count":<number>,"group":<name>}, of which the group may be absent`)},
+		{"POST /v2/repository/models/m/instances", "{}", "400 application/json " + errorBody("'count' is missing, want a number of instances")},
+		{"POST /v2/repository/models/m/instances", `{"count":"2"}`, "400 application/json " + errorBody("invalid value for 'count': want a number from 1 to 1024")},
+		{"POST /v2/repository/models/m/instances", `{"count":1025}`, "400 application/json " + errorBody("invalid value for 'count': want a number from 1 to 1024")},
+		{"POST /v2/repository/models/m/instances", `{"count":1,"group":1}`, "500 application/json " + errorBody("attempt to access JSON non-string as string")},
+		{"POST /v2/repository/r/models/m/instances", `{"count":1}`, "501 application/json " + errorBody("'repository_name' specification is not supported")},
 		{"POST /v2/repository/models/m/unload", "", "200 application/json "},
 		{"POST /v2/repository/models/m/unload", `{"parameters":{"unload_dependents":true}}`, "200 application/json "},
 		{"POST /v2/repository/models/m/unload", `{"parameters":{"unload_dependents":1}}`, "200 application/json "},
@@ -85,7 +95,7 @@ func TestEndpoints(t *testing.T) {
 			t.Errorf("%s %s:\n got %s\nwant %s", tt.request, tt.body, got, tt.want)
 		}
 	}
-	want := []string{`load m "" []`, `load m "{}" [1/m.py="x"]`, `load m " " []`, `load broken "" []`, "unload m false", "unload m true", "unload m false"}
+	want := []string{`load m "" []`, `load m "{}" [1/m.py="x"]`, `load m " " []`, `load broken "" []`, `instances m "" 2`, `instances m "g" 1024`, "unload m false", "unload m true", "unload m false"}
 	if !slices.Equal(core.loads, want) {
 		t.Errorf("loads: got %q, want %q", core.loads, want)
 	}

@@ -223,6 +223,16 @@ func (c *fakeCore) Unload(_ context.Context, name string, dependents bool) error
 	return nil
 }
 
+func (c *fakeCore) SetInstances(_ context.Context, name, group string, count int) ([]models.InstanceState, error) {
+	if name == "broken" {
+		return nil, infer.Errorf(infer.Unavailable, "instances can be changed in model control mode explicit only")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.loads = append(c.loads, fmt.Sprintf("instances %s %q %d", name, group, count))
+	return []models.InstanceState{{Version: 1, Name: "m_0"}, {Version: 2, Name: "m \"1\"", Draining: true}}, nil
+}
+
 // fakeBlocks is an Allocator that counts what has not come back.
 type fakeBlocks struct {
 	lent, made atomic.Int64

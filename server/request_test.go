@@ -67,6 +67,8 @@ func TestRoute(t *testing.T) {
 		"/v2/repository/models/m/load":          {endpoint: epRepositoryLoad, model: "m"},
 		"/v2/repository/r/models/m/unload":      {endpoint: epRepositoryUnload, model: "m", repository: "r"},
 		"/v2/repository/models/models/m/unload": {endpoint: epRepositoryUnload, model: "m", repository: "models"},
+		"/v2/repository/models/m/instances":     {endpoint: epRepositoryInstances, model: "m"},
+		"/v2/repository/r/models/m/instances":   {endpoint: epRepositoryInstances, model: "m", repository: "r"},
 		"/v2/repository/models/m/reload":        {},
 		"/v2/repository//models/m/load":         {},
 		"/v2/systemsharedmemory/status":         {endpoint: epSystemRegionStatus},

@@ -23,6 +23,7 @@ const (
 	epRepositoryIndex
 	epRepositoryLoad
 	epRepositoryUnload
+	epRepositoryInstances
 	epSystemRegionStatus
 	epCUDARegionStatus
 	epRegionChange // register or unregister, of either kind
@@ -48,6 +49,8 @@ var endpoints = [...]struct {
 	epRepositoryIndex:  {apiModelRepository, http.MethodPost, typeJSON},
 	epRepositoryLoad:   {apiModelRepository, http.MethodPost, typeJSON},
 	epRepositoryUnload: {apiModelRepository, http.MethodPost, typeJSON},
+
+	epRepositoryInstances: {apiModelRepository, http.MethodPost, typeJSON},
 
 	epSystemRegionStatus: {apiSharedMemory, http.MethodGet, typeJSON},
 	epCUDARegionStatus:   {apiSharedMemory, http.MethodGet, typeJSON},
@@ -159,6 +162,8 @@ func routeRepository(path string) (t target) {
 			t.endpoint = epRepositoryLoad
 		case "unload":
 			t.endpoint = epRepositoryUnload
+		case "instances":
+			t.endpoint = epRepositoryInstances
 		default:
 			return t
 		}

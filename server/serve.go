@@ -67,6 +67,8 @@ func (h *HTTP) serve(t target, w *reply, r *request) error {
 		return h.serveLoad(t, w, r)
 	case epRepositoryUnload:
 		return h.serveUnload(t, w, r)
+	case epRepositoryInstances:
+		return h.serveInstances(t, w, r)
 	case epSystemRegionStatus:
 		return serveRegionStatus(w, "system", t.region)
 	case epCUDARegionStatus:

@@ -3,6 +3,7 @@ package python
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -48,6 +49,21 @@ func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Insta
 		return nil, infer.Errorf(infer.InvalidArg, "must specify one or more 'instance group's for %s", m.env.Name)
 	}
 	return instances, nil
+}
+
+// warmupNames lists the inputs of a config's warm-up samples that it does not
+// declare, ascending.
+func warmupNames(config *kserve.ModelConfig) []string {
+	names := make(map[string]bool)
+	for _, sample := range config.GetModelWarmup() {
+		for name := range sample.GetInputs() {
+			names[name] = true
+		}
+	}
+	for _, input := range config.GetInput() {
+		delete(names, input.GetName())
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // Group implements backend.Placed.
@@ -151,15 +167,24 @@ func (m *Model) Grow(ctx context.Context, config *kserve.ModelConfig, json []byt
 	return added, surplus, nil
 }
 
+// Leave implements backend.Updater.
+func (m *Model) Leave(instance backend.Instance) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at := slices.IndexFunc(m.instances, func(in *Instance) bool { return in == instance }); at >= 0 {
+		m.leaving = append(m.leaving, m.instances[at])
+		m.instances = slices.Delete(slices.Clone(m.instances), at, at+1)
+	}
+}
+
 // End implements backend.Updater.
 func (m *Model) End(ctx context.Context, instance backend.Instance) error {
 	in, ok := instance.(*Instance)
 	if !ok || in.model != m {
 		return fmt.Errorf("instance '%s' is none of model '%s'", instance.Name(), m.env.Name)
 	}
-	m.mu.Lock()
-	m.instances = slices.DeleteFunc(slices.Clone(m.instances), func(other *Instance) bool { return other == in })
-	m.mu.Unlock()
+	m.Leave(in)
+	defer m.forget(in)
 	in.cancel()
 	select {
 	case <-in.ended:
@@ -169,4 +194,11 @@ func (m *Model) End(ctx context.Context, instance backend.Instance) error {
 	in.kill()
 	<-in.ended
 	return fmt.Errorf("the stub of '%s' was killed: %w", in.name, context.Cause(ctx))
+}
+
+// forget drops an instance that has ended.
+func (m *Model) forget(in *Instance) {
+	m.mu.Lock()
+	m.leaving = slices.DeleteFunc(m.leaving, func(other *Instance) bool { return other == in })
+	m.mu.Unlock()
 }

@@ -43,7 +43,8 @@ type Model struct {
 
 	mu        sync.Mutex
 	instances []*Instance
-	lives     uint32 // stub processes so far, of all instances
+	leaving   []*Instance // that are to be ended
+	lives     uint32      // stub processes so far, of all instances
 }
 
 var (
@@ -308,7 +309,10 @@ func (m *Model) Close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	for _, in := range m.list() {
+	m.mu.Lock()
+	all := slices.Concat(m.instances, m.leaving)
+	m.mu.Unlock()
+	for _, in := range all {
 		in.kill()
 	}
 	<-ended
@@ -331,6 +335,7 @@ func (m *Model) tensorNames() (inputs, outputs []string) {
 	for _, extra := range m.config.GetBatchInput() { // of stacked batches
 		inputs = append(inputs, extra.GetTargetName()...)
 	}
+	inputs = append(inputs, warmupNames(m.config)...)
 	for _, output := range m.config.GetOutput() {
 		outputs = append(outputs, output.GetName())
 	}

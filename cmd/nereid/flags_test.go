@@ -24,7 +24,6 @@ func TestOptions(t *testing.T) {
 		{"prefix of our own", []string{"--req=5"}, func(o *Options) { o.RequestMemoryBytes = 5 }},
 		{"exact name that begins another", []string{"--rate-limit=execution_count"}, func(o *Options) {
 			o.RateLimit.ExecutionCount = true
-			o.NoEffect = []string{"rate-limit"}
 		}},
 		{"booleans", []string{"--allow-http=FALSE", "--allow-grpc=off", "--allow-metrics=0", "--reuse-http-port=On"}, func(o *Options) {
 			o.HTTP.Allow, o.GRPC.Allow, o.Metrics.Allow, o.HTTP.ReusePort = false, false, false, true

@@ -19,6 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/pyutils"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
@@ -85,7 +86,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 			LogLevels: func() python.LogLevels {
 				return python.LogLevels{Info: settings.Info(), Warning: settings.Warning(), Error: settings.Error(), Verbose: settings.Verbose()}
 			},
-			Metrics: counters, SoleParent: true,
+			Metrics: counters, HostPolicies: o.Memory.HostPolicies, SoleParent: true,
 		})
 	}
 	if err != nil {
@@ -98,10 +99,26 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 		Repository: repository, Backends: backends, BackendDirectory: o.Backends.Directory, BackendSettings: o.ownSettingsOf,
 		StrictReadiness: o.Repository.StrictReadiness, Allocate: r.allocate,
 		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.pollInterval(),
-		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries,
+		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, Limiter: o.limiter(),
 		DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog, Metrics: counters, Cache: responses, Log: log,
 	})
 	return r, r.makeFronts(o, settings, budget, counters, log)
+}
+
+// limiter makes the rate limiter that the command line asks for, nil if none.
+func (o *Options) limiter() *scheduler.Limiter {
+	if !o.RateLimit.ExecutionCount {
+		return nil
+	}
+	var explicit []scheduler.Resource
+	for _, r := range o.RateLimit.Resources {
+		device := scheduler.AnyDevice
+		if r.Device >= 0 {
+			device = int32(r.Device)
+		}
+		explicit = append(explicit, scheduler.Resource{Name: r.Name, Count: int64(r.Count), Device: device})
+	}
+	return scheduler.NewLimiter(explicit)
 }
 
 // pollInterval is how often the repository is looked at, 0 for never again.

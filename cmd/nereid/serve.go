@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
@@ -17,6 +18,10 @@ import (
 // serve starts the server and runs it until a signal ends it. It returns the
 // exit status.
 func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int {
+	if err := python.HostPolicies(o.Memory.HostPolicies).Validate(); err != nil {
+		fmt.Fprintln(stderr, settingHostPolicy(err))
+		return 1
+	}
 	settings := newLogSettings(o.Log)
 	log, lines, file, err := newLog(settings, getenv, stdout, stderr)
 	if err != nil {

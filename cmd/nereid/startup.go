@@ -65,7 +65,7 @@ func (o *Options) optionTable(serverVersion string, extensions []string) string 
 	add("strict_model_config", flag(o.Repository.DisableAutoCompleteConfig))
 	add("model_config_name", o.Repository.ConfigName)
 	limit := "OFF"
-	if o.RateLimit.ExecutionCount && !slices.Contains(noEffect, "rate-limit") {
+	if o.RateLimit.ExecutionCount {
 		limit = "EXEC_COUNT"
 	}
 	add("rate_limit", limit)
@@ -103,6 +103,12 @@ func (o *Options) sortedResources() []Resource {
 func creatingServer(err error) string {
 	e := infer.AsError(err)
 	return "error: creating server: " + e.Code.String() + " - " + e.Message
+}
+
+// settingHostPolicy are the lines for a host policy that cannot be.
+func settingHostPolicy(err error) string {
+	e := infer.AsError(err)
+	return "Failed to build Triton option:\nerror: setting host policy: " + e.Code.String() + " - " + e.Message
 }
 
 // checkRepository says why a server cannot be made of these options, as

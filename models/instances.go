@@ -1,0 +1,84 @@
+package models
+
+import (
+	"context"
+	"slices"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler"
+)
+
+// newGate makes the gate in front of a version's scheduler.
+func (r *Registry) newGate(l *loaded, d *Description) *gate {
+	g := newGate(l.scheduler, r.config.Log.With().Str("model", l.info.Name).Int64("version", l.info.Version).Logger())
+	if samples := l.info.Config.GetModelWarmup(); len(samples) > 0 {
+		w := &warmup{
+			samples: samples, spec: l.spec, version: l.info.Version, open: d.open, observer: l.statistics,
+			iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), log: r.config.Log,
+		}
+		g.warm = w.run
+	}
+	return g
+}
+
+// forgetful is an Events that keeps something of each instance.
+type forgetful interface {
+	Forget(in backend.Instance)
+}
+
+// limit has the version's instances wait for their turn, if there is a rate
+// limiter.
+func (r *Registry) limit(l *loaded, next backend.Events) backend.Events {
+	if f, ok := next.(forgetful); ok {
+		l.between = append(l.between, f)
+	}
+	if r.config.Limiter == nil {
+		return next
+	}
+	events := r.config.Limiter.Events(next)
+	l.between = append(l.between, events)
+	return events
+}
+
+// start brings up the version's instances and has them warmed up.
+func (l *loaded) start(ctx context.Context, events backend.Events, limiter *scheduler.Limiter) (err error) {
+	config := l.info.Config
+	if l.share, err = limiter.Reserve(config.GetInstanceGroup()); err != nil {
+		return err
+	}
+	if err = l.model.Start(ctx, config, l.info.JSON, events); err == nil {
+		err = l.gate.wait(ctx)
+	}
+	if err != nil {
+		l.gate.cancel() // so that whoever still warms up ends
+		return err
+	}
+	l.passive = onlyPassive(config.GetInstanceGroup())
+	l.gate.admit()
+	return nil
+}
+
+// abandon forgets a version, if there is one, whose instances have ended and that
+// no request could ever reach.
+func (l *loaded) abandon() {
+	if l == nil {
+		return
+	}
+	l.gate.close()
+	l.share.Release()
+	l.cache.close()
+	l.statistics.metrics.Close()
+}
+
+// onlyPassive reports whether there are instances and none takes requests.
+func onlyPassive(groups []*kserve.ModelInstanceGroup) bool {
+	return len(groups) > 0 && !slices.ContainsFunc(groups, func(g *kserve.ModelInstanceGroup) bool { return !g.GetPassive() })
+}
+
+// errPassive is what requests to a version are refused with that has passive
+// instances alone.
+func (l *loaded) errPassive() error {
+	return infer.Errorf(infer.Unavailable, "model '%s' has only passive instances, which take no requests", l.info.Name)
+}

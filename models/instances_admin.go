@@ -1,0 +1,171 @@
+package models
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// MaxInstances is how many instances a group can be given while its model serves.
+const MaxInstances = 1024
+
+// InstanceState is one instance of a version that serves.
+type InstanceState struct {
+	Version int64
+	Name    string
+	// Draining says that it gets no more work and ends when it has none.
+	Draining bool
+}
+
+// SetInstances gives a group of a model's instances another count, in all
+// versions that serve; an empty group is the only one that there is. It returns
+// when the new ones serve, and what there is then; what is too many ends later,
+// when it has executed what it has. If a new one does not come up, all stays as
+// it was. The count holds until the model is loaded from another configuration,
+// or anew. It is refused, with Unavailable, unless clients control models.
+func (r *Registry) SetInstances(ctx context.Context, name, group string, count int) ([]InstanceState, error) {
+	if err := r.checkExiting(); err != nil {
+		return nil, err
+	}
+	switch {
+	case !r.config.Explicit:
+		return nil, infer.Errorf(infer.Unavailable, "instances can be changed in model control mode explicit only")
+	case count < 1 || count > MaxInstances:
+		return nil, invalid("model '%s' is to have %d instances, want 1 to %d", name, count, MaxInstances)
+	}
+	id, err := r.servedAs(name)
+	if err != nil {
+		return nil, err
+	}
+	op := r.claims.begin(name, nil)
+	defer r.claims.end(op)
+	if _, err := r.claims.take(ctx, op, identitiesOf(id), nil); err != nil {
+		return nil, infer.Errorf(infer.Unavailable, "failed to change the instances of '%s': %v", name, err)
+	}
+	updates, err := r.setCount(ctx, id, group, int32(count))
+	if err != nil {
+		return nil, err
+	}
+	return r.commitCount(id, updates)
+}
+
+// servedAs finds the model that a name means and that serves.
+func (r *Registry) servedAs(name string) (Identity, error) {
+	if _, err := r.lookup(name, infer.LatestVersion); err != nil {
+		return Identity{}, err
+	}
+	now := r.serving.Load()
+	if now.names == nil {
+		return Identity{Name: name}, nil
+	}
+	return now.names[name][0], nil // it is the only one
+}
+
+// setCount prepares another count for a group, in all versions that serve.
+func (r *Registry) setCount(ctx context.Context, id Identity, group string, count int32) ([]*instanceUpdate, error) {
+	var serving []*loaded
+	r.mu.Lock()
+	if m := r.models[id]; m != nil {
+		for _, number := range m.readyLocked() {
+			serving = append(serving, m.versions[number].loaded)
+		}
+	}
+	r.mu.Unlock()
+	if len(serving) == 0 { // it has gone while others had it
+		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' has no available versions", id.Name)
+	}
+	updates := make([]*instanceUpdate, len(serving))
+	failures := make([]error, len(serving))
+	var all sync.WaitGroup
+	for i, l := range serving {
+		all.Go(func() {
+			config := cloneConfig(l.info.Config)
+			g, err := groupNamed(config, group)
+			if err != nil {
+				failures[i] = err
+				return
+			}
+			g.Count = count
+			can := false
+			if updates[i], can, err = r.exchange(ctx, l, config); err == nil && !can {
+				err = invalid("instances of model '%s' cannot be changed while it serves", id.Name)
+			}
+			failures[i] = err
+		})
+	}
+	all.Wait()
+	if err := errors.Join(failures...); err == nil {
+		return updates, nil
+	}
+	first := slices.IndexFunc(failures, func(err error) bool { return err != nil })
+	for _, u := range updates {
+		u.drop()
+	}
+	return nil, failures[first]
+}
+
+// groupNamed finds a group of a config.
+func groupNamed(config *kserve.ModelConfig, name string) (*kserve.ModelInstanceGroup, error) {
+	groups := config.GetInstanceGroup()
+	if len(groups) == 0 {
+		return nil, invalid("model '%s' has no instances", config.GetName())
+	}
+	if name == "" && len(groups) == 1 {
+		return groups[0], nil
+	}
+	var names []string
+	for _, g := range groups {
+		if g.GetName() == name {
+			return g, nil
+		}
+		names = append(names, "'"+g.GetName()+"'")
+	}
+	return nil, invalid("model '%s' has no instance group '%s', it has %s", config.GetName(), name, strings.Join(names, ", "))
+}
+
+// commitCount has versions serve with their new instances, and the model be what
+// a configuration with their count would have made of it.
+func (r *Registry) commitCount(id Identity, updates []*instanceUpdate) ([]InstanceState, error) {
+	r.mu.Lock()
+	if r.exiting.Load() {
+		r.mu.Unlock()
+		for _, u := range updates {
+			u.drop()
+		}
+		return nil, errExiting
+	}
+	m := r.models[id]
+	for _, u := range updates {
+		m.versions[u.after.info.Version].loaded = u.after
+	}
+	if was := m.served; was != nil {
+		description := *was.Description
+		description.Config = cloneConfig(description.Config)
+		description.Config.InstanceGroup = cloneConfig(updates[0].after.info.Config).InstanceGroup
+		served := *was
+		served.Description = &description
+		if m.wanted == was {
+			m.wanted = &served
+		}
+		m.served = &served
+	}
+	r.publishLocked()
+	r.mu.Unlock()
+	var states []InstanceState
+	for _, u := range updates {
+		u.commit()
+		version := u.after.info.Version
+		for _, in := range u.after.model.Instances() {
+			states = append(states, InstanceState{version, in.Name(), false})
+		}
+		for _, in := range u.surplus {
+			states = append(states, InstanceState{version, in.Name(), true})
+		}
+	}
+	return states, nil
+}

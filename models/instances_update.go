@@ -1,0 +1,151 @@
+package models
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler"
+)
+
+// instanceUpdate is an exchange of instances of a version that serves: what is
+// new is up and warm, and waits, until commit or drop. A nil one does nothing.
+type instanceUpdate struct {
+	registry       *Registry
+	before, after  *loaded
+	updater        backend.Updater
+	added, surplus []backend.Instance
+}
+
+// updateInstances prepares a version that serves for a description that differs
+// from its own in the instances alone, and perhaps in the choice of versions.
+// can is false where the version has to be loaded anew.
+func (r *Registry) updateInstances(ctx context.Context, l *loaded, d *Description) (u *instanceUpdate, can bool, err error) {
+	if err := d.Check(); err != nil {
+		return nil, true, err
+	}
+	config := cloneConfig(l.info.Config)
+	described := cloneConfig(d.Config)
+	config.InstanceGroup, config.VersionPolicy = described.InstanceGroup, described.VersionPolicy
+	return r.exchange(ctx, l, config)
+}
+
+// exchange prepares the instances of config, which differs from that of the
+// version in them alone.
+func (r *Registry) exchange(ctx context.Context, l *loaded, config *kserve.ModelConfig) (u *instanceUpdate, can bool, err error) {
+	updater, ok := l.model.(backend.Updater)
+	if !ok || onlyPassive(config.GetInstanceGroup()) {
+		return nil, false, nil // requests that wait would wait for ever
+	}
+	json, err := ConfigJSON(config)
+	if err != nil {
+		return nil, true, err
+	}
+	share, err := r.config.Limiter.Reserve(config.GetInstanceGroup())
+	if err != nil {
+		return nil, true, err
+	}
+	u = &instanceUpdate{registry: r, before: l, updater: updater}
+	u.after = l.with(config, json, share)
+	if u.added, u.surplus, err = updater.Grow(ctx, config, json); err == nil {
+		err = l.gate.wait(ctx)
+	}
+	if err != nil {
+		u.drop()
+		return nil, true, err
+	}
+	return u, true, nil
+}
+
+// with returns a copy that shows another config.
+func (l *loaded) with(config *kserve.ModelConfig, json []byte, share *scheduler.Share) *loaded {
+	info, after := *l.info, *l
+	info.Config, info.JSON = config, json
+	after.info, after.share, after.passive = &info, share, false
+	return &after
+}
+
+// dropLimit is how long new instances that are not wanted any more may take to
+// end.
+const dropLimit = 30 * time.Second
+
+// drop ends what is new.
+func (u *instanceUpdate) drop() {
+	if u == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(u.registry.lifetime, dropLimit)
+	defer cancel()
+	waiting := u.before.gate.forgetWaiting()
+	var ends sync.WaitGroup
+	for _, in := range u.added {
+		ends.Go(func() { u.end(ctx, in) })
+	}
+	ends.Wait()
+	for _, in := range waiting { // among them what has not even come up with the others
+		u.forget(in)
+	}
+	u.after.share.Release()
+}
+
+// commit lets what is new take work, and ends what is not wanted any more as soon
+// as it has none. The copy of the version has been published.
+func (u *instanceUpdate) commit() {
+	if u == nil {
+		return
+	}
+	l := u.before
+	l.gate.admit()
+	if len(u.surplus) == 0 {
+		l.share.Release()
+		return
+	}
+	var left atomic.Int64
+	left.Store(int64(len(u.surplus)))
+	for _, in := range u.surplus {
+		u.updater.Leave(in)
+		known := l.gate.retire(in)
+		drained := func() {
+			u.registry.ending.Go(func() {
+				u.end(u.registry.lifetime, in)
+				u.forget(known)
+				l.gate.forget(in)
+				if left.Add(-1) == 0 {
+					l.share.Release()
+				}
+			})
+		}
+		if known == nil { // a passive one
+			drained()
+		} else {
+			l.scheduler.Retire(known, drained)
+		}
+	}
+}
+
+func (u *instanceUpdate) end(ctx context.Context, in backend.Instance) {
+	log := u.registry.config.Log.With().Str("model", u.before.info.Name).Int64("version", u.before.info.Version).Str("instance", in.Name()).Logger()
+	if err := u.updater.End(ctx, in); err != nil {
+		log.Error().Msgf("ending the instance: %v", err)
+		return
+	}
+	log.Info().Msg("the instance has ended")
+}
+
+// forget has what stands between the instances and the scheduler drop what it
+// knows of one, given as the scheduler knows it.
+func (u *instanceUpdate) forget(in backend.Instance) {
+	for in != nil {
+		for _, f := range u.before.between {
+			f.Forget(in)
+		}
+		w, ok := in.(backend.Wrapper)
+		if !ok {
+			return
+		}
+		in = w.Wrapped()
+	}
+}

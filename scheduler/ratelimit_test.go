@@ -1,0 +1,337 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/prototext"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// seat is an instance, at the limiter's other end, that executes until it is told
+// to stop.
+type seat struct {
+	name    string
+	group   *kserve.ModelInstanceGroup
+	device  int32
+	has     *backend.Batch
+	begun   int
+	awaited int
+	told    []*backend.Task
+}
+
+func (s *seat) Name() string                      { return s.name }
+func (s *seat) Ready(context.Context) error       { return nil }
+func (s *seat) Group() *kserve.ModelInstanceGroup { return s.group }
+func (s *seat) Device() int32                     { return s.device }
+func (s *seat) Execute(b *backend.Batch)          { s.has, s.begun = b, s.begun+1 }
+func (s *seat) Await(<-chan struct{})             { s.awaited++ }
+func (s *seat) Cancel(t *backend.Task)            { s.told = append(s.told, t) }
+func (s *seat) Ahead() bool                       { return true }
+func (s *seat) Withdraw()                         {}
+
+// seats keeps what a limiter hands on, by name.
+type seats struct {
+	up   map[string]backend.Instance
+	down []string
+}
+
+func (s *seats) Up(in backend.Instance) { s.up[in.Name()] = in }
+func (s *seats) Down(in backend.Instance, hopeless bool) {
+	s.down = append(s.down, fmt.Sprint(in.Name(), hopeless))
+}
+
+// groupOf reads a group in the text form of a config.
+func groupOf(t testing.TB, text string) *kserve.ModelInstanceGroup {
+	t.Helper()
+	g := &kserve.ModelInstanceGroup{}
+	if err := prototext.Unmarshal([]byte(text), g); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// turns is a limiter with instances, whose batches have one request each.
+type turns struct {
+	t        *testing.T
+	limiter  *Limiter
+	events   *LimitedEvents
+	upper    *seats
+	seats    map[string]*seat
+	requests map[string]*infer.Request // the last of each instance
+	ended    []string
+}
+
+// newTurns makes instances with the rate_limiter that their texts say.
+func newTurns(t *testing.T, explicit []Resource, instances map[string]string) *turns {
+	l := NewLimiter(explicit)
+	upper := &seats{up: make(map[string]backend.Instance)}
+	w := &turns{t: t, limiter: l, events: l.Events(upper), upper: upper, seats: map[string]*seat{}, requests: map[string]*infer.Request{}}
+	for name, text := range instances {
+		s := &seat{name: name, group: groupOf(t, "rate_limiter { "+text+" }")}
+		if _, err := l.Reserve([]*kserve.ModelInstanceGroup{s.group}); err != nil {
+			t.Fatal(err)
+		}
+		w.seats[name] = s
+		w.events.Up(s)
+	}
+	return w
+}
+
+// give hands an instance a batch, whose request the execution of another makes,
+// unless by is "".
+func (w *turns) give(name, by string) {
+	r := &infer.Request{ID: name}
+	if by != "" {
+		r.Caller = infer.NewCaller(by, 1, []*infer.Request{w.requests[by]}, true)
+	}
+	w.requests[name] = r
+	w.upper.up[name].Execute(&backend.Batch{
+		Tasks: []*backend.Task{{Context: w.t.Context(), Request: r}},
+		Done: func(_ *backend.Batch, report backend.Report) {
+			word := name
+			if report.Refused {
+				word += " refused"
+			}
+			if report.Withdrawn {
+				word += " withdrawn"
+			}
+			w.ended = append(w.ended, word)
+		},
+	})
+}
+
+// end ends what an instance executes.
+func (w *turns) end(name string, report backend.Report) {
+	b := w.seats[name].has
+	w.seats[name].has = nil
+	b.Done(b, report)
+}
+
+// running lists who executes.
+func (w *turns) running() string {
+	var names []string
+	for name, s := range w.seats {
+		if s.has != nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+func TestLimiter(t *testing.T) {
+	one := `resources [ { name: "R" count: 1 } ]`
+	for name, test := range map[string]struct {
+		explicit  []Resource
+		instances map[string]string
+		// Steps are a list of "+a" (a is given a batch), "+a<b" (by b's execution),
+		// "-a" (its execution ends) and "?a" (it is cancelled); after each comes, in
+		// brackets, who executes.
+		steps string
+		ended string
+	}{
+		"nothing is needed":       {nil, map[string]string{"a": "", "b": ""}, "+a [a] +b [a b] -a [b]", "a"},
+		"one after the other":     {nil, map[string]string{"a": one, "b": one}, "+a [a] +b [a] -a [b] -b []", "a b"},
+		"two at once":             {[]Resource{{"R", 2, AnyDevice}}, map[string]string{"a": one, "b": one, "c": one}, "+a [a] +b [a b] +c [a b] -b [a c]", "b"},
+		"of other devices":        {[]Resource{{"R", 1, AnyDevice}, {"R", 3, 0}}, map[string]string{"a": one, "b": one, "c": one}, "+a [a] +b [a b] +c [a b c]", ""},
+		"who has executed least":  {nil, map[string]string{"a": one, "b": one}, "+a [a] -a [] +a [a] +b [a] -a [b] +a [b] -b [a] +b [a] -a [b]", "a a b a"},
+		"half as many turns":      {nil, map[string]string{"a": one, "b": one + " priority: 2"}, "+a [a] +b [a] -a [b] +a [b] -b [a] +b [a] -a [b] +a [b] -b [a] +b [a] -a [b]", ""},
+		"the head is in the way":  {nil, map[string]string{"a": one, "b": one, "c": `resources [ { name: "S" count: 1 } ]`}, "+a [a] +c [a c] -c [a] +b [a] +c [a] -a [b c]", "c a"},
+		"global ones":             {nil, map[string]string{"a": `resources [ { name: "G" global: true count: 1 } ]`, "b": `resources [ { name: "G" global: true count: 1 } ]`}, "+a [a] +b [a] -a [b]", "a"},
+		"a part is free":          {nil, map[string]string{"a": `resources [ { name: "R" count: 2 }, { name: "S" count: 1 } ]`, "b": one}, "+b [b] +a [b] -b [a]", "b"},
+		"cancelled":               {nil, map[string]string{"a": one, "b": one, "c": one}, "+a [a] +b [a] +c [a] ?b [a] -a [c]", "b refused withdrawn a"},
+		"the head is cancelled":   {nil, map[string]string{"a": one, "b": one, "c": ""}, "+a [a] +c [a c] -c [a] +b [a] +c [a] ?b [a c]", "c b refused withdrawn"},
+		"a call of its holder's":  {nil, map[string]string{"a": one, "b": one}, "+a [a] +b<a [a b] -b [a] -a []", "b a"},
+		"a call past the head":    {nil, map[string]string{"a": one, "b": one, "c": ""}, "+a [a] +b [a] +c<a [a c] -c [a] -a [b]", "c a"},
+		"a call of a call":        {nil, map[string]string{"a": one, "b": "", "c": one}, "+a [a] +b<a [a b] +c<b [a b c]", ""},
+		"a call of who has none":  {nil, map[string]string{"a": one, "b": "", "c": one}, "+b [b] +a [a b] +c<b [a b] -a [b c]", "a"},
+		"a call that needs more":  {nil, map[string]string{"a": one, "b": `resources [ { name: "R" count: 3 } ]`, "c": one, "d": one}, "+a [a] +c [a c] +b<a [a c] +d [a c] -c [a b] -b [a d]", "c b"},
+		"a holder that has ended": {nil, map[string]string{"a": one, "b": one, "c": one}, "+a [a] -a [] +c [c] +b<a [c] -c [b]", "a c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTurns(t, test.explicit, test.instances)
+			rest := test.steps
+			for n := 1; rest != ""; n++ {
+				var step, want string
+				step, rest, _ = strings.Cut(rest, " [")
+				want, rest, _ = strings.Cut(rest, "]")
+				rest = strings.TrimSpace(rest)
+				who, by, _ := strings.Cut(step[1:], "<")
+				switch step[0] {
+				case '+':
+					w.give(who, by)
+				case '-':
+					w.end(who, backend.Report{Executed: true})
+				case '?':
+					w.upper.up[who].(backend.Canceller).Cancel(&backend.Task{})
+					task := w.limiter.staged[w.upper.up[who].(*limited).at].batch.Tasks[0]
+					w.upper.up[who].(backend.Canceller).Cancel(task)
+				}
+				if got := w.running(); got != want {
+					t.Fatalf("after step %d, %s: %q execute, want %q", n, step, got, want)
+				}
+			}
+			if got := strings.Join(w.ended, " "); test.ended != "" && got != test.ended {
+				t.Errorf("ended are %q, want %q", got, test.ended)
+			}
+			if len(w.limiter.taken) > 0 && w.running() == "" {
+				t.Errorf("nobody executes, and taken are %v", w.limiter.taken)
+			}
+		})
+	}
+}
+
+// What is below a limiter is reached where it makes sense.
+func TestLimitedInstance(t *testing.T) {
+	w := newTurns(t, nil, map[string]string{"a": `resources [ { name: "R" count: 1 } ]`, "b": `resources [ { name: "R" count: 1 } ]`})
+	a, b := w.upper.up["a"], w.upper.up["b"]
+	if _, ok := a.(backend.Pipeliner); ok {
+		t.Error("it takes batches ahead")
+	}
+	if backend.Innermost(a) != w.seats["a"] || a.Name() != "a" || a.Ready(t.Context()) != nil {
+		t.Error("it does not show what it stands before")
+	}
+	w.give("a", "")
+	w.give("b", "")
+	a.(backend.Awaiter).Await(nil)
+	b.(backend.Awaiter).Await(nil)
+	if w.seats["a"].awaited != 1 || w.seats["b"].awaited != 0 {
+		t.Error("what waits for its turn is awaited actively, or what executes is not")
+	}
+	task := &backend.Task{}
+	a.(backend.Canceller).Cancel(task)
+	if !slices.Equal(w.seats["a"].told, []*backend.Task{task}) {
+		t.Errorf("it is told of %v", w.seats["a"].told)
+	}
+	a.Execute(&backend.Batch{Done: func(_ *backend.Batch, report backend.Report) {
+		if !report.Refused {
+			t.Errorf("a second batch: %+v", report)
+		}
+	}})
+
+	// One that is lost gives back what waits; what it executed is its own affair.
+	w.events.Down(w.seats["b"], false)
+	w.events.Down(w.seats["a"], true)
+	if got := fmt.Sprint(w.upper.down, w.ended); got != "[bfalse atrue] [b refused]" {
+		t.Errorf("got %s", got)
+	}
+	w.end("a", backend.Report{})
+	w.events.Up(w.seats["a"])
+	if w.upper.up["a"] != a {
+		t.Error("it came again as another one")
+	}
+	w.events.Forget(w.seats["a"])
+	w.events.Down(w.seats["a"], true)
+	if len(w.upper.down) != 2 {
+		t.Errorf("one that is forgotten was lost: %v", w.upper.down)
+	}
+}
+
+func TestReserve(t *testing.T) {
+	group := func(text string) []*kserve.ModelInstanceGroup {
+		return []*kserve.ModelInstanceGroup{groupOf(t, text)}
+	}
+	limited := func(resources string) string { return "rate_limiter { resources [ " + resources + " ] }" }
+	const r5, g3 = `{ name: "R" count: 5 }`, `{ name: "G" global: true count: 3 }`
+	for name, test := range map[string]struct {
+		explicit []Resource
+		present  string
+		group    string
+		refusal  string
+	}{
+		"nothing is explicit":        {nil, "", limited(r5), ""},
+		"enough":                     {[]Resource{{"R", 5, AnyDevice}}, "", limited(r5), ""},
+		"too little":                 {[]Resource{{"R", 4, AnyDevice}}, "", limited(r5), `Resource count for "R" is limited to 4 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
+		"not mentioned":              {[]Resource{{"S", 9, AnyDevice}}, "", limited(r5), `Resource count for "R" is limited to 0 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
+		"of another device":          {[]Resource{{"R", 9, 1}}, "", limited(r5), `Resource count for "R" is limited to 0 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
+		"the larger of two":          {[]Resource{{"R", 2, 0}, {"R", 5, AnyDevice}}, "", limited(r5), ""},
+		"the smaller of the same":    {[]Resource{{"R", 2, 0}, {"R", 5, 0}}, "", limited(r5), `Resource count for "R" is limited to 2 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
+		"another case":               {[]Resource{{"r", 9, AnyDevice}}, "", limited(r5), `Resource count for "R" is limited to 0 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
+		"global, of any device":      {[]Resource{{"G", 1, 0}, {"G", 5, 1}}, "", limited(g3), ""},
+		"global and not":             {nil, limited(g3), limited(`{ name: "G" count: 1 }`), `Resource "G" is present as both global and device-specific resource in the model configuration.`},
+		"not and global":             {nil, limited(`{ name: "G" count: 1 }`), limited(g3), `Resource "G" is present as both global and device-specific resource in the model configuration.`},
+		"none at all":                {[]Resource{{"S", 9, AnyDevice}}, "", limited(`{ name: "R" count: 0 }`), ""},
+		"passive ones need nothing":  {[]Resource{{"S", 9, AnyDevice}}, "", "passive: true " + limited(r5), ""},
+		"on each of several devices": {[]Resource{{"R", 5, 0}}, "", "kind: KIND_GPU gpus: [ 0, 1 ] " + limited(r5), `Resource count for "R" is limited to 0 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := NewLimiter(test.explicit)
+			var present *Share
+			if test.present != "" {
+				var err error
+				if present, err = l.Reserve(group(test.present)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s, err := l.Reserve(group(test.group))
+			text := ""
+			if err != nil {
+				e := infer.AsError(err)
+				text = e.Message
+				if e.Code != infer.InvalidArg {
+					t.Errorf("got code %v", e.Code)
+				}
+			}
+			if text != test.refusal {
+				t.Errorf("got %q, want %q", text, test.refusal)
+			}
+			s.Release()
+			present.Release()
+			if len(l.shares) > 0 || len(l.capacity) > 0 {
+				t.Errorf("left are %v, %v", l.shares, l.capacity)
+			}
+		})
+	}
+	var off *Limiter
+	if s, err := off.Reserve(group(limited(r5))); err != nil || s != nil {
+		t.Errorf("without a limiter: %v, %v", s, err)
+	}
+}
+
+// TestTurns has three instances that always have something to do, of which one
+// can execute at a time: each turn's Done brings the next batch.
+func TestTurns(t *testing.T) {
+	one := `resources [ { name: "R" count: 1 } ]`
+	w := newTurns(t, nil, map[string]string{"a": one, "b": one + " priority: 2", "c": one + " priority: 3"})
+	const turns = 1100
+	left := turns
+	for name, in := range w.upper.up {
+		var next func(*backend.Batch, backend.Report)
+		next = func(*backend.Batch, backend.Report) {
+			if left--; left > 0 {
+				in.Execute(&backend.Batch{Tasks: []*backend.Task{{Request: &infer.Request{ID: name}}}, Done: next})
+			}
+		}
+		in.Execute(&backend.Batch{Tasks: []*backend.Task{{Request: &infer.Request{ID: name}}}, Done: next})
+	}
+	for w.running() != "" {
+		if strings.Contains(w.running(), " ") {
+			t.Fatalf("%s execute at once", w.running())
+		}
+		w.end(w.running(), backend.Report{Executed: true})
+	}
+	a, b, c := w.seats["a"].begun, w.seats["b"].begun, w.seats["c"].begun
+	if a < 598 || a > 602 || b < 298 || b > 302 || c < 198 || c > 202 {
+		t.Errorf("a, b and c had %d, %d and %d turns, want 600, 300 and 200", a, b, c)
+	}
+}
+
+// BenchmarkLimited is the way of a batch through a limiter, on its way down and up.
+func BenchmarkLimited(b *testing.B) {
+	l := NewLimiter(nil)
+	upper := &seats{up: make(map[string]backend.Instance)}
+	l.Events(upper).Up(&instant{infer.Response{Final: true}})
+	in := upper.up["instant"]
+	batch := &backend.Batch{Tasks: []*backend.Task{{Request: &infer.Request{}, Send: func(*infer.Response) {}}}, Done: func(*backend.Batch, backend.Report) {}}
+	b.ReportAllocs()
+	for b.Loop() {
+		in.Execute(batch)
+	}
+}

@@ -1,0 +1,173 @@
+package scheduler
+
+import (
+	"maps"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// Resource is how much there is of a resource of the rate limiter, on a device.
+type Resource struct {
+	Name   string
+	Count  int64
+	Device int32 // AnyDevice: on each
+}
+
+// AnyDevice stands for all devices.
+const AnyDevice int32 = -1
+
+// resource is one that instances share: on a device, or everywhere.
+type resource struct {
+	name   string
+	device int32 // AnyDevice: a global one
+}
+
+// need is what an instance holds of a resource while it executes.
+type need struct {
+	resource
+	count int64
+}
+
+// needsOf lists what an instance of a group needs.
+func needsOf(group *kserve.ModelInstanceGroup, device int32) []need {
+	most := make(map[resource]int64)
+	for _, r := range group.GetRateLimiter().GetResources() {
+		key := resource{r.GetName(), device}
+		if r.GetGlobal() {
+			key.device = AnyDevice
+		}
+		most[key] = max(most[key], int64(r.GetCount()))
+	}
+	needs := make([]need, 0, len(most))
+	for key, count := range most {
+		needs = append(needs, need{key, count})
+	}
+	return needs
+}
+
+// Share is what the instances of one version of a model may need.
+type Share struct {
+	limiter *Limiter
+	most    map[resource]int64 // of one instance
+}
+
+// Reserve takes the needs of instances into account from now until Release. It
+// fails, with Triton's text, if one of them could never be met. A nil Limiter
+// reserves nothing.
+func (l *Limiter) Reserve(groups []*kserve.ModelInstanceGroup) (*Share, error) {
+	if l == nil {
+		return nil, nil
+	}
+	s := &Share{limiter: l, most: make(map[resource]int64)}
+	for _, group := range groups {
+		if group.GetPassive() {
+			continue
+		}
+		devices := []int32{0}
+		if group.GetKind() == kserve.ModelInstanceGroup_KIND_GPU {
+			devices = group.GetGpus()
+		}
+		for _, device := range devices {
+			for _, n := range needsOf(group, device) {
+				s.most[n.resource] = max(s.most[n.resource], n.count)
+			}
+		}
+	}
+	l.mu.Lock()
+	err := l.checkLocked(s)
+	if err == nil {
+		l.shares[s] = struct{}{}
+		l.capacitiesLocked()
+	}
+	l.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	l.allocate() // there may be more than before
+	return s, nil
+}
+
+// Release gives a share back, which may be nil.
+func (s *Share) Release() {
+	if s == nil {
+		return
+	}
+	l := s.limiter
+	l.mu.Lock()
+	delete(l.shares, s)
+	l.capacitiesLocked()
+	l.mu.Unlock()
+}
+
+// checkLocked says why a share cannot be had.
+func (l *Limiter) checkLocked(s *Share) error {
+	global, local := make(map[string]bool), make(map[string]bool)
+	see := func(s *Share) {
+		for r := range s.most {
+			if r.device == AnyDevice {
+				global[r.name] = true
+			} else {
+				local[r.name] = true
+			}
+		}
+	}
+	see(s)
+	for other := range l.shares {
+		see(other)
+	}
+	for r := range s.most {
+		if global[r.name] && local[r.name] {
+			return infer.Errorf(infer.InvalidArg, "Resource \"%s\" is present as both global and device-specific resource in the model configuration.", r.name)
+		}
+	}
+	if len(l.explicit) == 0 {
+		return nil
+	}
+	for r, count := range s.most {
+		if limit := l.explicitly(r); limit < count {
+			return infer.Errorf(infer.InvalidArg, "Resource count for \"%s\" is limited to %d which will prevent scheduling of one or more model instances, the minimum required count is %d",
+				r.name, limit, count)
+		}
+	}
+	return nil
+}
+
+// explicitly returns how much there is of a resource where some are explicit:
+// the larger of what is said of the device and of all. Of a global one all that is
+// said counts, for whatever device.
+func (l *Limiter) explicitly(r resource) int64 {
+	type place struct {
+		name   string
+		device int32
+	}
+	least := make(map[place]int64) // of what is said twice
+	for _, e := range l.explicit {
+		at := place{e.Name, e.Device}
+		if count, twice := least[at]; !twice || e.Count < count {
+			least[at] = e.Count
+		}
+	}
+	most := int64(0)
+	for at, count := range least {
+		if at.name == r.name && (r.device == AnyDevice || at.device == AnyDevice || at.device == r.device) {
+			most = max(most, count)
+		}
+	}
+	return most
+}
+
+// capacitiesLocked computes how much there is of everything that is needed.
+func (l *Limiter) capacitiesLocked() {
+	clear(l.capacity)
+	for s := range l.shares {
+		for r, count := range s.most {
+			l.capacity[r] = max(l.capacity[r], count)
+		}
+	}
+	if len(l.explicit) > 0 {
+		for r := range maps.Clone(l.capacity) {
+			l.capacity[r] = l.explicitly(r)
+		}
+	}
+}
