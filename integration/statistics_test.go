@@ -80,6 +80,30 @@ class TritonPythonModel:
         return responses
 `
 
+// countedRounds executes a request as often as its input says.
+const countedRounds = `
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.rounds = 0
+
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            tensor = request.inputs()[0].as_numpy()
+            self.rounds += 1
+            if self.rounds < abs(tensor.flat[0]):
+                request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+                responses.append(None)
+                continue
+            self.rounds = 0
+            if tensor.flat[0] < 0:
+                raise ValueError("all bad")
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", tensor)]))
+        return responses
+`
+
 func countedRepository(t *testing.T) string {
 	one, two := "instance_group [ { count: 1 kind: KIND_CPU } ]\n", "instance_group [ { count: 2 kind: KIND_CPU } ]\n"
 	return writeFiles(t, map[string]string{
@@ -91,6 +115,8 @@ func countedRepository(t *testing.T) string {
 		"decoupled/1/model.py":   countedDecoupledModel,
 		"cached/config.pbtxt":    countedConfig + two + "response_cache { enable: true }\n",
 		"cached/1/model.py":      countedModel,
+		"rounds/config.pbtxt":    countedConfig + one + "sequence_batching { iterative_sequence: true }\n",
+		"rounds/1/model.py":      countedRounds,
 		"caller/config.pbtxt":    countedConfig + one,
 		"caller/1/model.py":      countedCaller,
 	})
@@ -99,10 +125,11 @@ func countedRepository(t *testing.T) string {
 var countedFlags = []string{"--cache-config=local,size=1048576", "--metrics-config=summary_latencies=true"}
 
 // counted runs statistics.py and returns what it prints, step by step.
-func (s *runningServer) counted() []string {
+func (s *runningServer) counted(more ...string) []string {
 	s.t.Helper()
-	script := exec.Command(clientPython(s.t), filepath.Join("testdata", "statistics.py"),
-		fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc), fmt.Sprint(s.metrics))
+	script := exec.Command(clientPython(s.t), append([]string{
+		filepath.Join("testdata", "statistics.py"), fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc), fmt.Sprint(s.metrics),
+	}, more...)...)
 	var complaint strings.Builder
 	script.Stderr = &complaint
 	output, err := script.Output()
@@ -145,5 +172,5 @@ func TestStatistics(t *testing.T) {
 func TestStatisticsOnTriton(t *testing.T) {
 	s := startTriton(t, yardstick(t), countedRepository(t), countedFlags...)
 	s.waitReady()
-	compareSteps(t, s.counted())
+	compareSteps(t, s.counted("triton"))
 }

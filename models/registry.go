@@ -40,6 +40,9 @@ type RegistryConfig struct {
 	LoadThreads int
 	// LoadRetries is how often a failed load is tried again.
 	LoadRetries int
+	// Strategies are batching strategies by the name that a model's parameter
+	// BATCH_STRATEGY gives, beside "volume" and "single".
+	Strategies map[string]NewStrategy
 	// DelayRequests and DelayBacklog have schedulers begin when so many requests
 	// wait, and so many sequences' in a backlog: for tests.
 	DelayRequests, DelayBacklog int
@@ -48,10 +51,7 @@ type RegistryConfig struct {
 	// Allocate lends memory for tensors that the server itself makes: n bytes with
 	// one reference. Default the Go heap.
 	Allocate stacked.Allocator
-	// Strategies are batching strategies by the name that a model's parameter
-	// BATCH_STRATEGY gives, beside "volume" and "single".
-	Strategies map[string]NewStrategy
-	Metrics    *metrics.Registry
+	Metrics  *metrics.Registry
 	// Cache keeps responses of the models whose config allows it; nil keeps none.
 	Cache *cache.Cache
 	Log   zerolog.Logger

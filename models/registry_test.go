@@ -393,30 +393,6 @@ func TestUnload(t *testing.T) {
 	wantError(t, r.Load(t.Context(), "none", "", nil), infer.Internal, "failed to load 'none', failed to poll from model repository")
 }
 
-func TestAllSchedulersLoad(t *testing.T) {
-	root := writeModels(t, map[string][]int64{"batched": {1}, "controlled": {1}, "iterative": {1}, "sequence": {1}, "stateful": {1}})
-	for name, more := range map[string]string{
-		"batched":  "max_batch_size: 4 dynamic_batching { }",
-		"sequence": "sequence_batching { }",
-		"controlled": "sequence_batching { iterative_sequence: true control_input [ { name: \"START\" control [ " +
-			"{ kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] } ] }",
-		"stateful":  "sequence_batching { iterative_sequence: true state [ { input_name: \"S\" output_name: \"T\" data_type: TYPE_INT32 dims: [ 1 ] } ] }",
-		"iterative": "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 4 } }",
-	} {
-		if err := os.WriteFile(filepath.Join(root, name, "config.pbtxt"), []byte(fakeConfig+more), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r := newTestRegistry(t, root, newFakeBackend(), nil)
-	if err := r.Start(t.Context()); err != nil {
-		t.Error(err)
-	}
-	const want = "batched 1 READY; controlled 1 READY; iterative 1 READY; sequence 1 READY; stateful 1 READY"
-	if got := states(r); got != want {
-		t.Errorf("got the index %q, want %q", got, want)
-	}
-}
-
 func TestControlIsRefused(t *testing.T) {
 	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), nil)
 	const text = "explicit model load / unload is not allowed if polling is enabled"

@@ -13,7 +13,7 @@ func (r *Registry) newScheduler(l *loaded, d *Description) (scheduler.Scheduler,
 	if err := r.planStacking(l); err != nil {
 		return nil, err
 	}
-	batching, err := r.newBatching(l, d) // whose errors matter to every model
+	batching, err := r.newBatching(l, d)
 	if err != nil {
 		return nil, err
 	}

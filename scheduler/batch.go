@@ -67,7 +67,9 @@ func (b *batch) executed(_ *backend.Batch, report backend.Report) {
 	}
 	b.execution = Execution{Requests: b.timings(), Report: report}
 	d.config.Observer.Executed(&b.execution)
-	b.account(&report)
+	for _, r := range b.requests {
+		account(r.task.Request, &report)
+	}
 	if len(report.Rescheduled) > 0 {
 		d.reschedule(b)
 		return

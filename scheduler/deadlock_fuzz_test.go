@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
 )
 
 // FuzzGraph has models call each other at random and compares each refusal with
@@ -41,7 +43,11 @@ func newPlay(t *testing.T, data []byte) *play {
 	for i := range 1 + p.pick(4) {
 		name := string(rune('a' + i))
 		p.names = append(p.names, name)
-		fmt.Fprintf(&models, "%s%d ", name, 1+p.pick(3))
+		fmt.Fprintf(&models, "%s%d", name, 1+p.pick(3))
+		if size := p.pick(5); size > 1 {
+			fmt.Fprintf(&models, "x%d", size)
+		}
+		models.WriteString(" ")
 	}
 	p.world = newWorld(t, models.String())
 	p.graph.patience = 0
@@ -77,7 +83,10 @@ func (p *play) among(fits func(id string, r *asked) bool) string {
 	return ids[p.pick(len(ids))]
 }
 
-func (p *play) executed(id string, r *asked) bool { return r.by != nil && r.by.has[0] == id }
+func (p *play) executed(_ string, r *asked) bool { return r.executed() }
+
+// done is what can end: it is executed and waits for nothing.
+func (p *play) done(_ string, r *asked) bool { return r.executed() && !p.calls(r.batch, false) }
 
 func (p *play) background(id string, r *asked) bool {
 	return r.by == nil && r.task != nil && !r.over() && !p.models[r.model].queues(id)
@@ -106,7 +115,7 @@ func (p *play) run() {
 				p.call(id, model, outer, false)
 			}
 		case 10:
-			if done := p.among(func(id string, r *asked) bool { return p.executed(id, r) && !p.calls(id, false) }); done != "" {
+			if done := p.among(p.done); done != "" {
 				p.must("end " + done)
 			}
 		case 11:
@@ -154,7 +163,7 @@ func (p *play) endAll() {
 	for {
 		if id := p.among(p.background); id != "" {
 			p.must("answer " + id)
-		} else if id := p.among(func(id string, r *asked) bool { return p.executed(id, r) && !p.calls(id, false) }); id != "" {
+		} else if id := p.among(p.done); id != "" {
 			p.must("end " + id)
 		} else {
 			p.finish()
@@ -210,13 +219,29 @@ func callOf(d *Batcher, id string) *call {
 	return nil
 }
 
+// idsOf are the ids of a batch.
+func (p *play) idsOf(b *backend.Batch) (ids []string) {
+	for _, r := range p.with(b, false) {
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
+
+// has are the batches of an instance.
+func (p *play) has(instance string) (batches []string) {
+	for _, b := range p.instances[instance].has {
+		batches = append(batches, ids(b))
+	}
+	return batches
+}
+
 // simulate lets everything end that can and returns the requests that do not.
 // Requests in more are queued as well. If all is true, what goes on in the
 // background waits for what it has called.
 func (p *play) simulate(all bool, more ...string) []string {
 	open := make(map[string]bool)
 	queues := make(map[string][]string)
-	inside := make(map[*actor][]string)
+	inside := make(map[*actor][][]string)
 	calls := make(map[string][]string)
 	for id, r := range p.asked {
 		if !r.over() {
@@ -235,31 +260,40 @@ func (p *play) simulate(all bool, more ...string) []string {
 		}
 		for in := range d.up {
 			a := in.(*actor)
-			inside[a] = slices.Clone(a.has)
+			for _, b := range a.has {
+				inside[a] = append(inside[a], p.idsOf(b))
+			}
+			if len(a.has) == 0 {
+				inside[a] = nil
+			}
 		}
 	}
 	for _, id := range more {
 		queues[p.asked[id].model] = append(queues[p.asked[id].model], id)
 	}
-	blocked := func(id string, all bool) bool {
-		return slices.ContainsFunc(calls[id], func(c string) bool { return open[c] && (all || p.asked[c].holding) })
+	blocked := func(ids []string, all bool) bool {
+		return slices.ContainsFunc(ids, func(id string) bool {
+			return slices.ContainsFunc(calls[id], func(c string) bool { return open[c] && (all || p.asked[c].holding) })
+		})
 	}
 	for moved := true; moved; {
 		moved = false
 		for a, has := range inside {
 			switch {
 			case len(has) == 0 && len(queues[a.model]) > 0:
-				inside[a], queues[a.model] = []string{queues[a.model][0]}, queues[a.model][1:]
+				inside[a], queues[a.model] = [][]string{queues[a.model][:1]}, queues[a.model][1:]
 				moved = true
 			case len(has) > 0 && !blocked(has[0], all):
-				open[has[0]] = false
+				for _, id := range has[0] {
+					open[id] = false
+				}
 				inside[a] = has[1:]
 				moved = true
 			}
 		}
 		for id := range open {
 			r := p.asked[id]
-			if open[id] && p.background(id, r) && !slices.Contains(more, id) && (!all || !blocked(id, true)) {
+			if open[id] && p.background(id, r) && !slices.Contains(more, id) && (!all || !blocked(p.idsOf(r.batch), true)) {
 				open[id] = false
 				moved = true
 			}
@@ -279,7 +313,7 @@ func (p *play) simulate(all bool, more ...string) []string {
 func (p *play) String() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(p.instances)) {
-		fmt.Fprintf(&b, "%s has %v, down: %v\n", name, p.instances[name].has, p.instances[name].down)
+		fmt.Fprintf(&b, "%s has %v, down: %v\n", name, p.has(name), p.instances[name].down)
 	}
 	for _, id := range slices.Sorted(maps.Keys(p.asked)) {
 		if r := p.asked[id]; !r.over() {

@@ -36,6 +36,9 @@ func TestGraphRefusesWhatCannotBeExecuted(t *testing.T) {
 		{"one ahead of it", "a1", []string{"ahead a0", "ask r a", "ask s a", "call q r a"}, selfCall},
 		{"all of several instances", "a2 b2 c1", []string{"ask r a", "ask s a", "call q r b", "call p s b", "call o q c", "call n p c", "waits n", "call m o a"},
 			"Model 'a' cannot be called: every instance of it waits for this call (a → b → c → a)"},
+		{"a batch that calls its model", "a1x4", []string{"ask 0 a", "ask r a", "ask s a", "end 0", "runs r", "runs s", "call q s a"}, selfCall},
+		{"a batch of calls", "a2 b1x2", []string{"ask r a", "ask s a", "ask 0 b", "call q r b", "call p s b", "end 0", "runs q", "runs p", "call o p a"},
+			"Model 'a' cannot be called: every instance of it waits for this call (a → b → a)"},
 		{"other instances are lost", "a3", []string{"lose a1", "lose a2", "ask r a", "call q r a"}, selfCall},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -29,11 +29,9 @@ func (d *Batcher) Begin(ctx context.Context, req *infer.Request, send infer.Send
 	return a, nil
 }
 
-// account adds an execution up for those who make a request of theirs of it.
-func (b *batch) account(r *backend.Report) {
-	for _, of := range b.requests {
-		if c := of.task.Request.Costs; c != nil {
-			c.Add(r.ComputeStart-r.Start, r.ComputeEnd-r.ComputeStart, r.End-r.ComputeEnd)
-		}
+// account adds an execution up for whoever makes the request for one of theirs.
+func account(req *infer.Request, r *backend.Report) {
+	if c := req.Costs; c != nil {
+		c.Add(r.ComputeStart-r.Start, r.ComputeEnd-r.ComputeStart, r.End-r.ComputeEnd)
 	}
 }

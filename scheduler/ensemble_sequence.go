@@ -20,9 +20,16 @@ type sequenceLabel struct {
 // overridden is the label of a response's tensors, given that of its request: the
 // parameters decide if there are any of these.
 func (l *sequenceLabel) overridden(parameters []infer.Parameter) (*sequenceLabel, error) {
-	chosen := sequenceLabel{correlation: l.correlation, chosen: true}
-	found := false
+	var chosen *sequenceLabel
 	for i := range parameters {
+		switch parameters[i].Name {
+		case parameterSequence, parameterStart, parameterEnd:
+		default:
+			continue
+		}
+		if chosen == nil {
+			chosen = &sequenceLabel{correlation: l.correlation, chosen: true}
+		}
 		p := &parameters[i]
 		flag := uint32(0)
 		switch p.Name {
@@ -36,14 +43,11 @@ func (l *sequenceLabel) overridden(parameters []infer.Parameter) (*sequenceLabel
 				return nil, infer.Errorf(infer.InvalidArg,
 					"expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or TRITONSERVER_PARAMETER_STRING")
 			}
-			found = true
 			continue
 		case parameterStart:
 			flag = infer.SequenceStart
 		case parameterEnd:
 			flag = infer.SequenceEnd
-		default:
-			continue
 		}
 		if p.Kind != infer.BoolParameter {
 			return nil, infer.Errorf(infer.InvalidArg, "expect parameter '%s' to be TRITONSERVER_PARAMETER_BOOL", p.Name)
@@ -51,12 +55,11 @@ func (l *sequenceLabel) overridden(parameters []infer.Parameter) (*sequenceLabel
 		if p.Bool {
 			chosen.flags |= flag
 		}
-		found = true
 	}
-	if !found {
+	if chosen == nil {
 		return l, nil
 	}
-	return &chosen, nil
+	return chosen, nil
 }
 
 // parameters are those of a response of an ensemble.

@@ -152,6 +152,9 @@ func (b *slotBatch) executed(_ *backend.Batch, report backend.Report) {
 	b.execution.Report = report
 	b.execution.Report.Failed = b.failed(report.Failed)
 	s.config.Observer.Executed(&b.execution)
+	for _, r := range b.episodes {
+		account(r.task.Request, &report)
+	}
 	s.mu.Lock()
 	b.returned = true
 	for _, r := range b.episodes {

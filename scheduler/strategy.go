@@ -41,14 +41,13 @@ type volume uint64
 
 // Begin implements Strategy.
 func (v volume) Begin() func(*infer.Request) bool {
-	left := uint64(v)
+	left, over := uint64(v), false
 	return func(req *infer.Request) bool {
 		var bytes uint64
 		for i := range req.Inputs {
 			bytes += uint64(len(req.Inputs[i].Data))
 		}
-		if bytes > left {
-			left = 0 // of a first one that is too large
+		if over = over || bytes > left; over { // for good, of a first one that is too large
 			return false
 		}
 		left -= bytes

@@ -45,8 +45,8 @@ type actor struct {
 	world *world
 	name  string
 	model string
-	ahead bool     // it takes one ahead
-	has   []string // ids
+	ahead bool // it takes one ahead
+	has   []*backend.Batch
 	down  bool
 }
 
@@ -60,13 +60,28 @@ func (a *actor) Execute(b *backend.Batch) {
 		b.Done(b, backend.Report{Refused: true})
 		return
 	}
-	id := b.Tasks[0].Request.ID
-	a.has = append(a.has, id)
-	r := a.world.asked[id]
-	r.batch, r.task, r.by = b, b.Tasks[0], a
+	a.has = append(a.has, b)
+	for _, task := range b.Tasks {
+		r := a.world.asked[task.Request.ID]
+		r.batch, r.task, r.by = b, task, a
+	}
 }
 
-// newWorld makes models of the given numbers of instances: "a1 b2".
+// executed reports whether an instance executes a request, not ahead.
+func (r *asked) executed() bool { return r.by != nil && r.by.has[0] == r.batch }
+
+// with lists the requests of a batch, those alone that are not over, if so.
+func (w *world) with(b *backend.Batch, open bool) (list []*infer.Request) {
+	for _, task := range b.Tasks {
+		if !open || !w.asked[task.Request.ID].over() {
+			list = append(list, task.Request)
+		}
+	}
+	return list
+}
+
+// newWorld makes models of the given numbers of instances, "a1 b2", and of
+// dynamic batches of a size, "a1x4".
 func newWorld(t testing.TB, models string) *world {
 	w := &world{
 		t: t, graph: NewGraph(), models: map[string]*Batcher{}, counts: map[string]*counter{},
@@ -75,7 +90,11 @@ func newWorld(t testing.TB, models string) *world {
 	for _, m := range strings.Fields(models) {
 		name, n := m[:1], int(m[1]-'0')
 		w.counts[name] = &counter{}
-		w.models[name] = NewBatcher(BatcherConfig{Model: name, Observer: w.counts[name], Graph: w.graph})
+		var batching *Batching
+		if _, size, batches := strings.Cut(m, "x"); batches {
+			batching = &Batching{MaxSize: int64(size[0] - '0')}
+		}
+		w.models[name] = NewBatcher(BatcherConfig{Model: name, Observer: w.counts[name], Graph: w.graph, Batching: batching})
 		for i := range n {
 			a := &actor{world: w, name: fmt.Sprintf("%s%d", name, i), model: name}
 			w.instances[a.name] = a
@@ -91,7 +110,11 @@ func (w *world) send(id, model, outer string, holding bool) error {
 	r := &asked{request: &infer.Request{ID: id, Model: model}, model: model, cancel: cancel, outer: outer, holding: holding}
 	if outer != "" {
 		o := w.asked[outer]
-		r.request.Caller = infer.NewCaller(o.model, 1, []*infer.Request{o.request}, holding)
+		requests := []*infer.Request{o.request}
+		if o.batch != nil {
+			requests = w.with(o.batch, !holding)
+		}
+		r.request.Caller = infer.NewCaller(o.model, 1, requests, holding)
 	}
 	w.asked[id] = r
 	r.refused = w.models[model].Submit(ctx, r.request, func(response *infer.Response) {
@@ -105,38 +128,56 @@ func (w *world) send(id, model, outer string, holding bool) error {
 	return r.refused
 }
 
-// leave ends the execution of a request without an answer.
-func (w *world) leave(id string, report backend.Report) *asked {
+// leave ends the execution of a request's batch without an answer.
+func (w *world) leave(id string, report backend.Report) *backend.Batch {
 	w.t.Helper()
 	r := w.asked[id]
-	if r == nil || r.by == nil || r.by.has[0] != id {
+	if r == nil || !r.executed() {
 		w.t.Fatalf("request %s is not executed", id)
 	}
+	b := r.batch
 	r.by.has = r.by.has[1:]
-	r.by = nil
-	r.batch.Done(r.batch, report)
-	return r
+	w.without(b)
+	b.Done(b, report)
+	return b
+}
+
+// without notes that no instance has a batch any more.
+func (w *world) without(b *backend.Batch) {
+	for _, task := range b.Tasks {
+		w.asked[task.Request.ID].by = nil
+	}
+}
+
+// answer answers those of a batch that are not over.
+func (w *world) answer(b *backend.Batch) {
+	for _, task := range b.Tasks {
+		if !w.asked[task.Request.ID].over() {
+			task.Send(&infer.Response{Final: true})
+		}
+	}
 }
 
 // lose takes an instance down; what it executes fails.
 func (w *world) lose(instance string, hopeless bool) {
 	a := w.instances[instance]
 	a.down = true
-	var fail []string
-	for i, id := range a.has {
-		if r := w.asked[id]; i == 0 {
-			fail = append(fail, id)
-		} else {
-			r.by = nil
-			r.batch.Done(r.batch, backend.Report{Refused: true})
+	has := a.has
+	a.has = nil
+	for i, b := range has {
+		w.without(b)
+		if i > 0 {
+			b.Done(b, backend.Report{Refused: true})
 		}
 	}
-	a.has = nil
-	for _, id := range fail {
-		r := w.asked[id]
-		r.by = nil
-		r.batch.Done(r.batch, backend.Report{Err: errors.New("lost")})
-		r.task.Send(infer.ErrorResponse(errors.New("lost")))
+	if len(has) > 0 {
+		b := has[0]
+		b.Done(b, backend.Report{Err: errors.New("lost")})
+		for _, task := range b.Tasks {
+			if !w.asked[task.Request.ID].over() {
+				task.Send(infer.ErrorResponse(errors.New("lost")))
+			}
+		}
 	}
 	w.models[a.model].Down(a, hopeless)
 }
@@ -160,11 +201,17 @@ func (w *world) step(line string) error {
 	case "spawn": // the same, by something that goes on in the background
 		return w.send(id, f[3], f[2], false)
 	case "end": // the model returns its response
-		w.leave(id, backend.Report{Executed: true}).task.Send(&infer.Response{Final: true})
+		w.answer(w.leave(id, backend.Report{Executed: true}))
 	case "return": // execute returns, the last response is to come
 		w.leave(id, backend.Report{Executed: true})
-	case "again": // its model releases it in order to get it again
+	case "again": // its model releases it in order to get it again, and answers the others
+		b := w.asked[id].batch
 		w.leave(id, backend.Report{Executed: true, Rescheduled: []*backend.Task{w.asked[id].task}})
+		for _, task := range b.Tasks {
+			if task.Request.ID != id {
+				task.Send(&infer.Response{Final: true})
+			}
+		}
 		for _, r := range w.asked {
 			r.holding = r.holding && r.outer != id
 		}
@@ -187,7 +234,7 @@ func (w *world) step(line string) error {
 		w.instances[id].ahead = true
 	case "wait": // nothing happens
 	case "runs":
-		if r := w.asked[id]; r.by == nil || r.by.has[0] != id {
+		if r := w.asked[id]; !r.executed() {
 			w.t.Errorf("request %s is not executed", id)
 		}
 	case "waits":
@@ -206,13 +253,10 @@ func (w *world) finish() {
 	for moved := true; moved; {
 		moved = false
 		for id, r := range w.asked {
-			if r.by != nil && r.by.has[0] == id && !w.calls(id, false) {
-				r = w.leave(id, backend.Report{Executed: true})
-				if !r.over() {
-					r.task.Send(&infer.Response{Final: true})
-				}
+			if r.executed() && !w.calls(r.batch, false) {
+				w.answer(w.leave(id, backend.Report{Executed: true}))
 				moved = true
-			} else if r.by == nil && r.task != nil && !r.over() && !w.models[r.model].queues(id) && !w.calls(id, true) {
+			} else if r.by == nil && r.task != nil && !r.over() && !w.models[r.model].queues(id) && !w.calls(r.batch, true) {
 				r.task.Send(&infer.Response{Final: true}) // what went on in the background
 				moved = true
 			}
@@ -234,11 +278,11 @@ func (w *world) finish() {
 	}
 }
 
-// calls reports whether a request has calls that are not over, of those that
-// hold its instance or of all.
-func (w *world) calls(id string, all bool) bool {
+// calls reports whether the requests of a batch have calls that are not over, of
+// those that hold its instance or of all.
+func (w *world) calls(b *backend.Batch, all bool) bool {
 	for _, r := range w.asked {
-		if r.outer == id && !r.over() && (all || r.holding) {
+		if r.outer != "" && !r.over() && (all || r.holding) && w.asked[r.outer].batch == b {
 			return true
 		}
 	}

@@ -56,6 +56,9 @@ func (s *settings) measureHops(span time.Duration, ping time.Duration, table *me
 			return err
 		}
 		row("a model that calls it, "+measure.Size(n), times, "  the call, in times of the model alone")
+		if err := h.measureSteps(span, n, ping, table); err != nil {
+			return err
+		}
 		if n > inline {
 			continue
 		}

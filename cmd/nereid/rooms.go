@@ -71,7 +71,8 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	if err != nil {
 		return nil, err
 	}
-	if err := r.makePool(budget.Limit()+cacheSize, counters); err != nil {
+	// A quarter more, as blocks are of classes of size.
+	if err := r.makePool(budget.Limit()+cacheSize+cacheSize/4, counters); err != nil {
 		return nil, err
 	}
 	responses, err := r.makeCache(cacheSize, counters, log)

@@ -1,0 +1,486 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// modelFiles are the files of a model whose tensors are "IN0:INT32[1]".
+func modelFiles(files map[string]string, name, inputs, outputs, more, code string) {
+	files[name+"/config.pbtxt"] = "backend: \"python\"\n" + tensorLines("input", inputs) + tensorLines("output", outputs) + more
+	files[name+"/1/model.py"] = code
+}
+
+// ensembleFiles are the files of an ensemble, whose steps are "id(IN0=A)->OUT0=B".
+func ensembleFiles(files map[string]string, name, inputs, outputs, more string, steps ...string) {
+	var b strings.Builder
+	b.WriteString("platform: \"ensemble\"\n" + tensorLines("input", inputs) + tensorLines("output", outputs) + "ensemble_scheduling {\n")
+	for _, step := range steps {
+		model, rest, _ := strings.Cut(step, "(")
+		in, out, _ := strings.Cut(rest, ")->")
+		version := "-1"
+		if m, v, pinned := strings.Cut(model, "@"); pinned {
+			model, version = m, v
+		}
+		fmt.Fprintf(&b, "  step { model_name: %q model_version: %s", model, version)
+		for kind, pairs := range map[string]string{"input_map": in, "output_map": out} {
+			for _, pair := range strings.Split(pairs, ",") {
+				of, tensor, _ := strings.Cut(pair, "=")
+				fmt.Fprintf(&b, " %s { key: %q value: %q }", kind, of, tensor)
+			}
+		}
+		b.WriteString(" }\n")
+	}
+	inside, more, _ := strings.Cut(more, "|")
+	files[name+"/config.pbtxt"] = b.String() + inside + "}\n" + more
+	files[name+"/1/.keep"] = ""
+}
+
+// tensorLines reads "A", "A:FP32[4]" and "A:INT32[1]?"; nothing said is INT32[1].
+func tensorLines(kind, tensors string) string {
+	var b strings.Builder
+	for _, tensor := range strings.Fields(tensors) {
+		name, rest, _ := strings.Cut(tensor, ":")
+		if rest == "" {
+			rest = "INT32[1]"
+		}
+		dataType, dims, _ := strings.Cut(rest, "[")
+		dims, more, _ := strings.Cut(dims, "]")
+		if more == "?" {
+			more = "optional: true"
+		} else if more != "" {
+			more = "reshape { shape: " + more + " }"
+		}
+		fmt.Fprintf(&b, "%s { name: %q data_type: TYPE_%s dims: [ %s ] %s }\n", kind, name, dataType, dims, more)
+	}
+	return b.String()
+}
+
+const (
+	// echoes gives back the inputs that a request has.
+	echoes = `
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor(t.name().replace("IN", "OUT"), t.as_numpy()) for t in r.inputs()])
+            for r in requests
+        ]
+`
+	// chooses answers with what its input asks for.
+	chooses = `
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(r.inputs()[0].as_numpy()) for r in requests]
+
+    def answer(self, t):
+        one, other = pb_utils.Tensor("OUT0", t), pb_utils.Tensor("OUT1", t)
+        n = int(t.flat[0])
+        if n == 3:
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError("bad luck", pb_utils.TritonError.NOT_FOUND))
+        if n == 4:
+            return pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", np.zeros([0], np.int32)), other])
+        if n == 5:
+            raise RuntimeError("boom")
+        return pb_utils.InferenceResponse({0: [], 1: [one], 2: [one, other], 6: [other]}[n])
+`
+	// repeats sends as many responses as its input says; 11 fails in between, 12
+	// ends with a response.
+	repeats = `
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for r in requests:
+            sender = r.get_response_sender()
+            t = r.inputs()[0].as_numpy()
+            n = int(t.flat[0])
+
+            def send(i, flags=0):
+                sender.send(pb_utils.InferenceResponse(
+                    [pb_utils.Tensor("OUT0", np.full(t.shape, i, t.dtype)), pb_utils.Tensor("OUT1", np.full(t.shape, 10 * i, t.dtype))]
+                ), flags=flags)
+
+            if n == 12:
+                send(12, pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+                continue
+            if n == 11:
+                sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("mid")))
+            else:
+                for i in range(n):
+                    send(i)
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+`
+	// sees answers with what it sees of the request.
+	sees = `
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", np.array([self.seen(r).encode()], dtype=object))]) for r in requests]
+
+    def seen(self, r):
+        return "|".join([
+            r.request_id(), str(r.correlation_id()), str(r.flags()), str(r.timeout()), r.parameters().replace(" ", ""),
+            ",".join(sorted(r.requested_output_names())), ",".join(t.name() + str(list(t.shape())).replace(" ", "") for t in r.inputs()),
+        ])
+`
+	// belongs says by its parameters to which sequence its response belongs.
+	belongs = `
+import triton_python_backend_utils as pb_utils
+
+CHOICES = [
+    {}, {"sequence_id": 5}, {"sequence_id": "five", "sequence_start": True}, {"sequence_end": True}, {"sequence_id": True},
+    {"sequence_start": "x"}, {"other": 1},
+]
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", r.inputs()[0].as_numpy())], parameters=CHOICES[int(r.inputs()[0].as_numpy()[0])])
+            for r in requests
+        ]
+`
+	// counts answers with how many requests were executed together.
+	counts = `
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        n = np.array([[len(requests)]], np.int32)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", n)]) for _ in requests]
+`
+	// asksEnsemble calls the ensemble that its parameter names.
+	asksEnsemble = `
+import json
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.callee = json.loads(args["model_config"])["parameters"]["callee"]["string_value"]
+
+    def execute(self, requests):
+        answers = []
+        for r in requests:
+            t = r.inputs()[0].as_numpy()
+            if t[0] == 7:
+                called = pb_utils.InferenceRequest(
+                    model_name=self.callee, requested_output_names=["B"], inputs=[pb_utils.Tensor("A", t)]
+                ).exec()
+                if called.has_error():
+                    answers.append(pb_utils.InferenceResponse(error=called.error()))
+                    continue
+                t = pb_utils.get_output_tensor_by_name(called, "B").as_numpy()
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", t)]))
+        return answers
+`
+)
+
+// stepModels are what the ensembles of these tests call.
+func stepModels() (files map[string]string, names []string) {
+	files = make(map[string]string)
+	add := func(name, inputs, outputs, more, code string) {
+		modelFiles(files, name, inputs, outputs, more, code)
+		names = append(names, name)
+	}
+	const streams = "model_transaction_policy { decoupled: true }\n"
+	add("id", "IN0", "OUT0", "", echoes)
+	add("id2", "IN0 IN1", "OUT0 OUT1", "", echoes)
+	add("idopt", "IN0 IN1:INT32[1]?", "OUT0 OUT1", "", echoes)
+	add("idb4", "IN0:INT32[-1]", "OUT0:INT32[-1]", "max_batch_size: 4\n", echoes)
+	add("idb8", "IN0", "OUT0", "max_batch_size: 8\n", echoes)
+	add("idv", "IN0:INT32[-1]", "OUT0:INT32[-1]", "", echoes)
+	add("id4", "IN0:INT32[4]", "OUT0:INT32[4]", "", echoes)
+	add("idf", "IN0:FP32[1]", "OUT0:FP32[1]", "", echoes)
+	add("rep", "IN0", "OUT0 OUT1", streams, repeats)
+	add("rep2", "IN0", "OUT0 OUT1", streams, repeats)
+	add("choice", "IN0", "OUT0:INT32[-1] OUT1", "", chooses)
+	add("seen", "IN0:INT32[-1]", "OUT0:STRING[1]", "", sees)
+	return files, names
+}
+
+// loadAll loads models one after the other.
+func (s *runningServer) loadAll(names ...string) {
+	s.t.Helper()
+	for _, name := range names {
+		if status, body := s.request("POST", "/v2/repository/models/"+name+"/load", ""); status != http.StatusOK {
+			s.t.Fatalf("load %s: status %d: %s", name, status, body)
+		}
+	}
+}
+
+// ensembleStories are requests and what clients see of them.
+var ensembleStories = []struct{ ask, want string }{
+	{"http e_two A=[3]", "B[1]=3 C[1]=3 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"grpc e_two A=[3]", "B[1]=3 C[1]=3 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"stream e_two A=[3]", "B[1]=3 C[1]=3 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"http e_two A=[3] outputs=C", "C[1]=3 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"http e_two Q=[3]", "error unexpected inference input 'Q' for model 'e_two'"},
+	{"http e_opt A=[3];O=[4]", "B[1]=3 C[1]=4 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"http e_opt A=[3]", "B[1]=3 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"http e_required A=[3] request_id=me", "error in ensemble 'e_required', [request id: me] expected 2 inputs but got 1 inputs for model 'id2'. Got input(s) ['IN0'], but missing required input(s) ['IN1']. Please provide all required input(s)."},
+	{"http e_choice A=[0]", " ()"},
+	{"http e_choice A=[1]", "B[1]=1 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"http e_choice A=[2]", "B[1]=2 C[1]=2 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"http e_choice A=[3]", "error in ensemble 'e_choice', bad luck"},
+	{"grpc e_choice A=[3]", "error in ensemble 'e_choice', bad luck"},
+	{"stream e_choice A=[3]", "error in ensemble 'e_choice', bad luck"},
+	{"http e_choice A=[4]", "B[0]= C[1]=4 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"http e_choice A=[4] outputs=B", "B[0]= ()"},
+	{"http e_choice A=[5]", "error in ensemble 'e_choice', Failed to process the request(s) for model 'choice_0', message: RuntimeError: boom"},
+	{"http e_then A=[1]", "error in ensemble 'e_then', [request id: <id_unknown>] expected 1 inputs but got 0 inputs for model 'id'. Got input(s) [], but missing required input(s) ['IN0']. Please provide all required input(s)."},
+	{"http e_then A=[6]", "C[1]=6 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"http e_nested A=[3]", "M[1]=3 N[1]=3 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"http e_seen A=[1] request_id=me sequence_id=9 sequence_start=True timeout=1234567 parameters=mine:x", `B[1]=me|9|1|1234567|{"mine":"x"}|OUT0|IN0[1] (sequence_id=9 sequence_start=True sequence_end=False)`},
+	{"grpc e_seen A=[1] sequence_id=nine sequence_end=True", "B[1]=|nine|2|0|{}|OUT0|IN0[1] (sequence_id=nine sequence_start=False sequence_end=True)"},
+	{"http e_to_batch A=[1,2,3]", "B[1,3]=1,2,3 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"http e_from_batch A=[[1,2,3]]", "B[3]=1,2,3 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"http e_from_batch A=[[1],[2],[3]]", "B[3,1]=1,2,3 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"http e_from_batch A=[[1],[2],[3],[4],[5]]", "error in ensemble 'e_from_batch', [request id: <id_unknown>] inference request batch-size must be <= 4 for 'idb4'"},
+	{"http e_batch A=[[1,2,3]]", "B[1,1]=|0|0|0|{}|OUT0|IN0[3] (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"http e_batch A=[[1],[2],[3]]", "error in ensemble 'e_batch', [request id: <id_unknown>] unexpected shape for input 'IN0' for model 'seen'. Expected [-1], got [3,1]. "},
+	{"stream e_rep A=[0]", "nothing"},
+	{"stream e_rep A=[2]", "B[1]=0 C[1]=0 (sequence_id=0 sequence_start=False sequence_end=False) / B[1]=1 C[1]=10 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"stream e_rep A=[12]", "B[1]=12 C[1]=120 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"stream e_rep A=[11]", "error in ensemble 'e_rep', mid"},
+	{"stream e_rep A=[2] outputs=C", "C[1]=0 (sequence_id=0 sequence_start=False sequence_end=False) / C[1]=10 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"stream e_rep_rep A=[3]", "B[1]=0 (sequence_id=0 sequence_start=False sequence_end=False) / B[1]=0 (sequence_id=0 sequence_start=False sequence_end=False) / B[1]=1 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"stream e_nested_rep A=[2]", "N[1]=0 (sequence_id=0 sequence_start=False sequence_end=False) / N[1]=1 (sequence_id=0 sequence_start=False sequence_end=False)"},
+	{"stream e_nested_rep A=[11]", "error in ensemble 'e_nested_rep', in ensemble 'e_rep', mid"},
+	{"http e_rep A=[1]", "error HTTP end point doesn't support models with decoupled transaction policy"},
+}
+
+// storyEnsembles are the ensembles of the stories, in an order in which they can
+// be loaded.
+func storyEnsembles(files map[string]string) (names []string) {
+	add := func(name, inputs, outputs, more string, steps ...string) {
+		ensembleFiles(files, name, inputs, outputs, more, steps...)
+		names = append(names, name)
+	}
+	const vector, rows = ":INT32[-1]", ":INT32[-1,-1]"
+	add("e_two", "A", "B C", "", "id(IN0=A)->OUT0=B", "id(IN0=A)->OUT0=C")
+	add("e_opt", "A O:INT32[1]?", "B C", "", "idopt(IN0=A,IN1=O)->OUT0=B,OUT1=C")
+	add("e_required", "A O:INT32[1]?", "B C", "", "id2(IN0=A,IN1=O)->OUT0=B,OUT1=C")
+	add("e_choice", "A", "B"+vector+" C", "", "choice(IN0=A)->OUT0=B,OUT1=C")
+	add("e_then", "A", "B"+vector+" C", "", "choice(IN0=A)->OUT0=B,OUT1=X", "id(IN0=X)->OUT0=C")
+	add("e_nested", "A", "N M", "", "e_two(A=A)->B=N,C=M")
+	add("e_seen", "A", "B:STRING[1]", "", "id(IN0=A)->OUT0=X", "seen(IN0=X)->OUT0=B")
+	add("e_to_batch", "A"+vector, "B"+rows, "", "idv(IN0=A)->OUT0=X", "idb4(IN0=X)->OUT0=B")
+	add("e_from_batch", "A"+rows, "B"+vector, "", "idb4(IN0=A)->OUT0=B")
+	add("e_batch", "A"+vector, "B:STRING[1]", "|max_batch_size: 4\n", "idb4(IN0=A)->OUT0=X", "seen(IN0=X)->OUT0=B")
+	add("e_rep", "A", "B C", "", "rep(IN0=A)->OUT0=X,OUT1=C", "id(IN0=X)->OUT0=B")
+	add("e_rep_rep", "A", "B", "", "rep(IN0=A)->OUT0=X", "rep2(IN0=X)->OUT0=B")
+	add("e_nested_rep", "A", "N", "", "e_rep(A=A)->B=Z", "id(IN0=Z)->OUT0=N")
+	return names
+}
+
+// tellStories has the client ask and returns what it saw, by story.
+func (s *runningServer) tellStories() map[string]string {
+	s.t.Helper()
+	var asks strings.Builder
+	for _, story := range ensembleStories {
+		asks.WriteString(story.ask + "\n")
+	}
+	file := filepath.Join(s.t.TempDir(), "stories")
+	if err := os.WriteFile(file, []byte(asks.String()), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	output := s.clientOutput("ensembles.py", file)
+	told := make(map[string]string)
+	for _, line := range strings.Split(strings.TrimSuffix(output, "\n"), "\n") {
+		ask, answer, _ := strings.Cut(line, " -> ")
+		told[ask] = answer
+	}
+	return told
+}
+
+func TestEnsembles(t *testing.T) {
+	for _, python := range oldestAndNewest(t) {
+		t.Run(python.String(), func(t *testing.T) {
+			files, models := stepModels()
+			ensembles := storyEnsembles(files)
+			s := start(t, python.Path, writeFiles(t, files), "--model-control-mode=explicit")
+			s.loadAll(append(models, ensembles...)...)
+			told := s.tellStories()
+			for _, story := range ensembleStories {
+				if got := told[story.ask]; got != story.want {
+					t.Errorf("%s\n got %s\nwant %s", story.ask, got, story.want)
+				}
+			}
+		})
+	}
+}
+
+// TestEnsemblesSameAsTriton asks a real Triton the same.
+func TestEnsemblesSameAsTriton(t *testing.T) {
+	triton := yardstick(t)
+	files, _ := stepModels()
+	storyEnsembles(files)
+	told := startTriton(t, triton, writeFiles(t, files), "--exit-on-error=false").tellStories()
+	for _, story := range ensembleStories {
+		if got := told[story.ask]; got != story.want {
+			t.Errorf("%s\nTriton says %s\n     want %s", story.ask, got, story.want)
+		}
+	}
+}
+
+// brokenEnsembles cannot be loaded, but for the last.
+func brokenEnsembles(files map[string]string) (names []string) {
+	for name, of := range map[string][]string{
+		"e_batch":      {"A", "B", "|max_batch_size: 8\n", "idb4(IN0=A)->OUT0=B"},
+		"e_no_input":   {"A", "B", "", "id(IN0=A,NOPE=A)->OUT0=B"},
+		"e_no_output":  {"A", "B", "", "id(IN0=A)->NOPE=B"},
+		"e_unmapped":   {"A", "B", "", "id2(IN0=A)->OUT0=B"},
+		"e_type":       {"A:FP32[1]", "B", "", "id(IN0=A)->OUT0=B"},
+		"e_type_out":   {"A", "B:FP32[1]", "", "id(IN0=A)->OUT0=B"},
+		"e_type_mid":   {"A", "B:FP32[1]", "", "idf(IN0=X)->OUT0=B", "id(IN0=A)->OUT0=X"},
+		"e_shape":      {"A:INT32[4]", "B", "", "id(IN0=A)->OUT0=B"},
+		"e_shape_mid":  {"A", "B:INT32[4]", "", "idb8(IN0=A)->OUT0=X", "id4(IN0=X)->OUT0=B"},
+		"e_reshape":    {"A", "B:INT32[1][1,1]", "", "id(IN0=A)->OUT0=B"},
+		"e_two_reps":   {"A", "B", "", "rep(IN0=A)->OUT0=X", "rep2(IN0=A)->OUT0=Y", "id2(IN0=X,IN1=Y)->OUT0=B"},
+		"e_rep_input":  {"A", "B", "", "rep(IN0=A)->OUT0=X", "id2(IN0=X,IN1=A)->OUT0=B"},
+		"e_rep_output": {"A", "B C", "", "rep(IN0=A)->OUT0=B", "id(IN0=A)->OUT0=C"},
+		"e_cached":     {"A", "B", "|response_cache { enable: true }\n", "rep(IN0=A)->OUT0=B"},
+		"e_good":       {"A", "A B", "|model_transaction_policy { decoupled: true }\n", "id2(IN0=A,IN1=A)->OUT0=B"},
+	} {
+		ensembleFiles(files, name, of[0], of[1], of[2], of[3:]...)
+		names = append(names, name)
+	}
+	return names
+}
+
+// TestBrokenEnsemblesSameAsTriton compares how ensembles that do not fit their
+// models are refused, and the config of one that does.
+func TestBrokenEnsemblesSameAsTriton(t *testing.T) {
+	triton := yardstick(t)
+	files, models := stepModels()
+	ensembles := brokenEnsembles(files)
+	repository := writeFiles(t, files)
+	ours := start(t, testkit.Python(t).Path, repository, "--model-control-mode=explicit")
+	theirs := startTriton(t, triton, repository, "--model-control-mode=explicit")
+	ours.loadAll(models...)
+	for _, name := range ensembles {
+		path := "/v2/repository/models/" + name + "/load"
+		status, got := ours.request("POST", path, "")
+		wantStatus, want := theirs.request("POST", path, "")
+		if status != wantStatus || got != want {
+			t.Errorf("load %s: got %d %s, want %d %s", name, status, got, wantStatus, want)
+		}
+	}
+	_, got := ours.request("GET", "/v2/models/e_good/config", "")
+	_, want := theirs.request("GET", "/v2/models/e_good/config", "")
+	var config, wanted map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(got), &config); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(want), &wanted); err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range wanted {
+		if key != "ensemble_scheduling" && string(config[key]) != string(value) { // ours has a newer field there
+			t.Errorf("config of e_good: %s is %s, want %s", key, config[key], value)
+		}
+	}
+}
+
+// TestEnsembleSequences: a model may say to which sequence its response belongs.
+func TestEnsembleSequences(t *testing.T) {
+	files, models := stepModels()
+	modelFiles(files, "belongs", "IN0", "OUT0", "", belongs)
+	ensembleFiles(files, "e_belongs", "A", "B:STRING[1]", "", "belongs(IN0=A)->OUT0=X", "seen(IN0=X)->OUT0=B")
+	s := start(t, testkit.Python(t).Path, writeFiles(t, files), "--model-control-mode=explicit")
+	s.loadAll(append(models, "belongs", "e_belongs")...)
+	for n, want := range []string{
+		`"sequence_id":77,"sequence_start":true,"sequence_end":false},…|77|1|`,
+		`"sequence_id":5,"sequence_start":false,"sequence_end":false},…|5|0|`,
+		`"sequence_id":"five","sequence_start":true,"sequence_end":false},…|five|1|`,
+		`"sequence_id":77,"sequence_start":false,"sequence_end":true},…|77|2|`,
+		`in ensemble 'e_belongs', expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or TRITONSERVER_PARAMETER_STRING`,
+		`in ensemble 'e_belongs', expect parameter 'sequence_start' to be TRITONSERVER_PARAMETER_BOOL`,
+		`"sequence_id":77,"sequence_start":true,"sequence_end":false},…|77|1|`,
+	} {
+		_, got := s.request("POST", "/v2/models/e_belongs/infer", fmt.Sprintf(
+			`{"parameters":{"sequence_id":77,"sequence_start":true},"inputs":[{"name":"A","datatype":"INT32","shape":[1],"data":[%d]}]}`, n))
+		for _, part := range strings.Split(want, "…") {
+			if !strings.Contains(got, part) {
+				t.Errorf("choice %d: got %s, want %s in it", n, got, part)
+			}
+		}
+	}
+}
+
+// TestEnsembleOfBatches: steps of many requests are executed together, as the
+// step's model has it.
+func TestEnsembleOfBatches(t *testing.T) {
+	files := make(map[string]string)
+	const at = 6
+	modelFiles(files, "count", "IN0", "OUT0", fmt.Sprintf("max_batch_size: 8\ndynamic_batching { preferred_batch_size: [ %d ] max_queue_delay_microseconds: 20000000 }\n", at), counts)
+	ensembleFiles(files, "e_count", "A", "B", "|max_batch_size: 8\n", "count(IN0=A)->OUT0=X", "count(IN0=X)->OUT0=B")
+	s := start(t, testkit.Python(t).Path, writeFiles(t, files), "--model-control-mode=explicit")
+	s.loadAll("count", "e_count")
+	var asking sync.WaitGroup
+	answers := make([]string, at)
+	for i := range at {
+		asking.Go(func() {
+			_, answers[i] = s.request("POST", "/v2/models/e_count/infer", `{"inputs":[{"name":"A","datatype":"INT32","shape":[1,1],"data":[1]}]}`)
+		})
+	}
+	asking.Wait()
+	for _, answer := range answers {
+		if want := fmt.Sprintf(`"data":[%d]`, at); !strings.Contains(answer, want) {
+			t.Errorf("got %s, want %s in it: so many requests are executed together", answer, want)
+		}
+	}
+	_, stats := s.request("GET", "/v2/models/count/stats", "")
+	if !strings.Contains(stats, `"inference_count":12,"execution_count":2`) {
+		t.Errorf("12 requests were not executed by twos of 6: %s", stats)
+	}
+}
+
+// TestEnsembleCalls: models may call ensembles, even the one that they are in, as
+// long as somebody can execute it.
+func TestEnsembleCalls(t *testing.T) {
+	files, models := stepModels()
+	modelFiles(files, "asks", "IN0", "OUT0", `parameters { key: "callee" value { string_value: "e_circle" } }`, asksEnsemble)
+	modelFiles(files, "asks_other", "IN0", "OUT0", `parameters { key: "callee" value { string_value: "e_plain" } }`, asksEnsemble)
+	ensembleFiles(files, "e_plain", "A", "B", "", "id(IN0=A)->OUT0=B")
+	ensembleFiles(files, "e_circle", "A", "B", "", "id(IN0=A)->OUT0=X", "asks(IN0=X)->OUT0=B")
+	ensembleFiles(files, "e_other", "A", "B", "", "id(IN0=A)->OUT0=X", "asks_other(IN0=X)->OUT0=B")
+	s := start(t, testkit.Python(t).Path, writeFiles(t, files), "--model-control-mode=explicit")
+	s.loadAll(append(models, "asks", "asks_other", "e_plain", "e_circle", "e_other")...)
+	body := `{"inputs":[{"name":"A","datatype":"INT32","shape":[1],"data":[7]}]}`
+	if status, got := s.request("POST", "/v2/models/e_other/infer", body); status != http.StatusOK || !strings.Contains(got, `"data":[7]`) {
+		t.Errorf("an ensemble inside another's step: %d %s", status, got)
+	}
+	want := "in ensemble 'e_circle', in ensemble 'e_circle', Model 'asks' cannot be called: every instance of it waits for this call (asks → asks)"
+	if status, got := s.request("POST", "/v2/models/e_circle/infer", body); status == http.StatusOK || !strings.Contains(got, want) {
+		t.Errorf("an ensemble that waits for itself: got %d %s, want %s in it", status, got, want)
+	}
+}
+
+// clientOutput runs a script of the client and returns what it printed.
+func (s *runningServer) clientOutput(script string, arguments ...string) string {
+	s.t.Helper()
+	arguments = append([]string{filepath.Join("testdata", script), fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc)}, arguments...)
+	output, err := exec.Command(clientPython(s.t), arguments...).Output()
+	if err != nil {
+		s.t.Fatalf("%s: %v\n%s", script, err, output)
+	}
+	return string(output)
+}

@@ -1,0 +1,415 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// FuzzBatcher has a batcher of any config serve clients that come, go and wait,
+// through instances that are lost and come back: every request that was accepted
+// is answered once, no batch is too large or of unlike requests, within a
+// priority the first are first, and nobody waits for longer than the config says.
+func FuzzBatcher(f *testing.F) {
+	for seed := range uint64(30) {
+		random := rand.New(rand.NewPCG(seed, 5))
+		data := make([]byte, 600)
+		for i := range data {
+			data[i] = byte(random.UintN(256))
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		synctest.Test(t, func(t *testing.T) { newServing(t, data).run() })
+	})
+}
+
+// TestBatcherAtRandom makes sure that what is tried at random happens.
+func TestBatcherAtRandom(t *testing.T) {
+	var total served
+	for seed := range uint64(150) {
+		random := rand.New(rand.NewPCG(seed, 6))
+		data := make([]byte, 500)
+		for i := range data {
+			data[i] = byte(random.UintN(256))
+		}
+		synctest.Test(t, func(t *testing.T) {
+			s := newServing(t, data)
+			s.run()
+			total.answered += s.answered
+			total.failed += s.failed
+			total.joined += s.joined
+			total.refused += s.refused
+			total.back += s.back
+		})
+	}
+	t.Logf("%+v", total)
+	if total.answered < 2000 || total.failed < 100 || total.joined < 200 || total.refused < 20 || total.back < 50 {
+		t.Errorf("the random configs try too little: %+v", total)
+	}
+}
+
+// served counts requests by what became of them.
+type served struct {
+	answered, failed, refused int
+	joined                    int // executed together with others
+	back                      int // refused by an instance
+}
+
+// serving turns bytes into a batcher and what happens to it.
+type serving struct {
+	t        *testing.T
+	data     []byte
+	batching *Batching
+	d        *Batcher
+	counts   counter
+
+	mu        sync.Mutex
+	asked     map[string]*client
+	given     []string // ids in the order in which they were first given to instances
+	answers   []string // ids in the order of their last responses
+	instances []*worker
+	stirred   bool // something was refused by an instance, so the order is not the first
+	served
+}
+
+// client is a request of a serving, with what its answer must be.
+type client struct {
+	number  int
+	request *infer.Request
+	cancel  context.CancelFunc
+	finals  int
+	turns   int
+}
+
+// worker is an instance of a serving.
+type worker struct {
+	of      *serving
+	name    string
+	ahead   bool
+	down    bool
+	batches []*backend.Batch
+}
+
+func (w *worker) Name() string                { return w.name }
+func (w *worker) Ready(context.Context) error { return nil }
+
+func (w *worker) Ahead() bool {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	return w.ahead && len(w.batches) < 2
+}
+
+func (w *worker) Withdraw() {
+	w.of.mu.Lock()
+	if len(w.batches) < 2 {
+		w.of.mu.Unlock()
+		return
+	}
+	b := w.batches[1]
+	w.batches = w.batches[:1]
+	w.of.stirred = true
+	w.of.back += len(b.Tasks)
+	w.of.mu.Unlock()
+	b.Done(b, backend.Report{Refused: true, Withdrawn: true})
+}
+
+func (w *worker) Execute(b *backend.Batch) {
+	s := w.of
+	s.mu.Lock()
+	if w.down {
+		s.stirred = true
+		s.back += len(b.Tasks)
+		s.mu.Unlock()
+		b.Done(b, backend.Report{Refused: true})
+		return
+	}
+	defer s.mu.Unlock()
+	w.batches = append(w.batches, b)
+	if len(w.batches) > 2 || len(w.batches) > 1 && !w.ahead {
+		s.t.Errorf("instance %s was given batch %d", w.name, len(w.batches))
+	}
+	s.check(b)
+}
+
+// check looks at a batch that was formed.
+func (s *serving) check(b *backend.Batch) {
+	first := s.asked[b.Tasks[0].Request.ID]
+	total, bytes := int64(0), 0
+	for _, task := range b.Tasks {
+		c := s.asked[task.Request.ID]
+		total += max(c.request.BatchSize, 1)
+		bytes += len(c.request.Inputs[0].Data)
+		if s.batching.Alike != nil && !s.batching.Alike.equal(first.request, c.request) {
+			s.t.Errorf("requests %d and %d are in one batch", first.number, c.number)
+		}
+		if c.turns++; c.turns == 1 {
+			s.given = append(s.given, task.Request.ID)
+		}
+	}
+	if len(b.Tasks) > 1 {
+		s.joined += len(b.Tasks)
+		if total > s.batching.MaxSize {
+			s.t.Errorf("a batch of %d, where the largest is %d", total, s.batching.MaxSize)
+		}
+		if v, is := s.batching.Strategy.(volume); is && bytes > int(v) {
+			s.t.Errorf("a batch of %d bytes, where the strategy allows %d", bytes, v)
+		}
+	}
+	// Within a level the first come are the first served, but for those that came back or are late.
+	if s.stirred || s.batching.Policy.GetTimeoutAction() == kserve.ModelQueuePolicy_DELAY {
+		return
+	}
+	for _, task := range b.Tasks {
+		c := s.asked[task.Request.ID]
+		for _, other := range s.asked {
+			if s.batching.levelOf(other.request.Priority) == s.batching.levelOf(c.request.Priority) &&
+				other.number < c.number && other.turns == 0 && other.finals == 0 && s.waits(other) {
+				s.t.Errorf("request %d was executed before %d", c.number, other.number)
+			}
+		}
+	}
+}
+
+// waits reports whether nothing has happened yet to a request that has come
+// before one that is executed: its client is still there, and it has not expired.
+func (s *serving) waits(c *client) bool {
+	deadline := micros(c.request.TimeoutMicros)
+	return deadline == 0 && s.batching.Policy.GetDefaultTimeoutMicroseconds() == 0 && c.request.ID[0] != 'x'
+}
+
+func newServing(t *testing.T, data []byte) *serving {
+	s := &serving{t: t, data: data, asked: map[string]*client{}}
+	b := &Batching{MaxSize: int64(s.pick(7)), PreserveOrder: s.pick(4) == 0, Policy: &kserve.ModelQueuePolicy{}}
+	for size := range b.MaxSize {
+		if s.pick(3) == 0 {
+			b.Preferred = append(b.Preferred, size+1)
+		}
+	}
+	if s.pick(2) == 0 {
+		b.MaxDelay = time.Duration(s.pick(30)) * time.Millisecond
+	}
+	if !b.PreserveOrder && s.pick(3) == 0 {
+		b.Levels = uint64(1 + s.pick(3))
+		b.DefaultLevel = b.Levels
+	}
+	switch s.pick(4) {
+	case 0:
+		b.Policy.DefaultTimeoutMicroseconds = uint64(1+s.pick(20)) * 1000
+		b.Policy.AllowTimeoutOverride = s.pick(2) == 0
+		if !b.PreserveOrder && s.pick(2) == 0 {
+			b.Policy.TimeoutAction = kserve.ModelQueuePolicy_DELAY
+		}
+	case 1:
+		b.Policy.MaxQueueSize = uint32(s.pick(6))
+	}
+	if s.pick(3) == 0 {
+		b.Alike = &Alike{inputs: []alikeInput{{name: "A"}}}
+	}
+	if s.pick(5) == 0 {
+		b.Strategy = volume(s.pick(6))
+	}
+	s.batching = b
+	s.d = NewBatcher(BatcherConfig{Model: "m", Observer: &s.counts, Batching: b})
+	for i := range 1 + s.pick(3) {
+		w := &worker{of: s, name: fmt.Sprint(i), ahead: s.pick(3) == 0}
+		s.instances = append(s.instances, w)
+		s.d.Up(w)
+	}
+	return s
+}
+
+func (s *serving) pick(n int) int {
+	if len(s.data) == 0 || n == 0 {
+		return 0
+	}
+	b := int(s.data[0])
+	s.data = s.data[1:]
+	return b % n
+}
+
+func (s *serving) run() {
+	for n := 0; len(s.data) > 0; n++ {
+		w := s.instances[s.pick(len(s.instances))]
+		switch s.pick(10) {
+		case 0, 1, 2, 3:
+			s.ask(n)
+		case 4:
+			time.Sleep(time.Duration(s.pick(10)) * time.Millisecond)
+		case 5, 6, 7:
+			s.end(w)
+		case 8:
+			s.change(w)
+		case 9:
+			for _, c := range s.asked {
+				if c.number == n-1-s.pick(5) && c.request.ID[0] == 'x' {
+					c.cancel()
+				}
+			}
+		}
+		synctest.Wait()
+		s.wantNobodyForgotten()
+	}
+	s.finish()
+}
+
+func (s *serving) ask(number int) {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	c := &client{number: number, cancel: cancel}
+	c.request = &infer.Request{
+		ID: fmt.Sprint(number), BatchSize: int64(1 + s.pick(3)), Priority: uint64(s.pick(5)),
+		Inputs: []infer.Tensor{{Name: "A", Shape: []int64{1, int64(s.pick(2))}, Data: make([]byte, s.pick(3))}},
+	}
+	if s.pick(4) == 0 {
+		c.request.ID = "x" + c.request.ID // its client may go
+	}
+	if s.pick(4) == 0 {
+		c.request.TimeoutMicros = uint64(s.pick(15)) * 1000
+	}
+	if most := max(s.batching.MaxSize, 1); c.request.BatchSize > most {
+		c.request.BatchSize = most
+	}
+	s.mu.Lock()
+	s.asked[c.request.ID] = c
+	s.mu.Unlock()
+	err := s.d.Submit(ctx, c.request, func(r *infer.Response) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if c.finals++; c.finals > 1 {
+			s.t.Errorf("request %d was answered again", number)
+		}
+		s.answers = append(s.answers, c.request.ID)
+		s.answered++
+		if r.Err != nil {
+			s.failed++
+		}
+	})
+	if err != nil {
+		s.mu.Lock()
+		delete(s.asked, c.request.ID)
+		s.refused++
+		s.mu.Unlock()
+		cancel()
+	}
+}
+
+// end lets an instance end its execution.
+func (s *serving) end(w *worker) {
+	s.mu.Lock()
+	if len(w.batches) == 0 {
+		s.mu.Unlock()
+		return
+	}
+	b := w.batches[0]
+	w.batches = w.batches[1:]
+	s.mu.Unlock()
+	b.Done(b, backend.Report{Executed: true})
+	for _, i := range rand.Perm(len(b.Tasks)) {
+		b.Tasks[i].Send(&infer.Response{Final: true})
+	}
+}
+
+// change loses an instance, or brings it back.
+func (s *serving) change(w *worker) {
+	if w.down {
+		s.mu.Lock()
+		w.down = false
+		s.mu.Unlock()
+		s.d.Up(w)
+		return
+	}
+	s.mu.Lock()
+	w.down = true
+	batches := w.batches
+	w.batches = nil
+	s.stirred = s.stirred || len(batches) > 0
+	s.mu.Unlock()
+	if s.pick(2) == 0 {
+		s.d.Down(w, false)
+		w = nil
+	}
+	for i := len(batches) - 1; i >= 0; i-- {
+		s.back += len(batches[i].Tasks)
+		batches[i].Done(batches[i], backend.Report{Refused: true})
+	}
+	if w != nil {
+		s.d.Down(w, false)
+	}
+}
+
+// wantNobodyForgotten wants, when all is quiet, that nobody waits whom an idle
+// instance should have been given.
+func (s *serving) wantNobodyForgotten() {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	if len(s.d.idle) == 0 || s.d.waiting.length == 0 {
+		return
+	}
+	now := Now()
+	for r := s.d.waiting.following(nil); r != nil; r = s.d.waiting.following(r) {
+		if age := now - r.timing[0].Queued; age >= int64(s.batching.MaxDelay) {
+			s.t.Errorf("request %s has waited for %v while an instance is idle", r.task.Request.ID, time.Duration(age))
+		}
+	}
+	if s.d.forming.complete(&s.d.rules) {
+		s.t.Errorf("a batch of %d waits, which is complete", s.d.forming.size)
+	}
+}
+
+// finish lets everything end, and looks at what has become of all.
+func (s *serving) finish() {
+	for _, w := range s.instances {
+		if w.down {
+			s.change(w)
+		}
+	}
+	for range 2000 {
+		synctest.Wait()
+		for _, w := range s.instances {
+			s.end(w)
+		}
+		if s.d.InFlight() == 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	for id, c := range s.asked {
+		c.cancel()
+		if c.finals != 1 {
+			s.t.Errorf("request %s was answered %d times", id, c.finals)
+		}
+	}
+	if err := s.d.Stop(s.t.Context()); err != nil {
+		s.t.Error(err)
+	}
+	if n := s.counts.pending.Load(); n != 0 || s.d.InFlight() != 0 || s.d.waiting.length != 0 || len(s.d.waiting.deadlines) != 0 {
+		s.t.Errorf("at the end: %d pending, %d in flight, %d in line, %d deadlines", n, s.d.InFlight(), s.d.waiting.length, len(s.d.waiting.deadlines))
+	}
+	if int(s.counts.failed.Load()) != s.failed {
+		s.t.Errorf("%d were counted as failed, %d got an error", s.counts.failed.Load(), s.failed)
+	}
+	if !s.batching.PreserveOrder {
+		return
+	}
+	place := map[string]int{}
+	for i, id := range s.given {
+		place[id] = i
+	}
+	last := -1
+	for _, id := range s.answers {
+		if at, executed := place[id]; executed {
+			if at < last {
+				s.t.Errorf("request %s was answered after one that was given to an instance later", id)
+			}
+			last = at
+		}
+	}
+}

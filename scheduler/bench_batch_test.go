@@ -1,0 +1,129 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// instantBatches is an instant that takes batches.
+type instantBatches struct{ instant }
+
+func (i *instantBatches) Execute(b *backend.Batch) {
+	b.Done(b, backend.Report{Executed: true})
+	for _, task := range b.Tasks {
+		task.Send(&i.final)
+	}
+}
+
+// clients64 runs b.N requests from 64 goroutines.
+func clients64(b *testing.B, infer func(client, i int)) {
+	var next, client atomic.Int64
+	b.ReportAllocs()
+	b.ResetTimer()
+	done := make(chan struct{})
+	for range 64 {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			c := int(client.Add(1))
+			for {
+				i := int(next.Add(1))
+				if i > b.N {
+					return
+				}
+				infer(c, i)
+			}
+		}()
+	}
+	for range 64 {
+		<-done
+	}
+}
+
+// BenchmarkClients is what a request costs the scheduler at 64 clients, with
+// many loaded models, which the clients ask in turn.
+func BenchmarkClients(b *testing.B) {
+	for _, kind := range []string{"default", "dynamic", "dynamic, all rules"} {
+		for _, models := range []int{1, 10, 1000} {
+			b.Run(fmt.Sprintf("%s/models=%d", kind, models), func(b *testing.B) {
+				graph := NewGraph()
+				list := make([]*Batcher, models)
+				for i := range list {
+					var batching *Batching
+					switch kind {
+					case "dynamic":
+						batching = &Batching{MaxSize: 8}
+					case "dynamic, all rules":
+						batching = &Batching{
+							MaxSize: 8, Preferred: []int64{4, 8}, PreserveOrder: true, Strategy: volume(1 << 20),
+							Alike: &Alike{names: true, inputs: []alikeInput{{name: "A"}}},
+						}
+					}
+					list[i] = NewBatcher(BatcherConfig{Model: fmt.Sprint(i), Observer: &counter{}, Graph: graph, Batching: batching})
+					list[i].Up(&instantBatches{instant{infer.Response{Final: true}}})
+				}
+				req := &infer.Request{BatchSize: 1, Inputs: []infer.Tensor{{Name: "A", Shape: []int64{1, 4}, Data: make([]byte, 16)}}}
+				send := func(*infer.Response) {}
+				clients64(b, func(_, i int) {
+					if err := list[i%models].Infer(context.Background(), req, send); err != nil {
+						b.Error(err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// slowBatches takes 2 ms for each batch, whatever its size.
+type slowBatches struct {
+	instant
+	batches atomic.Int64
+}
+
+const slowBatch = 2 * time.Millisecond
+
+func (s *slowBatches) Execute(b *backend.Batch) {
+	s.batches.Add(1)
+	time.AfterFunc(slowBatch, func() {
+		b.Done(b, backend.Report{Executed: true})
+		for _, task := range b.Tasks {
+			task.Send(&infer.Response{Final: true})
+		}
+	})
+}
+
+// BenchmarkDynamic2ms has 64 clients share an instance that takes 2 ms for each
+// batch. Ideal is that every batch is of the largest size and none waits for
+// another reason than the one before it.
+func BenchmarkDynamic2ms(b *testing.B) {
+	for _, c := range []struct {
+		name     string
+		batching Batching
+	}{
+		{"max=16", Batching{MaxSize: 16}},
+		{"max=32", Batching{MaxSize: 32}},
+		{"max=64", Batching{MaxSize: 64}},
+		{"max=64,delay=500us", Batching{MaxSize: 64, MaxDelay: 500 * time.Microsecond}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			in := &slowBatches{}
+			d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &c.batching})
+			d.Up(in)
+			req, send := &infer.Request{BatchSize: 1}, func(*infer.Response) {}
+			begun := time.Now()
+			clients64(b, func(int, int) {
+				if err := d.Infer(context.Background(), req, send); err != nil {
+					b.Error(err)
+				}
+			})
+			ideal := float64(b.N) / float64(c.batching.MaxSize) * slowBatch.Seconds()
+			b.ReportMetric(100*ideal/time.Since(begun).Seconds(), "%ideal")
+			b.ReportMetric(float64(b.N)/float64(in.batches.Load()), "requests/batch")
+		})
+	}
+}

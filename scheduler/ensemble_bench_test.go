@@ -1,0 +1,63 @@
+package scheduler
+
+import (
+	"context"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// prompt is an instance that answers inside Execute.
+type prompt struct{}
+
+func (prompt) Name() string                { return "prompt" }
+func (prompt) Ready(context.Context) error { return nil }
+
+func (prompt) Execute(b *backend.Batch) {
+	task, out := b.Tasks[0], b.Tasks[0].Request.Inputs[0]
+	out.Name = "OUT"
+	b.Done(b, backend.Report{Executed: true})
+	task.Send(&infer.Response{Outputs: []infer.Tensor{out}, Final: true})
+}
+
+// straight is a model whose requests go to a batcher.
+type straight struct{ *Batcher }
+
+func (d straight) Hold(string, int64) (Composed, error) { return d, nil }
+func (straight) Batches() bool                          { return false }
+func (straight) Dims(string) []int64                    { return nil }
+func (straight) Release()                               {}
+
+func (d straight) Submit(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error) {
+	return d.Begin(ctx, req, send)
+}
+
+// BenchmarkEnsemble is what an ensemble of three steps costs beside its models,
+// whose own cost "three requests" shows.
+func BenchmarkEnsemble(b *testing.B) {
+	model := NewBatcher(BatcherConfig{Model: "m", Observer: &counter{}})
+	model.Up(prompt{})
+	config := parseEnsemble("A", "B", "m(IN=A)->OUT=X", "m(IN=X)->OUT=Y", "m(IN=Y)->OUT=B")
+	config.Composer, config.Observer = straight{model}, &counter{}
+	e := NewEnsemble(config)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	request := func(name string) *infer.Request {
+		return &infer.Request{Inputs: []infer.Tensor{{Name: name, DataType: infer.Uint8, Shape: []int64{4}, Data: []byte("1234")}}}
+	}
+	b.Run("three requests", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			for range 3 {
+				_ = model.Infer(ctx, request("IN"), func(*infer.Response) {})
+			}
+		}
+	})
+	b.Run("three steps", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = e.Infer(ctx, request("A"), func(*infer.Response) {})
+		}
+	})
+}

@@ -1,0 +1,166 @@
+package scheduler
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// TestPreserveOrdering has instances answer in an order of their own, some of
+// them more than once.
+func TestPreserveOrdering(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		sends string // "a.": a response of a, "a!": its last one
+		want  string
+	}{
+		{"as they came", "a! b! c!", "a! b! c!"},
+		{"the first one last", "c! b! a!", "a! b! c!"},
+		{"one in between", "b! a! c!", "a! b! c!"},
+		{"streams", "b. a. c! a. b. a! b. b!", "a. a. a! b. b. b. b! c!"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &Batching{MaxSize: 8, PreserveOrder: true}})
+			in := &heldInstance{fakeInstance: fakeInstance{name: "0"}}
+			d.Up(in)
+			d.Up(&heldInstance{fakeInstance: fakeInstance{name: "1"}})
+			d.Up(&heldInstance{fakeInstance: fakeInstance{name: "2"}})
+			tasks := map[string]*backend.Task{}
+			var got []string
+			for _, id := range []string{"a", "b", "c"} {
+				err := d.Submit(t.Context(), &infer.Request{ID: id}, func(r *infer.Response) { got = append(got, id+mark(r.Final)) })
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			for has := range d.up {
+				held, _ := has.(*heldInstance)
+				for _, b := range held.batches {
+					tasks[b.Tasks[0].Request.ID] = b.Tasks[0]
+				}
+			}
+			for _, send := range strings.Fields(c.sends) {
+				tasks[send[:1]].Send(&infer.Response{Final: send[1:] == "!"})
+			}
+			if order := strings.Join(got, " "); order != c.want {
+				t.Errorf("got %s, want %s", order, c.want)
+			}
+			if d.order.first != nil || d.order.last != nil || d.InFlight() != 0 {
+				t.Errorf("somebody still has a turn, %d are in flight", d.InFlight())
+			}
+		})
+	}
+}
+
+func mark(final bool) string {
+	if final {
+		return "!"
+	}
+	return "."
+}
+
+// counted counts its releases.
+type counted struct{ released int }
+
+func (*counted) Retain()    {}
+func (s *counted) Release() { s.released++ }
+
+// TestWhatIsHeldBackFillsNoWindow: a model that sends many responses of its
+// second request before the first of its first must not wait for the first.
+func TestWhatIsHeldBackFillsNoWindow(t *testing.T) {
+	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &Batching{MaxSize: 8, PreserveOrder: true}})
+	in := &heldInstance{fakeInstance: fakeInstance{name: "0"}}
+	d.Up(in)
+	var got []*infer.Response
+	for _, id := range []string{"0", "a", "b"} {
+		if err := d.Submit(t.Context(), &infer.Request{ID: id}, func(r *infer.Response) { got = append(got, r) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in.endAll()
+	b := in.batches[0]
+	var first, second counted
+	b.Tasks[1].Send(&infer.Response{Slot: &second})
+	b.Tasks[0].Send(&infer.Response{Slot: &first})
+	if second.released != 1 || first.released != 0 {
+		t.Errorf("slots were released %d and %d times, want that of the response that waits, once", first.released, second.released)
+	}
+	b.Tasks[0].Send(&infer.Response{Final: true})
+	b.Tasks[1].Send(&infer.Response{Final: true})
+	if len(got) != 5 || got[3].Slot != nil || got[1].Slot == nil {
+		t.Errorf("got %d responses, want 5, the first with its slot and the late one without", len(got))
+	}
+}
+
+// TestPreserveOrderingOfCalls: what a model calls is answered at once, as its
+// caller may be the one that it would wait for.
+func TestPreserveOrderingOfCalls(t *testing.T) {
+	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &Batching{MaxSize: 8, PreserveOrder: true}})
+	caller, other := &heldInstance{fakeInstance: fakeInstance{name: "0"}}, &fakeInstance{name: "1"}
+	d.Up(caller)
+	var got []string
+	var mu sync.Mutex
+	ask := func(id string, outer *infer.Caller, done chan struct{}) {
+		err := d.Submit(t.Context(), &infer.Request{ID: id, Caller: outer}, func(*infer.Response) {
+			mu.Lock()
+			got = append(got, id)
+			mu.Unlock()
+			close(done)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second := make(chan struct{}), make(chan struct{})
+	ask("r", nil, first)
+	d.Up(other)
+	ask("call", infer.NewCaller("m", 1, []*infer.Request{caller.batches[0].Tasks[0].Request}, true), second)
+	<-second
+	caller.endAll()
+	<-first
+	if fmt.Sprint(got) != "[call r]" {
+		t.Errorf("answered in the order %v, want the call first", got)
+	}
+}
+
+// TestOrderStorm sends the responses of many requests from many goroutines.
+func TestOrderStorm(t *testing.T) {
+	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &Batching{MaxSize: 4, PreserveOrder: true}})
+	for range 4 {
+		d.Up(&quickBatches{})
+	}
+	var got []int
+	var all sync.WaitGroup
+	const requests = 3000
+	for i := range requests {
+		all.Add(1)
+		if err := d.Submit(t.Context(), &infer.Request{BatchSize: 1}, func(*infer.Response) { // one at a time
+			got = append(got, i)
+			all.Done()
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all.Wait()
+	for i, n := range got {
+		if i != n {
+			t.Fatalf("answer %d is that to request %d", i, n)
+		}
+	}
+}
+
+// quickBatches is an instance that answers batches at once, in a goroutine.
+type quickBatches struct{ quick }
+
+func (q *quickBatches) Execute(b *backend.Batch) {
+	go func() {
+		b.Done(b, backend.Report{Executed: true})
+		for _, task := range b.Tasks {
+			go task.Send(&infer.Response{Final: true})
+		}
+	}()
+}
