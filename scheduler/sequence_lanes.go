@@ -10,6 +10,10 @@ import (
 func (s *Sequence) Up(in backend.Instance) {
 	var then followUp
 	s.mu.Lock()
+	if s.gone[in] {
+		s.mu.Unlock()
+		return
+	}
 	l := s.laneLocked(in)
 	s.mu.Unlock()
 	if l.inner != nil {
@@ -71,6 +75,13 @@ func (s *Sequence) fillLocked(then *followUp) {
 func (s *Sequence) Down(in backend.Instance, hopeless bool) {
 	var then followUp
 	s.mu.Lock()
+	if s.gone[in] {
+		if hopeless { // it has ended, and is kept no longer
+			delete(s.gone, in)
+		}
+		s.mu.Unlock()
+		return
+	}
 	l := s.laneLocked(in)
 	l.up, l.hopeless, l.refuses = false, hopeless, false
 	l.changes++
@@ -174,6 +185,7 @@ func (s *Sequence) Retire(in backend.Instance, drained func()) {
 	s.mu.Lock()
 	l := s.laneOf(in)
 	if l == nil {
+		s.gone[in] = true
 		s.mu.Unlock()
 		drained()
 		return
@@ -198,6 +210,7 @@ func (s *Sequence) drainLocked(l *lane, then *followUp) {
 		l.timer.Stop()
 	}
 	then.drained = append(then.drained, l.retired)
+	s.gone[l.in] = true
 	for i, other := range s.instances {
 		if other == l {
 			s.instances = append(s.instances[:i:i], s.instances[i+1:]...)

@@ -54,9 +54,15 @@ func (s *Sequence) join(r *episode) {
 	r.inner = inner
 	s.mu.Unlock()
 	if _, err := inner.scheduler.begin(inner); err != nil {
-		s.config.Observer.Failed(BackendFailure, r.timing.Start)
+		var then followUp
+		s.mu.Lock()
+		if r.fresh && r.seq.first == nil { // nothing has come of it
+			s.closeLocked(r.seq, &then)
+		}
+		s.mu.Unlock()
+		then.fail(r, BackendFailure, err)
 		s.returned(&r.request, false)
-		r.deliver(infer.ErrorResponse(err))
+		then.run(s)
 		return
 	}
 	s.mu.Lock()
@@ -134,7 +140,7 @@ func (s *Sequence) reclaim(r *episode) {
 	at := r.slot
 	at.busy, r.slot, r.inner = nil, nil, nil
 	if r.call != nil {
-		r.call = s.config.Graph.enter(r, r.own.Caller)
+		s.config.Graph.enter(r, r.own.Caller, &r.call)
 	}
 	switch seq := r.seq; {
 	case s.putBackLocked(r, &then):

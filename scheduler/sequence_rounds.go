@@ -29,8 +29,7 @@ func (s *Sequence) againLocked(r *episode, then *followUp) {
 	var refusal *infer.Error
 	switch {
 	case !s.config.Batching.GetIterativeSequence():
-		refusal = infer.Errorf(infer.Internal,
-			"Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a flag.")
+		refusal = notIterative()
 	case !r.seq.known:
 		refusal = s.needsStart(r.own.Correlation)
 	case r.task.Context.Err() != nil:
