@@ -12,6 +12,9 @@ func (s *Sequence) Up(in backend.Instance) {
 	s.mu.Lock()
 	l := s.laneLocked(in)
 	s.mu.Unlock()
+	if l == nil {
+		return
+	}
 	if l.inner != nil {
 		l.inner.Up(in)
 	}
@@ -35,10 +38,10 @@ func (s *Sequence) Up(in backend.Instance) {
 }
 
 // laneLocked returns the lane of an instance, which is made when it is heard of
-// first.
+// first; nil if the instance is retired and has none any more.
 func (s *Sequence) laneLocked(in backend.Instance) *lane {
 	l := s.laneOf(in)
-	if l == nil {
+	if l == nil && !s.retired[in] {
 		l = &lane{owner: s, in: in}
 		if n := len(s.instances); n > 0 {
 			l.index = s.instances[n-1].index + 1
@@ -72,6 +75,13 @@ func (s *Sequence) Down(in backend.Instance, hopeless bool) {
 	var then followUp
 	s.mu.Lock()
 	l := s.laneLocked(in)
+	if l == nil {
+		if hopeless {
+			delete(s.retired, in) // it has ended, and is kept no longer
+		}
+		s.mu.Unlock()
+		return
+	}
 	l.up, l.hopeless, l.refuses = false, hopeless, false
 	l.changes++
 	l.life++
@@ -102,17 +112,21 @@ func (s *Sequence) Down(in backend.Instance, hopeless bool) {
 		}
 	}
 	s.returnLocked(homeless, &then)
-	if lost := s.hopelessLocked(); lost != nil {
-		for seq := s.backlog.first; seq != nil; seq = s.backlog.first {
-			s.failLocked(seq, BackendFailure, unhealthy(lost), &then)
-			s.closeLocked(seq, &then)
-		}
-	}
+	s.refuseAllLocked(&then)
 	s.drainLocked(l, &then)
 	calls := s.waitingCallsLocked(hopeless)
 	s.mu.Unlock()
 	then.run(s)
 	s.config.Graph.recheck(calls)
+}
+
+// refuseAllLocked answers all that has no slot if there is no hope for one.
+func (s *Sequence) refuseAllLocked(then *followUp) {
+	lost := s.hopelessLocked()
+	for seq := s.backlog.first; seq != nil && lost != nil; seq = s.backlog.first {
+		s.failLocked(seq, BackendFailure, unhealthy(lost), then)
+		s.closeLocked(seq, then)
+	}
 }
 
 // loseLocked ends a sequence whose process has died, up to where it begins anew.
@@ -172,6 +186,7 @@ func (s *Sequence) putBackLocked(r *episode, then *followUp) (homeless bool) {
 func (s *Sequence) Retire(in backend.Instance, drained func()) {
 	var then followUp
 	s.mu.Lock()
+	s.retired[in] = true
 	l := s.laneOf(in)
 	if l == nil {
 		s.mu.Unlock()
@@ -179,6 +194,7 @@ func (s *Sequence) Retire(in backend.Instance, drained func()) {
 		return
 	}
 	l.retired = drained
+	s.refuseAllLocked(&then)
 	s.drainLocked(l, &then)
 	s.mu.Unlock()
 	then.run(s)
