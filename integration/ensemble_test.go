@@ -293,12 +293,18 @@ func storyEnsembles(files map[string]string) (names []string) {
 // tellStories has the client ask and returns what it saw, by story.
 func (s *runningServer) tellStories() map[string]string {
 	s.t.Helper()
-	var asks strings.Builder
+	var asks []string
 	for _, story := range ensembleStories {
-		asks.WriteString(story.ask + "\n")
+		asks = append(asks, story.ask)
 	}
+	return s.askAll(asks...)
+}
+
+// askAll has the client ask and returns what it saw, by what was asked.
+func (s *runningServer) askAll(asks ...string) map[string]string {
+	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "stories")
-	if err := os.WriteFile(file, []byte(asks.String()), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(strings.Join(asks, "\n")+"\n"), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
 	output := s.clientOutput("ensembles.py", file)
@@ -450,6 +456,29 @@ func TestEnsembleOfBatches(t *testing.T) {
 	_, stats := s.request("GET", "/v2/models/count/stats", "")
 	if !strings.Contains(stats, `"inference_count":12,"execution_count":2`) {
 		t.Errorf("12 requests were not executed by twos of 6: %s", stats)
+	}
+}
+
+// TestEnsembleStream: a long stream goes through a step whole and in order, more
+// of it than may be under way at once.
+func TestEnsembleStream(t *testing.T) {
+	files, models := stepModels()
+	ensembleFiles(files, "e_rep", "A", "B C", "", "rep(IN0=A)->OUT0=X,OUT1=C", "id(IN0=X)->OUT0=B")
+	ensembleFiles(files, "e_rep_rep", "A", "B", "", "rep(IN0=A)->OUT0=X", "rep(IN0=X)->OUT0=Y", "rep2(IN0=Y)->OUT0=B")
+	s := start(t, testkit.Python(t).Path, writeFiles(t, files), "--model-control-mode=explicit")
+	s.loadAll(append(models, "e_rep", "e_rep_rep")...)
+	const long, twice = "stream e_rep A=[700]", "stream e_rep_rep A=[10]"
+	told := s.askAll(long, twice)
+	var want []string
+	for i := range 700 {
+		want = append(want, fmt.Sprintf("B[1]=%d C[1]=%d (sequence_id=0 sequence_start=False sequence_end=False)", i, 10*i))
+	}
+	if got := told[long]; got != strings.Join(want, " / ") {
+		t.Errorf("a stream of 700 responses: got %.500s …", got)
+	}
+	// The sums of 0 + … + n-1 over what the stream before has said.
+	if got, want := strings.Count(told[twice], "B[1]="), 120; got != want {
+		t.Errorf("a stream of streams, twice of one model: got %d responses, want %d", got, want)
 	}
 }
 

@@ -104,6 +104,15 @@ class TritonPythonModel:
         return responses
 `
 
+// countedEnsemble has a model behind another.
+func countedEnsemble(first, second, more string) string {
+	step := func(model, from, to string) string {
+		return `{ model_name: "` + model + `" model_version: -1 input_map { key: "IN" value: "` + from + `" } output_map { key: "OUT" value: "` + to + `" } }`
+	}
+	return strings.Replace(countedConfig, `backend: "python"`, `platform: "ensemble"`, 1) +
+		"ensemble_scheduling { step [ " + step(first, "IN", "between") + ", " + step(second, "between", "OUT") + " ] }\n" + more
+}
+
 func countedRepository(t *testing.T) string {
 	one, two := "instance_group [ { count: 1 kind: KIND_CPU } ]\n", "instance_group [ { count: 2 kind: KIND_CPU } ]\n"
 	return writeFiles(t, map[string]string{
@@ -117,6 +126,10 @@ func countedRepository(t *testing.T) string {
 		"cached/1/model.py":      countedModel,
 		"rounds/config.pbtxt":    countedConfig + one + "sequence_batching { iterative_sequence: true }\n",
 		"rounds/1/model.py":      countedRounds,
+		"kept/config.pbtxt":      countedEnsemble("plain", "batched", "response_cache { enable: true }\n"),
+		"kept/1/empty":           "",
+		"steps/config.pbtxt":     countedEnsemble("cached", "cached", ""),
+		"steps/1/empty":          "",
 		"caller/config.pbtxt":    countedConfig + one,
 		"caller/1/model.py":      countedCaller,
 	})

@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -28,6 +29,17 @@ func (r *Registry) metricsOf(namespace string, c *kserve.ModelConfig) metrics.Mo
 	return o
 }
 
+// otherFamilies names in lines for the log the metrics whose buckets a config
+// sets in vain.
+func otherFamilies(c *kserve.ModelConfig) (warnings []string) {
+	for _, control := range c.GetModelMetrics().GetMetricControl() {
+		if family := control.GetMetricIdentifier().GetFamily(); family != firstResponse {
+			warnings = append(warnings, fmt.Sprintf("model '%s' sets the buckets of metric family '%s', which has none that a model can set", c.GetName(), family))
+		}
+	}
+	return warnings
+}
+
 // caches reports whether responses of a model are cached: the server has a cache
 // and the config asks for it. Models that answer any number of times, and those
 // of sequences, have been refused before.
@@ -39,10 +51,10 @@ func (r *Registry) caches(c *kserve.ModelConfig) bool {
 type cached struct {
 	space      *cache.Space
 	statistics *statistics
-	// always is true where each request that is not found counts as a miss, also
-	// one whose answer another has put in meanwhile: Triton's ensembles.
-	always bool
-	log    zerolog.Logger
+	// ensemble is true for one, whose misses Triton counts in another way: each that
+	// succeeds, also one whose answer another has put in meanwhile.
+	ensemble bool
+	log      zerolog.Logger
 	// Of responses that cannot be kept the first is logged as an error, as Triton
 	// does with each.
 	complain sync.Once
@@ -56,7 +68,7 @@ func (r *Registry) newCached(l *loaded) *cached {
 	}
 	return &cached{
 		space: r.config.Cache.Space(len(c.GetOutput())), statistics: l.statistics,
-		always: c.GetEnsembleScheduling() != nil, log: r.config.Log,
+		ensemble: c.GetEnsembleScheduling() != nil, log: r.config.Log,
 	}
 }
 
@@ -94,10 +106,13 @@ func (l *loaded) runCached(ctx context.Context, req *infer.Request, send infer.S
 // that may be kept: whole, and no error.
 func (c *cached) keep(miss cache.Miss, lookup time.Duration, r *infer.Response, may bool) {
 	var insert time.Duration
+	if c.ensemble && r.Err != nil {
+		return
+	}
 	if may {
 		var err error
 		insert, err = c.space.Insert(miss, r)
-		if errors.Is(err, cache.ErrExists) && !c.always {
+		if errors.Is(err, cache.ErrExists) && !c.ensemble {
 			return
 		}
 		var refused *infer.Error

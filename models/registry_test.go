@@ -241,6 +241,7 @@ func TestStartLoadsWhatItCan(t *testing.T) {
 		text    string
 	}{
 		{"none", infer.LatestVersion, infer.NotFound, "Request for unknown model: 'none' is not found"},
+		{"empty", infer.LatestVersion, infer.NotFound, "Request for unknown model: 'empty' has no available versions"},
 		{"good", 2, infer.NotFound, "Request for unknown model: 'good' version 2 is not found"},
 		{"bad", infer.LatestVersion, infer.NotFound, "Request for unknown model: 'bad' has no available versions"},
 		{"bad", 1, infer.Unavailable, "Request for unknown model: 'bad' version 1 is not at ready state"},
@@ -524,5 +525,43 @@ func TestHostAsks(t *testing.T) {
 	}
 	if _, _, err := (host{Registry: r}).Decoupled("n", infer.LatestVersion); err == nil {
 		t.Error("Decoupled of an unknown model: got no error")
+	}
+}
+
+// TestShutdownWhileLoading ends the server while a version that serves is loaded
+// anew: each copy is ended once.
+func TestShutdownWhileLoading(t *testing.T) {
+	b := newFakeBackend()
+	root := writeModels(t, map[string][]int64{"m": {1}})
+	r := newTestRegistry(t, root, b, explicit("m"))
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	held := make(chan struct{})
+	b.mu.Lock()
+	b.held["m:1"] = held
+	b.mu.Unlock()
+	modify(t, root, "m")
+	loaded := make(chan error, 1) // one value
+	go func() { loaded <- r.Load(context.Background(), "m", "", nil) }()
+	testkit.Eventually(t, 10*time.Second, func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.loading == 1
+	})
+	// A request keeps the old copy from being gone when the load is over.
+	hold, answered := holdRequest(t, r)
+	ended := make(chan error, 1) // one value
+	go func() { ended <- r.Shutdown(context.Background()) }()
+	testkit.Eventually(t, 10*time.Second, r.exiting.Load)
+	close(held)
+	wantError(t, <-loaded, infer.Unavailable, "Server exiting")
+	close(hold)
+	if err := errors.Join(<-answered, <-ended); err != nil {
+		t.Error(err)
+	}
+	r.ending.Wait()
+	if b.opened["m:1"] != 2 || b.closed["m:1"] != 2 {
+		t.Errorf("opened %d times and closed %d times, want 2 and 2", b.opened["m:1"], b.closed["m:1"])
 	}
 }

@@ -57,14 +57,14 @@ type Sequence struct {
 
 	mu        sync.Mutex
 	ids       map[infer.CorrelationID]*sequence
-	generated uint64            // ids given to requests that came without
-	backlog   backlog           // of sequences that have no slot
-	expiring  sequenceDeadlines // of those in the backlog that have one
-	resting   idleList          // of sequences in ids that are not in the backlog
-	alarm     *time.Timer       // for the first of expiring and resting; nil before it was needed
-	rings     int64             // when it does, 0 if it is not set
-	instances []*lane           // in the order in which they came up first
-	retired   map[backend.Instance]bool
+	generated uint64                    // ids given to requests that came without
+	backlog   backlog                   // of sequences that have no slot
+	expiring  sequenceDeadlines         // of those in the backlog that have one
+	resting   idleList                  // of sequences in ids that are not in the backlog
+	alarm     *time.Timer               // for the first of expiring and resting; nil before it was needed
+	rings     int64                     // when it does, 0 if it is not set
+	instances []*lane                   // in the order in which they came up first
+	gone      map[backend.Instance]bool // those that were retired and have nothing left, until they end
 	free      freeSlots
 	joined    map[*infer.Request]*episode // that the batchers of lanes have (Oldest)
 	held      bool                        // by HoldRequests and HoldBacklog
@@ -91,10 +91,10 @@ func NewSequence(config SequenceConfig) *Sequence {
 		controls: newControls(config.Batching.GetControlInput(), config.MaxBatch > 0),
 		states:   newStates(config.States, config.MaxBatch > 0, config.Outputs),
 		ids:      make(map[infer.CorrelationID]*sequence),
+		gone:     make(map[backend.Instance]bool),
 		held:     config.HoldRequests > 0 && config.Batching.GetOldest() == nil || config.HoldBacklog > 0,
 		drained:  make(chan struct{}),
 		joined:   make(map[*infer.Request]*episode),
-		retired:  make(map[backend.Instance]bool),
 	}
 	if n := int(s.oldest.GetMaxCandidateSequences()); n > 0 {
 		s.slots = n

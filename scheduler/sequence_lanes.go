@@ -10,11 +10,12 @@ import (
 func (s *Sequence) Up(in backend.Instance) {
 	var then followUp
 	s.mu.Lock()
-	l := s.laneLocked(in)
-	s.mu.Unlock()
-	if l == nil {
+	if s.gone[in] {
+		s.mu.Unlock()
 		return
 	}
+	l := s.laneLocked(in)
+	s.mu.Unlock()
 	if l.inner != nil {
 		l.inner.Up(in)
 	}
@@ -38,10 +39,10 @@ func (s *Sequence) Up(in backend.Instance) {
 }
 
 // laneLocked returns the lane of an instance, which is made when it is heard of
-// first; nil if the instance is retired and has none any more.
+// first.
 func (s *Sequence) laneLocked(in backend.Instance) *lane {
 	l := s.laneOf(in)
-	if l == nil && !s.retired[in] {
+	if l == nil {
 		l = &lane{owner: s, in: in}
 		if n := len(s.instances); n > 0 {
 			l.index = s.instances[n-1].index + 1
@@ -74,14 +75,14 @@ func (s *Sequence) fillLocked(then *followUp) {
 func (s *Sequence) Down(in backend.Instance, hopeless bool) {
 	var then followUp
 	s.mu.Lock()
-	l := s.laneLocked(in)
-	if l == nil {
-		if hopeless {
-			delete(s.retired, in) // it has ended, and is kept no longer
+	if s.gone[in] {
+		if hopeless { // it has ended, and is kept no longer
+			delete(s.gone, in)
 		}
 		s.mu.Unlock()
 		return
 	}
+	l := s.laneLocked(in)
 	l.up, l.hopeless, l.refuses = false, hopeless, false
 	l.changes++
 	l.life++
@@ -114,6 +115,9 @@ func (s *Sequence) Down(in backend.Instance, hopeless bool) {
 	s.returnLocked(homeless, &then)
 	s.refuseAllLocked(&then)
 	s.drainLocked(l, &then)
+	if hopeless {
+		delete(s.gone, in)
+	}
 	calls := s.waitingCallsLocked(hopeless)
 	s.mu.Unlock()
 	then.run(s)
@@ -186,9 +190,9 @@ func (s *Sequence) putBackLocked(r *episode, then *followUp) (homeless bool) {
 func (s *Sequence) Retire(in backend.Instance, drained func()) {
 	var then followUp
 	s.mu.Lock()
-	s.retired[in] = true
 	l := s.laneOf(in)
 	if l == nil {
+		s.gone[in] = true
 		s.mu.Unlock()
 		drained()
 		return
@@ -214,6 +218,7 @@ func (s *Sequence) drainLocked(l *lane, then *followUp) {
 		l.timer.Stop()
 	}
 	then.drained = append(then.drained, l.retired)
+	s.gone[l.in] = true
 	for i, other := range s.instances {
 		if other == l {
 			s.instances = append(s.instances[:i:i], s.instances[i+1:]...)

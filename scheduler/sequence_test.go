@@ -291,3 +291,25 @@ func TestSequenceRounds(t *testing.T) {
 		"send b 1 -; has i b",
 	}}})
 }
+
+// What a retired instance says at its end does not bring it back.
+func TestSequenceForgetsRetiredInstances(t *testing.T) {
+	s := NewSequence(SequenceConfig{Model: "m", Observer: &counter{}, Batching: direct(1, 0, 0).Batching})
+	for _, known := range []bool{true, false} {
+		in := &fakeInstance{name: "i"}
+		if known {
+			s.Up(in)
+		}
+		drained := false
+		s.Retire(in, func() { drained = true })
+		s.Down(in, false)
+		s.Up(in)
+		if !drained || len(s.instances) != 0 {
+			t.Errorf("known before: %v: drained: %v, %d instances are left", known, drained, len(s.instances))
+		}
+		s.Down(in, true)
+		if len(s.instances)+len(s.gone) != 0 {
+			t.Errorf("known before: %v: %d instances are left, %d are remembered", known, len(s.instances), len(s.gone))
+		}
+	}
+}

@@ -41,7 +41,7 @@ def over_http(model):
         assert len(of) == 1, b
         batches[b["batch_size"]] = of.pop()
     assert list(batches) == sorted(batches), batches
-    for name in ("success", "fail", "compute_infer"):
+    for name in ("success", "fail"):
         assert (stats[name]["ns"] > 0) == (stats[name]["count"] > 0) or stats["cache_miss"]["count"] > 0, (name, stats)
     assert (s["last_inference"] > 0) == (s["execution_count"] > 0), s
     return {"inferences": s["inference_count"], "executions": s["execution_count"], **counts, "batches": batches}
@@ -101,7 +101,11 @@ def step(name, model, executions, act):
     assert {k: counts[k] for k in metrics} == metrics, (metrics, counts)
     if model == "rounds" and sys.argv[4:] == ["triton"]:
         counts["fail"] -= reasons.pop("CANCELED", 0)
-    print(json.dumps({"step": name, "model": model, "outcome": outcome, **counts, "reasons": reasons, "summaries": summaries}))
+    print(
+        json.dumps(
+            {"step": name, "model": model, "outcome": outcome, **counts, "reasons": reasons, "summaries": summaries}
+        )
+    )
 
 
 def text_of(error):
@@ -187,5 +191,21 @@ step("an error of the request", "cached", 1, lambda: infer("cached", -1))
 step("a failure", "cached", 1, lambda: infer("cached", -2))
 step("two at once", "cached", 2, lambda: together("cached", 300, 300))
 step("the same again", "cached", 0, lambda: infer("cached", 300))
+step("a miss", "kept", 1, lambda: infer("kept", 0))
+step("after a miss", "plain", 0, lambda: None)
+step("a hit", "kept", 0, lambda: infer("kept", 0))
+step("after a hit", "plain", 0, lambda: None)
+step("an error of a step", "kept", 0, lambda: infer("kept", -1))
+step("the same error", "kept", 0, lambda: infer("kept", -1))
+step("after errors", "plain", 0, lambda: None)
+step("steps that hit", "steps", 1, lambda: infer("steps", 0))
+step("after hits", "cached", 0, lambda: None)
+step("steps that miss", "steps", 1, lambda: infer("steps", 7))
+step("after a miss and a hit", "cached", 0, lambda: None)
 step("a model that calls", "cached", 0, lambda: infer("caller", 0))
 step("the model that calls", "caller", 0, lambda: None)
+
+step("four together", "batched", 1, lambda: together("batched", 0, 0, 0, 0))
+step("an error among four", "batched", 1, lambda: together("batched", 0, 0, -1, 0))
+step("a failure of four", "batched", 1, lambda: together("batched", 0, 0, -2, 0))
+step("four errors", "batched", 1, lambda: together("batched", -1, -1, -1, -1))
