@@ -124,14 +124,17 @@ func countedRepository(t *testing.T) string {
 		"decoupled/1/model.py":   countedDecoupledModel,
 		"cached/config.pbtxt":    countedConfig + two + "response_cache { enable: true }\n",
 		"cached/1/model.py":      countedModel,
-		"rounds/config.pbtxt":    countedConfig + one + "sequence_batching { iterative_sequence: true }\n",
-		"rounds/1/model.py":      countedRounds,
-		"kept/config.pbtxt":      countedEnsemble("plain", "batched", "response_cache { enable: true }\n"),
-		"kept/1/empty":           "",
-		"steps/config.pbtxt":     countedEnsemble("cached", "cached", ""),
-		"steps/1/empty":          "",
-		"caller/config.pbtxt":    countedConfig + one,
-		"caller/1/model.py":      countedCaller,
+		"queued/config.pbtxt": strings.Replace(countedConfig, "max_batch_size: 8", "max_batch_size: 1", 1) + one +
+			"dynamic_batching { default_queue_policy { default_timeout_microseconds: 60000000 allow_timeout_override: true max_queue_size: 3 } }\n",
+		"queued/1/model.py":   countedModel,
+		"rounds/config.pbtxt": countedConfig + one + "sequence_batching { iterative_sequence: true }\n",
+		"rounds/1/model.py":   countedRounds,
+		"kept/config.pbtxt":   countedEnsemble("plain", "batched", "response_cache { enable: true }\n"),
+		"kept/1/empty":        "",
+		"steps/config.pbtxt":  countedEnsemble("cached", "cached", ""),
+		"steps/1/empty":       "",
+		"caller/config.pbtxt": countedConfig + one,
+		"caller/1/model.py":   countedCaller,
 	})
 }
 

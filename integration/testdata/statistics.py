@@ -62,9 +62,17 @@ def sample(text, name, model, **labels):
     return found and float(found[1])
 
 
-def in_metrics(model):
+def pending(model):
+    return sample(scrape(), "nv_inference_pending_request_count", model)
+
+
+def scrape():
     with urllib.request.urlopen(f"http://{HTTP.split(':')[0]}:{METRICS}/metrics", timeout=PATIENCE) as answer:
-        text = answer.read().decode()
+        return answer.read().decode()
+
+
+def in_metrics(model):
+    text = scrape()
     counts = {
         "inferences": sample(text, "nv_inference_count", model),
         "executions": sample(text, "nv_inference_exec_count", model),
@@ -89,11 +97,12 @@ def in_metrics(model):
 
 
 def step(name, model, executions, act):
-    """Acts, waits until the model has been executed so many more times, and prints what was counted."""
+    """Acts, waits until the model has been executed so many more times and nothing waits, and prints what was counted."""
     before = over_http(model)["executions"]
     outcome = act()
     deadline = time.monotonic() + PATIENCE
-    while over_http(model)["executions"] < before + executions and time.monotonic() < deadline:
+    while over_http(model)["executions"] < before + executions or pending(model) != 0:
+        assert time.monotonic() < deadline, (name, model, over_http(model))
         time.sleep(0.01)
     counts = over_http(model)
     assert over_grpc(model) == counts, (over_grpc(model), counts)
@@ -209,3 +218,49 @@ step("four together", "batched", 1, lambda: together("batched", 0, 0, 0, 0))
 step("an error among four", "batched", 1, lambda: together("batched", 0, 0, -1, 0))
 step("a failure of four", "batched", 1, lambda: together("batched", 0, 0, -2, 0))
 step("four errors", "batched", 1, lambda: together("batched", -1, -1, -1, -1))
+
+
+def behind(shorts):
+    """Requests that may wait for 100 ms, behind one of 600 ms: over one stream, which keeps their order."""
+    answers = queue.Queue()
+    with grpc.InferenceServerClient(GRPC) as client:
+        client.start_stream(lambda result, error: answers.put("executed" if error is None else text_of(error)))
+        for i in range(1 + shorts):
+            more = {"timeout": 100000} if i else {}
+            client.async_stream_infer("queued", [number(0 if i else 600, module=grpc)], **more)
+        return sorted(answers.get(timeout=PATIENCE) for _ in range(1 + shorts))
+
+
+def waiting(requests, value):
+    """Sends requests of which one is executed, and returns their calls when the others wait."""
+    answers = queue.Queue()
+    calls = []
+    for i in range(requests):
+        tensor = number(value, module=grpc)
+        calls.append(rpc.async_infer("queued", [tensor], lambda result, error: answers.put(error)))
+        deadline = time.monotonic() + PATIENCE
+        while i > 0 and pending("queued") != i:
+            assert time.monotonic() < deadline, (i, pending("queued"))
+            time.sleep(0.01)
+    return calls, answers
+
+
+def full():
+    calls, answers = waiting(4, 300)
+    refused = [infer("queued", 0) for _ in range(2)]
+    for _ in calls:
+        assert answers.get(timeout=PATIENCE) is None
+    return refused
+
+
+def cancelled():
+    calls, answers = waiting(3, 600)
+    for call in calls:
+        call.cancel()
+    for _ in calls:
+        assert answers.get(timeout=PATIENCE) is not None
+
+
+step("time-outs", "queued", 1, lambda: behind(2))
+step("a full queue", "queued", 4, full)
+step("cancelled requests", "queued", 1, cancelled)
