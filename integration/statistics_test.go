@@ -118,7 +118,9 @@ func countedRepository(t *testing.T) string {
 	return writeFiles(t, map[string]string{
 		"plain/config.pbtxt":     countedConfig + one,
 		"plain/1/model.py":       countedModel,
-		"batched/config.pbtxt":   countedConfig + one + "dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 200000 }\n",
+		"batched/config.pbtxt":   countedConfig + one + "dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 1000 }\n",
+		"four/config.pbtxt":      countedConfig + one + "dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 60000000 }\n",
+		"four/1/model.py":        countedModel,
 		"batched/1/model.py":     countedModel,
 		"decoupled/config.pbtxt": countedConfig + one + "model_transaction_policy { decoupled: true }\n",
 		"decoupled/1/model.py":   countedDecoupledModel,

@@ -214,21 +214,10 @@ step("after a miss and a hit", "cached", 0, lambda: None)
 step("a model that calls", "cached", 0, lambda: infer("caller", 0))
 step("the model that calls", "caller", 0, lambda: None)
 
-step("four together", "batched", 1, lambda: together("batched", 0, 0, 0, 0))
-step("an error among four", "batched", 1, lambda: together("batched", 0, 0, -1, 0))
-step("a failure of four", "batched", 1, lambda: together("batched", 0, 0, -2, 0))
-step("four errors", "batched", 1, lambda: together("batched", -1, -1, -1, -1))
-
-
-def behind(shorts):
-    """Requests that may wait for 100 ms, behind one of 600 ms: over one stream, which keeps their order."""
-    answers = queue.Queue()
-    with grpc.InferenceServerClient(GRPC) as client:
-        client.start_stream(lambda result, error: answers.put("executed" if error is None else text_of(error)))
-        for i in range(1 + shorts):
-            more = {"timeout": 100000} if i else {}
-            client.async_stream_infer("queued", [number(0 if i else 600, module=grpc)], **more)
-        return sorted(answers.get(timeout=PATIENCE) for _ in range(1 + shorts))
+step("four together", "four", 1, lambda: together("four", 0, 0, 0, 0))
+step("an error among four", "four", 1, lambda: together("four", 0, 0, -1, 0))
+step("a failure of four", "four", 1, lambda: together("four", 0, 0, -2, 0))
+step("four errors", "four", 1, lambda: together("four", -1, -1, -1, -1))
 
 
 def waiting(requests, value):
@@ -245,8 +234,18 @@ def waiting(requests, value):
     return calls, answers
 
 
+def late():
+    """Two requests that may wait for 100 ms, behind two of 900 ms."""
+    _, answers = waiting(2, 900)
+    tensor = number(0, module=grpc)
+    for _ in range(2):
+        rpc.async_infer("queued", [tensor], lambda result, error: answers.put(error), timeout=100000)
+    errors = [answers.get(timeout=PATIENCE) for _ in range(4)]
+    return [text_of(e) for e in errors if e is not None]
+
+
 def full():
-    calls, answers = waiting(4, 300)
+    calls, answers = waiting(4, 900)
     refused = [infer("queued", 0) for _ in range(2)]
     for _ in calls:
         assert answers.get(timeout=PATIENCE) is None
@@ -254,13 +253,13 @@ def full():
 
 
 def cancelled():
-    calls, answers = waiting(3, 600)
+    calls, answers = waiting(3, 900)
     for call in calls:
         call.cancel()
     for _ in calls:
         assert answers.get(timeout=PATIENCE) is not None
 
 
-step("time-outs", "queued", 1, lambda: behind(2))
+step("time-outs", "queued", 2, late)
 step("a full queue", "queued", 4, full)
 step("cancelled requests", "queued", 1, cancelled)
