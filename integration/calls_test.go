@@ -230,6 +230,9 @@ func TestModelsLoadModels(t *testing.T) {
 				// Itself: this call is answered by the old copy, the next by the new one.
 				{"marked = True", "done"},
 				{"pb.load_model('asks')", "None"},
+				{"'marked' in globals()", "True"}, // nothing has changed
+				{"open(pb.get_model_dir() + '/touched', 'w').close()", "None"},
+				{"pb.load_model('asks')", "None"},
 				{"'marked' in globals()", "False"},
 				// In parallel, while others are served and this thread goes on.
 				{"threads = [threading.Thread(target=pb.load_model, args=(name,)) for name in ('slow', 'other', 'outer', 'other')]\n[t.start() for t in threads]", "done"},

@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -26,6 +27,17 @@ func (r *Registry) metricsOf(namespace string, c *kserve.ModelConfig) metrics.Mo
 		}
 	}
 	return o
+}
+
+// otherFamilies names in lines for the log the metrics whose buckets a config
+// sets in vain.
+func otherFamilies(c *kserve.ModelConfig) (warnings []string) {
+	for _, control := range c.GetModelMetrics().GetMetricControl() {
+		if family := control.GetMetricIdentifier().GetFamily(); family != firstResponse {
+			warnings = append(warnings, fmt.Sprintf("model '%s' sets the buckets of metric family '%s', which has none that a model can set", c.GetName(), family))
+		}
+	}
+	return warnings
 }
 
 // caches reports whether responses of a model are cached: the server has a cache

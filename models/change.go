@@ -42,7 +42,7 @@ func (c *change) apply(ctx context.Context, held identities) map[Identity]error 
 		replaced = append(replaced, m.want(s))
 		m.failure = ""
 		m.named = s != nil && (m.named || c.named[id])
-		if s == nil {
+		if s == nil || !s.isEnsemble() {
 			m.invalid = nil
 		}
 	}

@@ -2,6 +2,7 @@ package models
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -119,7 +120,7 @@ func (r *Repository) describe(f *folder, name string, config *kserve.ModelConfig
 	present, ignored := presentVersions(entries)
 	selected, missing := selectVersions(config, present)
 	d.Versions = selected
-	d.Warnings = append(ignored, missing...)
+	d.Warnings = slices.Concat(ignored, missing, otherFamilies(config))
 	return d, nil
 }
 
@@ -222,6 +223,7 @@ func (d *Description) Finish(answer []byte) (config *kserve.ModelConfig, json []
 	}
 	for _, validate := range []func() error{
 		func() error { return validateGroups(config, d.repository.options.GPUs) },
+		func() error { return validateBatchTypes(config) },
 		func() error { return validateConfig(config) },
 		func() error { return validateTensors(config) },
 	} {

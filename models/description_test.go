@@ -113,3 +113,21 @@ func TestLabels(t *testing.T) {
 		t.Errorf("labels: got %q, want %q", got, want)
 	}
 }
+
+// TestWarningsAboutMetrics: the buckets of one family alone can be set.
+func TestWarningsAboutMetrics(t *testing.T) {
+	control := func(family string) string {
+		return `metric_control { metric_identifier { family: "` + family + `" } histogram_options { buckets: 1 } } `
+	}
+	repository := openRepository(t, RepositoryOptions{}, map[string]string{
+		"m/config.pbtxt": `backend: "python" model_metrics { ` + control(firstResponse) + control("other") + `}`, "m/1/model.py": "",
+	})
+	description, err := repository.Read("m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"model 'm' sets the buckets of metric family 'other', which has none that a model can set"}
+	if !slices.Equal(description.Warnings, want) {
+		t.Errorf("warnings: got %q, want %q", description.Warnings, want)
+	}
+}

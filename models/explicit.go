@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -93,12 +94,9 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []Identity
 			}
 		}
 		r.readComposing(sources, problems)
-		more := false
-		for id := range sources {
-			more = more || !needed[id]
-			needed[id] = true
-		}
-		if !more {
+		before := len(needed)
+		maps.Copy(needed, r.claimed(sources))
+		if len(needed) == before {
 			for _, id := range identitiesOfKeys(problems).sorted() {
 				r.logNotPolled(id, problems[id])
 			}
@@ -106,6 +104,24 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []Identity
 		}
 		r.claims.release(op)
 	}
+}
+
+// claimed are the models that an operation has to hold which loads from these
+// sources: they, and those that ensembles among them are composed of, which must
+// not change before it is known that these ensembles depend on them.
+func (r *Registry) claimed(sources map[Identity]*source) identities {
+	set := identitiesOfKeys(sources)
+	for id, s := range sources {
+		if s == nil {
+			continue
+		}
+		for step := range s.Composing() {
+			for _, part := range r.candidates(step, id) {
+				set[part] = true
+			}
+		}
+	}
+	return set
 }
 
 func identitiesOfKeys[T any](m map[Identity]T) identities {

@@ -120,7 +120,7 @@ func (r *Registry) commit(m *model, s *source, results []result) (exiting bool) 
 			v.loaded = x.update.after
 			continue
 		}
-		if v.loaded != nil {
+		if v.state == Ready { // else the server exits and has ended it
 			ended = append(ended, retired{x.number, v.loaded})
 		}
 		v.state, v.reason, v.loaded = Ready, "", x.loaded

@@ -171,7 +171,7 @@ func (r *Registry) publishLocked() {
 		if now.names != nil && m.wanted != nil {
 			now.names[id.Name] = append(now.names[id.Name], id)
 		}
-		if len(m.versions) == 0 {
+		if len(m.versions) == 0 && !m.attempted {
 			continue
 		}
 		s := &servingModel{versions: make(map[int64]*version, len(m.versions))}

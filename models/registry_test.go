@@ -241,6 +241,7 @@ func TestStartLoadsWhatItCan(t *testing.T) {
 		text    string
 	}{
 		{"none", infer.LatestVersion, infer.NotFound, "Request for unknown model: 'none' is not found"},
+		{"empty", infer.LatestVersion, infer.NotFound, "Request for unknown model: 'empty' has no available versions"},
 		{"good", 2, infer.NotFound, "Request for unknown model: 'good' version 2 is not found"},
 		{"bad", infer.LatestVersion, infer.NotFound, "Request for unknown model: 'bad' has no available versions"},
 		{"bad", 1, infer.Unavailable, "Request for unknown model: 'bad' version 1 is not at ready state"},
@@ -393,6 +394,31 @@ func TestUnload(t *testing.T) {
 	wantError(t, r.Load(t.Context(), "none", "", nil), infer.Internal, "failed to load 'none', failed to poll from model repository")
 }
 
+// TestSchedulingChoices loads models of all kinds of schedulers.
+func TestSchedulingChoices(t *testing.T) {
+	root := writeModels(t, map[string][]int64{"batched": {1}, "controlled": {1}, "iterative": {1}, "sequence": {1}, "stateful": {1}})
+	for name, more := range map[string]string{
+		"batched":  "max_batch_size: 4 dynamic_batching { }",
+		"sequence": "sequence_batching { }",
+		"controlled": "sequence_batching { iterative_sequence: true control_input [ { name: \"START\" control [ " +
+			"{ kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] } ] }",
+		"stateful":  "sequence_batching { iterative_sequence: true state [ { input_name: \"S\" output_name: \"T\" data_type: TYPE_INT32 dims: [ 1 ] } ] }",
+		"iterative": "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 4 } }",
+	} {
+		if err := os.WriteFile(filepath.Join(root, name, "config.pbtxt"), []byte(fakeConfig+more), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := newTestRegistry(t, root, newFakeBackend(), nil)
+	if err := r.Start(t.Context()); err != nil {
+		t.Error(err)
+	}
+	const want = "batched 1 READY; controlled 1 READY; iterative 1 READY; sequence 1 READY; stateful 1 READY"
+	if got := states(r); got != want {
+		t.Errorf("got the index %q, want %q", got, want)
+	}
+}
+
 func TestControlIsRefused(t *testing.T) {
 	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), nil)
 	const text = "explicit model load / unload is not allowed if polling is enabled"
@@ -499,5 +525,43 @@ func TestHostAsks(t *testing.T) {
 	}
 	if _, _, err := (host{Registry: r}).Decoupled("n", infer.LatestVersion); err == nil {
 		t.Error("Decoupled of an unknown model: got no error")
+	}
+}
+
+// TestShutdownWhileLoading ends the server while a version that serves is loaded
+// anew: each copy is ended once.
+func TestShutdownWhileLoading(t *testing.T) {
+	b := newFakeBackend()
+	root := writeModels(t, map[string][]int64{"m": {1}})
+	r := newTestRegistry(t, root, b, explicit("m"))
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	held := make(chan struct{})
+	b.mu.Lock()
+	b.held["m:1"] = held
+	b.mu.Unlock()
+	modify(t, root, "m")
+	loaded := make(chan error, 1) // one value
+	go func() { loaded <- r.Load(context.Background(), "m", "", nil) }()
+	testkit.Eventually(t, 10*time.Second, func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.loading == 1
+	})
+	// A request keeps the old copy from being gone when the load is over.
+	hold, answered := holdRequest(t, r)
+	ended := make(chan error, 1) // one value
+	go func() { ended <- r.Shutdown(context.Background()) }()
+	testkit.Eventually(t, 10*time.Second, r.exiting.Load)
+	close(held)
+	wantError(t, <-loaded, infer.Unavailable, "Server exiting")
+	close(hold)
+	if err := errors.Join(<-answered, <-ended); err != nil {
+		t.Error(err)
+	}
+	r.ending.Wait()
+	if b.opened["m:1"] != 2 || b.closed["m:1"] != 2 {
+		t.Errorf("opened %d times and closed %d times, want 2 and 2", b.opened["m:1"], b.closed["m:1"])
 	}
 }

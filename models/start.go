@@ -87,13 +87,13 @@ func (r *Registry) bring(ctx context.Context, sources map[Identity]*source, name
 func (r *Registry) bringGroup(ctx context.Context, group []Identity, sources map[Identity]*source, named identities, contexts map[Identity]context.Context) map[Identity]error {
 	op := r.claims.begin(group[0].Name, nil)
 	defer r.claims.end(op)
-	held, err := r.hold(ctx, op, identitiesOf(group...))
-	if err != nil {
-		return map[Identity]error{group[0]: err}
-	}
 	c := &change{Registry: r, op: op, sources: make(map[Identity]*source), named: named, contexts: contexts}
 	for _, id := range group {
 		c.sources[id] = sources[id]
+	}
+	held, err := r.hold(ctx, op, r.claimed(c.sources))
+	if err != nil {
+		return map[Identity]error{group[0]: err}
 	}
 	return c.apply(ctx, held)
 }

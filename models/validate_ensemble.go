@@ -119,24 +119,22 @@ func connect(steps []*kserve.ModelEnsembling_Step, ready map[string]bool) {
 }
 
 // missing follows a tensor that is not ready back to one on which it depends
-// and which nothing makes; in a circle, to any other than itself.
+// and which nothing makes. In a circle there is none, and the tensor itself is
+// the answer.
 func missing(tensor string, steps []*kserve.ModelEnsembling_Step, producer map[string]int, ready map[string]bool) string {
-	seen := map[string]bool{tensor: true}
-	for {
-		step, produced := producer[tensor]
+	seen := make(map[string]bool)
+	for at := tensor; !seen[at]; {
+		seen[at] = true
+		step, produced := producer[at]
 		if !produced {
-			return tensor
+			return at
 		}
-		next := ""
 		for _, input := range slices.Sorted(maps.Values(steps[step].InputMap)) {
-			if !ready[input] && !seen[input] {
-				next = input
+			if !ready[input] {
+				at = input
 				break
 			}
 		}
-		if next == "" {
-			return tensor
-		}
-		seen[next], tensor = true, next
 	}
+	return tensor
 }

@@ -2,6 +2,7 @@ package models
 
 import (
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -111,7 +112,14 @@ func (s *requestSpec) validate(r *infer.Request) error {
 			return err
 		}
 	}
+	if s.maxBatch > 0 && r.BatchSize == 0 {
+		return s.batchRefused(r) // Triton gives the model one item without a batch dimension
+	}
 	return s.correlation.check(r, s.model)
+}
+
+func (s *requestSpec) batchRefused(r *infer.Request) error {
+	return invalid("%sinference request batch-size must be <= %d for '%s'", r.LogPrefix(), s.maxBatch, s.model)
 }
 
 // checkNames compares the inputs that are there with those that must be.
@@ -177,7 +185,7 @@ func (s *requestSpec) batchSize(r *infer.Request) error {
 		}
 	}
 	if r.BatchSize > s.maxBatch {
-		return invalid("%sinference request batch-size must be <= %d for '%s'", r.LogPrefix(), s.maxBatch, s.model)
+		return s.batchRefused(r)
 	}
 	return nil
 }
@@ -198,12 +206,11 @@ func (s *requestSpec) checkInput(r *infer.Request, in *infer.Tensor, shown strin
 	if s.maxBatch > 0 {
 		item = in.Shape[1:]
 	}
-	if len(item) == len(spec.dims) {
-		for _, d := range in.Shape {
-			if d == -1 {
-				return invalid("%sAll input dimensions should be specified for input '%s' for model '%s', got %s", r.LogPrefix(), in.Name, s.model, infer.ShapeString(in.Shape))
-			}
-		}
+	unspecified := func() error {
+		return invalid("%sAll input dimensions should be specified for input '%s' for model '%s', got %s", r.LogPrefix(), in.Name, s.model, infer.ShapeString(in.Shape))
+	}
+	if len(item) == len(spec.dims) && slices.Contains(item, -1) {
+		return unspecified()
 	}
 	if !fits(item, spec.dims) {
 		expected, note := spec.dims, ""
@@ -211,6 +218,9 @@ func (s *requestSpec) checkInput(r *infer.Request, in *infer.Tensor, shown strin
 			expected, note = append([]int64{-1}, spec.dims...), batchNote
 		}
 		return invalid("%sunexpected shape for input '%s' for model '%s'. Expected %s, got %s. %s", r.LogPrefix(), in.Name, s.model, infer.ShapeString(expected), infer.ShapeString(in.Shape), note)
+	}
+	if r.BatchSize == -1 { // of models without a batch dimension it is 0
+		return unspecified()
 	}
 	if err := s.checkSize(r, in, item, shown); err != nil {
 		return err
@@ -229,7 +239,8 @@ func (s *requestSpec) checkSize(r *infer.Request, in *infer.Tensor, item []int64
 		}
 	}
 	elements, ok := infer.Elements(item)
-	// A batch of 0 is taken as no batch: the bytes of one item are expected.
+	// A batch of 0 has the bytes of one item if its size is to be complained of
+	// with the text about batches, and not with that about bytes.
 	if ok && s.maxBatch > 0 && r.BatchSize > 1 {
 		if elements > math.MaxInt64/r.BatchSize {
 			ok = false
@@ -264,12 +275,18 @@ func (s *requestSpec) checkStrings(r *infer.Request, in *infer.Tensor, want int6
 	case scan.Rest >= 4 && count == want:
 		// An element too many, cut off.
 		return invalid("%sunexpected number of string elements %d for inference input '%s' for model '%s', expecting %d", r.LogPrefix(), want+1, in.Name, s.model, want)
+	case scan.Rest >= 4 && count+1 < want: // the one that is cut off counts
+		return s.tooFewStrings(r, in, want, count+1)
 	case scan.Rest >= 4:
 		return &backendRefusal{infer.Errorf(infer.InvalidArg, "incomplete string data for inference input '%s', expecting string of length %d but only %d bytes available",
 			in.Name, scan.Want, scan.Rest-4)}
 	case scan.Rest > 0:
 		return invalid("%sincomplete string length indicator for inference input '%s' for model '%s', expecting 4 bytes but only %d bytes available. Please make sure the string length indicator is in one buffer.", r.LogPrefix(), in.Name, s.model, scan.Rest)
 	}
+	return s.tooFewStrings(r, in, want, count)
+}
+
+func (s *requestSpec) tooFewStrings(r *infer.Request, in *infer.Tensor, want, count int64) error {
 	return invalid("%sexpected %d string elements for inference input '%s' for model '%s', got %d", r.LogPrefix(), want, in.Name, s.model, count)
 }
 

@@ -2,6 +2,7 @@ package models
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -33,5 +34,129 @@ func TestRequestsWithoutInputs(t *testing.T) {
 		if !errors.As(err, &refusal) || refusal.err.Code != infer.InvalidArg || refusal.Error() != test.want {
 			t.Errorf("max_batch_size %d: got %v, want the refusal %q", test.batch, err, test.want)
 		}
+	}
+}
+
+// tensorOf is an input with as many zero bytes as its shape has elements, times
+// their size.
+func tensorOf(name string, dataType infer.DataType, shape ...int64) infer.Tensor {
+	n := int64(dataType.Size())
+	for _, d := range shape {
+		n *= max(d, 0)
+	}
+	return infer.Tensor{Name: name, DataType: dataType, Shape: shape, Data: make([]byte, n)}
+}
+
+// TestRequestTexts has requests with the texts that Triton refuses them with.
+func TestRequestTexts(t *testing.T) {
+	const (
+		note   = " NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each input shape. If you want to specify the full shape including the batch dim in your input dims config, try setting max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
+		plain  = `input { name: "A" data_type: TYPE_FP32 dims: [ 2 ] } input { name: "B" data_type: TYPE_INT32 dims: [ -1 ] } output { name: "O" }`
+		option = `input { name: "A" data_type: TYPE_FP32 dims: [ 2 ] } input { name: "B" data_type: TYPE_INT32 dims: [ -1 ] optional: true }`
+		batch  = `max_batch_size: 4 ` + option
+		text   = `input { name: "A" data_type: TYPE_STRING dims: [ -1 ] }`
+	)
+	a, b := tensorOf("A", infer.FP32, 2), tensorOf("B", infer.Int32, 3)
+	words := func(shape int64, data string) infer.Tensor {
+		return infer.Tensor{Name: "A", DataType: infer.Bytes, Shape: []int64{shape}, Data: []byte(data)}
+	}
+	for _, c := range []struct {
+		name, config string
+		inputs       []infer.Tensor
+		outputs      []string
+		want         string
+	}{
+		{"all", plain, []infer.Tensor{b, a}, []string{"O"}, ""},
+		{"unknown output before all else", plain, nil, []string{"P"}, "unexpected inference output 'P' for model 'm'"},
+		{"none", plain, nil, nil, "[request id: r] expected 2 inputs but got 0 inputs for model 'm'. Got input(s) [], but missing required input(s) ['A','B']. Please provide all required input(s)."},
+		{"too few", plain, []infer.Tensor{b}, nil, "[request id: r] expected 2 inputs but got 1 inputs for model 'm'. Got input(s) ['B'], but missing required input(s) ['A']. Please provide all required input(s)."},
+		{"too many", plain, []infer.Tensor{a, b, tensorOf("C", infer.FP32, 1)}, nil, "[request id: r] expected 2 inputs but got 3 inputs for model 'm'. Got input(s) ['A','B','C'], but missing required input(s) ]. Please provide all required input(s)."},
+		{"none of an optional one", option, nil, nil, "[request id: r] expected number of inputs between 1 and 2 but got 0 inputs for model 'm'. Got input(s) [], but missing required input(s) ['A']. Please provide all required input(s)."},
+		{"a required one behind an optional one", option, []infer.Tensor{b}, nil, ""},
+		{"unknown input", option, []infer.Tensor{tensorOf("C", infer.FP32, 1)}, nil, "unexpected inference input 'C' for model 'm'"},
+		{"twice", option, []infer.Tensor{a, a}, nil, "[request id: r] input 'A' already exists in request"},
+		{"type before shape", plain, []infer.Tensor{tensorOf("A", infer.Int8, 7), b}, nil, "[request id: r] inference input 'A' data-type is 'INT8', but model 'm' expects 'FP32'"},
+		{"shape", plain, []infer.Tensor{tensorOf("A", infer.FP32, 1, 2), b}, nil, "[request id: r] unexpected shape for input 'A' for model 'm'. Expected [2], got [1,2]. "},
+		{"unspecified", plain, []infer.Tensor{a, tensorOf("B", infer.Int32, -1)}, nil, "[request id: r] All input dimensions should be specified for input 'B' for model 'm', got [-1]"},
+		{"negative", plain, []infer.Tensor{a, tensorOf("B", infer.Int32, -2)}, nil, "[request id: r] tensor 'B' contains an invalid dimension [-2]"},
+		{"size", plain, []infer.Tensor{a, {Name: "B", DataType: infer.Int32, Shape: []int64{2}, Data: make([]byte, 7)}}, nil, "[request id: r] input byte size mismatch for input 'B' for model 'm'. Expected 8, got 7"},
+		{"overflow", plain, []infer.Tensor{a, {Name: "B", DataType: infer.Int32, Shape: []int64{1 << 62}}}, nil, "[request id: r] byte size for tensor 'B' exceeds maximum size of 9223372036854775807"},
+
+		{"batch", batch, []infer.Tensor{tensorOf("A", infer.FP32, 4, 2), tensorOf("B", infer.Int32, 4, 0)}, nil, ""},
+		{"no batch dimension", batch, []infer.Tensor{{Name: "A", DataType: infer.FP32}}, nil, "[request id: r] input 'A' has no shape but model requires batch dimension for 'm'"},
+		{"two batch sizes", batch, []infer.Tensor{tensorOf("A", infer.FP32, 4, 2), tensorOf("B", infer.Int32, 3, 1)}, nil, "[request id: r] input 'B' batch size does not match other inputs for 'm'"},
+		{"a batch too large", batch, []infer.Tensor{tensorOf("A", infer.FP32, 5, 2)}, nil, "[request id: r] inference request batch-size must be <= 4 for 'm'"},
+		{"shape of a batch", batch, []infer.Tensor{tensorOf("A", infer.FP32, 2)}, nil, "[request id: r] unexpected shape for input 'A' for model 'm'. Expected [-1,2], got [2]." + note},
+		{"an empty batch", batch, []infer.Tensor{tensorOf("A", infer.FP32, 0, 2)}, nil, "[request id: r] input byte size mismatch for input 'A' for model 'm'. Expected 8, got 0"},
+		{"an empty batch with one item", batch, []infer.Tensor{{Name: "A", DataType: infer.FP32, Shape: []int64{0, 2}, Data: make([]byte, 8)}}, nil, "[request id: r] inference request batch-size must be <= 4 for 'm'"},
+		{"an unspecified batch", batch, []infer.Tensor{tensorOf("A", infer.FP32, -1, 2)}, nil, "[request id: r] All input dimensions should be specified for input 'A' for model 'm', got [-1,2]"},
+		{"an unspecified batch of another shape", batch, []infer.Tensor{tensorOf("A", infer.FP32, -1, 3)}, nil, "[request id: r] unexpected shape for input 'A' for model 'm'. Expected [-1,2], got [-1,3]." + note},
+
+		{"strings", text, []infer.Tensor{words(2, "\x01\x00\x00\x00a\x00\x00\x00\x00")}, nil, ""},
+		{"no strings", text, []infer.Tensor{words(0, "")}, nil, ""},
+		{"too few strings", text, []infer.Tensor{words(2, "\x01\x00\x00\x00a")}, nil, "[request id: r] expected 2 string elements for inference input 'A' for model 'm', got 1"},
+		{"too many strings", text, []infer.Tensor{words(0, "\x01\x00\x00\x00a")}, nil, "[request id: r] unexpected number of string elements 1 for inference input 'A' for model 'm', expecting 0"},
+		{"a length that is cut off", text, []infer.Tensor{words(1, "\x01\x00\x00")}, nil, "[request id: r] incomplete string length indicator for inference input 'A' for model 'm', expecting 4 bytes but only 3 bytes available. Please make sure the string length indicator is in one buffer."},
+		{"a last string that is cut off", text, []infer.Tensor{words(1, "\x03\x00\x00\x00ab")}, nil, "incomplete string data for inference input 'A', expecting string of length 3 but only 2 bytes available"},
+		{"an earlier string that is cut off", text, []infer.Tensor{words(2, "\x03\x00\x00\x00ab")}, nil, "[request id: r] expected 2 string elements for inference input 'A' for model 'm', got 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			request := &infer.Request{ID: "r", Inputs: slices.Clone(c.inputs), Outputs: c.outputs}
+			err := newRequestSpec(&Info{Name: "m", Config: configOf(t, c.config)}).validate(request)
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if got != c.want {
+				t.Errorf("got %q\nwant %q", got, c.want)
+			}
+		})
+	}
+}
+
+func configOf(t *testing.T, text string) *kserve.ModelConfig {
+	t.Helper()
+	config, err := ParseConfigText("config.pbtxt", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// TestReshapes has shapes as clients know them and as models do: of an input by
+// validate, of an output back by answer.
+func TestReshapes(t *testing.T) {
+	for _, c := range []struct {
+		name, tensor  string // what follows name and type in the config
+		batch         int32
+		client, model []int64
+	}{
+		{"other dims", `dims: [ 2, 3 ] reshape { shape: [ 3, 2 ] }`, 0, []int64{2, 3}, []int64{3, 2}},
+		{"scalars of a batch", `dims: [ 1 ] reshape { }`, 4, []int64{3, 1}, []int64{3}},
+		{"variable", `dims: [ -1, 2, -1 ] reshape { shape: [ -1, 1, 2, -1, 1 ] }`, 0, []int64{5, 2, 7}, []int64{5, 1, 2, 7, 1}},
+		{"variable in a batch", `dims: [ 2, 4, -1, 6 ] reshape { shape: [ 8, -1, 1, 6 ] }`, 2, []int64{2, 2, 4, 9, 6}, []int64{2, 8, 9, 1, 6}},
+		{"nothing of it", `dims: [ -1, 2 ] reshape { shape: [ -1, 1, 2 ] }`, 0, []int64{0, 2}, []int64{0, 1, 2}},
+		{"no reshape", `dims: [ -1, 2 ]`, 3, []int64{3, 4, 2}, []int64{3, 4, 2}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			config := configOf(t, `input { name: "T" data_type: TYPE_INT8 `+c.tensor+` } output { name: "T" data_type: TYPE_INT8 `+c.tensor+` }`)
+			config.MaxBatchSize = c.batch
+			if err := validateTensors(config); err != nil {
+				t.Fatal(err)
+			}
+			spec := newRequestSpec(&Info{Name: "m", Config: config})
+			request := &infer.Request{Inputs: []infer.Tensor{tensorOf("T", infer.Int8, c.client...)}}
+			if err := spec.validate(request); err != nil {
+				t.Fatal(err)
+			}
+			if got := request.Inputs[0].Shape; !slices.Equal(got, c.model) {
+				t.Errorf("input: the model sees %v, want %v", got, c.model)
+			}
+			response := &infer.Response{Outputs: []infer.Tensor{tensorOf("T", infer.Int8, c.model...)}}
+			spec.answer(response)
+			if got := response.Outputs[0].Shape; !slices.Equal(got, c.client) {
+				t.Errorf("output: the client sees %v, want %v", got, c.client)
+			}
+		})
 	}
 }

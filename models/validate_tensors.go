@@ -126,6 +126,17 @@ func layoutFault(direction string, t describedTensor, config *kserve.ModelConfig
 	return ""
 }
 
+// validateBatchTypes checks what Triton's backends look at before the server
+// looks at anything else. The text does not name the model.
+func validateBatchTypes(config *kserve.ModelConfig) error {
+	for _, in := range config.BatchInput {
+		if in.DataType == kserve.DataType_TYPE_INVALID {
+			return invalid("unexpected batch input data type 'TYPE_INVALID'")
+		}
+	}
+	return nil
+}
+
 // batchFault checks batch_input and batch_output.
 func batchFault(config *kserve.ModelConfig) string {
 	inputs, outputs := make(map[string]bool), make(map[string]bool)
@@ -137,7 +148,7 @@ func batchFault(config *kserve.ModelConfig) string {
 	}
 	for _, in := range config.BatchInput {
 		if !known(in.Kind) {
-			return fmt.Sprintf("unknown batch input kind '%s'", in.Kind)
+			return "unknown batch input kind ''" // which has no name
 		}
 		if n := len(in.SourceInput); n != 1 {
 			return fmt.Sprintf("batch input kind '%s' expects 1 source input, got %d", in.Kind, n)
@@ -151,10 +162,10 @@ func batchFault(config *kserve.ModelConfig) string {
 			}
 		}
 	}
-	targets := make(map[string]bool)
 	for _, out := range config.BatchOutput {
+		targets := make(map[string]bool)
 		if !known(out.Kind) {
-			return fmt.Sprintf("unknown batch output kind '%s'", out.Kind)
+			return "unknown batch output kind ''"
 		}
 		if n := len(out.SourceInput); n != 1 {
 			return fmt.Sprintf("batch output kind '%s' expects 1 source input, got %d", out.Kind, n)

@@ -69,8 +69,8 @@ func TestRefusedConfigurationsMore(t *testing.T) {
 		{"labels are a directory", python + `output { name: "O" data_type: TYPE_FP32 dims: 1 label_filename: "1" }`, "", "Internal: failed to open text file for read ROOT/m/1: Is a directory"},
 		{"batch input of two sources", python + `batch_input { kind: BATCH_ITEM_SHAPE source_input: [ "a", "b" ] data_type: TYPE_INT32 }`, "", "Invalid argument: batch input kind 'BATCH_ITEM_SHAPE' expects 1 source input, got 2 for m"},
 		{"batch input of a wrong type", python + `batch_input { source_input: "a" data_type: TYPE_INT64 }`, "", "Invalid argument: batch input data type must be TYPE_INT32 or TYPE_FP32 for m"},
-		{"batch input of a wrong kind", python + `batch_input { kind: 9 }`, "", "Invalid argument: unknown batch input kind '9' for m"},
-		{"batch output of a wrong kind", python + `batch_output { kind: 9 }`, "", "Invalid argument: unknown batch output kind '9' for m"},
+		{"batch input of a wrong kind", python + `batch_input { kind: 9 data_type: TYPE_INT32 }`, "", "Invalid argument: unknown batch input kind '' for m"},
+		{"batch output of a wrong kind", python + `batch_output { kind: 9 }`, "", "Invalid argument: unknown batch output kind '' for m"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if poll, load := refusal(t, RepositoryOptions{}, c.config); poll != c.poll || load != c.load {

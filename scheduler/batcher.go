@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -23,15 +22,13 @@ type BatcherConfig struct {
 	Graph    *Graph // shared with what its models can call; default one of its own
 	// Batching says how requests are joined; nil: each is executed by itself.
 	Batching *Batching
-	// Iterative has a request that a model has released for another round executed
-	// again; otherwise that is an error.
-	Iterative bool
 	// Released, if not nil, is called once for each request that was accepted: when
 	// the batch that it was executed in is done, before or after its last response,
 	// or before it is answered without having been executed. It does not block.
 	Released func(*infer.Request)
 	// Again, if not nil, takes a request that its model has released for another
-	// round: it is inside no more, and its Sender is not called any more.
+	// round: it is inside no more, and its Sender is not called any more. If it is
+	// nil, that is an error.
 	Again func(*infer.Request)
 	Log   zerolog.Logger
 }
@@ -53,8 +50,6 @@ type Batcher struct {
 	// prefetches is true if a batch that is complete may be formed before it can
 	// be executed: nobody who waits is overtaken, or counted, then.
 	prefetches bool
-
-	sequences atomic.Uint64 // that were begun for requests without a correlation id
 
 	mu       sync.Mutex
 	waiting  lines
@@ -178,18 +173,13 @@ func (d *Batcher) begin(r *request) (backend.Instance, error) {
 // admit refuses what is to be refused whoever is idle, and notes a call.
 func (d *Batcher) admit(r *request) error {
 	req := r.task.Request
-	if d.config.Iterative {
-		if err := d.admitSequence(req); err != nil {
-			return err
-		}
-	}
 	if req.Caller == nil {
 		return nil
 	}
 	if err := checkDepth(req); err != nil {
 		return err
 	}
-	r.call = d.config.Graph.enter(r, req.Caller)
+	d.config.Graph.enter(r, req.Caller, &r.call)
 	return nil
 }
 

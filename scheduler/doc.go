@@ -6,10 +6,17 @@
 // returns when the request has been accepted. The scheduler itself has no
 // goroutine: whoever makes a request or an instance available moves things on.
 //
-//	Infer, Submit ──▶ queue ──▶ instance.Execute ──▶ Batch.Done ──▶ next from the queue
-//	                    ▲                                │
-//	                    ├──── refused by a lost stub ────┤ to the front
-//	                    └─── released for a new round ───┘ to the end
+//	Infer, Submit ──▶ lines ──▶ batch ──▶ instance.Execute ──▶ Batch.Done ──▶ next batch
+//	                    ▲                                          │
+//	                    ├───────── refused by a lost stub ─────────┤ to the front
+//	                    └──────── released for a new round ────────┘ to the end
+//
+// A Batcher is the default scheduler and the dynamic batcher: the default one is
+// the case that each request is a batch. batcher.go takes requests in, form.go
+// decides who is in the next batch, dispatch.go when it is handed out, and
+// instances.go to whom.
+//
+// An Ensemble is a Scheduler that has no instances and calls other models instead.
 //
 // Models call each other, so a request can wait for the execution that made it.
 // A Graph, which schedulers share, finds that.

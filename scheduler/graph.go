@@ -73,13 +73,14 @@ type running interface {
 // NewGraph makes a Graph that knows of no call.
 func NewGraph() *Graph { return &Graph{patience: patience, calls: make(map[*infer.Request]*call)} }
 
-// enter notes a request that a model makes, and returns nil if it is not known in
-// which execution.
-func (g *Graph) enter(by waiter, caller *infer.Caller) *call {
+// enter notes a request that a model makes, if it is known in which execution. It
+// puts the call where by has it, before others can find it.
+func (g *Graph) enter(by waiter, caller *infer.Caller, to **call) {
 	if len(caller.Requests) == 0 {
-		return nil
+		return
 	}
 	c := &call{by: by, outer: caller.Requests[0], holding: caller.Holding, open: true}
+	*to = c
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c.after = g.calls[c.outer]
@@ -87,7 +88,6 @@ func (g *Graph) enter(by waiter, caller *infer.Caller) *call {
 		c.after.before = c
 	}
 	g.calls[c.outer] = c
-	return c
 }
 
 // leave forgets a call that has ended. It may be said again.

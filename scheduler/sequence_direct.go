@@ -128,10 +128,12 @@ func (s *Sequence) pad(b *slotBatch, like *infer.Request) {
 	if s.states != nil {
 		req.Inputs = s.states.append(req.Inputs, nil)
 	}
+	tasks := make([]backend.Task, len(b.batch.Tasks)-len(b.episodes))
+	b.execution.Padding = int64(len(tasks))
 	for i, task := range b.batch.Tasks {
 		if task == nil {
-			b.execution.Padding++
-			b.batch.Tasks[i] = &backend.Task{Context: context.Background(), Request: req, Send: (*infer.Response).Release}
+			tasks[0] = backend.Task{Context: context.Background(), Request: req, Send: (*infer.Response).Release}
+			b.batch.Tasks[i], tasks = &tasks[0], tasks[1:]
 		}
 	}
 }

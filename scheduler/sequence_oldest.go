@@ -27,6 +27,14 @@ func (s *Sequence) newInner() *Batcher {
 	})
 }
 
+// endHold lets what a batcher holds back be executed.
+func (d *Batcher) endHold() {
+	d.mu.Lock()
+	d.hold = 0
+	d.mu.Unlock()
+	d.dispatch()
+}
+
 // submitLocked has the next request of a slot go to the lane's batcher, if that
 // has none of the slot.
 func (s *Sequence) submitLocked(at *slot, then *followUp) {
@@ -54,9 +62,15 @@ func (s *Sequence) join(r *episode) {
 	r.inner = inner
 	s.mu.Unlock()
 	if _, err := inner.scheduler.begin(inner); err != nil {
-		s.config.Observer.Failed(BackendFailure, r.timing.Start)
+		var then followUp
+		s.mu.Lock()
+		if r.fresh && r.seq.first == nil { // nothing has come of it
+			s.closeLocked(r.seq, &then)
+		}
+		s.mu.Unlock()
+		then.fail(r, BackendFailure, err)
 		s.returned(&r.request, false)
-		r.deliver(infer.ErrorResponse(err))
+		then.run(s)
 		return
 	}
 	s.mu.Lock()
@@ -134,7 +148,7 @@ func (s *Sequence) reclaim(r *episode) {
 	at := r.slot
 	at.busy, r.slot, r.inner = nil, nil, nil
 	if r.call != nil {
-		r.call = s.config.Graph.enter(r, r.own.Caller)
+		s.config.Graph.enter(r, r.own.Caller, &r.call)
 	}
 	switch seq := r.seq; {
 	case s.putBackLocked(r, &then):

@@ -29,8 +29,7 @@ func (s *Sequence) againLocked(r *episode, then *followUp) {
 	var refusal *infer.Error
 	switch {
 	case !s.config.Batching.GetIterativeSequence():
-		refusal = infer.Errorf(infer.Internal,
-			"Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a flag.")
+		refusal = notIterative()
 	case !r.seq.known:
 		refusal = s.needsStart(r.own.Correlation)
 	case r.task.Context.Err() != nil:
@@ -38,7 +37,7 @@ func (s *Sequence) againLocked(r *episode, then *followUp) {
 		s.dropLocked(r.seq, then)
 		return
 	default:
-		if lost := s.hopelessLocked(); lost != nil {
+		if lost := s.hopelessLocked(); lost != nil && r.seq.slot == nil {
 			then.fail(r, BackendFailure, unhealthy(lost))
 			s.closeLocked(r.seq, then)
 			return

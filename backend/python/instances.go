@@ -51,17 +51,13 @@ func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Insta
 	return instances, nil
 }
 
-// warmupNames lists the inputs of a config's warm-up samples that it does not
-// declare, ascending.
+// warmupNames lists the inputs of a config's warm-up samples, ascending.
 func warmupNames(config *kserve.ModelConfig) []string {
 	names := make(map[string]bool)
 	for _, sample := range config.GetModelWarmup() {
 		for name := range sample.GetInputs() {
 			names[name] = true
 		}
-	}
-	for _, input := range config.GetInput() {
-		delete(names, input.GetName())
 	}
 	return slices.Sorted(maps.Keys(names))
 }

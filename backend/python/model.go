@@ -335,7 +335,6 @@ func (m *Model) tensorNames() (inputs, outputs []string) {
 	for _, extra := range m.config.GetBatchInput() { // of stacked batches
 		inputs = append(inputs, extra.GetTargetName()...)
 	}
-	inputs = append(inputs, warmupNames(m.config)...)
 	for _, output := range m.config.GetOutput() {
 		outputs = append(outputs, output.GetName())
 	}
@@ -347,6 +346,11 @@ func (m *Model) tensorNames() (inputs, outputs []string) {
 		inputs = append(inputs, state.GetInputName())
 		if !slices.Contains(outputs, state.GetOutputName()) {
 			outputs = append(outputs, state.GetOutputName())
+		}
+	}
+	for _, name := range warmupNames(m.config) {
+		if !slices.Contains(inputs, name) {
+			inputs = append(inputs, name)
 		}
 	}
 	return inputs, outputs

@@ -69,7 +69,7 @@ type parser struct {
 	stderr io.Writer // of the warnings about deprecated flags
 
 	trace      traceParser
-	oldStrict  bool   // --strict-model-config
+	oldStrict  *bool  // --strict-model-config, nil if it is not given
 	oldCache   string // --response-cache-byte-size, if given
 	cacheGiven bool
 }
@@ -116,7 +116,7 @@ func parseOptions(args []string, getenv func(string) string, stderr io.Writer) (
 		return nil, &valueError{"Unexpected argument: " + rest[0]}
 	}
 	p.trace.finish(p)
-	p.o.Repository.DisableAutoCompleteConfig = p.o.Repository.DisableAutoCompleteConfig || p.oldStrict
+	p.finishStrict()
 	if err := p.o.finish(p.oldCache != "" && p.cacheGiven); err != nil {
 		return nil, &valueError{err.Error()}
 	}
@@ -141,6 +141,19 @@ func (p *parser) found(f *flag, value string) error {
 		p.o.NoEffect = append(p.o.NoEffect, f.name)
 	}
 	return nil
+}
+
+// finishStrict decides between --disable-auto-complete-config and the flag that
+// it has replaced.
+func (p *parser) finishStrict() {
+	disable := &p.o.Repository.DisableAutoCompleteConfig
+	switch {
+	case p.oldStrict == nil:
+	case *p.oldStrict:
+		*disable = true
+	case *disable:
+		p.warn("Overriding deprecated '--strict-model-config' from False to True in favor of '--disable-auto-complete-config'!")
+	}
 }
 
 func (p *parser) warn(format string, args ...any) {

@@ -69,7 +69,7 @@ func deprecatedFlags() []group {
 			func(p *parser, text string) error {
 				p.warn("'--strict-model-config' has been deprecated! Please use '--disable-auto-complete-config' instead.")
 				strict, err := parseBool(text)
-				p.oldStrict = strict
+				p.oldStrict = &strict
 				return err
 			}},
 		{"response-cache-byte-size", "<integer>", "Instead: --cache-config local,size=<bytes>.",

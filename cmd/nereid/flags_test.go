@@ -166,3 +166,35 @@ func FuzzParseOptions(f *testing.F) {
 		}
 	})
 }
+
+// TestStrictModelConfig has the flag that turns auto-complete off, and the one
+// before it.
+func TestStrictModelConfig(t *testing.T) {
+	const (
+		old        = "Warning: '--strict-model-config' has been deprecated! Please use '--disable-auto-complete-config' instead.\n"
+		overridden = "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of '--disable-auto-complete-config'!\n"
+	)
+	for _, test := range []struct {
+		args    []string
+		disable bool
+		stderr  string
+	}{
+		{nil, false, ""},
+		{[]string{"--disable-auto-complete-config"}, true, ""},
+		{[]string{"--strict-model-config=true"}, true, old},
+		{[]string{"--strict-model-config=false"}, false, old},
+		{[]string{"--strict-model-config=false", "--disable-auto-complete-config"}, true, old + overridden},
+		{[]string{"--disable-auto-complete-config", "--strict-model-config=false"}, true, old + overridden},
+		{[]string{"--disable-auto-complete-config", "--strict-model-config=true"}, true, old},
+	} {
+		var stderr strings.Builder
+		o, err := parseOptions(append(test.args, "--model-repository=r"), noEnv, &stderr)
+		if err != nil {
+			t.Errorf("%q: %v", test.args, err)
+			continue
+		}
+		if got := o.Repository.DisableAutoCompleteConfig; got != test.disable || stderr.String() != test.stderr {
+			t.Errorf("%q: got %v and %q, want %v and %q", test.args, got, stderr.String(), test.disable, test.stderr)
+		}
+	}
+}

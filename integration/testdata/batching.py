@@ -2,8 +2,8 @@
 
 batching.py <http host:port> <gRPC host:port> <metrics host:port> <directory> <stories, separated by commas>
 
-A request whose id begins with "slow" takes its time; one whose id begins with "hold" keeps its model busy until a file of that name is in the directory, and notes
-there that it has begun.
+A request whose id begins with "slow" takes its time; one whose id begins with "hold" keeps its model busy until a
+file of that name is in the directory, and notes there that it has begun.
 """
 
 import concurrent.futures
@@ -62,7 +62,10 @@ class Story:
         self.calls[request_id] = self.client.async_infer(self.model, [tensor], came, request_id=request_id, **more)
 
     def waiting(self, count):
-        until(f"{count} requests wait for {self.model}", lambda: metric("nv_inference_pending_request_count", self.model) == count)
+        until(
+            f"{count} requests wait for {self.model}",
+            lambda: metric("nv_inference_pending_request_count", self.model) == count,
+        )
 
     def hold(self, name="hold"):
         """Keeps an instance busy, of a model that is known to be too slow to be handed a batch ahead."""
@@ -87,7 +90,9 @@ class Story:
 
     def answer(self, request_id):
         with self.changed:
-            assert self.changed.wait_for(lambda: request_id in self.answers, LIMIT), f"{self.model}: no answer to {request_id}"
+            assert self.changed.wait_for(lambda: request_id in self.answers, LIMIT), (
+                f"{self.model}: no answer to {request_id}"
+            )
             return self.answers[request_id]
 
     def batches(self, *ids):
@@ -111,7 +116,11 @@ def whatever_waits(s):
     until("all is counted", lambda: s.statistics().execution_count == 3 + SLOW)
     stats = s.statistics()
     expect("inferences", stats.inference_count, 7 + SLOW)
-    expect("batch sizes", [(b.batch_size, b.compute_infer.count) for b in stats.batch_stats], [(1, 1 + SLOW), (2, 1), (4, 1)])
+    expect(
+        "batch sizes",
+        [(b.batch_size, b.compute_infer.count) for b in stats.batch_stats],
+        [(1, 1 + SLOW), (2, 1), (4, 1)],
+    )
     expect("counts", [stats.inference_stats.success.count, stats.inference_stats.queue.count], [7 + SLOW] * 2)
 
 
@@ -121,7 +130,11 @@ def sizes(s):
     s.release()
     expect(s.model, s.batches("a", "b", "c", "d"), ["a", "b+c", "d"])
     until("all is counted", lambda: s.statistics().execution_count == 4 + SLOW)
-    expect("batch sizes", [(b.batch_size, b.compute_infer.count) for b in s.statistics().batch_stats], [(1, 1 + SLOW), (2, 1), (4, 2)])
+    expect(
+        "batch sizes",
+        [(b.batch_size, b.compute_infer.count) for b in s.statistics().batch_stats],
+        [(1, 1 + SLOW), (2, 1), (4, 2)],
+    )
 
 
 def preferred(s):
@@ -147,7 +160,14 @@ def ragged(s):
 
 def priorities(s):
     s.hold()
-    s.line_up(("a", {"priority": 3}), "b", ("c", {"priority": 1}), ("d", {"priority": 2}), ("e", {"priority": 9}), ("f", {"priority": 1}))
+    s.line_up(
+        ("a", {"priority": 3}),
+        "b",
+        ("c", {"priority": 1}),
+        ("d", {"priority": 2}),
+        ("e", {"priority": 9}),
+        ("f", {"priority": 1}),
+    )
     s.release()
     expect(s.model, s.batches(*"cfbdea"), ["c+f", "b+d", "e+a"])
 

@@ -3,6 +3,7 @@
 ensembles.py <http host:port> <gRPC host:port> <stories>
 """
 
+import json
 import queue
 import sys
 
@@ -105,7 +106,7 @@ def main():
             inputs = {}
             for pair in asked.split(";"):
                 name, _, text = pair.partition("=")
-                inputs[name] = eval(text)  # a list of the test's own
+                inputs[name] = json.loads(text)
             told = {
                 "http": lambda: unary(http, over_http, show_http, model, inputs, outputs, options),
                 "grpc": lambda: unary(grpc, over_grpc, show_grpc, model, inputs, outputs, options),

@@ -1,0 +1,143 @@
+package scheduler
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// TestSequenceCalls has the executions of models call a model with sequences,
+// which is the first one of each chain or in the middle of it.
+func TestSequenceCalls(t *testing.T) {
+	for _, strategy := range []struct {
+		name   string
+		config func(slots int32) SequenceConfig
+	}{
+		{"direct", func(slots int32) SequenceConfig { return direct(int(slots), 0, 0) }},
+		{"oldest", func(slots int32) SequenceConfig { return oldest(int(slots), slots, 0) }},
+	} {
+		t.Run(strategy.name, func(t *testing.T) {
+			for _, c := range []struct {
+				name      string
+				slots     int32
+				instances []string
+				id        uint64 // of the call; the caller has 1
+				flags     uint32
+				want      string
+			}{
+				{"in the backlog, for itself", 1, []string{"i"}, 2, infer.SequenceStart, "Model 'm' cannot be called: every instance of it waits for this call (m → m)"},
+				{"in a slot of the instance that waits", 2, []string{"i"}, 2, infer.SequenceStart, "Model 'm' cannot be called: every instance of it waits for this call (m → m)"},
+				{"of its own sequence", 2, []string{"i", "j"}, 1, 0, "Model 'm' cannot be called: every instance of it waits for this call (m → m)"},
+				{"another instance has a slot", 1, []string{"i", "j"}, 2, infer.SequenceStart, ""},
+			} {
+				t.Run(c.name, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						m := newClassroom(t, strategy.config(c.slots))
+						for _, in := range c.instances {
+							m.run("up " + in)
+						}
+						m.run("send a 1 S; has i a")
+						p := m.send(&infer.Request{
+							ID: "b", Model: "m", Correlation: infer.CorrelationID{Number: c.id}, Flags: c.flags, BatchSize: 1,
+							Caller: infer.NewCaller("m", 1, []*infer.Request{m.pupils["a"].seen}, true),
+						})
+						got := ""
+						if p.refused != nil {
+							got = p.refused.Error()
+						} else if p.final != nil && p.final.Err != nil { // by the batcher of the instance
+							got = p.final.Err.Error()
+						}
+						if got != c.want {
+							t.Errorf("the call was refused with %q, want %q", got, c.want)
+						}
+						if c.want == "" {
+							m.run("has j b; end j; got b")
+						} else {
+							m.run("live 1")
+						}
+						m.run("end i; send c 1 E; has i c; end i; got c")
+						m.leave()
+						if n := len(m.config.Graph.calls); n != 0 {
+							t.Errorf("%d requests have open calls at the end", n)
+						}
+					})
+				})
+			}
+		})
+	}
+}
+
+// TestSequenceCallsThroughAnother has a model with sequences call another one,
+// which calls it back.
+func TestSequenceCallsThroughAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newClassroom(t, direct(2, 0, 0))
+		var counts counter
+		other := NewBatcher(BatcherConfig{Model: "other", Observer: &counts, Graph: m.config.Graph})
+		in := &heldInstance{fakeInstance: fakeInstance{name: "other_0"}}
+		other.Up(in)
+		m.run("up i; send a 1 S; has i a")
+		var last *infer.Response
+		if err := other.Submit(context.Background(), &infer.Request{Model: "other", Caller: infer.NewCaller("m", 1, []*infer.Request{m.pupils["a"].seen}, true)},
+			func(r *infer.Response) { last = r }); err != nil {
+			t.Fatal(err)
+		}
+		b := in.batches[0]
+		p := m.send(&infer.Request{
+			ID: "b", Model: "m", Correlation: infer.CorrelationID{Number: 2}, Flags: infer.SequenceStart, BatchSize: 1,
+			Caller: infer.NewCaller("other", 1, []*infer.Request{b.Tasks[0].Request}, true),
+		})
+		const want = "Model 'm' cannot be called: every instance of it waits for this call (m → other → m)"
+		if p.refused == nil || p.refused.Error() != want {
+			t.Errorf("the call was refused with %v, want %s", p.refused, want)
+		}
+		b.Done(b, backend.Report{Executed: true})
+		b.Tasks[0].Send(&infer.Response{Final: true})
+		if last == nil {
+			t.Error("the other model's request was not answered")
+		}
+		m.run("end i; got a; live 1")
+		m.leave()
+	})
+}
+
+// TestRoundsEndWhatTheyWaitedFor: a call that is still open when its caller is
+// released does not hold the caller's next execution.
+func TestRoundsEndWhatTheyWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := direct(1, 0, 0)
+		config.Batching.IterativeSequence = true
+		m := newClassroom(t, config)
+		var counts counter
+		other := NewBatcher(BatcherConfig{Model: "other", Observer: &counts, Graph: m.config.Graph})
+		in := &heldInstance{fakeInstance: fakeInstance{name: "other_0"}}
+		other.Up(in)
+		m.run("up i; send a 1 S; has i a")
+		for _, req := range []*infer.Request{
+			{ID: "client's"},
+			{ID: "call", Caller: infer.NewCaller("m", 1, []*infer.Request{m.pupils["a"].seen}, true)},
+		} {
+			if err := other.Submit(context.Background(), req, func(*infer.Response) {}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.run("again i; has i a")
+		p := m.send(&infer.Request{
+			ID: "b", Correlation: infer.CorrelationID{Number: 2}, Flags: infer.SequenceStart, BatchSize: 1,
+			Caller: infer.NewCaller("other", 1, []*infer.Request{in.batches[0].Tasks[0].Request}, true),
+		})
+		if p.refused != nil {
+			t.Errorf("the call was refused: %v", p.refused)
+		}
+		m.run("waits b; end i; has i b; end i")
+		for i := range 2 {
+			b := in.batches[i]
+			b.Done(b, backend.Report{Executed: true})
+			b.Tasks[0].Send(&infer.Response{Final: true})
+		}
+		m.leave()
+	})
+}
