@@ -223,7 +223,7 @@ func (g *gate) forgetWaiting() []backend.Instance {
 		g.mu.Unlock()
 	}
 	select {
-	case <-g.failures:
+	case <-g.failures: //nolint:errcheck // it is that of one that is forgotten
 	default:
 	}
 	return list
