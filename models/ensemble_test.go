@@ -200,6 +200,9 @@ func TestEnsembleHoldsItsModels(t *testing.T) {
 		t.Errorf("the request inside: %s", text)
 	}
 	r.ending.Wait()
+	if got := (composed{second}).Dims("GONE"); got != nil {
+		t.Errorf("an input that is not there has dims %v", got)
+	}
 	if got := second.holds.count.Load(); got != closing {
 		t.Errorf("%d requests hold the version that has ended", got-closing)
 	}
