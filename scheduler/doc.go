@@ -16,6 +16,8 @@
 // decides who is in the next batch, dispatch.go when it is handed out, and
 // instances.go to whom.
 //
+// An Ensemble is a Scheduler that has no instances and calls other models instead.
+//
 // Models call each other, so a request can wait for the execution that made it.
 // A Graph, which schedulers share, finds that.
 package scheduler

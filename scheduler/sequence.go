@@ -195,7 +195,7 @@ func (s *Sequence) acceptLocked(r *episode, then *followUp) error {
 		return infer.Errorf(infer.Unavailable, "Server is stopping, scheduler for model has stopped accepting new inference requests")
 	case seq == nil && !start:
 		return s.needsStart(req.Correlation)
-	case s.hopelessLocked() != nil:
+	case (seq == nil || seq.slot == nil) && s.hopelessLocked() != nil:
 		return unhealthy(s.hopelessLocked())
 	case s.waiting >= s.config.MaxQueue:
 		return infer.Errorf(infer.Unavailable, "%sExceeds maximum queue size", req.LogPrefix())
@@ -249,14 +249,23 @@ func idText(id infer.CorrelationID) string {
 // Stop implements Scheduler. While requests are inside, those of sequences that
 // have begun are served; no sequence begins.
 func (s *Sequence) Stop(ctx context.Context) error {
+	var then followUp
 	s.mu.Lock()
 	if !s.stopped {
 		s.stopped = true
 		if s.inside == 0 {
 			s.drainedLocked()
 		}
+		s.endHoldLocked(&then)
 	}
+	lanes := s.instances[:len(s.instances):len(s.instances)]
 	s.mu.Unlock()
+	then.run(s)
+	for _, l := range lanes {
+		if l.inner != nil {
+			l.inner.endHold()
+		}
+	}
 	select {
 	case <-s.drained:
 		return nil

@@ -113,17 +113,24 @@ func (s *Sequence) Down(in backend.Instance, hopeless bool) {
 		}
 	}
 	s.returnLocked(homeless, &then)
-	if lost := s.hopelessLocked(); lost != nil {
-		for seq := s.backlog.first; seq != nil; seq = s.backlog.first {
-			s.failLocked(seq, BackendFailure, unhealthy(lost), &then)
-			s.closeLocked(seq, &then)
-		}
-	}
+	s.refuseAllLocked(&then)
 	s.drainLocked(l, &then)
+	if hopeless {
+		delete(s.gone, in)
+	}
 	calls := s.waitingCallsLocked(hopeless)
 	s.mu.Unlock()
 	then.run(s)
 	s.config.Graph.recheck(calls)
+}
+
+// refuseAllLocked answers all that has no slot if there is no hope for one.
+func (s *Sequence) refuseAllLocked(then *followUp) {
+	lost := s.hopelessLocked()
+	for seq := s.backlog.first; seq != nil && lost != nil; seq = s.backlog.first {
+		s.failLocked(seq, BackendFailure, unhealthy(lost), then)
+		s.closeLocked(seq, then)
+	}
 }
 
 // loseLocked ends a sequence whose process has died, up to where it begins anew.
@@ -191,6 +198,7 @@ func (s *Sequence) Retire(in backend.Instance, drained func()) {
 		return
 	}
 	l.retired = drained
+	s.refuseAllLocked(&then)
 	s.drainLocked(l, &then)
 	s.mu.Unlock()
 	then.run(s)
