@@ -3,6 +3,7 @@ package scheduler
 import (
 	"time"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -108,11 +109,9 @@ func (d *Batcher) dispatch() {
 		b, ahead := d.nextLocked()
 		out := d.dropped
 		d.dropped = nil
-		var stuck interface{ Withdraw() }
+		var stuck backend.Pipeliner
 		if b == nil {
-			if p := d.stuckLocked(); p != nil {
-				stuck = p
-			}
+			stuck = d.stuckLocked()
 		}
 		d.mu.Unlock()
 		for _, o := range out {
