@@ -296,3 +296,66 @@ func TestHostPolicy(t *testing.T) {
 		t.Errorf("exit status %d:\n%s", status, s.log)
 	}
 }
+
+// TestInstancesOfSequences ends an instance that has a sequence: that goes on
+// where it is until its end.
+func TestInstancesOfSequences(t *testing.T) {
+	root := filepath.Join(writeFiles(t, map[string]string{
+		"models/m/config.pbtxt": placedConfig + "sequence_batching { direct { } max_sequence_idle_microseconds: 600000000 } instance_group [ { count: 2 kind: KIND_CPU } ]",
+		"models/m/1/model.py":   placedModel,
+	}), "models")
+	s := start(t, testkit.Python(t).Path, root, "--model-control-mode=explicit", "--load-model=m")
+	ask := func(id int, flags string) string {
+		t.Helper()
+		status, body := s.request("POST", "/v2/models/m/infer", fmt.Sprintf(
+			`{"parameters":{"sequence_id":%d%s},"inputs":[{"name":"N","datatype":"INT32","shape":[1],"data":[0]}]}`, id, flags))
+		if status != http.StatusOK {
+			t.Fatalf("sequence %d: %d %s", id, status, body)
+		}
+		var p placed
+		if err := json.Unmarshal([]byte(seenIn(t, body)), &p); err != nil {
+			t.Fatal(err)
+		}
+		return p.Instance
+	}
+	const begin, end = `,"sequence_start":true`, `,"sequence_end":true`
+	homes := map[int]string{1: ask(1, begin), 2: ask(2, begin)}
+	if homes[1] == homes[2] {
+		t.Fatalf("both sequences are at %s", homes[1])
+	}
+	if status, body := s.request("POST", "/v2/repository/models/m/instances", `{"count":1}`); status != http.StatusOK || !strings.Contains(body, "DRAINING") {
+		t.Fatalf("one instance: %d %s", status, body)
+	}
+	for id, home := range homes {
+		if got := ask(id, ""); got != home {
+			t.Errorf("sequence %d went on at %s, was at %s", id, got, home)
+		}
+	}
+	if n := len(s.stubs()); n != 2 {
+		t.Errorf("%d stubs while both sequences live, want 2", n)
+	}
+	for id, home := range homes {
+		if got := ask(id, end); got != home {
+			t.Errorf("sequence %d ended at %s, was at %s", id, got, home)
+		}
+	}
+	testkit.Eventually(t, startLimit, func() bool { return len(s.stubs()) == 1 })
+	if got := ask(3, begin+end); got != "m_0_0" {
+		t.Errorf("a new sequence is at %s", got)
+	}
+}
+
+// TestWarmupOfStackedBatches warms a model up that gets its batches as one
+// request, behind the rate limiter.
+func TestWarmupOfStackedBatches(t *testing.T) {
+	root := writeFiles(t, map[string]string{
+		"m/config.pbtxt": warmedConfig + `dynamic_batching { } parameters { key: "BATCH_MODE" value { string_value: "stacked" } } instance_group [ { count: 2 kind: KIND_CPU rate_limiter { resources [ { name: "R" count: 1 } ] } } ]` +
+			warmupSample("s", "batch_size: 3", "IN", "INT32", "2", "zero_data: true"),
+		"m/1/model.py": strings.Replace("FAILS, RANDOM, DECOUPLED = False, False, False\n"+warmedModel, "[[seen.encode()]]", "[[seen.encode()]] * requests[0].inputs()[0].shape()[0]", 1),
+	})
+	s := start(t, testkit.Python(t).Path, root, "--rate-limit=execution_count")
+	_, body := s.request("POST", "/v2/models/m/infer", `{"inputs":[{"name":"IN","datatype":"INT32","shape":[1,2],"data":[5,6]}]}`)
+	if got, want := seenIn(t, body), `[[[["IN", "int32", [3, 2], [0, 0, 0, 0, 0, 0]]]]]`; got != want {
+		t.Errorf("the warm-up has shown %s, want %s", got, want)
+	}
+}

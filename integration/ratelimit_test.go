@@ -129,3 +129,20 @@ func TestNoRateLimit(t *testing.T) {
 		t.Error("two instances have not executed at once")
 	}
 }
+
+// TestRateLimitSameAsTriton compares which models can be loaded.
+func TestRateLimitSameAsTriton(t *testing.T) {
+	dir := yardstick(t)
+	root := limitedRepository(t)
+	flags := []string{"--rate-limit=execution_count", "--rate-limit-resource=R:1", "--rate-limit-resource=S:5", "--model-control-mode=explicit"}
+	triton := startTriton(t, dir, root, flags...)
+	nereid := start(t, "/usr/bin/python3", root, flags...)
+	for _, model := range []string{"often", "hungry", "global", "seldom"} {
+		path := "/v2/repository/models/" + model + "/load"
+		wantStatus, want := triton.request("POST", path, "")
+		gotStatus, got := nereid.request("POST", path, "")
+		if gotStatus != wantStatus || got != want {
+			t.Errorf("%s:\n   Triton: %d %s\n   Nereid: %d %s", model, wantStatus, want, gotStatus, got)
+		}
+	}
+}
