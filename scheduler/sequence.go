@@ -222,7 +222,7 @@ func (s *Sequence) joinLocked(r *episode, seq *sequence, then *followUp) {
 	} else {
 		s.touchLocked(seq)
 	}
-	if seq.slot == nil && !seq.backlogged {
+	if seq.slot == nil && !seq.backlogged && seq.awaits == nil {
 		s.placeLocked(seq, then)
 	} else if seq.slot != nil {
 		s.advanceLocked(seq.slot, then)

@@ -218,7 +218,6 @@ func (s *Sequence) answeredLocked(r *episode, then *followUp) {
 // at: it was lost, or has given the batch back and goes on.
 func (s *Sequence) refusedLocked(b *slotBatch, withdrawn bool, then *followUp) {
 	l := b.lane
-	l.refuses = !withdrawn
 	var homeless []*sequence
 	for i := len(b.episodes) - 1; i >= 0; i-- {
 		r := b.episodes[i]
@@ -227,7 +226,9 @@ func (s *Sequence) refusedLocked(b *slotBatch, withdrawn bool, then *followUp) {
 			homeless = append(homeless, r.seq)
 		}
 	}
-	l.executes = nil
+	if l.executes == b { // else it has said that it is down
+		l.executes, l.refuses = nil, !withdrawn
+	}
 	s.returnLocked(homeless, then)
 	s.formLocked(l, then)
 	s.drainLocked(l, then)

@@ -92,6 +92,12 @@ func (s *Sequence) end(r *episode) {
 		s.answeredLocked(r, &then)
 	}
 	s.slotGoesOnLocked(r, &then)
+	if seq := r.seq; seq != nil && seq.awaits == r {
+		seq.awaits = nil
+		if seq.first != nil && seq.slot == nil && !seq.backlogged {
+			s.placeLocked(seq, &then)
+		}
+	}
 	s.outLocked()
 	s.mu.Unlock()
 	if unwatch != nil {

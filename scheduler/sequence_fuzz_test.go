@@ -20,6 +20,7 @@ func FuzzSequence(f *testing.F) {
 	f.Add([]byte("\x01\x00\x08\x10\x18\x40\x20\x28\x50\x00\x04\x60\x41\x70\x00\x02\x80\x44\x90\x40\x48"))
 	f.Add([]byte("\x02seven sequences, two instances, and one of them is lost"))
 	f.Add([]byte("\x03\xf0\xe1\xd2\xc3\xb4\xa5\x96\x87\x78\x69\x5a\x4b\x3c\x2d\x1e\x0f"))
+	f.Add([]byte("0+0\x7f000\xe3")) // lost between START, which it had not begun, and END
 	f.Fuzz(func(t *testing.T, script []byte) {
 		if len(script) < 2 || len(script) > 300 {
 			return
@@ -96,6 +97,9 @@ func playSequence(t *testing.T, kind byte, script []byte) {
 			c.step("up " + name + "'")
 		case i.dead:
 			c.step("up " + name)
+		case op&1 != 0 && i.has() != nil:
+			looked[name] = false
+			c.step("staged " + name)
 		default:
 			looked[name] = false
 			c.step("restart " + name)

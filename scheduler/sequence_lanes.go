@@ -15,7 +15,11 @@ func (s *Sequence) Up(in backend.Instance) {
 		return
 	}
 	l := s.laneLocked(in)
+	left := s.busyLocked(l) // what came back to the batcher behind Down
 	s.mu.Unlock()
+	for _, r := range left {
+		s.reclaim(r)
+	}
 	if l.inner != nil {
 		l.inner.Up(in)
 	}
@@ -86,8 +90,13 @@ func (s *Sequence) Down(in backend.Instance, hopeless bool) {
 	l.up, l.hopeless, l.refuses = false, hopeless, false
 	l.changes++
 	l.life++
-	l.executes = nil // what it had has been answered, or came back
 	inner := s.busyLocked(l)
+	// What it had has been answered, or comes back: then it had not begun that.
+	if b := l.executes; b != nil {
+		notBegun(b.episodes)
+	}
+	notBegun(inner)
+	l.executes = nil
 	s.mu.Unlock()
 	for _, r := range inner {
 		s.reclaim(r)
@@ -124,6 +133,17 @@ func (s *Sequence) Down(in backend.Instance, hopeless bool) {
 	s.config.Graph.recheck(calls)
 }
 
+// notBegun says of the requests of a list that the process has not begun them:
+// they come back, and it knows nothing of sequences that begin with one.
+func notBegun(list []*episode) {
+	for _, r := range list {
+		r.seq.awaits = r
+		if r.fresh && r.seq.slot != nil && r.seq.slot.lane == r.at {
+			r.seq.begun = false
+		}
+	}
+}
+
 // refuseAllLocked answers all that has no slot if there is no hope for one.
 func (s *Sequence) refuseAllLocked(then *followUp) {
 	lost := s.hopelessLocked()
@@ -151,7 +171,7 @@ func (s *Sequence) loseLocked(seq *sequence, in backend.Instance, then *followUp
 // when a request comes.
 func (s *Sequence) returnLocked(homeless []*sequence, then *followUp) {
 	for _, seq := range homeless {
-		if seq.backlogged || seq.slot != nil || seq.first == nil {
+		if seq.backlogged || seq.slot != nil || seq.first == nil || seq.awaits != nil {
 			continue
 		}
 		s.unrestLocked(seq)
@@ -168,6 +188,9 @@ func (s *Sequence) returnLocked(homeless []*sequence, then *followUp) {
 // again, and reports whether its sequence needs a slot.
 func (s *Sequence) putBackLocked(r *episode, then *followUp) (homeless bool) {
 	seq := r.seq
+	if seq.awaits == r {
+		seq.awaits = nil
+	}
 	seq.pushFront(r)
 	s.waiting++
 	then.pending++

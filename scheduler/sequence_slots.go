@@ -16,8 +16,9 @@ type sequence struct {
 	closing     bool // its slot becomes free when nothing of it waits
 	begun       bool // its slot's process has had a request of it
 	first, last *episode
-	slot        *slot  // nil: it has none
-	moves       uint32 // how often it got one
+	awaits      *episode // comes back from a lost instance: nothing is executed before it
+	slot        *slot    // nil: it has none
+	moves       uint32   // how often it got one
 	values      *stateValues
 
 	touched      int64     // when its last request came

@@ -200,6 +200,9 @@ func TestSequenceLostInstance(t *testing.T) {
 		{"for good", direct(1, 0, 0), []string{
 			"up i; send a 1 S; send b 2 S; lose i; got b " + notWell + "; send c 3 S; refused c " + notWell,
 		}},
+		{"before it began what it was given", direct(1, 0, 0), []string{
+			"up i; send a 1 S; send b 1 -; staged i; waits a; waits b; up i; has i a; end i; has i b; staged i; got b " + notWell + "; live 0",
+		}},
 		{"another one serves on", direct(1, 0, 0), []string{
 			"up i; up j; send a 1 S; send b 2 S; end i; lose i; send c 2 -; end j; has j c; end j; send d 1 S; waits d; send e 2 E; has j e; end j; has j d",
 		}},
@@ -248,6 +251,9 @@ func TestSequenceOldest(t *testing.T) {
 		}},
 		{"what it had not begun goes elsewhere", oldest(1, 2, 0), []string{
 			"up i; send a 1 S; send b 2 S; send c 2 -; send d 3 SE; up j; has j d; restart i; got a Internal: lost; end j; has j b; end j; has j c",
+		}},
+		{"before it began what it was given", oldest(1, 2, 0), []string{
+			"up i; send a 1 S; send b 1 -; send c 2 S; staged i; waits a; waits b; waits c; up i; has i a; end i; has i c; end i; has i b; staged i; waits b; up i; got b " + notWell + "; live 0",
 		}},
 		{"for good", oldest(1, 2, 0), []string{
 			"up i; send a 1 S; send b 2 S; send c 3 S; lose i; got b " + notWell + "; got c " + notWell + "; send d 1 S; refused d " + notWell,

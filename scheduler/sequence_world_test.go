@@ -21,6 +21,7 @@ import (
 //
 //	up i            the instance i comes up
 //	lose i, restart i   its process dies, for good or to come back
+//	staged i        the same, and it had not begun what it was given
 //	send r id flags [timeout]   request r of a sequence: flags of "S", "E", "SE", "-"
 //	end i           the instance answers what it executes
 //	fail i          it fails
@@ -197,6 +198,12 @@ func (c *classroom) step(line string) {
 			c.finish(i, backend.Report{Err: lost, Executed: true}, func() *infer.Response { return infer.ErrorResponse(lost) })
 		}
 		c.Down(i, f[0] == "lose")
+	case "staged": // the same, but what it had waited for its turn
+		i := c.instance(name)
+		i.dead = true
+		b := i.take()
+		c.Down(i, false)
+		b.Done(b, backend.Report{Refused: true})
 	case "send":
 		req := &infer.Request{ID: name, Correlation: correlation(f[2]), Flags: sequenceFlags[f[3]], BatchSize: int64(min(c.config.MaxBatch, 1))}
 		if f[4] != "" {
