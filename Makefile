@@ -59,9 +59,10 @@ fuzz: ## search on from the seeds of every fuzz target for FUZZTIME (5s)
 	.ci/fuzz $(FUZZTIME)
 
 .PHONY: bench
-bench: build venvs ## round trips to a stub, and the front ends, each beside its floor
+bench: build venvs ## round trips to a stub, the front ends, batches, each beside its floor
 	$(GO) run ./bench/roundtrip
 	$(GO) run ./bench/frontends
+	$(GO) run ./bench/stacked
 
 .PHONY: benchmarks
 benchmarks: venvs ## the Go benchmarks of every package

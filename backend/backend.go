@@ -226,8 +226,9 @@ type Report struct {
 	End          int64 // the responses had been handed up
 	// Err is what every unanswered task of the batch was answered with.
 	Err error
-	// Failed are the positions of tasks, ascending, that were answered with an
-	// error of their own; nil mostly.
+	// Failed are the positions of tasks, ascending, that count as failed although
+	// the batch does not; nil mostly. A task that its model has answered with an
+	// error is no failure for Triton's Python models, so theirs are not here.
 	Failed []int
 	// Executed is true if the model was run, whether or not it failed.
 	Executed bool

@@ -13,7 +13,9 @@ import (
 
 // lifeModel is stormModel, but that of the generation -1 takes until there is a
 // file "go".
-var lifeModel = strings.Replace(stormModel, "    def execute", `        while self.generation[0] == -1 and not os.path.exists(os.path.join(args["model_repository"], "go")):
+var lifeModel = strings.Replace(stormModel, "    def execute", `        if self.generation[0] == -1:
+            print("waits to go", flush=True)
+        while self.generation[0] == -1 and not os.path.exists(os.path.join(args["model_repository"], "go")):
             time.sleep(0.01)
 
     def execute`, 1)
@@ -124,6 +126,20 @@ func TestPolls(t *testing.T) {
 	put("m/1/__pycache__/model.cpython-311.pyc", "")
 	put("n/1/generation", "2")
 	s.until("loaded anew after the editor was opened", func() bool { return generation("n") == "2" })
+	// A load that would never end is given up when there is something newer.
+	stuck := lifeFiles([]string{"stuck"}, nil)
+	stuck["stuck/1/generation"] = "-1"
+	for _, path := range []string{"1/generation", "1/model.py", "config.pbtxt"} {
+		put("stuck/"+path, stuck["stuck/"+path])
+	}
+	until("loading", func(i map[string]indexEntry) bool {
+		return i["stuck"].State == "LOADING" && strings.Contains(s.log.String(), "waits to go")
+	})
+	put("stuck/1/generation", "3")
+	s.until("loaded from what is newer", func() bool { return generation("stuck") == "3" })
+	if want := "current load operation is out-dated."; !strings.Contains(s.log.String(), want) {
+		t.Errorf("the log does not say %q", want)
+	}
 	if n := strings.Count(s.log.String(), "loading: m:1"); n != 2 {
 		t.Errorf("m was loaded %d times, want 2", n)
 	}

@@ -104,21 +104,39 @@ class TritonPythonModel:
         return responses
 `
 
+// countedEnsemble has a model behind another.
+func countedEnsemble(first, second, more string) string {
+	step := func(model, from, to string) string {
+		return `{ model_name: "` + model + `" model_version: -1 input_map { key: "IN" value: "` + from + `" } output_map { key: "OUT" value: "` + to + `" } }`
+	}
+	return strings.Replace(countedConfig, `backend: "python"`, `platform: "ensemble"`, 1) +
+		"ensemble_scheduling { step [ " + step(first, "IN", "between") + ", " + step(second, "between", "OUT") + " ] }\n" + more
+}
+
 func countedRepository(t *testing.T) string {
 	one, two := "instance_group [ { count: 1 kind: KIND_CPU } ]\n", "instance_group [ { count: 2 kind: KIND_CPU } ]\n"
 	return writeFiles(t, map[string]string{
 		"plain/config.pbtxt":     countedConfig + one,
 		"plain/1/model.py":       countedModel,
-		"batched/config.pbtxt":   countedConfig + one + "dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 200000 }\n",
+		"batched/config.pbtxt":   countedConfig + one + "dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 1000 }\n",
+		"four/config.pbtxt":      countedConfig + one + "dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 60000000 }\n",
+		"four/1/model.py":        countedModel,
 		"batched/1/model.py":     countedModel,
 		"decoupled/config.pbtxt": countedConfig + one + "model_transaction_policy { decoupled: true }\n",
 		"decoupled/1/model.py":   countedDecoupledModel,
 		"cached/config.pbtxt":    countedConfig + two + "response_cache { enable: true }\n",
 		"cached/1/model.py":      countedModel,
-		"rounds/config.pbtxt":    countedConfig + one + "sequence_batching { iterative_sequence: true }\n",
-		"rounds/1/model.py":      countedRounds,
-		"caller/config.pbtxt":    countedConfig + one,
-		"caller/1/model.py":      countedCaller,
+		"queued/config.pbtxt": strings.Replace(countedConfig, "max_batch_size: 8", "max_batch_size: 1", 1) + one +
+			"dynamic_batching { default_queue_policy { default_timeout_microseconds: 60000000 allow_timeout_override: true max_queue_size: 3 } }\n",
+		"queued/1/model.py":   countedModel,
+		"rounds/config.pbtxt": countedConfig + one + "sequence_batching { iterative_sequence: true }\n",
+		"rounds/1/model.py":   countedRounds,
+		"kept/config.pbtxt":   countedEnsemble("plain", "batched", "response_cache { enable: true }\n"),
+		"kept/1/empty":        "",
+		"steps/config.pbtxt":  countedEnsemble("cached", "cached", ""),
+		"steps/1/empty":       "",
+		"caller/config.pbtxt": countedConfig + one,
+		"caller/1/model.py":   countedCaller,
 	})
 }
 

@@ -94,6 +94,21 @@ func (s *stormSubject) write() error {
 	return nil
 }
 
+// regroup gives the model another number of instances, for the next load.
+func (s *stormSubject) regroup(count int) error {
+	if s.last != nil {
+		s = s.last
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	place := filepath.Join(filepath.Dir(filepath.Dir(s.file)), "config.pbtxt")
+	text := fmt.Sprintf("%s instance_group { kind: KIND_CPU count: %d }\n", stormConfig, count)
+	if err := os.WriteFile(place+"~", []byte(text), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(place+"~", place)
+}
+
 // begin is called before a load or unload; the function that it returns after.
 func (s *stormSubject) begin(load bool) (end func(error)) {
 	if s.last == nil || !load {
@@ -218,7 +233,7 @@ func stormRegistry(t *testing.T, root string) *models.Registry {
 	return r
 }
 
-// TestStorm has 64 workers load, unload, reload and ask models for 30 s: each
+// TestStorm has 64 workers load, unload, change and ask models for 30 s: each
 // answer comes from a version that was live at some time during its request, or
 // is a clear 404 or 503. A model that is only loaded anew answers all the time.
 func TestStorm(t *testing.T) {
@@ -261,10 +276,14 @@ ensemble_scheduling {
 			case worker >= 16 || what < 700:
 				err = s.ask(t.Context(), r)
 			case what < 900:
-				if what < 850 {
-					if err := s.write(); err != nil {
-						return err
-					}
+				switch {
+				case what < 800:
+					err = s.write()
+				case what < 850:
+					err = s.regroup(1 + random.IntN(2))
+				}
+				if err != nil {
+					return err
 				}
 				end := s.begin(true)
 				err = r.Load(t.Context(), s.name, "", nil)

@@ -51,10 +51,10 @@ func (r *Registry) caches(c *kserve.ModelConfig) bool {
 type cached struct {
 	space      *cache.Space
 	statistics *statistics
-	// always is true where each request that is not found counts as a miss, also
-	// one whose answer another has put in meanwhile: Triton's ensembles.
-	always bool
-	log    zerolog.Logger
+	// ensemble is true for one, whose misses Triton counts in another way: each that
+	// succeeds, also one whose answer another has put in meanwhile.
+	ensemble bool
+	log      zerolog.Logger
 	// Of responses that cannot be kept the first is logged as an error, as Triton
 	// does with each.
 	complain sync.Once
@@ -68,7 +68,7 @@ func (r *Registry) newCached(l *loaded) *cached {
 	}
 	return &cached{
 		space: r.config.Cache.Space(len(c.GetOutput())), statistics: l.statistics,
-		always: c.GetEnsembleScheduling() != nil, log: r.config.Log,
+		ensemble: c.GetEnsembleScheduling() != nil, log: r.config.Log,
 	}
 }
 
@@ -106,10 +106,13 @@ func (l *loaded) runCached(ctx context.Context, req *infer.Request, send infer.S
 // that may be kept: whole, and no error.
 func (c *cached) keep(miss cache.Miss, lookup time.Duration, r *infer.Response, may bool) {
 	var insert time.Duration
+	if c.ensemble && r.Err != nil {
+		return
+	}
 	if may {
 		var err error
 		insert, err = c.space.Insert(miss, r)
-		if errors.Is(err, cache.ErrExists) && !c.always {
+		if errors.Is(err, cache.ErrExists) && !c.ensemble {
 			return
 		}
 		var refused *infer.Error

@@ -97,7 +97,7 @@ func (g *gate) warmed(a *arrival, life int, err error) {
 			default:
 			}
 		}
-	} else if err != nil && a.life == life {
+	} else if err != nil && a.life == life && g.ctx.Err() == nil {
 		g.log.Error().Str("instance", a.in.Name()).Msgf("the instance serves although its warm-up failed: %v", err)
 	}
 	if a.life != life {
@@ -223,7 +223,7 @@ func (g *gate) forgetWaiting() []backend.Instance {
 		g.mu.Unlock()
 	}
 	select {
-	case <-g.failures:
+	case <-g.failures: //nolint:errcheck // it is that of one that is forgotten
 	default:
 	}
 	return list

@@ -253,7 +253,11 @@ func TestPollOvertakes(t *testing.T) {
 		p.write(0, name+"/config.pbtxt", fakeConfig)
 		p.write(0, name+"/1/model", "")
 		p.poller.look(p.polling)
-		testkit.Eventually(t, 10*time.Second, func() bool { return p.opened(name+":1") == 1 })
+		testkit.Eventually(t, 10*time.Second, func() bool {
+			p.b.mu.Lock()
+			defer p.b.mu.Unlock()
+			return p.b.loading == 1
+		})
 		more()
 		p.poller.look(p.polling)
 		close(held)

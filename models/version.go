@@ -37,7 +37,7 @@ type version struct {
 }
 
 // loaded is what serves a version. It does not change; a version that gets other
-// instances gets a copy with all but its info the same.
+// instances gets a copy that shows another config.
 type loaded struct {
 	info       *Info
 	spec       *requestSpec

@@ -9,8 +9,7 @@ import (
 // batch is what an instance is given: requests that are executed together.
 type batch struct {
 	backend.Batch
-	scheduler *Batcher
-	requests  []*request
+	requests  []*request       // one at least
 	instance  backend.Instance // guarded by the scheduler's mu
 	execution Execution
 }
@@ -24,22 +23,24 @@ type alone struct {
 
 func (a *alone) make(r *request) {
 	a.tasks[0], a.requests[0] = &r.task, r
-	a.batch.scheduler, a.batch.requests = r.scheduler, a.requests[:]
+	a.batch.requests = a.requests[:]
 	a.Batch = backend.Batch{Tasks: a.tasks[:], Done: a.batch.executed}
 }
 
 // newBatch makes a batch of requests, which are the caller's list.
-func (d *Batcher) newBatch(requests []*request) *batch {
+func newBatch(requests []*request) *batch {
 	if len(requests) == 1 {
 		return &requests[0].alone.batch
 	}
-	b := &batch{scheduler: d, requests: slices.Clone(requests)}
+	b := &batch{requests: slices.Clone(requests)}
 	b.Batch = backend.Batch{Tasks: make([]*backend.Task, len(requests)), Done: b.executed}
 	for i, r := range requests {
 		b.Tasks[i] = &r.task
 	}
 	return b
 }
+
+func (b *batch) scheduler() *Batcher { return b.requests[0].scheduler }
 
 // timings are those of the batch's requests.
 func (b *batch) timings() []Timing {
@@ -60,7 +61,7 @@ func (b *batch) hasCall() bool {
 
 // executed is the batch's Done: it counts, and gives the instance the next batch.
 func (b *batch) executed(_ *backend.Batch, report backend.Report) {
-	d := b.scheduler
+	d := b.scheduler()
 	if report.Refused {
 		d.again(b, report.Withdrawn)
 		return
@@ -76,6 +77,7 @@ func (b *batch) executed(_ *backend.Batch, report backend.Report) {
 	}
 	d.mu.Lock()
 	drained := d.leaveLocked(b)
+	idle := d.waiting.length == 0 && d.aheads == 0 // who comes from now on sees the instance
 	d.mu.Unlock()
 	if d.config.Released != nil {
 		for _, r := range b.requests {
@@ -83,7 +85,9 @@ func (b *batch) executed(_ *backend.Batch, report backend.Report) {
 		}
 	}
 	drained()
-	d.dispatch()
+	if !idle {
+		d.dispatch()
+	}
 }
 
 // again puts the requests of a batch that an instance had not looked at first in

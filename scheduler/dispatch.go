@@ -163,7 +163,7 @@ func (d *Batcher) nextLocked() (b *batch, ahead bool) {
 		d.wakeLocked(until)
 		return nil, false
 	}
-	b = d.newBatch(d.forming.picked[:n])
+	b = newBatch(d.forming.picked[:n])
 	if in, forward := d.takeLocked(b, complete); in != nil {
 		d.forming.reset()
 		for _, r := range b.requests {

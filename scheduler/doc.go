@@ -16,6 +16,14 @@
 // decides who is in the next batch, dispatch.go when it is handed out, and
 // instances.go to whom.
 //
+// A Sequence keeps the requests of one correlation id together, in a slot of one
+// instance. sequence_slots.go decides who has one, sequence_idle.go for how long,
+// sequence_direct.go and sequence_oldest.go what is executed together. What the
+// model gets beside the client's inputs is in sequence_control.go and
+// sequence_state.go.
+//
+// An Ensemble is a Scheduler that has no instances and calls other models instead.
+//
 // Models call each other, so a request can wait for the execution that made it.
 // A Graph, which schedulers share, finds that.
 package scheduler

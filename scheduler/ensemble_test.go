@@ -494,3 +494,43 @@ func TestEnsembleInfer(t *testing.T) {
 		}
 	})
 }
+
+// TestEnsembleAwaits: whoever waits for the response waits actively for one step
+// after the other, until one of them takes too long.
+func TestEnsembleAwaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newTroupe(t)
+		config := parseEnsemble("A", "B", "l(IN=A)->OUT=W", "m(IN=W)->OUT=X", "n(IN=X)->OUT=Y", "o(IN=Y)->OUT=B")
+		config.Composer, config.Observer = k, &counter{}
+		e := NewEnsemble(config)
+		var order []string
+		k.spins = func(model string, done <-chan struct{}) {
+			order = append(order, model)
+			if len(done) > 0 {
+				t.Errorf("%s is waited for although there is nothing to wait for", model)
+			}
+			if model == "n" {
+				go func() { // when the client's goroutine sleeps
+					synctest.Wait()
+					k.answer("n", "OUT=1.")
+					synctest.Wait()
+					k.answer("o", "OUT=1.")
+				}()
+				return
+			}
+			k.answer(model, "OUT=1.")
+			if len(done) == 0 {
+				t.Errorf("%s has answered, and is waited for", model)
+			}
+		}
+		if err := e.Infer(t.Context(), &infer.Request{Inputs: []infer.Tensor{{Name: "A", Shape: []int64{1}}}}, k.heard); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := strings.Join(order, " "), "l m n"; got != want {
+			t.Errorf("waited for %s, want %s", got, want)
+		}
+		if got, want := k.said(), "B=1."; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}

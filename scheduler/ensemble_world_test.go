@@ -54,7 +54,8 @@ type troupe struct {
 	lent    int // references to tensors and places that have not been given up
 	peak    int // places kept at once
 	places  int
-	answers []string // of the ensemble, as text
+	spins   func(model string, done <-chan struct{}) // if set, models are waited for actively
+	answers []string                                 // of the ensemble, as text
 	raw     []*infer.Response
 }
 
@@ -98,8 +99,14 @@ func (m *member) Submit(ctx context.Context, req *infer.Request, send infer.Send
 	}
 	k.calls = append(k.calls, &stepCall{m.model, ctx, req, send})
 	k.history = append(k.history, req)
+	if k.spins != nil {
+		return m, nil
+	}
 	return nil, nil
 }
+
+// Await implements backend.Awaiter.
+func (m *member) Await(done <-chan struct{}) { m.troupe.spins(m.model, done) }
 
 func (m *member) Batches() bool       { return m.troupe.batches[m.model] }
 func (m *member) Dims(string) []int64 { return m.troupe.dims }

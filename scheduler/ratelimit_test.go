@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/protobuf/encoding/prototext"
 
@@ -335,3 +338,85 @@ func BenchmarkLimited(b *testing.B) {
 		in.Execute(batch)
 	}
 }
+
+// TestLimiterBelowBatchers has two models share a resource, with clients that
+// leave while their requests wait for a turn.
+func TestLimiterBelowBatchers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimiter(nil)
+		one := groupOf(t, `rate_limiter { resources [ { name: "R" count: 1 } ] }`)
+		if _, err := l.Reserve([]*kserve.ModelInstanceGroup{one}); err != nil {
+			t.Fatal(err)
+		}
+		var counts [2]counter
+		var models [2]*Batcher
+		var instances [2]*placedInstance
+		var events [2]*LimitedEvents
+		for i := range models {
+			models[i] = NewBatcher(BatcherConfig{Observer: &counts[i]})
+			instances[i] = &placedInstance{fakeInstance: fakeInstance{name: string('a' + rune(i)), pause: time.Second}, group: one}
+			events[i] = l.Events(models[i])
+			events[i].Up(instances[i])
+		}
+		outcomes := make(map[string]string)
+		var mu sync.Mutex
+		send := func(ctx context.Context, i int, id string) {
+			err := models[i].Submit(ctx, &infer.Request{ID: id}, func(r *infer.Response) {
+				mu.Lock()
+				defer mu.Unlock()
+				outcomes[id] = "answered"
+				if r.Err != nil {
+					outcomes[id] = r.Err.Code.String()
+				}
+			})
+			if err != nil {
+				t.Errorf("%s: %v", id, err)
+			}
+			synctest.Wait()
+		}
+		gone, leave := context.WithCancel(t.Context())
+		send(t.Context(), 0, "a1")
+		send(gone, 1, "b1") // is staged
+		send(gone, 1, "b2") // waits in the queue
+		send(t.Context(), 1, "b3")
+		leave()
+		synctest.Wait()
+		mu.Lock()
+		if outcomes["b1"] != infer.Cancelled.String() || outcomes["b2"] != infer.Cancelled.String() || outcomes["b3"] != "" {
+			t.Errorf("when a client has left: %v", outcomes)
+		}
+		mu.Unlock()
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		if got := fmt.Sprint(instances[0].order, instances[1].order); got != "[a1] [b3]" {
+			t.Errorf("executed are %s", got)
+		}
+
+		// An instance that is lost gives back what was staged; another one takes it.
+		send(t.Context(), 0, "a2") // is staged behind b3
+		events[0].Down(instances[0], false)
+		synctest.Wait()
+		if n := counts[0].pending.Load(); n != 1 {
+			t.Errorf("%d wait, want 1", n)
+		}
+		spare := &placedInstance{fakeInstance: fakeInstance{name: "c", pause: time.Second}, group: one}
+		events[0].Up(spare)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := fmt.Sprint(instances[0].order, spare.order); got != "[a1] [a2]" {
+			t.Errorf("executed are %s", got)
+		}
+		if len(l.taken) > 0 || len(l.holders) > 0 || len(l.staged) > 0 {
+			t.Errorf("left are %v, %v, %d staged", l.taken, l.holders, len(l.staged))
+		}
+	})
+}
+
+// placedInstance is one of a group.
+type placedInstance struct {
+	fakeInstance
+	group *kserve.ModelInstanceGroup
+}
+
+func (p *placedInstance) Group() *kserve.ModelInstanceGroup { return p.group }
+func (p *placedInstance) Device() int32                     { return 0 }

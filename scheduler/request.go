@@ -22,13 +22,13 @@ type request struct {
 
 	// Guarded by the scheduler's mu.
 	ended         bool
+	queued        bool
+	picked        bool        // for the batch that is being formed
+	turns         uint32      // how often it was given to an instance
 	unwatch       func() bool // ends the watch over the context of one that nobody waits for
 	before, after *request
-	queued        bool
-	picked        bool   // for the batch that is being formed
 	line          int    // where it waits
 	alarm         int    // its place among the deadlines, from 1; 0: it has none
-	turns         uint32 // how often it was given to an instance
 	deadline      int64  // until when it waits; 0: for ever
 	batch         *batch // that it is in, or was in last; nil before
 	alone         alone

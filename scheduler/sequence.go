@@ -57,13 +57,14 @@ type Sequence struct {
 
 	mu        sync.Mutex
 	ids       map[infer.CorrelationID]*sequence
-	generated uint64            // ids given to requests that came without
-	backlog   backlog           // of sequences that have no slot
-	expiring  sequenceDeadlines // of those in the backlog that have one
-	resting   idleList          // of sequences in ids that are not in the backlog
-	alarm     *time.Timer       // for the first of expiring and resting; nil before it was needed
-	rings     int64             // when it does, 0 if it is not set
-	instances []*lane           // in the order in which they came up first
+	generated uint64                    // ids given to requests that came without
+	backlog   backlog                   // of sequences that have no slot
+	expiring  sequenceDeadlines         // of those in the backlog that have one
+	resting   idleList                  // of sequences in ids that are not in the backlog
+	alarm     *time.Timer               // for the first of expiring and resting; nil before it was needed
+	rings     int64                     // when it does, 0 if it is not set
+	instances []*lane                   // in the order in which they came up first
+	gone      map[backend.Instance]bool // those that were retired and have nothing left, until they end
 	free      freeSlots
 	joined    map[*infer.Request]*episode // that the batchers of lanes have (Oldest)
 	held      bool                        // by HoldRequests and HoldBacklog
@@ -90,6 +91,7 @@ func NewSequence(config SequenceConfig) *Sequence {
 		controls: newControls(config.Batching.GetControlInput(), config.MaxBatch > 0),
 		states:   newStates(config.States, config.MaxBatch > 0, config.Outputs),
 		ids:      make(map[infer.CorrelationID]*sequence),
+		gone:     make(map[backend.Instance]bool),
 		held:     config.HoldRequests > 0 && config.Batching.GetOldest() == nil || config.HoldBacklog > 0,
 		drained:  make(chan struct{}),
 		joined:   make(map[*infer.Request]*episode),
@@ -193,7 +195,7 @@ func (s *Sequence) acceptLocked(r *episode, then *followUp) error {
 		return infer.Errorf(infer.Unavailable, "Server is stopping, scheduler for model has stopped accepting new inference requests")
 	case seq == nil && !start:
 		return s.needsStart(req.Correlation)
-	case s.hopelessLocked() != nil:
+	case (seq == nil || seq.slot == nil) && s.hopelessLocked() != nil:
 		return unhealthy(s.hopelessLocked())
 	case s.waiting >= s.config.MaxQueue:
 		return infer.Errorf(infer.Unavailable, "%sExceeds maximum queue size", req.LogPrefix())
@@ -247,14 +249,23 @@ func idText(id infer.CorrelationID) string {
 // Stop implements Scheduler. While requests are inside, those of sequences that
 // have begun are served; no sequence begins.
 func (s *Sequence) Stop(ctx context.Context) error {
+	var then followUp
 	s.mu.Lock()
 	if !s.stopped {
 		s.stopped = true
 		if s.inside == 0 {
 			s.drainedLocked()
 		}
+		s.endHoldLocked(&then)
 	}
+	lanes := s.instances[:len(s.instances):len(s.instances)]
 	s.mu.Unlock()
+	then.run(s)
+	for _, l := range lanes {
+		if l.inner != nil {
+			l.inner.endHold()
+		}
+	}
 	select {
 	case <-s.drained:
 		return nil

@@ -90,6 +90,10 @@ func playSequence(t *testing.T, kind byte, script []byte) {
 			}
 		case what == 13:
 			time.Sleep(time.Duration(op&15) * 100 * time.Millisecond)
+		case what == 14 && op&8 != 0: // another instance comes for one that goes
+			c.step("retire " + name)
+			names[op>>2&1] = name + "'"
+			c.step("up " + name + "'")
 		case i.dead:
 			c.step("up " + name)
 		default:
@@ -102,8 +106,8 @@ func playSequence(t *testing.T, kind byte, script []byte) {
 		}
 	}
 	c.run("wait 10s")
-	for _, name := range names {
-		if c.instance(name).dead {
+	for name, i := range c.instances {
+		if i.dead {
 			c.step("up " + name)
 		}
 	}

@@ -10,6 +10,10 @@ import (
 func (s *Sequence) Up(in backend.Instance) {
 	var then followUp
 	s.mu.Lock()
+	if s.gone[in] {
+		s.mu.Unlock()
+		return
+	}
 	l := s.laneLocked(in)
 	s.mu.Unlock()
 	if l.inner != nil {
@@ -71,6 +75,13 @@ func (s *Sequence) fillLocked(then *followUp) {
 func (s *Sequence) Down(in backend.Instance, hopeless bool) {
 	var then followUp
 	s.mu.Lock()
+	if s.gone[in] {
+		if hopeless { // it has ended, and is kept no longer
+			delete(s.gone, in)
+		}
+		s.mu.Unlock()
+		return
+	}
 	l := s.laneLocked(in)
 	l.up, l.hopeless, l.refuses = false, hopeless, false
 	l.changes++
@@ -102,17 +113,24 @@ func (s *Sequence) Down(in backend.Instance, hopeless bool) {
 		}
 	}
 	s.returnLocked(homeless, &then)
-	if lost := s.hopelessLocked(); lost != nil {
-		for seq := s.backlog.first; seq != nil; seq = s.backlog.first {
-			s.failLocked(seq, BackendFailure, unhealthy(lost), &then)
-			s.closeLocked(seq, &then)
-		}
-	}
+	s.refuseAllLocked(&then)
 	s.drainLocked(l, &then)
+	if hopeless {
+		delete(s.gone, in)
+	}
 	calls := s.waitingCallsLocked(hopeless)
 	s.mu.Unlock()
 	then.run(s)
 	s.config.Graph.recheck(calls)
+}
+
+// refuseAllLocked answers all that has no slot if there is no hope for one.
+func (s *Sequence) refuseAllLocked(then *followUp) {
+	lost := s.hopelessLocked()
+	for seq := s.backlog.first; seq != nil && lost != nil; seq = s.backlog.first {
+		s.failLocked(seq, BackendFailure, unhealthy(lost), then)
+		s.closeLocked(seq, then)
+	}
 }
 
 // loseLocked ends a sequence whose process has died, up to where it begins anew.
@@ -174,11 +192,13 @@ func (s *Sequence) Retire(in backend.Instance, drained func()) {
 	s.mu.Lock()
 	l := s.laneOf(in)
 	if l == nil {
+		s.gone[in] = true
 		s.mu.Unlock()
 		drained()
 		return
 	}
 	l.retired = drained
+	s.refuseAllLocked(&then)
 	s.drainLocked(l, &then)
 	s.mu.Unlock()
 	then.run(s)
@@ -198,6 +218,7 @@ func (s *Sequence) drainLocked(l *lane, then *followUp) {
 		l.timer.Stop()
 	}
 	then.drained = append(then.drained, l.retired)
+	s.gone[l.in] = true
 	for i, other := range s.instances {
 		if other == l {
 			s.instances = append(s.instances[:i:i], s.instances[i+1:]...)

@@ -27,6 +27,14 @@ func (s *Sequence) newInner() *Batcher {
 	})
 }
 
+// endHold lets what a batcher holds back be executed.
+func (d *Batcher) endHold() {
+	d.mu.Lock()
+	d.hold = 0
+	d.mu.Unlock()
+	d.dispatch()
+}
+
 // submitLocked has the next request of a slot go to the lane's batcher, if that
 // has none of the slot.
 func (s *Sequence) submitLocked(at *slot, then *followUp) {

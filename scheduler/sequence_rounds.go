@@ -37,7 +37,7 @@ func (s *Sequence) againLocked(r *episode, then *followUp) {
 		s.dropLocked(r.seq, then)
 		return
 	default:
-		if lost := s.hopelessLocked(); lost != nil {
+		if lost := s.hopelessLocked(); lost != nil && r.seq.slot == nil {
 			then.fail(r, BackendFailure, unhealthy(lost))
 			s.closeLocked(r.seq, then)
 			return

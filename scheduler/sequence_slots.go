@@ -290,6 +290,14 @@ func (s *Sequence) releaseHoldLocked(then *followUp) {
 	if s.oldest == nil && s.waiting-backlogged < s.config.HoldRequests || backlogged < s.config.HoldBacklog {
 		return
 	}
+	s.endHoldLocked(then)
+}
+
+// endHoldLocked lets executions begin.
+func (s *Sequence) endHoldLocked(then *followUp) {
+	if !s.held {
+		return
+	}
 	s.held = false
 	for _, l := range s.instances {
 		for _, at := range l.slots {

@@ -96,6 +96,11 @@ func TestSequenceSlots(t *testing.T) {
 			"up i; up j; send a 1 S; send b 2 S; has j b; end j; retire j; send c 3 S; waits c",
 			"send d 2 -; has j d; end j; send e 2 E; has j e; end j; drained j; waits c; end i; send f 1 E; has i f; end i; has i c",
 		}},
+		{"retired for good", direct(1, 0, 0), []string{"up i; retire i; drained i; up i; up j; send a 1 S; has i; has j a; lose i; send b 1 E; end j; has j b"}},
+		{"retired beside one that is lost", direct(1, 0, 0), []string{
+			"up i; up j; send a 1 S; send b 2 S; lose j; send c 3 S; waits c; retire i; got c Internal: Stub process 'j' is not healthy.",
+			"send d 3 S; refused d Internal: Stub process 'j' is not healthy.; end i; send e 1 E; has i e; end i; got e; drained i",
+		}},
 		{"retired at once", direct(1, 0, 0), []string{"up i; up j; retire j; drained j; send a 1 S; has i a; send b 2 S; waits b; end i; send c 1 E; has i c; end i; has i b"}},
 	})
 }
@@ -123,6 +128,7 @@ func TestSequenceDirectHold(t *testing.T) {
 	}
 	tell(t, []story{
 		{"requests", hold(3, 0), []string{"up i; send a 1 S; send b 2 S; has i; send c 1 -; has i a b; end i; has i c; end i; send d 2 -; has i . d"}},
+		{"until the end", hold(3, 0), []string{"up i; send a 1 SE; has i; stop; has i a"}},
 		{"backlog", hold(2, 2), []string{"up i; send a 1 SE; send b 2 SE; send c 3 SE; has i; send d 4 SE; has i a b; end i; has i c d"}},
 	})
 }
@@ -253,6 +259,7 @@ func TestSequenceOldest(t *testing.T) {
 		{"hold", func() SequenceConfig { c := oldest(2, 2, 0); c.HoldRequests, c.HoldBacklog = 2, 1; return c }(), []string{
 			"up i; send a 1 S; send b 2 S; has i; send c 3 S; has i a b",
 		}},
+		{"hold until the end", func() SequenceConfig { c := oldest(2, 2, 0); c.HoldRequests = 2; return c }(), []string{"up i; send a 1 SE; has i; stop; has i a"}},
 	})
 }
 
@@ -283,4 +290,26 @@ func TestSequenceRounds(t *testing.T) {
 		"up i; send a 1 S; again i; got a Internal: Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a flag.",
 		"send b 1 -; has i b",
 	}}})
+}
+
+// What a retired instance says at its end does not bring it back.
+func TestSequenceForgetsRetiredInstances(t *testing.T) {
+	s := NewSequence(SequenceConfig{Model: "m", Observer: &counter{}, Batching: direct(1, 0, 0).Batching})
+	for _, known := range []bool{true, false} {
+		in := &fakeInstance{name: "i"}
+		if known {
+			s.Up(in)
+		}
+		drained := false
+		s.Retire(in, func() { drained = true })
+		s.Down(in, false)
+		s.Up(in)
+		if !drained || len(s.instances) != 0 {
+			t.Errorf("known before: %v: drained: %v, %d instances are left", known, drained, len(s.instances))
+		}
+		s.Down(in, true)
+		if len(s.instances)+len(s.gone) != 0 {
+			t.Errorf("known before: %v: %d instances are left, %d are remembered", known, len(s.instances), len(s.gone))
+		}
+	}
 }

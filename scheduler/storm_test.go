@@ -30,11 +30,16 @@ func (c *calling) Execute(b *backend.Batch)    { c.asked <- b }
 
 func (c *calling) run(t *testing.T) {
 	for b := range c.asked {
-		task := b.Tasks[0]
-		for _, together := range c.calls(task.Request.Depth()) {
+		var requests []*infer.Request
+		depth := 0
+		for _, task := range b.Tasks {
+			requests = append(requests, task.Request)
+			depth = max(depth, task.Request.Depth())
+		}
+		for _, together := range c.calls(depth) {
 			var wg sync.WaitGroup
 			for _, d := range together {
-				req := &infer.Request{Model: d.config.Model, Caller: infer.NewCaller(c.name, 1, []*infer.Request{task.Request}, true)}
+				req := &infer.Request{Model: d.config.Model, Caller: infer.NewCaller(c.name, 1, requests, true)}
 				wg.Add(1)
 				err := d.Submit(t.Context(), req, func(r *infer.Response) {
 					if r.Err != nil {
@@ -55,22 +60,29 @@ func (c *calling) run(t *testing.T) {
 			wg.Wait()
 		}
 		b.Done(b, backend.Report{Executed: true})
-		task.Send(&infer.Response{Final: true})
+		for _, task := range b.Tasks {
+			task.Send(&infer.Response{Final: true})
+		}
 	}
 }
 
 // TestGraphStorm has clients send to models that call each other all the time:
 // nobody waits for ever; and where no cycle is possible, nobody is refused.
 func TestGraphStorm(t *testing.T) {
-	for _, cyclic := range []bool{true, false} {
-		t.Run(fmt.Sprintf("cyclic=%v", cyclic), func(t *testing.T) {
+	for i := range 4 {
+		cyclic, batches := i%2 == 0, i >= 2
+		t.Run(fmt.Sprintf("cyclic=%v,batches=%v", cyclic, batches), func(t *testing.T) {
+			var batching *Batching
+			if batches {
+				batching = &Batching{MaxSize: 3}
+			}
 			graph := NewGraph()
 			var models []*Batcher
 			var refused atomic.Int64
 			var running sync.WaitGroup
 			var instances []*calling
 			for i := range 4 {
-				models = append(models, NewBatcher(BatcherConfig{Model: string(rune('a' + i)), Observer: &counter{}, Graph: graph}))
+				models = append(models, NewBatcher(BatcherConfig{Model: string(rune('a' + i)), Observer: &counter{}, Graph: graph, Batching: batching}))
 			}
 			for i, d := range models {
 				for n := range 1 + i%3 {

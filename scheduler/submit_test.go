@@ -14,6 +14,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
 )
 
 // TestSubmitCounts sends the same requests by Infer and by Submit, and wants the
@@ -146,7 +147,9 @@ func (q *quick) Execute(b *backend.Batch) {
 	}
 	go func() {
 		b.Done(b, backend.Report{Executed: true})
-		b.Tasks[0].Send(&infer.Response{Final: true})
+		for _, task := range b.Tasks {
+			task.Send(&infer.Response{Final: true})
+		}
 	}()
 }
 
@@ -154,15 +157,27 @@ func (q *quick) Execute(b *backend.Batch) {
 // loses the instance and stops: each request is answered exactly once, or
 // refused.
 func TestSubmitStorm(t *testing.T) {
+	const soon = 50 * time.Microsecond
+	for name, batching := range map[string]*Batching{
+		"alone": nil, "batches": {MaxSize: 4}, "in order": {MaxSize: 4, MaxDelay: soon, PreserveOrder: true},
+		"with deadlines": {MaxSize: 4, MaxDelay: soon, Policy: &kserve.ModelQueuePolicy{DefaultTimeoutMicroseconds: 60}},
+		"with levels": {MaxSize: 4, Levels: 2, DefaultLevel: 1, Policy: &kserve.ModelQueuePolicy{
+			DefaultTimeoutMicroseconds: 60, TimeoutAction: kserve.ModelQueuePolicy_DELAY, MaxQueueSize: 40}},
+	} {
+		t.Run(name, func(t *testing.T) { submitStorm(t, batching) })
+	}
+}
+
+func submitStorm(t *testing.T, batching *Batching) {
 	var c counter
-	d := NewBatcher(BatcherConfig{Observer: &c, MaxQueue: 50})
+	d := NewBatcher(BatcherConfig{Observer: &c, MaxQueue: 50, Batching: batching})
 	instances := []*quick{{name: "0"}, {name: "1"}}
 	for _, in := range instances {
 		d.Up(in)
 	}
 	var wg sync.WaitGroup
 	var refused, answered, cancelled atomic.Int64
-	const goroutines, each = 16, 400
+	const goroutines, each = 16, 150
 	for g := range goroutines {
 		random := rand.New(rand.NewPCG(uint64(g), 3))
 		wg.Go(func() {
@@ -171,7 +186,7 @@ func TestSubmitStorm(t *testing.T) {
 				var finals atomic.Int64
 				var own sync.WaitGroup
 				own.Add(1)
-				err := d.Submit(ctx, &infer.Request{ID: fmt.Sprint(g, i)}, func(r *infer.Response) {
+				err := d.Submit(ctx, &infer.Request{ID: fmt.Sprint(g, i), Priority: uint64(i % 3)}, func(r *infer.Response) {
 					if finals.Add(1) == 1 {
 						own.Done()
 					}

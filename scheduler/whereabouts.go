@@ -88,8 +88,8 @@ func (r *request) out()             { r.scheduler.out() }
 func (r *request) refuse(err error) { r.scheduler.fail(r, Rejected, err) }
 
 // The methods of what is running.
-func (b *batch) model() string          { return b.scheduler.config.Model }
-func (b *batch) where() place           { return b.scheduler.place(b) }
+func (b *batch) model() string          { return b.scheduler().config.Model }
+func (b *batch) where() place           { return b.scheduler().place(b) }
 func (b *batch) tasks() []*backend.Task { return b.Tasks }
 
 // place is where a batch is: executed or elsewhere.

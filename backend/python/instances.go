@@ -14,6 +14,9 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
+// maxInstances bounds how many processes one model has.
+const maxInstances = 4096
+
 // makeInstances makes the instances of the config's groups, which are told json.
 func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Instance, error) {
 	var instances []*Instance
@@ -27,6 +30,9 @@ func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Insta
 			}
 		case kserve.ModelInstanceGroup_KIND_MODEL:
 			kind = "MODEL"
+		}
+		if n := int64(group.GetCount()) * int64(len(devices)); int64(len(instances))+n > maxInstances {
+			return nil, infer.Errorf(infer.InvalidArg, "instance group %s of model %s asks for %d instances, a model has %d at most", group.GetName(), m.env.Name, n, maxInstances)
 		}
 		for i := range group.GetCount() {
 			for _, device := range devices {
@@ -51,17 +57,13 @@ func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Insta
 	return instances, nil
 }
 
-// warmupNames lists the inputs of a config's warm-up samples that it does not
-// declare, ascending.
+// warmupNames lists the inputs of a config's warm-up samples, ascending.
 func warmupNames(config *kserve.ModelConfig) []string {
 	names := make(map[string]bool)
 	for _, sample := range config.GetModelWarmup() {
 		for name := range sample.GetInputs() {
 			names[name] = true
 		}
-	}
-	for _, input := range config.GetInput() {
-		delete(names, input.GetName())
 	}
 	return slices.Sorted(maps.Keys(names))
 }

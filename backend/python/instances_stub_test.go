@@ -104,6 +104,12 @@ func TestGrow(t *testing.T) {
 		t.Errorf("got error %v, left are %s", err, m.names())
 	}
 	m.mustInfer(r.small()).Release()
+
+	// Nor does a model that is closed get more.
+	m.close()
+	if _, _, err := grow(cpu(5, false)); err == nil || !strings.Contains(err.Error(), "is being unloaded") && !strings.Contains(err.Error(), "not healthy") {
+		t.Errorf("got error %v", err)
+	}
 }
 
 // A batch that an instance executes is finished before it ends.

@@ -71,3 +71,16 @@ func TestInstanceNames(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// A number that no machine could stand is refused before anything is made of it.
+func TestTooManyInstances(t *testing.T) {
+	m := &Model{backend: &Backend{}, log: zerolog.Nop()}
+	m.env.Name = "m"
+	config := &kserve.ModelConfig{InstanceGroup: []*kserve.ModelInstanceGroup{
+		{Name: "a", Count: 5, Kind: kserve.ModelInstanceGroup_KIND_CPU}, {Name: "b", Count: 2_000_000_000, Kind: kserve.ModelInstanceGroup_KIND_CPU},
+	}}
+	_, err := m.makeInstances(config, nil)
+	if want := "instance group b of model m asks for 2000000000 instances, a model has 4096 at most"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}

@@ -44,6 +44,7 @@ type Model struct {
 	mu        sync.Mutex
 	instances []*Instance
 	leaving   []*Instance // that are to be ended
+	closed    bool        // no instance is started any more
 	lives     uint32      // stub processes so far, of all instances
 }
 
@@ -155,6 +156,11 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 // an error all of these have ended.
 func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 	outcomes := make(chan error, len(instances))
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return infer.Errorf(infer.Unavailable, "model '%s' is being unloaded", m.env.Name)
+	}
 	for _, in := range instances {
 		m.log.Info().Msgf("TRITONBACKEND_ModelInstanceInitialize: %s (%s device %s)", in.name, in.kind, in.device)
 		run, cancel := context.WithCancel(m.run)
@@ -169,6 +175,7 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 			})
 		})
 	}
+	m.mu.Unlock()
 	var failure error
 	for i := 0; i < len(instances) && failure == nil; i++ {
 		select {
@@ -298,6 +305,9 @@ func (m *Model) Close(ctx context.Context) error {
 	if m.cancel == nil {
 		return nil
 	}
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
 	m.cancel()
 	ended := make(chan struct{})
 	go func() {
@@ -335,7 +345,6 @@ func (m *Model) tensorNames() (inputs, outputs []string) {
 	for _, extra := range m.config.GetBatchInput() { // of stacked batches
 		inputs = append(inputs, extra.GetTargetName()...)
 	}
-	inputs = append(inputs, warmupNames(m.config)...)
 	for _, output := range m.config.GetOutput() {
 		outputs = append(outputs, output.GetName())
 	}
@@ -347,6 +356,11 @@ func (m *Model) tensorNames() (inputs, outputs []string) {
 		inputs = append(inputs, state.GetInputName())
 		if !slices.Contains(outputs, state.GetOutputName()) {
 			outputs = append(outputs, state.GetOutputName())
+		}
+	}
+	for _, name := range warmupNames(m.config) {
+		if !slices.Contains(inputs, name) {
+			inputs = append(inputs, name)
 		}
 	}
 	return inputs, outputs

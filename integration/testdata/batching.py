@@ -151,6 +151,13 @@ def alike(s):
     expect(s.model, s.batches(*"abcde"), ["a+b", "c+d", "e"])
 
 
+def differs(s):
+    s.hold()
+    s.line_up("a", "b", ("c", {"shape": (1, 2)}))
+    s.release()
+    expect(s.model, s.batches(*"abc"), ["a+b", "c"])
+
+
 def ragged(s):
     s.hold()
     s.line_up("a", ("b", {"shape": (1, 2)}), ("c", {"shape": (1, 3)}))

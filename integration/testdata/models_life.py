@@ -1,8 +1,8 @@
 """Loads and unloads models and ensembles of them: models_life.py <http host:port> <gRPC host:port> <repository>.
 
 The server is in explicit control mode with "--load-model=first". The repository has the models "first", "second" and
-"third", which answer with what the file "generation" of their version had when they were loaded, and the ensemble "both"
-of the first two. Exits with a traceback if anything is not as it should be.
+"third", which answer with what the file "generation" of their version had when they were loaded, and the ensemble
+"both" of the first two. Exits with a traceback if anything is not as it should be.
 """
 
 import pathlib
@@ -83,11 +83,12 @@ assert told("both") == 0
 for module, client in BOTH:
     client.unload_model("second")
     eventually(both="UNAVAILABLE", second="UNAVAILABLE")
-    fails("Request for unknown model: 'both' has no available versions", told, "both", module=module, client=client)
-    fails("Request for unknown model: 'both' version 1 is not at ready state", told, "both", "1", module=module, client=client)
+    both = {"module": module, "client": client}
+    fails("Request for unknown model: 'both' has no available versions", told, "both", **both)
+    fails("Request for unknown model: 'both' version 1 is not at ready state", told, "both", "1", **both)
     client.load_model("second")
     assert told("both", module=module, client=client) == 0
-for module, client in BOTH:
+for _, client in BOTH:
     client.unload_model("both", unload_dependents=True)
     eventually(both="UNAVAILABLE", first="READY")  # the first was asked for by name
     assert told("first") == 2

@@ -17,7 +17,9 @@ from tritonclient.utils import InferenceServerException
 HTTP, GRPC = sys.argv[1:3]
 LIMIT = 60  # seconds that an answer may take
 
-MUST_START = "inference request for sequence {} to model '{}' must specify the START flag on the first request of the sequence"
+MUST_START = (
+    "inference request for sequence {} to model '{}' must specify the START flag on the first request of the sequence"
+)
 
 
 def tensors(module, value, batched):
@@ -40,8 +42,13 @@ class Sequence:
         if self.module is grpc:
             more["client_timeout"] = LIMIT
         return self.client.infer(
-            self.model, tensors(self.module, value, self.batched), sequence_id=self.number, sequence_start=start,
-            sequence_end=end, **more)
+            self.model,
+            tensors(self.module, value, self.batched),
+            sequence_id=self.number,
+            sequence_start=start,
+            sequence_end=end,
+            **more,
+        )
 
     def total(self, value, **more):
         return int(self.infer(value, **more).as_numpy("TOTAL").reshape(-1)[0])
@@ -58,9 +65,9 @@ def expect(what, got, want):
     assert got == want, f"{what}: got {got}, want {want}"
 
 
-def fails(what, want, call):
+def fails(what, want, call, *arguments, **more):
     try:
-        got = call()
+        got = call(*arguments, **more)
     except InferenceServerException as e:
         assert want in e.message(), f"{what}: got {e.message()}, want {want}"
         return
@@ -77,7 +84,11 @@ def controls():
     for client in (h, g):
         s = Sequence(client, "direct", 0x1_0000_0007, True)
         got = s.saw(1, start=True)
-        expect("start", [got["start"], got["end"], got["ready"]], [[[1, 1], "int32", 1], [[1, 1], "int32", 0], [[1, 1], "int32", 1]])
+        expect(
+            "start",
+            [got["start"], got["end"], got["ready"]],
+            [[[1, 1], "int32", 1], [[1, 1], "int32", 0], [[1, 1], "int32", 1]],
+        )
         expect("corrid", got["corrid"], [[1, 1], "uint64", 0x1_0000_0007])
         expect("request", [got["id"], got["flags"]], [0x1_0000_0007, 1])
         got = s.saw(1)
@@ -94,46 +105,89 @@ def controls():
         expect("corrid", got["corrid"], [[1], "object", "grüße"])
         expect("request", got["id"], "grüße")
         expect("total", s.total(4, end=True), 5)
-        fails("a number", "sequence batching control 'CORRID' data-type is 'UINT64', but model 'texts' expects 'STRING'",
-              lambda: Sequence(client, "texts", 7, False).infer(1, start=True))
-        fails("a text", "sequence batching control 'CORRID' data-type is 'BYTES', but model 'direct' expects 'UINT64'",
-              lambda: Sequence(client, "direct", "x", True).infer(1, start=True))
+        fails(
+            "a number",
+            "sequence batching control 'CORRID' data-type is 'UINT64', but model 'texts' expects 'STRING'",
+            Sequence(client, "texts", 7, False).infer,
+            1,
+            start=True,
+        )
+        fails(
+            "a text",
+            "sequence batching control 'CORRID' data-type is 'BYTES', but model 'direct' expects 'UINT64'",
+            Sequence(client, "direct", "x", True).infer,
+            1,
+            start=True,
+        )
 
 
 def admission():
     h, g = clients()
     for client in (h, g):
-        fails("no id", "inference request to model 'one_slot' must specify a non-zero or non-empty correlation ID",
-              lambda: Sequence(client, "one_slot", 0, False).infer(1))
+        fails(
+            "no id",
+            "inference request to model 'one_slot' must specify a non-zero or non-empty correlation ID",
+            Sequence(client, "one_slot", 0, False).infer,
+            1,
+        )
         for number in (77, "seventy"):
-            fails("no start", MUST_START.format(number, "one_slot"), lambda: Sequence(client, "one_slot", number, False).infer(1))
+            fails(
+                "no start",
+                MUST_START.format(number, "one_slot"),
+                Sequence(client, "one_slot", number, False).infer,
+                1,
+            )
         module = Sequence(client, "", 0, False).module
         two = module.InferInput("VALUE", [2, 1], "INT32")
         two.set_data_from_numpy(np.ones((2, 1), np.int32))
-        fails("batch of two", "inference request to model 'direct' must specify batch-size 1 due to requirements of sequence batcher",
-              lambda: client.infer("direct", [two], sequence_id=1, sequence_start=True))
-        fails("a long id", "string correlation ID cannot be longer than 128 characters",
-              lambda: Sequence(client, "one_slot", "x" * 129, False).infer(1, start=True))
+        fails(
+            "batch of two",
+            "inference request to model 'direct' must specify batch-size 1 due to requirements of sequence batcher",
+            client.infer,
+            "direct",
+            [two],
+            sequence_id=1,
+            sequence_start=True,
+        )
+        fails(
+            "a long id",
+            "string correlation ID cannot be longer than 128 characters",
+            Sequence(client, "one_slot", "x" * 129, False).infer,
+            1,
+            start=True,
+        )
+
+
+def accumulates(model, batched, i):
+    """One sequence of ten requests."""
+    keeps = model.startswith("keeper")
+    number = f"{model}-{i}" if model == "texts" or (keeps and i % 3 == 0) else 1000 + i
+    s = Sequence(clients()[i % 2], model, number, batched)
+    total = 100 if keeps else 0
+    for n in range(10):
+        total += i * 10 + n
+        what = f"{model} {i} at {n}"
+        got = s.infer(i * 10 + n, start=n == 0, end=n == 9)
+        expect(what, int(got.as_numpy("TOTAL").reshape(-1)[0]), total)
+        if keeps:
+            expect(what, int(got.as_numpy("LENGTH").reshape(-1)[0]), 2 + n + 1)
+            words = [w.decode() for w in got.as_numpy("WORDS").reshape(-1)]
+            expect(what, words, ["", *(str(i * 10 + k) for k in range(n + 1))])
 
 
 def accumulate():
     """Many sequences at once: each keeps its total, whatever is beside it."""
-    for model, batched in (("direct", True), ("oldest", True), ("texts", False), ("keeper", False), ("keeper_direct", True), ("keeper_oldest", True)):
-        def run(i):
-            h, g = clients()
-            name = f"{model}-{i}" if model == "texts" or i % 3 == 0 and model.startswith("keeper") else 1000 + i
-            s = Sequence((h, g)[i % 2], model, name, batched)
-            total = 100 if model.startswith("keeper") else 0
-            for n in range(10):
-                total += i * 10 + n
-                got = s.infer(i * 10 + n, start=n == 0, end=n == 9)
-                expect(f"{model} {i} at {n}", int(got.as_numpy("TOTAL").reshape(-1)[0]), total)
-                if model.startswith("keeper"):
-                    expect(f"{model} {i} at {n}", int(got.as_numpy("LENGTH").reshape(-1)[0]), 2 + n + 1)
-                    words = [w.decode() for w in got.as_numpy("WORDS").reshape(-1)]
-                    expect(f"{model} {i} at {n}", words, [""] + [str(i * 10 + k) for k in range(n + 1)])
+    models = {
+        "direct": True,
+        "oldest": True,
+        "texts": False,
+        "keeper": False,
+        "keeper_direct": True,
+        "keeper_oldest": True,
+    }
+    for model, batched in models.items():
         with concurrent.futures.ThreadPoolExecutor(12) as pool:
-            for future in [pool.submit(run, i) for i in range(1, 13)]:
+            for future in [pool.submit(accumulates, model, batched, i) for i in range(1, 13)]:
                 future.result(LIMIT)
 
 
@@ -145,8 +199,13 @@ def streams():
     for n in range(20):
         for number in (301, 302, 303):
             g.async_stream_infer(
-                "direct", tensors(grpc, number + n, True), request_id=f"{number}", sequence_id=number, sequence_start=n == 0,
-                sequence_end=n == 19)
+                "direct",
+                tensors(grpc, number + n, True),
+                request_id=f"{number}",
+                sequence_id=number,
+                sequence_start=n == 0,
+                sequence_end=n == 19,
+            )
     totals = {301: 0, 302: 0, 303: 0}
     seen = dict.fromkeys(totals, 0)
     for _ in range(60):
@@ -161,7 +220,7 @@ def streams():
 
 def padding():
     """Slots of a batch that have nothing are padded; other shapes wait for the next batch."""
-    h, g = clients()
+    h, _g = clients()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         four = [Sequence(grpc.InferenceServerClient(GRPC), "fill", n, True) for n in (11, 12, 13, 14)]
         first = [pool.submit(s.saw, 1, start=True) for s in four[:3]]
@@ -183,17 +242,27 @@ def padding():
     statistics = h.get_inference_statistics("fill")["model_stats"][0]
     padded = sum(int(b["batch_size"]) * int(b["compute_infer"]["count"]) for b in statistics["batch_stats"])
     assert padded > int(statistics["inference_count"]), statistics
-    expect("no padding among requests", int(statistics["inference_count"]), int(statistics["inference_stats"]["success"]["count"]))
+    expect(
+        "no padding among requests",
+        int(statistics["inference_count"]),
+        int(statistics["inference_stats"]["success"]["count"]),
+    )
 
 
 def backlog():
-    h, g = clients()
+    _h, _g = clients()
     first, second, third = (Sequence(grpc.InferenceServerClient(GRPC), "one_slot", n, False) for n in (1, 2, 3))
     expect("first", first.total(1, start=True), 1)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         waits = pool.submit(second.total, 5, start=True, end=True)
-        fails("in the backlog", "timeout of the corresponding sequence has been expired",
-              lambda: third.infer(1, start=True, timeout=200_000))
+        fails(
+            "in the backlog",
+            "timeout of the corresponding sequence has been expired",
+            third.infer,
+            1,
+            start=True,
+            timeout=200_000,
+        )
         assert not waits.done()
         expect("first", first.total(1, end=True), 2)
         expect("second", waits.result(LIMIT), 5)
@@ -206,7 +275,7 @@ def idle():
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         waits = pool.submit(Sequence(g, "short", 10, False).total, 3, start=True)
         expect("who waits gets the slot", waits.result(LIMIT), 3)
-    fails("idle", MUST_START.format(9, "short"), lambda: s.infer(1))
+    fails("idle", MUST_START.format(9, "short"), s.infer, 1)
 
 
 def state():
@@ -218,10 +287,15 @@ def state():
     some = s.infer(1, outputs=[http.InferRequestedOutput("LENGTH")])
     expect("what was asked for", [o["name"] for o in some.get_response()["outputs"]], ["LENGTH"])
     expect("and kept all the same", int(some.as_numpy("LENGTH").reshape(-1)[0]), 4)
-    fails("an error keeps the state", "below zero", lambda: s.infer(-1))
+    fails("an error keeps the state", "below zero", s.infer, -1)
     expect("as it was", s.total(1), 103)
-    fails("only a state", "unexpected inference output 'HISTORY_OUT' for model 'keeper_oldest'",
-          lambda: s.infer(1, outputs=[http.InferRequestedOutput("HISTORY_OUT")]))
+    fails(
+        "only a state",
+        "unexpected inference output 'HISTORY_OUT' for model 'keeper_oldest'",
+        s.infer,
+        1,
+        outputs=[http.InferRequestedOutput("HISTORY_OUT")],
+    )
     expect("start anew", s.total(1, start=True), 101)
     big = Sequence(g, "keeper_oldest", 4, True)
     for n in range(1100):  # a state that outgrows the frame

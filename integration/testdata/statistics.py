@@ -41,7 +41,7 @@ def over_http(model):
         assert len(of) == 1, b
         batches[b["batch_size"]] = of.pop()
     assert list(batches) == sorted(batches), batches
-    for name in ("success", "fail", "compute_infer"):
+    for name in ("success", "fail"):
         assert (stats[name]["ns"] > 0) == (stats[name]["count"] > 0) or stats["cache_miss"]["count"] > 0, (name, stats)
     assert (s["last_inference"] > 0) == (s["execution_count"] > 0), s
     return {"inferences": s["inference_count"], "executions": s["execution_count"], **counts, "batches": batches}
@@ -62,9 +62,17 @@ def sample(text, name, model, **labels):
     return found and float(found[1])
 
 
-def in_metrics(model):
+def pending(model):
+    return sample(scrape(), "nv_inference_pending_request_count", model)
+
+
+def scrape():
     with urllib.request.urlopen(f"http://{HTTP.split(':')[0]}:{METRICS}/metrics", timeout=PATIENCE) as answer:
-        text = answer.read().decode()
+        return answer.read().decode()
+
+
+def in_metrics(model):
+    text = scrape()
     counts = {
         "inferences": sample(text, "nv_inference_count", model),
         "executions": sample(text, "nv_inference_exec_count", model),
@@ -89,11 +97,12 @@ def in_metrics(model):
 
 
 def step(name, model, executions, act):
-    """Acts, waits until the model has been executed so many more times, and prints what was counted."""
+    """Acts, waits until the model has been executed so many more times and nothing waits, and prints what was counted."""
     before = over_http(model)["executions"]
     outcome = act()
     deadline = time.monotonic() + PATIENCE
-    while over_http(model)["executions"] < before + executions and time.monotonic() < deadline:
+    while over_http(model)["executions"] < before + executions or pending(model) != 0:
+        assert time.monotonic() < deadline, (name, model, over_http(model))
         time.sleep(0.01)
     counts = over_http(model)
     assert over_grpc(model) == counts, (over_grpc(model), counts)
@@ -101,7 +110,11 @@ def step(name, model, executions, act):
     assert {k: counts[k] for k in metrics} == metrics, (metrics, counts)
     if model == "rounds" and sys.argv[4:] == ["triton"]:
         counts["fail"] -= reasons.pop("CANCELED", 0)
-    print(json.dumps({"step": name, "model": model, "outcome": outcome, **counts, "reasons": reasons, "summaries": summaries}))
+    print(
+        json.dumps(
+            {"step": name, "model": model, "outcome": outcome, **counts, "reasons": reasons, "summaries": summaries}
+        )
+    )
 
 
 def text_of(error):
@@ -187,5 +200,66 @@ step("an error of the request", "cached", 1, lambda: infer("cached", -1))
 step("a failure", "cached", 1, lambda: infer("cached", -2))
 step("two at once", "cached", 2, lambda: together("cached", 300, 300))
 step("the same again", "cached", 0, lambda: infer("cached", 300))
+step("a miss", "kept", 1, lambda: infer("kept", 0))
+step("after a miss", "plain", 0, lambda: None)
+step("a hit", "kept", 0, lambda: infer("kept", 0))
+step("after a hit", "plain", 0, lambda: None)
+step("an error of a step", "kept", 0, lambda: infer("kept", -1))
+step("the same error", "kept", 0, lambda: infer("kept", -1))
+step("after errors", "plain", 0, lambda: None)
+step("steps that hit", "steps", 1, lambda: infer("steps", 0))
+step("after hits", "cached", 0, lambda: None)
+step("steps that miss", "steps", 1, lambda: infer("steps", 7))
+step("after a miss and a hit", "cached", 0, lambda: None)
 step("a model that calls", "cached", 0, lambda: infer("caller", 0))
 step("the model that calls", "caller", 0, lambda: None)
+
+step("four together", "four", 1, lambda: together("four", 0, 0, 0, 0))
+step("an error among four", "four", 1, lambda: together("four", 0, 0, -1, 0))
+step("a failure of four", "four", 1, lambda: together("four", 0, 0, -2, 0))
+step("four errors", "four", 1, lambda: together("four", -1, -1, -1, -1))
+
+
+def waiting(requests, value):
+    """Sends requests of which one is executed, and returns their calls when the others wait."""
+    answers = queue.Queue()
+    calls = []
+    for i in range(requests):
+        tensor = number(value, module=grpc)
+        calls.append(rpc.async_infer("queued", [tensor], lambda result, error: answers.put(error)))
+        deadline = time.monotonic() + PATIENCE
+        while i > 0 and pending("queued") != i:
+            assert time.monotonic() < deadline, (i, pending("queued"))
+            time.sleep(0.01)
+    return calls, answers
+
+
+def late():
+    """Two requests that may wait for 100 ms, behind two of 900 ms."""
+    _, answers = waiting(2, 900)
+    tensor = number(0, module=grpc)
+    for _ in range(2):
+        rpc.async_infer("queued", [tensor], lambda result, error: answers.put(error), timeout=100000)
+    errors = [answers.get(timeout=PATIENCE) for _ in range(4)]
+    return [text_of(e) for e in errors if e is not None]
+
+
+def full():
+    calls, answers = waiting(4, 900)
+    refused = [infer("queued", 0) for _ in range(2)]
+    for _ in calls:
+        assert answers.get(timeout=PATIENCE) is None
+    return refused
+
+
+def cancelled():
+    calls, answers = waiting(3, 900)
+    for call in calls:
+        call.cancel()
+    for _ in calls:
+        assert answers.get(timeout=PATIENCE) is not None
+
+
+step("time-outs", "queued", 2, late)
+step("a full queue", "queued", 4, full)
+step("cancelled requests", "queued", 1, cancelled)

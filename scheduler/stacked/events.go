@@ -29,9 +29,6 @@ func NewEvents(plan *Plan, allocate Allocator, next backend.Events) *Events {
 	return &Events{plan: plan, allocate: allocate, next: next, all: make(map[backend.Instance]*instance)}
 }
 
-// Stands returns what the scheduler knows in the place of an instance.
-func (e *Events) Stands(in backend.Instance) backend.Instance { return e.of(in) }
-
 func (e *Events) of(in backend.Instance) *instance {
 	e.mu.Lock()
 	defer e.mu.Unlock()

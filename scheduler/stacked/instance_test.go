@@ -24,7 +24,7 @@ func TestReports(t *testing.T) {
 			}
 		}},
 		{"a failure", backend.Report{Err: failure}, func(t *testing.T, _ *batch, got backend.Report) {
-			if got.Err != failure || !got.Executed { //nolint:errorlint // it is passed on as it is
+			if got.Err != failure || !got.Executed {
 				t.Errorf("got %+v", got)
 			}
 		}},
@@ -170,15 +170,15 @@ func TestInstance(t *testing.T) {
 	if _, ok := r.in.(backend.Pipeliner); ok {
 		t.Error("it takes batches ahead, which nobody would withdraw")
 	}
-	if r.events.Stands(r.model) != r.in {
-		t.Error("another instance stands in the place")
+	if backend.Innermost(r.in) != backend.Instance(r.model) {
+		t.Error("it does not say in front of what it stands")
 	}
 	r.events.Up(plain{})
 	simple := r.sched.up[1]
 	simple.(backend.Awaiter).Await(nil)
 	simple.(backend.Canceller).Cancel(&backend.Task{})
 	r.events.Forget(r.model)
-	if r.events.Stands(r.model) == r.in {
+	if r.events.of(r.model) == r.in {
 		t.Error("it is remembered")
 	}
 }

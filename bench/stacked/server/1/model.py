@@ -1,0 +1,16 @@
+"""Computes what the server has put together and will take apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
+        return [
+            pb_utils.InferenceResponse(
+                [pb_utils.Tensor("OUTPUT", pb_utils.get_input_tensor_by_name(r, "INPUT").as_numpy() + np.float32(1))]
+            )
+            for r in requests
+        ]

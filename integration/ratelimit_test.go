@@ -1,0 +1,148 @@
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// exclusiveModel wants nobody else to execute at the same time. A number above 0
+// has it call another model, by that name, meanwhile.
+const exclusiveModel = `
+import os
+import time
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.file = os.path.join(args["model_repository"], "..", "..", "busy")
+
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            n = request.inputs()[0]
+            alone = not CALLED
+            if alone:
+                os.close(os.open(self.file, os.O_CREAT | os.O_EXCL))  # raises if it is there
+            time.sleep(0.003)
+            error = None
+            if n.as_numpy()[0] > 0:
+                answer = pb_utils.InferenceRequest(model_name="called", requested_output_names=["OUT"],
+                                                   inputs=[pb_utils.Tensor("N", np.zeros(1, np.int32))]).exec()
+                error = answer.error() if answer.has_error() else None
+            if alone:
+                os.unlink(self.file)
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", n.as_numpy())], error))
+        return responses
+`
+
+const exclusiveConfig = `
+backend: "python"
+input [ { name: "N" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] } ]
+`
+
+func limitedRepository(t *testing.T) string {
+	limited := func(count, rest string) string {
+		return exclusiveConfig + "instance_group [ { count: " + count + " kind: KIND_CPU rate_limiter { " + rest + " } } ]"
+	}
+	const one = `resources [ { name: "R" count: 1 } ]`
+	return filepath.Join(writeFiles(t, map[string]string{
+		"models/often/config.pbtxt": limited("2", one+" priority: 1"), "models/often/1/model.py": "CALLED = False\n" + exclusiveModel,
+		"models/seldom/config.pbtxt": limited("2", one+" priority: 3"), "models/seldom/1/model.py": "CALLED = False\n" + exclusiveModel,
+		"models/called/config.pbtxt": limited("1", one), "models/called/1/model.py": "CALLED = True\n" + exclusiveModel,
+		"models/hungry/config.pbtxt": limited("1", `resources [ { name: "R" count: 2 } ]`), "models/hungry/1/model.py": "CALLED = False\n" + exclusiveModel,
+		"models/global/config.pbtxt": limited("1", `resources [ { name: "R" global: true count: 1 } ]`), "models/global/1/model.py": "CALLED = False\n" + exclusiveModel,
+	}), "models")
+}
+
+const exclusiveBody = `{"inputs":[{"name":"N","datatype":"INT32","shape":[1],"data":[%d]}]}`
+
+// TestRateLimit has models take turns that share a resource of which there is
+// enough for one.
+func TestRateLimit(t *testing.T) {
+	s := start(t, testkit.Python(t).Path, limitedRepository(t), "--rate-limit=execution_count", "--rate-limit-resource=R:1",
+		"--model-control-mode=explicit", "--load-model=often", "--load-model=seldom", "--load-model=called")
+	for model, want := range map[string]string{
+		"hungry": `Invalid argument: Resource count for "R" is limited to 1 which will prevent scheduling of one or more model instances, the minimum required count is 2`,
+		"global": `Invalid argument: Resource "R" is present as both global and device-specific resource in the model configuration.`,
+	} {
+		status, body := s.request("POST", "/v2/repository/models/"+model+"/load", "")
+		if want := "load failed for model '" + model + "': version 1 is at UNAVAILABLE state: " + want + ";\n"; status != http.StatusBadRequest || errorOf(t, body) != want {
+			t.Errorf("%s: got %d %s, want %s", model, status, body, want)
+		}
+	}
+
+	// Each model has always something to do.
+	const turns = 240
+	var clients sync.WaitGroup
+	for _, model := range []string{"often", "seldom"} {
+		for range 6 {
+			clients.Go(func() {
+				for s.succeeded("often")+s.succeeded("seldom") < turns {
+					if status, body := s.request("POST", "/v2/models/"+model+"/infer", fmt.Sprintf(exclusiveBody, 0)); status != http.StatusOK {
+						t.Errorf("%s: %d %s", model, status, body)
+						return
+					}
+				}
+			})
+		}
+	}
+	clients.Wait()
+	if often, seldom := s.succeeded("often"), s.succeeded("seldom"); often < 2*seldom || often > 4*seldom {
+		t.Errorf("often had %d turns, seldom %d; want three times as many", often, seldom)
+	}
+
+	// What a model holds, the models that it calls need not wait for.
+	if status, body := s.request("POST", "/v2/models/often/infer", fmt.Sprintf(exclusiveBody, 1)); status != http.StatusOK {
+		t.Errorf("a call of who holds the resource: %d %s", status, body)
+	}
+	if !strings.Contains(s.log.String(), "EXEC_COUNT") {
+		t.Error("the table of options does not show the rate limiter")
+	}
+}
+
+// Without the flag, nothing waits for what a config says of the rate limiter.
+func TestNoRateLimit(t *testing.T) {
+	s := start(t, testkit.Python(t).Path, limitedRepository(t), "--rate-limit-resource=R:1")
+	var wrong sync.Map
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			for range 10 {
+				if status, body := s.request("POST", "/v2/models/often/infer", fmt.Sprintf(exclusiveBody, 0)); status != http.StatusOK {
+					wrong.Store("FileExistsError", strings.Contains(body, "FileExistsError"))
+				}
+			}
+		})
+	}
+	clients.Wait()
+	if overlapped, _ := wrong.Load("FileExistsError"); overlapped != true {
+		t.Error("two instances have not executed at once")
+	}
+}
+
+// TestRateLimitSameAsTriton compares which models can be loaded.
+func TestRateLimitSameAsTriton(t *testing.T) {
+	dir := yardstick(t)
+	root := limitedRepository(t)
+	flags := []string{"--rate-limit=execution_count", "--rate-limit-resource=R:1", "--rate-limit-resource=S:5", "--model-control-mode=explicit"}
+	triton := startTriton(t, dir, root, flags...)
+	nereid := start(t, "/usr/bin/python3", root, flags...)
+	for _, model := range []string{"often", "hungry", "global", "seldom"} {
+		path := "/v2/repository/models/" + model + "/load"
+		wantStatus, want := triton.request("POST", path, "")
+		gotStatus, got := nereid.request("POST", path, "")
+		if gotStatus != wantStatus || got != want {
+			t.Errorf("%s:\n   Triton: %d %s\n   Nereid: %d %s", model, wantStatus, want, gotStatus, got)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package stacked
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
+)
+
+// worker is an instance with a goroutine of its own, which doubles numbers. It
+// is lost now and then.
+type worker struct {
+	name   string
+	ledger *ledger
+	events backend.Events
+
+	mu   sync.Mutex
+	up   bool
+	work chan *backend.Batch // one at a time; closed by the test's end
+}
+
+func (w *worker) Name() string                { return w.name }
+func (w *worker) Ready(context.Context) error { return nil }
+func (w *worker) Cancel(*backend.Task)        {}
+
+func (w *worker) Execute(b *backend.Batch) {
+	w.mu.Lock()
+	up := w.up
+	if up {
+		w.work <- b
+	}
+	w.mu.Unlock()
+	if !up {
+		b.Done(b, backend.Report{Refused: true})
+	}
+}
+
+func (w *worker) run(random *rand.Rand) {
+	w.set(true)
+	w.events.Up(w)
+	for b := range w.work {
+		in := b.Tasks[0].Request.Inputs[0]
+		data := bytes.Clone(in.Data)
+		for i := 0; i < len(data); i += 4 {
+			binary.LittleEndian.PutUint32(data[i:], 2*binary.LittleEndian.Uint32(data[i:]))
+		}
+		lost := random.IntN(8) == 0
+		if lost {
+			w.set(false)
+		}
+		b.Done(b, backend.Report{Executed: true})
+		answer := &infer.Response{Final: true, Outputs: []infer.Tensor{
+			{Name: "Y", DataType: in.DataType, Shape: slices.Clone(in.Shape), Data: data, Memory: w.ledger.lend("Y")},
+		}}
+		if random.IntN(16) == 0 {
+			answer.Release()
+			answer = infer.ErrorResponse(infer.Errorf(infer.Internal, "as it happens"))
+		}
+		b.Tasks[0].Send(answer)
+		if lost {
+			w.events.Down(w, false)
+			w.set(true)
+			w.events.Up(w)
+		}
+	}
+}
+
+func (w *worker) set(up bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.up = up
+}
+
+// nobody is an Observer that counts requests that were executed.
+type nobody struct{ executed atomic.Int64 }
+
+func (*nobody) Pending(int)                       {}
+func (o *nobody) Executed(e *scheduler.Execution) { o.executed.Add(int64(len(e.Requests))) }
+func (*nobody) Failed(scheduler.Reason, int64)    {}
+
+// TestStorm has many clients send and leave while instances come and go: who
+// stays gets its own rows, and no memory is left.
+func TestStorm(t *testing.T) {
+	config := configOf(t, stackedConfig+`
+input { name: "X" data_type: TYPE_INT32 dims: [ -1 ] allow_ragged_batch: true }
+output { name: "Y" data_type: TYPE_INT32 dims: [ -1 ] }
+batch_output { target_name: "Y" source_input: "X" }`)
+	config.MaxBatchSize = 16
+	config.GetDynamicBatching().PreferredBatchSize = []int32{8}
+	config.GetDynamicBatching().MaxQueueDelayMicroseconds = 200
+	plan, err := NewPlan(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var memory ledger
+	observer := &nobody{}
+	batcher := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: observer, Batching: scheduler.NewBatching(config)})
+	events := NewEvents(plan, memory.allocate, batcher)
+	var workers, clients sync.WaitGroup
+	var all []*worker
+	for i := range 3 {
+		w := &worker{name: string(rune('a' + i)), ledger: &memory, events: events, work: make(chan *backend.Batch, 1)}
+		all = append(all, w)
+		workers.Go(func() { w.run(rand.New(rand.NewPCG(1, uint64(i)))) })
+	}
+	var answered atomic.Int64
+	for c := range 32 {
+		clients.Go(func() {
+			random := rand.New(rand.NewPCG(2, uint64(c)))
+			for range 40 {
+				rows, width := 1+random.Int64N(3), 1+random.Int64N(40)
+				if random.IntN(100) == 0 {
+					width *= 4000 // of which some are merged aside
+				}
+				values := make([]int32, rows*width)
+				for i := range values {
+					values[i] = int32(random.Uint32() >> 2)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				if random.IntN(5) == 0 {
+					cancel()
+				}
+				err := batcher.Infer(ctx, request(ints("X", dims(rows, width), values...)), func(r *infer.Response) {
+					defer r.Release()
+					if r.Err != nil {
+						if r.Err.Code != infer.Cancelled && r.Err.Message != "as it happens" {
+							t.Errorf("got %v", r.Err)
+						}
+						return
+					}
+					for i := range values {
+						values[i] *= 2
+					}
+					answered.Add(1)
+					if want := []infer.Tensor{ints("Y", dims(rows, width), values...)}; !sameTensors(r.Outputs, want) {
+						t.Error("a client got what is not its own")
+					}
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				cancel()
+			}
+		})
+	}
+	clients.Wait()
+	if err := batcher.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, w := range all {
+		close(w.work)
+	}
+	workers.Wait()
+	memory.check(t)
+	if answered.Load() < 32*15 {
+		t.Errorf("only %d of %d requests were answered", answered.Load(), 32*40)
+	}
+}
