@@ -129,6 +129,9 @@ func layoutFault(direction string, t describedTensor, config *kserve.ModelConfig
 // validateBatchTypes checks what Triton's backends look at before the server
 // looks at anything else. The text does not name the model.
 func validateBatchTypes(config *kserve.ModelConfig) error {
+	if config.Platform == platformEnsemble {
+		return nil // which has no backend
+	}
 	for _, in := range config.BatchInput {
 		if in.DataType == kserve.DataType_TYPE_INVALID {
 			return invalid("unexpected batch input data type 'TYPE_INVALID'")
