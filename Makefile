@@ -59,10 +59,11 @@ fuzz: ## search on from the seeds of every fuzz target for FUZZTIME (5s)
 	.ci/fuzz $(FUZZTIME)
 
 .PHONY: bench
-bench: build venvs ## round trips to a stub, the front ends, batches, each beside its floor
+bench: build venvs ## round trips to a stub, the front ends, batches, each beside its floor; what scheduling costs
 	$(GO) run ./bench/roundtrip
 	$(GO) run ./bench/frontends
 	$(GO) run ./bench/stacked
+	$(GO) test -run '^$$' -bench 'Clients|Dynamic2ms|Sequences' -benchtime $(BENCHTIME) ./scheduler
 
 .PHONY: benchmarks
 benchmarks: venvs ## the Go benchmarks of every package
