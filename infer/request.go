@@ -71,6 +71,10 @@ type Request struct {
 	// BatchSize is the first dimension of the inputs of a batching model, else
 	// 0. Validation sets it.
 	BatchSize int64
+	// Entered is called by Infer when the request has its place in the scheduler,
+	// or not at all; nil: nobody wants to know.
+	Entered func()
+
 	// Padding marks a request that nobody has made: it fills a place in a batch,
 	// and none of its outputs is wanted.
 	Padding bool

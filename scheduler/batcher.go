@@ -106,6 +106,9 @@ func (d *Batcher) Infer(ctx context.Context, req *infer.Request, send infer.Send
 	if err != nil {
 		return err
 	}
+	if req.Entered != nil {
+		req.Entered()
+	}
 	if a, ok := in.(backend.Awaiter); ok {
 		a.Await(r.done)
 	}

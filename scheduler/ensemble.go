@@ -110,6 +110,9 @@ func (e *Ensemble) Infer(ctx context.Context, req *infer.Request, send infer.Sen
 	f.done = make(chan struct{}, 1)
 	f.moved = make(chan struct{}, 1)
 	f.begin()
+	if req.Entered != nil {
+		req.Entered()
+	}
 	f.wait()
 	return nil
 }

@@ -113,6 +113,9 @@ func (s *Sequence) Infer(ctx context.Context, req *infer.Request, send infer.Sen
 	if err != nil {
 		return err
 	}
+	if req.Entered != nil {
+		req.Entered()
+	}
 	if a, ok := in.(backend.Awaiter); ok {
 		a.Await(r.done)
 	}

@@ -21,6 +21,7 @@ import (
 
 // fakeModel answers inferences. The default sends back each INPUTn as OUTPUTn.
 type fakeModel struct {
+	enters bool // infer says itself when a request has entered
 	info   *models.Info
 	labels string // content of the outputs' label file
 	infer  func(ctx context.Context, req *infer.Request, send infer.Sender) error
@@ -140,6 +141,9 @@ func (c *fakeCore) Infer(ctx context.Context, req *infer.Request, send infer.Sen
 	copied.Inputs = slices.Clone(req.Inputs)
 	c.lastReq = &copied
 	c.mu.Unlock()
+	if req.Entered != nil && !m.enters {
+		req.Entered()
+	}
 	return m.infer(ctx, req, send)
 }
 

@@ -31,14 +31,14 @@ var (
 // in their own time: the reader and the writer at once, a request when its model
 // lets it go. All of them count as active.
 type grpcStream struct {
-	g         *GRPC
-	stream    grpc.ServerStream
-	ctx       context.Context // ends with the handler
-	errors    bool            // as grpcErrorKey asks
-	queue     *grpcQueue
-	sequences grpcSequences
-	receiver  grpcReceiver
-	overdue   grpcOverdue
+	g        *GRPC
+	stream   grpc.ServerStream
+	ctx      context.Context // ends with the handler
+	errors   bool            // as grpcErrorKey asks
+	queue    *grpcQueue
+	order    grpcOrder // the reader's
+	receiver grpcReceiver
+	overdue  grpcOverdue
 }
 
 // grpcOrigin is what is remembered of a request for its answers.
@@ -146,7 +146,8 @@ func (s *grpcStream) start(c *grpcCall, err error) {
 		return
 	}
 	origin.classes, origin.emptyFinal = c.classes, c.emptyFinal
-	place := s.sequences.join(origin.info, c.request.Correlation)
+	place := s.order.join()
+	c.request.Entered = place.leave
 	s.spawn(func() error {
 		defer c.release()
 		place.wait(s.ctx)

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -206,35 +208,49 @@ func TestGRPCStreamOrder(t *testing.T) {
 	}
 }
 
-// TestGRPCStreamSequence: requests of a sequence reach the Core in their order,
-// one after another; others do not wait for them.
-func TestGRPCStreamSequence(t *testing.T) {
-	gate, order := make(chan struct{}), make(chan string, 8)
-	seq := model("seq", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
-	seq.info.Config.SchedulingChoice = &kserve.ModelConfig_SequenceBatching{SequenceBatching: &kserve.ModelSequenceBatching{}}
+// TestGRPCStreamEntry: each request is in its scheduler, or has been answered,
+// before the next one comes; none waits for the answer of one that is.
+func TestGRPCStreamEntry(t *testing.T) {
+	gate := make(chan struct{})
+	var mu sync.Mutex
+	var order []string
+	waits := decoupledModel("waits", nil)
+	waits.enters = true
 	var s *grpcTestServer
-	seq.infer = func(_ context.Context, req *infer.Request, send infer.Sender) error {
-		order <- req.ID
-		if req.Correlation.Number == 1 {
-			<-gate
+	waits.infer = func(_ context.Context, req *infer.Request, send infer.Sender) error {
+		mu.Lock()
+		order = append(order, req.ID)
+		mu.Unlock()
+		switch req.ID {
+		case "refused":
+			return infer.Errorf(infer.InvalidArg, "no")
+		case "answered":
+			send(s.answer(req, 1, true)) // as out of a cache: it enters nothing
+			return nil
 		}
+		req.Entered()
+		<-gate
 		send(s.answer(req, 1, true))
 		return nil
 	}
-	s = startGRPC(t, GRPCConfig{}, newFakeCore(seq))
+	s = startGRPC(t, GRPCConfig{}, newFakeCore(waits))
 	stream := s.open(t, grpcContext(t))
-	for _, id := range []string{"1", "2", "3"} {
-		sendAll(t, stream, withID(int32s("seq", 1), id, "sequence_id", 1))
+	var want []string
+	for i := range 30 {
+		id := [...]string{"waits", "refused", "answered"}[i%3]
+		want = append(want, id)
+		sendAll(t, stream, withID(int32s("waits", 1), id))
 	}
-	sendAll(t, stream, withID(int32s("seq", 1), "other", "sequence_id", "2"))
-	first := []string{<-order, <-order}
-	slices.Sort(first)
+	testkit.Eventually(t, 10*time.Second, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(order) == len(want)
+	})
 	close(gate)
-	got := append(first, <-order, <-order)
-	if want := []string{"1", "other", "2", "3"}; !slices.Equal(got, want) {
-		t.Errorf("the core got %q, want %q", got, want)
+	if !slices.Equal(order, want) {
+		t.Errorf("the core got %q, want %q", order, want)
 	}
-	if answers, end := receiveAll(t, stream); len(answers) != 4 || end != io.EOF {
+	if answers, end := receiveAll(t, stream); len(answers) != len(want) || end != io.EOF {
 		t.Errorf("got %q and %v", answers, end)
 	}
 }
