@@ -178,6 +178,9 @@ const maxStateBytes = 1 << 31
 // stateSize is how many bytes the first value of a state has; strings are empty
 // at first.
 func stateSize(in string, dataType infer.DataType, shape []int64) (int64, error) {
+	if !dataType.Valid() {
+		return 0, invalid("state input '%s' must specify 'data_type'", in)
+	}
 	size, ok := infer.ByteSize(dataType, shape)
 	if dataType == infer.Bytes {
 		size, ok = infer.Elements(shape)

@@ -48,6 +48,7 @@ func TestInitialStates(t *testing.T) {
 			"Internal: failed to open text file for read ROOT/m/initial_state/none: No such file or directory", ""},
 		{"outside", state(int32s + `initial_state: { name: "i" data_type: TYPE_INT32 dims: [ 2, 1 ] data_file: "../config.pbtxt" }`),
 			"Unsupported: initial_state file path '../config.pbtxt' for state input 'S' in model 'm' is outside model directory", ""},
+		{"no type", state(`dims: [ 1 ]`), "Invalid argument: state input 'S' must specify 'data_type'", ""},
 		{"too large", state(`data_type: TYPE_INT32 dims: [ 1000000, 1000000 ]`),
 			"Invalid argument: state input 'S' has INT32 of [1000000,1000000], which is more than 2147483648 bytes", ""},
 		{"a name twice", state(`data_type: TYPE_INT8 dims: [ 1 ]`) + `, { input_name: "S" output_name: "U" data_type: TYPE_INT8 dims: [ 5 ] }`, "[1] \x00",
