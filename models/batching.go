@@ -39,6 +39,9 @@ func (r *Registry) newBatching(l *loaded, d *Description) (*scheduler.Batching, 
 	}
 	b := scheduler.NewBatching(l.info.Config)
 	if b != nil {
+		if l.stacking != nil {
+			strategy = l.stacking.Strategy(strategy)
+		}
 		b.Strategy, b.StartWith = strategy, r.config.DelayRequests
 	}
 	return b, nil

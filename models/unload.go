@@ -34,7 +34,7 @@ func (r *Registry) endLater(m *model, versions []retired) {
 		r.ending.Go(func() {
 			r.end(m, old.number, old.loaded)
 			r.mu.Lock()
-			if v := m.versions[old.number]; v.loaded == old.loaded {
+			if v := m.versions[old.number]; v != nil && v.loaded == old.loaded {
 				v.state, v.reason, v.loaded = Unavailable, reasonUnloaded, nil
 				r.publishLocked()
 			}

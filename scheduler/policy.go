@@ -25,7 +25,7 @@ func newPolicy(p *kserve.ModelQueuePolicy) policy {
 
 // micros is a number of microseconds, the longest Duration if it is longer.
 func micros(n uint64) time.Duration {
-	const most = uint64(1<<63-1) / uint64(time.Microsecond)
+	const most = uint64(forever / time.Microsecond)
 	return time.Duration(min(n, most)) * time.Microsecond
 }
 

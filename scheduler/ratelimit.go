@@ -85,8 +85,8 @@ func (e *LimitedEvents) Down(in backend.Instance, hopeless bool) {
 	if l == nil {
 		return
 	}
-	e.next.Down(l, hopeless)
 	l.giveBack(nil, backend.Report{Refused: true})
+	e.next.Down(l, hopeless)
 }
 
 // Forget drops what is known of an instance that has ended.

@@ -85,9 +85,9 @@ func NewSequence(config SequenceConfig) *Sequence {
 	}
 	s := &Sequence{
 		config: config, oldest: config.Batching.GetOldest(), slots: max(config.MaxBatch, 1),
-		delay:    int64(config.Batching.GetDirect().GetMaxQueueDelayMicroseconds()) * int64(time.Microsecond),
+		delay:    int64(micros(config.Batching.GetDirect().GetMaxQueueDelayMicroseconds())),
 		fill:     config.Batching.GetDirect().GetMinimumSlotUtilization(),
-		idle:     int64(config.Batching.GetMaxSequenceIdleMicroseconds()) * int64(time.Microsecond),
+		idle:     int64(micros(config.Batching.GetMaxSequenceIdleMicroseconds())),
 		controls: newControls(config.Batching.GetControlInput(), config.MaxBatch > 0),
 		states:   newStates(config.States, config.MaxBatch > 0, config.Outputs),
 		ids:      make(map[infer.CorrelationID]*sequence),

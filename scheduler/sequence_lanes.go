@@ -137,6 +137,9 @@ func (s *Sequence) Down(in backend.Instance, hopeless bool) {
 // they come back, and it knows nothing of sequences that begin with one.
 func notBegun(list []*episode) {
 	for _, r := range list {
+		if r.state == ended {
+			continue
+		}
 		r.seq.awaits = r
 		if r.fresh && r.seq.slot != nil && r.seq.slot.lane == r.at {
 			r.seq.begun = false

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"slices"
-	"time"
 
 	"github.com/nereid-serving/nereid/infer"
 )
@@ -13,7 +12,7 @@ import (
 func (s *Sequence) newInner() *Batcher {
 	b := &Batching{
 		MaxSize: int64(s.config.MaxBatch), Alike: s.config.Alike, PreserveOrder: s.oldest.GetPreserveOrdering(),
-		MaxDelay:  time.Duration(s.oldest.GetMaxQueueDelayMicroseconds()) * time.Microsecond,
+		MaxDelay:  micros(s.oldest.GetMaxQueueDelayMicroseconds()),
 		StartWith: s.config.HoldRequests,
 	}
 	for _, size := range s.oldest.GetPreferredBatchSize() {

@@ -428,11 +428,18 @@ func (l *life) end(cause error) {
 	l.infers.close()
 	l.loans.Close()
 
+	for i := len(left) - 1; i >= 0; i-- { // what goes back to the queue's front keeps its order
+		if !taken[i] {
+			l.abandon(&left[i], false)
+		}
+	}
 	if wasUp {
 		in.down(false)
 	}
-	for i := len(left) - 1; i >= 0; i-- { // what goes back to the queue's front keeps its order
-		l.abandon(&left[i], taken[i])
+	for i := range left {
+		if taken[i] {
+			l.abandon(&left[i], true)
+		}
 	}
 	for _, s := range open {
 		s.task.Send(infer.ErrorResponse(unhealthy(in.name)))

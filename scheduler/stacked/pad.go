@@ -3,6 +3,7 @@ package stacked
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/nereid-serving/nereid/infer"
 )
@@ -127,6 +128,9 @@ func repeat(to, element []byte) {
 // lies, row by row, and says of each run of elements how long it is and whether
 // it is of the small one.
 func eachRun(large, small []int64, visit func(inside bool, n int64)) {
+	if slices.Contains(large, 0) {
+		return // it has no elements, however many rows
+	}
 	switch {
 	case len(large) == 0:
 		visit(true, 1)

@@ -1,0 +1,38 @@
+package models
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// TestEnsembleFailsWhileItsLastLoadEnds: a load of an ensemble that fails forgets
+// its versions, also the one in which a request still is.
+func TestEnsembleFailsWhileItsLastLoadEnds(t *testing.T) {
+	b := &echoBackend{hold: make(chan struct{})}
+	r := ensembleRegistry(t, b)
+	mustLoad(t, r, "chain")
+	answered := make(chan error, 1)
+	go func() {
+		_, err := askChain(t.Context(), r)
+		answered <- err
+	}()
+	testkit.Eventually(t, 10*time.Second, func() bool { return len(r.InFlight()) == 2 }) // the ensemble and a step
+	if err := r.Unload(t.Context(), "chain", false); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(r.config.Repository.roots[0].path, "chain", "own")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Load(t.Context(), "chain", "", nil); err == nil {
+		t.Error("an ensemble without its labels was loaded")
+	}
+	close(b.hold)
+	if err := <-answered; err != nil {
+		t.Errorf("the request inside: %v", err)
+	}
+	r.ending.Wait()
+}

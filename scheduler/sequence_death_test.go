@@ -1,0 +1,193 @@
+package scheduler
+
+import (
+	"context"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// taker is an instance that keeps what it is given.
+type taker struct {
+	name string
+	got  []*backend.Batch
+	dead bool
+}
+
+func (s *taker) Name() string                { return s.name }
+func (s *taker) Ready(context.Context) error { return nil }
+func (s *taker) Execute(b *backend.Batch) {
+	if s.dead {
+		b.Done(b, backend.Report{Refused: true})
+		return
+	}
+	s.got = append(s.got, b)
+}
+
+// take returns the one batch that the instance has been given.
+func (s *taker) take(t *testing.T) *backend.Batch {
+	t.Helper()
+	if len(s.got) != 1 {
+		t.Fatalf("instance %s was given %d batches, want 1", s.name, len(s.got))
+	}
+	b := s.got[0]
+	s.got = nil
+	return b
+}
+
+// Device and Group implement backend.Placed.
+func (*taker) Device() int32 { return 0 }
+func (*taker) Group() *kserve.ModelInstanceGroup {
+	return &kserve.ModelInstanceGroup{RateLimiter: &kserve.ModelRateLimiter{Resources: []*kserve.ModelRateLimiter_Resource{{Name: "R", Count: 1}}}}
+}
+
+type uncounted struct{}
+
+func (uncounted) Pending(int)          {}
+func (uncounted) Executed(*Execution)  {}
+func (uncounted) Failed(Reason, int64) {}
+
+// bothStrategies runs a story with Direct and with Oldest.
+func bothStrategies(t *testing.T, story func(t *testing.T, c SequenceConfig)) {
+	for name, batching := range map[string]*kserve.ModelSequenceBatching{
+		"direct": {MaxSequenceIdleMicroseconds: 3600e6},
+		"oldest": {MaxSequenceIdleMicroseconds: 3600e6, StrategyChoice: &kserve.ModelSequenceBatching_Oldest{
+			Oldest: &kserve.ModelSequenceBatching_StrategyOldest{MaxCandidateSequences: 4},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				story(t, SequenceConfig{Model: "m", Observer: uncounted{}, Batching: batching})
+			})
+		})
+	}
+}
+
+// sendTo hands one request of sequence 7 over; an error that it is answered with
+// goes to text.
+func sendTo(t *testing.T, s *Sequence, flags uint32, text *string) {
+	t.Helper()
+	err := s.Submit(context.Background(), &infer.Request{BatchSize: 1, Flags: flags, Correlation: infer.CorrelationID{Number: 7}}, func(r *infer.Response) {
+		if r.Err != nil {
+			*text = r.Err.Error()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSequenceOutlivesItsAnswer: the model has sent its last response and dies
+// before its execution returns; what follows in the sequence is executed.
+func TestSequenceOutlivesItsAnswer(t *testing.T) {
+	bothStrategies(t, func(t *testing.T, c SequenceConfig) {
+		for _, states := range [][]State{nil, {{Input: "S", Output: "S", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}}} {
+			c.Decoupled, c.States = true, states
+			s, a, text := NewSequence(c), &taker{name: "a"}, ""
+			s.Up(a)
+			sendTo(t, s, infer.SequenceStart, &text)
+			b := a.take(t)
+			b.Tasks[0].Send(&infer.Response{Final: true})
+			next := infer.SequenceStart
+			if states != nil {
+				next = 0
+			}
+			sendTo(t, s, next, &text) // while execute goes on
+			s.Down(a, false)
+			b.Done(b, backend.Report{Executed: true, Err: &infer.Error{Message: "lost"}})
+			s.Up(a)
+			a.take(t)
+			s.alarm.Stop()
+		}
+	})
+}
+
+// TestSequenceNotBegunMovesOn: a START that waits for its turn on an instance
+// that is lost goes to another one.
+func TestSequenceNotBegunMovesOn(t *testing.T) {
+	bothStrategies(t, func(t *testing.T, c SequenceConfig) {
+		l, text := NewLimiter(nil), ""
+		s := NewSequence(c)
+		e := l.Events(s)
+		a, b := &taker{name: "a"}, &taker{name: "b"}
+		of := resource{"R", 0}
+		l.mu.Lock()
+		l.capacity[of], l.taken[of] = 1, 1
+		l.mu.Unlock()
+		e.Up(a)
+		e.Up(b)
+		sendTo(t, s, infer.SequenceStart, &text)
+		sendTo(t, s, 0, &text)
+		a.dead = true
+		e.Down(a, false)
+		l.mu.Lock()
+		delete(l.taken, of)
+		l.mu.Unlock()
+		l.allocate()
+		b.take(t)
+		if text != "" {
+			t.Errorf("a request was answered with %q", text)
+		}
+		s.alarm.Stop()
+	})
+}
+
+// TestSequenceNever: the longest times that a config can say are not in the past.
+func TestSequenceNever(t *testing.T) {
+	for _, micros := range []uint64{math.MaxInt64 / 1000, math.MaxInt64, math.MaxUint64} {
+		synctest.Test(t, func(t *testing.T) {
+			idle := NewSequence(SequenceConfig{Model: "m", Observer: uncounted{}, Batching: &kserve.ModelSequenceBatching{MaxSequenceIdleMicroseconds: micros}})
+			text := ""
+			idle.Up(&taker{name: "a"})
+			sendTo(t, idle, infer.SequenceStart, &text)
+			time.Sleep(24 * time.Hour)
+			sendTo(t, idle, 0, &text) // it is still there
+			idle.alarm.Stop()
+
+			a := &taker{name: "a"}
+			waits := NewSequence(SequenceConfig{Model: "m", MaxBatch: 4, Observer: uncounted{}, Batching: &kserve.ModelSequenceBatching{
+				MaxSequenceIdleMicroseconds: 3600e6,
+				StrategyChoice: &kserve.ModelSequenceBatching_Oldest{Oldest: &kserve.ModelSequenceBatching_StrategyOldest{
+					MaxCandidateSequences: 4, PreferredBatchSize: []int32{4}, MaxQueueDelayMicroseconds: micros,
+				}},
+			}})
+			waits.Up(a)
+			sendTo(t, waits, infer.SequenceStart, &text)
+			if len(a.got) > 0 {
+				t.Errorf("a delay of %d us has passed at once", micros)
+			}
+			waits.alarm.Stop()
+		})
+	}
+}
+
+// TestDelayForEver: whoever waits for a batch that is never full is rejected when
+// its time is over.
+func TestDelayForEver(t *testing.T) {
+	for _, delay := range []uint64{3600e6, math.MaxInt64, math.MaxUint64} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &kserve.ModelConfig{MaxBatchSize: 8, SchedulingChoice: &kserve.ModelConfig_DynamicBatching{DynamicBatching: &kserve.ModelDynamicBatching{
+				PreferredBatchSize: []int32{8}, MaxQueueDelayMicroseconds: delay,
+				DefaultQueuePolicy: &kserve.ModelQueuePolicy{DefaultTimeoutMicroseconds: 1000},
+			}}}
+			d := NewBatcher(BatcherConfig{Model: "m", Observer: uncounted{}, Batching: NewBatching(c)})
+			d.Up(&taker{name: "a"})
+			rejected := 0
+			for range 2 {
+				if err := d.Submit(context.Background(), &infer.Request{BatchSize: 1}, func(*infer.Response) { rejected++ }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if rejected != 2 {
+				t.Errorf("with a delay of %d us %d of 2 requests were rejected", delay, rejected)
+			}
+		})
+	}
+}
