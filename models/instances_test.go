@@ -495,6 +495,7 @@ func TestNewInstancesAreWarmedUp(t *testing.T) {
 	if n := len(l.gate.arrivals); n != 2 {
 		t.Errorf("the gate knows %d instances, want 2", n)
 	}
+	l.gate.running.Wait() // the other new one may still be on its way through its samples
 	before := count()
 	if _, err := g.SetInstances(t.Context(), "m", "", 3); err != nil {
 		t.Fatal(err)

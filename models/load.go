@@ -27,7 +27,7 @@ var errExiting = infer.Errorf(infer.Unavailable, "Server exiting")
 // is what the backend is shown. All that it needs anew begins to serve together,
 // or nothing does; what served before goes on until then. An ensemble is loaded as
 // a whole: its models may have changed. The error says for each version what has
-// failed, or is errExiting; that of an ensemble is its first version's own.
+// failed, or is errExiting.
 func (c *change) load(ctx context.Context, m *model, s *source, d *Description) (changed bool, err error) {
 	r, all := c.Registry, s.isEnsemble()
 	for _, w := range s.Warnings {
@@ -87,7 +87,7 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *Description) 
 		}
 	}
 	if slices.ContainsFunc(results, func(x result) bool { return x.err != nil }) {
-		return false, r.loadFailed(m, s, results, all)
+		return false, r.loadFailed(m, s, results)
 	}
 	if exiting := r.commit(m, s, results); exiting {
 		return true, errExiting
@@ -141,15 +141,11 @@ func (r *Registry) commit(m *model, s *source, results []result) (exiting bool) 
 
 // loadFailed drops what came up beside what did not. Versions that served before
 // go on.
-func (r *Registry) loadFailed(m *model, s *source, results []result, all bool) error {
+func (r *Registry) loadFailed(m *model, s *source, results []result) error {
 	var pieces strings.Builder
-	var first error
 	r.mu.Lock()
 	for _, x := range results {
 		v := m.versions[x.number]
-		if x.err != nil && first == nil {
-			first = x.err
-		}
 		reason := ""
 		if errors.Is(x.err, errOvertaken) {
 			reason = errOvertaken.Message
@@ -165,8 +161,6 @@ func (r *Registry) loadFailed(m *model, s *source, results []result, all bool) e
 		}
 		switch {
 		case v.state != Loading: // it serves on
-		case all: // the index does not show what could not even be composed
-			delete(m.versions, x.number)
 		case x.err != nil:
 			v.state, v.reason = Unavailable, reason
 		default:
@@ -182,8 +176,8 @@ func (r *Registry) loadFailed(m *model, s *source, results []result, all bool) e
 		x.update.drop()
 	}
 	r.restore(m, s, pieces.String())
-	if all {
-		return first
+	if r.exiting.Load() { // what it was made of may have gone already
+		return errExiting
 	}
 	r.config.Log.Error().Msgf("failed to load '%s'", m.id)
 	return infer.Errorf(infer.InvalidArg, "%s", pieces.String())
