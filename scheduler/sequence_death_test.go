@@ -191,3 +191,45 @@ func TestDelayForEver(t *testing.T) {
 		})
 	}
 }
+
+// TestSequenceStopsAtOnce: a sequence that is idle gives its slot to one in the
+// backlog when nothing more can come.
+func TestSequenceStopsAtOnce(t *testing.T) {
+	bothStrategies(t, func(t *testing.T, c SequenceConfig) {
+		if oldest := c.Batching.GetOldest(); oldest != nil {
+			oldest.MaxCandidateSequences = 1
+		}
+		s, a := NewSequence(c), &taker{name: "a"}
+		s.Up(a)
+		answered := 0
+		send := func(id uint64) {
+			r := &infer.Request{BatchSize: 1, Flags: infer.SequenceStart, Correlation: infer.CorrelationID{Number: id}}
+			if err := s.Submit(context.Background(), r, func(*infer.Response) { answered++ }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		answer := func() {
+			b := a.take(t)
+			b.Done(b, backend.Report{Executed: true})
+			b.Tasks[0].Send(&infer.Response{Final: true})
+		}
+		send(1)
+		answer()
+		send(2)
+		send(3)
+		stopped, began := make(chan error, 1), time.Now()
+		go func() { stopped <- s.Stop(context.Background()) }()
+		for range 2 {
+			synctest.Wait()
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			answer()
+		}
+		if err := <-stopped; err != nil || answered != 3 {
+			t.Errorf("stopped with %v, %d of 3 requests answered", err, answered)
+		}
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("it took %v", took)
+		}
+	})
+}

@@ -87,6 +87,15 @@ func (s *Sequence) touchLocked(seq *sequence) {
 	s.setAlarmLocked(seq.touched)
 }
 
+// patienceLocked is how long a sequence may be idle. When nothing more can come,
+// whoever holds a slot gives it up for those that wait for one.
+func (s *Sequence) patienceLocked() int64 {
+	if s.stopped && s.backlog.first != nil {
+		return 0
+	}
+	return s.idle
+}
+
 func (s *Sequence) unrestLocked(seq *sequence) {
 	if seq.resting {
 		s.resting.remove(seq)
@@ -123,7 +132,7 @@ func (s *Sequence) expireAtLocked(seq *sequence, at int64) {
 func (s *Sequence) setAlarmLocked(now int64) {
 	next := int64(0)
 	if s.resting.first != nil {
-		next = s.resting.first.touched + s.idle
+		next = s.resting.first.touched + s.patienceLocked()
 	}
 	if len(s.expiring) > 0 && (next == 0 || s.expiring[0].deadline < next) {
 		next = s.expiring[0].deadline
@@ -150,7 +159,7 @@ func (s *Sequence) ring() {
 		s.failLocked(seq, Rejected, infer.Errorf(infer.Unavailable, "timeout of the corresponding sequence has been expired"), &then)
 		s.closeLocked(seq, &then)
 	}
-	for s.resting.first != nil && now-s.resting.first.touched >= s.idle {
+	for s.resting.first != nil && now-s.resting.first.touched >= s.patienceLocked() {
 		s.closeLocked(s.resting.first, &then)
 	}
 	s.rings = 0

@@ -127,7 +127,8 @@ func (o *Options) pollInterval() time.Duration {
 	if o.Repository.Control != ControlPoll {
 		return 0
 	}
-	return max(time.Duration(o.Repository.PollSeconds)*time.Second, 0)
+	const longest = 1 << 31 // seconds
+	return time.Duration(min(max(o.Repository.PollSeconds, 0), longest)) * time.Second
 }
 
 // makePool makes the memory for requests, and for large responses in the cache:
