@@ -191,6 +191,17 @@ func (f *flow) failLocked(err error) {
 			f.dropLocked(run)
 		}
 	}
+	f.releaseRowsLocked()
+}
+
+// releaseRowsLocked gives up the values that wait for others. With them go their
+// places in the windows of models, which could not end without.
+func (f *flow) releaseRowsLocked() {
+	f.first.release()
+	for _, row := range f.later {
+		row.release()
+	}
+	clear(f.later)
 }
 
 // actLocked does what is to be done until nothing is, unless somebody does it
@@ -263,10 +274,9 @@ func (f *flow) conclude() {
 			e.config.Model, f.request.LogPrefix()))
 	}
 	f.closeWindow()
-	f.first.release()
-	for _, row := range f.later {
-		row.release()
-	}
+	f.mu.Lock()
+	f.releaseRowsLocked()
+	f.mu.Unlock()
 	f.count(last.Err == nil)
 	f.send(last)
 	for _, c := range f.composed {

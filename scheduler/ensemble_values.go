@@ -114,10 +114,13 @@ func (r *row) take(tensor int) value {
 	return taken
 }
 
+// release gives up what nobody has taken. It may be said again.
 func (r *row) release() {
 	for i := range r.values {
 		if r.values[i].state != absent {
 			r.values[i].release()
+			r.values[i] = value{}
 		}
 	}
+	r.live = 0
 }
