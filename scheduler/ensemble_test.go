@@ -429,6 +429,33 @@ func TestEnsembleWindow(t *testing.T) {
 	})
 }
 
+// TestEnsembleGivesUpPlaces: a request that fails keeps no places of the stream
+// that it is made from, which could not go on to its end.
+func TestEnsembleGivesUpPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newTroupe(t)
+		config := parseEnsemble("A", "B X", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=B")
+		config.MaxInflight, config.Composer, config.Observer = 1, k, &counter{}
+		e := NewEnsemble(config)
+		ctx, leave := context.WithCancel(t.Context())
+		k.ask(ctx, e, nil, "A=1")
+		for range 4 { // the first is with n, the others wait for their turn; all wait for their B
+			k.answer("r", "OUT=a")
+		}
+		leave()
+		synctest.Wait()
+		k.answer("n", "!gone.")
+		k.mu.Lock()
+		if k.places != 0 {
+			t.Errorf("%d places are kept for a client that has gone", k.places)
+		}
+		k.mu.Unlock()
+		k.answer("r", "OUT=a")
+		k.answer("r", ".")
+		k.settled(e)
+	})
+}
+
 // TestEnsembleEnds: Stop refuses what comes and waits for what is inside, Drain
 // only waits.
 func TestEnsembleEnds(t *testing.T) {
