@@ -2,6 +2,7 @@ package integration
 
 import (
 	"encoding/binary"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -160,16 +161,24 @@ func TestSequences(t *testing.T) {
 	}
 }
 
-// TestSequencesOfALostProcess kills a stub that has sequences.
+// TestSequencesOfALostProcess kills stubs that have sequences: while they execute,
+// and between two requests.
 func TestSequencesOfALostProcess(t *testing.T) {
 	files := map[string]string{}
-	for name, config := range map[string]string{"teller": tellerConfig("0", "1", ""), "keeper": keeperConfig("0", "")} {
-		config = strings.Replace(config, "count: 2", "count: 1", 1)
-		files[name+"/config.pbtxt"], files[name+"/1/model.py"] = config, tellerModel
-	}
 	const dies = "            if value.reshape(-1)[0] == 666:\n                import os\n                os._exit(1)\n"
-	files["teller/1/model.py"] = strings.Replace(tellerModel, "            key = request", dies+"            key = request", 1)
-	files["keeper/1/model.py"] = strings.Replace(keeperModel, "            axis = history", dies+"            axis = history", 1)
+	const diesSoon = "            if value.reshape(-1)[0] == 777:\n                import os, threading\n                threading.Timer(0.001, os._exit, (1,)).start()\n"
+	teller := strings.Replace(tellerModel, "            key = request", dies+diesSoon+"            key = request", 1)
+	models := map[string][2]string{
+		"teller": {tellerConfig("0", "1", ""), teller},
+		"keeper": {keeperConfig("0", ""), strings.Replace(keeperModel, "            axis = history", dies+"            axis = history", 1)},
+	}
+	for i := range 3 { // few deaths of each: who dies again and again gets no requests
+		models[fmt.Sprintf("direct_%d", i)] = [2]string{tellerConfig("0", "1", "direct { }"), teller}
+		models[fmt.Sprintf("oldest_%d", i)] = [2]string{tellerConfig("0", "1", "oldest { max_candidate_sequences: 3 }"), teller}
+	}
+	for name, m := range models {
+		files[name+"/config.pbtxt"], files[name+"/1/model.py"] = strings.Replace(m[0], "count: 2", "count: 1", 1), m[1]
+	}
 	files["keeper/initial_state/hundred"] = "d\x00\x00\x00"
 	s := start(t, testkit.Python(t).Path, writeFiles(t, files))
 	s.runClient("sequences_lost.py")

@@ -45,4 +45,19 @@ def main():
         assert ask(client, model, 2, 5, sequence_end=True) == begins + 10
 
 
+    # A process that dies between two requests: its sequence goes on in no other one.
+    for kind in ("direct", "oldest"):
+        asked = 0
+        for model in (f"{kind}_{i}" for i in range(3)):
+            for number in range(1, 5):
+                try:
+                    assert ask(client, model, number, 777, sequence_start=True) == 777
+                    asked += 1
+                    got = ask(client, model, number, 1)
+                except InferenceServerException:
+                    continue
+                assert got == 778, f"{model} answered {got}: the process that did had not seen the START"
+        assert asked > 0, f"no process of {kind} lived to answer"
+
+
 main()
