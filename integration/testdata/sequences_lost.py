@@ -44,7 +44,6 @@ def main():
         assert ask(client, model, 2, 5, sequence_start=True) == begins + 5
         assert ask(client, model, 2, 5, sequence_end=True) == begins + 10
 
-
     # A process that dies between two requests: its sequence goes on in no other one.
     for kind in ("direct", "oldest"):
         asked = 0
