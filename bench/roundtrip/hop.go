@@ -70,7 +70,7 @@ func (s *settings) measureHops(span time.Duration, ping time.Duration, table *me
 			row(fmt.Sprintf("%d calls gathered, %s", calls, measure.Size(n)), times, "  the calls, in times of the model alone")
 		}
 	}
-	return nil
+	return h.measureBatches(span, table)
 }
 
 func (s *settings) startHops() (*hops, error) {
