@@ -27,6 +27,7 @@ const startLimit = 60 * time.Second
 
 // runningServer is a server process with ports of its own.
 type runningServer struct {
+	rival               bool // it is a real Triton
 	t                   *testing.T
 	cmd                 *exec.Cmd
 	log                 *testkit.Buffer
@@ -231,7 +232,10 @@ func (s *runningServer) try(method, path string, header map[string]string, body 
 func (s *runningServer) request(method, path, body string) (int, string) {
 	s.t.Helper()
 	status, text, err := s.try(method, path, nil, []byte(body))
-	if err != nil {
+	switch {
+	case err != nil && s.rival: // it ends of some configurations, now and then
+		s.t.Skipf("Triton does not answer any more, so there is nothing to compare with: %s %s: %v", method, path, err)
+	case err != nil:
 		s.t.Fatalf("%s %s: %v", method, path, err)
 	}
 	return status, text
