@@ -66,9 +66,9 @@ func (f *folder) exists(name string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// read returns a whole file. Errors are Internal in Triton's words.
-func (f *folder) read(name string) ([]byte, error) {
-	// A pipe or a device would block or never end.
+// openRegular opens a file that can be read to its end: a pipe or a device would
+// block, or never end. Errors are Internal in Triton's words.
+func (f *folder) openRegular(name string) (*os.File, error) {
 	inner := filepath.Join(f.inner, name)
 	info, err := f.root.Stat(inner)
 	if err == nil && !info.Mode().IsRegular() {
@@ -83,6 +83,15 @@ func (f *folder) read(name string) ([]byte, error) {
 	file, err := f.root.Open(inner)
 	if err != nil {
 		return nil, f.unreadable(name, err)
+	}
+	return file, nil
+}
+
+// read returns a whole file. Errors are those of openRegular.
+func (f *folder) read(name string) ([]byte, error) {
+	file, err := f.openRegular(name)
+	if err != nil {
+		return nil, err
 	}
 	defer file.Close()
 	content, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))

@@ -2,14 +2,12 @@ package models
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
@@ -174,20 +172,9 @@ func fillRandom(data []byte, truth bool) {
 // readStart returns the beginning of a file, at most limit bytes. Errors are
 // those of read.
 func (f *folder) readStart(name string, limit int64) ([]byte, error) {
-	inner := filepath.Join(f.inner, name)
-	info, err := f.root.Stat(inner)
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("not a regular file (%s)", info.Mode().Type())
-		if info.IsDir() {
-			err = syscall.EISDIR
-		}
-	}
+	file, err := f.openRegular(name)
 	if err != nil {
-		return nil, f.unreadable(name, err)
-	}
-	file, err := f.root.Open(inner)
-	if err != nil {
-		return nil, f.unreadable(name, err)
+		return nil, err
 	}
 	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, limit))

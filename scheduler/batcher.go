@@ -106,20 +106,8 @@ func (d *Batcher) Infer(ctx context.Context, req *infer.Request, send infer.Send
 	if err != nil {
 		return err
 	}
-	if req.Entered != nil {
-		req.Entered()
-	}
-	if a, ok := in.(backend.Awaiter); ok {
-		a.Await(r.done)
-	}
-	select {
-	case <-r.done:
-		return nil
-	case <-ctx.Done():
-		d.cancel(r)
-		<-r.done
-		return nil
-	}
+	attend(ctx, req, in, r.done, func() { d.cancel(r) })
+	return nil
 }
 
 // Submit implements infer.Submitter.
@@ -263,12 +251,7 @@ func (d *Batcher) Stop(ctx context.Context) error {
 	}
 	d.mu.Unlock()
 	d.dispatch() // batches wait for nobody now
-	select {
-	case <-d.drained:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return closed(ctx, d.drained)
 }
 
 // Drain implements Scheduler.
@@ -283,12 +266,7 @@ func (d *Batcher) Drain(ctx context.Context) error {
 	}
 	quiet := d.quiet
 	d.mu.Unlock()
-	select {
-	case <-quiet:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return closed(ctx, quiet)
 }
 
 // InFlight implements Scheduler.

@@ -175,12 +175,7 @@ func (e *Ensemble) Stop(ctx context.Context) error {
 		}
 	}
 	e.mu.Unlock()
-	select {
-	case <-e.drained:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return closed(ctx, e.drained)
 }
 
 // Drain implements Scheduler.
@@ -195,12 +190,7 @@ func (e *Ensemble) Drain(ctx context.Context) error {
 	}
 	quiet := e.quiet
 	e.mu.Unlock()
-	select {
-	case <-quiet:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return closed(ctx, quiet)
 }
 
 // InFlight implements Scheduler.

@@ -113,20 +113,8 @@ func (s *Sequence) Infer(ctx context.Context, req *infer.Request, send infer.Sen
 	if err != nil {
 		return err
 	}
-	if req.Entered != nil {
-		req.Entered()
-	}
-	if a, ok := in.(backend.Awaiter); ok {
-		a.Await(r.done)
-	}
-	select {
-	case <-r.done:
-		return nil
-	case <-ctx.Done():
-		s.cancel(r)
-		<-r.done
-		return nil
-	}
+	attend(ctx, req, in, r.done, func() { s.cancel(r) })
+	return nil
 }
 
 // Submit implements infer.Submitter.
@@ -270,12 +258,7 @@ func (s *Sequence) Stop(ctx context.Context) error {
 			l.inner.endHold()
 		}
 	}
-	select {
-	case <-s.drained:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return closed(ctx, s.drained)
 }
 
 // drainedLocked ends what goes on by itself.
@@ -303,12 +286,7 @@ func (s *Sequence) Drain(ctx context.Context) error {
 	}
 	quiet := s.quiet
 	s.mu.Unlock()
-	select {
-	case <-quiet:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return closed(ctx, quiet)
 }
 
 // InFlight implements Scheduler. A sequence of which no request is inside does
