@@ -90,13 +90,14 @@ func (g *gate) warmed(a *arrival, life int, err error) {
 	g.mu.Lock()
 	if !a.tried {
 		a.tried = true
-		close(a.first)
 		if err != nil && g.arrivals[backend.Innermost(a.in)] == a { // it is not forgotten
 			select {
 			case g.failures <- err:
 			default:
 			}
 		}
+		// After the failure is there: who sees this closed looks for one without mu.
+		close(a.first)
 	} else if err != nil && a.life == life && g.ctx.Err() == nil {
 		g.log.Error().Str("instance", a.in.Name()).Msgf("the instance serves although its warm-up failed: %v", err)
 	}

@@ -310,9 +310,10 @@ func TestLoadsThatChangeInstances(t *testing.T) {
 	if got := g.config(); got != "a3 b1" {
 		t.Errorf("the config has %s", got)
 	}
-	if all, err := g.Statistics("m", 1); err != nil || all[0].InferenceCount != 1 {
-		t.Errorf("the statistics are %v, %v", all, err)
-	}
+	testkit.Eventually(t, time.Minute, func() bool { // they count when the execution has ended, after the answer
+		all, err := g.Statistics("m", 1)
+		return err == nil && all[0].InferenceCount == 1
+	})
 
 	// What is too many ends when it has done what it has.
 	end := g.long(4)
