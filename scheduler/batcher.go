@@ -51,7 +51,8 @@ type Batcher struct {
 	// be executed: nobody who waits is overtaken, or counted, then.
 	prefetches bool
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	census
 	waiting  lines
 	forming  forming
 	dropped  []dropped          // to be answered by whoever unlocks
@@ -63,12 +64,8 @@ type Batcher struct {
 	hopeless map[backend.Instance]bool // those that are down
 	retired  map[backend.Instance]bool // those that are to come back no more
 	changes  uint64                    // of up and hopeless
-	inside   int                       // requests that were accepted and have not ended
-	stopped  bool
-	drained  chan struct{} // closed when stopped and nothing is inside
-	quiet    chan struct{} // closed when nothing is inside; nil while nobody waits for that
-	timer    *time.Timer   // nil until it is needed
-	wakeAt   int64         // when timer dispatches; 0: it need not
+	timer    *time.Timer               // nil until it is needed
+	wakeAt   int64                     // when timer dispatches; 0: it need not
 }
 
 var _ Scheduler = (*Batcher)(nil)
@@ -84,7 +81,7 @@ func NewBatcher(config BatcherConfig) *Batcher {
 	d := &Batcher{
 		config: config, rules: newRules(config.Batching), prefetches: true,
 		up: make(map[backend.Instance]*load), hopeless: make(map[backend.Instance]bool),
-		retired: make(map[backend.Instance]bool), drained: make(chan struct{}),
+		retired: make(map[backend.Instance]bool), census: newCensus(),
 	}
 	levels := []policy{{}}
 	if b := config.Batching; b != nil {
@@ -242,12 +239,8 @@ func (d *Batcher) cancel(r *request) {
 // Stop implements Scheduler.
 func (d *Batcher) Stop(ctx context.Context) error {
 	d.mu.Lock()
-	if !d.stopped {
-		d.stopped = true
+	if first, _ := d.stopLocked(); first {
 		d.hold = 0
-		if d.inside == 0 {
-			close(d.drained)
-		}
 	}
 	d.mu.Unlock()
 	d.dispatch() // batches wait for nobody now
@@ -257,14 +250,7 @@ func (d *Batcher) Stop(ctx context.Context) error {
 // Drain implements Scheduler.
 func (d *Batcher) Drain(ctx context.Context) error {
 	d.mu.Lock()
-	if d.inside == 0 {
-		d.mu.Unlock()
-		return nil
-	}
-	if d.quiet == nil {
-		d.quiet = make(chan struct{})
-	}
-	quiet := d.quiet
+	quiet := d.quietLocked()
 	d.mu.Unlock()
 	return closed(ctx, quiet)
 }

@@ -82,18 +82,15 @@ type Ensemble struct {
 	loose    bool // see window
 	limiters []*limiter
 
-	mu      sync.Mutex
-	inside  int
-	stopped bool
-	drained chan struct{} // closed when stopped and nothing is inside
-	quiet   chan struct{} // closed when nothing is inside; nil while nobody waits for that
+	mu sync.Mutex
+	census
 }
 
 var _ Scheduler = (*Ensemble)(nil)
 
 // NewEnsemble makes the scheduler of an ensemble.
 func NewEnsemble(config EnsembleConfig) *Ensemble {
-	e := &Ensemble{config: config, tensors: make(map[string]int), outputs: make(map[string]ensembleOutput), drained: make(chan struct{})}
+	e := &Ensemble{config: config, tensors: make(map[string]int), outputs: make(map[string]ensembleOutput), census: newCensus()}
 	e.compile()
 	for range config.Steps {
 		e.limiters = append(e.limiters, &limiter{limit: config.MaxInflight})
@@ -143,17 +140,7 @@ func (e *Ensemble) accept(ctx context.Context, req *infer.Request, send infer.Se
 func (e *Ensemble) end() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.inside--
-	if e.inside > 0 {
-		return
-	}
-	if e.stopped {
-		close(e.drained)
-	}
-	if e.quiet != nil {
-		close(e.quiet)
-		e.quiet = nil
-	}
+	e.outLocked()
 }
 
 // Up implements backend.Events; an ensemble has no instances.
@@ -168,12 +155,7 @@ func (e *Ensemble) Retire(_ backend.Instance, drained func()) { drained() }
 // Stop implements Scheduler.
 func (e *Ensemble) Stop(ctx context.Context) error {
 	e.mu.Lock()
-	if !e.stopped {
-		e.stopped = true
-		if e.inside == 0 {
-			close(e.drained)
-		}
-	}
+	e.stopLocked()
 	e.mu.Unlock()
 	return closed(ctx, e.drained)
 }
@@ -181,14 +163,7 @@ func (e *Ensemble) Stop(ctx context.Context) error {
 // Drain implements Scheduler.
 func (e *Ensemble) Drain(ctx context.Context) error {
 	e.mu.Lock()
-	if e.inside == 0 {
-		e.mu.Unlock()
-		return nil
-	}
-	if e.quiet == nil {
-		e.quiet = make(chan struct{})
-	}
-	quiet := e.quiet
+	quiet := e.quietLocked()
 	e.mu.Unlock()
 	return closed(ctx, quiet)
 }

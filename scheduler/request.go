@@ -84,19 +84,8 @@ func (d *Batcher) end(r *request) {
 
 // outLocked counts a request that is inside no more.
 func (d *Batcher) outLocked() {
-	d.inside--
-	if d.inside > 0 {
-		return
-	}
-	if d.stopped {
-		close(d.drained)
-		if d.timer != nil {
-			d.timer.Stop()
-		}
-	}
-	if d.quiet != nil {
-		close(d.quiet)
-		d.quiet = nil
+	if d.census.outLocked() && d.timer != nil {
+		d.timer.Stop()
 	}
 }
 

@@ -48,16 +48,6 @@ func attend(ctx context.Context, req *infer.Request, in backend.Instance, done <
 	}
 }
 
-// closed waits until a channel is, or ctx has ended, whose cause it returns.
-func closed(ctx context.Context, done <-chan struct{}) error {
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // Reason says why a request failed, as the failure metric's label does.
 type Reason uint8
 

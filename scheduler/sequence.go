@@ -55,7 +55,8 @@ type Sequence struct {
 	controls *controls
 	states   *states // nil if there is none
 
-	mu        sync.Mutex
+	mu sync.Mutex
+	census
 	ids       map[infer.CorrelationID]*sequence
 	generated uint64                    // ids given to requests that came without
 	backlog   backlog                   // of sequences that have no slot
@@ -69,10 +70,6 @@ type Sequence struct {
 	joined    map[*infer.Request]*episode // that the batchers of lanes have (Oldest)
 	held      bool                        // by HoldRequests and HoldBacklog
 	waiting   int                         // requests that no instance has
-	inside    int                         // requests that were accepted and have not ended
-	stopped   bool
-	drained   chan struct{} // closed when stopped and nothing is inside
-	quiet     chan struct{} // closed when nothing is inside; nil while nobody waits for that
 }
 
 // NewSequence makes a scheduler without instances.
@@ -93,7 +90,7 @@ func NewSequence(config SequenceConfig) *Sequence {
 		ids:      make(map[infer.CorrelationID]*sequence),
 		gone:     make(map[backend.Instance]bool),
 		held:     config.HoldRequests > 0 && config.Batching.GetOldest() == nil || config.HoldBacklog > 0,
-		drained:  make(chan struct{}),
+		census:   newCensus(),
 		joined:   make(map[*infer.Request]*episode),
 	}
 	if n := int(s.oldest.GetMaxCandidateSequences()); n > 0 {
@@ -242,9 +239,8 @@ func idText(id infer.CorrelationID) string {
 func (s *Sequence) Stop(ctx context.Context) error {
 	var then followUp
 	s.mu.Lock()
-	if !s.stopped {
-		s.stopped = true
-		if s.inside == 0 {
+	if first, drained := s.stopLocked(); first {
+		if drained {
 			s.drainedLocked()
 		}
 		s.endHoldLocked(&then)
@@ -263,7 +259,6 @@ func (s *Sequence) Stop(ctx context.Context) error {
 
 // drainedLocked ends what goes on by itself.
 func (s *Sequence) drainedLocked() {
-	close(s.drained)
 	if s.alarm != nil {
 		s.alarm.Stop()
 	}
@@ -277,14 +272,7 @@ func (s *Sequence) drainedLocked() {
 // Drain implements Scheduler.
 func (s *Sequence) Drain(ctx context.Context) error {
 	s.mu.Lock()
-	if s.inside == 0 {
-		s.mu.Unlock()
-		return nil
-	}
-	if s.quiet == nil {
-		s.quiet = make(chan struct{})
-	}
-	quiet := s.quiet
+	quiet := s.quietLocked()
 	s.mu.Unlock()
 	return closed(ctx, quiet)
 }
@@ -299,15 +287,7 @@ func (s *Sequence) InFlight() int {
 
 // outLocked counts a request that is inside no more.
 func (s *Sequence) outLocked() {
-	s.inside--
-	if s.inside > 0 {
-		return
-	}
-	if s.stopped {
+	if s.census.outLocked() {
 		s.drainedLocked()
-	}
-	if s.quiet != nil {
-		close(s.quiet)
-		s.quiet = nil
 	}
 }

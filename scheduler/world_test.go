@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -269,7 +270,11 @@ func (w *world) finish() {
 		r.cancel()
 	}
 	for name, d := range w.models {
-		if d.InFlight() != 0 || w.counts[name].pending.Load() != 0 {
+		// What was cancelled is counted out after its answer, by another goroutine.
+		ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+		err := d.Drain(ctx)
+		cancel()
+		if err != nil || d.InFlight() != 0 || w.counts[name].pending.Load() != 0 {
 			w.t.Errorf("model %s at the end: %d in flight, %d pending", name, d.InFlight(), w.counts[name].pending.Load())
 		}
 	}
