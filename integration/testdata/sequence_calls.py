@@ -134,7 +134,7 @@ base = 0
 for module in CLIENTS:
     for caller in ("exec", "async_exec"):
         for model in ("direct", "oldest", "texts", "oldest_texts"):
-            # Side by side more sequences can be asked for than there are slots: those that wait get one when others end.
+            # Side by side, more sequences can be asked for than there are slots: others wait until one ends.
             slots = {"direct": 4, "texts": 2, "oldest": 16, "oldest_texts": 8}[model]
             for count in (1, slots, 3 * slots) if caller == "async_exec" else (1, slots):
                 base += 100
