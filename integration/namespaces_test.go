@@ -26,6 +26,12 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse([pb_utils.Tensor("TOLD", np.array([told.encode()], np.object_))])
 `
 
+// asksByNameConfig is that of asksByName.
+const asksByNameConfig = `backend: "python"
+input [ { name: "NAME" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "TOLD" data_type: TYPE_STRING dims: [ 1 ] } ]
+`
+
 // namesakes are the files of two repositories, by their paths below one
 // directory, each of which has a model "m", an ensemble "e" of that and a model
 // "only_…" that the other has not. The generation of left is 1, of right 2.
@@ -40,11 +46,7 @@ func namesakes() map[string]string {
 		}
 		asks := side + "/" + side + "_asks"
 		files[side+"/m/1/generation"], files[side+"/only_"+side+"/1/generation"] = generation, generation+"0"
-		files[asks+"/config.pbtxt"] = `backend: "python"
-input [ { name: "NAME" data_type: TYPE_STRING dims: [ 1 ] } ]
-output [ { name: "TOLD" data_type: TYPE_STRING dims: [ 1 ] } ]
-`
-		files[asks+"/1/model.py"] = asksByName
+		files[asks+"/config.pbtxt"], files[asks+"/1/model.py"] = asksByNameConfig, asksByName
 	}
 	return files
 }
