@@ -69,15 +69,19 @@ dynamic_batching { %s }
 // batchStories are the functions of testdata/batching.py with the model that
 // each is told with: what dynamic_batching says, and what else the config does.
 var batchStories = map[string][2]string{
-	"whatever_waits":  {},
-	"sizes":           {},
-	"preferred":       {"preferred_batch_size: [ 2, 4 ]", "max_batch_size: 8\n"},
-	"alike":           {},
-	"differs":         {},
-	"ragged":          {"", "input [ { name: \"X\" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true } ]\n"},
-	"priorities":      {"priority_levels: 3 default_priority_level: 2", "max_batch_size: 2\n"},
-	"rejected":        {"default_queue_policy { default_timeout_microseconds: 100000 allow_timeout_override: true }", ""},
-	"delayed":         {"default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 150000 }", "max_batch_size: 2\n"},
+	"whatever_waits": {},
+	"sizes":          {},
+	"preferred":      {"preferred_batch_size: [ 2, 4 ]", "max_batch_size: 8\n"},
+	"alike":          {},
+	"differs":        {},
+	"ragged":         {"", "input [ { name: \"X\" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true } ]\n"},
+	"priorities":     {"priority_levels: 3 default_priority_level: 2", "max_batch_size: 2\n"},
+	"rejected":       {"default_queue_policy { default_timeout_microseconds: 100000 allow_timeout_override: true }", ""},
+	"delayed":        {"default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 150000 }", "max_batch_size: 2\n"},
+	"unheard":        {"default_queue_policy { default_timeout_microseconds: 50000000 }", "max_batch_size: 2\n"},
+	"by_level": {"priority_levels: 2 default_priority_level: 2 default_queue_policy { default_timeout_microseconds: 100000 } " +
+		"priority_queue_policy { key: 2 value { timeout_action: DELAY default_timeout_microseconds: 50000000 " +
+		"allow_timeout_override: true max_queue_size: 3 } }", "max_batch_size: 2\n"},
 	"full":            {"default_queue_policy { max_queue_size: 2 }", "max_batch_size: 1\n"},
 	"cancelled":       {},
 	"ordered":         {"preserve_ordering: true", "instance_group [ { count: 2 kind: KIND_CPU } ]\n"},

@@ -16,9 +16,10 @@ import urllib.request
 
 import numpy as np
 import tritonclient.grpc as grpc
+import tritonclient.http as http
 from tritonclient.utils import InferenceServerException
 
-GRPC, METRICS, DIRECTORY, STORIES = sys.argv[2:6]
+HTTP, GRPC, METRICS, DIRECTORY, STORIES = sys.argv[1:6]
 LIMIT = 60  # seconds that anything may take
 SLOW = 4  # requests before one that holds
 
@@ -60,6 +61,16 @@ class Story:
                 self.changed.notify_all()
 
         self.calls[request_id] = self.client.async_infer(self.model, [tensor], came, request_id=request_id, **more)
+
+    def told(self, **more):
+        """Returns how one request over HTTP fails."""
+        tensor = http.InferInput("X", [1, 1], "FP32")
+        tensor.set_data_from_numpy(np.zeros((1, 1), np.float32))
+        try:
+            http.InferenceServerClient(HTTP, network_timeout=LIMIT).infer(self.model, [tensor], **more)
+        except InferenceServerException as error:
+            return error_of(error)
+        return "nothing"
 
     def waiting(self, count):
         until(
@@ -185,9 +196,32 @@ def rejected(s):
     s.send("b", timeout=1000)
     for request_id in "ab":
         expect(s.model, error_of(s.answer(request_id)), "StatusCode.UNAVAILABLE: Request timeout expired")
+    expect(s.model, s.told(timeout=1000), "503: Request timeout expired")
     s.release()
     expect(s.model, s.batches("hold"), ["hold"])
-    expect("failures", s.statistics().inference_stats.fail.count, 2)
+    expect("failures", s.statistics().inference_stats.fail.count, 3)
+
+
+def unheard(s):
+    """The time-out of a request does not count unless the policy says so."""
+    s.hold()
+    s.line_up(("a", {"timeout": 1}), "b")
+    s.release()
+    expect(s.model, s.batches(*"ab"), ["a+b"])
+
+
+def by_level(s):
+    """The policy of a level goes before the one of all."""
+    s.hold()
+    s.line_up(("a", {"timeout": 1000}), "b", ("c", {"priority": 2}))
+    s.send("d")
+    expect("the fourth", error_of(s.answer("d")), "StatusCode.UNAVAILABLE: [request id: d] Exceeds maximum queue size")
+    s.send("e", priority=1)
+    expect("the first level", error_of(s.answer("e")), "StatusCode.UNAVAILABLE: Request timeout expired")
+    expect("over HTTP", s.told(priority=1), "503: Request timeout expired")
+    s.waiting(3)
+    s.release()  # the first has waited for longer than it wanted to, as the others have waited after it
+    expect(s.model, s.batches(*"bca"), ["b+c", "a"])
 
 
 def delayed(s):
