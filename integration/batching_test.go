@@ -148,7 +148,7 @@ func TestDynamicBatchingLikeTriton(t *testing.T) {
 	s := startTriton(t, dir, repository)
 	s.waitReady()
 	s.runClient("batching.py", fmt.Sprintf("127.0.0.1:%d", s.metrics), directory,
-		"differs,ragged,priorities,rejected,full,ordered,waits_for_more,waits_in_vain,many")
+		"differs,ragged,priorities,rejected,unheard,by_level,full,ordered,waits_for_more,waits_in_vain,many")
 }
 
 // TestBatchLibrary: a model that asks for a C++ library is refused with a
