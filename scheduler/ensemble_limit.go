@@ -15,8 +15,7 @@ type limiter struct {
 
 	mu       sync.Mutex
 	used     int
-	first    *stepRun // of those that wait, which know their neighbours
-	last     *stepRun
+	waiting  list[*stepRun]
 	granting bool // somebody hands out what is free
 }
 
@@ -24,32 +23,18 @@ type limiter struct {
 func (l *limiter) enter(run *stepRun) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.used < l.limit && l.first == nil {
+	if l.used < l.limit && l.waiting.first == nil {
 		l.used++
 		return true
 	}
-	run.before, run.queued = l.last, true
-	if l.last == nil {
-		l.first = run
-	} else {
-		l.last.after = run
-	}
-	l.last = run
+	run.queued = true
+	l.waiting.pushBack(run)
 	return false
 }
 
 func (l *limiter) removeLocked(run *stepRun) {
-	if run.before == nil {
-		l.first = run.after
-	} else {
-		run.before.after = run.after
-	}
-	if run.after == nil {
-		l.last = run.before
-	} else {
-		run.after.before = run.before
-	}
-	run.before, run.after, run.queued = nil, nil, false
+	l.waiting.remove(run)
+	run.queued = false
 }
 
 // withdraw takes a step out that waits, and reports whether it did.
@@ -73,8 +58,8 @@ func (l *limiter) free() {
 		return
 	}
 	l.granting = true
-	for l.used < l.limit && l.first != nil {
-		run := l.first
+	for l.used < l.limit && l.waiting.first != nil {
+		run := l.waiting.first
 		l.removeLocked(run)
 		l.used++
 		l.mu.Unlock()

@@ -29,8 +29,9 @@ type stepRun struct {
 	timer *time.Timer
 
 	// Guarded by the limiter's mu.
-	before, after *stepRun
-	queued        bool
+	neighbours[*stepRun] // in its queue
+
+	queued bool
 }
 
 func (run *stepRun) limiter() *limiter { return run.flow.ensemble.limiters[run.step] }

@@ -1,46 +1,23 @@
 package scheduler
 
-// queue is a list of requests in the order in which they are to be executed. A
-// waiting request knows its neighbours, so it leaves from anywhere at once.
+// queue is a list of requests in the order in which they are to be executed.
 type queue struct {
-	first, last *request
-	length      int
+	list[*request]
+	length int
 }
 
 func (q *queue) pushBack(r *request) {
-	r.before, r.after = q.last, nil
-	if q.last == nil {
-		q.first = r
-	} else {
-		q.last.after = r
-	}
-	q.last = r
+	q.list.pushBack(r)
 	q.length++
 }
 
 func (q *queue) pushFront(r *request) {
-	r.before, r.after = nil, q.first
-	if q.first == nil {
-		q.last = r
-	} else {
-		q.first.before = r
-	}
-	q.first = r
+	q.list.pushFront(r)
 	q.length++
 }
 
 func (q *queue) remove(r *request) {
-	if r.before == nil {
-		q.first = r.after
-	} else {
-		r.before.after = r.after
-	}
-	if r.after == nil {
-		q.last = r.before
-	} else {
-		r.after.before = r.before
-	}
-	r.before, r.after = nil, nil
+	q.list.remove(r)
 	q.length--
 }
 

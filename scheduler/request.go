@@ -21,17 +21,18 @@ type request struct {
 	turn *turn // in the order in which responses leave; nil if there is none
 
 	// Guarded by the scheduler's mu.
-	ended         bool
-	queued        bool
-	picked        bool        // for the batch that is being formed
-	turns         uint32      // how often it was given to an instance
-	unwatch       func() bool // ends the watch over the context of one that nobody waits for
-	before, after *request
-	line          int    // where it waits
-	alarm         int    // its place among the deadlines, from 1; 0: it has none
-	deadline      int64  // until when it waits; 0: for ever
-	batch         *batch // that it is in, or was in last; nil before
-	alone         alone
+	neighbours[*request] // in its line
+
+	ended    bool
+	queued   bool
+	picked   bool        // for the batch that is being formed
+	turns    uint32      // how often it was given to an instance
+	unwatch  func() bool // ends the watch over the context of one that nobody waits for
+	line     int         // which one that is
+	alarm    int         // its place among the deadlines, from 1; 0: it has none
+	deadline int64       // until when it waits; 0: for ever
+	batch    *batch      // that it is in, or was in last; nil before
+	alone    alone
 }
 
 func (d *Batcher) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *request {

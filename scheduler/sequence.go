@@ -58,10 +58,12 @@ type Sequence struct {
 	mu sync.Mutex
 	census
 	ids       map[infer.CorrelationID]*sequence
-	generated uint64                    // ids given to requests that came without
-	backlog   backlog                   // of sequences that have no slot
-	expiring  sequenceDeadlines         // of those in the backlog that have one
-	resting   idleList                  // of sequences in ids that are not in the backlog
+	generated uint64            // ids given to requests that came without
+	backlog   list[*sequence]   // of those that have no slot, the first first to get one
+	expiring  sequenceDeadlines // of those in the backlog that have one
+	// resting are those in ids that are not in the backlog, in the order of their
+	// last requests: the first is the next whose time is over.
+	resting   list[*sequence]
 	alarm     *time.Timer               // for the first of expiring and resting; nil before it was needed
 	rings     int64                     // when it does, 0 if it is not set
 	instances []*lane                   // in the order in which they came up first

@@ -24,21 +24,22 @@ type episode struct {
 	done chan struct{}
 
 	// Guarded by the scheduler's mu.
-	seq           *sequence
-	state         episodeState
-	unwatch       func() bool // ends the watch over the context of one that nobody waits for
-	before, after *episode    // in the sequence's queue
-	at            *lane       // whose instance has it, or had it last
-	batch         *slotBatch  // that it is part of
-	fresh         bool        // the instance's process had nothing of its sequence before
-	values        *stateValues
-	id            [8]byte  // the correlation id as a control tensor's bytes
-	call          *call    // nil if no execution waits for this
-	moves         uint32   // how often it was taken from a slot
-	slot          *slot    // that it was taken from, until the slot can go on (Oldest)
-	returned      bool     // the instance is done with it, whether or not it is answered (Oldest)
-	inner         *request // in its lane's batcher (Oldest)
-	life          uint32   // of the instance that it was taken for (Oldest)
+	neighbours[*episode] // in the sequence's queue
+
+	seq      *sequence
+	state    episodeState
+	unwatch  func() bool // ends the watch over the context of one that nobody waits for
+	at       *lane       // whose instance has it, or had it last
+	batch    *slotBatch  // that it is part of
+	fresh    bool        // the instance's process had nothing of its sequence before
+	values   *stateValues
+	id       [8]byte  // the correlation id as a control tensor's bytes
+	call     *call    // nil if no execution waits for this
+	moves    uint32   // how often it was taken from a slot
+	slot     *slot    // that it was taken from, until the slot can go on (Oldest)
+	returned bool     // the instance is done with it, whether or not it is answered (Oldest)
+	inner    *request // in its lane's batcher (Oldest)
+	life     uint32   // of the instance that it was taken for (Oldest)
 }
 
 type episodeState uint8

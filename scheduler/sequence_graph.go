@@ -161,7 +161,7 @@ func (s *Sequence) waitingCallsLocked(wanted bool) []*call {
 			}
 		}
 	}
-	for seq := s.backlog.first; seq != nil; seq = seq.other {
+	for seq := s.backlog.first; seq != nil; seq = seq.after {
 		add(seq)
 	}
 	return list

@@ -7,49 +7,6 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// idleList has the sequences in the order in which their last requests came.
-// All may be idle for the same time, so the first one is always the next whose
-// time is over.
-type idleList struct{ first, last *sequence }
-
-func (l *idleList) pushBack(seq *sequence) {
-	seq.idler, seq.other = l.last, nil
-	if l.last == nil {
-		l.first = seq
-	} else {
-		l.last.other = seq
-	}
-	l.last = seq
-}
-
-func (l *idleList) pushFront(seq *sequence) {
-	seq.idler, seq.other = nil, l.first
-	if l.first == nil {
-		l.last = seq
-	} else {
-		l.first.idler = seq
-	}
-	l.first = seq
-}
-
-func (l *idleList) remove(seq *sequence) {
-	if seq.idler == nil {
-		l.first = seq.other
-	} else {
-		seq.idler.other = seq.other
-	}
-	if seq.other == nil {
-		l.last = seq.idler
-	} else {
-		seq.other.idler = seq.idler
-	}
-	seq.idler, seq.other = nil, nil
-}
-
-// backlog has the sequences that wait for a slot, the first first. What is in it
-// is not in the idle list, so it is the same kind of list.
-type backlog = idleList
-
 // sequenceDeadlines is a heap of the sequences in the backlog that have a deadline.
 type sequenceDeadlines []*sequence
 

@@ -10,42 +10,33 @@ import (
 // sequence is what is known of one correlation id from START to the end of its
 // last request's wait.
 type sequence struct {
-	id          infer.CorrelationID
-	known       bool // requests find it by its id
-	backlogged  bool
-	closing     bool // its slot becomes free when nothing of it waits
-	begun       bool // its slot's process has had a request of it
-	first, last *episode
-	awaits      *episode // comes back from a lost instance: nothing is executed before it
-	slot        *slot    // nil: it has none
-	moves       uint32   // how often it got one
-	values      *stateValues
+	list[*episode]        // what waits of it
+	neighbours[*sequence] // in the idle list, or in the backlog
 
-	touched      int64     // when its last request came
-	idler, other *sequence // neighbours in the idle list, or in the backlog: touched earlier and later
-	resting      bool      // in the idle list
-	deadline     int64     // when its requests fail if it is in the backlog; 0: never
-	heapAt       int       // in the heap of deadlines, -1: not there
+	id         infer.CorrelationID
+	known      bool // requests find it by its id
+	backlogged bool
+	closing    bool     // its slot becomes free when nothing of it waits
+	begun      bool     // its slot's process has had a request of it
+	awaits     *episode // comes back from a lost instance: nothing is executed before it
+	slot       *slot    // nil: it has none
+	moves      uint32   // how often it got one
+	values     *stateValues
+
+	touched  int64 // when its last request came
+	resting  bool  // in the idle list
+	deadline int64 // when its requests fail if it is in the backlog; 0: never
+	heapAt   int   // in the heap of deadlines, -1: not there
 }
 
 func (q *sequence) pushBack(r *episode) {
-	r.seq, r.before, r.after, r.state = q, q.last, nil, waiting
-	if q.last == nil {
-		q.first = r
-	} else {
-		q.last.after = r
-	}
-	q.last = r
+	r.seq, r.state = q, waiting
+	q.list.pushBack(r)
 }
 
 func (q *sequence) pushFront(r *episode) {
-	r.seq, r.before, r.after, r.state = q, nil, q.first, waiting
-	if q.first == nil {
-		q.last = r
-	} else {
-		q.first.before = r
-	}
-	q.first = r
+	r.seq, r.state = q, waiting
+	q.list.pushFront(r)
 }
 
 // pop takes the first request, nil if there is none.
@@ -55,20 +46,6 @@ func (q *sequence) pop() *episode {
 		q.remove(r)
 	}
 	return r
-}
-
-func (q *sequence) remove(r *episode) {
-	if r.before == nil {
-		q.first = r.after
-	} else {
-		r.before.after = r.after
-	}
-	if r.after == nil {
-		q.last = r.before
-	} else {
-		r.after.before = r.before
-	}
-	r.before, r.after = nil, nil
 }
 
 // lane is an instance with its slots.
@@ -283,7 +260,7 @@ func (s *Sequence) releaseHoldLocked(then *followUp) {
 		return
 	}
 	backlogged := 0
-	for seq := s.backlog.first; seq != nil; seq = seq.other {
+	for seq := s.backlog.first; seq != nil; seq = seq.after {
 		for r := seq.first; r != nil; r = r.after {
 			backlogged++
 		}

@@ -1,0 +1,62 @@
+package scheduler
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// listed is a member for tests.
+type listed struct {
+	neighbours[*listed]
+	number int
+}
+
+// TestList does what it likes with a list and a slice, which stay the same.
+func TestList(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var l list[*listed]
+	var want []*listed
+	for n := range 2000 {
+		switch at := len(want); random.IntN(4) {
+		case 0:
+			m := &listed{number: n}
+			l.pushBack(m)
+			want = append(want, m)
+		case 1:
+			m := &listed{number: n}
+			l.pushFront(m)
+			want = slices.Insert(want, 0, m)
+		default:
+			if at == 0 {
+				continue
+			}
+			i := random.IntN(at)
+			m := want[i]
+			l.remove(m)
+			want = slices.Delete(want, i, i+1)
+			if m.before != nil || m.after != nil {
+				t.Fatalf("%d, which has left, is between %v and %v", m.number, m.before, m.after)
+			}
+		}
+		var forth, back []*listed
+		for m := l.first; m != nil; m = m.after {
+			forth = append(forth, m)
+		}
+		for m := l.last; m != nil; m = m.before {
+			back = append(back, m)
+		}
+		slices.Reverse(back)
+		if !slices.Equal(forth, want) || !slices.Equal(back, want) {
+			t.Fatalf("step %d: got %s and backwards %s, want %s", n, numbers(forth), numbers(back), numbers(want))
+		}
+	}
+}
+
+func numbers(of []*listed) (text string) {
+	for _, m := range of {
+		text += fmt.Sprint(" ", m.number)
+	}
+	return text
+}
