@@ -432,9 +432,9 @@ func TestSetInstances(t *testing.T) {
 		count        int
 		want         string
 	}{
-		{"m", "x", 1, "model 'm' has no instance group 'x', it has 'a'"},
-		{"m", "", 0, "model 'm' is to have 0 instances, want 1 to 1024"},
-		{"m", "", 1025, "model 'm' is to have 1025 instances, want 1 to 1024"},
+		{"m", "x", 1, "instances of model 'm': 'group' is \"x\", want 'a'"},
+		{"m", "", 0, "instances of model 'm': 'count' is 0, want a whole number from 1 to 1024"},
+		{"m", "", 1025, "instances of model 'm': 'count' is 1025, want a whole number from 1 to 1024"},
 		{"n", "", 1, "Request for unknown model: 'n' is not found"},
 	} {
 		if _, err := g.SetInstances(t.Context(), test.model, test.group, test.count); err == nil || infer.AsError(err).Message != test.want {
@@ -450,6 +450,18 @@ func TestSetInstances(t *testing.T) {
 	g.want("after a failure", "1: a_0 a_1")
 }
 
+// Where there are several groups, the one that is meant is named.
+func TestSetInstancesNeedsAGroup(t *testing.T) {
+	g := newGrower(t, `instance_group [ { name: "a" count: 2 kind: KIND_CPU }, { name: "b" count: 1 kind: KIND_CPU } ]`, nil)
+	_, err := g.SetInstances(t.Context(), "m", "", 1)
+	wantError(t, err, infer.InvalidArg, "instances of model 'm': 'group' is missing, want 'a' or 'b'")
+	_, err = g.SetInstances(t.Context(), "m", "c", 1)
+	wantError(t, err, infer.InvalidArg, "instances of model 'm': 'group' is \"c\", want 'a' or 'b'")
+	if _, err = g.SetInstances(t.Context(), "m", "b", 2); err != nil || g.config() != "a2 b2" {
+		t.Errorf("got %v, the config has %s", err, g.config())
+	}
+}
+
 func TestSetInstancesIsRefused(t *testing.T) {
 	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), nil)
 	if err := r.Start(t.Context()); err != nil {
@@ -463,7 +475,7 @@ func TestSetInstancesIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = r.SetInstances(t.Context(), "m", "", 2)
-	wantError(t, err, infer.InvalidArg, "instances of model 'm' cannot be changed while it serves")
+	wantError(t, err, infer.InvalidArg, "instances of model 'm': they cannot be changed while it serves")
 }
 
 // New instances are warmed up before they serve; if that fails they go.
