@@ -24,8 +24,9 @@ type growing struct {
 	mu     sync.Mutex
 	opened int
 	models []*growingModel
-	refuse error            // what Grow returns
-	answer map[string]error // what the executions of an instance end with, by its name
+	refuse error                  // what Grow returns
+	answer map[string]error       // what the executions of an instance end with, by its name
+	ending func(*growingInstance) // called when one is to end, before it does
 }
 
 func (b *growing) Open(backend.Env) (backend.Model, error) {
@@ -111,6 +112,9 @@ func (m *growingModel) Leave(in backend.Instance) {
 
 func (m *growingModel) End(_ context.Context, in backend.Instance) error {
 	m.Leave(in)
+	if f := m.backend.ending; f != nil {
+		f(in.(*growingInstance))
+	}
 	m.events.Down(in, true)
 	m.mu.Lock()
 	m.ended = append(m.ended, in.Name())
