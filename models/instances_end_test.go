@@ -3,6 +3,7 @@ package models
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"github.com/nereid-serving/nereid/infer"
 )
@@ -34,4 +35,38 @@ func TestNewInstancesThatComeBack(t *testing.T) {
 	if n := len(l.gate.arrivals); n != 3 {
 		t.Errorf("the gate knows %d instances, want 3", n)
 	}
+}
+
+// TestShutdownWaitsForWhatAnExchangeEnds: the server exits when an exchange of
+// instances has been decided and those that are too many are not told yet.
+func TestShutdownWaitsForWhatAnExchangeEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrower(t, twoOfA, nil)
+		deciding, goOn := make(chan struct{}), make(chan struct{})
+		g.backend.leaving = func(*growingInstance) {
+			g.backend.leaving = nil
+			close(deciding)
+			<-goOn
+		}
+		g.wait.Go(func() {
+			if _, err := g.SetInstances(t.Context(), "m", "", 1); err != nil {
+				t.Error(err)
+			}
+		})
+		<-deciding
+		over := make(chan error, 1)
+		go func() { over <- g.Shutdown(t.Context()) }()
+		synctest.Wait()
+		if len(over) > 0 {
+			t.Error("the server does not wait for it")
+		}
+		close(goOn)
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+		if got := g.backend.models[0].left(); got != "a_1" {
+			t.Errorf("when the server has exited, %q have ended", got)
+		}
+		g.wait.Wait()
+	})
 }

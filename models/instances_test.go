@@ -21,12 +21,13 @@ import (
 
 // growing is a backend whose models exchange their instances.
 type growing struct {
-	mu     sync.Mutex
-	opened int
-	models []*growingModel
-	refuse error                  // what Grow returns
-	answer map[string]error       // what the executions of an instance end with, by its name
-	ending func(*growingInstance) // called when one is to end, before it does
+	mu      sync.Mutex
+	opened  int
+	models  []*growingModel
+	refuse  error                  // what Grow returns
+	answer  map[string]error       // what the executions of an instance end with, by its name
+	ending  func(*growingInstance) // called when one is to end, before it does
+	leaving func(*growingInstance) // called when one leaves
 }
 
 func (b *growing) Open(backend.Env) (backend.Model, error) {
@@ -105,6 +106,9 @@ func (m *growingModel) Grow(_ context.Context, config *kserve.ModelConfig, _ []b
 }
 
 func (m *growingModel) Leave(in backend.Instance) {
+	if f := m.backend.leaving; f != nil {
+		f(in.(*growingInstance))
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.instances = slices.DeleteFunc(m.instances, func(other *growingInstance) bool { return other == in })
