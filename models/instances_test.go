@@ -21,12 +21,14 @@ import (
 
 // growing is a backend whose models exchange their instances.
 type growing struct {
-	mu     sync.Mutex
-	opened int
-	models []*growingModel
-	refuse error            // what Grow returns
-	answer map[string]error // what the executions of an instance end with, by its name
-	long   int              // executions of requests that wait to be told to end
+	mu      sync.Mutex
+	opened  int
+	models  []*growingModel
+	refuse  error                  // what Grow returns
+	answer  map[string]error       // what the executions of an instance end with, by its name
+	ending  func(*growingInstance) // called when one is to end, before it does
+	leaving func(*growingInstance) // called when one leaves
+	long    int                    // executions of requests that wait to be told to end
 }
 
 func (b *growing) Open(backend.Env) (backend.Model, error) {
@@ -111,6 +113,9 @@ func (m *growingModel) Grow(_ context.Context, config *kserve.ModelConfig, _ []b
 }
 
 func (m *growingModel) Leave(in backend.Instance) {
+	if f := m.backend.leaving; f != nil {
+		f(in.(*growingInstance))
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.instances = slices.DeleteFunc(m.instances, func(other *growingInstance) bool { return other == in })
@@ -118,6 +123,9 @@ func (m *growingModel) Leave(in backend.Instance) {
 
 func (m *growingModel) End(_ context.Context, in backend.Instance) error {
 	m.Leave(in)
+	if f := m.backend.ending; f != nil {
+		f(in.(*growingInstance))
+	}
 	m.events.Down(in, true)
 	m.mu.Lock()
 	m.ended = append(m.ended, in.Name())
