@@ -45,6 +45,10 @@ func TestNamespaces(t *testing.T) {
 	wantError(t, err, infer.InvalidArg, ambiguous)
 	_, err = generation(t, r, "nope", 1)
 	wantError(t, err, infer.InvalidArg, "Request for unknown model: 'nope' is not found")
+	_, err = r.servedAs("nope") // for its instances
+	wantError(t, err, infer.NotFound, "Request for unknown model: 'nope' is not found")
+	_, err = r.servedAs("a")
+	wantError(t, err, infer.InvalidArg, ambiguous)
 	_, err = r.Statistics("a", infer.LatestVersion)
 	wantError(t, err, infer.InvalidArg, "requested model 'a' is not available")
 	if list, err := r.Statistics("", infer.LatestVersion); err != nil || len(list) != 4 {
