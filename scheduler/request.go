@@ -13,11 +13,7 @@ type request struct {
 	scheduler *Batcher
 	task      backend.Task
 	timing    [1]Timing
-	send      infer.Sender
-	// done receives one value when the last response has been handed up; nil if
-	// nobody waits.
-	done chan struct{}
-	call *call // nil if no execution waits for this
+	asker
 	turn *turn // in the order in which responses leave; nil if there is none
 
 	// Guarded by the scheduler's mu.
@@ -25,18 +21,17 @@ type request struct {
 
 	ended    bool
 	queued   bool
-	picked   bool        // for the batch that is being formed
-	turns    uint32      // how often it was given to an instance
-	unwatch  func() bool // ends the watch over the context of one that nobody waits for
-	line     int         // which one that is
-	alarm    int         // its place among the deadlines, from 1; 0: it has none
-	deadline int64       // until when it waits; 0: for ever
-	batch    *batch      // that it is in, or was in last; nil before
+	picked   bool   // for the batch that is being formed
+	turns    uint32 // how often it was given to an instance
+	line     int    // which one that is
+	alarm    int    // its place among the deadlines, from 1; 0: it has none
+	deadline int64  // until when it waits; 0: for ever
+	batch    *batch // that it is in, or was in last; nil before
 	alone    alone
 }
 
 func (d *Batcher) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *request {
-	r := &request{scheduler: d, send: send}
+	r := &request{scheduler: d, asker: asker{send: send}}
 	r.task = backend.Task{Context: ctx, Request: req, Send: r.deliver}
 	r.alone.make(r)
 	t := Now()
@@ -55,15 +50,7 @@ func (r *request) deliver(response *infer.Response) {
 
 // pass hands a response up and notices the last one.
 func (r *request) pass(response *infer.Response) {
-	final := response.Final
-	if c := r.call; c != nil {
-		c.sent.Add(1)
-		if final { // who gets it may go on before end
-			r.scheduler.config.Graph.leave(c)
-		}
-	}
-	r.send(response)
-	if final {
+	if r.tell(r.scheduler.config.Graph, response) {
 		r.scheduler.end(r)
 	}
 }
@@ -72,15 +59,9 @@ func (r *request) pass(response *infer.Response) {
 func (d *Batcher) end(r *request) {
 	d.mu.Lock()
 	r.ended = true
-	unwatch := r.unwatch
 	d.outLocked()
 	d.mu.Unlock()
-	if unwatch != nil {
-		unwatch()
-	}
-	if r.done != nil {
-		r.done <- struct{}{}
-	}
+	r.dismiss()
 }
 
 // outLocked counts a request that is inside no more.

@@ -10,31 +10,26 @@ import (
 
 // episode is one request of a sequence.
 type episode struct {
+	asker
 	owner *Sequence
 	own   *infer.Request // as it came
 	// request is what the instance gets: the same with control tensors and state,
 	// made when the request is taken from its slot.
 	request infer.Request
 	task    backend.Task
-	send    infer.Sender
 	timing  Timing
 	expires int64 // ns of Now, unless its sequence has a slot then; 0: never
-	// done receives one value when the last response has been handed up; nil if
-	// nobody waits.
-	done chan struct{}
 
 	// Guarded by the scheduler's mu.
 	neighbours[*episode] // in the sequence's queue
 
 	seq      *sequence
 	state    episodeState
-	unwatch  func() bool // ends the watch over the context of one that nobody waits for
-	at       *lane       // whose instance has it, or had it last
-	batch    *slotBatch  // that it is part of
-	fresh    bool        // the instance's process had nothing of its sequence before
+	at       *lane      // whose instance has it, or had it last
+	batch    *slotBatch // that it is part of
+	fresh    bool       // the instance's process had nothing of its sequence before
 	values   *stateValues
 	id       [8]byte  // the correlation id as a control tensor's bytes
-	call     *call    // nil if no execution waits for this
 	moves    uint32   // how often it was taken from a slot
 	slot     *slot    // that it was taken from, until the slot can go on (Oldest)
 	returned bool     // the instance is done with it, whether or not it is answered (Oldest)
@@ -51,7 +46,7 @@ const (
 )
 
 func (s *Sequence) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *episode {
-	r := &episode{owner: s, own: req, send: send}
+	r := &episode{owner: s, own: req, asker: asker{send: send}}
 	r.task = backend.Task{Context: ctx, Request: &r.request, Send: r.deliver}
 	t := Now()
 	r.timing = Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
@@ -70,15 +65,7 @@ func (r *episode) deliver(response *infer.Response) {
 	if r.owner.states != nil {
 		r.owner.keep(r, response)
 	}
-	final := response.Final
-	if c := r.call; c != nil {
-		c.sent.Add(1)
-		if final { // who gets it may go on before end
-			r.owner.config.Graph.leave(c)
-		}
-	}
-	r.send(response)
-	if final {
+	if r.tell(r.owner.config.Graph, response) {
 		r.owner.end(r)
 	}
 }
@@ -88,7 +75,6 @@ func (s *Sequence) end(r *episode) {
 	var then followUp
 	s.mu.Lock()
 	r.state = ended
-	unwatch := r.unwatch
 	if r.batch != nil {
 		s.answeredLocked(r, &then)
 	}
@@ -101,12 +87,7 @@ func (s *Sequence) end(r *episode) {
 	}
 	s.outLocked()
 	s.mu.Unlock()
-	if unwatch != nil {
-		unwatch()
-	}
-	if r.done != nil {
-		r.done <- struct{}{}
-	}
+	r.dismiss()
 	then.run(s)
 }
 
