@@ -21,11 +21,14 @@ import (
 
 // growing is a backend whose models exchange their instances.
 type growing struct {
-	mu     sync.Mutex
-	opened int
-	models []*growingModel
-	refuse error            // what Grow returns
-	answer map[string]error // what the executions of an instance end with, by its name
+	mu      sync.Mutex
+	opened  int
+	models  []*growingModel
+	refuse  error                  // what Grow returns
+	answer  map[string]error       // what the executions of an instance end with, by its name
+	ending  func(*growingInstance) // called when one is to end, before it does
+	leaving func(*growingInstance) // called when one leaves
+	long    int                    // executions of requests that wait to be told to end
 }
 
 func (b *growing) Open(backend.Env) (backend.Model, error) {
@@ -35,6 +38,12 @@ func (b *growing) Open(backend.Env) (backend.Model, error) {
 	m := &growingModel{backend: b}
 	b.models = append(b.models, m)
 	return m, nil
+}
+
+func (b *growing) count(change int) {
+	b.mu.Lock()
+	b.long += change
+	b.mu.Unlock()
 }
 
 // growingModel tells its instances by their names.
@@ -104,6 +113,9 @@ func (m *growingModel) Grow(_ context.Context, config *kserve.ModelConfig, _ []b
 }
 
 func (m *growingModel) Leave(in backend.Instance) {
+	if f := m.backend.leaving; f != nil {
+		f(in.(*growingInstance))
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.instances = slices.DeleteFunc(m.instances, func(other *growingInstance) bool { return other == in })
@@ -111,6 +123,9 @@ func (m *growingModel) Leave(in backend.Instance) {
 
 func (m *growingModel) End(_ context.Context, in backend.Instance) error {
 	m.Leave(in)
+	if f := m.backend.ending; f != nil {
+		f(in.(*growingInstance))
+	}
 	m.events.Down(in, true)
 	m.mu.Lock()
 	m.ended = append(m.ended, in.Name())
@@ -158,7 +173,9 @@ func (in *growingInstance) Execute(b *backend.Batch) {
 		start := scheduler.Now()
 		for _, task := range b.Tasks {
 			if task.Request.ID == "long" {
+				in.model.backend.count(1)
 				<-task.Context.Done()
+				in.model.backend.count(-1)
 			}
 			response := &infer.Response{Final: true, Parameters: []infer.Parameter{{Name: "instance", Kind: infer.StringParameter, String: in.name}}}
 			if err != nil {
@@ -198,9 +215,7 @@ func newGrower(t *testing.T, config string, change func(*RegistryConfig)) *growe
 
 func (g *grower) write(more string) {
 	g.t.Helper()
-	if err := os.WriteFile(g.file, []byte(fakeConfig+more), 0o644); err != nil {
-		g.t.Fatal(err)
-	}
+	rewrite(g.t, g.file, fakeConfig+more)
 }
 
 // groups is a config with groups "a2" (name and count).
@@ -231,20 +246,23 @@ func (g *grower) want(what, present string) {
 	}
 }
 
-// long keeps an instance busy until the function is called; it waits until the
-// instance has begun.
+// long keeps n instances busy until the function is called; it waits until they
+// have begun. Being in flight is not enough: what comes while the instance of an
+// earlier request is about to be idle again waits for it.
 func (g *grower) long(n int) (end func()) {
 	g.t.Helper()
 	ctx, cancel := context.WithCancel(g.t.Context())
 	for range n {
 		g.wait.Go(func() { _, _ = g.send(ctx, "long") })
 	}
-	l, err := g.lookup("m", 1)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	if !testkit.Within(10*time.Second, func() bool { return l.scheduler.InFlight() >= n }) {
-		g.t.Fatalf("%d are in flight, want %d", l.scheduler.InFlight(), n)
+	begun := 0
+	if !testkit.Within(patience, func() bool {
+		g.backend.mu.Lock()
+		defer g.backend.mu.Unlock()
+		begun = g.backend.long
+		return begun == n
+	}) {
+		g.t.Fatalf("%d are executed, want %d", begun, n)
 	}
 	return func() {
 		cancel()
@@ -254,7 +272,7 @@ func (g *grower) long(n int) (end func()) {
 
 func (g *grower) wantEnded(m *growingModel, names string) {
 	g.t.Helper()
-	if !testkit.Within(10*time.Second, func() bool { return m.left() == names }) {
+	if !testkit.Within(patience, func() bool { return m.left() == names }) {
 		g.t.Errorf("ended have %q, want %q", m.left(), names)
 	}
 }
@@ -310,7 +328,7 @@ func TestLoadsThatChangeInstances(t *testing.T) {
 	if got := g.config(); got != "a3 b1" {
 		t.Errorf("the config has %s", got)
 	}
-	testkit.Eventually(t, time.Minute, func() bool { // they count when the execution has ended, after the answer
+	testkit.Eventually(t, patience, func() bool { // they count when the execution has ended, after the answer
 		all, err := g.Statistics("m", 1)
 		return err == nil && all[0].InferenceCount == 1
 	})
