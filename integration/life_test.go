@@ -196,6 +196,45 @@ func TestFailedModelEndsTheStart(t *testing.T) {
 	}
 }
 
+// TestNamedModelsEndTheStart with their reasons.
+func TestNamedModelsEndTheStart(t *testing.T) {
+	repository := writeFiles(t, map[string]string{
+		"good/config.pbtxt": oneFloat, "good/1/model.py": executing("pass"),
+		"bad/config.pbtxt": oneFloat, "bad/1/model.py": "raise ValueError('no')\n",
+		"worse/config.pbtxt": oneFloat, "worse/1/model.py": "raise TypeError('never')\n",
+	})
+	for _, test := range []struct {
+		models []string
+		want   []string
+	}{
+		{[]string{"good", "bad"}, []string{"Invalid argument - load failed for model 'bad': version 1 is at UNAVAILABLE state: Internal: ValueError: no"}},
+		{[]string{"worse", "nosuch", "bad", "worse"}, []string{
+			"Invalid argument - load failed for model 'worse': version 1 is at UNAVAILABLE state: Internal: TypeError: never",
+			"\nload failed for model 'bad': version 1 is at UNAVAILABLE state: Internal: ValueError: no",
+		}},
+		{[]string{"nosuch", "good"}, []string{"Internal - failed to load all models"}},
+		{[]string{"*"}, []string{"Internal - failed to load all models"}},
+	} {
+		args := []string{"--model-control-mode=explicit"}
+		for _, name := range test.models {
+			args = append(args, "--load-model="+name)
+		}
+		s := launch(t, testkit.Python(t).Path, repository, args...)
+		if status := s.wait(startLimit); status != 1 {
+			t.Errorf("%v: exit status %d, want 1", test.models, status)
+		}
+		_, end, _ := strings.Cut(s.log.String(), "error: creating server: ")
+		for i, want := range test.want {
+			if at := strings.Index(end, want); at < 0 || i == 0 && at > 0 {
+				t.Errorf("%v: the end is\n%s\nwant %q in it", test.models, end, want)
+			}
+		}
+		if n := strings.Count(end, "load failed"); n > len(test.want) {
+			t.Errorf("%v: the end has %d reasons:\n%s", test.models, n, end)
+		}
+	}
+}
+
 func TestPortInUse(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

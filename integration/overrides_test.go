@@ -163,14 +163,10 @@ func TestUploadsOfAKilledServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	load := func() *runningServer {
-		s := start(t, python.Path, repository, "--model-control-mode=explicit")
-		if status, text := s.request("POST", "/v2/repository/models/fresh/load", string(body)); status != 200 {
-			t.Fatalf("status %d: %s", status, text)
-		}
-		return s
+	killed := start(t, python.Path, repository, "--model-control-mode=explicit")
+	if status, text := killed.request("POST", "/v2/repository/models/fresh/load", string(body)); status != 200 {
+		t.Fatalf("status %d: %s", status, text)
 	}
-	killed := load()
 	children := killed.descendants()
 	if err := killed.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -181,6 +177,7 @@ func TestUploadsOfAKilledServer(t *testing.T) {
 	if err != nil || len(left) == 0 {
 		t.Fatalf("%v, %v: a server that is killed removes nothing", left, err)
 	}
-	load().stop()
+	next := start(t, python.Path, repository)
 	wantNoUploads(t, temporary)
+	next.stop()
 }

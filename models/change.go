@@ -2,8 +2,10 @@ package models
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -203,6 +205,29 @@ func outcome(targets []Identity, outcomes map[Identity]error) error {
 		}
 	}
 	return nil
+}
+
+// outcomes is what is said of all models that a start has named; nil if nothing
+// went wrong with them.
+func outcomes(targets []Identity, failures map[Identity]error) error {
+	var texts strings.Builder
+	said := make(identities)
+	for _, id := range targets {
+		err := failures[id]
+		if err == nil || said[id] {
+			continue
+		}
+		said[id] = true
+		text := loadFailedError(id, err)
+		if errors.Is(text, errExiting) {
+			return text
+		}
+		texts.WriteString(infer.AsError(text).Message)
+	}
+	if texts.Len() == 0 {
+		return nil
+	}
+	return infer.Errorf(infer.InvalidArg, "%s", texts.String())
 }
 
 // components groups models so that no group has to do with another: neither is

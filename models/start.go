@@ -1,7 +1,9 @@
 package models
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
@@ -11,10 +13,11 @@ import (
 // Start loads the models that are wanted at start, as many at once as
 // LoadThreads allows, and opens the registry to requests. Models that fail do
 // not stop the others; if any did, the error is Internal "failed to load all
-// models". With a PollInterval, the registry goes on looking for changes until
+// models", or InvalidArg with the reasons of those that Startup names. With a PollInterval, the registry goes on looking for changes until
 // Shutdown.
 func (r *Registry) Start(ctx context.Context) error {
 	defer r.started.Store(true)
+	r.uploads.sweep()
 	ids, rejected, err := r.config.Repository.Scan()
 	if err != nil {
 		return err
@@ -30,7 +33,8 @@ func (r *Registry) Start(ctx context.Context) error {
 		r.config.Log.Error().Msgf(notUniqueText, id)
 	}
 	wanted := ids
-	if r.config.Explicit && !slices.Equal(r.config.Startup, []string{"*"}) {
+	byName := r.config.Explicit && !slices.Equal(r.config.Startup, []string{"*"})
+	if byName {
 		wanted = nil
 		for _, name := range r.config.Startup {
 			here := slices.DeleteFunc(slices.Clone(ids), func(id Identity) bool { return id.Name != name })
@@ -61,8 +65,11 @@ func (r *Registry) Start(ctx context.Context) error {
 		failed = true
 		r.logNotPolled(id, problems[id])
 	}
-	if r.bring(ctx, sources, named) || failed {
+	if failures := r.bring(ctx, sources, named); len(failures) > 0 || failed {
 		err = infer.Errorf(infer.Internal, "failed to load all models")
+		if byName {
+			err = cmp.Or(outcomes(wanted, failures), err)
+		}
 	}
 	if r.config.PollInterval > 0 {
 		r.polls.Go(func() { newPoller(r).run(r.polling, r.config.PollInterval) })
@@ -71,16 +78,20 @@ func (r *Registry) Start(ctx context.Context) error {
 }
 
 // bring loads models, those that have nothing to do with each other side by side,
-// and waits for all. It reports whether any has failed.
-func (r *Registry) bring(ctx context.Context, sources map[Identity]*source, named identities) (failed bool) {
+// and waits for all. It returns what went wrong.
+func (r *Registry) bring(ctx context.Context, sources map[Identity]*source, named identities) map[Identity]error {
 	groups := r.components(sources)
-	failures := make([]bool, len(groups))
+	failures := make([]map[Identity]error, len(groups))
 	var all sync.WaitGroup
 	for i, group := range groups {
-		all.Go(func() { failures[i] = len(r.bringGroup(ctx, group, sources, named, nil)) > 0 })
+		all.Go(func() { failures[i] = r.bringGroup(ctx, group, sources, named, nil) })
 	}
 	all.Wait()
-	return slices.Contains(failures, true)
+	together := make(map[Identity]error)
+	for _, some := range failures {
+		maps.Copy(together, some)
+	}
+	return together
 }
 
 // bringGroup changes some models in one operation and returns what went wrong.

@@ -100,7 +100,6 @@ func (s *uploads) directory() (string, error) {
 		}
 	}
 	if s.parent == nil {
-		sweepUploads(s.log)
 		parent, err := makeUploads()
 		if err != nil {
 			return "", infer.Errorf(infer.Internal, "failed to create a directory for the files of requests: %v", err)
@@ -152,8 +151,8 @@ func makeUploads() (*os.File, error) {
 	}
 }
 
-// sweepUploads removes what servers of this user have left that were killed.
-func sweepUploads(log zerolog.Logger) {
+// sweep removes what servers of this user have left that were killed.
+func (s *uploads) sweep() {
 	entries, err := os.ReadDir(os.TempDir())
 	if err != nil {
 		return
@@ -163,7 +162,7 @@ func sweepUploads(log zerolog.Logger) {
 			continue
 		}
 		if err := sweepUpload(filepath.Join(os.TempDir(), e.Name())); err != nil {
-			log.Warn().Msgf("remove the files of models that a server has left: %v", err)
+			s.log.Warn().Msgf("remove the files of models that a server has left: %v", err)
 		}
 	}
 }

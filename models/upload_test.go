@@ -202,6 +202,7 @@ func TestUploadsOfTheDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := &uploads{log: zerolog.Nop()}
+	next.sweep()
 	if _, err := next.write(contents("1/m"), nil); err != nil {
 		t.Fatal(err)
 	}

@@ -81,13 +81,18 @@ func (w *warmup) repeat(ctx context.Context, in backend.Instance, b *warmupBatch
 	for iteration := range max(b.sample.GetCount(), 1) {
 		w.log.Debug().Msgf("model '%s' instance %s is running warmup sample '%s' for iteration %d", w.spec.model, in.Name(), b.sample.GetName(), iteration+1)
 		if errors := w.execute(ctx, in, b); len(errors) > 0 {
-			return invalid("failed to run warmup sample '%s': %s; ", b.sample.GetName(), strings.Join(errors, "; "))
+			return sampleFailed(b.sample, errors...)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}
 	return nil
+}
+
+// sampleFailed says what the requests of a sample were answered with.
+func sampleFailed(sample *kserve.ModelWarmup, errors ...string) error {
+	return invalid("failed to run warmup sample '%s': %s; ", sample.GetName(), strings.Join(errors, "; "))
 }
 
 // trial is one execution of a sample.

@@ -107,7 +107,7 @@ func (w *warmup) batch(directory *folder, sample *kserve.ModelWarmup) (*warmupBa
 	if err := w.spec.validate(&b.model); err != nil {
 		var late *backendRefusal
 		if errors.As(err, &late) {
-			return nil, late.err
+			return nil, sampleFailed(sample, late.err.Error())
 		}
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func onlyBatch(w *warmup) (*warmupBatch, error) {
 func TestWarmupData(t *testing.T) {
 	const zero, random = "zero_data: false", "random_data: true"
 	one := "batch_size: 1"
-	files := map[string]string{"three": "abc", "nine": "123456789", "texts": "\x01\x00\x00\x00a\x00\x00\x00\x00"}
+	files := map[string]string{"three": "abc", "nine": "123456789", "texts": "\x01\x00\x00\x00a\x00\x00\x00\x00", "cut": "\x01\x00\x00\x00a\x05\x00\x00\x00ab"}
 	for name, test := range map[string]struct {
 		samples string
 		want    string // of the first batch: its inputs
@@ -115,6 +115,7 @@ func TestWarmupData(t *testing.T) {
 		"a control awry":    {sample(one, "IN", "INT32", "2", zero, "C", "INT32", "-3", zero), "", "INVALID_ARG [request id: <id_unknown>] tensor 'C' contains an invalid dimension in shape [1,-3]"},
 		"a control of none": {sample(one, "IN", "INT32", "2", zero, "C", "INVALID", "1", zero), "", "INVALID_ARG [request id: <id_unknown>] warmup setting expects input 'C' to have a data type"},
 		"texts awry":        {sample(one, "IN", "INT32", "2", zero, "C", "STRING", "3", `input_data_file: "texts"`), "", "INVALID_ARG [request id: <id_unknown>] expected 3 string elements for inference input 'C' for model 'm', got 2"},
+		"texts cut off":     {sample(one, "IN", "INT32", "2", zero, "TEXT", "STRING", "2", `input_data_file: "cut"`), "", "INVALID_ARG failed to run warmup sample 's': incomplete string data for inference input 'TEXT', expecting string of length 5 but only 2 bytes available; "},
 		"more than fits":    {sample(one, "IN", "INT32", "2", zero, "C", "INT64", "4294967296", zero), "", "INVALID_ARG [request id: <id_unknown>] warmup setting has 34359738368 bytes for input 'C', want 2147483648 at most"},
 		"too much in all":   {sample(one, "C", "INT64", "134217728", zero, "D", "INT64", "134217728", zero, "IN", "INT32", "2", zero), "", "INVALID_ARG warmup sample 's' has 2147483656 bytes up to input 'IN', want 2147483648 at most"},
 		"beyond all bounds": {sample(one, "IN", "INT32", "2", zero, "C", "INT64", "4294967296, 4294967296", zero), "", "INVALID_ARG [request id: <id_unknown>] byte size for tensor 'C' exceeds maximum size of 9223372036854775807"},
