@@ -103,8 +103,8 @@ func (c *change) settle(ctx context.Context, id Identity) (changed bool, err err
 	m := r.models[id]
 	if m.wanted == nil {
 		ended := r.withdrawLocked(m)
+		r.endLaterLocked(m, ended)
 		r.mu.Unlock()
-		r.endLater(m, ended)
 		return len(ended) > 0, nil
 	}
 	source, fresh := c.sources[id]
@@ -155,8 +155,8 @@ func (r *Registry) invalidate(m *model, reason error) (changed bool, err error) 
 	}
 	m.invalid = reason
 	ended := r.withdrawLocked(m)
+	r.endLaterLocked(m, ended)
 	r.mu.Unlock()
-	r.endLater(m, ended)
 	return len(ended) > 0, reason
 }
 

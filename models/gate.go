@@ -90,7 +90,7 @@ func (g *gate) warmed(a *arrival, life int, err error) {
 	g.mu.Lock()
 	if !a.tried {
 		a.tried = true
-		if err != nil && g.arrivals[backend.Innermost(a.in)] == a { // it is not forgotten
+		if err != nil && !a.retired {
 			select {
 			case g.failures <- err:
 			default:
@@ -160,7 +160,7 @@ func (g *gate) waiting() []*arrival {
 	defer g.mu.Unlock()
 	var list []*arrival
 	for _, a := range g.arrivals {
-		if !a.admitted {
+		if !a.admitted && !a.retired {
 			list = append(list, a)
 		}
 	}
@@ -211,20 +211,20 @@ func (g *gate) forget(in backend.Instance) {
 	g.mu.Unlock()
 }
 
-// forgetWaiting drops what is known of those that were not admitted, and will
-// not be, and returns them.
-func (g *gate) forgetWaiting() []backend.Instance {
+// refuse lets none of those that wait pass, now or later, and returns them. They
+// are known until they are forgotten: one that comes up once more before it ends
+// is none that waits.
+func (g *gate) refuse() []backend.Instance {
 	var list []backend.Instance
 	for _, a := range g.waiting() {
 		g.mu.Lock()
 		a.retired = true
 		a.stop()
 		list = append(list, a.in)
-		delete(g.arrivals, backend.Innermost(a.in))
 		g.mu.Unlock()
 	}
 	select {
-	case <-g.failures: //nolint:errcheck // it is that of one that is forgotten
+	case <-g.failures: //nolint:errcheck // it is that of one that is refused
 	default:
 	}
 	return list

@@ -21,12 +21,14 @@ import (
 
 // growing is a backend whose models exchange their instances.
 type growing struct {
-	mu     sync.Mutex
-	opened int
-	models []*growingModel
-	refuse error            // what Grow returns
-	answer map[string]error // what the executions of an instance end with, by its name
-	long   int              // executions of requests that wait to be told to end
+	mu      sync.Mutex
+	opened  int
+	models  []*growingModel
+	refuse  error                  // what Grow returns
+	answer  map[string]error       // what the executions of an instance end with, by its name
+	ending  func(*growingInstance) // called when one is to end, before it does
+	leaving func(*growingInstance) // called when one leaves
+	long    int                    // executions of requests that wait to be told to end
 }
 
 func (b *growing) Open(backend.Env) (backend.Model, error) {
@@ -111,6 +113,9 @@ func (m *growingModel) Grow(_ context.Context, config *kserve.ModelConfig, _ []b
 }
 
 func (m *growingModel) Leave(in backend.Instance) {
+	if f := m.backend.leaving; f != nil {
+		f(in.(*growingInstance))
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.instances = slices.DeleteFunc(m.instances, func(other *growingInstance) bool { return other == in })
@@ -118,6 +123,9 @@ func (m *growingModel) Leave(in backend.Instance) {
 
 func (m *growingModel) End(_ context.Context, in backend.Instance) error {
 	m.Leave(in)
+	if f := m.backend.ending; f != nil {
+		f(in.(*growingInstance))
+	}
 	m.events.Down(in, true)
 	m.mu.Lock()
 	m.ended = append(m.ended, in.Name())
@@ -442,9 +450,9 @@ func TestSetInstances(t *testing.T) {
 		count        int
 		want         string
 	}{
-		{"m", "x", 1, "model 'm' has no instance group 'x', it has 'a'"},
-		{"m", "", 0, "model 'm' is to have 0 instances, want 1 to 1024"},
-		{"m", "", 1025, "model 'm' is to have 1025 instances, want 1 to 1024"},
+		{"m", "x", 1, "instances of model 'm': 'group' is \"x\", want 'a'"},
+		{"m", "", 0, "instances of model 'm': 'count' is 0, want a whole number from 1 to 1024"},
+		{"m", "", 1025, "instances of model 'm': 'count' is 1025, want a whole number from 1 to 1024"},
 		{"n", "", 1, "Request for unknown model: 'n' is not found"},
 	} {
 		if _, err := g.SetInstances(t.Context(), test.model, test.group, test.count); err == nil || infer.AsError(err).Message != test.want {
@@ -460,6 +468,18 @@ func TestSetInstances(t *testing.T) {
 	g.want("after a failure", "1: a_0 a_1")
 }
 
+// Where there are several groups, the one that is meant is named.
+func TestSetInstancesNeedsAGroup(t *testing.T) {
+	g := newGrower(t, `instance_group [ { name: "a" count: 2 kind: KIND_CPU }, { name: "b" count: 1 kind: KIND_CPU } ]`, nil)
+	_, err := g.SetInstances(t.Context(), "m", "", 1)
+	wantError(t, err, infer.InvalidArg, "instances of model 'm': 'group' is missing, want 'a' or 'b'")
+	_, err = g.SetInstances(t.Context(), "m", "c", 1)
+	wantError(t, err, infer.InvalidArg, "instances of model 'm': 'group' is \"c\", want 'a' or 'b'")
+	if _, err = g.SetInstances(t.Context(), "m", "b", 2); err != nil || g.config() != "a2 b2" {
+		t.Errorf("got %v, the config has %s", err, g.config())
+	}
+}
+
 func TestSetInstancesIsRefused(t *testing.T) {
 	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), nil)
 	if err := r.Start(t.Context()); err != nil {
@@ -473,7 +493,7 @@ func TestSetInstancesIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = r.SetInstances(t.Context(), "m", "", 2)
-	wantError(t, err, infer.InvalidArg, "instances of model 'm' cannot be changed while it serves")
+	wantError(t, err, infer.InvalidArg, "instances of model 'm': they cannot be changed while it serves")
 }
 
 // New instances are warmed up before they serve; if that fails they go.

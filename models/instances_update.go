@@ -79,7 +79,7 @@ func (u *instanceUpdate) drop() {
 	}
 	ctx, cancel := context.WithTimeout(u.registry.lifetime, dropLimit)
 	defer cancel()
-	waiting := u.before.gate.forgetWaiting()
+	waiting := u.before.gate.refuse()
 	var ends sync.WaitGroup
 	for _, in := range u.added {
 		ends.Go(func() { u.end(ctx, in) })
@@ -87,6 +87,7 @@ func (u *instanceUpdate) drop() {
 	ends.Wait()
 	for _, in := range waiting { // among them what has not even come up with the others
 		u.forget(in)
+		u.before.gate.forget(in)
 	}
 	u.after.share.Release()
 }

@@ -60,7 +60,7 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 	r.waitForPolls(ctx)
 	r.mu.Lock()
 	for _, m := range r.models {
-		r.endLater(m, r.retireLocked(m, nil))
+		r.endLaterLocked(m, r.retireLocked(m, nil))
 	}
 	r.publishLocked()
 	r.mu.Unlock()

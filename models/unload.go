@@ -28,8 +28,10 @@ func (r *Registry) retireLocked(m *model, keep []int64) []retired {
 	return ended
 }
 
-// endLater ends versions in the background; each is done when its requests are.
-func (r *Registry) endLater(m *model, versions []retired) {
+// endLaterLocked ends versions in the background; each is done when its requests
+// are. It is said with the lock with which they were taken out of service, so that
+// Shutdown does not come between.
+func (r *Registry) endLaterLocked(m *model, versions []retired) {
 	for _, old := range versions {
 		r.ending.Go(func() {
 			r.end(m, old.number, old.loaded)

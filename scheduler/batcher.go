@@ -236,6 +236,17 @@ func (d *Batcher) cancel(r *request) {
 	}
 }
 
+// cancelGone cancels requests that have been handed to an instance from a line,
+// whose clients went meanwhile: cancel has found them in no line, and the
+// instance did not have them yet.
+func (d *Batcher) cancelGone(requests []*request) {
+	for _, r := range requests {
+		if r.task.Context.Err() != nil {
+			d.cancel(r)
+		}
+	}
+}
+
 // Stop implements Scheduler.
 func (d *Batcher) Stop(ctx context.Context) error {
 	d.mu.Lock()

@@ -122,6 +122,7 @@ func (d *Batcher) dispatch() {
 			d.config.Observer.Pending(-len(b.requests))
 			in := b.instance
 			in.Execute(&b.Batch)
+			d.cancelGone(b.requests)
 			if ahead {
 				d.handed(in, b)
 			}

@@ -165,6 +165,17 @@ func (in *limited) Cancel(task *backend.Task) {
 	}
 }
 
+// cancelGone tells the instance of clients that went when their batch was staged
+// no more and the instance did not have it yet.
+func (in *limited) cancelGone(tasks []*backend.Task) {
+	c, ok := in.inner.(backend.Canceller)
+	for _, task := range tasks {
+		if ok && task.Context.Err() != nil {
+			c.Cancel(task)
+		}
+	}
+}
+
 // giveBack ends the staging of the instance's batch, if it is staged and, unless
 // task is nil, has that task.
 func (in *limited) giveBack(task *backend.Task, report backend.Report) bool {
@@ -208,6 +219,7 @@ func (l *Limiter) allocate() {
 		// Not kept from one to the next: who executes a batch may look at it after
 		// its Done.
 		in.inner.Execute(&backend.Batch{Tasks: tasks, Done: in.done})
+		in.cancelGone(tasks)
 	}
 }
 

@@ -309,10 +309,10 @@ func TestTurns(t *testing.T) {
 		var next func(*backend.Batch, backend.Report)
 		next = func(*backend.Batch, backend.Report) {
 			if left--; left > 0 {
-				in.Execute(&backend.Batch{Tasks: []*backend.Task{{Request: &infer.Request{ID: name}}}, Done: next})
+				in.Execute(&backend.Batch{Tasks: []*backend.Task{{Context: t.Context(), Request: &infer.Request{ID: name}}}, Done: next})
 			}
 		}
-		in.Execute(&backend.Batch{Tasks: []*backend.Task{{Request: &infer.Request{ID: name}}}, Done: next})
+		in.Execute(&backend.Batch{Tasks: []*backend.Task{{Context: t.Context(), Request: &infer.Request{ID: name}}}, Done: next})
 	}
 	for w.running() != "" {
 		if strings.Contains(w.running(), " ") {
@@ -332,7 +332,7 @@ func BenchmarkLimited(b *testing.B) {
 	upper := &seats{up: make(map[string]backend.Instance)}
 	l.Events(upper).Up(&instant{infer.Response{Final: true}})
 	in := upper.up["instant"]
-	batch := &backend.Batch{Tasks: []*backend.Task{{Request: &infer.Request{}, Send: func(*infer.Response) {}}}, Done: func(*backend.Batch, backend.Report) {}}
+	batch := &backend.Batch{Tasks: []*backend.Task{{Context: b.Context(), Request: &infer.Request{}, Send: func(*infer.Response) {}}}, Done: func(*backend.Batch, backend.Report) {}}
 	b.ReportAllocs()
 	for b.Loop() {
 		in.Execute(batch)

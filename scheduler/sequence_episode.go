@@ -157,6 +157,11 @@ func (f *followUp) run(s *Sequence) {
 	}
 	for _, b := range f.batches {
 		b.lane.in.Execute(&b.batch)
+		for _, r := range b.episodes {
+			if r.task.Context.Err() != nil { // the instance may not have had it when its client went
+				s.cancel(r)
+			}
+		}
 	}
 	for _, r := range f.joins {
 		s.join(r)

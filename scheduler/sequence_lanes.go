@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"container/heap"
+	"slices"
 
 	"github.com/nereid-serving/nereid/backend"
 )
@@ -230,7 +231,7 @@ func (s *Sequence) Retire(in backend.Instance, drained func()) {
 	then.run(s)
 }
 
-// drainLocked forgets a retired lane that has nothing left.
+// drainLocked forgets a retired lane that has nothing left. It may be said again.
 func (s *Sequence) drainLocked(l *lane, then *followUp) {
 	if l.retired == nil || l.executes != nil {
 		return
@@ -240,17 +241,16 @@ func (s *Sequence) drainLocked(l *lane, then *followUp) {
 			return
 		}
 	}
+	at := slices.Index(s.instances, l)
+	if at < 0 {
+		return
+	}
 	if l.timer != nil {
 		l.timer.Stop()
 	}
 	then.drained = append(then.drained, l.retired)
 	s.gone[l.in] = true
-	for i, other := range s.instances {
-		if other == l {
-			s.instances = append(s.instances[:i:i], s.instances[i+1:]...)
-			break
-		}
-	}
+	s.instances = append(s.instances[:at:at], s.instances[at+1:]...)
 	l.up = false
 	l.changes++
 }

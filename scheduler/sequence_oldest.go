@@ -72,6 +72,7 @@ func (s *Sequence) join(r *episode) {
 		then.run(s)
 		return
 	}
+	inner.scheduler.cancelGone([]*request{inner}) // its client may have gone before the batcher had it
 	s.mu.Lock()
 	lost := r.life != r.at.life
 	s.mu.Unlock()

@@ -1,0 +1,72 @@
+package models
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// TestNewInstancesThatComeBack: an instance that is not wanted after all was lost
+// and comes up once more just before it ends. That is of no account: the next ones
+// are not taken for it.
+func TestNewInstancesThatComeBack(t *testing.T) {
+	g := newGrower(t, twoOfA+sample("batch_size: 1", "IN", "INT32", "1", "zero_data: true"), nil)
+	l, err := g.lookup("m", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.backend.answer["a_2"] = errors.New("cold")
+	g.backend.ending = func(in *growingInstance) {
+		in.model.events.Down(in, false)
+		in.model.events.Up(in)
+		l.gate.running.Wait() // until it has been warmed up, if it is
+	}
+	if _, err := g.SetInstances(t.Context(), "m", "", 3); err == nil || infer.AsError(err).Message != "failed to run warmup sample 's': cold; " {
+		t.Errorf("got %v", err)
+	}
+	g.backend.ending = nil
+	delete(g.backend.answer, "a_2")
+	if _, err := g.SetInstances(t.Context(), "m", "", 3); err != nil {
+		t.Errorf("the next ones: %v", err)
+	}
+	g.want("in the end", "1: a_0 a_1 a_2")
+	if n := len(l.gate.arrivals); n != 3 {
+		t.Errorf("the gate knows %d instances, want 3", n)
+	}
+}
+
+// TestShutdownWaitsForWhatAnExchangeEnds: the server exits when an exchange of
+// instances has been decided and those that are too many are not told yet.
+func TestShutdownWaitsForWhatAnExchangeEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrower(t, twoOfA, nil)
+		deciding, goOn := make(chan struct{}), make(chan struct{})
+		g.backend.leaving = func(*growingInstance) {
+			g.backend.leaving = nil
+			close(deciding)
+			<-goOn
+		}
+		g.wait.Go(func() {
+			if _, err := g.SetInstances(t.Context(), "m", "", 1); err != nil {
+				t.Error(err)
+			}
+		})
+		<-deciding
+		over := make(chan error, 1)
+		go func() { over <- g.Shutdown(t.Context()) }()
+		synctest.Wait()
+		if len(over) > 0 {
+			t.Error("the server does not wait for it")
+		}
+		close(goOn)
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+		if got := g.backend.models[0].left(); got != "a_1" {
+			t.Errorf("when the server has exited, %q have ended", got)
+		}
+		g.wait.Wait()
+	})
+}

@@ -1,0 +1,195 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// quiet is a context that has ended once it is told so, without telling anybody:
+// whoever watches it has not got round to it yet.
+type quiet struct {
+	context.Context
+	ended atomic.Bool
+}
+
+// Err implements context.Context.
+func (c *quiet) Err() error {
+	if c.ended.Load() {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestSequenceDrainsOnce: what a retired instance would have executed last is
+// found to be nobody's when its turn comes.
+func TestSequenceDrainsOnce(t *testing.T) {
+	bothStrategies(t, func(t *testing.T, c SequenceConfig) {
+		s, a, drained, text := NewSequence(c), &taker{name: "a"}, 0, ""
+		s.Up(a)
+		sendTo(t, s, infer.SequenceStart, &text)
+		b := a.take(t)
+		client := &quiet{Context: context.Background()}
+		next := &infer.Request{BatchSize: 1, Correlation: infer.CorrelationID{Number: 7}}
+		if err := s.Submit(client, next, func(r *infer.Response) { text = r.Err.Code.String() }); err != nil {
+			t.Fatal(err)
+		}
+		s.Retire(a, func() { drained++ })
+		client.ended.Store(true)
+		b.Done(b, backend.Report{Executed: true})
+		b.Tasks[0].Send(&infer.Response{Final: true})
+		if drained != 1 || text != "Cancelled" {
+			t.Errorf("drained was called %d times and the request was answered with %q, want once and Cancelled", drained, text)
+		}
+	})
+}
+
+// hesitant is an instance that has what it is given only when Execute returns.
+// What it is told of earlier it does not know.
+type hesitant struct {
+	before func()
+
+	mu   sync.Mutex
+	has  []*backend.Batch
+	told []string // the ids of requests that it was told of
+}
+
+func (*hesitant) Name() string                { return "hesitant" }
+func (*hesitant) Ready(context.Context) error { return nil }
+
+// Execute implements backend.Instance.
+func (h *hesitant) Execute(b *backend.Batch) {
+	if h.before != nil {
+		h.before()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.has = append(h.has, b)
+}
+
+// Cancel implements backend.Canceller.
+func (h *hesitant) Cancel(task *backend.Task) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, b := range h.has {
+		if slices.Contains(b.Tasks, task) {
+			h.told = append(h.told, task.Request.ID)
+		}
+	}
+}
+
+// Device and Group implement backend.Placed: it needs one R.
+func (*hesitant) Device() int32                     { return 0 }
+func (*hesitant) Group() *kserve.ModelInstanceGroup { return (*taker)(nil).Group() }
+
+// end answers the first batch.
+func (h *hesitant) end() {
+	h.mu.Lock()
+	b := h.has[0]
+	h.has = h.has[1:]
+	h.mu.Unlock()
+	b.Done(b, backend.Report{Executed: true})
+	for _, task := range b.Tasks {
+		task.Send(&infer.Response{Final: true})
+	}
+}
+
+// TestWhoLeavesWhileHandedOver: a client goes when its request has been taken from
+// where it waited and the instance does not have it yet. The model is told all the
+// same.
+func TestWhoLeavesWhileHandedOver(t *testing.T) {
+	sequence := func(b *kserve.ModelSequenceBatching) Scheduler {
+		b.MaxSequenceIdleMicroseconds = 3600e6
+		return NewSequence(SequenceConfig{Model: "m", Observer: uncounted{}, Batching: b})
+	}
+	for name, make := range map[string]func() Scheduler{
+		"batcher": func() Scheduler { return NewBatcher(BatcherConfig{Observer: uncounted{}}) },
+		"direct":  func() Scheduler { return sequence(&kserve.ModelSequenceBatching{}) },
+		"oldest": func() Scheduler {
+			return sequence(&kserve.ModelSequenceBatching{StrategyChoice: &kserve.ModelSequenceBatching_Oldest{
+				Oldest: &kserve.ModelSequenceBatching_StrategyOldest{MaxCandidateSequences: 4},
+			}})
+		},
+	} {
+		for _, limited := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, limited: %v", name, limited), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s, in := make(), &hesitant{}
+					if limited {
+						l := NewLimiter(nil)
+						if _, err := l.Reserve([]*kserve.ModelInstanceGroup{in.Group()}); err != nil {
+							t.Fatal(err)
+						}
+						l.Events(s).Up(in)
+					} else {
+						s.Up(in)
+					}
+					var wg sync.WaitGroup
+					defer wg.Wait()
+					ask := func(ctx context.Context, id string, flags uint32) {
+						wg.Go(func() {
+							req := &infer.Request{ID: id, BatchSize: 1, Flags: flags, Correlation: infer.CorrelationID{Number: 7}}
+							if err := s.Infer(ctx, req, func(*infer.Response) {}); err != nil {
+								t.Error(err)
+							}
+						})
+						synctest.Wait()
+					}
+					ask(t.Context(), "a", infer.SequenceStart)
+					ctx, leave := context.WithCancel(t.Context())
+					ask(ctx, "b", infer.SequenceEnd)
+					in.before = func() {
+						leave()
+						synctest.Wait() // until it is noticed
+					}
+					in.end()
+					if !slices.Contains(in.told, "b") {
+						t.Errorf("the model was told of %s, want b", in.told)
+					}
+					in.end()
+				})
+			})
+		}
+	}
+}
+
+// TestWhoLeavesAsTheirTurnComes: the batch has waited for resources meanwhile.
+func TestWhoLeavesAsTheirTurnComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimiter([]Resource{{Name: "R", Count: 1, Device: AnyDevice}})
+		ctx, leave := context.WithCancel(t.Context())
+		before, in := &hesitant{}, &hesitant{}
+		for _, h := range []*hesitant{before, in} {
+			share, err := l.Reserve([]*kserve.ModelInstanceGroup{h.Group()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer share.Release()
+			d := NewBatcher(BatcherConfig{Observer: uncounted{}})
+			l.Events(d).Up(h)
+			if err := d.Submit(ctx, &infer.Request{ID: "a"}, func(*infer.Response) {}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(in.has) > 0 {
+			t.Fatal("it did not wait for its turn")
+		}
+		in.before = func() {
+			leave()
+			synctest.Wait()
+		}
+		before.end()
+		if len(in.told) == 0 {
+			t.Error("the model was not told")
+		}
+		in.end()
+	})
+}
