@@ -61,7 +61,7 @@ class TritonPythonModel:
 		}()
 		select {
 		case <-served:
-		case <-time.After(20 * time.Second):
+		case <-time.After(startLimit):
 			t.Errorf("round %d: a request waits behind the long execution, while the other instance is idle", round)
 		}
 		if err := os.WriteFile(over, nil, 0o600); err != nil {

@@ -130,7 +130,7 @@ func TestResponseCacheFlags(t *testing.T) {
 		if status := s.wait(startLimit); status != 1 {
 			t.Errorf("%s: exit status %d, want 1", test.flags, status)
 		}
-		if !strings.Contains(s.log.String(), test.want+"\n") {
+		if !s.prints(test.want + "\n") {
 			t.Errorf("%s: no line %q in\n%s", test.flags, test.want, s.log)
 		}
 	}
@@ -165,7 +165,7 @@ func TestResponseCacheIsRefused(t *testing.T) {
 		return err == nil && status == http.StatusOK
 	})
 	const want = "Invalid argument: Response Cache does not currently support model many with 'decoupled' transaction policy. Please disable the response cache."
-	if got := s.index()["many"]; !strings.Contains(s.log.String(), "Response Cache does not currently support model many") {
+	if got := s.index()["many"]; !s.prints("Response Cache does not currently support model many") {
 		t.Errorf("got %+v, want %q in the log", got, want)
 	}
 }

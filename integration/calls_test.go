@@ -186,7 +186,7 @@ func TestMetricsThatAreRefused(t *testing.T) {
 	})
 	t.Run("flag", func(t *testing.T) {
 		s := launch(t, testkit.Python(t).Path, repository, "--metrics-config=custom_series=none")
-		if status := s.wait(startLimit); status == 0 || !strings.Contains(s.log.String(), `custom_series=none: it is "none", want a number of series`) {
+		if status := s.wait(startLimit); status == 0 || !s.prints(`custom_series=none: it is "none", want a number of series`) {
 			t.Errorf("status %d, log:\n%s", status, s.log)
 		}
 	})
@@ -259,7 +259,7 @@ func TestModelsLoadNoModels(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, files))
 	for _, what := range []string{"load model", "unload model", "check model readiness"} {
 		want := "AT START Failed to " + what + ": Failed to process the request for model 'asks_0', message: Server not ready"
-		if !strings.Contains(s.log.String(), want) {
+		if !s.prints(want) {
 			t.Errorf("the log lacks %q", want)
 		}
 	}

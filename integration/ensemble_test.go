@@ -331,7 +331,7 @@ func TestEnsembleInflight(t *testing.T) {
 			}
 		}
 	}
-	if want := "Ensemble model 'e_time' configured with max_inflight_requests: 1"; !strings.Contains(s.log.String(), want) {
+	if want := "Ensemble model 'e_time' configured with max_inflight_requests: 1"; !s.prints(want) {
 		t.Errorf("the log does not say %q", want)
 	}
 }

@@ -105,7 +105,7 @@ func TestShutdownFinishesRequests(t *testing.T) {
 		t.Errorf("exit status %d, want 0", status)
 	}
 	s.gone(processes)
-	if !strings.Contains(s.log.String(), "finalized") {
+	if !s.prints("finalized") {
 		t.Error("finalize did not run, or what it printed is lost")
 	}
 }
@@ -121,17 +121,18 @@ func TestShutdownEndsInTime(t *testing.T) {
 	processes := s.descendants()
 	_ = s.cmd.Process.Signal(unix.SIGTERM)
 	begin := time.Now()
-	if status := s.wait(15 * time.Second); status != 1 {
+	if status := s.wait(startLimit); status != 1 {
 		t.Errorf("exit status %d, want 1", status)
 	}
-	if took := time.Since(begin); took > 5*time.Second {
+	// On a machine with nothing else to do it is hardly more than the 4 s.
+	if took := time.Since(begin); took > 4*time.Second+slack {
 		t.Errorf("the end took %s, want 4 s", took)
 	}
 	s.gone(processes)
-	if !strings.Contains(s.log.String(), "finalized") {
+	if !s.prints("finalized") {
 		t.Error("the idle model did not finalize")
 	}
-	if want := "unloading 'stuck' version 1: its stubs were killed: the exit timeout ran out"; !strings.Contains(s.log.String(), want) {
+	if want := "unloading 'stuck' version 1: its stubs were killed: the exit timeout ran out"; !s.prints(want) {
 		t.Errorf("the log does not say %q", want)
 	}
 	if want := "failed to stop server: Internal: Exit timeout expired. Exiting immediately."; !strings.Contains(s.log.String(), want) &&
@@ -143,18 +144,18 @@ func TestShutdownEndsInTime(t *testing.T) {
 // Who asks twice does not want to wait.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	root := writeFiles(t, map[string]string{"stuck/config.pbtxt": oneFloat, "stuck/1/model.py": busyModel("time.sleep(600)")})
-	s := start(t, testkit.Python(t).Path, root)
+	s := start(t, testkit.Python(t).Path, root, "--exit-timeout-secs=600")
 	go func() { _, _, _ = s.try("POST", "/v2/models/stuck/infer", nil, fmt.Appendf(nil, inferBody, -1)) }()
 	s.until("executing", func() bool { _, err := os.Stat(root + "/stuck/stuck_0"); return err == nil })
 	processes := s.descendants()
 	_ = s.cmd.Process.Signal(unix.SIGTERM)
 	s.until("draining", func() bool { return strings.Contains(s.log.String(), "Signal (15) received.") })
 	// Signals that come too soon belong to the first one.
-	testkit.Within(5*time.Second, func() bool {
+	testkit.Within(slack, func() bool {
 		_ = s.cmd.Process.Signal(unix.SIGTERM)
 		return len(s.ended) > 0
 	})
-	if status := s.wait(5 * time.Second); status != 1 {
+	if status := s.wait(slack); status != 1 {
 		t.Errorf("exit status %d, want 1", status)
 	}
 	s.gone(processes)
@@ -162,7 +163,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 
 // An idle connection does not hold up the end.
 func TestShutdownWithIdleConnections(t *testing.T) {
-	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")}))
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")}), "--exit-timeout-secs=600")
 	for _, port := range []int{s.http, s.grpc} {
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
@@ -171,7 +172,7 @@ func TestShutdownWithIdleConnections(t *testing.T) {
 		defer c.Close()
 	}
 	_ = s.cmd.Process.Signal(unix.SIGTERM)
-	if status := s.wait(10 * time.Second); status != 0 {
+	if status := s.wait(startLimit); status != 0 {
 		t.Errorf("exit status %d, want 0", status)
 	}
 }
@@ -190,7 +191,7 @@ func TestFailedModelEndsTheStart(t *testing.T) {
 		"| good  | 1       | READY",
 		"failed to load 'bad' version 1: Internal: ValueError: no",
 	} {
-		if !strings.Contains(s.log.String(), want) {
+		if !s.prints(want) {
 			t.Errorf("the output does not contain %q", want)
 		}
 	}
@@ -248,7 +249,7 @@ func TestPortInUse(t *testing.T) {
 		if status := s.wait(startLimit); status != 1 {
 			t.Errorf("%s: exit status %d, want 1", flag, status)
 		}
-		if want := fmt.Sprintf("failed to start %s service: Unavailable - Socket '127.0.0.1:%d' already in use ", name, taken); !strings.Contains(s.log.String(), want) {
+		if want := fmt.Sprintf("failed to start %s service: Unavailable - Socket '127.0.0.1:%d' already in use ", name, taken); !s.prints(want) {
 			t.Errorf("%s: the output does not contain %q:\n%s", flag, want, s.log)
 		}
 	}
@@ -328,23 +329,24 @@ class TritonPythonModel:
 		return status == http.StatusBadRequest
 	}
 	// The pause after the eighth loss is more than a second: enough for a few requests.
+	var begin time.Time // before the last loss
 	for executed() < 8 {
 		s.until("tried again", func() bool {
 			status, _ := s.request("GET", "/v2/models/dies/ready", "")
 			return status == http.StatusOK
 		})
+		begin = time.Now()
 		refused()
 	}
-	begin := time.Now()
 	for range 5 {
-		if !refused() {
+		if !refused() && time.Since(begin) < time.Second {
 			t.Error("the model is ready while its stub is not there")
 		}
 	}
 	if n := executed(); n != 8 && time.Since(begin) < time.Second {
 		t.Errorf("%d requests were executed in the pause, want none", n-8)
 	}
-	if !strings.Contains(s.log.String(), "stub is lost again and again: requests are refused until it starts") {
+	if !s.prints("stub is lost again and again: requests are refused until it starts") {
 		t.Error("the log does not say that there is no hope")
 	}
 }

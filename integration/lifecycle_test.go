@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -210,13 +211,21 @@ func TestAutoCompleteRefused(t *testing.T) {
 			files[m.name+"/1/data"] = ""
 		}
 	}
-	s := launch(t, testkit.Python(t).Path, writeFiles(t, files), "--model-control-mode=explicit", "--load-model=*", "--exit-on-error=false",
-		"--backend-config=python,initialize-timeout-seconds=3")
-	s.until("listening", func() bool {
-		status, _, err := s.try("GET", "/v2/health/live", nil, nil)
-		return err == nil && status == http.StatusOK
-	})
-	index := s.index()
+	root := writeFiles(t, files)
+	hangs := writeFiles(t, map[string]string{"hangs/config.pbtxt": oneFloat, "hangs/1/model.py": files["hangs/1/model.py"]})
+	if err := os.RemoveAll(filepath.Join(root, "hangs")); err != nil {
+		t.Fatal(err)
+	}
+	s := launch(t, testkit.Python(t).Path, root, "--model-control-mode=explicit", "--load-model=*", "--exit-on-error=false")
+	hurried := launch(t, testkit.Python(t).Path, hangs, "--exit-on-error=false", "--backend-config=python,initialize-timeout-seconds=3")
+	index := map[string]indexEntry{}
+	for _, s := range []*runningServer{s, hurried} {
+		s.until("listening", func() bool {
+			status, _, err := s.try("GET", "/v2/health/live", nil, nil)
+			return err == nil && status == http.StatusOK
+		})
+		maps.Copy(index, s.index())
+	}
 	for _, m := range models {
 		want := m.want
 		if strings.Contains(want, "%[1]s") {
@@ -240,12 +249,14 @@ func TestAutoCompleteRefused(t *testing.T) {
 		"Failed to initialize Python stub for auto-complete: ValueError: configuration specified max_batch_size 6",
 		"failed to load 'smaller_batch' version 1: Internal: ValueError: configuration specified max_batch_size 6",
 		"Failed to preinitialize Python stub: Python model file not found in '",
-		"stub did not complete its config within 3s",
 		"the config of model 'unknown_field' cannot be used as its auto_complete_config has left it: foo: Cannot find field.",
 	} {
-		if !strings.Contains(s.log.String(), line) {
+		if !s.prints(line) {
 			t.Errorf("the log has no %q", line)
 		}
+	}
+	if line := "stub did not complete its config within 3s"; !hurried.prints(line) {
+		t.Errorf("the log has no %q", line)
 	}
 }
 
@@ -272,7 +283,7 @@ func TestAutoCompleteOff(t *testing.T) {
 				"Poll failed for model directory 'no_file': failed to open text file for read " + root + "/no_file/config.pbtxt: No such file or directory",
 				"Poll failed for model directory 'half': model input 'INPUT0' must specify 'dims' for half",
 			} {
-				if !strings.Contains(s.log.String(), line) {
+				if !s.prints(line) {
 					t.Errorf("the log has no %q", line)
 				}
 			}
@@ -330,14 +341,13 @@ func TestReadiness(t *testing.T) {
 					t.Errorf("%s: status %d: %s", name, status, body)
 				}
 			}
-			log := s.log.String()
 			for line, times := range map[string]int{
 				"Model 'never' version 1 is not ready: Model 'never_0' is not ready (user-defined check failed).": 3,
 				"Model 'one' version 1 is not ready: is_ready() must return a boolean value":                      2,
 				"Model 'raises' version 1 is not ready: ValueError: not well":                                     2,
 				"Model 'slow' version 1 is not ready: Timed out waiting for user-defined is_ready() response":     1,
 			} {
-				if got := strings.Count(log, line); got != times {
+				if got := s.printed(line, times); got != times {
 					t.Errorf("the log has %d times %q, want %d", got, line, times)
 				}
 			}
@@ -410,7 +420,7 @@ func TestStrictReadiness(t *testing.T) {
 			t.Errorf("%q: got ready %s, want false", name, answers)
 		}
 	}
-	if want := "Model 'm' version 1 is not ready: Model 'm_0_1' is not ready (user-defined check failed)."; strings.Count(s.log.String(), want) != 4 {
+	if want := "Model 'm' version 1 is not ready: Model 'm_0_1' is not ready (user-defined check failed)."; s.printed(want, 4) != 4 {
 		t.Errorf("the log has not four times %q", want)
 	}
 	if err := os.WriteFile(filepath.Join(root, "m", "1", "well"), nil, 0o600); err != nil {

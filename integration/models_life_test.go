@@ -137,10 +137,10 @@ func TestPolls(t *testing.T) {
 	})
 	put("stuck/1/generation", "3")
 	s.until("loaded from what is newer", func() bool { return generation("stuck") == "3" })
-	if want := "current load operation is out-dated."; !strings.Contains(s.log.String(), want) {
+	if want := "current load operation is out-dated."; !s.prints(want) {
 		t.Errorf("the log does not say %q", want)
 	}
-	if n := strings.Count(s.log.String(), "loading: m:1"); n != 2 {
+	if n := s.printed("loading: m:1", 2); n != 2 {
 		t.Errorf("m was loaded %d times, want 2", n)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -76,7 +75,7 @@ func TestOverrides(t *testing.T) {
 				`Poll failed for model directory 'disk': Invalid config override: nope: Cannot find field.`,
 				"ignore version directory '02' which contains leading zeros in its directory name",
 			} {
-				if !strings.Contains(s.log.String(), line) {
+				if !s.prints(line) {
 					t.Errorf("the log has no %q", line)
 				}
 			}

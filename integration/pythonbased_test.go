@@ -126,11 +126,11 @@ func TestPythonBasedBackends(t *testing.T) {
 		}
 	}
 	for _, cell := range []string{"| llm ", "| old ", "| python "} {
-		if strings.Count(s.log.String(), cell) != 1 {
+		if s.printed(cell, 1) != 1 {
 			t.Errorf("the table of backends has not one row %q", cell)
 		}
 	}
-	if want := backends + "/llm/model.py "; !strings.Contains(s.log.String(), want) {
+	if want := backends + "/llm/model.py "; !s.prints(want) {
 		t.Errorf("the table of backends has no %q", want)
 	}
 }

@@ -3,10 +3,13 @@ package integration
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -24,6 +27,7 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def initialize(self, args):
         self.file = os.path.join(args["model_repository"], "..", "..", "busy")
+        self.name = args["model_name"]
 
     def execute(self, requests):
         responses = []
@@ -32,6 +36,10 @@ class TritonPythonModel:
             alone = not CALLED
             if alone:
                 os.close(os.open(self.file, os.O_CREAT | os.O_EXCL))  # raises if it is there
+                with open(self.file + ".turns", "a") as turns:
+                    turns.write(self.name + " ")
+            while os.path.exists(self.file + ".hold"):
+                time.sleep(0.002)
             time.sleep(0.003)
             error = None
             if n.as_numpy()[0] > 0:
@@ -66,10 +74,18 @@ func limitedRepository(t *testing.T) string {
 
 const exclusiveBody = `{"inputs":[{"name":"N","datatype":"INT32","shape":[1],"data":[%d]}]}`
 
+// pendingOf is how many requests of a model no instance has, as metrics say.
+func pendingOf(metrics, model string) (n int) {
+	_, rest, _ := strings.Cut(metrics, `nv_inference_pending_request_count{model="`+model+`",version="1"} `)
+	_, _ = fmt.Sscan(rest, &n)
+	return n
+}
+
 // TestRateLimit has models take turns that share a resource of which there is
 // enough for one.
 func TestRateLimit(t *testing.T) {
-	s := start(t, testkit.Python(t).Path, limitedRepository(t), "--rate-limit=execution_count", "--rate-limit-resource=R:1",
+	root := limitedRepository(t)
+	s := start(t, testkit.Python(t).Path, root, "--rate-limit=execution_count", "--rate-limit-resource=R:1",
 		"--model-control-mode=explicit", "--load-model=often", "--load-model=seldom", "--load-model=called")
 	for model, want := range map[string]string{
 		"hungry": `Invalid argument: Resource count for "R" is limited to 1 which will prevent scheduling of one or more model instances, the minimum required count is 2`,
@@ -81,23 +97,38 @@ func TestRateLimit(t *testing.T) {
 		}
 	}
 
-	// Each model has always something to do.
-	const turns = 240
+	// Each model has something to do all the time: the first of all waits until the
+	// others are there.
+	busy := filepath.Join(root, "..", "busy")
+	if err := os.WriteFile(busy+".hold", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const each = 60
 	var clients sync.WaitGroup
 	for _, model := range []string{"often", "seldom"} {
-		for range 6 {
+		for range each {
 			clients.Go(func() {
-				for s.succeeded("often")+s.succeeded("seldom") < turns {
-					if status, body := s.request("POST", "/v2/models/"+model+"/infer", fmt.Sprintf(exclusiveBody, 0)); status != http.StatusOK {
-						t.Errorf("%s: %d %s", model, status, body)
-						return
-					}
+				if status, body := s.request("POST", "/v2/models/"+model+"/infer", fmt.Sprintf(exclusiveBody, 0)); status != http.StatusOK {
+					t.Errorf("%s: %d %s", model, status, body)
 				}
 			})
 		}
 	}
+	s.until("all wait", func() bool { // but for those that instances have
+		text := s.scrape()
+		return pendingOf(text, "often") >= each-4 && pendingOf(text, "seldom") >= each-4
+	})
+	if err := os.Remove(busy + ".hold"); err != nil {
+		t.Fatal(err)
+	}
 	clients.Wait()
-	if often, seldom := s.succeeded("often"), s.succeeded("seldom"); often < 2*seldom || often > 4*seldom {
+	text, err := os.ReadFile(busy + ".turns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	turns := strings.Fields(string(text))[:each] // while both have something to do
+	often := strings.Count(strings.Join(turns, " "), "often")
+	if seldom := each - often; often < 2*seldom || often > 4*seldom {
 		t.Errorf("often had %d turns, seldom %d; want three times as many", often, seldom)
 	}
 
@@ -105,7 +136,7 @@ func TestRateLimit(t *testing.T) {
 	if status, body := s.request("POST", "/v2/models/often/infer", fmt.Sprintf(exclusiveBody, 1)); status != http.StatusOK {
 		t.Errorf("a call of who holds the resource: %d %s", status, body)
 	}
-	if !strings.Contains(s.log.String(), "EXEC_COUNT") {
+	if !s.prints("EXEC_COUNT") {
 		t.Error("the table of options does not show the rate limiter")
 	}
 }
@@ -113,19 +144,21 @@ func TestRateLimit(t *testing.T) {
 // Without the flag, nothing waits for what a config says of the rate limiter.
 func TestNoRateLimit(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, limitedRepository(t), "--rate-limit-resource=R:1")
-	var wrong sync.Map
+	var overlapped atomic.Bool
 	var clients sync.WaitGroup
+	begin := time.Now()
 	for range 8 {
 		clients.Go(func() {
-			for range 10 {
-				if status, body := s.request("POST", "/v2/models/often/infer", fmt.Sprintf(exclusiveBody, 0)); status != http.StatusOK {
-					wrong.Store("FileExistsError", strings.Contains(body, "FileExistsError"))
+			for !overlapped.Load() && time.Since(begin) < startLimit {
+				status, body := s.request("POST", "/v2/models/often/infer", fmt.Sprintf(exclusiveBody, 0))
+				if status != http.StatusOK && strings.Contains(body, "FileExistsError") {
+					overlapped.Store(true)
 				}
 			}
 		})
 	}
 	clients.Wait()
-	if overlapped, _ := wrong.Load("FileExistsError"); overlapped != true {
+	if !overlapped.Load() {
 		t.Error("two instances have not executed at once")
 	}
 }

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -74,7 +73,7 @@ func TestRounds(t *testing.T) {
 				"Failed to release request: Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a flag.",
 				"Failed to release request: inference request for sequence 9 to model 'iterative' must specify the START flag on the first request of the sequence",
 			} {
-				if !strings.Contains(s.log.String(), want) {
+				if !s.prints(want) {
 					t.Errorf("the log does not contain %q", want)
 				}
 			}

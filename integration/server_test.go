@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -25,6 +26,10 @@ import (
 // that is busy with other tests.
 const startLimit = 60 * time.Second
 
+// slack is how much longer than on an idle machine something may take that
+// takes no time there.
+const slack = 20 * time.Second
+
 // runningServer is a server process with ports of its own.
 type runningServer struct {
 	rival               bool // it is a real Triton
@@ -36,19 +41,27 @@ type runningServer struct {
 	down                bool
 }
 
-// freePorts finds ports that nothing listens on.
+// freePorts finds ports that nothing listens on. They are below those that the
+// system gives to whoever connects or asks for any: nobody gets them meanwhile.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
+	const first, end = 10_000, 32_768
 	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	var refusal error
+	for range 1000 {
+		port := first + rand.IntN(end-first)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
-			t.Fatal(err)
+			refusal = err
+			continue
 		}
 		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		if ports = append(ports, port); len(ports) == n {
+			return ports
+		}
 	}
-	return ports
+	t.Fatal(refusal)
+	return nil
 }
 
 // launch starts a server without waiting for anything.
@@ -104,6 +117,22 @@ func (s *runningServer) waitReady() {
 	})
 }
 
+// prints reports whether the server prints a text, or has. What it printed before
+// it answered may still be on its way to the test.
+func (s *runningServer) prints(text string) bool {
+	return testkit.Within(startLimit, func() bool { return strings.Contains(s.log.String(), text) })
+}
+
+// printed waits until the server has printed a text so many times at least, as
+// prints does, and returns how often it has.
+func (s *runningServer) printed(text string, times int) (n int) {
+	testkit.Within(startLimit, func() bool {
+		n = strings.Count(s.log.String(), text)
+		return n >= times
+	})
+	return n
+}
+
 // until waits for a condition while the server lives.
 func (s *runningServer) until(what string, ok func() bool) {
 	s.t.Helper()
@@ -153,7 +182,7 @@ func (s *runningServer) stop() {
 func (s *runningServer) gone(pids []int) {
 	s.t.Helper()
 	var left []string
-	if !testkit.Within(2*time.Second, func() bool {
+	if !testkit.Within(slack, func() bool {
 		left = left[:0]
 		for _, pid := range pids {
 			if unix.Kill(pid, 0) == nil {

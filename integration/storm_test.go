@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -186,6 +187,13 @@ func (s *stormSubject) ask(ctx context.Context, r *models.Registry) error {
 	return nil
 }
 
+// untouched reports whether the model has not answered, or was not loaded anew.
+func (s *stormSubject) untouched() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answers.Load() == 0 || s.last == nil && s.floor == 0
+}
+
 // stormRegistry serves a repository in this process, with real stubs.
 func stormRegistry(t *testing.T, root string) *models.Registry {
 	t.Helper()
@@ -264,12 +272,18 @@ ensemble_scheduling {
 	subjects = append(subjects, &stormSubject{name: "pair", unloaded: true, last: subjects[1]})
 	ctx, cancel := context.WithTimeout(t.Context(), span)
 	defer cancel()
+	late, cancelLate := context.WithTimeout(t.Context(), span+startLimit)
+	defer cancelLate()
+	// over reports whether the storm has lasted long enough for all, or too long.
+	over := func() bool {
+		return late.Err() != nil || ctx.Err() != nil && !slices.ContainsFunc(subjects, (*stormSubject).untouched)
+	}
 	var all sync.WaitGroup
 	var wrong atomic.Int64
 	var loads, unloads atomic.Int64
 	work := func(worker int) error {
 		random := rand.New(rand.NewPCG(uint64(worker), 5))
-		for ctx.Err() == nil && wrong.Load() < 10 {
+		for !over() && wrong.Load() < 10 {
 			s := subjects[random.IntN(len(subjects))]
 			var err error
 			switch what := random.IntN(1000); {
@@ -318,7 +332,7 @@ ensemble_scheduling {
 	var report strings.Builder
 	for _, s := range subjects {
 		fmt.Fprintf(&report, " %s: %d answers, %d refusals, %d generations.", s.name, s.answers.Load(), s.refusals.Load(), s.written)
-		if s.answers.Load() == 0 || s.last == nil && s.floor == 0 {
+		if s.untouched() {
 			t.Errorf("%s has not answered, or was not loaded anew", s.name)
 		}
 	}

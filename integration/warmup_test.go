@@ -192,7 +192,7 @@ func TestWarmup(t *testing.T) {
 			if got := warmedOutcome(s, "fails"); !strings.HasPrefix(got, failed) || strings.Count(got, "not warm") != 2 {
 				t.Errorf("fails: got %s", got)
 			}
-			if want := "model 'zeros' instance zeros_0_1 is running warmup sample 's' for iteration 2"; !strings.Contains(s.log.String(), want) {
+			if want := "model 'zeros' instance zeros_0_1 is running warmup sample 's' for iteration 2"; !s.prints(want) {
 				t.Errorf("the log does not say %q", want)
 			}
 

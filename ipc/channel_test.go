@@ -55,7 +55,7 @@ func TestFramesBothWays(t *testing.T) {
 			}
 			select {
 			case <-finished:
-			case <-time.After(30 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatalf("only %d of %d frames came back", next, frames)
 			}
 			if err := stop(); err != nil {
@@ -102,7 +102,7 @@ func TestSpinTakesAnswers(t *testing.T) {
 		}
 		select {
 		case <-done:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("answer %d did not come", i)
 		}
 	}
@@ -147,7 +147,7 @@ func TestRunEndsWhenThePeerCloses(t *testing.T) {
 		if err != nil {
 			t.Fatalf("Run: %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("Run did not notice the end of file")
 	}
 	if f := <-got; f.Kind != Hello || f.ID != 42 {

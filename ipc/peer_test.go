@@ -171,7 +171,7 @@ func run(t testing.TB, c *Channel, handle Handler) (stop func() error) {
 		select {
 		case err := <-done:
 			return err
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("Run did not return after Close")
 			return os.ErrDeadlineExceeded
 		}

@@ -124,7 +124,7 @@ func TestGraphStorm(t *testing.T) {
 					}
 				}()
 			}
-			testkit.Eventually(t, time.Minute, func() bool { return left.Load() == 0 })
+			testkit.Eventually(t, 5*time.Minute, func() bool { return left.Load() == 0 })
 			for _, in := range instances {
 				close(in.asked)
 			}

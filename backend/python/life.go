@@ -262,6 +262,11 @@ func (l *life) await(ctx context.Context, message <-chan error, limit time.Durat
 		late = timer.C
 	}
 	select {
+	case err := <-l.failed: // whatever the stub has said before that
+		return err
+	default:
+	}
+	select {
 	case err := <-message:
 		return err
 	case err := <-l.failed:

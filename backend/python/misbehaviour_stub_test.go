@@ -52,7 +52,8 @@ func wantStartError(t *testing.T, err error, text string) {
 
 // TestModelsThatDoNotStart wants Triton's texts for models that fail on the way.
 func TestModelsThatDoNotStart(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.InitializeTimeout = 2 * time.Second })
+	r := newRig(t, nil)
+	hurried := newRig(t, func(c *Config) { c.InitializeTimeout = 2 * time.Second })
 	for _, test := range []struct{ model, want, log string }{
 		{"dies_in_import", "Stub process 'dies_in_import_0_", "ended by signal 9 (SIGKILL)"},
 		{"dies_in_initialize", "Stub process 'dies_in_initialize_0_", "stub exited with code 0"},
@@ -62,6 +63,9 @@ func TestModelsThatDoNotStart(t *testing.T) {
 	} {
 		t.Run(test.model, func(t *testing.T) {
 			r := r.in(t)
+			if test.model == "hangs_in_initialize" {
+				r = hurried.in(t)
+			}
 			for range 2 { // a failed start leaves nothing that would hinder the next
 				_, err := r.open(r.copyModel(test.model), modelConfig(test.model, 2, infer.Uint8))
 				wantStartError(t, err, test.want)
@@ -111,8 +115,12 @@ func TestDeathsInExecute(t *testing.T) {
 					t.Errorf("log does not say %q", want)
 				}
 			}
-			if m.floor.ups != 4 || m.floor.downs != 3 {
-				t.Errorf("instance came up %d times and went down %d times, want 4 and 3", m.floor.ups, m.floor.downs)
+			var ups, downs int
+			if !testkit.Within(patience, func() bool { // a life takes batches a moment before it is reported
+				ups, downs = m.floor.counted()
+				return ups >= 4
+			}) || ups != 4 || downs != 3 {
+				t.Errorf("instance came up %d times and went down %d times, want 4 and 3", ups, downs)
 			}
 		})
 	}
@@ -151,18 +159,26 @@ func TestRaises(t *testing.T) {
 	}
 }
 
+// hurry limits the time of batches that are handed over from now on; 0 is no
+// limit.
+func (m *running) hurry(limit time.Duration) {
+	in := m.instance()
+	in.mu.Lock()
+	in.model.settings.ExecuteTimeout = limit
+	in.mu.Unlock()
+}
+
 // TestHangs wants a stub that does not return killed, and the next one to serve.
 func TestHangs(t *testing.T) {
-	r := newRig(t, func(c *Config) {
-		c.ExecuteTimeout = 500 * time.Millisecond
-		c.FinalizeTimeout = 500 * time.Millisecond
-	})
+	r := newRig(t, func(c *Config) { c.FinalizeTimeout = 500 * time.Millisecond })
 	for _, where := range []string{"Python", "a lock", "C with the GIL"} {
 		t.Run(where, func(t *testing.T) {
 			m := r.in(t).start("hangs_in_execute", infer.Uint8)
 			defer m.close()
 			m.wantGood()
+			m.hurry(500 * time.Millisecond)
 			m.wantError(where, "Stub process 'hangs_in_execute_0_0' is not healthy.")
+			m.hurry(0)
 			m.wantGood()
 		})
 	}
@@ -336,7 +352,11 @@ func TestKeepsInputs(t *testing.T) {
 		m.mustInfer(request).Release()
 		releaseInputs(request)
 	}
-	if n := r.pool.Stats().Blocks; n != 20 {
+	var n int
+	if !testkit.Within(patience, func() bool {
+		n = r.pool.Stats().Blocks
+		return n == 20
+	}) {
 		t.Errorf("pool has %d blocks in use, want the 20 that the model keeps", n)
 	}
 	m.close() // the rig wants the pool to be empty
@@ -375,10 +395,11 @@ func TestKilledFromOutside(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 2 {
-			if err := unix.Kill(r.template().process.pid, unix.SIGKILL); err != nil {
+			template := r.template() // soon there is another one
+			if err := unix.Kill(template.process.pid, unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			<-r.template().gone
+			<-template.gone
 		}
 		<-l.exited
 	}

@@ -273,11 +273,15 @@ func TestDroppedSender(t *testing.T) {
 	}
 	for _, id := range []string{"forget", "drop", "keep"} {
 		var lines []string
-		for line := range strings.Lines(r.log.String()) {
-			if strings.Contains(line, `"requests":["`+id+`"]`) {
-				lines = append(lines, line)
+		testkit.Within(patience, func() bool {
+			lines = nil
+			for line := range strings.Lines(r.log.String()) {
+				if strings.Contains(line, `"requests":["`+id+`"]`) {
+					lines = append(lines, line)
+				}
 			}
-		}
+			return len(lines) > 0
+		})
 		if len(lines) != 1 || !strings.Contains(lines[0], `"level":"error"`) || !strings.Contains(lines[0], "was dropped before it had sent the final flag") ||
 			!strings.Contains(lines[0], "forgetful_0_0") {
 			t.Errorf("%s: log has lines %q, want one of an error", id, lines)
@@ -302,6 +306,7 @@ func TestForgottenRequestCounts(t *testing.T) {
 	if n, err := c.rest(); n != 1 || err == nil || !strings.HasSuffix(err.Message, "execute returned no response for this request, and none was sent.") {
 		t.Errorf("got %d responses and error %v, want one error", n, err)
 	}
+	r.logLine("execute returned no response")
 	if n := strings.Count(r.log.String(), "execute returned no response"); n != 1 {
 		t.Errorf("the log says it %d times, want once", n)
 	}
@@ -503,7 +508,9 @@ func TestAsyncOverlap(t *testing.T) {
     async def execute(self, requests):
         self.inside += 1
         self.most = max(self.most, self.inside)
-        await asyncio.sleep(0.05)
+        while self.most < int(requests[0].request_id()):
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05) # so that one more than may be could come
         self.inside -= 1
         return [answer(self.most) for _ in requests]
 `
@@ -518,7 +525,7 @@ func TestAsyncOverlap(t *testing.T) {
 		}
 		var all []*conversation
 		for range 8 {
-			c := m.begin("")
+			c := m.begin(fmt.Sprint(want)) // so many are waited for
 			c.executed()
 			all = append(all, c)
 		}

@@ -9,7 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// TestWatchSignals sends bursts until one was as short as a burst is: the machine
+// may have other things to do between two signals.
 func TestWatchSignals(t *testing.T) {
+	for range 100 {
+		if watchOneBurst(t) {
+			return
+		}
+	}
+	t.Fatal("no second signal came as soon after the first as those of one burst do")
+}
+
+// watchOneBurst reports whether its first two signals were sent and seen within
+// the time of a burst; else nothing is known of the second.
+func watchOneBurst(t *testing.T) bool {
+	t.Helper()
+	const patience = time.Minute
 	var out testkit.Buffer
 	graceful, abrupt, stop := watchSignals(t.Context(), &out)
 	defer stop()
@@ -20,22 +35,28 @@ func TestWatchSignals(t *testing.T) {
 	}
 
 	kill(unix.SIGPIPE)
+	begin := time.Now()
 	kill(unix.SIGTERM)
 	<-graceful.Done()
 	if abrupt.Err() != nil {
 		t.Fatal("the first signal ended the server at once")
 	}
-	testkit.Eventually(t, 10*time.Second, func() bool { return out.String() == "Signal (15) received.\n" })
+	testkit.Eventually(t, patience, func() bool { return out.String() == "Signal (15) received.\n" })
 	kill(unix.SIGINT) // of the same burst
 	want := "Signal (15) received.\nSignal (2) received.\n"
-	testkit.Eventually(t, 10*time.Second, func() bool { return out.String() == want })
-	if abrupt.Err() != nil {
+	testkit.Eventually(t, patience, func() bool { return out.String() == want })
+	ended := abrupt.Err() != nil
+	if time.Since(begin) > signalBurst {
+		return false
+	}
+	if ended {
 		t.Fatal("a signal of the first burst ended the server at once")
 	}
-	testkit.Eventually(t, 10*time.Second, func() bool {
+	testkit.Eventually(t, patience, func() bool {
 		kill(unix.SIGINT)
 		return abrupt.Err() != nil
 	})
+	return true
 }
 
 func TestWatchSignalsStops(t *testing.T) {

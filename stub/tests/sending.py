@@ -21,7 +21,7 @@ DROPPED = BATCH_ERROR + "the response sender was dropped before it had sent the 
 UNANSWERED = BATCH_ERROR + "execute returned no response for this request, and none was sent."
 
 HEAD = """
-import asyncio, gc, threading, time
+import asyncio, gc, os, threading, time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 

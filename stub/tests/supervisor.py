@@ -235,7 +235,7 @@ class Supervisor:
             self.rung = asleep
             os.write(self.bell_out, b"\0")
 
-    def receive(self, timeout: float = 20.0) -> Frame:
+    def receive(self, timeout: float = 60.0) -> Frame:
         """The next frame but LOG and RELEASED, which are noted."""
         deadline = time.monotonic() + timeout
         while True:
@@ -341,7 +341,7 @@ class Supervisor:
         """Send READY?; `answer` takes what comes."""
         self.send("READY?", probe)
 
-    def answer(self, probe: int, timeout: float = 20.0) -> tuple[bool, str]:
+    def answer(self, probe: int, timeout: float = 60.0) -> tuple[bool, str]:
         frame = self.receive(timeout)
         assert (frame.kind, frame.id) == ("READY", probe), frame
         fields = frame.fields()
@@ -363,7 +363,7 @@ class Supervisor:
             "max_bytes": 1 << 30,
         }
 
-    def execute(self, *requests: Request, timeout: float = 20.0) -> Executed:
+    def execute(self, *requests: Request, timeout: float = 60.0) -> Executed:
         self.start_batch(*requests)
         return self.finish_batch(timeout)
 
@@ -371,7 +371,7 @@ class Supervisor:
         self.batch += 1
         self.send("EXECUTE", self.batch, self.execute_body(requests))
 
-    def finish_batch(self, timeout: float = 20.0) -> Executed:
+    def finish_batch(self, timeout: float = 60.0) -> Executed:
         """Wait for EXECUTED; what comes before it goes to `responses`."""
         frame = self.receive(timeout)
         while frame.kind == "RESPONSE":
@@ -510,7 +510,7 @@ class Supervisor:
         at += parameter_size + error_size
         return response, at + -at % 8
 
-    def next_response(self, timeout: float = 20.0) -> Response:
+    def next_response(self, timeout: float = 60.0) -> Response:
         """The next RESPONSE."""
         return self.response(self.receive(timeout))
 
@@ -535,7 +535,7 @@ class Supervisor:
         self.error_file.seek(0)
         return self.error_file.read().decode("utf-8", "replace")
 
-    def wait_exit(self, timeout: float = 20.0) -> int:
+    def wait_exit(self, timeout: float = 60.0) -> int:
         """Wait for the end of the stub and return its code, negative for a signal."""
         return int(self.process.wait(timeout))
 

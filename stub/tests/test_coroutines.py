@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import pytest
 from conftest import Start
@@ -38,14 +39,15 @@ class TestCoroutines:
             stub.responses.append(stub.next_response())
         assert sorted((r.handle, r.flags) for r in stub.responses) == [(1, 3), (2, 3)]
 
-    def test_decoupled_ones_return_nothing(self, start: Start) -> None:
+    def test_decoupled_ones_return_nothing(self, start: Start, tmp_path: Path) -> None:
         """What is answered, or will be by a thread, is none the worse for it; what is not gets the reason."""
         stub = start(
             self.asynchronous(
-                """
+                f"""
                 senders = [r.get_response_sender() for r in requests]
                 def late():
-                    time.sleep(0.05)
+                    while not os.path.exists({str(tmp_path / "go")!r}):
+                        time.sleep(0.001)
                     senders[1].send(answer(), 1)
                 senders[0].send(answer(), 1)
                 threading.Thread(target=late).start()
@@ -56,8 +58,10 @@ class TestCoroutines:
             decoupled=True,
         )
         stub.execute(Request(1), Request(2), Request(3))
-        while len(stub.responses) < 3:
-            stub.responses.append(stub.next_response())
+        for count in (2, 3):
+            while len(stub.responses) < count:
+                stub.responses.append(stub.next_response())
+            (tmp_path / "go").touch()
         text = (
             f"{BATCH_ERROR}Python model 'm_0_0' is using the decoupled mode and the execute function must return None."
         )
@@ -157,7 +161,9 @@ class TestCoroutines:
                 """
                 self.inside = getattr(self, "inside", 0) + 1
                 self.most = max(getattr(self, "most", 0), self.inside)
-                await asyncio.sleep(0.05)
+                while self.most < 3:
+                    await asyncio.sleep(0.001)
+                await asyncio.sleep(0.05)  # so that one more than may be could come
                 self.inside -= 1
                 if requests[0].request_id() == "raises":
                     raise ValueError("no")
@@ -243,12 +249,15 @@ class TestCancellation:
         stub.execute(Request(4))  # the last known value, after FINAL
         assert [r["OUT"].tolist() for r in stub.responses if r.outputs] == [[0, 0, 0], [1, 1, 0], [1, 1, 0]]
 
-    def test_ahead(self, start: Start) -> None:
+    def test_ahead(self, start: Start, tmp_path: Path) -> None:
         """A request that lies ahead may be cancelled before it is begun."""
-        stub = start(executing("time.sleep(0.05)\nreturn [answer(r.is_cancelled()) for r in requests]"), spin_us=0)
+        go = tmp_path / "go"
+        wait = f"while not os.path.exists({str(go)!r}):\n    time.sleep(0.001)\n"
+        stub = start(executing(wait + "return [answer(r.is_cancelled()) for r in requests]"), spin_us=0)
         stub.start_batch(Request(1))
         stub.start_batch(Request(2))
         stub.send("CANCEL", 0, struct.pack("<Q", 2))
+        go.touch()
         for want in (0, 1):
             (response,) = stub.executed(stub.receive()).responses
             assert response["OUT"].tolist() == [want]
