@@ -43,6 +43,7 @@ type Model struct {
 
 	mu        sync.Mutex
 	instances []*Instance
+	starting  []*Instance // that were launched last; among instances when all are ready
 	leaving   []*Instance // that are to be ended
 	closed    bool        // no instance is started any more
 	lives     uint32      // stub processes so far, of all instances
@@ -161,6 +162,7 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 		m.mu.Unlock()
 		return infer.Errorf(infer.Unavailable, "model '%s' is being unloaded", m.env.Name)
 	}
+	m.starting = instances
 	for _, in := range instances {
 		m.log.Info().Msgf("TRITONBACKEND_ModelInstanceInitialize: %s (%s device %s)", in.name, in.kind, in.device)
 		run, cancel := context.WithCancel(m.run)
@@ -320,13 +322,19 @@ func (m *Model) Close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	m.mu.Lock()
-	all := slices.Concat(m.instances, m.leaving)
+	all := slices.Concat(m.instances, m.starting, m.leaving)
 	m.mu.Unlock()
 	for _, in := range all {
-		in.kill()
+		in.doom()
 	}
 	<-ended
 	return fmt.Errorf("its stubs were killed: %w", context.Cause(ctx))
+}
+
+// doom ends the present stub, and one that is just becoming ready.
+func (in *Instance) doom() {
+	in.doomed.Store(true)
+	in.kill()
 }
 
 // kill ends the present stub, if there is one.
