@@ -214,13 +214,19 @@ func TestInstancesChange(t *testing.T) {
 		t.Errorf("%s answer", got)
 	}
 	for body, want := range map[string]string{
-		`{"count":0}`:             "400 model 'm' is to have 0 instances, want 1 to 1024",
-		`{"count":1,"group":"x"}`: "400 model 'm' has no instance group 'x', it has 'new'",
+		`{"count":0}`:             "400 instances of model 'm': 'count' is 0, want a whole number from 1 to 1024",
+		`{"count":1,"group":"x"}`: "400 instances of model 'm': 'group' is \"x\", want 'new'",
+		`{"count":`:               `400 instances of model 'm': the body is no JSON: Invalid value. at 9; want {"count":<number>,"group":<name>}, of which the group may be absent`,
+		`{"counts":1}`:            "400 instances of model 'm': 'counts' is not known, want 'count' and 'group'",
 	} {
 		status, answer := s.request("POST", "/v2/repository/models/m/instances", body)
 		if got := fmt.Sprintf("%d %s", status, errorOf(t, answer)); got != want {
 			t.Errorf("%s: got %s, want %s", body, got, want)
 		}
+	}
+	if status, answer := s.request("POST", "/v2/repository/models/nobody/instances", `{"count":1}`); status != http.StatusNotFound ||
+		errorOf(t, answer) != "Request for unknown model: 'nobody' is not found" {
+		t.Errorf("an unknown model: got %d %s", status, answer)
 	}
 }
 

@@ -1,12 +1,14 @@
 package integration
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -162,6 +164,48 @@ func TestStacked(t *testing.T) {
 				return err == nil && bytes <= 1<<20
 			})
 		})
+	}
+}
+
+// TestStackedMemory: what a batch is put together in counts against the server's
+// memory for requests. One that does not get it fails, and the others go on.
+func TestStackedMemory(t *testing.T) {
+	const number = `
+input [ { name: "INPUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUTPUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
+`
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"stacked/config.pbtxt": strings.ReplaceAll(stackedConfig(number), "6", "2"),
+		"stacked/1/model.py":   stackedModel,
+	}), "--request-memory-byte-size=4000000")
+	// Two that are executed together. Their texts, as long as their tensors, count
+	// but lie elsewhere than batches do.
+	ask := func(elements int) (statuses [2]int, bodies [2]string) {
+		body := fmt.Sprintf(`{"inputs":[{"name":"INPUT","datatype":"FP32","shape":[1,%d],"data":[%s0]}],"outputs":[{"name":"OUTPUT","parameters":{"binary_data":true}}]}`,
+			elements, strings.Repeat("0.0,", elements-1))
+		var both sync.WaitGroup
+		for i := range statuses {
+			both.Go(func() {
+				var err error
+				if statuses[i], bodies[i], err = s.try("POST", "/v2/models/stacked/infer", nil, []byte(body)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		both.Wait()
+		return statuses, bodies
+	}
+	statuses, bodies := ask(200_000)
+	for i, body := range bodies {
+		if statuses[i] != http.StatusServiceUnavailable ||
+			!strings.HasPrefix(errorOf(t, body), "batch of 2 requests to model 'stacked' cannot be stacked: request needs 1600000 bytes of memory, but ") {
+			t.Errorf("one of two of 800 kB: %d %.300q, want 503", statuses[i], body)
+		}
+	}
+	for range 5 { // what is charged is given back
+		if statuses, bodies := ask(50_000); statuses != [2]int{200, 200} {
+			t.Fatalf("two of 200 kB: %v %.300q", statuses, bodies)
+		}
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -224,7 +223,7 @@ func TestCachedMissesAtOnce(t *testing.T) {
 	for range 2 {
 		all.Go(func() { answered(t, r.Infer, valueRequest(3)) })
 	}
-	testkit.Eventually(t, 10*time.Second, func() bool {
+	testkit.Eventually(t, patience, func() bool {
 		inside := 0
 		for _, n := range r.InFlight() {
 			inside += n

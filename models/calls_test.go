@@ -34,7 +34,7 @@ func call(t *testing.T, r *Registry, model string, outer *infer.Request) (*infer
 	select {
 	case response := <-answered:
 		return response, nil
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("a call was not answered")
 		return nil, nil
 	}
@@ -50,7 +50,7 @@ func TestModelsCallOthersUntilTheEnd(t *testing.T) {
 	hold, answered := holdRequest(t, r)
 	ended := make(chan error, 1) // one value
 	go func() { ended <- r.Shutdown(context.Background()) }()
-	testkit.Eventually(t, 10*time.Second, func() bool { return r.exiting.Load() })
+	testkit.Eventually(t, patience, func() bool { return r.exiting.Load() })
 	for range 3 {
 		if response, err := call(t, r, "n", &infer.Request{Model: "m"}); err != nil || response.Err != nil {
 			t.Errorf("a call while the server exits: %+v, %v", response, err)
@@ -117,7 +117,7 @@ func TestCallThatNeverEnds(t *testing.T) {
 		l.model.(*fakeModel).instance.hold = holds[i]
 		held[i] = oneInput(model)
 		go func() { answered <- r.Infer(t.Context(), held[i], func(*infer.Response) {}) }()
-		testkit.Eventually(t, 10*time.Second, func() bool { return l.scheduler.InFlight() == 1 })
+		testkit.Eventually(t, patience, func() bool { return l.scheduler.InFlight() == 1 })
 	}
 	waits := oneInput("n")
 	waits.Caller = infer.NewCaller("m", 1, held[:1], true)

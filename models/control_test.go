@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -69,7 +68,7 @@ func wantNoClaims(t *testing.T, r *Registry) {
 }
 
 func bounded(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -135,7 +134,7 @@ func TestLoadOfItself(t *testing.T) {
 	if err := h.Unload(ctx, "a", false); err != nil {
 		t.Errorf("unload: %v", err)
 	}
-	testkit.Eventually(t, time.Minute, func() bool {
+	testkit.Eventually(t, patience, func() bool {
 		b.fakeBackend.mu.Lock()
 		defer b.fakeBackend.mu.Unlock()
 		return b.closed["a:1"] == 2

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -187,14 +186,14 @@ func TestEnsembleHoldsItsModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, 10*time.Second, func() bool { return first.scheduler.InFlight() == 1 })
+	testkit.Eventually(t, patience, func() bool { return first.scheduler.InFlight() == 1 })
 	if err := r.Unload(t.Context(), "second", false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := (composer{r, map[string]Identity{"second": {Name: "second"}}}).Hold("second", 1); err == nil {
 		t.Error("a model that is being unloaded can be held")
 	}
-	testkit.Eventually(t, 10*time.Second, func() bool { return second.holds.count.Load() < 0 })
+	testkit.Eventually(t, patience, func() bool { return second.holds.count.Load() < 0 })
 	close(b.hold)
 	if text := <-answered; text != "" {
 		t.Errorf("the request inside: %s", text)

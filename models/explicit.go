@@ -187,24 +187,20 @@ func (r *Registry) readComposing(sources map[Identity]*source, problems map[Iden
 	}
 }
 
-// partsToRead are the models that a step may mean and that are not served.
+// partsToRead are the models that a step may mean and that are not served. Of a
+// name that is in several repositories they are all, as of a load by name: what
+// is loaded already elsewhere does not stand for the ensemble's neighbour.
 func (r *Registry) partsToRead(step, ensemble Identity) []Identity {
+	parts := r.candidates(step, ensemble)
+	if len(parts) > 1 {
+		parts = r.config.Repository.find(step.Name)
+	}
 	r.mu.Lock()
-	m := r.resolveLocked(step, ensemble)
-	served := m != nil && m.served != nil
-	r.mu.Unlock()
-	if served {
-		return nil
-	}
-	candidates := r.candidates(step, ensemble)
-	if len(candidates) == 1 {
-		return candidates
-	}
-	found := r.config.Repository.find(step.Name)
-	if neighbour := (Identity{Namespace: ensemble.Namespace, Name: step.Name}); slices.Contains(found, neighbour) {
-		return []Identity{neighbour}
-	}
-	return found
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(parts, func(id Identity) bool {
+		m := r.models[id]
+		return m != nil && m.wanted != nil && m.served != nil
+	})
 }
 
 // checkName refuses what cannot be the name of a model.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -36,7 +37,7 @@ func (r *Registry) SetInstances(ctx context.Context, name, group string, count i
 	case !r.config.Explicit:
 		return nil, infer.Errorf(infer.Unavailable, "instances can be changed in model control mode explicit only")
 	case count < 1 || count > MaxInstances:
-		return nil, invalid("model '%s' is to have %d instances, want 1 to %d", name, count, MaxInstances)
+		return nil, invalid("instances of model '%s': 'count' is %d, want a whole number from 1 to %d", name, count, MaxInstances)
 	}
 	id, err := r.servedAs(name)
 	if err != nil {
@@ -57,6 +58,9 @@ func (r *Registry) SetInstances(ctx context.Context, name, group string, count i
 // servedAs finds the model that a name means and that serves.
 func (r *Registry) servedAs(name string) (Identity, error) {
 	if _, err := r.lookup(name, infer.LatestVersion); err != nil {
+		if now := r.serving.Load(); now.names != nil && len(now.names[name]) == 0 {
+			err = infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", name) // whatever namespaces make of it
+		}
 		return Identity{}, err
 	}
 	now := r.serving.Load()
@@ -93,7 +97,7 @@ func (r *Registry) setCount(ctx context.Context, id Identity, group string, coun
 			g.Count = count
 			can := false
 			if updates[i], can, err = r.exchange(ctx, l, config); err == nil && !can {
-				err = invalid("instances of model '%s' cannot be changed while it serves", id.Name)
+				err = invalid("instances of model '%s': they cannot be changed while it serves", id.Name)
 			}
 			failures[i] = err
 		})
@@ -113,7 +117,7 @@ func (r *Registry) setCount(ctx context.Context, id Identity, group string, coun
 func groupNamed(config *kserve.ModelConfig, name string) (*kserve.ModelInstanceGroup, error) {
 	groups := config.GetInstanceGroup()
 	if len(groups) == 0 {
-		return nil, invalid("model '%s' has no instances", config.GetName())
+		return nil, invalid("instances of model '%s': it has none", config.GetName())
 	}
 	if name == "" && len(groups) == 1 {
 		return groups[0], nil
@@ -125,7 +129,11 @@ func groupNamed(config *kserve.ModelConfig, name string) (*kserve.ModelInstanceG
 		}
 		names = append(names, "'"+g.GetName()+"'")
 	}
-	return nil, invalid("model '%s' has no instance group '%s', it has %s", config.GetName(), name, strings.Join(names, ", "))
+	found := "missing"
+	if name != "" {
+		found = strconv.Quote(name)
+	}
+	return nil, invalid("instances of model '%s': 'group' is %s, want %s", config.GetName(), found, strings.Join(names, " or "))
 }
 
 // commitCount has versions serve with their new instances, and the model be what

@@ -120,7 +120,7 @@ func TestInstancesStorm(t *testing.T) {
 func (g *grower) wantQuiet(l *loaded) {
 	g.t.Helper()
 	known := 0
-	if testkit.Within(10*time.Second, func() bool {
+	if testkit.Within(patience, func() bool {
 		l.gate.mu.Lock()
 		defer l.gate.mu.Unlock()
 		known = len(l.gate.arrivals)

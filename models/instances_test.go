@@ -28,6 +28,7 @@ type growing struct {
 	answer  map[string]error       // what the executions of an instance end with, by its name
 	ending  func(*growingInstance) // called when one is to end, before it does
 	leaving func(*growingInstance) // called when one leaves
+	long    int                    // executions of requests that wait to be told to end
 }
 
 func (b *growing) Open(backend.Env) (backend.Model, error) {
@@ -37,6 +38,12 @@ func (b *growing) Open(backend.Env) (backend.Model, error) {
 	m := &growingModel{backend: b}
 	b.models = append(b.models, m)
 	return m, nil
+}
+
+func (b *growing) count(change int) {
+	b.mu.Lock()
+	b.long += change
+	b.mu.Unlock()
 }
 
 // growingModel tells its instances by their names.
@@ -166,7 +173,9 @@ func (in *growingInstance) Execute(b *backend.Batch) {
 		start := scheduler.Now()
 		for _, task := range b.Tasks {
 			if task.Request.ID == "long" {
+				in.model.backend.count(1)
 				<-task.Context.Done()
+				in.model.backend.count(-1)
 			}
 			response := &infer.Response{Final: true, Parameters: []infer.Parameter{{Name: "instance", Kind: infer.StringParameter, String: in.name}}}
 			if err != nil {
@@ -206,9 +215,7 @@ func newGrower(t *testing.T, config string, change func(*RegistryConfig)) *growe
 
 func (g *grower) write(more string) {
 	g.t.Helper()
-	if err := os.WriteFile(g.file, []byte(fakeConfig+more), 0o644); err != nil {
-		g.t.Fatal(err)
-	}
+	rewrite(g.t, g.file, fakeConfig+more)
 }
 
 // groups is a config with groups "a2" (name and count).
@@ -239,20 +246,23 @@ func (g *grower) want(what, present string) {
 	}
 }
 
-// long keeps an instance busy until the function is called; it waits until the
-// instance has begun.
+// long keeps n instances busy until the function is called; it waits until they
+// have begun. Being in flight is not enough: what comes while the instance of an
+// earlier request is about to be idle again waits for it.
 func (g *grower) long(n int) (end func()) {
 	g.t.Helper()
 	ctx, cancel := context.WithCancel(g.t.Context())
 	for range n {
 		g.wait.Go(func() { _, _ = g.send(ctx, "long") })
 	}
-	l, err := g.lookup("m", 1)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	if !testkit.Within(10*time.Second, func() bool { return l.scheduler.InFlight() >= n }) {
-		g.t.Fatalf("%d are in flight, want %d", l.scheduler.InFlight(), n)
+	begun := 0
+	if !testkit.Within(patience, func() bool {
+		g.backend.mu.Lock()
+		defer g.backend.mu.Unlock()
+		begun = g.backend.long
+		return begun == n
+	}) {
+		g.t.Fatalf("%d are executed, want %d", begun, n)
 	}
 	return func() {
 		cancel()
@@ -262,7 +272,7 @@ func (g *grower) long(n int) (end func()) {
 
 func (g *grower) wantEnded(m *growingModel, names string) {
 	g.t.Helper()
-	if !testkit.Within(10*time.Second, func() bool { return m.left() == names }) {
+	if !testkit.Within(patience, func() bool { return m.left() == names }) {
 		g.t.Errorf("ended have %q, want %q", m.left(), names)
 	}
 }
@@ -318,7 +328,7 @@ func TestLoadsThatChangeInstances(t *testing.T) {
 	if got := g.config(); got != "a3 b1" {
 		t.Errorf("the config has %s", got)
 	}
-	testkit.Eventually(t, time.Minute, func() bool { // they count when the execution has ended, after the answer
+	testkit.Eventually(t, patience, func() bool { // they count when the execution has ended, after the answer
 		all, err := g.Statistics("m", 1)
 		return err == nil && all[0].InferenceCount == 1
 	})
@@ -440,9 +450,9 @@ func TestSetInstances(t *testing.T) {
 		count        int
 		want         string
 	}{
-		{"m", "x", 1, "model 'm' has no instance group 'x', it has 'a'"},
-		{"m", "", 0, "model 'm' is to have 0 instances, want 1 to 1024"},
-		{"m", "", 1025, "model 'm' is to have 1025 instances, want 1 to 1024"},
+		{"m", "x", 1, "instances of model 'm': 'group' is \"x\", want 'a'"},
+		{"m", "", 0, "instances of model 'm': 'count' is 0, want a whole number from 1 to 1024"},
+		{"m", "", 1025, "instances of model 'm': 'count' is 1025, want a whole number from 1 to 1024"},
 		{"n", "", 1, "Request for unknown model: 'n' is not found"},
 	} {
 		if _, err := g.SetInstances(t.Context(), test.model, test.group, test.count); err == nil || infer.AsError(err).Message != test.want {
@@ -458,6 +468,18 @@ func TestSetInstances(t *testing.T) {
 	g.want("after a failure", "1: a_0 a_1")
 }
 
+// Where there are several groups, the one that is meant is named.
+func TestSetInstancesNeedsAGroup(t *testing.T) {
+	g := newGrower(t, `instance_group [ { name: "a" count: 2 kind: KIND_CPU }, { name: "b" count: 1 kind: KIND_CPU } ]`, nil)
+	_, err := g.SetInstances(t.Context(), "m", "", 1)
+	wantError(t, err, infer.InvalidArg, "instances of model 'm': 'group' is missing, want 'a' or 'b'")
+	_, err = g.SetInstances(t.Context(), "m", "c", 1)
+	wantError(t, err, infer.InvalidArg, "instances of model 'm': 'group' is \"c\", want 'a' or 'b'")
+	if _, err = g.SetInstances(t.Context(), "m", "b", 2); err != nil || g.config() != "a2 b2" {
+		t.Errorf("got %v, the config has %s", err, g.config())
+	}
+}
+
 func TestSetInstancesIsRefused(t *testing.T) {
 	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), nil)
 	if err := r.Start(t.Context()); err != nil {
@@ -471,7 +493,7 @@ func TestSetInstancesIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = r.SetInstances(t.Context(), "m", "", 2)
-	wantError(t, err, infer.InvalidArg, "instances of model 'm' cannot be changed while it serves")
+	wantError(t, err, infer.InvalidArg, "instances of model 'm': they cannot be changed while it serves")
 }
 
 // New instances are warmed up before they serve; if that fails they go.

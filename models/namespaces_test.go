@@ -45,6 +45,10 @@ func TestNamespaces(t *testing.T) {
 	wantError(t, err, infer.InvalidArg, ambiguous)
 	_, err = generation(t, r, "nope", 1)
 	wantError(t, err, infer.InvalidArg, "Request for unknown model: 'nope' is not found")
+	_, err = r.servedAs("nope") // for its instances
+	wantError(t, err, infer.NotFound, "Request for unknown model: 'nope' is not found")
+	_, err = r.servedAs("a")
+	wantError(t, err, infer.InvalidArg, ambiguous)
 	_, err = r.Statistics("a", infer.LatestVersion)
 	wantError(t, err, infer.InvalidArg, "requested model 'a' is not available")
 	if list, err := r.Statistics("", infer.LatestVersion); err != nil || len(list) != 4 {
@@ -86,5 +90,61 @@ func TestNamespaces(t *testing.T) {
 	}
 	if info, err := r.Model("a", infer.LatestVersion); err != nil || info.Version != 2 {
 		t.Errorf("got %+v, %v, want version 2", info, err)
+	}
+}
+
+// TestEnsemblesInNamespaces has ensembles in two repositories loaded one after
+// the other that are composed of a model that is in both: what has been loaded
+// for the first does not stand for the neighbour of the second.
+func TestEnsemblesInNamespaces(t *testing.T) {
+	roots := []string{writeModels(t, map[string][]int64{"a": {1}, "d": {1}}), writeModels(t, map[string][]int64{"e": {1}, "late": {1}})}
+	for i, name := range []string{"d", "e", "late"} {
+		writeConfig(t, roots[min(i, 1)], name, ensembleOf("a"))
+	}
+	r := newTestRegistry(t, roots[0], newFakeBackend(), func(c *RegistryConfig) {
+		c.Repository.Close()
+		repository, err := OpenRepository(roots, RepositoryOptions{Namespacing: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(repository.Close)
+		c.Repository = repository
+		explicit()(c)
+	})
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	meant := func(ensemble string) Identity {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for step := range r.models[Identity{Namespace: roots[1], Name: ensemble}].wanted.Composing() {
+			return r.resolveLocked(step, Identity{Namespace: roots[1], Name: ensemble}).id
+		}
+		return Identity{}
+	}
+	for _, step := range []struct{ load, ready, meant string }{
+		{"d", "a 1 READY; d 1 READY", ""},
+		{"e", "a 1 READY; d 1 READY; e 1 READY", roots[0]}, // there is no other
+		{"late", "a 1 READY; a 2 READY; d 1 READY; e 1 READY; late 1 READY", roots[1]},
+	} {
+		if step.load == "late" { // now there is
+			if err := os.MkdirAll(filepath.Join(roots[1], "a", "2"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			writeConfig(t, roots[1], "a", fakeConfig)
+		}
+		if err := r.Load(t.Context(), step.load, "", nil); err != nil {
+			t.Fatalf("load %s: %v", step.load, err)
+		}
+		index := slices.DeleteFunc(strings.Split(states(r), "; "), func(s string) bool { return !strings.HasSuffix(s, "READY") })
+		slices.Sort(index)
+		if got := strings.Join(index, "; "); got != step.ready {
+			t.Errorf("after the load of %s: got %q, want %q", step.load, got, step.ready)
+		}
+		if step.meant != "" {
+			if got, want := meant(step.load), (Identity{Namespace: step.meant, Name: "a"}); got != want {
+				t.Errorf("%s is composed of %s, want %s", step.load, got, want)
+			}
+		}
 	}
 }

@@ -212,7 +212,7 @@ func TestFileOverride(t *testing.T) {
 		_, err := generation(t, r, "fresh", 1)
 		answered <- err
 	}()
-	testkit.Eventually(t, 10*time.Second, func() bool { return len(r.InFlight()) > 0 })
+	testkit.Eventually(t, patience, func() bool { return len(r.InFlight()) > 0 })
 	if err := r.Load(t.Context(), "fresh", configWith(t, "files", nil), contents("1/m")); err != nil {
 		t.Fatal(err)
 	}
@@ -386,7 +386,7 @@ func TestUploadsEnd(t *testing.T) {
 	b.fakeBackend.mu.Unlock()
 	ended := make(chan error, 1) // one value
 	go func() { ended <- r.Load(context.Background(), "late", configWith(t, "", nil), contents("1/m")) }()
-	testkit.Eventually(t, 10*time.Second, func() bool { return len(left(t)) == 2 && r.knows("late", 1) })
+	testkit.Eventually(t, patience, func() bool { return len(left(t)) == 2 && r.knows("late", 1) })
 	if err := r.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}

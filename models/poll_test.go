@@ -62,9 +62,7 @@ func (p *polled) write(root int, path, text string) {
 	if err := os.MkdirAll(filepath.Dir(whole), 0o755); err != nil {
 		p.t.Fatal(err)
 	}
-	if err := os.WriteFile(whole, []byte(text), 0o644); err != nil {
-		p.t.Fatal(err)
-	}
+	rewrite(p.t, whole, text)
 }
 
 func (p *polled) remove(root int, path string) {
@@ -214,11 +212,11 @@ func TestPollDoesNotWait(t *testing.T) {
 	p.b.mu.Unlock()
 	p.write(0, "slow/1/model", "changed")
 	p.poller.look(p.polling)
-	testkit.Eventually(t, 10*time.Second, func() bool { return p.opened("slow:1") == 2 })
+	testkit.Eventually(t, patience, func() bool { return p.opened("slow:1") == 2 })
 	for i := range 3 {
 		p.write(0, "m/1/model", fmt.Sprint("changed ", i))
 		p.poller.look(p.polling)
-		testkit.Eventually(t, 10*time.Second, func() bool {
+		testkit.Eventually(t, patience, func() bool {
 			got, err := generation(t, p.Registry, "m", 1)
 			return err == nil && got == int64(i+2)
 		})
@@ -253,7 +251,7 @@ func TestPollOvertakes(t *testing.T) {
 		p.write(0, name+"/config.pbtxt", fakeConfig)
 		p.write(0, name+"/1/model", "")
 		p.poller.look(p.polling)
-		testkit.Eventually(t, 10*time.Second, func() bool {
+		testkit.Eventually(t, patience, func() bool {
 			p.b.mu.Lock()
 			defer p.b.mu.Unlock()
 			return p.b.loading == 1
@@ -288,7 +286,7 @@ func TestPollStops(t *testing.T) {
 	b.held["m:1"] = held
 	b.mu.Unlock()
 	modify(t, root, "m")
-	testkit.Eventually(t, 10*time.Second, func() bool {
+	testkit.Eventually(t, patience, func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.loading == 1

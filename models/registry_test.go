@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -356,7 +355,7 @@ func holdRequest(t *testing.T, r *Registry) (hold chan struct{}, answered <-chan
 		_, err := generation(t, r, "m", 1)
 		result <- err
 	}()
-	testkit.Eventually(t, 10*time.Second, func() bool { return len(r.InFlight()) > 0 })
+	testkit.Eventually(t, patience, func() bool { return len(r.InFlight()) > 0 })
 	return hold, result
 }
 
@@ -456,16 +455,20 @@ func TestStatisticsCount(t *testing.T) {
 	for range 3 {
 		wantGeneration(t, r, "m", 1, 1)
 	}
-	list, err := r.Statistics("m", infer.LatestVersion)
-	if err != nil || len(list) != 1 {
-		t.Fatal(list, err)
-	}
-	s := list[0]
+	var s *kserve.ModelStatistics
+	testkit.Eventually(t, patience, func() bool { // they count when an execution has ended, after its answer
+		list, err := r.Statistics("m", infer.LatestVersion)
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+		s = list[0]
+		return s.GetInferenceCount() >= 3
+	})
 	if s.GetInferenceCount() != 3 || s.GetExecutionCount() != 3 || s.GetInferenceStats().GetSuccess().GetCount() != 3 ||
 		s.GetInferenceStats().GetFail().GetCount() != 0 || len(s.GetBatchStats()) != 1 || s.GetBatchStats()[0].GetBatchSize() != 1 {
 		t.Errorf("got %v", s)
 	}
-	_, err = r.Statistics("none", infer.LatestVersion)
+	_, err := r.Statistics("none", infer.LatestVersion)
 	wantError(t, err, infer.InvalidArg, "requested model 'none' is not available")
 	_, err = r.Statistics("m", 2)
 	wantError(t, err, infer.InvalidArg, "requested model version is not available for model 'm'")
@@ -481,7 +484,7 @@ func TestShutdown(t *testing.T) {
 	ended := make(chan error, 1) // one value
 	go func() { ended <- r.Shutdown(context.Background()) }()
 	var err error
-	testkit.Eventually(t, 10*time.Second, func() bool {
+	testkit.Eventually(t, patience, func() bool {
 		_, err = r.Live()
 		return err != nil
 	})
@@ -544,7 +547,7 @@ func TestShutdownWhileLoading(t *testing.T) {
 	modify(t, root, "m")
 	loaded := make(chan error, 1) // one value
 	go func() { loaded <- r.Load(context.Background(), "m", "", nil) }()
-	testkit.Eventually(t, 10*time.Second, func() bool {
+	testkit.Eventually(t, patience, func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.loading == 1
@@ -553,7 +556,7 @@ func TestShutdownWhileLoading(t *testing.T) {
 	hold, answered := holdRequest(t, r)
 	ended := make(chan error, 1) // one value
 	go func() { ended <- r.Shutdown(context.Background()) }()
-	testkit.Eventually(t, 10*time.Second, r.exiting.Load)
+	testkit.Eventually(t, patience, r.exiting.Load)
 	close(held)
 	wantError(t, <-loaded, infer.Unavailable, "Server exiting")
 	close(hold)

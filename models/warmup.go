@@ -46,25 +46,43 @@ func (w *warmup) run(ctx context.Context, in backend.Instance, first bool) error
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	batches, err := w.batches()
+	directory, err := w.open()
 	if err != nil {
 		return err
 	}
-	for _, b := range batches {
-		for iteration := range max(b.sample.GetCount(), 1) {
-			w.log.Debug().Msgf("model '%s' instance %s is running warmup sample '%s' for iteration %d", w.spec.model, in.Name(), b.sample.GetName(), iteration+1)
-			if errors := w.execute(ctx, in, b); len(errors) > 0 {
-				return invalid("failed to run warmup sample '%s': %s; ", b.sample.GetName(), strings.Join(errors, "; "))
-			}
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
+	defer directory.close()
+	for _, sample := range w.samples {
+		if sample.GetBatchSize() == 0 {
+			w.log.Debug().Msgf("skipping batch 0 warmup sample '%s'", sample.GetName())
+			continue
+		}
+		// Only one sample has its data at a time.
+		b, err := w.batch(directory, sample)
+		if err == nil {
+			err = w.repeat(ctx, in, b)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if first {
 		w.mu.Lock()
 		w.longest = max(w.longest, time.Since(begin))
 		w.mu.Unlock()
+	}
+	return nil
+}
+
+// repeat executes a sample as often as it says.
+func (w *warmup) repeat(ctx context.Context, in backend.Instance, b *warmupBatch) error {
+	for iteration := range max(b.sample.GetCount(), 1) {
+		w.log.Debug().Msgf("model '%s' instance %s is running warmup sample '%s' for iteration %d", w.spec.model, in.Name(), b.sample.GetName(), iteration+1)
+		if errors := w.execute(ctx, in, b); len(errors) > 0 {
+			return invalid("failed to run warmup sample '%s': %s; ", b.sample.GetName(), strings.Join(errors, "; "))
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ import (
 
 // Bounds of what a sample makes.
 const (
-	maxWarmupBytes = 2 << 30 // of one tensor
-	maxWarmupBatch = 1 << 16 // requests of one sample
+	maxWarmupBytes = 2 << 30 // of the inputs of one request; all requests share them
+	maxWarmupBatch = 1 << 16 // requests
 )
 
 // warmupDirectory is where a model has the files of its samples.
@@ -36,46 +36,37 @@ func (b *warmupBatch) request() *infer.Request {
 	return &r
 }
 
-// batches makes the data of all samples. It is not kept: instances come seldom.
-func (w *warmup) batches() ([]*warmupBatch, error) {
-	directory, err := w.open()
-	if err != nil {
-		return nil, err
-	}
-	defer directory.close()
-	var list []*warmupBatch
-	for _, sample := range w.samples {
-		if sample.GetBatchSize() == 0 {
-			w.log.Debug().Msgf("skipping batch 0 warmup sample '%s'", sample.GetName())
-			continue
-		}
-		if sample.GetBatchSize() > maxWarmupBatch {
-			return nil, invalid("warmup sample '%s' has batch size %d, want %d at most", sample.GetName(), sample.GetBatchSize(), maxWarmupBatch)
-		}
-		b, err := w.batch(directory, sample)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, b)
-	}
-	return list, nil
-}
-
-// batch makes the data of one sample. What the config declares is checked as a
-// client's request is; the rest are controls and states, which schedulers add
-// elsewhere.
+// batch makes the data of one sample. It is not kept: instances come seldom. What
+// the config declares is checked as a client's request is; the rest are controls
+// and states, which schedulers add elsewhere.
 func (w *warmup) batch(directory *folder, sample *kserve.ModelWarmup) (*warmupBatch, error) {
+	if sample.GetBatchSize() > maxWarmupBatch {
+		return nil, invalid("warmup sample '%s' has batch size %d, want %d at most", sample.GetName(), sample.GetBatchSize(), maxWarmupBatch)
+	}
 	b := &warmupBatch{sample: sample, model: infer.Request{Model: w.spec.model}}
-	var more []infer.Tensor
-	for _, name := range slices.Sorted(maps.Keys(sample.GetInputs())) {
-		t, err := w.tensor(directory, name, sample.GetInputs()[name])
+	names := slices.Sorted(maps.Keys(sample.GetInputs()))
+	inputs := make([]*warmupInput, len(names))
+	sum := int64(0)
+	for i, name := range names {
+		in, err := w.input(name, sample.GetInputs()[name])
 		if err != nil {
 			return nil, err
 		}
-		if w.spec.byInput[name] != nil {
-			b.model.Inputs = append(b.model.Inputs, t)
+		if sum += in.bytes(); sum > maxWarmupBytes {
+			return nil, invalid("warmup sample '%s' has %d bytes up to input '%s', want %d at most", sample.GetName(), sum, name, maxWarmupBytes)
+		}
+		inputs[i] = in
+	}
+	var more []infer.Tensor
+	for _, in := range inputs {
+		if err := w.fill(directory, in, in.bytes()+maxWarmupBytes-sum); err != nil {
+			return nil, err
+		}
+		sum += int64(len(in.tensor.Data)) - in.bytes()
+		if in.declared {
+			b.model.Inputs = append(b.model.Inputs, in.tensor)
 		} else {
-			more = append(more, t)
+			more = append(more, in.tensor)
 		}
 	}
 	if err := w.spec.validate(&b.model); err != nil {
@@ -89,71 +80,95 @@ func (w *warmup) batch(directory *folder, sample *kserve.ModelWarmup) (*warmupBa
 	return b, nil
 }
 
-// tensor makes one input of a sample. In batching models each has a batch
-// dimension of 1.
-func (w *warmup) tensor(directory *folder, name string, input *kserve.ModelWarmup_Input) (infer.Tensor, error) {
-	t := infer.Tensor{Name: name, DataType: infer.DataType(input.GetDataType())}
+// warmupInput is one input of a sample.
+type warmupInput struct {
+	tensor         infer.Tensor
+	config         *kserve.ModelWarmup_Input
+	elements, size int64 // how many, and the bytes of one; of a text the least
+	declared       bool  // by the config
+	awry           bool  // its shape is to be refused: there is no data
+}
+
+func (in *warmupInput) bytes() int64 { return in.elements * in.size }
+
+// input checks what is to be known of an input before it has data. In batching
+// models each has a batch dimension of 1.
+func (w *warmup) input(name string, input *kserve.ModelWarmup_Input) (*warmupInput, error) {
+	in := &warmupInput{config: input, declared: w.spec.byInput[name] != nil}
+	t := &in.tensor
+	t.Name, t.DataType = name, infer.DataType(input.GetDataType())
 	prefix := (&infer.Request{}).LogPrefix()
 	if slices.Contains(input.GetDims(), -1) {
-		return t, invalid("warmup setting expects all variable-size dimensions are specified for input '%s'", name)
+		return nil, invalid("warmup setting expects all variable-size dimensions are specified for input '%s'", name)
 	}
 	if w.spec.maxBatch > 0 {
 		t.Shape = append(t.Shape, 1)
 	}
 	t.Shape = append(t.Shape, input.GetDims()...)
-	declared := w.spec.byInput[name] != nil
 	elements, ok := infer.Elements(input.GetDims())
 	size := int64(t.DataType.Size())
-	text := t.DataType == infer.Bytes
-	if text {
+	if t.DataType == infer.Bytes {
 		size = 4 // an empty one
 	}
 	switch {
 	case slices.ContainsFunc(input.GetDims(), func(d int64) bool { return d < 0 }):
-		if declared {
-			return t, nil // its shape is refused
+		if !in.declared {
+			return nil, invalid("%stensor '%s' contains an invalid dimension in shape %s", prefix, name, infer.ShapeString(t.Shape))
 		}
-		return t, invalid("%stensor '%s' contains an invalid dimension in shape %s", prefix, name, infer.ShapeString(t.Shape))
+		in.awry = true
+		return in, nil
 	case !ok || size > 0 && elements > math.MaxInt64/size:
-		return t, invalid("%sbyte size for tensor '%s' exceeds maximum size of 9223372036854775807", prefix, name)
-	case size == 0 && !declared:
-		return t, invalid("%swarmup setting expects input '%s' to have a data type", prefix, name)
+		return nil, invalid("%sbyte size for tensor '%s' exceeds maximum size of 9223372036854775807", prefix, name)
+	case size == 0 && !in.declared:
+		return nil, invalid("%swarmup setting expects input '%s' to have a data type", prefix, name)
 	case elements*size > maxWarmupBytes:
-		return t, invalid("%swarmup setting has %d bytes for input '%s', want %d at most", prefix, elements*size, name, maxWarmupBytes)
+		return nil, invalid("%swarmup setting has %d bytes for input '%s', want %d at most", prefix, elements*size, name, maxWarmupBytes)
 	}
-	var err error
-	switch kind := input.GetInputDataType().(type) {
-	case *kserve.ModelWarmup_Input_ZeroData:
-		t.Data = make([]byte, elements*size)
-	case *kserve.ModelWarmup_Input_RandomData:
-		t.Data = make([]byte, elements*size)
-		if !text {
-			fillRandom(t.Data, t.DataType == infer.Bool)
-		}
-	case *kserve.ModelWarmup_Input_InputDataFile:
-		t.Data, err = w.fromFile(directory, &t, kind.InputDataFile, elements, size, declared)
-	default:
-		err = invalid("%swarmup setting expects input '%s' to have input_data_type set", prefix, name)
-	}
-	return t, err
+	in.elements, in.size = elements, size
+	return in, nil
 }
 
-// fromFile reads the bytes of an input: so many as it needs, or, of texts, all.
-func (w *warmup) fromFile(directory *folder, t *infer.Tensor, file string, elements, size int64, declared bool) ([]byte, error) {
+// fill makes the data of an input, limit bytes at most.
+func (w *warmup) fill(directory *folder, in *warmupInput, limit int64) (err error) {
+	if in.awry {
+		return nil
+	}
+	switch kind := in.config.GetInputDataType().(type) {
+	case *kserve.ModelWarmup_Input_ZeroData:
+		in.tensor.Data = make([]byte, in.bytes())
+	case *kserve.ModelWarmup_Input_RandomData:
+		in.tensor.Data = make([]byte, in.bytes())
+		if in.tensor.DataType != infer.Bytes {
+			fillRandom(in.tensor.Data, in.tensor.DataType == infer.Bool)
+		}
+	case *kserve.ModelWarmup_Input_InputDataFile:
+		in.tensor.Data, err = w.fromFile(directory, in, kind.InputDataFile, limit)
+	default:
+		err = invalid("%swarmup setting expects input '%s' to have input_data_type set", (&infer.Request{}).LogPrefix(), in.tensor.Name)
+	}
+	return err
+}
+
+// fromFile reads the bytes of an input: so many as it needs, or, of texts, all,
+// if they are not more than most.
+func (w *warmup) fromFile(directory *folder, in *warmupInput, file string, most int64) ([]byte, error) {
 	prefix := (&infer.Request{}).LogPrefix()
-	limit := elements * size
-	if t.DataType == infer.Bytes {
-		limit = maxWarmupBytes
+	text := in.tensor.DataType == infer.Bytes
+	limit := in.bytes()
+	if text {
+		limit = most + 1
 	}
 	data, err := directory.readStart(filepath.Join(warmupDirectory, file), limit)
 	switch {
 	case err != nil:
 		return nil, err
-	case t.DataType != infer.Bytes && int64(len(data)) < limit:
+	case text && int64(len(data)) > most:
+		return nil, invalid("%swarmup setting has more than %d bytes for input '%s' in %s, want %d at most for all inputs of the sample", prefix, most, in.tensor.Name, file, maxWarmupBytes)
+	case !text && int64(len(data)) < limit:
 		return nil, invalid("%swarmup setting expects %d bytes, but the data provided from %sonly has %d bytes", prefix, limit, file, len(data))
-	case t.DataType == infer.Bytes && !declared:
-		if scan := infer.ScanBytes(data, math.MaxInt); scan.Rest != 0 || int64(scan.Count) != elements {
-			return nil, invalid("%sexpected %d string elements for inference input '%s' for model '%s', got %d", prefix, elements, t.Name, w.spec.model, scan.Count)
+	case text && !in.declared:
+		if scan := infer.ScanBytes(data, math.MaxInt); scan.Rest != 0 || int64(scan.Count) != in.elements {
+			return nil, invalid("%sexpected %d string elements for inference input '%s' for model '%s', got %d", prefix, in.elements, in.tensor.Name, w.spec.model, scan.Count)
 		}
 	}
 	return data, nil

@@ -76,6 +76,16 @@ func sample(rest string, inputs ...string) string {
 	return b.String() + "} ]\n"
 }
 
+// onlyBatch makes the data of the only sample.
+func onlyBatch(w *warmup) (*warmupBatch, error) {
+	directory, err := w.open()
+	if err != nil {
+		return nil, err
+	}
+	defer directory.close()
+	return w.batch(directory, w.samples[0])
+}
+
 func TestWarmupData(t *testing.T) {
 	const zero, random = "zero_data: false", "random_data: true"
 	one := "batch_size: 1"
@@ -91,7 +101,6 @@ func TestWarmupData(t *testing.T) {
 		"texts at random":   {sample(one, "IN", "INT32", "2", zero, "TEXT", "STRING", "2", random), "IN[1,2]=\x00\x00\x00\x00\x00\x00\x00\x00 TEXT[1,2]=\x00\x00\x00\x00\x00\x00\x00\x00", ""},
 		"texts of a file":   {sample(one, "IN", "INT32", "2", zero, "TEXT", "STRING", "2", `input_data_file: "texts"`), "IN[1,2]=\x00\x00\x00\x00\x00\x00\x00\x00 TEXT[1,2]=\x01\x00\x00\x00a\x00\x00\x00\x00", ""},
 		"what is no input":  {sample(one, "IN", "INT32", "2", zero, "C", "UINT8", "1", zero), "IN[1,2]=\x00\x00\x00\x00\x00\x00\x00\x00 C[1,1]=\x00", ""},
-		"no batch":          {sample("", "IN", "FP32", "9", zero), "", ""},
 		"a file too small":  {sample(one, "IN", "INT32", "2", `input_data_file: "three"`), "", "INVALID_ARG [request id: <id_unknown>] warmup setting expects 8 bytes, but the data provided from threeonly has 3 bytes"},
 		"no file":           {sample(one, "IN", "INT32", "2", `input_data_file: "none"`), "", "INTERNAL failed to open text file for read /repository/m/warmup/none: No such file or directory"},
 		"a directory":       {sample(one, "IN", "INT32", "2", `input_data_file: "directory"`), "", "INTERNAL failed to open text file for read /repository/m/warmup/directory: Is a directory"},
@@ -106,20 +115,21 @@ func TestWarmupData(t *testing.T) {
 		"a control of none": {sample(one, "IN", "INT32", "2", zero, "C", "INVALID", "1", zero), "", "INVALID_ARG [request id: <id_unknown>] warmup setting expects input 'C' to have a data type"},
 		"texts awry":        {sample(one, "IN", "INT32", "2", zero, "C", "STRING", "3", `input_data_file: "texts"`), "", "INVALID_ARG [request id: <id_unknown>] expected 3 string elements for inference input 'C' for model 'm', got 2"},
 		"more than fits":    {sample(one, "IN", "INT32", "2", zero, "C", "INT64", "4294967296", zero), "", "INVALID_ARG [request id: <id_unknown>] warmup setting has 34359738368 bytes for input 'C', want 2147483648 at most"},
+		"too much in all":   {sample(one, "C", "INT64", "134217728", zero, "D", "INT64", "134217728", zero, "IN", "INT32", "2", zero), "", "INVALID_ARG warmup sample 's' has 2147483656 bytes up to input 'IN', want 2147483648 at most"},
 		"beyond all bounds": {sample(one, "IN", "INT32", "2", zero, "C", "INT64", "4294967296, 4294967296", zero), "", "INVALID_ARG [request id: <id_unknown>] byte size for tensor 'C' exceeds maximum size of 9223372036854775807"},
 		"too large a batch": {sample("batch_size: 4000000000", "IN", "INT32", "2", zero), "", "INVALID_ARG warmup sample 's' has batch size 4000000000, want 65536 at most"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, _ := newWarmup(t, test.samples, files)
-			batches, err := w.batches()
+			b, err := onlyBatch(w)
 			refusal := ""
 			if err != nil {
 				e := infer.AsError(err)
 				refusal = map[infer.Code]string{infer.InvalidArg: "INVALID_ARG ", infer.Internal: "INTERNAL "}[e.Code] + e.Message
 			}
 			var inputs []string
-			if len(batches) > 0 {
-				for _, in := range batches[0].request().Inputs {
+			if b != nil {
+				for _, in := range b.request().Inputs {
 					inputs = append(inputs, fmt.Sprintf("%s%s=%s", in.Name, infer.ShapeString(in.Shape), in.Data))
 				}
 			}
@@ -130,14 +140,60 @@ func TestWarmupData(t *testing.T) {
 	}
 }
 
-// Random numbers are there, and truth values are 0 or 1.
-func TestRandomWarmupData(t *testing.T) {
-	w, _ := newWarmup(t, sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true", "YES", "BOOL", "64", "random_data: false", "C", "INT64", "64", "random_data: true"), nil)
-	batches, err := w.batches()
+// A file of texts is not longer than what the rest of its sample leaves.
+func TestWarmupTextsAreBounded(t *testing.T) {
+	w, _ := newWarmup(t, sample("batch_size: 1", "TEXT", "STRING", "2", `input_data_file: "texts"`), map[string]string{"texts": "\x01\x00\x00\x00a\x00\x00\x00\x00"})
+	directory, err := w.open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := batches[0].request()
+	defer directory.close()
+	in, err := w.input("TEXT", w.samples[0].GetInputs()["TEXT"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, w.fill(directory, in, 8), infer.InvalidArg,
+		"[request id: <id_unknown>] warmup setting has more than 8 bytes for input 'TEXT' in texts, want 2147483648 at most for all inputs of the sample")
+	if err := w.fill(directory, in, 9); err != nil || len(in.tensor.Data) != 9 {
+		t.Errorf("of 9 bytes: %v, %q", err, in.tensor.Data)
+	}
+}
+
+// Samples are made one after the other: the first is executed before the
+// second has data.
+func TestWarmupMakesOneSampleAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := []string{"IN", "INT32", "2", `input_data_file: "x"`}
+		w, _ := newWarmup(t, sample("batch_size: 1", in...)+sample("batch_size: 1", in...), map[string]string{"x": "12345678"})
+		directory, err := w.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(directory.path, "warmup", "x")
+		directory.close()
+		var got []string
+		instance := &scripted{gated: gated{"a"}, does: func(_ int, b *backend.Batch) {
+			got = append(got, string(b.Tasks[0].Request.Inputs[0].Data))
+			if err := os.WriteFile(path, []byte("abcdefgh"), 0o644); err != nil {
+				t.Error(err)
+			}
+			answer(b, nil)
+			b.Done(b, backend.Report{Executed: true})
+		}}
+		if err := w.run(t.Context(), instance, true); err != nil || fmt.Sprint(got) != "[12345678 abcdefgh]" {
+			t.Errorf("executed %v, %v", got, err)
+		}
+	})
+}
+
+// Random numbers are there, and truth values are 0 or 1.
+func TestRandomWarmupData(t *testing.T) {
+	w, _ := newWarmup(t, sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true", "YES", "BOOL", "64", "random_data: false", "C", "INT64", "64", "random_data: true"), nil)
+	b, err := onlyBatch(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := b.request()
 	truths := r.Input("YES").Data
 	if !slices.Contains(truths, 0) || !slices.Contains(truths, 1) || slices.ContainsFunc(truths, func(b byte) bool { return b > 1 }) {
 		t.Errorf("64 truth values at random are %v", truths)
@@ -190,7 +246,7 @@ func TestWarmupRuns(t *testing.T) {
 		failure   string
 	}{
 		"each as often as it says": {
-			sample("batch_size: 3 count: 2", in...) + sample("", in...) + sample("batch_size: 1 count: 0", in...), false,
+			sample("batch_size: 3 count: 2", in...) + sample("", "IN", "FP32", "9", "zero_data: true") + sample("batch_size: 1 count: 0", in...), false,
 			func(_ int, b *backend.Batch) { answer(b, nil); b.Done(b, fine) }, "[[1 1 1] [1 1 1] [1]]", "[3 3 1]", "",
 		},
 		"answers after the end of the batch": {
@@ -228,7 +284,7 @@ func TestWarmupRuns(t *testing.T) {
 		},
 		"data that is not there": {
 			sample("batch_size: 1", in...) + sample("batch_size: 1", "IN", "INT32", "2", `input_data_file: "x"`), false,
-			nil, "[]", "[]", "failed to open text file for read /repository/m/warmup/x: No such file or directory",
+			func(_ int, b *backend.Batch) { answer(b, nil); b.Done(b, fine) }, "[[1]]", "[1]", "failed to open text file for read /repository/m/warmup/x: No such file or directory",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -101,7 +101,7 @@ func (d *Batcher) again(b *batch, withdrawn bool) {
 		drained = d.leaveLocked(b)
 	}
 	lost := d.hopelessLocked()
-	var back, gone []*request
+	var gone []*request
 	for i := len(b.requests) - 1; i >= 0; i-- {
 		r := b.requests[i]
 		r.batch = nil
@@ -109,14 +109,11 @@ func (d *Batcher) again(b *batch, withdrawn bool) {
 			gone = append(gone, r)
 			continue
 		}
-		back = append(back, r)
+		d.config.Observer.Pending(1) // before anybody takes it
 		d.putBackLocked(r)
 	}
 	d.mu.Unlock()
 	drained()
-	if len(back) > 0 {
-		d.config.Observer.Pending(len(back))
-	}
 	for i := len(gone) - 1; i >= 0; i-- {
 		if r := gone[i]; r.task.Context.Err() != nil {
 			d.fail(r, Canceled, canceled())

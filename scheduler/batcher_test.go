@@ -65,9 +65,15 @@ func (f *fakeInstance) Cancel(t *backend.Task) {
 // counter is an Observer.
 type counter struct {
 	pending, executed, failed atomic.Int64
+	negative                  atomic.Bool // pending has been less than none
 }
 
-func (c *counter) Pending(n int)        { c.pending.Add(int64(n)) }
+func (c *counter) Pending(n int) {
+	if c.pending.Add(int64(n)) < 0 {
+		c.negative.Store(true)
+	}
+}
+
 func (c *counter) Executed(*Execution)  { c.executed.Add(1) }
 func (c *counter) Failed(Reason, int64) { c.failed.Add(1) }
 

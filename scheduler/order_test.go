@@ -1,10 +1,13 @@
 package scheduler
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -91,8 +94,96 @@ func TestWhatIsHeldBackFillsNoWindow(t *testing.T) {
 	}
 	b.Tasks[0].Send(&infer.Response{Final: true})
 	b.Tasks[1].Send(&infer.Response{Final: true})
-	if len(got) != 5 || got[3].Slot != nil || got[1].Slot == nil {
-		t.Errorf("got %d responses, want 5, the first with its slot and the late one without", len(got))
+	if len(got) != 5 || got[3].Slot == nil || got[1].Slot == nil {
+		t.Fatalf("got %d responses, want 5, and those that nobody is to wait for with slots", len(got))
+	}
+	got[3].Release()
+	got[1].Release()
+	if second.released != 1 || first.released != 1 {
+		t.Errorf("slots were released %d and %d times, want each once", second.released, first.released)
+	}
+}
+
+// TestOrderOfAClientThatDoesNotRead: the first steps aside when its client has
+// left a response unread for long, or has gone, and only then.
+func TestOrderOfAClientThatDoesNotRead(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		reads  bool // the first client reads what it gets
+		leaves bool // it goes
+		want   string
+	}{
+		{name: "it reads", reads: true, want: "a. a. a. a! b. b!"},
+		{name: "it does not read", want: "a. a. b. b! a. a!"},
+		{name: "it has gone", reads: true, leaves: true, want: "a. a. b. b! a. a!"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &Batching{MaxSize: 8, PreserveOrder: true}})
+				tasks := map[string]*backend.Task{}
+				leaving, leave := context.WithCancel(t.Context())
+				defer leave()
+				var mu sync.Mutex
+				var got []string
+				sofar := func() string {
+					mu.Lock()
+					defer mu.Unlock()
+					return strings.Join(got, " ")
+				}
+				for _, id := range []string{"a", "b"} {
+					in := &heldInstance{fakeInstance: fakeInstance{name: id}}
+					d.Up(in)
+					ctx := t.Context()
+					if id == "a" {
+						ctx = leaving
+					}
+					err := d.Submit(ctx, &infer.Request{ID: id}, func(r *infer.Response) {
+						mu.Lock()
+						got = append(got, id+mark(r.Final))
+						mu.Unlock()
+						if id == "b" || c.reads {
+							r.Release()
+						}
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				for has := range d.up {
+					held, _ := has.(*heldInstance)
+					for _, b := range held.batches {
+						tasks[b.Tasks[0].Request.ID] = b.Tasks[0]
+					}
+				}
+				var slots [2]counted
+				send := func(id string, final bool) { tasks[id].Send(&infer.Response{Final: final, Slot: &slots[id[0]-'a']}) }
+				send("a", false)
+				send("b", false)
+				send("a", false)
+				if c.leaves {
+					leave()
+				}
+				time.Sleep(patience - 1)
+				synctest.Wait()
+				if order := sofar(); order != "a. a." {
+					t.Errorf("after a short time: %s", order)
+				}
+				time.Sleep(1)
+				synctest.Wait()
+				send("b", true)
+				send("a", false)
+				send("a", true)
+				if order := sofar(); order != c.want {
+					t.Errorf("got %s, want %s", order, c.want)
+				}
+				if slots[1].released != 2 || c.reads && slots[0].released != 4 {
+					t.Errorf("slots were released %v times", slots)
+				}
+				if d.order.first != nil || d.order.last != nil || d.order.watching || d.InFlight() != 0 {
+					t.Errorf("somebody still has a turn, %d are in flight", d.InFlight())
+				}
+			})
+		})
 	}
 }
 

@@ -204,7 +204,7 @@ func (s *Sequence) acceptLocked(r *episode, then *followUp) error {
 func (s *Sequence) joinLocked(r *episode, seq *sequence, then *followUp) {
 	seq.pushBack(r)
 	s.waiting++
-	then.pending++
+	s.config.Observer.Pending(1) // before anybody takes it
 	if r.own.Flags&infer.SequenceEnd != 0 {
 		s.forgetLocked(seq)
 	} else {

@@ -144,7 +144,7 @@ type failure struct {
 
 // followUp is what follows from a change: it is done when nothing is locked.
 type followUp struct {
-	pending int // change of the requests that no instance has
+	pending int // how many requests fewer wait for an instance
 	batches []*slotBatch
 	joins   []*episode // that go to the batchers of their lanes
 	failed  []failure
@@ -153,7 +153,7 @@ type followUp struct {
 
 func (f *followUp) run(s *Sequence) {
 	if f.pending != 0 {
-		s.config.Observer.Pending(f.pending)
+		s.config.Observer.Pending(-f.pending)
 	}
 	for _, b := range f.batches {
 		b.lane.in.Execute(&b.batch)

@@ -207,8 +207,8 @@ func TestSequenceStorm(t *testing.T) {
 				if err := s.Stop(t.Context()); err != nil {
 					t.Error(err)
 				}
-				if s.InFlight() != 0 || counts.pending.Load() != 0 || total < clients*sequences {
-					t.Errorf("%d answers, %d in flight, %d pending", total, s.InFlight(), counts.pending.Load())
+				if s.InFlight() != 0 || counts.pending.Load() != 0 || counts.negative.Load() || total < clients*sequences {
+					t.Errorf("%d answers, %d in flight, %d pending, fewer than none for a while: %v", total, s.InFlight(), counts.pending.Load(), counts.negative.Load())
 				}
 				for _, in := range instances {
 					if in.overlap {

@@ -54,7 +54,7 @@ func (r *episode) takeBack() bool {
 		r.seq.remove(r)
 		r.state = ended
 		s.waiting--
-		then.pending--
+		then.pending++
 		if r.seq.first == nil && (r.seq.closing || !r.seq.known || r.seq.backlogged || !r.seq.begun) {
 			s.closeLocked(r.seq, &then)
 		}

@@ -162,7 +162,7 @@ func (s *Sequence) loseLocked(seq *sequence, in backend.Instance, then *followUp
 	for seq.first != nil && !seq.first.starts() {
 		r := seq.pop()
 		s.waiting--
-		then.pending--
+		then.pending++
 		then.fail(r, BackendFailure, unhealthy(in))
 	}
 	if seq.first == nil {
@@ -197,7 +197,7 @@ func (s *Sequence) putBackLocked(r *episode, then *followUp) (homeless bool) {
 	}
 	seq.pushFront(r)
 	s.waiting++
-	then.pending++
+	s.config.Observer.Pending(1) // before anybody takes it
 	switch {
 	case seq.slot != nil:
 		seq.begun = seq.begun && !r.fresh

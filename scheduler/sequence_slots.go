@@ -201,7 +201,7 @@ func (s *Sequence) takeLocked(at *slot, then *followUp) *episode {
 	seq := at.seq
 	r := seq.pop()
 	s.waiting--
-	then.pending--
+	then.pending++
 	r.state, r.at = executing, at.lane
 	r.moves++
 	r.fresh = !seq.begun
@@ -237,7 +237,7 @@ func (s *Sequence) dropLocked(seq *sequence, then *followUp) {
 func (s *Sequence) failLocked(seq *sequence, reason Reason, err error, then *followUp) {
 	for r := seq.pop(); r != nil; r = seq.pop() {
 		s.waiting--
-		then.pending--
+		then.pending++
 		then.fail(r, reason, err)
 	}
 }

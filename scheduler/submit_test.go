@@ -231,6 +231,9 @@ func submitStorm(t *testing.T, batching *Batching) {
 	if c.pending.Load() != 0 || d.InFlight() != 0 || refused.Load()+answered.Load() != goroutines*each {
 		t.Errorf("at the end: %d pending, %d in flight, %d refused, %d answered", c.pending.Load(), d.InFlight(), refused.Load(), answered.Load())
 	}
+	if c.negative.Load() {
+		t.Error("fewer than none were pending for a while")
+	}
 	if c.failed.Load() != cancelled.Load() {
 		t.Errorf("%d were counted as failed, %d got an error", c.failed.Load(), cancelled.Load())
 	}

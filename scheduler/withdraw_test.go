@@ -157,6 +157,7 @@ func TestBatcherWithdrawsFromALongExecution(t *testing.T) {
 					send(t.Context(), "stuck too", time.Second)
 				}
 				wg.Wait()
+				synctest.Wait()
 				if stuck.took > 4*time.Second {
 					t.Errorf("a request that was ahead of a long one took %s", stuck.took)
 				}
@@ -269,6 +270,7 @@ func TestBatcherServesWhatWasSkipped(t *testing.T) {
 			second := send(t.Context(), "second", time.Second)
 			d.Up(b)
 			wg.Wait()
+			synctest.Wait()
 			if a.asks.Load() != 1 || second.err != nil {
 				t.Errorf("skip %v: asked %d times, want 1; error %v", skip, a.asks.Load(), second.err)
 			}

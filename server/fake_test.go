@@ -309,6 +309,9 @@ type testServer struct {
 	stop   func() error // ends Run and returns what it returned
 }
 
+// patience is how long a test waits for what must happen.
+const patience = time.Minute
+
 // front is what HTTP and GRPC have in common.
 type front interface {
 	Listen() error
@@ -330,8 +333,8 @@ func runFront(t testing.TB, f front) (cancel context.CancelFunc, stop func() err
 		select {
 		case err := <-done:
 			return err
-		case <-time.After(30 * time.Second):
-			return fmt.Errorf("Run has not returned after 30 s")
+		case <-time.After(patience):
+			return fmt.Errorf("Run has not returned after %v", patience)
 		}
 	})
 }
@@ -378,7 +381,7 @@ func (s *testServer) dial(t testing.TB) net.Conn {
 		t.Fatalf("dial: %v", err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(2 * patience)); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -389,12 +392,12 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	late := time.After(10 * time.Second)
+	late := time.After(patience)
 	for !ok() {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatalf("%s: not within 10 s", what)
+			t.Fatalf("%s: not within %v", what, patience)
 		}
 	}
 }

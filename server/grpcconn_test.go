@@ -8,6 +8,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"os"
@@ -174,18 +176,41 @@ func TestGRPCReadTimeout(t *testing.T) {
 		}
 		s.settled(t)
 	}
-	// A stream may be idle for longer.
-	s := startGRPC(t, GRPCConfig{ReadTimeout: time.Millisecond}, nil)
+	// A stream may be idle for longer. One whose messages are read too slowly for the
+	// shortest time, because the machine has other things to do, gets more of it.
+	for timeout := time.Millisecond; ; timeout *= 10 {
+		err := idleStream(t, timeout)
+		if err == nil {
+			break
+		}
+		if timeout >= time.Second {
+			t.Fatalf("a stream that was idle for longer than %v: %v", timeout, err)
+		}
+	}
+}
+
+// idleStream has a stream idle for longer than the read timeout between two
+// messages that come at once.
+func idleStream(t *testing.T, timeout time.Duration) error {
+	s := startGRPC(t, GRPCConfig{ReadTimeout: timeout}, nil)
 	stream := s.open(t, grpcContext(t))
-	sendAll(t, stream, int32s("id_int32", 1))
-	receive(t, stream)
-	select {
-	case <-stream.Context().Done():
-		t.Error("the idle stream was ended")
-	case <-time.After(20 * time.Millisecond):
+	for i, n := range []int{1, 100} {
+		if i > 0 {
+			select {
+			case <-stream.Context().Done():
+			case <-time.After(timeout + 20*time.Millisecond):
+			}
+		}
+		if err := stream.Send(int32s("id_int32", n)); err != nil && err != io.EOF { // then Recv says why
+			return err
+		}
+		a, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if got, want := brief(a), fmt.Sprintf("id_int32/1  true %d", 4*n); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
-	sendAll(t, stream, int32s("id_int32", 100))
-	if got := receive(t, stream); got != "id_int32/1  true 400" {
-		t.Errorf("got %q", got)
-	}
+	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
@@ -31,9 +30,6 @@ type grpcTestServer struct {
 	cancel context.CancelFunc // ends the context of Run
 	stop   func() error       // that, and returns what Run returned
 }
-
-// grpcPatience is how long a test waits for what must happen.
-const grpcPatience = 10 * time.Second
 
 // startGRPC runs a front end until the test ends. Afterwards all memory must
 // have come back.
@@ -80,7 +76,7 @@ func (s *grpcTestServer) dial(t testing.TB, options ...grpc.DialOption) (*grpc.C
 // connection forgot come back with the garbage.
 func (s *grpcTestServer) settled(t testing.TB) {
 	t.Helper()
-	testkit.Eventually(t, grpcPatience, func() bool {
+	testkit.Eventually(t, patience, func() bool {
 		if s.blocks.lent.Load() == 0 && s.budget.Used() == 0 {
 			return true
 		}
@@ -92,7 +88,7 @@ func (s *grpcTestServer) settled(t testing.TB) {
 // grpcContext is one that the test's end, or its failure to end, cancels.
 func grpcContext(t testing.TB, keys ...string) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	t.Cleanup(cancel)
 	return metadata.AppendToOutgoingContext(ctx, keys...)
 }

@@ -177,12 +177,12 @@ func TestGRPCConnectionLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(grpcPatience))
+	_ = c.SetDeadline(time.Now().Add(patience))
 	if n, err := io.Copy(io.Discard, c); n != 0 || err != nil {
 		t.Errorf("the second connection got %d bytes and error %v, want it closed", n, err)
 	}
 	_ = s.conn.Close()
-	testkit.Eventually(t, grpcPatience, func() bool {
+	testkit.Eventually(t, patience, func() bool {
 		_, client := s.dial(t)
 		_, err := client.ServerLive(grpcContext(t), &kserve.ServerLiveRequest{})
 		return err == nil
@@ -207,7 +207,7 @@ func TestGRPCStreamRequests(t *testing.T) {
 	for i := range 10 {
 		sendAll(t, stream, withID(int32s("slow", 2000), fmt.Sprint(i)))
 	}
-	testkit.Eventually(t, grpcPatience, func() bool { return inside.Load() == 3 })
+	testkit.Eventually(t, patience, func() bool { return inside.Load() == 3 })
 	close(gate)
 	got, end := receiveAll(t, stream)
 	if len(got) != 10 || end != io.EOF || most.Load() > 3 {
@@ -241,7 +241,7 @@ func TestGRPCGarbage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = c.SetDeadline(time.Now().Add(grpcPatience))
+		_ = c.SetDeadline(time.Now().Add(patience))
 		_, _ = io.WriteString(c, text)
 		_ = c.(*net.TCPConn).CloseWrite()
 		_, _ = io.Copy(io.Discard, c)

@@ -54,7 +54,25 @@ func newWaiting(decoupled bool) *waiting {
 // await waits until n requests are inside the model.
 func (w *waiting) await(t testing.TB, n int64) {
 	t.Helper()
-	testkit.Eventually(t, grpcPatience, func() bool { return w.inside.Load() == n })
+	testkit.Eventually(t, patience, func() bool { return w.inside.Load() == n })
+}
+
+// expire has a call run into its deadline while its request is inside the model.
+// The deadline is a later one each time that the request has not come so far.
+func (w *waiting) expire(t *testing.T, call func(ctx context.Context) error) {
+	t.Helper()
+	for limit := 50 * time.Millisecond; w.ended.Load() == 0; limit *= 2 {
+		if limit > patience {
+			t.Fatal("no request came to the model before its deadline")
+		}
+		ctx, cancel := context.WithTimeout(grpcContext(t), limit)
+		// A late answer may still be in time for the client's own clock.
+		if err := call(ctx); status.Code(err) != codes.DeadlineExceeded && !(w.late && err == nil) {
+			t.Errorf("got %v", err)
+		}
+		cancel()
+		testkit.Within(limit, func() bool { return w.ended.Load() > 0 })
+	}
 }
 
 // TestGRPCCancel: a client that cancels, whose deadline passes or that vanishes
@@ -82,12 +100,7 @@ func TestGRPCCancel(t *testing.T) {
 			wantStatus(t, <-done, codes.Canceled, "context canceled")
 		}, 1},
 		"unary, deadline": {false, func(t *testing.T, s *grpcTestServer, w *waiting) {
-			ctx, cancel := context.WithTimeout(grpcContext(t), 50*time.Millisecond)
-			defer cancel()
-			// A late answer may still be in time for the client's own clock.
-			if err := <-infer(ctx, s.client); status.Code(err) != codes.DeadlineExceeded && !(w.late && err == nil) {
-				t.Errorf("got %v", err)
-			}
+			w.expire(t, func(ctx context.Context) error { return <-infer(ctx, s.client) })
 		}, 1},
 		"unary, vanished": {false, func(t *testing.T, s *grpcTestServer, w *waiting) {
 			conn, client := s.dial(t)
@@ -114,14 +127,15 @@ func TestGRPCCancel(t *testing.T) {
 			_ = conn.Close()
 		}, 3},
 		"stream, deadline": {true, func(t *testing.T, s *grpcTestServer, w *waiting) {
-			ctx, cancel := context.WithTimeout(grpcContext(t), 100*time.Millisecond)
-			defer cancel()
-			stream := s.open(t, ctx)
-			sendAll(t, stream, int32s("waits", 5000))
-			_, err := stream.Recv()
-			if status.Code(err) != codes.DeadlineExceeded && !(w.late && err == nil) {
-				t.Errorf("got %v", err)
-			}
+			w.expire(t, func(ctx context.Context) error {
+				stream, err := s.client.ModelStreamInfer(ctx)
+				if err != nil {
+					return err
+				}
+				_ = stream.Send(int32s("waits", 5000)) // why it failed, Recv says
+				_, err = stream.Recv()
+				return err
+			})
 		}, 1},
 	} {
 		for _, late := range []bool{false, true} {
@@ -130,7 +144,7 @@ func TestGRPCCancel(t *testing.T) {
 				w.late = late
 				s := startGRPC(t, GRPCConfig{}, newFakeCore(w.fakeModel))
 				test.leave(t, s, w)
-				testkit.Eventually(t, grpcPatience, func() bool { return w.ended.Load() == test.requests })
+				testkit.Eventually(t, patience, func() bool { return w.ended.Load() >= test.requests })
 				s.settled(t)
 			})
 		}
@@ -236,7 +250,7 @@ func TestGRPCBackpressure(t *testing.T) {
 	sendAll(t, stream, withID(int32s("many", 1), "a"))
 	// What it can send without its client: the bytes that may wait, one answer
 	// more, and what the transport takes.
-	testkit.Eventually(t, grpcPatience, func() bool { return sent.Load() >= 10 })
+	testkit.Eventually(t, patience, func() bool { return sent.Load() >= 10 })
 	if n := sent.Load(); n > 40 {
 		t.Errorf("the model has sent %d answers to a client that does not read", n)
 	}
@@ -263,7 +277,7 @@ func TestGRPCResponseLimit(t *testing.T) {
 	s = startGRPC(t, GRPCConfig{MaxStreamResponses: 5}, newFakeCore(many), grpc.WithInitialWindowSize(1<<16))
 	stream := s.open(t, grpcContext(t))
 	sendAll(t, stream, withID(int32s("many", 1), "a"), withID(int32s("many", 1), "bb"))
-	testkit.Eventually(t, grpcPatience, func() bool { return sent[0].Load() >= 5 && sent[1].Load() >= 5 })
+	testkit.Eventually(t, patience, func() bool { return sent[0].Load() >= 5 && sent[1].Load() >= 5 })
 	if a, b := sent[0].Load(), sent[1].Load(); a+b > 200 {
 		t.Errorf("the models have sent %d and %d answers to a client that does not read", a, b)
 	}
@@ -371,7 +385,7 @@ func TestGRPCWriteTimeout(t *testing.T) {
 	if err := lazy.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, grpcPatience, func() bool { return s.core.served.Load() == 1 })
+	testkit.Eventually(t, patience, func() bool { return s.core.served.Load() == 1 })
 	s.settled(t)
 	if err := lazy.RecvMsg(&kserve.ModelInferResponse{}); status.Code(err) != codes.Unavailable {
 		t.Errorf("the client got %v", err)

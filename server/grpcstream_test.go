@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -194,7 +193,7 @@ func TestGRPCStreamOrder(t *testing.T) {
 	s = startGRPC(t, GRPCConfig{}, newFakeCore(ordered, decoupledModel("free", gated)))
 	stream := s.open(t, grpcContext(t))
 	sendAll(t, stream, withID(int32s("ordered", 1), "a"), withID(int32s("ordered", 1), "b"), withID(int32s("free", 1), "c"), withID(int32s("ordered", 1), "d"))
-	testkit.Eventually(t, grpcPatience, func() bool { return s.core.served.Load() == 4 })
+	testkit.Eventually(t, patience, func() bool { return s.core.served.Load() == 4 })
 	close(gates["b"])
 	close(gates["d"])
 	close(gates["c"])
@@ -241,7 +240,7 @@ func TestGRPCStreamEntry(t *testing.T) {
 		want = append(want, id)
 		sendAll(t, stream, withID(int32s("waits", 1), id))
 	}
-	testkit.Eventually(t, 10*time.Second, func() bool {
+	testkit.Eventually(t, patience, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(order) == len(want)

@@ -8,6 +8,9 @@ import (
 	"github.com/nereid-serving/nereid/models"
 )
 
+// wantInstances is the body of a request for another number of instances.
+const wantInstances = `{"count":<number>,"group":<name>}, of which the group may be absent`
+
 // serveInstances serves POST /v2/repository/models/M/instances, which Triton does
 // not have: {"count":N} or {"count":N,"group":"G"} gives a group of the model's
 // instances another count. The change goes on if the client leaves.
@@ -15,40 +18,71 @@ func (h *HTTP) serveInstances(t target, w *reply, r *request) error {
 	if t.repository != "" {
 		return errRepositoryName
 	}
-	return h.withJSONBody(w, r, func(v jsonValue, _ *charge) error {
-		if !v.isObject() {
-			return infer.Errorf(infer.InvalidArg, "want the body {\"count\":<number>,\"group\":<name>}, of which the group may be absent")
-		}
-		count, err := readCount(v.member("count"))
-		if err != nil {
-			return err
-		}
-		group := ""
-		if g := v.member("group"); g.exists() {
-			text, err := g.str()
-			if err != nil {
-				return err
-			}
-			group = text.String()
-		}
-		list, err := h.core.SetInstances(r.life, t.model, group, count)
-		if err != nil {
-			return err
-		}
-		w.send(http.StatusOK, appendInstances(nil, t.model, list))
-		return nil
-	})
+	c := charge{budget: h.budget}
+	defer c.settle()
+	body, err := h.readJSONBody(r, &c)
+	if err != nil {
+		return err
+	}
+	group, count, err := readInstances(t.model, body)
+	if err != nil {
+		return err
+	}
+	list, err := h.core.SetInstances(r.life, t.model, group, count)
+	if err != nil {
+		return err
+	}
+	w.send(http.StatusOK, appendInstances(nil, t.model, list))
+	return nil
 }
 
-func readCount(v jsonValue) (int, error) {
-	if !v.exists() {
-		return 0, infer.Errorf(infer.InvalidArg, "'count' is missing, want a number of instances")
+// readInstances reads the body of such a request strictly: what is not known
+// might be what was meant. An absent group is empty.
+func readInstances(model string, body []byte) (group string, count int, err error) {
+	refuse := func(format string, args ...any) (string, int, error) {
+		return "", 0, infer.Errorf(infer.InvalidArg, "instances of model '%s': "+format, append([]any{model}, args...)...)
 	}
-	n, err := v.unsigned()
-	if err != nil || n > models.MaxInstances {
-		return 0, infer.Errorf(infer.InvalidArg, "invalid value for 'count': want a number from 1 to %d", models.MaxInstances)
+	if len(body) == 0 {
+		return refuse("the body is empty, want %s", wantInstances)
 	}
-	return int(n), nil
+	text, err := new(jsonScanner).scan(body)
+	if err != nil {
+		return refuse("the body is no JSON: %v; want %s", err, wantInstances)
+	}
+	v := text.value()
+	if !v.isObject() {
+		return refuse("the body is %s, want %s", v.brief(), wantInstances)
+	}
+	seen := map[string]bool{}
+	for m := v.members(); ; {
+		name, value, ok := m.next()
+		if !ok {
+			break
+		}
+		key := name.String()
+		switch {
+		case key != "count" && key != "group":
+			return refuse("'%s' is not known, want 'count' and 'group'", briefly([]byte(key)))
+		case seen[key]:
+			return refuse("'%s' is there twice, want it once", key)
+		case key == "count":
+			n, err := value.unsigned()
+			if err != nil || n < 1 || n > models.MaxInstances {
+				return refuse("'count' is %s, want a whole number from 1 to %d", value.brief(), models.MaxInstances)
+			}
+			count = int(n)
+		default:
+			text, err := value.str()
+			if group = text.String(); err != nil || group == "" {
+				return refuse("'group' is %s, want the name of an instance group", value.brief())
+			}
+		}
+		seen[key] = true
+	}
+	if !seen["count"] {
+		return refuse("'count' is missing, want a whole number from 1 to %d", models.MaxInstances)
+	}
+	return group, count, nil
 }
 
 // appendInstances appends the JSON of a model's instances.

@@ -114,6 +114,22 @@ func (v jsonValue) parameter(name string) (p infer.Parameter, ok bool) {
 	return p, true
 }
 
+// brief returns the text of the value for an error, shortened if it is long.
+func (v jsonValue) brief() string { return briefly(v.t.buf[v.at:v.end()]) }
+
+// briefly shortens a text that stands in an error.
+func briefly(text []byte) string {
+	const most = 64
+	if len(text) <= most {
+		return string(text)
+	}
+	text = text[:most]
+	for len(text) > most-utf8.UTFMax && !utf8.Valid(text) { // a character was cut
+		text = text[:len(text)-1]
+	}
+	return string(text) + "…"
+}
+
 // end returns the offset after the value.
 func (v jsonValue) end() int {
 	b, i := v.t.buf, v.at

@@ -9,6 +9,7 @@ type Block struct {
 	span *span
 	n    int64
 	refs atomic.Int32
+	gone func() // called when the bytes are free; may be nil
 }
 
 // span is a range that the pool once cut and reuses for blocks of its class.
@@ -31,6 +32,10 @@ func (b *Block) Offset() uint64 { return uint64(b.span.offset) }
 // Len returns the block's length in bytes.
 func (b *Block) Len() int { return int(b.n) }
 
+// OnFree has f called when the last reference is given up and the bytes are free.
+// Whoever allocated the block says so before others have it.
+func (b *Block) OnFree(f func()) { b.gone = f }
+
 // Retain adds a reference.
 func (b *Block) Retain() {
 	if b.refs.Add(1) <= 1 {
@@ -44,6 +49,9 @@ func (b *Block) Release() {
 	case n > 0:
 	case n == 0:
 		b.pool.free(b.span)
+		if b.gone != nil {
+			b.gone()
+		}
 	default:
 		panic("shm: block released more often than retained")
 	}

@@ -153,6 +153,22 @@ func TestPoolReusesWhatWasFreedLast(t *testing.T) {
 	}
 }
 
+func TestOnFree(t *testing.T) {
+	p := newPool(t, PoolConfig{})
+	b := alloc(t, p, 5000)
+	freed := 0
+	b.OnFree(func() { freed++ })
+	b.Retain()
+	b.Release()
+	if freed != 0 {
+		t.Error("the block is free while it has a reference")
+	}
+	b.Release()
+	if freed != 1 {
+		t.Errorf("f was called %d times, want once", freed)
+	}
+}
+
 func TestPoolGrowsInStepsAndShrinks(t *testing.T) {
 	p := newPool(t, PoolConfig{Default: 1 << 20, Growth: 8 << 20, IdleTrim: time.Millisecond})
 	big := alloc(t, p, 20<<20)

@@ -34,7 +34,7 @@ func (h *hops) measureSteps(span time.Duration, n int, ping time.Duration, table
 // measureClient has a client hand on what it is given, in memory that it shares
 // with the models as a front end does.
 func (h *hops) measureClient(span time.Duration, n int) (measure.Times, error) {
-	return rounds(span, h.pids, func() error {
+	return measure.WarmRounds(span, h.pids, func() error {
 		input := infer.Tensor{Name: "INPUT0", DataType: infer.FP32, Shape: []int64{int64(n / 4)}}
 		if n <= inline {
 			input.Data = make([]byte, n)

@@ -72,7 +72,7 @@ func pingPong(span time.Duration) (measure.Times, error) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	times, err := rounds(span, []int{os.Getpid(), other.Process.Pid}, bells{in: back[0], out: there[1]}.ping)
+	times, err := measure.WarmRounds(span, []int{os.Getpid(), other.Process.Pid}, bells{in: back[0], out: there[1]}.ping)
 	_ = unix.Close(there[1])
 	return times, errors.Join(err, other.Wait())
 }
@@ -83,35 +83,8 @@ func copying(span time.Duration, n int) (measure.Times, error) {
 	for i := range from {
 		from[i] = byte(i)
 	}
-	return rounds(span, []int{os.Getpid()}, func() error {
+	return measure.WarmRounds(span, []int{os.Getpid()}, func() error {
 		copy(to, from)
 		return nil
 	})
-}
-
-// rounds runs once for a tenth of span to warm up and then measures for span.
-func rounds(span time.Duration, pids []int, once func() error) (times measure.Times, err error) {
-	for end := time.Now().Add(span / 10); time.Now().Before(end); {
-		if err := once(); err != nil {
-			return times, err
-		}
-	}
-	times.Each = make([]time.Duration, 0, 1<<16)
-	before, err := measure.CPU(pids)
-	if err != nil {
-		return times, err
-	}
-	begin := time.Now()
-	for last := begin; last.Sub(begin) < span; {
-		if err := once(); err != nil {
-			return times, err
-		}
-		now := time.Now()
-		times.Each = append(times.Each, now.Sub(last))
-		last = now
-	}
-	times.Wall = time.Since(begin)
-	after, err := measure.CPU(pids)
-	times.CPU = after - before
-	return times, err
 }

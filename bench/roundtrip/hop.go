@@ -140,7 +140,7 @@ func (h *hops) measure(span time.Duration, model string, n int, calls int64) (me
 		r.Release()
 	}
 	content := bytes.Repeat([]byte{7}, n)
-	return rounds(span, h.pids, func() error {
+	return measure.WarmRounds(span, h.pids, func() error {
 		r := &infer.Request{Model: model, Version: infer.LatestVersion, Inputs: []infer.Tensor{
 			{Name: "INPUT0", DataType: infer.FP32, Shape: []int64{int64(n / 4)}, Data: content},
 		}}

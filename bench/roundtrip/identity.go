@@ -257,5 +257,5 @@ func (b *batch) measure(span time.Duration, pids []int) (measure.Times, error) {
 		return measure.Times{}, err
 	}
 	b.check = false
-	return rounds(span, pids, b.once)
+	return measure.WarmRounds(span, pids, b.once)
 }

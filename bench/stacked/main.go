@@ -211,7 +211,7 @@ func (r *rig) close() (err error) {
 }
 
 // measure sends batch after batch: n requests of size bytes at once.
-func (r *rig) measure(span time.Duration, model string, n, size int) (times measure.Times, err error) {
+func (r *rig) measure(span time.Duration, model string, n, size int) (measure.Times, error) {
 	answers := make(chan error, n)
 	send := func(response *infer.Response) {
 		switch {
@@ -224,7 +224,7 @@ func (r *rig) measure(span time.Duration, model string, n, size int) (times meas
 		}
 		response.Release()
 	}
-	once := func() error {
+	once := func() (err error) {
 		var blocks []infer.Memory
 		defer func() {
 			for _, b := range blocks {
@@ -255,24 +255,8 @@ func (r *rig) measure(span time.Duration, model string, n, size int) (times meas
 	}
 	for range 3 { // memory is made real, and the model meets its first batch
 		if err := once(); err != nil {
-			return times, err
+			return measure.Times{}, err
 		}
 	}
-	before, err := measure.CPU(r.pids)
-	if err != nil {
-		return times, err
-	}
-	begin := time.Now()
-	for last := begin; last.Sub(begin) < span; {
-		if err := once(); err != nil {
-			return times, err
-		}
-		now := time.Now()
-		times.Each = append(times.Each, now.Sub(last))
-		last = now
-	}
-	times.Wall = time.Since(begin)
-	after, err := measure.CPU(r.pids)
-	times.CPU = after - before
-	return times, err
+	return measure.Rounds(span, r.pids, once)
 }

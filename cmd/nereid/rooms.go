@@ -32,6 +32,7 @@ const protocolVersion = "2.51.0"
 
 // rooms are the parts of a server, made and joined.
 type rooms struct {
+	budget   *server.Budget
 	requests *shm.Pool
 	python   *python.Backend
 	registry *models.Registry
@@ -66,13 +67,13 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	if err != nil {
 		return nil, err
 	}
-	budget := server.NewBudget(int64(o.RequestMemoryBytes))
+	r.budget = server.NewBudget(int64(o.RequestMemoryBytes))
 	cacheSize, err := cache.ParseSettings(o.Cache.Settings, o.Cache.Directory, shm.MemoryLimit())
 	if err != nil {
 		return nil, err
 	}
 	// A quarter more, as blocks are of classes of size.
-	if err := r.makePool(budget.Limit()+cacheSize+cacheSize/4, counters); err != nil {
+	if err := r.makePool(r.budget.Limit()+cacheSize+cacheSize/4, counters); err != nil {
 		return nil, err
 	}
 	responses, err := r.makeCache(cacheSize, counters, log)
@@ -98,12 +99,12 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	}
 	r.registry = models.NewRegistry(models.RegistryConfig{
 		Repository: repository, Backends: backends, BackendDirectory: o.Backends.Directory, BackendSettings: o.ownSettingsOf,
-		StrictReadiness: o.Repository.StrictReadiness, Allocate: r.allocate,
+		StrictReadiness: o.Repository.StrictReadiness, Allocate: r.allocateCharged,
 		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.pollInterval(),
 		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, Limiter: o.limiter(),
 		DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog, Metrics: counters, Cache: responses, Log: log,
 	})
-	return r, r.makeFronts(o, settings, budget, counters, log)
+	return r, r.makeFronts(o, settings, counters, log)
 }
 
 // limiter makes the rate limiter that the command line asks for, nil if none.
@@ -168,13 +169,28 @@ func (r *rooms) makeCache(size int64, counters *metrics.Registry, log zerolog.Lo
 	return c, nil
 }
 
-// allocate lends memory to the front ends, for stacked batches and for large cached
-// responses.
+// allocate lends memory to the front ends, which charge for it themselves, and for
+// large cached responses.
 func (r *rooms) allocate(n int) ([]byte, infer.Memory, error) {
 	block, err := r.requests.Alloc(n)
 	if err != nil {
 		return nil, nil, infer.Errorf(infer.Unavailable, "no memory for a tensor of %d bytes: %v", n, err)
 	}
+	return block.Bytes(), block, nil
+}
+
+// allocateCharged lends memory for stacked batches, which counts as that of
+// requests does until nobody holds it.
+func (r *rooms) allocateCharged(n int) ([]byte, infer.Memory, error) {
+	if err := r.budget.Take(int64(n)); err != nil {
+		return nil, nil, err
+	}
+	block, err := r.requests.Alloc(n)
+	if err != nil {
+		r.budget.Give(int64(n))
+		return nil, nil, infer.Errorf(infer.Unavailable, "no memory for a tensor of %d bytes: %v", n, err)
+	}
+	block.OnFree(func() { r.budget.Give(int64(n)) })
 	return block.Bytes(), block, nil
 }
 
@@ -194,7 +210,7 @@ func (r *rooms) close() {
 }
 
 // makeFronts makes the endpoints in the order in which they start.
-func (r *rooms) makeFronts(o *Options, settings *LogSettings, budget *server.Budget, counters *metrics.Registry, log zerolog.Logger) error {
+func (r *rooms) makeFronts(o *Options, settings *LogSettings, counters *metrics.Registry, log zerolog.Logger) error {
 	add := func(name, title, address string, port int, listen func() error, run func(context.Context) error) {
 		r.fronts = append(r.fronts, front{name, title, net.JoinHostPort(address, strconv.Itoa(port)), listen, run})
 	}
@@ -202,7 +218,7 @@ func (r *rooms) makeFronts(o *Options, settings *LogSettings, budget *server.Bud
 	if r.python != nil {
 		logging.changed = r.python.LogLevelsChanged
 	}
-	parts := server.Parts{Core: r.registry, Allocate: r.allocate, Budget: budget, Logging: logging}
+	parts := server.Parts{Core: r.registry, Allocate: r.allocate, Budget: r.budget, Logging: logging}
 	if o.GRPC.Allow {
 		g, err := server.NewGRPC(o.grpcConfig(), parts, log)
 		if err != nil {

@@ -20,7 +20,7 @@ func (g *group) memoryOf(n int64) ([]byte, infer.Memory, error) {
 	}
 	data, memory, err := g.instance.allocate(int(n))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, infer.Errorf(infer.AsError(err).Code, "batch of %d requests to model '%s' cannot be stacked: %v", len(g.tasks), g.instance.plan.model, err)
 	}
 	if memory != nil {
 		g.memory = append(g.memory, memory)

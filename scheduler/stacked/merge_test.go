@@ -236,8 +236,9 @@ func TestNoMemory(t *testing.T) {
 			infer.Tensor{Name: "X", DataType: infer.Uint8, Shape: dims(1, 4000), Data: make([]byte, 4000)})
 	}
 	b := r.run(large(), large())
+	want := infer.Errorf(infer.Unavailable, "batch of 2 requests to model 'm' cannot be stacked: no memory today")
 	for _, a := range b.tasks {
-		if len(a.responses) != 1 || a.responses[0].Err == nil || *a.responses[0].Err != *errFull {
+		if len(a.responses) != 1 || a.responses[0].Err == nil || *a.responses[0].Err != *want {
 			t.Errorf("got %+v, want the error of the memory", a.responses)
 		}
 	}

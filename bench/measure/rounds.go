@@ -1,0 +1,37 @@
+package measure
+
+import "time"
+
+// Rounds does something again and again, one after the other, for a span, and
+// returns how long each time took and the processor time of the processes
+// meanwhile. What begins in time is finished. The first error ends it.
+func Rounds(span time.Duration, pids []int, once func() error) (times Times, err error) {
+	times.Each = make([]time.Duration, 0, 1<<16)
+	before, err := CPU(pids)
+	if err != nil {
+		return times, err
+	}
+	begin := time.Now()
+	for last := begin; last.Sub(begin) < span; {
+		if err := once(); err != nil {
+			return times, err
+		}
+		now := time.Now()
+		times.Each = append(times.Each, now.Sub(last))
+		last = now
+	}
+	times.Wall = time.Since(begin)
+	after, err := CPU(pids)
+	times.CPU = after - before
+	return times, err
+}
+
+// WarmRounds is Rounds after a tenth of the span that does not count.
+func WarmRounds(span time.Duration, pids []int, once func() error) (Times, error) {
+	for end := time.Now().Add(span / 10); time.Now().Before(end); {
+		if err := once(); err != nil {
+			return Times{}, err
+		}
+	}
+	return Rounds(span, pids, once)
+}

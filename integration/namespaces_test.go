@@ -1,0 +1,76 @@
+package integration
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// asksByName calls the model whose name it is given, and says what came back.
+const asksByName = `
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.ask(r.inputs()[0].as_numpy()[0].decode()) for r in requests]
+
+    def ask(self, name):
+        answer = pb_utils.InferenceRequest(
+            model_name=name, requested_output_names=["OUT"], inputs=[pb_utils.Tensor("IN", np.zeros(1, np.int64))]).exec()
+        told = answer.error().message() if answer.has_error() else str(answer.output_tensors()[0].as_numpy()[0])
+        return pb_utils.InferenceResponse([pb_utils.Tensor("TOLD", np.array([told.encode()], np.object_))])
+`
+
+// namesakes are the files of two repositories, by their paths below one
+// directory, each of which has a model "m", an ensemble "e" of that and a model
+// "only_…" that the other has not. The generation of left is 1, of right 2.
+func namesakes() map[string]string {
+	files := map[string]string{}
+	for generation, side := range map[string]string{"1": "left", "2": "right"} {
+		other := map[string]string{"left": "right", "right": "left"}[side]
+		for path, text := range lifeFiles([]string{"m", "only_" + side}, map[string]string{
+			"e": "m", side + "_e": "m", side + "_nested": "e", side + "_beyond": "only_" + other,
+		}) {
+			files[side+"/"+path] = text
+		}
+		asks := side + "/" + side + "_asks"
+		files[side+"/m/1/generation"], files[side+"/only_"+side+"/1/generation"] = generation, generation+"0"
+		files[asks+"/config.pbtxt"] = `backend: "python"
+input [ { name: "NAME" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "TOLD" data_type: TYPE_STRING dims: [ 1 ] } ]
+`
+		files[asks+"/1/model.py"] = asksByName
+	}
+	return files
+}
+
+// TestNamespaces has two repositories with models of the same names: who asks by
+// a name that is in both is refused, and ensembles mean those of their own.
+func TestNamespaces(t *testing.T) {
+	root := writeFiles(t, namesakes())
+	left, right := filepath.Join(root, "left"), filepath.Join(root, "right")
+	flags := []string{"--model-namespacing=true", "--model-repository=" + right}
+	t.Run("at start", func(t *testing.T) {
+		s := start(t, testkit.Python(t).Path, left, flags...)
+		s.runClient("namespaces.py", "served")
+		for _, side := range []string{left, right} { // two ensembles, each asked twice by a client and four times by models
+			s.until("counted", func() bool {
+				return strings.Contains(s.scrape(), fmt.Sprintf("nv_inference_request_success{model=\"m\",namespace=%q,version=\"1\"} 12\n", side))
+			})
+		}
+	})
+	t.Run("asked for", func(t *testing.T) {
+		s := start(t, testkit.Python(t).Path, left, append(flags, "--model-control-mode=explicit", "--load-model=only_left")...)
+		s.runClient("namespaces.py", "asked_for")
+	})
+	t.Run("without", func(t *testing.T) {
+		s := launch(t, testkit.Python(t).Path, left, "--exit-on-error=false", "--strict-readiness=false", "--model-repository="+right)
+		s.waitReady()
+		s.runClient("namespaces.py", "without")
+	})
+}

@@ -1,0 +1,69 @@
+package integration
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// TestOrderAndAClientThatDoesNotRead: a client that takes none of its responses
+// does not keep those of other clients back, and gets all of its own once it
+// reads.
+func TestOrderAndAClientThatDoesNotRead(t *testing.T) {
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"count/config.pbtxt": decoupledConfig + "dynamic_batching { preserve_ordering: true }\n", "count/1/model.py": countModel,
+	}))
+	// A server ends the stream of such a client after 30 s; the others are not to
+	// wait for that.
+	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+	defer cancel()
+	ask := func(n int) grpc.BidiStreamingClient[kserve.ModelInferRequest, kserve.ModelStreamInferResponse] {
+		conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", s.grpc),
+			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(1<<16))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		stream, err := kserve.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&kserve.ModelInferRequest{
+			ModelName:        "count",
+			Inputs:           []*kserve.ModelInferRequest_InferInputTensor{{Name: "N", Datatype: "INT32", Shape: []int64{1}}},
+			RawInputContents: [][]byte{binary.LittleEndian.AppendUint32(nil, uint32(n))},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		return stream
+	}
+	read := func(who string, stream grpc.BidiStreamingClient[kserve.ModelInferRequest, kserve.ModelStreamInferResponse], want int) {
+		r, err := stream.Recv()
+		if err != nil {
+			t.Fatalf("%s wants response %d: %v", who, want, err)
+		}
+		if raw := r.GetInferResponse().GetRawOutputContents(); len(raw) != 1 || int(binary.LittleEndian.Uint32(raw[0])) != want {
+			t.Fatalf("%s got %v, want response %d", who, r, want)
+		}
+	}
+	const many = 5000 // more than the transport takes
+	lazy := ask(many)
+	read("the first client", lazy, 0) // it has its place in the order
+	other := ask(2)
+	read("the other client", other, 0)
+	read("the other client", other, 1)
+	for i := 1; i < many; i++ {
+		read("the first client", lazy, i)
+	}
+}
