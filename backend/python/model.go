@@ -154,7 +154,7 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 }
 
 // launch starts the keepers of instances and returns when all are ready. After
-// an error all of these have ended.
+// an error all of these have ended; those that have not when ctx does are killed.
 func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 	outcomes := make(chan error, len(instances))
 	m.mu.Lock()
@@ -193,7 +193,12 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 		in.cancel()
 	}
 	for _, in := range instances {
-		<-in.ended
+		select {
+		case <-in.ended:
+		case <-ctx.Done(): // it may be warmed up by now, for however long
+			in.doom()
+			<-in.ended
+		}
 	}
 	name := instances[0].name
 	var failed *startFailure
