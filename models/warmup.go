@@ -28,6 +28,7 @@ type warmup struct {
 	mu sync.Mutex
 	// longest is how long a first warm-up has taken.
 	longest time.Duration
+	held    map[*kserve.ModelWarmup]*heldSample
 }
 
 // againAtLeast bounds, beside the time that the first took, how long an instance
@@ -56,11 +57,13 @@ func (w *warmup) run(ctx context.Context, in backend.Instance, first bool) error
 			w.log.Debug().Msgf("skipping batch 0 warmup sample '%s'", sample.GetName())
 			continue
 		}
-		// Only one sample has its data at a time.
-		b, err := w.batch(directory, sample)
+		// An instance holds one sample's data at a time.
+		held := w.hold(directory, sample)
+		err := held.err
 		if err == nil {
-			err = w.repeat(ctx, in, b)
+			err = w.repeat(ctx, in, held.batch)
 		}
+		w.drop(sample, held)
 		if err != nil {
 			return err
 		}

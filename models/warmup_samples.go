@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
@@ -34,6 +35,40 @@ func (b *warmupBatch) request() *infer.Request {
 	r := b.model
 	r.Inputs = slices.Clone(r.Inputs)
 	return &r
+}
+
+// heldSample is a sample with its data, or why there is none, as long as instances
+// execute it: they share it.
+type heldSample struct {
+	made  sync.Once
+	users int // guarded by the warmup's mu
+	batch *warmupBatch
+	err   error
+}
+
+// hold makes the data of a sample, or waits for whoever does. The caller drops it.
+func (w *warmup) hold(directory *folder, sample *kserve.ModelWarmup) *heldSample {
+	w.mu.Lock()
+	h := w.held[sample]
+	if h == nil {
+		h = &heldSample{}
+		if w.held == nil {
+			w.held = make(map[*kserve.ModelWarmup]*heldSample)
+		}
+		w.held[sample] = h
+	}
+	h.users++
+	w.mu.Unlock()
+	h.made.Do(func() { h.batch, h.err = w.batch(directory, sample) })
+	return h
+}
+
+func (w *warmup) drop(sample *kserve.ModelWarmup, h *heldSample) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if h.users--; h.users == 0 {
+		delete(w.held, sample)
+	}
 }
 
 // batch makes the data of one sample. It is not kept: instances come seldom. What

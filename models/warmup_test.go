@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -185,6 +186,42 @@ func TestWarmupMakesOneSampleAtATime(t *testing.T) {
 		}
 	})
 }
+
+// Instances that are warmed up at once share the data.
+func TestWarmupDataIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newWarmup(t, sample("batch_size: 2", "IN", "INT32", "2", "random_data: true"), nil)
+		w.observer = unmoved{}
+		var seen [3]*byte
+		var all sync.WaitGroup
+		for i := range seen {
+			instance := &scripted{gated: gated{fmt.Sprint(i)}, does: func(_ int, b *backend.Batch) {
+				seen[i] = &b.Tasks[1].Request.Inputs[0].Data[0]
+				answer(b, nil)
+				b.Done(b, backend.Report{Executed: true})
+			}}
+			all.Go(func() {
+				if err := w.run(t.Context(), instance, true); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if seen[0] == nil || seen[1] != seen[0] || seen[2] != seen[0] {
+			t.Errorf("the data lie at %v", seen)
+		}
+		if len(w.held) > 0 {
+			t.Errorf("%d samples are held", len(w.held))
+		}
+	})
+}
+
+// unmoved is an observer for several instances.
+type unmoved struct{}
+
+func (unmoved) Pending(int)                    {}
+func (unmoved) Failed(scheduler.Reason, int64) {}
+func (unmoved) Executed(*scheduler.Execution)  {}
 
 // Random numbers are there, and truth values are 0 or 1.
 func TestRandomWarmupData(t *testing.T) {

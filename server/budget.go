@@ -30,8 +30,13 @@ func (b *Budget) Limit() int64 { return b.limit }
 // Used returns the bytes that are taken.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
-// Take charges n bytes, or fails with an *infer.Error of code Unavailable.
+// Take charges n bytes, or fails with an *infer.Error: of code Unavailable, or
+// InvalidArg if so many are never to be had.
 func (b *Budget) Take(n int64) error {
+	if n > b.limit {
+		return infer.Errorf(infer.InvalidArg,
+			"request needs %d bytes of memory, but the server has %d for all requests together (--request-memory-byte-size)", n, b.limit)
+	}
 	for {
 		used := b.used.Load()
 		if n > b.limit-used {

@@ -6,6 +6,12 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
+// What other servers of the protocol have and this one has not.
+var (
+	errTracesOff   = &infer.Error{Code: infer.Unsupported, Message: "This server does not support traces."}
+	errGenerateOff = &infer.Error{Code: infer.Unsupported, Message: "This server does not support the generate endpoints."}
+)
+
 // httpStatus maps a code to the status of a reply.
 func httpStatus(c infer.Code) int {
 	switch c {

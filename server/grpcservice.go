@@ -30,6 +30,13 @@ func (g *GRPC) services(life context.Context) []*grpc.ServiceDesc {
 			grpcUnary(g, "RepositoryModelLoad", apiModelRepository, g.repositoryModelLoad(life)),
 			grpcUnary(g, "RepositoryModelUnload", apiModelRepository, g.repositoryModelUnload(life)),
 			grpcUnary(g, "LogSettings", apiLogging, g.logSettings),
+			grpcUnary(g, "SystemSharedMemoryStatus", apiSharedMemory, g.systemRegionStatus),
+			grpcUnary(g, "SystemSharedMemoryUnregister", apiSharedMemory, g.systemRegionUnregister),
+			grpcUnary(g, "CudaSharedMemoryStatus", apiSharedMemory, g.cudaRegionStatus),
+			grpcUnary(g, "CudaSharedMemoryUnregister", apiSharedMemory, g.cudaRegionUnregister),
+			g.unsupported("SystemSharedMemoryRegister", apiSharedMemory, errRegionsOff),
+			g.unsupported("CudaSharedMemoryRegister", apiSharedMemory, errRegionsOff),
+			g.unsupported("TraceSetting", apiTrace, errTracesOff),
 			{
 				StreamName: "ModelInfer",
 				Handler:    g.handler(apiInference, errGRPCStopping, g.modelInfer),
@@ -42,12 +49,6 @@ func (g *GRPC) services(life context.Context) []*grpc.ServiceDesc {
 			},
 		},
 	}
-	for _, kind := range []string{"System", "Cuda"} {
-		for _, verb := range []string{"Status", "Register", "Unregister"} {
-			inference.Streams = append(inference.Streams, g.unsupported(kind+"SharedMemory"+verb, apiSharedMemory, errRegionsOff))
-		}
-	}
-	inference.Streams = append(inference.Streams, g.unsupported("TraceSetting", apiTrace, errTracesOff))
 	// Watch is left out: clients get UNIMPLEMENTED, as from Triton.
 	health := &grpc.ServiceDesc{
 		ServiceName: grpc_health_v1.Health_ServiceDesc.ServiceName,
@@ -56,9 +57,6 @@ func (g *GRPC) services(life context.Context) []*grpc.ServiceDesc {
 	}
 	return []*grpc.ServiceDesc{inference, health}
 }
-
-// errTracesOff refuses the settings of traces.
-var errTracesOff = &infer.Error{Code: infer.Unsupported, Message: "This server does not support traces."}
 
 // unsupported describes a method that is always refused.
 func (g *GRPC) unsupported(name, group string, refusal *infer.Error) grpc.StreamDesc {

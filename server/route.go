@@ -26,7 +26,10 @@ const (
 	epRepositoryInstances
 	epSystemRegionStatus
 	epCUDARegionStatus
-	epRegionChange // register or unregister, of either kind
+	epRegionRegister // of either kind
+	epRegionUnregister
+	epTrace
+	epGenerate
 )
 
 // endpoints has a row for each endpoint, in their order.
@@ -54,7 +57,11 @@ var endpoints = [...]struct {
 
 	epSystemRegionStatus: {apiSharedMemory, http.MethodGet, typeJSON},
 	epCUDARegionStatus:   {apiSharedMemory, http.MethodGet, typeJSON},
-	epRegionChange:       {apiSharedMemory, http.MethodPost, typeJSON},
+	epRegionRegister:     {apiSharedMemory, http.MethodPost, typeJSON},
+	epRegionUnregister:   {apiSharedMemory, http.MethodPost, typeJSON},
+
+	epTrace:    {apiTrace, "", typeJSON},
+	epGenerate: {apiInference, http.MethodPost, typeJSON},
 }
 
 // target is a path taken apart.
@@ -88,6 +95,8 @@ func route(path string) (t target) {
 		t.endpoint = epServerReady
 	case "/logging":
 		t.endpoint = epLogging
+	case "/trace/setting":
+		t.endpoint = epTrace
 	default:
 		if rest, ok = strings.CutPrefix(rest, "/repository/"); ok {
 			return routeRepository(rest)
@@ -135,6 +144,13 @@ func routeModel(path string) (t target) {
 		t.endpoint = epModelConfig
 	case "stats":
 		t.endpoint = epModelStatistics
+	case "generate", "generate_stream":
+		t.endpoint = epGenerate
+	case "trace/setting":
+		if t.version != "" {
+			return target{}
+		}
+		t.endpoint = epTrace
 	default:
 		return target{}
 	}
@@ -188,8 +204,10 @@ func routeRegion(path string, status endpoint) (t target) {
 	switch path {
 	case "status":
 		t.endpoint = status
-	case "register", "unregister":
-		t.endpoint = epRegionChange
+	case "register":
+		t.endpoint = epRegionRegister
+	case "unregister":
+		t.endpoint = epRegionUnregister
 	default:
 		return target{}
 	}

@@ -73,8 +73,14 @@ func (h *HTTP) serve(t target, w *reply, r *request) error {
 		return serveRegionStatus(w, "system", t.region)
 	case epCUDARegionStatus:
 		return serveRegionStatus(w, "cuda", t.region)
-	default:
+	case epRegionRegister:
 		return errRegionsOff
+	case epRegionUnregister:
+		return serveRegionUnregister(w)
+	case epTrace:
+		return errTracesOff
+	default:
+		return errGenerateOff
 	}
 }
 

@@ -134,7 +134,7 @@ class Pool:
             if self._outstanding == _SLOTS:
                 self._collect()
                 if self._outstanding == _SLOTS:
-                    raise self._exhausted(f"{_SLOTS} tensors are still being sent")
+                    raise self._exhausted(0, f"{_SLOTS} tensors are still being sent")
             self._outstanding += 1
             self._references[block.index] += 1
             return block.index | self._generations[block.index] << 32
@@ -270,7 +270,7 @@ class Pool:
             if length >= size:
                 return run
             end = offset + self._sizes[index]
-        raise self._exhausted(f"no place for {size} bytes in a file of {self._end}")
+        raise self._exhausted(size, f"no place for {size} bytes in a file of {self._end}")
 
     def _keep_hollow(self, offset: int, size: int) -> None:
         index = self._enter(offset, size)
@@ -288,7 +288,7 @@ class Pool:
             if over > 0 and amount == needed:
                 self._give_back(over)
             if self.backed + amount > self._max:
-                reason = f"the quota of {self._max} bytes is used up"
+                reason = f"{needed} bytes more are wanted, {self.used} are in use, and shm-max-byte-size allows {self._max}"
                 continue
             try:
                 os.posix_fallocate(self._fd, offset, amount)
@@ -297,7 +297,7 @@ class Pool:
                 continue
             self.backed += amount
             return amount
-        raise self._exhausted(reason)
+        raise self._exhausted(needed, reason)
 
     def _give_back(self, surplus: int) -> None:
         """Give back about surplus bytes: what was reserved ahead, then free blocks, large and old ones first."""
@@ -321,8 +321,8 @@ class Pool:
         self._map.madvise(mmap.MADV_REMOVE, offset, size)
         self.backed -= size
 
-    def _exhausted(self, reason: str) -> PoolExhausted:
+    def _exhausted(self, needed: int, reason: str) -> PoolExhausted:
         return PoolExhausted(
-            f"Failed to increase the shared memory pool size to {self.backed} bytes. If you are running Triton inside "
+            f"Failed to increase the shared memory pool size to {self.backed + needed} bytes. If you are running Triton inside "
             "docker, use '--shm-size' flag to control the shared memory region size. Error: " + reason
         )

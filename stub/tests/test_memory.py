@@ -224,9 +224,10 @@ class TestArena:
         assert stub.execute(Request(1, [("IN", big)])).status == 0
         answer = stub.execute(Request(2, [("IN", big)]))
         assert answer.status == 1
-        assert answer.text.startswith(
-            BATCH_ERROR + "Failed to increase the shared memory pool size to "
-        ) and answer.text.endswith("the quota of 4194304 bytes is used up")
+        assert answer.text.startswith(BATCH_ERROR + "Failed to increase the shared memory pool size to 6291456 bytes. ")
+        assert answer.text.endswith(
+            "Error: 3145728 bytes more are wanted, 3145728 are in use, and shm-max-byte-size allows 4194304"
+        )
         assert stub.execute(Request(3, [("IN", big[:5000])])).status == 0
         self.give_all_back(stub)
         assert stub.execute(Request(4, [("IN", big)])).status == 0
