@@ -193,3 +193,25 @@ func TestWhoLeavesAsTheirTurnComes(t *testing.T) {
 		in.end()
 	})
 }
+
+// TestSequenceComesBackToNobody: a client goes while its request is with an
+// instance that is lost before it looks at it. It does not wait for another one.
+func TestSequenceComesBackToNobody(t *testing.T) {
+	bothStrategies(t, func(t *testing.T, c SequenceConfig) {
+		s, a, answer := NewSequence(c), &taker{name: "a"}, "nothing"
+		s.Up(a)
+		ctx, leave := context.WithCancel(t.Context())
+		req := &infer.Request{BatchSize: 1, Flags: infer.SequenceStart, Correlation: infer.CorrelationID{Number: 7}}
+		if err := s.Submit(ctx, req, func(r *infer.Response) { answer = r.Err.Code.String() }); err != nil {
+			t.Fatal(err)
+		}
+		b := a.take(t)
+		leave()
+		synctest.Wait()
+		b.Done(b, backend.Report{Refused: true})
+		s.Down(a, false)
+		if answer != "Cancelled" || s.InFlight() != 0 || len(s.ids) != 0 {
+			t.Errorf("the answer is %s, %d are inside, %d sequences are known; want Cancelled and none", answer, s.InFlight(), len(s.ids))
+		}
+	})
+}

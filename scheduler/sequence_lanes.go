@@ -189,7 +189,8 @@ func (s *Sequence) returnLocked(homeless []*sequence, then *followUp) {
 }
 
 // putBackLocked puts a request that an instance has not looked at first in line
-// again, and reports whether its sequence needs a slot.
+// again, and reports whether its sequence needs a slot. One that nobody waits for
+// any more ends its sequence, as it does with cancel.
 func (s *Sequence) putBackLocked(r *episode, then *followUp) (homeless bool) {
 	seq := r.seq
 	if seq.awaits == r {
@@ -199,6 +200,9 @@ func (s *Sequence) putBackLocked(r *episode, then *followUp) (homeless bool) {
 	s.waiting++
 	s.config.Observer.Pending(1) // before anybody takes it
 	switch {
+	case r.task.Context.Err() != nil: // cancel found it with the instance
+		s.dropLocked(seq, then)
+		return false
 	case seq.slot != nil:
 		seq.begun = seq.begun && !r.fresh
 		return false

@@ -35,6 +35,8 @@ type Instance struct {
 	primed *life
 	// current is the life that takes batches, for Await; nil while there is none.
 	current atomic.Pointer[life]
+	// doomed is true once no stub is to live on, set before current is looked at.
+	doomed atomic.Bool
 	// asks is true if the model has is_ready.
 	asks  atomic.Bool
 	await awaitState

@@ -101,7 +101,7 @@ func (m *Model) list() []*Instance {
 // setInstances replaces the list of the instances, which is not changed itself.
 func (m *Model) setInstances(instances []*Instance) {
 	m.mu.Lock()
-	m.instances = instances
+	m.instances, m.starting = instances, nil
 	m.mu.Unlock()
 }
 
@@ -193,7 +193,7 @@ func (m *Model) End(ctx context.Context, instance backend.Instance) error {
 		return nil
 	case <-ctx.Done():
 	}
-	in.kill()
+	in.doom()
 	<-in.ended
 	return fmt.Errorf("the stub of '%s' was killed: %w", in.name, context.Cause(ctx))
 }

@@ -116,6 +116,9 @@ func (in *Instance) runOnce(ctx context.Context, up func()) error {
 		in.moveLocked(Ready)
 		in.mu.Unlock()
 		in.current.Store(l)
+		if in.doomed.Load() { // whoever said so may not have seen this one
+			l.process.kill()
+		}
 		in.asks.Store(l.asks)
 		in.model.backend.metrics.StubStarted(in.model.env.Name)
 		// Up may hand a batch over at once.

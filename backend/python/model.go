@@ -43,6 +43,7 @@ type Model struct {
 
 	mu        sync.Mutex
 	instances []*Instance
+	starting  []*Instance // that were launched last; among instances when all are ready
 	leaving   []*Instance // that are to be ended
 	closed    bool        // no instance is started any more
 	lives     uint32      // stub processes so far, of all instances
@@ -153,7 +154,7 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 }
 
 // launch starts the keepers of instances and returns when all are ready. After
-// an error all of these have ended.
+// an error all of these have ended; those that have not when ctx does are killed.
 func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 	outcomes := make(chan error, len(instances))
 	m.mu.Lock()
@@ -161,6 +162,7 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 		m.mu.Unlock()
 		return infer.Errorf(infer.Unavailable, "model '%s' is being unloaded", m.env.Name)
 	}
+	m.starting = instances
 	for _, in := range instances {
 		m.log.Info().Msgf("TRITONBACKEND_ModelInstanceInitialize: %s (%s device %s)", in.name, in.kind, in.device)
 		run, cancel := context.WithCancel(m.run)
@@ -191,7 +193,12 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 		in.cancel()
 	}
 	for _, in := range instances {
-		<-in.ended
+		select {
+		case <-in.ended:
+		case <-ctx.Done(): // it may be warmed up by now, for however long
+			in.doom()
+			<-in.ended
+		}
 	}
 	name := instances[0].name
 	var failed *startFailure
@@ -320,13 +327,19 @@ func (m *Model) Close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	m.mu.Lock()
-	all := slices.Concat(m.instances, m.leaving)
+	all := slices.Concat(m.instances, m.starting, m.leaving)
 	m.mu.Unlock()
 	for _, in := range all {
-		in.kill()
+		in.doom()
 	}
 	<-ended
 	return fmt.Errorf("its stubs were killed: %w", context.Cause(ctx))
+}
+
+// doom ends the present stub, and one that is just becoming ready.
+func (in *Instance) doom() {
+	in.doomed.Store(true)
+	in.kill()
 }
 
 // kill ends the present stub, if there is one.
