@@ -288,7 +288,7 @@ class Pool:
             if over > 0 and amount == needed:
                 self._give_back(over)
             if self.backed + amount > self._max:
-                reason = f"{needed} bytes more are wanted, {self.used} are in use, and shm-max-byte-size allows {self._max}"
+                reason = f"{needed} bytes more are wanted, {self.used} are in use, shm-max-byte-size allows {self._max}"
                 continue
             try:
                 os.posix_fallocate(self._fd, offset, amount)
@@ -323,6 +323,6 @@ class Pool:
 
     def _exhausted(self, needed: int, reason: str) -> PoolExhausted:
         return PoolExhausted(
-            f"Failed to increase the shared memory pool size to {self.backed + needed} bytes. If you are running Triton inside "
-            "docker, use '--shm-size' flag to control the shared memory region size. Error: " + reason
+            f"Failed to increase the shared memory pool size to {self.backed + needed} bytes. If you are running "
+            "Triton inside docker, use '--shm-size' flag to control the shared memory region size. Error: " + reason
         )

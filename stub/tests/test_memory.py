@@ -226,7 +226,7 @@ class TestArena:
         assert answer.status == 1
         assert answer.text.startswith(BATCH_ERROR + "Failed to increase the shared memory pool size to 6291456 bytes. ")
         assert answer.text.endswith(
-            "Error: 3145728 bytes more are wanted, 3145728 are in use, and shm-max-byte-size allows 4194304"
+            "Error: 3145728 bytes more are wanted, 3145728 are in use, shm-max-byte-size allows 4194304"
         )
         assert stub.execute(Request(3, [("IN", big[:5000])])).status == 0
         self.give_all_back(stub)
