@@ -15,8 +15,8 @@ import (
 )
 
 // TestOrderAndAClientThatDoesNotRead: a client that takes none of its responses
-// does not keep those of other clients back, and gets all of its own once it
-// reads.
+// does not keep those of other clients back, and gets all of its own in order once
+// it reads.
 func TestOrderAndAClientThatDoesNotRead(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"count/config.pbtxt": decoupledConfig + "dynamic_batching { preserve_ordering: true }\n", "count/1/model.py": countModel,
@@ -25,7 +25,7 @@ func TestOrderAndAClientThatDoesNotRead(t *testing.T) {
 	// wait for that.
 	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
 	defer cancel()
-	ask := func(n int) grpc.BidiStreamingClient[kserve.ModelInferRequest, kserve.ModelStreamInferResponse] {
+	ask := func(counts ...int) grpc.BidiStreamingClient[kserve.ModelInferRequest, kserve.ModelStreamInferResponse] {
 		conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", s.grpc),
 			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(1<<16))
 		if err != nil {
@@ -36,12 +36,14 @@ func TestOrderAndAClientThatDoesNotRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := stream.Send(&kserve.ModelInferRequest{
-			ModelName:        "count",
-			Inputs:           []*kserve.ModelInferRequest_InferInputTensor{{Name: "N", Datatype: "INT32", Shape: []int64{1}}},
-			RawInputContents: [][]byte{binary.LittleEndian.AppendUint32(nil, uint32(n))},
-		}); err != nil {
-			t.Fatal(err)
+		for _, n := range counts {
+			if err := stream.Send(&kserve.ModelInferRequest{
+				ModelName:        "count",
+				Inputs:           []*kserve.ModelInferRequest_InferInputTensor{{Name: "N", Datatype: "INT32", Shape: []int64{1}}},
+				RawInputContents: [][]byte{binary.LittleEndian.AppendUint32(nil, uint32(n))},
+			}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if err := stream.CloseSend(); err != nil {
 			t.Fatal(err)
@@ -58,7 +60,7 @@ func TestOrderAndAClientThatDoesNotRead(t *testing.T) {
 		}
 	}
 	const many = 5000 // more than the transport takes
-	lazy := ask(many)
+	lazy := ask(many, 2)
 	read("the first client", lazy, 0) // it has its place in the order
 	other := ask(2)
 	read("the other client", other, 0)
@@ -66,4 +68,6 @@ func TestOrderAndAClientThatDoesNotRead(t *testing.T) {
 	for i := 1; i < many; i++ {
 		read("the first client", lazy, i)
 	}
+	read("the first client", lazy, 0) // of its second request
+	read("the first client", lazy, 1)
 }

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,29 +14,51 @@ import (
 // before theirs has had its last response.
 //
 // A client that does not read keeps its model from sending, and with it all that
-// are behind. So the first steps aside when its client has gone, or has left a
-// response unread for the time of patience while responses of others wait.
+// are behind. So it steps aside when it has gone, or has left a response of the
+// first request unread for the time of patience while responses of other clients
+// wait: its requests, those to come too, have a row of their own until they have
+// ended. A client is known by the context of its requests, which all those of a
+// stream share.
 type order struct {
-	mu          sync.Mutex
-	first, last *turn
-	passing     bool // somebody hands responses up
+	mu    sync.Mutex
+	main  orderRow
+	aside map[context.Context]*orderRow // by their clients; nil before the first
 
-	// watch runs while responses of others wait behind the first; nil before the
-	// first time. When it began, watched was the first, with seen responses handed up.
+	// watch runs while responses wait in the main row; nil before the first time.
+	// When it began, watched was the first, with seen responses handed up.
 	watch    *time.Timer
 	watching bool
 	watched  *turn
 	seen     int64
 }
 
+// orderRow is the turns of all clients, or of one.
+type orderRow struct {
+	client      context.Context // nil for those of all
+	first, last *turn
+	passing     bool // somebody hands responses up
+}
+
 // turn is the place of a request in an order.
 type turn struct {
 	request *request
+	row     *orderRow // guarded by the order's mu
 	held    []*infer.Response
 	next    *turn
-	aside   bool         // it is in the order no more
 	handed  int64        // its responses with slots that were handed up
 	read    atomic.Int64 // those of them that were released
+}
+
+func (t *turn) client() context.Context { return t.request.task.Context }
+
+func (w *orderRow) add(t *turn) {
+	t.row, t.next = w, nil
+	if w.last == nil {
+		w.first = t
+	} else {
+		w.last.next = t
+	}
+	w.last = t
 }
 
 // enter gives a request the last place, if it has none yet.
@@ -46,12 +69,11 @@ func (o *order) enter(r *request) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r.turn = &turn{request: r}
-	if o.last == nil {
-		o.first = r.turn
+	if w := o.aside[r.turn.client()]; w != nil {
+		w.add(r.turn)
 	} else {
-		o.last.next = r.turn
+		o.main.add(r.turn)
 	}
-	o.last = r.turn
 }
 
 // deliver hands up a response of a request that has a place, and whatever may
@@ -59,13 +81,11 @@ func (o *order) enter(r *request) {
 // of its request: its model might send first what can leave last.
 func (o *order) deliver(t *turn, response *infer.Response) {
 	o.mu.Lock()
+	defer o.mu.Unlock()
+	w := t.row
 	switch {
-	case t.aside:
-		o.mu.Unlock()
-		t.request.pass(response)
-		return
 	case response.Slot == nil:
-	case t == o.first:
+	case t == w.first:
 		t.handed++
 		s := &readSlot{slot: response.Slot, turn: t}
 		s.refs.Store(1)
@@ -76,25 +96,26 @@ func (o *order) deliver(t *turn, response *infer.Response) {
 	}
 	t.held = append(t.held, response)
 	switch {
-	case t != o.first:
-		if !o.watching {
-			o.watchLocked()
+	case t == w.first:
+		if !w.passing {
+			o.passLocked(w)
 		}
-	case !o.passing:
-		o.passLocked()
+	case w == &o.main && !o.watching:
+		o.watchLocked()
 	}
-	o.mu.Unlock()
 }
 
 // passLocked hands up what may leave. It unlocks the order meanwhile.
-func (o *order) passLocked() {
-	o.passing = true
-	for o.first != nil && len(o.first.held) > 0 {
-		t := o.first
+func (o *order) passLocked(w *orderRow) {
+	w.passing = true
+	for w.first != nil && len(w.first.held) > 0 {
+		t := w.first
 		held := t.held
 		t.held = nil
 		if held[len(held)-1].Final {
-			o.nextLocked()
+			if w.first = t.next; w.first == nil {
+				w.last = nil
+			}
 		}
 		o.mu.Unlock()
 		for _, response := range held {
@@ -102,22 +123,19 @@ func (o *order) passLocked() {
 		}
 		o.mu.Lock()
 	}
-	o.passing = false
-}
-
-// nextLocked makes the second the first.
-func (o *order) nextLocked() {
-	if o.first = o.first.next; o.first == nil {
-		o.last = nil
-		if o.watching {
-			o.watching, o.watched = false, nil
-			o.watch.Stop()
-		}
+	w.passing = false
+	switch {
+	case w.first != nil:
+	case w != &o.main:
+		delete(o.aside, w.client)
+	case o.watching:
+		o.watching, o.watched = false, nil
+		o.watch.Stop()
 	}
 }
 
 func (o *order) watchLocked() {
-	o.watching, o.watched, o.seen = true, o.first, o.first.handed
+	o.watching, o.watched, o.seen = true, o.main.first, o.main.first.handed
 	if o.watch == nil {
 		o.watch = time.AfterFunc(patience, o.look)
 		return
@@ -125,20 +143,19 @@ func (o *order) watchLocked() {
 	o.watch.Reset(patience)
 }
 
-// look has the first step aside if it keeps others back for the sake of a client
-// that does not read.
+// look has a client step aside if the first, which is one of its requests, keeps
+// others back because nobody reads.
 func (o *order) look() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.watching { // it was stopped too late
 		return
 	}
-	if t := o.first; !o.passing && len(t.held) == 0 {
-		gone := t.request.task.Context.Err() != nil
+	if t := o.main.first; t != nil && !o.main.passing && len(t.held) == 0 {
+		gone := t.client().Err() != nil
 		if o.othersWaitLocked() && (gone || t == o.watched && t.read.Load() < o.seen) {
-			t.aside = true
-			o.nextLocked()
-			o.passLocked()
+			o.stepAsideLocked(t.client())
+			o.passLocked(&o.main)
 		}
 	}
 	o.watching, o.watched = false, nil
@@ -147,13 +164,34 @@ func (o *order) look() {
 	}
 }
 
-// othersWaitLocked reports whether something is kept behind the first.
+// stepAsideLocked gives the requests of a client a row of their own.
+func (o *order) stepAsideLocked(client context.Context) {
+	own := &orderRow{client: client}
+	if o.aside == nil {
+		o.aside = make(map[context.Context]*orderRow)
+	}
+	o.aside[client] = own
+	t := o.main.first
+	o.main.first, o.main.last = nil, nil
+	for t != nil {
+		next := t.next
+		if t.client() == client {
+			own.add(t)
+		} else {
+			o.main.add(t)
+		}
+		t = next
+	}
+}
+
+// othersWaitLocked reports whether something of another client is kept behind the
+// first.
 func (o *order) othersWaitLocked() bool {
-	if o.first == nil {
+	if o.main.first == nil {
 		return false
 	}
-	for t := o.first.next; t != nil; t = t.next {
-		if len(t.held) > 0 {
+	for t := o.main.first.next; t != nil; t = t.next {
+		if len(t.held) > 0 && t.client() != o.main.first.client() {
 			return true
 		}
 	}

@@ -52,7 +52,7 @@ func TestPreserveOrdering(t *testing.T) {
 			if order := strings.Join(got, " "); order != c.want {
 				t.Errorf("got %s, want %s", order, c.want)
 			}
-			if d.order.first != nil || d.order.last != nil || d.InFlight() != 0 {
+			if d.order.main.first != nil || d.order.main.last != nil || len(d.order.aside) != 0 || d.InFlight() != 0 {
 				t.Errorf("somebody still has a turn, %d are in flight", d.InFlight())
 			}
 		})
@@ -179,12 +179,69 @@ func TestOrderOfAClientThatDoesNotRead(t *testing.T) {
 				if slots[1].released != 2 || c.reads && slots[0].released != 4 {
 					t.Errorf("slots were released %v times", slots)
 				}
-				if d.order.first != nil || d.order.last != nil || d.order.watching || d.InFlight() != 0 {
+				if d.order.main.first != nil || d.order.main.last != nil || len(d.order.aside) != 0 || d.order.watching || d.InFlight() != 0 {
 					t.Errorf("somebody still has a turn, %d are in flight", d.InFlight())
 				}
 			})
 		})
 	}
+}
+
+// TestOrderOfOneClient that has stepped aside: its own responses stay in order,
+// those of requests that come later too, and alone keep nobody waiting for the
+// first to be read.
+func TestOrderOfOneClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &Batching{MaxSize: 8, PreserveOrder: true}})
+		lazy, leave := context.WithCancel(t.Context())
+		defer leave()
+		tasks := map[string]*backend.Task{}
+		var got []string
+		ask := func(ctx context.Context, id string) {
+			in := &heldInstance{fakeInstance: fakeInstance{name: id}}
+			d.Up(in)
+			if err := d.Submit(ctx, &infer.Request{ID: id}, func(r *infer.Response) { got = append(got, id+mark(r.Final)) }); err != nil {
+				t.Fatal(err)
+			}
+			tasks[id] = in.batches[0].Tasks[0]
+		}
+		send := func(id string, final bool) { tasks[id].Send(&infer.Response{Final: final, Slot: &counted{}}) }
+		want := func(when, want string) {
+			t.Helper()
+			time.Sleep(2 * patience)
+			synctest.Wait()
+			if sofar := strings.Join(got, " "); sofar != want {
+				t.Errorf("%s: got %s, want %s", when, sofar, want)
+			}
+		}
+		ask(lazy, "a")
+		ask(lazy, "b")
+		send("a", false)
+		send("b", false)
+		want("two of one client", "a.")
+		ask(t.Context(), "o")
+		ask(lazy, "c")
+		ask(t.Context(), "p")
+		send("c", true)
+		send("p", true)
+		send("o", false)
+		want("others wait", "a. o.")
+		ask(lazy, "d")
+		send("d", true)
+		send("b", true)
+		send("o", true)
+		want("the others go on", "a. o. o! p!")
+		send("a", true)
+		want("at the end", "a. o. o! p! a! b. b! c! d!")
+		ask(lazy, "e")
+		ask(t.Context(), "q")
+		send("q", true)
+		send("e", true)
+		want("all is in one row again", "a. o. o! p! a! b. b! c! d! e! q!")
+		if d.order.main.first != nil || d.order.main.last != nil || len(d.order.aside) != 0 || d.order.watching || d.InFlight() != 0 {
+			t.Errorf("somebody still has a turn, %d are in flight", d.InFlight())
+		}
+	})
 }
 
 // TestPreserveOrderingOfCalls: what a model calls is answered at once, as its
