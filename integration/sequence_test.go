@@ -74,8 +74,6 @@ class TritonPythonModel:
                 raise ValueError("below zero")
             axis = history.ndim - 1
             history = np.concatenate([history, value], axis=axis)
-            if value.reshape(-1)[0] == 123456:
-                history = history.astype(np.float64)
             words = np.concatenate([words, value.astype(np.int64).astype(np.bytes_).astype(np.object_)], axis=axis)
             responses.append(pb_utils.InferenceResponse([
                 pb_utils.Tensor("TOTAL", total + value),

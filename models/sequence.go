@@ -75,7 +75,7 @@ func (d *Description) readStates(config *kserve.ModelConfig) (states []scheduler
 			continue
 		}
 		if state.GetUseGrowableMemory() {
-			warnings = append(warnings, "use_growable_memory of state input name '"+in+"' of model '"+d.Name+"' lets its shape differ from its dims, and has no other effect: states lie in the memory of the CPU")
+			warnings = append(warnings, "use_growable_memory of state input name '"+in+"' of model '"+d.Name+"' has no effect: states lie in the memory of the CPU and grow as they have to")
 		}
 		inputs[in], outputs[out] = true, true
 		states = append(states, made)
@@ -88,9 +88,6 @@ func (d *Description) readStates(config *kserve.ModelConfig) (states []scheduler
 func (d *Description) readState(state *kserve.ModelSequenceBatching_State, seen map[string]bool) (scheduler.State, error) {
 	in := state.GetInputName()
 	made := scheduler.State{Input: in, Output: state.GetOutputName(), DataType: infer.DataType(state.GetDataType())}
-	if !state.GetUseGrowableMemory() { // where that is said, states outgrow their dims
-		made.Dims = append([]int64{}, state.GetDims()...)
-	}
 	for _, dim := range state.GetDims() {
 		if dim == -1 {
 			dim = 1

@@ -11,9 +11,6 @@ import (
 type State struct {
 	Input, Output string
 	DataType      infer.DataType
-	// Dims is what the shape of Output has to fit, without the batch dimension; -1
-	// is any length. Nil is any shape.
-	Dims []int64
 	// Shape and Data are what a sequence begins with. Data is shared by all
 	// sequences and does not change. The batch dimension is not in Shape.
 	Shape []int64
@@ -24,8 +21,7 @@ type State struct {
 type states struct {
 	list    []infer.Tensor // with the names of inputs, and the first values
 	outputs []string
-	shapes  [][]int64 // that outputs have to fit, with the batch dimension; nil is any
-	shown   []bool    // the output is one of the model's, too
+	shown   []bool // the output is one of the model's, too
 }
 
 func newStates(list []State, batching bool, outputs []string) *states {
@@ -34,16 +30,12 @@ func newStates(list []State, batching bool, outputs []string) *states {
 	}
 	s := &states{}
 	for _, x := range list {
-		shape, fits := x.Shape, x.Dims
+		shape := x.Shape
 		if batching {
 			shape = append([]int64{1}, shape...)
 		}
-		if batching && fits != nil {
-			fits = append([]int64{1}, fits...)
-		}
 		s.list = append(s.list, infer.Tensor{Name: x.Input, DataType: x.DataType, Shape: shape, Data: x.Data})
 		s.outputs = append(s.outputs, x.Output)
-		s.shapes = append(s.shapes, fits)
 		s.shown = append(s.shown, slices.Contains(outputs, x.Output))
 	}
 	return s
@@ -89,36 +81,9 @@ func (s *states) wanted(outputs []string) []string {
 	return all
 }
 
-// check refuses a new state that is not as the config says.
-func (s *states) check(at int, t *infer.Tensor, model string) error {
-	want, shape := s.list[at].DataType, s.shapes[at]
-	fits := shape == nil || slices.EqualFunc(shape, t.Shape, func(want, is int64) bool { return want == -1 || want == is })
-	if t.DataType == want && fits {
-		return nil
-	}
-	if shape == nil {
-		return infer.Errorf(infer.Internal, "state '%s' of model '%s' is %s, want %s", t.Name, model, t.DataType, want)
-	}
-	return infer.Errorf(infer.Internal, "state '%s' of model '%s' is %s of shape %s, want %s of shape %s",
-		t.Name, model, t.DataType, infer.ShapeString(t.Shape), want, infer.ShapeString(shape))
-}
-
 // keep takes the new states from a response, and those that its client has not
-// asked for out of it. If one is not as it should be, all stay as they are, and
-// the response becomes an error.
+// asked for out of it.
 func (s *Sequence) keep(r *episode, response *infer.Response) {
-	for i := range response.Outputs {
-		t := &response.Outputs[i]
-		if at := slices.Index(s.states.outputs, t.Name); at >= 0 {
-			if err := s.states.check(at, t, s.config.Model); err != nil {
-				for i := range response.Outputs {
-					response.Outputs[i].Release()
-				}
-				response.Outputs, response.Parameters, response.Err = nil, nil, infer.AsError(err)
-				return
-			}
-		}
-	}
 	rest := response.Outputs[:0]
 	for i := range response.Outputs {
 		t := response.Outputs[i]
