@@ -13,8 +13,8 @@ import (
 // Start loads the models that are wanted at start, as many at once as
 // LoadThreads allows, and opens the registry to requests. Models that fail do
 // not stop the others; if any did, the error is Internal "failed to load all
-// models", or InvalidArg with the reasons of those that Startup names. With a PollInterval, the registry goes on looking for changes until
-// Shutdown.
+// models", or InvalidArg with the reasons of those that Startup names. With a
+// PollInterval, the registry goes on looking for changes until Shutdown.
 func (r *Registry) Start(ctx context.Context) error {
 	defer r.started.Store(true)
 	r.uploads.sweep()

@@ -200,6 +200,9 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 			<-in.ended
 		}
 	}
+	m.mu.Lock()
+	m.starting = nil
+	m.mu.Unlock()
 	name := instances[0].name
 	var failed *startFailure
 	if errors.As(failure, &failed) {

@@ -74,7 +74,7 @@ func (l *ledger) lend(what string) *lent {
 	return m
 }
 
-var errFull = infer.Errorf(infer.Unavailable, "no memory today")
+var errFull = infer.Errorf(infer.InvalidArg, "no memory today")
 
 // allocate is an Allocator. What it lends holds rubbish.
 func (l *ledger) allocate(n int) ([]byte, infer.Memory, error) {

@@ -20,7 +20,8 @@ func (g *group) memoryOf(n int64) ([]byte, infer.Memory, error) {
 	}
 	data, memory, err := g.instance.allocate(int(n))
 	if err != nil {
-		return nil, nil, infer.Errorf(infer.AsError(err).Code, "batch of %d requests to model '%s' cannot be stacked: %v", len(g.tasks), g.instance.plan.model, err)
+		// Whatever it is, no client has asked for so much: it may be the padding.
+		return nil, nil, infer.Errorf(infer.Unavailable, "batch of %d requests to model '%s' cannot be stacked: %v", len(g.tasks), g.instance.plan.model, err)
 	}
 	if memory != nil {
 		g.memory = append(g.memory, memory)
