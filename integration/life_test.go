@@ -210,8 +210,8 @@ func TestNamedModelsEndTheStart(t *testing.T) {
 	}{
 		{[]string{"good", "bad"}, []string{"Invalid argument - load failed for model 'bad': version 1 is at UNAVAILABLE state: Internal: ValueError: no"}},
 		{[]string{"worse", "nosuch", "bad", "worse"}, []string{
-			"Invalid argument - load failed for model 'worse': version 1 is at UNAVAILABLE state: Internal: TypeError: never",
-			"\nload failed for model 'bad': version 1 is at UNAVAILABLE state: Internal: ValueError: no",
+			"Invalid argument - load failed for model 'bad': version 1 is at UNAVAILABLE state: Internal: ValueError: no",
+			"\nload failed for model 'worse': version 1 is at UNAVAILABLE state: Internal: TypeError: never",
 		}},
 		{[]string{"nosuch", "good"}, []string{"Internal - failed to load all models"}},
 		{[]string{"*"}, []string{"Internal - failed to load all models"}},

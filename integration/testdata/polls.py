@@ -184,6 +184,9 @@ for a in ASKERS:
 for a in ASKERS:
     a.join(60)
     a.check()
-assert [line for line in loads("m.") if line != "m.3=-1"] == ["m.1=1", "m.2=20", "m.2=30", "m.3=50"], loads()
+# The source of version 3 may have changed when the server had looked and was about to try it once more: then it is tried
+# with the new source, and loaded again, as its files are not those of that look.
+good = [line for line in loads("m.") if line != "m.3=-1"]
+assert good in (["m.1=1", "m.2=20", "m.2=30", "m.3=50"], ["m.1=1", "m.2=20", "m.2=30", "m.3=50", "m.3=50"]), loads()
 assert loads("steady") == ["steady.1=1"], loads()
 print({a.name: a.answers for a in ASKERS})
