@@ -23,7 +23,7 @@ type gate struct {
 
 	ctx     context.Context // of what warms up
 	cancel  context.CancelFunc
-	running sync.WaitGroup
+	running tally
 
 	mu       sync.Mutex
 	arrivals map[backend.Instance]*arrival // by the innermost instance

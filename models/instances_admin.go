@@ -163,7 +163,7 @@ func (r *Registry) commitCount(id Identity, updates []*instanceUpdate) ([]Instan
 		m.served = &served
 	}
 	r.publishLocked()
-	r.ending.Add(1) // Shutdown waits for what is ended by this, too
+	r.ending.Add() // Shutdown waits for what is ended by this, too
 	defer r.ending.Done()
 	r.mu.Unlock()
 	var states []InstanceState

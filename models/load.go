@@ -131,7 +131,7 @@ func (r *Registry) commit(m *model, s *source, results []result) (exiting bool) 
 	}
 	m.served, m.failure = s, ""
 	r.publishLocked()
-	r.ending.Add(1) // Shutdown waits for what is ended by this, too
+	r.ending.Add() // Shutdown waits for what is ended by this, too
 	defer r.ending.Done()
 	r.endLaterLocked(m, ended)
 	r.mu.Unlock()

@@ -69,7 +69,7 @@ type Registry struct {
 
 	graph    *scheduler.Graph
 	loading  chan struct{} // holds a value for each version that is being loaded
-	ending   sync.WaitGroup
+	ending   tally
 	lifetime context.Context // of what unloading may take
 	expire   context.CancelCauseFunc
 	uploads  uploads

@@ -121,9 +121,8 @@ func (r *Registry) serves() []*loaded {
 // so that models which are idle finalize although others are stuck.
 func UnloadReserve(total time.Duration) time.Duration { return min(total/4, 2*time.Second) }
 
-// eachSecond calls report at once and then every second until the group is
-// done; a group that is done already is not reported.
-func eachSecond(group *sync.WaitGroup, report func()) {
+// eachSecond calls report every second until the group is done.
+func eachSecond(group interface{ Wait() }, report func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
