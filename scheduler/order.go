@@ -34,17 +34,18 @@ type order struct {
 
 // orderRow is the turns of all clients, or of one.
 type orderRow struct {
-	client      context.Context // nil for those of all
-	first, last *turn
-	passing     bool // somebody hands responses up
+	list[*turn]
+	client  context.Context // nil for those of all
+	passing bool            // somebody hands responses up
 }
 
 // turn is the place of a request in an order.
 type turn struct {
+	neighbours[*turn] // in its row
+
 	request *request
 	row     *orderRow // guarded by the order's mu
 	held    []*infer.Response
-	next    *turn
 	handed  int64        // its responses with slots that were handed up
 	read    atomic.Int64 // those of them that were released
 }
@@ -52,13 +53,8 @@ type turn struct {
 func (t *turn) client() context.Context { return t.request.task.Context }
 
 func (w *orderRow) add(t *turn) {
-	t.row, t.next = w, nil
-	if w.last == nil {
-		w.first = t
-	} else {
-		w.last.next = t
-	}
-	w.last = t
+	t.row = w
+	w.pushBack(t)
 }
 
 // enter gives a request the last place, if it has none yet.
@@ -113,9 +109,7 @@ func (o *order) passLocked(w *orderRow) {
 		held := t.held
 		t.held = nil
 		if held[len(held)-1].Final {
-			if w.first = t.next; w.first == nil {
-				w.last = nil
-			}
+			w.remove(t)
 		}
 		o.mu.Unlock()
 		for _, response := range held {
@@ -171,16 +165,13 @@ func (o *order) stepAsideLocked(client context.Context) {
 		o.aside = make(map[context.Context]*orderRow)
 	}
 	o.aside[client] = own
-	t := o.main.first
-	o.main.first, o.main.last = nil, nil
-	for t != nil {
-		next := t.next
+	for t := o.main.first; t != nil; {
+		after := t.after
 		if t.client() == client {
+			o.main.remove(t)
 			own.add(t)
-		} else {
-			o.main.add(t)
 		}
-		t = next
+		t = after
 	}
 }
 
@@ -190,7 +181,7 @@ func (o *order) othersWaitLocked() bool {
 	if o.main.first == nil {
 		return false
 	}
-	for t := o.main.first.next; t != nil; t = t.next {
+	for t := o.main.first.after; t != nil; t = t.after {
 		if len(t.held) > 0 && t.client() != o.main.first.client() {
 			return true
 		}
