@@ -209,15 +209,13 @@ func outcome(targets []Identity, outcomes map[Identity]error) error {
 
 // outcomes is what is said of all models that a start has named; nil if nothing
 // went wrong with them.
-func outcomes(targets []Identity, failures map[Identity]error) error {
+func outcomes(targets identities, failures map[Identity]error) error {
 	var texts strings.Builder
-	said := make(identities)
-	for _, id := range targets {
+	for _, id := range targets.sorted() {
 		err := failures[id]
-		if err == nil || said[id] {
+		if err == nil {
 			continue
 		}
-		said[id] = true
 		text := loadFailedError(id, err)
 		if errors.Is(text, errExiting) {
 			return text

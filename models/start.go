@@ -68,7 +68,7 @@ func (r *Registry) Start(ctx context.Context) error {
 	if failures := r.bring(ctx, sources, named); len(failures) > 0 || failed {
 		err = infer.Errorf(infer.Internal, "failed to load all models")
 		if byName {
-			err = cmp.Or(outcomes(wanted, failures), err)
+			err = cmp.Or(outcomes(named, failures), err)
 		}
 	}
 	if r.config.PollInterval > 0 {

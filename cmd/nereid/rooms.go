@@ -172,9 +172,9 @@ func (r *rooms) makeCache(size int64, counters *metrics.Registry, log zerolog.Lo
 // allocate lends memory to the front ends, which charge for it themselves, and for
 // large cached responses.
 func (r *rooms) allocate(n int) ([]byte, infer.Memory, error) {
-	block, err := r.requests.Alloc(n)
+	block, err := r.block(n)
 	if err != nil {
-		return nil, nil, infer.Errorf(infer.Unavailable, "no memory for a tensor of %d bytes: %v", n, err)
+		return nil, nil, err
 	}
 	return block.Bytes(), block, nil
 }
@@ -185,13 +185,21 @@ func (r *rooms) allocateCharged(n int) ([]byte, infer.Memory, error) {
 	if err := r.budget.Take(int64(n)); err != nil {
 		return nil, nil, err
 	}
-	block, err := r.requests.Alloc(n)
+	block, err := r.block(n)
 	if err != nil {
 		r.budget.Give(int64(n))
-		return nil, nil, infer.Errorf(infer.Unavailable, "no memory for a tensor of %d bytes: %v", n, err)
+		return nil, nil, err
 	}
 	block.OnFree(func() { r.budget.Give(int64(n)) })
 	return block.Bytes(), block, nil
+}
+
+func (r *rooms) block(n int) (*shm.Block, error) {
+	block, err := r.requests.Alloc(n)
+	if err != nil {
+		return nil, infer.Errorf(infer.Unavailable, "no memory for a tensor of %d bytes: %v", n, err)
+	}
+	return block, nil
 }
 
 // brokenBackend cannot open models, and says why.
