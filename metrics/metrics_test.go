@@ -6,6 +6,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/boundary"
 )
 
 func render(t *testing.T, r *Registry) string {
@@ -202,5 +206,33 @@ func TestMachine(t *testing.T) {
 		if !strings.Contains(text, "\n"+name+" ") {
 			t.Errorf("no %s in\n%s", name, text)
 		}
+	}
+}
+
+// TestInternalErrors: every part has its count before anything has happened, and
+// models cannot take the name.
+func TestInternalErrors(t *testing.T) {
+	r := New(Config{})
+	before := render(t, r)
+	for _, where := range []string{"server", "connection", "request", "models", "scheduler", "life", "memory"} {
+		if !strings.Contains(before, "\nnereid_internal_errors_total{where=\""+where+"\"} ") {
+			t.Errorf("no count of %s in\n%s", where, before)
+		}
+	}
+	line := func() (line string) {
+		for line = range strings.Lines(render(t, r)) {
+			if strings.HasPrefix(line, `nereid_internal_errors_total{where="memory"}`) {
+				return line
+			}
+		}
+		return ""
+	}
+	first := line()
+	_ = boundary.Run(zerolog.Nop(), boundary.Memory, func() error { panic("for the count") })
+	if second := line(); first == "" || first == second {
+		t.Errorf("got %q before a panic and %q after it, want another count", first, second)
+	}
+	if !ownNames(&Config{})["nereid_internal_errors_total"] {
+		t.Error("a model may take the name of the internal errors, want it reserved")
 	}
 }

@@ -5,7 +5,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nereid-serving/nereid/boundary"
 )
+
+const internalErrorsName = "nereid_internal_errors_total"
 
 // Config says which metrics there are.
 type Config struct {
@@ -83,6 +87,12 @@ func New(config Config) *Registry {
 		}, []string{"rule"}),
 	}
 	r.gatherer.MustRegister(r.starts, r.losses, r.errors, (*modelCollector)(r))
+	boundary.Counts(func(where boundary.Where, panics func() uint64) {
+		r.gatherer.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: internalErrorsName, Help: "Panics of the server that ended in their own request, life, load or connection",
+			ConstLabels: prometheus.Labels{"where": string(where)},
+		}, func() float64 { return float64(panics()) }))
+	})
 	pinned := func(name, help string, value int64) {
 		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 		g.Set(float64(value))
@@ -116,6 +126,7 @@ func (r *Registry) ProtocolError(rule string) { r.errors.WithLabelValues(rule).I
 // have them.
 func ownNames(config *Config) map[string]bool {
 	names := map[string]bool{
+		internalErrorsName:         true,
 		"nereid_stub_starts_total": true, "nereid_stub_losses_total": true, "nereid_stub_protocol_errors_total": true,
 		"nv_pinned_memory_pool_total_bytes": true, "nv_pinned_memory_pool_used_bytes": true, failureName: true,
 	}
