@@ -94,7 +94,7 @@ func (p *PeerFiles) Close() {
 }
 
 // New makes the files and pipes of a new life.
-func New(config Config) (c *Channel, err error) {
+func New(config Config) (*Channel, error) {
 	if config.Backing == nil {
 		config.Backing = shm.Memfd{}
 	}
@@ -104,38 +104,43 @@ func New(config Config) (c *Channel, err error) {
 	if config.MaxPending <= 0 {
 		config.MaxPending = 16 << 20
 	}
-	c = &Channel{config: config}
-	defer func() {
-		if err != nil {
-			c.abandon()
-		}
-	}()
+	c := &Channel{config: config}
+	if err := c.open(); err != nil {
+		c.abandon()
+		return nil, err
+	}
+	return c, nil
+}
+
+// open makes files, pipes and words. After an error, abandon closes what was made.
+func (c *Channel) open() (err error) {
+	config := &c.config
 	if c.down, err = shm.NewRegion(config.Backing, shm.DownSize, shm.ReadWrite); err != nil {
-		return nil, fmt.Errorf("make down file: %w", err)
+		return fmt.Errorf("make down file: %w", err)
 	}
 	if err = c.down.Reserve(0, shm.DownSize); err != nil {
-		return nil, fmt.Errorf("reserve down file: %w", err)
+		return fmt.Errorf("reserve down file: %w", err)
 	}
 	if c.up, err = shm.NewRegionUpTo(config.Backing, config.UpSize, 64<<20, shm.ReadOnly); err != nil {
-		return nil, fmt.Errorf("make up file: %w", err)
+		return fmt.Errorf("make up file: %w", err)
 	}
 	if err = c.up.Reserve(0, shm.ArenaOffset); err != nil {
-		return nil, fmt.Errorf("reserve up file: %w", err)
+		return fmt.Errorf("reserve up file: %w", err)
 	}
 	if config.MaxArena <= 0 || config.MaxArena > c.up.Size()-shm.ArenaOffset {
-		c.config.MaxArena = c.up.Size() - shm.ArenaOffset
+		config.MaxArena = c.up.Size() - shm.ArenaOffset
 	}
 	if err = c.openPipes(); err != nil {
-		return nil, err
+		return err
 	}
 	if c.peer.Down, err = c.down.OpenReadOnly(); err != nil {
-		return nil, err
+		return err
 	}
 	// The stub's descriptor of the up file is a duplicate, so that both sides
 	// close their own.
 	fd, err := unix.FcntlInt(c.up.File().Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return nil, os.NewSyscallError("duplicate up file", err)
+		return os.NewSyscallError("duplicate up file", err)
 	}
 	c.peer.Up = os.NewFile(uintptr(fd), "up")
 
@@ -150,18 +155,18 @@ func New(config Config) (c *Channel, err error) {
 	c.wake.word = c.down.Uint32(shm.SleepOffset)
 	c.ret.returned, c.ret.collected = c.down.Uint64(shm.ReturnOffset), c.up.Uint64(shm.ReturnOffset)
 	if c.recv.ring, err = c.up.Bytes(shm.RingOffset, shm.RingSize); err != nil {
-		return nil, err
+		return err
 	}
 	if c.send.ring, err = c.down.Bytes(shm.RingOffset, shm.RingSize); err != nil {
-		return nil, err
+		return err
 	}
 	c.up.Retain()
-	c.arena = shm.NewArena(c.up, c.config.MaxArena, c.giveBack)
+	c.arena = shm.NewArena(c.up, config.MaxArena, c.giveBack)
 
 	c.down.Uint32(shm.VersionOffset).Store(shm.Version)
 	c.down.Uint32(shm.LifeOffset).Store(config.Life)
 	c.down.Uint32(shm.MagicOffset).Store(shm.Magic)
-	return c, nil
+	return nil
 }
 
 func (c *Channel) openPipes() error {
