@@ -305,10 +305,10 @@ func fits(shape, dims []int64) bool {
 
 // reshape turns a shape that matches from into one that matches to: what is
 // variable there is filled, in order, with what was variable here. A batch
-// dimension stays in front.
+// dimension stays in front; a scalar, which an output may be, has none.
 func reshape(shape, from, to []int64, batch bool) []int64 {
 	out := make([]int64, 0, len(to)+1)
-	if batch {
+	if batch && len(shape) > 0 {
 		out = append(out, shape[0])
 		shape = shape[1:]
 	}

@@ -160,3 +160,18 @@ func TestReshapes(t *testing.T) {
 		})
 	}
 }
+
+// TestAScalarOutputOfABatch: a model with batches may answer with a rank of 0 where
+// its output is reshaped from nothing. As with Triton 2.51.0, the client sees the
+// dims then, without a batch dimension.
+func TestAScalarOutputOfABatch(t *testing.T) {
+	config := configOf(t, `max_batch_size: 8 output { name: "T" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }`)
+	if err := validateTensors(config); err != nil {
+		t.Fatal(err)
+	}
+	response := &infer.Response{Outputs: []infer.Tensor{tensorOf("T", infer.FP32)}}
+	newRequestSpec(&Info{Name: "m", Config: config}).answer(response)
+	if got := response.Outputs[0].Shape; !slices.Equal(got, []int64{1}) {
+		t.Errorf("the client sees %v, want [1]", got)
+	}
+}
