@@ -24,6 +24,21 @@ PYTOOLS       := $(TOOLS)/python-ruff$(RUFF_VERSION)-mypy$(MYPY_VERSION)
 # The Python of the demonstration and of the integration tests' clients.
 export NEREID_CLIENT_PYTHON := $(CURDIR)/.venv/bin/python
 
+# What tests need is made here, so a test that misses something fails.
+export NEREID_TEST_COMPLETE := 1
+export GO
+
+# "make differential" compares with the Triton in this directory.
+YARDSTICK ?= $(HOME)/.cache/triton-yardstick
+
+# Tests that call testkit.Long, and tests that compare with a real Triton; a test in
+# internal sees to it that these are all.
+LONG         := ^Test(SlowReader|LongStream|UnderLoad|Scribbles|EnsembleIsItsReference|Storm|InstancesStorm)$$
+DIFFERENTIAL := Triton|Oracle
+
+# go test, with a line for each package and the time.
+PROGRESS := $(GO) run ./internal/progress
+
 .NOTPARALLEL:
 
 .PHONY: help
@@ -39,20 +54,29 @@ demo: build client-venv ## serve models/examples and send one request; Ctrl-C en
 	@.ci/demo
 
 .PHONY: test
-test: build venvs client-venv test-go test-python ## all tests: Go with the seeds of the fuzz targets, Python, integration
+test: build venvs client-venv test-go test-python ## all tests, in 15 minutes on two cores: Go with the seeds of the fuzz targets, Python, integration
 
 .PHONY: test-go
 test-go:
 	$(if $(RACE),,@echo 'no C compiler: the Go tests run without the race detector')
-	$(GO) test $(RACE) -timeout 40m ./...
+	$(PROGRESS) $(RACE) -timeout 20m ./...
 
 .PHONY: test-python
 test-python:
 	.ci/pytest
 
+.PHONY: test-long
+test-long: build venvs client-venv ## the tests that search at random or repeat, for longer than "make test" lets them
+	NEREID_TEST_LONG=1 $(PROGRESS) $(RACE) -timeout 20m -run '$(LONG)' ./...
+
 .PHONY: integration
 integration: build venvs client-venv ## the tests of the real binary with real Pythons alone
-	$(GO) test $(RACE) -timeout 40m ./integration/...
+	$(PROGRESS) $(RACE) -timeout 20m ./integration/...
+
+.PHONY: differential
+differential: build venvs client-venv ## the tests that compare with the real Triton in YARDSTICK (~/.cache/triton-yardstick)
+	@test -x '$(YARDSTICK)/tritonserver' || echo 'no Triton in $(YARDSTICK): these tests will be skipped'
+	NEREID_YARDSTICK='$(YARDSTICK)' $(PROGRESS) $(RACE) -timeout 40m -run '$(DIFFERENTIAL)' ./cmd/nereid ./integration
 
 .PHONY: fuzz
 fuzz: ## search on from the seeds of every fuzz target for FUZZTIME (5s)

@@ -105,8 +105,7 @@ func TestResponseCacheIsWholeUnderLoad(t *testing.T) {
 	s.runClient("cache.py", fmt.Sprint(s.metrics), "load")
 }
 
-// TestResponseCacheFlags: what a start that fails prints last, and that a real
-// Triton prints the same.
+// TestResponseCacheFlags: what a start that fails prints last.
 func TestResponseCacheFlags(t *testing.T) {
 	const start = "error: creating server: "
 	const local = start + "Internal - Failed to initialize LocalCache: "
@@ -134,7 +133,13 @@ func TestResponseCacheFlags(t *testing.T) {
 			t.Errorf("%s: no line %q in\n%s", test.flags, test.want, s.log)
 		}
 	}
+}
+
+// TestResponseCacheFlagsSameAsTriton compares what a flag that is refused is
+// answered with.
+func TestResponseCacheFlagsSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
+	repository := t.TempDir()
 	for _, flags := range []string{"--cache-config=local,x=5", "--cache-config=local,size=-5"} {
 		triton := exec.Command(dir+"/tritonserver", append([]string{"--model-repository=" + repository}, strings.Fields(flags)...)...)
 		theirs, _ := triton.CombinedOutput() // it fails

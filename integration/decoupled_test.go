@@ -98,7 +98,7 @@ func TestLongStream(t *testing.T) {
 		"count/config.pbtxt": decoupledConfig, "count/1/model.py": countModel,
 	}))
 	count := "100000"
-	if testing.Short() {
+	if !testkit.Long() {
 		count = "10000"
 	}
 	s.runClient("decoupled.py", "slow", "1000")

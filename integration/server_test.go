@@ -306,7 +306,7 @@ func clientPython(t *testing.T) string {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path); err != nil {
-		t.Skip("no .venv with tritonclient: make it with \"make integration\"")
+		testkit.Missing(t, "no .venv with tritonclient: make it with \"make integration\"")
 	}
 	return path
 }

@@ -246,7 +246,7 @@ func stormRegistry(t *testing.T, root string) *models.Registry {
 // is a clear 404 or 503. A model that is only loaded anew answers all the time.
 func TestStorm(t *testing.T) {
 	span := 30 * time.Second
-	if testing.Short() {
+	if !testkit.Long() {
 		span = 3 * time.Second
 	}
 	files := map[string]string{}

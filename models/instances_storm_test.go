@@ -24,7 +24,7 @@ func TestInstancesStorm(t *testing.T) {
 		c.Limiter = scheduler.NewLimiter([]scheduler.Resource{{Name: "R", Count: 3, Device: scheduler.AnyDevice}})
 	})
 	span := time.Second
-	if testing.Short() {
+	if !testkit.Long() {
 		span = 200 * time.Millisecond
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), span)

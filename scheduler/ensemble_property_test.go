@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // randomEnsemble draws a graph whose steps read tensors of one origin, as the
@@ -169,7 +170,7 @@ func (k *troupe) perform(c *EnsembleConfig, call *stepCall, r *rand.Rand, troubl
 // hears one last response, and nothing is left over.
 func TestEnsembleIsItsReference(t *testing.T) {
 	seeds := 400
-	if testing.Short() {
+	if !testkit.Long() {
 		seeds = 50
 	}
 	for seed := range seeds {

@@ -20,7 +20,7 @@ func TestScribbles(t *testing.T) {
 				c.RegionPrefix = prefix
 			})
 			requests := 200
-			if testing.Short() {
+			if !testkit.Long() {
 				requests = 20
 			}
 			for seed := 0; seed < requests; {
@@ -47,7 +47,7 @@ func TestScribbles(t *testing.T) {
 			}
 			rules := r.counts.brokenRules()
 			t.Logf("%d stubs were lost, rules broken: %v", r.counts.of(&r.counts.lost), rules)
-			if len(rules) < 4 && !testing.Short() {
+			if len(rules) < 4 && testkit.Long() {
 				t.Errorf("rules broken are %v, want several: the test corrupts too little", rules)
 			}
 		})

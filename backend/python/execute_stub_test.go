@@ -155,7 +155,7 @@ func TestUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	rounds := 1000
-	if testing.Short() {
+	if !testkit.Long() {
 		rounds = 100
 	}
 	var drivers sync.WaitGroup

@@ -227,7 +227,7 @@ func TestSlowReader(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.startDecoupled("slow", countingModel)
 	count := 100_000
-	if testing.Short() {
+	if !testkit.Long() {
 		count = 10_000
 	}
 	c := m.begin(fmt.Sprintf("%dx100", count))

@@ -6,14 +6,16 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 )
 
-// oracleVariable is the path of a real tritonserver to compare with.
-const oracleVariable = "NEREID_TEST_ORACLE"
+// oracleVariable is the directory of a real tritonserver, which "make differential"
+// compares with.
+const oracleVariable = "NEREID_YARDSTICK"
 
 // oracleLines are command lines that a tritonserver without a repository ends
 // at, one way or another. Blanks separate the arguments.
@@ -83,9 +85,13 @@ var ourHint = regexp.MustCompile(`(?m)^unrecognized option .*: did you mean .*\n
 // TestAsTheOracle compares what the program says of a command line with what a
 // real tritonserver says, and the options that the start-up table shows.
 func TestAsTheOracle(t *testing.T) {
-	oracle := os.Getenv(oracleVariable)
-	if oracle == "" {
-		t.Skipf("no tritonserver to compare with: set %s to its path", oracleVariable)
+	dir := os.Getenv(oracleVariable)
+	if dir == "" {
+		t.Skip("compared with a real Triton by \"make differential\" alone")
+	}
+	oracle := filepath.Join(dir, "tritonserver")
+	if _, err := os.Stat(oracle); err != nil {
+		t.Skipf("no Triton to compare with: %v", err)
 	}
 	_, usage := runOracle(t, oracle, "--help")
 	for _, line := range oracleLines {

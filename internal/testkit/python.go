@@ -36,8 +36,8 @@ func Python(t testing.TB) Interpreter {
 }
 
 // Pythons returns the interpreters to test with, oldest first: those that
-// NEREID_TEST_PYTHONS lists, else those of .venvs, which "make venvs" makes. It
-// skips the test if there is none, and fails it if one of them does not work.
+// NEREID_TEST_PYTHONS lists, else those of .venvs, which "make venvs" makes. If
+// there is none, the test Misses it; if one does not work, the test fails.
 func Pythons(t testing.TB) []Interpreter {
 	t.Helper()
 	found, err := findPythons()
@@ -45,7 +45,7 @@ func Pythons(t testing.TB) []Interpreter {
 		t.Fatal(err)
 	}
 	if len(found) == 0 {
-		t.Skipf("no Python to test with: run \"make venvs\" or set %s", pythonsVariable)
+		Missing(t, "no Python to test with: run \"make venvs\" or set %s", pythonsVariable)
 	}
 	return slices.Clone(found)
 }

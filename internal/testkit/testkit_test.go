@@ -22,6 +22,9 @@ const leakVariable = "NEREID_TESTKIT_LEAK"
 // packages' tests would see what it leaves.
 const memoryVariable = "NEREID_TESTKIT_MEMORY"
 
+// withoutVariable tells the re-executed binary that it has no Python.
+const withoutVariable = "NEREID_TESTKIT_WITHOUT"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(leakVariable) != "" {
 		patience = 300 * time.Millisecond
@@ -171,5 +174,38 @@ func TestPythonsAreOrdered(t *testing.T) {
 	}
 	if last := Python(t); last != all[len(all)-1] {
 		t.Errorf("Python: got %v, want the newest, %v", last, all[len(all)-1])
+	}
+}
+
+// TestWithoutPython does nothing unless TestMissing re-executes it.
+func TestWithoutPython(t *testing.T) {
+	if os.Getenv(withoutVariable) == "" {
+		t.Skip("this is for the re-executed binary")
+	}
+	Python(t)
+}
+
+// TestMissing runs this binary where there is no interpreter to test with: a
+// test that wants one is skipped, and fails under make.
+func TestMissing(t *testing.T) {
+	root := t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "go.mod"), []byte("module empty\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		complete, want string
+		code           int
+	}{
+		{"", "--- SKIP: TestWithoutPython", 0},
+		{"1", "--- FAIL: TestWithoutPython", 1},
+	} {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestWithoutPython$", "-test.v")
+		cmd.Dir = root
+		cmd.Env = append(os.Environ(), withoutVariable+"=1", pythonsVariable+"=", completeVariable+"="+test.complete)
+		output, _ := cmd.CombinedOutput() // the exit code is looked at
+		if code := cmd.ProcessState.ExitCode(); code != test.code || !strings.Contains(string(output), test.want) ||
+			!strings.Contains(string(output), "no Python to test with: ") {
+			t.Errorf("%s=%q: exit code %d and %q, want %d and %q", completeVariable, test.complete, code, output, test.code, test.want)
+		}
 	}
 }
