@@ -30,11 +30,11 @@ var everything = []string{"*"}
 // record in docs/decisions that says why no room has it.
 var rooms = map[string][]string{
 	"cmd/nereid":     everything,
-	"server":         {"models", "infer", "kserve", "shm", "metrics", "boundary"},
-	"models":         {"scheduler", "backend", "infer", "kserve", "metrics", "boundary"},
-	"scheduler":      {"backend", "infer", "kserve", "metrics", "boundary"},
+	"server":         {"models", "infer", "kserve", "shm", "metrics", "boundary", "memory"},
+	"models":         {"scheduler", "backend", "infer", "kserve", "metrics", "boundary", "memory"},
+	"scheduler":      {"backend", "infer", "kserve", "metrics", "boundary", "memory"},
 	"backend":        {"infer", "kserve"},
-	"backend/python": {"backend", "ipc", "shm", "conda", "stub", "pyutils", "infer", "kserve", "metrics", "boundary"},
+	"backend/python": {"backend", "ipc", "shm", "conda", "stub", "pyutils", "infer", "kserve", "metrics", "boundary", "memory"},
 	"backend/native": {"backend", "infer", "kserve"},
 	"ipc":            {"shm", "boundary"},
 	"shm":            {"boundary"},
@@ -45,6 +45,7 @@ var rooms = map[string][]string{
 	"conda":          {},
 	"metrics":        {"boundary"},
 	"boundary":       {},
+	"memory":         {"infer"},
 	"bench":          everything,
 	"integration":    everything,
 	"internal":       {},

@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/shm"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // Budget bounds the bytes that all requests together may take: JSON texts,
@@ -19,7 +19,7 @@ type Budget struct {
 // this process may use.
 func NewBudget(limit int64) *Budget {
 	if limit <= 0 {
-		limit = shm.MemoryLimit() / 2
+		limit = memory.Limit() / 2
 	}
 	return &Budget{limit: limit}
 }

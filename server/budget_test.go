@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/shm"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 func TestBudget(t *testing.T) {
@@ -29,7 +29,7 @@ func TestBudget(t *testing.T) {
 	if b.Used() != 0 {
 		t.Errorf("%d bytes are used after the end, want none", b.Used())
 	}
-	if n := NewBudget(0).Limit(); n <= 0 || n > shm.MemoryLimit() {
-		t.Errorf("default: got %d, want a part of %d", n, shm.MemoryLimit())
+	if n := NewBudget(0).Limit(); n <= 0 || n > memory.Limit() {
+		t.Errorf("default: got %d, want a part of %d", n, memory.Limit())
 	}
 }

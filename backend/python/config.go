@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -132,7 +133,7 @@ func ParseConfig(values map[string]string) (Config, error) {
 		}
 	}
 	if c.MaxBytes == 0 {
-		c.MaxBytes = max(shm.MemoryLimit()/2, c.DefaultBytes)
+		c.MaxBytes = max(memory.Limit()/2, c.DefaultBytes)
 	}
 	return c, nil
 }

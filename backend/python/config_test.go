@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/shm"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 func TestParseConfig(t *testing.T) {
@@ -13,7 +13,7 @@ func TestParseConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if limit := shm.MemoryLimit(); base.MaxBytes != max(limit/2, base.DefaultBytes) {
+	if limit := memory.Limit(); base.MaxBytes != max(limit/2, base.DefaultBytes) {
 		t.Errorf("shm-max-byte-size: got %d without being given, want half of %d", base.MaxBytes, limit)
 	}
 	for _, test := range []struct {

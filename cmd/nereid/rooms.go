@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/cache"
@@ -68,7 +69,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 		return nil, err
 	}
 	r.budget = server.NewBudget(int64(o.RequestMemoryBytes))
-	cacheSize, err := cache.ParseSettings(o.Cache.Settings, o.Cache.Directory, shm.MemoryLimit())
+	cacheSize, err := cache.ParseSettings(o.Cache.Settings, o.Cache.Directory, memory.Limit())
 	if err != nil {
 		return nil, err
 	}

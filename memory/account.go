@@ -1,0 +1,189 @@
+package memory
+
+import (
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// Config sets up an account. Sizes are in bytes.
+type Config struct {
+	// Limit is what all kinds but the cache may take together; default half of
+	// what this process may use.
+	Limit int64
+	// Cache is what the response cache may take beyond the limit.
+	Cache int64
+}
+
+// Account is the memory that may be taken, and what of it is taken.
+type Account struct {
+	limit   int64
+	commons int64 // the part of limit that is no kind's own
+	own     [kinds]int64
+	most    [kinds]int64
+	common  pot // taken of commons
+	kinds   [kinds]pot
+	// short are asked in turn to give free memory back.
+	short  []func()
+	keeper keeper
+}
+
+// pot counts bytes, in a cache line of its own.
+type pot struct {
+	used atomic.Int64
+	_    [56]byte
+}
+
+// New returns an account on which nothing is taken.
+func New(config Config) *Account {
+	if config.Limit <= 0 {
+		config.Limit = Limit() / 2
+	}
+	a := &Account{limit: config.Limit, commons: config.Limit}
+	for k := range a.kinds {
+		a.own[k] = part(config.Limit, shares[k].own)
+		a.most[k] = part(config.Limit, shares[k].most)
+		a.commons -= a.own[k]
+	}
+	a.own[Cache], a.most[Cache] = config.Cache, config.Cache
+	a.keeper.kick = make(chan struct{}, 1)
+	return a
+}
+
+// part returns that many 64ths of n.
+func part(n, sixtyFourths int64) int64 { return n/64*sixtyFourths + n%64*sixtyFourths/64 }
+
+// OnShort adds an owner of memory that is charged and free: give returns as much
+// of it as it can. It is called by goroutines that charge, and must not charge
+// with Take itself. It is for the time before anything is charged.
+func (a *Account) OnShort(give func()) { a.short = append(a.short, give) }
+
+// Limit returns what all kinds but the cache may take together.
+func (a *Account) Limit() int64 { return a.limit }
+
+// Most returns what one kind may take if no other has more than its own.
+func (a *Account) Most(k Kind) int64 { return min(a.most[k], a.own[k]+a.commons) }
+
+// Used returns what a kind has taken.
+func (a *Account) Used(k Kind) int64 { return a.kinds[k].used.Load() }
+
+// Total returns what all kinds but the cache have taken.
+func (a *Account) Total() int64 {
+	n := int64(0)
+	for k := range a.kinds {
+		if Kind(k) != Cache {
+			n += a.kinds[k].used.Load()
+		}
+	}
+	return n
+}
+
+// Take charges n bytes of a kind, or fails with an *infer.Error: of code
+// Unavailable, or InvalidArg if so many are never to be had.
+func (a *Account) Take(k Kind, n int64) error {
+	if a.Try(k, n) {
+		return nil
+	}
+	if most := a.Most(k); n > most {
+		return infer.Errorf(infer.InvalidArg,
+			"request needs %d bytes of memory, but the server has %d for %s of all requests together (--request-memory-byte-size)", n, most, k)
+	}
+	for _, give := range a.short {
+		give()
+	}
+	a.keeper.wake()
+	if a.Try(k, n) {
+		return nil
+	}
+	return infer.Errorf(infer.Unavailable,
+		"request needs %d bytes of memory, but %d of the server's %d bytes for requests are in use, %d of them for %s",
+		n, a.Total(), a.limit, a.Used(k), k)
+}
+
+// Try charges n bytes of a kind if they are to be had as things are.
+func (a *Account) Try(k Kind, n int64) bool {
+	if n <= 0 {
+		return true
+	}
+	pot := &a.kinds[k].used
+	for {
+		used := pot.Load()
+		if n > a.most[k]-used {
+			return false
+		}
+		over := a.over(k, used, n)
+		if over > 0 && !a.takeCommon(over) {
+			return false
+		}
+		if pot.CompareAndSwap(used, used+n) {
+			return true
+		}
+		a.common.used.Add(-over)
+	}
+}
+
+// over returns how many of the n bytes above used are no longer the kind's own.
+func (a *Account) over(k Kind, used, n int64) int64 {
+	return max(used+n-a.own[k], 0) - max(used-a.own[k], 0)
+}
+
+func (a *Account) takeCommon(n int64) bool {
+	for {
+		used := a.common.used.Load()
+		if n > a.commons-used {
+			return false
+		}
+		if a.common.used.CompareAndSwap(used, used+n) {
+			return true
+		}
+	}
+}
+
+// Must charges n bytes that are in use whether there is room for them or not, so
+// that others are refused meanwhile.
+func (a *Account) Must(k Kind, n int64) {
+	pot := &a.kinds[k].used
+	for n > 0 {
+		used := pot.Load()
+		if pot.CompareAndSwap(used, used+n) {
+			a.common.used.Add(a.over(k, used, n))
+			return
+		}
+	}
+}
+
+// Give takes n bytes off that were charged.
+func (a *Account) Give(k Kind, n int64) {
+	if n <= 0 {
+		return
+	}
+	if n >= releasedMin && shares[k].heap && a.keeper.on.Load() {
+		a.Move(k, Released, n)
+		a.keeper.wake()
+		return
+	}
+	a.give(k, n)
+}
+
+func (a *Account) give(k Kind, n int64) {
+	pot := &a.kinds[k].used
+	for {
+		used := pot.Load()
+		if used < n {
+			panic("memory: more was given back than was taken of " + k.String())
+		}
+		if pot.CompareAndSwap(used, used-n) {
+			if over := a.over(k, used-n, n); over > 0 {
+				a.common.used.Add(-over)
+			}
+			return
+		}
+	}
+}
+
+// Move charges n bytes, which a kind has, to another one instead, whether that
+// one has room or not: the memory has been taken already.
+func (a *Account) Move(from, to Kind, n int64) {
+	a.Must(to, n)
+	a.give(from, n)
+}

@@ -1,0 +1,34 @@
+// Package memory keeps one account of all memory that clients make the server
+// take, in its own heap, in the pool of requests and in the stubs' arenas.
+//
+//	limit ┌──────────────────────────────┬───────┬───────┬───┬───────┐
+//	      │ common: first come, first    │ json  │replies│ … │ arenas│
+//	      │ served, up to a kind's share │ own   │ own   │   │ own   │
+//	      └──────────────────────────────┴───────┴───────┴───┴───────┘
+//
+// Each Kind of memory has bytes of its own, which no other kind can take, and a
+// share of the limit that it cannot go beyond. So clients that fill one kind
+// are refused, and requests that need the others go on.
+//
+// Memory is charged before it is taken and given back when it is free again. A
+// charge never waits: Take fails with an *infer.Error, of code Unavailable where
+// the memory is in use, and InvalidArg where so much is never to be had. Before
+// it fails it asks the owners of free memory (OnShort) to give that back.
+//
+//	account := memory.New(memory.Config{Limit: limit})
+//	if err := account.Take(memory.Replies, n); err != nil {
+//		return err // nothing was charged
+//	}
+//	defer account.Give(memory.Replies, n)
+//
+// What one request takes bit by bit it keeps in a Charge, which gives all of it
+// back at once.
+//
+// The Go heap does not shrink when memory of it is freed. Large bytes of the
+// heap that are given back stay on the account as Released until Keep has seen
+// that the runtime has reused them or has returned them to the system, which it
+// makes it do where they are many.
+//
+// Locks: there is none. All methods are safe for concurrent use, and Take and
+// Give cost one or two atomic operations.
+package memory
