@@ -87,22 +87,9 @@ func (b *bodyReader) nextChunk() error {
 	if err != nil {
 		return err
 	}
-	digits, _, _ := bytes.Cut(line, []byte(";"))
-	digits = bytes.Trim(digits, " \t")
-	if len(digits) == 0 || len(digits) > 15 {
-		return errChunk
-	}
-	n := int64(0)
-	for _, d := range digits {
-		switch {
-		case '0' <= d && d <= '9':
-			d -= '0'
-		case 'a' <= d|0x20 && d|0x20 <= 'f':
-			d = d | 0x20 - 'a' + 10
-		default:
-			return errChunk
-		}
-		n = n<<4 | int64(d)
+	n, err := parseChunkLine(line)
+	if err != nil {
+		return err
 	}
 	if n == 0 {
 		return b.readTrailers()
@@ -112,6 +99,36 @@ func (b *bodyReader) nextChunk() error {
 	}
 	b.left = n
 	return nil
+}
+
+// parseChunkLine reads a chunk's size, in front of which nothing stands and
+// behind which only extensions do. They mean nothing here, but a control
+// character in them may mean the end of the line elsewhere.
+func parseChunkLine(line []byte) (int64, error) {
+	digits, n := 0, int64(0)
+	for ; digits < len(line); digits++ {
+		d := line[digits]
+		switch {
+		case isDigit(d):
+			d -= '0'
+		case 'a' <= lower(d) && lower(d) <= 'f':
+			d = lower(d) - 'a' + 10
+		default:
+			d = 16
+		}
+		if d == 16 {
+			break
+		}
+		n = n<<4 | int64(d)
+	}
+	if digits == 0 || digits > 15 {
+		return 0, errChunk
+	}
+	if extensions := bytes.TrimLeft(line[digits:], " \t"); digits < len(line) && !bytes.HasPrefix(extensions, []byte(";")) ||
+		control(string(extensions)) >= 0 {
+		return 0, errChunk
+	}
+	return n, nil
 }
 
 func (b *bodyReader) endChunk() error {
@@ -131,6 +148,9 @@ func (b *bodyReader) readTrailers() error {
 		}
 		if len(line) == 0 {
 			return io.EOF
+		}
+		if _, _, err := parseField(string(line)); err != nil {
+			return errChunk
 		}
 		left -= len(line) + 2
 	}

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -27,9 +30,8 @@ const (
 )
 
 var (
-	errHeadTooLong = errors.New("request head is longer than the limit")
-	errBareLF      = errors.New("a line ends without a carriage return")
-	errClosing     = errors.New("server is shutting down")
+	errBareLF  = badHead("a line ends without a carriage return")
+	errClosing = errors.New("server is shutting down")
 )
 
 // States of a conn. One that waits for a request may be closed by anybody.
@@ -84,6 +86,7 @@ func (c *conn) serve() {
 		}
 		if err != nil {
 			c.server.log.Debug().Err(err).Msg("connection ends")
+			c.refuse(err)
 			_ = c.raw.Close()
 			return
 		}
@@ -91,6 +94,20 @@ func (c *conn) serve() {
 			return
 		}
 	}
+}
+
+// refuse replies to a head that is no request. What ended the connection
+// otherwise is nothing to reply to.
+func (c *conn) refuse(err error) {
+	var head *headError
+	if !errors.As(err, &head) {
+		return
+	}
+	c.req.method, c.req.minor = "", 1
+	c.req.body.expects, c.req.body.err = false, io.EOF
+	c.reply = reply{c: c, contentType: typePlain, close: true}
+	writeStatus(&c.reply, head.status, head.text)
+	c.linger()
 }
 
 // serveRequest reports whether another request may follow.
@@ -193,7 +210,8 @@ func (c *conn) readHead() (string, error) {
 		}
 		at = c.end
 		if c.end == len(c.buf) {
-			return "", errHeadTooLong
+			return "", &headError{http.StatusRequestHeaderFieldsTooLarge,
+				fmt.Sprintf("request line and headers have more than %d bytes", len(c.buf))}
 		}
 		if !c.timed {
 			if err := c.setReadDeadline(c.server.cfg.HeaderTimeout); err != nil {

@@ -110,7 +110,7 @@ func TestInferFraming(t *testing.T) {
 		for _, chunked := range []bool{false, true} {
 			c := s.connect(t)
 			if chunked {
-				c.send("POST /v2/models/id_int32/infer HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + headerLengthName + ": " + tt.length + "\r\n\r\n" + inChunks(tt.body, 7))
+				c.send("POST /v2/models/id_int32/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n" + headerLengthName + ": " + tt.length + "\r\n\r\n" + inChunks(tt.body, 7))
 			} else {
 				c.send(text("POST", "/v2/models/id_int32/infer", tt.body, headerLengthName+": "+tt.length))
 			}

@@ -81,7 +81,7 @@ func FuzzConnection(f *testing.F) {
 	for _, seed := range []string{
 		liveRequest, liveRequest + liveRequest, "\r\n" + liveRequest + "x",
 		text("POST", "/v2/models/id_int32/infer", json), text("POST", "/v2/models/id_int32/infer", json, "Expect: 100-continue", "Accept-Encoding: gzip"),
-		"POST /v2/models/id_int32/infer HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + inChunks(json, 9) + liveRequest,
+		"POST /v2/models/id_int32/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + inChunks(json, 9) + liveRequest,
 		"POST /v2/repository/index HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\n{}" + liveRequest,
 		text("POST", "/v2/logging", `{"log_info":false}`), text("POST", "/v2/repository/models/m/load", `{"parameters":{"config":"{}","file:x":"eA=="}}`),
 		string(binaryRequest("id_uint8", 5000)), text("GET", "http://a/v2/models/id%5ffp32?x=y", ""), text("GET", "/v2/models/batch/versions/1/stats", ""),
@@ -122,7 +122,7 @@ func FuzzInfer(f *testing.F) {
 		model := "/v2/models/multi/infer"
 		request := text("POST", model, body, headers...)
 		if kind&2 != 0 {
-			request = "POST " + model + " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + headers[0] + "\r\n\r\n" + inChunks(body, 1+len(body)/3)
+			request = "POST " + model + " HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n" + headers[0] + "\r\n\r\n" + inChunks(body, 1+len(body)/3)
 		}
 		if replies := serveBytes(t, HTTPConfig{MaxInputBytes: 1 << 20}, []byte(request+liveRequest)); replies != 2 {
 			t.Fatalf("got %d replies, want 2", replies)

@@ -126,7 +126,7 @@ func TestInferRaw(t *testing.T) {
 		t.Errorf("empty body: got %s, want %s", got, empty)
 	}
 	c := s.connect(t)
-	c.send("POST /v2/models/id_int32/infer HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+	c.send("POST /v2/models/id_int32/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
 	if got := c.receive("POST").String(); got != empty {
 		t.Errorf("empty chunked body: got %s, want %s", got, empty)
 	}
@@ -135,7 +135,7 @@ func TestInferRaw(t *testing.T) {
 		c := s.connect(t)
 		size := "20001"
 		if chunked {
-			c.send("POST /v2/models/id_uint8/infer HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + headerLengthName + ": 0\r\n\r\n4e21\r\n" + data + "\r\n0\r\n\r\n")
+			c.send("POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n" + headerLengthName + ": 0\r\n\r\n4e21\r\n" + data + "\r\n0\r\n\r\n")
 		} else {
 			c.send(text("POST", "/v2/models/id_uint8/infer", data, headerLengthName+": 0"))
 		}

@@ -2,9 +2,8 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math"
+	"net/http"
 	"strings"
 )
 
@@ -13,8 +12,10 @@ import (
 type request struct {
 	method string
 	target string // as it came, with its query
-	minor  int    // of the version: HTTP/1.minor
-	fields []headerField
+	// rawPath is the path of the target, without scheme, authority and query.
+	rawPath string
+	minor   int // of the version: HTTP/1.minor
+	fields  []headerField
 
 	length int64 // of the body, -1 if it is chunked
 	close  bool  // the client wants no further request
@@ -31,33 +32,33 @@ type headerField struct{ name, value string }
 // header returns the value of the first header of that name, in any case.
 func (r *request) header(name string) (value string, ok bool) {
 	for i := range r.fields {
-		if f := &r.fields[i]; len(f.name) == len(name) && strings.EqualFold(f.name, name) {
+		if f := &r.fields[i]; equalFold(f.name, name) {
 			return f.value, true
 		}
 	}
 	return "", false
 }
 
-// path returns the target without its query and, in the absolute form, without
-// scheme and authority. Escapes stay as they are.
-func (r *request) path() string {
-	p := r.target
-	if !strings.HasPrefix(p, "/") {
-		if _, rest, ok := strings.Cut(p, "://"); ok {
-			p = "/"
-			if i := strings.IndexByte(rest, '/'); i >= 0 {
-				p = rest[i:]
-			}
-		}
-	}
-	if i := strings.IndexByte(p, '?'); i >= 0 {
-		p = p[:i]
-	}
-	return p
+// path returns the path of the target as it was spelled, which parseTarget found.
+func (r *request) path() string { return r.rawPath }
+
+// headError is why a request cannot be served: nothing that follows it on its
+// connection can be trusted to be another request.
+type headError struct {
+	status int
+	text   string
 }
 
-// parse reads a head, up to and with its blank line, into r. What it refuses
-// leaves in doubt where the body ends, or whether the peer speaks HTTP/1.x at all.
+func (e *headError) Error() string { return e.text }
+
+// badHead is a head that is no HTTP.
+func badHead(format string, args ...any) error {
+	return &headError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
+}
+
+// parse reads a head, up to and with its blank line, into r. The error is a
+// *headError: what it refuses leaves in doubt where the body ends, what the
+// request is for, or whether the peer speaks HTTP/1.x at all.
 func (r *request) parse(head string) error {
 	line, rest, _ := strings.Cut(head, "\r\n")
 	if err := r.parseLine(line); err != nil {
@@ -69,117 +70,101 @@ func (r *request) parse(head string) error {
 		if line == "" {
 			break
 		}
-		name, value, ok := strings.Cut(line, ":")
-		if !ok || !isToken(name) {
-			return fmt.Errorf("header line %.64q has no name", line)
-		}
-		value = strings.Trim(value, " \t")
-		for i := range len(value) {
-			if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
-				return fmt.Errorf("header %.64q has the control character %#x", name, c)
-			}
+		name, value, err := parseField(line)
+		if err != nil {
+			return err
 		}
 		r.fields = append(r.fields, headerField{name, value})
 	}
 	return r.parseFraming()
 }
 
+// parseField takes a line of a head, or of the trailers, apart. A line that
+// continues another one has no name.
+func parseField(line string) (name, value string, err error) {
+	name, value, ok := strings.Cut(line, ":")
+	if !ok || !isToken(name) {
+		return "", "", badHead("header line %.64q has no name", line)
+	}
+	value = strings.Trim(value, " \t")
+	if at := control(value); at >= 0 {
+		return "", "", badHead("header %.64q has the control character %#x", name, value[at])
+	}
+	return name, value, nil
+}
+
+// control returns where text has its first control character but the tabulator,
+// or -1.
+func control(text string) int {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return i
+		}
+	}
+	return -1
+}
+
 func (r *request) parseLine(line string) error {
 	method, rest, _ := strings.Cut(line, " ")
-	target, version, _ := strings.Cut(rest, " ")
-	switch version {
-	case "HTTP/1.1":
-		r.minor = 1
-	case "HTTP/1.0":
-		r.minor = 0
-	default:
-		return fmt.Errorf("request line %.64q is not one of HTTP/1.x", line)
+	target, version, ok := strings.Cut(rest, " ")
+	if !ok || !isToken(method) {
+		return badHead("request line %.64q is not a method, a target and a version", line)
 	}
-	if !isToken(method) || target == "" || method == "CONNECT" {
-		return fmt.Errorf("request line %.64q has no method or target that is served", line)
+	major, minor, ok := parseHTTPVersion(version)
+	switch {
+	case !ok:
+		return badHead("request line %.64q does not end with a version of HTTP", line)
+	case major != 1:
+		return &headError{http.StatusHTTPVersionNotSupported, "HTTP/1.0 and HTTP/1.1 are served, not " + version}
+	case method == http.MethodConnect:
+		return &headError{http.StatusNotImplemented, "the method CONNECT is not served"}
 	}
+	r.method, r.target, r.minor = method, target, min(minor, 1)
+	return r.parseTarget()
+}
+
+// parseHTTPVersion reads "HTTP/<digit>.<digit>", in capitals.
+func parseHTTPVersion(text string) (major, minor int, ok bool) {
+	if len(text) != len("HTTP/1.1") || text[:5] != "HTTP/" || text[6] != '.' || !isDigit(text[5]) || !isDigit(text[7]) {
+		return 0, 0, false
+	}
+	return int(text[5] - '0'), int(text[7] - '0'), true
+}
+
+// parseTarget finds the path in the target: that of its origin form, or of the
+// absolute form "http://authority/path". The asterisk is a path of its own, for
+// OPTIONS alone. Escapes stay as they are.
+func (r *request) parseTarget() error {
+	target := r.target
 	for i := range len(target) {
 		if c := target[i]; c <= ' ' || c == 0x7f {
-			return fmt.Errorf("request target has the control character %#x", c)
+			return badHead("request target has the control character %#x", c)
 		}
 	}
-	r.method, r.target = method, target
+	if strings.HasPrefix(target, "/") {
+		r.rawPath, _, _ = strings.Cut(target, "?")
+		return nil
+	}
+	if target == "*" && r.method == http.MethodOptions {
+		r.rawPath = target
+		return nil
+	}
+	scheme, rest, ok := strings.Cut(target, "://")
+	if !ok || !equalFold(scheme, "http") && !equalFold(scheme, "https") {
+		return badHead("request target %.64q is neither a path nor an http URI", target)
+	}
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	if end == 0 || !isHost(rest[:end]) || strings.IndexByte(rest, '#') >= 0 {
+		return badHead("request target %.64q is no http URI", target)
+	}
+	r.rawPath, _, _ = strings.Cut(rest[end:], "?")
+	if r.rawPath == "" {
+		r.rawPath = "/"
+	}
 	return nil
-}
-
-var errTwoFramings = errors.New("request has both a Content-Length and a Transfer-Encoding")
-
-// parseFraming reads the headers that say where the body ends and whether the
-// connection does.
-func (r *request) parseFraming() error {
-	r.length, r.close = 0, r.minor == 0
-	chunked, measured, expects := false, false, false
-	for i := range r.fields {
-		f := &r.fields[i]
-		switch len(f.name) {
-		case len("Content-Length"):
-			if !strings.EqualFold(f.name, "Content-Length") {
-				continue
-			}
-			n, err := parseLength(f.value)
-			if err != nil || measured && n != r.length {
-				return fmt.Errorf("Content-Length %.64q is no length, or not the only one", f.value)
-			}
-			r.length, measured = n, true
-		case len("Transfer-Encoding"):
-			if !strings.EqualFold(f.name, "Transfer-Encoding") {
-				continue
-			}
-			if chunked || r.minor == 0 || !strings.EqualFold(f.value, "chunked") {
-				return fmt.Errorf("Transfer-Encoding %.64q is not understood", f.value)
-			}
-			chunked = true
-		case len("Connection"):
-			if strings.EqualFold(f.name, "Connection") {
-				r.parseConnection(f.value)
-			}
-		case len("Expect"):
-			if strings.EqualFold(f.name, "Expect") {
-				expects = expects || strings.EqualFold(f.value, "100-continue")
-			}
-		}
-	}
-	if chunked && measured {
-		return errTwoFramings
-	}
-	if chunked {
-		r.length = -1
-	}
-	r.body.expects = expects && r.minor == 1
-	return nil
-}
-
-// parseConnection reads a header Connection: a list of words.
-func (r *request) parseConnection(list string) {
-	for word := range strings.SplitSeq(list, ",") {
-		switch word = strings.Trim(word, " \t"); {
-		case strings.EqualFold(word, "close"):
-			r.close = true
-		case r.minor == 0 && strings.EqualFold(word, "keep-alive"):
-			r.close = false
-		}
-	}
-}
-
-// parseLength reads a Content-Length: digits alone. One beyond int64 is the
-// largest, which no endpoint accepts.
-func parseLength(text string) (int64, error) {
-	if !allDigits(text) {
-		return 0, errors.New("not a number")
-	}
-	n := int64(0)
-	for i := range len(text) {
-		if n > (math.MaxInt64-9)/10 {
-			return math.MaxInt64, nil
-		}
-		n = n*10 + int64(text[i]-'0')
-	}
-	return n, nil
 }
 
 // isToken reports whether s can be a method or the name of a header.
@@ -191,4 +176,38 @@ func isToken(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// isHost reports whether s can be a host and a port: one without a user, in
+// ASCII. Names and numbers are not looked at.
+func isHost(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if c <= ' ' || c >= 0x7f || strings.IndexByte("\"#/<>?@\\^`{|}", c) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// equalFold reports whether s and t are equal but for the case of ASCII letters.
+// Unlike strings.EqualFold it takes neither the Kelvin sign for a k nor the long
+// s for an s, as no other HTTP server does.
+func equalFold(s, t string) bool {
+	if len(s) != len(t) {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] != t[i] && lower(s[i]) != lower(t[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c |= 0x20
+	}
+	return c
 }

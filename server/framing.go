@@ -1,0 +1,133 @@
+package server
+
+import (
+	"errors"
+	"math"
+	"net/http"
+	"strings"
+)
+
+// framing is what the headers of a request say of the end of its body.
+type framing struct {
+	length   int64 // the Content-Length, if measured
+	measured bool
+	codings  int // Transfer-Encodings that were named
+	chunked  bool
+	hosts    int
+}
+
+// parseFraming reads the headers that say where the body ends and whether the
+// connection does. A peer that a request may have come through must see the same
+// end: what two readers could understand differently is refused.
+func (r *request) parseFraming() error {
+	var f framing
+	r.length, r.close = 0, r.minor == 0
+	expects := false
+	for i := range r.fields {
+		field := &r.fields[i]
+		var err error
+		switch len(field.name) {
+		case len("Host"):
+			if equalFold(field.name, "Host") {
+				if f.hosts++; f.hosts > 1 || !isHost(field.value) {
+					err = badHead("Host %.64q is no host, or not the only one", field.value)
+				}
+			}
+		case len("Content-Length"):
+			if equalFold(field.name, "Content-Length") {
+				err = f.addLength(field.value)
+			}
+		case len("Transfer-Encoding"):
+			if equalFold(field.name, "Transfer-Encoding") {
+				err = f.addCodings(field.value)
+			}
+		case len("Connection"):
+			if equalFold(field.name, "Connection") {
+				r.parseConnection(field.value)
+			}
+		case len("Expect"):
+			if equalFold(field.name, "Expect") {
+				expects = expects || equalFold(field.value, "100-continue")
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	r.body.expects = expects && r.minor == 1
+	if f.hosts == 0 && r.minor == 1 {
+		return badHead("request of HTTP/1.1 has no Host")
+	}
+	if f.codings == 0 {
+		r.length = f.length
+		return nil
+	}
+	// The length that comes beside it is not looked at, and the connection ends
+	// with the reply (RFC 9112, 6.1).
+	r.length, r.close = -1, r.close || f.measured
+	switch {
+	case r.minor == 0:
+		return badHead("request of HTTP/1.0 has a Transfer-Encoding")
+	case !f.chunked:
+		return badHead("Transfer-Encoding does not end with chunked")
+	}
+	return nil
+}
+
+// addLength reads a Content-Length. A request may have it several times if all
+// are equal.
+func (f *framing) addLength(text string) error {
+	n, err := parseLength(text)
+	if err != nil || f.measured && n != f.length {
+		return badHead("Content-Length %.64q is no length, or not the only one", text)
+	}
+	f.length, f.measured = n, true
+	return nil
+}
+
+// addCodings reads a Transfer-Encoding: a list, of which chunked is known, once
+// and at the end.
+func (f *framing) addCodings(list string) error {
+	for coding := range strings.SplitSeq(list, ",") {
+		coding = strings.Trim(coding, " \t")
+		f.codings++
+		switch name, _, _ := strings.Cut(coding, ";"); {
+		case f.chunked:
+			return badHead("Transfer-Encoding %.64q is not the only one, and chunked not the last one", coding)
+		case !isToken(strings.TrimRight(name, " \t")):
+			return badHead("Transfer-Encoding %.64q is no list of codings", list)
+		case !equalFold(coding, "chunked"):
+			return &headError{http.StatusNotImplemented, "the Transfer-Encoding '" + coding + "' is not served"}
+		}
+		f.chunked = true
+	}
+	return nil
+}
+
+// parseConnection reads a header Connection: a list of words.
+func (r *request) parseConnection(list string) {
+	for word := range strings.SplitSeq(list, ",") {
+		switch word = strings.Trim(word, " \t"); {
+		case equalFold(word, "close"):
+			r.close = true
+		case r.minor == 0 && equalFold(word, "keep-alive"):
+			r.close = false
+		}
+	}
+}
+
+// parseLength reads a Content-Length: digits alone. One beyond int64 is the
+// largest, which no endpoint accepts.
+func parseLength(text string) (int64, error) {
+	if !allDigits(text) {
+		return 0, errors.New("not a number")
+	}
+	n := int64(0)
+	for i := range len(text) {
+		if n > (math.MaxInt64-9)/10 {
+			return math.MaxInt64, nil
+		}
+		n = n*10 + int64(text[i]-'0')
+	}
+	return n, nil
+}
