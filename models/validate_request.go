@@ -80,10 +80,14 @@ type backendRefusal struct{ err *infer.Error }
 func (e *backendRefusal) Error() string { return e.err.Message }
 func (e *backendRefusal) Unwrap() error { return e.err }
 
-// validate checks a request in Triton's order and completes it: the input of a
+// validate checks what every model can be told, and then, in Triton's order, what
+// this one wants. It completes the request: the input of a
 // raw request gets name, type and shape, the batch size is taken from the
 // shapes, and shapes become those that the model sees.
 func (s *requestSpec) validate(r *infer.Request) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
 	name := ""
 	if r.Raw {
 		if err := s.deduce(r); err != nil {

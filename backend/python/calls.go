@@ -237,14 +237,13 @@ const maxResultText = 256 << 10
 
 // result answers a CALL. An error ends the life; a life that has ended is none.
 func (l *life) result(number uint64, body resultBody) error {
-	body.Error = cutAt(body.Error, maxResultText)
+	body.Error = strings.ToValidUTF8(cutAt(body.Error, maxResultText), "\uFFFD")
 	encoded, err := msgpack.Marshal(&body)
 	if err != nil {
 		return err
 	}
 	err = l.sendBody(ipc.Result, number, encoded)
-	var broken *ipc.ProtocolError
-	if err != nil && len(encoded) > ipc.MaxInlineBody && !errors.Is(err, ipc.ErrClosed) && !errors.As(err, &broken) {
+	if len(encoded) > ipc.MaxInlineBody && refusal(err) != nil {
 		// There is no memory for a long text now.
 		body.Error = cut(body.Error)
 		if encoded, err = msgpack.Marshal(&body); err == nil {

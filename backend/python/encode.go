@@ -47,6 +47,9 @@ func (e *encoder) plan(requests []*infer.Request, handles []uint64) error {
 	e.reset()
 	e.head = ipc.ExecuteSize
 	for i, r := range requests {
+		if err := checkRequest(r); err != nil {
+			return err
+		}
 		from := len(e.strings)
 		e.strings = appendParameters(e.strings, r.Parameters)
 		h := ipc.RequestHead{

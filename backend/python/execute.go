@@ -77,17 +77,18 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	at := l.findLocked(number)
-	var refused *infer.Error
+	refused := refusal(err)
 	switch {
 	case at < 0:
-		// The life has ended meanwhile, or the stub has answered already.
+		// The life has ended meanwhile and its end answers the batch, or the stub has
+		// answered it already.
 		if err == nil {
 			l.late.number, l.late.position = number, position
 		}
 	case err == nil:
 		l.inside[at].position, l.inside[at].sent = position, ipc.Now()
 		l.handed.Store(l.inside[at].sent)
-	case errors.As(err, &refused):
+	case refused != nil:
 		l.dropLastLocked() // it is the last one, as nobody else could submit
 		return refused
 	case !errors.Is(err, ipc.ErrClosed):
@@ -139,8 +140,8 @@ func (in *Instance) Withdraw() {
 	}
 }
 
-// send encodes and publishes the frame of a batch; the caller holds submit. An
-// *infer.Error means that the batch cannot be sent but the channel is fine.
+// send encodes and publishes the frame of a batch; the caller holds submit. After
+// an error nothing is lent, and refusal tells whether the channel is fine.
 func (l *life) send(b *backend.Batch, number uint64, handles []uint64, ahead bool) (position uint64, err error) {
 	var few [8]*infer.Request
 	requests := few[:0]

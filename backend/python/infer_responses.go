@@ -2,6 +2,7 @@ package python
 
 import (
 	"errors"
+	"strconv"
 	"sync"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -148,13 +149,12 @@ func toCopy(pool *shm.Pool, r *infer.Response) (n int) {
 func (l *life) sendResponse(number uint64, r *infer.Response) error {
 	defer r.Release()
 	err := l.trySendResponse(number, r)
-	var refused *infer.Error
-	if errors.As(err, &refused) {
+	if refused := refusal(err); refused != nil {
 		failed := infer.ErrorResponse(refused)
 		failed.Final = r.Final
 		err = l.trySendResponse(number, failed)
 	}
-	if errors.As(err, &refused) { // not even the text, if it is long
+	if refused := refusal(err); refused != nil { // not even the text, if it is long
 		failed := infer.ErrorResponse(infer.Errorf(infer.Internal, "An error occurred while performing BLS request."))
 		failed.Final = r.Final
 		err = l.trySendResponse(number, failed)
@@ -198,6 +198,10 @@ type placed struct {
 // place chooses where each output's bytes travel, and copies those that must be.
 func (l *life) place(r *infer.Response) (*placed, error) {
 	p := &placed{life: l, response: r}
+	text, err := checkResponse(r)
+	if err != nil {
+		return p, err
+	}
 	if r.Err != nil || !r.Empty {
 		p.head.Flags = ipc.FlagPresent
 	}
@@ -206,7 +210,7 @@ func (l *life) place(r *infer.Response) (*placed, error) {
 	}
 	if r.Err != nil {
 		p.head.Flags |= ipc.FlagError
-		p.head.Code, p.text = uint16(r.Err.Code), r.Err.Message
+		p.head.Code, p.text = uint16(r.Err.Code), text
 		p.head.Error = uint32(len(p.text))
 		p.size = ipc.InferResponseSize + ipc.ResponseSize + ipc.Align8(len(p.text))
 		return p, nil
@@ -330,9 +334,16 @@ func (l *life) nameIndex(name string) (uint16, error) {
 		return index, nil
 	}
 	index := len(l.down.list)
-	if err := l.down.add(uint64(index), []byte(name)); err != nil {
-		return 0, infer.Errorf(infer.Internal, "the models that were called have answered with more than %d different names of tensors", index)
+	if rule, detail := l.down.refuses([]byte(name)); rule != "" {
+		return 0, infer.Errorf(infer.Internal, "the models that were called have answered with %d different names of tensors, and now with %s: %s",
+			index, strconv.QuoteToASCII(cutAt(name, 64)), detail)
 	}
+	// The table grows with what has been sent alone: an index that the stub does not
+	// know would be taken for the next name.
+	if err := l.sendBody(ipc.Name, uint64(index), []byte(name)); err != nil {
+		return 0, err
+	}
+	l.down.append(name)
 	l.down.index[name] = uint16(index)
-	return uint16(index), l.channel.Send(ipc.Name, uint64(index), []byte(name))
+	return uint16(index), nil
 }

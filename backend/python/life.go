@@ -229,6 +229,9 @@ func (l *life) handshake(ctx context.Context) error {
 		}
 	}
 	inputs, outputs := l.in.model.tensorNames()
+	if err := checkNames(inputs, outputs); err != nil {
+		return err
+	}
 	l.down, l.up = newNames(inputs, outputs), newNames(inputs, outputs)
 	l.encoder.names = l.down
 	l.decoupled = l.in.model.decoupled()
@@ -249,6 +252,9 @@ func (l *life) handshake(ctx context.Context) error {
 
 // ask sends a frame whose body is a map.
 func (l *life) ask(kind ipc.Kind, fields any) error {
+	if err := checkFields(kind, fields); err != nil {
+		return err
+	}
 	body, err := msgpack.Marshal(fields)
 	if err != nil {
 		return err

@@ -37,19 +37,34 @@ func newNames(inputs, outputs []string) *names {
 	return n
 }
 
-// add appends a name that the other side announced.
+// add appends a name that the stub announced.
 func (n *names) add(index uint64, name []byte) error {
-	switch {
-	case index != uint64(len(n.list)) || len(n.list) >= maxNames:
-		return &ipc.ProtocolError{Rule: "name", Detail: "name is announced out of order, or there are too many"}
-	case n.bytes+len(name) > maxNameBytes:
-		return &ipc.ProtocolError{Rule: "name", Detail: "names take more than 1 MiB"}
-	case !utf8.Valid(name):
-		return &ipc.ProtocolError{Rule: "utf8", Detail: "name is no UTF-8"}
+	if index != uint64(len(n.list)) {
+		return &ipc.ProtocolError{Rule: "name", Detail: "name is announced out of order"}
 	}
-	n.list = append(n.list, string(name))
-	n.bytes += len(name)
+	if rule, detail := n.refuses(name); rule != "" {
+		return &ipc.ProtocolError{Rule: rule, Detail: detail}
+	}
+	n.append(string(name))
 	return nil
+}
+
+// refuses tells which rule keeps a name from being the next one; "" if it can be.
+func (n *names) refuses(name []byte) (rule, detail string) {
+	switch {
+	case len(n.list) >= maxNames:
+		return "name", "there are too many names"
+	case n.bytes+len(name) > maxNameBytes:
+		return "name", "names take more than 1 MiB"
+	case !utf8.Valid(name):
+		return "utf8", "name is no UTF-8"
+	}
+	return "", ""
+}
+
+func (n *names) append(name string) {
+	n.list = append(n.list, name)
+	n.bytes += len(name)
 }
 
 // isOutput reports whether the index is that of an output of the config.

@@ -87,6 +87,12 @@ func newRig(t testing.TB, change func(*Config)) *rig {
 
 func newRigWith(t testing.TB, interpreter string, change func(*Config)) *rig {
 	t.Helper()
+	return newRigOver(t, interpreter, change, shm.PoolConfig{})
+}
+
+// newRigOver makes a backend whose pool has limits.
+func newRigOver(t testing.TB, interpreter string, change func(*Config), limits shm.PoolConfig) *rig {
+	t.Helper()
 	config, err := ParseConfig(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +105,7 @@ func newRigWith(t testing.TB, interpreter string, change func(*Config)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool, err := shm.NewPool(region, shm.PoolConfig{})
+	pool, err := shm.NewPool(region, limits)
 	if err != nil {
 		t.Fatal(err)
 	}

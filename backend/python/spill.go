@@ -1,11 +1,8 @@
 package python
 
 import (
-	"errors"
-
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
-	"github.com/nereid-serving/nereid/shm"
 )
 
 // sendBody sends a frame, through a block if its body is long.
@@ -22,9 +19,6 @@ func (l *life) sendBody(kind ipc.Kind, id uint64, body []byte) error {
 func (l *life) sendFilled(kind ipc.Kind, id uint64, n int, fill func([]byte)) error {
 	if n > ipc.MaxInlineBody {
 		_, err := l.sendSpilled(kind, id, false, n, fill)
-		if errors.Is(err, shm.ErrExhausted) {
-			return exhausted(l.encoder.pool, err)
-		}
 		return err
 	}
 	frame, err := l.channel.Begin(kind, id, n)
@@ -37,11 +31,12 @@ func (l *life) sendFilled(kind ipc.Kind, id uint64, n int, fill func([]byte)) er
 }
 
 // sendSpilled sends a frame whose body of n bytes, written by fill, lies in a
-// block of the pool. It returns the frame's position.
+// block of the pool. It returns the frame's position. A lack of memory is an
+// *infer.Error, about what was to be sent: the channel is as it was.
 func (l *life) sendSpilled(kind ipc.Kind, id uint64, ahead bool, n int, fill func([]byte)) (uint64, error) {
 	block, err := l.encoder.pool.Alloc(n)
 	if err != nil {
-		return 0, err
+		return 0, noRoom(kind, n, err)
 	}
 	fill(block.Bytes())
 	ticket, ok := l.loans.Lend(block)
@@ -64,3 +59,20 @@ func (l *life) sendSpilled(kind ipc.Kind, id uint64, ahead bool, n int, fill fun
 	}
 	return l.channel.Commit(), nil
 }
+
+// noRoom says that a frame's body has no room in the request pool now.
+func noRoom(kind ipc.Kind, n int, err error) error {
+	return &shortage{
+		client: infer.Errorf(infer.Unavailable, "there is no room for %d bytes of %s in the memory for requests: %v", n, kind, err),
+		reason: err,
+	}
+}
+
+// shortage is an error for clients whose reason is a lack of memory.
+type shortage struct {
+	client *infer.Error
+	reason error
+}
+
+func (e *shortage) Error() string   { return e.client.Message }
+func (e *shortage) Unwrap() []error { return []error{e.client, e.reason} }

@@ -1,0 +1,47 @@
+package infer
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// TestCheckNamesTheField wants a request refused that no model could be told of.
+func TestCheckNamesTheField(t *testing.T) {
+	const bad = "a\xed\xb0\x80" // half of a surrogate pair
+	text := func(name, value string) []Parameter {
+		return []Parameter{{Name: "x", Kind: IntParameter}, {Name: name, Kind: StringParameter, String: value}}
+	}
+	for _, test := range []struct {
+		request Request
+		want    string // in the error; "" is none
+	}{
+		{Request{}, ""},
+		{Request{ID: "grün", Correlation: CorrelationID{Text: "\U0001f600"}, Parameters: text("ключ", "\x00")}, ""},
+		{Request{Inputs: []Tensor{{Name: "I", DataType: Bytes, Data: []byte("\xff"), Shape: make([]int64, MaxRank)}}}, ""},
+		{Request{ID: bad}, `the request's 'id' is not valid UTF-8: "a\xed\xb0\x80"`},
+		{Request{ID: strings.Repeat("x", 1000) + bad}, `xxx"…`},
+		{Request{ID: "7", Correlation: CorrelationID{Text: "\xff"}}, `[request id: 7] parameter 'sequence_id' is not valid UTF-8: "\xff"`},
+		{Request{Parameters: text("k", bad)}, `[request id: <id_unknown>] parameter 'k' is not valid UTF-8: "a\xed\xb0\x80"`},
+		{Request{Parameters: text(bad, "v")}, `the name of parameter "a\xed\xb0\x80" is not valid UTF-8`},
+		{Request{Inputs: []Tensor{{Name: "I", Shape: make([]int64, MaxRank+1)}}}, "input 'I' has 65 dimensions, at most 64 can be"},
+		{Request{Outputs: make([]string, MaxTensors+1)}, "names 65535 outputs, at most 65534 of each can be"},
+		{Request{Inputs: make([]Tensor, MaxTensors+1)}, "has 65535 inputs"},
+		{Request{ID: strings.Repeat("x", MaxText/2), Parameters: text("k", strings.Repeat("x", MaxText/2))}, "have 67108866 bytes, at most 67108864 can be"},
+	} {
+		err := test.request.Check()
+		if test.want == "" {
+			if err != nil {
+				t.Errorf("%.80v: got error %v, want none", test.request, err)
+			}
+			continue
+		}
+		var own *Error
+		if !errors.As(err, &own) || own.Code != InvalidArg || !strings.Contains(own.Message, test.want) {
+			t.Errorf("got error %.300v, want an invalid argument with %q", err, test.want)
+		} else if !utf8.ValidString(own.Message) {
+			t.Errorf("the text of the error is no UTF-8: %q", own.Message)
+		}
+	}
+}
