@@ -31,6 +31,8 @@ export GO
 # "make differential" compares with the Triton in this directory.
 YARDSTICK ?= $(HOME)/.cache/triton-yardstick
 
+SOAKTIME ?= 20m
+
 # Tests that call testkit.Long, and tests that compare with a real Triton; a test in
 # internal sees to it that these are all.
 LONG         := ^Test(SlowReader|LongStream|UnderLoad|Scribbles|EnsembleIsItsReference|Storm|InstancesStorm)$$
@@ -81,6 +83,10 @@ differential: build venvs client-venv ## the tests that compare with the real Tr
 .PHONY: fuzz
 fuzz: ## search on from the seeds of every fuzz target for FUZZTIME (5s)
 	.ci/fuzz $(FUZZTIME)
+
+.PHONY: soak
+soak: build venvs ## good and hostile clients at once for SOAKTIME (20m), with little memory, while model processes are killed
+	$(GO) run ./bench/soak -time $(SOAKTIME)
 
 .PHONY: bench
 bench: build venvs ## round trips to a stub, the front ends, batches, each beside its floor; what scheduling costs

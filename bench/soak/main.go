@@ -1,0 +1,157 @@
+// Command soak serves several models to good and hostile clients at once, over
+// HTTP and gRPC, with little memory, while model processes are killed and stopped
+// at random and models are loaded, unloaded and grown. Good requests must all be
+// answered rightly, be refused with 503 or UNAVAILABLE, or have been inside a
+// process that was lost. When the clients have gone, the server must have given
+// back what it took, and when it has ended, nothing of it may be left.
+//
+// It is run in the root of the repository and starts bin/nereid with
+// bench/soak/models. It prints a line every half minute and a summary, and exits
+// with 1 if anything was wrong.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/bench/measure"
+)
+
+// settings are the flags.
+type settings struct {
+	binary, models, python string
+	span                   time.Duration
+	memory                 int64 // bytes that the server and its models may take
+	descriptors            uint64
+	seed                   uint64
+	log                    string
+}
+
+func main() {
+	s := settings{}
+	flag.StringVar(&s.binary, "binary", "bin/nereid", "the server")
+	flag.StringVar(&s.models, "models", "bench/soak/models", "its repository")
+	flag.StringVar(&s.python, "python", measure.NewestPython(), "its interpreter")
+	flag.DurationVar(&s.span, "time", time.Minute, "how long the clients ask")
+	flag.Int64Var(&s.memory, "memory", 700<<20, "limit of the control group, bytes; 0: none")
+	flag.Uint64Var(&s.descriptors, "descriptors", 1024, "the server's limit of descriptors; 0: as it is here")
+	flag.Uint64Var(&s.seed, "seed", uint64(time.Now().UnixNano()), "of everything that is drawn")
+	flag.StringVar(&s.log, "log", "", "file for what the server prints; default a temporary one, removed if nothing was wrong")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	wrong, err := s.run(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "soak:", err)
+	}
+	if err != nil || wrong {
+		os.Exit(1)
+	}
+}
+
+// soak is one run.
+type soak struct {
+	settings
+	server *server
+	tally  *tally
+	began  time.Time
+	took   time.Duration // the clients' part
+}
+
+// run reports whether anything was wrong.
+func (s settings) run(ctx context.Context) (wrong bool, err error) {
+	fmt.Printf("soak: %v, seed %d\n", s.span, s.seed)
+	k := &soak{settings: s, tally: newTally()}
+	k.server, err = startServer(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	defer func() { k.server.clear(wrong || err != nil) }()
+	if err := k.warm(ctx); err != nil {
+		return false, err
+	}
+	before, err := k.server.rest(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	fmt.Printf("at rest before: %s\n", before)
+
+	k.began = time.Now()
+	k.storm(ctx)
+	k.took = time.Since(k.began)
+	if ctx.Err() != nil {
+		fmt.Println("interrupted: the summary is of what was done")
+	}
+	peak := k.server.peak()
+	after, restErr := k.server.rest(context.WithoutCancel(ctx), &before)
+	counters, countErr := k.server.counters()
+	left, stopErr := k.server.stop()
+
+	k.summary(before, peak, after, counters)
+	for _, err := range []error{restErr, countErr, stopErr} {
+		if err != nil {
+			k.tally.fault("%v", err)
+		}
+	}
+	k.judge(before, after, counters, left)
+	return k.tally.verdict(), nil
+}
+
+// storm starts all actors, ends them after the given time and waits for them.
+func (k *soak) storm(parent context.Context) {
+	ctx, cancel := context.WithTimeout(parent, k.span)
+	defer cancel()
+	var all sync.WaitGroup
+	number := uint64(0)
+	for _, a := range k.actors() {
+		for range a.count {
+			number++
+			r := rand.New(rand.NewPCG(k.seed, number))
+			all.Go(func() { a.act(ctx, r) })
+		}
+	}
+	all.Go(func() { k.watch(ctx) })
+	all.Wait()
+}
+
+// watch samples the server and prints how far everything is.
+func (k *soak) watch(ctx context.Context) {
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
+	printed := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.server.ended:
+			k.tally.fault("the server ended: %v", k.server.command.ProcessState)
+			return
+		case <-ticker.C:
+		}
+		now := k.server.sample()
+		if time.Since(printed) >= 30*time.Second {
+			printed = time.Now()
+			fmt.Printf("%5.0fs  %s; %s\n", time.Since(k.began).Seconds(), k.tally.line(), now)
+		}
+	}
+}
+
+// pause waits for a while that is drawn, and reports whether to go on.
+func pause(ctx context.Context, r *rand.Rand, mean time.Duration) bool {
+	t := time.NewTimer(mean/2 + time.Duration(r.Int64N(int64(mean))))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/bench/measure"
+)
+
+// patience is how long a server may take to start or to end.
+const patience = 90 * time.Second
+
+// mark is in the environment of the server and of all that it starts, so that
+// what is left behind can be found.
+const mark = "NEREID_SOAK"
+
+// server is the one under test.
+type server struct {
+	command             *exec.Cmd
+	ended               chan struct{}
+	http, grpc, metrics string // addresses
+	group               *group // nil: memory is not limited
+	marked              string // mark=value
+	temporary           string // its TMPDIR
+	logPath             string
+	keepLog             bool
+	names               map[string]bool // of /dev/shm, before it started
+
+	mu   sync.Mutex
+	most usage // the largest of each, ever
+}
+
+// startServer starts it in a control group of its own, where one can be made.
+func startServer(ctx context.Context, s settings) (*server, error) {
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	v := &server{
+		http: "127.0.0.1:" + ports[0], grpc: "127.0.0.1:" + ports[1], metrics: "127.0.0.1:" + ports[2],
+		marked: fmt.Sprintf("%s=%d.%d", mark, os.Getpid(), time.Now().UnixNano()), ended: make(chan struct{}),
+		names: sharedNames(), logPath: s.log, keepLog: s.log != "",
+	}
+	if v.temporary, err = os.MkdirTemp("", "nereid-soak-"); err != nil {
+		return nil, err
+	}
+	if v.logPath == "" {
+		v.logPath = filepath.Join(os.TempDir(), filepath.Base(v.temporary)+".log")
+	}
+	log, err := os.Create(v.logPath)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	if s.memory > 0 {
+		if v.group, err = makeGroup(s.memory); err != nil {
+			fmt.Printf("memory is not limited: no control group can be made: %v\n", err)
+		}
+	}
+
+	// The shell enters the group, limits its descriptors and becomes the server.
+	script := `exec "$@"`
+	if s.descriptors > 0 {
+		script = fmt.Sprintf("ulimit -n %d && ", s.descriptors) + script
+	}
+	if v.group != nil {
+		script = fmt.Sprintf("echo $$ > '%s' && ", v.group.processes()) + script
+	}
+	arguments := []string{
+		"-c", script, "sh", s.binary,
+		"--model-repository=" + s.models, "--model-control-mode=explicit",
+		"--http-address=127.0.0.1", "--http-port=" + ports[0], "--grpc-address=127.0.0.1", "--grpc-port=" + ports[1],
+		"--metrics-address=127.0.0.1", "--metrics-port=" + ports[2], "--strict-readiness=false",
+	}
+	if s.python != "" {
+		arguments = append(arguments, "--backend-config=python,python-executable="+s.python)
+	}
+	for _, model := range steadyModels {
+		arguments = append(arguments, "--load-model="+model)
+	}
+	v.command = exec.Command("/bin/sh", arguments...)
+	v.command.Env = append(os.Environ(), v.marked, "TMPDIR="+v.temporary, "XDG_CACHE_HOME="+filepath.Join(v.temporary, "cache"))
+	v.command.Stdout, v.command.Stderr = log, log
+	v.command.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	if err := v.command.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = v.command.Wait() // how it ended is in ProcessState
+		close(v.ended)
+	}()
+	if err := v.waitReady(ctx); err != nil {
+		v.clear(true)
+		return nil, err
+	}
+	return v, nil
+}
+
+func (v *server) pid() int { return v.command.Process.Pid }
+
+func (v *server) waitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		if status, _, err := v.get(ctx, "/v2/health/ready"); err == nil && status == http.StatusOK {
+			return nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-v.ended:
+			return fmt.Errorf("the server ended before it was ready: %v; see %s", v.command.ProcessState, v.logPath)
+		case <-ctx.Done():
+			return fmt.Errorf("the server was not ready within %v; see %s", patience, v.logPath)
+		}
+	}
+}
+
+// get asks over a connection of its own.
+func (v *server) get(ctx context.Context, path string) (int, string, error) {
+	return ask(ctx, http.MethodGet, "http://"+v.http+path, "")
+}
+
+// post does, too.
+func (v *server) post(ctx context.Context, path, body string) (int, string, error) {
+	return ask(ctx, http.MethodPost, "http://"+v.http+path, body)
+}
+
+var once = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+
+func ask(ctx context.Context, method, url, body string) (int, string, error) {
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	response, err := once.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(text), err
+}
+
+// stubs are the processes of models that there are now.
+func (v *server) stubs() []int {
+	tree, err := measure.Tree(v.pid())
+	if err != nil {
+		return nil
+	}
+	var stubs []int
+	for _, pid := range tree {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if strings.Contains(string(line), "triton_python_backend_stub") {
+			stubs = append(stubs, pid)
+		}
+	}
+	return stubs
+}
+
+// stop ends the server as its operator would and lists what it left behind.
+func (v *server) stop() (left []string, err error) {
+	_ = v.command.Process.Signal(unix.SIGTERM) // it may have ended
+	select {
+	case <-v.ended:
+	case <-time.After(patience):
+		_ = v.command.Process.Signal(unix.SIGQUIT) // its stacks go to the log
+		v.keepLog = true
+		select {
+		case <-v.ended:
+		case <-time.After(10 * time.Second):
+			_ = v.command.Process.Kill()
+			<-v.ended
+		}
+		return nil, fmt.Errorf("the server did not end within %v of SIGTERM; its stacks are in %s", patience, v.logPath)
+	}
+	if !v.command.ProcessState.Success() {
+		err = fmt.Errorf("the server ended with %v; see %s", v.command.ProcessState, v.logPath)
+		v.keepLog = true
+	}
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		if left = v.remains(); len(left) == 0 || time.Now().After(deadline) {
+			return left, err
+		}
+	}
+}
+
+// remains lists what is there of a server that has ended.
+func (v *server) remains() (left []string) {
+	for _, pid := range v.markedProcesses() {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		left = append(left, fmt.Sprintf("process %d: %s", pid, strings.ReplaceAll(string(line), "\x00", " ")))
+	}
+	for name := range sharedNames() {
+		if !v.names[name] && strings.Contains(name, "nereid") {
+			left = append(left, "/dev/shm/"+name)
+		}
+	}
+	files, _ := filepath.Glob(filepath.Join(v.temporary, "*"))
+	for _, file := range files {
+		if filepath.Base(file) != "cache" { // it is there to be kept
+			left = append(left, "file "+file)
+		}
+	}
+	return left
+}
+
+// markedProcesses are the processes that the server or its models started.
+func (v *server) markedProcesses() (pids []int) {
+	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil || !strings.Contains("\x00"+string(text), "\x00"+v.marked+"\x00") {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// clear removes what the soak itself made, and ends what is still there.
+func (v *server) clear(keepLog bool) {
+	select {
+	case <-v.ended:
+	default:
+		_ = v.command.Process.Kill()
+		<-v.ended
+	}
+	for _, pid := range v.markedProcesses() {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	_ = os.RemoveAll(v.temporary)
+	if v.group != nil {
+		v.group.remove()
+	}
+	if keepLog || v.keepLog {
+		fmt.Printf("what the server printed is in %s\n", v.logPath)
+	} else {
+		_ = os.Remove(v.logPath)
+	}
+}
+
+func sharedNames() map[string]bool {
+	names := map[string]bool{}
+	entries, _ := os.ReadDir("/dev/shm")
+	for _, e := range entries {
+		names[e.Name()] = true
+	}
+	return names
+}
+
+// freePorts finds ports below those that the system gives to clients.
+func freePorts(n int) ([]string, error) {
+	var ports []string
+	for port := 20_000 + os.Getpid()%5_000; len(ports) < n && port < 32_000; port++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		_ = l.Close()
+		ports = append(ports, strconv.Itoa(port))
+	}
+	if len(ports) < n {
+		return nil, errors.New("no port is free")
+	}
+	return ports, nil
+}

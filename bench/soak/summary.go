@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// summary prints the figures.
+func (k *soak) summary(before, peak, after usage, counters map[string]float64) {
+	all := k.tally.sum()
+	total := 0
+	for _, n := range all {
+		total += n
+	}
+	fmt.Println()
+	k.tally.print()
+	fmt.Println()
+	for _, name := range slices.Sorted(maps.Keys(counters)) {
+		fmt.Printf("%s %.0f\n", name, counters[name])
+	}
+	fmt.Printf("\n%d good requests in %.0f s: %d right (%.2f %%), %d refused, %d lost with %.0f processes, %d for a model that was not loaded, %d wrong\n",
+		total, k.took.Seconds(), all[right], 100*float64(all[right])/float64(max(total, 1)), all[refused], all[lost], counters["nereid_stub_losses_total"], all[absent], all[wrong])
+	fmt.Printf("at rest before: %s\n", before)
+	fmt.Printf("the most:       %s\n", peak)
+	fmt.Printf("at rest after:  %s\n", after)
+	if g := k.server.group; g != nil {
+		fmt.Printf("control group of %s: %d processes killed for want of memory\n", mib(k.memory), g.kills())
+	}
+}
+
+// insideOne is how many good requests may have been inside one lost process: a
+// batch of eight that executes, and one that was handed ahead.
+const insideOne = 16
+
+// judge adds what the counts say to the faults.
+func (k *soak) judge(before, after usage, counters map[string]float64, left []string) {
+	all := k.tally.sum()
+	if all[wrong] > 0 {
+		k.tally.fault("%d good requests had a wrong answer, or none", all[wrong])
+	}
+	if all[right] == 0 {
+		k.tally.fault("no good request was answered rightly")
+	}
+	if !after.within(before) {
+		k.tally.fault("the server has not given back what it took: %s; before: %s; %s of RSS, %s of shared memory and %d descriptors more are allowed",
+			after, before, mib(residentBound), mib(sharedBound), descriptorsBound)
+	}
+	losses := int(counters["nereid_stub_losses_total"])
+	if all[lost] > losses*insideOne {
+		k.tally.fault("%d good requests were lost with %d processes", all[lost], losses)
+	}
+	for _, name := range []string{"nereid_internal_errors_total", "nereid_stub_protocol_errors_total"} {
+		if n := counters[name]; n > 0 {
+			k.tally.fault("%s is %.0f", name, n)
+		}
+	}
+	if g := k.server.group; g != nil && g.kills() > 0 {
+		k.tally.fault("the kernel killed %d processes for want of memory", g.kills())
+	}
+	for _, what := range left {
+		k.tally.fault("left behind: %s", what)
+	}
+	for client, outcomes := range k.tally.good {
+		if outcomes[right] == 0 && client != "model control" {
+			k.tally.fault("%s has no right answer", client)
+		}
+	}
+}

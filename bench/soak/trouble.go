@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// killed counts the processes that were killed from outside.
+const killed = "kill processes"
+
+// kill ends a process of a model every two seconds.
+func (k *soak) kill(ctx context.Context, r *rand.Rand) {
+	for pause(ctx, r, 2*time.Second) {
+		if stubs := k.server.stubs(); len(stubs) > 0 && unix.Kill(stubs[r.IntN(len(stubs))], unix.SIGKILL) == nil {
+			k.tally.event(killed)
+		}
+	}
+}
+
+// freeze stops a process for a second, as a debugger or a busy machine does.
+func (k *soak) freeze(ctx context.Context, r *rand.Rand) {
+	for pause(ctx, r, 6*time.Second) {
+		stubs := k.server.stubs()
+		if len(stubs) == 0 {
+			continue
+		}
+		pid := stubs[r.IntN(len(stubs))]
+		if unix.Kill(pid, unix.SIGSTOP) == nil {
+			k.tally.event("stop processes for a second")
+			pause(context.WithoutCancel(ctx), r, time.Second)
+			_ = unix.Kill(pid, unix.SIGCONT) // it may be dead
+		}
+	}
+}
+
+// expect makes a request of model control.
+func (k *soak) expect(ctx context.Context, what, path, body string, fine ...string) {
+	if ctx.Err() != nil {
+		return
+	}
+	status, text, err := k.server.post(context.WithoutCancel(ctx), path, body)
+	select {
+	case <-k.server.ended:
+		return
+	default:
+	}
+	k.tally.event(what)
+	if err == nil && (status == http.StatusOK || status == http.StatusServiceUnavailable) {
+		return
+	}
+	for _, part := range fine {
+		if err == nil && strings.Contains(text, part) {
+			return
+		}
+	}
+	k.tally.answered("model control", wrong, fmt.Sprintf("%s: status %d %s %v", what, status, digits.ReplaceAllString(text, "N"), err))
+}
+
+// lostInLoad are parts of the errors of loads whose process was killed meanwhile.
+var lostInLoad = []string{"not healthy", "signal: killed", "stub", "SIGKILL", "was killed", "failed to poll from model repository"}
+
+// move loads and unloads a model, and another that cannot be loaded.
+func (k *soak) move(ctx context.Context, r *rand.Rand) {
+	for pause(ctx, r, time.Second) {
+		k.expect(ctx, "load moves", "/v2/repository/models/moves/load", "", lostInLoad...)
+		if !pause(ctx, r, time.Second) {
+			return
+		}
+		k.expect(ctx, "unload moves", "/v2/repository/models/moves/unload", "")
+		if r.IntN(4) == 0 {
+			k.expect(ctx, "load broken", "/v2/repository/models/broken/load", "", "this model never starts")
+		}
+	}
+}
+
+// regroup changes how many instances two models have.
+func (k *soak) regroup(ctx context.Context, r *rand.Rand) {
+	for pause(ctx, r, 3*time.Second) {
+		model := []string{"identity", "doubles"}[r.IntN(2)]
+		body := fmt.Sprintf(`{"count":%d}`, 1+r.IntN(4))
+		k.expect(ctx, "change instances", "/v2/repository/models/"+model+"/instances", body, lostInLoad...)
+	}
+}
+
+// reload loads a model that serves with another configuration, so that its
+// processes are replaced while clients ask.
+func (k *soak) reload(ctx context.Context, r *rand.Rand) {
+	for pause(ctx, r, 8*time.Second) {
+		config := fmt.Sprintf(`{"backend":"python","input":[{"name":"IN","data_type":"TYPE_INT32","dims":[1]}],`+
+			`"output":[{"name":"OUT","data_type":"TYPE_INT32","dims":[1]}],"instance_group":[{"count":2,"kind":"KIND_CPU"}],`+
+			`"parameters":{"draw":{"string_value":"%d"}}}`, r.Uint64())
+		k.expect(ctx, "reload sleeps", "/v2/repository/models/sleeps/load", fmt.Sprintf(`{"parameters":{"config":%q}}`, config), lostInLoad...)
+	}
+}
+
+// warm has each model answer once, so that what is made at the first request is
+// there before the server is looked at.
+func (k *soak) warm(ctx context.Context) error {
+	r := rand.New(rand.NewPCG(k.seed, 0))
+	for _, c := range k.goodClients() {
+		if strings.HasSuffix(c.name, " moves") || strings.HasSuffix(c.name, " crashes") {
+			continue
+		}
+		ask, closed, err := c.connect(k)
+		if err != nil {
+			return err
+		}
+		for range 5 {
+			if err := ask(ctx, r); err != nil {
+				closed()
+				return fmt.Errorf("before the storm: %s: %w", c.name, err)
+			}
+		}
+		closed()
+	}
+	return nil
+}

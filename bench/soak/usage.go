@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nereid-serving/nereid/bench/measure"
+	"golang.org/x/sys/unix"
+)
+
+// usage is what the server holds at one time.
+type usage struct {
+	resident    int64 // bytes of the server's process that are real, less shared files
+	shared      int64 // bytes of memory files that its descriptors hold
+	descriptors int   // of the server's process
+	processes   int   // below it
+	group       int64 // bytes of its control group, without what can be given up
+}
+
+func (u usage) String() string {
+	text := fmt.Sprintf("RSS %s, shared memory %s, %d descriptors, %d processes", mib(u.resident), mib(u.shared), u.descriptors, u.processes)
+	if u.group > 0 {
+		text += ", control group " + mib(u.group)
+	}
+	return text
+}
+
+func mib(n int64) string { return strconv.FormatInt((n+1<<19)>>20, 10) + " MiB" }
+
+// sample looks at the server and keeps the largest of each figure.
+func (v *server) sample() usage {
+	u := v.look()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.most.resident, v.most.shared = max(v.most.resident, u.resident), max(v.most.shared, u.shared)
+	v.most.descriptors, v.most.processes = max(v.most.descriptors, u.descriptors), max(v.most.processes, u.processes)
+	v.most.group = max(v.most.group, u.group)
+	return u
+}
+
+func (v *server) peak() usage {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.most
+}
+
+func (v *server) look() (u usage) {
+	proc := fmt.Sprintf("/proc/%d/", v.pid())
+	status, _ := os.ReadFile(proc + "status")
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			kib, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			u.resident = kib << 10
+		}
+	}
+	files := map[uint64]bool{}
+	entries, _ := os.ReadDir(proc + "fd")
+	u.descriptors = len(entries)
+	for _, e := range entries {
+		path := proc + "fd/" + e.Name()
+		target, err := os.Readlink(path)
+		if err != nil || !strings.HasPrefix(target, "/memfd:") && !strings.HasPrefix(target, "/dev/shm/") {
+			continue
+		}
+		var st unix.Stat_t
+		if unix.Stat(path, &st) == nil && !files[st.Ino] {
+			files[st.Ino] = true
+			u.shared += st.Blocks * 512
+		}
+	}
+	if tree, err := measure.Tree(v.pid()); err == nil {
+		u.processes = len(tree) - 1
+	}
+	if v.group != nil {
+		u.group = v.group.used()
+	}
+	return u
+}
+
+// Bounds of what the server may hold more than before, at rest.
+const (
+	residentBound    = 96 << 20
+	sharedBound      = 8 << 20
+	descriptorsBound = 8
+)
+
+// within reports whether a server at rest has given back what it took.
+func (u usage) within(before usage) bool {
+	return u.resident <= before.resident+residentBound && u.shared <= before.shared+sharedBound &&
+		u.descriptors <= before.descriptors+descriptorsBound && u.processes == before.processes
+}
+
+// rest brings the server back to the models and instances with which it started
+// and looks at it: once it holds what it held before, or patience has run out.
+func (v *server) rest(ctx context.Context, before *usage) (usage, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
+	var errs []error
+	for _, change := range [][2]string{
+		{"/v2/repository/models/moves/unload", ""},
+		{"/v2/repository/models/identity/instances", `{"count":2}`},
+		{"/v2/repository/models/doubles/instances", `{"count":2}`},
+	} {
+		if status, text, err := v.post(ctx, change[0], change[1]); err != nil || status != http.StatusOK {
+			errs = append(errs, fmt.Errorf("%s: status %d, %s, %w", change[0], status, text, err))
+		}
+	}
+	for _, model := range steadyModels {
+		ready := false
+		for deadline := time.Now().Add(patience); !ready && time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+			status, _, err := v.get(ctx, "/v2/models/"+model+"/ready")
+			ready = err == nil && status == http.StatusOK
+			select {
+			case <-v.ended:
+				return usage{}, errors.New("the server has ended")
+			default:
+			}
+		}
+		if !ready {
+			errs = append(errs, fmt.Errorf("model %s is not ready %v after the clients have gone", model, patience))
+		}
+	}
+	limit := time.Now().Add(patience)
+	if before == nil {
+		limit = time.Now().Add(3 * time.Second) // what is idle is given back after a second
+	}
+	for {
+		u := v.look()
+		if before != nil && u.within(*before) || time.Now().After(limit) {
+			return u, errors.Join(errs...)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// counters are the server's own metrics, summed over their labels.
+func (v *server) counters() (map[string]float64, error) {
+	status, text, err := ask(context.Background(), http.MethodGet, "http://"+v.metrics+"/metrics", "")
+	if err != nil || status != http.StatusOK {
+		return nil, fmt.Errorf("read the metrics: status %d, %w", status, err)
+	}
+	sums := map[string]float64{}
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		line := lines.Text()
+		if !strings.HasPrefix(line, "nereid_") {
+			continue
+		}
+		name, _, _ := strings.Cut(line, "{")
+		name, _, _ = strings.Cut(name, " ")
+		value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
+		if err == nil {
+			sums[name] += value
+		}
+	}
+	return sums, nil
+}
+
+// group is a control group of the memory controller, of either version.
+type group struct {
+	path string
+	v2   bool
+}
+
+// makeGroup makes a group beside or below our own.
+func makeGroup(limit int64) (*group, error) {
+	name := fmt.Sprintf("nereid-soak-%d", os.Getpid())
+	g := &group{path: filepath.Join("/sys/fs/cgroup", name), v2: true}
+	file := "memory.max"
+	if _, err := os.Stat("/sys/fs/cgroup/memory"); err == nil {
+		g.path, g.v2, file = filepath.Join("/sys/fs/cgroup/memory", name), false, "memory.limit_in_bytes"
+	}
+	if err := os.Mkdir(g.path, 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(g.path, file), []byte(strconv.FormatInt(limit, 10)), 0o644); err != nil {
+		g.remove()
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *group) processes() string { return filepath.Join(g.path, "cgroup.procs") }
+
+// used is what its processes hold, without pages of files, which the kernel takes
+// back when it needs them.
+func (g *group) used() int64 {
+	stat := readNumbers(filepath.Join(g.path, "memory.stat"))
+	if g.v2 {
+		return stat["anon"] + stat["shmem"]
+	}
+	return stat["total_rss"] + stat["total_shmem"]
+}
+
+// kills is how many processes the kernel has ended for want of memory.
+func (g *group) kills() int64 {
+	if g.v2 {
+		return readNumbers(filepath.Join(g.path, "memory.events"))["oom_kill"]
+	}
+	return readNumbers(filepath.Join(g.path, "memory.oom_control"))["oom_kill"]
+}
+
+func (g *group) remove() {
+	for range 50 {
+		if err := os.Remove(g.path); err == nil || errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// readNumbers reads lines of a name and a number.
+func readNumbers(path string) map[string]int64 {
+	numbers := map[string]int64{}
+	text, _ := os.ReadFile(path)
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) == 2 {
+			numbers[fields[0]], _ = strconv.ParseInt(fields[1], 10, 64)
+		}
+	}
+	return numbers
+}
