@@ -157,5 +157,9 @@ func (d *Batcher) dueLocked(now int64) (n int, until int64) {
 	case f.complete(&d.rules), !waits, !inTime:
 		return len(f.picked), 0
 	}
-	return 0, f.oldest + int64(d.rules.delay)
+	until = f.oldest + int64(d.rules.delay)
+	if f.expires != 0 { // then it moves behind others, which may make a preferred size without it
+		until = min(until, f.expires)
+	}
+	return 0, until
 }

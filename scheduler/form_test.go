@@ -274,6 +274,8 @@ func TestPolicies(t *testing.T) {
 		// Those past their deadline come after those of their level, before lower ones.
 		mixed = "max_batch_size: 1 dynamic_batching { priority_levels: 2 default_priority_level: 2 " +
 			"default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 5000 allow_timeout_override: true } }"
+		late = "max_batch_size: 8 dynamic_batching { preferred_batch_size: [ 4, 8 ] max_queue_delay_microseconds: 1500000 " +
+			"default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 9000000 allow_timeout_override: true } }"
 	)
 	for _, c := range []struct {
 		name, config string
@@ -298,6 +300,8 @@ func TestPolicies(t *testing.T) {
 			"0 a; 10 d; 20 c; 30 b; 40 e"},
 		{"a client goes while it is late", delay, []askAt{{id: "a"}, {id: "b"}, {id: "c", gone: 25}, {at: 11, id: "d"}, {at: 12, id: "e"}},
 			"0 a; 10 b; 20 d; 25 c: Cancelled ; 30 e"},
+		{"a preferred size without who is late", late, []askAt{{id: "a", size: 2}, {id: "b", timeout: 100 * time.Millisecond}, {at: 1, id: "c", size: 2}},
+			"100 a+c; 1500 b"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
