@@ -9,9 +9,12 @@ import (
 // batch is what an instance is given: requests that are executed together.
 type batch struct {
 	backend.Batch
-	requests  []*request       // one at least
-	instance  backend.Instance // guarded by the scheduler's mu
+	requests  []*request // one at least
 	execution Execution
+
+	// Guarded by the scheduler's mu.
+	instance backend.Instance
+	pending  bool // handed ahead and not begun: its requests still count as pending
 }
 
 // alone is a batch of one, which each request brings along.
@@ -76,6 +79,7 @@ func (b *batch) executed(_ *backend.Batch, report backend.Report) {
 		return
 	}
 	d.mu.Lock()
+	d.begunLocked(b)
 	drained := d.leaveLocked(b)
 	idle := d.waiting.length == 0 && d.aheads == 0 // who comes from now on sees the instance
 	d.mu.Unlock()
@@ -102,6 +106,11 @@ func (d *Batcher) again(b *batch, withdrawn bool) {
 	}
 	lost := d.hopelessLocked()
 	var gone []*request
+	back := 0
+	if !b.pending {
+		back = len(b.requests)
+	}
+	b.pending = false
 	for i := len(b.requests) - 1; i >= 0; i-- {
 		r := b.requests[i]
 		r.batch = nil
@@ -109,8 +118,10 @@ func (d *Batcher) again(b *batch, withdrawn bool) {
 			gone = append(gone, r)
 			continue
 		}
-		d.config.Observer.Pending(1) // before anybody takes it
 		d.putBackLocked(r)
+	}
+	if change := back - len(gone); change != 0 {
+		d.config.Observer.Pending(change) // before anybody takes them
 	}
 	d.mu.Unlock()
 	drained()

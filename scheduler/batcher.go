@@ -194,6 +194,9 @@ func (d *Batcher) accept(r *request) (destination, error) {
 		if complete || d.rules.delay == 0 {
 			if in, ahead := d.takeLocked(&r.alone.batch, complete); in != nil {
 				d.inside++
+				if ahead {
+					d.config.Observer.Pending(1)
+				}
 				return destination{in: in, ahead: ahead}, nil
 			}
 		}

@@ -348,8 +348,19 @@ func (s *serving) change(w *worker) {
 // wantNobodyForgotten wants, when all is quiet, that nobody waits whom an idle
 // instance should have been given.
 func (s *serving) wantNobodyForgotten() {
+	s.mu.Lock()
+	ahead := 0
+	for _, w := range s.instances {
+		for _, b := range w.batches[min(1, len(w.batches)):] {
+			ahead += len(b.Tasks)
+		}
+	}
+	s.mu.Unlock()
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
+	if n := int(s.counts.pending.Load()); n != s.d.waiting.length+ahead {
+		s.t.Errorf("%d are pending, where %d are in line and %d ahead", n, s.d.waiting.length, ahead)
+	}
 	if len(s.d.idle) == 0 || s.d.waiting.length == 0 {
 		return
 	}

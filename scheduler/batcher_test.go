@@ -359,8 +359,8 @@ func TestBatcherHandsOverAhead(t *testing.T) {
 		for _, id := range []string{"4", "5", "6"} {
 			send(id)
 		}
-		if got := a.handed() + b.handed(); got != 6 || c.pending.Load() != 1 {
-			t.Errorf("%d were handed over and %d wait, want 6 and 1: two for each instance", got, c.pending.Load())
+		if got := a.handed() + b.handed(); got != 6 || c.pending.Load() != 3 {
+			t.Errorf("%d were handed over and %d are pending, want 6, two for each instance, and 3, for those ahead have not been begun", got, c.pending.Load())
 		}
 		wg.Wait()
 		if c.pending.Load() != 0 || c.executed.Load() != 7 || d.InFlight() != 0 {
@@ -400,8 +400,8 @@ func TestBatcherServesAgainWhatWasAhead(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		if len(lost.batches) != 2 || c.pending.Load() != 1 {
-			t.Fatalf("%d handed over and %d wait, want 2 and 1", len(lost.batches), c.pending.Load())
+		if len(lost.batches) != 2 || c.pending.Load() != 2 {
+			t.Fatalf("%d handed over and %d pending, want 2 and 2", len(lost.batches), c.pending.Load())
 		}
 		// The instance is lost while it executes the first, and had not begun the second.
 		d.Down(lost, false)

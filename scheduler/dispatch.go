@@ -119,7 +119,6 @@ func (d *Batcher) dispatch() {
 		}
 		switch {
 		case b != nil:
-			d.config.Observer.Pending(-len(b.requests))
 			in := b.instance
 			in.Execute(&b.Batch)
 			d.cancelGone(b.requests)
@@ -168,6 +167,9 @@ func (d *Batcher) nextLocked() (b *batch, ahead bool) {
 		d.forming.reset()
 		for _, r := range b.requests {
 			d.waiting.remove(r)
+		}
+		if !forward {
+			d.config.Observer.Pending(-len(b.requests))
 		}
 		return b, forward
 	}

@@ -38,6 +38,7 @@ func (d *Batcher) takeLocked(b *batch, complete bool) (in backend.Instance, ahea
 			has.ahead, has.handed = b, false
 			d.aheads++
 			d.givenLocked(b, in)
+			b.pending = true
 			return in, true
 		}
 	}
@@ -70,9 +71,12 @@ func (d *Batcher) leaveLocked(b *batch) (drained func()) {
 	case has.ahead != b:
 		return nothing
 	}
-	if has.ahead != nil { // it has left, or is executed now
+	if next := has.ahead; next != nil { // it has left, or is executed now
 		has.ahead = nil
 		d.aheads--
+		if next != b {
+			d.begunLocked(next)
+		}
 	}
 	switch {
 	case has.executes != nil:
@@ -85,6 +89,14 @@ func (d *Batcher) leaveLocked(b *batch) (drained func()) {
 		d.idle = append(d.idle, in)
 	}
 	return nothing
+}
+
+// begunLocked notes that an instance has begun a batch, or is done with it.
+func (d *Batcher) begunLocked(b *batch) {
+	if b.pending {
+		b.pending = false
+		d.config.Observer.Pending(-len(b.requests))
+	}
 }
 
 func nothing() {}

@@ -12,6 +12,7 @@ import (
 func (d *Batcher) reschedule(b *batch) {
 	var again []*request
 	d.mu.Lock()
+	d.begunLocked(b)
 	drained := d.leaveLocked(b)
 	for _, r := range b.requests {
 		if !r.ended && slices.Contains(b.execution.Report.Rescheduled, &r.task) { // else its backend has said both

@@ -78,8 +78,8 @@ type Timing struct {
 // Observer counts what happens to requests. Its methods do not block and are
 // called from any goroutine.
 type Observer interface {
-	// Pending changes the number of requests that have been accepted and not yet
-	// been given to an instance.
+	// Pending changes the number of requests that have been accepted and that no
+	// instance has begun. It may be called with a scheduler locked.
 	Pending(change int)
 	// Executed is called once for each batch that an instance has ended.
 	Executed(*Execution)
