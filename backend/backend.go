@@ -9,6 +9,7 @@ package backend
 
 import (
 	"context"
+	"time"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
@@ -53,6 +54,15 @@ type Model interface {
 	// Close ends the instances: those that can are told, the others are killed
 	// when ctx ends. Batches inside are executed first.
 	Close(ctx context.Context) error
+}
+
+// Patient is a Model that says how long its beginning and its end may take.
+type Patient interface {
+	// InitializeTimeout bounds the warm-up of its instances; 0: no limit.
+	InitializeTimeout() time.Duration
+	// UnloadTimeout bounds the wait for requests that are inside and for what the
+	// model does when it ends, before it is ended by force; 0: no limit.
+	UnloadTimeout() time.Duration
 }
 
 // Asker is a Model whose own code may say that it is not ready: before a model

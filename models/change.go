@@ -35,6 +35,9 @@ type change struct {
 // above.
 func (c *change) apply(ctx context.Context, held identities) map[Identity]error {
 	c.changed, c.outcomes = make(identities), make(map[Identity]error)
+	brings := maps.Clone(c.sources)
+	maps.DeleteFunc(brings, func(_ Identity, s *source) bool { return s == nil })
+	c.claims.announce(c.op, brings)
 	c.Registry.mu.Lock()
 	affected := make(identities)
 	var replaced []*upload

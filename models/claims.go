@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 )
 
 // claims says which operation changes which models. An operation takes all
@@ -12,6 +13,10 @@ import (
 // a change while it is being loaded. Such an operation has a parent, goes ahead of
 // others that wait, and is refused if its parent would wait for itself.
 type claims struct {
+	// patience is how long an operation waits for another whose load it outdates
+	// before it gives that up; 0: for ever.
+	patience time.Duration
+
 	mu      sync.Mutex
 	changed chan struct{} // closed, and made anew, when models are given back
 	holders map[Identity]*operation
@@ -24,10 +29,16 @@ type operation struct {
 	name   string // the model that it is about
 	from   string // the model whose load waits for it, "" for none
 	parent *operation
+	// outdates reports whether a load of a model from a source is pointless once this
+	// operation has been asked for; s is nil for an exchange of instances. It is
+	// called without a lock. Nil: it outdates none.
+	outdates func(id Identity, s *source) bool
 
 	// Guarded by the claims' mu.
-	wants   identities // what it waits for, nil while it does not
-	touched identities // what its children have changed below models that it holds
+	giveUp  context.CancelCauseFunc // ends what the operation does; nil before bound
+	brings  map[Identity]*source    // what it brings up
+	wants   identities              // what it waits for, nil while it does not
+	touched identities              // what its children have changed below models that it holds
 }
 
 // circleError refuses an operation for which a load waits that it would wait for.
@@ -51,11 +62,31 @@ func (c *claims) begin(name string, up *bringing) *operation {
 	return op
 }
 
+// bound returns a context for what the operation does: it ends with ctx, when
+// another operation outdates this one, and with end.
+func (c *claims) bound(ctx context.Context, op *operation) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c.mu.Lock()
+	op.giveUp = cancel
+	c.mu.Unlock()
+	return ctx
+}
+
+// announce says what an operation is bringing up.
+func (c *claims) announce(op *operation, brings map[Identity]*source) {
+	c.mu.Lock()
+	op.brings = brings
+	c.mu.Unlock()
+}
+
 func (c *claims) end(op *operation) {
 	c.release(op)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.running = slices.DeleteFunc(c.running, func(o *operation) bool { return o == op })
+	if op.giveUp != nil {
+		op.giveUp(nil)
+	}
 }
 
 // release gives back what the operation holds.
@@ -104,6 +135,12 @@ func (c *claims) take(ctx context.Context, op *operation, needed, dependent iden
 			c.wakeLocked()
 		}
 	}()
+	var late <-chan time.Time
+	if op.outdates != nil && c.patience > 0 {
+		ticks := time.NewTicker(c.patience)
+		defer ticks.Stop()
+		late = ticks.C
+	}
 	for len(c.blockersLocked(op)) > 0 {
 		if op.parent != nil {
 			if way := c.wayLocked(op, op, make(map[*operation]bool)); way != nil {
@@ -114,6 +151,8 @@ func (c *claims) take(ctx context.Context, op *operation, needed, dependent iden
 		c.mu.Unlock()
 		select {
 		case <-changed:
+		case <-late:
+			c.overtake(op)
 		case <-ctx.Done():
 		}
 		c.mu.Lock()
@@ -125,6 +164,32 @@ func (c *claims) take(ctx context.Context, op *operation, needed, dependent iden
 		c.holders[id] = op
 	}
 	return held, nil
+}
+
+// overtake gives up the operations whose loads one that waits for them outdates.
+func (c *claims) overtake(op *operation) {
+	type load struct {
+		by     *operation
+		id     Identity
+		source *source
+	}
+	var loads []load
+	c.mu.Lock()
+	for id := range op.wants {
+		holder := c.holders[id]
+		if holder == nil || holder.giveUp == nil || op.descends(holder) {
+			continue
+		}
+		if s, brings := holder.brings[id]; brings {
+			loads = append(loads, load{holder, id, s})
+		}
+	}
+	c.mu.Unlock()
+	for _, l := range loads {
+		if op.outdates(l.id, l.source) {
+			l.by.giveUp(errOvertaken)
+		}
+	}
 }
 
 // descends reports whether ancestor waits for the operation, over any number of

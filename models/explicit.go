@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -54,6 +56,9 @@ func (r *Registry) explicitLoad(ctx context.Context, up *bringing, name, config 
 	defer o.upload.drop()
 	op := r.claims.begin(name, up)
 	defer r.claims.end(op)
+	op.outdates = func(id Identity, s *source) bool { return id.Name == name && r.differs(id, s, o) }
+	ctx, stop := r.changing(ctx, op)
+	defer stop()
 	targets := []Identity{{Name: name}}
 	if r.config.Repository.options.Namespacing && o.upload == nil {
 		if targets = r.config.Repository.find(name); len(targets) == 0 {
@@ -150,6 +155,23 @@ func (r *Registry) read(id Identity, o override) (*source, error) {
 	return r.config.Repository.source(id, nil)
 }
 
+// differs reports whether a load that is asked for now is another one than a load
+// of the model from s. It is not if it merely was asked for again.
+func (r *Registry) differs(id Identity, s *source, o override) bool {
+	if s == nil || s.upload != nil || o.upload != nil {
+		return true
+	}
+	files, err := r.config.Repository.footprint(id)
+	if err != nil {
+		return false // such a load comes to nothing
+	}
+	if o.config == nil || !s.files.same(files) {
+		return !s.files.same(files)
+	}
+	now, err := r.config.Repository.source(id, o.config)
+	return err == nil && !proto.Equal(now.Config, s.Config)
+}
+
 // isServed reports whether a model is served as its files are now.
 func (r *Registry) isServed(id Identity, files footprint) bool {
 	r.mu.Lock()
@@ -232,6 +254,9 @@ func (r *Registry) checkControl() error {
 	if err := r.checkExiting(); err != nil {
 		return err
 	}
+	if r.changes.Err() != nil {
+		return errExiting
+	}
 	if !r.config.Explicit {
 		return infer.Errorf(infer.Unavailable, "explicit model load / unload is not allowed if polling is enabled")
 	}
@@ -252,6 +277,9 @@ func (r *Registry) explicitUnload(ctx context.Context, up *bringing, name string
 	}
 	op := r.claims.begin(name, up)
 	defer r.claims.end(op)
+	op.outdates = func(Identity, *source) bool { return true }
+	ctx, stop := r.changing(ctx, op)
+	defer stop()
 	for {
 		needed := r.unloadedWith(name, dependents)
 		held, err := r.hold(ctx, op, needed)

@@ -49,7 +49,7 @@ func (l *loaded) start(ctx context.Context, events backend.Events, limiter *sche
 		return err
 	}
 	if err = l.model.Start(ctx, config, l.info.JSON, events); err == nil {
-		err = l.gate.wait(ctx)
+		err = l.warmed(ctx)
 	}
 	if err != nil {
 		l.gate.cancel() // so that whoever still warms up ends
@@ -58,6 +58,18 @@ func (l *loaded) start(ctx context.Context, events backend.Events, limiter *sche
 	l.passive = onlyPassive(config.GetInstanceGroup())
 	l.gate.admit()
 	return nil
+}
+
+// warmed returns when the instances that have come are warm, or why one is not; that
+// they are not warm in time is a reason.
+func (l *loaded) warmed(ctx context.Context) error {
+	if p, ok := l.model.(backend.Patient); ok && p.InitializeTimeout() > 0 {
+		limit := p.InitializeTimeout()
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, infer.Errorf(infer.Internal, "the warm-up of model '%s' did not end within %s", l.info.Name, limit))
+		defer cancel()
+	}
+	return l.gate.wait(ctx)
 }
 
 // abandon forgets a version, if there is one, whose instances have ended and that

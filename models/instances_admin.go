@@ -45,9 +45,12 @@ func (r *Registry) SetInstances(ctx context.Context, name, group string, count i
 	}
 	op := r.claims.begin(name, nil)
 	defer r.claims.end(op)
+	ctx, stop := r.changing(ctx, op)
+	defer stop()
 	if _, err := r.claims.take(ctx, op, identitiesOf(id), nil); err != nil {
 		return nil, infer.Errorf(infer.Unavailable, "failed to change the instances of '%s': %v", name, err)
 	}
+	r.claims.announce(op, map[Identity]*source{id: nil})
 	updates, err := r.setCount(ctx, id, group, int32(count))
 	if err != nil {
 		return nil, err
@@ -168,12 +171,12 @@ func (r *Registry) commitCount(id Identity, updates []*instanceUpdate) ([]Instan
 	r.mu.Unlock()
 	var states []InstanceState
 	for _, u := range updates {
-		u.commit()
+		left := u.commit()
 		version := u.after.info.Version
 		for _, in := range u.after.model.Instances() {
 			states = append(states, InstanceState{version, in.Name(), false})
 		}
-		for _, in := range u.surplus {
+		for _, in := range left {
 			states = append(states, InstanceState{version, in.Name(), true})
 		}
 	}

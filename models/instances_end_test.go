@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/nereid-serving/nereid/infer"
 )
@@ -66,6 +67,30 @@ func TestShutdownWaitsForWhatAnExchangeEnds(t *testing.T) {
 		}
 		if got := g.backend.models[0].left(); got != "a_1" {
 			t.Errorf("when the server has exited, %q have ended", got)
+		}
+		g.wait.Wait()
+	})
+}
+
+// TestLoadWaitsForIdleInstances: when a load that takes instances away returns,
+// those that had nothing to do have ended, and those that are busy have not.
+func TestLoadWaitsForIdleInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrower(t, `instance_group [ { name: "a" count: 4 kind: KIND_CPU } ]`, nil)
+		end := g.long(2)
+		g.backend.ending = func(*growingInstance) { time.Sleep(time.Second) } // finalizes
+		g.write(`instance_group [ { name: "a" count: 1 kind: KIND_CPU } ]`)
+		if err := g.Load(t.Context(), "m", "", nil); err != nil {
+			t.Fatal(err)
+		}
+		// Of the three that are too many two are busy at most.
+		if got := g.backend.models[0].left(); got == "" || got == "a_1 a_2 a_3" {
+			t.Errorf("when the load has returned, %q have ended, want those that were idle", got)
+		}
+		end()
+		g.wantEnded(g.backend.models[0], "a_1 a_2 a_3")
+		if err := g.Shutdown(t.Context()); err != nil {
+			t.Error(err)
 		}
 		g.wait.Wait()
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/kserve"
@@ -51,7 +50,7 @@ func (r *Registry) exchange(ctx context.Context, l *loaded, config *kserve.Model
 	u = &instanceUpdate{registry: r, before: l, updater: updater}
 	u.after = l.with(config, json, share)
 	if u.added, u.surplus, err = updater.Grow(ctx, config, json); err == nil {
-		err = l.gate.wait(ctx)
+		err = l.warmed(ctx)
 	}
 	if err != nil {
 		u.drop()
@@ -68,16 +67,12 @@ func (l *loaded) with(config *kserve.ModelConfig, json []byte, share *scheduler.
 	return &after
 }
 
-// dropLimit is how long new instances that are not wanted any more may take to
-// end.
-const dropLimit = 30 * time.Second
-
 // drop ends what is new.
 func (u *instanceUpdate) drop() {
 	if u == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(u.registry.lifetime, dropLimit)
+	ctx, cancel := u.registry.unloading(u.before.model)
 	defer cancel()
 	waiting := u.before.gate.refuse()
 	var ends sync.WaitGroup
@@ -93,38 +88,63 @@ func (u *instanceUpdate) drop() {
 }
 
 // commit lets what is new take work, and ends what is not wanted any more as soon
-// as it has none. The copy of the version has been published.
-func (u *instanceUpdate) commit() {
+// as it has none. The copy of the version has been published. When commit returns,
+// those that had no work have ended; left are the others.
+func (u *instanceUpdate) commit() (left []backend.Instance) {
 	if u == nil {
-		return
+		return nil
 	}
 	l := u.before
 	l.gate.admit()
 	if len(u.surplus) == 0 {
 		l.share.Release()
-		return
+		return nil
 	}
-	var left atomic.Int64
-	left.Store(int64(len(u.surplus)))
+	var more atomic.Int64
+	more.Store(int64(len(u.surplus)))
+	var idle sync.WaitGroup
 	for _, in := range u.surplus {
 		u.updater.Leave(in)
 		known := l.gate.retire(in)
-		drained := func() {
-			u.registry.ending.Go(func() {
-				u.end(u.registry.lifetime, in)
-				u.forget(known)
-				l.gate.forget(in)
-				if left.Add(-1) == 0 {
-					l.share.Release()
-				}
-			})
-		}
-		if known == nil { // a passive one
-			drained()
+		drained := make(chan struct{}) // closed by the scheduler
+		if known == nil {              // a passive one
+			close(drained)
 		} else {
-			l.scheduler.Retire(known, drained)
+			l.scheduler.Retire(known, func() { close(drained) })
 		}
+		ended := func() {}
+		select {
+		case <-drained:
+			idle.Add(1)
+			ended = idle.Done
+		default:
+			left = append(left, in)
+		}
+		u.registry.ending.Go(func() {
+			u.leave(in, known, drained)
+			if more.Add(-1) == 0 {
+				l.share.Release()
+			}
+			ended()
+		})
 	}
+	idle.Wait()
+	return left
+}
+
+// leave ends an instance when it has no work, or the time for that is over.
+func (u *instanceUpdate) leave(in, known backend.Instance, drained <-chan struct{}) {
+	l := u.before
+	ctx, cancel := u.registry.unloading(l.model)
+	defer cancel()
+	select {
+	case <-drained:
+	case <-ctx.Done():
+	}
+	u.end(ctx, in)
+	<-drained // an instance that is gone has no work
+	u.forget(known)
+	l.gate.forget(in)
 }
 
 func (u *instanceUpdate) end(ctx context.Context, in backend.Instance) {

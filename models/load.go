@@ -244,11 +244,19 @@ func (r *Registry) tryLoad(ctx context.Context, op *operation, d *Description, n
 	if err != nil {
 		// Start leaves nothing after an error; before it there may be something, and
 		// after it too.
-		_ = m.Close(ctx)
+		r.discard(ctx, m)
 		l.abandon()
 		return nil, err
 	}
 	return l, nil
+}
+
+// discard ends a version that has not come up, by force when ctx has ended.
+func (r *Registry) discard(ctx context.Context, m backend.Model) {
+	bound, cancel := r.unloading(m)
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	_ = m.Close(bound)
 }
 
 // bringUp completes the config of an opened model and starts its instances. What

@@ -40,6 +40,9 @@ type RegistryConfig struct {
 	LoadThreads int
 	// LoadRetries is how often a failed load is tried again.
 	LoadRetries int
+	// UnloadTimeout is how long an unload, or the load of a model from something
+	// newer, waits for a load that is under way before that is given up; 0: for ever.
+	UnloadTimeout time.Duration
 	// Strategies are batching strategies by the name that a model's parameter
 	// BATCH_STRATEGY gives, beside "volume" and "single".
 	Strategies map[string]NewStrategy
@@ -74,6 +77,11 @@ type Registry struct {
 	expire   context.CancelCauseFunc
 	uploads  uploads
 	claims   *claims
+
+	// changes ends when the server is about to exit: loads and unloads are refused
+	// then, and those under way are given up.
+	changes     context.Context
+	stopChanges context.CancelCauseFunc
 
 	polls     sync.WaitGroup // looks at the repository, and what they have begun
 	polling   context.Context
@@ -156,6 +164,8 @@ func NewRegistry(config RegistryConfig) *Registry {
 		loading: make(chan struct{}, config.LoadThreads), uploads: uploads{log: config.Log},
 	}
 	r.lifetime, r.expire = context.WithCancelCause(context.Background())
+	r.claims.patience = config.UnloadTimeout
+	r.changes, r.stopChanges = context.WithCancelCause(context.Background())
 	r.polling, r.stopPolls = context.WithCancelCause(context.Background())
 	r.serving.Store(&servingNow{})
 	return r

@@ -3,9 +3,11 @@ package models
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -16,6 +18,7 @@ import (
 func (r *Registry) Shutdown(ctx context.Context) error {
 	log := r.config.Log
 	r.exiting.Store(true)
+	r.StopChanges()
 	r.stopPolls(errExiting)
 	stop := context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -72,6 +75,26 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 		return infer.Errorf(infer.Internal, "Exit timeout expired. Exiting immediately.")
 	}
 	return nil
+}
+
+// StopChanges refuses loads and unloads from now on, and gives up those under way:
+// what they bring up would not serve any more.
+func (r *Registry) StopChanges() { r.stopChanges(errExiting) }
+
+// changing bounds what an operation does; stop is called when it has ended.
+func (r *Registry) changing(ctx context.Context, op *operation) (_ context.Context, stop func() bool) {
+	ctx = r.claims.bound(ctx, op)
+	return ctx, context.AfterFunc(r.changes, func() { op.giveUp(errExiting) })
+}
+
+// unloading bounds an end of a model.
+func (r *Registry) unloading(m backend.Model) (context.Context, context.CancelFunc) {
+	p, ok := m.(backend.Patient)
+	if !ok || p.UnloadTimeout() <= 0 {
+		return context.WithCancel(r.lifetime)
+	}
+	limit := p.UnloadTimeout()
+	return context.WithTimeoutCause(r.lifetime, limit, fmt.Errorf("the unload timeout of %s ran out", limit))
 }
 
 // waitForPolls waits until no look at the repository goes on and nothing that one

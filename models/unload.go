@@ -47,7 +47,9 @@ func (r *Registry) endLaterLocked(m *model, versions []retired) {
 
 // end finishes a version that requests cannot reach any more.
 func (r *Registry) end(m *model, number int64, l *loaded) {
-	if err := l.close(r.lifetime); err != nil {
+	ctx, cancel := r.unloading(l.model)
+	defer cancel()
+	if err := l.close(ctx); err != nil {
 		r.config.Log.Error().Msgf("unloading '%s' version %d: %v", m.id, number, err)
 		return
 	}

@@ -371,6 +371,33 @@ func TestWarmupAgainIsBounded(t *testing.T) {
 	})
 }
 
+// patientBackend opens models whose beginning and end take a second at most.
+type patientBackend struct{ *growing }
+
+type patientModel struct{ *growingModel }
+
+func (b patientBackend) Open(env backend.Env) (backend.Model, error) {
+	m, err := b.growing.Open(env)
+	return patientModel{m.(*growingModel)}, err
+}
+
+func (patientModel) InitializeTimeout() time.Duration { return time.Second }
+func (patientModel) UnloadTimeout() time.Duration     { return time.Second }
+
+// TestWarmupWithoutEnd: a sample that is to be executed billions of times does not
+// keep a load for ever.
+func TestWarmupWithoutEnd(t *testing.T) {
+	root := writeModels(t, map[string][]int64{"m": {1}})
+	endless := fakeConfig + `instance_group [ { count: 1 kind: KIND_CPU } ]` + sample("batch_size: 1 count: 4294967295", "IN", "INT32", "1", "zero_data: true")
+	rewrite(t, filepath.Join(root, "m", "config.pbtxt"), endless)
+	r := newTestRegistry(t, root, patientBackend{&growing{answer: make(map[string]error)}}, explicit())
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: "+
+		"Internal: the warm-up of model 'm' did not end within 1s;\n")
+}
+
 // A version whose warm-up fails does not serve, and nothing of it is left.
 func TestWarmupFailsTheLoad(t *testing.T) {
 	root := writeModels(t, map[string][]int64{"m": {1}})

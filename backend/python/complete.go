@@ -38,8 +38,9 @@ func (m *Model) AutoComplete(ctx context.Context, config []byte) ([]byte, error)
 	return answer, nil
 }
 
-// dismiss ends the stub that has completed the config and is not needed.
-func (m *Model) dismiss() {
+// dismiss ends the stub that has completed the config and is not needed; by force
+// when ctx ends.
+func (m *Model) dismiss(ctx context.Context) {
 	in := m.primed
 	m.primed = nil
 	if in == nil || in.primed == nil {
@@ -47,6 +48,8 @@ func (m *Model) dismiss() {
 	}
 	l := in.primed
 	in.primed = nil
+	stop := context.AfterFunc(ctx, l.process.kill)
+	defer stop()
 	l.finalize()
 	l.end(errStopped)
 }

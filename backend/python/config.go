@@ -36,6 +36,9 @@ type Config struct {
 	InitializeTimeout time.Duration
 	ExecuteTimeout    time.Duration
 	FinalizeTimeout   time.Duration
+	// UnloadTimeout bounds what an end may wait for: requests inside, and finalize.
+	// Key unload-timeout-seconds, default 30 s.
+	UnloadTimeout time.Duration
 	// Spin is how long a side looks for the other's frames before it sleeps. Key
 	// ipc-spin-us, default 100 µs; negative: not at all.
 	Spin time.Duration
@@ -77,6 +80,7 @@ var settings = []setting{
 	{"initialize-timeout-seconds", number(func(c *Config, n int64) error { return setSeconds(&c.InitializeTimeout, n) })},
 	{"execute-timeout-seconds", number(func(c *Config, n int64) error { return setSeconds(&c.ExecuteTimeout, n) })},
 	{"finalize-timeout-seconds", number(func(c *Config, n int64) error { return setSeconds(&c.FinalizeTimeout, n) })},
+	{"unload-timeout-seconds", number(func(c *Config, n int64) error { return setSeconds(&c.UnloadTimeout, n) })},
 	{"ipc-spin-us", number(func(c *Config, n int64) error {
 		c.Spin = time.Duration(n) * time.Microsecond
 		if n == 0 {
@@ -120,6 +124,7 @@ func ParseConfig(values map[string]string) (Config, error) {
 		// Models fetch weights in initialize; one that hangs must end some day.
 		InitializeTimeout: time.Hour,
 		FinalizeTimeout:   30 * time.Second,
+		UnloadTimeout:     30 * time.Second,
 		Spin:              100 * time.Microsecond,
 		readyLimit:        5 * time.Second,
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -52,6 +53,7 @@ type Model struct {
 var (
 	_ backend.Model   = (*Model)(nil)
 	_ backend.Updater = (*Model)(nil)
+	_ backend.Patient = (*Model)(nil)
 )
 
 func (b *Backend) open(env backend.Env) (*Model, error) {
@@ -145,7 +147,7 @@ func (m *Model) check(stub string) error {
 // Start implements backend.Model.
 func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []byte, events backend.Events) error {
 	if err := m.prepare(config, json, events); err != nil {
-		m.dismiss()
+		m.dismiss(ctx)
 		return err
 	}
 	m.primed = nil
@@ -192,13 +194,18 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 	for _, in := range instances {
 		in.cancel()
 	}
+	limit := time.NewTimer(orForever(m.settings.UnloadTimeout))
+	defer limit.Stop()
 	for _, in := range instances {
 		select {
 		case <-in.ended:
+			continue
 		case <-ctx.Done(): // it may be warmed up by now, for however long
-			in.doom()
-			<-in.ended
+		case <-limit.C:
+			limit.Reset(0) // for the others too
 		}
+		in.doom()
+		<-in.ended
 	}
 	m.mu.Lock()
 	m.starting = nil
@@ -309,9 +316,15 @@ func asyncOverlap(config *kserve.ModelConfig) (int, error) {
 	return n, nil
 }
 
+// InitializeTimeout implements backend.Patient.
+func (m *Model) InitializeTimeout() time.Duration { return m.settings.InitializeTimeout }
+
+// UnloadTimeout implements backend.Patient.
+func (m *Model) UnloadTimeout() time.Duration { return m.settings.UnloadTimeout }
+
 // Close implements backend.Model.
 func (m *Model) Close(ctx context.Context) error {
-	m.dismiss()
+	m.dismiss(ctx)
 	if m.cancel == nil {
 		return nil
 	}

@@ -103,7 +103,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 		StrictReadiness: o.Repository.StrictReadiness, Allocate: r.allocateCharged,
 		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.pollInterval(),
 		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, Limiter: o.limiter(),
-		DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog, Metrics: counters, Cache: responses, Log: log,
+		UnloadTimeout: config.UnloadTimeout, DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog, Metrics: counters, Cache: responses, Log: log,
 	})
 	return r, r.makeFronts(o, settings, counters, log)
 }

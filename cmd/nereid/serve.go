@@ -106,6 +106,7 @@ func (r *rooms) serveUntil(running, abrupt context.Context, o *Options, log zero
 		status = 1
 	}
 
+	r.registry.StopChanges() // or a load that hangs would be waited for
 	// The front ends drain together; the metrics go last, so that the drain can
 	// be watched.
 	deadline, cancel := context.WithTimeout(abrupt, o.exitTimeout())
