@@ -4,17 +4,36 @@ import (
 	"math"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 )
 
-// allocateTensor gives t memory for n bytes, which have been charged.
+// allocateTensor gives t memory for n bytes.
 func (c *inferCall) allocateTensor(t *infer.Tensor, n int) error {
 	if n <= inlineTensor || c.h.allocate == nil {
+		if err := c.charge.Take(memory.Bodies, int64(n)); err != nil {
+			return err
+		}
 		t.Data = make([]byte, n)
 		return nil
 	}
 	var err error
 	t.Data, t.Memory, err = c.h.allocate(n)
 	return err
+}
+
+// gatherTensor gives t the next n bytes of the body, straight from the connection
+// into memory that is taken as they come. There are fewer where the body ends.
+func (c *inferCall) gatherTensor(t *infer.Tensor, n int64, announced bool) (err error) {
+	t.Data, t.Memory, err = c.h.gather(&c.body, &c.charge, c.kind(memory.Bodies), n, announced)
+	return err
+}
+
+// kind is that of the body's bytes on the heap.
+func (c *inferCall) kind(plain memory.Kind) memory.Kind {
+	if c.inflate != nil {
+		return memory.Decompression
+	}
+	return plain
 }
 
 // readBinary gives t the next size bytes of the binary section, straight from
@@ -35,21 +54,27 @@ func (c *inferCall) readBinary(t *infer.Tensor, size uint64) error {
 		if size > uint64(c.body.left) {
 			return missing(c.body.left)
 		}
-		if err := c.allocateTensor(t, int(size)); err != nil {
-			return err
-		}
-		_, err := c.body.readFull(t.Data)
+		return c.readAnnounced(t, int64(size))
+	}
+	if err := c.gatherTensor(t, int64(min(size, math.MaxInt)), false); err != nil {
 		return err
 	}
-	data, err := c.body.readGrowing(&c.charge, int64(min(size, math.MaxInt64)))
-	if err != nil {
-		return err
+	if uint64(len(t.Data)) < size {
+		return missing(int64(len(t.Data)))
 	}
-	if uint64(len(data)) < size {
-		return missing(int64(len(data)))
-	}
-	t.Data = data
 	return nil
+}
+
+// readAnnounced gives t the next n bytes of a body that has them.
+func (c *inferCall) readAnnounced(t *infer.Tensor, n int64) error {
+	if n > inlineTensor {
+		return c.gatherTensor(t, n, true)
+	}
+	if err := c.allocateTensor(t, int(n)); err != nil {
+		return err
+	}
+	_, err := c.body.readFull(t.Data)
+	return err
 }
 
 // checkLeftOver refuses bytes after the last input's.
@@ -82,16 +107,11 @@ func (c *inferCall) readRaw() error {
 		if left > limit {
 			return tooLarge(left)
 		}
-		if err := c.allocateTensor(t, int(left)); err != nil {
-			return err
-		}
-		_, err := c.body.readFull(t.Data)
-		return err
+		return c.readAnnounced(t, left)
 	}
-	data, err := c.body.readGrowing(&c.charge, limit+1)
-	if err == nil && int64(len(data)) > limit {
-		err = tooLarge(int64(len(data)))
+	err := c.gatherTensor(t, limit+1, false)
+	if err == nil && int64(len(t.Data)) > limit {
+		err = tooLarge(int64(len(t.Data)))
 	}
-	t.Data = data
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // requestBody reads a request's body in order.
@@ -41,14 +42,14 @@ func (b *requestBody) readFull(p []byte) (n int, err error) {
 	return n, err
 }
 
-// readGrowing reads up to limit bytes whose number is not known, and charges the
-// memory as it grows, so that a length which a client only claims takes none.
-func (b *requestBody) readGrowing(c *charge, limit int64) ([]byte, error) {
-	size := min(limit, 64<<10)
+// readGrowing reads up to limit bytes onto the heap, and charges the memory as it
+// grows, so that a length which a client only claims takes none.
+func (b *requestBody) readGrowing(c *memory.Charge, kind memory.Kind, limit int64) ([]byte, error) {
 	if b.left >= 0 {
-		size = min(limit, b.left)
+		limit = min(limit, b.left)
 	}
-	if err := c.take(size); err != nil {
+	size := min(limit, gatherStep)
+	if err := c.Take(kind, size); err != nil {
 		return nil, err
 	}
 	buf := make([]byte, size)
@@ -61,13 +62,14 @@ func (b *requestBody) readGrowing(c *charge, limit int64) ([]byte, error) {
 		if from < len(buf) || int64(len(buf)) == limit || b.left == 0 {
 			return buf[:from], nil
 		}
-		size := min(limit, 2*int64(len(buf)))
-		if err := c.take(size - int64(len(buf))); err != nil {
+		before, size := int64(len(buf)), min(limit, 2*int64(len(buf)))
+		if err := c.Take(kind, size); err != nil {
 			return nil, err
 		}
 		larger := make([]byte, size)
 		copy(larger, buf)
 		buf = larger
+		c.Give(kind, before)
 	}
 }
 
@@ -96,18 +98,30 @@ func errBody(err error) error {
 	}
 }
 
-// readJSONBody reads the whole body of a request that is JSON, nil if empty. The
-// bytes are charged to c.
-func (h *HTTP) readJSONBody(r *request, c *charge) ([]byte, error) {
+// withBody calls use with the whole body of a request that is JSON, nil if empty,
+// and with the charge of its bytes. Nothing may keep a part of it.
+func (h *HTTP) withBody(r *request, use func(body []byte, c *memory.Charge) error) error {
+	c := memory.Charge{Account: h.account}
+	defer c.Settle()
 	b := requestBody{src: &r.body, left: r.length}
 	if err := h.checkJSONLength(b.left); err != nil {
-		return nil, err
+		return err
 	}
-	text, err := b.readGrowing(c, h.cfg.MaxInputBytes+1)
+	limit := h.cfg.MaxInputBytes + 1
+	if b.left >= 0 {
+		limit = b.left
+	}
+	body, room, err := h.gather(&b, &c, memory.JSON, limit, b.left > gatherStep)
+	if room != nil {
+		defer room.Release()
+	}
+	if err == nil {
+		err = h.checkJSONLength(int64(len(body)))
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return text, h.checkJSONLength(int64(len(text)))
+	return use(body, &c)
 }
 
 // checkJSONLength refuses a JSON text of more than the limit.

@@ -47,9 +47,3 @@ type Core interface {
 	// serve, too.
 	SetInstances(ctx context.Context, name, group string, count int) ([]models.InstanceState, error)
 }
-
-// Allocator lends memory for the bytes of a request's tensor: n bytes, aligned
-// to a page, which the stubs see without a further copy. The caller releases
-// the Memory. It fails with an *infer.Error of code Unavailable when the
-// server's memory for requests is used up.
-type Allocator func(n int) ([]byte, infer.Memory, error)

@@ -4,8 +4,8 @@
 //
 // A front end is made, bound and run, in this order:
 //
-//	budget := server.NewBudget(0)
-//	parts := server.Parts{Core: registry, Allocate: allocate, Budget: budget, Logging: settings}
+//	account := memory.New(memory.Config{})
+//	parts := server.Parts{Core: registry, Allocate: allocate, Open: open, Memory: account, Logging: settings}
 //	h, err := server.NewHTTP(server.HTTPConfig{Port: 8000}, parts, log)
 //	err = h.Listen()                  // a port in use is syscall.EADDRINUSE
 //	err = h.Run(ctx)                  // until ctx ends and requests in flight have ended
@@ -34,10 +34,11 @@
 // Ownership: an inferCall owns the memory of its inputs until Core.Infer has
 // returned, and the one response until its last byte is written. A body of at
 // most smallBody bytes is one block of the Go heap, which its tensors keep; a
-// larger tensor has a block of the Allocator; JSON texts of larger requests lie
-// in memory that the next request will use, so nothing may keep a part of them.
+// larger tensor has a block of the Allocator, or of the Opener, which becomes real
+// as bytes come; JSON texts of larger requests lie in memory that the next request
+// will use, so nothing may keep a part of them.
 //
-// Trust: a client may send anything, at any speed. Memory is charged to a Budget
+// Trust: a client may send anything, at any speed. Memory is charged to an Account
 // before it is taken, lengths are compared before anything is allocated for
 // them, and every wait for a client has a deadline that moves on only while the
 // client does.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 )
 
@@ -237,8 +238,10 @@ func (c *fakeCore) SetInstances(_ context.Context, name, group string, count int
 	return []models.InstanceState{{Version: 1, Name: "m_0"}, {Version: 2, Name: "m \"1\"", Draining: true}}, nil
 }
 
-// fakeBlocks is an Allocator that counts what has not come back.
+// fakeBlocks is an Allocator and an Opener that counts what has not come back.
 type fakeBlocks struct {
+	account    *memory.Account // nil: nothing is charged
+	unproven   atomic.Bool     // nothing is to be had for an announcement alone
 	lent, made atomic.Int64
 	fail       error
 	reuses     bool     // benchmarks keep a block of each size
@@ -249,6 +252,33 @@ type fakeBlock struct {
 	refs  atomic.Int64
 	owner *fakeBlocks
 	data  []byte
+	real  int // bytes that are charged
+}
+
+func (b *fakeBlocks) open(n, arrived int) (Filling, error) {
+	if b.fail != nil {
+		return nil, b.fail
+	}
+	if b.unproven.Load() && arrived < n/8 {
+		return nil, ErrUnproven
+	}
+	b.lent.Add(1)
+	b.made.Add(1)
+	m := &fakeBlock{owner: b, data: make([]byte, n)}
+	m.refs.Store(1)
+	return m, nil
+}
+
+func (m *fakeBlock) Bytes() []byte { return m.data }
+
+func (m *fakeBlock) Grow(n int) error {
+	if n > m.real && m.owner.account != nil {
+		if err := m.owner.account.Take(memory.Blocks, int64(n-m.real)); err != nil {
+			return err
+		}
+		m.real = n
+	}
+	return nil
 }
 
 func (b *fakeBlocks) allocate(n int) ([]byte, infer.Memory, error) {
@@ -264,6 +294,10 @@ func (b *fakeBlocks) allocate(n int) ([]byte, infer.Memory, error) {
 	}
 	m := &fakeBlock{owner: b, data: make([]byte, n)}
 	m.refs.Store(1)
+	if err := m.Grow(n); err != nil {
+		b.lent.Add(-1)
+		return nil, nil, err
+	}
 	return m.data, m, nil
 }
 
@@ -275,6 +309,9 @@ func (m *fakeBlock) Release() {
 			m.owner.reuse.Store(len(m.data), m)
 		} else {
 			clear(m.data) // whoever still reads it will notice
+		}
+		if m.owner.account != nil {
+			m.owner.account.Give(memory.Blocks, int64(m.real))
 		}
 		m.owner.lent.Add(-1)
 	case n < 0:
@@ -352,8 +389,8 @@ func startHTTP(t testing.TB, cfg HTTPConfig, core *fakeCore) *testServer {
 	if core.panics {
 		log = zerolog.Nop()
 	}
-	blocks := &fakeBlocks{}
-	h, err := NewHTTP(cfg, Parts{Core: core, Allocate: blocks.allocate, Budget: NewBudget(1 << 30),
+	blocks := &fakeBlocks{account: memory.New(memory.Config{Limit: 1 << 30})}
+	h, err := NewHTTP(cfg, Parts{Core: core, Allocate: blocks.allocate, Open: blocks.open, Memory: blocks.account,
 		Logging: &fakeLog{s: LogSettings{Info: true, Warning: true, Error: true, Format: logFormatDefault}}}, log)
 	if err != nil {
 		t.Fatalf("NewHTTP: %v", err)
@@ -367,8 +404,8 @@ func startHTTP(t testing.TB, cfg HTTPConfig, core *fakeCore) *testServer {
 		if n := blocks.lent.Load(); n != 0 {
 			t.Errorf("%d blocks have not been released", n)
 		}
-		if n := h.budget.Used(); n != 0 {
-			t.Errorf("%d bytes are still charged to the budget", n)
+		if n := h.account.Total(); n != 0 {
+			t.Errorf("%d bytes are still charged to the account", n)
 		}
 	})
 	return s

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // GRPC is the front end for the KServe protocol v2 over gRPC: the services
@@ -19,7 +21,7 @@ import (
 //
 // Listen, then Run it once, as HTTP:
 //
-//	front, err := server.NewGRPC(cfg, server.Parts{Core: registry, Allocate: pool.Lend, Budget: budget, Logging: log}, logger)
+//	front, err := server.NewGRPC(cfg, server.Parts{Core: registry, Allocate: lend, Memory: account, Logging: log}, logger)
 //	…
 //	err = front.Listen()          // takes the port, reads the certificates
 //	…
@@ -27,7 +29,7 @@ import (
 //
 // Clients must not reach a server before its models are loaded, so Listen comes
 // after that, and before HTTP.Listen. The Parts are the same as those of HTTP;
-// the Budget is shared. End ctx when the Core has begun to say "Server exiting",
+// the Account is shared. End ctx when the Core has begun to say "Server exiting",
 // or just before, and close the models when Run has returned.
 //
 // An inference is not decoded by the library. grpcReceiver takes its message off
@@ -44,7 +46,7 @@ type GRPC struct {
 	cfg          GRPCConfig
 	core         Core
 	allocate     Allocator
-	budget       *Budget
+	account      *memory.Account
 	logging      LogControl
 	log          zerolog.Logger
 	restrictions restrictions
@@ -74,15 +76,15 @@ func NewGRPC(cfg GRPCConfig, parts Parts, log zerolog.Logger) (*GRPC, error) {
 		cfg:      cfg,
 		core:     parts.Core,
 		allocate: parts.Allocate,
-		budget:   parts.Budget,
+		account:  parts.Memory,
 		logging:  parts.Logging,
 		log:      log,
 		stopping: make(chan struct{}),
 	}
 	g.restrictions, _ = newRestrictions(grpcRestricted(cfg.Restricted)) // Validate has
 	g.forwarding, _ = newForwarding(cfg.ForwardPattern)                 // tried both
-	if g.budget == nil {
-		g.budget = NewBudget(0)
+	if g.account == nil {
+		g.account = memory.New(memory.Config{})
 	}
 	return g, nil
 }

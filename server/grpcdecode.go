@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 const (
@@ -34,7 +35,7 @@ type grpcMessage struct {
 
 	small    []byte         // what is left for raw contents that share a buffer
 	memories []infer.Memory // held until release
-	charge   charge
+	charge   memory.Charge
 	weight   int // bytes of Go structures
 	held     int // bytes that are not charged yet
 }
@@ -90,7 +91,7 @@ func (m *grpcMessage) release() {
 		memory.Release()
 	}
 	m.memories = nil
-	m.charge.settle()
+	m.charge.Settle()
 }
 
 // grow counts n bytes of structures.
@@ -113,7 +114,7 @@ func (m *grpcMessage) hold(n int) error {
 }
 
 // take charges n bytes.
-func (m *grpcMessage) take(n int) error { return grpcRoom(m.charge.take(int64(n))) }
+func (m *grpcMessage) take(n int) error { return grpcRoom(m.charge.Take(memory.Bodies, int64(n))) }
 
 // decode reads a ModelInferRequest, to the end of s. It accepts what
 // proto.Unmarshal accepts and fails with errGRPCUnparsable where that fails;
@@ -191,11 +192,8 @@ func (m *grpcMessage) room(n int, s *grpcSource, alloc Allocator) ([]byte, infer
 				return nil, nil, err
 			}
 		}
-		if err := m.take(n); err != nil {
-			return nil, nil, err
-		}
 		if alloc == nil {
-			return make([]byte, n), nil, nil
+			return make([]byte, n), nil, m.take(n)
 		}
 		data, memory, err := alloc(n)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // grpcFrames gives out b as a transport would: in frames of the given size.
@@ -32,7 +33,7 @@ func grpcFrames(b []byte, frame int) func(n int) (mem.BufferSlice, error) {
 }
 
 func grpcDecodeBytes(b []byte, frame int, alloc Allocator) (*grpcMessage, error) {
-	m := &grpcMessage{charge: charge{budget: NewBudget(1 << 40)}}
+	m := &grpcMessage{charge: memory.Charge{Account: memory.New(memory.Config{Limit: 1 << 40})}}
 	s := grpcSource{read: grpcFrames(b, frame), charge: &m.charge}
 	s.reset(len(b), nil)
 	defer s.close()
@@ -211,7 +212,7 @@ func TestGRPCDecodeClaims(t *testing.T) {
 		{0x0a, 0x80, 0x80, 0x80, 0x80, 0x07}, // a name of 1.75 GiB
 	} {
 		m := &grpcMessage{}
-		m.charge.budget = NewBudget(1 << 30)
+		m.charge.Account = memory.New(memory.Config{Limit: 1 << 30})
 		sent := 0
 		s := grpcSource{charge: &m.charge, read: func(n int) (mem.BufferSlice, error) {
 			if sent >= 1<<20 {
@@ -232,11 +233,11 @@ func TestGRPCDecodeClaims(t *testing.T) {
 		if err != io.ErrUnexpectedEOF {
 			t.Errorf("decode: got error %v, want %v", err, io.ErrUnexpectedEOF)
 		}
-		if used := m.charge.budget.Used(); used > 8<<20 {
+		if used := m.charge.Account.Total(); used > 8<<20 {
 			t.Errorf("%d bytes were charged for 1 MiB that arrived", used)
 		}
 		m.release()
-		if used := m.charge.budget.Used(); used != 0 {
+		if used := m.charge.Account.Total(); used != 0 {
 			t.Errorf("%d bytes are still charged", used)
 		}
 	}
@@ -289,7 +290,7 @@ func TestGRPCTyped(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, contents := range [][]byte{packed, grpcUnpack(t, packed)} {
-			m := &grpcMessage{charge: charge{budget: NewBudget(1 << 30)}}
+			m := &grpcMessage{charge: memory.Charge{Account: memory.New(memory.Config{Limit: 1 << 30})}}
 			in := &grpcInput{name: "IN", dataType: test.typ}
 			if err := m.decodeContents(in, contents, false); err != nil {
 				t.Fatal(err)

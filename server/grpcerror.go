@@ -45,7 +45,7 @@ func (e *grpcNoRoom) Error() string { return e.text }
 // GRPCStatus tells the library how the call ends.
 func (e *grpcNoRoom) GRPCStatus() *status.Status { return status.New(codes.ResourceExhausted, e.text) }
 
-// grpcRoom makes a grpcNoRoom of what a Budget or an Allocator has said.
+// grpcRoom makes a grpcNoRoom of what an Account or an Allocator has said.
 func grpcRoom(err error) error {
 	if err == nil {
 		return nil

@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // grpcTestServer is a gRPC front end that runs over fakes, and a client of it.
@@ -39,8 +40,8 @@ func startGRPC(t testing.TB, cfg GRPCConfig, core *fakeCore, dial ...grpc.DialOp
 		core = newFakeCore()
 	}
 	cfg.Address = "127.0.0.1"
-	blocks := &fakeBlocks{}
-	g, err := NewGRPC(cfg, Parts{Core: core, Allocate: blocks.allocate, Budget: NewBudget(1 << 30),
+	blocks := &fakeBlocks{account: memory.New(memory.Config{Limit: 1 << 30})}
+	g, err := NewGRPC(cfg, Parts{Core: core, Allocate: blocks.allocate, Memory: blocks.account,
 		Logging: &fakeLog{s: LogSettings{Info: true, Warning: true, Error: true, Format: logFormatDefault}}}, zerolog.New(os.Stderr).Level(zerolog.WarnLevel))
 	if err != nil {
 		t.Fatalf("NewGRPC: %v", err)
@@ -77,7 +78,7 @@ func (s *grpcTestServer) dial(t testing.TB, options ...grpc.DialOption) (*grpc.C
 func (s *grpcTestServer) settled(t testing.TB) {
 	t.Helper()
 	testkit.Eventually(t, patience, func() bool {
-		if s.blocks.lent.Load() == 0 && s.budget.Used() == 0 {
+		if s.blocks.lent.Load() == 0 && s.account.Total() == 0 {
 			return true
 		}
 		runtime.GC()

@@ -13,7 +13,7 @@ import (
 // modelInfer serves one inference with one answer.
 func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
 	c := &grpcCall{}
-	c.message.charge.budget = g.budget
+	c.message.charge.Account = g.account
 	defer c.release()
 	var receiver grpcReceiver
 	receiver.init(g, stream)

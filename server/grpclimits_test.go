@@ -21,6 +21,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // TestGRPCRestricted closes groups of calls to clients without the key.
@@ -139,13 +140,10 @@ func TestGRPCMessageLimit(t *testing.T) {
 	}
 }
 
-// TestGRPCBudget: a request for which there is no memory is refused, alone.
-func TestGRPCBudget(t *testing.T) {
+// TestGRPCWithoutMemory: a request for which there is no memory is refused, alone.
+func TestGRPCWithoutMemory(t *testing.T) {
 	s := startGRPC(t, GRPCConfig{}, nil)
-	if err := s.budget.Take(1<<30 - 1<<20); err != nil {
-		t.Fatal(err)
-	}
-	defer s.budget.Give(1<<30 - 1<<20)
+	defer leave(s.account, memory.Blocks, 1<<20)()
 	_, err := s.client.ModelInfer(grpcContext(t), int32s("id_int32", 500000))
 	if status.Code(err) != codes.ResourceExhausted || !strings.HasPrefix(status.Convert(err).Message(), "request needs 2000000 bytes") {
 		t.Errorf("got %v, want it refused", err)
@@ -252,7 +250,7 @@ func TestGRPCGarbage(t *testing.T) {
 	}
 }
 
-// TestGRPCEntries: a call whose message would grow beyond the budget when it is
+// TestGRPCEntries: a call whose message would grow beyond the limit when it is
 // decoded is refused.
 func TestGRPCEntries(t *testing.T) {
 	s := startGRPC(t, GRPCConfig{}, nil)

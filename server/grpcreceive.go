@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // grpcTransport is what the library's stream offers to those who look: a
@@ -81,7 +83,7 @@ func (r *grpcReceiver) close() {
 
 // next begins a message and leaves it in r.source. It returns io.EOF after the
 // last one.
-func (r *grpcReceiver) next(c *charge) error {
+func (r *grpcReceiver) next(c *memory.Charge) error {
 	r.source.charge = c
 	if r.transport == nil {
 		var got grpcReceived
@@ -125,7 +127,7 @@ func (r *grpcReceiver) last() error {
 }
 
 // one reads the only message of a unary call into v.
-func (r *grpcReceiver) one(v proto.Message, c *charge) error {
+func (r *grpcReceiver) one(v proto.Message, c *memory.Charge) error {
 	if err := r.next(c); err != nil {
 		if err == io.EOF {
 			err = errGRPCNoMessage
@@ -142,7 +144,7 @@ func (r *grpcReceiver) one(v proto.Message, c *charge) error {
 	if err := grpcFields(b, func(grpcField) error { cost += entry; return nil }); err != nil {
 		return err
 	}
-	if err := c.take(cost); err != nil {
+	if err := c.Take(memory.Bodies, cost); err != nil {
 		return grpcRoom(err)
 	}
 	if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, v) != nil {
@@ -174,7 +176,7 @@ func (r *grpcReceiver) decompress() error {
 	total := 0
 	for end := false; !end; {
 		const step = 32 << 10
-		if err := r.source.charge.take(step); err != nil {
+		if err := r.source.charge.Take(memory.Decompression, step); err != nil {
 			out.Free()
 			return grpcRoom(err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // services describes all methods. They are not the generated descriptions:
@@ -78,8 +79,8 @@ func grpcUnary[Q any, P interface {
 			receiver.init(g, stream)
 			receiver.watch()
 			defer receiver.close()
-			charge := charge{budget: g.budget}
-			defer charge.settle()
+			charge := memory.Charge{Account: g.account}
+			defer charge.Settle()
 			request := P(new(Q))
 			if err := receiver.one(request, &charge); err != nil {
 				return err

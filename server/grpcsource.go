@@ -5,6 +5,8 @@ import (
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nereid-serving/nereid/memory"
 )
 
 const (
@@ -21,7 +23,7 @@ const (
 // they arrive. What it lends is valid until its next method is called.
 type grpcSource struct {
 	read   func(n int) (mem.BufferSlice, error)
-	charge *charge // for what is gathered; whoever keeps it gives it back
+	charge *memory.Charge // for what is gathered; whoever keeps it gives it back
 
 	asked  int             // bytes of the message that were asked of the transport
 	left   int             // bytes of the message that were not given out
@@ -138,7 +140,7 @@ func (s *grpcSource) take(n int) (b []byte, own bool, err error) {
 		if len(b)+len(part) > cap(b) {
 			// Grows with what has arrived, not with what was announced.
 			grown := min(n, max(2*cap(b), grpcStep))
-			if err := s.charge.take(int64(grown - cap(b))); err != nil {
+			if err := s.charge.Take(memory.Bodies, int64(grown-cap(b))); err != nil {
 				return nil, false, grpcRoom(err)
 			}
 			b = append(make([]byte, 0, grown), b...)
@@ -178,7 +180,7 @@ func (s *grpcSource) await(n int) error {
 		if len(s.queue) == len(more) { // nothing was queued before
 			s.cur = s.queue[0].ReadOnlyData()
 		}
-		if err := s.charge.take(int64(k)); err != nil {
+		if err := s.charge.Take(memory.Transport, int64(k)); err != nil {
 			return grpcRoom(err)
 		}
 	}

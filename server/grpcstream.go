@@ -104,7 +104,7 @@ func (s *grpcStream) read(forwarded []infer.Parameter, refusal error) error {
 			return err
 		}
 		c := &grpcCall{forwarded: forwarded, refusal: refusal}
-		c.message.charge.budget = s.g.budget
+		c.message.charge.Account = s.g.account
 		err := s.g.receive(&s.receiver, c)
 		var full *grpcNoRoom
 		switch {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // Parts are what the front ends share.
@@ -19,8 +21,12 @@ type Parts struct {
 	// Allocate lends memory for tensors of more than 4096 bytes; nil leaves them
 	// on the Go heap.
 	Allocate Allocator
-	// Budget bounds the memory of requests; nil means a NewBudget(0) of its own.
-	Budget *Budget
+	// Open lends memory for larger tensors and texts that arrive piece by piece;
+	// nil leaves them to Allocate and the Go heap.
+	Open Opener
+	// Memory is the account of what requests take; nil means one of its own, of
+	// the default size.
+	Memory *memory.Account
 	// Logging shows and changes the log settings; required.
 	Logging LogControl
 }
@@ -30,7 +36,8 @@ type HTTP struct {
 	cfg          HTTPConfig
 	core         Core
 	allocate     Allocator
-	budget       *Budget
+	open         Opener
+	account      *memory.Account
 	logging      LogControl
 	restrictions restrictions
 	forwarding   *forwarding
@@ -55,7 +62,8 @@ func NewHTTP(cfg HTTPConfig, parts Parts, log zerolog.Logger) (*HTTP, error) {
 		cfg:        cfg,
 		core:       parts.Core,
 		allocate:   parts.Allocate,
-		budget:     parts.Budget,
+		open:       parts.Open,
+		account:    parts.Memory,
 		logging:    parts.Logging,
 		serverJSON: serverMetadata(cfg.ServerName, cfg.ServerVersion),
 	}
@@ -63,8 +71,8 @@ func NewHTTP(cfg HTTPConfig, parts Parts, log zerolog.Logger) (*HTTP, error) {
 	h.forwarding, _ = newForwarding(cfg.ForwardPattern) // tried both
 	h.calls.New = func() any { return &inferCall{h: h} }
 	h.conns = newConnServer(cfg, h.handle, log)
-	if h.budget == nil {
-		h.budget = NewBudget(0)
+	if h.account == nil {
+		h.account = memory.New(memory.Config{})
 	}
 	return h, nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // TestInferErrors has the texts that clients see, with status and type.
@@ -132,20 +133,18 @@ func inChunks(body string, n int) string {
 	return b.String() + "0\r\n\r\n"
 }
 
-func TestInferOverBudget(t *testing.T) {
+func TestInferWithoutMemory(t *testing.T) {
 	s := startHTTP(t, HTTPConfig{}, nil)
-	if err := s.budget.Take(1<<30 - 1000); err != nil {
-		t.Fatal(err)
-	}
+	free := leave(s.account, memory.Bodies, 1000)
 	head := oneInput("UINT8", "[2000]", `"parameters":{"binary_data_size":2000}`)
 	got := s.infer(t, "id_uint8", head, strings.Repeat("x", 2000))
 	if got.status != 503 || !strings.Contains(got.body, "bytes for requests are in use") {
-		t.Errorf("over the budget: got %s, want 503", got)
+		t.Errorf("over the limit: got %s, want 503", got)
 	}
 	if got := s.infer(t, "id_uint8", oneInput("UINT8", "[1]", `"data":[1]`), ""); got.status != 200 {
 		t.Errorf("a small request: got %s, want 200", got)
 	}
-	s.budget.Give(1<<30 - 1000)
+	free()
 
 	s.blocks.fail = infer.Errorf(infer.Unavailable, "the memory for requests is used up")
 	head = oneInput("UINT8", "[9000]", `"parameters":{"binary_data_size":9000}`)
@@ -154,13 +153,17 @@ func TestInferOverBudget(t *testing.T) {
 	}
 }
 
-// TestReplyOverBudget has a JSON reply that is too large for what is left.
-func TestReplyOverBudget(t *testing.T) {
+// leave takes all but n bytes of a kind, until it is told to free it.
+func leave(a *memory.Account, k memory.Kind, n int64) (free func()) {
+	taken := a.Most(k) - n
+	a.Must(k, taken)
+	return func() { a.Give(k, taken) }
+}
+
+// TestReplyWithoutMemory has a JSON reply that is too large for what is left.
+func TestReplyWithoutMemory(t *testing.T) {
 	s := startHTTP(t, HTTPConfig{}, nil)
-	if err := s.budget.Take(1<<30 - 100_000); err != nil {
-		t.Fatal(err)
-	}
-	defer s.budget.Give(1<<30 - 100_000)
+	defer leave(s.account, memory.JSON, 100_000)()
 	head := oneInput("UINT8", "[60000]", `"parameters":{"binary_data_size":60000}`)
 	if got := s.infer(t, "id_uint8", head, strings.Repeat("x", 60000)); got.status != 503 {
 		t.Errorf("got %.200s, want 503", got)

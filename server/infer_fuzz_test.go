@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // fakeSocket is a client that has sent all that it will, and takes everything.
@@ -41,8 +43,8 @@ func (l errorLog) Write(p []byte) (int, error) {
 // panic, each reply must be one, and all memory must have come back.
 func serveBytes(t testing.TB, cfg HTTPConfig, input []byte) (replies int) {
 	t.Helper()
-	blocks := &fakeBlocks{}
-	h, err := NewHTTP(cfg, Parts{Core: newFakeCore(), Allocate: blocks.allocate, Budget: NewBudget(64 << 20), Logging: &fakeLog{}},
+	blocks := &fakeBlocks{account: memory.New(memory.Config{Limit: 64 << 20})}
+	h, err := NewHTTP(cfg, Parts{Core: newFakeCore(), Allocate: blocks.allocate, Open: blocks.open, Memory: blocks.account, Logging: &fakeLog{}},
 		zerolog.New(errorLog{t}).Level(zerolog.ErrorLevel))
 	if err != nil {
 		t.Fatal(err)
@@ -52,8 +54,8 @@ func serveBytes(t testing.TB, cfg HTTPConfig, input []byte) (replies int) {
 	if n := blocks.lent.Load(); n != 0 {
 		t.Errorf("%d blocks have not been released", n)
 	}
-	if n := h.budget.Used(); n != 0 {
-		t.Errorf("%d bytes are still charged to the budget", n)
+	if n := h.account.Total(); n != 0 {
+		t.Errorf("%d bytes are still charged to the account", n)
 	}
 	for r := bufio.NewReader(&socket.out); ; {
 		if _, err := r.Peek(1); err != nil {

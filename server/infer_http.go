@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 )
 
@@ -17,6 +18,8 @@ const (
 	// inlineTensor is the longest tensor that lies on the Go heap; larger ones
 	// have memory that the stubs see.
 	inlineTensor = 4 << 10
+	// codecBytes is about what a decompressor takes.
+	codecBytes = 48 << 10
 	// keptScratch bounds the memory that a call keeps for the next one.
 	keptScratch = 64 << 10
 )
@@ -26,7 +29,7 @@ const (
 type inferCall struct {
 	h       *HTTP
 	info    *models.Info
-	charge  charge
+	charge  memory.Charge
 	body    requestBody
 	rest    []byte // binary data of a small body that no input has taken yet
 	small   bool   // the body has been read as a whole: rest, not body, has the rest
@@ -81,7 +84,7 @@ func (h *HTTP) serveInfer(w *reply, r *request, model string, version int64) err
 	}
 	c := h.calls.Get().(*inferCall)
 	c.info = info
-	c.charge.budget = h.budget
+	c.charge.Account = h.account
 	c.inferRequest = new(inferRequest)
 	c.req.Model, c.req.Version = model, version
 	c.req.Inputs, c.req.Outputs = c.inputs[:0], c.outputs[:0]
@@ -128,7 +131,7 @@ func (c *inferCall) releaseInputs() {
 		c.req.Inputs[i].Release()
 	}
 	c.req.Inputs = nil
-	c.charge.settle()
+	c.charge.Settle()
 }
 
 // read makes the request from its headers and its body.
@@ -156,8 +159,7 @@ func (c *inferCall) read(w *reply, r *request) error {
 	return err
 }
 
-// openBody prepares the body to be read, decompressed if need be, and charges
-// its length where it is known.
+// openBody prepares the body to be read, decompressed if need be.
 func (c *inferCall) openBody(w *reply, r *request) error {
 	coding, err := requestEncoding(r)
 	if err != nil {
@@ -168,6 +170,9 @@ func (c *inferCall) openBody(w *reply, r *request) error {
 		if r.length == 0 {
 			return errNothingCompressed
 		}
+		if err := c.charge.Take(memory.Decompression, codecBytes); err != nil {
+			return err
+		}
 		c.inflate = c.h.codecs.inflater(&r.body, c.h.cfg.MaxInputBytes)
 		c.body = requestBody{src: c.inflate, left: -1}
 		return nil
@@ -175,9 +180,6 @@ func (c *inferCall) openBody(w *reply, r *request) error {
 	if r.length > math.MaxInt32 {
 		text, _ := r.header("Content-Length")
 		return errInt32Range("Content-Length", text)
-	}
-	if err := c.charge.take(r.length); err != nil {
-		return err
 	}
 	c.body = requestBody{src: &r.body, left: r.length}
 	return nil
@@ -190,14 +192,15 @@ func (c *inferCall) readHeaded(w *reply, r *request, length int64, given bool) e
 		length, given = c.body.left, true
 	}
 	var text []byte
+	var room infer.Memory
 	var err error
 	if given {
 		if err := c.h.checkJSONLength(length); err != nil {
 			return err
 		}
-		text, err = c.readHead(r, length)
+		text, room, err = c.readHead(r, length)
 	} else {
-		text, err = c.body.readGrowing(&c.charge, c.h.cfg.MaxInputBytes+1)
+		text, room, err = c.h.gather(&c.body, &c.charge, c.kind(memory.JSON), c.h.cfg.MaxInputBytes+1, false)
 		if err == nil && len(text) == 0 {
 			w.contentType = typeJSON
 			return c.readRaw()
@@ -205,6 +208,9 @@ func (c *inferCall) readHeaded(w *reply, r *request, length int64, given bool) e
 		if err == nil {
 			err = c.h.checkJSONLength(int64(len(text)))
 		}
+	}
+	if room != nil {
+		defer room.Release()
 	}
 	if err != nil {
 		return err
@@ -214,28 +220,34 @@ func (c *inferCall) readHeaded(w *reply, r *request, length int64, given bool) e
 }
 
 // readHead reads the JSON of a known length. A small body is read with it.
-func (c *inferCall) readHead(r *request, length int64) ([]byte, error) {
+func (c *inferCall) readHead(r *request, length int64) ([]byte, infer.Memory, error) {
 	if left := c.body.left; left >= 0 && left <= smallBody {
+		if err := c.charge.Take(memory.Bodies, left); err != nil {
+			return nil, nil, err
+		}
 		all := make([]byte, left)
 		if _, err := c.body.readFull(all); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		c.small, c.rest = true, all[length:]
-		return all[:length], nil
+		return all[:length], nil, nil
 	}
-	if c.body.left < 0 { // charged and allocated as it comes
-		text, err := c.body.readGrowing(&c.charge, length)
+	if announced := c.body.left >= 0; !announced || length > keptScratch {
+		text, room, err := c.h.gather(&c.body, &c.charge, c.kind(memory.JSON), length, announced)
 		if err == nil && int64(len(text)) < length {
 			err = errHeaderRange(r, c.body.got)
 		}
-		return text, err
+		return text, room, err
+	}
+	if err := c.charge.Take(memory.JSON, length); err != nil {
+		return nil, nil, err
 	}
 	if int64(cap(c.head)) < length {
 		c.head = make([]byte, length)
 	}
 	c.head = c.head[:length]
 	_, err := c.body.readFull(c.head)
-	return c.head, err
+	return c.head, nil, err
 }
 
 // readJSON reads the request from its JSON and the binary data after it.
@@ -300,7 +312,7 @@ func (c *inferCall) chargeItem(n int) error {
 	if n%step != step-1 {
 		return nil
 	}
-	return c.charge.take(step * bytes)
+	return c.charge.Take(memory.Bodies, step*bytes)
 }
 
 // headerLength reads the header that says where the JSON ends, as C's stoi does.

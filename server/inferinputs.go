@@ -292,8 +292,5 @@ func (c *inferCall) allocateJSON(t *infer.Tensor, size int64) error {
 	if err := c.checkJSONSize(size); err != nil {
 		return err
 	}
-	if err := c.charge.take(size); err != nil {
-		return err
-	}
 	return c.allocateTensor(t, int(size))
 }

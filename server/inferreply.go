@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // textPerByte is about how many bytes of JSON a byte of a tensor becomes.
@@ -53,7 +54,7 @@ func (c *inferCall) reply(w *reply, r *request) error {
 			return err
 		}
 		if len(out.Data) > smallBody {
-			if err := c.charge.take(int64(len(out.Data)) * textPerByte); err != nil {
+			if err := c.charge.Take(memory.JSON, int64(len(out.Data))*textPerByte); err != nil {
 				return err
 			}
 		}
@@ -72,7 +73,7 @@ func (c *inferCall) reply(w *reply, r *request) error {
 	if accept, ok := r.header("Accept-Encoding"); ok {
 		if coding := replyEncoding(accept); coding != identity {
 			for _, blob := range blobs {
-				if err := c.charge.take(int64(len(blob))); err != nil {
+				if err := c.charge.Take(memory.Decompression, int64(len(blob))); err != nil {
 					return err
 				}
 			}

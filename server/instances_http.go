@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 )
 
@@ -18,13 +19,12 @@ func (h *HTTP) serveInstances(t target, w *reply, r *request) error {
 	if t.repository != "" {
 		return errRepositoryName
 	}
-	c := charge{budget: h.budget}
-	defer c.settle()
-	body, err := h.readJSONBody(r, &c)
-	if err != nil {
+	var group string
+	var count int
+	err := h.withBody(r, func(body []byte, _ *memory.Charge) (err error) {
+		group, count, err = readInstances(t.model, body)
 		return err
-	}
-	group, count, err := readInstances(t.model, body)
+	})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // LogSettings are the log settings that clients see and change.
@@ -34,17 +35,14 @@ var errLogFile = &infer.Error{Code: infer.Unsupported, Message: "log file locati
 // serveLogging serves GET and POST /v2/logging.
 func (h *HTTP) serveLogging(w *reply, r *request) error {
 	if r.method == http.MethodPost {
-		c := charge{budget: h.budget}
-		defer c.settle()
-		body, err := h.readJSONBody(r, &c)
-		if err != nil {
+		err := h.withBody(r, func(body []byte, _ *memory.Charge) error {
+			t, err := parseJSON(new(jsonScanner), body)
+			if err != nil {
+				return err
+			}
+			h.logging.ChangeLogSettings(func(s *LogSettings) { err = readLogSettings(t.value(), s) })
 			return err
-		}
-		t, err := parseJSON(new(jsonScanner), body)
-		if err != nil {
-			return err
-		}
-		h.logging.ChangeLogSettings(func(s *LogSettings) { err = readLogSettings(t.value(), s) })
+		})
 		if err != nil {
 			return err
 		}

@@ -7,32 +7,29 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 var errRepositoryName = &infer.Error{Code: infer.Unsupported, Message: "'repository_name' specification is not supported"}
 
 // withJSONBody calls use with the JSON of a request's body; an empty body is a
 // value that does not exist.
-func (h *HTTP) withJSONBody(w *reply, r *request, use func(v jsonValue, c *charge) error) error {
-	c := charge{budget: h.budget}
-	defer c.settle()
-	body, err := h.readJSONBody(r, &c)
-	if err != nil {
-		return err
-	}
-	if len(body) == 0 {
-		return use(jsonValue{}, &c)
-	}
-	t, err := parseJSON(new(jsonScanner), body)
-	if err != nil {
-		return err
-	}
-	return use(t.value(), &c)
+func (h *HTTP) withJSONBody(w *reply, r *request, use func(v jsonValue, c *memory.Charge) error) error {
+	return h.withBody(r, func(body []byte, c *memory.Charge) error {
+		if len(body) == 0 {
+			return use(jsonValue{}, c)
+		}
+		t, err := parseJSON(new(jsonScanner), body)
+		if err != nil {
+			return err
+		}
+		return use(t.value(), c)
+	})
 }
 
 // serveIndex serves POST /v2/repository/index.
 func (h *HTTP) serveIndex(w *reply, r *request) error {
-	return h.withJSONBody(w, r, func(v jsonValue, _ *charge) error {
+	return h.withJSONBody(w, r, func(v jsonValue, _ *memory.Charge) error {
 		only := false
 		if ready := v.member("ready"); ready.exists() {
 			var err error
@@ -70,7 +67,7 @@ func (h *HTTP) serveLoad(t target, w *reply, r *request) error {
 	if t.repository != "" {
 		return errRepositoryName
 	}
-	return h.withJSONBody(w, r, func(v jsonValue, c *charge) error {
+	return h.withJSONBody(w, r, func(v jsonValue, c *memory.Charge) error {
 		config, files, err := readLoadParameters(v, c)
 		if err != nil {
 			return err
@@ -91,7 +88,7 @@ const (
 	emptyConfig = " "
 )
 
-func readLoadParameters(v jsonValue, c *charge) (config string, files map[string][]byte, err error) {
+func readLoadParameters(v jsonValue, c *memory.Charge) (config string, files map[string][]byte, err error) {
 	parameters := v.member("parameters")
 	if !parameters.exists() {
 		return "", nil, nil
@@ -119,7 +116,7 @@ func readLoadParameters(v jsonValue, c *charge) (config string, files map[string
 			continue
 		}
 		names = append(names, key)
-		if err := c.take(int64(len(text.raw)) + int64(len(key))); err != nil {
+		if err := c.Take(memory.JSON, int64(len(text.raw))+int64(len(key))); err != nil {
 			return "", nil, err
 		}
 		if !isFile {
@@ -172,7 +169,7 @@ func (h *HTTP) serveUnload(t target, w *reply, r *request) error {
 	if t.repository != "" {
 		return errRepositoryName
 	}
-	return h.withJSONBody(w, r, func(v jsonValue, _ *charge) error {
+	return h.withJSONBody(w, r, func(v jsonValue, _ *memory.Charge) error {
 		dependents := false
 		if d := v.member("parameters").member("unload_dependents"); d.exists() {
 			dependents, _ = d.boolean() // anything else counts as false

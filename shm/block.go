@@ -1,6 +1,9 @@
 package shm
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Block is a range of a pool, alive while it is referenced. It implements
 // infer.Memory.
@@ -9,16 +12,18 @@ type Block struct {
 	span *span
 	n    int64
 	refs atomic.Int32
-	gone func() // called when the bytes are free; may be nil
+	gone func() // called before the bytes are free; may be nil
 }
 
 // span is a range that the pool once cut and reuses for blocks of its class.
 type span struct {
 	offset   int64
-	size     int64 // of the class
-	reserved int64 // leading bytes that are real memory, a multiple of PageSize
-	freed    int64 // when it became free, ns since 1970
-	held     bool  // by a block
+	size     int64         // of the class
+	reserved int64         // leading bytes that are real memory, a multiple of PageSize
+	kept     int64         // leading bytes that the block needs, 0 if it is free; more may be real
+	freed    time.Duration // when it became free, since the pool was made
+	held     bool          // by a block
+	unproven bool          // less than an eighth of it is kept
 }
 
 // Bytes returns the block's bytes. They are valid while the block is.
@@ -32,8 +37,12 @@ func (b *Block) Offset() uint64 { return uint64(b.span.offset) }
 // Len returns the block's length in bytes.
 func (b *Block) Len() int { return int(b.n) }
 
-// OnFree has f called when the last reference is given up and the bytes are free.
-// Whoever allocated the block says so before others have it.
+// Real returns how many bytes of a block from Alloc are real memory: whole pages,
+// and mostly all of its class.
+func (b *Block) Real() int64 { return b.span.reserved }
+
+// OnFree has f called when the last reference is given up, just before the bytes
+// are free for others. It is for the block's allocator, before others have it.
 func (b *Block) OnFree(f func()) { b.gone = f }
 
 // Retain adds a reference.
@@ -48,10 +57,10 @@ func (b *Block) Release() {
 	switch n := b.refs.Add(-1); {
 	case n > 0:
 	case n == 0:
-		b.pool.free(b.span)
 		if b.gone != nil {
 			b.gone()
 		}
+		b.pool.free(b.span)
 	default:
 		panic("shm: block released more often than retained")
 	}

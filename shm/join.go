@@ -45,7 +45,7 @@ func (p *Pool) dropLocked(first, last int) bool {
 			if p.region.Discard(s.offset, s.reserved) != nil {
 				return false
 			}
-			p.reserved -= s.reserved
+			p.refundLocked(s.reserved)
 			s.reserved = 0
 		}
 	}
@@ -54,7 +54,7 @@ func (p *Pool) dropLocked(first, last int) bool {
 		if p.region.Discard(p.top, p.ready-p.top) != nil {
 			return false
 		}
-		p.reserved -= p.ready - p.top
+		p.refundLocked(p.ready - p.top)
 	}
 	for _, s := range p.spans[first:last] {
 		list := p.spare[s.size]

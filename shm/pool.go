@@ -12,11 +12,20 @@ import (
 // the memory.
 var ErrExhausted = errors.New("shared memory is exhausted")
 
+// ErrUnproven says that blocks of which little has been filled have all the
+// address space that they may. See Open.
+var ErrUnproven = errors.New("too much memory has been announced and not filled")
+
 // PoolConfig sets a pool's sizes, in bytes.
 type PoolConfig struct {
 	Default int64 // kept reserved while idle; default 1 MiB
 	Growth  int64 // reserved at a time; default 1 MiB
 	Max     int64 // never more than this is reserved; default: the region's size
+	// Charge is asked before so many bytes become real memory, and Refund is told
+	// when they have been given back. Both are called with the pool's lock held;
+	// nil: all that the machine has may be taken.
+	Charge func(n int64) bool
+	Refund func(n int64)
 	// IdleTrim is how long memory above Default stays free before it is given
 	// back. Default 1 s.
 	IdleTrim time.Duration
@@ -33,17 +42,28 @@ type Pool struct {
 	region *Region
 	config PoolConfig
 
+	born time.Time
+
 	mu       sync.Mutex
 	top      int64 // where the next span is cut
 	ready    int64 // the region is reserved up to here, apart from spans that were trimmed
 	reserved int64 // bytes that are real memory
 	inUse    int64 // bytes of spans that blocks hold
+	unproven int64 // of these, of blocks of which less than an eighth has been filled
 	blocks   int
 	spans    []*span           // all that were ever cut, in the order of their offsets
 	spare    map[int64][]*span // those that no block holds, by class size
 	trimming bool              // a trim is due
 	closed   bool
 }
+
+// provenPart is the part of a block that must be filled before the block no longer
+// counts as announced only, and unprovenPart the part of the address space that
+// such blocks may have.
+const (
+	provenPart   = 8
+	unprovenPart = 4
+)
 
 // NewPool makes a pool over region, whose reference it takes over, and reserves
 // the default size.
@@ -62,11 +82,11 @@ func NewPool(region *Region, config PoolConfig) (*Pool, error) {
 	}
 	config.Default = min(roundUp(config.Default, PageSize), config.Max)
 	config.Growth = roundUp(config.Growth, PageSize)
-	p := &Pool{region: region, config: config, spare: make(map[int64][]*span)}
-	if err := region.Reserve(0, config.Default); err != nil {
-		return nil, fmt.Errorf("reserve %d bytes: %w", config.Default, err)
+	p := &Pool{region: region, config: config, born: time.Now(), spare: make(map[int64][]*span)}
+	if err := p.reserveLocked(0, config.Default); err != nil {
+		return nil, err
 	}
-	p.ready, p.reserved = config.Default, config.Default
+	p.ready = config.Default
 	return p, nil
 }
 
@@ -91,22 +111,28 @@ func (p *Pool) Alloc(n int) (*Block, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("block of %d bytes: want a length of 0 or more", n)
 	}
-	size := classSize(int64(n))
-	need := roundUp(max(int64(n), 1), PageSize)
-
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	b, err := p.allocLocked(int64(n), roundUp(max(int64(n), 1), PageSize))
+	if err != nil {
+		return nil, err
+	}
+	b.span.kept = b.span.size
+	return b, nil
+}
+
+func (p *Pool) allocLocked(n, need int64) (*Block, error) {
 	if p.closed {
 		return nil, fmt.Errorf("allocate %d bytes: the pool is closed", n)
 	}
-	s, err := p.takeLocked(size, need)
+	s, err := p.takeLocked(classSize(n), need)
 	if err != nil {
 		return nil, fmt.Errorf("allocate %d bytes: %w", n, err)
 	}
 	s.held = true
 	p.inUse += s.size
 	p.blocks++
-	b := &Block{pool: p, span: s, n: int64(n)}
+	b := &Block{pool: p, span: s, n: n}
 	b.refs.Store(1)
 	return b, nil
 }
@@ -181,26 +207,47 @@ func (p *Pool) reserveLocked(offset, n int64) error {
 			return fmt.Errorf("%w: %d bytes are in use, the limit is %d", ErrExhausted, p.reserved, p.config.Max)
 		}
 	}
+	if charge := p.config.Charge; charge != nil && !charge(n) {
+		p.trimLocked(max(p.reserved-n, 0), 0)
+		if !charge(n) {
+			return fmt.Errorf("%w: %d bytes are in use, and %d more are not to be had", ErrExhausted, p.reserved, n)
+		}
+	}
 	err := p.region.Reserve(offset, n)
 	if err != nil {
 		p.trimLocked(0, 0)
 		err = p.region.Reserve(offset, n)
 	}
 	if err != nil {
+		if p.config.Refund != nil {
+			p.config.Refund(n)
+		}
 		return fmt.Errorf("%w: reserve %d bytes beyond %d: %w", ErrExhausted, n, p.reserved, err)
 	}
 	p.reserved += n
 	return nil
 }
 
+// refundLocked notes that n bytes are real memory no longer.
+func (p *Pool) refundLocked(n int64) {
+	p.reserved -= n
+	if p.config.Refund != nil {
+		p.config.Refund(n)
+	}
+}
+
 func (p *Pool) free(s *span) {
 	p.mu.Lock()
 	p.inUse -= s.size
 	p.blocks--
-	s.held = false
-	s.freed = time.Now().UnixNano()
+	if s.unproven {
+		p.unproven -= s.size
+	}
+	s.held, s.unproven, s.kept = false, false, 0
+	s.freed = time.Since(p.born)
 	p.spare[s.size] = append(p.spare[s.size], s)
 	if p.closed && p.blocks == 0 {
+		p.refundLocked(p.reserved)
 		p.mu.Unlock()
 		p.region.Release()
 		return
@@ -243,9 +290,9 @@ func (p *Pool) freeReservedLocked() bool {
 // trimLocked gives free spans' memory back, largest class first and coldest
 // first within a class, until at most target bytes are reserved.
 func (p *Pool) trimLocked(target int64, idle time.Duration) {
-	before := time.Now().Add(-idle).UnixNano()
+	before := time.Since(p.born) - idle
 	if p.reserved > target && p.ready > p.top && p.region.Discard(p.top, p.ready-p.top) == nil {
-		p.reserved -= p.ready - p.top
+		p.refundLocked(p.ready - p.top)
 		p.ready = p.top
 	}
 	for p.reserved > target {
@@ -261,17 +308,33 @@ func (p *Pool) trimLocked(target int64, idle time.Duration) {
 				break
 			}
 		}
-		if victim == nil || p.region.Discard(victim.offset, victim.reserved) != nil {
+		if victim == nil {
+			break
+		}
+		if p.region.Discard(victim.offset, victim.reserved) != nil {
 			return
 		}
-		p.reserved -= victim.reserved
+		p.refundLocked(victim.reserved)
 		victim.reserved = 0
+	}
+	if idle == 0 {
+		p.trimOpenLocked(target)
+	}
+}
+
+// Trim gives back all memory that no block needs.
+func (p *Pool) Trim() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.trimLocked(0, 0)
 	}
 }
 
 // Stats is a pool's state in bytes.
 type Stats struct {
 	Reserved int64 // real memory
+	Kept     int64 // of that, what blocks need
 	InUse    int64 // held by blocks, rounded up to their class
 	Blocks   int   // alive
 }
@@ -280,7 +343,11 @@ type Stats struct {
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Stats{Reserved: p.reserved, InUse: p.inUse, Blocks: p.blocks}
+	stats := Stats{Reserved: p.reserved, InUse: p.inUse, Blocks: p.blocks}
+	for _, s := range p.spans {
+		stats.Kept += min(s.reserved, s.kept)
+	}
+	return stats
 }
 
 // Close ends the pool. The region is released when the last block is.
@@ -288,6 +355,9 @@ func (p *Pool) Close() {
 	p.mu.Lock()
 	closed, blocks := p.closed, p.blocks
 	p.closed = true
+	if !closed && blocks == 0 {
+		p.refundLocked(p.reserved)
+	}
 	p.mu.Unlock()
 	if !closed && blocks == 0 {
 		p.region.Release()

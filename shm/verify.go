@@ -19,7 +19,7 @@ func (p *Pool) Verify() error {
 			spare[s] = true
 		}
 	}
-	var end, inUse int64
+	var end, inUse, unproven int64
 	blocks := 0
 	for _, s := range p.spans {
 		if s.offset != end {
@@ -32,13 +32,22 @@ func (p *Pool) Verify() error {
 		if s.reserved < 0 || s.reserved > s.size {
 			return fmt.Errorf("span at %d of %d bytes has %d reserved", s.offset, s.size, s.reserved)
 		}
+		if s.kept < 0 || s.kept > s.size || !s.held && s.kept > 0 || s.unproven && !s.held {
+			return fmt.Errorf("span at %d of %d bytes has %d kept: held is %t and unproven is %t", s.offset, s.size, s.kept, s.held, s.unproven)
+		}
 		if s.held {
 			inUse += s.size
 			blocks++
 		}
+		if s.unproven {
+			unproven += s.size
+		}
 	}
 	if end != p.top {
 		return fmt.Errorf("spans end at %d, want %d", end, p.top)
+	}
+	if unproven != p.unproven {
+		return fmt.Errorf("%d bytes are unproven, the books say %d", unproven, p.unproven)
 	}
 	if inUse != p.inUse || blocks != p.blocks {
 		return fmt.Errorf("%d blocks of %d bytes are in use, the books say %d of %d", blocks, inUse, p.blocks, p.inUse)

@@ -33,7 +33,7 @@ const protocolVersion = "2.51.0"
 
 // rooms are the parts of a server, made and joined.
 type rooms struct {
-	budget   *server.Budget
+	account  *memory.Account
 	requests *shm.Pool
 	python   *python.Backend
 	registry *models.Registry
@@ -68,13 +68,13 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	if err != nil {
 		return nil, err
 	}
-	r.budget = server.NewBudget(int64(o.RequestMemoryBytes))
 	cacheSize, err := cache.ParseSettings(o.Cache.Settings, o.Cache.Directory, memory.Limit())
 	if err != nil {
 		return nil, err
 	}
 	// A quarter more, as blocks are of classes of size.
-	if err := r.makePool(r.budget.Limit()+cacheSize+cacheSize/4, counters); err != nil {
+	r.account = memory.New(memory.Config{Limit: int64(o.RequestMemoryBytes), Cache: cacheSize + cacheSize/4})
+	if err := r.makePool(counters); err != nil {
 		return nil, err
 	}
 	responses, err := r.makeCache(cacheSize, counters, log)
@@ -100,7 +100,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	}
 	r.registry = models.NewRegistry(models.RegistryConfig{
 		Repository: repository, Backends: backends, BackendDirectory: o.Backends.Directory, BackendSettings: o.ownSettingsOf,
-		StrictReadiness: o.Repository.StrictReadiness, Allocate: r.allocateCharged,
+		StrictReadiness: o.Repository.StrictReadiness, Allocate: r.lend(memory.Stacked),
 		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.pollInterval(),
 		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, Limiter: o.limiter(),
 		UnloadTimeout: config.UnloadTimeout, DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog, Metrics: counters, Cache: responses, Log: log,
@@ -135,16 +135,22 @@ func (o *Options) pollInterval() time.Duration {
 
 // makePool makes the memory for requests, and for large responses in the cache:
 // as much address space as they may use, real only as far as it is used.
-func (r *rooms) makePool(limit int64, counters *metrics.Registry) error {
-	region, err := shm.NewRegionUpTo(shm.Memfd{}, limit, 1<<30, shm.ReadWrite)
+func (r *rooms) makePool(counters *metrics.Registry) error {
+	size := r.account.Limit() + r.account.Most(memory.Cache)
+	region, err := shm.NewRegionUpTo(shm.Memfd{}, size, 1<<30, shm.ReadWrite)
 	if err != nil {
 		return fmt.Errorf("memory for requests: %w", err)
 	}
-	r.requests, err = shm.NewPool(region, shm.PoolConfig{Growth: 4 << 20})
+	r.requests, err = shm.NewPool(region, shm.PoolConfig{
+		Default: min(1<<20, size/64), Growth: 4 << 20,
+		Charge: func(n int64) bool { return r.account.Try(memory.Blocks, n) },
+		Refund: func(n int64) { r.account.Give(memory.Blocks, n) },
+	})
 	if err != nil {
 		region.Release()
 		return fmt.Errorf("memory for requests: %w", err)
 	}
+	r.account.OnShort(r.requests.Trim)
 	counters.Gauge("nereid_request_memory_bytes", "Shared memory that is reserved for tensors of requests, and of large cached responses",
 		func() float64 { return float64(r.requests.Stats().Reserved) })
 	return nil
@@ -155,7 +161,7 @@ func (r *rooms) makeCache(size int64, counters *metrics.Registry, log zerolog.Lo
 	if size == 0 {
 		return nil, nil
 	}
-	c, err := cache.New(cache.Config{Size: size, Allocate: r.allocate})
+	c, err := cache.New(cache.Config{Size: size, Allocate: r.lend(memory.Cache)})
 	if err != nil {
 		return nil, err
 	}
@@ -170,35 +176,30 @@ func (r *rooms) makeCache(size int64, counters *metrics.Registry, log zerolog.Lo
 	return c, nil
 }
 
-// allocate lends memory to the front ends, which charge for it themselves, and for
-// large cached responses.
-func (r *rooms) allocate(n int) ([]byte, infer.Memory, error) {
-	block, err := r.block(n)
-	if err != nil {
-		return nil, nil, err
+// lend returns an allocator of blocks that are charged as the given kind.
+func (r *rooms) lend(kind memory.Kind) func(n int) ([]byte, infer.Memory, error) {
+	return func(n int) ([]byte, infer.Memory, error) {
+		block, err := r.requests.Alloc(n)
+		if err != nil {
+			return nil, nil, server.Refusal(r.account, n, err)
+		}
+		if kind != memory.Blocks {
+			size := block.Real()
+			r.account.Move(memory.Blocks, kind, size)
+			block.OnFree(func() { r.account.Move(kind, memory.Blocks, size) })
+		}
+		return block.Bytes(), block, nil
 	}
-	return block.Bytes(), block, nil
 }
 
-// allocateCharged lends memory for stacked batches, which counts as that of
-// requests does until nobody holds it.
-func (r *rooms) allocateCharged(n int) ([]byte, infer.Memory, error) {
-	if err := r.budget.Take(int64(n)); err != nil {
-		return nil, nil, err
+// open lends the front ends blocks that become real as they are filled.
+func (r *rooms) open(n, arrived int) (server.Filling, error) {
+	block, err := r.requests.Open(n, arrived)
+	if errors.Is(err, shm.ErrUnproven) {
+		err = server.ErrUnproven
 	}
-	block, err := r.block(n)
 	if err != nil {
-		r.budget.Give(int64(n))
-		return nil, nil, err
-	}
-	block.OnFree(func() { r.budget.Give(int64(n)) })
-	return block.Bytes(), block, nil
-}
-
-func (r *rooms) block(n int) (*shm.Block, error) {
-	block, err := r.requests.Alloc(n)
-	if err != nil {
-		return nil, infer.Errorf(infer.Unavailable, "no memory for a tensor of %d bytes: %v", n, err)
+		return nil, err
 	}
 	return block, nil
 }
@@ -227,7 +228,7 @@ func (r *rooms) makeFronts(o *Options, settings *LogSettings, counters *metrics.
 	if r.python != nil {
 		logging.changed = r.python.LogLevelsChanged
 	}
-	parts := server.Parts{Core: r.registry, Allocate: r.allocate, Budget: r.budget, Logging: logging}
+	parts := server.Parts{Core: r.registry, Allocate: r.lend(memory.Blocks), Open: r.open, Memory: r.account, Logging: logging}
 	if o.GRPC.Allow {
 		g, err := server.NewGRPC(o.grpcConfig(), parts, log)
 		if err != nil {

@@ -1,0 +1,167 @@
+package server
+
+import (
+	"errors"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+)
+
+// Allocator lends memory for the bytes of a request's tensor: n bytes, aligned
+// to a page, which the stubs see without a further copy, and which are charged
+// until the caller releases the Memory. It fails with an *infer.Error of code
+// Unavailable when the server's memory for requests is used up.
+type Allocator func(n int) ([]byte, infer.Memory, error)
+
+// Opener lends memory as an Allocator does, for n bytes that a client has
+// announced, of which so many have arrived: it becomes real, and is charged, by
+// Grow. It fails with ErrUnproven where clients announce so much that an eighth
+// of the bytes must arrive first.
+type Opener func(n, arrived int) (Filling, error)
+
+// Filling is memory that is filled step by step.
+type Filling interface {
+	infer.Memory
+	// Bytes is all of it; behind what Grow was last told nothing may be touched.
+	Bytes() []byte
+	// Grow makes the first n bytes real. After an error they are what they were.
+	Grow(n int) error
+}
+
+// ErrUnproven is what an Opener says of an announcement without bytes.
+var ErrUnproven = errors.New("an eighth of the bytes must arrive first")
+
+const (
+	// gatherStep is the first step in which a body is read whose bytes may not come.
+	gatherStep = 64 << 10
+	// gatherGrowth is how many times as large the next block is when the one
+	// before is full: what is copied then is an eighth of it.
+	gatherGrowth = 8
+)
+
+// Refusal is the error of a request that needs n bytes of the pool, which has
+// said why not.
+func Refusal(account *memory.Account, n int, why error) error {
+	var e *infer.Error
+	if errors.As(why, &e) {
+		return e
+	}
+	if int64(n) > account.Most(memory.Blocks) {
+		return account.Take(memory.Blocks, int64(n)) // which says so
+	}
+	return infer.Errorf(infer.Unavailable, "no memory for a tensor of %d bytes: %v", n, why)
+}
+
+// gather reads up to limit bytes of a body into memory that is taken and charged
+// as they come. announced tells that the client has said there will be so many:
+// then they lie in the pool. Else, if they are few, on the heap as that kind.
+func (h *HTTP) gather(b *requestBody, c *memory.Charge, kind memory.Kind, limit int64, announced bool) ([]byte, infer.Memory, error) {
+	if h.open == nil {
+		data, err := b.readGrowing(c, kind, limit)
+		return data, nil, err
+	}
+	g := gathering{h: h, body: b}
+	if announced {
+		switch err := g.move(int(limit)); {
+		case errors.Is(err, ErrUnproven):
+		case err != nil:
+			return nil, nil, err
+		}
+	}
+	if g.room == nil {
+		size := min(limit, gatherStep)
+		if err := c.Take(kind, size); err != nil {
+			return nil, nil, err
+		}
+		g.data = make([]byte, size)
+	}
+	for {
+		more, err := g.fill()
+		if err == nil && more && int64(len(g.data)) < limit {
+			heap := g.room == nil
+			if err = g.larger(limit); err == nil {
+				if heap {
+					c.Give(kind, gatherStep)
+				}
+				continue
+			}
+		}
+		if err != nil {
+			g.release()
+			return nil, nil, err
+		}
+		if g.room == nil {
+			return g.data[:g.got], nil, nil
+		}
+		return g.data[:g.got], g.room, nil
+	}
+}
+
+// gathering is a body that is being read.
+type gathering struct {
+	h    *HTTP
+	body *requestBody
+	data []byte // the memory; data[:got] has been read
+	got  int
+	room Filling // nil while data lies on the heap
+}
+
+// fill reads until data is full, or the body has ended: then more is false.
+func (g *gathering) fill() (more bool, err error) {
+	for g.got < len(g.data) {
+		to := len(g.data)
+		if g.room != nil {
+			to = min(to, max(2*g.got, gatherStep))
+			if err := g.room.Grow(to); err != nil {
+				return false, Refusal(g.h.account, to, err)
+			}
+		}
+		n, err := g.body.readFull(g.data[g.got:to])
+		g.got += n
+		if err != nil || g.got < to {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// larger moves to a larger block.
+func (g *gathering) larger(limit int64) error {
+	size := int64(len(g.data))
+	err := g.move(int(min(limit, gatherGrowth*size)))
+	if err != nil && 2*size < limit {
+		err = g.move(int(2 * size))
+	}
+	if err != nil {
+		return Refusal(g.h.account, int(min(limit, 2*size)), err)
+	}
+	return nil
+}
+
+// move moves what has been read to a block of n bytes.
+func (g *gathering) move(n int) error {
+	room, err := g.h.open(n, g.got)
+	if err != nil {
+		if errors.Is(err, ErrUnproven) {
+			return err
+		}
+		return Refusal(g.h.account, n, err)
+	}
+	if g.got > 0 {
+		if err := room.Grow(g.got); err != nil {
+			room.Release()
+			return Refusal(g.h.account, n, err)
+		}
+		copy(room.Bytes(), g.data[:g.got])
+	}
+	g.release()
+	g.room, g.data = room, room.Bytes()
+	return nil
+}
+
+func (g *gathering) release() {
+	if g.room != nil {
+		g.room.Release()
+		g.room = nil
+	}
+}

@@ -1,0 +1,203 @@
+package shm
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// ledger is an account with a limit.
+type ledger struct{ used, limit atomic.Int64 }
+
+func (l *ledger) charge(n int64) bool {
+	for {
+		used := l.used.Load()
+		if used+n > l.limit.Load() {
+			return false
+		}
+		if l.used.CompareAndSwap(used, used+n) {
+			return true
+		}
+	}
+}
+
+func (l *ledger) refund(n int64) { l.used.Add(-n) }
+
+func chargedPool(t *testing.T, size, limit int64) (*Pool, *ledger) {
+	l := &ledger{}
+	l.limit.Store(limit)
+	p := smallPool(t, size, PoolConfig{Default: PageSize, Growth: PageSize, Charge: l.charge, Refund: l.refund})
+	t.Cleanup(func() {
+		if used, reserved := l.used.Load(), p.Stats().Reserved; used != reserved {
+			t.Errorf("%d bytes are charged, want the %d that are real", used, reserved)
+		}
+	})
+	return p, l
+}
+
+func open(t *testing.T, p *Pool, n int) *Block {
+	t.Helper()
+	b, err := p.Open(n, 0)
+	if err != nil {
+		t.Fatalf("Open(%d): %v", n, err)
+	}
+	return b
+}
+
+func grow(t *testing.T, b *Block, n int) {
+	t.Helper()
+	if err := b.Grow(n); err != nil {
+		t.Fatalf("Grow(%d): %v", n, err)
+	}
+}
+
+// TestOpenTakesWhatIsFilled: an announcement takes no memory, and a block takes
+// what it has been filled with.
+func TestOpenTakesWhatIsFilled(t *testing.T) {
+	p, l := chargedPool(t, 64<<20, 8<<20)
+	var blocks []*Block
+	for range 15 {
+		blocks = append(blocks, open(t, p, 1<<20))
+	}
+	if used := l.used.Load(); used > PageSize {
+		t.Fatalf("15 MiB are announced and %d bytes charged, want a page at most", used)
+	}
+	grow(t, blocks[3], 10)
+	grow(t, blocks[3], 300<<10)
+	grow(t, blocks[3], 200<<10) // it has been that far
+	data := blocks[3].Bytes()[:300<<10]
+	for i := range data {
+		data[i] = byte(i)
+	}
+	grow(t, blocks[3], 1<<20)
+	for i := range data {
+		if data[i] != byte(i) {
+			t.Fatalf("byte %d has changed while the block grew", i)
+		}
+	}
+	if used := l.used.Load(); used < 1<<20 || used > 1<<20+2*PageSize {
+		t.Errorf("1 MiB is filled and %d bytes are charged", used)
+	}
+	for _, b := range blocks {
+		b.Release()
+	}
+	if s := p.Stats(); s.Blocks != 0 || s.Kept != 0 {
+		t.Errorf("at the end: %+v, want no blocks", s)
+	}
+	p.Trim()
+	if used := l.used.Load(); used != 0 {
+		t.Errorf("%d bytes are charged after Trim, want none", used)
+	}
+}
+
+// TestOpenLeavesWarmMemoryToOthers: a block that is announced in the place of a
+// large one which was real keeps nobody from having that memory.
+func TestOpenLeavesWarmMemoryToOthers(t *testing.T) {
+	const size = 8 << 20
+	p, _ := chargedPool(t, 64<<20, size+1<<20)
+	alloc(t, p, size).Release()
+	warm := open(t, p, size)
+	if s := p.Stats(); s.Reserved < size || s.Kept != 0 {
+		t.Fatalf("announced in a warm place: %+v, want %d bytes real and none kept", s, size)
+	}
+	grow(t, warm, 64<<10)
+	warm.Bytes()[100] = 1
+	other := alloc(t, p, size) // which needs what the first one does not
+	if warm.Bytes()[100] != 1 {
+		t.Error("what had been filled was taken")
+	}
+	if err := warm.Grow(size); !errors.Is(err, ErrExhausted) {
+		t.Errorf("both fit: got %v, want ErrExhausted", err)
+	}
+	if err := p.Verify(); err != nil {
+		t.Error(err)
+	}
+	other.Release()
+	grow(t, warm, size)
+	if warm.Bytes()[100] != 1 {
+		t.Error("what had been filled was taken")
+	}
+	warm.Release()
+}
+
+// TestAnnouncementsLeaveAddressSpace: blocks that are announced only have a
+// quarter of it; with an eighth of its bytes each other one is to be had.
+func TestAnnouncementsLeaveAddressSpace(t *testing.T) {
+	p, _ := chargedPool(t, 64<<20, 8<<20)
+	first, second := open(t, p, 8<<20), open(t, p, 8<<20)
+	if _, err := p.Open(1<<20, 1<<17-1); !errors.Is(err, ErrUnproven) {
+		t.Fatalf("a third announcement: got %v, want ErrUnproven", err)
+	}
+	proven, err := p.Open(1<<20, 1<<17)
+	if err != nil {
+		t.Fatalf("with an eighth of it: %v", err)
+	}
+	alloc(t, p, 1<<20).Release()
+	grow(t, first, 1<<20)
+	third := open(t, p, 8<<20) // as the first has been filled to an eighth
+	for _, b := range []*Block{first, second, third, proven} {
+		b.Release()
+	}
+	if _, err := p.Open(-1, 0); err == nil {
+		t.Error("a block of -1 bytes was opened")
+	}
+}
+
+// TestPoolWithoutRoomGivesBackFirst: what the account refuses is taken from what
+// is free in the pool.
+func TestPoolWithoutRoomGivesBackFirst(t *testing.T) {
+	p, l := chargedPool(t, 64<<20, 4<<20)
+	for _, n := range []int{1 << 20, 2 << 20, 3 << 20, 4 << 20} {
+		alloc(t, p, n).Release()
+	}
+	held := alloc(t, p, 3<<20)
+	if _, err := p.Alloc(2 << 20); !errors.Is(err, ErrExhausted) {
+		t.Errorf("got %v, want ErrExhausted", err)
+	}
+	l.limit.Store(8 << 20)
+	alloc(t, p, 2<<20).Release()
+	held.Release()
+}
+
+// TestFillUnderLoad fills, allocates, trims and releases at once, with less memory
+// than is asked for: what a block has been filled with stays.
+func TestFillUnderLoad(t *testing.T) {
+	p, _ := chargedPool(t, 64<<20, 3<<20)
+	var wait sync.WaitGroup
+	for g := range 4 {
+		wait.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(g), 7))
+			mark := byte(g + 1)
+			for range 200 {
+				n := 1 + random.IntN(1<<20)
+				if g == 0 && random.IntN(8) == 0 {
+					p.Trim()
+				}
+				b, err := p.Open(n, 0)
+				if err != nil {
+					continue
+				}
+				at := 0
+				for at < n {
+					to := min(n, max(2*at, 64<<10))
+					if b.Grow(to) != nil {
+						break
+					}
+					data := b.Bytes()
+					data[at], data[to-1] = mark, mark
+					if data[0] != mark {
+						t.Errorf("the first byte is %d, want %d", data[0], mark)
+					}
+					at = to
+				}
+				if at > 0 && b.Bytes()[at-1] != mark {
+					t.Errorf("byte %d is %d, want %d", at-1, b.Bytes()[at-1], mark)
+				}
+				b.Release()
+			}
+		})
+	}
+	wait.Wait()
+}
