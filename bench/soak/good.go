@@ -100,10 +100,10 @@ func (k *soak) askOften(ctx context.Context, r *rand.Rand, c goodClient) {
 	}
 }
 
-// Texts that requests inside a lost process get, and those for a model that is
-// not loaded just now.
+// Texts that requests inside a lost process get, with those of a sequence whose
+// state was in it, and requests for a model that is not loaded just now.
 var (
-	lostText   = regexp.MustCompile(`Stub process '\w+' is not healthy\.`)
+	lostText   = regexp.MustCompile(`Stub process '\w+' is not healthy\.|must specify the START flag on the first request of the sequence$`)
 	absentText = regexp.MustCompile(`^Request for unknown model: 'moves' (is not found|has no available versions)$`)
 )
 
