@@ -73,6 +73,7 @@ func casesOf(t *testing.T, repository, model string) (names []string) {
 func TestBLS(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
+			t.Parallel()
 			repository := repositoryOf(t, "bls")
 			s := start(t, python.Path, repository)
 			for _, model := range []string{"caller", "other_caller"} {

@@ -212,6 +212,7 @@ func TestModelsLoadModels(t *testing.T) {
 	const failed = "TritonModelException: Failed to load model: Failed to process the request for model 'asks_0', message: "
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
+			t.Parallel()
 			s := start(t, python.Path, loadingRepository(t), "--model-control-mode=explicit", "--load-model=asks", "--model-load-thread-count=1")
 			for _, row := range [][2]string{
 				{"pb.is_model_ready('asks'), pb.is_model_ready('asks', '1'), pb.is_model_ready('other')", "(True, True, False)"},

@@ -75,6 +75,7 @@ func oldestAndNewest(t *testing.T) []testkit.Interpreter {
 func TestClients(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
+			t.Parallel()
 			s := start(t, python.Path, identityRepository(t))
 			s.runClient("clients.py")
 		})

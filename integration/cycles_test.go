@@ -94,6 +94,7 @@ func TestModelsThatCallInCircles(t *testing.T) {
 	}
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
+			t.Parallel()
 			s := start(t, python.Path, writeFiles(t, files))
 			s.runClient("cycles.py", t.TempDir())
 		})

@@ -82,6 +82,7 @@ const onceModel = sendingHead + `
 func TestDecoupled(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
+			t.Parallel()
 			s := start(t, python.Path, writeFiles(t, map[string]string{
 				"count/config.pbtxt": decoupledConfig, "count/1/model.py": countModel,
 				"once/config.pbtxt": numberConfig, "once/1/model.py": onceModel,

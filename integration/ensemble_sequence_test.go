@@ -60,6 +60,7 @@ func TestEnsemblesOfSequences(t *testing.T) {
 	}
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
+			t.Parallel()
 			s := start(t, python.Path, writeFiles(t, files))
 			s.runClient("ensemble_sequences.py")
 		})

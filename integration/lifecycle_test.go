@@ -95,6 +95,7 @@ func TestAutoComplete(t *testing.T) {
 	}
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
+			t.Parallel()
 			s := start(t, python.Path, writeFiles(t, files))
 			if stubs := s.stubs(); len(stubs) != len(models) {
 				t.Errorf("%d stubs run, want one for each of %d models", len(stubs), len(models))
@@ -310,6 +311,7 @@ func TestReadiness(t *testing.T) {
 	}
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
+			t.Parallel()
 			s := launch(t, python.Path, writeFiles(t, files), "--log-verbose=1", "--strict-readiness=false")
 			s.waitReady()
 			yes, no := [2]string{"true", "true"}, [2]string{"false", "false"}

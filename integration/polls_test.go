@@ -41,6 +41,7 @@ def check(value):
 func TestPollsUnderClients(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
+			t.Parallel()
 			files := map[string]string{"models/e/config.pbtxt": ensembleOf("m"), "models/e/1/placeholder": ""}
 			for _, name := range []string{"m", "steady", "gone", "clock"} {
 				files["models/"+name+"/config.pbtxt"] = stormConfig

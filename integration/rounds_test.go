@@ -67,6 +67,7 @@ func TestRounds(t *testing.T) {
 	}
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
+			t.Parallel()
 			s := start(t, python.Path, writeFiles(t, files))
 			s.runClient("rounds.py")
 			for _, want := range []string{

@@ -106,6 +106,7 @@ func calledSequences() map[string]string {
 func TestCallsOfSequences(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
+			t.Parallel()
 			s := start(t, python.Path, writeFiles(t, calledSequences()))
 			s.runClient("sequence_calls.py")
 		})

@@ -155,6 +155,7 @@ func sequenceModels() map[string]string {
 func TestSequences(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
+			t.Parallel()
 			s := start(t, python.Path, writeFiles(t, sequenceModels()))
 			s.runClient("sequences.py")
 		})

@@ -172,6 +172,7 @@ func TestWarmup(t *testing.T) {
 	const zeros = `["IN", "int32", [1, 2], [0, 0]]`
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
+			t.Parallel()
 			s := start(t, python.Path, warmedRepository(t), "--model-control-mode=explicit", "--log-verbose=1")
 			for name, want := range map[string]string{
 				"zeros":     counts(12, 4, "4 of 3") + " [[[" + zeros + "], [" + zeros + "], [" + zeros + "]], [[" + zeros + "], [" + zeros + "], [" + zeros + "]]]",

@@ -139,7 +139,8 @@ func TestGRPCCompressionLevel(t *testing.T) {
 	}
 }
 
-// stuckConn is a client's connection that takes so many bytes and then no more.
+// stuckConn is a client's connection that takes so many bytes and then no more,
+// until the server has ended it.
 type stuckConn struct {
 	net.Conn
 	left   atomic.Int64
@@ -153,6 +154,16 @@ func (c *stuckConn) Write(p []byte) (int, error) {
 		return 0, net.ErrClosed
 	}
 	return c.Conn.Write(p)
+}
+
+// Read sees that the server has gone: a client that then waits for its own farewell
+// to be written does so for 5 s.
+func (c *stuckConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		c.once.Do(func() { close(c.closed) })
+	}
+	return n, err
 }
 
 func (c *stuckConn) Close() error {

@@ -127,7 +127,7 @@ type only struct {
 func (o only) Instances() []backend.Instance { return []backend.Instance{o.in} }
 
 func TestAutoCompleteFails(t *testing.T) {
-	patient, hurried := newRig(t, nil), newRig(t, func(c *Config) { c.InitializeTimeout = 3 * time.Second })
+	patient, hurried := newRig(t, nil), newRig(t, func(c *Config) { c.InitializeTimeout = time.Second })
 	const unwell = `^Stub process '' is not healthy\.$`
 	for _, c := range []struct{ name, body, want, logged string }{
 		{"raises", `raise ValueError("no")`, `(?s)^ValueError: no\n\nAt:\n  .*/1/model\.py\(\d+\): auto_complete_config\n$`, "Failed to initialize Python stub for auto-complete: ValueError: no"},
@@ -136,14 +136,14 @@ func TestAutoCompleteFails(t *testing.T) {
 		{"exits with a message", `os.write(2, b"last words\n"); os._exit(3)`, unwell, "last words"},
 		{"killed", `os.kill(os.getpid(), signal.SIGKILL)`, unwell, "SIGKILL"},
 		{"segfault", `ctypes.string_at(0)`, unwell, "SIGSEGV"},
-		{"stops", `os.kill(os.getpid(), signal.SIGSTOP)`, unwell, "stub did not complete its config within 3s"},
-		{"hangs", `time.sleep(1000)`, unwell, "stub did not complete its config within 3s"},
-		{"hangs in C", `ctypes.PyDLL(None).usleep(1000000000)`, unwell, "stub did not complete its config within 3s"},
+		{"stops", `os.kill(os.getpid(), signal.SIGSTOP)`, unwell, "stub did not complete its config within 1s"},
+		{"hangs", `time.sleep(1000)`, unwell, "stub did not complete its config within 1s"},
+		{"hangs in C", `ctypes.PyDLL(None).usleep(1000000000)`, unwell, "stub did not complete its config within 1s"},
 		{"closes everything", `os.closerange(3, 1000); time.sleep(1000)`, unwell, "stub closed its end of the channel and lives on"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := patient.in(t)
-			if strings.Contains(c.logged, "within 3s") {
+			if strings.Contains(c.logged, "within 1s") {
 				r = hurried.in(t)
 			}
 			m, answer, err := r.complete(r.writeModel("m", completing(c.body)), textConfig(1))
