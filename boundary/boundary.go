@@ -91,7 +91,11 @@ func Guard(log zerolog.Logger, where Where, f func(), failed func(error)) func()
 // Run calls f in this goroutine and makes a panic in it an *Error.
 func Run(log zerolog.Logger, where Where, f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer Recover(&log, where, &err)
+	defer func() {
+		if value := recover(); value != nil {
+			err = Caught(log, where, value)
+		}
+	}()
 	return f()
 }
 
@@ -99,13 +103,13 @@ func Run(log zerolog.Logger, where Where, f func() error) (err error) {
 // itself: a recover works in the deferred function alone.
 func Recover(log *zerolog.Logger, where Where, err *error) {
 	if value := recover(); value != nil {
-		*err = Caught(log, where, value)
+		*err = Caught(*log, where, value)
 	}
 }
 
 // Caught logs and counts what a caller's own recover returned. It is for a caller that
 // decides by the value.
-func Caught(log *zerolog.Logger, where Where, value any) *Error {
+func Caught(log zerolog.Logger, where Where, value any) *Error {
 	if n := counts[where]; n != nil {
 		n.Add(1)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/shm"
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,6 +26,10 @@ type Config struct {
 	// the longest look away was. Both may be nil.
 	Linger   func() time.Duration
 	Lingered func(longest time.Duration)
+	// Broken is told, by any goroutine, that frames which wait for room cannot be
+	// sent any more. It may be nil.
+	Broken func(error)
+	Log    zerolog.Logger // of what goes wrong beside a call
 }
 
 // Channel is this side of the connection to one life of a stub.

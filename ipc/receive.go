@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/shm"
 	"golang.org/x/sys/unix"
 )
@@ -34,6 +35,8 @@ func (c *Channel) guard(f func() error) error {
 func (c *Channel) Receive(handle Handler) (n int, err error) {
 	c.recv.Lock()
 	defer c.recv.Unlock()
+	// Whatever a frame makes of us ends the use of this channel alone.
+	defer boundary.Recover(&c.config.Log, boundary.Life, &err)
 	if c.recv.closed {
 		return 0, ErrClosed
 	}

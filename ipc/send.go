@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/nereid-serving/nereid/boundary"
 )
 
 // ErrClosed says that the life of the stub has ended.
@@ -49,6 +51,25 @@ func (c *Channel) Begin(kind Kind, id uint64, n int) ([]byte, error) {
 	}
 	putHeader(frame, size, kind, 0, c.send.life, id)
 	return frame, nil
+}
+
+// Fill sends a frame with a body of n bytes that fill writes into the frame. If fill
+// panics, nothing was begun.
+func (c *Channel) Fill(kind Kind, id uint64, n int, fill func(frame []byte)) (position uint64, err error) {
+	frame, err := c.Begin(kind, id, n)
+	if err != nil {
+		return 0, err
+	}
+	filled := false
+	defer func() {
+		if !filled {
+			c.send.staged = nil
+			c.send.Unlock()
+		}
+	}()
+	fill(frame)
+	filled = true
+	return c.Commit(), nil
 }
 
 // SetSpilled marks the frame that was begun as one whose body is a descriptor.
@@ -132,13 +153,8 @@ func (c *Channel) Withdraw(number uint64) (certain bool) {
 
 // Send sends a frame with the given body.
 func (c *Channel) Send(kind Kind, id uint64, body []byte) error {
-	frame, err := c.Begin(kind, id, len(body))
-	if err != nil {
-		return err
-	}
-	copy(frame[HeaderSize:], body)
-	c.Commit()
-	return nil
+	_, err := c.Fill(kind, id, len(body), func(frame []byte) { copy(frame[HeaderSize:], body) })
+	return err
 }
 
 // publishLocked publishes the reserved frame and reports whether the stub must
@@ -161,15 +177,25 @@ func (c *Channel) publishLocked() (ring bool) {
 func (c *Channel) scheduleRetryLocked() {
 	if !c.send.retry {
 		c.send.retry = true
-		time.AfterFunc(retryPause, c.retry)
+		boundary.AfterFunc(c.config.Log, boundary.Life, retryPause, c.retry, func(err error) {
+			if c.config.Broken != nil {
+				c.config.Broken(err)
+			}
+		})
 	}
 }
 
 // retry moves waiting frames into the ring as far as there is room.
 func (c *Channel) retry() {
+	if c.sendWaiting() {
+		c.downBell.Ring()
+	}
+}
+
+func (c *Channel) sendWaiting() (ring bool) {
 	c.send.Lock()
+	defer c.send.Unlock()
 	c.send.retry = false
-	ring := false
 	for len(c.send.pending) > 0 && !c.send.closed {
 		first := c.send.pending[0]
 		var room []byte
@@ -190,8 +216,5 @@ func (c *Channel) retry() {
 		c.send.pending[0] = nil
 		c.send.pending = c.send.pending[1:]
 	}
-	c.send.Unlock()
-	if ring {
-		c.downBell.Ring()
-	}
+	return ring
 }

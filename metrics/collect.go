@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nereid-serving/nereid/boundary"
 )
 
 // family is a family of one sample for each model.
@@ -92,35 +94,43 @@ type modelCollector Registry
 
 func (*modelCollector) Describe(chan<- *prometheus.Desc) {}
 
+// Collect runs in a goroutine of the library's.
 func (c *modelCollector) Collect(out chan<- prometheus.Metric) {
+	for _, m := range c.sorted() {
+		boundary.Guard(c.config.Log, boundary.Server, func() { c.collect(m, out) }, nil)()
+	}
+}
+
+func (c *modelCollector) sorted() []*Model {
 	c.mu.Lock()
-	models := slices.SortedFunc(maps.Values(c.models), func(a, b *Model) int {
+	defer c.mu.Unlock()
+	return slices.SortedFunc(maps.Values(c.models), func(a, b *Model) int {
 		return cmp.Or(cmp.Compare(a.key.name, b.key.name), cmp.Compare(a.key.version, b.key.version), cmp.Compare(a.key.tags, b.key.tags))
 	})
-	c.mu.Unlock()
-	for _, m := range models {
-		for _, f := range families {
-			if f.duration && c.config.NoCounters {
-				continue
-			}
-			out <- prometheus.MustNewConstMetric(prometheus.NewDesc(f.name, f.help, nil, m.labels), f.kind, f.value(m))
+}
+
+func (c *modelCollector) collect(m *Model, out chan<- prometheus.Metric) {
+	for _, f := range families {
+		if f.duration && c.config.NoCounters {
+			continue
 		}
-		failures := prometheus.NewDesc(failureName, failureHelp, []string{"reason"}, m.labels)
-		for i, reason := range reasonLabels {
-			out <- prometheus.MustNewConstMetric(failures, prometheus.CounterValue, float64(m.failures[i].Load()), reason)
+		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(f.name, f.help, nil, m.labels), f.kind, f.value(m))
+	}
+	failures := prometheus.NewDesc(failureName, failureHelp, []string{"reason"}, m.labels)
+	for i, reason := range reasonLabels {
+		out <- prometheus.MustNewConstMetric(failures, prometheus.CounterValue, float64(m.failures[i].Load()), reason)
+	}
+	cache := m.cache.Load()
+	for i, s := range m.summaries {
+		if i > 0 || cache == nil {
+			out <- s
 		}
-		cache := m.cache.Load()
-		for i, s := range m.summaries {
-			if i > 0 || cache == nil {
-				out <- s
-			}
-		}
-		if cache != nil {
-			cache.collect(out, m.labels, c.config.NoCounters)
-		}
-		if m.first != nil {
-			out <- m.first
-		}
+	}
+	if cache != nil {
+		cache.collect(out, m.labels, c.config.NoCounters)
+	}
+	if m.first != nil {
+		out <- m.first
 	}
 }
 

@@ -10,12 +10,16 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/boundary"
 )
 
 // machine shows the machine's processors and memory, from /proc/stat and
 // /proc/meminfo (proc(5)).
 type machine struct {
 	interval time.Duration
+	log      zerolog.Logger
 
 	mu          sync.Mutex
 	read        time.Time
@@ -32,8 +36,8 @@ var (
 	memoryUsed     = prometheus.NewDesc(machineNames[2], "CPU used memory (RAM), in bytes", nil, nil)
 )
 
-func newMachine(interval time.Duration) *machine {
-	m := &machine{interval: interval}
+func newMachine(interval time.Duration, log zerolog.Logger) *machine {
+	m := &machine{interval: interval, log: log}
 	m.utilizationNow(time.Now())
 	return m
 }
@@ -44,7 +48,12 @@ func (*machine) Describe(out chan<- *prometheus.Desc) {
 	out <- memoryUsed
 }
 
+// Collect runs in a goroutine of the library's.
 func (m *machine) Collect(out chan<- prometheus.Metric) {
+	boundary.Guard(m.log, boundary.Server, func() { m.collect(out) }, nil)()
+}
+
+func (m *machine) collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(cpuUtilization, prometheus.GaugeValue, m.utilizationNow(time.Now()))
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

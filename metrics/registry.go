@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/boundary"
 )
@@ -32,6 +33,7 @@ type Config struct {
 	// make; a histogram counts as many as it shows. 0 is DefaultModelSeries and
 	// DefaultSeries.
 	ModelSeries, Series int
+	Log                 zerolog.Logger // of what cannot be rendered
 }
 
 // DefaultQuantiles are what summaries show if nothing else is said.
@@ -101,7 +103,7 @@ func New(config Config) *Registry {
 	pinned("nv_pinned_memory_pool_total_bytes", "Pinned memory pool total memory size, in bytes", config.PinnedPoolBytes)
 	pinned("nv_pinned_memory_pool_used_bytes", "Pinned memory pool used memory size, in bytes", 0)
 	if config.CPU {
-		r.gatherer.MustRegister(newMachine(config.Interval))
+		r.gatherer.MustRegister(newMachine(config.Interval, config.Log))
 	}
 	return r
 }

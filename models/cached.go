@@ -93,7 +93,7 @@ func (l *loaded) runCached(ctx context.Context, req *infer.Request, send infer.S
 	alone := true
 	return by(ctx, req, func(r *infer.Response) {
 		r.Model, r.Version, r.ID = l.info.Name, l.info.Version, req.ID
-		l.spec.answer(r)
+		l.shape(r)
 		if r.Final {
 			l.cache.keep(miss, lookup, r, alone && !r.Empty && r.Err == nil)
 		}

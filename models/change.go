@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -77,7 +78,7 @@ func (c *change) apply(ctx context.Context, held identities) map[Identity]error 
 	}
 	var all sync.WaitGroup
 	for _, id := range affected.sorted() {
-		all.Go(func() {
+		all.Go(boundary.Guard(c.config.Log, boundary.Models, func() {
 			defer close(done[id])
 			for _, part := range after[id] {
 				<-done[part]
@@ -86,7 +87,11 @@ func (c *change) apply(ctx context.Context, held identities) map[Identity]error 
 			if c.contexts[id] != nil {
 				own = c.contexts[id]
 			}
-			changed, err := c.settle(own, id)
+			var changed bool
+			err := boundary.Run(c.config.Log, boundary.Models, func() (err error) {
+				changed, err = c.settle(own, id)
+				return err
+			})
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if changed {
@@ -95,7 +100,7 @@ func (c *change) apply(ctx context.Context, held identities) map[Identity]error 
 			if err != nil {
 				c.outcomes[id] = err
 			}
-		})
+		}, nil))
 	}
 	all.Wait()
 	return c.outcomes
@@ -104,36 +109,21 @@ func (c *change) apply(ctx context.Context, held identities) map[Identity]error 
 // settle brings one model to what it is wanted to be.
 func (c *change) settle(ctx context.Context, id Identity) (changed bool, err error) {
 	r := c.Registry
-	r.mu.Lock()
-	m := r.models[id]
-	if m.wanted == nil {
-		ended := r.withdrawLocked(m)
-		r.endLaterLocked(m, ended)
-		r.mu.Unlock()
-		return len(ended) > 0, nil
-	}
-	source, fresh := c.sources[id]
-	if source == nil {
-		source = m.wanted
-	}
-	if !source.isEnsemble() {
-		r.mu.Unlock()
-		if !fresh {
-			return false, nil
-		}
+	a := c.aim(id)
+	m, source, fresh := a.model, a.source, a.fresh
+	switch {
+	case source == nil:
+		return a.ended > 0, nil
+	case !source.isEnsemble() && !fresh:
+		return false, nil
+	case !source.isEnsemble():
 		return c.load(ctx, m, source, source.Description)
+	case a.invalid != nil:
+		return r.invalidate(m, a.invalid)
 	}
-	parts := r.composingLocked(m)
-	invalid := r.checkDependenciesLocked(m)
-	if invalid != nil {
-		r.mu.Unlock()
-		return r.invalidate(m, invalid)
-	}
-	m.invalid = nil
-	r.mu.Unlock()
 	again := fresh || m.served == nil || r.claims.wasTouched(c.op, id)
 	c.mu.Lock()
-	for _, part := range parts {
+	for _, part := range a.parts {
 		again = again || c.changed[part.id]
 	}
 	c.mu.Unlock()
@@ -149,6 +139,41 @@ func (c *change) settle(ctx context.Context, id Identity) (changed bool, err err
 		return r.invalidate(m, err)
 	}
 	return changed, err
+}
+
+// aim is what a model is to become.
+type aim struct {
+	model   *model
+	source  *source // nil: it is not wanted, and so many of its versions are ended
+	ended   int
+	fresh   bool
+	parts   []*model // of an ensemble
+	invalid error    // why an ensemble cannot be composed
+}
+
+// aim looks up what a model is to become, and takes one out of service that is not
+// wanted.
+func (c *change) aim(id Identity) (a aim) {
+	r := c.Registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a.model = r.models[id]
+	if a.model.wanted == nil {
+		ended := r.withdrawLocked(a.model)
+		r.endLaterLocked(a.model, ended)
+		a.ended = len(ended)
+		return a
+	}
+	if a.source, a.fresh = c.sources[id]; a.source == nil {
+		a.source = a.model.wanted
+	}
+	if a.source.isEnsemble() {
+		a.parts = r.composingLocked(a.model)
+		if a.invalid = r.checkDependenciesLocked(a.model); a.invalid == nil {
+			a.model.invalid = nil
+		}
+	}
+	return a
 }
 
 // invalidate takes an ensemble out of service that cannot be composed any more.

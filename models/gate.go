@@ -80,7 +80,7 @@ func (g *gate) Up(in backend.Instance) {
 		return
 	}
 	// The instance goes on meanwhile: it may be lost, and its owner has to see that.
-	g.running.Go(func() { g.warmed(a, life, g.warm(ctx, in, first)) })
+	g.running.Go(g.log, func() { g.warmed(a, life, g.warm(ctx, in, first)) }, func(err error) { g.warmed(a, life, err) })
 }
 
 // warmed lets an instance pass that is still there, if it may.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 )
@@ -90,7 +91,7 @@ func (r *Registry) setCount(ctx context.Context, id Identity, group string, coun
 	failures := make([]error, len(serving))
 	var all sync.WaitGroup
 	for i, l := range serving {
-		all.Go(func() {
+		all.Go(boundary.Guard(r.config.Log, boundary.Models, func() {
 			config := cloneConfig(l.info.Config)
 			g, err := groupNamed(config, group)
 			if err != nil {
@@ -103,7 +104,7 @@ func (r *Registry) setCount(ctx context.Context, id Identity, group string, coun
 				err = invalid("instances of model '%s': they cannot be changed while it serves", id.Name)
 			}
 			failures[i] = err
-		})
+		}, func(err error) { failures[i] = err }))
 	}
 	all.Wait()
 	if err := errors.Join(failures...); err == nil {

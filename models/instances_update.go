@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler"
 )
@@ -77,7 +78,7 @@ func (u *instanceUpdate) drop() {
 	waiting := u.before.gate.refuse()
 	var ends sync.WaitGroup
 	for _, in := range u.added {
-		ends.Go(func() { u.end(ctx, in) })
+		ends.Go(boundary.Guard(u.registry.config.Log, boundary.Models, func() { u.end(ctx, in) }, nil))
 	}
 	ends.Wait()
 	for _, in := range waiting { // among them what has not even come up with the others
@@ -120,13 +121,15 @@ func (u *instanceUpdate) commit() (left []backend.Instance) {
 		default:
 			left = append(left, in)
 		}
-		u.registry.ending.Go(func() {
+		u.registry.ending.Go(u.registry.config.Log, func() {
+			defer ended()
+			defer func() {
+				if more.Add(-1) == 0 {
+					l.share.Release()
+				}
+			}()
 			u.leave(in, known, drained)
-			if more.Add(-1) == 0 {
-				l.share.Release()
-			}
-			ended()
-		})
+		}, nil)
 	}
 	idle.Wait()
 	return left

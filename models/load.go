@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -33,29 +34,7 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *Description) 
 	for _, w := range s.Warnings {
 		r.config.Log.Warn().Msg(w)
 	}
-	r.mu.Lock()
-	m.attempted = true
-	was := m.served
-	if all {
-		was = nil
-	}
-	p := planChange(was, s, m.readyLocked())
-	fresh := slices.Sorted(slices.Values(slices.Concat(p.load, p.update)))
-	serving := make([]*loaded, len(fresh)) // what is to be updated
-	for i, number := range fresh {
-		v := m.versions[number]
-		if v == nil {
-			v = &version{number: number}
-			m.versions[number] = v
-		}
-		if v.state != Ready {
-			v.state, v.reason, v.loaded = Loading, "", nil
-		} else if slices.Contains(p.update, number) {
-			serving[i] = v.loaded
-		}
-	}
-	r.publishLocked()
-	r.mu.Unlock()
+	p, fresh, serving := r.beginLoad(m, s, all)
 	if len(s.Versions) == 0 {
 		err := infer.Errorf(infer.InvalidArg, "at least one version must be available under the version policy of model '%s'", s.Name)
 		r.config.Log.Error().Msgf("failed to load model '%s': %s", m.id, err.Message)
@@ -66,7 +45,7 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *Description) 
 	results := make([]result, len(fresh))
 	var loads sync.WaitGroup
 	for i, number := range fresh {
-		loads.Go(func() {
+		loads.Go(boundary.Guard(r.config.Log, boundary.Models, func() {
 			if serving[i] != nil {
 				if u, can, err := r.updateInstances(ctx, serving[i], d); can {
 					results[i] = result{number: number, update: u, updated: true, err: err}
@@ -75,7 +54,7 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *Description) 
 			}
 			l, err := r.loadVersion(ctx, c.op, d, number)
 			results[i] = result{number: number, loaded: l, err: err}
-		})
+		}, func(err error) { results[i] = result{number: number, updated: serving[i] != nil, err: err} }))
 	}
 	loads.Wait()
 	if errors.Is(context.Cause(ctx), errOvertaken) {
@@ -96,6 +75,35 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *Description) 
 		r.config.Log.Info().Msgf("successfully loaded '%s'", m.id)
 	}
 	return len(fresh)+len(p.leave) > 0, nil
+}
+
+// beginLoad shows the versions that are to be loaded as loading. It returns what the
+// change is, which versions are fresh in it, and of them those that are to be updated.
+func (r *Registry) beginLoad(m *model, s *source, all bool) (p plan, fresh []int64, serving []*loaded) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m.attempted = true
+	was := m.served
+	if all {
+		was = nil
+	}
+	p = planChange(was, s, m.readyLocked())
+	fresh = slices.Sorted(slices.Values(slices.Concat(p.load, p.update)))
+	serving = make([]*loaded, len(fresh))
+	for i, number := range fresh {
+		v := m.versions[number]
+		if v == nil {
+			v = &version{number: number}
+			m.versions[number] = v
+		}
+		if v.state != Ready {
+			v.state, v.reason, v.loaded = Loading, "", nil
+		} else if slices.Contains(p.update, number) {
+			serving[i] = v.loaded
+		}
+	}
+	r.publishLocked()
+	return p, fresh, serving
 }
 
 // result is what has become of one version.
@@ -240,7 +248,8 @@ func (r *Registry) tryLoad(ctx context.Context, op *operation, d *Description, n
 	if err != nil {
 		return nil, err
 	}
-	l, err := r.bringUp(ctx, d, number, m)
+	var l *loaded
+	err = boundary.Run(r.config.Log, boundary.Models, func() error { return r.bringUp(ctx, d, number, m, &l) })
 	if err != nil {
 		// Start leaves nothing after an error; before it there may be something, and
 		// after it too.
@@ -255,21 +264,21 @@ func (r *Registry) tryLoad(ctx context.Context, op *operation, d *Description, n
 func (r *Registry) discard(ctx context.Context, m backend.Model) {
 	bound, cancel := r.unloading(m)
 	defer cancel()
-	defer context.AfterFunc(ctx, cancel)()
+	defer context.AfterFunc(ctx, boundary.Guard(r.config.Log, boundary.Models, cancel, nil))()
 	_ = m.Close(bound)
 }
 
-// bringUp completes the config of an opened model and starts its instances. What
-// comes with an error is what is to be abandoned, perhaps nil.
-func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m backend.Model) (*loaded, error) {
+// bringUp completes the config of an opened model and starts its instances. After an
+// error, made is what is to be abandoned, perhaps nil.
+func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m backend.Model, made **loaded) error {
 	var answer []byte
 	if d.Completes() {
 		question, err := ConfigJSON(d.Config)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if answer, err = m.AutoComplete(ctx, question); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	config, json, labels, err := d.Finish(answer)
@@ -278,11 +287,11 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 			r.config.Log.Error().Msgf("the config of model '%s' cannot be used as its auto_complete_config has left it: %.*s",
 				d.Name, maxReasonBytes, infer.AsError(err).Message)
 		}
-		return nil, err
+		return err
 	}
 	states, warnings, err := d.readStates(config)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, w := range warnings {
 		r.config.Log.Warn().Msg(w)
@@ -292,17 +301,18 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 	counters := r.config.Metrics.Model(d.Name, number, r.metricsOf(d.Namespace, config))
 	l := &loaded{
 		info: info, spec: newRequestSpec(info), model: m, states: states,
-		statistics: newStatistics(d.Name, number, counters), holds: newHolds(),
+		statistics: newStatistics(d.Name, number, counters), holds: newHolds(), log: r.config.Log,
 	}
 	l.cache = r.newCached(l)
 	if l.scheduler, err = r.newScheduler(l, d); err != nil {
 		counters.Close()
-		return nil, err
+		return err
 	}
 	l.gate = r.newGate(l, d)
+	*made = l
 	if err := l.start(ctx, r.events(l), r.config.Limiter); err != nil {
-		return l, err
+		return err
 	}
 	l.upload = d.upload.hold()
-	return l, nil
+	return nil
 }

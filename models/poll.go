@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/nereid-serving/nereid/boundary"
 )
 
 // lookers is how many models are looked at side by side.
@@ -32,7 +34,7 @@ func (p *poller) run(ctx context.Context, interval time.Duration) {
 	ticks := time.NewTicker(interval)
 	defer ticks.Stop()
 	for ctx.Err() == nil {
-		p.look(ctx)
+		_ = boundary.Run(p.config.Log, boundary.Models, func() error { p.look(ctx); return nil })
 		select {
 		case <-ticks.C:
 		case <-ctx.Done():
@@ -95,9 +97,13 @@ func (p *poller) modified(ids []Identity, rejected map[Identity]string) map[Iden
 	todo := make(chan Identity) // closed when all have been handed out
 	var all sync.WaitGroup
 	for range min(lookers, len(ids)) {
-		all.Go(func() {
+		all.Go(boundary.Guard(p.config.Log, boundary.Models, func() {
 			for id := range todo {
-				s, err := p.examine(id)
+				var s *source
+				err := boundary.Run(p.config.Log, boundary.Models, func() (err error) {
+					s, err = p.examine(id)
+					return err
+				})
 				mu.Lock()
 				if err != nil {
 					problems[id] = err
@@ -106,7 +112,7 @@ func (p *poller) modified(ids []Identity, rejected map[Identity]string) map[Iden
 				}
 				mu.Unlock()
 			}
-		})
+		}, nil))
 	}
 	for _, id := range ids {
 		if _, no := rejected[id]; !no {
@@ -161,7 +167,7 @@ func (p *poller) begin(ctx context.Context, group []Identity, sources map[Identi
 		w.sources[id] = sources[id]
 		contexts[id], w.cancel[id] = context.WithCancelCause(ctx)
 	}
-	p.polls.Go(func() {
+	p.polls.Go(boundary.Guard(p.config.Log, boundary.Models, func() {
 		defer close(w.done)
 		defer func() {
 			for _, cancel := range w.cancel {
@@ -169,5 +175,5 @@ func (p *poller) begin(ctx context.Context, group []Identity, sources map[Identi
 			}
 		}()
 		_ = p.bringGroup(ctx, group, sources, nil, contexts) // it has been logged
-	})
+	}, nil))
 }

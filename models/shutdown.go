@@ -7,7 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -20,13 +23,13 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 	r.exiting.Store(true)
 	r.StopChanges()
 	r.stopPolls(errExiting)
-	stop := context.AfterFunc(ctx, func() {
+	stop := context.AfterFunc(ctx, boundary.Guard(log, boundary.Models, func() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			r.expire(errors.New("the exit timeout ran out"))
 		} else {
 			r.expire(errors.New("the server was told to end at once"))
 		}
-	})
+	}, nil))
 	defer stop()
 	defer r.expire(nil)
 
@@ -46,8 +49,8 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 	}
 	defer endDrain()
 	var draining sync.WaitGroup
-	draining.Go(func() { r.drain(drain) })
-	eachSecond(&draining, func() {
+	draining.Go(boundary.Guard(log, boundary.Models, func() { r.drain(drain) }, nil))
+	eachSecond(log, &draining, func() {
 		counts := r.InFlight()
 		log.Info().Msgf("Timeout %d: Found %d model versions that have in-flight inferences", left(), len(counts))
 		for info, n := range counts {
@@ -67,7 +70,7 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 	}
 	r.publishLocked()
 	r.mu.Unlock()
-	eachSecond(&r.ending, func() {
+	eachSecond(log, &r.ending, func() {
 		log.Info().Msgf("Timeout %d: Found %d live models and 0 in-flight non-inference requests", left(), len(r.serves()))
 	})
 	r.uploads.close()
@@ -84,7 +87,7 @@ func (r *Registry) StopChanges() { r.stopChanges(errExiting) }
 // changing bounds what an operation does; stop is called when it has ended.
 func (r *Registry) changing(ctx context.Context, op *operation) (_ context.Context, stop func() bool) {
 	ctx = r.claims.bound(ctx, op)
-	return ctx, context.AfterFunc(r.changes, func() { op.giveUp(errExiting) })
+	return ctx, context.AfterFunc(r.changes, boundary.Guard(r.config.Log, boundary.Models, func() { op.giveUp(errExiting) }, nil))
 }
 
 // unloading bounds an end of a model.
@@ -101,10 +104,10 @@ func (r *Registry) unloading(m backend.Model) (context.Context, context.CancelFu
 // has begun, or ctx has ended.
 func (r *Registry) waitForPolls(ctx context.Context) {
 	done := make(chan struct{})
-	go func() {
+	boundary.Go(r.config.Log, boundary.Models, func() {
 		defer close(done)
 		r.polls.Wait()
-	}()
+	}, nil)
 	select {
 	case <-done:
 	case <-ctx.Done():
@@ -145,12 +148,12 @@ func (r *Registry) serves() []*loaded {
 func UnloadReserve(total time.Duration) time.Duration { return min(total/4, 2*time.Second) }
 
 // eachSecond calls report every second until the group is done.
-func eachSecond(group interface{ Wait() }, report func()) {
+func eachSecond(log zerolog.Logger, group interface{ Wait() }, report func()) {
 	done := make(chan struct{})
-	go func() {
+	boundary.Go(log, boundary.Models, func() {
 		defer close(done)
 		group.Wait()
-	}()
+	}, nil)
 	ticks := time.NewTicker(time.Second)
 	defer ticks.Stop()
 	for first := true; ; first = false {

@@ -10,7 +10,9 @@ func (r *Registry) planStacking(l *loaded) (err error) {
 	if _, other := stacked.Asked(l.info.Config); other != "" {
 		r.config.Log.Warn().Msgf("parameter BATCH_MODE of model '%s' is %q, which means nothing to the server; it knows \"stacked\"", l.info.Name, other)
 	}
-	l.stacking, err = stacked.NewPlan(l.info.Config)
+	if l.stacking, err = stacked.NewPlan(l.info.Config); l.stacking != nil {
+		l.stacking.LogTo(r.config.Log)
+	}
 	return err
 }
 

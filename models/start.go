@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -72,7 +73,8 @@ func (r *Registry) Start(ctx context.Context) error {
 		}
 	}
 	if r.config.PollInterval > 0 {
-		r.polls.Go(func() { newPoller(r).run(r.polling, r.config.PollInterval) })
+		r.polls.Go(boundary.Guard(r.config.Log, boundary.Models,
+			func() { newPoller(r).run(r.polling, r.config.PollInterval) }, nil))
 	}
 	return err
 }
@@ -84,7 +86,9 @@ func (r *Registry) bring(ctx context.Context, sources map[Identity]*source, name
 	failures := make([]map[Identity]error, len(groups))
 	var all sync.WaitGroup
 	for i, group := range groups {
-		all.Go(func() { failures[i] = r.bringGroup(ctx, group, sources, named, nil) })
+		all.Go(boundary.Guard(r.config.Log, boundary.Models, func() {
+			failures[i] = r.bringGroup(ctx, group, sources, named, nil)
+		}, func(err error) { failures[i] = map[Identity]error{group[0]: err} }))
 	}
 	all.Wait()
 	together := make(map[Identity]error)

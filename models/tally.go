@@ -1,6 +1,12 @@
 package models
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/boundary"
+)
 
 // tally counts what goes on. A sync.WaitGroup may not grow from zero while
 // somebody waits, and ends the process if it does; this one may: who waits goes on
@@ -11,13 +17,15 @@ type tally struct {
 	none chan struct{} // closed when n is 0; nil while nobody waits
 }
 
-// Go calls f in a goroutine, which counts until it has ended.
-func (t *tally) Go(f func()) {
+// Go calls f in a goroutine, which counts until it has ended. After a panic it calls
+// failed, unless that is nil.
+func (t *tally) Go(log zerolog.Logger, f func(), failed func(error)) {
 	t.Add()
-	go func() {
+	f = boundary.Guard(log, boundary.Models, f, failed)
+	boundary.Go(log, boundary.Models, func() {
 		defer t.Done()
 		f()
-	}()
+	}, nil)
 }
 
 // Add counts one more.

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/rs/zerolog"
 )
 
 func TestTally(t *testing.T) {
@@ -12,7 +14,7 @@ func TestTally(t *testing.T) {
 		tally.Wait()
 		ends := make(chan struct{})
 		for range 2 {
-			tally.Go(func() { <-ends })
+			tally.Go(zerolog.Nop(), func() { <-ends }, nil)
 		}
 		waited := 0
 		var mu sync.Mutex
@@ -52,7 +54,7 @@ func TestTallyGrowsFromNothing(*testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 2000 {
-				tally.Go(func() {})
+				tally.Go(zerolog.Nop(), func() {}, nil)
 				tally.Wait()
 			}
 		})

@@ -33,15 +33,17 @@ func (r *Registry) retireLocked(m *model, keep []int64) []retired {
 // Shutdown does not come between.
 func (r *Registry) endLaterLocked(m *model, versions []retired) {
 	for _, old := range versions {
-		r.ending.Go(func() {
+		r.ending.Go(r.config.Log, func() {
+			defer func() { // whatever became of it
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				if v := m.versions[old.number]; v != nil && v.loaded == old.loaded {
+					v.state, v.reason, v.loaded = Unavailable, reasonUnloaded, nil
+					r.publishLocked()
+				}
+			}()
 			r.end(m, old.number, old.loaded)
-			r.mu.Lock()
-			if v := m.versions[old.number]; v != nil && v.loaded == old.loaded {
-				v.state, v.reason, v.loaded = Unavailable, reasonUnloaded, nil
-				r.publishLocked()
-			}
-			r.mu.Unlock()
-		})
+		}, nil)
 	}
 }
 

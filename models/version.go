@@ -6,9 +6,11 @@ import (
 	"errors"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/stacked"
+	"github.com/rs/zerolog"
 )
 
 // State is where a version of a model is in its life, as the repository index
@@ -53,6 +55,7 @@ type loaded struct {
 	stacking   *stacked.Plan     // nil if batches reach the model as lists of requests
 	upload     *upload           // what it is a user of, nil if it lies in the repository
 	holds      *holds
+	log        zerolog.Logger
 }
 
 // run validates a request, has it answered out of the cache or executed, and
@@ -62,7 +65,7 @@ func (l *loaded) run(ctx context.Context, req *infer.Request, send infer.Sender,
 	out := l.timed(start, send)
 	answer := func(r *infer.Response) {
 		r.Model, r.Version, r.ID = l.info.Name, l.info.Version, req.ID
-		l.spec.answer(r)
+		l.shape(r)
 		out(r)
 	}
 	if l.passive {
@@ -81,6 +84,19 @@ func (l *loaded) run(ctx context.Context, req *infer.Request, send infer.Sender,
 		return l.runCached(ctx, req, out, by)
 	}
 	return by(ctx, req, answer)
+}
+
+// shape gives the outputs of a response their clients' shapes. The model's may be
+// any: a panic over them is this response's error.
+func (l *loaded) shape(r *infer.Response) {
+	err := boundary.Run(l.log, boundary.Request, func() error { l.spec.answer(r); return nil })
+	if err == nil {
+		return
+	}
+	for i := range r.Outputs {
+		r.Outputs[i].Release()
+	}
+	r.Outputs, r.Parameters, r.Err = nil, nil, infer.AsError(err)
 }
 
 // timed makes a sender that counts when the first response comes, if that is

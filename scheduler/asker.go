@@ -1,11 +1,17 @@
 package scheduler
 
-import "github.com/nereid-serving/nereid/infer"
+import (
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+)
 
 // asker is who wants the responses of a request.
 type asker struct {
 	send infer.Sender
-	call *call // nil if no execution waits for this
+	log  *zerolog.Logger // the scheduler's
+	call *call           // nil if no execution waits for this
 	// done receives one value when the last response has been handed up; nil if
 	// nobody waits.
 	done chan struct{}
@@ -23,8 +29,15 @@ func (a *asker) tell(g *Graph, response *infer.Response) (last bool) {
 			g.leave(c)
 		}
 	}
-	a.send(response)
+	a.hand(response)
 	return last
+}
+
+// hand calls the asker's Sender. If that panics, the request ends here all the same.
+func (a *asker) hand(response *infer.Response) {
+	var err error
+	defer boundary.Recover(a.log, boundary.Request, &err)
+	a.send(response)
 }
 
 // dismiss lets go of who has had the last response, when the scheduler has noted

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/rs/zerolog"
 )
@@ -76,7 +77,7 @@ func NewBatcher(config BatcherConfig) *Batcher {
 		config.MaxQueue = DefaultMaxQueue
 	}
 	if config.Graph == nil {
-		config.Graph = NewGraph()
+		config.Graph = NewGraph(config.Log)
 	}
 	d := &Batcher{
 		config: config, rules: newRules(config.Batching), prefetches: true,
@@ -88,7 +89,7 @@ func NewBatcher(config BatcherConfig) *Batcher {
 		levels, d.hold = b.levels(), b.StartWith
 		d.prefetches = b.Levels == 0 && levels[0].plain()
 		if b.PreserveOrder {
-			d.order = &order{}
+			d.order = &order{log: &d.config.Log}
 		}
 	}
 	d.waiting = newLines(levels)
@@ -126,7 +127,7 @@ func (d *Batcher) watch(r *request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !r.ended {
-		r.unwatch = context.AfterFunc(ctx, func() { d.cancel(r) })
+		r.unwatch = context.AfterFunc(ctx, boundary.Guard(d.config.Log, boundary.Scheduler, func() { d.cancel(r) }, nil))
 	}
 }
 

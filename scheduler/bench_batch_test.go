@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/rs/zerolog"
 )
 
 // instantBatches is an instant that takes batches.
@@ -51,7 +52,7 @@ func BenchmarkClients(b *testing.B) {
 	for _, kind := range []string{"default", "dynamic", "dynamic, all rules"} {
 		for _, models := range []int{1, 10, 1000} {
 			b.Run(fmt.Sprintf("%s/models=%d", kind, models), func(b *testing.B) {
-				graph := NewGraph()
+				graph := NewGraph(zerolog.Nop())
 				list := make([]*Batcher, models)
 				for i := range list {
 					var batching *Batching

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -48,32 +49,39 @@ func (g *Graph) check(c *call) error {
 
 // suspect has a likely deadlock looked at again later.
 func (g *Graph) suspect(c *call, suspected *search) {
-	time.AfterFunc(g.patience, func() {
-		g.searching.Lock()
-		if suspected.holds() {
-			refused := g.take(suspected, c)
-			g.searching.Unlock()
-			refused()
-			return
-		}
-		if suspected = g.find(c, true); suspected != nil {
-			g.suspect(c, suspected)
-		}
-		g.searching.Unlock()
-	})
+	boundary.AfterFunc(g.log, boundary.Scheduler, g.patience, func() { g.look(c, suspected)() }, nil)
+}
+
+// look takes a call out of its queue if nothing of a likely deadlock has moved, and
+// returns what answers it, with nothing locked.
+func (g *Graph) look(c *call, suspected *search) (answer func()) {
+	g.searching.Lock()
+	defer g.searching.Unlock()
+	if suspected.holds() {
+		return g.take(suspected, c)
+	}
+	if suspected = g.find(c, true); suspected != nil {
+		g.suspect(c, suspected)
+	}
+	return nothing
 }
 
 // recheck looks at calls that wait where an instance has been lost for good.
 func (g *Graph) recheck(calls []*call) {
 	for _, c := range calls {
-		g.searching.Lock()
-		refused := func() {}
-		if found := g.find(c, false); found != nil {
-			refused = g.take(found, c)
-		}
-		g.searching.Unlock()
-		refused()
+		g.certain(c)()
 	}
+}
+
+// certain takes a call out of its queue that can never be executed, and returns what
+// answers it, with nothing locked.
+func (g *Graph) certain(c *call) (answer func()) {
+	g.searching.Lock()
+	defer g.searching.Unlock()
+	if found := g.find(c, false); found != nil {
+		return g.take(found, c)
+	}
+	return nothing
 }
 
 // take takes a call from its queue and returns what answers it, with nothing

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -87,7 +88,7 @@ func (d *Batcher) wakeLocked(at int64) {
 	d.wakeAt = at
 	wait := time.Duration(max(at-Now(), 0))
 	if d.timer == nil {
-		d.timer = time.AfterFunc(wait, d.awake)
+		d.timer = boundary.AfterFunc(d.config.Log, boundary.Scheduler, wait, d.awake, nil)
 		return
 	}
 	d.timer.Reset(wait)
@@ -105,15 +106,7 @@ func (d *Batcher) awake() {
 // asks for what others have ahead.
 func (d *Batcher) dispatch() {
 	for {
-		d.mu.Lock()
-		b, ahead := d.nextLocked()
-		out := d.dropped
-		d.dropped = nil
-		var stuck backend.Pipeliner
-		if b == nil {
-			stuck = d.stuckLocked()
-		}
-		d.mu.Unlock()
+		b, ahead, out, stuck := d.next()
 		for _, o := range out {
 			o.answer()
 		}
@@ -131,6 +124,19 @@ func (d *Batcher) dispatch() {
 			return
 		}
 	}
+}
+
+// next returns what dispatch is to do: hand over b, answer out, ask stuck for what it
+// has ahead.
+func (d *Batcher) next() (b *batch, ahead bool, out []dropped, stuck backend.Pipeliner) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b, ahead = d.nextLocked()
+	out, d.dropped = d.dropped, nil
+	if b == nil {
+		stuck = d.stuckLocked()
+	}
+	return b, ahead, out, stuck
 }
 
 // nextLocked returns the batch that is to be executed next, with its instance,

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -64,6 +65,25 @@ func (f *flow) begin() {
 	f.label = sequenceLabel{correlation: f.request.Correlation, flags: f.request.Flags}
 	f.composed = make([]Composed, len(e.steps))
 	f.mu.Lock()
+	if err := f.guarded(f.beginLocked); err != nil {
+		f.failLocked(err)
+	}
+	f.actLocked()
+}
+
+// guarded calls f and makes a panic an error: what models answer decides what is
+// done.
+func (f *flow) guarded(what func() error) error {
+	return boundary.Run(f.ensemble.config.Log, boundary.Request, what)
+}
+
+// hand hands a response up.
+func (f *flow) hand(r *infer.Response) {
+	_ = f.guarded(func() error { f.send(r); return nil })
+}
+
+func (f *flow) beginLocked() error {
+	e := f.ensemble
 	for i := range e.steps {
 		c, err := e.config.Composer.Hold(e.steps[i].Model, e.steps[i].Version)
 		if err != nil {
@@ -91,7 +111,7 @@ func (f *flow) begin() {
 		}
 		f.setLocked(e.inputs[i], 0, v)
 	}
-	f.actLocked()
+	return nil
 }
 
 // wait waits for the last response, actively as long as the instances say so.
@@ -228,7 +248,7 @@ func (f *flow) actLocked() {
 				continue
 			}
 			f.mu.Unlock()
-			f.send(response)
+			f.hand(response)
 			f.mu.Lock()
 		case f.unread < len(f.ready):
 			run := f.ready[f.unread]
@@ -278,7 +298,7 @@ func (f *flow) conclude() {
 	f.releaseRowsLocked()
 	f.mu.Unlock()
 	f.count(last.Err == nil)
-	f.send(last)
+	f.hand(last)
 	for _, c := range f.composed {
 		if c != nil {
 			c.Release()

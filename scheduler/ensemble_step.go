@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -46,6 +47,12 @@ func (f *flow) prepareLocked(row *row, step, iteration int) {
 	run.flow, run.step, run.iteration = f, step, iteration
 	r := &run.request
 	r.Inputs = f.room(len(s.inputs))
+	whole := false
+	defer func() {
+		if !whole { // after a panic over a shape
+			run.releaseLocked()
+		}
+	}()
 	c := f.composed[step]
 	for i, tensor := range s.inputs {
 		v := row.take(tensor)
@@ -57,16 +64,17 @@ func (f *flow) prepareLocked(row *row, step, iteration int) {
 		if v.state == null {
 			continue
 		}
-		if v.unlike(c.Batches()) {
-			v.tensor.Shape = v.converted(c.Batches(), c.Dims(s.Inputs[i].Name))
-		}
 		v.tensor.Name = s.Inputs[i].Name
 		r.Inputs = append(r.Inputs, v.tensor)
+		if v.unlike(c.Batches()) {
+			r.Inputs[len(r.Inputs)-1].Shape = v.converted(c.Batches(), c.Dims(s.Inputs[i].Name))
+		}
 		run.take(v.label)
 	}
 	if run.label == nil {
 		run.label = &f.label
 	}
+	whole = true
 	if run.slot != nil {
 		f.occupyLocked(run)
 	}
@@ -108,9 +116,14 @@ func (f *flow) dispatchLocked(run *stepRun) {
 	f.pending--
 	f.inflight++
 	f.mu.Unlock()
-	awaiter, err := f.composed[run.step].Submit(f.ctx, &run.request, run.answer)
+	var awaiter backend.Awaiter
+	err := f.guarded(func() (err error) {
+		awaiter, err = f.composed[run.step].Submit(f.ctx, &run.request, run.answer)
+		return err
+	})
 	f.mu.Lock()
 	switch {
+	case err != nil && run.over: // a panic behind its last response
 	case err != nil:
 		f.failLocked(err)
 		f.endLocked(run)
@@ -130,14 +143,14 @@ func (f *flow) holdLocked(run *stepRun) {
 		f.granted(run, false)
 		return true
 	}
-	run.timer = time.AfterFunc(patienceInflight, func() {
+	e := f.ensemble
+	run.timer = boundary.AfterFunc(e.config.Log, boundary.Scheduler, patienceInflight, func() {
 		if leave() {
-			e := f.ensemble
 			e.config.Log.Error().Msgf("step '%s' of ensemble '%s' has waited for %s for its turn (max_inflight_requests is %d), and goes ahead",
 				e.steps[run.step].Model, e.config.Model, patienceInflight, run.limiter().limit)
 		}
-	})
-	run.stop = context.AfterFunc(f.ctx, func() { leave() })
+	}, nil)
+	run.stop = context.AfterFunc(f.ctx, boundary.Guard(e.config.Log, boundary.Scheduler, func() { leave() }, nil))
 }
 
 // granted goes on with a step that has waited for its turn.
@@ -203,7 +216,9 @@ func (run *stepRun) answer(r *infer.Response) {
 	case r.Err != nil:
 		f.failLocked(r.Err)
 	case !r.Empty && f.err == nil:
-		f.receiveLocked(run, r)
+		if err := f.guarded(func() error { f.receiveLocked(run, r); return nil }); err != nil {
+			f.failLocked(err)
+		}
 	}
 	r.Release()
 	if final {

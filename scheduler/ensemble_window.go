@@ -1,6 +1,10 @@
 package scheduler
 
-import "time"
+import (
+	"time"
+
+	"github.com/nereid-serving/nereid/boundary"
+)
 
 // window is the flow's part in the windows of decoupled models, which may have so
 // many responses on their way at once. A response keeps its place until the client
@@ -27,7 +31,7 @@ func (f *flow) occupyLocked(run *stepRun) {
 	}
 	if w.occupied == nil {
 		w.occupied = make(map[*stepRun]struct{})
-		w.timer = time.AfterFunc(patience, f.look)
+		w.timer = boundary.AfterFunc(f.ensemble.config.Log, boundary.Scheduler, patience, f.look, nil)
 	}
 	w.occupied[run] = struct{}{}
 }

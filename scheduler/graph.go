@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/rs/zerolog"
 )
 
 // Graph knows the requests that models have made of their own (BLS), from when
@@ -20,6 +21,8 @@ import (
 //
 // Locks: searching, before a scheduler's mu, before mu.
 type Graph struct {
+	log zerolog.Logger
+
 	patience time.Duration // 0: what is only likely is not refused
 
 	searching sync.Mutex // held by the one that looks for a deadlock
@@ -71,7 +74,9 @@ type running interface {
 }
 
 // NewGraph makes a Graph that knows of no call.
-func NewGraph() *Graph { return &Graph{patience: patience, calls: make(map[*infer.Request]*call)} }
+func NewGraph(log zerolog.Logger) *Graph {
+	return &Graph{log: log, patience: patience, calls: make(map[*infer.Request]*call)}
+}
 
 // enter notes a request that a model makes, if it is known in which execution. It
 // puts the call where by has it, before others can find it.

@@ -6,7 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/rs/zerolog"
 )
 
 // order lets responses leave in the order in which their requests have taken a
@@ -20,6 +22,8 @@ import (
 // ended. A client is known by the context of its requests, which all those of a
 // stream share.
 type order struct {
+	log *zerolog.Logger
+
 	mu    sync.Mutex
 	main  orderRow
 	aside map[context.Context]*orderRow // by their clients; nil before the first
@@ -131,7 +135,7 @@ func (o *order) passLocked(w *orderRow) {
 func (o *order) watchLocked() {
 	o.watching, o.watched, o.seen = true, o.main.first, o.main.first.handed
 	if o.watch == nil {
-		o.watch = time.AfterFunc(patience, o.look)
+		o.watch = boundary.AfterFunc(*o.log, boundary.Scheduler, patience, o.look, nil)
 		return
 	}
 	o.watch.Reset(patience)

@@ -31,7 +31,7 @@ type request struct {
 }
 
 func (d *Batcher) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *request {
-	r := &request{scheduler: d, asker: asker{send: send}}
+	r := &request{scheduler: d, asker: asker{send: send, log: &d.config.Log}}
 	r.task = backend.Task{Context: ctx, Request: req, Send: r.deliver}
 	r.alone.make(r)
 	t := Now()

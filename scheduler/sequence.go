@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/rs/zerolog"
@@ -80,7 +81,7 @@ func NewSequence(config SequenceConfig) *Sequence {
 		config.MaxQueue = DefaultMaxQueue
 	}
 	if config.Graph == nil {
-		config.Graph = NewGraph()
+		config.Graph = NewGraph(config.Log)
 	}
 	s := &Sequence{
 		config: config, oldest: config.Batching.GetOldest(), slots: max(config.MaxBatch, 1),
@@ -128,7 +129,7 @@ func (s *Sequence) Submit(ctx context.Context, req *infer.Request, send infer.Se
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.state != ended {
-		r.unwatch = context.AfterFunc(ctx, func() { s.cancel(r) })
+		r.unwatch = context.AfterFunc(ctx, boundary.Guard(s.config.Log, boundary.Scheduler, func() { s.cancel(r) }, nil))
 	}
 	return nil
 }

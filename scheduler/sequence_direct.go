@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -95,13 +96,13 @@ func (l *lane) waitLocked(s *Sequence, wait time.Duration) {
 		l.timer.Reset(wait)
 		return
 	}
-	l.timer = time.AfterFunc(wait, func() {
+	l.timer = boundary.AfterFunc(s.config.Log, boundary.Scheduler, wait, func() {
 		var then followUp
+		defer func() { then.run(s) }()
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.formLocked(l, &then)
-		s.mu.Unlock()
-		then.run(s)
-	})
+	}, nil)
 }
 
 // pad fills the places of a batch that no request has. What stands there has the

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -46,7 +47,7 @@ const (
 )
 
 func (s *Sequence) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *episode {
-	r := &episode{owner: s, own: req, asker: asker{send: send}}
+	r := &episode{owner: s, own: req, asker: asker{send: send, log: &s.config.Log}}
 	r.task = backend.Task{Context: ctx, Request: &r.request, Send: r.deliver}
 	t := Now()
 	r.timing = Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
@@ -62,8 +63,11 @@ const forever = 100 * 365 * 24 * time.Hour
 // deliver hands a response up, without the states in it, and notices the last
 // one.
 func (r *episode) deliver(response *infer.Response) {
-	if r.owner.states != nil {
-		r.owner.keep(r, response)
+	if s := r.owner; s.states != nil {
+		err := boundary.Run(s.config.Log, boundary.Request, func() error { s.keep(r, response); return nil })
+		if err != nil {
+			response.Outputs, response.Err = nil, infer.AsError(err)
+		}
 	}
 	if r.tell(r.owner.config.Graph, response) {
 		r.owner.end(r)

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"time"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -100,7 +101,7 @@ func (s *Sequence) setAlarmLocked(now int64) {
 	s.rings = next
 	wait := time.Duration(max(next-now, 0))
 	if s.alarm == nil {
-		s.alarm = time.AfterFunc(wait, s.ring)
+		s.alarm = boundary.AfterFunc(s.config.Log, boundary.Scheduler, wait, s.ring, nil)
 	} else {
 		s.alarm.Reset(wait)
 	}

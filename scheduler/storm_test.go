@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/rs/zerolog"
 )
 
 // calling is an instance whose model calls others, several at once and in turn,
@@ -76,7 +77,7 @@ func TestGraphStorm(t *testing.T) {
 			if batches {
 				batching = &Batching{MaxSize: 3}
 			}
-			graph := NewGraph()
+			graph := NewGraph(zerolog.Nop())
 			var models []*Batcher
 			var refused atomic.Int64
 			var running sync.WaitGroup

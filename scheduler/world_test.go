@@ -11,6 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/rs/zerolog"
 )
 
 // world is a few models that share a graph, whose instances do what a test says
@@ -85,7 +86,7 @@ func (w *world) with(b *backend.Batch, open bool) (list []*infer.Request) {
 // dynamic batches of a size, "a1x4".
 func newWorld(t testing.TB, models string) *world {
 	w := &world{
-		t: t, graph: NewGraph(), models: map[string]*Batcher{}, counts: map[string]*counter{},
+		t: t, graph: NewGraph(zerolog.Nop()), models: map[string]*Batcher{}, counts: map[string]*counter{},
 		instances: map[string]*actor{}, asked: map[string]*asked{},
 	}
 	for _, m := range strings.Fields(models) {

@@ -8,9 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
+
+	"github.com/nereid-serving/nereid/boundary"
 )
 
 const (
@@ -71,14 +72,13 @@ func newConn(s *connServer, raw net.Conn, life context.Context) *conn {
 	c.req.ctx, c.watch.cancel = context.WithCancel(life)
 	c.req.life = life
 	c.req.body.c, c.reply.c = c, c
-	c.watch.raw = raw
+	c.watch.raw, c.watch.log = raw, s.log
 	return c
 }
 
 // serve returns when the connection has ended.
 func (c *conn) serve() {
 	defer c.watch.cancel()
-	debug.SetPanicOnFault(true)
 	for {
 		head, err := c.readHead()
 		if err == nil {
@@ -139,16 +139,14 @@ func (c *conn) serveRequest() bool {
 // has truncated, fails that request alone.
 func (c *conn) handle() {
 	defer func() {
-		cause := recover()
-		if cause == nil {
-			return
-		}
-		c.server.log.Error().Interface("error", cause).Str("request", c.req.method+" "+c.req.path()).
-			Bytes("stack", debug.Stack()).Msg("request handler panicked")
-		c.reply.close = true
-		if !c.reply.sent {
-			c.reply = reply{c: c, contentType: typePlain, close: true}
-			writeStatus(&c.reply, 500, "internal error while serving the request")
+		if cause := recover(); cause != nil {
+			log := c.server.log.With().Str("request", c.req.method+" "+c.req.path()).Logger()
+			boundary.Caught(log, boundary.Request, cause)
+			c.reply.close = true
+			if !c.reply.sent {
+				c.reply = reply{c: c, contentType: typePlain, close: true}
+				writeStatus(&c.reply, 500, "internal error while serving the request")
+			}
 		}
 	}()
 	c.server.handle(&c.reply, &c.req)

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/boundary"
 )
 
 // closeGrace is how long run waits, after it has closed the connections and
@@ -44,10 +45,10 @@ func (s *connServer) run(ctx context.Context, socket net.Listener) error {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	accepting := make(chan error, 1) // one value, from accept, and then closed
-	go func() {
+	boundary.Go(s.log, boundary.Server, func() {
 		defer close(accepting)
-		accepting <- s.accept(life, socket)
-	}()
+		accepting <- boundary.Run(s.log, boundary.Server, func() error { return s.accept(life, socket) })
+	}, nil)
 	select {
 	case err := <-accepting:
 		cancel()
@@ -103,19 +104,13 @@ func (s *connServer) accept(life context.Context, socket net.Listener) error {
 			refuseConn(raw)
 			continue
 		}
-		go s.serve(c)
+		boundary.Go(s.log, boundary.Connection, func() { s.serve(c) }, func(error) { _ = c.raw.Close() })
 	}
 }
 
-// serve serves one connection and survives whatever it brings.
+// serve serves one connection.
 func (s *connServer) serve(c *conn) {
 	defer s.forget(c)
-	defer func() {
-		if cause := recover(); cause != nil {
-			s.log.Error().Interface("error", cause).Bytes("stack", debug.Stack()).Msg("connection panicked")
-			_ = c.raw.Close()
-		}
-	}()
 	c.serve()
 }
 

@@ -7,7 +7,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/boundary"
 )
 
 // watchAfter is how long a request may run before somebody looks whether its
@@ -19,6 +22,7 @@ const watchAfter = 5 * time.Millisecond
 // requests meanwhile is not watched further.
 type departure struct {
 	raw    net.Conn
+	log    zerolog.Logger
 	cancel context.CancelFunc
 	timer  *time.Timer
 	done   chan struct{} // gets a value when a look that had begun has ended
@@ -34,7 +38,7 @@ func (d *departure) start() {
 	d.mu.Unlock()
 	if d.timer == nil {
 		d.done = make(chan struct{}, 1)
-		d.timer = time.AfterFunc(watchAfter, d.look)
+		d.timer = boundary.AfterFunc(d.log, boundary.Connection, watchAfter, d.look, nil)
 		return
 	}
 	d.timer.Reset(watchAfter)

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"runtime/debug"
 	"time"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -120,7 +120,7 @@ func (g *GRPC) Run(ctx context.Context) error {
 		srv.RegisterService(desc, nil)
 	}
 	served := make(chan error, 1) // one value, from Serve
-	go func() { served <- srv.Serve(g.socket) }()
+	boundary.Go(g.log, boundary.Server, func() { served <- srv.Serve(g.socket) }, func(err error) { served <- err })
 
 	var err error
 	select {
@@ -151,10 +151,10 @@ func (g *GRPC) shutdown(srv *grpc.Server) {
 	_ = g.socket.Listener.Close()
 	g.socket.closeSilent()
 	done := make(chan struct{}) // closed by the goroutine
-	go func() {
+	boundary.Go(g.log, boundary.Server, func() {
 		defer close(done)
 		srv.GracefulStop()
-	}()
+	}, nil)
 	select {
 	case <-done:
 	case <-timer.C:
@@ -184,37 +184,40 @@ func (g *GRPC) isStopping() bool {
 	}
 }
 
-// protect makes a panic of the calling goroutine an error: one of ours, or a
-// fault where somebody has cut off memory under us.
-func (g *GRPC) protect(err *error) {
-	if p := recover(); p != nil {
-		g.log.Error().Str("error", fmt.Sprint(p)).Bytes("stack", debug.Stack()).Msg("request handler panicked")
-		*err = errGRPCPanic
+// protect calls f and makes a panic in it the error that clients see.
+func (g *GRPC) protect(f func() error) error {
+	err := boundary.Run(g.log, boundary.Request, f)
+	var panicked *boundary.Error
+	if errors.As(err, &panicked) {
+		return errGRPCPanic
 	}
+	return err
 }
 
 // handler wraps a method: it counts, recovers, and refuses what must not get
 // through. refusal is what it says while the server stops.
 func (g *GRPC) handler(group string, refusal error, method func(grpc.ServerStream) error) grpc.StreamHandler {
 	refusal = grpcStatus(refusal)
-	return func(_ any, stream grpc.ServerStream) (err error) {
+	return func(_ any, stream grpc.ServerStream) error {
 		g.active.enter()
 		defer g.active.leave()
-		defer g.protect(&err)
-		debug.SetPanicOnFault(true) // of this goroutine, which serves one call
-		if g.isStopping() {
-			return refusal
-		}
-		if len(g.restrictions) > 0 {
-			if err := g.admit(stream.Context(), group); err != nil {
-				return err
-			}
-		}
-		err = grpcStatus(method(stream))
-		if err != nil && errors.Is(stream.Context().Err(), context.DeadlineExceeded) {
-			// Whatever the rooms below made of it: the client's clock may be behind ours.
-			return status.Error(codes.DeadlineExceeded, "Deadline Exceeded")
-		}
-		return g.cutStatus(err)
+		return g.protect(func() error { return g.serve(stream, group, refusal, method) })
 	}
+}
+
+func (g *GRPC) serve(stream grpc.ServerStream, group string, refusal error, method func(grpc.ServerStream) error) error {
+	if g.isStopping() {
+		return refusal
+	}
+	if len(g.restrictions) > 0 {
+		if err := g.admit(stream.Context(), group); err != nil {
+			return err
+		}
+	}
+	err := grpcStatus(method(stream))
+	if err != nil && errors.Is(stream.Context().Err(), context.DeadlineExceeded) {
+		// Whatever the rooms below made of it: the client's clock may be behind ours.
+		return status.Error(codes.DeadlineExceeded, "Deadline Exceeded")
+	}
+	return g.cutStatus(err)
 }

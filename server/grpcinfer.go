@@ -47,7 +47,7 @@ func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
 	var one grpcOne
 	err = g.core.Infer(ctx, &c.request, one.send)
 	c.release()
-	encoded, err := c.finish(info, &one, grpcOverdue{g.cfg.WriteTimeout, receiver.conn}, err)
+	encoded, err := c.finish(info, &one, grpcOverdue{g.cfg.WriteTimeout, receiver.conn, g.log}, err)
 	if err != nil {
 		return err
 	}
@@ -89,6 +89,12 @@ func (o *grpcOne) send(r *infer.Response) {
 // finish makes the answer of what came of a call.
 func (c *grpcCall) finish(info *models.Info, one *grpcOne, overdue grpcOverdue, err error) (*grpcEncoded, error) {
 	r := one.response
+	encoded := false
+	defer func() { // after a panic too
+		if r != nil && !encoded {
+			r.Release()
+		}
+	}()
 	switch {
 	case err != nil:
 	case one.count != 1:
@@ -103,10 +109,8 @@ func (c *grpcCall) finish(info *models.Info, one *grpcOne, overdue grpcOverdue, 
 		answer := grpcAnswerOf(r)
 		buffers, err = answer.encode(overdue)
 	}
+	encoded = err == nil
 	if err != nil {
-		if r != nil {
-			r.Release()
-		}
 		return nil, err
 	}
 	return &grpcEncoded{buffers}, nil

@@ -7,9 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/peer"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -34,6 +36,7 @@ type grpcLoan struct {
 type grpcOverdue struct {
 	after time.Duration // for each MiB that has begun; 0 never
 	conn  io.Closer     // nil never
+	log   zerolog.Logger
 }
 
 // grpcConnOf returns the connection of a call, or nil.
@@ -53,19 +56,25 @@ type grpcPending struct {
 	left     atomic.Int32 // and one more until all have been lent
 	timer    *time.Timer  // nil if there is none
 	cleanup  runtime.Cleanup
+	log      zerolog.Logger
 }
 
 // lend wraps bytes of the response, more than the size that mem would not pool.
 func (l *grpcLoan) lend(b []byte) mem.Buffer {
 	if l.pending == nil {
-		l.pending = &grpcPending{response: l.response}
+		l.pending = &grpcPending{response: l.response, log: l.overdue.log}
 		l.pending.left.Store(1)
-		l.pending.cleanup = runtime.AddCleanup(l.pending, (*infer.Response).Release, l.response)
+		l.pending.cleanup = runtime.AddCleanup(l.pending, l.overdue.release, l.response)
 	}
 	l.pending.left.Add(1)
 	l.size += len(b)
 	b = b[:len(b):len(b)]
 	return mem.NewBuffer(&b, l.pending)
+}
+
+// release gives a response back. It runs in goroutines that are not ours.
+func (o grpcOverdue) release(r *infer.Response) {
+	boundary.Guard(o.log, boundary.Request, r.Release, nil)()
 }
 
 // done says that nothing more is lent.
@@ -75,7 +84,8 @@ func (l *grpcLoan) done() {
 		if conn := l.overdue.conn; conn != nil && l.overdue.after > 0 {
 			// The timer knows the connection, not the loan, which the garbage
 			// collector has to find.
-			l.pending.timer = time.AfterFunc(l.overdue.after*time.Duration(1+l.size>>20), func() { _ = conn.Close() })
+			l.pending.timer = boundary.AfterFunc(l.overdue.log, boundary.Connection,
+				l.overdue.after*time.Duration(1+l.size>>20), func() { _ = conn.Close() }, nil)
 		}
 		l.pending.Put(nil)
 	case l.response != nil:
@@ -90,7 +100,7 @@ func (p *grpcPending) Put(*[]byte) {
 		if p.timer != nil {
 			p.timer.Stop()
 		}
-		p.response.Release()
+		boundary.Guard(p.log, boundary.Request, p.response.Release, nil)() // in the library's goroutine
 	}
 }
 

@@ -4,6 +4,10 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/boundary"
 )
 
 // grpcReplyOverhead is what a reply counts for besides its tensors' bytes.
@@ -45,11 +49,13 @@ type grpcQueue struct {
 	watch *time.Timer
 }
 
+// grpcQueueLimits are what a queue is made with.
 type grpcQueueLimits struct {
 	requests  int
 	responses int // of one request without a turn
 	bytes     int64
 	stall     time.Duration
+	log       zerolog.Logger
 }
 
 // grpcTurn is a request's place in the order. Nil is none.
@@ -116,7 +122,7 @@ func (q *grpcQueue) add(t *grpcTurn, r grpcReply) {
 	}
 	if q.watch == nil && q.limits.stall > 0 && r.response != nil && r.response.Slot != nil {
 		q.since = time.Now()
-		q.watch = time.AfterFunc(q.limits.stall/2, q.look)
+		q.watch = boundary.AfterFunc(q.limits.log, boundary.Request, q.limits.stall/2, q.look, q.fail)
 	}
 	q.bytes += r.bytes
 	r.origin.waiting++
@@ -145,7 +151,7 @@ func (q *grpcQueue) fullLocked(o *grpcOrigin) bool {
 
 // waitLocked waits until there is room for another reply to o.
 func (q *grpcQueue) waitLocked(o *grpcOrigin) {
-	timer := time.AfterFunc(q.limits.stall, func() { q.fail(errGRPCStalled) })
+	timer := boundary.AfterFunc(q.limits.log, boundary.Request, q.limits.stall, func() { q.fail(errGRPCStalled) }, nil)
 	defer timer.Stop()
 	for !q.closed && q.fullLocked(o) {
 		q.room.Wait()

@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	grpcencoding "google.golang.org/grpc/encoding"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/memory"
 )
 
@@ -40,11 +42,12 @@ type grpcReceiver struct {
 	conn    io.Closer // nil if it is not known
 	timer   *time.Timer
 	timeout time.Duration
+	log     zerolog.Logger
 }
 
 func (r *grpcReceiver) init(g *GRPC, stream grpc.ServerStream) {
 	r.stream, r.limit, r.pool, r.timeout = stream, g.cfg.MaxMessageBytes, &g.pool, g.cfg.ReadTimeout
-	r.conn = grpcConnOf(stream.Context())
+	r.conn, r.log = grpcConnOf(stream.Context()), g.log
 	r.transport, _ = grpc.ServerTransportStreamFromContext(stream.Context()).(grpcTransport)
 	if r.transport != nil {
 		r.source.read = r.read
@@ -65,7 +68,7 @@ func (r *grpcReceiver) watch() {
 	if r.timer != nil {
 		r.timer.Reset(r.timeout)
 	} else if conn := r.conn; conn != nil {
-		r.timer = time.AfterFunc(r.timeout, func() { _ = conn.Close() })
+		r.timer = boundary.AfterFunc(r.log, boundary.Connection, r.timeout, func() { _ = conn.Close() }, nil)
 	}
 }
 

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
-	"runtime/debug"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models"
 )
@@ -58,14 +59,14 @@ func (g *GRPC) modelStreamInfer(stream grpc.ServerStream) error {
 		s.errors = v == "true"
 	}
 	s.receiver.init(g, stream)
-	s.overdue = grpcOverdue{g.cfg.WriteTimeout, s.receiver.conn}
+	s.overdue = grpcOverdue{g.cfg.WriteTimeout, s.receiver.conn, g.log}
 	if err := grpcCompression(ctx, g.cfg.Compression, s.receiver.compression()); err != nil {
 		return err
 	}
 	forwarded, refusal := g.forwarded(ctx)
 	s.queue = newGRPCQueue(grpcQueueLimits{
 		requests: g.cfg.MaxStreamRequests, responses: g.cfg.MaxStreamResponses,
-		bytes: g.cfg.MaxStreamBytes, stall: g.cfg.StreamStallTimeout,
+		bytes: g.cfg.MaxStreamBytes, stall: g.cfg.StreamStallTimeout, log: g.log,
 	})
 	defer s.queue.close(errGRPCGone)
 	written := make(chan error, 1) // sent once, by the writer
@@ -85,14 +86,10 @@ func (g *GRPC) modelStreamInfer(stream grpc.ServerStream) error {
 // returns, or an error for its panic, to done.
 func (s *grpcStream) spawn(f func() error, done func(error)) {
 	s.g.active.enter()
-	go func() {
+	boundary.Go(s.g.log, boundary.Request, func() {
 		defer s.g.active.leave()
-		var err error
-		defer func() { done(err) }()
-		defer s.g.protect(&err)
-		debug.SetPanicOnFault(true)
-		err = f()
-	}()
+		done(s.g.protect(f))
+	}, nil)
 }
 
 // read takes requests until the client has no more, and starts them. forwarded
@@ -216,8 +213,13 @@ func (s *grpcStream) write() error {
 // send writes one reply. It returns when the transport has taken it, which is
 // when what it was given before is nearly written.
 func (s *grpcStream) send(reply *grpcReply) error {
-	a := reply.answer()
-	buffers, err := a.encode(s.overdue)
+	var a grpcAnswer
+	var buffers mem.BufferSlice
+	err := s.g.protect(func() (err error) {
+		a = reply.answer()
+		buffers, err = a.encode(s.overdue)
+		return err
+	})
 	if err != nil {
 		a = reply.failed(err)
 		if buffers, err = a.encode(s.overdue); err != nil {

@@ -6,6 +6,10 @@ import (
 	"math/bits"
 	"sync"
 	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/boundary"
 )
 
 // ErrExhausted says that a pool may not grow further, or the machine refuses
@@ -29,6 +33,7 @@ type PoolConfig struct {
 	// IdleTrim is how long memory above Default stays free before it is given
 	// back. Default 1 s.
 	IdleTrim time.Duration
+	Log      zerolog.Logger // of a trim that went wrong
 }
 
 // Pool allocates blocks in a region that this process alone writes. Blocks
@@ -256,8 +261,17 @@ func (p *Pool) free(s *span) {
 	p.trimming = p.trimming || due
 	p.mu.Unlock()
 	if due {
-		time.AfterFunc(p.config.IdleTrim, p.trim)
+		p.trimLater()
 	}
+}
+
+// trimLater has trim called when memory that is free now has been so for IdleTrim.
+func (p *Pool) trimLater() {
+	boundary.AfterFunc(p.config.Log, boundary.Memory, p.config.IdleTrim, p.trim, func(error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.trimming = false // the next block that is freed tries again
+	})
 }
 
 // trim gives back what has been free for IdleTrim, and comes again while there
@@ -272,7 +286,7 @@ func (p *Pool) trim() {
 	p.trimming = false
 	if p.reserved > p.config.Default && p.freeReservedLocked() {
 		p.trimming = true
-		time.AfterFunc(p.config.IdleTrim, p.trim)
+		p.trimLater()
 	}
 }
 

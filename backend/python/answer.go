@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
@@ -182,13 +183,19 @@ func (l *life) executed(f ipc.Frame) error {
 	// Done first: the next batch is on its way to the stub while this one's
 	// answers go up.
 	report.End = max(ipc.Now(), sent)
-	batch.Done(batch, report)
+	l.apart(func() { batch.Done(batch, report) })
 	for i, task := range batch.Tasks {
 		if answers[i] != nil {
-			task.Send(answers[i])
+			l.apart(func() { task.Send(answers[i]) })
 		}
 	}
 	return nil
+}
+
+// apart calls f, which goes up, so that a panic in it keeps nothing else of the batch
+// from being done.
+func (l *life) apart(f func()) {
+	_ = boundary.Run(l.in.log, boundary.Request, func() error { f(); return nil })
 }
 
 func release(answers []*infer.Response) {

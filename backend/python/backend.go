@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/rs/zerolog"
@@ -96,7 +97,7 @@ func New(env Environment) (*Backend, error) {
 	}
 	b := &Backend{
 		config: env.Config, requests: env.Requests, requestFD: fd, log: env.Log, levels: env.LogLevels,
-		metrics: env.Metrics, dir: dir, launcher: newLauncher(), signals: make(chan os.Signal, 1),
+		metrics: env.Metrics, dir: dir, launcher: newLauncher(env.Log), signals: make(chan os.Signal, 1),
 		soleParent: env.SoleParent, policies: env.HostPolicies,
 	}
 	b.live.processes = make(map[*process]struct{})
@@ -105,17 +106,31 @@ func New(env Environment) (*Backend, error) {
 	// Children of stubs whose parents have ended come home to this process; each
 	// SIGCHLD is a reason to look for those that have ended too.
 	signal.Notify(b.signals, unix.SIGCHLD)
-	b.closing.Go(func() {
+	b.closing.Go(boundary.Guard(b.log, boundary.Life, func() {
 		for range b.signals {
-			b.live.Lock()
-			for p := range b.live.processes {
-				p.reap()
-			}
-			b.live.Unlock()
-			b.reapOrphans()
+			boundary.Guard(b.log, boundary.Life, b.reapAll, nil)()
 		}
-	})
+	}, nil))
 	return b, nil
+}
+
+// reapAll takes all processes that have ended.
+func (b *Backend) reapAll() {
+	b.reapLive()
+	b.reapOrphans()
+}
+
+func (b *Backend) reapLive() {
+	b.live.Lock()
+	defer b.live.Unlock()
+	for p := range b.live.processes {
+		p.reap()
+	}
+}
+
+// later has Close wait for f, which runs beside.
+func (b *Backend) later(f func()) {
+	b.closing.Go(boundary.Guard(b.log, boundary.Life, f, nil))
 }
 
 var _ backend.Backend = (*Backend)(nil)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/metrics"
@@ -187,16 +188,20 @@ func (l *life) control(number uint64, body *callBody, bytes int64) error {
 		return l.result(number, resultBody{Error: infer.Errorf(infer.Unavailable,
 			"%d calls of %d bytes are under way, at most %d of %d can be", n-1, b-bytes, maxCalls, maxCallBytes).Message})
 	}
-	c.waiting.Go(func() {
+	c.waiting.Go(boundary.Guard(l.in.log, boundary.Life, func() {
 		defer done()
-		result, err := l.act(c.ctx, body)
+		var result resultBody
+		err := boundary.Run(l.in.log, boundary.Models, func() (err error) {
+			result, err = l.act(c.ctx, body)
+			return err
+		})
 		if err != nil {
 			result.Error = infer.AsError(err).Message
 		}
 		if err := l.result(number, result); err != nil {
 			l.fail(err)
 		}
-	})
+	}, l.fail))
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 )
@@ -48,7 +49,7 @@ func (m *Model) dismiss(ctx context.Context) {
 	}
 	l := in.primed
 	in.primed = nil
-	stop := context.AfterFunc(ctx, l.process.kill)
+	stop := context.AfterFunc(ctx, boundary.Guard(in.log, boundary.Life, l.process.kill, nil))
 	defer stop()
 	l.finalize()
 	l.end(errStopped)

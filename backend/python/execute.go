@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 )
@@ -72,7 +73,16 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 	in.mu.Unlock()
 	l.isCalledBy(b)
 
-	position, err := l.send(b, number, handles, ahead)
+	var position uint64
+	err := boundary.Run(in.log, boundary.Request, func() (err error) {
+		position, err = l.send(b, number, handles, ahead)
+		return err
+	})
+	var panicked *boundary.Error
+	if errors.As(err, &panicked) { // nothing of it was published
+		l.encoder.undo()
+		err = infer.AsError(err)
+	}
 
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -158,15 +168,13 @@ func (l *life) send(b *backend.Batch, number uint64, handles []uint64, ahead boo
 			l.encoded.Store(number)
 		})
 	} else {
-		var frame []byte
-		if frame, err = l.channel.Begin(ipc.Execute, number, e.size); err == nil {
+		position, err = l.channel.Fill(ipc.Execute, number, e.size, func(frame []byte) {
 			e.write(frame[ipc.HeaderSize:], requests)
 			if ahead {
 				ipc.SetAhead(frame)
 			}
 			l.encoded.Store(number)
-			position = l.channel.Commit()
-		}
+		})
 	}
 	if err != nil {
 		e.undo()

@@ -6,9 +6,11 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
+	"github.com/rs/zerolog"
 )
 
 // maxInferences is how many requests of its own a stub may have under way.
@@ -61,6 +63,7 @@ func (l *life) requested(f ipc.Frame) error {
 		l.in.await.thought(l.channel.Posted() - max(l.informed.Load(), l.handed.Load()))
 	}
 	q := &inference{life: l, number: f.ID, batch: body.Batch, stream: body.Flags&ipc.InferStream != 0}
+	q.cancellation.log = l.in.log
 	q.demand = int64(body.Demand)
 	q.kept = q.first[:0]
 	guess := body.Flags&ipc.InferGuess != 0
@@ -88,8 +91,8 @@ func (l *life) requested(f ipc.Frame) error {
 		s.loosen()
 	}
 	q.unread = nil
-	if q.inArena() <= copyAside || !l.infers.goAside(q.copyAndSubmit) {
-		q.copyAndSubmit()
+	if q.inArena() <= copyAside || !l.infers.goAside(l.in.log, q.copyAndSubmit, q.failed) {
+		boundary.Guard(l.in.log, boundary.Request, q.copyAndSubmit, q.failed)()
 	}
 	return nil
 }
@@ -112,14 +115,15 @@ func (i *inferences) add(q *inference) (ok bool, err error) {
 	return true, nil
 }
 
-// goAside runs f beside, and reports whether it does: not after the life's end.
-func (i *inferences) goAside(f func()) bool {
+// goAside runs f beside, and reports whether it does: not after the life's end. After a
+// panic it calls failed.
+func (i *inferences) goAside(log zerolog.Logger, f func(), failed func(error)) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.closed {
 		return false
 	}
-	i.aside.Go(f)
+	i.aside.Go(boundary.Guard(log, boundary.Request, f, failed))
 	return true
 }
 
@@ -321,13 +325,16 @@ func (q *inference) submit() {
 	case err != nil:
 		q.deliver(infer.ErrorResponse(q.prefixed(err)))
 	case asks:
-		if !q.life.infers.goAside(func() { q.ask(decoupled) }) {
+		if !q.life.infers.goAside(q.life.in.log, func() { q.ask(decoupled) }, q.failed) {
 			q.deliver(infer.ErrorResponse(ipc.ErrClosed)) // which nobody hears
 		}
 	default:
 		q.hand(decoupled)
 	}
 }
+
+// failed answers a request over which something has panicked.
+func (q *inference) failed(err error) { q.deliver(infer.ErrorResponse(q.prefixed(err))) }
 
 // ask asks the model whether it is ready, which may take as long as it likes.
 func (q *inference) ask(decoupled bool) {

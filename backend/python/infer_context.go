@@ -5,12 +5,16 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/rs/zerolog"
 )
 
 // cancellation is the context of a request that a model makes. Unlike one of
 // package context it has no parent that would keep it until it is cancelled: a
 // request that has ended is forgotten, and starts no goroutine for that.
 type cancellation struct {
+	log    zerolog.Logger
 	lock   sync.Mutex
 	done   chan struct{} // made when somebody asks for it
 	err    error
@@ -50,7 +54,7 @@ func (c *cancellation) AfterFunc(f func()) (stop func() bool) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	if c.err != nil {
-		go f()
+		boundary.Go(c.log, boundary.Request, f, nil)
 		return func() bool { return false }
 	}
 	after := &f
@@ -78,7 +82,7 @@ func (c *cancellation) cancel() {
 		close(c.done)
 	}
 	for _, after := range c.afters {
-		go (*after)()
+		boundary.Go(c.log, boundary.Request, *after, nil)
 	}
 	c.afters = nil
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
@@ -88,7 +89,7 @@ func (q *inference) sendLocked(r *infer.Response) bool {
 	}
 	if toCopy(q.life.encoder.pool, r) > copyAside {
 		q.away = true
-		if q.life.infers.goAside(func() { q.sendAside(r) }) {
+		if q.life.infers.goAside(q.life.in.log, func() { q.sendAside(r) }, q.life.fail) {
 			return false
 		}
 		q.away = false
@@ -122,7 +123,7 @@ func (q *inference) send(r *infer.Response) {
 		}
 		r = &one
 	}
-	err := q.life.sendResponse(q.number, r)
+	err := boundary.Run(q.life.in.log, boundary.Life, func() error { return q.life.sendResponse(q.number, r) })
 	q.life.informed.Store(ipc.Now())
 	if err != nil {
 		q.life.fail(err)

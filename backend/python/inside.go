@@ -1,9 +1,8 @@
 package python
 
 import (
-	"time"
-
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 )
 
 // depth is how many batches a stub may have: one that it executes, and the next,
@@ -108,6 +107,6 @@ func (l *life) limitLocked() {
 	limit := l.in.model.settings.ExecuteTimeout
 	if limit > 0 && l.count > 0 {
 		number := l.inside[0].number
-		l.timer = time.AfterFunc(limit, func() { l.timeout(number, limit) })
+		l.timer = boundary.AfterFunc(l.in.log, boundary.Life, limit, func() { l.timeout(number, limit) }, l.fail)
 	}
 }

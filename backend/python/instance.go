@@ -99,22 +99,24 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 			return
 		case <-time.After(wait):
 		}
-		in.mu.Lock()
-		in.moveLocked(Starting)
-		in.mu.Unlock()
+		in.move(Starting, nil)
 	}
 }
 
 // stop ends the instance for good. If it ever worked, whoever still waits for it
 // is told that there is nothing to wait for.
 func (in *Instance) stop(worked bool) {
-	in.mu.Lock()
-	if in.state != Stopped {
-		in.moveLocked(Stopped)
-	}
-	in.mu.Unlock()
+	in.endState()
 	if worked {
 		in.down(true)
+	}
+}
+
+func (in *Instance) endState() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.state != Stopped {
+		in.moveLocked(Stopped)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"github.com/nereid-serving/nereid/boundary"
 )
 
 // findInterpreter starts templates of all candidates at once and keeps the
@@ -21,7 +23,9 @@ func (b *Backend) findInterpreter(executable string) (*template, error) {
 	failures := make([]error, len(candidates))
 	var started sync.WaitGroup
 	for i, path := range candidates {
-		started.Go(func() { templates[i], failures[i] = b.startTemplate(path) })
+		started.Go(boundary.Guard(b.log, boundary.Life, func() {
+			templates[i], failures[i] = b.startTemplate(path)
+		}, func(err error) { failures[i] = err }))
 	}
 	started.Wait()
 	var found *template
@@ -31,7 +35,7 @@ func (b *Backend) findInterpreter(executable string) (*template, error) {
 		case found == nil:
 			found = t
 		default:
-			b.closing.Go(t.close)
+			b.later(t.close)
 		}
 	}
 	if found != nil {

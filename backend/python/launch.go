@@ -9,7 +9,9 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,17 +24,17 @@ type launcher struct {
 	done chan struct{}
 }
 
-func newLauncher() *launcher {
+func newLauncher(log zerolog.Logger) *launcher {
 	l := &launcher{jobs: make(chan func()), done: make(chan struct{})}
-	go func() {
+	boundary.Go(log, boundary.Life, func() {
 		defer close(l.done)
 		// Never unlocked: the thread ends with the goroutine, and by then all
 		// children are gone.
 		runtime.LockOSThread()
 		for job := range l.jobs {
-			job()
+			boundary.Guard(log, boundary.Life, job, nil)()
 		}
-	}()
+	}, nil)
 	return l
 }
 
@@ -57,25 +59,19 @@ func (l *launcher) start(argv []string, files []*os.File, death unix.Signal) (*p
 	}
 	var (
 		pid int
-		err error
+		err = errors.New("internal error") // unless the job says otherwise
 	)
 	finished := make(chan struct{})
 	l.jobs <- func() {
+		defer close(finished)
 		pid, _, err = syscall.StartProcess(argv[0], argv, attr)
-		close(finished)
 	}
 	<-finished
 	runtime.KeepAlive(files)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", argv[0], err)
 	}
-	if pidfd < 0 {
-		if pidfd, err = unix.PidfdOpen(pid, 0); err != nil {
-			_ = unix.Kill(pid, unix.SIGKILL)
-			return nil, fmt.Errorf("open pidfd of %s: %w", argv[0], err)
-		}
-	}
-	return adopt(pid, pidfd)
+	return adopt(pid, pidfd), nil
 }
 
 // stubFiles are what a stub process inherits.

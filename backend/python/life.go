@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
@@ -102,34 +103,58 @@ var errNeverReady = errors.New("stub did not become ready")
 // runOnce lives one life: start, handshake, serve, reap. up is called when the
 // stub is ready.
 func (in *Instance) runOnce(ctx context.Context, up func()) error {
-	l, err := in.take()
+	var l *life
+	err := boundary.Run(in.log, boundary.Life, func() (err error) {
+		l, err = in.take()
+		return err
+	})
 	if err != nil {
-		in.mu.Lock()
-		in.moveLocked(Lost)
-		in.mu.Unlock()
+		in.move(Lost, nil)
 		return fmt.Errorf("%w: %w", errNeverReady, err)
 	}
-	err = l.handshake(ctx)
-	if err == nil {
-		in.mu.Lock()
-		in.life = l
-		in.moveLocked(Ready)
-		in.mu.Unlock()
-		in.current.Store(l)
-		if in.doomed.Load() { // whoever said so may not have seen this one
-			l.process.kill()
-		}
-		in.asks.Store(l.asks)
-		in.model.backend.metrics.StubStarted(in.model.env.Name)
-		// Up may hand a batch over at once.
-		in.up()
-		up()
-		err = l.serve(ctx)
-	} else if !errors.Is(err, errStopped) {
-		err = fmt.Errorf("%w: %w", errNeverReady, err)
-	}
-	l.end(err)
+	err = boundary.Run(in.log, boundary.Life, func() error { return l.run(ctx, up) })
+	boundary.Guard(in.log, boundary.Life, func() { l.end(err) }, func(error) { l.drop() })()
 	return err
+}
+
+// run lives a life that has begun, up to the reason for its end.
+func (l *life) run(ctx context.Context, up func()) error {
+	in := l.in
+	if err := l.handshake(ctx); err != nil {
+		if errors.Is(err, errStopped) {
+			return err
+		}
+		return fmt.Errorf("%w: %w", errNeverReady, err)
+	}
+	in.move(Ready, l)
+	in.current.Store(l)
+	if in.doomed.Load() { // whoever said so may not have seen this one
+		l.process.kill()
+	}
+	in.asks.Store(l.asks)
+	in.model.backend.metrics.StubStarted(in.model.env.Name)
+	// Up may hand a batch over at once.
+	in.up()
+	up()
+	return l.serve(ctx)
+}
+
+// move changes state and life of an instance.
+func (in *Instance) move(to State, l *life) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.moveLocked(to)
+	in.life = l
+}
+
+// drop is what is left of an end that went wrong: the process goes, and with the
+// channel its memory.
+func (l *life) drop() {
+	l.process.kill()
+	<-l.exited
+	l.in.model.backend.unwatch(l.process)
+	l.channel.Close()
+	l.loans.Close()
 }
 
 // take returns a life that has completed the model's config, or begins one.
@@ -158,6 +183,8 @@ func (in *Instance) begin() (*life, error) {
 			return 0
 		},
 		Lingered: in.await.spun,
+		Broken:   func(err error) { l.fail(err) },
+		Log:      in.log,
 	})
 	if err != nil {
 		return nil, infer.Errorf(infer.Internal, "Unable to initialize shared memory key '%s' to requested size (%d bytes). If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Each Python backend model instance requires at least 1 MB of shared memory. Error: %v",
@@ -175,6 +202,17 @@ func (in *Instance) begin() (*life, error) {
 	l.encoder = encoder{pool: b.requests, loans: loans}
 	files := stubFiles{peer: channel.Peer()}
 	defer files.close()
+	begun := false
+	defer func() {
+		if begun {
+			return
+		}
+		if l.output != nil {
+			_ = l.output.file.Close()
+		}
+		channel.Close()
+		l.calls.end(false)
+	}()
 	if files.requests, err = b.requestsFile(); err == nil {
 		l.output, files.output, err = outputPipe(in.log.With().Str("file", "output").Logger())
 	}
@@ -185,22 +223,19 @@ func (in *Instance) begin() (*life, error) {
 		arm(files.peer.Lifeline, l.process.pid)
 	}
 	if err != nil {
-		if l.output != nil {
-			_ = l.output.file.Close()
-		}
-		channel.Close()
-		l.calls.end(false)
 		return nil, err
 	}
-	go func() {
-		l.readErr = l.channel.Run(l.handle)
-		close(l.read)
-	}()
-	go l.output.run()
-	go func() {
+	begun = true
+	boundary.Go(in.log, boundary.Life, func() {
+		defer close(l.read)
+		l.readErr = boundary.Run(in.log, boundary.Life, func() error { return l.channel.Run(l.handle) })
+	}, nil)
+	l.output.begin()
+	boundary.Go(in.log, boundary.Life, func() {
+		defer close(l.exited)
+		l.exit = &ExitError{Code: -1}
 		l.exit = l.process.wait()
-		close(l.exited)
-	}()
+	}, nil)
 	// It waits to be told what to import, so that runs where it should, threads
 	// and all.
 	if err := pin(l.process.pid, in.cores); err != nil {
@@ -401,21 +436,7 @@ func (l *life) end(cause error) {
 	if liar {
 		in.model.backend.metrics.ProtocolError(broke.Rule)
 	}
-	in.mu.Lock()
-	wasUp := in.life == l
-	in.life = nil
-	if errors.Is(cause, errStopped) {
-		in.moveLocked(Stopped)
-	} else {
-		in.moveLocked(Lost)
-	}
-	var left []inside
-	for l.count > 0 {
-		left = append(left, l.popLocked())
-	}
-	open := l.endOpenLocked()
-	asked := l.probes
-	in.mu.Unlock()
+	wasUp, left, open, asked := l.leave(errors.Is(cause, errStopped))
 	l.settle(asked, infer.Errorf(infer.Internal, "Stub process is not healthy while waiting for user-defined is_ready() response"))
 	in.current.CompareAndSwap(l, nil)
 
@@ -444,22 +465,40 @@ func (l *life) end(cause error) {
 
 	for i := len(left) - 1; i >= 0; i-- { // what goes back to the queue's front keeps its order
 		if !taken[i] {
-			l.abandon(&left[i], false)
+			l.apart(func() { l.abandon(&left[i], false) })
 		}
 	}
 	if wasUp {
-		in.down(false)
+		l.apart(func() { in.down(false) })
 	}
 	for i := range left {
 		if taken[i] {
-			l.abandon(&left[i], true)
+			l.apart(func() { l.abandon(&left[i], true) })
 		}
 	}
 	for _, s := range open {
-		s.task.Send(infer.ErrorResponse(unhealthy(in.name)))
+		l.apart(func() { s.task.Send(infer.ErrorResponse(unhealthy(in.name))) })
 	}
 	in.model.backend.killOrphansOf(l.process.pid) // may wait for a fork that is on
 	l.calls.end(l.seen == phaseFinalized && !liar)
+}
+
+// leave takes the life from its instance, and returns what the stub still had.
+func (l *life) leave(stopped bool) (wasUp bool, left []inside, open []*stream, asked uint64) {
+	in := l.in
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	wasUp = in.life == l
+	in.life = nil
+	if stopped {
+		in.moveLocked(Stopped)
+	} else {
+		in.moveLocked(Lost)
+	}
+	for l.count > 0 {
+		left = append(left, l.popLocked())
+	}
+	return wasUp, left, l.endOpenLocked(), l.probes
 }
 
 // abandon answers the batch that a lost stub had, or gives it back if the stub
@@ -472,10 +511,12 @@ func (l *life) abandon(of *inside, taken bool) {
 	}
 	err := unhealthy(l.in.name)
 	now := ipc.Now()
-	batch.Done(batch, backend.Report{Start: of.begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
+	l.apart(func() {
+		batch.Done(batch, backend.Report{Start: of.begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
+	})
 	for i, task := range batch.Tasks {
 		if s := of.stream(i); s == nil || !s.ended {
-			task.Send(infer.ErrorResponse(err))
+			l.apart(func() { task.Send(infer.ErrorResponse(err)) })
 		}
 	}
 }

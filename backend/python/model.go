@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/rs/zerolog"
@@ -169,15 +170,20 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 		m.log.Info().Msgf("TRITONBACKEND_ModelInstanceInitialize: %s (%s device %s)", in.name, in.kind, in.device)
 		run, cancel := context.WithCancel(m.run)
 		in.cancel, in.ended = cancel, make(chan struct{})
-		m.running.Go(func() {
+		m.running.Go(boundary.Guard(m.log, boundary.Life, func() {
 			defer close(in.ended)
-			in.Run(run, func(err error) {
+			var once sync.Once
+			started := func(err error) {
 				if err != nil {
 					err = &startFailure{instance: in.name, err: err}
 				}
-				outcomes <- err
-			})
-		})
+				once.Do(func() { outcomes <- err })
+			}
+			boundary.Guard(in.log, boundary.Life, func() { in.Run(run, started) }, func(err error) {
+				in.stop(true)
+				started(err)
+			})()
+		}, nil))
 	}
 	m.mu.Unlock()
 	var failure error
@@ -333,10 +339,10 @@ func (m *Model) Close(ctx context.Context) error {
 	m.mu.Unlock()
 	m.cancel()
 	ended := make(chan struct{})
-	go func() {
+	boundary.Go(m.log, boundary.Life, func() {
+		defer close(ended)
 		m.running.Wait()
-		close(ended)
-	}()
+	}, nil)
 	select {
 	case <-ended:
 		return nil

@@ -2,12 +2,14 @@ package python
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
@@ -47,6 +49,13 @@ func outputPipe(log zerolog.Logger) (*output, *os.File, error) {
 	}
 	o := &output{file: os.NewFile(uintptr(fds[0]), "output"), log: log, done: make(chan struct{})}
 	return o, os.NewFile(uintptr(fds[1]), "output"), nil
+}
+
+// begin copies beside. If that fails, what comes is lost, and nothing waits.
+func (o *output) begin() {
+	boundary.Go(o.log, boundary.Life, o.run, func(error) {
+		_, _ = io.Copy(io.Discard, o.file)
+	})
 }
 
 // run copies until the end of file, or until finish has drained the pipe.

@@ -48,33 +48,44 @@ func (e *ExitError) Format(f fmt.State, verb rune) {
 // process group.
 type process struct {
 	pid      int
-	pidfd    *os.File
-	oomKills int64 // the kernel's count when the process began
+	pidfd    *os.File // nil where the kernel gives none
+	oomKills int64    // the kernel's count when the process began
 
 	mu     sync.Mutex
 	ended  bool
 	status unix.WaitStatus
 }
 
-// adopt makes a process of a child's pid and pidfd.
-func adopt(pid, pidfd int) (*process, error) {
-	// Non-blocking, so that the runtime's poller waits for the end, not a thread.
-	if err := unix.SetNonblock(pidfd, true); err != nil {
-		_ = unix.Close(pidfd)
-		return nil, os.NewSyscallError("set non-blocking", err)
+// adopt makes a process of a child's pid and pidfd, which is opened if it is below 0.
+// Where that is refused (an old kernel, a filter of system calls, no descriptor left),
+// the number serves: it is the child's own until this process reaps it.
+func adopt(pid, pidfd int) *process {
+	if pidfd < 0 {
+		var err error
+		if pidfd, err = unix.PidfdOpen(pid, 0); err != nil {
+			pidfd = -1
+		}
 	}
-	return &process{pid: pid, pidfd: os.NewFile(uintptr(pidfd), "pidfd"), oomKills: oomKills()}, nil
+	p := &process{pid: pid, oomKills: oomKills()}
+	if pidfd >= 0 {
+		// Non-blocking, so that the runtime's poller waits for the end, not a thread.
+		_ = unix.SetNonblock(pidfd, true)
+		p.pidfd = os.NewFile(uintptr(pidfd), "pidfd")
+	}
+	return p
 }
 
 // wait returns when the process has ended, and what was left of its group has
 // been killed and reaped, or groupLimit has passed.
 func (p *process) wait() *ExitError {
-	raw, err := p.pidfd.SyscallConn()
-	if err == nil {
-		err = raw.Read(func(uintptr) bool { return p.reap() })
+	polled := false
+	if p.pidfd != nil {
+		if raw, err := p.pidfd.SyscallConn(); err == nil {
+			polled = raw.Read(func(uintptr) bool { return p.reap() }) == nil
+		}
 	}
-	if err != nil && !p.reap() {
-		// The pidfd cannot be polled here: a thread waits.
+	if !polled && !p.reap() {
+		// There is no pidfd, or it cannot be polled here: a thread waits.
 		for waitid(p.pid, unix.WEXITED|unix.WNOWAIT); !p.reap(); {
 			time.Sleep(groupPause)
 		}
@@ -85,7 +96,9 @@ func (p *process) wait() *ExitError {
 		p.reap()
 		time.Sleep(groupPause)
 	}
-	_ = p.pidfd.Close()
+	if p.pidfd != nil {
+		_ = p.pidfd.Close()
+	}
 
 	exit := &ExitError{Code: -1}
 	if p.status.Signaled() {
@@ -128,10 +141,13 @@ func (p *process) reap() bool {
 	return p.ended
 }
 
-// kill ends the process alone, through its pidfd, so that no other can be hit.
+// kill ends the process alone. It has its number until reap, which takes mu, has seen
+// its end, so that no other can be hit.
 func (p *process) kill() {
-	if raw, err := p.pidfd.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended {
+		_ = unix.Kill(p.pid, unix.SIGKILL)
 	}
 }
 

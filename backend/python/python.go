@@ -51,7 +51,7 @@ func (p *python) template() (*template, error) {
 			i := t.interpreter
 			p.backend.log.Info().Str("python", i.Python).Str("numpy", i.Numpy).Str("path", i.Path).Msg("using Python interpreter")
 			if p.wish.noTemplate {
-				p.backend.closing.Go(t.close)
+				p.backend.later(t.close)
 			}
 		}
 	})
@@ -130,7 +130,7 @@ func (p *python) usable(t *template) *template {
 		p.backend.log.Warn().Err(err).Msg("template did not start again")
 		return nil
 	}
-	p.backend.closing.Go(t.close)
+	p.backend.later(t.close)
 	p.current = fresh
 	return fresh
 }
@@ -144,7 +144,7 @@ func (b *Backend) startTemplate(interpreter string) (*template, error) {
 	}
 	// Nothing is printed by a template that works; a failing one is reported below.
 	out.log = zerolog.Nop()
-	go out.run()
+	out.begin()
 	t, err := startTemplate(b, interpreter, filepath.Join(b.dir, "nereid_template"), far)
 	_ = far.Close()
 	if err != nil {
@@ -154,7 +154,7 @@ func (b *Backend) startTemplate(interpreter string) (*template, error) {
 		}
 		return nil, err
 	}
-	b.closing.Go(func() {
+	b.later(func() {
 		<-t.gone
 		out.finish()
 	})

@@ -21,13 +21,8 @@ func (l *life) sendFilled(kind ipc.Kind, id uint64, n int, fill func([]byte)) er
 		_, err := l.sendSpilled(kind, id, false, n, fill)
 		return err
 	}
-	frame, err := l.channel.Begin(kind, id, n)
-	if err != nil {
-		return err
-	}
-	fill(frame[ipc.HeaderSize:])
-	l.channel.Commit()
-	return nil
+	_, err := l.channel.Fill(kind, id, n, func(frame []byte) { fill(frame[ipc.HeaderSize:]) })
+	return err
 }
 
 // sendSpilled sends a frame whose body of n bytes, written by fill, lies in a
@@ -38,7 +33,14 @@ func (l *life) sendSpilled(kind ipc.Kind, id uint64, ahead bool, n int, fill fun
 	if err != nil {
 		return 0, noRoom(kind, n, err)
 	}
+	filled := false
+	defer func() {
+		if !filled {
+			block.Release()
+		}
+	}()
 	fill(block.Bytes())
+	filled = true
 	ticket, ok := l.loans.Lend(block)
 	block.Release()
 	if !ok {

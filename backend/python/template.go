@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/vmihailenco/msgpack/v5"
 	"golang.org/x/sys/unix"
 )
@@ -76,11 +77,11 @@ func startTemplate(b *Backend, interpreter, program string, output *os.File) (*t
 		return nil, err
 	}
 	t := &template{process: p, conn: near, gone: make(chan struct{})}
-	go func() {
+	boundary.Go(b.log, boundary.Life, func() {
+		defer close(t.gone)
+		defer b.unwatch(p)
 		_ = p.wait()
-		b.unwatch(p)
-		close(t.gone)
-	}()
+	}, nil)
 	if err := t.receive(&t.interpreter, templateTimeout); err != nil {
 		t.close()
 		return nil, fmt.Errorf("template of %s: %w", interpreter, err)
@@ -145,11 +146,7 @@ func (t *template) fork(instance string, files *stubFiles) (*process, error) {
 		return nil, fmt.Errorf("template of %s: %s", t.interpreter.Path, reply.Error)
 	}
 	// The stub is our child by now, so its number is its own until we reap it.
-	pidfd, err := unix.PidfdOpen(reply.PID, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open pidfd of stub %d: %w", reply.PID, err)
-	}
-	return adopt(reply.PID, pidfd)
+	return adopt(reply.PID, -1), nil
 }
 
 // receive reads one message.

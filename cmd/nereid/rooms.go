@@ -74,7 +74,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	}
 	// A quarter more, as blocks are of classes of size.
 	r.account = memory.New(memory.Config{Limit: int64(o.RequestMemoryBytes), Cache: cacheSize + cacheSize/4})
-	if err := r.makePool(counters); err != nil {
+	if err := r.makePool(counters, log); err != nil {
 		return nil, err
 	}
 	responses, err := r.makeCache(cacheSize, counters, log)
@@ -135,7 +135,7 @@ func (o *Options) pollInterval() time.Duration {
 
 // makePool makes the memory for requests, and for large responses in the cache:
 // as much address space as they may use, real only as far as it is used.
-func (r *rooms) makePool(counters *metrics.Registry) error {
+func (r *rooms) makePool(counters *metrics.Registry, log zerolog.Logger) error {
 	size := r.account.Limit() + r.account.Most(memory.Cache)
 	region, err := shm.NewRegionUpTo(shm.Memfd{}, size, 1<<30, shm.ReadWrite)
 	if err != nil {
@@ -145,6 +145,7 @@ func (r *rooms) makePool(counters *metrics.Registry) error {
 		Default: min(1<<20, size/64), Growth: 4 << 20,
 		Charge: func(n int64) bool { return r.account.Try(memory.Blocks, n) },
 		Refund: func(n int64) { r.account.Give(memory.Blocks, n) },
+		Log:    log,
 	})
 	if err != nil {
 		region.Release()
@@ -291,7 +292,7 @@ func restrictions(byGroup map[string]Restriction) []server.Restriction {
 func (o *Options) metrics(log zerolog.Logger) (*metrics.Registry, error) {
 	c := metrics.Config{
 		CPU: o.Metrics.AllowCPU, Interval: time.Duration(o.Metrics.IntervalMillis) * time.Millisecond,
-		PinnedPoolBytes: o.Memory.PinnedPoolBytes, NoCustom: !o.Metrics.Allow,
+		PinnedPoolBytes: o.Memory.PinnedPoolBytes, NoCustom: !o.Metrics.Allow, Log: log,
 	}
 	for _, s := range o.Metrics.Config {
 		var err error

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend/python"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
@@ -37,7 +38,7 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 	for _, strange := range o.strangeSettings() {
 		log.Warn().Msg(strange)
 	}
-	running, abrupt, stopWatching := watchSignals(context.Background(), stdout)
+	running, abrupt, stopWatching := watchSignals(context.Background(), stdout, log)
 	defer stopWatching()
 
 	if err := o.checkRepository(); err != nil {
@@ -88,13 +89,13 @@ func (r *rooms) serveUntil(running, abrupt context.Context, o *Options, log zero
 		ctx, stop := context.WithCancel(context.Background())
 		defer stop()
 		stops[i] = stop
-		go func() {
-			err := f.Run(ctx)
+		boundary.Go(log, boundary.Server, func() {
+			err := boundary.Run(log, boundary.Server, func() error { return f.Run(ctx) })
 			if err != nil {
 				err = fmt.Errorf("%s service: %w", f.name, err)
 			}
 			ended <- err
-		}()
+		}, nil)
 	}
 	left := len(r.fronts)
 	status := 0

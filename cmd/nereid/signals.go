@@ -8,6 +8,8 @@ import (
 	"os/signal"
 	"time"
 
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,7 +22,7 @@ const signalBurst = 200 * time.Millisecond
 // but for those of the first burst, ends abrupt: it is to exit at once. SIGPIPE
 // ends nothing: a console that has gone away is no reason to stop. stop ends the
 // watch and both contexts.
-func watchSignals(parent context.Context, stdout io.Writer) (graceful, abrupt context.Context, stop func()) {
+func watchSignals(parent context.Context, stdout io.Writer, log zerolog.Logger) (graceful, abrupt context.Context, stop func()) {
 	abrupt, endAbrupt := context.WithCancel(parent)
 	graceful, endGraceful := context.WithCancel(abrupt)
 
@@ -32,7 +34,7 @@ func watchSignals(parent context.Context, stdout io.Writer) (graceful, abrupt co
 
 	done := make(chan struct{}) // closed by stop
 	watched := make(chan struct{})
-	go func() {
+	boundary.Go(log, boundary.Server, func() {
 		defer close(watched)
 		var first time.Time
 		for {
@@ -50,7 +52,7 @@ func watchSignals(parent context.Context, stdout io.Writer) (graceful, abrupt co
 				return
 			}
 		}
-	}()
+	}, func(error) { endGraceful() })
 	return graceful, abrupt, func() {
 		signal.Stop(pipe)
 		signal.Stop(received)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,7 +27,7 @@ func watchOneBurst(t *testing.T) bool {
 	t.Helper()
 	const patience = time.Minute
 	var out testkit.Buffer
-	graceful, abrupt, stop := watchSignals(t.Context(), &out)
+	graceful, abrupt, stop := watchSignals(t.Context(), &out, zerolog.Nop())
 	defer stop()
 	kill := func(s unix.Signal) {
 		if err := unix.Kill(os.Getpid(), s); err != nil {
@@ -60,7 +61,7 @@ func watchOneBurst(t *testing.T) bool {
 }
 
 func TestWatchSignalsStops(t *testing.T) {
-	graceful, abrupt, stop := watchSignals(t.Context(), &testkit.Buffer{})
+	graceful, abrupt, stop := watchSignals(t.Context(), &testkit.Buffer{}, zerolog.Nop())
 	stop()
 	if graceful.Err() == nil || abrupt.Err() == nil {
 		t.Error("a context has not ended")

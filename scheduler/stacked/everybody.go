@@ -6,11 +6,14 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/rs/zerolog"
 )
 
 // everybody is the context of a batch: it ends when those of all its tasks have.
 type everybody struct {
 	tasks []*backend.Task
+	log   zerolog.Logger
 
 	mu   sync.Mutex
 	done chan struct{} // nil until somebody asks for it
@@ -50,7 +53,7 @@ func (e *everybody) Done() <-chan struct{} {
 		if e.over {
 			break
 		}
-		e.stop = append(e.stop, context.AfterFunc(task.Context, e.gone))
+		e.stop = append(e.stop, context.AfterFunc(task.Context, boundary.Guard(e.log, boundary.Scheduler, e.gone, nil)))
 	}
 	return e.done
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler"
 )
@@ -67,14 +68,19 @@ func (s *instance) Execute(b *backend.Batch) {
 		g.run()
 		return
 	}
-	go func() {
+	boundary.Go(s.plan.log, boundary.Scheduler, func() {
+		defer s.merged()
 		g.run()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.merging--; s.merging == 0 {
-			s.settled.Broadcast()
-		}
-	}()
+	}, nil)
+}
+
+// merged counts a goroutine that merges no more.
+func (s *instance) merged() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.merging--; s.merging == 0 {
+		s.settled.Broadcast()
+	}
 }
 
 // settle waits until the instance has what it was given.
@@ -140,7 +146,7 @@ type group struct {
 
 func (s *instance) newGroup(b *backend.Batch) *group {
 	g := &group{instance: s, batch: b, tasks: append([]*backend.Task(nil), b.Tasks...), begin: scheduler.Now()}
-	g.context.tasks = g.tasks
+	g.context.tasks, g.context.log = g.tasks, s.plan.log
 	g.task = backend.Task{Context: &g.context, Request: &g.request, Send: g.deliver}
 	g.one[0] = &g.task
 	g.merged = backend.Batch{Tasks: g.one[:], Done: g.done}
@@ -158,7 +164,7 @@ func (g *group) has(task *backend.Task) bool {
 
 // run merges the batch and hands it to the instance.
 func (g *group) run() {
-	if err := g.merge(); err != nil {
+	if err := boundary.Run(g.instance.plan.log, boundary.Request, g.merge); err != nil {
 		g.end()
 		now := scheduler.Now()
 		g.batch.Done(g.batch, backend.Report{Start: g.begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
@@ -233,8 +239,16 @@ func (g *group) end() {
 
 // deliver hands an answer of the model to everybody.
 func (g *group) deliver(r *infer.Response) {
-	answers := g.split(r)
-	if r.Final {
+	answers := make([]*infer.Response, len(g.tasks))
+	final := r.Final
+	err := boundary.Run(g.instance.plan.log, boundary.Request, func() error {
+		answers = g.split(r)
+		return nil
+	})
+	if err != nil {
+		answers = g.fail(answers, infer.AsError(err), final)
+	}
+	if final {
 		g.end()
 	}
 	for i, task := range g.tasks {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/rs/zerolog"
 )
 
 // Parameters of config.pbtxt that are about stacking.
@@ -26,6 +27,7 @@ const (
 // Plan is how the batches of one model are stacked. It does not change.
 type Plan struct {
 	model   string
+	log     zerolog.Logger
 	ragged  join              // of inputs with allow_ragged_batch
 	inputs  map[string]*input // those with allow_ragged_batch
 	extras  []extra           // batch_input
@@ -52,6 +54,9 @@ type scatter struct {
 	source string
 	dims   []int64 // of an item, -1 where the source's counts
 }
+
+// LogTo has the instances of the plan log to log what goes wrong beside a request.
+func (p *Plan) LogTo(log zerolog.Logger) { p.log = log }
 
 // Asked reports whether a config asks for stacked batches, and what it says
 // instead if it has the parameter with another value, which is the model's own.

@@ -1,0 +1,116 @@
+package internal
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// unbounded are the files whose goroutines and callbacks need no boundary where they
+// are started, with the reason.
+var unbounded = map[string]string{
+	"boundary/boundary.go": "is the boundary",
+	"server/grpcloan.go":   "the cleanup has its boundary inside: around it, it would hold what is to be found",
+}
+
+// unserved are the rooms that are not part of the server.
+var unserved = []string{"bench", "integration", "internal"}
+
+// TestGoroutinesHaveBoundaries finds what starts a goroutine, and wants package
+// boundary there: boundary.Go, boundary.AfterFunc, or boundary.Guard around what a
+// sync.WaitGroup or a context calls.
+func TestGoroutinesHaveBoundaries(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, file := range goFiles(t) {
+		if file.test || file.generated || slices.Contains(unserved, file.room) {
+			continue
+		}
+		for _, what := range goroutines(file.syntax) {
+			if seen[file.path] = true; unbounded[file.path] == "" {
+				t.Errorf("%s: %s starts a goroutine without a boundary", file.path, what)
+			}
+		}
+	}
+	for path := range unbounded {
+		if !seen[path] {
+			t.Errorf("%s starts nothing without a boundary: it needs no exception", path)
+		}
+	}
+}
+
+// TestGoroutinesAreFound is for the day on which the search lets everything through.
+func TestGoroutinesAreFound(t *testing.T) {
+	for _, test := range []struct {
+		code  string
+		found bool
+	}{
+		{"go f()", true},
+		{"go func() {}()", true},
+		{"time.AfterFunc(d, f)", true},
+		{"t := time.AfterFunc(d, boundary.Guard(log, where, f, nil))", true}, // boundary.AfterFunc says it in fewer words
+		{"context.AfterFunc(ctx, f)", true},
+		{"stop := context.AfterFunc(ctx, func() {})", true},
+		{"context.AfterFunc(ctx, boundary.Guard(log, where, f, nil))", false},
+		{"group.Go(f)", true},
+		{"a.b.group.Go(func() {})", true},
+		{"group.Go(boundary.Guard(log, where, f, nil))", false},
+		{"r.ending.Go(log, f, nil)", false}, // a tally of package models, which has the boundary
+		{"boundary.Go(log, where, f, nil)", false},
+		{"boundary.AfterFunc(log, where, d, f, nil)", false},
+		{"runtime.SetFinalizer(x, f)", true},
+		{"runtime.AddCleanup(x, f, y)", true},
+	} {
+		file, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\nfunc _() {\n"+test.code+"\n}", parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := len(goroutines(file)) > 0; found != test.found {
+			t.Errorf("%s: got found = %v, want %v", test.code, found, test.found)
+		}
+	}
+}
+
+// goroutines lists what starts a goroutine without a boundary.
+func goroutines(file *ast.File) (found []string) {
+	ast.Inspect(file, func(node ast.Node) bool {
+		switch n := node.(type) {
+		case *ast.GoStmt:
+			found = append(found, "go")
+		case *ast.CallExpr:
+			if name := calledName(n); startsGoroutine(name, n.Args) {
+				found = append(found, name)
+			}
+		}
+		return true
+	})
+	return found
+}
+
+func startsGoroutine(name string, args []ast.Expr) bool {
+	switch {
+	case strings.HasPrefix(name, "boundary."):
+		return false
+	case name == "time.AfterFunc", name == "runtime.AddCleanup", name == "runtime.SetFinalizer":
+		return true
+	case name == "context.AfterFunc", strings.HasSuffix(name, ".Go") && len(args) == 1:
+		call, ok := args[len(args)-1].(*ast.CallExpr)
+		return !ok || calledName(call) != "boundary.Guard"
+	}
+	return false
+}
+
+// calledName is the name of a called function with its package, or of a method with
+// a dot before it.
+func calledName(call *ast.CallExpr) string {
+	selector, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return ""
+	}
+	if owner, ok := selector.X.(*ast.Ident); ok {
+		return owner.Name + "." + selector.Sel.Name
+	}
+	return "." + selector.Sel.Name
+}
