@@ -18,7 +18,7 @@ from c_python_backend_utils.tensor import Tensor
 
 from . import messages
 from .channel import Channel
-from .errors import ProtocolError
+from .errors import NotUnderstood
 from .loans import Loan, Loans
 from .names import Names
 from .outgoing import MAX_INLINE, MAX_INLINE_TOTAL, PADDING, Outgoing, Placed, describe
@@ -40,6 +40,9 @@ _RESPONSE_AT = messages.HEADER.size + messages.INFER_RESPONSE_HEAD.size
 
 _MOST_CHOICES = 1024
 
+#: What decoding raises where a frame is wrong, or there is no memory for what is in it.
+_WRONG = (struct.error, IndexError, UnicodeDecodeError, MemoryError)
+
 #: Of one request: the outputs that its client wants, with their indices.
 Wanted = Mapping[str, int]
 
@@ -56,8 +59,8 @@ class Reader:
         """Decode a batch."""
         try:
             return self._read(frame)
-        except (struct.error, IndexError, UnicodeDecodeError) as error:
-            raise ProtocolError(f"EXECUTE of {len(frame)} bytes: {error}") from error
+        except _WRONG as error:
+            raise NotUnderstood(f"EXECUTE of {len(frame)} bytes: {error!r}") from error
 
     def _read(self, frame: bytes) -> list[InferenceRequest]:
         requests: list[InferenceRequest] = []
@@ -103,7 +106,7 @@ class Reader:
                     request._correlation = ""
             requests.append(request)
         if at > (len(frame) + 7) & ~7:  # slices say nothing of it
-            raise ProtocolError(f"EXECUTE of {len(frame)} bytes: its requests end at {at}")
+            raise NotUnderstood(f"EXECUTE of {len(frame)} bytes: its requests end at {at}")
         return requests
 
     def _tensors(self, frame: bytes, at: int, count: int) -> tuple[list[Tensor], int]:
@@ -134,8 +137,8 @@ class Reader:
         """Decode INFER_RESPONSE: the response, and whether it is the last one."""
         try:
             return self._response(frame)
-        except (struct.error, IndexError, UnicodeDecodeError) as error:
-            raise ProtocolError(f"INFER_RESPONSE of {len(frame)} bytes: {error}") from error
+        except _WRONG as error:
+            raise NotUnderstood(f"INFER_RESPONSE of {len(frame)} bytes: {error!r}") from error
 
     def _response(self, frame: bytes) -> tuple[InferenceResponse, bool]:
         _, flags, outputs, code, parameter_size, error_size, _ = _unpack_response(frame, _RESPONSE_AT)
@@ -144,7 +147,7 @@ class Reader:
         response._error = None
         last = bool(flags & messages.RESPONSE_FINAL)
         if at + parameter_size + error_size > len(frame):
-            raise ProtocolError(f"INFER_RESPONSE of {len(frame)} bytes: its strings end behind it")
+            raise NotUnderstood(f"INFER_RESPONSE of {len(frame)} bytes: its strings end behind it")
         if flags & messages.RESPONSE_ERROR:
             at += parameter_size
             response._error = error_of(frame[at : at + error_size].decode(), code)

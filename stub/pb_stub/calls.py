@@ -18,7 +18,7 @@ from c_python_backend_utils.runtime import Refused
 
 from . import layout, messages
 from .channel import Channel, Mailbox
-from .errors import ForeignProcess
+from .errors import ForeignProcess, NotUnderstood
 from .pool import PoolExhausted
 
 _CLOSED = "this is possible only from __init__ on, not while the model completes its config"
@@ -77,10 +77,15 @@ class Calls:
             raise Refused(str(error)) from None
         except ForeignProcess:
             raise Refused(_FOREIGN) from None
+        except NotUnderstood as error:
+            raise Refused(f"the server's answer is not understood: {error}") from None
         finally:
             del self._boxes[number]
-        if result["error"]:
-            raise Refused(result["error"])
+        text = result.get("error")
+        if not isinstance(text, str):
+            raise Refused("the server's answer is not understood: it has no text of an error")
+        if text:
+            raise Refused(text)
         return result
 
     # What runtime.Runtime says of them.
@@ -96,7 +101,7 @@ class Calls:
         self._call("unload", model=_text(name), dependents=dependents)
 
     def is_model_ready(self, name: Text, version: Text) -> bool:
-        return bool(self._call("ready", model=_text(name), version=_text(version))["ready"])
+        return bool(self._call("ready", model=_text(name), version=_text(version)).get("ready"))
 
     def new_family(self, name: Text, description: Text, kind: int) -> int:
         family = next(self._families)
@@ -121,7 +126,10 @@ class Calls:
             raise Refused(_FOREIGN) from None
 
     def metric_value(self, metric: int) -> float:
-        return float(self._call("value", metric=metric)["value"])
+        value = self._call("value", metric=metric).get("value")
+        if not isinstance(value, (int, float)):
+            raise Refused(f"the server's answer is not understood: the value is {type(value).__name__}")
+        return float(value)
 
 
 def _text(text: Text) -> str:

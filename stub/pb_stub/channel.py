@@ -316,6 +316,8 @@ class Channel:
                 raise ProtocolError(f"a frame has {size} bytes, want at least 8")
             frame = self._down[at : at + size]
             self._head = head = head + ((size + 7) & ~7)
+            if head > words[_TAIL]:
+                raise ProtocolError(f"a frame has {size} bytes, {head - words[_TAIL]} beyond the tail")
             if _WEAKLY_ORDERED:
                 self._read_fence()
             self.up64[_HEAD] = head

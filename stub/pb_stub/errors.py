@@ -1,7 +1,8 @@
 """What can go wrong between a stub and its supervisor.
 
 StubError
-├── ProtocolError    the other side says something that the protocol does not know
+├── ProtocolError    the ring, or what lies beside it, cannot be trusted any more
+├── NotUnderstood    a frame says something that the protocol does not know; the ring is sound
 ├── Gone             the other side is no more
 ├── Closed           the model has closed a descriptor that leads there
 └── ForeignProcess   this is a child that the model forked, not the stub
@@ -15,7 +16,11 @@ class StubError(Exception):
 
 
 class ProtocolError(StubError):
-    """The supervisor sent what this stub does not understand: they are of different versions, or one is wrong."""
+    """The supervisor's words make no sense: it and this stub are of different versions, or one is wrong."""
+
+
+class NotUnderstood(StubError):
+    """A frame whose borders are known says what this stub does not understand. What it is about fails, and no more."""
 
 
 class Gone(StubError):

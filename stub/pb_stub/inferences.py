@@ -29,7 +29,7 @@ from . import messages, process
 from .batch import Reader, error_of
 from .callers import BATCH
 from .channel import Channel, Mailbox
-from .errors import StubError
+from .errors import NotUnderstood, StubError
 from .names import Names, TooManyNames
 from .outgoing import PADDING, Outgoing, describe
 from .pool import PoolExhausted
@@ -123,12 +123,13 @@ class Inferences:
     def _first(self, waiting: Call | Stream) -> Arrival:
         """Wait for the first answer."""
         try:
-            return self._reader.response(self._channel.receive(waiting.box, self._spin))
+            frame = self._channel.receive(waiting.box, self._spin)
         except StubError as error:
             self.lose(error)
         except BaseException:  # of a signal handler
             self.forget(waiting.number)
             raise
+        return self.opened(frame)
 
     def infer_soon(self, request: InferenceRequest, decoupled: bool) -> Future[InferenceResponse | ResponseIterator]:
         """What `async_exec` does."""
@@ -187,10 +188,18 @@ class Inferences:
         while not box.empty():
             frame = box.get()
             if frame:
-                self._reader.response(frame)
+                self.opened(frame)
 
     def opened(self, frame: bytes) -> Arrival:
-        return self._reader.response(frame)
+        """Open an answer. One that is not understood is an error, and the last: nothing more is wanted."""
+        try:
+            return self._reader.response(frame)
+        except NotUnderstood as error:
+            text = f"the server's answer is not understood: {error}"
+        number = messages.HEADER.unpack_from(frame)[5]
+        self._open.pop(number, None)
+        self._channel.post(messages.word(messages.STOP_INFER, self._channel.life, number, messages.STOP_FORGET))
+        return failed(text), True
 
     def replace(self, waiting: Waiting) -> None:
         """Give another the answers to a request that come from now on."""
@@ -231,10 +240,13 @@ class Inferences:
     def route(self, frame: bytes) -> Mailbox[bytes] | None:
         """Say who gets an INFER_RESPONSE, in whatever thread has read it."""
         number = messages.HEADER.unpack_from(frame)[5]
-        last = frame[_FLAGS_AT] & messages.RESPONSE_FINAL
+        try:
+            last = frame[_FLAGS_AT] & messages.RESPONSE_FINAL
+        except IndexError:  # which `opened` finds too
+            last = messages.RESPONSE_FINAL
         waiting = self._open.pop(number, None) if last else self._open.get(number)
         if waiting is None:
-            self._reader.response(frame)
+            self.opened(frame)
             return None
         return waiting.arrived(frame)
 

@@ -19,7 +19,7 @@ from . import failure, layout, messages, process
 from .batch import INTERNAL, Answers, Reader, wanted_of
 from .calls import Calls
 from .channel import Channel, Mailbox
-from .errors import ForeignProcess, ProtocolError
+from .errors import ForeignProcess, NotUnderstood
 from .inferences import Inferences
 from .loans import Loans
 from .logs import Logs
@@ -52,6 +52,7 @@ class Loop:
         self._logs = Logs(channel)
         self._calls = Calls(channel, instance)
         self._model: Model | None = None  # once it is imported
+        self._told = False  # INITIALIZE has been understood
         self._readiness: Readiness | None = None  # of a model that has is_ready
         self._loans = Loans(channel, fds.requests)
         self._service = Service(channel, instance)
@@ -62,20 +63,17 @@ class Loop:
     def run(self) -> int:
         """Serve until FINALIZE; returns the exit code."""
         channel = self._channel
-        frame = channel.receive(self._box)
-        kind = messages.kind_of(frame)
-        if kind == messages.AUTO_COMPLETE:
-            if not self._complete(AutoComplete.from_frame(frame)):
+        frame = self._expect(messages.INITIALIZE, messages.AUTO_COMPLETE, messages.FINALIZE)
+        if messages.kind_of(frame) == messages.AUTO_COMPLETE:
+            if not self._complete(frame):
                 return process.EXIT_NOT_STARTED
-            frame = channel.receive(self._box)
-            kind = messages.kind_of(frame)
-            if kind == messages.FINALIZE:  # nothing was initialized
-                return 0
-        if kind != messages.INITIALIZE:
-            raise ProtocolError(f"a frame of kind {kind} came, want INITIALIZE")
-        model = self._initialize(Initialize.from_frame(frame))
+            frame = self._expect(messages.INITIALIZE, messages.FINALIZE)
+        if messages.kind_of(frame) == messages.FINALIZE:  # nothing was initialized
+            return 0
+        model = self._initialize(frame)
         if model is None:
             return process.EXIT_NOT_STARTED
+        del frame
         while True:
             frame = channel.receive(self._box)
             kind = messages.kind_of(frame)
@@ -92,44 +90,80 @@ class Loop:
                 self._finalize(model)
                 return 0
             else:
-                raise ProtocolError(f"a frame of kind {kind} came after INITIALIZE")
+                self._misplaced(frame)
             del frame  # or the last batch would live until the next
+
+    def _expect(self, *kinds: int) -> bytes:
+        """Wait for a frame of one of these kinds."""
+        while True:
+            frame = self._channel.receive(self._box)
+            if messages.kind_of(frame) in kinds:
+                return frame
+            self._misplaced(frame)
+
+    def _misplaced(self, frame: bytes) -> None:
+        """Pass over a frame that does not belong here; a batch is answered."""
+        kind = messages.kind_of(frame)
+        text = f"a frame of kind {kind} came {'after' if self._told else 'before'} INITIALIZE"
+        if kind == messages.EXECUTE:
+            self._publish_failed(messages.HEADER.unpack_from(frame)[5], 0, 0, text)
+        self._complain(text)
 
     def _route(self, frame: bytes) -> Mailbox[bytes] | None:
         """Say who gets a frame, in whatever thread has read it."""
         kind = messages.kind_of(frame)
         if kind in (messages.EXECUTE, messages.INITIALIZE, messages.FINALIZE, messages.AUTO_COMPLETE):
             return self._box
-        if kind == messages.CANCEL:
-            self._senders.cancel(messages.integers(messages.body_of(frame)))
-        elif kind == messages.CREDIT:
-            return self._senders.credit(*messages.credit(frame))
-        elif kind == messages.RESULT:
-            return self._calls.route(frame)
-        elif kind == messages.NAME:
-            self._names.learn(frame)
-        elif kind == messages.INFER_RESPONSE:
-            return self._inferences.route(frame)
-        elif kind == messages.READY_QUESTION and self._readiness is not None:
-            return self._readiness.box
-        elif kind == messages.LOG_SETTINGS:
-            self._logs.settle(messages.LogSettings.from_map(messages.map_of(frame)))
-        else:
-            raise ProtocolError(f"a frame of unknown kind {kind} came")
+        try:
+            if kind == messages.RESULT:
+                return self._calls.route(frame)
+            if kind == messages.LOG_SETTINGS:
+                self._logs.settle(messages.LogSettings.from_map(messages.map_of(frame)))
+            elif not self._told:
+                raise NotUnderstood("it came before INITIALIZE")
+            elif kind == messages.INFER_RESPONSE:
+                return self._inferences.route(frame)
+            elif kind == messages.CREDIT:
+                return self._senders.credit(*messages.credit(frame))
+            elif kind == messages.CANCEL:
+                self._senders.cancel(messages.integers(messages.body_of(frame)))
+            elif kind == messages.NAME:
+                self._names.learn(frame)
+            elif kind == messages.READY_QUESTION and self._readiness is not None:
+                return self._readiness.box
+            else:
+                raise NotUnderstood("such a one does not come here")
+            return None
+        except NotUnderstood as error:
+            text = f"a frame of kind {kind} is not understood: {error}"
+        self._complain(text)
+        if kind == messages.CREDIT and self._told:
+            # What it was worth is not known, and the sender might wait for it for ever.
+            return self._senders.give_up(messages.HEADER.unpack_from(frame)[5], text)
         return None
 
     def _unspill(self, frame: bytes) -> bytes:
-        """Put a frame together with its body, which lies in a block."""
+        """Put a frame together with its body, which lies in a block.
+
+        Where that cannot be done what comes back has no body and is still marked, so no decoder understands it.
+        """
         _, kind, flags, life, _, ident = messages.HEADER.unpack_from(frame)
-        region, offset, count, ticket = messages.place_of_body(frame)
-        if region != layout.REGION_REQUESTS:
-            raise ProtocolError(f"the body of a spilled frame lies in region {region}")
-        if offset + count > self._loans.size:
-            raise ProtocolError(f"the body of a spilled frame has {count} bytes at {offset} of {self._loans.size}")
-        body = bytearray(count)
-        self._loans.read_into(body, offset)
-        self._channel.give_back(ticket)
-        return messages.encode(kind, life, ident, bytes(body), flags & ~messages.SPILLED)
+        ticket = None
+        try:
+            region, offset, count, ticket = messages.place_of_body(frame)
+            if region != layout.REGION_REQUESTS:
+                raise NotUnderstood(f"it lies in region {region}")
+            if offset + count > self._loans.size:
+                raise NotUnderstood(f"it has {count} bytes at {offset} of {self._loans.size}")
+            body = bytearray(count)
+            self._loans.read_into(body, offset)
+            whole = messages.encode(kind, life, ident, bytes(body), flags & ~messages.SPILLED)
+        except (NotUnderstood, OSError, EOFError, MemoryError) as error:
+            self._complain(f"the spilled body of a frame of kind {kind} cannot be read: {error!r}")
+            whole = messages.encode(kind, life, ident, b"", flags)
+        if ticket is not None:
+            self._channel.give_back(ticket)
+        return whole
 
     def _spill(self, body: bytes) -> bytes:
         if len(body) > layout.MAX_SPILLED:
@@ -169,15 +203,18 @@ class Loop:
         """What the runtime offers. Before INITIALIZE there are only requests that the model has made."""
         return self._senders.outlet(request) if request._handle else None
 
-    def _complete(self, question: AutoComplete) -> bool:
+    def _complete(self, frame: bytes) -> bool:
         """Have the model complete its config and say how that went; False if it did not."""
         channel = self._channel
-        self._settle(question.settings)
         text = trace = config = ""
         try:
+            question = AutoComplete.from_frame(frame)
+            self._settle(question.settings)
             config = self._import(question.settings).complete(question.model, question.config)
         except (_NotStarted, NotCompleted) as refusal:
             text = str(refusal)
+        except NotUnderstood as error:
+            text = f"AUTO_COMPLETE is not understood: {error}"
         except BaseException as error:
             text = failure.describe(error)
             trace = failure.trace(error)
@@ -188,14 +225,22 @@ class Loop:
         channel.publish(messages.completed(channel.life, text, config))
         return not text
 
-    def _initialize(self, question: Initialize) -> Model | None:
+    def _initialize(self, frame: bytes) -> Model | None:
         """Bring the model up and say how that went; None if it did not."""
         channel = self._channel
+        try:
+            question = Initialize.from_frame(frame)
+        except NotUnderstood as error:
+            text = f"INITIALIZE is not understood: {error}"
+            self._logs.start()
+            self._complain(f"Failed to initialize Python stub: {text}")
+            channel.publish(messages.initialized(channel.life, text, False))
+            return None
         self._settle(question.settings)
         self._calls.open()
         self._names = Names(channel, question.names, question.inputs, question.outputs)
         self._reader = Reader(self._names, self._loans)
-        model_name, version = question.args.get("model_name", ""), question.args.get("model_version", "-1")
+        model_name = question.args.get("model_name", "")
         self._decoupled = question.decoupled
         self._overlap = question.async_overlap
         self._senders = Senders(
@@ -208,7 +253,8 @@ class Loop:
             question.window_responses,
             question.window_bytes,
         )
-        self._inferences.settle(self._pool, self._names, self._reader, model_name, int(version), question.decoupled)
+        self._inferences.settle(self._pool, self._names, self._reader, model_name, question.version, question.decoupled)
+        self._told = True
         text = trace = ""
         model = None
         try:
@@ -240,8 +286,18 @@ class Loop:
         """Run one batch and answer it. Whatever the model does, every request of the batch is answered."""
         channel = self._channel
         channel.executing = True
-        requests = self._reader.read(frame)
         batch = messages.HEADER.unpack_from(frame)[5]
+        wrong = ""
+        try:
+            requests = self._reader.read(frame)
+        except NotUnderstood as error:
+            wrong = str(error)
+        if wrong:  # the loans that were found have ended with the exception
+            channel.executing = False
+            wrong = self._senders.failure(f"the server's message is not understood: {wrong}")
+            self._complain(wrong, batch)
+            self._publish_failed(batch, _now(), _now(), wrong)
+            return
         del frame  # the requests hold it, as long as they need it
         self._senders.unanswered.clear()
         count = len(requests)
@@ -300,7 +356,10 @@ class Loop:
         """Leave out a batch that was withdrawn, and say so. Its loans go back with the notice, behind it."""
         channel = self._channel
         channel.executing = True
-        self._reader.read(frame)  # makes the loans, whose end gives their tickets back
+        try:
+            self._reader.read(frame)  # makes the loans, whose end gives their tickets back
+        except NotUnderstood as error:
+            self._complain(str(error), messages.HEADER.unpack_from(frame)[5])
         channel.executing = False
         channel.publish(messages.executed_skipped(channel.life, messages.HEADER.unpack_from(frame)[5]))
 

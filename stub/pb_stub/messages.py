@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _msgpack, layout
-from .errors import ProtocolError
+from .errors import NotUnderstood
 
 PAD = 0
 INITIALIZE = 1
@@ -114,23 +114,23 @@ def map_of(frame: bytes) -> dict[str, Any]:
     try:
         value = _msgpack.unpack(body_of(frame))
     except _msgpack.Malformed as error:
-        raise ProtocolError(f"kind {kind_of(frame)}: {error}") from error
+        raise NotUnderstood(f"kind {kind_of(frame)}: {error}") from error
     if not isinstance(value, dict):
-        raise ProtocolError(f"kind {kind_of(frame)}: body is {type(value).__name__}, want a map")
+        raise NotUnderstood(f"kind {kind_of(frame)}: body is {type(value).__name__}, want a map")
     return value
 
 
 def integers(body: bytes) -> tuple[int, ...]:
     """Decode a body of u64 numbers."""
     if len(body) % 8:
-        raise ProtocolError(f"a list of numbers has {len(body)} bytes, want a multiple of 8")
+        raise NotUnderstood(f"a list of numbers has {len(body)} bytes, want a multiple of 8")
     return struct.unpack(f"<{len(body) // 8}Q", body)
 
 
 def place_of_body(frame: bytes) -> tuple[int, int, int, int]:
     """Say where the body of a SPILLED frame is: region, offset, bytes, ticket."""
     if len(frame) != HEADER.size + DESCRIPTOR.size:
-        raise ProtocolError(f"a spilled frame has {len(frame)} bytes, want {HEADER.size + DESCRIPTOR.size}")
+        raise NotUnderstood(f"a spilled frame has {len(frame)} bytes, want {HEADER.size + DESCRIPTOR.size}")
     _, _, _, region, offset, count, ticket, _, _ = DESCRIPTOR.unpack_from(frame, HEADER.size)
     return region, offset, count, ticket
 
@@ -207,6 +207,7 @@ class Initialize:
     """What a stub needs to know before it initializes the model."""
 
     args: dict[str, str]
+    version: int  # of the model
     names: list[str]
     inputs: int
     outputs: int
@@ -220,14 +221,19 @@ class Initialize:
     def from_frame(frame: bytes) -> Initialize:
         fields = map_of(frame)
         args = _field(fields, "args", dict)
+        if not all(isinstance(text, str) for item in args.items() for text in item):
+            raise NotUnderstood('field "args" has keys or values that are no str')
+        try:
+            version = int(args.get("model_version", "-1"))
+        except ValueError as error:
+            raise NotUnderstood(f"model_version: {error}") from error
         names = _texts(fields, "names")
         inputs, outputs = _field(fields, "inputs", int), _field(fields, "outputs", int)
-        if not all(isinstance(text, str) for item in args.items() for text in item):
-            raise ProtocolError('field "args" has keys or values that are no str')
         if inputs < 0 or outputs < 0 or inputs + outputs != len(names):
-            raise ProtocolError(f"there are {len(names)} names for {inputs} inputs and {outputs} outputs")
+            raise NotUnderstood(f"there are {len(names)} names for {inputs} inputs and {outputs} outputs")
         return Initialize(
             args=args,
+            version=version,
             names=names,
             inputs=inputs,
             outputs=outputs,
@@ -245,7 +251,7 @@ def _field(fields: dict[str, Any], key: str, kind: type) -> Any:
     if value is None and kind in (list, dict) and key in fields:
         return kind()
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ProtocolError(f'field "{key}" is {type(value).__name__}, want {kind.__name__}')
+        raise NotUnderstood(f'field "{key}" is {type(value).__name__}, want {kind.__name__}')
     return value
 
 
@@ -253,7 +259,7 @@ def _texts(fields: dict[str, Any], key: str) -> list[str]:
     """Take a field that is a list of str."""
     texts: list[str] = _field(fields, key, list)
     if not all(isinstance(text, str) for text in texts):
-        raise ProtocolError(f'field "{key}" has items that are no str')
+        raise NotUnderstood(f'field "{key}" has items that are no str')
     return texts
 
 
@@ -323,7 +329,7 @@ def final(life: int, handle: int) -> bytes:
 def credit(frame: bytes) -> tuple[int, int, int]:
     """Take a CREDIT frame apart: handle, responses, bytes."""
     if len(frame) != HEADER.size + CREDIT_BODY.size:
-        raise ProtocolError(f"CREDIT has {len(frame)} bytes, want {HEADER.size + CREDIT_BODY.size}")
+        raise NotUnderstood(f"CREDIT has {len(frame)} bytes, want {HEADER.size + CREDIT_BODY.size}")
     responses, _, size = CREDIT_BODY.unpack_from(frame, HEADER.size)
     return HEADER.unpack_from(frame)[5], responses, size
 

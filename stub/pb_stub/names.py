@@ -6,7 +6,7 @@ import threading
 
 from . import layout, messages
 from .channel import Channel
-from .errors import ProtocolError
+from .errors import NotUnderstood
 
 
 class TooManyNames(Exception):
@@ -29,14 +29,16 @@ class Names:
         self.outputs: dict[str, int] = {name: self.sent[name] for name in names[inputs : inputs + outputs]}
 
     def learn(self, frame: bytes) -> None:
-        """Take a NAME frame of the supervisor."""
+        """Take a NAME frame of the supervisor. After one that is not understood no other is: no index shifts."""
         index = messages.HEADER.unpack_from(frame)[5]
         if index != len(self.received):
-            raise ProtocolError(f"name has index {index}, want {len(self.received)}")
+            raise NotUnderstood(f"name has index {index}, want {len(self.received)}")
+        if messages.flags_of(frame) & messages.SPILLED:
+            raise NotUnderstood(f"name {index} could not be read")
         try:
             self.received.append(messages.body_of(frame).decode())
         except UnicodeDecodeError as error:
-            raise ProtocolError(f"name {index}: {error}") from error
+            raise NotUnderstood(f"name {index}: {error}") from error
 
     def index(self, name: str) -> int:
         """The index of a name that this stub sends, telling it to the supervisor first if it is new."""

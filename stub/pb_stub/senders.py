@@ -210,6 +210,11 @@ class Senders:
         outlet = self._outlets.get(handle)
         return None if outlet is None else outlet.credit(responses, size)
 
+    def give_up(self, handle: int, text: str) -> Mailbox[bytes] | None:
+        """End a request with an error; returns the box of the sender that waits for credit."""
+        outlet = self._outlets.get(handle)
+        return None if outlet is None else outlet.give_up(self.failure(text))
+
     def cancel(self, handles: Iterable[int]) -> None:
         """Take account of requests whose clients have gone. They may lie ahead, or have been answered already."""
         cancelled = self.cancelled
@@ -339,6 +344,14 @@ class Outlet:
         """Count what has left the server. For the thread that reads."""
         credit_responses, credit_size = self._credit
         self._credit = credit_responses + responses, credit_size + size
+        return self._box if self._waiting else None
+
+    def give_up(self, text: str) -> Mailbox[bytes] | None:
+        """End the request with an error, for the thread that reads; whoever waits for credit hears that it is over."""
+        try:
+            self.fail(text)
+        except StubError:
+            pass  # the main thread finds out by itself
         return self._box if self._waiting else None
 
     def end(self) -> bool:

@@ -33,8 +33,8 @@ MAX_BODY = 32768  # a longer one is spilled
 F_ADD_SEALS, F_SEAL_SHRINK, F_SEAL_GROW = 1033, 2, 4  # in fcntl since Python 3.9
 KINDS = {
     "PAD": 0, "INITIALIZE": 1, "EXECUTE": 2, "FINALIZE": 3, "CANCEL": 4, "NAME": 5, "LOG_SETTINGS": 6,
-    "CREDIT": 10, "READY?": 7, "AUTO_COMPLETE": 12,
-    "READY": 72, "COMPLETED": 75,
+    "CREDIT": 10, "READY?": 7, "AUTO_COMPLETE": 12, "INFER_RESPONSE": 8, "RESULT": 9,
+    "READY": 72, "COMPLETED": 75, "INFER": 73, "CALL": 74, "DEMAND": 76, "STOP_INFER": 77,
     "HELLO": 65, "INITIALIZED": 66, "EXECUTED": 67, "FINALIZED": 68, "RESPONSE": 69, "RELEASED": 70, "LOG": 71, "METRIC": 78,
 }  # fmt: skip
 NAMES = {number: name for name, number in KINDS.items()}

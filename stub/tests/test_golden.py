@@ -44,6 +44,7 @@ SETTINGS = Settings(
 def test_initialize() -> None:
     assert Initialize.from_frame(read("initialize")) == Initialize(
         args={"model_name": "modèle"},
+        version=-1,
         names=["IN", "OUT"],
         inputs=1,
         outputs=1,

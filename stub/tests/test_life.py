@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import struct
 import sys
 import time
 from pathlib import Path
@@ -408,33 +407,6 @@ class TestProtocol:
         with Supervisor(root, version=2) as stub:
             assert stub.wait_exit() == 70
             assert "stub of m_0_0: the supervisor speaks version 2 of the protocol, this stub 1\n" in stub.stderr()
-
-    def test_execute_first(self, root: Path) -> None:
-        with Supervisor(root) as stub:
-            stub.hello()
-            stub.send("EXECUTE", 1, struct.pack("<II", 0, 0))
-            assert stub.wait_exit() == 70
-            assert "a frame of kind 2 came, want INITIALIZE" in stub.stderr()
-
-    @pytest.mark.parametrize("kind", ["HELLO", "RESPONSE", "INITIALIZE"])
-    def test_kinds_that_do_not_come(self, start: Start, kind: str) -> None:
-        stub = start(IDENTITY)
-        stub.send(kind)
-        assert stub.wait_exit() == 70
-
-    @pytest.mark.parametrize("cut", [1, 9, 40, 80])
-    def test_short_frames(self, start: Start, cut: int) -> None:
-        stub = start(IDENTITY)
-        body = stub.execute_body([Request(1, [("IN", np.zeros(1))], id="x")])
-        stub.send("EXECUTE", 1, body[:-cut] if cut < 80 else body[:20])
-        assert stub.wait_exit() == 70 if cut >= 40 else True
-
-    def test_map_that_is_none(self, root: Path) -> None:
-        with Supervisor(root) as stub:
-            stub.hello()
-            stub.send("INITIALIZE", 0, b"\x05")
-            assert stub.wait_exit() == 70
-            assert "kind 1: body is int, want a map" in stub.stderr()
 
     def test_usage(self, root: Path) -> None:
         import subprocess
