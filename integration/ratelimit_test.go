@@ -141,6 +141,44 @@ func TestRateLimit(t *testing.T) {
 	}
 }
 
+// TestBatchesFillUntilTheirTurn: while one model executes and holds what the other
+// needs, the other's batch grows, and its requests are pending.
+func TestBatchesFillUntilTheirTurn(t *testing.T) {
+	directory := t.TempDir()
+	config := batchConfig(directory, "",
+		`instance_group [ { count: 2 kind: KIND_CPU rate_limiter { resources [ { name: "R" count: 1 } ] } } ]`)
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"holds/config.pbtxt": config, "holds/1/model.py": batchModel, "fills/config.pbtxt": config, "fills/1/model.py": batchModel,
+	}), "--rate-limit=execution_count", "--rate-limit-resource=R:1")
+	var clients sync.WaitGroup
+	ask := func(model, id, want string) {
+		clients.Go(func() {
+			body := fmt.Sprintf(`{"id":"%s","inputs":[{"name":"X","datatype":"FP32","shape":[1,1],"data":[0]}]}`, id)
+			if status, answer := s.request("POST", "/v2/models/"+model+"/infer", body); status != http.StatusOK || !strings.Contains(answer, `"`+want+`"`) {
+				t.Errorf("%s: %d %s, want it in %s", id, status, answer, want)
+			}
+		})
+	}
+	ask("holds", "hold", "hold")
+	s.until("the first is executed", func() bool {
+		_, err := os.Stat(filepath.Join(directory, "holds.hold.begun"))
+		return err == nil
+	})
+	for n := range 6 {
+		want := "0+1+2+3"
+		if n >= 4 {
+			want = "4+5"
+		}
+		ask("fills", fmt.Sprint(n), want)
+		s.until("it is pending", func() bool { return pendingOf(s.scrape(), "fills") == n+1 })
+	}
+	if err := os.WriteFile(filepath.Join(directory, "holds.hold"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	clients.Wait()
+	s.stop()
+}
+
 // Without the flag, nothing waits for what a config says of the rate limiter.
 func TestNoRateLimit(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, limitedRepository(t), "--rate-limit-resource=R:1")

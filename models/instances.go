@@ -31,9 +31,6 @@ type forgetful interface {
 // limit has the version's instances wait for their turn, if there is a rate
 // limiter.
 func (r *Registry) limit(l *loaded, next backend.Events) backend.Events {
-	if f, ok := next.(forgetful); ok {
-		l.between = append(l.between, f)
-	}
 	if r.config.Limiter == nil {
 		return next
 	}

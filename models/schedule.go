@@ -27,7 +27,8 @@ func (r *Registry) newScheduler(l *loaded, d *Description) (scheduler.Scheduler,
 }
 
 // events is what a version's instances report to: the scheduler, behind
-// whatever stands between it and them.
+// whatever stands between it and them. The limiter is next to it, as a batch is
+// formed when its turn has come, and stacked then.
 func (r *Registry) events(l *loaded) backend.Events {
-	return r.limit(l, r.stack(l, l.gate))
+	return r.stack(l, r.limit(l, l.gate))
 }

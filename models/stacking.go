@@ -22,5 +22,7 @@ func (r *Registry) stack(l *loaded, next backend.Events) backend.Events {
 	if l.stacking == nil {
 		return next
 	}
-	return stacked.NewEvents(l.stacking, r.config.Allocate, next)
+	events := stacked.NewEvents(l.stacking, r.config.Allocate, next)
+	l.between = append(l.between, events)
+	return events
 }

@@ -59,6 +59,8 @@ type Batcher struct {
 	dropped  []dropped          // to be answered by whoever unlocks
 	hold     int                // nothing is executed before so many wait; 0: anything is
 	idle     []backend.Instance // used last goes first: its memory is warm
+	limits   bool               // instances take turns with those of other models
+	asked    *limited           // waits for its turn, or is about to have a batch
 	up       map[backend.Instance]*load
 	aheads   int                       // instances of up that have a batch ahead
 	retiring int                       // instances of up that get nothing more
@@ -153,10 +155,14 @@ func (d *Batcher) begin(r *request) (backend.Instance, error) {
 	case to.stirs:
 		d.dispatch()
 	}
-	if r.call != nil {
-		return nil, d.config.Graph.check(r.call)
+	var in backend.Instance
+	if to.limited {
+		in = d.turnsTo(r)
 	}
-	return nil, nil
+	if r.call != nil {
+		return in, d.config.Graph.check(r.call)
+	}
+	return in, nil
 }
 
 // admit refuses what is to be refused whoever is idle, and notes a call.
@@ -176,9 +182,10 @@ func (d *Batcher) admit(r *request) error {
 // handed, by itself, to an instance, perhaps ahead; or it waits, and perhaps
 // there is something to dispatch because it does.
 type destination struct {
-	in    backend.Instance
-	ahead bool
-	stirs bool
+	in      backend.Instance
+	ahead   bool
+	stirs   bool
+	limited bool // by instances that take turns
 }
 
 // accept takes the request in.
@@ -216,7 +223,7 @@ func (d *Batcher) accept(r *request) (destination, error) {
 	r.line = fresh(level)
 	r.deadline = d.waiting.levels[level].deadlineOf(req, r.timing[0].Queued)
 	d.config.Observer.Pending(1)
-	return destination{stirs: d.lineUpLocked(r)}, nil
+	return destination{stirs: d.lineUpLocked(r), limited: d.limits}, nil
 }
 
 // cancel ends a request that waits, and tells the model of one that it has: one
@@ -225,9 +232,11 @@ func (d *Batcher) cancel(r *request) {
 	d.mu.Lock()
 	if r.queued {
 		d.leaveLineLocked(r)
+		then := d.recallIdleLocked()
 		d.mu.Unlock()
 		d.config.Observer.Pending(-1)
 		d.fail(r, Canceled, canceled())
+		then()
 		return
 	}
 	var in backend.Instance

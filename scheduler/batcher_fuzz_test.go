@@ -49,10 +49,11 @@ func TestBatcherAtRandom(t *testing.T) {
 			total.joined += s.joined
 			total.refused += s.refused
 			total.back += s.back
+			total.waited += s.waited
 		})
 	}
 	t.Logf("%+v", total)
-	if total.answered < 2000 || total.failed < 100 || total.joined < 200 || total.refused < 20 || total.back < 50 {
+	if total.answered < 2000 || total.failed < 100 || total.joined < 200 || total.refused < 20 || total.back < 50 || total.waited < 500 {
 		t.Errorf("the random configs try too little: %+v", total)
 	}
 }
@@ -62,6 +63,7 @@ type served struct {
 	answered, failed, refused int
 	joined                    int // executed together with others
 	back                      int // refused by an instance
+	waited                    int // times that an instance waited for its turn
 }
 
 // serving turns bytes into a batcher and what happens to it.
@@ -70,6 +72,8 @@ type serving struct {
 	data     []byte
 	batching *Batching
 	d        *Batcher
+	limiter  *Limiter       // nil: instances do not take turns
+	events   backend.Events // d, or what is before it
 	counts   counter
 
 	mu        sync.Mutex
@@ -101,6 +105,10 @@ type worker struct {
 
 func (w *worker) Name() string                { return w.name }
 func (w *worker) Ready(context.Context) error { return nil }
+
+// Device and Group implement backend.Placed.
+func (*worker) Device() int32                     { return 0 }
+func (*worker) Group() *kserve.ModelInstanceGroup { return (*taker)(nil).Group() }
 
 func (w *worker) Ahead() bool {
 	w.of.mu.Lock()
@@ -219,10 +227,18 @@ func newServing(t *testing.T, data []byte) *serving {
 	}
 	s.batching = b
 	s.d = NewBatcher(BatcherConfig{Model: "m", Observer: &s.counts, Batching: b})
+	s.events = s.d
+	if s.pick(3) == 0 {
+		s.limiter = NewLimiter([]Resource{{Name: "R", Count: int64(1 + s.pick(2)), Device: AnyDevice}})
+		if _, err := s.limiter.Reserve([]*kserve.ModelInstanceGroup{(*worker)(nil).Group()}); err != nil {
+			t.Fatal(err)
+		}
+		s.events = s.limiter.Events(s.d)
+	}
 	for i := range 1 + s.pick(3) {
 		w := &worker{of: s, name: fmt.Sprint(i), ahead: s.pick(3) == 0}
 		s.instances = append(s.instances, w)
-		s.d.Up(w)
+		s.events.Up(w)
 	}
 	return s
 }
@@ -323,7 +339,7 @@ func (s *serving) change(w *worker) {
 		s.mu.Lock()
 		w.down = false
 		s.mu.Unlock()
-		s.d.Up(w)
+		s.events.Up(w)
 		return
 	}
 	s.mu.Lock()
@@ -333,7 +349,7 @@ func (s *serving) change(w *worker) {
 	s.stirred = s.stirred || len(batches) > 0
 	s.mu.Unlock()
 	if s.pick(2) == 0 {
-		s.d.Down(w, false)
+		s.events.Down(w, false)
 		w = nil
 	}
 	for i := len(batches) - 1; i >= 0; i-- {
@@ -341,7 +357,7 @@ func (s *serving) change(w *worker) {
 		batches[i].Done(batches[i], backend.Report{Refused: true})
 	}
 	if w != nil {
-		s.d.Down(w, false)
+		s.events.Down(w, false)
 	}
 }
 
@@ -349,8 +365,9 @@ func (s *serving) change(w *worker) {
 // instance should have been given.
 func (s *serving) wantNobodyForgotten() {
 	s.mu.Lock()
-	ahead := 0
+	ahead, executing := 0, 0
 	for _, w := range s.instances {
+		executing += min(len(w.batches), 1)
 		for _, b := range w.batches[min(1, len(w.batches)):] {
 			ahead += len(b.Tasks)
 		}
@@ -360,6 +377,16 @@ func (s *serving) wantNobodyForgotten() {
 	defer s.d.mu.Unlock()
 	if n := int(s.counts.pending.Load()); n != s.d.waiting.length+ahead {
 		s.t.Errorf("%d are pending, where %d are in line and %d ahead", n, s.d.waiting.length, ahead)
+	}
+	if s.limiter != nil {
+		if asks := s.d.asked != nil; asks != (len(s.limiter.staged) > 0) || asks && (executing == 0 || s.d.waiting.length == 0) {
+			s.t.Errorf("an instance waits for its turn: %v, where %d do, %d execute and %d requests wait",
+				asks, len(s.limiter.staged), executing, s.d.waiting.length)
+		}
+		if s.d.asked != nil {
+			s.waited++
+			return
+		}
 	}
 	if len(s.d.idle) == 0 || s.d.waiting.length == 0 {
 		return
@@ -400,6 +427,9 @@ func (s *serving) finish() {
 	}
 	if err := s.d.Stop(s.t.Context()); err != nil {
 		s.t.Error(err)
+	}
+	if l := s.limiter; l != nil && (len(l.staged) > 0 || len(l.taken) > 0 || len(l.holders) > 0 || s.d.asked != nil) {
+		s.t.Errorf("at the end: %d are staged, %v is taken, %d hold it", len(l.staged), l.taken, len(l.holders))
 	}
 	if n := s.counts.pending.Load(); n != 0 || s.d.InFlight() != 0 || s.d.waiting.length != 0 || len(s.d.waiting.deadlines) != 0 {
 		s.t.Errorf("at the end: %d pending, %d in flight, %d in line, %d deadlines", n, s.d.InFlight(), s.d.waiting.length, len(s.d.waiting.deadlines))

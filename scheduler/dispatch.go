@@ -106,38 +106,60 @@ func (d *Batcher) awake() {
 // asks for what others have ahead.
 func (d *Batcher) dispatch() {
 	for {
-		b, ahead, out, stuck := d.next()
-		for _, o := range out {
+		m := d.next()
+		for _, o := range m.out {
 			o.answer()
 		}
-		switch {
+		m.then()
+		switch b := m.batch; {
 		case b != nil:
 			in := b.instance
 			in.Execute(&b.Batch)
 			d.cancelGone(b.requests)
-			if ahead {
+			if m.ahead {
 				d.handed(in, b)
 			}
-		case stuck != nil:
-			stuck.Withdraw() // what comes back goes through again
+		case m.ask != nil:
+			m.ask.apply(d, m.calls)
+		case m.stuck != nil:
+			m.stuck.Withdraw() // what comes back goes through again
 		default:
 			return
 		}
 	}
 }
 
-// next returns what dispatch is to do: hand over b, answer out, ask stuck for what it
-// has ahead.
-func (d *Batcher) next() (b *batch, ahead bool, out []dropped, stuck backend.Pipeliner) {
+// move is what dispatch is to do.
+type move struct {
+	batch *batch // is handed over
+	ahead bool
+	ask   *limited // is to ask for its turn
+	calls []*infer.Request
+	stuck backend.Pipeliner // is asked for what it has ahead
+	out   []dropped         // are answered
+	then  func()
+}
+
+func (d *Batcher) next() (m move) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	b, ahead = d.nextLocked()
-	out, d.dropped = d.dropped, nil
-	if b == nil {
-		stuck = d.stuckLocked()
+	m.then = nothing
+	m.batch, m.ahead = d.nextLocked()
+	m.out, d.dropped = d.dropped, nil
+	switch m.batch {
+	case nil:
+		m.stuck = d.stuckLocked()
+		m.then = d.recallIdleLocked()
+	case toAsk:
+		m.batch = nil
+		m.ask, m.calls = d.askLocked()
 	}
-	return b, ahead, out, stuck
+	return m
 }
+
+// toAsk is returned by nextLocked if there would be a batch for an instance that
+// takes turns.
+var toAsk = &batch{}
 
 // nextLocked returns the batch that is to be executed next, with its instance,
 // nil if there is none now; then the timer is set for when there may be.
@@ -145,39 +167,57 @@ func (d *Batcher) nextLocked() (b *batch, ahead bool) {
 	if d.waiting.length == 0 {
 		return nil, false
 	}
+	n, complete := d.readyLocked(len(d.idle) > 0 && d.asked == nil)
+	switch {
+	case n == 0:
+		return nil, false
+	case d.limits:
+		return toAsk, false
+	}
+	b = newBatch(d.forming.picked[:n])
+	in, ahead := d.takeLocked(b, complete)
+	if in == nil {
+		return nil, false
+	}
+	d.leaveLinesLocked(b)
+	if !ahead {
+		d.config.Observer.Pending(-len(b.requests))
+	}
+	return b, ahead
+}
+
+// leaveLinesLocked takes what was picked from where it waits.
+func (d *Batcher) leaveLinesLocked(b *batch) {
+	d.forming.reset()
+	for _, r := range b.requests {
+		d.waiting.remove(r)
+	}
+}
+
+// readyLocked returns how many of those picked are to be executed now, if there is
+// an instance for them: an idle one, or one that takes a complete batch ahead. If
+// there are none, the timer is set for when there may be.
+func (d *Batcher) readyLocked(idle bool) (n int, complete bool) {
 	now := d.now()
 	for next := d.waiting.deadlines.next(); next != 0 && next <= now; next = d.waiting.deadlines.next() {
 		d.dropLocked(d.waiting.deadlines[0], Rejected)
 	}
 	d.wakeLocked(d.waiting.deadlines.next())
 	if d.waiting.length < d.hold {
-		return nil, false
+		return 0, false
 	}
 	d.hold = 0
-	idle := len(d.idle) > 0
 	if !idle && (!d.prefetches || d.aheads == len(d.up)) {
-		return nil, false
+		return 0, false
 	}
 	d.lookLocked(now)
 	n, until := d.dueLocked(now)
-	complete := d.forming.complete(&d.rules)
+	complete = d.forming.complete(&d.rules)
 	if !idle && !complete {
-		return nil, false
+		return 0, false
 	}
 	if n == 0 {
 		d.wakeLocked(until)
-		return nil, false
 	}
-	b = newBatch(d.forming.picked[:n])
-	if in, forward := d.takeLocked(b, complete); in != nil {
-		d.forming.reset()
-		for _, r := range b.requests {
-			d.waiting.remove(r)
-		}
-		if !forward {
-			d.config.Observer.Pending(-len(b.requests))
-		}
-		return b, forward
-	}
-	return nil, false
+	return n, complete
 }

@@ -23,7 +23,7 @@ type load struct {
 // it, nil if there is none: an idle one, else, if the batch is complete, one that
 // executes and takes another ahead.
 func (d *Batcher) takeLocked(b *batch, complete bool) (in backend.Instance, ahead bool) {
-	if n := len(d.idle); n > 0 {
+	if n := len(d.idle); n > 0 && !d.limits {
 		in := d.idle[n-1]
 		d.idle = d.idle[:n-1]
 		d.up[in].executes = b
@@ -133,6 +133,9 @@ func (d *Batcher) Up(in backend.Instance) {
 	d.up[in] = &load{}
 	d.changes++
 	delete(d.hopeless, in)
+	if _, d.limits = in.(*limited); d.limits {
+		d.prefetches = false // no batch is formed before its turn
+	}
 	d.idle = append(d.idle, in)
 	d.mu.Unlock()
 	d.dispatch()
@@ -149,12 +152,14 @@ func (d *Batcher) Down(in backend.Instance, hopeless bool) {
 		delete(d.retired, in) // it has ended, and is kept no longer
 	}
 	refused, lost := d.refuseAllLocked()
+	then := d.reaskLocked(in)
 	d.mu.Unlock()
 	drained()
 	for _, r := range refused {
 		d.config.Observer.Pending(-1)
 		d.fail(r, BackendFailure, unhealthy(lost))
 	}
+	then()
 	if hopeless {
 		d.config.Graph.recheck(d.waitingCalls())
 	}
@@ -211,11 +216,13 @@ func (d *Batcher) Retire(in backend.Instance, drained func()) {
 		d.removeLocked(in)
 	}
 	refused, lost := d.refuseAllLocked()
+	then := d.reaskLocked(in)
 	d.mu.Unlock()
 	drained()
 	for _, r := range refused {
 		d.config.Observer.Pending(-1)
 		d.fail(r, BackendFailure, unhealthy(lost))
 	}
+	then()
 	d.config.Graph.recheck(d.waitingCalls())
 }

@@ -28,6 +28,7 @@ type lines struct {
 	queues []queue  // two for each level
 	levels []policy // of each level
 	length int      // of all
+	calls  int      // of those that models have made
 	// deadlines of those that are to be rejected at theirs.
 	deadlines deadlines
 }
@@ -65,6 +66,9 @@ func (l *lines) pushFront(r *request) {
 func (l *lines) added(r *request) {
 	r.queued = true
 	l.length++
+	if r.task.Request.Caller != nil {
+		l.calls++
+	}
 	if r.deadline != 0 && !isLate(r.line) && !l.policyOf(r.line).delay {
 		l.deadlines.add(r)
 	}
@@ -74,6 +78,9 @@ func (l *lines) remove(r *request) {
 	l.queues[r.line].remove(r)
 	r.queued = false
 	l.length--
+	if r.task.Request.Caller != nil {
+		l.calls--
+	}
 	if r.alarm > 0 {
 		l.deadlines.remove(r)
 	}

@@ -11,12 +11,15 @@ import (
 )
 
 // Limiter is Triton's rate limiter "execution_count": instances of all models
-// take turns. A batch that a scheduler hands to an instance is staged until the
-// instance's turn comes and the resources that its group asks for are free. The
-// instance is next that has executed least, times its priority; while the
-// resources of that one are not free, all wait.
+// take turns. An instance for which a scheduler has something to do is staged until
+// its turn comes and the resources that its group asks for are free. The instance
+// is next that has executed least, times its priority; while the resources of that
+// one are not free, all wait.
 //
 //	scheduler ──▶ staged, ordered by executions × priority ──▶ running, holds resources ──▶ Done
+//
+// A Batcher forms its batch when the turn has come, see applicant. A batch that is
+// handed to Execute, by a Sequence or a warm-up, is staged as it is.
 //
 // A call of a model whose own execution holds resources (or that of its caller)
 // would wait for itself in that order: it goes first, and what its callers hold
@@ -107,10 +110,12 @@ type limited struct {
 
 	// Guarded by the limiter's mu.
 	executions uint64
-	batch      *backend.Batch // staged or running
-	at         int            // its place in staged
-	nested     bool           // its callers hold resources
-	staging    uint64         // which of all it was
+	batch      *backend.Batch   // staged or running; nil while by waits for a turn
+	by         applicant        // nil once it has had its turn
+	calls      []*infer.Request // what models have asked of by
+	at         int              // its place in staged
+	nested     bool             // its callers hold resources
+	staging    uint64           // which of all it was
 }
 
 var (
@@ -146,12 +151,17 @@ func (in *limited) Execute(b *backend.Batch) {
 		return
 	}
 	in.batch = b
+	l.stageLocked(in)
+	l.mu.Unlock()
+	l.allocate()
+}
+
+// stageLocked has an instance wait for its turn.
+func (l *Limiter) stageLocked(in *limited) {
 	in.nested = l.heldForLocked(in, nil) > 0
 	l.stagings++
 	in.staging = l.stagings
 	heap.Push(&l.staged, in)
-	l.mu.Unlock()
-	l.allocate()
 }
 
 // Cancel implements backend.Canceller. A batch that waits for its turn goes back
@@ -181,7 +191,7 @@ func (in *limited) cancelGone(tasks []*backend.Task) {
 func (in *limited) giveBack(task *backend.Task, report backend.Report) bool {
 	l := in.limiter
 	l.mu.Lock()
-	if in.at == notStaged || task != nil && !contains(in.batch.Tasks, task) {
+	if in.at == notStaged || in.batch == nil || task != nil && !contains(in.batch.Tasks, task) {
 		l.mu.Unlock()
 		return false
 	}
@@ -214,13 +224,26 @@ func (l *Limiter) allocate() {
 		in := l.staged[0]
 		heap.Pop(&l.staged)
 		l.takeLocked(in)
-		tasks := in.batch.Tasks
+		by := in.by
+		if by == nil {
+			l.holdLocked(in)
+		}
 		l.mu.Unlock()
-		// Not kept from one to the next: who executes a batch may look at it after
-		// its Done.
-		in.inner.Execute(&backend.Batch{Tasks: tasks, Done: in.done})
-		in.cancelGone(tasks)
+		if by != nil {
+			in.grant(by)
+		} else {
+			in.execute()
+		}
 	}
+}
+
+// execute hands over a batch whose turn has come.
+func (in *limited) execute() {
+	tasks := in.batch.Tasks // it is nobody else's until its Done
+	// Not kept from one to the next: who executes a batch may look at it after its
+	// Done.
+	in.inner.Execute(&backend.Batch{Tasks: tasks, Done: in.done})
+	in.cancelGone(tasks)
 }
 
 // done ends the turn of an instance. What its scheduler has next for it is staged
@@ -245,6 +268,10 @@ func (l *Limiter) takeLocked(in *limited) {
 	for _, n := range in.needs {
 		l.taken[n.resource] += n.count
 	}
+}
+
+// holdLocked notes what requests an instance holds its resources for.
+func (l *Limiter) holdLocked(in *limited) {
 	if len(in.needs) > 0 {
 		for _, task := range in.batch.Tasks {
 			l.holders[task.Request] = in
@@ -259,7 +286,7 @@ func (l *Limiter) releaseLocked(in *limited) {
 			delete(l.taken, n.resource)
 		}
 	}
-	if len(in.needs) > 0 {
+	if len(in.needs) > 0 && in.batch != nil {
 		for _, task := range in.batch.Tasks {
 			delete(l.holders, task.Request)
 		}
@@ -280,8 +307,8 @@ func (l *Limiter) fitsLocked(in *limited) bool {
 	return true
 }
 
-// heldForLocked returns how much of a resource (nil: of all) the callers of an
-// instance's batch hold.
+// heldForLocked returns how much of a resource (nil: of all) the callers of what
+// waits for an instance's turn hold.
 func (l *Limiter) heldForLocked(in *limited, of *resource) int64 {
 	if len(l.holders) == 0 {
 		return 0
@@ -310,8 +337,13 @@ func (l *Limiter) heldForLocked(in *limited, of *resource) int64 {
 			look(outer)
 		}
 	}
-	for _, task := range in.batch.Tasks {
-		look(task.Request)
+	for _, call := range in.calls {
+		look(call)
+	}
+	if in.batch != nil {
+		for _, task := range in.batch.Tasks {
+			look(task.Request)
+		}
 	}
 	return held
 }
@@ -326,11 +358,16 @@ func (h stagedHeap) Less(i, j int) bool {
 	if a.nested != b.nested {
 		return a.nested
 	}
-	if x, y := a.executions*a.priority, b.executions*b.priority; x != y {
+	if x, y := a.score(), b.score(); x != y {
 		return x < y
 	}
 	return a.staging < b.staging
 }
+
+// score orders those that wait for a turn, the least first: executions, that which
+// is to come with them, times priority. Without the one to come, whoever has
+// executed nothing would be before all others whatever its priority.
+func (in *limited) score() uint64 { return (in.executions + 1) * in.priority }
 
 func (h stagedHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -298,14 +299,30 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// TestTurns has three instances that always have something to do, of which one
-// can execute at a time: each turn's Done brings the next batch.
+// TestTurns has instances that always have something to do, of which one can
+// execute at a time: each turn's Done brings the next batch.
 func TestTurns(t *testing.T) {
 	one := `resources [ { name: "R" count: 1 } ]`
 	w := newTurns(t, nil, map[string]string{"a": one, "b": one + " priority: 2", "c": one + " priority: 3"})
-	const turns = 1100
-	left := turns
-	for name, in := range w.upper.up {
+	w.play(1100)
+	a, b, c := w.seats["a"].begun, w.seats["b"].begun, w.seats["c"].begun
+	if a < 598 || a > 602 || b < 298 || b > 302 || c < 198 || c > 202 {
+		t.Errorf("a, b and c had %d, %d and %d turns, want 600, 300 and 200", a, b, c)
+	}
+
+	// Priorities count from the first turn on.
+	w = newTurns(t, nil, map[string]string{"a": one, "b": one + " priority: 2"})
+	if first := strings.Join(w.play(100)[:25], ""); strings.Count(first, "a") != 17 {
+		t.Errorf("the first turns were %s, want 17 and 8", first)
+	}
+}
+
+// play lets all instances have turns, until so many have ended and none executes.
+// It returns whose turns they were.
+func (w *turns) play(turns int) (order []string) {
+	left, t := turns, w.t
+	for _, name := range slices.Sorted(maps.Keys(w.upper.up)) {
+		in := w.upper.up[name]
 		var next func(*backend.Batch, backend.Report)
 		next = func(*backend.Batch, backend.Report) {
 			if left--; left > 0 {
@@ -318,12 +335,10 @@ func TestTurns(t *testing.T) {
 		if strings.Contains(w.running(), " ") {
 			t.Fatalf("%s execute at once", w.running())
 		}
+		order = append(order, w.running())
 		w.end(w.running(), backend.Report{Executed: true})
 	}
-	a, b, c := w.seats["a"].begun, w.seats["b"].begun, w.seats["c"].begun
-	if a < 598 || a > 602 || b < 298 || b > 302 || c < 198 || c > 202 {
-		t.Errorf("a, b and c had %d, %d and %d turns, want 600, 300 and 200", a, b, c)
-	}
+	return order
 }
 
 // BenchmarkLimited is the way of a batch through a limiter, on its way down and up.

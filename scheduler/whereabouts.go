@@ -130,13 +130,16 @@ func (d *Batcher) waitingCalls() []*call {
 func (d *Batcher) takeBack(r *request) bool {
 	d.mu.Lock()
 	was := r.queued
+	then := nothing
 	if was {
 		d.leaveLineLocked(r)
+		then = d.recallIdleLocked()
 	}
 	d.mu.Unlock()
 	if was {
 		d.config.Observer.Pending(-1)
 	}
+	then()
 	return was
 }
 

@@ -1,0 +1,158 @@
+package scheduler
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// placedTeller is a teller that needs one R.
+type placedTeller struct {
+	teller
+	group *kserve.ModelInstanceGroup
+}
+
+func (p *placedTeller) Group() *kserve.ModelInstanceGroup { return p.group }
+func (p *placedTeller) Device() int32                     { return 0 }
+
+// sharing are models that share one R, each with an instance that executes for
+// 400 ms, by their names.
+type sharing struct {
+	t      *testing.T
+	tale   *tale
+	models map[string]*Batcher
+	counts map[string]*counter
+}
+
+// newSharing makes models with dynamic_batching as they say.
+func newSharing(t *testing.T, configs map[string]string) *sharing {
+	s := &sharing{t: t, tale: &tale{begun: time.Now()}, models: map[string]*Batcher{}, counts: map[string]*counter{}}
+	l := NewLimiter(nil)
+	group := groupOf(t, `rate_limiter { resources [ { name: "R" count: 1 } ] }`)
+	if _, err := l.Reserve([]*kserve.ModelInstanceGroup{group}); err != nil {
+		t.Fatal(err)
+	}
+	graph := NewGraph(zerolog.Nop())
+	for name, config := range configs {
+		s.counts[name] = &counter{}
+		d := NewBatcher(BatcherConfig{Model: name, Observer: s.counts[name], Graph: graph, Batching: NewBatching(parseConfig(t, config))})
+		s.models[name] = d
+		l.Events(d).Up(&placedTeller{teller{name: name, lasts: 400 * time.Millisecond, tale: s.tale}, group})
+	}
+	return s
+}
+
+// ask sends a request, whose id begins with the name of its model.
+func (s *sharing) ask(ctx context.Context, req *infer.Request) {
+	req.BatchSize = 1
+	err := s.models[req.ID[:1]].Submit(ctx, req, func(r *infer.Response) {
+		if r.Err != nil {
+			s.tale.tell("%s: %s", req.ID, r.Err.Code)
+		}
+	})
+	if err != nil {
+		s.t.Errorf("%s: %v", req.ID, err)
+	}
+	synctest.Wait()
+}
+
+func (s *sharing) want(want string) {
+	s.t.Helper()
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	if got := s.tale.String(); got != want {
+		s.t.Errorf("got  %s\nwant %s", got, want)
+	}
+	for name, c := range s.counts {
+		if n := c.pending.Load(); n != 0 || c.negative.Load() {
+			s.t.Errorf("at the end %d of %s are pending", n, name)
+		}
+	}
+}
+
+// TestBatchesFillUntilTheirTurn has two models share a resource: what comes while
+// one executes is in the other's next batch.
+func TestBatchesFillUntilTheirTurn(t *testing.T) {
+	const batches = "max_batch_size: 4 dynamic_batching { }"
+	synctest.Test(t, func(t *testing.T) {
+		s := newSharing(t, map[string]string{"a": batches, "b": batches})
+		for _, id := range strings.Fields("b0 a1 b1 a2 b2 a3 b3 a4 b4 a5 b5") {
+			s.ask(t.Context(), &infer.Request{ID: id})
+			if id == "a3" && (s.counts["a"].pending.Load() != 3 || s.counts["b"].pending.Load() != 2) {
+				t.Errorf("%d and %d are pending, want 3 and 2", s.counts["a"].pending.Load(), s.counts["b"].pending.Load())
+			}
+			time.Sleep(45 * time.Millisecond)
+		}
+		s.want("0 b0; 400 a1+a2+a3+a4; 800 b1+b2+b3+b4; 1200 a5; 1600 b5")
+	})
+}
+
+// TestWhoWaitsForATurn: until the turn comes requests are rejected and cancelled in
+// time, and those of a higher priority come first.
+func TestWhoWaitsForATurn(t *testing.T) {
+	const config = "max_batch_size: 2 dynamic_batching { priority_levels: 2 default_priority_level: 2 " +
+		"default_queue_policy { default_timeout_microseconds: 9000000 allow_timeout_override: true } }"
+	synctest.Test(t, func(t *testing.T) {
+		s := newSharing(t, map[string]string{"a": config, "b": config, "c": config})
+		ctx, leave := context.WithCancel(t.Context())
+		s.ask(t.Context(), &infer.Request{ID: "b0"})
+		s.ask(ctx, &infer.Request{ID: "c0"}) // the next in turn
+		for _, id := range []string{"a1", "a2"} {
+			s.ask(t.Context(), &infer.Request{ID: id})
+		}
+		s.ask(t.Context(), &infer.Request{ID: "a3", TimeoutMicros: 100e3})
+		s.ask(t.Context(), &infer.Request{ID: "a4", Priority: 1})
+		time.Sleep(200 * time.Millisecond)
+		leave()
+		s.want("0 b0; 100 a3: Unavailable; 200 c0: Cancelled; 400 a4+a1; 800 a2")
+	})
+}
+
+// TestCallBehindWhoWaitsForATurn: a model that holds the resource calls another,
+// whose instance waits for its turn with a client's request.
+func TestCallBehindWhoWaitsForATurn(t *testing.T) {
+	const single = "max_batch_size: 1 dynamic_batching { }"
+	synctest.Test(t, func(t *testing.T) {
+		s := newSharing(t, map[string]string{"a": single, "b": single})
+		outer := &infer.Request{ID: "a1"}
+		s.ask(t.Context(), outer)
+		s.ask(t.Context(), &infer.Request{ID: "b1"})
+		time.Sleep(100 * time.Millisecond)
+		s.ask(t.Context(), &infer.Request{ID: "b2", Caller: infer.NewCaller("a", 1, []*infer.Request{outer}, true)})
+		s.want("0 a1; 100 b1; 500 b2")
+	})
+}
+
+// TestInstanceIsLostBeforeItsTurn: what waits for it goes to another one.
+func TestInstanceIsLostBeforeItsTurn(t *testing.T) {
+	for _, how := range []string{"lost", "retired"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSharing(t, map[string]string{"a": "max_batch_size: 1", "b": "max_batch_size: 1"})
+				b := s.models["b"]
+				first, _ := b.idle[0].(*limited)
+				s.ask(t.Context(), &infer.Request{ID: "a1"})
+				s.ask(t.Context(), &infer.Request{ID: "b1"})
+				spare := &placedTeller{teller{name: "spare", lasts: time.Second, tale: s.tale}, first.inner.(*placedTeller).group}
+				first.limiter.Events(b).Up(spare)
+				if how == "lost" {
+					b.Down(first, false)
+				} else {
+					b.Retire(first, func() { s.tale.tell("drained") })
+				}
+				want := "0 a1; 400 b1"
+				if how == "retired" {
+					want = "0 a1; 0 drained; 400 b1"
+				}
+				s.want(want)
+			})
+		})
+	}
+}
