@@ -67,6 +67,13 @@ func freePorts(t *testing.T, n int) []int {
 // launch starts a server without waiting for anything.
 func launch(t *testing.T, python, repository string, flags ...string) *runningServer {
 	t.Helper()
+	return launchBy(t, nil, python, repository, flags...)
+}
+
+// launchBy has a program, which is given the server's command line behind its own,
+// become the server.
+func launchBy(t *testing.T, program []string, python, repository string, flags ...string) *runningServer {
+	t.Helper()
 	binary, err := buildServer()
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +87,8 @@ func launch(t *testing.T, python, repository string, flags ...string) *runningSe
 	if python != "" {
 		arguments = append(arguments, "--backend-config=python,python-executable="+python)
 	}
-	s.cmd = exec.Command(binary, append(arguments, flags...)...)
+	line := append(append(append([]string(nil), program...), binary), append(arguments, flags...)...)
+	s.cmd = exec.Command(line[0], line[1:]...)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0 exitcode=66")
 	if err := s.cmd.Start(); err != nil {

@@ -51,6 +51,7 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 		return 1
 	}
 	defer r.close()
+	defer r.keepAccount(getenv, log)()
 
 	loaded := r.registry.Start(running)
 	lines.Table(agentTable())
