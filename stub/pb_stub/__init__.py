@@ -12,6 +12,7 @@
                         ├ loans    inputs: blocks that the supervisor lends
                         ├ pool     outputs: blocks of our own
                         ├ logs     Logger's messages
+                        ├ handlers signal handlers: where their exceptions come out
                         ├ service  a thread that reads frames while nobody else does
                         ├ readiness  is_ready, beside execute
                         └ failure  the text of an exception
@@ -28,6 +29,7 @@ from typing import NoReturn
 from . import messages, process
 from .channel import Channel
 from .errors import Closed, ForeignProcess, Gone, StubError
+from .handlers import Handlers
 from .process import Descriptors
 
 #: The directory that holds this package and the modules that models import.
@@ -52,7 +54,9 @@ def main(instance: str, fds: Descriptors) -> NoReturn:
 
 
 def _serve(instance: str, fds: Descriptors) -> int:
-    channel = Channel(fds.down, fds.up, fds.bell_in, fds.bell_out)
+    handlers = Handlers()
+    handlers.install()
+    channel = Channel(fds.down, fds.up, fds.bell_in, fds.bell_out, handlers)
     try:
         import numpy
     except Exception as error:
@@ -60,7 +64,7 @@ def _serve(instance: str, fds: Descriptors) -> int:
     _hello(channel, numpy.__version__)
     from .loop import Loop
 
-    return Loop(instance, channel, fds, ROOT).run()
+    return Loop(instance, channel, handlers, fds, ROOT).run()
 
 
 def _hello(channel: Channel, numpy: str) -> None:

@@ -33,6 +33,7 @@ from typing import Callable, Protocol
 
 from . import layout, messages
 from .errors import Closed, ForeignProcess, Gone, ProtocolError
+from .handlers import Handlers, Interrupted
 from .spin import SLOW_YIELD_NS, Spin
 
 Mailbox = SimpleQueue  # of frames; an empty one means: nobody reads, do it yourself
@@ -83,7 +84,7 @@ class _Fence:
 class Channel:
     """Both directions between this stub and its supervisor."""
 
-    def __init__(self, down: int, up: int, bell_in: int, bell_out: int) -> None:
+    def __init__(self, down: int, up: int, bell_in: int, bell_out: int, handlers: Handlers) -> None:
         down_size = os.fstat(down).st_size
         self._down = mmap.mmap(down, down_size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
         #: The whole file *up*; the pool keeps its blocks behind the ring.
@@ -126,6 +127,9 @@ class Channel:
         #: While a batch is executed, tickets wait for its EXECUTED frame.
         self.executing = False
 
+        self._handlers = handlers
+        handlers.waiting = Channel._await_bell.__code__
+        handlers.receiving = Channel.receive.__code__
         self._foreign = False
         os.register_at_fork(after_in_child=self._disown)
 
@@ -179,6 +183,8 @@ class Channel:
                                 to.put(frame)
                     finally:
                         self._reading.release()
+                if self._handlers.within and self._handlers.due():
+                    self._handlers.leave()
                 frame = box.get()
                 if frame:
                     return frame
@@ -251,8 +257,6 @@ class Channel:
             if self._bell.poll(0) and not os.read(self._bell_in, 4096) and self.down64[_TAIL] == self._head:
                 raise Gone("the supervisor has gone")
         except OSError as error:
-            if _of_a_handler(error):
-                raise
             raise _lost(error) from error
 
     def _arm(self) -> None:
@@ -279,7 +283,12 @@ class Channel:
                 return
 
     def pause(self) -> None:
-        """Wait for a moment, for what comes without a frame or a bell."""
+        """Wait for a moment, for what comes without a frame or a bell, in a call of the model."""
+        if self._handlers.within and self._handlers.due():
+            self._handlers.leave()
+        self._pause()
+
+    def _pause(self) -> None:
         if self._hangup.poll(1):
             raise Gone("the supervisor has gone")
 
@@ -343,7 +352,10 @@ class Channel:
                     spin.clean()
                     break
                 before = now
+        handlers = self._handlers
         while words[_TAIL] == head:
+            if handlers.within and handlers.due():
+                handlers.leave()
             self._sleep(head)
         spin.waited(words[_POSTED] - began)
 
@@ -354,17 +366,21 @@ class Channel:
         self._up32[_SLEEP] = count
         os.sched_yield()  # a full barrier between the store above and the look below
         try:
-            if self.down64[_TAIL] == head and (timeout is None or self._bell.poll(timeout)):
-                ended = not os.read(self._bell_in, 4096)
-                if ended and self.down64[_TAIL] == head:
-                    raise Gone("the supervisor has gone")
+            if self.down64[_TAIL] == head and self._await_bell(timeout) and self.down64[_TAIL] == head:
+                raise Gone("the supervisor has gone")
+        except Interrupted:
+            pass  # whoever waits looks why
         except OSError as error:
-            if _of_a_handler(error):
-                raise
             raise _lost(error) from error
         finally:
             self._sleeps = count = (self._sleeps + 1) & 0xFFFFFFFF
             self._up32[_SLEEP] = count
+
+    def _await_bell(self, timeout: int | None) -> bool:
+        """Wait for the bell; True if nobody can ring it any more. Interrupted may be raised at any step of this."""
+        if self._handlers.within and self._handlers.due():
+            return False
+        return (timeout is None or bool(self._bell.poll(timeout))) and not os.read(self._bell_in, 4096)
 
     # Sending.
 
@@ -481,7 +497,7 @@ class Channel:
         """Wait until the ring has room up to tail. Nobody rings for that: the supervisor reads as fast as it can."""
         while tail - self.down64[_HEAD] > _SIZE:
             self._ring()
-            self.pause()
+            self._pause()
 
     def _ring(self) -> None:
         """Wake the supervisor if it sleeps and nobody has rung for this sleep."""
@@ -493,8 +509,6 @@ class Channel:
             except (BlockingIOError, BrokenPipeError):
                 pass  # it has been rung for often enough; or it has gone, which the reader finds out
             except OSError as error:
-                if _of_a_handler(error):
-                    raise
                 raise _lost(error) from error
 
     # Tickets.
@@ -546,15 +560,6 @@ class Channel:
 
 def _no_spill(body: bytes) -> bytes:
     raise ProtocolError(f"a body of {len(body)} bytes came before INITIALIZE")
-
-
-def _of_a_handler(error: OSError) -> bool:
-    """Whether a signal handler of the model has raised it, while this thread was in a system call.
-
-    TimeoutError is an OSError, and what handlers of SIGALRM raise.
-    """
-    trace = error.__traceback__
-    return trace is not None and trace.tb_next is not None
 
 
 def _lost(error: OSError) -> Closed:

@@ -11,6 +11,7 @@ from typing import Any, Callable, Coroutine, Generator, Optional
 from c_python_backend_utils import runtime
 
 from .callers import BATCH
+from .handlers import openly
 
 is_coroutine = asyncio.iscoroutine
 
@@ -39,7 +40,8 @@ class EventLoop:
 
     def run(self, batch: int, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run the coroutine of a batch to its end and return its result, or raise its exception, in this thread."""
-        result, error = asyncio.run_coroutine_threadsafe(_of_batch(batch, coroutine), self._loop).result()
+        future = asyncio.run_coroutine_threadsafe(_of_batch(batch, coroutine), self._loop)
+        result, error = openly(future.result)
         if error is not None:
             raise error
         return result

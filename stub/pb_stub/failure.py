@@ -25,6 +25,7 @@ def _directory(package: str) -> str:
 
 _STUB = _directory("pb_stub")
 _API = _directory("c_python_backend_utils")
+_HANDLERS = os.path.join(_STUB, "handlers.py")  # between a signal handler and the code of the model that it interrupts
 
 _UNAVAILABLE = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
 _EMPTY = "<EMPTY MESSAGE>"
@@ -32,18 +33,21 @@ _EMPTY = "<EMPTY MESSAGE>"
 _DEEPEST = 3
 
 
-def describe(error: BaseException, within: int = 0) -> str:
+def describe(error: BaseException, called: str = "", within: int = 0) -> str:
     """Make the text. It holds no lone surrogates, whatever the exception says.
 
     One that has no message because of another one has the other's text at its end, and so on; within says how deep.
+    Called is a place that comes behind all others, of code that was not begun.
     """
     message, unavailable = _message(error)
     text = f"{type(error).__name__}: {message}"
     places = _places(error.__traceback__)
+    if called:
+        places.append(called)
     if places:
         text += "\n\nAt:\n" + "".join(f"  {place}\n" for place in places)
     if unavailable is not None and within < _DEEPEST:
-        text += f"\nMESSAGE UNAVAILABLE DUE TO EXCEPTION: {describe(unavailable, within + 1)}"
+        text += f"\nMESSAGE UNAVAILABLE DUE TO EXCEPTION: {describe(unavailable, within=within + 1)}"
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -79,15 +83,36 @@ def _message(error: BaseException) -> tuple[str, BaseException | None]:
 
 
 def _places(traceback: TracebackType | None) -> list[str]:
-    """The frames from the deepest one of the model outward, up to the call of this package."""
+    """The frames from the deepest one of the model outward, up to the call of this package.
+
+    What a signal handler has raised while this package worked for the model goes on at the model's call.
+    """
     frame: FrameType | None = None
+    outer: list[TracebackType] = []  # innermost last
+    kept = False
     while traceback is not None:
+        kept = kept or traceback.tb_frame.f_code.co_filename == _HANDLERS
         if not traceback.tb_frame.f_code.co_filename.startswith(_STUB):
             frame = traceback.tb_frame
+            outer.append(traceback)
         traceback = traceback.tb_next
     places = []
-    while frame is not None and not frame.f_code.co_filename.startswith(_STUB):
-        if not frame.f_code.co_filename.startswith(_API):
-            places.append(f"{frame.f_code.co_filename}({frame.f_lineno}): {frame.f_code.co_name}")
+    seen = set()
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(_STUB) and file != _HANDLERS:
+            break
+        seen.add(frame)
+        if not file.startswith((_STUB, _API)):
+            places.append(_place(frame, frame.f_lineno))
         frame = frame.f_back
+    if kept:
+        for entry in reversed(outer):
+            frame = entry.tb_frame
+            if frame not in seen and not frame.f_code.co_filename.startswith(_API):
+                places.append(_place(frame, entry.tb_lineno))
     return places
+
+
+def _place(frame: FrameType, line: int) -> str:
+    return f"{frame.f_code.co_filename}({line}): {frame.f_code.co_name}"

@@ -20,11 +20,12 @@ from .batch import INTERNAL, Answers, Reader, wanted_of
 from .calls import Calls
 from .channel import Channel, Mailbox
 from .errors import ForeignProcess, NotUnderstood
+from .handlers import Handlers
 from .inferences import Inferences
 from .loans import Loans
 from .logs import Logs
 from .messages import AutoComplete, Initialize, Settings
-from .model import MissingExecute, Model, NotCompleted
+from .model import CALLERS, MissingExecute, Model, NotCompleted
 from .names import Names
 from .pool import Pool, PoolExhausted
 from .process import Descriptors
@@ -43,9 +44,11 @@ class Refused(Exception):
 class Loop:
     """One life of a stub, after HELLO."""
 
-    def __init__(self, instance: str, channel: Channel, fds: Descriptors, root: str) -> None:
+    def __init__(self, instance: str, channel: Channel, handlers: Handlers, fds: Descriptors, root: str) -> None:
         self._instance = instance
         self._channel = channel
+        self._handlers = handlers
+        handlers.open.update(CALLERS)
         self._fds = fds
         self._root = root
         self._box: Mailbox[bytes] = SimpleQueue()
@@ -75,7 +78,7 @@ class Loop:
             return process.EXIT_NOT_STARTED
         del frame
         while True:
-            frame = channel.receive(self._box)
+            frame = self._next()
             kind = messages.kind_of(frame)
             if kind == messages.EXECUTE:
                 if frame[6] & messages.AHEAD and not channel.begin_ahead(messages.HEADER.unpack_from(frame)[5]):
@@ -96,7 +99,7 @@ class Loop:
     def _expect(self, *kinds: int) -> bytes:
         """Wait for a frame of one of these kinds."""
         while True:
-            frame = self._channel.receive(self._box)
+            frame = self._next()
             if messages.kind_of(frame) in kinds:
                 return frame
             self._misplaced(frame)
@@ -108,6 +111,11 @@ class Loop:
         if kind == messages.EXECUTE:
             self._publish_failed(messages.HEADER.unpack_from(frame)[5], 0, 0, text)
         self._complain(text)
+
+    def _next(self) -> bytes:
+        """Wait for a frame. The model has returned: what a handler raises from here on is the next execute's."""
+        self._handlers.within = False
+        return self._channel.receive(self._box)
 
     def _route(self, frame: bytes) -> Mailbox[bytes] | None:
         """Say who gets a frame, in whatever thread has read it."""
@@ -276,6 +284,7 @@ class Loop:
 
     def _start(self, question: Initialize) -> Model:
         model = self._import(question.settings)
+        self._handlers.leave()
         model.make()
         self._logs.start()
         model.initialize(question.args)
@@ -304,11 +313,14 @@ class Loop:
         mine = requests[:]  # the model may do with its list what it likes
         self._inferences.batch = batch
         answers = Answers(channel, self._loans, self._pool)
-        text = trace = ""
+        text = trace = place = ""
         failed = False
         start = end = _now()
         try:
             try:
+                if self._handlers.pending is not None:
+                    place = model.place_of_execute()
+                    self._handlers.leave()
                 result = model.execute(requests)
                 if result is not None and result.__class__ is not list:
                     result = self._awaited(model, batch, result, mine, answers)
@@ -323,7 +335,7 @@ class Loop:
         except ForeignProcess:
             raise
         except BaseException as error:
-            text = failure.describe(error)
+            text = failure.describe(error, place)
             trace = failure.trace(error)
             failed = True
         if channel.foreign:
@@ -509,14 +521,21 @@ class Loop:
         text = ""
         self._inferences.allowed = False
         try:
+            self._handlers.leave()
+        except BaseException as error:
+            self._complain_of_end(failure.describe(error), error)
+        try:
             model.finalize(self._calls.keep)
         except BaseException as error:
             text = failure.describe(error)
-            trace = failure.trace(error)
-            self._logs.complain(runtime.INFO, f"{text}\n{trace}" if trace else text)
+            self._complain_of_end(text, error)
         self._leave_children()
         channel = self._channel
         channel.publish(messages.finalized(channel.life, text))
+
+    def _complain_of_end(self, text: str, error: BaseException) -> None:
+        trace = failure.trace(error)
+        self._logs.complain(runtime.INFO, f"{text}\n{trace}" if trace else text, 0, 1)
 
     def _complain(self, text: str, batch: int = 0, trace: str = "") -> None:
         """Log an error, of a batch perhaps, and where it came from."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Callable
 
 from c_python_backend_utils.modelconfig import ModelConfig
@@ -76,6 +77,12 @@ class Model:
             raise MissingExecute(f"Python model {self._path} does not implement `execute` method.") from None
         return execute(requests)
 
+    def place_of_execute(self) -> str:
+        """Where `execute` begins, as it stands in the text of an exception; "" if it is not written in Python."""
+        execute = getattr(self._instance, "execute", None)
+        code = getattr(execute, "__code__", None)  # that of a method is its function's
+        return f"{code.co_filename}({code.co_firstlineno}): {code.co_name}" if isinstance(code, CodeType) else ""
+
     def event_loop(self) -> EventLoop:
         """The loop of an asynchronous `execute`; for the main thread, whose current loop it becomes."""
         # asyncio takes 20 ms to import: models that return a list never need it.
@@ -115,6 +122,13 @@ class Model:
         finally:
             finalized()
             self._instance = None
+
+
+#: The code that calls the model's on the main thread.
+CALLERS = frozenset(
+    function.__code__
+    for function in (Model.__init__, Model.complete, Model.make, Model.initialize, Model.execute, Model.finalize)
+)
 
 
 def as_json(config: Any) -> str:
