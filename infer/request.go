@@ -61,6 +61,9 @@ type Request struct {
 
 	// Caller is the execution that makes this request; nil for a client's.
 	Caller *Caller
+	// Made is when a model made this request, ns of CLOCK_MONOTONIC, from when on its
+	// timeout counts; 0: when it comes to a scheduler. It may be the model's word.
+	Made int64
 	// Costs is where whoever makes this request for another one wants its
 	// executions added up; nil mostly.
 	Costs *Costs

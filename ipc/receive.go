@@ -317,7 +317,8 @@ func (c *Channel) Unwatch(handle Handler) error {
 }
 
 // Posted returns when the stub published its latest frame, CLOCK_MONOTONIC ns.
-// It is the stub's word, good for statistics only. Only a Handler may call it.
+// It is the stub's word, good for statistics and for what is the stub's own. Only a
+// Handler may call it.
 func (c *Channel) Posted() int64 {
 	var t uint64
 	_ = c.guard(func() error {

@@ -197,7 +197,14 @@ func (d *Batcher) accept(r *request) (destination, error) {
 		return destination{}, infer.Errorf(infer.Unavailable,
 			"%sServer is stopping, scheduler for model has stopped accepting new inference requests", req.LogPrefix())
 	}
-	if d.waiting.length == 0 && d.hold == 0 {
+	level := 0
+	if d.config.Batching != nil {
+		level = d.config.Batching.levelOf(req.Priority)
+	}
+	r.line = fresh(level)
+	r.deadline = d.waiting.levels[level].deadlineOf(req, madeAt(req, r.timing[0].Queued))
+	inTime := r.deadline == 0 || r.deadline > r.timing[0].Queued
+	if d.waiting.length == 0 && d.hold == 0 && inTime {
 		complete := d.rules.sizeOf(r) >= d.rules.enough
 		if complete || d.rules.delay == 0 {
 			if in, ahead := d.takeLocked(&r.alone.batch, complete); in != nil {
@@ -209,10 +216,6 @@ func (d *Batcher) accept(r *request) (destination, error) {
 			}
 		}
 	}
-	level := 0
-	if d.config.Batching != nil {
-		level = d.config.Batching.levelOf(req.Priority)
-	}
 	switch {
 	case d.hopelessLocked() != nil:
 		return destination{}, unhealthy(d.hopelessLocked())
@@ -220,8 +223,6 @@ func (d *Batcher) accept(r *request) (destination, error) {
 		return destination{}, infer.Errorf(infer.Unavailable, "%sExceeds maximum queue size", req.LogPrefix())
 	}
 	d.inside++
-	r.line = fresh(level)
-	r.deadline = d.waiting.levels[level].deadlineOf(req, r.timing[0].Queued)
 	d.config.Observer.Pending(1)
 	return destination{stirs: d.lineUpLocked(r), limited: d.limits}, nil
 }

@@ -312,3 +312,42 @@ func TestPolicies(t *testing.T) {
 		})
 	}
 }
+
+// TestTimeoutSinceMade: the time-out of what a model asks for runs from when the
+// model asked. A clock that is ahead does not make it longer.
+func TestTimeoutSinceMade(t *testing.T) {
+	const config = "max_batch_size: 1 dynamic_batching { default_queue_policy { default_timeout_microseconds: 20000 allow_timeout_override: true } }"
+	for _, c := range []struct {
+		name    string
+		made    time.Duration // before the request comes
+		timeout time.Duration
+		want    string
+	}{
+		{"over before it comes", 10 * time.Microsecond, 5 * time.Microsecond, "0 r: Unavailable"},
+		{"the policy's", 20 * time.Millisecond, 0, "0 r: Unavailable"},
+		{"in time", 10 * time.Microsecond, 11 * time.Microsecond, "0 r"},
+		{"made in the future", -time.Hour, 5 * time.Microsecond, "0 r"},
+		{"a client's", 0, 5 * time.Microsecond, "0 r"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				told := &tale{begun: time.Now()}
+				d := NewBatcher(BatcherConfig{Model: "m", Observer: &counter{}, Batching: NewBatching(parseConfig(t, config))})
+				d.Up(&teller{name: "0", lasts: time.Millisecond, tale: told})
+				req := &infer.Request{ID: "r", BatchSize: 1, TimeoutMicros: uint64(c.timeout.Microseconds())}
+				if c.made != 0 {
+					req.Made = Now() - int64(c.made)
+				}
+				err := d.Submit(t.Context(), req, func(r *infer.Response) {
+					if r.Err != nil {
+						told.tell("r: %s", r.Err.Code)
+					}
+				})
+				time.Sleep(time.Second)
+				if got := told.String(); got != c.want || err != nil {
+					t.Errorf("got %s, %v; want %s", got, err, c.want)
+				}
+			})
+		})
+	}
+}

@@ -29,6 +29,14 @@ func micros(n uint64) time.Duration {
 	return time.Duration(min(n, most)) * time.Microsecond
 }
 
+// madeAt is when the timeout of a request begins that comes now.
+func madeAt(req *infer.Request, now int64) int64 {
+	if req.Made == 0 || req.Made > now {
+		return now
+	}
+	return req.Made
+}
+
 // deadlineOf returns when a request that begins to wait now has waited for too
 // long, 0 for never. Its own timeout counts only if it is shorter than the
 // policy's, so never where the policy has none.

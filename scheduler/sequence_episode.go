@@ -52,7 +52,7 @@ func (s *Sequence) newRequest(ctx context.Context, req *infer.Request, send infe
 	t := Now()
 	r.timing = Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
 	if req.TimeoutMicros > 0 && req.TimeoutMicros < uint64(forever/time.Microsecond) {
-		r.expires = t + int64(req.TimeoutMicros)*int64(time.Microsecond)
+		r.expires = madeAt(req, t) + int64(req.TimeoutMicros)*int64(time.Microsecond)
 	}
 	return r
 }

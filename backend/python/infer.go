@@ -213,6 +213,7 @@ func (q *inference) read(body *ipc.InferBody, frame []byte) error {
 	l, r := q.life, &q.request
 	r.Model, r.Version, r.ID = string(body.Model), body.Version, string(body.ID)
 	r.Flags, r.TimeoutMicros = body.Head.Flags, body.Head.Timeout
+	r.Made = l.channel.Posted()
 	if body.Head.CorrelKind == ipc.CorrelationText {
 		r.Correlation.Text = string(body.CorrelText)
 	} else {

@@ -421,6 +421,13 @@ class TritonPythonModel:
 
         asyncio.run(run())
 
+    def case_timeout_since_the_call(self):
+        """A time-out counts from the call on, so one that is shorter than its way is over."""
+        inputs = [pb_utils.Tensor("IN", np.ones((1, 2), np.float32))]
+        late = call(model_name="hurried", inputs=inputs, timeout=1).exec()
+        refused(late, pb_utils.TritonError.UNAVAILABLE, "Request timeout expired")
+        assert not call(model_name="hurried", inputs=inputs, timeout=50000000).exec().has_error()
+
     def case_cancelled_futures(self):
         async def run():
             for how in ("cancel", "timeout"):
