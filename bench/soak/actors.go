@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 )
 
-// steadyModels are loaded from the start to the end; "moves" and "broken" are not.
+// steadyModels are loaded from the start to the end; the others are not.
 var steadyModels = []string{"identity", "doubles", "counts", "asks", "chain", "direct", "oldest", "crashes", "sleeps"}
 
 // actor is a client, or something else that happens to the server.
@@ -31,5 +31,6 @@ func (k *soak) actors() []actor {
 	add(1, k.move)
 	add(1, k.regroup)
 	add(1, k.reload)
+	add(1, k.hang)
 	return all
 }

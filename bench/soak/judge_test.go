@@ -55,6 +55,7 @@ func TestVerdict(t *testing.T) {
 		"descriptors are kept":  {usage{resident: 10 << 20, descriptors: 200, processes: 17}, nil, nil, map[outcome]int{right: 9}, 1},
 		"a process is too much": {usage{resident: 10 << 20, descriptors: 100, processes: 18}, nil, nil, map[outcome]int{right: 9}, 1},
 		"a panic":               {before, map[string]float64{"nereid_internal_errors_total": 1}, nil, map[outcome]int{right: 9}, 1},
+		"an account is open":    {before, map[string]float64{"nereid_memory_bytes": 64 << 20}, nil, map[outcome]int{right: 9}, 1},
 		"a file is left":        {before, nil, []string{"file x"}, map[outcome]int{right: 9}, 1},
 	} {
 		k := &soak{tally: newTally(), server: &server{}}
@@ -63,7 +64,7 @@ func TestVerdict(t *testing.T) {
 				k.tally.answered("HTTP asks", o, "")
 			}
 		}
-		k.judge(before, test.after, test.counters, test.left)
+		k.judge(before, test.after, test.counters, nil, test.left)
 		if len(k.tally.faults) != test.faults {
 			t.Errorf("%s: got faults %q, want %d", name, k.tally.faults, test.faults)
 		}

@@ -82,6 +82,10 @@ func (s settings) run(ctx context.Context) (wrong bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	earlier, err := k.server.counters()
+	if err != nil {
+		return false, err
+	}
 	fmt.Printf("at rest before: %s\n", before)
 
 	k.began = time.Now()
@@ -95,13 +99,13 @@ func (s settings) run(ctx context.Context) (wrong bool, err error) {
 	counters, countErr := k.server.counters()
 	left, stopErr := k.server.stop()
 
-	k.summary(before, peak, after, counters)
+	k.summary(before, peak, after, counters, earlier)
 	for _, err := range []error{restErr, countErr, stopErr} {
 		if err != nil {
 			k.tally.fault("%v", err)
 		}
 	}
-	k.judge(before, after, counters, left)
+	k.judge(before, after, counters, earlier, left)
 	return k.tally.verdict(), nil
 }
 

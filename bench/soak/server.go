@@ -23,6 +23,9 @@ import (
 // patience is how long a server may take to start or to end.
 const patience = 90 * time.Second
 
+// unloadTimeout is how long the server lets a model end by itself.
+const unloadTimeout = 5 * time.Second
+
 // mark is in the environment of the server and of all that it starts, so that
 // what is left behind can be found.
 const mark = "NEREID_SOAK"
@@ -84,6 +87,7 @@ func startServer(ctx context.Context, s settings) (*server, error) {
 		"--model-repository=" + s.models, "--model-control-mode=explicit",
 		"--http-address=127.0.0.1", "--http-port=" + ports[0], "--grpc-address=127.0.0.1", "--grpc-port=" + ports[1],
 		"--metrics-address=127.0.0.1", "--metrics-port=" + ports[2], "--strict-readiness=false",
+		fmt.Sprintf("--backend-config=python,unload-timeout-seconds=%.0f", unloadTimeout.Seconds()),
 	}
 	if s.python != "" {
 		arguments = append(arguments, "--backend-config=python,python-executable="+s.python)

@@ -7,7 +7,7 @@ import (
 )
 
 // summary prints the figures.
-func (k *soak) summary(before, peak, after usage, counters map[string]float64) {
+func (k *soak) summary(before, peak, after usage, counters, earlier map[string]float64) {
 	all := k.tally.sum()
 	total := 0
 	for _, n := range all {
@@ -17,7 +17,7 @@ func (k *soak) summary(before, peak, after usage, counters map[string]float64) {
 	k.tally.print()
 	fmt.Println()
 	for _, name := range slices.Sorted(maps.Keys(counters)) {
-		fmt.Printf("%s %.0f\n", name, counters[name])
+		fmt.Printf("%s %.0f, before %.0f\n", name, counters[name], earlier[name])
 	}
 	fmt.Printf("\n%d good requests in %.0f s: %d right (%.2f %%), %d refused, %d lost with %.0f processes, %d for a model that was not loaded, %d wrong\n",
 		total, k.took.Seconds(), all[right], 100*float64(all[right])/float64(max(total, 1)), all[refused], all[lost], counters["nereid_stub_losses_total"], all[absent], all[wrong])
@@ -34,7 +34,7 @@ func (k *soak) summary(before, peak, after usage, counters map[string]float64) {
 const insideOne = 16
 
 // judge adds what the counts say to the faults.
-func (k *soak) judge(before, after usage, counters map[string]float64, left []string) {
+func (k *soak) judge(before, after usage, counters, earlier map[string]float64, left []string) {
 	all := k.tally.sum()
 	if all[wrong] > 0 {
 		k.tally.fault("%d good requests had a wrong answer, or none", all[wrong])
@@ -54,6 +54,10 @@ func (k *soak) judge(before, after usage, counters map[string]float64, left []st
 		if n := counters[name]; n > 0 {
 			k.tally.fault("%s is %.0f", name, n)
 		}
+	}
+	const memory = "nereid_memory_bytes"
+	if counters[memory] > earlier[memory]+sharedBound {
+		k.tally.fault("%s is %.0f, was %.0f, and nothing is asked any more", memory, counters[memory], earlier[memory])
 	}
 	if g := k.server.group; g != nil && g.kills() > 0 {
 		k.tally.fault("the kernel killed %d processes for want of memory", g.kills())

@@ -99,6 +99,20 @@ func (k *soak) reload(ctx context.Context, r *rand.Rand) {
 	}
 }
 
+// hang loads a model, has it execute for ever, and unloads it.
+func (k *soak) hang(ctx context.Context, r *rand.Rand) {
+	for pause(ctx, r, 4*time.Second) {
+		k.expect(ctx, "load hangs", "/v2/repository/models/hangs/load", "", lostInLoad...)
+		body := `{"inputs":[{"name":"IN","datatype":"INT32","shape":[1],"data":[-1]}]}`
+		send(k, ctx, post("hangs", "", len(body), body)) // it waits for 2 s
+		began := time.Now()
+		k.expect(ctx, "unload hangs", "/v2/repository/models/hangs/unload", "")
+		if took := time.Since(began); took > unloadTimeout+patience/3 {
+			k.tally.fault("unload of a model that hangs took %v, want %v and a little more", took.Round(time.Second), unloadTimeout)
+		}
+	}
+}
+
 // warm has each model answer once, so that what is made at the first request is
 // there before the server is looked at.
 func (k *soak) warm(ctx context.Context) error {

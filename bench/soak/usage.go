@@ -21,7 +21,7 @@ type usage struct {
 	resident    int64 // bytes of the server's process that are real, less shared files
 	shared      int64 // bytes of memory files that its descriptors hold
 	descriptors int   // of the server's process
-	processes   int   // below it
+	processes   int   // below it; at rest, all that came from it
 	group       int64 // bytes of its control group, without what can be given up
 }
 
@@ -106,6 +106,7 @@ func (v *server) rest(ctx context.Context, before *usage) (usage, error) {
 	var errs []error
 	for _, change := range [][2]string{
 		{"/v2/repository/models/moves/unload", ""},
+		{"/v2/repository/models/hangs/unload", ""},
 		{"/v2/repository/models/identity/instances", `{"count":2}`},
 		{"/v2/repository/models/doubles/instances", `{"count":2}`},
 	} {
@@ -134,6 +135,7 @@ func (v *server) rest(ctx context.Context, before *usage) (usage, error) {
 	}
 	for {
 		u := v.look()
+		u.processes = len(v.markedProcesses()) - 1
 		if before != nil && u.within(*before) || time.Now().After(limit) {
 			return u, errors.Join(errs...)
 		}
