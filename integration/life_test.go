@@ -141,12 +141,31 @@ func TestShutdownEndsInTime(t *testing.T) {
 	}
 }
 
-// Who asks twice does not want to wait.
+// A second signal means that nothing is waited for any more: neither a model that
+// executes for ever nor a client that does not read its answer.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
-	root := writeFiles(t, map[string]string{"stuck/config.pbtxt": oneFloat, "stuck/1/model.py": busyModel("time.sleep(600)")})
+	root := writeFiles(t, map[string]string{
+		"stuck/config.pbtxt": oneFloat, "stuck/1/model.py": busyModel("time.sleep(600)"),
+		"big/config.pbtxt": strings.Replace(oneFloat, `"OUTPUT0" data_type: TYPE_FP32 dims: [ 1 ]`, `"OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ]`, 1),
+		"big/1/model.py": misbehavingHead + `
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.zeros(16 << 20, np.float32))]) for r in requests]
+`,
+	})
 	s := start(t, testkit.Python(t).Path, root, "--exit-timeout-secs=600")
 	go func() { _, _, _ = s.try("POST", "/v2/models/stuck/infer", nil, fmt.Appendf(nil, inferBody, -1)) }()
 	s.until("executing", func() bool { _, err := os.Stat(root + "/stuck/stuck_0"); return err == nil })
+	c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.http))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	body := fmt.Sprintf(strings.Replace(inferBody, `]}]}`, `]}],"outputs":[{"name":"OUTPUT0","parameters":{"binary_data":true}}]}`, 1), 1)
+	fmt.Fprintf(c, "POST /v2/models/big/infer HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	if n, err := c.Read(make([]byte, 12)); n == 0 || err != nil { // and no more
+		t.Fatalf("the answer begins with %d bytes, %v", n, err)
+	}
 	processes := s.descendants()
 	_ = s.cmd.Process.Signal(unix.SIGTERM)
 	s.until("draining", func() bool { return strings.Contains(s.log.String(), "Signal (15) received.") })

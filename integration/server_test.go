@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -67,12 +68,12 @@ func freePorts(t *testing.T, n int) []int {
 // launch starts a server without waiting for anything.
 func launch(t *testing.T, python, repository string, flags ...string) *runningServer {
 	t.Helper()
-	return launchBy(t, nil, python, repository, flags...)
+	return launchBehind(t, nil, python, repository, flags...)
 }
 
-// launchBy has a program, which is given the server's command line behind its own,
-// become the server.
-func launchBy(t *testing.T, program []string, python, repository string, flags ...string) *runningServer {
+// launchBehind is launch with a program before the server's own command line, which
+// becomes the server.
+func launchBehind(t *testing.T, program []string, python, repository string, flags ...string) *runningServer {
 	t.Helper()
 	binary, err := buildServer()
 	if err != nil {
@@ -87,7 +88,7 @@ func launchBy(t *testing.T, program []string, python, repository string, flags .
 	if python != "" {
 		arguments = append(arguments, "--backend-config=python,python-executable="+python)
 	}
-	line := append(append(append([]string(nil), program...), binary), append(arguments, flags...)...)
+	line := append(append(slices.Clone(program), binary), append(arguments, flags...)...)
 	s.cmd = exec.Command(line[0], line[1:]...)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0 exitcode=66")

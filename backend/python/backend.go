@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
@@ -29,8 +30,8 @@ type Environment struct {
 	Metrics   Metrics
 	// HostPolicies say where instances run.
 	HostPolicies HostPolicies
-	// SoleParent says that nothing else in this process starts processes. Then
-	// what models leave behind is ended with their stubs, or with the backend.
+	// SoleParent says that nothing else in this process waits for children: then all
+	// that come home to it are reaped, whoever has started them.
 	SoleParent bool
 }
 
@@ -61,10 +62,13 @@ type Backend struct {
 	levels    func() LogLevels
 	metrics   Metrics
 	policies  HostPolicies
-	dir       string // the unpacked Python files
-	launcher  *launcher
+	dir       string         // the unpacked Python files
 	signals   chan os.Signal // sent to by the runtime, closed by Close
 	closing   sync.WaitGroup // what Close waits for
+
+	token  string        // what the marks of all its processes begin with
+	marks  atomic.Uint64 // that have been given
+	census census
 
 	soleParent bool
 	// births is held for reading while a process is started, until it is watched.
@@ -97,8 +101,8 @@ func New(env Environment) (*Backend, error) {
 	}
 	b := &Backend{
 		config: env.Config, requests: env.Requests, requestFD: fd, log: env.Log, levels: env.LogLevels,
-		metrics: env.Metrics, dir: dir, launcher: newLauncher(env.Log), signals: make(chan os.Signal, 1),
-		soleParent: env.SoleParent, policies: env.HostPolicies,
+		metrics: env.Metrics, dir: dir, signals: make(chan os.Signal, 1),
+		token: newToken(), soleParent: env.SoleParent, policies: env.HostPolicies,
 	}
 	b.live.processes = make(map[*process]struct{})
 	b.live.lives = make(map[*life]struct{})
@@ -160,7 +164,7 @@ func (b *Backend) unwatch(p *process) {
 // Open implements backend.Backend.
 func (b *Backend) Open(env backend.Env) (backend.Model, error) { return b.open(env) }
 
-// Close ends the templates and the launcher. All models must have been closed.
+// Close ends the templates. All models must have been closed.
 func (b *Backend) Close() {
 	b.pythons.Lock()
 	for _, p := range b.pythons.byWish {
@@ -170,8 +174,7 @@ func (b *Backend) Close() {
 	signal.Stop(b.signals)
 	close(b.signals)
 	b.closing.Wait()
-	b.killOrphans()
-	b.launcher.close()
+	b.killMarked(b.token)
 	_ = b.requestFD.Close()
 }
 

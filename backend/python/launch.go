@@ -9,69 +9,29 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/ipc"
-	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
 
-// launcher starts programs from one thread that never ends while the launcher
-// lives: the parent-death signal, which a template gets, follows the thread that
-// started a child, not the process.
-type launcher struct {
-	// jobs is sent to by start and closed by close.
-	jobs chan func()
-	done chan struct{}
-}
-
-func newLauncher(log zerolog.Logger) *launcher {
-	l := &launcher{jobs: make(chan func()), done: make(chan struct{})}
-	boundary.Go(log, boundary.Life, func() {
-		defer close(l.done)
-		// Never unlocked: the thread ends with the goroutine, and by then all
-		// children are gone.
-		runtime.LockOSThread()
-		for job := range l.jobs {
-			boundary.Guard(log, boundary.Life, job, nil)()
-		}
-	}, nil)
-	return l
-}
-
-func (l *launcher) close() {
-	close(l.jobs)
-	<-l.done
-}
-
-// start runs a program with the given files as its descriptors 0, 1, 2, … in a
-// process group of its own. The kernel sends it the signal, if it is not 0, when
-// this process dies.
-func (l *launcher) start(argv []string, files []*os.File, death unix.Signal) (*process, error) {
+// startProgram runs a program with the given files as its descriptors 0, 1, 2, … in a
+// process group of its own, with a mark.
+func startProgram(argv []string, files []*os.File, mark string) (*process, error) {
 	fds := make([]uintptr, len(files))
 	for i, f := range files {
 		fds[i] = f.Fd()
 	}
 	pidfd := -1
 	attr := &syscall.ProcAttr{
-		Env:   os.Environ(),
+		Env:   environmentWith(mark),
 		Files: fds,
-		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: death, PidFD: &pidfd},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd},
 	}
-	var (
-		pid int
-		err = errors.New("internal error") // unless the job says otherwise
-	)
-	finished := make(chan struct{})
-	l.jobs <- func() {
-		defer close(finished)
-		pid, _, err = syscall.StartProcess(argv[0], argv, attr)
-	}
-	<-finished
+	pid, _, err := syscall.StartProcess(argv[0], argv, attr)
 	runtime.KeepAlive(files)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", argv[0], err)
 	}
-	return adopt(pid, pidfd), nil
+	return adopt(pid, pidfd, mark), nil
 }
 
 // stubFiles are what a stub process inherits.
@@ -96,7 +56,7 @@ func (f *stubFiles) list() []*os.File {
 }
 
 // startStub starts a stub of its own: a program, not a fork of the template.
-func (l *launcher) startStub(interpreter, program, instance string, files *stubFiles) (*process, error) {
+func startStub(interpreter, program, instance, mark string, files *stubFiles) (*process, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, err
@@ -109,7 +69,7 @@ func (l *launcher) startStub(interpreter, program, instance string, files *stubF
 	}
 	// No parent-death signal: it would come before the lifeline's, end the stub
 	// alone, and with it the lifeline that ends what the model has started.
-	return l.start([]string{interpreter, "-u", program, instance, "--fds=" + strings.Join(numbers, ",")}, inherit, 0)
+	return startProgram([]string{interpreter, "-u", program, instance, "--fds=" + strings.Join(numbers, ",")}, inherit, mark)
 }
 
 // arm makes the end of the lifeline a SIGKILL for the process group of a stub.

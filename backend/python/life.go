@@ -396,8 +396,18 @@ func (l *life) serve(ctx context.Context) error {
 	return errStopped
 }
 
+// look notes what the stub has started, as long as that can be seen.
+func (l *life) look() {
+	select {
+	case <-l.exited: // its number may be another's by now
+	default:
+		l.process.addFamily(l.in.model.backend.descendants(l.process.pid))
+	}
+}
+
 // finalize tells the stub to end and waits for that, as long as it may take.
 func (l *life) finalize() {
+	l.look()
 	if err := l.channel.Send(ipc.Finalize, 0, nil); err != nil {
 		return
 	}
@@ -440,8 +450,10 @@ func (l *life) end(cause error) {
 	l.settle(asked, infer.Errorf(infer.Internal, "Stub process is not healthy while waiting for user-defined is_ready() response"))
 	in.current.CompareAndSwap(l, nil)
 
+	l.look()
 	l.process.kill() // and with it, when it is reaped, its group
 	<-l.exited
+	l.process.killFamily()
 	// Whoever hands a batch over may not have noticed yet that the life has ended.
 	in.submit.Lock()
 	in.submit.Unlock() //nolint:staticcheck // only waited for
@@ -479,7 +491,7 @@ func (l *life) end(cause error) {
 	for _, s := range open {
 		l.apart(func() { s.task.Send(infer.ErrorResponse(unhealthy(in.name))) })
 	}
-	in.model.backend.killOrphansOf(l.process.pid) // may wait for a fork that is on
+	in.model.backend.killMarked(l.process.mark)
 	l.calls.end(l.seen == phaseFinalized && !liar)
 }
 

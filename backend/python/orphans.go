@@ -2,11 +2,16 @@ package python
 
 import (
 	"bytes"
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,77 +20,237 @@ import (
 // Orphans are processes that models started and that left their stub's process
 // group, daemons for example. When their parent ends they become children of
 // this process, the subreaper. As long as their stub lives they are its
-// model's business; they end with it, and at the latest with the backend.
+// model's business; they end with it. They are told from children that are none of
+// a stub's in two ways:
+//
+//   - By their mark, a variable of the environment. A stub has it in its own
+//     environment, so that processes which it forks have it too, and in that of the
+//     programs that it starts.
+//   - By their parents, as long as these live: a stub is looked at before it ends.
+//
+// What has changed its environment and has lost its parent before its stub ends is
+// not found. When this process is killed, a template ends what has a mark of ours.
 
-// stubVariable is in the environment of whatever a stub starts; its value is the
-// stub's process id.
+// stubVariable is the variable that has the mark.
 const stubVariable = "NEREID_STUB"
 
-// orphansLocked lists the children of this process that the backend did not
-// start. births must be held, so that a stub which has just been forked is
-// known.
-func (b *Backend) orphansLocked() []int {
-	if !b.soleParent {
-		return nil
-	}
-	known := make(map[int]bool)
-	b.live.Lock()
-	for p := range b.live.processes {
-		known[p.pid] = true
-	}
-	b.live.Unlock()
-	var orphans []int
-	for _, pid := range childProcesses() {
-		if !known[pid] {
-			orphans = append(orphans, pid)
-		}
-	}
-	return orphans
+// markDigits is how long the number of a stub is in its mark: a forked stub writes
+// its own over that of the template.
+const markDigits = 10
+
+// newToken makes what all marks of a backend begin with.
+func newToken() string {
+	random := make([]byte, 8)
+	_, _ = rand.Read(random) // it ends the process rather than fail
+	return hex.EncodeToString(random) + "."
 }
 
-// reapOrphans takes the orphans that have ended.
-func (b *Backend) reapOrphans() {
-	b.births.Lock()
-	defer b.births.Unlock()
-	for _, pid := range b.orphansLocked() {
-		_, _ = wait4(pid, nil, unix.WNOHANG)
+// newMark makes the mark of a process that is to be started.
+func (b *Backend) newMark() string {
+	return fmt.Sprintf("%s%0*d", b.token, markDigits, b.marks.Add(1))
+}
+
+// templateMark is the mark of templates. A stub that one has forked has room for its
+// own there.
+func (b *Backend) templateMark() string { return b.token + strings.Repeat("0", markDigits) }
+
+// environmentWith is this process's environment with a mark.
+func environmentWith(mark string) []string {
+	all := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, stubVariable+"=") })
+	return append(all, stubVariable+"="+mark)
+}
+
+// marked reports whether a process has a mark with this beginning.
+func marked(pid int, mark string) bool {
+	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return false
+	}
+	sought := []byte(stubVariable + "=" + mark)
+	return bytes.HasPrefix(environment, sought) || bytes.Contains(environment, append([]byte{0}, sought...))
+}
+
+// relative is a process that descends from a stub, known by when it began as well:
+// its number may be another's one day.
+type relative struct {
+	pid   int
+	began string // field 22 of its stat
+}
+
+// kill ends the process, if it is still the same.
+func (r relative) kill() {
+	same := func() bool {
+		now, ok := readStat(r.pid)
+		return ok && now.began == r.began
+	}
+	fd, err := unix.PidfdOpen(r.pid, 0)
+	if err != nil {
+		if same() { // an old kernel, or no descriptor is left
+			_ = unix.Kill(r.pid, unix.SIGKILL)
+		}
+		return
+	}
+	defer unix.Close(fd)
+	if same() {
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	}
 }
 
-// killOrphansOf ends the orphans of a stub that has been reaped. Those that
-// changed their environment are not recognised.
-func (b *Backend) killOrphansOf(stub int) {
-	b.births.Lock()
-	defer b.births.Unlock()
-	mark := []byte(fmt.Sprintf("%s=%d\x00", stubVariable, stub))
-	for _, pid := range b.orphansLocked() {
-		environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-		if err == nil && (bytes.HasPrefix(environment, mark) || bytes.Contains(environment, append([]byte{0}, mark...))) {
-			_ = unix.Kill(pid, unix.SIGKILL)
+// descendants lists the processes below one.
+func (b *Backend) descendants(of int) []relative {
+	var found []relative
+	children := b.census.take()
+	todo := children(of)
+	for len(todo) > 0 {
+		pid := todo[0]
+		todo = todo[1:]
+		if s, ok := readStat(pid); ok {
+			found = append(found, relative{pid, s.began})
+			todo = append(todo, children(pid)...)
 		}
+	}
+	return found
+}
+
+// addFamily notes what the process has started.
+func (p *process) addFamily(family []relative) {
+	p.mu.Lock()
+	p.family = append(p.family, family...)
+	p.mu.Unlock()
+}
+
+// killFamily ends what the process had started when it was looked at.
+func (p *process) killFamily() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.family {
+		r.kill()
 	}
 }
 
-// killOrphans ends all orphans, and those that their ends bring here.
-func (b *Backend) killOrphans() {
-	for deadline := time.Now().Add(groupLimit); time.Now().Before(deadline); time.Sleep(groupPause) {
-		b.births.Lock()
-		orphans := b.orphansLocked()
-		for _, pid := range orphans {
-			_ = unix.Kill(pid, unix.SIGKILL)
-			_, _ = wait4(pid, nil, unix.WNOHANG)
+// killMarked ends the orphans whose mark begins with this, and those that their
+// ends bring here. It returns when there are none, or after groupLimit.
+func (b *Backend) killMarked(mark string) {
+	killed := make(map[int]bool)
+	for deadline := time.Now().Add(groupLimit); ; time.Sleep(groupPause) {
+		found := false
+		known := b.known()
+		for _, pid := range b.census.take()(os.Getpid()) {
+			switch {
+			case killed[pid]:
+				// Reaped here: where other code of this process starts programs, nothing
+				// else is.
+				_, _ = wait4(pid, nil, unix.WNOHANG)
+			case known[pid] || !marked(pid, mark):
+				continue
+			default:
+				family := b.descendants(pid)
+				_ = unix.Kill(pid, unix.SIGKILL) // a child, so its number is its own until it is reaped
+				killed[pid] = true
+				for _, r := range family {
+					r.kill()
+				}
+			}
+			found = true
 		}
-		b.births.Unlock()
-		if len(orphans) == 0 {
+		if !found || time.Now().After(deadline) {
 			return
 		}
 	}
 }
 
-// childProcesses lists the children of this process.
-func childProcesses() []int {
+// KillAll ends all stubs at once, with what they have started.
+func (b *Backend) KillAll() {
+	b.live.Lock()
+	for p := range b.live.processes {
+		if p.mark != b.templateMark() {
+			p.addFamily(b.descendants(p.pid))
+			p.kill()
+		}
+	}
+	for p := range b.live.processes {
+		p.killFamily()
+	}
+	b.live.Unlock()
+	b.killMarked(b.token)
+}
+
+// known are the processes that the backend has started itself.
+func (b *Backend) known() map[int]bool {
+	b.live.Lock()
+	defer b.live.Unlock()
+	known := make(map[int]bool, len(b.live.processes))
+	for p := range b.live.processes {
+		known[p.pid] = true
+	}
+	return known
+}
+
+// reapOrphans takes the orphans that have ended. births is held, so that a stub
+// which has just been forked is known.
+func (b *Backend) reapOrphans() {
+	if !b.soleParent {
+		return
+	}
+	b.births.Lock()
+	defer b.births.Unlock()
+	known := b.known()
+	for _, pid := range b.census.take()(os.Getpid()) {
+		if !known[pid] {
+			_, _ = wait4(pid, nil, unix.WNOHANG)
+		}
+	}
+}
+
+// census tells the children of processes. Where the kernel does not list them, all
+// processes are looked at: once for all who ask meanwhile, for many stubs may end
+// together.
+type census struct {
+	asked atomic.Uint64
+
+	mu     sync.Mutex
+	served uint64 // who asked up to here is answered by last
+	last   map[int][]int
+}
+
+// take returns a function that lists the children of a process, as they are now or
+// were after take was called.
+func (c *census) take() (children func(pid int) []int) {
+	// Absent on kernels that were built without it.
+	if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid())); err == nil {
+		return listChildren
+	}
+	number := c.asked.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.served < number {
+		c.served = c.asked.Load()
+		c.last = allChildren()
+	}
+	last := c.last
+	return func(pid int) []int { return last[pid] }
+}
+
+// allChildren lists the children of all processes.
+func allChildren() map[int][]int {
+	entries, _ := os.ReadDir("/proc")
+	all := make(map[int][]int)
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		if s, ok := readStat(pid); ok {
+			all[s.parent] = append(all[s.parent], pid)
+		}
+	}
+	return all
+}
+
+// listChildren has the kernel list the children of a process.
+func listChildren(pid int) []int {
 	var children []int
-	lists, _ := filepath.Glob("/proc/self/task/*/children") // absent on kernels built without it
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, path := range lists {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -97,24 +262,26 @@ func childProcesses() []int {
 			}
 		}
 	}
-	if len(lists) > 0 {
-		return children
-	}
-	entries, _ := os.ReadDir("/proc")
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			continue
-		}
-		// proc(5): "pid (command) state ppid …", where the command may hold anything.
-		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-		if len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) {
-			children = append(children, pid)
-		}
-	}
 	return children
+}
+
+// processStat is what the kernel says of a process.
+type processStat struct {
+	parent int
+	began  string
+}
+
+func readStat(pid int) (processStat, bool) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return processStat{}, false
+	}
+	// proc(5): "pid (command) state ppid …", where the command may hold anything.
+	const state, parent, began = 3, 4, 22
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) <= began-state {
+		return processStat{}, false
+	}
+	number, err := strconv.Atoi(fields[parent-state])
+	return processStat{number, fields[began-state]}, err == nil
 }

@@ -48,25 +48,27 @@ func (e *ExitError) Format(f fmt.State, verb rune) {
 // process group.
 type process struct {
 	pid      int
+	mark     string   // what it started has it too
 	pidfd    *os.File // nil where the kernel gives none
 	oomKills int64    // the kernel's count when the process began
 
 	mu     sync.Mutex
 	ended  bool
 	status unix.WaitStatus
+	family []relative // what it had started when it was looked at last
 }
 
 // adopt makes a process of a child's pid and pidfd, which is opened if it is below 0.
 // Where that is refused (an old kernel, a filter of system calls, no descriptor left),
 // the number serves: it is the child's own until this process reaps it.
-func adopt(pid, pidfd int) *process {
+func adopt(pid, pidfd int, mark string) *process {
 	if pidfd < 0 {
 		var err error
 		if pidfd, err = unix.PidfdOpen(pid, 0); err != nil {
 			pidfd = -1
 		}
 	}
-	p := &process{pid: pid, oomKills: oomKills()}
+	p := &process{pid: pid, mark: mark, oomKills: oomKills()}
 	if pidfd >= 0 {
 		// Non-blocking, so that the runtime's poller waits for the end, not a thread.
 		_ = unix.SetNonblock(pidfd, true)

@@ -50,9 +50,6 @@ func (p *python) template() (*template, error) {
 		if err == nil {
 			i := t.interpreter
 			p.backend.log.Info().Str("python", i.Python).Str("numpy", i.Numpy).Str("path", i.Path).Msg("using Python interpreter")
-			if p.wish.noTemplate {
-				p.backend.later(t.close)
-			}
 		}
 	})
 	p.mu.Lock()
@@ -83,7 +80,7 @@ func (p *python) start(instance string, files *stubFiles) (*process, error) {
 	if !p.wish.noTemplate {
 		if t = p.usable(t); t != nil {
 			b.births.RLock()
-			stub, err := t.fork(instance, files)
+			stub, err := t.fork(instance, b.newMark(), files)
 			if err == nil {
 				b.watch(stub)
 			}
@@ -99,7 +96,7 @@ func (p *python) start(instance string, files *stubFiles) (*process, error) {
 	p.mu.Unlock()
 	b.births.RLock()
 	defer b.births.RUnlock()
-	stub, err := b.launcher.startStub(path, filepath.Join(b.dir, "triton_python_backend_stub"), instance, files)
+	stub, err := startStub(path, filepath.Join(b.dir, "triton_python_backend_stub"), instance, b.newMark(), files)
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,7 @@ func startTemplate(b *Backend, interpreter, program string, output *os.File) (*t
 	defer null.Close()
 	argv := []string{interpreter, "-u", program, "--fd=3", strings.Repeat(" ", titleRoom)}
 	b.births.RLock()
-	p, err := b.launcher.start(argv, []*os.File{null, output, output, far}, unix.SIGKILL)
+	p, err := startProgram(argv, []*os.File{null, output, output, far}, b.templateMark())
 	if err == nil {
 		b.watch(p)
 	}
@@ -112,7 +112,7 @@ func packetPair() (near *net.UnixConn, far *os.File, err error) {
 }
 
 // fork starts a stub.
-func (t *template) fork(instance string, files *stubFiles) (*process, error) {
+func (t *template) fork(instance, mark string, files *stubFiles) (*process, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.broken != nil {
@@ -122,7 +122,7 @@ func (t *template) fork(instance string, files *stubFiles) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := msgpack.Marshal(map[string]string{"instance": instance, "cwd": dir})
+	body, err := msgpack.Marshal(map[string]string{"instance": instance, "cwd": dir, "mark": mark})
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (t *template) fork(instance string, files *stubFiles) (*process, error) {
 		return nil, fmt.Errorf("template of %s: %s", t.interpreter.Path, reply.Error)
 	}
 	// The stub is our child by now, so its number is its own until we reap it.
-	return adopt(reply.PID, -1), nil
+	return adopt(reply.PID, -1, mark), nil
 }
 
 // receive reads one message.
@@ -179,6 +179,11 @@ func (t *template) usable() bool {
 
 // close ends the template; stubs that it forked live on.
 func (t *template) close() {
+	// Without a word it would take this process for killed.
+	if body, err := msgpack.Marshal(map[string]bool{"end": true}); err == nil {
+		_ = t.conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = t.conn.Write(body)
+	}
 	_ = t.conn.Close() // ends an exchange that is on
 	t.mu.Lock()
 	if t.broken == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend/python"
@@ -50,8 +51,12 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 		fmt.Fprintln(stderr, creatingServer(err))
 		return 1
 	}
+	defer context.AfterFunc(abrupt, boundary.Guard(log, boundary.Server, func() {
+		if errors.Is(context.Cause(abrupt), errSecondSignal) {
+			r.endAtOnce(log)
+		}
+	}, func(error) { os.Exit(1) }))()
 	defer r.close()
-	defer r.keepAccount(getenv, log)()
 
 	loaded := r.registry.Start(running)
 	lines.Table(agentTable())
@@ -81,8 +86,23 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 	return r.serveUntil(running, abrupt, o, log)
 }
 
-// serveUntil serves until running ends, then shuts down: gracefully unless
-// abrupt has ended too.
+// killLimit is how long the end of all model processes is waited for when the server
+// ends at once.
+const killLimit = 2 * time.Second
+
+// endAtOnce ends the process with status 1, and all that models have started, whatever
+// requests, models or clients wait for.
+func (r *rooms) endAtOnce(log zerolog.Logger) {
+	boundary.AfterFunc(log, boundary.Server, killLimit, func() { os.Exit(1) }, nil)
+	if r.python != nil {
+		r.python.KillAll()
+	}
+	log.Error().Msg("a second signal ended the server at once")
+	os.Exit(1)
+}
+
+// serveUntil serves until running ends, then shuts down. The end of abrupt is the end
+// of the process: see endAtOnce.
 func (r *rooms) serveUntil(running, abrupt context.Context, o *Options, log zerolog.Logger) int {
 	ended := make(chan error, len(r.fronts))
 	stops := make([]context.CancelFunc, len(r.fronts))
@@ -162,8 +182,7 @@ func (r *rooms) shutdown(abrupt context.Context, o *Options, log zerolog.Logger)
 func (r *rooms) shutdownBy(ctx, abrupt context.Context, log zerolog.Logger) int {
 	if err := r.registry.Shutdown(ctx); err != nil {
 		if abrupt.Err() != nil {
-			log.Error().Msg("a second signal ended the server at once")
-			return 1
+			return 1 // endAtOnce says so
 		}
 		log.Error().Msg("failed to stop server: " + infer.AsError(err).Status())
 		return 1

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,13 +18,16 @@ import (
 // and some supervisors send one to the process and again to its group.
 const signalBurst = 200 * time.Millisecond
 
+// errSecondSignal is the cause of the end of abrupt.
+var errSecondSignal = errors.New("a second signal came")
+
 // watchSignals prints a line for each SIGINT and SIGTERM. The first ends the
 // context graceful: the server is to finish what it does and exit. A second,
 // but for those of the first burst, ends abrupt: it is to exit at once. SIGPIPE
 // ends nothing: a console that has gone away is no reason to stop. stop ends the
 // watch and both contexts.
 func watchSignals(parent context.Context, stdout io.Writer, log zerolog.Logger) (graceful, abrupt context.Context, stop func()) {
-	abrupt, endAbrupt := context.WithCancel(parent)
+	abrupt, endAbrupt := context.WithCancelCause(parent)
 	graceful, endGraceful := context.WithCancel(abrupt)
 
 	// Handled rather than ignored: what a process ignores, its children ignore too.
@@ -40,14 +44,15 @@ func watchSignals(parent context.Context, stdout io.Writer, log zerolog.Logger) 
 		for {
 			select {
 			case s := <-received:
-				fmt.Fprintf(stdout, "Signal (%d) received.\n", s)
 				switch {
 				case first.IsZero():
 					first = time.Now()
 					endGraceful()
 				case time.Since(first) > signalBurst:
-					endAbrupt()
+					endAbrupt(errSecondSignal)
 				}
+				// Last: it waits where nobody reads what is printed.
+				fmt.Fprintf(stdout, "Signal (%d) received.\n", s)
 			case <-done:
 				return
 			}
@@ -58,7 +63,7 @@ func watchSignals(parent context.Context, stdout io.Writer, log zerolog.Logger) 
 		signal.Stop(received)
 		close(done)
 		<-watched
-		endAbrupt()
+		endAbrupt(nil)
 		endGraceful()
 	}
 }

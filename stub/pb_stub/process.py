@@ -41,7 +41,6 @@ def settle(fds: Descriptors) -> None:
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
     arm(fds.lifeline)
-    os.environ["NEREID_STUB"] = str(os.getpid())  # by which the supervisor knows what this stub started
     for fd in fds:
         os.set_inheritable(fd, False)
     # Handlers rather than SIG_IGN, which programs that the model starts would inherit.

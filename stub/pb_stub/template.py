@@ -1,10 +1,12 @@
 """A template: an interpreter that has imported numpy and this package, and forks stubs in a few milliseconds.
 
-    supervisor ──  one packet: {"instance", "cwd"?} and 7 descriptors  ──▶ template
-    supervisor ◀──────────  {"pid"} or {"error"}  ─────────────────────── template
+    supervisor ──  one packet: {"instance", "cwd"?, "mark"?} and 7 descriptors  ──▶ template
+    supervisor ◀──────────────  {"pid"} or {"error"}  ────────────────────────── template
+    supervisor ───────────────────────  {"end"}  ──────────────────────────────▶ template
 
 It forks twice, so that the stub is adopted by the supervisor, a child subreaper. One thread, one request at a time: a
-fork takes what it finds, so nothing else may run here. It ends when its socket does.
+fork takes what it finds, so nothing else may run here. It ends when its socket does; if it has not been told to, the
+supervisor was killed, and the template ends what the models have left in sessions of their own.
 """
 
 from __future__ import annotations
@@ -18,16 +20,24 @@ import signal
 import socket
 import sys
 import warnings
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from . import _msgpack, main, process, title
+from . import _msgpack, main, marks, process, title
 from .process import Descriptors
 
 #: What comes with a request: the six descriptors of a stub, and its output.
 _DESCRIPTORS = 7
 _LARGEST_PACKET = 65536
+_END = _msgpack.pack({"end": True})
 
 EXIT_NO_NUMPY = 3
+
+
+class Places(NamedTuple):
+    """Where in its memory a forked stub writes what `ps` and the supervisor are to see of it."""
+
+    title: tuple[int, int] | None
+    mark: tuple[int, int] | None
 
 
 class _Bad(Exception):
@@ -51,13 +61,19 @@ def serve(supervisor: socket.socket) -> NoReturn:
     except Exception as error:
         supervisor.send(_msgpack.pack({"error": f"{sys.executable}: {type(error).__name__}: {error}"}))
         sys.exit(EXIT_NO_NUMPY)
-    where = title.area()
+    where = Places(title.area(), marks.area())
     gc.collect()
     gc.freeze()
     supervisor.send(_msgpack.pack(hello))
     while True:
-        data, fds = _receive(supervisor)
+        try:
+            data, fds = _receive(supervisor)
+        except ConnectionResetError:
+            data, fds = b"", []
         if not data:
+            marks.end_all()
+            os._exit(0)
+        if data == _END:
             os._exit(0)
         try:
             answer: dict[str, Any] = {"pid": _fork(supervisor, data, fds, where)}
@@ -69,6 +85,7 @@ def serve(supervisor: socket.socket) -> NoReturn:
         try:
             supervisor.send(_msgpack.pack(answer))
         except BrokenPipeError:
+            marks.end_all()
             os._exit(0)
 
 
@@ -102,14 +119,14 @@ def _receive(supervisor: socket.socket) -> tuple[bytes, list[int]]:
     return data, fds.tolist()
 
 
-def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: tuple[int, int] | None) -> int:
+def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: Places) -> int:
     """Start a stub and return its pid. It reports through a pipe when it has become one."""
     request = _msgpack.unpack(data)
     if not isinstance(request, dict) or not isinstance(request.get("instance"), str):
         raise _Bad("the request names no instance")
     if len(fds) != _DESCRIPTORS:
         raise _Bad(f"{len(fds)} descriptors came, want {_DESCRIPTORS}")
-    if where is None:
+    if where.title is None:
         raise _Bad("the title of a forked stub cannot be set here: ctypes or /proc is missing")
     report, reporter = os.pipe()
     try:
@@ -134,7 +151,7 @@ def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: tuple[i
 
 
 def _between(
-    supervisor: socket.socket, reporter: int, request: dict[str, Any], fds: list[int], where: tuple[int, int]
+    supervisor: socket.socket, reporter: int, request: dict[str, Any], fds: list[int], where: Places
 ) -> NoReturn:
     """The process between: its end makes the stub the supervisor's child."""
     try:
@@ -158,7 +175,7 @@ def _between(
         os._exit(process.EXIT_LOST)
 
 
-def _become_stub(supervisor: socket.socket, request: dict[str, Any], fds: list[int], where: tuple[int, int]) -> None:
+def _become_stub(supervisor: socket.socket, request: dict[str, Any], fds: list[int], where: Places) -> None:
     """Shed what is the template's."""
     supervisor.close()
     os.setpgid(0, 0)
@@ -171,7 +188,10 @@ def _become_stub(supervisor: socket.socket, request: dict[str, Any], fds: list[i
     os.close(output)
     if request.get("cwd"):
         os.chdir(request["cwd"])
-    title.write(where, f"triton_python_backend_stub {request['instance']}")
+    if where.title is not None:
+        title.write(where.title, f"triton_python_backend_stub {request['instance']}")
+    if isinstance(request.get("mark"), str):
+        marks.write(where.mark, request["mark"])
     # Or all stubs of this template would draw the same numbers.
     random.seed()
     numpy_random: Any = sys.modules["numpy.random"]  # imported by _load
