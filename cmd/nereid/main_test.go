@@ -51,6 +51,9 @@ func TestUsageNamesEveryFlag(t *testing.T) {
 }
 
 func TestMissingRepository(t *testing.T) {
+	if _, stdout, _ := runHere(); !strings.Contains(optionRows(stdout), "exit_timeout = 30") {
+		t.Errorf("got %q, want the table of options, as Triton shows it", stdout)
+	}
 	status, _, stderr := runHere("--log-info=false", "--log-error=off", "--load-model=*", "--model-control-mode=explicit")
 	if want := "error: creating server: Invalid argument - --model-repository must be specified\n"; status != 1 || stderr != want {
 		t.Errorf("got status %d, %q, want 1, %q", status, stderr, want)

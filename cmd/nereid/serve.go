@@ -43,6 +43,7 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 	defer stopWatching()
 
 	if err := o.checkRepository(); err != nil {
+		lines.Table(o.optionTable(protocolVersion, server.Extensions()))
 		fmt.Fprintln(stderr, creatingServer(err))
 		return 1
 	}
