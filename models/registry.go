@@ -163,6 +163,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 		config: config, models: make(map[Identity]*model), graph: scheduler.NewGraph(config.Log), claims: newClaims(),
 		loading: make(chan struct{}, config.LoadThreads), uploads: uploads{log: config.Log},
 	}
+	config.Limiter.LogTo(config.Log)
 	r.lifetime, r.expire = context.WithCancelCause(context.Background())
 	r.claims.patience = config.UnloadTimeout
 	r.changes, r.stopChanges = context.WithCancelCause(context.Background())

@@ -147,7 +147,7 @@ func (d *Batcher) begin(r *request) (backend.Instance, error) {
 		}
 		return nil, err
 	case to.in != nil:
-		to.in.Execute(&r.alone.Batch)
+		hand(d.config.Log, to.in, &r.alone.Batch)
 		if to.ahead && d.handed(to.in, &r.alone.batch) {
 			d.dispatch()
 		}

@@ -114,7 +114,7 @@ func (d *Batcher) dispatch() {
 		switch b := m.batch; {
 		case b != nil:
 			in := b.instance
-			in.Execute(&b.Batch)
+			hand(d.config.Log, in, &b.Batch)
 			d.cancelGone(b.requests)
 			if m.ahead {
 				d.handed(in, b)

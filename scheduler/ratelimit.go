@@ -8,6 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/rs/zerolog"
 )
 
 // Limiter is Triton's rate limiter "execution_count": instances of all models
@@ -30,6 +31,8 @@ import (
 type Limiter struct {
 	explicit []Resource
 
+	log zerolog.Logger
+
 	mu       sync.Mutex
 	shares   map[*Share]struct{}
 	capacity map[resource]int64
@@ -45,6 +48,14 @@ func NewLimiter(explicit []Resource) *Limiter {
 	return &Limiter{
 		explicit: explicit, shares: make(map[*Share]struct{}), capacity: make(map[resource]int64),
 		taken: make(map[resource]int64), holders: make(map[*infer.Request]*limited),
+	}
+}
+
+// LogTo has the limiter log what goes wrong beside a request. A nil one has nothing to
+// log.
+func (l *Limiter) LogTo(log zerolog.Logger) {
+	if l != nil {
+		l.log = log
 	}
 }
 
@@ -242,7 +253,7 @@ func (in *limited) execute() {
 	tasks := in.batch.Tasks // it is nobody else's until its Done
 	// Not kept from one to the next: who executes a batch may look at it after its
 	// Done.
-	in.inner.Execute(&backend.Batch{Tasks: tasks, Done: in.done})
+	hand(in.limiter.log, in.inner, &backend.Batch{Tasks: tasks, Done: in.done})
 	in.cancelGone(tasks)
 }
 

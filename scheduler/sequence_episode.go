@@ -142,7 +142,7 @@ func (f *followUp) run(s *Sequence) {
 		s.config.Observer.Pending(-f.pending)
 	}
 	for _, b := range f.batches {
-		b.lane.in.Execute(&b.batch)
+		hand(s.config.Log, b.lane.in, &b.batch)
 		for _, r := range b.episodes {
 			if r.task.Context.Err() != nil { // the instance may not have had it when its client went
 				s.cancel(r)

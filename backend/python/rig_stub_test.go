@@ -93,6 +93,12 @@ func newRigWith(t testing.TB, interpreter string, change func(*Config)) *rig {
 // newRigOver makes a backend whose pool has limits.
 func newRigOver(t testing.TB, interpreter string, change func(*Config), limits shm.PoolConfig) *rig {
 	t.Helper()
+	return newRigHooked(t, interpreter, change, limits, nil)
+}
+
+// newRigHooked makes a backend whose log calls a hook, unless that is nil.
+func newRigHooked(t testing.TB, interpreter string, change func(*Config), limits shm.PoolConfig, hook zerolog.Hook) *rig {
+	t.Helper()
 	config, err := ParseConfig(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -112,8 +118,12 @@ func newRigOver(t testing.TB, interpreter string, change func(*Config), limits s
 	r := &rig{t: t, pool: pool, log: &testkit.Buffer{}, counts: &counts{broken: make(map[string]int), custom: metrics.New(metrics.Config{})}}
 	// The files are unpacked here, not into the user's cache.
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	log := zerolog.New(r.log)
+	if hook != nil {
+		log = log.Hook(hook)
+	}
 	r.backend, err = New(Environment{
-		Config: config, Requests: pool, Files: []fs.FS{stub.Files, pyutils.Files}, Log: zerolog.New(r.log),
+		Config: config, Requests: pool, Files: []fs.FS{stub.Files, pyutils.Files}, Log: log,
 		LogLevels: func() LogLevels { return LogLevels{Info: true, Warning: true, Error: true, Verbose: 1} },
 		Metrics:   r.counts,
 	})

@@ -1,0 +1,31 @@
+package configs
+
+import "testing"
+
+// worlds is how many servers TestArbitraryConfigs starts.
+const worlds = 100
+
+// TestArbitraryConfigs: whatever a valid config, a request and the answers of models
+// are, each request is answered once, nothing panics, and no block stays lent.
+func TestArbitraryConfigs(t *testing.T) {
+	served, made, good := 0, 0, int64(0)
+	for seed := range uint64(worlds) {
+		s, m, g := live(t, seed, 12)
+		served, made, good = served+s, made+m, good+g
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+	t.Logf("%d of %d configs were valid, %d requests got an answer without an error", served, made, good)
+	if served < made/2 || good < 10*worlds {
+		t.Errorf("%d of %d configs were valid, want half; %d requests got an answer without an error, want 10 in each of %d worlds", served, made, good, worlds)
+	}
+}
+
+// FuzzConfigs searches on from the seeds of TestArbitraryConfigs.
+func FuzzConfigs(f *testing.F) {
+	for seed := range uint64(4) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) { live(t, seed, 12) })
+}
