@@ -52,7 +52,8 @@ type GRPC struct {
 	restrictions restrictions
 	forwarding   *forwarding
 
-	pool grpcPool // of the transport's buffers
+	pool    grpcPool // of the transport's buffers
+	waiting grpcWaiting
 
 	socket  *grpcListener // from Listen to Run
 	options []grpc.ServerOption
@@ -86,6 +87,7 @@ func NewGRPC(cfg GRPCConfig, parts Parts, log zerolog.Logger) (*GRPC, error) {
 	if g.account == nil {
 		g.account = memory.New(memory.Config{})
 	}
+	g.waiting.account = g.account
 	return g, nil
 }
 

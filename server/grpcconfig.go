@@ -73,7 +73,7 @@ type GRPCConfig struct {
 	// request that it has begun; default 30 s. After that its connection is closed.
 	ReadTimeout time.Duration
 	// WriteTimeout is the time in which a client must take an answer whose bytes
-	// are lent to it, and as much again for each MiB; default 5 min. After that its
+	// are lent to it, and as much again for each MiB; default 1 min. After that its
 	// connection is closed.
 	WriteTimeout time.Duration
 	// HandshakeTimeout is the time for TLS and the start of HTTP/2; default 20 s.
@@ -117,7 +117,7 @@ func (c *GRPCConfig) setDefaults() {
 	orDefault(&c.MaxStreamResponses, math.MaxInt32)
 	orDefault(&c.StreamStallTimeout, 30*time.Second)
 	orDefault(&c.ReadTimeout, 30*time.Second)
-	orDefault(&c.WriteTimeout, 5*time.Minute)
+	orDefault(&c.WriteTimeout, time.Minute)
 	orDefault(&c.HandshakeTimeout, 20*time.Second)
 	orDefault(&c.ExitTimeout, 30*time.Second)
 }

@@ -36,15 +36,12 @@ func grpcAnswerOf(r *infer.Response) grpcAnswer {
 // fails, it takes over a's response, to be released then. overdue is for a client
 // that does not read.
 func (a *grpcAnswer) encode(overdue grpcOverdue) (mem.BufferSlice, error) {
-	var outputs []infer.Tensor
-	if a.response != nil {
-		outputs = a.response.Outputs
-	}
+	outputs := a.outputs()
 	size := a.size(outputs)
-	if size > math.MaxInt32 {
-		return nil, grpcInvalid("Response has byte size %d which exceeds gRPC's byte size limit %d.", size, math.MaxInt32)
+	if err := grpcSendable(size); err != nil {
+		return nil, err
 	}
-	head := size + 16 + len(a.err)
+	head := size + grpcStreamHead + len(a.err)
 	large := 0
 	for i := range outputs {
 		if n := len(outputs[i].Data); n > grpcBlockSize {
@@ -52,15 +49,7 @@ func (a *grpcAnswer) encode(overdue grpcOverdue) (mem.BufferSlice, error) {
 			large++
 		}
 	}
-	b := make([]byte, 0, head)
-	if a.stream {
-		if a.err != "" {
-			b = grpcAppendString(b, 1, a.err)
-		}
-		b = protowire.AppendTag(b, 2, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(size))
-	}
-	b = a.appendHead(b, outputs)
+	b := a.appendHead(make([]byte, 0, head), size, outputs)
 
 	loan := grpcLoan{response: a.response, overdue: overdue}
 	out := make(mem.BufferSlice, 0, 1+2*large)
@@ -87,6 +76,41 @@ func (a *grpcAnswer) encode(overdue grpcOverdue) (mem.BufferSlice, error) {
 	return out, nil
 }
 
+// grpcStreamHead is more than what a ModelStreamInferResponse has besides its
+// error and its ModelInferResponse.
+const grpcStreamHead = 16
+
+// copied makes the message of a in one piece, with the bytes of all tensors. a's
+// response stays the caller's.
+func (a *grpcAnswer) copied() ([]byte, error) {
+	outputs := a.outputs()
+	size := a.size(outputs)
+	if err := grpcSendable(size); err != nil {
+		return nil, err
+	}
+	b := a.appendHead(make([]byte, 0, size+grpcStreamHead+len(a.err)), size, outputs)
+	for i := range outputs {
+		b = protowire.AppendTag(b, 6, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(len(outputs[i].Data)))
+		b = append(b, outputs[i].Data...)
+	}
+	return b, nil
+}
+
+func (a *grpcAnswer) outputs() []infer.Tensor {
+	if a.response == nil {
+		return nil
+	}
+	return a.response.Outputs
+}
+
+func grpcSendable(size int) error {
+	if size > math.MaxInt32 {
+		return grpcInvalid("Response has byte size %d which exceeds gRPC's byte size limit %d.", size, math.MaxInt32)
+	}
+	return nil
+}
+
 // size returns the length of the ModelInferResponse.
 func (a *grpcAnswer) size(outputs []infer.Tensor) int {
 	n := grpcSizeString(a.model) + grpcSizeString(a.version) + grpcSizeString(a.id)
@@ -105,8 +129,16 @@ func (a *grpcAnswer) size(outputs []infer.Tensor) int {
 	return n
 }
 
-// appendHead writes all fields but raw_output_contents.
-func (a *grpcAnswer) appendHead(b []byte, outputs []infer.Tensor) []byte {
+// appendHead writes all fields but raw_output_contents. Size is that of the
+// ModelInferResponse.
+func (a *grpcAnswer) appendHead(b []byte, size int, outputs []infer.Tensor) []byte {
+	if a.stream {
+		if a.err != "" {
+			b = grpcAppendString(b, 1, a.err)
+		}
+		b = protowire.AppendTag(b, 2, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(size))
+	}
 	b = grpcAppendText(b, 1, a.model)
 	b = grpcAppendText(b, 2, a.version)
 	b = grpcAppendText(b, 3, a.id)

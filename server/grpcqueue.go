@@ -8,10 +8,22 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/memory"
 )
 
-// grpcReplyOverhead is what a reply counts for besides its tensors' bytes.
-const grpcReplyOverhead = 512
+const (
+	// grpcKeptReplies is how many replies of a stream may wait as they are, with
+	// the memory that their models have lent.
+	grpcKeptReplies = 8
+	// grpcCopied is the most bytes of a reply that are copied at once when it has
+	// to wait behind others. Larger ones are copied if there is a reason for it:
+	// nothing has been taken off the stream for a moment.
+	grpcCopied = 64 << 10
+	grpcMoment = 100 * time.Millisecond
+	// grpcPatience is how long a client that has as many bytes waiting as it may
+	// can leave the stream unread, if the model cannot be made to wait.
+	grpcPatience = 2 * time.Second
+)
 
 // grpcQueue puts the replies of one stream into the order in which they are
 // written: those of requests that have a turn in the order of the turns, and
@@ -21,15 +33,21 @@ const grpcReplyOverhead = 512
 // turn) has a slot in most cases: its backend counts what was not released yet,
 // and keeps the model from sending more; the client decides how fast it goes.
 // Without slots the model waits in add while its request has too many replies
-// here, or the stream too many bytes. A client that makes a model wait for longer
-// than stall, here or by reading nothing while responses with slots are queued,
-// loses its stream. Requests that have a turn never wait in add, since they hold
-// their one answer back for the sake of others: instead, no further requests are
-// read while there are too many.
+// here, or the stream too many bytes. Requests that have a turn never wait in
+// add, since they hold their one answer back for the sake of others: instead, no
+// further requests are read while there are too many. A client that reads nothing
+// for longer than stall while replies wait loses its stream.
+//
+// Memory. What waits is on the account, with all that it takes on the heap, until
+// the transport has nearly written it. Replies beyond the first few are put into
+// the form in which they are sent, and what their models have lent goes back: a
+// client that does not read holds nothing that others need. Where the account has
+// no more, the stream with most of it is ended, one that is left unread first.
 type grpcQueue struct {
-	limits grpcQueueLimits
-	wake   chan struct{} // sent to without blocking, by whoever has news for next
-	over   chan struct{} // closed by fail: the stream ends now
+	limits  grpcQueueLimits
+	waiting *grpcWaiting
+	wake    chan struct{} // sent to without blocking, by whoever has news for next
+	over    chan struct{} // closed by fail: the stream ends now
 
 	mu     sync.Mutex
 	room   sync.Cond // broadcast when a reply was sent, a request ended, or all is over
@@ -38,14 +56,19 @@ type grpcQueue struct {
 	turns  []*grpcTurn
 	begun  int   // requests that have not ended
 	bytes  int64 // of all replies that were not sent
+	count  int   // of these replies
+	cost   int64 // charged, for these replies and the one before them, in the transport
 	read   bool  // no further requests will come
 	err    error // what the stream ends with
 	closed bool
-	// writing is the reply that next gave out, at since.
+	// writing is the reply that next gave out, at since. It is written when the one
+	// before it, of which the transport had these bytes, has left.
 	writing grpcReply
 	since   time.Time
-	// watch looks after a client that does not read what has slots; nil until there
-	// is such a reply.
+	before  struct{ bytes, cost int64 }
+	turned  time.Time // when turns[0] became the first
+	// watch looks after a client that does not read while replies wait; nil while
+	// none does.
 	watch *time.Timer
 }
 
@@ -54,7 +77,8 @@ type grpcQueueLimits struct {
 	requests  int
 	responses int // of one request without a turn
 	bytes     int64
-	stall     time.Duration
+	stall     time.Duration // and as much again for each MiB that is written
+	errors    bool          // the first error of a model ends the stream
 	log       zerolog.Logger
 }
 
@@ -64,8 +88,8 @@ type grpcTurn struct {
 	ended   bool
 }
 
-func newGRPCQueue(limits grpcQueueLimits) *grpcQueue {
-	q := &grpcQueue{limits: limits, wake: make(chan struct{}, 1), over: make(chan struct{})}
+func newGRPCQueue(limits grpcQueueLimits, waiting *grpcWaiting) *grpcQueue {
+	q := &grpcQueue{limits: limits, waiting: waiting, wake: make(chan struct{}, 1), over: make(chan struct{})}
 	q.room.L = &q.mu
 	return q
 }
@@ -99,40 +123,99 @@ func (q *grpcQueue) begin(ordered bool) *grpcTurn {
 		return nil
 	}
 	t := &grpcTurn{}
+	if len(q.turns) == 0 {
+		q.turned = time.Now()
+	}
 	q.turns = append(q.turns, t)
 	return t
 }
 
 // add takes over a reply to a request that was begun.
 func (q *grpcQueue) add(t *grpcTurn, r grpcReply) {
-	r.bytes = grpcReplyOverhead
-	if r.response != nil {
-		for i := range r.response.Outputs {
-			r.bytes += int64(len(r.response.Outputs[i].Data))
-		}
-	}
+	r.weigh()
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	if t == nil && r.mayWait() && q.fullLocked(r.origin) {
 		q.waitLocked(r.origin)
 	}
-	if q.closed {
+	if q.settlesLocked(t, &r) {
+		q.mu.Unlock()
+		// After a panic it stays as it is, and fails again where it is written.
+		_ = boundary.Run(q.limits.log, boundary.Request, func() error { r.settle(); return nil })
+		q.mu.Lock()
+	}
+	if q.bytes >= q.limits.bytes && r.slotted() && q.unreadLocked(grpcPatience) {
+		q.mu.Unlock()
+		q.fail(errGRPCStalled)
+		q.mu.Lock()
+	}
+	if !q.chargeLocked(r.cost) {
 		q.mu.Unlock()
 		r.release()
+		q.mu.Lock()
 		return
 	}
-	if q.watch == nil && q.limits.stall > 0 && r.response != nil && r.response.Slot != nil {
-		q.since = time.Now()
-		q.watch = boundary.AfterFunc(q.limits.log, boundary.Request, q.limits.stall/2, q.look, q.fail)
-	}
 	q.bytes += r.bytes
+	q.count++
 	r.origin.waiting++
 	if t == nil || t == q.turns[0] {
 		q.pushLocked(r)
 	} else {
 		t.replies = append(t.replies, r)
 	}
-	q.mu.Unlock()
+	if q.watch == nil && q.limits.stall > 0 && q.writing.origin != nil {
+		q.watch = boundary.AfterFunc(q.limits.log, boundary.Request, q.limits.stall/2, q.look, q.fail)
+	}
 	q.poke()
+}
+
+// settlesLocked reports whether a reply is to be copied, because it will wait.
+func (q *grpcQueue) settlesLocked(t *grpcTurn, r *grpcReply) bool {
+	if q.closed || q.count < grpcKeptReplies || r.response == nil || q.limits.errors && r.response.Err != nil {
+		return false
+	}
+	if r.bytes <= grpcCopied || q.unreadLocked(grpcMoment) {
+		return true
+	}
+	return t != nil && t != q.turns[0] && time.Since(q.turned) > grpcMoment
+}
+
+// unreadLocked reports whether nothing has been taken off the stream for so long
+// although there was something.
+func (q *grpcQueue) unreadLocked(d time.Duration) bool {
+	return q.writing.origin != nil && time.Since(q.since) > d*time.Duration(1+q.before.bytes>>20)
+}
+
+// burden returns what the replies are charged, and whether their client has left
+// them for a moment or longer.
+func (q *grpcQueue) burden() (cost int64, unread bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.cost, !q.closed && q.unreadLocked(grpcMoment)
+}
+
+// chargeLocked charges what a reply takes. Where that is not to be had a stream is
+// ended for it, this one if no other is to blame. False: the queue is closed.
+func (q *grpcQueue) chargeLocked(n int64) bool {
+	account := q.waiting.account
+	charged := false
+	for !q.closed && !charged {
+		if charged = account.Try(memory.Replies, n); charged {
+			break
+		}
+		q.mu.Unlock()
+		if charged = account.Take(memory.Replies, n) == nil; !charged {
+			q.waiting.relieve(q)
+		}
+		q.mu.Lock()
+	}
+	switch {
+	case q.closed && charged:
+		account.Give(memory.Replies, n)
+	case charged:
+		q.cost += n
+	}
+	return !q.closed
 }
 
 // pushLocked appends to ready, and makes room first where half of it is used up.
@@ -158,13 +241,18 @@ func (q *grpcQueue) waitLocked(o *grpcOrigin) {
 	}
 }
 
-// look ends the stream of a client that has not read for long, if replies with
-// slots wait behind the one that is written: their models wait as well.
+// look ends the stream of a client that has not read for long while replies wait
+// behind the one that is written.
 func (q *grpcQueue) look() {
 	q.mu.Lock()
-	stalled := !q.closed && q.writing.origin != nil && q.first < len(q.ready) && time.Since(q.since) >= q.limits.stall
-	if !stalled && !q.closed {
+	waits := !q.closed && q.writing.origin != nil && q.count > 1
+	stalled := waits && q.unreadLocked(q.limits.stall)
+	switch {
+	case stalled || q.closed:
+	case waits:
 		q.watch.Reset(q.limits.stall / 2)
+	default:
+		q.watch = nil
 	}
 	q.mu.Unlock()
 	if stalled {
@@ -182,6 +270,7 @@ func (q *grpcQueue) end(t *grpcTurn) {
 			q.turns[0] = nil
 			q.turns = q.turns[1:]
 			if len(q.turns) > 0 {
+				q.turned = time.Now()
 				for _, r := range q.turns[0].replies {
 					q.pushLocked(r)
 				}
@@ -232,10 +321,7 @@ func (q *grpcQueue) next(ctx context.Context, stopping <-chan struct{}) (*grpcRe
 			defer q.mu.Unlock()
 			return nil, q.err
 		case q.first < len(q.ready):
-			q.writing = q.ready[q.first]
-			if q.watch != nil {
-				q.since = time.Now()
-			}
+			q.writing, q.since = q.ready[q.first], time.Now()
 			q.ready[q.first] = grpcReply{}
 			if q.first++; q.first == len(q.ready) {
 				q.ready, q.first = q.ready[:0], 0
@@ -265,14 +351,21 @@ func (q *grpcQueue) next(ctx context.Context, stopping <-chan struct{}) (*grpcRe
 	}
 }
 
-// sent says that the reply which next gave out is written.
+// sent says that the transport has taken the reply which next gave out, and has
+// nearly written the one before.
 func (q *grpcQueue) sent(r *grpcReply) {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.bytes -= r.bytes
+	q.count--
 	r.origin.waiting--
+	if !q.closed {
+		q.cost -= q.before.cost
+		q.waiting.account.Give(memory.Replies, q.before.cost)
+	}
+	q.before.bytes, q.before.cost = r.bytes, r.cost
 	q.writing = grpcReply{}
 	q.room.Broadcast()
-	q.mu.Unlock()
 }
 
 // close drops what was not written, and what is yet to come. It reports whether
@@ -292,6 +385,8 @@ func (q *grpcQueue) close(err error) bool {
 		t.replies = nil
 	}
 	q.ready, q.first = nil, 0
+	q.waiting.account.Give(memory.Replies, q.cost)
+	q.cost = 0
 	q.room.Broadcast()
 	q.mu.Unlock()
 	q.poke()

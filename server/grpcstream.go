@@ -13,14 +13,20 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 )
 
 // grpcErrorKey makes the first error of a model end the stream with its status.
 const grpcErrorKey = "triton_grpc_error"
 
+// grpcRequestCost is what a request of a stream takes besides its message: the
+// goroutine that waits for its answers, and what describes it.
+const grpcRequestCost = 8 << 10
+
 var (
 	errGRPCStalled = status.Error(codes.ResourceExhausted, "the client does not read the responses of its stream")
+	errGRPCFull    = status.Error(codes.ResourceExhausted, "the server has no memory for the responses of the stream")
 	errGRPCGone    = status.Error(codes.Canceled, "")
 )
 
@@ -66,8 +72,10 @@ func (g *GRPC) modelStreamInfer(stream grpc.ServerStream) error {
 	forwarded, refusal := g.forwarded(ctx)
 	s.queue = newGRPCQueue(grpcQueueLimits{
 		requests: g.cfg.MaxStreamRequests, responses: g.cfg.MaxStreamResponses,
-		bytes: g.cfg.MaxStreamBytes, stall: g.cfg.StreamStallTimeout, log: g.log,
-	})
+		bytes: g.cfg.MaxStreamBytes, stall: g.cfg.StreamStallTimeout, errors: s.errors, log: g.log,
+	}, &g.waiting)
+	g.waiting.enter(s.queue)
+	defer g.waiting.leave(s.queue)
 	defer s.queue.close(errGRPCGone)
 	written := make(chan error, 1) // sent once, by the writer
 	s.spawn(func() error { return s.read(forwarded, refusal) }, s.queue.readDone)
@@ -128,6 +136,9 @@ func (s *grpcStream) read(forwarded []infer.Parameter, refusal error) error {
 // start looks a request up and runs it. It is refused with err if there is one.
 func (s *grpcStream) start(c *grpcCall, err error) {
 	origin := &grpcOrigin{model: c.message.model, version: c.message.version, id: c.message.id}
+	if err == nil {
+		err = grpcRoom(c.message.charge.Take(memory.Bodies, grpcRequestCost))
+	}
 	if err == nil {
 		origin.info, err = c.lookup(s.g.core)
 	}
@@ -213,6 +224,13 @@ func (s *grpcStream) write() error {
 // send writes one reply. It returns when the transport has taken it, which is
 // when what it was given before is nearly written.
 func (s *grpcStream) send(reply *grpcReply) error {
+	if reply.encoded != nil {
+		reply.release() // its place in the window of its model
+		if err := s.stream.SendMsg(&grpcEncoded{mem.BufferSlice{mem.SliceBuffer(reply.encoded)}}); err != nil {
+			return errGRPCGone
+		}
+		return nil
+	}
 	var a grpcAnswer
 	var buffers mem.BufferSlice
 	err := s.g.protect(func() (err error) {
@@ -233,57 +251,4 @@ func (s *grpcStream) send(reply *grpcReply) error {
 		return errGRPCGone
 	}
 	return nil
-}
-
-// grpcReply is a message for the client of a stream: a response, or what a
-// request was refused with.
-type grpcReply struct {
-	origin   *grpcOrigin
-	response *infer.Response
-	refusal  error
-	bytes    int64 // what it counts for in the queue
-}
-
-// answer says what is sent. Of an error only the text is.
-func (r *grpcReply) answer() grpcAnswer {
-	o := r.origin
-	switch {
-	case r.refusal != nil:
-		return grpcAnswer{id: o.id, stream: true, err: grpcErrorText(r.refusal)}
-	case r.response.Err != nil:
-		return grpcAnswer{
-			model: o.model, version: o.version, id: o.id, stream: true,
-			err: grpcErrorText(r.response.Err), hasFinal: true, final: r.response.Final,
-		}
-	case r.response.Empty:
-		return grpcAnswer{model: o.model, version: o.version, id: o.id, stream: true, hasFinal: true, final: r.response.Final}
-	}
-	if err := grpcClassify(r.response, o.classes, o.info); err != nil {
-		return r.failed(err)
-	}
-	a := grpcAnswerOf(r.response)
-	a.stream, a.hasFinal, a.final = true, true, r.response.Final
-	return a
-}
-
-// failed says what is sent instead of a response that cannot be.
-func (r *grpcReply) failed(err error) grpcAnswer {
-	o := r.origin
-	return grpcAnswer{
-		model: o.model, version: o.version, id: o.id, stream: true,
-		err: grpcErrorText(err), hasFinal: true, final: r.response.Final,
-	}
-}
-
-// mayWait reports whether the one who adds the reply may be kept waiting: not
-// where its backend has counted it, and not with the last one of a request.
-func (r *grpcReply) mayWait() bool {
-	return r.response == nil || r.response.Slot == nil && !r.response.Final
-}
-
-// release gives up a reply that is not sent.
-func (r *grpcReply) release() {
-	if r.response != nil {
-		r.response.Release()
-	}
 }

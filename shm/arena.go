@@ -15,6 +15,7 @@ type Arena struct {
 	put    func(Ticket)
 
 	outstanding atomic.Int32
+	lent        atomic.Int64 // bytes of what is outstanding, each as often as it is named
 
 	mu     sync.Mutex
 	closed bool
@@ -31,6 +32,7 @@ func NewArena(region *Region, maxBytes int64, put func(Ticket)) *Arena {
 type Extent struct {
 	arena  *Arena
 	ticket Ticket
+	n      int64
 	refs   atomic.Int32
 }
 
@@ -70,7 +72,8 @@ func (a *Arena) Lend(t Ticket, offset, n uint64) (*Extent, []byte, error) {
 		return nil, nil, fmt.Errorf("%d blocks are outstanding, at most %d may be", count, ReturnRingSlots)
 	}
 	a.region.Retain()
-	e := &Extent{arena: a, ticket: t}
+	a.lent.Add(int64(n))
+	e := &Extent{arena: a, ticket: t, n: int64(n)}
 	e.refs.Store(1)
 	return e, b, nil
 }
@@ -81,6 +84,16 @@ func (a *Arena) Sealed() bool { return a.region.Sealed() }
 
 // Outstanding returns how many extents have not been released.
 func (a *Arena) Outstanding() int { return int(a.outstanding.Load()) }
+
+// Load returns how much of what the stub can lend is outstanding, of descriptors or
+// of bytes: 1 is all.
+func (a *Arena) Load() float64 {
+	load := float64(a.outstanding.Load()) / ReturnRingSlots
+	if a.max > 0 {
+		load = max(load, float64(a.lent.Load())/float64(a.max))
+	}
+	return load
+}
 
 // Close ends the life of the stub: released extents are no longer reported.
 // The region stays mapped until the last of them is released.
@@ -117,6 +130,7 @@ func (e *Extent) Release() {
 		a.put(e.ticket)
 	}
 	a.outstanding.Add(-1)
+	a.lent.Add(-e.n)
 	a.mu.Unlock()
 	a.region.Release()
 }

@@ -293,7 +293,7 @@ func (l *life) readResponse(r *ipc.ResponseBody, frame []byte, answer *infer.Res
 	var refusal *infer.Error
 	for i := range r.Outputs {
 		d := &r.Outputs[i]
-		t, own, err := l.tensor(d, frame)
+		t, own, err := l.tensor(d, frame, crowded)
 		if err != nil {
 			return err
 		}

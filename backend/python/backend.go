@@ -10,6 +10,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/rs/zerolog"
@@ -30,6 +31,9 @@ type Environment struct {
 	Metrics   Metrics
 	// HostPolicies say where instances run.
 	HostPolicies HostPolicies
+	// Memory is charged for copies of outputs, where clients hold many; nil: it is
+	// not.
+	Memory *memory.Account
 	// SoleParent says that nothing else in this process waits for children: then all
 	// that come home to it are reaped, whoever has started them.
 	SoleParent bool
@@ -70,6 +74,7 @@ type Backend struct {
 	marks  atomic.Uint64 // that have been given
 	census census
 
+	account    *memory.Account
 	soleParent bool
 	// births is held for reading while a process is started, until it is watched.
 	births sync.RWMutex
@@ -102,7 +107,7 @@ func New(env Environment) (*Backend, error) {
 	b := &Backend{
 		config: env.Config, requests: env.Requests, requestFD: fd, log: env.Log, levels: env.LogLevels,
 		metrics: env.Metrics, dir: dir, signals: make(chan os.Signal, 1),
-		token: newToken(), soleParent: env.SoleParent, policies: env.HostPolicies,
+		token: newToken(), account: env.Memory, soleParent: env.SoleParent, policies: env.HostPolicies,
 	}
 	b.live.processes = make(map[*process]struct{})
 	b.live.lives = make(map[*life]struct{})

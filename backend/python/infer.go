@@ -224,7 +224,7 @@ func (q *inference) read(body *ipc.InferBody, frame []byte) error {
 	}
 	for i := range body.Inputs {
 		d := &body.Inputs[i]
-		t, own, err := l.tensor(d, frame)
+		t, own, err := l.tensor(d, frame, 1)
 		if err != nil {
 			return err
 		}

@@ -198,6 +198,7 @@ func (in *Instance) begin() (*life, error) {
 		logLimit: lineLimit{tokens: linesAtOnce, last: time.Now()},
 		calls:    newCalls(b.metrics.Custom(in.model.env.Name)),
 	}
+	l.copies.account = b.account
 	l.infers.open()
 	l.encoder = encoder{pool: b.requests, loans: loans}
 	files := stubFiles{peer: channel.Peer()}

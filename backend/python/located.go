@@ -18,14 +18,15 @@ func (l *life) nameOf(number uint16) (string, error) {
 }
 
 // tensor turns a descriptor into a tensor. A refusal means that it cannot be sent
-// on, but the stub has done nothing wrong; the tensor has no bytes then.
-func (l *life) tensor(d *ipc.Descriptor, frame []byte) (t infer.Tensor, refusal *infer.Error, err error) {
+// on, but the stub has done nothing wrong; the tensor has no bytes then. Most is how
+// much the stub may have lent before it is copied.
+func (l *life) tensor(d *ipc.Descriptor, frame []byte, most float64) (t infer.Tensor, refusal *infer.Error, err error) {
 	name, err := l.nameOf(d.Name)
 	if err != nil {
 		return t, nil, err
 	}
 	t = infer.Tensor{Name: name, DataType: infer.DataType(d.Type), Shape: d.Shape}
-	err = l.locate(d, frame, &t)
+	err = l.locate(d, frame, most, &t)
 	if errors.As(err, &refusal) {
 		err = nil
 	}
@@ -34,7 +35,7 @@ func (l *life) tensor(d *ipc.Descriptor, frame []byte) (t infer.Tensor, refusal 
 
 // locate checks a descriptor and gives the tensor its bytes. An *infer.Error
 // means that the response cannot be sent, but the stub has done nothing wrong.
-func (l *life) locate(d *ipc.Descriptor, frame []byte, t *infer.Tensor) error {
+func (l *life) locate(d *ipc.Descriptor, frame []byte, most float64, t *infer.Tensor) error {
 	if !t.DataType.Valid() {
 		return broke("descriptor", "output %q has data type %d", t.Name, d.Type)
 	}
@@ -62,23 +63,8 @@ func (l *life) locate(d *ipc.Descriptor, frame []byte, t *infer.Tensor) error {
 		}
 		t.Data, t.Memory = b, block
 	case ipc.InArena:
-		extent, b, err := l.channel.Arena().Lend(shm.Ticket(d.Ticket), d.Offset, d.Length)
-		if err != nil {
-			return broke("descriptor", "output %q: %v", t.Name, err)
-		}
-		if l.channel.Arena().Sealed() {
-			t.Data, t.Memory = b, extent
-			break
-		}
-		// A named file can vanish under whoever writes the response: copy it here.
-		t.Data, t.Memory, err = l.copies.copyOf(b, l.channel.MaxArena())
-		extent.Release()
-		var full *infer.Error
-		if errors.As(err, &full) {
-			return full
-		}
-		if err != nil {
-			return broke("memory", "output %q: %v", t.Name, err)
+		if err := l.borrow(d, most, t); err != nil {
+			return err
 		}
 	}
 	if t.DataType == infer.Bytes {
@@ -87,6 +73,37 @@ func (l *life) locate(d *ipc.Descriptor, frame []byte, t *infer.Tensor) error {
 			t.Data, t.Memory = nil, nil
 			return broke("descriptor", "output %q of BYTES%s has %d elements and %d bytes left over", t.Name, infer.ShapeString(d.Shape), s.Count, s.Rest)
 		}
+	}
+	return nil
+}
+
+// borrow gives a tensor its bytes where the stub has put them, or a copy: of a
+// named file, which can vanish under the goroutine that writes the response, and
+// where clients hold much of what the stub can lend.
+func (l *life) borrow(d *ipc.Descriptor, most float64, t *infer.Tensor) error {
+	arena := l.channel.Arena()
+	load := arena.Load() // by others
+	extent, b, err := arena.Lend(shm.Ticket(d.Ticket), d.Offset, d.Length)
+	if err != nil {
+		return broke("descriptor", "output %q: %v", t.Name, err)
+	}
+	if arena.Sealed() && load <= most {
+		t.Data, t.Memory = b, extent
+		return nil
+	}
+	t.Data, t.Memory, err = l.copies.copyOf(b, l.channel.MaxArena())
+	var short *infer.Error
+	if errors.As(err, &short) {
+		if arena.Sealed() && load <= full {
+			t.Data, t.Memory = b, extent
+			return nil
+		}
+		extent.Release()
+		return short
+	}
+	extent.Release()
+	if err != nil {
+		return broke("memory", "output %q: %v", t.Name, err)
 	}
 	return nil
 }

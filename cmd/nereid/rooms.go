@@ -89,7 +89,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 			LogLevels: func() python.LogLevels {
 				return python.LogLevels{Info: settings.Info(), Warning: settings.Warning(), Error: settings.Error(), Verbose: settings.Verbose()}
 			},
-			Metrics: counters, HostPolicies: o.Memory.HostPolicies, SoleParent: true,
+			Metrics: counters, HostPolicies: o.Memory.HostPolicies, Memory: r.account, SoleParent: true,
 		})
 	}
 	if err != nil {

@@ -1,0 +1,171 @@
+package server
+
+import (
+	"sync"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+)
+
+// What a reply takes on the heap besides its bytes: the response, its place in the
+// queue and its origin; and each output and parameter.
+const (
+	grpcReplyCost  = 1 << 10
+	grpcOutputCost = 256
+)
+
+// grpcReply is a message for the client of a stream: a response, or what a
+// request was refused with. A response that was settled is its message and its
+// slot.
+type grpcReply struct {
+	origin   *grpcOrigin
+	response *infer.Response
+	refusal  error
+	encoded  []byte
+	slot     infer.Memory
+	bytes    int64 // what it counts for in the queue
+	cost     int64 // what it is charged: what of it lies on the heap
+}
+
+// weigh says what the reply takes. Memory that a model or the pool has lent is
+// charged by its owner.
+func (r *grpcReply) weigh() {
+	r.cost = grpcReplyCost + int64(len(r.origin.id)+len(r.origin.model))
+	lent := int64(0)
+	if r.response != nil {
+		for i := range r.response.Outputs {
+			t := &r.response.Outputs[i]
+			r.cost += grpcOutputCost + int64(8*len(t.Shape))
+			if t.Memory != nil {
+				lent += int64(len(t.Data))
+			} else {
+				r.cost += int64(len(t.Data))
+			}
+		}
+		for i := range r.response.Parameters {
+			p := &r.response.Parameters[i]
+			r.cost += grpcOutputCost + int64(len(p.Name)+len(p.String))
+		}
+		if r.response.Err != nil {
+			r.cost += int64(len(r.response.Err.Message))
+		}
+	}
+	r.bytes = r.cost + lent
+}
+
+// settle makes the message that is sent, in memory of its own, and gives back what
+// the response has been lent but its slot: the model goes on when the message has
+// left.
+func (r *grpcReply) settle() {
+	a := r.answer()
+	b, err := a.copied()
+	if err != nil {
+		a = r.failed(err)
+		if b, err = a.copied(); err != nil {
+			return
+		}
+	}
+	r.encoded, r.slot = b, r.response.Slot
+	r.response.Slot = nil
+	r.response.Release()
+	r.response = nil
+	r.cost = grpcReplyCost + int64(cap(b))
+	r.bytes = r.cost
+}
+
+// answer says what is sent. Of an error only the text is.
+func (r *grpcReply) answer() grpcAnswer {
+	o := r.origin
+	switch {
+	case r.refusal != nil:
+		return grpcAnswer{id: o.id, stream: true, err: grpcErrorText(r.refusal)}
+	case r.response.Err != nil:
+		return grpcAnswer{
+			model: o.model, version: o.version, id: o.id, stream: true,
+			err: grpcErrorText(r.response.Err), hasFinal: true, final: r.response.Final,
+		}
+	case r.response.Empty:
+		return grpcAnswer{model: o.model, version: o.version, id: o.id, stream: true, hasFinal: true, final: r.response.Final}
+	}
+	if err := grpcClassify(r.response, o.classes, o.info); err != nil {
+		return r.failed(err)
+	}
+	a := grpcAnswerOf(r.response)
+	a.stream, a.hasFinal, a.final = true, true, r.response.Final
+	return a
+}
+
+// failed says what is sent instead of a response that cannot be.
+func (r *grpcReply) failed(err error) grpcAnswer {
+	o := r.origin
+	return grpcAnswer{
+		model: o.model, version: o.version, id: o.id, stream: true,
+		err: grpcErrorText(err), hasFinal: true, final: r.response.Final,
+	}
+}
+
+// slotted reports whether the reply has a place in the window of its model's
+// request, which says how many there may be.
+func (r *grpcReply) slotted() bool {
+	return r.slot != nil || r.response != nil && r.response.Slot != nil
+}
+
+// mayWait reports whether the one who adds the reply may be kept waiting: not
+// where its backend has counted it, and not with the last one of a request.
+func (r *grpcReply) mayWait() bool {
+	return r.response == nil || r.response.Slot == nil && !r.response.Final
+}
+
+// release gives up what the reply was lent. It is not sent then, or as its
+// message alone.
+func (r *grpcReply) release() {
+	if r.response != nil {
+		r.response.Release()
+	}
+	if r.slot != nil {
+		r.slot.Release()
+		r.slot = nil
+	}
+}
+
+// grpcWaiting has the streams of a front end, whose replies are on one account.
+type grpcWaiting struct {
+	account *memory.Account
+
+	mu     sync.Mutex
+	queues map[*grpcQueue]struct{}
+}
+
+func (w *grpcWaiting) enter(q *grpcQueue) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.queues == nil {
+		w.queues = make(map[*grpcQueue]struct{})
+	}
+	w.queues[q] = struct{}{}
+}
+
+func (w *grpcWaiting) leave(q *grpcQueue) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.queues, q)
+}
+
+// relieve makes room for a reply of one stream: it ends the stream that is charged
+// most, of those that are left unread if there are any. The caller holds no queue's
+// lock.
+func (w *grpcWaiting) relieve(own *grpcQueue) {
+	w.mu.Lock()
+	worst, most, left := own, int64(0), false
+	for q := range w.queues {
+		if cost, unread := q.burden(); cost > 0 && (unread && !left || unread == left && cost > most) {
+			worst, most, left = q, cost, unread
+		}
+	}
+	w.mu.Unlock()
+	if left {
+		worst.fail(errGRPCStalled)
+	} else {
+		worst.fail(errGRPCFull)
+	}
+}

@@ -1,0 +1,137 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/memory"
+)
+
+// endOf reads a stream to its end.
+func endOf(stream grpcClientStream) error {
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return err
+		}
+	}
+}
+
+// TestGRPCUnreadStream: the replies that wait for a client that does not read
+// hold next to nothing of what models have lent, in order or not, and the stream
+// ends in time.
+func TestGRPCUnreadStream(t *testing.T) {
+	const requests, size = 1000, 8 << 10
+	var s *grpcTestServer
+	respond := func(_ context.Context, req *infer.Request, send infer.Sender) error {
+		send(s.answer(req, size, true))
+		return nil
+	}
+	one := model("one", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
+	one.infer = respond
+	many := decoupledModel("many", respond)
+	core := newFakeCore(one, many)
+	s = startGRPC(t, GRPCConfig{StreamStallTimeout: 500 * time.Millisecond}, core, grpc.WithStaticStreamWindowSize(1<<16))
+	for _, name := range []string{"one", "many"} {
+		t.Run(name, func(t *testing.T) {
+			served := core.served.Load()
+			stream := s.open(t, grpcContext(t))
+			for i := range requests {
+				sendAll(t, stream, withID(int32s(name, 1), fmt.Sprint(i)))
+			}
+			most := int64(0)
+			testkit.Eventually(t, patience, func() bool {
+				if core.served.Load()-served == requests {
+					most = s.blocks.lent.Load()
+					return true
+				}
+				return false
+			})
+			// The few that are kept, those that the transport has, and one on its way
+			// for each goroutine.
+			if most > 100 {
+				t.Errorf("%d responses of %d hold what they were lent", most, requests)
+			}
+			testkit.Eventually(t, patience, func() bool { return s.active.count.Load() == 0 })
+			if err := endOf(stream); status.Code(err) != codes.ResourceExhausted {
+				t.Errorf("the stream ends with %v, want ResourceExhausted", err)
+			}
+			s.settled(t)
+		})
+	}
+}
+
+// TestGRPCUnreadStreamsFillAccount: the replies of streams that are not read take
+// no more than their share of the account, for which such streams are ended one
+// after another; a stream that is read goes on.
+func TestGRPCUnreadStreamsFillAccount(t *testing.T) {
+	const streams, requests, elements = 8, 400, 900
+	core := newFakeCore()
+	s := startGRPC(t, GRPCConfig{}, core, grpc.WithStaticStreamWindowSize(1<<16))
+	const most = (8 << 20) / (requests * elements * 4) // streams for whose replies there is room
+	account := memory.New(memory.Config{Limit: 16 << 20})
+	s.waiting.account = account
+	_, reader := s.dial(t)
+	reads, err := reader.ModelStreamInfer(grpcContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, streams)
+	release := make(chan struct{})
+	for range streams {
+		stream := s.open(t, grpcContext(t))
+		go func() {
+			for i := range requests {
+				if stream.Send(withID(int32s("id_int32", elements), fmt.Sprint(i))) != nil {
+					break // it has been ended
+				}
+			}
+			_ = stream.CloseSend()
+			<-release
+			ended <- endOf(stream)
+		}()
+	}
+	over := int64(0)
+	testkit.Eventually(t, patience, func() bool {
+		over = max(over, account.Used(memory.Replies)-account.Most(memory.Replies))
+		sendAll(t, reads, withID(int32s("id_int32", 1), "x"))
+		if got := receive(t, reads); got != "id_int32/1 x true 4" {
+			t.Fatalf("the stream that is read: got %q", got)
+		}
+		s.waiting.mu.Lock()
+		defer s.waiting.mu.Unlock()
+		return len(s.waiting.queues) <= 1+most
+	})
+	if over > 0 {
+		t.Errorf("replies took %d bytes more than their share", over)
+	}
+	close(release)
+	refused := 0
+	for range streams {
+		switch err := <-ended; status.Code(err) {
+		case codes.ResourceExhausted:
+			refused++
+		case codes.OK, codes.DeadlineExceeded:
+		default:
+			if err != io.EOF {
+				t.Errorf("a stream ended with %v", err)
+			}
+		}
+	}
+	if refused == 0 {
+		t.Error("no stream was ended for want of memory")
+	}
+	_ = reads.CloseSend()
+	if _, err := reads.Recv(); err != io.EOF {
+		t.Errorf("the stream that is read ends with %v", err)
+	}
+	testkit.Eventually(t, patience, func() bool { return account.Total() == 0 })
+}
