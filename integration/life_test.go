@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -193,6 +194,48 @@ func TestShutdownWithIdleConnections(t *testing.T) {
 	_ = s.cmd.Process.Signal(unix.SIGTERM)
 	if status := s.wait(startLimit); status != 0 {
 		t.Errorf("exit status %d, want 0", status)
+	}
+}
+
+// TestRepositoryThatIsNotThere: without --exit-on-error the server stays, as Triton
+// does, and says to whatever needs models that it is not ready; it is not live.
+func TestRepositoryThatIsNotThere(t *testing.T) {
+	there := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")})
+	missing := filepath.Join(there, "nowhere")
+	for _, repository := range []string{missing, missing + " --model-repository=" + there} {
+		line := strings.Fields(repository)
+		flags := append(line[1:], "--model-control-mode=explicit")
+		s := launch(t, testkit.Python(t).Path, line[0], flags...)
+		if status := s.wait(startLimit); status != 1 || !s.prints("error: creating server: Internal - failed to stat file "+missing) {
+			t.Errorf("with --exit-on-error the exit status is %d, want 1", status)
+		}
+		s = launch(t, testkit.Python(t).Path, line[0], append(flags, "--exit-on-error=false")...)
+		s.until("there", func() bool {
+			_, _, err := s.try("GET", "/v2/health/live", nil, nil)
+			return err == nil
+		})
+		const notReady = `{"error":"Server not ready"}`
+		for path, want := range map[string]string{
+			"GET /v2/health/live": "400 ", "GET /v2/health/ready": "400 ", "GET /v2/models/m/ready": "503 " + notReady,
+			"GET /v2/models/m": "503 " + notReady, "GET /v2/models/stats": "503 " + notReady, "POST /v2/repository/index": "503 " + notReady,
+			"POST /v2/repository/models/m/load": "503 " + notReady, "POST /v2/repository/models/m/unload": "503 " + notReady,
+		} {
+			method, path, _ := strings.Cut(path, " ")
+			status, body := s.request(method, path, "")
+			if got := fmt.Sprint(status, " ", body); got != want {
+				t.Errorf("%s %s: got %s, want %s", method, path, got, want)
+			}
+		}
+		if status, body := s.infer("m", 1); status != http.StatusServiceUnavailable || body != notReady {
+			t.Errorf("a request was answered %d %s", status, body)
+		}
+		if status, _ := s.request("GET", "/v2", ""); status != http.StatusOK {
+			t.Errorf("the server's metadata: status %d", status)
+		}
+		if want := "Internal: failed to stat file " + missing; !s.prints(want) {
+			t.Errorf("the log does not say %q", want)
+		}
+		s.stop()
 	}
 }
 

@@ -314,7 +314,7 @@ ensemble_scheduling {
 				t.Errorf("worker %d: %v", worker, err)
 			}
 			if what := random.IntN(100); what == 0 {
-				r.Index(false)
+				_, _ = r.Index(false)
 				_, _ = r.Statistics("", infer.LatestVersion)
 				_, _ = r.Ready(t.Context())
 			}

@@ -64,7 +64,7 @@ func (h host) Unload(ctx context.Context, model string, dependents bool) error {
 // whose load waits for the change, nil if none does.
 func (h host) asks() (*bringing, error) {
 	if !h.started.Load() {
-		return nil, infer.Errorf(infer.Unavailable, "Server not ready")
+		return nil, errNotReady
 	}
 	if h.bringing.isOver() {
 		return nil, nil //nolint:nilnil // as the doc says
@@ -89,7 +89,7 @@ func (h host) answer(err error, model, what string) error {
 // ready, which is what models ask before they load it.
 func (h host) ModelReady(ctx context.Context, model string, number int64) (bool, error) {
 	if !h.started.Load() {
-		return false, infer.Errorf(infer.Unavailable, "Server not ready")
+		return false, errNotReady
 	}
 	ready, err := h.Registry.ModelReady(ctx, model, number)
 	var own *infer.Error

@@ -198,7 +198,11 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 	}
 	known := func() string {
 		var list []string
-		for _, e := range r.Index(false) {
+		index, err := r.Index(false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range index {
 			if e.GetState() != "" {
 				list = append(list, e.GetName()+" "+e.GetState())
 			}

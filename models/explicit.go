@@ -257,6 +257,9 @@ func (r *Registry) checkControl() error {
 	if r.changes.Err() != nil {
 		return errExiting
 	}
+	if r.config.Unusable {
+		return errNotReady
+	}
 	if !r.config.Explicit {
 		return infer.Errorf(infer.Unavailable, "explicit model load / unload is not allowed if polling is enabled")
 	}

@@ -11,7 +11,10 @@ import (
 
 // Index lists the repository as the protocol shows it: the models that have a
 // directory there, whatever was loaded.
-func (r *Registry) Index(ready bool) []*kserve.RepositoryIndexResponse_ModelIndex {
+func (r *Registry) Index(ready bool) ([]*kserve.RepositoryIndexResponse_ModelIndex, error) {
+	if r.config.Unusable {
+		return nil, errNotReady
+	}
 	ids, rejected, err := r.config.Repository.Scan()
 	if err != nil {
 		r.config.Log.Error().Msgf("list the model repository: %v", err)
@@ -48,11 +51,14 @@ func (r *Registry) Index(ready bool) []*kserve.RepositoryIndexResponse_ModelInde
 			})
 		}
 	}
-	return index
+	return index, nil
 }
 
 // Statistics returns the statistics of what is ready.
 func (r *Registry) Statistics(name string, number int64) ([]*kserve.ModelStatistics, error) {
+	if r.config.Unusable {
+		return nil, errNotReady
+	}
 	serving := r.serving.Load()
 	var list []*kserve.ModelStatistics
 	if name != "" {

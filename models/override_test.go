@@ -358,7 +358,7 @@ func TestOverridesStorm(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				r.Index(false)
+				_, _ = r.Index(false)
 			}
 		})
 	}

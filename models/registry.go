@@ -24,6 +24,9 @@ type RegistryConfig struct {
 	// BackendDirectory is where other backends lie, each in a directory of its name.
 	// One that has a model.py is Python-based: the backend "python" runs it.
 	BackendDirectory string
+	// Unusable says that the repository cannot be opened: the registry is not started
+	// and answers that it is not ready, nor live.
+	Unusable bool
 	// BackendSettings are what the command line sets for a Python-based backend of
 	// that name alone; nil if it sets nothing.
 	BackendSettings func(name string) map[string]string
@@ -221,10 +224,14 @@ func (s *servingNow) find(name string) (*servingModel, error) {
 	}
 }
 
+// errNotReady is the answer to whatever needs models before the start is over, or if
+// there can be none.
+var errNotReady = infer.Errorf(infer.Unavailable, "Server not ready")
+
 // lookup finds the version that a request reaches.
 func (r *Registry) lookup(name string, number int64) (*loaded, error) {
 	if !r.started.Load() {
-		return nil, infer.Errorf(infer.Unavailable, "Server not ready")
+		return nil, errNotReady
 	}
 	m, err := r.serving.Load().find(name)
 	if err != nil {
@@ -298,10 +305,11 @@ func (r *Registry) checkExiting() error {
 	return nil
 }
 
-// Live reports whether the server works at all.
+// Live reports whether the server works at all, which it does not without a
+// repository.
 func (r *Registry) Live() (bool, error) {
 	err := r.checkExiting()
-	return err == nil, err
+	return err == nil && !r.config.Unusable, err
 }
 
 // Ready reports whether start-up has finished and, under strict readiness, all

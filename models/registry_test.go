@@ -202,7 +202,11 @@ func wantError(t *testing.T, err error, code infer.Code, text string) {
 
 func states(r *Registry) string {
 	var list []string
-	for _, e := range r.Index(false) {
+	index, err := r.Index(false)
+	if err != nil {
+		return err.Error()
+	}
+	for _, e := range index {
 		list = append(list, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", e.GetName(), e.GetVersion(), e.GetState(), e.GetReason())))
 	}
 	return strings.Join(list, "; ")

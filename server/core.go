@@ -35,7 +35,7 @@ type Core interface {
 	Statistics(name string, version int64) ([]*kserve.ModelStatistics, error)
 
 	// Index lists the repository, with ready only what is ready.
-	Index(ready bool) []*kserve.RepositoryIndexResponse_ModelIndex
+	Index(ready bool) ([]*kserve.RepositoryIndexResponse_ModelIndex, error)
 	// Load returns when the model is loaded or has failed to; config is a
 	// ModelConfig as JSON ("" = none), files are contents by path within the
 	// model's directory.

@@ -194,13 +194,13 @@ func fakeStatistics(name string) *kserve.ModelStatistics {
 		MemoryUsage: []*kserve.MemoryUsage{{Type: "CPU", Id: 0, ByteSize: 64}}}
 }
 
-func (c *fakeCore) Index(ready bool) []*kserve.RepositoryIndexResponse_ModelIndex {
+func (c *fakeCore) Index(ready bool) ([]*kserve.RepositoryIndexResponse_ModelIndex, error) {
 	list := []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "a", Version: "1", State: "READY"}}
 	if !ready {
 		list = append(list, &kserve.RepositoryIndexResponse_ModelIndex{Name: "b", Version: "2", State: "UNAVAILABLE", Reason: "unloaded"},
 			&kserve.RepositoryIndexResponse_ModelIndex{Name: "c"})
 	}
-	return list
+	return list, nil
 }
 
 func (c *fakeCore) Load(ctx context.Context, name, config string, files map[string][]byte) error {

@@ -37,13 +37,13 @@ func (g *GRPC) modelReady(ctx context.Context, q *kserve.ModelReadyRequest) (*ks
 	if err != nil {
 		return nil, err
 	}
-	if _, err := g.core.Live(); err != nil {
+	live, err := g.core.Live()
+	if err != nil {
 		return nil, err
 	}
 	ready, err := g.core.ModelReady(ctx, q.GetName(), version)
 	if err != nil {
-		switch infer.AsError(err).Code {
-		case infer.NotFound, infer.Unavailable:
+		if code := infer.AsError(err).Code; live && (code == infer.NotFound || code == infer.Unavailable) {
 			return &kserve.ModelReadyResponse{}, nil
 		}
 		return nil, err

@@ -24,7 +24,8 @@ func (g *GRPC) repositoryIndex(_ context.Context, q *kserve.RepositoryIndexReque
 	if _, err := g.core.Live(); err != nil {
 		return nil, err
 	}
-	return &kserve.RepositoryIndexResponse{Models: g.core.Index(q.GetReady())}, nil
+	list, err := g.core.Index(q.GetReady())
+	return &kserve.RepositoryIndexResponse{Models: list}, err
 }
 
 // repositoryModelLoad returns the method. A load goes on, within life, if the

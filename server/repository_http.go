@@ -37,7 +37,11 @@ func (h *HTTP) serveIndex(w *reply, r *request) error {
 				return infer.Errorf(infer.InvalidArg, "Invalid value for 'ready': expected a boolean")
 			}
 		}
-		w.send(http.StatusOK, appendIndex(nil, h.core.Index(only)))
+		list, err := h.core.Index(only)
+		if err != nil {
+			return err
+		}
+		w.send(http.StatusOK, appendIndex(nil, list))
 		return nil
 	})
 }

@@ -38,6 +38,8 @@ type rooms struct {
 	python   *python.Backend
 	registry *models.Registry
 	fronts   []front
+	// unusable is why the repository cannot be opened, nil if it has been.
+	unusable error
 }
 
 // front is an endpoint that listens and serves.
@@ -62,7 +64,10 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 		AgentDirectory: o.Repository.AgentDirectory, Namespacing: o.Repository.Namespacing,
 	})
 	if err != nil {
-		return nil, err
+		if o.ExitOnError {
+			return nil, err
+		}
+		r.unusable, repository = err, &models.Repository{}
 	}
 	counters, err := o.metrics(log)
 	if err != nil {
@@ -99,7 +104,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 		backends["python"] = r.python
 	}
 	r.registry = models.NewRegistry(models.RegistryConfig{
-		Repository: repository, Backends: backends, BackendDirectory: o.Backends.Directory, BackendSettings: o.ownSettingsOf,
+		Repository: repository, Unusable: r.unusable != nil, Backends: backends, BackendDirectory: o.Backends.Directory, BackendSettings: o.ownSettingsOf,
 		StrictReadiness: o.Repository.StrictReadiness, Allocate: r.lend(memory.Stacked),
 		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.pollInterval(),
 		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, Limiter: o.limiter(),

@@ -59,11 +59,14 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 	}, func(error) { os.Exit(1) }))()
 	defer r.close()
 
-	loaded := r.registry.Start(running)
-	lines.Table(agentTable())
-	backends, versions := r.startRows(o)
-	lines.Table(backendTable(backends))
-	lines.Table(modelTable(versions))
+	loaded := r.unusable
+	if loaded == nil {
+		loaded = r.registry.Start(running)
+		lines.Table(agentTable())
+		backends, versions := r.startRows(o)
+		lines.Table(backendTable(backends))
+		lines.Table(modelTable(versions))
+	}
 	if o.Metrics.Allow && o.Metrics.AllowCPU {
 		log.Info().Msg("Collecting CPU metrics")
 	}
