@@ -120,7 +120,7 @@ func New(config Config) (*Channel, error) {
 // open makes files, pipes and words. After an error, abandon closes what was made.
 func (c *Channel) open() (err error) {
 	config := &c.config
-	if c.down, err = shm.NewRegion(config.Backing, shm.DownSize, shm.ReadWrite); err != nil {
+	if c.down, err = shm.NewRegion(config.Backing, shm.DownSize, shm.WriteAlone); err != nil {
 		return fmt.Errorf("make down file: %w", err)
 	}
 	if err = c.down.Reserve(0, shm.DownSize); err != nil {

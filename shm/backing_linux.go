@@ -13,9 +13,14 @@ import (
 )
 
 // Memfd backs regions by unnamed files, sealed against changes of size: they
-// are not limited by the size of /dev/shm, cannot be opened by others, and go
+// are not limited by the size of /dev/shm, cannot be opened by other users, and go
 // with the last process that holds them.
 type Memfd struct{}
+
+// memfdMode lets no other user open a descriptor again that it was given, by way of
+// /proc. The owner cannot open one for writing either, unless it changes the mode back,
+// which only a seal could refuse (see WriteAlone).
+const memfdMode = 0o400
 
 func (Memfd) sealed() bool { return true }
 
@@ -29,12 +34,28 @@ func (Memfd) create(size int64) (*os.File, func() error, error) {
 		_ = file.Close()
 		return nil, nil, fmt.Errorf("set memfd's size to %d bytes: %w", size, err)
 	}
-	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+	if err := unix.Fchmod(fd, memfdMode); err != nil {
 		_ = file.Close()
-		return nil, nil, fmt.Errorf("seal memfd: %w", err)
+		return nil, nil, fmt.Errorf("set memfd's mode: %w", err)
 	}
 	return file, nil, nil
+}
+
+func (Memfd) seal(file *os.File, access Access) error {
+	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	if access == WriteAlone {
+		_, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, seals|unix.F_SEAL_FUTURE_WRITE)
+		if err == nil {
+			return nil
+		}
+		if err != unix.EINVAL { // Linux before 5.1 does not know it
+			return fmt.Errorf("seal memfd: %w", err)
+		}
+	}
+	if _, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		return fmt.Errorf("seal memfd: %w", err)
+	}
+	return nil
 }
 
 // Named backs regions by POSIX shared-memory objects, /dev/shm/<Prefix><random>:
@@ -46,6 +67,8 @@ type Named struct {
 }
 
 func (Named) sealed() bool { return false }
+
+func (Named) seal(*os.File, Access) error { return nil }
 
 // Validate checks the prefix, with Triton's texts.
 func (n Named) Validate() error {

@@ -9,12 +9,15 @@ import (
 )
 
 // Access says what this process does with a region.
-type Access bool
+type Access uint8
 
-// The two ways to map a region.
+// The ways to map a region. WriteAlone is ReadWrite where no process gets another way
+// to write, whichever descriptor it has and opens again; the kernel then refuses
+// Discard as well.
 const (
-	ReadOnly  Access = false
-	ReadWrite Access = true
+	ReadOnly   Access = 0
+	ReadWrite  Access = 1
+	WriteAlone Access = 2
 )
 
 // Region is one shared-memory file and this process's mapping of it. The
@@ -33,6 +36,8 @@ type Backing interface {
 	// create makes an empty file of size bytes, all of them a hole. unlink takes
 	// its name away, nil if it has none.
 	create(size int64) (file *os.File, unlink func() error, err error)
+	// seal is called when the file has been mapped for the access.
+	seal(file *os.File, access Access) error
 	// sealed reports whether the files can never shrink.
 	sealed() bool
 }
@@ -45,16 +50,21 @@ func NewRegion(backing Backing, size int64, access Access) (*Region, error) {
 		return nil, err
 	}
 	prot := unix.PROT_READ
-	if access == ReadWrite {
+	if access != ReadOnly {
 		prot |= unix.PROT_WRITE
 	}
 	mem, err := unix.Mmap(int(file.Fd()), 0, int(size), prot, unix.MAP_SHARED)
+	if err != nil {
+		err = fmt.Errorf("map %d bytes: %w", size, err)
+	} else if err = backing.seal(file, access); err != nil {
+		_ = unix.Munmap(mem)
+	}
 	if err != nil {
 		if unlink != nil {
 			_ = unlink()
 		}
 		_ = file.Close()
-		return nil, fmt.Errorf("map %d bytes: %w", size, err)
+		return nil, err
 	}
 	r := &Region{file: file, mem: mem, sealed: backing.sealed(), unlink: unlink}
 	r.refs.Store(1)
