@@ -1,7 +1,6 @@
 package models
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -10,7 +9,6 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/prototext"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
@@ -63,10 +61,9 @@ func ParseConfigText(path string, text []byte) (*kserve.ModelConfig, error) {
 
 // ParseConfigJSON parses the JSON form of a configuration: the override of a
 // load request, or what a model's auto_complete_config returned. Names may be
-// the original ones or lowerCamel, enum names may be in any case. Unknown names
-// are errors, and so are repeated ones, but where an enum's name had to be
-// rewritten the last counts. Empty text is the empty configuration. The error is
-// a *ParseError.
+// the original ones or lowerCamel, and all is accepted that protobuf's C++ library
+// accepts beyond JSON, see strictJSON. Unknown names are errors. Empty text is the
+// empty configuration. The error is a *ParseError.
 func ParseConfigJSON(text []byte) (*kserve.ModelConfig, error) {
 	config := &kserve.ModelConfig{}
 	if len(text) == 0 {
@@ -76,10 +73,16 @@ func ParseConfigJSON(text []byte) (*kserve.ModelConfig, error) {
 	if first == nil {
 		return config, nil
 	}
-	if enumRefused.MatchString(first.Error()) {
-		if upper := upperEnums(text); protojson.Unmarshal(upper, config) == nil {
-			return config, nil
-		}
+	strict, ok := strictJSON(text)
+	if !ok {
+		return nil, jsonError(text, first)
+	}
+	second := protojson.Unmarshal(strict, config)
+	if second == nil {
+		return config, nil
+	}
+	if e := jsonError(strict, second); !json.Valid(text) {
+		return nil, &ParseError{Reason: e.Reason} // its place is not in the text that was given
 	}
 	return nil, jsonError(text, first)
 }
@@ -135,56 +138,3 @@ func originalName(name string) string {
 }
 
 var upperCase = regexp.MustCompile(`[A-Z]`)
-
-// enumRefused matches the error for a name that an enum does not have.
-var enumRefused = regexp.MustCompile(`invalid value for enum field`)
-
-// upperEnums rewrites the JSON form of a configuration with the names of enums
-// in upper case, as they are declared. Text that is no JSON is returned as it is.
-func upperEnums(text []byte) []byte {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	var tree any
-	if decoder.Decode(&tree) != nil {
-		return text
-	}
-	upperMessage(tree, (&kserve.ModelConfig{}).ProtoReflect().Descriptor())
-	upper, err := json.Marshal(tree)
-	if err != nil {
-		return text
-	}
-	return upper
-}
-
-func upperMessage(tree any, message protoreflect.MessageDescriptor) {
-	object, _ := tree.(map[string]any)
-	for name, value := range object {
-		field := message.Fields().ByTextName(name)
-		if field == nil {
-			field = message.Fields().ByJSONName(name)
-		}
-		switch {
-		case field == nil:
-		case field.IsMap():
-			entries, _ := value.(map[string]any)
-			if field.MapValue().Message() == nil {
-				continue
-			}
-			for _, entry := range entries {
-				upperMessage(entry, field.MapValue().Message())
-			}
-		case field.Message() != nil:
-			if list, ok := value.([]any); ok {
-				for _, item := range list {
-					upperMessage(item, field.Message())
-				}
-			} else {
-				upperMessage(value, field.Message())
-			}
-		case field.Enum() != nil: // no enum is repeated
-			if s, ok := value.(string); ok {
-				object[name] = strings.ToUpper(s)
-			}
-		}
-	}
-}

@@ -53,8 +53,12 @@ func (s *correlationSpec) check(r *infer.Request, model string) error {
 	if text == (is == infer.Bytes) {
 		return nil
 	}
+	expected := strings.TrimPrefix(s.dataType.String(), "TYPE_")
+	if text { // as clients write it
+		expected = infer.Bytes.String()
+	}
 	return invalid("%ssequence batching control '%s' data-type is '%s', but model '%s' expects '%s'",
-		r.LogPrefix(), s.name, is, model, strings.TrimPrefix(s.dataType.String(), "TYPE_"))
+		r.LogPrefix(), s.name, is, model, expected)
 }
 
 // initialStates is the directory, in a model's, with the files of initial states.

@@ -98,7 +98,7 @@ func TestCorrelationIDs(t *testing.T) {
 	}{
 		{kserve.DataType_TYPE_STRING, text, ""},
 		{kserve.DataType_TYPE_STRING, none, ""},
-		{kserve.DataType_TYPE_STRING, number, strings.Replace(refused, "%", "UINT64", 1) + "STRING'"},
+		{kserve.DataType_TYPE_STRING, number, strings.Replace(refused, "%", "UINT64", 1) + "BYTES'"},
 		{kserve.DataType_TYPE_INT32, number, ""},
 		{kserve.DataType_TYPE_UINT64, text, strings.Replace(refused, "%", "BYTES", 1) + "UINT64'"},
 		{kserve.DataType_TYPE_INT32, text, strings.Replace(refused, "%", "BYTES", 1) + "INT32'"},

@@ -173,6 +173,7 @@ func (f *flow) emitLocked(row *row) {
 	for _, out := range f.plan.outputs {
 		v := row.take(out.tensor)
 		if v.state == null {
+			e.config.Log.Debug().Msgf("Composing models did not output tensor %s", out.name)
 			v.release()
 			continue
 		}

@@ -1,11 +1,14 @@
 package server
 
 import (
+	"context"
 	"io"
 
+	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models"
 )
@@ -45,6 +48,7 @@ func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
 		return err
 	}
 	var one grpcOne
+	defer g.tellCancellation(ctx, "ModelInferHandler")()
 	err = g.core.Infer(ctx, &c.request, one.send)
 	c.release()
 	encoded, err := c.finish(info, &one, grpcOverdue{g.cfg.WriteTimeout, receiver.conn, g.log}, err)
@@ -52,6 +56,17 @@ func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
 		return err
 	}
 	return stream.SendMsg(encoded)
+}
+
+// tellCancellation has verbose logs say when a client cancels what a handler serves,
+// in Triton's words, until the handler ends. The numbers there are always these.
+func (g *GRPC) tellCancellation(ctx context.Context, handler string) (stop func() bool) {
+	if zerolog.GlobalLevel() > zerolog.DebugLevel || g.log.GetLevel() > zerolog.DebugLevel {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(ctx, boundary.Guard(g.log, boundary.Request, func() {
+		g.log.Debug().Msgf("Cancellation notification received for %s, rpc_ok=1, context 0, 0 step ISSUED", handler)
+	}, nil))
 }
 
 // receive reads and decodes the next message of a stream into c. After a

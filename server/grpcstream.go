@@ -60,6 +60,7 @@ type grpcOrigin struct {
 func (g *GRPC) modelStreamInfer(stream grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
+	defer g.tellCancellation(stream.Context(), "ModelStreamInferHandler")()
 	s := &grpcStream{g: g, stream: stream, ctx: ctx}
 	for _, v := range metadata.ValueFromIncomingContext(ctx, grpcErrorKey) {
 		s.errors = v == "true"

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,13 +35,16 @@ type logWriter struct {
 	text     []byte    // its message
 }
 
+// escapes reads the environment's wish: 0 or FALSE, in any case, for bare messages.
+func escapes(wish string) bool { return wish != "0" && !strings.EqualFold(wish, "false") }
+
 // newLog returns the logger of the program and what writes its lines. The
 // caller closes the file, which is nil if lines go to the console. getenv is
 // asked for TRITON_SERVER_ESCAPE_LOG_MESSAGES.
 func newLog(settings *LogSettings, getenv func(string) string, stdout, stderr io.Writer) (zerolog.Logger, *logWriter, *os.File, error) {
 	w := &logWriter{
 		settings: settings,
-		escape:   getenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES") != "0",
+		escape:   escapes(getenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES")),
 		pid:      os.Getpid(),
 		now:      time.Now,
 		out:      stdout,

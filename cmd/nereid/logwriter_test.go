@@ -89,6 +89,17 @@ func TestLogLines(t *testing.T) {
 	}
 }
 
+// TestBareMessages is a table of what the environment may say.
+func TestBareMessages(t *testing.T) {
+	for wish, bare := range map[string]bool{"": false, "0": true, "FALSE": true, "false": true, "1": false, "TRUE": false, "off": false} {
+		l := newTestLog(t, allLines, wish)
+		l.Info().Msg("x")
+		if got := l.take(); strings.HasSuffix(got, "] x\n") != bare {
+			t.Errorf("%q: got %q", wish, got)
+		}
+	}
+}
+
 func TestLogGoesToBothConsoles(t *testing.T) {
 	l := newTestLog(t, allLines, "")
 	l.Info().Msg("i")

@@ -33,8 +33,9 @@ type Config struct {
 	Allocate Allocator
 }
 
-// MinSize is the least budget in bytes: what an empty response weighs.
-const MinSize = entryBytes
+// MinSize is the least budget in bytes, with which Triton's allocator begins.
+// Below what an empty response weighs, nothing is ever kept.
+const MinSize = 192
 
 // Cache keeps the responses of all spaces. It is safe for concurrent use.
 type Cache struct {

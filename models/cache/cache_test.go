@@ -212,7 +212,15 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("second answer to the same: got %v, want ErrExists", err)
 	}
 	if _, err := New(Config{Size: MinSize - 1}); err == nil {
-		t.Error("a cache without room for anything was made")
+		t.Error("a cache that is too small was made")
+	}
+	tiny, err := New(Config{Size: MinSize})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, miss, _ := tiny.Space(1).Lookup(ask("t"))
+	if _, err := tiny.Space(1).Insert(miss, reply("t", 0, "OUT")); err == nil || tiny.Stats().Entries != 0 {
+		t.Errorf("a cache in which nothing fits has kept something: %v", err)
 	}
 }
 
