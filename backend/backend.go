@@ -215,6 +215,9 @@ type Task struct {
 	Request *infer.Request
 	// Handle is the instance's own.
 	Handle uint64
+	// Lost is the instances' own too: how many processes have ended with the task
+	// inside that had not looked at it.
+	Lost int
 	// Send hands a response up. The instance sets Outputs, Parameters, Err,
 	// Empty and Final; the rooms above fill in the rest.
 	Send infer.Sender
@@ -223,6 +226,8 @@ type Task struct {
 // Batch is what an instance executes with one call.
 type Batch struct {
 	Tasks []*Task
+	// Trial is true for a warm-up, whose answers do not tell that an instance works.
+	Trial bool
 	// Done is called exactly once, by any goroutine.
 	Done func(*Batch, Report)
 }

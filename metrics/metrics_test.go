@@ -185,10 +185,10 @@ func TestWithoutCounters(t *testing.T) {
 func TestOwnCounters(t *testing.T) {
 	r := New(Config{})
 	r.StubStarted("m")
-	r.StubLost("m")
+	r.StubLost("m", "exit")
 	r.ProtocolError("ring")
 	r.Gauge("nereid_test_bytes", "A test", func() float64 { return 7 })
-	contains(t, render(t, r), `nereid_stub_starts_total{model="m"} 1`, `nereid_stub_losses_total{model="m"} 1`,
+	contains(t, render(t, r), `nereid_stub_starts_total{model="m"} 1`, `nereid_stub_losses_total{cause="exit",model="m"} 1`,
 		`nereid_stub_protocol_errors_total{rule="ring"} 1`, "nereid_test_bytes 7")
 }
 

@@ -82,8 +82,8 @@ func New(config Config) *Registry {
 			Name: "nereid_stub_starts_total", Help: "Stub processes that became ready",
 		}, []string{"model"}),
 		losses: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "nereid_stub_losses_total", Help: "Stub processes that ended without being told to",
-		}, []string{"model"}),
+			Name: "nereid_stub_losses_total", Help: "Stub processes that ended without being told to, or did not start again",
+		}, []string{"model", "cause"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nereid_stub_protocol_errors_total", Help: "Stub processes that were ended because they broke a rule of the protocol",
 		}, []string{"rule"}),
@@ -118,8 +118,8 @@ func (r *Registry) Gauge(name, help string, value func() float64) {
 // StubStarted counts a stub process that became ready.
 func (r *Registry) StubStarted(model string) { r.starts.WithLabelValues(model).Inc() }
 
-// StubLost counts a stub process that ended without being told to.
-func (r *Registry) StubLost(model string) { r.losses.WithLabelValues(model).Inc() }
+// StubLost counts a stub process that ended without being told to, by the cause.
+func (r *Registry) StubLost(model, cause string) { r.losses.WithLabelValues(model, cause).Inc() }
 
 // ProtocolError counts a stub that broke the named rule of the protocol.
 func (r *Registry) ProtocolError(rule string) { r.errors.WithLabelValues(rule).Inc() }

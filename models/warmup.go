@@ -137,7 +137,7 @@ func (t *trial) execute(tasks []*backend.Task) {
 	t.mu.Lock()
 	t.open++
 	t.mu.Unlock()
-	t.instance.Execute(&backend.Batch{Tasks: tasks, Done: t.done})
+	t.instance.Execute(&backend.Batch{Tasks: tasks, Trial: true, Done: t.done})
 }
 
 // answered takes a response.

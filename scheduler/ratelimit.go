@@ -253,7 +253,7 @@ func (in *limited) execute() {
 	tasks := in.batch.Tasks // it is nobody else's until its Done
 	// Not kept from one to the next: who executes a batch may look at it after its
 	// Done.
-	hand(in.limiter.log, in.inner, &backend.Batch{Tasks: tasks, Done: in.done})
+	hand(in.limiter.log, in.inner, &backend.Batch{Tasks: tasks, Trial: in.batch.Trial, Done: in.done})
 	in.cancelGone(tasks)
 }
 

@@ -118,6 +118,9 @@ func (l *life) executed(f ipc.Frame) error {
 	sent := max(first.sent, begin) // the answer may be faster than Execute's own bookkeeping
 	in.mu.Unlock()
 	batch := first.batch
+	if !batch.Trial && !in.answered.Load() {
+		in.answered.Store(true)
+	}
 	posted := l.channel.Posted()
 	in.await.observe(posted - sent)
 	in.await.thought(posted - max(sent, l.informed.Load()))

@@ -51,7 +51,7 @@ type LogLevels struct {
 // goroutine.
 type Metrics interface {
 	StubStarted(model string)
-	StubLost(model string)
+	StubLost(model, cause string)
 	ProtocolError(rule string)
 	// Custom returns what holds the metrics that a new life of the model makes.
 	Custom(model string) *metrics.Holder

@@ -188,7 +188,7 @@ func (l *life) timeout(number uint64, limit time.Duration) {
 	late := l.count > 0 && l.inside[0].number == number
 	l.in.mu.Unlock()
 	if late {
-		l.fail(fmt.Errorf("execute did not return within %s, stub is killed", limit))
+		l.fail(&lateError{fmt.Sprintf("execute did not return within %s, stub is killed", limit)})
 	}
 }
 

@@ -40,6 +40,8 @@ type Instance struct {
 	// asks is true if the model has is_ready.
 	asks  atomic.Bool
 	await awaitState
+	// answered is true once the present life has answered a batch, warm-ups aside.
+	answered atomic.Bool
 
 	// submit is held while a batch is numbered, encoded and published. It is taken
 	// before mu and the channel's send lock.
@@ -70,6 +72,7 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 	var back backoff
 	for {
 		began := time.Now()
+		in.answered.Store(false)
 		err := in.runOnce(ctx, func() {
 			in.setHopeless(false)
 			if !healed {
@@ -86,10 +89,11 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 			in.stop(true)
 			return
 		}
-		in.model.backend.metrics.StubLost(in.model.env.Name)
-		wait, hopeless := back.next(time.Since(began), errors.Is(err, errNeverReady))
+		why := loss{cause: causeOf(err), started: !errors.Is(err, errNeverReady), answered: in.answered.Load()}
+		in.model.backend.metrics.StubLost(in.model.env.Name, string(why.cause))
+		wait, hopeless := back.next(time.Since(began), why)
 		in.setHopeless(hopeless)
-		in.log.Warn().Err(err).Stringer("wait", wait.Round(time.Millisecond)).Msg("stub lost, restarting")
+		in.log.Warn().Err(err).Str("cause", string(why.cause)).Stringer("wait", wait.Round(time.Millisecond)).Msg("stub lost, restarting")
 		if tail := stderrOf(err); tail != "" {
 			in.log.Warn().Msg("last lines of the lost stub:\n" + tail)
 		}
@@ -147,12 +151,15 @@ func (in *Instance) down(hopeless bool) {
 	}
 }
 
-// backoff says how long to wait before a new life.
+// backoff says how long to wait before a new life: not at all after one that has
+// answered something, and longer and longer while lives end without. Losses that do
+// not speak against the model make pauses too, but are not counted for giving up.
 type backoff struct {
-	losses int // in a row, each after less than a healthy minute
-	starts int // in a row that did not reach ready
-	// lived are the last hopelessLosses lives with the pauses after them, the
-	// latest last.
+	pauses int // in a row, each after less than a healthy minute
+	losses int // of these, those that count
+	starts int // in a row that did not reach ready, those that count
+	// lived are the last hopelessLosses lives that count, with the pauses after them
+	// and what came between, the latest last.
 	lived [hopelessLosses]time.Duration
 }
 
@@ -170,23 +177,33 @@ const (
 
 // next takes account of a loss after lived and returns the pause before the
 // next start, and whether there is little hope: stubs do not start, or do and are
-// lost again and again.
-func (b *backoff) next(lived time.Duration, neverReady bool) (wait time.Duration, hopeless bool) {
-	if lived >= healthyAfter && !neverReady {
+// lost again and again before they have answered anything.
+func (b *backoff) next(lived time.Duration, l loss) (wait time.Duration, hopeless bool) {
+	if l.answered {
+		*b = backoff{}
+		return 0, false
+	}
+	if lived >= healthyAfter && l.started {
 		*b = backoff{}
 	}
 	limit := longestPause
-	if neverReady {
-		b.starts++
+	if !l.started {
 		limit = longestStart
-	} else {
-		b.starts = 0
 	}
-	wait = min(firstPause<<min(b.losses, 20), limit)
-	b.losses++
+	wait = min(firstPause<<min(b.pauses, 20), limit)
+	b.pauses++
 	jitter := int64(wait) / pauseJitterPart
 	wait += time.Duration(rand.Int64N(2*jitter+1) - jitter)
-
+	if !l.cause.counts() {
+		b.lived[hopelessLosses-1] += lived + wait
+		return wait, false
+	}
+	b.losses++
+	if l.started {
+		b.starts = 0
+	} else {
+		b.starts++
+	}
 	copy(b.lived[:], b.lived[1:])
 	b.lived[hopelessLosses-1] = lived
 	var since time.Duration // the first of the last losses

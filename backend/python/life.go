@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -187,8 +188,8 @@ func (in *Instance) begin() (*life, error) {
 		Log:      in.log,
 	})
 	if err != nil {
-		return nil, infer.Errorf(infer.Internal, "Unable to initialize shared memory key '%s' to requested size (%d bytes). If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Each Python backend model instance requires at least 1 MB of shared memory. Error: %v",
-			in.name, settings.DefaultBytes, err)
+		return nil, &shortage{infer.Errorf(infer.Internal, "Unable to initialize shared memory key '%s' to requested size (%d bytes). If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Each Python backend model instance requires at least 1 MB of shared memory. Error: %v",
+			in.name, settings.DefaultBytes, err), err}
 	}
 	loans := &shm.Loans{}
 	l = &life{
@@ -330,7 +331,7 @@ func (l *life) await(ctx context.Context, message <-chan error, limit time.Durat
 			return l.died()
 		}
 	case <-late:
-		return fmt.Errorf("stub did not %s within %s", what, limit)
+		return &lateError{fmt.Sprintf("stub did not %s within %s", what, limit)}
 	case <-ctx.Done():
 		return errStopped
 	}
@@ -466,7 +467,7 @@ func (l *life) end(cause error) {
 		}
 		// What a stub that broke the protocol says of its head is not believed: its
 		// batch may be why, and would break the next one too.
-		taken[i] = liar || left[i].streams != nil || l.channel.Taken(left[i].position)
+		taken[i] = liar || left[i].streams != nil || l.channel.Taken(left[i].position) || left[i].lostAgain()
 	}
 	in.model.backend.unwatch(l.process)
 	l.hear(false)
@@ -512,6 +513,23 @@ func (l *life) leave(stopped bool) (wasUp bool, left []inside, open []*stream, a
 		left = append(left, l.popLocked())
 	}
 	return wasUp, left, l.endOpenLocked(), l.probes
+}
+
+// mostLost is how many lives may end with a request inside.
+const mostLost = 2
+
+// lostAgain takes account of a life that ends before it has looked at a batch that
+// lay in its ring, and reports whether that is once too often for one of the
+// requests.
+func (b *inside) lostAgain() (enough bool) {
+	if b.position == math.MaxUint64 { // it was never there
+		return false
+	}
+	for _, task := range b.batch.Tasks {
+		task.Lost++
+		enough = enough || task.Lost >= mostLost
+	}
+	return enough
 }
 
 // abandon answers the batch that a lost stub had, or gives it back if the stub

@@ -227,6 +227,9 @@ func (l *life) responded(f ipc.Frame) error {
 		return nil
 	}
 	s, err := l.streamLocked(r.Handle)
+	if l.count == 0 || !l.inside[0].batch.Trial {
+		in.answered.Store(true)
+	}
 	in.mu.Unlock()
 	if err != nil {
 		return err

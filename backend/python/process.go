@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -176,16 +178,13 @@ func waitid(pid, options int) bool {
 // oomKills returns how many processes the kernel has killed for want of memory,
 // in our control group if it tells, else in the whole machine.
 func oomKills() int64 {
-	for _, source := range []struct{ path, key string }{
-		{"/sys/fs/cgroup/memory.events", "oom_kill "},
-		{"/proc/vmstat", "oom_kill "},
-	} {
-		b, err := os.ReadFile(source.path)
+	for _, path := range oomFiles() {
+		b, err := os.ReadFile(path)
 		if err != nil {
 			continue
 		}
 		for line := range strings.Lines(string(b)) {
-			if rest, ok := strings.CutPrefix(line, source.key); ok {
+			if rest, ok := strings.CutPrefix(line, "oom_kill "); ok {
 				n, err := strconv.ParseInt(strings.TrimSpace(rest), 10, 64)
 				if err == nil {
 					return n
@@ -194,4 +193,28 @@ func oomKills() int64 {
 		}
 	}
 	return 0
+}
+
+// oomFiles lists the files that may count such processes, those of our own group
+// first, in both versions of control groups.
+var oomFiles = sync.OnceValue(func() []string {
+	const root = "/sys/fs/cgroup"
+	membership, _ := os.ReadFile("/proc/self/cgroup")
+	return append(oomFilesOf(root, string(membership)),
+		root+"/memory.events", root+"/memory/memory.oom_control", "/proc/vmstat")
+})
+
+func oomFilesOf(root, membership string) (files []string) {
+	for line := range strings.Lines(membership) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, path, ok := strings.Cut(rest, ":")
+		switch {
+		case !ok:
+		case controllers == "":
+			files = append(files, filepath.Join(root, path, "memory.events"))
+		case slices.Contains(strings.Split(controllers, ","), "memory"):
+			files = append(files, filepath.Join(root, "memory", path, "memory.oom_control"))
+		}
+	}
+	return files
 }

@@ -40,6 +40,7 @@ type counts struct {
 	mu      sync.Mutex
 	started int
 	lost    int
+	causes  []string       // of the losses
 	broken  map[string]int // by rule
 	custom  *metrics.Registry
 }
@@ -47,7 +48,12 @@ type counts struct {
 func (c *counts) Custom(model string) *metrics.Holder { return c.custom.Custom(model) }
 
 func (c *counts) StubStarted(string) { c.add(&c.started) }
-func (c *counts) StubLost(string)    { c.add(&c.lost) }
+func (c *counts) StubLost(_, cause string) {
+	c.mu.Lock()
+	c.lost++
+	c.causes = append(c.causes, cause)
+	c.mu.Unlock()
+}
 
 func (c *counts) add(n *int) {
 	c.mu.Lock()

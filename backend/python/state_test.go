@@ -1,8 +1,18 @@
 package python
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+	"golang.org/x/sys/unix"
 )
 
 // TestMoves tries every pair of states: what moves does not list is refused.
@@ -31,24 +41,27 @@ func TestMoves(t *testing.T) {
 	}
 }
 
+// lostReady is the loss of a stub that had become ready and answered nothing.
+var lostReady = loss{cause: Exited, started: true}
+
 // TestBackoff wants pauses that grow with losses in a row, are bounded, and are
 // forgotten after a healthy minute.
 func TestBackoff(t *testing.T) {
 	var b backoff
 	within := func(got, want time.Duration) bool { return got >= want*8/10 && got <= want*12/10 }
 	for i, want := range []time.Duration{10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5000, 5000, 5000} {
-		wait, hopeless := b.next(time.Second, false)
+		wait, hopeless := b.next(time.Second, lostReady)
 		if !within(wait, want*time.Millisecond) || hopeless != (i+1 >= hopelessLosses) {
 			t.Errorf("loss %d: got pause %v, hopeless %t, want about %vms", i, wait, hopeless, int64(want))
 		}
 	}
-	if wait, hopeless := b.next(healthyAfter, false); !within(wait, firstPause) || hopeless {
+	if wait, hopeless := b.next(healthyAfter, lostReady); !within(wait, firstPause) || hopeless {
 		t.Errorf("after a healthy minute: got pause %v, hopeless %t, want about %v", wait, hopeless, firstPause)
 	}
 
 	b = backoff{}
 	for i := range 20 {
-		wait, hopeless := b.next(time.Minute, true)
+		wait, hopeless := b.next(time.Minute, loss{cause: Exited})
 		if want := i+1 >= hopelessStarts; hopeless != want {
 			t.Errorf("start %d that failed: got hopeless %t, want %t", i, hopeless, want)
 		}
@@ -56,8 +69,79 @@ func TestBackoff(t *testing.T) {
 			t.Errorf("start %d that failed: got pause %v, want at most about %v", i, wait, longestStart)
 		}
 	}
-	if _, hopeless := b.next(time.Second, false); hopeless {
+	if _, hopeless := b.next(time.Second, lostReady); hopeless {
 		t.Error("a stub that started and was lost is hopeless")
+	}
+}
+
+// TestBackoffForgets wants no pause behind a life that has answered, whatever came
+// before, and no hope lost for what is not the model's.
+func TestBackoffForgets(t *testing.T) {
+	var b backoff
+	for range 100 { // killed from outside, every second
+		if wait, hopeless := b.next(time.Second, loss{cause: Exited, started: true, answered: true}); wait != 0 || hopeless {
+			t.Fatalf("after a life that worked: got pause %v, hopeless %t, want none", wait, hopeless)
+		}
+	}
+	for range 3 * hopelessLosses {
+		b.next(0, lostReady)
+	}
+	b.next(0, loss{cause: TooLate, started: true, answered: true})
+	if wait, hopeless := b.next(0, lostReady); wait > 2*firstPause || hopeless {
+		t.Errorf("after a life that worked: got pause %v, hopeless %t, want the first one", wait, hopeless)
+	}
+	for _, cause := range []Cause{OutOfMemory, OurFault} {
+		for _, started := range []bool{true, false} {
+			b = backoff{}
+			last := time.Duration(0)
+			for range 2 * hopelessLosses {
+				wait, hopeless := b.next(0, loss{cause: cause, started: started})
+				if hopeless {
+					t.Fatalf("%s, started %t: hope is lost", cause, started)
+				}
+				last = wait
+			}
+			if last < time.Second {
+				t.Errorf("%s, started %t: got pause %v, want one that has grown", cause, started, last)
+			}
+			if _, hopeless := b.next(0, lostReady); hopeless {
+				t.Errorf("%s, started %t: hope is lost at the first loss that counts", cause, started)
+			}
+		}
+	}
+}
+
+// TestCauses tells why lives ended, by their errors.
+func TestCauses(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want Cause
+	}{
+		{&ExitError{Code: 1}, Exited},
+		{&ExitError{Code: -1, Signal: unix.SIGKILL}, Exited},
+		{&ExitError{Code: -1, Signal: unix.SIGKILL, OutOfMemory: true}, OutOfMemory},
+		{fmt.Errorf("%w: %w", errNeverReady, &ExitError{Code: exitConfused}), OurFault},
+		{&boundary.Error{Where: boundary.Life}, OurFault},
+		{broke("frame", "cut"), BrokeProtocol},
+		{&lateError{"execute did not return"}, TooLate},
+		{fmt.Errorf("%w: %w", errNeverReady, noRoom(ipc.Initialize, 1, fmt.Errorf("allocate: %w", shm.ErrExhausted))), OutOfMemory},
+		{fmt.Errorf("%w: %w", errNeverReady, os.NewSyscallError("pipe2", unix.EMFILE)), OutOfMemory},
+		{fmt.Errorf("%w: %w", errNeverReady, &os.PathError{Op: "fork/exec", Err: unix.EAGAIN}), OutOfMemory},
+		{&shortage{infer.Errorf(infer.Internal, "Unable to initialize shared memory"), unix.ENFILE}, OutOfMemory},
+		{fmt.Errorf("%w: %w", errNeverReady, infer.Errorf(infer.Internal, "ValueError: no")), Exited},
+		{errors.New("stub closed its end of the channel and lives on"), Exited},
+	} {
+		if got := causeOf(test.err); got != test.want {
+			t.Errorf("%v: got cause %s, want %s", test.err, got, test.want)
+		}
+	}
+}
+
+// TestOOMFiles finds the counts of both versions of control groups.
+func TestOOMFiles(t *testing.T) {
+	got := oomFilesOf("/c", "5:cpu,memory:/a\n1:name=systemd:/b\n0::/d/e\nrubbish\n")
+	if want := []string{"/c/memory/a/memory.oom_control", "/c/d/e/memory.events"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
@@ -78,7 +162,7 @@ func TestHopelessLosses(t *testing.T) {
 		var b backoff
 		got := ""
 		for _, lived := range test.lives {
-			if _, hopeless := b.next(lived*time.Second, false); hopeless {
+			if _, hopeless := b.next(lived*time.Second, lostReady); hopeless {
 				got += "h"
 			} else {
 				got += "-"

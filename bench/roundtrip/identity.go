@@ -57,7 +57,7 @@ func (uncounted) StubStarted(string) {}
 func (uncounted) Custom(model string) *metrics.Holder {
 	return metrics.New(metrics.Config{}).Custom(model)
 }
-func (uncounted) StubLost(string)             {}
+func (uncounted) StubLost(string, string)     {}
 func (uncounted) ProtocolError(string)        {}
 func (uncounted) Up(backend.Instance)         {}
 func (uncounted) Down(backend.Instance, bool) {}

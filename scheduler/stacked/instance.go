@@ -149,7 +149,10 @@ func (s *instance) newGroup(b *backend.Batch) *group {
 	g.context.tasks, g.context.log = g.tasks, s.plan.log
 	g.task = backend.Task{Context: &g.context, Request: &g.request, Send: g.deliver}
 	g.one[0] = &g.task
-	g.merged = backend.Batch{Tasks: g.one[:], Done: g.done}
+	for _, task := range g.tasks {
+		g.task.Lost = max(g.task.Lost, task.Lost)
+	}
+	g.merged = backend.Batch{Tasks: g.one[:], Trial: b.Trial, Done: g.done}
 	return g
 }
 
@@ -201,6 +204,11 @@ func (g *group) cancel(c backend.Canceller) {
 func (g *group) done(_ *backend.Batch, r backend.Report) {
 	if r.Refused || len(r.Rescheduled) > 0 { // there is no answer to come
 		g.end()
+	}
+	for _, task := range g.tasks {
+		if r.Refused {
+			task.Lost = g.task.Lost
+		}
 	}
 	if len(r.Rescheduled) > 0 {
 		r.Rescheduled = g.tasks

@@ -48,6 +48,7 @@ def main(instance: str, fds: Descriptors) -> NoReturn:
         process.lose(instance, error)
     except StubError as error:
         process.complain(instance, str(error))
+        code = process.code_of(error)
     except BaseException:
         sys.excepthook(*sys.exc_info())
     process.leave(code)

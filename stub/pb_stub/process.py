@@ -15,11 +15,13 @@ import types
 from importlib.machinery import BuiltinImporter
 from typing import NamedTuple, NoReturn
 
-from .errors import ForeignProcess, Gone, StubError
+from .errors import ForeignProcess, Gone, ProtocolError, StubError
 
-#: Exit codes: the model did not start; stub and supervisor do not understand each other, or have lost each other.
+#: Exit codes: the model did not start; stub and supervisor have lost each other, or the stub failed; what the
+#: supervisor says cannot be trusted, which is no fault of the model.
 EXIT_NOT_STARTED = 1
 EXIT_LOST = 70
+EXIT_CONFUSED = 76
 
 #: How long threads and exit handlers of the model may hold up the end of a stub that has been told to go.
 EXIT_SECONDS = 5.0
@@ -161,7 +163,12 @@ def lose(instance: str, error: StubError) -> NoReturn:
         complain(instance, "Non-graceful termination detected. ")
         kill_group()
     complain(instance, str(error))
-    os._exit(EXIT_LOST)
+    os._exit(code_of(error))
+
+
+def code_of(error: StubError) -> int:
+    """The exit code of a stub that ends because of an error."""
+    return EXIT_CONFUSED if isinstance(error, ProtocolError) else EXIT_LOST
 
 
 def kill_group() -> None:

@@ -405,7 +405,7 @@ class TestProtocol:
 
     def test_other_version(self, root: Path) -> None:
         with Supervisor(root, version=2) as stub:
-            assert stub.wait_exit() == 70
+            assert stub.wait_exit() == 76
             assert "stub of m_0_0: the supervisor speaks version 2 of the protocol, this stub 1\n" in stub.stderr()
 
     def test_usage(self, root: Path) -> None:

@@ -293,7 +293,7 @@ class TestTheRing:
         stub.down[at : at + 8] = struct.pack("<IHH", size, 2, 0)
         struct.pack_into("<Q", stub.down, 0x040, stub.ring.at + 24)
         stub.ring_bell()
-        assert stub.wait_exit() == 70
+        assert stub.wait_exit() == 76
         assert "a frame has " in stub.stderr()
 
     def test_a_header_that_is_cut(self, start: Start) -> None:
@@ -302,5 +302,5 @@ class TestTheRing:
         stub.down[at : at + 8] = struct.pack("<IHH", 16, 2, 0)
         struct.pack_into("<Q", stub.down, 0x040, stub.ring.at + 16)
         stub.ring_bell()
-        assert stub.wait_exit() == 70
+        assert stub.wait_exit() == 76
         assert "a frame has 16 bytes, want at least 24" in stub.stderr()
