@@ -315,7 +315,7 @@ def say(mark):
 	printed := func(text, mark string) {
 		t.Helper()
 		for _, what := range []string{"print ", "stderr ", "WARNING:root:logging ", "system "} {
-			want(text, "^I"+stamp+`output:0\] "`+what+mark+` model=asks version=1 instance=asks_0"$`, 1)
+			want(text, "^"+what+mark+"$", 1)
 		}
 	}
 	text := lines("first")
@@ -378,8 +378,12 @@ func TestManyModelsLogAtOnce(t *testing.T) {
 			s.until("logged", func() bool { return strings.Count(s.log.String(), fmt.Sprintf("%s %s ", name, verb)) >= 500 })
 			at := -1
 			for n := range 500 {
-				next := strings.Index(s.log.String(), fmt.Sprintf("\"%s %s %d", name, verb, n))
-				if next < at {
+				line := fmt.Sprintf("\n%s %s %d\n", name, verb, n)
+				if verb == "says" {
+					line = fmt.Sprintf("\"%s %s %d\"\n", name, verb, n)
+				}
+				next := strings.Index(s.log.String(), line)
+				if next <= at {
 					t.Fatalf("%s %s %d is missing or stands before the line before it", name, verb, n)
 				}
 				at = next

@@ -2,6 +2,7 @@ package python
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -26,6 +27,9 @@ type Environment struct {
 	// Files are the trees of the stub's Python files.
 	Files []fs.FS
 	Log   zerolog.Logger
+	// Stdout and Stderr get what models print, a whole line with each call, from
+	// several goroutines. Their Write must not wait. Nil: it goes to the log.
+	Stdout, Stderr io.Writer
 	// LogLevels tells the stubs which levels are worth sending.
 	LogLevels func() LogLevels
 	Metrics   Metrics
@@ -66,6 +70,7 @@ type Backend struct {
 	levels    func() LogLevels
 	metrics   Metrics
 	policies  HostPolicies
+	output    [2]io.Writer   // stdout and stderr of this process
 	dir       string         // the unpacked Python files
 	signals   chan os.Signal // sent to by the runtime, closed by Close
 	closing   sync.WaitGroup // what Close waits for
@@ -108,6 +113,7 @@ func New(env Environment) (*Backend, error) {
 		config: env.Config, requests: env.Requests, requestFD: fd, log: env.Log, levels: env.LogLevels,
 		metrics: env.Metrics, dir: dir, signals: make(chan os.Signal, 1),
 		token: newToken(), account: env.Memory, soleParent: env.SoleParent, policies: env.HostPolicies,
+		output: [2]io.Writer{env.Stdout, env.Stderr},
 	}
 	b.live.processes = make(map[*process]struct{})
 	b.live.lives = make(map[*life]struct{})
@@ -181,6 +187,15 @@ func (b *Backend) Close() {
 	b.closing.Wait()
 	b.killMarked(b.token)
 	_ = b.requestFD.Close()
+}
+
+// printed says where the lines go that a model prints to stdout and stderr; nil
+// is the log.
+func (b *Backend) printed(c *Config) [2]io.Writer {
+	if c.TaggedOutput {
+		return [2]io.Writer{}
+	}
+	return b.output
 }
 
 // requestsFile returns a descriptor of the requests file of its own for a stub.

@@ -44,6 +44,9 @@ type Config struct {
 	Spin time.Duration
 	// readyLimit bounds the wait for an answer to is_ready; always 5 s but in tests.
 	readyLimit time.Duration
+	// TaggedOutput makes lines of the log of what models print, with the names of
+	// model, version and instance. Key output=tagged.
+	TaggedOutput bool
 	// NoTemplate starts every stub as a program of its own instead of forking it
 	// from a template. Key stub-template=off.
 	NoTemplate bool
@@ -97,6 +100,11 @@ var settings = []setting{
 			return infer.Errorf(infer.InvalidArg, "%s", err)
 		}
 		return nil
+	}},
+	{"output", func(c *Config, text string) error {
+		lower := strings.ToLower(text)
+		c.TaggedOutput = lower == "tagged"
+		return refuse(lower != "" && lower != "plain" && lower != "tagged", "output is %q, want plain or tagged", text)
 	}},
 	{"stub-template", func(c *Config, text string) error {
 		lower := strings.ToLower(text)

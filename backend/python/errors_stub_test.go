@@ -185,19 +185,36 @@ class TritonPythonModel:
 	wantFields(t, line, map[string]any{"level": "error", "model": "refuses", "instance": "refuses_0_0", "requests": nil})
 }
 
-// TestOutputOfModels wants what models print with their names, whoever prints it.
+// TestOutputOfModels wants what models print as it is, in the stream that it was
+// printed to, whoever prints it; or in the log, with their names.
 func TestOutputOfModels(t *testing.T) {
-	r := newRig(t, nil)
-	m := r.start("asks", infer.Uint8)
-	m.rows([]row{{`import logging, os, sys
-print("by print")
+	const printing = `import json, logging, os, sys
+print(json.dumps({"by": "print \u00e4\t"}))
 print("by stderr", file=sys.stderr)
 logging.error("by logging")
-os.system("echo by a child")
-pb.Logger.log_info("by Logger")`, "done"}})
-	for _, part := range []string{"by print", "by stderr", "ERROR:root:by logging", "by a child"} {
-		line := r.logLine(part)
-		wantFields(t, line, map[string]any{"model": "asks", "version": 1, "instance": "asks_0_0", "message": part, "file": "output", "level": nil})
+os.system("echo by a child; echo child by stderr >&2")
+sys.stdout.write("no end")
+pb.Logger.log_info("by Logger")`
+	for _, tagged := range []bool{false, true} {
+		r := newRig(t, func(c *Config) { c.TaggedOutput = tagged })
+		m := r.start("asks", infer.Uint8)
+		m.rows([]row{{printing, "done"}})
+		wantFields(t, r.logLine("by Logger"), map[string]any{"model": nil, "instance": nil, "file": "asked", "line": 7, "level": "info"})
+		m.close()
+		if tagged {
+			for _, part := range []string{"by stderr", "ERROR:root:by logging", "by a child", "child by stderr", "no end"} {
+				line := r.logLine(part)
+				wantFields(t, line, map[string]any{"model": "asks", "version": 1, "instance": "asks_0_0", "message": part, "file": "output", "level": nil})
+			}
+			continue
+		}
+		for i, want := range []string{"{\"by\": \"print \\u00e4\\t\"}\nby a child\nno end\n", "by stderr\nERROR:root:by logging\nchild by stderr\n"} {
+			if got := r.printed[i].String(); got != want {
+				t.Errorf("stream %d got %q, want %q", i+1, got, want)
+			}
+		}
+		if strings.Contains(r.log.String(), "by stderr") {
+			t.Error("what was printed is in the log, too")
+		}
 	}
-	wantFields(t, r.logLine("by Logger"), map[string]any{"model": nil, "instance": nil, "file": "asked", "line": 6, "level": "info"})
 }

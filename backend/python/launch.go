@@ -38,12 +38,12 @@ func startProgram(argv []string, files []*os.File, mark string) (*process, error
 type stubFiles struct {
 	peer     ipc.PeerFiles
 	requests *os.File
-	output   *os.File // becomes stdout and stderr
+	output   [2]*os.File // become stdout and stderr
 }
 
 func (f *stubFiles) close() {
 	f.peer.Close()
-	for _, file := range []*os.File{f.requests, f.output} {
+	for _, file := range []*os.File{f.requests, f.output[0], f.output[1]} {
 		if file != nil {
 			_ = file.Close()
 		}
@@ -62,7 +62,7 @@ func startStub(interpreter, program, instance, mark string, files *stubFiles) (*
 		return nil, err
 	}
 	defer null.Close()
-	inherit := append([]*os.File{null, files.output, files.output}, files.list()...)
+	inherit := append([]*os.File{null, files.output[0], files.output[1]}, files.list()...)
 	numbers := make([]string, 0, 6)
 	for fd := 3; fd < len(inherit); fd++ {
 		numbers = append(numbers, strconv.Itoa(fd))

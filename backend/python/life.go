@@ -210,13 +210,13 @@ func (in *Instance) begin() (*life, error) {
 			return
 		}
 		if l.output != nil {
-			_ = l.output.file.Close()
+			l.output.close()
 		}
 		channel.Close()
 		l.calls.end(false)
 	}()
 	if files.requests, err = b.requestsFile(); err == nil {
-		l.output, files.output, err = outputPipe(in.log.With().Str("file", "output").Logger())
+		l.output, files.output, err = newOutput(in.log.With().Str("file", "output").Logger(), b.printed(settings))
 	}
 	if err == nil {
 		l.process, err = b.python(settings).start(in.name, &files)

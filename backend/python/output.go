@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of what a stub may print into the server's log.
+// Limits of what a stub may print.
 const (
 	maxLine       = 16 << 10 // bytes; the rest of a longer line is cut
 	linesAtOnce   = 10_000   // a burst that is let through
@@ -24,48 +24,79 @@ const (
 	drainDeadline = 200 * time.Millisecond
 )
 
-// output copies what a stub writes to stdout and stderr into the log, line by
-// line, as it comes. A stub that prints faster than the limits loses lines,
-// which are counted; if the log itself is slow, the stub waits in print.
+// output passes on what a stub writes to stdout and stderr, line by line, as it
+// comes. A stub that prints faster than the limits loses lines, which are
+// counted.
 type output struct {
-	file *os.File // read end, non-blocking
-	log  zerolog.Logger
-	done chan struct{}
+	streams [2]source
+	log     zerolog.Logger
+	done    chan struct{} // closed when both streams have ended
 
-	mu   sync.Mutex
-	tail []string
+	mu    sync.Mutex
+	limit lineLimit
+	tail  []string
 }
 
-// outputPipe makes the pipe and returns the end that the stub writes to.
-func outputPipe(log zerolog.Logger) (*output, *os.File, error) {
-	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-		return nil, nil, os.NewSyscallError("pipe2", err)
+// source is stdout or stderr of a stub.
+type source struct {
+	file *os.File // read end, non-blocking
+	// to gets each line as it was written, in one call that does not wait; nil: the
+	// log gets it as a text.
+	to io.Writer
+}
+
+// newOutput makes the pipes and returns the ends that the stub writes to, stdout
+// and stderr. to says where the lines of each go; nil is the log.
+func newOutput(log zerolog.Logger, to [2]io.Writer) (*output, [2]*os.File, error) {
+	o := &output{log: log, done: make(chan struct{}), limit: lineLimit{tokens: linesAtOnce, last: time.Now()}}
+	var ends [2]*os.File
+	for i, name := range []string{"stdout", "stderr"} {
+		var fds [2]int
+		err := unix.Pipe2(fds[:], unix.O_CLOEXEC)
+		if err == nil {
+			err = unix.SetNonblock(fds[0], true) // before it becomes a file, which looks whether it is
+			o.streams[i] = source{os.NewFile(uintptr(fds[0]), name), to[i]}
+			ends[i] = os.NewFile(uintptr(fds[1]), name)
+		}
+		if err != nil {
+			o.close()
+			for _, end := range ends {
+				_ = end.Close() // one that is nil says so
+			}
+			return nil, [2]*os.File{}, os.NewSyscallError("make pipes for the output of a stub", err)
+		}
 	}
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		_ = unix.Close(fds[0])
-		_ = unix.Close(fds[1])
-		return nil, nil, os.NewSyscallError("set non-blocking", err)
-	}
-	o := &output{file: os.NewFile(uintptr(fds[0]), "output"), log: log, done: make(chan struct{})}
-	return o, os.NewFile(uintptr(fds[1]), "output"), nil
+	return o, ends, nil
 }
 
 // begin copies beside. If that fails, what comes is lost, and nothing waits.
 func (o *output) begin() {
-	boundary.Go(o.log, boundary.Life, o.run, func(error) {
-		_, _ = io.Copy(io.Discard, o.file)
-	})
+	var copying sync.WaitGroup
+	for i := range o.streams {
+		s := &o.streams[i]
+		copying.Add(1)
+		boundary.Go(o.log, boundary.Life, func() {
+			defer copying.Done()
+			o.copy(s)
+		}, func(error) {
+			_, _ = io.Copy(io.Discard, s.file)
+		})
+	}
+	boundary.Go(o.log, boundary.Life, func() {
+		defer close(o.done)
+		copying.Wait()
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.limit.report(o.log)
+	}, nil)
 }
 
-// run copies until the end of file, or until finish has drained the pipe.
-func (o *output) run() {
-	defer close(o.done)
-	limit := lineLimit{tokens: linesAtOnce, last: time.Now()}
+// copy copies until the end of file, or until finish has drained the pipe.
+func (o *output) copy(s *source) {
 	buffer := make([]byte, 32<<10)
 	var line []byte
 	for {
-		n, err := o.file.Read(buffer)
+		n, err := s.file.Read(buffer)
 		chunk := buffer[:n]
 		for len(chunk) > 0 {
 			end := bytes.IndexByte(chunk, '\n')
@@ -79,7 +110,7 @@ func (o *output) run() {
 			if end < 0 {
 				break
 			}
-			o.emit(line, &limit)
+			o.emit(s, line)
 			line = line[:0]
 			chunk = chunk[end+1:]
 		}
@@ -88,12 +119,13 @@ func (o *output) run() {
 		}
 	}
 	if len(line) > 0 {
-		o.emit(line, &limit)
+		o.emit(s, line)
 	}
-	limit.report(o.log)
 }
 
-func (o *output) emit(line []byte, limit *lineLimit) {
+// emit passes a line on. The last one of a stub may lack its end, and gets one:
+// others follow.
+func (o *output) emit(s *source, line []byte) {
 	text := string(bytes.TrimSuffix(line, []byte("\r")))
 	if !utf8.ValidString(text) {
 		text = string(bytes.ToValidUTF8([]byte(text), []byte("\uFFFD")))
@@ -104,18 +136,32 @@ func (o *output) emit(line []byte, limit *lineLimit) {
 		o.tail = o.tail[:tailLines-1]
 	}
 	o.tail = append(o.tail, text)
+	allowed := o.limit.allow(o.log, 1)
 	o.mu.Unlock()
-	if limit.allow(o.log, 1) {
+	switch {
+	case !allowed:
+	case s.to == nil:
 		o.log.Log().Msg(text) // whatever levels are switched off: nobody asked for a level
+	default:
+		_, _ = s.to.Write(append(line, '\n'))
 	}
 }
 
-// finish takes what is left in the pipe of a stub that has ended, and closes
-// it: a child of the model may hold the other end for ever.
+// finish takes what is left in the pipes of a stub that has ended, and closes
+// them: a child of the model may hold the other ends for ever.
 func (o *output) finish() {
-	_ = o.file.SetReadDeadline(time.Now().Add(drainDeadline))
+	for _, s := range o.streams {
+		_ = s.file.SetReadDeadline(time.Now().Add(drainDeadline))
+	}
 	<-o.done
-	_ = o.file.Close()
+	o.close()
+}
+
+// close closes the pipes of an output that has not begun, or is done.
+func (o *output) close() {
+	for _, s := range o.streams {
+		_ = s.file.Close() // one that is nil says so
+	}
 }
 
 // lastLines returns what was printed last, oldest first.

@@ -2,6 +2,8 @@ package python
 
 import (
 	"bytes"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,49 +12,67 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestOutputLines writes what models print and compares what is logged.
+// TestOutputLines writes what models print to both streams, and compares what
+// comes out: as it was, or as lines of the log.
 func TestOutputLines(t *testing.T) {
 	long := strings.Repeat("x", 3*maxLine)
-	log := &testkit.Buffer{}
-	o, far, err := outputPipe(zerolog.New(log))
-	if err != nil {
-		t.Fatal(err)
-	}
-	go o.run()
-	for _, part := range []string{"one\ntwo", "o\r\n\n", "\xff\xfe\n", long, long + "\nlast"} {
-		if _, err := far.WriteString(part); err != nil {
+	printed := []string{"one\ntwo", "o\r\n\n", "\xff\xfe\n", long, long + "\nlast"}
+	for _, tagged := range []bool{false, true} {
+		log, out, errs := &testkit.Buffer{}, &testkit.Buffer{}, &testkit.Buffer{}
+		to := [2]io.Writer{out, errs}
+		if tagged {
+			to = [2]io.Writer{}
+		}
+		o, far, err := newOutput(zerolog.New(log), to)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := far.Close(); err != nil {
-		t.Fatal(err)
-	}
-	<-o.done
-	o.finish()
-	want := []string{"one", "twoo", "", "\ufffd", strings.Repeat("x", maxLine), "last"}
-	if got := o.lastLines(); len(got) != len(want) {
-		t.Errorf("got %d lines, want %d", len(got), len(want))
-	} else {
-		for i := range want {
-			if got[i] != want[i] {
-				t.Errorf("line %d: got %.30q of %d bytes, want %.30q of %d", i, got[i], len(got[i]), want[i], len(want[i]))
+		o.begin()
+		for _, part := range printed {
+			if _, err := far[0].WriteString(part); err != nil {
+				t.Fatal(err)
 			}
 		}
-	}
-	if n := strings.Count(log.String(), "\n"); n != len(want) {
-		t.Errorf("%d lines were logged, want %d", n, len(want))
+		_ = far[0].Close()
+		testkit.Eventually(t, patience, func() bool { return len(o.lastLines()) == 6 })
+		if _, err := far[1].WriteString("{\"key\": \"\\u00e4\"}\n"); err != nil {
+			t.Fatal(err)
+		}
+		_ = far[1].Close()
+		<-o.done
+		o.finish()
+		want := []string{"one", "twoo", "", "\ufffd", strings.Repeat("x", maxLine), "last", `{"key": "\u00e4"}`}
+		if got := o.lastLines(); !slices.Equal(got, want) {
+			t.Errorf("got last lines %.60q", got)
+		}
+		if tagged {
+			if n := strings.Count(log.String(), "\n"); n != len(want) {
+				t.Errorf("%d lines were logged, want %d", n, len(want))
+			}
+			continue
+		}
+		if want := "one\ntwoo\r\n\n\xff\xfe\n" + strings.Repeat("x", maxLine) + "\nlast\n"; out.String() != want {
+			t.Errorf("stdout got %.60q", out)
+		}
+		if want := "{\"key\": \"\\u00e4\"}\n"; errs.String() != want {
+			t.Errorf("stderr got %q, want %q", errs, want)
+		}
+		if log.String() != "" {
+			t.Errorf("the log got %.60q", log)
+		}
 	}
 }
 
-// TestOutputOfALingeringChild ends the pipe though somebody still holds it.
+// TestOutputOfALingeringChild ends the pipes though somebody still holds them.
 func TestOutputOfALingeringChild(t *testing.T) {
-	o, far, err := outputPipe(zerolog.Nop())
+	o, far, err := newOutput(zerolog.Nop(), [2]io.Writer{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer far.Close()
-	go o.run()
-	if _, err := far.WriteString("said\n"); err != nil {
+	defer far[0].Close()
+	defer far[1].Close()
+	o.begin()
+	if _, err := far[1].WriteString("said\n"); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -66,10 +86,9 @@ func TestOutputOfALingeringChild(t *testing.T) {
 }
 
 func TestOutputKeepsTheLastLines(t *testing.T) {
-	o := &output{log: zerolog.Nop()}
-	limit := lineLimit{tokens: linesAtOnce, last: time.Now()}
+	o := &output{log: zerolog.Nop(), limit: lineLimit{tokens: linesAtOnce, last: time.Now()}}
 	for i := range 100 {
-		o.emit([]byte{byte(i)}, &limit)
+		o.emit(&source{}, []byte{byte(i)})
 	}
 	if lines := o.lastLines(); len(lines) != tailLines || lines[0] != string([]byte{100 - tailLines}) {
 		t.Errorf("got %d lines that begin with %q", len(lines), lines[0])

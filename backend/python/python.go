@@ -2,6 +2,7 @@ package python
 
 import (
 	"fmt"
+	"io"
 	"path/filepath"
 	"sync"
 
@@ -135,15 +136,15 @@ func (p *python) usable(t *template) *template {
 // startTemplate starts a template; what it prints is part of the error if it
 // does not come up.
 func (b *Backend) startTemplate(interpreter string) (*template, error) {
-	out, far, err := outputPipe(b.log.With().Str("file", "template").Logger())
+	// Nothing is printed by a template that works; a failing one is reported below.
+	out, far, err := newOutput(zerolog.Nop(), [2]io.Writer{})
 	if err != nil {
 		return nil, err
 	}
-	// Nothing is printed by a template that works; a failing one is reported below.
-	out.log = zerolog.Nop()
 	out.begin()
 	t, err := startTemplate(b, interpreter, filepath.Join(b.dir, "nereid_template"), far)
-	_ = far.Close()
+	_ = far[0].Close()
+	_ = far[1].Close()
 	if err != nil {
 		out.finish()
 		if lines := out.lastLines(); len(lines) > 0 {

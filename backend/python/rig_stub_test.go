@@ -31,6 +31,7 @@ type rig struct {
 	backend *Backend
 	pool    *shm.Pool
 	log     *testkit.Buffer
+	printed [2]*testkit.Buffer // stdout and stderr
 	counts  *counts
 	host    backend.Host
 }
@@ -121,7 +122,7 @@ func newRigHooked(t testing.TB, interpreter string, change func(*Config), limits
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, pool: pool, log: &testkit.Buffer{}, counts: &counts{broken: make(map[string]int), custom: metrics.New(metrics.Config{})}}
+	r := &rig{t: t, pool: pool, log: &testkit.Buffer{}, printed: [2]*testkit.Buffer{{}, {}}, counts: &counts{broken: make(map[string]int), custom: metrics.New(metrics.Config{})}}
 	// The files are unpacked here, not into the user's cache.
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	log := zerolog.New(r.log)
@@ -131,7 +132,8 @@ func newRigHooked(t testing.TB, interpreter string, change func(*Config), limits
 	r.backend, err = New(Environment{
 		Config: config, Requests: pool, Files: []fs.FS{stub.Files, pyutils.Files}, Log: log,
 		LogLevels: func() LogLevels { return LogLevels{Info: true, Warning: true, Error: true, Verbose: 1} },
-		Metrics:   r.counts,
+		Stdout:    r.printed[0], Stderr: r.printed[1],
+		Metrics: r.counts,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +148,7 @@ func newRigHooked(t testing.TB, interpreter string, change func(*Config), limits
 		}
 		pool.Close()
 		if t.Failed() {
-			t.Logf("log of the backend:\n%s", r.log)
+			t.Logf("log of the backend:\n%s\nprinted:\n%s%s", r.log, r.printed[0], r.printed[1])
 		}
 	})
 	return r

@@ -52,7 +52,7 @@ const (
 const titleRoom = 512
 
 // startTemplate starts a template and waits for it to say HELLO.
-func startTemplate(b *Backend, interpreter, program string, output *os.File) (*template, error) {
+func startTemplate(b *Backend, interpreter, program string, output [2]*os.File) (*template, error) {
 	near, far, err := packetPair()
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func startTemplate(b *Backend, interpreter, program string, output *os.File) (*t
 	defer null.Close()
 	argv := []string{interpreter, "-u", program, "--fd=3", strings.Repeat(" ", titleRoom)}
 	b.births.RLock()
-	p, err := startProgram(argv, []*os.File{null, output, output, far}, b.templateMark())
+	p, err := startProgram(argv, []*os.File{null, output[0], output[1], far}, b.templateMark())
 	if err == nil {
 		b.watch(p)
 	}
@@ -127,7 +127,7 @@ func (t *template) fork(instance, mark string, files *stubFiles) (*process, erro
 		return nil, err
 	}
 	var fds []int
-	for _, f := range append(files.list(), files.output) {
+	for _, f := range append(files.list(), files.output[:]...) {
 		fds = append(fds, int(f.Fd()))
 	}
 	var reply struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"net"
@@ -52,7 +53,7 @@ type front struct {
 const metricsService = "Metrics"
 
 // newRooms makes all parts; nothing listens and no model is loaded yet.
-func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, err error) {
+func newRooms(o *Options, settings *LogSettings, log zerolog.Logger, stdout, stderr io.Writer) (_ *rooms, err error) {
 	r := &rooms{}
 	defer func() {
 		if err != nil {
@@ -91,6 +92,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger) (_ *rooms, 
 	if err == nil {
 		r.python, err = python.New(python.Environment{
 			Config: config, Requests: r.requests, Files: []fs.FS{stub.Files, pyutils.Files}, Log: log,
+			Stdout: stdout, Stderr: stderr,
 			LogLevels: func() python.LogLevels {
 				return python.LogLevels{Info: settings.Info(), Warning: settings.Warning(), Error: settings.Error(), Verbose: settings.Verbose()}
 			},

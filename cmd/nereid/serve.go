@@ -24,8 +24,13 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 		fmt.Fprintln(stderr, settingHostPolicy(err))
 		return 1
 	}
+	out, errs := newConsoles(stdout, stderr)
+	defer out.flush()
+	defer errs.flush()
+	stdout, stderr = out, errs
 	settings := newLogSettings(o.Log)
 	log, lines, file, err := newLog(settings, getenv, stdout, stderr)
+	out.log, errs.log = &log, &log
 	if err != nil {
 		fmt.Fprintln(stderr, "error:", err)
 		return 1
@@ -47,7 +52,7 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 		fmt.Fprintln(stderr, creatingServer(err))
 		return 1
 	}
-	r, err := newRooms(o, settings, log)
+	r, err := newRooms(o, settings, log, out, errs)
 	if err != nil {
 		fmt.Fprintln(stderr, creatingServer(err))
 		return 1

@@ -5,12 +5,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import gc
 import os
 import select
 import signal
 import sys
 import threading
-import time
 import types
 from importlib.machinery import BuiltinImporter
 from typing import NamedTuple, NoReturn
@@ -110,12 +110,21 @@ def hide(root: str, search: list[str]) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process as an interpreter does that is embedded, but not later than EXIT_SECONDS from now.
+    """End the process as an interpreter ends: by SystemExit, which the caller lets pass.
 
-    Threads of the model are waited for, exit handlers are run, output is flushed. Modules are not taken down one by
-    one: that takes long with large libraries and is where they crash.
+    Threads of the model are waited for, exit handlers are run, then the interpreter flushes and closes what is open and
+    takes its modules down. None of it may take longer than EXIT_SECONDS. The alarm is no thread, for which there may be
+    no memory; where C code keeps it from being heard, the supervisor's patience ends.
     """
-    threading.Thread(target=_end_in_time, args=(code,), daemon=True).start()
+
+    def late(_number: int, _frame: object) -> None:
+        flush()
+        os._exit(code)
+
+    with contextlib.suppress(ValueError, OSError):
+        signal.signal(signal.SIGALRM, late)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGALRM,))
+        signal.setitimer(signal.ITIMER_REAL, EXIT_SECONDS)
     try:
         shutdown = getattr(threading, "_shutdown", None)
         if shutdown is not None:
@@ -125,22 +134,20 @@ def leave(code: int) -> NoReturn:
             run_handlers()
     except BaseException as error:
         print(f"exit handler of the model: {type(error).__name__}: {error}", file=sys.stderr)
-    finally:
-        flush()
-        os._exit(code)
-
-
-def _end_in_time(code: int) -> None:
-    time.sleep(EXIT_SECONDS)
-    os._exit(code)
+    gc.collect()
+    flush()
+    sys.exit(code)
 
 
 def flush() -> None:
     """Write out what Python still holds back of stdout and stderr."""
-    for stream in (sys.stdout, sys.stderr):
-        # It may be closed or replaced by the model, or nobody reads it.
-        with contextlib.suppress(Exception):
-            stream.flush()
+    for name in ("stdout", "stderr"):
+        try:
+            getattr(sys, name).flush()
+        except Exception:
+            # It was closed or replaced by the model, or nobody reads it. The interpreter shall not try again, and tell
+            # of it by its exit code.
+            setattr(sys, name, None)
 
 
 def complain(instance: str, text: str) -> None:

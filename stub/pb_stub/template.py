@@ -1,6 +1,6 @@
 """A template: an interpreter that has imported numpy and this package, and forks stubs in a few milliseconds.
 
-    supervisor ──  one packet: {"instance", "cwd"?, "mark"?} and 7 descriptors  ──▶ template
+    supervisor ──  one packet: {"instance", "cwd"?, "mark"?} and 8 descriptors  ──▶ template
     supervisor ◀──────────────  {"pid"} or {"error"}  ────────────────────────── template
     supervisor ───────────────────────  {"end"}  ──────────────────────────────▶ template
 
@@ -25,8 +25,8 @@ from typing import Any, NamedTuple, NoReturn
 from . import _msgpack, main, marks, process, title
 from .process import Descriptors
 
-#: What comes with a request: the six descriptors of a stub, and its output.
-_DESCRIPTORS = 7
+#: What comes with a request: the six descriptors of a stub, its standard output and its standard error output.
+_DESCRIPTORS = 8
 _LARGEST_PACKET = 65536
 _END = _msgpack.pack({"end": True})
 
@@ -48,11 +48,19 @@ def command(arguments: list[str]) -> NoReturn:
     """The command line: `<program> --fd=N PADDING…`; the padding makes room for the title of a stub."""
     if len(arguments) < 2 or not arguments[1].startswith("--fd="):
         sys.exit("usage: nereid_template --fd=N [PADDING]")
-    serve(socket.socket(fileno=int(arguments[1][len("--fd=") :])))
+    stub = serve(socket.socket(fileno=int(arguments[1][len("--fd=") :])))
+    main(*stub)
 
 
-def serve(supervisor: socket.socket) -> NoReturn:
-    """Fork stubs until the supervisor closes its end."""
+class _Stub(NamedTuple):
+    """What a process is that was forked: the instance, and what it was started with."""
+
+    instance: str
+    fds: Descriptors
+
+
+def serve(supervisor: socket.socket) -> _Stub:
+    """Fork stubs until the supervisor closes its end. Returns in the stubs alone, with nothing of the template left."""
     supervisor.set_inheritable(False)
     # The supervisor ends it; Ctrl-C reaches whole process groups.
     signal.signal(signal.SIGINT, lambda *_: None)
@@ -76,7 +84,11 @@ def serve(supervisor: socket.socket) -> NoReturn:
         if data == _END:
             os._exit(0)
         try:
-            answer: dict[str, Any] = {"pid": _fork(supervisor, data, fds, where)}
+            born = _fork(supervisor, data, fds, where)
+            if isinstance(born, _Stub):
+                fds.clear()
+                return born
+            answer: dict[str, Any] = {"pid": born}
         except (_Bad, OSError, _msgpack.Malformed) as error:
             answer = {"error": str(error)}
         finally:
@@ -119,8 +131,8 @@ def _receive(supervisor: socket.socket) -> tuple[bytes, list[int]]:
     return data, fds.tolist()
 
 
-def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: Places) -> int:
-    """Start a stub and return its pid. It reports through a pipe when it has become one."""
+def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: Places) -> int | _Stub:
+    """Start a stub and return its pid. It reports through a pipe when it has become one, and returns what it is."""
     request = _msgpack.unpack(data)
     if not isinstance(request, dict) or not isinstance(request.get("instance"), str):
         raise _Bad("the request names no instance")
@@ -135,7 +147,7 @@ def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: Places)
             warnings.simplefilter("ignore", DeprecationWarning)
             between = os.fork()
         if between == 0:
-            _between(supervisor, reporter, request, fds, where)
+            return _between(supervisor, reporter, request, fds, where)
         os.close(reporter)
         reporter = -1
         os.waitpid(between, 0)
@@ -150,10 +162,8 @@ def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: Places)
     return int(said)
 
 
-def _between(
-    supervisor: socket.socket, reporter: int, request: dict[str, Any], fds: list[int], where: Places
-) -> NoReturn:
-    """The process between: its end makes the stub the supervisor's child."""
+def _between(supervisor: socket.socket, reporter: int, request: dict[str, Any], fds: list[int], where: Places) -> _Stub:
+    """The process between: its end makes the stub the supervisor's child, which goes on."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -166,12 +176,12 @@ def _between(
             os.write(reporter, f"{type(error).__name__}: {error}".encode("utf-8", "replace"))
             os._exit(process.EXIT_LOST)
         os.write(reporter, b"%d" % os.getpid())
-        os.close(reporter)
-        main(request["instance"], Descriptors(*fds[:-1]))
+        return _Stub(request["instance"], Descriptors(*fds[:-2]))
     except OSError as error:
         with contextlib.suppress(OSError):
             os.write(reporter, f"fork: {error}".encode("utf-8", "replace"))
-    finally:
+        os._exit(process.EXIT_LOST)
+    except BaseException:
         os._exit(process.EXIT_LOST)
 
 
@@ -180,12 +190,9 @@ def _become_stub(supervisor: socket.socket, request: dict[str, Any], fds: list[i
     supervisor.close()
     os.setpgid(0, 0)
     null = os.open(os.devnull, os.O_RDONLY)
-    output = fds[-1]
-    os.dup2(null, 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(null)
-    os.close(output)
+    for number, fd in enumerate((null, *fds[-2:])):
+        os.dup2(fd, number)
+        os.close(fd)
     if request.get("cwd"):
         os.chdir(request["cwd"])
     if where.title is not None:

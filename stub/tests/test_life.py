@@ -246,6 +246,40 @@ class TestFinalize:
         began = time.monotonic()
         assert stub.wait_exit() == 0 and time.monotonic() - began < 15
 
+    def test_what_is_buffered_and_in_circles(self, start: Start, tmp_path: Path) -> None:
+        """The interpreter ends in its own way: open files are flushed, and `__del__` runs of what nobody dropped."""
+        stub = start(f"""
+            import atexit, threading
+            import triton_python_backend_utils as pb_utils
+
+            left = open({str(tmp_path / "left")!r}, "w")
+            left.write("buffered")
+
+            class TritonPythonModel:
+                def __init__(self):
+                    self.me = self
+                    self.go_on = threading.Event()
+                    atexit.register(left.write, " at exit")
+                    threading.Thread(target=late, args=(self.go_on,)).start()
+                def __del__(self):
+                    pb_utils.Logger.log_info("collected")
+                    self.go_on.set()
+
+            def late(go_on):
+                go_on.wait()
+                left.write(" by a thread")
+        """)
+        stub.finalize()
+        assert [log["message"] for log in stub.logs] == ["collected"]
+        assert stub.wait_exit() == 0
+        assert (tmp_path / "left").read_text() == "buffered by a thread at exit"
+
+    @pytest.mark.parametrize("body", ["sys.stdout.close()", "import os; print('x'); os.close(1)", "sys.stdout = None"])
+    def test_closed_output(self, start: Start, body: str) -> None:
+        stub = start(self.MODEL.format(body=body))
+        stub.finalize()
+        assert stub.wait_exit() == 0
+
     def test_sys_exit_in_a_handler(self, start: Start) -> None:
         stub = start(self.MODEL.format(body="atexit.register(lambda: 1 / 0)"))
         stub.finalize()

@@ -46,7 +46,7 @@ class Template:
         return self.receive()
 
     def fork(self, instance: str, fds: list[int], output: int) -> int:
-        answer = self.ask(_msgpack.pack({"instance": instance, "cwd": "/"}), [*fds, output])
+        answer = self.ask(_msgpack.pack({"instance": instance, "cwd": "/"}), [*fds, output, output])
         assert "pid" in answer, answer
         return int(answer["pid"])
 
@@ -127,6 +127,19 @@ def test_stub_executes(root: Path, tmp_path: Path, template: Template) -> None:
     assert one.end()[0] == 0
 
 
+def test_the_end_is_the_interpreters_own(root: Path, tmp_path: Path, template: Template) -> None:
+    path = supervisor.model(
+        tmp_path,
+        "import os\nfile = open(__file__ + '.out', 'w')\nfile.write('buffered')\nclass TritonPythonModel: pass\n",
+    )
+    one = Forked(root, template)
+    one.stub.hello()
+    one.stub.initialize(path)
+    one.stub.finalize()
+    assert one.end() == (0, "")
+    assert path.with_name("model.py.out").read_text() == "buffered"
+
+
 def test_random_numbers_differ(root: Path, tmp_path: Path, template: Template) -> None:
     path = supervisor.model(
         tmp_path,
@@ -156,14 +169,14 @@ def test_stubs_outlive_the_template(root: Path, tmp_path: Path, template: Templa
 @pytest.mark.parametrize(
     ("request_", "count", "text"),
     [
-        (_msgpack.pack({"instance": "m"}), 0, "0 descriptors came, want 7"),
-        (_msgpack.pack({"instance": "m"}), 6, "6 descriptors came, want 7"),
+        (_msgpack.pack({"instance": "m"}), 0, "0 descriptors came, want 8"),
+        (_msgpack.pack({"instance": "m"}), 6, "6 descriptors came, want 8"),
         (_msgpack.pack({"instance": 5}), 7, "the request names no instance"),
-        (_msgpack.pack([]), 7, "the request names no instance"),
-        (b"\xc1", 7, "MessagePack code 0xc1 at 0 is not used here"),
+        (_msgpack.pack([]), 8, "the request names no instance"),
+        (b"\xc1", 8, "MessagePack code 0xc1 at 0 is not used here"),
         (
             _msgpack.pack({"instance": "m", "cwd": "/nowhere"}),
-            7,
+            8,
             "FileNotFoundError: [Errno 2] No such file or directory: '/nowhere'",
         ),
     ],

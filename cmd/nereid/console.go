@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+)
+
+// console is the standard output or the standard error output of the server. The
+// server's own lines and those of models go there, each Write whole and apart
+// from the others. Write never waits: what nobody reads is kept up to
+// maxUnread bytes, and dropped beyond that, with a count.
+//
+// Descriptors are left as they are: others have them too, and do not expect one
+// that does not block. So nothing is written before the kernel says that it has
+// room for a piece of it.
+type console struct {
+	fd  int // -1: to is written to
+	to  io.Writer
+	log *zerolog.Logger // is told of what was dropped, once there is room again
+
+	mu       sync.Mutex
+	unread   []byte
+	draining bool          // a goroutine writes what is kept
+	idle     chan struct{} // closed when it has ended; made anew for each
+	broken   bool          // there is no reader any more
+	dropped  int           // lines
+}
+
+const (
+	maxUnread = 1 << 20 // bytes
+	// pieceSize is what a pipe that can be written to at all takes without waiting.
+	pieceSize = 4096
+	// consolePatience bounds how long the end of the server waits for a reader.
+	consolePatience = time.Second
+)
+
+// newConsoles makes those of the standard output and the standard error output,
+// which are one if both lead to the same place: pieces of long lines would mix.
+func newConsoles(stdout, stderr io.Writer) (out, err *console) {
+	out, err = newConsole(stdout), newConsole(stderr)
+	if out.fd >= 0 && err.fd >= 0 {
+		var a, b unix.Stat_t
+		if unix.Fstat(out.fd, &a) == nil && unix.Fstat(err.fd, &b) == nil && a.Dev == b.Dev && a.Ino == b.Ino {
+			return out, out
+		}
+	}
+	return out, err
+}
+
+func newConsole(to io.Writer) *console {
+	c := &console{fd: -1, to: to}
+	if file, ok := to.(*os.File); ok {
+		// Not by Fd, which would change the descriptor.
+		if raw, err := file.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { c.fd = int(fd) })
+		}
+	}
+	return c
+}
+
+// Write implements io.Writer.
+func (c *console) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fd < 0 {
+		return c.to.Write(p)
+	}
+	rest := p
+	if !c.draining {
+		rest = c.writeLocked(p)
+	}
+	switch {
+	case len(rest) == 0 || c.broken:
+	case len(rest) == len(p) && len(c.unread)+len(p) > maxUnread:
+		c.dropped += bytes.Count(p, []byte("\n"))
+	default:
+		c.unread = append(c.unread, rest...)
+		if !c.draining {
+			c.draining = true
+			c.idle = make(chan struct{})
+			boundary.Go(zerolog.Nop(), boundary.Server, c.drain, nil)
+		}
+	}
+	return len(p), nil
+}
+
+// writeLocked writes as much as the kernel has room for, and returns the rest.
+func (c *console) writeLocked(p []byte) []byte {
+	for len(p) > 0 && !c.broken && c.writable(0) {
+		n, err := unix.Write(c.fd, p[:min(len(p), pieceSize)])
+		switch {
+		case err == nil:
+			p = p[n:]
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return p
+		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EBADF):
+			c.broken = true
+		default:
+			return nil // a full disk, perhaps: it is lost, and the next line is tried again
+		}
+	}
+	return p
+}
+
+// writable waits for room, for so many milliseconds.
+func (c *console) writable(wait int) bool {
+	fds := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLOUT}}
+	n, err := unix.Poll(fds, wait)
+	return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+}
+
+// drain writes what is kept as it is read, until nothing is left.
+func (c *console) drain() {
+	for {
+		// The lock is not held while there is no room.
+		room := c.writable(100)
+		c.mu.Lock()
+		if room {
+			c.unread = append(c.unread[:0], c.writeLocked(c.unread)...)
+		}
+		if c.broken {
+			c.unread = nil
+		}
+		if len(c.unread) > 0 {
+			c.mu.Unlock()
+			continue
+		}
+		dropped := c.dropped
+		c.dropped = 0
+		if dropped == 0 || c.broken || c.log == nil {
+			c.draining = false
+			close(c.idle)
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+		c.log.Warn().Int("lines", dropped).Msg("output of the server was dropped, as nobody read it")
+	}
+}
+
+// flush waits until all has been read, but not for long.
+func (c *console) flush() {
+	c.mu.Lock()
+	idle, draining := c.idle, c.draining
+	c.mu.Unlock()
+	if !draining {
+		return
+	}
+	select {
+	case <-idle:
+	case <-time.After(consolePatience):
+	}
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/rs/zerolog"
+)
+
+func consolePipe(t *testing.T) (*console, *os.File, *os.File) {
+	t.Helper()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { reader.Close(); writer.Close() })
+	return newConsole(writer), reader, writer
+}
+
+// TestConsoleThatNobodyReads writes far more than a pipe holds. No write waits,
+// what is kept comes whole and in order, and the rest is counted.
+func TestConsoleThatNobodyReads(t *testing.T) {
+	c, reader, writer := consolePipe(t)
+	told := &testkit.Buffer{}
+	log := zerolog.New(told)
+	c.log = &log
+	const lines = 1000
+	for i := range lines {
+		fmt.Fprintf(c, "%d %s\n", i, strings.Repeat("x", 10_000))
+	}
+	c.mu.Lock()
+	dropped := c.dropped
+	c.mu.Unlock()
+	if dropped == 0 || dropped > lines-maxUnread/11_000 {
+		t.Fatalf("%d of %d lines were dropped", dropped, lines)
+	}
+	scanner := bufio.NewScanner(reader)
+	kept := 0
+	for ; kept < lines-dropped && scanner.Scan(); kept++ {
+		if want := fmt.Sprintf("%d %s", kept, strings.Repeat("x", 10_000)); scanner.Text() != want {
+			t.Fatalf("line %d is %.20q of %d bytes", kept, scanner.Text(), len(scanner.Text()))
+		}
+	}
+	testkit.Eventually(t, 30*time.Second, func() bool {
+		return strings.Contains(told.String(), fmt.Sprintf(`"lines":%d`, dropped))
+	})
+	c.flush()
+	fmt.Fprintln(c, "after")
+	_ = writer.Close()
+	if !scanner.Scan() || scanner.Text() != "after" {
+		t.Errorf("got %.20q, want the line that came when there was room again", scanner.Text())
+	}
+}
+
+// TestConsoleThatWasClosed goes on without its reader.
+func TestConsoleThatWasClosed(t *testing.T) {
+	c, reader, _ := consolePipe(t)
+	_ = reader.Close()
+	for range 3 {
+		if n, err := c.Write([]byte("line\n")); n != 5 || err != nil {
+			t.Errorf("Write: got %d, %v", n, err)
+		}
+	}
+	c.flush()
+}
+
+// TestConsolesAreOne finds that both outputs lead to the same pipe.
+func TestConsolesAreOne(t *testing.T) {
+	_, reader, writer := consolePipe(t)
+	if out, err := newConsoles(writer, writer); out != err {
+		t.Error("two consoles for one pipe")
+	}
+	if out, err := newConsoles(reader, os.Stderr); out == err {
+		t.Error("one console for two files")
+	}
+}
