@@ -529,7 +529,7 @@ class Loop:
         except BaseException as error:
             text = failure.describe(error)
             self._complain_of_end(text, error)
-        gc.collect()  # what the model has left in circles ends while the server still listens
+        process.collect()  # what the model has left in circles ends while the server still listens
         self._leave_children()
         channel = self._channel
         channel.publish(messages.finalized(channel.life, text))

@@ -258,6 +258,8 @@ class TestFinalize:
             class TritonPythonModel:
                 def __init__(self):
                     self.me = self
+                    self.file = open({str(tmp_path / "own")!r}, "w")
+                    self.file.write("of its own")
                     self.go_on = threading.Event()
                     atexit.register(left.write, " at exit")
                     threading.Thread(target=late, args=(self.go_on,)).start()
@@ -272,6 +274,7 @@ class TestFinalize:
         stub.finalize()
         assert [log["message"] for log in stub.logs] == ["collected"]
         assert stub.wait_exit() == 0
+        assert (tmp_path / "own").read_text() == "of its own"
         assert (tmp_path / "left").read_text() == "buffered by a thread at exit"
 
     @pytest.mark.parametrize("body", ["sys.stdout.close()", "import os; print('x'); os.close(1)", "sys.stdout = None"])
