@@ -178,16 +178,17 @@ output [ { name: "OUTPUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
 		"stacked/config.pbtxt": strings.ReplaceAll(stackedConfig(number), "6", "2"),
 		"stacked/1/model.py":   stackedModel,
 	}), "--request-memory-byte-size=4000000")
-	// Two that are executed together. Their texts, as long as their tensors, count
-	// but lie elsewhere than batches do.
+	// Two that are executed together.
 	ask := func(elements int) (statuses [2]int, bodies [2]string) {
-		body := fmt.Sprintf(`{"inputs":[{"name":"INPUT","datatype":"FP32","shape":[1,%d],"data":[%s0]}],"outputs":[{"name":"OUTPUT","parameters":{"binary_data":true}}]}`,
-			elements, strings.Repeat("0.0,", elements-1))
+		head := fmt.Sprintf(`{"inputs":[{"name":"INPUT","datatype":"FP32","shape":[1,%d],"parameters":{"binary_data_size":%d}}],"outputs":[{"name":"OUTPUT","parameters":{"binary_data":true}}]}`,
+			elements, 4*elements)
+		header := map[string]string{"Inference-Header-Content-Length": strconv.Itoa(len(head))}
+		body := append([]byte(head), make([]byte, 4*elements)...)
 		var both sync.WaitGroup
 		for i := range statuses {
 			both.Go(func() {
 				var err error
-				if statuses[i], bodies[i], err = s.try("POST", "/v2/models/stacked/infer", nil, []byte(body)); err != nil {
+				if statuses[i], bodies[i], err = s.try("POST", "/v2/models/stacked/infer", header, body); err != nil {
 					t.Error(err)
 				}
 			})
@@ -195,11 +196,11 @@ output [ { name: "OUTPUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
 		both.Wait()
 		return statuses, bodies
 	}
-	statuses, bodies := ask(200_000)
+	statuses, bodies := ask(250_000)
 	for i, body := range bodies {
 		if statuses[i] != http.StatusServiceUnavailable ||
-			!strings.HasPrefix(errorOf(t, body), "batch of 2 requests to model 'stacked' cannot be stacked: request needs 1600000 bytes of memory, but ") {
-			t.Errorf("one of two of 800 kB: %d %.300q, want 503", statuses[i], body)
+			!strings.HasPrefix(errorOf(t, body), "batch of 2 requests to model 'stacked' cannot be stacked: request needs 2000000 bytes of memory, but ") {
+			t.Errorf("one of two of 1 MB: %d %.300q, want 503", statuses[i], body)
 		}
 	}
 	for range 5 { // what is charged is given back

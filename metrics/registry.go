@@ -108,11 +108,16 @@ func New(config Config) *Registry {
 	return r
 }
 
-// Gauge adds a figure that is asked for when the metrics are read. It panics if
-// the name is taken. It is for the time before models make metrics.
-func (r *Registry) Gauge(name, help string, value func() float64) {
+// Gauge adds a figure that is asked for when the metrics are read, with labels and
+// their values in turn. It panics if the name is taken with these labels. It is for
+// the time before models make metrics.
+func (r *Registry) Gauge(name, help string, value func() float64, labels ...string) {
 	r.custom.reserved[name] = true
-	r.gatherer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
+	pairs := make(prometheus.Labels)
+	for i := 0; i+1 < len(labels); i += 2 {
+		pairs[labels[i]] = labels[i+1]
+	}
+	r.gatherer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: pairs}, value))
 }
 
 // StubStarted counts a stub process that became ready.

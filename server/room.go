@@ -46,9 +46,11 @@ func Refusal(account *memory.Account, n int, why error) error {
 	if errors.As(why, &e) {
 		return e
 	}
-	if int64(n) > account.Most(memory.Blocks) {
-		return account.Take(memory.Blocks, int64(n)) // which says so
+	// The account, if it is the reason, says it best.
+	if err := account.Take(memory.Blocks, int64(n)); err != nil {
+		return err
 	}
+	account.Give(memory.Blocks, int64(n))
 	return infer.Errorf(infer.Unavailable, "no memory for a tensor of %d bytes: %v", n, why)
 }
 

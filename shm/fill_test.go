@@ -161,6 +161,25 @@ func TestPoolWithoutRoomGivesBackFirst(t *testing.T) {
 	held.Release()
 }
 
+// TestOpenInTheLastOfTheAddressSpace: where a block's class does not fit, the block
+// still has all of its bytes to itself.
+func TestOpenInTheLastOfTheAddressSpace(t *testing.T) {
+	p, _ := chargedPool(t, 67*PageSize, 67*PageSize)
+	first := alloc(t, p, 40*PageSize)
+	b, err := p.Open(25*PageSize, 25*PageSize) // of a class of 28 pages
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Release()
+	if s := p.Stats(); s.InUse != 25*PageSize {
+		t.Errorf("the block has %d bytes, want %d", s.InUse, 25*PageSize)
+	}
+	if err := p.Verify(); err != nil {
+		t.Error(err)
+	}
+	b.Release()
+}
+
 // TestFillUnderLoad fills, allocates, trims and releases at once, with less memory
 // than is asked for: what a block has been filled with stays.
 func TestFillUnderLoad(t *testing.T) {

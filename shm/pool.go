@@ -88,10 +88,18 @@ func NewPool(region *Region, config PoolConfig) (*Pool, error) {
 	config.Default = min(roundUp(config.Default, PageSize), config.Max)
 	config.Growth = roundUp(config.Growth, PageSize)
 	p := &Pool{region: region, config: config, born: time.Now(), spare: make(map[int64][]*span)}
-	if err := p.reserveLocked(0, config.Default); err != nil {
-		return nil, err
+	if config.Charge != nil && !config.Charge(config.Default) {
+		p.config.Default = 0 // it begins with nothing, as it may have so little
 	}
-	p.ready = config.Default
+	if n := p.config.Default; n > 0 {
+		if err := region.Reserve(0, n); err != nil {
+			if config.Refund != nil {
+				config.Refund(n)
+			}
+			return nil, fmt.Errorf("reserve %d bytes: %w", n, err)
+		}
+		p.ready, p.reserved = n, n
+	}
 	return p, nil
 }
 
@@ -118,7 +126,7 @@ func (p *Pool) Alloc(n int) (*Block, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b, err := p.allocLocked(int64(n), roundUp(max(int64(n), 1), PageSize))
+	b, err := p.allocLocked(int64(n), max(int64(n), 1))
 	if err != nil {
 		return nil, err
 	}
@@ -126,11 +134,12 @@ func (p *Pool) Alloc(n int) (*Block, error) {
 	return b, nil
 }
 
+// allocLocked makes a block of n bytes, of which the first need are real.
 func (p *Pool) allocLocked(n, need int64) (*Block, error) {
 	if p.closed {
 		return nil, fmt.Errorf("allocate %d bytes: the pool is closed", n)
 	}
-	s, err := p.takeLocked(classSize(n), need)
+	s, err := p.takeLocked(classSize(n), roundUp(max(n, 1), PageSize), roundUp(need, PageSize))
 	if err != nil {
 		return nil, fmt.Errorf("allocate %d bytes: %w", n, err)
 	}
@@ -142,8 +151,9 @@ func (p *Pool) allocLocked(n, need int64) (*Block, error) {
 	return b, nil
 }
 
-// takeLocked finds or cuts a span of the class and makes its first need bytes real.
-func (p *Pool) takeLocked(size, need int64) (*span, error) {
+// takeLocked finds or cuts a span of the class, or of least bytes, and makes its
+// first need bytes real.
+func (p *Pool) takeLocked(size, least, need int64) (*span, error) {
 	if list := p.spare[size]; len(list) > 0 {
 		s := list[len(list)-1]
 		list[len(list)-1] = nil
@@ -156,7 +166,7 @@ func (p *Pool) takeLocked(size, need int64) (*span, error) {
 		}
 		// The class rounds up; what is needed may still fit.
 		if size > p.region.Size()-p.top {
-			size = need
+			size = least
 			if s := p.joinLocked(size); s != nil {
 				return p.extendLocked(s, need)
 			}

@@ -90,8 +90,9 @@ func repositoryFlags() []flag {
 // ourFlags are the product's own.
 func ourFlags() []group {
 	return []group{{title: "Nereid's own", ours: true, flags: []flag{
-		{"request-memory-byte-size", "<integer>", "Memory for the tensors of requests that are being served. What does " +
-			"not fit is refused, and everything else goes on. 0 is half of the memory that this process may use. Default: 0.",
+		{"request-memory-byte-size", "<integer>", "Memory that clients may make the server take: requests that are being served, " +
+			"their answers, and what is kept between them. What does not fit is refused, and everything else goes on. 0 is half of the " +
+			"memory that this process may use, as the machine and all control groups around it say. Default: 0.",
 			setWith(parseUint64, func(o *Options) *uint64 { return &o.RequestMemoryBytes })},
 		{name: "version", help: "Show the version of this binary and exit."},
 	}}}

@@ -12,7 +12,7 @@ type Options struct {
 	ServerID            string // --id
 	ExitTimeoutSeconds  int    // --exit-timeout-secs: how long a graceful exit may take
 	ExitOnError         bool   // --exit-on-error: end if a model fails to load at start
-	RequestMemoryBytes  uint64 // --request-memory-byte-size: for tensors of requests; 0 is half of the free memory
+	RequestMemoryBytes  uint64 // --request-memory-byte-size: for all that clients make the server take; 0 is half of the memory
 	AllowClientSHM      bool   // --allow-client-shm: clients may register shared memory
 	Log                 LogOptions
 	Repository          RepositoryOptions

@@ -78,9 +78,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger, stdout, std
 	if err != nil {
 		return nil, err
 	}
-	// A quarter more, as blocks are of classes of size.
-	r.account = memory.New(memory.Config{Limit: int64(o.RequestMemoryBytes), Cache: cacheSize + cacheSize/4})
-	if err := r.makePool(counters, log); err != nil {
+	if err := r.makeAccount(int64(o.RequestMemoryBytes), cacheSize, counters, log); err != nil {
 		return nil, err
 	}
 	responses, err := r.makeCache(cacheSize, counters, log)
@@ -140,30 +138,6 @@ func (o *Options) pollInterval() time.Duration {
 	return time.Duration(min(max(o.Repository.PollSeconds, 0), longest)) * time.Second
 }
 
-// makePool makes the memory for requests, and for large responses in the cache:
-// as much address space as they may use, real only as far as it is used.
-func (r *rooms) makePool(counters *metrics.Registry, log zerolog.Logger) error {
-	size := r.account.Limit() + r.account.Most(memory.Cache)
-	region, err := shm.NewRegionUpTo(shm.Memfd{}, size, 1<<30, shm.ReadWrite)
-	if err != nil {
-		return fmt.Errorf("memory for requests: %w", err)
-	}
-	r.requests, err = shm.NewPool(region, shm.PoolConfig{
-		Default: min(1<<20, size/64), Growth: 4 << 20,
-		Charge: func(n int64) bool { return r.account.Try(memory.Blocks, n) },
-		Refund: func(n int64) { r.account.Give(memory.Blocks, n) },
-		Log:    log,
-	})
-	if err != nil {
-		region.Release()
-		return fmt.Errorf("memory for requests: %w", err)
-	}
-	r.account.OnShort(r.requests.Trim)
-	counters.Gauge("nereid_request_memory_bytes", "Shared memory that is reserved for tensors of requests, and of large cached responses",
-		func() float64 { return float64(r.requests.Stats().Reserved) })
-	return nil
-}
-
 // makeCache makes the response cache, nil if its size is 0.
 func (r *rooms) makeCache(size int64, counters *metrics.Registry, log zerolog.Logger) (*cache.Cache, error) {
 	if size == 0 {
@@ -182,34 +156,6 @@ func (r *rooms) makeCache(size int64, counters *metrics.Registry, log zerolog.Lo
 		}
 	})
 	return c, nil
-}
-
-// lend returns an allocator of blocks that are charged as the given kind.
-func (r *rooms) lend(kind memory.Kind) func(n int) ([]byte, infer.Memory, error) {
-	return func(n int) ([]byte, infer.Memory, error) {
-		block, err := r.requests.Alloc(n)
-		if err != nil {
-			return nil, nil, server.Refusal(r.account, n, err)
-		}
-		if kind != memory.Blocks {
-			size := block.Real()
-			r.account.Move(memory.Blocks, kind, size)
-			block.OnFree(func() { r.account.Move(kind, memory.Blocks, size) })
-		}
-		return block.Bytes(), block, nil
-	}
-}
-
-// open lends the front ends blocks that become real as they are filled.
-func (r *rooms) open(n, arrived int) (server.Filling, error) {
-	block, err := r.requests.Open(n, arrived)
-	if errors.Is(err, shm.ErrUnproven) {
-		err = server.ErrUnproven
-	}
-	if err != nil {
-		return nil, err
-	}
-	return block, nil
 }
 
 // brokenBackend cannot open models, and says why.

@@ -63,6 +63,7 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 		}
 	}, func(error) { os.Exit(1) }))()
 	defer r.close()
+	defer r.keepAccount(getenv, log)()
 
 	loaded := r.unusable
 	if loaded == nil {

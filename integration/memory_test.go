@@ -1,0 +1,272 @@
+package integration
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// plusOne computes with its input, so that its output is memory of its own.
+const plusOne = `
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", pb_utils.get_input_tensor_by_name(r, "INPUT").as_numpy() + 1)])
+            for r in requests
+        ]
+`
+
+const plusOneConfig = `
+backend: "python"
+input [ { name: "INPUT" data_type: TYPE_UINT8 dims: [ -1 ] } ]
+output [ { name: "OUTPUT" data_type: TYPE_UINT8 dims: [ -1 ] } ]
+instance_group [ { count: 2 kind: KIND_CPU } ]
+`
+
+func plusOneModel(t *testing.T) string {
+	return writeFiles(t, map[string]string{"plus/config.pbtxt": plusOneConfig, "plus/1/model.py": plusOne})
+}
+
+// binaryBody is a request of size zeros, and its headers.
+func binaryBody(size int) (body []byte, header map[string]string) {
+	head := fmt.Sprintf(`{"inputs":[{"name":"INPUT","datatype":"UINT8","shape":[%d],"parameters":{"binary_data_size":%d}}],"outputs":[{"name":"OUTPUT","parameters":{"binary_data":true}}]}`, size, size)
+	return append([]byte(head), make([]byte, size)...), map[string]string{"Inference-Header-Content-Length": strconv.Itoa(len(head))}
+}
+
+// jsonBody is a request of about size bytes of text.
+func jsonBody(size int) []byte {
+	n := size / 2
+	return fmt.Appendf(nil, `{"inputs":[{"name":"INPUT","datatype":"UINT8","shape":[%d],"data":[%s0]}],"outputs":[{"name":"OUTPUT","parameters":{"binary_data":true}}]}`,
+		n, strings.Repeat("0,", n-1))
+}
+
+// figure reads a metric.
+func (s *runningServer) figure(name string) float64 {
+	s.t.Helper()
+	response, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", s.metrics))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	match := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (\S+)$`).FindSubmatch(text)
+	if match == nil {
+		s.t.Fatalf("there is no metric %s", name)
+	}
+	value, err := strconv.ParseFloat(string(match[1]), 64)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return value
+}
+
+// taken is all that is on the server's account.
+func (s *runningServer) taken() float64 {
+	sum := 0.0
+	for _, kind := range []string{"bodies", "json", "decompression", "replies", "transport", "states", "blocks", "stacked", "padding", "arenas", "released"} {
+		sum += s.figure(fmt.Sprintf(`nereid_memory_bytes{kind=%q}`, kind))
+	}
+	return sum
+}
+
+// memoryGroup is a control group with little memory.
+type memoryGroup struct {
+	dir string
+	v2  bool
+}
+
+// newMemoryGroup makes a group, or skips the test where that cannot be done.
+func newMemoryGroup(t *testing.T, limit int64) *memoryGroup {
+	t.Helper()
+	root, file, v2 := "/sys/fs/cgroup/memory", "memory.limit_in_bytes", false
+	if _, err := os.Stat(filepath.Join(root, file)); err != nil {
+		root, file, v2 = "/sys/fs/cgroup", "memory.max", true
+	}
+	dir, err := os.MkdirTemp(root, "nereid-test-")
+	if err != nil {
+		t.Skipf("a control group is needed: %v", err)
+	}
+	g := &memoryGroup{dir, v2}
+	t.Cleanup(func() {
+		testkit.Eventually(t, startLimit, func() bool {
+			err := os.Remove(dir)
+			return err == nil || os.IsNotExist(err)
+		})
+	})
+	if err := os.WriteFile(filepath.Join(dir, file), strconv.AppendInt(nil, limit, 10), 0o644); err != nil {
+		t.Skipf("a control group with a limit of memory is needed: %v", err)
+	}
+	if !v2 { // swap would hide what the kernel kills for
+		_ = os.WriteFile(filepath.Join(dir, "memory.memsw.limit_in_bytes"), strconv.AppendInt(nil, limit, 10), 0o644)
+	}
+	return g
+}
+
+// kills is how many processes the kernel has ended for want of memory.
+func (g *memoryGroup) kills(t *testing.T) int {
+	t.Helper()
+	name := "memory.oom_control"
+	if g.v2 {
+		name = "memory.events"
+	}
+	text, err := os.ReadFile(filepath.Join(g.dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	match := regexp.MustCompile(`(?m)^oom_kill (\d+)$`).FindSubmatch(text)
+	if match == nil {
+		t.Skipf("%s does not count what the kernel kills", name)
+	}
+	n, _ := strconv.Atoi(string(match[1]))
+	return n
+}
+
+// startInGroup starts a server in a control group.
+func startInGroup(t *testing.T, g *memoryGroup, repository string, flags ...string) *runningServer {
+	t.Helper()
+	enter := []string{"/bin/sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(g.dir, "cgroup.procs")}
+	s := launchBehind(t, enter, testkit.Python(t).Path, repository, flags...)
+	s.waitReady()
+	return s
+}
+
+// TestLargeBodiesInASmallGroup: clients that send more at once than the memory of
+// the server's control group get answers or 503, and the kernel kills nothing.
+func TestLargeBodiesInASmallGroup(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector takes several times the memory")
+	}
+	group := newMemoryGroup(t, 700<<20)
+	s := startInGroup(t, group, plusOneModel(t))
+	if limit := s.figure("nereid_memory_limit_bytes"); limit != 350<<20 {
+		t.Errorf("the account has %.0f bytes, want half of the group's", limit)
+	}
+	const size = 48 << 20
+	binary, header := binaryBody(size)
+	text := jsonBody(size)
+	statuses := make(map[int]int)
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			for round := range 3 {
+				body, header := binary, header
+				if (i+round)%2 == 1 {
+					body, header = text, nil
+				}
+				status, reply, err := s.try("POST", "/v2/models/plus/infer", header, body)
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				if status == http.StatusOK && strings.Count(reply, "\x01") < len(body)/2-1000 {
+					t.Errorf("a wrong answer of %d bytes", len(reply))
+				}
+				if status != http.StatusOK && status != http.StatusServiceUnavailable {
+					t.Errorf("status %d, want 200 or 503 alone: %.300s", status, reply)
+				}
+				mu.Lock()
+				statuses[status]++
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("statuses: %v", statuses)
+	if n := group.kills(t); n > 0 {
+		t.Errorf("the kernel has killed %d processes", n)
+	}
+	if statuses[http.StatusOK] == 0 {
+		t.Error("nothing was answered with 200")
+	}
+	s.until("rid of what clients took", func() bool { return s.taken() < 2<<20 })
+}
+
+// resident is the memory of the server's process, without its children, in bytes.
+func (s *runningServer) resident() int {
+	s.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	sum := 0
+	for _, name := range []string{"RssAnon", "RssShmem"} {
+		match := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(text)
+		if match == nil {
+			s.t.Fatalf("/proc has no %s:\n%s", name, text)
+		}
+		kib, _ := strconv.Atoi(string(match[1]))
+		sum += kib << 10
+	}
+	return sum
+}
+
+// TestBombsLeaveNothing: bodies that expand to all that they may leave the server
+// as small as it was.
+func TestBombsLeaveNothing(t *testing.T) {
+	s := start(t, testkit.Python(t).Path, plusOneModel(t))
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, _ = z.Write(jsonBody(63 << 20))
+	_ = z.Close()
+	bomb := func() {
+		status, _, err := s.try("POST", "/v2/models/plus/infer", map[string]string{"Content-Encoding": "gzip"}, packed.Bytes())
+		if err != nil || status != http.StatusOK && status != http.StatusServiceUnavailable {
+			t.Errorf("status %d, %v", status, err)
+		}
+	}
+	before := s.resident()
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(bomb)
+	}
+	all.Wait()
+	const most = 48 << 20
+	s.until("as small as before", func() bool { return s.resident() < before+most && s.taken() < 2<<20 })
+}
+
+// TestAnnouncedBodiesLeaveMemoryToOthers: a hundred clients announce all memory
+// that there is, and send 675 bytes each.
+func TestAnnouncedBodiesLeaveMemoryToOthers(t *testing.T) {
+	s := start(t, testkit.Python(t).Path, plusOneModel(t), "--request-memory-byte-size=268435456")
+	const announced = 128 << 20
+	head := fmt.Sprintf(`{"inputs":[{"name":"INPUT","datatype":"UINT8","shape":[%d],"parameters":{"binary_data_size":%d}}]}`, announced, announced)
+	for range 100 {
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.http))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := fmt.Fprintf(c, "POST /v2/models/plus/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n%s%s",
+			len(head), len(head)+announced, head, strings.Repeat("x", 675-len(head))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.until("reading what was announced", func() bool { return s.taken() > 99*64<<10 })
+	if taken := s.taken(); taken > 100*256<<10 {
+		t.Errorf("%.0f bytes are taken for what was announced", taken)
+	}
+	body, header := binaryBody(48 << 20)
+	for range 3 {
+		if status, reply, err := s.try("POST", "/v2/models/plus/infer", header, body); err != nil || status != http.StatusOK {
+			t.Errorf("beside them: status %d, %.200s, %v", status, reply, err)
+		}
+	}
+}
