@@ -162,6 +162,9 @@ func TestLargeBodiesInASmallGroup(t *testing.T) {
 	binary, header := binaryBody(size)
 	text := jsonBody(size)
 	statuses := make(map[int]int)
+	// A body that is refused is read to its end on connections that are kept alone.
+	kept := &http.Client{Transport: &http.Transport{DisableCompression: true}, Timeout: 2 * startLimit}
+	defer kept.CloseIdleConnections()
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for i := range 16 {
@@ -171,7 +174,7 @@ func TestLargeBodiesInASmallGroup(t *testing.T) {
 				if (i+round)%2 == 1 {
 					body, header = text, nil
 				}
-				status, reply, err := s.try("POST", "/v2/models/plus/infer", header, body)
+				status, reply, err := s.tryBy(kept, "POST", "/v2/models/plus/infer", header, body)
 				if err != nil {
 					t.Error(err)
 					continue
@@ -268,5 +271,74 @@ func TestAnnouncedBodiesLeaveMemoryToOthers(t *testing.T) {
 		if status, reply, err := s.try("POST", "/v2/models/plus/infer", header, body); err != nil || status != http.StatusOK {
 			t.Errorf("beside them: status %d, %.200s, %v", status, reply, err)
 		}
+	}
+}
+
+// TestOutputsAreOnTheAccount: a model whose output needs more than there is gets
+// 503 for that request, others go on, and what the process has reserved is charged
+// until it gives it back.
+func TestOutputsAreOnTheAccount(t *testing.T) {
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"large/config.pbtxt": `
+backend: "python"
+max_batch_size: 4
+input [ { name: "MIB" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "OUTPUT" data_type: TYPE_UINT8 dims: [ -1 ] } ]
+instance_group [ { count: 1 kind: KIND_CPU } ]
+`,
+		"large/1/model.py": `
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        sizes = [int(pb_utils.get_input_tensor_by_name(r, "MIB").as_numpy()[0, 0]) << 20 for r in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", np.full((1, n), 7, np.uint8))]) for n in sizes]
+`,
+	}), "--request-memory-byte-size=67108864")
+	ask := func(mib int) (int, string) {
+		status, reply, err := s.try("POST", "/v2/models/large/infer", nil, fmt.Appendf(nil,
+			`{"inputs":[{"name":"MIB","datatype":"INT32","shape":[1,1],"data":[%d]}],"outputs":[{"name":"OUTPUT","parameters":{"binary_data":true}}]}`, mib))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status, reply
+	}
+	for range 2 {
+		if status, reply := ask(8); status != http.StatusOK || strings.Count(reply, "\x07") != 8<<20 {
+			t.Errorf("8 MiB: status %d with %d bytes", status, len(reply))
+		}
+		if charged := s.figure(`nereid_memory_bytes{kind="arenas"}`); charged < 7<<20 || charged > 12<<20 {
+			t.Errorf("%.0f bytes are charged for an output of 8 MiB", charged)
+		}
+		if status, reply := ask(60); status != http.StatusInternalServerError || !strings.Contains(reply, "Failed to increase the shared memory pool size") {
+			t.Errorf("60 MiB, which are never to be had: status %d, %.300q, want 500", status, reply)
+		}
+		// Most of the memory goes to another client's body, which does not end.
+		const begun, sent = 36 << 20, 34 << 20
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.http))
+		if err != nil {
+			t.Fatal(err)
+		}
+		head := fmt.Sprintf(`{"inputs":[{"name":"MIB","datatype":"INT32","shape":[%d,1],"parameters":{"binary_data_size":%d}}]}`, begun/4, begun)
+		_, err = fmt.Fprintf(c, "POST /v2/models/large/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n%s%s",
+			len(head), len(head)+begun, head, make([]byte, sent))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.until("reading that body", func() bool { return s.figure(`nereid_memory_bytes{kind="blocks"}`) >= sent })
+		const want = "is used up (--request-memory-byte-size)"
+		if status, reply := ask(30); status != http.StatusServiceUnavailable || !strings.Contains(reply, want) {
+			t.Errorf("30 MiB beside a large body: status %d, %.500q, want 503 and %q", status, reply, want)
+		}
+		if status, _ := ask(1); status != http.StatusOK {
+			t.Errorf("1 MiB beside it: status %d, want 200", status)
+		}
+		_ = c.Close()
+		s.until("rid of that body", func() bool { return s.figure(`nereid_memory_bytes{kind="blocks"}`) < 1<<20 })
+		if status, reply := ask(30); status != http.StatusOK || strings.Count(reply, "\x07") != 30<<20 {
+			t.Errorf("30 MiB after it: status %d with %d bytes: %.200q", status, len(reply), reply)
+		}
+		s.until("rid of the outputs", func() bool { return s.figure(`nereid_memory_bytes{kind="arenas"}`) == 0 })
 	}
 }

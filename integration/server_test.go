@@ -250,6 +250,11 @@ var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, T
 
 // try makes a request.
 func (s *runningServer) try(method, path string, header map[string]string, body []byte) (int, string, error) {
+	return s.tryBy(client, method, path, header, body)
+}
+
+// tryBy makes a request by a client of the caller's.
+func (s *runningServer) tryBy(client *http.Client, method, path string, header map[string]string, body []byte) (int, string, error) {
 	r, err := http.NewRequest(method, fmt.Sprintf("http://127.0.0.1:%d%s", s.http, path), bytes.NewReader(body))
 	if err != nil {
 		return 0, "", err

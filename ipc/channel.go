@@ -17,8 +17,14 @@ import (
 type Config struct {
 	Life     uint32
 	Backing  shm.Backing
-	UpSize   int64 // sparse size of the up file; default 32 GiB
-	MaxArena int64 // what the stub may reserve of it; default all
+	MaxArena int64 // what the stub may reserve of the up file; default 1 GiB
+	UpSize   int64 // sparse size of the up file; default a quarter more than MaxArena
+	// Charge is asked when the stub wants to reserve so many bytes more than FreeArena
+	// and what was granted before; Refund is told when it has given bytes back. nil:
+	// it need not ask.
+	Charge    func(n int64) bool
+	Refund    func(n int64)
+	FreeArena int64
 	// MaxPending bounds what waits for room in the down ring. Default 16 MiB.
 	MaxPending int
 	// Linger is asked before the reader sleeps: for how long it should rather look
@@ -66,7 +72,8 @@ type Channel struct {
 		ended            bool   // the stub has closed its end: it takes nothing any more
 		closed           bool
 	}
-	wake struct {
+	grant grants // guarded by recv
+	wake  struct {
 		sync.Mutex
 		word    *atomic.Uint32 // our sleep word, shared
 		asleep  bool           // the reader sleeps or is about to
@@ -104,7 +111,10 @@ func New(config Config) (*Channel, error) {
 		config.Backing = shm.Memfd{}
 	}
 	if config.UpSize <= 0 {
-		config.UpSize = 32 << 30
+		if config.MaxArena <= 0 {
+			config.MaxArena = 1 << 30
+		}
+		config.UpSize = upSize(config.MaxArena)
 	}
 	if config.MaxPending <= 0 {
 		config.MaxPending = 16 << 20
@@ -158,6 +168,7 @@ func (c *Channel) open() (err error) {
 	c.send.asleep = c.up.Uint32(shm.SleepOffset)
 	c.send.withdrawn, c.send.begun = c.down.Uint64(shm.AheadOffset), c.up.Uint64(shm.AheadOffset)
 	c.wake.word = c.down.Uint32(shm.SleepOffset)
+	c.beginGrants()
 	c.ret.returned, c.ret.collected = c.down.Uint64(shm.ReturnOffset), c.up.Uint64(shm.ReturnOffset)
 	if c.recv.ring, err = c.up.Bytes(shm.RingOffset, shm.RingSize); err != nil {
 		return err

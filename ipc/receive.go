@@ -40,6 +40,9 @@ func (c *Channel) Receive(handle Handler) (n int, err error) {
 	if c.recv.closed {
 		return 0, ErrClosed
 	}
+	if err := c.guard(c.answerGrantLocked); err != nil {
+		return 0, err
+	}
 	for {
 		var (
 			f     Frame
@@ -137,7 +140,7 @@ func (c *Channel) Run(handle Handler) error {
 func (c *Channel) anythingPending() (yes bool) {
 	yes = true // a fault counts as something: Receive reports it
 	_ = c.guard(func() error {
-		yes = c.recv.pending()
+		yes = c.recv.pending() || c.grant.pending()
 		return nil
 	})
 	return yes

@@ -71,12 +71,7 @@ func (c *inferCall) reply(w *reply, r *request) error {
 		w.contentType, w.headerLength = typeBinary, len(b)
 	}
 	if accept, ok := r.header("Accept-Encoding"); ok {
-		if coding := replyEncoding(accept); coding != identity {
-			for _, blob := range blobs {
-				if err := c.charge.Take(memory.Decompression, int64(len(blob))); err != nil {
-					return err
-				}
-			}
+		if coding := replyEncoding(accept); coding != identity && c.canPack(b, blobs) {
 			if packed, err := c.h.codecs.deflate(nil, coding, append([][]byte{b}, blobs...)...); err == nil {
 				w.coding = coding
 				w.send(http.StatusOK, packed)
@@ -86,6 +81,16 @@ func (c *inferCall) reply(w *reply, r *request) error {
 	}
 	w.send(http.StatusOK, b, blobs...)
 	return nil
+}
+
+// canPack charges for a reply's compressed bytes. Where there is no memory for them
+// the reply goes out as it is, which every client takes.
+func (c *inferCall) canPack(head []byte, blobs [][]byte) bool {
+	size := int64(len(head))
+	for _, blob := range blobs {
+		size += int64(len(blob))
+	}
+	return size <= smallBody || c.charge.Take(memory.Decompression, size) == nil
 }
 
 func appendOutputHead(b []byte, out *infer.Tensor) []byte {

@@ -127,10 +127,24 @@ func (g *gathering) fill() (more bool, err error) {
 	return true, nil
 }
 
+// nextSize is that of the block after one of size bytes: an eighth of the limit
+// comes before the limit itself, for both blocks are there for a moment.
+func nextSize(size, limit int64) int64 {
+	eighth := (limit + gatherGrowth - 1) / gatherGrowth
+	switch next := gatherGrowth * size; {
+	case size >= eighth:
+		return limit
+	case next > eighth:
+		return eighth
+	default:
+		return next
+	}
+}
+
 // larger moves to a larger block.
 func (g *gathering) larger(limit int64) error {
 	size := int64(len(g.data))
-	err := g.move(int(min(limit, gatherGrowth*size)))
+	err := g.move(int(nextSize(size, limit)))
 	if err != nil && 2*size < limit {
 		err = g.move(int(2 * size))
 	}

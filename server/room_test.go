@@ -101,6 +101,21 @@ func TestBodiesOfAllSizes(t *testing.T) {
 	}
 }
 
+func TestNextSize(t *testing.T) {
+	for _, limit := range []int64{gatherStep + 1, 8 * gatherStep, 8*gatherStep + 1, 36 << 20, 64<<20 + 1, 1 << 31} {
+		last := int64(0)
+		for size, steps := int64(gatherStep), 0; size < limit; steps++ {
+			last = size
+			if size = nextSize(size, limit); size <= last || size > limit || last < size/8 || steps > 8 {
+				t.Fatalf("limit %d: got %d after %d in step %d, want up to eight times as much", limit, size, last, steps)
+			}
+		}
+		if limit > 64*gatherStep && last > limit/8+1 {
+			t.Errorf("limit %d: got %d last, want an eighth", limit, last)
+		}
+	}
+}
+
 // TestBodyThatOutgrowsTheMemory is refused when it does, and gives all back; one
 // that is larger than all of it is refused at once.
 func TestBodyThatOutgrowsTheMemory(t *testing.T) {

@@ -16,6 +16,8 @@ const (
 	HeadOffset    = 0x0c0
 	ReturnOffset  = 0x100 // down: tickets published; up: tickets collected
 	AheadOffset   = 0x140 // down: batch that was withdrawn; up: batch handed ahead that was begun
+	GrantOffset   = 0x180 // down: bytes that the stub may reserve, 0 for all; up: bytes that it wants to
+	AskedOffset   = 0x188 // up: how often it has asked; down: the last of these that was answered
 
 	ReturnRingOffset = 0x1000 // down only
 	ReturnRingSlots  = 4096

@@ -29,6 +29,7 @@ type Region struct {
 	unlink  func() error // nil once the file has no name
 	refs    atomic.Int32
 	unnamed atomic.Bool
+	gone    func() // called when the memory has gone; may be nil
 }
 
 // Backing makes the files of regions.
@@ -158,6 +159,10 @@ func (r *Region) Bytes(offset, n uint64) ([]byte, error) {
 	return r.mem[offset : offset+n : offset+n], nil
 }
 
+// OnGone has f called when the last reference has been given up. It is for the
+// region's maker, before others have it.
+func (r *Region) OnGone(f func()) { r.gone = f }
+
 // Retain adds a reference.
 func (r *Region) Retain() { r.refs.Add(1) }
 
@@ -173,4 +178,7 @@ func (r *Region) Release() {
 	_ = unix.Munmap(r.mem)
 	_ = r.file.Close()
 	r.mem = nil
+	if r.gone != nil {
+		r.gone()
+	}
 }

@@ -138,7 +138,7 @@ func (l *life) executed(f ipc.Frame) error {
 	}
 	var failure error
 	if body.Failed {
-		failure = infer.Errorf(infer.Internal, "%s", string(body.Text))
+		failure = ofStub(infer.Internal, string(body.Text))
 	}
 	report := backend.Report{Start: begin, ComputeStart: sent, ComputeEnd: max(arrived, sent), Err: failure, Executed: true}
 
@@ -312,7 +312,7 @@ func (l *life) readResponse(r *ipc.ResponseBody, frame []byte, answer *infer.Res
 		if !code.Valid() {
 			return broke("frame", "code of an error is %d", r.Code)
 		}
-		answer.Err = &infer.Error{Code: code, Message: string(r.Error)}
+		answer.Err = ofStub(code, string(r.Error))
 	case len(r.Parameters) > 0:
 		parameters, failure := parseParameters(r.Parameters)
 		answer.Parameters, answer.Err = parameters, cmp.Or(failure, refusal)

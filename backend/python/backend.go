@@ -35,8 +35,8 @@ type Environment struct {
 	Metrics   Metrics
 	// HostPolicies say where instances run.
 	HostPolicies HostPolicies
-	// Memory is charged for copies of outputs, where clients hold many; nil: it is
-	// not.
+	// Memory is charged for what stubs reserve, and for copies of outputs where
+	// clients hold many; nil: neither is.
 	Memory *memory.Account
 	// SoleParent says that nothing else in this process waits for children: then all
 	// that come home to it are reaped, whoever has started them.

@@ -175,8 +175,8 @@ func (in *Instance) begin() (*life, error) {
 	number := in.model.lives
 	in.model.mu.Unlock()
 	var l *life
-	channel, err := ipc.New(ipc.Config{
-		Life: number, Backing: settings.Backing(), MaxArena: settings.MaxBytes,
+	config := ipc.Config{
+		Life: number, Backing: settings.Backing(), MaxArena: settings.MaxBytes, FreeArena: settings.DefaultBytes,
 		Linger: func() time.Duration {
 			if l.hasBatch() && in.await.worthwhile(settings.Spin) {
 				return settings.Spin
@@ -186,7 +186,9 @@ func (in *Instance) begin() (*life, error) {
 		Lingered: in.await.spun,
 		Broken:   func(err error) { l.fail(err) },
 		Log:      in.log,
-	})
+	}
+	b.chargeArena(&config)
+	channel, err := ipc.New(config)
 	if err != nil {
 		return nil, &shortage{infer.Errorf(infer.Internal, "Unable to initialize shared memory key '%s' to requested size (%d bytes). If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Each Python backend model instance requires at least 1 MB of shared memory. Error: %v",
 			in.name, settings.DefaultBytes, err), err}

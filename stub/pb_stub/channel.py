@@ -282,13 +282,23 @@ class Channel:
                     listener.armed()
                 return
 
+    def knock(self) -> None:
+        """Wake the supervisor for a word that has changed, whether it sleeps or not."""
+        try:
+            os.write(self._bell_out, b"!")
+        except BlockingIOError:
+            pass  # there is enough in the bell to wake it
+        except OSError as error:
+            raise _lost(error) from error
+
     def pause(self) -> None:
         """Wait for a moment, for what comes without a frame or a bell, in a call of the model."""
         if self._handlers.within and self._handlers.due():
             self._handlers.leave()
-        self._pause()
+        self.moment()
 
-    def _pause(self) -> None:
+    def moment(self) -> None:
+        """Wait for a moment, for a word of the supervisor that comes soon."""
         if self._hangup.poll(1):
             raise Gone("the supervisor has gone")
 
@@ -497,7 +507,7 @@ class Channel:
         """Wait until the ring has room up to tail. Nobody rings for that: the supervisor reads as fast as it can."""
         while tail - self.down64[_HEAD] > _SIZE:
             self._ring()
-            self._pause()
+            self.moment()
 
     def _ring(self) -> None:
         """Wake the supervisor if it sleeps and nobody has rung for this sleep."""

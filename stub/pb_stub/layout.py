@@ -17,6 +17,10 @@ RETURNED_AT = 0x100  # u64, in down: tickets published in the return ring
 COLLECTED_AT = 0x100  # u64, in up: tickets taken out of it
 WITHDRAWN_AT = 0x140  # u64, in down: the batch handed ahead that the supervisor wants back
 BEGUN_AT = 0x140  # u64, in up: the latest batch handed ahead that was begun
+GRANTED_AT = 0x180  # u64, in down: bytes of the arena that may be reserved, 0 for as many as there are
+WANTED_AT = 0x180  # u64, in up: bytes of the arena that this stub wants to have reserved
+ANSWERED_AT = 0x188  # u64, in down: the last of ASKED that the supervisor has answered
+ASKED_AT = 0x188  # u64, in up: how often this stub has asked
 
 RETURN_RING_AT = 0x1000  # in down, u64 each
 RETURN_RING_SLOTS = 4096

@@ -33,9 +33,16 @@ _RETURNED = layout.RETURNED_AT // 8
 _COLLECTED = layout.COLLECTED_AT // 8
 _RETURN_RING = layout.RETURN_RING_AT // 8
 _SLOTS = layout.RETURN_RING_SLOTS
+_GRANTED = layout.GRANTED_AT // 8
+_WANTED = layout.WANTED_AT // 8
+_ANSWERED = layout.ANSWERED_AT // 8
+_ASKED = layout.ASKED_AT // 8
 
 #: Memory above the default that nobody needed for so long is given back.
 TRIM_AFTER_SECONDS = 1.0
+
+#: How long the supervisor may take to say whether there is memory.
+GRANT_SECONDS = 10.0
 
 
 class PoolExhausted(Exception):
@@ -89,6 +96,7 @@ class Pool:
     """Takes blocks, lends them to the supervisor, and keeps what comes back."""
 
     def __init__(self, channel: Channel, fd: int, default_bytes: int, growth_bytes: int, max_bytes: int) -> None:
+        self._channel = channel
         self._words = channel.up64
         self._peer = channel.down64
         self._fd = fd
@@ -113,6 +121,7 @@ class Pool:
         self._reserved = layout.ARENA_AT  # memory up to here has been reserved
         self.backed = 0  # bytes of real memory
         self.used = 0  # of these in blocks that are not free
+        self._asked = 0  # how often the supervisor was asked for memory, or told of it
         self._outstanding = 0  # descriptors at the supervisor
         self._collected = 0
         self._most_used = 0  # since _since
@@ -167,6 +176,8 @@ class Pool:
             if self._since and now - self._since >= TRIM_AFTER_SECONDS:
                 self._give_back(self.backed - max(self._most_used, self._default))
                 self._since = 0.0
+                if self.backed < self._peer[_GRANTED]:
+                    self._tell(self.backed)
             if self.backed <= self._default or (self.backed == self.used and not self._outstanding):
                 self._since = 0.0
                 return None
@@ -290,6 +301,12 @@ class Pool:
             if self.backed + amount > self._max:
                 reason = f"{needed} bytes more are wanted, {self.used} are in use, shm-max-byte-size allows {self._max}"
                 continue
+            if not self._granted(self.backed + amount):
+                reason = (
+                    f"{needed} bytes more are wanted, {self.used} are in use, and the server's memory for requests, "
+                    "of which this is a part, is used up (--request-memory-byte-size)"
+                )
+                continue
             try:
                 os.posix_fallocate(self._fd, offset, amount)
             except OSError as error:
@@ -298,6 +315,33 @@ class Pool:
             self.backed += amount
             return amount
         raise self._exhausted(needed, reason)
+
+    def _granted(self, total: int) -> bool:
+        """Whether so many bytes may be reserved, which the supervisor is asked if it has not allowed as many before."""
+        granted = self._peer[_GRANTED]
+        if not granted or total <= granted:
+            return True
+        asked = self._tell(total)
+        late = time.monotonic() + GRANT_SECONDS
+        yields = 0
+        while self._peer[_ANSWERED] != asked:
+            yields += 1
+            if yields < 100:
+                os.sched_yield()
+            elif time.monotonic() > late:
+                return False
+            else:
+                self._channel.moment()
+        return total <= self._peer[_GRANTED]
+
+    def _tell(self, total: int) -> int:
+        """Say how many bytes are wanted in all; returns the number of the question."""
+        self._asked += 1
+        self._words[_WANTED] = total
+        os.sched_yield()  # a full barrier: whoever sees the number sees the bytes
+        self._words[_ASKED] = self._asked
+        self._channel.knock()
+        return self._asked
 
     def _give_back(self, surplus: int) -> None:
         """Give back about surplus bytes: what was reserved ahead, then free blocks, large and old ones first."""

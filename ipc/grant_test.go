@@ -1,0 +1,93 @@
+package ipc
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/shm"
+	"golang.org/x/sys/unix"
+)
+
+// ask has the peer ask for so many bytes in all, and returns what it may have.
+func (p *peer) ask(number, wanted uint64) uint64 {
+	p.t.Helper()
+	word(p.up, shm.GrantOffset).Store(wanted)
+	word(p.up, shm.AskedOffset).Store(number)
+	_, _ = unix.Write(int(p.files.UpBell.Fd()), []byte{1})
+	for end := time.Now().Add(time.Minute); word(p.down, shm.AskedOffset).Load() != number; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			p.t.Fatal("no answer within a minute")
+		}
+	}
+	return word(p.down, shm.GrantOffset).Load()
+}
+
+// TestGrants: a stub gets what there is, at once, whatever it asks for; what it
+// says it has given back is believed when it has; and in the end nothing is left
+// charged.
+func TestGrants(t *testing.T) {
+	const free, most, limit = 1 << 20, 64 << 20, 40 << 20
+	charged := int64(0) // by the goroutine that receives, and after it has ended
+	c, p := newChannel(t, Config{
+		MaxArena: most, FreeArena: free,
+		Charge: func(n int64) bool {
+			if charged+n > limit {
+				return false
+			}
+			charged += n
+			return true
+		},
+		Refund: func(n int64) { charged -= n },
+	})
+	if got := word(p.down, shm.GrantOffset).Load(); got != free {
+		t.Errorf("at first: got %d, want %d", got, free)
+	}
+	stop := run(t, c, func(Frame) error { return nil })
+	for i, test := range []struct{ wanted, reserve, want uint64 }{
+		{10 << 20, 10 << 20, 10 << 20},
+		{60 << 20, 0, 10 << 20}, // more than there is
+		{1 << 63, 0, 10 << 20},
+		{5 << 20, 0, 10 << 20}, // which is not so
+		{41 << 20, 0, 41 << 20},
+		{20 << 20, 0, 20 << 20},
+		{0, 0, 10 << 20},
+	} {
+		if test.reserve > 0 {
+			if err := unix.Fallocate(int(p.files.Up.Fd()), 0, shm.ArenaOffset, int64(test.reserve)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := p.ask(uint64(i+1), test.wanted); got != test.want {
+			t.Errorf("question %d for %d: got %d, want %d", i+1, test.wanted, got, test.want)
+		}
+	}
+	extent, _, err := c.Arena().Lend(1, shm.ArenaOffset, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if charged != 9<<20 {
+		t.Errorf("%d bytes are charged while a response lies in the memory, want 9 MiB", charged)
+	}
+	extent.Release()
+	if charged != 0 {
+		t.Errorf("%d bytes are charged at the end, want none", charged)
+	}
+}
+
+// TestNoGrants: without an account a stub need not ask, and is answered if it does.
+func TestNoGrants(t *testing.T) {
+	c, p := newChannel(t, Config{MaxArena: 1 << 20})
+	if size := upSize(1 << 20); size < shm.ArenaOffset+1<<20 || size > 2<<20 {
+		t.Errorf("the up file has %d bytes for an arena of 1 MiB", size)
+	}
+	stop := run(t, c, func(Frame) error { return nil })
+	if got := p.ask(7, 1<<30); got != 0 {
+		t.Errorf("got %d, want 0: as much as there is", got)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}
