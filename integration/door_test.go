@@ -36,7 +36,7 @@ class TritonPythonModel:
 // each is refused by a sentence that names it, and no stub ends.
 func TestDoorOverHTTP(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"door/config.pbtxt": asksConfig, "door/1/model.py": doorModel}),
-		"--http-header-forward-pattern=^x-", "--model-control-mode=explicit", "--load-model=door")
+		"--http-header-forward-pattern=^x-", "--grpc-header-forward-pattern=^x-", "--model-control-mode=explicit", "--load-model=door")
 	stubs := slices.Sorted(slices.Values(s.stubs()))
 	const inputs = `"inputs":[{"name":"IN0","datatype":"UINT8","shape":[1,4],"data":[112,97,115,115]}]`
 	for _, bad := range []struct{ text, quoted string }{{`\udc00`, `"\xed\xb0\x80"`}, {"\xff", `"\xff"`}, {"a\xc3(", `"a\xc3("`}} {
@@ -70,6 +70,7 @@ func TestDoorOverHTTP(t *testing.T) {
 			}
 		}
 	}
+	s.runClient("door.py")
 	for _, path := range []string{
 		"/v2/models/%ff/infer", "/v2/models/door%ed%b0%80/infer", "/v2/models/door/versions/%ff/infer",
 	} {

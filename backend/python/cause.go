@@ -32,9 +32,12 @@ const (
 // too many: a want of memory passes, and a fault of ours is not the model's.
 func (c Cause) counts() bool { return c != OutOfMemory && c != OurFault }
 
-// exitConfused is the code with which a stub ends that cannot trust the ring any
-// more: EXIT_CONFUSED in process.py.
-const exitConfused = 76
+// The codes with which a stub ends that has no memory for what it needs itself, or
+// cannot trust the ring any more: as in process.py.
+const (
+	exitNoMemory = 71
+	exitConfused = 76
+)
 
 // lateError says what a stub did not do in time.
 type lateError struct{ text string }
@@ -56,7 +59,7 @@ func causeOf(err error) Cause {
 		return BrokeProtocol
 	case errors.As(err, &late):
 		return TooLate
-	case errors.As(err, &exit) && exit.OutOfMemory:
+	case errors.As(err, &exit) && (exit.OutOfMemory || exit.Code == exitNoMemory):
 		return OutOfMemory
 	case errors.As(err, &exit) && exit.Code == exitConfused:
 		return OurFault

@@ -120,6 +120,7 @@ func TestCauses(t *testing.T) {
 		{&ExitError{Code: 1}, Exited},
 		{&ExitError{Code: -1, Signal: unix.SIGKILL}, Exited},
 		{&ExitError{Code: -1, Signal: unix.SIGKILL, OutOfMemory: true}, OutOfMemory},
+		{&ExitError{Code: exitNoMemory}, OutOfMemory},
 		{fmt.Errorf("%w: %w", errNeverReady, &ExitError{Code: exitConfused}), OurFault},
 		{&boundary.Error{Where: boundary.Life}, OurFault},
 		{broke("frame", "cut"), BrokeProtocol},

@@ -49,6 +49,9 @@ def main(instance: str, fds: Descriptors) -> NoReturn:
     except StubError as error:
         process.complain(instance, str(error))
         code = process.code_of(error)
+    except MemoryError:
+        sys.excepthook(*sys.exc_info())
+        code = process.EXIT_NO_MEMORY
     except BaseException:
         sys.excepthook(*sys.exc_info())
     process.leave(code)

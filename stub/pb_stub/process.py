@@ -18,10 +18,11 @@ from typing import NamedTuple, NoReturn
 
 from .errors import ForeignProcess, Gone, ProtocolError, StubError
 
-#: Exit codes: the model did not start; stub and supervisor have lost each other, or the stub failed; what the
-#: supervisor says cannot be trusted, which is no fault of the model.
+#: Exit codes: the model did not start; stub and supervisor have lost each other, or the stub failed; there was no
+#: memory for what the stub itself needs; what the supervisor says cannot be trusted, which is no fault of the model.
 EXIT_NOT_STARTED = 1
 EXIT_LOST = 70
+EXIT_NO_MEMORY = 71
 EXIT_CONFUSED = 76
 
 #: How long threads and exit handlers of the model may hold up the end of a stub that has been told to go.

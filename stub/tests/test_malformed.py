@@ -304,3 +304,20 @@ class TestTheRing:
         stub.ring_bell()
         assert stub.wait_exit() == 76
         assert "a frame has 16 bytes, want at least 24" in stub.stderr()
+
+
+def test_no_memory_for_a_frame(start: Start) -> None:
+    """What the stub itself cannot do without is no fault of the model, and the exit code says so."""
+    stub = start("""
+        import pb_stub.messages
+
+        def kind_of(frame):
+            raise MemoryError
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                pb_stub.messages.kind_of = kind_of
+    """)
+    stub.start_batch(Request(1))
+    stub.send("LOG_SETTINGS")
+    assert stub.wait_exit() == 71
