@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"golang.org/x/sys/unix"
@@ -367,5 +368,27 @@ func TestWarmupOfStackedBatches(t *testing.T) {
 	_, body := s.request("POST", "/v2/models/m/infer", `{"inputs":[{"name":"IN","datatype":"INT32","shape":[1,2],"data":[5,6]}]}`)
 	if got, want := seenIn(t, body), `[[[["IN", "int32", [3, 2], [0, 0, 0, 0, 0, 0]]]]]`; got != want {
 		t.Errorf("the warm-up has shown %s, want %s", got, want)
+	}
+}
+
+// TestSlowRequestsGoRound asks two instances one request after the other, with
+// pauses: people see by the answers that both are up.
+func TestSlowRequestsGoRound(t *testing.T) {
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"m/config.pbtxt": loadConfig + "instance_group [ { count: 2 kind: KIND_CPU } ]\n",
+		"m/1/model.py":   tells("self.name", "", "def initialize(self, args):\n    self.name = args['model_instance_name']"),
+	}))
+	var names []string
+	for range 5 {
+		time.Sleep(150 * time.Millisecond) // the pause is what it is about, a longer one does as well
+		_, body := s.request("POST", "/v2/models/m/infer", `{"inputs":[{"name":"IN","datatype":"FP32","shape":[1],"data":[1]}]}`)
+		for _, name := range []string{"m_0_0", "m_0_1"} {
+			if strings.Contains(body, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	if got := strings.Join(names, " "); got != "m_0_0 m_0_1 m_0_0 m_0_1 m_0_0" && got != "m_0_1 m_0_0 m_0_1 m_0_0 m_0_1" {
+		t.Errorf("answered by %s, want each in turn", got)
 	}
 }

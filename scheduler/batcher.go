@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -58,7 +59,8 @@ type Batcher struct {
 	forming  forming
 	dropped  []dropped          // to be answered by whoever unlocks
 	hold     int                // nothing is executed before so many wait; 0: anything is
-	idle     []backend.Instance // used last goes first: its memory is warm
+	idle     []backend.Instance // by when they were used, the last at the end
+	rested   int64              // when the last of idle had done
 	limits   bool               // instances take turns with those of other models
 	asked    *limited           // waits for its turn, or is about to have a batch
 	up       map[backend.Instance]*load
@@ -84,7 +86,7 @@ func NewBatcher(config BatcherConfig) *Batcher {
 	d := &Batcher{
 		config: config, rules: newRules(config.Batching), prefetches: true,
 		up: make(map[backend.Instance]*load), hopeless: make(map[backend.Instance]bool),
-		retired: make(map[backend.Instance]bool), census: newCensus(),
+		retired: make(map[backend.Instance]bool), census: newCensus(), rested: math.MinInt64 / 2,
 	}
 	levels := []policy{{}}
 	if b := config.Batching; b != nil {

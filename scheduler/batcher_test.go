@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -131,6 +132,43 @@ func TestBatcherUsesAllInstances(t *testing.T) {
 		wg.Wait()
 		if took := time.Since(begin); took != 2*time.Second {
 			t.Errorf("6 requests of 1 s on 3 instances took %s, want 2s", took)
+		}
+	})
+}
+
+// punctual is an instance that answers at once, and says when.
+type punctual struct {
+	name  string
+	order *[]string // of those who executed
+}
+
+func (p punctual) Name() string              { return p.name }
+func (punctual) Ready(context.Context) error { return nil }
+
+func (p punctual) Execute(b *backend.Batch) {
+	*p.order = append(*p.order, p.name)
+	b.Done(b, backend.Report{Executed: true, End: Now()})
+	b.Tasks[0].Send(&infer.Response{Final: true})
+}
+
+// TestSlowRequestsGoRound: requests that come slowly one after the other go to all
+// instances in turn, so that people see that all are up; others go to the instance
+// that was used last.
+func TestSlowRequestsGoRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var order []string
+		d := NewBatcher(BatcherConfig{Observer: &counter{}})
+		for _, name := range []string{"a", "b", "c"} {
+			d.Up(punctual{name, &order})
+		}
+		for _, pause := range []time.Duration{0, restful, time.Second, time.Hour, restful - 1, time.Millisecond, 0, restful} {
+			time.Sleep(pause)
+			if _, err := ask(d, t.Context(), "r"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := strings.Join(order, " "); got != "a b c a a a a b" {
+			t.Errorf("got %s, want a b c a a a a b", got)
 		}
 	})
 }

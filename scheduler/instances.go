@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"slices"
+	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
@@ -23,9 +24,8 @@ type load struct {
 // it, nil if there is none: an idle one, else, if the batch is complete, one that
 // executes and takes another ahead.
 func (d *Batcher) takeLocked(b *batch, complete bool) (in backend.Instance, ahead bool) {
-	if n := len(d.idle); n > 0 && !d.limits {
-		in := d.idle[n-1]
-		d.idle = d.idle[:n-1]
+	if len(d.idle) > 0 && !d.limits {
+		in := d.restLocked(b.since())
 		d.up[in].executes = b
 		d.givenLocked(b, in)
 		return in, false
@@ -43,6 +43,23 @@ func (d *Batcher) takeLocked(b *batch, complete bool) (in backend.Instance, ahea
 		}
 	}
 	return nil, false
+}
+
+// restful is how long no instance has been given anything before they take turns:
+// their memory is cold and their processes sleep by then, whichever is next.
+const restful = 100 * time.Millisecond
+
+// restLocked takes the idle instance that is next for a request of a time: the one
+// that was used last, whose memory is warm and whose process may not have fallen
+// asleep, or, where requests come slowly, the one that has rested longest.
+func (d *Batcher) restLocked(now int64) backend.Instance {
+	at := len(d.idle) - 1
+	if now-d.rested >= int64(restful) {
+		at = 0
+	}
+	in := d.idle[at]
+	d.idle = slices.Delete(d.idle, at, at+1)
+	return in
 }
 
 // givenLocked notes which instance has a batch.
@@ -87,6 +104,7 @@ func (d *Batcher) leaveLocked(b *batch) (drained func()) {
 		return has.drained
 	default:
 		d.idle = append(d.idle, in)
+		d.rested = max(d.rested, b.execution.Report.End)
 	}
 	return nothing
 }
