@@ -249,16 +249,18 @@ func TestAutoCompleteIsStopped(t *testing.T) {
 	}
 }
 
-// TestMissingModelFile has Triton's text: the stub of auto-complete has no name.
+// TestMissingModelFile has Triton's text, where the stub of auto-complete has no name,
+// and behind it what is missing, which Triton only logs.
 func TestMissingModelFile(t *testing.T) {
 	r := newRig(t, nil)
 	dir := t.TempDir()
 	_, _, err := r.complete(dir, textConfig(1))
-	if want := "Stub process '' is not healthy."; err == nil || infer.AsError(err).Message != want {
+	missing := " Python model file not found in '" + dir + "/1/model.py'"
+	if want := "Stub process '' is not healthy." + missing; err == nil || infer.AsError(err).Message != want {
 		t.Errorf("AutoComplete: got error %v, want %q", err, want)
 	}
 	_, err = r.open(dir, textConfig(1))
-	if want := "Stub process 'm_0_0' is not healthy."; err == nil || infer.AsError(err).Message != want {
+	if want := "Stub process 'm_0_0' is not healthy." + missing; err == nil || infer.AsError(err).Message != want {
 		t.Errorf("Start: got error %v, want %q", err, want)
 	}
 	if want := "Failed to preinitialize Python stub: Python model file not found in '" + dir + "/1/model.py'"; strings.Count(r.log.String(), want) != 2 {

@@ -93,3 +93,23 @@ func TestFilesAreUnpackedOnce(t *testing.T) {
 		t.Errorf("unpack beside a changed copy: got %q, error %v, want another place", other, err)
 	}
 }
+
+// TestInterpreterIsLookedForAgain: a search that found no interpreter with numpy is
+// not remembered, for numpy may have been installed since.
+func TestInterpreterIsLookedForAgain(t *testing.T) {
+	good := testkit.Python(t)
+	dir, without := t.TempDir(), t.TempDir()
+	writeProgram(t, filepath.Join(without, "numpy.py"), "raise ImportError('not here')\n")
+	program := writeProgram(t, filepath.Join(dir, "python3"), fmt.Sprintf("#!/bin/sh\nPYTHONPATH='%s' exec '%s' \"$@\"\n", without, good.Path))
+	r := newRigWith(t, program, nil)
+	for range 2 {
+		_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
+		if err == nil || !strings.Contains(err.Error(), "ImportError: not here") {
+			t.Fatalf("Start without numpy: got error %v", err)
+		}
+	}
+	if err := os.Remove(filepath.Join(without, "numpy.py")); err != nil {
+		t.Fatal(err)
+	}
+	r.start("identity", infer.Uint8).wantGood()
+}

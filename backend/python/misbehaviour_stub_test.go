@@ -76,8 +76,11 @@ func TestModelsThatDoNotStart(t *testing.T) {
 		})
 	}
 	t.Run("missing", func(t *testing.T) {
-		_, err := r.in(t).open(t.TempDir(), modelConfig("missing", 1, infer.Uint8))
-		wantStartError(t, err, "Stub process 'missing_0_0' is not healthy.")
+		dir := t.TempDir()
+		config := modelConfig("missing", 1, infer.Uint8)
+		config.DefaultModelFilename = "other.py"
+		_, err := r.in(t).open(dir, config)
+		wantStartError(t, err, "Stub process 'missing_0_0' is not healthy. Python model file not found in '"+dir+"/1/other.py'")
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		r := r.in(t)

@@ -134,7 +134,9 @@ func (m *Model) check(stub string) error {
 	if _, err := os.Stat(m.path); err != nil {
 		// Triton notices this in the stub, prints a line and waits in vain.
 		m.log.Error().Msgf("Failed to preinitialize Python stub: Python model file not found in '%s'", m.path)
-		return unhealthy(stub)
+		err := unhealthy(stub)
+		err.Message += fmt.Sprintf(" Python model file not found in '%s'", m.path)
+		return err
 	}
 	if err := m.checkLink(); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package python
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -20,12 +21,11 @@ type wish struct {
 type python struct {
 	backend *Backend
 	wish    wish
-	find    sync.Once
 
-	mu      sync.Mutex
-	current *template
-	failed  error // no interpreter could be found
-	tries   int   // restarts of a template that died
+	mu        sync.Mutex
+	current   *template // nil until one has been found
+	searching *search   // that is under way
+	tries     int       // restarts of a template that died
 }
 
 // python returns the interpreter of models with these settings.
@@ -41,21 +41,49 @@ func (b *Backend) python(c *Config) *python {
 	return p
 }
 
-// template finds the interpreter, once. The template may have died since.
+// search is a search for the interpreter.
+type search struct {
+	done chan struct{} // closed when it is over
+	err  error         // set before
+}
+
+// template finds the interpreter, and keeps it; it may have died since. A search
+// that found none is over for all who waited for it: who asks later has it made
+// anew, for something may have been installed.
 func (p *python) template() (*template, error) {
-	p.find.Do(func() {
-		t, err := p.backend.findInterpreter(p.wish.executable)
-		p.mu.Lock()
-		p.current, p.failed = t, err
+	p.mu.Lock()
+	if p.current != nil {
+		defer p.mu.Unlock()
+		return p.current, nil
+	}
+	s := p.searching
+	if s != nil {
 		p.mu.Unlock()
-		if err == nil {
-			i := t.interpreter
-			p.backend.log.Info().Str("python", i.Python).Str("numpy", i.Numpy).Str("path", i.Path).Msg("using Python interpreter")
-		}
-	})
+		<-s.done
+	} else {
+		s = &search{done: make(chan struct{}), err: errors.New("the search for an interpreter was broken off")}
+		p.searching = s
+		p.mu.Unlock()
+		p.search(s)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.current, p.failed
+	return p.current, s.err
+}
+
+// search looks for the interpreter.
+func (p *python) search(s *search) {
+	var t *template
+	defer func() {
+		p.mu.Lock()
+		p.current, p.searching = t, nil
+		p.mu.Unlock()
+		close(s.done)
+	}()
+	if t, s.err = p.backend.findInterpreter(p.wish.executable); s.err == nil {
+		i := t.interpreter
+		p.backend.log.Info().Str("python", i.Python).Str("numpy", i.Numpy).Str("path", i.Path).Msg("using Python interpreter")
+	}
 }
 
 func (p *python) close() {
