@@ -15,6 +15,7 @@
                         ├ handlers signal handlers: where their exceptions come out
                         ├ service  a thread that reads frames while nobody else does
                         ├ readiness  is_ready, beside execute
+                        ├ windows  what of the shared files is mapped
                         └ failure  the text of an exception
 
 Importing this package starts nothing and opens nothing: a template process imports it once and forks stubs.

@@ -85,10 +85,9 @@ class Channel:
     """Both directions between this stub and its supervisor."""
 
     def __init__(self, down: int, up: int, bell_in: int, bell_out: int, handlers: Handlers) -> None:
-        down_size = os.fstat(down).st_size
-        self._down = mmap.mmap(down, down_size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-        #: The whole file *up*; the pool keeps its blocks behind the ring.
-        self.up = mmap.mmap(up, os.fstat(up).st_size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        self._down = mmap.mmap(down, layout.DOWN_SIZE, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        # Not the whole of *up*, behind whose ring the pool keeps its blocks.
+        self.up = mmap.mmap(up, layout.ARENA_AT, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         # Reading an item of a cast view is one load of the processor; struct may read byte by byte.
         self._down32 = memoryview(self._down).cast("I")
         self._up32 = memoryview(self.up).cast("I")

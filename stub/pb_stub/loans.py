@@ -23,6 +23,7 @@ import numpy as np
 
 from . import layout
 from .channel import Channel
+from .windows import Window, Windows
 
 ZERO_COPY_MIN = 65536
 COPIES_AFTER_WRITE = 64
@@ -39,7 +40,7 @@ _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 class Loan:
     """One block, or a part of one, under a ticket. It goes back when this object dies."""
 
-    __slots__ = ("_faults", "_loans", "_name", "offset", "size", "ticket", "viewed")
+    __slots__ = ("_faults", "_loans", "_name", "offset", "size", "ticket", "window")
 
     def __init__(self, loans: Loans, ticket: int, offset: int, size: int) -> None:
         self._loans = loans
@@ -48,24 +49,27 @@ class Loan:
         self.ticket = ticket
         self.offset = offset  # in the file
         self.size = size
-        self.viewed = False  # there is or was an array over the mapping itself
+        self.window: Window | None = None  # that an array over the mapping itself is or was made of
 
     def array(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         """Make a private, writable array of the bytes as they came."""
         loans = self._loans
-        if self.viewed or self.offset % dtype.itemsize or not loans.lends_views(name, self.size):
-            return self._copy(dtype, shape)
-        self.viewed = True
+        if self.window is not None:
+            return self._copy(None, dtype, shape)
+        window = loans.window(self.offset, self.size)
+        if window is None or self.offset % dtype.itemsize or not loans.lends_views(name, self.size):
+            return self._copy(window, dtype, shape)
+        self.window = window
         self._name = name
         self._faults = loans.faults()
-        array: np.ndarray = np.ndarray(shape, dtype, loans.window(self.offset, self.size))
+        array: np.ndarray = np.ndarray(shape, dtype, window.map, self.offset - window.start)
         loans.keep(array, self)
         return array
 
-    def _copy(self, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    def _copy(self, window: Window | None, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         array: np.ndarray
-        if not self.viewed:
-            array = np.ndarray(shape, dtype, self._loans.window(self.offset, self.size)).copy()
+        if window is not None:
+            array = np.ndarray(shape, dtype, window.map, self.offset - window.start).copy()
         else:
             buffer = bytearray(self.size)
             self._loans.read_into(buffer, self.offset)
@@ -74,22 +78,25 @@ class Loan:
 
     def read(self) -> bytes:
         """Copy the bytes as they came."""
-        if not self.viewed:
-            return self._loans.bytes_at(self.offset, self.size)
+        window = self._loans.window(self.offset, self.size) if self.window is None else None
+        if window is not None:
+            at = self.offset - window.start
+            return window.map[at : at + self.size]
         buffer = bytearray(self.size)
         self._loans.read_into(buffer, self.offset)
         return bytes(buffer)
 
     def written(self) -> bool:
         """Whether the model may have written into the array over the mapping."""
-        return self.viewed and self._loans.faults() != self._faults and self._loans.private(self.offset, self.size)
+        window, loans = self.window, self._loans
+        return window is not None and loans.faults() != self._faults and loans.private(window, self.offset, self.size)
 
     def __del__(self) -> None:
         loans = self._loans
         if loans.channel.foreign:
             return
         if self.written():  # nobody will look at it: no array is left over the mapping
-            loans.clean(self._name, self.offset, self.size)
+            loans.clean(self)
         loans.channel.give_back(self.ticket)
 
 
@@ -110,19 +117,22 @@ class Loans:
         self._fd = fd
         self.size = size = os.fstat(fd).st_size
         self._pagemap: int | None = _open_pagemap()
-        try:
-            self._map = mmap.mmap(
-                fd, size, flags=mmap.MAP_PRIVATE | _MAP_NORESERVE, prot=mmap.PROT_READ | mmap.PROT_WRITE
-            )
-        except OSError:
-            # Strict accounting of memory, or a limit on address space for data: then inputs are always copied.
-            self._map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-            self._pagemap = None
-        self._view = memoryview(self._map)
-        self._address: int = np.ndarray((1,), np.uint8, self._view).__array_interface__["data"][0]
+        self._windows = Windows(size, self._map)
+        self.window = self._windows.over
         # The watchers by id of their array. No set: they hash as their arrays, which do not.
         self._roots: dict[int, _Root] = {}
         self._copying: dict[str, int] = {}  # by name of the input: times still to copy
+
+    def _map(self, start: int, size: int) -> mmap.mmap:
+        if self._pagemap is not None:
+            try:
+                private = mmap.MAP_PRIVATE | _MAP_NORESERVE
+                access = mmap.PROT_READ | mmap.PROT_WRITE
+                return mmap.mmap(self._fd, size, flags=private, prot=access, offset=start)
+            except OSError:
+                # Strict accounting of memory, or a limit on address space for data: then inputs are always copied.
+                self._pagemap = None
+        return mmap.mmap(self._fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=start)
 
     def lends_views(self, name: str, size: int) -> bool:
         """Decide whether an input gets an array over the mapping, or a copy."""
@@ -133,12 +143,6 @@ class Loans:
             self._copying[name] = left - 1
             return False
         return True
-
-    def window(self, offset: int, size: int) -> memoryview:
-        return self._view[offset : offset + size]
-
-    def bytes_at(self, offset: int, size: int) -> bytes:
-        return self._map[offset : offset + size]
 
     def read_into(self, buffer: bytearray, offset: int) -> None:
         """Read from the file itself, past private pages."""
@@ -170,19 +174,22 @@ class Loans:
         root = self._roots.get(id(shown))
         if root is None:
             return None
-        return root.loan, array.__array_interface__["data"][0] - self._address
+        loan = root.loan
+        assert loan.window is not None
+        return loan, array.__array_interface__["data"][0] - loan.window.address + loan.window.start
 
     @staticmethod
     def faults() -> int:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return usage.ru_minflt + usage.ru_majflt  # a page that was swapped out makes a major one of a first write
 
-    def private(self, offset: int, size: int) -> bool:
+    def private(self, window: Window, offset: int, size: int) -> bool:
         """Whether a page of the range belongs to this process alone."""
         if self._pagemap is None:
             return True
-        first = (self._address + offset) // _PAGE
-        last = (self._address + offset + size - 1) // _PAGE
+        address = window.address + offset - window.start
+        first = address // _PAGE
+        last = (address + size - 1) // _PAGE
         try:
             raw = os.pread(self._pagemap, (last - first + 1) * 8, first * 8)
         except OSError:
@@ -193,20 +200,25 @@ class Loans:
         untouched = (entries & (_PRESENT | _SWAPPED)) == 0
         return not bool((of_file | untouched).all())
 
-    def clean(self, name: str, offset: int, size: int) -> None:
-        """Drop the private pages of a range that nobody looks at any more, but not those that another array shows."""
-        self._copying[name] = COPIES_AFTER_WRITE
+    def clean(self, loan: Loan) -> None:
+        """Drop the private pages of a loan that nobody looks at any more, but not those that another array shows."""
+        self._copying[loan._name] = COPIES_AFTER_WRITE
+        window = loan.window
+        assert window is not None
+        offset = loan.offset
         start = offset // _PAGE * _PAGE
-        end = -(-(offset + size) // _PAGE) * _PAGE
+        end = -(-(offset + loan.size) // _PAGE) * _PAGE
         # Tensors of one request may lie side by side in one block. What is left goes with the last of them.
         for root in list(self._roots.values()):
             other = root.loan
+            if other.window is not window:
+                continue  # whose pages are others
             if other.offset <= offset and other.offset + other.size > start:
                 start += _PAGE
             elif other.offset > offset and other.offset < end:
                 end -= _PAGE
         if start < end:
-            self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
+            window.map.madvise(mmap.MADV_DONTNEED, start - window.start, end - start)
 
 
 def _open_pagemap() -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import time
@@ -33,6 +34,7 @@ from .readiness import Readiness
 from .senders import Senders
 from .service import Service
 from .spin import Spin
+from .windows import limits
 
 _now = time.monotonic_ns
 
@@ -179,7 +181,7 @@ class Loop:
                 f"an answer has {len(body)} bytes without its tensors, at most {layout.MAX_SPILLED} can be"
             )
         block = self._pool.take(len(body))
-        self._channel.up[block.offset : block.offset + len(body)] = body
+        block.fill(body)
         return messages.spilled_body(layout.REGION_ARENA, block.offset, len(body), self._pool.lend(block))
 
     def _settle(self, settings: Settings) -> None:
@@ -272,6 +274,8 @@ class Loop:
         except BaseException as error:
             text = failure.describe(error)
             trace = failure.trace(error)
+            if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+                text += limits()
         self._logs.start()
         if text:
             self._complain(f"Failed to initialize Python stub: {text}", 0, trace)

@@ -65,7 +65,7 @@ class Outgoing:
                     self._inline_size = size
                     return index, tensor._code, tensor._shape, layout.REGION_FRAME, sent, len(sent), 0, tensor._element
             block = self._pool.take(len(sent))
-            self._channel.up[block.offset : block.offset + len(sent)] = sent
+            block.fill(sent)
             sent = block
         if isinstance(sent, Block):
             if tensor._origin is None:
@@ -110,7 +110,7 @@ class Outgoing:
     def _copied(self, data: np.ndarray) -> Block:
         block = self._pool.take(data.nbytes)
         # numpy lets other threads run while it copies much; a memoryview would not.
-        np.copyto(np.ndarray(data.shape, data.dtype, self._channel.up, block.offset), data)
+        np.copyto(block.array(data.shape, data.dtype), data)
         return block
 
     def withdraw(self) -> None:

@@ -24,9 +24,12 @@ import threading
 import time
 from collections import deque
 
+import numpy as np
+
 from . import layout
 from .channel import Channel
 from .errors import ProtocolError
+from .windows import CELL, Window, Windows
 
 _PAGE = layout.PAGE
 _RETURNED = layout.RETURNED_AT // 8
@@ -61,13 +64,28 @@ def size_class(size: int) -> int:
 class Block:
     """A range of the arena, named by its offset in *up*. It goes back when the last reference to this object dies."""
 
-    __slots__ = ("_dropped", "index", "offset", "size")
+    __slots__ = ("_dropped", "index", "offset", "size", "window")
 
-    def __init__(self, index: int, offset: int, size: int, dropped: deque[int]) -> None:
+    def __init__(self, index: int, offset: int, size: int, window: Window | None, dropped: deque[int]) -> None:
         self.index = index
         self.offset = offset
         self.size = size  # bytes in use
+        self.window = window
         self._dropped = dropped
+
+    def fill(self, data: bytes) -> None:
+        """Write the bytes of the block."""
+        window = self.window
+        assert window is not None
+        at = self.offset - window.start
+        window.map[at : at + len(data)] = data
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """An array over the block."""
+        window = self.window
+        assert window is not None
+        array: np.ndarray = np.ndarray(shape, dtype, window.map, self.offset - window.start)
+        return array
 
     def __del__(self) -> None:
         self._dropped.append(self.index)
@@ -100,10 +118,10 @@ class Pool:
         self._words = channel.up64
         self._peer = channel.down64
         self._fd = fd
-        self._map = channel.up
         self._default = default_bytes
         self._growth = size_class(growth_bytes)
-        self._end = len(self._map)
+        self._end = os.fstat(fd).st_size
+        self._windows = Windows(self._end, self._map)
         self._max = max_bytes or self._end
         self._alone = _Alone()
         self._dropped: deque[int] = deque()
@@ -135,7 +153,12 @@ class Pool:
             self._references[index] = 1
             self.used += self._sizes[index]
             self._most_used = max(self._most_used, self.used)
-            return Block(index, self._offsets[index], size, self._dropped)
+            offset = self._offsets[index]
+            window = self._windows.over(offset, self._sizes[index])
+            block = Block(index, offset, size, window, self._dropped)
+            if window is None:
+                raise self._exhausted(self._sizes[index], self._windows.refused)
+            return block
 
     def lend(self, block: Block) -> int:
         """Make the ticket for one descriptor that names block."""
@@ -362,8 +385,17 @@ class Pool:
                     surplus -= size
 
     def _hollow_out(self, offset: int, size: int) -> None:
-        self._map.madvise(mmap.MADV_REMOVE, offset, size)
         self.backed -= size
+        # By the window that a block of this place has; what was joined or reserved ahead may need several.
+        steps = size if self._windows.over(offset, size) else CELL
+        for at in range(offset, offset + size, steps):
+            length = min(steps, offset + size - at)
+            window = self._windows.over(at, length)
+            if window is not None:  # else there is no room to say so, and it goes when the block is next given back
+                window.map.madvise(mmap.MADV_REMOVE, at - window.start, length)
+
+    def _map(self, start: int, size: int) -> mmap.mmap:
+        return mmap.mmap(self._fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE, offset=start)
 
     def _exhausted(self, needed: int, reason: str) -> PoolExhausted:
         return PoolExhausted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import sys
 from pathlib import Path
 from typing import Any, Callable
@@ -25,6 +26,7 @@ from pb_stub.names import Names  # noqa: E402
 from pb_stub.outgoing import Outgoing  # noqa: E402
 from pb_stub.pool import Block  # noqa: E402
 from pb_stub.spin import Spin  # noqa: E402
+from pb_stub.windows import Window  # noqa: E402
 
 LIFE = 7
 WANTED = {"OUT0": 1, "OUT1": 2, "OUT2": 3, "OUT3": 4}
@@ -40,7 +42,7 @@ class Stand:
 
     def __init__(self) -> None:
         self.channel = self
-        self.up = bytearray(0x30000 + 8192)
+        self.window = Window(0, mmap.mmap(-1, 0x30000 + 8192))
         self.tickets = [5 | 1 << 32, 6 | 2 << 32]
         self.dropped: Any = []
 
@@ -55,7 +57,7 @@ class Stand:
         pass
 
     def take(self, size: int) -> Block:
-        return Block(3, 0x30000, size, self.dropped)
+        return Block(3, 0x30000, size, self.window, self.dropped)
 
     def lend(self, block: Block) -> int:
         return block.index | 9 << 32

@@ -1,0 +1,80 @@
+"""Windows: the large, sparse files of the supervisor, mapped where they are used.
+
+A mapping counts against a limit on address space (RLIMIT_AS) whether memory lies behind it or not, and the files are as
+large as they may ever become. So a window is mapped for the first block in it, and stays: blocks come again, and memory
+that is mapped already is much cheaper.
+
+    file     |  cell  |  cell  |  cell  |
+    windows  |------ 0 --------|
+                      |------ 1 --------|      a block begins in one cell and ends in it or in the next
+
+Larger blocks have windows of their own, of as many cells as they need. Windows overlap. In a private mapping each has
+its own copies of the pages that were written through it: a loan is looked at through one window alone, from its
+beginning to its end.
+"""
+
+from __future__ import annotations
+
+import mmap
+import resource
+from typing import Callable
+
+import numpy as np
+
+#: Bytes of a cell. Two of them are mapped for the first block, however small it is.
+CELL = 32 << 20
+
+
+class Window:
+    """A part of the file."""
+
+    __slots__ = ("address", "map", "start")
+
+    def __init__(self, start: int, mapped: mmap.mmap) -> None:
+        self.start = start  # in the file
+        self.map = mapped
+        self.address: int = np.ndarray((1,), np.uint8, mapped).__array_interface__["data"][0]
+
+
+class Windows:
+    """All windows of one file."""
+
+    def __init__(self, size: int, make: Callable[[int, int], mmap.mmap]) -> None:
+        self._size = size
+        self._make = make
+        self._windows: dict[int | tuple[int, int], Window] = {}
+        self.refused = ""  # why the last one could not be made
+
+    def over(self, offset: int, size: int) -> Window | None:
+        """The window that a block is looked at through, always the same; None if it cannot be mapped."""
+        key = offset // CELL if size <= CELL else (offset // CELL, -(-size // CELL))
+        return self._windows.get(key) or self._open(key)
+
+    def _open(self, key: int | tuple[int, int]) -> Window | None:
+        first, cells = (key, 1) if isinstance(key, int) else key
+        start = first * CELL
+        length = min((cells + 1) * CELL, self._size - start)
+        try:
+            window = Window(start, self._make(start, length))
+        except (OSError, MemoryError, ValueError) as error:
+            self.refused = f"{getattr(error, 'strerror', None) or error}{limits(length)}"
+            return None
+        self._windows[key] = window
+        return window
+
+
+def limits(wanted: int = 0) -> str:
+    """What the limits on this process's memory are, to be appended to an error that may come of them; "" if none is."""
+    try:
+        with open("/proc/self/statm") as statm:
+            fields = statm.read().split()
+        used = {"RLIMIT_AS": int(fields[0]) * mmap.PAGESIZE, "RLIMIT_DATA": int(fields[5]) * mmap.PAGESIZE}
+    except (OSError, ValueError, IndexError, MemoryError):
+        return ""
+    told = []
+    for name in ("RLIMIT_AS", "RLIMIT_DATA"):
+        limit = resource.getrlimit(getattr(resource, name))[0]
+        if limit != resource.RLIM_INFINITY:
+            more = f", {wanted} more are wanted" if wanted else ""
+            told.append(f"{name} is {limit} bytes, {used[name]} are in use{more}")
+    return f" ({'; '.join(told)})" if told else ""
