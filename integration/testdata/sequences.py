@@ -107,7 +107,7 @@ def controls():
         expect("total", s.total(4, end=True), 5)
         fails(
             "a number",
-            "sequence batching control 'CORRID' data-type is 'UINT64', but model 'texts' expects 'STRING'",
+            "sequence batching control 'CORRID' data-type is 'UINT64', but model 'texts' expects 'BYTES'",
             Sequence(client, "texts", 7, False).infer,
             1,
             start=True,
