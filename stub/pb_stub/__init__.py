@@ -41,8 +41,7 @@ def main(instance: str, fds: Descriptors) -> NoReturn:
     """Be the stub of an instance until the supervisor says that it is enough, or has gone."""
     code = process.EXIT_LOST
     try:
-        process.settle(fds)
-        code = _serve(instance, fds)
+        code = _serve(instance, process.settle(fds))
     except ForeignProcess as error:
         process.disown(instance, error)
     except (Gone, Closed) as error:

@@ -31,7 +31,7 @@ from collections import deque
 from queue import SimpleQueue
 from typing import Callable, Protocol
 
-from . import layout, messages
+from . import layout, messages, process
 from .errors import Closed, ForeignProcess, Gone, ProtocolError
 from .handlers import Handlers, Interrupted
 from .spin import SLOW_YIELD_NS, Spin
@@ -256,7 +256,7 @@ class Channel:
             if self._bell.poll(0) and not os.read(self._bell_in, 4096) and self.down64[_TAIL] == self._head:
                 raise Gone("the supervisor has gone")
         except OSError as error:
-            raise _lost(error) from error
+            raise lost(error) from error
 
     def _arm(self) -> None:
         """Have the bell rung for the next frame, unless somebody reads.
@@ -288,7 +288,7 @@ class Channel:
         except BlockingIOError:
             pass  # there is enough in the bell to wake it
         except OSError as error:
-            raise _lost(error) from error
+            raise lost(error) from error
 
     def pause(self) -> None:
         """Wait for a moment, for what comes without a frame or a bell, in a call of the model."""
@@ -380,7 +380,7 @@ class Channel:
         except Interrupted:
             pass  # whoever waits looks why
         except OSError as error:
-            raise _lost(error) from error
+            raise lost(error) from error
         finally:
             self._sleeps = count = (self._sleeps + 1) & 0xFFFFFFFF
             self._up32[_SLEEP] = count
@@ -518,7 +518,7 @@ class Channel:
             except (BlockingIOError, BrokenPipeError):
                 pass  # it has been rung for often enough; or it has gone, which the reader finds out
             except OSError as error:
-                raise _lost(error) from error
+                raise lost(error) from error
 
     # Tickets.
 
@@ -571,7 +571,9 @@ def _no_spill(body: bytes) -> bytes:
     raise ProtocolError(f"a body of {len(body)} bytes came before INITIALIZE")
 
 
-def _lost(error: OSError) -> Closed:
+def lost(error: OSError) -> Closed:
+    """Say why a descriptor that leads to the server does not work."""
     if error.errno == errno.EBADF:
-        return Closed("a descriptor that leads to the server has been closed, by the model presumably")
+        gone = process.closed()
+        return Closed(f"the model has closed descriptors that lead to the server: {gone}" if gone else str(error))
     return Closed(f"the way to the server is broken: {error}")

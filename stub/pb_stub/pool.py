@@ -18,6 +18,7 @@ interrupts.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import threading
@@ -27,7 +28,7 @@ from collections import deque
 import numpy as np
 
 from . import layout
-from .channel import Channel
+from .channel import Channel, lost
 from .errors import ProtocolError
 from .windows import CELL, Window, Windows
 
@@ -333,6 +334,8 @@ class Pool:
             try:
                 os.posix_fallocate(self._fd, offset, amount)
             except OSError as error:
+                if error.errno == errno.EBADF:
+                    raise lost(error) from error
                 reason = error.strerror or str(error)
                 continue
             self.backed += amount

@@ -8,6 +8,7 @@ import fcntl
 import gc
 import io
 import os
+import resource
 import select
 import signal
 import sys
@@ -40,10 +41,34 @@ class Descriptors(NamedTuple):
     lifeline: int
 
 
-def settle(fds: Descriptors) -> None:
-    """Become a process group of its own that dies with the supervisor, and that Ctrl-C does not reach."""
+#: What each is to the model that has closed it.
+_NAMES = (
+    "the server's messages",
+    "its own messages and outputs",
+    "the memory of requests",
+    "the bell that wakes it",
+    "the bell that wakes the server",
+    "the line by which it ends with the server",
+)
+
+#: Descriptors are moved to numbers as high as this, where the limit allows it: programs that become daemons close all
+#: up to 1,000 or so. Not higher: the kernel's table grows with the highest.
+_HIGH = 4096
+_ROOM = 16
+
+_voice = 2  # where complaints go if the model has closed the standard error output
+
+_files: dict[int, tuple[str, int, int]] = {}  # by descriptor: its name, device and inode
+
+
+def settle(fds: Descriptors) -> Descriptors:
+    """Become a process group of its own that dies with the supervisor, and that Ctrl-C does not reach.
+
+    Returns the descriptors, which have other numbers from now on.
+    """
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
+    fds = _out_of_the_way(fds)
     arm(fds.lifeline)
     for fd in fds:
         os.set_inheritable(fd, False)
@@ -51,6 +76,39 @@ def settle(fds: Descriptors) -> None:
     signal.signal(signal.SIGINT, _ignore)
     signal.signal(signal.SIGTERM, _ignore)
     _Children()
+    return fds
+
+
+def _out_of_the_way(fds: Descriptors) -> Descriptors:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    first = max(_HIGH if limit == resource.RLIM_INFINITY else min(limit, _HIGH), 2 * _ROOM) - _ROOM
+    global _voice  # noqa: PLW0603  # there is one in a process
+    with contextlib.suppress(OSError):
+        _voice = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, first)
+    moved = []
+    for name, fd in zip(_NAMES, fds):
+        try:
+            moved.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, first))
+            os.close(fd)
+        except OSError:
+            moved.append(fd)
+        file = os.fstat(moved[-1])
+        _files[moved[-1]] = name, file.st_dev, file.st_ino
+    return Descriptors(*moved)
+
+
+def closed() -> str:
+    """Name the descriptors that the model has closed, or put something else in the place of; "" if there is none."""
+    gone = []
+    for fd, (name, device, inode) in _files.items():
+        try:
+            file = os.fstat(fd)
+        except OSError:
+            gone.append(f"{fd} ({name})")
+            continue
+        if (file.st_dev, file.st_ino) != (device, inode):
+            gone.append(f"{fd} ({name}), which leads elsewhere now")
+    return ", ".join(gone)
 
 
 def _ignore(number: int, frame: object) -> None:
@@ -167,8 +225,11 @@ def flush() -> None:
 
 def complain(instance: str, text: str) -> None:
     """Tell the operator why this stub ends, on stderr, in one line."""
-    with contextlib.suppress(OSError):
-        os.write(2, f"stub of {instance}: {text}\n".encode("utf-8", "backslashreplace"))
+    line = f"stub of {instance}: {text}\n".encode("utf-8", "backslashreplace")
+    for fd in (2, _voice):
+        with contextlib.suppress(OSError):
+            os.write(fd, line)
+            return
 
 
 def disown(instance: str, error: ForeignProcess) -> NoReturn:

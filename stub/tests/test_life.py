@@ -344,16 +344,40 @@ class TestEnds:
             assert stub.wait_exit() == -signal.SIGKILL
             assert "Non-graceful termination detected." in stub.stderr()
 
+    def test_descriptors_that_daemons_close(self, start: Start) -> None:
+        """What programs close that become daemons is not what leads to the server."""
+        stub = start("""
+            import os
+            import triton_python_backend_utils as pb_utils
+
+            os.closerange(3, 1000)
+
+            class TritonPythonModel:
+                def execute(self, requests):
+                    os.closerange(0, 1000)
+                    x = requests[0].inputs()[0].as_numpy()
+                    return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x * 2)])]
+        """)
+        array = np.arange(100000)
+        for _ in range(3):
+            (response,) = stub.execute(Request(1, [("IN", array)])).responses
+            np.testing.assert_array_equal(response["OUT"], array * 2)
+
     def test_closed_descriptors(self, start: Start) -> None:
+        """What cannot be survived is named."""
         stub = start("""
             import os
 
             class TritonPythonModel:
                 def execute(self, requests):
-                    os.closerange(3, 256)
+                    os.closerange(3, 65536)
         """)
         stub.start_batch(Request(1))
         assert stub.wait_exit() == 70
+        text = stub.stderr()
+        assert "the model has closed descriptors that lead to the server: " in text
+        for name in ("the bell that wakes it", "the bell that wakes the server", "the line by which it ends with the server"):
+            assert f"({name})" in text
 
     def test_child_that_comes_back(self, start: Start) -> None:
         """A forked child that returns from execute must not answer in its parent's place."""
