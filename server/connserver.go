@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -115,13 +116,15 @@ func (s *connServer) serve(c *conn) {
 }
 
 // isPassing reports whether the next connection may be accepted all the same.
+// What accept(2) says may be about a lack of something, or about the one connection,
+// which a firewall forbids or whose network has gone; only a socket that is none ends
+// the service.
 func isPassing(err error) bool {
-	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
-		if errors.Is(err, e) {
-			return true
-		}
+	var errno syscall.Errno
+	if !errors.As(err, &errno) || errors.Is(err, net.ErrClosed) {
+		return false
 	}
-	return false
+	return !slices.Contains([]syscall.Errno{syscall.EBADF, syscall.EINVAL, syscall.ENOTSOCK}, errno)
 }
 
 // refuseConn replies without waiting: the socket's buffer is empty.

@@ -61,7 +61,11 @@ func (l *grpcListener) closeSilent() {
 func (l *grpcListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
-		if err != nil {
+		switch {
+		case err == nil:
+		case isPassing(err):
+			return nil, grpcPassing{err}
+		default:
 			return nil, err
 		}
 		tcp, ok := c.(*net.TCPConn)
@@ -82,6 +86,14 @@ func (l *grpcListener) Accept() (net.Conn, error) {
 		return conn, nil
 	}
 }
+
+// grpcPassing has the library wait for a moment and accept again.
+type grpcPassing struct{ error }
+
+// Temporary is what the library asks.
+func (grpcPassing) Temporary() bool { return true }
+
+func (e grpcPassing) Unwrap() error { return e.error }
 
 // grpcConn is a connection that is counted. It offers the library what it else
 // finds in a plain connection only: to take a buffer when there is something to

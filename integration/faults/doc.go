@@ -1,0 +1,4 @@
+// Package faults has system calls of the real server fail, one after another, while it
+// starts, loads, restarts a model process, grows its memory and accepts connections. It
+// has no code but tests.
+package faults
