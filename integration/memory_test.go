@@ -342,3 +342,51 @@ class TritonPythonModel:
 		s.until("rid of the outputs", func() bool { return s.figure(`nereid_memory_bytes{kind="arenas"}`) == 0 })
 	}
 }
+
+// TestPaddingIsNotMultiplied: a large request in the last of 64 slots, with all
+// others empty, needs its own memory and once as much, not 63 times.
+func TestPaddingIsNotMultiplied(t *testing.T) {
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"slots/config.pbtxt": `
+backend: "python"
+max_batch_size: 64
+input [ { name: "INPUT" data_type: TYPE_UINT8 dims: [ -1 ] } ]
+output [ { name: "OUTPUT" data_type: TYPE_INT64 dims: [ 1 ] } ]
+sequence_batching { direct { } max_sequence_idle_microseconds: 60000000 }
+instance_group [ { count: 1 kind: KIND_CPU } ]
+`,
+		"slots/1/model.py": `
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(r, "INPUT").as_numpy() for r in requests]
+        same = all(i.size == inputs[0].size for i in inputs)
+        sums = [int(i.sum()) for i in inputs]
+        others = sum(sums) - sums[-1]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", np.array([[len(inputs) if same and not others else -1]]))]) for _ in inputs]
+`,
+	}), "--request-memory-byte-size=67108864")
+	ask := func(sequence, size int, start bool) (int, string) {
+		head := fmt.Sprintf(`{"inputs":[{"name":"INPUT","datatype":"UINT8","shape":[1,%d],"parameters":{"binary_data_size":%d}}],"parameters":{"sequence_id":%d,"sequence_start":%t}}`,
+			size, size, sequence, start)
+		status, reply, err := s.try("POST", "/v2/models/slots/infer", map[string]string{"Inference-Header-Content-Length": strconv.Itoa(len(head))},
+			append([]byte(head), bytes.Repeat([]byte{1}, size)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status, reply
+	}
+	for sequence := 1; sequence <= 64; sequence++ {
+		if status, reply := ask(sequence, 1, true); status != http.StatusOK {
+			t.Fatalf("sequence %d: status %d, %s", sequence, status, reply)
+		}
+	}
+	for range 2 {
+		if status, reply := ask(64, 8<<20, false); status != http.StatusOK || !strings.Contains(reply, `"data":[64]`) {
+			t.Errorf("8 MiB in the last slot: status %d, %.300s", status, reply)
+		}
+	}
+	s.until("rid of the padding", func() bool { return s.figure(`nereid_memory_bytes{kind="padding"}`) == 0 })
+}

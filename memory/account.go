@@ -84,16 +84,27 @@ func (a *Account) Take(k Kind, n int64) error {
 	if a.Try(k, n) {
 		return nil
 	}
+	if n <= a.Most(k) {
+		for _, give := range a.short {
+			give()
+		}
+		a.keeper.wake()
+		if a.Try(k, n) {
+			return nil
+		}
+	}
+	return a.Refuse(k, n)
+}
+
+// Fits reports whether a kind may have n bytes more that are taken from another
+// kind, by Move.
+func (a *Account) Fits(k Kind, n int64) bool { return n <= a.most[k]-a.Used(k) }
+
+// Refuse returns the error of n bytes of a kind that are not to be had.
+func (a *Account) Refuse(k Kind, n int64) error {
 	if most := a.Most(k); n > most {
 		return infer.Errorf(infer.InvalidArg,
 			"request needs %d bytes of memory, but the server has %d for %s of all requests together (--request-memory-byte-size)", n, most, k)
-	}
-	for _, give := range a.short {
-		give()
-	}
-	a.keeper.wake()
-	if a.Try(k, n) {
-		return nil
 	}
 	return infer.Errorf(infer.Unavailable,
 		"request needs %d bytes of memory, but %d of the server's %d bytes for requests are in use, %d of them for %s",

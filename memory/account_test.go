@@ -234,3 +234,19 @@ func BenchmarkTakeGive(b *testing.B) {
 		}
 	})
 }
+
+func TestFits(t *testing.T) {
+	a := New(Config{Limit: 6400})
+	if !a.Try(Blocks, 4000) || !a.Fits(Padding, 1600) || a.Fits(Padding, 1601) {
+		t.Errorf("padding may have 1600 of 6400: fits %t %t", a.Fits(Padding, 1600), a.Fits(Padding, 1601))
+	}
+	a.Move(Blocks, Padding, 1000)
+	if a.Fits(Padding, 601) || !a.Fits(Padding, 600) {
+		t.Error("padding may have 600 more")
+	}
+	a.Move(Padding, Blocks, 1000)
+	a.Give(Blocks, 4000)
+	if a.Total() != 0 || a.common.used.Load() != 0 {
+		t.Errorf("%d bytes are taken at the end, %d common", a.Total(), a.common.used.Load())
+	}
+}

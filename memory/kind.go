@@ -45,7 +45,7 @@ var shares = [kinds]share{
 	States:        {name: "states", own: 1, most: 16, heap: true},
 	Blocks:        {name: "blocks", own: 0, most: 64},
 	Stacked:       {name: "stacked", own: 1, most: 32},
-	Padding:       {name: "padding", own: 1, most: 8},
+	Padding:       {name: "padding", own: 1, most: 16},
 	Cache:         {name: "cache"},
 	Arenas:        {name: "arenas", own: 4, most: 48},
 	Released:      {name: "released", own: 0, most: 64},

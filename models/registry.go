@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/scheduler"
@@ -57,7 +58,11 @@ type RegistryConfig struct {
 	// Allocate lends memory for tensors that the server itself makes: n bytes with
 	// one reference. Default the Go heap.
 	Allocate stacked.Allocator
-	Metrics  *metrics.Registry
+	// Padding lends memory for the empty slots of sequences; nil: it lies on the heap.
+	Padding func(n int) ([]byte, infer.Memory, error)
+	// Memory is the account of what models' states take; nil: they are not charged.
+	Memory  *memory.Account
+	Metrics *metrics.Registry
 	// Cache keeps responses of the models whose config allows it; nil keeps none.
 	Cache *cache.Cache
 	Log   zerolog.Logger

@@ -19,7 +19,7 @@ func (r *Registry) newSequence(l *loaded) scheduler.Scheduler {
 	return scheduler.NewSequence(scheduler.SequenceConfig{
 		Model: l.info.Name, Batching: c.GetSequenceBatching(), MaxBatch: int(c.GetMaxBatchSize()), States: l.states,
 		Alike: scheduler.NewAlike(c), Outputs: outputs, Decoupled: c.GetModelTransactionPolicy().GetDecoupled(),
-		Observer: l.statistics, Graph: r.graph, Log: r.config.Log,
+		Observer: l.statistics, Graph: r.graph, Log: r.config.Log, Allocate: r.config.Padding, Memory: r.config.Memory,
 		HoldRequests: r.config.DelayRequests, HoldBacklog: r.config.DelayBacklog,
 	})
 }

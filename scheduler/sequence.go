@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/rs/zerolog"
 )
 
@@ -31,6 +32,11 @@ type SequenceConfig struct {
 	Observer  Observer
 	Graph     *Graph // shared with what its models can call; default one of its own
 	Log       zerolog.Logger
+	// Allocate lends memory for the padding of the Direct strategy; nil: it lies on
+	// the Go heap.
+	Allocate func(n int) ([]byte, infer.Memory, error)
+	// Memory is the account of states; nil: they are not charged.
+	Memory *memory.Account
 	// For tests that are written for Triton: nothing is executed before so many
 	// requests wait in slots (Direct strategy), and so many in the backlog.
 	HoldRequests, HoldBacklog int
@@ -262,6 +268,9 @@ func (s *Sequence) Stop(ctx context.Context) error {
 
 // drainedLocked ends what goes on by itself.
 func (s *Sequence) drainedLocked() {
+	for _, seq := range s.ids { // which nobody ends any more
+		s.unchargeLocked(seq.values)
+	}
 	if s.alarm != nil {
 		s.alarm.Stop()
 	}

@@ -136,8 +136,10 @@ func (s *Sequence) injectLocked(r *episode, seq *sequence) {
 		return
 	}
 	if seq.values == nil || r.starts() {
+		s.unchargeLocked(seq.values)
 		seq.values = s.states.begin()
 	}
+	seq.values.gone = !seq.known
 	r.values = seq.values
 	req.Inputs = s.states.append(req.Inputs, r.values)
 	if len(req.Outputs) > 0 {

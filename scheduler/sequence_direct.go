@@ -15,7 +15,7 @@ type directLane struct {
 	forming  bool       // the slots are looked at
 	refuses  bool       // it has refused a batch, and is about to be down
 	timer    *time.Timer
-	zeros    []byte // of the largest padding so far
+	zeros    zeros // of the largest padding so far, while it is not idle
 }
 
 // slotBatch is what an instance executes at once: requests of its slots, in
@@ -26,6 +26,8 @@ type slotBatch struct {
 	episodes  []*episode
 	positions []int // of episodes among the tasks
 	execution Execution
+	zeros     infer.Memory // what its padding lies in, nil on the heap
+	denied    error        // there is no memory for its padding
 	// open counts episodes whose answers the next batch waits for, as they bring
 	// the states that it begins with.
 	open     int
@@ -74,7 +76,7 @@ func (s *Sequence) formLocked(l *lane, then *followUp) {
 			b.add(nil, nil)
 		}
 	}
-	s.pad(b, oldest.own)
+	b.denied = s.pad(b, oldest.own)
 	if s.states != nil && !s.config.Decoupled {
 		b.open = len(b.episodes)
 	}
@@ -106,24 +108,29 @@ func (l *lane) waitLocked(s *Sequence, wait time.Duration) {
 }
 
 // pad fills the places of a batch that no request has. What stands there has the
-// shapes of one that is there, zeros in them, and is not READY.
-func (s *Sequence) pad(b *slotBatch, like *infer.Request) {
+// shapes of one that is there, zeros in them, and is not READY. All of them have
+// the same zeros: what a model writes there, another empty slot may read.
+func (s *Sequence) pad(b *slotBatch, like *infer.Request) error {
 	if len(b.episodes) == len(b.batch.Tasks) {
-		return
+		return nil
+	}
+	most := 0
+	for i := range like.Inputs {
+		most = max(most, paddingSize(&like.Inputs[i]))
+	}
+	z := &b.lane.zeros
+	if err := z.grow(most, s.config.Allocate); err != nil {
+		return err
+	}
+	if z.memory != nil {
+		z.memory.Retain()
+		b.zeros = z.memory
 	}
 	req := &infer.Request{Model: like.Model, Version: like.Version, BatchSize: like.BatchSize, Padding: true}
 	req.Inputs = make([]infer.Tensor, len(like.Inputs), len(like.Inputs)+s.extra())
 	for i := range like.Inputs {
 		in := &like.Inputs[i]
-		n := len(in.Data)
-		if in.DataType == infer.Bytes {
-			elements, _ := infer.Elements(in.Shape)
-			n = int(elements) * 4 // of empty strings
-		}
-		if n > len(b.lane.zeros) {
-			b.lane.zeros = make([]byte, n)
-		}
-		req.Inputs[i] = infer.Tensor{Name: in.Name, DataType: in.DataType, Shape: in.Shape, Data: b.lane.zeros[:n]}
+		req.Inputs[i] = infer.Tensor{Name: in.Name, DataType: in.DataType, Shape: in.Shape, Data: z.data[:paddingSize(in)], Memory: z.memory}
 	}
 	req.Inputs = s.controls.append(req.Inputs, 0, false, infer.CorrelationID{}, nil)
 	if s.states != nil {
@@ -137,6 +144,7 @@ func (s *Sequence) pad(b *slotBatch, like *infer.Request) {
 			b.batch.Tasks[i], tasks = &tasks[0], tasks[1:]
 		}
 	}
+	return nil
 }
 
 // executed is the batch's Done: it counts, and gives the instance its next
@@ -144,6 +152,10 @@ func (s *Sequence) pad(b *slotBatch, like *infer.Request) {
 func (b *slotBatch) executed(_ *backend.Batch, report backend.Report) {
 	s := b.episodes[0].owner
 	var then followUp
+	if b.zeros != nil {
+		b.zeros.Release()
+		b.zeros = nil
+	}
 	if report.Refused {
 		s.mu.Lock()
 		s.refusedLocked(b, report.Withdrawn, &then)
@@ -202,6 +214,7 @@ func (s *Sequence) nextBatchLocked(b *slotBatch, then *followUp) {
 	}
 	l.executes = nil
 	s.formLocked(l, then)
+	l.restLocked()
 	s.drainLocked(l, then)
 }
 
@@ -232,5 +245,6 @@ func (s *Sequence) refusedLocked(b *slotBatch, withdrawn bool, then *followUp) {
 	}
 	s.returnLocked(homeless, then)
 	s.formLocked(l, then)
+	l.restLocked()
 	s.drainLocked(l, then)
 }

@@ -64,7 +64,7 @@ const forever = 100 * 365 * 24 * time.Hour
 // one.
 func (r *episode) deliver(response *infer.Response) {
 	if s := r.owner; s.states != nil {
-		err := boundary.Run(s.config.Log, boundary.Request, func() error { s.keep(r, response); return nil })
+		err := boundary.Run(s.config.Log, boundary.Request, func() error { return s.keep(r, response) })
 		if err != nil {
 			response.Outputs, response.Err = nil, infer.AsError(err)
 		}
@@ -142,6 +142,10 @@ func (f *followUp) run(s *Sequence) {
 		s.config.Observer.Pending(-f.pending)
 	}
 	for _, b := range f.batches {
+		if b.denied != nil {
+			b.deny()
+			continue
+		}
 		hand(s.config.Log, b.lane.in, &b.batch)
 		for _, r := range b.episodes {
 			if r.task.Context.Err() != nil { // the instance may not have had it when its client went

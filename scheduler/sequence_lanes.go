@@ -98,6 +98,7 @@ func (s *Sequence) Down(in backend.Instance, hopeless bool) {
 	}
 	notBegun(inner)
 	l.executes = nil
+	l.restLocked()
 	s.mu.Unlock()
 	for _, r := range inner {
 		s.reclaim(r)

@@ -239,6 +239,7 @@ func (s *Sequence) forgetLocked(seq *sequence) {
 		seq.known = false
 		delete(s.ids, seq.id)
 		s.unrestLocked(seq)
+		s.unchargeLocked(seq.values)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // State is one implicit state of a model: what it answers as Output comes back
@@ -48,9 +49,15 @@ func newStates(list []State, batching bool, outputs []string) *states {
 // A request is executed with the values of now. The bytes that those replaced are
 // used again for those that come, unless the model is decoupled, whose answers
 // may come while another request is executed.
+//
+// The bytes are charged as long as the id of the sequence is known, for as long may
+// a client leave them lying. What a sequence that has ended still needs goes with
+// its last request.
 type stateValues struct {
-	now   []infer.Tensor
-	spare [][]byte
+	now     []infer.Tensor
+	spare   [][]byte
+	charged int64
+	gone    bool // nothing is charged any more
 }
 
 func (s *states) begin() *stateValues {
@@ -82,8 +89,15 @@ func (s *states) wanted(outputs []string) []string {
 }
 
 // keep takes the new states from a response, and those that its client has not
-// asked for out of it.
-func (s *Sequence) keep(r *episode, response *infer.Response) {
+// asked for out of it. Where there is no memory for them, the states stay what they
+// were and the request fails.
+func (s *Sequence) keep(r *episode, response *infer.Response) error {
+	if err := s.chargeStates(r.values, response); err != nil {
+		for i := range response.Outputs {
+			response.Outputs[i].Release()
+		}
+		return err
+	}
 	rest := response.Outputs[:0]
 	for i := range response.Outputs {
 		t := response.Outputs[i]
@@ -100,6 +114,53 @@ func (s *Sequence) keep(r *episode, response *infer.Response) {
 		}
 	}
 	response.Outputs = rest
+	return nil
+}
+
+// chargeStates charges for what a response's states need beyond what those before
+// them had.
+func (s *Sequence) chargeStates(values *stateValues, response *infer.Response) error {
+	if s.config.Memory == nil {
+		return nil
+	}
+	for i := range response.Outputs {
+		t := &response.Outputs[i]
+		at := slices.Index(s.states.outputs, t.Name)
+		if at < 0 {
+			continue
+		}
+		s.mu.Lock()
+		n, gone := int64(len(t.Data)-cap(values.spare[at])), values.gone
+		s.mu.Unlock()
+		if n <= 0 || gone {
+			continue
+		}
+		if err := s.config.Memory.Take(memory.States, n); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		if gone = values.gone; !gone {
+			values.charged += n
+		}
+		s.mu.Unlock()
+		if gone {
+			s.config.Memory.Give(memory.States, n)
+		}
+	}
+	return nil
+}
+
+// unchargeLocked gives back what is charged for the states of a sequence that is over.
+// Callers hold s.mu.
+func (s *Sequence) unchargeLocked(values *stateValues) {
+	if values == nil || values.gone {
+		return
+	}
+	values.gone = true
+	if values.charged > 0 {
+		s.config.Memory.Give(memory.States, values.charged)
+		values.charged = 0
+	}
 }
 
 func (s *Sequence) update(values *stateValues, at int, t *infer.Tensor) {
@@ -108,6 +169,9 @@ func (s *Sequence) update(values *stateValues, at int, t *infer.Tensor) {
 		s.mu.Lock()
 		buf, values.spare[at] = values.spare[at], nil
 		s.mu.Unlock()
+	}
+	if cap(buf) < len(t.Data) {
+		buf = make([]byte, len(t.Data))
 	}
 	data := append(buf[:0], t.Data...)
 	s.mu.Lock()

@@ -87,6 +87,9 @@ func (r *rooms) keepAccount(getenv func(string) string, log zerolog.Logger) (sto
 // lend returns an allocator of blocks that are charged as the given kind.
 func (r *rooms) lend(kind memory.Kind) func(n int) ([]byte, infer.Memory, error) {
 	return func(n int) ([]byte, infer.Memory, error) {
+		if kind != memory.Blocks && !r.account.Fits(kind, int64(n)) {
+			return nil, nil, r.account.Refuse(kind, int64(n))
+		}
 		block, err := r.requests.Alloc(n)
 		if err != nil {
 			return nil, nil, server.Refusal(r.account, n, err)

@@ -105,7 +105,7 @@ func newRooms(o *Options, settings *LogSettings, log zerolog.Logger, stdout, std
 	}
 	r.registry = models.NewRegistry(models.RegistryConfig{
 		Repository: repository, Unusable: r.unusable != nil, Backends: backends, BackendDirectory: o.Backends.Directory, BackendSettings: o.ownSettingsOf,
-		StrictReadiness: o.Repository.StrictReadiness, Allocate: r.lend(memory.Stacked),
+		StrictReadiness: o.Repository.StrictReadiness, Allocate: r.lend(memory.Stacked), Padding: r.lend(memory.Padding), Memory: r.account,
 		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.pollInterval(),
 		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, Limiter: o.limiter(),
 		UnloadTimeout: config.UnloadTimeout, DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog, Metrics: counters, Cache: responses, Log: log,
