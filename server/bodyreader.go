@@ -9,16 +9,11 @@ import (
 )
 
 const (
-	// maxChunks bounds the chunks of a body: each costs work that its bytes may
-	// not be worth.
-	maxChunks = 65536
 	// maxChunkLine bounds the line that begins a chunk, and the trailers.
 	maxChunkLine = 1024
 )
 
 var (
-	errTooManyChunks = infer.Errorf(infer.InvalidArg,
-		"Chunked request body exceeds maximum of %d non-empty chunks. Send fewer or larger HTTP chunks.", maxChunks)
 	errChunk = errors.New("a chunk of the body is malformed")
 )
 
@@ -94,9 +89,12 @@ func (b *bodyReader) nextChunk() error {
 	if n == 0 {
 		return b.readTrailers()
 	}
-	if b.chunks++; b.chunks > maxChunks {
-		return errTooManyChunks
+	// Each costs work that its bytes may not be worth.
+	if most := b.c.server.cfg.MaxChunks; b.chunks >= most {
+		return infer.Errorf(infer.InvalidArg,
+			"Chunked request body exceeds maximum of %d non-empty chunks. Send fewer or larger HTTP chunks.", most)
 	}
+	b.chunks++
 	b.left = n
 	return nil
 }

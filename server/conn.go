@@ -48,6 +48,7 @@ type conn struct {
 	server *connServer
 	raw    net.Conn
 	state  atomic.Int32
+	guest  guest
 
 	buf        []byte // input; buf[start:end] has not been taken yet
 	start, end int
@@ -69,6 +70,7 @@ type conn struct {
 func newConn(s *connServer, raw net.Conn, life context.Context) *conn {
 	c := &conn{server: s, raw: raw, buf: make([]byte, s.cfg.MaxHeaderBytes)}
 	c.state.Store(connWaits)
+	c.guest.close = c.closeIdle
 	c.req.ctx, c.watch.cancel = context.WithCancel(life)
 	c.req.life = life
 	c.req.body.c, c.reply.c = c, c
@@ -94,6 +96,15 @@ func (c *conn) serve() {
 			return
 		}
 	}
+}
+
+// closeIdle closes the connection unless it serves a request.
+func (c *conn) closeIdle() bool {
+	if !c.state.CompareAndSwap(connWaits, connClosing) {
+		return false
+	}
+	_ = c.raw.Close()
+	return true
 }
 
 // refuse replies to a head that is no request. What ended the connection
@@ -123,8 +134,9 @@ func (c *conn) serveRequest() bool {
 		if cap(c.req.fields) > keptFields {
 			c.req.fields = nil
 		}
+		c.guest.idle.Store(time.Now().UnixNano())
 		c.state.Store(connWaits)
-		if !c.server.closing.Load() {
+		if !c.server.ending.Load() {
 			return true
 		}
 	}
@@ -186,6 +198,7 @@ func (c *conn) readHead() (string, error) {
 	if !c.state.CompareAndSwap(connWaits, connServes) {
 		return "", errClosing
 	}
+	c.guest.idle.Store(0)
 	c.timed = false
 	for line, at := 0, 0; ; {
 		n := bytes.IndexByte(c.buf[at:c.end], '\n')

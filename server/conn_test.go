@@ -268,22 +268,43 @@ func TestClientDoesNotRead(t *testing.T) {
 	}
 }
 
+// TestTooManyConnections: the connection that has been idle for longest makes room
+// for a new one; if all are busy, that one is told.
 func TestTooManyConnections(t *testing.T) {
-	s := startHTTP(t, HTTPConfig{MaxConnections: 2}, nil)
+	began, release := make(chan struct{}, 2), make(chan struct{})
+	waits := model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	waits.infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
+		began <- struct{}{}
+		<-release
+		return waits.echo(ctx, req, send)
+	}
+	s := startHTTP(t, HTTPConfig{MaxConnections: 2}, newFakeCore(waits))
 	first, second := s.connect(t), s.connect(t)
-	first.send(liveRequest)
-	first.receive("GET")
-	second.send(liveRequest)
-	second.receive("GET")
+	for _, c := range []*testConn{first, second, first} { // the second is idle for longer
+		c.send(liveRequest)
+		c.receive("GET")
+	}
 	third := s.connect(t)
-	if got := third.receive("GET"); got.status != 503 {
-		t.Errorf("third connection: got %s, want 503", got)
+	third.send(liveRequest)
+	if got := third.receive("GET"); got.status != 200 {
+		t.Errorf("third connection: got %s, want 200", got)
 	}
-	_ = first.Close()
-	eventually(t, "there is room again", func() bool { return s.Connections() < 2 })
-	if got := s.do(t, "GET", "/v2/health/live", ""); got.status != 200 {
-		t.Errorf("got %s, want 200", got)
+	second.wantEnd()
+	first.send(string(binaryRequest("waits", 4)))
+	third.send(string(binaryRequest("waits", 4)))
+	<-began
+	<-began
+	fourth := s.connect(t)
+	if got := fourth.receive("GET"); got.status != 503 {
+		t.Errorf("a connection when all are busy: got %s, want 503", got)
 	}
+	close(release)
+	for _, c := range []*testConn{first, third} {
+		if got := c.receive("POST"); got.status != 200 {
+			t.Errorf("a busy connection: got %s, want 200", got)
+		}
+	}
+	eventually(t, "there is room again", func() bool { return s.do(t, "GET", "/v2/health/live", "").status == 200 })
 }
 
 // TestHugeContentLength lies about the length of a body.

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // closeGrace is how long run waits, after it has closed the connections and
@@ -27,20 +28,29 @@ type connServer struct {
 	log    zerolog.Logger
 
 	closing atomic.Bool   // replies end their connections
+	ending  atomic.Bool   // connections end that wait for a request
 	fewer   chan struct{} // gets a value when a connection has ended; has room for one
 
-	mu   sync.Mutex
-	open map[*conn]struct{}
+	guests *guests
+	mu     sync.Mutex
+	open   map[*conn]struct{}
 }
 
-func newConnServer(cfg HTTPConfig, handle func(*reply, *request), log zerolog.Logger) *connServer {
-	return &connServer{cfg: cfg, handle: handle, log: log, fewer: make(chan struct{}, 1), open: make(map[*conn]struct{})}
+// connStack is what a connection takes besides its buffer.
+const connStack = 8 << 10
+
+func newConnServer(cfg HTTPConfig, account *memory.Account, handle func(*reply, *request), log zerolog.Logger) *connServer {
+	return &connServer{
+		cfg: cfg, handle: handle, log: log, fewer: make(chan struct{}, 1), open: make(map[*conn]struct{}),
+		guests: cfg.Connections.home(cfg.MaxConnections, account, int64(cfg.MaxHeaderBytes)+connStack),
+	}
 }
 
-// run serves the connections of socket until ctx ends. Then it accepts no more,
-// closes the idle ones at once and lets requests in flight finish within
-// ExitTimeout; after that it ends their contexts and closes their connections
-// too. It returns when all goroutines have ended; an error tells how many have
+// run serves the connections of socket until ctx ends. Then it accepts no more and
+// serves those that there are for DrainTime, or until none is left: each ends with
+// its next reply. After that it closes the idle ones and lets requests in flight
+// finish within ExitTimeout; then it ends their contexts and closes their
+// connections too. It returns when all goroutines have ended; an error tells how many have
 // not, because a model holds them.
 func (s *connServer) run(ctx context.Context, socket net.Listener) error {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -61,8 +71,16 @@ func (s *connServer) run(ctx context.Context, socket net.Listener) error {
 	_ = socket.Close()
 	for range accepting { // until accept has ended
 	}
+	began := time.Now()
+	if n := s.connections(); n > 0 && s.cfg.DrainTime > 0 {
+		s.log.Info().Msgf("Timeout %d: Found %d HTTP service connections", s.cfg.ExitTimeout.Round(time.Second)/time.Second, n)
+		if s.drain(min(s.cfg.DrainTime, s.cfg.ExitTimeout)) == nil {
+			return nil
+		}
+	}
+	s.ending.Store(true)
 	s.close(false)
-	if s.drain(s.cfg.ExitTimeout) == nil {
+	if s.drain(s.cfg.ExitTimeout-time.Since(began)) == nil {
 		return nil
 	}
 	cancel()
@@ -73,38 +91,21 @@ func (s *connServer) run(ctx context.Context, socket net.Listener) error {
 // accept starts a goroutine for each connection, until the socket is closed. One
 // connection too many is told so.
 func (s *connServer) accept(life context.Context, socket net.Listener) error {
-	var warned time.Time
+	a := acceptor{socket: socket, all: s.guests.all, log: s.log}
 	for {
-		raw, err := socket.Accept()
-		switch {
-		case err == nil:
-		case isPassing(err):
-			if time.Since(warned) > 10*time.Second {
-				warned = time.Now()
-				s.log.Warn().Err(err).Msg("connections are not accepted")
-			}
-			pause := time.NewTimer(50 * time.Millisecond)
-			select {
-			case <-pause.C:
-			case <-life.Done():
-			}
-			pause.Stop()
-			continue
-		default:
+		raw, err := a.accept(life)
+		if err != nil {
 			return err
 		}
 		c := newConn(s, raw, life)
-		s.mu.Lock()
-		full := len(s.open) >= s.cfg.MaxConnections
-		if !full {
-			s.open[c] = struct{}{}
-		}
-		s.mu.Unlock()
-		if full {
+		if !s.guests.enter(&c.guest) {
 			c.watch.cancel()
 			refuseConn(raw)
 			continue
 		}
+		s.mu.Lock()
+		s.open[c] = struct{}{}
+		s.mu.Unlock()
 		boundary.Go(s.log, boundary.Connection, func() { s.serve(c) }, func(error) { _ = c.raw.Close() })
 	}
 }
@@ -137,6 +138,7 @@ func refuseConn(c net.Conn) {
 }
 
 func (s *connServer) forget(c *conn) {
+	s.guests.leave(&c.guest)
 	s.mu.Lock()
 	delete(s.open, c)
 	s.mu.Unlock()
@@ -158,7 +160,7 @@ func (s *connServer) close(all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.open {
-		if c.state.CompareAndSwap(connWaits, connClosing) || all {
+		if !c.closeIdle() && all {
 			_ = c.raw.Close()
 		}
 	}

@@ -102,7 +102,7 @@ func (g *GRPC) Listen() error {
 	if err != nil {
 		return err
 	}
-	g.socket = newGRPCListener(socket, g.cfg.MaxConnections, g.cfg.KeepaliveTimeout)
+	g.socket = newGRPCListener(socket, g)
 	return nil
 }
 
@@ -203,6 +203,10 @@ func (g *GRPC) handler(group string, refusal error, method func(grpc.ServerStrea
 	return func(_ any, stream grpc.ServerStream) error {
 		g.active.enter()
 		defer g.active.leave()
+		if conn := grpcClientOf(stream.Context()); conn != nil {
+			conn.begin()
+			defer conn.end()
+		}
 		return g.protect(func() error { return g.serve(stream, group, refusal, method) })
 	}
 }

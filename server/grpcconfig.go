@@ -54,10 +54,14 @@ type GRPCConfig struct {
 	MaxMessageBytes int
 	// MaxHeaderBytes bounds the metadata of a call; default 64 KiB.
 	MaxHeaderBytes int
-	// MaxConnections bounds the open connections, more are closed as they come;
-	// default 8192. MaxCalls bounds the calls at once on one; default 4096.
+	// MaxConnections bounds the open connections: for one more, that is closed
+	// which has been without a call for longest. If none is, it is closed itself.
+	// Default 8192. MaxCalls bounds the calls at once on one; default 4096.
 	MaxConnections int
 	MaxCalls       int
+	// Connections bounds them together with those of other front ends; nil: by
+	// themselves.
+	Connections *Connections
 	// MaxStreamRequests bounds the requests in flight on one ModelStreamInfer:
 	// the next one waits to be read; default 4096.
 	MaxStreamRequests int
@@ -98,6 +102,12 @@ type GRPCTLS struct {
 	KeyFile  string
 	RootFile string // whose clients are accepted, with Mutual
 	Mutual   bool   // clients must show a certificate
+}
+
+// WithDefaults returns c with what holds where a field is not set.
+func (c GRPCConfig) WithDefaults() GRPCConfig {
+	c.setDefaults()
+	return c
 }
 
 func (c *GRPCConfig) setDefaults() {

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"context"
 	"io"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -12,32 +14,36 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// grpcListener closes connections beyond its limit as they come.
+// grpcListener closes connections beyond its limit, idle ones first.
 type grpcListener struct {
 	net.Listener
-	limit   int
-	unacked time.Duration // a connection whose client confirms nothing ends after this
+	guests   *guests
+	unacked  time.Duration // a connection whose client confirms nothing ends after this
+	acceptor acceptor
 
 	mu   sync.Mutex
 	open map[*grpcConn]struct{}
 }
 
-func newGRPCListener(socket net.Listener, limit int, unacked time.Duration) *grpcListener {
-	return &grpcListener{Listener: socket, limit: limit, unacked: unacked, open: make(map[*grpcConn]struct{})}
-}
+const (
+	// grpcConnCost is what an idle connection takes: goroutines, tables of headers.
+	grpcConnCost = 48 << 10
+	// grpcSettled is how long after its last call a connection is not idle yet: its
+	// answer may be on its way to the wire.
+	grpcSettled = time.Second
+)
 
-// add counts a connection, unless there are as many as may be.
-func (l *grpcListener) add(c *grpcConn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.open) >= l.limit {
-		return false
+func newGRPCListener(socket net.Listener, g *GRPC) *grpcListener {
+	l := &grpcListener{
+		Listener: socket, unacked: g.cfg.KeepaliveTimeout, open: make(map[*grpcConn]struct{}),
+		guests: g.cfg.Connections.home(g.cfg.MaxConnections, g.account, grpcConnCost),
 	}
-	l.open[c] = struct{}{}
-	return true
+	l.acceptor = acceptor{socket: socket, all: l.guests.all, log: g.log}
+	return l
 }
 
 func (l *grpcListener) remove(c *grpcConn) {
+	l.guests.leave(&c.guest)
 	l.mu.Lock()
 	delete(l.open, c)
 	l.mu.Unlock()
@@ -58,22 +64,24 @@ func (l *grpcListener) closeSilent() {
 	}
 }
 
+// Accept implements net.Listener. The library ends with most errors, so none but
+// the listener's end gets through.
 func (l *grpcListener) Accept() (net.Conn, error) {
 	for {
-		c, err := l.Listener.Accept()
-		switch {
-		case err == nil:
-		case isPassing(err):
-			return nil, grpcPassing{err}
-		default:
+		c, err := l.acceptor.accept(context.Background())
+		if err != nil {
 			return nil, err
 		}
 		tcp, ok := c.(*net.TCPConn)
 		conn := &grpcConn{TCPConn: tcp, listener: l}
-		if !ok || !l.add(conn) {
+		conn.guest.close = conn.closeIdle
+		if !ok || !l.guests.enter(&conn.guest) {
 			_ = c.Close()
 			continue
 		}
+		l.mu.Lock()
+		l.open[conn] = struct{}{}
+		l.mu.Unlock()
 		if conn.raw, err = tcp.SyscallConn(); err != nil {
 			_ = conn.Close()
 			continue
@@ -87,14 +95,6 @@ func (l *grpcListener) Accept() (net.Conn, error) {
 	}
 }
 
-// grpcPassing has the library wait for a moment and accept again.
-type grpcPassing struct{ error }
-
-// Temporary is what the library asks.
-func (grpcPassing) Temporary() bool { return true }
-
-func (e grpcPassing) Unwrap() error { return e.error }
-
 // grpcConn is a connection that is counted. It offers the library what it else
 // finds in a plain connection only: to take a buffer when there is something to
 // read, so that an idle connection holds none.
@@ -102,6 +102,8 @@ type grpcConn struct {
 	*net.TCPConn
 	listener *grpcListener
 	received atomic.Int64 // bytes
+	guest    guest
+	calls    atomic.Int64 // handlers at work; negative: it is closed for another connection
 
 	raw  syscall.RawConn
 	read func(fd uintptr) bool // readReady, bound once
@@ -117,6 +119,28 @@ type grpcConn struct {
 type grpcAddr struct {
 	net.Addr
 	conn *grpcConn
+}
+
+// begin and end are said of each call.
+func (c *grpcConn) begin() {
+	if c.calls.Add(1) == 1 {
+		c.guest.idle.Store(0)
+	}
+}
+
+func (c *grpcConn) end() {
+	if c.calls.Add(-1) == 0 {
+		c.guest.idle.Store(time.Now().Add(grpcSettled).UnixNano())
+	}
+}
+
+// closeIdle closes the connection unless there are calls.
+func (c *grpcConn) closeIdle() bool {
+	if !c.calls.CompareAndSwap(0, math.MinInt32) {
+		return false
+	}
+	_ = c.TCPConn.Close()
+	return true
 }
 
 // RemoteAddr returns a grpcAddr.

@@ -230,9 +230,6 @@ func TestGRPCInferOutcomes(t *testing.T) {
 			m := model("m", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
 			m.infer = func(_ context.Context, _ *infer.Request, send infer.Sender) error { return test.infer(send) }
 			s := startGRPC(t, GRPCConfig{}, newFakeCore(m))
-			if test.name == "panic" {
-				s.log = s.log.Level(7) // off
-			}
 			_, err := s.client.ModelInfer(grpcContext(t), int32s("m", 5000))
 			wantStatus(t, err, test.code, test.text)
 		})

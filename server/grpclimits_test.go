@@ -167,9 +167,9 @@ func TestGRPCWithoutMemory(t *testing.T) {
 // TestGRPCConnectionLimit closes connections beyond the limit as they come.
 func TestGRPCConnectionLimit(t *testing.T) {
 	s := startGRPC(t, GRPCConfig{MaxConnections: 1}, nil)
-	if _, err := s.client.ServerLive(grpcContext(t), &kserve.ServerLiveRequest{}); err != nil {
-		t.Fatal(err)
-	}
+	stream := s.open(t, grpcContext(t)) // which keeps its connection busy
+	sendAll(t, stream, withID(int32s("id_int32", 1), "a"))
+	receive(t, stream)
 	c, err := net.Dial("tcp", s.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -179,12 +179,17 @@ func TestGRPCConnectionLimit(t *testing.T) {
 	if n, err := io.Copy(io.Discard, c); n != 0 || err != nil {
 		t.Errorf("the second connection got %d bytes and error %v, want it closed", n, err)
 	}
-	_ = s.conn.Close()
-	testkit.Eventually(t, patience, func() bool {
-		_, client := s.dial(t)
-		_, err := client.ServerLive(grpcContext(t), &kserve.ServerLiveRequest{})
-		return err == nil
-	})
+	if _, end := receiveAll(t, stream); end != io.EOF {
+		t.Errorf("the stream ends with %v", end)
+	}
+	// Idle, it makes room for another one, and its client connects anew.
+	for range 2 {
+		testkit.Eventually(t, patience, func() bool {
+			_, client := s.dial(t)
+			_, err := client.ServerLive(grpcContext(t), &kserve.ServerLiveRequest{})
+			return err == nil
+		})
+	}
 }
 
 // TestGRPCStreamRequests reads no more requests than may be in flight.

@@ -41,6 +41,13 @@ type grpcOverdue struct {
 
 // grpcConnOf returns the connection of a call, or nil.
 func grpcConnOf(ctx context.Context) io.Closer {
+	if conn := grpcClientOf(ctx); conn != nil {
+		return conn
+	}
+	return nil
+}
+
+func grpcClientOf(ctx context.Context) *grpcConn {
 	if p, ok := peer.FromContext(ctx); ok {
 		if a, ok := p.Addr.(grpcAddr); ok {
 			return a.conn

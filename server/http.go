@@ -70,10 +70,10 @@ func NewHTTP(cfg HTTPConfig, parts Parts, log zerolog.Logger) (*HTTP, error) {
 	h.restrictions, _ = newRestrictions(cfg.Restricted) // Validate has
 	h.forwarding, _ = newForwarding(cfg.ForwardPattern) // tried both
 	h.calls.New = func() any { return &inferCall{h: h} }
-	h.conns = newConnServer(cfg, h.handle, log)
 	if h.account == nil {
 		h.account = memory.New(memory.Config{})
 	}
+	h.conns = newConnServer(cfg, h.account, h.handle, log)
 	return h, nil
 }
 

@@ -25,9 +25,14 @@ type HTTPConfig struct {
 	MaxInputBytes int64
 	// MaxHeaderBytes bounds the request line and headers; default 8 KiB.
 	MaxHeaderBytes int
-	// MaxConnections bounds the open connections. One more gets 503 and is
-	// closed; default 8192.
+	// MaxChunks bounds the non-empty chunks of a body; default 65536.
+	MaxChunks int
+	// MaxConnections bounds the open connections: for one more, that is closed
+	// which has been idle for longest. If none is, it gets 503. Default 8192.
 	MaxConnections int
+	// Connections bounds them together with those of other front ends; nil: by
+	// themselves.
+	Connections *Connections
 	// MaxDiscardBytes is how much of a refused request's body is read and thrown
 	// away, so that the client sees the reply; beyond it the connection is
 	// closed. Default 256 MiB.
@@ -45,6 +50,9 @@ type HTTPConfig struct {
 	WriteTimeout time.Duration
 	// IdleTimeout ends connections on which no request comes; default 10 min.
 	IdleTimeout time.Duration
+	// DrainTime is how long after the end of Run's context connections are served
+	// that exist; 0: idle ones are closed at once.
+	DrainTime time.Duration
 	// ExitTimeout is the time that requests have to finish after the end of
 	// Run's context; default 30 s.
 	ExitTimeout time.Duration
@@ -63,12 +71,19 @@ func orDefault[T int | int64 | time.Duration | string](field *T, value T) {
 	}
 }
 
+// WithDefaults returns c with what holds where a field is not set.
+func (c HTTPConfig) WithDefaults() HTTPConfig {
+	c.setDefaults()
+	return c
+}
+
 func (c *HTTPConfig) setDefaults() {
 	orDefault(&c.Address, "0.0.0.0")
 	orDefault(&c.ServerName, "triton")
 	orDefault(&c.ServerVersion, "2.51.0")
 	orDefault(&c.MaxInputBytes, 64<<20)
 	orDefault(&c.MaxHeaderBytes, 8<<10)
+	orDefault(&c.MaxChunks, 65536)
 	orDefault(&c.MaxConnections, 8192)
 	orDefault(&c.MaxDiscardBytes, 256<<20)
 	orDefault(&c.HeaderTimeout, 30*time.Second)
@@ -87,6 +102,7 @@ func (c HTTPConfig) Validate() error {
 	}{
 		{"MaxInputBytes", c.MaxInputBytes},
 		{"MaxHeaderBytes", int64(c.MaxHeaderBytes)},
+		{"MaxChunks", int64(c.MaxChunks)},
 		{"MaxConnections", int64(c.MaxConnections)},
 		{"MaxDiscardBytes", c.MaxDiscardBytes},
 		{"HeaderTimeout", int64(c.HeaderTimeout)},
@@ -94,6 +110,7 @@ func (c HTTPConfig) Validate() error {
 		{"BodyGrace", int64(c.BodyGrace)},
 		{"WriteTimeout", int64(c.WriteTimeout)},
 		{"IdleTimeout", int64(c.IdleTimeout)},
+		{"DrainTime", int64(c.DrainTime)},
 		{"ExitTimeout", int64(c.ExitTimeout)},
 	} {
 		if field.value < 0 {

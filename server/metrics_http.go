@@ -24,7 +24,7 @@ func NewMetricsHTTP(cfg HTTPConfig, exposition http.Handler, log zerolog.Logger)
 	}
 	cfg.setDefaults()
 	m := &MetricsHTTP{exposition: exposition}
-	m.conns = newConnServer(cfg, m.handle, log)
+	m.conns = newConnServer(cfg, nil, m.handle, log)
 	return m, nil
 }
 

@@ -106,7 +106,7 @@ func FuzzRequestFraming(f *testing.F) {
 		f.Add([]byte(tt.text + get("/next")))
 	}
 	f.Add([]byte("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nX: y\r\n\r\nhello world"))
-	server := newConnServer(HTTPConfig{MaxHeaderBytes: 4096, HeaderTimeout: time.Hour, BodyBytesPerSecond: 1, BodyGrace: time.Hour}, nil, zerolog.Nop())
+	server := newConnServer(HTTPConfig{MaxHeaderBytes: 4096, MaxChunks: 1000, HeaderTimeout: time.Hour, BodyBytesPerSecond: 1, BodyGrace: time.Hour}, nil, nil, zerolog.Nop())
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		c := newConn(server, &readConn{r: bytes.NewReader(stream)}, t.Context())
 		defer c.watch.cancel()

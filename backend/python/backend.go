@@ -80,6 +80,7 @@ type Backend struct {
 	census census
 
 	account    *memory.Account
+	instances  atomic.Int64 // that run, whether their stub lives or not
 	soleParent bool
 	// births is held for reading while a process is started, until it is watched.
 	births sync.RWMutex

@@ -68,6 +68,8 @@ func (in *Instance) Name() string { return in.name }
 // stub has been reaped and its memory is unmapped, except for what responses
 // that are still being written hold.
 func (in *Instance) Run(ctx context.Context, started func(error)) {
+	in.model.backend.instances.Add(1)
+	defer in.model.backend.instances.Add(-1)
 	healed := false
 	var back backoff
 	for {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"strings"
 )
 
@@ -89,13 +90,14 @@ func repositoryFlags() []flag {
 
 // ourFlags are the product's own.
 func ourFlags() []group {
-	return []group{{title: "Nereid's own", ours: true, flags: []flag{
+	return []group{{title: "Nereid's own", ours: true, flags: slices.Concat([]flag{
 		{"request-memory-byte-size", "<integer>", "Memory that clients may make the server take: requests that are being served, " +
 			"their answers, and what is kept between them. What does not fit is refused, and everything else goes on. 0 is half of the " +
 			"memory that this process may use, as the machine and all control groups around it say. Default: 0.",
 			setWith(parseUint64, func(o *Options) *uint64 { return &o.RequestMemoryBytes })},
+	}, limitFlags(), []flag{
 		{name: "version", help: "Show the version of this binary and exit."},
-	}}}
+	})}}
 }
 
 // parseVerbose reads the level of verbose lines, once a boolean.

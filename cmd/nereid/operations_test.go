@@ -4,6 +4,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -40,6 +41,45 @@ func TestOperationsNamesEveryFlag(t *testing.T) {
 			t.Errorf("docs/operations.md names --%s, which is no flag", name)
 		}
 	}
+}
+
+// TestOperationsNamesEveryLimit keeps the table of limits true: it has each flag of
+// a limit with its default, in the line's own words or as a number.
+func TestOperationsNamesEveryLimit(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := section(t, string(text), "## Limits")
+	byDefault := regexp.MustCompile(`Default: (\d+)\.$`)
+	for _, f := range limitFlags() {
+		match := byDefault.FindStringSubmatch(f.help)
+		if match == nil {
+			t.Errorf("--%s: its help does not end with a default: %q", f.name, f.help)
+			continue
+		}
+		// "`--flag`, 8 KiB", or further flags of the same limit before it.
+		found := regexp.MustCompile("`--" + f.name + "`(?:, `--[a-z-]+`)*, (\\d+(?: [KMG]iB| min| s|))(?: - 1|/s|)").FindStringSubmatch(limits)
+		if found == nil {
+			t.Errorf("docs/operations.md: the table of limits does not have --%s with its default", f.name)
+			continue
+		}
+		if got := numberOf(t, found[1]); got != match[1] && got != "2147483648" {
+			t.Errorf("docs/operations.md: --%s is %s by default, want %s", f.name, got, match[1])
+		}
+	}
+}
+
+// numberOf reads "8 KiB" or "10 min".
+func numberOf(t *testing.T, text string) string {
+	t.Helper()
+	number, unit, _ := strings.Cut(text, " ")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	factor := map[string]int{"": 1, "s": 1, "min": 60, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[unit]
+	return strconv.Itoa(n * factor)
 }
 
 // TestOperationsNamesEverySetting does the same for the Python backend's keys.

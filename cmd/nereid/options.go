@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
+
+	"github.com/nereid-serving/nereid/server"
 )
 
 // Options is the command line, read. defaults returns what holds where a flag
@@ -87,6 +90,7 @@ type HTTPOptions struct {
 	MaxInputBytes  int64                  // --http-max-input-size: of JSON and of what is decompressed
 	ForwardPattern string                 // --http-header-forward-pattern: RE2; empty forwards nothing
 	Restricted     map[string]Restriction // --http-restricted-api, by group of endpoints
+	Limits         server.HTTPConfig      // those of limitFlags; nothing else of it is looked at
 }
 
 // GRPCOptions are about the gRPC endpoint.
@@ -101,6 +105,7 @@ type GRPCOptions struct {
 	AllocationPoolSize int                    // --grpc-infer-allocation-pool-size
 	ResponsePoolSize   int                    // --grpc-max-response-pool-size: responses that a stream may have waiting
 	Compression        string                 // --grpc-infer-response-compression-level: none, low, medium, high
+	Limits             server.GRPCConfig      // those of limitFlags; nothing else of it is looked at
 
 	UseTLS, MutualTLS                bool
 	CertFile, KeyFile, RootCertFile  string // PEM
@@ -200,11 +205,13 @@ func defaults(getenv func(string) string) *Options {
 		},
 		HTTP: HTTPOptions{
 			Allow: true, Address: "0.0.0.0", Port: 8000, Threads: 8, MaxInputBytes: 64 << 20,
+			Limits: server.HTTPConfig{DrainTime: 5 * time.Second}.WithDefaults(),
 		},
 		GRPC: GRPCOptions{
 			Allow: true, Address: "0.0.0.0", Port: 8001,
 			InferThreads: 2, AllocationPoolSize: 8, ResponsePoolSize: 1<<31 - 1, Compression: "none",
 			KeepaliveMillis: 7_200_000, KeepaliveTimeoutMillis: 20_000,
+			Limits:              server.GRPCConfig{}.WithDefaults(),
 			MaxPingsWithoutData: 2, MinPingIntervalWithoutDataMillis: 300_000, MaxPingStrikes: 2,
 		},
 		SageMaker: CloudOptions{Port: 8080, Threads: 8},

@@ -39,6 +39,8 @@ type rooms struct {
 	python   *python.Backend
 	registry *models.Registry
 	fronts   []front
+	// connections are those of all fronts.
+	connections *server.Connections
 	// unusable is why the repository cannot be opened, nil if it has been.
 	unusable error
 }
@@ -183,22 +185,27 @@ func (r *rooms) makeFronts(o *Options, settings *LogSettings, counters *metrics.
 		logging.changed = r.python.LogLevelsChanged
 	}
 	parts := server.Parts{Core: r.registry, Allocate: r.lend(memory.Blocks), Open: r.open, Memory: r.account, Logging: logging}
+	all := &server.Connections{}
+	if r.python != nil {
+		all.Needs = r.python.Descriptors
+	}
+	r.connections = all
 	if o.GRPC.Allow {
-		g, err := server.NewGRPC(o.grpcConfig(), parts, log)
+		g, err := server.NewGRPC(o.grpcConfig(all), parts, log)
 		if err != nil {
 			return err
 		}
 		add("GRPC", "GRPCInferenceService", o.GRPC.Address, o.GRPC.Port, g.Listen, g.Run)
 	}
 	if o.HTTP.Allow {
-		h, err := server.NewHTTP(o.httpConfig(), parts, log)
+		h, err := server.NewHTTP(o.httpConfig(all), parts, log)
 		if err != nil {
 			return err
 		}
 		add("HTTP", "HTTPService", o.HTTP.Address, o.HTTP.Port, h.Listen, h.Run)
 	}
 	if o.Metrics.Allow {
-		m, err := server.NewMetricsHTTP(server.HTTPConfig{Address: o.Metrics.Address, Port: o.Metrics.Port}, counters.Handler(), log)
+		m, err := server.NewMetricsHTTP(o.metricsConfig(all), counters.Handler(), log)
 		if err != nil {
 			return err
 		}
@@ -207,29 +214,38 @@ func (r *rooms) makeFronts(o *Options, settings *LogSettings, counters *metrics.
 	return nil
 }
 
-func (o *Options) httpConfig() server.HTTPConfig {
+func (o *Options) httpConfig(all *server.Connections) server.HTTPConfig {
 	h := o.HTTP
-	return server.HTTPConfig{
-		Address: h.Address, Port: h.Port, ReusePort: h.ReusePort, ServerName: o.ServerID, ServerVersion: protocolVersion,
-		MaxInputBytes: h.MaxInputBytes, ExitTimeout: o.exitTimeout(), ForwardPattern: h.ForwardPattern,
-		Restricted: restrictions(h.Restricted),
-	}
+	c := h.Limits
+	c.Address, c.Port, c.ReusePort, c.Connections = h.Address, h.Port, h.ReusePort, all
+	c.ServerName, c.ServerVersion = o.ServerID, protocolVersion
+	c.MaxInputBytes, c.ForwardPattern, c.Restricted = h.MaxInputBytes, h.ForwardPattern, restrictions(h.Restricted)
+	// Half of the time is for requests in flight, and for models.
+	c.ExitTimeout, c.DrainTime = o.exitTimeout(), min(c.DrainTime, o.exitTimeout()/2)
+	return c
 }
 
-func (o *Options) grpcConfig() server.GRPCConfig {
+func (o *Options) metricsConfig(all *server.Connections) server.HTTPConfig {
+	c := o.HTTP.Limits
+	c.Address, c.Port, c.Connections, c.DrainTime = o.Metrics.Address, o.Metrics.Port, all, 0
+	return c
+}
+
+func (o *Options) grpcConfig(all *server.Connections) server.GRPCConfig {
 	millis := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	g := o.GRPC
-	return server.GRPCConfig{
-		Address: g.Address, Port: g.Port, ReusePort: g.ReusePort, ServerName: o.ServerID, ServerVersion: protocolVersion,
-		Restricted: restrictions(g.Restricted), ForwardPattern: g.ForwardPattern, Compression: g.Compression,
-		TLS: server.GRPCTLS{
-			Enabled: g.UseTLS || g.MutualTLS, Mutual: g.MutualTLS, CertFile: g.CertFile, KeyFile: g.KeyFile, RootFile: g.RootCertFile,
-		},
-		KeepaliveTime: millis(g.KeepaliveMillis), KeepaliveTimeout: millis(g.KeepaliveTimeoutMillis),
-		PermitPingsWithoutCalls: g.KeepaliveWithoutCalls, MinPingInterval: millis(g.MinPingIntervalWithoutDataMillis),
-		MaxConnectionAge: millis(g.MaxConnectionAgeMillis), MaxConnectionAgeGrace: millis(g.MaxConnectionAgeGraceMillis),
-		MaxStreamResponses: g.ResponsePoolSize, ExitTimeout: o.exitTimeout(),
+	c := g.Limits
+	c.Address, c.Port, c.ReusePort, c.Connections = g.Address, g.Port, g.ReusePort, all
+	c.ServerName, c.ServerVersion = o.ServerID, protocolVersion
+	c.Restricted, c.ForwardPattern, c.Compression = restrictions(g.Restricted), g.ForwardPattern, g.Compression
+	c.TLS = server.GRPCTLS{
+		Enabled: g.UseTLS || g.MutualTLS, Mutual: g.MutualTLS, CertFile: g.CertFile, KeyFile: g.KeyFile, RootFile: g.RootCertFile,
 	}
+	c.KeepaliveTime, c.KeepaliveTimeout = millis(g.KeepaliveMillis), millis(g.KeepaliveTimeoutMillis)
+	c.PermitPingsWithoutCalls, c.MinPingInterval = g.KeepaliveWithoutCalls, millis(g.MinPingIntervalWithoutDataMillis)
+	c.MaxConnectionAge, c.MaxConnectionAgeGrace = millis(g.MaxConnectionAgeMillis), millis(g.MaxConnectionAgeGraceMillis)
+	c.MaxStreamResponses, c.ExitTimeout = g.ResponsePoolSize, o.exitTimeout()
+	return c
 }
 
 // restrictions gives each group of endpoints the header that it asks for.

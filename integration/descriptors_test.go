@@ -1,0 +1,58 @@
+package integration
+
+import (
+	"io"
+	"net"
+	"strconv"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"golang.org/x/sys/unix"
+)
+
+// TestFewDescriptors: more connections than the server may have descriptors, all
+// idle, keep it neither from restarting a model nor from answering new clients.
+func TestFewDescriptors(t *testing.T) {
+	const descriptors, connections = 256, 1100
+	repository := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": identityModel})
+	s := launch(t, testkit.Python(t).Path, repository)
+	few := unix.Rlimit{Cur: descriptors, Max: descriptors}
+	if err := unix.Prlimit(s.cmd.Process.Pid, unix.RLIMIT_NOFILE, &few, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.waitReady()
+	var idle []net.Conn
+	defer func() {
+		for _, c := range idle {
+			_ = c.Close()
+		}
+	}()
+	for i := range connections {
+		c, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa([]int{s.http, s.grpc, s.metrics}[i%3]))
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		idle = append(idle, c)
+	}
+	const body = `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1],"data":[1]}]}`
+	s.until("serving beside idle connections", func() bool {
+		status, _, err := s.try("POST", "/v2/models/m/infer", nil, []byte(body))
+		return err == nil && status == 200
+	})
+	stubs := s.stubs()
+	if len(stubs) != 1 {
+		t.Fatalf("got stubs %v, want one", stubs)
+	}
+	_ = unix.Kill(stubs[0], unix.SIGKILL)
+	s.until("restarted", func() bool {
+		now := s.stubs()
+		return len(now) == 1 && now[0] != stubs[0]
+	})
+	if status, text := s.request("POST", "/v2/models/m/infer", body); status != 200 {
+		t.Errorf("after the restart: got %d: %s", status, text)
+	}
+	// The oldest connections made room, and the server ends as ever.
+	if n, err := idle[0].Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("the oldest connection: got %d bytes, %v; want its end", n, err)
+	}
+}

@@ -1,0 +1,187 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/memory"
+)
+
+// newGuest is a connection that has been idle since then; 0 is busy.
+func newGuest(h *guests, idle int64) *guest {
+	g := &guest{}
+	g.close = func() bool { return g.idle.CompareAndSwap(g.since, 0) }
+	if h.enter(g) {
+		g.idle.Store(idle)
+	}
+	return g
+}
+
+// TestEvictIdlest: of all front ends the connection goes that has been idle for
+// longest, whatever has happened since it came.
+func TestEvictIdlest(t *testing.T) {
+	var all Connections
+	account := memory.New(memory.Config{Limit: 6400})
+	http, grpc := all.home(3, account, 10), all.home(3, account, 20)
+	a, b, c, d := newGuest(http, 0), newGuest(http, 0), newGuest(grpc, 0), newGuest(grpc, 0)
+	first := time.Now().UnixNano()
+	c.idle.Store(first)
+	a.idle.Store(first + 1)
+	d.idle.Store(first + 2)
+	if used := account.Used(memory.Transport); used != 60 {
+		t.Errorf("four connections are charged %d, want 60", used)
+	}
+	for _, step := range []struct {
+		name    string
+		before  func()
+		evicted *guest
+	}{
+		{"the oldest", func() {}, c},
+		{"one that was busy meanwhile", func() { a.idle.Store(time.Now().UnixNano()) }, d},
+		{"one that has become idle", func() {
+			b.idle.Store(time.Now().UnixNano())
+			a.idle.Store(b.idle.Load() + 1)
+		}, b},
+		{"the last", func() {}, a},
+		{"none", func() {}, nil},
+	} {
+		step.before()
+		for now := time.Now().UnixNano(); time.Now().UnixNano() < now+10; { // none becomes idle in the future
+		}
+		all.mu.Lock()
+		ok := all.evictLocked()
+		all.mu.Unlock()
+		if ok != (step.evicted != nil) || step.evicted != nil && step.evicted.index >= 0 {
+			t.Errorf("%s: evicted %v, want that one", step.name, ok)
+		}
+	}
+	for _, g := range []*guest{a, b, c, d} {
+		http.leave(g) // as each connection does, evicted or not
+	}
+	if n := account.Total(); n != 0 {
+		t.Errorf("%d bytes are charged at the end", n)
+	}
+}
+
+// TestEnterBounds: a limit of its own, descriptors, and memory each bound the
+// connections of a front end, as long as none is idle.
+func TestEnterBounds(t *testing.T) {
+	needs := 0
+	all := Connections{Needs: func() int { return needs }}
+	h := all.home(2, nil, 0)
+	count := func(h *guests) (n int) {
+		for range 100 {
+			before := h.count()
+			if newGuest(h, 0); h.count() > before {
+				n++
+			}
+		}
+		return n
+	}
+	if n := count(h); n != 2 {
+		t.Errorf("its limit: %d came in, want 2", n)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	needs = int(limit.Cur)
+	if n, most := count(all.home(100, nil, 0)), all.Most(); n != leastConnections-2 || most != leastConnections {
+		t.Errorf("descriptors: %d came in and %d may, want %d and %d", n, most, leastConnections-2, leastConnections)
+	}
+	var other Connections
+	account := memory.New(memory.Config{Limit: 6400})
+	if n := count(other.home(100, account, account.Most(memory.Transport)/3)); n != 3 {
+		t.Errorf("memory: %d came in, want 3", n)
+	}
+}
+
+// TestGuestsStorm has connections become busy and idle, come and go all at once.
+func TestGuestsStorm(t *testing.T) {
+	var all Connections
+	account := memory.New(memory.Config{Limit: 1 << 20})
+	var wait sync.WaitGroup
+	for range 3 {
+		h := all.home(20, account, 100)
+		for range 3 {
+			wait.Go(func() {
+				var mine []*guest
+				for i := range 2000 {
+					if g := newGuest(h, time.Now().UnixNano()); g.since != 0 {
+						mine = append(mine, g)
+					}
+					for n, g := range mine {
+						if (i+n)%3 == 0 {
+							g.idle.Store(time.Now().UnixNano())
+						}
+					}
+					if len(mine) > 10 {
+						h.leave(mine[0])
+						mine = mine[1:]
+					}
+					if n := h.count(); n > 20 {
+						t.Errorf("%d connections, want at most 20", n)
+					}
+				}
+				for _, g := range mine {
+					h.leave(g)
+				}
+			})
+		}
+	}
+	wait.Wait()
+	if n := account.Total(); n != 0 {
+		t.Errorf("%d bytes are charged at the end", n)
+	}
+}
+
+// failing is a listener whose first results are errors.
+type failing struct {
+	net.Listener
+	errs []error
+}
+
+func (f *failing) Accept() (net.Conn, error) {
+	if len(f.errs) > 0 {
+		err := f.errs[0]
+		f.errs = f.errs[1:]
+		return nil, &net.OpError{Op: "accept", Err: err}
+	}
+	client, server := net.Pipe()
+	_ = client.Close()
+	return server, nil
+}
+
+// TestAcceptSurvives: no error of accept ends a front end but its socket's end.
+func TestAcceptSurvives(t *testing.T) {
+	var all Connections
+	h := all.home(5, nil, 0)
+	idle := newGuest(h, time.Now().UnixNano())
+	socket := &failing{errs: []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED, unix.EPERM, unix.ENOSYS, unix.ENOSPC, unix.EAGAIN}}
+	a := acceptor{socket: socket, all: &all, log: zerolog.Nop()}
+	conn, err := a.accept(t.Context())
+	if err != nil || len(socket.errs) > 0 {
+		t.Fatalf("got %v with %d errors to come, want a connection", err, len(socket.errs))
+	}
+	_ = conn.Close()
+	if idle.index >= 0 {
+		t.Error("no connection was closed for want of a descriptor")
+	}
+	socket.errs = []error{net.ErrClosed}
+	if _, err := a.accept(t.Context()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the socket is closed: got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	socket.errs = []error{unix.EMFILE}
+	if _, err := a.accept(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("the context has ended: got %v", err)
+	}
+}
