@@ -121,7 +121,7 @@ func (c *change) settle(ctx context.Context, id Identity) (changed bool, err err
 	case a.invalid != nil:
 		return r.invalidate(m, a.invalid)
 	}
-	again := fresh || m.served == nil || r.claims.wasTouched(c.op, id)
+	again := fresh || a.moved || m.served == nil || r.claims.wasTouched(c.op, id)
 	c.mu.Lock()
 	for _, part := range a.parts {
 		again = again || c.changed[part.id]
@@ -148,6 +148,7 @@ type aim struct {
 	ended   int
 	fresh   bool
 	parts   []*model // of an ensemble
+	moved   bool     // its steps mean other models than those that it calls
 	invalid error    // why an ensemble cannot be composed
 }
 
@@ -169,6 +170,7 @@ func (c *change) aim(id Identity) (a aim) {
 	}
 	if a.source.isEnsemble() {
 		a.parts = r.composingLocked(a.model)
+		a.moved = a.model.callsOthersLocked(a.parts)
 		if a.invalid = r.checkDependenciesLocked(a.model); a.invalid == nil {
 			a.model.invalid = nil
 		}

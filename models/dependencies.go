@@ -54,6 +54,21 @@ func (r *Registry) composingLocked(m *model) []*model {
 	return list
 }
 
+// callsOthersLocked reports whether an ensemble that serves was loaded to call other
+// models than its steps mean now, where these are parts.
+func (m *model) callsOthersLocked(parts []*model) bool {
+	now := make(identities, len(parts))
+	for _, part := range parts {
+		now[part.id] = true
+	}
+	for _, v := range m.versions {
+		if v.state == Ready && !maps.Equal(v.parts, now) {
+			return true
+		}
+	}
+	return false
+}
+
 // dependentsLocked are the ensembles that depend on any of the models, over any
 // number of others, whether they are served or wait for what is missing.
 func (r *Registry) dependentsLocked(of identities) identities {

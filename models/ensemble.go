@@ -82,6 +82,7 @@ func (r *Registry) inherit(ensemble Identity, config *kserve.ModelConfig, labels
 func (r *Registry) newEnsemble(l *loaded) (scheduler.Scheduler, error) {
 	config := l.info.Config
 	parts := make(map[string]Identity)
+	l.parts = make(identities)
 	c := scheduler.EnsembleConfig{
 		Model: l.info.Name, Batches: config.GetMaxBatchSize() > 0, Decoupled: l.info.Decoupled(),
 		MaxInflight: int(config.GetEnsembleScheduling().GetMaxInflightRequests()),
@@ -100,6 +101,7 @@ func (r *Registry) newEnsemble(l *loaded) (scheduler.Scheduler, error) {
 		}
 		part := called.info.identity()
 		parts[part.String()] = part
+		l.parts[part] = true
 		s := scheduler.EnsembleStep{Model: part.String(), Version: step.GetModelVersion(), Decoupled: called.info.Decoupled()}
 		for _, in := range called.info.Config.GetInput() {
 			if tensor, mapped := step.GetInputMap()[in.GetName()]; mapped {

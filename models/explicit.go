@@ -98,6 +98,7 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []Identity
 				sources[id] = s
 			}
 		}
+		r.readNeighbours(targets, sources, problems)
 		r.readComposing(sources, problems)
 		before := len(needed)
 		maps.Copy(needed, r.claimed(sources))
@@ -181,6 +182,36 @@ func (r *Registry) isServed(id Identity, files footprint) bool {
 		return false
 	}
 	return m.served.files.same(files) && slices.Equal(m.readyLocked(), m.served.Versions)
+}
+
+// readNeighbours adds to sources what ensembles among the targets that serve as they
+// are would be composed of if they were loaded now, as far as it does not serve: a
+// model that has come back to the repository of its ensemble.
+func (r *Registry) readNeighbours(targets []Identity, sources map[Identity]*source, problems map[Identity]error) {
+	for _, id := range targets {
+		if sources[id] != nil {
+			continue
+		}
+		r.mu.Lock()
+		var steps identities
+		if m := r.models[id]; m != nil && m.served != nil && m.served.isEnsemble() {
+			steps = identitiesOfKeys(m.served.Composing())
+		}
+		r.mu.Unlock()
+		for _, step := range steps.sorted() {
+			for _, part := range r.partsToRead(step, id) {
+				if sources[part] != nil || problems[part] != nil {
+					continue
+				}
+				s, err := r.config.Repository.source(part, nil)
+				if err != nil {
+					problems[part] = err
+					continue
+				}
+				sources[part] = s
+			}
+		}
+	}
 }
 
 // readComposing adds to sources the models that ensembles among them are

@@ -148,3 +148,78 @@ func TestEnsemblesInNamespaces(t *testing.T) {
 		}
 	}
 }
+
+// TestEnsembleWhoseNeighbourLeaves: when a model leaves the repository of an ensemble
+// that is composed of it, the ensemble calls the one of its name elsewhere; when it
+// comes back, that one again. So it is with looks at the repository and, where the
+// model has been unloaded, with loads.
+func TestEnsembleWhoseNeighbourLeaves(t *testing.T) {
+	for _, mode := range []string{"poll", "explicit"} {
+		t.Run(mode, func(t *testing.T) {
+			roots := []string{writeModels(t, map[string][]int64{"a": {1}, "e": {1}}), writeModels(t, map[string][]int64{"a": {1}})}
+			writeConfig(t, roots[0], "e", ensembleOf("a"))
+			r := newTestRegistry(t, roots[0], newFakeBackend(), func(c *RegistryConfig) {
+				c.Repository.Close()
+				repository, err := OpenRepository(roots, RepositoryOptions{Namespacing: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(repository.Close)
+				c.Repository = repository
+				if mode == "explicit" {
+					explicit("e")(c)
+				}
+			})
+			if err := r.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			p := newPoller(r)
+			again := func() {
+				t.Helper()
+				if mode == "explicit" {
+					mustLoad(t, r, "e")
+				} else {
+					p.look(r.polling)
+					r.polls.Wait()
+				}
+				r.ending.Wait()
+			}
+			calls := func(when, root string) {
+				t.Helper()
+				l, err := r.lookup("e", 1)
+				if err != nil {
+					t.Fatalf("%s: %v", when, err)
+				}
+				want := Identity{Namespace: root, Name: "a"}
+				if len(l.parts) != 1 || !l.parts[want] {
+					t.Errorf("%s: the ensemble calls %v, want %s", when, l.parts.sorted(), want)
+				}
+				part, err := composer{r, map[string]Identity{"a": l.parts.sorted()[0]}}.Hold("a", infer.LatestVersion)
+				if err != nil {
+					t.Fatalf("%s: %v", when, err)
+				}
+				part.Release()
+			}
+			calls("at first", roots[0])
+			away := filepath.Join(t.TempDir(), "a")
+			if err := os.Rename(filepath.Join(roots[0], "a"), away); err != nil {
+				t.Fatal(err)
+			}
+			if mode == "explicit" {
+				// A model that is loaded is what a load goes on with, as in Triton.
+				again()
+				calls("while its neighbour is loaded", roots[0])
+				if err := r.Unload(t.Context(), "a", false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			again()
+			calls("without its neighbour", roots[1])
+			if err := os.Rename(away, filepath.Join(roots[0], "a")); err != nil {
+				t.Fatal(err)
+			}
+			again()
+			calls("with its neighbour again", roots[0])
+		})
+	}
+}

@@ -53,6 +53,7 @@ type loaded struct {
 	states     []scheduler.State // of sequences
 	cache      *cached           // nil if responses are not cached
 	stacking   *stacked.Plan     // nil if batches reach the model as lists of requests
+	parts      identities        // what an ensemble calls; nil for other models
 	upload     *upload           // what it is a user of, nil if it lies in the repository
 	holds      *holds
 	log        zerolog.Logger
