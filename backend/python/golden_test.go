@@ -124,7 +124,7 @@ func TestGoldenMaps(t *testing.T) {
 	if err := decode(ipc.Frame{Kind: ipc.Hello, Body: goldenBody(t, "hello")}, &hello); err != nil {
 		t.Fatal(err)
 	}
-	if want := (interpreterInfo{Python: "3.11.7", Numpy: "1.26.4", Executable: "/usr/bin/python3", Prefix: "/usr"}); hello != want {
+	if want := (interpreterInfo{Python: "3.11.7", Numpy: "1.26.4", Executable: "/usr/bin/python3", Prefix: "/usr"}); !reflect.DeepEqual(hello, want) {
 		t.Errorf("hello: got %+v, want %+v", hello, want)
 	}
 	for name, want := range map[string]map[string]any{

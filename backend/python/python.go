@@ -83,6 +83,10 @@ func (p *python) search(s *search) {
 	if t, s.err = p.backend.findInterpreter(p.wish.executable); s.err == nil {
 		i := t.interpreter
 		p.backend.log.Info().Str("python", i.Python).Str("numpy", i.Numpy).Str("path", i.Path).Msg("using Python interpreter")
+		if len(i.Threads) > 0 && !p.wish.noTemplate {
+			p.backend.log.Warn().Str("path", i.Path).Strs("threads", i.Threads).
+				Msg("the start of the interpreter leaves threads behind, so each process of a model is started as a program instead of being forked")
+		}
 	}
 }
 
@@ -106,7 +110,7 @@ func (p *python) start(instance string, files *stubFiles) (*process, error) {
 		return nil, err
 	}
 	b := p.backend
-	if !p.wish.noTemplate {
+	if !p.wish.noTemplate && len(t.interpreter.Threads) == 0 {
 		if t = p.usable(t); t != nil {
 			b.births.RLock()
 			stub, err := t.fork(instance, b.newMark(), files)

@@ -37,6 +37,9 @@ type interpreterInfo struct {
 	Executable string `msgpack:"executable"`
 	Prefix     string `msgpack:"prefix"`
 	Error      string `msgpack:"error"`
+	// Threads are those that its start has left behind, by name. It is not forked
+	// then: the stubs would lack them.
+	Threads []string `msgpack:"threads"`
 }
 
 // Bounds of what is waited for: importing numpy takes a fraction of a second on

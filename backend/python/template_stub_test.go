@@ -1,10 +1,14 @@
 package python
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,5 +28,30 @@ func TestStoppedTemplate(t *testing.T) {
 			t.Errorf("the client was answered after %s", took)
 		}
 		m.wantGoodAtLast()
+	}
+}
+
+// TestInterpreterThatLeavesThreads starts stubs as programs where the start of
+// the interpreter leaves threads behind, which a fork would lack, and says so
+// once.
+func TestInterpreterThatLeavesThreads(t *testing.T) {
+	dir := t.TempDir()
+	site := "import threading, queue\n" +
+		"asked, answered = queue.Queue(), queue.Queue()\n" +
+		"threading.Thread(target=lambda: answered.put(asked.get()), name='of the site', daemon=True).start()\n"
+	if err := os.WriteFile(filepath.Join(dir, "sitecustomize.py"), []byte(site), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PYTHONPATH", dir)
+	r := newRig(t, nil)
+	m := r.start("asks", infer.Uint8)
+	defer m.close()
+	m.rows([]row{{"import sitecustomize as s; s.asked.put(7); print('answer', s.answered.get(timeout=60))", "done"}})
+	testkit.Eventually(t, patience, func() bool { return strings.Contains(r.printed[0].String(), "answer 7\n") })
+	other := r.start("dies_in_execute", infer.Uint8)
+	defer other.close()
+	other.wantGood()
+	if n := strings.Count(r.log.String(), "leaves threads behind"); n != 1 || !strings.Contains(r.log.String(), `"threads":["of the site"]`) {
+		t.Errorf("%d warnings say that threads are left behind, want 1 that names them", n)
 	}
 }

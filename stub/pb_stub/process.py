@@ -17,6 +17,7 @@ import types
 from importlib.machinery import BuiltinImporter
 from typing import NamedTuple, NoReturn
 
+from . import title
 from .errors import ForeignProcess, Gone, ProtocolError, StubError
 
 #: Exit codes: the model did not start; stub and supervisor have lost each other, or the stub failed; there was no
@@ -68,6 +69,7 @@ def settle(fds: Descriptors) -> Descriptors:
     """
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
+    title.name_process("triton_python_backend_stub")
     fds = _out_of_the_way(fds)
     arm(fds.lifeline)
     for fd in fds:

@@ -19,8 +19,9 @@ import random
 import signal
 import socket
 import sys
+import threading
 import warnings
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Sequence
 
 from . import _msgpack, main, marks, process, title
 from .process import Descriptors
@@ -31,6 +32,9 @@ _LARGEST_PACKET = 65536
 _END = _msgpack.pack({"end": True})
 
 EXIT_NO_NUMPY = 3
+
+#: So many threads are named to the supervisor.
+_MOST_THREADS = 16
 
 
 class Places(NamedTuple):
@@ -48,7 +52,9 @@ def command(arguments: list[str]) -> NoReturn:
     """The command line: `<program> --fd=N PADDING…`; the padding makes room for the title of a stub."""
     if len(arguments) < 2 or not arguments[1].startswith("--fd="):
         sys.exit("usage: nereid_template --fd=N [PADDING]")
-    stub = serve(socket.socket(fileno=int(arguments[1][len("--fd=") :])))
+    title.name_process("nereid_template")
+    threads = _threads_of_others()
+    stub = serve(socket.socket(fileno=int(arguments[1][len("--fd=") :])), threads)
     main(*stub)
 
 
@@ -59,7 +65,19 @@ class _Stub(NamedTuple):
     fds: Descriptors
 
 
-def serve(supervisor: socket.socket) -> _Stub:
+def _threads_of_others() -> list[str]:
+    """The threads that the start of the interpreter has left, of `sitecustomize` perhaps: a fork would lack them.
+
+    Those of a BLAS are no matter, which is made for forks. numpy brings one.
+    """
+    names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if not names and "numpy" not in sys.modules:
+        with contextlib.suppress(OSError):
+            names = ["unknown"] * (len(os.listdir("/proc/self/task")) - 1)
+    return names[:_MOST_THREADS]
+
+
+def serve(supervisor: socket.socket, threads: Sequence[str] = ()) -> _Stub:
     """Fork stubs until the supervisor closes its end. Returns in the stubs alone, with nothing of the template left."""
     supervisor.set_inheritable(False)
     # The supervisor ends it; Ctrl-C reaches whole process groups.
@@ -72,7 +90,7 @@ def serve(supervisor: socket.socket) -> _Stub:
     where = Places(title.area(), marks.area())
     gc.collect()
     gc.freeze()
-    supervisor.send(_msgpack.pack(hello))
+    supervisor.send(_msgpack.pack({**hello, "threads": list(threads)}))
     while True:
         try:
             data, fds = _receive(supervisor)
@@ -199,6 +217,10 @@ def _become_stub(supervisor: socket.socket, request: dict[str, Any], fds: list[i
         title.write(where.title, f"triton_python_backend_stub {request['instance']}")
     if isinstance(request.get("mark"), str):
         marks.write(where.mark, request["mark"])
+    # What Python does not do for a main thread that was forked.
+    renew = getattr(threading.main_thread(), "_set_native_id", None)
+    if renew is not None:
+        renew()
     # Or all stubs of this template would draw the same numbers.
     random.seed()
     numpy_random: Any = sys.modules["numpy.random"]  # imported by _load

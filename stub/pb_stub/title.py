@@ -1,4 +1,5 @@
-"""The command line that `ps` and `pgrep -f` show of a forked stub: written over the one of the template."""
+"""What `ps` and `top` show of a process: its command line, which a forked stub writes over that of the template, and
+its name."""
 
 from __future__ import annotations
 
@@ -25,3 +26,15 @@ def write(where: tuple[int, int], title: str) -> None:
     text = title.encode("utf-8", "backslashreplace")[: size - 2]
     # Where the last byte is not zero the kernel shows the text up to the first zero, not the whole area.
     ctypes.memmove(address, text + bytes(size - 1 - len(text)) + b"\1", size)
+
+
+def name_process(name: str) -> None:
+    """Set what `ps -o comm` and psutil's `name()` show of the calling thread, the main one, and threads to come.
+
+    The kernel keeps 15 bytes. It shows so many of the name of Triton's stub, too.
+    """
+    try:
+        with open("/proc/self/comm", "wb", buffering=0) as comm:
+            comm.write(name.encode()[:15])
+    except OSError:
+        pass

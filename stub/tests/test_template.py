@@ -92,7 +92,22 @@ def test_hello(template: Template) -> None:
         "executable": sys.executable,
         "prefix": sys.prefix,
         "pid": template.process.pid,
+        "threads": [],
     }
+    assert Path(f"/proc/{template.process.pid}/comm").read_text() == "nereid_template\n"
+
+
+def test_threads_of_the_start(root: Path, tmp_path: Path) -> None:
+    """What `sitecustomize` has started is named: forks would lack it."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import _thread, threading\n"
+        "threading.Thread(target=threading.Event().wait, name='of the site', daemon=True).start()\n"
+    )
+    made = Template(root, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    try:
+        assert made.hello["threads"] == ["of the site"]
+    finally:
+        made.close()
 
 
 def test_stubs(root: Path, tmp_path: Path, template: Template) -> None:
@@ -125,6 +140,20 @@ def test_stub_executes(root: Path, tmp_path: Path, template: Template) -> None:
         np.testing.assert_array_equal(one.stub.execute(Request(1, [("IN", array_)])).responses[0]["OUT"], array_)
     one.stub.finalize()
     assert one.end()[0] == 0
+
+
+def test_what_the_fork_leaves_stale(root: Path, tmp_path: Path, template: Template) -> None:
+    path = supervisor.model(
+        tmp_path,
+        "import threading\nassert threading.main_thread().native_id == threading.get_native_id()\n"
+        "class TritonPythonModel: pass\n",
+    )
+    one = Forked(root, template)
+    one.stub.hello()
+    assert one.stub.initialize(path)["error"] == ""
+    assert Path(f"/proc/{one.stub.pid}/comm").read_text() == "triton_python_b\n"
+    one.stub.finalize()
+    assert one.end() == (0, "")
 
 
 def test_the_end_is_the_interpreters_own(root: Path, tmp_path: Path, template: Template) -> None:
