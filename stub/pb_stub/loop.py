@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import struct
 import time
 from queue import SimpleQueue
 from typing import Any, Callable, Sequence
@@ -365,6 +366,9 @@ class Loop:
                 return
             except PoolExhausted as error:  # the frame is long, and there is no memory for its body
                 text = str(error)
+                senders.end(answers.left_open)
+            except (struct.error, IndexError) as error:
+                text = f"a response does not fit into a message: {error}"
                 senders.end(answers.left_open)
         self._fail(answers, batch, start, end, text, trace)
 

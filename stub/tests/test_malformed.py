@@ -321,3 +321,21 @@ def test_no_memory_for_a_frame(start: Start) -> None:
     stub.start_batch(Request(1))
     stub.send("LOG_SETTINGS")
     assert stub.wait_exit() == 71
+
+
+def test_responses_that_do_not_fit(start: Start) -> None:
+    """A model that tampers with what is not its own fails its batch, and no more."""
+    stub = start("""
+        import numpy as np
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                tensor = pb_utils.Tensor("OUT", np.zeros(1, np.uint8))
+                exec(requests[0].request_id(), {"tensor": tensor})
+                return [pb_utils.InferenceResponse([tensor])]
+    """)
+    for text in ("tensor._code = 700", "tensor._shape = (2**70,)", "tensor._shape = (1,) * 300"):
+        answer = stub.execute(Request(1, id=text))
+        assert answer.status == 1 and "a response does not fit into a message" in answer.text
+        lives(stub)
