@@ -528,6 +528,8 @@ class Loop:
     def _finalize(self, model: Model) -> None:
         text = ""
         self._inferences.allowed = False
+        if self._readiness is not None:
+            self._readiness.over = True
         try:
             self._handlers.leave()
         except BaseException as error:

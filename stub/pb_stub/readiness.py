@@ -30,6 +30,8 @@ class Readiness:
         self._service = service
         #: Where the questions go. An empty one wakes the thread to look.
         self.box: Mailbox[bytes] = SimpleQueue()
+        #: The model is about to be finalized: nothing is asked of it any more, and nothing answered.
+        self.over = False
         self._count = 0  # of executions
         self._executing = 0  # the number of the one that is on, 0 if none is
         self._asleep = True  # until something is put into the box
@@ -83,6 +85,8 @@ class Readiness:
             seen = now
 
     def _answer(self, question: bytes) -> None:
+        if self.over:
+            return
         ready = False
         text = ""
         try:
