@@ -147,7 +147,8 @@ func (r *Registry) serves() []*loaded {
 // so that models which are idle finalize although others are stuck.
 func UnloadReserve(total time.Duration) time.Duration { return min(total/4, 2*time.Second) }
 
-// eachSecond calls report every second until the group is done.
+// eachSecond calls report, as Triton does, at once and then every second until the
+// group is done.
 func eachSecond(log zerolog.Logger, group interface{ Wait() }, report func()) {
 	done := make(chan struct{})
 	boundary.Go(log, boundary.Models, func() {
@@ -156,10 +157,8 @@ func eachSecond(log zerolog.Logger, group interface{ Wait() }, report func()) {
 	}, nil)
 	ticks := time.NewTicker(time.Second)
 	defer ticks.Stop()
-	for first := true; ; first = false {
-		if !first {
-			report()
-		}
+	for {
+		report()
 		select {
 		case <-done:
 			return
