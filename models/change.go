@@ -39,35 +39,7 @@ func (c *change) apply(ctx context.Context, held identities) map[Identity]error 
 	brings := maps.Clone(c.sources)
 	maps.DeleteFunc(brings, func(_ Identity, s *source) bool { return s == nil })
 	c.claims.announce(c.op, brings)
-	c.Registry.mu.Lock()
-	affected := make(identities)
-	var replaced []*upload
-	for id, s := range c.sources {
-		affected[id] = true
-		m := c.modelLocked(id)
-		replaced = append(replaced, m.want(s))
-		m.failure = ""
-		m.named = s != nil && (m.named || c.named[id])
-		if s == nil || !s.isEnsemble() {
-			m.invalid = nil
-		}
-	}
-	for id := range c.dependentsLocked(affected) {
-		if held[id] {
-			affected[id] = true
-		}
-	}
-	after := make(map[Identity][]Identity) // by model: which have to be done before
-	for id := range affected {
-		if m := c.models[id]; c.circleLocked(m) == nil {
-			for _, part := range c.composingLocked(m) {
-				if affected[part.id] {
-					after[id] = append(after[id], part.id)
-				}
-			}
-		}
-	}
-	c.Registry.mu.Unlock()
+	affected, after, replaced := c.want(held)
 	for _, u := range replaced {
 		u.drop()
 	}
@@ -104,6 +76,41 @@ func (c *change) apply(ctx context.Context, held identities) map[Identity]error 
 	}
 	all.Wait()
 	return c.outcomes
+}
+
+// want has the models of the change be wanted as they are to be. It returns all that
+// are affected, by each of them those that have to be done before, and the uploads that
+// are not used any more.
+func (c *change) want(held identities) (affected identities, after map[Identity][]Identity, replaced []*upload) {
+	c.Registry.mu.Lock()
+	defer c.Registry.mu.Unlock()
+	affected = make(identities)
+	for id, s := range c.sources {
+		affected[id] = true
+		m := c.modelLocked(id)
+		replaced = append(replaced, m.want(s))
+		m.failure = ""
+		m.named = s != nil && (m.named || c.named[id])
+		if s == nil || !s.isEnsemble() {
+			m.invalid = nil
+		}
+	}
+	for id := range c.dependentsLocked(affected) {
+		if held[id] {
+			affected[id] = true
+		}
+	}
+	after = make(map[Identity][]Identity)
+	for id := range affected {
+		if m := c.models[id]; c.circleLocked(m) == nil {
+			for _, part := range c.composingLocked(m) {
+				if affected[part.id] {
+					after[id] = append(after[id], part.id)
+				}
+			}
+		}
+	}
+	return affected, after, replaced
 }
 
 // settle brings one model to what it is wanted to be.

@@ -153,7 +153,7 @@ func (c *conn) handle() {
 	defer func() {
 		if cause := recover(); cause != nil {
 			log := c.server.log.With().Str("request", c.req.method+" "+c.req.path()).Logger()
-			boundary.Caught(log, boundary.Request, cause)
+			_ = boundary.Caught(log, boundary.Request, cause)
 			c.reply.close = true
 			if !c.reply.sent {
 				c.reply = reply{c: c, contentType: typePlain, close: true}
