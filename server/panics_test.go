@@ -55,7 +55,7 @@ func (l *handedListener) Addr() net.Addr { return &net.TCPAddr{} }
 func TestAPanicEndsItsOwnConnection(t *testing.T) {
 	cfg := HTTPConfig{}
 	cfg.setDefaults()
-	s := newConnServer(cfg, func(w *reply, _ *request) { w.send(http.StatusOK, []byte("here")) }, zerolog.Nop())
+	s := newConnServer(cfg, nil, func(w *reply, _ *request) { w.send(http.StatusOK, []byte("here")) }, zerolog.Nop())
 	l := &handedListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
