@@ -1,0 +1,118 @@
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestSchedulingSameAsTriton gives both servers the same loads, of which each next
+// request comes when the one before is seen to wait, and compares what is counted as
+// pending and who is executed together.
+func TestSchedulingSameAsTriton(t *testing.T) {
+	dir := yardstick(t)
+	directory := t.TempDir()
+	if err := os.Chmod(directory, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	const limited = "max_batch_size: 4\ninstance_group [ { count: 1 kind: KIND_CPU rate_limiter { resources [ { name: \"R\" count: 1 } ] } } ]\n"
+	files := map[string]string{}
+	for name, config := range map[string][2]string{
+		"single": {"", "max_batch_size: 1\n" + limited[strings.Index(limited, "instance"):]},
+		"holds":  {"", limited}, "fills": {"", limited},
+		"late": {"preferred_batch_size: [ 4, 8 ] max_queue_delay_microseconds: 3000000 " +
+			"default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 60000000 allow_timeout_override: true }", "max_batch_size: 8\n"},
+	} {
+		files[name+"/config.pbtxt"] = batchConfig(directory, config[0], config[1])
+		files[name+"/1/model.py"] = batchModel
+	}
+	repository := writeFiles(t, files)
+	flags := []string{"--rate-limit=execution_count", "--rate-limit-resource=R:1"}
+	var told [2]string
+	for i, s := range []*runningServer{startTriton(t, dir, repository, flags...), start(t, "/usr/bin/python3", repository, flags...)} {
+		s.waitReady()
+		removeIn(t, directory)
+		told[i] = s.schedules(directory)
+	}
+	if told[0] != told[1] {
+		t.Errorf("Triton:\n%sNereid:\n%s", told[0], told[1])
+	}
+}
+
+// removeIn removes the files of a directory.
+func removeIn(t *testing.T, directory string) {
+	entries, err := os.ReadDir(directory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if err := os.Remove(filepath.Join(directory, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// schedules tells how the loads went.
+func (s *runningServer) schedules(directory string) string {
+	var told strings.Builder
+	for _, load := range []struct{ holder, model string }{{"single", "single"}, {"fills", "fills"}, {"holds", "fills"}} {
+		var clients sync.WaitGroup
+		var mu sync.Mutex
+		batches := map[string]string{}
+		ask := func(model, id string) {
+			clients.Go(func() {
+				body := fmt.Sprintf(`{"id":"%s","inputs":[{"name":"X","datatype":"FP32","shape":[1,1],"data":[0]}]}`, id)
+				status, answer := s.request("POST", "/v2/models/"+model+"/infer", body)
+				mu.Lock()
+				defer mu.Unlock()
+				batches[id] = fmt.Sprint(status)
+				if status == http.StatusOK {
+					_, rest, _ := strings.Cut(answer, `"data":["`)
+					batches[id], _, _ = strings.Cut(rest, `"`)
+				}
+			})
+		}
+		hold := "hold" + load.model
+		ask(load.holder, hold)
+		s.until("the first is executed", func() bool {
+			_, err := os.Stat(filepath.Join(directory, load.holder+"."+hold+".begun"))
+			return err == nil
+		})
+		for n := range 7 {
+			ask(load.model, fmt.Sprint(n))
+			s.until(fmt.Sprintf("%d wait for %s", n+1, load.model), func() bool { return pendingOf(s.scrape(), load.model) == n+1 })
+		}
+		if err := os.WriteFile(filepath.Join(directory, load.holder+"."+hold), nil, 0o644); err != nil {
+			s.t.Fatal(err)
+		}
+		clients.Wait()
+		for n := range 7 {
+			fmt.Fprintf(&told, "%s behind %s, %d: %s\n", load.model, load.holder, n, batches[fmt.Sprint(n)])
+		}
+	}
+
+	// One that is late makes way for two that are a preferred size.
+	var clients sync.WaitGroup
+	answers := make([]string, 3)
+	for i, rows := range []string{"2", "1", "2"} {
+		clients.Go(func() {
+			data := strings.TrimSuffix(strings.Repeat("0,", int(rows[0]-'0')), ",")
+			timeout := ""
+			if rows == "1" {
+				timeout = `"parameters":{"timeout":400000},`
+			}
+			body := fmt.Sprintf(`{"id":"%d",%s"inputs":[{"name":"X","datatype":"FP32","shape":[%s,1],"data":[%s]}]}`, i, timeout, rows, data)
+			_, answer := s.request("POST", "/v2/models/late/infer", body)
+			_, rest, _ := strings.Cut(answer, `"data":["`)
+			answers[i], _, _ = strings.Cut(rest, `"`)
+		})
+		s.until("it waits", func() bool { return pendingOf(s.scrape(), "late") == i+1 })
+	}
+	clients.Wait()
+	fmt.Fprintf(&told, "late: %s\n", strings.Join(answers, ", "))
+	return told.String()
+}
