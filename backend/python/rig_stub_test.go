@@ -291,8 +291,9 @@ func (m *running) infer(requests ...*infer.Request) ([]*infer.Response, backend.
 		responses []*infer.Response
 		report    backend.Report
 	)
+	lost := make([]int, len(requests))
 	if !testkit.Within(patience, func() (ok bool) {
-		responses, report, ok = m.try(requests...)
+		responses, report, ok = m.try(lost, requests...)
 		return ok
 	}) {
 		m.rig.t.Fatalf("no stub took the batch within %v; log:\n%s", patience, m.rig.log)
@@ -300,8 +301,10 @@ func (m *running) infer(requests ...*infer.Request) ([]*infer.Response, backend.
 	return responses, report
 }
 
-// try hands a batch over once; ok is false if the instance refused it.
-func (m *running) try(requests ...*infer.Request) (responses []*infer.Response, report backend.Report, ok bool) {
+// try hands a batch over once; ok is false if the instance refused it. lost is how
+// many processes each request has been in that ended; as a scheduler does, try
+// keeps it up to date.
+func (m *running) try(lost []int, requests ...*infer.Request) (responses []*infer.Response, report backend.Report, ok bool) {
 	m.rig.t.Helper()
 	reports := make(chan backend.Report, 1)
 	batch := &backend.Batch{Done: func(_ *backend.Batch, report backend.Report) { reports <- report }}
@@ -310,7 +313,7 @@ func (m *running) try(requests ...*infer.Request) (responses []*infer.Response, 
 	for i, request := range requests {
 		answered.Add(1)
 		batch.Tasks = append(batch.Tasks, &backend.Task{
-			Context: context.Background(), Request: request,
+			Context: context.Background(), Request: request, Lost: lost[i],
 			Send: func(response *infer.Response) {
 				if responses[i] != nil {
 					m.rig.t.Errorf("request %d was answered twice", i)
@@ -329,6 +332,9 @@ func (m *running) try(requests ...*infer.Request) (responses []*infer.Response, 
 		m.rig.t.Fatalf("batch was not done within %v; log:\n%s", patience, m.rig.log)
 	}
 	if report.Refused {
+		for i, task := range batch.Tasks {
+			lost[i] = task.Lost
+		}
 		return nil, report, false
 	}
 	all := make(chan struct{})
