@@ -182,3 +182,37 @@ func TestWarmUpsAreNoAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestCloseOfAStubThatIsStopped closes a model, which has no time limits, whose stub
+// is stopped inside execute: when the caller's patience ends the stub is killed, and
+// the request is answered.
+func TestCloseOfAStubThatIsStopped(t *testing.T) {
+	r := newRig(t, nil)
+	m, err := r.open(r.writeModel("stops", endsAs), modelConfig("stops", 1, infer.Uint8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.wantGood()
+	pid := m.instance().current.Load().process.pid
+	answered := make(chan *infer.Response, 1)
+	request := r.small()
+	request.ID = "stops"
+	m.instance().Execute(&backend.Batch{
+		Done: func(*backend.Batch, backend.Report) {},
+		Tasks: []*backend.Task{{
+			Context: context.Background(), Request: request, Send: func(response *infer.Response) { answered <- response },
+		}},
+	})
+	testkit.Eventually(t, patience, func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err == nil && strings.Contains(string(stat), ") T ")
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if err := m.model.Close(ctx); err == nil || !strings.Contains(err.Error(), "its stubs were killed") {
+		t.Errorf("Close: got error %v, want that the stub was killed", err)
+	}
+	if response := <-answered; response.Err == nil || response.Err.Message != "Stub process 'stops_0_0' is not healthy." {
+		t.Errorf("got error %v, want that the stub is not healthy", response.Err)
+	}
+}
