@@ -101,11 +101,18 @@ func (q *grpcQueue) poke() {
 	}
 }
 
-// admit waits until another request may be read.
+// admit waits until another request may be read. What the client sends meanwhile
+// fills the window of its call, in memory of the transport, which is charged.
 func (q *grpcQueue) admit() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for !q.closed && (q.begun >= q.limits.requests || q.bytes >= q.limits.bytes) {
+	for window := false; !q.closed && (q.begun >= q.limits.requests || q.bytes >= q.limits.bytes); {
+		if !window {
+			if window = q.chargeLocked(memory.Transport, grpcCallWindow); window {
+				defer q.waiting.account.Give(memory.Transport, grpcCallWindow)
+			}
+			continue
+		}
 		q.room.Wait()
 	}
 	if q.closed {
@@ -149,12 +156,13 @@ func (q *grpcQueue) add(t *grpcTurn, r grpcReply) {
 		q.fail(errGRPCStalled)
 		q.mu.Lock()
 	}
-	if !q.chargeLocked(r.cost) {
+	if !q.chargeLocked(memory.Replies, r.cost) {
 		q.mu.Unlock()
 		r.release()
 		q.mu.Lock()
 		return
 	}
+	q.cost += r.cost
 	q.bytes += r.bytes
 	q.count++
 	r.origin.waiting++
@@ -194,26 +202,28 @@ func (q *grpcQueue) burden() (cost int64, unread bool) {
 	return q.cost, !q.closed && q.unreadLocked(grpcMoment)
 }
 
-// chargeLocked charges what a reply takes. Where that is not to be had a stream is
-// ended for it, this one if no other is to blame. False: the queue is closed.
-func (q *grpcQueue) chargeLocked(n int64) bool {
+// chargeLocked charges what a reply takes, or a window. Where that is not to be had
+// a stream is ended for it: for a reply the one with most of them, else this one.
+// False: the queue is closed, and nothing is charged.
+func (q *grpcQueue) chargeLocked(kind memory.Kind, n int64) bool {
 	account := q.waiting.account
 	charged := false
 	for !q.closed && !charged {
-		if charged = account.Try(memory.Replies, n); charged {
+		if charged = account.Try(kind, n); charged {
 			break
 		}
 		q.mu.Unlock()
-		if charged = account.Take(memory.Replies, n) == nil; !charged {
+		switch charged = account.Take(kind, n) == nil; {
+		case charged:
+		case kind == memory.Replies:
 			q.waiting.relieve(q)
+		default:
+			q.fail(errGRPCFull)
 		}
 		q.mu.Lock()
 	}
-	switch {
-	case q.closed && charged:
-		account.Give(memory.Replies, n)
-	case charged:
-		q.cost += n
+	if q.closed && charged {
+		account.Give(kind, n)
 	}
 	return !q.closed
 }

@@ -20,13 +20,17 @@ import (
 // grpcErrorKey makes the first error of a model end the stream with its status.
 const grpcErrorKey = "triton_grpc_error"
 
+// grpcStreamCost is what a stream takes while nothing is in flight on it: its
+// goroutines, and what the transport has of replies that are on their way.
+const grpcStreamCost = 96 << 10
+
 // grpcRequestCost is what a request of a stream takes besides its message: the
 // goroutine that waits for its answers, and what describes it.
 const grpcRequestCost = 8 << 10
 
 var (
 	errGRPCStalled = status.Error(codes.ResourceExhausted, "the client does not read the responses of its stream")
-	errGRPCFull    = status.Error(codes.ResourceExhausted, "the server has no memory for the responses of the stream")
+	errGRPCFull    = status.Error(codes.ResourceExhausted, "the server has no memory left for the stream")
 	errGRPCGone    = status.Error(codes.Canceled, "")
 )
 
@@ -58,6 +62,10 @@ type grpcOrigin struct {
 }
 
 func (g *GRPC) modelStreamInfer(stream grpc.ServerStream) error {
+	if err := g.account.Take(memory.Transport, grpcStreamCost); err != nil {
+		return grpcRoom(err)
+	}
+	defer g.account.Give(memory.Transport, grpcStreamCost)
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	defer g.tellCancellation(stream.Context(), "ModelStreamInferHandler")()

@@ -135,3 +135,47 @@ func TestGRPCUnreadStreamsFillAccount(t *testing.T) {
 	}
 	testkit.Eventually(t, patience, func() bool { return account.Total() == 0 })
 }
+
+// TestGRPCPausedStreams: the window of a call that is not read, which its client may
+// fill, is on the account; streams end where there is no room for more of them.
+func TestGRPCPausedStreams(t *testing.T) {
+	const streams = 5
+	gate := make(chan struct{})
+	waits := model("waits", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
+	waits.infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+		}
+		return waits.echo(ctx, req, send)
+	}
+	s := startGRPC(t, GRPCConfig{MaxStreamRequests: 1}, newFakeCore(waits))
+	account := memory.New(memory.Config{Limit: 3 * 4 * grpcCallWindow}) // of which a quarter is for the transport
+	s.waiting.account = account
+	var open []grpcClientStream
+	for range streams {
+		stream := s.open(t, grpcContext(t))
+		sendAll(t, stream, withID(int32s("waits", 1), "a"))
+		open = append(open, stream)
+	}
+	testkit.Eventually(t, patience, func() bool {
+		s.waiting.mu.Lock()
+		defer s.waiting.mu.Unlock()
+		return len(s.waiting.queues) == 3 && account.Used(memory.Transport) == 3*grpcCallWindow
+	})
+	close(gate)
+	refused := 0
+	for _, stream := range open {
+		_ = stream.CloseSend()
+		switch err := endOf(stream); {
+		case status.Code(err) == codes.ResourceExhausted:
+			refused++
+		case err != io.EOF:
+			t.Errorf("a stream ends with %v", err)
+		}
+	}
+	if refused != streams-3 {
+		t.Errorf("%d streams were ended, want %d", refused, streams-3)
+	}
+	testkit.Eventually(t, patience, func() bool { return account.Total() == 0 })
+}
