@@ -15,6 +15,7 @@
                         ├ handlers signal handlers: where their exceptions come out
                         ├ service  a thread that reads frames while nobody else does
                         ├ readiness  is_ready, beside execute
+                        ├ bytecode where compiled code of models goes
                         ├ windows  what of the shared files is mapped
                         └ failure  the text of an exception
 

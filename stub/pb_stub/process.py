@@ -17,7 +17,7 @@ import types
 from importlib.machinery import BuiltinImporter
 from typing import NamedTuple, NoReturn
 
-from . import title
+from . import bytecode, title
 from .errors import ForeignProcess, Gone, ProtocolError, StubError
 
 #: Exit codes: the model did not start; stub and supervisor have lost each other, or the stub failed; there was no
@@ -167,8 +167,9 @@ def hide(root: str, search: list[str]) -> None:
     main.__loader__ = BuiltinImporter  # as in an interpreter that is embedded
     sys.modules["__main__"] = main
     sys.argv = [""]
-    sys.dont_write_bytecode = True  # nothing is written into a repository
     sys.path[:] = ["", *(path for path in sys.path if path != root), *search, root]
+    # Search begins with version and model; the repository is above.
+    bytecode.keep(root, [*search, *(os.path.dirname(folder) for folder in search[1:2])])
 
 
 def leave(code: int) -> NoReturn:

@@ -129,6 +129,33 @@ class TestFiles:
             assert stub.initialize(path)["error"] == ""
             assert told(stub) == ["ü", str(path)]
 
+    def test_what_is_compiled_is_kept(self, start: Start, root: Path, tmp_path: Path) -> None:
+        """In a folder of ours, and compiled anew only if the source has changed."""
+        self.put(tmp_path, "1/package/__init__.py", "value = 1\n")
+        beside = tmp_path / "m0" / "1" / "package" / "__init__.py"
+        writing = {"PYTHONDONTWRITEBYTECODE": ""}
+        source = tell("package.value", "import package")
+
+        def compiled() -> tuple[Path, int]:
+            (found,) = (root / "bytecode").glob(f"{str(beside.parent).lstrip('/')}/__init__*.pyc")
+            return found, found.stat().st_ino
+
+        assert told(start(source, environment=writing)) == 1
+        first = compiled()
+        assert (root / "bytecode").stat().st_mode & 0o777 == 0o700
+        with Supervisor(root, environment=writing) as stub:
+            stub.hello()
+            assert stub.initialize(tmp_path / "m0" / "1" / "model.py")["error"] == ""
+            assert told(stub) == 1
+        assert compiled() == first
+        beside.write_text("value = 'another'\n")
+        with Supervisor(root, environment=writing) as stub:
+            stub.hello()
+            stub.initialize(tmp_path / "m0" / "1" / "model.py")
+            assert told(stub) == "another"
+        assert compiled() != first
+        assert not list(tmp_path.glob("m0/**/__pycache__"))
+
     def test_nothing_is_written(self, start: Start, tmp_path: Path) -> None:
         self.put(tmp_path, "1/beside.py", "value = 1\n")
         told(start(tell("beside.value", "from . import beside")))
