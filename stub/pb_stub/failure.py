@@ -6,7 +6,8 @@
       /models/m/1/model.py(42): execute
 
 Innermost frame first, then outward to the callers. Frames of this package and of c_python_backend_utils, which are C++
-in Triton, do not appear.
+in Triton, do not appear. Files beside this package, which the server has unpacked somewhere, have no directory: clients
+are not told where.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ def _directory(package: str) -> str:
 
 
 _STUB = _directory("pb_stub")
+#: Where the server has unpacked this package and what models import beside it.
+_ROOT = os.path.dirname(os.path.dirname(_STUB)) + os.sep
 _API = _directory("c_python_backend_utils")
 _HANDLERS = os.path.join(_STUB, "handlers.py")  # between a signal handler and the code of the model that it interrupts
 
@@ -79,7 +82,7 @@ def _message(error: BaseException) -> tuple[str, BaseException | None]:
     if isinstance(notes, list):
         lines = (note if isinstance(note, str) else repr(note) for note in notes)
         text += f"\n__notes__ (len={len(notes)}):" + "".join(f"\n{line}" for line in lines)
-    return text or _EMPTY, unavailable
+    return text.replace(_ROOT, "") or _EMPTY, unavailable
 
 
 def _places(traceback: TracebackType | None) -> list[str]:
@@ -115,4 +118,5 @@ def _places(traceback: TracebackType | None) -> list[str]:
 
 
 def _place(frame: FrameType, line: int) -> str:
-    return f"{frame.f_code.co_filename}({line}): {frame.f_code.co_name}"
+    file = frame.f_code.co_filename
+    return f"{file[len(_ROOT) :] if file.startswith(_ROOT) else file}({line}): {frame.f_code.co_name}"

@@ -7,6 +7,7 @@ import re
 import struct
 import sys
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -431,6 +432,13 @@ class TestExceptions:
         text = self.text(start, "pb_utils.Tensor('', np.zeros(1))")
         assert text.startswith("TritonModelException: Tensor name cannot be an empty string.\n\nAt:\n")
         assert len(text.splitlines()) == 4
+
+    def test_where_our_files_lie_does_not_show(self, start: Start, root: Path) -> None:
+        """Clients are told of a place in what models import, but not of the cache that it is unpacked into."""
+        text = self.text(start, "pb_utils.get_output_config_by_name(3, 4)")
+        assert "\n  triton_python_backend_utils.py(" in text and str(root) not in text
+        text = self.text(start, "from triton_python_backend_utils import nothing_there")
+        assert "(triton_python_backend_utils.py)" in text and str(root) not in text
 
     def test_missing_execute(self, start: Start) -> None:
         stub = start("class TritonPythonModel: pass")
