@@ -3,6 +3,7 @@ package configs
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -162,7 +163,7 @@ func (m *model) dynamic(r *rand.Rand, b *strings.Builder) {
 
 func (m *model) stacked(r *rand.Rand, b *strings.Builder) {
 	b.WriteString("parameters { key: \"BATCH_MODE\" value { string_value: \"stacked\" } }\n")
-	fmt.Fprintf(b, "parameters { key: \"BATCH_RAGGED\" value { string_value: %q } }\n", pick(r, "pad", "flat", "padded", "concatenate"))
+	fmt.Fprintf(b, "parameters { key: \"BATCH_RAGGED\" value { string_value: %q } }\n", pick(r, "pad", "flat"))
 	in := pick(r, m.inputs...)
 	if chance(r, 3) {
 		fmt.Fprintf(b, "batch_input { kind: %s target_name: \"EXTRA\" data_type: %s source_input: %q }\n",
@@ -210,6 +211,11 @@ func (m *model) sequences(r *rand.Rand, b *strings.Builder) {
 	b.WriteString(" }\n")
 }
 
+// inner is what a model says of a tensor and an ensemble of it mostly does not.
+var inner = regexp.MustCompile(` (reshape \{ shape: \[[^]]*\] \}|allow_ragged_batch: true|label_filename: "labels.txt")`)
+
+func own(text string) string { return inner.ReplaceAllString(text, "") }
+
 // ensembleOf makes an ensemble of one or two models, whose tensors are declared as
 // theirs, for what is declared otherwise is refused.
 func ensembleOf(r *rand.Rand, name string, parts []*model) *model {
@@ -220,12 +226,12 @@ func ensembleOf(r *rand.Rand, name string, parts []*model) *model {
 	fmt.Fprintf(&steps, "step { model_name: %q model_version: -1", first.name)
 	for _, t := range first.inputs {
 		m.inputs = append(m.inputs, t)
-		fmt.Fprintf(&b, "input { %s }\n", strings.ReplaceAll(t.text, "allow_ragged_batch: true", ""))
+		fmt.Fprintf(&b, "input { %s }\n", own(t.text))
 		fmt.Fprintf(&steps, " input_map { key: %q value: %q }", t.name, t.name)
 	}
 	for _, t := range first.outputs {
 		m.outputs = append(m.outputs, t)
-		fmt.Fprintf(&b, "output { %s }\n", strings.ReplaceAll(t.text, `label_filename: "labels.txt"`, ""))
+		fmt.Fprintf(&b, "output { %s }\n", own(t.text))
 		fmt.Fprintf(&steps, " output_map { key: %q value: %q }", t.name, t.name)
 	}
 	steps.WriteString(" }")
@@ -237,7 +243,7 @@ func ensembleOf(r *rand.Rand, name string, parts []*model) *model {
 		for _, t := range first.outputs {
 			again := t
 			again.name = "AGAIN_" + t.name
-			again.text = strings.ReplaceAll(strings.Replace(t.text, t.name, again.name, 1), `label_filename: "labels.txt"`, "")
+			again.text = own(strings.Replace(t.text, t.name, again.name, 1))
 			m.outputs = append(m.outputs, again)
 			fmt.Fprintf(&b, "output { %s }\n", again.text)
 			fmt.Fprintf(&steps, " output_map { key: %q value: %q }", t.name, again.name)
