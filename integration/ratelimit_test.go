@@ -179,6 +179,46 @@ func TestBatchesFillUntilTheirTurn(t *testing.T) {
 	s.stop()
 }
 
+// stackedCaller answers with what another model answers.
+const stackedCaller = `
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            called = pb_utils.InferenceRequest(model_name="called", requested_output_names=["OUT"],
+                                               inputs=[pb_utils.Tensor("N", request.inputs()[0].as_numpy())]).exec()
+            error = called.error() if called.has_error() else None
+            responses.append(pb_utils.InferenceResponse([] if error else called.output_tensors(), error))
+        return responses
+`
+
+// TestStackedCallerHoldsWhatItCalls: a stacked batch calls a model that needs the
+// resource which the batch holds.
+func TestStackedCallerHoldsWhatItCalls(t *testing.T) {
+	t.Setenv("TRITONSERVER_DELAY_SCHEDULER", "2") // so that two requests are stacked
+	config := exclusiveConfig + "max_batch_size: 4\n" +
+		`instance_group [ { count: 1 kind: KIND_CPU rate_limiter { resources [ { name: "R" count: 1 } ] } } ]` + "\n"
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"calls/config.pbtxt":  config + "dynamic_batching { }\n" + `parameters { key: "BATCH_MODE" value { string_value: "stacked" } }`,
+		"calls/1/model.py":    stackedCaller,
+		"called/config.pbtxt": config, "called/1/model.py": strings.ReplaceAll(leavesOutModel, "OUT0", "OUT"),
+	}), "--rate-limit=execution_count", "--rate-limit-resource=R:1")
+	var clients sync.WaitGroup
+	for range 2 {
+		clients.Go(func() {
+			body := `{"inputs":[{"name":"N","datatype":"INT32","shape":[1,1],"data":[0]}]}`
+			if status, answer := s.request("POST", "/v2/models/calls/infer", body); status != http.StatusOK {
+				t.Errorf("got %d %s", status, answer)
+			}
+		})
+	}
+	clients.Wait()
+	s.stop()
+}
+
 // Without the flag, nothing waits for what a config says of the rate limiter.
 func TestNoRateLimit(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, limitedRepository(t), "--rate-limit-resource=R:1")
