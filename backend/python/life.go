@@ -523,11 +523,11 @@ const mostLost = 2
 // lostAgain takes account of a life that ends before it has looked at a batch that
 // lay in its ring, and reports whether that is once too often for one of the
 // requests.
-func (b *inside) lostAgain() (enough bool) {
-	if b.position == math.MaxUint64 { // it was never there
+func (i *inside) lostAgain() (enough bool) {
+	if i.position == math.MaxUint64 { // it was never there
 		return false
 	}
-	for _, task := range b.batch.Tasks {
+	for _, task := range i.batch.Tasks {
 		task.Lost++
 		enough = enough || task.Lost >= mostLost
 	}
