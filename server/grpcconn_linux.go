@@ -75,6 +75,7 @@ func (l *grpcListener) Accept() (net.Conn, error) {
 		tcp, ok := c.(*net.TCPConn)
 		conn := &grpcConn{TCPConn: tcp, listener: l}
 		conn.guest.close = conn.closeIdle
+		conn.sent.account = l.guests.account
 		if !ok || !l.guests.enter(&conn.guest) {
 			_ = c.Close()
 			continue
@@ -103,6 +104,7 @@ type grpcConn struct {
 	listener *grpcListener
 	received atomic.Int64 // bytes
 	guest    guest
+	sent     grpcSent
 	calls    atomic.Int64 // handlers at work; negative: it is closed for another connection
 
 	raw  syscall.RawConn
@@ -148,6 +150,7 @@ func (c *grpcConn) RemoteAddr() net.Addr { return grpcAddr{c.TCPConn.RemoteAddr(
 
 func (c *grpcConn) Close() error {
 	c.listener.remove(c)
+	c.sent.end()
 	return c.TCPConn.Close()
 }
 

@@ -125,6 +125,9 @@ func (c *grpcCall) finish(info *models.Info, one *grpcOne, overdue grpcOverdue, 
 		buffers, err = answer.encode(overdue)
 	}
 	encoded = err == nil
+	if conn, ok := overdue.conn.(*grpcConn); ok && err == nil {
+		buffers, err = conn.sent.own(buffers)
+	}
 	if err != nil {
 		return nil, err
 	}

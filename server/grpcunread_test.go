@@ -13,6 +13,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
 )
 
@@ -178,4 +179,27 @@ func TestGRPCPausedStreams(t *testing.T) {
 		t.Errorf("%d streams were ended, want %d", refused, streams-3)
 	}
 	testkit.Eventually(t, patience, func() bool { return account.Total() == 0 })
+}
+
+// TestGRPCUnreadAnswers: the answers to single calls that a client does not read
+// are on the account until its connection ends, and there is an end to them.
+func TestGRPCUnreadAnswers(t *testing.T) {
+	s := startGRPC(t, GRPCConfig{}, nil)
+	conn, _ := s.dial(t, grpc.WithStaticStreamWindowSize(1<<16), grpc.WithStaticConnWindowSize(1<<16))
+	ctx, leave := context.WithCancel(grpcContext(t))
+	const calls, size = 50, 900 // 3600 bytes each, on the heap; beyond the window of the connection
+	for range calls {
+		go func() {
+			// A stream of the library's that is opened, and never read.
+			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{}, kserve.GRPCInferenceService_ModelInfer_FullMethodName)
+			if err == nil {
+				_ = stream.SendMsg(int32s("id_int32", size))
+				_ = stream.CloseSend()
+			}
+		}()
+	}
+	testkit.Eventually(t, patience, func() bool { return s.account.Used(memory.Replies) > (calls*size*4-1<<16)/2 })
+	leave()
+	_ = conn.Close()
+	testkit.Eventually(t, patience, func() bool { return s.account.Used(memory.Replies) == 0 })
 }
