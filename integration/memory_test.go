@@ -263,7 +263,7 @@ func TestAnnouncedBodiesLeaveMemoryToOthers(t *testing.T) {
 		}
 	}
 	s.until("reading what was announced", func() bool { return s.taken() > 99*64<<10 })
-	if taken := s.taken(); taken > 100*256<<10 {
+	if taken := s.taken(); taken > 268435456/8+100*256<<10 { // an eighth is given out freely
 		t.Errorf("%.0f bytes are taken for what was announced", taken)
 	}
 	body, header := binaryBody(48 << 20)

@@ -34,6 +34,10 @@ var ErrUnproven = errors.New("an eighth of the bytes must arrive first")
 const (
 	// gatherStep is the first step in which a body is read whose bytes may not come.
 	gatherStep = 64 << 10
+	// plentyStep is the first step while the pool has less than a plentyPart of the
+	// account.
+	plentyStep = 1 << 20
+	plentyPart = 8
 	// gatherGrowth is how many times as large the next block is when the one
 	// before is full: what is copied then is an eighth of it.
 	gatherGrowth = 8
@@ -113,7 +117,7 @@ func (g *gathering) fill() (more bool, err error) {
 	for g.got < len(g.data) {
 		to := len(g.data)
 		if g.room != nil {
-			to = min(to, max(2*g.got, gatherStep))
+			to = g.step(to)
 			if err := g.room.Grow(to); err != nil {
 				return false, Refusal(g.h.account, to, err)
 			}
@@ -125,6 +129,16 @@ func (g *gathering) fill() (more bool, err error) {
 		}
 	}
 	return true, nil
+}
+
+// step returns how far the block becomes real next, of all its bytes: few steps while
+// there is plenty of memory, as each costs a read of the socket or two, and no more
+// than twice of what has come where there is not.
+func (g *gathering) step(all int) int {
+	if account := g.h.account; account.Used(memory.Blocks) < account.Limit()/plentyPart {
+		return min(all, max(4*g.got, plentyStep))
+	}
+	return min(all, max(2*g.got, gatherStep))
 }
 
 // nextSize is that of the block after one of size bytes: an eighth of the limit
