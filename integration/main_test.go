@@ -13,13 +13,19 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 // buildServer builds the server under test, with the race detector if the tests
 // have it.
-var buildServer = sync.OnceValues(func() (string, error) {
-	binary, err := filepath.Abs("../bin/nereid-under-test")
+var buildServer = sync.OnceValues(func() (string, error) { return build("nereid-under-test", raceEnabled) })
+
+// buildPlainServer builds it without, for tests of how much memory it takes: the
+// race detector takes several times as much.
+var buildPlainServer = sync.OnceValues(func() (string, error) { return build("nereid-under-test-plain", false) })
+
+func build(name string, race bool) (string, error) {
+	binary, err := filepath.Abs("../bin/" + name)
 	if err != nil {
 		return "", err
 	}
 	arguments := []string{"build", "-o", binary}
-	if raceEnabled {
+	if race {
 		arguments = append(arguments, "-race")
 	}
 	output, err := exec.Command("go", append(arguments, "../cmd/nereid")...).CombinedOutput()
@@ -27,7 +33,7 @@ var buildServer = sync.OnceValues(func() (string, error) {
 		return "", &buildError{string(output), err}
 	}
 	return binary, nil
-})
+}
 
 type buildError struct {
 	output string

@@ -180,7 +180,7 @@ func TestPythonsAreOrdered(t *testing.T) {
 // TestWithoutPython does nothing unless TestMissing re-executes it.
 func TestWithoutPython(t *testing.T) {
 	if os.Getenv(withoutVariable) == "" {
-		t.Skip("this is for the re-executed binary")
+		return // this is not the re-executed binary
 	}
 	Python(t)
 }
