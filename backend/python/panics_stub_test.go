@@ -133,7 +133,8 @@ class TritonPythonModel:
 // own life and their own output.
 func TestAPanicOfAReader(t *testing.T) {
 	var armed atomic.Bool
-	r := newRigHooked(t, testkit.Python(t).Path, nil, shm.PoolConfig{}, zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, message string) {
+	tagged := func(c *Config) { c.TaggedOutput = true } // whose lines go through the log
+	r := newRigHooked(t, testkit.Python(t).Path, tagged, shm.PoolConfig{}, zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, message string) {
 		if strings.Contains(message, "trap") && !strings.Contains(message, "internal error") && armed.Swap(false) {
 			panic("a bug in the log")
 		}
