@@ -184,7 +184,6 @@ func TestKeep(t *testing.T) {
 	}
 	runtime.KeepAlive(garbage)
 	runtime.KeepAlive(more)
-	garbage, more = nil, nil
 	a.Give(JSON, size)
 	eventually(t, func() bool { return a.Used(Released) == 0 && heap() < before+size })
 	a.Must(Released, 5)
