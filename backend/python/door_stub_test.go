@@ -41,7 +41,7 @@ func TestDoorOfBatches(t *testing.T) {
 }
 
 // TestFullPoolIsNoBrokenChannel fills the pool of requests and executes a batch
-// whose head does not fit into a frame.
+// whose head does not fit into a frame, and one whose input does not.
 func TestFullPoolIsNoBrokenChannel(t *testing.T) {
 	r := newRigOver(t, testkit.Python(t).Path, nil, shm.PoolConfig{Max: 4 << 20, IdleTrim: time.Hour})
 	m := r.start("identity", infer.Uint8)
@@ -64,6 +64,13 @@ func TestFullPoolIsNoBrokenChannel(t *testing.T) {
 			t.Errorf("got error %v, report %+v, want the client told that there is no room", err, report)
 		}
 		m.wantGood()
+		large := &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 8192}, nil)}}
+		large.Inputs[0].Data = make([]byte, 8192) // not in the pool
+		responses, _ = m.infer(large)
+		err = responses[0].Err
+		if err == nil || err.Code != infer.Unavailable || !strings.Contains(err.Message, "Failed to increase the shared memory pool size") {
+			t.Errorf("got error %v, want the client told that the tensor has no room now", err)
+		}
 	}
 	for _, block := range held {
 		block.Release()

@@ -152,9 +152,9 @@ func inPool(pool *shm.Pool, t *infer.Tensor) (*shm.Block, uint64, error) {
 	return block, block.Offset(), nil
 }
 
-// exhausted says that the pool has no block, with Triton's text.
+// exhausted says that the pool has no block now, with Triton's text.
 func exhausted(pool *shm.Pool, err error) *infer.Error {
-	return infer.Errorf(infer.Internal, "Failed to increase the shared memory pool size to %d bytes. If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Error: %v",
+	return infer.Errorf(infer.Unavailable, "Failed to increase the shared memory pool size to %d bytes. If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Error: %v",
 		pool.Stats().Reserved, err)
 }
 

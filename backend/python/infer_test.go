@@ -383,6 +383,9 @@ func TestInferAnswers(t *testing.T) {
 			if !strings.HasPrefix(string(a.body.Error), test.want) || (test.want == "") != (len(a.body.Error) == 0) {
 				t.Errorf("got error %q, want %q", a.body.Error, test.want)
 			}
+			if name == "no memory" && infer.Code(a.body.Code) != infer.Unavailable {
+				t.Errorf("got code %d, want %d", a.body.Code, infer.Unavailable)
+			}
 			if test.want == "" && len(a.outputs) != len(r.Outputs) {
 				t.Fatalf("got %d outputs, want %d", len(a.outputs), len(r.Outputs))
 			}
