@@ -1,5 +1,7 @@
 """Has the identity model execute its requests, each as often at once as its parameter says."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 
@@ -7,10 +9,10 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    async def execute(self, requests):
+    async def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
         return [await self.answer(request) for request in requests]
 
-    async def answer(self, request):
+    async def answer(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:
         calls = json.loads(request.parameters())["calls"]
         responses = await asyncio.gather(*[
             pb_utils.InferenceRequest(
