@@ -119,7 +119,7 @@ func (s *grpcStream) read(forwarded []infer.Parameter, refusal error) error {
 		}
 		c := &grpcCall{forwarded: forwarded, refusal: refusal}
 		c.message.charge.Account = s.g.account
-		err := s.g.receive(&s.receiver, c)
+		err := s.g.protect(func() error { return s.g.receive(&s.receiver, c) })
 		var full *grpcNoRoom
 		switch {
 		case err == io.EOF:
@@ -149,12 +149,15 @@ func (s *grpcStream) start(c *grpcCall, err error) {
 		err = grpcRoom(c.message.charge.Take(memory.Bodies, grpcRequestCost))
 	}
 	if err == nil {
-		origin.info, err = c.lookup(s.g.core)
+		err = s.g.protect(func() (err error) {
+			origin.info, err = c.lookup(s.g.core)
+			return err
+		})
 	}
 	decoupled := origin.info != nil && origin.info.Decoupled()
 	turn := s.queue.begin(!decoupled)
 	if err == nil {
-		err = c.build(s.g.allocate)
+		err = s.g.protect(func() error { return c.build(s.g.allocate) })
 	}
 	if err != nil {
 		c.release()
