@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/rs/zerolog"
 )
@@ -147,5 +149,41 @@ func TestAPanicEndsItsOwnRequestOfAStream(t *testing.T) {
 	}
 	if err := endOf(stream); err != io.EOF {
 		t.Errorf("the stream ends with %v, want io.EOF", err)
+	}
+}
+
+// brokenBody panics when all but the last of its bytes have been read.
+type brokenBody struct{ left int }
+
+func (b *brokenBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		panic("a bug below the body")
+	}
+	n := min(len(p), b.left)
+	b.left -= n
+	return n, nil
+}
+
+// TestAPanicOverABodyKeepsNothing: the memory that it was being read into comes back,
+// whether its length was announced or not.
+func TestAPanicOverABodyKeepsNothing(t *testing.T) {
+	s := startHTTP(t, HTTPConfig{}, nil)
+	const size = 1 << 20
+	for _, announced := range []bool{true, false} {
+		lent := int64(0)
+		err := boundary.Run(zerolog.Nop(), boundary.Request, func() error {
+			c := memory.Charge{Account: s.account}
+			defer c.Settle()
+			defer func() { lent = s.blocks.lent.Load() }()
+			_, _, err := s.gather(&requestBody{src: &brokenBody{size - 1}, left: -1}, &c, memory.Bodies, size, announced)
+			return err
+		})
+		var panicked *boundary.Error
+		if !errors.As(err, &panicked) {
+			t.Errorf("announced %t: got %v, want a panic", announced, err)
+		}
+		if lent != 0 || s.account.Total() != s.account.Used(memory.Transport) {
+			t.Errorf("announced %t: %d blocks are lent and %d bytes are charged afterwards", announced, lent, s.account.Total())
+		}
 	}
 }

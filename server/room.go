@@ -67,6 +67,12 @@ func (h *HTTP) gather(b *requestBody, c *memory.Charge, kind memory.Kind, limit 
 		return data, nil, err
 	}
 	g := gathering{h: h, body: b}
+	whole := false
+	defer func() { // after a panic too
+		if !whole {
+			g.release()
+		}
+	}()
 	if announced {
 		switch err := g.move(int(limit)); {
 		case errors.Is(err, ErrUnproven):
@@ -93,9 +99,9 @@ func (h *HTTP) gather(b *requestBody, c *memory.Charge, kind memory.Kind, limit 
 			}
 		}
 		if err != nil {
-			g.release()
 			return nil, nil, err
 		}
+		whole = true
 		if g.room == nil {
 			return g.data[:g.got], nil, nil
 		}
