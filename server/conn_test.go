@@ -279,11 +279,12 @@ func TestTooManyConnections(t *testing.T) {
 		return waits.echo(ctx, req, send)
 	}
 	s := startHTTP(t, HTTPConfig{MaxConnections: 2}, newFakeCore(waits))
-	first, second := s.connect(t), s.connect(t)
-	for _, c := range []*testConn{first, second, first} { // the second is idle for longer
-		c.send(liveRequest)
-		c.receive("GET")
-	}
+	first := s.connect(t)
+	first.send(liveRequest)
+	first.receive("GET")
+	// The client of the first one may be about to send its next request: the second,
+	// which has sent none, makes room.
+	second := s.connect(t)
 	third := s.connect(t)
 	third.send(liveRequest)
 	if got := third.receive("GET"); got.status != 200 {

@@ -115,7 +115,7 @@ def refusals(module, caller, model):
 
 def wrong_kind(module, caller, model):
     """An id is a number or a text, as the model has it; Triton would read the one as the other."""
-    other, has, wants = (7, "UINT64", "STRING") if model in TEXTS else ("seven", "BYTES", "UINT64")
+    other, has, wants = (7, "UINT64", "BYTES") if model in TEXTS else ("seven", "BYTES", "UINT64")
     if model == "oldest":
         wants = "INT64"
     ((got,),) = ask(module, caller, model, [[other, [[1, START | END]]]])
