@@ -53,7 +53,7 @@ func OpenRepository(roots []string, options RepositoryOptions) (*Repository, err
 	r := &Repository{options: options}
 	for _, path := range roots {
 		absolute, err := filepath.Abs(path)
-		if err != nil {
+		if err != nil || path == "" { // which would be the working directory
 			r.Close()
 			return nil, infer.Errorf(infer.Internal, "failed to stat file %s", path)
 		}

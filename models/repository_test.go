@@ -26,6 +26,7 @@ func TestOpenRepository(t *testing.T) {
 		{"the same twice", []string{a, a + "/", root + "/./a"}, 1, ""},
 		{"none", nil, 0, ""},
 		{"missing", []string{a, root + "/none"}, 0, "Internal: failed to stat file " + root + "/none"},
+		{"empty", []string{""}, 0, "Internal: failed to stat file "},
 		{"file", []string{root + "/file"}, 0, "Invalid argument: repository path is not a valid directory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

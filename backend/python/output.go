@@ -35,6 +35,7 @@ type output struct {
 	mu    sync.Mutex
 	limit lineLimit
 	tail  []string
+	told  bool // that a line was cut
 }
 
 // source is stdout or stderr of a stub.
@@ -95,6 +96,7 @@ func (o *output) begin() {
 func (o *output) copy(s *source) {
 	buffer := make([]byte, 32<<10)
 	var line []byte
+	length := 0 // of the line, as it was written
 	for {
 		n, err := s.file.Read(buffer)
 		chunk := buffer[:n]
@@ -104,14 +106,16 @@ func (o *output) copy(s *source) {
 			if end >= 0 {
 				part = chunk[:end]
 			}
+			length += len(part)
 			if room := maxLine - len(line); room > 0 {
 				line = append(line, part[:min(len(part), room)]...)
 			}
 			if end < 0 {
 				break
 			}
+			o.tellCut(length)
 			o.emit(s, line)
-			line = line[:0]
+			line, length = line[:0], 0
 			chunk = chunk[end+1:]
 		}
 		if err != nil {
@@ -119,7 +123,22 @@ func (o *output) copy(s *source) {
 		}
 	}
 	if len(line) > 0 {
+		o.tellCut(length)
 		o.emit(s, line)
+	}
+}
+
+// tellCut warns of the first line that is longer than what is passed on of it.
+func (o *output) tellCut(length int) {
+	if length <= maxLine {
+		return
+	}
+	o.mu.Lock()
+	told := o.told
+	o.told = true
+	o.mu.Unlock()
+	if !told {
+		o.log.Warn().Int("bytes", length).Int("most", maxLine).Msg("a printed line is too long and is cut, as others will be")
 	}
 }
 

@@ -2,6 +2,7 @@ package python
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -46,8 +47,8 @@ func TestOutputLines(t *testing.T) {
 			t.Errorf("got last lines %.60q", got)
 		}
 		if tagged {
-			if n := strings.Count(log.String(), "\n"); n != len(want) {
-				t.Errorf("%d lines were logged, want %d", n, len(want))
+			if n := strings.Count(log.String(), "\n"); n != len(want)+1 {
+				t.Errorf("%d lines were logged, want %d and a warning of the cut", n, len(want))
 			}
 			continue
 		}
@@ -57,8 +58,8 @@ func TestOutputLines(t *testing.T) {
 		if want := "{\"key\": \"\\u00e4\"}\n"; errs.String() != want {
 			t.Errorf("stderr got %q, want %q", errs, want)
 		}
-		if log.String() != "" {
-			t.Errorf("the log got %.60q", log)
+		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, fmt.Sprintf(`"bytes":%d,"most":%d`, 2*len(long), maxLine)) {
+			t.Errorf("the log got %.200q, want one warning of a line of %d bytes", text, 2*len(long))
 		}
 	}
 }
