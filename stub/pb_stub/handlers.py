@@ -20,7 +20,7 @@ import os
 import signal
 import sys
 import time
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any, Callable
 
 #: Seconds between two attempts to raise an exception in the model's code.
@@ -39,10 +39,11 @@ class Interrupted(BaseException):
 
 
 class Handlers:
-    """The handlers of this process. One exception is kept at a time; it holds an earlier one as its context."""
+    """The handlers of this process. One exception is kept at a time, the newest, however often handlers raise."""
 
     def __init__(self) -> None:
         self.pending: BaseException | None = None
+        self._trace: TracebackType | None = None  # of what is pending, when it was raised first
         #: Whether the pending exception is for the call that the model has made, and has not returned from.
         self.within = False
         #: Code that waits for the bell, and that catches Interrupted around its call.
@@ -95,8 +96,29 @@ class Handlers:
     def take(self) -> BaseException | None:
         """Take what is pending."""
         error, self.pending = self.pending, None
+        self._trace = None
         self.within = False
         return error
+
+    def _keep(self, error: BaseException, handled: BaseException | None) -> None:
+        """Keep what a handler has raised, without the exception that the interrupted code of the stub was handling.
+
+        That one may be what the last batch failed with, and would hold the one before it, and so on.
+        """
+        if handled is not None:
+            seen = set()
+            link: BaseException | None = error
+            while link is not None and id(link) not in seen:
+                if link.__context__ is handled:
+                    link.__context__ = None
+                    break
+                seen.add(id(link))
+                link = link.__context__
+        if error is self.pending and self._trace is not None:  # the same one again, with a traceback that has grown
+            error.__traceback__ = self._trace
+            return
+        self._trace = error.__traceback__
+        self.pending = error
 
     def _run(self, handler: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> None:
         """Run a handler that has interrupted frame, or look again whether that can be left."""
@@ -108,14 +130,15 @@ class Handlers:
             self._again = False
         raises = self._is_models(frame)
         if not again:
+            handled = None if raises else sys.exc_info()[1]
             try:
                 handler(number, frame)
             except BaseException as error:
                 if raises:
                     raise
-                if error.__context__ is None and self.pending is not error:
-                    error.__context__ = self.pending
-                self.pending = error
+                self._keep(error, handled)
+            finally:
+                handled = None  # the traceback of what is kept holds this frame
         if self.pending is None:
             return
         if raises:

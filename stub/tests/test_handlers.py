@@ -50,6 +50,11 @@ def until(condition: object) -> None:
         time.sleep(0.001)
 
 
+def tracebacks(stub: Supervisor) -> int:
+    """Of how many exceptions the last line of the log tells."""
+    return int(stub.logs[-1]["message"].count("Traceback (most recent call last)"))
+
+
 def handled(stub: Supervisor, number: int) -> None:
     """Send a signal to the idle stub and wait until it has been delivered."""
     os.kill(stub.pid, number)
@@ -88,14 +93,91 @@ class TestWhileTheStubIsIdle:
         handled(stub, signal.SIGUSR1)
         assert stub.execute(Request(2)).responses[0]["OUT"].tolist() == [1]
 
-    def test_of_two_the_later_one_holds_the_earlier(self, start: Start) -> None:
-        stub = start(MODEL)
+    def test_of_many_the_newest_is_kept(self, start: Start) -> None:
+        """Neither log nor memory grows with them: the earlier ones are freed, what they hold included."""
+        stub = start(
+            MODEL.replace('TimeoutError("too late")', "Late()").replace(
+                "np.array(self.marks, np.int32)", "np.array([len(alive)], np.int32)"
+            )
+            + """
+import weakref
+alive = weakref.WeakSet()
+
+class Late(Exception):
+    def __init__(self):
+        super().__init__("too late")
+        alive.add(self)
+"""
+        )
         asleep(stub)
-        handled(stub, signal.SIGALRM)
+        for _ in range(50):
+            handled(stub, signal.SIGALRM)
         handled(stub, signal.SIGTERM)
         assert "SystemExit: 3" in stub.execute(Request(1)).text
-        assert "TimeoutError: too late" in stub.logs[-1]["message"]
-        assert stub.execute(Request(2)).status == 0
+        assert tracebacks(stub) == 1
+        assert "too late" not in stub.logs[-1]["message"]
+        assert stub.execute(Request(2)).responses[0]["OUT"].tolist() == [0]
+
+    def test_the_same_one_again_and_again(self, start: Start) -> None:
+        """Python makes the traceback of an exception longer each time it is raised."""
+        stub = start(MODEL.replace('TimeoutError("too late")', "same") + '\nsame = TimeoutError("too late")\n')
+        asleep(stub)
+        for _ in range(20):
+            handled(stub, signal.SIGALRM)
+        assert f"{BATCH_ERROR}TimeoutError: too late\n\nAt:" in stub.execute(Request(1)).text
+        assert stub.logs[-1]["message"].count("in late") == 1
+
+    def test_during_the_report_of_another(self, start: Start) -> None:
+        """The next batch fails with it, without what the batch before has failed with."""
+        stub = start(
+            MODEL.replace('TimeoutError("too late")', "Late()")
+            + """
+class Late(Exception):
+    def __str__(self):
+        signal.raise_signal(signal.SIGALRM)
+        return "too late"
+"""
+        )
+        asleep(stub)
+        handled(stub, signal.SIGALRM)
+        for number in range(1, 5):
+            assert f"{BATCH_ERROR}Late: too late\n\nAt:" in stub.execute(Request(number)).text
+            assert tracebacks(stub) == 1
+
+    def test_timer_without_end(self, start: Start, tmp_path: Path) -> None:
+        """Every request is answered at once, however long the timer has run before."""
+        ticks = tmp_path / "ticks"
+        stub = start(f"""
+            import os, signal
+            import triton_python_backend_utils as pb_utils
+
+            ticks = os.open({str(ticks)!r}, os.O_WRONLY | os.O_CREAT)
+
+            def late(number, frame):
+                os.write(ticks, b".")
+                raise TimeoutError("too late")
+
+            class TritonPythonModel:
+                def initialize(self, args):
+                    signal.signal(signal.SIGALRM, late)
+                    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+
+                def execute(self, requests):
+                    return [pb_utils.InferenceResponse([]) for _ in requests]
+
+                def finalize(self):
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+        """)
+        until(lambda: ticks.stat().st_size > 1000)
+        failed = 0
+        for number in range(1, 20):
+            result = stub.execute(Request(number))
+            if result.status:
+                assert "TimeoutError: too late" in result.text
+                assert tracebacks(stub) == 1
+                failed += 1
+        assert failed
+        assert stub.finalize()["error"].partition("\n")[0] in ("", "TimeoutError: too late")
 
     def test_finalize_runs(self, start: Start, tmp_path: Path) -> None:
         mark = tmp_path / "mark"
