@@ -1,11 +1,14 @@
 package python
 
 import (
+	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
@@ -79,6 +82,44 @@ func TestFullPoolIsNoBrokenChannel(t *testing.T) {
 	if now := m.instance().current.Load().process.pid; now != pid || r.counts.of(&r.counts.lost) > 0 {
 		t.Errorf("stub is %d after %d losses, want the first one, %d", now, r.counts.of(&r.counts.lost), pid)
 	}
+}
+
+// TestBatchesThatCannotBeSent hands over a batch that the door refuses, and the next
+// one whenever that is done, as a scheduler does with all that wait: the stack does
+// not grow with their number.
+func TestBatchesThatCannotBeSent(t *testing.T) {
+	const batches = 2000
+	r := newRig(t, nil)
+	m := r.start("identity", infer.Uint8)
+	in := m.instance()
+	deepest, done, answered := 0, 0, make(chan struct{}, batches)
+	var next func()
+	next = func() {
+		in.Execute(&backend.Batch{
+			Tasks: []*backend.Task{{
+				Context: context.Background(), Request: &infer.Request{ID: "\xff"},
+				Send: func(*infer.Response) { answered <- struct{}{} },
+			}},
+			Done: func(_ *backend.Batch, report backend.Report) {
+				deepest = max(deepest, runtime.Callers(0, make([]uintptr, 1000)))
+				if done++; done < batches && report.Err != nil {
+					next()
+				}
+			},
+		})
+	}
+	next()
+	for range batches {
+		select {
+		case <-answered:
+		case <-time.After(patience):
+			t.Fatalf("%d batches are done, want %d; log:\n%s", done, batches, r.log)
+		}
+	}
+	if deepest > 100 {
+		t.Errorf("%d calls are on the stack, want few", deepest)
+	}
+	m.wantGood()
 }
 
 // TestLongNames sends a stub a name that does not fit into a frame, and then one

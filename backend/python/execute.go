@@ -26,6 +26,13 @@ func (in *Instance) Execute(b *backend.Batch) {
 		b.Done(b, backend.Report{Refused: true})
 		return
 	}
+	// Done may hand the next batch over, which may fail as well, and so on for as many
+	// as wait: each in a goroutine of its own, for the sake of the stack.
+	boundary.Go(in.log, boundary.Request, func() { in.fail(b, begin, err) }, nil)
+}
+
+// fail answers a batch that could not be handed over.
+func (in *Instance) fail(b *backend.Batch, begin int64, err error) {
 	now := ipc.Now()
 	b.Done(b, backend.Report{Start: begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
 	for _, task := range b.Tasks {
