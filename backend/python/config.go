@@ -52,6 +52,9 @@ type Config struct {
 	NoTemplate bool
 }
 
+// mostSeconds is what a time.Duration can hold.
+const mostSeconds = int64(math.MaxInt64 / time.Second)
+
 // setting is a key of the command line and how its value is read.
 type setting struct {
 	key  string
@@ -70,27 +73,29 @@ var settings = []setting{
 		c.GrowthBytes = n
 		return refuse(n <= 0, "shm-growth-byte-size can't be smaller than or equal to zero.")
 	})},
-	{"shm-max-byte-size", number(func(c *Config, n int64) error {
-		c.MaxBytes = n
-		return refuse(n < c.DefaultBytes, "shm-max-byte-size is %d, want at least shm-default-byte-size, %d", n, c.DefaultBytes)
-	})},
+	{"shm-max-byte-size", func(c *Config, text string) (err error) {
+		c.MaxBytes, err = whole("shm-max-byte-size", text, c.DefaultBytes, "shm-default-byte-size", math.MaxInt64)
+		return err
+	}},
 	{"stub-timeout-seconds", number(func(c *Config, n int64) error {
+		c.StubTimeout = time.Duration(n) * time.Second
 		if err := refuse(n <= 0, "stub-timeout-seconds can't be smaller than or equal to zero."); err != nil {
 			return err
 		}
-		return setSeconds(&c.StubTimeout, n)
+		return refuse(n > mostSeconds, "stub-timeout-seconds is %d, want at most %d", n, mostSeconds)
 	})},
-	{"initialize-timeout-seconds", number(func(c *Config, n int64) error { return setSeconds(&c.InitializeTimeout, n) })},
-	{"execute-timeout-seconds", number(func(c *Config, n int64) error { return setSeconds(&c.ExecuteTimeout, n) })},
-	{"finalize-timeout-seconds", number(func(c *Config, n int64) error { return setSeconds(&c.FinalizeTimeout, n) })},
-	{"unload-timeout-seconds", number(func(c *Config, n int64) error { return setSeconds(&c.UnloadTimeout, n) })},
-	{"ipc-spin-us", number(func(c *Config, n int64) error {
+	seconds("initialize-timeout-seconds", func(c *Config) *time.Duration { return &c.InitializeTimeout }),
+	seconds("execute-timeout-seconds", func(c *Config) *time.Duration { return &c.ExecuteTimeout }),
+	seconds("finalize-timeout-seconds", func(c *Config) *time.Duration { return &c.FinalizeTimeout }),
+	seconds("unload-timeout-seconds", func(c *Config) *time.Duration { return &c.UnloadTimeout }),
+	{"ipc-spin-us", func(c *Config, text string) error {
+		n, err := whole("ipc-spin-us", text, 0, "off", 100_000)
 		c.Spin = time.Duration(n) * time.Microsecond
 		if n == 0 {
 			c.Spin = -1
 		}
-		return refuse(n < 0 || n > 100_000, "ipc-spin-us is %d, want between 0 (off) and 100000", n)
-	})},
+		return err
+	}},
 	// Triton's keys that mean nothing here are still checked as Triton does.
 	{"thread-pool-size", number(func(_ *Config, n int64) error { return refuse(n < 1, "thread-pool-size can't be less than 1.") })},
 	{"shm_message_queue_size", number(func(*Config, int64) error { return nil })},
@@ -159,7 +164,7 @@ func refuse(bad bool, format string, args ...any) error {
 	return infer.Errorf(infer.InvalidArg, format, args...)
 }
 
-// number makes the reader of a number.
+// number makes the reader of a number of Triton's.
 func number(set func(c *Config, n int64) error) func(*Config, string) error {
 	return func(c *Config, text string) error {
 		n, err := stol(text)
@@ -170,10 +175,23 @@ func number(set func(c *Config, n int64) error) func(*Config, string) error {
 	}
 }
 
-func setSeconds(into *time.Duration, n int64) error {
-	const most = int64(math.MaxInt64 / time.Second)
-	*into = time.Duration(n) * time.Second
-	return refuse(n < 0 || n > most, "timeout is %d seconds, want between 0 (none) and %d", n, most)
+// seconds is a key of Nereid's own, a timeout.
+func seconds(key string, into func(c *Config) *time.Duration) setting {
+	return setting{key, func(c *Config, text string) error {
+		n, err := whole(key, text, 0, "none", mostSeconds)
+		*into(c) = time.Duration(n) * time.Second
+		return err
+	}}
+}
+
+// whole reads a number of Nereid's own keys. Unlike in Triton's, all of text
+// counts: half a second is not taken for none.
+func whole(key, text string, least int64, meaning string, most int64) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, infer.Errorf(infer.InvalidArg, "%s is %q, want a whole number between %d (%s) and %d", key, text, least, meaning, most)
+	}
+	return n, nil
 }
 
 // stol reads the decimal number that text begins with, as C's function of that
