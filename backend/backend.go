@@ -141,7 +141,8 @@ type Instance interface {
 	Name() string
 	// Execute hands a batch over and returns without waiting for it. The
 	// instance answers every task and then, or before the answers of a decoupled
-	// model, calls b.Done. The next batch may be handed over inside Done.
+	// model, calls b.Done. The next batch may be handed over inside Done. If Execute
+	// panics, it has called and will call neither: the caller answers the batch.
 	Execute(b *Batch)
 	// Ready tells why the instance is not ready, nil if it is.
 	Ready(ctx context.Context) error

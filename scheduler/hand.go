@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// hand gives an instance a batch. If the instance panics, the batch has failed: its
-// instance goes on with the next one.
+// hand gives an instance a batch. If the instance panics, which it does only before it
+// has the batch, the batch has failed: its instance goes on with the next one.
 func hand(log zerolog.Logger, in backend.Instance, b *backend.Batch) {
 	begin := Now()
 	err := boundary.Run(log, boundary.Scheduler, func() error { in.Execute(b); return nil })

@@ -102,21 +102,13 @@ func (l *life) executed(f ipc.Frame) error {
 		return l.skipped(f.ID, &body, arrived)
 	}
 	in := l.in
-	in.mu.Lock()
-	if asked := l.asked; asked.certain && f.ID > asked.number {
-		in.mu.Unlock()
-		return broke("handle", "EXECUTED of batch %d, where batch %d, which was withdrawn, is to be skipped first", f.ID, asked.number)
+	first, freed, err := l.executing(f.ID)
+	if err != nil {
+		return err
 	}
-	if l.count == 0 || f.ID != l.inside[0].number || f.ID > l.encoded.Load() {
-		number, count := l.inside[0].number, l.count
-		in.mu.Unlock()
-		return broke("handle", "EXECUTED of batch %d, where %d are inside, the first of them %d", f.ID, count, number)
-	}
-	first := l.inside[0]
 	// A batch that waited behind another began when that one was answered.
-	begin := max(first.begin, l.freed)
+	begin := max(first.begin, freed)
 	sent := max(first.sent, begin) // the answer may be faster than Execute's own bookkeeping
-	in.mu.Unlock()
 	batch := first.batch
 	if !batch.Trial && !in.answered.Load() {
 		in.answered.Store(true)
@@ -142,46 +134,17 @@ func (l *life) executed(f ipc.Frame) error {
 	}
 	report := backend.Report{Start: begin, ComputeStart: sent, ComputeEnd: max(arrived, sent), Err: failure, Executed: true}
 
-	in.mu.Lock()
-	if l.count == 0 { // the life has been ended meanwhile
-		in.mu.Unlock()
+	credits, ok := l.conclude(&first, answers, rescheduled, &report, arrived)
+	if !ok { // the life has been ended meanwhile
 		release(answers)
 		return nil
 	}
-	var credits []*stream
-	for i, task := range batch.Tasks {
-		s := first.stream(i)
-		switch {
-		case s != nil && s.ended:
-		case answers[i] != nil:
-		case failure != nil:
-			answers[i] = infer.ErrorResponse(failure)
-			if s != nil && l.decoupled {
-				credits = append(credits, s) // its send may be waiting
-			}
-		case rescheduled[uint32(i)]:
-			report.Rescheduled = append(report.Rescheduled, task)
-		default:
-			if s == nil {
-				s = &stream{life: l, task: task, handle: first.handleOf(i)}
-			}
-			l.open.add(s)
-			continue
-		}
-		if s != nil {
-			s.ended = true
-			s.close()
-		}
-	}
-	l.answeredLocked(arrived)
-	if l.asked.number == first.number { // too late
-		l.asked = withdrawal{}
-	}
-	in.mu.Unlock()
 	for _, s := range credits {
-		if responses, bytes := s.close(); responses > 0 {
-			s.credit(responses, bytes)
-		}
+		l.apart(func() {
+			if responses, bytes := s.close(); responses > 0 {
+				s.credit(responses, bytes)
+			}
+		})
 	}
 	// Done first: the next batch is on its way to the stub while this one's
 	// answers go up.
@@ -195,10 +158,70 @@ func (l *life) executed(f ipc.Frame) error {
 	return nil
 }
 
+// executing returns the batch that the stub executes, and when the one before it was
+// answered; an error if that is not the one with this number.
+func (l *life) executing(number uint64) (first inside, freed int64, err error) {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	if asked := l.asked; asked.certain && number > asked.number {
+		return first, 0, broke("handle", "EXECUTED of batch %d, where batch %d, which was withdrawn, is to be skipped first", number, asked.number)
+	}
+	if l.count == 0 || number != l.inside[0].number || number > l.encoded.Load() {
+		return first, 0, broke("handle", "EXECUTED of batch %d, where %d are inside, the first of them %d", number, l.count, l.inside[0].number)
+	}
+	return l.inside[0], l.freed, nil
+}
+
+// conclude makes the caller the one that answers the first batch; false if the end of
+// the life does. It completes answers and report, and returns the streams that end
+// with the batch and whose senders may wait.
+func (l *life) conclude(first *inside, answers []*infer.Response, rescheduled map[uint32]bool, report *backend.Report, arrived int64) (credits []*stream, ok bool) {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	if l.count == 0 {
+		return nil, false
+	}
+	var ended []*stream
+	for i, task := range first.batch.Tasks {
+		s := first.stream(i)
+		switch {
+		case s != nil && s.ended:
+		case answers[i] != nil:
+		case report.Err != nil:
+			answers[i] = infer.ErrorResponse(report.Err)
+			if s != nil && l.decoupled {
+				credits = append(credits, s) // its send may be waiting
+			}
+		case rescheduled[uint32(i)]:
+			report.Rescheduled = append(report.Rescheduled, task)
+		default:
+			if s == nil {
+				s = &stream{life: l, task: task, handle: first.handleOf(i)}
+			}
+			l.open.add(s)
+			continue
+		}
+		if s != nil {
+			ended = append(ended, s)
+		}
+	}
+	l.answeredLocked(arrived)
+	for _, s := range ended { // not before that: up to here, the end of the life may have to answer them
+		s.ended = true
+		s.close()
+	}
+	if l.asked.number == first.number { // too late
+		l.asked = withdrawal{}
+	}
+	return credits, true
+}
+
 // apart calls f, which goes up, so that a panic in it keeps nothing else of the batch
 // from being done.
-func (l *life) apart(f func()) {
-	_ = boundary.Run(l.in.log, boundary.Request, func() error { f(); return nil })
+func (l *life) apart(f func()) { l.in.apart(f) }
+
+func (in *Instance) apart(f func()) {
+	_ = boundary.Run(in.log, boundary.Request, func() error { f(); return nil })
 }
 
 func release(answers []*infer.Response) {
@@ -212,32 +235,45 @@ func release(answers []*infer.Response) {
 // skipped takes account of a batch that the stub did not execute, because it was
 // withdrawn. If that was not certain, it comes back only now.
 func (l *life) skipped(number uint64, body *ipc.ExecutedBody, arrived int64) error {
-	in := l.in
-	in.mu.Lock()
-	asked, first := l.asked, l.inside[0]
-	fits := number != 0 && number == asked.number
-	if asked.certain { // what was handed over before it must have been answered
-		fits = fits && (l.count == 0 || first.number > number)
-	} else {
-		fits = fits && l.count > 0 && first.number == number
-	}
-	in.mu.Unlock()
+	asked, first, fits := l.skipping(number)
 	if !fits {
 		return broke("handle", "batch %d was skipped, which is not the next or was not withdrawn", number)
 	}
 	if err := l.giveBack(body.Tickets); err != nil {
 		return err
 	}
-	in.mu.Lock()
+	if l.concludeSkipped(asked, arrived) {
+		first.batch.Done(first.batch, backend.Report{Refused: true, Withdrawn: true})
+	}
+	return nil
+}
+
+// skipping returns what was withdrawn and the batch that is first, and whether the stub
+// may skip the batch with this number now.
+func (l *life) skipping(number uint64) (asked withdrawal, first inside, fits bool) {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	asked, first = l.asked, l.inside[0]
+	fits = number != 0 && number == asked.number
+	if asked.certain { // what was handed over before it must have been answered
+		fits = fits && (l.count == 0 || first.number > number)
+	} else {
+		fits = fits && l.count > 0 && first.number == number
+	}
+	return asked, first, fits
+}
+
+// concludeSkipped makes the caller the one that gives a skipped batch back, unless that
+// has been done.
+func (l *life) concludeSkipped(asked withdrawal, arrived int64) bool {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
 	l.asked = withdrawal{}
 	if asked.certain || l.count == 0 { // or the life has been ended meanwhile
-		in.mu.Unlock()
-		return nil
+		return false
 	}
 	l.answeredLocked(arrived)
-	in.mu.Unlock()
-	first.batch.Done(first.batch, backend.Report{Refused: true, Withdrawn: true})
-	return nil
+	return true
 }
 
 // readResponses fills answers with the responses of an EXECUTED frame, and tells

@@ -15,7 +15,8 @@ import (
 // errNotTaken says that an instance cannot be given a batch now.
 var errNotTaken = errors.New("instance takes no batch")
 
-// Execute implements backend.Instance.
+// Execute implements backend.Instance. It panics only before the batch is inside a
+// life: what is inside is answered by the life or its end.
 func (in *Instance) Execute(b *backend.Batch) {
 	begin := ipc.Now()
 	err := in.handOver(b, begin)
@@ -23,7 +24,7 @@ func (in *Instance) Execute(b *backend.Batch) {
 		return
 	}
 	if errors.Is(err, errNotTaken) {
-		b.Done(b, backend.Report{Refused: true})
+		in.apart(func() { b.Done(b, backend.Report{Refused: true}) })
 		return
 	}
 	// Done may hand the next batch over, which may fail as well, and so on for as many
@@ -34,9 +35,11 @@ func (in *Instance) Execute(b *backend.Batch) {
 // fail answers a batch that could not be handed over.
 func (in *Instance) fail(b *backend.Batch, begin int64, err error) {
 	now := ipc.Now()
-	b.Done(b, backend.Report{Start: begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
+	in.apart(func() {
+		b.Done(b, backend.Report{Start: begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
+	})
 	for _, task := range b.Tasks {
-		task.Send(infer.ErrorResponse(err))
+		in.apart(func() { task.Send(infer.ErrorResponse(err)) })
 	}
 }
 
@@ -48,41 +51,19 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 	// waits for the channel's receive lock, under which Execute may be called.
 	in.submit.Lock()
 	defer in.submit.Unlock()
-	in.mu.Lock()
-	l := in.life
-	if l == nil || l.count == depth {
-		in.mu.Unlock()
-		return errNotTaken
+	l, entered, ahead, err := in.enter(b, begin)
+	if err != nil {
+		return err
 	}
-	if len(l.open.byHandle) >= maxOpen {
-		in.mu.Unlock()
-		return infer.Errorf(infer.Unavailable, "instance '%s' has %d requests open, which is the most that it may have", in.name, maxOpen)
-	}
-	ahead := l.count > 0
-	if !ahead {
-		in.moveLocked(Busy)
-	}
-	l.number++
-	if l.number&math.MaxUint32 == 0 {
-		l.number++ // no handle is 0
-	}
-	number := l.number
-	handles := make([]uint64, len(b.Tasks))
-	for i, task := range b.Tasks {
-		task.Handle = handleOf(number, i)
-		handles[i] = task.Handle
-	}
-	l.inside[l.count] = inside{batch: b, number: number, handles: handles, position: math.MaxUint64, begin: begin}
-	l.count++
-	if !ahead {
-		l.limitLocked()
-	}
-	in.mu.Unlock()
-	l.isCalledBy(b)
+	number := entered.number
 
 	var position uint64
-	err := boundary.Run(in.log, boundary.Request, func() (err error) {
-		position, err = l.send(b, number, handles, ahead)
+	err = boundary.Run(in.log, boundary.Request, func() (err error) {
+		if !ahead && in.model.settings.ExecuteTimeout > 0 {
+			l.limit()
+		}
+		l.isCalledBy(b)
+		position, err = l.send(b, number, entered.handles, ahead)
 		return err
 	})
 	var panicked *boundary.Error
@@ -90,11 +71,54 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 		l.encoder.undo()
 		err = infer.AsError(err)
 	}
+	return l.sent(number, position, err)
+}
 
+// enter numbers a batch and puts it inside the life of the instance.
+func (in *Instance) enter(b *backend.Batch, begin int64) (l *life, entered inside, ahead bool, err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	l = in.life
+	if l == nil || l.count == depth {
+		return nil, entered, false, errNotTaken
+	}
+	if len(l.open.byHandle) >= maxOpen {
+		return nil, entered, false, infer.Errorf(infer.Unavailable, "instance '%s' has %d requests open, which is the most that it may have", in.name, maxOpen)
+	}
+	ahead = l.count > 0
+	l.number++
+	if l.number&math.MaxUint32 == 0 {
+		l.number++ // no handle is 0
+	}
+	entered = inside{batch: b, number: l.number, handles: make([]uint64, len(b.Tasks)), position: math.MaxUint64, begin: begin}
+	for i, task := range b.Tasks {
+		task.Handle = handleOf(entered.number, i)
+		entered.handles[i] = task.Handle
+	}
+	if !ahead {
+		in.moveLocked(Busy)
+	}
+	l.inside[l.count] = entered
+	l.count++
+	return l, entered, ahead, nil
+}
+
+// sent notes what became of the frame of a batch that has been put inside. An error is
+// for its requests, as the batch is not inside any more. After a panic the life ends,
+// which answers what it has.
+func (l *life) sent(number, position uint64, err error) (refused error) {
+	in := l.in
+	var panicked error
+	defer func() {
+		if panicked != nil {
+			l.fail(panicked)
+		}
+	}()
+	defer boundary.Recover(&in.log, boundary.Life, &panicked)
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	at := l.findLocked(number)
-	refused := refusal(err)
+	own := refusal(err)
 	switch {
 	case at < 0:
 		// The life has ended meanwhile and its end answers the batch, or the stub has
@@ -105,15 +129,15 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 	case err == nil:
 		l.inside[at].position, l.inside[at].sent = position, ipc.Now()
 		l.handed.Store(l.inside[at].sent)
-	case refused != nil:
+	case own != nil:
+		refused = own      // also after a panic
 		l.dropLastLocked() // it is the last one, as nobody else could submit
-		return refused
 	case !errors.Is(err, ipc.ErrClosed):
 		// The channel is broken: the life ends, and its end gives the batch back,
 		// for nothing of it was published.
 		l.fail(err)
 	}
-	return nil
+	return refused
 }
 
 // aheadBelow is how short executions are, on average, for which it makes sense

@@ -70,13 +70,21 @@ func (l *life) popLocked() inside {
 }
 
 // answeredLocked is popLocked for a batch that the stub is done with: it goes on
-// with the next one, or is free.
+// with the next one, or is free. The batch is the caller's when it returns; a panic
+// leaves it to the end of the life.
 func (l *life) answeredLocked(arrived int64) {
+	first, whole := l.inside[0], false
+	defer func() {
+		if !whole {
+			l.left.batches = append(l.left.batches, first)
+		}
+	}()
 	l.popLocked()
 	l.freed = arrived
 	if l.count == 0 {
 		l.in.moveLocked(Ready)
 	}
+	whole = true
 }
 
 // dropLastLocked takes back the batch that was handed over last, which the stub
@@ -96,6 +104,13 @@ func (l *life) hasBatch() bool {
 	l.in.mu.Lock()
 	defer l.in.mu.Unlock()
 	return l.count > 0
+}
+
+// limit is limitLocked for a batch that has just been put inside.
+func (l *life) limit() {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	l.limitLocked()
 }
 
 // limitLocked limits the time of the batch that is executed from now on.

@@ -71,6 +71,7 @@ type life struct {
 	check  *check // the one that is not answered yet
 	// late is a batch that was published when the life had ended already.
 	late struct{ number, position uint64 }
+	left left // what the life had when it ended
 
 	calls *calls
 
@@ -78,6 +79,16 @@ type life struct {
 	response ipc.ResponseBody // reused; guarded by the receive lock
 	logLimit lineLimit        // of LOG; guarded by the receive lock
 	copies   copies
+}
+
+// left is what a life had when it ended and has not been answered. Guarded by
+// Instance.mu until taken, then the end's own.
+type left struct {
+	taken   bool     // from the instance
+	wasUp   bool     // and the scheduler has not been told that it is not any more
+	batches []inside // without a batch: answered
+	open    []*stream
+	asked   uint64 // the latest question whether the model is ready
 }
 
 // phase is what the stub has said so far; guarded by the receive lock.
@@ -114,7 +125,7 @@ func (in *Instance) runOnce(ctx context.Context, up func()) error {
 		return fmt.Errorf("%w: %w", errNeverReady, err)
 	}
 	err = boundary.Run(in.log, boundary.Life, func() error { return l.run(ctx, up) })
-	boundary.Guard(in.log, boundary.Life, func() { l.end(err) }, func(error) { l.drop() })()
+	boundary.Guard(in.log, boundary.Life, func() { l.end(err) }, func(error) { l.drop(err) })()
 	return err
 }
 
@@ -149,13 +160,23 @@ func (in *Instance) move(to State, l *life) {
 }
 
 // drop is what is left of an end that went wrong: the process goes, and with the
-// channel its memory.
-func (l *life) drop() {
-	l.process.kill()
+// channel its memory; what has not been answered is.
+func (l *life) drop(cause error) {
+	in := l.in
+	l.apart(func() { l.leave(errors.Is(cause, errStopped)) })
+	l.apart(l.process.kill)
 	<-l.exited
-	l.in.model.backend.unwatch(l.process)
-	l.channel.Close()
-	l.loans.Close()
+	in.submit.Lock()   // as in end
+	in.submit.Unlock() //nolint:staticcheck // only waited for
+	l.withdrawing.Wait()
+	l.apart(func() { in.model.backend.unwatch(l.process) })
+	l.apart(l.channel.Close)
+	select {
+	case <-l.read:
+	case <-time.After(closedLimit): // its channel may not be closed
+	}
+	l.apart(l.loans.Close)
+	l.answerLeft(nil)
 }
 
 // take returns a life that has completed the model's config, or begins one.
@@ -450,8 +471,8 @@ func (l *life) end(cause error) {
 	if liar {
 		in.model.backend.metrics.ProtocolError(broke.Rule)
 	}
-	wasUp, left, open, asked := l.leave(errors.Is(cause, errStopped))
-	l.settle(asked, infer.Errorf(infer.Internal, "Stub process is not healthy while waiting for user-defined is_ready() response"))
+	l.leave(errors.Is(cause, errStopped))
+	l.settle(l.left.asked, infer.Errorf(infer.Internal, "Stub process is not healthy while waiting for user-defined is_ready() response"))
 	in.current.CompareAndSwap(l, nil)
 
 	l.look()
@@ -462,6 +483,7 @@ func (l *life) end(cause error) {
 	in.submit.Lock()
 	in.submit.Unlock() //nolint:staticcheck // only waited for
 	l.withdrawing.Wait()
+	left := l.left.batches
 	taken := make([]bool, len(left))
 	for i := range left {
 		if left[i].number == l.late.number {
@@ -479,42 +501,56 @@ func (l *life) end(cause error) {
 	l.infers.close()
 	l.loans.Close()
 
-	for i := len(left) - 1; i >= 0; i-- { // what goes back to the queue's front keeps its order
-		if !taken[i] {
-			l.apart(func() { l.abandon(&left[i], false) })
-		}
-	}
-	if wasUp {
-		l.apart(func() { in.down(false) })
-	}
-	for i := range left {
-		if taken[i] {
-			l.apart(func() { l.abandon(&left[i], true) })
-		}
-	}
-	for _, s := range open {
-		l.apart(func() { s.task.Send(infer.ErrorResponse(unhealthy(in.name))) })
-	}
+	l.answerLeft(taken)
 	in.model.backend.killMarked(l.process.mark)
 	l.calls.end(l.seen == phaseFinalized && !liar)
 }
 
-// leave takes the life from its instance, and returns what the stub still had.
-func (l *life) leave(stopped bool) (wasUp bool, left []inside, open []*stream, asked uint64) {
+// leave takes the life from its instance, and notes what the stub still had before
+// anything that could go wrong. It does so once.
+func (l *life) leave(stopped bool) {
 	in := l.in
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	wasUp = in.life == l
+	if l.left.taken {
+		return
+	}
+	l.left.taken, l.left.wasUp, l.left.asked = true, in.life == l, l.probes
 	in.life = nil
+	l.left.batches = append(l.left.batches, l.inside[:l.count]...)
+	l.inside, l.count = [depth]inside{}, 0
+	l.left.open = l.endOpenLocked()
 	if stopped {
 		in.moveLocked(Stopped)
 	} else {
 		in.moveLocked(Lost)
 	}
-	for l.count > 0 {
-		left = append(left, l.popLocked())
+	l.limitLocked()
+	l.emptiedLocked()
+}
+
+// answerLeft answers what has not been answered of what the stub had, gives back those
+// batches that it has not taken, and says that the instance is down. Taken is nil if
+// the stub may have taken each.
+func (l *life) answerLeft(taken []bool) {
+	batches := l.left.batches
+	for i := len(batches) - 1; i >= 0; i-- { // what goes back to the queue's front keeps its order
+		if taken != nil && !taken[i] {
+			l.apart(func() { l.abandon(&batches[i], false) })
+		}
 	}
-	return wasUp, left, l.endOpenLocked(), l.probes
+	if l.left.wasUp {
+		l.left.wasUp = false
+		l.apart(func() { l.in.down(false) })
+	}
+	for i := range batches {
+		l.apart(func() { l.abandon(&batches[i], true) })
+	}
+	for len(l.left.open) > 0 {
+		s := l.left.open[0]
+		l.left.open = l.left.open[1:]
+		l.apart(func() { s.task.Send(infer.ErrorResponse(unhealthy(l.in.name))) })
+	}
 }
 
 // mostLost is how many lives may end with a request inside.
@@ -535,9 +571,13 @@ func (i *inside) lostAgain() (enough bool) {
 }
 
 // abandon answers the batch that a lost stub had, or gives it back if the stub
-// had not looked at it.
+// had not looked at it; once.
 func (l *life) abandon(of *inside, taken bool) {
 	batch := of.batch
+	if batch == nil {
+		return
+	}
+	of.batch = nil
 	if !taken {
 		batch.Done(batch, backend.Report{Refused: true})
 		return

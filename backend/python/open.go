@@ -203,6 +203,21 @@ func (l *life) streamLocked(handle uint64) (*stream, error) {
 	return s, nil
 }
 
+// streamOf is streamLocked for a response that has come; nil without an error if the
+// life has been ended.
+func (l *life) streamOf(handle uint64) (*stream, error) {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	if l.open.ended {
+		return nil, nil
+	}
+	s, err := l.streamLocked(handle)
+	if l.count == 0 || !l.inside[0].batch.Trial {
+		l.in.answered.Store(true)
+	}
+	return s, err
+}
+
 // responded hands a response up that the stub has sent by itself.
 func (l *life) responded(f ipc.Frame) error {
 	r := &l.response
@@ -220,18 +235,8 @@ func (l *life) responded(f ipc.Frame) error {
 	case !present && len(r.Outputs) > 0:
 		return broke("frame", "RESPONSE has %d outputs but no response", len(r.Outputs))
 	}
-	in := l.in
-	in.mu.Lock()
-	if l.open.ended {
-		in.mu.Unlock()
-		return nil
-	}
-	s, err := l.streamLocked(r.Handle)
-	if l.count == 0 || !l.inside[0].batch.Trial {
-		in.answered.Store(true)
-	}
-	in.mu.Unlock()
-	if err != nil {
+	s, err := l.streamOf(r.Handle)
+	if s == nil {
 		return err
 	}
 	a := &answer{}

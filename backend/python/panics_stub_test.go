@@ -2,9 +2,11 @@ package python
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
@@ -214,4 +216,120 @@ class TritonPythonModel:
 		response.Release()
 	}
 	m.wantFree()
+}
+
+// TestAPanicUnderTheLockOfAnInstance: a panic while a frame of the stub is handled, and
+// another in the end of that life, leave the lock free and nothing unanswered.
+func TestAPanicUnderTheLockOfAnInstance(t *testing.T) {
+	var in atomic.Pointer[Instance]
+	r := newRigHooked(t, testkit.Python(t).Path, nil, shm.PoolConfig{}, zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, message string) {
+		if in := in.Load(); in != nil && message == "log trap" {
+			in.mu.Lock()
+			defer in.mu.Unlock()
+			in.life.timer = new(time.Timer) // to stop it is a bug
+		}
+	}))
+	m, err := r.open(r.writeModel("talks", talks), modelConfig("talks", 1, infer.Uint8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Store(m.instance())
+	text := func(s string) *infer.Request {
+		return &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(len(s))}, []byte(s))}}
+	}
+	m.mustInfer(text("quiet")).Release()
+	first, before := m.instance().current.Load(), panicsAt(boundary.Life)
+	o := waitFor(t, handOver(m.instance(), text("log trap")))
+	if o.answer == nil || o.answer.Err == nil || o.answer.Err.Code != infer.Internal || o.report.Err == nil {
+		t.Errorf("got %+v, want an INTERNAL error", o)
+	}
+	m.mustInfer(text("quiet")).Release()
+	if m.instance().current.Load() == first {
+		t.Error("the life goes on after its reader has panicked, want another one")
+	}
+	if n := panicsAt(boundary.Life); n != before+2 {
+		t.Errorf("got %d panics, want that of the reader and that of the end", n-before)
+	}
+	m.wantFree()
+}
+
+// TestAPanicOfTheEndOfALife: what the stub had is answered nevertheless, each once, and
+// the instance comes back.
+func TestAPanicOfTheEndOfALife(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.startDecoupled("stays", `
+    def execute(self, requests):
+        for request in requests:
+            if request.request_id() == "open":
+                self.sender = request.get_response_sender()
+            else:
+                threading.Event().wait()
+`)
+	open := m.begin("open")
+	open.executed()
+	stays := m.begin("stays")
+	ahead := m.begin("ahead")
+	life := m.instance().current.Load()
+	output := life.output
+	life.output = nil // whose use is a bug of ours
+	life.fail(errors.New("a test ends it"))
+	for _, c := range []*conversation{open, stays} {
+		if n, err := c.rest(); n != 1 || err == nil || err.Code != infer.Internal {
+			t.Errorf("%s: got %d responses, the last of them %v, want an INTERNAL error alone", c.task.Request.ID, n, err)
+		}
+	}
+	if report := stays.executed(); report.Err == nil {
+		t.Errorf("got the report %+v, want an error", report)
+	}
+	select {
+	case <-ahead.done: // given back or answered
+	case <-time.After(patience):
+		t.Error("the batch ahead was not done")
+	}
+	testkit.Eventually(t, patience, func() bool {
+		now := m.instance().current.Load()
+		return now != nil && now != life
+	})
+	output.finish()
+	life.calls.end(false)
+	m.wantFree()
+}
+
+// TestAPanicOfExecuteAnswersOnce: when a batch has been inside, Execute does not panic,
+// whatever goes wrong, since its caller would answer the batch again.
+func TestAPanicOfExecuteAnswersOnce(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.start("identity", infer.Uint8)
+	m.mustInfer(r.small()).Release()
+	in := m.instance()
+	life := in.current.Load()
+	for _, broken := range []bool{false, true} {
+		if broken {
+			in.mu.Lock()
+			life.timer = new(time.Timer) // to stop it is a bug
+			in.mu.Unlock()
+		}
+		var none *shm.Block // whose use is a bug of ours
+		bad := &infer.Request{Inputs: []infer.Tensor{{Name: "IN0", DataType: infer.Uint8, Shape: []int64{1, 8192}, Data: make([]byte, 8192), Memory: none}}}
+		var done, sent atomic.Int32
+		batch := &backend.Batch{
+			Tasks: []*backend.Task{{Context: context.Background(), Request: bad, Send: func(*infer.Response) {
+				sent.Add(1)
+				panic("a bug of a Sender")
+			}}},
+			Done: func(*backend.Batch, backend.Report) {
+				done.Add(1)
+				panic("a bug of a scheduler")
+			},
+		}
+		if err := boundary.Run(zerolog.Nop(), boundary.Scheduler, func() error { in.Execute(batch); return nil }); err != nil {
+			t.Errorf("broken %v: Execute panicked", broken)
+		}
+		m.wantFree()
+		if !testkit.Within(patience, func() bool { return done.Load() > 0 && sent.Load() > 0 }) || done.Load() != 1 || sent.Load() != 1 {
+			t.Errorf("broken %v: got %d times Done and %d answers, want 1 and 1", broken, done.Load(), sent.Load())
+		}
+	}
+	testkit.Eventually(t, patience, func() bool { return in.current.Load() != life })
+	m.mustInfer(r.small()).Release()
 }

@@ -32,23 +32,13 @@ var _ backend.Asker = (*Model)(nil)
 // initialised its model is alive and, if the model has is_ready, says so. The
 // errors have Triton's texts.
 func (in *Instance) Ready(ctx context.Context) error {
-	in.mu.Lock()
-	l := in.life
-	if l == nil {
-		in.mu.Unlock()
+	l, c, shared := in.question()
+	switch {
+	case l == nil:
 		return unhealthy(in.name)
-	}
-	if !l.asks {
-		in.mu.Unlock()
+	case c == nil:
 		return nil
 	}
-	c, shared := l.check, l.check != nil
-	if !shared {
-		l.probes++
-		c = &check{probe: l.probes, answered: make(chan struct{})}
-		l.check = c
-	}
-	in.mu.Unlock()
 	late := "Timed out waiting for user-defined is_ready() response"
 	if shared {
 		late = "Timed out waiting for in-flight is_ready() response"
@@ -69,16 +59,33 @@ func (in *Instance) Ready(ctx context.Context) error {
 	}
 }
 
+// question returns the question that the model has not answered yet; if it has none, a
+// new one, which is not shared and which the caller sends. Without is_ready there is
+// none, without a stub no life.
+func (in *Instance) question() (l *life, c *check, shared bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	l = in.life
+	if l == nil || !l.asks {
+		return l, nil, false
+	}
+	if l.check != nil {
+		return l, l.check, true
+	}
+	l.probes++
+	l.check = &check{probe: l.probes, answered: make(chan struct{})}
+	return l, l.check, false
+}
+
 // settle ends the check with that probe and reports whether there was one.
 func (l *life) settle(probe uint64, err error) bool {
 	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
 	c := l.check
 	if c == nil || c.probe != probe {
-		l.in.mu.Unlock()
 		return false
 	}
 	l.check = nil
-	l.in.mu.Unlock()
 	c.err = err
 	close(c.answered)
 	return true
