@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/rs/zerolog"
 )
@@ -164,7 +165,8 @@ func (in *limited) Execute(b *backend.Batch) {
 	in.batch = b
 	l.stageLocked(in)
 	l.mu.Unlock()
-	l.allocate()
+	// A panic from here on is not one of Execute: the batch may be answered already.
+	boundary.Guard(l.log, boundary.Scheduler, l.allocate, nil)()
 }
 
 // stageLocked has an instance wait for its turn.

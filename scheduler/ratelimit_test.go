@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -435,3 +436,30 @@ type placedInstance struct {
 
 func (p *placedInstance) Group() *kserve.ModelInstanceGroup { return p.group }
 func (p *placedInstance) Device() int32                     { return 0 }
+
+// deafSeat cannot be told of clients that have gone.
+type deafSeat struct{ seat }
+
+func (*deafSeat) Cancel(*backend.Task) { panic("a bug of an instance") }
+
+// TestAPanicBehindATurn: a batch that an instance has is not answered by its limiter's
+// caller as well, which a panic of Execute would say.
+func TestAPanicBehindATurn(t *testing.T) {
+	w := newTurns(t, nil, nil)
+	s := &deafSeat{seat{name: "deaf", group: groupOf(t, "")}}
+	w.events.Up(s)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	done := 0
+	hand(zerolog.Nop(), w.upper.up["deaf"], &backend.Batch{
+		Tasks: []*backend.Task{{Context: ctx, Request: &infer.Request{}, Send: func(*infer.Response) { t.Error("got an answer, want none yet") }}},
+		Done:  func(*backend.Batch, backend.Report) { done++ },
+	})
+	if s.has == nil || done != 0 {
+		t.Fatalf("got %d times Done, want none while the batch is executed", done)
+	}
+	s.has.Done(s.has, backend.Report{Executed: true})
+	if done != 1 {
+		t.Errorf("got %d times Done, want 1", done)
+	}
+}

@@ -170,9 +170,11 @@ func (g *group) run() {
 	if err := boundary.Run(g.instance.plan.log, boundary.Request, g.merge); err != nil {
 		g.end()
 		now := scheduler.Now()
-		g.batch.Done(g.batch, backend.Report{Start: g.begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
+		g.apart(func() {
+			g.batch.Done(g.batch, backend.Report{Start: g.begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
+		})
 		for _, task := range g.tasks {
-			task.Send(infer.ErrorResponse(err))
+			g.apart(func() { task.Send(infer.ErrorResponse(err)) })
 		}
 		return
 	}
@@ -183,8 +185,14 @@ func (g *group) run() {
 	g.mu.Unlock()
 	// Whoever has left meanwhile could not be told of to the instance.
 	if c, ok := g.instance.inner.(backend.Canceller); ok && !over && g.context.Err() != nil {
-		c.Cancel(&g.task)
+		g.apart(func() { c.Cancel(&g.task) })
 	}
+}
+
+// apart calls f, whose panic is not one of Execute: that would have the batch answered
+// again.
+func (g *group) apart(f func()) {
+	boundary.Guard(g.instance.plan.log, boundary.Request, f, nil)()
 }
 
 // cancel tells the instance if everybody has left.

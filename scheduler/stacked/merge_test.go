@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -240,6 +241,34 @@ func TestNoMemory(t *testing.T) {
 	for _, a := range b.tasks {
 		if len(a.responses) != 1 || a.responses[0].Err == nil || *a.responses[0].Err != *want {
 			t.Errorf("got %+v, want the error of the memory", a.responses)
+		}
+	}
+	r.release(b)
+}
+
+// TestAPanicOfWhoeverIsTold: Execute does not panic when its batch has been done, since
+// its caller would answer the batch again.
+func TestAPanicOfWhoeverIsTold(t *testing.T) {
+	r := newRig(t, "", nil)
+	r.ledger.limit = 1000
+	large := func() *infer.Request {
+		return request(
+			infer.Tensor{Name: "W", DataType: infer.Uint8, Shape: dims(1, 500), Data: make([]byte, 500)},
+			infer.Tensor{Name: "X", DataType: infer.Uint8, Shape: dims(1, 4000), Data: make([]byte, 4000)})
+	}
+	b := r.batch(large(), large())
+	done := b.Done
+	b.Done = func(of *backend.Batch, report backend.Report) {
+		done(of, report)
+		panic("a bug of a scheduler")
+	}
+	r.in.Execute(&b.Batch)
+	if len(b.reports) != 1 {
+		t.Errorf("got %d times Done, want 1", len(b.reports))
+	}
+	for i, a := range b.tasks {
+		if len(a.responses) != 1 {
+			t.Errorf("request %d: got %d answers, want 1", i, len(a.responses))
 		}
 	}
 	r.release(b)
