@@ -198,19 +198,7 @@ func (r *Registry) readNeighbours(targets []Identity, sources map[Identity]*sour
 			steps = identitiesOfKeys(m.served.Composing())
 		}
 		r.mu.Unlock()
-		for _, step := range steps.sorted() {
-			for _, part := range r.partsToRead(step, id) {
-				if sources[part] != nil || problems[part] != nil {
-					continue
-				}
-				s, err := r.config.Repository.source(part, nil)
-				if err != nil {
-					problems[part] = err
-					continue
-				}
-				sources[part] = s
-			}
-		}
+		r.readSteps(id, steps, sources, problems)
 	}
 }
 
@@ -222,22 +210,28 @@ func (r *Registry) readComposing(sources map[Identity]*source, problems map[Iden
 	for len(todo) > 0 {
 		id := todo[0]
 		todo = todo[1:]
-		steps := identitiesOfKeys(sources[id].Composing())
-		for _, step := range steps.sorted() {
-			for _, part := range r.partsToRead(step, id) {
-				if sources[part] != nil || problems[part] != nil {
-					continue
-				}
-				s, err := r.config.Repository.source(part, nil)
-				if err != nil {
-					problems[part] = err
-					continue
-				}
-				sources[part] = s
-				todo = append(todo, part)
+		todo = append(todo, r.readSteps(id, identitiesOfKeys(sources[id].Composing()), sources, problems)...)
+	}
+}
+
+// readSteps adds to sources the models that the steps of an ensemble may mean, and
+// returns those that it has added; what cannot be read it adds to problems.
+func (r *Registry) readSteps(ensemble Identity, steps identities, sources map[Identity]*source, problems map[Identity]error) (read []Identity) {
+	for _, step := range steps.sorted() {
+		for _, part := range r.partsToRead(step, ensemble) {
+			if sources[part] != nil || problems[part] != nil {
+				continue
 			}
+			s, err := r.config.Repository.source(part, nil)
+			if err != nil {
+				problems[part] = err
+				continue
+			}
+			sources[part] = s
+			read = append(read, part)
 		}
 	}
+	return read
 }
 
 // partsToRead are the models that a step may mean and that are not served. Of a
