@@ -229,25 +229,33 @@ func contains(tasks []*backend.Task, task *backend.Task) bool {
 // allocate lets those execute whose turn it is.
 func (l *Limiter) allocate() {
 	for {
-		l.mu.Lock()
-		if len(l.staged) == 0 || !l.fitsLocked(l.staged[0]) {
-			l.mu.Unlock()
+		in, by := l.next()
+		switch {
+		case in == nil:
 			return
-		}
-		in := l.staged[0]
-		heap.Pop(&l.staged)
-		l.takeLocked(in)
-		by := in.by
-		if by == nil {
-			l.holdLocked(in)
-		}
-		l.mu.Unlock()
-		if by != nil {
+		case by != nil:
 			in.grant(by)
-		} else {
+		default:
 			in.execute()
 		}
 	}
+}
+
+// next gives its turn to the instance that is next, nil if there is none for which
+// there is enough. The applicant that it has is to say what it executes.
+func (l *Limiter) next() (*limited, applicant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.staged) == 0 || !l.fitsLocked(l.staged[0]) {
+		return nil, nil
+	}
+	in := l.staged[0]
+	heap.Pop(&l.staged)
+	l.takeLocked(in)
+	if in.by == nil {
+		l.holdLocked(in)
+	}
+	return in, in.by
 }
 
 // execute hands over a batch whose turn has come.
