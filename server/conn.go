@@ -28,10 +28,6 @@ const (
 	// lingerTime is how long a connection that ends with unread input waits for
 	// its client to take the last reply.
 	lingerTime = 500 * time.Millisecond
-	// httpSettled is how long after its last reply a connection is not idle yet: its
-	// next request may be on its way, and its client could not tell a connection that
-	// was closed meanwhile from an answer that was lost.
-	httpSettled = time.Second
 )
 
 var (
@@ -138,7 +134,7 @@ func (c *conn) serveRequest() bool {
 		if cap(c.req.fields) > keptFields {
 			c.req.fields = nil
 		}
-		c.guest.idle.Store(time.Now().Add(httpSettled).UnixNano())
+		c.guest.idle.Store(time.Now().Add(settled).UnixNano())
 		c.state.Store(connWaits)
 		if !c.server.ending.Load() {
 			return true

@@ -305,6 +305,7 @@ func TestTooManyConnections(t *testing.T) {
 			t.Errorf("a busy connection: got %s, want 200", got)
 		}
 	}
+	_ = first.Close()
 	eventually(t, "there is room again", func() bool { return s.do(t, "GET", "/v2/health/live", "").status == 200 })
 }
 

@@ -42,6 +42,11 @@ const (
 	// and evictTries how many may become busy at the very moment.
 	busyApart  = 5 * time.Millisecond
 	evictTries = 16
+	// settled is how long after its last answer a connection is not idle yet. Its next
+	// request may be on its way, and its client could not tell a connection that was
+	// closed meanwhile from an answer that was lost; so a flood of new connections, which
+	// have asked for nothing, makes room for itself first.
+	settled = 5 * time.Second
 	// lookApart is how long a count of the open descriptors holds.
 	lookApart = 100 * time.Millisecond
 )

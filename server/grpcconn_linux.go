@@ -28,9 +28,6 @@ type grpcListener struct {
 const (
 	// grpcConnCost is what an idle connection takes: goroutines, tables of headers.
 	grpcConnCost = 48 << 10
-	// grpcSettled is how long after its last call a connection is not idle yet: its
-	// answer may be on its way to the wire.
-	grpcSettled = time.Second
 )
 
 func newGRPCListener(socket net.Listener, g *GRPC) *grpcListener {
@@ -132,7 +129,7 @@ func (c *grpcConn) begin() {
 
 func (c *grpcConn) end() {
 	if c.calls.Add(-1) == 0 {
-		c.guest.idle.Store(time.Now().Add(grpcSettled).UnixNano())
+		c.guest.idle.Store(time.Now().Add(settled).UnixNano())
 	}
 }
 
