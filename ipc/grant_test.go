@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/shm"
 	"golang.org/x/sys/unix"
 )
@@ -14,11 +15,7 @@ func (p *peer) ask(number, wanted uint64) uint64 {
 	word(p.up, shm.GrantOffset).Store(wanted)
 	word(p.up, shm.AskedOffset).Store(number)
 	_, _ = unix.Write(int(p.files.UpBell.Fd()), []byte{1})
-	for end := time.Now().Add(time.Minute); word(p.down, shm.AskedOffset).Load() != number; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			p.t.Fatal("no answer within a minute")
-		}
-	}
+	testkit.Eventually(p.t, time.Minute, func() bool { return word(p.down, shm.AskedOffset).Load() == number })
 	return word(p.down, shm.GrantOffset).Load()
 }
 

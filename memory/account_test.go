@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // TestSharesSumUp: what kinds have alone is a part of the limit, and none has
@@ -162,7 +163,7 @@ func TestKeep(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); a.Keep(ctx) }()
-	eventually(t, a.keeper.on.Load)
+	testkit.Eventually(t, 20*time.Second, a.keeper.on.Load)
 
 	const size = 32 << 20
 	before := heap()
@@ -178,14 +179,14 @@ func TestKeep(t *testing.T) {
 		more[i] = 1
 	}
 	a.keeper.wake()
-	eventually(t, func() bool { return a.Used(Released) > size })
+	testkit.Eventually(t, 20*time.Second, func() bool { return a.Used(Released) > size })
 	if a.Try(Blocks, 48<<20) {
 		t.Error("three quarters of the limit are to be had while the heap is that large")
 	}
 	runtime.KeepAlive(garbage)
 	runtime.KeepAlive(more)
 	a.Give(JSON, size)
-	eventually(t, func() bool { return a.Used(Released) == 0 && heap() < before+size })
+	testkit.Eventually(t, 20*time.Second, func() bool { return a.Used(Released) == 0 && heap() < before+size })
 	a.Must(Released, 5)
 	cancel()
 	<-done
@@ -210,15 +211,6 @@ func TestDefaultLimit(t *testing.T) {
 	for k := range kinds {
 		if strings.ContainsAny(k.String(), " -") || k.String() == "" {
 			t.Errorf("kind %d is called %q, want a label", k, k)
-		}
-	}
-}
-
-func eventually(t *testing.T, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it did not come about in 20 s")
 		}
 	}
 }

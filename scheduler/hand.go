@@ -11,14 +11,13 @@ import (
 // hand gives an instance a batch. If the instance panics, which it does only before it
 // has the batch, the batch has failed: its instance goes on with the next one.
 func hand(log zerolog.Logger, in backend.Instance, b *backend.Batch) {
-	begin := Now()
 	err := boundary.Run(log, boundary.Scheduler, func() error { in.Execute(b); return nil })
 	if err == nil {
 		return
 	}
 	own, now := infer.AsError(err), Now()
 	boundary.Guard(log, boundary.Scheduler, func() {
-		b.Done(b, backend.Report{Start: begin, ComputeStart: now, ComputeEnd: now, End: now, Err: own})
+		b.Done(b, backend.Report{Start: now, ComputeStart: now, ComputeEnd: now, End: now, Err: own})
 	}, nil)()
 	for _, task := range b.Tasks {
 		boundary.Guard(log, boundary.Scheduler, func() { task.Send(infer.ErrorResponse(own)) }, nil)()
