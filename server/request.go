@@ -167,28 +167,38 @@ func (r *request) parseTarget() error {
 	return nil
 }
 
-// isToken reports whether s can be a method or the name of a header.
-func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if c <= ' ' || c >= 0x7f || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
-			return false
-		}
+// charset says of each byte whether it is in a set of ASCII characters.
+type charset [256]bool
+
+// visibleBut returns the visible ASCII characters without some.
+func visibleBut(without string) *charset {
+	var set charset
+	for c := byte('!'); c <= '~'; c++ {
+		set[c] = strings.IndexByte(without, c) < 0
 	}
-	return s != ""
+	return &set
 }
 
-// isHost reports whether s can be a host and a port: one without a user, in
-// ASCII. Names and numbers are not looked at.
-func isHost(s string) bool {
+func (set *charset) all(s string) bool {
 	for i := range len(s) {
-		c := s[i]
-		if c <= ' ' || c >= 0x7f || strings.IndexByte("\"#/<>?@\\^`{|}", c) >= 0 {
+		if !set[s[i]] {
 			return false
 		}
 	}
 	return true
 }
+
+var (
+	tokenChars = visibleBut(`"(),/:;<=>?@[\]{}`)
+	hostChars  = visibleBut("\"#/<>?@\\^`{|}")
+)
+
+// isToken reports whether s can be a method or the name of a header.
+func isToken(s string) bool { return s != "" && tokenChars.all(s) }
+
+// isHost reports whether s can be a host and a port: one without a user, in
+// ASCII. Names and numbers are not looked at.
+func isHost(s string) bool { return hostChars.all(s) }
 
 // equalFold reports whether s and t are equal but for the case of ASCII letters.
 // Unlike strings.EqualFold it takes neither the Kelvin sign for a k nor the long
