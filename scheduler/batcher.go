@@ -53,8 +53,8 @@ type Batcher struct {
 	// be executed: nobody who waits is overtaken, or counted, then.
 	prefetches bool
 
-	mu sync.Mutex
-	census
+	mu       sync.Mutex
+	census   Census
 	waiting  lines
 	forming  forming
 	dropped  []dropped          // to be answered by whoever unlocks
@@ -86,7 +86,7 @@ func NewBatcher(config BatcherConfig) *Batcher {
 	d := &Batcher{
 		config: config, rules: newRules(config.Batching), prefetches: true,
 		up: make(map[backend.Instance]*load), hopeless: make(map[backend.Instance]bool),
-		retired: make(map[backend.Instance]bool), census: newCensus(), rested: math.MinInt64 / 2,
+		retired: make(map[backend.Instance]bool), census: NewCensus(), rested: math.MinInt64 / 2,
 	}
 	levels := []policy{{}}
 	if b := config.Batching; b != nil {
@@ -195,7 +195,7 @@ func (d *Batcher) accept(r *request) (destination, error) {
 	req := r.task.Request
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.stopped {
+	if d.census.StoppedLocked() {
 		return destination{}, infer.Errorf(infer.Unavailable,
 			"%sServer is stopping, scheduler for model has stopped accepting new inference requests", req.LogPrefix())
 	}
@@ -210,7 +210,7 @@ func (d *Batcher) accept(r *request) (destination, error) {
 		complete := d.rules.sizeOf(r) >= d.rules.enough
 		if complete || d.rules.delay == 0 {
 			if in, ahead := d.takeLocked(&r.alone.batch, complete); in != nil {
-				d.inside++
+				d.census.EnterLocked()
 				if ahead {
 					d.config.Observer.Pending(1)
 				}
@@ -224,7 +224,7 @@ func (d *Batcher) accept(r *request) (destination, error) {
 	case d.waiting.length >= d.config.MaxQueue || d.waiting.full(level):
 		return destination{}, infer.Errorf(infer.Unavailable, "%sExceeds maximum queue size", req.LogPrefix())
 	}
-	d.inside++
+	d.census.EnterLocked()
 	d.config.Observer.Pending(1)
 	return destination{stirs: d.lineUpLocked(r), limited: d.limits}, nil
 }
@@ -266,25 +266,25 @@ func (d *Batcher) cancelGone(requests []*request) {
 // Stop implements Scheduler.
 func (d *Batcher) Stop(ctx context.Context) error {
 	d.mu.Lock()
-	if first, _ := d.stopLocked(); first {
+	if first, _ := d.census.StopLocked(); first {
 		d.hold = 0
 	}
 	d.mu.Unlock()
 	d.dispatch() // batches wait for nobody now
-	return closed(ctx, d.drained)
+	return Wait(ctx, d.census.Drained())
 }
 
 // Drain implements Scheduler.
 func (d *Batcher) Drain(ctx context.Context) error {
 	d.mu.Lock()
-	quiet := d.quietLocked()
+	quiet := d.census.QuietLocked()
 	d.mu.Unlock()
-	return closed(ctx, quiet)
+	return Wait(ctx, quiet)
 }
 
 // InFlight implements Scheduler.
 func (d *Batcher) InFlight() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.inside
+	return d.census.InsideLocked()
 }

@@ -2,20 +2,24 @@ package scheduler
 
 import "context"
 
-// census counts the requests inside a scheduler: those that it has accepted and
-// that have not ended. It is guarded by the scheduler's mu.
-type census struct {
+// Census counts the requests inside a Scheduler: those that it has accepted and
+// that have not ended. The Scheduler's mu guards it.
+type Census struct {
 	inside  int
 	stopped bool
 	drained chan struct{} // closed when stopped and nothing is inside
 	quiet   chan struct{} // closed when nothing is inside; nil while nobody waits for that
 }
 
-func newCensus() census { return census{drained: make(chan struct{})} }
+// NewCensus returns the Census of a Scheduler that has no request.
+func NewCensus() Census { return Census{drained: make(chan struct{})} }
 
-// outLocked counts a request that is inside no more. It reports whether that
+// EnterLocked counts a request that has been accepted.
+func (c *Census) EnterLocked() { c.inside++ }
+
+// LeaveLocked counts a request that is inside no more. It reports whether that
 // was the last one of a scheduler that has stopped.
-func (c *census) outLocked() (drained bool) {
+func (c *Census) LeaveLocked() (drained bool) {
 	c.inside--
 	if c.inside > 0 {
 		return false
@@ -30,9 +34,9 @@ func (c *census) outLocked() (drained bool) {
 	return c.stopped
 }
 
-// stopLocked notes that nothing comes in any more. First says that nobody has
+// StopLocked notes that nothing comes in any more. First says that nobody has
 // stopped the scheduler before, drained that nothing was inside then.
-func (c *census) stopLocked() (first, drained bool) {
+func (c *Census) StopLocked() (first, drained bool) {
 	if c.stopped {
 		return false, false
 	}
@@ -44,8 +48,14 @@ func (c *census) stopLocked() (first, drained bool) {
 	return true, true
 }
 
-// quietLocked returns a channel that is closed when nothing is inside.
-func (c *census) quietLocked() <-chan struct{} {
+// InsideLocked returns how many requests are inside.
+func (c *Census) InsideLocked() int { return c.inside }
+
+// StoppedLocked reports whether StopLocked has been called.
+func (c *Census) StoppedLocked() bool { return c.stopped }
+
+// QuietLocked returns a channel that is closed when nothing is inside.
+func (c *Census) QuietLocked() <-chan struct{} {
 	if c.inside == 0 {
 		return atOnce
 	}
@@ -55,6 +65,10 @@ func (c *census) quietLocked() <-chan struct{} {
 	return c.quiet
 }
 
+// Drained returns a channel that is closed when the scheduler has stopped and
+// nothing is inside. It needs no lock.
+func (c *Census) Drained() <-chan struct{} { return c.drained }
+
 // atOnce is closed.
 var atOnce = func() <-chan struct{} {
 	c := make(chan struct{})
@@ -62,9 +76,9 @@ var atOnce = func() <-chan struct{} {
 	return c
 }()
 
-// closed waits until a channel is, or ctx has ended, whose cause it returns. A
+// Wait waits until done is closed, or ctx has ended, whose cause it returns. A
 // channel that is closed already counts first.
-func closed(ctx context.Context, done <-chan struct{}) error {
+func Wait(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
 		return nil

@@ -82,15 +82,15 @@ type Ensemble struct {
 	loose    bool // see window
 	limiters []*limiter
 
-	mu sync.Mutex
-	census
+	mu     sync.Mutex
+	census Census
 }
 
 var _ Scheduler = (*Ensemble)(nil)
 
 // NewEnsemble makes the scheduler of an ensemble.
 func NewEnsemble(config EnsembleConfig) *Ensemble {
-	e := &Ensemble{config: config, tensors: make(map[string]int), outputs: make(map[string]ensembleOutput), census: newCensus()}
+	e := &Ensemble{config: config, tensors: make(map[string]int), outputs: make(map[string]ensembleOutput), census: NewCensus()}
 	e.compile()
 	for range config.Steps {
 		e.limiters = append(e.limiters, &limiter{limit: config.MaxInflight})
@@ -128,11 +128,11 @@ func (e *Ensemble) Submit(ctx context.Context, req *infer.Request, send infer.Se
 func (e *Ensemble) accept(ctx context.Context, req *infer.Request, send infer.Sender) (*flow, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.stopped {
+	if e.census.StoppedLocked() {
 		return nil, infer.Errorf(infer.Unavailable,
 			"%sServer is stopping, scheduler for model has stopped accepting new inference requests", req.LogPrefix())
 	}
-	e.inside++
+	e.census.EnterLocked()
 	return newFlow(e, ctx, req, send), nil
 }
 
@@ -140,7 +140,7 @@ func (e *Ensemble) accept(ctx context.Context, req *infer.Request, send infer.Se
 func (e *Ensemble) end() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.outLocked()
+	e.census.LeaveLocked()
 }
 
 // Up implements backend.Events; an ensemble has no instances.
@@ -155,22 +155,22 @@ func (e *Ensemble) Retire(_ backend.Instance, drained func()) { drained() }
 // Stop implements Scheduler.
 func (e *Ensemble) Stop(ctx context.Context) error {
 	e.mu.Lock()
-	e.stopLocked()
+	e.census.StopLocked()
 	e.mu.Unlock()
-	return closed(ctx, e.drained)
+	return Wait(ctx, e.census.Drained())
 }
 
 // Drain implements Scheduler.
 func (e *Ensemble) Drain(ctx context.Context) error {
 	e.mu.Lock()
-	quiet := e.quietLocked()
+	quiet := e.census.QuietLocked()
 	e.mu.Unlock()
-	return closed(ctx, quiet)
+	return Wait(ctx, quiet)
 }
 
 // InFlight implements Scheduler.
 func (e *Ensemble) InFlight() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.inside
+	return e.census.InsideLocked()
 }

@@ -3,6 +3,8 @@ package scheduler
 import (
 	"sync"
 	"time"
+
+	"github.com/nereid-serving/nereid/scheduler/linked"
 )
 
 // patienceInflight is how long a step waits for its turn at most.
@@ -15,7 +17,7 @@ type limiter struct {
 
 	mu       sync.Mutex
 	used     int
-	waiting  list[*stepRun]
+	waiting  linked.List[*stepRun]
 	granting bool // somebody hands out what is free
 }
 
@@ -23,17 +25,17 @@ type limiter struct {
 func (l *limiter) enter(run *stepRun) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.used < l.limit && l.waiting.first == nil {
+	if l.used < l.limit && l.waiting.First == nil {
 		l.used++
 		return true
 	}
 	run.queued = true
-	l.waiting.pushBack(run)
+	l.waiting.PushBack(run)
 	return false
 }
 
 func (l *limiter) removeLocked(run *stepRun) {
-	l.waiting.remove(run)
+	l.waiting.Remove(run)
 	run.queued = false
 }
 
@@ -58,8 +60,8 @@ func (l *limiter) free() {
 		return
 	}
 	l.granting = true
-	for l.used < l.limit && l.waiting.first != nil {
-		run := l.waiting.first
+	for l.used < l.limit && l.waiting.First != nil {
+		run := l.waiting.First
 		l.removeLocked(run)
 		l.used++
 		l.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/linked"
 )
 
 // stepRun is one request of a step.
@@ -30,7 +31,7 @@ type stepRun struct {
 	timer *time.Timer
 
 	// Guarded by the limiter's mu.
-	neighbours[*stepRun] // in its queue
+	linked.Neighbours[*stepRun] // in its queue
 
 	queued bool
 }

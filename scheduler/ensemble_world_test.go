@@ -296,8 +296,8 @@ func (k *troupe) settled(e *Ensemble) {
 		k.t.Errorf("%d requests are inside at the end", n)
 	}
 	for i, l := range e.limiters {
-		if l.used != 0 || l.waiting.first != nil {
-			k.t.Errorf("step %d has %d requests under way and the first waiting is %v at the end", i, l.used, l.waiting.first)
+		if l.used != 0 || l.waiting.First != nil {
+			k.t.Errorf("step %d has %d requests under way and the first waiting is %v at the end", i, l.used, l.waiting.First)
 		}
 	}
 }

@@ -147,7 +147,7 @@ func (d *Batcher) followingLocked(now int64) *request {
 // 0: never.
 func (d *Batcher) dueLocked(now int64) (n int, until int64) {
 	f := &d.forming
-	waits := d.rules.delay > 0 && !d.stopped // afterwards nobody comes
+	waits := d.rules.delay > 0 && !d.census.StoppedLocked() // afterwards nobody comes
 	inTime := !waits || now-f.oldest < int64(d.rules.delay)
 	switch {
 	case len(f.picked) == 0:

@@ -6,9 +6,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/rs/zerolog"
+	"github.com/nereid-serving/nereid/scheduler/linked"
 )
 
 // order lets responses leave in the order in which their requests have taken a
@@ -38,14 +40,14 @@ type order struct {
 
 // orderRow is the turns of all clients, or of one.
 type orderRow struct {
-	list[*turn]
+	linked.List[*turn]
 	client  context.Context // nil for those of all
 	passing bool            // somebody hands responses up
 }
 
 // turn is the place of a request in an order.
 type turn struct {
-	neighbours[*turn] // in its row
+	linked.Neighbours[*turn] // in its row
 
 	request *request
 	row     *orderRow // guarded by the order's mu
@@ -58,7 +60,7 @@ func (t *turn) client() context.Context { return t.request.task.Context }
 
 func (w *orderRow) add(t *turn) {
 	t.row = w
-	w.pushBack(t)
+	w.PushBack(t)
 }
 
 // enter gives a request the last place, if it has none yet.
@@ -85,7 +87,7 @@ func (o *order) deliver(t *turn, response *infer.Response) {
 	w := t.row
 	switch {
 	case response.Slot == nil:
-	case t == w.first:
+	case t == w.First:
 		t.handed++
 		s := &readSlot{slot: response.Slot, turn: t}
 		s.refs.Store(1)
@@ -96,7 +98,7 @@ func (o *order) deliver(t *turn, response *infer.Response) {
 	}
 	t.held = append(t.held, response)
 	switch {
-	case t == w.first:
+	case t == w.First:
 		if !w.passing {
 			o.passLocked(w)
 		}
@@ -108,12 +110,12 @@ func (o *order) deliver(t *turn, response *infer.Response) {
 // passLocked hands up what may leave. It unlocks the order meanwhile.
 func (o *order) passLocked(w *orderRow) {
 	w.passing = true
-	for w.first != nil && len(w.first.held) > 0 {
-		t := w.first
+	for w.First != nil && len(w.First.held) > 0 {
+		t := w.First
 		held := t.held
 		t.held = nil
 		if held[len(held)-1].Final {
-			w.remove(t)
+			w.Remove(t)
 		}
 		o.mu.Unlock()
 		for _, response := range held {
@@ -123,7 +125,7 @@ func (o *order) passLocked(w *orderRow) {
 	}
 	w.passing = false
 	switch {
-	case w.first != nil:
+	case w.First != nil:
 	case w != &o.main:
 		delete(o.aside, w.client)
 	case o.watching:
@@ -133,7 +135,7 @@ func (o *order) passLocked(w *orderRow) {
 }
 
 func (o *order) watchLocked() {
-	o.watching, o.watched, o.seen = true, o.main.first, o.main.first.handed
+	o.watching, o.watched, o.seen = true, o.main.First, o.main.First.handed
 	if o.watch == nil {
 		o.watch = boundary.AfterFunc(*o.log, boundary.Scheduler, patience, o.look, nil)
 		return
@@ -149,7 +151,7 @@ func (o *order) look() {
 	if !o.watching { // it was stopped too late
 		return
 	}
-	if t := o.main.first; t != nil && !o.main.passing && len(t.held) == 0 {
+	if t := o.main.First; t != nil && !o.main.passing && len(t.held) == 0 {
 		gone := t.client().Err() != nil
 		if o.othersWaitLocked() && (gone || t == o.watched && t.read.Load() < o.seen) {
 			o.stepAsideLocked(t.client())
@@ -169,10 +171,10 @@ func (o *order) stepAsideLocked(client context.Context) {
 		o.aside = make(map[context.Context]*orderRow)
 	}
 	o.aside[client] = own
-	for t := o.main.first; t != nil; {
-		after := t.after
+	for t := o.main.First; t != nil; {
+		after := t.After
 		if t.client() == client {
-			o.main.remove(t)
+			o.main.Remove(t)
 			own.add(t)
 		}
 		t = after
@@ -182,11 +184,11 @@ func (o *order) stepAsideLocked(client context.Context) {
 // othersWaitLocked reports whether something of another client is kept behind the
 // first.
 func (o *order) othersWaitLocked() bool {
-	if o.main.first == nil {
+	if o.main.First == nil {
 		return false
 	}
-	for t := o.main.first.after; t != nil; t = t.after {
-		if len(t.held) > 0 && t.client() != o.main.first.client() {
+	for t := o.main.First.After; t != nil; t = t.After {
+		if len(t.held) > 0 && t.client() != o.main.First.client() {
 			return true
 		}
 	}

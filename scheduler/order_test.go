@@ -52,7 +52,7 @@ func TestPreserveOrdering(t *testing.T) {
 			if order := strings.Join(got, " "); order != c.want {
 				t.Errorf("got %s, want %s", order, c.want)
 			}
-			if d.order.main.first != nil || d.order.main.last != nil || len(d.order.aside) != 0 || d.InFlight() != 0 {
+			if d.order.main.First != nil || d.order.main.Last != nil || len(d.order.aside) != 0 || d.InFlight() != 0 {
 				t.Errorf("somebody still has a turn, %d are in flight", d.InFlight())
 			}
 		})
@@ -179,7 +179,7 @@ func TestOrderOfAClientThatDoesNotRead(t *testing.T) {
 				if slots[1].released != 2 || c.reads && slots[0].released != 4 {
 					t.Errorf("slots were released %v times", slots)
 				}
-				if d.order.main.first != nil || d.order.main.last != nil || len(d.order.aside) != 0 || d.order.watching || d.InFlight() != 0 {
+				if d.order.main.First != nil || d.order.main.Last != nil || len(d.order.aside) != 0 || d.order.watching || d.InFlight() != 0 {
 					t.Errorf("somebody still has a turn, %d are in flight", d.InFlight())
 				}
 			})
@@ -238,7 +238,7 @@ func TestOrderOfOneClient(t *testing.T) {
 		send("q", true)
 		send("e", true)
 		want("all is in one row again", "a. o. o! p! a! b. b! c! d! e! q!")
-		if d.order.main.first != nil || d.order.main.last != nil || len(d.order.aside) != 0 || d.order.watching || d.InFlight() != 0 {
+		if d.order.main.First != nil || d.order.main.Last != nil || len(d.order.aside) != 0 || d.order.watching || d.InFlight() != 0 {
 			t.Errorf("somebody still has a turn, %d are in flight", d.InFlight())
 		}
 	})

@@ -1,23 +1,25 @@
 package scheduler
 
+import "github.com/nereid-serving/nereid/scheduler/linked"
+
 // queue is a list of requests in the order in which they are to be executed.
 type queue struct {
-	list[*request]
+	linked.List[*request]
 	length int
 }
 
 func (q *queue) pushBack(r *request) {
-	q.list.pushBack(r)
+	q.List.PushBack(r)
 	q.length++
 }
 
 func (q *queue) pushFront(r *request) {
-	q.list.pushFront(r)
+	q.List.PushFront(r)
 	q.length++
 }
 
 func (q *queue) remove(r *request) {
-	q.list.remove(r)
+	q.List.Remove(r)
 	q.length--
 }
 
@@ -98,13 +100,13 @@ func (l *lines) delay(r *request) {
 func (l *lines) following(r *request) *request {
 	line := 0
 	if r != nil {
-		if r.after != nil {
-			return r.after
+		if r.After != nil {
+			return r.After
 		}
 		line = r.line + 1
 	}
 	for ; line < len(l.queues); line++ {
-		if first := l.queues[line].first; first != nil {
+		if first := l.queues[line].First; first != nil {
 			return first
 		}
 	}

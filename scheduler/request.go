@@ -5,6 +5,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/linked"
 )
 
 // request is one request on its way, together with the batch that it is if it is
@@ -17,7 +18,7 @@ type request struct {
 	turn *turn // in the order in which responses leave; nil if there is none
 
 	// Guarded by the scheduler's mu.
-	neighbours[*request] // in its line
+	linked.Neighbours[*request] // in its line
 
 	ended    bool
 	queued   bool
@@ -66,7 +67,7 @@ func (d *Batcher) end(r *request) {
 
 // outLocked counts a request that is inside no more.
 func (d *Batcher) outLocked() {
-	if d.census.outLocked() && d.timer != nil {
+	if d.census.LeaveLocked() && d.timer != nil {
 		d.timer.Stop()
 	}
 }

@@ -6,12 +6,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
-	"github.com/rs/zerolog"
+	"github.com/nereid-serving/nereid/scheduler/linked"
 )
 
 // DefaultSequenceIdle is how long a sequence lives without a request if nothing
@@ -62,15 +64,15 @@ type Sequence struct {
 	controls *controls
 	states   *states // nil if there is none
 
-	mu sync.Mutex
-	census
+	mu        sync.Mutex
+	census    Census
 	ids       map[infer.CorrelationID]*sequence
-	generated uint64            // ids given to requests that came without
-	backlog   list[*sequence]   // of those that have no slot, the first first to get one
-	expiring  sequenceDeadlines // of those in the backlog that have one
+	generated uint64                 // ids given to requests that came without
+	backlog   linked.List[*sequence] // of those that have no slot, the first first to get one
+	expiring  sequenceDeadlines      // of those in the backlog that have one
 	// resting are those in ids that are not in the backlog, in the order of their
 	// last requests: the first is the next whose time is over.
-	resting   list[*sequence]
+	resting   linked.List[*sequence]
 	alarm     *time.Timer               // for the first of expiring and resting; nil before it was needed
 	rings     int64                     // when it does, 0 if it is not set
 	instances []*lane                   // in the order in which they came up first
@@ -99,7 +101,7 @@ func NewSequence(config SequenceConfig) *Sequence {
 		ids:      make(map[infer.CorrelationID]*sequence),
 		gone:     make(map[backend.Instance]bool),
 		held:     config.HoldRequests > 0 && config.Batching.GetOldest() == nil || config.HoldBacklog > 0,
-		census:   newCensus(),
+		census:   NewCensus(),
 		joined:   make(map[*infer.Request]*episode),
 	}
 	if n := int(s.oldest.GetMaxCandidateSequences()); n > 0 {
@@ -188,7 +190,7 @@ func (s *Sequence) acceptLocked(r *episode, then *followUp) error {
 	}
 	seq, start := s.ids[req.Correlation], req.Flags&infer.SequenceStart != 0
 	switch {
-	case s.stopped && (start || s.inside == 0):
+	case s.census.StoppedLocked() && (start || s.census.InsideLocked() == 0):
 		return infer.Errorf(infer.Unavailable, "Server is stopping, scheduler for model has stopped accepting new inference requests")
 	case seq == nil && !start:
 		return s.needsStart(req.Correlation)
@@ -204,7 +206,7 @@ func (s *Sequence) acceptLocked(r *episode, then *followUp) error {
 		seq = &sequence{id: req.Correlation, known: true, heapAt: -1}
 		s.ids[req.Correlation] = seq
 	}
-	s.inside++
+	s.census.EnterLocked()
 	s.joinLocked(r, seq, then)
 	return nil
 }
@@ -248,7 +250,7 @@ func idText(id infer.CorrelationID) string {
 func (s *Sequence) Stop(ctx context.Context) error {
 	var then followUp
 	s.mu.Lock()
-	if first, drained := s.stopLocked(); first {
+	if first, drained := s.census.StopLocked(); first {
 		if drained {
 			s.drainedLocked()
 		}
@@ -263,7 +265,7 @@ func (s *Sequence) Stop(ctx context.Context) error {
 			l.inner.endHold()
 		}
 	}
-	return closed(ctx, s.drained)
+	return Wait(ctx, s.census.Drained())
 }
 
 // drainedLocked ends what goes on by itself.
@@ -284,9 +286,9 @@ func (s *Sequence) drainedLocked() {
 // Drain implements Scheduler.
 func (s *Sequence) Drain(ctx context.Context) error {
 	s.mu.Lock()
-	quiet := s.quietLocked()
+	quiet := s.census.QuietLocked()
 	s.mu.Unlock()
-	return closed(ctx, quiet)
+	return Wait(ctx, quiet)
 }
 
 // InFlight implements Scheduler. A sequence of which no request is inside does
@@ -294,12 +296,12 @@ func (s *Sequence) Drain(ctx context.Context) error {
 func (s *Sequence) InFlight() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.inside
+	return s.census.InsideLocked()
 }
 
 // outLocked counts a request that is inside no more.
 func (s *Sequence) outLocked() {
-	if s.census.outLocked() {
+	if s.census.LeaveLocked() {
 		s.drainedLocked()
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/linked"
 )
 
 // episode is one request of a sequence.
@@ -22,7 +23,7 @@ type episode struct {
 	expires int64 // ns of Now, unless its sequence has a slot then; 0: never
 
 	// Guarded by the scheduler's mu.
-	neighbours[*episode] // in the sequence's queue
+	linked.Neighbours[*episode] // in the sequence's queue
 
 	seq      *sequence
 	state    episodeState
@@ -85,7 +86,7 @@ func (s *Sequence) end(r *episode) {
 	s.slotGoesOnLocked(r, &then)
 	if seq := r.seq; seq != nil && seq.awaits == r {
 		seq.awaits = nil
-		if seq.first != nil && seq.slot == nil && !seq.backlogged {
+		if seq.First != nil && seq.slot == nil && !seq.backlogged {
 			s.placeLocked(seq, &then)
 		}
 	}
@@ -108,7 +109,7 @@ func (s *Sequence) cancel(r *episode) {
 		inner = r.inner
 	case r.state == executing:
 		in = r.at.in
-	case r.state == waiting && (r.before == nil || r.seq.slot == nil):
+	case r.state == waiting && (r.Before == nil || r.seq.slot == nil):
 		s.dropLocked(r.seq, &then)
 	}
 	s.mu.Unlock()

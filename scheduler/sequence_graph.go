@@ -51,11 +51,11 @@ func (r *episode) takeBack() bool {
 	s.mu.Lock()
 	was := r.state == waiting && r.seq != nil
 	if was {
-		r.seq.remove(r)
+		r.seq.Remove(r)
 		r.state = ended
 		s.waiting--
 		then.pending++
-		if r.seq.first == nil && (r.seq.closing || !r.seq.known || r.seq.backlogged || !r.seq.begun) {
+		if r.seq.First == nil && (r.seq.closing || !r.seq.known || r.seq.backlogged || !r.seq.begun) {
 			s.closeLocked(r.seq, &then)
 		}
 	}
@@ -148,7 +148,7 @@ func (s *Sequence) waitingCallsLocked(wanted bool) []*call {
 	}
 	var list []*call
 	add := func(seq *sequence) {
-		for r := seq.first; r != nil; r = r.after {
+		for r := seq.First; r != nil; r = r.After {
 			if r.call != nil {
 				list = append(list, r.call)
 			}
@@ -161,7 +161,7 @@ func (s *Sequence) waitingCallsLocked(wanted bool) []*call {
 			}
 		}
 	}
-	for seq := s.backlog.first; seq != nil; seq = seq.after {
+	for seq := s.backlog.First; seq != nil; seq = seq.After {
 		add(seq)
 	}
 	return list

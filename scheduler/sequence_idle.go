@@ -41,14 +41,14 @@ func (s *Sequence) touchLocked(seq *sequence) {
 	}
 	s.unrestLocked(seq)
 	seq.resting = true
-	s.resting.pushBack(seq)
+	s.resting.PushBack(seq)
 	s.setAlarmLocked(seq.touched)
 }
 
 // patienceLocked is how long a sequence may be idle. When nothing more can come,
 // whoever holds a slot gives it up for those that wait for one.
 func (s *Sequence) patienceLocked() int64 {
-	if s.stopped && s.backlog.first != nil {
+	if s.census.StoppedLocked() && s.backlog.First != nil {
 		return 0
 	}
 	return s.idle
@@ -56,7 +56,7 @@ func (s *Sequence) patienceLocked() int64 {
 
 func (s *Sequence) unrestLocked(seq *sequence) {
 	if seq.resting {
-		s.resting.remove(seq)
+		s.resting.Remove(seq)
 		seq.resting = false
 	}
 }
@@ -89,13 +89,13 @@ func (s *Sequence) expireAtLocked(seq *sequence, at int64) {
 // earlier.
 func (s *Sequence) setAlarmLocked(now int64) {
 	next := int64(0)
-	if s.resting.first != nil {
-		next = s.resting.first.touched + s.patienceLocked()
+	if s.resting.First != nil {
+		next = s.resting.First.touched + s.patienceLocked()
 	}
 	if len(s.expiring) > 0 && (next == 0 || s.expiring[0].deadline < next) {
 		next = s.expiring[0].deadline
 	}
-	if next == 0 || s.rings != 0 && s.rings <= next || s.stopped && s.inside == 0 {
+	if next == 0 || s.rings != 0 && s.rings <= next || s.census.StoppedLocked() && s.census.InsideLocked() == 0 {
 		return
 	}
 	s.rings = next
@@ -117,8 +117,8 @@ func (s *Sequence) ring() {
 		s.failLocked(seq, Rejected, infer.Errorf(infer.Unavailable, "timeout of the corresponding sequence has been expired"), &then)
 		s.closeLocked(seq, &then)
 	}
-	for s.resting.first != nil && now-s.resting.first.touched >= s.patienceLocked() {
-		s.closeLocked(s.resting.first, &then)
+	for s.resting.First != nil && now-s.resting.First.touched >= s.patienceLocked() {
+		s.closeLocked(s.resting.First, &then)
 	}
 	s.rings = 0
 	s.setAlarmLocked(now)

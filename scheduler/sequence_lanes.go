@@ -62,12 +62,12 @@ func (s *Sequence) laneLocked(in backend.Instance) *lane {
 
 // fillLocked gives free slots to the sequences of the backlog.
 func (s *Sequence) fillLocked(then *followUp) {
-	for s.backlog.first != nil {
+	for s.backlog.First != nil {
 		at := s.takeSlotLocked()
 		if at == nil {
 			return
 		}
-		next := s.backlog.first
+		next := s.backlog.First
 		s.leaveBacklogLocked(next)
 		s.seatLocked(next, at, then)
 	}
@@ -119,7 +119,7 @@ func (s *Sequence) Down(in backend.Instance, hopeless bool) {
 		if lost {
 			s.loseLocked(seq, in, &then)
 		}
-		if seq.first != nil {
+		if seq.First != nil {
 			homeless = append(homeless, seq)
 		}
 	}
@@ -152,7 +152,7 @@ func notBegun(list []*episode) {
 // refuseAllLocked answers all that has no slot if there is no hope for one.
 func (s *Sequence) refuseAllLocked(then *followUp) {
 	lost := s.hopelessLocked()
-	for seq := s.backlog.first; seq != nil && lost != nil; seq = s.backlog.first {
+	for seq := s.backlog.First; seq != nil && lost != nil; seq = s.backlog.First {
 		s.failLocked(seq, BackendFailure, unhealthy(lost), then)
 		s.closeLocked(seq, then)
 	}
@@ -160,13 +160,13 @@ func (s *Sequence) refuseAllLocked(then *followUp) {
 
 // loseLocked ends a sequence whose process has died, up to where it begins anew.
 func (s *Sequence) loseLocked(seq *sequence, in backend.Instance, then *followUp) {
-	for seq.first != nil && !seq.first.starts() {
+	for seq.First != nil && !seq.First.starts() {
 		r := seq.pop()
 		s.waiting--
 		then.pending++
 		then.fail(r, BackendFailure, unhealthy(in))
 	}
-	if seq.first == nil {
+	if seq.First == nil {
 		s.closeLocked(seq, then)
 	}
 }
@@ -176,13 +176,13 @@ func (s *Sequence) loseLocked(seq *sequence, in backend.Instance, then *followUp
 // when a request comes.
 func (s *Sequence) returnLocked(homeless []*sequence, then *followUp) {
 	for _, seq := range homeless {
-		if seq.backlogged || seq.slot != nil || seq.first == nil || seq.awaits != nil {
+		if seq.backlogged || seq.slot != nil || seq.First == nil || seq.awaits != nil {
 			continue
 		}
 		s.unrestLocked(seq)
 		seq.backlogged = true
-		s.backlog.pushFront(seq)
-		for r := seq.first; r != nil; r = r.after {
+		s.backlog.PushFront(seq)
+		for r := seq.First; r != nil; r = r.After {
 			s.expireAtLocked(seq, r.expires)
 		}
 	}
@@ -213,7 +213,7 @@ func (s *Sequence) putBackLocked(r *episode, then *followUp) (homeless bool) {
 		return true
 	default: // the process that has its beginning is lost
 		s.loseLocked(seq, r.at.in, then)
-		return seq.first != nil
+		return seq.First != nil
 	}
 }
 

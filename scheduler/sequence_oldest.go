@@ -63,7 +63,7 @@ func (s *Sequence) join(r *episode) {
 	if _, err := inner.scheduler.begin(inner); err != nil {
 		var then followUp
 		s.mu.Lock()
-		if r.fresh && r.seq.first == nil { // nothing has come of it
+		if r.fresh && r.seq.First == nil { // nothing has come of it
 			s.closeLocked(r.seq, &then)
 		}
 		s.mu.Unlock()

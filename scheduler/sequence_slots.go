@@ -5,13 +5,14 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/linked"
 )
 
 // sequence is what is known of one correlation id from START to the end of its
 // last request's wait.
 type sequence struct {
-	list[*episode]        // what waits of it
-	neighbours[*sequence] // in the idle list, or in the backlog
+	linked.List[*episode]        // what waits of it
+	linked.Neighbours[*sequence] // in the idle list, or in the backlog
 
 	id         infer.CorrelationID
 	known      bool // requests find it by its id
@@ -31,19 +32,19 @@ type sequence struct {
 
 func (q *sequence) pushBack(r *episode) {
 	r.seq, r.state = q, waiting
-	q.list.pushBack(r)
+	q.List.PushBack(r)
 }
 
 func (q *sequence) pushFront(r *episode) {
 	r.seq, r.state = q, waiting
-	q.list.pushFront(r)
+	q.List.PushFront(r)
 }
 
 // pop takes the first request, nil if there is none.
 func (q *sequence) pop() *episode {
-	r := q.first
+	r := q.First
 	if r != nil {
-		q.remove(r)
+		q.Remove(r)
 	}
 	return r
 }
@@ -129,8 +130,8 @@ func (s *Sequence) placeLocked(seq *sequence, then *followUp) {
 	}
 	seq.backlogged = true
 	s.unrestLocked(seq)
-	s.backlog.pushBack(seq)
-	for r := seq.first; r != nil; r = r.after {
+	s.backlog.PushBack(seq)
+	for r := seq.First; r != nil; r = r.After {
 		s.expireAtLocked(seq, r.expires)
 	}
 }
@@ -151,8 +152,8 @@ func (s *Sequence) vacateLocked(seq *sequence, then *followUp) {
 	case at.lane.retired != nil:
 		s.drainLocked(at.lane, then)
 	case !at.lane.up:
-	case s.backlog.first != nil:
-		next := s.backlog.first
+	case s.backlog.First != nil:
+		next := s.backlog.First
 		s.leaveBacklogLocked(next)
 		s.seatLocked(next, at, then)
 	case !at.isFree:
@@ -164,7 +165,7 @@ func (s *Sequence) vacateLocked(seq *sequence, then *followUp) {
 // leaveBacklogLocked takes a sequence out of the backlog. Its idle time begins
 // anew: who waited for a slot has not been idle.
 func (s *Sequence) leaveBacklogLocked(seq *sequence) {
-	s.backlog.remove(seq)
+	s.backlog.Remove(seq)
 	seq.backlogged = false
 	s.expireAtLocked(seq, 0)
 	if seq.known {
@@ -184,7 +185,7 @@ func (s *Sequence) takeLocked(at *slot, then *followUp) *episode {
 	r.fresh = !seq.begun
 	seq.begun = true
 	s.injectLocked(r, seq)
-	if r.own.Flags&infer.SequenceEnd != 0 || seq.closing && seq.first == nil {
+	if r.own.Flags&infer.SequenceEnd != 0 || seq.closing && seq.First == nil {
 		s.vacateLocked(seq, then)
 	}
 	return r
@@ -194,8 +195,8 @@ func (s *Sequence) takeLocked(at *slot, then *followUp) *episode {
 // there is none. A sequence whose next request nobody waits for any more is
 // dropped whole.
 func (s *Sequence) nextLocked(at *slot, then *followUp) *episode {
-	for at.seq != nil && at.seq.first != nil {
-		r := at.seq.first
+	for at.seq != nil && at.seq.First != nil {
+		r := at.seq.First
 		if r.task.Context.Err() == nil {
 			return r
 		}
@@ -225,7 +226,7 @@ func (s *Sequence) closeLocked(seq *sequence, then *followUp) {
 	s.forgetLocked(seq)
 	seq.closing = true
 	switch {
-	case seq.first != nil:
+	case seq.First != nil:
 	case seq.backlogged:
 		s.leaveBacklogLocked(seq)
 	case seq.slot != nil:
@@ -261,8 +262,8 @@ func (s *Sequence) releaseHoldLocked(then *followUp) {
 		return
 	}
 	backlogged := 0
-	for seq := s.backlog.first; seq != nil; seq = seq.after {
-		for r := seq.first; r != nil; r = r.after {
+	for seq := s.backlog.First; seq != nil; seq = seq.After {
+		for r := seq.First; r != nil; r = r.After {
 			backlogged++
 		}
 	}

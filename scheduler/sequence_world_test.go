@@ -10,10 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/rs/zerolog"
 )
 
 // classroom is a scheduler of sequences whose instances do what a script says.
@@ -335,7 +336,7 @@ func (c *classroom) leave() {
 	if c.InFlight() != 0 || c.counts.pending.Load() != 0 || c.waits() {
 		c.t.Errorf("at the end: %d in flight, %d pending, some wait: %v", c.InFlight(), c.counts.pending.Load(), c.waits())
 	}
-	if c.stopped {
+	if c.census.StoppedLocked() {
 		return
 	}
 	// All idle out.
@@ -348,7 +349,7 @@ func (c *classroom) leave() {
 			c.t.Error(err)
 		}
 	}()
-	if len(c.ids) != 0 || c.resting.first != nil || c.backlog.first != nil || len(c.expiring) != 0 {
+	if len(c.ids) != 0 || c.resting.First != nil || c.backlog.First != nil || len(c.expiring) != 0 {
 		c.t.Errorf("%d sequences live at the end", len(c.ids))
 	}
 	for _, l := range c.Sequence.instances {

@@ -328,7 +328,7 @@ func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 		})
 		gone.done = make(chan struct{}, 1)
 		d.mu.Lock()
-		d.inside++
+		d.census.EnterLocked()
 		d.waiting.pushBack(gone)
 		d.mu.Unlock()
 		c.Pending(1)

@@ -1,4 +1,4 @@
-package scheduler
+package linked
 
 import (
 	"fmt"
@@ -9,24 +9,24 @@ import (
 
 // listed is a member for tests.
 type listed struct {
-	neighbours[*listed]
+	Neighbours[*listed]
 	number int
 }
 
 // TestList does what it likes with a list and a slice, which stay the same.
 func TestList(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	var l list[*listed]
+	var l List[*listed]
 	var want []*listed
 	for n := range 2000 {
 		switch at := len(want); random.IntN(4) {
 		case 0:
 			m := &listed{number: n}
-			l.pushBack(m)
+			l.PushBack(m)
 			want = append(want, m)
 		case 1:
 			m := &listed{number: n}
-			l.pushFront(m)
+			l.PushFront(m)
 			want = slices.Insert(want, 0, m)
 		default:
 			if at == 0 {
@@ -34,17 +34,17 @@ func TestList(t *testing.T) {
 			}
 			i := random.IntN(at)
 			m := want[i]
-			l.remove(m)
+			l.Remove(m)
 			want = slices.Delete(want, i, i+1)
-			if m.before != nil || m.after != nil {
-				t.Fatalf("%d, which has left, is between %v and %v", m.number, m.before, m.after)
+			if m.Before != nil || m.After != nil {
+				t.Fatalf("%d, which has left, is between %v and %v", m.number, m.Before, m.After)
 			}
 		}
 		var forth, back []*listed
-		for m := l.first; m != nil; m = m.after {
+		for m := l.First; m != nil; m = m.After {
 			forth = append(forth, m)
 		}
-		for m := l.last; m != nil; m = m.before {
+		for m := l.Last; m != nil; m = m.Before {
 			back = append(back, m)
 		}
 		slices.Reverse(back)
