@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/server/connections"
 )
 
 const (
@@ -48,7 +49,7 @@ type conn struct {
 	server *connServer
 	raw    net.Conn
 	state  atomic.Int32
-	guest  guest
+	member connections.Member
 
 	buf        []byte // input; buf[start:end] has not been taken yet
 	start, end int
@@ -70,7 +71,7 @@ type conn struct {
 func newConn(s *connServer, raw net.Conn, life context.Context) *conn {
 	c := &conn{server: s, raw: raw, buf: make([]byte, s.cfg.MaxHeaderBytes)}
 	c.state.Store(connWaits)
-	c.guest.close = c.closeIdle
+	c.member.Close = c.closeIdle
 	c.req.ctx, c.watch.cancel = context.WithCancel(life)
 	c.req.life = life
 	c.req.body.c, c.reply.c = c, c
@@ -134,7 +135,7 @@ func (c *conn) serveRequest() bool {
 		if cap(c.req.fields) > keptFields {
 			c.req.fields = nil
 		}
-		c.guest.idle.Store(time.Now().Add(settled).UnixNano())
+		c.member.Answered()
 		c.state.Store(connWaits)
 		if !c.server.ending.Load() {
 			return true
@@ -198,7 +199,7 @@ func (c *conn) readHead() (string, error) {
 	if !c.state.CompareAndSwap(connWaits, connServes) {
 		return "", errClosing
 	}
-	c.guest.idle.Store(0)
+	c.member.Busy()
 	c.timed = false
 	for line, at := 0, 0; ; {
 		n := bytes.IndexByte(c.buf[at:c.end], '\n')

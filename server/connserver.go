@@ -5,21 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/connections"
 )
-
-// closeGrace is how long run waits, after it has closed the connections and
-// ended the contexts, for handlers that still wait for a model.
-const closeGrace = 2 * time.Second
 
 // connServer accepts connections, counts them and ends them.
 type connServer struct {
@@ -31,9 +26,9 @@ type connServer struct {
 	ending  atomic.Bool   // connections end that wait for a request
 	fewer   chan struct{} // gets a value when a connection has ended; has room for one
 
-	guests *guests
-	mu     sync.Mutex
-	open   map[*conn]struct{}
+	members *connections.Set
+	mu      sync.Mutex
+	open    map[*conn]struct{}
 }
 
 // connStack is what a connection takes besides its buffer.
@@ -42,7 +37,7 @@ const connStack = 8 << 10
 func newConnServer(cfg HTTPConfig, account *memory.Account, handle func(*reply, *request), log zerolog.Logger) *connServer {
 	return &connServer{
 		cfg: cfg, handle: handle, log: log, fewer: make(chan struct{}, 1), open: make(map[*conn]struct{}),
-		guests: cfg.Connections.home(cfg.MaxConnections, account, int64(cfg.MaxHeaderBytes)+connStack),
+		members: connections.NewSet(cfg.Connections, cfg.MaxConnections, account, int64(cfg.MaxHeaderBytes)+connStack),
 	}
 }
 
@@ -64,7 +59,7 @@ func (s *connServer) run(ctx context.Context, socket net.Listener) error {
 	case err := <-accepting:
 		cancel()
 		s.close(true)
-		return errors.Join(fmt.Errorf("accept connections: %w", err), s.drain(closeGrace))
+		return errors.Join(fmt.Errorf("accept connections: %w", err), s.drain(connections.CloseGrace))
 	case <-ctx.Done():
 	}
 	s.closing.Store(true)
@@ -85,20 +80,20 @@ func (s *connServer) run(ctx context.Context, socket net.Listener) error {
 	}
 	cancel()
 	s.close(true)
-	return s.drain(closeGrace)
+	return s.drain(connections.CloseGrace)
 }
 
 // accept starts a goroutine for each connection, until the socket is closed. One
 // connection too many is told so.
 func (s *connServer) accept(life context.Context, socket net.Listener) error {
-	a := acceptor{socket: socket, all: s.guests.all, log: s.log}
+	a := s.members.Acceptor(socket, s.log)
 	for {
-		raw, err := a.accept(life)
+		raw, err := a.Accept(life)
 		if err != nil {
 			return err
 		}
 		c := newConn(s, raw, life)
-		if !s.guests.enter(&c.guest) {
+		if !s.members.Enter(&c.member) {
 			c.watch.cancel()
 			refuseConn(raw)
 			continue
@@ -116,18 +111,6 @@ func (s *connServer) serve(c *conn) {
 	c.serve()
 }
 
-// isPassing reports whether the next connection may be accepted all the same.
-// What accept(2) says may be about a lack of something, or about the one connection,
-// which a firewall forbids or whose network has gone; only a socket that is none ends
-// the service.
-func isPassing(err error) bool {
-	var errno syscall.Errno
-	if !errors.As(err, &errno) || errors.Is(err, net.ErrClosed) {
-		return false
-	}
-	return !slices.Contains([]syscall.Errno{syscall.EBADF, syscall.EINVAL, syscall.ENOTSOCK}, errno)
-}
-
 // refuseConn replies without waiting: the socket's buffer is empty.
 func refuseConn(c net.Conn) {
 	const body = `{"error":"server has as many connections as it allows"}`
@@ -138,7 +121,7 @@ func refuseConn(c net.Conn) {
 }
 
 func (s *connServer) forget(c *conn) {
-	s.guests.leave(&c.guest)
+	s.members.Leave(&c.member)
 	s.mu.Lock()
 	delete(s.open, c)
 	s.mu.Unlock()

@@ -7,11 +7,13 @@ import (
 	"net"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/server/connections"
 
 	"github.com/nereid-serving/nereid/memory"
 )
@@ -98,7 +100,7 @@ func (g *GRPC) Listen() error {
 	if g.options, err = g.serverOptions(); err != nil {
 		return err
 	}
-	socket, err := listen(&HTTPConfig{Address: g.cfg.Address, Port: g.cfg.Port, ReusePort: g.cfg.ReusePort})
+	socket, err := connections.Listen(g.cfg.Address, g.cfg.Port, g.cfg.ReusePort)
 	if err != nil {
 		return err
 	}
@@ -167,13 +169,13 @@ func (g *GRPC) shutdown(srv *grpc.Server) {
 
 // drain waits for the handlers that are left.
 func (g *GRPC) drain() error {
-	grace := time.NewTimer(closeGrace)
+	grace := time.NewTimer(connections.CloseGrace)
 	defer grace.Stop()
 	select {
 	case <-g.active.none():
 		return nil
 	case <-grace.C:
-		return fmt.Errorf("%d gRPC handlers are still at work %v after their connections were closed", g.active.count.Load(), closeGrace)
+		return fmt.Errorf("%d gRPC handlers are still at work %v after their connections were closed", g.active.count.Load(), connections.CloseGrace)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/nereid-serving/nereid/server/connections"
 )
 
 // GRPCConfig says where the gRPC front end listens and what it lets clients do.
@@ -61,7 +63,7 @@ type GRPCConfig struct {
 	MaxCalls       int
 	// Connections bounds them together with those of other front ends; nil: by
 	// themselves.
-	Connections *Connections
+	Connections *connections.Budget
 	// MaxStreamRequests bounds the requests in flight on one ModelStreamInfer:
 	// the next one waits to be read; default 4096.
 	MaxStreamRequests int

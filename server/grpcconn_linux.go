@@ -12,14 +12,18 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/mem"
+
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/connections"
 )
 
 // grpcListener closes connections beyond its limit, idle ones first.
 type grpcListener struct {
 	net.Listener
-	guests   *guests
+	members  *connections.Set
+	account  *memory.Account
 	unacked  time.Duration // a connection whose client confirms nothing ends after this
-	acceptor acceptor
+	acceptor *connections.Acceptor
 
 	mu   sync.Mutex
 	open map[*grpcConn]struct{}
@@ -33,14 +37,14 @@ const (
 func newGRPCListener(socket net.Listener, g *GRPC) *grpcListener {
 	l := &grpcListener{
 		Listener: socket, unacked: g.cfg.KeepaliveTimeout, open: make(map[*grpcConn]struct{}),
-		guests: g.cfg.Connections.home(g.cfg.MaxConnections, g.account, grpcConnCost),
+		members: connections.NewSet(g.cfg.Connections, g.cfg.MaxConnections, g.account, grpcConnCost), account: g.account,
 	}
-	l.acceptor = acceptor{socket: socket, all: l.guests.all, log: g.log}
+	l.acceptor = l.members.Acceptor(socket, g.log)
 	return l
 }
 
 func (l *grpcListener) remove(c *grpcConn) {
-	l.guests.leave(&c.guest)
+	l.members.Leave(&c.member)
 	l.mu.Lock()
 	delete(l.open, c)
 	l.mu.Unlock()
@@ -65,15 +69,15 @@ func (l *grpcListener) closeSilent() {
 // the listener's end gets through.
 func (l *grpcListener) Accept() (net.Conn, error) {
 	for {
-		c, err := l.acceptor.accept(context.Background())
+		c, err := l.acceptor.Accept(context.Background())
 		if err != nil {
 			return nil, err
 		}
 		tcp, ok := c.(*net.TCPConn)
 		conn := &grpcConn{TCPConn: tcp, listener: l}
-		conn.guest.close = conn.closeIdle
-		conn.sent.account = l.guests.account
-		if !ok || !l.guests.enter(&conn.guest) {
+		conn.member.Close = conn.closeIdle
+		conn.sent.account = l.account
+		if !ok || !l.members.Enter(&conn.member) {
 			_ = c.Close()
 			continue
 		}
@@ -100,7 +104,7 @@ type grpcConn struct {
 	*net.TCPConn
 	listener *grpcListener
 	received atomic.Int64 // bytes
-	guest    guest
+	member   connections.Member
 	sent     grpcSent
 	calls    atomic.Int64 // handlers at work; negative: it is closed for another connection
 
@@ -123,13 +127,13 @@ type grpcAddr struct {
 // begin and end are said of each call.
 func (c *grpcConn) begin() {
 	if c.calls.Add(1) == 1 {
-		c.guest.idle.Store(0)
+		c.member.Busy()
 	}
 }
 
 func (c *grpcConn) end() {
 	if c.calls.Add(-1) == 0 {
-		c.guest.idle.Store(time.Now().Add(settled).UnixNano())
+		c.member.Answered()
 	}
 }
 

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strconv"
 	"sync"
-	"syscall"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/connections"
 )
 
 // Parts are what the front ends share.
@@ -80,25 +78,8 @@ func NewHTTP(cfg HTTPConfig, parts Parts, log zerolog.Logger) (*HTTP, error) {
 // Listen binds the address; errors.Is(err, syscall.EADDRINUSE) tells a port that
 // is in use. Clients that connect wait until Run.
 func (h *HTTP) Listen() (err error) {
-	h.socket, err = listen(&h.cfg)
+	h.socket, err = connections.Listen(h.cfg.Address, h.cfg.Port, h.cfg.ReusePort)
 	return err
-}
-
-// listen binds a TCP address, shared with other servers if that is asked for.
-func listen(c *HTTPConfig) (net.Listener, error) {
-	var cfg net.ListenConfig
-	if c.ReusePort {
-		cfg.Control = func(_, _ string, raw syscall.RawConn) error {
-			var err error
-			if control := raw.Control(func(fd uintptr) {
-				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-			}); control != nil {
-				return control
-			}
-			return err
-		}
-	}
-	return cfg.Listen(context.Background(), "tcp", net.JoinHostPort(c.Address, strconv.Itoa(c.Port)))
 }
 
 // Addr returns the address that Listen has bound.

@@ -3,6 +3,8 @@ package server
 import (
 	"fmt"
 	"time"
+
+	"github.com/nereid-serving/nereid/server/connections"
 )
 
 // HTTPConfig says where the HTTP front end listens and what it lets clients do.
@@ -32,7 +34,7 @@ type HTTPConfig struct {
 	MaxConnections int
 	// Connections bounds them together with those of other front ends; nil: by
 	// themselves.
-	Connections *Connections
+	Connections *connections.Budget
 	// MaxDiscardBytes is how much of a refused request's body is read and thrown
 	// away, so that the client sees the reply; beyond it the connection is
 	// closed. Default 256 MiB.

@@ -7,6 +7,8 @@ import (
 	"net/url"
 
 	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/server/connections"
 )
 
 // MetricsHTTP serves the metrics on a port of their own. Listen, then Run it once.
@@ -30,7 +32,8 @@ func NewMetricsHTTP(cfg HTTPConfig, exposition http.Handler, log zerolog.Logger)
 
 // Listen binds the address.
 func (m *MetricsHTTP) Listen() (err error) {
-	m.socket, err = listen(&m.conns.cfg)
+	c := &m.conns.cfg
+	m.socket, err = connections.Listen(c.Address, c.Port, c.ReusePort)
 	return err
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
 	"github.com/rs/zerolog"
@@ -39,8 +40,8 @@ type rooms struct {
 	python   *python.Backend
 	registry *models.Registry
 	fronts   []front
-	// connections are those of all fronts.
-	connections *server.Connections
+	// budget bounds the connections of all fronts.
+	budget *connections.Budget
 	// unusable is why the repository cannot be opened, nil if it has been.
 	unusable error
 }
@@ -185,11 +186,11 @@ func (r *rooms) makeFronts(o *Options, settings *LogSettings, counters *metrics.
 		logging.changed = r.python.LogLevelsChanged
 	}
 	parts := server.Parts{Core: r.registry, Allocate: r.lend(memory.Blocks), Open: r.open, Memory: r.account, Logging: logging}
-	all := &server.Connections{}
+	all := &connections.Budget{}
 	if r.python != nil {
 		all.Needs = r.python.Descriptors
 	}
-	r.connections = all
+	r.budget = all
 	if o.GRPC.Allow {
 		g, err := server.NewGRPC(o.grpcConfig(all), parts, log)
 		if err != nil {
@@ -214,7 +215,7 @@ func (r *rooms) makeFronts(o *Options, settings *LogSettings, counters *metrics.
 	return nil
 }
 
-func (o *Options) httpConfig(all *server.Connections) server.HTTPConfig {
+func (o *Options) httpConfig(all *connections.Budget) server.HTTPConfig {
 	h := o.HTTP
 	c := h.Limits
 	c.Address, c.Port, c.ReusePort, c.Connections = h.Address, h.Port, h.ReusePort, all
@@ -225,13 +226,13 @@ func (o *Options) httpConfig(all *server.Connections) server.HTTPConfig {
 	return c
 }
 
-func (o *Options) metricsConfig(all *server.Connections) server.HTTPConfig {
+func (o *Options) metricsConfig(all *connections.Budget) server.HTTPConfig {
 	c := o.HTTP.Limits
 	c.Address, c.Port, c.Connections, c.DrainTime = o.Metrics.Address, o.Metrics.Port, all, 0
 	return c
 }
 
-func (o *Options) grpcConfig(all *server.Connections) server.GRPCConfig {
+func (o *Options) grpcConfig(all *connections.Budget) server.GRPCConfig {
 	millis := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	g := o.GRPC
 	c := g.Limits

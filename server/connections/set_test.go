@@ -1,4 +1,4 @@
-package server
+package connections
 
 import (
 	"context"
@@ -14,11 +14,11 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 )
 
-// newGuest is a connection that has been idle since then; 0 is busy.
-func newGuest(h *guests, idle int64) *guest {
-	g := &guest{}
-	g.close = func() bool { return g.idle.CompareAndSwap(g.since, 0) }
-	if h.enter(g) {
+// newMember is a connection that has been idle since then; 0 is busy.
+func newMember(h *Set, idle int64) *Member {
+	g := &Member{}
+	g.Close = func() bool { return g.idle.CompareAndSwap(g.since, 0) }
+	if h.Enter(g) {
 		g.idle.Store(idle)
 	}
 	return g
@@ -27,10 +27,10 @@ func newGuest(h *guests, idle int64) *guest {
 // TestEvictIdlest: of all front ends the connection goes that has been idle for
 // longest, whatever has happened since it came.
 func TestEvictIdlest(t *testing.T) {
-	var all Connections
+	var all Budget
 	account := memory.New(memory.Config{Limit: 6400})
-	http, grpc := all.home(3, account, 10), all.home(3, account, 20)
-	a, b, c, d := newGuest(http, 0), newGuest(http, 0), newGuest(grpc, 0), newGuest(grpc, 0)
+	http, grpc := NewSet(&all, 3, account, 10), NewSet(&all, 3, account, 20)
+	a, b, c, d := newMember(http, 0), newMember(http, 0), newMember(grpc, 0), newMember(grpc, 0)
 	first := time.Now().UnixNano()
 	c.idle.Store(first)
 	a.idle.Store(first + 1)
@@ -41,7 +41,7 @@ func TestEvictIdlest(t *testing.T) {
 	for _, step := range []struct {
 		name    string
 		before  func()
-		evicted *guest
+		evicted *Member
 	}{
 		{"the oldest", func() {}, c},
 		{"one that was busy meanwhile", func() { a.idle.Store(time.Now().UnixNano()) }, d},
@@ -62,8 +62,8 @@ func TestEvictIdlest(t *testing.T) {
 			t.Errorf("%s: evicted %v, want that one", step.name, ok)
 		}
 	}
-	for _, g := range []*guest{a, b, c, d} {
-		http.leave(g) // as each connection does, evicted or not
+	for _, g := range []*Member{a, b, c, d} {
+		http.Leave(g) // as each connection does, evicted or not
 	}
 	if n := account.Total(); n != 0 {
 		t.Errorf("%d bytes are charged at the end", n)
@@ -74,12 +74,12 @@ func TestEvictIdlest(t *testing.T) {
 // connections of a front end, as long as none is idle.
 func TestEnterBounds(t *testing.T) {
 	needs := 0
-	all := Connections{Needs: func() int { return needs }}
-	h := all.home(2, nil, 0)
-	count := func(h *guests) (n int) {
+	all := Budget{Needs: func() int { return needs }}
+	h := NewSet(&all, 2, nil, 0)
+	count := func(h *Set) (n int) {
 		for range 100 {
 			before := h.count()
-			if newGuest(h, 0); h.count() > before {
+			if newMember(h, 0); h.count() > before {
 				n++
 			}
 		}
@@ -93,28 +93,28 @@ func TestEnterBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	needs = int(limit.Cur)
-	if n, most := count(all.home(100, nil, 0)), all.Most(); n != leastConnections-2 || most != leastConnections {
+	if n, most := count(NewSet(&all, 100, nil, 0)), all.Most(); n != leastConnections-2 || most != leastConnections {
 		t.Errorf("descriptors: %d came in and %d may, want %d and %d", n, most, leastConnections-2, leastConnections)
 	}
-	var other Connections
+	var other Budget
 	account := memory.New(memory.Config{Limit: 6400})
-	if n := count(other.home(100, account, account.Most(memory.Transport)/3)); n != 3 {
+	if n := count(NewSet(&other, 100, account, account.Most(memory.Transport)/3)); n != 3 {
 		t.Errorf("memory: %d came in, want 3", n)
 	}
 }
 
-// TestGuestsStorm has connections become busy and idle, come and go all at once.
-func TestGuestsStorm(t *testing.T) {
-	var all Connections
+// TestMembersStorm has connections become busy and idle, come and go all at once.
+func TestMembersStorm(t *testing.T) {
+	var all Budget
 	account := memory.New(memory.Config{Limit: 1 << 20})
 	var wait sync.WaitGroup
 	for range 3 {
-		h := all.home(20, account, 100)
+		h := NewSet(&all, 20, account, 100)
 		for range 3 {
 			wait.Go(func() {
-				var mine []*guest
+				var mine []*Member
 				for i := range 2000 {
-					if g := newGuest(h, time.Now().UnixNano()); g.since != 0 {
+					if g := newMember(h, time.Now().UnixNano()); g.since != 0 {
 						mine = append(mine, g)
 					}
 					for n, g := range mine {
@@ -123,7 +123,7 @@ func TestGuestsStorm(t *testing.T) {
 						}
 					}
 					if len(mine) > 10 {
-						h.leave(mine[0])
+						h.Leave(mine[0])
 						mine = mine[1:]
 					}
 					if n := h.count(); n > 20 {
@@ -131,7 +131,7 @@ func TestGuestsStorm(t *testing.T) {
 					}
 				}
 				for _, g := range mine {
-					h.leave(g)
+					h.Leave(g)
 				}
 			})
 		}
@@ -161,12 +161,12 @@ func (f *failing) Accept() (net.Conn, error) {
 
 // TestAcceptSurvives: no error of accept ends a front end but its socket's end.
 func TestAcceptSurvives(t *testing.T) {
-	var all Connections
-	h := all.home(5, nil, 0)
-	idle := newGuest(h, time.Now().UnixNano())
+	var all Budget
+	h := NewSet(&all, 5, nil, 0)
+	idle := newMember(h, time.Now().UnixNano())
 	socket := &failing{errs: []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED, unix.EPERM, unix.ENOSYS, unix.ENOSPC, unix.EAGAIN}}
-	a := acceptor{socket: socket, all: &all, log: zerolog.Nop()}
-	conn, err := a.accept(t.Context())
+	a := Acceptor{socket: socket, budget: &all, log: zerolog.Nop()}
+	conn, err := a.Accept(t.Context())
 	if err != nil || len(socket.errs) > 0 {
 		t.Fatalf("got %v with %d errors to come, want a connection", err, len(socket.errs))
 	}
@@ -175,13 +175,13 @@ func TestAcceptSurvives(t *testing.T) {
 		t.Error("no connection was closed for want of a descriptor")
 	}
 	socket.errs = []error{net.ErrClosed}
-	if _, err := a.accept(t.Context()); !errors.Is(err, net.ErrClosed) {
+	if _, err := a.Accept(t.Context()); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the socket is closed: got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	socket.errs = []error{unix.EMFILE}
-	if _, err := a.accept(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := a.Accept(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("the context has ended: got %v", err)
 	}
 }

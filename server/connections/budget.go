@@ -1,0 +1,107 @@
+package connections
+
+import (
+	"math"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Budget bounds the connections of all front ends together by the
+// descriptors that the process may have. Where there is no room for another one,
+// the connection that has been idle for longest is closed for it.
+type Budget struct {
+	// Needs returns how many descriptors are to be kept for what the process has
+	// yet to open; nil: 0.
+	Needs func() int
+
+	mu   sync.Mutex
+	sets []*Set
+	// others is how many descriptors were open besides connections when it was
+	// looked at.
+	others int
+	looked time.Time
+}
+
+const (
+	// sparedDescriptors are kept besides Needs: for loads, files of requests, logs.
+	sparedDescriptors = 32
+	// leastConnections are let in however few descriptors there are.
+	leastConnections = 8
+	// lookApart is how long a count of the open descriptors holds.
+	lookApart = 100 * time.Millisecond
+)
+
+// Most returns how many connections there may be now.
+func (b *Budget) Most() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mostLocked(b.countLocked())
+}
+
+func (b *Budget) countLocked() (n int) {
+	for _, s := range b.sets {
+		n += s.count()
+	}
+	return n
+}
+
+func (b *Budget) mostLocked(connections int) int {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur > math.MaxInt32 {
+		return math.MaxInt32
+	}
+	if now := time.Now(); now.Sub(b.looked) > lookApart {
+		b.looked, b.others = now, max(0, openDescriptors()-connections)
+	}
+	needs := sparedDescriptors
+	if b.Needs != nil {
+		needs += b.Needs()
+	}
+	return max(int(limit.Cur)-b.others-needs, leastConnections)
+}
+
+// openDescriptors counts the descriptors of the process.
+func openDescriptors() int {
+	const own = "/proc/self/fd"
+	if info, err := os.Stat(own); err == nil && info.Size() > 0 { // from Linux 6.2 on
+		return int(info.Size())
+	}
+	dir, err := os.Open(own)
+	if err != nil {
+		return 0
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	return len(names)
+}
+
+// evictLocked closes the connection of all front ends that has been idle for
+// longest.
+func (b *Budget) evictLocked() bool {
+	for range evictTries {
+		var idlest *Set
+		longest := int64(math.MaxInt64)
+		for _, s := range b.sets {
+			if since := s.longest(); since < longest {
+				idlest, longest = s, since
+			}
+		}
+		if idlest == nil {
+			return false
+		}
+		if idlest.evict() {
+			return true
+		}
+	}
+	return false
+}
+
+// relieve makes room for a descriptor where the system has none.
+func (b *Budget) relieve() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.evictLocked()
+}
