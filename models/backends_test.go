@@ -68,7 +68,7 @@ func TestExecutor(t *testing.T) {
 			if c.file != "" {
 				files["m/"+c.file] = ""
 			}
-			d, err := openRepository(t, RepositoryOptions{}, files).Read("m")
+			d, err := readModel(openRepository(t, RepositoryOptions{}, files), "m")
 			if err != nil {
 				t.Fatal(err)
 			}

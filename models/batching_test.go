@@ -147,11 +147,11 @@ func TestStrategyOfAModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := r.config.Repository.Read("m")
+		s, err := r.source(Identity{Name: "m"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		batching, err := r.newBatching(l, d)
+		batching, err := r.newBatching(l, s.Description)
 		if err != nil || batching.Strategy != want {
 			t.Errorf("with %q: got strategy %v and error %v, want %v", more, batching.Strategy, err, want)
 		}

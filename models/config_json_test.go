@@ -83,7 +83,7 @@ func TestConfigJSONGolden(t *testing.T) {
 				name + "/1/model.py":   "",
 				name + "/labels.txt":   "a\nb\n",
 			})
-			description, err := repository.Read(name)
+			description, err := readModel(repository, name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -145,4 +145,10 @@ func writeFiles(t *testing.T, root string, files map[string]string) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// readModel reads the model of a name.
+func readModel(r *Repository, name string) (*Description, error) {
+	d, _, err := r.Read(Identity{Name: name}, nil)
+	return d, err
 }

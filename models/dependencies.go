@@ -21,7 +21,7 @@ func (r *Registry) resolveLocked(step Identity, ensemble Identity) *model {
 		}
 		return nil
 	}
-	if step.Namespace != "" || !r.config.Repository.options.Namespacing {
+	if step.Namespace != "" || !r.config.Repository.namespacing() {
 		return wanted(step)
 	}
 	if m := wanted(Identity{Namespace: ensemble.Namespace, Name: step.Name}); m != nil {
@@ -101,7 +101,7 @@ func (r *Registry) dependentsLocked(of identities) identities {
 
 // candidates are the models that a step of an ensemble may mean.
 func (r *Registry) candidates(step, ensemble Identity) []Identity {
-	if step.Namespace != "" || !r.config.Repository.options.Namespacing {
+	if step.Namespace != "" || !r.config.Repository.namespacing() {
 		return []Identity{step}
 	}
 	var list []Identity

@@ -1,16 +1,11 @@
 package models
 
 import (
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 )
-
-// configFile is the file that describes a model.
-const configFile = "config.pbtxt"
 
 // Description is one model as its directory describes it. It does not change
 // and may be used by several goroutines.
@@ -31,61 +26,56 @@ type Description struct {
 	Warnings []string
 
 	repository *Repository
-	upload     *upload // where the model lies if it is not in the repository
+	place      func() (*folder, error) // opens Directory
 }
 
-// Read reads one model. The error is an *infer.Error or a *ParseError, whose
-// Detail is for the log; Triton logs it as a failed poll and does not show it to
-// clients. NotFound means that no root has a directory of that name.
-func (r *Repository) Read(name string) (*Description, error) {
-	s, err := r.source(Identity{Name: name}, nil)
-	if err != nil {
-		return nil, err
-	}
-	return s.Description, nil
-}
-
-// source reads one model, with the configuration that is given, if one is, in the
-// place of its own. Errors are as Read's.
-func (r *Repository) source(id Identity, config *kserve.ModelConfig) (*source, error) {
+// Read reads one model, with the configuration that is given, if one is, in the
+// place of its own. The footprint is what its files looked like before. The error
+// is an *infer.Error or a *ParseError, whose Detail is for the log; Triton logs it
+// as a failed poll and does not show it to clients. NotFound means that no root has
+// a directory of that name.
+func (r *Repository) Read(id Identity, given *kserve.ModelConfig) (*Description, footprint, error) {
 	f, err := r.open(id)
 	if err != nil {
-		return nil, err
+		return nil, footprint{}, err
 	}
 	defer f.close()
-	// What changes while the model is read is then newer than this.
-	s := &source{files: f.footprint(r.configEntry(f)), configured: config != nil}
+	files := f.footprint() // what changes while the model is read is then newer
+	config := given
 	if config != nil {
 		config = cloneConfig(config)
 	} else if config, err = r.readConfig(f); err != nil {
-		return nil, err
+		return nil, footprint{}, err
 	}
-	if s.Description, err = r.describe(f, id.Name, config); err != nil {
-		return nil, err
+	d, err := r.describe(f, id.Name, config)
+	if err != nil {
+		return nil, footprint{}, err
 	}
-	s.Namespace = id.Namespace
-	return s, nil
+	d.Namespace = id.Namespace
+	d.place = func() (*folder, error) { return r.open(id) }
+	return d, files, nil
 }
 
-// footprint looks at the files of a model.
-func (r *Repository) footprint(id Identity) (footprint, error) {
-	f, err := r.open(id)
+// ReadUpload reads a model of which all, with its configuration, has come with a
+// request.
+func (r *Repository) ReadUpload(u *upload, name string, config *kserve.ModelConfig) (*Description, error) {
+	f, err := u.open(name)
 	if err != nil {
-		return footprint{}, err
+		return nil, err
 	}
 	defer f.close()
-	return f.footprint(r.configEntry(f)), nil
+	d, err := r.describe(f, name, cloneConfig(config))
+	if err != nil {
+		return nil, err
+	}
+	d.place = func() (*folder, error) { return u.open(name) }
+	return d, nil
 }
 
 func (d *Description) identity() Identity { return Identity{Namespace: d.Namespace, Name: d.Name} }
 
 // open opens the directory of the model.
-func (d *Description) open() (*folder, error) {
-	if d.upload != nil {
-		return d.upload.open(d.Name)
-	}
-	return d.repository.open(d.identity())
-}
+func (d *Description) open() (*folder, error) { return d.place() }
 
 // describe completes and checks what the configuration of the model in f says.
 func (r *Repository) describe(f *folder, name string, config *kserve.ModelConfig) (*Description, error) {
@@ -127,7 +117,7 @@ func (r *Repository) describe(f *folder, name string, config *kserve.ModelConfig
 // readConfig parses the model's file, which may be missing unless auto-complete
 // is off.
 func (r *Repository) readConfig(f *folder) (*kserve.ModelConfig, error) {
-	file := r.configInUse(f)
+	file := f.configInUse()
 	if !r.options.DisableAutoComplete && !f.exists(file) {
 		return &kserve.ModelConfig{}, nil
 	}
@@ -136,23 +126,6 @@ func (r *Repository) readConfig(f *folder) (*kserve.ModelConfig, error) {
 		return nil, err
 	}
 	return ParseConfigText(f.shown+"/"+file, text)
-}
-
-// configInUse is the model's file, which may be missing.
-func (r *Repository) configInUse(f *folder) string {
-	if r.options.ConfigName != "" {
-		if named := filepath.Join("configs", r.options.ConfigName+".pbtxt"); f.exists(named) {
-			return named
-		}
-	}
-	return configFile
-}
-
-// configEntry is the entry of the model's directory that is or has the file in
-// use.
-func (r *Repository) configEntry(f *folder) string {
-	entry, _, _ := strings.Cut(r.configInUse(f), string(filepath.Separator))
-	return entry
 }
 
 // noAgent refuses a model that wants a repository agent: none can be run, and
@@ -238,4 +211,24 @@ func (d *Description) Finish(answer []byte) (config *kserve.ModelConfig, json []
 		return nil, nil, nil, err
 	}
 	return config, json, labels, nil
+}
+
+// Composing names the models that an ensemble is composed of, each with the
+// versions that its steps require, ascending and each once; infer.LatestVersion
+// stands for any. A name without a namespace may be that of a model in any. It
+// is empty for other models.
+func (d *Description) Composing() map[Identity][]int64 {
+	steps := d.Config.GetEnsembleScheduling().GetStep()
+	composing := make(map[Identity][]int64, len(steps))
+	for _, step := range steps {
+		id := Identity{Namespace: step.GetModelNamespace(), Name: step.GetModelName()}
+		version := step.GetModelVersion()
+		if version < 0 {
+			version = infer.LatestVersion
+		}
+		if at, known := slices.BinarySearch(composing[id], version); !known {
+			composing[id] = slices.Insert(composing[id], at, version)
+		}
+	}
+	return composing
 }

@@ -29,7 +29,7 @@ func TestAutoComplete(t *testing.T) {
 			repository := openRepository(t, RepositoryOptions{}, map[string]string{
 				"m/config.pbtxt": c.Config, "m/1/model.py": "", "m/labels.txt": "a\n\nb",
 			})
-			description, err := repository.Read("m")
+			description, err := readModel(repository, "m")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +62,7 @@ func TestFinishRefuses(t *testing.T) {
 	repository := openRepository(t, RepositoryOptions{}, map[string]string{
 		"m/config.pbtxt": `backend: "python" dynamic_batching { } max_batch_size: 2`, "m/1/model.py": "",
 	})
-	description, err := repository.Read("m")
+	description, err := readModel(repository, "m")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestLabels(t *testing.T) {
 			output { name: "C" data_type: TYPE_FP32 dims: 1 }`,
 		"m/1/model.py": "", "m/labels.txt": "cat\n\ndog\r\n", "m/more/b.txt": "one",
 	})
-	description, err := repository.Read("m")
+	description, err := readModel(repository, "m")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestWarningsAboutMetrics(t *testing.T) {
 	repository := openRepository(t, RepositoryOptions{}, map[string]string{
 		"m/config.pbtxt": `backend: "python" model_metrics { ` + control(firstResponse) + control("other") + `}`, "m/1/model.py": "",
 	})
-	description, err := repository.Read("m")
+	description, err := readModel(repository, "m")
 	if err != nil {
 		t.Fatal(err)
 	}

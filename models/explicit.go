@@ -60,9 +60,9 @@ func (r *Registry) explicitLoad(ctx context.Context, up *bringing, name, config 
 	ctx, stop := r.changing(ctx, op)
 	defer stop()
 	targets := []Identity{{Name: name}}
-	if r.config.Repository.options.Namespacing && o.upload == nil {
+	if r.config.Repository.namespacing() && o.upload == nil {
 		if targets = r.config.Repository.find(name); len(targets) == 0 {
-			r.config.Log.Error().Msgf(notFoundText, name)
+			r.config.Log.Error().Msg(notFound(name).Error())
 			return errNotPolled(name)
 		}
 	}
@@ -142,9 +142,13 @@ func identitiesOfKeys[T any](m map[Identity]T) identities {
 func (r *Registry) read(id Identity, o override) (*source, error) {
 	switch {
 	case o.upload != nil:
-		return r.config.Repository.readUpload(id.Name, o)
+		d, err := r.config.Repository.ReadUpload(o.upload, id.Name, o.config)
+		if err != nil {
+			return nil, err
+		}
+		return &source{Description: d, upload: o.upload, configured: true}, nil
 	case o.config != nil:
-		return r.config.Repository.source(id, o.config)
+		return r.source(id, o.config)
 	}
 	files, err := r.config.Repository.footprint(id)
 	if err != nil {
@@ -153,7 +157,7 @@ func (r *Registry) read(id Identity, o override) (*source, error) {
 	if r.isServed(id, files) {
 		return nil, nil //nolint:nilnil // as the doc says
 	}
-	return r.config.Repository.source(id, nil)
+	return r.source(id, nil)
 }
 
 // differs reports whether a load that is asked for now is another one than a load
@@ -169,7 +173,7 @@ func (r *Registry) differs(id Identity, s *source, o override) bool {
 	if o.config == nil || !s.files.same(files) {
 		return !s.files.same(files)
 	}
-	now, err := r.config.Repository.source(id, o.config)
+	now, err := r.source(id, o.config)
 	return err == nil && !proto.Equal(now.Config, s.Config)
 }
 
@@ -222,7 +226,7 @@ func (r *Registry) readSteps(ensemble Identity, steps identities, sources map[Id
 			if sources[part] != nil || problems[part] != nil {
 				continue
 			}
-			s, err := r.config.Repository.source(part, nil)
+			s, err := r.source(part, nil)
 			if err != nil {
 				problems[part] = err
 				continue

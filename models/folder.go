@@ -17,6 +17,9 @@ import (
 // maxFileBytes bounds a file that is read whole: a configuration or labels.
 const maxFileBytes = 64 << 20
 
+// configFile is the file that describes a model.
+const configFile = "config.pbtxt"
+
 // folder is a model's directory, read only below its root. Files may be links
 // within that root; a link that leaves it is refused.
 type folder struct {
@@ -25,6 +28,8 @@ type folder struct {
 	path  string // absolute
 	shown string // as the operator wrote it, for texts
 	owned bool   // root belongs to this folder
+	// configName makes configs/<configName>.pbtxt its configuration.
+	configName string
 }
 
 // openFolder opens the model directory name of a repository. A directory that
@@ -66,6 +71,16 @@ func (f *folder) exists(name string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
+// configInUse is the file that describes the model; it may be missing.
+func (f *folder) configInUse() string {
+	if f.configName != "" {
+		if named := filepath.Join("configs", f.configName+".pbtxt"); f.exists(named) {
+			return named
+		}
+	}
+	return configFile
+}
+
 // openRegular opens a file that can be read to its end: a pipe or a device would
 // block, or never end. Errors are Internal in Triton's words.
 func (f *folder) openRegular(name string) (*os.File, error) {
@@ -102,6 +117,21 @@ func (f *folder) read(name string) ([]byte, error) {
 		return nil, f.unreadable(name, err)
 	}
 	return content, nil
+}
+
+// readStart returns the beginning of a file, at most limit bytes. Errors are
+// those of read.
+func (f *folder) readStart(name string, limit int64) ([]byte, error) {
+	file, err := f.openRegular(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, limit))
+	if err != nil {
+		return nil, f.unreadable(name, err)
+	}
+	return data, nil
 }
 
 func (f *folder) unreadable(name string, err error) error {

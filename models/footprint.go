@@ -31,7 +31,8 @@ type footprint struct {
 const maxFootprintEntries = 1 << 20
 
 // footprint looks at the folder. What cannot be read does not count.
-func (f *folder) footprint(config string) footprint {
+func (f *folder) footprint() footprint {
+	config, _, _ := strings.Cut(f.configInUse(), string(filepath.Separator))
 	p := footprint{config: config, parts: make(map[string]uint64)}
 	entries, err := f.list(".")
 	if err != nil {

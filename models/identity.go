@@ -3,8 +3,6 @@ package models
 import (
 	"cmp"
 	"slices"
-
-	"github.com/nereid-serving/nereid/infer"
 )
 
 // Identity tells models apart. Namespace is the repository in which a model
@@ -42,24 +40,4 @@ func (s identities) sorted() []Identity {
 	}
 	slices.SortFunc(list, Identity.compare)
 	return list
-}
-
-// Composing names the models that an ensemble is composed of, each with the
-// versions that its steps require, ascending and each once; infer.LatestVersion
-// stands for any. A name without a namespace may be that of a model in any. It
-// is empty for other models.
-func (d *Description) Composing() map[Identity][]int64 {
-	steps := d.Config.GetEnsembleScheduling().GetStep()
-	composing := make(map[Identity][]int64, len(steps))
-	for _, step := range steps {
-		id := Identity{Namespace: step.GetModelNamespace(), Name: step.GetModelName()}
-		version := step.GetModelVersion()
-		if version < 0 {
-			version = infer.LatestVersion
-		}
-		if at, known := slices.BinarySearch(composing[id], version); !known {
-			composing[id] = slices.Insert(composing[id], at, version)
-		}
-	}
-	return composing
 }

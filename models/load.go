@@ -53,6 +53,9 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *Description) 
 				}
 			}
 			l, err := r.loadVersion(ctx, c.op, d, number)
+			if err == nil {
+				l.upload = s.upload.hold()
+			}
 			results[i] = result{number: number, loaded: l, err: err}
 		}, func(err error) { results[i] = result{number: number, updated: serving[i] != nil, err: err} }))
 	}
@@ -313,6 +316,5 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 	if err := l.start(ctx, r.events(l), r.config.Limiter); err != nil {
 		return err
 	}
-	l.upload = d.upload.hold()
 	return nil
 }

@@ -2,7 +2,6 @@ package models
 
 import (
 	"fmt"
-	"os"
 
 	"google.golang.org/protobuf/encoding/prototext"
 
@@ -42,28 +41,4 @@ func (r *Registry) override(name, config string, files map[string][]byte) (o ove
 		return override{}, err
 	}
 	return o, nil
-}
-
-// open opens the directory as that of the model name. Texts show that name alone.
-func (u *upload) open(name string) (*folder, error) {
-	root, err := os.OpenRoot(u.path)
-	if err != nil {
-		return nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", name, strerror(err))
-	}
-	return &folder{root: root, inner: ".", path: u.path, shown: name, owned: true}, nil
-}
-
-// readUpload reads a model of which all has come with the request.
-func (r *Repository) readUpload(name string, o override) (*source, error) {
-	f, err := o.upload.open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.close()
-	d, err := r.describe(f, name, cloneConfig(o.config))
-	if err != nil {
-		return nil, err
-	}
-	d.upload = o.upload
-	return &source{Description: d, configured: true}, nil
 }

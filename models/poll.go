@@ -70,7 +70,7 @@ func (p *poller) look(ctx context.Context) {
 func (p *poller) removed(ids []Identity, rejected map[Identity]string) map[Identity]*source {
 	there := identitiesOf(ids...)
 	for _, id := range identitiesOfKeys(rejected).sorted() {
-		p.config.Log.Error().Msgf(notUniqueText, id)
+		p.config.Log.Error().Msg(notUnique(id.String()).Error())
 		delete(there, id)
 	}
 	gone := make(map[Identity]*source)
@@ -140,7 +140,7 @@ func (p *poller) examine(id Identity) (*source, error) {
 	} else if p.isServed(id, files) || p.waits(id, files) {
 		return nil, nil //nolint:nilnil // as the doc says
 	}
-	return p.config.Repository.source(id, nil)
+	return p.source(id, nil)
 }
 
 // waits reports whether a model is an ensemble that is as its files are now, but

@@ -96,18 +96,15 @@ func (c recordedCase) outcome(t *testing.T) (poll, load, shown string) {
 	}
 	repository := openRepository(t, options, files)
 	shorten := func(s string) string { return strings.ReplaceAll(s, repository.roots[0].path, "ROOT") }
-	read := func() (*Description, error) { return repository.Read("m") }
+	read := func() (*Description, error) { return readModel(repository, "m") }
 	if c.Override != "" {
 		read = func() (*Description, error) {
 			config, err := ParseConfigJSON([]byte(strings.ReplaceAll(c.Override, "NAME", "m")))
 			if err != nil {
 				return nil, fmt.Errorf("Invalid config override: %w", err) //nolint:revive // Triton's text
 			}
-			source, err := repository.source(Identity{Name: "m"}, config)
-			if err != nil {
-				return nil, err
-			}
-			return source.Description, nil
+			d, _, err := repository.Read(Identity{Name: "m"}, config)
+			return d, err
 		}
 	}
 	description, err := read()

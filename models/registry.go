@@ -183,7 +183,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 // publishLocked makes the present states visible to requests.
 func (r *Registry) publishLocked() {
 	now := &servingNow{models: make(map[Identity]*servingModel, len(r.models))}
-	if r.config.Repository.options.Namespacing {
+	if r.config.Repository.namespacing() {
 		now.names = make(map[string][]Identity)
 	}
 	for id, m := range r.models {

@@ -142,13 +142,6 @@ func (r *Repository) find(name string) []Identity {
 	return found.sorted()
 }
 
-// notFoundText and notUniqueText are logged for models that are not in exactly
-// one place.
-const (
-	notFoundText  = "failed to poll model '%s': model not found in any model repository."
-	notUniqueText = "failed to poll model '%s': not unique across all model repositories"
-)
-
 // open finds the one directory of a model.
 func (r *Repository) open(id Identity) (*folder, error) {
 	var found *folder
@@ -167,22 +160,45 @@ func (r *Repository) open(id Identity) (*folder, error) {
 			if found != nil {
 				found.close()
 				f.close()
-				return nil, &placeError{infer.Errorf(infer.Internal, notUniqueText, id.Name)}
+				return nil, notUnique(id.Name)
 			}
 			found = f
 		}
 	}
 	if found == nil {
-		return nil, &placeError{infer.Errorf(infer.NotFound, notFoundText, id.Name)}
+		return nil, notFound(id.Name)
 	}
+	found.configName = r.options.ConfigName
 	return found, nil
 }
+
+// footprint looks at the files of a model.
+func (r *Repository) footprint(id Identity) (footprint, error) {
+	f, err := r.open(id)
+	if err != nil {
+		return footprint{}, err
+	}
+	defer f.close()
+	return f.footprint(), nil
+}
+
+// namespacing reports whether directories of the same name may lie in several
+// repositories.
+func (r *Repository) namespacing() bool { return r.options.Namespacing }
 
 // placeError says that a model is not in exactly one place. Its text stands
 // alone.
 type placeError struct{ error }
 
 func (e *placeError) Unwrap() error { return e.error }
+
+func notFound(name string) *placeError {
+	return &placeError{infer.Errorf(infer.NotFound, "failed to poll model '%s': model not found in any model repository.", name)}
+}
+
+func notUnique(name string) *placeError {
+	return &placeError{infer.Errorf(infer.Internal, "failed to poll model '%s': not unique across all model repositories", name)}
+}
 
 // local reports whether name can be the name of a model: that of a directory,
 // and one that the protocols can say.

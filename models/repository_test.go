@@ -89,7 +89,7 @@ func TestScan(t *testing.T) {
 		"only_a/..": "Not found: failed to poll model 'only_a/..': model not found in any model repository.",
 		"../b":      "Not found: failed to poll model '../b': model not found in any model repository.",
 	} {
-		if _, err := repository.Read(name); err == nil || infer.AsError(err).Status() != want {
+		if _, err := readModel(repository, name); err == nil || infer.AsError(err).Status() != want {
 			t.Errorf("Read(%q): got error %v, want %q", name, err, want)
 		}
 	}
@@ -171,7 +171,7 @@ func TestReadThroughLinks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			refused := ""
-			d, err := r.Read(c.name)
+			d, err := readModel(r, c.name)
 			if err == nil {
 				if !slices.Equal(d.Versions, c.versions) || d.Config.MaxBatchSize != c.batch {
 					t.Errorf("got versions %d, max_batch_size %d, want %d, %d", d.Versions, d.Config.MaxBatchSize, c.versions, c.batch)
@@ -237,7 +237,7 @@ func TestReadFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer repository.Close()
-			d, err := repository.Read(c.model)
+			d, err := readModel(repository, c.model)
 			if err != nil {
 				if got := strings.ReplaceAll(err.Error(), root, "ROOT"); got != c.refused {
 					t.Errorf("got error %q, want %q", got, c.refused)
@@ -287,7 +287,7 @@ func TestVersions(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			files["m/config.pbtxt"] = `backend: "python" ` + c.policy
-			d, err := openRepository(t, RepositoryOptions{}, files).Read("m")
+			d, err := readModel(openRepository(t, RepositoryOptions{}, files), "m")
 			if err != nil {
 				t.Fatal(err)
 			}

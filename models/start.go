@@ -31,7 +31,7 @@ func (r *Registry) Start(ctx context.Context) error {
 	failed := false
 	for _, id := range identitiesOfKeys(rejected).sorted() {
 		failed = true
-		r.config.Log.Error().Msgf(notUniqueText, id)
+		r.config.Log.Error().Msg(notUnique(id.String()).Error())
 	}
 	wanted := ids
 	byName := r.config.Explicit && !slices.Equal(r.config.Startup, []string{"*"})
@@ -40,7 +40,7 @@ func (r *Registry) Start(ctx context.Context) error {
 		for _, name := range r.config.Startup {
 			here := slices.DeleteFunc(slices.Clone(ids), func(id Identity) bool { return id.Name != name })
 			if len(here) == 0 {
-				r.config.Log.Error().Msgf(notFoundText, name)
+				r.config.Log.Error().Msg(notFound(name).Error())
 				failed = true
 			}
 			wanted = append(wanted, here...)
@@ -51,7 +51,7 @@ func (r *Registry) Start(ctx context.Context) error {
 		if _, no := rejected[id]; no {
 			continue
 		}
-		s, err := r.config.Repository.source(id, nil)
+		s, err := r.source(id, nil)
 		if err != nil {
 			problems[id] = err
 			continue

@@ -56,6 +56,15 @@ func (u *upload) hold() *upload {
 	return u
 }
 
+// open opens the directory as that of the model name. Texts show that name alone.
+func (u *upload) open(name string) (*folder, error) {
+	root, err := os.OpenRoot(u.path)
+	if err != nil {
+		return nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", name, strerror(err))
+	}
+	return &folder{root: root, inner: ".", path: u.path, shown: name, owned: true}, nil
+}
+
 // drop takes a user away; the last one takes the directory along.
 func (u *upload) drop() {
 	if u == nil || u.users.Add(-1) > 0 {

@@ -38,7 +38,7 @@ func refusal(t *testing.T, options RepositoryOptions, config string) (poll, load
 	t.Helper()
 	repository := openRepository(t, options, map[string]string{"m/config.pbtxt": config, "m/1/model.py": ""})
 	shorten := func(s string) string { return strings.ReplaceAll(s, repository.roots[0].path, "ROOT") }
-	description, err := repository.Read("m")
+	description, err := readModel(repository, "m")
 	if err != nil {
 		return shorten(err.Error()), ""
 	}
@@ -99,7 +99,7 @@ func TestInstanceGroupsWithGPUs(t *testing.T) {
 				return
 			}
 			repository := openRepository(t, options, map[string]string{"m/config.pbtxt": c.config, "m/1/model.py": ""})
-			description, err := repository.Read("m")
+			description, err := readModel(repository, "m")
 			if err != nil {
 				t.Fatal(err)
 			}

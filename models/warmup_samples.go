@@ -2,7 +2,6 @@ package models
 
 import (
 	"errors"
-	"io"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -217,19 +216,4 @@ func fillRandom(data []byte, truth bool) {
 			data[i] &= 1
 		}
 	}
-}
-
-// readStart returns the beginning of a file, at most limit bytes. Errors are
-// those of read.
-func (f *folder) readStart(name string, limit int64) ([]byte, error) {
-	file, err := f.openRegular(name)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, limit))
-	if err != nil {
-		return nil, f.unreadable(name, err)
-	}
-	return data, nil
 }
