@@ -303,7 +303,8 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 	info := &Info{Name: d.Name, Namespace: d.Namespace, Version: number, Config: config, JSON: json, Labels: labels}
 	counters := r.config.Metrics.Model(d.Name, number, r.metricsOf(d.Namespace, config))
 	l := &loaded{
-		info: info, spec: newRequestSpec(info), model: m, states: states,
+		registry: r,
+		info:     info, spec: newRequestSpec(info), model: m, states: states,
 		statistics: newStatistics(d.Name, number, counters), holds: newHolds(), log: r.config.Log,
 	}
 	l.cache = r.newCached(l)

@@ -266,20 +266,6 @@ func (m *servingModel) version(name string, number int64) (*loaded, error) {
 	return v.loaded, nil
 }
 
-// Infer implements infer.Handler. While the server exits it fails with
-// Unavailable.
-func (r *Registry) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
-	if err := r.checkExiting(); err != nil {
-		return err
-	}
-	l, err := r.reached(req)
-	if err != nil {
-		return err
-	}
-	defer l.holds.release()
-	return l.run(ctx, req, send, l.scheduler.Infer)
-}
-
 // reached finds the version that is to run a request. The caller releases it when
 // the scheduler has the request.
 func (r *Registry) reached(req *infer.Request) (*loaded, error) {

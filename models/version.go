@@ -41,6 +41,7 @@ type version struct {
 // loaded is what serves a version. It does not change; a version that gets other
 // instances gets a copy that shows another config.
 type loaded struct {
+	registry   *Registry
 	info       *Info
 	spec       *requestSpec
 	scheduler  scheduler.Scheduler

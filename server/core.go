@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
@@ -11,8 +12,6 @@ import (
 // Core is what the front ends ask of the rooms below; models.Registry is it.
 // Errors are *infer.Error and their texts go to clients as they are.
 type Core interface {
-	infer.Handler
-
 	// Live reports whether the server works at all, Ready whether it is ready by
 	// the rules of strict readiness. Both fail with Unavailable "Server exiting"
 	// once shutdown has begun.
@@ -23,8 +22,9 @@ type Core interface {
 	// is an error as Model gives it.
 	ModelReady(ctx context.Context, name string, version int64) (bool, error)
 
-	// Model returns the version that a request would reach. It fails with
-	// NotFound or Unavailable where there is none that is ready.
+	// Target returns the version that a request would reach, and Model what describes
+	// it. They fail with NotFound or Unavailable where there is none that is ready.
+	Target(name string, version int64) (models.Target, error)
 	Model(name string, version int64) (*models.Info, error)
 	// ReadyVersions lists the versions of a model that are ready, ascending.
 	ReadyVersions(name string) []int64
@@ -46,4 +46,18 @@ type Core interface {
 	// another count while it serves, and returns what there is when the new ones
 	// serve, too.
 	SetInstances(ctx context.Context, name, group string, count int) ([]models.InstanceState, error)
+}
+
+// inferOn has a request executed by the version that was found for it, or by the
+// version's successor, which is found then, if it has been replaced meanwhile.
+func inferOn(ctx context.Context, core Core, found *models.Target, req *infer.Request, send infer.Sender) error {
+	for {
+		err := (*found).Infer(ctx, req, send)
+		if !errors.Is(err, models.ErrReplaced) {
+			return err
+		}
+		if *found, err = core.Target(req.Model, req.Version); err != nil {
+			return err
+		}
+	}
 }

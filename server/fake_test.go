@@ -26,6 +26,9 @@ type fakeModel struct {
 	info   *models.Info
 	labels string // content of the outputs' label file
 	infer  func(ctx context.Context, req *infer.Request, send infer.Sender) error
+
+	successor *fakeModel // takes the place of this one when the first request is to run
+	replaced  atomic.Bool
 }
 
 // fakeCore stands for models.Registry. It validates nothing but names.
@@ -128,13 +131,34 @@ func (c *fakeCore) find(name string, version int64) (*fakeModel, error) {
 	if version != infer.LatestVersion && version != 1 {
 		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' version %d is not found", name, version)
 	}
+	if m.replaced.Load() {
+		return m.successor, nil
+	}
 	return m, nil
 }
 
-func (c *fakeCore) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
-	m, err := c.find(req.Model, req.Version)
+func (c *fakeCore) Target(name string, version int64) (models.Target, error) {
+	m, err := c.find(name, version)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	return fakeTarget{c, m}, nil
+}
+
+// fakeTarget is one model of a fakeCore, and may be replaced before it has run
+// anything.
+type fakeTarget struct {
+	c *fakeCore
+	m *fakeModel
+}
+
+func (t fakeTarget) Info() *models.Info { return t.m.info }
+
+func (t fakeTarget) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	c, m := t.c, t.m
+	if m.successor != nil {
+		m.replaced.Store(true)
+		return models.ErrReplaced
 	}
 	c.served.Add(1)
 	c.mu.Lock()
@@ -437,4 +461,14 @@ func eventually(t testing.TB, what string, ok func() bool) {
 			t.Fatalf("%s: not within %v", what, patience)
 		}
 	}
+}
+
+// replacedModel is a model whose labels are others when its first request runs.
+func replacedModel() *fakeModel {
+	old, new := model("replaced", 8, "INPUT0 FP32 2", "OUTPUT0 FP32 2"), model("replaced", 8, "INPUT0 FP32 2", "OUTPUT0 FP32 2")
+	old.info.Labels = map[string][]string{"OUTPUT0": {"old", "old"}}
+	new.info.Labels = map[string][]string{"OUTPUT0": {"new", "new"}}
+	new.infer = new.echo
+	old.successor = new
+	return old
 }

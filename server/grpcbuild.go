@@ -41,13 +41,13 @@ func (c *grpcCall) release() { c.message.release() }
 
 // lookup finds the model of the message: first the text of the version, then
 // the model.
-func (c *grpcCall) lookup(core Core) (*models.Info, error) {
+func (c *grpcCall) lookup(core Core) (models.Target, error) {
 	version, err := grpcVersion(c.message.version)
 	if err != nil {
 		return nil, err
 	}
 	c.request.Model, c.request.Version = c.message.model, version
-	return core.Model(c.message.model, version)
+	return core.Target(c.message.model, version)
 }
 
 // build makes the request out of the message, in the order in which a client

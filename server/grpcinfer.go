@@ -36,11 +36,11 @@ func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
 	if err := grpcCompression(ctx, g.cfg.Compression, receiver.compression()); err != nil {
 		return err
 	}
-	info, err := c.lookup(g.core)
+	target, err := c.lookup(g.core)
 	if err != nil {
 		return err
 	}
-	if info.Decoupled() {
+	if target.Info().Decoupled() {
 		return infer.Errorf(infer.Unsupported, "ModelInfer RPC doesn't support models with decoupled transaction policy")
 	}
 	c.forwarded, c.refusal = g.forwarded(ctx)
@@ -49,9 +49,9 @@ func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
 	}
 	var one grpcOne
 	defer g.tellCancellation(ctx, "ModelInferHandler")()
-	err = g.core.Infer(ctx, &c.request, one.send)
+	err = inferOn(ctx, g.core, &target, &c.request, one.send)
 	c.release()
-	encoded, err := c.finish(info, &one, grpcOverdue{g.cfg.WriteTimeout, receiver.conn, g.log}, err)
+	encoded, err := c.finish(target, &one, grpcOverdue{g.cfg.WriteTimeout, receiver.conn, g.log}, err)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (o *grpcOne) send(r *infer.Response) {
 }
 
 // finish makes the answer of what came of a call.
-func (c *grpcCall) finish(info *models.Info, one *grpcOne, overdue grpcOverdue, err error) (*grpcEncoded, error) {
+func (c *grpcCall) finish(target models.Target, one *grpcOne, overdue grpcOverdue, err error) (*grpcEncoded, error) {
 	r := one.response
 	encoded := false
 	defer func() { // after a panic too
@@ -117,7 +117,7 @@ func (c *grpcCall) finish(info *models.Info, one *grpcOne, overdue grpcOverdue, 
 	case r.Err != nil:
 		err = r.Err
 	default:
-		err = grpcClassify(r, c.classes, info)
+		err = grpcClassify(r, c.classes, target.Info())
 	}
 	var buffers mem.BufferSlice
 	if err == nil {

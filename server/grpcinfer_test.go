@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"io"
 	"math"
 	"net"
 	"slices"
@@ -289,4 +290,31 @@ func TestGRPCSharedResponse(t *testing.T) {
 		t.Errorf("got %v, want a refusal", err)
 	}
 	s.settled(t)
+}
+
+// TestGRPCReplacedBeforeItRuns is TestReplacedBeforeItRuns over gRPC, of a call and of
+// a stream.
+func TestGRPCReplacedBeforeItRuns(t *testing.T) {
+	const want = "\x0e\x00\x00\x002.000000:1:new"
+	classified := func() *kserve.ModelInferRequest {
+		q := rawRequest("replaced", "FP32", []int64{1, 2}, []byte("\x00\x00\x80\x3f\x00\x00\x00\x40"))
+		q.Outputs = []*kserve.ModelInferRequest_InferRequestedOutputTensor{{Name: "OUTPUT0", Parameters: map[string]*kserve.InferParameter{
+			"classification": {ParameterChoice: &kserve.InferParameter_Int64Param{Int64Param: 1}}}}}
+		return q
+	}
+	s := startGRPC(t, GRPCConfig{}, newFakeCore(replacedModel()))
+	got, err := s.client.ModelInfer(grpcContext(t), classified())
+	if err != nil || len(got.RawOutputContents) != 1 || string(got.RawOutputContents[0]) != want {
+		t.Errorf("ModelInfer: got %v and error %v, want %q", got, err, want)
+	}
+	s = startGRPC(t, GRPCConfig{}, newFakeCore(replacedModel()))
+	stream := s.open(t, grpcContext(t))
+	sendAll(t, stream, classified())
+	answer, err := stream.Recv()
+	if err != nil || len(answer.InferResponse.GetRawOutputContents()) != 1 || string(answer.InferResponse.RawOutputContents[0]) != want {
+		t.Errorf("ModelStreamInfer: got %v and error %v, want %q", answer, err, want)
+	}
+	if _, end := receiveAll(t, stream); end != io.EOF {
+		t.Errorf("got %v at the end, want EOF", end)
+	}
 }

@@ -87,7 +87,7 @@ func (r *grpcReply) answer() grpcAnswer {
 	case r.response.Empty:
 		return grpcAnswer{model: o.model, version: o.version, id: o.id, stream: true, hasFinal: true, final: r.response.Final}
 	}
-	if err := grpcClassify(r.response, o.classes, o.info); err != nil {
+	if err := grpcClassify(r.response, o.classes, o.target.Info()); err != nil {
 		return r.failed(err)
 	}
 	a := grpcAnswerOf(r.response)

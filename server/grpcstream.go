@@ -55,7 +55,7 @@ type grpcStream struct {
 // grpcOrigin is what is remembered of a request for its answers.
 type grpcOrigin struct {
 	model, version, id string // version is the text of the request
-	info               *models.Info
+	target             models.Target
 	classes            []grpcClasses
 	emptyFinal         bool
 	waiting            int // its responses in the queue, guarded by the queue
@@ -150,11 +150,11 @@ func (s *grpcStream) start(c *grpcCall, err error) {
 	}
 	if err == nil {
 		err = s.g.protect(func() (err error) {
-			origin.info, err = c.lookup(s.g.core)
+			origin.target, err = c.lookup(s.g.core)
 			return err
 		})
 	}
-	decoupled := origin.info != nil && origin.info.Decoupled()
+	decoupled := origin.target != nil && origin.target.Info().Decoupled()
 	turn := s.queue.begin(!decoupled)
 	if err == nil {
 		err = s.g.protect(func() error { return c.build(s.g.allocate) })
@@ -187,7 +187,7 @@ func (s *grpcStream) infer(c *grpcCall, turn *grpcTurn, origin *grpcOrigin) erro
 	if turn != nil {
 		return s.inferOne(c, turn, origin)
 	}
-	return s.g.core.Infer(s.ctx, &c.request, func(r *infer.Response) {
+	return inferOn(s.ctx, s.g.core, &origin.target, &c.request, func(r *infer.Response) {
 		if r.Empty && !origin.emptyFinal {
 			r.Release()
 			return
@@ -200,7 +200,7 @@ func (s *grpcStream) infer(c *grpcCall, turn *grpcTurn, origin *grpcOrigin) erro
 // one here, whatever the model sends behind it.
 func (s *grpcStream) inferOne(c *grpcCall, turn *grpcTurn, origin *grpcOrigin) error {
 	answered := false
-	err := s.g.core.Infer(s.ctx, &c.request, func(r *infer.Response) {
+	err := inferOn(s.ctx, s.g.core, &origin.target, &c.request, func(r *infer.Response) {
 		if answered || r.Empty {
 			r.Release()
 			return

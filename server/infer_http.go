@@ -28,7 +28,7 @@ const (
 // serves the next call again; what the rooms below see, the inferRequest, does not.
 type inferCall struct {
 	h       *HTTP
-	info    *models.Info
+	target  models.Target
 	charge  memory.Charge
 	body    requestBody
 	rest    []byte // binary data of a small body that no input has taken yet
@@ -75,15 +75,15 @@ func (a *answer) take(r *infer.Response) {
 
 // serveInfer serves POST …/infer.
 func (h *HTTP) serveInfer(w *reply, r *request, model string, version int64) error {
-	info, err := h.core.Model(model, version)
+	target, err := h.core.Target(model, version)
 	if err != nil {
 		return err
 	}
-	if info.Decoupled() {
+	if target.Info().Decoupled() {
 		return infer.Errorf(infer.Unsupported, "HTTP end point doesn't support models with decoupled transaction policy")
 	}
 	c := h.calls.Get().(*inferCall)
-	c.info = info
+	c.target = target
 	c.charge.Account = h.account
 	c.inferRequest = new(inferRequest)
 	c.req.Model, c.req.Version = model, version
@@ -302,7 +302,7 @@ func (c *inferCall) run(w *reply, r *request) error {
 func (c *inferCall) infer(r *request) error {
 	r.body.c.beginWatch()
 	defer r.body.c.endWatch()
-	return c.h.core.Infer(r.ctx, &c.req, c.answer.take)
+	return inferOn(r.ctx, c.h.core, &c.target, &c.req, c.answer.take)
 }
 
 // chargeItem charges for the things of which a request has any number: inputs,

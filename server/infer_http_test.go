@@ -266,3 +266,16 @@ func TestResponses(t *testing.T) {
 		}
 	}
 }
+
+// TestReplacedBeforeItRuns: a request whose version is replaced between its head and
+// its execution is executed by the successor, whose labels its classes have.
+func TestReplacedBeforeItRuns(t *testing.T) {
+	s := startHTTP(t, HTTPConfig{}, newFakeCore(replacedModel()))
+	head := `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,2],"data":[1,2]}],"outputs":[{"name":"OUTPUT0","parameters":{"classification":1}}]}`
+	for range 2 {
+		got := s.infer(t, "replaced", head, "").String()
+		if want := "200 application/json " + answerTo("replaced", "BYTES", "[1,1]", `"data":["2.000000:1:new"]`); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}

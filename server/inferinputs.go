@@ -143,12 +143,12 @@ func (c *inferCall) readName(v jsonValue) (string, error) {
 		return "", err
 	}
 	if !s.escaped {
-		for _, in := range c.info.Config.GetInput() {
+		for _, in := range c.target.Info().Config.GetInput() {
 			if string(s.raw) == in.Name {
 				return in.Name, nil
 			}
 		}
-		for _, out := range c.info.Config.GetOutput() {
+		for _, out := range c.target.Info().Config.GetOutput() {
 			if string(s.raw) == out.Name {
 				return out.Name, nil
 			}

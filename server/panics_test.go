@@ -109,11 +109,11 @@ func TestAPanicEndsItsOwnConnection(t *testing.T) {
 // brokenCore panics when it is asked for the model "broken".
 type brokenCore struct{ Core }
 
-func (c brokenCore) Model(name string, version int64) (*models.Info, error) {
+func (c brokenCore) Target(name string, version int64) (models.Target, error) {
 	if name == "broken" {
 		panic("a bug behind the names of models")
 	}
-	return c.Core.Model(name, version)
+	return c.Core.Target(name, version)
 }
 
 // TestAPanicEndsItsOwnRequestOfAStream: it is answered in its turn, whether the bug

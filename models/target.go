@@ -1,0 +1,62 @@
+package models
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// ErrReplaced says that a version does not serve any more.
+var ErrReplaced = errors.New("version does not serve any more")
+
+// Target is the version that a request reaches, found once for all that the front end
+// asks of it. It is held while the request runs and not before, so that a client that
+// sends slowly does not delay an unload.
+type Target interface {
+	Info() *Info
+	// Infer is infer.Handler's for this version. If it fails with ErrReplaced, nothing
+	// has been sent, and the request belongs to the version's successor.
+	Infer(ctx context.Context, req *infer.Request, send infer.Sender) error
+}
+
+// Target returns the version that a request would reach. It fails with NotFound or
+// Unavailable where there is none that is ready.
+func (r *Registry) Target(name string, number int64) (Target, error) {
+	l, err := r.lookup(name, number)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Infer implements infer.Handler. While the server exits it fails with
+// Unavailable.
+func (r *Registry) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	for {
+		l, err := r.lookup(req.Model, req.Version)
+		if err == nil {
+			err = l.Infer(ctx, req, send)
+		} else if exiting := r.checkExiting(); exiting != nil {
+			err = exiting
+		}
+		if !errors.Is(err, ErrReplaced) {
+			return err
+		}
+	}
+}
+
+// Info implements Target.
+func (l *loaded) Info() *Info { return l.info }
+
+// Infer implements Target. While the server exits it fails with Unavailable.
+func (l *loaded) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	if err := l.registry.checkExiting(); err != nil {
+		return err
+	}
+	if !l.holds.take() {
+		return ErrReplaced
+	}
+	defer l.holds.release()
+	return l.run(ctx, req, send, l.scheduler.Infer)
+}

@@ -1,0 +1,44 @@
+package models
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// TestTargetIsReplaced: a version that was found and is unloaded, or replaced, before
+// the request runs sends nothing and says so; the successor runs the request.
+func TestTargetIsReplaced(t *testing.T) {
+	b := newFakeBackend()
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), b, explicit("m"))
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	found, err := r.Target("m", infer.LatestVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Unload(t.Context(), "m", false); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Load(t.Context(), "m", "", nil); err != nil {
+		t.Fatal(err)
+	}
+	request := func() *infer.Request {
+		return &infer.Request{Model: "m", Version: infer.LatestVersion,
+			Inputs: []infer.Tensor{{Name: "IN", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}}}
+	}
+	err = found.Infer(t.Context(), request(), func(*infer.Response) { t.Error("a replaced version has answered") })
+	if !errors.Is(err, ErrReplaced) {
+		t.Errorf("got %v, want %v", err, ErrReplaced)
+	}
+	found, err = r.Target("m", infer.LatestVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := 0
+	if err := found.Infer(t.Context(), request(), func(a *infer.Response) { answers++; a.Release() }); err != nil || answers != 1 {
+		t.Errorf("got %d answers and error %v of the successor, want 1 and none", answers, err)
+	}
+}
