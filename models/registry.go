@@ -168,7 +168,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 		config.Allocate = func(n int) ([]byte, infer.Memory, error) { return make([]byte, n), nil, nil }
 	}
 	r := &Registry{
-		config: config, models: make(map[Identity]*model), graph: scheduler.NewGraph(config.Log), claims: newClaims(),
+		config: config, models: make(map[Identity]*model), graph: scheduler.NewGraph(config.Log, scheduler.Patience), claims: newClaims(),
 		loading: make(chan struct{}, config.LoadThreads), uploads: uploads{log: config.Log},
 	}
 	config.Limiter.LogTo(config.Log)

@@ -23,11 +23,8 @@ type asker struct {
 // tell hands a response up and reports whether it was the last one.
 func (a *asker) tell(g *Graph, response *infer.Response) (last bool) {
 	last = response.Final
-	if c := a.call; c != nil {
-		c.sent.Add(1)
-		if last { // who gets it may go on before the scheduler has noted the end
-			g.leave(c)
-		}
+	if a.call != nil { // who gets the last may go on before the scheduler has noted the end
+		g.responded(a.call, last)
 	}
 	a.hand(response)
 	return last

@@ -81,7 +81,7 @@ func NewBatcher(config BatcherConfig) *Batcher {
 		config.MaxQueue = DefaultMaxQueue
 	}
 	if config.Graph == nil {
-		config.Graph = NewGraph(config.Log)
+		config.Graph = NewGraph(config.Log, Patience)
 	}
 	d := &Batcher{
 		config: config, rules: newRules(config.Batching), prefetches: true,

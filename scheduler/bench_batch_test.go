@@ -52,7 +52,7 @@ func BenchmarkClients(b *testing.B) {
 	for _, kind := range []string{"default", "dynamic", "dynamic, all rules"} {
 		for _, models := range []int{1, 10, 1000} {
 			b.Run(fmt.Sprintf("%s/models=%d", kind, models), func(b *testing.B) {
-				graph := NewGraph(zerolog.Nop())
+				graph := NewGraph(zerolog.Nop(), Patience)
 				list := make([]*Batcher, models)
 				for i := range list {
 					var batching *Batching

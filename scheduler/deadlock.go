@@ -9,10 +9,10 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// patience is how long nothing may happen between requests that seem to wait
+// Patience is how long nothing may happen between requests that seem to wait
 // for each other before one of them is refused, where that is likely and not
-// certain.
-const patience = 5 * time.Second
+// certain. Whatever else looks for a standstill waits as long.
+const Patience = 5 * time.Second
 
 // check refuses a request that a model has made and that is queued, if it can
 // never be executed: every instance of its model executes something that waits,
@@ -24,7 +24,7 @@ const patience = 5 * time.Second
 // a deadlock on that assumption is refused when nothing of it has moved for the
 // graph's patience, in a response.
 func (g *Graph) check(c *call) error {
-	if g.hopeful(c.by.station()) {
+	if g.hopeful(c.by.Station()) {
 		return nil
 	}
 	g.searching.Lock()
@@ -39,12 +39,20 @@ func (g *Graph) check(c *call) error {
 		}
 		return nil
 	}
-	if !c.by.takeBack() {
+	if !c.by.TakeBack() {
 		return nil
 	}
 	g.leave(c)
-	c.by.out()
+	c.by.Out()
 	return found.refusal(c)
+}
+
+// Suspects reports whether a queued call would never be executed if all that goes on
+// in the background waited for its calls.
+func (g *Graph) Suspects(c *call) bool {
+	g.searching.Lock()
+	defer g.searching.Unlock()
+	return g.find(c, true) != nil
 }
 
 // suspect has a likely deadlock looked at again later.
@@ -63,7 +71,7 @@ func (g *Graph) look(c *call, suspected *search) (answer func()) {
 	if suspected = g.find(c, true); suspected != nil {
 		g.suspect(c, suspected)
 	}
-	return nothing
+	return func() {}
 }
 
 // recheck looks at calls that wait where an instance has been lost for good.
@@ -81,17 +89,17 @@ func (g *Graph) certain(c *call) (answer func()) {
 	if found := g.find(c, false); found != nil {
 		return g.take(found, c)
 	}
-	return nothing
+	return func() {}
 }
 
 // take takes a call from its queue and returns what answers it, with nothing
 // locked.
 func (g *Graph) take(found *search, c *call) (answer func()) {
-	if !c.by.takeBack() {
+	if !c.by.TakeBack() {
 		return func() {}
 	}
 	g.leave(c)
-	return func() { c.by.refuse(found.refusal(c)) }
+	return func() { c.by.Refuse(found.refusal(c)) }
 }
 
 // refusal is what the caller of a refused call gets.
@@ -119,12 +127,12 @@ func (s *search) cycle(c *call) []string {
 	for _, r := range s.root.runs {
 		add(r, nil)
 	}
-	names := []string{c.by.model()}
+	names := []string{c.by.Model()}
 	for i := 0; i < len(steps); i++ { // grows meanwhile
 		for _, w := range steps[i].run.waits {
 			if w.call == c {
 				for at := steps[i]; at != nil; at = at.before {
-					names = slices.Insert(names, 0, at.run.batch.model())
+					names = slices.Insert(names, 0, at.run.batch.Model())
 				}
 				return names
 			}

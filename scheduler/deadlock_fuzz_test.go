@@ -49,8 +49,7 @@ func newPlay(t *testing.T, data []byte) *play {
 		}
 		models.WriteString(" ")
 	}
-	p.world = newWorld(t, models.String())
-	p.graph.patience = 0
+	p.world = newPatientWorld(t, models.String(), 0)
 	if p.pick(2) == 1 {
 		for _, a := range p.instances {
 			a.ahead = true
@@ -181,7 +180,7 @@ func (p *play) call(id, model, outer string, holding bool) {
 	r := p.asked[id]
 	if err == nil {
 		if c := callOf(p.models[model], id); c != nil {
-			found, hangs := p.graph.find(c, true) != nil, slices.Contains(p.simulate(true), id)
+			found, hangs := p.graph.Suspects(c), slices.Contains(p.simulate(true), id)
 			if found != hangs {
 				p.t.Fatalf("call %s of %s to model %s: found that it may wait for ever: %v, the simulation says %v", id, outer, model, found, hangs)
 			}
@@ -211,9 +210,9 @@ func (p *play) instancesLost(model string) bool {
 }
 
 func callOf(d *Batcher, id string) *call {
-	for _, c := range d.waitingCalls() {
-		if c.by.(*request).task.Request.ID == id {
-			return c
+	for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
+		if r.task.Request.ID == id {
+			return r.call
 		}
 	}
 	return nil

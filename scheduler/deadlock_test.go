@@ -146,7 +146,7 @@ func TestGraphIsPatientWithTheBackground(t *testing.T) {
 				}
 				for _, step := range c.steps {
 					_ = w.step(step)
-					time.Sleep(patience * 7 / 10)
+					time.Sleep(Patience * 7 / 10)
 					synctest.Wait()
 				}
 				const want = "Model 'a' cannot be called: every instance of it waits for this call (a → b → a)"
@@ -155,7 +155,7 @@ func TestGraphIsPatientWithTheBackground(t *testing.T) {
 					t.Errorf("the call: got %+v, want it refused: %v", got, c.refused)
 				}
 				w.finish()
-				time.Sleep(2 * patience) // nothing looks at it any more
+				time.Sleep(2 * Patience) // nothing looks at it any more
 			})
 		})
 	}

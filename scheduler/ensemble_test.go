@@ -402,11 +402,11 @@ func TestEnsembleWindow(t *testing.T) {
 		places(2)
 		k.answer("n", "OUT=x.")
 		places(1) // the client has it
-		time.Sleep(patience - time.Nanosecond)
+		time.Sleep(Patience - time.Nanosecond)
 		k.answer("r", "OUT=c")
-		time.Sleep(patience)
+		time.Sleep(Patience)
 		places(2) // something has moved
-		time.Sleep(patience)
+		time.Sleep(Patience)
 		places(0) // nothing has: perhaps they wait for each other
 		k.answer("r", "OUT=d")
 		places(0)

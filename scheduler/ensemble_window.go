@@ -31,7 +31,7 @@ func (f *flow) occupyLocked(run *stepRun) {
 	}
 	if w.occupied == nil {
 		w.occupied = make(map[*stepRun]struct{})
-		w.timer = boundary.AfterFunc(f.ensemble.config.Log, boundary.Scheduler, patience, f.look, nil)
+		w.timer = boundary.AfterFunc(f.ensemble.config.Log, boundary.Scheduler, Patience, f.look, nil)
 	}
 	w.occupied[run] = struct{}{}
 }
@@ -53,7 +53,7 @@ func (f *flow) look() {
 		return
 	case w.moves != w.seen || len(w.occupied) == 0:
 		w.seen = w.moves
-		w.timer.Reset(patience)
+		w.timer.Reset(Patience)
 		return
 	}
 	w.loose = true

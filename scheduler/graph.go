@@ -45,17 +45,17 @@ type call struct {
 
 // waiter is a request as its scheduler knows it.
 type waiter interface {
-	model() string
-	// where tells where the request is.
-	where() place
+	Model() string
+	// Where tells where the request is.
+	Where() place
 	// station is what it waits for while it is queued.
-	station() station
+	Station() station
 	// takeBack takes the request from its queue, if it waits.
-	takeBack() bool
+	TakeBack() bool
 	// out counts one that was accepted and is refused after all, and refuse answers
 	// one with an error, when it has been taken back.
-	out()
-	refuse(err error)
+	Out()
+	Refuse(err error)
 }
 
 // station is a set of instances for any of which requests wait: those of a
@@ -63,18 +63,19 @@ type waiter interface {
 type station interface {
 	// look returns what the instances execute, a count of instances that came and
 	// went, and whether one is idle, or is being restarted.
-	look() (places []place, changes uint64, free bool)
+	Look() (places []place, changes uint64, free bool)
 }
 
 // running is a batch that an instance has, or had.
 type running interface {
-	model() string
-	where() place
-	tasks() []*backend.Task
+	Model() string
+	Where() place
+	Members() []*backend.Task
 }
 
-// NewGraph makes a Graph that knows of no call.
-func NewGraph(log zerolog.Logger) *Graph {
+// NewGraph makes a Graph that knows of no call. Patience is how long it waits before
+// it refuses a call that only seems to wait for itself; 0: it refuses none of those.
+func NewGraph(log zerolog.Logger, patience time.Duration) *Graph {
 	return &Graph{log: log, patience: patience, calls: make(map[*infer.Request]*call)}
 }
 
@@ -117,9 +118,21 @@ func (g *Graph) leave(c *call) {
 	c.before, c.after = nil, nil
 }
 
-// release notes that the execution of a request has ended although the request
+// responded notes a response of a call that is on its way to the caller, and forgets
+// the call if that is the last one.
+func (g *Graph) responded(c *call, last bool) {
+	c.sent.Add(1)
+	if last {
+		g.leave(c)
+	}
+}
+
+// Responses returns how many responses a call has had.
+func (c *call) Responses() uint32 { return c.sent.Load() }
+
+// rescheduled notes that the execution of a request has ended although the request
 // has not: nothing that it has called holds its next execution.
-func (g *Graph) release(outer *infer.Request) {
+func (g *Graph) rescheduled(outer *infer.Request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for c := g.calls[outer]; c != nil; c = c.after {
@@ -135,7 +148,7 @@ func (g *Graph) waits(b running, all bool) bool {
 	if len(g.calls) == 0 {
 		return false
 	}
-	for _, task := range b.tasks() {
+	for _, task := range b.Members() {
 		for c := g.calls[task.Request]; c != nil; c = c.after {
 			if all || c.holding {
 				return true
@@ -150,7 +163,7 @@ func (g *Graph) open(b running, all bool) []*call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var list []*call
-	for _, task := range b.tasks() {
+	for _, task := range b.Members() {
 		for c := g.calls[task.Request]; c != nil; c = c.after {
 			if all || c.holding {
 				list = append(list, c)
@@ -158,6 +171,13 @@ func (g *Graph) open(b running, all bool) []*call {
 		}
 	}
 	return list
+}
+
+// Open returns how many requests have open calls.
+func (g *Graph) Open() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.calls)
 }
 
 // isOpen reports whether a call is still one that its caller waits for.

@@ -137,10 +137,10 @@ func (o *order) passLocked(w *orderRow) {
 func (o *order) watchLocked() {
 	o.watching, o.watched, o.seen = true, o.main.First, o.main.First.handed
 	if o.watch == nil {
-		o.watch = boundary.AfterFunc(*o.log, boundary.Scheduler, patience, o.look, nil)
+		o.watch = boundary.AfterFunc(*o.log, boundary.Scheduler, Patience, o.look, nil)
 		return
 	}
-	o.watch.Reset(patience)
+	o.watch.Reset(Patience)
 }
 
 // look has a client step aside if the first, which is one of its requests, keeps

@@ -163,7 +163,7 @@ func TestOrderOfAClientThatDoesNotRead(t *testing.T) {
 				if c.leaves {
 					leave()
 				}
-				time.Sleep(patience - 1)
+				time.Sleep(Patience - 1)
 				synctest.Wait()
 				if order := sofar(); order != "a. a." {
 					t.Errorf("after a short time: %s", order)
@@ -208,7 +208,7 @@ func TestOrderOfOneClient(t *testing.T) {
 		send := func(id string, final bool) { tasks[id].Send(&infer.Response{Final: final, Slot: &counted{}}) }
 		want := func(when, want string) {
 			t.Helper()
-			time.Sleep(2 * patience)
+			time.Sleep(2 * Patience)
 			synctest.Wait()
 			if sofar := strings.Join(got, " "); sofar != want {
 				t.Errorf("%s: got %s, want %s", when, sofar, want)

@@ -39,7 +39,7 @@ func newSharing(t *testing.T, configs map[string]string) *sharing {
 	if _, err := l.Reserve([]*kserve.ModelInstanceGroup{group}); err != nil {
 		t.Fatal(err)
 	}
-	graph := NewGraph(zerolog.Nop())
+	graph := NewGraph(zerolog.Nop(), Patience)
 	for name, config := range configs {
 		s.counts[name] = &counter{}
 		d := NewBatcher(BatcherConfig{Model: name, Observer: s.counts[name], Graph: graph, Batching: NewBatching(parseConfig(t, config))})

@@ -60,15 +60,15 @@ type wait struct {
 
 // locate finds out where a call is, and what that place waits for.
 func (s *search) locate(c *call) wait {
-	w := wait{call: c, place: c.by.where()}
+	w := wait{call: c, place: c.by.Where()}
 	switch w.place.where {
 	case queued:
-		w.at = s.site(c.by.station())
+		w.at = s.site(c.by.Station())
 	case executed:
-		w.in = s.run(w.place.batch.where())
+		w.in = s.run(w.place.batch.Where())
 	case elsewhere:
 		if s.suspicious && w.place.batch != nil {
-			w.in = s.run(w.place.batch.where())
+			w.in = s.run(w.place.batch.Where())
 		}
 	}
 	return w
@@ -80,7 +80,7 @@ func (s *search) site(d station) *site {
 	if seen := s.sites[d]; seen != nil {
 		return seen
 	}
-	places, changes, free := d.look()
+	places, changes, free := d.Look()
 	found := &site{station: d, changes: changes, hopeful: free}
 	s.sites[d] = found
 	for _, p := range places {
@@ -139,7 +139,7 @@ func (s *search) holds() bool {
 		if at.hopeful {
 			continue
 		}
-		if places, changes, free := at.station.look(); free || changes != at.changes || len(places) != len(at.runs) {
+		if places, changes, free := at.station.Look(); free || changes != at.changes || len(places) != len(at.runs) {
 			return false
 		}
 	}
@@ -147,11 +147,11 @@ func (s *search) holds() bool {
 		if r.hopeful {
 			continue
 		}
-		if r.batch.where() != r.place {
+		if r.batch.Where() != r.place {
 			return false
 		}
 		for _, w := range r.waits {
-			if w.hopeless() && (!s.graph.isOpen(w.call, s.suspicious) || w.call.by.where() != w.place) {
+			if w.hopeless() && (!s.graph.isOpen(w.call, s.suspicious) || w.call.by.Where() != w.place) {
 				return false
 			}
 		}

@@ -89,7 +89,7 @@ func NewSequence(config SequenceConfig) *Sequence {
 		config.MaxQueue = DefaultMaxQueue
 	}
 	if config.Graph == nil {
-		config.Graph = NewGraph(config.Log)
+		config.Graph = NewGraph(config.Log, Patience)
 	}
 	s := &Sequence{
 		config: config, oldest: config.Batching.GetOldest(), slots: max(config.MaxBatch, 1),

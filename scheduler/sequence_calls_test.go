@@ -60,7 +60,7 @@ func TestSequenceCalls(t *testing.T) {
 						}
 						m.run("end i; send c 1 E; has i c; end i; got c")
 						m.leave()
-						if n := len(m.config.Graph.calls); n != 0 {
+						if n := m.config.Graph.Open(); n != 0 {
 							t.Errorf("%d requests have open calls at the end", n)
 						}
 					})

@@ -5,10 +5,10 @@ import "github.com/nereid-serving/nereid/backend"
 // A call that a model makes waits for the instance of its slot, or, in the
 // backlog, for any. What the batcher of a lane has, the batcher knows.
 
-func (r *episode) model() string { return r.owner.config.Model }
+func (r *episode) Model() string { return r.owner.config.Model }
 
-// station implements waiter.
-func (r *episode) station() station {
+// Station implements waiter.
+func (r *episode) Station() station {
 	s := r.owner
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -18,8 +18,8 @@ func (r *episode) station() station {
 	return r.seq.slot.lane
 }
 
-// where implements waiter.
-func (r *episode) where() place {
+// Where implements waiter.
+func (r *episode) Where() place {
 	s := r.owner
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,7 +31,7 @@ func (r *episode) where() place {
 		p.batch = r.batch
 	}
 	if r.call != nil {
-		p.sent = r.call.sent.Load()
+		p.sent = r.call.Responses()
 	}
 	switch {
 	case r.state == ended || r.state == waiting && r.task.Context.Err() != nil:
@@ -44,8 +44,8 @@ func (r *episode) where() place {
 	return p
 }
 
-// takeBack implements waiter.
-func (r *episode) takeBack() bool {
+// TakeBack implements waiter.
+func (r *episode) TakeBack() bool {
 	s := r.owner
 	var then followUp
 	s.mu.Lock()
@@ -64,26 +64,26 @@ func (r *episode) takeBack() bool {
 	return was
 }
 
-// out implements waiter.
-func (r *episode) out() {
+// Out implements waiter.
+func (r *episode) Out() {
 	s := r.owner
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.outLocked()
 }
 
-// refuse implements waiter.
-func (r *episode) refuse(err error) {
+// Refuse implements waiter.
+func (r *episode) Refuse(err error) {
 	var then followUp
 	then.fail(r, Rejected, err)
 	then.run(r.owner)
 }
 
-func (b *slotBatch) model() string          { return b.episodes[0].owner.config.Model }
-func (b *slotBatch) tasks() []*backend.Task { return b.batch.Tasks }
+func (b *slotBatch) Model() string            { return b.episodes[0].owner.config.Model }
+func (b *slotBatch) Members() []*backend.Task { return b.batch.Tasks }
 
-// where implements running.
-func (b *slotBatch) where() place {
+// Where implements running.
+func (b *slotBatch) Where() place {
 	s := b.episodes[0].owner
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +94,7 @@ func (b *slotBatch) placeLocked() place {
 	p := place{batch: b}
 	for _, r := range b.episodes {
 		if r.call != nil {
-			p.sent += r.call.sent.Load()
+			p.sent += r.call.Responses()
 		}
 	}
 	if b.lane.executes == b {
@@ -103,8 +103,8 @@ func (b *slotBatch) placeLocked() place {
 	return p
 }
 
-// look implements station: what the sequences of a lane wait for.
-func (l *lane) look() (places []place, changes uint64, free bool) {
+// Look implements station: what the sequences of a lane wait for.
+func (l *lane) Look() (places []place, changes uint64, free bool) {
 	l.owner.mu.Lock()
 	up, hopeless := l.up, l.hopeless
 	executes, changes := l.executes, l.changes
@@ -116,7 +116,7 @@ func (l *lane) look() (places []place, changes uint64, free bool) {
 	case !up:
 		return nil, changes, !hopeless
 	case l.inner != nil:
-		places, more, free := l.inner.look()
+		places, more, free := l.inner.Look()
 		return places, changes + more, free
 	case executes == nil:
 		return nil, changes, true
@@ -124,13 +124,13 @@ func (l *lane) look() (places []place, changes uint64, free bool) {
 	return places, changes, false
 }
 
-// look implements station: what the sequences of the backlog wait for.
-func (s *Sequence) look() (places []place, changes uint64, free bool) {
+// Look implements station: what the sequences of the backlog wait for.
+func (s *Sequence) Look() (places []place, changes uint64, free bool) {
 	s.mu.Lock()
 	lanes := s.instances[:len(s.instances):len(s.instances)]
 	s.mu.Unlock()
 	for _, l := range lanes {
-		some, n, yes := l.look()
+		some, n, yes := l.Look()
 		if yes {
 			return nil, changes, true
 		}

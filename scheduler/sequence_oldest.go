@@ -138,7 +138,7 @@ func (s *Sequence) reclaim(r *episode) {
 	s.mu.Lock()
 	inner := r.inner
 	s.mu.Unlock()
-	if inner == nil || !inner.takeBack() {
+	if inner == nil || !inner.TakeBack() {
 		return
 	}
 	inner.send = func(response *infer.Response) { response.Release() }

@@ -77,7 +77,7 @@ func TestGraphStorm(t *testing.T) {
 			if batches {
 				batching = &Batching{MaxSize: 3}
 			}
-			graph := NewGraph(zerolog.Nop())
+			graph := NewGraph(zerolog.Nop(), Patience)
 			var models []*Batcher
 			var refused atomic.Int64
 			var running sync.WaitGroup
@@ -130,11 +130,9 @@ func TestGraphStorm(t *testing.T) {
 				close(in.asked)
 			}
 			running.Wait()
-			graph.mu.Lock()
-			if len(graph.calls) != 0 {
-				t.Errorf("%d requests have open calls at the end", len(graph.calls))
+			if n := graph.Open(); n != 0 {
+				t.Errorf("%d requests have open calls at the end", n)
 			}
-			graph.mu.Unlock()
 			if n := refused.Load(); cyclic != (n > 0) {
 				t.Errorf("%d calls were refused", n)
 			}

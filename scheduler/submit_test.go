@@ -294,8 +294,8 @@ func TestDepth(t *testing.T) {
 	if !errors.As(err, &e) || e.Code != infer.Internal || e.Message != want {
 		t.Errorf("a deeper one: got %v, want %q", err, want)
 	}
-	if d.InFlight() != 0 || len(d.config.Graph.calls) != 0 {
-		t.Errorf("%d in flight, %d with open calls, want none", d.InFlight(), len(d.config.Graph.calls))
+	if d.InFlight() != 0 || d.config.Graph.Open() != 0 {
+		t.Errorf("%d in flight, %d with open calls, want none", d.InFlight(), d.config.Graph.Open())
 	}
 	short := &infer.Request{Model: "b", Caller: infer.NewCaller("a", 1, []*infer.Request{{Model: "a"}}, true)}
 	if got := chain(short); got != "a → b" {

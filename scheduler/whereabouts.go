@@ -1,37 +1,9 @@
 package scheduler
 
-import (
-	"slices"
+import "github.com/nereid-serving/nereid/backend"
 
-	"github.com/nereid-serving/nereid/backend"
-)
-
-// place is where a request was, or a batch, and its counts, which tell whether
-// it has moved.
-type place struct {
-	batch running // that it is in, or was in last; nil if there was none
-	where whereabouts
-	turns uint32 // executions begun
-	sent  uint32 // responses, of calls
-}
-
-type whereabouts uint8
-
-const (
-	elsewhere whereabouts = 0 // on its way, or done with its instance
-	queued    whereabouts = 1
-	executed  whereabouts = 2
-	over      whereabouts = 3 // or about to be: its client has gone
-)
-
-// hopeful reports at a glance whether an instance will be free: most are.
-func (g *Graph) hopeful(at station) bool {
-	places, _, free := at.look()
-	return free || slices.ContainsFunc(places, func(p place) bool { return !g.waits(p.batch, true) })
-}
-
-// look implements station.
-func (d *Batcher) look() (places []place, changes uint64, free bool) {
+// Look implements station.
+func (d *Batcher) Look() (places []place, changes uint64, free bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	free = len(d.idle) > 0 || len(d.up)+len(d.hopeless) == 0 // none at all: some are to come
@@ -58,7 +30,7 @@ func (d *Batcher) locate(r *request) place {
 		p.batch = r.batch
 	}
 	if r.call != nil {
-		p.sent = r.call.sent.Load()
+		p.sent = r.call.Responses()
 	}
 	switch {
 	case r.ended || r.queued && r.task.Context.Err() != nil:
@@ -80,17 +52,17 @@ func (d *Batcher) executesLocked(b *batch) bool {
 }
 
 // The methods of a waiter.
-func (r *request) model() string    { return r.scheduler.config.Model }
-func (r *request) station() station { return r.scheduler }
-func (r *request) where() place     { return r.scheduler.locate(r) }
-func (r *request) takeBack() bool   { return r.scheduler.takeBack(r) }
-func (r *request) out()             { r.scheduler.out() }
-func (r *request) refuse(err error) { r.scheduler.fail(r, Rejected, err) }
+func (r *request) Model() string    { return r.scheduler.config.Model }
+func (r *request) Station() station { return r.scheduler }
+func (r *request) Where() place     { return r.scheduler.locate(r) }
+func (r *request) TakeBack() bool   { return r.scheduler.takeBack(r) }
+func (r *request) Out()             { r.scheduler.out() }
+func (r *request) Refuse(err error) { r.scheduler.fail(r, Rejected, err) }
 
 // The methods of what is running.
-func (b *batch) model() string          { return b.scheduler().config.Model }
-func (b *batch) where() place           { return b.scheduler().place(b) }
-func (b *batch) tasks() []*backend.Task { return b.Tasks }
+func (b *batch) Model() string            { return b.scheduler().config.Model }
+func (b *batch) Where() place             { return b.scheduler().place(b) }
+func (b *batch) Members() []*backend.Task { return b.Tasks }
 
 // place is where a batch is: executed or elsewhere.
 func (d *Batcher) place(b *batch) place {
@@ -104,7 +76,7 @@ func (d *Batcher) placeLocked(b *batch) place {
 	for _, r := range b.requests {
 		p.turns += r.turns
 		if r.call != nil {
-			p.sent += r.call.sent.Load()
+			p.sent += r.call.Responses()
 		}
 	}
 	if d.executesLocked(b) {

@@ -85,8 +85,13 @@ func (w *world) with(b *backend.Batch, open bool) (list []*infer.Request) {
 // newWorld makes models of the given numbers of instances, "a1 b2", and of
 // dynamic batches of a size, "a1x4".
 func newWorld(t testing.TB, models string) *world {
+	return newPatientWorld(t, models, Patience)
+}
+
+// newPatientWorld makes a world whose graph has a patience.
+func newPatientWorld(t testing.TB, models string, patience time.Duration) *world {
 	w := &world{
-		t: t, graph: NewGraph(zerolog.Nop()), models: map[string]*Batcher{}, counts: map[string]*counter{},
+		t: t, graph: NewGraph(zerolog.Nop(), patience), models: map[string]*Batcher{}, counts: map[string]*counter{},
 		instances: map[string]*actor{}, asked: map[string]*asked{},
 	}
 	for _, m := range strings.Fields(models) {
@@ -279,8 +284,8 @@ func (w *world) finish() {
 			w.t.Errorf("model %s at the end: %d in flight, %d pending", name, d.InFlight(), w.counts[name].pending.Load())
 		}
 	}
-	if len(w.graph.calls) != 0 {
-		w.t.Errorf("%d requests have open calls at the end", len(w.graph.calls))
+	if n := w.graph.Open(); n != 0 {
+		w.t.Errorf("%d requests have open calls at the end", n)
 	}
 }
 
