@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
@@ -14,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/stacked"
-	"github.com/rs/zerolog"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // RegistryConfig sets up a Registry.
@@ -78,7 +80,7 @@ type Registry struct {
 	started atomic.Bool
 	exiting atomic.Bool
 
-	graph    *scheduler.Graph
+	graph    *waitgraph.Graph
 	loading  chan struct{} // holds a value for each version that is being loaded
 	ending   tally
 	lifetime context.Context // of what unloading may take
@@ -168,7 +170,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 		config.Allocate = func(n int) ([]byte, infer.Memory, error) { return make([]byte, n), nil, nil }
 	}
 	r := &Registry{
-		config: config, models: make(map[Identity]*model), graph: scheduler.NewGraph(config.Log, scheduler.Patience), claims: newClaims(),
+		config: config, models: make(map[Identity]*model), graph: waitgraph.New(config.Log, waitgraph.Patience), claims: newClaims(),
 		loading: make(chan struct{}, config.LoadThreads), uploads: uploads{log: config.Log},
 	}
 	config.Limiter.LogTo(config.Log)

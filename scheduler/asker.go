@@ -5,13 +5,14 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // asker is who wants the responses of a request.
 type asker struct {
 	send infer.Sender
 	log  *zerolog.Logger // the scheduler's
-	call *call           // nil if no execution waits for this
+	call *waitgraph.Call // nil if no execution waits for this
 	// done receives one value when the last response has been handed up; nil if
 	// nobody waits.
 	done chan struct{}
@@ -21,10 +22,10 @@ type asker struct {
 }
 
 // tell hands a response up and reports whether it was the last one.
-func (a *asker) tell(g *Graph, response *infer.Response) (last bool) {
+func (a *asker) tell(g *waitgraph.Graph, response *infer.Response) (last bool) {
 	last = response.Final
 	if a.call != nil { // who gets the last may go on before the scheduler has noted the end
-		g.responded(a.call, last)
+		g.Responded(a.call, last)
 	}
 	a.hand(response)
 	return last

@@ -6,10 +6,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/rs/zerolog"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // DefaultMaxQueue is how many requests may wait for one version of a model if
@@ -21,7 +23,7 @@ type BatcherConfig struct {
 	Model    string // for error texts
 	MaxQueue int    // requests that may wait; default DefaultMaxQueue
 	Observer Observer
-	Graph    *Graph // shared with what its models can call; default one of its own
+	Graph    *waitgraph.Graph // shared with what its models can call; default one of its own
 	// Batching says how requests are joined; nil: each is executed by itself.
 	Batching *Batching
 	// Released, if not nil, is called once for each request that was accepted: when
@@ -81,7 +83,7 @@ func NewBatcher(config BatcherConfig) *Batcher {
 		config.MaxQueue = DefaultMaxQueue
 	}
 	if config.Graph == nil {
-		config.Graph = NewGraph(config.Log, Patience)
+		config.Graph = waitgraph.New(config.Log, waitgraph.Patience)
 	}
 	d := &Batcher{
 		config: config, rules: newRules(config.Batching), prefetches: true,
@@ -145,7 +147,7 @@ func (d *Batcher) begin(r *request) (backend.Instance, error) {
 	switch {
 	case err != nil:
 		if r.call != nil {
-			d.config.Graph.leave(r.call)
+			d.config.Graph.Leave(r.call)
 		}
 		return nil, err
 	case to.in != nil:
@@ -162,7 +164,7 @@ func (d *Batcher) begin(r *request) (backend.Instance, error) {
 		in = d.turnsTo(r)
 	}
 	if r.call != nil {
-		return in, d.config.Graph.check(r.call)
+		return in, d.config.Graph.Check(r.call)
 	}
 	return in, nil
 }
@@ -176,7 +178,7 @@ func (d *Batcher) admit(r *request) error {
 	if err := checkDepth(req); err != nil {
 		return err
 	}
-	d.config.Graph.enter(r, req.Caller, &r.call)
+	d.config.Graph.Enter(r, req.Caller, &r.call)
 	return nil
 }
 

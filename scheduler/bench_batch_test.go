@@ -7,9 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/rs/zerolog"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // instantBatches is an instant that takes batches.
@@ -52,7 +54,7 @@ func BenchmarkClients(b *testing.B) {
 	for _, kind := range []string{"default", "dynamic", "dynamic, all rules"} {
 		for _, models := range []int{1, 10, 1000} {
 			b.Run(fmt.Sprintf("%s/models=%d", kind, models), func(b *testing.B) {
-				graph := NewGraph(zerolog.Nop(), Patience)
+				graph := waitgraph.New(zerolog.Nop(), waitgraph.Patience)
 				list := make([]*Batcher, models)
 				for i := range list {
 					var batching *Batching

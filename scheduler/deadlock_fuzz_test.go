@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // FuzzGraph has models call each other at random and compares each refusal with
@@ -209,7 +210,7 @@ func (p *play) instancesLost(model string) bool {
 	return true
 }
 
-func callOf(d *Batcher, id string) *call {
+func callOf(d *Batcher, id string) *waitgraph.Call {
 	for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
 		if r.task.Request.ID == id {
 			return r.call

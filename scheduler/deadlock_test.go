@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // TestGraphRefusesWhatCannotBeExecuted is a table of deadlocks: the last step
@@ -146,7 +147,7 @@ func TestGraphIsPatientWithTheBackground(t *testing.T) {
 				}
 				for _, step := range c.steps {
 					_ = w.step(step)
-					time.Sleep(Patience * 7 / 10)
+					time.Sleep(waitgraph.Patience * 7 / 10)
 					synctest.Wait()
 				}
 				const want = "Model 'a' cannot be called: every instance of it waits for this call (a → b → a)"
@@ -155,7 +156,7 @@ func TestGraphIsPatientWithTheBackground(t *testing.T) {
 					t.Errorf("the call: got %+v, want it refused: %v", got, c.refused)
 				}
 				w.finish()
-				time.Sleep(2 * Patience) // nothing looks at it any more
+				time.Sleep(2 * waitgraph.Patience) // nothing looks at it any more
 			})
 		})
 	}

@@ -24,6 +24,6 @@
 //
 // An Ensemble is a Scheduler that has no instances and calls other models instead.
 //
-// Models call each other, so a request can wait for the execution that made it.
-// A Graph, which schedulers share, finds that.
+// Models call each other, so a request can wait for the execution that made it: the
+// package waitgraph finds that. whereabouts.go tells it where requests are.
 package scheduler

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // TestEnsembleStories follows requests step by step: "ask" sends one (with the
@@ -402,11 +403,11 @@ func TestEnsembleWindow(t *testing.T) {
 		places(2)
 		k.answer("n", "OUT=x.")
 		places(1) // the client has it
-		time.Sleep(Patience - time.Nanosecond)
+		time.Sleep(waitgraph.Patience - time.Nanosecond)
 		k.answer("r", "OUT=c")
-		time.Sleep(Patience)
+		time.Sleep(waitgraph.Patience)
 		places(2) // something has moved
-		time.Sleep(Patience)
+		time.Sleep(waitgraph.Patience)
 		places(0) // nothing has: perhaps they wait for each other
 		k.answer("r", "OUT=d")
 		places(0)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // window is the flow's part in the windows of decoupled models, which may have so
@@ -31,7 +32,7 @@ func (f *flow) occupyLocked(run *stepRun) {
 	}
 	if w.occupied == nil {
 		w.occupied = make(map[*stepRun]struct{})
-		w.timer = boundary.AfterFunc(f.ensemble.config.Log, boundary.Scheduler, Patience, f.look, nil)
+		w.timer = boundary.AfterFunc(f.ensemble.config.Log, boundary.Scheduler, waitgraph.Patience, f.look, nil)
 	}
 	w.occupied[run] = struct{}{}
 }
@@ -53,7 +54,7 @@ func (f *flow) look() {
 		return
 	case w.moves != w.seen || len(w.occupied) == 0:
 		w.seen = w.moves
-		w.timer.Reset(Patience)
+		w.timer.Reset(waitgraph.Patience)
 		return
 	}
 	w.loose = true

@@ -179,7 +179,7 @@ func (d *Batcher) Down(in backend.Instance, hopeless bool) {
 	}
 	then()
 	if hopeless {
-		d.config.Graph.recheck(d.waitingCalls())
+		d.config.Graph.Recheck(d.waitingCalls())
 	}
 }
 
@@ -242,5 +242,5 @@ func (d *Batcher) Retire(in backend.Instance, drained func()) {
 		d.fail(r, BackendFailure, unhealthy(lost))
 	}
 	then()
-	d.config.Graph.recheck(d.waitingCalls())
+	d.config.Graph.Recheck(d.waitingCalls())
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler/linked"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // order lets responses leave in the order in which their requests have taken a
@@ -137,10 +138,10 @@ func (o *order) passLocked(w *orderRow) {
 func (o *order) watchLocked() {
 	o.watching, o.watched, o.seen = true, o.main.First, o.main.First.handed
 	if o.watch == nil {
-		o.watch = boundary.AfterFunc(*o.log, boundary.Scheduler, Patience, o.look, nil)
+		o.watch = boundary.AfterFunc(*o.log, boundary.Scheduler, waitgraph.Patience, o.look, nil)
 		return
 	}
-	o.watch.Reset(Patience)
+	o.watch.Reset(waitgraph.Patience)
 }
 
 // look has a client step aside if the first, which is one of its requests, keeps

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // TestPreserveOrdering has instances answer in an order of their own, some of
@@ -163,7 +164,7 @@ func TestOrderOfAClientThatDoesNotRead(t *testing.T) {
 				if c.leaves {
 					leave()
 				}
-				time.Sleep(Patience - 1)
+				time.Sleep(waitgraph.Patience - 1)
 				synctest.Wait()
 				if order := sofar(); order != "a. a." {
 					t.Errorf("after a short time: %s", order)
@@ -208,7 +209,7 @@ func TestOrderOfOneClient(t *testing.T) {
 		send := func(id string, final bool) { tasks[id].Send(&infer.Response{Final: final, Slot: &counted{}}) }
 		want := func(when, want string) {
 			t.Helper()
-			time.Sleep(2 * Patience)
+			time.Sleep(2 * waitgraph.Patience)
 			synctest.Wait()
 			if sofar := strings.Join(got, " "); sofar != want {
 				t.Errorf("%s: got %s, want %s", when, sofar, want)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // placedTeller is a teller that needs one R.
@@ -39,7 +40,7 @@ func newSharing(t *testing.T, configs map[string]string) *sharing {
 	if _, err := l.Reserve([]*kserve.ModelInstanceGroup{group}); err != nil {
 		t.Fatal(err)
 	}
-	graph := NewGraph(zerolog.Nop(), Patience)
+	graph := waitgraph.New(zerolog.Nop(), waitgraph.Patience)
 	for name, config := range configs {
 		s.counts[name] = &counter{}
 		d := NewBatcher(BatcherConfig{Model: name, Observer: s.counts[name], Graph: graph, Batching: NewBatching(parseConfig(t, config))})

@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/scheduler/linked"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // DefaultSequenceIdle is how long a sequence lives without a request if nothing
@@ -32,7 +33,7 @@ type SequenceConfig struct {
 	Decoupled bool
 	MaxQueue  int // requests that may wait; default DefaultMaxQueue
 	Observer  Observer
-	Graph     *Graph // shared with what its models can call; default one of its own
+	Graph     *waitgraph.Graph // shared with what its models can call; default one of its own
 	Log       zerolog.Logger
 	// Allocate lends memory for the padding of the Direct strategy; nil: it lies on
 	// the Go heap.
@@ -89,7 +90,7 @@ func NewSequence(config SequenceConfig) *Sequence {
 		config.MaxQueue = DefaultMaxQueue
 	}
 	if config.Graph == nil {
-		config.Graph = NewGraph(config.Log, Patience)
+		config.Graph = waitgraph.New(config.Log, waitgraph.Patience)
 	}
 	s := &Sequence{
 		config: config, oldest: config.Batching.GetOldest(), slots: max(config.MaxBatch, 1),
@@ -156,14 +157,14 @@ func (s *Sequence) begin(r *episode) (backend.Instance, error) {
 		if err := checkDepth(req); err != nil {
 			return nil, err
 		}
-		s.config.Graph.enter(r, req.Caller, &r.call)
+		s.config.Graph.Enter(r, req.Caller, &r.call)
 	}
 	var then followUp
 	s.mu.Lock()
 	if err := s.acceptLocked(r, &then); err != nil {
 		s.mu.Unlock()
 		if r.call != nil {
-			s.config.Graph.leave(r.call)
+			s.config.Graph.Leave(r.call)
 		}
 		return nil, err
 	}
@@ -176,7 +177,7 @@ func (s *Sequence) begin(r *episode) (backend.Instance, error) {
 	case state == executing:
 		return at.in, nil
 	case state == waiting && call != nil:
-		return nil, s.config.Graph.check(call)
+		return nil, s.config.Graph.Check(call)
 	}
 	return nil, nil
 }

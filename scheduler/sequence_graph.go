@@ -1,14 +1,17 @@
 package scheduler
 
-import "github.com/nereid-serving/nereid/backend"
+import (
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
+)
 
 // A call that a model makes waits for the instance of its slot, or, in the
 // backlog, for any. What the batcher of a lane has, the batcher knows.
 
 func (r *episode) Model() string { return r.owner.config.Model }
 
-// Station implements waiter.
-func (r *episode) Station() station {
+// Station implements waitgraph.Waiter.
+func (r *episode) Station() waitgraph.Station {
 	s := r.owner
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -18,33 +21,33 @@ func (r *episode) Station() station {
 	return r.seq.slot.lane
 }
 
-// Where implements waiter.
-func (r *episode) Where() place {
+// Where implements waitgraph.Waiter.
+func (r *episode) Where() waitgraph.Place {
 	s := r.owner
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := place{turns: r.moves}
+	p := waitgraph.Place{Turns: r.moves}
 	if r.seq != nil {
-		p.turns += r.seq.moves
+		p.Turns += r.seq.moves
 	}
 	if r.batch != nil {
-		p.batch = r.batch
+		p.Batch = r.batch
 	}
 	if r.call != nil {
-		p.sent = r.call.Responses()
+		p.Sent = r.call.Responses()
 	}
 	switch {
 	case r.state == ended || r.state == waiting && r.task.Context.Err() != nil:
-		p.where = over
+		p.Where = waitgraph.Over
 	case r.state == waiting && r.seq != nil:
-		p.where = queued
+		p.Where = waitgraph.Queued
 	case r.batch != nil && r.batch.lane.executes == r.batch:
-		p.where = executed
+		p.Where = waitgraph.Executed
 	}
 	return p
 }
 
-// TakeBack implements waiter.
+// TakeBack implements waitgraph.Waiter.
 func (r *episode) TakeBack() bool {
 	s := r.owner
 	var then followUp
@@ -64,7 +67,7 @@ func (r *episode) TakeBack() bool {
 	return was
 }
 
-// Out implements waiter.
+// Out implements waitgraph.Waiter.
 func (r *episode) Out() {
 	s := r.owner
 	s.mu.Lock()
@@ -72,7 +75,7 @@ func (r *episode) Out() {
 	s.outLocked()
 }
 
-// Refuse implements waiter.
+// Refuse implements waitgraph.Waiter.
 func (r *episode) Refuse(err error) {
 	var then followUp
 	then.fail(r, Rejected, err)
@@ -82,29 +85,29 @@ func (r *episode) Refuse(err error) {
 func (b *slotBatch) Model() string            { return b.episodes[0].owner.config.Model }
 func (b *slotBatch) Members() []*backend.Task { return b.batch.Tasks }
 
-// Where implements running.
-func (b *slotBatch) Where() place {
+// Where implements waitgraph.Batch.
+func (b *slotBatch) Where() waitgraph.Place {
 	s := b.episodes[0].owner
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return b.placeLocked()
 }
 
-func (b *slotBatch) placeLocked() place {
-	p := place{batch: b}
+func (b *slotBatch) placeLocked() waitgraph.Place {
+	p := waitgraph.Place{Batch: b}
 	for _, r := range b.episodes {
 		if r.call != nil {
-			p.sent += r.call.Responses()
+			p.Sent += r.call.Responses()
 		}
 	}
 	if b.lane.executes == b {
-		p.where = executed
+		p.Where = waitgraph.Executed
 	}
 	return p
 }
 
-// Look implements station: what the sequences of a lane wait for.
-func (l *lane) Look() (places []place, changes uint64, free bool) {
+// Look implements waitgraph.Station: what the sequences of a lane wait for.
+func (l *lane) Look() (places []waitgraph.Place, changes uint64, free bool) {
 	l.owner.mu.Lock()
 	up, hopeless := l.up, l.hopeless
 	executes, changes := l.executes, l.changes
@@ -124,8 +127,8 @@ func (l *lane) Look() (places []place, changes uint64, free bool) {
 	return places, changes, false
 }
 
-// Look implements station: what the sequences of the backlog wait for.
-func (s *Sequence) Look() (places []place, changes uint64, free bool) {
+// Look implements waitgraph.Station: what the sequences of the backlog wait for.
+func (s *Sequence) Look() (places []waitgraph.Place, changes uint64, free bool) {
 	s.mu.Lock()
 	lanes := s.instances[:len(s.instances):len(s.instances)]
 	s.mu.Unlock()
@@ -142,11 +145,11 @@ func (s *Sequence) Look() (places []place, changes uint64, free bool) {
 
 // waitingCallsLocked lists the requests of models that wait, if they are asked
 // for.
-func (s *Sequence) waitingCallsLocked(wanted bool) []*call {
+func (s *Sequence) waitingCallsLocked(wanted bool) []*waitgraph.Call {
 	if !wanted {
 		return nil
 	}
-	var list []*call
+	var list []*waitgraph.Call
 	add := func(seq *sequence) {
 		for r := seq.First; r != nil; r = r.After {
 			if r.call != nil {

@@ -132,7 +132,7 @@ func (s *Sequence) Down(in backend.Instance, hopeless bool) {
 	calls := s.waitingCallsLocked(hopeless)
 	s.mu.Unlock()
 	then.run(s)
-	s.config.Graph.recheck(calls)
+	s.config.Graph.Recheck(calls)
 }
 
 // notBegun says of the requests of a list that the process has not begun them:

@@ -53,7 +53,7 @@ func (s *Sequence) submitLocked(at *slot, then *followUp) {
 // join gives a request to the batcher of its lane.
 func (s *Sequence) join(r *episode) {
 	if r.call != nil { // the batcher notes the call from here on
-		s.config.Graph.leave(r.call)
+		s.config.Graph.Leave(r.call)
 	}
 	inner := r.at.inner.newRequest(r.task.Context, &r.request, r.deliver)
 	inner.timing[0] = r.timing
@@ -148,7 +148,7 @@ func (s *Sequence) reclaim(r *episode) {
 	at := r.slot
 	at.busy, r.slot, r.inner = nil, nil, nil
 	if r.call != nil {
-		s.config.Graph.enter(r, r.own.Caller, &r.call)
+		s.config.Graph.Enter(r, r.own.Caller, &r.call)
 	}
 	switch seq := r.seq; {
 	case s.putBackLocked(r, &then):

@@ -25,7 +25,7 @@ func (s *Sequence) againLocked(r *episode, then *followUp) {
 			b.open--
 		}
 	}
-	s.config.Graph.rescheduled(&r.request)
+	s.config.Graph.Rescheduled(&r.request)
 	var refusal *infer.Error
 	switch {
 	case !s.config.Batching.GetIterativeSequence():

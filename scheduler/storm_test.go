@@ -10,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/rs/zerolog"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // calling is an instance whose model calls others, several at once and in turn,
@@ -77,7 +79,7 @@ func TestGraphStorm(t *testing.T) {
 			if batches {
 				batching = &Batching{MaxSize: 3}
 			}
-			graph := NewGraph(zerolog.Nop(), Patience)
+			graph := waitgraph.New(zerolog.Nop(), waitgraph.Patience)
 			var models []*Batcher
 			var refused atomic.Int64
 			var running sync.WaitGroup

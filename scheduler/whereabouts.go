@@ -1,9 +1,12 @@
 package scheduler
 
-import "github.com/nereid-serving/nereid/backend"
+import (
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
+)
 
-// Look implements station.
-func (d *Batcher) Look() (places []place, changes uint64, free bool) {
+// Look implements waitgraph.Station.
+func (d *Batcher) Look() (places []waitgraph.Place, changes uint64, free bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	free = len(d.idle) > 0 || len(d.up)+len(d.hopeless) == 0 // none at all: some are to come
@@ -22,23 +25,23 @@ func (d *Batcher) Look() (places []place, changes uint64, free bool) {
 	return places, d.changes, false
 }
 
-func (d *Batcher) locate(r *request) place {
+func (d *Batcher) locate(r *request) waitgraph.Place {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p := place{turns: r.turns}
+	p := waitgraph.Place{Turns: r.turns}
 	if r.batch != nil {
-		p.batch = r.batch
+		p.Batch = r.batch
 	}
 	if r.call != nil {
-		p.sent = r.call.Responses()
+		p.Sent = r.call.Responses()
 	}
 	switch {
 	case r.ended || r.queued && r.task.Context.Err() != nil:
-		p.where = over
+		p.Where = waitgraph.Over
 	case r.queued:
-		p.where = queued
+		p.Where = waitgraph.Queued
 	case d.executesLocked(r.batch):
-		p.where = executed
+		p.Where = waitgraph.Executed
 	}
 	return p
 }
@@ -51,45 +54,45 @@ func (d *Batcher) executesLocked(b *batch) bool {
 	return has != nil && has.executes == b
 }
 
-// The methods of a waiter.
-func (r *request) Model() string    { return r.scheduler.config.Model }
-func (r *request) Station() station { return r.scheduler }
-func (r *request) Where() place     { return r.scheduler.locate(r) }
-func (r *request) TakeBack() bool   { return r.scheduler.takeBack(r) }
-func (r *request) Out()             { r.scheduler.out() }
-func (r *request) Refuse(err error) { r.scheduler.fail(r, Rejected, err) }
+// The methods of a waitgraph.Waiter.
+func (r *request) Model() string              { return r.scheduler.config.Model }
+func (r *request) Station() waitgraph.Station { return r.scheduler }
+func (r *request) Where() waitgraph.Place     { return r.scheduler.locate(r) }
+func (r *request) TakeBack() bool             { return r.scheduler.takeBack(r) }
+func (r *request) Out()                       { r.scheduler.out() }
+func (r *request) Refuse(err error)           { r.scheduler.fail(r, Rejected, err) }
 
-// The methods of what is running.
+// The methods of a waitgraph.Batch.
 func (b *batch) Model() string            { return b.scheduler().config.Model }
-func (b *batch) Where() place             { return b.scheduler().place(b) }
+func (b *batch) Where() waitgraph.Place   { return b.scheduler().place(b) }
 func (b *batch) Members() []*backend.Task { return b.Tasks }
 
 // place is where a batch is: executed or elsewhere.
-func (d *Batcher) place(b *batch) place {
+func (d *Batcher) place(b *batch) waitgraph.Place {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.placeLocked(b)
 }
 
-func (d *Batcher) placeLocked(b *batch) place {
-	p := place{batch: b}
+func (d *Batcher) placeLocked(b *batch) waitgraph.Place {
+	p := waitgraph.Place{Batch: b}
 	for _, r := range b.requests {
-		p.turns += r.turns
+		p.Turns += r.turns
 		if r.call != nil {
-			p.sent += r.call.Responses()
+			p.Sent += r.call.Responses()
 		}
 	}
 	if d.executesLocked(b) {
-		p.where = executed
+		p.Where = waitgraph.Executed
 	}
 	return p
 }
 
 // waitingCalls lists the requests of models that wait.
-func (d *Batcher) waitingCalls() []*call {
+func (d *Batcher) waitingCalls() []*waitgraph.Call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var list []*call
+	var list []*waitgraph.Call
 	for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
 		if r.call != nil {
 			list = append(list, r.call)

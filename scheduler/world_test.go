@@ -9,16 +9,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/rs/zerolog"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // world is a few models that share a graph, whose instances do what a test says
 // step by step. It is used by one goroutine at a time.
 type world struct {
 	t         testing.TB
-	graph     *Graph
+	graph     *waitgraph.Graph
 	models    map[string]*Batcher
 	counts    map[string]*counter
 	instances map[string]*actor
@@ -85,13 +87,13 @@ func (w *world) with(b *backend.Batch, open bool) (list []*infer.Request) {
 // newWorld makes models of the given numbers of instances, "a1 b2", and of
 // dynamic batches of a size, "a1x4".
 func newWorld(t testing.TB, models string) *world {
-	return newPatientWorld(t, models, Patience)
+	return newPatientWorld(t, models, waitgraph.Patience)
 }
 
 // newPatientWorld makes a world whose graph has a patience.
 func newPatientWorld(t testing.TB, models string, patience time.Duration) *world {
 	w := &world{
-		t: t, graph: NewGraph(zerolog.Nop(), patience), models: map[string]*Batcher{}, counts: map[string]*counter{},
+		t: t, graph: waitgraph.New(zerolog.Nop(), patience), models: map[string]*Batcher{}, counts: map[string]*counter{},
 		instances: map[string]*actor{}, asked: map[string]*asked{},
 	}
 	for _, m := range strings.Fields(models) {

@@ -1,13 +1,19 @@
-package scheduler
+package waitgraph
 
 import "slices"
+
+// hopeful reports at a glance whether an instance will be free: most are.
+func (g *Graph) hopeful(at Station) bool {
+	places, _, free := at.Look()
+	return free || slices.ContainsFunc(places, func(p Place) bool { return !g.waits(p.Batch, true) })
+}
 
 // find looks for a deadlock that a queued call is part of, nil if there is none.
 // The schedulers are looked at one by one, so what is found is found once more:
 // facts that were so twice, without a change between, were so at one time.
-func (g *Graph) find(c *call, suspicious bool) *search {
+func (g *Graph) find(c *Call, suspicious bool) *search {
 	for {
-		s := &search{graph: g, suspicious: suspicious, sites: make(map[station]*site), runs: make(map[running]*run)}
+		s := &search{graph: g, suspicious: suspicious, sites: make(map[Station]*site), runs: make(map[Batch]*run)}
 		from := s.locate(c)
 		if from.at == nil {
 			return nil
@@ -29,13 +35,13 @@ type search struct {
 	// suspicious has requests whose execution has returned wait for its calls.
 	suspicious bool
 	root       *site
-	sites      map[station]*site
-	runs       map[running]*run
+	sites      map[Station]*site
+	runs       map[Batch]*run
 }
 
 // site is a station as it was seen.
 type site struct {
-	station station
+	station Station
 	changes uint64
 	hopeful bool
 	runs    []*run // one for each instance, if there was no other hope
@@ -44,7 +50,7 @@ type site struct {
 // run is a batch that is executed, or goes on after its execution, as it was
 // seen.
 type run struct {
-	place
+	Place
 	hopeful bool
 	waits   []wait
 }
@@ -52,23 +58,23 @@ type run struct {
 // wait is an open call of a run, with where it is: queued at a site, a run
 // itself, or neither if it need not be waited for.
 type wait struct {
-	call  *call
-	place place
+	call  *Call
+	place Place
 	at    *site
 	in    *run
 }
 
 // locate finds out where a call is, and what that place waits for.
-func (s *search) locate(c *call) wait {
+func (s *search) locate(c *Call) wait {
 	w := wait{call: c, place: c.by.Where()}
-	switch w.place.where {
-	case queued:
+	switch w.place.Where {
+	case Queued:
 		w.at = s.site(c.by.Station())
-	case executed:
-		w.in = s.run(w.place.batch.Where())
-	case elsewhere:
-		if s.suspicious && w.place.batch != nil {
-			w.in = s.run(w.place.batch.Where())
+	case Executed:
+		w.in = s.run(w.place.Batch.Where())
+	case Elsewhere:
+		if s.suspicious && w.place.Batch != nil {
+			w.in = s.run(w.place.Batch.Where())
 		}
 	}
 	return w
@@ -76,7 +82,7 @@ func (s *search) locate(c *call) wait {
 
 // site looks at a station. If all its instances execute what waits for
 // something, it looks at that, too.
-func (s *search) site(d station) *site {
+func (s *search) site(d Station) *site {
 	if seen := s.sites[d]; seen != nil {
 		return seen
 	}
@@ -87,7 +93,7 @@ func (s *search) site(d station) *site {
 		if found.hopeful {
 			break
 		}
-		found.hopeful = !s.graph.waits(p.batch, s.suspicious)
+		found.hopeful = !s.graph.waits(p.Batch, s.suspicious)
 	}
 	if found.hopeful {
 		return found
@@ -99,13 +105,13 @@ func (s *search) site(d station) *site {
 }
 
 // run looks at what the requests of a batch wait for.
-func (s *search) run(p place) *run {
-	if seen := s.runs[p.batch]; seen != nil {
+func (s *search) run(p Place) *run {
+	if seen := s.runs[p.Batch]; seen != nil {
 		return seen
 	}
-	found := &run{place: p}
-	s.runs[p.batch] = found
-	for _, c := range s.graph.open(p.batch, s.suspicious) {
+	found := &run{Place: p}
+	s.runs[p.Batch] = found
+	for _, c := range s.graph.open(p.Batch, s.suspicious) {
 		found.waits = append(found.waits, s.locate(c))
 	}
 	return found
@@ -147,7 +153,7 @@ func (s *search) holds() bool {
 		if r.hopeful {
 			continue
 		}
-		if r.batch.Where() != r.place {
+		if r.Batch.Where() != r.Place {
 			return false
 		}
 		for _, w := range r.waits {

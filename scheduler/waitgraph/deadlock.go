@@ -1,4 +1,4 @@
-package scheduler
+package waitgraph
 
 import (
 	"slices"
@@ -14,7 +14,7 @@ import (
 // certain. Whatever else looks for a standstill waits as long.
 const Patience = 5 * time.Second
 
-// check refuses a request that a model has made and that is queued, if it can
+// Check refuses a request that a model has made and that is queued, if it can
 // never be executed: every instance of its model executes something that waits,
 // directly or not, for this very request. The others go on then.
 //
@@ -23,7 +23,7 @@ const Patience = 5 * time.Second
 // instance, and need not wait for what it calls; most do, though. What is
 // a deadlock on that assumption is refused when nothing of it has moved for the
 // graph's patience, in a response.
-func (g *Graph) check(c *call) error {
+func (g *Graph) Check(c *Call) error {
 	if g.hopeful(c.by.Station()) {
 		return nil
 	}
@@ -42,27 +42,27 @@ func (g *Graph) check(c *call) error {
 	if !c.by.TakeBack() {
 		return nil
 	}
-	g.leave(c)
+	g.Leave(c)
 	c.by.Out()
 	return found.refusal(c)
 }
 
 // Suspects reports whether a queued call would never be executed if all that goes on
 // in the background waited for its calls.
-func (g *Graph) Suspects(c *call) bool {
+func (g *Graph) Suspects(c *Call) bool {
 	g.searching.Lock()
 	defer g.searching.Unlock()
 	return g.find(c, true) != nil
 }
 
 // suspect has a likely deadlock looked at again later.
-func (g *Graph) suspect(c *call, suspected *search) {
+func (g *Graph) suspect(c *Call, suspected *search) {
 	boundary.AfterFunc(g.log, boundary.Scheduler, g.patience, func() { g.look(c, suspected)() }, nil)
 }
 
 // look takes a call out of its queue if nothing of a likely deadlock has moved, and
 // returns what answers it, with nothing locked.
-func (g *Graph) look(c *call, suspected *search) (answer func()) {
+func (g *Graph) look(c *Call, suspected *search) (answer func()) {
 	g.searching.Lock()
 	defer g.searching.Unlock()
 	if suspected.holds() {
@@ -74,8 +74,8 @@ func (g *Graph) look(c *call, suspected *search) (answer func()) {
 	return func() {}
 }
 
-// recheck looks at calls that wait where an instance has been lost for good.
-func (g *Graph) recheck(calls []*call) {
+// Recheck looks at calls that wait where an instance has been lost for good.
+func (g *Graph) Recheck(calls []*Call) {
 	for _, c := range calls {
 		g.certain(c)()
 	}
@@ -83,7 +83,7 @@ func (g *Graph) recheck(calls []*call) {
 
 // certain takes a call out of its queue that can never be executed, and returns what
 // answers it, with nothing locked.
-func (g *Graph) certain(c *call) (answer func()) {
+func (g *Graph) certain(c *Call) (answer func()) {
 	g.searching.Lock()
 	defer g.searching.Unlock()
 	if found := g.find(c, false); found != nil {
@@ -94,16 +94,16 @@ func (g *Graph) certain(c *call) (answer func()) {
 
 // take takes a call from its queue and returns what answers it, with nothing
 // locked.
-func (g *Graph) take(found *search, c *call) (answer func()) {
+func (g *Graph) take(found *search, c *Call) (answer func()) {
 	if !c.by.TakeBack() {
 		return func() {}
 	}
-	g.leave(c)
+	g.Leave(c)
 	return func() { c.by.Refuse(found.refusal(c)) }
 }
 
 // refusal is what the caller of a refused call gets.
-func (s *search) refusal(c *call) *infer.Error {
+func (s *search) refusal(c *Call) *infer.Error {
 	names := s.cycle(c)
 	return infer.Errorf(infer.Unavailable, "Model '%s' cannot be called: every instance of it waits for this call (%s)",
 		names[0], strings.Join(names, " → "))
@@ -111,7 +111,7 @@ func (s *search) refusal(c *call) *infer.Error {
 
 // cycle names the models on a shortest way from the instances that the call
 // waits for to itself.
-func (s *search) cycle(c *call) []string {
+func (s *search) cycle(c *Call) []string {
 	type step struct {
 		run    *run
 		before *step
@@ -132,7 +132,7 @@ func (s *search) cycle(c *call) []string {
 		for _, w := range steps[i].run.waits {
 			if w.call == c {
 				for at := steps[i]; at != nil; at = at.before {
-					names = slices.Insert(names, 0, at.run.batch.Model())
+					names = slices.Insert(names, 0, at.run.Batch.Model())
 				}
 				return names
 			}

@@ -1,0 +1,138 @@
+package waitgraph
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/rs/zerolog"
+)
+
+// room is the scheduler of a model with one instance: the first of what waits is
+// executed.
+type room struct {
+	name    string
+	waits   []*guest
+	changes uint64
+}
+
+// guest is a request in a room, and the batch that it is.
+type guest struct {
+	room    *room
+	request *infer.Request
+	task    *backend.Task
+	call    *Call
+	refused error
+}
+
+func (r *room) Look() ([]Place, uint64, bool) {
+	if len(r.waits) == 0 {
+		return nil, r.changes, true
+	}
+	return []Place{r.waits[0].Where()}, r.changes, false
+}
+
+func (g *guest) Model() string            { return g.room.name }
+func (g *guest) Station() Station         { return g.room }
+func (g *guest) Out()                     {}
+func (g *guest) Refuse(err error)         { g.refused = err }
+func (g *guest) Members() []*backend.Task { return []*backend.Task{g.task} }
+
+func (g *guest) Where() Place {
+	p := Place{Batch: g}
+	switch at := slices.Index(g.room.waits, g); {
+	case at == 0:
+		p.Where, p.Turns = Executed, 1
+	case at > 0:
+		p.Where = Queued
+	}
+	if g.call != nil {
+		p.Sent = g.call.Responses()
+	}
+	return p
+}
+
+func (g *guest) TakeBack() bool {
+	at := slices.Index(g.room.waits, g)
+	if at > 0 {
+		g.room.waits = slices.Delete(g.room.waits, at, at+1)
+	}
+	return at > 0
+}
+
+// ask puts a request into a room, which the execution of by has made; nil: a client.
+func ask(graph *Graph, in *room, by *guest) (*guest, error) {
+	g := &guest{room: in, request: &infer.Request{Model: in.name}}
+	g.task = &backend.Task{Request: g.request}
+	if by == nil {
+		in.waits = append(in.waits, g)
+		return g, nil
+	}
+	g.request.Caller = infer.NewCaller(by.room.name, 1, []*infer.Request{by.request}, true)
+	graph.Enter(g, g.request.Caller, &g.call)
+	in.waits = append(in.waits, g)
+	if len(in.waits) == 1 {
+		return g, nil
+	}
+	return g, graph.Check(g.call)
+}
+
+// TestCheckRefusesTheCallThatClosesACircle has a call go round three models, whose
+// schedulers are the simplest ones that there are.
+func TestCheckRefusesTheCallThatClosesACircle(t *testing.T) {
+	graph := New(zerolog.Nop(), 0)
+	a, b, c := &room{name: "a"}, &room{name: "b"}, &room{name: "c"}
+	first, _ := ask(graph, a, nil)
+	second, err := ask(graph, b, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	third, err := ask(graph, c, second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if graph.Open() != 2 {
+		t.Errorf("%d requests have open calls, want 2", graph.Open())
+	}
+	_, err = ask(graph, a, third)
+	const want = "Model 'a' cannot be called: every instance of it waits for this call (a → b → c → a)"
+	var refused *infer.Error
+	if !errors.As(err, &refused) || refused.Message != want {
+		t.Errorf("the call back to a: got error %v, want %q", err, want)
+	}
+	graph.Responded(third.call, false)
+	if third.call.Responses() != 1 || graph.Open() != 2 {
+		t.Errorf("after a response that is not the last: %d responses, %d with open calls", third.call.Responses(), graph.Open())
+	}
+	graph.Responded(third.call, true)
+	graph.Leave(second.call)
+	graph.Leave(second.call)
+	if graph.Open() != 0 {
+		t.Errorf("%d requests have open calls at the end", graph.Open())
+	}
+}
+
+// TestRecheckRefusesWhatLostItsLastHope has a call wait until the circle is closed
+// by something else than a call.
+func TestRecheckRefusesWhatLostItsLastHope(t *testing.T) {
+	graph := New(zerolog.Nop(), 0)
+	a, b := &room{name: "a"}, &room{name: "b"}
+	other, _ := ask(graph, b, nil)
+	first, _ := ask(graph, a, nil)
+	second, err := ask(graph, b, first)
+	if err != nil {
+		t.Fatalf("a call that waits for a client's request: %v", err)
+	}
+	graph.Recheck([]*Call{second.call})
+	if second.refused != nil {
+		t.Fatalf("a call that waits for a client's request: %v", second.refused)
+	}
+	back, _ := ask(graph, a, nil)
+	graph.Enter(back, infer.NewCaller("b", 1, []*infer.Request{other.request}, true), &back.call)
+	graph.Recheck([]*Call{second.call})
+	if second.refused == nil || graph.Open() != 1 {
+		t.Errorf("got error %v with %d open, want a refusal and the other call open", second.refused, graph.Open())
+	}
+}
