@@ -97,16 +97,11 @@ func (c composed) Submit(ctx context.Context, req *infer.Request, send infer.Sen
 }
 
 // Batches implements scheduler.Composed.
-func (c composed) Batches() bool { return c.spec.maxBatch > 0 }
+func (c composed) Batches() bool { return c.spec.batches() }
 
 // Dims implements scheduler.Composed. The version may be newer than the ensemble,
 // and have no such input any more.
-func (c composed) Dims(input string) []int64 {
-	if in := c.spec.byInput[input]; in != nil {
-		return in.dims
-	}
-	return nil
-}
+func (c composed) Dims(input string) []int64 { return c.spec.dims(input) }
 
 // Release implements scheduler.Composed.
 func (c composed) Release() { c.holds.release() }

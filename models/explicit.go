@@ -12,21 +12,6 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// errNotPolled is the client's text for whatever is wrong with a model before
-// it can be loaded; the log has the reason.
-func errNotPolled(name string) error {
-	return infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", name)
-}
-
-// loadFailedError is the client's text for a model that has been read and could
-// not be loaded.
-func loadFailedError(id Identity, err error) error {
-	if errors.Is(err, errExiting) {
-		return err
-	}
-	return infer.Errorf(infer.InvalidArg, "load failed for model '%s': %s\n", id.Name, infer.AsError(err).Message)
-}
-
 // Load loads a model, or loads it anew if something has changed since it was
 // read, and returns when it serves or has failed to; what served before goes on
 // until then, and beyond if the load fails. The models that an ensemble is

@@ -17,13 +17,6 @@ import (
 // maxReasonBytes bounds what the log repeats of a request that cannot be read.
 const maxReasonBytes = 8 << 10
 
-// errOvertaken ends the load of a model whose files have changed meanwhile, or
-// are gone.
-var errOvertaken = infer.Errorf(infer.Unavailable,
-	"Newer operation has been applied to the model lifecycle, current load operation is out-dated.")
-
-var errExiting = infer.Errorf(infer.Unavailable, "Server exiting")
-
 // load brings a model from what it is served from to another source, of which d
 // is what the backend is shown. All that it needs anew begins to serve together,
 // or nothing does; what served before goes on until then. An ensemble is loaded as
@@ -304,7 +297,7 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 	counters := r.config.Metrics.Model(d.Name, number, r.metricsOf(d.Namespace, config))
 	l := &loaded{
 		registry: r,
-		info:     info, spec: newRequestSpec(info), model: m, states: states,
+		info:     info, spec: newRequestSpec(d.Name, config), model: m, states: states,
 		statistics: newStatistics(d.Name, number, counters), holds: newHolds(), log: r.config.Log,
 	}
 	l.cache = r.newCached(l)

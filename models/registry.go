@@ -231,10 +231,6 @@ func (s *servingNow) find(name string) (*servingModel, error) {
 	}
 }
 
-// errNotReady is the answer to whatever needs models before the start is over, or if
-// there can be none.
-var errNotReady = infer.Errorf(infer.Unavailable, "Server not ready")
-
 // lookup finds the version that a request reaches.
 func (r *Registry) lookup(name string, number int64) (*loaded, error) {
 	if !r.started.Load() {

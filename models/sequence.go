@@ -2,7 +2,6 @@ package models
 
 import (
 	"path/filepath"
-	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
@@ -22,43 +21,6 @@ func (r *Registry) newSequence(l *loaded) scheduler.Scheduler {
 		Observer: l.statistics, Graph: r.graph, Log: r.config.Log, Allocate: r.config.Padding, Memory: r.config.Memory,
 		HoldRequests: r.config.DelayRequests, HoldBacklog: r.config.DelayBacklog,
 	})
-}
-
-// correlationSpec is the control tensor that a model gets correlation ids in.
-type correlationSpec struct {
-	name     string
-	dataType kserve.DataType
-}
-
-func newCorrelationSpec(c *kserve.ModelSequenceBatching) *correlationSpec {
-	for _, input := range c.GetControlInput() {
-		for _, control := range input.GetControl() {
-			if control.GetKind() == kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID {
-				return &correlationSpec{name: input.GetName(), dataType: control.GetDataType()}
-			}
-		}
-	}
-	return nil
-}
-
-// check refuses a correlation id that does not fit into the tensor.
-func (s *correlationSpec) check(r *infer.Request, model string) error {
-	if s == nil || r.Correlation.IsZero() {
-		return nil
-	}
-	is, text := infer.Uint64, s.dataType == kserve.DataType_TYPE_STRING
-	if r.Correlation.Text != "" {
-		is = infer.Bytes
-	}
-	if text == (is == infer.Bytes) {
-		return nil
-	}
-	expected := strings.TrimPrefix(s.dataType.String(), "TYPE_")
-	if text { // as clients write it
-		expected = infer.Bytes.String()
-	}
-	return invalid("%ssequence batching control '%s' data-type is '%s', but model '%s' expects '%s'",
-		r.LogPrefix(), s.name, is, model, expected)
 }
 
 // initialStates is the directory, in a model's, with the files of initial states.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
 )
 
 // tensorSpec is what the config says of one input or output, in the form that
@@ -34,10 +35,10 @@ type requestSpec struct {
 	correlation *correlationSpec
 }
 
-func newRequestSpec(info *Info) *requestSpec {
-	c := info.Config
+// newRequestSpec makes the spec of a model's final config.
+func newRequestSpec(model string, c *kserve.ModelConfig) *requestSpec {
 	s := &requestSpec{
-		model: info.Name, maxBatch: int64(c.GetMaxBatchSize()),
+		model: model, maxBatch: int64(c.GetMaxBatchSize()),
 		byInput: make(map[string]*tensorSpec), byOutput: make(map[string]*tensorSpec),
 	}
 	for _, in := range c.GetInput() {
@@ -69,8 +70,19 @@ func newRequestSpec(info *Info) *requestSpec {
 	return s
 }
 
-func invalid(format string, args ...any) error {
-	return infer.Errorf(infer.InvalidArg, format, args...)
+// batches reports whether tensors have a batch dimension that the config's dims do
+// not name.
+func (s *requestSpec) batches() bool { return s.maxBatch > 0 }
+
+// declares reports whether the config has an input of that name.
+func (s *requestSpec) declares(input string) bool { return s.byInput[input] != nil }
+
+// dims are the config's of an input, nil if it has none of that name.
+func (s *requestSpec) dims(input string) []int64 {
+	if in := s.byInput[input]; in != nil {
+		return in.dims
+	}
+	return nil
 }
 
 // backendRefusal is a refusal that Triton leaves to its Python backend: the

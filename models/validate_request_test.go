@@ -23,7 +23,7 @@ func TestRequestsWithoutInputs(t *testing.T) {
 		{8, "[request id: r] out of bounds index 0: request has 0 inputs"},
 	} {
 		config.MaxBatchSize = test.batch
-		err := newRequestSpec(&Info{Name: "m", Config: config}).validate(&infer.Request{ID: "r"})
+		err := newRequestSpec("m", config).validate(&infer.Request{ID: "r"})
 		if test.want == "" {
 			if err != nil {
 				t.Errorf("max_batch_size %d: got %q, want no error", test.batch, err)
@@ -102,7 +102,7 @@ func TestRequestTexts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			request := &infer.Request{ID: "r", Inputs: slices.Clone(c.inputs), Outputs: c.outputs}
-			err := newRequestSpec(&Info{Name: "m", Config: configOf(t, c.config)}).validate(request)
+			err := newRequestSpec("m", configOf(t, c.config)).validate(request)
 			got := ""
 			if err != nil {
 				got = err.Error()
@@ -144,7 +144,7 @@ func TestReshapes(t *testing.T) {
 			if err := validateTensors(config); err != nil {
 				t.Fatal(err)
 			}
-			spec := newRequestSpec(&Info{Name: "m", Config: config})
+			spec := newRequestSpec("m", config)
 			request := &infer.Request{Inputs: []infer.Tensor{tensorOf("T", infer.Int8, c.client...)}}
 			if err := spec.validate(request); err != nil {
 				t.Fatal(err)
@@ -170,7 +170,7 @@ func TestAScalarOutputOfABatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	response := &infer.Response{Outputs: []infer.Tensor{tensorOf("T", infer.FP32)}}
-	newRequestSpec(&Info{Name: "m", Config: config}).answer(response)
+	newRequestSpec("m", config).answer(response)
 	if got := response.Outputs[0].Shape; !slices.Equal(got, []int64{1}) {
 		t.Errorf("the client sees %v, want [1]", got)
 	}

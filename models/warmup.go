@@ -18,6 +18,7 @@ import (
 type warmup struct {
 	samples  []*kserve.ModelWarmup
 	spec     *requestSpec
+	model    string
 	version  int64
 	open     func() (*folder, error) // the model's directory
 	observer scheduler.Observer
@@ -79,7 +80,7 @@ func (w *warmup) run(ctx context.Context, in backend.Instance, first bool) error
 // repeat executes a sample as often as it says.
 func (w *warmup) repeat(ctx context.Context, in backend.Instance, b *warmupBatch) error {
 	for iteration := range max(b.sample.GetCount(), 1) {
-		w.log.Debug().Msgf("model '%s' instance %s is running warmup sample '%s' for iteration %d", w.spec.model, in.Name(), b.sample.GetName(), iteration+1)
+		w.log.Debug().Msgf("model '%s' instance %s is running warmup sample '%s' for iteration %d", w.model, in.Name(), b.sample.GetName(), iteration+1)
 		if errors := w.execute(ctx, in, b); len(errors) > 0 {
 			return sampleFailed(b.sample, errors...)
 		}

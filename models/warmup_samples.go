@@ -77,7 +77,7 @@ func (w *warmup) batch(directory *folder, sample *kserve.ModelWarmup) (*warmupBa
 	if sample.GetBatchSize() > maxWarmupBatch {
 		return nil, invalid("warmup sample '%s' has batch size %d, want %d at most", sample.GetName(), sample.GetBatchSize(), maxWarmupBatch)
 	}
-	b := &warmupBatch{sample: sample, model: infer.Request{Model: w.spec.model}}
+	b := &warmupBatch{sample: sample, model: infer.Request{Model: w.model}}
 	names := slices.Sorted(maps.Keys(sample.GetInputs()))
 	inputs := make([]*warmupInput, len(names))
 	sum := int64(0)
@@ -128,14 +128,14 @@ func (in *warmupInput) bytes() int64 { return in.elements * in.size }
 // input checks what is to be known of an input before it has data. In batching
 // models each has a batch dimension of 1.
 func (w *warmup) input(name string, input *kserve.ModelWarmup_Input) (*warmupInput, error) {
-	in := &warmupInput{config: input, declared: w.spec.byInput[name] != nil}
+	in := &warmupInput{config: input, declared: w.spec.declares(name)}
 	t := &in.tensor
 	t.Name, t.DataType = name, infer.DataType(input.GetDataType())
 	prefix := (&infer.Request{}).LogPrefix()
 	if slices.Contains(input.GetDims(), -1) {
 		return nil, invalid("warmup setting expects all variable-size dimensions are specified for input '%s'", name)
 	}
-	if w.spec.maxBatch > 0 {
+	if w.spec.batches() {
 		t.Shape = append(t.Shape, 1)
 	}
 	t.Shape = append(t.Shape, input.GetDims()...)
@@ -202,7 +202,7 @@ func (w *warmup) fromFile(directory *folder, in *warmupInput, file string, most 
 		return nil, invalid("%swarmup setting expects %d bytes, but the data provided from %sonly has %d bytes", prefix, limit, file, len(data))
 	case text && !in.declared:
 		if scan := infer.ScanBytes(data, math.MaxInt); scan.Rest != 0 || int64(scan.Count) != in.elements {
-			return nil, invalid("%sexpected %d string elements for inference input '%s' for model '%s', got %d", prefix, in.elements, in.tensor.Name, w.spec.model, scan.Count)
+			return nil, invalid("%sexpected %d string elements for inference input '%s' for model '%s', got %d", prefix, in.elements, in.tensor.Name, w.model, scan.Count)
 		}
 	}
 	return data, nil

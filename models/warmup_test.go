@@ -56,7 +56,7 @@ func newWarmup(t *testing.T, samples string, files map[string]string) (*warmup, 
 	}
 	counts := &executions{}
 	return &warmup{
-		samples: config.GetModelWarmup(), spec: newRequestSpec(&Info{Name: "m", Config: config}), version: 1, observer: counts, log: zerolog.Nop(),
+		samples: config.GetModelWarmup(), spec: newRequestSpec("m", config), model: "m", version: 1, observer: counts, log: zerolog.Nop(),
 		open: func() (*folder, error) {
 			root, err := os.OpenRoot(directory)
 			if err != nil {

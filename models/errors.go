@@ -1,0 +1,37 @@
+package models
+
+import (
+	"errors"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// errNotReady is the answer to whatever needs models before the start is over, or if
+// there can be none.
+var errNotReady = infer.Errorf(infer.Unavailable, "Server not ready")
+
+// errOvertaken ends the load of a model whose files have changed meanwhile, or
+// are gone.
+var errOvertaken = infer.Errorf(infer.Unavailable,
+	"Newer operation has been applied to the model lifecycle, current load operation is out-dated.")
+
+var errExiting = infer.Errorf(infer.Unavailable, "Server exiting")
+
+// errNotPolled is the client's text for whatever is wrong with a model before
+// it can be loaded; the log has the reason.
+func errNotPolled(name string) error {
+	return infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", name)
+}
+
+// loadFailedError is the client's text for a model that has been read and could
+// not be loaded.
+func loadFailedError(id Identity, err error) error {
+	if errors.Is(err, errExiting) {
+		return err
+	}
+	return infer.Errorf(infer.InvalidArg, "load failed for model '%s': %s\n", id.Name, infer.AsError(err).Message)
+}
+
+func invalid(format string, args ...any) error {
+	return infer.Errorf(infer.InvalidArg, format, args...)
+}
