@@ -30,7 +30,7 @@ var everything = []string{"*"}
 // record in docs/decisions that says why no room has it.
 var rooms = map[string][]string{
 	"cmd/nereid":     everything,
-	"server":         {"models", "infer", "kserve", "shm", "metrics", "boundary", "memory"},
+	"server":         {"server/jsontext", "models", "infer", "kserve", "shm", "metrics", "boundary", "memory"},
 	"models":         {"scheduler", "backend", "infer", "kserve", "metrics", "boundary", "memory"},
 	"scheduler":      {"backend", "infer", "kserve", "metrics", "boundary", "memory"},
 	"backend":        {"infer", "kserve"},
@@ -49,6 +49,8 @@ var rooms = map[string][]string{
 	"bench":          everything,
 	"integration":    everything,
 	"internal":       {},
+
+	"server/jsontext": {},
 }
 
 // wired are the rooms in which numbers that cross the wire stand: there they

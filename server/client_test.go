@@ -10,6 +10,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // result is a reply as a test compares it.
@@ -101,5 +103,5 @@ func (s *testServer) infer(t testing.TB, model, head, data string, headers ...st
 
 // errorBody is the body of a reply that tells an error.
 func errorBody(message string) string {
-	return string(appendJSONString([]byte(`{"error":`), message)) + "}"
+	return string(jsontext.AppendString([]byte(`{"error":`), message)) + "}"
 }

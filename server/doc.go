@@ -26,7 +26,7 @@
 //	                     route ── restricted? ── type ── method ── endpoint ── reply.send
 //
 // An inference goes through inferCall: the head of the body is read and its
-// syntax checked (jsonText), each input is decoded from the head or read from
+// syntax checked (jsontext.Document), each input is decoded from the head or read from
 // the body into the memory that the stubs see, Core infers, and the response is
 // written from where its bytes lie. Meanwhile a departure looks whether the
 // client closes its connection, and then ends the request's context.

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // What other servers of the protocol have and this one has not.
@@ -32,7 +33,7 @@ func httpStatus(c infer.Code) int {
 func writeStatus(w *reply, status int, message string) {
 	body := make([]byte, 0, len(message)+16)
 	body = append(body, `{"error":`...)
-	w.send(status, append(appendJSONString(body, message), '}'))
+	w.send(status, append(jsontext.AppendString(body, message), '}'))
 }
 
 // writeError replies with err, in the type that has been set.

@@ -6,6 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // headerLengthName says how many bytes of a body are JSON; binary tensors follow.
@@ -39,7 +40,7 @@ type inferCall struct {
 	*inferRequest
 	forms   []outputForm
 	binary  bool // outputs without a form of their own are binary
-	scanner jsonScanner
+	scanner jsontext.Scanner
 	head    []byte // JSON text of a request that is not small
 	out     []byte // JSON of the reply
 }
@@ -118,8 +119,8 @@ func (c *inferCall) finish() {
 	if cap(c.out) <= keptScratch {
 		next.out = c.out
 	}
-	if cap(c.forms)+cap(c.scanner.open)+cap(c.scanner.spans) > 1024 {
-		next.forms, next.scanner = nil, jsonScanner{}
+	if cap(c.forms)+c.scanner.Kept() > 1024 {
+		next.forms, next.scanner = nil, jsontext.Scanner{}
 	}
 	*c = next
 	c.h.calls.Put(c)
@@ -257,14 +258,14 @@ func (c *inferCall) readJSON(text []byte, r *request) error {
 		return err
 	}
 	head := readInferHead(&t)
-	if head.id.exists() {
-		id, err := head.id.str()
+	if head.id.Exists() {
+		id, err := head.id.Text()
 		if err != nil {
 			return unableTo("parse", "id", err)
 		}
 		c.req.ID = id.String()
 	}
-	if head.parameters.exists() {
+	if head.parameters.Exists() {
 		if c.binary, err = c.readParameters(head.parameters, &c.req); err != nil {
 			return err
 		}
@@ -275,7 +276,7 @@ func (c *inferCall) readJSON(text []byte, r *request) error {
 	if err := c.checkLeftOver(); err != nil {
 		return err
 	}
-	if head.outputs.exists() {
+	if head.outputs.Exists() {
 		return c.readOutputs(head.outputs, &c.req)
 	}
 	return nil

@@ -4,37 +4,38 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // inferHead reads the JSON of an inference into an infer.Request. Errors win in
 // the order in which Triton finds them: id, parameters, each input with its data
 // before the next input is looked at, left-over bytes, outputs.
 type inferHead struct {
-	id, parameters, inputs, outputs jsonValue
+	id, parameters, inputs, outputs jsontext.Value
 }
 
-func readInferHead(t *jsonText) (h inferHead) {
-	for m := t.value().members(); ; {
-		name, v, ok := m.next()
+func readInferHead(t *jsontext.Document) (h inferHead) {
+	for m := t.Root().Members(); ; {
+		name, v, ok := m.Next()
 		if !ok {
 			return h
 		}
 		switch {
-		case name.is("id"):
+		case name.Is("id"):
 			setFirst(&h.id, v)
-		case name.is("parameters"):
+		case name.Is("parameters"):
 			setFirst(&h.parameters, v)
-		case name.is("inputs"):
+		case name.Is("inputs"):
 			setFirst(&h.inputs, v)
-		case name.is("outputs"):
+		case name.Is("outputs"):
 			setFirst(&h.outputs, v)
 		}
 	}
 }
 
 // setFirst keeps the first of members that have one name.
-func setFirst(dst *jsonValue, v jsonValue) {
-	if !dst.exists() {
+func setFirst(dst *jsontext.Value, v jsontext.Value) {
+	if !dst.Exists() {
 		*dst = v
 	}
 }
@@ -44,9 +45,9 @@ const maxCorrelationID = 128
 
 // readParameters reads the request's parameters into req. binary is the value of
 // binary_data_output.
-func (c *inferCall) readParameters(v jsonValue, req *infer.Request) (binary bool, err error) {
-	if !v.isObject() {
-		return false, &infer.Error{Code: infer.Internal, Message: "failed to get request params.: " + errNotMembers.Message}
+func (c *inferCall) readParameters(v jsontext.Value, req *infer.Request) (binary bool, err error) {
+	if !v.IsObject() {
+		return false, &infer.Error{Code: infer.Internal, Message: "failed to get request params.: " + jsontext.ErrNotObject.Error()}
 	}
 	var seen struct{ id, start, end, priority, timeout, binary bool }
 	once := func(seen *bool) bool {
@@ -55,39 +56,39 @@ func (c *inferCall) readParameters(v jsonValue, req *infer.Request) (binary bool
 		return first
 	}
 	var custom firsts
-	for m := v.members(); ; {
-		name, value, ok := m.next()
+	for m := v.Members(); ; {
+		name, value, ok := m.Next()
 		if !ok {
 			return binary, nil
 		}
 		switch {
-		case name.is("sequence_id"):
+		case name.Is("sequence_id"):
 			if once(&seen.id) {
 				err = readCorrelation(value, req)
 			}
-		case name.is("sequence_start"):
+		case name.Is("sequence_start"):
 			if once(&seen.start) {
 				err = readFlag(value, "sequence_start", req, infer.SequenceStart)
 			}
-		case name.is("sequence_end"):
+		case name.Is("sequence_end"):
 			if once(&seen.end) {
 				err = readFlag(value, "sequence_end", req, infer.SequenceEnd)
 			}
-		case name.is("priority"):
+		case name.Is("priority"):
 			if once(&seen.priority) {
-				if req.Priority, err = value.unsigned(); err != nil {
+				if req.Priority, err = value.Uint(); err != nil {
 					err = unableTo("parse", "priority", err)
 				}
 			}
-		case name.is("timeout"):
+		case name.Is("timeout"):
 			if once(&seen.timeout) {
-				if req.TimeoutMicros, err = value.unsigned(); err != nil {
+				if req.TimeoutMicros, err = value.Uint(); err != nil {
 					err = unableTo("parse", "timeout", err)
 				}
 			}
-		case name.is("binary_data_output"):
+		case name.Is("binary_data_output"):
 			if once(&seen.binary) {
-				if binary, err = value.boolean(); err != nil {
+				if binary, err = value.Bool(); err != nil {
 					err = unableTo("parse", "binary_data_output", err)
 				}
 			}
@@ -97,7 +98,7 @@ func (c *inferCall) readParameters(v jsonValue, req *infer.Request) (binary bool
 				return false, infer.Errorf(infer.InvalidArg,
 					"parameter keys starting with '%s' are reserved for Triton usage and should not be specified.", reservedPrefix)
 			}
-			p, ok := value.parameter(key)
+			p, ok := readParameter(value, key)
 			if !ok {
 				return false, infer.Errorf(infer.InvalidArg,
 					"parameter '%s' has invalid type. It should be either 'int', 'bool', or 'string'.", key)
@@ -115,12 +116,12 @@ func (c *inferCall) readParameters(v jsonValue, req *infer.Request) (binary bool
 	}
 }
 
-func readCorrelation(v jsonValue, req *infer.Request) error {
-	if n, err := v.unsigned(); err == nil {
+func readCorrelation(v jsontext.Value, req *infer.Request) error {
+	if n, err := v.Uint(); err == nil {
 		req.Correlation.Number = n
 		return nil
 	}
-	s, err := v.str()
+	s, err := v.Text()
 	if err != nil {
 		return unableTo("parse", "sequence_id", err)
 	}
@@ -132,8 +133,8 @@ func readCorrelation(v jsonValue, req *infer.Request) error {
 	return nil
 }
 
-func readFlag(v jsonValue, name string, req *infer.Request, flag uint32) error {
-	on, err := v.boolean()
+func readFlag(v jsontext.Value, name string, req *infer.Request, flag uint32) error {
+	on, err := v.Bool()
 	if err != nil {
 		return unableTo("parse", name, err)
 	}

@@ -4,48 +4,49 @@ import (
 	"math"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // inputFields are the members of an input object that have a meaning.
 type inputFields struct {
-	name, datatype, shape, data     jsonValue
-	binarySize                      jsonValue
-	region, regionOffset, regionLen jsonValue
+	name, datatype, shape, data     jsontext.Value
+	binarySize                      jsontext.Value
+	region, regionOffset, regionLen jsontext.Value
 }
 
-func readInputFields(v jsonValue) (f inputFields) {
-	var parameters jsonValue
-	for m := v.members(); ; {
-		name, value, ok := m.next()
+func readInputFields(v jsontext.Value) (f inputFields) {
+	var parameters jsontext.Value
+	for m := v.Members(); ; {
+		name, value, ok := m.Next()
 		if !ok {
 			break
 		}
 		switch {
-		case name.is("name"):
+		case name.Is("name"):
 			setFirst(&f.name, value)
-		case name.is("datatype"):
+		case name.Is("datatype"):
 			setFirst(&f.datatype, value)
-		case name.is("shape"):
+		case name.Is("shape"):
 			setFirst(&f.shape, value)
-		case name.is("parameters"):
+		case name.Is("parameters"):
 			setFirst(&parameters, value)
-		case name.is("data"):
+		case name.Is("data"):
 			setFirst(&f.data, value)
 		}
 	}
-	for m := parameters.members(); ; {
-		name, value, ok := m.next()
+	for m := parameters.Members(); ; {
+		name, value, ok := m.Next()
 		if !ok {
 			return f
 		}
 		switch {
-		case name.is("binary_data_size"):
+		case name.Is("binary_data_size"):
 			setFirst(&f.binarySize, value)
-		case name.is("shared_memory_region"):
+		case name.Is("shared_memory_region"):
 			setFirst(&f.region, value)
-		case name.is("shared_memory_offset"):
+		case name.Is("shared_memory_offset"):
 			setFirst(&f.regionOffset, value)
-		case name.is("shared_memory_byte_size"):
+		case name.Is("shared_memory_byte_size"):
 			setFirst(&f.regionLen, value)
 		}
 	}
@@ -54,12 +55,12 @@ func readInputFields(v jsonValue) (f inputFields) {
 // checkSource refuses an input whose data comes from nowhere or from two places.
 func (f *inputFields) checkSource() error {
 	sources := [...]struct {
-		v    jsonValue
+		v    jsontext.Value
 		name string
 	}{{f.data, " 'data'"}, {f.binarySize, " 'binary_data_size'"}, {f.region, " 'shared_memory_region'"}}
 	set := 0
 	for _, s := range sources {
-		if s.v.exists() {
+		if s.v.Exists() {
 			set++
 		}
 	}
@@ -72,7 +73,7 @@ func (f *inputFields) checkSource() error {
 	}
 	text := rule + "set"
 	for _, s := range sources {
-		if s.v.exists() {
+		if s.v.Exists() {
 			text += s.name
 		}
 	}
@@ -80,17 +81,17 @@ func (f *inputFields) checkSource() error {
 }
 
 // readInputs reads the inputs and their data.
-func (c *inferCall) readInputs(v jsonValue, req *infer.Request) error {
-	if !v.exists() {
+func (c *inferCall) readInputs(v jsontext.Value, req *infer.Request) error {
+	if !v.Exists() {
 		return unableTo("parse", "inputs", errMissingMember("inputs"))
 	}
-	elements, err := v.elements()
+	elements, err := v.Elements()
 	if err != nil {
 		return unableTo("parse", "inputs", err)
 	}
 	var names firsts
 	for {
-		v, ok := elements.next()
+		v, ok := elements.Next()
 		if !ok {
 			return nil
 		}
@@ -109,7 +110,7 @@ func (c *inferCall) readInputs(v jsonValue, req *infer.Request) error {
 		if err != nil {
 			return err
 		}
-		t.DataType = infer.ParseDataType(string(datatype.raw))
+		t.DataType = infer.ParseDataType(string(datatype.Raw))
 		if t.Shape, err = c.readShape(f.shape); err != nil {
 			return err
 		}
@@ -125,11 +126,11 @@ func (c *inferCall) readInputs(v jsonValue, req *infer.Request) error {
 	}
 }
 
-func memberString(v jsonValue, name string) (jsonString, error) {
-	if !v.exists() {
-		return jsonString{}, unableTo("parse", name, errMissingMember(name))
+func memberString(v jsontext.Value, name string) (jsontext.String, error) {
+	if !v.Exists() {
+		return jsontext.String{}, unableTo("parse", name, errMissingMember(name))
 	}
-	s, err := v.str()
+	s, err := v.Text()
 	if err != nil {
 		return s, unableTo("parse", name, err)
 	}
@@ -137,19 +138,19 @@ func memberString(v jsonValue, name string) (jsonString, error) {
 }
 
 // readName returns a tensor's name, without allocating if the model has it.
-func (c *inferCall) readName(v jsonValue) (string, error) {
+func (c *inferCall) readName(v jsontext.Value) (string, error) {
 	s, err := memberString(v, "name")
 	if err != nil {
 		return "", err
 	}
-	if !s.escaped {
+	if !s.Escaped {
 		for _, in := range c.target.Info().Config.GetInput() {
-			if string(s.raw) == in.Name {
+			if string(s.Raw) == in.Name {
 				return in.Name, nil
 			}
 		}
 		for _, out := range c.target.Info().Config.GetOutput() {
-			if string(s.raw) == out.Name {
+			if string(s.Raw) == out.Name {
 				return out.Name, nil
 			}
 		}
@@ -159,21 +160,21 @@ func (c *inferCall) readName(v jsonValue) (string, error) {
 
 // readShape returns the dimensions. Those beyond int64 become negative, which
 // the checks of shapes refuse.
-func (c *inferCall) readShape(v jsonValue) ([]int64, error) {
-	if !v.exists() {
+func (c *inferCall) readShape(v jsontext.Value) ([]int64, error) {
+	if !v.Exists() {
 		return nil, unableTo("parse", "shape", errMissingMember("shape"))
 	}
-	elements, err := v.elements()
+	elements, err := v.Elements()
 	if err != nil {
 		return nil, unableTo("parse", "shape", err)
 	}
 	from := len(c.dims)
 	for {
-		v, ok := elements.next()
+		v, ok := elements.Next()
 		if !ok {
 			break
 		}
-		d, err := v.unsigned()
+		d, err := v.Uint()
 		if err != nil {
 			return nil, unableTo("parse", "shape", err)
 		}
@@ -188,10 +189,10 @@ func (c *inferCall) readShape(v jsonValue) ([]int64, error) {
 // readInputData gives t its bytes.
 func (c *inferCall) readInputData(f *inputFields, t *infer.Tensor) error {
 	switch {
-	case f.data.exists():
+	case f.data.Exists():
 		return c.readJSONData(f.data, t)
-	case f.binarySize.exists():
-		size, err := f.binarySize.unsigned()
+	case f.binarySize.Exists():
+		size, err := f.binarySize.Uint()
 		if err != nil {
 			return unableTo("parse", "binary_data_size", err)
 		}
@@ -203,17 +204,17 @@ func (c *inferCall) readInputData(f *inputFields, t *infer.Tensor) error {
 
 // findRegion reads where in shared memory a tensor's bytes are. No region can be
 // registered yet, so each is unknown.
-func findRegion(region, offset, size jsonValue) error {
-	name, err := region.str()
+func findRegion(region, offset, size jsontext.Value) error {
+	name, err := region.Text()
 	if err != nil {
 		return unableTo("parse", "shared_memory_region", err)
 	}
 	for _, field := range [...]struct {
-		v    jsonValue
+		v    jsontext.Value
 		name string
 	}{{offset, "shared_memory_offset"}, {size, "shared_memory_byte_size"}} {
-		if field.v.exists() {
-			if _, err := field.v.unsigned(); err != nil {
+		if field.v.Exists() {
+			if _, err := field.v.Uint(); err != nil {
 				return unableTo("parse", field.name, err)
 			}
 		}
@@ -223,7 +224,7 @@ func findRegion(region, offset, size jsonValue) error {
 
 // readJSONData decodes the elements that stand in the JSON. Nothing is allocated
 // for a shape that its data cannot fill.
-func (c *inferCall) readJSONData(v jsonValue, t *infer.Tensor) error {
+func (c *inferCall) readJSONData(v jsontext.Value, t *infer.Tensor) error {
 	for _, d := range t.Shape {
 		if d < 0 {
 			return infer.Errorf(infer.InvalidArg, "invalid shape for input '%s': shape %s contains one or more invalid dimensions",
@@ -258,8 +259,8 @@ func (c *inferCall) readJSONData(v jsonValue, t *infer.Tensor) error {
 	if err := c.checkJSONSize(n * size); err != nil {
 		return err
 	}
-	if v.first() != '[' {
-		return unableTo("parse", "data", errNotArray)
+	if !v.IsArray() {
+		return unableTo("parse", "data", jsontext.ErrNotArray)
 	}
 	switch t.DataType {
 	case infer.Invalid:
@@ -268,7 +269,7 @@ func (c *inferCall) readJSONData(v jsonValue, t *infer.Tensor) error {
 		return infer.Errorf(infer.InvalidArg, "receiving %s data via JSON is not supported. Please use the binary data format for input %s",
 			t.DataType, t.Name)
 	}
-	if n > mostElements(v) {
+	if n > v.MostLeaves() {
 		return readNumbers(v, t.DataType, n, nil)
 	}
 	if err := c.allocateJSON(t, n*size); err != nil {

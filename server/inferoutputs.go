@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // outputForm says how an output that was asked for is to be sent.
@@ -14,14 +15,14 @@ type outputForm struct {
 }
 
 // readOutputs reads which outputs are wanted and how. An empty list is as none.
-func (c *inferCall) readOutputs(v jsonValue, req *infer.Request) error {
-	elements, err := v.elements()
+func (c *inferCall) readOutputs(v jsontext.Value, req *infer.Request) error {
+	elements, err := v.Elements()
 	if err != nil {
 		return unableTo("parse", "outputs", err)
 	}
 	var names firsts
 	for {
-		v, ok := elements.next()
+		v, ok := elements.Next()
 		if !ok {
 			return nil
 		}
@@ -40,32 +41,32 @@ func (c *inferCall) readOutputs(v jsonValue, req *infer.Request) error {
 	}
 }
 
-func (c *inferCall) readOutput(v jsonValue) (form outputForm, err error) {
-	var binary, classes, region, regionOffset, regionLen jsonValue
-	for m := v.member("parameters").members(); ; {
-		name, value, ok := m.next()
+func (c *inferCall) readOutput(v jsontext.Value) (form outputForm, err error) {
+	var binary, classes, region, regionOffset, regionLen jsontext.Value
+	for m := v.Member("parameters").Members(); ; {
+		name, value, ok := m.Next()
 		if !ok {
 			break
 		}
 		switch {
-		case name.is("binary_data"):
+		case name.Is("binary_data"):
 			setFirst(&binary, value)
-		case name.is("classification"):
+		case name.Is("classification"):
 			setFirst(&classes, value)
-		case name.is("shared_memory_region"):
+		case name.Is("shared_memory_region"):
 			setFirst(&region, value)
-		case name.is("shared_memory_offset"):
+		case name.Is("shared_memory_offset"):
 			setFirst(&regionOffset, value)
-		case name.is("shared_memory_byte_size"):
+		case name.Is("shared_memory_byte_size"):
 			setFirst(&regionLen, value)
 		}
 	}
-	if region.exists() {
-		if classes.exists() {
+	if region.Exists() {
+		if classes.Exists() {
 			return form, infer.Errorf(infer.InvalidArg, "Output can't set both 'shared_memory_region' and 'classification'")
 		}
-		if binary.exists() {
-			on, err := binary.boolean()
+		if binary.Exists() {
+			on, err := binary.Bool()
 			if err != nil {
 				return form, unableTo("set", "binary_data", err)
 			}
@@ -74,21 +75,21 @@ func (c *inferCall) readOutput(v jsonValue) (form outputForm, err error) {
 			}
 		}
 	}
-	if form.name, err = c.readName(v.member("name")); err != nil {
+	if form.name, err = c.readName(v.Member("name")); err != nil {
 		return form, err
 	}
-	if classes.exists() {
-		k, err := classes.unsigned()
+	if classes.Exists() {
+		k, err := classes.Uint()
 		if err != nil {
 			return form, unableTo("set", "classification", err)
 		}
 		form.classes = int(min(k, math.MaxInt32))
 	}
-	if region.exists() {
+	if region.Exists() {
 		return form, findRegion(region, regionOffset, regionLen)
 	}
-	if binary.exists() {
-		if form.binary, err = binary.boolean(); err != nil {
+	if binary.Exists() {
+		if form.binary, err = binary.Bool(); err != nil {
 			return form, unableTo("parse", "binary_data", err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // textPerByte is about how many bytes of JSON a byte of a tensor becomes.
@@ -18,10 +19,10 @@ func (c *inferCall) reply(w *reply, r *request) error {
 	blobs := few[:0]
 	b := append(c.out[:0], '{')
 	if resp.ID != "" {
-		b = appendJSONString(append(b, `"id":`...), resp.ID)
+		b = jsontext.AppendString(append(b, `"id":`...), resp.ID)
 		b = append(b, ',')
 	}
-	b = appendJSONString(append(b, `"model_name":`...), resp.Model)
+	b = jsontext.AppendString(append(b, `"model_name":`...), resp.Model)
 	b = strconv.AppendInt(append(b, `,"model_version":"`...), resp.Version, 10)
 	b = append(b, '"')
 	if len(resp.Parameters) > 0 {
@@ -94,7 +95,7 @@ func (c *inferCall) canPack(head []byte, blobs [][]byte) bool {
 }
 
 func appendOutputHead(b []byte, out *infer.Tensor) []byte {
-	b = appendJSONString(append(b, `{"name":`...), out.Name)
+	b = jsontext.AppendString(append(b, `{"name":`...), out.Name)
 	b = append(b, `,"datatype":"`...)
 	b = append(b, out.DataType.String()...)
 	return appendShape(append(b, `","shape":`...), 0, out.Shape)
@@ -122,16 +123,16 @@ func appendParameters(b []byte, params []infer.Parameter) []byte {
 			b = append(b, ',')
 		}
 		p := &params[i]
-		b = append(appendJSONString(b, p.Name), ':')
+		b = append(jsontext.AppendString(b, p.Name), ':')
 		switch p.Kind {
 		case infer.IntParameter:
 			b = strconv.AppendInt(b, p.Int, 10)
 		case infer.BoolParameter:
 			b = strconv.AppendBool(b, p.Bool)
 		case infer.DoubleParameter:
-			b = appendJSONFloat(b, p.Double)
+			b = jsontext.AppendFloat(b, p.Double)
 		default:
-			b = appendJSONString(b, p.String)
+			b = jsontext.AppendString(b, p.String)
 		}
 	}
 	return append(b, '}')

@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // wantInstances is the body of a request for another number of instances.
@@ -45,36 +46,36 @@ func readInstances(model string, body []byte) (group string, count int, err erro
 	if len(body) == 0 {
 		return refuse("the body is empty, want %s", wantInstances)
 	}
-	text, err := new(jsonScanner).scan(body)
+	text, err := new(jsontext.Scanner).Scan(body)
 	if err != nil {
 		return refuse("the body is no JSON: %v; want %s", err, wantInstances)
 	}
-	v := text.value()
-	if !v.isObject() {
-		return refuse("the body is %s, want %s", v.brief(), wantInstances)
+	v := text.Root()
+	if !v.IsObject() {
+		return refuse("the body is %s, want %s", v.Brief(), wantInstances)
 	}
 	seen := map[string]bool{}
-	for m := v.members(); ; {
-		name, value, ok := m.next()
+	for m := v.Members(); ; {
+		name, value, ok := m.Next()
 		if !ok {
 			break
 		}
 		key := name.String()
 		switch {
 		case key != "count" && key != "group":
-			return refuse("'%s' is not known, want 'count' and 'group'", briefly([]byte(key)))
+			return refuse("'%s' is not known, want 'count' and 'group'", jsontext.Brief([]byte(key)))
 		case seen[key]:
 			return refuse("'%s' is there twice, want it once", key)
 		case key == "count":
-			n, err := value.unsigned()
+			n, err := value.Uint()
 			if err != nil || n < 1 || n > models.MaxInstances {
-				return refuse("'count' is %s, want a whole number from 1 to %d", value.brief(), models.MaxInstances)
+				return refuse("'count' is %s, want a whole number from 1 to %d", value.Brief(), models.MaxInstances)
 			}
 			count = int(n)
 		default:
-			text, err := value.str()
+			text, err := value.Text()
 			if group = text.String(); err != nil || group == "" {
-				return refuse("'group' is %s, want the name of an instance group", value.brief())
+				return refuse("'group' is %s, want the name of an instance group", value.Brief())
 			}
 		}
 		seen[key] = true
@@ -87,11 +88,11 @@ func readInstances(model string, body []byte) (group string, count int, err erro
 
 // appendInstances appends the JSON of a model's instances.
 func appendInstances(b []byte, model string, list []models.InstanceState) []byte {
-	b = append(appendJSONString(append(b, `{"name":`...), model), `,"instances":[`...)
+	b = append(jsontext.AppendString(append(b, `{"name":`...), model), `,"instances":[`...)
 	for i, in := range list {
 		b = appendComma(b, i)
 		b = append(strconv.AppendInt(append(b, `{"version":"`...), in.Version, 10), `","name":`...)
-		b = appendJSONString(b, in.Name)
+		b = jsontext.AppendString(b, in.Name)
 		if in.Draining {
 			b = append(b, `,"state":"DRAINING"}`...)
 		} else {

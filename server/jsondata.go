@@ -3,79 +3,31 @@ package server
 import (
 	"encoding/binary"
 	"math"
+	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/jsontext"
 )
-
-// dataMaxDepth is how deep the arrays of a tensor's data may nest.
-const dataMaxDepth = 100
-
-func errTooDeep() *infer.Error {
-	return infer.Errorf(infer.InvalidArg, "JSON nesting depth exceeds maximum allowed limit (%d)", dataMaxDepth)
-}
 
 var (
 	errTooManyElements = &infer.Error{Code: infer.Internal, Message: "Unable to parse 'data': Shape does not match true shape of 'data' field"}
 	errTooFewElements  = &infer.Error{Code: infer.Internal, Message: "Failed to parse 'data' field: shape does not match true shape"}
 )
 
-// leaves walks over the elements of a tensor's data in row-major order: those
-// of the outermost array, with all arrays inside flattened.
-type leaves struct {
-	b     []byte
-	i     int // after the opening bracket of an array, or after an element
-	depth int
-}
-
-// next returns the offset of the next element, or -1 after the last one. The
-// caller sets i after that element.
-func (l *leaves) next() (int, error) {
-	for {
-		switch l.b[l.i] {
-		case ' ', '\n', '\r', '\t', ',':
-			l.i++
-		case '[':
-			l.i++
-			if l.depth++; l.depth > dataMaxDepth {
-				return 0, errTooDeep()
-			}
-		case ']':
-			l.i++
-			if l.depth--; l.depth == 0 {
-				return -1, nil
-			}
-		default:
-			return l.i, nil
-		}
-	}
-}
-
-// dataLeaves begins a walk over the array v.
-func dataLeaves(v jsonValue) (leaves, error) {
-	if v.first() != '[' {
-		return leaves{}, errNotArray
-	}
-	return leaves{b: v.t.buf, i: v.at + 1, depth: 1}, nil
-}
-
-// mostElements bounds how many elements the array v can hold.
-func mostElements(v jsonValue) int64 { return int64(len(v.t.buf)-v.at)/2 + 1 }
-
 // readNumbers writes the n elements of the array v into dst, which is n elements
 // of type d long, or nil to look for errors only. Integers keep their low bits.
-func readNumbers(v jsonValue, d infer.DataType, n int64, dst []byte) error {
-	walk, err := dataLeaves(v)
+func readNumbers(v jsontext.Value, d infer.DataType, n int64, dst []byte) error {
+	walk, err := v.Leaves()
 	if err != nil {
 		return unableTo("parse", "data", err)
 	}
 	size := d.Size()
-	b := walk.b
 	for {
-		i, err := walk.next()
+		more, err := walk.Next()
 		if err != nil {
-			return err
+			return errJSON(err)
 		}
-		if i < 0 {
+		if !more {
 			break
 		}
 		if n--; n < 0 {
@@ -84,37 +36,27 @@ func readNumbers(v jsonValue, d infer.DataType, n int64, dst []byte) error {
 		var u uint64
 		switch d {
 		case infer.FP32, infer.FP64:
-			f, end, ok := readFloat(b, i)
-			if !ok {
-				return unableTo("parse", "data", errNotDouble)
-			}
-			walk.i = end
+			var f float64
+			f, err = walk.Float()
 			if d == infer.FP64 {
 				u = math.Float64bits(f)
 			} else {
 				u = uint64(math.Float32bits(float32(f)))
 			}
 		case infer.Bool:
-			switch b[i] {
-			case 't':
-				u, walk.i = 1, i+4
-			case 'f':
-				walk.i = i + 5
-			default:
-				return unableTo("parse", "data", errNotBool)
+			var on bool
+			if on, err = walk.Bool(); on {
+				u = 1
 			}
 		case infer.Uint8, infer.Uint16, infer.Uint32, infer.Uint64:
-			kind, x, end := readNumber(b, i)
-			if kind != smallNumber && kind != bigNumber {
-				return unableTo("parse", "data", errNotUnsigned)
-			}
-			u, walk.i = x, end
+			u, err = walk.Uint()
 		default:
-			kind, x, end := readNumber(b, i)
-			if kind != smallNumber && kind != negativeNumber {
-				return unableTo("parse", "data", errNotSigned)
-			}
-			u, walk.i = x, end
+			var x int64
+			x, err = walk.Int()
+			u = uint64(x)
+		}
+		if err != nil {
+			return unableTo("parse", "data", err)
 		}
 		if dst == nil {
 			continue
@@ -139,40 +81,102 @@ func readNumbers(v jsonValue, d infer.DataType, n int64, dst []byte) error {
 
 // stringsSize returns the bytes that the strings of the array v take as a BYTES
 // tensor; their number is for the core to check.
-func stringsSize(v jsonValue) (int64, error) {
-	walk, err := dataLeaves(v)
+func stringsSize(v jsontext.Value) (int64, error) {
+	walk, err := v.Leaves()
 	if err != nil {
 		return 0, unableTo("parse", "data", err)
 	}
 	var n int64
 	for {
-		i, err := walk.next()
+		more, err := walk.Next()
 		if err != nil {
-			return 0, err
+			return 0, errJSON(err)
 		}
-		if i < 0 {
+		if !more {
 			return n, nil
 		}
-		if walk.b[i] != '"' {
-			return 0, &infer.Error{Code: infer.Internal, Message: "Unable to parse JSON bytes array: " + errNotString.Message}
+		s, err := walk.Text()
+		if err != nil {
+			return 0, infer.Errorf(infer.Internal, "Unable to parse JSON bytes array: %v", err)
 		}
-		var s jsonString
-		s, walk.i = stringAt(walk.b, i)
-		n += 4 + int64(s.length())
+		n += 4 + int64(s.Len())
 	}
 }
 
 // readStrings appends the strings of the array v, which stringsSize has
 // measured, to dst.
-func readStrings(v jsonValue, dst []byte) []byte {
-	walk, _ := dataLeaves(v)
+func readStrings(v jsontext.Value, dst []byte) []byte {
+	walk, _ := v.Leaves()
 	for {
-		i, err := walk.next()
-		if i < 0 || err != nil {
+		if more, err := walk.Next(); !more || err != nil {
 			return dst
 		}
-		var s jsonString
-		s, walk.i = stringAt(walk.b, i)
-		dst = s.appendElement(dst)
+		s, _ := walk.Text()
+		at := len(dst)
+		dst = s.AppendTo(append(dst, 0, 0, 0, 0))
+		binary.LittleEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
 	}
+}
+
+// appendJSONData appends the elements of t as a flat array. The bytes have been
+// checked against the shape; a BYTES tensor is checked here.
+func appendJSONData(b []byte, t *infer.Tensor) ([]byte, error) {
+	if t.DataType == infer.FP16 || t.DataType == infer.BF16 {
+		return b, infer.Errorf(infer.InvalidArg,
+			"sending %s data via JSON is not supported. Please use the binary data format for output", t.DataType)
+	}
+	b = append(b, '[')
+	data, size := t.Data, t.DataType.Size()
+	for i := 0; len(data) > 0; i++ {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		switch t.DataType {
+		case infer.Bool:
+			b = strconv.AppendBool(b, data[0] != 0)
+		case infer.Uint8:
+			b = strconv.AppendUint(b, uint64(data[0]), 10)
+		case infer.Uint16:
+			b = strconv.AppendUint(b, uint64(binary.LittleEndian.Uint16(data)), 10)
+		case infer.Uint32:
+			b = strconv.AppendUint(b, uint64(binary.LittleEndian.Uint32(data)), 10)
+		case infer.Uint64:
+			b = strconv.AppendUint(b, binary.LittleEndian.Uint64(data), 10)
+		case infer.Int8:
+			b = strconv.AppendInt(b, int64(int8(data[0])), 10)
+		case infer.Int16:
+			b = strconv.AppendInt(b, int64(int16(binary.LittleEndian.Uint16(data))), 10)
+		case infer.Int32:
+			b = strconv.AppendInt(b, int64(int32(binary.LittleEndian.Uint32(data))), 10)
+		case infer.Int64:
+			b = strconv.AppendInt(b, int64(binary.LittleEndian.Uint64(data)), 10)
+		case infer.FP32:
+			b = jsontext.AppendFloat(b, float64(math.Float32frombits(binary.LittleEndian.Uint32(data))))
+		case infer.FP64:
+			b = jsontext.AppendFloat(b, math.Float64frombits(binary.LittleEndian.Uint64(data)))
+		case infer.Bytes:
+			element, ok := firstElement(data)
+			if !ok {
+				return b, infer.Errorf(infer.Internal, "output '%s': element %d of the BYTES tensor runs past its end", t.Name, i)
+			}
+			b = jsontext.AppendString(b, element)
+			size = 4 + len(element)
+		default:
+			return b, infer.Errorf(infer.Internal, "output '%s' has no data type", t.Name)
+		}
+		data = data[size:]
+	}
+	return append(b, ']'), nil
+}
+
+// firstElement returns the first element of a BYTES tensor's data.
+func firstElement(data []byte) (element []byte, ok bool) {
+	if len(data) < 4 {
+		return nil, false
+	}
+	n := uint64(binary.LittleEndian.Uint32(data))
+	if n > uint64(len(data)-4) {
+		return nil, false
+	}
+	return data[4 : 4+n], true
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // LogSettings are the log settings that clients see and change.
@@ -36,11 +37,11 @@ var errLogFile = &infer.Error{Code: infer.Unsupported, Message: "log file locati
 func (h *HTTP) serveLogging(w *reply, r *request) error {
 	if r.method == http.MethodPost {
 		err := h.withBody(r, func(body []byte, _ *memory.Charge) error {
-			t, err := parseJSON(new(jsonScanner), body)
+			t, err := parseJSON(new(jsontext.Scanner), body)
 			if err != nil {
 				return err
 			}
-			h.logging.ChangeLogSettings(func(s *LogSettings) { err = readLogSettings(t.value(), s) })
+			h.logging.ChangeLogSettings(func(s *LogSettings) { err = readLogSettings(t.Root(), s) })
 			return err
 		})
 		if err != nil {
@@ -53,10 +54,10 @@ func (h *HTTP) serveLogging(w *reply, r *request) error {
 
 // readLogSettings changes s by the members of v, in a fixed order; one that is
 // wrong leaves those before it in force.
-func readLogSettings(v jsonValue, s *LogSettings) error {
-	given := func(name string) (jsonValue, bool) {
-		m := v.member(name)
-		return m, m.exists() && !m.isNull()
+func readLogSettings(v jsontext.Value, s *LogSettings) error {
+	given := func(name string) (jsontext.Value, bool) {
+		m := v.Member(name)
+		return m, m.Exists() && !m.IsNull()
 	}
 	if _, ok := given("log_file"); ok {
 		return errLogFile
@@ -66,7 +67,7 @@ func readLogSettings(v jsonValue, s *LogSettings) error {
 		on   *bool
 	}{{"log_info", &s.Info}, {"log_warning", &s.Warning}, {"log_error", &s.Error}} {
 		if m, ok := given(field.name); ok {
-			on, err := m.boolean()
+			on, err := m.Bool()
 			if err != nil {
 				return err
 			}
@@ -74,14 +75,14 @@ func readLogSettings(v jsonValue, s *LogSettings) error {
 		}
 	}
 	if m, ok := given("log_verbose_level"); ok {
-		level, err := m.unsigned()
+		level, err := m.Uint()
 		if err != nil {
 			return err
 		}
 		s.VerboseLevel = uint32(level)
 	}
 	if m, ok := given("log_format"); ok {
-		text, err := m.str()
+		text, err := m.Text()
 		if err != nil {
 			return err
 		}
@@ -95,11 +96,11 @@ func readLogSettings(v jsonValue, s *LogSettings) error {
 }
 
 func appendLogSettings(b []byte, s LogSettings) []byte {
-	b = appendJSONString(append(b, `{"log_file":`...), s.File)
+	b = jsontext.AppendString(append(b, `{"log_file":`...), s.File)
 	b = strconv.AppendBool(append(b, `,"log_info":`...), s.Info)
 	b = strconv.AppendBool(append(b, `,"log_warning":`...), s.Warning)
 	b = strconv.AppendBool(append(b, `,"log_error":`...), s.Error)
 	b = strconv.AppendUint(append(b, `,"log_verbose_level":`...), uint64(s.VerboseLevel), 10)
-	b = appendJSONString(append(b, `,"log_format":`...), s.Format)
+	b = jsontext.AppendString(append(b, `,"log_format":`...), s.Format)
 	return append(b, '}')
 }

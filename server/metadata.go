@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // extensions are what the server's metadata lists, in Triton's order. What is not
@@ -16,14 +17,14 @@ var extensions = []string{"classification", "sequence", "model_repository", "mod
 
 // serverMetadata returns the reply to GET /v2.
 func serverMetadata(name, version string) []byte {
-	b := appendJSONString([]byte(`{"name":`), name)
-	b = appendJSONString(append(b, `,"version":`...), version)
+	b := jsontext.AppendString([]byte(`{"name":`), name)
+	b = jsontext.AppendString(append(b, `,"version":`...), version)
 	b = append(b, `,"extensions":[`...)
 	for i, e := range extensions {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendJSONString(b, e)
+		b = jsontext.AppendString(b, e)
 	}
 	return append(b, ']', '}')
 }
@@ -39,7 +40,7 @@ func (h *HTTP) serveModelMetadata(w *reply, model string, version int64) error {
 	if version == infer.LatestVersion {
 		versions = h.core.ReadyVersions(model)
 	}
-	b := appendJSONString([]byte(`{"name":`), info.Name)
+	b := jsontext.AppendString([]byte(`{"name":`), info.Name)
 	b = append(b, `,"versions":[`...)
 	for i, v := range versions {
 		if i > 0 {
@@ -47,7 +48,7 @@ func (h *HTTP) serveModelMetadata(w *reply, model string, version int64) error {
 		}
 		b = append(strconv.AppendInt(append(b, '"'), v, 10), '"')
 	}
-	b = appendJSONString(append(b, `],"platform":`...), info.Platform())
+	b = jsontext.AppendString(append(b, `],"platform":`...), info.Platform())
 	batch := int64(0) // the dimension in front
 	if info.Config.GetMaxBatchSize() > 0 {
 		batch = -1
@@ -68,7 +69,7 @@ func appendTensorMetadata(b []byte, i int, name string, d kserve.DataType, batch
 	if i > 0 {
 		b = append(b, ',')
 	}
-	b = appendJSONString(append(b, `{"name":`...), name)
+	b = jsontext.AppendString(append(b, `{"name":`...), name)
 	b = append(b, `,"datatype":"`...)
 	b = append(b, infer.DataType(d).String()...)
 	b = appendShape(append(b, `","shape":`...), batch, dims)

@@ -8,32 +8,33 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 var errRepositoryName = &infer.Error{Code: infer.Unsupported, Message: "'repository_name' specification is not supported"}
 
 // withJSONBody calls use with the JSON of a request's body; an empty body is a
 // value that does not exist.
-func (h *HTTP) withJSONBody(w *reply, r *request, use func(v jsonValue, c *memory.Charge) error) error {
+func (h *HTTP) withJSONBody(w *reply, r *request, use func(v jsontext.Value, c *memory.Charge) error) error {
 	return h.withBody(r, func(body []byte, c *memory.Charge) error {
 		if len(body) == 0 {
-			return use(jsonValue{}, c)
+			return use(jsontext.Value{}, c)
 		}
-		t, err := parseJSON(new(jsonScanner), body)
+		t, err := parseJSON(new(jsontext.Scanner), body)
 		if err != nil {
 			return err
 		}
-		return use(t.value(), c)
+		return use(t.Root(), c)
 	})
 }
 
 // serveIndex serves POST /v2/repository/index.
 func (h *HTTP) serveIndex(w *reply, r *request) error {
-	return h.withJSONBody(w, r, func(v jsonValue, _ *memory.Charge) error {
+	return h.withJSONBody(w, r, func(v jsontext.Value, _ *memory.Charge) error {
 		only := false
-		if ready := v.member("ready"); ready.exists() {
+		if ready := v.Member("ready"); ready.Exists() {
 			var err error
-			if only, err = ready.boolean(); err != nil {
+			if only, err = ready.Bool(); err != nil {
 				return infer.Errorf(infer.InvalidArg, "Invalid value for 'ready': expected a boolean")
 			}
 		}
@@ -52,12 +53,12 @@ func appendIndex(b []byte, list []*kserve.RepositoryIndexResponse_ModelIndex) []
 	b = append(b, '[')
 	for i, m := range list {
 		b = appendComma(b, i)
-		b = appendJSONString(append(b, `{"name":`...), m.GetName())
+		b = jsontext.AppendString(append(b, `{"name":`...), m.GetName())
 		for _, member := range [...]struct{ name, value string }{
 			{`,"version":`, m.GetVersion()}, {`,"state":`, m.GetState()}, {`,"reason":`, m.GetReason()},
 		} {
 			if member.value != "" {
-				b = appendJSONString(append(b, member.name...), member.value)
+				b = jsontext.AppendString(append(b, member.name...), member.value)
 			}
 		}
 		b = append(b, '}')
@@ -71,7 +72,7 @@ func (h *HTTP) serveLoad(t target, w *reply, r *request) error {
 	if t.repository != "" {
 		return errRepositoryName
 	}
-	return h.withJSONBody(w, r, func(v jsonValue, c *memory.Charge) error {
+	return h.withJSONBody(w, r, func(v jsontext.Value, c *memory.Charge) error {
 		config, files, err := readLoadParameters(v, c)
 		if err != nil {
 			return err
@@ -92,22 +93,22 @@ const (
 	emptyConfig = " "
 )
 
-func readLoadParameters(v jsonValue, c *memory.Charge) (config string, files map[string][]byte, err error) {
-	parameters := v.member("parameters")
-	if !parameters.exists() {
+func readLoadParameters(v jsontext.Value, c *memory.Charge) (config string, files map[string][]byte, err error) {
+	parameters := v.Member("parameters")
+	if !parameters.Exists() {
 		return "", nil, nil
 	}
-	if !parameters.isObject() {
-		return "", nil, errNotMembers
+	if !parameters.IsObject() {
+		return "", nil, jsontext.ErrNotObject
 	}
 	var seen firsts
 	names := []string{}
-	for m := parameters.members(); ; {
-		name, value, ok := m.next()
+	for m := parameters.Members(); ; {
+		name, value, ok := m.Next()
 		if !ok {
 			return config, files, nil
 		}
-		text, err := value.str()
+		text, err := value.Text()
 		if err != nil {
 			return "", nil, err
 		}
@@ -120,7 +121,7 @@ func readLoadParameters(v jsonValue, c *memory.Charge) (config string, files map
 			continue
 		}
 		names = append(names, key)
-		if err := c.Take(memory.JSON, int64(len(text.raw))+int64(len(key))); err != nil {
+		if err := c.Take(memory.JSON, int64(len(text.Raw))+int64(len(key))); err != nil {
 			return "", nil, err
 		}
 		if !isFile {
@@ -136,10 +137,10 @@ func readLoadParameters(v jsonValue, c *memory.Charge) (config string, files map
 
 // decodeBase64 decodes the standard alphabet leniently: other characters are
 // skipped, and the text may end anywhere.
-func decodeBase64(s jsonString) []byte {
-	text := s.raw
-	if s.escaped {
-		text = s.appendTo(nil)
+func decodeBase64(s jsontext.String) []byte {
+	text := s.Raw
+	if s.Escaped {
+		text = s.AppendTo(nil)
 	}
 	out := make([]byte, 0, len(text)/4*3+3)
 	bits, n := uint32(0), 0
@@ -173,10 +174,10 @@ func (h *HTTP) serveUnload(t target, w *reply, r *request) error {
 	if t.repository != "" {
 		return errRepositoryName
 	}
-	return h.withJSONBody(w, r, func(v jsonValue, _ *memory.Charge) error {
+	return h.withJSONBody(w, r, func(v jsontext.Value, _ *memory.Charge) error {
 		dependents := false
-		if d := v.member("parameters").member("unload_dependents"); d.exists() {
-			dependents, _ = d.boolean() // anything else counts as false
+		if d := v.Member("parameters").Member("unload_dependents"); d.Exists() {
+			dependents, _ = d.Bool() // anything else counts as false
 		}
 		if err := h.core.Unload(r.life, t.model, dependents); err != nil {
 			return err

@@ -123,6 +123,8 @@ func (r *request) parseLine(line string) error {
 	return r.parseTarget()
 }
 
+func isDigit(c byte) bool { return c-'0' <= 9 }
+
 // parseHTTPVersion reads "HTTP/<digit>.<digit>", in capitals.
 func parseHTTPVersion(text string) (major, minor int, ok bool) {
 	if len(text) != len("HTTP/1.1") || text[:5] != "HTTP/" || text[6] != '.' || !isDigit(text[5]) || !isDigit(text[7]) {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // serveStatistics serves GET …/stats.
@@ -24,8 +25,8 @@ func appendStatistics(b []byte, list []*kserve.ModelStatistics) []byte {
 	b = append(b, `{"model_stats":[`...)
 	for i, m := range list {
 		b = appendComma(b, i)
-		b = appendJSONString(append(b, `{"name":`...), m.GetName())
-		b = appendJSONString(append(b, `,"version":`...), m.GetVersion())
+		b = jsontext.AppendString(append(b, `{"name":`...), m.GetName())
+		b = jsontext.AppendString(append(b, `,"version":`...), m.GetVersion())
 		b = strconv.AppendUint(append(b, `,"last_inference":`...), m.GetLastInference(), 10)
 		b = strconv.AppendUint(append(b, `,"inference_count":`...), m.GetInferenceCount(), 10)
 		b = strconv.AppendUint(append(b, `,"execution_count":`...), m.GetExecutionCount(), 10)
@@ -48,7 +49,7 @@ func appendStatistics(b []byte, list []*kserve.ModelStatistics) []byte {
 		b = append(b, `],"memory_usage":[`...)
 		for i, u := range m.GetMemoryUsage() {
 			b = appendComma(b, i)
-			b = appendJSONString(append(b, `{"type":`...), u.GetType())
+			b = jsontext.AppendString(append(b, `{"type":`...), u.GetType())
 			b = strconv.AppendInt(append(b, `,"id":`...), u.GetId(), 10)
 			b = strconv.AppendUint(append(b, `,"byte_size":`...), u.GetByteSize(), 10)
 			b = append(b, '}')
@@ -67,7 +68,7 @@ func appendDurations(b []byte, list []namedDuration) []byte {
 	b = append(b, '{')
 	for i, one := range list {
 		b = appendComma(b, i)
-		b = appendJSONString(b, one.name)
+		b = jsontext.AppendString(b, one.name)
 		b = strconv.AppendUint(append(b, `:{"count":`...), one.d.GetCount(), 10)
 		b = strconv.AppendUint(append(b, `,"ns":`...), one.d.GetNs(), 10)
 		b = append(b, '}')
@@ -87,7 +88,7 @@ func appendResponseStatistics(b []byte, stats map[string]*kserve.InferResponseSt
 	for i, key := range keys {
 		b = appendComma(b, i)
 		s := stats[key]
-		b = appendDurations(append(appendJSONString(b, key), ':'), []namedDuration{
+		b = appendDurations(append(jsontext.AppendString(b, key), ':'), []namedDuration{
 			{"compute_infer", s.GetComputeInfer()}, {"compute_output", s.GetComputeOutput()}, {"success", s.GetSuccess()},
 			{"fail", s.GetFail()}, {"empty_response", s.GetEmptyResponse()}, {"cancel", s.GetCancel()},
 		})

@@ -1,75 +1,80 @@
-package server
+package jsontext
 
 import (
+	"errors"
 	"sort"
 	"strconv"
 )
 
-// A jsonText is a JSON document whose syntax has been checked. It keeps no tree:
+// A Document is a JSON document whose syntax has been checked. It keeps no tree:
 // values are read where they stand in the text, so that the numbers of a large
 // tensor go from the text into their destination and nowhere else.
 //
 // Syntax and the texts of syntax errors are those of Triton's parser, which
 // differs from RFC 8259: the numbers NaN, Inf and Infinity exist, a byte-order
 // mark before the document is skipped, a NUL ends it, and UTF-8 is not checked.
-type jsonText struct {
+type Document struct {
 	buf []byte
 	// root is the offset of the outermost value.
 	root int
 	// spans tells where long containers end, in the order of their starts, so
 	// that a walk over the members around them need not read them again.
-	spans []jsonSpan
+	spans []span
 }
 
-type jsonSpan struct{ start, end int }
+type span struct{ start, end int }
 
 const (
-	// jsonSpanMin is the shortest container that gets a span. It bounds what the
+	// spanMin is the shortest container that gets a span. It bounds what the
 	// spans take to a small part of the document.
-	jsonSpanMin = 1024
-	// jsonMaxDepth bounds the nesting of any document. Tensor data has a tighter
-	// bound, dataMaxDepth, which the error text names for both.
-	jsonMaxDepth = 1000
+	spanMin = 1024
+	// maxDepth bounds the nesting of any document. Leaves have a tighter bound,
+	// leavesMaxDepth, which the error text names for both.
+	maxDepth = 1000
 )
 
-// jsonSyntaxError says what is wrong with a document, and at which byte.
-type jsonSyntaxError struct {
+// ErrTooDeep is what a scan or a walk over leaves fails with where brackets nest
+// too deeply.
+var ErrTooDeep = errors.New("JSON nesting depth exceeds maximum allowed limit (" + strconv.Itoa(leavesMaxDepth) + ")")
+
+// SyntaxError says what is wrong with a document, and at which byte.
+type SyntaxError struct {
 	reason string
 	offset int
 }
 
-func (e *jsonSyntaxError) Error() string {
+func (e *SyntaxError) Error() string {
 	return e.reason + " at " + strconv.Itoa(e.offset)
 }
 
 // The reasons, word for word those of Triton's parser.
 const (
-	jsonEmpty            = "The document is empty."
-	jsonTrailing         = "The document root must not be followed by other values."
-	jsonInvalidValue     = "Invalid value."
-	jsonMissName         = "Missing a name for object member."
-	jsonMissColon        = "Missing a colon after a name of object member."
-	jsonMissMemberEnd    = "Missing a comma or } after an object member."
-	jsonMissElementEnd   = "Missing a comma or ] after an array element."
-	jsonMissQuote        = "Missing a closing quotation mark in string."
-	jsonInvalidEscape    = "Invalid escape character in string."
-	jsonInvalidHex       = "Incorrect hex digit after \\u escape in string."
-	jsonInvalidSurrogate = "The surrogate pair in string is invalid."
-	jsonTooBig           = "Number too big to be stored in double."
-	jsonMissFraction     = "Miss fraction part in number."
-	jsonMissExponent     = "Miss exponent in number."
+	emptyDocument    = "The document is empty."
+	trailing         = "The document root must not be followed by other values."
+	invalidValue     = "Invalid value."
+	missName         = "Missing a name for object member."
+	missColon        = "Missing a colon after a name of object member."
+	missMemberEnd    = "Missing a comma or } after an object member."
+	missElementEnd   = "Missing a comma or ] after an array element."
+	missQuote        = "Missing a closing quotation mark in string."
+	invalidEscape    = "Invalid escape character in string."
+	invalidHex       = "Incorrect hex digit after \\u escape in string."
+	invalidSurrogate = "The surrogate pair in string is invalid."
+	tooBig           = "Number too big to be stored in double."
+	missFraction     = "Miss fraction part in number."
+	missExponent     = "Miss exponent in number."
 )
 
-// jsonScanner is the working memory of a scan; it can be used again.
-type jsonScanner struct {
-	spans []jsonSpan
+// Scanner is the working memory of a scan; it can be used again.
+type Scanner struct {
+	spans []span
 	open  []int // offsets of the containers that are open
 }
 
-// scan checks the syntax of buf. The result reads buf and the scanner's spans,
-// and is valid until either changes. The error is a *jsonSyntaxError or, for a
-// document that nests too deeply, an *infer.Error.
-func (s *jsonScanner) scan(buf []byte) (jsonText, error) {
+// Scan checks the syntax of buf. The result reads buf and the scanner's spans,
+// and is valid until either changes. The error is a *SyntaxError or, for a
+// document that nests too deeply, ErrTooDeep.
+func (s *Scanner) Scan(buf []byte) (Document, error) {
 	s.spans, s.open = s.spans[:0], s.open[:0]
 	i := 0
 	if len(buf) >= 3 && buf[0] == 0xef && buf[1] == 0xbb && buf[2] == 0xbf {
@@ -77,29 +82,32 @@ func (s *jsonScanner) scan(buf []byte) (jsonText, error) {
 	}
 	i = skipSpace(buf, i)
 	if i >= len(buf) || buf[i] == 0 {
-		return jsonText{}, &jsonSyntaxError{jsonEmpty, i}
+		return Document{}, &SyntaxError{emptyDocument, i}
 	}
 	root := i
 	i, err := s.scanValue(buf, i)
 	if err != nil {
-		return jsonText{}, err
+		return Document{}, err
 	}
 	if i = skipSpace(buf, i); i < len(buf) && buf[i] != 0 {
-		return jsonText{}, &jsonSyntaxError{jsonTrailing, i}
+		return Document{}, &SyntaxError{trailing, i}
 	}
 	if len(s.spans) > 1 { // they were found in the order of their ends
 		sort.Slice(s.spans, func(a, b int) bool { return s.spans[a].start < s.spans[b].start })
 	}
-	return jsonText{buf: buf, root: root, spans: s.spans}, nil
+	return Document{buf: buf, root: root, spans: s.spans}, nil
 }
+
+// Kept returns how many entries the working memory has room for.
+func (s *Scanner) Kept() int { return cap(s.spans) + cap(s.open) }
 
 // scanValue reads the value at b[i], to which no space leads, and returns the
 // offset after it. It does not recurse: depth costs the client, not the stack.
-func (s *jsonScanner) scanValue(b []byte, i int) (int, error) {
+func (s *Scanner) scanValue(b []byte, i int) (int, error) {
 	var err error
 value:
 	if i >= len(b) {
-		return 0, &jsonSyntaxError{jsonInvalidValue, i}
+		return 0, &SyntaxError{invalidValue, i}
 	}
 	switch b[i] {
 	case '{':
@@ -147,7 +155,7 @@ after: // a value that ends at i
 		case i < len(b) && b[i] == ']':
 			goto leave
 		}
-		return 0, &jsonSyntaxError{jsonMissElementEnd, i}
+		return 0, &SyntaxError{missElementEnd, i}
 	}
 	switch {
 	case i < len(b) && b[i] == ',':
@@ -156,16 +164,16 @@ after: // a value that ends at i
 	case i < len(b) && b[i] == '}':
 		goto leave
 	}
-	return 0, &jsonSyntaxError{jsonMissMemberEnd, i}
+	return 0, &SyntaxError{missMemberEnd, i}
 member:
 	if i >= len(b) || b[i] != '"' {
-		return 0, &jsonSyntaxError{jsonMissName, i}
+		return 0, &SyntaxError{missName, i}
 	}
 	if i, err = scanString(b, i); err != nil {
 		return 0, err
 	}
 	if i = skipSpace(b, i); i >= len(b) || b[i] != ':' {
-		return 0, &jsonSyntaxError{jsonMissColon, i}
+		return 0, &SyntaxError{missColon, i}
 	}
 	i = skipSpace(b, i+1)
 	goto value
@@ -173,15 +181,15 @@ leave: // the container whose closing bracket is b[i]
 	i++
 	start := s.open[len(s.open)-1]
 	s.open = s.open[:len(s.open)-1]
-	if i-start >= jsonSpanMin {
-		s.spans = append(s.spans, jsonSpan{start, i})
+	if i-start >= spanMin {
+		s.spans = append(s.spans, span{start, i})
 	}
 	goto after
 }
 
-func (s *jsonScanner) enter(i int) error {
-	if len(s.open) == jsonMaxDepth {
-		return errTooDeep()
+func (s *Scanner) enter(i int) error {
+	if len(s.open) == maxDepth {
+		return ErrTooDeep
 	}
 	s.open = append(s.open, i)
 	return nil
@@ -197,7 +205,7 @@ func skipSpace(b []byte, i int) int {
 func scanWord(b []byte, i int, word string) (int, error) {
 	for n := range len(word) {
 		if i+n >= len(b) || b[i+n] != word[n] {
-			return 0, &jsonSyntaxError{jsonInvalidValue, i + n}
+			return 0, &SyntaxError{invalidValue, i + n}
 		}
 	}
 	return i + len(word), nil
@@ -216,12 +224,12 @@ func scanString(b []byte, i int) (int, error) {
 			}
 			i = end - 1
 		case c == 0:
-			return 0, &jsonSyntaxError{jsonMissQuote, i}
+			return 0, &SyntaxError{missQuote, i}
 		case c < 0x20:
-			return 0, &jsonSyntaxError{jsonInvalidEscape, i}
+			return 0, &SyntaxError{invalidEscape, i}
 		}
 	}
-	return 0, &jsonSyntaxError{jsonMissQuote, i}
+	return 0, &SyntaxError{missQuote, i}
 }
 
 // scanEscape reads the escape whose backslash is b[i], both halves of a
@@ -229,32 +237,32 @@ func scanString(b []byte, i int) (int, error) {
 func scanEscape(b []byte, i int) (int, error) {
 	at := i
 	if i++; i >= len(b) {
-		return 0, &jsonSyntaxError{jsonInvalidEscape, at}
+		return 0, &SyntaxError{invalidEscape, at}
 	}
 	switch b[i] {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 		return i + 1, nil
 	case 'u':
 	default:
-		return 0, &jsonSyntaxError{jsonInvalidEscape, at}
+		return 0, &SyntaxError{invalidEscape, at}
 	}
 	r, ok := hex4(b, i+1)
 	if !ok {
-		return 0, &jsonSyntaxError{jsonInvalidHex, at}
+		return 0, &SyntaxError{invalidHex, at}
 	}
 	i += 5
 	if r < 0xd800 || r > 0xdbff {
 		return i, nil
 	}
 	if i+1 >= len(b) || b[i] != '\\' || b[i+1] != 'u' {
-		return 0, &jsonSyntaxError{jsonInvalidSurrogate, at}
+		return 0, &SyntaxError{invalidSurrogate, at}
 	}
 	low, ok := hex4(b, i+2)
 	if !ok {
-		return 0, &jsonSyntaxError{jsonInvalidHex, at}
+		return 0, &SyntaxError{invalidHex, at}
 	}
 	if low < 0xdc00 || low > 0xdfff {
-		return 0, &jsonSyntaxError{jsonInvalidSurrogate, at}
+		return 0, &SyntaxError{invalidSurrogate, at}
 	}
 	return i + 6, nil
 }

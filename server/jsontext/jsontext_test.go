@@ -1,4 +1,4 @@
-package server
+package jsontext
 
 import (
 	"encoding/json"
@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/nereid-serving/nereid/infer"
 )
 
 func TestJSONSyntax(t *testing.T) {
@@ -31,7 +29,7 @@ func TestJSONSyntax(t *testing.T) {
 		{strings.Repeat("[", 1000) + strings.Repeat("]", 1000), ""}, {strings.Repeat("[", 1001), "JSON nesting depth exceeds maximum allowed limit (100)"},
 	} {
 		got := ""
-		if _, err := new(jsonScanner).scan([]byte(tt.text)); err != nil {
+		if _, err := new(Scanner).Scan([]byte(tt.text)); err != nil {
 			got = err.Error()
 		}
 		if got != tt.want {
@@ -45,13 +43,13 @@ func TestJSONSyntax(t *testing.T) {
 func TestJSONValues(t *testing.T) {
 	long := strings.Repeat(`"]}\"",`, 300)
 	text := `{"a":{"x":[` + long + `1],"y":[[],{}]},"b\u0063":-7,"a":5,"d":[1,[2,` + long + `3],"e"]}`
-	v, err := parseJSON(new(jsonScanner), []byte(text))
+	v, err := new(Scanner).Scan([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	names := ""
-	for m := v.value().members(); ; {
-		name, _, ok := m.next()
+	for m := v.Root().Members(); ; {
+		name, _, ok := m.Next()
 		if !ok {
 			break
 		}
@@ -60,24 +58,24 @@ func TestJSONValues(t *testing.T) {
 	if names != "a bc a d " {
 		t.Errorf("names: got %q", names)
 	}
-	if !v.value().member("a").isObject() {
+	if !v.Root().Member("a").IsObject() {
 		t.Error("member a: got another one than the first")
 	}
-	if n, err := v.value().member("bc").unsigned(); err != errNotUnsigned {
+	if n, err := v.Root().Member("bc").Uint(); err != errNotUnsigned {
 		t.Errorf("bc: got %d, %v", n, err)
 	}
-	elements, err := v.value().member("d").elements()
+	elements, err := v.Root().Member("d").Elements()
 	if err != nil {
 		t.Fatal(err)
 	}
 	count := 0
-	for _, ok := elements.next(); ok; _, ok = elements.next() {
+	for _, ok := elements.Next(); ok; _, ok = elements.Next() {
 		count++
 	}
 	if count != 3 {
 		t.Errorf("elements: got %d, want 3", count)
 	}
-	if _, ok := elements.next(); ok {
+	if _, ok := elements.Next(); ok {
 		t.Error("an element follows the last one")
 	}
 }
@@ -92,14 +90,14 @@ func TestAppendJSONFloat(t *testing.T) {
 		{1e-6, "0.000001"}, {1e-7, "1e-7"}, {1.5e-7, "1.5e-7"}, {5e-324, "5e-324"}, {math.MaxFloat64, "1.7976931348623157e308"},
 		{math.NaN(), "NaN"}, {math.Inf(1), "Infinity"}, {math.Inf(-1), "-Infinity"}, {123.456, "123.456"}, {9007199254740993, "9007199254740992.0"},
 	} {
-		if got := string(appendJSONFloat(nil, tt.f)); got != tt.want {
+		if got := string(AppendFloat(nil, tt.f)); got != tt.want {
 			t.Errorf("%v: got %s, want %s", tt.f, got, tt.want)
 		}
 	}
 }
 
 func TestAppendJSONString(t *testing.T) {
-	if got, want := string(appendJSONString(nil, "a\"\\/\b\f\n\r\t\x01\x1f<>&é\xff")), `"a\"\\/\b\f\n\r\t\u0001\u001F<>&é`+"\xff\""; got != want {
+	if got, want := string(AppendString(nil, "a\"\\/\b\f\n\r\t\x01\x1f<>&é\xff")), `"a\"\\/\b\f\n\r\t\u0001\u001F<>&é`+"\xff\""; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -112,25 +110,25 @@ func FuzzJSON(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		v, err := new(jsonScanner).scan(text)
+		v, err := new(Scanner).Scan(text)
 		if err != nil {
-			var syntax *jsonSyntaxError
-			if json.Valid(text) && errors.As(err, &syntax) && syntax.reason != jsonTooBig && syntax.reason != jsonInvalidSurrogate {
+			var syntax *SyntaxError
+			if json.Valid(text) && errors.As(err, &syntax) && syntax.reason != tooBig && syntax.reason != invalidSurrogate {
 				t.Fatalf("refused: %v", err)
 			}
 			return
 		}
-		walkJSON(t, v.value())
-		switch value := v.value(); {
+		walkJSON(t, v.Root())
+		switch value := v.Root(); {
 		case !json.Valid(text):
 		case value.first() == '"':
 			var want string
-			s, _ := value.str()
+			s, _ := value.Text()
 			if json.Unmarshal(text, &want) == nil && !strings.Contains(want, "\ufffd") && s.String() != want {
 				t.Fatalf("got %q, want %q", s.String(), want)
 			}
-			if got := len(s.String()); got != s.length() {
-				t.Fatalf("length: got %d, want %d", s.length(), got)
+			if got := len(s.String()); got != s.Len() {
+				t.Fatalf("length: got %d, want %d", s.Len(), got)
 			}
 		case value.first() == '-' || isDigit(value.first()):
 			number := strings.TrimSpace(string(text))
@@ -139,7 +137,7 @@ func FuzzJSON(f *testing.F) {
 			if !ok || got != want {
 				t.Fatalf("got %v, %v; want %v", got, ok, want)
 			}
-			printed := appendJSONFloat(nil, got)
+			printed := AppendFloat(nil, got)
 			if back, err := strconv.ParseFloat(string(printed), 64); !math.IsInf(got, 0) && (err != nil || back != got) {
 				t.Fatalf("%v is printed as %s", got, printed)
 			}
@@ -153,33 +151,58 @@ func FuzzJSON(f *testing.F) {
 }
 
 // walkJSON reads everything in a value.
-func walkJSON(t *testing.T, v jsonValue) {
+func walkJSON(t *testing.T, v Value) {
 	if end := v.end(); end <= v.at || end > len(v.t.buf) {
 		t.Fatalf("value at %d ends at %d of %d", v.at, end, len(v.t.buf))
 	}
-	for m := v.members(); ; {
-		name, value, ok := m.next()
+	for m := v.Members(); ; {
+		name, value, ok := m.Next()
 		if !ok {
 			break
 		}
 		_ = name.String()
 		walkJSON(t, value)
 	}
-	elements, err := v.elements()
+	_, _ = v.Int()
+	_, _ = v.Float()
+	elements, err := v.Elements()
 	if err != nil {
-		_, _ = v.parameter("")
 		return
 	}
-	for value, ok := elements.next(); ok; value, ok = elements.next() {
+	for value, ok := elements.Next(); ok; value, ok = elements.Next() {
 		walkJSON(t, value)
 	}
-	size, err := stringsSize(v)
-	if err == nil && int64(len(readStrings(v, nil))) != size {
-		t.Fatalf("strings take %d bytes, want %d", len(readStrings(v, nil)), size)
-	}
-	for d := infer.Bool; d <= infer.FP64; d++ {
-		if d != infer.FP16 {
-			_ = readNumbers(v, d, mostElements(v), nil)
+	for _, read := range []func(l *Leaves) error{
+		func(l *Leaves) error { _, err := l.Bool(); return err },
+		func(l *Leaves) error { _, err := l.Int(); return err },
+		func(l *Leaves) error { _, err := l.Uint(); return err },
+		func(l *Leaves) error { _, err := l.Float(); return err },
+		readText,
+	} {
+		leaves, err := v.Leaves()
+		if err != nil {
+			t.Fatalf("an array has elements and no leaves: %v", err)
+		}
+		n := int64(0)
+		for {
+			more, err := leaves.Next()
+			if !more || err != nil {
+				break
+			}
+			if n++; n > v.MostLeaves() {
+				t.Fatalf("got leaf %d, want at most %d", n, v.MostLeaves())
+			}
+			if read(&leaves) != nil {
+				break
+			}
 		}
 	}
+}
+
+func readText(l *Leaves) error {
+	s, err := l.Text()
+	if err == nil && len(s.AppendTo(nil)) != s.Len() {
+		return errors.New("the length of a string is not what is appended")
+	}
+	return err
 }

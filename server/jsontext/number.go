@@ -1,4 +1,4 @@
-package server
+package jsontext
 
 import (
 	"math"
@@ -17,14 +17,14 @@ func scanNumber(b []byte, i int) (int, error) {
 	digits := i
 	switch {
 	case i >= len(b):
-		return 0, &jsonSyntaxError{jsonInvalidValue, i}
+		return 0, &SyntaxError{invalidValue, i}
 	case b[i] == '0':
 		i++
 	case isDigit(b[i]):
 		for i++; i < len(b) && isDigit(b[i]); i++ {
 		}
 		if i-digits > 308 && tooManyDigits(b[digits:i]) {
-			return 0, &jsonSyntaxError{jsonTooBig, start}
+			return 0, &SyntaxError{tooBig, start}
 		}
 	default:
 		return scanInfNaN(b, i)
@@ -33,7 +33,7 @@ func scanNumber(b []byte, i int) (int, error) {
 	if i < len(b) && b[i] == '.' {
 		i++
 		if i >= len(b) || !isDigit(b[i]) {
-			return 0, &jsonSyntaxError{jsonMissFraction, i}
+			return 0, &SyntaxError{missFraction, i}
 		}
 		for i++; i < len(b) && isDigit(b[i]); i++ {
 		}
@@ -48,14 +48,14 @@ func scanNumber(b []byte, i int) (int, error) {
 		i++
 	}
 	if i >= len(b) || !isDigit(b[i]) {
-		return 0, &jsonSyntaxError{jsonMissExponent, i}
+		return 0, &SyntaxError{missExponent, i}
 	}
 	exp := 0
 	for ; i < len(b) && isDigit(b[i]); i++ {
 		exp = min(exp*10+int(b[i]-'0'), math.MaxInt32)
 	}
 	if !minus && exp > 308 && exp > 308+significantFraction(b[digits:whole], b[whole:fraction]) {
-		return 0, &jsonSyntaxError{jsonTooBig, start}
+		return 0, &SyntaxError{tooBig, start}
 	}
 	return i, nil
 }
@@ -80,7 +80,7 @@ func scanInfNaN(b []byte, i int) (int, error) {
 			return i, nil
 		}
 	}
-	return 0, &jsonSyntaxError{jsonInvalidValue, i}
+	return 0, &SyntaxError{invalidValue, i}
 }
 
 // tooManyDigits reports whether the parser refuses a whole part of more than

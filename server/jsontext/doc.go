@@ -1,0 +1,18 @@
+// Package jsontext scans JSON documents, reads values where they stand in the text, and
+// appends strings and numbers. It allocates no tree, so that the numbers of a large
+// tensor go from the text into their destination and nowhere else.
+//
+//	buf ── Scanner.Scan ──▶ Document ── Root ──▶ Value ── Members, Elements ──▶ Value …
+//	        syntax, depth                          ├── Text ──▶ String
+//	                                               ├── Bool, Int, Uint, Float
+//	                                               └── Leaves ──▶ nested arrays, flattened
+//
+// Scan checks the syntax of the whole text, once. All that reads afterwards relies on it
+// and fails only where a value has another type than is asked for. The syntax, and the
+// texts of all errors, are those of Triton's parser and accessors.
+//
+// Memory: a Document, its Values and their Strings read the text and the scanner's
+// memory. They are valid until either changes; nothing here is safe for use while another
+// goroutine scans with the same Scanner. A scan costs memory for the nesting and for long
+// containers alone, a small part of the text.
+package jsontext

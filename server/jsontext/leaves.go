@@ -1,0 +1,99 @@
+package jsontext
+
+// leavesMaxDepth is how deep arrays may nest that are read as leaves.
+const leavesMaxDepth = 100
+
+// Leaves walks over the elements of an array, with all arrays inside flattened: in
+// row-major order, if they are the data of a tensor. Next goes to the next leaf, which
+// is then read once, as what it must be. After an error the walk is over.
+type Leaves struct {
+	b     []byte
+	i     int // after the opening bracket of an array, or after a leaf
+	depth int
+}
+
+// Leaves begins a walk over the array v.
+func (v Value) Leaves() (Leaves, error) {
+	if v.first() != '[' {
+		return Leaves{}, ErrNotArray
+	}
+	return Leaves{b: v.t.buf, i: v.at + 1, depth: 1}, nil
+}
+
+// MostLeaves bounds how many leaves the array v can have.
+func (v Value) MostLeaves() int64 { return int64(len(v.t.buf)-v.at)/2 + 1 }
+
+// Next goes to the next leaf; more is false after the last one. It fails with
+// ErrTooDeep.
+func (l *Leaves) Next() (more bool, err error) {
+	for {
+		switch l.b[l.i] {
+		case ' ', '\n', '\r', '\t', ',':
+			l.i++
+		case '[':
+			l.i++
+			if l.depth++; l.depth > leavesMaxDepth {
+				return false, ErrTooDeep
+			}
+		case ']':
+			l.i++
+			if l.depth--; l.depth == 0 {
+				return false, nil
+			}
+		default:
+			return true, nil
+		}
+	}
+}
+
+// Float reads the leaf as the nearest double.
+func (l *Leaves) Float() (float64, error) {
+	f, end, ok := readFloat(l.b, l.i)
+	if !ok {
+		return 0, errNotDouble
+	}
+	l.i = end
+	return f, nil
+}
+
+// Int reads the leaf as a whole number that fits an int64.
+func (l *Leaves) Int() (int64, error) {
+	kind, u, end := readNumber(l.b, l.i)
+	if kind != smallNumber && kind != negativeNumber {
+		return 0, errNotSigned
+	}
+	l.i = end
+	return int64(u), nil
+}
+
+// Uint reads the leaf as a whole number that fits a uint64.
+func (l *Leaves) Uint() (uint64, error) {
+	kind, u, end := readNumber(l.b, l.i)
+	if kind != smallNumber && kind != bigNumber {
+		return 0, errNotUnsigned
+	}
+	l.i = end
+	return u, nil
+}
+
+// Bool reads the leaf as true or false.
+func (l *Leaves) Bool() (bool, error) {
+	switch l.b[l.i] {
+	case 't':
+		l.i += len("true")
+		return true, nil
+	case 'f':
+		l.i += len("false")
+		return false, nil
+	}
+	return false, errNotBool
+}
+
+// Text reads the leaf as a string.
+func (l *Leaves) Text() (s String, err error) {
+	if l.b[l.i] != '"' {
+		return s, errNotString
+	}
+	s, l.i = stringAt(l.b, l.i)
+	return s, nil
+}
