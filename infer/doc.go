@@ -5,7 +5,7 @@
 // model that calls another) and of what executes it.
 //
 // Ownership of bytes: a Tensor's Data lies either on the Go heap, when its
-// Memory is nil, or in memory that somebody else owns, when it is not. Whoever
+// Memory is nil, or in the memory of another owner, when it is not. Whoever
 // wants to keep such bytes longer than the call that lent them retains the
 // Memory and releases it when done. A Response that reaches a Sender belongs to
 // that Sender: it calls Release once, after the last byte has been written.

@@ -75,10 +75,10 @@ type Request struct {
 	// 0. Validation sets it.
 	BatchSize int64
 	// Entered is called by Infer when the request has its place in the scheduler,
-	// or not at all; nil: nobody wants to know.
+	// or not at all; it may be nil.
 	Entered func()
 
-	// Padding marks a request that nobody has made: it fills a place in a batch,
+	// Padding marks a request without a client: it fills a place in a batch,
 	// and none of its outputs is wanted.
 	Padding bool
 	// Parts are the requests that a scheduler has merged into this one; nil mostly.
@@ -165,7 +165,7 @@ type Handler interface {
 	Infer(ctx context.Context, req *Request, send Sender) error
 }
 
-// Submitter runs inferences for those who do not wait.
+// Submitter runs inferences for callers that do not wait.
 type Submitter interface {
 	// Submit is Handler's Infer, but returns when the request has been accepted,
 	// perhaps after send has been called, or fails as Infer does. The request's

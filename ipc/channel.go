@@ -77,7 +77,7 @@ type Channel struct {
 		sync.Mutex
 		word    *atomic.Uint32 // our sleep word, shared
 		asleep  bool           // the reader sleeps or is about to
-		spinner bool           // somebody else looks at the ring meanwhile
+		spinner bool           // a spinning goroutine looks at the ring meanwhile
 	}
 	spin sync.Mutex // held by the one goroutine that spins
 	ret  struct {
@@ -286,7 +286,7 @@ func (c *Channel) Close() {
 	_ = c.downBell.file.Close()
 	_ = c.upBell.file.Close()
 	c.arena.Close()
-	// Whoever spins or receives still uses the mappings.
+	// A goroutine that spins or receives still uses the mappings.
 	c.spin.Lock()
 	c.recv.Lock()
 	c.send.Lock()

@@ -56,7 +56,7 @@ func (p *producer) reserve(size int) ([]byte, error) {
 }
 
 // commit publishes the frame that reserve gave room for. Ordering: the frame's
-// bytes and posted are plain stores before tail's atomic one, so whoever sees
+// bytes and posted are plain stores before tail's atomic one, so a reader that sees
 // the new tail sees the frame.
 func (p *producer) commit(now int64) {
 	p.published = p.reserved
@@ -71,7 +71,7 @@ type consumer struct {
 	head *atomic.Uint64 // ours, shared
 	life uint32
 
-	position uint64        // ours, the one that counts
+	position uint64        // ours; the shared word is only a copy
 	seen     atomic.Uint64 // position, for pending without the lock
 }
 

@@ -191,7 +191,7 @@ func (c *Channel) linger() bool {
 const quickGosched = 3 * time.Microsecond
 
 // setAsleep and setSpinner keep our sleep word odd exactly while the reader
-// sleeps and nobody spins. Each change of the word is a new value, by which the
+// sleeps and no goroutine spins. Each change of the word is a new value, by which the
 // stub knows whether it has rung for this sleep. The atomic store is the full
 // barrier that must lie between it and the last look at the ring.
 func (c *Channel) setAsleep(yes bool) {
@@ -287,7 +287,7 @@ func (c *Channel) endSpin(handle Handler) error {
 }
 
 // Watch makes the caller the one that spins on this channel, by calling Look
-// again and again; false if somebody else does or the channel is closed. It ends
+// again and again; false if another goroutine does or the channel is closed. It ends
 // with Unwatch.
 func (c *Channel) Watch() bool {
 	if !c.spin.TryLock() {

@@ -75,7 +75,7 @@ func (c *Channel) Fill(kind Kind, id uint64, n int, fill func(frame []byte)) (po
 // SetSpilled marks the frame that was begun as one whose body is a descriptor.
 func SetSpilled(frame []byte) { frame[6] |= byte(FlagSpilled) }
 
-// SetAhead marks the EXECUTE frame that was begun as one that may be withdrawn.
+// SetAhead marks the EXECUTE frame that was begun: its batch may be withdrawn.
 func SetAhead(frame []byte) { frame[6] |= byte(FlagAhead) }
 
 // Commit publishes what Begin began and wakes the stub if it sleeps. It
@@ -132,7 +132,7 @@ func (c *Channel) Taken(position uint64) bool {
 // Withdraw asks the stub not to execute a batch that was handed ahead, and
 // reports whether that is certain; if not, the batch is executed, or skipped:
 // the stub says which. Numbers of batches grow. A batch is only withdrawn after
-// the stub has answered for the one that was withdrawn before it.
+// the stub has answered for the batch withdrawn before it.
 //
 // Ordering: the store is atomic, a full barrier, before begun is loaded; the
 // stub stores begun and passes a barrier before it looks whether the batch is

@@ -30,7 +30,7 @@ const (
 // system.
 type keeper struct {
 	on   atomic.Bool
-	kick chan struct{} // sent to without blocking, by whoever has released much; never closed
+	kick chan struct{} // sent to without blocking, by owners that have released much; never closed
 }
 
 func (k *keeper) wake() {

@@ -2,5 +2,5 @@
 // labels. The families that begin with nv_ are Triton's, those that begin with
 // nereid_ are this server's own.
 //
-// Counting is an atomic addition; rendering happens when somebody asks.
+// Counting is an atomic addition; rendering happens at each request for the page.
 package metrics

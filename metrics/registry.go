@@ -27,7 +27,7 @@ type Config struct {
 	Interval time.Duration
 	// PinnedPoolBytes is shown as the size of the pool of pinned memory.
 	PinnedPoolBytes int64
-	// NoCustom refuses the metrics that models make, as where nobody can read them.
+	// NoCustom refuses the metrics that models make, for a server without a metrics endpoint.
 	NoCustom bool
 	// ModelSeries and Series bound the series that one model, and all of them, may
 	// make; a histogram counts as many as it shows. 0 is DefaultModelSeries and

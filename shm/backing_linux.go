@@ -60,7 +60,7 @@ func (Memfd) seal(file *os.File, access Access) error {
 
 // Named backs regions by POSIX shared-memory objects, /dev/shm/<Prefix><random>:
 // created exclusively, readable by their owner alone. Unlink takes the name away
-// as soon as nobody needs it any more.
+// as soon as no process needs it any more.
 type Named struct {
 	Prefix string
 	Dir    string // default /dev/shm

@@ -2,7 +2,7 @@ package shm
 
 import "fmt"
 
-// A block can be filled step by step, by somebody who has announced more bytes
+// A block can be filled step by step, by a client that has announced more bytes
 // than have come. What is announced takes address space alone: memory becomes
 // real, and is charged, with each step. Memory that the span has from before is
 // there for the block's next steps, and for others until then.

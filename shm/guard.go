@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 )
 
-// ErrFault says that mapped bytes have vanished: somebody truncated the file.
+// ErrFault says that mapped bytes have vanished: the file was truncated.
 var ErrFault = errors.New("shared memory was truncated by another process")
 
 // Guard runs f and turns a fault on mapped memory into ErrFault. Other panics

@@ -164,7 +164,7 @@ func (p *Pool) takeLocked(size, least, need int64) (*span, error) {
 		if s := p.joinLocked(size); s != nil {
 			return p.extendLocked(s, need)
 		}
-		// The class rounds up; what is needed may still fit.
+		// The class rounds up; the bytes needed may still fit.
 		if size > p.region.Size()-p.top {
 			size = least
 			if s := p.joinLocked(size); s != nil {
@@ -180,7 +180,7 @@ func (p *Pool) takeLocked(size, least, need int64) (*span, error) {
 		grow := min(roundUp(end-p.ready, p.config.Growth), p.region.Size()-p.ready)
 		err := p.reserveLocked(p.ready, grow)
 		if err != nil && grow > roundUp(end-p.ready, PageSize) {
-			// A whole step is not to be had; what is needed may be.
+			// A whole step is refused; the bytes needed may still be there.
 			grow = roundUp(end-p.ready, PageSize)
 			err = p.reserveLocked(p.ready, grow)
 		}
@@ -284,7 +284,7 @@ func (p *Pool) trimLater() {
 	})
 }
 
-// trim gives back what has been free for IdleTrim, and comes again while there
+// trim gives back memory that has been free for IdleTrim, and comes again while there
 // is more to give.
 func (p *Pool) trim() {
 	p.mu.Lock()

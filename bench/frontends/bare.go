@@ -44,7 +44,7 @@ func serveBare(ctx context.Context) error {
 	return errors.Join(web.Close(), waitFor(failed), waitFor(failed))
 }
 
-// waitFor takes a server's end; being closed is none that matters.
+// waitFor takes a server's end; that it was closed is no error.
 func waitFor(failed <-chan error) error {
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
 		return err

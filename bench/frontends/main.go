@@ -102,7 +102,7 @@ func (s *settings) run(ctx context.Context) (err error) {
 	return s.compareStreams(ctx, nereid, bare)
 }
 
-// showProgress tells somebody who waits at a terminal how far it is.
+// showProgress shows on a terminal how far the run is.
 func showProgress(row string) {
 	if info, err := os.Stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
 		fmt.Fprintf(os.Stderr, "\r%-40s\r", row)

@@ -138,7 +138,7 @@ func (p *process) waitReady(ctx context.Context) error {
 	}
 }
 
-// freePorts finds ports on which nobody listens.
+// freePorts finds ports without a listener.
 func freePorts(n int) ([]string, error) {
 	var ports []string
 	for range n {

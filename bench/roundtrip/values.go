@@ -91,7 +91,7 @@ func stringBatch(i *identity) *batch {
 }
 
 // parameterBatch makes one request of 16 B with texts and numbers as parameters,
-// and one that says whether they are to be returned.
+// and a flag whether they are to be returned.
 func parameterBatch(returned bool) func(*identity) *batch {
 	return func(i *identity) *batch {
 		b := i.batch(1, 16)

@@ -60,7 +60,7 @@ func invalidMessages(k *soak, ctx context.Context, r *rand.Rand) {
 		}
 	case 1: // a message that is cut
 		message = message[:r.IntN(len(message))]
-	default: // one that is changed anywhere
+	default: // a valid message, changed anywhere
 		message[r.IntN(len(message))] ^= byte(1 << r.IntN(8))
 	}
 	withGRPC(k, nil, func(a *grpcAsker) {

@@ -57,7 +57,7 @@ func (t *tally) answered(client string, o outcome, text string) {
 	}
 }
 
-// event counts what somebody did.
+// event counts one act of a client or of the soak itself.
 func (t *tally) event(what string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

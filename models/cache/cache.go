@@ -256,7 +256,7 @@ func (c *Cache) unlinkLocked(e *entry) {
 	e.before, e.after = nil, nil
 }
 
-// Close drops what is in the space; nothing can be put in any more. That is no
+// Close drops the entries of the space; nothing can be put in any more. That is no
 // eviction. It may be called again.
 func (s *Space) Close() {
 	c := s.cache

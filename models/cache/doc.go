@@ -1,7 +1,7 @@
 // Package cache keeps responses of models that are asked the same more than
 // once: Triton's local response cache.
 //
-// A Cache has one budget of bytes for all models; what was used longest ago goes
+// A Cache has one budget of bytes for all models; the entry used longest ago goes
 // first. Each loaded version has a Space of its own in it, whose responses
 // nobody else is given and which ends with the version: what an earlier load of
 // the model has answered is not found again.
@@ -11,9 +11,9 @@
 //	         ▼
 //	     the model ─▶ Space.Insert(miss, response)
 //
-// Ownership: an entry owns copies of its outputs. Whoever gets a hit has
+// Ownership: an entry owns copies of its outputs. The receiver of a hit has
 // references to these copies and releases the response as any other; the bytes
-// live until then, also when the entry is evicted meanwhile. Nobody writes them.
+// live until then, also when the entry is evicted meanwhile. They are never written.
 //
 // Keys: see Key. Entries do not hold the inputs that they answer, so two
 // requests of one key are taken for the same; see docs/decisions/0010.

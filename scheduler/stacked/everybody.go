@@ -16,7 +16,7 @@ type everybody struct {
 	log   zerolog.Logger
 
 	mu   sync.Mutex
-	done chan struct{} // nil until somebody asks for it
+	done chan struct{} // nil until Done is called
 	stop []func() bool // end the watches over the tasks
 	left int           // tasks whose contexts have not ended, while they are watched
 	over bool          // the batch has been answered
@@ -40,7 +40,7 @@ func (e *everybody) Err() error {
 	return context.Canceled
 }
 
-// Done implements context.Context. Nobody is watched before it is called.
+// Done implements context.Context. No request is watched before it is called.
 func (e *everybody) Done() <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -92,7 +92,7 @@ func (s *instance) settle() {
 	}
 }
 
-// Cancel implements backend.Canceller. The model is told when nobody waits for
+// Cancel implements backend.Canceller. The model is told when no client waits for
 // any answer of the batch.
 func (s *instance) Cancel(task *backend.Task) {
 	s.mu.Lock()
@@ -183,7 +183,7 @@ func (g *group) run() {
 	g.handed = true
 	over := g.over
 	g.mu.Unlock()
-	// Whoever has left meanwhile could not be told of to the instance.
+	// The instance could not be told of clients that have left meanwhile.
 	if c, ok := g.instance.inner.(backend.Canceller); ok && !over && g.context.Err() != nil {
 		g.apart(func() { c.Cancel(&g.task) })
 	}
