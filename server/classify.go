@@ -13,11 +13,11 @@ import (
 // maxClassified bounds the elements of an output that is classified.
 const maxClassified = 1_000_000
 
-// classify returns the k highest elements of out, for each item of the batch if
+// Classify returns the k highest elements of out, for each item of the batch if
 // batched, as a BYTES tensor on the Go heap: "<value>:<index>" or
 // "<value>:<index>:<label>", the highest first, the lower index first of equal
 // ones, NaN last. labels may be nil.
-func classify(out *infer.Tensor, k int, batched bool, labels []string) (infer.Tensor, error) {
+func Classify(out *infer.Tensor, k int, batched bool, labels []string) (infer.Tensor, error) {
 	t := infer.Tensor{Name: out.Name, DataType: infer.Bytes}
 	switch out.DataType {
 	case infer.Bool, infer.FP16, infer.BF16, infer.Bytes, infer.Invalid:

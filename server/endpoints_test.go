@@ -80,8 +80,8 @@ func TestEndpoints(t *testing.T) {
 		{"GET /v2/systemsharedmemory/status", "", "200 application/json []"},
 		{"GET /v2/cudasharedmemory/region/a%20b/status", "", "404 application/json " + errorBody("Unable to find cuda shared memory region: 'a b'")},
 		{"GET /v2/systemsharedmemory/region/r/status", "", "404 application/json " + errorBody("Unable to find system shared memory region: 'r'")},
-		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"/k","byte_size":64}`, "501 application/json " + errorBody(errRegionsOff.Message)},
-		{"POST /v2/cudasharedmemory/region/r/register", "", "501 application/json " + errorBody(errRegionsOff.Message)},
+		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"/k","byte_size":64}`, "501 application/json " + errorBody(ErrRegionsOff.Message)},
+		{"POST /v2/cudasharedmemory/region/r/register", "", "501 application/json " + errorBody(ErrRegionsOff.Message)},
 		{"POST /v2/cudasharedmemory/unregister", "", "200 application/json "},
 		{"POST /v2/systemsharedmemory/region/r/unregister", "{}", "200 application/json "},
 		{"GET /v2/trace/setting", "", "501 application/json " + errorBody("This server does not support traces.")},
@@ -198,7 +198,7 @@ func TestNewRestrictions(t *testing.T) {
 		{[]string{"x"}, "unknown restricted api 'x' "},
 		{[]string{"health", "health"}, "restricted api 'health' can not be specified in multiple config groups"},
 	} {
-		_, err := newRestrictions([]Restriction{{Groups: tt.groups, Header: "a", Value: "b"}})
+		_, err := NewRestrictions([]Restriction{{Groups: tt.groups, Header: "a", Value: "b"}})
 		if got := fmt.Sprint(err); got != tt.want && (err != nil || tt.want != "") {
 			t.Errorf("%q: got %v, want %q", tt.groups, err, tt.want)
 		}

@@ -9,7 +9,8 @@ import (
 
 // What other servers of the protocol have and this one has not.
 var (
-	errTracesOff   = &infer.Error{Code: infer.Unsupported, Message: "This server does not support traces."}
+	// ErrTracesOff refuses the settings of traces.
+	ErrTracesOff   = &infer.Error{Code: infer.Unsupported, Message: "This server does not support traces."}
 	errGenerateOff = &infer.Error{Code: infer.Unsupported, Message: "This server does not support the generate endpoints."}
 )
 

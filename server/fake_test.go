@@ -415,7 +415,7 @@ func startHTTP(t testing.TB, cfg HTTPConfig, core *fakeCore) *testServer {
 	}
 	blocks := &fakeBlocks{account: memory.New(memory.Config{Limit: 1 << 30})}
 	h, err := NewHTTP(cfg, Parts{Core: core, Allocate: blocks.allocate, Open: blocks.open, Memory: blocks.account,
-		Logging: &fakeLog{s: LogSettings{Info: true, Warning: true, Error: true, Format: logFormatDefault}}}, log)
+		Logging: &fakeLog{s: LogSettings{Info: true, Warning: true, Error: true, Format: LogFormatDefault}}}, log)
 	if err != nil {
 		t.Fatalf("NewHTTP: %v", err)
 	}

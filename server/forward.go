@@ -7,11 +7,13 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// forwarding chooses the headers that become parameters of an inference; nil
+// Forwarding chooses the headers that become parameters of an inference; nil
 // chooses none.
-type forwarding struct{ pattern *regexp.Regexp }
+type Forwarding struct{ pattern *regexp.Regexp }
 
-func newForwarding(pattern string) (*forwarding, error) {
+// NewForwarding compiles a pattern that matches anywhere in a name and ignores case;
+// "" is nil.
+func NewForwarding(pattern string) (*Forwarding, error) {
 	if pattern == "" {
 		return nil, nil
 	}
@@ -19,12 +21,12 @@ func newForwarding(pattern string) (*forwarding, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &forwarding{re}, nil
+	return &Forwarding{re}, nil
 }
 
-// appendHeader appends the header as a parameter if it is chosen; a chosen
+// AppendHeader appends the header as a parameter if it is chosen; a chosen
 // header whose name is reserved is an error.
-func (f *forwarding) appendHeader(params []infer.Parameter, name, value string) ([]infer.Parameter, error) {
+func (f *Forwarding) AppendHeader(params []infer.Parameter, name, value string) ([]infer.Parameter, error) {
 	if !f.pattern.MatchString(name) {
 		return params, nil
 	}
@@ -34,8 +36,8 @@ func (f *forwarding) appendHeader(params []infer.Parameter, name, value string) 
 	return append(params, infer.Parameter{Name: name, Kind: infer.StringParameter, String: value}), nil
 }
 
-// reservedPrefix begins the names of parameters that are the server's own.
-const reservedPrefix = "triton_"
+// ReservedPrefix begins the names of parameters that are the server's own.
+const ReservedPrefix = "triton_"
 
 // reservedParameter reports whether a name has a meaning of its own in requests,
 // so that a header of that name must not become a parameter.
@@ -44,17 +46,17 @@ func reservedParameter(name string) bool {
 	case "sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output":
 		return true
 	}
-	return strings.HasPrefix(name, reservedPrefix)
+	return strings.HasPrefix(name, ReservedPrefix)
 }
 
 // forwardHeaders appends the headers of r that are to be forwarded to params, as
 // the client spelled them and in its order.
-func (f *forwarding) forwardHeaders(params []infer.Parameter, r *request) (_ []infer.Parameter, err error) {
+func forwardHeaders(f *Forwarding, params []infer.Parameter, r *request) (_ []infer.Parameter, err error) {
 	if f == nil {
 		return params, nil
 	}
 	for _, field := range r.fields {
-		if params, err = f.appendHeader(params, field.name, field.value); err != nil {
+		if params, err = f.AppendHeader(params, field.name, field.value); err != nil {
 			return params, err
 		}
 	}

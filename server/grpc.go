@@ -50,9 +50,10 @@ type GRPC struct {
 	allocate     Allocator
 	account      *memory.Account
 	logging      LogControl
+	extensions   []string
 	log          zerolog.Logger
-	restrictions restrictions
-	forwarding   *forwarding
+	restrictions Restrictions
+	forwarding   *Forwarding
 
 	pool    grpcPool // of the transport's buffers
 	waiting grpcWaiting
@@ -76,16 +77,17 @@ func NewGRPC(cfg GRPCConfig, parts Parts, log zerolog.Logger) (*GRPC, error) {
 	}
 	cfg.setDefaults()
 	g := &GRPC{
-		cfg:      cfg,
-		core:     parts.Core,
-		allocate: parts.Allocate,
-		account:  parts.Memory,
-		logging:  parts.Logging,
-		log:      log,
-		stopping: make(chan struct{}),
+		cfg:        cfg,
+		core:       parts.Core,
+		allocate:   parts.Allocate,
+		account:    parts.Memory,
+		logging:    parts.Logging,
+		extensions: Extensions(),
+		log:        log,
+		stopping:   make(chan struct{}),
 	}
-	g.restrictions, _ = newRestrictions(grpcRestricted(cfg.Restricted)) // Validate has
-	g.forwarding, _ = newForwarding(cfg.ForwardPattern)                 // tried both
+	g.restrictions, _ = NewRestrictions(grpcRestricted(cfg.Restricted)) // Validate has
+	g.forwarding, _ = NewForwarding(cfg.ForwardPattern)                 // tried both
 	if g.account == nil {
 		g.account = memory.New(memory.Config{})
 	}

@@ -13,6 +13,8 @@ const (
 	grpcEmptyFinalParam = "triton_enable_empty_final_response"
 	// grpcMaxCorrelation is the longest correlation id that is a text.
 	grpcMaxCorrelation = 128
+	// grpcFewParams is up to how many parameters are compared with each other.
+	grpcFewParams = 16
 )
 
 // grpcCall is one inference: what is asked of the Core, and what the answer
@@ -123,7 +125,7 @@ func (c *grpcCall) parameters() error {
 			}
 			r.TimeoutMicros = v.bits
 		default:
-			if strings.HasPrefix(p.name, reservedPrefix) {
+			if strings.HasPrefix(p.name, ReservedPrefix) {
 				return grpcInvalid("parameter keys starting with 'triton_' are reserved for Triton usage. "+
 					"Only the following keys starting with 'triton_' are allowed: %s", grpcEmptyFinalParam)
 			}
@@ -161,18 +163,18 @@ func (p *grpcParam) custom() (infer.Parameter, error) {
 func (c *grpcCall) names() error {
 	m, r := &c.message, &c.request
 	r.Inputs = c.inputs[:0]
-	var seen firsts
+	var seen Names
 	for i := range m.inputs {
 		in := &m.inputs[i]
-		if !seen.add(in.name, len(r.Inputs), func(k int) string { return r.Inputs[k].Name }) {
+		if !seen.Add(in.name, len(r.Inputs), func(k int) string { return r.Inputs[k].Name }) {
 			return grpcInvalid("%sinput '%s' already exists in request", r.LogPrefix(), in.name)
 		}
 		r.Inputs = append(r.Inputs, infer.Tensor{Name: in.name, DataType: in.dataType, Shape: in.shape})
 	}
-	seen = firsts{}
+	seen = Names{}
 	for i := range m.outputs {
 		name := m.outputs[i].name
-		if !seen.add(name, len(r.Outputs), func(k int) string { return r.Outputs[k] }) {
+		if !seen.Add(name, len(r.Outputs), func(k int) string { return r.Outputs[k] }) {
 			return grpcInvalid("%soutput '%s' already exists in request", r.LogPrefix(), name)
 		}
 		r.Outputs = append(r.Outputs, name)
@@ -290,7 +292,7 @@ func grpcFind(params []grpcParam, name string) *grpcValue {
 // grpcLast returns a function that tells whether params[i] is the last of its
 // name.
 func grpcLast(params []grpcParam) func(i int) bool {
-	if len(params) <= fewNames {
+	if len(params) <= grpcFewParams {
 		return func(i int) bool { return grpcFind(params, params[i].name) == &params[i].value }
 	}
 	last := make(map[string]int, len(params))

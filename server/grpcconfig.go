@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -113,25 +114,25 @@ func (c GRPCConfig) WithDefaults() GRPCConfig {
 }
 
 func (c *GRPCConfig) setDefaults() {
-	orDefault(&c.Address, "0.0.0.0")
-	orDefault(&c.ServerName, "triton")
-	orDefault(&c.ServerVersion, "2.51.0")
-	orDefault(&c.Compression, grpcCompressionNone)
-	orDefault(&c.KeepaliveTime, 2*time.Hour)
-	orDefault(&c.KeepaliveTimeout, 20*time.Second)
-	orDefault(&c.MinPingInterval, 5*time.Minute)
-	orDefault(&c.MaxMessageBytes, math.MaxInt32)
-	orDefault(&c.MaxHeaderBytes, 64<<10)
-	orDefault(&c.MaxConnections, 8192)
-	orDefault(&c.MaxCalls, 4096)
-	orDefault(&c.MaxStreamRequests, 4096)
-	orDefault(&c.MaxStreamBytes, 64<<20)
-	orDefault(&c.MaxStreamResponses, math.MaxInt32)
-	orDefault(&c.StreamStallTimeout, 30*time.Second)
-	orDefault(&c.ReadTimeout, 30*time.Second)
-	orDefault(&c.WriteTimeout, time.Minute)
-	orDefault(&c.HandshakeTimeout, 20*time.Second)
-	orDefault(&c.ExitTimeout, 30*time.Second)
+	c.Address = cmp.Or(c.Address, "0.0.0.0")
+	c.ServerName = cmp.Or(c.ServerName, "triton")
+	c.ServerVersion = cmp.Or(c.ServerVersion, "2.51.0")
+	c.Compression = cmp.Or(c.Compression, grpcCompressionNone)
+	c.KeepaliveTime = cmp.Or(c.KeepaliveTime, 2*time.Hour)
+	c.KeepaliveTimeout = cmp.Or(c.KeepaliveTimeout, 20*time.Second)
+	c.MinPingInterval = cmp.Or(c.MinPingInterval, 5*time.Minute)
+	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, math.MaxInt32)
+	c.MaxHeaderBytes = cmp.Or(c.MaxHeaderBytes, 64<<10)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 8192)
+	c.MaxCalls = cmp.Or(c.MaxCalls, 4096)
+	c.MaxStreamRequests = cmp.Or(c.MaxStreamRequests, 4096)
+	c.MaxStreamBytes = cmp.Or(c.MaxStreamBytes, 64<<20)
+	c.MaxStreamResponses = cmp.Or(c.MaxStreamResponses, math.MaxInt32)
+	c.StreamStallTimeout = cmp.Or(c.StreamStallTimeout, 30*time.Second)
+	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, time.Minute)
+	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 20*time.Second)
+	c.ExitTimeout = cmp.Or(c.ExitTimeout, 30*time.Second)
 }
 
 // Validate names the first field that cannot be used.
@@ -187,10 +188,10 @@ func (c GRPCConfig) Validate() error {
 	if c.TLS.Enabled && c.TLS.Mutual && c.TLS.RootFile == "" {
 		return errors.New("TLS is mutual, want a root certificate")
 	}
-	if _, err := newRestrictions(c.Restricted); err != nil {
+	if _, err := NewRestrictions(c.Restricted); err != nil {
 		return fmt.Errorf("Restricted: %w", err)
 	}
-	if _, err := newForwarding(c.ForwardPattern); err != nil {
+	if _, err := NewForwarding(c.ForwardPattern); err != nil {
 		return fmt.Errorf("ForwardPattern: %w", err)
 	}
 	return nil

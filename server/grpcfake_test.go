@@ -42,7 +42,7 @@ func startGRPC(t testing.TB, cfg GRPCConfig, core *fakeCore, dial ...grpc.DialOp
 	cfg.Address = "127.0.0.1"
 	blocks := &fakeBlocks{account: memory.New(memory.Config{Limit: 1 << 30})}
 	g, err := NewGRPC(cfg, Parts{Core: core, Allocate: blocks.allocate, Memory: blocks.account,
-		Logging: &fakeLog{s: LogSettings{Info: true, Warning: true, Error: true, Format: logFormatDefault}}}, zerolog.New(os.Stderr).Level(zerolog.WarnLevel))
+		Logging: &fakeLog{s: LogSettings{Info: true, Warning: true, Error: true, Format: LogFormatDefault}}}, zerolog.New(os.Stderr).Level(zerolog.WarnLevel))
 	if err != nil {
 		t.Fatalf("NewGRPC: %v", err)
 	}

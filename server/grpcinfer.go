@@ -142,7 +142,7 @@ func grpcClassify(r *infer.Response, classes []grpcClasses, info *models.Info) e
 			if out.Name != want.output {
 				continue
 			}
-			t, err := classify(out, want.count, info.Config.GetMaxBatchSize() > 0, info.Labels[out.Name])
+			t, err := Classify(out, want.count, info.Config.GetMaxBatchSize() > 0, info.Labels[out.Name])
 			if err != nil {
 				return err
 			}

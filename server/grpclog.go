@@ -30,7 +30,7 @@ func (g *GRPC) logSettings(_ context.Context, q *kserve.LogSettingsRequest) (*ks
 // leaves those before it in force; those that it does not know are passed over.
 func grpcLogChange(s *LogSettings, to map[string]*kserve.LogSettingsRequest_SettingValue) error {
 	if _, ok := to["log_file"]; ok {
-		return errLogFile
+		return ErrLogFile
 	}
 	for _, f := range []struct {
 		key  string
@@ -56,7 +56,7 @@ func grpcLogChange(s *LogSettings, to map[string]*kserve.LogSettingsRequest_Sett
 		if !ok {
 			return grpcInvalid("expect string for 'log_format'")
 		}
-		if f := choice.StringParam; f != logFormatDefault && f != logFormatISO8601 {
+		if f := choice.StringParam; f != LogFormatDefault && f != LogFormatISO8601 {
 			return grpcInvalid("invalid argument for log_format, got: %s", f)
 		}
 		s.Format = choice.StringParam

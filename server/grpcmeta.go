@@ -55,7 +55,7 @@ func (g *GRPC) serverMetadata(context.Context, *kserve.ServerMetadataRequest) (*
 	if _, err := g.core.Live(); err != nil {
 		return nil, err
 	}
-	return &kserve.ServerMetadataResponse{Name: g.cfg.ServerName, Version: g.cfg.ServerVersion, Extensions: extensions}, nil
+	return &kserve.ServerMetadataResponse{Name: g.cfg.ServerName, Version: g.cfg.ServerVersion, Extensions: g.extensions}, nil
 }
 
 // grpcModel finds the model that a request names.

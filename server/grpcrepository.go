@@ -12,7 +12,7 @@ import (
 
 func grpcNoRepository(name string) error {
 	if name != "" {
-		return errRepositoryName
+		return ErrRepositoryName
 	}
 	return nil
 }
@@ -46,13 +46,13 @@ func (g *GRPC) repositoryModelLoad(life context.Context) func(context.Context, *
 func grpcLoadParameters(params map[string]*kserve.ModelRepositoryParameter) (config string, files map[string][]byte, err error) {
 	for _, key := range slices.Sorted(maps.Keys(params)) {
 		choice := params[key].GetParameterChoice()
-		switch path, file := strings.CutPrefix(key, filePrefix); {
+		switch path, file := strings.CutPrefix(key, FilePrefix); {
 		case key == "config":
 			text, ok := choice.(*kserve.ModelRepositoryParameter_StringParam)
 			if !ok {
 				return "", nil, grpcInvalid("invalid value type for load parameter '%s', expected string_param.", key)
 			}
-			config = cmp.Or(text.StringParam, emptyConfig)
+			config = cmp.Or(text.StringParam, EmptyConfig)
 		case file:
 			content, ok := choice.(*kserve.ModelRepositoryParameter_BytesParam)
 			if !ok {

@@ -26,7 +26,7 @@ func grpcRestricted(list []Restriction) []Restriction {
 
 // admit refuses a call to a group that is closed to this client.
 func (g *GRPC) admit(ctx context.Context, group string) error {
-	want, ok := g.restrictions.allow(group, func(name string) (string, bool) {
+	want, ok := g.restrictions.Allow(group, func(name string) (string, bool) {
 		values := metadata.ValueFromIncomingContext(ctx, name)
 		if len(values) == 0 {
 			return "", false
@@ -51,7 +51,7 @@ func (g *GRPC) forwarded(ctx context.Context) (params []infer.Parameter, err err
 			continue
 		}
 		for _, v := range md[key] {
-			if params, err = g.forwarding.appendHeader(params, key, v); err != nil {
+			if params, err = g.forwarding.AppendHeader(params, key, v); err != nil {
 				return nil, err
 			}
 		}

@@ -37,8 +37,8 @@ type HTTP struct {
 	open         Opener
 	account      *memory.Account
 	logging      LogControl
-	restrictions restrictions
-	forwarding   *forwarding
+	restrictions Restrictions
+	forwarding   *Forwarding
 	serverJSON   []byte    // the server's metadata
 	calls        sync.Pool // of *inferCall
 	codecs       codecs
@@ -65,8 +65,8 @@ func NewHTTP(cfg HTTPConfig, parts Parts, log zerolog.Logger) (*HTTP, error) {
 		logging:    parts.Logging,
 		serverJSON: serverMetadata(cfg.ServerName, cfg.ServerVersion),
 	}
-	h.restrictions, _ = newRestrictions(cfg.Restricted) // Validate has
-	h.forwarding, _ = newForwarding(cfg.ForwardPattern) // tried both
+	h.restrictions, _ = NewRestrictions(cfg.Restricted) // Validate has
+	h.forwarding, _ = NewForwarding(cfg.ForwardPattern) // tried both
 	h.calls.New = func() any { return &inferCall{h: h} }
 	if h.account == nil {
 		h.account = memory.New(memory.Config{})

@@ -156,7 +156,7 @@ func (c *inferCall) read(w *reply, r *request) error {
 	if err != nil {
 		return err
 	}
-	c.req.Parameters, err = c.h.forwarding.forwardHeaders(c.req.Parameters, r)
+	c.req.Parameters, err = forwardHeaders(c.h.forwarding, c.req.Parameters, r)
 	return err
 }
 

@@ -55,7 +55,7 @@ func (c *inferCall) readParameters(v jsontext.Value, req *infer.Request) (binary
 		*seen = true
 		return first
 	}
-	var custom firsts
+	var custom Names
 	for m := v.Members(); ; {
 		name, value, ok := m.Next()
 		if !ok {
@@ -94,16 +94,16 @@ func (c *inferCall) readParameters(v jsontext.Value, req *infer.Request) (binary
 			}
 		default:
 			key := name.String()
-			if strings.HasPrefix(key, reservedPrefix) {
+			if strings.HasPrefix(key, ReservedPrefix) {
 				return false, infer.Errorf(infer.InvalidArg,
-					"parameter keys starting with '%s' are reserved for Triton usage and should not be specified.", reservedPrefix)
+					"parameter keys starting with '%s' are reserved for Triton usage and should not be specified.", ReservedPrefix)
 			}
 			p, ok := readParameter(value, key)
 			if !ok {
 				return false, infer.Errorf(infer.InvalidArg,
 					"parameter '%s' has invalid type. It should be either 'int', 'bool', or 'string'.", key)
 			}
-			if custom.add(key, len(req.Parameters), func(i int) string { return req.Parameters[i].Name }) {
+			if custom.Add(key, len(req.Parameters), func(i int) string { return req.Parameters[i].Name }) {
 				if err := c.chargeItem(len(req.Parameters)); err != nil {
 					return false, err
 				}

@@ -89,7 +89,7 @@ func (c *inferCall) readInputs(v jsontext.Value, req *infer.Request) error {
 	if err != nil {
 		return unableTo("parse", "inputs", err)
 	}
-	var names firsts
+	var names Names
 	for {
 		v, ok := elements.Next()
 		if !ok {
@@ -114,7 +114,7 @@ func (c *inferCall) readInputs(v jsontext.Value, req *infer.Request) error {
 		if t.Shape, err = c.readShape(f.shape); err != nil {
 			return err
 		}
-		if !names.add(t.Name, len(req.Inputs), func(i int) string { return req.Inputs[i].Name }) {
+		if !names.Add(t.Name, len(req.Inputs), func(i int) string { return req.Inputs[i].Name }) {
 			return infer.Errorf(infer.InvalidArg, "%sinput '%s' already exists in request", req.LogPrefix(), t.Name)
 		}
 		// The tensor is the request's before it has memory, so that whoever ends

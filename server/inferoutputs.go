@@ -20,7 +20,7 @@ func (c *inferCall) readOutputs(v jsontext.Value, req *infer.Request) error {
 	if err != nil {
 		return unableTo("parse", "outputs", err)
 	}
-	var names firsts
+	var names Names
 	for {
 		v, ok := elements.Next()
 		if !ok {
@@ -30,7 +30,7 @@ func (c *inferCall) readOutputs(v jsontext.Value, req *infer.Request) error {
 		if err != nil {
 			return err
 		}
-		if !names.add(form.name, len(req.Outputs), func(i int) string { return req.Outputs[i] }) {
+		if !names.Add(form.name, len(req.Outputs), func(i int) string { return req.Outputs[i] }) {
 			return infer.Errorf(infer.InvalidArg, "%soutput '%s' already exists in request", req.LogPrefix(), form.name)
 		}
 		if err := c.chargeItem(len(req.Outputs)); err != nil {
@@ -104,34 +104,4 @@ func (c *inferCall) form(name string) outputForm {
 		}
 	}
 	return outputForm{binary: c.binary}
-}
-
-// firsts tells whether a name comes for the first time. A few names are compared
-// with those before them; many go into a map.
-type firsts struct{ seen map[string]struct{} }
-
-const fewNames = 16
-
-// add reports whether name is none of the n that name(i) returns, all of which
-// have been added.
-func (f *firsts) add(name string, n int, earlier func(i int) string) bool {
-	if n < fewNames {
-		for i := range n {
-			if earlier(i) == name {
-				return false
-			}
-		}
-		return true
-	}
-	if f.seen == nil {
-		f.seen = make(map[string]struct{}, 2*n)
-		for i := range n {
-			f.seen[earlier(i)] = struct{}{}
-		}
-	}
-	if _, ok := f.seen[name]; ok {
-		return false
-	}
-	f.seen[name] = struct{}{}
-	return true
 }

@@ -36,7 +36,7 @@ func (c *inferCall) reply(w *reply, r *request) error {
 		out := &resp.Outputs[i]
 		form := c.form(out.Name)
 		if form.classes > 0 {
-			classes, err := classify(out, form.classes, c.target.Info().Config.GetMaxBatchSize() > 0, c.target.Info().Labels[out.Name])
+			classes, err := Classify(out, form.classes, c.target.Info().Config.GetMaxBatchSize() > 0, c.target.Info().Labels[out.Name])
 			if err != nil {
 				return err
 			}

@@ -18,7 +18,7 @@ const wantInstances = `{"count":<number>,"group":<name>}, of which the group may
 // instances another count. The change goes on if the client leaves.
 func (h *HTTP) serveInstances(t target, w *reply, r *request) error {
 	if t.repository != "" {
-		return errRepositoryName
+		return ErrRepositoryName
 	}
 	var group string
 	var count int

@@ -122,10 +122,10 @@ func (c HTTPConfig) Validate() error {
 	if c.Port < 0 || c.Port > 65535 {
 		return fmt.Errorf("Port is %d, want 0 to 65535", c.Port)
 	}
-	if _, err := newRestrictions(c.Restricted); err != nil {
+	if _, err := NewRestrictions(c.Restricted); err != nil {
 		return fmt.Errorf("Restricted: %w", err)
 	}
-	if _, err := newForwarding(c.ForwardPattern); err != nil {
+	if _, err := NewForwarding(c.ForwardPattern); err != nil {
 		return fmt.Errorf("ForwardPattern: %w", err)
 	}
 	return nil

@@ -25,13 +25,14 @@ type LogControl interface {
 	ChangeLogSettings(change func(*LogSettings))
 }
 
-// The formats of log lines.
+// The formats of log lines, as clients name them.
 const (
-	logFormatDefault = "default"
-	logFormatISO8601 = "ISO8601"
+	LogFormatDefault = "default"
+	LogFormatISO8601 = "ISO8601"
 )
 
-var errLogFile = &infer.Error{Code: infer.Unsupported, Message: "log file location can not be updated through network protocol"}
+// ErrLogFile refuses another file for the log.
+var ErrLogFile = &infer.Error{Code: infer.Unsupported, Message: "log file location can not be updated through network protocol"}
 
 // serveLogging serves GET and POST /v2/logging.
 func (h *HTTP) serveLogging(w *reply, r *request) error {
@@ -60,7 +61,7 @@ func readLogSettings(v jsontext.Value, s *LogSettings) error {
 		return m, m.Exists() && !m.IsNull()
 	}
 	if _, ok := given("log_file"); ok {
-		return errLogFile
+		return ErrLogFile
 	}
 	for _, field := range [...]struct {
 		name string
@@ -87,7 +88,7 @@ func readLogSettings(v jsontext.Value, s *LogSettings) error {
 			return err
 		}
 		format := text.String()
-		if format != logFormatDefault && format != logFormatISO8601 {
+		if format != LogFormatDefault && format != LogFormatISO8601 {
 			return infer.Errorf(infer.Unavailable, "invalid argument for --log_format, got: %s", format)
 		}
 		s.Format = format

@@ -11,8 +11,6 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-var errRepositoryName = &infer.Error{Code: infer.Unsupported, Message: "'repository_name' specification is not supported"}
-
 // withJSONBody calls use with the JSON of a request's body; an empty body is a
 // value that does not exist.
 func (h *HTTP) withJSONBody(w *reply, r *request, use func(v jsontext.Value, c *memory.Charge) error) error {
@@ -70,7 +68,7 @@ func appendIndex(b []byte, list []*kserve.RepositoryIndexResponse_ModelIndex) []
 // client leaves.
 func (h *HTTP) serveLoad(t target, w *reply, r *request) error {
 	if t.repository != "" {
-		return errRepositoryName
+		return ErrRepositoryName
 	}
 	return h.withJSONBody(w, r, func(v jsontext.Value, c *memory.Charge) error {
 		config, files, err := readLoadParameters(v, c)
@@ -85,14 +83,6 @@ func (h *HTTP) serveLoad(t target, w *reply, r *request) error {
 	})
 }
 
-const (
-	// filePrefix begins the names of load parameters that hold a file's content.
-	filePrefix = "file:"
-	// emptyConfig stands for a configuration that a client gives and that is empty:
-	// no JSON either, but not the same as none.
-	emptyConfig = " "
-)
-
 func readLoadParameters(v jsontext.Value, c *memory.Charge) (config string, files map[string][]byte, err error) {
 	parameters := v.Member("parameters")
 	if !parameters.Exists() {
@@ -101,7 +91,7 @@ func readLoadParameters(v jsontext.Value, c *memory.Charge) (config string, file
 	if !parameters.IsObject() {
 		return "", nil, jsontext.ErrNotObject
 	}
-	var seen firsts
+	var seen Names
 	names := []string{}
 	for m := parameters.Members(); ; {
 		name, value, ok := m.Next()
@@ -113,11 +103,11 @@ func readLoadParameters(v jsontext.Value, c *memory.Charge) (config string, file
 			return "", nil, err
 		}
 		key := name.String()
-		path, isFile := strings.CutPrefix(key, filePrefix)
+		path, isFile := strings.CutPrefix(key, FilePrefix)
 		if !isFile && key != "config" {
 			return "", nil, infer.Errorf(infer.Internal, "unexpected error on creating Triton parameter")
 		}
-		if !seen.add(key, len(names), func(i int) string { return names[i] }) {
+		if !seen.Add(key, len(names), func(i int) string { return names[i] }) {
 			continue
 		}
 		names = append(names, key)
@@ -125,7 +115,7 @@ func readLoadParameters(v jsontext.Value, c *memory.Charge) (config string, file
 			return "", nil, err
 		}
 		if !isFile {
-			config = cmp.Or(text.String(), emptyConfig)
+			config = cmp.Or(text.String(), EmptyConfig)
 			continue
 		}
 		if files == nil {
@@ -172,7 +162,7 @@ func decodeBase64(s jsontext.String) []byte {
 // serveUnload serves POST /v2/repository/models/M/unload.
 func (h *HTTP) serveUnload(t target, w *reply, r *request) error {
 	if t.repository != "" {
-		return errRepositoryName
+		return ErrRepositoryName
 	}
 	return h.withJSONBody(w, r, func(v jsontext.Value, _ *memory.Charge) error {
 		dependents := false

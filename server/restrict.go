@@ -5,21 +5,21 @@ import (
 	"fmt"
 )
 
-// The groups of endpoints that can be restricted.
+// The groups of endpoints that can be restricted, by their names on the command line.
 const (
-	apiHealth          = "health"
-	apiMetadata        = "metadata"
-	apiInference       = "inference"
-	apiSharedMemory    = "shared-memory"
-	apiModelConfig     = "model-config"
-	apiModelRepository = "model-repository"
-	apiStatistics      = "statistics"
-	apiTrace           = "trace"
-	apiLogging         = "logging"
+	GroupHealth          = "health"
+	GroupMetadata        = "metadata"
+	GroupInference       = "inference"
+	GroupSharedMemory    = "shared-memory"
+	GroupModelConfig     = "model-config"
+	GroupModelRepository = "model-repository"
+	GroupStatistics      = "statistics"
+	GroupTrace           = "trace"
+	GroupLogging         = "logging"
 )
 
-var apiGroups = []string{apiHealth, apiMetadata, apiInference, apiSharedMemory, apiModelConfig,
-	apiModelRepository, apiStatistics, apiTrace, apiLogging}
+var allGroups = []string{GroupHealth, GroupMetadata, GroupInference, GroupSharedMemory, GroupModelConfig,
+	GroupModelRepository, GroupStatistics, GroupTrace, GroupLogging}
 
 // Restriction closes groups of endpoints to requests without a certain header.
 type Restriction struct {
@@ -28,17 +28,17 @@ type Restriction struct {
 	Value  string   // compared exactly
 }
 
-// restrictions says for each restricted group what opens it.
-type restrictions map[string]Restriction
+// Restrictions says for each restricted group what opens it.
+type Restrictions map[string]Restriction
 
-// newRestrictions refuses unknown groups and groups named twice, with the texts
+// NewRestrictions refuses unknown groups and groups named twice, with the texts
 // that Triton prints at its start.
-func newRestrictions(list []Restriction) (restrictions, error) {
-	byGroup := restrictions{}
+func NewRestrictions(list []Restriction) (Restrictions, error) {
+	byGroup := Restrictions{}
 	for _, r := range list {
 		for _, group := range r.Groups {
 			known := false
-			for _, g := range apiGroups {
+			for _, g := range allGroups {
 				known = known || g == group
 			}
 			if !known {
@@ -53,10 +53,10 @@ func newRestrictions(list []Restriction) (restrictions, error) {
 	return byGroup, nil
 }
 
-// allow reports whether a request of that group may pass. header looks a header
+// Allow reports whether a request of that group may pass. header looks a header
 // or metadata key up. Otherwise want is the header that is missing or has
 // another value.
-func (r restrictions) allow(group string, header func(name string) (value string, ok bool)) (want string, ok bool) {
+func (r Restrictions) Allow(group string, header func(name string) (value string, ok bool)) (want string, ok bool) {
 	one, restricted := r[group]
 	if !restricted {
 		return "", true

@@ -40,28 +40,28 @@ var endpoints = [...]struct {
 	contentType string
 }{
 	epNone:             {},
-	epServerLive:       {apiHealth, http.MethodGet, typePlain},
-	epServerReady:      {apiHealth, http.MethodGet, typePlain},
-	epServerMetadata:   {apiMetadata, http.MethodGet, typeJSON},
-	epModelMetadata:    {apiMetadata, http.MethodGet, typeJSON},
-	epModelReady:       {apiHealth, http.MethodGet, typePlain},
-	epModelConfig:      {apiModelConfig, http.MethodGet, typeJSON},
-	epModelStatistics:  {apiStatistics, http.MethodGet, typeJSON},
-	epInfer:            {apiInference, http.MethodPost, typePlain},
-	epLogging:          {apiLogging, "", typeJSON},
-	epRepositoryIndex:  {apiModelRepository, http.MethodPost, typeJSON},
-	epRepositoryLoad:   {apiModelRepository, http.MethodPost, typeJSON},
-	epRepositoryUnload: {apiModelRepository, http.MethodPost, typeJSON},
+	epServerLive:       {GroupHealth, http.MethodGet, typePlain},
+	epServerReady:      {GroupHealth, http.MethodGet, typePlain},
+	epServerMetadata:   {GroupMetadata, http.MethodGet, typeJSON},
+	epModelMetadata:    {GroupMetadata, http.MethodGet, typeJSON},
+	epModelReady:       {GroupHealth, http.MethodGet, typePlain},
+	epModelConfig:      {GroupModelConfig, http.MethodGet, typeJSON},
+	epModelStatistics:  {GroupStatistics, http.MethodGet, typeJSON},
+	epInfer:            {GroupInference, http.MethodPost, typePlain},
+	epLogging:          {GroupLogging, "", typeJSON},
+	epRepositoryIndex:  {GroupModelRepository, http.MethodPost, typeJSON},
+	epRepositoryLoad:   {GroupModelRepository, http.MethodPost, typeJSON},
+	epRepositoryUnload: {GroupModelRepository, http.MethodPost, typeJSON},
 
-	epRepositoryInstances: {apiModelRepository, http.MethodPost, typeJSON},
+	epRepositoryInstances: {GroupModelRepository, http.MethodPost, typeJSON},
 
-	epSystemRegionStatus: {apiSharedMemory, http.MethodGet, typeJSON},
-	epCUDARegionStatus:   {apiSharedMemory, http.MethodGet, typeJSON},
-	epRegionRegister:     {apiSharedMemory, http.MethodPost, typeJSON},
-	epRegionUnregister:   {apiSharedMemory, http.MethodPost, typeJSON},
+	epSystemRegionStatus: {GroupSharedMemory, http.MethodGet, typeJSON},
+	epCUDARegionStatus:   {GroupSharedMemory, http.MethodGet, typeJSON},
+	epRegionRegister:     {GroupSharedMemory, http.MethodPost, typeJSON},
+	epRegionUnregister:   {GroupSharedMemory, http.MethodPost, typeJSON},
 
-	epTrace:    {apiTrace, "", typeJSON},
-	epGenerate: {apiInference, http.MethodPost, typeJSON},
+	epTrace:    {GroupTrace, "", typeJSON},
+	epGenerate: {GroupInference, http.MethodPost, typeJSON},
 }
 
 // target is a path taken apart.

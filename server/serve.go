@@ -16,7 +16,7 @@ func (h *HTTP) handle(w *reply, r *request) {
 	}
 	ep := &endpoints[t.endpoint]
 	if len(h.restrictions) > 0 {
-		if want, ok := h.restrictions.allow(ep.group, r.header); !ok {
+		if want, ok := h.restrictions.Allow(ep.group, r.header); !ok {
 			writeStatus(w, http.StatusForbidden, "This API is restricted, expecting header '"+want+"'")
 			return
 		}
@@ -74,11 +74,11 @@ func (h *HTTP) serve(t target, w *reply, r *request) error {
 	case epCUDARegionStatus:
 		return serveRegionStatus(w, "cuda", t.region)
 	case epRegionRegister:
-		return errRegionsOff
+		return ErrRegionsOff
 	case epRegionUnregister:
 		return serveRegionUnregister(w)
 	case epTrace:
-		return errTracesOff
+		return ErrTracesOff
 	default:
 		return errGenerateOff
 	}
