@@ -233,8 +233,8 @@ type Batch struct {
 	Done func(*Batch, Report)
 }
 
-// Report says how the execution of a batch went. Times are nanoseconds of
-// CLOCK_MONOTONIC, in order.
+// Report says how the execution of a batch went. Times are nanoseconds of Now, in
+// order.
 type Report struct {
 	Start        int64 // the instance took the batch
 	ComputeStart int64 // the model had its inputs

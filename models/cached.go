@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/cache"
-	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/rs/zerolog"
 )
 
@@ -82,11 +82,11 @@ func (c *cached) close() {
 // runCached answers a request out of the cache, or has it executed and keeps the
 // response.
 func (l *loaded) runCached(ctx context.Context, req *infer.Request, send infer.Sender, by func(context.Context, *infer.Request, infer.Sender) error) error {
-	start := scheduler.Now()
+	start := backend.Now()
 	found, miss, lookup := l.cache.space.Lookup(req)
 	if found != nil {
 		found.Model, found.Version, found.ID = l.info.Name, l.info.Version, req.ID
-		l.statistics.cacheHit(scheduler.Now()-start, int64(lookup))
+		l.statistics.cacheHit(backend.Now()-start, int64(lookup))
 		send(found)
 		return nil
 	}

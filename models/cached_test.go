@@ -17,7 +17,6 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/cache"
-	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/rs/zerolog"
 )
 
@@ -46,7 +45,7 @@ func (a *answerer) Execute(b *backend.Batch) {
 		if a.held != nil {
 			<-a.held
 		}
-		now := scheduler.Now()
+		now := backend.Now()
 		report := backend.Report{Start: now, ComputeStart: now, ComputeEnd: now, End: now, Executed: true}
 		responses := make([]*infer.Response, len(b.Tasks))
 		for i, task := range b.Tasks {

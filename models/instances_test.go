@@ -170,7 +170,7 @@ func (in *growingInstance) Execute(b *backend.Batch) {
 		in.model.backend.mu.Lock()
 		err := in.model.backend.answer[in.name]
 		in.model.backend.mu.Unlock()
-		start := scheduler.Now()
+		start := backend.Now()
 		for _, task := range b.Tasks {
 			if task.Request.ID == "long" {
 				in.model.backend.count(1)

@@ -15,7 +15,6 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
-	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/rs/zerolog"
 )
 
@@ -109,7 +108,7 @@ func (i *fakeInstance) Execute(b *backend.Batch) {
 		if i.hold != nil {
 			<-i.hold
 		}
-		start := scheduler.Now()
+		start := backend.Now()
 		for _, task := range b.Tasks {
 			task.Send(&infer.Response{Final: true, Parameters: []infer.Parameter{{Name: "generation", Kind: infer.IntParameter, Int: int64(i.model.generation)}}})
 		}

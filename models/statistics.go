@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/scheduler"
@@ -147,7 +148,7 @@ var reasons = [...]metrics.Reason{
 // Failed implements scheduler.Observer.
 func (s *statistics) Failed(reason scheduler.Reason, start int64) {
 	s.mu.Lock()
-	s.fail.add(scheduler.Now() - start)
+	s.fail.add(backend.Now() - start)
 	s.mu.Unlock()
 	s.metrics.Failure(reasons[reason])
 }

@@ -129,7 +129,7 @@ func TestStatisticsOfFailures(t *testing.T) {
 		r := metrics.New(metrics.Config{})
 		m := r.Model("m", 1, metrics.ModelOptions{})
 		s := newStatistics("m", 1, m)
-		s.Failed(reason, scheduler.Now()-1000)
+		s.Failed(reason, backend.Now()-1000)
 		if got, want := counted(r), "success 0 inferences 0 executions 0 "+want+" 1"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}

@@ -63,7 +63,7 @@ type loaded struct {
 // run validates a request, has it answered out of the cache or executed, and
 // completes its responses.
 func (l *loaded) run(ctx context.Context, req *infer.Request, send infer.Sender, by func(context.Context, *infer.Request, infer.Sender) error) error {
-	start := scheduler.Now()
+	start := backend.Now()
 	out := l.timed(start, send)
 	answer := func(r *infer.Response) {
 		r.Model, r.Version, r.ID = l.info.Name, l.info.Version, req.ID
@@ -111,7 +111,7 @@ func (l *loaded) timed(start int64, send infer.Sender) infer.Sender {
 	return func(r *infer.Response) {
 		if first {
 			first = false
-			l.statistics.metrics.FirstResponse(scheduler.Now() - start)
+			l.statistics.metrics.FirstResponse(backend.Now() - start)
 		}
 		send(r)
 	}

@@ -111,7 +111,7 @@ type trial struct {
 // execute runs one iteration of a sample and returns the errors that its
 // requests were answered with.
 func (w *warmup) execute(ctx context.Context, in backend.Instance, b *warmupBatch) []string {
-	t := &trial{warmup: w, instance: in, started: scheduler.Now(), ended: make(chan struct{}), open: int(b.sample.GetBatchSize())}
+	t := &trial{warmup: w, instance: in, started: backend.Now(), ended: make(chan struct{}), open: int(b.sample.GetBatchSize())}
 	tasks := make([]*backend.Task, t.open)
 	for i := range tasks {
 		request := b.request()

@@ -391,7 +391,7 @@ func (s *serving) wantNobodyForgotten() {
 	if len(s.d.idle) == 0 || s.d.waiting.length == 0 {
 		return
 	}
-	now := Now()
+	now := backend.Now()
 	for r := s.d.waiting.following(nil); r != nil; r = s.d.waiting.following(r) {
 		if age := now - r.timing[0].Queued; age >= int64(s.batching.MaxDelay) {
 			s.t.Errorf("request %s has waited for %v while an instance is idle", r.task.Request.ID, time.Duration(age))

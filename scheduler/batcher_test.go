@@ -147,7 +147,7 @@ func (punctual) Ready(context.Context) error { return nil }
 
 func (p punctual) Execute(b *backend.Batch) {
 	*p.order = append(*p.order, p.name)
-	b.Done(b, backend.Report{Executed: true, End: Now()})
+	b.Done(b, backend.Report{Executed: true, End: backend.Now()})
 	b.Tasks[0].Send(&infer.Response{Final: true})
 }
 

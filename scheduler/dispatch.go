@@ -77,7 +77,7 @@ func (d *Batcher) now() int64 {
 	if d.rules.delay == 0 && d.prefetches {
 		return 0
 	}
-	return Now()
+	return backend.Now()
 }
 
 // wakeLocked has dispatch called at a time; 0: never.
@@ -86,7 +86,7 @@ func (d *Batcher) wakeLocked(at int64) {
 		return
 	}
 	d.wakeAt = at
-	wait := time.Duration(max(at-Now(), 0))
+	wait := time.Duration(max(at-backend.Now(), 0))
 	if d.timer == nil {
 		d.timer = boundary.AfterFunc(d.config.Log, boundary.Scheduler, wait, d.awake, nil)
 		return

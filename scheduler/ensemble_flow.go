@@ -55,7 +55,7 @@ type flow struct {
 }
 
 func newFlow(e *Ensemble, ctx context.Context, req *infer.Request, send infer.Sender) *flow {
-	return &flow{ensemble: e, ctx: ctx, request: req, send: send, start: Now(), window: window{loose: e.loose}}
+	return &flow{ensemble: e, ctx: ctx, request: req, send: send, start: backend.Now(), window: window{loose: e.loose}}
 }
 
 // begin holds the models and gives the first steps their inputs.
@@ -92,7 +92,7 @@ func (f *flow) beginLocked() error {
 		}
 		f.composed[i] = c
 	}
-	f.began = Now()
+	f.began = backend.Now()
 	if e.config.Decoupled {
 		f.made = make([]int, len(e.steps))
 	}
@@ -321,7 +321,7 @@ func (f *flow) count(ok bool) {
 		return
 	}
 	input, infer, output := f.costs.Input.Load(), f.costs.Infer.Load(), f.costs.Output.Load()
-	now := Now()
+	now := backend.Now()
 	report := backend.Report{Executed: true, End: now, ComputeEnd: now - output, ComputeStart: now - output - infer, Start: now - output - infer - input}
 	if c := f.request.Costs; c != nil { // it is a step itself
 		c.Add(input, infer, output)

@@ -336,7 +336,7 @@ func TestTimeoutSinceMade(t *testing.T) {
 				d.Up(&teller{name: "0", lasts: time.Millisecond, tale: told})
 				req := &infer.Request{ID: "r", BatchSize: 1, TimeoutMicros: uint64(c.timeout.Microseconds())}
 				if c.made != 0 {
-					req.Made = Now() - int64(c.made)
+					req.Made = backend.Now() - int64(c.made)
 				}
 				err := d.Submit(t.Context(), req, func(r *infer.Response) {
 					if r.Err != nil {

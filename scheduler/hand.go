@@ -15,7 +15,7 @@ func hand(log zerolog.Logger, in backend.Instance, b *backend.Batch) {
 	if err == nil {
 		return
 	}
-	own, now := infer.AsError(err), Now()
+	own, now := infer.AsError(err), backend.Now()
 	boundary.Guard(log, boundary.Scheduler, func() {
 		b.Done(b, backend.Report{Start: now, ComputeStart: now, ComputeEnd: now, End: now, Err: own})
 	}, nil)()

@@ -35,7 +35,7 @@ func (d *Batcher) newRequest(ctx context.Context, req *infer.Request, send infer
 	r := &request{scheduler: d, asker: asker{send: send, log: &d.config.Log}}
 	r.task = backend.Task{Context: ctx, Request: req, Send: r.deliver}
 	r.alone.make(r)
-	t := Now()
+	t := backend.Now()
 	r.timing[0] = Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
 	return r
 }

@@ -2,11 +2,9 @@ package scheduler
 
 import (
 	"context"
-	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
-	"golang.org/x/sys/unix"
 )
 
 // Scheduler runs the requests of one version of a model. The direct scheduler
@@ -86,12 +84,3 @@ type Observer interface {
 	// Failed is called for each request that failed outside an execution.
 	Failed(reason Reason, start int64)
 }
-
-// Now returns CLOCK_MONOTONIC in ns, the clock of backend.Report.
-func Now() int64 { return epochNanos + int64(time.Since(epoch)) }
-
-var epoch, epochNanos = func() (time.Time, int64) {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return time.Now(), ts.Nano()
-}()

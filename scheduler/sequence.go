@@ -256,7 +256,7 @@ func (s *Sequence) Stop(ctx context.Context) error {
 			s.drainedLocked()
 		}
 		s.endHoldLocked(&then)
-		s.setAlarmLocked(Now())
+		s.setAlarmLocked(backend.Now())
 	}
 	lanes := s.instances[:len(s.instances):len(s.instances)]
 	s.mu.Unlock()

@@ -57,7 +57,7 @@ func (s *Sequence) formLocked(l *lane, then *followUp) {
 		return
 	}
 	if s.delay > 0 && s.fill > 0 {
-		age := Now() - oldest.timing.Queued
+		age := backend.Now() - oldest.timing.Queued
 		if age <= s.delay && float32(ready)/float32(max(s.config.MaxBatch, 1)) < s.fill {
 			l.waitLocked(s, time.Duration(s.delay-age)+1)
 			return

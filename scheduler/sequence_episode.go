@@ -50,7 +50,7 @@ const (
 func (s *Sequence) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *episode {
 	r := &episode{owner: s, own: req, asker: asker{send: send, log: &s.config.Log}}
 	r.task = backend.Task{Context: ctx, Request: &r.request, Send: r.deliver}
-	t := Now()
+	t := backend.Now()
 	r.timing = Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
 	if req.TimeoutMicros > 0 && req.TimeoutMicros < uint64(forever/time.Microsecond) {
 		r.expires = madeAt(req, t) + int64(req.TimeoutMicros)*int64(time.Microsecond)

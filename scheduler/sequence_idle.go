@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 )
@@ -35,7 +36,7 @@ func (d *sequenceDeadlines) Pop() any {
 
 // touchLocked begins a sequence's idle time anew.
 func (s *Sequence) touchLocked(seq *sequence) {
-	seq.touched = Now()
+	seq.touched = backend.Now()
 	if seq.backlogged { // never idle
 		return
 	}
@@ -80,7 +81,7 @@ func (s *Sequence) expireAtLocked(seq *sequence, at int64) {
 		heap.Push(&s.expiring, seq)
 	}
 	if len(s.expiring) > 0 {
-		s.setAlarmLocked(Now())
+		s.setAlarmLocked(backend.Now())
 	}
 }
 
@@ -111,7 +112,7 @@ func (s *Sequence) setAlarmLocked(now int64) {
 func (s *Sequence) ring() {
 	var then followUp
 	s.mu.Lock()
-	now := Now()
+	now := backend.Now()
 	for len(s.expiring) > 0 && s.expiring[0].deadline <= now {
 		seq := s.expiring[0]
 		s.failLocked(seq, Rejected, infer.Errorf(infer.Unavailable, "timeout of the corresponding sequence has been expired"), &then)

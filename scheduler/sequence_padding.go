@@ -60,7 +60,7 @@ func paddingSize(in *infer.Tensor) int {
 
 // deny answers a batch for whose padding there is no memory.
 func (b *slotBatch) deny() {
-	now := Now()
+	now := backend.Now()
 	b.executed(&b.batch, backend.Report{Start: now, ComputeStart: now, ComputeEnd: now, End: now, Err: b.denied})
 	for _, r := range b.episodes {
 		r.task.Send(infer.ErrorResponse(b.denied))

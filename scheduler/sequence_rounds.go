@@ -1,6 +1,9 @@
 package scheduler
 
-import "github.com/nereid-serving/nereid/infer"
+import (
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
 
 // releasedLocked notes that an instance is done with a request, whether or not it
 // has been answered. again says that its model wants to get it once more.
@@ -43,7 +46,7 @@ func (s *Sequence) againLocked(r *episode, then *followUp) {
 			return
 		}
 		r.own.Flags = 0
-		r.timing.Queued = Now()
+		r.timing.Queued = backend.Now()
 		s.joinLocked(r, r.seq, then)
 		return
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -77,7 +76,7 @@ func (in *scriptedInstance) answer(b *backend.Batch) {
 	m.backend.mu.Lock()
 	r := rand.New(rand.NewPCG(m.backend.rand.Uint64(), m.backend.rand.Uint64()))
 	m.backend.mu.Unlock()
-	begin := scheduler.Now()
+	begin := backend.Now()
 	report := backend.Report{Start: begin, ComputeStart: begin, ComputeEnd: begin, End: begin, Executed: true}
 	if chance(r, 40) {
 		b.Done(b, backend.Report{Refused: true, Withdrawn: true})

@@ -7,7 +7,6 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // copyAside is from how many bytes on a batch is merged by a goroutine of its
@@ -145,7 +144,7 @@ type group struct {
 }
 
 func (s *instance) newGroup(b *backend.Batch) *group {
-	g := &group{instance: s, batch: b, tasks: append([]*backend.Task(nil), b.Tasks...), begin: scheduler.Now()}
+	g := &group{instance: s, batch: b, tasks: append([]*backend.Task(nil), b.Tasks...), begin: backend.Now()}
 	g.context.tasks, g.context.log = g.tasks, s.plan.log
 	g.task = backend.Task{Context: &g.context, Request: &g.request, Send: g.deliver}
 	g.one[0] = &g.task
@@ -169,7 +168,7 @@ func (g *group) has(task *backend.Task) bool {
 func (g *group) run() {
 	if err := boundary.Run(g.instance.plan.log, boundary.Request, g.merge); err != nil {
 		g.end()
-		now := scheduler.Now()
+		now := backend.Now()
 		g.apart(func() {
 			g.batch.Done(g.batch, backend.Report{Start: g.begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
 		})
