@@ -97,11 +97,11 @@ func (c composed) Submit(ctx context.Context, req *infer.Request, send infer.Sen
 }
 
 // Batches implements scheduler.Composed.
-func (c composed) Batches() bool { return c.spec.batches() }
+func (c composed) Batches() bool { return c.spec.Batches() }
 
 // Dims implements scheduler.Composed. The version may be newer than the ensemble,
 // and have no such input any more.
-func (c composed) Dims(input string) []int64 { return c.spec.dims(input) }
+func (c composed) Dims(input string) []int64 { return c.spec.Dims(input) }
 
 // Release implements scheduler.Composed.
 func (c composed) Release() { c.holds.release() }

@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/signature"
 )
 
 // maxReasonBytes bounds what the log repeats of a request that cannot be read.
@@ -297,7 +298,7 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 	counters := r.config.Metrics.Model(d.Name, number, r.metricsOf(d.Namespace, config))
 	l := &loaded{
 		registry: r,
-		info:     info, spec: newRequestSpec(d.Name, config), model: m, states: states,
+		info:     info, spec: signature.New(d.Name, config), model: m, states: states,
 		statistics: newStatistics(d.Name, number, counters), holds: newHolds(), log: r.config.Log,
 	}
 	l.cache = r.newCached(l)

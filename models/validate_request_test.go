@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/signature"
 )
 
 // TestRequestsWithoutInputs: a model whose inputs are all optional may be asked
@@ -23,15 +24,15 @@ func TestRequestsWithoutInputs(t *testing.T) {
 		{8, "[request id: r] out of bounds index 0: request has 0 inputs"},
 	} {
 		config.MaxBatchSize = test.batch
-		err := newRequestSpec("m", config).validate(&infer.Request{ID: "r"})
+		err := signature.New("m", config).Validate(&infer.Request{ID: "r"})
 		if test.want == "" {
 			if err != nil {
 				t.Errorf("max_batch_size %d: got %q, want no error", test.batch, err)
 			}
 			continue
 		}
-		var refusal *backendRefusal
-		if !errors.As(err, &refusal) || refusal.err.Code != infer.InvalidArg || refusal.Error() != test.want {
+		var refusal *signature.BackendRefusal
+		if !errors.As(err, &refusal) || refusal.Err.Code != infer.InvalidArg || refusal.Error() != test.want {
 			t.Errorf("max_batch_size %d: got %v, want the refusal %q", test.batch, err, test.want)
 		}
 	}
@@ -102,7 +103,7 @@ func TestRequestTexts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			request := &infer.Request{ID: "r", Inputs: slices.Clone(c.inputs), Outputs: c.outputs}
-			err := newRequestSpec("m", configOf(t, c.config)).validate(request)
+			err := signature.New("m", configOf(t, c.config)).Validate(request)
 			got := ""
 			if err != nil {
 				got = err.Error()
@@ -144,16 +145,16 @@ func TestReshapes(t *testing.T) {
 			if err := validateTensors(config); err != nil {
 				t.Fatal(err)
 			}
-			spec := newRequestSpec("m", config)
+			spec := signature.New("m", config)
 			request := &infer.Request{Inputs: []infer.Tensor{tensorOf("T", infer.Int8, c.client...)}}
-			if err := spec.validate(request); err != nil {
+			if err := spec.Validate(request); err != nil {
 				t.Fatal(err)
 			}
 			if got := request.Inputs[0].Shape; !slices.Equal(got, c.model) {
 				t.Errorf("input: the model sees %v, want %v", got, c.model)
 			}
 			response := &infer.Response{Outputs: []infer.Tensor{tensorOf("T", infer.Int8, c.model...)}}
-			spec.answer(response)
+			spec.ShapeOutputs(response)
 			if got := response.Outputs[0].Shape; !slices.Equal(got, c.client) {
 				t.Errorf("output: the client sees %v, want %v", got, c.client)
 			}
@@ -170,7 +171,7 @@ func TestAScalarOutputOfABatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	response := &infer.Response{Outputs: []infer.Tensor{tensorOf("T", infer.FP32)}}
-	newRequestSpec("m", config).answer(response)
+	signature.New("m", config).ShapeOutputs(response)
 	if got := response.Outputs[0].Shape; !slices.Equal(got, []int64{1}) {
 		t.Errorf("the client sees %v, want [1]", got)
 	}

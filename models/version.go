@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/signature"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/stacked"
-	"github.com/rs/zerolog"
 )
 
 // State is where a version of a model is in its life, as the repository index
@@ -43,7 +45,7 @@ type version struct {
 type loaded struct {
 	registry   *Registry
 	info       *Info
-	spec       *requestSpec
+	spec       *signature.Model
 	scheduler  scheduler.Scheduler
 	gate       *gate
 	between    []forgetful      // what stands between the gate and the instances
@@ -73,13 +75,13 @@ func (l *loaded) run(ctx context.Context, req *infer.Request, send infer.Sender,
 	if l.passive {
 		return l.errPassive()
 	}
-	if err := l.spec.validate(req); err != nil {
-		var late *backendRefusal
+	if err := l.spec.Validate(req); err != nil {
+		var late *signature.BackendRefusal
 		if !errors.As(err, &late) {
 			return err
 		}
 		l.statistics.Failed(scheduler.BackendFailure, start)
-		answer(infer.ErrorResponse(late.err))
+		answer(infer.ErrorResponse(late.Err))
 		return nil
 	}
 	if l.cache != nil {
@@ -91,7 +93,7 @@ func (l *loaded) run(ctx context.Context, req *infer.Request, send infer.Sender,
 // shape gives the outputs of a response their clients' shapes. The model's may be
 // any: a panic over them is this response's error.
 func (l *loaded) shape(r *infer.Response) {
-	err := boundary.Run(l.log, boundary.Request, func() error { l.spec.answer(r); return nil })
+	err := boundary.Run(l.log, boundary.Request, func() error { l.spec.ShapeOutputs(r); return nil })
 	if err == nil {
 		return
 	}

@@ -6,18 +6,20 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/signature"
 	"github.com/nereid-serving/nereid/scheduler"
-	"github.com/rs/zerolog"
 )
 
 // warmup runs the samples of a version's model_warmup on instances, past the
 // scheduler. What it executes counts in the version's statistics.
 type warmup struct {
 	samples  []*kserve.ModelWarmup
-	spec     *requestSpec
+	spec     *signature.Model
 	model    string
 	version  int64
 	open     func() (*folder, error) // the model's directory

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/signature"
 )
 
 // Bounds of what a sample makes.
@@ -103,10 +104,10 @@ func (w *warmup) batch(directory *folder, sample *kserve.ModelWarmup) (*warmupBa
 			more = append(more, in.tensor)
 		}
 	}
-	if err := w.spec.validate(&b.model); err != nil {
-		var late *backendRefusal
+	if err := w.spec.Validate(&b.model); err != nil {
+		var late *signature.BackendRefusal
 		if errors.As(err, &late) {
-			return nil, sampleFailed(sample, late.err.Error())
+			return nil, sampleFailed(sample, late.Err.Error())
 		}
 		return nil, err
 	}
@@ -128,14 +129,14 @@ func (in *warmupInput) bytes() int64 { return in.elements * in.size }
 // input checks what is to be known of an input before it has data. In batching
 // models each has a batch dimension of 1.
 func (w *warmup) input(name string, input *kserve.ModelWarmup_Input) (*warmupInput, error) {
-	in := &warmupInput{config: input, declared: w.spec.declares(name)}
+	in := &warmupInput{config: input, declared: w.spec.Declares(name)}
 	t := &in.tensor
 	t.Name, t.DataType = name, infer.DataType(input.GetDataType())
 	prefix := (&infer.Request{}).LogPrefix()
 	if slices.Contains(input.GetDims(), -1) {
 		return nil, invalid("warmup setting expects all variable-size dimensions are specified for input '%s'", name)
 	}
-	if w.spec.batches() {
+	if w.spec.Batches() {
 		t.Shape = append(t.Shape, 1)
 	}
 	t.Shape = append(t.Shape, input.GetDims()...)

@@ -15,11 +15,13 @@ import (
 
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/signature"
 	"github.com/nereid-serving/nereid/scheduler"
-	"github.com/rs/zerolog"
 )
 
 // warmupConfig is what samples are run against.
@@ -56,7 +58,7 @@ func newWarmup(t *testing.T, samples string, files map[string]string) (*warmup, 
 	}
 	counts := &executions{}
 	return &warmup{
-		samples: config.GetModelWarmup(), spec: newRequestSpec("m", config), model: "m", version: 1, observer: counts, log: zerolog.Nop(),
+		samples: config.GetModelWarmup(), spec: signature.New("m", config), model: "m", version: 1, observer: counts, log: zerolog.Nop(),
 		open: func() (*folder, error) {
 			root, err := os.OpenRoot(directory)
 			if err != nil {
@@ -89,6 +91,7 @@ func onlyBatch(w *warmup) (*warmupBatch, error) {
 
 func TestWarmupData(t *testing.T) {
 	const zero, random = "zero_data: false", "random_data: true"
+	const note = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each input shape. If you want to specify the full shape including the batch dim in your input dims config, try setting max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
 	one := "batch_size: 1"
 	files := map[string]string{"three": "abc", "nine": "123456789", "texts": "\x01\x00\x00\x00a\x00\x00\x00\x00", "cut": "\x01\x00\x00\x00a\x05\x00\x00\x00ab"}
 	for name, test := range map[string]struct {
@@ -109,8 +112,8 @@ func TestWarmupData(t *testing.T) {
 		"a variable size":   {sample(one, "IN", "INT32", "-1", zero), "", "INVALID_ARG warmup setting expects all variable-size dimensions are specified for input 'IN'"},
 		"no kind of data":   {sample(one, "IN", "INT32", "2", ""), "", "INVALID_ARG [request id: <id_unknown>] warmup setting expects input 'IN' to have input_data_type set"},
 		"another type":      {sample(one, "IN", "FP32", "2", zero), "", "INVALID_ARG [request id: <id_unknown>] inference input 'IN' data-type is 'FP32', but model 'm' expects 'INT32'"},
-		"another shape":     {sample(one, "IN", "INT32", "3", zero), "", "INVALID_ARG [request id: <id_unknown>] unexpected shape for input 'IN' for model 'm'. Expected [-1,2], got [1,3]. " + batchNote},
-		"a negative shape":  {sample(one, "IN", "INT32", "-2", zero), "", "INVALID_ARG [request id: <id_unknown>] unexpected shape for input 'IN' for model 'm'. Expected [-1,2], got [1,-2]. " + batchNote},
+		"another shape":     {sample(one, "IN", "INT32", "3", zero), "", "INVALID_ARG [request id: <id_unknown>] unexpected shape for input 'IN' for model 'm'. Expected [-1,2], got [1,3]. " + note},
+		"a negative shape":  {sample(one, "IN", "INT32", "-2", zero), "", "INVALID_ARG [request id: <id_unknown>] unexpected shape for input 'IN' for model 'm'. Expected [-1,2], got [1,-2]. " + note},
 		"an input too few":  {sample(one, "C", "INT32", "1", zero), "", "INVALID_ARG [request id: <id_unknown>] expected number of inputs between 1 and 3 but got 0 inputs for model 'm'. Got input(s) [], but missing required input(s) ['IN']. Please provide all required input(s)."},
 		"a control awry":    {sample(one, "IN", "INT32", "2", zero, "C", "INT32", "-3", zero), "", "INVALID_ARG [request id: <id_unknown>] tensor 'C' contains an invalid dimension in shape [1,-3]"},
 		"a control of none": {sample(one, "IN", "INT32", "2", zero, "C", "INVALID", "1", zero), "", "INVALID_ARG [request id: <id_unknown>] warmup setting expects input 'C' to have a data type"},

@@ -1,4 +1,4 @@
-package models
+package signature
 
 import (
 	"strings"
@@ -24,7 +24,7 @@ func TestCorrelationIDs(t *testing.T) {
 		{kserve.DataType_TYPE_UINT64, text, strings.Replace(refused, "%", "BYTES", 1) + "UINT64'"},
 		{kserve.DataType_TYPE_INT32, text, strings.Replace(refused, "%", "BYTES", 1) + "INT32'"},
 	} {
-		spec := newCorrelationSpec(&kserve.ModelSequenceBatching{ControlInput: []*kserve.ModelSequenceBatching_ControlInput{
+		spec := newCorrelation(&kserve.ModelSequenceBatching{ControlInput: []*kserve.ModelSequenceBatching_ControlInput{
 			{Name: "S", Control: []*kserve.ModelSequenceBatching_Control{{Kind: kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_START}}},
 			{Name: "C", Control: []*kserve.ModelSequenceBatching_Control{{Kind: kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID, DataType: c.dataType}}},
 		}})

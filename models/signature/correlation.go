@@ -1,4 +1,4 @@
-package models
+package signature
 
 import (
 	"strings"
@@ -7,17 +7,17 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// correlationSpec is the control tensor that a model gets correlation ids in.
-type correlationSpec struct {
+// correlation is the control tensor that a model gets correlation ids in.
+type correlation struct {
 	name     string
 	dataType kserve.DataType
 }
 
-func newCorrelationSpec(c *kserve.ModelSequenceBatching) *correlationSpec {
+func newCorrelation(c *kserve.ModelSequenceBatching) *correlation {
 	for _, input := range c.GetControlInput() {
 		for _, control := range input.GetControl() {
 			if control.GetKind() == kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID {
-				return &correlationSpec{name: input.GetName(), dataType: control.GetDataType()}
+				return &correlation{name: input.GetName(), dataType: control.GetDataType()}
 			}
 		}
 	}
@@ -25,7 +25,7 @@ func newCorrelationSpec(c *kserve.ModelSequenceBatching) *correlationSpec {
 }
 
 // check refuses a correlation id that does not fit into the tensor.
-func (s *correlationSpec) check(r *infer.Request, model string) error {
+func (s *correlation) check(r *infer.Request, model string) error {
 	if s == nil || r.Correlation.IsZero() {
 		return nil
 	}
@@ -40,6 +40,6 @@ func (s *correlationSpec) check(r *infer.Request, model string) error {
 	if text { // as clients write it
 		expected = infer.Bytes.String()
 	}
-	return invalid("%ssequence batching control '%s' data-type is '%s', but model '%s' expects '%s'",
+	return refuse("%ssequence batching control '%s' data-type is '%s', but model '%s' expects '%s'",
 		r.LogPrefix(), s.name, is, model, expected)
 }

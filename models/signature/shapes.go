@@ -1,0 +1,65 @@
+package signature
+
+import (
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// fits reports whether a shape matches dims, where -1 matches anything.
+func fits(shape, dims []int64) bool {
+	if len(shape) != len(dims) {
+		return false
+	}
+	for i, d := range dims {
+		if d != -1 && shape[i] != d {
+			return false
+		}
+	}
+	return true
+}
+
+// reshape turns a shape that matches from into one that matches to: what is
+// variable there is filled, in order, with what was variable here. A batch
+// dimension stays in front; a scalar, which an output may be, has none.
+func reshape(shape, from, to []int64, batch bool) []int64 {
+	out := make([]int64, 0, len(to)+1)
+	if batch && len(shape) > 0 {
+		out = append(out, shape[0])
+		shape = shape[1:]
+	}
+	next := 0
+	for _, d := range to {
+		if d == -1 {
+			for next < len(from) && from[next] != -1 {
+				next++
+			}
+			if next < len(shape) {
+				d = shape[next]
+				next++
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// ShapeOutputs turns a response of the model into the client's: outputs get back the
+// shapes that the config's dims announce.
+func (s *Model) ShapeOutputs(r *infer.Response) {
+	if !s.reshapes {
+		return
+	}
+	for i := range r.Outputs {
+		spec := s.byOutput[r.Outputs[i].Name]
+		if spec == nil || !spec.reshaped {
+			continue
+		}
+		shape, batch := r.Outputs[i].Shape, s.maxBatch > 0
+		item := shape
+		if batch && len(shape) > 0 {
+			item = shape[1:]
+		}
+		if fits(item, spec.reshape) {
+			r.Outputs[i].Shape = reshape(shape, spec.reshape, spec.dims, batch)
+		}
+	}
+}
