@@ -30,6 +30,7 @@ var everything = []string{"*"}
 // record in docs/decisions that says why no room has it.
 var rooms = map[string][]string{
 	"cmd/nereid":     everything,
+	".":              everything, // the wiring
 	"server":         {"server/jsontext", "models", "infer", "kserve", "shm", "metrics", "boundary", "memory"},
 	"models":         {"scheduler", "backend", "infer", "kserve", "metrics", "boundary", "memory"},
 	"scheduler":      {"backend", "infer", "kserve", "metrics", "boundary", "memory"},
@@ -108,7 +109,10 @@ func TestTheTableRefuses(t *testing.T) {
 		{"server", false, module + "/internal/testkit", true},
 		{"kserve", true, module + "/cmd/nereid", true},
 		{"cmd/nereid", false, module + "/server", false},
+		{"cmd/nereid", false, module, false},
+		{"server", false, module, true},
 		{"shm", false, "golang.org/x/sys/unix", false},
+		{"shm", false, module + "-else/server", false},
 	} {
 		if why := refuseImport(test.room, test.test, test.imported); (why != "") != test.refused {
 			t.Errorf("%s (test: %v) imports %s: got %q, want refused = %v", test.room, test.test, test.imported, why, test.refused)
@@ -118,10 +122,11 @@ func TestTheTableRefuses(t *testing.T) {
 
 // refuseImport says why a file may not import a package, or nothing.
 func refuseImport(room string, test bool, imported string) string {
-	inside, ours := strings.CutPrefix(imported, module+"/")
+	inside, ours := strings.CutPrefix(imported+"/", module+"/")
 	if !ours {
 		return ""
 	}
+	inside = path.Clean(inside)
 	target := roomOf(inside)
 	switch {
 	case target == room, target != "" && slices.Equal(rooms[room], everything):
@@ -198,8 +203,11 @@ func TestPyutilsKnowsNoStub(t *testing.T) {
 }
 
 // roomOf returns the room of a path from the root: the longest key of the table
-// that it begins with.
+// that it begins with, and "." of a file or the package in the root itself.
 func roomOf(name string) string {
+	if name == "." || path.Dir(name) == "." && path.Ext(name) == ".go" {
+		return "."
+	}
 	for dir := name; dir != "."; dir = path.Dir(dir) {
 		if _, ok := rooms[dir]; ok {
 			return dir

@@ -5,15 +5,17 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/nereid-serving/nereid"
 )
 
 func TestStrangeSettings(t *testing.T) {
-	o := &Options{Backends: BackendOptions{Directory: backendDirectory(t, "based"), Settings: map[string]map[string]string{
+	o := &Options{Options: nereid.Options{Backends: nereid.BackendOptions{Directory: backendDirectory(t, "based"), Settings: map[string]map[string]string{
 		"":       {"default-max-batch-size": "4", "what": "1"},
 		"python": {"python-executable": "/p", "shm-default-byte-size": "1", "exec-timeout-seconds": "3"},
 		"pyton":  {"stub-template": "off"},
 		"based":  {"stub-template": "off", "sub-template": "off"},
-	}}}
+	}}}}
 	want := []string{
 		"--backend-config: the setting 'what' is not known",
 		"--backend-config: the setting 'sub-template' is not known",
@@ -36,28 +38,4 @@ func backendDirectory(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return directory
-}
-
-// TestSettingsOfPythonBased has what a Python-based backend is told: what
-// "python" is, and over it its own.
-func TestSettingsOfPythonBased(t *testing.T) {
-	o := &Options{Backends: BackendOptions{Directory: backendDirectory(t, "based"), Settings: map[string]map[string]string{
-		"":       {"a": "all", "b": "all", "c": "all"},
-		"python": {"b": "python", "c": "python"},
-		"based":  {"c": "based"},
-		"native": {"c": "native"},
-	}}}
-	for backend, want := range map[string]string{"based": "all python based", "native": "all all native", "python": "all python python", "../based": "all all all"} {
-		s := o.settingsOf(backend)
-		if got := s["a"] + " " + s["b"] + " " + s["c"]; got != want {
-			t.Errorf("settings of %s: got %s, want %s", backend, got, want)
-		}
-	}
-	if own := o.ownSettingsOf("based"); own["c"] != "based" || own["b"] != "python" {
-		t.Errorf("own settings: got %v", own)
-	}
-	delete(o.Backends.Settings, "based")
-	if own := o.ownSettingsOf("based"); own != nil {
-		t.Errorf("without settings: got %v, want none", own)
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 )
 
 // flag is one row of the command line.
@@ -185,6 +186,10 @@ func setBool(field func(*Options) *bool) func(*parser, string) error {
 }
 
 func setInt(field func(*Options) *int) func(*parser, string) error { return setWith(parseInt, field) }
+
+func setMillis(field func(*Options) *time.Duration) func(*parser, string) error {
+	return setWith(parseMillis, field)
+}
 
 // setIntBetween refuses what Triton refuses with a text of its own.
 func setIntBetween(low, high int, refusal string, field func(*Options) *int) func(*parser, string) error {

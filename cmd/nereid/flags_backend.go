@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"strings"
+
+	"github.com/nereid-serving/nereid"
 )
 
 // backendFlags are about backends, caches, instances, memory and devices.
@@ -42,7 +44,7 @@ func backendFlags() []group {
 func memoryFlags() []flag {
 	return []flag{
 		{"pinned-memory-pool-byte-size", "<integer>", "Memory that is pinned for GPUs. Default: 268435456.",
-			setWith(parseInt64, func(o *Options) *int64 { return &o.Memory.PinnedPoolBytes })},
+			setWith(parseInt64, func(o *Options) *int64 { return &o.Metrics.Series.PinnedPoolBytes })},
 		{"cuda-memory-pool-byte-size", "<<integer>:<integer>>", "<device>:<bytes>: memory taken on a GPU. May be given " +
 			"several times.",
 			setPerDevice(parseUint64, func(o *Options) *map[int]uint64 { return &o.Memory.CUDAPoolBytes })},
@@ -50,9 +52,9 @@ func memoryFlags() []flag {
 			"GPU. May be given several times.",
 			setPerDevice(parseUint64, func(o *Options) *map[int]uint64 { return &o.Memory.CUDAVirtualAddressBytes })},
 		{"min-supported-compute-capability", "<float>", "GPUs below this are not used.",
-			setWith(parseFloat, func(o *Options) *float64 { return &o.Memory.MinComputeCapability })},
+			setWith(parseFloat, func(o *Options) *float64 { return &o.Backends.MinComputeCapability })},
 		{"buffer-manager-thread-count", "<integer>", "Threads that help to copy tensors. Default: 0.",
-			setInt(func(o *Options) *int { return &o.Memory.BufferManagerThreads })},
+			setInt(func(o *Options) *int { return &o.Threads.BufferManager })},
 		{"host-policy", "<<string>,<string>=<string>>", "<policy>,<key>=<value>: numa-node or cpu-cores of a policy. May be " +
 			"given several times.",
 			setHostPolicy},
@@ -129,7 +131,7 @@ func setHostPolicy(p *parser, text string) error {
 	if !ok || s.name == "" {
 		return errors.New("--host-policy option format is '<policy name>,<setting>=<value>'. Got " + text)
 	}
-	put(&p.o.Memory.HostPolicies, s)
+	put((*map[string]map[string]string)(&p.o.HostPolicies), s)
 	return nil
 }
 
@@ -159,7 +161,7 @@ func addResource(p *parser, text string) error {
 		return errors.New("--rate-limit-resource option format is '<resource_name>:<count>:<device>' or " +
 			"'<resource_name>:<count>'. Got " + text)
 	}
-	resource := Resource{Name: parts[0], Device: -1}
+	resource := nereid.Resource{Name: parts[0], Device: -1}
 	var err error
 	if resource.Count, err = parseInt(parts[1]); err != nil {
 		return err

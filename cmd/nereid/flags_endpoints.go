@@ -6,6 +6,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/nereid-serving/nereid"
 )
 
 // endpointFlags are about what listens.
@@ -39,13 +42,13 @@ func httpFlags() []flag {
 			"as parameters of the request. Default: none.",
 			setString(func(o *Options) *string { return &o.HTTP.ForwardPattern })},
 		{"http-thread-count", "<integer>", "Threads that serve HTTP. Default: 8.",
-			setInt(func(o *Options) *int { return &o.HTTP.Threads })},
+			setInt(func(o *Options) *int { return &o.Threads.HTTP })},
 		{"http-max-input-size", "<integer>", "Most bytes of JSON in a request, and of what a compressed one expands to; " +
 			"binary tensors are not counted. Default: 67108864.",
 			setMaxInputSize},
 		{"http-restricted-api", "<<string>:<string>=<string>>", "<groups>:<header>=<value>: requests to these groups of " +
 			"endpoints must carry the header. The groups, separated by commas: " + strings.Join(endpointGroups, ", ") + ".",
-			setRestricted("api", func(o *Options) *map[string]Restriction { return &o.HTTP.Restricted })},
+			setRestricted("api", func(o *Options) *map[string]nereid.Restriction { return &o.HTTP.Restricted })},
 	}
 }
 
@@ -63,9 +66,9 @@ func grpcFlags() []flag {
 			setString(func(o *Options) *string { return &o.GRPC.ForwardPattern })},
 		{"grpc-infer-thread-count", "<integer>", "Threads that serve inference over gRPC, 2 to 128. Default: 2.",
 			setIntBetween(2, 128, "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.",
-				func(o *Options) *int { return &o.GRPC.InferThreads })},
+				func(o *Options) *int { return &o.Threads.GRPCInfer })},
 		{"grpc-infer-allocation-pool-size", "<integer>", "Requests that are kept for reuse. Default: 8.",
-			setInt(func(o *Options) *int { return &o.GRPC.AllocationPoolSize })},
+			setInt(func(o *Options) *int { return &o.Threads.AllocationPoolSize })},
 		{"grpc-max-response-pool-size", "<integer>", "Responses that may wait on one stream for a client that reads " +
 			"slowly. Default: 2147483647.",
 			setIntBetween(1, math.MaxInt32, "--grpc-max-response-pool-size must be greater than 0",
@@ -84,27 +87,27 @@ func grpcFlags() []flag {
 			"Default: none.",
 			setCompression},
 		{"grpc-keepalive-time", "<integer>", "Milliseconds without traffic after which the server pings. Default: 7200000.",
-			setInt(func(o *Options) *int { return &o.GRPC.KeepaliveMillis })},
+			setMillis(func(o *Options) *time.Duration { return &o.GRPC.KeepaliveTime })},
 		{"grpc-keepalive-timeout", "<integer>", "Milliseconds that it waits for the answer before it hangs up. " +
 			"Default: 20000.",
-			setInt(func(o *Options) *int { return &o.GRPC.KeepaliveTimeoutMillis })},
+			setMillis(func(o *Options) *time.Duration { return &o.GRPC.KeepaliveTimeout })},
 		{"grpc-keepalive-permit-without-calls", "<boolean>", "Ping while there are no calls too. Default: false.",
 			setBool(func(o *Options) *bool { return &o.GRPC.KeepaliveWithoutCalls })},
 		{"grpc-http2-max-pings-without-data", "<integer>", "Pings in a row without data between them; 0 is no limit. " +
 			"Default: 2.",
-			setInt(func(o *Options) *int { return &o.GRPC.MaxPingsWithoutData })},
+			setInt(func(o *Options) *int { return &o.Threads.MaxPingsWithoutData })},
 		{"grpc-http2-min-recv-ping-interval-without-data", "<integer>", "Milliseconds that a client must leave between " +
 			"pings without data; a ping that comes earlier is a strike. Default: 300000.",
-			setInt(func(o *Options) *int { return &o.GRPC.MinPingIntervalWithoutDataMillis })},
+			setMillis(func(o *Options) *time.Duration { return &o.GRPC.MinPingInterval })},
 		{"grpc-http2-max-ping-strikes", "<integer>", "Strikes before the server hangs up; 0 is no limit. Default: 2.",
-			setInt(func(o *Options) *int { return &o.GRPC.MaxPingStrikes })},
+			setInt(func(o *Options) *int { return &o.Threads.MaxPingStrikes })},
 		{"grpc-max-connection-age", "<integer>", "Milliseconds that a connection may live. Default: no limit.",
-			setInt(func(o *Options) *int { return &o.GRPC.MaxConnectionAgeMillis })},
+			setMillis(func(o *Options) *time.Duration { return &o.GRPC.MaxConnectionAge })},
 		{"grpc-max-connection-age-grace", "<integer>", "Milliseconds that its calls have to end after that. " +
 			"Default: no limit.",
-			setInt(func(o *Options) *int { return &o.GRPC.MaxConnectionAgeGraceMillis })},
+			setMillis(func(o *Options) *time.Duration { return &o.GRPC.MaxConnectionAgeGrace })},
 		{"grpc-restricted-protocol", "<<string>:<string>=<string>>", "As --http-restricted-api, for gRPC.",
-			setRestricted("protocol", func(o *Options) *map[string]Restriction { return &o.GRPC.Restricted })},
+			setRestricted("protocol", func(o *Options) *map[string]nereid.Restriction { return &o.GRPC.Restricted })},
 	}
 }
 
@@ -139,15 +142,15 @@ func metricsFlags() []flag {
 		{"allow-metrics", "<boolean>", "Serve metrics. Default: true.",
 			setBool(func(o *Options) *bool { return &o.Metrics.Allow })},
 		{"allow-gpu-metrics", "<boolean>", "Among them those of GPUs. Default: true.",
-			setBool(func(o *Options) *bool { return &o.Metrics.AllowGPU })},
+			setBool(func(o *Options) *bool { return &o.Memory.AllowGPUMetrics })},
 		{"allow-cpu-metrics", "<boolean>", "Among them those of CPU and memory. Default: true.",
-			setBool(func(o *Options) *bool { return &o.Metrics.AllowCPU })},
+			setBool(func(o *Options) *bool { return &o.Metrics.Series.CPU })},
 		{"metrics-address", "<string>", "Address of the metrics endpoint. Default: that of --http-address.",
 			setString(func(o *Options) *string { return &o.Metrics.Address })},
 		{"metrics-port", "<integer>", "Its port. Default: 8002.",
 			setInt(func(o *Options) *int { return &o.Metrics.Port })},
 		{"metrics-interval-ms", "<integer>", "Milliseconds after which CPU and memory are looked at again. Default: 2000.",
-			setWith(parseInt64, func(o *Options) *int64 { return &o.Metrics.IntervalMillis })},
+			setWith(parseMillis64, func(o *Options) *time.Duration { return &o.Metrics.Series.Interval })},
 		{"metrics-config", "<<string>=<string>>", "What is measured: counter_latencies (default true), summary_latencies " +
 			"(false), histogram_latencies (false), summary_quantiles (<quantile>:<error>, separated by commas); and how many " +
 			"series models may make: custom_series_per_model (10000), custom_series (100000). May be given several times.",
@@ -163,7 +166,7 @@ var endpointGroups = []string{
 
 // setRestricted makes the setter for "<groups>:<header>=<value>"; what is "api"
 // or "protocol".
-func setRestricted(what string, field func(*Options) *map[string]Restriction) func(*parser, string) error {
+func setRestricted(what string, field func(*Options) *map[string]nereid.Restriction) func(*parser, string) error {
 	return func(p *parser, text string) error {
 		s, ok := parseSetting(text, ":")
 		if !ok || s.name == "" {
@@ -172,7 +175,7 @@ func setRestricted(what string, field func(*Options) *map[string]Restriction) fu
 		}
 		restricted := *field(p.o)
 		if restricted == nil {
-			restricted = map[string]Restriction{}
+			restricted = map[string]nereid.Restriction{}
 			*field(p.o) = restricted
 		}
 		for _, name := range strings.Split(s.name, ",") {
@@ -182,7 +185,7 @@ func setRestricted(what string, field func(*Options) *map[string]Restriction) fu
 			if _, twice := restricted[name]; twice {
 				return fmt.Errorf("restricted %s '%s' can not be specified in multiple config groups", what, name)
 			}
-			restricted[name] = Restriction{Header: s.key, Value: s.value}
+			restricted[name] = nereid.Restriction{Header: s.key, Value: s.value}
 		}
 		return nil
 	}
@@ -227,6 +230,6 @@ func setMetricsConfig(p *parser, text string) error {
 	if key == "" || value == "" || strings.Contains(key, ",") {
 		return errors.New("--metrics-config option format is <setting>=<value>. Got " + text)
 	}
-	p.o.Metrics.Config = append(p.o.Metrics.Config, Setting{key, value})
+	p.o.MetricsSettings = append(p.o.MetricsSettings, Setting{key, value})
 	return nil
 }

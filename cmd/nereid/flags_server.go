@@ -4,6 +4,9 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/nereid-serving/nereid"
 )
 
 // serverFlags are about the server, its log and its models.
@@ -17,7 +20,7 @@ func serverFlags() []group {
 				setString(func(o *Options) *string { return &o.ServerID })},
 			{"exit-timeout-secs", "<integer>", "Seconds that a graceful exit may take: requests in flight end, models " +
 				"are unloaded. After that the server exits whatever still runs. Default: 30.",
-				setInt(func(o *Options) *int { return &o.ExitTimeoutSeconds })},
+				setWith(parseSeconds, func(o *Options) *time.Duration { return &o.ExitTimeout })},
 			{"allow-client-shm", "<boolean>", "Let clients register shared memory and name it in requests. Default: false.",
 				setBool(func(o *Options) *bool { return &o.AllowClientSHM })},
 		}},
@@ -61,7 +64,7 @@ func repositoryFlags() []flag {
 			"what the load and unload requests say. Default: none.",
 			setControlMode},
 		{"repository-poll-secs", "<integer>", "Seconds between two looks at the repository in poll mode; 0: it is not looked at again. Default: 15.",
-			setInt(func(o *Options) *int { return &o.Repository.PollSeconds })},
+			setWith(parseSeconds, func(o *Options) *time.Duration { return &o.Repository.PollInterval })},
 		{"load-model", "<string>", "A model to load at start in explicit mode. May be given several times; a single \"*\" " +
 			"is all models.",
 			func(p *parser, text string) error {
@@ -128,11 +131,11 @@ func addRepository(p *parser, text string) error {
 func setControlMode(p *parser, text string) error {
 	switch strings.ToLower(text) {
 	case "none":
-		p.o.Repository.Control = ControlNone
+		p.o.Repository.Control = nereid.ControlNone
 	case "poll":
-		p.o.Repository.Control = ControlPoll
+		p.o.Repository.Control = nereid.ControlPoll
 	case "explicit":
-		p.o.Repository.Control = ControlExplicit
+		p.o.Repository.Control = nereid.ControlExplicit
 	default:
 		return errors.New("invalid argument for --model-control-mode")
 	}

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid"
 )
 
 func TestOptions(t *testing.T) {
@@ -29,16 +32,16 @@ func TestOptions(t *testing.T) {
 			o.HTTP.Allow, o.GRPC.Allow, o.Metrics.Allow, o.HTTP.ReusePort = false, false, false, true
 		}},
 		{"digits suffice", []string{"--http-port= +5x", "--metrics-interval-ms=2.5"}, func(o *Options) {
-			o.HTTP.Port, o.Metrics.IntervalMillis = 5, 2
+			o.HTTP.Port, o.Metrics.Series.Interval = 5, 2*time.Millisecond
 		}},
 		{"repositories", []string{"--model-store=b", "--model-repository", "a", "--model-s=b"}, func(o *Options) {
 			o.Repository.Paths = []string{"a", "b"}
 		}},
 		{"explicit", []string{"--model-control-mode=Explicit", "--load-model=b", "--load-model=a", "--load-model=b"}, func(o *Options) {
-			o.Repository.Control, o.Repository.StartupModels = ControlExplicit, []string{"a", "b"}
+			o.Repository.Control, o.Repository.StartupModels = nereid.ControlExplicit, []string{"a", "b"}
 		}},
 		{"poll", []string{"--model-control-mode=poll", "--repository-poll-secs=3"}, func(o *Options) {
-			o.Repository.Control, o.Repository.PollSeconds = ControlPoll, 3
+			o.Repository.Control, o.Repository.PollInterval = nereid.ControlPoll, 3*time.Second
 		}},
 		{"log", []string{"--log-verbose=TRUE", "--log-info=0", "--log-format=ISO8601", "--log-file=f"}, func(o *Options) {
 			o.Log = LogOptions{Warning: true, Error: true, Verbose: 1, ISO8601: true, File: "f"}
@@ -50,13 +53,15 @@ func TestOptions(t *testing.T) {
 			o.HTTP.Address = "::1"
 		}},
 		{"metrics config", []string{"--metrics-config=summary_quantiles=0.5:0.1,0.9:0.1", "--metrics-config", "x=y=z"}, func(o *Options) {
-			o.Metrics.Config = []Setting{{"summary_quantiles", "0.5:0.1,0.9:0.1"}, {"x", "y=z"}}
+			o.MetricsSettings = []Setting{{"summary_quantiles", "0.5:0.1,0.9:0.1"}, {"x", "y=z"}}
 		}},
 		{"backend config", []string{"--backend-config=python,a=1", "--backend-config=b=2", "--backend-config=python,a=x,y=3"}, func(o *Options) {
 			o.Backends.Settings = map[string]map[string]string{"python": {"a": "x,y=3"}, "": {"b": "2"}}
 		}},
 		{"restricted", []string{"--http-restricted-api=health,trace:k=v=w", "--http-restricted-api=logging:l=m"}, func(o *Options) {
-			o.HTTP.Restricted = map[string]Restriction{"health": {"k", "v=w"}, "trace": {"k", "v=w"}, "logging": {"l", "m"}}
+			o.HTTP.Restricted = map[string]nereid.Restriction{
+				"health": {Header: "k", Value: "v=w"}, "trace": {Header: "k", Value: "v=w"}, "logging": {Header: "l", Value: "m"},
+			}
 		}},
 		{"traces", []string{"--trace-config=level=on", "--trace-config=level=TENSORS", "--trace-config=rate=7", "--trace-config=TRITON,file=f"}, func(o *Options) {
 			o.Trace.Levels, o.Trace.Rate = []string{"TIMESTAMPS", "TENSORS"}, 7

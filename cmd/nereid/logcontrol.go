@@ -3,10 +3,7 @@ package main
 import "github.com/nereid-serving/nereid/server"
 
 // logControl lets clients see and change what is logged.
-type logControl struct {
-	settings *LogSettings
-	changed  func() // called after a change
-}
+type logControl struct{ settings *LogSettings }
 
 var _ server.LogControl = logControl{}
 
@@ -30,5 +27,4 @@ func (c logControl) ChangeLogSettings(change func(*server.LogSettings)) {
 	s.SetError(now.Error)
 	s.SetVerbose(int(now.VerboseLevel))
 	s.SetISO8601(now.Format == "ISO8601")
-	c.changed()
 }

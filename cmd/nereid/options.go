@@ -3,43 +3,39 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
-	"time"
+	"strconv"
+	"strings"
 
-	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/models/cache"
+	"github.com/rs/zerolog"
 )
 
 // Options is the command line, read. defaults returns what holds where a flag
 // is not given; the comments name the flags.
 type Options struct {
-	ServerID            string // --id
-	ExitTimeoutSeconds  int    // --exit-timeout-secs: how long a graceful exit may take
-	ExitOnError         bool   // --exit-on-error: end if a model fails to load at start
-	RequestMemoryBytes  uint64 // --request-memory-byte-size: for all that clients make the server take; 0 is half of the memory
-	AllowClientSHM      bool   // --allow-client-shm: clients may register shared memory
-	Log                 LogOptions
-	Repository          RepositoryOptions
-	HTTP                HTTPOptions
-	GRPC                GRPCOptions
+	nereid.Options // what the server itself is told; serverOptions completes it
+
+	Log             LogOptions
+	MetricsSettings []Setting // --metrics-config, in order
+	Cache           CacheOptions
+
+	// What follows is read and checked, but nothing acts on it. The start-up table
+	// shows some of it.
+	AllowClientSHM      bool // --allow-client-shm
 	SageMaker, VertexAI CloudOptions
-	Metrics             MetricsOptions
 	Trace               TraceOptions
-	Cache               CacheOptions
-	RateLimit           RateLimitOptions
-	Backends            BackendOptions
 	Memory              MemoryOptions
-	Delay               DelayOptions
+	Threads             ThreadOptions
 
 	// NoEffect names the flags that were given and are known, but on which
 	// nothing acts: one warning is due for each.
 	NoEffect []string
-}
-
-// DelayOptions are for tests that are written for Triton: schedulers begin when
-// enough waits. They come from the environment; 0 is off.
-type DelayOptions struct {
-	Requests int // TRITONSERVER_DELAY_SCHEDULER
-	Backlog  int // TRITONSERVER_BACKLOG_DELAY_SCHEDULER: of sequences
 }
 
 // LogOptions are where log lines go at first, and which.
@@ -50,75 +46,6 @@ type LogOptions struct {
 	File                 string // --log-file: append there; empty is the console
 }
 
-// ControlMode says who decides which models are loaded.
-type ControlMode string
-
-// The control modes, as the start-up table spells them.
-const (
-	ControlNone     ControlMode = "MODE_NONE"     // all, once
-	ControlPoll     ControlMode = "MODE_POLL"     // what lies in the repository
-	ControlExplicit ControlMode = "MODE_EXPLICIT" // the load and unload requests
-)
-
-// RepositoryOptions are about which models there are.
-type RepositoryOptions struct {
-	Paths                     []string // --model-repository, --model-store; sorted, each once; at least one is needed
-	Control                   ControlMode
-	PollSeconds               int      // --repository-poll-secs
-	StartupModels             []string // --load-model, sorted, each once; "*" alone is all
-	ConfigName                string   // --model-config-name: configs/<name>.pbtxt
-	LoadThreads               int      // --model-load-thread-count
-	LoadRetries               int      // --model-load-retry-count
-	Namespacing               bool     // --model-namespacing
-	StrictReadiness           bool     // --strict-readiness: ready only if all models are
-	DisableAutoCompleteConfig bool     // --disable-auto-complete-config
-	AgentDirectory            string   // --repoagent-directory
-}
-
-// Restriction is what a request must carry to use a group of endpoints.
-type Restriction struct {
-	Header, Value string
-}
-
-// HTTPOptions are about the HTTP endpoint.
-type HTTPOptions struct {
-	Allow          bool
-	Address        string
-	Port           int
-	ReusePort      bool
-	Threads        int
-	MaxInputBytes  int64                  // --http-max-input-size: of JSON and of what is decompressed
-	ForwardPattern string                 // --http-header-forward-pattern: RE2; empty forwards nothing
-	Restricted     map[string]Restriction // --http-restricted-api, by group of endpoints
-	Limits         server.HTTPConfig      // those of limitFlags; nothing else of it is looked at
-}
-
-// GRPCOptions are about the gRPC endpoint.
-type GRPCOptions struct {
-	Allow              bool
-	Address            string
-	Port               int
-	ReusePort          bool
-	ForwardPattern     string
-	Restricted         map[string]Restriction // --grpc-restricted-protocol
-	InferThreads       int                    // --grpc-infer-thread-count
-	AllocationPoolSize int                    // --grpc-infer-allocation-pool-size
-	ResponsePoolSize   int                    // --grpc-max-response-pool-size: responses that a stream may have waiting
-	Compression        string                 // --grpc-infer-response-compression-level: none, low, medium, high
-	Limits             server.GRPCConfig      // those of limitFlags; nothing else of it is looked at
-
-	UseTLS, MutualTLS                bool
-	CertFile, KeyFile, RootCertFile  string // PEM
-	KeepaliveMillis                  int    // --grpc-keepalive-time
-	KeepaliveTimeoutMillis           int    // --grpc-keepalive-timeout
-	KeepaliveWithoutCalls            bool   // --grpc-keepalive-permit-without-calls
-	MaxPingsWithoutData              int    // --grpc-http2-max-pings-without-data
-	MinPingIntervalWithoutDataMillis int    // --grpc-http2-min-recv-ping-interval-without-data
-	MaxPingStrikes                   int    // --grpc-http2-max-ping-strikes
-	MaxConnectionAgeMillis           int    // --grpc-max-connection-age: 0 is none
-	MaxConnectionAgeGraceMillis      int    // --grpc-max-connection-age-grace: 0 is none
-}
-
 // CloudOptions are about an endpoint that speaks a cloud's own protocol.
 type CloudOptions struct {
 	Allow        bool
@@ -126,15 +53,6 @@ type CloudOptions struct {
 	SafePorts    [2]int // --sagemaker-safe-port-range: both 0 is any
 	Threads      int
 	DefaultModel string // --vertex-ai-default-model
-}
-
-// MetricsOptions are about the metrics endpoint.
-type MetricsOptions struct {
-	Allow, AllowCPU, AllowGPU bool
-	Address                   string // --metrics-address: that of HTTP if not given
-	Port                      int
-	IntervalMillis            int64
-	Config                    []Setting // --metrics-config, in order
 }
 
 // Setting is one "<key>=<value>".
@@ -158,73 +76,41 @@ type CacheOptions struct {
 	Directory string
 }
 
-// RateLimitOptions are about which instance is next.
-type RateLimitOptions struct {
-	ExecutionCount bool // --rate-limit=execution_count
-	Resources      []Resource
-}
-
-// Resource is one --rate-limit-resource.
-type Resource struct {
-	Name   string
-	Count  int
-	Device int // -1 is every device
-}
-
-// BackendOptions are what backends are told.
-type BackendOptions struct {
-	Directory string
-	// Settings are --backend-config, by backend and key; those for all backends
-	// stand under the empty name. Of duplicates the last counts.
-	Settings map[string]map[string]string
-}
-
-// MemoryOptions are about memory and devices that this server has no use for;
-// the start-up table shows some of them.
+// MemoryOptions are about memory and devices.
 type MemoryOptions struct {
-	PinnedPoolBytes         int64
 	CUDAPoolBytes           map[int]uint64 // by device
 	CUDAVirtualAddressBytes map[int]uint64
 	LoadGPULimit            map[int]float64
-	MinComputeCapability    float64
 	EnablePeerAccess        bool
-	BufferManagerThreads    int
-	HostPolicies            map[string]map[string]string
+	AllowGPUMetrics         bool // --allow-gpu-metrics
+}
+
+// ThreadOptions are numbers of threads, of objects that are kept, and of pings.
+type ThreadOptions struct {
+	HTTP                int // --http-thread-count
+	GRPCInfer           int // --grpc-infer-thread-count
+	AllocationPoolSize  int // --grpc-infer-allocation-pool-size
+	BufferManager       int // --buffer-manager-thread-count
+	MaxPingsWithoutData int // --grpc-http2-max-pings-without-data
+	MaxPingStrikes      int // --grpc-http2-max-ping-strikes
 }
 
 // defaults returns the options of an empty command line. getenv is os.Getenv.
 func defaults(getenv func(string) string) *Options {
-	return &Options{
-		ServerID:           "triton",
-		ExitTimeoutSeconds: 30,
-		ExitOnError:        true,
-		Log:                LogOptions{Info: true, Warning: true, Error: true},
-		Repository: RepositoryOptions{
-			Control: ControlNone, PollSeconds: 15, LoadThreads: 4, StrictReadiness: true,
-			AgentDirectory: "/opt/tritonserver/repoagents",
-		},
-		HTTP: HTTPOptions{
-			Allow: true, Address: "0.0.0.0", Port: 8000, Threads: 8, MaxInputBytes: 64 << 20,
-			Limits: server.HTTPConfig{DrainTime: 5 * time.Second}.WithDefaults(),
-		},
-		GRPC: GRPCOptions{
-			Allow: true, Address: "0.0.0.0", Port: 8001,
-			InferThreads: 2, AllocationPoolSize: 8, ResponsePoolSize: 1<<31 - 1, Compression: "none",
-			KeepaliveMillis: 7_200_000, KeepaliveTimeoutMillis: 20_000,
-			Limits:              server.GRPCConfig{}.WithDefaults(),
-			MaxPingsWithoutData: 2, MinPingIntervalWithoutDataMillis: 300_000, MaxPingStrikes: 2,
-		},
+	o := &Options{
+		Options:   nereid.Defaults(),
+		Log:       LogOptions{Info: true, Warning: true, Error: true},
+		Cache:     CacheOptions{Directory: "/opt/tritonserver/caches"},
 		SageMaker: CloudOptions{Port: 8080, Threads: 8},
 		VertexAI:  CloudOptions{Allow: getenv("AIP_MODE") == "PREDICTION", Port: vertexPort(getenv), Threads: 8},
-		Metrics:   MetricsOptions{Allow: true, AllowCPU: true, AllowGPU: true, Port: 8002, IntervalMillis: 2000},
 		Trace:     TraceOptions{Mode: "triton", Rate: 1000, Count: -1},
-		Cache:     CacheOptions{Directory: "/opt/tritonserver/caches"},
-		Backends:  BackendOptions{Directory: "/opt/tritonserver/backends"},
-		Memory:    MemoryOptions{PinnedPoolBytes: 256 << 20, EnablePeerAccess: true},
-		Delay: DelayOptions{
-			Requests: countFrom(getenv("TRITONSERVER_DELAY_SCHEDULER")), Backlog: countFrom(getenv("TRITONSERVER_BACKLOG_DELAY_SCHEDULER")),
-		},
+		Memory:    MemoryOptions{EnablePeerAccess: true, AllowGPUMetrics: true},
+		Threads:   ThreadOptions{HTTP: 8, GRPCInfer: 2, AllocationPoolSize: 8, MaxPingsWithoutData: 2, MaxPingStrikes: 2},
 	}
+	o.Delay = nereid.DelayOptions{
+		Requests: countFrom(getenv("TRITONSERVER_DELAY_SCHEDULER")), Backlog: countFrom(getenv("TRITONSERVER_BACKLOG_DELAY_SCHEDULER")),
+	}
+	return o
 }
 
 // countFrom reads a variable of the environment; what is no count is 0.
@@ -253,7 +139,7 @@ func (o *Options) finish(twoCaches bool) error {
 	if o.Metrics.Address == "" {
 		o.Metrics.Address = o.HTTP.Address
 	}
-	if len(o.Repository.StartupModels) > 0 && o.Repository.Control != ControlExplicit {
+	if len(o.Repository.StartupModels) > 0 && o.Repository.Control != nereid.ControlExplicit {
 		return errors.New("Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.")
 	}
 	if twoCaches {
@@ -284,4 +170,71 @@ func (o *Options) checkPorts() error {
 		}
 	}
 	return nil
+}
+
+// serverOptions returns what the server is told: the flags, the log and the
+// consoles. A bad setting of the metrics or the cache is the end of the start.
+func (o *Options) serverOptions(settings *LogSettings, getenv func(string) string, log zerolog.Logger, stdout, stderr io.Writer) (nereid.Options, error) {
+	all := o.Options
+	all.Logger, all.Logging, all.Stdout, all.Stderr = log, logControl{settings}, stdout, stderr
+	all.SoleParent, all.LimitGoHeap = true, getenv("GOMEMLIMIT") == ""
+	var err error
+	if err = o.applyMetricsSettings(&all.Metrics.Series, log); err != nil {
+		return all, err
+	}
+	all.CacheBytes, err = cache.ParseSettings(o.Cache.Settings, o.Cache.Directory, memory.Limit())
+	return all, err
+}
+
+// applyMetricsSettings puts --metrics-config into c.
+func (o *Options) applyMetricsSettings(c *metrics.Config, log zerolog.Logger) error {
+	for _, s := range o.MetricsSettings {
+		var err error
+		on := false
+		switch s.Key {
+		case "counter_latencies":
+			on, err = parseBool(s.Value)
+			c.NoCounters = !on
+		case "summary_latencies":
+			c.Summaries, err = parseBool(s.Value)
+		case "histogram_latencies":
+			c.Histograms, err = parseBool(s.Value)
+		case "custom_series_per_model":
+			c.ModelSeries, err = parseLimit(s.Value)
+		case "custom_series":
+			c.Series, err = parseLimit(s.Value)
+		case "summary_quantiles":
+			c.Quantiles, err = parseQuantiles(s.Value)
+		default:
+			log.Warn().Msgf("--metrics-config: the setting '%s' is not known", s.Key)
+		}
+		if err != nil {
+			return infer.Errorf(infer.InvalidArg, "--metrics-config %s=%s: %v", s.Key, s.Value, err)
+		}
+	}
+	return nil
+}
+
+// parseLimit reads a number of series.
+func parseLimit(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("it is %q, want a number of series, 1 or more", text)
+	}
+	return n, nil
+}
+
+// parseQuantiles reads "<quantile>:<error>,…".
+func parseQuantiles(text string) (map[float64]float64, error) {
+	quantiles := make(map[float64]float64)
+	for pair := range strings.SplitSeq(text, ",") {
+		quantile, allowed, ok := strings.Cut(pair, ":")
+		q, err := strconv.ParseFloat(quantile, 64)
+		e, err2 := strconv.ParseFloat(allowed, 64)
+		if !ok || err != nil || err2 != nil || q < 0 || q > 1 || e < 0 || e > 1 {
+			return nil, errors.New("want <quantile>:<error> with numbers between 0 and 1, separated by commas")
+		}
+		quantiles[q] = e
+	}
+	return quantiles, nil
 }

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -45,6 +47,35 @@ func modelTable(models []modelRow) string {
 	return render([]string{"Model", "Version", "Status"}, rows)
 }
 
+// startRows are the backends that models use and the models that loading was
+// tried for, as the start-up tables show them.
+func (o *Options) startRows(server *nereid.Server) (backends []backendRow, models []modelRow) {
+	used := make(map[string]bool)
+	for _, s := range server.Registry().Attempted() {
+		if s.Version == 0 {
+			models = append(models, modelRow{s.Name, "-", "Not loaded: No model version was found"})
+			continue
+		}
+		if s.Backend != "" {
+			used[s.Backend] = true
+			used["python"] = used["python"] || s.PythonBased
+		}
+		status := string(s.State)
+		if s.Reason != "" {
+			status += ": " + s.Reason
+		}
+		models = append(models, modelRow{s.Name, strconv.FormatInt(s.Version, 10), status})
+	}
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		row := backendRow{name: name, path: "built in", config: o.backendConfigJSON(name)}
+		if script := o.Backends.Script(name); script != "" {
+			row.path = script
+		}
+		backends = append(backends, row)
+	}
+	return backends, models
+}
+
 // optionTable is the fourth table. The version and the extensions are those of
 // the server's metadata.
 func (o *Options) optionTable(serverVersion string, extensions []string) string {
@@ -73,28 +104,28 @@ func (o *Options) optionTable(serverVersion string, extensions []string) string 
 		// Triton forgets the second comma, and scripts have learnt it.
 		add(fmt.Sprintf("rate_limit_resource[%d]", i), fmt.Sprintf(`{"name":"%s", "count":%d "device":%d}`, r.Name, r.Count, r.Device))
 	}
-	add("pinned_memory_pool_byte_size", strconv.FormatInt(o.Memory.PinnedPoolBytes, 10))
+	add("pinned_memory_pool_byte_size", strconv.FormatInt(o.Metrics.Series.PinnedPoolBytes, 10))
 	for _, device := range slices.Sorted(maps.Keys(o.Memory.CUDAPoolBytes)) {
 		add(fmt.Sprintf("cuda_memory_pool_byte_size{%d}", device), strconv.FormatUint(o.Memory.CUDAPoolBytes[device], 10))
 	}
-	add("min_supported_compute_capability", strconv.FormatFloat(o.Memory.MinComputeCapability, 'f', 1, 64))
+	add("min_supported_compute_capability", strconv.FormatFloat(o.Backends.MinComputeCapability, 'f', 1, 64))
 	add("strict_readiness", flag(o.Repository.StrictReadiness))
-	add("exit_timeout", strconv.Itoa(o.ExitTimeoutSeconds))
+	add("exit_timeout", strconv.FormatInt(int64(o.ExitTimeout/time.Second), 10))
 	add("cache_enabled", flag(len(o.Cache.Settings) > 0))
 	return render([]string{"Option", "Value"}, rows)
 }
 
 // sortedResources are the resources by device and name; of the same one the
 // first counts.
-func (o *Options) sortedResources() []Resource {
-	first := map[[2]string]Resource{}
+func (o *Options) sortedResources() []nereid.Resource {
+	first := map[[2]string]nereid.Resource{}
 	for _, r := range o.RateLimit.Resources {
 		key := [2]string{r.Name, strconv.Itoa(r.Device)}
 		if _, twice := first[key]; !twice {
 			first[key] = r
 		}
 	}
-	return slices.SortedFunc(maps.Values(first), func(a, b Resource) int {
+	return slices.SortedFunc(maps.Values(first), func(a, b nereid.Resource) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Name, b.Name))
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // The values of flags are read as the C++ library's stoi and its kin read them:
@@ -61,6 +62,24 @@ func parseInt(text string) (int, error) {
 		return 0, outOfBound(text)
 	}
 	return int(n), nil
+}
+
+// parseSeconds is stoi for a number of seconds.
+func parseSeconds(text string) (time.Duration, error) {
+	n, err := parseInt(text)
+	return time.Duration(n) * time.Second, err
+}
+
+// parseMillis is stoi for a number of milliseconds.
+func parseMillis(text string) (time.Duration, error) {
+	n, err := parseInt(text)
+	return time.Duration(n) * time.Millisecond, err
+}
+
+// parseMillis64 is stoll for a number of milliseconds.
+func parseMillis64(text string) (time.Duration, error) {
+	n, err := parseInt64(text)
+	return time.Duration(n) * time.Millisecond, err
 }
 
 // parseUint64 is stoull, which lets a negative number wrap around.

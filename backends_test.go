@@ -1,0 +1,44 @@
+package nereid
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// backendDirectory makes a directory with one Python-based backend.
+func backendDirectory(t *testing.T, name string) string {
+	t.Helper()
+	directory := t.TempDir()
+	if err := os.Mkdir(filepath.Join(directory, name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(directory, name, "model.py"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return directory
+}
+
+// TestSettingsOfPythonBased has what a Python-based backend is told: what
+// "python" is, and over it its own.
+func TestSettingsOfPythonBased(t *testing.T) {
+	o := &Options{Backends: BackendOptions{Directory: backendDirectory(t, "based"), Settings: map[string]map[string]string{
+		"":       {"a": "all", "b": "all", "c": "all"},
+		"python": {"b": "python", "c": "python"},
+		"based":  {"c": "based"},
+		"native": {"c": "native"},
+	}}}
+	for backend, want := range map[string]string{"based": "all python based", "native": "all all native", "python": "all python python", "../based": "all all all"} {
+		s := o.BackendSettings(backend)
+		if got := s["a"] + " " + s["b"] + " " + s["c"]; got != want {
+			t.Errorf("settings of %s: got %s, want %s", backend, got, want)
+		}
+	}
+	if own := o.ownSettings("based"); own["c"] != "based" || own["b"] != "python" {
+		t.Errorf("own settings: got %v", own)
+	}
+	delete(o.Backends.Settings, "based")
+	if own := o.ownSettings("based"); own != nil {
+		t.Errorf("without settings: got %v, want none", own)
+	}
+}

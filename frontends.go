@@ -1,0 +1,168 @@
+package nereid
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/connections"
+)
+
+// The front ends, as errors and log lines name them.
+const (
+	grpcService    = "GRPC"
+	httpService    = "HTTP"
+	metricsService = "Metrics"
+)
+
+// frontEnd is what package server makes for each protocol.
+type frontEnd interface {
+	Listen() error
+	Addr() net.Addr
+	Run(context.Context) error
+}
+
+// front is an endpoint that listens and serves.
+type front struct {
+	frontEnd
+	name, title, where string
+	listening, ran     bool
+}
+
+// abandon closes the socket of a front end that has listened and never run.
+func (f *front) abandon() {
+	if !f.listening || f.ran {
+		return
+	}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	_ = f.Run(ended) // nobody has been served
+}
+
+// HTTPAddr returns the address of the HTTP endpoint, nil before Listen or without it.
+func (s *Server) HTTPAddr() net.Addr { return s.addr(httpService) }
+
+// GRPCAddr returns the address of the gRPC endpoint, nil before Listen or without it.
+func (s *Server) GRPCAddr() net.Addr { return s.addr(grpcService) }
+
+// MetricsAddr returns the address of the metrics endpoint, nil before Listen or
+// without it.
+func (s *Server) MetricsAddr() net.Addr { return s.addr(metricsService) }
+
+func (s *Server) addr(name string) net.Addr {
+	for _, f := range s.fronts {
+		if f.name == name && f.listening {
+			return f.Addr()
+		}
+	}
+	return nil
+}
+
+// makeFronts makes the front ends in the order in which they start.
+func (s *Server) makeFronts(counters *metrics.Registry) error {
+	o := &s.options
+	add := func(name, title, address string, port int, end frontEnd) {
+		s.fronts = append(s.fronts, &front{frontEnd: end, name: name, title: title, where: net.JoinHostPort(address, strconv.Itoa(port))})
+	}
+	logging := logControl{o.Logging, func() {}}
+	if s.python != nil {
+		logging.changed = s.python.LogLevelsChanged
+	}
+	parts := server.Parts{Core: s.registry, Allocate: s.lend(memory.Blocks), Open: s.open, Memory: s.account, Logging: logging}
+	all := &connections.Budget{}
+	if s.python != nil {
+		all.Needs = s.python.Descriptors
+	}
+	if o.GRPC.Allow {
+		g, err := server.NewGRPC(o.grpcConfig(all), parts, s.log)
+		if err != nil {
+			return err
+		}
+		add(grpcService, "GRPCInferenceService", o.GRPC.Address, o.GRPC.Port, g)
+	}
+	if o.HTTP.Allow {
+		h, err := server.NewHTTP(o.httpConfig(all), parts, s.log)
+		if err != nil {
+			return err
+		}
+		add(httpService, "HTTPService", o.HTTP.Address, o.HTTP.Port, h)
+	}
+	if o.Metrics.Allow {
+		m, err := server.NewMetricsHTTP(o.metricsConfig(all), counters.Handler(), s.log)
+		if err != nil {
+			return err
+		}
+		add(metricsService, "Metrics Service", o.metricsAddress(), o.Metrics.Port, m)
+	}
+	return nil
+}
+
+func (o *Options) httpConfig(all *connections.Budget) server.HTTPConfig {
+	h := o.HTTP
+	c := h.Limits
+	c.Address, c.Port, c.ReusePort, c.Connections = h.Address, h.Port, h.ReusePort, all
+	c.ServerName, c.ServerVersion = o.ServerID, ProtocolVersion
+	c.MaxInputBytes, c.ForwardPattern, c.Restricted = h.MaxInputBytes, h.ForwardPattern, restrictions(h.Restricted)
+	// Half of the time is for requests in flight, and for models.
+	c.ExitTimeout, c.DrainTime = o.exitTimeout(), min(c.DrainTime, o.exitTimeout()/2)
+	return c
+}
+
+func (o *Options) metricsAddress() string { return cmp.Or(o.Metrics.Address, o.HTTP.Address) }
+
+func (o *Options) metricsConfig(all *connections.Budget) server.HTTPConfig {
+	c := o.HTTP.Limits
+	c.Address, c.Port, c.Connections, c.DrainTime = o.metricsAddress(), o.Metrics.Port, all, 0
+	return c
+}
+
+func (o *Options) grpcConfig(all *connections.Budget) server.GRPCConfig {
+	g := o.GRPC
+	c := g.Limits
+	c.Address, c.Port, c.ReusePort, c.Connections = g.Address, g.Port, g.ReusePort, all
+	c.ServerName, c.ServerVersion = o.ServerID, ProtocolVersion
+	c.Restricted, c.ForwardPattern, c.Compression = restrictions(g.Restricted), g.ForwardPattern, g.Compression
+	c.TLS = server.GRPCTLS{
+		Enabled: g.UseTLS || g.MutualTLS, Mutual: g.MutualTLS, CertFile: g.CertFile, KeyFile: g.KeyFile, RootFile: g.RootCertFile,
+	}
+	c.KeepaliveTime, c.KeepaliveTimeout = g.KeepaliveTime, g.KeepaliveTimeout
+	c.PermitPingsWithoutCalls, c.MinPingInterval = g.KeepaliveWithoutCalls, g.MinPingInterval
+	c.MaxConnectionAge, c.MaxConnectionAgeGrace = g.MaxConnectionAge, g.MaxConnectionAgeGrace
+	c.MaxStreamResponses, c.ExitTimeout = g.ResponsePoolSize, o.exitTimeout()
+	return c
+}
+
+// restrictions gives each group of endpoints the header that it asks for.
+func restrictions(byGroup map[string]Restriction) []server.Restriction {
+	var list []server.Restriction
+	for _, group := range slices.Sorted(maps.Keys(byGroup)) {
+		list = append(list, server.Restriction{Groups: []string{group}, Header: byGroup[group].Header, Value: byGroup[group].Value})
+	}
+	return list
+}
+
+func (o *Options) exitTimeout() time.Duration { return max(o.ExitTimeout, 0) }
+
+// pollInterval is how often the repository is looked at, 0 for never again.
+func (o *RepositoryOptions) pollInterval() time.Duration {
+	if o.Control != ControlPoll {
+		return 0
+	}
+	return max(o.PollInterval, 0)
+}
+
+// startError is the line for the log of a front end that cannot listen.
+func (f *front) startError(err error, inUse bool) error {
+	if inUse {
+		return fmt.Errorf("failed to start %s service: Unavailable - Socket '%s' already in use ", f.name, f.where)
+	}
+	return fmt.Errorf("failed to start %s service: Unavailable - %w", f.name, err)
+}

@@ -1,0 +1,42 @@
+package nereid
+
+import (
+	"github.com/nereid-serving/nereid/backend/python"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/rs/zerolog"
+)
+
+// logControl tells the stubs when a client has changed the log settings.
+type logControl struct {
+	server.LogControl
+	changed func()
+}
+
+func (c logControl) ChangeLogSettings(change func(*server.LogSettings)) {
+	c.LogControl.ChangeLogSettings(change)
+	c.changed()
+}
+
+// logLevels returns which lines of models are worth sending.
+func logLevels(from server.LogControl) func() python.LogLevels {
+	return func() python.LogLevels {
+		s := from.LogSettings()
+		// A level below 0 has wrapped around.
+		return python.LogLevels{Info: s.Info, Warning: s.Warning, Error: s.Error, Verbose: int(int32(s.VerboseLevel))}
+	}
+}
+
+// fixedLog shows the level of a logger that clients cannot change.
+type fixedLog struct{ level zerolog.Level }
+
+func (l fixedLog) LogSettings() server.LogSettings {
+	s := server.LogSettings{
+		Info: l.level <= zerolog.InfoLevel, Warning: l.level <= zerolog.WarnLevel, Error: l.level <= zerolog.ErrorLevel, Format: "default",
+	}
+	if l.level <= zerolog.DebugLevel {
+		s.VerboseLevel = 1
+	}
+	return s
+}
+
+func (fixedLog) ChangeLogSettings(func(*server.LogSettings)) {}

@@ -1,0 +1,181 @@
+package nereid
+
+import (
+	"io"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend/python"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/rs/zerolog"
+)
+
+// ProtocolVersion is the release of Triton whose protocol, flags and texts are
+// served; clients see it as the server's version.
+const ProtocolVersion = "2.51.0"
+
+// Options describe a server. Defaults returns what tritonserver does without flags;
+// the zero value serves nothing. Where a flag of command nereid sets a field, the
+// comment names the flag. New copies what it needs and keeps none of the maps and
+// slices for writing.
+type Options struct {
+	ServerID           string        // --id: the server's name in its metadata
+	ExitTimeout        time.Duration // --exit-timeout-secs: for requests in flight and for the unloading of models; below 0 is 0
+	ExitOnError        bool          // --exit-on-error: New fails for a bad repository, and Run for a model that does not load
+	RequestMemoryBytes uint64        // --request-memory-byte-size: for all that clients make the server take; 0 is half of the memory
+	CacheBytes         int64         // of the response cache; 0 is none
+	Repository         RepositoryOptions
+	HTTP               HTTPOptions
+	GRPC               GRPCOptions
+	Metrics            MetricsOptions
+	RateLimit          RateLimitOptions
+	Backends           BackendOptions
+	HostPolicies       python.HostPolicies // --host-policy: where instances run, by policy and key
+	Delay              DelayOptions
+
+	Logger zerolog.Logger // the zero value writes nothing
+	// Logging is what clients see and change of the log. Nil: they see the level of
+	// Logger, and changes have no effect.
+	Logging server.LogControl
+	// Stdout and Stderr get what models print, a whole line with each Write, from
+	// several goroutines. Write must not wait. Nil: the lines go to Logger.
+	Stdout, Stderr io.Writer
+
+	// SoleParent says that nothing else in this process waits for children. The
+	// server then reaps every orphan that comes home to the process.
+	SoleParent bool
+	// LimitGoHeap gives the Go runtime the memory limit of the server's account
+	// (debug.SetMemoryLimit), for the whole process.
+	LimitGoHeap bool
+}
+
+// ControlMode says who decides which models are loaded.
+type ControlMode string
+
+// The control modes, as the start-up table spells them.
+const (
+	ControlNone     ControlMode = "MODE_NONE"     // all, once
+	ControlPoll     ControlMode = "MODE_POLL"     // what lies in the repository
+	ControlExplicit ControlMode = "MODE_EXPLICIT" // the load and unload requests
+)
+
+// RepositoryOptions are about which models there are.
+type RepositoryOptions struct {
+	Paths                     []string // --model-repository, --model-store; at least one is needed
+	Control                   ControlMode
+	PollInterval              time.Duration // --repository-poll-secs: of ControlPoll; 0 looks at the repository once
+	StartupModels             []string      // --load-model: of ControlExplicit; "*" alone is all
+	ConfigName                string        // --model-config-name: configs/<name>.pbtxt
+	LoadThreads               int           // --model-load-thread-count
+	LoadRetries               int           // --model-load-retry-count
+	Namespacing               bool          // --model-namespacing
+	StrictReadiness           bool          // --strict-readiness: ready only if all models are
+	DisableAutoCompleteConfig bool          // --disable-auto-complete-config
+	AgentDirectory            string        // --repoagent-directory
+}
+
+// Restriction is what a request must carry to use a group of endpoints.
+type Restriction struct {
+	Header, Value string
+}
+
+// HTTPOptions are about the HTTP endpoint.
+type HTTPOptions struct {
+	Allow          bool
+	Address        string
+	Port           int // 0: the kernel chooses, and HTTPAddr tells
+	ReusePort      bool
+	MaxInputBytes  int64                  // --http-max-input-size: of JSON and of what is decompressed
+	ForwardPattern string                 // --http-header-forward-pattern: RE2; empty forwards nothing
+	Restricted     map[string]Restriction // --http-restricted-api, by group of endpoints
+	// Limits are sizes, counts and times that bound what clients may ask. The fields
+	// above and ExitTimeout take the place of those of the same name in it.
+	Limits server.HTTPConfig
+}
+
+// GRPCOptions are about the gRPC endpoint.
+type GRPCOptions struct {
+	Allow            bool
+	Address          string
+	Port             int // 0: the kernel chooses, and GRPCAddr tells
+	ReusePort        bool
+	ForwardPattern   string
+	Restricted       map[string]Restriction // --grpc-restricted-protocol
+	ResponsePoolSize int                    // --grpc-max-response-pool-size: responses that a stream may have waiting
+	Compression      string                 // --grpc-infer-response-compression-level: none, low, medium, high
+	// Limits are as those of HTTPOptions.
+	Limits server.GRPCConfig
+
+	UseTLS, MutualTLS               bool
+	CertFile, KeyFile, RootCertFile string        // PEM
+	KeepaliveTime                   time.Duration // --grpc-keepalive-time
+	KeepaliveTimeout                time.Duration // --grpc-keepalive-timeout
+	KeepaliveWithoutCalls           bool          // --grpc-keepalive-permit-without-calls
+	MinPingInterval                 time.Duration // --grpc-http2-min-recv-ping-interval-without-data
+	MaxConnectionAge                time.Duration // --grpc-max-connection-age: 0 is none
+	MaxConnectionAgeGrace           time.Duration // --grpc-max-connection-age-grace: 0 is none
+}
+
+// MetricsOptions are about the metrics endpoint. Its connections have the limits of
+// HTTPOptions.
+type MetricsOptions struct {
+	Allow   bool
+	Address string // --metrics-address: that of HTTP if empty
+	Port    int    // 0: the kernel chooses, and MetricsAddr tells
+	// Series say what is measured: --metrics-config, --allow-cpu-metrics,
+	// --metrics-interval-ms. New fills in NoCustom and Log.
+	Series metrics.Config
+}
+
+// RateLimitOptions are about which instance is next.
+type RateLimitOptions struct {
+	ExecutionCount bool // --rate-limit=execution_count
+	Resources      []Resource
+}
+
+// Resource is one --rate-limit-resource.
+type Resource struct {
+	Name   string
+	Count  int
+	Device int // -1 is every device
+}
+
+// BackendOptions are what backends are told.
+type BackendOptions struct {
+	Directory string // --backend-directory: of Python-based backends
+	// Settings are --backend-config, by backend and key; those for all backends
+	// stand under the empty name.
+	Settings             map[string]map[string]string
+	MinComputeCapability float64 // --min-supported-compute-capability
+}
+
+// DelayOptions are for tests that are written for Triton: schedulers begin when
+// enough waits. 0 is off.
+type DelayOptions struct {
+	Requests int // TRITONSERVER_DELAY_SCHEDULER
+	Backlog  int // TRITONSERVER_BACKLOG_DELAY_SCHEDULER: of sequences
+}
+
+// Defaults returns the options of tritonserver without flags, less a repository.
+func Defaults() Options {
+	return Options{
+		ServerID:    "triton",
+		ExitTimeout: 30 * time.Second,
+		ExitOnError: true,
+		Repository: RepositoryOptions{
+			Control: ControlNone, PollInterval: 15 * time.Second, LoadThreads: 4, StrictReadiness: true,
+			AgentDirectory: "/opt/tritonserver/repoagents",
+		},
+		HTTP: HTTPOptions{
+			Allow: true, Address: "0.0.0.0", Port: 8000, MaxInputBytes: 64 << 20,
+			Limits: server.HTTPConfig{DrainTime: 5 * time.Second}.WithDefaults(),
+		},
+		GRPC: GRPCOptions{
+			Allow: true, Address: "0.0.0.0", Port: 8001, ResponsePoolSize: 1<<31 - 1, Compression: "none",
+			KeepaliveTime: 2 * time.Hour, KeepaliveTimeout: 20 * time.Second, MinPingInterval: 5 * time.Minute,
+			Limits: server.GRPCConfig{}.WithDefaults(),
+		},
+		Metrics:  MetricsOptions{Allow: true, Port: 8002, Series: metrics.Config{CPU: true, Interval: 2 * time.Second, PinnedPoolBytes: 256 << 20}},
+		Backends: BackendOptions{Directory: "/opt/tritonserver/backends"},
+	}
+}

@@ -1,0 +1,212 @@
+package nereid
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models"
+	"golang.org/x/sys/unix"
+)
+
+// Load loads the models that are to be there at the start. It returns why the
+// repository or a model is not usable; the server can serve the others all the same.
+func (s *Server) Load(ctx context.Context) error {
+	s.loaded = true
+	if s.unusable != nil {
+		return s.unusable
+	}
+	return s.registry.Start(ctx)
+}
+
+// Listen binds the endpoints in Triton's order. Clients that connect wait until Run.
+func (s *Server) Listen() error {
+	s.listening = true
+	for _, f := range s.fronts {
+		if f.name != grpcService {
+			s.log.Info().Msgf("Started %s at %s", f.title, f.where)
+		}
+		if err := f.Listen(); err != nil {
+			return f.startError(err, errors.Is(err, unix.EADDRINUSE))
+		}
+		f.listening = true
+		if f.name == grpcService {
+			s.log.Info().Msgf("Started %s at %s", f.title, f.where)
+		}
+	}
+	if len(s.fronts) == 0 {
+		return errors.New("all services are switched off: allow HTTP, gRPC or metrics")
+	}
+	return nil
+}
+
+// Run loads the models and listens, unless that has been done, and serves until ctx
+// ends. Then it accepts no more connections, lets requests in flight end, and unloads
+// the models, all within ExitTimeout. It returns nil if ctx ended it and nothing was
+// left over. What goes wrong while it serves is logged when it happens.
+func (s *Server) Run(ctx context.Context) error {
+	if !s.loaded {
+		if err := s.Load(ctx); err != nil {
+			if s.options.ExitOnError || ctx.Err() != nil {
+				return errors.Join(err, s.Shutdown())
+			}
+			s.log.Error().Msg(infer.AsError(err).Status())
+		}
+	}
+	if !s.listening {
+		if err := s.Listen(); err != nil {
+			return errors.Join(err, s.Shutdown())
+		}
+	}
+	return s.serve(ctx)
+}
+
+// metricsGrace bounds the wait for the end of the metrics endpoint, which is told to
+// end after everything else.
+const metricsGrace = time.Second
+
+// outcome is how the Run of a front end has ended.
+type outcome struct {
+	front *front
+	err   error
+}
+
+// serve serves until running ends, then shuts down.
+func (s *Server) serve(running context.Context) error {
+	abrupt, cancel := s.untilKilled()
+	defer cancel()
+	var drains, metrics []context.CancelFunc   // end the front ends for requests, and that of metrics
+	ended := make(chan outcome, len(s.fronts)) // one value from each front end
+	for _, f := range s.fronts {
+		ctx, stop := context.WithCancel(context.Background())
+		defer stop()
+		if f.name == metricsService {
+			metrics = append(metrics, stop)
+		} else {
+			drains = append(drains, stop)
+		}
+		s.start(ctx, f, ended)
+	}
+	requests, scrapes := len(drains), len(metrics) // front ends that still run
+	take := func(o outcome) error {
+		if o.front.name == metricsService {
+			scrapes--
+		} else {
+			requests--
+		}
+		return o.err
+	}
+	var failed error
+	select {
+	case <-running.Done():
+	case o := <-ended:
+		err := take(o)
+		s.log.Error().Err(err).Msg("a service ended by itself")
+		failed = cmp.Or(err, errors.New(o.front.name+" service: ended without an error"))
+	}
+
+	s.registry.StopChanges() // or a load that hangs would be waited for
+	// The front ends drain together; the metrics go last, so that the drain can
+	// be watched.
+	limit := s.options.exitTimeout()
+	deadline, cancel := context.WithTimeout(abrupt, limit)
+	defer cancel()
+	drained, cancel := context.WithTimeout(abrupt, limit-models.UnloadReserve(limit))
+	defer cancel()
+	for _, stop := range drains {
+		stop()
+	}
+	for requests > 0 && drained.Err() == nil {
+		select {
+		case o := <-ended:
+			if err := take(o); err != nil {
+				s.log.Error().Msg(err.Error())
+			}
+		case <-drained.Done():
+			// What handlers still wait for is models, whose turn to end it is.
+		}
+	}
+	failed = errors.Join(failed, s.shutdownBy(deadline, abrupt))
+	for requests > 0 {
+		if err := take(<-ended); err != nil {
+			s.log.Debug().Msg(err.Error())
+		}
+	}
+	for _, stop := range metrics {
+		stop()
+	}
+	grace := time.NewTimer(metricsGrace)
+	defer grace.Stop()
+	for scrapes > 0 {
+		select {
+		case o := <-ended:
+			_ = take(o) // a scrape that was cut off
+		case <-grace.C:
+			return failed
+		}
+	}
+	return failed
+}
+
+// start runs a front end beside, until ctx ends.
+func (s *Server) start(ctx context.Context, f *front, ended chan<- outcome) {
+	f.ran = true
+	boundary.Go(s.log, boundary.Server, func() {
+		err := boundary.Run(s.log, boundary.Server, func() error { return f.Run(ctx) })
+		if err != nil {
+			err = fmt.Errorf("%s service: %w", f.name, err)
+		}
+		ended <- outcome{f, err}
+	}, nil)
+}
+
+// Shutdown unloads the models of a server that does not Run, within ExitTimeout.
+func (s *Server) Shutdown() error {
+	abrupt, cancel := s.untilKilled()
+	defer cancel()
+	ctx, cancel := context.WithTimeout(abrupt, s.options.exitTimeout())
+	defer cancel()
+	return s.shutdownBy(ctx, abrupt)
+}
+
+// shutdownBy unloads the models by the end of ctx.
+func (s *Server) shutdownBy(ctx, abrupt context.Context) error {
+	err := s.registry.Shutdown(ctx)
+	if err != nil && abrupt.Err() == nil { // or Kill is the reason
+		s.log.Error().Msg("failed to stop server: " + infer.AsError(err).Status())
+	}
+	if err != nil {
+		return fmt.Errorf("unload models: %w", err)
+	}
+	return nil
+}
+
+// Kill kills the processes of all models and returns when they have ended. Run and
+// Shutdown wait for nothing more.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	s.killed = true
+	for _, cancel := range s.cancels {
+		cancel()
+	}
+	s.mu.Unlock()
+	if s.python != nil {
+		s.python.KillAll()
+	}
+}
+
+// untilKilled returns a context that Kill ends.
+func (s *Server) untilKilled() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancels = append(s.cancels, cancel)
+	if s.killed {
+		cancel()
+	}
+	return ctx, cancel
+}

@@ -1,0 +1,181 @@
+package nereid
+
+import (
+	"context"
+	"io/fs"
+	"slices"
+	"sync"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/python"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/models/cache"
+	"github.com/nereid-serving/nereid/pyutils"
+	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/shm"
+	"github.com/nereid-serving/nereid/stub"
+	"github.com/rs/zerolog"
+)
+
+// Server is a whole inference server. See the package's documentation for its states.
+type Server struct {
+	options  Options
+	log      zerolog.Logger
+	account  *memory.Account
+	requests *shm.Pool
+	python   *python.Backend // nil if its settings are wrong
+	registry *models.Registry
+	fronts   []*front
+	// unusable is why the repository cannot be opened, nil if it has been.
+	unusable error
+	// stopKeeping ends the watch over the heap and waits for its end.
+	stopKeeping func()
+
+	loaded, listening bool
+
+	mu      sync.Mutex
+	killed  bool
+	cancels []context.CancelFunc // of what Kill ends
+}
+
+// New validates the options and makes all parts of a server. Nothing listens, and no
+// model is loaded yet. The caller closes the server.
+func New(o Options) (_ *Server, err error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o.Repository.Paths = sortedSet(o.Repository.Paths)
+	o.Repository.StartupModels = sortedSet(o.Repository.StartupModels)
+	if o.Logging == nil {
+		o.Logging = fixedLog{o.Logger.GetLevel()}
+	}
+	s := &Server{options: o, log: o.Logger, stopKeeping: func() {}}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	repository, err := models.OpenRepository(o.Repository.Paths, models.RepositoryOptions{
+		ConfigName: o.Repository.ConfigName, DisableAutoComplete: o.Repository.DisableAutoCompleteConfig,
+		AgentDirectory: o.Repository.AgentDirectory, Namespacing: o.Repository.Namespacing,
+	})
+	if err != nil {
+		if o.ExitOnError {
+			return nil, err
+		}
+		s.unusable, repository = err, &models.Repository{}
+	}
+	series := o.Metrics.Series
+	series.NoCustom, series.Log = !o.Metrics.Allow, s.log
+	counters := metrics.New(series)
+	if err := s.makeAccount(int64(o.RequestMemoryBytes), o.CacheBytes, counters); err != nil {
+		return nil, err
+	}
+	responses, err := s.makeCache(o.CacheBytes, counters)
+	if err != nil {
+		return nil, err
+	}
+	config, pythonBackend := s.makePython(counters)
+	s.registry = models.NewRegistry(models.RegistryConfig{
+		Repository: repository, Unusable: s.unusable != nil, Backends: map[string]backend.Backend{"python": pythonBackend},
+		BackendDirectory: o.Backends.Directory, BackendSettings: s.options.ownSettings,
+		StrictReadiness: o.Repository.StrictReadiness, Allocate: s.lend(memory.Stacked), Padding: s.lend(memory.Padding), Memory: s.account,
+		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.Repository.pollInterval(),
+		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, Limiter: o.RateLimit.limiter(),
+		UnloadTimeout: config.UnloadTimeout, DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog,
+		Metrics: counters, Cache: responses, Log: s.log,
+	})
+	if err := s.makeFronts(counters); err != nil {
+		return nil, err
+	}
+	s.keepAccount()
+	return s, nil
+}
+
+// Close ends what Run and Shutdown leave: sockets that nobody has served, templates
+// of processes, shared memory. All requests must have ended.
+func (s *Server) Close() {
+	s.stopKeeping()
+	for _, f := range s.fronts {
+		f.abandon()
+	}
+	if s.python != nil {
+		s.python.Close()
+	}
+	if s.requests != nil {
+		s.requests.Close()
+	}
+}
+
+// Registry returns the models of this server, for requests without a front end and
+// for what start-up tables show.
+func (s *Server) Registry() *models.Registry { return s.registry }
+
+// RepositoryError returns why the repository cannot be opened, nil if it has been.
+func (s *Server) RepositoryError() error { return s.unusable }
+
+// sortedSet returns the texts sorted, each once.
+func sortedSet(texts []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(texts)))
+}
+
+// limiter makes the rate limiter that is asked for, nil if none.
+func (o *RateLimitOptions) limiter() *scheduler.Limiter {
+	if !o.ExecutionCount {
+		return nil
+	}
+	var explicit []scheduler.Resource
+	for _, r := range o.Resources {
+		device := scheduler.AnyDevice
+		if r.Device >= 0 {
+			device = int32(r.Device)
+		}
+		explicit = append(explicit, scheduler.Resource{Name: r.Name, Count: int64(r.Count), Device: device})
+	}
+	return scheduler.NewLimiter(explicit)
+}
+
+// makePython makes the Python backend. Settings that are wrong are found out when the
+// first model wants the backend, as in Triton.
+func (s *Server) makePython(counters *metrics.Registry) (python.Config, backend.Backend) {
+	config, err := python.ParseConfig(s.options.BackendSettings("python"))
+	if err != nil {
+		return config, brokenBackend{err}
+	}
+	s.python, err = python.New(python.Environment{
+		Config: config, Requests: s.requests, Files: []fs.FS{stub.Files, pyutils.Files}, Log: s.log,
+		Stdout: s.options.Stdout, Stderr: s.options.Stderr, LogLevels: logLevels(s.options.Logging),
+		Metrics: counters, HostPolicies: s.options.HostPolicies, Memory: s.account, SoleParent: s.options.SoleParent,
+	})
+	if err != nil {
+		return config, brokenBackend{err}
+	}
+	return config, s.python
+}
+
+// brokenBackend cannot open models, and says why.
+type brokenBackend struct{ err error }
+
+func (b brokenBackend) Open(backend.Env) (backend.Model, error) { return nil, b.err }
+
+// makeCache makes the response cache, nil if its size is 0.
+func (s *Server) makeCache(size int64, counters *metrics.Registry) (*cache.Cache, error) {
+	if size == 0 {
+		return nil, nil
+	}
+	c, err := cache.New(cache.Config{Size: size, Allocate: s.lend(memory.Cache)})
+	if err != nil {
+		return nil, err
+	}
+	s.log.Info().Int64("bytes", size).Msg("responses are cached")
+	counters.Cache(func() metrics.CacheFigures {
+		now := c.Stats()
+		return metrics.CacheFigures{
+			Used: now.Used, Size: now.Size, Entries: now.Entries, Lookups: now.Lookups, Hits: now.Hits, Misses: now.Misses,
+			Evictions: now.Evictions, LookupTime: now.LookupTime, InsertionTime: now.InsertionTime,
+		}
+	})
+	return c, nil
+}

@@ -1,0 +1,65 @@
+package nereid
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Validate returns why New would refuse the options before it makes anything. The
+// error begins with the name of the field.
+func (o *Options) Validate() error {
+	r := &o.Repository
+	switch {
+	case len(r.Paths) == 0:
+		return errors.New("Repository.Paths is empty, want a directory of models")
+	case r.Control != ControlNone && r.Control != ControlPoll && r.Control != ControlExplicit:
+		return fmt.Errorf("Repository.Control is %q, want %s, %s or %s", r.Control, ControlNone, ControlPoll, ControlExplicit)
+	case len(r.StartupModels) > 0 && r.Control != ControlExplicit:
+		return fmt.Errorf("Repository.StartupModels is %q, want none unless Repository.Control is %s", r.StartupModels, ControlExplicit)
+	case len(r.StartupModels) > 1 && slices.Contains(r.StartupModels, "*"):
+		return fmt.Errorf("Repository.StartupModels is %q, want \"*\" alone or no \"*\"", r.StartupModels)
+	case o.CacheBytes < 0:
+		return fmt.Errorf("CacheBytes is %d, want at least 0", o.CacheBytes)
+	}
+	if err := o.HostPolicies.Validate(); err != nil {
+		return fmt.Errorf("HostPolicies: %w", err)
+	}
+	return o.validateEndpoints()
+}
+
+func (o *Options) validateEndpoints() error {
+	if o.HTTP.Allow {
+		if err := o.httpConfig(nil).Validate(); err != nil {
+			return fmt.Errorf("HTTP.%w", err)
+		}
+	}
+	if o.GRPC.Allow {
+		if err := o.grpcConfig(nil).Validate(); err != nil {
+			return fmt.Errorf("GRPC.%w", err)
+		}
+	}
+	if o.Metrics.Allow {
+		if err := o.metricsConfig(nil).Validate(); err != nil {
+			return fmt.Errorf("Metrics.%w", err)
+		}
+	}
+	endpoints := []struct {
+		name    string
+		on      bool
+		address string
+		port    int
+	}{
+		{"HTTP", o.HTTP.Allow, o.HTTP.Address, o.HTTP.Port},
+		{"GRPC", o.GRPC.Allow, o.GRPC.Address, o.GRPC.Port},
+		{"Metrics", o.Metrics.Allow, o.metricsAddress(), o.Metrics.Port},
+	}
+	for i, a := range endpoints {
+		for _, b := range endpoints[i+1:] {
+			if a.on && b.on && a.address == b.address && a.port == b.port && a.port != 0 {
+				return fmt.Errorf("%s.Port is %d at %q, as %s.Port is: want two ports", b.name, b.port, b.address, a.name)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package nereid
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/server"
+)
+
+// TestValidateNamesTheField changes one field of options that are valid.
+func TestValidateNamesTheField(t *testing.T) {
+	for _, test := range []struct {
+		field  string
+		change func(o *Options)
+	}{
+		{"Repository.Paths is empty", func(o *Options) { o.Repository.Paths = nil }},
+		{`Repository.Control is "explicit"`, func(o *Options) { o.Repository.Control = "explicit" }},
+		{"Repository.StartupModels is [\"m\"]", func(o *Options) { o.Repository.StartupModels = []string{"m"} }},
+		{"Repository.StartupModels is", func(o *Options) {
+			o.Repository.Control, o.Repository.StartupModels = ControlExplicit, []string{"*", "m"}
+		}},
+		{"CacheBytes is -1", func(o *Options) { o.CacheBytes = -1 }},
+		{"HostPolicies: ", func(o *Options) { o.HostPolicies = map[string]map[string]string{"p": {"what": "1"}} }},
+		{"HTTP.Port is 65536", func(o *Options) { o.HTTP.Port = 65536 }},
+		{"HTTP.ForwardPattern: ", func(o *Options) { o.HTTP.ForwardPattern = "(" }},
+		{"HTTP.Restricted: ", func(o *Options) { o.HTTP.Restricted = map[string]Restriction{"what": {Header: "k", Value: "v"}} }},
+		{"HTTP.MaxHeaderBytes is -1", func(o *Options) { o.HTTP.Limits.MaxHeaderBytes = -1 }},
+		{"GRPC.KeepaliveTime is -1", func(o *Options) { o.GRPC.KeepaliveTime = -1 }},
+		{"GRPC.Compression", func(o *Options) { o.GRPC.Compression = "much" }},
+		{"GRPC.Port is 8000", func(o *Options) { o.GRPC.Port = 8000 }},
+		{"Metrics.Port is 8000", func(o *Options) { o.Metrics.Port = 8000 }},
+		{"Metrics.Port is -1", func(o *Options) { o.Metrics.Port = -1 }},
+	} {
+		o := Defaults()
+		o.Repository.Paths = []string{"/r"}
+		if err := o.Validate(); err != nil {
+			t.Fatalf("Defaults with a repository: got error %v, want none", err)
+		}
+		test.change(&o)
+		if err := o.Validate(); err == nil || !strings.HasPrefix(err.Error(), test.field) {
+			t.Errorf("got error %v, want one that begins with %q", err, test.field)
+		}
+		if s, err := New(o); err == nil {
+			s.Close()
+			t.Errorf("%s: New accepts what Validate refuses", test.field)
+		}
+	}
+}
+
+// TestPortsThatTheKernelChooses may all be 0, and endpoints that are switched off are
+// not looked at.
+func TestPortsThatTheKernelChooses(t *testing.T) {
+	o := Defaults()
+	o.Repository.Paths = []string{"/r"}
+	o.HTTP.Port, o.GRPC.Port, o.Metrics.Port = 0, 0, 0
+	if err := o.Validate(); err != nil {
+		t.Errorf("three ports 0: got error %v, want none", err)
+	}
+	o.GRPC.Allow, o.GRPC.Port, o.GRPC.Limits = false, -1, server.GRPCConfig{MaxCalls: -1}
+	if err := o.Validate(); err != nil {
+		t.Errorf("a wrong port of an endpoint that is off: got error %v, want none", err)
+	}
+}
