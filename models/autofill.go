@@ -25,6 +25,12 @@ type framework struct {
 	files         []modelFile // by platform where there are several
 }
 
+// File is what the directory of a model's version holds.
+type File struct {
+	Name string
+	Dir  bool // a directory, or a link to one
+}
+
 type modelFile struct {
 	name     string
 	platform string // the platform that this file means, if it matters
@@ -53,7 +59,7 @@ var frameworks = []framework{
 
 // autofill completes name, backend, platform and file name. Content is what the
 // first sub-directory of the model holds, directory is the model's.
-func autofill(config *kserve.ModelConfig, directory string, content []entry) error {
+func autofill(config *kserve.ModelConfig, directory string, content []File) error {
 	if config.Name == "" {
 		config.Name = directory
 	}
@@ -75,7 +81,7 @@ func autofill(config *kserve.ModelConfig, directory string, content []entry) err
 }
 
 // recognise fills the configuration in and returns true if the model is f's.
-func (f *framework) recognise(config *kserve.ModelConfig, content []entry, unsaid bool) bool {
+func (f *framework) recognise(config *kserve.ModelConfig, content []File, unsaid bool) bool {
 	if config.Backend != "" && config.Backend != f.backend {
 		return false
 	}
@@ -107,7 +113,7 @@ func (f *framework) recognise(config *kserve.ModelConfig, content []entry, unsai
 
 // file returns the model file of f that the configuration names or, if it says
 // neither platform nor file, that is there.
-func (f *framework) file(config *kserve.ModelConfig, content []entry, unsaid bool) *modelFile {
+func (f *framework) file(config *kserve.ModelConfig, content []File, unsaid bool) *modelFile {
 	if f.needsPlatform && config.Platform != "" {
 		return nil
 	}
@@ -120,7 +126,7 @@ func (f *framework) file(config *kserve.ModelConfig, content []entry, unsaid boo
 			continue
 		}
 		for _, e := range content {
-			if e.name == file.name && (e.dir && file.dir || !e.dir && file.file) {
+			if e.Name == file.name && (e.Dir && file.dir || !e.Dir && file.file) {
 				return file
 			}
 		}

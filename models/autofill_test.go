@@ -56,11 +56,11 @@ func TestAutofill(t *testing.T) {
 			if err := prototext.Unmarshal([]byte(c.config), config); err != nil {
 				t.Fatal(err)
 			}
-			var content []entry
+			var content []File
 			for _, file := range c.files {
-				e := entry{name: file}
+				e := File{Name: file}
 				if last := len(file) - 1; file[last] == '/' {
-					e = entry{name: file[:last], dir: true}
+					e = File{Name: file[:last], Dir: true}
 				}
 				content = append(content, e)
 			}

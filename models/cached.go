@@ -3,7 +3,6 @@ package models
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -15,29 +14,11 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// firstResponse is the one family whose buckets a config may set.
-const firstResponse = "nv_inference_first_response_histogram_ms"
-
 // metricsOf returns what a config says of the metrics of its model.
 func (r *Registry) metricsOf(namespace string, c *kserve.ModelConfig) metrics.ModelOptions {
-	o := metrics.ModelOptions{Namespace: namespace, Tags: c.GetMetricTags(), Cache: r.caches(c)}
-	for _, control := range c.GetModelMetrics().GetMetricControl() {
-		if control.GetMetricIdentifier().GetFamily() == firstResponse {
-			o.FirstResponse = control.GetHistogramOptions().GetBuckets()
-		}
+	return metrics.ModelOptions{
+		Namespace: namespace, Tags: c.GetMetricTags(), Cache: r.caches(c), FirstResponse: FirstResponseBuckets(c),
 	}
-	return o
-}
-
-// otherFamilies names in lines for the log the metrics whose buckets a config
-// sets in vain.
-func otherFamilies(c *kserve.ModelConfig) (warnings []string) {
-	for _, control := range c.GetModelMetrics().GetMetricControl() {
-		if family := control.GetMetricIdentifier().GetFamily(); family != firstResponse {
-			warnings = append(warnings, fmt.Sprintf("model '%s' sets the buckets of metric family '%s', which has none that a model can set", c.GetName(), family))
-		}
-	}
-	return warnings
 }
 
 // caches reports whether responses of a model are cached: the server has a cache

@@ -77,6 +77,11 @@ func (d *Description) identity() Identity { return Identity{Namespace: d.Namespa
 // open opens the directory of the model.
 func (d *Description) open() (*folder, error) { return d.place() }
 
+// rules are those of the repository's configurations.
+func (r *Repository) rules() Rules {
+	return Rules{Strict: r.options.DisableAutoComplete, GPUs: r.options.GPUs}
+}
+
 // describe completes and checks what the configuration of the model in f says.
 func (r *Repository) describe(f *folder, name string, config *kserve.ModelConfig) (*Description, error) {
 	if agents := config.GetModelRepositoryAgents().GetAgents(); len(agents) > 0 {
@@ -90,27 +95,20 @@ func (r *Repository) describe(f *folder, name string, config *kserve.ModelConfig
 	if err != nil {
 		return nil, err
 	}
-	if err := autofill(config, name, content); err != nil {
+	if err := r.rules().Fill(config, name, content); err != nil {
 		return nil, err
 	}
-	normalise(config)
-	if err := validateConfig(config); err != nil {
-		return nil, err
-	}
-	if r.options.DisableAutoComplete {
-		if err := validateTensors(config); err != nil {
-			return nil, err
+	var directories []string
+	for _, e := range entries {
+		if e.dir {
+			directories = append(directories, e.name)
 		}
 	}
-	if config.Name != name {
-		return nil, infer.Errorf(infer.InvalidArg, "unexpected directory name '%s' for model '%s', directory name must equal model name", name, config.Name)
-	}
-	normaliseGroups(config, r.options.GPUs)
 	d := &Description{Name: name, Directory: f.path, Config: config, repository: r}
-	present, ignored := presentVersions(entries)
-	selected, missing := selectVersions(config, present)
+	present, ignored := PresentVersions(directories)
+	selected, missing := SelectVersions(config, present)
 	d.Versions = selected
-	d.Warnings = slices.Concat(ignored, missing, otherFamilies(config))
+	d.Warnings = slices.Concat(ignored, missing, MetricWarnings(config))
 	return d, nil
 }
 
@@ -140,18 +138,19 @@ func (r *Repository) noAgent(name string) error {
 
 // firstContent lists the first sub-directory of a model, where the files are
 // from which a backend is guessed.
-func firstContent(f *folder, entries []entry) ([]entry, error) {
-	for _, e := range entries {
-		if !e.dir {
-			continue
-		}
-		content, err := f.list(e.name)
-		if err != nil {
-			return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", f.shown, e.name, strerror(err))
-		}
-		return content, nil
+func firstContent(f *folder, entries []entry) (content []File, err error) {
+	first := slices.IndexFunc(entries, func(e entry) bool { return e.dir })
+	if first < 0 {
+		return nil, nil
 	}
-	return nil, nil
+	found, err := f.list(entries[first].name)
+	if err != nil {
+		return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", f.shown, entries[first].name, strerror(err))
+	}
+	for _, e := range found {
+		content = append(content, File{Name: e.name, Dir: e.dir})
+	}
+	return content, nil
 }
 
 // Check says what keeps the model from being loaded before any of its code has
@@ -161,24 +160,11 @@ func (d *Description) Check() error {
 	if len(d.Versions) == 0 {
 		return infer.Errorf(infer.InvalidArg, "at least one version must be available under the version policy of model '%s'", d.Name)
 	}
-	return validateGroups(d.Config, d.repository.options.GPUs)
+	return d.repository.rules().CheckGroups(d.Config)
 }
 
 // Completes reports whether the model is asked to complete its configuration.
 func (d *Description) Completes() bool { return !d.repository.options.DisableAutoComplete }
-
-// answered is the description's configuration with the model's answer.
-func (d *Description) answered(answer []byte) (*kserve.ModelConfig, error) {
-	config := cloneConfig(d.Config)
-	if answer == nil {
-		return config, nil
-	}
-	given, err := ParseConfigJSON(answer)
-	if err != nil {
-		return nil, err
-	}
-	return config, merge(config, given)
-}
 
 // Finish completes the configuration of one version with what its model
 // answered to the question for auto-complete (JSON in the form of ConfigJSON;
@@ -186,23 +172,8 @@ func (d *Description) answered(answer []byte) (*kserve.ModelConfig, error) {
 // the outputs' names. The error is an *infer.Error for clients; an answer that
 // cannot be taken is one too, where Triton drops it without a word.
 func (d *Description) Finish(answer []byte) (config *kserve.ModelConfig, json []byte, labels map[string][]string, err error) {
-	if config, err = d.answered(answer); err != nil {
+	if config, err = d.repository.rules().Complete(d.Config, answer); err != nil {
 		return nil, nil, nil, err
-	}
-	normalise(config)
-	normaliseGroups(config, d.repository.options.GPUs)
-	if config.Platform == platformEnsemble && config.ModelTransactionPolicy == nil {
-		config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{}
-	}
-	for _, validate := range []func() error{
-		func() error { return validateGroups(config, d.repository.options.GPUs) },
-		func() error { return validateBatchTypes(config) },
-		func() error { return validateConfig(config) },
-		func() error { return validateTensors(config) },
-	} {
-		if err := validate(); err != nil {
-			return nil, nil, nil, err
-		}
 	}
 	if labels, err = d.readLabels(config); err != nil {
 		return nil, nil, nil, err

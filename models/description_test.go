@@ -120,7 +120,7 @@ func TestWarningsAboutMetrics(t *testing.T) {
 		return `metric_control { metric_identifier { family: "` + family + `" } histogram_options { buckets: 1 } } `
 	}
 	repository := openRepository(t, RepositoryOptions{}, map[string]string{
-		"m/config.pbtxt": `backend: "python" model_metrics { ` + control(firstResponse) + control("other") + `}`, "m/1/model.py": "",
+		"m/config.pbtxt": `backend: "python" model_metrics { ` + control("nv_inference_first_response_histogram_ms") + control("other") + `}`, "m/1/model.py": "",
 	})
 	description, err := readModel(repository, "m")
 	if err != nil {

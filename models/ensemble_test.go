@@ -242,9 +242,11 @@ func TestHolds(t *testing.T) {
 }
 
 func TestComposing(t *testing.T) {
-	config := ensembleConfig(t, "e", "A", "D", 0, "m(IN=A)->OUT=B", "n(IN=B)->OUT=C", "m(IN=C)->OUT=D")
-	steps := config.GetEnsembleScheduling().GetStep()
-	steps[0].ModelVersion, steps[2].ModelVersion = 3, 1
+	config := configOf(t, `name: "e" platform: "ensemble" ensemble_scheduling {
+		step { model_name: "m" model_version: 3 input_map { key: "IN" value: "A" } output_map { key: "OUT" value: "B" } }
+		step { model_name: "n" model_version: -1 input_map { key: "IN" value: "B" } output_map { key: "OUT" value: "C" } }
+		step { model_name: "m" model_version: 1 input_map { key: "IN" value: "C" } output_map { key: "OUT" value: "D" } }
+	}`)
 	got := (&Description{Config: config}).Composing()
 	want := map[Identity][]int64{{Name: "m"}: {1, 3}, {Name: "n"}: {infer.LatestVersion}}
 	if !maps.EqualFunc(got, want, slices.Equal) {

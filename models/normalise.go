@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
-
-	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 )
 
@@ -84,34 +81,3 @@ func normaliseGroups(config *kserve.ModelConfig, gpus []int32) {
 	}
 }
 
-// merge takes from what a model answered the fields that it may decide: all of
-// them, or none if there is an error.
-func merge(config, answer *kserve.ModelConfig) error {
-	if old := scheduling(config); old == 0 {
-		config.SchedulingChoice = answer.SchedulingChoice
-	} else if old != scheduling(answer) {
-		return infer.Errorf(infer.Internal, "Cannot update scheduling choice from %d to %d when auto-completing.", old, old)
-	}
-	config.MaxBatchSize = answer.MaxBatchSize
-	config.Input = answer.Input
-	config.Output = answer.Output
-	if answer.ModelTransactionPolicy != nil {
-		config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: answer.ModelTransactionPolicy.Decoupled}
-	}
-	return nil
-}
-
-// scheduling is the number of the scheduler's field, 0 if none is chosen.
-func scheduling(config *kserve.ModelConfig) int32 {
-	message := config.ProtoReflect()
-	chosen := message.WhichOneof(message.Descriptor().Oneofs().ByName("scheduling_choice"))
-	if chosen == nil {
-		return 0
-	}
-	return int32(chosen.Number())
-}
-
-// cloneConfig copies a configuration.
-func cloneConfig(config *kserve.ModelConfig) *kserve.ModelConfig {
-	return proto.Clone(config).(*kserve.ModelConfig)
-}

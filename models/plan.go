@@ -1,12 +1,6 @@
 package models
 
-import (
-	"slices"
-
-	"google.golang.org/protobuf/proto"
-
-	"github.com/nereid-serving/nereid/kserve"
-)
+import "slices"
 
 // source is what a model is or was to be loaded from.
 type source struct {
@@ -45,15 +39,15 @@ func planChange(was, now *source, serving []int64) plan {
 			p.leave = append(p.leave, number)
 		}
 	}
-	configs := configsDiffer
+	differ := Differ
 	if was != nil && was.upload == nil && now.upload == nil {
-		configs = compareConfigs(was.Config, now.Config)
+		differ = Compare(was.Config, now.Config)
 	}
 	for _, number := range now.Versions {
 		switch {
-		case configs == configsDiffer, !slices.Contains(serving, number), !was.files.sameFor(now.files, number):
+		case differ == Differ, !slices.Contains(serving, number), !was.files.sameFor(now.files, number):
 			p.load = append(p.load, number)
-		case configs == groupsDiffer:
+		case differ == GroupsDiffer:
 			p.update = append(p.update, number)
 		default:
 			p.keep = append(p.keep, number)
@@ -62,30 +56,3 @@ func planChange(was, now *source, serving []int64) plan {
 	return p
 }
 
-// difference is how far two configurations of a model differ.
-type difference uint8
-
-const (
-	configsSame   difference = 0 // but for the choice of versions
-	groupsDiffer  difference = 1 // in the instances, and perhaps the choice of versions
-	configsDiffer difference = 2
-)
-
-func compareConfigs(a, b *kserve.ModelConfig) difference {
-	bare := func(c *kserve.ModelConfig, groups bool) *kserve.ModelConfig {
-		c = cloneConfig(c)
-		c.VersionPolicy = nil
-		if !groups {
-			c.InstanceGroup = nil
-		}
-		return c
-	}
-	switch {
-	case proto.Equal(bare(a, true), bare(b, true)):
-		return configsSame
-	case proto.Equal(bare(a, false), bare(b, false)):
-		return groupsDiffer
-	default:
-		return configsDiffer
-	}
-}

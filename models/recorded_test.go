@@ -60,7 +60,7 @@ func TestRecordedConfigurations(t *testing.T) {
 	}
 }
 
-func recordedCases(t testing.TB) []recordedCase {
+func recordedCases(t *testing.T) []recordedCase {
 	t.Helper()
 	text, err := os.ReadFile("testdata/recorded.json")
 	if err != nil {

@@ -25,23 +25,23 @@ func backendPlatforms(backend string) (platforms []string, strict bool) {
 func validateConfig(config *kserve.ModelConfig) error {
 	name := config.Name
 	if name == "" {
-		return invalid("model configuration must specify 'name'")
+		return refused_("model configuration must specify 'name'")
 	}
 	ensemble := config.Platform == platformEnsemble
 	switch {
 	case config.Backend == "" && !ensemble:
-		return invalid("unexpected platform type '%s' for %s", config.Platform, name)
+		return refused_("unexpected platform type '%s' for %s", config.Platform, name)
 	case config.Backend != "" && ensemble:
-		return invalid("Ensemble model '%s' must have platform type 'ensemble' and empty backend type", name)
+		return refused_("Ensemble model '%s' must have platform type 'ensemble' and empty backend type", name)
 	}
 	if platforms, strict := backendPlatforms(config.Backend); strict && !slices.Contains(platforms, config.Platform) {
-		return invalid("unexpected 'platform' and 'backend' pair, got:%s, %s", config.Platform, config.Backend)
+		return refused_("unexpected 'platform' and 'backend' pair, got:%s, %s", config.Platform, config.Backend)
 	}
 	if config.MaxBatchSize < 0 {
-		return invalid("'max_batch_size' must be non-negative value for %s", name)
+		return refused_("'max_batch_size' must be non-negative value for %s", name)
 	}
 	if config.VersionPolicy == nil {
-		return invalid("must specify 'version policy' for %s", name)
+		return refused_("must specify 'version policy' for %s", name)
 	}
 	if batching := config.GetDynamicBatching(); batching != nil {
 		if err := validateDynamicBatching(config, batching); err != nil {
@@ -58,10 +58,10 @@ func validateConfig(config *kserve.ModelConfig) error {
 			return err
 		}
 	} else if ensemble {
-		return invalid("ensemble scheduling must be set for ensemble %s whose platform is ensemble", name)
+		return refused_("ensemble scheduling must be set for ensemble %s whose platform is ensemble", name)
 	}
 	if config.GetModelTransactionPolicy().GetDecoupled() && config.GetResponseCache().GetEnable() {
-		return invalid("Response Cache does not currently support model %s with 'decoupled' transaction policy. Please disable the response cache.", name)
+		return refused_("Response Cache does not currently support model %s with 'decoupled' transaction policy. Please disable the response cache.", name)
 	}
 	return validateMetrics(config)
 }
@@ -71,18 +71,18 @@ func validateDynamicBatching(config *kserve.ModelConfig, batching *kserve.ModelD
 	for _, size := range batching.PreferredBatchSize {
 		switch {
 		case size <= 0:
-			return invalid("dynamic batching preferred size must be positive for %s", name)
+			return refused_("dynamic batching preferred size must be positive for %s", name)
 		case size > config.MaxBatchSize:
-			return invalid("dynamic batching preferred size must be <= max batch size for %s", name)
+			return refused_("dynamic batching preferred size must be <= max batch size for %s", name)
 		}
 	}
 	if levels := batching.PriorityLevels; levels != 0 {
 		if level := batching.DefaultPriorityLevel; level == 0 || level > levels {
-			return invalid("default priority level must be in range [1, %d] for %s", levels, name)
+			return refused_("default priority level must be in range [1, %d] for %s", levels, name)
 		}
 		for level := range batching.PriorityQueuePolicy {
 			if level == 0 || level > levels {
-				return invalid("priority queue policy must have priority level in range [1, %d] for %s", levels, name)
+				return refused_("priority queue policy must have priority level in range [1, %d] for %s", levels, name)
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func validateDynamicBatching(config *kserve.ModelConfig, batching *kserve.ModelD
 		return nil
 	}
 	if batching.PriorityLevels > 1 {
-		return invalid("Only one priority level is allowed when 'preserve_ordering' is true for %s", name)
+		return refused_("Only one priority level is allowed when 'preserve_ordering' is true for %s", name)
 	}
 	delays := func(p *kserve.ModelQueuePolicy) bool {
 		return p.GetDefaultTimeoutMicroseconds() != 0 && p.GetTimeoutAction() == kserve.ModelQueuePolicy_DELAY
@@ -100,7 +100,7 @@ func validateDynamicBatching(config *kserve.ModelConfig, batching *kserve.ModelD
 		refused = refused || delays(policy)
 	}
 	if refused {
-		return invalid("Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for %s", name)
+		return refused_("Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for %s", name)
 	}
 	return nil
 }
@@ -109,16 +109,41 @@ func validateMetrics(config *kserve.ModelConfig) error {
 	for _, control := range config.GetModelMetrics().GetMetricControl() {
 		switch {
 		case control.MetricIdentifier == nil:
-			return invalid("metric control must specify 'metric_identifier'")
+			return refused_("metric control must specify 'metric_identifier'")
 		case control.MetricIdentifier.Family == "":
-			return invalid("metric identifier must specify non-empty 'family'")
+			return refused_("metric identifier must specify non-empty 'family'")
 		case control.GetHistogramOptions() == nil:
-			return invalid("metric control must specify 'histogram_options'")
+			return refused_("metric control must specify 'histogram_options'")
 		case len(control.GetHistogramOptions().Buckets) == 0:
-			return invalid("histogram options must specify non-empty 'buckets'")
+			return refused_("histogram options must specify non-empty 'buckets'")
 		}
 	}
 	return nil
+}
+
+// firstResponse is the one family of metrics whose buckets a configuration may set.
+const firstResponse = "nv_inference_first_response_histogram_ms"
+
+// FirstResponseBuckets are the bounds, in milliseconds, that a configuration gives
+// the histogram of first responses; nil if it gives none.
+func FirstResponseBuckets(config *kserve.ModelConfig) (buckets []float64) {
+	for _, control := range config.GetModelMetrics().GetMetricControl() {
+		if control.GetMetricIdentifier().GetFamily() == firstResponse {
+			buckets = control.GetHistogramOptions().GetBuckets()
+		}
+	}
+	return buckets
+}
+
+// MetricWarnings names in lines for the log the metrics whose buckets a
+// configuration sets in vain.
+func MetricWarnings(config *kserve.ModelConfig) (warnings []string) {
+	for _, control := range config.GetModelMetrics().GetMetricControl() {
+		if family := control.GetMetricIdentifier().GetFamily(); family != firstResponse {
+			warnings = append(warnings, fmt.Sprintf("model '%s' sets the buckets of metric family '%s', which has none that a model can set", config.GetName(), family))
+		}
+	}
+	return warnings
 }
 
 // validateGroups checks the instance groups of a normalised configuration
@@ -128,11 +153,11 @@ func validateGroups(config *kserve.ModelConfig, gpus []int32) error {
 		return nil // they are refused with the ensemble's other fields
 	}
 	if len(config.InstanceGroup) == 0 {
-		return invalid("must specify one or more 'instance group's for %s", config.Name)
+		return refused_("must specify one or more 'instance group's for %s", config.Name)
 	}
 	for _, group := range config.InstanceGroup {
 		refuse := func(format string, args ...any) error {
-			return invalid("instance group %s of model %s %s", group.Name, config.Name, fmt.Sprintf(format, args...))
+			return refused_("instance group %s of model %s %s", group.Name, config.Name, fmt.Sprintf(format, args...))
 		}
 		switch group.Kind {
 		case kserve.ModelInstanceGroup_KIND_MODEL, kserve.ModelInstanceGroup_KIND_CPU:
@@ -164,4 +189,8 @@ func join(numbers []int32) string {
 		texts[i] = strconv.Itoa(int(n))
 	}
 	return strings.Join(texts, ", ")
+}
+
+func refused_(format string, args ...any) error {
+	return infer.Errorf(infer.InvalidArg, format, args...)
 }

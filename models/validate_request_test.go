@@ -140,9 +140,10 @@ func TestReshapes(t *testing.T) {
 		{"no reshape", `dims: [ -1, 2 ]`, 3, []int64{3, 4, 2}, []int64{3, 4, 2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			config := configOf(t, `input { name: "T" data_type: TYPE_INT8 `+c.tensor+` } output { name: "T" data_type: TYPE_INT8 `+c.tensor+` }`)
+			config := configOf(t, `name: "m" backend: "python" input { name: "T" data_type: TYPE_INT8 `+c.tensor+` } output { name: "T" data_type: TYPE_INT8 `+c.tensor+` }`)
 			config.MaxBatchSize = c.batch
-			if err := validateTensors(config); err != nil {
+			config, err := (Rules{}).Complete(config, nil)
+			if err != nil {
 				t.Fatal(err)
 			}
 			spec := signature.New("m", config)

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -145,7 +146,7 @@ func TestParseConfigJSON(t *testing.T) {
 // there. What is accepted must have a JSON form that means the same.
 func FuzzParseConfigText(f *testing.F) {
 	addConfigs(f, "*.pbtxt")
-	for i, c := range recordedCases(f) {
+	for i, c := range recordedTexts(f) {
 		if i%20 == 0 { // the more seeds, the later the first new text
 			f.Add([]byte(c.Config))
 		}
@@ -165,7 +166,7 @@ func FuzzParseConfigText(f *testing.F) {
 // FuzzParseConfigJSON reads any bytes as a model's answer to auto-complete.
 func FuzzParseConfigJSON(f *testing.F) {
 	addConfigs(f, "*.json")
-	for i, c := range recordedCases(f) {
+	for i, c := range recordedTexts(f) {
 		if i%5 == 0 && c.Override != "" {
 			f.Add([]byte(c.Override))
 		}
@@ -177,6 +178,22 @@ func FuzzParseConfigJSON(f *testing.F) {
 			checkConfig(t, config)
 		}
 	})
+}
+
+// recordedText is a configuration that Triton was given, as a file or with a
+// request.
+type recordedText struct{ Config, Override string }
+
+func recordedTexts(f *testing.F) (texts []recordedText) {
+	f.Helper()
+	text, err := os.ReadFile("testdata/recorded.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &texts); err != nil {
+		f.Fatal(err)
+	}
+	return texts
 }
 
 func addConfigs(f *testing.F, pattern string) {
@@ -195,7 +212,7 @@ func addConfigs(f *testing.F, pattern string) {
 
 // checkConfig goes with a parsed configuration where a load goes.
 func checkConfig(t *testing.T, config *kserve.ModelConfig) {
-	if err := autofill(config, "m", []entry{{name: "model.py"}}); err != nil {
+	if err := autofill(config, "m", []File{{Name: "model.py"}}); err != nil {
 		return
 	}
 	normalise(config)

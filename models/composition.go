@@ -68,13 +68,13 @@ func announced(out *kserve.ModelOutput) []int64 {
 func (c *composition) checkStep(step *kserve.ModelEnsembling_Step, called *kserve.ModelConfig) error {
 	name, model := c.config.GetName(), called.GetName()
 	if most := called.GetMaxBatchSize(); most != 0 && most < c.config.GetMaxBatchSize() {
-		return invalid("ensemble %s allows maximum batch size %d, but it contains model %s which only allows maximum batch size to be %d",
+		return refused_("ensemble %s allows maximum batch size %d, but it contains model %s which only allows maximum batch size to be %d",
 			name, c.config.GetMaxBatchSize(), model, most)
 	}
 	batches := called.GetMaxBatchSize() > 0
 	for _, input := range slices.Sorted(maps.Keys(step.GetInputMap())) {
 		if !slices.ContainsFunc(called.GetInput(), func(in *kserve.ModelInput) bool { return in.GetName() == input }) {
-			return invalid("in ensemble %s, ensemble tensor %s is mapping to non-existing input %s in model %s", name, step.GetInputMap()[input], input, model)
+			return refused_("in ensemble %s, ensemble tensor %s is mapping to non-existing input %s in model %s", name, step.GetInputMap()[input], input, model)
 		}
 	}
 	for _, in := range called.GetInput() {
@@ -83,7 +83,7 @@ func (c *composition) checkStep(step *kserve.ModelEnsembling_Step, called *kserv
 			if in.GetOptional() {
 				continue
 			}
-			return invalid("in ensemble %s, input %s in model %s is not mapped to any ensemble tensors", name, in.GetName(), model)
+			return refused_("in ensemble %s, input %s in model %s is not mapped to any ensemble tensors", name, in.GetName(), model)
 		}
 		if err := c.join(tensor, tensorEnd{model, in.GetDataType(), in.GetDims(), batches}); err != nil {
 			return err
@@ -91,7 +91,7 @@ func (c *composition) checkStep(step *kserve.ModelEnsembling_Step, called *kserv
 	}
 	for _, output := range slices.Sorted(maps.Keys(step.GetOutputMap())) {
 		if !slices.ContainsFunc(called.GetOutput(), func(out *kserve.ModelOutput) bool { return out.GetName() == output }) {
-			return invalid("in ensemble %s, ensemble tensor %s is mapped from non-existing output %s in model %s", name, step.GetOutputMap()[output], output, model)
+			return refused_("in ensemble %s, ensemble tensor %s is mapped from non-existing output %s in model %s", name, step.GetOutputMap()[output], output, model)
 		}
 	}
 	for _, out := range called.GetOutput() {
@@ -114,11 +114,11 @@ func (c *composition) join(tensor string, end tensorEnd) error {
 		return nil
 	}
 	if first.dataType != end.dataType {
-		return invalid("in ensemble %s, ensemble tensor %s: inconsistent data type: %s is inferred from model %s while %s is inferred from model %s",
+		return refused_("in ensemble %s, ensemble tensor %s: inconsistent data type: %s is inferred from model %s while %s is inferred from model %s",
 			c.config.GetName(), tensor, first.dataType, first.model, end.dataType, end.model)
 	}
 	if !agree(first.dims, end.dims) && !agree(first.full(), end.full()) {
-		return invalid("in ensemble %s, ensemble tensor %s: inconsistent shape: %s is inferred from model %s while %s is inferred from model %s",
+		return refused_("in ensemble %s, ensemble tensor %s: inconsistent shape: %s is inferred from model %s while %s is inferred from model %s",
 			c.config.GetName(), tensor, infer.ShapeString(first.full()), first.model, infer.ShapeString(end.full()), end.model)
 	}
 	return nil
@@ -137,7 +137,7 @@ func (c *composition) checkOrigins(steps []*kserve.ModelEnsembling_Step, composi
 	for _, in := range c.config.GetInput() {
 		origin[in.GetName()] = 0
 	}
-	mixed := invalid("in ensemble %s, step of model '%s' receives inputs originated from different decoupled models", c.config.GetName(), c.config.GetName())
+	mixed := refused_("in ensemble %s, step of model '%s' receives inputs originated from different decoupled models", c.config.GetName(), c.config.GetName())
 	done := make([]bool, len(steps))
 	for progress := true; progress; {
 		progress = false

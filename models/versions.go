@@ -12,22 +12,22 @@ import (
 // notVersions are the directories of a model that hold something else.
 var notVersions = []string{"configs", "warmup", "initial_state"}
 
-// presentVersions reads the version numbers from a model's entries, ascending,
-// with a line for the log for each directory whose name is none. Triton also
-// takes names that only begin with a number, for the directory of that number,
-// which then is missing or there anyway: here they are ignored.
-func presentVersions(entries []entry) (numbers []int64, warnings []string) {
-	for _, e := range entries {
-		if !e.dir || slices.Contains(notVersions, e.name) {
+// PresentVersions reads the version numbers from the names of a model's
+// directories, ascending, with a line for the log for each whose name is none.
+// Triton also takes names that only begin with a number, for the directory of that
+// number, which then is missing or there anyway: here they are ignored.
+func PresentVersions(directories []string) (numbers []int64, warnings []string) {
+	for _, name := range directories {
+		if slices.Contains(notVersions, name) {
 			continue
 		}
-		if len(e.name) > 1 && e.name[0] == '0' {
-			warnings = append(warnings, fmt.Sprintf("ignore version directory '%s' which contains leading zeros in its directory name", e.name))
+		if len(name) > 1 && name[0] == '0' {
+			warnings = append(warnings, fmt.Sprintf("ignore version directory '%s' which contains leading zeros in its directory name", name))
 			continue
 		}
-		n, err := strconv.ParseInt(e.name, 10, 64)
-		if err != nil || strings.ContainsAny(e.name, "+-") {
-			warnings = append(warnings, fmt.Sprintf("ignore version directory '%s' which fails to convert to integral number", e.name))
+		n, err := strconv.ParseInt(name, 10, 64)
+		if err != nil || strings.ContainsAny(name, "+-") {
+			warnings = append(warnings, fmt.Sprintf("ignore version directory '%s' which fails to convert to integral number", name))
 			continue
 		}
 		numbers = append(numbers, n)
@@ -36,9 +36,9 @@ func presentVersions(entries []entry) (numbers []int64, warnings []string) {
 	return numbers, warnings
 }
 
-// selectVersions applies the policy of a normalised configuration to what is
+// SelectVersions applies the policy of a normalised configuration to what is
 // present, ascending.
-func selectVersions(config *kserve.ModelConfig, present []int64) (selected []int64, warnings []string) {
+func SelectVersions(config *kserve.ModelConfig, present []int64) (selected []int64, warnings []string) {
 	switch p := config.GetVersionPolicy().GetPolicyChoice().(type) {
 	case *kserve.ModelVersionPolicy_Latest_:
 		n := min(int64(len(present)), int64(p.Latest.GetNumVersions()))

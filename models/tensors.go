@@ -24,7 +24,7 @@ type describedTensor interface {
 // once the model has had its say.
 func validateTensors(config *kserve.ModelConfig) error {
 	refuse := func(format string, args ...any) error {
-		return invalid("%s for %s", fmt.Sprintf(format, args...), config.Name)
+		return refused_("%s for %s", fmt.Sprintf(format, args...), config.Name)
 	}
 	for _, in := range config.Input {
 		text := tensorFault("input", in, config)
@@ -134,7 +134,7 @@ func validateBatchTypes(config *kserve.ModelConfig) error {
 	}
 	for _, in := range config.BatchInput {
 		if in.DataType == kserve.DataType_TYPE_INVALID {
-			return invalid("unexpected batch input data type 'TYPE_INVALID'")
+			return refused_("unexpected batch input data type 'TYPE_INVALID'")
 		}
 	}
 	return nil
