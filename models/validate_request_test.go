@@ -167,8 +167,9 @@ func TestReshapes(t *testing.T) {
 // its output is reshaped from nothing. As with Triton 2.51.0, the client sees the
 // dims then, without a batch dimension.
 func TestAScalarOutputOfABatch(t *testing.T) {
-	config := configOf(t, `max_batch_size: 8 output { name: "T" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }`)
-	if err := validateTensors(config); err != nil {
+	config := configOf(t, `name: "m" backend: "python" max_batch_size: 8 output { name: "T" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }`)
+	config, err := (Rules{}).Complete(config, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	response := &infer.Response{Outputs: []infer.Tensor{tensorOf("T", infer.FP32)}}
