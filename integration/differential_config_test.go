@@ -29,7 +29,7 @@ import (
 // tests of models compare with the same file. With NEREID_RECORD=1 the test
 // below asks the Triton that is there about the entries that have no answer yet
 // and writes what it says into the file, with NEREID_RECORD=all about all.
-const recordedConfigs = "../models/testdata/recorded.json"
+const recordedConfigs = "../models/config/testdata/recorded.json"
 
 // configCase is one configuration of a model and what becomes of it. The name of
 // the model stands in it as NAME, and as m in the answers.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/config"
 )
 
 // runtimeScript is the file of a Python-based backend: <backend directory>/<name>/model.py.
@@ -27,7 +28,7 @@ type executor struct {
 // with a model.py beside the libraries of Triton's backends. The texts are
 // Triton's, but for libraries, which cannot be run here.
 func (r *Registry) executor(d *Description, number int64) (executor, error) {
-	if d.Config.GetPlatform() == platformEnsemble {
+	if d.Config.GetPlatform() == config.PlatformEnsemble {
 		return executor{backend: ensembles{}}, nil
 	}
 	name, runtime := d.Config.GetBackend(), d.Config.GetRuntime()
@@ -56,7 +57,7 @@ func (r *Registry) executor(d *Description, number int64) (executor, error) {
 		}
 	}
 	script := filepath.Join(directory, runtimeScript)
-	b := r.config.Backends[backendPython]
+	b := r.config.Backends[config.BackendPython]
 	switch {
 	case runtime != "" && runtime != runtimeScript:
 		var places strings.Builder
@@ -91,7 +92,7 @@ func (e *executor) describe(d *Description) *Description {
 		return d
 	}
 	based := *d
-	based.Config = cloneConfig(d.Config)
+	based.Config = config.Clone(d.Config)
 	based.Config.Runtime = runtimeScript
 	return &based
 }

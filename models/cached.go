@@ -11,13 +11,14 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/cache"
+	"github.com/nereid-serving/nereid/models/config"
 	"github.com/rs/zerolog"
 )
 
 // metricsOf returns what a config says of the metrics of its model.
 func (r *Registry) metricsOf(namespace string, c *kserve.ModelConfig) metrics.ModelOptions {
 	return metrics.ModelOptions{
-		Namespace: namespace, Tags: c.GetMetricTags(), Cache: r.caches(c), FirstResponse: FirstResponseBuckets(c),
+		Namespace: namespace, Tags: c.GetMetricTags(), Cache: r.caches(c), FirstResponse: config.FirstResponseBuckets(c),
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nereid-serving/nereid/models/config"
 )
 
 // mapFields are the objects whose keys are data: their order says nothing.
@@ -60,12 +62,12 @@ func mustUnmarshal(t *testing.T, raw []byte, into any) {
 	}
 }
 
-// TestConfigJSONGolden serves each configuration in testdata/configjson as the
+// TestConfigJSONGolden serves each configuration in config/testdata/configjson as the
 // model of that name. The JSON beside it is what Triton showed for it.
 func TestConfigJSONGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/configjson/*.pbtxt")
+	files, err := filepath.Glob("config/testdata/configjson/*.pbtxt")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no configurations in testdata/configjson (%v)", err)
+		t.Fatalf("no configurations in config/testdata/configjson (%v)", err)
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".pbtxt")
@@ -97,16 +99,16 @@ func TestConfigJSONGolden(t *testing.T) {
 				t.Errorf("config:\n got %s\nwant %s", got, want)
 			}
 			// What is shown can be given back, and is then shown the same.
-			again, err := ParseConfigJSON(got)
+			again, err := config.ParseJSON(got)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if back, err := ConfigJSON(again); err != nil || !bytes.Equal(back, got) {
+			if back, err := config.JSON(again); err != nil || !bytes.Equal(back, got) {
 				t.Errorf("parsed and shown again (%v):\n got %s\nwant %s", err, back, got)
 			}
 			if answered, _, _, err := description.Finish(got); err != nil {
 				t.Errorf("Finish with an unchanged answer: got error %v, want none", err)
-			} else if back, _ := ConfigJSON(answered); !bytes.Equal(back, got) {
+			} else if back, _ := config.JSON(answered); !bytes.Equal(back, got) {
 				t.Errorf("Finish with an unchanged answer:\n got %s\nwant %s", back, got)
 			}
 		})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/config"
 )
 
 // Description is one model as its directory describes it. It does not change
@@ -31,9 +32,9 @@ type Description struct {
 
 // Read reads one model, with the configuration that is given, if one is, in the
 // place of its own. The footprint is what its files looked like before. The error
-// is an *infer.Error or a *ParseError, whose Detail is for the log; Triton logs it
-// as a failed poll and does not show it to clients. NotFound means that no root has
-// a directory of that name.
+// is an *infer.Error or a *config.ParseError, whose Detail is for the log; Triton
+// logs it as a failed poll and does not show it to clients. NotFound means that no
+// root has a directory of that name.
 func (r *Repository) Read(id Identity, given *kserve.ModelConfig) (*Description, footprint, error) {
 	f, err := r.open(id)
 	if err != nil {
@@ -41,13 +42,13 @@ func (r *Repository) Read(id Identity, given *kserve.ModelConfig) (*Description,
 	}
 	defer f.close()
 	files := f.footprint() // what changes while the model is read is then newer
-	config := given
-	if config != nil {
-		config = cloneConfig(config)
-	} else if config, err = r.readConfig(f); err != nil {
+	c := given
+	if c != nil {
+		c = config.Clone(c)
+	} else if c, err = r.readConfig(f); err != nil {
 		return nil, footprint{}, err
 	}
-	d, err := r.describe(f, id.Name, config)
+	d, err := r.describe(f, id.Name, c)
 	if err != nil {
 		return nil, footprint{}, err
 	}
@@ -58,13 +59,13 @@ func (r *Repository) Read(id Identity, given *kserve.ModelConfig) (*Description,
 
 // ReadUpload reads a model of which all, with its configuration, has come with a
 // request.
-func (r *Repository) ReadUpload(u *upload, name string, config *kserve.ModelConfig) (*Description, error) {
+func (r *Repository) ReadUpload(u *upload, name string, given *kserve.ModelConfig) (*Description, error) {
 	f, err := u.open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.close()
-	d, err := r.describe(f, name, cloneConfig(config))
+	d, err := r.describe(f, name, config.Clone(given))
 	if err != nil {
 		return nil, err
 	}
@@ -78,13 +79,13 @@ func (d *Description) identity() Identity { return Identity{Namespace: d.Namespa
 func (d *Description) open() (*folder, error) { return d.place() }
 
 // rules are those of the repository's configurations.
-func (r *Repository) rules() Rules {
-	return Rules{Strict: r.options.DisableAutoComplete, GPUs: r.options.GPUs}
+func (r *Repository) rules() config.Rules {
+	return config.Rules{Strict: r.options.DisableAutoComplete, GPUs: r.options.GPUs}
 }
 
 // describe completes and checks what the configuration of the model in f says.
-func (r *Repository) describe(f *folder, name string, config *kserve.ModelConfig) (*Description, error) {
-	if agents := config.GetModelRepositoryAgents().GetAgents(); len(agents) > 0 {
+func (r *Repository) describe(f *folder, name string, c *kserve.ModelConfig) (*Description, error) {
+	if agents := c.GetModelRepositoryAgents().GetAgents(); len(agents) > 0 {
 		return nil, r.noAgent(agents[0].GetName())
 	}
 	entries, err := f.list(".")
@@ -95,7 +96,7 @@ func (r *Repository) describe(f *folder, name string, config *kserve.ModelConfig
 	if err != nil {
 		return nil, err
 	}
-	if err := r.rules().Fill(config, name, content); err != nil {
+	if err := r.rules().Fill(c, name, content); err != nil {
 		return nil, err
 	}
 	var directories []string
@@ -104,11 +105,11 @@ func (r *Repository) describe(f *folder, name string, config *kserve.ModelConfig
 			directories = append(directories, e.name)
 		}
 	}
-	d := &Description{Name: name, Directory: f.path, Config: config, repository: r}
-	present, ignored := PresentVersions(directories)
-	selected, missing := SelectVersions(config, present)
+	d := &Description{Name: name, Directory: f.path, Config: c, repository: r}
+	present, ignored := config.PresentVersions(directories)
+	selected, missing := config.SelectVersions(c, present)
 	d.Versions = selected
-	d.Warnings = slices.Concat(ignored, missing, MetricWarnings(config))
+	d.Warnings = slices.Concat(ignored, missing, config.MetricWarnings(c))
 	return d, nil
 }
 
@@ -123,7 +124,7 @@ func (r *Repository) readConfig(f *folder) (*kserve.ModelConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ParseConfigText(f.shown+"/"+file, text)
+	return config.ParseText(f.shown+"/"+file, text)
 }
 
 // noAgent refuses a model that wants a repository agent: none can be run, and
@@ -138,7 +139,7 @@ func (r *Repository) noAgent(name string) error {
 
 // firstContent lists the first sub-directory of a model, where the files are
 // from which a backend is guessed.
-func firstContent(f *folder, entries []entry) (content []File, err error) {
+func firstContent(f *folder, entries []entry) (content []config.File, err error) {
 	first := slices.IndexFunc(entries, func(e entry) bool { return e.dir })
 	if first < 0 {
 		return nil, nil
@@ -148,7 +149,7 @@ func firstContent(f *folder, entries []entry) (content []File, err error) {
 		return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", f.shown, entries[first].name, strerror(err))
 	}
 	for _, e := range found {
-		content = append(content, File{Name: e.name, Dir: e.dir})
+		content = append(content, config.File{Name: e.name, Dir: e.dir})
 	}
 	return content, nil
 }
@@ -167,21 +168,21 @@ func (d *Description) Check() error {
 func (d *Description) Completes() bool { return !d.repository.options.DisableAutoComplete }
 
 // Finish completes the configuration of one version with what its model
-// answered to the question for auto-complete (JSON in the form of ConfigJSON;
+// answered to the question for auto-complete (JSON in the form of config.JSON;
 // nil: nothing), validates the result and reads the labels of the outputs by
 // the outputs' names. The error is an *infer.Error for clients; an answer that
 // cannot be taken is one too, where Triton drops it without a word.
-func (d *Description) Finish(answer []byte) (config *kserve.ModelConfig, json []byte, labels map[string][]string, err error) {
-	if config, err = d.repository.rules().Complete(d.Config, answer); err != nil {
+func (d *Description) Finish(answer []byte) (c *kserve.ModelConfig, json []byte, labels map[string][]string, err error) {
+	if c, err = d.repository.rules().Complete(d.Config, answer); err != nil {
 		return nil, nil, nil, err
 	}
-	if labels, err = d.readLabels(config); err != nil {
+	if labels, err = d.readLabels(c); err != nil {
 		return nil, nil, nil, err
 	}
-	if json, err = ConfigJSON(config); err != nil {
+	if json, err = config.JSON(c); err != nil {
 		return nil, nil, nil, err
 	}
-	return config, json, labels, nil
+	return c, json, labels, nil
 }
 
 // Composing names the models that an ensemble is composed of, each with the

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/config"
 )
 
 // TestAutoComplete goes through models whose auto_complete_config did what the
@@ -33,7 +34,7 @@ func TestAutoComplete(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			first, err := ConfigJSON(description.Config)
+			first, err := config.JSON(description.Config)
 			if err != nil {
 				t.Fatal(err)
 			}

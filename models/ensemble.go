@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
@@ -14,7 +15,7 @@ import (
 // latest versions that are ready describe themselves, and decides whether it is
 // decoupled. Any other model is returned as it is. The error is Triton's text.
 func (r *Registry) compose(d *Description) (*Description, error) {
-	if d.Config.GetPlatform() != platformEnsemble {
+	if d.Config.GetPlatform() != config.PlatformEnsemble {
 		return d, nil
 	}
 	composing := make(map[string]*kserve.ModelConfig)
@@ -25,12 +26,12 @@ func (r *Registry) compose(d *Description) (*Description, error) {
 		}
 		composing[step.Name] = l.info.Config
 	}
-	decoupled, err := checkComposition(d.Config, composing)
+	decoupled, err := config.CheckComposition(d.Config, composing)
 	if err != nil {
 		return nil, err
 	}
 	composed := *d
-	composed.Config = cloneConfig(d.Config)
+	composed.Config = config.Clone(d.Config)
 	composed.Config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: decoupled}
 	return &composed, nil
 }
@@ -55,18 +56,18 @@ func stepIdentity(step *kserve.ModelEnsembling_Step) Identity {
 
 // inherit gives the outputs of an ensemble that have no labels of their own those
 // of the outputs that they are made by.
-func (r *Registry) inherit(ensemble Identity, config *kserve.ModelConfig, labels map[string][]string) map[string][]string {
-	if config.GetPlatform() != platformEnsemble {
+func (r *Registry) inherit(ensemble Identity, c *kserve.ModelConfig, labels map[string][]string) map[string][]string {
+	if c.GetPlatform() != config.PlatformEnsemble {
 		return labels
 	}
-	for _, step := range config.GetEnsembleScheduling().GetStep() {
+	for _, step := range c.GetEnsembleScheduling().GetStep() {
 		l, err := r.latest(stepIdentity(step), ensemble)
 		if err != nil {
 			continue // it has gone; the ensemble follows
 		}
 		for output, tensor := range step.GetOutputMap() {
-			at := slices.IndexFunc(config.GetOutput(), func(out *kserve.ModelOutput) bool { return out.GetName() == tensor })
-			if at < 0 || config.GetOutput()[at].GetLabelFilename() != "" || l.info.Labels[output] == nil {
+			at := slices.IndexFunc(c.GetOutput(), func(out *kserve.ModelOutput) bool { return out.GetName() == tensor })
+			if at < 0 || c.GetOutput()[at].GetLabelFilename() != "" || l.info.Labels[output] == nil {
 				continue
 			}
 			if labels == nil {
@@ -80,21 +81,21 @@ func (r *Registry) inherit(ensemble Identity, config *kserve.ModelConfig, labels
 
 // newEnsemble makes the scheduler of an ensemble.
 func (r *Registry) newEnsemble(l *loaded) (scheduler.Scheduler, error) {
-	config := l.info.Config
+	c := l.info.Config
 	parts := make(map[string]Identity)
 	l.parts = make(identities)
-	c := scheduler.EnsembleConfig{
-		Model: l.info.Name, Batches: config.GetMaxBatchSize() > 0, Decoupled: l.info.Decoupled(),
-		MaxInflight: int(config.GetEnsembleScheduling().GetMaxInflightRequests()),
+	e := scheduler.EnsembleConfig{
+		Model: l.info.Name, Batches: c.GetMaxBatchSize() > 0, Decoupled: l.info.Decoupled(),
+		MaxInflight: int(c.GetEnsembleScheduling().GetMaxInflightRequests()),
 		Composer:    composer{r, parts}, Observer: l.statistics, Log: r.config.Log,
 	}
-	for _, in := range config.GetInput() {
-		c.Inputs = append(c.Inputs, in.GetName())
+	for _, in := range c.GetInput() {
+		e.Inputs = append(e.Inputs, in.GetName())
 	}
-	for _, out := range config.GetOutput() {
-		c.Outputs = append(c.Outputs, scheduler.EnsembleOutput{Tensor: out.GetName(), Dims: announced(out)})
+	for _, out := range c.GetOutput() {
+		e.Outputs = append(e.Outputs, scheduler.EnsembleOutput{Tensor: out.GetName(), Dims: config.Announced(out)})
 	}
-	for _, step := range config.GetEnsembleScheduling().GetStep() {
+	for _, step := range c.GetEnsembleScheduling().GetStep() {
 		called, err := r.latest(stepIdentity(step), l.info.identity())
 		if err != nil {
 			return nil, err
@@ -113,12 +114,12 @@ func (r *Registry) newEnsemble(l *loaded) (scheduler.Scheduler, error) {
 				s.Outputs = append(s.Outputs, scheduler.EnsembleLink{Name: out.GetName(), Tensor: tensor})
 			}
 		}
-		c.Steps = append(c.Steps, s)
+		e.Steps = append(e.Steps, s)
 	}
-	if c.MaxInflight > 0 {
-		r.config.Log.Info().Msgf("Ensemble model '%s' configured with max_inflight_requests: %d", l.info.Name, c.MaxInflight)
+	if e.MaxInflight > 0 {
+		r.config.Log.Info().Msgf("Ensemble model '%s' configured with max_inflight_requests: %d", l.info.Name, e.MaxInflight)
 	}
-	return scheduler.NewEnsemble(c), nil
+	return scheduler.NewEnsemble(e), nil
 }
 
 // ensembles is the backend of ensembles: they have no instances, and what they

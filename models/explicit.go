@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/config"
 )
 
 // Load loads a model, or loads it anew if something has changed since it was
@@ -252,7 +253,7 @@ func checkName(name string) error {
 
 // logNotPolled logs why a model cannot even be read.
 func (r *Registry) logNotPolled(id Identity, err error) {
-	var parse *ParseError
+	var parse *config.ParseError
 	if errors.As(err, &parse) {
 		r.config.Log.Error().Msgf("%.*s", maxReasonBytes, parse.Detail())
 	}

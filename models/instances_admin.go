@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/config"
 )
 
 // MaxInstances is how many instances a group can be given while its model serves.
@@ -92,15 +93,15 @@ func (r *Registry) setCount(ctx context.Context, id Identity, group string, coun
 	var all sync.WaitGroup
 	for i, l := range serving {
 		all.Go(boundary.Guard(r.config.Log, boundary.Models, func() {
-			config := cloneConfig(l.info.Config)
-			g, err := groupNamed(config, group)
+			c := config.Clone(l.info.Config)
+			g, err := groupNamed(c, group)
 			if err != nil {
 				failures[i] = err
 				return
 			}
 			g.Count = count
 			can := false
-			if updates[i], can, err = r.exchange(ctx, l, config); err == nil && !can {
+			if updates[i], can, err = r.exchange(ctx, l, c); err == nil && !can {
 				err = invalid("instances of model '%s': they cannot be changed while it serves", id.Name)
 			}
 			failures[i] = err
@@ -157,8 +158,8 @@ func (r *Registry) commitCount(id Identity, updates []*instanceUpdate) ([]Instan
 	}
 	if was := m.served; was != nil {
 		description := *was.Description
-		description.Config = cloneConfig(description.Config)
-		description.Config.InstanceGroup = cloneConfig(updates[0].after.info.Config).InstanceGroup
+		description.Config = config.Clone(description.Config)
+		description.Config.InstanceGroup = config.Clone(updates[0].after.info.Config).InstanceGroup
 		served := *was
 		served.Description = &description
 		if m.wanted == was {

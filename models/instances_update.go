@@ -8,6 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
@@ -27,30 +28,30 @@ func (r *Registry) updateInstances(ctx context.Context, l *loaded, d *Descriptio
 	if err := d.Check(); err != nil {
 		return nil, true, err
 	}
-	config := cloneConfig(l.info.Config)
-	described := cloneConfig(d.Config)
-	config.InstanceGroup, config.VersionPolicy = described.InstanceGroup, described.VersionPolicy
-	return r.exchange(ctx, l, config)
+	c := config.Clone(l.info.Config)
+	described := config.Clone(d.Config)
+	c.InstanceGroup, c.VersionPolicy = described.InstanceGroup, described.VersionPolicy
+	return r.exchange(ctx, l, c)
 }
 
 // exchange prepares the instances of config, which differs from that of the
 // version in them alone.
-func (r *Registry) exchange(ctx context.Context, l *loaded, config *kserve.ModelConfig) (u *instanceUpdate, can bool, err error) {
+func (r *Registry) exchange(ctx context.Context, l *loaded, c *kserve.ModelConfig) (u *instanceUpdate, can bool, err error) {
 	updater, ok := l.model.(backend.Updater)
-	if !ok || onlyPassive(config.GetInstanceGroup()) {
+	if !ok || onlyPassive(c.GetInstanceGroup()) {
 		return nil, false, nil // requests that wait would wait for ever
 	}
-	json, err := ConfigJSON(config)
+	json, err := config.JSON(c)
 	if err != nil {
 		return nil, true, err
 	}
-	share, err := r.config.Limiter.Reserve(config.GetInstanceGroup())
+	share, err := r.config.Limiter.Reserve(c.GetInstanceGroup())
 	if err != nil {
 		return nil, true, err
 	}
 	u = &instanceUpdate{registry: r, before: l, updater: updater}
-	u.after = l.with(config, json, share)
-	if u.added, u.surplus, err = updater.Grow(ctx, config, json); err == nil {
+	u.after = l.with(c, json, share)
+	if u.added, u.surplus, err = updater.Grow(ctx, c, json); err == nil {
 		err = l.warmed(ctx)
 	}
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/signature"
 )
 
@@ -270,7 +271,7 @@ func (r *Registry) discard(ctx context.Context, m backend.Model) {
 func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m backend.Model, made **loaded) error {
 	var answer []byte
 	if d.Completes() {
-		question, err := ConfigJSON(d.Config)
+		question, err := config.JSON(d.Config)
 		if err != nil {
 			return err
 		}

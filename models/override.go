@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/config"
 )
 
 // override is what a load request brings in place of what the repository has.
@@ -17,14 +18,14 @@ type override struct {
 
 // override reads the parameters of a load request. Whoever calls it drops the
 // upload. The error is for the log.
-func (r *Registry) override(name, config string, files map[string][]byte) (o override, err error) {
-	if config == "" {
+func (r *Registry) override(name, given string, files map[string][]byte) (o override, err error) {
+	if given == "" {
 		if len(files) > 0 {
 			return o, infer.Errorf(infer.InvalidArg, "Load parameter 'config' must be specified for model file override")
 		}
 		return o, nil
 	}
-	if o.config, err = ParseConfigJSON([]byte(config)); err != nil {
+	if o.config, err = config.ParseJSON([]byte(given)); err != nil {
 		return override{}, fmt.Errorf("Invalid config override: %w", err) //nolint:revive // Triton's text
 	}
 	if len(files) == 0 {

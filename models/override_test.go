@@ -11,10 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/rs/zerolog"
+	"github.com/nereid-serving/nereid/models/config"
 )
 
 // seeingBackend remembers where models lie and what their configurations say.
@@ -183,7 +185,7 @@ func TestFileOverride(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config, err := ParseConfigText(configFile, text); err != nil || config.GetParameters()["tag"].GetStringValue() != "files" {
+	if config, err := config.ParseText(configFile, text); err != nil || config.GetParameters()["tag"].GetStringValue() != "files" {
 		t.Errorf("config.pbtxt: %v, %v", config, err)
 	}
 	if versions := r.ReadyVersions("fresh"); !slices.Equal(versions, []int64{1, 3}) {

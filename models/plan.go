@@ -1,6 +1,11 @@
 package models
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/config"
+)
 
 // source is what a model is or was to be loaded from.
 type source struct {
@@ -39,15 +44,15 @@ func planChange(was, now *source, serving []int64) plan {
 			p.leave = append(p.leave, number)
 		}
 	}
-	differ := Differ
+	differ := config.Differ
 	if was != nil && was.upload == nil && now.upload == nil {
-		differ = Compare(was.Config, now.Config)
+		differ = config.Compare(was.Config, now.Config)
 	}
 	for _, number := range now.Versions {
 		switch {
-		case differ == Differ, !slices.Contains(serving, number), !was.files.sameFor(now.files, number):
+		case differ == config.Differ, !slices.Contains(serving, number), !was.files.sameFor(now.files, number):
 			p.load = append(p.load, number)
-		case differ == GroupsDiffer:
+		case differ == config.GroupsDiffer:
 			p.update = append(p.update, number)
 		default:
 			p.keep = append(p.keep, number)
@@ -55,4 +60,3 @@ func planChange(was, now *source, serving []int64) plan {
 	}
 	return p
 }
-

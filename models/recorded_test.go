@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/config"
 )
 
 // recordedCase is a configuration and what Triton 2.51 made of it. The name of
@@ -62,7 +63,7 @@ func TestRecordedConfigurations(t *testing.T) {
 
 func recordedCases(t *testing.T) []recordedCase {
 	t.Helper()
-	text, err := os.ReadFile("testdata/recorded.json")
+	text, err := os.ReadFile("config/testdata/recorded.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func recordedCases(t *testing.T) []recordedCase {
 		t.Fatal(err)
 	}
 	if len(cases) < 500 {
-		t.Fatalf("testdata/recorded.json: got %d cases, want all", len(cases))
+		t.Fatalf("config/testdata/recorded.json: got %d cases, want all", len(cases))
 	}
 	return cases
 }
@@ -99,7 +100,7 @@ func (c recordedCase) outcome(t *testing.T) (poll, load, shown string) {
 	read := func() (*Description, error) { return readModel(repository, "m") }
 	if c.Override != "" {
 		read = func() (*Description, error) {
-			config, err := ParseConfigJSON([]byte(strings.ReplaceAll(c.Override, "NAME", "m")))
+			config, err := config.ParseJSON([]byte(strings.ReplaceAll(c.Override, "NAME", "m")))
 			if err != nil {
 				return nil, fmt.Errorf("Invalid config override: %w", err) //nolint:revive // Triton's text
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/signature"
 )
 
@@ -117,7 +118,7 @@ func TestRequestTexts(t *testing.T) {
 
 func configOf(t *testing.T, text string) *kserve.ModelConfig {
 	t.Helper()
-	config, err := ParseConfigText("config.pbtxt", []byte(text))
+	config, err := config.ParseText("config.pbtxt", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,13 +141,13 @@ func TestReshapes(t *testing.T) {
 		{"no reshape", `dims: [ -1, 2 ]`, 3, []int64{3, 4, 2}, []int64{3, 4, 2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			config := configOf(t, `name: "m" backend: "python" input { name: "T" data_type: TYPE_INT8 `+c.tensor+` } output { name: "T" data_type: TYPE_INT8 `+c.tensor+` }`)
-			config.MaxBatchSize = c.batch
-			config, err := (Rules{}).Complete(config, nil)
+			given := configOf(t, `name: "m" backend: "python" input { name: "T" data_type: TYPE_INT8 `+c.tensor+` } output { name: "T" data_type: TYPE_INT8 `+c.tensor+` }`)
+			given.MaxBatchSize = c.batch
+			completed, err := config.Rules{}.Complete(given, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			spec := signature.New("m", config)
+			spec := signature.New("m", completed)
 			request := &infer.Request{Inputs: []infer.Tensor{tensorOf("T", infer.Int8, c.client...)}}
 			if err := spec.Validate(request); err != nil {
 				t.Fatal(err)
@@ -167,13 +168,13 @@ func TestReshapes(t *testing.T) {
 // its output is reshaped from nothing. As with Triton 2.51.0, the client sees the
 // dims then, without a batch dimension.
 func TestAScalarOutputOfABatch(t *testing.T) {
-	config := configOf(t, `name: "m" backend: "python" max_batch_size: 8 output { name: "T" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }`)
-	config, err := (Rules{}).Complete(config, nil)
+	given := configOf(t, `name: "m" backend: "python" max_batch_size: 8 output { name: "T" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }`)
+	completed, err := config.Rules{}.Complete(given, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	response := &infer.Response{Outputs: []infer.Tensor{tensorOf("T", infer.FP32)}}
-	signature.New("m", config).ShapeOutputs(response)
+	signature.New("m", completed).ShapeOutputs(response)
 	if got := response.Outputs[0].Shape; !slices.Equal(got, []int64{1}) {
 		t.Errorf("the client sees %v, want [1]", got)
 	}

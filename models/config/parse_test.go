@@ -1,4 +1,4 @@
-package models
+package config
 
 import (
 	"encoding/json"
@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestParseConfigTextForms has forms that people write.
-func TestParseConfigTextForms(t *testing.T) {
+// TestParseTextForms has forms that people write.
+func TestParseTextForms(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"empty", "", ""},
 		{"comment alone", "# nothing", ""},
@@ -35,7 +35,7 @@ func TestParseConfigTextForms(t *testing.T) {
 		{"a list of map entries", `parameters [ { key: "a" value { string_value: "x" } }, { key: "b" } ]`, `parameters { key: "a" value { string_value: "x" } } parameters { key: "b" value { } }`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := ParseConfigText("config.pbtxt", []byte(c.text))
+			got, err := ParseText("config.pbtxt", []byte(c.text))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,9 +56,9 @@ func wantConfig(t *testing.T, got *kserve.ModelConfig, text string) {
 	}
 }
 
-// TestParseConfigTextErrors looks at what the log gets: the place and the
+// TestParseTextErrors looks at what the log gets: the place and the
 // reason. Clients get the file's name.
-func TestParseConfigTextErrors(t *testing.T) {
+func TestParseTextErrors(t *testing.T) {
 	const end = "unexpected end of text: a bracket or a quote is not closed, or a value is missing"
 	for _, c := range []struct{ name, text, want string }{
 		{"unknown field", "name: \"a\"\nfoo: 1", "p:2:1: unknown field: foo"},
@@ -78,7 +78,7 @@ func TestParseConfigTextErrors(t *testing.T) {
 		{"comment of another language", "// c\nmax_batch_size: 4", "p:1:1: invalid field name: //"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := ParseConfigText("p", []byte(c.text))
+			_, err := ParseText("p", []byte(c.text))
 			var parse *ParseError
 			if !errors.As(err, &parse) {
 				t.Fatalf("got error %v, want a ParseError", err)
@@ -93,7 +93,7 @@ func TestParseConfigTextErrors(t *testing.T) {
 	}
 }
 
-func TestParseConfigJSON(t *testing.T) {
+func TestParseJSON(t *testing.T) {
 	for _, c := range []struct{ name, text, want, refused string }{
 		{"nothing", ``, ``, ""},
 		{"both kinds of names", `{"maxBatchSize":4,"dynamic_batching":{"preferredBatchSize":[1]}}`, `max_batch_size: 4 dynamic_batching { preferred_batch_size: 1 }`, ""},
@@ -127,7 +127,7 @@ func TestParseConfigJSON(t *testing.T) {
 		{"twice beside an enum in lower case", `{"input":[{"data_type":"type_fp32"}],"name":"a","name":"b"}`, `input { data_type: TYPE_FP32 } name: "b"`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := ParseConfigJSON([]byte(c.text))
+			got, err := ParseJSON([]byte(c.text))
 			if c.refused != "" {
 				if err == nil || infer.AsError(err).Status() != "Invalid argument: "+c.refused {
 					t.Fatalf("got error %v, want %q", err, c.refused)
@@ -142,9 +142,9 @@ func TestParseConfigJSON(t *testing.T) {
 	}
 }
 
-// FuzzParseConfigText reads any text as the config.pbtxt of a model that is
+// FuzzParseText reads any text as the config.pbtxt of a model that is
 // there. What is accepted must have a JSON form that means the same.
-func FuzzParseConfigText(f *testing.F) {
+func FuzzParseText(f *testing.F) {
 	addConfigs(f, "*.pbtxt")
 	for i, c := range recordedTexts(f) {
 		if i%20 == 0 { // the more seeds, the later the first new text
@@ -152,7 +152,7 @@ func FuzzParseConfigText(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		config, err := ParseConfigText("p", text)
+		config, err := ParseText("p", text)
 		if err != nil {
 			if infer.AsError(err).Message != "failed to read text proto from p" {
 				t.Fatalf("got error %v, want the file's name", err)
@@ -163,8 +163,8 @@ func FuzzParseConfigText(f *testing.F) {
 	})
 }
 
-// FuzzParseConfigJSON reads any bytes as a model's answer to auto-complete.
-func FuzzParseConfigJSON(f *testing.F) {
+// FuzzParseJSON reads any bytes as a model's answer to auto-complete.
+func FuzzParseJSON(f *testing.F) {
 	addConfigs(f, "*.json")
 	for i, c := range recordedTexts(f) {
 		if i%5 == 0 && c.Override != "" {
@@ -173,7 +173,7 @@ func FuzzParseConfigJSON(f *testing.F) {
 	}
 	f.Add([]byte(`{"input":[{"data_type":"type_fp32","dims":["1",2.0]}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		config, err := ParseConfigJSON(text)
+		config, err := ParseJSON(text)
 		if err == nil {
 			checkConfig(t, config)
 		}
@@ -217,28 +217,28 @@ func checkConfig(t *testing.T, config *kserve.ModelConfig) {
 	}
 	normalise(config)
 	normaliseGroups(config, nil)
-	again := cloneConfig(config)
+	again := Clone(config)
 	normalise(again)
 	normaliseGroups(again, nil)
-	shown, err := ConfigJSON(config)
+	shown, err := JSON(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	twice, err := ConfigJSON(again)
+	twice, err := JSON(again)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if string(shown) != string(twice) {
 		t.Fatalf("normalised twice:\n got %s\nwant %s", twice, shown)
 	}
-	_ = validateConfig(config)
+	_ = validate(config)
 	_ = validateTensors(config)
 	_ = validateGroups(config, nil)
-	back, err := ParseConfigJSON(shown)
+	back, err := ParseJSON(shown)
 	if err != nil {
 		t.Fatalf("the JSON form is refused: %v\n%s", err, shown)
 	}
-	if third, err := ConfigJSON(back); err != nil || string(third) != string(shown) {
+	if third, err := JSON(back); err != nil || string(third) != string(shown) {
 		t.Fatalf("parsed and shown again (%v):\n got %s\nwant %s", err, third, shown)
 	}
 }

@@ -1,4 +1,4 @@
-package models
+package config
 
 import (
 	"fmt"
@@ -35,7 +35,7 @@ func normalise(config *kserve.ModelConfig) {
 			whole(&oldest.PreferredBatchSize)
 		}
 	}
-	if config.Platform == platformEnsemble {
+	if config.Platform == PlatformEnsemble {
 		return
 	}
 	if config.Optimization == nil {
@@ -53,7 +53,7 @@ func normalise(config *kserve.ModelConfig) {
 // normaliseGroups decides where instances are placed. A second time changes
 // nothing.
 func normaliseGroups(config *kserve.ModelConfig, gpus []int32) {
-	if config.Platform == platformEnsemble {
+	if config.Platform == PlatformEnsemble {
 		return
 	}
 	if len(config.InstanceGroup) == 0 {
@@ -80,4 +80,3 @@ func normaliseGroups(config *kserve.ModelConfig, gpus []int32) {
 		}
 	}
 }
-

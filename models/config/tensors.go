@@ -1,4 +1,4 @@
-package models
+package config
 
 import (
 	"fmt"
@@ -24,7 +24,7 @@ type describedTensor interface {
 // once the model has had its say.
 func validateTensors(config *kserve.ModelConfig) error {
 	refuse := func(format string, args ...any) error {
-		return refused_("%s for %s", fmt.Sprintf(format, args...), config.Name)
+		return invalid("%s for %s", fmt.Sprintf(format, args...), config.Name)
 	}
 	for _, in := range config.Input {
 		text := tensorFault("input", in, config)
@@ -129,12 +129,12 @@ func layoutFault(direction string, t describedTensor, config *kserve.ModelConfig
 // validateBatchTypes checks what Triton's backends look at before the server
 // looks at anything else. The text does not name the model.
 func validateBatchTypes(config *kserve.ModelConfig) error {
-	if config.Platform == platformEnsemble {
+	if config.Platform == PlatformEnsemble {
 		return nil // which has no backend
 	}
 	for _, in := range config.BatchInput {
 		if in.DataType == kserve.DataType_TYPE_INVALID {
-			return refused_("unexpected batch input data type 'TYPE_INVALID'")
+			return invalid("unexpected batch input data type 'TYPE_INVALID'")
 		}
 	}
 	return nil

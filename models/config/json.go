@@ -1,4 +1,4 @@
-package models
+package config
 
 import (
 	"bytes"
@@ -20,19 +20,19 @@ var quotedIntegers = map[protoreflect.FullName]bool{
 	"inference.ModelInstanceGroup.SecondaryDevice.device_id":     true,
 }
 
-// ConfigJSON returns the JSON form of a configuration as the config endpoint and
+// JSON returns the JSON form of a configuration as the config endpoint and
 // models see it: original names, fields in the order of their declaration, every
 // scalar, list and map shown even if empty, messages only if set, one line. Maps
 // are in the order of their keys.
-func ConfigJSON(config *kserve.ModelConfig) ([]byte, error) {
-	w := &configWriter{}
+func JSON(config *kserve.ModelConfig) ([]byte, error) {
+	w := &writer{}
 	w.message(config.ProtoReflect())
 	return w.Bytes(), nil
 }
 
-type configWriter struct{ bytes.Buffer }
+type writer struct{ bytes.Buffer }
 
-func (w *configWriter) message(m protoreflect.Message) {
+func (w *writer) message(m protoreflect.Message) {
 	w.WriteByte('{')
 	first := true
 	field := func(f protoreflect.FieldDescriptor) {
@@ -62,7 +62,7 @@ func (w *configWriter) message(m protoreflect.Message) {
 	w.WriteByte('}')
 }
 
-func (w *configWriter) field(f protoreflect.FieldDescriptor, v protoreflect.Value) {
+func (w *writer) field(f protoreflect.FieldDescriptor, v protoreflect.Value) {
 	switch {
 	case f.IsMap():
 		w.mapping(f, v.Map())
@@ -80,7 +80,7 @@ func (w *configWriter) field(f protoreflect.FieldDescriptor, v protoreflect.Valu
 	}
 }
 
-func (w *configWriter) mapping(f protoreflect.FieldDescriptor, m protoreflect.Map) {
+func (w *writer) mapping(f protoreflect.FieldDescriptor, m protoreflect.Map) {
 	keys := make([]protoreflect.MapKey, 0, m.Len())
 	m.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
 		keys = append(keys, k)
@@ -107,7 +107,7 @@ func (w *configWriter) mapping(f protoreflect.FieldDescriptor, m protoreflect.Ma
 	w.WriteByte('}')
 }
 
-func (w *configWriter) value(f protoreflect.FieldDescriptor, v protoreflect.Value) {
+func (w *writer) value(f protoreflect.FieldDescriptor, v protoreflect.Value) {
 	quoted := quotedIntegers[f.FullName()]
 	if quoted {
 		w.WriteByte('"')
@@ -135,7 +135,7 @@ func (w *configWriter) value(f protoreflect.FieldDescriptor, v protoreflect.Valu
 
 // float writes a number as Triton does: the fewest of a few and of enough
 // digits that give the value back, and that decimal number then as a double.
-func (w *configWriter) float(v float64, size int) {
+func (w *writer) float(v float64, size int) {
 	switch {
 	case math.IsNaN(v):
 		w.WriteString(`"NaN"`)
@@ -194,7 +194,7 @@ func pow10(n int) float64 {
 }
 
 // string writes a JSON string in which only what must be is escaped.
-func (w *configWriter) string(s string) {
+func (w *writer) string(s string) {
 	const hex = "0123456789ABCDEF"
 	w.WriteByte('"')
 	for _, r := range s {

@@ -1,4 +1,4 @@
-package models
+package config
 
 import (
 	"google.golang.org/protobuf/proto"
@@ -19,7 +19,7 @@ const (
 // Compare returns how far two filled configurations differ.
 func Compare(a, b *kserve.ModelConfig) Difference {
 	bare := func(c *kserve.ModelConfig, groups bool) *kserve.ModelConfig {
-		c = cloneConfig(c)
+		c = Clone(c)
 		c.VersionPolicy = nil
 		if !groups {
 			c.InstanceGroup = nil
@@ -36,7 +36,7 @@ func Compare(a, b *kserve.ModelConfig) Difference {
 	}
 }
 
-// cloneConfig copies a configuration.
-func cloneConfig(config *kserve.ModelConfig) *kserve.ModelConfig {
+// Clone copies a configuration.
+func Clone(config *kserve.ModelConfig) *kserve.ModelConfig {
 	return proto.Clone(config).(*kserve.ModelConfig)
 }

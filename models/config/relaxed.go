@@ -1,4 +1,4 @@
-package models
+package config
 
 import (
 	"encoding/json"
@@ -29,9 +29,9 @@ func strictJSON(text []byte) ([]byte, bool) {
 	return strict, err == nil
 }
 
-// maxConfigDepth bounds how deep objects and lists are nested; a configuration
+// maxDepth bounds how deep objects and lists are nested; a configuration
 // needs six.
-const maxConfigDepth = 100
+const maxDepth = 100
 
 // relaxed reads JSON as protobuf's C++ library does.
 type relaxed struct {
@@ -69,7 +69,7 @@ func (r *relaxed) takes(c byte) bool {
 var number = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?`)
 
 func (r *relaxed) value(depth int) (any, bool) {
-	if depth > maxConfigDepth {
+	if depth > maxDepth {
 		return nil, false
 	}
 	switch c := r.space(); c {

@@ -1,4 +1,4 @@
-package models
+package config
 
 import (
 	"slices"
@@ -9,7 +9,7 @@ import (
 func validateSequenceBatching(config *kserve.ModelConfig, sequence *kserve.ModelSequenceBatching) error {
 	name := config.Name
 	if config.GetResponseCache().GetEnable() {
-		return refused_("Response Cache does not currently support model %s with sequence batching scheduler. Please disable the response cache.", name)
+		return invalid("Response Cache does not currently support model %s with sequence batching scheduler. Please disable the response cache.", name)
 	}
 	for _, kind := range []kserve.ModelSequenceBatching_Control_Kind{
 		kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_START,
@@ -24,13 +24,13 @@ func validateSequenceBatching(config *kserve.ModelConfig, sequence *kserve.Model
 	for _, size := range sequence.GetOldest().GetPreferredBatchSize() {
 		switch {
 		case size <= 0:
-			return refused_("sequence batching preferred batch size must be positive for %s", name)
+			return invalid("sequence batching preferred batch size must be positive for %s", name)
 		case size > config.MaxBatchSize:
-			return refused_("sequence batching preferred batch size must be <= max batch size for %s", name)
+			return invalid("sequence batching preferred batch size must be <= max batch size for %s", name)
 		}
 	}
 	if u := sequence.GetDirect().GetMinimumSlotUtilization(); u < 0 || u > 1 {
-		return refused_("sequence batching minimum slot utilization must be in range (0.0, 1.0] for %s", name)
+		return invalid("sequence batching minimum slot utilization must be in range (0.0, 1.0] for %s", name)
 	}
 	return nil
 }
@@ -43,9 +43,9 @@ func validateControl(name string, sequence *kserve.ModelSequenceBatching, kind k
 	for _, input := range sequence.ControlInput {
 		switch {
 		case input.Name == "":
-			return refused_("sequence batching control tensor must have a name for %s", name)
+			return invalid("sequence batching control tensor must have a name for %s", name)
 		case tensors[input.Name]:
-			return refused_("sequence batching control tensor '%s' is specified for multiple control kinds for %s", input.Name, name)
+			return invalid("sequence batching control tensor '%s' is specified for multiple control kinds for %s", input.Name, name)
 		}
 		tensors[input.Name] = true
 		for _, control := range input.Control {
@@ -53,7 +53,7 @@ func validateControl(name string, sequence *kserve.ModelSequenceBatching, kind k
 				continue
 			}
 			if found {
-				return refused_("sequence batching specifies multiple %s tensors for %s", kind, name)
+				return invalid("sequence batching specifies multiple %s tensors for %s", kind, name)
 			}
 			found = true
 			check := validateBooleanControl
@@ -87,13 +87,13 @@ func validateBooleanControl(name string, control *kserve.ModelSequenceBatching_C
 	}
 	switch {
 	case set == 0:
-		return refused_("sequence batching must specify either 'int32_false_true', 'fp32_false_true' or 'bool_false_true' for %s for %s", control.Kind, name)
+		return invalid("sequence batching must specify either 'int32_false_true', 'fp32_false_true' or 'bool_false_true' for %s for %s", control.Kind, name)
 	case set > 1:
-		return refused_("sequence batching specifies more than one from 'int32_false_true', 'fp32_false_true' and 'bool_false_true' for %s for %s", control.Kind, name)
+		return invalid("sequence batching specifies more than one from 'int32_false_true', 'fp32_false_true' and 'bool_false_true' for %s for %s", control.Kind, name)
 	}
 	for _, p := range pairs {
 		if p.n > 0 && p.n != 2 {
-			return refused_("sequence batching control '%s' must have exactly 2 entries for %s for %s", p.field, control.Kind, name)
+			return invalid("sequence batching control '%s' must have exactly 2 entries for %s for %s", p.field, control.Kind, name)
 		}
 	}
 	return nil
@@ -107,10 +107,10 @@ var correlationTypes = []kserve.DataType{
 
 func validateCorrelationControl(name string, control *kserve.ModelSequenceBatching_Control) error {
 	if len(control.Int32FalseTrue)+len(control.Fp32FalseTrue)+len(control.BoolFalseTrue) > 0 {
-		return refused_("sequence batching must not specify either 'int32_false_true', 'fp32_false_true' or 'bool_false_true' for %s for %s", control.Kind, name)
+		return invalid("sequence batching must not specify either 'int32_false_true', 'fp32_false_true' or 'bool_false_true' for %s for %s", control.Kind, name)
 	}
 	if !slices.Contains(correlationTypes, control.DataType) {
-		return refused_("unexpected data type for control %s for %s. Allowed data types are TYPE_UINT64, TYPE_INT64, TYPE_UINT32, TYPE_INT32 and TYPE_STRING", control.Kind, name)
+		return invalid("unexpected data type for control %s for %s. Allowed data types are TYPE_UINT64, TYPE_INT64, TYPE_UINT32, TYPE_INT32 and TYPE_STRING", control.Kind, name)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package models
+package config
 
 import (
 	"github.com/nereid-serving/nereid/infer"
@@ -24,7 +24,7 @@ func (r Rules) Fill(config *kserve.ModelConfig, directory string, content []File
 		return err
 	}
 	normalise(config)
-	if err := validateConfig(config); err != nil {
+	if err := validate(config); err != nil {
 		return err
 	}
 	if r.Strict {
@@ -33,7 +33,7 @@ func (r Rules) Fill(config *kserve.ModelConfig, directory string, content []File
 		}
 	}
 	if config.Name != directory {
-		return refused_("unexpected directory name '%s' for model '%s', directory name must equal model name", directory, config.Name)
+		return invalid("unexpected directory name '%s' for model '%s', directory name must equal model name", directory, config.Name)
 	}
 	normaliseGroups(config, r.GPUs)
 	return nil
@@ -47,9 +47,9 @@ func (r Rules) CheckGroups(config *kserve.ModelConfig) error { return validateGr
 // question for auto-complete (JSON, see ParseJSON; nil: nothing), checked whole.
 // What was filled stays as it is. The error is an *infer.Error for clients.
 func (r Rules) Complete(filled *kserve.ModelConfig, answer []byte) (*kserve.ModelConfig, error) {
-	config := cloneConfig(filled)
+	config := Clone(filled)
 	if answer != nil {
-		given, err := ParseConfigJSON(answer)
+		given, err := ParseJSON(answer)
 		if err != nil {
 			return nil, err
 		}
@@ -59,13 +59,13 @@ func (r Rules) Complete(filled *kserve.ModelConfig, answer []byte) (*kserve.Mode
 	}
 	normalise(config)
 	normaliseGroups(config, r.GPUs)
-	if config.Platform == platformEnsemble && config.ModelTransactionPolicy == nil {
+	if config.Platform == PlatformEnsemble && config.ModelTransactionPolicy == nil {
 		config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{}
 	}
 	if err := validateGroups(config, r.GPUs); err != nil {
 		return nil, err
 	}
-	for _, validate := range []func(*kserve.ModelConfig) error{validateBatchTypes, validateConfig, validateTensors} {
+	for _, validate := range []func(*kserve.ModelConfig) error{validateBatchTypes, validate, validateTensors} {
 		if err := validate(config); err != nil {
 			return nil, err
 		}

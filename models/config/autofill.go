@@ -1,4 +1,4 @@
-package models
+package config
 
 import (
 	"slices"
@@ -8,10 +8,12 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
+// Values of 'platform' and 'backend' that mean something to the server.
 const (
-	platformEnsemble = "ensemble"
+	PlatformEnsemble = "ensemble" // the platform of ensembles, which have no backend
+	BackendPython    = "python"   // the backend that runs model.py
+
 	platformTensorRT = "tensorrt_plan"
-	backendPython    = "python"
 )
 
 // framework is a backend that is recognised by the platform or by the name of
@@ -54,7 +56,7 @@ var frameworks = []framework{
 		backend: "pytorch", platforms: []string{"pytorch_libtorch", "libtorch", "torch_aoti"},
 		files: []modelFile{{name: "model.pt", file: true}, {name: "model.pt2", platform: "torch_aoti", file: true}},
 	},
-	{backend: backendPython, files: []modelFile{{name: "model.py", file: true, dir: true}}},
+	{backend: BackendPython, files: []modelFile{{name: "model.py", file: true, dir: true}}},
 }
 
 // autofill completes name, backend, platform and file name. Content is what the

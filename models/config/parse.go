@@ -1,4 +1,4 @@
-package models
+package config
 
 import (
 	"encoding/json"
@@ -49,9 +49,9 @@ func (e *ParseError) Detail() string {
 	return fmt.Sprintf("%s:%d:%d: %s", path, e.Line, e.Column, e.Reason)
 }
 
-// ParseConfigText parses the text of a config.pbtxt. Path is only for the
+// ParseText parses the text of a config.pbtxt. Path is only for the
 // error, which is a *ParseError.
-func ParseConfigText(path string, text []byte) (*kserve.ModelConfig, error) {
+func ParseText(path string, text []byte) (*kserve.ModelConfig, error) {
 	config := &kserve.ModelConfig{}
 	if err := prototext.Unmarshal(text, config); err != nil {
 		return nil, parseError(path, text, err)
@@ -59,12 +59,12 @@ func ParseConfigText(path string, text []byte) (*kserve.ModelConfig, error) {
 	return config, nil
 }
 
-// ParseConfigJSON parses the JSON form of a configuration: the override of a
+// ParseJSON parses the JSON form of a configuration: the override of a
 // load request, or what a model's auto_complete_config returned. Names may be
 // the original ones or lowerCamel, and all is accepted that protobuf's C++ library
 // accepts beyond JSON, see strictJSON. Unknown names are errors. Empty text is the
 // empty configuration. The error is a *ParseError.
-func ParseConfigJSON(text []byte) (*kserve.ModelConfig, error) {
+func ParseJSON(text []byte) (*kserve.ModelConfig, error) {
 	config := &kserve.ModelConfig{}
 	if len(text) == 0 {
 		return config, nil

@@ -1,4 +1,4 @@
-package models
+package config
 
 import (
 	"maps"
@@ -11,25 +11,25 @@ import (
 func validateEnsemble(config *kserve.ModelConfig, ensembling *kserve.ModelEnsembling) error {
 	name := config.Name
 	switch {
-	case config.Platform != platformEnsemble:
-		return refused_("ensemble scheduling cannot be set for model '%s' whose platform is not ensemble", name)
+	case config.Platform != PlatformEnsemble:
+		return invalid("ensemble scheduling cannot be set for model '%s' whose platform is not ensemble", name)
 	case len(config.InstanceGroup) > 0:
-		return refused_("instance group should not be specified for ensemble '%s'", name)
+		return invalid("instance group should not be specified for ensemble '%s'", name)
 	case config.Optimization != nil:
-		return refused_("optimization should not be specified for ensemble '%s'", name)
+		return invalid("optimization should not be specified for ensemble '%s'", name)
 	case len(config.ModelWarmup) > 0:
-		return refused_("model_warmup can not be specified for ensemble '%s'", name)
+		return invalid("model_warmup can not be specified for ensemble '%s'", name)
 	case len(ensembling.Step) == 0:
-		return refused_("must specify 'step' for ensemble '%s'", name)
+		return invalid("must specify 'step' for ensemble '%s'", name)
 	}
 	for i, step := range ensembling.Step {
 		switch {
 		case step.ModelName == "":
-			return refused_("must specify 'model_name' in step %d of ensemble '%s'", i, name)
+			return invalid("must specify 'model_name' in step %d of ensemble '%s'", i, name)
 		case len(step.InputMap) == 0:
-			return refused_("must specify 'input_map' in step %d of ensemble '%s'", i, name)
+			return invalid("must specify 'input_map' in step %d of ensemble '%s'", i, name)
 		case len(step.OutputMap) == 0:
-			return refused_("must specify 'output_map' in step %d of ensemble '%s'", i, name)
+			return invalid("must specify 'output_map' in step %d of ensemble '%s'", i, name)
 		}
 	}
 	return validateEnsembleGraph(config, ensembling.Step)
@@ -45,7 +45,7 @@ func validateEnsembleGraph(config *kserve.ModelConfig, steps []*kserve.ModelEnse
 		for _, output := range slices.Sorted(maps.Keys(step.OutputMap)) {
 			tensor := step.OutputMap[output]
 			if _, twice := producer[tensor]; twice {
-				return refused_("ensemble tensor '%s' can appear in an output map only once for ensemble '%s' step %d", tensor, name, i)
+				return invalid("ensemble tensor '%s' can appear in an output map only once for ensemble '%s' step %d", tensor, name, i)
 			}
 			producer[tensor] = i
 		}
@@ -60,13 +60,13 @@ func validateEnsembleGraph(config *kserve.ModelConfig, steps []*kserve.ModelEnse
 	ready, outside := make(map[string]bool), make(map[string]bool)
 	for _, in := range config.Input {
 		if !mentioned(in.Name) {
-			return refused_("ensemble input '%s' for ensemble %s' is not used", in.Name, name)
+			return invalid("ensemble input '%s' for ensemble %s' is not used", in.Name, name)
 		}
 		ready[in.Name], outside[in.Name] = true, true
 	}
 	for _, out := range config.Output {
 		if !mentioned(out.Name) {
-			return refused_("ensemble output '%s' for ensemble %s' is not used", out.Name, name)
+			return invalid("ensemble output '%s' for ensemble %s' is not used", out.Name, name)
 		}
 		outside[out.Name] = true
 	}
@@ -76,9 +76,9 @@ func validateEnsembleGraph(config *kserve.ModelConfig, steps []*kserve.ModelEnse
 			continue
 		}
 		if tensor := missing(out.Name, steps, producer, ready); tensor != out.Name {
-			return refused_("output '%s' for ensemble '%s' is not written: at least one of its depending tensors, '%s', is not connected", out.Name, name, tensor)
+			return invalid("output '%s' for ensemble '%s' is not written: at least one of its depending tensors, '%s', is not connected", out.Name, name, tensor)
 		}
-		return refused_("output '%s' for ensemble '%s' is not written", out.Name, name)
+		return invalid("output '%s' for ensemble '%s' is not written", out.Name, name)
 	}
 	all := maps.Clone(consumed)
 	for tensor := range producer {
@@ -87,7 +87,7 @@ func validateEnsembleGraph(config *kserve.ModelConfig, steps []*kserve.ModelEnse
 	for _, tensor := range slices.Sorted(maps.Keys(all)) {
 		_, produced := producer[tensor]
 		if !outside[tensor] && !(produced && consumed[tensor]) {
-			return refused_("ensemble tensor '%s' is unused in ensemble '%s'", tensor, name)
+			return invalid("ensemble tensor '%s' is unused in ensemble '%s'", tensor, name)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package models
+package config
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// backendPlatforms are the platforms of the backends that take no other.
-func backendPlatforms(backend string) (platforms []string, strict bool) {
+// platformsOf are the platforms of the backends that take no other.
+func platformsOf(backend string) (platforms []string, strict bool) {
 	for _, f := range frameworks {
 		if f.backend == backend && len(f.platforms) > 0 {
 			return f.platforms, true
@@ -20,28 +20,28 @@ func backendPlatforms(backend string) (platforms []string, strict bool) {
 	return nil, false
 }
 
-// validateConfig checks a normalised configuration apart from its inputs,
+// validate checks a normalised configuration apart from its inputs,
 // outputs and instance groups, in Triton's order.
-func validateConfig(config *kserve.ModelConfig) error {
+func validate(config *kserve.ModelConfig) error {
 	name := config.Name
 	if name == "" {
-		return refused_("model configuration must specify 'name'")
+		return invalid("model configuration must specify 'name'")
 	}
-	ensemble := config.Platform == platformEnsemble
+	ensemble := config.Platform == PlatformEnsemble
 	switch {
 	case config.Backend == "" && !ensemble:
-		return refused_("unexpected platform type '%s' for %s", config.Platform, name)
+		return invalid("unexpected platform type '%s' for %s", config.Platform, name)
 	case config.Backend != "" && ensemble:
-		return refused_("Ensemble model '%s' must have platform type 'ensemble' and empty backend type", name)
+		return invalid("Ensemble model '%s' must have platform type 'ensemble' and empty backend type", name)
 	}
-	if platforms, strict := backendPlatforms(config.Backend); strict && !slices.Contains(platforms, config.Platform) {
-		return refused_("unexpected 'platform' and 'backend' pair, got:%s, %s", config.Platform, config.Backend)
+	if platforms, strict := platformsOf(config.Backend); strict && !slices.Contains(platforms, config.Platform) {
+		return invalid("unexpected 'platform' and 'backend' pair, got:%s, %s", config.Platform, config.Backend)
 	}
 	if config.MaxBatchSize < 0 {
-		return refused_("'max_batch_size' must be non-negative value for %s", name)
+		return invalid("'max_batch_size' must be non-negative value for %s", name)
 	}
 	if config.VersionPolicy == nil {
-		return refused_("must specify 'version policy' for %s", name)
+		return invalid("must specify 'version policy' for %s", name)
 	}
 	if batching := config.GetDynamicBatching(); batching != nil {
 		if err := validateDynamicBatching(config, batching); err != nil {
@@ -58,10 +58,10 @@ func validateConfig(config *kserve.ModelConfig) error {
 			return err
 		}
 	} else if ensemble {
-		return refused_("ensemble scheduling must be set for ensemble %s whose platform is ensemble", name)
+		return invalid("ensemble scheduling must be set for ensemble %s whose platform is ensemble", name)
 	}
 	if config.GetModelTransactionPolicy().GetDecoupled() && config.GetResponseCache().GetEnable() {
-		return refused_("Response Cache does not currently support model %s with 'decoupled' transaction policy. Please disable the response cache.", name)
+		return invalid("Response Cache does not currently support model %s with 'decoupled' transaction policy. Please disable the response cache.", name)
 	}
 	return validateMetrics(config)
 }
@@ -71,18 +71,18 @@ func validateDynamicBatching(config *kserve.ModelConfig, batching *kserve.ModelD
 	for _, size := range batching.PreferredBatchSize {
 		switch {
 		case size <= 0:
-			return refused_("dynamic batching preferred size must be positive for %s", name)
+			return invalid("dynamic batching preferred size must be positive for %s", name)
 		case size > config.MaxBatchSize:
-			return refused_("dynamic batching preferred size must be <= max batch size for %s", name)
+			return invalid("dynamic batching preferred size must be <= max batch size for %s", name)
 		}
 	}
 	if levels := batching.PriorityLevels; levels != 0 {
 		if level := batching.DefaultPriorityLevel; level == 0 || level > levels {
-			return refused_("default priority level must be in range [1, %d] for %s", levels, name)
+			return invalid("default priority level must be in range [1, %d] for %s", levels, name)
 		}
 		for level := range batching.PriorityQueuePolicy {
 			if level == 0 || level > levels {
-				return refused_("priority queue policy must have priority level in range [1, %d] for %s", levels, name)
+				return invalid("priority queue policy must have priority level in range [1, %d] for %s", levels, name)
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func validateDynamicBatching(config *kserve.ModelConfig, batching *kserve.ModelD
 		return nil
 	}
 	if batching.PriorityLevels > 1 {
-		return refused_("Only one priority level is allowed when 'preserve_ordering' is true for %s", name)
+		return invalid("Only one priority level is allowed when 'preserve_ordering' is true for %s", name)
 	}
 	delays := func(p *kserve.ModelQueuePolicy) bool {
 		return p.GetDefaultTimeoutMicroseconds() != 0 && p.GetTimeoutAction() == kserve.ModelQueuePolicy_DELAY
@@ -100,7 +100,7 @@ func validateDynamicBatching(config *kserve.ModelConfig, batching *kserve.ModelD
 		refused = refused || delays(policy)
 	}
 	if refused {
-		return refused_("Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for %s", name)
+		return invalid("Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for %s", name)
 	}
 	return nil
 }
@@ -109,13 +109,13 @@ func validateMetrics(config *kserve.ModelConfig) error {
 	for _, control := range config.GetModelMetrics().GetMetricControl() {
 		switch {
 		case control.MetricIdentifier == nil:
-			return refused_("metric control must specify 'metric_identifier'")
+			return invalid("metric control must specify 'metric_identifier'")
 		case control.MetricIdentifier.Family == "":
-			return refused_("metric identifier must specify non-empty 'family'")
+			return invalid("metric identifier must specify non-empty 'family'")
 		case control.GetHistogramOptions() == nil:
-			return refused_("metric control must specify 'histogram_options'")
+			return invalid("metric control must specify 'histogram_options'")
 		case len(control.GetHistogramOptions().Buckets) == 0:
-			return refused_("histogram options must specify non-empty 'buckets'")
+			return invalid("histogram options must specify non-empty 'buckets'")
 		}
 	}
 	return nil
@@ -149,15 +149,15 @@ func MetricWarnings(config *kserve.ModelConfig) (warnings []string) {
 // validateGroups checks the instance groups of a normalised configuration
 // against the GPUs that may be used.
 func validateGroups(config *kserve.ModelConfig, gpus []int32) error {
-	if config.Platform == platformEnsemble {
+	if config.Platform == PlatformEnsemble {
 		return nil // they are refused with the ensemble's other fields
 	}
 	if len(config.InstanceGroup) == 0 {
-		return refused_("must specify one or more 'instance group's for %s", config.Name)
+		return invalid("must specify one or more 'instance group's for %s", config.Name)
 	}
 	for _, group := range config.InstanceGroup {
 		refuse := func(format string, args ...any) error {
-			return refused_("instance group %s of model %s %s", group.Name, config.Name, fmt.Sprintf(format, args...))
+			return invalid("instance group %s of model %s %s", group.Name, config.Name, fmt.Sprintf(format, args...))
 		}
 		switch group.Kind {
 		case kserve.ModelInstanceGroup_KIND_MODEL, kserve.ModelInstanceGroup_KIND_CPU:
@@ -191,6 +191,6 @@ func join(numbers []int32) string {
 	return strings.Join(texts, ", ")
 }
 
-func refused_(format string, args ...any) error {
+func invalid(format string, args ...any) error {
 	return infer.Errorf(infer.InvalidArg, format, args...)
 }

@@ -1,4 +1,4 @@
-package models
+package config
 
 import (
 	"maps"
@@ -31,9 +31,9 @@ type composition struct {
 	ends   map[string]tensorEnd // what was said of each tensor first
 }
 
-// checkComposition checks an ensemble against the configurations of the models
+// CheckComposition checks an ensemble against the configurations of the models
 // that it calls, by their names, and tells whether one of its steps is decoupled.
-func checkComposition(config *kserve.ModelConfig, composing map[string]*kserve.ModelConfig) (decoupled bool, err error) {
+func CheckComposition(config *kserve.ModelConfig, composing map[string]*kserve.ModelConfig) (decoupled bool, err error) {
 	c := composition{config: config, ends: make(map[string]tensorEnd)}
 	batches := config.GetMaxBatchSize() > 0
 	for _, in := range config.GetInput() {
@@ -44,7 +44,7 @@ func checkComposition(config *kserve.ModelConfig, composing map[string]*kserve.M
 		c.ends[in.GetName()] = tensorEnd{config.GetName(), in.GetDataType(), dims, batches}
 	}
 	for _, out := range config.GetOutput() {
-		c.ends[out.GetName()] = tensorEnd{config.GetName(), out.GetDataType(), announced(out), batches}
+		c.ends[out.GetName()] = tensorEnd{config.GetName(), out.GetDataType(), Announced(out), batches}
 	}
 	steps := config.GetEnsembleScheduling().GetStep()
 	for _, step := range steps {
@@ -57,8 +57,9 @@ func checkComposition(config *kserve.ModelConfig, composing map[string]*kserve.M
 	return decoupled, c.checkOrigins(steps, composing)
 }
 
-// announced are the dims of what an output is made from.
-func announced(out *kserve.ModelOutput) []int64 {
+// Announced are the dims of the tensor of an ensemble that an output is made from;
+// a reshape turns them into the output's own.
+func Announced(out *kserve.ModelOutput) []int64 {
 	if out.GetReshape() != nil {
 		return out.GetReshape().GetShape()
 	}
@@ -68,13 +69,13 @@ func announced(out *kserve.ModelOutput) []int64 {
 func (c *composition) checkStep(step *kserve.ModelEnsembling_Step, called *kserve.ModelConfig) error {
 	name, model := c.config.GetName(), called.GetName()
 	if most := called.GetMaxBatchSize(); most != 0 && most < c.config.GetMaxBatchSize() {
-		return refused_("ensemble %s allows maximum batch size %d, but it contains model %s which only allows maximum batch size to be %d",
+		return invalid("ensemble %s allows maximum batch size %d, but it contains model %s which only allows maximum batch size to be %d",
 			name, c.config.GetMaxBatchSize(), model, most)
 	}
 	batches := called.GetMaxBatchSize() > 0
 	for _, input := range slices.Sorted(maps.Keys(step.GetInputMap())) {
 		if !slices.ContainsFunc(called.GetInput(), func(in *kserve.ModelInput) bool { return in.GetName() == input }) {
-			return refused_("in ensemble %s, ensemble tensor %s is mapping to non-existing input %s in model %s", name, step.GetInputMap()[input], input, model)
+			return invalid("in ensemble %s, ensemble tensor %s is mapping to non-existing input %s in model %s", name, step.GetInputMap()[input], input, model)
 		}
 	}
 	for _, in := range called.GetInput() {
@@ -83,7 +84,7 @@ func (c *composition) checkStep(step *kserve.ModelEnsembling_Step, called *kserv
 			if in.GetOptional() {
 				continue
 			}
-			return refused_("in ensemble %s, input %s in model %s is not mapped to any ensemble tensors", name, in.GetName(), model)
+			return invalid("in ensemble %s, input %s in model %s is not mapped to any ensemble tensors", name, in.GetName(), model)
 		}
 		if err := c.join(tensor, tensorEnd{model, in.GetDataType(), in.GetDims(), batches}); err != nil {
 			return err
@@ -91,7 +92,7 @@ func (c *composition) checkStep(step *kserve.ModelEnsembling_Step, called *kserv
 	}
 	for _, output := range slices.Sorted(maps.Keys(step.GetOutputMap())) {
 		if !slices.ContainsFunc(called.GetOutput(), func(out *kserve.ModelOutput) bool { return out.GetName() == output }) {
-			return refused_("in ensemble %s, ensemble tensor %s is mapped from non-existing output %s in model %s", name, step.GetOutputMap()[output], output, model)
+			return invalid("in ensemble %s, ensemble tensor %s is mapped from non-existing output %s in model %s", name, step.GetOutputMap()[output], output, model)
 		}
 	}
 	for _, out := range called.GetOutput() {
@@ -114,11 +115,11 @@ func (c *composition) join(tensor string, end tensorEnd) error {
 		return nil
 	}
 	if first.dataType != end.dataType {
-		return refused_("in ensemble %s, ensemble tensor %s: inconsistent data type: %s is inferred from model %s while %s is inferred from model %s",
+		return invalid("in ensemble %s, ensemble tensor %s: inconsistent data type: %s is inferred from model %s while %s is inferred from model %s",
 			c.config.GetName(), tensor, first.dataType, first.model, end.dataType, end.model)
 	}
 	if !agree(first.dims, end.dims) && !agree(first.full(), end.full()) {
-		return refused_("in ensemble %s, ensemble tensor %s: inconsistent shape: %s is inferred from model %s while %s is inferred from model %s",
+		return invalid("in ensemble %s, ensemble tensor %s: inconsistent shape: %s is inferred from model %s while %s is inferred from model %s",
 			c.config.GetName(), tensor, infer.ShapeString(first.full()), first.model, infer.ShapeString(end.full()), end.model)
 	}
 	return nil
@@ -137,7 +138,7 @@ func (c *composition) checkOrigins(steps []*kserve.ModelEnsembling_Step, composi
 	for _, in := range c.config.GetInput() {
 		origin[in.GetName()] = 0
 	}
-	mixed := refused_("in ensemble %s, step of model '%s' receives inputs originated from different decoupled models", c.config.GetName(), c.config.GetName())
+	mixed := invalid("in ensemble %s, step of model '%s' receives inputs originated from different decoupled models", c.config.GetName(), c.config.GetName())
 	done := make([]bool, len(steps))
 	for progress := true; progress; {
 		progress = false
