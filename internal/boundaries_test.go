@@ -57,7 +57,7 @@ func TestGoroutinesAreFound(t *testing.T) {
 		{"group.Go(f)", true},
 		{"a.b.group.Go(func() {})", true},
 		{"group.Go(boundary.Guard(log, where, f, nil))", false},
-		{"r.ending.Go(log, f, nil)", false}, // a tally of package models, which has the boundary
+		{"r.ending.Go(log, where, f, nil)", false}, // a boundary.WaitGroup
 		{"boundary.Go(log, where, f, nil)", false},
 		{"boundary.AfterFunc(log, where, d, f, nil)", false},
 		{"runtime.SetFinalizer(x, f)", true},

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/rs/zerolog"
 )
 
@@ -23,7 +24,7 @@ type gate struct {
 
 	ctx     context.Context // of what warms up
 	cancel  context.CancelFunc
-	running tally
+	running boundary.WaitGroup
 
 	mu       sync.Mutex
 	arrivals map[backend.Instance]*arrival // by the innermost instance
@@ -80,7 +81,7 @@ func (g *gate) Up(in backend.Instance) {
 		return
 	}
 	// The instance goes on meanwhile: it may be lost, and its owner has to see that.
-	g.running.Go(g.log, func() { g.warmed(a, life, g.warm(ctx, in, first)) }, func(err error) { g.warmed(a, life, err) })
+	g.running.Go(g.log, boundary.Models, func() { g.warmed(a, life, g.warm(ctx, in, first)) }, func(err error) { g.warmed(a, life, err) })
 }
 
 // warmed lets an instance pass that is still there, if it may.

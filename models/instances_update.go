@@ -122,7 +122,7 @@ func (u *instanceUpdate) commit() (left []backend.Instance) {
 		default:
 			left = append(left, in)
 		}
-		u.registry.ending.Go(u.registry.config.Log, func() {
+		u.registry.ending.Go(u.registry.config.Log, boundary.Models, func() {
 			defer ended()
 			defer func() {
 				if more.Add(-1) == 0 {

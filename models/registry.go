@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
@@ -82,7 +83,7 @@ type Registry struct {
 
 	graph    *waitgraph.Graph
 	loading  chan struct{} // holds a value for each version that is being loaded
-	ending   tally
+	ending   boundary.WaitGroup
 	lifetime context.Context // of what unloading may take
 	expire   context.CancelCauseFunc
 	uploads  uploads

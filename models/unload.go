@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -33,7 +34,7 @@ func (r *Registry) retireLocked(m *model, keep []int64) []retired {
 // Shutdown does not come between.
 func (r *Registry) endLaterLocked(m *model, versions []retired) {
 	for _, old := range versions {
-		r.ending.Go(r.config.Log, func() {
+		r.ending.Go(r.config.Log, boundary.Models, func() {
 			defer func() { // whatever became of it
 				r.mu.Lock()
 				defer r.mu.Unlock()

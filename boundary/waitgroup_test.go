@@ -1,4 +1,4 @@
-package models
+package boundary
 
 import (
 	"sync"
@@ -8,18 +8,18 @@ import (
 	"github.com/rs/zerolog"
 )
 
-func TestTally(t *testing.T) {
+func TestWaitGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var tally tally
-		tally.Wait()
+		var group WaitGroup
+		group.Wait()
 		ends := make(chan struct{})
 		for range 2 {
-			tally.Go(zerolog.Nop(), func() { <-ends }, nil)
+			group.Go(zerolog.Nop(), Models, func() { <-ends }, nil)
 		}
 		waited := 0
 		var mu sync.Mutex
 		wait := func() {
-			tally.Wait()
+			group.Wait()
 			mu.Lock()
 			waited++
 			mu.Unlock()
@@ -39,26 +39,26 @@ func TestTally(t *testing.T) {
 		want(0)
 		ends <- struct{}{}
 		want(2)
-		tally.Add()
+		group.Add()
 		go wait()
 		want(2)
-		tally.Done()
+		group.Done()
 		want(3)
 	})
 }
 
-// It grows from nothing while others wait, again and again.
-func TestTallyGrowsFromNothing(*testing.T) {
-	var tally tally
+// TestWaitGroupGrowsFromZero: it grows while others wait, again and again.
+func TestWaitGroupGrowsFromZero(*testing.T) {
+	var group WaitGroup
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
 			for range 2000 {
-				tally.Go(zerolog.Nop(), func() {}, nil)
-				tally.Wait()
+				group.Go(zerolog.Nop(), Models, func() {}, nil)
+				group.Wait()
 			}
 		})
 	}
 	all.Wait()
-	tally.Wait()
+	group.Wait()
 }
