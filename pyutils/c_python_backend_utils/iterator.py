@@ -25,7 +25,7 @@ class Source(Protocol):
         """Say that the request is to be cancelled; its responses are still taken."""
 
     def stop(self) -> None:
-        """Say that nobody takes responses any more. Never waits; may be called from a destructor."""
+        """Say that no more responses are taken. Never waits; may be called from a destructor."""
 
 
 _SIGNATURE = (f"{MODULE}.ResponseIterator(arg0: {MODULE}.InferenceResponse)",)

@@ -113,9 +113,9 @@ class InferenceRequest(Bound):
     _model_version: int
     _parameters: str  # JSON
     _preferred_memory: Optional[PreferredMemory]  # of a request that the model made
-    _sender: Optional[InferenceResponseSender]  # None until somebody asks for it, or the request was answered
+    _sender: Optional[InferenceResponseSender]  # None until the model asks for it, or the request was answered
     _timeout: int  # µs, 0 is none
-    _trace: Union[InferenceTrace, str, None]  # a str is a context that nobody asked for yet
+    _trace: Union[InferenceTrace, str, None]  # a str is a context that was not asked for yet
     _wanted: Iterable[Text]  # names of outputs; the stub's mapping has them as keys
 
     # Called for each request to another model: the usual arguments are checked without a function call.
@@ -225,7 +225,7 @@ class InferenceRequest(Bound):
         with making:
             if self._sender is None:
                 sender = sender_of(runtime.current().outlet(self))
-                # Whoever came in by a destructor or signal handler may have been faster.
+                # A destructor or signal handler may have been faster.
                 if self._sender is None:
                     self._sender = sender
                 else:

@@ -53,7 +53,7 @@ class Outlet(Protocol):
         """Send an InferenceResponse, or None with final alone. TritonModelException says why that failed."""
 
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for the responses any more; when they are over, whether nobody did then."""
+        """Whether no client waits for the responses any more; when they are over, whether none did then."""
 
     def dropped(self, sends: int) -> None:
         """End the request: the model cannot do it any more, and has not.
@@ -72,7 +72,7 @@ class Runtime(Protocol):
         """The directory of the model's version."""
 
     def outlet(self, request: Any) -> Optional[Outlet]:
-        """Where the responses to an InferenceRequest go that nobody has answered yet; None if the model has made it."""
+        """Where the responses to an unanswered InferenceRequest go; None if the model has made it."""
 
     def free_memory(self) -> int:
         """Bytes that the process can still take for tensors of its own."""
@@ -123,7 +123,7 @@ def print_line(level: int, file: str, line: int, message: str) -> None:
     now = time.time()
     stamp = time.strftime("%m%d %H:%M:%S", time.gmtime(now))
     text = f"{_LETTERS[level]}{stamp}.{int(now % 1 * 1e6):06d} {os.getpid()} {file}:{line}]  {message}\n"
-    # One write, past Python's buffers: other processes write to the same pipe. If it fails, nobody can be told.
+    # One write, past Python's buffers: other processes write to the same pipe. A failure can be told nowhere.
     with contextlib.suppress(OSError):
         os.write(2, text.encode("utf-8", "backslashreplace"))
 

@@ -1,7 +1,7 @@
 """InferenceResponseSender: the answers to one request, one by one, from any thread, also after `execute` has returned.
 
 A sender is made when it is asked for, or when `execute` has returned and left the request unanswered. The request holds
-it, so it lives until the model has forgotten both. If FINAL was not sent by then, its end says so to whoever waits.
+it, so it lives until the model has forgotten both. If FINAL was not sent by then, its end says so to the client.
 
 Locks: `making` decides who of several threads makes a request's sender, or answers the request without one. A sender's
 own `_mu` is held from the check of a `send` until its response is on its way, so that what is accepted first is sent

@@ -42,7 +42,7 @@ class Tensor(Bound):
     __module__ = MODULE
     __slots__ = ("_array", "_code", "_data", "_element", "_name", "_offset", "_origin", "_sent", "_shape", "_size")
 
-    _array: Optional[np.ndarray]  # what as_numpy returns, once somebody asked
+    _array: Optional[np.ndarray]  # what as_numpy returns, from its first call on
     _code: int  # Triton's number of the data type
     _data: Union[np.ndarray, bytes, None]
     _element: int  # BYTES: 1 + the length of all elements, 0 if unknown

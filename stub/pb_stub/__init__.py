@@ -13,7 +13,7 @@
                         ├ pool     outputs: blocks of our own
                         ├ logs     Logger's messages
                         ├ handlers signal handlers: where their exceptions come out
-                        ├ service  a thread that reads frames while nobody else does
+                        ├ service  a thread that reads frames while no other does
                         ├ readiness  is_ready, beside execute
                         ├ bytecode where compiled code of models goes
                         ├ windows  what of the shared files is mapped

@@ -40,7 +40,7 @@ _RESPONSE_AT = messages.HEADER.size + messages.INFER_RESPONSE_HEAD.size
 
 _MOST_CHOICES = 1024
 
-#: What decoding raises where a frame is wrong, or there is no memory for what is in it.
+#: What decoding raises for a wrong frame, or without memory for its content.
 _WRONG = (struct.error, IndexError, UnicodeDecodeError, MemoryError)
 
 #: Of one request: the outputs that its client wants, with their indices.
@@ -213,7 +213,7 @@ class Answers(Outgoing):
         self._head_size += 32
 
     def response(self, handle: int, response: InferenceResponse, wanted: Wanted, final: bool = True) -> None:
-        """Answer a request with a response, of which the outputs that nobody wants are taken off."""
+        """Answer a request with a response, without the outputs that were not requested."""
         error = response._error
         if error is not None:
             message = error._message

@@ -1,7 +1,7 @@
 """What a model asks of its server beside inferences: models to load, metrics of its own.
 
 A call is a CALL frame, answered by RESULT whenever it is done; any thread may make one, and many may be under way. A
-change of a metric is a METRIC frame that nobody answers. Frames keep their order, so a value read after a change of the
+change of a metric is a METRIC frame without an answer. Frames keep their order, so a value read after a change of the
 same thread holds it.
 """
 
@@ -51,7 +51,7 @@ class Calls:
         self._keeping = True
 
     def route(self, frame: bytes) -> Mailbox[bytes] | None:
-        """Say who waits for a RESULT; nobody does if an exception has ended the wait."""
+        """Say who waits for a RESULT; None if an exception has ended the wait."""
         return self._boxes.get(messages.HEADER.unpack_from(frame)[5])
 
     def _call(self, operation: str, **fields: Any) -> dict[str, Any]:

@@ -4,12 +4,12 @@
     words  tail posted sleep …             tail posted sleep head …
     ring   frames of the supervisor        frames of the stub
 
-Any thread may send and any thread may wait. There is no thread for reading: whoever waits reads the ring for all, puts
-frames that are for others into their mailboxes, and leaves the reading to another when its own frame has come.
+Any thread may send and any thread may wait. There is no thread for reading: a waiting thread reads the ring for all,
+puts the frames of other threads into their mailboxes, and leaves the reading to another when its own frame has come.
 
-An event loop that waits does not read, or nobody could while it does something else: it listens. While nobody reads,
-the bell is *armed* for it, as if somebody slept; whoever stops reading arms it again, and who listens reads what the
-bell announces.
+An event loop does not read, since no other thread could while the loop does something else: it listens. While no thread
+reads, the bell is *armed* for the loop, as if a thread slept; a thread that stops reading arms it again, and a listener
+reads the frames that the bell announces.
 
 Locks: `_reading` (who reads the down ring) and `_sending` (who writes the up ring) are never held together by one
 thread on purpose, and neither is taken blocking where Python may run code at any moment: `__del__`, weak references and
@@ -36,7 +36,7 @@ from .errors import Closed, ForeignProcess, Gone, ProtocolError
 from .handlers import Handlers, Interrupted
 from .spin import SLOW_YIELD_NS, Spin
 
-Mailbox = SimpleQueue  # of frames; an empty one means: nobody reads, do it yourself
+Mailbox = SimpleQueue  # of frames; an empty frame means: no thread reads, do it yourself
 
 _TAIL = layout.TAIL_AT // 8
 _POSTED = layout.POSTED_AT // 8
@@ -68,8 +68,8 @@ class Listener(Protocol):
 class _Fence:
     """Orders plain stores and loads where the processor does not.
 
-    What is before the release of a lock stays before it, what is after taking it stays after, and one can be taken
-    only after it was released.
+    Steps before the release of a lock stay before it, steps after its acquisition stay after it, and a lock is acquired
+    only after its release.
     """
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ class Channel:
                 if frame:
                     return frame
         finally:
-            # Only after _reading is free: who has found it taken was on the list before, and is woken here.
+            # Only after _reading is free: a thread that found it taken was on the list before, and is woken here.
             waiting.remove(box)
             if waiting:
                 waiting[0].put(b"")
@@ -196,9 +196,9 @@ class Channel:
                 self._arm()
 
     def look(self) -> None:
-        """Read what is there, without waiting, and see that everybody gets what is theirs."""
+        """Read the frames that are there, without waiting, and route each to its thread."""
         if self._foreign or self.down64[_TAIL] == self._head or not self._reading.acquire(False):
-            return  # whoever is reading does it
+            return  # the thread that reads does it
         try:
             self._drain()
         finally:
@@ -227,7 +227,7 @@ class Channel:
         return self._bell_in
 
     def listen(self, listener: Listener) -> None:
-        """Arm the bell for a listener now, if nobody reads, and whenever nobody reads any more."""
+        """Arm the bell for a listener now, if no thread reads, and whenever a thread stops reading."""
         self._listeners[id(listener)] = listener
         self._arm()
 
@@ -236,11 +236,11 @@ class Channel:
         if not self._listeners and self._sleeps & 1 and self._reading.acquire(False):
             if self._sleeps & 1:
                 self._sleeps = count = (self._sleeps + 1) & 0xFFFFFFFF
-                self._up32[_SLEEP] = count  # nobody needs to be rung for
+                self._up32[_SLEEP] = count  # no listener needs the bell
             self._stop_reading()
 
     def heard(self) -> bool:
-        """Read what the bell has announced; False if somebody else reads, who then hears it too."""
+        """Read what the bell has announced; False if another thread reads, which then hears it too."""
         if self._foreign or not self._reading.acquire(False):
             return False
         try:
@@ -251,7 +251,7 @@ class Channel:
         return True
 
     def _hear(self) -> None:
-        """Read the bell, which somebody may have done in between. The caller holds _reading."""
+        """Read the bell, which another thread may have done in between. The caller holds _reading."""
         try:
             if self._bell.poll(0) and not os.read(self._bell_in, 4096) and self.down64[_TAIL] == self._head:
                 raise Gone("the supervisor has gone")
@@ -259,9 +259,9 @@ class Channel:
             raise lost(error) from error
 
     def _arm(self) -> None:
-        """Have the bell rung for the next frame, unless somebody reads.
+        """Have the bell rung for the next frame, unless a thread reads.
 
-        Who reads comes here afterwards, with the lock released, and finds every listener that has found it taken.
+        A thread that reads comes here afterwards, with the lock released, and finds every listener that found it taken.
         """
         while self._listeners and not self._foreign and self._reading.acquire(False):
             try:
@@ -305,7 +305,7 @@ class Channel:
         """Begin a batch that was handed ahead; False if the supervisor has withdrawn it. For one thread alone.
 
         Between the store and the load must lie a full barrier, so that of the two sides one sees the other's word. A
-        lock that nobody else knows is taken and released by locked instructions, which on x86-64 are one, in a tenth of
+        private lock is taken and released by locked instructions, which on x86-64 are one, in a tenth of
         the time of a `sched_yield`, and without giving the core away. Elsewhere a lock orders less: there the
         scheduler's own barrier does it.
         """
@@ -378,7 +378,7 @@ class Channel:
             if self.down64[_TAIL] == head and self._await_bell(timeout) and self.down64[_TAIL] == head:
                 raise Gone("the supervisor has gone")
         except Interrupted:
-            pass  # whoever waits looks why
+            pass  # the caller looks why
         except OSError as error:
             raise lost(error) from error
         finally:
@@ -386,7 +386,7 @@ class Channel:
             self._up32[_SLEEP] = count
 
     def _await_bell(self, timeout: int | None) -> bool:
-        """Wait for the bell; True if nobody can ring it any more. Interrupted may be raised at any step of this."""
+        """Wait for the bell; True if the supervisor has gone. Interrupted may be raised at any step of this."""
         if self._handlers.within and self._handlers.due():
             return False
         return (timeout is None or bool(self._bell.poll(timeout))) and not os.read(self._bell_in, 4096)
@@ -503,13 +503,13 @@ class Channel:
         words[_TAIL] = self._tail = tail
 
     def _make_room(self, tail: int) -> None:
-        """Wait until the ring has room up to tail. Nobody rings for that: the supervisor reads as fast as it can."""
+        """Wait until the ring has room up to tail. No bell tells of it: the supervisor reads as fast as it can."""
         while tail - self.down64[_HEAD] > _SIZE:
             self._ring()
             self.moment()
 
     def _ring(self) -> None:
-        """Wake the supervisor if it sleeps and nobody has rung for this sleep."""
+        """Wake the supervisor if it sleeps and this sleep has not been rung for."""
         asleep = self._down32[_SLEEP]
         if _WEAKLY_ORDERED or (asleep & 1 and asleep != self._rung):
             self._rung = asleep
@@ -557,7 +557,7 @@ class Channel:
             self._release_tickets()
 
     def _release_tickets(self) -> None:
-        """Send the tickets now, unless somebody is sending: whoever holds the lock looks for them afterwards."""
+        """Send the tickets now, unless another thread is sending: the holder of the lock looks for them afterwards."""
         while self._tickets and not self._foreign and self._send_if_free(self._next_tickets):
             if self._deferred:
                 self._publish_deferred()

@@ -56,7 +56,7 @@ def describe(error: BaseException, called: str = "", within: int = 0) -> str:
 
 def trace(error: BaseException) -> str:
     """The whole traceback as Python shows it, causes included, for the log; "" if it says no more than `describe`."""
-    # It takes 5 ms to import, and nobody needs it who does not fail.
+    # It takes 5 ms to import, and only failures need it.
     from traceback import format_exception
 
     outermost = error.__traceback__

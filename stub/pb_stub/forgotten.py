@@ -1,7 +1,8 @@
-"""Finds requests that nobody can answer any more, because their sender lies in a circle of references.
+"""Finds requests that cannot be answered any more, because their sender lies in a circle of references.
 
-Python ends at once what nobody refers to, and circles when it collects garbage. It does that while objects are made, so
-never in a process that is idle: the sender that could say that it was dropped is there for ever, and a client waits.
+Python frees an object without references at once, and circles at a garbage collection, which comes while objects are
+made: never in an idle process. There the sender, whose destructor would say that it was dropped, lives for ever, and a
+client waits.
 """
 
 from __future__ import annotations

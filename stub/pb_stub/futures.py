@@ -1,4 +1,4 @@
-"""Answers to requests of the model for event loops, which listen to the bell themselves while nobody reads."""
+"""Answers to requests of the model for event loops, which listen to the bell themselves while no thread reads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Future(asyncio.Future):  # type: ignore[type-arg]  # subscripted only fro
 class Inbox:
     """What comes to one event loop. While it expects something it listens to the bell, in its own thread.
 
-    If somebody else reads, the loop does not wait for the bell, which would wake both: it is called with what comes.
+    If another thread reads, the loop does not wait for the bell, which would wake both: it is called with what comes.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, inferences: Inferences) -> None:
@@ -82,7 +82,7 @@ class Inbox:
         try:
             if not self._channel.heard():
                 self._leave()
-                # Whoever reads may have stopped before this was seen to listen no more.
+                # The reader may have stopped before it saw that this loop listens no more.
                 self._channel.listen(self)
         except ForeignProcess:
             self._leave()
@@ -182,7 +182,7 @@ class Answer:
         return arrival[0] if self._stream is None else iterator_over(self._stream, arrival)
 
     def abandon(self) -> None:
-        """Nobody waits any more."""
+        """The waiter has given up."""
         self._inbox.call(_done, self._inbox)
         self._inferences.forget(self.number)
 

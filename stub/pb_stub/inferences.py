@@ -2,12 +2,12 @@
 
           exec             async_exec          exec(decoupled=True)
     who   any thread       any event loop      both
-          waits in the     listens; the frame  frames wait in the mailbox of the stream until somebody takes them;
+          waits in the     listens; the frame  frames wait in the mailbox of the stream until they are taken;
           channel          is opened where it  the supervisor sends WINDOW of them, and more as they are taken
                            is read
 
-Each request has a number of its own. `_open` knows those whose last response has not come; the answers to others, which
-nobody wants any more, are opened and dropped, so that the loans in them go back.
+Each request has a number of its own. `_open` knows those whose last response has not come; answers to other requests,
+which the model has given up, are opened and dropped, so that the loans in them go back.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .pool import Pool
     from .service import Service
 
-#: How many responses of a stream may be on their way to somebody who takes them; so many again are asked for by halves.
+#: How many responses of a stream may be in flight; the supervisor is asked for more by halves of that.
 WINDOW = 32
 
 _INTERNAL = int(ErrorCode(1))
@@ -57,7 +57,7 @@ _FLAGS_AT = messages.HEADER.size + messages.INFER_RESPONSE_HEAD.size + 8
 
 
 class Waiting(Protocol):
-    """Whoever is answered by INFER_RESPONSE."""
+    """A waiter that INFER_RESPONSE answers."""
 
     number: int  # of the request
 
@@ -222,7 +222,7 @@ class Inferences:
             self.lose(error)
 
     def forget(self, number: int) -> None:
-        """Cancel a request of which nobody wants to hear any more. Never waits; may be called anywhere."""
+        """Cancel a request whose answers the model has given up. Never waits; may be called anywhere."""
         if self._open.pop(number, None) is not None:
             self._channel.post(messages.word(messages.STOP_INFER, self._channel.life, number, messages.STOP_FORGET))
 

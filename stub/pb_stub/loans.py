@@ -5,7 +5,7 @@ Three things follow.
 
 * A loan lasts until the last array over it has died, views included: numpy makes all of them keep the first one alive.
 * Before a block goes back its private pages must go, or the next request in it would be seen through them. The kernel
-  knows which pages are private (/proc/self/pagemap). Nobody asks it if the process has had no page fault since.
+  knows which pages are private (/proc/self/pagemap). It is not read if the process has had no page fault since.
 * Writing costs a fault and a copy per page, much more than copying the block at once. An input that was found written
   is therefore copied the next COPIES_AFTER_WRITE times, then tried again: models that write in place write every time.
 
@@ -95,7 +95,7 @@ class Loan:
         loans = self._loans
         if loans.channel.foreign:
             return
-        if self.written():  # nobody will look at it: no array is left over the mapping
+        if self.written():  # no array is left over the mapping
             loans.clean(self)
         loans.channel.give_back(self.ticket)
 
@@ -201,7 +201,7 @@ class Loans:
         return not bool((of_file | untouched).all())
 
     def clean(self, loan: Loan) -> None:
-        """Drop the private pages of a loan that nobody looks at any more, but not those that another array shows."""
+        """Drop the private pages of a loan without arrays, but not the pages that another array shows."""
         self._copying[loan._name] = COPIES_AFTER_WRITE
         window = loan.window
         assert window is not None

@@ -14,7 +14,7 @@ from typing import Iterator
 
 _VARIABLE = "NEREID_STUB"
 
-#: How long processes that have been killed may take to be gone; one that hangs in the kernel cannot be waited for.
+#: How long killed processes may take to be gone; a process that hangs in the kernel cannot be waited for.
 _LIMIT = 5.0
 _PAUSE = 0.005
 

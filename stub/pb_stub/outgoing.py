@@ -2,7 +2,7 @@
 
 Responses in EXECUTED and RESPONSE carry tensors, and requests in INFER. One Outgoing is one such frame in the making.
 It holds the loans that its descriptors refer to, so that no other thread can give them back before the frame is out;
-when it is packed it lets them go, and the tickets of those that nobody else holds travel in the very frame.
+when it is packed it lets them go, and the tickets of those without another holder travel in the very frame.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Outgoing:
         return sent
 
     def _passed(self, data: np.ndarray) -> Any:
-        """Recognise an array that shows an input which nobody has written into."""
+        """Recognise an array that shows an unwritten input."""
         held = self._loans.holder(data)
         if held is None:
             return None

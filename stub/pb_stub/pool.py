@@ -42,7 +42,7 @@ _WANTED = layout.WANTED_AT // 8
 _ANSWERED = layout.ANSWERED_AT // 8
 _ASKED = layout.ASKED_AT // 8
 
-#: Memory above the default that nobody needed for so long is given back.
+#: Memory above the default that was not needed for so long is given back.
 TRIM_AFTER_SECONDS = 1.0
 
 #: How long the supervisor may take to say whether there is memory.
@@ -190,7 +190,7 @@ class Pool:
             return self._max - self.used
 
     def patience(self) -> int | None:
-        """Give back what nobody needed for a while; called before sleep.
+        """Give back memory that was not needed for a while; called before sleep.
 
         Returns the milliseconds after which another look is worth while, None if that is not before the next frame.
         """
@@ -364,7 +364,7 @@ class Pool:
         """Say how many bytes are wanted in all; returns the number of the question."""
         self._asked += 1
         self._words[_WANTED] = total
-        os.sched_yield()  # a full barrier: whoever sees the number sees the bytes
+        os.sched_yield()  # a full barrier: a reader that sees the number sees the bytes
         self._words[_ASKED] = self._asked
         self._channel.knock()
         return self._asked

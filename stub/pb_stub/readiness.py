@@ -18,7 +18,7 @@ _LOOK = 0.01
 class Readiness:
     """A thread of its own for `is_ready`, in stubs whose model has it: it may take long, and may ask the server.
 
-    While the main thread executes nobody reads the ring, and a question would wait. Another reader would slow down
+    While the main thread executes no thread reads the ring, and a question would wait. Another reader would slow down
     short executions, as frames then go from thread to thread. So this thread looks from time to time, and has the
     ring read beside an execution that is not short.
     """

@@ -4,8 +4,8 @@
                                             ▲
                                  Senders ───┘       CREDIT, CANCEL    by handle, while the request is open
 
-An Outlet exists from the moment in which somebody asks a request for its sender, or `execute` has left it unanswered,
-until FINAL. Of ordinary requests nothing is known here.
+An Outlet exists from the moment in which the model asks a request for its sender, or `execute` has left it unanswered,
+until FINAL. Ordinary requests have none.
 
 Two things keep a `send` from the order that the supervisor wants to see, and both are in `Outlet._publish`: the batch
 fails while another thread sends, and then nothing may follow the EXECUTED that says so; and a send that waits for room
@@ -76,8 +76,8 @@ class Senders:
         self.forgotten = Forgotten(channel, self._outlets)
         over = Outlet(self, 0, {})
         over.over = True
-        #: The sender of all requests whose response was returned, and of those that failed, where nobody had asked for
-        #: one before.
+        #: The sender of all requests whose response was returned, and of requests that failed, where the model had not
+        #: asked for a sender.
         self._returned = sender_of(over, closed=True, sends=1)
         self._failed = sender_of(over, closed=True)
 
@@ -94,7 +94,7 @@ class Senders:
     # What execute makes of the requests of a batch.
 
     def outlet(self, request: InferenceRequest) -> Outlet | None:
-        """Where a request's responses go, which nobody has answered; None for one that the model has made."""
+        """Where the responses to an unanswered request go; None for a request that the model has made."""
         handle = request._handle
         if not handle:
             return None
@@ -187,7 +187,7 @@ class Senders:
         return outlet.end()
 
     def blame(self, requests: list[InferenceRequest], text: str) -> None:
-        """Have those requests of a batch end with this error that nobody ends, as some thread still may."""
+        """End with this error the requests of a batch that no thread ends, as one still may."""
         for request in requests:
             outlet = self._outlets.get(request._handle)
             if outlet is not None:
@@ -308,7 +308,7 @@ class Outlet:
             except BaseException:
                 answers.withdraw()
                 raise
-            senders.channel.pause()  # clients that read give memory back, and nobody rings for that
+            senders.channel.pause()  # clients that read give memory back, without a bell
         responses, total = self._sent
         self._sent = responses + 1, total + size
 
@@ -325,7 +325,7 @@ class Outlet:
         while self._full():
             if self._box is None:
                 self._box = SimpleQueue()
-            self._waiting = True  # before the last look: whoever credits looks after it has counted
+            self._waiting = True  # before the last look: the thread that credits looks after it has counted
             try:
                 if self._full():
                     self._senders.channel.receive(self._box)
@@ -347,7 +347,7 @@ class Outlet:
         return self._box if self._waiting else None
 
     def give_up(self, text: str) -> Mailbox[bytes] | None:
-        """End the request with an error, for the thread that reads; whoever waits for credit hears that it is over."""
+        """End the request with an error, for the thread that reads; a sender that waits for credit is woken."""
         try:
             self.fail(text)
         except StubError:
@@ -355,7 +355,7 @@ class Outlet:
         return self._box if self._waiting else None
 
     def end(self) -> bool:
-        """End the request here, unless it has ended; whoever sends meanwhile is refused."""
+        """End the request here, unless it has ended; a concurrent send is refused."""
         with self._gate:
             if self.over:
                 return False
@@ -370,7 +370,7 @@ class Outlet:
             senders.remove(self)
 
     def fail(self, text: str, complain: bool = False) -> None:
-        """End the request with an error, which goes into the log too if nobody else hears of it."""
+        """End the request with an error, which goes into the log too if no client hears of it."""
         senders = self._senders
         with self._gate:
             if self.over:

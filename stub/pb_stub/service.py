@@ -1,7 +1,7 @@
-"""A thread that reads the ring while nobody else does.
+"""A thread that reads the ring while no other thread does.
 
-Whoever waits for a frame reads for all, so most stubs need no such thread. It is started for the first one who wants
-frames dealt with that he does not wait for: questions that come during `execute`.
+A thread that waits for a frame reads for all, so most stubs need no such thread. It is started for the first user that
+needs frames without waiting for them: questions that come during `execute`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MARK = b"."
 
 
 class Service:
-    """Reads as long as somebody needs it.
+    """Reads as long as it is needed.
 
     `need` and `enough` never wait and may be called anywhere, destructors and signal handlers included: all that they
     touch are a set and two queues, each by one step that nothing comes in between of.
@@ -41,7 +41,7 @@ class Service:
             self._start()
 
     def enough(self, key: Hashable) -> None:
-        """Withdraw a need; one that is not there is no error."""
+        """Withdraw a need; an unknown need is no error."""
         self._needs.discard(key)
         if not self._needs:
             self._box.put(_MARK)
@@ -68,5 +68,5 @@ class Service:
             self._reads = True
             while self._needs:
                 self._channel.receive(self._box)
-            # Whoever comes from here on finds that nobody reads, and calls.
+            # A thread that comes from here on finds that no thread reads, and calls.
             self._reads = False

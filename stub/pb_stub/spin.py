@@ -8,8 +8,8 @@ _CLEAN_SPINS = 64
 #: A wait counts at most so many budgets, so that one long pause does not keep a burst after it from spinning.
 _LONGEST_WAIT = 8
 
-#: A yield that takes longer gave the core to somebody who keeps it. Half of the supervisor's limit, at most: where both
-#: sides are disturbed the stub gives up first.
+#: A yield that takes longer gave the core to another thread, which keeps it. Half of the supervisor's limit, at most:
+#: where both sides are disturbed the stub gives up first.
 SLOW_YIELD_NS = 50_000
 
 

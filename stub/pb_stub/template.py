@@ -204,7 +204,7 @@ def _between(supervisor: socket.socket, reporter: int, request: dict[str, Any], 
 
 
 def _become_stub(supervisor: socket.socket, request: dict[str, Any], fds: list[int], where: Places) -> None:
-    """Shed what is the template's."""
+    """Shed what belongs to the template."""
     supervisor.close()
     os.setpgid(0, 0)
     null = os.open(os.devnull, os.O_RDONLY)
