@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/config"
 )
 
 // echoBackend's models give back their inputs, IN as OUT and so on, when the test
@@ -242,11 +243,14 @@ func TestHolds(t *testing.T) {
 }
 
 func TestComposing(t *testing.T) {
-	config := configOf(t, `name: "e" platform: "ensemble" ensemble_scheduling {
+	config, err := config.ParseText("config.pbtxt", []byte(`name: "e" platform: "ensemble" ensemble_scheduling {
 		step { model_name: "m" model_version: 3 input_map { key: "IN" value: "A" } output_map { key: "OUT" value: "B" } }
 		step { model_name: "n" model_version: -1 input_map { key: "IN" value: "B" } output_map { key: "OUT" value: "C" } }
 		step { model_name: "m" model_version: 1 input_map { key: "IN" value: "C" } output_map { key: "OUT" value: "D" } }
-	}`)
+	}`))
+	if err != nil {
+		t.Fatal(err)
+	}
 	got := (&Description{Config: config}).Composing()
 	want := map[Identity][]int64{{Name: "m"}: {1, 3}, {Name: "n"}: {infer.LatestVersion}}
 	if !maps.EqualFunc(got, want, slices.Equal) {

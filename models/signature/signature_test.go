@@ -1,4 +1,4 @@
-package models
+package signature
 
 import (
 	"errors"
@@ -8,7 +8,6 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
-	"github.com/nereid-serving/nereid/models/signature"
 )
 
 // TestRequestsWithoutInputs: a model whose inputs are all optional may be asked
@@ -25,14 +24,14 @@ func TestRequestsWithoutInputs(t *testing.T) {
 		{8, "[request id: r] out of bounds index 0: request has 0 inputs"},
 	} {
 		config.MaxBatchSize = test.batch
-		err := signature.New("m", config).Validate(&infer.Request{ID: "r"})
+		err := New("m", config).Validate(&infer.Request{ID: "r"})
 		if test.want == "" {
 			if err != nil {
 				t.Errorf("max_batch_size %d: got %q, want no error", test.batch, err)
 			}
 			continue
 		}
-		var refusal *signature.BackendRefusal
+		var refusal *BackendRefusal
 		if !errors.As(err, &refusal) || refusal.Err.Code != infer.InvalidArg || refusal.Error() != test.want {
 			t.Errorf("max_batch_size %d: got %v, want the refusal %q", test.batch, err, test.want)
 		}
@@ -104,7 +103,7 @@ func TestRequestTexts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			request := &infer.Request{ID: "r", Inputs: slices.Clone(c.inputs), Outputs: c.outputs}
-			err := signature.New("m", configOf(t, c.config)).Validate(request)
+			err := New("m", configOf(t, c.config)).Validate(request)
 			got := ""
 			if err != nil {
 				got = err.Error()
@@ -126,7 +125,7 @@ func configOf(t *testing.T, text string) *kserve.ModelConfig {
 }
 
 // TestReshapes has shapes as clients know them and as models do: of an input by
-// validate, of an output back by answer.
+// Validate, of an output back by ShapeOutputs.
 func TestReshapes(t *testing.T) {
 	for _, c := range []struct {
 		name, tensor  string // what follows name and type in the config
@@ -147,7 +146,7 @@ func TestReshapes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			spec := signature.New("m", completed)
+			spec := New("m", completed)
 			request := &infer.Request{Inputs: []infer.Tensor{tensorOf("T", infer.Int8, c.client...)}}
 			if err := spec.Validate(request); err != nil {
 				t.Fatal(err)
@@ -174,7 +173,7 @@ func TestAScalarOutputOfABatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	response := &infer.Response{Outputs: []infer.Tensor{tensorOf("T", infer.FP32)}}
-	signature.New("m", completed).ShapeOutputs(response)
+	New("m", completed).ShapeOutputs(response)
 	if got := response.Outputs[0].Shape; !slices.Equal(got, []int64{1}) {
 		t.Errorf("the client sees %v, want [1]", got)
 	}
