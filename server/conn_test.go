@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 const liveRequest = "GET /v2/health/live HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -166,7 +167,7 @@ func TestClientLeavesInBody(t *testing.T) {
 		_ = c.Close()
 	}
 	eventually(t, "all connections have ended", func() bool { return s.Connections() == 0 })
-	if n := s.core.served.Load(); n != 0 {
+	if n := s.core.Served.Load(); n != 0 {
 		t.Errorf("%d inferences were run, want none", n)
 	}
 }
@@ -176,13 +177,13 @@ func TestClientLeavesInBody(t *testing.T) {
 func TestClientLeavesInInference(t *testing.T) {
 	began, cause := make(chan struct{}), make(chan error, 1)
 	waits := model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
-	waits.infer = func(ctx context.Context, _ *infer.Request, _ infer.Sender) error {
+	waits.Infer = func(ctx context.Context, _ *infer.Request, _ infer.Sender) error {
 		close(began)
 		<-ctx.Done()
 		cause <- ctx.Err()
 		return infer.Errorf(infer.Cancelled, "")
 	}
-	s := startHTTP(t, HTTPConfig{}, newFakeCore(waits))
+	s := startHTTP(t, HTTPConfig{}, servertest.NewCore(waits))
 	c := s.connect(t)
 	c.send(string(binaryRequest("waits", 100_000)))
 	<-began
@@ -201,15 +202,15 @@ func TestClientLeavesInInference(t *testing.T) {
 // its connection usable.
 func TestSlowInferences(t *testing.T) {
 	slow := model("slow", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
-	slow.infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	slow.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		select {
 		case <-ctx.Done():
 			return infer.Errorf(infer.Cancelled, "the context has ended")
 		case <-time.After(4 * watchAfter):
-			return slow.echo(ctx, req, send)
+			return slow.Echo(ctx, req, send)
 		}
 	}
-	s := startHTTP(t, HTTPConfig{}, newFakeCore(slow))
+	s := startHTTP(t, HTTPConfig{}, servertest.NewCore(slow))
 	c := s.connect(t)
 	for i := range 5 {
 		c.send(string(binaryRequest("slow", 10_000)))
@@ -263,7 +264,7 @@ func TestClientDoesNotRead(t *testing.T) {
 	c := s.connect(t)
 	c.send(string(binaryRequest("id_uint8", 32<<20)))
 	eventually(t, "the connection has ended", func() bool { return s.Connections() == 0 })
-	if n := s.blocks.lent.Load(); n != 0 {
+	if n := s.blocks.Lent.Load(); n != 0 {
 		t.Errorf("%d blocks are lent, want none", n)
 	}
 }
@@ -273,12 +274,12 @@ func TestClientDoesNotRead(t *testing.T) {
 func TestTooManyConnections(t *testing.T) {
 	began, release := make(chan struct{}, 2), make(chan struct{})
 	waits := model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
-	waits.infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	waits.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		began <- struct{}{}
 		<-release
-		return waits.echo(ctx, req, send)
+		return waits.Echo(ctx, req, send)
 	}
-	s := startHTTP(t, HTTPConfig{MaxConnections: 2}, newFakeCore(waits))
+	s := startHTTP(t, HTTPConfig{MaxConnections: 2}, servertest.NewCore(waits))
 	first := s.connect(t)
 	first.send(liveRequest)
 	first.receive("GET")
@@ -339,12 +340,12 @@ func TestHead(t *testing.T) {
 func TestShutdown(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	waits := model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
-	waits.infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	waits.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		close(began)
 		<-release
-		return waits.echo(ctx, req, send)
+		return waits.Echo(ctx, req, send)
 	}
-	s := startHTTP(t, HTTPConfig{}, newFakeCore(waits))
+	s := startHTTP(t, HTTPConfig{}, servertest.NewCore(waits))
 	silent, idle, busy := s.connect(t), s.connect(t), s.connect(t)
 	idle.send(liveRequest)
 	idle.receive("GET")
@@ -370,12 +371,12 @@ func TestShutdown(t *testing.T) {
 func TestShutdownWithStuckModel(t *testing.T) {
 	began := make(chan struct{})
 	stuck := model("stuck", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
-	stuck.infer = func(ctx context.Context, _ *infer.Request, _ infer.Sender) error {
+	stuck.Infer = func(ctx context.Context, _ *infer.Request, _ infer.Sender) error {
 		close(began)
 		<-ctx.Done()
 		return infer.Errorf(infer.Cancelled, "")
 	}
-	s := startHTTP(t, HTTPConfig{ExitTimeout: 50 * time.Millisecond}, newFakeCore(stuck))
+	s := startHTTP(t, HTTPConfig{ExitTimeout: 50 * time.Millisecond}, servertest.NewCore(stuck))
 	c := s.connect(t)
 	c.send(string(binaryRequest("stuck", 4)))
 	<-began

@@ -48,9 +48,9 @@ type Core interface {
 	SetInstances(ctx context.Context, name, group string, count int) ([]models.InstanceState, error)
 }
 
-// inferOn has a request executed by the version that was found for it, or by the
+// InferOn has a request executed by the version that was found for it, or by the
 // version's successor, which is found then, if it has been replaced meanwhile.
-func inferOn(ctx context.Context, core Core, found *models.Target, req *infer.Request, send infer.Sender) error {
+func InferOn(ctx context.Context, core Core, found *models.Target, req *infer.Request, send infer.Sender) error {
 	for {
 		err := (*found).Infer(ctx, req, send)
 		if !errors.Is(err, models.ErrReplaced) {

@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 func TestEndpoints(t *testing.T) {
-	core := newFakeCore()
+	core := servertest.NewCore()
 	s := startHTTP(t, HTTPConfig{ServerName: "s", ServerVersion: "1.2.3"}, core)
 	const id = `{"name":"id_fp32","versions":["1"],"platform":"python",` +
 		`"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[-1]}],"outputs":[{"name":"OUTPUT0","datatype":"FP32","shape":[-1]}]}`
@@ -100,8 +101,8 @@ func TestEndpoints(t *testing.T) {
 		}
 	}
 	want := []string{`load m "" []`, `load m "{}" [1/m.py="x"]`, `load m " " []`, `load broken "" []`, `instances m "" 2`, `instances m "g" 1024`, "unload m false", "unload m true", "unload m false"}
-	if !slices.Equal(core.loads, want) {
-		t.Errorf("loads: got %q, want %q", core.loads, want)
+	if !slices.Equal(core.Loads, want) {
+		t.Errorf("loads: got %q, want %q", core.Loads, want)
 	}
 }
 
@@ -122,14 +123,14 @@ func TestStatistics(t *testing.T) {
 }
 
 func TestHealthWhenUnready(t *testing.T) {
-	core := newFakeCore()
-	core.unripe = true
+	core := servertest.NewCore()
+	core.Unready = true
 	s := startHTTP(t, HTTPConfig{}, core)
 	if got := s.do(t, "GET", "/v2/health/ready", "").String(); got != "400 text/plain " {
 		t.Errorf("unready: got %s", got)
 	}
-	leaving := newFakeCore()
-	leaving.live = infer.Errorf(infer.Unavailable, "Server exiting")
+	leaving := servertest.NewCore()
+	leaving.Down = infer.Errorf(infer.Unavailable, "Server exiting")
 	s = startHTTP(t, HTTPConfig{}, leaving)
 	for _, path := range []string{"/v2/health/live", "/v2/health/ready"} {
 		if got, want := s.do(t, "GET", path, "").String(), "503 text/plain "+errorBody("Server exiting"); got != want {
@@ -140,9 +141,9 @@ func TestHealthWhenUnready(t *testing.T) {
 
 // TestLoadOutlivesClient closes the connection while a load runs.
 func TestLoadOutlivesClient(t *testing.T) {
-	core := newFakeCore()
+	core := servertest.NewCore()
 	began, left, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	core.load = func(ctx context.Context, _, _ string, _ map[string][]byte) error {
+	core.OnLoad = func(ctx context.Context, _, _ string, _ map[string][]byte) error {
 		close(began)
 		<-left
 		ended <- ctx.Err()

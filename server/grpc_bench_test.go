@@ -14,10 +14,11 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // grpcEcho answers with the tensor that it gets, at no cost of its own.
-type grpcEcho struct{ *fakeCore }
+type grpcEcho struct{ *servertest.Core }
 
 func (grpcEcho) Infer(_ context.Context, req *infer.Request, send infer.Sender) error {
 	out := req.Inputs[0]
@@ -130,7 +131,7 @@ func BenchmarkGRPCInfer(b *testing.B) {
 		for _, parallel := range []int{0, 4} {
 			b.Run(fmt.Sprintf("%s/%d", row.name, parallel), func(b *testing.B) {
 				blocks := &grpcBlocks{free: map[int][]*grpcBlock{}}
-				g, err := NewGRPC(GRPCConfig{Address: "127.0.0.1"}, Parts{Core: grpcEcho{newFakeCore()}, Allocate: blocks.allocate, Logging: &fakeLog{}}, zerolog.Nop())
+				g, err := NewGRPC(GRPCConfig{Address: "127.0.0.1"}, Parts{Core: grpcEcho{servertest.NewCore()}, Allocate: blocks.allocate, Logging: &servertest.Log[LogSettings]{}}, zerolog.Nop())
 				if err != nil {
 					b.Fatal(err)
 				}

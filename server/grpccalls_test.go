@@ -15,6 +15,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 const grpcService = "/inference.GRPCInferenceService/"
@@ -41,9 +42,9 @@ func (s *grpcTestServer) invoke(t *testing.T, method string, request, answer pro
 }
 
 func TestGRPCCalls(t *testing.T) {
-	core := newFakeCore()
-	core.models["batch"].info.Config.Platform = "plat"
-	core.models["sick"] = &fakeModel{info: core.models["fails"].info}
+	core := servertest.NewCore()
+	core.Models["batch"].Info.Config.Platform = "plat"
+	core.Models["sick"] = &servertest.Model{Info: core.Models["fails"].Info}
 	s := startGRPC(t, GRPCConfig{ServerName: "name", ServerVersion: "1.2.3"}, core)
 	const (
 		stol = "failed to get model version from specified version string 'x' (details: stol), version should be an integral value > 0"
@@ -136,8 +137,8 @@ func TestGRPCCalls(t *testing.T) {
 	} {
 		s.invoke(t, test.method, test.request, test.answer, test.code, test.want)
 	}
-	if want := []string{`load m "{}" [1/model.py="x\xff"]`, `load m " " []`, `load broken "" []`, "unload m true", "unload n false"}; !slices.Equal(core.loads, want) {
-		t.Errorf("the core was told %q, want %q", core.loads, want)
+	if want := []string{`load m "{}" [1/model.py="x\xff"]`, `load m " " []`, `load broken "" []`, "unload m true", "unload n false"}; !slices.Equal(core.Loads, want) {
+		t.Errorf("the core was told %q, want %q", core.Loads, want)
 	}
 }
 
@@ -145,7 +146,7 @@ func TestGRPCCalls(t *testing.T) {
 func TestGRPCStatisticsOfAll(t *testing.T) {
 	s := startGRPC(t, GRPCConfig{}, nil)
 	got, err := s.client.ModelStatistics(grpcContext(t), &kserve.ModelStatisticsRequest{Version: "7"})
-	want := &kserve.ModelStatisticsResponse{ModelStats: []*kserve.ModelStatistics{fakeStatistics("a"), {Name: "b", Version: "2"}}}
+	want := &kserve.ModelStatisticsResponse{ModelStats: []*kserve.ModelStatistics{servertest.Statistics("a"), {Name: "b", Version: "2"}}}
 	if err != nil || !proto.Equal(got, want) {
 		t.Errorf("got %v and error %v, want %v", got, err, want)
 	}
@@ -173,8 +174,8 @@ func (rawCodec) Marshal(v any) ([]byte, error)   { return v.([]byte), nil }
 func (rawCodec) Unmarshal(_ []byte, _ any) error { return nil }
 
 func TestGRPCExiting(t *testing.T) {
-	core := newFakeCore()
-	core.live = infer.Errorf(infer.Unavailable, "Server exiting")
+	core := servertest.NewCore()
+	core.Down = infer.Errorf(infer.Unavailable, "Server exiting")
 	s := startGRPC(t, GRPCConfig{}, core)
 	for method, request := range map[string]proto.Message{
 		"ServerLive": &kserve.ServerLiveRequest{}, "ServerReady": &kserve.ServerReadyRequest{}, "ServerMetadata": &kserve.ServerMetadataRequest{},
@@ -186,8 +187,8 @@ func TestGRPCExiting(t *testing.T) {
 }
 
 func TestGRPCNotReady(t *testing.T) {
-	core := newFakeCore()
-	core.unripe = true
+	core := servertest.NewCore()
+	core.Unready = true
 	s := startGRPC(t, GRPCConfig{}, core)
 	s.invoke(t, "ServerReady", &kserve.ServerReadyRequest{}, &kserve.ServerReadyResponse{}, codes.OK, "")
 	s.invoke(t, "/grpc.health.v1.Health/Check", &grpc_health_v1.HealthCheckRequest{}, &grpc_health_v1.HealthCheckResponse{}, codes.OK, "status: NOT_SERVING")
@@ -239,9 +240,9 @@ func TestGRPCLogSettings(t *testing.T) {
 
 // TestGRPCLoadOutlivesClient: a load goes on when its client has left.
 func TestGRPCLoadOutlivesClient(t *testing.T) {
-	core := newFakeCore()
+	core := servertest.NewCore()
 	begun, left, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	core.load = func(ctx context.Context, _, _ string, _ map[string][]byte) error {
+	core.OnLoad = func(ctx context.Context, _, _ string, _ map[string][]byte) error {
 		close(begun)
 		<-left
 		ended <- ctx.Err()

@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // writeCertificate makes a certificate for 127.0.0.1 that signs itself, and
@@ -90,7 +91,7 @@ func TestGRPCEncrypted(t *testing.T) {
 	for _, files := range []GRPCTLS{{CertFile: "none", KeyFile: keyFile}, {CertFile: certFile, KeyFile: clientKey},
 		{CertFile: certFile, KeyFile: keyFile, Mutual: true, RootFile: "none"}, {CertFile: certFile, KeyFile: keyFile, Mutual: true, RootFile: keyFile}} {
 		files.Enabled = true
-		g, err := NewGRPC(GRPCConfig{TLS: files}, Parts{Core: newFakeCore(), Logging: &fakeLog{}}, zerolog.Nop())
+		g, err := NewGRPC(GRPCConfig{TLS: files}, Parts{Core: servertest.NewCore(), Logging: &servertest.Log[LogSettings]{}}, zerolog.Nop())
 		if err != nil {
 			t.Fatal(err)
 		}

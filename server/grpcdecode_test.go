@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // grpcFrames gives out b as a transport would: in frames of the given size.
@@ -83,10 +84,10 @@ func grpcCheckDecode(t *testing.T, b []byte, frame int) {
 	t.Helper()
 	want := &kserve.ModelInferRequest{}
 	wantErr := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, want)
-	memory := fakeBlocks{}
-	got, err := grpcDecodeBytes(b, frame, memory.allocate)
+	memory := servertest.Blocks{}
+	got, err := grpcDecodeBytes(b, frame, memory.Allocate)
 	defer func() {
-		if n := memory.lent.Load(); n != 0 {
+		if n := memory.Lent.Load(); n != 0 {
 			t.Errorf("%d blocks were not released", n)
 		}
 	}()

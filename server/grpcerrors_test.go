@@ -13,11 +13,12 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // TestGRPCRequestErrors sends requests that are wrong. The texts are Triton's.
 func TestGRPCRequestErrors(t *testing.T) {
-	s := startGRPC(t, GRPCConfig{}, newFakeCore(model("ident", 0)))
+	s := startGRPC(t, GRPCConfig{}, servertest.NewCore(servertest.NewModel("ident", 0)))
 	for _, test := range []struct {
 		request string
 		code    codes.Code
@@ -110,7 +111,7 @@ func TestGRPCRequestErrors(t *testing.T) {
 			t.Errorf("stream: got %q and %v, want %q", got, end, test.text)
 		}
 	}
-	if n := s.core.served.Load(); n != 0 {
+	if n := s.core.Served.Load(); n != 0 {
 		t.Errorf("%d of the requests have reached the core", n)
 	}
 }

@@ -19,13 +19,14 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // grpcTestServer is a gRPC front end that runs over fakes, and a client of it.
 type grpcTestServer struct {
 	*GRPC
-	core   *fakeCore
-	blocks *fakeBlocks
+	core   *servertest.Core
+	blocks *servertest.Blocks
 	conn   *grpc.ClientConn
 	client kserve.GRPCInferenceServiceClient
 	cancel context.CancelFunc // ends the context of Run
@@ -34,19 +35,19 @@ type grpcTestServer struct {
 
 // startGRPC runs a front end until the test ends. Afterwards all memory must
 // have come back.
-func startGRPC(t testing.TB, cfg GRPCConfig, core *fakeCore, dial ...grpc.DialOption) *grpcTestServer {
+func startGRPC(t testing.TB, cfg GRPCConfig, core *servertest.Core, dial ...grpc.DialOption) *grpcTestServer {
 	t.Helper()
 	if core == nil {
-		core = newFakeCore()
+		core = servertest.NewCore()
 	}
 	cfg.Address = "127.0.0.1"
-	blocks := &fakeBlocks{account: memory.New(memory.Config{Limit: 1 << 30})}
-	g, err := NewGRPC(cfg, Parts{Core: core, Allocate: blocks.allocate, Memory: blocks.account,
-		Logging: &fakeLog{s: LogSettings{Info: true, Warning: true, Error: true, Format: LogFormatDefault}}}, zerolog.New(os.Stderr).Level(zerolog.WarnLevel))
+	blocks := &servertest.Blocks{Account: memory.New(memory.Config{Limit: 1 << 30})}
+	g, err := NewGRPC(cfg, Parts{Core: core, Allocate: blocks.Allocate, Memory: blocks.Account,
+		Logging: &servertest.Log[LogSettings]{S: LogSettings{Info: true, Warning: true, Error: true, Format: LogFormatDefault}}}, zerolog.New(os.Stderr).Level(zerolog.WarnLevel))
 	if err != nil {
 		t.Fatalf("NewGRPC: %v", err)
 	}
-	cancel, stop := runFront(t, g)
+	cancel, stop := servertest.Run(t, g)
 	s := &grpcTestServer{GRPC: g, core: core, blocks: blocks, cancel: cancel, stop: stop}
 	s.conn, s.client = s.dial(t, dial...)
 	t.Cleanup(func() {
@@ -77,8 +78,8 @@ func (s *grpcTestServer) dial(t testing.TB, options ...grpc.DialOption) (*grpc.C
 // connection forgot come back with the garbage.
 func (s *grpcTestServer) settled(t testing.TB) {
 	t.Helper()
-	testkit.Eventually(t, patience, func() bool {
-		if s.blocks.lent.Load() == 0 && s.account.Total() == s.account.Used(memory.Transport) { // its connections may be open
+	testkit.Eventually(t, servertest.Patience, func() bool {
+		if s.blocks.Lent.Load() == 0 && s.account.Total() == s.account.Used(memory.Transport) { // its connections may be open
 			return true
 		}
 		runtime.GC()
@@ -89,7 +90,7 @@ func (s *grpcTestServer) settled(t testing.TB) {
 // grpcContext is one that the test's end, or its failure to end, cancels.
 func grpcContext(t testing.TB, keys ...string) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*servertest.Patience)
 	t.Cleanup(cancel)
 	return metadata.AppendToOutgoingContext(ctx, keys...)
 }
@@ -145,10 +146,10 @@ func int32s(model string, n int) *kserve.ModelInferRequest {
 }
 
 // decoupledModel answers with what f sends.
-func decoupledModel(name string, f func(ctx context.Context, req *infer.Request, send infer.Sender) error) *fakeModel {
-	m := model(name, 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
-	m.info.Config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
-	m.infer = f
+func decoupledModel(name string, f func(ctx context.Context, req *infer.Request, send infer.Sender) error) *servertest.Model {
+	m := servertest.NewModel(name, 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
+	m.Info.Config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
+	m.Infer = f
 	return m
 }
 

@@ -49,7 +49,7 @@ func (g *GRPC) modelInfer(stream grpc.ServerStream) error {
 	}
 	var one grpcOne
 	defer g.tellCancellation(ctx, "ModelInferHandler")()
-	err = inferOn(ctx, g.core, &target, &c.request, one.send)
+	err = InferOn(ctx, g.core, &target, &c.request, one.send)
 	c.release()
 	encoded, err := c.finish(target, &one, grpcOverdue{g.cfg.WriteTimeout, receiver.conn, g.log}, err)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // TestGRPCTransport makes sure that messages are read while they arrive: where
@@ -113,7 +114,7 @@ func TestGRPCInferTypes(t *testing.T) {
 
 // TestGRPCInferRequest compares what the Core is asked for.
 func TestGRPCInferRequest(t *testing.T) {
-	core := newFakeCore()
+	core := servertest.NewCore()
 	s := startGRPC(t, GRPCConfig{ForwardPattern: "^X-|^y$"}, core)
 	q := &kserve.ModelInferRequest{ModelName: "multi", ModelVersion: "1", Id: "the id",
 		Parameters: grpcParamsOf("sequence_id", 7, "sequence_start", true, "sequence_end", false, "priority", uint64(9), "timeout", -1,
@@ -126,7 +127,7 @@ func TestGRPCInferRequest(t *testing.T) {
 	if _, err := s.client.ModelInfer(grpcContext(t, "x-one", "1", "X-One", "2", "y", "3", "yy", "4", "ax-", "5"), q); err != nil {
 		t.Fatal(err)
 	}
-	r := core.last()
+	r := core.Last()
 	if r.Model != "multi" || r.Version != 1 || r.ID != "the id" || r.Correlation != (infer.CorrelationID{Number: 7}) ||
 		r.Flags != infer.SequenceStart || r.Priority != 9 || r.TimeoutMicros != 1<<64-1 || r.Raw || !slices.Equal(r.Outputs, []string{"OUTPUT1", "OUTPUT0"}) {
 		t.Errorf("the core got %+v", r)
@@ -146,7 +147,7 @@ func TestGRPCInferRequest(t *testing.T) {
 	if _, err := s.client.ModelInfer(grpcContext(t), q); err != nil {
 		t.Fatal(err)
 	}
-	r = core.last()
+	r = core.Last()
 	slices.SortFunc(r.Parameters, func(a, b infer.Parameter) int { return strings.Compare(a.Name, b.Name) })
 	if want := []infer.Parameter{{Name: "d", Kind: infer.DoubleParameter, Double: 0.5}, {Name: "f", Kind: infer.BoolParameter},
 		{Name: "i", Kind: infer.IntParameter, Int: -5}, text("t", "")}; r.Version != infer.LatestVersion || r.Correlation.Text != strings.Repeat("é", 64) ||
@@ -158,11 +159,11 @@ func TestGRPCInferRequest(t *testing.T) {
 // TestGRPCInferResponse compares what becomes of a response.
 func TestGRPCInferResponse(t *testing.T) {
 	big := bytes.Repeat([]byte("0123456789"), 1000)
-	odd := model("odd", 0, "OUTPUT0 INT32 -1")
-	core := newFakeCore(odd)
+	odd := servertest.NewModel("odd", 0, "OUTPUT0 INT32 -1")
+	core := servertest.NewCore(odd)
 	s := startGRPC(t, GRPCConfig{}, core)
-	odd.infer = func(_ context.Context, req *infer.Request, send infer.Sender) error {
-		data, memory, _ := s.blocks.allocate(len(big))
+	odd.Infer = func(_ context.Context, req *infer.Request, send infer.Sender) error {
+		data, memory, _ := s.blocks.Allocate(len(big))
 		copy(data, big)
 		send(&infer.Response{Model: "odd", Version: 3, ID: req.ID, Final: true,
 			Parameters: []infer.Parameter{{Name: "a", Kind: infer.StringParameter, String: "x"}, {Name: "b", Kind: infer.IntParameter, Int: -1},
@@ -228,9 +229,9 @@ func TestGRPCInferOutcomes(t *testing.T) {
 		}, codes.Unavailable, "ü\n/x%"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			m := model("m", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
-			m.infer = func(_ context.Context, _ *infer.Request, send infer.Sender) error { return test.infer(send) }
-			s := startGRPC(t, GRPCConfig{}, newFakeCore(m))
+			m := servertest.NewModel("m", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
+			m.Infer = func(_ context.Context, _ *infer.Request, send infer.Sender) error { return test.infer(send) }
+			s := startGRPC(t, GRPCConfig{}, servertest.NewCore(m))
 			_, err := s.client.ModelInfer(grpcContext(t), int32s("m", 5000))
 			wantStatus(t, err, test.code, test.text)
 		})
@@ -262,8 +263,8 @@ func TestGRPCClassification(t *testing.T) {
 // TestGRPCSharedResponse sends one block as two outputs, and refuses the answer
 // at the last moment: each reference goes back once.
 func TestGRPCSharedResponse(t *testing.T) {
-	m := model("twice", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
-	m.infer = func(_ context.Context, req *infer.Request, send infer.Sender) error {
+	m := servertest.NewModel("twice", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
+	m.Infer = func(_ context.Context, req *infer.Request, send infer.Sender) error {
 		r := &infer.Response{Model: "twice", Version: 1, Final: true}
 		for _, name := range []string{"A", "B"} {
 			out := req.Inputs[0]
@@ -274,7 +275,7 @@ func TestGRPCSharedResponse(t *testing.T) {
 		send(r)
 		return nil
 	}
-	s := startGRPC(t, GRPCConfig{}, newFakeCore(m))
+	s := startGRPC(t, GRPCConfig{}, servertest.NewCore(m))
 	q := int32s("twice", 10000)
 	for _, classes := range []map[string]*kserve.InferParameter{nil, grpcParamsOf("classification", 1)} {
 		q.Outputs = []*kserve.ModelInferRequest_InferRequestedOutputTensor{{Name: "B", Parameters: classes}}
@@ -302,12 +303,12 @@ func TestGRPCReplacedBeforeItRuns(t *testing.T) {
 			"classification": {ParameterChoice: &kserve.InferParameter_Int64Param{Int64Param: 1}}}}}
 		return q
 	}
-	s := startGRPC(t, GRPCConfig{}, newFakeCore(replacedModel()))
+	s := startGRPC(t, GRPCConfig{}, servertest.NewCore(servertest.ReplacedModel()))
 	got, err := s.client.ModelInfer(grpcContext(t), classified())
 	if err != nil || len(got.RawOutputContents) != 1 || string(got.RawOutputContents[0]) != want {
 		t.Errorf("ModelInfer: got %v and error %v, want %q", got, err, want)
 	}
-	s = startGRPC(t, GRPCConfig{}, newFakeCore(replacedModel()))
+	s = startGRPC(t, GRPCConfig{}, servertest.NewCore(servertest.ReplacedModel()))
 	stream := s.open(t, grpcContext(t))
 	sendAll(t, stream, classified())
 	answer, err := stream.Recv()

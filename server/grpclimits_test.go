@@ -22,6 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // TestGRPCRestricted closes groups of calls to clients without the key.
@@ -143,7 +144,7 @@ func TestGRPCMessageLimit(t *testing.T) {
 // TestGRPCWithoutMemory: a request for which there is no memory is refused, alone.
 func TestGRPCWithoutMemory(t *testing.T) {
 	s := startGRPC(t, GRPCConfig{}, nil)
-	defer leave(s.account, memory.Blocks, 1<<20)()
+	defer servertest.Leave(s.account, memory.Blocks, 1<<20)()
 	_, err := s.client.ModelInfer(grpcContext(t), int32s("id_int32", 500000))
 	if status.Code(err) != codes.ResourceExhausted || !strings.HasPrefix(status.Convert(err).Message(), "request needs 2000000 bytes") {
 		t.Errorf("got %v, want it refused", err)
@@ -155,10 +156,10 @@ func TestGRPCWithoutMemory(t *testing.T) {
 		t.Errorf("got %q and %v", got, end)
 	}
 
-	s.blocks.fail = infer.Errorf(infer.Unavailable, "no block is left")
+	s.blocks.Fail = infer.Errorf(infer.Unavailable, "no block is left")
 	_, err = s.client.ModelInfer(grpcContext(t), int32s("id_int32", 100000))
 	wantStatus(t, err, codes.ResourceExhausted, "no block is left")
-	s.blocks.fail = nil
+	s.blocks.Fail = nil
 	if _, err := s.client.ModelInfer(grpcContext(t), int32s("id_int32", 100000)); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
@@ -175,7 +176,7 @@ func TestGRPCConnectionLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(servertest.Patience))
 	if n, err := io.Copy(io.Discard, c); n != 0 || err != nil {
 		t.Errorf("the second connection got %d bytes and error %v, want it closed", n, err)
 	}
@@ -184,7 +185,7 @@ func TestGRPCConnectionLimit(t *testing.T) {
 	}
 	// Idle, it makes room for another one, and its client connects anew.
 	for range 2 {
-		testkit.Eventually(t, patience, func() bool {
+		testkit.Eventually(t, servertest.Patience, func() bool {
 			_, client := s.dial(t)
 			_, err := client.ServerLive(grpcContext(t), &kserve.ServerLiveRequest{})
 			return err == nil
@@ -205,12 +206,12 @@ func TestGRPCStreamRequests(t *testing.T) {
 		send(&infer.Response{Model: "slow", Version: 1, ID: req.ID, Final: true})
 		return nil
 	})
-	s := startGRPC(t, GRPCConfig{MaxStreamRequests: 3}, newFakeCore(slow))
+	s := startGRPC(t, GRPCConfig{MaxStreamRequests: 3}, servertest.NewCore(slow))
 	stream := s.open(t, grpcContext(t))
 	for i := range 10 {
 		sendAll(t, stream, withID(int32s("slow", 2000), fmt.Sprint(i)))
 	}
-	testkit.Eventually(t, patience, func() bool { return inside.Load() == 3 })
+	testkit.Eventually(t, servertest.Patience, func() bool { return inside.Load() == 3 })
 	close(gate)
 	got, end := receiveAll(t, stream)
 	if len(got) != 10 || end != io.EOF || most.Load() > 3 {
@@ -244,7 +245,7 @@ func TestGRPCGarbage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(servertest.Patience))
 		_, _ = io.WriteString(c, text)
 		_ = c.(*net.TCPConn).CloseWrite()
 		_, _ = io.Copy(io.Discard, c)

@@ -17,32 +17,33 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // waiting is a model whose requests wait for gate, or for the end of their
 // context, of which ended then counts.
 type waiting struct {
-	*fakeModel
+	*servertest.Model
 	late          bool // it answers although the context has ended
 	gate          chan struct{}
 	inside, ended atomic.Int64
 }
 
 func newWaiting(decoupled bool) *waiting {
-	w := &waiting{gate: make(chan struct{}), fakeModel: model("waits", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")}
+	w := &waiting{gate: make(chan struct{}), Model: servertest.NewModel("waits", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")}
 	if decoupled {
-		w.info.Config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
+		w.Info.Config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
 	}
-	w.infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	w.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		w.inside.Add(1)
 		defer w.inside.Add(-1)
 		select {
 		case <-w.gate:
-			return w.echo(ctx, req, send)
+			return w.Echo(ctx, req, send)
 		case <-ctx.Done():
 			w.ended.Add(1)
 			if w.late {
-				return w.echo(ctx, req, send)
+				return w.Echo(ctx, req, send)
 			}
 			send(infer.ErrorResponse(infer.Errorf(infer.Cancelled, "")))
 			return nil
@@ -54,7 +55,7 @@ func newWaiting(decoupled bool) *waiting {
 // await waits until n requests are inside the model.
 func (w *waiting) await(t testing.TB, n int64) {
 	t.Helper()
-	testkit.Eventually(t, patience, func() bool { return w.inside.Load() == n })
+	testkit.Eventually(t, servertest.Patience, func() bool { return w.inside.Load() == n })
 }
 
 // expire has a call run into its deadline while its request is inside the model.
@@ -62,7 +63,7 @@ func (w *waiting) await(t testing.TB, n int64) {
 func (w *waiting) expire(t *testing.T, call func(ctx context.Context) error) {
 	t.Helper()
 	for limit := 50 * time.Millisecond; w.ended.Load() == 0; limit *= 2 {
-		if limit > patience {
+		if limit > servertest.Patience {
 			t.Fatal("no request came to the model before its deadline")
 		}
 		ctx, cancel := context.WithTimeout(grpcContext(t), limit)
@@ -142,9 +143,9 @@ func TestGRPCCancel(t *testing.T) {
 			t.Run(fmt.Sprint(name, " ", late), func(t *testing.T) {
 				w := newWaiting(test.decoupled)
 				w.late = late
-				s := startGRPC(t, GRPCConfig{}, newFakeCore(w.fakeModel))
+				s := startGRPC(t, GRPCConfig{}, servertest.NewCore(w.Model))
 				test.leave(t, s, w)
-				testkit.Eventually(t, patience, func() bool { return w.ended.Load() >= test.requests })
+				testkit.Eventually(t, servertest.Patience, func() bool { return w.ended.Load() >= test.requests })
 				s.settled(t)
 			})
 		}
@@ -155,7 +156,7 @@ func TestGRPCCancel(t *testing.T) {
 // streams without requests end.
 func TestGRPCShutdown(t *testing.T) {
 	w := newWaiting(false)
-	s := startGRPC(t, GRPCConfig{}, newFakeCore(w.fakeModel))
+	s := startGRPC(t, GRPCConfig{}, servertest.NewCore(w.Model))
 	busy, idle := s.open(t, grpcContext(t)), s.open(t, grpcContext(t))
 	sendAll(t, idle, withID(int32s("id_int32", 1), "i"))
 	if got := receive(t, idle); got != "id_int32/1 i true 4" {
@@ -196,7 +197,7 @@ func TestGRPCShutdown(t *testing.T) {
 // TestGRPCShutdownLate: after ExitTimeout contexts end, and connections.
 func TestGRPCShutdownLate(t *testing.T) {
 	w := newWaiting(false)
-	s := startGRPC(t, GRPCConfig{ExitTimeout: 50 * time.Millisecond}, newFakeCore(w.fakeModel))
+	s := startGRPC(t, GRPCConfig{ExitTimeout: 50 * time.Millisecond}, servertest.NewCore(w.Model))
 	stream := s.open(t, grpcContext(t))
 	sendAll(t, stream, int32s("waits", 5000), int32s("waits", 2))
 	w.await(t, 2)
@@ -214,14 +215,14 @@ func TestGRPCShutdownLate(t *testing.T) {
 // TestGRPCShutdownHeld: Run tells of requests that a model does not let go of.
 func TestGRPCShutdownHeld(t *testing.T) {
 	gate := make(chan struct{})
-	m := model("holds", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
+	m := servertest.NewModel("holds", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
 	begun := make(chan struct{})
-	m.infer = func(_ context.Context, _ *infer.Request, _ infer.Sender) error {
+	m.Infer = func(_ context.Context, _ *infer.Request, _ infer.Sender) error {
 		close(begun)
 		<-gate
 		return nil
 	}
-	s := startGRPC(t, GRPCConfig{ExitTimeout: time.Millisecond}, newFakeCore(m))
+	s := startGRPC(t, GRPCConfig{ExitTimeout: time.Millisecond}, servertest.NewCore(m))
 	go func() { _, _ = s.client.ModelInfer(grpcContext(t), int32s("holds", 5000)) }()
 	<-begun
 	err := s.stop()
@@ -245,16 +246,16 @@ func TestGRPCBackpressure(t *testing.T) {
 		}
 		return nil
 	})
-	s = startGRPC(t, GRPCConfig{MaxStreamBytes: 1 << 20}, newFakeCore(many), grpc.WithInitialWindowSize(1<<16), grpc.WithInitialConnWindowSize(1<<20))
+	s = startGRPC(t, GRPCConfig{MaxStreamBytes: 1 << 20}, servertest.NewCore(many), grpc.WithInitialWindowSize(1<<16), grpc.WithInitialConnWindowSize(1<<20))
 	stream := s.open(t, grpcContext(t))
 	sendAll(t, stream, withID(int32s("many", 1), "a"))
 	// What it can send without its client: the bytes that may wait, one answer
 	// more, and what the transport takes.
-	testkit.Eventually(t, patience, func() bool { return sent.Load() >= 10 })
+	testkit.Eventually(t, servertest.Patience, func() bool { return sent.Load() >= 10 })
 	if n := sent.Load(); n > 40 {
 		t.Errorf("the model has sent %d answers to a client that does not read", n)
 	}
-	if n := s.blocks.lent.Load(); n > 40 {
+	if n := s.blocks.Lent.Load(); n > 40 {
 		t.Errorf("%d blocks wait for the client", n)
 	}
 	got, end := receiveAll(t, stream)
@@ -274,10 +275,10 @@ func TestGRPCResponseLimit(t *testing.T) {
 		}
 		return nil
 	})
-	s = startGRPC(t, GRPCConfig{MaxStreamResponses: 5}, newFakeCore(many), grpc.WithInitialWindowSize(1<<16))
+	s = startGRPC(t, GRPCConfig{MaxStreamResponses: 5}, servertest.NewCore(many), grpc.WithInitialWindowSize(1<<16))
 	stream := s.open(t, grpcContext(t))
 	sendAll(t, stream, withID(int32s("many", 1), "a"), withID(int32s("many", 1), "bb"))
-	testkit.Eventually(t, patience, func() bool { return sent[0].Load() >= 5 && sent[1].Load() >= 5 })
+	testkit.Eventually(t, servertest.Patience, func() bool { return sent[0].Load() >= 5 && sent[1].Load() >= 5 })
 	if a, b := sent[0].Load(), sent[1].Load(); a+b > 200 {
 		t.Errorf("the models have sent %d and %d answers to a client that does not read", a, b)
 	}
@@ -301,7 +302,7 @@ func TestGRPCStall(t *testing.T) {
 		}
 		return nil
 	})
-	s = startGRPC(t, GRPCConfig{MaxStreamBytes: 1 << 20, StreamStallTimeout: 20 * time.Millisecond}, newFakeCore(many),
+	s = startGRPC(t, GRPCConfig{MaxStreamBytes: 1 << 20, StreamStallTimeout: 20 * time.Millisecond}, servertest.NewCore(many),
 		grpc.WithInitialWindowSize(1<<16), grpc.WithInitialConnWindowSize(1<<16))
 	stream := s.open(t, grpcContext(t))
 	sendAll(t, stream, int32s("many", 1))
@@ -361,7 +362,7 @@ func TestGRPCSlots(t *testing.T) {
 		}
 		return nil
 	})
-	s = startGRPC(t, GRPCConfig{MaxStreamResponses: 4, MaxStreamBytes: 1 << 20, StreamStallTimeout: 50 * time.Millisecond}, newFakeCore(many),
+	s = startGRPC(t, GRPCConfig{MaxStreamResponses: 4, MaxStreamBytes: 1 << 20, StreamStallTimeout: 50 * time.Millisecond}, servertest.NewCore(many),
 		grpc.WithInitialWindowSize(1<<16), grpc.WithInitialConnWindowSize(1<<16))
 	stream := s.open(t, grpcContext(t))
 	sendAll(t, stream, int32s("many", 1))
@@ -385,7 +386,7 @@ func TestGRPCWriteTimeout(t *testing.T) {
 	if err := lazy.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, patience, func() bool { return s.core.served.Load() == 1 })
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.core.Served.Load() == 1 })
 	s.settled(t)
 	if err := lazy.RecvMsg(&kserve.ModelInferResponse{}); status.Code(err) != codes.Unavailable {
 		t.Errorf("the client got %v", err)

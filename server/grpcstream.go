@@ -187,7 +187,7 @@ func (s *grpcStream) infer(c *grpcCall, turn *grpcTurn, origin *grpcOrigin) erro
 	if turn != nil {
 		return s.inferOne(c, turn, origin)
 	}
-	return inferOn(s.ctx, s.g.core, &origin.target, &c.request, func(r *infer.Response) {
+	return InferOn(s.ctx, s.g.core, &origin.target, &c.request, func(r *infer.Response) {
 		if r.Empty && !origin.emptyFinal {
 			r.Release()
 			return
@@ -200,7 +200,7 @@ func (s *grpcStream) infer(c *grpcCall, turn *grpcTurn, origin *grpcOrigin) erro
 // one here, whatever the model sends behind it.
 func (s *grpcStream) inferOne(c *grpcCall, turn *grpcTurn, origin *grpcOrigin) error {
 	answered := false
-	err := inferOn(s.ctx, s.g.core, &origin.target, &c.request, func(r *infer.Response) {
+	err := InferOn(s.ctx, s.g.core, &origin.target, &c.request, func(r *infer.Response) {
 		if answered || r.Empty {
 			r.Release()
 			return

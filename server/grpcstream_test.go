@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 type grpcClientStream = grpc.BidiStreamingClient[kserve.ModelInferRequest, kserve.ModelStreamInferResponse]
@@ -94,7 +95,7 @@ func withID(q *kserve.ModelInferRequest, id string, params ...any) *kserve.Model
 func (s *grpcTestServer) answer(req *infer.Request, n int, final bool) *infer.Response {
 	t := infer.Tensor{Name: "OUTPUT0", DataType: infer.Uint8, Shape: []int64{int64(n)}}
 	if n > grpcBlockSize {
-		t.Data, t.Memory, _ = s.blocks.allocate(n)
+		t.Data, t.Memory, _ = s.blocks.Allocate(n)
 	} else {
 		t.Data = make([]byte, n)
 	}
@@ -110,11 +111,11 @@ func TestGRPCStream(t *testing.T) {
 		send(&infer.Response{Model: req.Model, Version: 1, ID: req.ID, Empty: true, Final: true})
 		return nil
 	})
-	refuses := model("refuses", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
-	refuses.infer = func(context.Context, *infer.Request, infer.Sender) error {
+	refuses := servertest.NewModel("refuses", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
+	refuses.Infer = func(context.Context, *infer.Request, infer.Sender) error {
 		return infer.Errorf(infer.Cancelled, "")
 	}
-	s = startGRPC(t, GRPCConfig{}, newFakeCore(three, refuses))
+	s = startGRPC(t, GRPCConfig{}, servertest.NewCore(three, refuses))
 	stream := s.open(t, grpcContext(t))
 	sendAll(t, stream,
 		withID(int32s("id_int32", 4), "a"),
@@ -188,12 +189,12 @@ func TestGRPCStreamOrder(t *testing.T) {
 		send(s.answer(req, 1, true))
 		return nil
 	}
-	ordered := model("ordered", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
-	ordered.infer = gated
-	s = startGRPC(t, GRPCConfig{}, newFakeCore(ordered, decoupledModel("free", gated)))
+	ordered := servertest.NewModel("ordered", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
+	ordered.Infer = gated
+	s = startGRPC(t, GRPCConfig{}, servertest.NewCore(ordered, decoupledModel("free", gated)))
 	stream := s.open(t, grpcContext(t))
 	sendAll(t, stream, withID(int32s("ordered", 1), "a"), withID(int32s("ordered", 1), "b"), withID(int32s("free", 1), "c"), withID(int32s("ordered", 1), "d"))
-	testkit.Eventually(t, patience, func() bool { return s.core.served.Load() == 4 })
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.core.Served.Load() == 4 })
 	close(gates["b"])
 	close(gates["d"])
 	close(gates["c"])
@@ -214,9 +215,9 @@ func TestGRPCStreamEntry(t *testing.T) {
 	var mu sync.Mutex
 	var order []string
 	waits := decoupledModel("waits", nil)
-	waits.enters = true
+	waits.Enters = true
 	var s *grpcTestServer
-	waits.infer = func(_ context.Context, req *infer.Request, send infer.Sender) error {
+	waits.Infer = func(_ context.Context, req *infer.Request, send infer.Sender) error {
 		mu.Lock()
 		order = append(order, req.ID)
 		mu.Unlock()
@@ -232,7 +233,7 @@ func TestGRPCStreamEntry(t *testing.T) {
 		send(s.answer(req, 1, true))
 		return nil
 	}
-	s = startGRPC(t, GRPCConfig{}, newFakeCore(waits))
+	s = startGRPC(t, GRPCConfig{}, servertest.NewCore(waits))
 	stream := s.open(t, grpcContext(t))
 	var want []string
 	for i := range 30 {
@@ -240,7 +241,7 @@ func TestGRPCStreamEntry(t *testing.T) {
 		want = append(want, id)
 		sendAll(t, stream, withID(int32s("waits", 1), id))
 	}
-	testkit.Eventually(t, patience, func() bool {
+	testkit.Eventually(t, servertest.Patience, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(order) == len(want)
@@ -262,7 +263,7 @@ func TestGRPCStreamError(t *testing.T) {
 		send(infer.ErrorResponse(infer.Errorf(infer.Cancelled, "")))
 		return nil
 	})
-	s := startGRPC(t, GRPCConfig{}, newFakeCore(waits))
+	s := startGRPC(t, GRPCConfig{}, servertest.NewCore(waits))
 	stream := s.open(t, grpcContext(t, grpcErrorKey, "true"))
 	sendAll(t, stream, withID(int32s("waits", 5000), "a"), withID(int32s("none", 1), "b"), withID(int32s("id_int32", 5000), "c"), withID(int32s("fails", 5000), "d"))
 	for _, want := range []string{"/ b -: Request for unknown model: 'none' is not found", "id_int32/1 c true 20000"} {

@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // endOf reads a stream to its end.
@@ -37,14 +38,14 @@ func TestGRPCUnreadStream(t *testing.T) {
 		send(s.answer(req, size, true))
 		return nil
 	}
-	one := model("one", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
-	one.infer = respond
+	one := servertest.NewModel("one", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
+	one.Infer = respond
 	many := decoupledModel("many", respond)
-	core := newFakeCore(one, many)
+	core := servertest.NewCore(one, many)
 	s = startGRPC(t, GRPCConfig{StreamStallTimeout: 2 * time.Second}, core, grpc.WithStaticStreamWindowSize(1<<16))
 	for _, name := range []string{"one", "many"} {
 		t.Run(name, func(t *testing.T) {
-			served := core.served.Load()
+			served := core.Served.Load()
 			stream := s.open(t, grpcContext(t))
 			for i := range requests {
 				sendAll(t, stream, withID(int32s(name, 1), fmt.Sprint(i)))
@@ -52,12 +53,12 @@ func TestGRPCUnreadStream(t *testing.T) {
 			// The few that are kept, and those that the transport has. While goroutines are
 			// still on their way with one each, there are more; when the stream has ended,
 			// there are none.
-			if !testkit.Within(patience, func() bool {
-				return core.served.Load()-served == requests && s.blocks.lent.Load() <= 100 && s.active.count.Load() > 0
+			if !testkit.Within(servertest.Patience, func() bool {
+				return core.Served.Load()-served == requests && s.blocks.Lent.Load() <= 100 && s.active.count.Load() > 0
 			}) {
-				t.Errorf("%d responses of %d hold what they were lent for as long as the stream goes on", s.blocks.lent.Load(), requests)
+				t.Errorf("%d responses of %d hold what they were lent for as long as the stream goes on", s.blocks.Lent.Load(), requests)
 			}
-			testkit.Eventually(t, patience, func() bool { return s.active.count.Load() == 0 })
+			testkit.Eventually(t, servertest.Patience, func() bool { return s.active.count.Load() == 0 })
 			if err := endOf(stream); status.Code(err) != codes.ResourceExhausted {
 				t.Errorf("the stream ends with %v, want ResourceExhausted", err)
 			}
@@ -71,7 +72,7 @@ func TestGRPCUnreadStream(t *testing.T) {
 // after another; a stream that is read goes on.
 func TestGRPCUnreadStreamsFillAccount(t *testing.T) {
 	const streams, requests, elements = 8, 400, 900
-	core := newFakeCore()
+	core := servertest.NewCore()
 	s := startGRPC(t, GRPCConfig{}, core, grpc.WithStaticStreamWindowSize(1<<16))
 	const most = (8 << 20) / (requests * elements * 4) // streams for whose replies there is room
 	account := memory.New(memory.Config{Limit: 16 << 20})
@@ -97,7 +98,7 @@ func TestGRPCUnreadStreamsFillAccount(t *testing.T) {
 		}()
 	}
 	over := int64(0)
-	testkit.Eventually(t, patience, func() bool {
+	testkit.Eventually(t, servertest.Patience, func() bool {
 		over = max(over, account.Used(memory.Replies)-account.Most(memory.Replies))
 		sendAll(t, reads, withID(int32s("id_int32", 1), "x"))
 		if got := receive(t, reads); got != "id_int32/1 x true 4" {
@@ -130,7 +131,7 @@ func TestGRPCUnreadStreamsFillAccount(t *testing.T) {
 	if _, err := reads.Recv(); err != io.EOF {
 		t.Errorf("the stream that is read ends with %v", err)
 	}
-	testkit.Eventually(t, patience, func() bool { return account.Total() == 0 })
+	testkit.Eventually(t, servertest.Patience, func() bool { return account.Total() == 0 })
 }
 
 // TestGRPCPausedStreams: the window of a call that is not read, which its client may
@@ -138,15 +139,15 @@ func TestGRPCUnreadStreamsFillAccount(t *testing.T) {
 func TestGRPCPausedStreams(t *testing.T) {
 	const streams = 5
 	gate := make(chan struct{})
-	waits := model("waits", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
-	waits.infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	waits := servertest.NewModel("waits", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
+	waits.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		select {
 		case <-gate:
 		case <-ctx.Done():
 		}
-		return waits.echo(ctx, req, send)
+		return waits.Echo(ctx, req, send)
 	}
-	s := startGRPC(t, GRPCConfig{MaxStreamRequests: 1}, newFakeCore(waits))
+	s := startGRPC(t, GRPCConfig{MaxStreamRequests: 1}, servertest.NewCore(waits))
 	account := memory.New(memory.Config{Limit: 3 * 4 * grpcCallWindow}) // of which a quarter is for the transport
 	s.waiting.account = account
 	var open []grpcClientStream
@@ -155,7 +156,7 @@ func TestGRPCPausedStreams(t *testing.T) {
 		sendAll(t, stream, withID(int32s("waits", 1), "a"))
 		open = append(open, stream)
 	}
-	testkit.Eventually(t, patience, func() bool {
+	testkit.Eventually(t, servertest.Patience, func() bool {
 		s.waiting.mu.Lock()
 		defer s.waiting.mu.Unlock()
 		return len(s.waiting.queues) == 3 && account.Used(memory.Transport) == 3*grpcCallWindow
@@ -174,7 +175,7 @@ func TestGRPCPausedStreams(t *testing.T) {
 	if refused != streams-3 {
 		t.Errorf("%d streams were ended, want %d", refused, streams-3)
 	}
-	testkit.Eventually(t, patience, func() bool { return account.Total() == 0 })
+	testkit.Eventually(t, servertest.Patience, func() bool { return account.Total() == 0 })
 }
 
 // TestGRPCUnreadAnswers: the answers to single calls that a client does not read
@@ -196,8 +197,8 @@ func TestGRPCUnreadAnswers(t *testing.T) {
 			}
 		}()
 	}
-	testkit.Eventually(t, patience, func() bool { return s.account.Used(memory.Replies) >= calls*size })
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(memory.Replies) >= calls*size })
 	leave()
 	_ = conn.Close()
-	testkit.Eventually(t, patience, func() bool { return s.account.Used(memory.Replies) == 0 })
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(memory.Replies) == 0 })
 }

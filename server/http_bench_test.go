@@ -17,7 +17,7 @@ func BenchmarkHTTP(b *testing.B) {
 	for _, size := range []int{4, 64 << 10, 1 << 20, 16 << 20} {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
 			s := startHTTP(b, HTTPConfig{}, nil)
-			s.blocks.reuses = true
+			s.blocks.Reuses = true
 			c := s.dial(b)
 			request := binaryRequest("id_uint8", size)
 			b.SetBytes(int64(size))

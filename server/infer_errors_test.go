@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // TestInferErrors has the texts that clients see, with status and type.
@@ -135,7 +136,7 @@ func inChunks(body string, n int) string {
 
 func TestInferWithoutMemory(t *testing.T) {
 	s := startHTTP(t, HTTPConfig{}, nil)
-	free := leave(s.account, memory.Bodies, 1000)
+	free := servertest.Leave(s.account, memory.Bodies, 1000)
 	head := oneInput("UINT8", "[2000]", `"parameters":{"binary_data_size":2000}`)
 	got := s.infer(t, "id_uint8", head, strings.Repeat("x", 2000))
 	if got.status != 503 || !strings.Contains(got.body, "bytes for requests are in use") {
@@ -146,24 +147,17 @@ func TestInferWithoutMemory(t *testing.T) {
 	}
 	free()
 
-	s.blocks.fail = infer.Errorf(infer.Unavailable, "the memory for requests is used up")
+	s.blocks.Fail = infer.Errorf(infer.Unavailable, "the memory for requests is used up")
 	head = oneInput("UINT8", "[9000]", `"parameters":{"binary_data_size":9000}`)
-	if got, want := s.infer(t, "id_uint8", head, strings.Repeat("x", 9000)).String(), "503 application/json "+errorBody(s.blocks.fail.Error()); got != want {
+	if got, want := s.infer(t, "id_uint8", head, strings.Repeat("x", 9000)).String(), "503 application/json "+errorBody(s.blocks.Fail.Error()); got != want {
 		t.Errorf("no block: got %s, want %s", got, want)
 	}
-}
-
-// leave takes all but n bytes of a kind, until it is told to free it.
-func leave(a *memory.Account, k memory.Kind, n int64) (free func()) {
-	taken := a.Most(k) - n
-	a.Must(k, taken)
-	return func() { a.Give(k, taken) }
 }
 
 // TestReplyWithoutMemory has a JSON reply that is too large for what is left.
 func TestReplyWithoutMemory(t *testing.T) {
 	s := startHTTP(t, HTTPConfig{}, nil)
-	defer leave(s.account, memory.JSON, 100_000)()
+	defer servertest.Leave(s.account, memory.JSON, 100_000)()
 	head := oneInput("UINT8", "[60000]", `"parameters":{"binary_data_size":60000}`)
 	if got := s.infer(t, "id_uint8", head, strings.Repeat("x", 60000)); got.status != 503 {
 		t.Errorf("got %.200s, want 503", got)

@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // fakeSocket is a client that has sent all that it will, and takes everything.
@@ -43,15 +44,15 @@ func (l errorLog) Write(p []byte) (int, error) {
 // panic, each reply must be one, and all memory must have come back.
 func serveBytes(t testing.TB, cfg HTTPConfig, input []byte) (replies int) {
 	t.Helper()
-	blocks := &fakeBlocks{account: memory.New(memory.Config{Limit: 64 << 20})}
-	h, err := NewHTTP(cfg, Parts{Core: newFakeCore(), Allocate: blocks.allocate, Open: blocks.open, Memory: blocks.account, Logging: &fakeLog{}},
+	blocks := &fakeBlocks{Blocks: servertest.Blocks{Account: memory.New(memory.Config{Limit: 64 << 20})}}
+	h, err := NewHTTP(cfg, Parts{Core: servertest.NewCore(), Allocate: blocks.Allocate, Open: blocks.open, Memory: blocks.Account, Logging: &fakeLog{}},
 		zerolog.New(errorLog{t}).Level(zerolog.ErrorLevel))
 	if err != nil {
 		t.Fatal(err)
 	}
 	socket := &fakeSocket{in: bytes.NewReader(input)}
 	newConn(h.conns, socket, context.Background()).serve()
-	if n := blocks.lent.Load(); n != 0 {
+	if n := blocks.Lent.Load(); n != 0 {
 		t.Errorf("%d blocks have not been released", n)
 	}
 	if n := h.account.Total(); n != 0 {

@@ -303,7 +303,7 @@ func (c *inferCall) run(w *reply, r *request) error {
 func (c *inferCall) infer(r *request) error {
 	r.body.c.beginWatch()
 	defer r.body.c.endWatch()
-	return inferOn(r.ctx, c.h.core, &c.target, &c.req, c.answer.take)
+	return InferOn(r.ctx, c.h.core, &c.target, &c.req, c.answer.take)
 }
 
 // chargeItem charges for the things of which a request has any number: inputs,

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // answer is the body of an echo of one tensor.
@@ -118,7 +119,7 @@ func TestInferRaw(t *testing.T) {
 	if got := s.do(t, "POST", "/v2/models/id_int32/infer", inputBytes, headerLengthName+": 0"); got.body != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if req := s.core.last(); !req.Raw || len(req.Inputs) != 1 {
+	if req := s.core.Last(); !req.Raw || len(req.Inputs) != 1 {
 		t.Errorf("request: got %+v, want a raw one", req)
 	}
 	empty := "200 application/json " + answerTo("id_int32", "INT32", "[0]", `"parameters":{"binary_data_size":0}`)
@@ -154,7 +155,7 @@ func TestInferParameters(t *testing.T) {
 	if got.status != 200 || !strings.HasPrefix(got.body, `{"id":"a\"b",`) {
 		t.Fatalf("got %s", got)
 	}
-	req := s.core.last()
+	req := s.core.Last()
 	if req.ID != `a"b` || req.Correlation.Number != 7 || req.Flags != infer.SequenceStart|infer.SequenceEnd || req.Priority != 2 || req.TimeoutMicros != 1500 {
 		t.Errorf("request: got %+v", req)
 	}
@@ -177,7 +178,7 @@ func TestInferParameters(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	s.infer(t, "id_int32", strings.Replace(body, "{", `{"parameters":{"sequence_id":"seven"},`, 1), "")
-	if got := s.core.last().Correlation.Text; got != "seven" {
+	if got := s.core.Last().Correlation.Text; got != "seven" {
 		t.Errorf("correlation id: got %q, want seven", got)
 	}
 }
@@ -207,7 +208,7 @@ func TestClassification(t *testing.T) {
 func TestResponses(t *testing.T) {
 	answer := func(name string, answer func(*infer.Request, infer.Sender) error) *fakeModel {
 		m := model(name, 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
-		m.infer = func(_ context.Context, req *infer.Request, send infer.Sender) error { return answer(req, send) }
+		m.Infer = func(_ context.Context, req *infer.Request, send infer.Sender) error { return answer(req, send) }
 		return m
 	}
 	one := func(out infer.Tensor) func(*infer.Request, infer.Sender) error {
@@ -216,7 +217,7 @@ func TestResponses(t *testing.T) {
 			return nil
 		}
 	}
-	core := newFakeCore(
+	core := servertest.NewCore(
 		answer("none", func(_ *infer.Request, send infer.Sender) error {
 			send(&infer.Response{Empty: true, Final: true})
 			return nil
@@ -241,7 +242,7 @@ func TestResponses(t *testing.T) {
 		answer("scalar", one(infer.Tensor{Name: "O", DataType: infer.Int32, Data: []byte("\x05\x00\x00\x00")})),
 		answer("panics", func(*infer.Request, infer.Sender) error { panic("a bug") }),
 	)
-	core.panics = true
+	core.Panics = true
 	s := startHTTP(t, HTTPConfig{}, core)
 	for _, tt := range []struct{ model, want string }{
 		{"none", "500 text/plain " + errorBody("expected a single response, got 0")},
@@ -270,7 +271,7 @@ func TestResponses(t *testing.T) {
 // TestReplacedBeforeItRuns: a request whose version is replaced between its head and
 // its execution is executed by the successor, whose labels its classes have.
 func TestReplacedBeforeItRuns(t *testing.T) {
-	s := startHTTP(t, HTTPConfig{}, newFakeCore(replacedModel()))
+	s := startHTTP(t, HTTPConfig{}, servertest.NewCore(servertest.ReplacedModel()))
 	head := `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,2],"data":[1,2]}],"outputs":[{"name":"OUTPUT0","parameters":{"classification":1}}]}`
 	for range 2 {
 		got := s.infer(t, "replaced", head, "").String()

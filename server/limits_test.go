@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 func TestHTTPConfigValidate(t *testing.T) {
@@ -26,7 +28,7 @@ func TestHTTPConfigValidate(t *testing.T) {
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.want)) {
 			t.Errorf("%+v: got %v, want %q", tt.cfg, err, tt.want)
 		}
-		if _, made := NewHTTP(tt.cfg, Parts{Core: newFakeCore(), Logging: &fakeLog{}}, zerolog.Nop()); (made == nil) != (err == nil) {
+		if _, made := NewHTTP(tt.cfg, Parts{Core: servertest.NewCore(), Logging: &fakeLog{}}, zerolog.Nop()); (made == nil) != (err == nil) {
 			t.Errorf("%+v: NewHTTP: got %v, want what Validate says", tt.cfg, made)
 		}
 	}
@@ -42,7 +44,7 @@ func TestListen(t *testing.T) {
 	for _, c := range port {
 		cfg.Port = cfg.Port*10 + int(c-'0')
 	}
-	parts := Parts{Core: newFakeCore(), Logging: &fakeLog{}}
+	parts := Parts{Core: servertest.NewCore(), Logging: &fakeLog{}}
 	h, err := NewHTTP(cfg, parts, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)

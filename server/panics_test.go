@@ -10,12 +10,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nereid-serving/nereid/boundary"
-	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
-	"github.com/nereid-serving/nereid/models"
 	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // brokenConn panics when it is read, and tells when it is closed.
@@ -106,52 +104,6 @@ func TestAPanicEndsItsOwnConnection(t *testing.T) {
 	}
 }
 
-// brokenCore panics when it is asked for the model "broken".
-type brokenCore struct{ Core }
-
-func (c brokenCore) Target(name string, version int64) (models.Target, error) {
-	if name == "broken" {
-		panic("a bug behind the names of models")
-	}
-	return c.Core.Target(name, version)
-}
-
-// TestAPanicEndsItsOwnRequestOfAStream: it is answered in its turn, whether the bug
-// is met before the request has begun or while its inputs are made, what it has been
-// lent comes back, and the stream goes on to its end.
-func TestAPanicEndsItsOwnRequestOfAStream(t *testing.T) {
-	s := startGRPC(t, GRPCConfig{}, nil)
-	s.GRPC.core = brokenCore{s.GRPC.core}
-	allocate := s.GRPC.allocate
-	const large = 1 << 20
-	s.GRPC.allocate = func(n int) ([]byte, infer.Memory, error) {
-		if n == 4*large {
-			panic("a bug behind large inputs")
-		}
-		return allocate(n)
-	}
-	stream := s.open(t, grpcContext(t))
-	typed := int32s("id_int32", large)
-	typed.RawInputContents = nil
-	typed.Inputs[0].Contents = &kserve.InferTensorContents{IntContents: make([]int32, large)}
-	sendAll(t, stream, int32s("id_int32", 1), int32s("broken", 1<<16), typed, int32s("id_int32", 2))
-	if err := stream.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
-	for i, broken := range []bool{false, true, true, false} {
-		answer, err := stream.Recv()
-		if err != nil {
-			t.Fatalf("answer %d: %v", i, err)
-		}
-		if got := answer.ErrorMessage != ""; got != broken {
-			t.Errorf("answer %d has the error %q, want one: %t", i, answer.ErrorMessage, broken)
-		}
-	}
-	if err := endOf(stream); err != io.EOF {
-		t.Errorf("the stream ends with %v, want io.EOF", err)
-	}
-}
-
 // brokenBody panics when all but the last of its bytes have been read.
 type brokenBody struct{ left int }
 
@@ -174,7 +126,7 @@ func TestAPanicOverABodyKeepsNothing(t *testing.T) {
 		err := boundary.Run(zerolog.Nop(), boundary.Request, func() error {
 			c := memory.Charge{Account: s.account}
 			defer c.Settle()
-			defer func() { lent = s.blocks.lent.Load() }()
+			defer func() { lent = s.blocks.Lent.Load() }()
 			_, _, err := s.gather(&requestBody{src: &brokenBody{size - 1}, left: -1}, &c, memory.Bodies, size, announced)
 			return err
 		})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // binaryInput is the JSON of a request whose only input has so many bytes, which
@@ -41,7 +42,7 @@ func TestAnnouncedBodiesTakeNothing(t *testing.T) {
 	for range 20 {
 		conns = append(conns, announce(t, s, each, 10))
 	}
-	eventually(t, "all bodies are begun", func() bool { return s.blocks.lent.Load() == 20 })
+	eventually(t, "all bodies are begun", func() bool { return s.blocks.Lent.Load() == 20 })
 	if used, most := s.account.Total()-s.account.Used(memory.Transport)-(1<<30)/plentyPart, int64(20*2*gatherStep); used > most {
 		t.Errorf("%d bytes are charged for 200 that came, want at most %d", used, most)
 	}
@@ -53,7 +54,7 @@ func TestAnnouncedBodiesTakeNothing(t *testing.T) {
 		_ = c.Close()
 	}
 	eventually(t, "all is given back", func() bool {
-		return s.blocks.lent.Load() == 0 && s.account.Total()-s.account.Used(memory.Transport) == 1<<30/plentyPart
+		return s.blocks.Lent.Load() == 0 && s.account.Total()-s.account.Used(memory.Transport) == 1<<30/plentyPart
 	})
 }
 
@@ -61,7 +62,7 @@ func TestAnnouncedBodiesTakeNothing(t *testing.T) {
 // are read, where announcements are enough for a block and where they are not.
 func TestBodiesOfAllSizes(t *testing.T) {
 	sees := model("sees", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 1")
-	sees.infer = func(_ context.Context, r *infer.Request, send infer.Sender) error {
+	sees.Infer = func(_ context.Context, r *infer.Request, send infer.Sender) error {
 		in := &r.Inputs[0]
 		for i, b := range in.Data {
 			if b != byte(i*7) {
@@ -75,7 +76,7 @@ func TestBodiesOfAllSizes(t *testing.T) {
 		send(&infer.Response{Model: "sees", Version: 1, Final: true})
 		return nil
 	}
-	s := startHTTP(t, HTTPConfig{MaxInputBytes: 8 << 20}, newFakeCore(sees))
+	s := startHTTP(t, HTTPConfig{MaxInputBytes: 8 << 20}, servertest.NewCore(sees))
 	for _, size := range []int{0, 1, 4096, 4097, gatherStep - 1, gatherStep, gatherStep + 1, 8*gatherStep - 1, 8 * gatherStep, 8*gatherStep + 1, 5 << 20} {
 		data := make([]byte, size)
 		for i := range data {
@@ -124,11 +125,11 @@ func TestNextSize(t *testing.T) {
 // that is larger than all of it is refused at once.
 func TestBodyThatOutgrowsTheMemory(t *testing.T) {
 	s := startHTTP(t, HTTPConfig{}, nil)
-	free := leave(s.account, memory.Blocks, 1<<20)
+	free := servertest.Leave(s.account, memory.Blocks, 1<<20)
 	const size = 3 << 20
 	if got := s.infer(t, "id_uint8", binaryInput(size), strings.Repeat("x", size)); got.status != 503 || !strings.Contains(got.body, "bytes for requests are in use") {
 		t.Errorf("got %d %.200s, want 503", got.status, got.body)
 	}
 	free()
-	eventually(t, "all is given back", func() bool { return s.account.Total() == s.account.Used(memory.Transport) && s.blocks.lent.Load() == 0 })
+	eventually(t, "all is given back", func() bool { return s.account.Total() == s.account.Used(memory.Transport) && s.blocks.Lent.Load() == 0 })
 }

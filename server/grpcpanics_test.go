@@ -1,0 +1,56 @@
+package server
+
+import (
+	"io"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models"
+)
+
+// brokenCore panics when it is asked for the model "broken".
+type brokenCore struct{ Core }
+
+func (c brokenCore) Target(name string, version int64) (models.Target, error) {
+	if name == "broken" {
+		panic("a bug behind the names of models")
+	}
+	return c.Core.Target(name, version)
+}
+
+// TestAPanicEndsItsOwnRequestOfAStream: it is answered in its turn, whether the bug
+// is met before the request has begun or while its inputs are made, what it has been
+// lent comes back, and the stream goes on to its end.
+func TestAPanicEndsItsOwnRequestOfAStream(t *testing.T) {
+	s := startGRPC(t, GRPCConfig{}, nil)
+	s.GRPC.core = brokenCore{s.GRPC.core}
+	allocate := s.GRPC.allocate
+	const large = 1 << 20
+	s.GRPC.allocate = func(n int) ([]byte, infer.Memory, error) {
+		if n == 4*large {
+			panic("a bug behind large inputs")
+		}
+		return allocate(n)
+	}
+	stream := s.open(t, grpcContext(t))
+	typed := int32s("id_int32", large)
+	typed.RawInputContents = nil
+	typed.Inputs[0].Contents = &kserve.InferTensorContents{IntContents: make([]int32, large)}
+	sendAll(t, stream, int32s("id_int32", 1), int32s("broken", 1<<16), typed, int32s("id_int32", 2))
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	for i, broken := range []bool{false, true, true, false} {
+		answer, err := stream.Recv()
+		if err != nil {
+			t.Fatalf("answer %d: %v", i, err)
+		}
+		if got := answer.ErrorMessage != ""; got != broken {
+			t.Errorf("answer %d has the error %q, want one: %t", i, answer.ErrorMessage, broken)
+		}
+	}
+	if err := endOf(stream); err != io.EOF {
+		t.Errorf("the stream ends with %v, want io.EOF", err)
+	}
+}

@@ -1,0 +1,97 @@
+package servertest
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+)
+
+// Blocks is the memory of a server; it counts what has not come back.
+type Blocks struct {
+	Account    *memory.Account // nil: nothing is charged
+	Lent, Made atomic.Int64
+	Fail       error    // what Allocate and Open say
+	Reuses     bool     // benchmarks keep a block of each size
+	reuse      sync.Map // of int to *Block
+}
+
+// Block is memory that was lent, a server.Filling.
+type Block struct {
+	refs  atomic.Int64
+	owner *Blocks
+	data  []byte
+	real  int // bytes that are charged
+}
+
+// Open lends memory that is charged as it grows.
+func (b *Blocks) Open(n int) (*Block, error) {
+	if b.Fail != nil {
+		return nil, b.Fail
+	}
+	b.Lent.Add(1)
+	b.Made.Add(1)
+	m := &Block{owner: b, data: make([]byte, n)}
+	m.refs.Store(1)
+	return m, nil
+}
+
+// Bytes, Grow, Retain and Release implement server.Filling.
+func (m *Block) Bytes() []byte { return m.data }
+
+func (m *Block) Grow(n int) error {
+	if n > m.real && m.owner.Account != nil {
+		if err := m.owner.Account.Take(memory.Blocks, int64(n-m.real)); err != nil {
+			return err
+		}
+		m.real = n
+	}
+	return nil
+}
+
+// Allocate is a server.Allocator.
+func (b *Blocks) Allocate(n int) ([]byte, infer.Memory, error) {
+	if b.Fail != nil {
+		return nil, nil, b.Fail
+	}
+	b.Lent.Add(1)
+	b.Made.Add(1)
+	if old, ok := b.reuse.LoadAndDelete(n); ok {
+		m := old.(*Block)
+		m.refs.Store(1)
+		return m.data, m, nil
+	}
+	m := &Block{owner: b, data: make([]byte, n)}
+	m.refs.Store(1)
+	if err := m.Grow(n); err != nil {
+		b.Lent.Add(-1)
+		return nil, nil, err
+	}
+	return m.data, m, nil
+}
+
+func (m *Block) Retain() { m.refs.Add(1) }
+func (m *Block) Release() {
+	switch n := m.refs.Add(-1); {
+	case n == 0:
+		if m.owner.Reuses {
+			m.owner.reuse.Store(len(m.data), m)
+		} else {
+			clear(m.data) // whoever still reads it will notice
+		}
+		if m.owner.Account != nil {
+			m.owner.Account.Give(memory.Blocks, int64(m.real))
+		}
+		m.owner.Lent.Add(-1)
+	case n < 0:
+		panic("block released too often")
+	}
+}
+
+// Leave takes all but n bytes of a kind, until it is told to free it.
+func Leave(a *memory.Account, k memory.Kind, n int64) (free func()) {
+	taken := a.Most(k) - n
+	a.Must(k, taken)
+	return func() { a.Give(k, taken) }
+}
