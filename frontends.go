@@ -73,13 +73,13 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 		s.fronts = append(s.fronts, &front{frontEnd: end, name: name, title: title, where: net.JoinHostPort(address, strconv.Itoa(port))})
 	}
 	logging := logControl{o.Logging, func() {}}
-	if s.python != nil {
-		logging.changed = s.python.LogLevelsChanged
+	if s.supervisor != nil {
+		logging.changed = s.supervisor.LogLevelsChanged
 	}
 	parts := server.Parts{Core: s.registry, Allocate: s.lend(memory.Blocks), Open: s.open, Memory: s.account, Logging: logging}
 	all := &connections.Budget{}
-	if s.python != nil {
-		all.Needs = s.python.Descriptors
+	if s.supervisor != nil {
+		all.Needs = s.supervisor.Descriptors
 	}
 	if o.GRPC.Allow {
 		g, err := server.NewGRPC(o.grpcConfig(all), parts, s.log)

@@ -194,8 +194,8 @@ func (s *Server) Kill() {
 		cancel()
 	}
 	s.mu.Unlock()
-	if s.python != nil {
-		s.python.KillAll()
+	if s.supervisor != nil {
+		s.supervisor.KillAll()
 	}
 }
 

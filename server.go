@@ -21,13 +21,14 @@ import (
 
 // Server is a whole inference server. See the package's documentation for its states.
 type Server struct {
-	options  Options
-	log      zerolog.Logger
-	account  *memory.Account
-	requests *shm.Pool
-	python   *python.Backend // nil if its settings are wrong
-	registry *models.Registry
-	fronts   []*front
+	options    Options
+	log        zerolog.Logger
+	account    *memory.Account
+	requests   *shm.Pool
+	supervisor *python.Supervisor // of all processes; nil if the settings of python are wrong
+	python     *python.Backend    // nil like it
+	registry   *models.Registry
+	fronts     []*front
 	// unusable is why the repository cannot be opened, nil if it has been.
 	unusable error
 	// stopKeeping ends the watch over the heap and waits for its end.
@@ -104,6 +105,9 @@ func (s *Server) Close() {
 	if s.python != nil {
 		s.python.Close()
 	}
+	if s.supervisor != nil {
+		s.supervisor.Close()
+	}
 	if s.requests != nil {
 		s.requests.Close()
 	}
@@ -139,16 +143,19 @@ func (o *RateLimitOptions) limiter() *scheduler.Limiter {
 
 // makePython makes the Python backend. Settings that are wrong are found out when the
 // first model wants the backend, as in Triton.
-func (s *Server) makePython(counters *metrics.Registry) (python.Config, backend.Backend) {
+func (s *Server) makePython(counters *metrics.Registry) (python.Options, backend.Backend) {
 	config, err := python.ParseConfig(s.options.BackendSettings("python"))
 	if err != nil {
 		return config, brokenBackend{err}
 	}
-	s.python, err = python.New(python.Environment{
-		Config: config, Requests: s.requests, Files: []fs.FS{stub.Files, pyutils.Files}, Log: s.log,
-		Stdout: s.options.Stdout, Stderr: s.options.Stderr, LogLevels: logLevels(s.options.Logging),
+	s.supervisor, err = python.NewSupervisor(python.SupervisorEnvironment{
+		Requests: s.requests, Log: s.log, Stdout: s.options.Stdout, Stderr: s.options.Stderr, LogLevels: logLevels(s.options.Logging),
 		Metrics: counters, HostPolicies: s.options.HostPolicies, Memory: s.account, SoleParent: s.options.SoleParent,
 	})
+	if err != nil {
+		return config, brokenBackend{err}
+	}
+	s.python, err = python.New(python.Environment{Supervisor: s.supervisor, Config: config, Files: []fs.FS{stub.Files, pyutils.Files}, Log: s.log})
 	if err != nil {
 		return config, brokenBackend{err}
 	}

@@ -210,10 +210,14 @@ func stormRegistry(t *testing.T, root string) *models.Registry {
 		t.Fatal(err)
 	}
 	counters, log := metrics.New(metrics.Config{}), zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.ErrorLevel)
-	b, err := python.New(python.Environment{
-		Config: config, Requests: pool, Files: []fs.FS{stub.Files, pyutils.Files}, Log: log,
+	supervisor, err := python.NewSupervisor(python.SupervisorEnvironment{
+		Requests: pool, Log: log,
 		LogLevels: func() python.LogLevels { return python.LogLevels{Warning: true, Error: true} }, Metrics: counters,
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := python.New(python.Environment{Supervisor: supervisor, Config: config, Files: []fs.FS{stub.Files, pyutils.Files}, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,6 +237,7 @@ func stormRegistry(t *testing.T, root string) *models.Registry {
 		}
 		repository.Close()
 		b.Close()
+		supervisor.Close()
 		pool.Close()
 	})
 	if err := r.Start(t.Context()); err != nil {

@@ -35,7 +35,7 @@ var rooms = map[string][]string{
 	"models":         {"scheduler", "backend", "infer", "kserve", "metrics", "boundary", "memory"},
 	"scheduler":      {"backend", "infer", "kserve", "metrics", "boundary", "memory"},
 	"backend":        {"infer", "kserve"},
-	"backend/python": {"backend", "ipc", "shm", "conda", "stub", "pyutils", "infer", "kserve", "metrics", "boundary", "memory"},
+	"backend/python": {"backend/process", "backend/process/launch", "backend/process/output", "backend", "ipc", "shm", "conda", "stub", "pyutils", "infer", "kserve", "metrics", "boundary", "memory"},
 	"backend/native": {"backend", "infer", "kserve"},
 	"ipc":            {"shm", "boundary"},
 	"shm":            {"boundary"},
@@ -50,6 +50,10 @@ var rooms = map[string][]string{
 	"bench":          everything,
 	"integration":    everything,
 	"internal":       {},
+
+	"backend/process":        {"backend/process/launch", "backend/process/output", "backend", "ipc", "shm", "infer", "kserve", "metrics", "boundary", "memory"},
+	"backend/process/launch": {"boundary"},
+	"backend/process/output": {"boundary"},
 
 	"server/jsontext": {},
 }

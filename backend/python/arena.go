@@ -10,8 +10,8 @@ import (
 
 // chargeArena has the account decide what a stub may reserve beyond what it keeps
 // while it is idle.
-func (b *Backend) chargeArena(c *ipc.Config) {
-	account := b.account
+func (s *Supervisor) chargeArena(c *ipc.Config) {
+	account := s.account
 	if account == nil {
 		return
 	}

@@ -52,7 +52,7 @@ func processorTime(b *testing.B, pid int) int64 {
 func BenchmarkStart(b *testing.B) {
 	for _, start := range []string{"template", "program"} {
 		b.Run(start, func(b *testing.B) {
-			r := newRig(b, func(c *Config) { c.NoTemplate = start == "program" })
+			r := newRig(b, func(c *Options) { c.NoTemplate = start == "program" })
 			if _, err := r.backend.python(&r.backend.config).template(); err != nil {
 				b.Fatal(err)
 			}
@@ -66,7 +66,7 @@ func BenchmarkStart(b *testing.B) {
 				b.StopTimer()
 				share = 0
 				for _, in := range m.model.Instances() {
-					share += pss(b, in.(*Instance).current.Load().process.pid)
+					share += pss(b, in.(*Instance).current.Load().process.PID())
 				}
 				share /= 32
 				m.close()
@@ -100,7 +100,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 					}
 				}}
 				in := m.instance()
-				pid := in.current.Load().process.pid
+				pid := in.current.Load().process.PID()
 				before := processorTime(b, pid)
 				for b.Loop() {
 					in.Execute(batch)

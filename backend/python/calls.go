@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
@@ -220,7 +221,7 @@ func (l *life) act(ctx context.Context, c *callBody) (result resultBody, err err
 			}
 			path, ok := strings.CutPrefix(name, "file:")
 			if !ok {
-				l.in.log.Error().Msgf("load of model '%s': Unrecognized load parameter '%s', want 'file:' and a path", c.Model, cut(name))
+				l.in.log.Error().Msgf("load of model '%s': Unrecognized load parameter '%s', want 'file:' and a path", c.Model, output.Cut(name))
 				return result, infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", c.Model)
 			}
 			files[path] = content
@@ -242,7 +243,7 @@ const maxResultText = 256 << 10
 
 // result answers a CALL. An error ends the life; a life that has ended is none.
 func (l *life) result(number uint64, body resultBody) error {
-	body.Error = strings.ToValidUTF8(cutAt(body.Error, maxResultText), "\uFFFD")
+	body.Error = strings.ToValidUTF8(output.CutAt(body.Error, maxResultText), "\uFFFD")
 	encoded, err := msgpack.Marshal(&body)
 	if err != nil {
 		return err
@@ -250,7 +251,7 @@ func (l *life) result(number uint64, body resultBody) error {
 	err = l.sendBody(ipc.Result, number, encoded)
 	if len(encoded) > ipc.MaxInlineBody && refusal(err) != nil {
 		// There is no memory for a long text now.
-		body.Error = cut(body.Error)
+		body.Error = output.Cut(body.Error)
 		if encoded, err = msgpack.Marshal(&body); err == nil {
 			err = l.channel.Send(ipc.Result, number, encoded)
 		}

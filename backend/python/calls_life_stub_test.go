@@ -39,7 +39,7 @@ class TritonPythonModel:
 	r.wantLines(`lives{of="all"} 2`, `lives{of="lives_0_0"} 1`, `lives{of="lives_0_1"} 0`)
 
 	lost := r.counts.of(&r.counts.lost)
-	pid := m.instance().current.Load().process.pid
+	pid := m.instance().current.Load().process.PID()
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestCallsOfDeadStubs(t *testing.T) {
 	m := r.start("asks", infer.Uint8)
 	m.rows([]row{{"threading.Thread(target=pb.load_model, args=('slow',), daemon=True).start()", "None"}})
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(host.take(), `load "slow"`) })
-	if err := unix.Kill(m.instance().current.Load().process.pid, unix.SIGKILL); err != nil {
+	if err := unix.Kill(m.instance().current.Load().process.PID(), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(host.take(), "given up slow") })

@@ -3,6 +3,7 @@ package python
 import (
 	"errors"
 
+	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
@@ -47,7 +48,7 @@ func (e *lateError) Error() string { return e.text }
 // causeOf tells why a life has ended, or could not begin.
 func causeOf(err error) Cause {
 	var (
-		exit     *ExitError
+		exit     *launch.ExitError
 		protocol *ipc.ProtocolError
 		late     *lateError
 		panicked *boundary.Error

@@ -34,7 +34,7 @@ class TritonPythonModel:
 // TestCloseWhileInstancesStart: the time for the end of a model is over while some
 // of its new instances are up and others are not.
 func TestCloseWhileInstancesStart(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.FinalizeTimeout = time.Hour })
+	r := newRig(t, func(c *Options) { c.FinalizeTimeout = time.Hour })
 	m, err := r.open(r.writeModel("slow", slowToStart), modelConfig("slow", 1, infer.Uint8))
 	if err != nil {
 		t.Fatal(err)

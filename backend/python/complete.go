@@ -3,8 +3,6 @@ package python
 import (
 	"context"
 	"errors"
-	"path/filepath"
-	"strings"
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
@@ -14,7 +12,7 @@ import (
 // AutoComplete implements backend.Model. The stub that is asked becomes that of
 // the first instance: the model is imported once for both.
 func (m *Model) AutoComplete(ctx context.Context, config []byte) ([]byte, error) {
-	if err := m.check(""); err != nil {
+	if err := m.program.Check(""); err != nil {
 		return nil, err
 	}
 	instances, err := m.makeInstances(m.env.Config, nil)
@@ -49,7 +47,7 @@ func (m *Model) dismiss(ctx context.Context) {
 	}
 	l := in.primed
 	in.primed = nil
-	stop := context.AfterFunc(ctx, boundary.Guard(in.log, boundary.Life, l.process.kill, nil))
+	stop := context.AfterFunc(ctx, boundary.Guard(in.log, boundary.Life, l.process.Kill, nil))
 	defer stop()
 	l.finalize()
 	l.end(errStopped)
@@ -63,8 +61,7 @@ func (l *life) complete(ctx context.Context, config []byte) ([]byte, error) {
 	}
 	l.told.Store(toldAutoComplete)
 	m := l.in.model
-	question := &completeBody{Config: string(config), Model: m.env.Name, modelBody: m.body(l)}
-	if err := l.ask(ipc.AutoComplete, question); err != nil {
+	if err := l.ask(ipc.AutoComplete, m.program.Complete(config, l.surroundings())); err != nil {
 		return nil, err
 	}
 	if err := l.await(ctx, l.completed, m.settings.InitializeTimeout, "complete its config"); err != nil {
@@ -91,44 +88,4 @@ func (l *life) hasCompleted(f ipc.Frame) error {
 	}
 	l.completed <- nil
 	return nil
-}
-
-// completeBody is the body of AUTO_COMPLETE.
-type completeBody struct {
-	Config string `msgpack:"config"`
-	Model  string `msgpack:"model"`
-	modelBody
-}
-
-// modelBody is what AUTO_COMPLETE and INITIALIZE say of the model and its
-// surroundings.
-type modelBody struct {
-	Path      string    `msgpack:"path"`
-	Module    string    `msgpack:"module"`
-	Search    []string  `msgpack:"search"`
-	Directory string    `msgpack:"directory"`
-	Log       LogLevels `msgpack:"log"`
-	Spin      int64     `msgpack:"spin_us"`
-	Default   int64     `msgpack:"default_bytes"`
-	Growth    int64     `msgpack:"growth_bytes"`
-	Max       int64     `msgpack:"max_bytes"`
-}
-
-func (m *Model) body(l *life) modelBody {
-	directory := m.directory()
-	b := modelBody{
-		Path:      m.path,
-		Module:    filepath.Base(directory) + "." + strings.TrimSuffix(filepath.Base(m.path), ".py"),
-		Search:    []string{directory, m.env.Directory},
-		Directory: directory,
-		Log:       m.backend.levels(),
-		Spin:      max(m.settings.Spin.Microseconds(), 0),
-		Default:   m.settings.DefaultBytes,
-		Growth:    m.settings.GrowthBytes,
-		Max:       l.channel.MaxArena(),
-	}
-	if m.env.Runtime != "" {
-		b.Module, b.Search = "model", []string{filepath.Dir(m.path)}
-	}
-	return b
 }

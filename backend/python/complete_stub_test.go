@@ -66,9 +66,7 @@ func textConfig(instances int) *kserve.ModelConfig { return modelConfig("m", ins
 
 // living is how many processes of stubs the backend watches, templates apart.
 func (r *rig) living() int {
-	r.backend.live.Lock()
-	defer r.backend.live.Unlock()
-	n := len(r.backend.live.processes)
+	n := r.supervisor.children.Count()
 	if t := r.template(); t != nil && t.usable() {
 		n--
 	}
@@ -90,7 +88,7 @@ func TestAutoComplete(t *testing.T) {
 			if err := json.Unmarshal(answer, &got); err != nil || got["max_batch_size"] != 3.0 {
 				t.Errorf("AutoComplete: got %s, error %v, want max_batch_size 3", answer, err)
 			}
-			asked := m.primed.primed.process.pid
+			asked := m.primed.primed.process.PID()
 			run := &running{rig: r, model: m, floor: &floor{}}
 			if err := m.Start(t.Context(), config, answer, run.floor); err != nil {
 				t.Fatalf("Start: got error %v", err)
@@ -127,7 +125,7 @@ type only struct {
 func (o only) Instances() []backend.Instance { return []backend.Instance{o.in} }
 
 func TestAutoCompleteFails(t *testing.T) {
-	patient, hurried := newRig(t, nil), newRig(t, func(c *Config) { c.InitializeTimeout = time.Second })
+	patient, hurried := newRig(t, nil), newRig(t, func(c *Options) { c.InitializeTimeout = time.Second })
 	const unwell = `^Stub process '' is not healthy\.$`
 	for _, c := range []struct{ name, body, want, logged string }{
 		{"raises", `raise ValueError("no")`, `(?s)^ValueError: no\n\nAt:\n  .*/1/model\.py\(\d+\): auto_complete_config\n$`, "Failed to initialize Python stub for auto-complete: ValueError: no"},
@@ -209,7 +207,7 @@ func TestAutoCompleteThenDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.primed.primed.process.kill()
+	m.primed.primed.process.Kill()
 	err = m.Start(t.Context(), config, answer, &floor{})
 	if want := "Stub process 'm_0_0' is not healthy."; err == nil || infer.AsError(err).Message != want {
 		t.Errorf("Start: got error %v, want %q", err, want)

@@ -6,9 +6,6 @@ const stubDescriptors = 20
 
 // Descriptors returns how many descriptors are to be kept for stubs that are to be
 // started: those of instances that have lost theirs, and two more.
-func (b *Backend) Descriptors() int {
-	b.live.Lock()
-	live := len(b.live.processes)
-	b.live.Unlock()
-	return stubDescriptors * (2 + max(0, int(b.instances.Load())-live))
+func (s *Supervisor) Descriptors() int {
+	return stubDescriptors * (2 + max(0, int(s.instances.Load())-s.children.Count()))
 }

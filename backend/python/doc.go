@@ -12,6 +12,10 @@
 // its own; whatever belongs to it (channel, loans, tasks) is in a life value
 // and goes with it.
 //
+// Program (program.go) is the seam between hosting and language: Supervisor, Model,
+// Instance and life know of a program only what it says there. code (code.go) is that
+// of Python.
+//
 // Trust: what a stub writes is checked in ipc and in answer.go. A stub that
 // breaks the protocol is killed. Requests inside a stub that is lost are
 // answered with `Stub process '<instance>' is not healthy.`; a batch that the

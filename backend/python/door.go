@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 )
@@ -29,7 +30,7 @@ func checkRequest(r *infer.Request) error { return r.Check() }
 // text one that can be sent.
 func checkResponse(r *infer.Response) (text string, err error) {
 	if r.Err != nil {
-		return cutAt(strings.ToValidUTF8(r.Err.Message, "\uFFFD"), maxErrorText), nil
+		return output.CutAt(strings.ToValidUTF8(r.Err.Message, "\uFFFD"), maxErrorText), nil
 	}
 	if len(r.Outputs) > infer.MaxTensors {
 		return "", infer.Errorf(infer.Internal, "a response of model '%s' has %d outputs, at most %d can be", r.Model, len(r.Outputs), infer.MaxTensors)
@@ -38,7 +39,7 @@ func checkResponse(r *infer.Response) (text string, err error) {
 	for i := range r.Parameters {
 		p := &r.Parameters[i]
 		if !utf8.ValidString(p.Name) || !utf8.ValidString(p.String) {
-			return "", infer.Errorf(infer.Internal, "parameter %s of a response of model '%s' is not valid UTF-8", strconv.QuoteToASCII(cut(p.Name)), r.Model)
+			return "", infer.Errorf(infer.Internal, "parameter %s of a response of model '%s' is not valid UTF-8", strconv.QuoteToASCII(output.Cut(p.Name)), r.Model)
 		}
 		size += len(p.Name) + len(p.String)
 	}
@@ -75,7 +76,7 @@ func checkNames(inputs, outputs []string) error {
 // in lists, maps and structs inside it.
 func checkFields(kind ipc.Kind, fields any) error {
 	if at, text := invalidText(reflect.ValueOf(fields)); at != "" {
-		return infer.Errorf(infer.InvalidArg, "%s: field '%s' is not valid UTF-8: %s", kind, at, strconv.QuoteToASCII(cut(text)))
+		return infer.Errorf(infer.InvalidArg, "%s: field '%s' is not valid UTF-8: %s", kind, at, strconv.QuoteToASCII(output.Cut(text)))
 	}
 	return nil
 }

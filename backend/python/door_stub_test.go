@@ -20,7 +20,7 @@ import (
 func TestDoorOfBatches(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("identity", infer.Uint8)
-	pid := m.instance().current.Load().process.pid
+	pid := m.instance().current.Load().process.PID()
 	for _, change := range []func(*infer.Request){
 		func(q *infer.Request) { q.ID = "\xed\xb0\x80" },
 		func(q *infer.Request) { q.Correlation.Text = "\xff" },
@@ -38,7 +38,7 @@ func TestDoorOfBatches(t *testing.T) {
 		}
 		m.wantGood()
 	}
-	if now := m.instance().current.Load().process.pid; now != pid {
+	if now := m.instance().current.Load().process.PID(); now != pid {
 		t.Errorf("stub is %d, want the first one, %d", now, pid)
 	}
 }
@@ -48,7 +48,7 @@ func TestDoorOfBatches(t *testing.T) {
 func TestFullPoolIsNoBrokenChannel(t *testing.T) {
 	r := newRigOver(t, testkit.Python(t).Path, nil, shm.PoolConfig{Max: 4 << 20, IdleTrim: time.Hour})
 	m := r.start("identity", infer.Uint8)
-	pid := m.instance().current.Load().process.pid
+	pid := m.instance().current.Load().process.PID()
 	m.wantGood()
 	var held []*shm.Block
 	for size := 1 << 20; size >= shm.PageSize; {
@@ -79,7 +79,7 @@ func TestFullPoolIsNoBrokenChannel(t *testing.T) {
 		block.Release()
 	}
 	m.mustInfer(&infer.Request{ID: strings.Repeat("i", 40_000)}).Release()
-	if now := m.instance().current.Load().process.pid; now != pid || r.counts.of(&r.counts.lost) > 0 {
+	if now := m.instance().current.Load().process.PID(); now != pid || r.counts.of(&r.counts.lost) > 0 {
 		t.Errorf("stub is %d after %d losses, want the first one, %d", now, r.counts.of(&r.counts.lost), pid)
 	}
 }

@@ -125,8 +125,8 @@ func FuzzDoor(f *testing.F) {
 // TestDoorOfMaps wants the field named that a map of INITIALIZE or RESULT cannot have.
 func TestDoorOfMaps(t *testing.T) {
 	body := &initializeBody{
-		Args: map[string]string{"model_name": "m"}, Names: []string{"IN0"},
-		modelBody: modelBody{Path: "/models/m/1/model.py", Search: []string{"/models/m"}},
+		Args: map[string]string{"model_name": "m"}, Tensors: Tensors{Names: []string{"IN0"}},
+		moduleBody: moduleBody{Path: "/models/m/1/model.py", Search: []string{"/models/m"}},
 	}
 	if err := checkFields(ipc.Initialize, body); err != nil {
 		t.Errorf("got error %v, want none", err)

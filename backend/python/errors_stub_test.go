@@ -196,7 +196,7 @@ os.system("echo by a child; echo child by stderr >&2")
 sys.stdout.write("no end")
 pb.Logger.log_info("by Logger")`
 	for _, tagged := range []bool{false, true} {
-		r := newRig(t, func(c *Config) { c.TaggedOutput = tagged })
+		r := newRig(t, func(c *Options) { c.TaggedOutput = tagged })
 		m := r.start("asks", infer.Uint8)
 		m.rows([]row{{printing, "done"}})
 		wantFields(t, r.logLine("by Logger"), map[string]any{"model": nil, "instance": nil, "file": "asked", "line": 7, "level": "info"})

@@ -15,7 +15,7 @@ import (
 func TestScribbles(t *testing.T) {
 	for name, prefix := range map[string]string{"sealed": "", "named": "nereid_test_evil_"} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, func(c *Config) {
+			r := newRig(t, func(c *Options) {
 				c.ExecuteTimeout = time.Second
 				c.RegionPrefix = prefix
 			})

@@ -52,7 +52,7 @@ func TestTensorsThereAndBack(t *testing.T) {
 	for _, python := range testkit.Pythons(t) {
 		for _, start := range []string{"template", "program"} {
 			t.Run(python.String()+"/"+start, func(t *testing.T) {
-				r := newRigWith(t, python.Path, func(c *Config) { c.NoTemplate = start == "program" })
+				r := newRigWith(t, python.Path, func(c *Options) { c.NoTemplate = start == "program" })
 				for _, model := range []string{"identity", "copies"} {
 					t.Run(model, func(t *testing.T) { thereAndBack(t, r.in(t), model) })
 				}

@@ -53,19 +53,17 @@ func goldenBody(t *testing.T, name string) []byte {
 }
 
 func TestGoldenInitialize(t *testing.T) {
-	model := modelBody{
-		Path: "/models/m/1/model.py", Module: "1.model", Search: []string{"/models/m/1", "/models/m"}, Directory: "/models/m/1",
-		Log: LogLevels{Info: true, Error: true, Verbose: 2}, Spin: 50, Default: 1 << 20, Growth: 2 << 20, Max: 32 << 30,
-	}
+	module := moduleBody{Path: "/models/m/1/model.py", Module: "1.model", Search: []string{"/models/m/1", "/models/m"}, Directory: "/models/m/1"}
+	surroundings := Surroundings{Log: LogLevels{Info: true, Error: true, Verbose: 2}, Spin: 50, Default: 1 << 20, Growth: 2 << 20, Max: 32 << 30}
 	body, err := msgpack.Marshal(&initializeBody{
-		Args: map[string]string{"model_name": "modèle"}, Names: []string{"IN", "OUT"}, Inputs: 1, Outputs: 1, modelBody: model,
-		WindowResponses: 64, WindowBytes: 4 << 20, AsyncOverlap: 2,
+		Args: map[string]string{"model_name": "modèle"}, Tensors: Tensors{Names: []string{"IN", "OUT"}, Inputs: 1, Outputs: 1},
+		moduleBody: module, Surroundings: surroundings, Windows: Windows{Responses: 64, Bytes: 4 << 20}, AsyncOverlap: 2,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantGolden(t, "initialize", ipc.Initialize, 0, body)
-	if body, err = msgpack.Marshal(&completeBody{Config: `{"name":"modèle"}`, Model: "modèle", modelBody: model}); err != nil {
+	if body, err = msgpack.Marshal(&completeBody{Config: `{"name":"modèle"}`, Model: "modèle", moduleBody: module, Surroundings: surroundings}); err != nil {
 		t.Fatal(err)
 	}
 	wantGolden(t, "auto_complete", ipc.AutoComplete, 0, body)

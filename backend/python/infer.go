@@ -357,9 +357,9 @@ func (q *inference) hand(decoupled bool) {
 		return
 	}
 	if decoupled && !q.stream {
-		q.deliver(infer.ErrorResponse(q.prefixed(infer.Errorf(infer.Unsupported,
-			"Model %s is using the decoupled. The current BLS request call doesn't support models using the decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled models.'",
-			q.request.Model))))
+		q.deliver(infer.ErrorResponse(q.prefixed(&infer.Error{
+			Code: infer.Unsupported, Message: q.life.in.model.program.Text(OneResponseWanted, q.request.Model),
+		})))
 		return
 	}
 	if err := q.life.in.model.env.Host.Submit(q, &q.request, q.deliver); err != nil {

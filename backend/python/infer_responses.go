@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
@@ -337,7 +338,7 @@ func (l *life) nameIndex(name string) (uint16, error) {
 	index := len(l.down.list)
 	if rule, detail := l.down.refuses([]byte(name)); rule != "" {
 		return 0, infer.Errorf(infer.Internal, "the models that were called have answered with %d different names of tensors, and now with %s: %s",
-			index, strconv.QuoteToASCII(cutAt(name, 64)), detail)
+			index, strconv.QuoteToASCII(output.CutAt(name, 64)), detail)
 	}
 	// The table grows with what has been sent alone: an index that the stub does not
 	// know would be taken for the next name.

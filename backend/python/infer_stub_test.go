@@ -134,7 +134,7 @@ func TestModelsCallModels(t *testing.T) {
 	for _, python := range []testkit.Interpreter{pythons[0], pythons[len(pythons)-1]} {
 		for kind, prefix := range map[string]string{"sealed": "", "named": "nereid_test_bls_"} {
 			t.Run(python.String()+"/"+kind, func(t *testing.T) {
-				r := newRigWith(t, python.Path, func(c *Config) { c.RegionPrefix = prefix })
+				r := newRigWith(t, python.Path, func(c *Options) { c.RegionPrefix = prefix })
 				host := &neighbours{}
 				r.host = host
 				callee := r.start("identity", infer.Uint8)
@@ -200,7 +200,7 @@ func TestCallsThatAreCutOff(t *testing.T) {
 				}()
 				testkit.Eventually(t, patience, callee.executes)
 				doomed := map[string]*running{"caller": caller, "callee": callee}[victim].instance()
-				_ = unix.Kill(doomed.current.Load().process.pid, unix.SIGKILL)
+				_ = unix.Kill(doomed.current.Load().process.PID(), unix.SIGKILL)
 				response := <-answered
 				want := fmt.Sprintf("Stub process '%s' is not healthy.", doomed.Name())
 				if response.Err == nil || !bytes.Contains([]byte(response.Err.Message), []byte(want)) {

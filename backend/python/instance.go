@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/rs/zerolog"
 )
@@ -68,8 +69,8 @@ func (in *Instance) Name() string { return in.name }
 // stub has been reaped and its memory is unmapped, except for what responses
 // that are still being written hold.
 func (in *Instance) Run(ctx context.Context, started func(error)) {
-	in.model.backend.instances.Add(1)
-	defer in.model.backend.instances.Add(-1)
+	in.model.supervisor.instances.Add(1)
+	defer in.model.supervisor.instances.Add(-1)
 	healed := false
 	var back backoff
 	for {
@@ -92,7 +93,7 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 			return
 		}
 		why := loss{cause: causeOf(err), started: !errors.Is(err, errNeverReady), answered: in.answered.Load()}
-		in.model.backend.metrics.StubLost(in.model.env.Name, string(why.cause))
+		in.model.supervisor.metrics.StubLost(in.model.env.Name, string(why.cause))
 		wait, hopeless := back.next(time.Since(began), why)
 		in.setHopeless(hopeless)
 		in.log.Warn().Err(err).Str("cause", string(why.cause)).Stringer("wait", wait.Round(time.Millisecond)).Msg("stub lost, restarting")
@@ -217,7 +218,7 @@ func (b *backoff) next(lived time.Duration, l loss) (wait time.Duration, hopeles
 }
 
 func stderrOf(err error) string {
-	var exit *ExitError
+	var exit *launch.ExitError
 	if !errors.As(err, &exit) {
 		return ""
 	}

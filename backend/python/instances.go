@@ -7,11 +7,10 @@ import (
 	"slices"
 	"strconv"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"google.golang.org/protobuf/proto"
 )
 
 // maxInstances bounds how many processes one model has.
@@ -40,7 +39,7 @@ func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Insta
 				if err := validateInstanceName(name); err != nil {
 					return nil, err
 				}
-				cores, err := m.backend.policies.cores(policyName(group, device))
+				cores, err := m.supervisor.policies.cores(policyName(group, device))
 				if err != nil {
 					return nil, err
 				}
@@ -158,7 +157,7 @@ func (m *Model) Grow(ctx context.Context, config *kserve.ModelConfig, json []byt
 		surplus = append(surplus, in)
 	}
 	if len(fresh) > 0 {
-		if err := m.check(fresh[0].name); err != nil {
+		if err := m.program.Check(fresh[0].name); err != nil {
 			return nil, nil, err
 		}
 		if err := m.launch(ctx, fresh); err != nil {

@@ -9,12 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"golang.org/x/sys/unix"
 )
 
 // groupsOf is a config with these groups.
@@ -48,7 +47,7 @@ func TestGrow(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("identity", infer.Uint8)
 	config := modelConfig("identity", 1, infer.Uint8)
-	kept := m.instance().current.Load().process.pid
+	kept := m.instance().current.Load().process.PID()
 	cpu := func(n int32, passive bool) *kserve.ModelInstanceGroup {
 		return &kserve.ModelInstanceGroup{Name: "identity_0", Kind: kserve.ModelInstanceGroup_KIND_CPU, Count: n, Passive: passive}
 	}
@@ -84,8 +83,8 @@ func TestGrow(t *testing.T) {
 	if ups, downs := m.floor.counted(); ups != 3 || downs < 2 {
 		t.Errorf("%d were reported and %d taken back, want 3 and at least 2", ups, downs)
 	}
-	if m.names() != "identity_0_0 p_0" || m.instance().current.Load().process.pid != kept {
-		t.Errorf("left are %s, the first of which is process %d; want it to be %d", m.names(), m.instance().current.Load().process.pid, kept)
+	if m.names() != "identity_0_0 p_0" || m.instance().current.Load().process.PID() != kept {
+		t.Errorf("left are %s, the first of which is process %d; want it to be %d", m.names(), m.instance().current.Load().process.PID(), kept)
 	}
 	m.mustInfer(r.small()).Release()
 
@@ -158,8 +157,8 @@ func TestStubsArePinned(t *testing.T) {
 		t.Skip("core 1 cannot be used here")
 	}
 	for _, noTemplate := range []bool{false, true} {
-		r := newRig(t, func(c *Config) { c.NoTemplate = noTemplate })
-		r.backend.policies = HostPolicies{"mine": {"cpu-cores": "1-1"}, "none": {"cpu-cores": "1000-1001"}, "bad": {"cpu-cores": "x"}}
+		r := newRig(t, func(c *Options) { c.NoTemplate = noTemplate })
+		r.supervisor.policies = HostPolicies{"mine": {"cpu-cores": "1-1"}, "none": {"cpu-cores": "1000-1001"}, "bad": {"cpu-cores": "x"}}
 		config := modelConfig("identity", 1, infer.Uint8)
 		config.InstanceGroup[0].HostPolicy = "mine"
 		m, err := r.open(r.copyModel("identity"), config)
@@ -167,7 +166,7 @@ func TestStubsArePinned(t *testing.T) {
 			t.Fatal(err)
 		}
 		var set unix.CPUSet
-		if err := unix.SchedGetaffinity(m.instance().current.Load().process.pid, &set); err != nil || set.Count() != 1 || !set.IsSet(1) {
+		if err := unix.SchedGetaffinity(m.instance().current.Load().process.PID(), &set); err != nil || set.Count() != 1 || !set.IsSet(1) {
 			t.Errorf("the stub runs on %d cores, %v; want core 1 alone", set.Count(), err)
 		}
 		config.InstanceGroup[0].HostPolicy = "none"

@@ -35,7 +35,7 @@ func (b *Backend) findInterpreter(executable string) (*template, error) {
 		case found == nil:
 			found = t
 		default:
-			b.later(t.close)
+			b.supervisor.Children().Later(t.close)
 		}
 	}
 	if found != nil {

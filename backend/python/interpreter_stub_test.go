@@ -35,7 +35,7 @@ func TestInterpreterIsFoundOnPath(t *testing.T) {
 	writeProgram(t, filepath.Join(works, "python3"), fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\"\n", good.Path))
 	t.Setenv("PATH", strings.Join([]string{silent, "relative", broken, old, works}, ":"))
 	for _, noTemplate := range []bool{false, true} {
-		r := newRigWith(t, "", func(c *Config) { c.NoTemplate = noTemplate })
+		r := newRigWith(t, "", func(c *Options) { c.NoTemplate = noTemplate })
 		version, numpy, path, err := r.backend.Interpreter()
 		if err != nil || numpy != good.Numpy || path != filepath.Join(works, "python3") || !strings.HasPrefix(version, fmt.Sprintf("3.%d.", good.Minor)) {
 			t.Errorf("Interpreter: got Python %q, numpy %q, path %q, error %v", version, numpy, path, err)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
@@ -21,8 +23,8 @@ import (
 type life struct {
 	in      *Instance
 	channel *ipc.Channel
-	process *process
-	output  *output
+	process *launch.Process
+	output  *output.Capture
 	loans   *shm.Loans
 	down    *names // guarded by Instance.submit
 	up      *names // guarded by the channel's receive lock
@@ -45,7 +47,7 @@ type life struct {
 	asks        bool       // the model has is_ready; set before initialized receives
 	failed      chan error // buffered, first value counts: this life must end
 	exited      chan struct{}
-	exit        *ExitError // set when exited is closed
+	exit        *launch.ExitError // set when exited is closed
 	read        chan struct{}
 	readErr     error // of the reader, set when read is closed
 
@@ -77,7 +79,7 @@ type life struct {
 
 	seen     phase
 	response ipc.ResponseBody // reused; guarded by the receive lock
-	logLimit lineLimit        // of LOG; guarded by the receive lock
+	logLimit output.Limit     // of LOG; guarded by the receive lock
 	copies   copies
 }
 
@@ -141,10 +143,10 @@ func (l *life) run(ctx context.Context, up func()) error {
 	in.move(Ready, l)
 	in.current.Store(l)
 	if in.doomed.Load() { // whoever said so may not have seen this one
-		l.process.kill()
+		l.process.Kill()
 	}
 	in.asks.Store(l.asks)
-	in.model.backend.metrics.StubStarted(in.model.env.Name)
+	in.model.supervisor.metrics.StubStarted(in.model.env.Name)
 	// Up may hand a batch over at once.
 	in.up()
 	up()
@@ -164,12 +166,12 @@ func (in *Instance) move(to State, l *life) {
 func (l *life) drop(cause error) {
 	in := l.in
 	l.apart(func() { l.leave(errors.Is(cause, errStopped)) })
-	l.apart(l.process.kill)
+	l.apart(l.process.Kill)
 	<-l.exited
 	in.submit.Lock()   // as in end
 	in.submit.Unlock() //nolint:staticcheck // only waited for
 	l.withdrawing.Wait()
-	l.apart(func() { in.model.backend.unwatch(l.process) })
+	l.apart(func() { in.model.supervisor.children.Forget(l.process) })
 	l.apart(l.channel.Close)
 	select {
 	case <-l.read:
@@ -190,7 +192,7 @@ func (in *Instance) take() (*life, error) {
 
 // begin makes a channel and starts a process. Its end must be waited for by end.
 func (in *Instance) begin() (*life, error) {
-	b, settings := in.model.backend, in.model.settings
+	s, settings := in.model.supervisor, in.model.settings
 	in.model.mu.Lock()
 	in.model.lives++
 	number := in.model.lives
@@ -208,7 +210,7 @@ func (in *Instance) begin() (*life, error) {
 		Broken:   func(err error) { l.fail(err) },
 		Log:      in.log,
 	}
-	b.chargeArena(&config)
+	s.chargeArena(&config)
 	channel, err := ipc.New(config)
 	if err != nil {
 		return nil, &shortage{infer.Errorf(infer.Internal, "Unable to initialize shared memory key '%s' to requested size (%d bytes). If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Each Python backend model instance requires at least 1 MB of shared memory. Error: %v",
@@ -219,13 +221,13 @@ func (in *Instance) begin() (*life, error) {
 		in: in, channel: channel, loans: loans,
 		hello: make(chan error, 1), completed: make(chan error, 1), initialized: make(chan error, 1),
 		failed: make(chan error, 1), exited: make(chan struct{}), read: make(chan struct{}),
-		logLimit: lineLimit{tokens: linesAtOnce, last: time.Now()},
-		calls:    newCalls(b.metrics.Custom(in.model.env.Name)),
+		logLimit: output.NewLimit(),
+		calls:    newCalls(s.metrics.Custom(in.model.env.Name)),
 	}
-	l.copies.account = b.account
+	l.copies.account = s.account
 	l.infers.open()
-	l.encoder = encoder{pool: b.requests, loans: loans}
-	files := stubFiles{peer: channel.Peer()}
+	l.encoder = encoder{pool: s.requests, loans: loans}
+	files := Files{Peer: channel.Peer()}
 	defer files.close()
 	begun := false
 	defer func() {
@@ -233,19 +235,19 @@ func (in *Instance) begin() (*life, error) {
 			return
 		}
 		if l.output != nil {
-			l.output.close()
+			l.output.Close()
 		}
 		channel.Close()
 		l.calls.end(false)
 	}()
-	if files.requests, err = b.requestsFile(); err == nil {
-		l.output, files.output, err = newOutput(in.log.With().Str("file", "output").Logger(), b.printed(settings))
+	if files.Requests, err = s.requestsFile(); err == nil {
+		l.output, files.Output, err = output.Open(in.log.With().Str("file", "output").Logger(), s.printed(settings))
 	}
 	if err == nil {
-		l.process, err = b.python(settings).start(in.name, &files)
+		l.process, err = in.model.program.Start(in.name, &files)
 	}
 	if err == nil {
-		arm(files.peer.Lifeline, l.process.pid)
+		launch.Arm(files.Peer.Lifeline, l.process)
 	}
 	if err != nil {
 		return nil, err
@@ -255,15 +257,15 @@ func (in *Instance) begin() (*life, error) {
 		defer close(l.read)
 		l.readErr = boundary.Run(in.log, boundary.Life, func() error { return l.channel.Run(l.handle) })
 	}, nil)
-	l.output.begin()
+	l.output.Begin()
 	boundary.Go(in.log, boundary.Life, func() {
 		defer close(l.exited)
-		l.exit = &ExitError{Code: -1}
-		l.exit = l.process.wait()
+		l.exit = &launch.ExitError{Code: -1}
+		l.exit = l.process.Wait()
 	}, nil)
 	// It waits to be told what to import, so that runs where it should, threads
 	// and all.
-	if err := pin(l.process.pid, in.cores); err != nil {
+	if err := pin(l.process.PID(), in.cores); err != nil {
 		l.fail(err)
 	}
 	return l, nil
@@ -297,11 +299,11 @@ func (l *life) handshake(ctx context.Context) error {
 	l.decoupled = l.in.model.decoupled()
 	l.told.Store(toldInitialize)
 	l.hear(true)
-	question := l.in.initialize(l)
-	if err := l.ask(ipc.Initialize, question); err != nil {
+	question := l.initialization()
+	if err := l.ask(ipc.Initialize, l.in.model.program.Initialize(l.in.placement(), question)); err != nil {
 		return err
 	}
-	if levels := l.in.model.backend.levels(); levels != question.Log {
+	if levels := l.in.model.supervisor.levels(); levels != question.Log {
 		// They have changed, and whoever says so may have been faster.
 		if err := l.ask(ipc.LogSettings, levels); err != nil {
 			return err
@@ -390,7 +392,7 @@ func (l *life) died() error {
 		return err
 	default:
 	}
-	l.exit.Stderr = l.output.lastLines()
+	l.exit.Stderr = l.output.LastLines()
 	return l.exit
 }
 
@@ -426,7 +428,7 @@ func (l *life) look() {
 	select {
 	case <-l.exited: // its number may be another's by now
 	default:
-		l.process.addFamily(l.in.model.backend.descendants(l.process.pid))
+		l.in.model.supervisor.children.Look(l.process)
 	}
 }
 
@@ -459,7 +461,7 @@ func (l *life) fail(err error) {
 	case l.failed <- err:
 	default:
 	}
-	l.process.kill()
+	l.process.Kill()
 }
 
 // end takes everything down that belongs to the life, and answers what the stub
@@ -469,16 +471,16 @@ func (l *life) end(cause error) {
 	var broke *ipc.ProtocolError
 	liar := errors.As(cause, &broke)
 	if liar {
-		in.model.backend.metrics.ProtocolError(broke.Rule)
+		in.model.supervisor.metrics.ProtocolError(broke.Rule)
 	}
 	l.leave(errors.Is(cause, errStopped))
-	l.settle(l.left.asked, infer.Errorf(infer.Internal, "Stub process is not healthy while waiting for user-defined is_ready() response"))
+	l.settle(l.left.asked, in.fault(infer.Internal, ReadyLost))
 	in.current.CompareAndSwap(l, nil)
 
 	l.look()
-	l.process.kill() // and with it, when it is reaped, its group
+	l.process.Kill() // and with it, when it is reaped, its group
 	<-l.exited
-	l.process.killFamily()
+	l.process.KillFamily()
 	// Whoever hands a batch over may not have noticed yet that the life has ended.
 	in.submit.Lock()
 	in.submit.Unlock() //nolint:staticcheck // only waited for
@@ -493,16 +495,16 @@ func (l *life) end(cause error) {
 		// batch may be why, and would break the next one too.
 		taken[i] = liar || left[i].streams != nil || l.channel.Taken(left[i].position) || left[i].lostAgain()
 	}
-	in.model.backend.unwatch(l.process)
+	in.model.supervisor.children.Forget(l.process)
 	l.hear(false)
-	l.output.finish()
+	l.output.Finish()
 	l.channel.Close()
 	<-l.read
 	l.infers.close()
 	l.loans.Close()
 
 	l.answerLeft(taken)
-	in.model.backend.killMarked(l.process.mark)
+	in.model.supervisor.children.KillOrphans(l.process)
 	l.calls.end(l.seen == phaseFinalized && !liar)
 }
 
@@ -549,7 +551,7 @@ func (l *life) answerLeft(taken []bool) {
 	for len(l.left.open) > 0 {
 		s := l.left.open[0]
 		l.left.open = l.left.open[1:]
-		l.apart(func() { s.task.Send(infer.ErrorResponse(unhealthy(l.in.name))) })
+		l.apart(func() { s.task.Send(infer.ErrorResponse(l.in.unhealthy())) })
 	}
 }
 
@@ -582,7 +584,7 @@ func (l *life) abandon(of *inside, taken bool) {
 		batch.Done(batch, backend.Report{Refused: true})
 		return
 	}
-	err := unhealthy(l.in.name)
+	err := l.in.unhealthy()
 	now := ipc.Now()
 	l.apart(func() {
 		batch.Done(batch, backend.Report{Start: of.begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})

@@ -5,12 +5,13 @@ import (
 	"slices"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/ipc"
 )
 
 // maxMessage bounds what one LOG puts into the log, in bytes: a long traceback is
 // worth its space, and counts as as many lines as it has lengths of one.
-const maxMessage = 16 * maxLine
+const maxMessage = 16 * output.MaxLine
 
 // Limits of the ids that are shown of the requests of a batch.
 const (
@@ -32,7 +33,7 @@ func (l *life) logged(f ipc.Frame) error {
 	if err := decode(f, &body); err != nil {
 		return err
 	}
-	log := l.in.model.backend.log
+	log := l.in.model.supervisor.log
 	if body.Own {
 		log = l.in.log
 	}
@@ -50,11 +51,11 @@ func (l *life) logged(f ipc.Frame) error {
 		event.Discard()
 		return broke("frame", "level of LOG is %d", body.Level)
 	}
-	text := cutAt(body.Message, maxMessage)
-	if !l.logLimit.allow(log, 1+len(text)/maxLine) {
+	text := output.CutAt(body.Message, maxMessage)
+	if !l.logLimit.Allow(log, 1+len(text)/output.MaxLine) {
 		return nil
 	}
-	event = event.Str("file", cut(body.File)).Int("line", body.Line)
+	event = event.Str("file", output.Cut(body.File)).Int("line", body.Line)
 	if ids := l.requestsOf(body.Batch); len(ids) > 0 {
 		event = event.Strs("requests", ids)
 	}
@@ -73,7 +74,7 @@ func (l *life) requestsOf(batch uint64) []string {
 	var ids []string
 	add := func(task *backend.Task) {
 		if id := task.Request.ID; id != "" && len(ids) < maxShownRequests {
-			ids = append(ids, cutAt(id, maxShownID))
+			ids = append(ids, output.CutAt(id, maxShownID))
 		}
 	}
 	if at := l.findLocked(batch); at >= 0 {
@@ -93,16 +94,16 @@ func (l *life) requestsOf(batch uint64) []string {
 
 // LogLevelsChanged tells the stubs which levels are worth sending from now on.
 // Calls do not overlap.
-func (b *Backend) LogLevelsChanged() {
-	b.live.Lock()
+func (s *Supervisor) LogLevelsChanged() {
+	s.mu.Lock()
 	var lives []*life
-	for l := range b.live.lives {
+	for l := range s.lives {
 		lives = append(lives, l)
 	}
-	b.live.Unlock()
+	s.mu.Unlock()
 	for _, l := range lives {
 		// A life that has ended wants to hear nothing.
-		if err := l.ask(ipc.LogSettings, b.levels()); err != nil {
+		if err := l.ask(ipc.LogSettings, s.levels()); err != nil {
 			l.in.log.Debug().Err(err).Msg("log settings were not sent")
 		}
 	}
@@ -111,12 +112,12 @@ func (b *Backend) LogLevelsChanged() {
 // hear adds the life to those that are told of changed log levels, or takes it
 // away.
 func (l *life) hear(yes bool) {
-	b := l.in.model.backend
-	b.live.Lock()
-	defer b.live.Unlock()
+	s := l.in.model.supervisor
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if yes {
-		b.live.lives[l] = struct{}{}
+		s.lives[l] = struct{}{}
 	} else {
-		delete(b.live.lives, l)
+		delete(s.lives, l)
 	}
 }

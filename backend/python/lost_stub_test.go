@@ -49,13 +49,11 @@ func TestLostBeforeAnAnswer(t *testing.T) {
 		cause    string
 		hopeless bool
 	}{
-		{"killed", func(l *life) { l.process.kill() }, "exit", true},
+		{"killed", func(l *life) { l.process.Kill() }, "exit", true},
 		{"protocol", func(l *life) { l.fail(broke("frame", "nonsense")) }, "protocol", true},
 		{"memory", func(l *life) {
-			l.process.mu.Lock()
-			l.process.oomKills = -1 // the kernel's count has risen since
-			l.process.mu.Unlock()
-			l.process.kill()
+			l.process.OOMKills = -1 // the kernel's count has risen since
+			l.process.Kill()
 		}, "memory", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -88,7 +86,7 @@ func TestLostBeforeAnAnswer(t *testing.T) {
 // TestLostAfterAnswers loses a stub again and again that has answered in between: it
 // is back at once each time.
 func TestLostAfterAnswers(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.ExecuteTimeout = 500 * time.Millisecond })
+	r := newRig(t, func(c *Options) { c.ExecuteTimeout = 500 * time.Millisecond })
 	m, err := r.open(r.writeModel("ends", endsAs), modelConfig("ends", 1, infer.Uint8))
 	if err != nil {
 		t.Fatal(err)
@@ -137,15 +135,15 @@ func TestInsideTwoLostLives(t *testing.T) {
 			return l != nil && l != last && m.instance().Ready(t.Context()) == nil
 		})
 		last = m.instance().current.Load()
-		if err := unix.Kill(last.process.pid, unix.SIGSTOP); err != nil {
+		if err := unix.Kill(last.process.PID(), unix.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
 		testkit.Eventually(t, patience, func() bool { // or it might look at the ring once more
-			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", last.process.pid))
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", last.process.PID()))
 			return err == nil && strings.Contains(string(stat), ") T ")
 		})
 		m.instance().Execute(&backend.Batch{Tasks: []*backend.Task{task}, Done: func(_ *backend.Batch, report backend.Report) { reports <- report }})
-		last.process.kill()
+		last.process.Kill()
 		report := <-reports
 		if turn == 1 && report.Refused && task.Lost == 1 {
 			continue
@@ -193,7 +191,7 @@ func TestCloseOfAStubThatIsStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.wantGood()
-	pid := m.instance().current.Load().process.pid
+	pid := m.instance().current.Load().process.PID()
 	answered := make(chan *infer.Response, 1)
 	request := r.small()
 	request.ID = "stops"

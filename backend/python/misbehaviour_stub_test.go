@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"golang.org/x/sys/unix"
@@ -53,7 +54,7 @@ func wantStartError(t *testing.T, err error, text string) {
 // TestModelsThatDoNotStart wants Triton's texts for models that fail on the way.
 func TestModelsThatDoNotStart(t *testing.T) {
 	r := newRig(t, nil)
-	hurried := newRig(t, func(c *Config) { c.InitializeTimeout = 2 * time.Second })
+	hurried := newRig(t, func(c *Options) { c.InitializeTimeout = 2 * time.Second })
 	for _, test := range []struct{ model, want, log string }{
 		{"dies_in_import", "Stub process 'dies_in_import_0_", "ended by signal 9 (SIGKILL)"},
 		{"dies_in_initialize", "Stub process 'dies_in_initialize_0_", "stub exited with code 0"},
@@ -84,13 +85,13 @@ func TestModelsThatDoNotStart(t *testing.T) {
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		r := r.in(t)
-		model, err := r.backend.open(envOf(r.copyModel("hangs_in_initialize"), modelConfig("cancelled", 3, infer.Uint8)))
+		model, err := r.backend.Open(envOf(r.copyModel("hangs_in_initialize"), modelConfig("cancelled", 3, infer.Uint8)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
-		if err := model.Start(ctx, model.env.Config, []byte("{}"), &floor{}); err == nil {
+		if err := model.Start(ctx, modelConfig("cancelled", 3, infer.Uint8), []byte("{}"), &floor{}); err == nil {
 			t.Error("Start: got no error, want that of the context")
 		}
 	})
@@ -135,7 +136,7 @@ func TestDeathsInExecute(t *testing.T) {
 func TestRaises(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("raises_in_execute", infer.Uint8)
-	pid := m.instance().current.Load().process.pid
+	pid := m.instance().current.Load().process.PID()
 	for range 3 {
 		request := r.small()
 		responses, report := m.infer(request)
@@ -149,7 +150,7 @@ func TestRaises(t *testing.T) {
 		}
 		m.wantGood()
 	}
-	if now := m.instance().current.Load().process.pid; now != pid {
+	if now := m.instance().current.Load().process.PID(); now != pid {
 		t.Errorf("stub is %d, want the first one, %d", now, pid)
 	}
 	m.close()
@@ -173,7 +174,7 @@ func (m *running) hurry(limit time.Duration) {
 
 // TestHangs wants a stub that does not return killed, and the next one to serve.
 func TestHangs(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.FinalizeTimeout = 500 * time.Millisecond })
+	r := newRig(t, func(c *Options) { c.FinalizeTimeout = 500 * time.Millisecond })
 	for _, where := range []string{"Python", "a lock", "C with the GIL"} {
 		t.Run(where, func(t *testing.T) {
 			m := r.in(t).start("hangs_in_execute", infer.Uint8)
@@ -201,7 +202,7 @@ func TestHangs(t *testing.T) {
 // TestCloseOfAModelThatHangs closes a model without time limits: when the
 // caller's patience ends the stub is killed, wherever it is.
 func TestCloseOfAModelThatHangs(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.FinalizeTimeout = 0 })
+	r := newRig(t, func(c *Options) { c.FinalizeTimeout = 0 })
 	m := r.start("hangs_in_finalize", infer.Uint8)
 	m.wantGood()
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
@@ -228,7 +229,7 @@ func TestPrintsMuch(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(log) {
-		if len(line) > 2*maxLine {
+		if len(line) > 2*output.MaxLine {
 			t.Errorf("log has a line of %d bytes", len(line))
 		}
 	}
@@ -394,12 +395,12 @@ func TestKilledFromOutside(t *testing.T) {
 	for i := range 5 {
 		m.wantGood()
 		l := m.instance().current.Load()
-		if err := unix.Kill(l.process.pid, unix.SIGKILL); err != nil {
+		if err := unix.Kill(l.process.PID(), unix.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		if i == 2 {
 			template := r.template() // soon there is another one
-			if err := unix.Kill(template.process.pid, unix.SIGKILL); err != nil {
+			if err := unix.Kill(template.process.PID(), unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			<-template.gone
@@ -412,10 +413,10 @@ func TestKilledFromOutside(t *testing.T) {
 // TestStoppedStub wants nothing to happen to a stub that is stopped for a
 // moment, and a close to end one that stays so.
 func TestStoppedStub(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.FinalizeTimeout = 300 * time.Millisecond })
+	r := newRig(t, func(c *Options) { c.FinalizeTimeout = 300 * time.Millisecond })
 	m := r.start("dies_in_execute", infer.Uint8)
 	m.wantGood()
-	pid := m.instance().current.Load().process.pid
+	pid := m.instance().current.Load().process.PID()
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +425,7 @@ func TestStoppedStub(t *testing.T) {
 		_ = unix.Kill(pid, unix.SIGCONT)
 	}()
 	m.wantGood()
-	if now := m.instance().current.Load().process.pid; now != pid {
+	if now := m.instance().current.Load().process.PID(); now != pid {
 		t.Errorf("stub is %d, want the first one, %d", now, pid)
 	}
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
@@ -437,7 +438,7 @@ func TestStoppedStub(t *testing.T) {
 func TestNothingIsWritten(t *testing.T) {
 	t.Setenv("PYTHONDONTWRITEBYTECODE", "")
 	for _, start := range []string{"template", "program"} {
-		r := newRig(t, func(c *Config) { c.NoTemplate = start == "program" })
+		r := newRig(t, func(c *Options) { c.NoTemplate = start == "program" })
 		m := r.start("identity", infer.Uint8)
 		m.close()
 		entries, err := os.ReadDir(fmt.Sprintf("%s/1", m.dir))

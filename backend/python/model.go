@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,21 +15,18 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Model is one version of a Python model.
+// Model is one version of a model. It implements backend.Model.
 type Model struct {
-	backend *Backend
-	env     backend.Env
-	// settings are the backend's, or those of a Python-based one.
-	settings *Config
-	path     string // of the model file
-	log      zerolog.Logger
+	supervisor *Supervisor
+	env        backend.Env
+	settings   *Config
+	program    Program
+	log        zerolog.Logger
 
 	// Set by Start, before the instances run. What config says of instances may be
 	// out of date.
 	config *kserve.ModelConfig
 	events backend.Events
-	// overlap is how many calls of an asynchronous execute may overlap.
-	overlap int
 
 	// primed is the instance whose stub has completed the config, between
 	// AutoComplete and Start.
@@ -56,96 +49,6 @@ var (
 	_ backend.Updater = (*Model)(nil)
 	_ backend.Patient = (*Model)(nil)
 )
-
-func (b *Backend) open(env backend.Env) (*Model, error) {
-	m := &Model{
-		backend: b, env: env, settings: &b.config, path: env.Runtime,
-		log: b.log.With().Str("model", env.Name).Int64("version", env.Version).Logger(),
-	}
-	if env.Settings != nil {
-		settings, err := ParseConfig(env.Settings)
-		if err != nil {
-			return nil, err
-		}
-		m.settings = &settings
-	}
-	if _, err := os.Stat(filepath.Join(env.Directory, "triton_python_backend_stub")); err == nil {
-		m.log.Warn().Msgf("the model brings a triton_python_backend_stub of its own, which cannot be used here: name its interpreter with --backend-config=%s,python-executable=PATH",
-			env.Config.GetBackend())
-	}
-	if _, packed := env.Config.GetParameters()["EXECUTION_ENV_PATH"]; packed {
-		return nil, infer.Errorf(infer.Unsupported,
-			"model '%s' has the parameter EXECUTION_ENV_PATH, but this server does not unpack environments: name an interpreter with --backend-config=%s,python-executable=PATH",
-			env.Name, env.Config.GetBackend())
-	}
-	if err := m.checkInputPlace(); err != nil {
-		return nil, err
-	}
-	if env.Runtime != "" {
-		// Its packages may be nowhere else, so it is not run without them.
-		packed := filepath.Join(filepath.Dir(env.Runtime), "pb_exec_env_model.py.tar.gz")
-		if _, err := os.Stat(packed); err == nil {
-			return nil, infer.Errorf(infer.Unsupported,
-				"backend '%s' of model '%s' has an execution environment, but this server does not unpack environments: name an interpreter with --backend-config=%s,python-executable=PATH",
-				env.Config.GetBackend(), env.Name, env.Config.GetBackend())
-		}
-		return m, nil
-	}
-	file := env.Config.GetDefaultModelFilename()
-	if file == "" {
-		file = "model.py"
-	}
-	if !strings.HasSuffix(file, ".py") {
-		return nil, infer.Errorf(infer.Internal, "Model name must end with '.py'. Model name is \"%s\".", file)
-	}
-	if file != filepath.Base(file) {
-		return nil, infer.Errorf(infer.InvalidArg, "default_model_filename of model '%s' is %q, want the name of a file in the version directory", env.Name, file)
-	}
-	m.path = filepath.Join(m.directory(), file)
-	return m, nil
-}
-
-// checkInputPlace looks at the parameter that says whether inputs may lie on a
-// GPU. None does here, but what Triton does not load is not loaded.
-func (m *Model) checkInputPlace() error {
-	p, ok := m.env.Config.GetParameters()["FORCE_CPU_ONLY_INPUT_TENSORS"]
-	if !ok {
-		return nil
-	}
-	switch p.GetStringValue() {
-	case "yes":
-		m.log.Info().Msg("Forcing CPU only input tensors.")
-	case "no":
-		m.log.Info().Msg("Input tensors can be both in CPU and GPU. FORCE_CPU_ONLY_INPUT_TENSORS is off.")
-	default:
-		return infer.Errorf(infer.Unsupported, "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: %s'", p.GetStringValue())
-	}
-	return nil
-}
-
-// directory is the version's.
-func (m *Model) directory() string {
-	return filepath.Join(m.env.Directory, strconv.FormatInt(m.env.Version, 10))
-}
-
-// check refuses a model that cannot be started. The stub is named so in the text
-// which says that the model's file is missing.
-func (m *Model) check(stub string) error {
-	if _, err := os.Stat(m.path); err != nil {
-		// Triton notices this in the stub, prints a line and waits in vain.
-		m.log.Error().Msgf("Failed to preinitialize Python stub: Python model file not found in '%s'", m.path)
-		err := unhealthy(stub)
-		err.Message += fmt.Sprintf(" Python model file not found in '%s'", m.path)
-		return err
-	}
-	if err := m.checkLink(); err != nil {
-		return err
-	}
-	if _, err := m.backend.python(m.settings).template(); err != nil {
-		return infer.Errorf(infer.Internal, "%v", err)
-	}
-	return nil
-}
 
 // Start implements backend.Model.
 func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []byte, events backend.Events) error {
@@ -228,8 +131,7 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 
 // prepare makes the instances.
 func (m *Model) prepare(config *kserve.ModelConfig, json []byte, events backend.Events) error {
-	overlap, err := asyncOverlap(config)
-	if err != nil {
+	if err := m.program.Configure(config); err != nil {
 		return err
 	}
 	instances, err := m.makeInstances(config, json)
@@ -237,38 +139,16 @@ func (m *Model) prepare(config *kserve.ModelConfig, json []byte, events backend.
 		return err
 	}
 	if m.primed == nil {
-		if err := m.check(instances[0].name); err != nil {
+		if err := m.program.Check(instances[0].name); err != nil {
 			return err
 		}
 	} else {
 		m.primed.json = json
 		instances[0] = m.primed // of the same name: a model does not decide where it is placed
 	}
-	m.config, m.events, m.overlap = config, events, overlap
+	m.config, m.events = config, events
 	m.setInstances(instances)
 	return nil
-}
-
-// checkLink refuses a model file that is a link out of the repository: who may
-// write there must not decide which code runs here. Directories may be links.
-func (m *Model) checkLink() error {
-	if m.env.Runtime != "" {
-		return nil // the operator's own
-	}
-	real, err := filepath.EvalSymlinks(m.path)
-	if err != nil {
-		return infer.Errorf(infer.Internal, "model file of '%s': %v", m.env.Name, err)
-	}
-	for _, dir := range []string{filepath.Dir(m.env.Directory), m.env.Directory, filepath.Dir(m.path)} {
-		root, err := filepath.EvalSymlinks(dir)
-		if err != nil {
-			continue
-		}
-		if inside, err := filepath.Rel(root, real); err == nil && filepath.IsLocal(inside) {
-			return nil
-		}
-	}
-	return infer.Errorf(infer.InvalidArg, "'%d/%s' of model '%s' is a link that leaves the repository", m.env.Version, filepath.Base(m.path), m.env.Name)
 }
 
 // startFailure says which instance did not start.
@@ -297,32 +177,11 @@ func (m *Model) startError(err error, name string) error {
 	if tail := stderrOf(err); tail != "" {
 		log.Error().Msg("last lines of the stub:\n" + tail)
 	}
-	return unhealthy(name)
+	return &infer.Error{Code: infer.Internal, Message: m.program.Text(ProcessLost, name)}
 }
 
 // decoupled reports whether the model may send any number of responses.
 func (m *Model) decoupled() bool { return m.config.GetModelTransactionPolicy().GetDecoupled() }
-
-// overlapParameter is the parameter of a model's config that lets so many calls
-// of an asynchronous execute overlap in each instance of a model that is not
-// decoupled.
-const overlapParameter = "ASYNC_EXECUTE_OVERLAP"
-
-// maxOverlap bounds it.
-const maxOverlap = 4096
-
-func asyncOverlap(config *kserve.ModelConfig) (int, error) {
-	p, ok := config.GetParameters()[overlapParameter]
-	if !ok {
-		return 1, nil
-	}
-	n, err := strconv.Atoi(p.GetStringValue())
-	if err != nil || n < 1 || n > maxOverlap {
-		return 0, infer.Errorf(infer.InvalidArg, "parameter '%s' of model '%s' is %q, want a number from 1 to %d",
-			overlapParameter, config.GetName(), p.GetStringValue(), maxOverlap)
-	}
-	return n, nil
-}
 
 // InitializeTimeout implements backend.Patient.
 func (m *Model) InitializeTimeout() time.Duration { return m.settings.InitializeTimeout }
@@ -369,7 +228,7 @@ func (in *Instance) doom() {
 // kill ends the present stub, if there is one.
 func (in *Instance) kill() {
 	if l := in.current.Load(); l != nil {
-		l.process.kill()
+		l.process.Kill()
 	}
 }
 
@@ -403,41 +262,26 @@ func (m *Model) tensorNames() (inputs, outputs []string) {
 	return inputs, outputs
 }
 
-// initializeBody is the body of INITIALIZE.
-type initializeBody struct {
-	Args      map[string]string `msgpack:"args"`
-	Names     []string          `msgpack:"names"`
-	Inputs    int               `msgpack:"inputs"`
-	Outputs   int               `msgpack:"outputs"`
-	Decoupled bool              `msgpack:"decoupled"`
-	modelBody
-
-	WindowResponses int   `msgpack:"window_responses"`
-	WindowBytes     int64 `msgpack:"window_bytes"`
-	AsyncOverlap    int   `msgpack:"async_overlap"`
+// initialization is what INITIALIZE says of a life, whatever its program is.
+func (l *life) initialization() Initialization {
+	return Initialization{
+		Tensors:      Tensors{Names: l.down.list, Inputs: l.down.inputs, Outputs: l.down.outputs, Decoupled: l.decoupled},
+		Surroundings: l.surroundings(),
+		Windows:      Windows{Responses: windowResponses, Bytes: windowBytes},
+	}
 }
 
-// initialize makes the body of INITIALIZE for a life.
-func (in *Instance) initialize(l *life) *initializeBody {
-	m := in.model
-	return &initializeBody{
-		Args: map[string]string{
-			"model_config":             string(in.json),
-			"model_instance_kind":      in.kind,
-			"model_instance_name":      in.name,
-			"model_instance_device_id": in.device,
-			"model_repository":         m.env.Directory,
-			"model_version":            strconv.FormatInt(m.env.Version, 10),
-			"model_name":               m.env.Name,
-		},
-		Names:     l.down.list,
-		Inputs:    l.down.inputs,
-		Outputs:   l.down.outputs,
-		Decoupled: l.decoupled,
-		modelBody: m.body(l),
-
-		WindowResponses: windowResponses,
-		WindowBytes:     windowBytes,
-		AsyncOverlap:    m.overlap,
+func (l *life) surroundings() Surroundings {
+	m := l.in.model
+	return Surroundings{
+		Log:     m.supervisor.levels(),
+		Spin:    max(m.settings.Spin.Microseconds(), 0),
+		Default: m.settings.DefaultBytes,
+		Growth:  m.settings.GrowthBytes,
+		Max:     l.channel.MaxArena(),
 	}
+}
+
+func (in *Instance) placement() Placement {
+	return Placement{Instance: in.name, Kind: in.kind, Device: in.device, Config: in.json}
 }

@@ -235,7 +235,7 @@ func TestSlowReader(t *testing.T) {
 	for range windowResponses {
 		c.next().Release()
 	}
-	pid := m.instance().current.Load().process.pid
+	pid := m.instance().current.Load().process.PID()
 	before := testkit.ResidentBytes(t, pid)
 	n, err := c.rest()
 	if n != count-windowResponses || err != nil {

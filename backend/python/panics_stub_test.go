@@ -135,7 +135,7 @@ class TritonPythonModel:
 // own life and their own output.
 func TestAPanicOfAReader(t *testing.T) {
 	var armed atomic.Bool
-	tagged := func(c *Config) { c.TaggedOutput = true } // whose lines go through the log
+	tagged := func(c *Options) { c.TaggedOutput = true } // whose lines go through the log
 	r := newRigHooked(t, testkit.Python(t).Path, tagged, shm.PoolConfig{}, zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, message string) {
 		if strings.Contains(message, "trap") && !strings.Contains(message, "internal error") && armed.Swap(false) {
 			panic("a bug in the log")
@@ -290,7 +290,7 @@ func TestAPanicOfTheEndOfALife(t *testing.T) {
 		now := m.instance().current.Load()
 		return now != nil && now != life
 	})
-	output.finish()
+	output.Finish()
 	life.calls.end(false)
 	m.wantFree()
 }

@@ -4,9 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 
+	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/rs/zerolog"
 )
 
@@ -29,7 +34,7 @@ type python struct {
 }
 
 // python returns the interpreter of models with these settings.
-func (b *Backend) python(c *Config) *python {
+func (b *Backend) python(c *Options) *python {
 	w := wish{c.Executable, c.NoTemplate}
 	b.pythons.Lock()
 	defer b.pythons.Unlock()
@@ -104,20 +109,15 @@ func (p *python) close() {
 const maxTemplateRestarts = 3
 
 // start starts a stub: forked from the template where there is one.
-func (p *python) start(instance string, files *stubFiles) (*process, error) {
+func (p *python) start(instance string, files *Files) (*launch.Process, error) {
 	t, err := p.template()
 	if err != nil {
 		return nil, err
 	}
-	b := p.backend
+	b, children := p.backend, p.backend.supervisor.Children()
 	if !p.wish.noTemplate && len(t.interpreter.Threads) == 0 {
 		if t = p.usable(t); t != nil {
-			b.births.RLock()
-			stub, err := t.fork(instance, b.newMark(), files)
-			if err == nil {
-				b.watch(stub)
-			}
-			b.births.RUnlock()
+			stub, err := children.Bear(func() (*launch.Process, error) { return t.fork(instance, children.NewMark(), files) })
 			if err == nil {
 				return stub, nil
 			}
@@ -127,14 +127,24 @@ func (p *python) start(instance string, files *stubFiles) (*process, error) {
 	p.mu.Lock()
 	path := p.current.interpreter.Path
 	p.mu.Unlock()
-	b.births.RLock()
-	defer b.births.RUnlock()
-	stub, err := startStub(path, filepath.Join(b.dir, "triton_python_backend_stub"), instance, b.newMark(), files)
+	return children.Bear(func() (*launch.Process, error) {
+		return startStub(path, filepath.Join(b.dir, "triton_python_backend_stub"), instance, children.NewMark(), files)
+	})
+}
+
+// startStub starts a stub of its own: a program, not a fork of the template.
+func startStub(interpreter, program, instance, mark string, files *Files) (*launch.Process, error) {
+	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, err
 	}
-	b.watch(stub)
-	return stub, nil
+	defer null.Close()
+	inherit := append([]*os.File{null, files.Output[0], files.Output[1]}, files.List()...)
+	numbers := make([]string, 0, 6)
+	for fd := 3; fd < len(inherit); fd++ {
+		numbers = append(numbers, strconv.Itoa(fd))
+	}
+	return launch.Start([]string{interpreter, "-u", program, instance, "--fds=" + strings.Join(numbers, ",")}, inherit, mark)
 }
 
 // usable returns t, or another one in its place if it has died, or nil.
@@ -160,7 +170,7 @@ func (p *python) usable(t *template) *template {
 		p.backend.log.Warn().Err(err).Msg("template did not start again")
 		return nil
 	}
-	p.backend.later(t.close)
+	p.backend.supervisor.Children().Later(t.close)
 	p.current = fresh
 	return fresh
 }
@@ -169,24 +179,24 @@ func (p *python) usable(t *template) *template {
 // does not come up.
 func (b *Backend) startTemplate(interpreter string) (*template, error) {
 	// Nothing is printed by a template that works; a failing one is reported below.
-	out, far, err := newOutput(zerolog.Nop(), [2]io.Writer{})
+	out, far, err := output.Open(zerolog.Nop(), [2]io.Writer{})
 	if err != nil {
 		return nil, err
 	}
-	out.begin()
+	out.Begin()
 	t, err := startTemplate(b, interpreter, filepath.Join(b.dir, "nereid_template"), far)
 	_ = far[0].Close()
 	_ = far[1].Close()
 	if err != nil {
-		out.finish()
-		if lines := out.lastLines(); len(lines) > 0 {
+		out.Finish()
+		if lines := out.LastLines(); len(lines) > 0 {
 			err = fmt.Errorf("%w (it printed: %s)", err, lines[len(lines)-1])
 		}
 		return nil, err
 	}
-	b.later(func() {
+	b.supervisor.Children().Later(func() {
 		<-t.gone
-		out.finish()
+		out.Finish()
 	})
 	return t, nil
 }

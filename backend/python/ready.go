@@ -35,25 +35,25 @@ func (in *Instance) Ready(ctx context.Context) error {
 	l, c, shared := in.question()
 	switch {
 	case l == nil:
-		return unhealthy(in.name)
+		return in.unhealthy()
 	case c == nil:
 		return nil
 	}
-	late := "Timed out waiting for user-defined is_ready() response"
+	late := ReadyLate
 	if shared {
-		late = "Timed out waiting for in-flight is_ready() response"
+		late = SharedReadyLate
 	} else if err := l.channel.Send(ipc.ReadyQuestion, c.probe, nil); err != nil {
-		l.settle(c.probe, unhealthy(in.name)) // its end is near
+		l.settle(c.probe, in.unhealthy()) // its end is near
 	}
 	// The model goes on thinking about it, and who asks meanwhile waits for the
 	// same answer.
-	timer := time.NewTimer(in.model.settings.readyLimit)
+	timer := time.NewTimer(in.model.settings.ReadyTimeout)
 	defer timer.Stop()
 	select {
 	case <-c.answered:
 		return c.err
 	case <-timer.C:
-		return infer.Errorf(infer.Unavailable, "%s", late)
+		return in.fault(infer.Unavailable, late)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -105,7 +105,7 @@ func (l *life) isReady(f ipc.Frame) error {
 	case body.Error != "":
 		answer = infer.Errorf(infer.Internal, "%s", body.Error)
 	case !body.Ready:
-		answer = infer.Errorf(infer.Unavailable, "Model '%s' is not ready (user-defined check failed).", l.in.name)
+		answer = l.in.fault(infer.Unavailable, NotReady)
 	}
 	if !l.settle(f.ID, answer) {
 		return broke("kind", "READY of probe %d, which was not asked", f.ID)

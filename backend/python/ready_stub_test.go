@@ -154,7 +154,7 @@ func TestIsReadyBesideExecute(t *testing.T) {
 // meanwhile get the answer that comes late, and the next one a new question.
 func TestIsReadyIsSlow(t *testing.T) {
 	limit := 200 * time.Millisecond
-	r := newRig(t, func(c *Config) { c.readyLimit = limit })
+	r := newRig(t, func(c *Options) { c.ReadyTimeout = limit })
 	dir := r.writeModel("m", asking("def", `hold("ready"); return True`))
 	held := filepath.Join(dir, "1", "ready")
 	touch(t, held)
@@ -169,7 +169,7 @@ func TestIsReadyIsSlow(t *testing.T) {
 	if err := m.instance().Ready(ctx); err == nil || err.Error() != "gone" {
 		t.Errorf("Ready of a client that has gone: got error %v", err)
 	}
-	r.backend.config.readyLimit = patience
+	r.backend.config.ReadyTimeout = patience
 	var asking sync.WaitGroup
 	for range 8 {
 		asking.Go(func() { wantReady(t, m.ready(), 0, "") })

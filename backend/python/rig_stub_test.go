@@ -27,13 +27,14 @@ const patience = 60 * time.Second
 
 // rig is a backend with real stubs, its log and its counts.
 type rig struct {
-	t       testing.TB
-	backend *Backend
-	pool    *shm.Pool
-	log     *testkit.Buffer
-	printed [2]*testkit.Buffer // stdout and stderr
-	counts  *counts
-	host    backend.Host
+	t          testing.TB
+	supervisor *Supervisor
+	backend    *Backend
+	pool       *shm.Pool
+	log        *testkit.Buffer
+	printed    [2]*testkit.Buffer // stdout and stderr
+	counts     *counts
+	host       backend.Host
 }
 
 // counts counts what the backend reports.
@@ -87,24 +88,24 @@ func (c *counts) brokenRules() map[string]int {
 
 // newRig makes a backend for the newest Python; change, if not nil, changes its
 // config first. The test fails if it leaves blocks of the pool behind.
-func newRig(t testing.TB, change func(*Config)) *rig {
+func newRig(t testing.TB, change func(*Options)) *rig {
 	t.Helper()
 	return newRigWith(t, testkit.Python(t).Path, change)
 }
 
-func newRigWith(t testing.TB, interpreter string, change func(*Config)) *rig {
+func newRigWith(t testing.TB, interpreter string, change func(*Options)) *rig {
 	t.Helper()
 	return newRigOver(t, interpreter, change, shm.PoolConfig{})
 }
 
 // newRigOver makes a backend whose pool has limits.
-func newRigOver(t testing.TB, interpreter string, change func(*Config), limits shm.PoolConfig) *rig {
+func newRigOver(t testing.TB, interpreter string, change func(*Options), limits shm.PoolConfig) *rig {
 	t.Helper()
 	return newRigHooked(t, interpreter, change, limits, nil)
 }
 
 // newRigHooked makes a backend whose log calls a hook, unless that is nil.
-func newRigHooked(t testing.TB, interpreter string, change func(*Config), limits shm.PoolConfig, hook zerolog.Hook) *rig {
+func newRigHooked(t testing.TB, interpreter string, change func(*Options), limits shm.PoolConfig, hook zerolog.Hook) *rig {
 	t.Helper()
 	config, err := ParseConfig(nil)
 	if err != nil {
@@ -129,8 +130,8 @@ func newRigHooked(t testing.TB, interpreter string, change func(*Config), limits
 	if hook != nil {
 		log = log.Hook(hook)
 	}
-	r.backend, err = New(Environment{
-		Config: config, Requests: pool, Files: []fs.FS{stub.Files, pyutils.Files}, Log: log,
+	r.supervisor, err = NewSupervisor(SupervisorEnvironment{
+		Requests: pool, Log: log,
 		LogLevels: func() LogLevels { return LogLevels{Info: true, Warning: true, Error: true, Verbose: 1} },
 		Stdout:    r.printed[0], Stderr: r.printed[1],
 		Metrics: r.counts,
@@ -138,8 +139,13 @@ func newRigHooked(t testing.TB, interpreter string, change func(*Config), limits
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.backend, err = New(Environment{Supervisor: r.supervisor, Config: config, Files: []fs.FS{stub.Files, pyutils.Files}, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		r.backend.Close()
+		r.supervisor.Close()
 		if err := pool.Verify(); err != nil {
 			t.Errorf("pool is not sound: %v", err)
 		}

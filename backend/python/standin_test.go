@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/metrics"
@@ -61,19 +62,24 @@ func newStandIn(t testing.TB, backing shm.Backing) *standIn {
 
 // newLife begins a life with the golden frames' names.
 func (s *standIn) newLife() *life {
-	model := &Model{backend: &Backend{}, settings: &Config{}, env: backend.Env{Name: "m", Host: &callHost{}}}
+	model := &Model{supervisor: &Supervisor{}, settings: &Config{}, program: &code{}, env: backend.Env{Name: "m", Host: &callHost{}}}
 	names := func() *names { return newNames([]string{"IN0"}, []string{"OUT0", "OUT1", "OUT2", "OUT3"}) }
 	l := &life{
 		in:      &Instance{model: model, name: "m_0", log: zerolog.Nop()},
 		channel: s.channel, loans: &shm.Loans{}, down: names(), up: names(),
 		hello: make(chan error, 1), initialized: make(chan error, 1),
-		logLimit:  lineLimit{tokens: linesAtOnce},
+		logLimit:  output.NewLimit(),
 		calls:     newCalls(metrics.New(metrics.Config{}).Custom("m")),
 		completed: make(chan error, 1),
 	}
 	l.infers.open()
 	l.told.Store(toldInitialize)
 	return l
+}
+
+// unhealthy is what the requests inside a lost process are answered with.
+func unhealthy(instance string) *infer.Error {
+	return infer.Errorf(infer.Internal, "Stub process '%s' is not healthy.", instance)
 }
 
 // returned is how many tickets the stub has got back so far.

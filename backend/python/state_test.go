@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
@@ -117,11 +117,11 @@ func TestCauses(t *testing.T) {
 		err  error
 		want Cause
 	}{
-		{&ExitError{Code: 1}, Exited},
-		{&ExitError{Code: -1, Signal: unix.SIGKILL}, Exited},
-		{&ExitError{Code: -1, Signal: unix.SIGKILL, OutOfMemory: true}, OutOfMemory},
-		{&ExitError{Code: exitNoMemory}, OutOfMemory},
-		{fmt.Errorf("%w: %w", errNeverReady, &ExitError{Code: exitConfused}), OurFault},
+		{&launch.ExitError{Code: 1}, Exited},
+		{&launch.ExitError{Code: -1, Signal: unix.SIGKILL}, Exited},
+		{&launch.ExitError{Code: -1, Signal: unix.SIGKILL, OutOfMemory: true}, OutOfMemory},
+		{&launch.ExitError{Code: exitNoMemory}, OutOfMemory},
+		{fmt.Errorf("%w: %w", errNeverReady, &launch.ExitError{Code: exitConfused}), OurFault},
 		{&boundary.Error{Where: boundary.Life}, OurFault},
 		{broke("frame", "cut"), BrokeProtocol},
 		{&lateError{"execute did not return"}, TooLate},
@@ -135,14 +135,6 @@ func TestCauses(t *testing.T) {
 		if got := causeOf(test.err); got != test.want {
 			t.Errorf("%v: got cause %s, want %s", test.err, got, test.want)
 		}
-	}
-}
-
-// TestOOMFiles finds the counts of both versions of control groups.
-func TestOOMFiles(t *testing.T) {
-	got := oomFilesOf("/c", "5:cpu,memory:/a\n1:name=systemd:/b\n0::/d/e\nrubbish\n")
-	if want := []string{"/c/memory/a/memory.oom_control", "/c/d/e/memory.events"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/vmihailenco/msgpack/v5"
 	"golang.org/x/sys/unix"
@@ -21,7 +22,7 @@ import (
 // this process, the subreaper, when its pid arrives here.
 type template struct {
 	interpreter interpreterInfo
-	process     *process
+	process     *launch.Process
 	gone        chan struct{} // closed when the process has been reaped
 
 	mu     sync.Mutex // one exchange at a time
@@ -68,12 +69,10 @@ func startTemplate(b *Backend, interpreter, program string, output [2]*os.File) 
 	}
 	defer null.Close()
 	argv := []string{interpreter, "-u", program, "--fd=3", strings.Repeat(" ", titleRoom)}
-	b.births.RLock()
-	p, err := startProgram(argv, []*os.File{null, output[0], output[1], far}, b.templateMark())
-	if err == nil {
-		b.watch(p)
-	}
-	b.births.RUnlock()
+	children := b.supervisor.Children()
+	p, err := children.Bear(func() (*launch.Process, error) {
+		return launch.Start(argv, []*os.File{null, output[0], output[1], far}, children.TemplateMark())
+	})
 	_ = far.Close() // or its end would not be noticed here
 	if err != nil {
 		_ = near.Close()
@@ -82,8 +81,8 @@ func startTemplate(b *Backend, interpreter, program string, output [2]*os.File) 
 	t := &template{process: p, conn: near, gone: make(chan struct{})}
 	boundary.Go(b.log, boundary.Life, func() {
 		defer close(t.gone)
-		defer b.unwatch(p)
-		_ = p.wait()
+		defer children.Forget(p)
+		_ = p.Wait()
 	}, nil)
 	if err := t.receive(&t.interpreter, templateTimeout); err != nil {
 		t.close()
@@ -115,7 +114,7 @@ func packetPair() (near *net.UnixConn, far *os.File, err error) {
 }
 
 // fork starts a stub.
-func (t *template) fork(instance, mark string, files *stubFiles) (*process, error) {
+func (t *template) fork(instance, mark string, files *Files) (*launch.Process, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.broken != nil {
@@ -130,7 +129,7 @@ func (t *template) fork(instance, mark string, files *stubFiles) (*process, erro
 		return nil, err
 	}
 	var fds []int
-	for _, f := range append(files.list(), files.output[:]...) {
+	for _, f := range append(files.List(), files.Output[:]...) {
 		fds = append(fds, int(f.Fd()))
 	}
 	var reply struct {
@@ -142,14 +141,14 @@ func (t *template) fork(instance, mark string, files *stubFiles) (*process, erro
 	}
 	if err != nil {
 		t.broken = fmt.Errorf("template of %s: %w", t.interpreter.Path, err)
-		t.process.kill()
+		t.process.Kill()
 		return nil, t.broken
 	}
 	if reply.Error != "" {
 		return nil, fmt.Errorf("template of %s: %s", t.interpreter.Path, reply.Error)
 	}
 	// The stub is our child by now, so its number is its own until we reap it.
-	return adopt(reply.PID, -1, mark), nil
+	return launch.Adopt(reply.PID, -1, mark), nil
 }
 
 // receive reads one message.
@@ -197,7 +196,7 @@ func (t *template) close() {
 	case <-t.gone:
 		return
 	case <-time.After(time.Second):
-		t.process.kill()
+		t.process.Kill()
 	}
 	<-t.gone
 }

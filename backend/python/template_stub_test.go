@@ -18,7 +18,7 @@ func TestStoppedTemplate(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("dies_in_execute", infer.Uint8)
 	m.wantGood()
-	if err := unix.Kill(r.template().process.pid, unix.SIGSTOP); err != nil {
+	if err := unix.Kill(r.template().process.PID(), unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

@@ -9,8 +9,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/bench/measure"
@@ -20,14 +18,16 @@ import (
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
+	"github.com/rs/zerolog"
 )
 
 // hops is a registry with models that call the identity model.
 type hops struct {
-	pool     *shm.Pool
-	backend  *python.Backend
-	registry *models.Registry
-	pids     []int
+	pool       *shm.Pool
+	supervisor *python.Supervisor
+	backend    *python.Backend
+	registry   *models.Registry
+	pids       []int
 }
 
 // measureHops measures what it costs that a model calls another (BLS): the way
@@ -92,11 +92,15 @@ func (s *settings) startHops() (*hops, error) {
 	}
 	log := zerolog.New(os.Stderr).Level(zerolog.WarnLevel)
 	counters := metrics.New(metrics.Config{})
-	h.backend, err = python.New(python.Environment{
-		Config: config, Requests: h.pool, Files: []fs.FS{stub.Files, pyutils.Files}, Log: log,
+	h.supervisor, err = python.NewSupervisor(python.SupervisorEnvironment{
+		Requests: h.pool, Log: log,
 		LogLevels: func() python.LogLevels { return python.LogLevels{Warning: true, Error: true} },
 		Metrics:   counters,
 	})
+	if err != nil {
+		return nil, err
+	}
+	h.backend, err = python.New(python.Environment{Supervisor: h.supervisor, Config: config, Files: []fs.FS{stub.Files, pyutils.Files}, Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +127,7 @@ func (h *hops) close() error {
 		err = h.registry.Shutdown(ctx)
 	}
 	h.backend.Close()
+	h.supervisor.Close()
 	h.pool.Close()
 	return err
 }

@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/bench/measure"
@@ -22,6 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
+	"github.com/rs/zerolog"
 )
 
 // subject is a model whose round trips are measured: it returns its input.
@@ -42,11 +41,12 @@ const inline = 4096
 // identity is one instance of a model, with a stub that is up.
 type identity struct {
 	subject
-	pool     *shm.Pool
-	backend  *python.Backend
-	model    backend.Model
-	instance backend.Instance
-	about    string // the interpreter
+	pool       *shm.Pool
+	supervisor *python.Supervisor
+	backend    *python.Backend
+	model      backend.Model
+	instance   backend.Instance
+	about      string // the interpreter
 }
 
 // uncounted is the Metrics of a backend whose events nobody counts, and the
@@ -81,12 +81,16 @@ func start(interpreter string, about subject) (*identity, error) {
 		return nil, err
 	}
 	i := &identity{subject: about, pool: pool}
-	i.backend, err = python.New(python.Environment{
-		Config: config, Requests: pool, Files: []fs.FS{stub.Files, pyutils.Files},
-		Log:       zerolog.New(os.Stderr).Level(zerolog.WarnLevel),
+	log := zerolog.New(os.Stderr).Level(zerolog.WarnLevel)
+	i.supervisor, err = python.NewSupervisor(python.SupervisorEnvironment{
+		Requests: pool, Log: log,
 		LogLevels: func() python.LogLevels { return python.LogLevels{Warning: true, Error: true} },
 		Metrics:   uncounted{},
 	})
+	if err != nil {
+		return nil, err
+	}
+	i.backend, err = python.New(python.Environment{Supervisor: i.supervisor, Config: config, Files: []fs.FS{stub.Files, pyutils.Files}, Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -137,6 +141,7 @@ func (i *identity) close() error {
 		err = i.model.Close(ctx)
 	}
 	i.backend.Close()
+	i.supervisor.Close()
 	i.pool.Close()
 	return err
 }

@@ -15,8 +15,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/bench/measure"
@@ -26,6 +24,7 @@ import (
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
+	"github.com/rs/zerolog"
 )
 
 // inline is up to how many bytes a tensor travels inside the frame.
@@ -105,11 +104,12 @@ func (s *settings) measureBatches(n int, table *measure.Table) (err error) {
 
 // rig is a registry with both models.
 type rig struct {
-	directory string // its repository
-	pool      *shm.Pool
-	backend   *python.Backend
-	registry  *models.Registry
-	pids      []int
+	directory  string // its repository
+	pool       *shm.Pool
+	supervisor *python.Supervisor
+	backend    *python.Backend
+	registry   *models.Registry
+	pids       []int
 }
 
 // start serves both models with batches of exactly n requests.
@@ -164,11 +164,15 @@ func (r *rig) serve(interpreter string) error {
 	}
 	log := zerolog.New(os.Stderr).Level(zerolog.WarnLevel)
 	counters := metrics.New(metrics.Config{})
-	r.backend, err = python.New(python.Environment{
-		Config: config, Requests: r.pool, Files: []fs.FS{stub.Files, pyutils.Files}, Log: log,
+	r.supervisor, err = python.NewSupervisor(python.SupervisorEnvironment{
+		Requests: r.pool, Log: log,
 		LogLevels: func() python.LogLevels { return python.LogLevels{Warning: true, Error: true} },
 		Metrics:   counters,
 	})
+	if err != nil {
+		return err
+	}
+	r.backend, err = python.New(python.Environment{Supervisor: r.supervisor, Config: config, Files: []fs.FS{stub.Files, pyutils.Files}, Log: log})
 	if err != nil {
 		return err
 	}
@@ -203,6 +207,9 @@ func (r *rig) close() (err error) {
 	}
 	if r.backend != nil {
 		r.backend.Close()
+	}
+	if r.supervisor != nil {
+		r.supervisor.Close()
 	}
 	if r.pool != nil {
 		r.pool.Close()

@@ -1,4 +1,4 @@
-package python
+package launch
 
 import (
 	"bytes"
@@ -38,21 +38,21 @@ const stubVariable = "NEREID_STUB"
 // its own over that of the template.
 const markDigits = 10
 
-// newToken makes what all marks of a backend begin with.
+// newToken makes what all marks of one Children begin with.
 func newToken() string {
 	random := make([]byte, 8)
 	_, _ = rand.Read(random) // it ends the process rather than fail
 	return hex.EncodeToString(random) + "."
 }
 
-// newMark makes the mark of a process that is to be started.
-func (b *Backend) newMark() string {
-	return fmt.Sprintf("%s%0*d", b.token, markDigits, b.marks.Add(1))
+// NewMark makes the mark of a process that is to be started.
+func (c *Children) NewMark() string {
+	return fmt.Sprintf("%s%0*d", c.token, markDigits, c.marks.Add(1))
 }
 
-// templateMark is the mark of templates. A stub that one has forked has room for its
-// own there.
-func (b *Backend) templateMark() string { return b.token + strings.Repeat("0", markDigits) }
+// TemplateMark is the mark of templates: processes that fork others. One that has been
+// forked has room for its own mark there.
+func (c *Children) TemplateMark() string { return c.token + strings.Repeat("0", markDigits) }
 
 // environmentWith is this process's environment with a mark.
 func environmentWith(mark string) []string {
@@ -97,9 +97,9 @@ func (r relative) kill() {
 }
 
 // descendants lists the processes below one.
-func (b *Backend) descendants(of int) []relative {
+func (c *Children) descendants(of int) []relative {
 	var found []relative
-	children := b.census.take()
+	children := c.census.take()
 	todo := children(of)
 	for len(todo) > 0 {
 		pid := todo[0]
@@ -112,15 +112,19 @@ func (b *Backend) descendants(of int) []relative {
 	return found
 }
 
+// Look notes what a process has started, as long as that can be seen: before it is
+// reaped.
+func (c *Children) Look(p *Process) { p.addFamily(c.descendants(p.pid)) }
+
 // addFamily notes what the process has started.
-func (p *process) addFamily(family []relative) {
+func (p *Process) addFamily(family []relative) {
 	p.mu.Lock()
 	p.family = append(p.family, family...)
 	p.mu.Unlock()
 }
 
-// killFamily ends what the process had started when it was looked at.
-func (p *process) killFamily() {
+// KillFamily ends what the process had started when it was looked at.
+func (p *Process) KillFamily() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.family {
@@ -128,14 +132,17 @@ func (p *process) killFamily() {
 	}
 }
 
+// KillOrphans ends what a process has started that has outlived it and has its mark.
+func (c *Children) KillOrphans(of *Process) { c.killMarked(of.mark) }
+
 // killMarked ends the orphans whose mark begins with this, and those that their
 // ends bring here. It returns when there are none, or after groupLimit.
-func (b *Backend) killMarked(mark string) {
+func (c *Children) killMarked(mark string) {
 	killed := make(map[int]bool)
 	for deadline := time.Now().Add(groupLimit); ; time.Sleep(groupPause) {
 		found := false
-		known := b.known()
-		for _, pid := range b.census.take()(os.Getpid()) {
+		known := c.known()
+		for _, pid := range c.census.take()(os.Getpid()) {
 			switch {
 			case killed[pid]:
 				// Reaped here: where other code of this process starts programs, nothing
@@ -144,7 +151,7 @@ func (b *Backend) killMarked(mark string) {
 			case known[pid] || !marked(pid, mark):
 				continue
 			default:
-				family := b.descendants(pid)
+				family := c.descendants(pid)
 				_ = unix.Kill(pid, unix.SIGKILL) // a child, so its number is its own until it is reaped
 				killed[pid] = true
 				for _, r := range family {
@@ -159,28 +166,28 @@ func (b *Backend) killMarked(mark string) {
 	}
 }
 
-// KillAll ends all stubs at once, with what they have started.
-func (b *Backend) KillAll() {
-	b.live.Lock()
-	for p := range b.live.processes {
-		if p.mark != b.templateMark() {
-			p.addFamily(b.descendants(p.pid))
-			p.kill()
+// KillAll ends all processes but templates at once, with what they have started.
+func (c *Children) KillAll() {
+	c.mu.Lock()
+	for p := range c.processes {
+		if p.mark != c.TemplateMark() {
+			c.Look(p)
+			p.Kill()
 		}
 	}
-	for p := range b.live.processes {
-		p.killFamily()
+	for p := range c.processes {
+		p.KillFamily()
 	}
-	b.live.Unlock()
-	b.killMarked(b.token)
+	c.mu.Unlock()
+	c.killMarked(c.token)
 }
 
-// known are the processes that the backend has started itself.
-func (b *Backend) known() map[int]bool {
-	b.live.Lock()
-	defer b.live.Unlock()
-	known := make(map[int]bool, len(b.live.processes))
-	for p := range b.live.processes {
+// known are the processes that are watched.
+func (c *Children) known() map[int]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := make(map[int]bool, len(c.processes))
+	for p := range c.processes {
 		known[p.pid] = true
 	}
 	return known
@@ -188,14 +195,14 @@ func (b *Backend) known() map[int]bool {
 
 // reapOrphans takes the orphans that have ended. births is held, so that a stub
 // which has just been forked is known.
-func (b *Backend) reapOrphans() {
-	if !b.soleParent {
+func (c *Children) reapOrphans() {
+	if !c.soleParent {
 		return
 	}
-	b.births.Lock()
-	defer b.births.Unlock()
-	known := b.known()
-	for _, pid := range b.census.take()(os.Getpid()) {
+	c.births.Lock()
+	defer c.births.Unlock()
+	known := c.known()
+	for _, pid := range c.census.take()(os.Getpid()) {
 		if !known[pid] {
 			_, _ = wait4(pid, nil, unix.WNOHANG)
 		}

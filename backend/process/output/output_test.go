@@ -1,7 +1,6 @@
-package python
+package output
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -13,10 +12,13 @@ import (
 	"github.com/rs/zerolog"
 )
 
+// patience bounds every wait of these tests: long enough for a busy machine.
+const patience = 60 * time.Second
+
 // TestOutputLines writes what models print to both streams, and compares what
 // comes out: as it was, or as lines of the log.
 func TestOutputLines(t *testing.T) {
-	long := strings.Repeat("x", 3*maxLine)
+	long := strings.Repeat("x", 3*MaxLine)
 	printed := []string{"one\ntwo", "o\r\n\n", "\xff\xfe\n", long, long + "\nlast"}
 	for _, tagged := range []bool{false, true} {
 		log, out, errs := &testkit.Buffer{}, &testkit.Buffer{}, &testkit.Buffer{}
@@ -24,26 +26,26 @@ func TestOutputLines(t *testing.T) {
 		if tagged {
 			to = [2]io.Writer{}
 		}
-		o, far, err := newOutput(zerolog.New(log), to)
+		o, far, err := Open(zerolog.New(log), to)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.begin()
+		o.Begin()
 		for _, part := range printed {
 			if _, err := far[0].WriteString(part); err != nil {
 				t.Fatal(err)
 			}
 		}
 		_ = far[0].Close()
-		testkit.Eventually(t, patience, func() bool { return len(o.lastLines()) == 6 })
+		testkit.Eventually(t, patience, func() bool { return len(o.LastLines()) == 6 })
 		if _, err := far[1].WriteString("{\"key\": \"\\u00e4\"}\n"); err != nil {
 			t.Fatal(err)
 		}
 		_ = far[1].Close()
 		<-o.done
-		o.finish()
-		want := []string{"one", "twoo", "", "\ufffd", strings.Repeat("x", maxLine), "last", `{"key": "\u00e4"}`}
-		if got := o.lastLines(); !slices.Equal(got, want) {
+		o.Finish()
+		want := []string{"one", "twoo", "", "\ufffd", strings.Repeat("x", MaxLine), "last", `{"key": "\u00e4"}`}
+		if got := o.LastLines(); !slices.Equal(got, want) {
 			t.Errorf("got last lines %.60q", got)
 		}
 		if tagged {
@@ -52,13 +54,13 @@ func TestOutputLines(t *testing.T) {
 			}
 			continue
 		}
-		if want := "one\ntwoo\r\n\n\xff\xfe\n" + strings.Repeat("x", maxLine) + "\nlast\n"; out.String() != want {
+		if want := "one\ntwoo\r\n\n\xff\xfe\n" + strings.Repeat("x", MaxLine) + "\nlast\n"; out.String() != want {
 			t.Errorf("stdout got %.60q", out)
 		}
 		if want := "{\"key\": \"\\u00e4\"}\n"; errs.String() != want {
 			t.Errorf("stderr got %q, want %q", errs, want)
 		}
-		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, fmt.Sprintf(`"bytes":%d,"most":%d`, 2*len(long), maxLine)) {
+		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, fmt.Sprintf(`"bytes":%d,"most":%d`, 2*len(long), MaxLine)) {
 			t.Errorf("the log got %.200q, want one warning of a line of %d bytes", text, 2*len(long))
 		}
 	}
@@ -66,60 +68,32 @@ func TestOutputLines(t *testing.T) {
 
 // TestOutputOfALingeringChild ends the pipes though somebody still holds them.
 func TestOutputOfALingeringChild(t *testing.T) {
-	o, far, err := newOutput(zerolog.Nop(), [2]io.Writer{})
+	o, far, err := Open(zerolog.Nop(), [2]io.Writer{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer far[0].Close()
 	defer far[1].Close()
-	o.begin()
+	o.Begin()
 	if _, err := far[1].WriteString("said\n"); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	o.finish()
+	o.Finish()
 	if took := time.Since(began); took > patience {
 		t.Errorf("finish took %v", took)
 	}
-	if lines := o.lastLines(); len(lines) != 1 || lines[0] != "said" {
+	if lines := o.LastLines(); len(lines) != 1 || lines[0] != "said" {
 		t.Errorf("got lines %q, want what was said", lines)
 	}
 }
 
 func TestOutputKeepsTheLastLines(t *testing.T) {
-	o := &output{log: zerolog.Nop(), limit: lineLimit{tokens: linesAtOnce, last: time.Now()}}
+	o := &Capture{log: zerolog.Nop(), limit: Limit{tokens: linesAtOnce, last: time.Now()}}
 	for i := range 100 {
 		o.emit(&source{}, []byte{byte(i)})
 	}
-	if lines := o.lastLines(); len(lines) != tailLines || lines[0] != string([]byte{100 - tailLines}) {
+	if lines := o.LastLines(); len(lines) != tailLines || lines[0] != string([]byte{100 - tailLines}) {
 		t.Errorf("got %d lines that begin with %q", len(lines), lines[0])
-	}
-}
-
-// TestLineLimit lets a burst through, drops what exceeds it, and says how much.
-func TestLineLimit(t *testing.T) {
-	var log bytes.Buffer
-	logger := zerolog.New(&log)
-	limit := lineLimit{tokens: 3, last: time.Now().Add(time.Hour)}
-	for i, want := range []bool{true, true, true, false, false} {
-		if got := limit.allow(logger, 1); got != want {
-			t.Errorf("line %d: got %t, want %t", i, got, want)
-		}
-	}
-	limit.last = time.Now().Add(-2 * lineTick)
-	if !limit.allow(logger, 1) || limit.tokens != 2*linesPerTick-1 {
-		t.Errorf("after two ticks: got %d tokens, want %d", limit.tokens, 2*linesPerTick-1)
-	}
-	if !strings.Contains(log.String(), `"lines":2`) {
-		t.Errorf("log is %q, want the number of lines that were dropped", log.String())
-	}
-}
-
-func TestCut(t *testing.T) {
-	if got := cut("short"); got != "short" {
-		t.Errorf("got %q", got)
-	}
-	if got := cut(strings.Repeat("x", maxLine-1) + "ü"); got != strings.Repeat("x", maxLine-1) {
-		t.Errorf("got %d bytes, want the text without half a letter", len(got))
 	}
 }

@@ -1,4 +1,4 @@
-package python
+package launch
 
 import (
 	"errors"
@@ -46,13 +46,15 @@ func (e *ExitError) Format(f fmt.State, verb rune) {
 	}
 }
 
-// process is one stub process, a child of ours and the leader of its own
+// Process is one stub process, a child of ours and the leader of its own
 // process group.
-type process struct {
-	pid      int
-	mark     string   // what it started has it too
-	pidfd    *os.File // nil where the kernel gives none
-	oomKills int64    // the kernel's count when the process began
+type Process struct {
+	pid   int
+	mark  string   // what it started has it too
+	pidfd *os.File // nil where the kernel gives none
+	// OOMKills is the kernel's count when the process began. It is not changed once
+	// the process is waited for, but by tests.
+	OOMKills int64
 
 	mu     sync.Mutex
 	ended  bool
@@ -60,17 +62,20 @@ type process struct {
 	family []relative // what it had started when it was looked at last
 }
 
-// adopt makes a process of a child's pid and pidfd, which is opened if it is below 0.
+// PID is the number of the process, its own until Wait has returned.
+func (p *Process) PID() int { return p.pid }
+
+// Adopt makes a Process of a child's pid and pidfd, which is opened if it is below 0.
 // Where that is refused (an old kernel, a filter of system calls, no descriptor left),
 // the number serves: it is the child's own until this process reaps it.
-func adopt(pid, pidfd int, mark string) *process {
+func Adopt(pid, pidfd int, mark string) *Process {
 	if pidfd < 0 {
 		var err error
 		if pidfd, err = unix.PidfdOpen(pid, 0); err != nil {
 			pidfd = -1
 		}
 	}
-	p := &process{pid: pid, mark: mark, oomKills: oomKills()}
+	p := &Process{pid: pid, mark: mark, OOMKills: oomKills()}
 	if pidfd >= 0 {
 		// Non-blocking, so that the runtime's poller waits for the end, not a thread.
 		_ = unix.SetNonblock(pidfd, true)
@@ -79,9 +84,9 @@ func adopt(pid, pidfd int, mark string) *process {
 	return p
 }
 
-// wait returns when the process has ended, and what was left of its group has
+// Wait returns when the process has ended, and what was left of its group has
 // been killed and reaped, or groupLimit has passed.
-func (p *process) wait() *ExitError {
+func (p *Process) Wait() *ExitError {
 	polled := false
 	if p.pidfd != nil {
 		if raw, err := p.pidfd.SyscallConn(); err == nil {
@@ -107,7 +112,7 @@ func (p *process) wait() *ExitError {
 	exit := &ExitError{Code: -1}
 	if p.status.Signaled() {
 		exit.Signal = p.status.Signal()
-		exit.OutOfMemory = exit.Signal == unix.SIGKILL && oomKills() > p.oomKills
+		exit.OutOfMemory = exit.Signal == unix.SIGKILL && oomKills() > p.OOMKills
 	} else {
 		exit.Code = p.status.ExitStatus()
 	}
@@ -125,7 +130,7 @@ const (
 // the process itself has. It does not wait. When the process has ended, and
 // before its number is given back to the kernel, its group is killed: later the
 // number may be somebody else's.
-func (p *process) reap() bool {
+func (p *Process) reap() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	take := func(which int) bool {
@@ -145,9 +150,9 @@ func (p *process) reap() bool {
 	return p.ended
 }
 
-// kill ends the process alone. It has its number until reap, which takes mu, has seen
+// Kill ends the process alone. It has its number until reap, which takes mu, has seen
 // its end, so that no other can be hit.
-func (p *process) kill() {
+func (p *Process) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.ended {

@@ -1,10 +1,9 @@
-package python
+package output
 
 import (
 	"bytes"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -14,9 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// MaxLine is how many bytes are passed on of a printed line; the rest is cut.
+const MaxLine = 16 << 10
+
 // Limits of what a stub may print.
 const (
-	maxLine       = 16 << 10 // bytes; the rest of a longer line is cut
 	linesAtOnce   = 10_000   // a burst that is let through
 	linesPerTick  = 200      // and then as many for each tick
 	lineTick      = 100 * time.Millisecond
@@ -24,16 +25,16 @@ const (
 	drainDeadline = 200 * time.Millisecond
 )
 
-// output passes on what a stub writes to stdout and stderr, line by line, as it
+// Capture passes on what a stub writes to stdout and stderr, line by line, as it
 // comes. A stub that prints faster than the limits loses lines, which are
 // counted.
-type output struct {
+type Capture struct {
 	streams [2]source
 	log     zerolog.Logger
 	done    chan struct{} // closed when both streams have ended
 
 	mu    sync.Mutex
-	limit lineLimit
+	limit Limit
 	tail  []string
 	told  bool // that a line was cut
 }
@@ -46,10 +47,10 @@ type source struct {
 	to io.Writer
 }
 
-// newOutput makes the pipes and returns the ends that the stub writes to, stdout
+// Open makes the pipes and returns the ends that the stub writes to, stdout
 // and stderr. to says where the lines of each go; nil is the log.
-func newOutput(log zerolog.Logger, to [2]io.Writer) (*output, [2]*os.File, error) {
-	o := &output{log: log, done: make(chan struct{}), limit: lineLimit{tokens: linesAtOnce, last: time.Now()}}
+func Open(log zerolog.Logger, to [2]io.Writer) (*Capture, [2]*os.File, error) {
+	o := &Capture{log: log, done: make(chan struct{}), limit: NewLimit()}
 	var ends [2]*os.File
 	for i, name := range []string{"stdout", "stderr"} {
 		var fds [2]int
@@ -60,7 +61,7 @@ func newOutput(log zerolog.Logger, to [2]io.Writer) (*output, [2]*os.File, error
 			ends[i] = os.NewFile(uintptr(fds[1]), name)
 		}
 		if err != nil {
-			o.close()
+			o.Close()
 			for _, end := range ends {
 				_ = end.Close() // one that is nil says so
 			}
@@ -70,8 +71,8 @@ func newOutput(log zerolog.Logger, to [2]io.Writer) (*output, [2]*os.File, error
 	return o, ends, nil
 }
 
-// begin copies beside. If that fails, what comes is lost, and nothing waits.
-func (o *output) begin() {
+// Begin copies beside. If that fails, what comes is lost, and nothing waits.
+func (o *Capture) Begin() {
 	var copying sync.WaitGroup
 	for i := range o.streams {
 		s := &o.streams[i]
@@ -92,8 +93,8 @@ func (o *output) begin() {
 	}, nil)
 }
 
-// copy copies until the end of file, or until finish has drained the pipe.
-func (o *output) copy(s *source) {
+// copy copies until the end of file, or until Finish has drained the pipe.
+func (o *Capture) copy(s *source) {
 	buffer := make([]byte, 32<<10)
 	var line []byte
 	length := 0 // of the line, as it was written
@@ -107,7 +108,7 @@ func (o *output) copy(s *source) {
 				part = chunk[:end]
 			}
 			length += len(part)
-			if room := maxLine - len(line); room > 0 {
+			if room := MaxLine - len(line); room > 0 {
 				line = append(line, part[:min(len(part), room)]...)
 			}
 			if end < 0 {
@@ -129,8 +130,8 @@ func (o *output) copy(s *source) {
 }
 
 // tellCut warns of the first line that is longer than what is passed on of it.
-func (o *output) tellCut(length int) {
-	if length <= maxLine {
+func (o *Capture) tellCut(length int) {
+	if length <= MaxLine {
 		return
 	}
 	o.mu.Lock()
@@ -138,13 +139,13 @@ func (o *output) tellCut(length int) {
 	o.told = true
 	o.mu.Unlock()
 	if !told {
-		o.log.Warn().Int("bytes", length).Int("most", maxLine).Msg("a printed line is too long and is cut, as others will be")
+		o.log.Warn().Int("bytes", length).Int("most", MaxLine).Msg("a printed line is too long and is cut, as others will be")
 	}
 }
 
 // emit passes a line on. The last one of a stub may lack its end, and gets one:
 // others follow.
-func (o *output) emit(s *source, line []byte) {
+func (o *Capture) emit(s *source, line []byte) {
 	text := string(bytes.TrimSuffix(line, []byte("\r")))
 	if !utf8.ValidString(text) {
 		text = string(bytes.ToValidUTF8([]byte(text), []byte("\uFFFD")))
@@ -155,7 +156,7 @@ func (o *output) emit(s *source, line []byte) {
 		o.tail = o.tail[:tailLines-1]
 	}
 	o.tail = append(o.tail, text)
-	allowed := o.limit.allow(o.log, 1)
+	allowed := o.limit.Allow(o.log, 1)
 	o.mu.Unlock()
 	switch {
 	case !allowed:
@@ -166,67 +167,26 @@ func (o *output) emit(s *source, line []byte) {
 	}
 }
 
-// finish takes what is left in the pipes of a stub that has ended, and closes
+// Finish takes what is left in the pipes of a stub that has ended, and closes
 // them: a child of the model may hold the other ends for ever.
-func (o *output) finish() {
+func (o *Capture) Finish() {
 	for _, s := range o.streams {
 		_ = s.file.SetReadDeadline(time.Now().Add(drainDeadline))
 	}
 	<-o.done
-	o.close()
+	o.Close()
 }
 
-// close closes the pipes of an output that has not begun, or is done.
-func (o *output) close() {
+// Close closes the pipes of an output that has not begun, or is done.
+func (o *Capture) Close() {
 	for _, s := range o.streams {
 		_ = s.file.Close() // one that is nil says so
 	}
 }
 
-// lastLines returns what was printed last, oldest first.
-func (o *output) lastLines() []string {
+// LastLines returns what was printed last, oldest first.
+func (o *Capture) LastLines() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return append([]string(nil), o.tail...)
-}
-
-// cut shortens text to what one line of the log may hold.
-func cut(text string) string { return cutAt(text, maxLine) }
-
-// cutAt shortens text to at most n bytes.
-func cutAt(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	return strings.ToValidUTF8(text[:n], "")
-}
-
-// lineLimit lets a burst of lines through, and then so many in each tick.
-type lineLimit struct {
-	tokens  int
-	last    time.Time
-	dropped int
-}
-
-// allow takes a line, or several, if there are any left.
-func (l *lineLimit) allow(log zerolog.Logger, lines int) bool {
-	if l.tokens <= 0 {
-		ticks := int(time.Since(l.last) / lineTick)
-		if ticks <= 0 {
-			l.dropped++
-			return false
-		}
-		l.tokens = min(ticks*linesPerTick, linesAtOnce)
-		l.last = time.Now()
-		l.report(log)
-	}
-	l.tokens -= lines
-	return true
-}
-
-func (l *lineLimit) report(log zerolog.Logger) {
-	if l.dropped > 0 {
-		log.Warn().Int("lines", l.dropped).Msg("output of the model was dropped, it prints too much")
-		l.dropped = 0
-	}
 }

@@ -1,0 +1,164 @@
+package python
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/rs/zerolog"
+)
+
+// code is the program of a Python model: the model file, and the interpreter that is
+// to run it.
+type code struct {
+	backend *Backend
+	env     backend.Env
+	// settings are the backend's, or those of a Python-based one.
+	settings *Options
+	path     string // of the model file
+	log      zerolog.Logger
+	// overlap is how many calls of an asynchronous execute may overlap. Set by
+	// Configure.
+	overlap int
+}
+
+var _ Program = (*code)(nil)
+
+func (b *Backend) open(env backend.Env) (*Model, error) {
+	c := &code{
+		backend: b, env: env, settings: &b.config, path: env.Runtime,
+		log: b.log.With().Str("model", env.Name).Int64("version", env.Version).Logger(),
+	}
+	if env.Settings != nil {
+		settings, err := ParseConfig(env.Settings)
+		if err != nil {
+			return nil, err
+		}
+		c.settings = &settings
+	}
+	if _, err := os.Stat(filepath.Join(env.Directory, "triton_python_backend_stub")); err == nil {
+		c.log.Warn().Msgf("the model brings a triton_python_backend_stub of its own, which cannot be used here: name its interpreter with --backend-config=%s,python-executable=PATH",
+			env.Config.GetBackend())
+	}
+	if _, packed := env.Config.GetParameters()["EXECUTION_ENV_PATH"]; packed {
+		return nil, infer.Errorf(infer.Unsupported,
+			"model '%s' has the parameter EXECUTION_ENV_PATH, but this server does not unpack environments: name an interpreter with --backend-config=%s,python-executable=PATH",
+			env.Name, env.Config.GetBackend())
+	}
+	if err := c.checkInputPlace(); err != nil {
+		return nil, err
+	}
+	if env.Runtime != "" {
+		// Its packages may be nowhere else, so it is not run without them.
+		packed := filepath.Join(filepath.Dir(env.Runtime), "pb_exec_env_model.py.tar.gz")
+		if _, err := os.Stat(packed); err == nil {
+			return nil, infer.Errorf(infer.Unsupported,
+				"backend '%s' of model '%s' has an execution environment, but this server does not unpack environments: name an interpreter with --backend-config=%s,python-executable=PATH",
+				env.Config.GetBackend(), env.Name, env.Config.GetBackend())
+		}
+		return b.supervisor.Open(env, &c.settings.Config, c), nil
+	}
+	file := env.Config.GetDefaultModelFilename()
+	if file == "" {
+		file = "model.py"
+	}
+	if !strings.HasSuffix(file, ".py") {
+		return nil, infer.Errorf(infer.Internal, "Model name must end with '.py'. Model name is \"%s\".", file)
+	}
+	if file != filepath.Base(file) {
+		return nil, infer.Errorf(infer.InvalidArg, "default_model_filename of model '%s' is %q, want the name of a file in the version directory", env.Name, file)
+	}
+	c.path = filepath.Join(c.directory(), file)
+	return b.supervisor.Open(env, &c.settings.Config, c), nil
+}
+
+// checkInputPlace looks at the parameter that says whether inputs may lie on a
+// GPU. None does here, but what Triton does not load is not loaded.
+func (c *code) checkInputPlace() error {
+	p, ok := c.env.Config.GetParameters()["FORCE_CPU_ONLY_INPUT_TENSORS"]
+	if !ok {
+		return nil
+	}
+	switch p.GetStringValue() {
+	case "yes":
+		c.log.Info().Msg("Forcing CPU only input tensors.")
+	case "no":
+		c.log.Info().Msg("Input tensors can be both in CPU and GPU. FORCE_CPU_ONLY_INPUT_TENSORS is off.")
+	default:
+		return infer.Errorf(infer.Unsupported, "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: %s'", p.GetStringValue())
+	}
+	return nil
+}
+
+// directory is the version's.
+func (c *code) directory() string {
+	return filepath.Join(c.env.Directory, strconv.FormatInt(c.env.Version, 10))
+}
+
+// Check implements Program. The text that says that the model's file is missing names
+// the stub.
+func (c *code) Check(stub string) error {
+	if _, err := os.Stat(c.path); err != nil {
+		// Triton notices this in the stub, prints a line and waits in vain.
+		c.log.Error().Msgf("Failed to preinitialize Python stub: Python model file not found in '%s'", c.path)
+		return infer.Errorf(infer.Internal, "%s Python model file not found in '%s'", c.Text(ProcessLost, stub), c.path)
+	}
+	if err := c.checkLink(); err != nil {
+		return err
+	}
+	if _, err := c.backend.python(c.settings).template(); err != nil {
+		return infer.Errorf(infer.Internal, "%v", err)
+	}
+	return nil
+}
+
+// checkLink refuses a model file that is a link out of the repository: who may
+// write there must not decide which code runs here. Directories may be links.
+func (c *code) checkLink() error {
+	if c.env.Runtime != "" {
+		return nil // the operator's own
+	}
+	real, err := filepath.EvalSymlinks(c.path)
+	if err != nil {
+		return infer.Errorf(infer.Internal, "model file of '%s': %v", c.env.Name, err)
+	}
+	for _, dir := range []string{filepath.Dir(c.env.Directory), c.env.Directory, filepath.Dir(c.path)} {
+		root, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			continue
+		}
+		if inside, err := filepath.Rel(root, real); err == nil && filepath.IsLocal(inside) {
+			return nil
+		}
+	}
+	return infer.Errorf(infer.InvalidArg, "'%d/%s' of model '%s' is a link that leaves the repository", c.env.Version, filepath.Base(c.path), c.env.Name)
+}
+
+// Start implements Program.
+func (c *code) Start(instance string, files *Files) (*launch.Process, error) {
+	return c.backend.python(c.settings).start(instance, files)
+}
+
+// Text implements Program, in Triton's words.
+func (c *code) Text(fault Fault, subject string) string {
+	switch fault {
+	case ProcessLost:
+		return fmt.Sprintf("Stub process '%s' is not healthy.", subject)
+	case ReadyLate:
+		return "Timed out waiting for user-defined is_ready() response"
+	case SharedReadyLate:
+		return "Timed out waiting for in-flight is_ready() response"
+	case ReadyLost:
+		return "Stub process is not healthy while waiting for user-defined is_ready() response"
+	case NotReady:
+		return fmt.Sprintf("Model '%s' is not ready (user-defined check failed).", subject)
+	case OneResponseWanted:
+		return fmt.Sprintf("Model %s is using the decoupled. The current BLS request call doesn't support models using the decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled models.'", subject)
+	}
+	return ""
+}

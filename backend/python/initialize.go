@@ -1,0 +1,102 @@
+package python
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// completeBody is the body of AUTO_COMPLETE.
+type completeBody struct {
+	Config string `msgpack:"config"`
+	Model  string `msgpack:"model"`
+	moduleBody
+	Surroundings
+}
+
+// initializeBody is the body of INITIALIZE.
+type initializeBody struct {
+	Args map[string]string `msgpack:"args"`
+	Tensors
+	moduleBody
+	Surroundings
+	Windows
+	AsyncOverlap int `msgpack:"async_overlap"`
+}
+
+// moduleBody is what AUTO_COMPLETE and INITIALIZE say of the module to import.
+type moduleBody struct {
+	Path      string   `msgpack:"path"`
+	Module    string   `msgpack:"module"`
+	Search    []string `msgpack:"search"`
+	Directory string   `msgpack:"directory"`
+}
+
+func (c *code) module() moduleBody {
+	directory := c.directory()
+	b := moduleBody{
+		Path:      c.path,
+		Module:    filepath.Base(directory) + "." + strings.TrimSuffix(filepath.Base(c.path), ".py"),
+		Search:    []string{directory, c.env.Directory},
+		Directory: directory,
+	}
+	if c.env.Runtime != "" {
+		b.Module, b.Search = "model", []string{filepath.Dir(c.path)}
+	}
+	return b
+}
+
+// Complete implements Program.
+func (c *code) Complete(config []byte, surroundings Surroundings) any {
+	return &completeBody{Config: string(config), Model: c.env.Name, moduleBody: c.module(), Surroundings: surroundings}
+}
+
+// Initialize implements Program.
+func (c *code) Initialize(p Placement, i Initialization) any {
+	return &initializeBody{
+		Args: map[string]string{
+			"model_config":             string(p.Config),
+			"model_instance_kind":      p.Kind,
+			"model_instance_name":      p.Instance,
+			"model_instance_device_id": p.Device,
+			"model_repository":         c.env.Directory,
+			"model_version":            strconv.FormatInt(c.env.Version, 10),
+			"model_name":               c.env.Name,
+		},
+		Tensors:      i.Tensors,
+		moduleBody:   c.module(),
+		Surroundings: i.Surroundings,
+		Windows:      i.Windows,
+		AsyncOverlap: c.overlap,
+	}
+}
+
+// overlapParameter is the parameter of a model's config that lets so many calls
+// of an asynchronous execute overlap in each instance of a model that is not
+// decoupled.
+const overlapParameter = "ASYNC_EXECUTE_OVERLAP"
+
+// maxOverlap bounds it.
+const maxOverlap = 4096
+
+func asyncOverlap(config *kserve.ModelConfig) (int, error) {
+	p, ok := config.GetParameters()[overlapParameter]
+	if !ok {
+		return 1, nil
+	}
+	n, err := strconv.Atoi(p.GetStringValue())
+	if err != nil || n < 1 || n > maxOverlap {
+		return 0, infer.Errorf(infer.InvalidArg, "parameter '%s' of model '%s' is %q, want a number from 1 to %d",
+			overlapParameter, config.GetName(), p.GetStringValue(), maxOverlap)
+	}
+	return n, nil
+}
+
+// Configure implements Program.
+func (c *code) Configure(config *kserve.ModelConfig) (err error) {
+	c.overlap, err = asyncOverlap(config)
+	return err
+}
