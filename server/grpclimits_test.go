@@ -22,6 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -167,7 +168,7 @@ func TestGRPCWithoutMemory(t *testing.T) {
 
 // TestGRPCConnectionLimit closes connections beyond the limit as they come.
 func TestGRPCConnectionLimit(t *testing.T) {
-	s := startGRPC(t, GRPCConfig{MaxConnections: 1}, nil)
+	s := startGRPC(t, GRPCConfig{MaxConnections: 1, Connections: &connections.Budget{Settle: 50 * time.Millisecond}}, nil)
 	stream := s.open(t, grpcContext(t)) // which keeps its connection busy
 	sendAll(t, stream, withID(int32s("id_int32", 1), "a"))
 	receive(t, stream)

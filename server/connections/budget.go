@@ -16,6 +16,11 @@ type Budget struct {
 	// Needs returns how many descriptors are to be kept for what the process has
 	// yet to open; nil: 0.
 	Needs func() int
+	// Settle is how long a connection counts as busy after an answer; 0: 5 s. Its next
+	// request may be on its way, and its client could not tell a connection that was
+	// closed meanwhile from an answer that was lost. So a flood of new connections, which
+	// have asked for nothing, makes room for itself first. Set before the first NewSet.
+	Settle time.Duration
 
 	mu   sync.Mutex
 	sets []*Set
@@ -32,6 +37,8 @@ const (
 	leastConnections = 8
 	// lookApart is how long a count of the open descriptors holds.
 	lookApart = 100 * time.Millisecond
+	// settleByDefault is Settle if nothing else is said.
+	settleByDefault = 5 * time.Second
 )
 
 // Most returns how many connections there may be now.

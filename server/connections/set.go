@@ -1,6 +1,7 @@
 package connections
 
 import (
+	"cmp"
 	"container/heap"
 	"math"
 	"sync"
@@ -15,16 +16,12 @@ const (
 	// and evictTries how many may become busy at the very moment.
 	busyApart  = 5 * time.Millisecond
 	evictTries = 16
-	// settled is how long after its last answer a connection is not idle yet. Its next
-	// request may be on its way, and its client could not tell a connection that was
-	// closed meanwhile from an answer that was lost; so a flood of new connections, which
-	// have asked for nothing, makes room for itself first.
-	settled = 5 * time.Second
 )
 
 // Set has the connections of one front end.
 type Set struct {
 	budget  *Budget
+	settle  time.Duration // the budget's
 	limit   int
 	account *memory.Account // nil: nothing is charged
 	cost    int64           // what each takes of it
@@ -41,7 +38,7 @@ func NewSet(b *Budget, limit int, account *memory.Account, cost int64) *Set {
 	if b == nil {
 		b = &Budget{}
 	}
-	s := &Set{budget: b, limit: limit, account: account, cost: cost}
+	s := &Set{budget: b, settle: cmp.Or(b.Settle, settleByDefault), limit: limit, account: account, cost: cost}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sets = append(b.sets, s)
@@ -58,13 +55,16 @@ type Member struct {
 	idle  atomic.Int64 // since when it is idle, in ns, or from when on; busy: 0
 	since int64        // idle, as the heap has it
 	index int          // in the heap; -1: it is not there
+
+	settle time.Duration // its Set's, from Enter on
 }
 
 // Busy says that the connection serves a request.
 func (m *Member) Busy() { m.idle.Store(0) }
 
-// Answered says that the connection has given its last answer: it becomes idle.
-func (m *Member) Answered() { m.idle.Store(time.Now().Add(settled).UnixNano()) }
+// Answered says that the connection has given its last answer: it becomes idle once
+// Budget.Settle has passed. It is called after Enter only.
+func (m *Member) Answered() { m.idle.Store(time.Now().Add(m.settle).UnixNano()) }
 
 // Enter lets a connection in, which is idle at first, if need be in the place of
 // another one. False: all are busy.
@@ -85,6 +85,7 @@ func (s *Set) Enter(m *Member) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	m.settle = s.settle
 	m.since = time.Now().UnixNano()
 	m.idle.Store(m.since)
 	heap.Push(&s.heap, m)

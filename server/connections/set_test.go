@@ -1,11 +1,13 @@
 package connections
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -183,5 +185,26 @@ func TestAcceptSurvives(t *testing.T) {
 	socket.errs = []error{unix.EMFILE}
 	if _, err := a.Accept(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("the context has ended: got %v", err)
+	}
+}
+
+// TestAnsweredConnectionSettles keeps a connection for Settle after its answer,
+// though it is the only one that could make room.
+func TestAnsweredConnectionSettles(t *testing.T) {
+	for _, settle := range []time.Duration{0, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			s := NewSet(&Budget{Settle: settle}, 1, nil, 0)
+			answered, next := newMember(s, 0), &Member{Close: func() bool { return true }}
+			answered.Answered()
+			wait := cmp.Or(settle, 5*time.Second)
+			time.Sleep(wait - 10*time.Millisecond)
+			if s.Enter(next) {
+				t.Errorf("Settle %v: %v after the answer the connection made room, want not yet", settle, wait-10*time.Millisecond)
+			}
+			time.Sleep(20 * time.Millisecond)
+			if !s.Enter(next) {
+				t.Errorf("Settle %v: %v after the answer the connection does not make room", settle, wait+10*time.Millisecond)
+			}
+		})
 	}
 }
