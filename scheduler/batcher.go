@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/handover"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
@@ -105,12 +106,12 @@ func NewBatcher(config BatcherConfig) *Batcher {
 // Infer implements infer.Handler.
 func (d *Batcher) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
 	r := d.newRequest(ctx, req, send)
-	r.done = make(chan struct{}, 1)
+	r.Done = make(chan struct{}, 1)
 	in, err := d.begin(r)
 	if err != nil {
 		return err
 	}
-	attend(ctx, req, in, r.done, func() { d.cancel(r) })
+	r.Await(ctx, req, in, func() { d.cancel(r) })
 	return nil
 }
 
@@ -133,7 +134,7 @@ func (d *Batcher) watch(r *request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !r.ended {
-		r.unwatch = context.AfterFunc(ctx, boundary.Guard(d.config.Log, boundary.Scheduler, func() { d.cancel(r) }, nil))
+		r.Unwatch = context.AfterFunc(ctx, boundary.Guard(d.config.Log, boundary.Scheduler, func() { d.cancel(r) }, nil))
 	}
 }
 
@@ -146,12 +147,12 @@ func (d *Batcher) begin(r *request) (backend.Instance, error) {
 	to, err := d.accept(r)
 	switch {
 	case err != nil:
-		if r.call != nil {
-			d.config.Graph.Leave(r.call)
+		if r.Call != nil {
+			d.config.Graph.Leave(r.Call)
 		}
 		return nil, err
 	case to.in != nil:
-		hand(d.config.Log, to.in, &r.alone.Batch)
+		handover.Give(d.config.Log, to.in, &r.alone.Batch)
 		if to.ahead && d.handed(to.in, &r.alone.batch) {
 			d.dispatch()
 		}
@@ -163,8 +164,8 @@ func (d *Batcher) begin(r *request) (backend.Instance, error) {
 	if to.limited {
 		in = d.turnsTo(r)
 	}
-	if r.call != nil {
-		return in, d.config.Graph.Check(r.call)
+	if r.Call != nil {
+		return in, d.config.Graph.Check(r.Call)
 	}
 	return in, nil
 }
@@ -178,7 +179,7 @@ func (d *Batcher) admit(r *request) error {
 	if err := checkDepth(req); err != nil {
 		return err
 	}
-	d.config.Graph.Enter(r, req.Caller, &r.call)
+	d.config.Graph.Enter(r, req.Caller, &r.Call)
 	return nil
 }
 

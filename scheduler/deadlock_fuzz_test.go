@@ -213,7 +213,7 @@ func (p *play) instancesLost(model string) bool {
 func callOf(d *Batcher, id string) *waitgraph.Call {
 	for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
 		if r.task.Request.ID == id {
-			return r.call
+			return r.Call
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/handover"
 )
 
 // dropped is a request that was taken from its line for a reason.
@@ -114,7 +115,7 @@ func (d *Batcher) dispatch() {
 		switch b := m.batch; {
 		case b != nil:
 			in := b.instance
-			hand(d.config.Log, in, &b.Batch)
+			handover.Give(d.config.Log, in, &b.Batch)
 			d.cancelGone(b.requests)
 			if m.ahead {
 				d.handed(in, b)

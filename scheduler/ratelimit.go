@@ -6,10 +6,12 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/rs/zerolog"
+	"github.com/nereid-serving/nereid/scheduler/handover"
 )
 
 // Limiter is Triton's rate limiter "execution_count": instances of all models
@@ -263,7 +265,7 @@ func (in *limited) execute() {
 	tasks := in.batch.Tasks // it is nobody else's until its Done
 	// Not kept from one to the next: who executes a batch may look at it after its
 	// Done.
-	hand(in.limiter.log, in.inner, &backend.Batch{Tasks: tasks, Trial: in.batch.Trial, Done: in.done})
+	handover.Give(in.limiter.log, in.inner, &backend.Batch{Tasks: tasks, Trial: in.batch.Trial, Done: in.done})
 	in.cancelGone(tasks)
 }
 

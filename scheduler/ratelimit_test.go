@@ -17,6 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler/handover"
 )
 
 // seat is an instance, at the limiter's other end, that executes until it is told
@@ -451,7 +452,7 @@ func TestAPanicBehindATurn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	done := 0
-	hand(zerolog.Nop(), w.upper.up["deaf"], &backend.Batch{
+	handover.Give(zerolog.Nop(), w.upper.up["deaf"], &backend.Batch{
 		Tasks: []*backend.Task{{Context: ctx, Request: &infer.Request{}, Send: func(*infer.Response) { t.Error("got an answer, want none yet") }}},
 		Done:  func(*backend.Batch, backend.Report) { done++ },
 	})

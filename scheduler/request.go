@@ -5,6 +5,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/handover"
 	"github.com/nereid-serving/nereid/scheduler/linked"
 )
 
@@ -14,7 +15,7 @@ type request struct {
 	scheduler *Batcher
 	task      backend.Task
 	timing    [1]Timing
-	asker
+	handover.Recipient
 	turn *turn // in the order in which responses leave; nil if there is none
 
 	// Guarded by the scheduler's mu.
@@ -32,7 +33,7 @@ type request struct {
 }
 
 func (d *Batcher) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *request {
-	r := &request{scheduler: d, asker: asker{send: send, log: &d.config.Log}}
+	r := &request{scheduler: d, Recipient: handover.Recipient{Send: send, Log: &d.config.Log}}
 	r.task = backend.Task{Context: ctx, Request: req, Send: r.deliver}
 	r.alone.make(r)
 	t := backend.Now()
@@ -51,7 +52,7 @@ func (r *request) deliver(response *infer.Response) {
 
 // pass hands a response up and notices the last one.
 func (r *request) pass(response *infer.Response) {
-	if r.tell(r.scheduler.config.Graph, response) {
+	if r.Tell(r.scheduler.config.Graph, response) {
 		r.scheduler.end(r)
 	}
 }
@@ -62,7 +63,7 @@ func (d *Batcher) end(r *request) {
 	r.ended = true
 	d.outLocked()
 	d.mu.Unlock()
-	r.dismiss()
+	r.Dismiss()
 }
 
 // outLocked counts a request that is inside no more.

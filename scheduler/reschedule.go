@@ -29,7 +29,7 @@ func (d *Batcher) reschedule(b *batch) {
 	for _, r := range again {
 		d.config.Graph.Rescheduled(r.task.Request)
 		if d.config.Again != nil {
-			r.send = func(response *infer.Response) { response.Release() }
+			r.Send = func(response *infer.Response) { response.Release() }
 			r.deliver(&infer.Response{Final: true}) // to nobody
 			d.config.Again(r.task.Request)
 		} else {

@@ -28,24 +28,6 @@ type Scheduler interface {
 	Retire(in backend.Instance, drained func())
 }
 
-// attend waits for the last response of a request that has its place in a
-// scheduler, actively as long as its instance says so; cancel is called when its
-// client goes.
-func attend(ctx context.Context, req *infer.Request, in backend.Instance, done <-chan struct{}, cancel func()) {
-	if req.Entered != nil {
-		req.Entered()
-	}
-	if a, ok := in.(backend.Awaiter); ok {
-		a.Await(done)
-	}
-	select {
-	case <-done:
-	case <-ctx.Done():
-		cancel()
-		<-done
-	}
-}
-
 // Reason says why a request failed, as the failure metric's label does.
 type Reason uint8
 

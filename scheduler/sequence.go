@@ -117,12 +117,12 @@ func NewSequence(config SequenceConfig) *Sequence {
 // Infer implements infer.Handler.
 func (s *Sequence) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
 	r := s.newRequest(ctx, req, send)
-	r.done = make(chan struct{}, 1)
+	r.Done = make(chan struct{}, 1)
 	in, err := s.begin(r)
 	if err != nil {
 		return err
 	}
-	attend(ctx, req, in, r.done, func() { s.cancel(r) })
+	r.Await(ctx, req, in, func() { s.cancel(r) })
 	return nil
 }
 
@@ -138,7 +138,7 @@ func (s *Sequence) Submit(ctx context.Context, req *infer.Request, send infer.Se
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.state != ended {
-		r.unwatch = context.AfterFunc(ctx, boundary.Guard(s.config.Log, boundary.Scheduler, func() { s.cancel(r) }, nil))
+		r.Unwatch = context.AfterFunc(ctx, boundary.Guard(s.config.Log, boundary.Scheduler, func() { s.cancel(r) }, nil))
 	}
 	return nil
 }
@@ -157,21 +157,21 @@ func (s *Sequence) begin(r *episode) (backend.Instance, error) {
 		if err := checkDepth(req); err != nil {
 			return nil, err
 		}
-		s.config.Graph.Enter(r, req.Caller, &r.call)
+		s.config.Graph.Enter(r, req.Caller, &r.Call)
 	}
 	var then followUp
 	s.mu.Lock()
 	if err := s.acceptLocked(r, &then); err != nil {
 		s.mu.Unlock()
-		if r.call != nil {
-			s.config.Graph.Leave(r.call)
+		if r.Call != nil {
+			s.config.Graph.Leave(r.Call)
 		}
 		return nil, err
 	}
 	s.mu.Unlock()
 	then.run(s)
 	s.mu.Lock()
-	state, at, call := r.state, r.at, r.call
+	state, at, call := r.state, r.at, r.Call
 	s.mu.Unlock()
 	switch {
 	case state == executing:

@@ -7,12 +7,13 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/handover"
 	"github.com/nereid-serving/nereid/scheduler/linked"
 )
 
 // episode is one request of a sequence.
 type episode struct {
-	asker
+	handover.Recipient
 	owner *Sequence
 	own   *infer.Request // as it came
 	// request is what the instance gets: the same with control tensors and state,
@@ -48,7 +49,7 @@ const (
 )
 
 func (s *Sequence) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *episode {
-	r := &episode{owner: s, own: req, asker: asker{send: send, log: &s.config.Log}}
+	r := &episode{owner: s, own: req, Recipient: handover.Recipient{Send: send, Log: &s.config.Log}}
 	r.task = backend.Task{Context: ctx, Request: &r.request, Send: r.deliver}
 	t := backend.Now()
 	r.timing = Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
@@ -70,7 +71,7 @@ func (r *episode) deliver(response *infer.Response) {
 			response.Outputs, response.Err = nil, infer.AsError(err)
 		}
 	}
-	if r.tell(r.owner.config.Graph, response) {
+	if r.Tell(r.owner.config.Graph, response) {
 		r.owner.end(r)
 	}
 }
@@ -92,7 +93,7 @@ func (s *Sequence) end(r *episode) {
 	}
 	s.outLocked()
 	s.mu.Unlock()
-	r.dismiss()
+	r.Dismiss()
 	then.run(s)
 }
 
@@ -147,7 +148,7 @@ func (f *followUp) run(s *Sequence) {
 			b.deny()
 			continue
 		}
-		hand(s.config.Log, b.lane.in, &b.batch)
+		handover.Give(s.config.Log, b.lane.in, &b.batch)
 		for _, r := range b.episodes {
 			if r.task.Context.Err() != nil { // the instance may not have had it when its client went
 				s.cancel(r)

@@ -33,8 +33,8 @@ func (r *episode) Where() waitgraph.Place {
 	if r.batch != nil {
 		p.Batch = r.batch
 	}
-	if r.call != nil {
-		p.Sent = r.call.Responses()
+	if r.Call != nil {
+		p.Sent = r.Call.Responses()
 	}
 	switch {
 	case r.state == ended || r.state == waiting && r.task.Context.Err() != nil:
@@ -96,8 +96,8 @@ func (b *slotBatch) Where() waitgraph.Place {
 func (b *slotBatch) placeLocked() waitgraph.Place {
 	p := waitgraph.Place{Batch: b}
 	for _, r := range b.episodes {
-		if r.call != nil {
-			p.Sent += r.call.Responses()
+		if r.Call != nil {
+			p.Sent += r.Call.Responses()
 		}
 	}
 	if b.lane.executes == b {
@@ -152,8 +152,8 @@ func (s *Sequence) waitingCallsLocked(wanted bool) []*waitgraph.Call {
 	var list []*waitgraph.Call
 	add := func(seq *sequence) {
 		for r := seq.First; r != nil; r = r.After {
-			if r.call != nil {
-				list = append(list, r.call)
+			if r.Call != nil {
+				list = append(list, r.Call)
 			}
 		}
 	}

@@ -52,8 +52,8 @@ func (s *Sequence) submitLocked(at *slot, then *followUp) {
 
 // join gives a request to the batcher of its lane.
 func (s *Sequence) join(r *episode) {
-	if r.call != nil { // the batcher notes the call from here on
-		s.config.Graph.Leave(r.call)
+	if r.Call != nil { // the batcher notes the call from here on
+		s.config.Graph.Leave(r.Call)
 	}
 	inner := r.at.inner.newRequest(r.task.Context, &r.request, r.deliver)
 	inner.timing[0] = r.timing
@@ -141,14 +141,14 @@ func (s *Sequence) reclaim(r *episode) {
 	if inner == nil || !inner.TakeBack() {
 		return
 	}
-	inner.send = func(response *infer.Response) { response.Release() }
+	inner.Send = func(response *infer.Response) { response.Release() }
 	var then followUp
 	s.mu.Lock()
 	delete(s.joined, &r.request)
 	at := r.slot
 	at.busy, r.slot, r.inner = nil, nil, nil
-	if r.call != nil {
-		s.config.Graph.Enter(r, r.own.Caller, &r.call)
+	if r.Call != nil {
+		s.config.Graph.Enter(r, r.own.Caller, &r.Call)
 	}
 	switch seq := r.seq; {
 	case s.putBackLocked(r, &then):

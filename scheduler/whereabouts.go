@@ -32,8 +32,8 @@ func (d *Batcher) locate(r *request) waitgraph.Place {
 	if r.batch != nil {
 		p.Batch = r.batch
 	}
-	if r.call != nil {
-		p.Sent = r.call.Responses()
+	if r.Call != nil {
+		p.Sent = r.Call.Responses()
 	}
 	switch {
 	case r.ended || r.queued && r.task.Context.Err() != nil:
@@ -78,8 +78,8 @@ func (d *Batcher) placeLocked(b *batch) waitgraph.Place {
 	p := waitgraph.Place{Batch: b}
 	for _, r := range b.requests {
 		p.Turns += r.turns
-		if r.call != nil {
-			p.Sent += r.call.Responses()
+		if r.Call != nil {
+			p.Sent += r.Call.Responses()
 		}
 	}
 	if d.executesLocked(b) {
@@ -94,8 +94,8 @@ func (d *Batcher) waitingCalls() []*waitgraph.Call {
 	defer d.mu.Unlock()
 	var list []*waitgraph.Call
 	for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
-		if r.call != nil {
-			list = append(list, r.call)
+		if r.Call != nil {
+			list = append(list, r.Call)
 		}
 	}
 	return list

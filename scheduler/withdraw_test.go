@@ -326,18 +326,18 @@ func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 				t.Error("a request that waits for nobody was executed")
 			}
 		})
-		gone.done = make(chan struct{}, 1)
+		gone.Done = make(chan struct{}, 1)
 		d.mu.Lock()
 		d.census.EnterLocked()
 		d.waiting.pushBack(gone)
 		d.mu.Unlock()
 		c.Pending(1)
 		d.dispatch()
-		<-gone.done
+		<-gone.Done
 		d.cancel(gone) // and then it does
-		if len(gone.done) != 0 || c.pending.Load() != 0 || d.InFlight() != 0 || c.failed.Load() != 2 {
+		if len(gone.Done) != 0 || c.pending.Load() != 0 || d.InFlight() != 0 || c.failed.Load() != 2 {
 			t.Errorf("after all: %d answers more, %d pending, %d in flight, %d failed, want 0, 0, 0, 2",
-				len(gone.done), c.pending.Load(), d.InFlight(), c.failed.Load())
+				len(gone.Done), c.pending.Load(), d.InFlight(), c.failed.Load())
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package scheduler
+package handover
 
 import (
 	"github.com/rs/zerolog"
@@ -8,9 +8,9 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// hand gives an instance a batch. If the instance panics, which it does only before it
+// Give gives an instance a batch. If the instance panics, which it does only before it
 // has the batch, the batch has failed: its instance goes on with the next one.
-func hand(log zerolog.Logger, in backend.Instance, b *backend.Batch) {
+func Give(log zerolog.Logger, in backend.Instance, b *backend.Batch) {
 	err := boundary.Run(log, boundary.Scheduler, func() error { in.Execute(b); return nil })
 	if err == nil {
 		return

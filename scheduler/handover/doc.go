@@ -1,0 +1,14 @@
+// Package handover hands batches down to instances and responses up to senders, for
+// all schedulers.
+//
+// Give hands a batch to an instance, a Recipient hands responses to the Sender of a
+// request. Behind each is code that may panic: the panic ends the batch or the
+// request, and the scheduler goes on.
+//
+// Locks: Give and the methods of Recipient are called with no lock held: instance and
+// Sender may call back into the scheduler. Recipient.Unwatch is guarded by the lock of
+// its scheduler.
+//
+// Memory: a Recipient is embedded in the scheduler's own request. Neither side
+// allocates unless something has panicked.
+package handover
