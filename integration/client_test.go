@@ -72,7 +72,7 @@ func oldestAndNewest(t *testing.T) []testkit.Interpreter {
 	return []testkit.Interpreter{pythons[0], pythons[len(pythons)-1]}
 }
 
-func TestClients(t *testing.T) {
+func TestRealClientsAreServed(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			t.Parallel()

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDrain: clients that keep their connections send requests through the signal
+// TestDrainServesKeptConnections: clients that keep their connections send requests through the signal
 // that ends the server, and none gets an error: the answer that ends a connection
 // says so. The server waits for a connection that is idle, and ends when it goes.
-func TestDrain(t *testing.T) {
+func TestDrainServesKeptConnections(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": identityModel})
 	s := start(t, testkit.Python(t).Path, repository, "--exit-timeout-secs=120", "--http-drain-seconds=60")
 	const clients = 4

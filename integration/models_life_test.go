@@ -63,8 +63,8 @@ func TestModelsLife(t *testing.T) {
 	s.runClient("models_life.py", root)
 }
 
-// TestPolls changes a repository while the server looks at it each second.
-func TestPolls(t *testing.T) {
+// TestPollFollowsChanges changes a repository while the server looks at it each second.
+func TestPollFollowsChanges(t *testing.T) {
 	root := writeFiles(t, lifeFiles([]string{"m", "n"}, map[string]string{"both": "m late"}))
 	s := launch(t, testkit.Python(t).Path, root, "--model-control-mode=poll", "--repository-poll-secs=1", "--exit-on-error=false")
 	s.until("up", func() bool {

@@ -60,8 +60,8 @@ func wantNoUploads(t *testing.T, directory string) {
 	}
 }
 
-// TestOverrides has clients load models with configs and files of their own.
-func TestOverrides(t *testing.T) {
+// TestClientsLoadWithConfigsAndFiles has clients load models with configs and files of their own.
+func TestClientsLoadWithConfigsAndFiles(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			temporary := uploadsIn(t)

@@ -54,8 +54,8 @@ instance_group [ { count: 1 kind: KIND_CPU } ]
 ` + more
 }
 
-// TestRounds has models release requests in order to get them again.
-func TestRounds(t *testing.T) {
+// TestRescheduledRequestsComeAgain has models release requests in order to get them again.
+func TestRescheduledRequestsComeAgain(t *testing.T) {
 	const iterative = "sequence_batching { iterative_sequence: true }\n"
 	const decoupled = "model_transaction_policy { decoupled: true }\n"
 	files := map[string]string{}

@@ -19,10 +19,10 @@ func (p *peer) ask(number, wanted uint64) uint64 {
 	return word(p.down, shm.GrantOffset).Load()
 }
 
-// TestGrants: a stub gets what there is, at once, whatever it asks for; what it
+// TestArenaGrantsAreBoundedAndCharged: a stub gets what there is, at once, whatever it asks for; what it
 // says it has given back is believed when it has; and in the end nothing is left
 // charged.
-func TestGrants(t *testing.T) {
+func TestArenaGrantsAreBoundedAndCharged(t *testing.T) {
 	const free, most, limit = 1 << 20, 64 << 20, 40 << 20
 	charged := int64(0) // by the goroutine that receives, and after it has ended
 	c, p := newChannel(t, Config{

@@ -10,9 +10,9 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestPositions gives frames that wait for room the positions which they have
+// TestWaitingFramesKnowTheirPositions gives frames that wait for room the positions which they have
 // later: none counts as taken before the stub has taken it.
-func TestPositions(t *testing.T) {
+func TestWaitingFramesKnowTheirPositions(t *testing.T) {
 	c, p := newChannel(t, Config{})
 	random := rand.New(rand.NewPCG(1, 2))
 	for round := range 20 {

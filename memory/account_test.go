@@ -156,9 +156,9 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// TestKeep: large memory that is freed on the heap stays charged until the heap
+// TestFreedHeapIsChargedUntilItHasShrunk: large memory that is freed on the heap stays charged until the heap
 // has shrunk, which happens by itself.
-func TestKeep(t *testing.T) {
+func TestFreedHeapIsChargedUntilItHasShrunk(t *testing.T) {
 	a := New(Config{Limit: 64 << 20})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -226,7 +226,7 @@ func BenchmarkTakeGive(b *testing.B) {
 	})
 }
 
-func TestFits(t *testing.T) {
+func TestKindsFitWithinTheirShares(t *testing.T) {
 	a := New(Config{Limit: 6400})
 	if !a.Try(Blocks, 4000) || !a.Fits(Padding, 1600) || a.Fits(Padding, 1601) {
 		t.Errorf("padding may have 1600 of 6400: fits %t %t", a.Fits(Padding, 1600), a.Fits(Padding, 1601))

@@ -65,8 +65,8 @@ func TestCustomExposition(t *testing.T) {
 	}
 }
 
-// TestNumbers compares with what Triton's exposition shows of these.
-func TestNumbers(t *testing.T) {
+// TestNumbersAreWrittenAsTritonWrites compares with what Triton's exposition shows of these.
+func TestNumbersAreWrittenAsTritonWrites(t *testing.T) {
 	for _, tt := range []struct {
 		value float64
 		want  string

@@ -192,7 +192,7 @@ func TestOwnCounters(t *testing.T) {
 		`nereid_stub_protocol_errors_total{rule="ring"} 1`, "nereid_test_bytes 7")
 }
 
-func TestMachine(t *testing.T) {
+func TestMachineFiguresAreRead(t *testing.T) {
 	busy, idle := processors([]byte("cpu  1 2 3 10 20 4 5 6 100 200\ncpu0 9 9 9 9\n"))
 	if busy != 21 || idle != 30 {
 		t.Errorf("busy %d, idle %d, want 21 and 30", busy, idle)

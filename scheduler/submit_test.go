@@ -275,7 +275,7 @@ func TestCallsAreNotHandedOverAhead(t *testing.T) {
 	w.finish()
 }
 
-func TestDepth(t *testing.T) {
+func TestDepthOfCallsIsBounded(t *testing.T) {
 	req := &infer.Request{Model: "m0"}
 	for i := 1; i <= MaxDepth; i++ {
 		req = &infer.Request{Model: fmt.Sprint("m", i), Caller: infer.NewCaller(req.Model, 1, []*infer.Request{req}, true)}

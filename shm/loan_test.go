@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestLoans(t *testing.T) {
+func TestLoansKeepBlocksUntilTicketsReturn(t *testing.T) {
 	p := newPool(t, PoolConfig{})
 	b := alloc(t, p, 10_000)
 	var l Loans
@@ -78,7 +78,7 @@ func TestLoansEndWithTheLife(t *testing.T) {
 	}
 }
 
-func TestArena(t *testing.T) {
+func TestArenaBlocksAreCheckedAndReturned(t *testing.T) {
 	t.Run("sealed", func(t *testing.T) { testArena(t, Memfd{}) })
 	t.Run("named", func(t *testing.T) { testArena(t, Named{Prefix: "nereid_test_"}) })
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestTimes(t *testing.T) {
+func TestTimesAddUp(t *testing.T) {
 	var all Times
 	for _, round := range []Times{
 		{Each: []time.Duration{30, 10}, Wall: time.Second, CPU: 8},
@@ -52,7 +52,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestNumbers(t *testing.T) {
+func TestNumbersReadLists(t *testing.T) {
 	n := Numbers{1, 2}
 	if got := n.String(); got != "1,2" {
 		t.Errorf("String: got %q, want %q", got, "1,2")
@@ -67,7 +67,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-func TestSize(t *testing.T) {
+func TestSizeHasItsUnit(t *testing.T) {
 	for n, want := range map[int]string{16: "16 B", 64 << 10: "64 KiB", 16 << 20: "16 MiB", 1500: "1500 B"} {
 		if got := Size(n); got != want {
 			t.Errorf("Size(%d): got %q, want %q", n, got, want)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestRounds(t *testing.T) {
+func TestRoundsMeasureTimeAndCPU(t *testing.T) {
 	here := []int{os.Getpid()}
 	for name, measure := range map[string]func(time.Duration, []int, func() error) (Times, error){"Rounds": Rounds, "WarmRounds": WarmRounds} {
 		const span = 5 * time.Millisecond

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestJudge: what a good client may be answered, and nothing else.
-func TestJudge(t *testing.T) {
+// TestAnswersAreRightRefusedOrWrong: what a good client may be answered, and nothing else.
+func TestAnswersAreRightRefusedOrWrong(t *testing.T) {
 	for _, test := range []struct {
 		err  error
 		want outcome
@@ -36,8 +36,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestVerdict: each figure that is not as it should be is a fault of its own.
-func TestVerdict(t *testing.T) {
+// TestVerdictNamesEachFault: each figure that is not as it should be is a fault of its own.
+func TestVerdictNamesEachFault(t *testing.T) {
 	before := usage{resident: 10 << 20, shared: 8 << 20, descriptors: 100, processes: 17}
 	for name, test := range map[string]struct {
 		after    usage

@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid"
 )
 
-func TestOptions(t *testing.T) {
+func TestFlagsFillOptions(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		args []string
@@ -102,7 +102,7 @@ func TestVertexFollowsTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestMistakes(t *testing.T) {
+func TestWrongFlagsAreExplained(t *testing.T) {
 	bad := func(option, reason string) string {
 		return "<usage>\nBad option: \"" + option + "\".\n" + reason + "\n"
 	}

@@ -7,7 +7,7 @@ import (
 
 // The tables of these tests are as a tritonserver prints them.
 
-func TestRender(t *testing.T) {
+func TestTablesAreDrawnAsTritonDraws(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		headers []string

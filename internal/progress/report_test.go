@@ -39,7 +39,7 @@ const spoken = `
 this line is none of test2json's
 `
 
-func TestReport(t *testing.T) {
+func TestReportHasALineForEachPackage(t *testing.T) {
 	var out strings.Builder
 	now := time.Unix(0, 0)
 	r := newReport(&out, 4, func() time.Time { return now })

@@ -177,7 +177,7 @@ func TestPythonsAreOrdered(t *testing.T) {
 	}
 }
 
-// TestWithoutPython does nothing unless TestMissing re-executes it.
+// TestWithoutPython does nothing unless TestMissingPythonSkipsOrFails re-executes it.
 func TestWithoutPython(t *testing.T) {
 	if os.Getenv(withoutVariable) == "" {
 		return // this is not the re-executed binary
@@ -185,9 +185,9 @@ func TestWithoutPython(t *testing.T) {
 	Python(t)
 }
 
-// TestMissing runs this binary where there is no interpreter to test with: a
+// TestMissingPythonSkipsOrFails runs this binary where there is no interpreter to test with: a
 // test that wants one is skipped, and fails under make.
-func TestMissing(t *testing.T) {
+func TestMissingPythonSkipsOrFails(t *testing.T) {
 	root := t.TempDir()
 	if err := os.WriteFile(filepath.Join(root, "go.mod"), []byte("module empty\n"), 0o600); err != nil {
 		t.Fatal(err)
