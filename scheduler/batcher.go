@@ -76,7 +76,10 @@ type Batcher struct {
 	wakeAt   int64                     // when timer dispatches; 0: it need not
 }
 
-var _ Scheduler = (*Batcher)(nil)
+var (
+	_ Scheduler = (*Batcher)(nil)
+	_ Starter   = (*Batcher)(nil)
+)
 
 // NewBatcher makes a scheduler without instances.
 func NewBatcher(config BatcherConfig) *Batcher {
@@ -123,6 +126,18 @@ func (d *Batcher) Submit(ctx context.Context, req *infer.Request, send infer.Sen
 	}
 	d.watch(r)
 	return nil
+}
+
+// Begin implements Starter.
+func (d *Batcher) Begin(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error) {
+	r := d.newRequest(ctx, req, send)
+	in, err := d.begin(r)
+	if err != nil {
+		return nil, err
+	}
+	d.watch(r)
+	a, _ := in.(backend.Awaiter)
+	return a, nil
 }
 
 // watch cancels a request that nobody waits for when its context ends.

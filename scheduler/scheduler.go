@@ -28,6 +28,14 @@ type Scheduler interface {
 	Retire(in backend.Instance, drained func())
 }
 
+// Starter is a Scheduler that can tell which instance a request has been handed
+// to.
+type Starter interface {
+	// Begin is Submit. The Awaiter is nil if the request waits or its instance is
+	// none.
+	Begin(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error)
+}
+
 // Reason says why a request failed, as the failure metric's label does.
 type Reason uint8
 
@@ -65,4 +73,11 @@ type Observer interface {
 	Executed(*Execution)
 	// Failed is called for each request that failed outside an execution.
 	Failed(reason Reason, start int64)
+}
+
+// account adds an execution up for whoever makes the request for one of theirs.
+func account(req *infer.Request, r *backend.Report) {
+	if c := req.Costs; c != nil {
+		c.Add(r.ComputeStart-r.Start, r.ComputeEnd-r.ComputeStart, r.End-r.ComputeEnd)
+	}
 }
