@@ -36,10 +36,10 @@ func (d straight) Submit(ctx context.Context, req *infer.Request, send infer.Sen
 // BenchmarkEnsemble is what an ensemble of three steps costs beside its models,
 // whose own cost "three requests" shows.
 func BenchmarkEnsemble(b *testing.B) {
-	model := NewBatcher(BatcherConfig{Model: "m", Observer: &counter{}})
+	model := NewBatcher(BatcherConfig{Model: "m", Observer: &tally{}})
 	model.Up(prompt{})
 	config := parseEnsemble("A", "B", "m(IN=A)->OUT=X", "m(IN=X)->OUT=Y", "m(IN=Y)->OUT=B")
-	config.Composer, config.Observer = straight{model}, &counter{}
+	config.Composer, config.Observer = straight{model}, &tally{}
 	e := NewEnsemble(config)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -178,7 +178,7 @@ func TestEnsembleIsItsReference(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), 7))
 			config := randomEnsemble(r)
 			k := newTroupe(t)
-			config.Composer, config.Observer = k, &counter{}
+			config.Composer, config.Observer = k, &tally{}
 			e := NewEnsemble(config)
 			trouble := seed%4 == 3
 			type client struct {

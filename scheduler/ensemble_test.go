@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // TestEnsembleStories follows requests step by step: "ask" sends one (with the
@@ -86,7 +85,7 @@ func TestEnsembleStories(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			k := newTroupe(t)
 			config := c.config
-			config.Composer, config.Observer = k, &counter{}
+			config.Composer, config.Observer = k, &tally{}
 			e := NewEnsemble(config)
 			ctx, gone := context.WithCancel(t.Context())
 			defer gone()
@@ -139,7 +138,7 @@ func (k *troupe) step(ctx context.Context, gone func(), e *Ensemble, line string
 func TestEnsembleRequests(t *testing.T) {
 	k := newTroupe(t)
 	config := parseEnsemble("A", "B", "m(IN=A)->OUT=X,OUT1=Y", "n(IN=X)->OUT=B")
-	config.Composer, config.Observer = k, &counter{}
+	config.Composer, config.Observer = k, &tally{}
 	e := NewEnsemble(config)
 	outer := &infer.Request{Model: "caller"}
 	req := &infer.Request{
@@ -191,7 +190,7 @@ func TestEnsembleSequences(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			k := newTroupe(t)
 			config := parseEnsemble("A", "Z", "m(IN=A)->OUT=X", "n(IN=A,IN1=X)->OUT=Y", "o(IN=Y)->OUT=Z")
-			config.Composer, config.Observer = k, &counter{}
+			config.Composer, config.Observer = k, &tally{}
 			e := NewEnsemble(config)
 			req := &infer.Request{Model: "e", Correlation: own, Flags: start, Inputs: []infer.Tensor{{Name: "A", Data: []byte("1"), Shape: []int64{1}}}}
 			if err := e.Submit(t.Context(), req, k.heard); err != nil {
@@ -240,7 +239,7 @@ func TestEnsembleParameters(t *testing.T) {
 	} {
 		k := newTroupe(t)
 		config := parseEnsemble("A", "A B C", "m(IN=A)->OUT=B,OUT1=C")
-		config.Composer, config.Observer = k, &counter{}
+		config.Composer, config.Observer = k, &tally{}
 		e := NewEnsemble(config)
 		k.ask(t.Context(), e, c.outputs, "A=1")
 		if c.answer != "" {
@@ -272,7 +271,7 @@ func TestEnsembleShapes(t *testing.T) {
 			k := newTroupe(t)
 			k.batches["m"], k.batches["n"], k.dims = c.first, c.then, c.dims
 			config := parseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
-			config.Batches, config.Composer, config.Observer = c.ensemble, k, &counter{}
+			config.Batches, config.Composer, config.Observer = c.ensemble, k, &tally{}
 			e := NewEnsemble(config)
 			req := &infer.Request{Model: "e", BatchSize: 3, Inputs: []infer.Tensor{{Name: "A", Data: []byte("123"), Shape: []int64{3}}}}
 			if err := e.Submit(t.Context(), req, func(*infer.Response) {}); err != nil {
@@ -311,7 +310,7 @@ func TestEnsembleInflight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTroupe(t)
 		config := parseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
-		config.MaxInflight, config.Composer, config.Observer = 2, k, &counter{}
+		config.MaxInflight, config.Composer, config.Observer = 2, k, &tally{}
 		e := NewEnsemble(config)
 		calls := func(want string) {
 			t.Helper()
@@ -357,7 +356,7 @@ func TestEnsembleInflight(t *testing.T) {
 func TestEnsembleInflightErrors(t *testing.T) {
 	k := newTroupe(t)
 	config := parseEnsemble("A", "B C", "m(IN=A)->OUT=B", "n(IN=A)->OUT=C")
-	config.MaxInflight, config.Composer, config.Observer = 1, k, &counter{}
+	config.MaxInflight, config.Composer, config.Observer = 1, k, &tally{}
 	e := NewEnsemble(config)
 	k.ask(t.Context(), e, nil, "A=1")
 	first := k.take("n")
@@ -386,7 +385,7 @@ func TestEnsembleWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTroupe(t)
 		config := parseEnsemble("A", "B", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=B")
-		config.Composer, config.Observer = k, &counter{}
+		config.Composer, config.Observer = k, &tally{}
 		e := NewEnsemble(config)
 		places := func(want int) {
 			t.Helper()
@@ -403,11 +402,11 @@ func TestEnsembleWindow(t *testing.T) {
 		places(2)
 		k.answer("n", "OUT=x.")
 		places(1) // the client has it
-		time.Sleep(waitgraph.Patience - time.Nanosecond)
+		time.Sleep(patienceWindow - time.Nanosecond)
 		k.answer("r", "OUT=c")
-		time.Sleep(waitgraph.Patience)
+		time.Sleep(patienceWindow)
 		places(2) // something has moved
-		time.Sleep(waitgraph.Patience)
+		time.Sleep(patienceWindow)
 		places(0) // nothing has: perhaps they wait for each other
 		k.answer("r", "OUT=d")
 		places(0)
@@ -418,7 +417,7 @@ func TestEnsembleWindow(t *testing.T) {
 		k.settled(e)
 
 		config = parseEnsemble("A", "B", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=Y", "r*(IN=Y)->OUT=B")
-		config.Composer, config.Observer = k, &counter{}
+		config.Composer, config.Observer = k, &tally{}
 		e = NewEnsemble(config)
 		k.ask(t.Context(), e, nil, "A=1")
 		k.answer("r", "OUT=a")
@@ -436,7 +435,7 @@ func TestEnsembleGivesUpPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTroupe(t)
 		config := parseEnsemble("A", "B X", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=B")
-		config.MaxInflight, config.Composer, config.Observer = 1, k, &counter{}
+		config.MaxInflight, config.Composer, config.Observer = 1, k, &tally{}
 		e := NewEnsemble(config)
 		ctx, leave := context.WithCancel(t.Context())
 		k.ask(ctx, e, nil, "A=1")
@@ -463,7 +462,7 @@ func TestEnsembleEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTroupe(t)
 		config := parseEnsemble("A", "B", "m(IN=A)->OUT=B")
-		config.Composer, config.Observer = k, &counter{}
+		config.Composer, config.Observer = k, &tally{}
 		e := NewEnsemble(config)
 		if err := e.Drain(t.Context()); err != nil {
 			t.Fatal(err)
@@ -500,7 +499,7 @@ func TestEnsembleInfer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTroupe(t)
 		config := parseEnsemble("A", "B", "m(IN=A)->OUT=B")
-		count := &counter{}
+		count := &tally{}
 		config.Composer, config.Observer = k, count
 		e := NewEnsemble(config)
 		go func() {
@@ -529,7 +528,7 @@ func TestEnsembleAwaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTroupe(t)
 		config := parseEnsemble("A", "B", "l(IN=A)->OUT=W", "m(IN=W)->OUT=X", "n(IN=X)->OUT=Y", "o(IN=Y)->OUT=B")
-		config.Composer, config.Observer = k, &counter{}
+		config.Composer, config.Observer = k, &tally{}
 		e := NewEnsemble(config)
 		var order []string
 		k.spins = func(model string, done <-chan struct{}) {

@@ -4,15 +4,18 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/boundary"
-	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
+
+// patienceWindow is how long no response of a step may come before steps keep no
+// place any more.
+const patienceWindow = 5 * time.Second
 
 // window is the flow's part in the windows of decoupled models, which may have so
 // many responses on their way at once. A response keeps its place until the client
 // has what was made from it: a slow step, or a slow client, slows the model that
 // feeds it. But what is made from it may need that very model, which sends and
 // waits for a place. So steps keep no place where the ensemble calls a decoupled
-// model twice, and none any more once nothing has moved for the time of patience.
+// model twice, and none any more after patienceWindow without a response of a step.
 type window struct {
 	loose    bool
 	moves    uint64 // responses of steps
@@ -32,7 +35,7 @@ func (f *flow) occupyLocked(run *stepRun) {
 	}
 	if w.occupied == nil {
 		w.occupied = make(map[*stepRun]struct{})
-		w.timer = boundary.AfterFunc(f.ensemble.config.Log, boundary.Scheduler, waitgraph.Patience, f.look, nil)
+		w.timer = boundary.AfterFunc(f.ensemble.config.Log, boundary.Scheduler, patienceWindow, f.look, nil)
 	}
 	w.occupied[run] = struct{}{}
 }
@@ -54,7 +57,7 @@ func (f *flow) look() {
 		return
 	case w.moves != w.seen || len(w.occupied) == 0:
 		w.seen = w.moves
-		w.timer.Reset(waitgraph.Patience)
+		w.timer.Reset(patienceWindow)
 		return
 	}
 	w.loose = true

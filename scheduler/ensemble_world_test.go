@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -303,3 +304,10 @@ func (k *troupe) settled(e *Ensemble) {
 }
 
 var errFull = errors.New("Exceeds maximum queue size")
+
+// tally is an Observer that counts.
+type tally struct{ executed, failed atomic.Int64 }
+
+func (*tally) Pending(int)            {}
+func (c *tally) Executed(*Execution)  { c.executed.Add(1) }
+func (c *tally) Failed(Reason, int64) { c.failed.Add(1) }
