@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/ensemble"
 )
 
 // compose checks an ensemble against the models that its steps call, as their
@@ -84,7 +85,7 @@ func (r *Registry) newEnsemble(l *loaded) (scheduler.Scheduler, error) {
 	c := l.info.Config
 	parts := make(map[string]Identity)
 	l.parts = make(identities)
-	e := scheduler.EnsembleConfig{
+	e := ensemble.Config{
 		Model: l.info.Name, Batches: c.GetMaxBatchSize() > 0, Decoupled: l.info.Decoupled(),
 		MaxInflight: int(c.GetEnsembleScheduling().GetMaxInflightRequests()),
 		Composer:    composer{r, parts}, Observer: l.statistics, Log: r.config.Log,
@@ -93,7 +94,7 @@ func (r *Registry) newEnsemble(l *loaded) (scheduler.Scheduler, error) {
 		e.Inputs = append(e.Inputs, in.GetName())
 	}
 	for _, out := range c.GetOutput() {
-		e.Outputs = append(e.Outputs, scheduler.EnsembleOutput{Tensor: out.GetName(), Dims: config.Announced(out)})
+		e.Outputs = append(e.Outputs, ensemble.Output{Tensor: out.GetName(), Dims: config.Announced(out)})
 	}
 	for _, step := range c.GetEnsembleScheduling().GetStep() {
 		called, err := r.latest(stepIdentity(step), l.info.identity())
@@ -103,15 +104,15 @@ func (r *Registry) newEnsemble(l *loaded) (scheduler.Scheduler, error) {
 		part := called.info.identity()
 		parts[part.String()] = part
 		l.parts[part] = true
-		s := scheduler.EnsembleStep{Model: part.String(), Version: step.GetModelVersion(), Decoupled: called.info.Decoupled()}
+		s := ensemble.Step{Model: part.String(), Version: step.GetModelVersion(), Decoupled: called.info.Decoupled()}
 		for _, in := range called.info.Config.GetInput() {
 			if tensor, mapped := step.GetInputMap()[in.GetName()]; mapped {
-				s.Inputs = append(s.Inputs, scheduler.EnsembleLink{Name: in.GetName(), Tensor: tensor})
+				s.Inputs = append(s.Inputs, ensemble.Link{Name: in.GetName(), Tensor: tensor})
 			}
 		}
 		for _, out := range called.info.Config.GetOutput() {
 			if tensor, mapped := step.GetOutputMap()[out.GetName()]; mapped {
-				s.Outputs = append(s.Outputs, scheduler.EnsembleLink{Name: out.GetName(), Tensor: tensor})
+				s.Outputs = append(s.Outputs, ensemble.Link{Name: out.GetName(), Tensor: tensor})
 			}
 		}
 		e.Steps = append(e.Steps, s)
@@ -119,7 +120,7 @@ func (r *Registry) newEnsemble(l *loaded) (scheduler.Scheduler, error) {
 	if e.MaxInflight > 0 {
 		r.config.Log.Info().Msgf("Ensemble model '%s' configured with max_inflight_requests: %d", l.info.Name, e.MaxInflight)
 	}
-	return scheduler.NewEnsemble(e), nil
+	return ensemble.New(e), nil
 }
 
 // ensembles is the backend of ensembles: they have no instances, and what they

@@ -8,6 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/ensemble"
 )
 
 // closing is added to the count of holds when a version is to end.
@@ -57,10 +58,10 @@ type composer struct {
 	parts map[string]Identity
 }
 
-var _ scheduler.Composer = composer{}
+var _ ensemble.Composer = composer{}
 
-// Hold implements scheduler.Composer.
-func (c composer) Hold(model string, version int64) (scheduler.Composed, error) {
+// Hold implements ensemble.Composer.
+func (c composer) Hold(model string, version int64) (ensemble.Composed, error) {
 	id := c.parts[model]
 	l, err := held(func() (*loaded, error) { return c.serving.Load().models[id].version(id.Name, version) })
 	if err != nil {
@@ -83,7 +84,7 @@ func held(lookup func() (*loaded, error)) (*loaded, error) {
 // composed is a version that a request of an ensemble holds.
 type composed struct{ *loaded }
 
-// Submit implements scheduler.Composed.
+// Submit implements ensemble.Composed.
 func (c composed) Submit(ctx context.Context, req *infer.Request, send infer.Sender) (by backend.Awaiter, err error) {
 	submit := c.scheduler.Submit
 	if s, can := c.scheduler.(scheduler.Starter); can {
@@ -96,12 +97,12 @@ func (c composed) Submit(ctx context.Context, req *infer.Request, send infer.Sen
 	return by, err
 }
 
-// Batches implements scheduler.Composed.
+// Batches implements ensemble.Composed.
 func (c composed) Batches() bool { return c.spec.Batches() }
 
-// Dims implements scheduler.Composed. The version may be newer than the ensemble,
+// Dims implements ensemble.Composed. The version may be newer than the ensemble,
 // and have no such input any more.
 func (c composed) Dims(input string) []int64 { return c.spec.Dims(input) }
 
-// Release implements scheduler.Composed.
+// Release implements ensemble.Composed.
 func (c composed) Release() { c.holds.release() }

@@ -22,7 +22,8 @@
 // model gets beside the client's inputs is in sequence_control.go and
 // sequence_state.go.
 //
-// An Ensemble is a Scheduler that has no instances and calls other models instead.
+// scheduler/ensemble is a Scheduler that has no instances and calls other models
+// instead.
 //
 // Models call each other, so a request can wait for the execution that made it: the
 // package waitgraph finds that. whereabouts.go tells it where requests are.

@@ -1,4 +1,4 @@
-package scheduler
+package ensemble
 
 import (
 	"context"
@@ -12,27 +12,28 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // parseEnsemble reads an ensemble as tests write it: steps such as
 // "m*(IN=A,IN1=B)->OUT=C", where a star marks a decoupled model and the names on
 // the left are the model's.
-func parseEnsemble(inputs, outputs string, steps ...string) EnsembleConfig {
-	c := EnsembleConfig{Model: "e", Inputs: strings.Fields(inputs)}
+func parseEnsemble(inputs, outputs string, steps ...string) Config {
+	c := Config{Model: "e", Inputs: strings.Fields(inputs)}
 	for _, out := range strings.Fields(outputs) {
-		c.Outputs = append(c.Outputs, EnsembleOutput{Tensor: out, Dims: []int64{-1}})
+		c.Outputs = append(c.Outputs, Output{Tensor: out, Dims: []int64{-1}})
 	}
-	links := func(text string) (list []EnsembleLink) {
+	links := func(text string) (list []Link) {
 		for _, pair := range strings.Split(text, ",") {
 			name, tensor, _ := strings.Cut(pair, "=")
-			list = append(list, EnsembleLink{name, tensor})
+			list = append(list, Link{name, tensor})
 		}
 		return list
 	}
 	for _, text := range steps {
 		name, rest, _ := strings.Cut(text, "(")
 		in, out, _ := strings.Cut(rest, ")->")
-		s := EnsembleStep{Model: strings.TrimSuffix(name, "*"), Version: infer.LatestVersion, Decoupled: strings.HasSuffix(name, "*"), Inputs: links(in), Outputs: links(out)}
+		s := Step{Model: strings.TrimSuffix(name, "*"), Version: infer.LatestVersion, Decoupled: strings.HasSuffix(name, "*"), Inputs: links(in), Outputs: links(out)}
 		c.Decoupled = c.Decoupled || s.Decoupled
 		c.Steps = append(c.Steps, s)
 	}
@@ -256,7 +257,7 @@ func (k *troupe) heard(r *infer.Response) {
 }
 
 // ask sends a request whose inputs are "A=1 B=2".
-func (k *troupe) ask(ctx context.Context, e *Ensemble, outputs []string, inputs string) {
+func (k *troupe) ask(ctx context.Context, e *Scheduler, outputs []string, inputs string) {
 	k.t.Helper()
 	req := &infer.Request{Model: "e", ID: "q", Outputs: outputs}
 	for _, pair := range strings.Fields(inputs) {
@@ -286,7 +287,7 @@ func (k *troupe) said() string {
 }
 
 // settled wants nothing of the ensemble left.
-func (k *troupe) settled(e *Ensemble) {
+func (k *troupe) settled(e *Scheduler) {
 	k.t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -308,6 +309,6 @@ var errFull = errors.New("Exceeds maximum queue size")
 // tally is an Observer that counts.
 type tally struct{ executed, failed atomic.Int64 }
 
-func (*tally) Pending(int)            {}
-func (c *tally) Executed(*Execution)  { c.executed.Add(1) }
-func (c *tally) Failed(Reason, int64) { c.failed.Add(1) }
+func (*tally) Pending(int)                      {}
+func (c *tally) Executed(*scheduler.Execution)  { c.executed.Add(1) }
+func (c *tally) Failed(scheduler.Reason, int64) { c.failed.Add(1) }

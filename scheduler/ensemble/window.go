@@ -1,4 +1,4 @@
-package scheduler
+package ensemble
 
 import (
 	"time"
@@ -19,7 +19,7 @@ const patienceWindow = 5 * time.Second
 type window struct {
 	loose    bool
 	moves    uint64 // responses of steps
-	seen     uint64 // moves when somebody looked last
+	seen     uint64 // moves when look ran last
 	occupied map[*stepRun]struct{}
 	timer    *time.Timer
 	closed   bool

@@ -1,4 +1,4 @@
-package scheduler
+package ensemble
 
 import (
 	"sync"
@@ -7,22 +7,22 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/linked"
 )
 
-// patienceInflight is how long a step waits for its turn at most.
-const patienceInflight = 300 * time.Second
+// patienceTurn is how long a step waits for its turn at most.
+const patienceTurn = 300 * time.Second
 
-// limiter bounds how many requests of one step are under way at once, over all
+// inflightLimiter bounds how many requests of one step are under way at once, over all
 // requests of an ensemble. Its mu is locked after a flow's.
-type limiter struct {
+type inflightLimiter struct {
 	limit int // 0: none
 
 	mu       sync.Mutex
 	used     int
 	waiting  linked.List[*stepRun]
-	granting bool // somebody hands out what is free
+	granting bool // a goroutine grants turns
 }
 
 // enter reports whether a step may go ahead now; otherwise it is granted later.
-func (l *limiter) enter(run *stepRun) bool {
+func (l *inflightLimiter) enter(run *stepRun) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.used < l.limit && l.waiting.First == nil {
@@ -34,13 +34,13 @@ func (l *limiter) enter(run *stepRun) bool {
 	return false
 }
 
-func (l *limiter) removeLocked(run *stepRun) {
+func (l *inflightLimiter) removeLocked(run *stepRun) {
 	l.waiting.Remove(run)
 	run.queued = false
 }
 
 // withdraw takes a step out that waits, and reports whether it did.
-func (l *limiter) withdraw(run *stepRun) bool {
+func (l *inflightLimiter) withdraw(run *stepRun) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !run.queued {
@@ -52,7 +52,7 @@ func (l *limiter) withdraw(run *stepRun) bool {
 
 // free ends a step's turn, and begins that of the one that has waited longest.
 // Those that end at once are not granted one inside the other.
-func (l *limiter) free() {
+func (l *inflightLimiter) free() {
 	l.mu.Lock()
 	l.used--
 	if l.granting {

@@ -1,4 +1,4 @@
-package scheduler
+package ensemble
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // prompt is an instance that answers inside Execute.
@@ -22,7 +23,7 @@ func (prompt) Execute(b *backend.Batch) {
 }
 
 // straight is a model whose requests go to a batcher.
-type straight struct{ *Batcher }
+type straight struct{ *scheduler.Batcher }
 
 func (d straight) Hold(string, int64) (Composed, error) { return d, nil }
 func (straight) Batches() bool                          { return false }
@@ -36,11 +37,11 @@ func (d straight) Submit(ctx context.Context, req *infer.Request, send infer.Sen
 // BenchmarkEnsemble is what an ensemble of three steps costs beside its models,
 // whose own cost "three requests" shows.
 func BenchmarkEnsemble(b *testing.B) {
-	model := NewBatcher(BatcherConfig{Model: "m", Observer: &tally{}})
+	model := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: &tally{}})
 	model.Up(prompt{})
 	config := parseEnsemble("A", "B", "m(IN=A)->OUT=X", "m(IN=X)->OUT=Y", "m(IN=Y)->OUT=B")
 	config.Composer, config.Observer = straight{model}, &tally{}
-	e := NewEnsemble(config)
+	e := New(config)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	request := func(name string) *infer.Request {

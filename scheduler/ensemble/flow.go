@@ -1,4 +1,4 @@
-package scheduler
+package ensemble
 
 import (
 	"context"
@@ -8,17 +8,13 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // flow is one request on its way through an ensemble.
-//
-// Whoever brings something new notes it under mu, and one goroutine at a time
-// acts on what has been noted (see act), with nothing locked: so step requests and
-// responses leave in the order in which they were decided, and a model that
-// answers at once does not make the stack deeper.
 type flow struct {
-	ensemble *Ensemble
-	plan     *ensemblePlan
+	ensemble *Scheduler
+	plan     *plan
 	ctx      context.Context
 	request  *infer.Request
 	send     infer.Sender
@@ -28,8 +24,7 @@ type flow struct {
 	start    int64 // of the request
 	began    int64 // its first steps
 	// done receives one value when the last response has been handed up; nil if
-	// nobody waits. moved receives one when a step that somebody spins for has
-	// ended.
+	// Submit made the flow. moved receives one when the step in spun has ended.
 	done, moved chan struct{}
 
 	mu       sync.Mutex
@@ -42,19 +37,19 @@ type flow struct {
 	inflight int            // steps that have been submitted and not ended
 	held     []*stepRun     // that wait for their turn
 	err      *infer.Error
-	answer   *infer.Response // the last one
+	last     *infer.Response // the one that ends the request, as far as it is known
 	acting   bool
-	spun     *stepRun // the one submitted last
+	spun     *stepRun // that the client's goroutine spins for: the one submitted last
 	window   window
 
 	// What is to be done, in this order.
-	freed  []*limiter
+	freed  []*inflightLimiter
 	out    []*infer.Response
 	ready  []*stepRun
 	unread int // of ready: those before have been taken
 }
 
-func newFlow(e *Ensemble, ctx context.Context, req *infer.Request, send infer.Sender) *flow {
+func newFlow(e *Scheduler, ctx context.Context, req *infer.Request, send infer.Sender) *flow {
 	return &flow{ensemble: e, ctx: ctx, request: req, send: send, start: backend.Now(), window: window{loose: e.loose}}
 }
 
@@ -71,8 +66,8 @@ func (f *flow) begin() {
 	f.actLocked()
 }
 
-// guarded calls f and makes a panic an error: what models answer decides what is
-// done.
+// guarded calls what and makes a panic an error: the code that it calls depends on
+// what models respond.
 func (f *flow) guarded(what func() error) error {
 	return boundary.Run(f.ensemble.config.Log, boundary.Request, what)
 }
@@ -197,7 +192,7 @@ func (f *flow) emitLocked(row *row) {
 		response.Parameters = from.parameters()
 	}
 	if !e.config.Decoupled {
-		f.answer = response // when all steps have ended: they may still read the inputs
+		f.last = response // when all steps have ended: they may still read the inputs
 		return
 	}
 	f.out = append(f.out, response)
@@ -225,8 +220,8 @@ func (f *flow) releaseRowsLocked() {
 	clear(f.later)
 }
 
-// actLocked does what is to be done until nothing is, unless somebody does it
-// already. It is called with mu held, and returns without.
+// actLocked does what is to be done until nothing is, unless another goroutine does
+// it already. It is called with mu held, and returns without.
 func (f *flow) actLocked() {
 	if f.acting {
 		f.mu.Unlock()
@@ -245,7 +240,7 @@ func (f *flow) actLocked() {
 			response := f.out[0]
 			f.out = f.out[1:]
 			if f.idleLocked() { // it is the last one
-				f.answer = response
+				f.last = response
 				continue
 			}
 			f.mu.Unlock()
@@ -259,7 +254,7 @@ func (f *flow) actLocked() {
 			}
 			f.dispatchLocked(run)
 		case f.idleLocked():
-			f.mu.Unlock() // nobody comes any more: it stays with acting set
+			f.mu.Unlock() // nothing more comes: acting stays set
 			f.conclude()
 			return
 		default:
@@ -275,10 +270,10 @@ func (f *flow) idleLocked() bool {
 	return f.inflight == 0 && f.pending == 0 && len(f.out) == 0 && len(f.freed) == 0
 }
 
-// conclude answers the request for good, when no step is under way.
+// conclude hands up the last response, when no step is under way.
 func (f *flow) conclude() {
 	e := f.ensemble
-	last := f.answer
+	last := f.last
 	switch {
 	case f.err != nil:
 		if last != nil {
@@ -316,8 +311,8 @@ func (f *flow) conclude() {
 func (f *flow) count(ok bool) {
 	observer := f.ensemble.config.Observer
 	if !ok { // twice, as Triton does and its clients expect
-		observer.Failed(OtherFailure, f.start)
-		observer.Failed(OtherFailure, f.start)
+		observer.Failed(scheduler.OtherFailure, f.start)
+		observer.Failed(scheduler.OtherFailure, f.start)
 		return
 	}
 	input, infer, output := f.costs.Input.Load(), f.costs.Infer.Load(), f.costs.Output.Load()
@@ -326,8 +321,8 @@ func (f *flow) count(ok bool) {
 	if c := f.request.Costs; c != nil { // it is a step itself
 		c.Add(input, infer, output)
 	}
-	observer.Executed(&Execution{
-		Requests: []Timing{{BatchSize: f.request.BatchSize, Start: f.start, Queued: report.Start - (f.began - f.start)}},
+	observer.Executed(&scheduler.Execution{
+		Requests: []scheduler.Timing{{BatchSize: f.request.BatchSize, Start: f.start, Queued: report.Start - (f.began - f.start)}},
 		Report:   report,
 	})
 }

@@ -1,4 +1,4 @@
-package scheduler
+package ensemble
 
 import "github.com/nereid-serving/nereid/infer"
 
@@ -8,15 +8,15 @@ type valueState uint8
 const (
 	absent  valueState = 0
 	present valueState = 1
-	null    valueState = 2 // whoever was to make it has left it out
+	null    valueState = 2 // its maker has left it out
 )
 
-// value is what a tensor of an ensemble is in one iteration: who takes the last
-// of it gets the flow's references.
+// value is what a tensor of an ensemble is in one iteration. The last taker gets the
+// flow's references.
 type value struct {
 	state  valueState
 	made   bool // by a step
-	left   int  // that have not taken it
+	left   int  // takers that have not taken it
 	tensor infer.Tensor
 	batch  int64 // its first dimension, 0 where that is no batch's
 	label  *sequenceLabel
@@ -30,13 +30,13 @@ func (v *value) release() {
 	}
 }
 
-// unlike reports whether only one of whoever made the value and whoever gets it
-// has a batch dimension.
+// unlike reports whether exactly one of the value's producer and its consumer has a
+// batch dimension; batches is the consumer's.
 func (v *value) unlike(batches bool) bool { return batches != (v.batch != 0) }
 
-// converted is the shape of a value that is unlike who gets it, whose config
-// announces dims: a batch of one is made where that fits, or undone where it does
-// not.
+// converted returns the shape that a consumer unlike the producer gets, whose config
+// has dims: a batch dimension of one is added where the shape fits dims, or removed
+// where it does not.
 func (v *value) converted(batches bool, dims []int64) []int64 {
 	shape := v.tensor.Shape
 	switch fit := dimsFit(shape, dims); {
@@ -67,7 +67,7 @@ type row struct {
 	values  []value // by tensor
 	lacks   []int   // of each step: inputs without a value
 	outputs int     // wanted ones without a value
-	live    int     // values that not everybody has taken
+	live    int     // values that some taker has not taken
 }
 
 func (r *row) reset(f *flow) {
@@ -98,7 +98,7 @@ func (f *flow) rowLocked(iteration int) *row {
 	return r
 }
 
-// take gives a value with references of its own away.
+// take hands out a value with references of its own.
 func (r *row) take(tensor int) value {
 	v := &r.values[tensor]
 	taken := *v
@@ -114,7 +114,8 @@ func (r *row) take(tensor int) value {
 	return taken
 }
 
-// release gives up what nobody has taken. It may be said again.
+// release gives up the values that have not been taken by all. A second call does
+// nothing.
 func (r *row) release() {
 	for i := range r.values {
 		if r.values[i].state != absent {

@@ -1,9 +1,9 @@
-package scheduler
+package ensemble
 
 import "github.com/nereid-serving/nereid/infer"
 
-// The parameters by which a response says to which sequence what it is made into
-// belongs, and by which an ensemble tells its client.
+// The parameters of a step's response that choose the sequence of what is made from
+// it, and of an ensemble's response that tell the client that sequence.
 const (
 	parameterSequence = "sequence_id"
 	parameterStart    = "sequence_start"

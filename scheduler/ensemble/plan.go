@@ -1,34 +1,34 @@
-package scheduler
+package ensemble
 
 import "slices"
 
-// ensembleStep is a step with its tensors by number.
-type ensembleStep struct {
-	*EnsembleStep
+// step is a step with its tensors by number.
+type step struct {
+	*Step
 	inputs, outputs []int    // tensors, as in Inputs and Outputs
 	wants           []string // names of the outputs
 }
 
-type ensembleOutput struct {
+type output struct {
 	name   string
 	tensor int
 	dims   []int64
 }
 
-// ensemblePlan says which steps are to be run for a choice of outputs.
-type ensemblePlan struct {
-	outputs []ensembleOutput
-	needed  []bool             // steps
-	readers [][]ensembleReader // of each tensor: inputs of needed steps
-	takers  []int              // of each tensor: readers, and one if it is a wanted output
-	wanted  []bool             // tensors that are wanted outputs
+// plan says which steps are to be run for a choice of outputs.
+type plan struct {
+	outputs []output
+	needed  []bool     // steps
+	readers [][]reader // of each tensor: inputs of needed steps
+	takers  []int      // of each tensor: readers, and one if it is a wanted output
+	wanted  []bool     // tensors that are wanted outputs
 }
 
-// ensembleReader is an input of a step.
-type ensembleReader struct{ step, input int }
+// reader is an input of a step.
+type reader struct{ step, input int }
 
 // compile numbers the tensors.
-func (e *Ensemble) compile() {
+func (e *Scheduler) compile() {
 	number := func(tensor string) int {
 		n, known := e.tensors[tensor]
 		if !known {
@@ -41,7 +41,7 @@ func (e *Ensemble) compile() {
 		e.inputs = append(e.inputs, number(in))
 	}
 	for i := range e.config.Steps {
-		s := ensembleStep{EnsembleStep: &e.config.Steps[i]}
+		s := step{Step: &e.config.Steps[i]}
 		for _, l := range s.Inputs {
 			s.inputs = append(s.inputs, number(l.Tensor))
 		}
@@ -53,33 +53,33 @@ func (e *Ensemble) compile() {
 		e.widest += len(s.inputs)
 	}
 	for _, out := range e.config.Outputs {
-		e.outputs[out.Tensor] = ensembleOutput{out.Tensor, number(out.Tensor), out.Dims}
+		e.outputs[out.Tensor] = output{out.Tensor, number(out.Tensor), out.Dims}
 	}
 	e.whole = e.choose(nil)
 	calls := make(map[string]int) // of each model
 	for _, s := range e.config.Steps {
 		calls[s.Model]++
 	}
-	e.loose = slices.ContainsFunc(e.config.Steps, func(s EnsembleStep) bool { return s.Decoupled && calls[s.Model] > 1 })
+	e.loose = slices.ContainsFunc(e.config.Steps, func(s Step) bool { return s.Decoupled && calls[s.Model] > 1 })
 }
 
 // plan returns what is to be done for the outputs of a request: all if none are
 // named.
-func (e *Ensemble) plan(outputs []string) *ensemblePlan {
+func (e *Scheduler) plan(outputs []string) *plan {
 	if len(outputs) == 0 {
 		return e.whole
 	}
 	return e.choose(outputs)
 }
 
-func (e *Ensemble) choose(names []string) *ensemblePlan {
+func (e *Scheduler) choose(names []string) *plan {
 	if len(names) == 0 {
 		for _, out := range e.config.Outputs {
 			names = append(names, out.Tensor)
 		}
 	}
-	p := &ensemblePlan{
-		needed: make([]bool, len(e.steps)), readers: make([][]ensembleReader, len(e.tensors)),
+	p := &plan{
+		needed: make([]bool, len(e.steps)), readers: make([][]reader, len(e.tensors)),
 		takers: make([]int, len(e.tensors)), wanted: make([]bool, len(e.tensors)),
 	}
 	maker := make([]int, len(e.tensors)) // the step, counted from 1
@@ -96,7 +96,7 @@ func (e *Ensemble) choose(names []string) *ensemblePlan {
 		}
 		p.needed[i] = true
 		for input, from := range e.steps[i].inputs {
-			p.readers[from] = append(p.readers[from], ensembleReader{i, input})
+			p.readers[from] = append(p.readers[from], reader{i, input})
 			p.takers[from]++
 			need(from)
 		}

@@ -1,4 +1,4 @@
-package scheduler
+package ensemble
 
 import (
 	"context"
@@ -21,22 +21,22 @@ type stepRun struct {
 	slot      infer.Memory // of what it is made from
 
 	// Guarded by the flow's mu.
-	awaiter  backend.Awaiter
-	answered bool
-	over     bool
-	turn     bool // it need not wait for its turn
-	counted  bool // in its limiter
+	awaiter   backend.Awaiter
+	responded bool
+	over      bool
+	turn      bool // it need not wait for its turn
+	counted   bool // in its in-flight limiter
 
-	stop  func() bool // ends the watch over the context of one that waits for its turn
+	stop  func() bool // ends the watch over the context of a step that waits for its turn
 	timer *time.Timer
 
-	// Guarded by the limiter's mu.
+	// Guarded by the in-flight limiter's mu.
 	linked.Neighbours[*stepRun] // in its queue
 
 	queued bool
 }
 
-func (run *stepRun) limiter() *limiter { return run.flow.ensemble.limiters[run.step] }
+func (run *stepRun) limiter() *inflightLimiter { return run.flow.ensemble.limiters[run.step] }
 
 // prepareLocked makes the request of a step whose inputs are all there.
 func (f *flow) prepareLocked(row *row, step, iteration int) {
@@ -119,7 +119,7 @@ func (f *flow) dispatchLocked(run *stepRun) {
 	f.mu.Unlock()
 	var awaiter backend.Awaiter
 	err := f.guarded(func() (err error) {
-		awaiter, err = f.composed[run.step].Submit(f.ctx, &run.request, run.answer)
+		awaiter, err = f.composed[run.step].Submit(f.ctx, &run.request, run.respond)
 		return err
 	})
 	f.mu.Lock()
@@ -133,8 +133,8 @@ func (f *flow) dispatchLocked(run *stepRun) {
 	}
 }
 
-// holdLocked has a step wait for its turn, at most for patienceInflight, and no
-// longer than for its client.
+// holdLocked has a step wait for its turn, at most for patienceTurn, and no
+// longer than its client waits.
 func (f *flow) holdLocked(run *stepRun) {
 	f.held = append(f.held, run)
 	leave := func() bool {
@@ -145,10 +145,10 @@ func (f *flow) holdLocked(run *stepRun) {
 		return true
 	}
 	e := f.ensemble
-	run.timer = boundary.AfterFunc(e.config.Log, boundary.Scheduler, patienceInflight, func() {
+	run.timer = boundary.AfterFunc(e.config.Log, boundary.Scheduler, patienceTurn, func() {
 		if leave() {
 			e.config.Log.Error().Msgf("step '%s' of ensemble '%s' has waited for %s for its turn (max_inflight_requests is %d), and goes ahead",
-				e.steps[run.step].Model, e.config.Model, patienceInflight, run.limiter().limit)
+				e.steps[run.step].Model, e.config.Model, patienceTurn, run.limiter().limit)
 		}
 	}, nil)
 	run.stop = context.AfterFunc(f.ctx, boundary.Guard(e.config.Log, boundary.Scheduler, func() { leave() }, nil))
@@ -207,8 +207,8 @@ func (run *stepRun) releaseLocked() {
 	}
 }
 
-// answer is the Sender of the step's request.
-func (run *stepRun) answer(r *infer.Response) {
+// respond is the Sender of the step's request.
+func (run *stepRun) respond(r *infer.Response) {
 	f := run.flow
 	final := r.Final
 	f.mu.Lock()
@@ -237,10 +237,10 @@ func (f *flow) receiveLocked(run *stepRun, r *infer.Response) {
 	case s.Decoupled:
 		iteration = f.made[run.step]
 		f.made[run.step]++
-	case run.answered:
+	case run.responded:
 		return // its model was not decoupled when the ensemble was loaded
 	}
-	run.answered = true
+	run.responded = true
 	label, err := run.label.overridden(r.Parameters)
 	if err != nil {
 		f.failLocked(err)

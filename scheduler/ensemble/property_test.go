@@ -1,4 +1,4 @@
-package scheduler
+package ensemble
 
 import (
 	"context"
@@ -17,13 +17,13 @@ import (
 
 // randomEnsemble draws a graph whose steps read tensors of one origin, as the
 // check at load wants it: the same decoupled step, or none.
-func randomEnsemble(r *rand.Rand) EnsembleConfig {
+func randomEnsemble(r *rand.Rand) Config {
 	type tensor struct {
 		name   string
 		origin int // the decoupled step that it comes from, from 1; 0 is none
 	}
 	var tensors []tensor
-	c := EnsembleConfig{Model: "e"}
+	c := Config{Model: "e"}
 	for i := range 1 + r.IntN(3) {
 		tensors = append(tensors, tensor{fmt.Sprintf("I%d", i), 0})
 		c.Inputs = append(c.Inputs, tensors[i].name)
@@ -37,11 +37,11 @@ func randomEnsemble(r *rand.Rand) EnsembleConfig {
 		return list
 	}
 	for i := range 1 + r.IntN(7) {
-		s := EnsembleStep{Model: fmt.Sprintf("m%d", i), Version: infer.LatestVersion, Decoupled: r.IntN(4) == 0}
+		s := Step{Model: fmt.Sprintf("m%d", i), Version: infer.LatestVersion, Decoupled: r.IntN(4) == 0}
 		from := tensors[r.IntN(len(tensors))].origin
 		like := alike(from)
 		for j := range 1 + r.IntN(3) {
-			s.Inputs = append(s.Inputs, EnsembleLink{fmt.Sprintf("IN%d", j), like[r.IntN(len(like))].name})
+			s.Inputs = append(s.Inputs, Link{fmt.Sprintf("IN%d", j), like[r.IntN(len(like))].name})
 		}
 		if s.Decoupled {
 			from = i + 1
@@ -50,14 +50,14 @@ func randomEnsemble(r *rand.Rand) EnsembleConfig {
 		for j := range 1 + r.IntN(3) {
 			t := tensor{fmt.Sprintf("T%d_%d", i, j), from}
 			tensors = append(tensors, t)
-			s.Outputs = append(s.Outputs, EnsembleLink{fmt.Sprintf("OUT%d", j), t.name})
+			s.Outputs = append(s.Outputs, Link{fmt.Sprintf("OUT%d", j), t.name})
 		}
 		c.Steps = append(c.Steps, s)
 	}
 	like := alike(tensors[r.IntN(len(tensors))].origin)
 	r.Shuffle(len(like), func(i, j int) { like[i], like[j] = like[j], like[i] })
 	for _, t := range like[:1+r.IntN(len(like))] {
-		c.Outputs = append(c.Outputs, EnsembleOutput{Tensor: t.name, Dims: []int64{-1}})
+		c.Outputs = append(c.Outputs, Output{Tensor: t.name, Dims: []int64{-1}})
 	}
 	if r.IntN(3) == 0 {
 		c.MaxInflight = 1 + r.IntN(3)
@@ -68,7 +68,7 @@ func randomEnsemble(r *rand.Rand) EnsembleConfig {
 // made is what a model answers, given its inputs as text: a few outputs may be
 // missing, and a decoupled one answers any number of times. It depends on nothing
 // else, so that the reference can say the same.
-func made(s *EnsembleStep, inputs string) []map[string]string {
+func made(s *Step, inputs string) []map[string]string {
 	seed := uint64(14695981039346656037)
 	for _, b := range []byte(s.Model + inputs) {
 		seed = (seed ^ uint64(b)) * 1099511628211
@@ -93,7 +93,7 @@ func made(s *EnsembleStep, inputs string) []map[string]string {
 // reference evaluates an ensemble in the simplest way: a tensor is the list of its
 // values, and what is made from it is a list as long. It returns the responses as
 // text, sorted, without the one that only ends a stream.
-func reference(c *EnsembleConfig, inputs map[string]string) []string {
+func reference(c *Config, inputs map[string]string) []string {
 	const nothing = "\x00"
 	values := make(map[string][]string)
 	for _, in := range c.Inputs {
@@ -135,8 +135,8 @@ func reference(c *EnsembleConfig, inputs map[string]string) []string {
 
 // perform answers the request of a step as made says, after pauses; in trouble
 // some of the answers are errors.
-func (k *troupe) perform(c *EnsembleConfig, call *stepCall, r *rand.Rand, trouble bool) {
-	at := slices.IndexFunc(c.Steps, func(s EnsembleStep) bool { return s.Model == call.model })
+func (k *troupe) perform(c *Config, call *stepCall, r *rand.Rand, trouble bool) {
+	at := slices.IndexFunc(c.Steps, func(s Step) bool { return s.Model == call.model })
 	s := &c.Steps[at]
 	pause := func() { time.Sleep(time.Duration(r.IntN(5)) * time.Millisecond) }
 	pause()
@@ -164,11 +164,11 @@ func (k *troupe) perform(c *EnsembleConfig, call *stepCall, r *rand.Rand, troubl
 	}
 }
 
-// TestEnsembleIsItsReference executes random graphs of models that answer when
+// TestRandomEnsemblesMatchTheReference executes random graphs of models that answer when
 // they like, several requests at once, and compares all that clients hear with a
 // simple evaluation. In one of four, models fail and clients go: then each still
 // hears one last response, and nothing is left over.
-func TestEnsembleIsItsReference(t *testing.T) {
+func TestRandomEnsemblesMatchTheReference(t *testing.T) {
 	seeds := 400
 	if !testkit.Long() {
 		seeds = 50
@@ -179,7 +179,7 @@ func TestEnsembleIsItsReference(t *testing.T) {
 			config := randomEnsemble(r)
 			k := newTroupe(t)
 			config.Composer, config.Observer = k, &tally{}
-			e := NewEnsemble(config)
+			e := New(config)
 			trouble := seed%4 == 3
 			type client struct {
 				heard []string

@@ -1,4 +1,4 @@
-package scheduler
+package ensemble
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestEnsembleStories follows requests step by step: "ask" sends one (with the
+// TestStepsFollowTheirInputs follows requests step by step: "ask" sends one (with the
 // outputs in brackets), "calls" lists the requests that models have and have not
 // answered, "m: OUT=1." has a model answer, "said" lists what the client heard.
-func TestEnsembleStories(t *testing.T) {
+func TestStepsFollowTheirInputs(t *testing.T) {
 	chain := parseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
 	fork := parseEnsemble("A", "B C", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B", "o(IN=X)->OUT=C")
 	join := parseEnsemble("A", "D", "m(IN=A)->OUT=X", "n(IN=A)->OUT=Y", "o(IN=X,IN1=Y)->OUT=D")
@@ -23,7 +23,7 @@ func TestEnsembleStories(t *testing.T) {
 	twice := parseEnsemble("A", "B", "r*(IN=A)->OUT=X", "s*(IN=X)->OUT=B")
 	for _, c := range []struct {
 		name   string
-		config EnsembleConfig
+		config Config
 		script []string
 	}{
 		{"a chain", chain, []string{"ask A=1", "calls m(IN=1)", "m: OUT=2.", "calls n(IN=2)", "said", "n: OUT=3.", "said B=3."}},
@@ -86,7 +86,7 @@ func TestEnsembleStories(t *testing.T) {
 			k := newTroupe(t)
 			config := c.config
 			config.Composer, config.Observer = k, &tally{}
-			e := NewEnsemble(config)
+			e := New(config)
 			ctx, gone := context.WithCancel(t.Context())
 			defer gone()
 			for _, line := range c.script {
@@ -97,7 +97,7 @@ func TestEnsembleStories(t *testing.T) {
 	}
 }
 
-func (k *troupe) step(ctx context.Context, gone func(), e *Ensemble, line string) {
+func (k *troupe) step(ctx context.Context, gone func(), e *Scheduler, line string) {
 	k.t.Helper()
 	word, rest, _ := strings.Cut(line, " ")
 	switch outputs, asks := strings.CutPrefix(word, "ask"); {
@@ -134,12 +134,12 @@ func (k *troupe) step(ctx context.Context, gone func(), e *Ensemble, line string
 	}
 }
 
-// TestEnsembleRequests: what steps get of the request, and what they ask for.
-func TestEnsembleRequests(t *testing.T) {
+// TestStepsGetWhatTheRequestSays: what steps get of the request, and what they ask for.
+func TestStepsGetWhatTheRequestSays(t *testing.T) {
 	k := newTroupe(t)
 	config := parseEnsemble("A", "B", "m(IN=A)->OUT=X,OUT1=Y", "n(IN=X)->OUT=B")
 	config.Composer, config.Observer = k, &tally{}
-	e := NewEnsemble(config)
+	e := New(config)
 	outer := &infer.Request{Model: "caller"}
 	req := &infer.Request{
 		Model: "e", ID: "id", Correlation: infer.CorrelationID{Text: "c"}, Flags: infer.SequenceEnd | 8, Priority: 3, TimeoutMicros: 7,
@@ -166,8 +166,8 @@ func TestEnsembleRequests(t *testing.T) {
 	}
 }
 
-// TestEnsembleSequences: a response may say to which sequence what follows belongs.
-func TestEnsembleSequences(t *testing.T) {
+// TestResponsesChooseTheSequence: a response may say to which sequence what follows belongs.
+func TestResponsesChooseTheSequence(t *testing.T) {
 	const start, end = infer.SequenceStart, infer.SequenceEnd
 	own := infer.CorrelationID{Number: 77}
 	for _, c := range []struct {
@@ -191,7 +191,7 @@ func TestEnsembleSequences(t *testing.T) {
 			k := newTroupe(t)
 			config := parseEnsemble("A", "Z", "m(IN=A)->OUT=X", "n(IN=A,IN1=X)->OUT=Y", "o(IN=Y)->OUT=Z")
 			config.Composer, config.Observer = k, &tally{}
-			e := NewEnsemble(config)
+			e := New(config)
 			req := &infer.Request{Model: "e", Correlation: own, Flags: start, Inputs: []infer.Tensor{{Name: "A", Data: []byte("1"), Shape: []int64{1}}}}
 			if err := e.Submit(t.Context(), req, k.heard); err != nil {
 				t.Fatal(err)
@@ -223,9 +223,9 @@ func TestEnsembleSequences(t *testing.T) {
 	}
 }
 
-// TestEnsembleParameters: responses tell the sequence once, unless nothing in them
+// TestResponsesTellTheSequenceOnce: responses tell the sequence once, unless nothing in them
 // was made by a step.
-func TestEnsembleParameters(t *testing.T) {
+func TestResponsesTellTheSequenceOnce(t *testing.T) {
 	for _, c := range []struct {
 		outputs []string
 		answer  string
@@ -240,7 +240,7 @@ func TestEnsembleParameters(t *testing.T) {
 		k := newTroupe(t)
 		config := parseEnsemble("A", "A B C", "m(IN=A)->OUT=B,OUT1=C")
 		config.Composer, config.Observer = k, &tally{}
-		e := NewEnsemble(config)
+		e := New(config)
 		k.ask(t.Context(), e, c.outputs, "A=1")
 		if c.answer != "" {
 			k.answer("m", c.answer)
@@ -252,9 +252,9 @@ func TestEnsembleParameters(t *testing.T) {
 	}
 }
 
-// TestEnsembleShapes: where only one side has a batch dimension it is made or
+// TestBatchDimensionsAreMadeAndTakenAway: where only one side has a batch dimension it is made or
 // taken away, if that fits.
-func TestEnsembleShapes(t *testing.T) {
+func TestBatchDimensionsAreMadeAndTakenAway(t *testing.T) {
 	for _, c := range []struct {
 		name                  string
 		ensemble, first, then bool // which have a batch dimension
@@ -272,7 +272,7 @@ func TestEnsembleShapes(t *testing.T) {
 			k.batches["m"], k.batches["n"], k.dims = c.first, c.then, c.dims
 			config := parseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
 			config.Batches, config.Composer, config.Observer = c.ensemble, k, &tally{}
-			e := NewEnsemble(config)
+			e := New(config)
 			req := &infer.Request{Model: "e", BatchSize: 3, Inputs: []infer.Tensor{{Name: "A", Data: []byte("123"), Shape: []int64{3}}}}
 			if err := e.Submit(t.Context(), req, func(*infer.Response) {}); err != nil {
 				t.Fatal(err)
@@ -304,14 +304,14 @@ func TestEnsembleShapes(t *testing.T) {
 	}
 }
 
-// TestEnsembleInflight: no more than so many requests of a step are under way,
+// TestInflightLimitSpansRequests: no more than so many requests of a step are under way,
 // over all requests of the ensemble.
-func TestEnsembleInflight(t *testing.T) {
+func TestInflightLimitSpansRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTroupe(t)
 		config := parseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
 		config.MaxInflight, config.Composer, config.Observer = 2, k, &tally{}
-		e := NewEnsemble(config)
+		e := New(config)
 		calls := func(want string) {
 			t.Helper()
 			synctest.Wait()
@@ -340,7 +340,7 @@ func TestEnsembleInflight(t *testing.T) {
 		k.answer("m", "OUT=b.")
 		k.answer("m", "OUT=c.")
 		calls("n(IN=a) n(IN=b)") // the other step has a limit of its own
-		time.Sleep(patienceInflight - time.Nanosecond)
+		time.Sleep(patienceTurn - time.Nanosecond)
 		calls("n(IN=a) n(IN=b)")
 		time.Sleep(time.Nanosecond)
 		calls("n(IN=a) n(IN=b) n(IN=c)") // nobody waits for ever
@@ -351,13 +351,13 @@ func TestEnsembleInflight(t *testing.T) {
 	})
 }
 
-// TestEnsembleInflightErrors: a request that fails does not wait for its turn
+// TestFailedRequestsGiveUpTheirTurn: a request that fails does not wait for its turn
 // first, and thousands that fail at once do not fail one inside the other.
-func TestEnsembleInflightErrors(t *testing.T) {
+func TestFailedRequestsGiveUpTheirTurn(t *testing.T) {
 	k := newTroupe(t)
 	config := parseEnsemble("A", "B C", "m(IN=A)->OUT=B", "n(IN=A)->OUT=C")
 	config.MaxInflight, config.Composer, config.Observer = 1, k, &tally{}
-	e := NewEnsemble(config)
+	e := New(config)
 	k.ask(t.Context(), e, nil, "A=1")
 	first := k.take("n")
 	k.answer("m", "OUT=1.")
@@ -379,14 +379,14 @@ func TestEnsembleInflightErrors(t *testing.T) {
 	k.settled(e)
 }
 
-// TestEnsembleWindow: what is made from a response of a stream keeps its place,
+// TestStepsKeepPlacesInTheWindow: what is made from a response of a stream keeps its place,
 // as long as that cannot be in the way of what it waits for.
-func TestEnsembleWindow(t *testing.T) {
+func TestStepsKeepPlacesInTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTroupe(t)
 		config := parseEnsemble("A", "B", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=B")
 		config.Composer, config.Observer = k, &tally{}
-		e := NewEnsemble(config)
+		e := New(config)
 		places := func(want int) {
 			t.Helper()
 			synctest.Wait()
@@ -418,7 +418,7 @@ func TestEnsembleWindow(t *testing.T) {
 
 		config = parseEnsemble("A", "B", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=Y", "r*(IN=Y)->OUT=B")
 		config.Composer, config.Observer = k, &tally{}
-		e = NewEnsemble(config)
+		e = New(config)
 		k.ask(t.Context(), e, nil, "A=1")
 		k.answer("r", "OUT=a")
 		places(0) // the model comes once more
@@ -429,14 +429,14 @@ func TestEnsembleWindow(t *testing.T) {
 	})
 }
 
-// TestEnsembleGivesUpPlaces: a request that fails keeps no places of the stream
+// TestFailedRequestsGiveUpPlaces: a request that fails keeps no places of the stream
 // that it is made from, which could not go on to its end.
-func TestEnsembleGivesUpPlaces(t *testing.T) {
+func TestFailedRequestsGiveUpPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTroupe(t)
 		config := parseEnsemble("A", "B X", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=B")
 		config.MaxInflight, config.Composer, config.Observer = 1, k, &tally{}
-		e := NewEnsemble(config)
+		e := New(config)
 		ctx, leave := context.WithCancel(t.Context())
 		k.ask(ctx, e, nil, "A=1")
 		for range 4 { // the first is with n, the others wait for their turn; all wait for their B
@@ -456,14 +456,14 @@ func TestEnsembleGivesUpPlaces(t *testing.T) {
 	})
 }
 
-// TestEnsembleEnds: Stop refuses what comes and waits for what is inside, Drain
+// TestStopRefusesAndDrainWaits: Stop refuses what comes and waits for what is inside, Drain
 // only waits.
-func TestEnsembleEnds(t *testing.T) {
+func TestStopRefusesAndDrainWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTroupe(t)
 		config := parseEnsemble("A", "B", "m(IN=A)->OUT=B")
 		config.Composer, config.Observer = k, &tally{}
-		e := NewEnsemble(config)
+		e := New(config)
 		if err := e.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -494,14 +494,14 @@ func TestEnsembleEnds(t *testing.T) {
 	})
 }
 
-// TestEnsembleInfer waits for the last response.
-func TestEnsembleInfer(t *testing.T) {
+// TestInferWaitsForTheLastResponse waits for the last response.
+func TestInferWaitsForTheLastResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTroupe(t)
 		config := parseEnsemble("A", "B", "m(IN=A)->OUT=B")
 		count := &tally{}
 		config.Composer, config.Observer = k, count
-		e := NewEnsemble(config)
+		e := New(config)
 		go func() {
 			synctest.Wait()
 			k.answer("m", "OUT=1.")
@@ -522,14 +522,14 @@ func TestEnsembleInfer(t *testing.T) {
 	})
 }
 
-// TestEnsembleAwaits: whoever waits for the response waits actively for one step
+// TestInferAwaitsStepAfterStep: the client's goroutine waits actively for one step
 // after the other, until one of them takes too long.
-func TestEnsembleAwaits(t *testing.T) {
+func TestInferAwaitsStepAfterStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTroupe(t)
 		config := parseEnsemble("A", "B", "l(IN=A)->OUT=W", "m(IN=W)->OUT=X", "n(IN=X)->OUT=Y", "o(IN=Y)->OUT=B")
 		config.Composer, config.Observer = k, &tally{}
-		e := NewEnsemble(config)
+		e := New(config)
 		var order []string
 		k.spins = func(model string, done <-chan struct{}) {
 			order = append(order, model)

@@ -1,0 +1,116 @@
+package ensemble
+
+import (
+	"context"
+	"sync"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
+)
+
+// Scheduler executes the requests of one version of an ensemble. It has neither
+// instances nor goroutines.
+type Scheduler struct {
+	config   Config
+	tensors  map[string]int // their numbers
+	steps    []step
+	inputs   []int // tensors
+	outputs  map[string]output
+	whole    *plan
+	widest   int  // inputs of all steps
+	loose    bool // see window
+	limiters []*inflightLimiter
+
+	mu     sync.Mutex
+	census scheduler.Census
+}
+
+var _ scheduler.Scheduler = (*Scheduler)(nil)
+
+// New makes the scheduler of an ensemble.
+func New(config Config) *Scheduler {
+	e := &Scheduler{config: config, tensors: make(map[string]int), outputs: make(map[string]output), census: scheduler.NewCensus()}
+	e.compile()
+	for range config.Steps {
+		e.limiters = append(e.limiters, &inflightLimiter{limit: config.MaxInflight})
+	}
+	return e
+}
+
+// Infer implements infer.Handler.
+func (e *Scheduler) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	f, err := e.accept(ctx, req, send)
+	if err != nil {
+		return err
+	}
+	f.done = make(chan struct{}, 1)
+	f.moved = make(chan struct{}, 1)
+	f.begin()
+	if req.Entered != nil {
+		req.Entered()
+	}
+	f.wait()
+	return nil
+}
+
+// Submit implements infer.Submitter.
+func (e *Scheduler) Submit(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	f, err := e.accept(ctx, req, send)
+	if err != nil {
+		return err
+	}
+	f.begin()
+	return nil
+}
+
+// accept takes a request in.
+func (e *Scheduler) accept(ctx context.Context, req *infer.Request, send infer.Sender) (*flow, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.census.StoppedLocked() {
+		return nil, infer.Errorf(infer.Unavailable,
+			"%sServer is stopping, scheduler for model has stopped accepting new inference requests", req.LogPrefix())
+	}
+	e.census.EnterLocked()
+	return newFlow(e, ctx, req, send), nil
+}
+
+// end takes a request out whose last response has been handed up.
+func (e *Scheduler) end() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.census.LeaveLocked()
+}
+
+// Up implements backend.Events; an ensemble has no instances.
+func (e *Scheduler) Up(backend.Instance) {}
+
+// Down implements backend.Events.
+func (e *Scheduler) Down(backend.Instance, bool) {}
+
+// Retire implements Scheduler.
+func (e *Scheduler) Retire(_ backend.Instance, drained func()) { drained() }
+
+// Stop implements Scheduler.
+func (e *Scheduler) Stop(ctx context.Context) error {
+	e.mu.Lock()
+	e.census.StopLocked()
+	e.mu.Unlock()
+	return scheduler.Wait(ctx, e.census.Drained())
+}
+
+// Drain implements Scheduler.
+func (e *Scheduler) Drain(ctx context.Context) error {
+	e.mu.Lock()
+	quiet := e.census.QuietLocked()
+	e.mu.Unlock()
+	return scheduler.Wait(ctx, quiet)
+}
+
+// InFlight implements Scheduler.
+func (e *Scheduler) InFlight() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.census.InsideLocked()
+}
