@@ -16,8 +16,8 @@ const (
 	platformTensorRT = "tensorrt_plan"
 )
 
-// framework is a backend that is recognised by the platform or by the name of
-// the model file where the configuration does not name it.
+// framework is a backend that the platform or the name of the model file implies
+// where the configuration does not name it.
 type framework struct {
 	backend string
 	// platforms name the backend; the first is filled in. With needsPlatform the

@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// tensorEnd is what one of the models that share a tensor of an ensemble says of
-// it; the ensemble is one of them.
+// tensorEnd is how one model describes a tensor of an ensemble that it reads or
+// makes, or how the ensemble describes an input or output of its own.
 type tensorEnd struct {
 	model    string
 	dataType kserve.DataType
@@ -17,7 +17,7 @@ type tensorEnd struct {
 	batches  bool
 }
 
-// full are the dims with that of the batch, if there is one.
+// full returns the dims with the batch dimension, if there is one.
 func (e *tensorEnd) full() []int64 {
 	if e.batches {
 		return append([]int64{-1}, e.dims...)
@@ -28,7 +28,7 @@ func (e *tensorEnd) full() []int64 {
 // composition checks an ensemble against the models that it calls.
 type composition struct {
 	config *kserve.ModelConfig
-	ends   map[string]tensorEnd // what was said of each tensor first
+	ends   map[string]tensorEnd // the first description of each tensor
 }
 
 // CheckComposition checks an ensemble against the configurations of the models
@@ -107,7 +107,7 @@ func (c *composition) checkStep(step *kserve.ModelEnsembling_Step, called *kserv
 	return nil
 }
 
-// join compares what a model says of a tensor with what was said first.
+// join compares the description of a tensor with the first one.
 func (c *composition) join(tensor string, end tensorEnd) error {
 	first, known := c.ends[tensor]
 	if !known {
@@ -130,9 +130,10 @@ func agree(a, b []int64) bool {
 	return slices.EqualFunc(a, b, func(x, y int64) bool { return x == y || x == -1 || y == -1 })
 }
 
-// checkOrigins refuses tensors of different decoupled steps, or of one and of
-// none, where they would have to be paired: how often each of them comes is not
-// known. Steps are looked at once all that they read is made.
+// checkOrigins refuses a step, and an ensemble, whose tensors come from different
+// decoupled steps, or some from a decoupled step and some from none: how many of
+// each will come is not known, so they cannot be paired. A step is checked when all
+// its inputs are made.
 func (c *composition) checkOrigins(steps []*kserve.ModelEnsembling_Step, composing map[string]*kserve.ModelConfig) error {
 	origin := make(map[string]int) // of a tensor: the last decoupled step before it, from 1; 0 is none
 	for _, in := range c.config.GetInput() {

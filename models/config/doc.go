@@ -16,8 +16,7 @@
 //	                            └── CheckComposition: does an ensemble fit its models?
 //
 // Filling and completing a second time changes nothing. What is checked, in which
-// order, and the texts are Triton's; models/config/testdata has what Triton answered to
-// the same configurations.
+// order, and the texts are Triton's; testdata has its answers to the same configurations.
 //
 // Memory: Fill writes to the configuration that it is given, Complete copies it
 // first, and everything else only reads: a filled configuration may be used by

@@ -65,7 +65,7 @@ func (r *relaxed) takes(c byte) bool {
 	return true
 }
 
-// number is one of JSON.
+// number matches a JSON number.
 var number = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?`)
 
 func (r *relaxed) value(depth int) (any, bool) {
@@ -312,7 +312,7 @@ func fitOne(value any, of protoreflect.FieldDescriptor) any {
 	return plain(value)
 }
 
-// plain is a value that no field is known for.
+// plain converts a value of a field that the message does not have.
 func plain(value any) any {
 	if m, ok := value.(members); ok {
 		object := make(map[string]any, len(m))

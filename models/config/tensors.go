@@ -126,8 +126,8 @@ func layoutFault(direction string, t describedTensor, config *kserve.ModelConfig
 	return ""
 }
 
-// validateBatchTypes checks what Triton's backends look at before the server
-// looks at anything else. The text does not name the model.
+// validateBatchTypes checks the types of batch_input, which Triton's backends check
+// before the server checks anything. The text does not name the model.
 func validateBatchTypes(config *kserve.ModelConfig) error {
 	if config.Platform == PlatformEnsemble {
 		return nil // which has no backend
