@@ -88,6 +88,20 @@ func ByteSize(d DataType, shape []int64) (n int64, ok bool) {
 	return n * size, true
 }
 
+// ShapeFits reports whether a shape is one that a config's dims allow, where -1
+// allows any number.
+func ShapeFits(shape, dims []int64) bool {
+	if len(shape) != len(dims) {
+		return false
+	}
+	for i, d := range dims {
+		if d != -1 && shape[i] != d {
+			return false
+		}
+	}
+	return true
+}
+
 // ShapeString prints a shape as error texts do: "[1,16]".
 func ShapeString(shape []int64) string {
 	b := make([]byte, 0, 2+4*len(shape))

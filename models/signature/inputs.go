@@ -30,7 +30,7 @@ func (s *Model) checkInput(r *infer.Request, in *infer.Tensor, shown string) err
 	if len(item) == len(spec.dims) && slices.Contains(item, -1) {
 		return unspecified()
 	}
-	if !fits(item, spec.dims) {
+	if !infer.ShapeFits(item, spec.dims) {
 		expected, note := spec.dims, ""
 		if s.maxBatch > 0 {
 			expected, note = append([]int64{-1}, spec.dims...), batchNote

@@ -4,19 +4,6 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// fits reports whether a shape matches dims, where -1 matches anything.
-func fits(shape, dims []int64) bool {
-	if len(shape) != len(dims) {
-		return false
-	}
-	for i, d := range dims {
-		if d != -1 && shape[i] != d {
-			return false
-		}
-	}
-	return true
-}
-
 // reshape turns a shape that matches from into one that matches to: what is
 // variable there is filled, in order, with what was variable here. A batch
 // dimension stays in front; a scalar, which an output may be, has none.
@@ -58,7 +45,7 @@ func (s *Model) ShapeOutputs(r *infer.Response) {
 		if batch && len(shape) > 0 {
 			item = shape[1:]
 		}
-		if fits(item, spec.reshape) {
+		if infer.ShapeFits(item, spec.reshape) {
 			r.Outputs[i].Shape = reshape(shape, spec.reshape, spec.dims, batch)
 		}
 	}

@@ -39,25 +39,13 @@ func (v *value) unlike(batches bool) bool { return batches != (v.batch != 0) }
 // where it does not.
 func (v *value) converted(batches bool, dims []int64) []int64 {
 	shape := v.tensor.Shape
-	switch fit := dimsFit(shape, dims); {
+	switch fit := infer.ShapeFits(shape, dims); {
 	case batches && fit:
 		return append([]int64{1}, shape...)
 	case !batches && v.batch == 1 && !fit && len(shape) > 0:
 		return shape[1:]
 	}
 	return shape
-}
-
-func dimsFit(shape, dims []int64) bool {
-	if len(shape) != len(dims) {
-		return false
-	}
-	for i, d := range dims {
-		if d != -1 && shape[i] != d {
-			return false
-		}
-	}
-	return true
 }
 
 // row holds the values of one iteration: the k-th response of a decoupled step and
