@@ -168,7 +168,7 @@ func Defaults() Options {
 		},
 		HTTP: HTTPOptions{
 			Allow: true, Address: "0.0.0.0", Port: 8000, MaxInputBytes: 64 << 20,
-			Limits: server.HTTPConfig{DrainTime: 5 * time.Second}.WithDefaults(),
+			Limits: server.HTTPConfig{Config: server.Config{DrainTime: 5 * time.Second}}.WithDefaults(),
 		},
 		GRPC: GRPCOptions{
 			Allow: true, Address: "0.0.0.0", Port: 8001, ResponsePoolSize: 1<<31 - 1, Compression: "none",

@@ -84,13 +84,12 @@ func (b *requestBody) atEnd() (bool, error) {
 	return n == 0 && err == nil, err
 }
 
-// errBody says why a body could not be read to its end. Errors that are a reply
-// already stay as they are.
+// errBody says why a body could not be read to its end.
 func errBody(err error) error {
-	var reply *infer.Error
+	var refused *bodyError
 	switch {
-	case errors.As(err, &reply):
-		return err
+	case errors.As(err, &refused):
+		return infer.Errorf(infer.InvalidArg, "%s", refused.Text)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return infer.Errorf(infer.InvalidArg, "request body came too slowly")
 	default:
@@ -103,7 +102,7 @@ func errBody(err error) error {
 func (h *HTTP) withBody(r *request, use func(body []byte, c *memory.Charge) error) error {
 	c := memory.Charge{Account: h.account}
 	defer c.Settle()
-	b := requestBody{src: &r.body, left: r.length}
+	b := requestBody{src: r.reader(), left: r.length}
 	if err := h.checkJSONLength(b.left); err != nil {
 		return err
 	}

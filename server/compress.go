@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strconv"
@@ -12,8 +13,6 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zlib"
-
-	"github.com/nereid-serving/nereid/infer"
 )
 
 // contentCoding is a content coding of the protocol.
@@ -27,22 +26,28 @@ const (
 
 var encodingNames = [...]string{identity: "identity", gzipped: "gzip", deflated: "deflate"}
 
-// errUnsupportedEncoding goes with a header Accept-Encoding.
-var errUnsupportedEncoding = &infer.Error{Code: infer.Unsupported, Message: "Unsupported compression type"}
+// String returns the name as it stands in headers.
+func (c contentCoding) String() string { return encodingNames[c] }
 
-// requestEncoding reads a request's Content-Encoding: case matters, lists are
-// not understood.
-func requestEncoding(r *request) (contentCoding, error) {
+// encoded returns the request's Content-Encoding: case matters, lists are not
+// understood.
+func (r *request) encoded() (c contentCoding, known bool) {
 	value, _ := r.header("Content-Encoding")
 	switch value {
 	case "", "identity":
-		return identity, nil
+		return identity, true
 	case "gzip":
-		return gzipped, nil
+		return gzipped, true
 	case "deflate":
-		return deflated, nil
+		return deflated, true
 	}
-	return identity, errUnsupportedEncoding
+	return identity, false
+}
+
+// accepted chooses the coding of a reply by the request's Accept-Encoding.
+func (r *request) accepted() contentCoding {
+	accept, _ := r.header("Accept-Encoding")
+	return replyEncoding(accept)
 }
 
 // replyEncoding chooses from an Accept-Encoding header: the known coding of the
@@ -129,9 +134,10 @@ func (c *codecs) free(z *inflater) {
 	c.inflaters.Put(z)
 }
 
-var errNothingCompressed = &infer.Error{Code: infer.InvalidArg, Message: "nothing to be decompressed"}
+// errNothingCompressed refuses an empty body that is said to be compressed.
+var errNothingCompressed = &bodyError{"nothing to be decompressed"}
 
-// Read fails with an *infer.Error for data that is corrupt, cut off, or larger
+// Read fails with a *bodyError for data that is corrupt, cut off, or larger
 // than the limit when decompressed.
 func (z *inflater) Read(p []byte) (int, error) {
 	if z.failure == nil && z.src == nil {
@@ -142,8 +148,8 @@ func (z *inflater) Read(p []byte) (int, error) {
 	}
 	n, err := z.src.Read(p)
 	if z.out += int64(n); z.out > z.limit {
-		n, err = 0, infer.Errorf(infer.InvalidArg,
-			"Decompressed data size exceeds the maximum allowed value of %d bytes. Use --http-max-input-size to increase the limit.", z.limit)
+		n, err = 0, &bodyError{fmt.Sprintf(
+			"Decompressed data size exceeds the maximum allowed value of %d bytes. Use --http-max-input-size to increase the limit.", z.limit)}
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		z.failure = errInflate(err)
@@ -155,13 +161,13 @@ func (z *inflater) Read(p []byte) (int, error) {
 
 func errInflate(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return errBody(err)
+		return err
 	}
-	var reply *infer.Error
-	if errors.As(err, &reply) {
-		return reply
+	var refused *bodyError
+	if errors.As(err, &refused) {
+		return refused
 	}
-	return infer.Errorf(infer.InvalidArg, "compressed request body is corrupt or ends early")
+	return &bodyError{"compressed request body is corrupt or ends early"}
 }
 
 func (z *inflater) open() error {
@@ -192,8 +198,8 @@ func (z *inflater) open() error {
 	return nil
 }
 
-// deflate appends the parts, compressed as one, to dst.
-func (c *codecs) deflate(dst []byte, e contentCoding, parts ...[]byte) ([]byte, error) {
+// compress appends the parts, compressed as one, to dst.
+func (c *codecs) compress(dst []byte, e contentCoding, parts ...[]byte) ([]byte, error) {
 	out := bytes.NewBuffer(dst)
 	var z io.WriteCloser
 	if e == gzipped {

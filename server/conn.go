@@ -24,6 +24,8 @@ const (
 	// directRead is the least that is read from the socket straight to where it
 	// is wanted.
 	directRead = 1 << 10
+	// keptOut bounds the memory of a reply that a connection keeps.
+	keptOut = 64 << 10
 	// keptFields bounds the headers whose memory a connection keeps.
 	keptFields = 256
 	// lingerTime is how long a connection that ends with unread input waits for
@@ -117,19 +119,24 @@ func (c *conn) refuse(err error) {
 	}
 	c.req.method, c.req.minor = "", 1
 	c.req.body.expects, c.req.body.err = false, io.EOF
-	c.reply = reply{c: c, contentType: typePlain, close: true}
-	writeStatus(&c.reply, head.status, head.text)
+	c.refuseWith(head.status, head.text)
 	c.linger()
+}
+
+// refuseWith replies with an error, which ends the connection.
+func (c *conn) refuseWith(status int, text string) {
+	c.reply = reply{c: c, contentType: plainText, close: true}
+	c.reply.send(status, c.server.errorBody(text))
 }
 
 // serveRequest reports whether another request may follow.
 func (c *conn) serveRequest() bool {
 	c.req.body.begin(c.req.length)
 	c.bodyRead, c.bodyBegan = 0, time.Time{}
-	c.reply = reply{c: c, contentType: typePlain}
+	c.reply = reply{c: c, contentType: plainText}
 	c.handle()
 	if !c.reply.close && c.req.body.discard(c.server.cfg.MaxDiscardBytes) {
-		if cap(c.out) > keptScratch {
+		if cap(c.out) > keptOut {
 			c.out = nil
 		}
 		if cap(c.req.fields) > keptFields {
@@ -157,12 +164,11 @@ func (c *conn) handle() {
 			_ = boundary.Caught(log, boundary.Request, cause)
 			c.reply.close = true
 			if !c.reply.sent {
-				c.reply = reply{c: c, contentType: typePlain, close: true}
-				writeStatus(&c.reply, 500, "internal error while serving the request")
+				c.refuseWith(http.StatusInternalServerError, "internal error while serving the request")
 			}
 		}
 	}()
-	c.server.handle(&c.reply, &c.req)
+	c.server.front.Serve(&c.reply, &c.req)
 	if !c.reply.sent {
 		panic("no reply was sent")
 	}

@@ -18,9 +18,9 @@ import (
 
 // connServer accepts connections, counts them and ends them.
 type connServer struct {
-	cfg    HTTPConfig
-	handle func(*reply, *request)
-	log    zerolog.Logger
+	cfg   Config
+	front handler
+	log   zerolog.Logger
 
 	closing atomic.Bool   // replies end their connections
 	ending  atomic.Bool   // connections end that wait for a request
@@ -34,9 +34,21 @@ type connServer struct {
 // connStack is what a connection takes besides its buffer.
 const connStack = 8 << 10
 
-func newConnServer(cfg HTTPConfig, account *memory.Account, handle func(*reply, *request), log zerolog.Logger) *connServer {
+// handler is what serves the requests of connections.
+type handler struct {
+	// Serve serves one request, on the goroutine of its connection, and sends one reply.
+	// A panic in it fails that request alone.
+	Serve func(*reply, *request)
+	// ErrorBody makes the body, of text/plain, of an error that is replied without Serve;
+	// nil: the text as it is.
+	ErrorBody func(text string) []byte
+}
+
+// newConnServer returns a server whose requests front serves. What connections take is charged to account, if there is one.
+func newConnServer(cfg Config, account *memory.Account, front handler, log zerolog.Logger) *connServer {
+	cfg = cfg.WithDefaults()
 	return &connServer{
-		cfg: cfg, handle: handle, log: log, fewer: make(chan struct{}, 1), open: make(map[*conn]struct{}),
+		cfg: cfg, front: front, log: log, fewer: make(chan struct{}, 1), open: make(map[*conn]struct{}),
 		members: connections.NewSet(cfg.Connections, cfg.MaxConnections, account, int64(cfg.MaxHeaderBytes)+connStack),
 	}
 }
@@ -95,7 +107,7 @@ func (s *connServer) accept(life context.Context, socket net.Listener) error {
 		c := newConn(s, raw, life)
 		if !s.members.Enter(&c.member) {
 			c.watch.cancel()
-			refuseConn(raw)
+			s.refuseConn(raw)
 			continue
 		}
 		s.mu.Lock()
@@ -112,8 +124,8 @@ func (s *connServer) serve(c *conn) {
 }
 
 // refuseConn replies without waiting: the socket's buffer is empty.
-func refuseConn(c net.Conn) {
-	const body = `{"error":"server has as many connections as it allows"}`
+func (s *connServer) refuseConn(c net.Conn) {
+	body := s.errorBody("server has as many connections as it allows")
 	_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	_, _ = fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\n"+
 		"Content-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
@@ -131,7 +143,18 @@ func (s *connServer) forget(c *conn) {
 	}
 }
 
-// connections returns how many are open.
+func (s *connServer) errorBody(text string) []byte {
+	if s.front.ErrorBody == nil {
+		return []byte(text)
+	}
+	return s.front.ErrorBody(text)
+}
+
+// serveConn serves one connection that something else has accepted and counts, until it
+// ends.
+func (s *connServer) serveConn(life context.Context, raw net.Conn) { newConn(s, raw, life).serve() }
+
+// connections returns how many connections are open.
 func (s *connServer) connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

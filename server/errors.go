@@ -7,6 +7,9 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
+// errUnsupportedEncoding goes with a header Accept-Encoding.
+var errUnsupportedEncoding = &infer.Error{Code: infer.Unsupported, Message: "Unsupported compression type"}
+
 // What other servers of the protocol have and this one has not.
 var (
 	// ErrTracesOff refuses the settings of traces.
@@ -32,9 +35,14 @@ func httpStatus(c infer.Code) int {
 
 // writeStatus replies with an error and the type that has been set.
 func writeStatus(w *reply, status int, message string) {
+	w.send(status, errorJSON(message))
+}
+
+// errorJSON is the body of a reply with an error.
+func errorJSON(message string) []byte {
 	body := make([]byte, 0, len(message)+16)
 	body = append(body, `{"error":`...)
-	w.send(status, append(jsontext.AppendString(body, message), '}'))
+	return append(jsontext.AppendString(body, message), '}')
 }
 
 // writeError replies with err, in the type that has been set.

@@ -116,6 +116,15 @@ func (r *request) parseConnection(list string) {
 	}
 }
 
+func allDigits(s string) bool {
+	for i := range len(s) {
+		if !isDigit(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
 // parseLength reads a Content-Length: digits alone. One beyond int64 is the
 // largest, which no endpoint accepts.
 func parseLength(text string) (int64, error) {

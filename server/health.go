@@ -14,7 +14,7 @@ func (h *HTTP) serveLive(w *reply) error {
 
 // serveReady serves GET /v2/health/ready.
 func (h *HTTP) serveReady(w *reply, r *request) error {
-	ready, err := h.core.Ready(r.ctx)
+	ready, err := h.core.Ready(r.context())
 	return writeHealth(w, ready, err)
 }
 
@@ -33,7 +33,7 @@ func writeHealth(w *reply, good bool, err error) error {
 
 // serveModelReady serves GET …/ready.
 func (h *HTTP) serveModelReady(w *reply, r *request, model string, version int64) error {
-	ready, err := h.core.ModelReady(r.ctx, model, version)
+	ready, err := h.core.ModelReady(r.context(), model, version)
 	if err != nil {
 		return err
 	}

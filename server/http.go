@@ -71,7 +71,7 @@ func NewHTTP(cfg HTTPConfig, parts Parts, log zerolog.Logger) (*HTTP, error) {
 	if h.account == nil {
 		h.account = memory.New(memory.Config{})
 	}
-	h.conns = newConnServer(cfg, h.account, h.handle, log)
+	h.conns = newConnServer(cfg.Config, h.account, handler{Serve: h.handle, ErrorBody: errorJSON}, log)
 	return h, nil
 }
 

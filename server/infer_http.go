@@ -162,19 +162,19 @@ func (c *inferCall) read(w *reply, r *request) error {
 
 // openBody prepares the body to be read, decompressed if need be.
 func (c *inferCall) openBody(w *reply, r *request) error {
-	coding, err := requestEncoding(r)
-	if err != nil {
+	coding, known := r.encoded()
+	if !known {
 		w.offerCodings = true
-		return err
+		return errUnsupportedEncoding
 	}
 	if coding != identity {
 		if r.length == 0 {
-			return errNothingCompressed
+			return errBody(errNothingCompressed)
 		}
 		if err := c.charge.Take(memory.Decompression, codecBytes); err != nil {
 			return err
 		}
-		c.inflate = c.h.codecs.inflater(&r.body, c.h.cfg.MaxInputBytes)
+		c.inflate = c.h.codecs.inflater(r.reader(), c.h.cfg.MaxInputBytes)
 		c.body = requestBody{src: c.inflate, left: -1}
 		return nil
 	}
@@ -182,7 +182,7 @@ func (c *inferCall) openBody(w *reply, r *request) error {
 		text, _ := r.header("Content-Length")
 		return errInt32Range("Content-Length", text)
 	}
-	c.body = requestBody{src: &r.body, left: r.length}
+	c.body = requestBody{src: r.reader(), left: r.length}
 	return nil
 }
 
@@ -301,9 +301,9 @@ func (c *inferCall) run(w *reply, r *request) error {
 // infer hands the request to the core and looks meanwhile whether its client
 // leaves.
 func (c *inferCall) infer(r *request) error {
-	r.body.c.beginWatch()
-	defer r.body.c.endWatch()
-	return InferOn(r.ctx, c.h.core, &c.target, &c.req, c.answer.take)
+	r.watch()
+	defer r.unwatch()
+	return InferOn(r.context(), c.h.core, &c.target, &c.req, c.answer.take)
 }
 
 // chargeItem charges for the things of which a request has any number: inputs,
@@ -327,7 +327,7 @@ func headerLength(r *request) (n int64, given bool, err error) {
 		digits = text[1:]
 	}
 	end := 0
-	for end < len(digits) && isDigit(digits[end]) {
+	for end < len(digits) && '0' <= digits[end] && digits[end] <= '9' {
 		n = min(n*10+int64(digits[end]-'0'), math.MaxInt32+2)
 		end++
 	}

@@ -69,15 +69,13 @@ func (c *inferCall) reply(w *reply, r *request) error {
 	c.out = b
 	w.contentType = typeJSON
 	if len(blobs) > 0 {
-		w.contentType, w.headerLength = typeBinary, len(b)
+		w.contentType, w.extra = typeBinary, numberField{headerLengthName, len(b)}
 	}
-	if accept, ok := r.header("Accept-Encoding"); ok {
-		if coding := replyEncoding(accept); coding != identity && c.canPack(b, blobs) {
-			if packed, err := c.h.codecs.deflate(nil, coding, append([][]byte{b}, blobs...)...); err == nil {
-				w.coding = coding
-				w.send(http.StatusOK, packed)
-				return nil
-			}
+	if coding := r.accepted(); coding != identity && c.canPack(b, blobs) {
+		if packed, err := c.h.codecs.compress(nil, coding, append([][]byte{b}, blobs...)...); err == nil {
+			w.coding = coding
+			w.send(http.StatusOK, packed)
+			return nil
 		}
 	}
 	w.send(http.StatusOK, b, blobs...)

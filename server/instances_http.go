@@ -29,7 +29,7 @@ func (h *HTTP) serveInstances(t target, w *reply, r *request) error {
 	if err != nil {
 		return err
 	}
-	list, err := h.core.SetInstances(r.life, t.model, group, count)
+	list, err := h.core.SetInstances(r.lifetime(), t.model, group, count)
 	if err != nil {
 		return err
 	}

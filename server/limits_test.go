@@ -19,7 +19,7 @@ func TestHTTPConfigValidate(t *testing.T) {
 	}{
 		{HTTPConfig{}, ""},
 		{HTTPConfig{MaxInputBytes: -1}, "MaxInputBytes is -1, want at least 0"},
-		{HTTPConfig{IdleTimeout: -time.Nanosecond}, "IdleTimeout is -1, want at least 0"},
+		{HTTPConfig{Config: Config{IdleTimeout: -time.Nanosecond}}, "IdleTimeout is -1, want at least 0"},
 		{HTTPConfig{Port: 65536}, "Port is 65536, want 0 to 65535"},
 		{HTTPConfig{Restricted: []Restriction{{Groups: []string{"x"}}}}, "Restricted: unknown restricted api 'x' "},
 		{HTTPConfig{ForwardPattern: "("}, "ForwardPattern: "},

@@ -13,6 +13,7 @@ import (
 
 // MetricsHTTP serves the metrics on a port of their own. Listen, then Run it once.
 type MetricsHTTP struct {
+	cfg        HTTPConfig
 	exposition http.Handler
 	conns      *connServer
 	socket     net.Listener
@@ -25,15 +26,14 @@ func NewMetricsHTTP(cfg HTTPConfig, exposition http.Handler, log zerolog.Logger)
 		return nil, err
 	}
 	cfg.setDefaults()
-	m := &MetricsHTTP{exposition: exposition}
-	m.conns = newConnServer(cfg, nil, m.handle, log)
+	m := &MetricsHTTP{cfg: cfg, exposition: exposition}
+	m.conns = newConnServer(cfg.Config, nil, handler{Serve: m.handle, ErrorBody: errorJSON}, log)
 	return m, nil
 }
 
 // Listen binds the address.
 func (m *MetricsHTTP) Listen() (err error) {
-	c := &m.conns.cfg
-	m.socket, err = connections.Listen(c.Address, c.Port, c.ReusePort)
+	m.socket, err = connections.Listen(m.cfg.Address, m.cfg.Port, m.cfg.ReusePort)
 	return err
 }
 
@@ -58,7 +58,7 @@ func (m *MetricsHTTP) handle(w *reply, r *request) {
 	// Without headers: neither another format nor compression, whatever the
 	// client accepts.
 	scrape := (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{}, Body: http.NoBody}).WithContext(r.ctx)
+		Header: http.Header{}, Body: http.NoBody}).WithContext(r.context())
 	page := rendered{header: http.Header{}, status: http.StatusOK}
 	m.exposition.ServeHTTP(&page, scrape)
 	w.contentType = typeMetric

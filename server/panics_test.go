@@ -1,13 +1,7 @@
 package server
 
 import (
-	"bufio"
-	"context"
 	"errors"
-	"io"
-	"net"
-	"net/http"
-	"sync"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -15,94 +9,6 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/memory"
 )
-
-// brokenConn panics when it is read, and tells when it is closed.
-type brokenConn struct {
-	net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (c *brokenConn) Read([]byte) (int, error) { panic("a bug below the head") }
-
-func (c *brokenConn) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return c.Conn.Close()
-}
-
-// handedListener accepts the connections that it is handed.
-type handedListener struct {
-	conns chan net.Conn // sent to by the test
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (l *handedListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *handedListener) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return nil
-}
-
-func (l *handedListener) Addr() net.Addr { return &net.TCPAddr{} }
-
-// TestAPanicEndsItsOwnConnection: between requests nothing has a reply to give, so the
-// connection is closed and forgotten, and others are served.
-func TestAPanicEndsItsOwnConnection(t *testing.T) {
-	cfg := HTTPConfig{}
-	cfg.setDefaults()
-	s := newConnServer(cfg, nil, func(w *reply, _ *request) { w.send(http.StatusOK, []byte("here")) }, zerolog.Nop())
-	l := &handedListener{conns: make(chan net.Conn), done: make(chan struct{})}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.run(ctx, l) }()
-	panics := func() (n uint64) {
-		boundary.Counts(func(where boundary.Where, count func() uint64) {
-			if where == boundary.Connection {
-				n = count()
-			}
-		})
-		return n
-	}
-	before := panics()
-
-	near, far := net.Pipe()
-	defer far.Close()
-	broken := &brokenConn{Conn: near, closed: make(chan struct{})}
-	l.conns <- broken
-	<-broken.closed
-
-	server, client := net.Pipe()
-	l.conns <- server
-	go func() { _, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") }()
-	answer, err := http.ReadResponse(bufio.NewReader(client), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	if err != nil || string(body) != "here" {
-		t.Errorf("got %q, %v on the next connection, want its reply", body, err)
-	}
-	_ = client.Close()
-	if n := panics(); n != before+1 {
-		t.Errorf("got %d panics, want 1", n-before)
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Errorf("run: %v", err)
-	}
-	if n := s.connections(); n != 0 {
-		t.Errorf("got %d connections in the end, want none", n)
-	}
-}
 
 // brokenBody panics when all but the last of its bytes have been read.
 type brokenBody struct{ left int }

@@ -10,9 +10,9 @@ import (
 type reply struct {
 	c           *conn
 	contentType string
-	// headerLength is the length of the JSON before binary data, 0 none.
-	headerLength int
-	coding       contentCoding
+	// extra is one more header; it has no name if there is none.
+	extra  numberField
+	coding contentCoding
 	// offerCodings tells the client which codings requests may have.
 	offerCodings bool
 	// close ends the connection after the reply.
@@ -20,13 +20,14 @@ type reply struct {
 	sent  bool
 }
 
-// Types of replies.
-const (
-	typePlain  = "text/plain"
-	typeJSON   = "application/json"
-	typeBinary = "application/octet-stream"
-	typeMetric = "text/plain; charset=utf-8"
-)
+// numberField is a header whose value is a whole number.
+type numberField struct {
+	Name  string
+	Value int
+}
+
+// plainText is the type of a reply that has been given no other.
+const plainText = "text/plain"
 
 // inlineReply is the longest reply that is put together in one piece. Of longer
 // ones the parts are written from where they lie.
@@ -50,8 +51,8 @@ func (w *reply) send(status int, body []byte, blobs ...[]byte) {
 	if w.offerCodings {
 		b = append(b, "Accept-Encoding: gzip, deflate\r\n"...)
 	}
-	if w.headerLength > 0 {
-		b = strconv.AppendInt(append(b, headerLengthName+": "...), int64(w.headerLength), 10)
+	if w.extra.Name != "" {
+		b = strconv.AppendInt(append(append(b, w.extra.Name...), ": "...), int64(w.extra.Value), 10)
 		b = append(b, "\r\n"...)
 	}
 	if w.coding != identity {

@@ -75,7 +75,7 @@ func (h *HTTP) serveLoad(t target, w *reply, r *request) error {
 		if err != nil {
 			return err
 		}
-		if err := h.core.Load(r.life, t.model, config, files); err != nil {
+		if err := h.core.Load(r.lifetime(), t.model, config, files); err != nil {
 			return err
 		}
 		w.send(http.StatusOK, nil)
@@ -169,7 +169,7 @@ func (h *HTTP) serveUnload(t target, w *reply, r *request) error {
 		if d := v.Member("parameters").Member("unload_dependents"); d.Exists() {
 			dependents, _ = d.Bool() // anything else counts as false
 		}
-		if err := h.core.Unload(r.life, t.model, dependents); err != nil {
+		if err := h.core.Unload(r.lifetime(), t.model, dependents); err != nil {
 			return err
 		}
 		w.send(http.StatusOK, nil)

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 )
@@ -38,6 +39,24 @@ func (r *request) header(name string) (value string, ok bool) {
 	}
 	return "", false
 }
+
+// reader returns the reader of the body.
+func (r *request) reader() io.Reader { return &r.body }
+
+// context ends when the client is seen to leave, or the server stops waiting for requests
+// in flight.
+func (r *request) context() context.Context { return r.ctx }
+
+// lifetime ends when the server stops waiting for requests in flight, whether the client
+// stays or not.
+func (r *request) lifetime() context.Context { return r.life }
+
+// watch has the context end if the client leaves before unwatch, if the body has been
+// read to its end.
+func (r *request) watch() { r.body.c.beginWatch() }
+
+// unwatch must be called before the handler returns.
+func (r *request) unwatch() { r.body.c.endWatch() }
 
 // path returns the path of the target as it was spelled, which parseTarget found.
 func (r *request) path() string { return r.rawPath }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/server/http1/http1test"
 )
 
 func TestParseRequest(t *testing.T) {
@@ -52,61 +54,15 @@ func TestRequestPath(t *testing.T) {
 	}
 }
 
-func TestRoute(t *testing.T) {
-	for path, want := range map[string]target{
-		"/v2":                                   {endpoint: epServerMetadata},
-		"/v2/models/stats":                      {endpoint: epModelStatistics},
-		"/v2/models/stats/versions/1":           {endpoint: epModelMetadata, model: "stats", version: "1"},
-		"/v2/models/stats/infer":                {endpoint: epInfer, model: "stats"},
-		"/v2/models/m/versions/01/infer":        {endpoint: epInfer, model: "m", version: "01"},
-		"/v2/models/a%20b%2Fc/ready":            {endpoint: epModelReady, model: "a b/c"},
-		"/v2/models/a%zz":                       {endpoint: epModelMetadata, model: "a%zz"},
-		"/v2/models/versions/1":                 {},
-		"/v2/models/m/versions/":                {},
-		"/v2/models/m/versions/1x":              {},
-		"/v2/models/m/versions/1/":              {},
-		"/v2/models/m/":                         {},
-		"/v2/models//infer":                     {},
-		"/v2/models":                            {},
-		"/v2x":                                  {},
-		"/v2/repository/index":                  {endpoint: epRepositoryIndex},
-		"/v2/repository/r/index":                {endpoint: epRepositoryIndex},
-		"/v2/repository/r/s/index":              {},
-		"/v2/repository/models/m/load":          {endpoint: epRepositoryLoad, model: "m"},
-		"/v2/repository/r/models/m/unload":      {endpoint: epRepositoryUnload, model: "m", repository: "r"},
-		"/v2/repository/models/models/m/unload": {endpoint: epRepositoryUnload, model: "m", repository: "models"},
-		"/v2/repository/models/m/instances":     {endpoint: epRepositoryInstances, model: "m"},
-		"/v2/repository/r/models/m/instances":   {endpoint: epRepositoryInstances, model: "m", repository: "r"},
-		"/v2/repository/models/m/reload":        {},
-		"/v2/repository//models/m/load":         {},
-		"/v2/systemsharedmemory/status":         {endpoint: epSystemRegionStatus},
-		"/v2/cudasharedmemory/region/r/status":  {endpoint: epCUDARegionStatus, region: "r"},
-		"/v2/cudasharedmemory/register":         {endpoint: epRegionRegister},
-		"/v2/systemsharedmemory/unregister":     {endpoint: epRegionUnregister},
-		"/v2/trace/setting":                     {endpoint: epTrace},
-		"/v2/models/m/trace/setting":            {endpoint: epTrace, model: "m"},
-		"/v2/models/m/versions/1/trace/setting": {},
-		"/v2/models/m/versions/1/generate":      {endpoint: epGenerate, model: "m", version: "1"},
-		"/v2/systemsharedmemory/region//status": {},
-		"/v2/systemsharedmemory/region/status":  {},
-		"/v2/systemsharedmemory/region/r/x":     {},
-		"/v2/systemsharedmemory":                {},
-	} {
-		if got := route(path); got != want {
-			t.Errorf("%s: got %+v, want %+v", path, got, want)
-		}
-	}
-}
-
 // FuzzRequestFraming holds what is accepted against net/http: both must see the
 // same method, target and headers, the same body, and the same bytes behind it.
 // Else a request could be smuggled past one in front of the other.
 func FuzzRequestFraming(f *testing.F) {
-	for _, tt := range hostileRequests {
-		f.Add([]byte(tt.text + get("/next")))
+	for _, tt := range http1test.Hostile {
+		f.Add([]byte(tt.Text + http1test.Get("/next")))
 	}
 	f.Add([]byte("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nX: y\r\n\r\nhello world"))
-	server := newConnServer(HTTPConfig{MaxHeaderBytes: 4096, MaxChunks: 1000, HeaderTimeout: time.Hour, BodyBytesPerSecond: 1, BodyGrace: time.Hour}, nil, nil, zerolog.Nop())
+	server := newConnServer(Config{MaxHeaderBytes: 4096, MaxChunks: 1000, HeaderTimeout: time.Hour, BodyBytesPerSecond: 1, BodyGrace: time.Hour}, nil, handler{}, zerolog.Nop())
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		c := newConn(server, &readConn{r: bytes.NewReader(stream)}, t.Context())
 		defer c.watch.cancel()

@@ -34,7 +34,7 @@ func announce(t *testing.T, s *testServer, size, sent int) *testConn {
 // TestAnnouncedBodiesTakeNothing: clients that announce large bodies and do not
 // send them leave the memory to others.
 func TestAnnouncedBodiesTakeNothing(t *testing.T) {
-	s := startHTTP(t, HTTPConfig{HeaderTimeout: 2 * patience}, nil)
+	s := startHTTP(t, HTTPConfig{Config: Config{HeaderTimeout: 2 * patience}}, nil)
 	const each = 100 << 20 // together twice the limit
 	s.account.Must(memory.Blocks, 1<<30/plentyPart)
 	defer s.account.Give(memory.Blocks, 1<<30/plentyPart)

@@ -127,7 +127,7 @@ func routeModel(path string) (t target) {
 	}
 	if after, ok := strings.CutPrefix(rest, "versions/"); ok {
 		t.version, rest, more = strings.Cut(after, "/")
-		if !allDigits(t.version) {
+		if !isNumber(t.version) {
 			return target{}
 		}
 		if !more {
@@ -214,9 +214,9 @@ func routeRegion(path string, status endpoint) (t target) {
 	return t
 }
 
-func allDigits(s string) bool {
+func isNumber(s string) bool {
 	for i := range len(s) {
-		if !isDigit(s[i]) {
+		if c := s[i]; c < '0' || c > '9' {
 			return false
 		}
 	}

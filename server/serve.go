@@ -7,6 +7,14 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
+// Types of replies.
+const (
+	typePlain  = plainText
+	typeJSON   = "application/json"
+	typeBinary = "application/octet-stream"
+	typeMetric = "text/plain; charset=utf-8"
+)
+
 // handle serves one request.
 func (h *HTTP) handle(w *reply, r *request) {
 	t := route(r.path())

@@ -146,7 +146,7 @@ func (w *world) start() (stop func()) {
 		}
 	}
 	parted := server.Parts{Core: w.registry, Allocate: lend, Memory: w.account, Logging: noLogging{}}
-	h, err := server.NewHTTP(server.HTTPConfig{Address: "127.0.0.1", ExitTimeout: patience}, parted, log)
+	h, err := server.NewHTTP(server.HTTPConfig{Address: "127.0.0.1", Config: server.Config{ExitTimeout: patience}}, parted, log)
 	w.must(err)
 	g, err := server.NewGRPC(server.GRPCConfig{Address: "127.0.0.1", ExitTimeout: patience}, parted, log)
 	w.must(err)

@@ -1,0 +1,86 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/nereid-serving/nereid/server/connections"
+)
+
+// Config says what a Server lets clients do. The zero value has all defaults.
+type Config struct {
+	// MaxHeaderBytes bounds the request line and headers; default 8 KiB.
+	MaxHeaderBytes int
+	// MaxChunks bounds the non-empty chunks of a body; default 65536.
+	MaxChunks int
+	// MaxConnections bounds the open connections: for one more, that is closed
+	// which has been idle for longest. If none is, it gets 503. Default 8192.
+	MaxConnections int
+	// Connections bounds them together with those of other front ends; nil: by
+	// themselves.
+	Connections *connections.Budget
+	// MaxDiscardBytes is how much of a refused request's body is read and thrown
+	// away, so that the client sees the reply; beyond it the connection is
+	// closed. Default 256 MiB.
+	MaxDiscardBytes int64
+
+	// HeaderTimeout is the time for the headers of a request and the first
+	// 64 KiB of its body; default 30 s.
+	HeaderTimeout time.Duration
+	// BodyBytesPerSecond is how fast the rest of a body must arrive on average,
+	// with BodyGrace to spare; defaults 16 KiB and 30 s.
+	BodyBytesPerSecond int64
+	BodyGrace          time.Duration
+	// WriteTimeout is the time in which a client must take the next MiB of a
+	// reply; default 60 s.
+	WriteTimeout time.Duration
+	// IdleTimeout ends connections on which no request comes; default 10 min.
+	IdleTimeout time.Duration
+	// DrainTime is how long after the end of Run's context connections are served
+	// that exist; 0: idle ones are closed at once.
+	DrainTime time.Duration
+	// ExitTimeout is the time that requests have to finish after the end of
+	// Run's context; default 30 s.
+	ExitTimeout time.Duration
+}
+
+// WithDefaults returns c with what holds where a field is not set.
+func (c Config) WithDefaults() Config {
+	c.MaxHeaderBytes = cmp.Or(c.MaxHeaderBytes, 8<<10)
+	c.MaxChunks = cmp.Or(c.MaxChunks, 65536)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 8192)
+	c.MaxDiscardBytes = cmp.Or(c.MaxDiscardBytes, 256<<20)
+	c.HeaderTimeout = cmp.Or(c.HeaderTimeout, 30*time.Second)
+	c.BodyBytesPerSecond = cmp.Or(c.BodyBytesPerSecond, 16<<10)
+	c.BodyGrace = cmp.Or(c.BodyGrace, 30*time.Second)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, time.Minute)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, 10*time.Minute)
+	c.ExitTimeout = cmp.Or(c.ExitTimeout, 30*time.Second)
+	return c
+}
+
+// Validate names the first field that cannot be used.
+func (c Config) Validate() error {
+	for _, field := range []struct {
+		name  string
+		value int64
+	}{
+		{"MaxHeaderBytes", int64(c.MaxHeaderBytes)},
+		{"MaxChunks", int64(c.MaxChunks)},
+		{"MaxConnections", int64(c.MaxConnections)},
+		{"MaxDiscardBytes", c.MaxDiscardBytes},
+		{"HeaderTimeout", int64(c.HeaderTimeout)},
+		{"BodyBytesPerSecond", c.BodyBytesPerSecond},
+		{"BodyGrace", int64(c.BodyGrace)},
+		{"WriteTimeout", int64(c.WriteTimeout)},
+		{"IdleTimeout", int64(c.IdleTimeout)},
+		{"DrainTime", int64(c.DrainTime)},
+		{"ExitTimeout", int64(c.ExitTimeout)},
+	} {
+		if field.value < 0 {
+			return fmt.Errorf("%s is %d, want at least 0", field.name, field.value)
+		}
+	}
+	return nil
+}
