@@ -4,10 +4,12 @@ import (
 	"io"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/server"
-	"github.com/rs/zerolog"
+	"github.com/nereid-serving/nereid/server/http1"
 )
 
 // ProtocolVersion is the release of Triton whose protocol, flags and texts are
@@ -168,7 +170,7 @@ func Defaults() Options {
 		},
 		HTTP: HTTPOptions{
 			Allow: true, Address: "0.0.0.0", Port: 8000, MaxInputBytes: 64 << 20,
-			Limits: server.HTTPConfig{Config: server.Config{DrainTime: 5 * time.Second}}.WithDefaults(),
+			Limits: server.HTTPConfig{Config: http1.Config{DrainTime: 5 * time.Second}}.WithDefaults(),
 		},
 		GRPC: GRPCOptions{
 			Allow: true, Address: "0.0.0.0", Port: 8001, ResponsePoolSize: 1<<31 - 1, Compression: "none",

@@ -31,7 +31,7 @@ var everything = []string{"*"}
 var rooms = map[string][]string{
 	"cmd/nereid":     everything,
 	".":              everything, // the wiring
-	"server":         {"server/jsontext", "models", "infer", "kserve", "shm", "metrics", "boundary", "memory"},
+	"server":         {"server/connections", "server/http1", "server/jsontext", "models", "infer", "kserve", "shm", "metrics", "boundary", "memory"},
 	"models":         {"scheduler", "backend", "infer", "kserve", "metrics", "boundary", "memory"},
 	"scheduler":      {"backend", "infer", "kserve", "metrics", "boundary", "memory"},
 	"backend":        {"infer", "kserve"},
@@ -55,7 +55,9 @@ var rooms = map[string][]string{
 	"backend/process/launch": {"boundary"},
 	"backend/process/output": {"boundary"},
 
-	"server/jsontext": {},
+	"server/connections": {"memory", "boundary"},
+	"server/http1":       {"server/connections", "memory", "boundary"},
+	"server/jsontext":    {},
 }
 
 // wired are the rooms in which numbers that cross the wire stand: there they

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/http1"
 )
 
 // requestBody reads a request's body in order.
@@ -86,7 +87,7 @@ func (b *requestBody) atEnd() (bool, error) {
 
 // errBody says why a body could not be read to its end.
 func errBody(err error) error {
-	var refused *bodyError
+	var refused *http1.BodyError
 	switch {
 	case errors.As(err, &refused):
 		return infer.Errorf(infer.InvalidArg, "%s", refused.Text)
@@ -99,10 +100,10 @@ func errBody(err error) error {
 
 // withBody calls use with the whole body of a request that is JSON, nil if empty,
 // and with the charge of its bytes. Nothing may keep a part of it.
-func (h *HTTP) withBody(r *request, use func(body []byte, c *memory.Charge) error) error {
+func (h *HTTP) withBody(r *http1.Request, use func(body []byte, c *memory.Charge) error) error {
 	c := memory.Charge{Account: h.account}
 	defer c.Settle()
-	b := requestBody{src: r.reader(), left: r.length}
+	b := requestBody{src: r.Body(), left: r.Length}
 	if err := h.checkJSONLength(b.left); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -238,10 +239,10 @@ func TestSlowClients(t *testing.T) {
 		name, request, want string
 		cfg                 HTTPConfig
 	}{
-		{"nothing", "", "", HTTPConfig{Config: Config{IdleTimeout: short}}},
-		{"half a head", "POST /v2/models/id_", "", HTTPConfig{Config: Config{HeaderTimeout: short}}},
-		{"no body", "POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n", "request body came too slowly", HTTPConfig{Config: Config{HeaderTimeout: short}}},
-		{"half a large body", large + strings.Repeat("x", 500_000), "request body came too slowly", HTTPConfig{Config: Config{BodyGrace: 5 * short, BodyBytesPerSecond: 1 << 20}}},
+		{"nothing", "", "", HTTPConfig{Config: http1.Config{IdleTimeout: short}}},
+		{"half a head", "POST /v2/models/id_", "", HTTPConfig{Config: http1.Config{HeaderTimeout: short}}},
+		{"no body", "POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n", "request body came too slowly", HTTPConfig{Config: http1.Config{HeaderTimeout: short}}},
+		{"half a large body", large + strings.Repeat("x", 500_000), "request body came too slowly", HTTPConfig{Config: http1.Config{BodyGrace: 5 * short, BodyBytesPerSecond: 1 << 20}}},
 	} {
 		s := startHTTP(t, tt.cfg, nil)
 		c := s.connect(t)
@@ -260,7 +261,7 @@ func TestSlowClients(t *testing.T) {
 // TestClientDoesNotRead wants the server to give up on a client that takes no
 // byte of its reply, and the reply's memory back.
 func TestClientDoesNotRead(t *testing.T) {
-	s := startHTTP(t, HTTPConfig{Config: Config{WriteTimeout: 100 * time.Millisecond}}, nil)
+	s := startHTTP(t, HTTPConfig{Config: http1.Config{WriteTimeout: 100 * time.Millisecond}}, nil)
 	c := s.connect(t)
 	c.send(string(binaryRequest("id_uint8", 32<<20)))
 	eventually(t, "the connection has ended", func() bool { return s.Connections() == 0 })
@@ -279,7 +280,7 @@ func TestTooManyConnections(t *testing.T) {
 		<-release
 		return waits.Echo(ctx, req, send)
 	}
-	s := startHTTP(t, HTTPConfig{Config: Config{MaxConnections: 2}}, servertest.NewCore(waits))
+	s := startHTTP(t, HTTPConfig{Config: http1.Config{MaxConnections: 2}}, servertest.NewCore(waits))
 	first := s.connect(t)
 	first.send(liveRequest)
 	first.receive("GET")
@@ -376,7 +377,7 @@ func TestShutdownWithStuckModel(t *testing.T) {
 		<-ctx.Done()
 		return infer.Errorf(infer.Cancelled, "")
 	}
-	s := startHTTP(t, HTTPConfig{Config: Config{ExitTimeout: 50 * time.Millisecond}}, servertest.NewCore(stuck))
+	s := startHTTP(t, HTTPConfig{Config: http1.Config{ExitTimeout: 50 * time.Millisecond}}, servertest.NewCore(stuck))
 	c := s.connect(t)
 	c.send(string(binaryRequest("stuck", 4)))
 	<-began

@@ -14,22 +14,17 @@
 //	err = m.Listen()
 //	err = m.Run(ctx)
 //
-// The HTTP front end reads and writes its connections itself, one goroutine
-// each, so that tensors go from the socket into the memory that the stubs see
-// and back without a copy, and so that paths and headers stay as they were
-// spelled.
+// The HTTP front end stands on http1, which reads and writes the connections, and on
+// jsontext, which scans and writes JSON. So tensors go from the socket into the memory
+// that the stubs see and back without a copy.
 //
-//	HTTP.Run ── connServer (accepts, counts, refuses, ends)
-//	              └─ conn: readHead ── request.parse ── handle ── bodyReader.discard ─┐
-//	                   ▲                                  │                           │
-//	                   └──────────────────────────────────┼───────────────────────────┘
-//	                     route ── restricted? ── type ── method ── endpoint ── reply.send
+//	http1.Server ── HTTP.handle ── route ── restricted? ── type ── method ── endpoint ── http1.Reply.Send
 //
 // An inference goes through inferCall: the head of the body is read and its
 // syntax checked (jsontext.Document), each input is decoded from the head or read from
 // the body into the memory that the stubs see, Core infers, and the response is
-// written from where its bytes lie. Meanwhile a departure looks whether the
-// client closes its connection, and then ends the request's context.
+// written from where its bytes lie. Meanwhile the request is
+// watched: its context ends if the client closes its connection.
 //
 // Ownership: an inferCall owns the memory of its inputs until Core.Infer has
 // returned, and the one response until its last byte is written. A body of at

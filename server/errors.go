@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
@@ -34,8 +35,8 @@ func httpStatus(c infer.Code) int {
 }
 
 // writeStatus replies with an error and the type that has been set.
-func writeStatus(w *reply, status int, message string) {
-	w.send(status, errorJSON(message))
+func writeStatus(w *http1.Reply, status int, message string) {
+	w.Send(status, errorJSON(message))
 }
 
 // errorJSON is the body of a reply with an error.
@@ -46,7 +47,7 @@ func errorJSON(message string) []byte {
 }
 
 // writeError replies with err, in the type that has been set.
-func writeError(w *reply, err error) {
+func writeError(w *http1.Reply, err error) {
 	e := infer.AsError(err)
 	writeStatus(w, httpStatus(e.Code), e.Message)
 }

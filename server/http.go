@@ -10,6 +10,7 @@ import (
 
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/connections"
+	"github.com/nereid-serving/nereid/server/http1"
 )
 
 // Parts are what the front ends share.
@@ -41,9 +42,9 @@ type HTTP struct {
 	forwarding   *Forwarding
 	serverJSON   []byte    // the server's metadata
 	calls        sync.Pool // of *inferCall
-	codecs       codecs
+	codecs       http1.Codecs
 
-	conns  *connServer
+	conns  *http1.Server
 	socket net.Listener // from Listen to Run
 }
 
@@ -71,7 +72,7 @@ func NewHTTP(cfg HTTPConfig, parts Parts, log zerolog.Logger) (*HTTP, error) {
 	if h.account == nil {
 		h.account = memory.New(memory.Config{})
 	}
-	h.conns = newConnServer(cfg.Config, h.account, handler{Serve: h.handle, ErrorBody: errorJSON}, log)
+	h.conns = http1.NewServer(cfg.Config, h.account, http1.Handler{Serve: h.handle, ErrorBody: errorJSON}, log)
 	return h, nil
 }
 
@@ -86,11 +87,11 @@ func (h *HTTP) Listen() (err error) {
 func (h *HTTP) Addr() net.Addr { return h.socket.Addr() }
 
 // Connections returns how many connections are open.
-func (h *HTTP) Connections() int { return h.conns.connections() }
+func (h *HTTP) Connections() int { return h.conns.Connections() }
 
 // Run serves until ctx ends. Then it accepts no more connections, closes the
 // idle ones at once and lets requests in flight finish within ExitTimeout; after
 // that it ends their contexts and closes their connections too. It returns when
 // all handlers have returned; an error tells how many have not, because a model
 // holds them.
-func (h *HTTP) Run(ctx context.Context) error { return h.conns.run(ctx, h.socket) }
+func (h *HTTP) Run(ctx context.Context) error { return h.conns.Run(ctx, h.socket) }

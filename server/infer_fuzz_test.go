@@ -51,7 +51,7 @@ func serveBytes(t testing.TB, cfg HTTPConfig, input []byte) (replies int) {
 		t.Fatal(err)
 	}
 	socket := &fakeSocket{in: bytes.NewReader(input)}
-	h.conns.serveConn(context.Background(), socket)
+	h.conns.ServeConn(context.Background(), socket)
 	if n := blocks.Lent.Load(); n != 0 {
 		t.Errorf("%d blocks have not been released", n)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
@@ -34,7 +35,7 @@ type inferCall struct {
 	body    requestBody
 	rest    []byte // binary data of a small body that no input has taken yet
 	small   bool   // the body has been read as a whole: rest, not body, has the rest
-	inflate *inflater
+	inflate *http1.Inflater
 	done    bool // the call has not panicked
 
 	*inferRequest
@@ -75,7 +76,7 @@ func (a *answer) take(r *infer.Response) {
 }
 
 // serveInfer serves POST …/infer.
-func (h *HTTP) serveInfer(w *reply, r *request, model string, version int64) error {
+func (h *HTTP) serveInfer(w *http1.Reply, r *http1.Request, model string, version int64) error {
 	target, err := h.core.Target(model, version)
 	if err != nil {
 		return err
@@ -109,7 +110,7 @@ func (c *inferCall) finish() {
 		return
 	}
 	if c.inflate != nil {
-		c.h.codecs.free(c.inflate)
+		c.h.codecs.Free(c.inflate)
 	}
 	clear(c.forms)
 	next := inferCall{h: c.h, forms: c.forms[:0], scanner: c.scanner}
@@ -136,7 +137,7 @@ func (c *inferCall) releaseInputs() {
 }
 
 // read makes the request from its headers and its body.
-func (c *inferCall) read(w *reply, r *request) error {
+func (c *inferCall) read(w *http1.Reply, r *http1.Request) error {
 	if err := c.openBody(w, r); err != nil {
 		return err
 	}
@@ -148,7 +149,7 @@ func (c *inferCall) read(w *reply, r *request) error {
 		return errHeaderRange(r, c.body.left)
 	}
 	if given && length == 0 || !given && c.body.left == 0 {
-		w.contentType = typeJSON
+		w.ContentType = typeJSON
 		err = c.readRaw()
 	} else {
 		err = c.readHeaded(w, r, length, given)
@@ -161,34 +162,34 @@ func (c *inferCall) read(w *reply, r *request) error {
 }
 
 // openBody prepares the body to be read, decompressed if need be.
-func (c *inferCall) openBody(w *reply, r *request) error {
-	coding, known := r.encoded()
+func (c *inferCall) openBody(w *http1.Reply, r *http1.Request) error {
+	coding, known := r.Coding()
 	if !known {
-		w.offerCodings = true
+		w.OfferCodings = true
 		return errUnsupportedEncoding
 	}
-	if coding != identity {
-		if r.length == 0 {
-			return errBody(errNothingCompressed)
+	if coding != http1.Identity {
+		if r.Length == 0 {
+			return errBody(http1.ErrNothingCompressed)
 		}
 		if err := c.charge.Take(memory.Decompression, codecBytes); err != nil {
 			return err
 		}
-		c.inflate = c.h.codecs.inflater(r.reader(), c.h.cfg.MaxInputBytes)
+		c.inflate = c.h.codecs.Inflater(r.Body(), c.h.cfg.MaxInputBytes)
 		c.body = requestBody{src: c.inflate, left: -1}
 		return nil
 	}
-	if r.length > math.MaxInt32 {
-		text, _ := r.header("Content-Length")
+	if r.Length > math.MaxInt32 {
+		text, _ := r.Header("Content-Length")
 		return errInt32Range("Content-Length", text)
 	}
-	c.body = requestBody{src: r.reader(), left: r.length}
+	c.body = requestBody{src: r.Body(), left: r.Length}
 	return nil
 }
 
 // readHeaded reads a request whose body begins with JSON: of the given length,
 // or else all of it.
-func (c *inferCall) readHeaded(w *reply, r *request, length int64, given bool) error {
+func (c *inferCall) readHeaded(w *http1.Reply, r *http1.Request, length int64, given bool) error {
 	if !given && c.body.left >= 0 {
 		length, given = c.body.left, true
 	}
@@ -203,7 +204,7 @@ func (c *inferCall) readHeaded(w *reply, r *request, length int64, given bool) e
 	} else {
 		text, room, err = c.h.gather(&c.body, &c.charge, c.kind(memory.JSON), c.h.cfg.MaxInputBytes+1, false)
 		if err == nil && len(text) == 0 {
-			w.contentType = typeJSON
+			w.ContentType = typeJSON
 			return c.readRaw()
 		}
 		if err == nil {
@@ -216,12 +217,12 @@ func (c *inferCall) readHeaded(w *reply, r *request, length int64, given bool) e
 	if err != nil {
 		return err
 	}
-	w.contentType = typeJSON
+	w.ContentType = typeJSON
 	return c.readJSON(text, r)
 }
 
 // readHead reads the JSON of a known length. A small body is read with it.
-func (c *inferCall) readHead(r *request, length int64) ([]byte, infer.Memory, error) {
+func (c *inferCall) readHead(r *http1.Request, length int64) ([]byte, infer.Memory, error) {
 	if left := c.body.left; left >= 0 && left <= smallBody {
 		if err := c.charge.Take(memory.Bodies, left); err != nil {
 			return nil, nil, err
@@ -252,7 +253,7 @@ func (c *inferCall) readHead(r *request, length int64) ([]byte, infer.Memory, er
 }
 
 // readJSON reads the request from its JSON and the binary data after it.
-func (c *inferCall) readJSON(text []byte, r *request) error {
+func (c *inferCall) readJSON(text []byte, r *http1.Request) error {
 	t, err := parseJSON(&c.scanner, text)
 	if err != nil {
 		return err
@@ -283,12 +284,12 @@ func (c *inferCall) readJSON(text []byte, r *request) error {
 }
 
 // run infers and replies.
-func (c *inferCall) run(w *reply, r *request) error {
+func (c *inferCall) run(w *http1.Reply, r *http1.Request) error {
 	if err := c.infer(r); err != nil {
 		return err
 	}
 	c.releaseInputs()
-	w.contentType = typePlain
+	w.ContentType = typePlain
 	if c.answer.count != 1 {
 		return infer.Errorf(infer.Internal, "expected a single response, got %d", c.answer.count)
 	}
@@ -300,10 +301,10 @@ func (c *inferCall) run(w *reply, r *request) error {
 
 // infer hands the request to the core and looks meanwhile whether its client
 // leaves.
-func (c *inferCall) infer(r *request) error {
-	r.watch()
-	defer r.unwatch()
-	return InferOn(r.context(), c.h.core, &c.target, &c.req, c.answer.take)
+func (c *inferCall) infer(r *http1.Request) error {
+	r.Watch()
+	defer r.Unwatch()
+	return InferOn(r.Context(), c.h.core, &c.target, &c.req, c.answer.take)
 }
 
 // chargeItem charges for the things of which a request has any number: inputs,
@@ -317,8 +318,8 @@ func (c *inferCall) chargeItem(n int) error {
 }
 
 // headerLength reads the header that says where the JSON ends, as C's stoi does.
-func headerLength(r *request) (n int64, given bool, err error) {
-	text, given := r.header(headerLengthName)
+func headerLength(r *http1.Request) (n int64, given bool, err error) {
+	text, given := r.Header(headerLengthName)
 	if !given {
 		return 0, false, nil
 	}
@@ -349,7 +350,7 @@ func errInt32Range(name, value string) error {
 }
 
 // errHeaderRange refuses a header length that the body, of n bytes, has not.
-func errHeaderRange(r *request, n int64) error {
-	text, _ := r.header(headerLengthName)
+func errHeaderRange(r *http1.Request, n int64) error {
+	text, _ := r.Header(headerLengthName)
 	return infer.Errorf(infer.InvalidArg, "inference header size should be in range (0, %d), got: %s", max(n, 0), text)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
@@ -13,7 +14,7 @@ import (
 const textPerByte = 4
 
 // reply writes the response: JSON, then the binary outputs in their order.
-func (c *inferCall) reply(w *reply, r *request) error {
+func (c *inferCall) reply(w *http1.Reply, r *http1.Request) error {
 	resp := c.answer.first
 	var few [8][]byte
 	blobs := few[:0]
@@ -67,18 +68,18 @@ func (c *inferCall) reply(w *reply, r *request) error {
 	}
 	b = append(b, ']', '}')
 	c.out = b
-	w.contentType = typeJSON
+	w.ContentType = typeJSON
 	if len(blobs) > 0 {
-		w.contentType, w.extra = typeBinary, numberField{headerLengthName, len(b)}
+		w.ContentType, w.Extra = typeBinary, http1.Number{Name: headerLengthName, Value: len(b)}
 	}
-	if coding := r.accepted(); coding != identity && c.canPack(b, blobs) {
-		if packed, err := c.h.codecs.compress(nil, coding, append([][]byte{b}, blobs...)...); err == nil {
-			w.coding = coding
-			w.send(http.StatusOK, packed)
+	if coding := r.AcceptedCoding(); coding != http1.Identity && c.canPack(b, blobs) {
+		if packed, err := c.h.codecs.Compress(nil, coding, append([][]byte{b}, blobs...)...); err == nil {
+			w.Coding = coding
+			w.Send(http.StatusOK, packed)
 			return nil
 		}
 	}
-	w.send(http.StatusOK, b, blobs...)
+	w.Send(http.StatusOK, b, blobs...)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
@@ -16,7 +17,7 @@ const wantInstances = `{"count":<number>,"group":<name>}, of which the group may
 // serveInstances serves POST /v2/repository/models/M/instances, which Triton does
 // not have: {"count":N} or {"count":N,"group":"G"} gives a group of the model's
 // instances another count. The change goes on if the client leaves.
-func (h *HTTP) serveInstances(t target, w *reply, r *request) error {
+func (h *HTTP) serveInstances(t target, w *http1.Reply, r *http1.Request) error {
 	if t.repository != "" {
 		return ErrRepositoryName
 	}
@@ -29,11 +30,11 @@ func (h *HTTP) serveInstances(t target, w *reply, r *request) error {
 	if err != nil {
 		return err
 	}
-	list, err := h.core.SetInstances(r.lifetime(), t.model, group, count)
+	list, err := h.core.SetInstances(r.Lifetime(), t.model, group, count)
 	if err != nil {
 		return err
 	}
-	w.send(http.StatusOK, appendInstances(nil, t.model, list))
+	w.Send(http.StatusOK, appendInstances(nil, t.model, list))
 	return nil
 }
 

@@ -3,13 +3,15 @@ package server
 import (
 	"fmt"
 	"time"
+
+	"github.com/nereid-serving/nereid/server/http1"
 )
 
 // HTTPConfig says where the HTTP front end listens and what it lets clients do.
 // The zero value serves on all addresses at a port that the kernel chooses.
 type HTTPConfig struct {
 	// Config has the limits and times of connections.
-	Config
+	http1.Config
 
 	// Address to listen on; default "0.0.0.0".
 	Address string

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -19,7 +20,7 @@ func TestHTTPConfigValidate(t *testing.T) {
 	}{
 		{HTTPConfig{}, ""},
 		{HTTPConfig{MaxInputBytes: -1}, "MaxInputBytes is -1, want at least 0"},
-		{HTTPConfig{Config: Config{IdleTimeout: -time.Nanosecond}}, "IdleTimeout is -1, want at least 0"},
+		{HTTPConfig{Config: http1.Config{IdleTimeout: -time.Nanosecond}}, "IdleTimeout is -1, want at least 0"},
 		{HTTPConfig{Port: 65536}, "Port is 65536, want 0 to 65535"},
 		{HTTPConfig{Restricted: []Restriction{{Groups: []string{"x"}}}}, "Restricted: unknown restricted api 'x' "},
 		{HTTPConfig{ForwardPattern: "("}, "ForwardPattern: "},

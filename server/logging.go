@@ -6,6 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
@@ -35,8 +36,8 @@ const (
 var ErrLogFile = &infer.Error{Code: infer.Unsupported, Message: "log file location can not be updated through network protocol"}
 
 // serveLogging serves GET and POST /v2/logging.
-func (h *HTTP) serveLogging(w *reply, r *request) error {
-	if r.method == http.MethodPost {
+func (h *HTTP) serveLogging(w *http1.Reply, r *http1.Request) error {
+	if r.Method == http.MethodPost {
 		err := h.withBody(r, func(body []byte, _ *memory.Charge) error {
 			t, err := parseJSON(new(jsontext.Scanner), body)
 			if err != nil {
@@ -49,7 +50,7 @@ func (h *HTTP) serveLogging(w *reply, r *request) error {
 			return err
 		}
 	}
-	w.send(http.StatusOK, appendLogSettings(nil, h.logging.LogSettings()))
+	w.Send(http.StatusOK, appendLogSettings(nil, h.logging.LogSettings()))
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
@@ -31,7 +32,7 @@ func serverMetadata(name, version string) []byte {
 
 // serveModelMetadata serves GET /v2/models/M. A version in the path is the only
 // one that the reply lists.
-func (h *HTTP) serveModelMetadata(w *reply, model string, version int64) error {
+func (h *HTTP) serveModelMetadata(w *http1.Reply, model string, version int64) error {
 	info, err := h.core.Model(model, version)
 	if err != nil {
 		return err
@@ -61,7 +62,7 @@ func (h *HTTP) serveModelMetadata(w *reply, model string, version int64) error {
 	for i, out := range info.Config.GetOutput() {
 		b = appendTensorMetadata(b, i, out.GetName(), out.GetDataType(), batch, out.GetDims())
 	}
-	w.send(http.StatusOK, append(b, ']', '}'))
+	w.Send(http.StatusOK, append(b, ']', '}'))
 	return nil
 }
 
@@ -77,12 +78,12 @@ func appendTensorMetadata(b []byte, i int, name string, d kserve.DataType, batch
 }
 
 // serveModelConfig serves GET …/config.
-func (h *HTTP) serveModelConfig(w *reply, model string, version int64) error {
+func (h *HTTP) serveModelConfig(w *http1.Reply, model string, version int64) error {
 	info, err := h.core.Model(model, version)
 	if err != nil {
 		return err
 	}
-	w.send(http.StatusOK, info.JSON)
+	w.Send(http.StatusOK, info.JSON)
 	return nil
 }
 

@@ -9,13 +9,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/server/connections"
+	"github.com/nereid-serving/nereid/server/http1"
 )
 
 // MetricsHTTP serves the metrics on a port of their own. Listen, then Run it once.
 type MetricsHTTP struct {
 	cfg        HTTPConfig
 	exposition http.Handler
-	conns      *connServer
+	conns      *http1.Server
 	socket     net.Listener
 }
 
@@ -27,7 +28,7 @@ func NewMetricsHTTP(cfg HTTPConfig, exposition http.Handler, log zerolog.Logger)
 	}
 	cfg.setDefaults()
 	m := &MetricsHTTP{cfg: cfg, exposition: exposition}
-	m.conns = newConnServer(cfg.Config, nil, handler{Serve: m.handle, ErrorBody: errorJSON}, log)
+	m.conns = http1.NewServer(cfg.Config, nil, http1.Handler{Serve: m.handle, ErrorBody: errorJSON}, log)
 	return m, nil
 }
 
@@ -41,28 +42,28 @@ func (m *MetricsHTTP) Listen() (err error) {
 func (m *MetricsHTTP) Addr() net.Addr { return m.socket.Addr() }
 
 // Run serves until ctx ends, and then at most ExitTimeout longer.
-func (m *MetricsHTTP) Run(ctx context.Context) error { return m.conns.run(ctx, m.socket) }
+func (m *MetricsHTTP) Run(ctx context.Context) error { return m.conns.Run(ctx, m.socket) }
 
 // handle serves the exposition at /metrics and /metrics/. Other paths are empty,
 // other methods refused everywhere.
-func (m *MetricsHTTP) handle(w *reply, r *request) {
-	if r.method != http.MethodGet {
+func (m *MetricsHTTP) handle(w *http1.Reply, r *http1.Request) {
+	if r.Method != http.MethodGet {
 		writeStatus(w, http.StatusMethodNotAllowed, "Method Not Allowed")
 		return
 	}
-	path := r.path()
+	path := r.Path()
 	if path != "/metrics" && path != "/metrics/" {
-		w.send(http.StatusOK, nil)
+		w.Send(http.StatusOK, nil)
 		return
 	}
 	// Without headers: neither another format nor compression, whatever the
 	// client accepts.
 	scrape := (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{}, Body: http.NoBody}).WithContext(r.context())
+		Header: http.Header{}, Body: http.NoBody}).WithContext(r.Context())
 	page := rendered{header: http.Header{}, status: http.StatusOK}
 	m.exposition.ServeHTTP(&page, scrape)
-	w.contentType = typeMetric
-	w.send(page.status, page.body)
+	w.ContentType = typeMetric
+	w.Send(page.status, page.body)
 }
 
 // rendered keeps what a handler replies, so that it can be sent as one.

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/http1"
 )
 
 // ErrRegionsOff refuses clients' shared memory. Triton's own text names a flag,
@@ -19,17 +20,17 @@ func NoRegion(kind, region string) error {
 
 // serveRegionStatus serves GET …/status of one kind of shared memory, "system"
 // or "cuda". There is none, so all that can be asked for is unknown.
-func serveRegionStatus(w *reply, kind, region string) error {
+func serveRegionStatus(w *http1.Reply, kind, region string) error {
 	if region != "" {
 		return NoRegion(kind, region)
 	}
-	w.send(http.StatusOK, []byte("[]"))
+	w.Send(http.StatusOK, []byte("[]"))
 	return nil
 }
 
 // serveRegionUnregister serves POST …/unregister, which succeeds for regions that
 // are not there: clients begin with it.
-func serveRegionUnregister(w *reply) error {
-	w.send(http.StatusOK, nil)
+func serveRegionUnregister(w *http1.Reply) error {
+	w.Send(http.StatusOK, nil)
 	return nil
 }

@@ -8,12 +8,13 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // withJSONBody calls use with the JSON of a request's body; an empty body is a
 // value that does not exist.
-func (h *HTTP) withJSONBody(w *reply, r *request, use func(v jsontext.Value, c *memory.Charge) error) error {
+func (h *HTTP) withJSONBody(w *http1.Reply, r *http1.Request, use func(v jsontext.Value, c *memory.Charge) error) error {
 	return h.withBody(r, func(body []byte, c *memory.Charge) error {
 		if len(body) == 0 {
 			return use(jsontext.Value{}, c)
@@ -27,7 +28,7 @@ func (h *HTTP) withJSONBody(w *reply, r *request, use func(v jsontext.Value, c *
 }
 
 // serveIndex serves POST /v2/repository/index.
-func (h *HTTP) serveIndex(w *reply, r *request) error {
+func (h *HTTP) serveIndex(w *http1.Reply, r *http1.Request) error {
 	return h.withJSONBody(w, r, func(v jsontext.Value, _ *memory.Charge) error {
 		only := false
 		if ready := v.Member("ready"); ready.Exists() {
@@ -40,7 +41,7 @@ func (h *HTTP) serveIndex(w *reply, r *request) error {
 		if err != nil {
 			return err
 		}
-		w.send(http.StatusOK, appendIndex(nil, list))
+		w.Send(http.StatusOK, appendIndex(nil, list))
 		return nil
 	})
 }
@@ -66,7 +67,7 @@ func appendIndex(b []byte, list []*kserve.RepositoryIndexResponse_ModelIndex) []
 
 // serveLoad serves POST /v2/repository/models/M/load. The load goes on if the
 // client leaves.
-func (h *HTTP) serveLoad(t target, w *reply, r *request) error {
+func (h *HTTP) serveLoad(t target, w *http1.Reply, r *http1.Request) error {
 	if t.repository != "" {
 		return ErrRepositoryName
 	}
@@ -75,10 +76,10 @@ func (h *HTTP) serveLoad(t target, w *reply, r *request) error {
 		if err != nil {
 			return err
 		}
-		if err := h.core.Load(r.lifetime(), t.model, config, files); err != nil {
+		if err := h.core.Load(r.Lifetime(), t.model, config, files); err != nil {
 			return err
 		}
-		w.send(http.StatusOK, nil)
+		w.Send(http.StatusOK, nil)
 		return nil
 	})
 }
@@ -160,7 +161,7 @@ func decodeBase64(s jsontext.String) []byte {
 }
 
 // serveUnload serves POST /v2/repository/models/M/unload.
-func (h *HTTP) serveUnload(t target, w *reply, r *request) error {
+func (h *HTTP) serveUnload(t target, w *http1.Reply, r *http1.Request) error {
 	if t.repository != "" {
 		return ErrRepositoryName
 	}
@@ -169,10 +170,10 @@ func (h *HTTP) serveUnload(t target, w *reply, r *request) error {
 		if d := v.Member("parameters").Member("unload_dependents"); d.Exists() {
 			dependents, _ = d.Bool() // anything else counts as false
 		}
-		if err := h.core.Unload(r.lifetime(), t.model, dependents); err != nil {
+		if err := h.core.Unload(r.Lifetime(), t.model, dependents); err != nil {
 			return err
 		}
-		w.send(http.StatusOK, nil)
+		w.Send(http.StatusOK, nil)
 		return nil
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -34,7 +35,7 @@ func announce(t *testing.T, s *testServer, size, sent int) *testConn {
 // TestAnnouncedBodiesTakeNothing: clients that announce large bodies and do not
 // send them leave the memory to others.
 func TestAnnouncedBodiesTakeNothing(t *testing.T) {
-	s := startHTTP(t, HTTPConfig{Config: Config{HeaderTimeout: 2 * patience}}, nil)
+	s := startHTTP(t, HTTPConfig{Config: http1.Config{HeaderTimeout: 2 * patience}}, nil)
 	const each = 100 << 20 // together twice the limit
 	s.account.Must(memory.Blocks, 1<<30/plentyPart)
 	defer s.account.Give(memory.Blocks, 1<<30/plentyPart)

@@ -5,32 +5,33 @@ import (
 	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/http1"
 )
 
 // Types of replies.
 const (
-	typePlain  = plainText
+	typePlain  = http1.PlainText
 	typeJSON   = "application/json"
 	typeBinary = "application/octet-stream"
 	typeMetric = "text/plain; charset=utf-8"
 )
 
 // handle serves one request.
-func (h *HTTP) handle(w *reply, r *request) {
-	t := route(r.path())
+func (h *HTTP) handle(w *http1.Reply, r *http1.Request) {
+	t := route(r.Path())
 	if t.endpoint == epNone {
 		writeStatus(w, http.StatusNotFound, "Not Found")
 		return
 	}
 	ep := &endpoints[t.endpoint]
 	if len(h.restrictions) > 0 {
-		if want, ok := h.restrictions.Allow(ep.group, r.header); !ok {
+		if want, ok := h.restrictions.Allow(ep.group, r.Header); !ok {
 			writeStatus(w, http.StatusForbidden, "This API is restricted, expecting header '"+want+"'")
 			return
 		}
 	}
-	w.contentType = ep.contentType
-	if r.method != ep.method && (ep.method != "" || r.method != http.MethodGet && r.method != http.MethodPost) {
+	w.ContentType = ep.contentType
+	if r.Method != ep.method && (ep.method != "" || r.Method != http.MethodGet && r.Method != http.MethodPost) {
 		writeStatus(w, http.StatusMethodNotAllowed, "Method Not Allowed")
 		return
 	}
@@ -41,7 +42,7 @@ func (h *HTTP) handle(w *reply, r *request) {
 
 // serve calls the handler of an endpoint. An error has not been replied yet; the
 // reply has the content type that is set.
-func (h *HTTP) serve(t target, w *reply, r *request) error {
+func (h *HTTP) serve(t target, w *http1.Reply, r *http1.Request) error {
 	version := infer.LatestVersion
 	if t.version != "" {
 		var err error
@@ -57,7 +58,7 @@ func (h *HTTP) serve(t target, w *reply, r *request) error {
 	case epServerReady:
 		return h.serveReady(w, r)
 	case epServerMetadata:
-		w.send(http.StatusOK, h.serverJSON)
+		w.Send(http.StatusOK, h.serverJSON)
 		return nil
 	case epModelMetadata:
 		return h.serveModelMetadata(w, t.model, version)

@@ -6,16 +6,17 @@ import (
 	"strconv"
 
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // serveStatistics serves GET …/stats.
-func (h *HTTP) serveStatistics(w *reply, model string, version int64) error {
+func (h *HTTP) serveStatistics(w *http1.Reply, model string, version int64) error {
 	list, err := h.core.Statistics(model, version)
 	if err != nil {
 		return err
 	}
-	w.send(http.StatusOK, appendStatistics(nil, list))
+	w.Send(http.StatusOK, appendStatistics(nil, list))
 	return nil
 }
 

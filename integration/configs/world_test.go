@@ -13,6 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
@@ -23,10 +27,8 @@ import (
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/shm"
-	"github.com/rs/zerolog"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 )
 
 // patience is how long an answer may take.
@@ -146,7 +148,7 @@ func (w *world) start() (stop func()) {
 		}
 	}
 	parted := server.Parts{Core: w.registry, Allocate: lend, Memory: w.account, Logging: noLogging{}}
-	h, err := server.NewHTTP(server.HTTPConfig{Address: "127.0.0.1", Config: server.Config{ExitTimeout: patience}}, parted, log)
+	h, err := server.NewHTTP(server.HTTPConfig{Address: "127.0.0.1", Config: http1.Config{ExitTimeout: patience}}, parted, log)
 	w.must(err)
 	g, err := server.NewGRPC(server.GRPCConfig{Address: "127.0.0.1", ExitTimeout: patience}, parted, log)
 	w.must(err)

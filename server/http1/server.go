@@ -1,4 +1,4 @@
-package server
+package http1
 
 import (
 	"context"
@@ -16,10 +16,10 @@ import (
 	"github.com/nereid-serving/nereid/server/connections"
 )
 
-// connServer accepts connections, counts them and ends them.
-type connServer struct {
+// Server accepts connections, counts them and ends them.
+type Server struct {
 	cfg   Config
-	front handler
+	front Handler
 	log   zerolog.Logger
 
 	closing atomic.Bool   // replies end their connections
@@ -34,32 +34,32 @@ type connServer struct {
 // connStack is what a connection takes besides its buffer.
 const connStack = 8 << 10
 
-// handler is what serves the requests of connections.
-type handler struct {
+// Handler is what serves the requests of connections.
+type Handler struct {
 	// Serve serves one request, on the goroutine of its connection, and sends one reply.
 	// A panic in it fails that request alone.
-	Serve func(*reply, *request)
+	Serve func(*Reply, *Request)
 	// ErrorBody makes the body, of text/plain, of an error that is replied without Serve;
 	// nil: the text as it is.
 	ErrorBody func(text string) []byte
 }
 
-// newConnServer returns a server whose requests front serves. What connections take is charged to account, if there is one.
-func newConnServer(cfg Config, account *memory.Account, front handler, log zerolog.Logger) *connServer {
+// NewServer returns a server whose requests front serves. What connections take is charged to account, if there is one.
+func NewServer(cfg Config, account *memory.Account, front Handler, log zerolog.Logger) *Server {
 	cfg = cfg.WithDefaults()
-	return &connServer{
+	return &Server{
 		cfg: cfg, front: front, log: log, fewer: make(chan struct{}, 1), open: make(map[*conn]struct{}),
 		members: connections.NewSet(cfg.Connections, cfg.MaxConnections, account, int64(cfg.MaxHeaderBytes)+connStack),
 	}
 }
 
-// run serves the connections of socket until ctx ends. Then it accepts no more and
+// Run serves the connections of socket until ctx ends. Then it accepts no more and
 // serves those that there are for DrainTime, or until none is left: each ends with
 // its next reply. After that it closes the idle ones and lets requests in flight
 // finish within ExitTimeout; then it ends their contexts and closes their
 // connections too. It returns when all goroutines have ended; an error tells how many have
 // not, because a model holds them.
-func (s *connServer) run(ctx context.Context, socket net.Listener) error {
+func (s *Server) Run(ctx context.Context, socket net.Listener) error {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	accepting := make(chan error, 1) // one value, from accept, and then closed
@@ -79,7 +79,7 @@ func (s *connServer) run(ctx context.Context, socket net.Listener) error {
 	for range accepting { // until accept has ended
 	}
 	began := time.Now()
-	if n := s.connections(); n > 0 && s.cfg.DrainTime > 0 {
+	if n := s.Connections(); n > 0 && s.cfg.DrainTime > 0 {
 		s.log.Info().Msgf("Timeout %d: Found %d HTTP service connections", s.cfg.ExitTimeout.Round(time.Second)/time.Second, n)
 		if s.drain(min(s.cfg.DrainTime, s.cfg.ExitTimeout)) == nil {
 			return nil
@@ -97,7 +97,7 @@ func (s *connServer) run(ctx context.Context, socket net.Listener) error {
 
 // accept starts a goroutine for each connection, until the socket is closed. One
 // connection too many is told so.
-func (s *connServer) accept(life context.Context, socket net.Listener) error {
+func (s *Server) accept(life context.Context, socket net.Listener) error {
 	a := s.members.Acceptor(socket, s.log)
 	for {
 		raw, err := a.Accept(life)
@@ -118,13 +118,13 @@ func (s *connServer) accept(life context.Context, socket net.Listener) error {
 }
 
 // serve serves one connection.
-func (s *connServer) serve(c *conn) {
+func (s *Server) serve(c *conn) {
 	defer s.forget(c)
 	c.serve()
 }
 
 // refuseConn replies without waiting: the socket's buffer is empty.
-func (s *connServer) refuseConn(c net.Conn) {
+func (s *Server) refuseConn(c net.Conn) {
 	body := s.errorBody("server has as many connections as it allows")
 	_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	_, _ = fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\n"+
@@ -132,7 +132,7 @@ func (s *connServer) refuseConn(c net.Conn) {
 	_ = c.Close()
 }
 
-func (s *connServer) forget(c *conn) {
+func (s *Server) forget(c *conn) {
 	s.members.Leave(&c.member)
 	s.mu.Lock()
 	delete(s.open, c)
@@ -143,26 +143,26 @@ func (s *connServer) forget(c *conn) {
 	}
 }
 
-func (s *connServer) errorBody(text string) []byte {
+func (s *Server) errorBody(text string) []byte {
 	if s.front.ErrorBody == nil {
 		return []byte(text)
 	}
 	return s.front.ErrorBody(text)
 }
 
-// serveConn serves one connection that something else has accepted and counts, until it
+// ServeConn serves one connection that something else has accepted and counts, until it
 // ends.
-func (s *connServer) serveConn(life context.Context, raw net.Conn) { newConn(s, raw, life).serve() }
+func (s *Server) ServeConn(life context.Context, raw net.Conn) { newConn(s, raw, life).serve() }
 
-// connections returns how many connections are open.
-func (s *connServer) connections() int {
+// Connections returns how many connections are open.
+func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.open)
 }
 
 // close closes the connections that wait for a request, or all.
-func (s *connServer) close(all bool) {
+func (s *Server) close(all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.open {
@@ -173,14 +173,14 @@ func (s *connServer) close(all bool) {
 }
 
 // drain waits until all connections have ended, or for the given time.
-func (s *connServer) drain(patience time.Duration) error {
+func (s *Server) drain(patience time.Duration) error {
 	late := time.NewTimer(patience)
 	defer late.Stop()
-	for s.connections() > 0 {
+	for s.Connections() > 0 {
 		select {
 		case <-s.fewer:
 		case <-late.C:
-			return fmt.Errorf("%d HTTP connections are still served %v after their end was due", s.connections(), patience)
+			return fmt.Errorf("%d HTTP connections are still served %v after their end was due", s.Connections(), patience)
 		}
 	}
 	return nil

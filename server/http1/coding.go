@@ -1,4 +1,4 @@
-package server
+package http1
 
 import (
 	"bufio"
@@ -15,56 +15,57 @@ import (
 	"github.com/klauspost/compress/zlib"
 )
 
-// contentCoding is a content coding of the protocol.
-type contentCoding uint8
+// Coding is a content coding of the protocol.
+type Coding uint8
 
+// The codings; Deflate is in the zlib format.
 const (
-	identity contentCoding = iota
-	gzipped
-	deflated // in the zlib format
+	Identity Coding = iota
+	Gzip
+	Deflate
 )
 
-var encodingNames = [...]string{identity: "identity", gzipped: "gzip", deflated: "deflate"}
+var encodingNames = [...]string{Identity: "identity", Gzip: "gzip", Deflate: "deflate"}
 
 // String returns the name as it stands in headers.
-func (c contentCoding) String() string { return encodingNames[c] }
+func (c Coding) String() string { return encodingNames[c] }
 
-// encoded returns the request's Content-Encoding: case matters, lists are not
+// Coding returns the request's Content-Encoding: case matters, lists are not
 // understood.
-func (r *request) encoded() (c contentCoding, known bool) {
-	value, _ := r.header("Content-Encoding")
+func (r *Request) Coding() (c Coding, known bool) {
+	value, _ := r.Header("Content-Encoding")
 	switch value {
 	case "", "identity":
-		return identity, true
+		return Identity, true
 	case "gzip":
-		return gzipped, true
+		return Gzip, true
 	case "deflate":
-		return deflated, true
+		return Deflate, true
 	}
-	return identity, false
+	return Identity, false
 }
 
-// accepted chooses the coding of a reply by the request's Accept-Encoding.
-func (r *request) accepted() contentCoding {
-	accept, _ := r.header("Accept-Encoding")
+// AcceptedCoding chooses the coding of a reply by the request's Accept-Encoding.
+func (r *Request) AcceptedCoding() Coding {
+	accept, _ := r.Header("Accept-Encoding")
 	return replyEncoding(accept)
 }
 
 // replyEncoding chooses from an Accept-Encoding header: the known coding of the
 // highest weight, the first of equal ones.
-func replyEncoding(accept string) contentCoding {
+func replyEncoding(accept string) Coding {
 	if accept == "" {
-		return identity
+		return Identity
 	}
-	best, weight := identity, 0.0
+	best, weight := Identity, 0.0
 	for one := range strings.SplitSeq(accept, ",") {
 		name, params, weighted := strings.Cut(strings.Trim(one, " \t"), ";")
-		coding := identity
+		coding := Identity
 		switch name {
 		case "gzip":
-			coding = gzipped
+			coding = Gzip
 		case "deflate":
-			coding = deflated
+			coding = Deflate
 		case "identity":
 		default:
 			continue
@@ -97,9 +98,9 @@ func readWeight(params string) float64 {
 	return q
 }
 
-// inflater decompresses one body after another. It tells gzip and zlib apart by
+// Inflater decompresses one body after another. It tells gzip and zlib apart by
 // their first bytes, whatever the header says, and stops at a limit.
-type inflater struct {
+type Inflater struct {
 	buf     *bufio.Reader
 	gzip    *gzip.Reader
 	zlib    io.ReadCloser
@@ -109,37 +110,37 @@ type inflater struct {
 	failure error
 }
 
-// codecs keeps compressors and decompressors, which are large, for their next
+// Codecs keeps compressors and decompressors, which are large, for their next
 // use. The zero value is ready.
-type codecs struct {
-	inflaters sync.Pool // of *inflater
+type Codecs struct {
+	inflaters sync.Pool // of *Inflater
 	gzips     sync.Pool // of *gzip.Writer
 	zlibs     sync.Pool // of *zlib.Writer
 }
 
-// inflater returns an inflater that reads src and yields at most limit bytes.
-func (c *codecs) inflater(src io.Reader, limit int64) *inflater {
-	z, ok := c.inflaters.Get().(*inflater)
+// Inflater returns an Inflater that reads src and yields at most limit bytes.
+func (c *Codecs) Inflater(src io.Reader, limit int64) *Inflater {
+	z, ok := c.inflaters.Get().(*Inflater)
 	if !ok {
-		z = &inflater{buf: bufio.NewReader(nil)}
+		z = &Inflater{buf: bufio.NewReader(nil)}
 	}
 	z.buf.Reset(src)
 	z.src, z.limit, z.out, z.failure = nil, limit, 0, nil
 	return z
 }
 
-// free takes an inflater back; it must not be used after that.
-func (c *codecs) free(z *inflater) {
+// Free takes an Inflater back; it must not be used after that.
+func (c *Codecs) Free(z *Inflater) {
 	z.buf.Reset(nil)
 	c.inflaters.Put(z)
 }
 
-// errNothingCompressed refuses an empty body that is said to be compressed.
-var errNothingCompressed = &bodyError{"nothing to be decompressed"}
+// ErrNothingCompressed refuses an empty body that is said to be compressed.
+var ErrNothingCompressed = &BodyError{"nothing to be decompressed"}
 
-// Read fails with a *bodyError for data that is corrupt, cut off, or larger
+// Read fails with a *BodyError for data that is corrupt, cut off, or larger
 // than the limit when decompressed.
-func (z *inflater) Read(p []byte) (int, error) {
+func (z *Inflater) Read(p []byte) (int, error) {
 	if z.failure == nil && z.src == nil {
 		z.failure = z.open()
 	}
@@ -148,7 +149,7 @@ func (z *inflater) Read(p []byte) (int, error) {
 	}
 	n, err := z.src.Read(p)
 	if z.out += int64(n); z.out > z.limit {
-		n, err = 0, &bodyError{fmt.Sprintf(
+		n, err = 0, &BodyError{fmt.Sprintf(
 			"Decompressed data size exceeds the maximum allowed value of %d bytes. Use --http-max-input-size to increase the limit.", z.limit)}
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -163,18 +164,18 @@ func errInflate(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
-	var refused *bodyError
+	var refused *BodyError
 	if errors.As(err, &refused) {
 		return refused
 	}
-	return &bodyError{"compressed request body is corrupt or ends early"}
+	return &BodyError{"compressed request body is corrupt or ends early"}
 }
 
-func (z *inflater) open() error {
+func (z *Inflater) open() error {
 	magic, err := z.buf.Peek(2)
 	if len(magic) == 0 {
 		if errors.Is(err, io.EOF) {
-			return errNothingCompressed
+			return ErrNothingCompressed
 		}
 		return err
 	}
@@ -198,11 +199,11 @@ func (z *inflater) open() error {
 	return nil
 }
 
-// compress appends the parts, compressed as one, to dst.
-func (c *codecs) compress(dst []byte, e contentCoding, parts ...[]byte) ([]byte, error) {
+// Compress appends the parts, compressed as one, to dst.
+func (c *Codecs) Compress(dst []byte, e Coding, parts ...[]byte) ([]byte, error) {
 	out := bytes.NewBuffer(dst)
 	var z io.WriteCloser
-	if e == gzipped {
+	if e == Gzip {
 		w, ok := c.gzips.Get().(*gzip.Writer)
 		if !ok {
 			w = gzip.NewWriter(nil)

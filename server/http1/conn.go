@@ -1,4 +1,4 @@
-package server
+package http1
 
 import (
 	"bytes"
@@ -48,7 +48,7 @@ const (
 // conn serves the requests of one connection, one after another. Everything but
 // state belongs to the goroutine of serve.
 type conn struct {
-	server *connServer
+	server *Server
 	raw    net.Conn
 	state  atomic.Int32
 	member connections.Member
@@ -58,8 +58,8 @@ type conn struct {
 	out        []byte   // head of the reply
 	vector     [][]byte // parts of the reply
 	step       net.Buffers
-	req        request   // the current one
-	reply      reply     // to it
+	req        Request   // the current one
+	reply      Reply     // to it
 	watch      departure // looks whether the client leaves meanwhile
 	watched    bool
 
@@ -70,7 +70,7 @@ type conn struct {
 	bodyRead  int64
 }
 
-func newConn(s *connServer, raw net.Conn, life context.Context) *conn {
+func newConn(s *Server, raw net.Conn, life context.Context) *conn {
 	c := &conn{server: s, raw: raw, buf: make([]byte, s.cfg.MaxHeaderBytes)}
 	c.state.Store(connWaits)
 	c.member.Close = c.closeIdle
@@ -117,7 +117,7 @@ func (c *conn) refuse(err error) {
 	if !errors.As(err, &head) {
 		return
 	}
-	c.req.method, c.req.minor = "", 1
+	c.req.Method, c.req.minor = "", 1
 	c.req.body.expects, c.req.body.err = false, io.EOF
 	c.refuseWith(head.status, head.text)
 	c.linger()
@@ -125,22 +125,22 @@ func (c *conn) refuse(err error) {
 
 // refuseWith replies with an error, which ends the connection.
 func (c *conn) refuseWith(status int, text string) {
-	c.reply = reply{c: c, contentType: plainText, close: true}
-	c.reply.send(status, c.server.errorBody(text))
+	c.reply = Reply{c: c, ContentType: PlainText, close: true}
+	c.reply.Send(status, c.server.errorBody(text))
 }
 
 // serveRequest reports whether another request may follow.
 func (c *conn) serveRequest() bool {
-	c.req.body.begin(c.req.length)
+	c.req.body.begin(c.req.Length)
 	c.bodyRead, c.bodyBegan = 0, time.Time{}
-	c.reply = reply{c: c, contentType: plainText}
+	c.reply = Reply{c: c, ContentType: PlainText}
 	c.handle()
 	if !c.reply.close && c.req.body.discard(c.server.cfg.MaxDiscardBytes) {
 		if cap(c.out) > keptOut {
 			c.out = nil
 		}
-		if cap(c.req.fields) > keptFields {
-			c.req.fields = nil
+		if cap(c.req.Fields) > keptFields {
+			c.req.Fields = nil
 		}
 		c.member.Answered()
 		c.state.Store(connWaits)
@@ -160,7 +160,7 @@ func (c *conn) serveRequest() bool {
 func (c *conn) handle() {
 	defer func() {
 		if cause := recover(); cause != nil {
-			log := c.server.log.With().Str("request", c.req.method+" "+c.req.path()).Logger()
+			log := c.server.log.With().Str("request", c.req.Method+" "+c.req.Path()).Logger()
 			_ = boundary.Caught(log, boundary.Request, cause)
 			c.reply.close = true
 			if !c.reply.sent {

@@ -1,4 +1,4 @@
-package server
+package http1
 
 import (
 	"bufio"
@@ -17,24 +17,24 @@ import (
 )
 
 func TestParseRequest(t *testing.T) {
-	var r request
+	var r Request
 	head := "POST /a?b HTTP/1.1\r\nHost: h\r\nx-Y:\t v w \r\nEmpty:\r\ncontent-LENGTH: 0012\r\nContent-Length: 12\r\nConnection: a, close\r\nExpect: 100-Continue\r\n\r\n"
 	if err := r.parse(head); err != nil {
 		t.Fatal(err)
 	}
-	if r.method != "POST" || r.target != "/a?b" || r.minor != 1 || r.length != 12 || !r.close || !r.body.expects || len(r.fields) != 7 {
+	if r.Method != "POST" || r.target != "/a?b" || r.minor != 1 || r.Length != 12 || !r.close || !r.body.expects || len(r.Fields) != 7 {
 		t.Errorf("got %+v", r)
 	}
-	if v, ok := r.header("X-y"); v != "v w" || !ok || r.fields[1].name != "x-Y" {
+	if v, ok := r.Header("X-y"); v != "v w" || !ok || r.Fields[1].Name != "x-Y" {
 		t.Errorf("x-Y: got %q, %v", v, ok)
 	}
-	if v, ok := r.header("empty"); v != "" || !ok {
+	if v, ok := r.Header("empty"); v != "" || !ok {
 		t.Errorf("Empty: got %q, %v", v, ok)
 	}
-	if _, ok := r.header("other"); ok {
+	if _, ok := r.Header("other"); ok {
 		t.Error("other: got one")
 	}
-	if err := r.parse("GET / HTTP/1.0\r\n\r\n"); err != nil || r.length != 0 || !r.close || r.body.expects || len(r.fields) != 0 {
+	if err := r.parse("GET / HTTP/1.0\r\n\r\n"); err != nil || r.Length != 0 || !r.close || r.body.expects || len(r.Fields) != 0 {
 		t.Errorf("got %+v, %v; want nothing of the request before", r, err)
 	}
 	if n, err := parseLength("99999999999999999999"); n != math.MaxInt64 || err != nil {
@@ -47,9 +47,9 @@ func TestRequestPath(t *testing.T) {
 		"/a/b": "/a/b", "/a?b?c": "/a", "/a%2fb?": "/a%2fb", "http://h:1/a?b": "/a", "http://h": "/", "http://h?/a": "/", "HTTPS://[::1]/a": "/a",
 		"/a#b": "/a#b", "/x?a=http://b/c": "/x",
 	} {
-		var r request
-		if err := r.parse("GET " + target + " HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil || r.path() != want {
-			t.Errorf("%s: got %s, %v; want %s", target, r.path(), err, want)
+		var r Request
+		if err := r.parse("GET " + target + " HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil || r.Path() != want {
+			t.Errorf("%s: got %s, %v; want %s", target, r.Path(), err, want)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func FuzzRequestFraming(f *testing.F) {
 		f.Add([]byte(tt.Text + http1test.Get("/next")))
 	}
 	f.Add([]byte("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nX: y\r\n\r\nhello world"))
-	server := newConnServer(Config{MaxHeaderBytes: 4096, MaxChunks: 1000, HeaderTimeout: time.Hour, BodyBytesPerSecond: 1, BodyGrace: time.Hour}, nil, handler{}, zerolog.Nop())
+	server := NewServer(Config{MaxHeaderBytes: 4096, MaxChunks: 1000, HeaderTimeout: time.Hour, BodyBytesPerSecond: 1, BodyGrace: time.Hour}, nil, Handler{}, zerolog.Nop())
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		c := newConn(server, &readConn{r: bytes.NewReader(stream)}, t.Context())
 		defer c.watch.cancel()
@@ -77,18 +77,18 @@ func FuzzRequestFraming(f *testing.F) {
 			return // it is stricter about targets
 		}
 		defer func() { _ = want.Body.Close() }()
-		if r.method != want.Method || r.target != want.RequestURI || want.URL.Path != "" && !strings.HasPrefix(want.URL.EscapedPath(), "/") && r.rawPath != "*" {
-			t.Fatalf("got %s %s, want %s %s", r.method, r.target, want.Method, want.RequestURI)
+		if r.Method != want.Method || r.target != want.RequestURI || want.URL.Path != "" && !strings.HasPrefix(want.URL.EscapedPath(), "/") && r.rawPath != "*" {
+			t.Fatalf("got %s %s, want %s %s", r.Method, r.target, want.Method, want.RequestURI)
 		}
-		for _, field := range r.fields {
-			if name := http.CanonicalHeaderKey(field.name); want.Header[name] == nil && name != "Host" && name != "Transfer-Encoding" && name != "Trailer" && name != "Content-Length" {
-				t.Fatalf("header %q: net/http has none", field.name)
+		for _, field := range r.Fields {
+			if name := http.CanonicalHeaderKey(field.Name); want.Header[name] == nil && name != "Host" && name != "Transfer-Encoding" && name != "Trailer" && name != "Content-Length" {
+				t.Fatalf("header %q: net/http has none", field.Name)
 			}
 		}
 		if want.Close && !r.close {
 			t.Fatal("the connection stays open, where net/http ends it")
 		}
-		r.body.begin(r.length)
+		r.body.begin(r.Length)
 		body, err := io.ReadAll(&r.body)
 		if err != nil {
 			return // a body that ends early, or whose chunks are refused

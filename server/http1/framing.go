@@ -1,4 +1,4 @@
-package server
+package http1
 
 import (
 	"errors"
@@ -19,35 +19,35 @@ type framing struct {
 // parseFraming reads the headers that say where the body ends and whether the
 // connection does. A peer that a request may have come through must see the same
 // end: what two readers could understand differently is refused.
-func (r *request) parseFraming() error {
+func (r *Request) parseFraming() error {
 	var f framing
-	r.length, r.close = 0, r.minor == 0
+	r.Length, r.close = 0, r.minor == 0
 	expects := false
-	for i := range r.fields {
-		field := &r.fields[i]
+	for i := range r.Fields {
+		field := &r.Fields[i]
 		var err error
-		switch len(field.name) {
+		switch len(field.Name) {
 		case len("Host"):
-			if equalFold(field.name, "Host") {
-				if f.hosts++; f.hosts > 1 || !isHost(field.value) {
-					err = badHead("Host %.64q is no host, or not the only one", field.value)
+			if equalFold(field.Name, "Host") {
+				if f.hosts++; f.hosts > 1 || !isHost(field.Value) {
+					err = badHead("Host %.64q is no host, or not the only one", field.Value)
 				}
 			}
 		case len("Content-Length"):
-			if equalFold(field.name, "Content-Length") {
-				err = f.addLength(field.value)
+			if equalFold(field.Name, "Content-Length") {
+				err = f.addLength(field.Value)
 			}
 		case len("Transfer-Encoding"):
-			if equalFold(field.name, "Transfer-Encoding") {
-				err = f.addCodings(field.value)
+			if equalFold(field.Name, "Transfer-Encoding") {
+				err = f.addCodings(field.Value)
 			}
 		case len("Connection"):
-			if equalFold(field.name, "Connection") {
-				r.parseConnection(field.value)
+			if equalFold(field.Name, "Connection") {
+				r.parseConnection(field.Value)
 			}
 		case len("Expect"):
-			if equalFold(field.name, "Expect") {
-				expects = expects || equalFold(field.value, "100-continue")
+			if equalFold(field.Name, "Expect") {
+				expects = expects || equalFold(field.Value, "100-continue")
 			}
 		}
 		if err != nil {
@@ -59,12 +59,12 @@ func (r *request) parseFraming() error {
 		return badHead("request of HTTP/1.1 has no Host")
 	}
 	if f.codings == 0 {
-		r.length = f.length
+		r.Length = f.length
 		return nil
 	}
 	// The length that comes beside it is not looked at, and the connection ends
 	// with the reply (RFC 9112, 6.1).
-	r.length, r.close = -1, r.close || f.measured
+	r.Length, r.close = -1, r.close || f.measured
 	switch {
 	case r.minor == 0:
 		return badHead("request of HTTP/1.0 has a Transfer-Encoding")
@@ -105,7 +105,7 @@ func (f *framing) addCodings(list string) error {
 }
 
 // parseConnection reads a header Connection: a list of words.
-func (r *request) parseConnection(list string) {
+func (r *Request) parseConnection(list string) {
 	for word := range strings.SplitSeq(list, ",") {
 		switch word = strings.Trim(word, " \t"); {
 		case equalFold(word, "close"):

@@ -1,4 +1,4 @@
-package server
+package http1
 
 import (
 	"bytes"
@@ -16,10 +16,10 @@ var (
 	errChunk = errors.New("a chunk of the body is malformed")
 )
 
-// bodyError says in a text for its client why a body is refused.
-type bodyError struct{ Text string }
+// BodyError says in a text for its client why a body is refused.
+type BodyError struct{ Text string }
 
-func (e *bodyError) Error() string { return e.Text }
+func (e *BodyError) Error() string { return e.Text }
 
 // bodyReader reads the body of the request that its connection serves: as much
 // as it has been said to be, or chunk by chunk.
@@ -95,7 +95,7 @@ func (b *bodyReader) nextChunk() error {
 	}
 	// Each costs work that its bytes may not be worth.
 	if most := b.c.server.cfg.MaxChunks; b.chunks >= most {
-		return &bodyError{fmt.Sprintf("Chunked request body exceeds maximum of %d non-empty chunks. Send fewer or larger HTTP chunks.", most)}
+		return &BodyError{fmt.Sprintf("Chunked request body exceeds maximum of %d non-empty chunks. Send fewer or larger HTTP chunks.", most)}
 	}
 	b.chunks++
 	b.left = n

@@ -1,4 +1,4 @@
-package server
+package http1
 
 import (
 	"bufio"
@@ -54,11 +54,11 @@ func (l *handedListener) Addr() net.Addr { return &net.TCPAddr{} }
 // TestAPanicEndsItsOwnConnection: between requests nothing has a reply to give, so the
 // connection is closed and forgotten, and others are served.
 func TestAPanicEndsItsOwnConnection(t *testing.T) {
-	s := newConnServer(Config{}, nil, handler{Serve: func(w *reply, _ *request) { w.send(http.StatusOK, []byte("here")) }}, zerolog.Nop())
+	s := NewServer(Config{}, nil, Handler{Serve: func(w *Reply, _ *Request) { w.Send(http.StatusOK, []byte("here")) }}, zerolog.Nop())
 	l := &handedListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.run(ctx, l) }()
+	go func() { ended <- s.Run(ctx, l) }()
 	panics := func() (n uint64) {
 		boundary.Counts(func(where boundary.Where, count func() uint64) {
 			if where == boundary.Connection {
@@ -95,7 +95,7 @@ func TestAPanicEndsItsOwnConnection(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("run: %v", err)
 	}
-	if n := s.connections(); n != 0 {
+	if n := s.Connections(); n != 0 {
 		t.Errorf("got %d connections in the end, want none", n)
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package http1
 
 import (
 	"context"
@@ -8,58 +8,63 @@ import (
 	"strings"
 )
 
-// request is the head of an HTTP/1.x request and a reader of its body. All texts
+// Request is the head of an HTTP/1.x request and a reader of its body. All texts
 // are parts of one string, so they may be kept.
-type request struct {
-	method string
+type Request struct {
+	// Method is spelled as the client spelled it.
+	Method string
+	// Fields are the headers, in the client's order.
+	Fields []Field
+	// Length is that of the body, in bytes; -1 if it is chunked.
+	Length int64
+
 	target string // as it came, with its query
 	// rawPath is the path of the target, without scheme, authority and query.
 	rawPath string
-	minor   int // of the version: HTTP/1.minor
-	fields  []headerField
-
-	length int64 // of the body, -1 if it is chunked
-	close  bool  // the client wants no further request
-	body   bodyReader
+	minor   int  // of the version: HTTP/1.minor
+	close   bool // the client wants no further request
+	body    bodyReader
 
 	// ctx ends when the client has left, life when the server stops waiting for
 	// requests in flight.
 	ctx, life context.Context
 }
 
-// headerField is one header, spelled as the client spelled it.
-type headerField struct{ name, value string }
+// Field is one header, spelled as the client spelled it.
+type Field struct{ Name, Value string }
 
-// header returns the value of the first header of that name, in any case.
-func (r *request) header(name string) (value string, ok bool) {
-	for i := range r.fields {
-		if f := &r.fields[i]; equalFold(f.name, name) {
-			return f.value, true
+// Header returns the value of the first header of that name, in any case.
+func (r *Request) Header(name string) (value string, ok bool) {
+	for i := range r.Fields {
+		if f := &r.Fields[i]; equalFold(f.Name, name) {
+			return f.Value, true
 		}
 	}
 	return "", false
 }
 
-// reader returns the reader of the body.
-func (r *request) reader() io.Reader { return &r.body }
+// Body returns the reader of the body, which reads from the socket straight into large
+// buffers. It fails with a *BodyError, os.ErrDeadlineExceeded where the body came too
+// slowly, or otherwise where it ends early or is malformed.
+func (r *Request) Body() io.Reader { return &r.body }
 
-// context ends when the client is seen to leave, or the server stops waiting for requests
+// Context ends when the client is seen to leave, or the server stops waiting for requests
 // in flight.
-func (r *request) context() context.Context { return r.ctx }
+func (r *Request) Context() context.Context { return r.ctx }
 
-// lifetime ends when the server stops waiting for requests in flight, whether the client
+// Lifetime ends when the server stops waiting for requests in flight, whether the client
 // stays or not.
-func (r *request) lifetime() context.Context { return r.life }
+func (r *Request) Lifetime() context.Context { return r.life }
 
-// watch has the context end if the client leaves before unwatch, if the body has been
-// read to its end.
-func (r *request) watch() { r.body.c.beginWatch() }
+// Watch has the context end if the client leaves before Unwatch. It does nothing unless
+// the body has been read to its end.
+func (r *Request) Watch() { r.body.c.beginWatch() }
 
-// unwatch must be called before the handler returns.
-func (r *request) unwatch() { r.body.c.endWatch() }
+// Unwatch must be called before the handler returns.
+func (r *Request) Unwatch() { r.body.c.endWatch() }
 
-// path returns the path of the target as it was spelled, which parseTarget found.
-func (r *request) path() string { return r.rawPath }
+// Path returns the path of the target as it was spelled, which parseTarget found.
+func (r *Request) Path() string { return r.rawPath }
 
 // headError is why a request cannot be served: nothing that follows it on its
 // connection can be trusted to be another request.
@@ -78,12 +83,12 @@ func badHead(format string, args ...any) error {
 // parse reads a head, up to and with its blank line, into r. The error is a
 // *headError: what it refuses leaves in doubt where the body ends, what the
 // request is for, or whether the peer speaks HTTP/1.x at all.
-func (r *request) parse(head string) error {
+func (r *Request) parse(head string) error {
 	line, rest, _ := strings.Cut(head, "\r\n")
 	if err := r.parseLine(line); err != nil {
 		return err
 	}
-	r.fields = r.fields[:0]
+	r.Fields = r.Fields[:0]
 	for {
 		line, rest, _ = strings.Cut(rest, "\r\n")
 		if line == "" {
@@ -93,7 +98,7 @@ func (r *request) parse(head string) error {
 		if err != nil {
 			return err
 		}
-		r.fields = append(r.fields, headerField{name, value})
+		r.Fields = append(r.Fields, Field{name, value})
 	}
 	return r.parseFraming()
 }
@@ -123,7 +128,7 @@ func control(text string) int {
 	return -1
 }
 
-func (r *request) parseLine(line string) error {
+func (r *Request) parseLine(line string) error {
 	method, rest, _ := strings.Cut(line, " ")
 	target, version, ok := strings.Cut(rest, " ")
 	if !ok || !isToken(method) {
@@ -138,7 +143,7 @@ func (r *request) parseLine(line string) error {
 	case method == http.MethodConnect:
 		return &headError{http.StatusNotImplemented, "the method CONNECT is not served"}
 	}
-	r.method, r.target, r.minor = method, target, min(minor, 1)
+	r.Method, r.target, r.minor = method, target, min(minor, 1)
 	return r.parseTarget()
 }
 
@@ -155,7 +160,7 @@ func parseHTTPVersion(text string) (major, minor int, ok bool) {
 // parseTarget finds the path in the target: that of its origin form, or of the
 // absolute form "http://authority/path". The asterisk is a path of its own, for
 // OPTIONS alone. Escapes stay as they are.
-func (r *request) parseTarget() error {
+func (r *Request) parseTarget() error {
 	target := r.target
 	for i := range len(target) {
 		if c := target[i]; c <= ' ' || c == 0x7f {
@@ -166,7 +171,7 @@ func (r *request) parseTarget() error {
 		r.rawPath, _, _ = strings.Cut(target, "?")
 		return nil
 	}
-	if target == "*" && r.method == http.MethodOptions {
+	if target == "*" && r.Method == http.MethodOptions {
 		r.rawPath = target
 		return nil
 	}

@@ -1,41 +1,44 @@
-package server
+package http1
 
 import (
 	"net/http"
 	"strconv"
 )
 
-// reply writes the one reply to a request. A handler sets what is to be in its
+// Reply writes the one reply to a request. A handler sets what is to be in its
 // head and sends it whole.
-type reply struct {
-	c           *conn
-	contentType string
-	// extra is one more header; it has no name if there is none.
-	extra  numberField
-	coding contentCoding
-	// offerCodings tells the client which codings requests may have.
-	offerCodings bool
+type Reply struct {
+	c *conn
+
+	// ContentType is PlainText unless the handler says otherwise.
+	ContentType string
+	// Extra is one more header; it has no name if there is none.
+	Extra Number
+	// Coding is that in which the body is sent. The handler has applied it.
+	Coding Coding
+	// OfferCodings tells the client which codings requests may have.
+	OfferCodings bool
 	// close ends the connection after the reply.
 	close bool
 	sent  bool
 }
 
-// numberField is a header whose value is a whole number.
-type numberField struct {
+// Number is a header whose value is a whole number.
+type Number struct {
 	Name  string
 	Value int
 }
 
-// plainText is the type of a reply that has been given no other.
-const plainText = "text/plain"
+// PlainText is the type of a reply that has been given no other.
+const PlainText = "text/plain"
 
 // inlineReply is the longest reply that is put together in one piece. Of longer
 // ones the parts are written from where they lie.
 const inlineReply = 4 << 10
 
-// send writes the reply: the body and then the blobs, which are not kept. That
+// Send writes the reply: the body and then the blobs, which are not kept. That
 // the client has gone is nothing to tell a handler.
-func (w *reply) send(status int, body []byte, blobs ...[]byte) {
+func (w *Reply) Send(status int, body []byte, blobs ...[]byte) {
 	c := w.c
 	w.sent = true
 	size := len(body)
@@ -48,17 +51,17 @@ func (w *reply) send(status int, body []byte, blobs ...[]byte) {
 	}
 	w.close = w.close || r.close
 	b := appendStatusLine(c.out[:0], r.minor, status)
-	if w.offerCodings {
+	if w.OfferCodings {
 		b = append(b, "Accept-Encoding: gzip, deflate\r\n"...)
 	}
-	if w.extra.Name != "" {
-		b = strconv.AppendInt(append(append(b, w.extra.Name...), ": "...), int64(w.extra.Value), 10)
+	if w.Extra.Name != "" {
+		b = strconv.AppendInt(append(append(b, w.Extra.Name...), ": "...), int64(w.Extra.Value), 10)
 		b = append(b, "\r\n"...)
 	}
-	if w.coding != identity {
-		b = append(append(append(b, "Content-Encoding: "...), encodingNames[w.coding]...), "\r\n"...)
+	if w.Coding != Identity {
+		b = append(append(append(b, "Content-Encoding: "...), encodingNames[w.Coding]...), "\r\n"...)
 	}
-	b = append(append(append(b, "Content-Type: "...), w.contentType...), "\r\n"...)
+	b = append(append(append(b, "Content-Type: "...), w.ContentType...), "\r\n"...)
 	if size > 0 || r.minor > 0 || !w.close { // Triton leaves it out for all of HTTP/1.0, whose clients then wait
 		b = strconv.AppendInt(append(b, "Content-Length: "...), int64(size), 10)
 		b = append(b, "\r\n"...)
@@ -70,7 +73,7 @@ func (w *reply) send(status int, body []byte, blobs ...[]byte) {
 		b = append(b, "Connection: keep-alive\r\n"...)
 	}
 	b = append(b, "\r\n"...)
-	if r.method == http.MethodHead {
+	if r.Method == http.MethodHead {
 		body, blobs, size = nil, nil, 0
 	}
 	if size <= inlineReply {

@@ -1,0 +1,33 @@
+// Package http1 serves HTTP/1.0 and 1.1: connections, the heads and bodies of requests,
+// content codings and replies. It knows nothing of what the requests are for.
+//
+//	Server.Run ── accepts, counts, refuses, ends
+//	   └─ conn: readHead ── Request.parse ── Handler.Serve ── what is left of the body ─┐
+//	        ▲                                  └─ Reply.Send                            │
+//	        └─────────────────────────────────────────────────────────────────────────┘
+//
+// It is not net/http, so that a body goes from the socket to where the handler wants its
+// bytes and a reply from where its parts lie to the socket, without a copy; and so that
+// paths and headers stay as they were spelled.
+//
+// States: a conn waits for a request, serves one, or is closing. Whoever wants a waiting
+// connection gone (an eviction, the end of the server) closes it by one compare-and-swap;
+// a conn that serves ends by itself, with its next reply, once the server is closing.
+//
+// Goroutines: one for each connection. Everything of a conn but its state belongs to it,
+// and so do the Request and the Reply that a handler is given, until the handler returns.
+// While a request is watched (Request.Watch), a timer looks at the socket without reading
+// from it and ends the request's context if the client has left.
+//
+// Locks: Server.mu guards the set of open connections and departure.mu a look at the
+// socket; neither is held while another lock is taken. Those of connections come first.
+//
+// Memory: the texts of a Request are parts of one string and may be kept. A Reply keeps no
+// part of what it sends. A conn keeps its input buffer and the memory of small heads and
+// replies for the next request; all that connections take for good is charged when they
+// are let in.
+//
+// Trust: a client may send anything, at any speed. A head that two readers could
+// understand differently is refused and ends the connection; every wait for a client has
+// a deadline that moves on only while the client does.
+package http1
