@@ -23,7 +23,7 @@ func Classify(out *infer.Tensor, k int, batched bool, labels []string) (infer.Te
 	case infer.Bool, infer.FP16, infer.BF16, infer.Bytes, infer.Invalid:
 		return t, infer.Errorf(infer.InvalidArg, "class result not available for output due to unsupported type '%s'", out.DataType)
 	}
-	if err := checkOutputSize(out); err != nil {
+	if err := CheckOutputSize(out); err != nil {
 		return t, err
 	}
 	size := out.DataType.Size()
@@ -180,4 +180,19 @@ func unsignedAt(data []byte, size int) uint64 {
 	default:
 		return binary.LittleEndian.Uint64(data)
 	}
+}
+
+// CheckOutputSize compares the bytes of an output with its shape; those of
+// BYTES are checked as they are read. A shape without dimensions is a scalar or,
+// as in requests, an empty tensor.
+func CheckOutputSize(out *infer.Tensor) error {
+	if out.DataType.Size() == 0 || len(out.Shape) == 0 && len(out.Data) == 0 {
+		return nil
+	}
+	want, ok := infer.ByteSize(out.DataType, out.Shape)
+	if !ok || want != int64(len(out.Data)) {
+		return infer.Errorf(infer.Internal, "output '%s' of shape %s has %d bytes, want %d",
+			out.Name, infer.ShapeString(out.Shape), len(out.Data), want)
+	}
+	return nil
 }

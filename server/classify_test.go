@@ -39,7 +39,7 @@ func TestClassify(t *testing.T) {
 		}
 		var elements []string
 		for data := got.Data; len(data) > 0; {
-			e, ok := firstElement(data)
+			e, ok := element(data)
 			if !ok {
 				t.Fatalf("%s: element %d is malformed", tt.name, len(elements))
 			}
@@ -76,4 +76,16 @@ func TestTop(t *testing.T) {
 			t.Fatalf("top %d: got %v, want %v", k, got, all[:k])
 		}
 	}
+}
+
+// element returns the first element of a BYTES tensor's data.
+func element(data []byte) (element []byte, ok bool) {
+	if len(data) < 4 {
+		return nil, false
+	}
+	n := binary.LittleEndian.Uint32(data)
+	if uint64(n) > uint64(len(data)-4) {
+		return nil, false
+	}
+	return data[4 : 4+n], true
 }

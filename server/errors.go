@@ -11,12 +11,8 @@ import (
 // errUnsupportedEncoding goes with a header Accept-Encoding.
 var errUnsupportedEncoding = &infer.Error{Code: infer.Unsupported, Message: "Unsupported compression type"}
 
-// What other servers of the protocol have and this one has not.
-var (
-	// ErrTracesOff refuses the settings of traces.
-	ErrTracesOff   = &infer.Error{Code: infer.Unsupported, Message: "This server does not support traces."}
-	errGenerateOff = &infer.Error{Code: infer.Unsupported, Message: "This server does not support the generate endpoints."}
-)
+// errGenerateOff refuses what other servers of the protocol have and this one has not.
+var errGenerateOff = &infer.Error{Code: infer.Unsupported, Message: "This server does not support the generate endpoints."}
 
 // httpStatus maps a code to the status of a reply.
 func httpStatus(c infer.Code) int {

@@ -13,23 +13,6 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
-// Parts are what the front ends share.
-type Parts struct {
-	// Core is required.
-	Core Core
-	// Allocate lends memory for tensors of more than 4096 bytes; nil leaves them
-	// on the Go heap.
-	Allocate Allocator
-	// Open lends memory for larger tensors and texts that arrive piece by piece;
-	// nil leaves them to Allocate and the Go heap.
-	Open Opener
-	// Memory is the account of what requests take; nil means one of its own, of
-	// the default size.
-	Memory *memory.Account
-	// Logging shows and changes the log settings; required.
-	Logging LogControl
-}
-
 // HTTP is the HTTP/1.1 front end. Listen, then Run it once.
 type HTTP struct {
 	cfg          HTTPConfig

@@ -52,7 +52,7 @@ func (c *inferCall) reply(w *http1.Reply, r *http1.Request) error {
 			}
 			continue
 		}
-		if err := checkOutputSize(out); err != nil {
+		if err := CheckOutputSize(out); err != nil {
 			return err
 		}
 		if len(out.Data) > smallBody {
@@ -98,21 +98,6 @@ func appendOutputHead(b []byte, out *infer.Tensor) []byte {
 	b = append(b, `,"datatype":"`...)
 	b = append(b, out.DataType.String()...)
 	return appendShape(append(b, `","shape":`...), 0, out.Shape)
-}
-
-// checkOutputSize compares the bytes of an output with its shape; those of
-// BYTES are checked as they are read. A shape without dimensions is a scalar or,
-// as in requests, an empty tensor.
-func checkOutputSize(out *infer.Tensor) error {
-	if out.DataType.Size() == 0 || len(out.Shape) == 0 && len(out.Data) == 0 {
-		return nil
-	}
-	want, ok := infer.ByteSize(out.DataType, out.Shape)
-	if !ok || want != int64(len(out.Data)) {
-		return infer.Errorf(infer.Internal, "output '%s' of shape %s has %d bytes, want %d",
-			out.Name, infer.ShapeString(out.Shape), len(out.Data), want)
-	}
-	return nil
 }
 
 func appendParameters(b []byte, params []infer.Parameter) []byte {

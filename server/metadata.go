@@ -2,7 +2,6 @@ package server
 
 import (
 	"net/http"
-	"slices"
 	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -11,17 +10,12 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// extensions are what the server's metadata lists, in Triton's order. What is not
-// served is not listed: system_shared_memory, cuda_shared_memory, trace.
-var extensions = []string{"classification", "sequence", "model_repository", "model_repository(unload_dependents)",
-	"schedule_policy", "model_configuration", "binary_tensor_data", "parameters", "statistics", "logging"}
-
 // serverMetadata returns the reply to GET /v2.
 func serverMetadata(name, version string) []byte {
 	b := jsontext.AppendString([]byte(`{"name":`), name)
 	b = jsontext.AppendString(append(b, `,"version":`...), version)
 	b = append(b, `,"extensions":[`...)
-	for i, e := range extensions {
+	for i, e := range Extensions() {
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -86,6 +80,3 @@ func (h *HTTP) serveModelConfig(w *http1.Reply, model string, version int64) err
 	w.Send(http.StatusOK, info.JSON)
 	return nil
 }
-
-// Extensions lists the protocol extensions that the server's metadata names.
-func Extensions() []string { return slices.Clone(extensions) }

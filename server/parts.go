@@ -1,0 +1,20 @@
+package server
+
+import "github.com/nereid-serving/nereid/memory"
+
+// Parts are what the front ends share.
+type Parts struct {
+	// Core is required.
+	Core Core
+	// Allocate lends memory for tensors of more than 4096 bytes; nil leaves them
+	// on the Go heap.
+	Allocate Allocator
+	// Open lends memory for larger tensors and texts that arrive piece by piece;
+	// nil leaves them to Allocate and the Go heap.
+	Open Opener
+	// Memory is the account of what requests take; nil means one of its own, of
+	// the default size.
+	Memory *memory.Account
+	// Logging shows and changes the log settings; required.
+	Logging LogControl
+}
