@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/connections"
+	"github.com/nereid-serving/nereid/server/grpc"
 )
 
 // The front ends, as errors and log lines name them.
@@ -82,7 +83,7 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 		all.Needs = s.supervisor.Descriptors
 	}
 	if o.GRPC.Allow {
-		g, err := server.NewGRPC(o.grpcConfig(all), parts, s.log)
+		g, err := grpc.New(o.grpcConfig(all), parts, s.log)
 		if err != nil {
 			return err
 		}
@@ -124,13 +125,13 @@ func (o *Options) metricsConfig(all *connections.Budget) server.HTTPConfig {
 	return c
 }
 
-func (o *Options) grpcConfig(all *connections.Budget) server.GRPCConfig {
+func (o *Options) grpcConfig(all *connections.Budget) grpc.Config {
 	g := o.GRPC
 	c := g.Limits
 	c.Address, c.Port, c.ReusePort, c.Connections = g.Address, g.Port, g.ReusePort, all
 	c.ServerName, c.ServerVersion = o.ServerID, ProtocolVersion
 	c.Restricted, c.ForwardPattern, c.Compression = restrictions(g.Restricted), g.ForwardPattern, g.Compression
-	c.TLS = server.GRPCTLS{
+	c.TLS = grpc.TLS{
 		Enabled: g.UseTLS || g.MutualTLS, Mutual: g.MutualTLS, CertFile: g.CertFile, KeyFile: g.KeyFile, RootFile: g.RootCertFile,
 	}
 	c.KeepaliveTime, c.KeepaliveTimeout = g.KeepaliveTime, g.KeepaliveTimeout

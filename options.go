@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
@@ -106,7 +107,7 @@ type GRPCOptions struct {
 	ResponsePoolSize int                    // --grpc-max-response-pool-size: responses that a stream may have waiting
 	Compression      string                 // --grpc-infer-response-compression-level: none, low, medium, high
 	// Limits are as those of HTTPOptions.
-	Limits server.GRPCConfig
+	Limits grpc.Config
 
 	UseTLS, MutualTLS               bool
 	CertFile, KeyFile, RootCertFile string        // PEM
@@ -175,7 +176,7 @@ func Defaults() Options {
 		GRPC: GRPCOptions{
 			Allow: true, Address: "0.0.0.0", Port: 8001, ResponsePoolSize: 1<<31 - 1, Compression: "none",
 			KeepaliveTime: 2 * time.Hour, KeepaliveTimeout: 20 * time.Second, MinPingInterval: 5 * time.Minute,
-			Limits: server.GRPCConfig{}.WithDefaults(),
+			Limits: grpc.Config{}.WithDefaults(),
 		},
 		Metrics:  MetricsOptions{Allow: true, Port: 8002, Series: metrics.Config{CPU: true, Interval: 2 * time.Second, PinnedPoolBytes: 256 << 20}},
 		Backends: BackendOptions{Directory: "/opt/tritonserver/backends"},

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/grpc"
 )
 
 // TestValidateNamesTheField changes one field of options that are valid.
@@ -56,7 +56,7 @@ func TestPortsThatTheKernelChooses(t *testing.T) {
 	if err := o.Validate(); err != nil {
 		t.Errorf("three ports 0: got error %v, want none", err)
 	}
-	o.GRPC.Allow, o.GRPC.Port, o.GRPC.Limits = false, -1, server.GRPCConfig{MaxCalls: -1}
+	o.GRPC.Allow, o.GRPC.Port, o.GRPC.Limits = false, -1, grpc.Config{MaxCalls: -1}
 	if err := o.Validate(); err != nil {
 		t.Errorf("a wrong port of an endpoint that is off: got error %v, want none", err)
 	}

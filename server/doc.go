@@ -1,6 +1,7 @@
 // Package server speaks the KServe protocol v2, with Triton's extensions, over
-// HTTP and gRPC, and owns every status code. Both front ends ask the rooms below
-// through Core.
+// HTTP, and has what every front end needs: Core, through which they ask the packages
+// below, the memory of requests, restrictions, header forwarding, classification, log
+// settings, and the texts of what is refused. The gRPC front end is package server/grpc.
 //
 // A front end is made, bound and run, in this order:
 //

@@ -1,0 +1,329 @@
+package grpc
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server"
+)
+
+const (
+	emptyFinalParam = "triton_enable_empty_final_response"
+	// maxCorrelation is the longest correlation id that is a text.
+	maxCorrelation = 128
+	// fewParams is up to how many parameters are compared with each other.
+	fewParams = 16
+)
+
+// call is one inference: what is asked of the Core, and what the answer
+// must look like.
+type call struct {
+	request infer.Request
+	message message
+	// forwarded are parameters made of metadata, and refusal is why they cannot
+	// be.
+	forwarded []infer.Parameter
+	refusal   error
+	// classes has the outputs that are wanted as classes.
+	classes []wantedClasses
+	// emptyFinal asks to be told of a final flag without a response.
+	emptyFinal bool
+	inputs     [2]infer.Tensor // room for the usual request
+}
+
+type wantedClasses struct {
+	output string
+	count  int
+}
+
+// release gives back what the request held.
+func (c *call) release() { c.message.release() }
+
+// lookup finds the model of the message: first the text of the version, then
+// the model.
+func (c *call) lookup(core server.Core) (models.Target, error) {
+	version, err := parseVersion(c.message.version)
+	if err != nil {
+		return nil, err
+	}
+	c.request.Model, c.request.Version = c.message.model, version
+	return core.Target(c.message.model, version)
+}
+
+// build makes the request out of the message, in the order in which a client
+// can tell by the error: parameters, names, forwarded headers, the bytes of the
+// inputs, what is wanted of the outputs.
+func (c *call) build(alloc server.Allocator) error {
+	m, r := &c.message, &c.request
+	r.ID = m.id
+	if err := c.parameters(); err != nil {
+		return err
+	}
+	if err := c.names(); err != nil {
+		return err
+	}
+	if c.refusal != nil {
+		return c.refusal
+	}
+	r.Parameters = append(r.Parameters, c.forwarded...)
+	if err := c.data(alloc); err != nil {
+		return err
+	}
+	return c.wanted()
+}
+
+// parameters sorts the request's parameters into those with a meaning and those
+// that are the model's.
+func (c *call) parameters() error {
+	m, r := &c.message, &c.request
+	last := lastParams(m.params)
+	for i := range m.params {
+		if !last(i) {
+			continue
+		}
+		p := &m.params[i]
+		v := &p.value
+		switch p.name {
+		case "sequence_id":
+			switch v.kind {
+			case int64Param:
+				r.Correlation = infer.CorrelationID{Number: v.bits}
+			case stringParam:
+				if len(v.string) > maxCorrelation {
+					return infer.Errorf(infer.Unsupported, "string correlation ID cannot be longer than %d characters", maxCorrelation)
+				}
+				r.Correlation = infer.CorrelationID{Text: v.string}
+			default:
+				return invalid("invalid value type for 'sequence_id' parameter, expected int64_param or string_param.")
+			}
+		case "sequence_start", "sequence_end", emptyFinalParam:
+			if v.kind != boolParam {
+				return invalid("invalid value type for '%s' parameter, expected bool_param.", p.name)
+			}
+			switch {
+			case p.name == emptyFinalParam:
+				c.emptyFinal = v.bits != 0
+			case v.bits == 0:
+			case p.name == "sequence_start":
+				r.Flags |= infer.SequenceStart
+			default:
+				r.Flags |= infer.SequenceEnd
+			}
+		case "priority":
+			switch {
+			case v.kind == int64Param && int64(v.bits) < 0:
+				return invalid("invalid value for 'priority', expected value >= 0.")
+			case v.kind != int64Param && v.kind != uint64Param:
+				return invalid("invalid value type for 'priority' parameter, expected int64_param or uint64_param.")
+			}
+			r.Priority = v.bits
+		case "timeout":
+			if v.kind != int64Param {
+				return invalid("invalid value type for 'timeout' parameter, expected int64_param.")
+			}
+			r.TimeoutMicros = v.bits
+		default:
+			if strings.HasPrefix(p.name, server.ReservedPrefix) {
+				return invalid("parameter keys starting with 'triton_' are reserved for Triton usage. "+
+					"Only the following keys starting with 'triton_' are allowed: %s", emptyFinalParam)
+			}
+			param, err := p.custom()
+			if err != nil {
+				return err
+			}
+			r.Parameters = append(r.Parameters, param)
+		}
+	}
+	return nil
+}
+
+// custom returns a parameter that is the model's.
+func (p *param) custom() (infer.Parameter, error) {
+	v := &p.value
+	out := infer.Parameter{Name: p.name}
+	switch v.kind {
+	case boolParam:
+		out.Kind, out.Bool = infer.BoolParameter, v.bits != 0
+	case int64Param:
+		out.Kind, out.Int = infer.IntParameter, int64(v.bits)
+	case stringParam:
+		out.Kind, out.String = infer.StringParameter, v.string
+	case doubleParam:
+		out.Kind, out.Double = infer.DoubleParameter, math.Float64frombits(v.bits)
+	default:
+		return out, invalid("invalid value type for '%s' parameter, expected int64_param, bool_param, or string_param.", p.name)
+	}
+	return out, nil
+}
+
+// names takes over the names, types and shapes of the inputs and the names of
+// the outputs, of which none may come twice.
+func (c *call) names() error {
+	m, r := &c.message, &c.request
+	r.Inputs = c.inputs[:0]
+	var seen server.Names
+	for i := range m.inputs {
+		in := &m.inputs[i]
+		if !seen.Add(in.name, len(r.Inputs), func(k int) string { return r.Inputs[k].Name }) {
+			return invalid("%sinput '%s' already exists in request", r.LogPrefix(), in.name)
+		}
+		r.Inputs = append(r.Inputs, infer.Tensor{Name: in.name, DataType: in.dataType, Shape: in.shape})
+	}
+	seen = server.Names{}
+	for i := range m.outputs {
+		name := m.outputs[i].name
+		if !seen.Add(name, len(r.Outputs), func(k int) string { return r.Outputs[k] }) {
+			return invalid("%soutput '%s' already exists in request", r.LogPrefix(), name)
+		}
+		r.Outputs = append(r.Outputs, name)
+	}
+	return nil
+}
+
+// data gives each input its bytes: of its contents, or else the next entry of
+// raw_input_contents.
+func (c *call) data(alloc server.Allocator) error {
+	m, r := &c.message, &c.request
+	next := 0
+	for i := range m.inputs {
+		in, t := &m.inputs[i], &r.Inputs[i]
+		region, shared, err := sharedRegion(in.name, in.params)
+		if err != nil {
+			return err
+		}
+		switch {
+		case shared && in.hasContents:
+			return invalid("unexpected 'content' provided when using shared memory for input tensor '%s' for model '%s'", in.name, r.Model)
+		case shared:
+			return noSharedRegion(region)
+		case in.hasContents && len(m.raw) > 0:
+			return invalid("contents field must not be specified when using raw_input_contents for '%s' for model '%s'", in.name, r.Model)
+		case in.hasContents:
+			if t.Data, t.Memory, err = m.typed(in, r.Model, alloc); err != nil {
+				return err
+			}
+			in.contents = nil
+		case next < len(m.raw):
+			t.Data, t.Memory = m.raw[next].data, m.raw[next].memory
+			next++
+		default:
+			return invalid("unable to find data for input tensor '%s' for model '%s' in request.", in.name, r.Model)
+		}
+	}
+	return nil
+}
+
+// wanted reads how the outputs shall be returned.
+func (c *call) wanted() error {
+	for i := range c.message.outputs {
+		out := &c.message.outputs[i]
+		if len(out.params) == 0 {
+			continue
+		}
+		region, shared, err := sharedRegion(out.name, out.params)
+		if err != nil {
+			return err
+		}
+		classes := findParam(out.params, "classification")
+		switch {
+		case shared && classes != nil:
+			return invalid("output can't set both 'shared_memory_region' and 'classification'")
+		case shared:
+			return noSharedRegion(region)
+		case classes == nil:
+		case classes.kind != int64Param:
+			return invalid("invalid value type for 'classification' parameter, expected int64_param")
+		case int64(classes.bits) <= 0:
+			return invalid("invalid value for 'classification' parameter, expected >= 0")
+		default:
+			c.classes = append(c.classes, wantedClasses{out.name, int(min(classes.bits, math.MaxInt32))})
+		}
+	}
+	return nil
+}
+
+// sharedRegion reads the parameters that place a tensor in shared memory.
+func sharedRegion(tensor string, params []param) (region string, shared bool, err error) {
+	if len(params) == 0 {
+		return "", false, nil
+	}
+	if v := findParam(params, "shared_memory_region"); v != nil {
+		if v.kind != stringParam {
+			return "", false, invalid("invalid value type for 'shared_memory_region' parameter for tensor '%s', expected string_param.", tensor)
+		}
+		region, shared = v.string, true
+	}
+	offset, size := findParam(params, "shared_memory_offset"), findParam(params, "shared_memory_byte_size")
+	for _, p := range []struct {
+		name  string
+		value *value
+	}{{"shared_memory_offset", offset}, {"shared_memory_byte_size", size}} {
+		switch {
+		case p.value == nil:
+		case !shared:
+			return "", false, invalid("'%s' can not be specified without 'shared_memory_region' parameter for tensor '%s'", p.name, tensor)
+		case p.value.kind != int64Param:
+			// Triton names the offset for both.
+			return "", false, invalid("invalid value type for 'shared_memory_offset' parameter for tensor '%s', expected int64_param.", tensor)
+		}
+	}
+	if shared && size == nil {
+		return "", false, invalid("'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for tensor '%s'", tensor)
+	}
+	return region, shared, nil
+}
+
+func noSharedRegion(name string) error {
+	return infer.Errorf(infer.NotFound, "Unable to find shared memory region: '%s'", name)
+}
+
+// findParam returns the value of a parameter, or nil.
+func findParam(params []param, name string) *value {
+	for i := len(params) - 1; i >= 0; i-- {
+		if params[i].name == name {
+			return &params[i].value
+		}
+	}
+	return nil
+}
+
+// lastParams returns a function that tells whether params[i] is the last of its
+// name.
+func lastParams(params []param) func(i int) bool {
+	if len(params) <= fewParams {
+		return func(i int) bool { return findParam(params, params[i].name) == &params[i].value }
+	}
+	last := make(map[string]int, len(params))
+	for i := range params {
+		last[params[i].name] = i
+	}
+	return func(i int) bool { return last[params[i].name] == i }
+}
+
+// parseVersion reads a version as C's stol does: leading blanks, a sign, digits,
+// and then anything. None is the latest.
+func parseVersion(text string) (int64, error) {
+	if text == "" {
+		return infer.LatestVersion, nil
+	}
+	digits := strings.TrimLeft(text, " \t\n\v\f\r")
+	end := 0
+	if strings.HasPrefix(digits, "-") || strings.HasPrefix(digits, "+") {
+		end = 1
+	}
+	for end < len(digits) && digits[end] >= '0' && digits[end] <= '9' {
+		end++
+	}
+	version, err := strconv.ParseInt(digits[:end], 10, 64)
+	if err != nil {
+		return 0, invalid("failed to get model version from specified version string '%s' (details: stol), "+
+			"version should be an integral value > 0", text)
+	}
+	if version < 0 {
+		return 0, invalid("invalid model version specified '%s' , version should be an integral value > 0", text)
+	}
+	return version, nil
+}

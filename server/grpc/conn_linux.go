@@ -1,0 +1,208 @@
+package grpc
+
+import (
+	"context"
+	"io"
+	"math"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/mem"
+
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/connections"
+)
+
+// listener closes connections beyond its limit, idle ones first.
+type listener struct {
+	net.Listener
+	members  *connections.Set
+	account  *memory.Account
+	unacked  time.Duration // a connection whose client confirms nothing ends after this
+	acceptor *connections.Acceptor
+
+	mu   sync.Mutex
+	open map[*connection]struct{}
+}
+
+const (
+	// connCost is what an idle connection takes: goroutines, tables of headers.
+	connCost = 48 << 10
+)
+
+func newListener(socket net.Listener, g *FrontEnd) *listener {
+	l := &listener{
+		Listener: socket, unacked: g.cfg.KeepaliveTimeout, open: make(map[*connection]struct{}),
+		members: connections.NewSet(g.cfg.Connections, g.cfg.MaxConnections, g.account, connCost), account: g.account,
+	}
+	l.acceptor = l.members.Acceptor(socket, g.log)
+	return l
+}
+
+func (l *listener) remove(c *connection) {
+	l.members.Leave(&c.member)
+	l.mu.Lock()
+	delete(l.open, c)
+	l.mu.Unlock()
+}
+
+// prefaceBytes is the length of what a client of HTTP/2 sends first (RFC 9113, 3.4).
+const prefaceBytes = 24
+
+// closeSilent closes the connections whose clients have not even begun to speak:
+// the library would wait for them at its end.
+func (l *listener) closeSilent() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.open {
+		if c.received.Load() < prefaceBytes {
+			_ = c.TCPConn.Close()
+		}
+	}
+}
+
+// Accept implements net.Listener. The library ends with most errors, so none but
+// the listener's end gets through.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.acceptor.Accept(context.Background())
+		if err != nil {
+			return nil, err
+		}
+		tcp, ok := c.(*net.TCPConn)
+		conn := &connection{TCPConn: tcp, listener: l}
+		conn.member.Close = conn.closeIdle
+		conn.sent.account = l.account
+		if !ok || !l.members.Enter(&conn.member) {
+			_ = c.Close()
+			continue
+		}
+		l.mu.Lock()
+		l.open[conn] = struct{}{}
+		l.mu.Unlock()
+		if conn.raw, err = tcp.SyscallConn(); err != nil {
+			_ = conn.Close()
+			continue
+		}
+		conn.read = conn.readReady
+		// Where the option is refused, the library's pings find such clients, later.
+		_ = conn.raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(l.unacked.Milliseconds()))
+		})
+		return conn, nil
+	}
+}
+
+// connection is a connection that is counted. It offers the library what it else
+// finds in a plain connection only: to take a buffer when there is something to
+// read, so that an idle connection holds none.
+type connection struct {
+	*net.TCPConn
+	listener *listener
+	received atomic.Int64 // bytes
+	member   connections.Member
+	sent     sentReplies
+	calls    atomic.Int64 // handlers at work; negative: it is closed for another connection
+
+	raw  syscall.RawConn
+	read func(fd uintptr) bool // readReady, bound once
+	// Arguments and results of readReady: there is one reader.
+	pool mem.BufferPool
+	size int
+	buf  *[]byte
+	n    int
+	err  error
+}
+
+// clientAddr is the address of a client, by which calls find their connection.
+type clientAddr struct {
+	net.Addr
+	conn *connection
+}
+
+// begin and end are said of each call.
+func (c *connection) begin() {
+	if c.calls.Add(1) == 1 {
+		c.member.Busy()
+	}
+}
+
+func (c *connection) end() {
+	if c.calls.Add(-1) == 0 {
+		c.member.Answered()
+	}
+}
+
+// closeIdle closes the connection unless there are calls.
+func (c *connection) closeIdle() bool {
+	if !c.calls.CompareAndSwap(0, math.MinInt32) {
+		return false
+	}
+	_ = c.TCPConn.Close()
+	return true
+}
+
+// RemoteAddr returns a clientAddr.
+func (c *connection) RemoteAddr() net.Addr { return clientAddr{c.TCPConn.RemoteAddr(), c} }
+
+func (c *connection) Close() error {
+	c.listener.remove(c)
+	c.sent.end()
+	return c.TCPConn.Close()
+}
+
+func (c *connection) Read(p []byte) (int, error) {
+	n, err := c.TCPConn.Read(p)
+	c.received.Add(int64(n))
+	return n, err
+}
+
+// ReadOnReady waits until there is something to read and only then takes a
+// buffer of the given size from pool to read into.
+func (c *connection) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
+	c.pool, c.size, c.buf, c.n, c.err = pool, size, nil, 0, nil
+	waitErr := c.raw.Read(c.read)
+	buf, n, err := c.buf, c.n, c.err
+	c.pool, c.buf = nil, nil
+	switch {
+	case waitErr != nil:
+		err = waitErr
+	case err == nil && n == 0:
+		err = io.EOF
+	}
+	if err != nil {
+		if buf != nil {
+			pool.Put(buf)
+		}
+		return nil, 0, err
+	}
+	c.received.Add(int64(n))
+	return buf, n, nil
+}
+
+// readReady reads once; false waits until it makes sense to read again. It uses
+// package syscall as package net does: the race detector knows no other.
+func (c *connection) readReady(fd uintptr) bool {
+	if c.buf == nil {
+		c.buf = c.pool.Get(c.size)
+	}
+	for {
+		c.n, c.err = syscall.Read(int(fd), *c.buf)
+		if c.err != syscall.EINTR {
+			break
+		}
+	}
+	if c.err == syscall.EAGAIN {
+		c.pool.Put(c.buf)
+		c.buf, c.err = nil, nil
+		return false
+	}
+	if c.err != nil {
+		c.n = 0
+	}
+	return true
+}

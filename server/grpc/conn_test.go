@@ -1,0 +1,229 @@
+package grpc
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/servertest"
+)
+
+// writeCertificate makes a certificate for 127.0.0.1 that signs itself, and
+// returns its files.
+func writeCertificate(t *testing.T, name string) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(file, kind string, der []byte) string {
+		file = filepath.Join(t.TempDir(), name+file)
+		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	return write(".crt", "CERTIFICATE", der), write(".key", "PRIVATE KEY", keyDER)
+}
+
+func TestEncrypted(t *testing.T) {
+	certFile, keyFile := writeCertificate(t, "server")
+	clientCert, clientKey := writeCertificate(t, "client")
+	pair, err := tls.LoadX509KeyPair(clientCert, clientKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.ReadFile(certFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(root)
+	plain := grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots}))
+	known := grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}))
+	for _, mutual := range []bool{false, true} {
+		s := start(t, Config{TLS: TLS{Enabled: true, Mutual: mutual, CertFile: certFile, KeyFile: keyFile, RootFile: clientCert}}, nil)
+		if _, err := s.client.ServerLive(callContext(t), &kserve.ServerLiveRequest{}); status.Code(err) != codes.Unavailable {
+			t.Errorf("mutual %v, not encrypted: got %v", mutual, err)
+		}
+		_, client := s.dial(t, plain)
+		if _, err := client.ModelInfer(callContext(t), int32s("id_int32", 50000)); (err != nil) != mutual {
+			t.Errorf("mutual %v, without a certificate: got %v", mutual, err)
+		}
+		_, client = s.dial(t, known)
+		if _, err := client.ModelInfer(callContext(t), int32s("id_int32", 50000)); err != nil {
+			t.Errorf("mutual %v, with a certificate: got %v", mutual, err)
+		}
+	}
+	for _, files := range []TLS{{CertFile: "none", KeyFile: keyFile}, {CertFile: certFile, KeyFile: clientKey},
+		{CertFile: certFile, KeyFile: keyFile, Mutual: true, RootFile: "none"}, {CertFile: certFile, KeyFile: keyFile, Mutual: true, RootFile: keyFile}} {
+		files.Enabled = true
+		g, err := New(Config{TLS: files}, server.Parts{Core: servertest.NewCore(), Logging: &servertest.Log[server.LogSettings]{}}, zerolog.Nop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Listen(); err == nil {
+			t.Errorf("%+v: got no error", files)
+		}
+	}
+}
+
+// packed is a stats.Handler that counts the messages received compressed.
+type packed struct{ compressed, plain atomic.Int64 }
+
+func (*packed) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*packed) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (*packed) HandleConn(context.Context, stats.ConnStats)                       {}
+func (p *packed) HandleRPC(_ context.Context, s stats.RPCStats) {
+	if in, ok := s.(*stats.InPayload); ok {
+		if in.CompressedLength < in.Length/2 {
+			p.compressed.Add(1)
+		} else {
+			p.plain.Add(1)
+		}
+	}
+}
+
+// TestCompressionLevel: a level other than none compresses the answers to
+// inferences, whatever came in, and no others.
+func TestCompressionLevel(t *testing.T) {
+	for _, level := range compressionLevels {
+		for _, method := range []string{"identity", "gzip", "deflate"} {
+			p := &packed{}
+			s := start(t, Config{Compression: level}, nil, grpc.WithStatsHandler(p))
+			if _, err := s.client.ModelInfer(callContext(t), rawRequest("id_uint8", "UINT8", []int64{50000}, make([]byte, 50000)), grpc.UseCompressor(method)); err != nil {
+				t.Errorf("level %s, request in %s: %v", level, method, err)
+			}
+			if got := p.compressed.Load() == 1; got != (level != compressionNone) {
+				t.Errorf("level %s, request in %s: answer is compressed: %v", level, method, got)
+			}
+			if _, err := s.client.ServerMetadata(callContext(t), &kserve.ServerMetadataRequest{}, grpc.UseCompressor(method)); err != nil {
+				t.Error(err)
+			}
+			if p.compressed.Load()+p.plain.Load() != 2 || p.plain.Load() < 1 {
+				t.Errorf("level %s, request in %s: the metadata is compressed", level, method)
+			}
+		}
+	}
+}
+
+// stuckConn is a client's connection that takes so many bytes and then no more,
+// until the server has ended it.
+type stuckConn struct {
+	net.Conn
+	left   atomic.Int64
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *stuckConn) Write(p []byte) (int, error) {
+	if c.left.Add(-int64(len(p))) < 0 {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(p)
+}
+
+// Read sees that the server has gone: a client that then waits for its own farewell
+// to be written does so for 5 s.
+func (c *stuckConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		c.once.Do(func() { close(c.closed) })
+	}
+	return n, err
+}
+
+func (c *stuckConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// TestReadTimeout: a request that its client has begun and does not end is
+// given up, whether it is read at once or in pieces.
+func TestReadTimeout(t *testing.T) {
+	for _, size := range []int{10000, 1 << 20} {
+		s := start(t, Config{ReadTimeout: 50 * time.Millisecond}, nil)
+		_, client := s.dial(t, grpc.WithWriteBufferSize(0), grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+			c := &stuckConn{Conn: raw, closed: make(chan struct{})}
+			c.left.Store(int64(size * 2))
+			return c, err
+		}))
+		if _, err := client.ModelInfer(callContext(t), int32s("id_int32", size)); status.Code(err) != codes.Unavailable {
+			t.Errorf("a request of %d bytes of which half comes: %v", 4*size, err)
+		}
+		s.settled(t)
+	}
+	// A stream may be idle for longer. One whose messages are read too slowly for the
+	// shortest time, because the machine has other things to do, gets more of it.
+	for timeout := time.Millisecond; ; timeout *= 10 {
+		err := idleStream(t, timeout)
+		if err == nil {
+			break
+		}
+		if timeout >= time.Second {
+			t.Fatalf("a stream that was idle for longer than %v: %v", timeout, err)
+		}
+	}
+}
+
+// idleStream has a stream idle for longer than the read timeout between two
+// messages that come at once.
+func idleStream(t *testing.T, timeout time.Duration) error {
+	s := start(t, Config{ReadTimeout: timeout}, nil)
+	stream := s.open(t, callContext(t))
+	for i, n := range []int{1, 100} {
+		if i > 0 {
+			select {
+			case <-stream.Context().Done():
+			case <-time.After(timeout + 20*time.Millisecond):
+			}
+		}
+		if err := stream.Send(int32s("id_int32", n)); err != nil && err != io.EOF { // then Recv says why
+			return err
+		}
+		a, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if got, want := brief(a), fmt.Sprintf("id_int32/1  true %d", 4*n); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	return nil
+}

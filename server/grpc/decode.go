@@ -1,0 +1,351 @@
+package grpc
+
+import (
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
+)
+
+const (
+	// blockSize is the size above which the bytes of a tensor go into memory
+	// of the Allocator; smaller ones share a buffer on the Go heap.
+	blockSize = 4096
+	// smallRoom is how much of that buffer is made at once, at most.
+	smallRoom = 16 << 10
+	// maxWeight bounds the Go structures that one message may make: a field of
+	// two bytes on the wire becomes a hundred in memory.
+	maxWeight = 16 << 20
+	// maxDepth bounds groups within groups, as the protobuf library does.
+	maxDepth = 10000
+)
+
+var errWeight = &noRoom{"the request has too many inputs, outputs, parameters or dimensions"}
+
+// message is a ModelInferRequest as it stood on the wire.
+type message struct {
+	model, version, id string
+
+	params  []param
+	inputs  []input
+	outputs []output
+	raw     []raw
+
+	small    []byte         // what is left for raw contents that share a buffer
+	memories []infer.Memory // held until release
+	charge   memory.Charge
+	weight   int // bytes of Go structures
+	held     int // bytes that are not charged yet
+}
+
+type input struct {
+	name     string
+	dataType infer.DataType
+	shape    []int64
+	params   []param
+	// contents is an InferTensorContents, well-formed; two of them joined are
+	// their merger. hasContents tells an empty one from none.
+	contents    []byte
+	hasContents bool
+}
+
+type output struct {
+	name   string
+	params []param
+}
+
+// raw is an entry of raw_input_contents.
+type raw struct {
+	data   []byte
+	memory infer.Memory // nil on the Go heap
+}
+
+// param is an entry of a map of parameters. Of entries with the same name
+// the last one counts.
+type param struct {
+	name  string
+	value value
+}
+
+// value is an InferParameter: kind is the number of the field that is set.
+type value struct {
+	kind   protowire.Number
+	bits   uint64
+	string string
+}
+
+// The fields of an InferParameter; 0 is none of them.
+const (
+	boolParam   protowire.Number = 1
+	int64Param  protowire.Number = 2
+	stringParam protowire.Number = 3
+	doubleParam protowire.Number = 4
+	uint64Param protowire.Number = 5
+)
+
+// release gives back all that the message holds.
+func (m *message) release() {
+	for _, memory := range m.memories {
+		memory.Release()
+	}
+	m.memories = nil
+	m.charge.Settle()
+}
+
+// grow counts n bytes of structures.
+func (m *message) grow(n int) error {
+	m.weight += n
+	if m.weight > maxWeight {
+		return errWeight
+	}
+	return m.hold(n)
+}
+
+// hold charges n small bytes, or lets them add up until it is worth it.
+func (m *message) hold(n int) error {
+	m.held += n
+	if m.held < 16<<10 {
+		return nil
+	}
+	n, m.held = m.held, 0
+	return m.take(n)
+}
+
+// take charges n bytes.
+func (m *message) take(n int) error { return asNoRoom(m.charge.Take(memory.Bodies, int64(n))) }
+
+// decode reads a ModelInferRequest, to the end of s. It accepts what
+// proto.Unmarshal accepts and fails with errUnparsable where that fails;
+// any other error is of the transport, or says that there is no room.
+func (m *message) decode(s *source, alloc server.Allocator) error {
+	for s.left > 0 {
+		tag, err := s.uvarint()
+		if err != nil {
+			return err
+		}
+		num, typ := tag>>3, protowire.Type(tag&7)
+		if num >= 1 && num <= 7 && typ == protowire.BytesType {
+			n, err := s.uvarint()
+			if err != nil {
+				return err
+			}
+			if n > uint64(s.left) {
+				return errUnparsable
+			}
+			if err := m.decodeField(protowire.Number(num), int(n), s, alloc); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := skipField(s, num, typ); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *message) decodeField(num protowire.Number, n int, s *source, alloc server.Allocator) error {
+	if num == 7 {
+		return m.decodeRaw(n, s, alloc)
+	}
+	b, own, err := s.take(n)
+	if err != nil {
+		return err
+	}
+	switch num {
+	case 1:
+		m.model, err = m.text(b)
+	case 2:
+		m.version, err = m.text(b)
+	case 3:
+		m.id, err = m.text(b)
+	case 4:
+		m.params, err = m.decodeParam(m.params, b)
+	case 5:
+		err = m.decodeInput(b, own)
+	case 6:
+		err = m.decodeOutput(b)
+	}
+	return err
+}
+
+// decodeRaw takes the bytes of a tensor to where they will stay.
+func (m *message) decodeRaw(n int, s *source, alloc server.Allocator) error {
+	if err := m.grow(40); err != nil {
+		return err
+	}
+	data, memory, err := m.room(n, s, alloc)
+	if err != nil {
+		return err
+	}
+	m.raw = append(m.raw, raw{data, memory})
+	return s.copyTo(data)
+}
+
+// room returns n bytes that stay valid until release.
+func (m *message) room(n int, s *source, alloc server.Allocator) ([]byte, infer.Memory, error) {
+	if n > blockSize {
+		if s != nil {
+			if err := s.await(n); err != nil {
+				return nil, nil, err
+			}
+		}
+		if alloc == nil {
+			return make([]byte, n), nil, m.take(n)
+		}
+		data, memory, err := alloc(n)
+		if err != nil {
+			return nil, nil, asNoRoom(err)
+		}
+		if memory != nil {
+			m.memories = append(m.memories, memory)
+		}
+		return data[:n:n], memory, nil
+	}
+	if n > len(m.small) {
+		size := n
+		if s != nil {
+			size = max(n, min(s.left, smallRoom))
+		}
+		if err := m.take(size); err != nil {
+			return nil, nil, err
+		}
+		m.small = make([]byte, size)
+	}
+	data := m.small[:n:n]
+	m.small = m.small[n:]
+	return data, nil, nil
+}
+
+// decodeInput reads an InferInputTensor. own tells that b may be kept.
+func (m *message) decodeInput(b []byte, own bool) error {
+	if err := m.grow(160); err != nil {
+		return err
+	}
+	var in input
+	err := eachField(b, func(f field) (err error) {
+		switch {
+		case f.num == 1 && f.typ == protowire.BytesType:
+			in.name, err = m.text(f.data)
+		case f.num == 2 && f.typ == protowire.BytesType:
+			in.dataType, err = dataTypeOf(f.data)
+		case f.num == 3 && f.typ == protowire.VarintType:
+			err = m.grow(8)
+			in.shape = append(in.shape, int64(f.bits))
+		case f.num == 3 && f.typ == protowire.BytesType:
+			err = m.decodeShape(&in, f.data)
+		case f.num == 4 && f.typ == protowire.BytesType:
+			in.params, err = m.decodeParam(in.params, f.data)
+		case f.num == 5 && f.typ == protowire.BytesType:
+			err = m.decodeContents(&in, f.data, own)
+		}
+		return err
+	})
+	m.inputs = append(m.inputs, in)
+	return err
+}
+
+// decodeShape reads packed dimensions.
+func (m *message) decodeShape(in *input, b []byte) error {
+	count := countVarints(b)
+	if err := m.grow(8 * count); err != nil {
+		return err
+	}
+	if in.shape == nil {
+		in.shape = make([]int64, 0, count)
+	}
+	for len(b) > 0 {
+		v, n := protowire.ConsumeVarint(b)
+		if n < 0 {
+			return errUnparsable
+		}
+		in.shape = append(in.shape, int64(v))
+		b = b[n:]
+	}
+	return nil
+}
+
+func (m *message) decodeOutput(b []byte) error {
+	if err := m.grow(64); err != nil {
+		return err
+	}
+	var out output
+	err := eachField(b, func(f field) (err error) {
+		switch {
+		case f.num == 1 && f.typ == protowire.BytesType:
+			out.name, err = m.text(f.data)
+		case f.num == 2 && f.typ == protowire.BytesType:
+			out.params, err = m.decodeParam(out.params, f.data)
+		}
+		return err
+	})
+	m.outputs = append(m.outputs, out)
+	return err
+}
+
+// decodeParam reads an entry of a map of parameters. What it lacks is empty.
+func (m *message) decodeParam(to []param, b []byte) ([]param, error) {
+	if err := m.grow(80); err != nil {
+		return to, err
+	}
+	var p param
+	err := eachField(b, func(f field) (err error) {
+		switch {
+		case f.num == 1 && f.typ == protowire.BytesType:
+			p.name, err = m.text(f.data)
+		case f.num == 2 && f.typ == protowire.BytesType:
+			err = m.decodeValue(&p.value, f.data)
+		}
+		return err
+	})
+	return append(to, p), err
+}
+
+// decodeValue merges an InferParameter into v: the last field that is set counts.
+func (m *message) decodeValue(v *value, b []byte) error {
+	return eachField(b, func(f field) error {
+		switch {
+		case f.typ == protowire.VarintType && (f.num == boolParam || f.num == int64Param || f.num == uint64Param),
+			f.typ == protowire.Fixed64Type && f.num == doubleParam:
+			*v = value{kind: f.num, bits: f.bits}
+		case f.typ == protowire.BytesType && f.num == stringParam:
+			text, err := m.text(f.data)
+			if err != nil {
+				return err
+			}
+			*v = value{kind: f.num, string: text}
+		}
+		return nil
+	})
+}
+
+// text returns a string field, which must be UTF-8.
+func (m *message) text(b []byte) (string, error) {
+	if !utf8.Valid(b) {
+		return "", errUnparsable
+	}
+	return string(b), m.hold(len(b))
+}
+
+// dataTypeOf is ParseDataType of a string field, without making the string.
+func dataTypeOf(b []byte) (infer.DataType, error) {
+	switch string(b) {
+	case "FP32":
+		return infer.FP32, nil
+	case "INT64":
+		return infer.Int64, nil
+	case "INT32":
+		return infer.Int32, nil
+	case "BYTES":
+		return infer.Bytes, nil
+	case "UINT8":
+		return infer.Uint8, nil
+	}
+	if !utf8.Valid(b) {
+		return infer.Invalid, errUnparsable
+	}
+	return infer.ParseDataType(string(b)), nil
+}

@@ -1,0 +1,341 @@
+package grpc
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"testing"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/servertest"
+)
+
+// frames gives out b as a transport would: in frames of the given size.
+func frames(b []byte, frame int) func(n int) (mem.BufferSlice, error) {
+	return func(n int) (mem.BufferSlice, error) {
+		if n > len(b) {
+			return nil, io.ErrUnexpectedEOF
+		}
+		var out mem.BufferSlice
+		for n > 0 {
+			k := min(n, frame)
+			out = append(out, mem.SliceBuffer(bytes.Clone(b[:k])))
+			b, n = b[k:], n-k
+		}
+		return out, nil
+	}
+}
+
+func decodeBytes(b []byte, frame int, alloc server.Allocator) (*message, error) {
+	m := &message{charge: memory.Charge{Account: memory.New(memory.Config{Limit: 1 << 40})}}
+	s := source{read: frames(b, frame), charge: &m.charge}
+	s.reset(len(b), nil)
+	defer s.close()
+	return m, m.decode(&s, alloc)
+}
+
+// example has something of everything.
+func example() *kserve.ModelInferRequest {
+	param := func(v any) *kserve.InferParameter {
+		p := &kserve.InferParameter{}
+		switch v := v.(type) {
+		case bool:
+			p.ParameterChoice = &kserve.InferParameter_BoolParam{BoolParam: v}
+		case int64:
+			p.ParameterChoice = &kserve.InferParameter_Int64Param{Int64Param: v}
+		case string:
+			p.ParameterChoice = &kserve.InferParameter_StringParam{StringParam: v}
+		case float64:
+			p.ParameterChoice = &kserve.InferParameter_DoubleParam{DoubleParam: v}
+		case uint64:
+			p.ParameterChoice = &kserve.InferParameter_Uint64Param{Uint64Param: v}
+		}
+		return p
+	}
+	return &kserve.ModelInferRequest{
+		ModelName: "model", ModelVersion: "1", Id: "id",
+		Parameters: map[string]*kserve.InferParameter{
+			"a": param(true), "b": param(int64(-1)), "c": param("text"), "d": param(1.5), "e": param(uint64(math.MaxUint64)), "f": param(nil),
+		},
+		Inputs: []*kserve.ModelInferRequest_InferInputTensor{
+			{Name: "A", Datatype: "FP32", Shape: []int64{1, -1, math.MaxInt64}, Parameters: map[string]*kserve.InferParameter{"x": param("y")}},
+			{Name: "B", Datatype: "INT8", Shape: []int64{2}, Contents: &kserve.InferTensorContents{
+				BoolContents: []bool{true, false}, IntContents: []int32{-1, 300}, Int64Contents: []int64{1 << 40}, UintContents: []uint32{7},
+				Uint64Contents: []uint64{8}, Fp32Contents: []float32{1}, Fp64Contents: []float64{2}, BytesContents: [][]byte{nil, []byte("b")},
+			}},
+			{Name: "C", Datatype: "nonsense", Contents: &kserve.InferTensorContents{}},
+		},
+		Outputs: []*kserve.ModelInferRequest_InferRequestedOutputTensor{
+			{Name: "O", Parameters: map[string]*kserve.InferParameter{"classification": param(int64(3))}}, {Name: "P"},
+		},
+		RawInputContents: [][]byte{{}, []byte("1234"), bytes.Repeat([]byte("x"), blockSize+1)},
+	}
+}
+
+// checkDecode holds the decoder against the protobuf library.
+func checkDecode(t *testing.T, b []byte, frame int) {
+	t.Helper()
+	want := &kserve.ModelInferRequest{}
+	wantErr := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, want)
+	memory := servertest.Blocks{}
+	got, err := decodeBytes(b, frame, memory.Allocate)
+	defer func() {
+		if n := memory.Lent.Load(); n != 0 {
+			t.Errorf("%d blocks were not released", n)
+		}
+	}()
+	defer got.release()
+	if errors.Is(err, errWeight) {
+		return
+	}
+	if (err != nil) != (wantErr != nil) {
+		t.Fatalf("decode %.200x: got error %v, the library has %v", b, err, wantErr)
+	}
+	if err != nil {
+		if err != errUnparsable {
+			t.Fatalf("decode %.200x: got error %v, want %v", b, err, errUnparsable)
+		}
+		return
+	}
+	if a := got.proto(t, want); !proto.Equal(a, want) {
+		t.Fatalf("decode %.200x:\n got %.500s\nwant %.500s", b, a, want)
+	}
+}
+
+// proto turns a message back into the library's. A type is a number here, so
+// its text is taken over from like where that is the same type.
+func (m *message) proto(t *testing.T, like *kserve.ModelInferRequest) *kserve.ModelInferRequest {
+	t.Helper()
+	params := func(in []param) map[string]*kserve.InferParameter {
+		var out map[string]*kserve.InferParameter
+		for _, p := range in {
+			v := &kserve.InferParameter{}
+			switch p.value.kind {
+			case boolParam:
+				v.ParameterChoice = &kserve.InferParameter_BoolParam{BoolParam: p.value.bits != 0}
+			case int64Param:
+				v.ParameterChoice = &kserve.InferParameter_Int64Param{Int64Param: int64(p.value.bits)}
+			case stringParam:
+				v.ParameterChoice = &kserve.InferParameter_StringParam{StringParam: p.value.string}
+			case doubleParam:
+				v.ParameterChoice = &kserve.InferParameter_DoubleParam{DoubleParam: math.Float64frombits(p.value.bits)}
+			case uint64Param:
+				v.ParameterChoice = &kserve.InferParameter_Uint64Param{Uint64Param: p.value.bits}
+			}
+			if out == nil {
+				out = map[string]*kserve.InferParameter{}
+			}
+			out[p.name] = v
+		}
+		return out
+	}
+	a := &kserve.ModelInferRequest{ModelName: m.model, ModelVersion: m.version, Id: m.id, Parameters: params(m.params)}
+	for i, in := range m.inputs {
+		x := &kserve.ModelInferRequest_InferInputTensor{Name: in.name, Shape: in.shape, Parameters: params(in.params)}
+		if i < len(like.Inputs) && infer.ParseDataType(like.Inputs[i].Datatype) == in.dataType {
+			x.Datatype = like.Inputs[i].Datatype
+		}
+		if in.hasContents {
+			x.Contents = &kserve.InferTensorContents{}
+			if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(in.contents, x.Contents); err != nil {
+				t.Fatalf("contents %.200x: %v", in.contents, err)
+			}
+		}
+		a.Inputs = append(a.Inputs, x)
+	}
+	for _, out := range m.outputs {
+		a.Outputs = append(a.Outputs, &kserve.ModelInferRequest_InferRequestedOutputTensor{Name: out.name, Parameters: params(out.params)})
+	}
+	for _, raw := range m.raw {
+		a.RawInputContents = append(a.RawInputContents, raw.data)
+	}
+	return a
+}
+
+// FuzzDecode: whatever the bytes and however they are cut into frames, the
+// decoder and the protobuf library agree on what they mean, and on whether they
+// mean anything.
+func FuzzDecode(f *testing.F) {
+	whole, err := proto.Marshal(example())
+	if err != nil {
+		f.Fatal(err)
+	}
+	bit := func(num protowire.Number, body ...byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), body)
+	}
+	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	for _, seed := range [][]byte{
+		whole, whole[:len(whole)-1], nil,
+		join(bit(7, 1, 2), bit(1, 'm'), bit(7), bit(1, 'n')),              // any order, the last name counts
+		join(bit(5, bit(5, bit(2, 1, 2)...)...), bit(5)),                  // packed contents
+		bit(5, join(bit(5, 0x10, 1), bit(5, bit(2, 2, 3)...), bit(5))...), // contents in three pieces, not packed and packed
+		bit(5, 0x18, 1, 0x1a, 2, 5, 6),                                    // shape, both ways
+		bit(4, join(bit(2, 0x08, 1), bit(1, 'k'), bit(2, 0x10, 2))...),    // a map entry, its value first and twice
+		bit(4), bit(4, 0x0a, 0), bit(4, bit(2)...), // without key, without value
+		join(bit(4, bit(1, 'k')...), bit(4, join(bit(1, 'k'), bit(2, 0x08, 0))...)), // the same key twice
+		{0x08, 1}, {0x0d, 1, 2, 3, 4}, {0x09, 1, 2, 3, 4, 5, 6, 7, 8}, // known numbers of other types
+		{0x0b, 0x0c}, {0x0b, 0x13, 0x14, 0x0c}, {0x0b, 0x14}, {0x0c}, {0x0b}, {0x0b, 15}, // groups
+		{0x0e}, {0x07}, {0x00}, {0x02, 0}, {0xfa, 0xff, 0xff, 0xff, 0x0f, 0}, {0xfa, 0xff, 0xff, 0xff, 0x1f, 0},
+		bit(1, 0xff), bit(5, bit(2, 0xc0)...), bit(4, bit(1, 0xff)...), bit(4, bit(2, bit(3, 0x80)...)...), // no UTF-8
+		{0x3a, 0xff, 0xff, 0xff, 0xff, 0x0f}, {0x3a, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x02},
+		bit(5, bit(5, bit(6, 1, 2, 3)...)...), bit(5, bit(5, bit(7, 1, 2, 3, 4, 5, 6, 7, 8)...)...), bit(5, bit(5, bit(1, 0x80)...)...),
+		bit(7, bytes.Repeat([]byte{1}, 5000)...), bit(100, bytes.Repeat([]byte{1}, 5000)...),
+	} {
+		f.Add(seed, uint16(3))
+		f.Add(seed, uint16(16384))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, frame uint16) {
+		checkDecode(t, b, max(1, int(frame)))
+	})
+}
+
+// TestDecodeGroups nests groups as deep as the library allows.
+func TestDecodeGroups(t *testing.T) {
+	for _, depth := range []int{1, 100, maxDepth - 1, 2 * maxDepth} {
+		b := append(bytes.Repeat([]byte{0x43}, depth), bytes.Repeat([]byte{0x44}, depth)...)
+		checkDecode(t, b, 1000)
+	}
+}
+
+// TestDecodeClaims lets messages announce what never comes: nothing large
+// may be allocated for it.
+func TestDecodeClaims(t *testing.T) {
+	for _, head := range [][]byte{
+		{0x3a, 0x80, 0x80, 0x80, 0x80, 0x07}, // raw contents of 1.75 GiB
+		{0x2a, 0x80, 0x80, 0x80, 0x80, 0x07}, // an input of 1.75 GiB
+		{0x0a, 0x80, 0x80, 0x80, 0x80, 0x07}, // a name of 1.75 GiB
+	} {
+		m := &message{}
+		m.charge.Account = memory.New(memory.Config{Limit: 1 << 30})
+		sent := 0
+		s := source{charge: &m.charge, read: func(n int) (mem.BufferSlice, error) {
+			if sent >= 1<<20 {
+				return nil, io.ErrUnexpectedEOF
+			}
+			b := make([]byte, n)
+			sent += copy(b, head)
+			head = nil
+			sent += n
+			return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+		}}
+		s.reset(math.MaxInt32, nil)
+		err := m.decode(&s, func(n int) ([]byte, infer.Memory, error) {
+			t.Errorf("allocated %d bytes of which %d had arrived", n, sent)
+			return nil, nil, errWeight
+		})
+		s.close()
+		if err != io.ErrUnexpectedEOF {
+			t.Errorf("decode: got error %v, want %v", err, io.ErrUnexpectedEOF)
+		}
+		if used := m.charge.Account.Total(); used > 8<<20 {
+			t.Errorf("%d bytes were charged for 1 MiB that arrived", used)
+		}
+		m.release()
+		if used := m.charge.Account.Total(); used != 0 {
+			t.Errorf("%d bytes are still charged", used)
+		}
+	}
+}
+
+// TestDecodeWeight sends messages that are small on the wire and large in
+// memory.
+func TestDecodeWeight(t *testing.T) {
+	for name, bit := range map[string][]byte{
+		"inputs": {0x2a, 0}, "outputs": {0x32, 0}, "raw": {0x3a, 0}, "parameters": {0x22, 0},
+		"dimensions": append([]byte{0x2a, 0x82, 0x20, 0x1a, 0xff, 0x1f}, make([]byte, 4095)...),
+	} {
+		b := bytes.Repeat(bit, 4<<20/len(bit))
+		m, err := decodeBytes(b, 16384, nil)
+		m.release()
+		if err != errWeight {
+			t.Errorf("%s: got error %v, want %v", name, err, errWeight)
+		}
+	}
+}
+
+// TestTyped converts each field of InferTensorContents.
+func TestTyped(t *testing.T) {
+	for _, test := range []struct {
+		typ  infer.DataType
+		in   *kserve.InferTensorContents
+		want string
+		err  string
+	}{
+		{infer.Bool, &kserve.InferTensorContents{BoolContents: []bool{true, false}}, "\x01\x00", ""},
+		{infer.Int8, &kserve.InferTensorContents{IntContents: []int32{-1, 300}}, "\xff\x2c", ""},
+		{infer.Int16, &kserve.InferTensorContents{IntContents: []int32{-2}}, "\xfe\xff", ""},
+		{infer.Int32, &kserve.InferTensorContents{IntContents: []int32{-2}}, "\xfe\xff\xff\xff", ""},
+		{infer.Int64, &kserve.InferTensorContents{Int64Contents: []int64{-2}}, "\xfe\xff\xff\xff\xff\xff\xff\xff", ""},
+		{infer.Uint8, &kserve.InferTensorContents{UintContents: []uint32{257}}, "\x01", ""},
+		{infer.Uint16, &kserve.InferTensorContents{UintContents: []uint32{257}}, "\x01\x01", ""},
+		{infer.Uint32, &kserve.InferTensorContents{UintContents: []uint32{257}}, "\x01\x01\x00\x00", ""},
+		{infer.Uint64, &kserve.InferTensorContents{Uint64Contents: []uint64{257}}, "\x01\x01\x00\x00\x00\x00\x00\x00", ""},
+		{infer.FP32, &kserve.InferTensorContents{Fp32Contents: []float32{1}}, "\x00\x00\x80?", ""},
+		{infer.FP64, &kserve.InferTensorContents{Fp64Contents: []float64{1}}, "\x00\x00\x00\x00\x00\x00\xf0?", ""},
+		{infer.Bytes, &kserve.InferTensorContents{BytesContents: [][]byte{[]byte("ab"), nil}}, "\x02\x00\x00\x00ab\x00\x00\x00\x00", ""},
+		{infer.FP32, &kserve.InferTensorContents{}, "", ""},
+		{infer.FP32, &kserve.InferTensorContents{IntContents: []int32{1}}, "",
+			"unexpected explicit tensor data for input tensor 'IN' for model 'M' of type 'INT32', expected datatype 'FP32'"},
+		{infer.Int64, &kserve.InferTensorContents{Int64Contents: []int64{1}, Fp32Contents: []float32{1}}, "",
+			"unexpected explicit tensor data for input tensor 'IN' for model 'M', binary data was already supplied."},
+	} {
+		packed, err := proto.Marshal(test.in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, contents := range [][]byte{packed, unpack(t, packed)} {
+			m := &message{charge: memory.Charge{Account: memory.New(memory.Config{Limit: 1 << 30})}}
+			in := &input{name: "IN", dataType: test.typ}
+			if err := m.decodeContents(in, contents, false); err != nil {
+				t.Fatal(err)
+			}
+			got, _, err := m.typed(in, "M", nil)
+			if test.err != "" {
+				if err == nil || err.Error() != test.err {
+					t.Errorf("%s: got error %v, want %s", test.typ, err, test.err)
+				}
+				continue
+			}
+			if err != nil || string(got) != test.want {
+				t.Errorf("%s: got %q and error %v, want %q", test.typ, got, err, test.want)
+			}
+		}
+	}
+}
+
+// unpack writes packed fields one value at a time.
+func unpack(t *testing.T, b []byte) (out []byte) {
+	t.Helper()
+	for len(b) > 0 {
+		num, _, n := protowire.ConsumeTag(b)
+		packed, m := protowire.ConsumeBytes(b[n:])
+		b = b[n+m:]
+		if num == 8 {
+			out = protowire.AppendBytes(protowire.AppendTag(out, num, protowire.BytesType), packed)
+			continue
+		}
+		typ := protowire.VarintType
+		if num == 6 {
+			typ = protowire.Fixed32Type
+		} else if num == 7 {
+			typ = protowire.Fixed64Type
+		}
+		for len(packed) > 0 {
+			k := protowire.ConsumeFieldValue(num, typ, packed)
+			if k < 0 {
+				t.Fatal(protowire.ParseError(k))
+			}
+			out = append(protowire.AppendTag(out, num, typ), packed[:k]...)
+			packed = packed[k:]
+		}
+	}
+	return out
+}

@@ -1,0 +1,252 @@
+package grpc
+
+import (
+	"math"
+	"strconv"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// finalParam tells the client of a stream whether more responses follow.
+const finalParam = "triton_final_response"
+
+// answer is a response on its way to the wire.
+type answer struct {
+	model, version, id string
+	response           *infer.Response // its outputs and parameters
+
+	// The rest is of a ModelStreamInferResponse, which stream asks for.
+	stream   bool
+	err      string // error_message
+	hasFinal bool   // a parameter triton_final_response is added
+	final    bool
+}
+
+// answerOf describes a response of the Core.
+func answerOf(r *infer.Response) answer {
+	return answer{model: r.Model, version: strconv.FormatInt(r.Version, 10), id: r.ID, response: r}
+}
+
+// encode makes the message of a: what describes the tensors is written by hand,
+// and the bytes of large tensors not at all; they are lent to the transport,
+// which gives them back when it has put them into its own write buffer. Unless it
+// fails, it takes over a's response, to be released then. overdue is for a client
+// that does not read.
+func (a *answer) encode(overdue overdue) (mem.BufferSlice, error) {
+	outputs := a.outputs()
+	size := a.size(outputs)
+	if err := sendable(size); err != nil {
+		return nil, err
+	}
+	head := size + streamHead + len(a.err)
+	large := 0
+	for i := range outputs {
+		if n := len(outputs[i].Data); n > blockSize {
+			head -= n
+			large++
+		}
+	}
+	b := a.appendHead(make([]byte, 0, head), size, outputs)
+
+	loan := loan{response: a.response, overdue: overdue}
+	out := make(mem.BufferSlice, 0, 1+2*large)
+	for i := range outputs {
+		t := &outputs[i]
+		b = protowire.AppendTag(b, 6, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(len(t.Data)))
+		if len(t.Data) <= blockSize {
+			b = append(b, t.Data...)
+			continue
+		}
+		out = append(out, mem.SliceBuffer(b))
+		b = b[len(b):]
+		if t.Memory == nil {
+			out = append(out, mem.SliceBuffer(t.Data))
+		} else {
+			out = append(out, loan.lend(t.Data))
+		}
+	}
+	if len(b) > 0 {
+		out = append(out, mem.SliceBuffer(b))
+	}
+	loan.done()
+	return out, nil
+}
+
+// streamHead is more than what a ModelStreamInferResponse has besides its
+// error and its ModelInferResponse.
+const streamHead = 16
+
+// copied makes the message of a in one piece, with the bytes of all tensors. a's
+// response stays the caller's.
+func (a *answer) copied() ([]byte, error) {
+	outputs := a.outputs()
+	size := a.size(outputs)
+	if err := sendable(size); err != nil {
+		return nil, err
+	}
+	b := a.appendHead(make([]byte, 0, size+streamHead+len(a.err)), size, outputs)
+	for i := range outputs {
+		b = protowire.AppendTag(b, 6, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(len(outputs[i].Data)))
+		b = append(b, outputs[i].Data...)
+	}
+	return b, nil
+}
+
+func (a *answer) outputs() []infer.Tensor {
+	if a.response == nil {
+		return nil
+	}
+	return a.response.Outputs
+}
+
+func sendable(size int) error {
+	if size > math.MaxInt32 {
+		return invalid("Response has byte size %d which exceeds gRPC's byte size limit %d.", size, math.MaxInt32)
+	}
+	return nil
+}
+
+// size returns the length of the ModelInferResponse.
+func (a *answer) size(outputs []infer.Tensor) int {
+	n := sizeString(a.model) + sizeString(a.version) + sizeString(a.id)
+	if a.response != nil {
+		for i := range a.response.Parameters {
+			n += 1 + protowire.SizeBytes(sizeParam(&a.response.Parameters[i]))
+		}
+	}
+	if a.hasFinal {
+		n += sizeFinal
+	}
+	for i := range outputs {
+		t := &outputs[i]
+		n += 1 + protowire.SizeBytes(sizeOutput(t)) + 1 + protowire.SizeBytes(len(t.Data))
+	}
+	return n
+}
+
+// appendHead writes all fields but raw_output_contents. Size is that of the
+// ModelInferResponse.
+func (a *answer) appendHead(b []byte, size int, outputs []infer.Tensor) []byte {
+	if a.stream {
+		if a.err != "" {
+			b = appendString(b, 1, a.err)
+		}
+		b = protowire.AppendTag(b, 2, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(size))
+	}
+	b = appendText(b, 1, a.model)
+	b = appendText(b, 2, a.version)
+	b = appendText(b, 3, a.id)
+	if a.response != nil {
+		for i := range a.response.Parameters {
+			p := &a.response.Parameters[i]
+			b = protowire.AppendTag(b, 4, protowire.BytesType)
+			b = protowire.AppendVarint(b, uint64(sizeParam(p)))
+			b = appendParam(b, p)
+		}
+	}
+	if a.hasFinal {
+		p := infer.Parameter{Name: finalParam, Kind: infer.BoolParameter, Bool: a.final}
+		b = protowire.AppendTag(b, 4, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(sizeParam(&p)))
+		b = appendParam(b, &p)
+	}
+	for i := range outputs {
+		t := &outputs[i]
+		b = protowire.AppendTag(b, 5, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(sizeOutput(t)))
+		b = appendText(b, 1, t.Name)
+		b = appendText(b, 2, t.DataType.String())
+		if len(t.Shape) > 0 {
+			b = protowire.AppendTag(b, 3, protowire.BytesType)
+			b = protowire.AppendVarint(b, uint64(sizeShape(t.Shape)))
+			for _, d := range t.Shape {
+				b = protowire.AppendVarint(b, uint64(d))
+			}
+		}
+	}
+	return b
+}
+
+// Tags of fields below 16 take one byte.
+
+func sizeOutput(t *infer.Tensor) int {
+	n := sizeString(t.Name) + sizeString(t.DataType.String())
+	if len(t.Shape) > 0 {
+		n += 1 + protowire.SizeBytes(sizeShape(t.Shape))
+	}
+	return n
+}
+
+func sizeShape(shape []int64) (n int) {
+	for _, d := range shape {
+		n += protowire.SizeVarint(uint64(d))
+	}
+	return n
+}
+
+func sizeString(s string) int {
+	if s == "" {
+		return 0
+	}
+	return 1 + protowire.SizeBytes(len(s))
+}
+
+func appendString(b []byte, num protowire.Number, s string) []byte {
+	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), s)
+}
+
+// appendText leaves an empty string out, as proto3 does.
+func appendText(b []byte, num protowire.Number, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return appendString(b, num, s)
+}
+
+// sizeFinal is what the parameter triton_final_response adds to a message.
+var sizeFinal = 1 + protowire.SizeBytes(sizeParam(&infer.Parameter{Name: finalParam, Kind: infer.BoolParameter}))
+
+// sizeParam returns the length of a map entry of an InferParameter.
+func sizeParam(p *infer.Parameter) int {
+	return 1 + protowire.SizeBytes(len(p.Name)) + 1 + protowire.SizeBytes(sizeValue(p))
+}
+
+func sizeValue(p *infer.Parameter) int {
+	switch p.Kind {
+	case infer.BoolParameter:
+		return 2
+	case infer.IntParameter:
+		return 1 + protowire.SizeVarint(uint64(p.Int))
+	case infer.StringParameter:
+		return 1 + protowire.SizeBytes(len(p.String))
+	case infer.DoubleParameter:
+		return 9
+	}
+	return 0
+}
+
+func appendParam(b []byte, p *infer.Parameter) []byte {
+	b = appendString(b, 1, p.Name)
+	b = protowire.AppendTag(b, 2, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(sizeValue(p)))
+	switch p.Kind {
+	case infer.BoolParameter:
+		b = protowire.AppendTag(b, boolParam, protowire.VarintType)
+		b = protowire.AppendVarint(b, protowire.EncodeBool(p.Bool))
+	case infer.IntParameter:
+		b = protowire.AppendTag(b, int64Param, protowire.VarintType)
+		b = protowire.AppendVarint(b, uint64(p.Int))
+	case infer.StringParameter:
+		b = appendString(b, stringParam, p.String)
+	case infer.DoubleParameter:
+		b = protowire.AppendTag(b, doubleParam, protowire.Fixed64Type)
+		b = protowire.AppendFixed64(b, math.Float64bits(p.Double))
+	}
+	return b
+}

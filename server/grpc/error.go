@@ -1,0 +1,145 @@
+package grpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// statusCodes has the gRPC status of each code.
+var statusCodes = [...]codes.Code{
+	infer.Unknown:       codes.Unknown,
+	infer.Internal:      codes.Internal,
+	infer.NotFound:      codes.NotFound,
+	infer.InvalidArg:    codes.InvalidArgument,
+	infer.Unavailable:   codes.Unavailable,
+	infer.Unsupported:   codes.Unimplemented,
+	infer.AlreadyExists: codes.AlreadyExists,
+	infer.Cancelled:     codes.Canceled,
+}
+
+// Refusals that are the same for every request.
+var (
+	errUnparsable = status.Error(codes.Internal, "Unable to parse request")
+	errUnknown    = status.Error(codes.Unimplemented, "")
+	errExiting    = status.Error(codes.Unavailable, "Server exiting")
+	errPanic      = status.Error(codes.Internal, "internal error while serving the request")
+	// errStopping refuses inference once shutdown has begun.
+	errStopping = &infer.Error{
+		Code:    infer.Unavailable,
+		Message: "GRPC server is shutting down and has stopped accepting new requests.",
+	}
+)
+
+// noRoom refuses one message for want of memory: others go on.
+type noRoom struct{ text string }
+
+func (e *noRoom) Error() string { return e.text }
+
+// GRPCStatus tells the library how the call ends.
+func (e *noRoom) GRPCStatus() *status.Status { return status.New(codes.ResourceExhausted, e.text) }
+
+// asNoRoom makes a noRoom of what an Account or an Allocator has said.
+func asNoRoom(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &noRoom{infer.AsError(err).Message}
+}
+
+// statusOf turns an error of the rooms below into what the client gets.
+func statusOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	var e *infer.Error
+	if !errors.As(err, &e) && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		return status.FromContextError(err).Err()
+	}
+	e = infer.AsError(err)
+	code := codes.Unknown
+	if e.Code.Valid() {
+		code = statusCodes[e.Code]
+	}
+	return status.Error(code, e.Message)
+}
+
+// Bounds of the text of a status, in bytes. It travels in a header: gRPC's C
+// core, and with it every client in Python and C++, may refuse headers that take
+// more than 8 KiB together, and the code of the error is lost with them. What is
+// not printable ASCII takes three bytes each there; 1 KiB is for other headers.
+const (
+	maxText        = 4 << 10
+	maxEncodedText = 7 << 10
+	maxCutMark     = 64       // the ellipsis and the number behind it, encoded
+	maxLoggedText  = 64 << 10 // of a text that was cut
+)
+
+// cutStatus shortens the text of err, how a call ends, to what a client takes, and
+// logs what there was.
+func (g *FrontEnd) cutStatus(err error) error {
+	s, ok := status.FromError(err)
+	if !ok || s == nil {
+		return err
+	}
+	whole := s.Message()
+	text := shortText(whole)
+	if len(text) == len(whole) {
+		return err
+	}
+	logged := whole
+	if len(logged) > maxLoggedText {
+		logged = logged[:maxLoggedText]
+	}
+	g.log.Info().Str("error", logged).Int("bytes", len(whole)).Msg("the text of an error is too long for gRPC, the client gets its beginning")
+	return status.Error(s.Code(), text)
+}
+
+// shortText returns text, or as much of it as a status may have, an ellipsis and
+// the bytes that there are.
+func shortText(text string) string {
+	keep, encoded := 0, 0
+	for at := 0; at < len(text); {
+		r, size := utf8.DecodeRuneInString(text[at:])
+		if ' ' <= r && r <= '~' && r != '%' {
+			encoded++
+		} else {
+			encoded += 3 * utf8.RuneLen(r) // of U+FFFD for what is no UTF-8
+		}
+		at += size
+		if at > maxText || encoded > maxEncodedText {
+			return fmt.Sprintf("%s… (%d bytes)", text[:keep], len(text))
+		}
+		if at <= maxText-maxCutMark && encoded <= maxEncodedText-maxCutMark {
+			keep = at
+		}
+	}
+	return text
+}
+
+// errorText is what is said of err where its code is lost. It is never
+// empty: an empty text would pass for success.
+func errorText(err error) string {
+	if s, ok := status.FromError(err); ok && s.Message() != "" {
+		return s.Message()
+	}
+	e := infer.AsError(err)
+	if e.Message != "" {
+		return e.Message
+	}
+	return e.Code.String()
+}
+
+// invalid returns an InvalidArg error.
+func invalid(format string, args ...any) *infer.Error {
+	return infer.Errorf(infer.InvalidArg, format, args...)
+}

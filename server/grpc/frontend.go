@@ -1,0 +1,208 @@
+package grpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/connections"
+)
+
+// FrontEnd is the gRPC front end. Listen, then Run it once.
+type FrontEnd struct {
+	cfg          Config
+	core         server.Core
+	allocate     server.Allocator
+	account      *memory.Account
+	logging      server.LogControl
+	extensions   []string
+	log          zerolog.Logger
+	restrictions server.Restrictions
+	forwarding   *server.Forwarding
+
+	pool    bufferPool // of the transport's buffers
+	waiting streams
+
+	socket  *listener // from Listen to Run
+	options []grpc.ServerOption
+	// stopping is closed, by Run, when new calls are refused.
+	stopping chan struct{}
+	// active counts what works for some client: handlers, and the goroutines of
+	// streams, which may outlive their handler.
+	active activity
+}
+
+// New checks cfg and returns a front end that does not listen yet.
+func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if parts.Core == nil || parts.Logging == nil {
+		return nil, errors.New("Parts has no Core or no Logging, want both")
+	}
+	cfg.setDefaults()
+	g := &FrontEnd{
+		cfg:        cfg,
+		core:       parts.Core,
+		allocate:   parts.Allocate,
+		account:    parts.Memory,
+		logging:    parts.Logging,
+		extensions: server.Extensions(),
+		log:        log,
+		stopping:   make(chan struct{}),
+	}
+	g.restrictions, _ = server.NewRestrictions(restricted(cfg.Restricted)) // Validate has
+	g.forwarding, _ = server.NewForwarding(cfg.ForwardPattern)             // tried both
+	if g.account == nil {
+		g.account = memory.New(memory.Config{})
+	}
+	g.waiting.account = g.account
+	return g, nil
+}
+
+// Listen reads the certificates and binds the address. Clients that connect wait
+// until Run.
+func (g *FrontEnd) Listen() error {
+	var err error
+	if g.options, err = g.serverOptions(); err != nil {
+		return err
+	}
+	socket, err := connections.Listen(g.cfg.Address, g.cfg.Port, g.cfg.ReusePort)
+	if err != nil {
+		return err
+	}
+	g.socket = newListener(socket, g)
+	return nil
+}
+
+// Addr returns the address that Listen has bound.
+func (g *FrontEnd) Addr() net.Addr { return g.socket.Addr() }
+
+// Run serves until ctx ends. Then it refuses new calls, ends streams on which
+// nothing is in flight, and lets calls in flight finish within ExitTimeout; after
+// that it ends their contexts and closes the connections. It returns when all
+// handlers have returned; an error tells how many have not, because a model
+// holds them.
+func (g *FrontEnd) Run(ctx context.Context) error {
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	srv := grpc.NewServer(g.options...)
+	for _, desc := range g.services(life) {
+		srv.RegisterService(desc, nil)
+	}
+	served := make(chan error, 1) // one value, from Serve
+	boundary.Go(g.log, boundary.Server, func() { served <- srv.Serve(g.socket) }, func(err error) { served <- err })
+
+	var err error
+	select {
+	case err = <-served:
+		err = fmt.Errorf("accept connections: %w", err)
+		close(g.stopping)
+		srv.Stop()
+	case <-ctx.Done():
+		close(g.stopping)
+		g.shutdown(srv)
+		<-served //nolint:errcheck // it ends because it was told to
+	}
+	cancel()
+	return errors.Join(err, g.drain())
+}
+
+// shutdown ends srv: gracefully within ExitTimeout, else hard.
+func (g *FrontEnd) shutdown(srv *grpc.Server) {
+	timer := time.NewTimer(g.cfg.ExitTimeout)
+	defer timer.Stop()
+	select {
+	case <-g.active.none():
+	case <-timer.C:
+		srv.Stop()
+		return
+	}
+	// Nothing is in flight, but answers may still be on their way to the wire.
+	_ = g.socket.Listener.Close()
+	g.socket.closeSilent()
+	done := make(chan struct{}) // closed by the goroutine
+	boundary.Go(g.log, boundary.Server, func() {
+		defer close(done)
+		srv.GracefulStop()
+	}, nil)
+	select {
+	case <-done:
+	case <-timer.C:
+		srv.Stop()
+		<-done
+	}
+}
+
+// drain waits for the handlers that are left.
+func (g *FrontEnd) drain() error {
+	grace := time.NewTimer(connections.CloseGrace)
+	defer grace.Stop()
+	select {
+	case <-g.active.none():
+		return nil
+	case <-grace.C:
+		return fmt.Errorf("%d gRPC handlers are still at work %v after their connections were closed", g.active.count.Load(), connections.CloseGrace)
+	}
+}
+
+func (g *FrontEnd) isStopping() bool {
+	select {
+	case <-g.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
+// protect calls f and makes a panic in it the error that clients see.
+func (g *FrontEnd) protect(f func() error) error {
+	err := boundary.Run(g.log, boundary.Request, f)
+	var panicked *boundary.Error
+	if errors.As(err, &panicked) {
+		return errPanic
+	}
+	return err
+}
+
+// handler wraps a method: it counts, recovers, and refuses what must not get
+// through. refusal is what it says while the server stops.
+func (g *FrontEnd) handler(group string, refusal error, method func(grpc.ServerStream) error) grpc.StreamHandler {
+	refusal = statusOf(refusal)
+	return func(_ any, stream grpc.ServerStream) error {
+		g.active.enter()
+		defer g.active.leave()
+		if conn := connectionOf(stream.Context()); conn != nil {
+			conn.begin()
+			defer conn.end()
+		}
+		return g.protect(func() error { return g.serve(stream, group, refusal, method) })
+	}
+}
+
+func (g *FrontEnd) serve(stream grpc.ServerStream, group string, refusal error, method func(grpc.ServerStream) error) error {
+	if g.isStopping() {
+		return refusal
+	}
+	if len(g.restrictions) > 0 {
+		if err := g.admit(stream.Context(), group); err != nil {
+			return err
+		}
+	}
+	err := statusOf(method(stream))
+	if err != nil && errors.Is(stream.Context().Err(), context.DeadlineExceeded) {
+		// Whatever the rooms below made of it: the client's clock may be behind ours.
+		return status.Error(codes.DeadlineExceeded, "Deadline Exceeded")
+	}
+	return g.cutStatus(err)
+}

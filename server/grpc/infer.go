@@ -1,0 +1,155 @@
+package grpc
+
+import (
+	"context"
+	"io"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server"
+)
+
+// modelInfer serves one inference with one answer.
+func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
+	c := &call{}
+	c.message.charge.Account = g.account
+	defer c.release()
+	var receiver receiver
+	receiver.init(g, stream)
+	receiver.watch()
+	defer receiver.close()
+	if err := g.receive(&receiver, c); err != nil {
+		if err == io.EOF {
+			err = errNoMessage
+		}
+		return err
+	}
+	if err := receiver.last(); err != nil {
+		return err
+	}
+	receiver.rest()
+	ctx := stream.Context()
+	if err := chooseCompression(ctx, g.cfg.Compression, receiver.compression()); err != nil {
+		return err
+	}
+	target, err := c.lookup(g.core)
+	if err != nil {
+		return err
+	}
+	if target.Info().Decoupled() {
+		return infer.Errorf(infer.Unsupported, "ModelInfer RPC doesn't support models with decoupled transaction policy")
+	}
+	c.forwarded, c.refusal = g.forwarded(ctx)
+	if err := c.build(g.allocate); err != nil {
+		return err
+	}
+	var one oneResponse
+	defer g.tellCancellation(ctx, "ModelInferHandler")()
+	err = server.InferOn(ctx, g.core, &target, &c.request, one.send)
+	c.release()
+	encoded, err := c.finish(target, &one, overdue{g.cfg.WriteTimeout, receiver.conn, g.log}, err)
+	if err != nil {
+		return err
+	}
+	return stream.SendMsg(encoded)
+}
+
+// tellCancellation has verbose logs say when a client cancels what a handler serves,
+// in Triton's words, until the handler ends. The numbers there are always these.
+func (g *FrontEnd) tellCancellation(ctx context.Context, handler string) (stop func() bool) {
+	if zerolog.GlobalLevel() > zerolog.DebugLevel || g.log.GetLevel() > zerolog.DebugLevel {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(ctx, boundary.Guard(g.log, boundary.Request, func() {
+		g.log.Debug().Msgf("Cancellation notification received for %s, rpc_ok=1, context 0, 0 step ISSUED", handler)
+	}, nil))
+}
+
+// receive reads and decodes the next message of a stream into c. After a
+// *noRoom, for which c alone is to blame, the rest of its message is in r.
+func (g *FrontEnd) receive(r *receiver, c *call) error {
+	if err := r.next(&c.message.charge); err != nil {
+		return err
+	}
+	if err := c.message.decode(&r.source, g.allocate); err != nil {
+		return err
+	}
+	r.source.close()
+	return nil
+}
+
+// oneResponse keeps the one response that a call may have.
+type oneResponse struct {
+	response *infer.Response
+	count    int
+}
+
+func (o *oneResponse) send(r *infer.Response) {
+	switch {
+	case r.Empty:
+		r.Release()
+		return
+	case o.count == 0:
+		o.response = r
+	default:
+		r.Release()
+	}
+	o.count++
+}
+
+// finish makes the answer of what came of a call.
+func (c *call) finish(target models.Target, one *oneResponse, overdue overdue, err error) (*encodedMessage, error) {
+	r := one.response
+	encoded := false
+	defer func() { // after a panic too
+		if r != nil && !encoded {
+			r.Release()
+		}
+	}()
+	switch {
+	case err != nil:
+	case one.count != 1:
+		err = infer.Errorf(infer.Internal, "expected a single response, got %d", one.count)
+	case r.Err != nil:
+		err = r.Err
+	default:
+		err = classify(r, c.classes, target.Info())
+	}
+	var buffers mem.BufferSlice
+	if err == nil {
+		answer := answerOf(r)
+		buffers, err = answer.encode(overdue)
+	}
+	encoded = err == nil
+	if conn, ok := overdue.conn.(*connection); ok && err == nil {
+		buffers, err = conn.sent.own(buffers)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &encodedMessage{buffers}, nil
+}
+
+// classify replaces the outputs that are wanted as classes.
+func classify(r *infer.Response, classes []wantedClasses, info *models.Info) error {
+	for _, want := range classes {
+		for i := range r.Outputs {
+			out := &r.Outputs[i]
+			if out.Name != want.output {
+				continue
+			}
+			t, err := server.Classify(out, want.count, info.Config.GetMaxBatchSize() > 0, info.Labels[out.Name])
+			if err != nil {
+				return err
+			}
+			out.Release()
+			*out = t
+		}
+	}
+	return nil
+}

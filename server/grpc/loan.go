@@ -1,0 +1,118 @@
+package grpc
+
+import (
+	"context"
+	"io"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/peer"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// loan gives a response back when the transport has let go of all of its
+// tensors that were lent to it.
+//
+// The transport frees a buffer when its bytes have been copied into the
+// connection's write buffer, or when the stream is cleaned up. What it still has
+// queued for a stream when the whole connection breaks it merely forgets; then
+// the garbage collector finds the loan, and the cleanup gives the response back.
+//
+// A client that takes no bytes would keep the loan: its connection is closed when
+// the time is up.
+type loan struct {
+	response *infer.Response
+	overdue  overdue
+	size     int
+	pending  *pending // made with the first buffer that is lent
+}
+
+// overdue closes the connection of a client that does not read.
+type overdue struct {
+	after time.Duration // for each MiB that has begun; 0 never
+	conn  io.Closer     // nil never
+	log   zerolog.Logger
+}
+
+// closerOf returns the connection of a call, or nil.
+func closerOf(ctx context.Context) io.Closer {
+	if conn := connectionOf(ctx); conn != nil {
+		return conn
+	}
+	return nil
+}
+
+func connectionOf(ctx context.Context) *connection {
+	if p, ok := peer.FromContext(ctx); ok {
+		if a, ok := p.Addr.(clientAddr); ok {
+			return a.conn
+		}
+	}
+	return nil
+}
+
+// pending counts the buffers of a loan that are out. It poses as the pool
+// that they return to.
+type pending struct {
+	response *infer.Response
+	left     atomic.Int32 // and one more until all have been lent
+	timer    *time.Timer  // nil if there is none
+	cleanup  runtime.Cleanup
+	log      zerolog.Logger
+}
+
+// lend wraps bytes of the response, more than the size that mem would not pool.
+func (l *loan) lend(b []byte) mem.Buffer {
+	if l.pending == nil {
+		l.pending = &pending{response: l.response, log: l.overdue.log}
+		l.pending.left.Store(1)
+		l.pending.cleanup = runtime.AddCleanup(l.pending, l.overdue.release, l.response)
+	}
+	l.pending.left.Add(1)
+	l.size += len(b)
+	b = b[:len(b):len(b)]
+	return mem.NewBuffer(&b, l.pending)
+}
+
+// release gives a response back. It runs in goroutines that are not ours.
+func (o overdue) release(r *infer.Response) {
+	boundary.Guard(o.log, boundary.Request, r.Release, nil)()
+}
+
+// done says that nothing more is lent.
+func (l *loan) done() {
+	switch {
+	case l.pending != nil:
+		if conn := l.overdue.conn; conn != nil && l.overdue.after > 0 {
+			// The timer knows the connection, not the loan, which the garbage
+			// collector has to find.
+			l.pending.timer = boundary.AfterFunc(l.overdue.log, boundary.Connection,
+				l.overdue.after*time.Duration(1+l.size>>20), func() { _ = conn.Close() }, nil)
+		}
+		l.pending.Put(nil)
+	case l.response != nil:
+		l.response.Release()
+	}
+}
+
+// Put takes one buffer back.
+func (p *pending) Put(*[]byte) {
+	if p.left.Add(-1) == 0 {
+		p.cleanup.Stop()
+		if p.timer != nil {
+			p.timer.Stop()
+		}
+		boundary.Guard(p.log, boundary.Request, p.response.Release, nil)() // in the library's goroutine
+	}
+}
+
+// Get is never called: nothing is allocated from a loan.
+func (p *pending) Get(n int) *[]byte {
+	b := make([]byte, n)
+	return &b
+}

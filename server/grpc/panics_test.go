@@ -1,0 +1,57 @@
+package grpc
+
+import (
+	"io"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server"
+)
+
+// brokenCore panics when it is asked for the model "broken".
+type brokenCore struct{ server.Core }
+
+func (c brokenCore) Target(name string, version int64) (models.Target, error) {
+	if name == "broken" {
+		panic("a bug behind the names of models")
+	}
+	return c.Core.Target(name, version)
+}
+
+// TestAPanicEndsItsOwnRequestOfAStream: it is answered in its turn, whether the bug
+// is met before the request has begun or while its inputs are made, what it has been
+// lent comes back, and the stream goes on to its end.
+func TestAPanicEndsItsOwnRequestOfAStream(t *testing.T) {
+	s := start(t, Config{}, nil)
+	s.FrontEnd.core = brokenCore{s.FrontEnd.core}
+	allocate := s.FrontEnd.allocate
+	const large = 1 << 20
+	s.FrontEnd.allocate = func(n int) ([]byte, infer.Memory, error) {
+		if n == 4*large {
+			panic("a bug behind large inputs")
+		}
+		return allocate(n)
+	}
+	stream := s.open(t, callContext(t))
+	typed := int32s("id_int32", large)
+	typed.RawInputContents = nil
+	typed.Inputs[0].Contents = &kserve.InferTensorContents{IntContents: make([]int32, large)}
+	sendAll(t, stream, int32s("id_int32", 1), int32s("broken", 1<<16), typed, int32s("id_int32", 2))
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	for i, broken := range []bool{false, true, true, false} {
+		answer, err := stream.Recv()
+		if err != nil {
+			t.Fatalf("answer %d: %v", i, err)
+		}
+		if got := answer.ErrorMessage != ""; got != broken {
+			t.Errorf("answer %d has the error %q, want one: %t", i, answer.ErrorMessage, broken)
+		}
+	}
+	if err := endOf(stream); err != io.EOF {
+		t.Errorf("the stream ends with %v, want io.EOF", err)
+	}
+}

@@ -1,0 +1,407 @@
+package grpc
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/memory"
+)
+
+const (
+	// keptReplies is how many replies of a stream may wait as they are, with
+	// the memory that their models have lent.
+	keptReplies = 8
+	// copiedBytes is the most bytes of a reply that are copied at once when it has
+	// to wait behind others. Larger ones are copied if there is a reason for it:
+	// nothing has been taken off the stream for a moment.
+	copiedBytes = 64 << 10
+	moment      = 100 * time.Millisecond
+	// patience is how long a client that has as many bytes waiting as it may
+	// can leave the stream unread, if the model cannot be made to wait.
+	patience = 2 * time.Second
+)
+
+// queue puts the replies of one stream into the order in which they are
+// written: those of requests that have a turn in the order of the turns, and
+// the others as they come.
+//
+// Bounds. A response of a model that may answer any number of times (and has no
+// turn) has a slot in most cases: its backend counts what was not released yet,
+// and keeps the model from sending more; the client decides how fast it goes.
+// Without slots the model waits in add while its request has too many replies
+// here, or the stream too many bytes. Requests that have a turn never wait in
+// add, since they hold their one answer back for the sake of others: instead, no
+// further requests are read while there are too many. A client that reads nothing
+// for longer than stall while replies wait loses its stream.
+//
+// Memory. What waits is on the account, with all that it takes on the heap, until
+// the transport has nearly written it. Replies beyond the first few are put into
+// the form in which they are sent, and what their models have lent goes back: a
+// client that does not read holds nothing that others need. Where the account has
+// no more, the stream with most of it is ended, one that is left unread first.
+type queue struct {
+	limits  queueLimits
+	waiting *streams
+	wake    chan struct{} // sent to without blocking, by whoever has news for next
+	over    chan struct{} // closed by fail: the stream ends now
+
+	mu     sync.Mutex
+	room   sync.Cond // broadcast when a reply was sent, a request ended, or all is over
+	ready  []reply
+	first  int // ready[first:] is what is left of it
+	turns  []*turn
+	begun  int   // requests that have not ended
+	bytes  int64 // of all replies that were not sent
+	count  int   // of these replies
+	cost   int64 // charged, for these replies and the one before them, in the transport
+	read   bool  // no further requests will come
+	err    error // what the stream ends with
+	closed bool
+	// writing is the reply that next gave out, at since. It is written when the one
+	// before it, of which the transport had these bytes, has left.
+	writing reply
+	since   time.Time
+	before  struct{ bytes, cost int64 }
+	turned  time.Time // when turns[0] became the first
+	// watch looks after a client that does not read while replies wait; nil while
+	// none does.
+	watch *time.Timer
+}
+
+// queueLimits are what a queue is made with.
+type queueLimits struct {
+	requests  int
+	responses int // of one request without a turn
+	bytes     int64
+	stall     time.Duration // and as much again for each MiB that is written
+	errors    bool          // the first error of a model ends the stream
+	log       zerolog.Logger
+}
+
+// turn is a request's place in the order. Nil is none.
+type turn struct {
+	replies []reply // held back until it is this request's turn
+	ended   bool
+}
+
+func newQueue(limits queueLimits, waiting *streams) *queue {
+	q := &queue{limits: limits, waiting: waiting, wake: make(chan struct{}, 1), over: make(chan struct{})}
+	q.room.L = &q.mu
+	return q
+}
+
+func (q *queue) poke() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// admit waits until another request may be read. What the client sends meanwhile
+// fills the window of its call, in memory of the transport, which is charged.
+func (q *queue) admit() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for window := false; !q.closed && (q.begun >= q.limits.requests || q.bytes >= q.limits.bytes); {
+		if !window {
+			if window = q.chargeLocked(memory.Transport, callWindow); window {
+				defer q.waiting.account.Give(memory.Transport, callWindow)
+			}
+			continue
+		}
+		q.room.Wait()
+	}
+	if q.closed {
+		return errGone
+	}
+	return nil
+}
+
+// begin takes in a request; each is ended once.
+func (q *queue) begin(ordered bool) *turn {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.begun++
+	if !ordered {
+		return nil
+	}
+	t := &turn{}
+	if len(q.turns) == 0 {
+		q.turned = time.Now()
+	}
+	q.turns = append(q.turns, t)
+	return t
+}
+
+// add takes over a reply to a request that was begun.
+func (q *queue) add(t *turn, r reply) {
+	r.weigh()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t == nil && r.mayWait() && q.fullLocked(r.origin) {
+		q.waitLocked(r.origin)
+	}
+	if q.settlesLocked(t, &r) {
+		q.mu.Unlock()
+		// After a panic it stays as it is, and fails again where it is written.
+		_ = boundary.Run(q.limits.log, boundary.Request, func() error { r.settle(); return nil })
+		q.mu.Lock()
+	}
+	if q.bytes >= q.limits.bytes && r.slotted() && q.unreadLocked(patience) {
+		q.mu.Unlock()
+		q.fail(errStalled)
+		q.mu.Lock()
+	}
+	if !q.chargeLocked(memory.Replies, r.cost) {
+		q.mu.Unlock()
+		r.release()
+		q.mu.Lock()
+		return
+	}
+	q.cost += r.cost
+	q.bytes += r.bytes
+	q.count++
+	r.origin.waiting++
+	if t == nil || t == q.turns[0] {
+		q.pushLocked(r)
+	} else {
+		t.replies = append(t.replies, r)
+	}
+	if q.watch == nil && q.limits.stall > 0 && q.writing.origin != nil {
+		q.watch = boundary.AfterFunc(q.limits.log, boundary.Request, q.limits.stall/2, q.look, q.fail)
+	}
+	q.poke()
+}
+
+// settlesLocked reports whether a reply is to be copied, because it will wait.
+func (q *queue) settlesLocked(t *turn, r *reply) bool {
+	if q.closed || q.count < keptReplies || r.response == nil || q.limits.errors && r.response.Err != nil {
+		return false
+	}
+	if r.bytes <= copiedBytes || q.unreadLocked(moment) {
+		return true
+	}
+	return t != nil && t != q.turns[0] && time.Since(q.turned) > moment
+}
+
+// unreadLocked reports whether nothing has been taken off the stream for so long
+// although there was something.
+func (q *queue) unreadLocked(d time.Duration) bool {
+	return q.writing.origin != nil && time.Since(q.since) > d*time.Duration(1+q.before.bytes>>20)
+}
+
+// burden returns what the replies are charged, and whether their client has left
+// them for a moment or longer.
+func (q *queue) burden() (cost int64, unread bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.cost, !q.closed && q.unreadLocked(moment)
+}
+
+// chargeLocked charges what a reply takes, or a window. Where that is not to be had
+// a stream is ended for it: for a reply the one with most of them, else this one.
+// False: the queue is closed, and nothing is charged.
+func (q *queue) chargeLocked(kind memory.Kind, n int64) bool {
+	account := q.waiting.account
+	charged := false
+	for !q.closed && !charged {
+		if charged = account.Try(kind, n); charged {
+			break
+		}
+		q.mu.Unlock()
+		switch charged = account.Take(kind, n) == nil; {
+		case charged:
+		case kind == memory.Replies:
+			q.waiting.relieve(q)
+		default:
+			q.fail(errFull)
+		}
+		q.mu.Lock()
+	}
+	if q.closed && charged {
+		account.Give(kind, n)
+	}
+	return !q.closed
+}
+
+// pushLocked appends to ready, and makes room first where half of it is used up.
+func (q *queue) pushLocked(r reply) {
+	if len(q.ready) == cap(q.ready) && q.first > len(q.ready)/2 {
+		n := copy(q.ready, q.ready[q.first:])
+		clear(q.ready[n:])
+		q.ready, q.first = q.ready[:n], 0
+	}
+	q.ready = append(q.ready, r)
+}
+
+func (q *queue) fullLocked(o *origin) bool {
+	return o.waiting >= q.limits.responses || q.bytes >= q.limits.bytes
+}
+
+// waitLocked waits until there is room for another reply to o.
+func (q *queue) waitLocked(o *origin) {
+	timer := boundary.AfterFunc(q.limits.log, boundary.Request, q.limits.stall, func() { q.fail(errStalled) }, nil)
+	defer timer.Stop()
+	for !q.closed && q.fullLocked(o) {
+		q.room.Wait()
+	}
+}
+
+// look ends the stream of a client that has not read for long while replies wait
+// behind the one that is written.
+func (q *queue) look() {
+	q.mu.Lock()
+	waits := !q.closed && q.writing.origin != nil && q.count > 1
+	stalled := waits && q.unreadLocked(q.limits.stall)
+	switch {
+	case stalled || q.closed:
+	case waits:
+		q.watch.Reset(q.limits.stall / 2)
+	default:
+		q.watch = nil
+	}
+	q.mu.Unlock()
+	if stalled {
+		q.fail(errStalled)
+	}
+}
+
+// end says that no reply to a request will follow.
+func (q *queue) end(t *turn) {
+	q.mu.Lock()
+	q.begun--
+	if t != nil {
+		t.ended = true
+		for len(q.turns) > 0 && q.turns[0].ended {
+			q.turns[0] = nil
+			q.turns = q.turns[1:]
+			if len(q.turns) > 0 {
+				q.turned = time.Now()
+				for _, r := range q.turns[0].replies {
+					q.pushLocked(r)
+				}
+				q.turns[0].replies = nil
+			}
+		}
+	}
+	q.room.Broadcast()
+	q.mu.Unlock()
+	q.poke()
+}
+
+// readDone says that no request will follow, and with which error the stream
+// ends when those that were begun are answered.
+func (q *queue) readDone(err error) {
+	q.mu.Lock()
+	q.read = true
+	if !q.closed {
+		q.err = err
+	}
+	q.mu.Unlock()
+	q.poke()
+}
+
+// fail ends the stream as it is.
+func (q *queue) fail(err error) {
+	if q.close(err) {
+		close(q.over)
+	}
+}
+
+// reason is what the stream ends with.
+func (q *queue) reason() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.err
+}
+
+// next waits for the reply to be written next, and returns it until sent is
+// called; nil means that all is written. While the server is stopping, it ends
+// when nothing is left to do.
+func (q *queue) next(ctx context.Context, stopping <-chan struct{}) (*reply, error) {
+	stopped := false
+	for {
+		q.mu.Lock()
+		switch {
+		case q.closed:
+			defer q.mu.Unlock()
+			return nil, q.err
+		case q.first < len(q.ready):
+			q.writing, q.since = q.ready[q.first], time.Now()
+			q.ready[q.first] = reply{}
+			if q.first++; q.first == len(q.ready) {
+				q.ready, q.first = q.ready[:0], 0
+			}
+			q.mu.Unlock()
+			return &q.writing, nil
+		case q.read && q.begun == 0:
+			defer q.mu.Unlock()
+			return nil, q.err
+		}
+		idle := q.begun == 0
+		q.mu.Unlock()
+		stop := stopping
+		if stopped && !idle {
+			stop = nil
+		}
+		select {
+		case <-q.wake:
+		case <-ctx.Done():
+			return nil, errGone
+		case <-stop:
+			if stopped {
+				return nil, statusOf(errStopping)
+			}
+			stopped = true // a request may have begun meanwhile
+		}
+	}
+}
+
+// sent says that the transport has taken the reply which next gave out, and has
+// nearly written the one before.
+func (q *queue) sent(r *reply) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.bytes -= r.bytes
+	q.count--
+	r.origin.waiting--
+	if !q.closed {
+		q.cost -= q.before.cost
+		q.waiting.account.Give(memory.Replies, q.before.cost)
+	}
+	q.before.bytes, q.before.cost = r.bytes, r.cost
+	q.writing = reply{}
+	q.room.Broadcast()
+}
+
+// close drops what was not written, and what is yet to come. It reports whether
+// it was the first to do so.
+func (q *queue) close(err error) bool {
+	q.mu.Lock()
+	first := !q.closed
+	if first {
+		q.closed, q.err = true, err
+		if q.watch != nil {
+			q.watch.Stop()
+		}
+	}
+	dropped := q.ready[q.first:]
+	for _, t := range q.turns {
+		dropped = append(dropped, t.replies...)
+		t.replies = nil
+	}
+	q.ready, q.first = nil, 0
+	q.waiting.account.Give(memory.Replies, q.cost)
+	q.cost = 0
+	q.room.Broadcast()
+	q.mu.Unlock()
+	q.poke()
+	for i := range dropped {
+		dropped[i].release()
+	}
+	return first
+}

@@ -1,0 +1,245 @@
+package grpc
+
+import (
+	"encoding/binary"
+	"io"
+	"time"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcencoding "google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/memory"
+)
+
+// transport is what the library's stream offers to those who look: a
+// message can be read in pieces, while it arrives, so that most of it is never
+// held twice.
+type transport interface {
+	ReadMessageHeader(header []byte) error
+	Read(n int) (mem.BufferSlice, error)
+	RecvCompress() string
+}
+
+var errNoMessage = status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
+var errTwoMessages = status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
+
+// receiver reads the messages of one stream.
+type receiver struct {
+	stream    grpc.ServerStream
+	transport transport // nil if the library's stream is not as expected
+	limit     int       // of a message, also when it is decompressed
+	pool      mem.BufferPool
+	header    [5]byte
+	source    source
+
+	// timer closes the connection of a client that stops within a message.
+	conn    io.Closer // nil if it is not known
+	timer   *time.Timer
+	timeout time.Duration
+	log     zerolog.Logger
+}
+
+func (r *receiver) init(g *FrontEnd, stream grpc.ServerStream) {
+	r.stream, r.limit, r.pool, r.timeout = stream, g.cfg.MaxMessageBytes, &g.pool, g.cfg.ReadTimeout
+	r.conn, r.log = closerOf(stream.Context()), g.log
+	r.transport, _ = grpc.ServerTransportStreamFromContext(stream.Context()).(transport)
+	if r.transport != nil {
+		r.source.read = r.read
+	}
+}
+
+// read asks for the next n bytes of a message, for which there is as much time
+// as for the first ones.
+func (r *receiver) read(n int) (mem.BufferSlice, error) {
+	if r.source.asked += n; r.source.asked > stepBytes {
+		r.watch()
+	}
+	return r.transport.Read(n)
+}
+
+// watch gives the client the read timeout from now on; rest ends that.
+func (r *receiver) watch() {
+	if r.timer != nil {
+		r.timer.Reset(r.timeout)
+	} else if conn := r.conn; conn != nil {
+		r.timer = boundary.AfterFunc(r.log, boundary.Connection, r.timeout, func() { _ = conn.Close() }, nil)
+	}
+}
+
+func (r *receiver) rest() {
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+}
+
+// close ends what the receiver has begun.
+func (r *receiver) close() {
+	r.rest()
+	r.source.close()
+}
+
+// next begins a message and leaves it in r.source. It returns io.EOF after the
+// last one.
+func (r *receiver) next(c *memory.Charge) error {
+	r.source.charge = c
+	if r.transport == nil {
+		var got receivedMessage
+		if err := r.stream.RecvMsg(&got); err != nil {
+			return err
+		}
+		r.source.reset(got.buffers.Len(), got.buffers)
+		return nil
+	}
+	if err := r.transport.ReadMessageHeader(r.header[:]); err != nil {
+		return err
+	}
+	r.watch()
+	n := int(binary.BigEndian.Uint32(r.header[1:]))
+	if n > r.limit {
+		return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", n, r.limit)
+	}
+	r.source.reset(n, nil)
+	switch r.header[0] {
+	case 0:
+		return nil
+	case 1:
+		return r.decompress()
+	}
+	return status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", r.header[0])
+}
+
+// last makes sure that there is no further message.
+func (r *receiver) last() error {
+	if r.transport == nil {
+		return nil // the library has looked
+	}
+	switch err := r.transport.ReadMessageHeader(r.header[:]); err {
+	case io.EOF:
+		return nil
+	case nil:
+		return errTwoMessages
+	default:
+		return err
+	}
+}
+
+// one reads the only message of a unary call into v.
+func (r *receiver) one(v proto.Message, c *memory.Charge) error {
+	if err := r.next(c); err != nil {
+		if err == io.EOF {
+			err = errNoMessage
+		}
+		return err
+	}
+	b, _, err := r.source.take(r.source.left)
+	if err != nil {
+		return err
+	}
+	// What it becomes is larger: a field of a few bytes is an entry of a map.
+	const entry = 256
+	cost := int64(len(b))
+	if err := eachField(b, func(field) error { cost += entry; return nil }); err != nil {
+		return err
+	}
+	if err := c.Take(memory.Bodies, cost); err != nil {
+		return asNoRoom(err)
+	}
+	if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, v) != nil {
+		return errUnparsable
+	}
+	return r.last()
+}
+
+// decompress replaces the message in the source by what it expands to. The
+// room that this takes is charged as it grows.
+func (r *receiver) decompress() error {
+	name := r.transport.RecvCompress()
+	compressor := grpcencoding.GetCompressor(name)
+	if compressor == nil {
+		return status.Errorf(codes.Internal, "grpc: message is compressed, but the encoding is '%s'", name)
+	}
+	bad := func() error {
+		return status.Errorf(codes.Internal, "Unexpected error decompressing data for algorithm '%s'", name)
+	}
+	in := sourceReader{source: &r.source}
+	expanded, err := compressor.Decompress(&in)
+	if err != nil {
+		return in.or(bad())
+	}
+	if c, ok := expanded.(io.Closer); ok {
+		defer c.Close()
+	}
+	var out mem.BufferSlice
+	total := 0
+	for end := false; !end; {
+		const step = 32 << 10
+		if err := r.source.charge.Take(memory.Decompression, step); err != nil {
+			out.Free()
+			return asNoRoom(err)
+		}
+		b := r.pool.Get(step)
+		n := 0
+		for n < step && !end {
+			var k int
+			k, err = expanded.Read((*b)[n:])
+			n, end = n+k, err != nil
+		}
+		*b = (*b)[:n]
+		out = append(out, mem.NewBuffer(b, r.pool))
+		if total += n; total > r.limit {
+			out.Free()
+			return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", total, r.limit)
+		}
+	}
+	if err != io.EOF {
+		out.Free()
+		return in.or(bad())
+	}
+	if err := r.source.skip(r.source.left); err != nil {
+		out.Free()
+		return err
+	}
+	r.source.reset(total, out)
+	return nil
+}
+
+// sourceReader is a source as an io.Reader.
+type sourceReader struct {
+	source *source
+	err    error // why it ended early
+}
+
+// or returns the reader's own error, or else err.
+func (r *sourceReader) or(err error) error {
+	if r.err != nil {
+		return r.err
+	}
+	return err
+}
+
+func (r *sourceReader) Read(p []byte) (int, error) {
+	if r.source.left == 0 {
+		return 0, io.EOF
+	}
+	if err := r.source.fill(); err != nil {
+		r.err = err
+		return 0, err
+	}
+	n := copy(p, r.source.cur)
+	r.source.advance(n)
+	return n, nil
+}
+
+// compression names the method in which the client compresses, "" if none.
+func (r *receiver) compression() string {
+	if r.transport == nil {
+		return ""
+	}
+	return r.transport.RecvCompress()
+}

@@ -1,0 +1,100 @@
+package grpc
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
+)
+
+// services describes all methods. They are not the generated descriptions:
+// those decode before a handler is asked, and with the library's texts. life is
+// for work that goes on when the client has left: it ends with the server.
+func (g *FrontEnd) services(life context.Context) []*grpc.ServiceDesc {
+	inference := &grpc.ServiceDesc{
+		ServiceName: kserve.GRPCInferenceService_ServiceDesc.ServiceName,
+		HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{
+			unary(g, "ServerLive", server.GroupHealth, g.serverLive),
+			unary(g, "ServerReady", server.GroupHealth, g.serverReady),
+			unary(g, "ModelReady", server.GroupHealth, g.modelReady),
+			unary(g, "ServerMetadata", server.GroupMetadata, g.serverMetadata),
+			unary(g, "ModelMetadata", server.GroupMetadata, g.modelMetadata),
+			unary(g, "ModelConfig", server.GroupModelConfig, g.modelConfig),
+			unary(g, "ModelStatistics", server.GroupStatistics, g.modelStatistics),
+			unary(g, "RepositoryIndex", server.GroupModelRepository, g.repositoryIndex),
+			unary(g, "RepositoryModelLoad", server.GroupModelRepository, g.repositoryModelLoad(life)),
+			unary(g, "RepositoryModelUnload", server.GroupModelRepository, g.repositoryModelUnload(life)),
+			unary(g, "LogSettings", server.GroupLogging, g.logSettings),
+			unary(g, "SystemSharedMemoryStatus", server.GroupSharedMemory, g.systemRegionStatus),
+			unary(g, "SystemSharedMemoryUnregister", server.GroupSharedMemory, g.systemRegionUnregister),
+			unary(g, "CudaSharedMemoryStatus", server.GroupSharedMemory, g.cudaRegionStatus),
+			unary(g, "CudaSharedMemoryUnregister", server.GroupSharedMemory, g.cudaRegionUnregister),
+			g.unsupported("SystemSharedMemoryRegister", server.GroupSharedMemory, server.ErrRegionsOff),
+			g.unsupported("CudaSharedMemoryRegister", server.GroupSharedMemory, server.ErrRegionsOff),
+			g.unsupported("TraceSetting", server.GroupTrace, server.ErrTracesOff),
+			{
+				StreamName: "ModelInfer",
+				Handler:    g.handler(server.GroupInference, errStopping, g.modelInfer),
+			},
+			{
+				StreamName:    "ModelStreamInfer",
+				Handler:       g.handler(server.GroupInference, errStopping, g.modelStreamInfer),
+				ServerStreams: true,
+				ClientStreams: true,
+			},
+		},
+	}
+	// Watch is left out: clients get UNIMPLEMENTED, as from Triton.
+	health := &grpc.ServiceDesc{
+		ServiceName: grpc_health_v1.Health_ServiceDesc.ServiceName,
+		HandlerType: (*any)(nil),
+		Streams:     []grpc.StreamDesc{unary(g, "Check", server.GroupHealth, g.healthCheck)},
+	}
+	return []*grpc.ServiceDesc{inference, health}
+}
+
+// unsupported describes a method that is always refused.
+func (g *FrontEnd) unsupported(name, group string, refusal *infer.Error) grpc.StreamDesc {
+	return grpc.StreamDesc{
+		StreamName: name,
+		Handler:    g.handler(group, errExiting, func(grpc.ServerStream) error { return refusal }),
+	}
+}
+
+// unary describes a method that takes one message and answers with one.
+func unary[Q any, P interface {
+	*Q
+	proto.Message
+}, A proto.Message](g *FrontEnd, name, group string, method func(context.Context, P) (A, error)) grpc.StreamDesc {
+	return grpc.StreamDesc{
+		StreamName: name,
+		Handler: g.handler(group, errExiting, func(stream grpc.ServerStream) error {
+			var receiver receiver
+			receiver.init(g, stream)
+			receiver.watch()
+			defer receiver.close()
+			charge := memory.Charge{Account: g.account}
+			defer charge.Settle()
+			request := P(new(Q))
+			if err := receiver.one(request, &charge); err != nil {
+				return err
+			}
+			receiver.rest()
+			if err := chooseCompression(stream.Context(), compressionNone, receiver.compression()); err != nil {
+				return err
+			}
+			answer, err := method(stream.Context(), request)
+			if err != nil {
+				return err
+			}
+			return stream.SendMsg(answer)
+		}),
+	}
+}

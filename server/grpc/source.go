@@ -1,0 +1,204 @@
+package grpc
+
+import (
+	"io"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nereid-serving/nereid/memory"
+)
+
+const (
+	// stepBytes is how much of a message is asked for at a time: enough that the
+	// cost of asking does not count, little enough that what has been copied out
+	// of it is still in the processor's cache when it is received into again.
+	stepBytes = 128 << 10
+	// claimBytes bounds what is allocated because a length says so; for anything
+	// longer an eighth of the bytes must have arrived first.
+	claimBytes = 1 << 20
+)
+
+// source gives out the bytes of one message in the order of the wire, as
+// they arrive. What it lends is valid until its next method is called.
+type source struct {
+	read   func(n int) (mem.BufferSlice, error)
+	charge *memory.Charge // for what is gathered; whoever keeps it gives it back
+
+	asked  int             // bytes of the message that were asked of the transport
+	left   int             // bytes of the message that were not given out
+	unread int             // bytes of it that were not asked of the transport
+	queue  mem.BufferSlice // received; queue[0] holds cur
+	cur    []byte          // rest of queue[0]
+}
+
+// reset begins a message of n bytes, of which got has been received already.
+func (s *source) reset(n int, got mem.BufferSlice) {
+	s.close()
+	s.asked, s.left, s.unread, s.queue = 0, n, n-got.Len(), got
+	if len(got) > 0 {
+		s.cur = got[0].ReadOnlyData()
+	}
+}
+
+// close gives back what was received and not given out.
+func (s *source) close() {
+	s.queue.Free()
+	s.queue, s.cur, s.left, s.unread = nil, nil, 0, 0
+}
+
+// fill makes cur not empty. The caller has made sure that left is positive.
+func (s *source) fill() error {
+	for len(s.cur) == 0 {
+		if len(s.queue) > 0 {
+			s.queue[0].Free()
+			s.queue[0] = nil
+			s.queue = s.queue[1:]
+		}
+		if len(s.queue) == 0 {
+			if s.unread == 0 {
+				return errUnparsable
+			}
+			n := min(s.unread, stepBytes)
+			got, err := s.read(n)
+			if err != nil {
+				return cutShort(err)
+			}
+			s.queue, s.unread = got, s.unread-n
+			if n == 0 || len(got) == 0 {
+				return io.ErrUnexpectedEOF
+			}
+		}
+		s.cur = s.queue[0].ReadOnlyData()
+	}
+	return nil
+}
+
+// cutShort is the error of a stream that ended inside a message.
+func cutShort(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func (s *source) advance(n int) {
+	s.cur, s.left = s.cur[n:], s.left-n
+}
+
+// uvarint takes a varint; it fails like protowire on what is no varint.
+func (s *source) uvarint() (uint64, error) {
+	if v, n := protowire.ConsumeVarint(s.cur); n > 0 {
+		s.advance(n)
+		return v, nil
+	}
+	var b [10]byte
+	for i := range b {
+		if s.left == 0 {
+			return 0, errUnparsable
+		}
+		if err := s.fill(); err != nil {
+			return 0, err
+		}
+		b[i] = s.cur[0]
+		s.advance(1)
+		if b[i] < 0x80 {
+			v, n := protowire.ConsumeVarint(b[:i+1])
+			if n < 0 {
+				break // the tenth byte goes beyond 64 bits
+			}
+			return v, nil
+		}
+	}
+	return 0, errUnparsable
+}
+
+// take returns the next n bytes in one piece. own tells that they are the
+// caller's to keep; else they are lent.
+func (s *source) take(n int) (b []byte, own bool, err error) {
+	if n > s.left {
+		return nil, false, errUnparsable
+	}
+	if n == 0 {
+		return nil, false, nil
+	}
+	if len(s.cur) == 0 {
+		if err := s.fill(); err != nil {
+			return nil, false, err
+		}
+	}
+	if n <= len(s.cur) {
+		b = s.cur[:n]
+		s.advance(n)
+		return b, false, nil
+	}
+	for len(b) < n {
+		if err := s.fill(); err != nil {
+			return nil, false, err
+		}
+		part := s.cur[:min(len(s.cur), n-len(b))]
+		if len(b)+len(part) > cap(b) {
+			// Grows with what has arrived, not with what was announced.
+			grown := min(n, max(2*cap(b), stepBytes))
+			if err := s.charge.Take(memory.Bodies, int64(grown-cap(b))); err != nil {
+				return nil, false, asNoRoom(err)
+			}
+			b = append(make([]byte, 0, grown), b...)
+		}
+		b = append(b, part...)
+		s.advance(len(part))
+	}
+	return b, true, nil
+}
+
+// copyTo fills dst.
+func (s *source) copyTo(dst []byte) error {
+	for len(dst) > 0 {
+		if err := s.fill(); err != nil {
+			return err
+		}
+		n := copy(dst, s.cur)
+		s.advance(n)
+		dst = dst[n:]
+	}
+	return nil
+}
+
+// await returns when an eighth of the next n bytes, if they are many, has been
+// received. The bytes stay in the source.
+func (s *source) await(n int) error {
+	if n <= claimBytes {
+		return nil
+	}
+	for got := s.left - s.unread; got < n/8; got = s.left - s.unread {
+		more, err := s.read(min(s.unread, stepBytes))
+		if err != nil {
+			return cutShort(err)
+		}
+		k := more.Len()
+		s.queue, s.unread = append(s.queue, more...), s.unread-k
+		if len(s.queue) == len(more) { // nothing was queued before
+			s.cur = s.queue[0].ReadOnlyData()
+		}
+		if err := s.charge.Take(memory.Transport, int64(k)); err != nil {
+			return asNoRoom(err)
+		}
+	}
+	return nil
+}
+
+// skip passes over n bytes.
+func (s *source) skip(n int) error {
+	if n > s.left {
+		return errUnparsable
+	}
+	for n > 0 {
+		if err := s.fill(); err != nil {
+			return err
+		}
+		k := min(n, len(s.cur))
+		s.advance(k)
+		n -= k
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package grpc
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/servertest"
+)
+
+// endOf reads a stream to its end.
+func endOf(stream clientStream) error {
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return err
+		}
+	}
+}
+
+// TestUnreadStream: the replies that wait for a client that does not read
+// hold next to nothing of what models have lent, in order or not, and the stream
+// ends in time.
+func TestUnreadStream(t *testing.T) {
+	const requests, size = 1000, 8 << 10
+	var s *testServer
+	respond := func(_ context.Context, req *infer.Request, send infer.Sender) error {
+		send(s.answer(req, size, true))
+		return nil
+	}
+	one := servertest.NewModel("one", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
+	one.Infer = respond
+	many := decoupledModel("many", respond)
+	core := servertest.NewCore(one, many)
+	s = start(t, Config{StreamStallTimeout: 2 * time.Second}, core, grpc.WithStaticStreamWindowSize(1<<16))
+	for _, name := range []string{"one", "many"} {
+		t.Run(name, func(t *testing.T) {
+			served := core.Served.Load()
+			stream := s.open(t, callContext(t))
+			for i := range requests {
+				sendAll(t, stream, withID(int32s(name, 1), fmt.Sprint(i)))
+			}
+			// The few that are kept, and those that the transport has. While goroutines are
+			// still on their way with one each, there are more; when the stream has ended,
+			// there are none.
+			if !testkit.Within(servertest.Patience, func() bool {
+				return core.Served.Load()-served == requests && s.blocks.Lent.Load() <= 100 && s.active.count.Load() > 0
+			}) {
+				t.Errorf("%d responses of %d hold what they were lent for as long as the stream goes on", s.blocks.Lent.Load(), requests)
+			}
+			testkit.Eventually(t, servertest.Patience, func() bool { return s.active.count.Load() == 0 })
+			if err := endOf(stream); status.Code(err) != codes.ResourceExhausted {
+				t.Errorf("the stream ends with %v, want ResourceExhausted", err)
+			}
+			s.settled(t)
+		})
+	}
+}
+
+// TestUnreadStreamsFillAccount: the replies of streams that are not read take
+// no more than their share of the account, for which such streams are ended one
+// after another; a stream that is read goes on.
+func TestUnreadStreamsFillAccount(t *testing.T) {
+	const streams, requests, elements = 8, 400, 900
+	core := servertest.NewCore()
+	s := start(t, Config{}, core, grpc.WithStaticStreamWindowSize(1<<16))
+	const most = (8 << 20) / (requests * elements * 4) // streams for whose replies there is room
+	account := memory.New(memory.Config{Limit: 16 << 20})
+	s.waiting.account = account
+	_, reader := s.dial(t)
+	reads, err := reader.ModelStreamInfer(callContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, streams)
+	release := make(chan struct{})
+	for range streams {
+		stream := s.open(t, callContext(t))
+		go func() {
+			for i := range requests {
+				if stream.Send(withID(int32s("id_int32", elements), fmt.Sprint(i))) != nil {
+					break // it has been ended
+				}
+			}
+			_ = stream.CloseSend()
+			<-release
+			ended <- endOf(stream)
+		}()
+	}
+	over := int64(0)
+	testkit.Eventually(t, servertest.Patience, func() bool {
+		over = max(over, account.Used(memory.Replies)-account.Most(memory.Replies))
+		sendAll(t, reads, withID(int32s("id_int32", 1), "x"))
+		if got := receive(t, reads); got != "id_int32/1 x true 4" {
+			t.Fatalf("the stream that is read: got %q", got)
+		}
+		s.waiting.mu.Lock()
+		defer s.waiting.mu.Unlock()
+		return len(s.waiting.queues) <= 1+most
+	})
+	if over > 0 {
+		t.Errorf("replies took %d bytes more than their share", over)
+	}
+	close(release)
+	refused := 0
+	for range streams {
+		switch err := <-ended; status.Code(err) {
+		case codes.ResourceExhausted:
+			refused++
+		case codes.OK, codes.DeadlineExceeded:
+		default:
+			if err != io.EOF {
+				t.Errorf("a stream ended with %v", err)
+			}
+		}
+	}
+	if refused == 0 {
+		t.Error("no stream was ended for want of memory")
+	}
+	_ = reads.CloseSend()
+	if _, err := reads.Recv(); err != io.EOF {
+		t.Errorf("the stream that is read ends with %v", err)
+	}
+	testkit.Eventually(t, servertest.Patience, func() bool { return account.Total() == 0 })
+}
+
+// TestPausedStreams: the window of a call that is not read, which its client may
+// fill, is on the account; streams end where there is no room for more of them.
+func TestPausedStreams(t *testing.T) {
+	const streams = 5
+	gate := make(chan struct{})
+	waits := servertest.NewModel("waits", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
+	waits.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+		}
+		return waits.Echo(ctx, req, send)
+	}
+	s := start(t, Config{MaxStreamRequests: 1}, servertest.NewCore(waits))
+	account := memory.New(memory.Config{Limit: 3 * 4 * callWindow}) // of which a quarter is for the transport
+	s.waiting.account = account
+	var open []clientStream
+	for range streams {
+		stream := s.open(t, callContext(t))
+		sendAll(t, stream, withID(int32s("waits", 1), "a"))
+		open = append(open, stream)
+	}
+	testkit.Eventually(t, servertest.Patience, func() bool {
+		s.waiting.mu.Lock()
+		defer s.waiting.mu.Unlock()
+		return len(s.waiting.queues) == 3 && account.Used(memory.Transport) == 3*callWindow
+	})
+	close(gate)
+	refused := 0
+	for _, stream := range open {
+		_ = stream.CloseSend()
+		switch err := endOf(stream); {
+		case status.Code(err) == codes.ResourceExhausted:
+			refused++
+		case err != io.EOF:
+			t.Errorf("a stream ends with %v", err)
+		}
+	}
+	if refused != streams-3 {
+		t.Errorf("%d streams were ended, want %d", refused, streams-3)
+	}
+	testkit.Eventually(t, servertest.Patience, func() bool { return account.Total() == 0 })
+}
+
+// TestUnreadAnswers: the answers to single calls that a client does not read
+// are on the account until its connection ends, and there is an end to them.
+func TestUnreadAnswers(t *testing.T) {
+	s := start(t, Config{}, nil)
+	conn, _ := s.dial(t, grpc.WithStaticStreamWindowSize(1<<16))
+	ctx, leave := context.WithCancel(callContext(t))
+	// Beyond the window of a call, which the library opens further for those who read,
+	// and on the heap as the head of the answer.
+	const calls, size = 50, 1 << 18
+	for range calls {
+		go func() {
+			// A stream of the library's that is opened, and never read.
+			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{}, kserve.GRPCInferenceService_ModelInfer_FullMethodName)
+			if err == nil {
+				_ = stream.SendMsg(withID(int32s("id_int32", 1), strings.Repeat("i", size)))
+				_ = stream.CloseSend()
+			}
+		}()
+	}
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(memory.Replies) >= calls*size })
+	leave()
+	_ = conn.Close()
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(memory.Replies) == 0 })
+}
