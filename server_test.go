@@ -41,7 +41,7 @@ class TritonPythonModel:
 )
 
 // repository makes a repository with the model "double", whose model.py is given.
-func repository(t *testing.T, model string) string {
+func repository(t testing.TB, model string) string {
 	t.Helper()
 	root := t.TempDir()
 	for name, text := range map[string]string{"double/config.pbtxt": doubleConfig, "double/1/model.py": model} {
@@ -57,7 +57,7 @@ func repository(t *testing.T, model string) string {
 }
 
 // options are for a server on ports that the kernel chooses.
-func options(t *testing.T, repository string) nereid.Options {
+func options(t testing.TB, repository string) nereid.Options {
 	t.Helper()
 	o := nereid.Defaults()
 	o.Repository.Paths = []string{repository}
@@ -215,7 +215,7 @@ class TritonPythonModel:
 }
 
 // request sends a request, a POST if it has a body, and returns the answer.
-func request(t *testing.T, url, body string) (status int, answer string) {
+func request(t testing.TB, url, body string) (status int, answer string) {
 	t.Helper()
 	method := http.MethodGet
 	if body != "" {
