@@ -8,13 +8,14 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // TestExecutor finds what runs a model, in directories as Triton's own are. DIR
 // stands for the backends' directory, MODEL for the model's.
 func TestExecutor(t *testing.T) {
 	backends := t.TempDir()
-	writeFiles(t, backends, map[string]string{
+	testkit.WriteFiles(t, backends, map[string]string{
 		"based/model.py": "", "both/model.py": "", "both/libtriton_both.so": "", "empty/other.py": "", "lib/libtriton_lib.so": "",
 		"lib/named.so": "",
 	})
@@ -68,7 +69,14 @@ func TestExecutor(t *testing.T) {
 			if c.file != "" {
 				files["m/"+c.file] = ""
 			}
-			d, err := readModel(openRepository(t, RepositoryOptions{}, files), "m")
+			root := t.TempDir()
+			testkit.WriteFiles(t, root, files)
+			repository, err := OpenRepository([]string{root}, RepositoryOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer repository.Close()
+			d, _, err := repository.Read(Identity{Name: "m"}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/models/config"
 )
 
@@ -120,33 +121,13 @@ func TestConfigJSONGolden(t *testing.T) {
 func openRepository(t *testing.T, options RepositoryOptions, files map[string]string) *Repository {
 	t.Helper()
 	root := t.TempDir()
-	writeFiles(t, root, files)
+	testkit.WriteFiles(t, root, files)
 	repository, err := OpenRepository([]string{root}, options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(repository.Close)
 	return repository
-}
-
-func writeFiles(t *testing.T, root string, files map[string]string) {
-	t.Helper()
-	for name, content := range files {
-		path := filepath.Join(root, name)
-		directory := filepath.Dir(path)
-		if strings.HasSuffix(name, "/") {
-			directory = path
-		}
-		if err := os.MkdirAll(directory, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if directory == path {
-			continue
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // readModel reads the model of a name.

@@ -8,9 +8,6 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// isEnsemble reports whether a model is composed of others.
-func (d *Description) isEnsemble() bool { return len(d.Config.GetEnsembleScheduling().GetStep()) > 0 }
-
 // resolveLocked finds the model that a step of an ensemble means, among those
 // that are to be served. Without a namespace it is the ensemble's neighbour, or
 // the only one of that name.

@@ -178,7 +178,7 @@ func withEnsembles(t *testing.T, models map[string][]int64, ensembles map[string
 
 func writeConfig(t *testing.T, root, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(root, name, configFile), []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(root, name, "config.pbtxt"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -185,6 +185,9 @@ func (d *Description) Finish(answer []byte) (c *kserve.ModelConfig, json []byte,
 	return c, json, labels, nil
 }
 
+// isEnsemble reports whether a model is composed of others.
+func (d *Description) isEnsemble() bool { return len(d.Config.GetEnsembleScheduling().GetStep()) > 0 }
+
 // Composing names the models that an ensemble is composed of, each with the
 // versions that its steps require, ascending and each once; infer.LatestVersion
 // stands for any. A name without a namespace may be that of a model in any. It

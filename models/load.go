@@ -287,7 +287,7 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 		}
 		return err
 	}
-	states, warnings, err := d.readStates(config)
+	states, warnings, err := readStates(d, config)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -78,10 +79,19 @@ func configWith(t *testing.T, tag string, more map[string]any) string {
 	return string(text)
 }
 
+// filesNamed are files of these names, each with the last element in capitals.
+func filesNamed(names ...string) map[string][]byte {
+	files := make(map[string][]byte)
+	for _, name := range names {
+		files[name] = []byte(strings.ToUpper(path.Base(name)))
+	}
+	return files
+}
+
 // left lists the uploads that are there now.
 func left(t *testing.T) []string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(os.TempDir(), uploadsPrefix+"*", "*"))
+	found, err := filepath.Glob(filepath.Join(os.TempDir(), "nereid-models-*", "*"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +173,7 @@ func TestFileOverride(t *testing.T) {
 	before := states(r)
 	load := func(name string, more map[string]any, names ...string) string {
 		t.Helper()
-		if err := r.Load(t.Context(), name, configWith(t, "files", more), contents(names...)); err != nil {
+		if err := r.Load(t.Context(), name, configWith(t, "files", more), filesNamed(names...)); err != nil {
 			t.Fatal(err)
 		}
 		r.ending.Wait()
@@ -178,14 +188,14 @@ func TestFileOverride(t *testing.T) {
 	if found := left(t); !slices.Equal(found, []string{first}) {
 		t.Errorf("got %q, want %q", found, first)
 	}
-	if got := tree(t, first); !strings.HasPrefix(got, `04/ 700; 04/m 600 "M"; 1/ 700; 1/m 600 "M"; 3/ 700; 3/m 600 "M"; config.pbtxt 600 "`) || !strings.HasSuffix(got, `; labels 600 "LABELS"`) {
+	if got := testkit.Tree(t, first); !strings.HasPrefix(got, `04/ 700; 04/m 600 "M"; 1/ 700; 1/m 600 "M"; 3/ 700; 3/m 600 "M"; config.pbtxt 600 "`) || !strings.HasSuffix(got, `; labels 600 "LABELS"`) {
 		t.Errorf("the directory has %s", got)
 	}
-	text, err := os.ReadFile(filepath.Join(first, configFile))
+	text, err := os.ReadFile(filepath.Join(first, "config.pbtxt"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config, err := config.ParseText(configFile, text); err != nil || config.GetParameters()["tag"].GetStringValue() != "files" {
+	if config, err := config.ParseText("config.pbtxt", text); err != nil || config.GetParameters()["tag"].GetStringValue() != "files" {
 		t.Errorf("config.pbtxt: %v, %v", config, err)
 	}
 	if versions := r.ReadyVersions("fresh"); !slices.Equal(versions, []int64{1, 3}) {
@@ -215,7 +225,7 @@ func TestFileOverride(t *testing.T) {
 		answered <- err
 	}()
 	testkit.Eventually(t, patience, func() bool { return len(r.InFlight()) > 0 })
-	if err := r.Load(t.Context(), "fresh", configWith(t, "files", nil), contents("1/m")); err != nil {
+	if err := r.Load(t.Context(), "fresh", configWith(t, "files", nil), filesNamed("1/m")); err != nil {
 		t.Fatal(err)
 	}
 	second, _ := b.last()
@@ -236,12 +246,12 @@ func TestFileOverride(t *testing.T) {
 
 	// What fails leaves what serves, and none of its files.
 	b.failures["fresh:2"] = infer.Errorf(infer.Internal, "worse")
-	wantError(t, r.Load(t.Context(), "fresh", configWith(t, "", nil), contents("1/m", "2/m")), infer.InvalidArg,
+	wantError(t, r.Load(t.Context(), "fresh", configWith(t, "", nil), filesNamed("1/m", "2/m")), infer.InvalidArg,
 		"load failed for model 'fresh': version 2 is at UNAVAILABLE state: Internal: worse;\n")
 	for _, config := range []string{"", configWith(t, "", nil)} {
 		wantError(t, r.Load(t.Context(), "fresh", config, nil), infer.Internal, "failed to load 'fresh', failed to poll from model repository")
 	}
-	wantError(t, r.Load(t.Context(), "none", configWith(t, "", nil), contents("m")), infer.InvalidArg,
+	wantError(t, r.Load(t.Context(), "none", configWith(t, "", nil), filesNamed("m")), infer.InvalidArg,
 		"load failed for model 'none': at least one version must be available under the version policy of model 'none'\n")
 	if found := left(t); !slices.Equal(found, []string{second}) {
 		t.Errorf("got %q, want %q", found, second)
@@ -282,15 +292,15 @@ func TestOverridesAreRefused(t *testing.T) {
 		{"m", `{"nope":1}`, nil, "Invalid config override: nope: Cannot find field."},
 		{"m", "null", nil, "Invalid config override: "},
 		{"m", configWith(t, "", map[string]any{"name": "n"}), nil, "unexpected directory name 'm' for model 'n', directory name must equal model name"},
-		{"fresh", configWith(t, "", map[string]any{"name": "n"}), contents("1/m"), "unexpected directory name 'fresh' for model 'n', directory name must equal model name"},
-		{"m", "", contents("1/m"), "Load parameter 'config' must be specified for model file override"},
-		{"fresh", "", contents("1/m"), "Load parameter 'config' must be specified for model file override"},
-		{"fresh", "{bad", contents("1/m"), "Invalid config override: "},
-		{"fresh", good, contents("1/m", "../x"), "Invalid file parameter 'file:../x' with normalized path '"},
-		{"fresh", good, contents("1", "1/m"), "Invalid file parameter 'file:1/m', directory has been created as a file"},
-		{"fresh", configWith(t, "", map[string]any{"max_batch_size": -1}), contents("1/m"), ""},
-		{"fr\x00esh", good, contents("1/m"), ""},
-		{".", good, contents("1/m"), ""},
+		{"fresh", configWith(t, "", map[string]any{"name": "n"}), filesNamed("1/m"), "unexpected directory name 'fresh' for model 'n', directory name must equal model name"},
+		{"m", "", filesNamed("1/m"), "Load parameter 'config' must be specified for model file override"},
+		{"fresh", "", filesNamed("1/m"), "Load parameter 'config' must be specified for model file override"},
+		{"fresh", "{bad", filesNamed("1/m"), "Invalid config override: "},
+		{"fresh", good, filesNamed("1/m", "../x"), "Invalid file parameter 'file:../x' with normalized path '"},
+		{"fresh", good, filesNamed("1", "1/m"), "Invalid file parameter 'file:1/m', directory has been created as a file"},
+		{"fresh", configWith(t, "", map[string]any{"max_batch_size": -1}), filesNamed("1/m"), ""},
+		{"fr\x00esh", good, filesNamed("1/m"), ""},
+		{".", good, filesNamed("1/m"), ""},
 	} {
 		already := len(log.String())
 		wantError(t, r.Load(t.Context(), test.name, test.config, test.files), infer.Internal,
@@ -309,7 +319,7 @@ func TestOverridesAreRefused(t *testing.T) {
 		"..":  "invalid model name '..', model name must not contain path traversal characters",
 		"a/b": "invalid model name 'a/b', model name must not contain path traversal characters",
 	} {
-		wantError(t, r.Load(t.Context(), name, good, contents("1/m")), infer.InvalidArg, want)
+		wantError(t, r.Load(t.Context(), name, good, filesNamed("1/m")), infer.InvalidArg, want)
 	}
 	if got := len(b.opened); got != 1 || len(left(t)) != 0 {
 		t.Errorf("%d models were opened, %q are left", got, left(t))
@@ -326,14 +336,14 @@ func TestOverridesAreRefused(t *testing.T) {
 	if err := os.RemoveAll(place); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, r.Load(t.Context(), "fresh", good, contents("1/m")), infer.Internal, "failed to load 'fresh', failed to poll from model repository")
+	wantError(t, r.Load(t.Context(), "fresh", good, filesNamed("1/m")), infer.Internal, "failed to load 'fresh', failed to poll from model repository")
 	if want := "failed to create a directory for the files of requests: "; !strings.Contains(log.String(), want) {
 		t.Errorf("the log has no %q", want)
 	}
 	if err := os.Mkdir(place, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Load(t.Context(), "fresh", good, contents("1/m")); err != nil {
+	if err := r.Load(t.Context(), "fresh", good, filesNamed("1/m")); err != nil {
 		t.Error(err)
 	}
 }
@@ -351,7 +361,7 @@ func TestOverridesStorm(t *testing.T) {
 				var err error
 				switch n % 4 {
 				case 0, 1:
-					err = r.Load(t.Context(), name, config, contents("1/m", "2/m"))
+					err = r.Load(t.Context(), name, config, filesNamed("1/m", "2/m"))
 				case 2:
 					err = r.Load(t.Context(), "m", config, nil)
 				default:
@@ -379,7 +389,7 @@ func TestOverridesStorm(t *testing.T) {
 // TestUploadsEnd has files that are in use when the server ends.
 func TestUploadsEnd(t *testing.T) {
 	r, b, _, _ := overriding(t)
-	if err := r.Load(t.Context(), "fresh", configWith(t, "", nil), contents("1/m")); err != nil {
+	if err := r.Load(t.Context(), "fresh", configWith(t, "", nil), filesNamed("1/m")); err != nil {
 		t.Fatal(err)
 	}
 	held := make(chan struct{})
@@ -387,18 +397,18 @@ func TestUploadsEnd(t *testing.T) {
 	b.held["late:1"] = held
 	b.fakeBackend.mu.Unlock()
 	ended := make(chan error, 1) // one value
-	go func() { ended <- r.Load(context.Background(), "late", configWith(t, "", nil), contents("1/m")) }()
+	go func() { ended <- r.Load(context.Background(), "late", configWith(t, "", nil), filesNamed("1/m")) }()
 	testkit.Eventually(t, patience, func() bool { return len(left(t)) == 2 && r.knows("late", 1) })
 	if err := r.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if got := tree(t, os.TempDir()); got != "" {
+	if got := testkit.Tree(t, os.TempDir()); got != "" {
 		t.Errorf("%s is left", got)
 	}
 	close(held)
 	wantError(t, <-ended, infer.Unavailable, "Server exiting")
 	r.ending.Wait()
-	if got := tree(t, os.TempDir()); got != "" {
+	if got := testkit.Tree(t, os.TempDir()); got != "" {
 		t.Errorf("%s is left", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 // TestPlans compares a model that serves with what its directory says now.
 func TestPlans(t *testing.T) {
 	const base = `name: "m" backend: "fake" max_batch_size: 4 `
+	const configFile = "config.pbtxt"
 	files := func(parts ...string) footprint {
 		p := footprint{config: configFile, parts: make(map[string]uint64)}
 		for i := 0; i < len(parts); i += 2 {

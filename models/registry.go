@@ -86,7 +86,7 @@ type Registry struct {
 	ending   boundary.WaitGroup
 	lifetime context.Context // of what unloading may take
 	expire   context.CancelCauseFunc
-	uploads  uploads
+	uploads  *uploads
 	claims   *claims
 
 	// changes ends when the server is about to exit: loads and unloads are refused
@@ -172,7 +172,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 	}
 	r := &Registry{
 		config: config, models: make(map[Identity]*model), graph: waitgraph.New(config.Log, waitgraph.Patience), claims: newClaims(),
-		loading: make(chan struct{}, config.LoadThreads), uploads: uploads{log: config.Log},
+		loading: make(chan struct{}, config.LoadThreads), uploads: newUploads(config.Log),
 	}
 	config.Limiter.LogTo(config.Log)
 	r.lifetime, r.expire = context.WithCancelCause(context.Background())

@@ -10,11 +10,12 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 func TestOpenRepository(t *testing.T) {
 	root := t.TempDir()
-	writeFiles(t, root, map[string]string{"a/m/1/model.py": "", "file": ""})
+	testkit.WriteFiles(t, root, map[string]string{"a/m/1/model.py": "", "file": ""})
 	a := filepath.Join(root, "a")
 	for _, c := range []struct {
 		name  string
@@ -47,7 +48,7 @@ func TestOpenRepository(t *testing.T) {
 
 func TestScan(t *testing.T) {
 	root := t.TempDir()
-	writeFiles(t, root, map[string]string{
+	testkit.WriteFiles(t, root, map[string]string{
 		"a/both/1/": "", "a/only_a/1/": "", "a/.hidden/1/": "", "a/empty/": "", "a/file": "", "elsewhere/1/": "",
 		"b/both/1/": "", "b/only_b/1/": "", "b/file": "",
 	})
@@ -97,7 +98,7 @@ func TestScan(t *testing.T) {
 	if err := os.RemoveAll(root + "/b/both"); err != nil {
 		t.Fatal(err)
 	}
-	writeFiles(t, root, map[string]string{"b/new/1/model.py": ""})
+	testkit.WriteFiles(t, root, map[string]string{"b/new/1/model.py": ""})
 	if names, rejected, err = scan(repository); err != nil || len(rejected) != 0 || !slices.Contains(names, "new") {
 		t.Errorf("second scan: got %q, rejected %q, error %v", names, rejected, err)
 	}
@@ -115,7 +116,7 @@ func scan(r *Repository) (names []string, rejected map[Identity]string, err erro
 func TestReadThroughLinks(t *testing.T) {
 	root := t.TempDir()
 	const config = `backend: "python" max_batch_size: 7`
-	writeFiles(t, root, map[string]string{
+	testkit.WriteFiles(t, root, map[string]string{
 		"outside/model/config.pbtxt": config, "outside/model/1/model.py": "", "outside/config.pbtxt": config,
 		"outside/version/model.py": "", "repository/shared/config.pbtxt": config,
 	})
@@ -141,7 +142,7 @@ func TestReadThroughLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	writeFiles(t, repository, map[string]string{
+	testkit.WriteFiles(t, repository, map[string]string{
 		"config/1/model.py": "", "escaping/1/model.py": "", "elsewhere/1/model.py": "", "dangling/1/model.py": "",
 		"mounted/1/model.py": "", "mounted/..2026/config.pbtxt": config, "within/1/model.py": "",
 		"outside_labels/1/model.py":   "",
@@ -204,7 +205,7 @@ func TestReadFile(t *testing.T) {
 		"pipe/1/model.py": "",
 	}
 	root := t.TempDir()
-	writeFiles(t, root, files)
+	testkit.WriteFiles(t, root, files)
 	if err := syscall.Mkfifo(filepath.Join(root, "pipe/config.pbtxt"), 0o600); err != nil {
 		t.Fatal(err)
 	}

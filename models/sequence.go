@@ -28,10 +28,10 @@ const initialStates = "initial_state"
 
 // readStates reads what the sequences of a model begin with. Of states that
 // repeat an input's or output's name the first counts, which is warned of.
-func (d *Description) readStates(config *kserve.ModelConfig) (states []scheduler.State, warnings []string, err error) {
+func readStates(d *Description, config *kserve.ModelConfig) (states []scheduler.State, warnings []string, err error) {
 	inputs, outputs, initial := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, state := range config.GetSequenceBatching().GetState() {
-		made, err := d.readState(state, initial)
+		made, err := readState(d, state, initial)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -51,7 +51,7 @@ func (d *Description) readStates(config *kserve.ModelConfig) (states []scheduler
 
 // readState checks one state's description and reads its first value. Seen has
 // the inputs whose initial states were described before.
-func (d *Description) readState(state *kserve.ModelSequenceBatching_State, seen map[string]bool) (scheduler.State, error) {
+func readState(d *Description, state *kserve.ModelSequenceBatching_State, seen map[string]bool) (scheduler.State, error) {
 	in := state.GetInputName()
 	made := scheduler.State{Input: in, Output: state.GetOutputName(), DataType: infer.DataType(state.GetDataType())}
 	for _, dim := range state.GetDims() {
@@ -71,7 +71,7 @@ func (d *Description) readState(state *kserve.ModelSequenceBatching_State, seen 
 		seen[in] = true
 		made.Shape = initial.GetDims()
 		if file, ok := initial.GetStateData().(*kserve.ModelSequenceBatching_InitialState_DataFile); ok {
-			data, err := d.readInitialState(in, file.DataFile, initial)
+			data, err := readInitialState(d, in, file.DataFile, initial)
 			made.Data = data
 			if err != nil || made.DataType != infer.Bytes {
 				return made, err
@@ -115,7 +115,7 @@ func checkInitialState(state *kserve.ModelSequenceBatching_State, initial *kserv
 }
 
 // readInitialState reads a file; what it has beyond the state is passed over.
-func (d *Description) readInitialState(in, file string, initial *kserve.ModelSequenceBatching_InitialState) ([]byte, error) {
+func readInitialState(d *Description, in, file string, initial *kserve.ModelSequenceBatching_InitialState) ([]byte, error) {
 	if !filepath.IsLocal(file) {
 		return nil, infer.Errorf(infer.Unsupported, "initial_state file path '%s' for state input '%s' in model '%s' is outside model directory", file, in, d.Name)
 	}

@@ -40,6 +40,8 @@ type uploads struct {
 	closed bool
 }
 
+func newUploads(log zerolog.Logger) *uploads { return &uploads{log: log} }
+
 // upload is the directory of one load request. It is removed when the load and
 // all versions that came of it have given it back.
 type upload struct {

@@ -12,38 +12,12 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
 
-// tree lists what is below a directory: directories with a slash behind them,
-// files with their content.
-func tree(t *testing.T, directory string) string {
-	t.Helper()
-	var list []string
-	err := filepath.WalkDir(directory, func(path string, e os.DirEntry, err error) error {
-		if err != nil || path == directory {
-			return err
-		}
-		name, _ := filepath.Rel(directory, path)
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
-		if e.IsDir() {
-			list = append(list, fmt.Sprintf("%s/ %o", name, info.Mode().Perm()))
-			return nil
-		}
-		content, err := os.ReadFile(path)
-		list = append(list, fmt.Sprintf("%s %o %q", name, info.Mode().Perm(), content))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Join(list, "; ")
-}
-
+// contents are files of these names, each with the last element in capitals.
 func contents(names ...string) map[string][]byte {
 	files := make(map[string][]byte)
 	for _, name := range names {
@@ -72,7 +46,7 @@ func TestUploadsAreWritten(t *testing.T) {
 			t.Errorf("%q: %v", test.files, err)
 			continue
 		}
-		if got := tree(t, u.path); got != test.want {
+		if got := testkit.Tree(t, u.path); got != test.want {
 			t.Errorf("%q: got %s, want %s", test.files, got, test.want)
 		}
 		for _, directory := range []string{u.path, filepath.Dir(u.path)} {
@@ -85,11 +59,11 @@ func TestUploadsAreWritten(t *testing.T) {
 		}
 		u.drop()
 	}
-	if left := tree(t, s.parent.Name()); left != "" {
+	if left := testkit.Tree(t, s.parent.Name()); left != "" {
 		t.Errorf("%s is left", left)
 	}
 	s.close()
-	if left := tree(t, os.TempDir()); left != "" {
+	if left := testkit.Tree(t, os.TempDir()); left != "" {
 		t.Errorf("%s is left", left)
 	}
 	if _, err := s.write(contents("1/m"), nil); infer.AsError(err).Status() != "Unavailable: Server exiting" {
@@ -155,7 +129,7 @@ func TestUploadsAreRefused(t *testing.T) {
 			t.Errorf("%.100q: got %s, want %s", test.files, got, test.want)
 		}
 	}
-	if left := tree(t, s.parent.Name()); left != "" {
+	if left := testkit.Tree(t, s.parent.Name()); left != "" {
 		t.Errorf("%s is left", left)
 	}
 }

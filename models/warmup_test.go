@@ -40,33 +40,32 @@ func (e *executions) Executed(x *scheduler.Execution) {
 }
 
 // newWarmup makes the warm-up of a config with these samples, whose files lie in
-// a directory.
-func newWarmup(t *testing.T, samples string, files map[string]string) (*warmup, *executions) {
+// the directory of a model m below root.
+func newWarmup(t *testing.T, samples string, files map[string]string) (w *warmup, counts *executions, root string) {
 	t.Helper()
 	config := &kserve.ModelConfig{}
 	if err := prototext.Unmarshal([]byte(warmupConfig+samples), config); err != nil {
 		t.Fatal(err)
 	}
-	directory := filepath.Join(t.TempDir(), "m")
-	if err := os.MkdirAll(filepath.Join(directory, "warmup", "directory"), 0o755); err != nil {
+	root = t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "m", "warmup", "directory"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(directory, "warmup", name), []byte(content), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(root, "m", "warmup", name), []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	counts := &executions{}
+	repository, err := OpenRepository([]string{root}, RepositoryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(repository.Close)
+	counts = &executions{}
 	return &warmup{
 		samples: config.GetModelWarmup(), spec: signature.New("m", config), model: "m", version: 1, observer: counts, log: zerolog.Nop(),
-		open: func() (*folder, error) {
-			root, err := os.OpenRoot(directory)
-			if err != nil {
-				return nil, err
-			}
-			return &folder{root: root, inner: ".", path: directory, shown: "/repository/m", owned: true}, nil
-		},
-	}, counts
+		open: func() (*folder, error) { return repository.open(Identity{Name: "m"}) },
+	}, counts, root
 }
 
 // sample is one sample with inputs of name, type, dims and what gives its data.
@@ -125,12 +124,12 @@ func TestWarmupData(t *testing.T) {
 		"too large a batch": {sample("batch_size: 4000000000", "IN", "INT32", "2", zero), "", "INVALID_ARG warmup sample 's' has batch size 4000000000, want 65536 at most"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, _ := newWarmup(t, test.samples, files)
+			w, _, root := newWarmup(t, test.samples, files)
 			b, err := onlyBatch(w)
 			refusal := ""
 			if err != nil {
 				e := infer.AsError(err)
-				refusal = map[infer.Code]string{infer.InvalidArg: "INVALID_ARG ", infer.Internal: "INTERNAL "}[e.Code] + e.Message
+				refusal = map[infer.Code]string{infer.InvalidArg: "INVALID_ARG ", infer.Internal: "INTERNAL "}[e.Code] + strings.ReplaceAll(e.Message, root, "/repository")
 			}
 			var inputs []string
 			if b != nil {
@@ -147,7 +146,7 @@ func TestWarmupData(t *testing.T) {
 
 // A file of texts is not longer than what the rest of its sample leaves.
 func TestWarmupTextsAreBounded(t *testing.T) {
-	w, _ := newWarmup(t, sample("batch_size: 1", "TEXT", "STRING", "2", `input_data_file: "texts"`), map[string]string{"texts": "\x01\x00\x00\x00a\x00\x00\x00\x00"})
+	w, _, _ := newWarmup(t, sample("batch_size: 1", "TEXT", "STRING", "2", `input_data_file: "texts"`), map[string]string{"texts": "\x01\x00\x00\x00a\x00\x00\x00\x00"})
 	directory, err := w.open()
 	if err != nil {
 		t.Fatal(err)
@@ -169,13 +168,8 @@ func TestWarmupTextsAreBounded(t *testing.T) {
 func TestWarmupMakesOneSampleAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := []string{"IN", "INT32", "2", `input_data_file: "x"`}
-		w, _ := newWarmup(t, sample("batch_size: 1", in...)+sample("batch_size: 1", in...), map[string]string{"x": "12345678"})
-		directory, err := w.open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Join(directory.path, "warmup", "x")
-		directory.close()
+		w, _, root := newWarmup(t, sample("batch_size: 1", in...)+sample("batch_size: 1", in...), map[string]string{"x": "12345678"})
+		path := filepath.Join(root, "m", "warmup", "x")
 		var got []string
 		instance := &scripted{gated: gated{"a"}, does: func(_ int, b *backend.Batch) {
 			got = append(got, string(b.Tasks[0].Request.Inputs[0].Data))
@@ -194,7 +188,7 @@ func TestWarmupMakesOneSampleAtATime(t *testing.T) {
 // Instances that are warmed up at once share the data.
 func TestWarmupDataIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, _ := newWarmup(t, sample("batch_size: 2", "IN", "INT32", "2", "random_data: true"), nil)
+		w, _, _ := newWarmup(t, sample("batch_size: 2", "IN", "INT32", "2", "random_data: true"), nil)
 		w.observer = unmoved{}
 		var seen [3]*byte
 		var all sync.WaitGroup
@@ -229,7 +223,7 @@ func (unmoved) Executed(*scheduler.Execution)  {}
 
 // Random numbers are there, and truth values are 0 or 1.
 func TestRandomWarmupData(t *testing.T) {
-	w, _ := newWarmup(t, sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true", "YES", "BOOL", "64", "random_data: false", "C", "INT64", "64", "random_data: true"), nil)
+	w, _, _ := newWarmup(t, sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true", "YES", "BOOL", "64", "random_data: false", "C", "INT64", "64", "random_data: true"), nil)
 	b, err := onlyBatch(w)
 	if err != nil {
 		t.Fatal(err)
@@ -330,12 +324,12 @@ func TestWarmupRuns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, counts := newWarmup(t, test.samples, nil)
+				w, counts, root := newWarmup(t, test.samples, nil)
 				w.iterative = test.iterative
 				in := &scripted{gated: gated{"a"}, does: test.does}
 				failure := ""
 				if err := w.run(t.Context(), in, true); err != nil {
-					failure = infer.AsError(err).Message
+					failure = strings.ReplaceAll(infer.AsError(err).Message, root, "/repository")
 				}
 				if got := fmt.Sprint(in.batches); got != test.batches {
 					t.Errorf("executed are %s, want %s", got, test.batches)
@@ -355,7 +349,7 @@ func TestWarmupRuns(t *testing.T) {
 // the instance may be who it waits for.
 func TestWarmupAgainIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, _ := newWarmup(t, sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true"), nil)
+		w, _, _ := newWarmup(t, sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true"), nil)
 		in := &scripted{gated: gated{"a"}}
 		in.does = func(_ int, b *backend.Batch) { answer(b, nil); b.Done(b, backend.Report{Executed: true}) }
 		if err := w.run(t.Context(), in, true); err != nil {

@@ -1,0 +1,59 @@
+package testkit
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Tree lists what is below a directory: directories with a slash behind them,
+// files with their content.
+func Tree(t *testing.T, directory string) string {
+	t.Helper()
+	var list []string
+	err := filepath.WalkDir(directory, func(path string, e os.DirEntry, err error) error {
+		if err != nil || path == directory {
+			return err
+		}
+		name, _ := filepath.Rel(directory, path)
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		if e.IsDir() {
+			list = append(list, fmt.Sprintf("%s/ %o", name, info.Mode().Perm()))
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		list = append(list, fmt.Sprintf("%s %o %q", name, info.Mode().Perm(), content))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(list, "; ")
+}
+
+// WriteFiles writes files below root by their names. A name that ends in a slash is a
+// directory.
+func WriteFiles(t *testing.T, root string, files map[string]string) {
+	t.Helper()
+	for name, content := range files {
+		path := filepath.Join(root, name)
+		directory := filepath.Dir(path)
+		if strings.HasSuffix(name, "/") {
+			directory = path
+		}
+		if err := os.MkdirAll(directory, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if directory == path {
+			continue
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
