@@ -6,17 +6,19 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/cache"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
-	"github.com/rs/zerolog"
 )
 
 // Server is a whole inference server. See the package's documentation for its states.
@@ -58,7 +60,7 @@ func New(o Options) (_ *Server, err error) {
 			s.Close()
 		}
 	}()
-	repository, err := models.OpenRepository(o.Repository.Paths, models.RepositoryOptions{
+	opened, err := repository.Open(o.Repository.Paths, repository.Options{
 		ConfigName: o.Repository.ConfigName, DisableAutoComplete: o.Repository.DisableAutoCompleteConfig,
 		AgentDirectory: o.Repository.AgentDirectory, Namespacing: o.Repository.Namespacing,
 	})
@@ -66,7 +68,7 @@ func New(o Options) (_ *Server, err error) {
 		if o.ExitOnError {
 			return nil, err
 		}
-		s.unusable, repository = err, &models.Repository{}
+		s.unusable, opened = err, &repository.Roots{}
 	}
 	series := o.Metrics.Series
 	series.NoCustom, series.Log = !o.Metrics.Allow, s.log
@@ -80,7 +82,7 @@ func New(o Options) (_ *Server, err error) {
 	}
 	config, pythonBackend := s.makePython(counters)
 	s.registry = models.NewRegistry(models.RegistryConfig{
-		Repository: repository, Unusable: s.unusable != nil, Backends: map[string]backend.Backend{"python": pythonBackend},
+		Repository: opened, Unusable: s.unusable != nil, Backends: map[string]backend.Backend{"python": pythonBackend},
 		BackendDirectory: o.Backends.Directory, BackendSettings: s.options.ownSettings,
 		StrictReadiness: o.Repository.StrictReadiness, Allocate: s.lend(memory.Stacked), Padding: s.lend(memory.Padding), Memory: s.account,
 		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.Repository.pollInterval(),

@@ -17,16 +17,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
-	"github.com/rs/zerolog"
 )
 
 // stormModel answers with the number that the file "generation" of its version
@@ -221,12 +223,12 @@ func stormRegistry(t *testing.T, root string) *models.Registry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	repository, err := models.OpenRepository([]string{root}, models.RepositoryOptions{})
+	opened, err := repository.Open([]string{root}, repository.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := models.NewRegistry(models.RegistryConfig{
-		Repository: repository, Backends: map[string]backend.Backend{"python": b}, Metrics: counters, Log: log,
+		Repository: opened, Backends: map[string]backend.Backend{"python": b}, Metrics: counters, Log: log,
 		Explicit: true, Startup: []string{"*"}, StrictReadiness: true,
 	})
 	t.Cleanup(func() {
@@ -235,7 +237,7 @@ func stormRegistry(t *testing.T, root string) *models.Registry {
 		if err := r.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
-		repository.Close()
+		opened.Close()
 		b.Close()
 		supervisor.Close()
 		pool.Close()

@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // runtimeScript is the file of a Python-based backend: <backend directory>/<name>/model.py.
@@ -27,7 +28,7 @@ type executor struct {
 // executor finds what runs a version: a backend that is built in, or a directory
 // with a model.py beside the libraries of Triton's backends. The texts are
 // Triton's, but for libraries, which cannot be run here.
-func (r *Registry) executor(d *Description, number int64) (executor, error) {
+func (r *Registry) executor(d *repository.Description, number int64) (executor, error) {
 	if d.Config.GetPlatform() == config.PlatformEnsemble {
 		return executor{backend: ensembles{}}, nil
 	}
@@ -37,7 +38,7 @@ func (r *Registry) executor(d *Description, number int64) (executor, error) {
 		return executor{backend: b}, nil
 	}
 	unknown := infer.Errorf(infer.InvalidArg, "unable to find backend library for backend '%s', try specifying runtime on the model configuration.", name)
-	if !local(name) { // it would lead out of the backends' directory
+	if !repository.IsName(name) { // it would lead out of the backends' directory
 		return executor{}, unknown
 	}
 	directory := filepath.Join(r.config.BackendDirectory, name)
@@ -78,7 +79,7 @@ func (r *Registry) executor(d *Description, number int64) (executor, error) {
 }
 
 // env is what the backend learns of a version.
-func (e *executor) env(h backend.Host, d *Description, number int64) backend.Env {
+func (e *executor) env(h backend.Host, d *repository.Description, number int64) backend.Env {
 	return backend.Env{
 		Name: d.Name, Version: number, Directory: d.Directory, Config: d.Config,
 		Runtime: e.script, Settings: e.settings, Host: h,
@@ -87,7 +88,7 @@ func (e *executor) env(h backend.Host, d *Description, number int64) backend.Env
 
 // describe is d for what runs it: the configuration of a model of a Python-based
 // backend says so.
-func (e *executor) describe(d *Description) *Description {
+func (e *executor) describe(d *repository.Description) *repository.Description {
 	if e.script == "" {
 		return d
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // TestExecutor finds what runs a model, in directories as Triton's own are. DIR
@@ -71,12 +72,12 @@ func TestExecutor(t *testing.T) {
 			}
 			root := t.TempDir()
 			testkit.WriteFiles(t, root, files)
-			repository, err := OpenRepository([]string{root}, RepositoryOptions{})
+			opened, err := repository.Open([]string{root}, repository.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer repository.Close()
-			d, _, err := repository.Read(Identity{Name: "m"}, nil)
+			defer opened.Close()
+			d, _, err := opened.Read(repository.Identity{Name: "m"}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

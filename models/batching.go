@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
@@ -32,7 +33,7 @@ var strategies = map[string]NewStrategy{"volume": scheduler.Volume, "single": sc
 
 // newBatching is how a version's requests are joined to batches, nil if each is
 // executed by itself.
-func (r *Registry) newBatching(l *loaded, d *Description) (*scheduler.Batching, error) {
+func (r *Registry) newBatching(l *loaded, d *repository.Description) (*scheduler.Batching, error) {
 	strategy, err := r.newStrategy(l, d)
 	if err != nil {
 		return nil, err
@@ -50,7 +51,7 @@ func (r *Registry) newBatching(l *loaded, d *Description) (*scheduler.Batching, 
 // newStrategy is the custom batching strategy that a version asks for, nil if
 // there is none. Without dynamic_batching it is made, as errors in it matter, and
 // not used.
-func (r *Registry) newStrategy(l *loaded, d *Description) (scheduler.Strategy, error) {
+func (r *Registry) newStrategy(l *loaded, d *repository.Description) (scheduler.Strategy, error) {
 	config := l.info.Config
 	if err := refuseLibrary(config, d, l.info.Version); err != nil {
 		return nil, err
@@ -82,19 +83,19 @@ func (r *Registry) newStrategy(l *loaded, d *Description) (scheduler.Strategy, e
 // refuseLibrary refuses a model whose requests a library of Triton's would
 // batch: it is C++ code that this server cannot run. Triton's own refusals come
 // first.
-func refuseLibrary(config *kserve.ModelConfig, d *Description, version int64) error {
-	f, err := d.open()
+func refuseLibrary(config *kserve.ModelConfig, d *repository.Description, version int64) error {
+	f, err := d.Open()
 	if err != nil {
 		return err
 	}
-	defer f.close()
+	defer f.Close()
 	path, named := config.GetParameters()[libraryParameter]
 	if !named {
 		if config.GetDynamicBatching() == nil {
 			return nil
 		}
 		for _, file := range []string{filepath.Join(strconv.FormatInt(version, 10), libraryFile), libraryFile} {
-			if f.exists(file) {
+			if f.Exists(file) {
 				return noLibrary(config, filepath.Join(d.Directory, file))
 			}
 		}
@@ -112,7 +113,7 @@ func refuseLibrary(config *kserve.ModelConfig, d *Description, version int64) er
 	switch {
 	case !filepath.IsLocal(inner):
 		return invalid("Batching library path escapes model repository.")
-	case !f.exists(inner):
+	case !f.Exists(inner):
 		return infer.Errorf(infer.NotFound, "Batching library path not found: %s", path.GetStringValue())
 	}
 	return noLibrary(config, path.GetStringValue())

@@ -7,11 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/scheduler"
-	"github.com/rs/zerolog"
 )
 
 // pairs is an embedder's strategy: two requests share a batch.
@@ -147,7 +149,7 @@ func TestStrategyOfAModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := r.source(Identity{Name: "m"}, nil)
+		s, err := r.source(repository.Identity{Name: "m"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // change is an operation on models that it holds. Models are brought from what
@@ -20,36 +21,36 @@ type change struct {
 	op *operation
 	// sources are what models are wanted to be served from from now on; nil: not at
 	// all.
-	sources map[Identity]*source
+	sources map[repository.Identity]*source
 	// contexts bound the loads of single models, where they end before that of the
 	// operation.
-	contexts map[Identity]context.Context
-	named    identities // are loaded because somebody has named them
+	contexts map[repository.Identity]context.Context
+	named    repository.Set // are loaded because somebody has named them
 
 	mu       sync.Mutex
-	changed  identities // got other versions, or lost some
-	outcomes map[Identity]error
+	changed  repository.Set // got other versions, or lost some
+	outcomes map[repository.Identity]error
 }
 
 // apply makes the change and returns what went wrong, by model. The operation
 // holds the models of sources and those in held, among which are all ensembles
 // above.
-func (c *change) apply(ctx context.Context, held identities) map[Identity]error {
-	c.changed, c.outcomes = make(identities), make(map[Identity]error)
+func (c *change) apply(ctx context.Context, held repository.Set) map[repository.Identity]error {
+	c.changed, c.outcomes = make(repository.Set), make(map[repository.Identity]error)
 	brings := maps.Clone(c.sources)
-	maps.DeleteFunc(brings, func(_ Identity, s *source) bool { return s == nil })
+	maps.DeleteFunc(brings, func(_ repository.Identity, s *source) bool { return s == nil })
 	c.claims.announce(c.op, brings)
 	affected, after, replaced := c.want(held)
 	for _, u := range replaced {
-		u.drop()
+		u.Drop()
 	}
 
-	done := make(map[Identity]chan struct{}, len(affected)) // closed when a model is
+	done := make(map[repository.Identity]chan struct{}, len(affected)) // closed when a model is
 	for id := range affected {
 		done[id] = make(chan struct{})
 	}
 	var all sync.WaitGroup
-	for _, id := range affected.sorted() {
+	for _, id := range affected.Sorted() {
 		all.Go(boundary.Guard(c.config.Log, boundary.Models, func() {
 			defer close(done[id])
 			for _, part := range after[id] {
@@ -81,17 +82,17 @@ func (c *change) apply(ctx context.Context, held identities) map[Identity]error 
 // want has the models of the change be wanted as they are to be. It returns all that
 // are affected, by each of them those that have to be done before, and the uploads that
 // are not used any more.
-func (c *change) want(held identities) (affected identities, after map[Identity][]Identity, replaced []*upload) {
+func (c *change) want(held repository.Set) (affected repository.Set, after map[repository.Identity][]repository.Identity, replaced []*repository.Upload) {
 	c.Registry.mu.Lock()
 	defer c.Registry.mu.Unlock()
-	affected = make(identities)
+	affected = make(repository.Set)
 	for id, s := range c.sources {
 		affected[id] = true
 		m := c.modelLocked(id)
 		replaced = append(replaced, m.want(s))
 		m.failure = ""
 		m.named = s != nil && (m.named || c.named[id])
-		if s == nil || !s.isEnsemble() {
+		if s == nil || !s.IsEnsemble() {
 			m.invalid = nil
 		}
 	}
@@ -100,7 +101,7 @@ func (c *change) want(held identities) (affected identities, after map[Identity]
 			affected[id] = true
 		}
 	}
-	after = make(map[Identity][]Identity)
+	after = make(map[repository.Identity][]repository.Identity)
 	for id := range affected {
 		if m := c.models[id]; c.circleLocked(m) == nil {
 			for _, part := range c.composingLocked(m) {
@@ -114,16 +115,16 @@ func (c *change) want(held identities) (affected identities, after map[Identity]
 }
 
 // settle brings one model to what it is wanted to be.
-func (c *change) settle(ctx context.Context, id Identity) (changed bool, err error) {
+func (c *change) settle(ctx context.Context, id repository.Identity) (changed bool, err error) {
 	r := c.Registry
 	a := c.aim(id)
 	m, source, fresh := a.model, a.source, a.fresh
 	switch {
 	case source == nil:
 		return a.ended > 0, nil
-	case !source.isEnsemble() && !fresh:
+	case !source.IsEnsemble() && !fresh:
 		return false, nil
-	case !source.isEnsemble():
+	case !source.IsEnsemble():
 		return c.load(ctx, m, source, source.Description)
 	case a.invalid != nil:
 		return r.invalidate(m, a.invalid)
@@ -161,7 +162,7 @@ type aim struct {
 
 // aim looks up what a model is to become, and takes one out of service that is not
 // wanted.
-func (c *change) aim(id Identity) (a aim) {
+func (c *change) aim(id repository.Identity) (a aim) {
 	r := c.Registry
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,7 +176,7 @@ func (c *change) aim(id Identity) (a aim) {
 	if a.source, a.fresh = c.sources[id]; a.source == nil {
 		a.source = a.model.wanted
 	}
-	if a.source.isEnsemble() {
+	if a.source.IsEnsemble() {
 		a.parts = r.composingLocked(a.model)
 		a.moved = a.model.callsOthersLocked(a.parts)
 		if a.invalid = r.checkDependenciesLocked(a.model); a.invalid == nil {
@@ -209,7 +210,7 @@ func (r *Registry) withdrawLocked(m *model) []retired {
 }
 
 // hold has an operation take models, and the ensembles that depend on them.
-func (r *Registry) hold(ctx context.Context, op *operation, needed identities) (held identities, err error) {
+func (r *Registry) hold(ctx context.Context, op *operation, needed repository.Set) (held repository.Set, err error) {
 	for {
 		dependent := r.dependents(needed)
 		if held, err = r.claims.take(ctx, op, needed, dependent); err != nil {
@@ -227,7 +228,7 @@ func (r *Registry) hold(ctx context.Context, op *operation, needed identities) (
 	}
 }
 
-func (r *Registry) dependents(of identities) identities {
+func (r *Registry) dependents(of repository.Set) repository.Set {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.dependentsLocked(of)
@@ -235,7 +236,7 @@ func (r *Registry) dependents(of identities) identities {
 
 // outcome is what the caller learns of the models that it has named: the first
 // thing that went wrong.
-func outcome(targets []Identity, outcomes map[Identity]error) error {
+func outcome(targets []repository.Identity, outcomes map[repository.Identity]error) error {
 	for _, id := range targets {
 		if err := outcomes[id]; err != nil {
 			return loadFailedError(id, err)
@@ -246,9 +247,9 @@ func outcome(targets []Identity, outcomes map[Identity]error) error {
 
 // outcomes is what is said of all models that a start has named; nil if nothing
 // went wrong with them.
-func outcomes(targets identities, failures map[Identity]error) error {
+func outcomes(targets repository.Set, failures map[repository.Identity]error) error {
 	var texts strings.Builder
-	for _, id := range targets.sorted() {
+	for _, id := range targets.Sorted() {
 		err := failures[id]
 		if err == nil {
 			continue
@@ -267,12 +268,12 @@ func outcomes(targets identities, failures map[Identity]error) error {
 
 // components groups models so that no group has to do with another: neither is
 // composed of what is in the other, nor are both composed of the same.
-func (r *Registry) components(sources map[Identity]*source) [][]Identity {
+func (r *Registry) components(sources map[repository.Identity]*source) [][]repository.Identity {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	leaders := make(map[Identity]Identity)
-	var leader func(Identity) Identity
-	leader = func(id Identity) Identity {
+	leaders := make(map[repository.Identity]repository.Identity)
+	var leader func(repository.Identity) repository.Identity
+	leader = func(id repository.Identity) repository.Identity {
 		up, known := leaders[id]
 		if !known || up == id {
 			return id
@@ -280,8 +281,8 @@ func (r *Registry) components(sources map[Identity]*source) [][]Identity {
 		leaders[id] = leader(up)
 		return leaders[id]
 	}
-	join := func(id Identity, s *source) {
-		if s == nil || !s.isEnsemble() {
+	join := func(id repository.Identity, s *source) {
+		if s == nil || !s.IsEnsemble() {
 			return
 		}
 		for step := range s.Composing() {
@@ -296,9 +297,9 @@ func (r *Registry) components(sources map[Identity]*source) [][]Identity {
 	for id, s := range sources {
 		join(id, s)
 	}
-	groups := make(map[Identity][]Identity)
-	for _, id := range slices.SortedFunc(maps.Keys(sources), Identity.compare) {
+	groups := make(map[repository.Identity][]repository.Identity)
+	for _, id := range slices.SortedFunc(maps.Keys(sources), repository.Identity.Compare) {
 		groups[leader(id)] = append(groups[leader(id)], id)
 	}
-	return slices.SortedFunc(maps.Values(groups), func(a, b []Identity) int { return a[0].compare(b[0]) })
+	return slices.SortedFunc(maps.Values(groups), func(a, b []repository.Identity) int { return a[0].Compare(b[0]) })
 }

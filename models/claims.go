@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // claims says which operation changes which models. An operation takes all
@@ -19,7 +21,7 @@ type claims struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed, and made anew, when models are given back
-	holders map[Identity]*operation
+	holders map[repository.Identity]*operation
 	running []*operation // in the order in which they began
 	waiting []*operation // in the order in which they began to wait
 }
@@ -32,13 +34,13 @@ type operation struct {
 	// outdates reports whether a load of a model from a source is pointless once this
 	// operation has been asked for; s is nil for an exchange of instances. It is
 	// called without a lock. Nil: it outdates none.
-	outdates func(id Identity, s *source) bool
+	outdates func(id repository.Identity, s *source) bool
 
 	// Guarded by the claims' mu.
-	giveUp  context.CancelCauseFunc // ends what the operation does; nil before bound
-	brings  map[Identity]*source    // what it brings up
-	wants   identities              // what it waits for, nil while it does not
-	touched identities              // what its children have changed below models that it holds
+	giveUp  context.CancelCauseFunc         // ends what the operation does; nil before bound
+	brings  map[repository.Identity]*source // what it brings up
+	wants   repository.Set                  // what it waits for, nil while it does not
+	touched repository.Set                  // what its children have changed below models that it holds
 }
 
 // circleError refuses an operation for which a load waits that it would wait for.
@@ -47,7 +49,7 @@ type circleError struct{ way []string }
 func (e *circleError) Error() string { return "the load would wait for itself" }
 
 func newClaims() *claims {
-	return &claims{changed: make(chan struct{}), holders: make(map[Identity]*operation)}
+	return &claims{changed: make(chan struct{}), holders: make(map[repository.Identity]*operation)}
 }
 
 // begin announces an operation; end ends it.
@@ -73,7 +75,7 @@ func (c *claims) bound(ctx context.Context, op *operation) context.Context {
 }
 
 // announce says what an operation is bringing up.
-func (c *claims) announce(op *operation, brings map[Identity]*source) {
+func (c *claims) announce(op *operation, brings map[repository.Identity]*source) {
 	c.mu.Lock()
 	op.brings = brings
 	c.mu.Unlock()
@@ -112,10 +114,10 @@ func (c *claims) wakeLocked() {
 // those that an operation holds whose load waits for it: that one looks at them
 // itself, later. Held are those that it has got. The error is a *circleError or
 // the context's cause.
-func (c *claims) take(ctx context.Context, op *operation, needed, dependent identities) (held identities, err error) {
+func (c *claims) take(ctx context.Context, op *operation, needed, dependent repository.Set) (held repository.Set, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	held = make(identities, len(needed)+len(dependent))
+	held = make(repository.Set, len(needed)+len(dependent))
 	for id := range needed {
 		held[id] = true
 	}
@@ -170,7 +172,7 @@ func (c *claims) take(ctx context.Context, op *operation, needed, dependent iden
 func (c *claims) overtake(op *operation) {
 	type load struct {
 		by     *operation
-		id     Identity
+		id     repository.Identity
 		source *source
 	}
 	var loads []load
@@ -203,15 +205,15 @@ func (op *operation) descends(ancestor *operation) bool {
 	return false
 }
 
-func (op *operation) touch(id Identity) {
+func (op *operation) touch(id repository.Identity) {
 	if op.touched == nil {
-		op.touched = make(identities)
+		op.touched = make(repository.Set)
 	}
 	op.touched[id] = true
 }
 
 // wasTouched reports whether a child has changed what id depends on.
-func (c *claims) wasTouched(op *operation, id Identity) bool {
+func (c *claims) wasTouched(op *operation, id repository.Identity) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return op.touched[id]

@@ -6,13 +6,15 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // ids makes a set of names.
-func ids(names string) identities {
-	set := make(identities)
+func ids(names string) repository.Set {
+	set := make(repository.Set)
 	for _, name := range strings.Fields(names) {
-		set[Identity{Name: name}] = true
+		set[repository.Identity{Name: name}] = true
 	}
 	return set
 }
@@ -20,7 +22,7 @@ func ids(names string) identities {
 // claimant is an operation whose claim is under way.
 type claimant struct {
 	*operation
-	held identities
+	held repository.Set
 	err  error
 	done bool
 }
@@ -133,10 +135,10 @@ func TestClaimsInCircles(t *testing.T) {
 			c := newClaims()
 			a := c.claim(t.Context(), "a", nil, "a", "e")
 			b := c.claim(t.Context(), "b", within(a, "a"), "b", "e")
-			if !b.done || b.err != nil || b.held[Identity{Name: "e"}] {
+			if !b.done || b.err != nil || b.held[repository.Identity{Name: "e"}] {
 				t.Errorf("got %+v", b)
 			}
-			if e := (Identity{Name: "e"}); !c.wasTouched(a.operation, e) || c.wasTouched(b.operation, e) {
+			if e := (repository.Identity{Name: "e"}); !c.wasTouched(a.operation, e) || c.wasTouched(b.operation, e) {
 				t.Error("the first does not know that the ensemble's other model has changed")
 			}
 		})

@@ -6,22 +6,23 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // resolveLocked finds the model that a step of an ensemble means, among those
 // that are to be served. Without a namespace it is the ensemble's neighbour, or
 // the only one of that name.
-func (r *Registry) resolveLocked(step Identity, ensemble Identity) *model {
-	wanted := func(id Identity) *model {
+func (r *Registry) resolveLocked(step repository.Identity, ensemble repository.Identity) *model {
+	wanted := func(id repository.Identity) *model {
 		if m := r.models[id]; m != nil && m.wanted != nil {
 			return m
 		}
 		return nil
 	}
-	if step.Namespace != "" || !r.config.Repository.namespacing() {
+	if step.Namespace != "" || !r.config.Repository.Namespacing() {
 		return wanted(step)
 	}
-	if m := wanted(Identity{Namespace: ensemble.Namespace, Name: step.Name}); m != nil {
+	if m := wanted(repository.Identity{Namespace: ensemble.Namespace, Name: step.Name}); m != nil {
 		return m
 	}
 	var only *model
@@ -39,7 +40,7 @@ func (r *Registry) resolveLocked(step Identity, ensemble Identity) *model {
 // composingLocked are the models that an ensemble that is to be served is
 // composed of, as far as they are to be served too.
 func (r *Registry) composingLocked(m *model) []*model {
-	if m.wanted == nil || !m.wanted.isEnsemble() {
+	if m.wanted == nil || !m.wanted.IsEnsemble() {
 		return nil
 	}
 	var list []*model
@@ -54,7 +55,7 @@ func (r *Registry) composingLocked(m *model) []*model {
 // callsOthersLocked reports whether an ensemble that serves was loaded to call other
 // models than its steps mean now, where these are parts.
 func (m *model) callsOthersLocked(parts []*model) bool {
-	now := make(identities, len(parts))
+	now := make(repository.Set, len(parts))
 	for _, part := range parts {
 		now[part.id] = true
 	}
@@ -68,10 +69,10 @@ func (m *model) callsOthersLocked(parts []*model) bool {
 
 // dependentsLocked are the ensembles that depend on any of the models, over any
 // number of others, whether they are served or wait for what is missing.
-func (r *Registry) dependentsLocked(of identities) identities {
-	users := make(map[Identity][]Identity)
+func (r *Registry) dependentsLocked(of repository.Set) repository.Set {
+	users := make(map[repository.Identity][]repository.Identity)
 	for id, m := range r.models {
-		if m.wanted == nil || !m.wanted.isEnsemble() {
+		if m.wanted == nil || !m.wanted.IsEnsemble() {
 			continue
 		}
 		for step := range m.wanted.Composing() {
@@ -81,7 +82,7 @@ func (r *Registry) dependentsLocked(of identities) identities {
 			}
 		}
 	}
-	found := make(identities)
+	found := make(repository.Set)
 	todo := slices.Collect(maps.Keys(of))
 	for len(todo) > 0 {
 		id := todo[len(todo)-1]
@@ -97,13 +98,13 @@ func (r *Registry) dependentsLocked(of identities) identities {
 }
 
 // candidates are the models that a step of an ensemble may mean.
-func (r *Registry) candidates(step, ensemble Identity) []Identity {
-	if step.Namespace != "" || !r.config.Repository.namespacing() {
-		return []Identity{step}
+func (r *Registry) candidates(step, ensemble repository.Identity) []repository.Identity {
+	if step.Namespace != "" || !r.config.Repository.Namespacing() {
+		return []repository.Identity{step}
 	}
-	var list []Identity
-	for _, namespace := range r.config.Repository.namespaces() {
-		list = append(list, Identity{Namespace: namespace, Name: step.Name})
+	var list []repository.Identity
+	for _, namespace := range r.config.Repository.Namespaces() {
+		list = append(list, repository.Identity{Namespace: namespace, Name: step.Name})
 	}
 	return list
 }
@@ -112,7 +113,7 @@ func (r *Registry) candidates(step, ensemble Identity) []Identity {
 // that are missing, that depend on it in turn, or that do not serve.
 func (r *Registry) checkDependenciesLocked(m *model) error {
 	composing := m.wanted.Composing()
-	steps := slices.SortedFunc(maps.Keys(composing), Identity.compare)
+	steps := slices.SortedFunc(maps.Keys(composing), repository.Identity.Compare)
 	var missing []string
 	for _, step := range steps {
 		if r.resolveLocked(step, m.id) == nil {

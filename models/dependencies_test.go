@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // graphOf makes a registry that knows models without having loaded any. Each line
@@ -17,17 +18,17 @@ import (
 func graphOf(t *testing.T, namespaces bool, lines ...string) *Registry {
 	t.Helper()
 	roots := []string{t.TempDir(), t.TempDir()}
-	repository, err := OpenRepository(roots, RepositoryOptions{Namespacing: namespaces})
+	opened, err := repository.Open(roots, repository.Options{Namespacing: namespaces})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(repository.Close)
-	r := NewRegistry(RegistryConfig{Repository: repository})
+	t.Cleanup(opened.Close)
+	r := NewRegistry(RegistryConfig{Repository: opened})
 	for _, line := range lines {
 		name, rest, _ := strings.Cut(line, " ")
-		id := Identity{Name: name}
+		id := repository.Identity{Name: name}
 		if at, inner, ok := strings.Cut(name, "::"); ok {
-			id = Identity{Namespace: roots[at[0]-'0'], Name: inner}
+			id = repository.Identity{Namespace: roots[at[0]-'0'], Name: inner}
 		}
 		m := r.modelLocked(id)
 		config := &kserve.ModelConfig{Name: id.Name}
@@ -47,7 +48,7 @@ func graphOf(t *testing.T, namespaces bool, lines ...string) *Registry {
 			}
 			config.GetEnsembleScheduling().Step = append(config.GetEnsembleScheduling().Step, s)
 		}
-		m.wanted = &source{Description: &Description{Name: id.Name, Namespace: id.Namespace, Config: config}}
+		m.wanted = &source{Description: &repository.Description{Name: id.Name, Namespace: id.Namespace, Config: config}}
 	}
 	return r
 }
@@ -71,7 +72,7 @@ func TestDependencies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := graphOf(t, false, c.lines...)
-			err := r.checkDependenciesLocked(r.models[Identity{Name: "e"}])
+			err := r.checkDependenciesLocked(r.models[repository.Identity{Name: "e"}])
 			if c.want == "" && err == nil {
 				return
 			}
@@ -79,7 +80,7 @@ func TestDependencies(t *testing.T) {
 		})
 	}
 	r := graphOf(t, false, "top =e", "e =bad", "bad UNAVAILABLE")
-	e, top, bad := r.models[Identity{Name: "e"}], r.models[Identity{Name: "top"}], r.models[Identity{Name: "bad"}]
+	e, top, bad := r.models[repository.Identity{Name: "e"}], r.models[repository.Identity{Name: "top"}], r.models[repository.Identity{Name: "bad"}]
 	bad.failure = "version 1 is at UNAVAILABLE state: Internal: no;"
 	e.invalid = r.checkDependenciesLocked(e)
 	const why = "ensemble 'e' depends on 'bad' which has no loaded version. Model 'bad' loading failed with error: version 1 is at UNAVAILABLE state: Internal: no;"
@@ -98,8 +99,8 @@ func TestDependenciesInNamespaces(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := graphOf(t, true, c.lines...)
-			root := r.config.Repository.namespaces()[0]
-			err := r.checkDependenciesLocked(r.models[Identity{Namespace: root, Name: "e"}])
+			root := r.config.Repository.Namespaces()[0]
+			err := r.checkDependenciesLocked(r.models[repository.Identity{Namespace: root, Name: "e"}])
 			if c.want == "" && err == nil {
 				return
 			}
@@ -114,16 +115,16 @@ func TestDependents(t *testing.T) {
 		"a": "e top", "b": "e f top", "e": "top", "waits": "top", "c": "apart", "top": "", "a c": "apart e top", "none": "",
 	} {
 		var got []string
-		for _, id := range r.dependents(ids(of)).sorted() {
+		for _, id := range r.dependents(ids(of)).Sorted() {
 			got = append(got, id.Name)
 		}
 		if strings.Join(got, " ") != want {
 			t.Errorf("above %s: got %q, want %q", of, got, want)
 		}
 	}
-	sources := make(map[Identity]*source)
+	sources := make(map[repository.Identity]*source)
 	for _, name := range []string{"a", "b", "c", "new", "f"} {
-		id := Identity{Name: name}
+		id := repository.Identity{Name: name}
 		sources[id] = nil
 		if m := r.models[id]; m != nil {
 			sources[id] = m.wanted

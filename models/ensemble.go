@@ -8,6 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/ensemble"
 )
@@ -15,13 +16,13 @@ import (
 // compose checks an ensemble against the models that its steps call, as their
 // latest versions that are ready describe themselves, and decides whether it is
 // decoupled. Any other model is returned as it is. The error is Triton's text.
-func (r *Registry) compose(d *Description) (*Description, error) {
+func (r *Registry) compose(d *repository.Description) (*repository.Description, error) {
 	if d.Config.GetPlatform() != config.PlatformEnsemble {
 		return d, nil
 	}
 	composing := make(map[string]*kserve.ModelConfig)
 	for step := range d.Composing() {
-		l, err := r.latest(step, d.identity())
+		l, err := r.latest(step, d.Identity())
 		if err != nil {
 			return nil, invalid("ensemble '%s' depends on '%s' which has no loaded version.", d.Name, step)
 		}
@@ -39,7 +40,7 @@ func (r *Registry) compose(d *Description) (*Description, error) {
 
 // latest is the highest version that is ready of the model that a step of an
 // ensemble means, also while the server starts.
-func (r *Registry) latest(step, ensemble Identity) (*loaded, error) {
+func (r *Registry) latest(step, ensemble repository.Identity) (*loaded, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m := r.resolveLocked(step, ensemble); m != nil {
@@ -51,13 +52,13 @@ func (r *Registry) latest(step, ensemble Identity) (*loaded, error) {
 }
 
 // stepIdentity is the model that a step of an ensemble names.
-func stepIdentity(step *kserve.ModelEnsembling_Step) Identity {
-	return Identity{Namespace: step.GetModelNamespace(), Name: step.GetModelName()}
+func stepIdentity(step *kserve.ModelEnsembling_Step) repository.Identity {
+	return repository.Identity{Namespace: step.GetModelNamespace(), Name: step.GetModelName()}
 }
 
 // inherit gives the outputs of an ensemble that have no labels of their own those
 // of the outputs that they are made by.
-func (r *Registry) inherit(ensemble Identity, c *kserve.ModelConfig, labels map[string][]string) map[string][]string {
+func (r *Registry) inherit(ensemble repository.Identity, c *kserve.ModelConfig, labels map[string][]string) map[string][]string {
 	if c.GetPlatform() != config.PlatformEnsemble {
 		return labels
 	}
@@ -83,8 +84,8 @@ func (r *Registry) inherit(ensemble Identity, c *kserve.ModelConfig, labels map[
 // newEnsemble makes the scheduler of an ensemble.
 func (r *Registry) newEnsemble(l *loaded) (scheduler.Scheduler, error) {
 	c := l.info.Config
-	parts := make(map[string]Identity)
-	l.parts = make(identities)
+	parts := make(map[string]repository.Identity)
+	l.parts = make(repository.Set)
 	e := ensemble.Config{
 		Model: l.info.Name, Batches: c.GetMaxBatchSize() > 0, Decoupled: l.info.Decoupled(),
 		MaxInflight: int(c.GetEnsembleScheduling().GetMaxInflightRequests()),

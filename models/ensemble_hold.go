@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/ensemble"
 )
@@ -55,7 +56,7 @@ func (h *holds) end(ctx context.Context) error {
 // composer finds what an ensemble calls, by the names that its steps have.
 type composer struct {
 	*Registry
-	parts map[string]Identity
+	parts map[string]repository.Identity
 }
 
 var _ ensemble.Composer = composer{}

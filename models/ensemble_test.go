@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // echoBackend's models give back their inputs, IN as OUT and so on, when the test
@@ -191,7 +192,7 @@ func TestEnsembleHoldsItsModels(t *testing.T) {
 	if err := r.Unload(t.Context(), "second", false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (composer{r, map[string]Identity{"second": {Name: "second"}}}).Hold("second", 1); err == nil {
+	if _, err := (composer{r, map[string]repository.Identity{"second": {Name: "second"}}}).Hold("second", 1); err == nil {
 		t.Error("a model that is being unloaded can be held")
 	}
 	testkit.Eventually(t, patience, func() bool { return second.holds.count.Load() < 0 })
@@ -251,12 +252,12 @@ func TestComposing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := (&Description{Config: config}).Composing()
-	want := map[Identity][]int64{{Name: "m"}: {1, 3}, {Name: "n"}: {infer.LatestVersion}}
+	got := (&repository.Description{Config: config}).Composing()
+	want := map[repository.Identity][]int64{{Name: "m"}: {1, 3}, {Name: "n"}: {infer.LatestVersion}}
 	if !maps.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got := (&Description{Config: &kserve.ModelConfig{}}).Composing(); len(got) != 0 {
+	if got := (&repository.Description{Config: &kserve.ModelConfig{}}).Composing(); len(got) != 0 {
 		t.Errorf("a model that is no ensemble is composed of %v", got)
 	}
 }

@@ -23,7 +23,7 @@ func TestEnsembleFailsWhileItsLastLoadEnds(t *testing.T) {
 	if err := r.Unload(t.Context(), "chain", false); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(filepath.Join(r.config.Repository.namespaces()[0], "chain", "own")); err != nil {
+	if err := os.Remove(filepath.Join(r.config.Repository.Namespaces()[0], "chain", "own")); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Load(t.Context(), "chain", "", nil); err == nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // errNotReady is the answer to whatever needs models before the start is over, or if
@@ -25,7 +26,7 @@ func errNotPolled(name string) error {
 
 // loadFailedError is the client's text for a model that has been read and could
 // not be loaded.
-func loadFailedError(id Identity, err error) error {
+func loadFailedError(id repository.Identity, err error) error {
 	if errors.Is(err, errExiting) {
 		return err
 	}

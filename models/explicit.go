@@ -11,6 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // Load loads a model, or loads it anew if something has changed since it was
@@ -36,19 +37,19 @@ func (r *Registry) explicitLoad(ctx context.Context, up *bringing, name, config 
 	}
 	o, err := r.override(name, config, files)
 	if err != nil {
-		r.logNotPolled(Identity{Name: name}, err)
+		r.logNotPolled(repository.Identity{Name: name}, err)
 		return errNotPolled(name)
 	}
-	defer o.upload.drop()
+	defer o.upload.Drop()
 	op := r.claims.begin(name, up)
 	defer r.claims.end(op)
-	op.outdates = func(id Identity, s *source) bool { return id.Name == name && r.differs(id, s, o) }
+	op.outdates = func(id repository.Identity, s *source) bool { return id.Name == name && r.differs(id, s, o) }
 	ctx, stop := r.changing(ctx, op)
 	defer stop()
-	targets := []Identity{{Name: name}}
-	if r.config.Repository.namespacing() && o.upload == nil {
-		if targets = r.config.Repository.find(name); len(targets) == 0 {
-			r.config.Log.Error().Msg(notFound(name).Error())
+	targets := []repository.Identity{{Name: name}}
+	if r.config.Repository.Namespacing() && o.upload == nil {
+		if targets = r.config.Repository.Find(name); len(targets) == 0 {
+			r.config.Log.Error().Msg(repository.NotFound(name).Error())
 			return errNotPolled(name)
 		}
 	}
@@ -56,14 +57,14 @@ func (r *Registry) explicitLoad(ctx context.Context, up *bringing, name, config 
 	if err != nil {
 		return err
 	}
-	c := &change{Registry: r, op: op, sources: sources, named: identitiesOf(targets...)}
+	c := &change{Registry: r, op: op, sources: sources, named: repository.SetOf(targets...)}
 	return outcome(targets, c.apply(ctx, held))
 }
 
 // gather has the operation take models and reads those that are not served as
 // they are: the targets, and what they are composed of. The error is for clients.
-func (r *Registry) gather(ctx context.Context, op *operation, targets []Identity, o override) (sources map[Identity]*source, held identities, err error) {
-	needed := identitiesOf(targets...)
+func (r *Registry) gather(ctx context.Context, op *operation, targets []repository.Identity, o override) (sources map[repository.Identity]*source, held repository.Set, err error) {
+	needed := repository.SetOf(targets...)
 	for {
 		if held, err = r.hold(ctx, op, needed); err != nil {
 			var circle *circleError
@@ -72,8 +73,8 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []Identity
 			}
 			return nil, nil, infer.Errorf(infer.Unavailable, "failed to load '%s': %v", op.name, err)
 		}
-		problems := make(map[Identity]error)
-		sources = make(map[Identity]*source)
+		problems := make(map[repository.Identity]error)
+		sources = make(map[repository.Identity]*source)
 		for _, id := range targets {
 			s, err := r.read(id, o)
 			if err != nil {
@@ -89,7 +90,7 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []Identity
 		before := len(needed)
 		maps.Copy(needed, r.claimed(sources))
 		if len(needed) == before {
-			for _, id := range identitiesOfKeys(problems).sorted() {
+			for _, id := range identitiesOfKeys(problems).Sorted() {
 				r.logNotPolled(id, problems[id])
 			}
 			return sources, held, nil
@@ -101,7 +102,7 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []Identity
 // claimed are the models that an operation has to hold which loads from these
 // sources: they, and those that ensembles among them are composed of, which must
 // not change before it is known that these ensembles depend on them.
-func (r *Registry) claimed(sources map[Identity]*source) identities {
+func (r *Registry) claimed(sources map[repository.Identity]*source) repository.Set {
 	set := identitiesOfKeys(sources)
 	for id, s := range sources {
 		if s == nil {
@@ -116,8 +117,8 @@ func (r *Registry) claimed(sources map[Identity]*source) identities {
 	return set
 }
 
-func identitiesOfKeys[T any](m map[Identity]T) identities {
-	set := make(identities, len(m))
+func identitiesOfKeys[T any](m map[repository.Identity]T) repository.Set {
+	set := make(repository.Set, len(m))
 	for id := range m {
 		set[id] = true
 	}
@@ -125,7 +126,7 @@ func identitiesOfKeys[T any](m map[Identity]T) identities {
 }
 
 // read reads a model that is to be loaded; nil if it is served from just that.
-func (r *Registry) read(id Identity, o override) (*source, error) {
+func (r *Registry) read(id repository.Identity, o override) (*source, error) {
 	switch {
 	case o.upload != nil:
 		d, err := r.config.Repository.ReadUpload(o.upload, id.Name, o.config)
@@ -136,7 +137,7 @@ func (r *Registry) read(id Identity, o override) (*source, error) {
 	case o.config != nil:
 		return r.source(id, o.config)
 	}
-	files, err := r.config.Repository.footprint(id)
+	files, err := r.config.Repository.Footprint(id)
 	if err != nil {
 		return nil, err
 	}
@@ -148,43 +149,43 @@ func (r *Registry) read(id Identity, o override) (*source, error) {
 
 // differs reports whether a load that is asked for now is another one than a load
 // of the model from s. It is not if it merely was asked for again.
-func (r *Registry) differs(id Identity, s *source, o override) bool {
+func (r *Registry) differs(id repository.Identity, s *source, o override) bool {
 	if s == nil || s.upload != nil || o.upload != nil {
 		return true
 	}
-	files, err := r.config.Repository.footprint(id)
+	files, err := r.config.Repository.Footprint(id)
 	if err != nil {
 		return false // such a load comes to nothing
 	}
-	if o.config == nil || !s.files.same(files) {
-		return !s.files.same(files)
+	if o.config == nil || !s.files.Same(files) {
+		return !s.files.Same(files)
 	}
 	now, err := r.source(id, o.config)
 	return err == nil && !proto.Equal(now.Config, s.Config)
 }
 
 // isServed reports whether a model is served as its files are now.
-func (r *Registry) isServed(id Identity, files footprint) bool {
+func (r *Registry) isServed(id repository.Identity, files repository.Footprint) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.models[id]
 	if m == nil || m.served == nil || m.served != m.wanted || m.served.upload != nil {
 		return false
 	}
-	return m.served.files.same(files) && slices.Equal(m.readyLocked(), m.served.Versions)
+	return m.served.files.Same(files) && slices.Equal(m.readyLocked(), m.served.Versions)
 }
 
 // readNeighbours adds to sources what ensembles among the targets that serve as they
 // are would be composed of if they were loaded now, as far as it does not serve: a
 // model that has come back to the repository of its ensemble.
-func (r *Registry) readNeighbours(targets []Identity, sources map[Identity]*source, problems map[Identity]error) {
+func (r *Registry) readNeighbours(targets []repository.Identity, sources map[repository.Identity]*source, problems map[repository.Identity]error) {
 	for _, id := range targets {
 		if sources[id] != nil {
 			continue
 		}
 		r.mu.Lock()
-		var steps identities
-		if m := r.models[id]; m != nil && m.served != nil && m.served.isEnsemble() {
+		var steps repository.Set
+		if m := r.models[id]; m != nil && m.served != nil && m.served.IsEnsemble() {
 			steps = identitiesOfKeys(m.served.Composing())
 		}
 		r.mu.Unlock()
@@ -195,8 +196,8 @@ func (r *Registry) readNeighbours(targets []Identity, sources map[Identity]*sour
 // readComposing adds to sources the models that ensembles among them are
 // composed of, as far as they are not served. What cannot be read is left out:
 // the ensembles will say so.
-func (r *Registry) readComposing(sources map[Identity]*source, problems map[Identity]error) {
-	todo := identitiesOfKeys(sources).sorted()
+func (r *Registry) readComposing(sources map[repository.Identity]*source, problems map[repository.Identity]error) {
+	todo := identitiesOfKeys(sources).Sorted()
 	for len(todo) > 0 {
 		id := todo[0]
 		todo = todo[1:]
@@ -206,8 +207,8 @@ func (r *Registry) readComposing(sources map[Identity]*source, problems map[Iden
 
 // readSteps adds to sources the models that the steps of an ensemble may mean, and
 // returns those that it has added; what cannot be read it adds to problems.
-func (r *Registry) readSteps(ensemble Identity, steps identities, sources map[Identity]*source, problems map[Identity]error) (read []Identity) {
-	for _, step := range steps.sorted() {
+func (r *Registry) readSteps(ensemble repository.Identity, steps repository.Set, sources map[repository.Identity]*source, problems map[repository.Identity]error) (read []repository.Identity) {
+	for _, step := range steps.Sorted() {
 		for _, part := range r.partsToRead(step, ensemble) {
 			if sources[part] != nil || problems[part] != nil {
 				continue
@@ -227,14 +228,14 @@ func (r *Registry) readSteps(ensemble Identity, steps identities, sources map[Id
 // partsToRead are the models that a step may mean and that are not served. Of a
 // name that is in several repositories they are all, as of a load by name: what
 // is loaded already elsewhere does not stand for the ensemble's neighbour.
-func (r *Registry) partsToRead(step, ensemble Identity) []Identity {
+func (r *Registry) partsToRead(step, ensemble repository.Identity) []repository.Identity {
 	parts := r.candidates(step, ensemble)
 	if len(parts) > 1 {
-		parts = r.config.Repository.find(step.Name)
+		parts = r.config.Repository.Find(step.Name)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.DeleteFunc(parts, func(id Identity) bool {
+	return slices.DeleteFunc(parts, func(id repository.Identity) bool {
 		m := r.models[id]
 		return m != nil && m.wanted != nil && m.served != nil
 	})
@@ -252,12 +253,12 @@ func checkName(name string) error {
 }
 
 // logNotPolled logs why a model cannot even be read.
-func (r *Registry) logNotPolled(id Identity, err error) {
+func (r *Registry) logNotPolled(id repository.Identity, err error) {
 	var parse *config.ParseError
 	if errors.As(err, &parse) {
 		r.config.Log.Error().Msgf("%.*s", maxReasonBytes, parse.Detail())
 	}
-	var place *placeError
+	var place *repository.PlaceError
 	if errors.As(err, &place) {
 		r.config.Log.Error().Msg(err.Error())
 		return
@@ -295,7 +296,7 @@ func (r *Registry) explicitUnload(ctx context.Context, up *bringing, name string
 	}
 	op := r.claims.begin(name, up)
 	defer r.claims.end(op)
-	op.outdates = func(Identity, *source) bool { return true }
+	op.outdates = func(repository.Identity, *source) bool { return true }
 	ctx, stop := r.changing(ctx, op)
 	defer stop()
 	for {
@@ -308,7 +309,7 @@ func (r *Registry) explicitUnload(ctx context.Context, up *bringing, name string
 			}
 			return infer.Errorf(infer.Unavailable, "failed to unload '%s': %v", name, err)
 		}
-		sources := make(map[Identity]*source)
+		sources := make(map[repository.Identity]*source)
 		more := false
 		for id := range r.unloadedWith(name, dependents) {
 			sources[id] = nil
@@ -325,10 +326,10 @@ func (r *Registry) explicitUnload(ctx context.Context, up *bringing, name string
 }
 
 // unloadedWith are the models that go if those of a name do.
-func (r *Registry) unloadedWith(name string, dependents bool) identities {
+func (r *Registry) unloadedWith(name string, dependents bool) repository.Set {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	gone := make(identities)
+	gone := make(repository.Set)
 	for id := range r.models {
 		if id.Name == name {
 			gone[id] = true
@@ -337,7 +338,7 @@ func (r *Registry) unloadedWith(name string, dependents bool) identities {
 	if !dependents {
 		return gone
 	}
-	todo := gone.sorted()
+	todo := gone.Sorted()
 	for len(todo) > 0 {
 		m := r.models[todo[0]]
 		todo = todo[1:]
@@ -354,7 +355,7 @@ func (r *Registry) unloadedWith(name string, dependents bool) identities {
 
 // usedLocked reports whether an ensemble that is not among those gone is composed
 // of the model.
-func (r *Registry) usedLocked(part *model, gone identities) bool {
+func (r *Registry) usedLocked(part *model, gone repository.Set) bool {
 	for id, m := range r.models {
 		if !gone[id] && m.wanted != nil && slices.Contains(r.composingLocked(m), part) {
 			return true

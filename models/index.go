@@ -75,7 +75,7 @@ func (r *Registry) Statistics(name string, number int64) ([]*kserve.ModelStatist
 		}
 		return m.appendStatistics(list), nil
 	}
-	for _, id := range identitiesOfKeys(serving.models).sorted() {
+	for _, id := range identitiesOfKeys(serving.models).Sorted() {
 		list = serving.models[id].appendStatistics(list)
 	}
 	return list, nil
@@ -105,7 +105,7 @@ func (r *Registry) Attempted() []Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []Status
-	for _, id := range identitiesOfKeys(r.models).sorted() {
+	for _, id := range identitiesOfKeys(r.models).Sorted() {
 		m, name := r.models[id], id.String()
 		if !m.attempted {
 			continue

@@ -1,6 +1,9 @@
 package models
 
-import "github.com/nereid-serving/nereid/kserve"
+import (
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/repository"
+)
 
 // Info describes one loaded version of a model. It does not change.
 type Info struct {
@@ -18,7 +21,9 @@ type Info struct {
 	Labels map[string][]string
 }
 
-func (i *Info) identity() Identity { return Identity{Namespace: i.Namespace, Name: i.Name} }
+func (i *Info) identity() repository.Identity {
+	return repository.Identity{Namespace: i.Namespace, Name: i.Name}
+}
 
 // Decoupled reports whether the model may send any number of responses.
 func (i *Info) Decoupled() bool { return i.Config.GetModelTransactionPolicy().GetDecoupled() }

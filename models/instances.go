@@ -7,15 +7,16 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // newGate makes the gate in front of a version's scheduler.
-func (r *Registry) newGate(l *loaded, d *Description) *gate {
+func (r *Registry) newGate(l *loaded, d *repository.Description) *gate {
 	g := newGate(l.scheduler, r.config.Log.With().Str("model", l.info.Name).Int64("version", l.info.Version).Logger())
 	if samples := l.info.Config.GetModelWarmup(); len(samples) > 0 {
 		w := &warmup{
-			samples: samples, spec: l.spec, model: l.info.Name, version: l.info.Version, open: d.open, observer: l.statistics,
+			samples: samples, spec: l.spec, model: l.info.Name, version: l.info.Version, open: d.Open, observer: l.statistics,
 			iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), log: r.config.Log,
 		}
 		g.warm = w.run

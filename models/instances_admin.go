@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // MaxInstances is how many instances a group can be given while its model serves.
@@ -49,10 +50,10 @@ func (r *Registry) SetInstances(ctx context.Context, name, group string, count i
 	defer r.claims.end(op)
 	ctx, stop := r.changing(ctx, op)
 	defer stop()
-	if _, err := r.claims.take(ctx, op, identitiesOf(id), nil); err != nil {
+	if _, err := r.claims.take(ctx, op, repository.SetOf(id), nil); err != nil {
 		return nil, infer.Errorf(infer.Unavailable, "failed to change the instances of '%s': %v", name, err)
 	}
-	r.claims.announce(op, map[Identity]*source{id: nil})
+	r.claims.announce(op, map[repository.Identity]*source{id: nil})
 	updates, err := r.setCount(ctx, id, group, int32(count))
 	if err != nil {
 		return nil, err
@@ -61,22 +62,22 @@ func (r *Registry) SetInstances(ctx context.Context, name, group string, count i
 }
 
 // servedAs finds the model that a name means and that serves.
-func (r *Registry) servedAs(name string) (Identity, error) {
+func (r *Registry) servedAs(name string) (repository.Identity, error) {
 	if _, err := r.lookup(name, infer.LatestVersion); err != nil {
 		if now := r.serving.Load(); now.names != nil && len(now.names[name]) == 0 {
 			err = infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", name) // whatever namespaces make of it
 		}
-		return Identity{}, err
+		return repository.Identity{}, err
 	}
 	now := r.serving.Load()
 	if now.names == nil {
-		return Identity{Name: name}, nil
+		return repository.Identity{Name: name}, nil
 	}
 	return now.names[name][0], nil // it is the only one
 }
 
 // setCount prepares another count for a group, in all versions that serve.
-func (r *Registry) setCount(ctx context.Context, id Identity, group string, count int32) ([]*instanceUpdate, error) {
+func (r *Registry) setCount(ctx context.Context, id repository.Identity, group string, count int32) ([]*instanceUpdate, error) {
 	var serving []*loaded
 	r.mu.Lock()
 	if m := r.models[id]; m != nil {
@@ -143,7 +144,7 @@ func groupNamed(config *kserve.ModelConfig, name string) (*kserve.ModelInstanceG
 
 // commitCount has versions serve with their new instances, and the model be what
 // a configuration with their count would have made of it.
-func (r *Registry) commitCount(id Identity, updates []*instanceUpdate) ([]InstanceState, error) {
+func (r *Registry) commitCount(id repository.Identity, updates []*instanceUpdate) ([]InstanceState, error) {
 	r.mu.Lock()
 	if r.exiting.Load() {
 		r.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
@@ -24,7 +25,7 @@ type instanceUpdate struct {
 // updateInstances prepares a version that serves for a description that differs
 // from its own in the instances alone, and perhaps in the choice of versions.
 // can is false where the version has to be loaded anew.
-func (r *Registry) updateInstances(ctx context.Context, l *loaded, d *Description) (u *instanceUpdate, can bool, err error) {
+func (r *Registry) updateInstances(ctx context.Context, l *loaded, d *repository.Description) (u *instanceUpdate, can bool, err error) {
 	if err := d.Check(); err != nil {
 		return nil, true, err
 	}

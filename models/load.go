@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/signature"
 )
 
@@ -24,8 +25,8 @@ const maxReasonBytes = 8 << 10
 // or nothing does; what served before goes on until then. An ensemble is loaded as
 // a whole: its models may have changed. The error says for each version what has
 // failed, or is errExiting.
-func (c *change) load(ctx context.Context, m *model, s *source, d *Description) (changed bool, err error) {
-	r, all := c.Registry, s.isEnsemble()
+func (c *change) load(ctx context.Context, m *model, s *source, d *repository.Description) (changed bool, err error) {
+	r, all := c.Registry, s.IsEnsemble()
 	for _, w := range s.Warnings {
 		r.config.Log.Warn().Msg(w)
 	}
@@ -49,7 +50,7 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *Description) 
 			}
 			l, err := r.loadVersion(ctx, c.op, d, number)
 			if err == nil {
-				l.upload = s.upload.hold()
+				l.upload = s.upload.Hold()
 			}
 			results[i] = result{number: number, loaded: l, err: err}
 		}, func(err error) { results[i] = result{number: number, updated: serving[i] != nil, err: err} }))
@@ -197,16 +198,16 @@ func (r *Registry) loadFailed(m *model, s *source, results []result) error {
 func (r *Registry) restore(m *model, s *source, failure string) {
 	r.mu.Lock()
 	m.failure = failure
-	var replaced *upload
-	if m.served != nil || s.upload != nil && !s.isEnsemble() {
+	var replaced *repository.Upload
+	if m.served != nil || s.upload != nil && !s.IsEnsemble() {
 		replaced = m.want(m.served)
 	}
 	r.mu.Unlock()
-	replaced.drop()
+	replaced.Drop()
 }
 
 // loadVersion brings up one version, with the retries that are allowed.
-func (r *Registry) loadVersion(ctx context.Context, op *operation, d *Description, number int64) (*loaded, error) {
+func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository.Description, number int64) (*loaded, error) {
 	select {
 	case r.loading <- struct{}{}:
 	case <-ctx.Done():
@@ -216,7 +217,7 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, d *Descriptio
 	defer slot()
 	var err error
 	for try := 0; try <= r.config.LoadRetries && ctx.Err() == nil; try++ {
-		r.config.Log.Info().Msgf("loading: %s:%d", d.identity(), number)
+		r.config.Log.Info().Msgf("loading: %s:%d", d.Identity(), number)
 		began := time.Now()
 		var l *loaded
 		if l, err = r.tryLoad(ctx, op, d, number, slot); err == nil {
@@ -227,11 +228,11 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, d *Descriptio
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", d.identity(), number, infer.AsError(err).Status())
+	r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", d.Identity(), number, infer.AsError(err).Status())
 	return nil, err
 }
 
-func (r *Registry) tryLoad(ctx context.Context, op *operation, d *Description, number int64, slot func()) (*loaded, error) {
+func (r *Registry) tryLoad(ctx context.Context, op *operation, d *repository.Description, number int64, slot func()) (*loaded, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
@@ -268,7 +269,7 @@ func (r *Registry) discard(ctx context.Context, m backend.Model) {
 
 // bringUp completes the config of an opened model and starts its instances. After an
 // error, made is what is to be abandoned, perhaps nil.
-func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m backend.Model, made **loaded) error {
+func (r *Registry) bringUp(ctx context.Context, d *repository.Description, number int64, m backend.Model, made **loaded) error {
 	var answer []byte
 	if d.Completes() {
 		question, err := config.JSON(d.Config)
@@ -294,7 +295,7 @@ func (r *Registry) bringUp(ctx context.Context, d *Description, number int64, m 
 	for _, w := range warnings {
 		r.config.Log.Warn().Msg(w)
 	}
-	labels = r.inherit(d.identity(), config, labels)
+	labels = r.inherit(d.Identity(), config, labels)
 	info := &Info{Name: d.Name, Namespace: d.Namespace, Version: number, Config: config, JSON: json, Labels: labels}
 	counters := r.config.Metrics.Model(d.Name, number, r.metricsOf(d.Namespace, config))
 	l := &loaded{

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // TestNamespaces has models of the same name in two repositories. The texts are
@@ -16,15 +17,15 @@ import (
 func TestNamespaces(t *testing.T) {
 	roots := []string{writeModels(t, map[string][]int64{"a": {1}, "b": {1}}), writeModels(t, map[string][]int64{"a": {1, 2}})}
 	open := func(change func(*RegistryConfig)) (*Registry, *fakeBackend) {
-		repository, err := OpenRepository(roots, RepositoryOptions{Namespacing: true})
+		opened, err := repository.Open(roots, repository.Options{Namespacing: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(repository.Close)
+		t.Cleanup(opened.Close)
 		b := newFakeBackend()
 		return newTestRegistry(t, roots[0], b, func(c *RegistryConfig) {
 			c.Repository.Close()
-			c.Repository = repository
+			c.Repository = opened
 			if change != nil {
 				change(c)
 			}
@@ -103,24 +104,24 @@ func TestEnsemblesInNamespaces(t *testing.T) {
 	}
 	r := newTestRegistry(t, roots[0], newFakeBackend(), func(c *RegistryConfig) {
 		c.Repository.Close()
-		repository, err := OpenRepository(roots, RepositoryOptions{Namespacing: true})
+		opened, err := repository.Open(roots, repository.Options{Namespacing: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(repository.Close)
-		c.Repository = repository
+		t.Cleanup(opened.Close)
+		c.Repository = opened
 		explicit()(c)
 	})
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	meant := func(ensemble string) Identity {
+	meant := func(ensemble string) repository.Identity {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		for step := range r.models[Identity{Namespace: roots[1], Name: ensemble}].wanted.Composing() {
-			return r.resolveLocked(step, Identity{Namespace: roots[1], Name: ensemble}).id
+		for step := range r.models[repository.Identity{Namespace: roots[1], Name: ensemble}].wanted.Composing() {
+			return r.resolveLocked(step, repository.Identity{Namespace: roots[1], Name: ensemble}).id
 		}
-		return Identity{}
+		return repository.Identity{}
 	}
 	for _, step := range []struct{ load, ready, meant string }{
 		{"d", "a 1 READY; d 1 READY", ""},
@@ -142,7 +143,7 @@ func TestEnsemblesInNamespaces(t *testing.T) {
 			t.Errorf("after the load of %s: got %q, want %q", step.load, got, step.ready)
 		}
 		if step.meant != "" {
-			if got, want := meant(step.load), (Identity{Namespace: step.meant, Name: "a"}); got != want {
+			if got, want := meant(step.load), (repository.Identity{Namespace: step.meant, Name: "a"}); got != want {
 				t.Errorf("%s is composed of %s, want %s", step.load, got, want)
 			}
 		}
@@ -160,12 +161,12 @@ func TestEnsembleWhoseNeighbourLeaves(t *testing.T) {
 			writeConfig(t, roots[0], "e", ensembleOf("a"))
 			r := newTestRegistry(t, roots[0], newFakeBackend(), func(c *RegistryConfig) {
 				c.Repository.Close()
-				repository, err := OpenRepository(roots, RepositoryOptions{Namespacing: true})
+				opened, err := repository.Open(roots, repository.Options{Namespacing: true})
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Cleanup(repository.Close)
-				c.Repository = repository
+				t.Cleanup(opened.Close)
+				c.Repository = opened
 				if mode == "explicit" {
 					explicit("e")(c)
 				}
@@ -190,11 +191,11 @@ func TestEnsembleWhoseNeighbourLeaves(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: %v", when, err)
 				}
-				want := Identity{Namespace: root, Name: "a"}
+				want := repository.Identity{Namespace: root, Name: "a"}
 				if len(l.parts) != 1 || !l.parts[want] {
-					t.Errorf("%s: the ensemble calls %v, want %s", when, l.parts.sorted(), want)
+					t.Errorf("%s: the ensemble calls %v, want %s", when, l.parts.Sorted(), want)
 				}
-				part, err := composer{r, map[string]Identity{"a": l.parts.sorted()[0]}}.Hold("a", infer.LatestVersion)
+				part, err := composer{r, map[string]repository.Identity{"a": l.parts.Sorted()[0]}}.Hold("a", infer.LatestVersion)
 				if err != nil {
 					t.Fatalf("%s: %v", when, err)
 				}

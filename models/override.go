@@ -8,12 +8,13 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // override is what a load request brings in place of what the repository has.
 type override struct {
 	config *kserve.ModelConfig // nil: the repository's
-	upload *upload             // nil: the repository's
+	upload *repository.Upload  // nil: the repository's
 }
 
 // override reads the parameters of a load request. Whoever calls it drops the
@@ -31,14 +32,14 @@ func (r *Registry) override(name, given string, files map[string][]byte) (o over
 	if len(files) == 0 {
 		return o, nil
 	}
-	if !local(name) {
+	if !repository.IsName(name) {
 		return override{}, infer.Errorf(infer.InvalidArg, "%q cannot be the name of a model", name)
 	}
 	text, err := prototext.MarshalOptions{Multiline: true}.Marshal(o.config)
 	if err != nil {
 		return override{}, fmt.Errorf("write the config of the request: %w", err)
 	}
-	if o.upload, err = r.uploads.write(files, text); err != nil {
+	if o.upload, err = r.uploads.Write(files, text); err != nil {
 		return override{}, err
 	}
 	return o, nil

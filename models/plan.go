@@ -5,20 +5,21 @@ import (
 
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // source is what a model is or was to be loaded from.
 type source struct {
-	*Description
-	upload *upload   // where the model lies if it is not in the repository
-	files  footprint // when it was read; of a model with an upload nothing
+	*repository.Description
+	upload *repository.Upload   // where the model lies if it is not in the repository
+	files  repository.Footprint // when it was read; of a model with an upload nothing
 	// configured says that the configuration has come with a load request.
 	configured bool
 }
 
 // source reads one model, with the configuration that is given, if one is, in the
 // place of its own. Errors are those of Repository.Read.
-func (r *Registry) source(id Identity, given *kserve.ModelConfig) (*source, error) {
+func (r *Registry) source(id repository.Identity, given *kserve.ModelConfig) (*source, error) {
 	d, files, err := r.config.Repository.Read(id, given)
 	if err != nil {
 		return nil, err
@@ -50,7 +51,7 @@ func planChange(was, now *source, serving []int64) plan {
 	}
 	for _, number := range now.Versions {
 		switch {
-		case differ == config.Differ, !slices.Contains(serving, number), !was.files.sameFor(now.files, number):
+		case differ == config.Differ, !slices.Contains(serving, number), !was.files.SameFor(now.files, number):
 			p.load = append(p.load, number)
 		case differ == config.GroupsDiffer:
 			p.update = append(p.update, number)

@@ -7,32 +7,33 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // TestPlans compares a model that serves with what its directory says now.
 func TestPlans(t *testing.T) {
 	const base = `name: "m" backend: "fake" max_batch_size: 4 `
 	const configFile = "config.pbtxt"
-	files := func(parts ...string) footprint {
-		p := footprint{config: configFile, parts: make(map[string]uint64)}
+	files := func(parts ...string) repository.Footprint {
+		p := repository.Footprint{Config: configFile, Parts: make(map[string]uint64)}
 		for i := 0; i < len(parts); i += 2 {
-			p.parts[parts[i]] = uint64(parts[i+1][0])
+			p.Parts[parts[i]] = uint64(parts[i+1][0])
 		}
 		return p
 	}
-	make1 := func(t *testing.T, config string, files footprint, versions ...int64) *source {
+	make1 := func(t *testing.T, config string, files repository.Footprint, versions ...int64) *source {
 		t.Helper()
 		c := &kserve.ModelConfig{}
 		if err := prototext.Unmarshal([]byte(config), c); err != nil {
 			t.Fatal(err)
 		}
-		return &source{Description: &Description{Name: "m", Config: c, Versions: versions}, files: files}
+		return &source{Description: &repository.Description{Name: "m", Config: c, Versions: versions}, files: files}
 	}
 	usual := files(configFile, "a", "1", "a", "2", "a", "labels", "a")
 	for _, c := range []struct {
 		name     string
 		config   string
-		files    footprint
+		files    repository.Footprint
 		versions []int64
 		serving  []int64
 		want     plan
@@ -66,8 +67,8 @@ func TestPlans(t *testing.T) {
 			}
 		})
 	}
-	uploaded := make1(t, base, footprint{}, 1)
-	uploaded.upload = &upload{}
+	uploaded := make1(t, base, repository.Footprint{}, 1)
+	uploaded.upload = &repository.Upload{}
 	for name, pair := range map[string][2]*source{
 		"from files of a request": {make1(t, base, usual, 1), uploaded}, "to the repository's": {uploaded, make1(t, base, usual, 1)},
 		"from files to others": {uploaded, uploaded},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // lookers is how many models are looked at side by side.
@@ -17,17 +18,19 @@ const lookers = 4
 // as the model is not served as its files are.
 type poller struct {
 	*Registry
-	works map[Identity]*work // what was begun last for each model, until it is done
+	works map[repository.Identity]*work // what was begun last for each model, until it is done
 }
 
 // work is one change that a look at the repository has begun.
 type work struct {
-	sources map[Identity]*source // nil: the model is gone
-	cancel  map[Identity]context.CancelCauseFunc
+	sources map[repository.Identity]*source // nil: the model is gone
+	cancel  map[repository.Identity]context.CancelCauseFunc
 	done    chan struct{} // closed when it is
 }
 
-func newPoller(r *Registry) *poller { return &poller{Registry: r, works: make(map[Identity]*work)} }
+func newPoller(r *Registry) *poller {
+	return &poller{Registry: r, works: make(map[repository.Identity]*work)}
+}
 
 // run looks at once and then after each interval until ctx ends.
 func (p *poller) run(ctx context.Context, interval time.Duration) {
@@ -67,13 +70,13 @@ func (p *poller) look(ctx context.Context) {
 
 // removed finds the models that are served, or are on their way to be, and have
 // no directory any more, or more than one.
-func (p *poller) removed(ids []Identity, rejected map[Identity]string) map[Identity]*source {
-	there := identitiesOf(ids...)
-	for _, id := range identitiesOfKeys(rejected).sorted() {
-		p.config.Log.Error().Msg(notUnique(id.String()).Error())
+func (p *poller) removed(ids []repository.Identity, rejected map[repository.Identity]string) map[repository.Identity]*source {
+	there := repository.SetOf(ids...)
+	for _, id := range identitiesOfKeys(rejected).Sorted() {
+		p.config.Log.Error().Msg(repository.NotUnique(id.String()).Error())
 		delete(there, id)
 	}
-	gone := make(map[Identity]*source)
+	gone := make(map[repository.Identity]*source)
 	p.Registry.mu.Lock()
 	defer p.Registry.mu.Unlock()
 	for id, m := range p.models {
@@ -91,10 +94,10 @@ func (p *poller) removed(ids []Identity, rejected map[Identity]string) map[Ident
 }
 
 // modified reads the models that are new or have changed since they were read.
-func (p *poller) modified(ids []Identity, rejected map[Identity]string) map[Identity]*source {
+func (p *poller) modified(ids []repository.Identity, rejected map[repository.Identity]string) map[repository.Identity]*source {
 	var mu sync.Mutex
-	sources, problems := make(map[Identity]*source), make(map[Identity]error)
-	todo := make(chan Identity) // closed when all have been handed out
+	sources, problems := make(map[repository.Identity]*source), make(map[repository.Identity]error)
+	todo := make(chan repository.Identity) // closed when all have been handed out
 	var all sync.WaitGroup
 	for range min(lookers, len(ids)) {
 		all.Go(boundary.Guard(p.config.Log, boundary.Models, func() {
@@ -121,20 +124,20 @@ func (p *poller) modified(ids []Identity, rejected map[Identity]string) map[Iden
 	}
 	close(todo)
 	all.Wait()
-	for _, id := range identitiesOfKeys(problems).sorted() {
+	for _, id := range identitiesOfKeys(problems).Sorted() {
 		p.logNotPolled(id, problems[id])
 	}
 	return sources
 }
 
 // examine reads a model if it has changed, nil otherwise.
-func (p *poller) examine(id Identity) (*source, error) {
-	files, err := p.config.Repository.footprint(id)
+func (p *poller) examine(id repository.Identity) (*source, error) {
+	files, err := p.config.Repository.Footprint(id)
 	if err != nil {
 		return nil, err
 	}
 	if w := p.works[id]; w != nil {
-		if s := w.sources[id]; s != nil && s.files.same(files) {
+		if s := w.sources[id]; s != nil && s.files.Same(files) {
 			return nil, nil //nolint:nilnil // as the doc says
 		}
 	} else if p.isServed(id, files) || p.waits(id, files) {
@@ -145,20 +148,20 @@ func (p *poller) examine(id Identity) (*source, error) {
 
 // waits reports whether a model is an ensemble that is as its files are now, but
 // what it is composed of does not serve. When that changes it is loaded.
-func (r *Registry) waits(id Identity, files footprint) bool {
+func (r *Registry) waits(id repository.Identity, files repository.Footprint) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.models[id]
-	return m != nil && m.wanted != nil && m.invalid != nil && m.wanted.files.same(files)
+	return m != nil && m.wanted != nil && m.invalid != nil && m.wanted.files.Same(files)
 }
 
 // begin begins to change models that have to do with each other. Loads of theirs
 // that are under way are overtaken.
-func (p *poller) begin(ctx context.Context, group []Identity, sources map[Identity]*source) {
+func (p *poller) begin(ctx context.Context, group []repository.Identity, sources map[repository.Identity]*source) {
 	w := &work{
-		sources: make(map[Identity]*source), cancel: make(map[Identity]context.CancelCauseFunc), done: make(chan struct{}),
+		sources: make(map[repository.Identity]*source), cancel: make(map[repository.Identity]context.CancelCauseFunc), done: make(chan struct{}),
 	}
-	contexts := make(map[Identity]context.Context)
+	contexts := make(map[repository.Identity]context.Context)
 	for _, id := range group {
 		if earlier := p.works[id]; earlier != nil {
 			earlier.cancel[id](errOvertaken)

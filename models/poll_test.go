@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/rs/zerolog"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // polled is a registry whose repository is looked at when the test says so.
@@ -28,14 +30,14 @@ type polled struct {
 func polling(t *testing.T, root string) *polled {
 	t.Helper()
 	p := &polled{t: t, b: newFakeBackend(), roots: []string{root, t.TempDir()}, log: &testkit.Buffer{}}
-	repository, err := OpenRepository(p.roots, RepositoryOptions{})
+	opened, err := repository.Open(p.roots, repository.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(repository.Close)
+	t.Cleanup(opened.Close)
 	p.Registry = newTestRegistry(t, root, p.b, func(c *RegistryConfig) {
 		c.Repository.Close()
-		c.Repository, c.Log = repository, zerolog.New(p.log)
+		c.Repository, c.Log = opened, zerolog.New(p.log)
 	})
 	p.poller = newPoller(p.Registry)
 	return p

@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/cache"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/stacked"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
@@ -22,7 +23,7 @@ import (
 
 // RegistryConfig sets up a Registry.
 type RegistryConfig struct {
-	Repository *Repository
+	Repository *repository.Roots
 	// Backends by the name that a config's backend field gives.
 	Backends map[string]backend.Backend
 	// BackendDirectory is where other backends lie, each in a directory of its name.
@@ -86,7 +87,7 @@ type Registry struct {
 	ending   boundary.WaitGroup
 	lifetime context.Context // of what unloading may take
 	expire   context.CancelCauseFunc
-	uploads  *uploads
+	uploads  *repository.Uploads
 	claims   *claims
 
 	// changes ends when the server is about to exit: loads and unloads are refused
@@ -99,14 +100,14 @@ type Registry struct {
 	stopPolls context.CancelCauseFunc
 
 	mu     sync.Mutex
-	models map[Identity]*model
+	models map[repository.Identity]*model
 }
 
 // model is what the registry knows of one model. All is guarded by the registry's
 // mu, and but for the states of versions that end, only the operation that holds
 // the model changes it.
 type model struct {
-	id Identity
+	id repository.Identity
 	// wanted is what the model is to be served from, nil if it is not to be served.
 	// It is a user of its upload.
 	wanted *source
@@ -127,19 +128,19 @@ type model struct {
 
 // want sets what the model is to be served from. The caller drops the upload that
 // is returned once it has given the registry's mu back.
-func (m *model) want(s *source) (replaced *upload) {
+func (m *model) want(s *source) (replaced *repository.Upload) {
 	if m.wanted != nil {
 		replaced = m.wanted.upload
 	}
 	if s != nil {
-		s.upload.hold()
+		s.upload.Hold()
 	}
 	m.wanted = s
 	return replaced
 }
 
 // modelLocked returns what is known of a model, which may be nothing yet.
-func (r *Registry) modelLocked(id Identity) *model {
+func (r *Registry) modelLocked(id repository.Identity) *model {
 	m := r.models[id]
 	if m == nil {
 		m = &model{id: id, versions: make(map[int64]*version)}
@@ -156,10 +157,10 @@ type servingModel struct {
 
 // servingNow are all models as requests see them. It does not change.
 type servingNow struct {
-	models map[Identity]*servingModel
+	models map[repository.Identity]*servingModel
 	// names are the models that are to be served by their names, where there are
 	// namespaces.
-	names map[string][]Identity
+	names map[string][]repository.Identity
 }
 
 // NewRegistry makes a registry that has loaded nothing.
@@ -171,8 +172,8 @@ func NewRegistry(config RegistryConfig) *Registry {
 		config.Allocate = func(n int) ([]byte, infer.Memory, error) { return make([]byte, n), nil, nil }
 	}
 	r := &Registry{
-		config: config, models: make(map[Identity]*model), graph: waitgraph.New(config.Log, waitgraph.Patience), claims: newClaims(),
-		loading: make(chan struct{}, config.LoadThreads), uploads: newUploads(config.Log),
+		config: config, models: make(map[repository.Identity]*model), graph: waitgraph.New(config.Log, waitgraph.Patience), claims: newClaims(),
+		loading: make(chan struct{}, config.LoadThreads), uploads: repository.NewUploads(config.Log),
 	}
 	config.Limiter.LogTo(config.Log)
 	r.lifetime, r.expire = context.WithCancelCause(context.Background())
@@ -185,9 +186,9 @@ func NewRegistry(config RegistryConfig) *Registry {
 
 // publishLocked makes the present states visible to requests.
 func (r *Registry) publishLocked() {
-	now := &servingNow{models: make(map[Identity]*servingModel, len(r.models))}
-	if r.config.Repository.namespacing() {
-		now.names = make(map[string][]Identity)
+	now := &servingNow{models: make(map[repository.Identity]*servingModel, len(r.models))}
+	if r.config.Repository.Namespacing() {
+		now.names = make(map[string][]repository.Identity)
 	}
 	for id, m := range r.models {
 		if now.names != nil && m.wanted != nil {
@@ -214,7 +215,7 @@ func (r *Registry) publishLocked() {
 // why there is none where there are namespaces.
 func (s *servingNow) find(name string) (*servingModel, error) {
 	if s.names == nil {
-		return s.models[Identity{Name: name}], nil
+		return s.models[repository.Identity{Name: name}], nil
 	}
 	switch ids := s.names[name]; len(ids) {
 	case 0:

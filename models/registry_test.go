@@ -10,12 +10,14 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
-	"github.com/rs/zerolog"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // fakeBackend opens models that answer with their generation: how often the
@@ -143,12 +145,12 @@ func writeModels(t *testing.T, models map[string][]int64) string {
 
 func newTestRegistry(t *testing.T, root string, b backend.Backend, change func(*RegistryConfig)) *Registry {
 	t.Helper()
-	repository, err := OpenRepository([]string{root}, RepositoryOptions{})
+	opened, err := repository.Open([]string{root}, repository.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := RegistryConfig{
-		Repository: repository, Backends: map[string]backend.Backend{"fake": b}, StrictReadiness: true,
+		Repository: opened, Backends: map[string]backend.Backend{"fake": b}, StrictReadiness: true,
 		Metrics: metrics.New(metrics.Config{}), Log: zerolog.Nop(),
 	}
 	if change != nil {
@@ -159,7 +161,7 @@ func newTestRegistry(t *testing.T, root string, b backend.Backend, change func(*
 		if err := r.Shutdown(context.Background()); err != nil {
 			t.Error(err)
 		}
-		repository.Close()
+		opened.Close()
 	})
 	return r
 }

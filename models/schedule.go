@@ -2,11 +2,12 @@ package models
 
 import (
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // newScheduler makes the scheduler that a version's config asks for.
-func (r *Registry) newScheduler(l *loaded, d *Description) (scheduler.Scheduler, error) {
+func (r *Registry) newScheduler(l *loaded, d *repository.Description) (scheduler.Scheduler, error) {
 	if l.info.Config.GetEnsembleScheduling() != nil {
 		return r.newEnsemble(l)
 	}

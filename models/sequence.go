@@ -5,6 +5,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
@@ -28,7 +29,7 @@ const initialStates = "initial_state"
 
 // readStates reads what the sequences of a model begin with. Of states that
 // repeat an input's or output's name the first counts, which is warned of.
-func readStates(d *Description, config *kserve.ModelConfig) (states []scheduler.State, warnings []string, err error) {
+func readStates(d *repository.Description, config *kserve.ModelConfig) (states []scheduler.State, warnings []string, err error) {
 	inputs, outputs, initial := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, state := range config.GetSequenceBatching().GetState() {
 		made, err := readState(d, state, initial)
@@ -51,7 +52,7 @@ func readStates(d *Description, config *kserve.ModelConfig) (states []scheduler.
 
 // readState checks one state's description and reads its first value. Seen has
 // the inputs whose initial states were described before.
-func readState(d *Description, state *kserve.ModelSequenceBatching_State, seen map[string]bool) (scheduler.State, error) {
+func readState(d *repository.Description, state *kserve.ModelSequenceBatching_State, seen map[string]bool) (scheduler.State, error) {
 	in := state.GetInputName()
 	made := scheduler.State{Input: in, Output: state.GetOutputName(), DataType: infer.DataType(state.GetDataType())}
 	for _, dim := range state.GetDims() {
@@ -115,16 +116,16 @@ func checkInitialState(state *kserve.ModelSequenceBatching_State, initial *kserv
 }
 
 // readInitialState reads a file; what it has beyond the state is passed over.
-func readInitialState(d *Description, in, file string, initial *kserve.ModelSequenceBatching_InitialState) ([]byte, error) {
+func readInitialState(d *repository.Description, in, file string, initial *kserve.ModelSequenceBatching_InitialState) ([]byte, error) {
 	if !filepath.IsLocal(file) {
 		return nil, infer.Errorf(infer.Unsupported, "initial_state file path '%s' for state input '%s' in model '%s' is outside model directory", file, in, d.Name)
 	}
-	f, err := d.open()
+	f, err := d.Open()
 	if err != nil {
 		return nil, err
 	}
-	defer f.close()
-	data, err := f.read(filepath.Join(initialStates, file))
+	defer f.Close()
+	data, err := f.Read(filepath.Join(initialStates, file))
 	if err != nil {
 		return nil, err
 	}

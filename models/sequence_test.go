@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nereid-serving/nereid/infer"
 	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // TestInitialStates is a table of states, with what keeps the model from loading
@@ -75,7 +77,7 @@ func TestInitialStates(t *testing.T) {
 				}
 				return
 			}
-			first := r.models[Identity{Name: "m"}].versions[1].states[0]
+			first := r.models[repository.Identity{Name: "m"}].versions[1].states[0]
 			if got := infer.ShapeString(first.Shape) + " " + string(first.Data); got != c.want {
 				t.Errorf("sequences begin with %q, want %q", got, c.want)
 			}

@@ -73,7 +73,7 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 	eachSecond(log, &r.ending, func() {
 		log.Info().Msgf("Timeout %d: Found %d live models and 0 in-flight non-inference requests", left(), len(r.serves()))
 	})
-	r.uploads.close()
+	r.uploads.Close()
 	if ctx.Err() != nil {
 		return infer.Errorf(infer.Internal, "Exit timeout expired. Exiting immediately.")
 	}

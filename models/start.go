@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // Start loads the models that are wanted at start, as many at once as
@@ -18,7 +19,7 @@ import (
 // PollInterval, the registry goes on looking for changes until Shutdown.
 func (r *Registry) Start(ctx context.Context) error {
 	defer r.started.Store(true)
-	r.uploads.sweep()
+	r.uploads.Sweep()
 	ids, rejected, err := r.config.Repository.Scan()
 	if err != nil {
 		return err
@@ -29,24 +30,24 @@ func (r *Registry) Start(ctx context.Context) error {
 	}
 	r.mu.Unlock()
 	failed := false
-	for _, id := range identitiesOfKeys(rejected).sorted() {
+	for _, id := range identitiesOfKeys(rejected).Sorted() {
 		failed = true
-		r.config.Log.Error().Msg(notUnique(id.String()).Error())
+		r.config.Log.Error().Msg(repository.NotUnique(id.String()).Error())
 	}
 	wanted := ids
 	byName := r.config.Explicit && !slices.Equal(r.config.Startup, []string{"*"})
 	if byName {
 		wanted = nil
 		for _, name := range r.config.Startup {
-			here := slices.DeleteFunc(slices.Clone(ids), func(id Identity) bool { return id.Name != name })
+			here := slices.DeleteFunc(slices.Clone(ids), func(id repository.Identity) bool { return id.Name != name })
 			if len(here) == 0 {
-				r.config.Log.Error().Msg(notFound(name).Error())
+				r.config.Log.Error().Msg(repository.NotFound(name).Error())
 				failed = true
 			}
 			wanted = append(wanted, here...)
 		}
 	}
-	sources, problems := make(map[Identity]*source), make(map[Identity]error)
+	sources, problems := make(map[repository.Identity]*source), make(map[repository.Identity]error)
 	for _, id := range wanted {
 		if _, no := rejected[id]; no {
 			continue
@@ -62,7 +63,7 @@ func (r *Registry) Start(ctx context.Context) error {
 	if r.config.Explicit {
 		r.readComposing(sources, problems)
 	}
-	for _, id := range identitiesOfKeys(problems).sorted() {
+	for _, id := range identitiesOfKeys(problems).Sorted() {
 		failed = true
 		r.logNotPolled(id, problems[id])
 	}
@@ -81,17 +82,17 @@ func (r *Registry) Start(ctx context.Context) error {
 
 // bring loads models, those that have nothing to do with each other side by side,
 // and waits for all. It returns what went wrong.
-func (r *Registry) bring(ctx context.Context, sources map[Identity]*source, named identities) map[Identity]error {
+func (r *Registry) bring(ctx context.Context, sources map[repository.Identity]*source, named repository.Set) map[repository.Identity]error {
 	groups := r.components(sources)
-	failures := make([]map[Identity]error, len(groups))
+	failures := make([]map[repository.Identity]error, len(groups))
 	var all sync.WaitGroup
 	for i, group := range groups {
 		all.Go(boundary.Guard(r.config.Log, boundary.Models, func() {
 			failures[i] = r.bringGroup(ctx, group, sources, named, nil)
-		}, func(err error) { failures[i] = map[Identity]error{group[0]: err} }))
+		}, func(err error) { failures[i] = map[repository.Identity]error{group[0]: err} }))
 	}
 	all.Wait()
-	together := make(map[Identity]error)
+	together := make(map[repository.Identity]error)
 	for _, some := range failures {
 		maps.Copy(together, some)
 	}
@@ -99,16 +100,16 @@ func (r *Registry) bring(ctx context.Context, sources map[Identity]*source, name
 }
 
 // bringGroup changes some models in one operation and returns what went wrong.
-func (r *Registry) bringGroup(ctx context.Context, group []Identity, sources map[Identity]*source, named identities, contexts map[Identity]context.Context) map[Identity]error {
+func (r *Registry) bringGroup(ctx context.Context, group []repository.Identity, sources map[repository.Identity]*source, named repository.Set, contexts map[repository.Identity]context.Context) map[repository.Identity]error {
 	op := r.claims.begin(group[0].Name, nil)
 	defer r.claims.end(op)
-	c := &change{Registry: r, op: op, sources: make(map[Identity]*source), named: named, contexts: contexts}
+	c := &change{Registry: r, op: op, sources: make(map[repository.Identity]*source), named: named, contexts: contexts}
 	for _, id := range group {
 		c.sources[id] = sources[id]
 	}
 	held, err := r.hold(ctx, op, r.claimed(c.sources))
 	if err != nil {
-		return map[Identity]error{group[0]: err}
+		return map[repository.Identity]error{group[0]: err}
 	}
 	return c.apply(ctx, held)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/signature"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/stacked"
@@ -53,11 +54,11 @@ type loaded struct {
 	passive    bool             // it has only passive instances
 	model      backend.Model
 	statistics *statistics
-	states     []scheduler.State // of sequences
-	cache      *cached           // nil if responses are not cached
-	stacking   *stacked.Plan     // nil if batches reach the model as lists of requests
-	parts      identities        // what an ensemble calls; nil for other models
-	upload     *upload           // what it is a user of, nil if it lies in the repository
+	states     []scheduler.State  // of sequences
+	cache      *cached            // nil if responses are not cached
+	stacking   *stacked.Plan      // nil if batches reach the model as lists of requests
+	parts      repository.Set     // what an ensemble calls; nil for other models
+	upload     *repository.Upload // what it is a user of, nil if it lies in the repository
 	holds      *holds
 	log        zerolog.Logger
 }
@@ -138,7 +139,7 @@ func (l *loaded) close(ctx context.Context) error {
 	closed := l.model.Close(ctx)
 	l.gate.close()
 	l.share.Release()
-	l.upload.drop()
+	l.upload.Drop()
 	l.cache.close()
 	l.statistics.metrics.Close()
 	// What was still inside has ended with the stubs, if those were killed.

@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/signature"
 	"github.com/nereid-serving/nereid/scheduler"
 )
@@ -22,7 +23,7 @@ type warmup struct {
 	spec     *signature.Model
 	model    string
 	version  int64
-	open     func() (*folder, error) // the model's directory
+	open     func() (*repository.Folder, error) // the model's directory
 	observer scheduler.Observer
 	// iterative has what a model releases executed again.
 	iterative bool
@@ -54,7 +55,7 @@ func (w *warmup) run(ctx context.Context, in backend.Instance, first bool) error
 	if err != nil {
 		return err
 	}
-	defer directory.close()
+	defer directory.Close()
 	for _, sample := range w.samples {
 		if sample.GetBatchSize() == 0 {
 			w.log.Debug().Msgf("skipping batch 0 warmup sample '%s'", sample.GetName())

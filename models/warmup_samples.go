@@ -11,6 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/signature"
 )
 
@@ -47,7 +48,7 @@ type heldSample struct {
 }
 
 // hold makes the data of a sample, or waits for whoever does. The caller drops it.
-func (w *warmup) hold(directory *folder, sample *kserve.ModelWarmup) *heldSample {
+func (w *warmup) hold(directory *repository.Folder, sample *kserve.ModelWarmup) *heldSample {
 	w.mu.Lock()
 	h := w.held[sample]
 	if h == nil {
@@ -74,7 +75,7 @@ func (w *warmup) drop(sample *kserve.ModelWarmup, h *heldSample) {
 // batch makes the data of one sample. It is not kept: instances come seldom. What
 // the config declares is checked as a client's request is; the rest are controls
 // and states, which schedulers add elsewhere.
-func (w *warmup) batch(directory *folder, sample *kserve.ModelWarmup) (*warmupBatch, error) {
+func (w *warmup) batch(directory *repository.Folder, sample *kserve.ModelWarmup) (*warmupBatch, error) {
 	if sample.GetBatchSize() > maxWarmupBatch {
 		return nil, invalid("warmup sample '%s' has batch size %d, want %d at most", sample.GetName(), sample.GetBatchSize(), maxWarmupBatch)
 	}
@@ -164,7 +165,7 @@ func (w *warmup) input(name string, input *kserve.ModelWarmup_Input) (*warmupInp
 }
 
 // fill makes the data of an input, limit bytes at most.
-func (w *warmup) fill(directory *folder, in *warmupInput, limit int64) (err error) {
+func (w *warmup) fill(directory *repository.Folder, in *warmupInput, limit int64) (err error) {
 	if in.awry {
 		return nil
 	}
@@ -186,14 +187,14 @@ func (w *warmup) fill(directory *folder, in *warmupInput, limit int64) (err erro
 
 // fromFile reads the bytes of an input: so many as it needs, or, of texts, all,
 // if they are not more than most.
-func (w *warmup) fromFile(directory *folder, in *warmupInput, file string, most int64) ([]byte, error) {
+func (w *warmup) fromFile(directory *repository.Folder, in *warmupInput, file string, most int64) ([]byte, error) {
 	prefix := (&infer.Request{}).LogPrefix()
 	text := in.tensor.DataType == infer.Bytes
 	limit := in.bytes()
 	if text {
 		limit = most + 1
 	}
-	data, err := directory.readStart(filepath.Join(warmupDirectory, file), limit)
+	data, err := directory.ReadStart(filepath.Join(warmupDirectory, file), limit)
 	switch {
 	case err != nil:
 		return nil, err

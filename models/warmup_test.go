@@ -20,6 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/signature"
 	"github.com/nereid-serving/nereid/scheduler"
 )
@@ -56,15 +57,15 @@ func newWarmup(t *testing.T, samples string, files map[string]string) (w *warmup
 			t.Fatal(err)
 		}
 	}
-	repository, err := OpenRepository([]string{root}, RepositoryOptions{})
+	opened, err := repository.Open([]string{root}, repository.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(repository.Close)
+	t.Cleanup(opened.Close)
 	counts = &executions{}
 	return &warmup{
 		samples: config.GetModelWarmup(), spec: signature.New("m", config), model: "m", version: 1, observer: counts, log: zerolog.Nop(),
-		open: func() (*folder, error) { return repository.open(Identity{Name: "m"}) },
+		open: func() (*repository.Folder, error) { return opened.Open(repository.Identity{Name: "m"}) },
 	}, counts, root
 }
 
@@ -84,7 +85,7 @@ func onlyBatch(w *warmup) (*warmupBatch, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer directory.close()
+	defer directory.Close()
 	return w.batch(directory, w.samples[0])
 }
 
@@ -151,7 +152,7 @@ func TestWarmupTextsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer directory.close()
+	defer directory.Close()
 	in, err := w.input("TEXT", w.samples[0].GetInputs()["TEXT"])
 	if err != nil {
 		t.Fatal(err)

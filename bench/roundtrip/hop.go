@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
@@ -104,13 +105,13 @@ func (s *settings) startHops() (*hops, error) {
 	if err != nil {
 		return nil, err
 	}
-	repository, err := models.OpenRepository([]string{"bench/roundtrip/hops"}, models.RepositoryOptions{})
+	opened, err := repository.Open([]string{"bench/roundtrip/hops"}, repository.Options{})
 	if err != nil {
 		return nil, errors.Join(err, h.close())
 	}
-	defer repository.Close()
+	defer opened.Close()
 	h.registry = models.NewRegistry(models.RegistryConfig{
-		Repository: repository, Backends: map[string]backend.Backend{"python": h.backend}, Metrics: counters, Log: log,
+		Repository: opened, Backends: map[string]backend.Backend{"python": h.backend}, Metrics: counters, Log: log,
 	})
 	if err := h.registry.Start(context.Background()); err != nil {
 		return nil, errors.Join(err, h.close())

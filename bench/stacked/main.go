@@ -21,6 +21,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
@@ -176,13 +177,13 @@ func (r *rig) serve(interpreter string) error {
 	if err != nil {
 		return err
 	}
-	repository, err := models.OpenRepository([]string{r.directory}, models.RepositoryOptions{})
+	opened, err := repository.Open([]string{r.directory}, repository.Options{})
 	if err != nil {
 		return err
 	}
-	defer repository.Close()
+	defer opened.Close()
 	r.registry = models.NewRegistry(models.RegistryConfig{
-		Repository: repository, Backends: map[string]backend.Backend{"python": r.backend}, Allocate: r.allocate, Metrics: counters, Log: log,
+		Repository: opened, Backends: map[string]backend.Backend{"python": r.backend}, Allocate: r.allocate, Metrics: counters, Log: log,
 	})
 	if err := r.registry.Start(context.Background()); err != nil {
 		return err

@@ -26,6 +26,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/cache"
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/server"
 	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -135,11 +136,11 @@ func (w *world) start() (stop func()) {
 	}
 	w.cache, err = cache.New(cache.Config{Size: 1 << 20, Allocate: lend})
 	w.must(err)
-	repository, err := models.OpenRepository([]string{root}, models.RepositoryOptions{DisableAutoComplete: true})
+	opened, err := repository.Open([]string{root}, repository.Options{DisableAutoComplete: true})
 	w.must(err)
 	log := zerolog.New(&w.log).Level(zerolog.ErrorLevel)
 	w.registry = models.NewRegistry(models.RegistryConfig{
-		Repository: repository, Backends: map[string]backend.Backend{"scripted": &scripted{pool: w.pool, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 3))}},
+		Repository: opened, Backends: map[string]backend.Backend{"scripted": &scripted{pool: w.pool, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 3))}},
 		Allocate: lend, Metrics: metrics.New(metrics.Config{}), Cache: w.cache, Log: log,
 	})
 	_ = w.registry.Start(context.Background()) // models with a config that is refused are not served
@@ -180,7 +181,7 @@ func (w *world) start() (stop func()) {
 		if err := w.registry.Shutdown(ending); err != nil {
 			w.t.Errorf("shutdown: %v; configs:\n%s", err, w.configs())
 		}
-		repository.Close()
+		opened.Close()
 	}
 }
 

@@ -1,4 +1,4 @@
-package models
+package repository
 
 import (
 	"cmp"
@@ -18,26 +18,29 @@ func (id Identity) String() string {
 	return id.Namespace + "::" + id.Name
 }
 
-func (id Identity) compare(other Identity) int {
+// Compare orders identities by namespace and name.
+func (id Identity) Compare(other Identity) int {
 	return cmp.Or(cmp.Compare(id.Namespace, other.Namespace), cmp.Compare(id.Name, other.Name))
 }
 
-// identities is a set of models.
-type identities map[Identity]bool
+// Set is a set of models.
+type Set map[Identity]bool
 
-func identitiesOf(list ...Identity) identities {
-	set := make(identities, len(list))
+// SetOf makes a set of the models in list.
+func SetOf(list ...Identity) Set {
+	set := make(Set, len(list))
 	for _, id := range list {
 		set[id] = true
 	}
 	return set
 }
 
-func (s identities) sorted() []Identity {
+// Sorted lists the models by namespace and name.
+func (s Set) Sorted() []Identity {
 	list := make([]Identity, 0, len(s))
 	for id := range s {
 		list = append(list, id)
 	}
-	slices.SortFunc(list, Identity.compare)
+	slices.SortFunc(list, Identity.Compare)
 	return list
 }

@@ -1,4 +1,4 @@
-package models
+package repository
 
 import (
 	"encoding/binary"
@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// footprint is what the files of a model looked like at one time: their names,
+// Footprint is what the files of a model looked like at one time: their names,
 // sizes and times, but not what is in them. Two footprints tell whether
 // something has changed in between, and for which versions of the model.
 //
@@ -21,9 +21,9 @@ import (
 // Python and editors leave beside the files of a model comes and goes and
 // changes nothing. Triton looks at the times of directories and loads a Python
 // model anew because its import has made a __pycache__.
-type footprint struct {
-	config string            // the top-level entry that is or has the configuration
-	parts  map[string]uint64 // by top-level entry
+type Footprint struct {
+	Config string            // the top-level entry that is or has the configuration
+	Parts  map[string]uint64 // by top-level entry
 }
 
 // maxFootprintEntries bounds what is looked at of one model; whatever is behind
@@ -31,9 +31,9 @@ type footprint struct {
 const maxFootprintEntries = 1 << 20
 
 // footprint looks at the folder. What cannot be read does not count.
-func (f *folder) footprint() footprint {
+func (f *Folder) footprint() Footprint {
 	config, _, _ := strings.Cut(f.configInUse(), string(filepath.Separator))
-	p := footprint{config: config, parts: make(map[string]uint64)}
+	p := Footprint{Config: config, Parts: make(map[string]uint64)}
 	entries, err := f.list(".")
 	if err != nil {
 		return p
@@ -49,7 +49,7 @@ func (f *folder) footprint() footprint {
 		} else {
 			addFile(sum, top, "")
 		}
-		p.parts[e.name] = sum.Sum64()
+		p.Parts[e.name] = sum.Sum64()
 	}
 	return p
 }
@@ -144,33 +144,33 @@ func emptyFile4913(e fs.DirEntry) bool {
 	return err == nil && info.Size() == 0
 }
 
-// same reports whether nothing has changed.
-func (p footprint) same(later footprint) bool {
-	if p.config != later.config || len(p.parts) != len(later.parts) {
+// Same reports whether nothing has changed.
+func (p Footprint) Same(later Footprint) bool {
+	if p.Config != later.Config || len(p.Parts) != len(later.Parts) {
 		return false
 	}
-	for name, sum := range p.parts {
-		if other, there := later.parts[name]; !there || other != sum {
+	for name, sum := range p.Parts {
+		if other, there := later.Parts[name]; !there || other != sum {
 			return false
 		}
 	}
 	return true
 }
 
-// sameFor reports whether nothing has changed that one version is made of: its
+// SameFor reports whether nothing has changed that one version is made of: its
 // directory, and whatever is no other version and not the configuration.
-func (p footprint) sameFor(later footprint, number int64) bool {
+func (p Footprint) SameFor(later Footprint, number int64) bool {
 	own := strconv.FormatInt(number, 10)
 	counts := func(name string) bool {
-		return name == own || !isDigits(name) && name != p.config && name != later.config
+		return name == own || !isDigits(name) && name != p.Config && name != later.Config
 	}
-	for name, sum := range p.parts {
-		if other, there := later.parts[name]; counts(name) && (!there || other != sum) {
+	for name, sum := range p.Parts {
+		if other, there := later.Parts[name]; counts(name) && (!there || other != sum) {
 			return false
 		}
 	}
-	for name := range later.parts {
-		if _, there := p.parts[name]; counts(name) && !there {
+	for name := range later.Parts {
+		if _, there := p.Parts[name]; counts(name) && !there {
 			return false
 		}
 	}

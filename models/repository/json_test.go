@@ -1,4 +1,4 @@
-package models
+package repository
 
 import (
 	"bytes"
@@ -63,12 +63,12 @@ func mustUnmarshal(t *testing.T, raw []byte, into any) {
 	}
 }
 
-// TestConfigJSONGolden serves each configuration in config/testdata/configjson as the
+// TestConfigJSONGolden serves each configuration in ../config/testdata/configjson as the
 // model of that name. The JSON beside it is what Triton showed for it.
 func TestConfigJSONGolden(t *testing.T) {
-	files, err := filepath.Glob("config/testdata/configjson/*.pbtxt")
+	files, err := filepath.Glob("../config/testdata/configjson/*.pbtxt")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no configurations in config/testdata/configjson (%v)", err)
+		t.Fatalf("no configurations in ../config/testdata/configjson (%v)", err)
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".pbtxt")
@@ -81,7 +81,7 @@ func TestConfigJSONGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			repository := openRepository(t, RepositoryOptions{}, map[string]string{
+			repository := openRepository(t, Options{}, map[string]string{
 				name + "/config.pbtxt": string(text),
 				name + "/1/model.py":   "",
 				name + "/labels.txt":   "a\nb\n",
@@ -118,11 +118,11 @@ func TestConfigJSONGolden(t *testing.T) {
 
 // openRepository makes a repository of files; a name that ends in a slash is a
 // directory.
-func openRepository(t *testing.T, options RepositoryOptions, files map[string]string) *Repository {
+func openRepository(t *testing.T, options Options, files map[string]string) *Roots {
 	t.Helper()
 	root := t.TempDir()
 	testkit.WriteFiles(t, root, files)
-	repository, err := OpenRepository([]string{root}, options)
+	repository, err := Open([]string{root}, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func openRepository(t *testing.T, options RepositoryOptions, files map[string]st
 }
 
 // readModel reads the model of a name.
-func readModel(r *Repository, name string) (*Description, error) {
+func readModel(r *Roots, name string) (*Description, error) {
 	d, _, err := r.Read(Identity{Name: name}, nil)
 	return d, err
 }

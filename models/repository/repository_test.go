@@ -1,4 +1,4 @@
-package models
+package repository
 
 import (
 	"maps"
@@ -31,7 +31,7 @@ func TestOpenRepository(t *testing.T) {
 		{"file", []string{root + "/file"}, 0, "Invalid argument: repository path is not a valid directory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			repository, err := OpenRepository(c.roots, RepositoryOptions{})
+			repository, err := Open(c.roots, Options{})
 			if err != nil {
 				if got := infer.AsError(err).Status(); got != c.want {
 					t.Errorf("got error %q, want %q", got, c.want)
@@ -63,7 +63,7 @@ func TestScan(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(root, "a", "no\xffname"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	repository, err := OpenRepository([]string{root + "/a", root + "/b"}, RepositoryOptions{})
+	repository, err := Open([]string{root + "/a", root + "/b"}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestScan(t *testing.T) {
 	}
 }
 
-func scan(r *Repository) (names []string, rejected map[Identity]string, err error) {
+func scan(r *Roots) (names []string, rejected map[Identity]string, err error) {
 	ids, rejected, err := r.Scan()
 	for _, id := range ids {
 		names = append(names, id.String())
@@ -148,7 +148,7 @@ func TestReadThroughLinks(t *testing.T) {
 		"outside_labels/1/model.py":   "",
 		"outside_labels/config.pbtxt": `output { name: "O" data_type: TYPE_FP32 dims: 1 label_filename: "l.txt" }`,
 	})
-	r, err := OpenRepository([]string{repository}, RepositoryOptions{ConfigName: "v2"})
+	r, err := Open([]string{repository}, Options{ConfigName: "v2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,31 +209,31 @@ func TestReadFile(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(root, "pipe/config.pbtxt"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	strict := RepositoryOptions{DisableAutoComplete: true}
-	named := RepositoryOptions{ConfigName: "v2"}
+	strict := Options{DisableAutoComplete: true}
+	named := Options{ConfigName: "v2"}
 	for _, c := range []struct {
 		name, model string
-		options     RepositoryOptions
+		options     Options
 		batch       int32
 		refused     string
 	}{
-		{"ordinary", "plain", RepositoryOptions{}, 1, ""},
-		{"another is there", "two", RepositoryOptions{}, 1, ""},
+		{"ordinary", "plain", Options{}, 1, ""},
+		{"another is there", "two", Options{}, 1, ""},
 		{"another is asked for", "two", named, 2, ""},
 		{"another is missing", "plain", named, 1, ""},
-		{"another, outside", "two", RepositoryOptions{ConfigName: "../../../v2"}, 0, "failed to open text file for read ROOT/two/../../v2.pbtxt: path escapes from parent"},
-		{"none", "none", RepositoryOptions{}, 0, ""},
+		{"another, outside", "two", Options{ConfigName: "../../../v2"}, 0, "failed to open text file for read ROOT/two/../../v2.pbtxt: path escapes from parent"},
+		{"none", "none", Options{}, 0, ""},
 		{"none, strict", "none", strict, 0, "failed to open text file for read ROOT/none/config.pbtxt: No such file or directory"},
-		{"none, strict, named", "none", RepositoryOptions{ConfigName: "v2", DisableAutoComplete: true}, 0, "failed to open text file for read ROOT/none/config.pbtxt: No such file or directory"},
-		{"broken", "broken", RepositoryOptions{}, 0, "failed to read text proto from ROOT/broken/config.pbtxt"},
-		{"a directory", "directory", RepositoryOptions{}, 0, "failed to open text file for read ROOT/directory/config.pbtxt: Is a directory"},
-		{"a pipe", "pipe", RepositoryOptions{}, 0, "failed to open text file for read ROOT/pipe/config.pbtxt: not a regular file (p---------)"},
-		{"incomplete", "incomplete", RepositoryOptions{}, 0, ""},
+		{"none, strict, named", "none", Options{ConfigName: "v2", DisableAutoComplete: true}, 0, "failed to open text file for read ROOT/none/config.pbtxt: No such file or directory"},
+		{"broken", "broken", Options{}, 0, "failed to read text proto from ROOT/broken/config.pbtxt"},
+		{"a directory", "directory", Options{}, 0, "failed to open text file for read ROOT/directory/config.pbtxt: Is a directory"},
+		{"a pipe", "pipe", Options{}, 0, "failed to open text file for read ROOT/pipe/config.pbtxt: not a regular file (p---------)"},
+		{"incomplete", "incomplete", Options{}, 0, ""},
 		{"incomplete, strict", "incomplete", strict, 0, "model input 'I' must specify 'data_type' for incomplete"},
-		{"misnamed", "misnamed", RepositoryOptions{}, 0, "unexpected directory name 'misnamed' for model 'other', directory name must equal model name"},
+		{"misnamed", "misnamed", Options{}, 0, "unexpected directory name 'misnamed' for model 'other', directory name must equal model name"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			repository, err := OpenRepository([]string{root}, c.options)
+			repository, err := Open([]string{root}, c.options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -288,7 +288,7 @@ func TestVersions(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			files["m/config.pbtxt"] = `backend: "python" ` + c.policy
-			d, err := readModel(openRepository(t, RepositoryOptions{}, files), "m")
+			d, err := readModel(openRepository(t, Options{}, files), "m")
 			if err != nil {
 				t.Fatal(err)
 			}

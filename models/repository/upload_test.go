@@ -1,4 +1,4 @@
-package models
+package repository
 
 import (
 	"fmt"
@@ -11,10 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // contents are files of these names, each with the last element in capitals.
@@ -28,7 +29,7 @@ func contents(names ...string) map[string][]byte {
 
 func TestUploadsAreWritten(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	s := &uploads{log: zerolog.Nop()}
+	s := &Uploads{log: zerolog.Nop()}
 	const config = `config.pbtxt 600 "C"`
 	for _, test := range []struct {
 		files []string
@@ -41,7 +42,7 @@ func TestUploadsAreWritten(t *testing.T) {
 		{[]string{"..a/...", "~"}, `..a/ 700; ..a/... 600 "..."; ` + config + `; ~ 600 "~"`},
 		{[]string{"config.pbtxt", `\..\x`, "ü\xff"}, `\..\x 600 "\\..\\X"; ` + config + "; ü\xff 600 " + `"Ü�"`},
 	} {
-		u, err := s.write(contents(test.files...), []byte("C"))
+		u, err := s.Write(contents(test.files...), []byte("C"))
 		if err != nil {
 			t.Errorf("%q: %v", test.files, err)
 			continue
@@ -57,24 +58,24 @@ func TestUploadsAreWritten(t *testing.T) {
 		if err := os.Chmod(filepath.Join(u.path, path.Dir(strings.TrimLeft(path.Clean("/"+test.files[0]), "/"))), 0); err != nil {
 			t.Error(err)
 		}
-		u.drop()
+		u.Drop()
 	}
 	if left := testkit.Tree(t, s.parent.Name()); left != "" {
 		t.Errorf("%s is left", left)
 	}
-	s.close()
+	s.Close()
 	if left := testkit.Tree(t, os.TempDir()); left != "" {
 		t.Errorf("%s is left", left)
 	}
-	if _, err := s.write(contents("1/m"), nil); infer.AsError(err).Status() != "Unavailable: Server exiting" {
+	if _, err := s.Write(contents("1/m"), nil); infer.AsError(err).Status() != "Unavailable: Server exiting" {
 		t.Errorf("a write after the end: got %v", err)
 	}
 }
 
 func TestUploadsAreRefused(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	s := &uploads{log: zerolog.Nop()}
-	defer s.close()
+	s := &Uploads{log: zerolog.Nop()}
+	defer s.Close()
 	many := make([]string, 0, maxUploadEntries)
 	for i := range maxUploadEntries {
 		many = append(many, fmt.Sprint("d/", i))
@@ -117,7 +118,7 @@ func TestUploadsAreRefused(t *testing.T) {
 		{many, entries},
 		{deep, entries},
 	} {
-		_, err := s.write(contents(test.files...), nil)
+		_, err := s.Write(contents(test.files...), nil)
 		if err == nil {
 			t.Errorf("%.100q is accepted", test.files)
 			continue
@@ -155,9 +156,9 @@ func FuzzPlaceFiles(f *testing.F) {
 // TestUploadsOfTheDead must be removed by the next server, those of others not.
 func TestUploadsOfTheDead(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	living, killed := &uploads{log: zerolog.Nop()}, &uploads{log: zerolog.Nop()}
-	for _, s := range []*uploads{living, killed} {
-		if _, err := s.write(contents("1/m"), nil); err != nil {
+	living, killed := &Uploads{log: zerolog.Nop()}, &Uploads{log: zerolog.Nop()}
+	for _, s := range []*Uploads{living, killed} {
+		if _, err := s.Write(contents("1/m"), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -175,13 +176,13 @@ func TestUploadsOfTheDead(t *testing.T) {
 	if err := os.Symlink("directory", filepath.Join(os.TempDir(), uploadsPrefix+"link")); err != nil {
 		t.Fatal(err)
 	}
-	next := &uploads{log: zerolog.Nop()}
-	next.sweep()
-	if _, err := next.write(contents("1/m"), nil); err != nil {
+	next := &Uploads{log: zerolog.Nop()}
+	next.Sweep()
+	if _, err := next.Write(contents("1/m"), nil); err != nil {
 		t.Fatal(err)
 	}
-	defer next.close()
-	defer living.close()
+	defer next.Close()
+	defer living.Close()
 	got := make(map[string]bool)
 	entries, err := os.ReadDir(os.TempDir())
 	if err != nil {

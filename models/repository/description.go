@@ -1,4 +1,4 @@
-package models
+package repository
 
 import (
 	"slices"
@@ -26,8 +26,8 @@ type Description struct {
 	// Warnings are lines for the log.
 	Warnings []string
 
-	repository *Repository
-	place      func() (*folder, error) // opens Directory
+	repository *Roots
+	place      func() (*Folder, error) // opens Directory
 }
 
 // Read reads one model, with the configuration that is given, if one is, in the
@@ -35,56 +35,57 @@ type Description struct {
 // is an *infer.Error or a *config.ParseError, whose Detail is for the log; Triton
 // logs it as a failed poll and does not show it to clients. NotFound means that no
 // root has a directory of that name.
-func (r *Repository) Read(id Identity, given *kserve.ModelConfig) (*Description, footprint, error) {
-	f, err := r.open(id)
+func (r *Roots) Read(id Identity, given *kserve.ModelConfig) (*Description, Footprint, error) {
+	f, err := r.Open(id)
 	if err != nil {
-		return nil, footprint{}, err
+		return nil, Footprint{}, err
 	}
-	defer f.close()
+	defer f.Close()
 	files := f.footprint() // what changes while the model is read is then newer
 	c := given
 	if c != nil {
 		c = config.Clone(c)
 	} else if c, err = r.readConfig(f); err != nil {
-		return nil, footprint{}, err
+		return nil, Footprint{}, err
 	}
 	d, err := r.describe(f, id.Name, c)
 	if err != nil {
-		return nil, footprint{}, err
+		return nil, Footprint{}, err
 	}
 	d.Namespace = id.Namespace
-	d.place = func() (*folder, error) { return r.open(id) }
+	d.place = func() (*Folder, error) { return r.Open(id) }
 	return d, files, nil
 }
 
 // ReadUpload reads a model of which all, with its configuration, has come with a
 // request.
-func (r *Repository) ReadUpload(u *upload, name string, given *kserve.ModelConfig) (*Description, error) {
+func (r *Roots) ReadUpload(u *Upload, name string, given *kserve.ModelConfig) (*Description, error) {
 	f, err := u.open(name)
 	if err != nil {
 		return nil, err
 	}
-	defer f.close()
+	defer f.Close()
 	d, err := r.describe(f, name, config.Clone(given))
 	if err != nil {
 		return nil, err
 	}
-	d.place = func() (*folder, error) { return u.open(name) }
+	d.place = func() (*Folder, error) { return u.open(name) }
 	return d, nil
 }
 
-func (d *Description) identity() Identity { return Identity{Namespace: d.Namespace, Name: d.Name} }
+// Identity tells the model from others.
+func (d *Description) Identity() Identity { return Identity{Namespace: d.Namespace, Name: d.Name} }
 
-// open opens the directory of the model.
-func (d *Description) open() (*folder, error) { return d.place() }
+// Open opens the directory of the model.
+func (d *Description) Open() (*Folder, error) { return d.place() }
 
 // rules are those of the repository's configurations.
-func (r *Repository) rules() config.Rules {
+func (r *Roots) rules() config.Rules {
 	return config.Rules{Strict: r.options.DisableAutoComplete, GPUs: r.options.GPUs}
 }
 
 // describe completes and checks what the configuration of the model in f says.
-func (r *Repository) describe(f *folder, name string, c *kserve.ModelConfig) (*Description, error) {
+func (r *Roots) describe(f *Folder, name string, c *kserve.ModelConfig) (*Description, error) {
 	if agents := c.GetModelRepositoryAgents().GetAgents(); len(agents) > 0 {
 		return nil, r.noAgent(agents[0].GetName())
 	}
@@ -115,12 +116,12 @@ func (r *Repository) describe(f *folder, name string, c *kserve.ModelConfig) (*D
 
 // readConfig parses the model's file, which may be missing unless auto-complete
 // is off.
-func (r *Repository) readConfig(f *folder) (*kserve.ModelConfig, error) {
+func (r *Roots) readConfig(f *Folder) (*kserve.ModelConfig, error) {
 	file := f.configInUse()
-	if !r.options.DisableAutoComplete && !f.exists(file) {
+	if !r.options.DisableAutoComplete && !f.Exists(file) {
 		return &kserve.ModelConfig{}, nil
 	}
-	text, err := f.read(file)
+	text, err := f.Read(file)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +130,7 @@ func (r *Repository) readConfig(f *folder) (*kserve.ModelConfig, error) {
 
 // noAgent refuses a model that wants a repository agent: none can be run, and
 // without its agents a model may be what nobody should serve.
-func (r *Repository) noAgent(name string) error {
+func (r *Roots) noAgent(name string) error {
 	directory := r.options.AgentDirectory
 	if directory == "" {
 		directory = "/opt/tritonserver/repoagents"
@@ -139,7 +140,7 @@ func (r *Repository) noAgent(name string) error {
 
 // firstContent lists the first sub-directory of a model, where the files are
 // from which a backend is guessed.
-func firstContent(f *folder, entries []entry) (content []config.File, err error) {
+func firstContent(f *Folder, entries []entry) (content []config.File, err error) {
 	first := slices.IndexFunc(entries, func(e entry) bool { return e.dir })
 	if first < 0 {
 		return nil, nil
@@ -185,8 +186,8 @@ func (d *Description) Finish(answer []byte) (c *kserve.ModelConfig, json []byte,
 	return c, json, labels, nil
 }
 
-// isEnsemble reports whether a model is composed of others.
-func (d *Description) isEnsemble() bool { return len(d.Config.GetEnsembleScheduling().GetStep()) > 0 }
+// IsEnsemble reports whether a model is composed of others.
+func (d *Description) IsEnsemble() bool { return len(d.Config.GetEnsembleScheduling().GetStep()) > 0 }
 
 // Composing names the models that an ensemble is composed of, each with the
 // versions that its steps require, ascending and each once; infer.LatestVersion

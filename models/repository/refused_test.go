@@ -1,4 +1,4 @@
-package models
+package repository
 
 import (
 	"encoding/json"
@@ -24,7 +24,7 @@ func TestRefusedConfigurations(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.Config, func(t *testing.T) {
-			poll, load := refusal(t, RepositoryOptions{}, c.Config)
+			poll, load := refusal(t, Options{}, c.Config)
 			if poll != c.Poll || load != c.Load {
 				t.Errorf("%s:\n got poll %q, load %q\nwant poll %q, load %q", c.Config, poll, load, c.Poll, c.Load)
 			}
@@ -34,7 +34,7 @@ func TestRefusedConfigurations(t *testing.T) {
 
 // refusal loads a model m as far as its configuration goes and returns what
 // refused it, with ROOT for the repository's path.
-func refusal(t *testing.T, options RepositoryOptions, config string) (poll, load string) {
+func refusal(t *testing.T, options Options, config string) (poll, load string) {
 	t.Helper()
 	repository := openRepository(t, options, map[string]string{"m/config.pbtxt": config, "m/1/model.py": ""})
 	shorten := func(s string) string { return strings.ReplaceAll(s, repository.roots[0].path, "ROOT") }
@@ -73,7 +73,7 @@ func TestRefusedConfigurationsMore(t *testing.T) {
 		{"batch output of a wrong kind", python + `batch_output { kind: 9 }`, "", "Invalid argument: unknown batch output kind '' for m"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if poll, load := refusal(t, RepositoryOptions{}, c.config); poll != c.poll || load != c.load {
+			if poll, load := refusal(t, Options{}, c.config); poll != c.poll || load != c.load {
 				t.Errorf("got poll %q, load %q\nwant poll %q, load %q", poll, load, c.poll, c.load)
 			}
 		})
@@ -91,7 +91,7 @@ func TestInstanceGroupsWithGPUs(t *testing.T) {
 		{"unknown GPU", python + `instance_group { kind: KIND_GPU gpus: [ 0, 1 ] }`, "", "Invalid argument: instance group m_0 of model m specifies invalid or unsupported gpu id 1. GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: 0, 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			options := RepositoryOptions{GPUs: []int32{0, 2}}
+			options := Options{GPUs: []int32{0, 2}}
 			if c.load != "" {
 				if poll, load := refusal(t, options, c.config); poll != "" || load != c.load {
 					t.Errorf("got poll %q, load %q\nwant load %q", poll, load, c.load)

@@ -1,4 +1,4 @@
-package models
+package repository
 
 import (
 	"encoding/json"
@@ -63,7 +63,7 @@ func TestRecordedConfigurations(t *testing.T) {
 
 func recordedCases(t *testing.T) []recordedCase {
 	t.Helper()
-	text, err := os.ReadFile("config/testdata/recorded.json")
+	text, err := os.ReadFile("../config/testdata/recorded.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func recordedCases(t *testing.T) []recordedCase {
 		t.Fatal(err)
 	}
 	if len(cases) < 500 {
-		t.Fatalf("config/testdata/recorded.json: got %d cases, want all", len(cases))
+		t.Fatalf("../config/testdata/recorded.json: got %d cases, want all", len(cases))
 	}
 	return cases
 }
@@ -91,7 +91,7 @@ func (c recordedCase) outcome(t *testing.T) (poll, load, shown string) {
 		}
 	}
 	files["m/"] = ""
-	options := RepositoryOptions{DisableAutoComplete: c.Strict}
+	options := Options{DisableAutoComplete: c.Strict}
 	if c.Strict {
 		options.ConfigName = "other"
 	}

@@ -1,4 +1,4 @@
-package models
+package repository
 
 import (
 	"os"
@@ -87,25 +87,25 @@ func TestFootprints(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			repository, err := OpenRepository([]string{root}, RepositoryOptions{ConfigName: c.named})
+			repository, err := Open([]string{root}, Options{ConfigName: c.named})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer repository.Close()
 			id := Identity{Name: "m"}
-			before, err := repository.footprint(id)
+			before, err := repository.Footprint(id)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := c.change(model); err != nil {
 				t.Fatal(err)
 			}
-			after, err := repository.footprint(id)
+			after, err := repository.Footprint(id)
 			if err != nil {
 				t.Fatal(err)
 			}
 			got := ""
-			switch same, first, second := before.same(after), before.sameFor(after, 1), before.sameFor(after, 2); {
+			switch same, first, second := before.Same(after), before.SameFor(after, 1), before.SameFor(after, 2); {
 			case same && first && second:
 				got = nothing
 			case !same && first && second:
@@ -145,14 +145,14 @@ func TestFootprintFollowsLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	repository, err := OpenRepository([]string{root}, RepositoryOptions{})
+	repository, err := Open([]string{root}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer repository.Close()
-	look := func() footprint {
+	look := func() Footprint {
 		t.Helper()
-		p, err := repository.footprint(Identity{Name: "m"})
+		p, err := repository.Footprint(Identity{Name: "m"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +163,7 @@ func TestFootprintFollowsLinks(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(outside, path), []byte("changed"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if same := before.same(look()); same == counts {
+		if same := before.Same(look()); same == counts {
 			t.Errorf("%s: the same: %v, want %v", path, same, !counts)
 		}
 	}

@@ -1,4 +1,4 @@
-package models
+package repository
 
 import (
 	"errors"
@@ -13,8 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// RepositoryOptions says how models are read.
-type RepositoryOptions struct {
+// Options says how models are read.
+type Options struct {
 	// ConfigName makes configs/<ConfigName>.pbtxt of a model its configuration
 	// where that file exists, instead of config.pbtxt.
 	ConfigName string
@@ -31,14 +31,14 @@ type RepositoryOptions struct {
 	GPUs []int32
 }
 
-// Repository is one or more directories of model directories. It holds them
+// Roots is one or more directories of model directories. It holds them
 // open, writes nothing into them, and may be used by several goroutines.
-type Repository struct {
-	options RepositoryOptions
-	roots   []repositoryRoot
+type Roots struct {
+	options Options
+	roots   []rootDir
 }
 
-type repositoryRoot struct {
+type rootDir struct {
 	root  *os.Root
 	path  string // absolute
 	shown string // as the operator wrote it
@@ -47,17 +47,17 @@ type repositoryRoot struct {
 // reasonDuplicate stands in the repository index for a name that two roots have.
 const reasonDuplicate = "model appears in two or more repositories"
 
-// OpenRepository opens the directories that roots names; one that is named twice
+// Open opens the directories that roots names; one that is named twice
 // counts once. Errors are *infer.Error with Triton's text.
-func OpenRepository(roots []string, options RepositoryOptions) (*Repository, error) {
-	r := &Repository{options: options}
+func Open(roots []string, options Options) (*Roots, error) {
+	r := &Roots{options: options}
 	for _, path := range roots {
 		absolute, err := filepath.Abs(path)
 		if err != nil || path == "" { // which would be the working directory
 			r.Close()
 			return nil, infer.Errorf(infer.Internal, "failed to stat file %s", path)
 		}
-		if slices.ContainsFunc(r.roots, func(o repositoryRoot) bool { return o.path == absolute }) {
+		if slices.ContainsFunc(r.roots, func(o rootDir) bool { return o.path == absolute }) {
 			continue
 		}
 		info, err := os.Stat(absolute)
@@ -74,13 +74,13 @@ func OpenRepository(roots []string, options RepositoryOptions) (*Repository, err
 			r.Close()
 			return nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", path, strerror(err))
 		}
-		r.roots = append(r.roots, repositoryRoot{root: root, path: absolute, shown: path})
+		r.roots = append(r.roots, rootDir{root: root, path: absolute, shown: path})
 	}
 	return r, nil
 }
 
 // Close gives the directories back. The repository is not used afterwards.
-func (r *Repository) Close() {
+func (r *Roots) Close() {
 	for _, o := range r.roots {
 		_ = o.root.Close()
 	}
@@ -90,9 +90,9 @@ func (r *Repository) Close() {
 // Scan lists the model directories that exist now, by namespace and name. Those
 // in rejected cannot be loaded; the value is the reason that the repository index
 // shows. A rejected one stands in the list too. The error is Internal.
-func (r *Repository) Scan() (ids []Identity, rejected map[Identity]string, err error) {
+func (r *Roots) Scan() (ids []Identity, rejected map[Identity]string, err error) {
 	rejected = make(map[Identity]string)
-	seen := make(identities)
+	seen := make(Set)
 	for _, o := range r.roots {
 		entries, err := listDirectory(o.root, ".", o.path)
 		if err != nil {
@@ -101,7 +101,7 @@ func (r *Repository) Scan() (ids []Identity, rejected map[Identity]string, err e
 		for _, e := range entries {
 			id := r.identity(o, e.name)
 			switch {
-			case !e.dir, !local(e.name):
+			case !e.dir, !IsName(e.name):
 			case seen[id]:
 				rejected[id] = reasonDuplicate
 			default:
@@ -109,18 +109,18 @@ func (r *Repository) Scan() (ids []Identity, rejected map[Identity]string, err e
 			}
 		}
 	}
-	return seen.sorted(), rejected, nil
+	return seen.Sorted(), rejected, nil
 }
 
-func (r *Repository) identity(o repositoryRoot, name string) Identity {
+func (r *Roots) identity(o rootDir, name string) Identity {
 	if r.options.Namespacing {
 		return Identity{Namespace: o.shown, Name: name}
 	}
 	return Identity{Name: name}
 }
 
-// namespaces lists the repositories as the identities of models name them.
-func (r *Repository) namespaces() []string {
+// Namespaces lists the repositories as the identities of models name them.
+func (r *Roots) Namespaces() []string {
 	var list []string
 	for _, o := range r.roots {
 		list = append(list, o.shown)
@@ -128,24 +128,24 @@ func (r *Repository) namespaces() []string {
 	return list
 }
 
-// find lists the models of a name that have a directory now, each once.
-func (r *Repository) find(name string) []Identity {
-	found := make(identities)
+// Find lists the models of a name that have a directory now, each once.
+func (r *Roots) Find(name string) []Identity {
+	found := make(Set)
 	for _, o := range r.roots {
-		if !local(name) {
+		if !IsName(name) {
 			break
 		}
 		if info, err := os.Stat(filepath.Join(o.path, name)); err == nil && info.IsDir() {
 			found[r.identity(o, name)] = true
 		}
 	}
-	return found.sorted()
+	return found.Sorted()
 }
 
-// open finds the one directory of a model.
-func (r *Repository) open(id Identity) (*folder, error) {
-	var found *folder
-	if local(id.Name) {
+// Open finds the one directory of a model.
+func (r *Roots) Open(id Identity) (*Folder, error) {
+	var found *Folder
+	if IsName(id.Name) {
 		for _, o := range r.roots {
 			if id.Namespace != "" && id.Namespace != o.shown {
 				continue
@@ -158,50 +158,52 @@ func (r *Repository) open(id Identity) (*folder, error) {
 				return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", o.shown, id.Name, strerror(err))
 			}
 			if found != nil {
-				found.close()
-				f.close()
-				return nil, notUnique(id.Name)
+				found.Close()
+				f.Close()
+				return nil, NotUnique(id.Name)
 			}
 			found = f
 		}
 	}
 	if found == nil {
-		return nil, notFound(id.Name)
+		return nil, NotFound(id.Name)
 	}
 	found.configName = r.options.ConfigName
 	return found, nil
 }
 
-// footprint looks at the files of a model.
-func (r *Repository) footprint(id Identity) (footprint, error) {
-	f, err := r.open(id)
+// Footprint looks at the files of a model.
+func (r *Roots) Footprint(id Identity) (Footprint, error) {
+	f, err := r.Open(id)
 	if err != nil {
-		return footprint{}, err
+		return Footprint{}, err
 	}
-	defer f.close()
+	defer f.Close()
 	return f.footprint(), nil
 }
 
-// namespacing reports whether directories of the same name may lie in several
+// Namespacing reports whether directories of the same name may lie in several
 // repositories.
-func (r *Repository) namespacing() bool { return r.options.Namespacing }
+func (r *Roots) Namespacing() bool { return r.options.Namespacing }
 
-// placeError says that a model is not in exactly one place. Its text stands
+// PlaceError says that a model is not in exactly one place. Its text stands
 // alone.
-type placeError struct{ error }
+type PlaceError struct{ error }
 
-func (e *placeError) Unwrap() error { return e.error }
+func (e *PlaceError) Unwrap() error { return e.error }
 
-func notFound(name string) *placeError {
-	return &placeError{infer.Errorf(infer.NotFound, "failed to poll model '%s': model not found in any model repository.", name)}
+// NotFound says that no repository has a directory of that name.
+func NotFound(name string) *PlaceError {
+	return &PlaceError{infer.Errorf(infer.NotFound, "failed to poll model '%s': model not found in any model repository.", name)}
 }
 
-func notUnique(name string) *placeError {
-	return &placeError{infer.Errorf(infer.Internal, "failed to poll model '%s': not unique across all model repositories", name)}
+// NotUnique says that several repositories have a directory of that name.
+func NotUnique(name string) *PlaceError {
+	return &PlaceError{infer.Errorf(infer.Internal, "failed to poll model '%s': not unique across all model repositories", name)}
 }
 
-// local reports whether name can be the name of a model: that of a directory,
+// IsName reports whether name can be the name of a model: that of a directory,
 // and one that the protocols can say.
-func local(name string) bool {
+func IsName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") && utf8.ValidString(name)
 }

@@ -1,4 +1,4 @@
-package models
+package repository
 
 import (
 	"errors"
@@ -14,9 +14,10 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/nereid-serving/nereid/infer"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/infer"
 )
 
 const (
@@ -29,10 +30,10 @@ const (
 	maxPathBytes = 4096
 )
 
-// uploads are the directories of the models whose files came with the request to
+// Uploads are the directories of the models whose files came with the request to
 // load them. They lie in one private directory, which is made for the first and
 // is locked as long as the server lives.
-type uploads struct {
+type Uploads struct {
 	log zerolog.Logger
 
 	mu     sync.Mutex
@@ -40,18 +41,19 @@ type uploads struct {
 	closed bool
 }
 
-func newUploads(log zerolog.Logger) *uploads { return &uploads{log: log} }
+// NewUploads makes no directory yet. What cannot be removed is logged.
+func NewUploads(log zerolog.Logger) *Uploads { return &Uploads{log: log} }
 
-// upload is the directory of one load request. It is removed when the load and
+// Upload is the directory of one load request. It is removed when the load and
 // all versions that came of it have given it back.
-type upload struct {
+type Upload struct {
 	path  string
 	users atomic.Int32
 	log   zerolog.Logger
 }
 
-// hold adds a user to an upload, which may be nil.
-func (u *upload) hold() *upload {
+// Hold adds a user to an upload, which may be nil.
+func (u *Upload) Hold() *Upload {
 	if u != nil {
 		u.users.Add(1)
 	}
@@ -59,16 +61,16 @@ func (u *upload) hold() *upload {
 }
 
 // open opens the directory as that of the model name. Texts show that name alone.
-func (u *upload) open(name string) (*folder, error) {
+func (u *Upload) open(name string) (*Folder, error) {
 	root, err := os.OpenRoot(u.path)
 	if err != nil {
 		return nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", name, strerror(err))
 	}
-	return &folder{root: root, inner: ".", path: u.path, shown: name, owned: true}, nil
+	return &Folder{root: root, inner: ".", path: u.path, shown: name, owned: true}, nil
 }
 
-// drop takes a user away; the last one takes the directory along.
-func (u *upload) drop() {
+// Drop takes a user away; the last one takes the directory along.
+func (u *Upload) Drop() {
 	if u == nil || u.users.Add(-1) > 0 {
 		return
 	}
@@ -77,10 +79,10 @@ func (u *upload) drop() {
 	}
 }
 
-// write makes a directory of the files, whose names are relative to it, and of
+// Write makes a directory of the files, whose names are relative to it, and of
 // config, the text of config.pbtxt. The caller is its user. Nothing is left
 // after an error, which is in Triton's words where it has some.
-func (s *uploads) write(files map[string][]byte, config []byte) (*upload, error) {
+func (s *Uploads) Write(files map[string][]byte, config []byte) (*Upload, error) {
 	parent, err := s.directory()
 	if err != nil {
 		return nil, err
@@ -89,16 +91,16 @@ func (s *uploads) write(files map[string][]byte, config []byte) (*upload, error)
 	if err != nil {
 		return nil, infer.Errorf(infer.Internal, "failed to create a directory for the files of the request: %s", strerror(err))
 	}
-	u := (&upload{path: directory, log: s.log}).hold()
+	u := (&Upload{path: directory, log: s.log}).Hold()
 	if err := u.fill(files, config); err != nil {
-		u.drop()
+		u.Drop()
 		return nil, err
 	}
 	return u, nil
 }
 
 // directory returns the path of the directory that uploads lie in.
-func (s *uploads) directory() (string, error) {
+func (s *Uploads) directory() (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -120,8 +122,8 @@ func (s *uploads) directory() (string, error) {
 	return s.parent.Name(), nil
 }
 
-// close removes all uploads; no more can be made.
-func (s *uploads) close() {
+// Close removes all uploads; no more can be made.
+func (s *Uploads) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -162,8 +164,8 @@ func makeUploads() (*os.File, error) {
 	}
 }
 
-// sweep removes what servers of this user have left that were killed.
-func (s *uploads) sweep() {
+// Sweep removes what servers of this user have left that were killed.
+func (s *Uploads) Sweep() {
 	entries, err := os.ReadDir(os.TempDir())
 	if err != nil {
 		return
@@ -210,7 +212,7 @@ func removeTree(path string) error {
 }
 
 // fill writes the files and, over any that has its name, the configuration.
-func (u *upload) fill(files map[string][]byte, config []byte) error {
+func (u *Upload) fill(files map[string][]byte, config []byte) error {
 	root, err := os.OpenRoot(u.path)
 	if err != nil {
 		return infer.Errorf(infer.Internal, "failed to open directory %s: %s", u.path, strerror(err))
@@ -238,7 +240,7 @@ func (u *upload) fill(files map[string][]byte, config []byte) error {
 	return u.writeFile(root, configFile, config)
 }
 
-func (u *upload) writeFile(root *os.Root, place string, content []byte) error {
+func (u *Upload) writeFile(root *os.Root, place string, content []byte) error {
 	err := root.WriteFile(place, content, 0o600)
 	if err != nil {
 		return infer.Errorf(infer.Internal, "failed to open binary file for write %s/%s: %s", u.path, place, strerror(err))

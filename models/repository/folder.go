@@ -1,4 +1,4 @@
-package models
+package repository
 
 import (
 	"errors"
@@ -20,9 +20,9 @@ const maxFileBytes = 64 << 20
 // configFile is the file that describes a model.
 const configFile = "config.pbtxt"
 
-// folder is a model's directory, read only below its root. Files may be links
+// Folder is a model's directory, read only below its root. Files may be links
 // within that root; a link that leaves it is refused.
-type folder struct {
+type Folder struct {
 	root  *os.Root
 	inner string // the directory, relative to root
 	path  string // absolute
@@ -35,8 +35,8 @@ type folder struct {
 // openFolder opens the model directory name of a repository. A directory that
 // is a link may lead anywhere: whoever writes the repository placed it there,
 // and its target is then a root of its own.
-func openFolder(repository repositoryRoot, name string) (*folder, error) {
-	f := &folder{
+func openFolder(repository rootDir, name string) (*Folder, error) {
+	f := &Folder{
 		root: repository.root, inner: name,
 		path: filepath.Join(repository.path, name), shown: strings.TrimRight(repository.shown, "/") + "/" + name,
 	}
@@ -58,23 +58,24 @@ func openFolder(repository repositoryRoot, name string) (*folder, error) {
 	return f, nil
 }
 
-func (f *folder) close() {
+// Close gives the directory back. The folder is not used afterwards.
+func (f *Folder) Close() {
 	if f.owned {
 		_ = f.root.Close()
 	}
 }
 
-// exists reports whether there is anything of that name, even if it may not be
+// Exists reports whether there is anything of that name, even if it may not be
 // read.
-func (f *folder) exists(name string) bool {
+func (f *Folder) Exists(name string) bool {
 	_, err := f.root.Stat(filepath.Join(f.inner, name))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // configInUse is the file that describes the model; it may be missing.
-func (f *folder) configInUse() string {
+func (f *Folder) configInUse() string {
 	if f.configName != "" {
-		if named := filepath.Join("configs", f.configName+".pbtxt"); f.exists(named) {
+		if named := filepath.Join("configs", f.configName+".pbtxt"); f.Exists(named) {
 			return named
 		}
 	}
@@ -83,7 +84,7 @@ func (f *folder) configInUse() string {
 
 // openRegular opens a file that can be read to its end: a pipe or a device would
 // block, or never end. Errors are Internal in Triton's words.
-func (f *folder) openRegular(name string) (*os.File, error) {
+func (f *Folder) openRegular(name string) (*os.File, error) {
 	inner := filepath.Join(f.inner, name)
 	info, err := f.root.Stat(inner)
 	if err == nil && !info.Mode().IsRegular() {
@@ -102,8 +103,8 @@ func (f *folder) openRegular(name string) (*os.File, error) {
 	return file, nil
 }
 
-// read returns a whole file. Errors are those of openRegular.
-func (f *folder) read(name string) ([]byte, error) {
+// Read returns a whole file. Errors are those of openRegular.
+func (f *Folder) Read(name string) ([]byte, error) {
 	file, err := f.openRegular(name)
 	if err != nil {
 		return nil, err
@@ -119,9 +120,9 @@ func (f *folder) read(name string) ([]byte, error) {
 	return content, nil
 }
 
-// readStart returns the beginning of a file, at most limit bytes. Errors are
+// ReadStart returns the beginning of a file, at most limit bytes. Errors are
 // those of read.
-func (f *folder) readStart(name string, limit int64) ([]byte, error) {
+func (f *Folder) ReadStart(name string, limit int64) ([]byte, error) {
 	file, err := f.openRegular(name)
 	if err != nil {
 		return nil, err
@@ -134,7 +135,7 @@ func (f *folder) readStart(name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-func (f *folder) unreadable(name string, err error) error {
+func (f *Folder) unreadable(name string, err error) error {
 	return infer.Errorf(infer.Internal, "failed to open text file for read %s/%s: %s", f.shown, name, strerror(err))
 }
 
@@ -159,7 +160,7 @@ type entry struct {
 }
 
 // list returns what is in the directory name of the folder, "." for itself.
-func (f *folder) list(name string) ([]entry, error) {
+func (f *Folder) list(name string) ([]entry, error) {
 	return listDirectory(f.root, filepath.Join(f.inner, name), filepath.Join(f.path, name))
 }
 

@@ -1,4 +1,4 @@
-package models
+package repository
 
 import (
 	"path/filepath"
@@ -12,7 +12,7 @@ import (
 // stands there; an empty line is a class without one.
 func (d *Description) readLabels(config *kserve.ModelConfig) (map[string][]string, error) {
 	var labels map[string][]string
-	var f *folder
+	var f *Folder
 	for _, out := range config.GetOutput() {
 		name := out.GetLabelFilename()
 		if name == "" {
@@ -20,17 +20,17 @@ func (d *Description) readLabels(config *kserve.ModelConfig) (map[string][]strin
 		}
 		if f == nil {
 			var err error
-			if f, err = d.open(); err != nil {
+			if f, err = d.Open(); err != nil {
 				return nil, err
 			}
-			defer f.close()
+			defer f.Close()
 			labels = make(map[string][]string)
 		}
 		// A leading slash does not lead out: the name follows the directory's.
 		if !filepath.IsLocal(strings.TrimLeft(name, "/")) {
 			return nil, infer.Errorf(infer.Unsupported, "label file path '%s' for output '%s' in model '%s' is outside model directory", name, out.GetName(), d.Name)
 		}
-		text, err := f.read(strings.TrimLeft(name, "/"))
+		text, err := f.Read(strings.TrimLeft(name, "/"))
 		if err != nil {
 			return nil, err
 		}

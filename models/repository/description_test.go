@@ -1,4 +1,4 @@
-package models
+package repository
 
 import (
 	"maps"
@@ -27,7 +27,7 @@ func TestAutoComplete(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
-			repository := openRepository(t, RepositoryOptions{}, map[string]string{
+			repository := openRepository(t, Options{}, map[string]string{
 				"m/config.pbtxt": c.Config, "m/1/model.py": "", "m/labels.txt": "a\n\nb",
 			})
 			description, err := readModel(repository, "m")
@@ -60,7 +60,7 @@ func TestAutoComplete(t *testing.T) {
 
 // TestFinishRefuses has answers that fail the load, with the text for clients.
 func TestFinishRefuses(t *testing.T) {
-	repository := openRepository(t, RepositoryOptions{}, map[string]string{
+	repository := openRepository(t, Options{}, map[string]string{
 		"m/config.pbtxt": `backend: "python" dynamic_batching { } max_batch_size: 2`, "m/1/model.py": "",
 	})
 	description, err := readModel(repository, "m")
@@ -94,7 +94,7 @@ func TestFinishRefuses(t *testing.T) {
 }
 
 func TestLabels(t *testing.T) {
-	repository := openRepository(t, RepositoryOptions{}, map[string]string{
+	repository := openRepository(t, Options{}, map[string]string{
 		"m/config.pbtxt": `backend: "python"
 			output { name: "A" data_type: TYPE_FP32 dims: 1 label_filename: "labels.txt" }
 			output { name: "B" data_type: TYPE_FP32 dims: 1 label_filename: "/more/b.txt" }
@@ -120,7 +120,7 @@ func TestWarningsAboutMetrics(t *testing.T) {
 	control := func(family string) string {
 		return `metric_control { metric_identifier { family: "` + family + `" } histogram_options { buckets: 1 } } `
 	}
-	repository := openRepository(t, RepositoryOptions{}, map[string]string{
+	repository := openRepository(t, Options{}, map[string]string{
 		"m/config.pbtxt": `backend: "python" model_metrics { ` + control("nv_inference_first_response_histogram_ms") + control("other") + `}`, "m/1/model.py": "",
 	})
 	description, err := readModel(repository, "m")

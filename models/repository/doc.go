@@ -1,0 +1,24 @@
+// Package repository knows which models lie in the directories that the operator names,
+// and what their files say and look like. It knows nothing of loading: not which
+// versions serve, nor why one does not.
+//
+//	Roots ── Scan, Find ──▶ Identity          which models have a directory, and where
+//	      ── Read ────────▶ Description       what a model is, with its versions and labels
+//	      ── Footprint ───▶ Footprint         what its files look like: has something changed?
+//	      ── Open ────────▶ Folder            its files, read below the model's directory only
+//	Uploads ── Write ─────▶ Upload ── Roots.ReadUpload ──▶ Description
+//
+// A Folder is closed by the caller that got it. An Upload counts its users: the load
+// that wrote it and each version that came of it hold it, and the last Drop removes the
+// directory. Uploads of a server lie in one private directory with a lock on it; Sweep
+// removes what servers that were killed have left.
+//
+// Trust: what is in a model's directory is the user's. A link inside it is followed as
+// long as it stays below the root; files that are no regular files are refused, and what
+// is read whole has a bound. The names of uploaded files are a client's: none leads out
+// of the upload's directory.
+//
+// Any goroutine may call anything here. Roots, Description and Footprint do not change.
+// There is one lock, Uploads.mu, held while the directory of uploads is made, looked for
+// or removed.
+package repository
