@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // TestTargetIsReplaced: a version that was found and is unloaded, or replaced, before
@@ -25,6 +26,8 @@ func TestTargetIsReplaced(t *testing.T) {
 	if err := r.Load(t.Context(), "m", "", nil); err != nil {
 		t.Fatal(err)
 	}
+	// Unload returns when the end of the version has begun.
+	testkit.Eventually(t, patience, func() bool { return found.(*loaded).holds.count.Load() < 0 })
 	request := func() *infer.Request {
 		return &infer.Request{Model: "m", Version: infer.LatestVersion,
 			Inputs: []infer.Tensor{{Name: "IN", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}}}
