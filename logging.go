@@ -1,7 +1,7 @@
 package nereid
 
 import (
-	"github.com/nereid-serving/nereid/backend/python"
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/rs/zerolog"
 )
@@ -18,11 +18,11 @@ func (c logControl) ChangeLogSettings(change func(*server.LogSettings)) {
 }
 
 // logLevels returns which lines of models are worth sending.
-func logLevels(from server.LogControl) func() python.LogLevels {
-	return func() python.LogLevels {
+func logLevels(from server.LogControl) func() process.LogLevels {
+	return func() process.LogLevels {
 		s := from.LogSettings()
 		// A level below 0 has wrapped around.
-		return python.LogLevels{Info: s.Info, Warning: s.Warning, Error: s.Error, Verbose: int(int32(s.VerboseLevel))}
+		return process.LogLevels{Info: s.Info, Warning: s.Warning, Error: s.Error, Verbose: int(int32(s.VerboseLevel))}
 	}
 }
 

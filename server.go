@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
@@ -27,8 +28,8 @@ type Server struct {
 	log        zerolog.Logger
 	account    *memory.Account
 	requests   *shm.Pool
-	supervisor *python.Supervisor // of all processes; nil if the settings of python are wrong
-	python     *python.Backend    // nil like it
+	supervisor *process.Supervisor // of all processes; nil if the settings of python are wrong
+	python     *python.Backend     // nil like it
 	registry   *models.Registry
 	fronts     []*front
 	// unusable is why the repository cannot be opened, nil if it has been.
@@ -145,12 +146,12 @@ func (o *RateLimitOptions) limiter() *scheduler.Limiter {
 
 // makePython makes the Python backend. Settings that are wrong are found out when the
 // first model wants the backend, as in Triton.
-func (s *Server) makePython(counters *metrics.Registry) (python.Options, backend.Backend) {
+func (s *Server) makePython(counters *metrics.Registry) (python.Config, backend.Backend) {
 	config, err := python.ParseConfig(s.options.BackendSettings("python"))
 	if err != nil {
 		return config, brokenBackend{err}
 	}
-	s.supervisor, err = python.NewSupervisor(python.SupervisorEnvironment{
+	s.supervisor, err = process.New(process.Environment{
 		Requests: s.requests, Log: s.log, Stdout: s.options.Stdout, Stderr: s.options.Stderr, LogLevels: logLevels(s.options.Logging),
 		Metrics: counters, HostPolicies: s.options.HostPolicies, Memory: s.account, SoleParent: s.options.SoleParent,
 	})

@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -212,9 +213,9 @@ func stormRegistry(t *testing.T, root string) *models.Registry {
 		t.Fatal(err)
 	}
 	counters, log := metrics.New(metrics.Config{}), zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.ErrorLevel)
-	supervisor, err := python.NewSupervisor(python.SupervisorEnvironment{
+	supervisor, err := process.New(process.Environment{
 		Requests: pool, Log: log,
-		LogLevels: func() python.LogLevels { return python.LogLevels{Warning: true, Error: true} }, Metrics: counters,
+		LogLevels: func() process.LogLevels { return process.LogLevels{Warning: true, Error: true} }, Metrics: counters,
 	})
 	if err != nil {
 		t.Fatal(err)

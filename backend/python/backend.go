@@ -5,14 +5,15 @@ import (
 	"sync"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/rs/zerolog"
 )
 
 // Environment is what the backend is given by the packages that start it.
 type Environment struct {
 	// Supervisor hosts the models. The caller closes it after the backend.
-	Supervisor *Supervisor
-	Config     Options
+	Supervisor *process.Supervisor
+	Config     Config
 	// Files are the trees of the stub's Python files.
 	Files []fs.FS
 	Log   zerolog.Logger
@@ -20,8 +21,8 @@ type Environment struct {
 
 // Backend starts stubs for the models that name backend "python".
 type Backend struct {
-	supervisor *Supervisor
-	config     Options
+	supervisor *process.Supervisor
+	config     Config
 	log        zerolog.Logger
 	dir        string // the unpacked Python files
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/rs/zerolog"
@@ -19,7 +20,7 @@ type code struct {
 	backend *Backend
 	env     backend.Env
 	// settings are the backend's, or those of a Python-based one.
-	settings *Options
+	settings *Config
 	path     string // of the model file
 	log      zerolog.Logger
 	// overlap is how many calls of an asynchronous execute may overlap. Set by
@@ -27,9 +28,9 @@ type code struct {
 	overlap int
 }
 
-var _ Program = (*code)(nil)
+var _ process.Program = (*code)(nil)
 
-func (b *Backend) open(env backend.Env) (*Model, error) {
+func (b *Backend) open(env backend.Env) (*process.Model, error) {
 	c := &code{
 		backend: b, env: env, settings: &b.config, path: env.Runtime,
 		log: b.log.With().Str("model", env.Name).Int64("version", env.Version).Logger(),
@@ -106,7 +107,7 @@ func (c *code) Check(stub string) error {
 	if _, err := os.Stat(c.path); err != nil {
 		// Triton notices this in the stub, prints a line and waits in vain.
 		c.log.Error().Msgf("Failed to preinitialize Python stub: Python model file not found in '%s'", c.path)
-		return infer.Errorf(infer.Internal, "%s Python model file not found in '%s'", c.Text(ProcessLost, stub), c.path)
+		return infer.Errorf(infer.Internal, "%s Python model file not found in '%s'", c.Text(process.ProcessLost, stub), c.path)
 	}
 	if err := c.checkLink(); err != nil {
 		return err
@@ -140,25 +141,27 @@ func (c *code) checkLink() error {
 }
 
 // Start implements Program.
-func (c *code) Start(instance string, files *Files) (*launch.Process, error) {
+func (c *code) Start(instance string, files *process.Files) (*launch.Process, error) {
 	return c.backend.python(c.settings).start(instance, files)
 }
 
 // Text implements Program, in Triton's words.
-func (c *code) Text(fault Fault, subject string) string {
+func (c *code) Text(fault process.Fault, subject string) string {
 	switch fault {
-	case ProcessLost:
+	case process.ProcessLost:
 		return fmt.Sprintf("Stub process '%s' is not healthy.", subject)
-	case ReadyLate:
+	case process.ReadyLate:
 		return "Timed out waiting for user-defined is_ready() response"
-	case SharedReadyLate:
+	case process.SharedReadyLate:
 		return "Timed out waiting for in-flight is_ready() response"
-	case ReadyLost:
+	case process.ReadyLost:
 		return "Stub process is not healthy while waiting for user-defined is_ready() response"
-	case NotReady:
+	case process.NotReady:
 		return fmt.Sprintf("Model '%s' is not ready (user-defined check failed).", subject)
-	case OneResponseWanted:
+	case process.OneResponseWanted:
 		return fmt.Sprintf("Model %s is using the decoupled. The current BLS request call doesn't support models using the decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled models.'", subject)
+	case process.LeastMemory:
+		return "Each Python backend model instance requires at least 1 MB of shared memory."
 	}
 	return ""
 }

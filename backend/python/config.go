@@ -6,15 +6,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// Options are what `--backend-config=python,<key>=<value>` sets: of the hosting of
+// Config is what `--backend-config=python,<key>=<value>` sets: of the hosting of
 // processes, and of the interpreter. Defaults are ParseConfig's.
-type Options struct {
-	Config
+type Config struct {
+	process.Config
 	// Executable is the interpreter to use; empty: the first python3 on PATH that
 	// can import numpy. Key python-executable.
 	Executable string
@@ -29,37 +30,37 @@ const mostSeconds = int64(math.MaxInt64 / time.Second)
 // setting is a key of the command line and how its value is read.
 type setting struct {
 	key  string
-	read func(c *Options, text string) error
+	read func(c *Config, text string) error
 }
 
 // settings are in the order in which they are read: of several mistakes the
 // first one here is told.
 var settings = []setting{
-	{"python-executable", func(c *Options, text string) error { c.Executable = text; return nil }},
-	{"shm-default-byte-size", number(func(c *Options, n int64) error {
+	{"python-executable", func(c *Config, text string) error { c.Executable = text; return nil }},
+	{"shm-default-byte-size", number(func(c *Config, n int64) error {
 		c.DefaultBytes = n
 		return refuse(n < 1<<20, "shm-default-byte-size can't be smaller than 4 MiBs")
 	})},
-	{"shm-growth-byte-size", number(func(c *Options, n int64) error {
+	{"shm-growth-byte-size", number(func(c *Config, n int64) error {
 		c.GrowthBytes = n
 		return refuse(n <= 0, "shm-growth-byte-size can't be smaller than or equal to zero.")
 	})},
-	{"shm-max-byte-size", func(c *Options, text string) (err error) {
+	{"shm-max-byte-size", func(c *Config, text string) (err error) {
 		c.MaxBytes, err = whole("shm-max-byte-size", text, c.DefaultBytes, "shm-default-byte-size", math.MaxInt64)
 		return err
 	}},
-	{"stub-timeout-seconds", number(func(c *Options, n int64) error {
+	{"stub-timeout-seconds", number(func(c *Config, n int64) error {
 		c.StubTimeout = time.Duration(n) * time.Second
 		if err := refuse(n <= 0, "stub-timeout-seconds can't be smaller than or equal to zero."); err != nil {
 			return err
 		}
 		return refuse(n > mostSeconds, "stub-timeout-seconds is %d, want at most %d", n, mostSeconds)
 	})},
-	seconds("initialize-timeout-seconds", func(c *Options) *time.Duration { return &c.InitializeTimeout }),
-	seconds("execute-timeout-seconds", func(c *Options) *time.Duration { return &c.ExecuteTimeout }),
-	seconds("finalize-timeout-seconds", func(c *Options) *time.Duration { return &c.FinalizeTimeout }),
-	seconds("unload-timeout-seconds", func(c *Options) *time.Duration { return &c.UnloadTimeout }),
-	{"ipc-spin-us", func(c *Options, text string) error {
+	seconds("initialize-timeout-seconds", func(c *Config) *time.Duration { return &c.InitializeTimeout }),
+	seconds("execute-timeout-seconds", func(c *Config) *time.Duration { return &c.ExecuteTimeout }),
+	seconds("finalize-timeout-seconds", func(c *Config) *time.Duration { return &c.FinalizeTimeout }),
+	seconds("unload-timeout-seconds", func(c *Config) *time.Duration { return &c.UnloadTimeout }),
+	{"ipc-spin-us", func(c *Config, text string) error {
 		n, err := whole("ipc-spin-us", text, 0, "off", 100_000)
 		c.Spin = time.Duration(n) * time.Microsecond
 		if n == 0 {
@@ -68,21 +69,21 @@ var settings = []setting{
 		return err
 	}},
 	// Triton's keys that mean nothing here are still checked as Triton does.
-	{"thread-pool-size", number(func(_ *Options, n int64) error { return refuse(n < 1, "thread-pool-size can't be less than 1.") })},
-	{"shm_message_queue_size", number(func(*Options, int64) error { return nil })},
-	{"shm-region-prefix-name", func(c *Options, text string) error {
+	{"thread-pool-size", number(func(_ *Config, n int64) error { return refuse(n < 1, "thread-pool-size can't be less than 1.") })},
+	{"shm_message_queue_size", number(func(*Config, int64) error { return nil })},
+	{"shm-region-prefix-name", func(c *Config, text string) error {
 		c.RegionPrefix = text
 		if err := (shm.Named{Prefix: text}).Validate(); err != nil {
 			return infer.Errorf(infer.InvalidArg, "%s", err)
 		}
 		return nil
 	}},
-	{"output", func(c *Options, text string) error {
+	{"output", func(c *Config, text string) error {
 		lower := strings.ToLower(text)
 		c.TaggedOutput = lower == "tagged"
 		return refuse(lower != "" && lower != "plain" && lower != "tagged", "output is %q, want plain or tagged", text)
 	}},
-	{"stub-template", func(c *Options, text string) error {
+	{"stub-template", func(c *Config, text string) error {
 		lower := strings.ToLower(text)
 		c.NoTemplate = lower == "off"
 		return refuse(lower != "" && lower != "on" && lower != "off", "stub-template is %q, want on or off", text)
@@ -100,8 +101,8 @@ func Settings() []string {
 
 // ParseConfig reads the settings of the command line. Unknown keys are ignored,
 // as Triton does. Errors are InvalidArg with Triton's texts for Triton's keys.
-func ParseConfig(values map[string]string) (Options, error) {
-	c := Options{Config: Config{
+func ParseConfig(values map[string]string) (Config, error) {
+	c := Config{Config: process.Config{
 		DefaultBytes: 1 << 20,
 		GrowthBytes:  1 << 20,
 		StubTimeout:  30 * time.Second,
@@ -118,7 +119,7 @@ func ParseConfig(values map[string]string) (Options, error) {
 			continue
 		}
 		if err := s.read(&c, text); err != nil {
-			return Options{}, err
+			return Config{}, err
 		}
 	}
 	if c.MaxBytes == 0 {
@@ -136,9 +137,9 @@ func refuse(bad bool, format string, args ...any) error {
 }
 
 // number makes the reader of a number of Triton's.
-func number(set func(c *Options, n int64) error) func(*Options, string) error {
-	return func(c *Options, text string) error {
-		n, err := stol(text)
+func number(set func(c *Config, n int64) error) func(*Config, string) error {
+	return func(c *Config, text string) error {
+		n, err := process.Stol(text)
 		if err != nil {
 			return err
 		}
@@ -147,8 +148,8 @@ func number(set func(c *Options, n int64) error) func(*Options, string) error {
 }
 
 // seconds is a key of Nereid's own, a timeout.
-func seconds(key string, into func(c *Options) *time.Duration) setting {
-	return setting{key, func(c *Options, text string) error {
+func seconds(key string, into func(c *Config) *time.Duration) setting {
+	return setting{key, func(c *Config, text string) error {
 		n, err := whole(key, text, 0, "none", mostSeconds)
 		*into(c) = time.Duration(n) * time.Second
 		return err
@@ -161,31 +162,6 @@ func whole(key, text string, least int64, meaning string, most int64) (int64, er
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < least || n > most {
 		return 0, infer.Errorf(infer.InvalidArg, "%s is %q, want a whole number between %d (%s) and %d", key, text, least, meaning, most)
-	}
-	return n, nil
-}
-
-// stol reads the decimal number that text begins with, as C's function of that
-// name does, which Triton uses.
-func stol(text string) (int64, error) {
-	i := 0
-	for i < len(text) && (text[i] == ' ' || text[i] >= '\t' && text[i] <= '\r') {
-		i++
-	}
-	begin := i
-	if i < len(text) && (text[i] == '+' || text[i] == '-') {
-		i++
-	}
-	digits := i
-	for i < len(text) && text[i] >= '0' && text[i] <= '9' {
-		i++
-	}
-	if i == digits {
-		return 0, infer.Errorf(infer.InvalidArg, "stol")
-	}
-	n, err := strconv.ParseInt(text[begin:i], 10, 64)
-	if err != nil {
-		return 0, infer.Errorf(infer.InvalidArg, "stol") // out of range; Triton says no more
 	}
 	return n, nil
 }

@@ -1,26 +1,21 @@
-// Package python runs Python models: one stub process for each instance,
-// started, fed, watched and reaped here.
+// Package python is the backend of Python models. Package process hosts their instances;
+// this package says what runs there.
 //
-//	Starting ──▶ Ready ◀──▶ Busy
-//	   │           │          │
-//	   │           ▼          ▼
-//	   ├─────────▶ Lost ◀─────┘      gone without having been told to go
-//	   ▼           │
-//	 Stopped ◀─────┴── (from any)    told to go
+//	Backend ──▶ python, one for each interpreter that settings name
+//	   │          └─ template: a process that has imported numpy, and forks stubs
+//	   └─▶ code, one for each model version: implements process.Program
 //
-// An Instance outlives its stubs. Each stub process is a life with a number of
-// its own; whatever belongs to it (channel, loans, tasks) is in a life value
-// and goes with it.
+// Backend unpacks the Python files of the stub once (unpack.go). python finds its
+// interpreter when the first model wants it (interpreter.go), keeps the template, and
+// starts stubs: forked by the template, or as programs where there is none or it does not
+// work. code checks the model's files, and makes the bodies of AUTO_COMPLETE and
+// INITIALIZE.
 //
-// Program (program.go) is the seam between hosting and language: Supervisor, Model,
-// Instance and life know of a program only what it says there. code (code.go) is that
-// of Python.
+// Lives: New starts no process. A template lives until Backend.Close, or until it fails
+// and is replaced, at most maxTemplateRestarts times; stubs that it has forked live on.
+// Close is called when all models have been closed, and before the Supervisor is.
 //
-// Trust: what a stub writes is checked in ipc and in answer.go. A stub that
-// breaks the protocol is killed. Requests inside a stub that is lost are
-// answered with `Stub process '<instance>' is not healthy.`; a batch that the
-// stub had not taken goes back to the scheduler.
-//
-// Locks: the channel's receive lock, then the scheduler's, then Instance.mu,
-// then the channel's send lock. Nothing is handed up while Instance.mu is held.
+// Locks: Backend.pythons before python.mu before template.mu. python.mu is not held
+// while an interpreter is looked for, so that others wait for the same search;
+// template.mu is held for one exchange with the template.
 package python

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 )
@@ -14,16 +15,16 @@ type completeBody struct {
 	Config string `msgpack:"config"`
 	Model  string `msgpack:"model"`
 	moduleBody
-	Surroundings
+	process.Surroundings
 }
 
 // initializeBody is the body of INITIALIZE.
 type initializeBody struct {
 	Args map[string]string `msgpack:"args"`
-	Tensors
+	process.Tensors
 	moduleBody
-	Surroundings
-	Windows
+	process.Surroundings
+	process.Windows
 	AsyncOverlap int `msgpack:"async_overlap"`
 }
 
@@ -50,12 +51,12 @@ func (c *code) module() moduleBody {
 }
 
 // Complete implements Program.
-func (c *code) Complete(config []byte, surroundings Surroundings) any {
+func (c *code) Complete(config []byte, surroundings process.Surroundings) any {
 	return &completeBody{Config: string(config), Model: c.env.Name, moduleBody: c.module(), Surroundings: surroundings}
 }
 
 // Initialize implements Program.
-func (c *code) Initialize(p Placement, i Initialization) any {
+func (c *code) Initialize(p process.Placement, i process.Initialization) any {
 	return &initializeBody{
 		Args: map[string]string{
 			"model_config":             string(p.Config),

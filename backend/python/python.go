@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/rs/zerolog"
@@ -34,7 +35,7 @@ type python struct {
 }
 
 // python returns the interpreter of models with these settings.
-func (b *Backend) python(c *Options) *python {
+func (b *Backend) python(c *Config) *python {
 	w := wish{c.Executable, c.NoTemplate}
 	b.pythons.Lock()
 	defer b.pythons.Unlock()
@@ -109,7 +110,7 @@ func (p *python) close() {
 const maxTemplateRestarts = 3
 
 // start starts a stub: forked from the template where there is one.
-func (p *python) start(instance string, files *Files) (*launch.Process, error) {
+func (p *python) start(instance string, files *process.Files) (*launch.Process, error) {
 	t, err := p.template()
 	if err != nil {
 		return nil, err
@@ -133,7 +134,7 @@ func (p *python) start(instance string, files *Files) (*launch.Process, error) {
 }
 
 // startStub starts a stub of its own: a program, not a fork of the template.
-func startStub(interpreter, program, instance, mark string, files *Files) (*launch.Process, error) {
+func startStub(interpreter, program, instance, mark string, files *process.Files) (*launch.Process, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, err

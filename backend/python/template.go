@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/vmihailenco/msgpack/v5"
@@ -114,7 +115,7 @@ func packetPair() (near *net.UnixConn, far *os.File, err error) {
 }
 
 // fork starts a stub.
-func (t *template) fork(instance, mark string, files *Files) (*launch.Process, error) {
+func (t *template) fork(instance, mark string, files *process.Files) (*launch.Process, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.broken != nil {

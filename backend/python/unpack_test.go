@@ -8,6 +8,9 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
+
+	"github.com/nereid-serving/nereid/pyutils"
+	"github.com/nereid-serving/nereid/stub"
 )
 
 // unpackTrees are the trees that these tests unpack.
@@ -168,5 +171,27 @@ func TestUnpackAtOnce(t *testing.T) {
 		if left, err := os.ReadDir(parents[0]); err != nil || len(left) != 1 {
 			t.Errorf("in %s: got %v, error %v, want one directory", parents[0], left, err)
 		}
+	}
+}
+
+// TestFilesAreUnpackedOnce wants servers of one user to share a copy, and one
+// that was changed not to be run.
+func TestFilesAreUnpackedOnce(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	b, err := New(Environment{Files: []fs.FS{stub.Files, pyutils.Files}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := unpack(stub.Files, pyutils.Files)
+	if err != nil || again != b.dir {
+		t.Errorf("unpack again: got %q, error %v, want %q", again, err, b.dir)
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, "pb_stub", "loop.py"), []byte("import os\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	other, err := unpack(stub.Files, pyutils.Files)
+	if err != nil || other == b.dir {
+		t.Errorf("unpack beside a changed copy: got %q, error %v, want another place", other, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/bench/measure"
 	"github.com/nereid-serving/nereid/infer"
@@ -25,7 +26,7 @@ import (
 // hops is a registry with models that call the identity model.
 type hops struct {
 	pool       *shm.Pool
-	supervisor *python.Supervisor
+	supervisor *process.Supervisor
 	backend    *python.Backend
 	registry   *models.Registry
 	pids       []int
@@ -93,9 +94,9 @@ func (s *settings) startHops() (*hops, error) {
 	}
 	log := zerolog.New(os.Stderr).Level(zerolog.WarnLevel)
 	counters := metrics.New(metrics.Config{})
-	h.supervisor, err = python.NewSupervisor(python.SupervisorEnvironment{
+	h.supervisor, err = process.New(process.Environment{
 		Requests: h.pool, Log: log,
-		LogLevels: func() python.LogLevels { return python.LogLevels{Warning: true, Error: true} },
+		LogLevels: func() process.LogLevels { return process.LogLevels{Warning: true, Error: true} },
 		Metrics:   counters,
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/bench/measure"
 	"github.com/nereid-serving/nereid/infer"
@@ -42,7 +43,7 @@ const inline = 4096
 type identity struct {
 	subject
 	pool       *shm.Pool
-	supervisor *python.Supervisor
+	supervisor *process.Supervisor
 	backend    *python.Backend
 	model      backend.Model
 	instance   backend.Instance
@@ -82,9 +83,9 @@ func start(interpreter string, about subject) (*identity, error) {
 	}
 	i := &identity{subject: about, pool: pool}
 	log := zerolog.New(os.Stderr).Level(zerolog.WarnLevel)
-	i.supervisor, err = python.NewSupervisor(python.SupervisorEnvironment{
+	i.supervisor, err = process.New(process.Environment{
 		Requests: pool, Log: log,
-		LogLevels: func() python.LogLevels { return python.LogLevels{Warning: true, Error: true} },
+		LogLevels: func() process.LogLevels { return process.LogLevels{Warning: true, Error: true} },
 		Metrics:   uncounted{},
 	})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/bench/measure"
 	"github.com/nereid-serving/nereid/infer"
@@ -107,7 +108,7 @@ func (s *settings) measureBatches(n int, table *measure.Table) (err error) {
 type rig struct {
 	directory  string // its repository
 	pool       *shm.Pool
-	supervisor *python.Supervisor
+	supervisor *process.Supervisor
 	backend    *python.Backend
 	registry   *models.Registry
 	pids       []int
@@ -165,9 +166,9 @@ func (r *rig) serve(interpreter string) error {
 	}
 	log := zerolog.New(os.Stderr).Level(zerolog.WarnLevel)
 	counters := metrics.New(metrics.Config{})
-	r.supervisor, err = python.NewSupervisor(python.SupervisorEnvironment{
+	r.supervisor, err = process.New(process.Environment{
 		Requests: r.pool, Log: log,
-		LogLevels: func() python.LogLevels { return python.LogLevels{Warning: true, Error: true} },
+		LogLevels: func() process.LogLevels { return process.LogLevels{Warning: true, Error: true} },
 		Metrics:   counters,
 	})
 	if err != nil {

@@ -18,8 +18,8 @@ const MaxLine = 16 << 10
 
 // Limits of what a stub may print.
 const (
-	linesAtOnce   = 10_000   // a burst that is let through
-	linesPerTick  = 200      // and then as many for each tick
+	linesAtOnce   = 10_000 // a burst that is let through
+	linesPerTick  = 200    // and then as many for each tick
 	lineTick      = 100 * time.Millisecond
 	tailLines     = 40 // kept for the report of a stub's end
 	drainDeadline = 200 * time.Millisecond

@@ -1,0 +1,405 @@
+package process
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+func broke(rule, format string, args ...any) error {
+	return &ipc.ProtocolError{Rule: rule, Detail: fmt.Sprintf(format, args...)}
+}
+
+// handle acts on one frame of the stub. It runs with the channel's receive lock
+// held. An error ends the life.
+func (l *life) handle(f ipc.Frame) error {
+	switch {
+	case f.Kind == ipc.Hello && l.seen == phaseStarted:
+		l.seen = phaseHello
+		if err := decode(f, &struct{}{}); err != nil {
+			return err
+		}
+		l.hello <- nil
+	case f.Kind == ipc.Completed && l.seen == phaseHello && l.told.Load() == toldAutoComplete:
+		l.seen = phaseCompleted
+		return l.hasCompleted(f)
+	case f.Kind == ipc.Initialized && (l.seen == phaseHello || l.seen == phaseCompleted) && l.told.Load() == toldInitialize:
+		l.seen = phaseInitialized
+		var body struct {
+			Error   string `msgpack:"error"`
+			IsReady bool   `msgpack:"is_ready"`
+		}
+		if err := decode(f, &body); err != nil {
+			return err
+		}
+		l.asks = body.IsReady
+		if body.Error != "" {
+			l.initialized <- infer.Errorf(infer.Internal, "%s", body.Error)
+		} else {
+			l.initialized <- nil
+		}
+	case f.Kind == ipc.Executed && l.seen == phaseInitialized:
+		return l.executed(f)
+	case f.Kind == ipc.Response && l.seen == phaseInitialized:
+		return l.responded(f)
+	case f.Kind == ipc.Released && l.seen >= phaseHello:
+		if len(f.Body)%8 != 0 {
+			return broke("frame", "RELEASED has %d bytes, want a multiple of 8", len(f.Body))
+		}
+		return l.giveBack(f.Body)
+	case f.Kind == ipc.Infer && l.seen == phaseInitialized:
+		return l.requested(f)
+	case (f.Kind == ipc.Demand || f.Kind == ipc.StopInfer) && l.seen >= phaseInitialized:
+		return l.demanded(f)
+	case f.Kind == ipc.ReadyAnswer && l.seen >= phaseInitialized:
+		return l.isReady(f)
+	case f.Kind == ipc.Name && l.told.Load() == toldInitialize:
+		return l.up.add(f.ID, f.Body)
+	case f.Kind == ipc.Log && l.seen >= phaseHello:
+		return l.logged(f)
+	case f.Kind == ipc.Call && l.seen >= phaseHello:
+		return l.called(f)
+	case f.Kind == ipc.Metric && l.seen >= phaseHello:
+		return l.measured(f)
+	case f.Kind == ipc.Finalized && l.seen == phaseInitialized:
+		l.seen = phaseFinalized
+		// What finalize raised is in the log already, with its traceback.
+		var body struct {
+			Error string `msgpack:"error"`
+		}
+		return decode(f, &body)
+	default:
+		return broke("kind", "%s came in phase %d", f.Kind, l.seen)
+	}
+	return nil
+}
+
+func (l *life) giveBack(tickets []byte) error {
+	for i := range len(tickets) / 8 {
+		if err := l.loans.Return(shm.Ticket(ipc.Ticket(tickets, i))); err != nil {
+			return broke("ticket", "%v", err)
+		}
+	}
+	return nil
+}
+
+// executed answers a batch.
+func (l *life) executed(f ipc.Frame) error {
+	arrived := ipc.Now()
+	body, err := ipc.ParseExecuted(f.Body)
+	if err != nil {
+		return err
+	}
+	if body.Skipped {
+		return l.skipped(f.ID, &body, arrived)
+	}
+	in := l.in
+	first, freed, err := l.executing(f.ID)
+	if err != nil {
+		return err
+	}
+	// A batch that waited behind another began when that one was answered.
+	begin := max(first.begin, freed)
+	sent := max(first.sent, begin) // the answer may be faster than Execute's own bookkeeping
+	batch := first.batch
+	if !batch.Trial && !in.answered.Load() {
+		in.answered.Store(true)
+	}
+	posted := l.channel.Posted()
+	in.await.observe(posted - sent)
+	in.await.thought(posted - max(sent, l.informed.Load()))
+
+	// Everything is read and checked before anything is handed up: a stub that
+	// breaks the protocol in its last response has answered nothing.
+	answers := make([]*infer.Response, len(batch.Tasks))
+	rescheduled, err := l.readResponses(&body, f.Body, &first, answers)
+	if err == nil {
+		err = l.giveBack(body.Tickets)
+	}
+	if err != nil {
+		release(answers)
+		return err
+	}
+	var failure error
+	if body.Failed {
+		failure = ofStub(infer.Internal, string(body.Text))
+	}
+	report := backend.Report{Start: begin, ComputeStart: sent, ComputeEnd: max(arrived, sent), Err: failure, Executed: true}
+
+	credits, ok := l.conclude(&first, answers, rescheduled, &report, arrived)
+	if !ok { // the life has been ended meanwhile
+		release(answers)
+		return nil
+	}
+	for _, s := range credits {
+		l.apart(func() {
+			if responses, bytes := s.close(); responses > 0 {
+				s.credit(responses, bytes)
+			}
+		})
+	}
+	// Done first: the next batch is on its way to the stub while this one's
+	// answers go up.
+	report.End = max(ipc.Now(), sent)
+	l.apart(func() { batch.Done(batch, report) })
+	for i, task := range batch.Tasks {
+		if answers[i] != nil {
+			l.apart(func() { task.Send(answers[i]) })
+		}
+	}
+	return nil
+}
+
+// executing returns the batch that the stub executes, and when the one before it was
+// answered; an error if that is not the one with this number.
+func (l *life) executing(number uint64) (first inside, freed int64, err error) {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	if asked := l.asked; asked.certain && number > asked.number {
+		return first, 0, broke("handle", "EXECUTED of batch %d, where batch %d, which was withdrawn, is to be skipped first", number, asked.number)
+	}
+	if l.count == 0 || number != l.inside[0].number || number > l.encoded.Load() {
+		return first, 0, broke("handle", "EXECUTED of batch %d, where %d are inside, the first of them %d", number, l.count, l.inside[0].number)
+	}
+	return l.inside[0], l.freed, nil
+}
+
+// conclude makes the caller the one that answers the first batch; false if the end of
+// the life does. It completes answers and report, and returns the streams that end
+// with the batch and whose senders may wait.
+func (l *life) conclude(first *inside, answers []*infer.Response, rescheduled map[uint32]bool, report *backend.Report, arrived int64) (credits []*stream, ok bool) {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	if l.count == 0 {
+		return nil, false
+	}
+	var ended []*stream
+	for i, task := range first.batch.Tasks {
+		s := first.stream(i)
+		switch {
+		case s != nil && s.ended:
+		case answers[i] != nil:
+		case report.Err != nil:
+			answers[i] = infer.ErrorResponse(report.Err)
+			if s != nil && l.decoupled {
+				credits = append(credits, s) // its send may be waiting
+			}
+		case rescheduled[uint32(i)]:
+			report.Rescheduled = append(report.Rescheduled, task)
+		default:
+			if s == nil {
+				s = &stream{life: l, task: task, handle: first.handleOf(i)}
+			}
+			l.open.add(s)
+			continue
+		}
+		if s != nil {
+			ended = append(ended, s)
+		}
+	}
+	l.answeredLocked(arrived)
+	for _, s := range ended { // not before that: up to here, the end of the life may have to answer them
+		s.ended = true
+		s.close()
+	}
+	if l.asked.number == first.number { // too late
+		l.asked = withdrawal{}
+	}
+	return credits, true
+}
+
+// apart calls f, which goes up, so that a panic in it keeps nothing else of the batch
+// from being done.
+func (l *life) apart(f func()) { l.in.apart(f) }
+
+func (in *Instance) apart(f func()) {
+	_ = boundary.Run(in.log, boundary.Request, func() error { f(); return nil })
+}
+
+func release(answers []*infer.Response) {
+	for _, a := range answers {
+		if a != nil {
+			a.Release()
+		}
+	}
+}
+
+// skipped takes account of a batch that the stub did not execute, because it was
+// withdrawn. If that was not certain, it comes back only now.
+func (l *life) skipped(number uint64, body *ipc.ExecutedBody, arrived int64) error {
+	asked, first, fits := l.skipping(number)
+	if !fits {
+		return broke("handle", "batch %d was skipped, which is not the next or was not withdrawn", number)
+	}
+	if err := l.giveBack(body.Tickets); err != nil {
+		return err
+	}
+	if l.concludeSkipped(asked, arrived) {
+		first.batch.Done(first.batch, backend.Report{Refused: true, Withdrawn: true})
+	}
+	return nil
+}
+
+// skipping returns what was withdrawn and the batch that is first, and whether the stub
+// may skip the batch with this number now.
+func (l *life) skipping(number uint64) (asked withdrawal, first inside, fits bool) {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	asked, first = l.asked, l.inside[0]
+	fits = number != 0 && number == asked.number
+	if asked.certain { // what was handed over before it must have been answered
+		fits = fits && (l.count == 0 || first.number > number)
+	} else {
+		fits = fits && l.count > 0 && first.number == number
+	}
+	return asked, first, fits
+}
+
+// concludeSkipped makes the caller the one that gives a skipped batch back, unless that
+// has been done.
+func (l *life) concludeSkipped(asked withdrawal, arrived int64) bool {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	l.asked = withdrawal{}
+	if asked.certain || l.count == 0 { // or the life has been ended meanwhile
+		return false
+	}
+	l.answeredLocked(arrived)
+	return true
+}
+
+// readResponses fills answers with the responses of an EXECUTED frame, and tells
+// which requests are to be executed again.
+func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *inside, answers []*infer.Response) (rescheduled map[uint32]bool, err error) {
+	r := &l.response
+	for {
+		ok, err := body.NextResponse(r)
+		if err != nil || !ok {
+			return rescheduled, err
+		}
+		index, ok := of.indexOf(r.Handle)
+		if !ok {
+			return nil, broke("handle", "response to request %#x, which is not inside", r.Handle)
+		}
+		if s := of.stream(index); s != nil && s.ended {
+			return nil, broke("handle", "response to request %d of the batch, which is final", index)
+		}
+		if answers[index] != nil || rescheduled[uint32(index)] {
+			return nil, broke("handle", "second response to request %d of the batch", index)
+		}
+		if r.Flags&ipc.FlagPresent == 0 {
+			if len(r.Outputs) > 0 {
+				return nil, broke("handle", "request %d of the batch has %d outputs but no response", index, len(r.Outputs))
+			}
+			if r.Flags != ipc.FlagReschedule {
+				continue
+			}
+			if body.Failed {
+				return nil, broke("frame", "request %d of a batch that failed is to be executed again", index)
+			}
+			if rescheduled == nil {
+				rescheduled = make(map[uint32]bool)
+			}
+			rescheduled[uint32(index)] = true
+			continue
+		}
+		if r.Flags&ipc.FlagFinal == 0 {
+			return nil, broke("handle", "response to request %d of the batch is not final", index)
+		}
+		answer := &infer.Response{Final: true}
+		answers[index] = answer
+		if err := l.readResponse(r, frame, answer); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// readResponse turns one response of the stub into one for the client. Whatever
+// becomes of the response, each of its outputs is located: what the stub has lent
+// comes back to it only by being released.
+func (l *life) readResponse(r *ipc.ResponseBody, frame []byte, answer *infer.Response) error {
+	if len(r.Outputs) > 0 {
+		answer.Outputs = make([]infer.Tensor, 0, len(r.Outputs))
+	}
+	var refusal *infer.Error
+	for i := range r.Outputs {
+		d := &r.Outputs[i]
+		t, own, err := l.tensor(d, frame, crowded)
+		if err != nil {
+			return err
+		}
+		refusal = cmp.Or(refusal, own)
+		answer.Outputs = append(answer.Outputs, t)
+		if !l.up.isOutput(d.Name) {
+			refusal = cmp.Or(refusal, infer.Errorf(infer.InvalidArg, "unexpected inference output '%s' for model '%s'", t.Name, l.in.model.env.Name))
+		}
+	}
+	switch {
+	case r.Flags&ipc.FlagError != 0:
+		code := infer.Code(min(r.Code, math.MaxUint8))
+		if !code.Valid() {
+			return broke("frame", "code of an error is %d", r.Code)
+		}
+		answer.Err = ofStub(code, string(r.Error))
+	case len(r.Parameters) > 0:
+		parameters, failure := parseParameters(r.Parameters)
+		answer.Parameters, answer.Err = parameters, cmp.Or(failure, refusal)
+	default:
+		answer.Err = refusal
+	}
+	if answer.Err != nil {
+		answer.Release()
+		answer.Outputs, answer.Parameters = nil, nil
+	}
+	return nil
+}
+
+// parseParameters reads the parameters of a response, in their order.
+func parseParameters(text []byte) ([]infer.Parameter, *infer.Error) {
+	var list []infer.Parameter
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	open, err := d.Token()
+	if err != nil || open != json.Delim('{') {
+		return nil, infer.Errorf(infer.Internal, "parameters of the response are no JSON object")
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return nil, infer.Errorf(infer.Internal, "parameters of the response: %v", err)
+		}
+		name, _ := key.(string)
+		value, err := d.Token()
+		if err != nil {
+			return nil, infer.Errorf(infer.Internal, "parameters of the response: %v", err)
+		}
+		p := infer.Parameter{Name: name}
+		switch v := value.(type) {
+		case string:
+			p.Kind, p.String = infer.StringParameter, v
+		case bool:
+			p.Kind, p.Bool = infer.BoolParameter, v
+		case json.Number:
+			n, err := v.Int64()
+			if err != nil {
+				return nil, infer.Errorf(infer.Internal, "Unsupported value type on parameters")
+			}
+			p.Kind, p.Int = infer.IntParameter, n
+		default:
+			return nil, infer.Errorf(infer.Internal, "Unsupported value type on parameters")
+		}
+		list = append(list, p)
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, infer.Errorf(infer.Internal, "parameters of the response: %v", err)
+	}
+	return list, nil
+}

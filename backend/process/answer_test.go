@@ -1,0 +1,325 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// backings are the ways to make the files of a life.
+var backings = map[string]shm.Backing{"sealed": shm.Memfd{}, "named": shm.Named{Prefix: "nereid_test_answer_"}}
+
+const (
+	good    = ipc.FlagPresent | ipc.FlagFinal
+	failing = good | ipc.FlagError
+)
+
+// inArena describes n bytes of the arena as output name.
+func inArena(name uint16, offset, n uint64) ipc.Descriptor {
+	return ipc.Descriptor{
+		Name: name, Type: uint8(infer.Uint8), Region: ipc.InArena, Offset: shm.ArenaOffset + offset, Length: n,
+		Ticket: 9<<32 | 3, Shape: []int64{int64(n)},
+	}
+}
+
+// TestOutputsOfRefusedResponses wants every output given back to the stub, also
+// those of responses that the client does not get, and refused what may not come.
+func TestOutputsOfRefusedResponses(t *testing.T) {
+	large := inArena(1, 0, 8192)
+	small := inArena(2, 8192, 100)
+	strange := inArena(0, 0, 8192) // an input's name
+	strings2 := inArena(4, 0, 12)
+	strings2.Type, strings2.Shape = uint8(infer.Bytes), []int64{2}
+	strings3 := strings2
+	strings3.Shape = []int64{3}
+	for name, test := range map[string]struct {
+		response response
+		code     infer.Code
+		want     string // text of the error; "" if there is none
+		rule     string // that is broken; "" if none is
+	}{
+		"good":               {response{flags: good, outputs: []ipc.Descriptor{large, small, strings2}, parameters: `{"a":9223372036854775807}`}, 0, "", ""},
+		"no outputs":         {response{flags: good}, 0, "", ""},
+		"huge integer":       {response{flags: good, outputs: []ipc.Descriptor{large, small}, parameters: `{"a":9223372036854775808}`}, infer.Internal, "Unsupported value type on parameters", ""},
+		"list":               {response{flags: good, outputs: []ipc.Descriptor{large}, parameters: `{"a":[]}`}, infer.Internal, "Unsupported value type on parameters", ""},
+		"no JSON":            {response{flags: good, outputs: []ipc.Descriptor{large}, parameters: `[`}, infer.Internal, "parameters of the response are no JSON object", ""},
+		"input's name":       {response{flags: good, outputs: []ipc.Descriptor{large, strange, small}}, infer.InvalidArg, "unexpected inference output 'IN0' for model 'm'", ""},
+		"error with outputs": {response{flags: failing, code: uint16(infer.NotFound), text: "nöt found", outputs: []ipc.Descriptor{large, strange}}, infer.NotFound, "nöt found", ""},
+		"error":              {response{flags: failing, code: uint16(infer.Internal), parameters: "[", text: "x"}, infer.Internal, "x", ""},
+		"unknown code":       {response{flags: failing, code: 999, outputs: []ipc.Descriptor{large}}, 0, "", "frame"},
+		"absent":             {response{}, infer.Internal, "Stub process '' is not healthy.", ""},
+		"absent with output": {response{outputs: []ipc.Descriptor{large}}, 0, "", "handle"},
+		"not final":          {response{flags: ipc.FlagPresent, outputs: []ipc.Descriptor{large}}, 0, "", "handle"},
+		"unknown name":       {response{flags: good, outputs: []ipc.Descriptor{large, inArena(5, 0, 1)}}, 0, "", "name"},
+		"beyond the arena":   {response{flags: good, outputs: []ipc.Descriptor{large, inArena(1, standInArena, 1)}}, 0, "", "descriptor"},
+		"other elements":     {response{flags: good, outputs: []ipc.Descriptor{large, strings3}}, 0, "", "descriptor"},
+	} {
+		for kind, backing := range backings {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				s := newStandIn(t, backing)
+				l := s.newLife()
+				v := s.answer(l, func(shm.Ticket, uint64) []byte { return executedBody(nil, test.response) })
+				if rule := ruleOf(v.err); rule != test.rule {
+					t.Fatalf("got error %v, want one of rule %q", v.err, test.rule)
+				}
+				if v.err == nil {
+					r := v.responses[0]
+					switch {
+					case test.want == "" && (r.Err != nil || len(r.Outputs) != len(test.response.outputs)):
+						t.Errorf("got response %+v (error %v), want all outputs", r, r.Err)
+					case test.want != "" && (r.Err == nil || r.Err.Message != test.want || r.Err.Code != test.code):
+						t.Errorf("got error %v, want %q of code %d", r.Err, test.want, test.code)
+					}
+				}
+				s.release(l, v)
+				if got, want := s.returned(), uint64(len(test.response.outputs)); v.err == nil && got != want {
+					t.Errorf("%d tickets went back to the stub, want %d", got, want)
+				}
+			})
+		}
+	}
+}
+
+func ruleOf(err error) string {
+	var broken *ipc.ProtocolError
+	if errors.As(err, &broken) {
+		return broken.Rule
+	}
+	return ""
+}
+
+// TestCopiesAreBounded answers with one block named many times: what is copied
+// of a named file is no more than what the stub may use, and counts until the
+// response has been sent.
+func TestCopiesAreBounded(t *testing.T) {
+	s := newStandIn(t, backings["named"])
+	l := s.newLife()
+	body := executedBody(nil,
+		response{request: 0, flags: good, outputs: []ipc.Descriptor{inArena(1, 0, standInArena/2), inArena(2, 0, standInArena/2)}},
+		response{request: 1, flags: good, outputs: []ipc.Descriptor{inArena(1, 0, 1), inArena(2, 0, standInArena)}},
+	)
+	v := s.answer(l, func(shm.Ticket, uint64) []byte { return body })
+	if v.err != nil {
+		t.Fatal(v.err)
+	}
+	if r := v.responses[0]; r.Err != nil || len(r.Outputs) != 2 {
+		t.Errorf("first request: got error %v, want none", r.Err)
+	}
+	if r := v.responses[1]; r.Err == nil || r.Err.Code != infer.Unavailable {
+		t.Errorf("second request: got error %v, want one of code Unavailable", r.Err)
+	}
+	s.release(l, v)
+	if n := s.returned(); n != 4 {
+		t.Errorf("%d tickets went back to the stub, want 4", n)
+	}
+}
+
+// nested is a map of one field with so many arrays, one inside the other.
+func nested(depth int) []byte {
+	return append(append([]byte("\x81\xa1x"), bytes.Repeat([]byte{0x91}, depth)...), 0xc0)
+}
+
+func TestDecodeLimits(t *testing.T) {
+	text := func(n int) []byte {
+		b, err := msgpack.Marshal(map[string]string{"error": strings.Repeat("x", n)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for name, test := range map[string]struct {
+		kind ipc.Kind
+		body []byte
+		want string // part of the error; "" if there is none
+	}{
+		"short":               {ipc.Initialized, text(5), ""},
+		"long":                {ipc.Initialized, text(maxMap - 100), ""},
+		"too long":            {ipc.Initialized, text(maxMap), "want at most 1048576"},
+		"hello":               {ipc.Hello, text(maxHello - 100), ""},
+		"hello, too long":     {ipc.Hello, text(maxHello), "want at most 65536"},
+		"unknown field":       {ipc.Log, []byte("\x82\xa1x\x93\x01\xcb12345678\xde\x00\x01\xa1y\xc0\xa5level\x02"), ""},
+		"deep":                {ipc.Log, nested(maxMapDepth - 1), ""},
+		"too deep":            {ipc.Log, nested(maxMapDepth), "nests too deep"},
+		"a mebibyte of lists": {ipc.Initialized, nested(maxMap - 10), "nests too deep"},
+		"empty":               {ipc.Log, nil, "is no map"},
+		"list":                {ipc.Log, []byte{0x90}, "is no map"},
+		"two maps":            {ipc.Log, []byte{0x80, 0x80}, "goes on after its map"},
+		"cut off":             {ipc.Log, []byte{0x81, 0xa1}, "ends early"},
+		"cut off in a head":   {ipc.Log, []byte{0x81, 0xdb, 0}, "ends early"},
+		"endless":             {ipc.Log, []byte{0xdf, 0xff, 0xff, 0xff, 0xff, 0xa0, 0xa0}, "ends early"},
+		"extension":           {ipc.Log, []byte{0x81, 0xa0, 0xd4, 1, 1}, "code that is not used"},
+		"wrong type":          {ipc.Log, []byte("\x81\xa5level\xa1x"), "body of LOG"},
+	} {
+		var into struct {
+			Level int    `msgpack:"level"`
+			Error string `msgpack:"error"`
+		}
+		var err error
+		n := allocated(func() { err = decode(ipc.Frame{Kind: test.kind, Body: test.body}, &into) })
+		if (err == nil) != (test.want == "") || err != nil && (ruleOf(err) == "" || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: got error %v, want one with %q", name, err, test.want)
+		}
+		if limit := 4*uint64(len(test.body)) + 64<<10; n > limit {
+			t.Errorf("%s: %d bytes were allocated, want at most %d", name, n, limit)
+		}
+	}
+}
+
+// FuzzMaps wants the library to pass over exactly what skimMap has.
+func FuzzMaps(f *testing.F) {
+	for _, name := range []string{"hello", "initialized", "initialized_error", "finalized", "log", "initialize", "completed", "ready", "call_load", "call_new_metric"} {
+		frame, err := os.ReadFile(goldenPath(name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(frame[ipc.HeaderSize:])
+	}
+	f.Add(nested(maxMapDepth))
+	f.Add([]byte("\x8f\x01\xd0\x01\xcc\x01\xd1\x01\x01\xcd\x01\x01\xd2\x01\x01\x01\x01\xca\x01\x01\x01\x01\xdc\x00\x01\xc4\x01\x01"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		what := skimMap(body)
+		if what != "" {
+			return
+		}
+		rest := bytes.NewReader(body)
+		if err := msgpack.NewDecoder(rest).Skip(); err != nil || rest.Len() > 0 {
+			t.Errorf("accepted, but the library says %v and leaves %d bytes", err, rest.Len())
+		}
+	})
+}
+
+// FuzzAnswers gives a life any body of EXECUTED: the batch is answered or the
+// life ends, memory is bounded, and the stub gets back whatever it has lent.
+func FuzzAnswers(f *testing.F) {
+	for _, name := range []string{"executed", "executed_failed", "response"} {
+		frame, err := os.ReadFile(goldenPath(name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(frame[ipc.HeaderSize:], false)
+	}
+	lives := make(map[bool]*standIn)
+	for named, kind := range map[bool]string{false: "sealed", true: "named"} {
+		lives[named] = newStandIn(f, backings[kind])
+	}
+	var lent shm.Ticket
+	var passed ipc.Descriptor
+	s := lives[false]
+	l := s.newLife()
+	v := s.answer(l, func(ticket shm.Ticket, at uint64) []byte {
+		lent = ticket
+		passed = ipc.Descriptor{
+			Name: 3, Type: uint8(infer.FP32), Region: ipc.InRequests, Offset: at, Length: 8192, Ticket: uint64(ticket), Shape: []int64{1, 2048},
+		}
+		return nil
+	})
+	s.release(l, v)
+	strings2 := inArena(4, 0, 12)
+	strings2.Type, strings2.Shape = uint8(infer.Bytes), []int64{2}
+	inFrame := ipc.Descriptor{Name: 1, Type: uint8(infer.Uint8), Offset: ipc.HeaderSize, Length: 4, Shape: []int64{4}}
+	outputs := []ipc.Descriptor{inArena(1, 0, 8192), passed, strings2, inFrame, inArena(2, 100, 0)}
+	for _, named := range []bool{false, true} {
+		f.Add(executedBody([]shm.Ticket{lent}, response{flags: good, outputs: outputs, parameters: `{"a":1,"b":"x","c":true}`},
+			response{request: 1, flags: failing, code: 2, text: "no", outputs: outputs[:1]}, response{request: 2}), named)
+		f.Add(executedBody(nil, response{flags: good, outputs: outputs, parameters: `{"a":1e9}`}), named)
+		f.Add(executedBody([]shm.Ticket{lent, lent}, response{request: 2, flags: good, outputs: outputs[:2]}), named)
+		f.Add(executedBody(nil, response{flags: good, outputs: []ipc.Descriptor{inArena(1, math.MaxUint64-100, 1000)}}), named)
+	}
+	f.Fuzz(func(t *testing.T, body []byte, named bool) {
+		s := *lives[named]
+		s.t = t
+		before := s.returned()
+		l := s.newLife()
+		var v verdict
+		n := allocated(func() {
+			v = s.answer(l, func(shm.Ticket, uint64) []byte { return body })
+		})
+		if limit := 256*uint64(len(body)) + 2*standInArena; n > limit {
+			t.Errorf("%d bytes were allocated for a body of %d, want at most %d", n, len(body), limit)
+		}
+		s.release(l, v)
+		if v.err == nil {
+			if got, want := s.returned()-before, arenaDescriptors(t, body); got != want {
+				t.Errorf("%d tickets went back to the stub, want %d", got, want)
+			}
+		}
+	})
+}
+
+// FuzzFrames gives a life any frame but EXECUTED in any phase.
+func FuzzFrames(f *testing.F) {
+	const completing phase = 0x80 // the stub has been asked to complete the config
+	for name, seed := range map[string]struct {
+		kind  ipc.Kind
+		phase phase
+	}{
+		"hello": {ipc.Hello, phaseStarted}, "initialized": {ipc.Initialized, phaseHello}, "initialized_error": {ipc.Initialized, phaseHello},
+		"completed": {ipc.Completed, phaseHello | completing}, "completed_error": {ipc.Completed, phaseHello | completing},
+		"ready": {ipc.ReadyAnswer, phaseInitialized}, "ready_error": {ipc.ReadyAnswer, phaseInitialized},
+		"finalized": {ipc.Finalized, phaseInitialized}, "log": {ipc.Log, phaseHello}, "name_up": {ipc.Name, phaseInitialized},
+		"released": {ipc.Released, phaseInitialized}, "executed": {ipc.Executed, phaseInitialized}, "response": {ipc.Response, phaseInitialized},
+		"call_load": {ipc.Call, phaseInitialized}, "call_ready": {ipc.Call, phaseHello}, "call_new_family": {ipc.Call, phaseInitialized},
+		"metric": {ipc.Metric, phaseInitialized},
+	} {
+		frame, err := os.ReadFile(goldenPath(name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(uint16(seed.kind), uint8(seed.phase), uint64(5), frame[ipc.HeaderSize:])
+	}
+	f.Add(uint16(ipc.Released), uint8(phaseInitialized), uint64(0), []byte{0, 0, 0, 0, 1, 0, 0, 0})
+	f.Add(uint16(ipc.Hello), uint8(phaseStarted), uint64(0), nested(1000))
+	s := newStandIn(f, backings["sealed"])
+	f.Fuzz(func(t *testing.T, kind uint16, at uint8, id uint64, body []byte) {
+		l := s.newLife()
+		if phase(at)&completing != 0 {
+			l.told.Store(toldAutoComplete)
+		}
+		asked := &check{probe: 5, answered: make(chan struct{})}
+		l.check = asked
+		l.seen = phase(at) &^ completing % (phaseFinalized + 1)
+		block, err := s.pool.Alloc(100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = l.loans.Lend(block)
+		block.Release()
+		n := allocated(func() { err = l.handle(ipc.Frame{Kind: ipc.Kind(kind), ID: id, Body: body}) })
+		if err != nil && ruleOf(err) == "" {
+			t.Errorf("got error %v, want a protocol error", err)
+		}
+		select {
+		case <-asked.answered:
+			if ipc.Kind(kind) != ipc.ReadyAnswer || id != 5 || l.check != nil {
+				t.Errorf("frame of kind %d, id %d has answered a question of probe 5", kind, id)
+			}
+		default:
+			if l.check != asked {
+				t.Error("the question is forgotten without an answer")
+			}
+		}
+		limit := 16*uint64(len(body)) + 64<<10
+		if ipc.Kind(kind) == ipc.Call { // its lists are of more than one number each
+			limit *= 4
+		}
+		if n > limit {
+			t.Errorf("%d bytes were allocated for a body of %d, want at most %d", n, len(body), limit)
+		}
+		l.calls.end(false)
+		if names := len(l.up.list); names > 6 || names == 6 && (err != nil || l.up.list[5] != string(body)) {
+			t.Errorf("table of names is %q, with error %v", l.up.list, err)
+		}
+		l.loans.Close()
+		if n := s.pool.Stats().Blocks; n != 0 {
+			t.Errorf("%d blocks of requests are in use, want none", n)
+		}
+	})
+}

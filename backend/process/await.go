@@ -1,0 +1,154 @@
+package process
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/nereid-serving/nereid/ipc"
+)
+
+// awaitState learns how long answers take, to decide whether waiting for the
+// next one actively is worth it. Races between updates lose a sample, no more.
+type awaitState struct {
+	// average is the moving average (1/8) of ns from handing a batch over until
+	// its answer was published: the true wait, without this side's own waking up.
+	average atomic.Int64
+	// think is the same of how long the stub has nothing to say while its next
+	// frame depends on it alone: the time in which it waits for other models is
+	// not in it.
+	think atomic.Int64
+	// skip is how many waits are still to be slept through, because a yield took
+	// so long that somebody else needs the processor; penalty is the next such
+	// number, clean counts the spins since.
+	skip    atomic.Int32
+	penalty atomic.Int32
+	clean   atomic.Int32
+}
+
+// Limits of spinning, see docs/protocol.md.
+const (
+	slowYield    = 200 * time.Microsecond
+	firstPenalty = 4
+	lastPenalty  = 1024
+	cleanSpins   = 64
+)
+
+// observe takes account of an answer to a batch, and thought of a frame.
+func (a *awaitState) observe(wait int64) { learn(&a.average, wait) }
+func (a *awaitState) thought(wait int64) { learn(&a.think, wait) }
+
+func learn(average *atomic.Int64, wait int64) {
+	// A single long wait, of a stub that is being restarted say, must not keep
+	// spinning off for long.
+	wait = min(max(wait, 0), int64(time.Millisecond))
+	old := average.Load()
+	average.Store(old + (wait-old)/8)
+}
+
+func (a *awaitState) worthwhile(budget time.Duration) bool {
+	if budget <= 0 || a.think.Load() > int64(budget) {
+		return false
+	}
+	if a.skip.Load() > 0 {
+		a.skip.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (a *awaitState) spun(longest time.Duration) {
+	if longest > slowYield {
+		next := min(max(a.penalty.Load()*2, firstPenalty), lastPenalty)
+		a.penalty.Store(next)
+		a.skip.Store(next)
+		a.clean.Store(0)
+		return
+	}
+	if a.clean.Add(1) >= cleanSpins {
+		a.clean.Store(0)
+		a.penalty.Store(a.penalty.Load() / 2)
+	}
+}
+
+// Await implements backend.Awaiter.
+func (in *Instance) Await(done <-chan struct{}) {
+	l := in.current.Load()
+	budget := in.model.settings.Spin
+	if l == nil || !in.await.worthwhile(budget) {
+		return
+	}
+	f := follower{of: l}
+	longest, err := l.channel.Spin(budget, done, l.handle, f.look)
+	f.leave()
+	in.await.spun(longest)
+	if err != nil {
+		l.fail(err)
+	}
+}
+
+// callees are those of a chain of models that call each other at which a
+// follower looks for the one that everybody waits for.
+const callees = 8
+
+// follower looks for the answer of the model that the stub of a life waits for,
+// while somebody spins on that life: the stub says nothing before it has come.
+type follower struct {
+	of      *life
+	watched *life
+}
+
+// look reports whether something has come.
+func (f *follower) look() bool {
+	last := f.of.callee.Load()
+	for range callees {
+		if last == nil {
+			break
+		}
+		next := last.callee.Load()
+		if next == nil {
+			break
+		}
+		last = next
+	}
+	if last != f.watched {
+		f.leave()
+		if last != nil && last != f.of && last.channel.Watch() {
+			f.watched = last
+		}
+	}
+	if f.watched == nil {
+		return false
+	}
+	found, err := f.watched.channel.Look(f.watched.handle)
+	if err != nil {
+		f.failed(err)
+	}
+	return found
+}
+
+// leave ends the watch, if there is one.
+func (f *follower) leave() {
+	l := f.watched
+	f.watched = nil
+	if l == nil {
+		return
+	}
+	if err := l.channel.Unwatch(l.handle); err != nil {
+		f.failedOf(l, err)
+	}
+}
+
+func (f *follower) failed(err error) {
+	l := f.watched
+	f.watched = nil
+	_ = l.channel.Unwatch(func(ipc.Frame) error { return err })
+	f.failedOf(l, err)
+}
+
+// failedOf ends the life of a stub that has broken the protocol.
+func (f *follower) failedOf(l *life, err error) {
+	if !errors.Is(err, ipc.ErrClosed) {
+		l.fail(err)
+	}
+}

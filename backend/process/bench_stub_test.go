@@ -1,0 +1,119 @@
+package process
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// pss returns a process's proportional share of its memory, in bytes.
+func pss(b *testing.B, pid int) int64 {
+	b.Helper()
+	file, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if fields := strings.Fields(lines.Text()); len(fields) == 3 && fields[0] == "Pss:" {
+			kib, err := strconv.ParseInt(fields[1], 10, 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return kib << 10
+		}
+	}
+	b.Fatalf("smaps_rollup of %d has no Pss", pid)
+	return 0
+}
+
+// processorTime returns how long a process has run, in nanoseconds.
+func processorTime(b *testing.B, pid int) int64 {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	ns, err := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return ns
+}
+
+// BenchmarkStart starts a model of 32 instances: how long until all are ready,
+// and the memory of one of them.
+func BenchmarkStart(b *testing.B) {
+	for _, start := range []string{"template", "program"} {
+		b.Run(start, func(b *testing.B) {
+			r := newRig(b, func(c *Options) { c.NoTemplate = start == "program" })
+			if _, _, _, err := r.backend.Interpreter(); err != nil {
+				b.Fatal(err)
+			}
+			dir := r.copyModel("identity")
+			var share int64
+			for b.Loop() {
+				m, err := r.open(dir, modelConfig("identity", 32, infer.FP32))
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				share = 0
+				for _, in := range m.model.Instances() {
+					share += pss(b, in.(*Instance).current.Load().process.PID())
+				}
+				share /= 32
+				m.close()
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(share)/(1<<20), "MiB/stub")
+		})
+	}
+}
+
+// BenchmarkRoundTrip executes one request after another: identity passes its
+// input through, copies makes a new array.
+func BenchmarkRoundTrip(b *testing.B) {
+	for _, model := range []string{"identity", "copies"} {
+		for _, size := range []int{16, 4096, 64 << 10, 1 << 20, 16 << 20} {
+			b.Run(fmt.Sprintf("%s/%d", model, size), func(b *testing.B) {
+				r := newRig(b, nil)
+				m := r.in(b).start(model, infer.Uint8)
+				request := &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, pattern(size, 1))}}
+				defer releaseInputs(request)
+				done := make(chan struct{}, 1)
+				var response *infer.Response
+				task := &backend.Task{Request: request, Send: func(answer *infer.Response) {
+					response = answer
+					done <- struct{}{}
+				}}
+				batch := &backend.Batch{Tasks: []*backend.Task{task}, Done: func(_ *backend.Batch, report backend.Report) {
+					if report.Refused {
+						b.Error("batch was refused")
+						done <- struct{}{}
+					}
+				}}
+				in := m.instance()
+				pid := in.current.Load().process.PID()
+				before := processorTime(b, pid)
+				for b.Loop() {
+					in.Execute(batch)
+					in.Await(done)
+					<-done
+					if response == nil || response.Err != nil {
+						b.Fatalf("got response %+v", response)
+					}
+					response.Release()
+				}
+				b.ReportMetric(float64(processorTime(b, pid)-before)/float64(b.N), "stub-ns/op")
+				m.close()
+			})
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package process
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+func TestParseVersion(t *testing.T) {
+	for text, want := range map[string]int64{"": infer.LatestVersion, "1": 1, "0": 0, "1abc": 1, " 7": 7, "+3": 3, "x": -2, "-1": -2, "1e99": 1, "99999999999999999999": -2} {
+		got, err := parseVersion(text)
+		if err != nil {
+			got = -2
+		}
+		if got != want {
+			t.Errorf("%q: got %d, error %v, want %d", text, got, err, want)
+		}
+	}
+}
+
+// callOf makes a CALL.
+func callOf(t testing.TB, id uint64, fields map[string]any) ipc.Frame {
+	t.Helper()
+	body, err := msgpack.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ipc.Frame{Kind: ipc.Call, ID: id, Body: body}
+}
+
+func metricOf(id uint64, operation uint32, value float64) ipc.Frame {
+	le := binary.LittleEndian
+	body := le.AppendUint32(nil, operation)
+	body = le.AppendUint32(body, 0)
+	return ipc.Frame{Kind: ipc.Metric, ID: id, Body: le.AppendUint64(body, math.Float64bits(value))}
+}
+
+// TestEvilCalls are what no stub sends: each ends the life by a rule.
+func TestEvilCalls(t *testing.T) {
+	family := map[string]any{"operation": "new_family", "family": 1, "name": "f", "description": "", "kind": 0}
+	metric := map[string]any{"operation": "new_metric", "family": 1, "metric": 1, "labels": [][2]string{}, "buckets": nil}
+	long := map[string]any{"operation": "ready", "model": strings.Repeat("x", maxMap), "version": ""}
+	for name, test := range map[string]struct {
+		evil ipc.Frame
+		rule string
+	}{
+		"no map":                 {ipc.Frame{Kind: ipc.Call, ID: 1, Body: []byte{0x90}}, "msgpack"},
+		"wrong type":             {callOf(t, 1, map[string]any{"operation": "load", "model": 5}), "msgpack"},
+		"files of strings":       {callOf(t, 1, map[string]any{"operation": "load", "model": "m", "files": []string{"a"}}), "msgpack"},
+		"labels of three":        {callOf(t, 1, map[string]any{"operation": "new_metric", "labels": [][]string{{"a", "b", "c"}}}), "msgpack"},
+		"long":                   {callOf(t, 1, long), "frame"},
+		"without number":         {callOf(t, 0, map[string]any{"operation": "load", "model": "m"}), "call"},
+		"drop with number":       {callOf(t, 5, map[string]any{"operation": "drop_family", "family": 1}), "call"},
+		"drop of nothing":        {callOf(t, 0, map[string]any{"operation": "drop_family", "family": 9}), "metric"},
+		"family again":           {callOf(t, 5, family), "metric"},
+		"metric again":           {callOf(t, 5, metric), "metric"},
+		"unknown kind":           {callOf(t, 5, map[string]any{"operation": "new_family", "family": 2, "name": "g", "kind": 7}), "metric"},
+		"value of nothing":       {callOf(t, 5, map[string]any{"operation": "value", "metric": 9}), "metric"},
+		"METRIC of nothing":      {metricOf(9, 1, 1), "metric"},
+		"negative increment":     {metricOf(1, 1, -1), "metric"},
+		"set of a counter":       {metricOf(1, 2, 1), "metric"},
+		"observation of counter": {metricOf(1, 3, 1), "metric"},
+		"operation 4":            {metricOf(1, 4, 1), "metric"},
+		"short METRIC":           {ipc.Frame{Kind: ipc.Metric, ID: 1, Body: []byte{1, 0, 0, 0}}, "frame"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newStandIn(t, backings["sealed"]).newLife()
+			l.seen = phaseInitialized
+			defer l.calls.end(false)
+			for _, good := range []ipc.Frame{callOf(t, 1, family), callOf(t, 2, metric), metricOf(1, 1, 2), metricOf(1, 1, math.NaN())} {
+				if err := l.handle(good); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := l.handle(test.evil)
+			var broken *ipc.ProtocolError
+			if !errors.As(err, &broken) || broken.Rule != test.rule {
+				t.Errorf("got error %v, want one of rule %q", err, test.rule)
+			}
+		})
+	}
+	// An operation that a later stub may know is refused, and no more.
+	l := newStandIn(t, backings["sealed"]).newLife()
+	defer l.calls.end(false)
+	l.seen = phaseInitialized
+	if err := l.handle(callOf(t, 1, map[string]any{"operation": "fly"})); err != nil {
+		t.Errorf("unknown operation: got error %v", err)
+	}
+	l.seen = phaseStarted
+	if err := l.handle(callOf(t, 1, family)); ruleOf(err) != "kind" {
+		t.Errorf("before HELLO: got error %v", err)
+	}
+}
+
+// FuzzCalls gives a life any sequence of calls and changes of metrics: memory is
+// bounded, and nothing is left when the life ends.
+func FuzzCalls(f *testing.F) {
+	le := binary.LittleEndian
+	var all []byte
+	for _, name := range []string{
+		"call_new_family", "call_new_metric", "metric", "call_value", "call_load", "call_unload", "call_ready", "call_drop_family", "metric",
+	} {
+		frame, err := os.ReadFile(goldenPath(name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		one := append([]byte{frame[4], frame[16]}, le.AppendUint16(nil, uint16(len(frame)-ipc.HeaderSize))...)
+		one = append(one, frame[ipc.HeaderSize:]...)
+		all = append(all, one...)
+		f.Add(all)
+	}
+	f.Fuzz(func(t *testing.T, frames []byte) {
+		l := newStandIn(t, backings["sealed"]).newLife()
+		l.seen = phaseInitialized
+		registry := metrics.New(metrics.Config{})
+		l.calls = newCalls(registry.Custom("m"))
+		n := allocated(func() {
+			for rest := frames; len(rest) >= 4; {
+				size := min(int(le.Uint16(rest[2:])), len(rest)-4)
+				frame := ipc.Frame{Kind: ipc.Call, ID: uint64(rest[1]), Body: rest[4 : 4+size]}
+				if rest[0] == byte(ipc.Metric) {
+					frame.Kind = ipc.Metric
+				}
+				rest = rest[4+size:]
+				if err := l.handle(frame); err != nil {
+					if ruleOf(err) == "" {
+						t.Errorf("got error %v, want a protocol error", err)
+					}
+					return
+				}
+			}
+		})
+		if limit := 64*uint64(len(frames)) + 1<<20; n > limit {
+			t.Errorf("%d bytes were allocated for %d of frames, want at most %d", n, len(frames), limit)
+		}
+		w := httptest.NewRecorder()
+		registry.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		if w.Code != 200 {
+			t.Errorf("metrics: status %d", w.Code)
+		}
+		before := len(w.Body.String())
+		l.calls.end(false)
+		w = httptest.NewRecorder()
+		registry.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		if strings.Contains(strings.ReplaceAll(w.Body.String(), "nv_", ""), "# HELP f") || w.Body.Len() > before {
+			t.Errorf("series are left:\n%s", w.Body)
+		}
+		l.loans.Close()
+	})
+}

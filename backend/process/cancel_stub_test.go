@@ -1,0 +1,35 @@
+package process
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// TestCancel tells a running model that nobody waits for its answer.
+func TestCancel(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.start("waits_for_cancellation", infer.Uint8)
+	answers := make(chan *infer.Response, 1)
+	done := make(chan backend.Report, 1)
+	task := &backend.Task{Context: context.Background(), Request: r.small(), Send: func(a *infer.Response) { answers <- a }}
+	for range 3 {
+		m.instance().Execute(&backend.Batch{
+			Tasks: []*backend.Task{task}, Done: func(_ *backend.Batch, report backend.Report) { done <- report },
+		})
+		m.instance().Cancel(task)
+		select {
+		case answer := <-answers:
+			if answer.Err == nil || answer.Err.Code != infer.Cancelled || answer.Err.Message != "nobody waits" {
+				t.Errorf("got error %v, want the model's", answer.Err)
+			}
+		case <-time.After(patience):
+			t.Fatal("model has not noticed that its request is cancelled")
+		}
+		<-done
+	}
+	m.instance().Cancel(task) // answered already: nothing to tell
+}

@@ -1,0 +1,152 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// slowToStart is a model whose second instance does not come to an end by itself,
+// and whose third never starts.
+const slowToStart = `import time
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.number = args["model_instance_name"][-1]
+        if self.number == "2":
+            time.sleep(3600)
+
+    def execute(self, requests):
+        return []
+
+    def finalize(self):
+        if self.number == "1":
+            time.sleep(3600)
+`
+
+// TestCloseWhileInstancesStart: the time for the end of a model is over while some
+// of its new instances are up and others are not.
+func TestCloseWhileInstancesStart(t *testing.T) {
+	r := newRig(t, func(c *Options) { c.FinalizeTimeout = time.Hour })
+	m, err := r.open(r.writeModel("slow", slowToStart), modelConfig("slow", 1, infer.Uint8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := modelConfig("slow", 3, infer.Uint8)
+	text, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grown := make(chan error, 1)
+	go func() {
+		_, _, err := m.model.(backend.Updater).Grow(t.Context(), config, text)
+		grown <- err
+	}()
+	testkit.Eventually(t, patience, func() bool {
+		ups, _ := m.floor.counted()
+		return ups == 2
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- m.model.Close(ctx) }()
+	select {
+	case err := <-closed:
+		if err == nil {
+			t.Error("Close does not say that stubs were killed")
+		}
+	case <-time.After(patience):
+		t.Fatal("Close waits for an instance that was just started")
+	}
+	if err := <-grown; err == nil {
+		t.Error("Grow says that all have started")
+	}
+}
+
+// TestDoomedWhileItStarts: a stub that becomes ready when its instance has been
+// killed for good does not stay.
+func TestDoomedWhileItStarts(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.start("identity", infer.Uint8)
+	in := m.instance()
+	in.doomed.Store(true) // as if it had no stub just now
+	in.kill()
+	testkit.Eventually(t, patience, func() bool { return r.counts.of(&r.counts.lost) >= 2 })
+}
+
+// busyWhileOthersFail is a model whose first instance executes for ever, and whose
+// second fails when it does.
+const busyWhileOthersFail = `import os
+import time
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.file = os.path.join(args["model_repository"], "busy")
+        if args["model_instance_name"][-1] == "1":
+            while not os.path.exists(self.file):
+                time.sleep(0.01)
+            raise RuntimeError("not this one")
+
+    def execute(self, requests):
+        open(self.file, "w").close()
+        time.sleep(3600)
+`
+
+// warmer has each instance that is up execute something.
+type warmer struct {
+	floor
+	batch func() *backend.Batch
+}
+
+func (w *warmer) Up(in backend.Instance) {
+	w.floor.Up(in)
+	in.Execute(w.batch())
+}
+
+// TestStartThatFailsEndsWithItsContext: one instance is warmed up for ever when
+// another does not start.
+func TestStartThatFailsEndsWithItsContext(t *testing.T) {
+	r := newRig(t, nil)
+	dir, config := r.writeModel("busy", busyWhileOthersFail), modelConfig("busy", 2, infer.Uint8)
+	text, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := r.backend.Open(backend.Env{Name: "busy", Version: 1, Directory: dir, Config: config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := &warmer{batch: func() *backend.Batch {
+		task := &backend.Task{Context: t.Context(), Request: r.small(), Send: func(*infer.Response) {}}
+		return &backend.Batch{Tasks: []*backend.Task{task}, Done: func(*backend.Batch, backend.Report) {}}
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	started := make(chan error, 1)
+	go func() { started <- model.Start(ctx, config, text, events) }()
+	testkit.Eventually(t, patience, func() bool {
+		_, err := os.Stat(filepath.Join(dir, "busy"))
+		return err == nil
+	})
+	cancel()
+	select {
+	case err := <-started:
+		if err == nil {
+			t.Error("the model has started")
+		}
+	case <-time.After(patience):
+		for _, in := range model.Instances() {
+			in.(*Instance).doom()
+		}
+		t.Errorf("Start goes on without its context, and returns %v", <-started)
+	}
+	if err := model.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

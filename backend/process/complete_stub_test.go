@@ -1,0 +1,411 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// completing makes a model whose auto_complete_config has a body of one line.
+func completing(body string) string {
+	return `
+import ctypes, os, signal, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+steps = ["import"]
+
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        steps.append("complete")
+        ` + body + `
+        return config
+
+    def initialize(self, args):
+        steps.append(args["model_instance_name"])
+
+    def execute(self, requests):
+        text = " ".join([*steps, str(os.getpid())])
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", np.array([text], object))]) for _ in requests]
+`
+}
+
+// complete opens the model in dir and asks it for its config. The model is
+// closed at the end of the test.
+func (r *rig) complete(dir string, config *kserve.ModelConfig) (*Model, []byte, error) {
+	r.t.Helper()
+	opened, err := r.backend.Open(envOf(dir, config))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	m := opened.(*Model)
+	r.t.Cleanup(func() {
+		if err := m.Close(context.Background()); err != nil {
+			r.t.Errorf("Close: got error %v", err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	answer, err := m.AutoComplete(ctx, []byte(`{"name":"m","max_batch_size":0,"input":[],"output":[]}`))
+	return m, answer, err
+}
+
+func textConfig(instances int) *kserve.ModelConfig { return modelConfig("m", instances, infer.Bytes) }
+
+// living is how many processes of stubs the backend watches, templates apart.
+func (r *rig) living() int {
+	n := r.supervisor.children.Count()
+	if r.template() != 0 {
+		n--
+	}
+	return n
+}
+
+// TestAutoComplete has the first instance live on in the stub that was asked;
+// the second one has a stub of its own, which is not.
+func TestAutoComplete(t *testing.T) {
+	for _, python := range testkit.Pythons(t) {
+		t.Run(python.String(), func(t *testing.T) {
+			r := newRigWith(t, python.Path, nil)
+			config := textConfig(2)
+			m, answer, err := r.complete(r.writeModel("m", completing(`config.set_max_batch_size(3)`)), config)
+			if err != nil {
+				t.Fatalf("AutoComplete: got error %v", err)
+			}
+			var got map[string]any
+			if err := json.Unmarshal(answer, &got); err != nil || got["max_batch_size"] != 3.0 {
+				t.Errorf("AutoComplete: got %s, error %v, want max_batch_size 3", answer, err)
+			}
+			asked := m.primed.primed.process.PID()
+			run := &running{rig: r, model: m, floor: &floor{}}
+			if err := m.Start(t.Context(), config, answer, run.floor); err != nil {
+				t.Fatalf("Start: got error %v", err)
+			}
+			for i, want := range []string{fmt.Sprintf("import complete m_0_0 %d", asked), "import m_0_1 "} {
+				in := m.Instances()[i].(*Instance)
+				response := (&running{rig: r, model: only{m, in}}).mustInfer(&infer.Request{})
+				if got := string(response.Outputs[0].Data[4:]); !strings.HasPrefix(got, want) {
+					t.Errorf("instance %d: got steps %q, want %q", i, got, want)
+				}
+				response.Release()
+			}
+			if n := r.counts.of(&r.counts.started); n != 2 {
+				t.Errorf("%d stubs were started, want 2", n)
+			}
+			// A later life of the first instance is like those of the others.
+			m.Instances()[0].(*Instance).kill()
+			testkit.Eventually(t, patience, func() bool { return r.counts.of(&r.counts.started) == 3 })
+			response := run.mustInfer(&infer.Request{})
+			if got := string(response.Outputs[0].Data[4:]); !strings.HasPrefix(got, "import m_0_0 ") {
+				t.Errorf("after a loss: got steps %q", got)
+			}
+			response.Release()
+		})
+	}
+}
+
+// only is a model with one of its instances.
+type only struct {
+	backend.Model
+	in *Instance
+}
+
+func (o only) Instances() []backend.Instance { return []backend.Instance{o.in} }
+
+func TestAutoCompleteFails(t *testing.T) {
+	patient, hurried := newRig(t, nil), newRig(t, func(c *Options) { c.InitializeTimeout = time.Second })
+	const unwell = `^Stub process '' is not healthy\.$`
+	for _, c := range []struct{ name, body, want, logged string }{
+		{"raises", `raise ValueError("no")`, `(?s)^ValueError: no\n\nAt:\n  .*/1/model\.py\(\d+\): auto_complete_config\n$`, "Failed to initialize Python stub for auto-complete: ValueError: no"},
+		{"returns nothing", `return None`, `^auto_complete_config function in model 'm' must return a valid pb\.ModelConfig object\.$`, ""},
+		{"exits", `os._exit(0)`, unwell, "stub exited with code 0"},
+		{"exits with a message", `os.write(2, b"last words\n"); os._exit(3)`, unwell, "last words"},
+		{"killed", `os.kill(os.getpid(), signal.SIGKILL)`, unwell, "SIGKILL"},
+		{"segfault", `ctypes.string_at(0)`, unwell, "SIGSEGV"},
+		{"stops", `os.kill(os.getpid(), signal.SIGSTOP)`, unwell, "stub did not complete its config within 1s"},
+		{"hangs", `time.sleep(1000)`, unwell, "stub did not complete its config within 1s"},
+		{"hangs in C", `ctypes.PyDLL(None).usleep(1000000000)`, unwell, "stub did not complete its config within 1s"},
+		{"closes everything", `os.closerange(3, 65536); time.sleep(1000)`, unwell, "stub closed its end of the channel and lives on"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := patient.in(t)
+			if strings.Contains(c.logged, "within 1s") {
+				r = hurried.in(t)
+			}
+			m, answer, err := r.complete(r.writeModel("m", completing(c.body)), textConfig(1))
+			if err == nil {
+				t.Fatalf("AutoComplete: got %s, want an error", answer)
+			}
+			own := infer.AsError(err)
+			if !regexp.MustCompile(c.want).MatchString(own.Message) || own.Code != infer.Internal {
+				t.Errorf("AutoComplete: got error %v %q, want %q", own.Code, own.Message, c.want)
+			}
+			if !testkit.Within(patience, func() bool { return strings.Contains(r.log.String(), c.logged) }) {
+				t.Errorf("log has no %q", c.logged)
+			}
+			if m.primed != nil || r.living() != 0 {
+				t.Errorf("%d stubs are left, want none", r.living())
+			}
+		})
+	}
+}
+
+// TestAutoCompleteWithoutStart has Close end the stub, and Start when it refuses
+// the model.
+func TestAutoCompleteWithoutStart(t *testing.T) {
+	r := newRig(t, nil)
+	dir := r.writeModel("m", completing("pass"))
+	for name, end := range map[string]func(t *testing.T, m *Model){
+		"close": func(t *testing.T, m *Model) {
+			if err := m.Close(t.Context()); err != nil {
+				t.Errorf("Close: got error %v", err)
+			}
+		},
+		"start": func(t *testing.T, m *Model) {
+			empty := textConfig(1)
+			empty.InstanceGroup = nil
+			if err := m.Start(t.Context(), empty, nil, &floor{}); err == nil {
+				t.Error("Start without instances: got no error")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := r.in(t)
+			m, _, err := r.complete(dir, textConfig(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := r.living(); n != 1 {
+				t.Errorf("%d stubs live after AutoComplete, want 1", n)
+			}
+			end(t, m)
+			if n := r.living(); n != 0 {
+				t.Errorf("%d stubs live, want none", n)
+			}
+		})
+	}
+}
+
+// TestAutoCompleteThenDies has the stub die between the two questions: the start
+// fails, in the name of the instance.
+func TestAutoCompleteThenDies(t *testing.T) {
+	r := newRig(t, nil)
+	config := textConfig(1)
+	m, answer, err := r.complete(r.writeModel("m", completing("pass")), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.primed.primed.process.Kill()
+	err = m.Start(t.Context(), config, answer, &floor{})
+	if want := "Stub process 'm_0_0' is not healthy."; err == nil || infer.AsError(err).Message != want {
+		t.Errorf("Start: got error %v, want %q", err, want)
+	}
+	if n := r.living(); n != 0 {
+		t.Errorf("%d stubs live, want none", n)
+	}
+}
+
+// TestAutoCompleteIsStopped ends the context of a load while the model thinks.
+func TestAutoCompleteIsStopped(t *testing.T) {
+	r := newRig(t, nil)
+	mark := t.TempDir() + "/asked"
+	dir := r.writeModel("m", completing(fmt.Sprintf(`open(%q, "w").close(); time.sleep(1000)`, mark)))
+	opened, err := r.backend.Open(envOf(dir, textConfig(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := opened.AutoComplete(ctx, []byte("{}"))
+		failed <- err
+	}()
+	testkit.Eventually(t, patience, func() bool { return exists(mark) })
+	cancel()
+	select {
+	case err := <-failed:
+		if err == nil {
+			t.Error("AutoComplete: got no error")
+		}
+	case <-time.After(patience):
+		t.Fatal("AutoComplete does not return")
+	}
+	if n := r.living(); n != 0 {
+		t.Errorf("%d stubs live, want none", n)
+	}
+}
+
+// TestMissingModelFile has Triton's text, where the stub of auto-complete has no name,
+// and behind it what is missing, which Triton only logs.
+func TestMissingModelFile(t *testing.T) {
+	r := newRig(t, nil)
+	dir := t.TempDir()
+	_, _, err := r.complete(dir, textConfig(1))
+	missing := " Python model file not found in '" + dir + "/1/model.py'"
+	if want := "Stub process '' is not healthy." + missing; err == nil || infer.AsError(err).Message != want {
+		t.Errorf("AutoComplete: got error %v, want %q", err, want)
+	}
+	_, err = r.open(dir, textConfig(1))
+	if want := "Stub process 'm_0_0' is not healthy." + missing; err == nil || infer.AsError(err).Message != want {
+		t.Errorf("Start: got error %v, want %q", err, want)
+	}
+	if want := "Failed to preinitialize Python stub: Python model file not found in '" + dir + "/1/model.py'"; strings.Count(r.log.String(), want) != 2 {
+		t.Errorf("log has not %q twice", want)
+	}
+}
+
+// TestOpen has what is said of a model before anything of it runs.
+func TestOpen(t *testing.T) {
+	r := newRig(t, nil)
+	dir := r.writeModel("m", "")
+	backends := t.TempDir()
+	packed := filepath.Join(backends, "pb_exec_env_model.py.tar.gz")
+	config := func(file string) *kserve.ModelConfig {
+		c := textConfig(1)
+		c.Backend, c.DefaultModelFilename = "based", file
+		return c
+	}
+	env := func(file string) backend.Env { return envOf(dir, config(file)) }
+	based := env("weights.bin")
+	based.Runtime = filepath.Join(backends, "model.py")
+	parameter := config("")
+	parameter.Parameters = map[string]*kserve.ModelParameter{"EXECUTION_ENV_PATH": {StringValue: "env.tar.gz"}}
+	place := func(value string) backend.Env {
+		c := config("")
+		c.Parameters = map[string]*kserve.ModelParameter{"FORCE_CPU_ONLY_INPUT_TENSORS": {StringValue: value}}
+		return envOf(dir, c)
+	}
+	settings := based
+	settings.Settings = map[string]string{"shm-growth-byte-size": "0"}
+	for _, c := range []struct {
+		name string
+		env  backend.Env
+		code infer.Code
+		want string
+	}{
+		{"plain", env(""), 0, ""},
+		{"other file", env("other.py"), 0, ""},
+		{"no Python", env("model.txt"), infer.Internal, `^Model name must end with '\.py'\. Model name is "model\.txt"\.$`},
+		{"elsewhere", env("../model.py"), infer.InvalidArg, `want the name of a file in the version directory$`},
+		{"environment", envOf(dir, parameter), infer.Unsupported, `--backend-config=based,python-executable=PATH$`},
+		{"inputs on CPUs", place("yes"), 0, ""},
+		{"inputs anywhere", place("no"), 0, ""},
+		{"inputs somewhere", place("Yes"), infer.Unsupported, `^Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: Yes'$`},
+		{"based on Python", based, 0, ""},
+		{"wrong settings", settings, infer.InvalidArg, `^shm-growth-byte-size can't be smaller than or equal to zero\.$`},
+		{"packed", based, infer.Unsupported, `^backend 'based' of model 'm' has an execution environment`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.name == "packed" {
+				touch(t, packed)
+			}
+			_, err := r.backend.Open(c.env)
+			switch {
+			case c.want == "" && err != nil:
+				t.Errorf("got error %v, want none", err)
+			case c.want != "" && (err == nil || infer.AsError(err).Code != c.code || !regexp.MustCompile(c.want).MatchString(infer.AsError(err).Message)):
+				t.Errorf("got error %v, want %v %q", err, c.code, c.want)
+			}
+		})
+	}
+	const own = "brings a triton_python_backend_stub of its own"
+	if strings.Contains(r.log.String(), own) {
+		t.Errorf("log has %q without reason", own)
+	}
+	touch(t, filepath.Join(dir, "triton_python_backend_stub"))
+	if _, err := r.backend.Open(env("")); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(r.log.String(), own) {
+		t.Errorf("log has no %q", own)
+	}
+	for _, want := range []string{"Forcing CPU only input tensors.", "Input tensors can be both in CPU and GPU. FORCE_CPU_ONLY_INPUT_TENSORS is off."} {
+		if !strings.Contains(r.log.String(), want) {
+			t.Errorf("log has no %q", want)
+		}
+	}
+}
+
+// TestLongConfig has a config that no frame holds: it goes to the stub, and
+// comes back, in blocks.
+func TestLongConfig(t *testing.T) {
+	r := newRig(t, nil)
+	config := textConfig(1)
+	config.Parameters = make(map[string]*kserve.ModelParameter)
+	for i := range 2000 {
+		config.Parameters[fmt.Sprint("parameter", i)] = &kserve.ModelParameter{StringValue: strings.Repeat("x", 100)}
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := r.writeModel("m", completing("pass"))
+	if _, err := r.in(t).open(dir, config); err != nil {
+		t.Errorf("Start without AutoComplete: got error %v", err)
+	}
+	opened, err := r.backend.Open(envOf(dir, config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &running{rig: r, model: opened, floor: &floor{}}
+	defer m.close()
+	answer, err := opened.AutoComplete(t.Context(), text)
+	if err != nil || len(answer) < len(text) {
+		t.Errorf("AutoComplete: got %d bytes, error %v, want at least %d", len(answer), err, len(text))
+	}
+	if err := opened.Start(t.Context(), config, text, m.floor); err != nil {
+		t.Errorf("Start: got error %v", err)
+	}
+	m.mustInfer(&infer.Request{}).Release()
+	if broken := r.counts.brokenRules(); len(broken) > 0 {
+		t.Errorf("rules of the protocol were broken: %v", broken)
+	}
+}
+
+// TestAutoCompleteThenAnotherFails has the second instance fail its start: the
+// first one, which goes on in the stub that was asked, is ended too.
+func TestAutoCompleteThenAnotherFails(t *testing.T) {
+	r := newRig(t, nil)
+	source := completing("pass") + "\n    def __init__(self):\n        if steps == ['import']:\n            raise ValueError('not me')\n"
+	config := textConfig(2)
+	m, answer, err := r.complete(r.writeModel("m", source), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = m.Start(t.Context(), config, answer, &floor{})
+	if err == nil || !strings.HasPrefix(infer.AsError(err).Message, "ValueError: not me\n\nAt:\n") {
+		t.Errorf("Start: got error %v, want the second instance's", err)
+	}
+	if n := r.living(); n != 0 {
+		t.Errorf("%d stubs live, want none", n)
+	}
+}
+
+// TestInstancesInTheLog has the line that says which instances a model gets.
+func TestInstancesInTheLog(t *testing.T) {
+	r := newRig(t, nil)
+	config := textConfig(2)
+	config.InstanceGroup[0].Kind = kserve.ModelInstanceGroup_KIND_MODEL
+	m, err := r.open(r.writeModel("m", "class TritonPythonModel:\n    def execute(self, requests):\n        return None\n"), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.close()
+	for _, want := range []string{"TRITONBACKEND_ModelInstanceInitialize: m_0_0 (MODEL device 0)", "TRITONBACKEND_ModelInstanceInitialize: m_0_1 (MODEL device 0)"} {
+		if strings.Count(r.log.String(), want) != 1 {
+			t.Errorf("log has %q not once", want)
+		}
+	}
+}

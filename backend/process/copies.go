@@ -1,0 +1,68 @@
+package process
+
+import (
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// What a stub may have lent, as a part of all that it can lend. Beyond crowded its
+// outputs are copied as they come, so that clients that do not read hold no more
+// of it; beyond full an output that cannot be copied is refused.
+const (
+	crowded = 0.25
+	full    = 0.75
+)
+
+// copies counts the private copies of what one life of a stub has answered, in
+// bytes. One block may be named by many outputs, so its own limits do not bound
+// them.
+type copies struct {
+	account *memory.Account // nil: nothing is charged
+	used    atomic.Int64
+}
+
+// privateCopy is memory of this process alone. It implements infer.Memory.
+type privateCopy struct {
+	of   *copies
+	n    int64
+	refs atomic.Int32
+}
+
+// copyOf copies b, mapped memory that may vanish meanwhile (shm.ErrFault). If
+// there would be more than limit bytes of copies, or the account has no room for
+// one, the error is an *infer.Error of code Unavailable.
+func (c *copies) copyOf(b []byte, limit int64) ([]byte, infer.Memory, error) {
+	n := int64(len(b))
+	if used := c.used.Add(n); used > limit {
+		c.used.Add(-n)
+		return nil, nil, infer.Errorf(infer.Unavailable,
+			"an output needs a copy of %d bytes, but %d of the %d bytes that a stub may use are being sent", n, used-n, limit)
+	}
+	if c.account != nil && c.account.Take(memory.Replies, n) != nil {
+		c.used.Add(-n)
+		return nil, nil, infer.Errorf(infer.Unavailable,
+			"an output needs a copy of %d bytes, but %d of the server's %d bytes for requests are in use", n, c.account.Total(), c.account.Limit())
+	}
+	owner := &privateCopy{of: c, n: n}
+	owner.refs.Store(1)
+	private := make([]byte, n)
+	if err := shm.Guard(func() { copy(private, b) }); err != nil {
+		owner.Release()
+		return nil, nil, err
+	}
+	return private, owner, nil
+}
+
+func (p *privateCopy) Retain() { p.refs.Add(1) }
+
+func (p *privateCopy) Release() {
+	if p.refs.Add(-1) == 0 {
+		p.of.used.Add(-p.n)
+		if p.of.account != nil {
+			p.of.account.Give(memory.Replies, p.n)
+		}
+	}
+}

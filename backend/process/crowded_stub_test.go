@@ -1,0 +1,44 @@
+package process
+
+import (
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// TestCrowdedArena: clients that hold more responses than the stub can lend do not
+// keep it from answering others: what is beyond a quarter is copied as it comes.
+func TestCrowdedArena(t *testing.T) {
+	const requests, responses = 72, 60 // more than the 4096 descriptors, each request within its window
+	r := newRigWith(t, testkit.Python(t).Path, nil)
+	m := r.startDecoupled("counting", countingModel)
+	var held []*infer.Response
+	for range requests {
+		c := m.begin("60x5000")
+		if report := c.executed(); report.Err != nil || !report.Executed {
+			t.Fatalf("got report %+v, want one of an executed batch", report)
+		}
+		for n := range responses {
+			answer := c.next()
+			if answer.Err != nil || len(answer.Outputs) != 1 || len(answer.Outputs[0].Data) != 5000 {
+				t.Fatalf("response %d of %d: got %+v", n, responses, answer)
+			}
+			held = append(held, answer)
+		}
+		held = append(held, c.next()) // the end
+	}
+	arena := m.instance().current.Load().channel.Arena()
+	if n := arena.Outstanding(); n > 4096/4+1 {
+		t.Errorf("%d descriptors are outstanding, want a quarter of 4096", n)
+	}
+	for n, answer := range held {
+		if len(answer.Outputs) == 1 && readAll(answer) != byte(n%(responses+1)*5000) {
+			t.Fatalf("response %d has other bytes", n)
+		}
+		answer.Release()
+	}
+	if n := arena.Outstanding(); n != 0 {
+		t.Errorf("%d descriptors are outstanding at the end", n)
+	}
+}

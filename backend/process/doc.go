@@ -1,0 +1,60 @@
+// Package process hosts the instances of models in processes of ours, one process for
+// each instance, whatever runs in it. It starts them, speaks with them over the rings of
+// package ipc, answers for them when they are lost, and starts them anew.
+//
+//	Supervisor           of all processes; this process has one
+//	└─ Model             a version; implements backend.Model
+//	   └─ Instance       outlives its processes; implements backend.Instance
+//	      └─ life        one process and all that belongs to it: channel, loans, tasks
+//
+// Program is the seam to a language: which program a process runs, with which files, what
+// AUTO_COMPLETE and INITIALIZE tell it, and how its faults read. A backend opens its
+// models by Supervisor.Open with a Program for each; nothing else here depends on it.
+// Package launch keeps the processes themselves, package output what they print. A
+// process is called a stub, which it is of the model: the other side of the protocol.
+//
+// An instance has five states:
+//
+//	Starting ──▶ Ready ◀──▶ Busy
+//	   │           │          │
+//	   │           ▼          ▼
+//	   ├─────────▶ Lost ◀─────┘      gone without having been told to go
+//	   ▼           │
+//	 Stopped ◀─────┴── (from any)    told to go
+//
+// Where what a life does is found:
+//
+//	handshake            life.go, complete.go, names.go; what it says: program.go
+//	batches              execute.go, encode.go, inside.go; back: answer.go, located.go
+//	open streams         open.go: responses sent by themselves, windows, credit
+//	BLS requests         infer*.go: what the model asks of other models
+//	calls to the server  calls.go: load, unload, ready, metrics; logged.go: its log
+//	its end              life.go: leave, end, drop; cause.go and instance.go: what follows
+//
+// The package has more than 15 files because a life is one state under one lock: its
+// batches, open streams and BLS requests answer for each other when it ends.
+//
+// Callers: backend.Backend's callers, by the interfaces of package backend. A Program is
+// called by the goroutines of its instances, several at once.
+//
+// Goroutines: Instance.Run lives one life after another. A life has three: one that waits
+// for the process, the reader of its ring, and one for each of its outputs. Whoever waits
+// for an answer may read the ring in the reader's place (Await); handle runs with the
+// channel's receive lock held, whoever calls it.
+//
+// Memory: a task's inputs are lent to the stub by ticket until it gives the ticket back.
+// Outputs are lent by the stub until they are released, by whoever holds the response;
+// where clients hold much of a stub's memory they are copied (copies.go). What a life
+// has lent, and what it was lent, goes with it; responses that are being written keep
+// their mapping until they are released.
+//
+// Trust: what a stub writes is checked in ipc, in answer.go and in located.go. A stub that
+// breaks the protocol is killed. Requests inside a stub that is lost are answered with
+// the program's text for ProcessLost; a batch that the stub had not taken goes back to
+// the scheduler.
+//
+// Locks: the channel's receive lock, then the scheduler's, then Instance.submit, then
+// Instance.mu, then the channel's send lock. Supervisor.mu, Model.mu, and those of windows
+// and BLS requests are held alone, or inside these for a few instructions. Nothing is
+// handed up while Instance.mu is held.
+package process

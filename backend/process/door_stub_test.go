@@ -1,0 +1,156 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// TestDoorOfBatches gives an instance batches that its stub could not decode: their
+// clients hear of it, and the stub does not.
+func TestDoorOfBatches(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.start("identity", infer.Uint8)
+	pid := m.instance().current.Load().process.PID()
+	for _, change := range []func(*infer.Request){
+		func(q *infer.Request) { q.ID = "\xed\xb0\x80" },
+		func(q *infer.Request) { q.Correlation.Text = "\xff" },
+		func(q *infer.Request) {
+			q.Parameters = []infer.Parameter{{Name: "k", Kind: infer.StringParameter, String: "\xff"}}
+		},
+		func(q *infer.Request) { q.Inputs[0].Shape = make([]int64, 300) },
+		func(q *infer.Request) { q.Inputs[0].Name = "\xff" },
+	} {
+		request := r.small()
+		change(request)
+		responses, report := m.infer(request)
+		if responses[0].Err == nil || report.Err == nil || report.Executed {
+			t.Errorf("got response %+v, report %+v, want an error of a batch that was not executed", responses[0], report)
+		}
+		m.wantGood()
+	}
+	if now := m.instance().current.Load().process.PID(); now != pid {
+		t.Errorf("stub is %d, want the first one, %d", now, pid)
+	}
+}
+
+// TestFullPoolIsNoBrokenChannel fills the pool of requests and executes a batch
+// whose head does not fit into a frame, and one whose input does not.
+func TestFullPoolIsNoBrokenChannel(t *testing.T) {
+	r := newRigOver(t, testkit.Python(t).Path, nil, shm.PoolConfig{Max: 4 << 20, IdleTrim: time.Hour})
+	m := r.start("identity", infer.Uint8)
+	pid := m.instance().current.Load().process.PID()
+	m.wantGood()
+	var held []*shm.Block
+	for size := 1 << 20; size >= shm.PageSize; {
+		block, err := r.pool.Alloc(size)
+		if err != nil {
+			size /= 2
+			continue
+		}
+		held = append(held, block)
+	}
+	for range 3 {
+		request := &infer.Request{ID: strings.Repeat("i", 40_000)}
+		responses, report := m.infer(request)
+		err := responses[0].Err
+		if err == nil || err.Code != infer.Unavailable || !strings.Contains(err.Message, "EXECUTE in the memory for requests") || !errors.Is(report.Err, err) {
+			t.Errorf("got error %v, report %+v, want the client told that there is no room", err, report)
+		}
+		m.wantGood()
+		large := &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 8192}, nil)}}
+		large.Inputs[0].Data = make([]byte, 8192) // not in the pool
+		responses, _ = m.infer(large)
+		err = responses[0].Err
+		if err == nil || err.Code != infer.Unavailable || !strings.Contains(err.Message, "Failed to increase the shared memory pool size") {
+			t.Errorf("got error %v, want the client told that the tensor has no room now", err)
+		}
+	}
+	for _, block := range held {
+		block.Release()
+	}
+	m.mustInfer(&infer.Request{ID: strings.Repeat("i", 40_000)}).Release()
+	if now := m.instance().current.Load().process.PID(); now != pid || r.counts.of(&r.counts.lost) > 0 {
+		t.Errorf("stub is %d after %d losses, want the first one, %d", now, r.counts.of(&r.counts.lost), pid)
+	}
+}
+
+// TestBatchesThatCannotBeSent hands over a batch that the door refuses, and the next
+// one whenever that is done, as a scheduler does with all that wait: the stack does
+// not grow with their number.
+func TestBatchesThatCannotBeSent(t *testing.T) {
+	const batches = 2000
+	r := newRig(t, nil)
+	m := r.start("identity", infer.Uint8)
+	in := m.instance()
+	deepest, done, answered := 0, 0, make(chan struct{}, batches)
+	var next func()
+	next = func() {
+		in.Execute(&backend.Batch{
+			Tasks: []*backend.Task{{
+				Context: context.Background(), Request: &infer.Request{ID: "\xff"},
+				Send: func(*infer.Response) { answered <- struct{}{} },
+			}},
+			Done: func(_ *backend.Batch, report backend.Report) {
+				deepest = max(deepest, runtime.Callers(0, make([]uintptr, 1000)))
+				if done++; done < batches && report.Err != nil {
+					next()
+				}
+			},
+		})
+	}
+	next()
+	for range batches {
+		select {
+		case <-answered:
+		case <-time.After(patience):
+			t.Fatalf("%d batches are done, want %d; log:\n%s", done, batches, r.log)
+		}
+	}
+	if deepest > 100 {
+		t.Errorf("%d calls are on the stack, want few", deepest)
+	}
+	m.wantGood()
+}
+
+// TestLongNames sends a stub a name that does not fit into a frame, and then one
+// that there is no room for: the table of names stays that of the stub.
+func TestLongNames(t *testing.T) {
+	s := newStandIn(t, shm.Memfd{})
+	l := s.newLife()
+	l.encoder = encoder{pool: s.pool, loans: l.loans}
+	long := strings.Repeat("n", ipc.MaxFrame)
+	index, err := l.nameIndex(long)
+	if err != nil || int(index) != len(l.down.list)-1 || l.down.list[index] != long {
+		t.Fatalf("got index %d, error %v, want the next one", index, err)
+	}
+	var held []*shm.Block
+	for {
+		block, err := s.pool.Alloc(shm.PageSize)
+		if err != nil {
+			break
+		}
+		held = append(held, block)
+	}
+	known := len(l.down.list)
+	if _, err := l.nameIndex("m" + long); refusal(err) == nil || len(l.down.list) != known {
+		t.Errorf("got error %v and %d names, want a refusal and %d", err, len(l.down.list), known)
+	}
+	if _, err := l.nameIndex("short"); err != nil {
+		t.Errorf("short name: got error %v, want none", err)
+	}
+	for _, block := range held {
+		block.Release()
+	}
+	l.loans.Close()
+	l.calls.end(false)
+}

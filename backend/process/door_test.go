@@ -1,0 +1,171 @@
+package process
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// readAsStub reads the body of an EXECUTE frame by the rules of the stub, and says
+// what it would not understand.
+func readAsStub(body []byte, names int) (requests int, err error) {
+	le := binary.LittleEndian
+	at := 0
+	take := func(n int) []byte {
+		if err == nil && n > len(body)-at {
+			err = fmt.Errorf("%d bytes at %d of %d", n, at, len(body))
+		}
+		if err != nil {
+			return make([]byte, n)
+		}
+		at += n
+		return body[at-n : at : at]
+	}
+	text := func(what string, n uint32) int {
+		if err == nil && uint64(n) > uint64(len(body)-at) {
+			err = fmt.Errorf("%s of %d bytes at %d of %d", what, n, at, len(body))
+		}
+		if err == nil && !utf8.Valid(take(int(n))) {
+			err = fmt.Errorf("%s is no UTF-8", what)
+		}
+		return int(n)
+	}
+	pad := func(n int) { take(ipc.Align8(n) - n) }
+	for range le.Uint32(take(ipc.ExecuteSize)) {
+		if err != nil {
+			return requests, err
+		}
+		head := take(ipc.RequestSize)
+		for range le.Uint16(head[28:]) {
+			d := take(ipc.DescriptorSize)
+			if name := le.Uint16(d); int(name) >= names {
+				return requests, fmt.Errorf("name %d of %d", name, names)
+			}
+			if rank := d[3]; rank > ipc.MaxRank {
+				return requests, fmt.Errorf("rank %d", rank)
+			}
+			offset, n := le.Uint64(d[8:])-ipc.HeaderSize, le.Uint64(d[16:])
+			if le.Uint32(d[4:]) == ipc.InFrame && (offset > uint64(len(body)) || n > uint64(len(body))-offset) {
+				return requests, fmt.Errorf("bytes [%d, +%d) of %d", offset, n, len(body))
+			}
+			take(8 * int(d[3]))
+		}
+		if n := le.Uint16(head[30:]); n != ipc.AllOutputs {
+			for list := take(2 * int(n)); len(list) > 0; list = list[2:] {
+				if index := le.Uint16(list); int(index) >= names {
+					return requests, fmt.Errorf("output %d of %d", index, names)
+				}
+			}
+			pad(2 * int(n))
+		}
+		pad(text("id", le.Uint32(head[32:])) + text("parameters", le.Uint32(head[36:])) +
+			text("correlation id", le.Uint32(head[40:])) + text("trace", le.Uint32(head[44:])))
+		requests++
+	}
+	return requests, err
+}
+
+// FuzzDoor has a batch encoded whose strings, shapes and data are whatever comes:
+// it is refused by an error for its clients, or the stub can read it.
+func FuzzDoor(f *testing.F) {
+	for _, s := range []string{"", "id", "grün", "\xff", "\xed\xb0\x80", "a\x00b", "\xf0\x9f\x98", string(make([]byte, 40_000))} {
+		f.Add(s, s, s, s, uint16(2), []byte(s), uint8(1))
+	}
+	f.Add("a", "b", "c", "d", uint16(65), []byte("x"), uint8(3))
+	f.Add("a", "b", "c", "d", uint16(300), make([]byte, 5000), uint8(200))
+	region, err := shm.NewRegion(shm.Memfd{}, 16<<20, shm.ReadWrite)
+	if err != nil {
+		f.Fatal(err)
+	}
+	pool, err := shm.NewPool(region, shm.PoolConfig{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(pool.Close)
+	f.Fuzz(func(t *testing.T, id, correlation, key, value string, rank uint16, data []byte, count uint8) {
+		e := encoder{pool: pool, loans: &shm.Loans{}, names: newNames([]string{"IN0"}, []string{"OUT0"})}
+		defer e.loans.Close()
+		good := &infer.Request{ID: "good", Inputs: []infer.Tensor{{Name: "IN0", DataType: infer.Uint8, Shape: []int64{1}, Data: []byte{1}}}}
+		requests := []*infer.Request{good}
+		for range count % 4 {
+			requests = append(requests, &infer.Request{
+				ID: id, Correlation: infer.CorrelationID{Text: correlation},
+				Parameters: []infer.Parameter{
+					{Name: key, Kind: infer.StringParameter, String: value}, {Name: "n", Kind: infer.DoubleParameter, Double: math.NaN()},
+				},
+				Inputs:  []infer.Tensor{{Name: "IN0", DataType: infer.Bytes, Shape: make([]int64, rank%400), Data: data}},
+				Outputs: []string{"OUT0", value},
+			})
+		}
+		handles := make([]uint64, len(requests))
+		if err := e.plan(requests, handles); err != nil {
+			if refusal(err) == nil {
+				t.Fatalf("plan: got error %v, want one for clients", err)
+			}
+			if loans, _ := e.loans.Count(); loans > 0 {
+				t.Fatalf("%d blocks are lent after an error", loans)
+			}
+			return
+		}
+		body := make([]byte, e.size)
+		e.write(body, requests)
+		if n, err := readAsStub(body, 2); err != nil || n != len(requests) {
+			t.Fatalf("the stub reads %d of %d requests: %v", n, len(requests), err)
+		}
+	})
+}
+
+// TestDoorOfMaps wants the field named that a map of INITIALIZE or RESULT cannot have.
+func TestDoorOfMaps(t *testing.T) {
+	type search struct {
+		Path   string   `msgpack:"path"`
+		Search []string `msgpack:"search"`
+	}
+	body := &struct {
+		Args map[string]string `msgpack:"args"`
+		Tensors
+		search
+	}{
+		Args: map[string]string{"model_name": "m"}, Tensors: Tensors{Names: []string{"IN0"}},
+		search: search{Path: "/models/m/1/model.py", Search: []string{"/models/m"}},
+	}
+	if err := checkFields(ipc.Initialize, body); err != nil {
+		t.Errorf("got error %v, want none", err)
+	}
+	body.Search = append(body.Search, "/mod\xe8les")
+	if err := checkFields(ipc.Initialize, body); err == nil || err.Error() != `INITIALIZE: field 'search' is not valid UTF-8: "/mod\xe8les"` {
+		t.Errorf("got error %v, want one that names the field", err)
+	}
+	body.Search = nil
+	body.Args["model_config"] = "\xff"
+	if err := checkFields(ipc.Initialize, body); err == nil || err.Error() != `INITIALIZE: field 'args' is not valid UTF-8: "\xff"` {
+		t.Errorf("got error %v, want one that names the field", err)
+	}
+	names := make([]string, maxNames/2+1)
+	if err := checkNames(names, names); err == nil {
+		t.Error("more names were let through than a table has")
+	}
+}
+
+// TestRefusals wants a lack of memory told apart from the end of a life.
+func TestRefusals(t *testing.T) {
+	short := noRoom(ipc.Execute, 40_000, fmt.Errorf("allocate: %w", shm.ErrExhausted))
+	if own := refusal(short); own == nil || own.Code != infer.Unavailable || !errors.Is(short, shm.ErrExhausted) {
+		t.Errorf("no room: got %v, want an error for clients that is about memory", own)
+	}
+	for _, err := range []error{nil, ipc.ErrClosed, fmt.Errorf("send: %w", ipc.ErrClosed), broke("head", "it moves back")} {
+		if own := refusal(err); own != nil {
+			t.Errorf("%v: got %v, want none for clients", err, own)
+		}
+	}
+	if own := refusal(errors.New("frame EXECUTE of 70000 bytes: want at most 65536")); own == nil || own.Code != infer.Internal {
+		t.Errorf("our own fault: got %v, want an internal error", own)
+	}
+}

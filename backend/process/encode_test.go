@@ -1,0 +1,117 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+)
+
+// TestParametersOfRequests compares the JSON text that request.parameters()
+// returns.
+func TestParametersOfRequests(t *testing.T) {
+	one := func(p infer.Parameter) []infer.Parameter {
+		p.Name = "k"
+		return []infer.Parameter{p}
+	}
+	for _, test := range []struct {
+		parameters []infer.Parameter
+		want       string
+	}{
+		{nil, ""},
+		{one(infer.Parameter{Kind: infer.StringParameter, String: "text"}), `{"k":"text"}`},
+		{one(infer.Parameter{Kind: infer.StringParameter, String: "a\"b\\c\n"}), `{"k":"a\"b\\c\n"}`},
+		{one(infer.Parameter{Kind: infer.StringParameter, String: "ü"}), `{"k":"ü"}`},
+		{one(infer.Parameter{Kind: infer.IntParameter, Int: math.MinInt64}), `{"k":-9223372036854775808}`},
+		{one(infer.Parameter{Kind: infer.BoolParameter, Bool: true}), `{"k":true}`},
+		{one(infer.Parameter{Kind: infer.DoubleParameter, Double: 2}), `{"k":2.0}`},
+		{one(infer.Parameter{Kind: infer.DoubleParameter, Double: -0.5}), `{"k":-0.5}`},
+		{one(infer.Parameter{Kind: infer.DoubleParameter, Double: 1e300}), `{"k":1e+300}`},
+		{one(infer.Parameter{Kind: infer.DoubleParameter, Double: math.NaN()}), `{"k":NaN}`},
+		{one(infer.Parameter{Kind: infer.DoubleParameter, Double: math.Inf(-1)}), `{"k":-Infinity}`},
+		{[]infer.Parameter{
+			{Name: "a", Kind: infer.IntParameter, Int: 1}, {Name: "b\t", Kind: infer.BoolParameter},
+		}, `{"a":1,"b\t":false}`},
+	} {
+		if got := string(appendParameters(nil, test.parameters)); got != test.want {
+			t.Errorf("got %s, want %s", got, test.want)
+		}
+	}
+}
+
+func TestParametersOfResponses(t *testing.T) {
+	got, failure := parseParameters([]byte(`{"s":"ü","i":-5,"b":true,"i":6}`))
+	want := []infer.Parameter{
+		{Name: "s", Kind: infer.StringParameter, String: "ü"}, {Name: "i", Kind: infer.IntParameter, Int: -5},
+		{Name: "b", Kind: infer.BoolParameter, Bool: true}, {Name: "i", Kind: infer.IntParameter, Int: 6},
+	}
+	if failure != nil || len(got) != len(want) {
+		t.Fatalf("got %+v, error %v, want %+v", got, failure, want)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("parameter %d: got %+v, want %+v", i, got[i], want[i])
+		}
+	}
+	for _, text := range []string{
+		"", "[]", "5", "null", `{"a":1`, `{"a":}`, `{"a":1.5}`, `{"a":1e3}`, `{"a":null}`, `{"a":[1]}`, `{"a":{}}`,
+		`{"a":99999999999999999999}`, `{1:2}`, strings.Repeat("[", 100_000),
+	} {
+		if _, failure := parseParameters([]byte(text)); failure == nil {
+			t.Errorf("%.20s: got no error", text)
+		}
+	}
+}
+
+// FuzzParametersOfResponses wants whatever is accepted to be JSON.
+func FuzzParametersOfResponses(f *testing.F) {
+	f.Add([]byte(`{"s":"x","i":-5,"b":true}`))
+	f.Add([]byte(`{}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		list, failure := parseParameters(text)
+		if failure != nil {
+			return
+		}
+		if again := appendParameters(nil, list); len(again) > 0 && !json.Valid(again) {
+			t.Errorf("%q became %q", text, again)
+		}
+	})
+}
+
+func TestNames(t *testing.T) {
+	n := newNames([]string{"A", "B"}, []string{"B", "C"})
+	if n.index["B"] != 1 || n.isOutput(1) || !n.isOutput(2) || !n.isOutput(3) || n.isOutput(4) {
+		t.Errorf("got table %+v", n)
+	}
+	if index, ok := n.outputIndex("B"); !ok || index != 2 {
+		t.Errorf("output B: got index %d, %t, want 2", index, ok)
+	}
+	if _, ok := n.outputIndex("A"); ok {
+		t.Error("input A is an output")
+	}
+	if err := n.add(4, []byte("D")); err != nil || n.list[4] != "D" || n.isOutput(4) {
+		t.Errorf("add D: got error %v, table %+v", err, n)
+	}
+	for _, test := range []struct {
+		index uint64
+		name  string
+		rule  string
+	}{{4, "E", "name"}, {6, "E", "name"}, {5, "\xff", "utf8"}, {5, strings.Repeat("x", maxNameBytes), "name"}} {
+		var broken *ipc.ProtocolError
+		if err := n.add(test.index, []byte(test.name)); !errors.As(err, &broken) || broken.Rule != test.rule {
+			t.Errorf("add %d %.10q: got error %v, want one of rule %s", test.index, test.name, err, test.rule)
+		}
+	}
+	for len(n.list) < maxNames {
+		if err := n.add(uint64(len(n.list)), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := n.add(maxNames, nil); err == nil {
+		t.Error("a table of 65535 names takes another")
+	}
+}

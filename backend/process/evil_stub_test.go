@@ -1,0 +1,78 @@
+package process
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// TestScribbles has a real stub corrupt its frames, its words and its memory a
+// thousand times, five times with each request. Whatever comes of it, the
+// request is answered, and a good one is served afterwards.
+func TestScribbles(t *testing.T) {
+	for name, prefix := range map[string]string{"sealed": "", "named": "nereid_test_evil_"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(c *Options) {
+				c.ExecuteTimeout = time.Second
+				c.RegionPrefix = prefix
+			})
+			requests := 200
+			if !testkit.Long() {
+				requests = 20
+			}
+			for seed := 0; seed < requests; {
+				// A fresh instance has no pauses between lives yet.
+				m := r.in(t).start("scribbles", infer.Uint8)
+				// It may have said that a request stays open, which then nobody answers.
+				m.killAfter = time.Second
+				lost := r.counts.of(&r.counts.lost)
+				for ; seed < requests && r.counts.of(&r.counts.lost) < lost+4; seed++ {
+					size := []int{4, 5000, 200_000}[seed%3]
+					request := &infer.Request{
+						ID: fmt.Sprint(seed), Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, pattern(size, seed))},
+					}
+					responses, _ := m.infer(request)
+					readAll(responses[0])
+					responses[0].Release()
+					releaseInputs(request)
+					if seed%10 == 0 {
+						m.wantGoodAtLast()
+					}
+				}
+				m.wantGoodAtLast()
+				m.close()
+			}
+			rules := r.counts.brokenRules()
+			t.Logf("%d stubs were lost, rules broken: %v", r.counts.of(&r.counts.lost), rules)
+			if len(rules) < 4 && testkit.Long() {
+				t.Errorf("rules broken are %v, want several: the test corrupts too little", rules)
+			}
+		})
+	}
+}
+
+// wantGoodAtLast waits until a good request is answered well: what a stub has
+// corrupted before may still end its life.
+func (m *running) wantGoodAtLast() {
+	m.rig.t.Helper()
+	testkit.Eventually(m.rig.t, patience, func() bool {
+		request := m.rig.small()
+		request.ID = "good"
+		responses, _ := m.infer(request)
+		defer responses[0].Release()
+		return responses[0].Err == nil && len(responses[0].Outputs) == 1 && string(responses[0].Outputs[0].Data) == "\x01\x02\x03\x04"
+	})
+}
+
+// readAll reads what a response says that it has, as the server does.
+func readAll(response *infer.Response) (sum byte) {
+	for _, output := range response.Outputs {
+		for _, b := range output.Data {
+			sum += b
+		}
+	}
+	return sum
+}

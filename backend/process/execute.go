@@ -1,0 +1,266 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+)
+
+// errNotTaken says that an instance cannot be given a batch now.
+var errNotTaken = errors.New("instance takes no batch")
+
+// Execute implements backend.Instance. It panics only before the batch is inside a
+// life: what is inside is answered by the life or its end.
+func (in *Instance) Execute(b *backend.Batch) {
+	begin := ipc.Now()
+	err := in.handOver(b, begin)
+	if err == nil {
+		return
+	}
+	if errors.Is(err, errNotTaken) {
+		in.apart(func() { b.Done(b, backend.Report{Refused: true}) })
+		return
+	}
+	// Done may hand the next batch over, which may fail as well, and so on for as many
+	// as wait: each in a goroutine of its own, for the sake of the stack.
+	boundary.Go(in.log, boundary.Request, func() { in.fail(b, begin, err) }, nil)
+}
+
+// fail answers a batch that could not be handed over.
+func (in *Instance) fail(b *backend.Batch, begin int64, err error) {
+	now := ipc.Now()
+	in.apart(func() {
+		b.Done(b, backend.Report{Start: begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
+	})
+	for _, task := range b.Tasks {
+		in.apart(func() { task.Send(infer.ErrorResponse(err)) })
+	}
+}
+
+// handOver numbers a batch and publishes its frame. An *infer.Error means that
+// the batch cannot be sent; a life that ends answers its batches itself, and is
+// no error.
+func (in *Instance) handOver(b *backend.Batch, begin int64) error {
+	// Batches are numbered and published in one order. Nothing that holds submit
+	// waits for the channel's receive lock, under which Execute may be called.
+	in.submit.Lock()
+	defer in.submit.Unlock()
+	l, entered, ahead, err := in.enter(b, begin)
+	if err != nil {
+		return err
+	}
+	number := entered.number
+
+	var position uint64
+	err = boundary.Run(in.log, boundary.Request, func() (err error) {
+		if !ahead && in.model.settings.ExecuteTimeout > 0 {
+			l.limit()
+		}
+		l.isCalledBy(b)
+		position, err = l.send(b, number, entered.handles, ahead)
+		return err
+	})
+	var panicked *boundary.Error
+	if errors.As(err, &panicked) { // nothing of it was published
+		l.encoder.undo()
+		err = infer.AsError(err)
+	}
+	return l.sent(number, position, err)
+}
+
+// enter numbers a batch and puts it inside the life of the instance.
+func (in *Instance) enter(b *backend.Batch, begin int64) (l *life, entered inside, ahead bool, err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	l = in.life
+	if l == nil || l.count == depth {
+		return nil, entered, false, errNotTaken
+	}
+	if len(l.open.byHandle) >= maxOpen {
+		return nil, entered, false, infer.Errorf(infer.Unavailable, "instance '%s' has %d requests open, which is the most that it may have", in.name, maxOpen)
+	}
+	ahead = l.count > 0
+	l.number++
+	if l.number&math.MaxUint32 == 0 {
+		l.number++ // no handle is 0
+	}
+	entered = inside{batch: b, number: l.number, handles: make([]uint64, len(b.Tasks)), position: math.MaxUint64, begin: begin}
+	for i, task := range b.Tasks {
+		task.Handle = handleOf(entered.number, i)
+		entered.handles[i] = task.Handle
+	}
+	if !ahead {
+		in.moveLocked(Busy)
+	}
+	l.inside[l.count] = entered
+	l.count++
+	return l, entered, ahead, nil
+}
+
+// sent notes what became of the frame of a batch that has been put inside. An error is
+// for its requests, as the batch is not inside any more. After a panic the life ends,
+// which answers what it has.
+func (l *life) sent(number, position uint64, err error) (refused error) {
+	in := l.in
+	var panicked error
+	defer func() {
+		if panicked != nil {
+			l.fail(panicked)
+		}
+	}()
+	defer boundary.Recover(&in.log, boundary.Life, &panicked)
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	at := l.findLocked(number)
+	own := refusal(err)
+	switch {
+	case at < 0:
+		// The life has ended meanwhile and its end answers the batch, or the stub has
+		// answered it already.
+		if err == nil {
+			l.late.number, l.late.position = number, position
+		}
+	case err == nil:
+		l.inside[at].position, l.inside[at].sent = position, ipc.Now()
+		l.handed.Store(l.inside[at].sent)
+	case own != nil:
+		refused = own      // also after a panic
+		l.dropLastLocked() // it is the last one, as nobody else could submit
+	case !errors.Is(err, ipc.ErrClosed):
+		// The channel is broken: the life ends, and its end gives the batch back,
+		// for nothing of it was published.
+		l.fail(err)
+	}
+	return refused
+}
+
+// aheadBelow is how short executions are, on average, for which it makes sense
+// to hand a batch over before the one in front of it has been answered. A batch
+// that waits behind a longer one could have gone to another instance.
+const aheadBelow = 200 * time.Microsecond
+
+// Ahead implements backend.Pipeliner. While the stub has not said what it did
+// with a batch that was asked back, it gets no other ahead: it is in a long
+// execution, and the next one could not be asked back.
+func (in *Instance) Ahead() bool {
+	if in.await.average.Load() >= int64(aheadBelow) {
+		return false
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	l := in.life
+	return l != nil && l.count < depth && l.asked.number == 0
+}
+
+// Withdraw implements backend.Pipeliner.
+func (in *Instance) Withdraw() {
+	in.mu.Lock()
+	l := in.life
+	if l == nil || l.count < depth || l.asked.number != 0 || l.inside[l.count-1].sent == 0 {
+		in.mu.Unlock()
+		return
+	}
+	last := l.inside[l.count-1]
+	certain := l.channel.Withdraw(last.number)
+	l.asked = withdrawal{number: last.number, certain: certain}
+	if certain {
+		l.dropLastLocked()
+		l.withdrawing.Add(1)
+	}
+	in.mu.Unlock()
+	if certain {
+		// Not after Down, which would be of another life perhaps: end waits.
+		defer l.withdrawing.Done()
+		last.batch.Done(last.batch, backend.Report{Refused: true, Withdrawn: true})
+	}
+}
+
+// send encodes and publishes the frame of a batch; the caller holds submit. After
+// an error nothing is lent, and refusal tells whether the channel is fine.
+func (l *life) send(b *backend.Batch, number uint64, handles []uint64, ahead bool) (position uint64, err error) {
+	var few [8]*infer.Request
+	requests := few[:0]
+	for _, task := range b.Tasks {
+		requests = append(requests, task.Request)
+	}
+	e := &l.encoder
+	if err := e.plan(requests, handles); err != nil {
+		return 0, err
+	}
+	if e.size > ipc.MaxInlineBody {
+		position, err = l.sendSpilled(ipc.Execute, number, ahead, e.size, func(body []byte) {
+			e.write(body, requests)
+			l.encoded.Store(number)
+		})
+	} else {
+		position, err = l.channel.Fill(ipc.Execute, number, e.size, func(frame []byte) {
+			e.write(frame[ipc.HeaderSize:], requests)
+			if ahead {
+				ipc.SetAhead(frame)
+			}
+			l.encoded.Store(number)
+		})
+	}
+	if err != nil {
+		e.undo()
+	}
+	return position, err
+}
+
+// timeout ends a stub whose execute did not return in time.
+func (l *life) timeout(number uint64, limit time.Duration) {
+	l.in.mu.Lock()
+	late := l.count > 0 && l.inside[0].number == number
+	l.in.mu.Unlock()
+	if late {
+		l.fail(&lateError{fmt.Sprintf("execute did not return within %s, stub is killed", limit)})
+	}
+}
+
+// Cancel implements backend.Canceller.
+func (in *Instance) Cancel(task *backend.Task) {
+	in.mu.Lock()
+	l := in.life
+	handle, inside := uint64(0), false
+	abandoned := false
+	if l != nil {
+		if handle, inside = l.handleLocked(task); inside {
+			abandoned = l.abandonedLocked(handle >> 32)
+		}
+	}
+	in.mu.Unlock()
+	if inside {
+		l.tell(handle)
+	}
+	if abandoned {
+		l.infers.cancelBatch(handle >> 32)
+	}
+}
+
+// abandonedLocked reports whether the clients of all requests of a batch that
+// have not been answered yet have gone. It is given the low 32 bits of the
+// batch's number.
+func (l *life) abandonedLocked(batch uint64) bool {
+	tasks := l.openOfLocked(batch)
+	for i := range l.count {
+		if b := &l.inside[i]; b.number&math.MaxUint32 == batch {
+			for at, task := range b.batch.Tasks {
+				if s := b.stream(at); s == nil || !s.ended {
+					tasks = append(tasks, task)
+				}
+			}
+		}
+	}
+	for _, task := range tasks {
+		if task.Context.Err() == nil {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,88 @@
+package process
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/rs/zerolog"
+)
+
+// cancellation is the context of a request that a model makes. Unlike one of
+// package context it has no parent that would keep it until it is cancelled: a
+// request that has ended is forgotten, and starts no goroutine for that.
+type cancellation struct {
+	log    zerolog.Logger
+	lock   sync.Mutex
+	done   chan struct{} // made when somebody asks for it
+	err    error
+	afters []*func()
+}
+
+var _ context.Context = (*cancellation)(nil)
+
+// Deadline implements context.Context.
+func (c *cancellation) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// Value implements context.Context.
+func (c *cancellation) Value(any) any { return nil }
+
+// Done implements context.Context.
+func (c *cancellation) Done() <-chan struct{} {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if c.done == nil {
+		c.done = make(chan struct{})
+		if c.err != nil {
+			close(c.done)
+		}
+	}
+	return c.done
+}
+
+// Err implements context.Context.
+func (c *cancellation) Err() error {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	return c.err
+}
+
+// AfterFunc is what context.AfterFunc uses where there is one.
+func (c *cancellation) AfterFunc(f func()) (stop func() bool) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if c.err != nil {
+		boundary.Go(c.log, boundary.Request, f, nil)
+		return func() bool { return false }
+	}
+	after := &f
+	c.afters = append(c.afters, after)
+	return func() bool {
+		c.lock.Lock()
+		defer c.lock.Unlock()
+		at := slices.Index(c.afters, after)
+		if at < 0 {
+			return false
+		}
+		c.afters = slices.Delete(c.afters, at, at+1)
+		return true
+	}
+}
+
+func (c *cancellation) cancel() {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.err = context.Canceled
+	if c.done != nil {
+		close(c.done)
+	}
+	for _, after := range c.afters {
+		boundary.Go(c.log, boundary.Request, *after, nil)
+	}
+	c.afters = nil
+}

@@ -1,0 +1,50 @@
+package process
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// FuzzInfers gives a life any INFER, DEMAND or STOP_INFER: the request is handed
+// over or answered or the life ends, and nothing is kept of it.
+func FuzzInfers(f *testing.F) {
+	for _, name := range []string{"infer", "demand", "stop_infer"} {
+		frame, err := os.ReadFile(goldenPath(name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(binary.LittleEndian.Uint16(frame[4:]), uint64(9), frame[ipc.HeaderSize:])
+	}
+	strings2 := inArena(4, 0, 12)
+	strings2.Type, strings2.Shape = uint8(infer.Bytes), []int64{2}
+	f.Add(uint16(ipc.Infer), uint64(1), inferBody{model: "m", inputs: []ipc.Descriptor{inArena(1, 0, 8192), strings2, inArena(2, 5, 0)}, parameters: `{"a":1}`}.encode())
+	s := newStandIn(f, shm.Memfd{})
+	f.Fuzz(func(t *testing.T, kind uint16, number uint64, body []byte) {
+		switch ipc.Kind(kind) {
+		case ipc.Infer, ipc.Demand, ipc.StopInfer:
+		default:
+			kind = uint16(ipc.Infer)
+		}
+		same := *s
+		same.t = t
+		b := same.newBench()
+		b.mustAsk(9, inferBody{flags: ipc.InferStream})
+		var err error
+		n := allocated(func() { err = b.life.handle(ipc.Frame{Kind: ipc.Kind(kind), ID: number, Body: body}) })
+		var broken *ipc.ProtocolError
+		if err != nil && !errors.As(err, &broken) {
+			t.Errorf("got error %v, want a protocol error", err)
+		}
+		if limit := 64*uint64(len(body)) + 2*standInArena; n > limit {
+			t.Errorf("%d bytes were allocated for a body of %d, want at most %d", n, len(body), limit)
+		}
+		b.sent()
+		b.settled()
+	})
+}

@@ -1,0 +1,218 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"golang.org/x/sys/unix"
+)
+
+// neighbours is a registry of models that run, without a scheduler: a request
+// waits until the instance takes it.
+type neighbours struct {
+	backend.Host
+	models map[string]*running
+	ended  sync.WaitGroup
+}
+
+func (n *neighbours) Decoupled(model string, _ int64) (decoupled, asks bool, err error) {
+	if n.models[model] == nil {
+		return false, false, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", model)
+	}
+	return false, false, nil
+}
+
+func (n *neighbours) Submit(ctx context.Context, r *infer.Request, send infer.Sender) error {
+	in := n.models[r.Model].instance()
+	n.ended.Add(1)
+	task := &backend.Task{Context: ctx, Request: r}
+	stop := context.AfterFunc(ctx, func() { in.Cancel(task) })
+	task.Send = func(response *infer.Response) {
+		final := response.Final
+		send(response)
+		if final {
+			stop()
+			n.ended.Done()
+		}
+	}
+	refused := make(chan bool, 1)
+	batch := &backend.Batch{Tasks: []*backend.Task{task}, Done: func(_ *backend.Batch, report backend.Report) { refused <- report.Refused }}
+	n.ended.Go(func() {
+		testkit.Within(patience, func() bool {
+			in.Execute(batch)
+			return !<-refused
+		})
+	})
+	return nil
+}
+
+// wantSettled wants that a life holds nothing: no loan, no block of its arena,
+// no request of its model.
+func (m *running) wantSettled(t *testing.T) {
+	t.Helper()
+	l := m.instance().current.Load()
+	if l == nil {
+		t.Fatal("there is no stub")
+	}
+	var loans, outstanding, asked int
+	var lent, copied int64
+	if !testkit.Within(patience, func() bool {
+		loans, lent = l.loans.Count()
+		outstanding = l.channel.Arena().Outstanding()
+		l.infers.mu.Lock()
+		asked, copied = len(l.infers.all), l.infers.copied
+		l.infers.mu.Unlock()
+		return loans == 0 && lent == 0 && outstanding == 0 && asked == 0 && copied == 0
+	}) {
+		t.Errorf("%s: %d loans of %d bytes, %d blocks of its arena, %d requests and %d bytes of copies are left", m.instance().Name(), loans, lent, outstanding, asked, copied)
+	}
+}
+
+// executes reports whether the stub has begun a batch: one that it had not taken
+// would be given to its successor.
+func (m *running) executes() bool {
+	in := m.instance()
+	in.mu.Lock()
+	l := in.life
+	var first inside
+	if l != nil && l.count > 0 {
+		first = l.inside[0]
+	}
+	in.mu.Unlock()
+	return first.sent != 0 && l.channel.Taken(first.position)
+}
+
+const callingModel = `
+import gc
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def call(self, tensors):
+        request = pb_utils.InferenceRequest(model_name="identity", requested_output_names=["OUT0"], inputs=tensors)
+        response = request.exec()
+        if response.has_error():
+            raise pb_utils.TritonModelException(response.error().message())
+        return response
+
+    def answer(self, request):
+        (given,) = request.inputs()
+        how = request.request_id()
+        if how == "as it is":
+            return pb_utils.InferenceResponse(self.call([given]).output_tensors())
+        array = given.as_numpy()
+        if how == "view":
+            again = self.call([pb_utils.Tensor("IN0", array[:])]).output_tensors()[0].as_numpy()
+        elif how == "copy":
+            again = self.call([pb_utils.Tensor("IN0", array.copy())]).output_tensors()[0].as_numpy().copy()
+        elif how == "written":
+            first = self.call([given]).output_tensors()[0].as_numpy()
+            first += 1
+            again = self.call([pb_utils.Tensor("IN0", first)]).output_tensors()[0].as_numpy()
+            again -= 1
+        elif how == "many":
+            held = [self.call([given]) for _ in range(20)]
+            again = held[-1].output_tensors()[0].as_numpy()
+        elif how == "fails":
+            raise ValueError("with an answer in hand", self.call([given]))
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", again)])
+`
+
+// TestModelsCallModels passes tensors from stub to stub in all the ways that they
+// can go, and wants them unchanged and nothing left.
+func TestModelsCallModels(t *testing.T) {
+	pythons := testkit.Pythons(t)
+	for _, python := range []testkit.Interpreter{pythons[0], pythons[len(pythons)-1]} {
+		for kind, prefix := range map[string]string{"sealed": "", "named": "nereid_test_bls_"} {
+			t.Run(python.String()+"/"+kind, func(t *testing.T) {
+				r := newRigWith(t, python.Path, func(c *Options) { c.RegionPrefix = prefix })
+				host := &neighbours{}
+				r.host = host
+				callee := r.start("identity", infer.Uint8)
+				caller, err := r.open(r.writeModel("caller", callingModel), modelConfig("caller", 1, infer.Uint8))
+				if err != nil {
+					t.Fatal(err)
+				}
+				host.models = map[string]*running{"identity": callee}
+				for _, how := range []string{"as it is", "view", "copy", "written", "many"} {
+					for _, n := range []int{0, 1, 4096, 4097, 100_000, 3 << 20} {
+						request := &infer.Request{ID: how, Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(n)}, pattern(n, n))}}
+						response := caller.mustInfer(request)
+						if len(response.Outputs) != 1 || !bytes.Equal(response.Outputs[0].Data, request.Inputs[0].Data) {
+							t.Errorf("%s, %d bytes: got other bytes than were sent", how, n)
+						}
+						if !bytes.Equal(request.Inputs[0].Data, pattern(n, n)) {
+							t.Errorf("%s, %d bytes: the request itself has been changed", how, n)
+						}
+						response.Release()
+						releaseInputs(request)
+					}
+				}
+				request := &infer.Request{ID: "fails", Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 100_000}, pattern(100_000, 1))}}
+				responses, _ := caller.infer(request)
+				if responses[0].Err == nil {
+					t.Error("a model that raises: got no error")
+				}
+				responses[0].Release()
+				releaseInputs(request)
+				caller.wantSettled(t)
+				callee.wantSettled(t)
+				host.ended.Wait()
+			})
+		}
+	}
+}
+
+// TestCallsThatAreCutOff kills the stub that calls, and the one that is called,
+// while tensors of both are on their way. What they held goes back, and the
+// other one goes on.
+func TestCallsThatAreCutOff(t *testing.T) {
+	for _, victim := range []string{"caller", "callee"} {
+		t.Run(victim, func(t *testing.T) {
+			r := newRig(t, nil)
+			host := &neighbours{}
+			r.host = host
+			callee, err := r.open(r.copyModel("waits_for_cancellation"), modelConfig("waits_for_cancellation", 1, infer.Uint8))
+			if err != nil {
+				t.Fatal(err)
+			}
+			source := bytes.ReplaceAll([]byte(callingModel), []byte(`"identity"`), []byte(`"waits_for_cancellation", request_id="wait"`))
+			caller, err := r.open(r.writeModel("caller", string(source)), modelConfig("caller", 1, infer.Uint8))
+			if err != nil {
+				t.Fatal(err)
+			}
+			host.models = map[string]*running{"waits_for_cancellation": callee}
+			for i := range 3 {
+				request := &infer.Request{ID: []string{"as it is", "view", "copy"}[i], Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 100_000}, pattern(100_000, 1))}}
+				answered := make(chan *infer.Response, 1)
+				go func() {
+					responses, _ := caller.infer(request)
+					answered <- responses[0]
+				}()
+				testkit.Eventually(t, patience, callee.executes)
+				doomed := map[string]*running{"caller": caller, "callee": callee}[victim].instance()
+				_ = unix.Kill(doomed.current.Load().process.PID(), unix.SIGKILL)
+				response := <-answered
+				want := fmt.Sprintf("Stub process '%s' is not healthy.", doomed.Name())
+				if response.Err == nil || !bytes.Contains([]byte(response.Err.Message), []byte(want)) {
+					t.Errorf("got error %v, want %q", response.Err, want)
+				}
+				response.Release()
+				releaseInputs(request)
+				host.ended.Wait() // the callee has heard that nobody waits, or has died
+				testkit.Eventually(t, patience, func() bool { return caller.instance().current.Load() != nil && callee.instance().current.Load() != nil })
+			}
+			caller.wantSettled(t)
+			callee.wantSettled(t)
+		})
+	}
+}

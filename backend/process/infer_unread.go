@@ -1,0 +1,50 @@
+package process
+
+import "github.com/nereid-serving/nereid/infer"
+
+// A model that waits for one of its requests does not read the responses of
+// another, and the model that makes those must not be kept waiting: its instance
+// may be what the first request needs. So a stream counts in its window only as
+// long as it is the one request of its execution. From then on its responses
+// are kept here, as many as come.
+
+// joinLocked notes a request and returns the streams that somebody may fail to
+// read from now on; the caller loosens them without a lock.
+func (i *inferences) joinLocked(q *inference) (unread []*inference) {
+	for _, s := range i.tight {
+		if s.batch == q.batch {
+			unread = append(unread, s)
+			delete(i.tight, s.number)
+		}
+	}
+	if !q.stream {
+		return unread
+	}
+	for _, other := range i.all {
+		if other != q && other.batch == q.batch {
+			return append(unread, q)
+		}
+	}
+	if i.tight == nil {
+		i.tight = make(map[uint64]*inference)
+	}
+	i.tight[q.number] = q
+	return unread
+}
+
+// loosen lets go of the places that responses have in the window of a stream.
+func (q *inference) loosen() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.loose = true
+	for _, r := range q.kept {
+		releaseSlot(r)
+	}
+}
+
+func releaseSlot(r *infer.Response) {
+	if r.Slot != nil {
+		r.Slot.Release()
+		r.Slot = nil
+	}
+}

@@ -1,0 +1,78 @@
+package process
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// TestUnreadStreams is a table of requests that one model has made: a stream
+// keeps its model waiting only as long as nothing else is under way for the same
+// execution.
+func TestUnreadStreams(t *testing.T) {
+	type request struct {
+		batch  uint64
+		stream bool
+		ended  bool // before the next one comes
+	}
+	for _, c := range []struct {
+		name     string
+		requests []request
+		tight    string // those that count in their windows
+	}{
+		{"alone", []request{{4, true, false}}, "[0]"},
+		{"a request beside it", []request{{4, true, false}, {4, false, false}}, "[]"},
+		{"a request before it", []request{{4, false, false}, {4, true, false}}, "[]"},
+		{"a request that has ended", []request{{4, false, true}, {4, true, false}}, "[1]"},
+		{"a request that will have ended", []request{{4, true, false}, {4, false, true}, {5, false, false}}, "[]"},
+		{"of other executions", []request{{4, true, false}, {5, true, false}, {3, false, false}}, "[0 1]"},
+		{"two streams", []request{{4, true, false}, {4, true, false}, {5, true, false}}, "[2]"},
+		{"not known for what", []request{{0, true, false}, {0, false, false}}, "[]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, shm.Memfd{})
+			defer b.settled()
+			b.life.number = 5
+			released := make(map[int]int)
+			say := func(i int) {
+				b.host.call(i).send(&infer.Response{Slot: onRelease(func() { released[i]++ })})
+			}
+			for i, r := range c.requests {
+				flags := uint32(0)
+				if r.stream {
+					flags = ipc.InferStream
+				}
+				b.mustAsk(uint64(i+1), inferBody{batch: r.batch, flags: flags}) // no response is demanded
+				switch {
+				case r.ended:
+					b.host.call(i).send(&infer.Response{Final: true})
+				case r.stream:
+					say(i)
+				}
+			}
+			tight := []int{}
+			for i, r := range c.requests {
+				if !r.stream {
+					continue
+				}
+				say(i)
+				switch released[i] {
+				case 0:
+					tight = append(tight, i)
+				case 2:
+				default:
+					t.Errorf("%d of 2 places of stream %d were let go of", released[i], i)
+				}
+			}
+			if got := fmt.Sprint(tight); got != c.tight {
+				t.Errorf("got %s in their windows, want %s", got, c.tight)
+			}
+			if len(b.life.infers.tight) != len(tight) {
+				t.Errorf("%d streams are noted, want %d", len(b.life.infers.tight), len(tight))
+			}
+		})
+	}
+}

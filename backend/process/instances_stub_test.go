@@ -1,0 +1,181 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+	"golang.org/x/sys/unix"
+)
+
+// groupsOf is a config with these groups.
+func groupsOf(t *testing.T, config *kserve.ModelConfig, groups ...*kserve.ModelInstanceGroup) (*kserve.ModelConfig, []byte) {
+	t.Helper()
+	changed := modelConfig(config.Name, 1, infer.Uint8)
+	changed.InstanceGroup = groups
+	text, err := json.Marshal(changed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changed, text
+}
+
+func (m *running) names() string {
+	var names []string
+	for _, in := range m.model.Instances() {
+		names = append(names, in.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+func (f *floor) counted() (ups, downs int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ups, f.downs
+}
+
+// TestGrow brings instances up and ends others while the model serves.
+func TestGrow(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.start("identity", infer.Uint8)
+	config := modelConfig("identity", 1, infer.Uint8)
+	kept := m.instance().current.Load().process.PID()
+	cpu := func(n int32, passive bool) *kserve.ModelInstanceGroup {
+		return &kserve.ModelInstanceGroup{Name: "identity_0", Kind: kserve.ModelInstanceGroup_KIND_CPU, Count: n, Passive: passive}
+	}
+	updater := m.model.(backend.Updater)
+	grow := func(groups ...*kserve.ModelInstanceGroup) (added, surplus []backend.Instance, err error) {
+		c, text := groupsOf(t, config, groups...)
+		return updater.Grow(t.Context(), c, text)
+	}
+
+	added, surplus, err := grow(cpu(3, false))
+	if err != nil || len(added) != 2 || len(surplus) != 0 || m.names() != "identity_0_0 identity_0_1 identity_0_2" {
+		t.Fatalf("got %v added, %v surplus, %v, in all %s", added, surplus, err, m.names())
+	}
+	if ups, _ := m.floor.counted(); ups != 3 {
+		t.Errorf("%d instances were reported, want 3", ups)
+	}
+
+	// All but one go, and a passive one comes, which nobody hears of.
+	passive := cpu(1, true)
+	passive.Name = "p"
+	added, surplus, err = grow(cpu(1, false), passive)
+	if err != nil || len(added) != 1 || len(surplus) != 2 || m.names() != "identity_0_0 p_0 identity_0_1 identity_0_2" {
+		t.Fatalf("got %v added, %v surplus, %v, in all %s", added, surplus, err, m.names())
+	}
+	if err := added[0].Ready(t.Context()); err != nil {
+		t.Errorf("the passive instance is not ready: %v", err)
+	}
+	for _, in := range surplus {
+		if err := updater.End(t.Context(), in); err != nil {
+			t.Error(err)
+		}
+	}
+	if ups, downs := m.floor.counted(); ups != 3 || downs < 2 {
+		t.Errorf("%d were reported and %d taken back, want 3 and at least 2", ups, downs)
+	}
+	if m.names() != "identity_0_0 p_0" || m.instance().current.Load().process.PID() != kept {
+		t.Errorf("left are %s, the first of which is process %d; want it to be %d", m.names(), m.instance().current.Load().process.PID(), kept)
+	}
+	m.mustInfer(r.small()).Release()
+
+	// What cannot be started changes nothing.
+	file := filepath.Join(m.dir, "1", "model.py")
+	if err := os.Rename(file, file+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := grow(cpu(2, false)); err == nil || m.names() != "identity_0_0 p_0" {
+		t.Errorf("got error %v, left are %s", err, m.names())
+	}
+	if err := os.WriteFile(file, []byte("raise RuntimeError('changed for the worse')\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := grow(cpu(3, false)); err == nil || !strings.Contains(err.Error(), "changed for the worse") || m.names() != "identity_0_0 p_0" {
+		t.Errorf("got error %v, left are %s", err, m.names())
+	}
+	m.mustInfer(r.small()).Release()
+
+	// Nor does a model that is closed get more.
+	m.close()
+	if _, _, err := grow(cpu(5, false)); err == nil || !strings.Contains(err.Error(), "is being unloaded") && !strings.Contains(err.Error(), "not healthy") {
+		t.Errorf("got error %v", err)
+	}
+}
+
+// A batch that an instance executes is finished before it ends.
+func TestEndWaitsForTheBatch(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.start("waits_for_cancellation", infer.Uint8)
+	config, text := groupsOf(t, modelConfig("waits_for_cancellation", 1, infer.Uint8),
+		&kserve.ModelInstanceGroup{Name: "n", Kind: kserve.ModelInstanceGroup_KIND_MODEL, Count: 1})
+	updater := m.model.(backend.Updater)
+	_, surplus, err := updater.Grow(t.Context(), config, text)
+	if err != nil || len(surplus) != 1 {
+		t.Fatalf("got %v surplus, %v", surplus, err)
+	}
+	answers, done := make(chan *infer.Response, 1), make(chan backend.Report, 1)
+	task := &backend.Task{Context: t.Context(), Request: r.small(), Send: func(response *infer.Response) { answers <- response }}
+	surplus[0].Execute(&backend.Batch{Tasks: []*backend.Task{task}, Done: func(_ *backend.Batch, report backend.Report) { done <- report }})
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	go func() { ended <- updater.End(ctx, surplus[0]) }()
+	if !testkit.Within(patience, func() bool { return m.names() == "n_0" }) {
+		t.Fatalf("the instance is still listed: %s", m.names())
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("the instance ended, with %v, while it executes", err)
+	default:
+	}
+	surplus[0].(backend.Canceller).Cancel(task)
+	if response := <-answers; response.Err == nil || response.Err.Message != "nobody waits" {
+		t.Errorf("got %+v, want the model's own answer", response)
+	}
+	<-done
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// Stubs run where their host policy says, whoever starts them.
+func TestStubsArePinned(t *testing.T) {
+	if runtime.NumCPU() < 2 {
+		t.Skip("there is only one core")
+	}
+	var mine unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &mine); err != nil || !mine.IsSet(1) {
+		t.Skip("core 1 cannot be used here")
+	}
+	for _, noTemplate := range []bool{false, true} {
+		r := newRig(t, func(c *Options) { c.NoTemplate = noTemplate })
+		r.supervisor.policies = HostPolicies{"mine": {"cpu-cores": "1-1"}, "none": {"cpu-cores": "1000-1001"}, "bad": {"cpu-cores": "x"}}
+		config := modelConfig("identity", 1, infer.Uint8)
+		config.InstanceGroup[0].HostPolicy = "mine"
+		m, err := r.open(r.copyModel("identity"), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var set unix.CPUSet
+		if err := unix.SchedGetaffinity(m.instance().current.Load().process.PID(), &set); err != nil || set.Count() != 1 || !set.IsSet(1) {
+			t.Errorf("the stub runs on %d cores, %v; want core 1 alone", set.Count(), err)
+		}
+		config.InstanceGroup[0].HostPolicy = "none"
+		if _, err := r.open(r.copyModel("identity"), config); err == nil || !strings.Contains(err.Error(), "run a stub on the cores 1000 to 1001, as its host policy says: invalid argument") {
+			t.Errorf("cores that are not there: got error %v", err)
+		}
+		config.InstanceGroup[0].HostPolicy = "bad"
+		if _, err := r.open(r.copyModel("identity"), config); err == nil || !strings.Contains(err.Error(), "Got x") {
+			t.Errorf("a policy that cannot be read: got error %v", err)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// writeProgram writes an executable script.
+func writeProgram(t *testing.T, path, source string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(source), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestInterpreterIsFoundOnPath puts broken and old interpreters before one that
+// works.
+func TestInterpreterIsFoundOnPath(t *testing.T) {
+	good := testkit.Python(t)
+	silent, broken, old, works := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
+	writeProgram(t, filepath.Join(silent, "python3"), "#!/bin/sh\nexit 0\n")
+	writeProgram(t, filepath.Join(broken, "python3"), "#!/bin/sh\necho 'cannot run'\nexit 1\n")
+	if err := os.WriteFile(filepath.Join(old, "python3"), nil, 0o600); err != nil { // not executable
+		t.Fatal(err)
+	}
+	writeProgram(t, filepath.Join(works, "python3"), fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\"\n", good.Path))
+	t.Setenv("PATH", strings.Join([]string{silent, "relative", broken, old, works}, ":"))
+	for _, noTemplate := range []bool{false, true} {
+		r := newRigWith(t, "", func(c *Options) { c.NoTemplate = noTemplate })
+		version, numpy, path, err := r.backend.Interpreter()
+		if err != nil || numpy != good.Numpy || path != filepath.Join(works, "python3") || !strings.HasPrefix(version, fmt.Sprintf("3.%d.", good.Minor)) {
+			t.Errorf("Interpreter: got Python %q, numpy %q, path %q, error %v", version, numpy, path, err)
+		}
+		m := r.start("identity", infer.Uint8)
+		m.wantGood()
+		m.close()
+	}
+}
+
+// TestNoInterpreter wants an error that says what was tried and what helps.
+func TestNoInterpreter(t *testing.T) {
+	good := testkit.Python(t)
+	dir := t.TempDir()
+	writeProgram(t, filepath.Join(dir, "numpy.py"), "raise ImportError('not here')\n")
+	for _, test := range []struct {
+		name, executable, path, pythonPath string
+		want                               []string
+	}{
+		{"no numpy", good.Path, "", dir, []string{"python-executable " + good.Path, "ImportError: not here", "-m pip install numpy"}},
+		{"no such file", filepath.Join(dir, "nothing"), "", "", []string{filepath.Join(dir, "nothing"), "there is no such program"}},
+		{"not on PATH", "python-that-is-not", dir, "", []string{"python-executable python-that-is-not: not found on PATH"}},
+		{"nothing on PATH", "", dir, "", []string{"no python3 on PATH", "--backend-config=python,python-executable=PATH"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.path != "" {
+				t.Setenv("PATH", test.path)
+			}
+			if test.pythonPath != "" {
+				t.Setenv("PYTHONPATH", test.pythonPath)
+			}
+			r := newRigWith(t, test.executable, nil)
+			_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
+			for _, want := range test.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("Start: got error %v, want one with %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestInterpreterIsLookedForAgain: a search that found no interpreter with numpy is
+// not remembered, for numpy may have been installed since.
+func TestInterpreterIsLookedForAgain(t *testing.T) {
+	good := testkit.Python(t)
+	dir, without := t.TempDir(), t.TempDir()
+	writeProgram(t, filepath.Join(without, "numpy.py"), "raise ImportError('not here')\n")
+	program := writeProgram(t, filepath.Join(dir, "python3"), fmt.Sprintf("#!/bin/sh\nPYTHONPATH='%s' exec '%s' \"$@\"\n", without, good.Path))
+	r := newRigWith(t, program, nil)
+	for range 2 {
+		_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
+		if err == nil || !strings.Contains(err.Error(), "ImportError: not here") {
+			t.Fatalf("Start without numpy: got error %v", err)
+		}
+	}
+	if err := os.Remove(filepath.Join(without, "numpy.py")); err != nil {
+		t.Fatal(err)
+	}
+	r.start("identity", infer.Uint8).wantGood()
+}

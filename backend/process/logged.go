@@ -1,0 +1,123 @@
+package process
+
+import (
+	"math"
+	"slices"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/output"
+	"github.com/nereid-serving/nereid/ipc"
+)
+
+// maxMessage bounds what one LOG puts into the log, in bytes: a long traceback is
+// worth its space, and counts as as many lines as it has lengths of one.
+const maxMessage = 16 * output.MaxLine
+
+// Limits of the ids that are shown of the requests of a batch.
+const (
+	maxShownRequests = 32
+	maxShownID       = 128 // bytes
+)
+
+// logged writes what a model logged, or what its stub has to say of it.
+func (l *life) logged(f ipc.Frame) error {
+	var body struct {
+		Level   int    `msgpack:"level"`
+		File    string `msgpack:"file"`
+		Line    int    `msgpack:"line"`
+		Message string `msgpack:"message"`
+		// Own marks what the stub says, Batch the batch that it is about.
+		Own   bool   `msgpack:"own"`
+		Batch uint64 `msgpack:"batch"`
+	}
+	if err := decode(f, &body); err != nil {
+		return err
+	}
+	log := l.in.model.supervisor.log
+	if body.Own {
+		log = l.in.log
+	}
+	// What a model says is its own, word for word: no fields are added.
+	event := log.Info()
+	switch body.Level {
+	case 0:
+	case 1:
+		event = log.Warn()
+	case 2:
+		event = log.Error()
+	case 3:
+		event = log.Debug()
+	default:
+		event.Discard()
+		return broke("frame", "level of LOG is %d", body.Level)
+	}
+	text := output.CutAt(body.Message, maxMessage)
+	if !l.logLimit.Allow(log, 1+len(text)/output.MaxLine) {
+		return nil
+	}
+	event = event.Str("file", output.Cut(body.File)).Int("line", body.Line)
+	if ids := l.requestsOf(body.Batch); len(ids) > 0 {
+		event = event.Strs("requests", ids)
+	}
+	event.Msg(text)
+	return nil
+}
+
+// requestsOf lists the ids of the requests of a batch that the stub has, of
+// those that have one.
+func (l *life) requestsOf(batch uint64) []string {
+	if batch == 0 {
+		return nil
+	}
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	var ids []string
+	add := func(task *backend.Task) {
+		if id := task.Request.ID; id != "" && len(ids) < maxShownRequests {
+			ids = append(ids, output.CutAt(id, maxShownID))
+		}
+	}
+	if at := l.findLocked(batch); at >= 0 {
+		for _, task := range l.inside[at].batch.Tasks {
+			add(task)
+		}
+		return ids
+	}
+	for handle, s := range l.open.byHandle { // it was executed, and left its requests open
+		if handle>>32 == batch&math.MaxUint32 {
+			add(s.task)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// LogLevelsChanged tells the stubs which levels are worth sending from now on.
+// Calls do not overlap.
+func (s *Supervisor) LogLevelsChanged() {
+	s.mu.Lock()
+	var lives []*life
+	for l := range s.lives {
+		lives = append(lives, l)
+	}
+	s.mu.Unlock()
+	for _, l := range lives {
+		// A life that has ended wants to hear nothing.
+		if err := l.ask(ipc.LogSettings, s.levels()); err != nil {
+			l.in.log.Debug().Err(err).Msg("log settings were not sent")
+		}
+	}
+}
+
+// hear adds the life to those that are told of changed log levels, or takes it
+// away.
+func (l *life) hear(yes bool) {
+	s := l.in.model.supervisor
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if yes {
+		s.lives[l] = struct{}{}
+	} else {
+		delete(s.lives, l)
+	}
+}

@@ -1,0 +1,216 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"golang.org/x/sys/unix"
+)
+
+// lastCause returns the cause of the latest loss, when there are so many.
+func (r *rig) lastCause(losses int) string {
+	r.t.Helper()
+	testkit.Eventually(r.t, patience, func() bool { return r.counts.of(&r.counts.lost) >= losses })
+	r.counts.mu.Lock()
+	defer r.counts.mu.Unlock()
+	return r.counts.causes[len(r.counts.causes)-1]
+}
+
+// endsAs is a model that ends its process as its request's id says.
+const endsAs = `
+import os, signal, time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        how = requests[0].request_id()
+        if how == "confused":
+            os._exit(76)
+        if how == "hangs":
+            time.sleep(600)
+        if how == "stops":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", r.inputs()[0].as_numpy())]) for r in requests]
+`
+
+// TestLostBeforeAnAnswer loses a stub six times before it has answered anything: for
+// want of memory or by a fault of ours hope is not lost, else it is.
+func TestLostBeforeAnAnswer(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		lose     func(*life)
+		cause    string
+		hopeless bool
+	}{
+		{"killed", func(l *life) { l.process.Kill() }, "exit", true},
+		{"protocol", func(l *life) { l.fail(broke("frame", "nonsense")) }, "protocol", true},
+		{"memory", func(l *life) {
+			l.process.OOMKills = -1 // the kernel's count has risen since
+			l.process.Kill()
+		}, "memory", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRig(t, nil)
+			m, err := r.open(r.writeModel("loses", endsAs), modelConfig("loses", 1, infer.Uint8))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var last *life
+			for i := range hopelessLosses + 1 {
+				testkit.Eventually(t, patience, func() bool {
+					l := m.instance().current.Load()
+					return l != nil && l != last
+				})
+				last = m.instance().current.Load()
+				test.lose(last)
+				if got := r.lastCause(i + 1); got != test.cause {
+					t.Errorf("loss %d: got cause %s, want %s", i, got, test.cause)
+				}
+			}
+			m.floor.mu.Lock()
+			defer m.floor.mu.Unlock()
+			if (m.floor.hopeless > 0) != test.hopeless {
+				t.Errorf("the instance was hopeless %d times, want hopeless %t", m.floor.hopeless, test.hopeless)
+			}
+		})
+	}
+}
+
+// TestLostAfterAnswers loses a stub again and again that has answered in between: it
+// is back at once each time.
+func TestLostAfterAnswers(t *testing.T) {
+	r := newRig(t, func(c *Options) { c.ExecuteTimeout = 500 * time.Millisecond })
+	m, err := r.open(r.writeModel("ends", endsAs), modelConfig("ends", 1, infer.Uint8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const unhealthy = "Stub process 'ends_0_0' is not healthy."
+	losses := 0
+	for range 4 {
+		for how, cause := range map[string]string{"confused": "server", "hangs": "timeout", "stops": "timeout"} {
+			m.wantGood()
+			if cause == "timeout" && losses > 6 {
+				continue // each takes its time
+			}
+			m.wantError(how, unhealthy)
+			losses++
+			if got := r.lastCause(losses); got != cause {
+				t.Errorf("%s: got cause %s, want %s", how, got, cause)
+			}
+		}
+	}
+	m.wantGood()
+	m.floor.mu.Lock()
+	defer m.floor.mu.Unlock()
+	if m.floor.hopeless > 0 || strings.Count(r.log.String(), `"wait":"0s"`) != losses {
+		t.Errorf("of %d losses of stubs that had answered: hopeless %d times, back at once %d times",
+			losses, m.floor.hopeless, strings.Count(r.log.String(), `"wait":"0s"`))
+	}
+}
+
+// TestInsideTwoLostLives has a request lie in the ring of two stubs that are killed
+// before they have looked at it: after the first it goes on, after the second it is
+// answered.
+func TestInsideTwoLostLives(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.start("identity", infer.Uint8)
+	m.wantGood()
+	answers := make(chan *infer.Response, 1)
+	reports := make(chan backend.Report, 1)
+	task := &backend.Task{
+		Context: context.Background(), Request: r.small(),
+		Send: func(response *infer.Response) { answers <- response },
+	}
+	var last *life
+	for turn := 1; ; turn++ {
+		testkit.Eventually(t, patience, func() bool {
+			l := m.instance().current.Load()
+			return l != nil && l != last && m.instance().Ready(t.Context()) == nil
+		})
+		last = m.instance().current.Load()
+		if err := unix.Kill(last.process.PID(), unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, patience, func() bool { // or it might look at the ring once more
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", last.process.PID()))
+			return err == nil && strings.Contains(string(stat), ") T ")
+		})
+		m.instance().Execute(&backend.Batch{Tasks: []*backend.Task{task}, Done: func(_ *backend.Batch, report backend.Report) { reports <- report }})
+		last.process.Kill()
+		report := <-reports
+		if turn == 1 && report.Refused && task.Lost == 1 {
+			continue
+		}
+		if turn == 2 && !report.Refused && report.Err != nil {
+			break
+		}
+		t.Fatalf("after %d lost stubs: got report %+v, inside %d of them", turn, report, task.Lost)
+	}
+	response := <-answers
+	if response.Err == nil || response.Err.Message != "Stub process 'identity_0_0' is not healthy." {
+		t.Errorf("got error %v, want that the stub is not healthy", response.Err)
+	}
+	m.wantGood()
+}
+
+// TestWarmUpsAreNoAnswers loses a stub that has only been warmed up: that counts as a
+// loss before an answer.
+func TestWarmUpsAreNoAnswers(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.start("identity", infer.Uint8)
+	for _, trial := range []bool{true, false} {
+		done := make(chan struct{})
+		m.instance().Execute(&backend.Batch{
+			Trial: trial, Done: func(*backend.Batch, backend.Report) {},
+			Tasks: []*backend.Task{{Context: context.Background(), Request: r.small(), Send: func(response *infer.Response) {
+				response.Release()
+				close(done)
+			}}},
+		})
+		<-done
+		if got := m.instance().answered.Load(); got == trial {
+			t.Errorf("after a batch with Trial %t: answered is %t", trial, got)
+		}
+	}
+}
+
+// TestCloseOfAStubThatIsStopped closes a model, which has no time limits, whose stub
+// is stopped inside execute: when the caller's patience ends the stub is killed, and
+// the request is answered.
+func TestCloseOfAStubThatIsStopped(t *testing.T) {
+	r := newRig(t, nil)
+	m, err := r.open(r.writeModel("stops", endsAs), modelConfig("stops", 1, infer.Uint8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.wantGood()
+	pid := m.instance().current.Load().process.PID()
+	answered := make(chan *infer.Response, 1)
+	request := r.small()
+	request.ID = "stops"
+	m.instance().Execute(&backend.Batch{
+		Done: func(*backend.Batch, backend.Report) {},
+		Tasks: []*backend.Task{{
+			Context: context.Background(), Request: request, Send: func(response *infer.Response) { answered <- response },
+		}},
+	})
+	testkit.Eventually(t, patience, func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err == nil && strings.Contains(string(stat), ") T ")
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if err := m.model.Close(ctx); err == nil || !strings.Contains(err.Error(), "its stubs were killed") {
+		t.Errorf("Close: got error %v, want that the stub was killed", err)
+	}
+	if response := <-answered; response.Err == nil || response.Err.Message != "Stub process 'stops_0_0' is not healthy." {
+		t.Errorf("got error %v, want that the stub is not healthy", response.Err)
+	}
+}

@@ -1,0 +1,135 @@
+package process
+
+import (
+	"encoding/binary"
+
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// Limits of the bodies that are MessagePack maps, in bytes; stubs cut longer
+// texts. HELLO has two versions and two paths.
+const (
+	maxMap   = 1 << 20
+	maxHello = 64 << 10
+	// maxMapDepth is how deep such a map may nest. None of today's does; the library
+	// passes over what it does not know by calls that nest as deep as the body.
+	maxMapDepth = 16
+)
+
+// decode reads a MessagePack body. The library allocates no more than what the
+// body holds bytes for.
+func decode(f ipc.Frame, into any) error {
+	limit := maxMap
+	switch f.Kind {
+	case ipc.Hello:
+		limit = maxHello
+	case ipc.Call:
+		limit = ipc.MaxSpilledBody // the files of a model to load
+	}
+	if len(f.Body) > limit {
+		return broke("frame", "body of %s has %d bytes, want at most %d", f.Kind, len(f.Body), limit)
+	}
+	if what := skimMap(f.Body); what != "" {
+		return broke("msgpack", "body of %s %s", f.Kind, what)
+	}
+	if err := msgpack.Unmarshal(f.Body, into); err != nil {
+		return broke("msgpack", "body of %s: %v", f.Kind, err)
+	}
+	return nil
+}
+
+// skimMap passes over b without keeping anything of it and says what is wrong if
+// it is not exactly one MessagePack map, of values that the protocol uses, that
+// nests no deeper than maxMapDepth.
+func skimMap(b []byte) string {
+	if len(b) == 0 || b[0]&0xf0 != 0x80 && b[0] != 0xde && b[0] != 0xdf {
+		return "is no map"
+	}
+	// left is how many values are still to come on each level, the outermost first.
+	var left [maxMapDepth + 1]uint64
+	left[0] = 1
+	level := 0
+	for {
+		for left[level] == 0 {
+			if level == 0 {
+				if len(b) > 0 {
+					return "goes on after its map"
+				}
+				return ""
+			}
+			level--
+		}
+		left[level]--
+		if len(b) == 0 {
+			return "ends early"
+		}
+		skip, values, ok := msgpackHead(b)
+		if !ok {
+			return "has a code that is not used, or ends early"
+		}
+		if skip > uint64(len(b)) {
+			return "ends early"
+		}
+		b = b[skip:]
+		if values == 0 {
+			continue
+		}
+		if values > uint64(len(b)) { // a value has at least a byte
+			return "ends early"
+		}
+		if level == maxMapDepth {
+			return "nests too deep"
+		}
+		level++
+		left[level] = values
+	}
+}
+
+// msgpackHead reads the head of the value at the start of b, which is not empty:
+// how many bytes it takes without the values that it contains, and how many of
+// those follow. ok is false if the head is cut off, or of a type that no message
+// uses.
+func msgpackHead(b []byte) (skip, values uint64, ok bool) {
+	switch c := b[0]; {
+	case c < 0x80 || c >= 0xe0: // a small integer
+		return 1, 0, true
+	case c < 0x90:
+		return 1, 2 * uint64(c&15), true
+	case c < 0xa0:
+		return 1, uint64(c & 15), true
+	case c < 0xc0:
+		return 1 + uint64(c&31), 0, true
+	case c == 0xc0 || c == 0xc2 || c == 0xc3:
+		return 1, 0, true
+	case c == 0xca || c == 0xcb:
+		return 1 + 4<<(c-0xca), 0, true
+	case c >= 0xcc && c <= 0xd3:
+		return 1 + 1<<((c-0xcc)&3), 0, true
+	}
+	var width int
+	switch b[0] {
+	case 0xc4, 0xd9:
+		width = 1
+	case 0xc5, 0xda, 0xdc, 0xde:
+		width = 2
+	case 0xc6, 0xdb, 0xdd, 0xdf:
+		width = 4
+	default:
+		return 0, 0, false
+	}
+	if len(b) <= width {
+		return 0, 0, false
+	}
+	var wide [4]byte
+	copy(wide[4-width:], b[1:1+width])
+	n := uint64(binary.BigEndian.Uint32(wide[:]))
+	skip = 1 + uint64(width)
+	switch b[0] {
+	case 0xdc, 0xdd:
+		return skip, n, true
+	case 0xde, 0xdf:
+		return skip, 2 * n, true
+	}
+	return skip + n, 0, true
+}

@@ -1,0 +1,287 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/rs/zerolog"
+)
+
+// Model is one version of a model. It implements backend.Model.
+type Model struct {
+	supervisor *Supervisor
+	env        backend.Env
+	settings   *Config
+	program    Program
+	log        zerolog.Logger
+
+	// Set by Start, before the instances run. What config says of instances may be
+	// out of date.
+	config *kserve.ModelConfig
+	events backend.Events
+
+	// primed is the instance whose stub has completed the config, between
+	// AutoComplete and Start.
+	primed *Instance
+
+	run     context.Context // of all instances
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu        sync.Mutex
+	instances []*Instance
+	starting  []*Instance // that were launched last; among instances when all are ready
+	leaving   []*Instance // that are to be ended
+	closed    bool        // no instance is started any more
+	lives     uint32      // stub processes so far, of all instances
+}
+
+var (
+	_ backend.Model   = (*Model)(nil)
+	_ backend.Updater = (*Model)(nil)
+	_ backend.Patient = (*Model)(nil)
+)
+
+// Start implements backend.Model.
+func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []byte, events backend.Events) error {
+	if err := m.prepare(config, json, events); err != nil {
+		m.dismiss(ctx)
+		return err
+	}
+	m.primed = nil
+	m.run, m.cancel = context.WithCancel(context.Background())
+	return m.launch(ctx, m.list())
+}
+
+// launch starts the keepers of instances and returns when all are ready. After
+// an error all of these have ended; those that have not when ctx does are killed.
+func (m *Model) launch(ctx context.Context, instances []*Instance) error {
+	outcomes := make(chan error, len(instances))
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return infer.Errorf(infer.Unavailable, "model '%s' is being unloaded", m.env.Name)
+	}
+	m.starting = instances
+	for _, in := range instances {
+		m.log.Info().Msgf("TRITONBACKEND_ModelInstanceInitialize: %s (%s device %s)", in.name, in.kind, in.device)
+		run, cancel := context.WithCancel(m.run)
+		in.cancel, in.ended = cancel, make(chan struct{})
+		m.running.Go(boundary.Guard(m.log, boundary.Life, func() {
+			defer close(in.ended)
+			var once sync.Once
+			started := func(err error) {
+				if err != nil {
+					err = &startFailure{instance: in.name, err: err}
+				}
+				once.Do(func() { outcomes <- err })
+			}
+			boundary.Guard(in.log, boundary.Life, func() { in.Run(run, started) }, func(err error) {
+				in.stop(true)
+				started(err)
+			})()
+		}, nil))
+	}
+	m.mu.Unlock()
+	var failure error
+	for i := 0; i < len(instances) && failure == nil; i++ {
+		select {
+		case failure = <-outcomes:
+		case <-ctx.Done():
+			failure = context.Cause(ctx)
+		}
+	}
+	if failure == nil {
+		return nil
+	}
+	for _, in := range instances {
+		in.cancel()
+	}
+	limit := time.NewTimer(orForever(m.settings.UnloadTimeout))
+	defer limit.Stop()
+	for _, in := range instances {
+		select {
+		case <-in.ended:
+			continue
+		case <-ctx.Done(): // it may be warmed up by now, for however long
+		case <-limit.C:
+			limit.Reset(0) // for the others too
+		}
+		in.doom()
+		<-in.ended
+	}
+	m.mu.Lock()
+	m.starting = nil
+	m.mu.Unlock()
+	name := instances[0].name
+	var failed *startFailure
+	if errors.As(failure, &failed) {
+		name = failed.instance
+	}
+	return m.startError(failure, name)
+}
+
+// prepare makes the instances.
+func (m *Model) prepare(config *kserve.ModelConfig, json []byte, events backend.Events) error {
+	if err := m.program.Configure(config); err != nil {
+		return err
+	}
+	instances, err := m.makeInstances(config, json)
+	if err != nil {
+		return err
+	}
+	if m.primed == nil {
+		if err := m.program.Check(instances[0].name); err != nil {
+			return err
+		}
+	} else {
+		m.primed.json = json
+		instances[0] = m.primed // of the same name: a model does not decide where it is placed
+	}
+	m.config, m.events = config, events
+	m.setInstances(instances)
+	return nil
+}
+
+// startFailure says which instance did not start.
+type startFailure struct {
+	instance string
+	err      error
+}
+
+func (e *startFailure) Error() string { return "start instance " + e.instance + ": " + e.err.Error() }
+func (e *startFailure) Unwrap() error { return e.err }
+
+// startError turns the reason of a failed start into what clients see: the
+// model's own error, or Triton's text with that name, and the diagnosis in the
+// log.
+func (m *Model) startError(err error, name string) error {
+	var own *infer.Error
+	if errors.As(err, &own) {
+		return own
+	}
+	log := m.log
+	var failed *startFailure
+	if errors.As(err, &failed) {
+		log = log.With().Str("instance", failed.instance).Logger()
+	}
+	log.Error().Err(err).Msg("stub did not become ready")
+	if tail := stderrOf(err); tail != "" {
+		log.Error().Msg("last lines of the stub:\n" + tail)
+	}
+	return &infer.Error{Code: infer.Internal, Message: m.program.Text(ProcessLost, name)}
+}
+
+// decoupled reports whether the model may send any number of responses.
+func (m *Model) decoupled() bool { return m.config.GetModelTransactionPolicy().GetDecoupled() }
+
+// InitializeTimeout implements backend.Patient.
+func (m *Model) InitializeTimeout() time.Duration { return m.settings.InitializeTimeout }
+
+// UnloadTimeout implements backend.Patient.
+func (m *Model) UnloadTimeout() time.Duration { return m.settings.UnloadTimeout }
+
+// Close implements backend.Model.
+func (m *Model) Close(ctx context.Context) error {
+	m.dismiss(ctx)
+	if m.cancel == nil {
+		return nil
+	}
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.cancel()
+	ended := make(chan struct{})
+	boundary.Go(m.log, boundary.Life, func() {
+		defer close(ended)
+		m.running.Wait()
+	}, nil)
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	all := slices.Concat(m.instances, m.starting, m.leaving)
+	m.mu.Unlock()
+	for _, in := range all {
+		in.doom()
+	}
+	<-ended
+	return fmt.Errorf("its stubs were killed: %w", context.Cause(ctx))
+}
+
+// doom ends the present stub, and one that is just becoming ready.
+func (in *Instance) doom() {
+	in.doomed.Store(true)
+	in.kill()
+}
+
+// kill ends the present stub, if there is one.
+func (in *Instance) kill() {
+	if l := in.current.Load(); l != nil {
+		l.process.Kill()
+	}
+}
+
+// tensorNames lists the names that INITIALIZE announces. What the scheduler adds
+// to the requests of a sequence, and takes from its responses, is among them.
+func (m *Model) tensorNames() (inputs, outputs []string) {
+	for _, input := range m.config.GetInput() {
+		inputs = append(inputs, input.GetName())
+	}
+	for _, extra := range m.config.GetBatchInput() { // of stacked batches
+		inputs = append(inputs, extra.GetTargetName()...)
+	}
+	for _, output := range m.config.GetOutput() {
+		outputs = append(outputs, output.GetName())
+	}
+	sequences := m.config.GetSequenceBatching()
+	for _, control := range sequences.GetControlInput() {
+		inputs = append(inputs, control.GetName())
+	}
+	for _, state := range sequences.GetState() {
+		inputs = append(inputs, state.GetInputName())
+		if !slices.Contains(outputs, state.GetOutputName()) {
+			outputs = append(outputs, state.GetOutputName())
+		}
+	}
+	for _, name := range warmupNames(m.config) {
+		if !slices.Contains(inputs, name) {
+			inputs = append(inputs, name)
+		}
+	}
+	return inputs, outputs
+}
+
+// initialization is what INITIALIZE says of a life, whatever its program is.
+func (l *life) initialization() Initialization {
+	return Initialization{
+		Tensors:      Tensors{Names: l.down.list, Inputs: l.down.inputs, Outputs: l.down.outputs, Decoupled: l.decoupled},
+		Surroundings: l.surroundings(),
+		Windows:      Windows{Responses: windowResponses, Bytes: windowBytes},
+	}
+}
+
+func (l *life) surroundings() Surroundings {
+	m := l.in.model
+	return Surroundings{
+		Log:     m.supervisor.levels(),
+		Spin:    max(m.settings.Spin.Microseconds(), 0),
+		Default: m.settings.DefaultBytes,
+		Growth:  m.settings.GrowthBytes,
+		Max:     l.channel.MaxArena(),
+	}
+}
+
+func (in *Instance) placement() Placement {
+	return Placement{Instance: in.name, Kind: in.kind, Device: in.device, Config: in.json}
+}

@@ -1,0 +1,358 @@
+package process
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+)
+
+// The window of one request of a decoupled model: how much may be out, sent by
+// the stub and not yet credited to it, before its model's send waits. What is
+// out counts until it has left the server, or is dropped there.
+const (
+	windowResponses = 64
+	windowBytes     = 8 << 20
+)
+
+// maxOpen is how many requests a stub may leave open. Batches that come then are
+// refused.
+const maxOpen = 1 << 16
+
+// stream is a request whose stub has sent a response by itself, or has left it
+// open when its batch was executed.
+type stream struct {
+	life   *life
+	task   *backend.Task
+	handle uint64
+	ended  bool // FINAL has come, or is no longer waited for; guarded by Instance.mu
+
+	window
+}
+
+// window counts what is out of one request.
+type window struct {
+	mu        sync.Mutex
+	responses int   // out
+	bytes     int64 // out
+	// Of these, what has left the server already but is not credited yet: half a
+	// window is told at once.
+	leftResponses int
+	leftBytes     int64
+	over          bool // nobody needs credit any more
+}
+
+// take counts a response that has come, and reports whether it may.
+func (w *window) take(decoupled, final bool, bytes int64) bool {
+	most, mostBytes := windowResponses, int64(windowBytes)
+	if !decoupled { // which has one response, and perhaps an error behind it that is final
+		most, mostBytes = 1, math.MaxInt64
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !final && (w.responses >= most || w.bytes >= mostBytes) {
+		return false
+	}
+	w.responses++
+	w.bytes += bytes
+	return true
+}
+
+// leave counts a response that has left the server, and returns what the stub is
+// to be credited.
+func (w *window) leave(bytes int64) (responses int, total int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leftResponses++
+	w.leftBytes += bytes
+	if w.over || w.leftResponses < windowResponses/2 && w.leftBytes < windowBytes/2 {
+		return 0, 0
+	}
+	responses, total = w.leftResponses, w.leftBytes
+	w.responses -= responses
+	w.bytes -= total
+	w.leftResponses, w.leftBytes = 0, 0
+	return responses, total
+}
+
+// close ends the counting and returns what is out.
+func (w *window) close() (responses int, bytes int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	return w.responses, w.bytes
+}
+
+// answer is a response on its way up, with its place in the window of its stream.
+type answer struct {
+	infer.Response
+	slot slot
+}
+
+// slot implements infer.Memory.
+type slot struct {
+	stream *stream
+	bytes  int64
+	refs   atomic.Int32
+}
+
+// Retain adds a reference.
+func (s *slot) Retain() { s.refs.Add(1) }
+
+// Release gives a reference up. With the last one the response has left.
+func (s *slot) Release() {
+	if s.refs.Add(-1) != 0 {
+		return
+	}
+	if responses, bytes := s.stream.leave(s.bytes); responses > 0 {
+		s.stream.credit(responses, bytes)
+	}
+}
+
+// credit tells the stub what has left. It does not wait.
+func (s *stream) credit(responses int, bytes int64) {
+	var body [ipc.CreditSize]byte
+	ipc.PutCredit(body[:], uint32(responses), uint64(bytes))
+	s.life.mustSend(ipc.Credit, s.handle, body[:])
+}
+
+// mustSend sends a short frame without which the stub cannot go on. It does not
+// wait; a channel that is broken ends the life.
+func (l *life) mustSend(kind ipc.Kind, id uint64, body []byte) {
+	if err := l.channel.Send(kind, id, body); err != nil && !errors.Is(err, ipc.ErrClosed) {
+		l.fail(err)
+	}
+}
+
+// opened are the requests that are open though their batches have been executed.
+// Guarded by Instance.mu.
+type opened struct {
+	byHandle map[uint64]*stream
+	byTask   map[*backend.Task]*stream
+	ended    bool          // with the life
+	emptied  chan struct{} // closed when the stub has nothing any more; nil until somebody waits for that
+}
+
+func (o *opened) add(s *stream) {
+	if o.byHandle == nil {
+		o.byHandle, o.byTask = make(map[uint64]*stream), make(map[*backend.Task]*stream)
+	}
+	o.byHandle[s.handle], o.byTask[s.task] = s, s
+}
+
+func (o *opened) remove(s *stream) {
+	if o.byHandle[s.handle] == s {
+		delete(o.byHandle, s.handle)
+		delete(o.byTask, s.task)
+	}
+}
+
+// handleOf makes the handle of a request. Numbers of batches grow for ever, and
+// handles hold their low half: those of batches 2^32 apart are never alive
+// together.
+func handleOf(number uint64, index int) uint64 { return number<<32 | uint64(index) }
+
+// indexOf returns the place of a request in the batch, by its handle.
+func (i *inside) indexOf(handle uint64) (index int, ok bool) {
+	index = int(handle & math.MaxUint32)
+	return index, handle>>32 == i.number&math.MaxUint32 && index < len(i.batch.Tasks)
+}
+
+// handleOf returns the handle of a request of the batch.
+func (i *inside) handleOf(index int) uint64 { return handleOf(i.number, index) }
+
+// stream returns what is known of a request for which responses were sent, nil
+// if none was.
+func (i *inside) stream(index int) *stream {
+	if i.streams == nil {
+		return nil
+	}
+	return i.streams[index]
+}
+
+// streamLocked returns the stream of a request that is executed or open.
+func (l *life) streamLocked(handle uint64) (*stream, error) {
+	if s := l.open.byHandle[handle]; s != nil {
+		return s, nil
+	}
+	first := &l.inside[0]
+	if l.count == 0 || first.number > l.encoded.Load() {
+		return nil, broke("handle", "RESPONSE to request %#x, which is not open", handle)
+	}
+	index, ok := first.indexOf(handle)
+	if !ok {
+		return nil, broke("handle", "RESPONSE to request %#x, which is not open", handle)
+	}
+	if first.streams == nil {
+		first.streams = make([]*stream, len(first.batch.Tasks))
+	}
+	s := first.streams[index]
+	if s == nil {
+		s = &stream{life: l, task: first.batch.Tasks[index], handle: handle}
+		first.streams[index] = s
+	}
+	if s.ended {
+		return nil, broke("handle", "RESPONSE to request %#x, which is final", handle)
+	}
+	return s, nil
+}
+
+// streamOf is streamLocked for a response that has come; nil without an error if the
+// life has been ended.
+func (l *life) streamOf(handle uint64) (*stream, error) {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	if l.open.ended {
+		return nil, nil
+	}
+	s, err := l.streamLocked(handle)
+	if l.count == 0 || !l.inside[0].batch.Trial {
+		l.in.answered.Store(true)
+	}
+	return s, err
+}
+
+// responded hands a response up that the stub has sent by itself.
+func (l *life) responded(f ipc.Frame) error {
+	r := &l.response
+	tickets, err := ipc.ParseResponse(f.Body, r)
+	if err != nil {
+		return err
+	}
+	if r.Handle != f.ID {
+		return broke("handle", "RESPONSE to request %#x has a response to request %#x", f.ID, r.Handle)
+	}
+	present, final := r.Flags&ipc.FlagPresent != 0, r.Flags&ipc.FlagFinal != 0
+	switch {
+	case r.Flags&ipc.FlagReschedule != 0 || !present && !final:
+		return broke("frame", "flags of a RESPONSE are %#x", r.Flags)
+	case !present && len(r.Outputs) > 0:
+		return broke("frame", "RESPONSE has %d outputs but no response", len(r.Outputs))
+	}
+	s, err := l.streamOf(r.Handle)
+	if s == nil {
+		return err
+	}
+	a := &answer{}
+	a.Final, a.Empty = final, !present
+	if present {
+		var bytes uint64
+		for i := range r.Outputs {
+			bytes += r.Outputs[i].Length // no overflow: each is checked against memory that exists, below
+		}
+		if !s.take(l.decoupled, final, int64(bytes&math.MaxInt64)) {
+			return broke("quota", "RESPONSE to request %#x beyond its window", r.Handle)
+		}
+		if err = l.readResponse(r, f.Body, &a.Response); err == nil {
+			err = l.giveBack(tickets)
+		}
+		if err != nil {
+			a.Release()
+			return err
+		}
+		if l.decoupled {
+			a.slot.stream, a.slot.bytes = s, int64(bytes)
+			a.slot.refs.Store(1)
+			a.Slot = &a.slot
+		}
+	} else if err := l.giveBack(tickets); err != nil {
+		return err
+	}
+	if final && !l.endStream(s) {
+		a.Release() // the life has been ended meanwhile
+		return nil
+	}
+	s.task.Send(&a.Response)
+	return nil
+}
+
+// endStream makes the caller the one that hands the final response up; false if
+// somebody else does.
+func (l *life) endStream(s *stream) bool {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	if s.ended || l.open.ended {
+		return false
+	}
+	s.ended = true
+	s.close()
+	l.open.remove(s)
+	l.emptiedLocked()
+	return true
+}
+
+// emptied returns a channel that is closed when the stub has no batch and no open
+// request.
+func (l *life) emptied() <-chan struct{} {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	if l.open.emptied == nil {
+		l.open.emptied = make(chan struct{})
+		l.emptiedLocked()
+	}
+	return l.open.emptied
+}
+
+func (l *life) emptiedLocked() {
+	if l.open.emptied == nil || l.count > 0 || len(l.open.byHandle) > 0 {
+		return
+	}
+	select {
+	case <-l.open.emptied:
+	default:
+		close(l.open.emptied)
+	}
+}
+
+// openOfLocked lists the tasks of a batch that are open.
+func (l *life) openOfLocked(number uint64) (tasks []*backend.Task) {
+	if len(l.open.byHandle) == 0 {
+		return nil
+	}
+	if size := max(1, int(l.in.model.config.GetMaxBatchSize())); size <= len(l.open.byHandle) {
+		for i := range size {
+			if s := l.open.byHandle[handleOf(number, i)]; s != nil {
+				tasks = append(tasks, s.task)
+			}
+		}
+		return tasks
+	}
+	var handles []uint64
+	for handle := range l.open.byHandle {
+		if handle>>32 == number&math.MaxUint32 {
+			handles = append(handles, handle)
+		}
+	}
+	slices.Sort(handles)
+	for _, handle := range handles {
+		tasks = append(tasks, l.open.byHandle[handle].task)
+	}
+	return tasks
+}
+
+// endOpenLocked ends what is open, with the life.
+func (l *life) endOpenLocked() (left []*stream) {
+	for _, s := range l.open.byHandle {
+		s.ended = true
+		s.close()
+		left = append(left, s)
+	}
+	l.open.ended = true
+	l.open.byHandle, l.open.byTask = nil, nil
+	return left
+}
+
+// tell tells the stub that nobody waits for the answer to a request.
+func (l *life) tell(handle uint64) {
+	var body [8]byte
+	binary.LittleEndian.PutUint64(body[:], handle)
+	if err := l.channel.Send(ipc.Cancel, 0, body[:]); err != nil {
+		l.in.log.Debug().Err(err).Msg("cancellation was not sent")
+	}
+}

@@ -1,0 +1,554 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// sendingHead is what the models of these tests begin with. The id of a request
+// says what is done with it.
+const sendingHead = `
+import asyncio, os, signal, threading, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+def answer(n, size=1):
+    return pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", np.full((1, size), n % 256, np.uint8))])
+
+class TritonPythonModel:
+`
+
+// decoupledConfig is modelConfig for a model that may send any number of
+// responses.
+func decoupledConfig(name string, types ...infer.DataType) *kserve.ModelConfig {
+	c := modelConfig(name, 1, types...)
+	c.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
+	return c
+}
+
+// conversation is a request whose responses come one by one.
+type conversation struct {
+	m    *running
+	task *backend.Task
+	done chan backend.Report
+	// responses has room for what a window lets through, and more.
+	responses chan *infer.Response
+
+	mu    sync.Mutex
+	final bool
+}
+
+// begin has the first instance execute a request by itself.
+func (m *running) begin(id string) *conversation {
+	m.rig.t.Helper()
+	request := m.rig.small()
+	request.ID = id
+	c := &conversation{m: m, done: make(chan backend.Report, 1), responses: make(chan *infer.Response, 4*windowResponses)}
+	c.task = &backend.Task{Context: context.Background(), Request: request, Send: func(r *infer.Response) {
+		c.mu.Lock()
+		if c.final {
+			m.rig.t.Errorf("%s: got a response behind the last one", id)
+		}
+		c.final = r.Final
+		c.mu.Unlock()
+		select {
+		case c.responses <- r:
+		default:
+			m.rig.t.Errorf("%s: more than %d responses are out", id, cap(c.responses))
+		}
+	}}
+	m.instance().Execute(&backend.Batch{Tasks: []*backend.Task{c.task}, Done: func(_ *backend.Batch, r backend.Report) { c.done <- r }})
+	return c
+}
+
+// executed waits until the batch is done.
+func (c *conversation) executed() backend.Report {
+	c.m.rig.t.Helper()
+	select {
+	case report := <-c.done:
+		if report.Refused {
+			c.m.rig.t.Fatalf("%s: batch was refused", c.task.Request.ID)
+		}
+		return report
+	case <-time.After(patience):
+		c.m.rig.t.Fatalf("%s: batch was not done within %v; log:\n%s", c.task.Request.ID, patience, c.m.rig.log)
+		return backend.Report{}
+	}
+}
+
+// next waits for a response; the caller releases it.
+func (c *conversation) next() *infer.Response {
+	c.m.rig.t.Helper()
+	select {
+	case r := <-c.responses:
+		return r
+	case <-time.After(patience):
+		c.m.rig.t.Fatalf("%s: no response within %v; log:\n%s", c.task.Request.ID, patience, c.m.rig.log)
+		return nil
+	}
+}
+
+// rest takes all responses up to the last one and tells how many there were, and
+// the error of the last.
+func (c *conversation) rest() (n int, err *infer.Error) {
+	c.m.rig.t.Helper()
+	for {
+		r := c.next()
+		if !r.Empty {
+			n++
+		}
+		final := r.Final
+		err = r.Err
+		r.Release()
+		if final {
+			return n, err
+		}
+	}
+}
+
+func (r *rig) startDecoupled(name, source string) *running {
+	r.t.Helper()
+	m, err := r.open(r.writeModel(name, sendingHead+source), decoupledConfig(name, infer.Uint8))
+	if err != nil {
+		r.t.Fatalf("Start %s: got error %v\nlog:\n%s", name, err, r.log)
+	}
+	return m
+}
+
+// countingModel sends as many responses as the id says, of so many bytes, from a
+// thread.
+const countingModel = `
+    def execute(self, requests):
+        for r in requests:
+            threading.Thread(target=self.run, args=(r.get_response_sender(), *map(int, r.request_id().split("x")))).start()
+
+    def run(self, sender, count, size):
+        for i in range(count):
+            sender.send(answer(i, size))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+`
+
+// TestDecoupled has many requests answered at once by threads, in the frame and
+// by blocks, on the oldest and the newest Python.
+func TestDecoupled(t *testing.T) {
+	pythons := testkit.Pythons(t)
+	for _, python := range []testkit.Interpreter{pythons[0], pythons[len(pythons)-1]} {
+		t.Run(python.String(), func(t *testing.T) {
+			r := newRigWith(t, python.Path, nil)
+			m := r.startDecoupled("counting", countingModel)
+			var readers sync.WaitGroup
+			for i := range 16 {
+				count, size := 50*i, []int{1, 5000, 70_000}[i%3]
+				c := m.begin(fmt.Sprintf("%dx%d", count, size))
+				if report := c.executed(); report.Err != nil || !report.Executed {
+					t.Errorf("got report %+v, want one of an executed batch", report)
+				}
+				readers.Go(func() {
+					for n := 0; ; n++ {
+						answer := c.next()
+						if answer.Final {
+							if n != count || !answer.Empty || answer.Err != nil {
+								t.Errorf("%d responses of %d: got %+v at the end", n, count, answer)
+							}
+							answer.Release()
+							return
+						}
+						if answer.Err != nil || len(answer.Outputs) != 1 || len(answer.Outputs[0].Data) != size {
+							t.Errorf("response %d of %d: got %+v", n, count, answer)
+						} else if sum := readAll(answer); sum != byte(n*size) {
+							t.Errorf("response %d of %d has other bytes", n, count)
+						}
+						answer.Release()
+					}
+				})
+			}
+			readers.Wait()
+			if n := m.instance().current.Load().channel.Arena().Outstanding(); n != 0 {
+				t.Errorf("%d descriptors are outstanding, want none", n)
+			}
+		})
+	}
+}
+
+// TestWindow keeps responses back: the model sends as many as the window holds
+// and no more, and goes on when half of them have left.
+func TestWindow(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.startDecoupled("window", countingModel)
+	for _, test := range []struct {
+		id   string
+		want int
+	}{{"1000x1", windowResponses}, {"100x1000000", windowBytes/1_000_000 + 1}} {
+		c := m.begin(test.id)
+		c.executed()
+		held := make([]*infer.Response, 0, test.want)
+		for range test.want {
+			held = append(held, c.next())
+		}
+		// Another request passes by.
+		if n, err := m.begin("3x1").rest(); n != 3 || err != nil {
+			t.Errorf("%s: beside it got %d responses and error %v, want 3", test.id, n, err)
+		}
+		if n := len(c.responses); n != 0 {
+			t.Errorf("%s: got %d responses more than the window has room for", test.id, n)
+		}
+		half := (len(held) + 1) / 2
+		for _, answer := range held[:half] {
+			answer.Release()
+		}
+		for range half {
+			held = append(held, c.next())
+		}
+		if n := len(c.responses); n != 0 {
+			t.Errorf("%s: got %d responses more than half a window", test.id, n)
+		}
+		for _, answer := range held[half:] {
+			answer.Release()
+		}
+		_, err := c.rest()
+		if err != nil {
+			t.Errorf("%s: got error %v at the end", test.id, err)
+		}
+	}
+}
+
+// TestSlowReader has a hundred thousand responses read by one who is slower than
+// the model: neither side's memory grows.
+func TestSlowReader(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.startDecoupled("slow", countingModel)
+	count := 100_000
+	if !testkit.Long() {
+		count = 10_000
+	}
+	c := m.begin(fmt.Sprintf("%dx100", count))
+	c.executed()
+	for range windowResponses {
+		c.next().Release()
+	}
+	pid := m.instance().current.Load().process.PID()
+	before := testkit.ResidentBytes(t, pid)
+	n, err := c.rest()
+	if n != count-windowResponses || err != nil {
+		t.Errorf("got %d responses and error %v, want %d", n, err, count-windowResponses)
+	}
+	if after := testkit.ResidentBytes(t, pid); after > before+16<<20 {
+		t.Errorf("stub has %d bytes after %d responses, %d before", after, count, before)
+	}
+}
+
+// TestDroppedSender wants an error for a request whose sender the model forgot.
+func TestDroppedSender(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.startDecoupled("forgetful", `
+    kept = []
+    def execute(self, requests):
+        for r in requests:
+            if r.request_id() == "keep":
+                self.kept.append(r)
+            elif r.request_id() == "drop":
+                self.kept.clear()
+`)
+	kept := m.begin("keep")
+	kept.executed()
+	for _, id := range []string{"forget", "drop"} {
+		c := m.begin(id)
+		c.executed()
+		if n, err := c.rest(); n != 1 || err == nil || err.Code != infer.Internal ||
+			err.Message != "Failed to process the request(s) for model 'forgetful_0_0', message: the response sender was dropped before it had sent the final flag." {
+			t.Errorf("%s: got %d responses and error %v", id, n, err)
+		}
+	}
+	if _, err := kept.rest(); err == nil {
+		t.Error("request that was kept: got no error when it was dropped")
+	}
+	for _, id := range []string{"forget", "drop", "keep"} {
+		var lines []string
+		testkit.Within(patience, func() bool {
+			lines = nil
+			for line := range strings.Lines(r.log.String()) {
+				if strings.Contains(line, `"requests":["`+id+`"]`) {
+					lines = append(lines, line)
+				}
+			}
+			return len(lines) > 0
+		})
+		if len(lines) != 1 || !strings.Contains(lines[0], `"level":"error"`) || !strings.Contains(lines[0], "was dropped before it had sent the final flag") ||
+			!strings.Contains(lines[0], "forgetful_0_0") {
+			t.Errorf("%s: log has lines %q, want one of an error", id, lines)
+		}
+	}
+}
+
+// TestForgottenRequestCounts as one whose batch has failed.
+func TestForgottenRequestCounts(t *testing.T) {
+	r := newRig(t, nil)
+	m, err := r.open(r.writeModel("silent", sendingHead+`
+    def execute(self, requests):
+        return [None for r in requests]
+`), modelConfig("silent", 1, infer.Uint8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := m.begin("forget")
+	if report := c.executed(); report.Err == nil || !report.Executed {
+		t.Errorf("got report %+v, want one of an executed batch with an error", report)
+	}
+	if n, err := c.rest(); n != 1 || err == nil || !strings.HasSuffix(err.Message, "execute returned no response for this request, and none was sent.") {
+		t.Errorf("got %d responses and error %v, want one error", n, err)
+	}
+	r.logLine("execute returned no response")
+	if n := strings.Count(r.log.String(), "execute returned no response"); n != 1 {
+		t.Errorf("the log says it %d times, want once", n)
+	}
+}
+
+// TestDecoupledDeath kills a stub that has requests open, one that is executed
+// and has sent something, and one ahead.
+func TestDecoupledDeath(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.startDecoupled("dying", `
+    kept = []
+    def execute(self, requests):
+        for r in requests:
+            sender = r.get_response_sender()
+            self.kept.append(sender)
+            sender.send(answer(1))
+            if r.request_id() == "final":
+                sender.send(flags=1)
+            if r.request_id() == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+`)
+	var open []*conversation
+	for range 5 {
+		c := m.begin("keep")
+		c.executed()
+		open = append(open, c)
+	}
+	final := m.begin("final")
+	final.executed()
+	if n, err := final.rest(); n != 1 || err != nil {
+		t.Errorf("final: got %d responses and error %v, want one", n, err)
+	}
+	last := m.begin("die")
+	if report := last.executed(); report.Err == nil {
+		t.Errorf("got report %+v of the batch that killed its stub", report)
+	}
+	for _, c := range append(open, last) {
+		n, err := c.rest()
+		// What it has sent with its last breath may be lost.
+		if n != 2 && (c != last || n != 1) || err == nil || err.Message != "Stub process 'dying_0_0' is not healthy." {
+			t.Errorf("%s: got %d responses and error %v, want one and an error", c.task.Request.ID, n, err)
+		}
+	}
+	testkit.Eventually(t, patience, func() bool { return m.instance().Ready(context.Background()) == nil })
+	if _, err := m.begin("final").rest(); err != nil {
+		t.Errorf("after the death: got error %v", err)
+	}
+}
+
+// TestCancelOpen tells a model that the client of a request has gone which its
+// execute has left open.
+func TestCancelOpen(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.startDecoupled("waiting", `
+    def execute(self, requests):
+        for r in requests:
+            threading.Thread(target=self.run, args=(r, r.get_response_sender())).start()
+
+    def run(self, request, sender):
+        while not (sender.is_cancelled() and request.is_cancelled()):
+            time.sleep(0.001)
+        sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("gone", pb_utils.TritonError.CANCELLED)), 1)
+`)
+	var all []*conversation
+	for range 10 {
+		c := m.begin("")
+		c.executed()
+		all = append(all, c)
+	}
+	for _, c := range all {
+		began := time.Now()
+		m.instance().Cancel(c.task)
+		if _, err := c.rest(); err == nil || err.Code != infer.Cancelled || err.Message != "gone" {
+			t.Errorf("got error %v, want the model's", err)
+		}
+		t.Logf("the model answered %v after the cancellation", time.Since(began))
+		m.instance().Cancel(c.task) // answered already: nothing to tell
+	}
+}
+
+// TestNotDecoupledSenders lets an instance take the next batch while a request is
+// answered later, and wants the mixing of both ways refused.
+func TestNotDecoupledSenders(t *testing.T) {
+	r := newRig(t, nil)
+	m, err := r.open(r.writeModel("later", sendingHead+`
+    waiting = []
+    def execute(self, requests):
+        for r in requests:
+            if r.request_id() == "wait":
+                self.waiting.append(r)
+                return None
+            if r.request_id() == "both":
+                r.get_response_sender().send(answer(1))
+                return [answer(2)]
+        for r in self.waiting:
+            r.get_response_sender().send(answer(7), 1)
+        return [answer(3) for _ in requests]
+`), modelConfig("later", 1, infer.Uint8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := m.begin("wait")
+	waiting.executed()
+	both := m.begin("both")
+	if report := both.executed(); report.Err == nil {
+		t.Errorf("got report %+v of a batch that failed", report)
+	}
+	if n, err := both.rest(); n != 2 || err == nil || err.Message !=
+		"Failed to process the request(s) for model 'later_0_0', message: Unable to send response. Non-decoupled model cannot send more than one response." {
+		t.Errorf("both: got %d responses and error %v", n, err)
+	}
+	if n, err := m.begin("go").rest(); n != 1 || err != nil {
+		t.Errorf("go: got %d responses and error %v, want one", n, err)
+	}
+	if n, err := waiting.rest(); n != 1 || err != nil {
+		t.Errorf("wait: got %d responses and error %v, want one", n, err)
+	}
+}
+
+// TestRescheduled wants a request back that the model has released for that.
+func TestRescheduled(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.startDecoupled("again", `
+    def execute(self, requests):
+        for r in requests:
+            r.get_response_sender().send(answer(1))
+            if r.request_id() == "again":
+                r.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+            else:
+                r.get_response_sender().send(flags=1)
+`)
+	c := m.begin("again")
+	report := c.executed()
+	if len(report.Rescheduled) != 1 || report.Rescheduled[0] != c.task || report.Err != nil {
+		t.Fatalf("got report %+v, want the request back", report)
+	}
+	c.next().Release()
+	if len(c.responses) != 0 {
+		t.Error("got more than the response that was sent before")
+	}
+	if _, err := m.begin("").rest(); err != nil {
+		t.Errorf("next request: got error %v", err)
+	}
+}
+
+// TestCloseWaitsForOpenRequests closes a model whose threads still send.
+func TestCloseWaitsForOpenRequests(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.startDecoupled("closing", countingModel)
+	c := m.begin("1000x10")
+	c.executed()
+	closed := make(chan struct{})
+	go func() {
+		m.close()
+		close(closed)
+	}()
+	if n, err := c.rest(); n != 1000 || err != nil {
+		t.Errorf("got %d responses and error %v, want 1000", n, err)
+	}
+	select {
+	case <-closed:
+	case <-time.After(patience):
+		t.Error("model was not closed")
+	}
+}
+
+// TestHandlesWrap executes batches whose numbers pass 2^32, of which handles hold
+// the low half.
+func TestHandlesWrap(t *testing.T) {
+	r := newRig(t, nil)
+	decoupled := r.startDecoupled("wrapping", `
+    def execute(self, requests):
+        for r in requests:
+            r.get_response_sender().send(answer(5), 1)
+`)
+	plain := r.in(t).start("identity", infer.Uint8)
+	for _, m := range []*running{decoupled, plain} {
+		in := m.instance()
+		in.mu.Lock()
+		in.life.number = 1<<32 - 3
+		in.mu.Unlock()
+		for range 6 {
+			if n, err := m.begin("good").rest(); n != 1 || err != nil {
+				t.Errorf("got %d responses and error %v, want one", n, err)
+			}
+		}
+		if n := r.counts.of(&r.counts.lost); n != 0 {
+			t.Errorf("%d stubs were lost, want none", n)
+		}
+	}
+}
+
+// TestAsyncOverlap lets calls of an asynchronous execute overlap as the model's
+// parameter says, and refuses a parameter that says nothing.
+func TestAsyncOverlap(t *testing.T) {
+	r := newRig(t, nil)
+	source := sendingHead + `
+    inside = most = 0
+    async def execute(self, requests):
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        while self.most < int(requests[0].request_id()):
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05) # so that one more than may be could come
+        self.inside -= 1
+        return [answer(self.most) for _ in requests]
+`
+	for value, want := range map[string]byte{"": 1, "4": 4} {
+		config := modelConfig("overlapping", 1, infer.Uint8)
+		if value != "" {
+			config.Parameters = map[string]*kserve.ModelParameter{"ASYNC_EXECUTE_OVERLAP": {StringValue: value}}
+		}
+		m, err := r.open(r.writeModel("overlapping", source), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []*conversation
+		for range 8 {
+			c := m.begin(fmt.Sprint(want)) // so many are waited for
+			c.executed()
+			all = append(all, c)
+		}
+		var most byte
+		for _, c := range all {
+			answer := c.next()
+			if answer.Err != nil || !answer.Final {
+				t.Fatalf("got %+v, want a last response", answer)
+			}
+			most = max(most, readAll(answer))
+			answer.Release()
+		}
+		if most != want {
+			t.Errorf("parameter %q: %d calls overlapped, want %d", value, most, want)
+		}
+		m.close()
+	}
+	for _, value := range []string{"0", "-1", "many", "1.5", "5000"} {
+		config := modelConfig("overlapping", 1, infer.Uint8)
+		config.Parameters = map[string]*kserve.ModelParameter{"ASYNC_EXECUTE_OVERLAP": {StringValue: value}}
+		_, err := r.open(r.writeModel("overlapping", source), config)
+		if want := fmt.Sprintf("parameter 'ASYNC_EXECUTE_OVERLAP' of model 'overlapping' is %q, want a number from 1 to 4096", value); err == nil || err.Error() != want {
+			t.Errorf("parameter %q: got error %v, want %q", value, err, want)
+		}
+	}
+}

@@ -1,0 +1,335 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/shm"
+	"github.com/rs/zerolog"
+)
+
+// panicsAt counts the panics that have ended in a part of the server.
+func panicsAt(where boundary.Where) (n uint64) {
+	boundary.Counts(func(w boundary.Where, count func() uint64) {
+		if w == where {
+			n = count()
+		}
+	})
+	return n
+}
+
+// wantFree fails the test if a lock of the instance is held.
+func (m *running) wantFree() {
+	m.rig.t.Helper()
+	in := m.instance()
+	if !testkit.Within(patience, func() bool {
+		if !in.submit.TryLock() {
+			return false
+		}
+		in.submit.Unlock()
+		if !in.mu.TryLock() {
+			return false
+		}
+		in.mu.Unlock()
+		return true
+	}) {
+		m.rig.t.Fatal("a lock of the instance is held, want all free")
+	}
+}
+
+// TestAPanicWhileABatchIsSent: its requests get an error, nothing of it stays lent, and
+// the same process executes the next one.
+func TestAPanicWhileABatchIsSent(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.start("identity", infer.Uint8)
+	m.mustInfer(r.small()).Release()
+	life := m.instance().current.Load()
+	before := panicsAt(boundary.Request)
+
+	var none *shm.Block // whose use is a bug of ours
+	bad := r.small()
+	bad.Inputs[0] = infer.Tensor{Name: "IN0", DataType: infer.Uint8, Shape: []int64{1, 8192}, Data: make([]byte, 8192), Memory: none}
+	large := r.tensor("IN0", infer.Uint8, []int64{1, 8192}, make([]byte, 8192))
+	responses, report := m.infer(&infer.Request{Inputs: []infer.Tensor{large}}, bad)
+	large.Release()
+	for i, response := range responses {
+		if response.Err == nil || response.Err.Code != infer.Internal || response.Err.Message != "internal error" {
+			t.Errorf("request %d: got %v, want an INTERNAL error", i, response.Err)
+		}
+	}
+	if report.Err == nil || report.Executed {
+		t.Errorf("got the report %+v, want an error and no execution", report)
+	}
+	m.wantFree()
+	if n := panicsAt(boundary.Request); n != before+1 {
+		t.Errorf("got %d panics, want 1", n-before)
+	}
+	if loans, bytes := life.loans.Count(); loans != 0 {
+		t.Errorf("got %d loans of %d bytes, want none", loans, bytes)
+	}
+	m.mustInfer(r.small()).Release()
+	if m.instance().current.Load() != life {
+		t.Error("the process was exchanged, want the same one")
+	}
+}
+
+// TestAPanicOfWhoeverIsAnswered: a Sender, or Done, that panics keeps nothing from the
+// other requests of the batch, nor from the next batch.
+func TestAPanicOfWhoeverIsAnswered(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.start("identity", infer.Uint8)
+	m.mustInfer(r.small()).Release()
+	life := m.instance().current.Load()
+	answered := make(chan *infer.Response, 1)
+	batch := &backend.Batch{
+		Tasks: []*backend.Task{
+			{Context: context.Background(), Request: r.small(), Send: func(response *infer.Response) {
+				response.Release()
+				panic("a bug of a Sender")
+			}},
+			{Context: context.Background(), Request: r.small(), Send: func(response *infer.Response) { answered <- response }},
+		},
+		Done: func(*backend.Batch, backend.Report) { panic("a bug of a scheduler") },
+	}
+	before := panicsAt(boundary.Request)
+	m.instance().Execute(batch)
+	response := <-answered
+	if response.Err != nil {
+		t.Errorf("got %v for the second request, want its answer", response.Err)
+	}
+	response.Release()
+	m.wantFree()
+	m.mustInfer(r.small()).Release()
+	if m.instance().current.Load() != life {
+		t.Error("the process was exchanged, want the same one")
+	}
+	if n := panicsAt(boundary.Request); n != before+2 {
+		t.Errorf("got %d panics, want 2", n-before)
+	}
+}
+
+// talks is a model that says what its input says, by Logger or by print.
+const talks = `
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            text = bytes(pb_utils.get_input_tensor_by_name(request, "IN0").as_numpy()).decode()
+            if text.startswith("log"):
+                pb_utils.Logger.log_info(text)
+            elif text.startswith("say"):
+                print(text, flush=True)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", pb_utils.get_input_tensor_by_name(r, "IN0").as_numpy())]) for r in requests]
+`
+
+// TestAPanicOfAReader: the reader of a stub's frames, and that of its output, end their
+// own life and their own output.
+func TestAPanicOfAReader(t *testing.T) {
+	var armed atomic.Bool
+	tagged := func(c *Options) { c.TaggedOutput = true } // whose lines go through the log
+	r := newRigHooked(t, testkit.Python(t).Path, tagged, shm.PoolConfig{}, zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, message string) {
+		if strings.Contains(message, "trap") && !strings.Contains(message, "internal error") && armed.Swap(false) {
+			panic("a bug in the log")
+		}
+	}))
+	m, err := r.open(r.writeModel("talks", talks), modelConfig("talks", 1, infer.Uint8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(s string) *infer.Request {
+		return &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(len(s))}, []byte(s))}}
+	}
+	m.mustInfer(text("log nothing")).Release()
+	first := m.instance().current.Load()
+
+	before := panicsAt(boundary.Life)
+	armed.Store(true)
+	responses, _ := m.infer(text("log trap"))
+	if responses[0].Err == nil || responses[0].Err.Code != infer.Internal {
+		t.Errorf("got %v from the life whose reader panicked, want an INTERNAL error", responses[0].Err)
+	}
+	responses[0].Release()
+	m.mustInfer(text("quiet")).Release()
+	second := m.instance().current.Load()
+	if second == first {
+		t.Error("the life goes on after its reader has panicked, want another one")
+	}
+	armed.Store(true)
+	m.mustInfer(text("say trap")).Release()
+	testkit.Eventually(t, patience, func() bool { return panicsAt(boundary.Life) == before+2 })
+	m.mustInfer(text("quiet")).Release()
+	if m.instance().current.Load() != second {
+		t.Error("the life ended with its output, want it to go on")
+	}
+	m.wantFree()
+}
+
+// brokenHost panics whenever a model asks for something.
+type brokenHost struct{ fakeHost }
+
+func (*brokenHost) Submit(context.Context, *infer.Request, infer.Sender) error { panic("a bug above") }
+func (*brokenHost) Load(context.Context, string, string, map[string][]byte) error {
+	panic("a bug above")
+}
+
+// TestAPanicOfTheHost: what a model has asked for fails, and the model learns it.
+func TestAPanicOfTheHost(t *testing.T) {
+	r := newRig(t, nil)
+	r.host = &brokenHost{}
+	m, err := r.open(r.writeModel("asks_much", `
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            said = []
+            response = pb_utils.InferenceRequest(model_name="other", requested_output_names=["OUT0"],
+                inputs=[pb_utils.Tensor("IN0", np.zeros(4, np.uint8))]).exec()
+            said.append(response.error().message() if response.has_error() else "nothing")
+            try:
+                pb_utils.load_model("other")
+            except Exception as error:
+                said.append(str(error))
+            text = np.frombuffer("|".join(said).encode(), np.uint8).reshape(1, -1)
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", text)]))
+        return answers
+`), modelConfig("asks_much", 1, infer.Uint8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		response := m.mustInfer(r.small())
+		if got := string(response.Outputs[0].Data); strings.Count(got, "internal error") != 2 {
+			t.Errorf("the model got %q, want two internal errors", got)
+		}
+		response.Release()
+	}
+	m.wantFree()
+}
+
+// TestAPanicUnderTheLockOfAnInstance: a panic while a frame of the stub is handled, and
+// another in the end of that life, leave the lock free and nothing unanswered.
+func TestAPanicUnderTheLockOfAnInstance(t *testing.T) {
+	var in atomic.Pointer[Instance]
+	r := newRigHooked(t, testkit.Python(t).Path, nil, shm.PoolConfig{}, zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, message string) {
+		if in := in.Load(); in != nil && message == "log trap" {
+			in.mu.Lock()
+			defer in.mu.Unlock()
+			in.life.timer = new(time.Timer) // to stop it is a bug
+		}
+	}))
+	m, err := r.open(r.writeModel("talks", talks), modelConfig("talks", 1, infer.Uint8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Store(m.instance())
+	text := func(s string) *infer.Request {
+		return &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(len(s))}, []byte(s))}}
+	}
+	m.mustInfer(text("quiet")).Release()
+	first, before := m.instance().current.Load(), panicsAt(boundary.Life)
+	o := waitFor(t, handOver(m.instance(), text("log trap")))
+	if o.answer == nil || o.answer.Err == nil || o.answer.Err.Code != infer.Internal || o.report.Err == nil {
+		t.Errorf("got %+v, want an INTERNAL error", o)
+	}
+	m.mustInfer(text("quiet")).Release()
+	if m.instance().current.Load() == first {
+		t.Error("the life goes on after its reader has panicked, want another one")
+	}
+	if n := panicsAt(boundary.Life); n != before+2 {
+		t.Errorf("got %d panics, want that of the reader and that of the end", n-before)
+	}
+	m.wantFree()
+}
+
+// TestAPanicOfTheEndOfALife: what the stub had is answered nevertheless, each once, and
+// the instance comes back.
+func TestAPanicOfTheEndOfALife(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.startDecoupled("stays", `
+    def execute(self, requests):
+        for request in requests:
+            if request.request_id() == "open":
+                self.sender = request.get_response_sender()
+            else:
+                threading.Event().wait()
+`)
+	open := m.begin("open")
+	open.executed()
+	stays := m.begin("stays")
+	ahead := m.begin("ahead")
+	life := m.instance().current.Load()
+	output := life.output
+	life.output = nil // whose use is a bug of ours
+	life.fail(errors.New("a test ends it"))
+	for _, c := range []*conversation{open, stays} {
+		if n, err := c.rest(); n != 1 || err == nil || err.Code != infer.Internal {
+			t.Errorf("%s: got %d responses, the last of them %v, want an INTERNAL error alone", c.task.Request.ID, n, err)
+		}
+	}
+	if report := stays.executed(); report.Err == nil {
+		t.Errorf("got the report %+v, want an error", report)
+	}
+	select {
+	case <-ahead.done: // given back or answered
+	case <-time.After(patience):
+		t.Error("the batch ahead was not done")
+	}
+	testkit.Eventually(t, patience, func() bool {
+		now := m.instance().current.Load()
+		return now != nil && now != life
+	})
+	output.Finish()
+	life.calls.end(false)
+	m.wantFree()
+}
+
+// TestAPanicOfExecuteAnswersOnce: when a batch has been inside, Execute does not panic,
+// whatever goes wrong, since its caller would answer the batch again.
+func TestAPanicOfExecuteAnswersOnce(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.start("identity", infer.Uint8)
+	m.mustInfer(r.small()).Release()
+	in := m.instance()
+	life := in.current.Load()
+	for _, broken := range []bool{false, true} {
+		if broken {
+			in.mu.Lock()
+			life.timer = new(time.Timer) // to stop it is a bug
+			in.mu.Unlock()
+		}
+		var none *shm.Block // whose use is a bug of ours
+		bad := &infer.Request{Inputs: []infer.Tensor{{Name: "IN0", DataType: infer.Uint8, Shape: []int64{1, 8192}, Data: make([]byte, 8192), Memory: none}}}
+		var done, sent atomic.Int32
+		batch := &backend.Batch{
+			Tasks: []*backend.Task{{Context: context.Background(), Request: bad, Send: func(*infer.Response) {
+				sent.Add(1)
+				panic("a bug of a Sender")
+			}}},
+			Done: func(*backend.Batch, backend.Report) {
+				done.Add(1)
+				panic("a bug of a scheduler")
+			},
+		}
+		if err := boundary.Run(zerolog.Nop(), boundary.Scheduler, func() error { in.Execute(batch); return nil }); err != nil {
+			t.Errorf("broken %v: Execute panicked", broken)
+		}
+		m.wantFree()
+		if !testkit.Within(patience, func() bool { return done.Load() > 0 && sent.Load() > 0 }) || done.Load() != 1 || sent.Load() != 1 {
+			t.Errorf("broken %v: got %d times Done and %d answers, want 1 and 1", broken, done.Load(), sent.Load())
+		}
+	}
+	testkit.Eventually(t, patience, func() bool { return in.current.Load() != life })
+	m.mustInfer(r.small()).Release()
+}

@@ -1,0 +1,445 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/shm"
+	"github.com/rs/zerolog"
+)
+
+// patience bounds every wait of these tests: long enough for a busy machine.
+const patience = 60 * time.Second
+
+// Options are what a test wants of its backend.
+type Options struct {
+	Config
+	Executable string // the interpreter
+	NoTemplate bool
+}
+
+// PythonBackend is what these tests use of the backend of package python. That imports
+// this package, so that python_test.go, which is of a package of its own, fills in how
+// it is made.
+type PythonBackend interface {
+	backend.Backend
+	Interpreter() (python, numpy, path string, err error)
+	Close()
+}
+
+// How the backend is made, and what it is set to if a test does not want anything else.
+var (
+	NewPython      func(*Supervisor, Options, zerolog.Logger) (PythonBackend, error)
+	DefaultOptions func() (Options, error)
+)
+
+// rig is a backend with real stubs, its log and its counts.
+type rig struct {
+	t          testing.TB
+	supervisor *Supervisor
+	backend    PythonBackend
+	cache      string // where its Python files are
+	pool       *shm.Pool
+	log        *testkit.Buffer
+	printed    [2]*testkit.Buffer // stdout and stderr
+	counts     *counts
+	host       backend.Host
+}
+
+// counts counts what the backend reports.
+type counts struct {
+	mu      sync.Mutex
+	started int
+	lost    int
+	causes  []string       // of the losses
+	broken  map[string]int // by rule
+	custom  *metrics.Registry
+}
+
+func (c *counts) Custom(model string) *metrics.Holder { return c.custom.Custom(model) }
+
+func (c *counts) StubStarted(string) { c.add(&c.started) }
+func (c *counts) StubLost(_, cause string) {
+	c.mu.Lock()
+	c.lost++
+	c.causes = append(c.causes, cause)
+	c.mu.Unlock()
+}
+
+func (c *counts) add(n *int) {
+	c.mu.Lock()
+	*n++
+	c.mu.Unlock()
+}
+
+func (c *counts) ProtocolError(rule string) {
+	c.mu.Lock()
+	c.broken[rule]++
+	c.mu.Unlock()
+}
+
+func (c *counts) of(n *int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return *n
+}
+
+// brokenRules returns how often each rule was broken.
+func (c *counts) brokenRules() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rules := make(map[string]int)
+	for rule, n := range c.broken {
+		rules[rule] = n
+	}
+	return rules
+}
+
+// newRig makes a backend for the newest Python; change, if not nil, changes its
+// config first. The test fails if it leaves blocks of the pool behind.
+func newRig(t testing.TB, change func(*Options)) *rig {
+	t.Helper()
+	return newRigWith(t, testkit.Python(t).Path, change)
+}
+
+func newRigWith(t testing.TB, interpreter string, change func(*Options)) *rig {
+	t.Helper()
+	return newRigOver(t, interpreter, change, shm.PoolConfig{})
+}
+
+// newRigOver makes a backend whose pool has limits.
+func newRigOver(t testing.TB, interpreter string, change func(*Options), limits shm.PoolConfig) *rig {
+	t.Helper()
+	return newRigHooked(t, interpreter, change, limits, nil)
+}
+
+// newRigHooked makes a backend whose log calls a hook, unless that is nil.
+func newRigHooked(t testing.TB, interpreter string, change func(*Options), limits shm.PoolConfig, hook zerolog.Hook) *rig {
+	t.Helper()
+	config, err := DefaultOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Executable = interpreter
+	if change != nil {
+		change(&config)
+	}
+	region, err := shm.NewRegionUpTo(config.Backing(), 32<<30, 64<<20, shm.ReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := shm.NewPool(region, limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, pool: pool, log: &testkit.Buffer{}, printed: [2]*testkit.Buffer{{}, {}}, counts: &counts{broken: make(map[string]int), custom: metrics.New(metrics.Config{})}}
+	// The files are unpacked here, not into the user's cache.
+	r.cache = t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", r.cache)
+	log := zerolog.New(r.log)
+	if hook != nil {
+		log = log.Hook(hook)
+	}
+	r.supervisor, err = New(Environment{
+		Requests: pool, Log: log,
+		LogLevels: func() LogLevels { return LogLevels{Info: true, Warning: true, Error: true, Verbose: 1} },
+		Stdout:    r.printed[0], Stderr: r.printed[1],
+		Metrics: r.counts,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.backend, err = NewPython(r.supervisor, config, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.backend.Close()
+		r.supervisor.Close()
+		if err := pool.Verify(); err != nil {
+			t.Errorf("pool is not sound: %v", err)
+		}
+		if stats := pool.Stats(); stats.Blocks != 0 {
+			t.Errorf("pool has %d blocks in use after all models were closed, want 0", stats.Blocks)
+		}
+		pool.Close()
+		if t.Failed() {
+			t.Logf("log of the backend:\n%s\nprinted:\n%s%s", r.log, r.printed[0], r.printed[1])
+		}
+	})
+	return r
+}
+
+// template is the number of the process that forks the stubs of this backend, 0 if
+// there is none.
+func (r *rig) template() int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, entry := range entries { // it is older than what it has forked
+		line, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		pid, number := strconv.Atoi(entry.Name())
+		if err == nil && number == nil && strings.Contains(string(line), "nereid_template") && strings.Contains(string(line), r.cache) {
+			return pid
+		}
+	}
+	return 0
+}
+
+// in returns the rig for a subtest.
+func (r *rig) in(t testing.TB) *rig {
+	same := *r
+	same.t = t
+	return &same
+}
+
+// modelConfig describes a model with one input and one output of each data type.
+func modelConfig(name string, instances int, types ...infer.DataType) *kserve.ModelConfig {
+	c := &kserve.ModelConfig{
+		Name: name, Backend: "python", MaxBatchSize: 8,
+		InstanceGroup: []*kserve.ModelInstanceGroup{{
+			Name: name + "_0", Kind: kserve.ModelInstanceGroup_KIND_CPU, Count: int32(instances),
+		}},
+	}
+	for i, d := range types {
+		c.Input = append(c.Input, &kserve.ModelInput{Name: fmt.Sprintf("IN%d", i), DataType: kserve.DataType(d), Dims: []int64{-1}})
+		c.Output = append(c.Output, &kserve.ModelOutput{Name: fmt.Sprintf("OUT%d", i), DataType: kserve.DataType(d), Dims: []int64{-1}})
+	}
+	return c
+}
+
+// running is a model whose instances have been started.
+type running struct {
+	rig   *rig
+	model backend.Model
+	floor *floor
+	dir   string
+	// killAfter, if not 0, is how long requests may be open before the stub is
+	// killed.
+	killAfter time.Duration
+}
+
+// floor is the least scheduler: it learns which instances are up.
+type floor struct {
+	mu       sync.Mutex
+	ups      int
+	downs    int
+	hopeless int
+}
+
+func (f *floor) Up(backend.Instance) {
+	f.mu.Lock()
+	f.ups++
+	f.mu.Unlock()
+}
+
+func (f *floor) Down(_ backend.Instance, hopeless bool) {
+	f.mu.Lock()
+	f.downs++
+	if hopeless {
+		f.hopeless++
+	}
+	f.mu.Unlock()
+}
+
+// copyModel copies testdata/models/<name>/model.py into a repository of its own.
+func (r *rig) copyModel(name string) string {
+	r.t.Helper()
+	source, err := os.ReadFile(filepath.Join("testdata", "models", name, "model.py"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return r.writeModel(name, string(source))
+}
+
+// writeModel makes a model directory with version 1 and returns it.
+func (r *rig) writeModel(name, source string) string {
+	r.t.Helper()
+	dir := filepath.Join(r.t.TempDir(), name)
+	if err := os.MkdirAll(filepath.Join(dir, "1"), 0o700); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "1", "model.py"), []byte(source), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	return dir
+}
+
+// open opens the model in dir and starts it; the error is Start's.
+func (r *rig) open(dir string, config *kserve.ModelConfig) (*running, error) {
+	r.t.Helper()
+	model, err := r.backend.Open(backend.Env{Name: config.GetName(), Version: 1, Directory: dir, Config: config, Host: r.host})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	m := &running{rig: r, model: model, floor: &floor{}, dir: dir}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := model.Start(ctx, config, text, m.floor); err != nil {
+		return nil, err
+	}
+	r.t.Cleanup(m.close)
+	return m, nil
+}
+
+// start starts the model of testdata with that name.
+func (r *rig) start(name string, types ...infer.DataType) *running {
+	r.t.Helper()
+	m, err := r.open(r.copyModel(name), modelConfig(name, 1, types...))
+	if err != nil {
+		r.t.Fatalf("Start %s: got error %v\nlog:\n%s", name, err, r.log)
+	}
+	return m
+}
+
+// close closes the model; it may be called again.
+func (m *running) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := m.model.Close(ctx); err != nil {
+		m.rig.t.Errorf("Close: got error %v", err)
+	}
+}
+
+func (m *running) instance() *Instance { return m.model.Instances()[0].(*Instance) }
+
+// infer executes requests as one batch on the first instance, waiting for the
+// instance to come up where it has to.
+func (m *running) infer(requests ...*infer.Request) ([]*infer.Response, backend.Report) {
+	m.rig.t.Helper()
+	var (
+		responses []*infer.Response
+		report    backend.Report
+	)
+	lost := make([]int, len(requests))
+	if !testkit.Within(patience, func() (ok bool) {
+		responses, report, ok = m.try(lost, requests...)
+		return ok
+	}) {
+		m.rig.t.Fatalf("no stub took the batch within %v; log:\n%s", patience, m.rig.log)
+	}
+	return responses, report
+}
+
+// try hands a batch over once; ok is false if the instance refused it. lost is how
+// many processes each request has been in that ended; as a scheduler does, try
+// keeps it up to date.
+func (m *running) try(lost []int, requests ...*infer.Request) (responses []*infer.Response, report backend.Report, ok bool) {
+	m.rig.t.Helper()
+	reports := make(chan backend.Report, 1)
+	batch := &backend.Batch{Done: func(_ *backend.Batch, report backend.Report) { reports <- report }}
+	responses = make([]*infer.Response, len(requests))
+	var answered sync.WaitGroup
+	for i, request := range requests {
+		answered.Add(1)
+		batch.Tasks = append(batch.Tasks, &backend.Task{
+			Context: context.Background(), Request: request, Lost: lost[i],
+			Send: func(response *infer.Response) {
+				if responses[i] != nil {
+					m.rig.t.Errorf("request %d was answered twice", i)
+					return
+				}
+				responses[i] = response
+				answered.Done()
+			},
+		})
+	}
+	m.instance().Execute(batch)
+	timeout := time.After(patience)
+	select {
+	case report = <-reports:
+	case <-timeout:
+		m.rig.t.Fatalf("batch was not done within %v; log:\n%s", patience, m.rig.log)
+	}
+	if report.Refused {
+		for i, task := range batch.Tasks {
+			lost[i] = task.Lost
+		}
+		return nil, report, false
+	}
+	all := make(chan struct{})
+	go func() {
+		answered.Wait()
+		close(all)
+	}()
+	var late <-chan time.Time
+	if m.killAfter > 0 {
+		late = time.After(m.killAfter)
+	}
+	select {
+	case <-all:
+		return responses, report, true
+	case <-late:
+		m.instance().kill()
+	case <-timeout:
+	}
+	select {
+	case <-all:
+	case <-timeout:
+		m.rig.t.Fatalf("batch was not answered within %v; log:\n%s", patience, m.rig.log)
+	}
+	return responses, report, true
+}
+
+// tensor makes an input; it takes a block of the pool for long data, as the
+// server does for the bodies of requests.
+func (r *rig) tensor(name string, d infer.DataType, shape []int64, data []byte) infer.Tensor {
+	r.t.Helper()
+	t := infer.Tensor{Name: name, DataType: d, Shape: shape, Data: data}
+	if len(data) > 4096 {
+		block, err := r.pool.Alloc(len(data))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		copy(block.Bytes(), data)
+		t.Data, t.Memory = block.Bytes(), block
+	}
+	return t
+}
+
+func releaseInputs(requests ...*infer.Request) {
+	for _, request := range requests {
+		for i := range request.Inputs {
+			request.Inputs[i].Release()
+		}
+	}
+}
+
+// mustInfer executes one request and wants a response without error. The
+// caller releases it.
+func (m *running) mustInfer(request *infer.Request) *infer.Response {
+	m.rig.t.Helper()
+	responses, _ := m.infer(request)
+	if responses[0].Err != nil {
+		m.rig.t.Fatalf("infer: got error %v, want none; log:\n%s", responses[0].Err, m.rig.log)
+	}
+	return responses[0]
+}
+
+// small is a request with one input of four bytes.
+func (r *rig) small() *infer.Request {
+	return &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 4}, []byte{1, 2, 3, 4})}}
+}
+
+// envOf is what a backend learns of a model.
+func envOf(dir string, config *kserve.ModelConfig) backend.Env {
+	return backend.Env{Name: config.GetName(), Version: 1, Directory: dir, Config: config}
+}

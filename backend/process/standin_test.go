@@ -1,0 +1,258 @@
+package process
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/output"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/shm"
+	"github.com/rs/zerolog"
+)
+
+// standInArena is how many bytes of its arena a stand-in may use.
+const standInArena = 1 << 20
+
+// standIn is a life without a process: the test writes what a stub would.
+type standIn struct {
+	t       testing.TB
+	channel *ipc.Channel
+	peer    ipc.PeerFiles
+	pool    *shm.Pool
+}
+
+func newStandIn(t testing.TB, backing shm.Backing) *standIn {
+	t.Helper()
+	s := &standIn{t: t}
+	var err error
+	if s.channel, err = ipc.New(ipc.Config{Life: 7, Backing: backing, UpSize: 4 << 20, MaxArena: standInArena}); err != nil {
+		t.Fatal(err)
+	}
+	s.peer = s.channel.Peer()
+	if err := s.channel.Attached(); err != nil {
+		t.Fatal(err)
+	}
+	region, err := shm.NewRegion(shm.Memfd{}, 1<<20, shm.ReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.pool, err = shm.NewPool(region, shm.PoolConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.peer.Close()
+		s.channel.Close()
+		s.pool.Close()
+	})
+	// The arena begins with two strings, again and again.
+	var strings []byte
+	for len(strings) < 64<<10 {
+		strings = append(strings, "\x02\x00\x00\x00ab\x02\x00\x00\x00cd"...)
+	}
+	if _, err := s.peer.Up.WriteAt(strings, shm.ArenaOffset); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// newLife begins a life with the golden frames' names.
+func (s *standIn) newLife() *life {
+	model := &Model{supervisor: &Supervisor{}, settings: &Config{}, program: &words{}, env: backend.Env{Name: "m", Host: &callHost{}}}
+	names := func() *names { return newNames([]string{"IN0"}, []string{"OUT0", "OUT1", "OUT2", "OUT3"}) }
+	l := &life{
+		in:      &Instance{model: model, name: "m_0", log: zerolog.Nop()},
+		channel: s.channel, loans: &shm.Loans{}, down: names(), up: names(),
+		hello: make(chan error, 1), initialized: make(chan error, 1),
+		logLimit:  output.NewLimit(),
+		calls:     newCalls(metrics.New(metrics.Config{}).Custom("m")),
+		completed: make(chan error, 1),
+	}
+	l.infers.open()
+	l.told.Store(toldInitialize)
+	return l
+}
+
+// words is a program that has nothing but texts.
+type words struct{ Program }
+
+func (*words) Text(fault Fault, subject string) string {
+	switch fault {
+	case ProcessLost:
+		return fmt.Sprintf("Stub process '%s' is not healthy.", subject)
+	case OneResponseWanted:
+		return fmt.Sprintf("Model %s may send any number of responses.", subject)
+	}
+	return fmt.Sprintf("fault %d of '%s'", fault, subject)
+}
+
+// unhealthy is what the requests inside a lost process are answered with.
+func unhealthy(instance string) *infer.Error {
+	return infer.Errorf(infer.Internal, "Stub process '%s' is not healthy.", instance)
+}
+
+// returned is how many tickets the stub has got back so far.
+func (s *standIn) returned() uint64 {
+	var word [8]byte
+	if _, err := s.peer.Down.ReadAt(word[:], shm.ReturnOffset); err != nil {
+		s.t.Fatal(err)
+	}
+	return binary.LittleEndian.Uint64(word[:])
+}
+
+// verdict is what came of a batch that a stand-in has answered.
+type verdict struct {
+	err       error // a protocol error ends the life
+	responses []*infer.Response
+	reports   int
+}
+
+// answer has a life execute a batch of three requests, lends it a block, and
+// answers it by body, in which lent is the ticket of the block.
+func (s *standIn) answer(l *life, body func(lent shm.Ticket, at uint64) []byte) verdict {
+	s.t.Helper()
+	const number = 1
+	l.seen = phaseInitialized
+	l.in.state, l.in.life = Busy, l
+	block, err := s.pool.Alloc(8192)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ticket, ok := l.loans.Lend(block)
+	if !ok {
+		s.t.Fatal("a new table of loans lends nothing")
+	}
+	at := block.Offset()
+	block.Release()
+	v := verdict{responses: make([]*infer.Response, 3)}
+	batch := &backend.Batch{Done: func(*backend.Batch, backend.Report) { v.reports++ }}
+	for i := range v.responses {
+		batch.Tasks = append(batch.Tasks, &backend.Task{Send: func(r *infer.Response) {
+			if v.responses[i] != nil {
+				s.t.Errorf("request %d was answered twice", i)
+			}
+			v.responses[i] = r
+		}})
+	}
+	l.inside[0] = inside{batch: batch, number: number}
+	l.count = 1
+	l.encoded.Store(number)
+	v.err = l.handle(ipc.Frame{Kind: ipc.Executed, ID: number, Body: body(ticket, at)})
+	for _, open := range l.endOpenLocked() { // what it has not answered
+		open.task.Send(infer.ErrorResponse(unhealthy("")))
+	}
+	return v
+}
+
+// release ends a life whose batch was answered, and wants that it is settled.
+func (s *standIn) release(l *life, v verdict) {
+	s.t.Helper()
+	var broken *ipc.ProtocolError
+	if v.err != nil && !errors.As(v.err, &broken) {
+		s.t.Errorf("got error %v, want a protocol error", v.err)
+	}
+	if want := v.err == nil; (v.reports == 1) != want {
+		s.t.Errorf("batch is done %d times, with error %v", v.reports, v.err)
+	}
+	for i, r := range v.responses {
+		switch {
+		case (r != nil) != (v.err == nil):
+			s.t.Errorf("request %d: got response %+v, with error %v", i, r, v.err)
+		case r != nil && (!r.Final || r.Err != nil && len(r.Outputs)+len(r.Parameters) > 0):
+			s.t.Errorf("request %d: got response %+v", i, r)
+		}
+		if r != nil {
+			readAll(r)
+			r.Release()
+		}
+	}
+	l.calls.end(false)
+	l.loans.Close()
+	if n := s.channel.Arena().Outstanding(); n != 0 {
+		s.t.Errorf("%d descriptors are outstanding, want none", n)
+	}
+	if n := l.copies.used.Load(); n != 0 {
+		s.t.Errorf("%d bytes of copies are in use, want none", n)
+	}
+	if n := s.pool.Stats().Blocks; n != 0 {
+		s.t.Errorf("%d blocks of requests are in use, want none", n)
+	}
+}
+
+// response is one of an EXECUTED frame that a test makes.
+type response struct {
+	request    uint64
+	flags      uint32
+	code       uint16
+	parameters string
+	text       string
+	outputs    []ipc.Descriptor
+}
+
+// executedBody makes the body of an EXECUTED frame of batch 1.
+func executedBody(tickets []shm.Ticket, responses ...response) []byte {
+	le := binary.LittleEndian
+	b := le.AppendUint32(nil, uint32(len(responses)))
+	b = append(b, make([]byte, 20)...)
+	b = le.AppendUint32(b, uint32(len(tickets)))
+	b = le.AppendUint32(b, 0)
+	for _, t := range tickets {
+		b = le.AppendUint64(b, uint64(t))
+	}
+	for _, r := range responses {
+		b = le.AppendUint64(b, 1<<32|r.request)
+		b = le.AppendUint32(b, r.flags)
+		b = le.AppendUint16(b, uint16(len(r.outputs)))
+		b = le.AppendUint16(b, r.code)
+		b = le.AppendUint32(b, uint32(len(r.parameters)))
+		b = le.AppendUint32(b, uint32(len(r.text)))
+		b = le.AppendUint64(b, 0)
+		for i := range r.outputs {
+			at := len(b)
+			b = append(b, make([]byte, r.outputs[i].Size())...)
+			r.outputs[i].Put(b[at:])
+		}
+		b = append(b, r.parameters+r.text...)
+		b = append(b, make([]byte, ipc.Align8(len(b))-len(b))...)
+	}
+	return b
+}
+
+// allocated returns the bytes of the heap that f allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// arenaDescriptors counts the descriptors of a well-formed EXECUTED body that
+// lend bytes of the arena.
+func arenaDescriptors(t testing.TB, body []byte) (n uint64) {
+	t.Helper()
+	e, err := ipc.ParseExecuted(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r ipc.ResponseBody
+	for {
+		ok, err := e.NextResponse(&r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			return n
+		}
+		for _, d := range r.Outputs {
+			if d.Region == ipc.InArena {
+				n++
+			}
+		}
+	}
+}

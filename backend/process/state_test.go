@@ -1,0 +1,210 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+	"golang.org/x/sys/unix"
+)
+
+// TestMoves tries every pair of states: what moves does not list is refused.
+func TestMoves(t *testing.T) {
+	allowed := map[[2]State]bool{
+		{Starting, Ready}: true, {Starting, Lost}: true, {Starting, Stopped}: true,
+		{Ready, Busy}: true, {Ready, Lost}: true, {Ready, Stopped}: true,
+		{Busy, Ready}: true, {Busy, Lost}: true, {Busy, Stopped}: true,
+		{Lost, Starting}: true, {Lost, Stopped}: true,
+	}
+	for from := Starting; from <= Stopped; from++ {
+		for to := Starting; to <= Stopped; to++ {
+			in := &Instance{state: from}
+			moved := func() (ok bool) {
+				defer func() { ok = recover() == nil }()
+				in.moveLocked(to)
+				return
+			}()
+			if moved != allowed[[2]State{from, to}] {
+				t.Errorf("from %s to %s: got allowed %t, want %t", from, to, moved, !moved)
+			}
+			if want := to; moved && in.state != want {
+				t.Errorf("from %s to %s: state is %s", from, to, in.state)
+			}
+		}
+	}
+}
+
+// lostReady is the loss of a stub that had become ready and answered nothing.
+var lostReady = loss{cause: Exited, started: true}
+
+// TestBackoff wants pauses that grow with losses in a row, are bounded, and are
+// forgotten after a healthy minute.
+func TestBackoff(t *testing.T) {
+	var b backoff
+	within := func(got, want time.Duration) bool { return got >= want*8/10 && got <= want*12/10 }
+	for i, want := range []time.Duration{10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5000, 5000, 5000} {
+		wait, hopeless := b.next(time.Second, lostReady)
+		if !within(wait, want*time.Millisecond) || hopeless != (i+1 >= hopelessLosses) {
+			t.Errorf("loss %d: got pause %v, hopeless %t, want about %vms", i, wait, hopeless, int64(want))
+		}
+	}
+	if wait, hopeless := b.next(healthyAfter, lostReady); !within(wait, firstPause) || hopeless {
+		t.Errorf("after a healthy minute: got pause %v, hopeless %t, want about %v", wait, hopeless, firstPause)
+	}
+
+	b = backoff{}
+	for i := range 20 {
+		wait, hopeless := b.next(time.Minute, loss{cause: Exited})
+		if want := i+1 >= hopelessStarts; hopeless != want {
+			t.Errorf("start %d that failed: got hopeless %t, want %t", i, hopeless, want)
+		}
+		if wait > longestStart*12/10 {
+			t.Errorf("start %d that failed: got pause %v, want at most about %v", i, wait, longestStart)
+		}
+	}
+	if _, hopeless := b.next(time.Second, lostReady); hopeless {
+		t.Error("a stub that started and was lost is hopeless")
+	}
+}
+
+// TestBackoffForgets wants no pause behind a life that has answered, whatever came
+// before, and no hope lost for what is not the model's.
+func TestBackoffForgets(t *testing.T) {
+	var b backoff
+	for range 100 { // killed from outside, every second
+		if wait, hopeless := b.next(time.Second, loss{cause: Exited, started: true, answered: true}); wait != 0 || hopeless {
+			t.Fatalf("after a life that worked: got pause %v, hopeless %t, want none", wait, hopeless)
+		}
+	}
+	for range 3 * hopelessLosses {
+		b.next(0, lostReady)
+	}
+	b.next(0, loss{cause: TooLate, started: true, answered: true})
+	if wait, hopeless := b.next(0, lostReady); wait > 2*firstPause || hopeless {
+		t.Errorf("after a life that worked: got pause %v, hopeless %t, want the first one", wait, hopeless)
+	}
+	for _, cause := range []Cause{OutOfMemory, OurFault} {
+		for _, started := range []bool{true, false} {
+			b = backoff{}
+			last := time.Duration(0)
+			for range 2 * hopelessLosses {
+				wait, hopeless := b.next(0, loss{cause: cause, started: started})
+				if hopeless {
+					t.Fatalf("%s, started %t: hope is lost", cause, started)
+				}
+				last = wait
+			}
+			if last < time.Second {
+				t.Errorf("%s, started %t: got pause %v, want one that has grown", cause, started, last)
+			}
+			if _, hopeless := b.next(0, lostReady); hopeless {
+				t.Errorf("%s, started %t: hope is lost at the first loss that counts", cause, started)
+			}
+		}
+	}
+}
+
+// TestCauses tells why lives ended, by their errors.
+func TestCauses(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want Cause
+	}{
+		{&launch.ExitError{Code: 1}, Exited},
+		{&launch.ExitError{Code: -1, Signal: unix.SIGKILL}, Exited},
+		{&launch.ExitError{Code: -1, Signal: unix.SIGKILL, OutOfMemory: true}, OutOfMemory},
+		{&launch.ExitError{Code: exitNoMemory}, OutOfMemory},
+		{fmt.Errorf("%w: %w", errNeverReady, &launch.ExitError{Code: exitConfused}), OurFault},
+		{&boundary.Error{Where: boundary.Life}, OurFault},
+		{broke("frame", "cut"), BrokeProtocol},
+		{&lateError{"execute did not return"}, TooLate},
+		{fmt.Errorf("%w: %w", errNeverReady, noRoom(ipc.Initialize, 1, fmt.Errorf("allocate: %w", shm.ErrExhausted))), OutOfMemory},
+		{fmt.Errorf("%w: %w", errNeverReady, os.NewSyscallError("pipe2", unix.EMFILE)), OutOfMemory},
+		{fmt.Errorf("%w: %w", errNeverReady, &os.PathError{Op: "fork/exec", Err: unix.EAGAIN}), OutOfMemory},
+		{&shortage{infer.Errorf(infer.Internal, "Unable to initialize shared memory"), unix.ENFILE}, OutOfMemory},
+		{fmt.Errorf("%w: %w", errNeverReady, infer.Errorf(infer.Internal, "ValueError: no")), Exited},
+		{errors.New("stub closed its end of the channel and lives on"), Exited},
+	} {
+		if got := causeOf(test.err); got != test.want {
+			t.Errorf("%v: got cause %s, want %s", test.err, got, test.want)
+		}
+	}
+}
+
+// TestHopelessLosses wants five losses within a minute to take hope away, and
+// only while they are so close.
+func TestHopelessLosses(t *testing.T) {
+	for name, test := range map[string]struct {
+		lives []time.Duration // in seconds
+		want  string          // of each loss: h hopeless, - not
+	}{
+		"at once":              {[]time.Duration{0, 0, 0, 0, 0, 0}, "----hh"},
+		"after a long life":    {[]time.Duration{3600, 1, 1, 1, 1, 1}, "----hh"},
+		"the first does count": {[]time.Duration{59, 1, 1, 1, 1, 59, 1}, "----h--"},
+		"every ten seconds":    {[]time.Duration{10, 10, 10, 10, 10, 10, 10, 10}, "----hhhh"},
+		"every quarter":        {[]time.Duration{15, 15, 15, 15, 15, 15, 15}, "-------"},
+		"healed by a minute":   {[]time.Duration{0, 0, 0, 0, 60, 0, 0, 0, 0}, "--------h"},
+	} {
+		var b backoff
+		got := ""
+		for _, lived := range test.lives {
+			if _, hopeless := b.next(lived*time.Second, lostReady); hopeless {
+				got += "h"
+			} else {
+				got += "-"
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s: got %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+// TestAwaitLearns wants spinning to be tried while answers come fast, and given
+// up for a while when a yield was slow.
+func TestAwaitLearns(t *testing.T) {
+	const budget = 50 * time.Microsecond
+	var a awaitState
+	if !a.worthwhile(budget) {
+		t.Error("at first: not worthwhile")
+	}
+	if a.worthwhile(0) || a.worthwhile(-1) {
+		t.Error("without a budget: worthwhile")
+	}
+	for range 40 {
+		a.thought(int64(time.Second))
+	}
+	if a.worthwhile(budget) {
+		t.Error("after slow answers: worthwhile")
+	}
+	for range 60 {
+		a.thought(int64(time.Microsecond))
+	}
+	if !a.worthwhile(budget) {
+		t.Error("after fast answers: not worthwhile")
+	}
+	for _, want := range []int{4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024} {
+		a.spun(2 * slowYield)
+		skipped := 0
+		for !a.worthwhile(budget) {
+			skipped++
+		}
+		if skipped != want {
+			t.Errorf("after a slow yield: %d waits are slept through, want %d", skipped, want)
+		}
+	}
+	for range cleanSpins {
+		a.spun(0)
+	}
+	a.spun(2 * slowYield)
+	if got := a.skip.Load(); got != 1024 {
+		t.Errorf("after clean spins: %d waits are slept through, want 1024, twice the half", got)
+	}
+}

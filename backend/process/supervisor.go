@@ -1,0 +1,135 @@
+package process
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/shm"
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+)
+
+// Environment is what a Supervisor is given by the packages that start it.
+type Environment struct {
+	// Requests is the server's pool for the tensors of requests. The caller
+	// closes it after the Supervisor.
+	Requests *shm.Pool
+	Log      zerolog.Logger
+	// Stdout and Stderr get what models print, a whole line with each call, from
+	// several goroutines. Their Write must not wait. Nil: it goes to the log.
+	Stdout, Stderr io.Writer
+	// LogLevels tells the stubs which levels are worth sending.
+	LogLevels func() LogLevels
+	Metrics   Metrics
+	// HostPolicies say where instances run.
+	HostPolicies HostPolicies
+	// Memory is charged for what stubs reserve, and for copies of outputs where
+	// clients hold many; nil: neither is.
+	Memory *memory.Account
+	// SoleParent says that nothing else in this process waits for children: then all
+	// that come home to it are reaped, whoever has started them.
+	SoleParent bool
+}
+
+// LogLevels are the server's log switches.
+type LogLevels struct {
+	Info    bool `msgpack:"info"`
+	Warning bool `msgpack:"warning"`
+	Error   bool `msgpack:"error"`
+	Verbose int  `msgpack:"verbose"`
+}
+
+// Metrics counts what happens to stubs. All methods may be called from any
+// goroutine.
+type Metrics interface {
+	StubStarted(model string)
+	StubLost(model, cause string)
+	ProtocolError(rule string)
+	// Custom returns what holds the metrics that a new life of the model makes.
+	Custom(model string) *metrics.Holder
+}
+
+// Supervisor hosts the models of all backends whose instances are processes of ours.
+// This process has one.
+type Supervisor struct {
+	children  *launch.Children
+	requests  *shm.Pool
+	requestFD *os.File // read-only, for the stubs
+	log       zerolog.Logger
+	levels    func() LogLevels
+	metrics   Metrics
+	policies  HostPolicies
+	output    [2]io.Writer // stdout and stderr of this process
+	account   *memory.Account
+	instances atomic.Int64 // that run, whether their stub lives or not
+
+	mu    sync.Mutex
+	lives map[*life]struct{} // that are told of log levels
+}
+
+// New makes the supervisor. It starts no process.
+func New(env Environment) (*Supervisor, error) {
+	fd, err := env.Requests.Region().OpenReadOnly()
+	if err != nil {
+		return nil, err
+	}
+	children, err := launch.NewChildren(env.Log, env.SoleParent)
+	if err != nil {
+		_ = fd.Close()
+		return nil, err
+	}
+	return &Supervisor{
+		children: children, requests: env.Requests, requestFD: fd, log: env.Log, levels: env.LogLevels,
+		metrics: env.Metrics, account: env.Memory, policies: env.HostPolicies,
+		output: [2]io.Writer{env.Stdout, env.Stderr}, lives: make(map[*life]struct{}),
+	}, nil
+}
+
+// Children returns the roster of processes, in which backends start theirs.
+func (s *Supervisor) Children() *launch.Children { return s.children }
+
+// KillAll ends all stubs at once, with what they have started.
+func (s *Supervisor) KillAll() { s.children.KillAll() }
+
+// Close ends what models have left behind. All models and backends must have been
+// closed.
+func (s *Supervisor) Close() {
+	s.children.Close()
+	_ = s.requestFD.Close()
+}
+
+// Open makes a model version, whose instances run program. Config may not change
+// while the model is used.
+func (s *Supervisor) Open(env backend.Env, config *Config, program Program) *Model {
+	return &Model{
+		supervisor: s, env: env, settings: config, program: program,
+		log: s.log.With().Str("model", env.Name).Int64("version", env.Version).Logger(),
+	}
+}
+
+// printed says where the lines go that a model prints to stdout and stderr; nil
+// is the log.
+func (s *Supervisor) printed(c *Config) [2]io.Writer {
+	if c.TaggedOutput {
+		return [2]io.Writer{}
+	}
+	return s.output
+}
+
+// requestsFile returns a descriptor of the requests file of its own for a stub.
+func (s *Supervisor) requestsFile() (*os.File, error) {
+	fd, err := unix.FcntlInt(s.requestFD.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("duplicate requests file", err)
+	}
+	return os.NewFile(uintptr(fd), "requests"), nil
+}
+
+var errStopped = errors.New("instance is stopped")

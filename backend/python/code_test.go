@@ -1,0 +1,24 @@
+package python
+
+import (
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend/process"
+)
+
+// TestTexts wants Triton's words for what clients and models are told.
+func TestTexts(t *testing.T) {
+	for fault, want := range map[process.Fault]string{
+		process.ProcessLost:       "Stub process 's' is not healthy.",
+		process.ReadyLate:         "Timed out waiting for user-defined is_ready() response",
+		process.SharedReadyLate:   "Timed out waiting for in-flight is_ready() response",
+		process.ReadyLost:         "Stub process is not healthy while waiting for user-defined is_ready() response",
+		process.NotReady:          "Model 's' is not ready (user-defined check failed).",
+		process.OneResponseWanted: "Model s is using the decoupled. The current BLS request call doesn't support models using the decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled models.'",
+		process.LeastMemory:       "Each Python backend model instance requires at least 1 MB of shared memory.",
+	} {
+		if got := (&code{}).Text(fault, "s"); got != want {
+			t.Errorf("fault %d: got %q, want %q", fault, got, want)
+		}
+	}
+}
