@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -13,9 +14,8 @@ import (
 // unbounded are the files whose goroutines and callbacks need no boundary where they
 // are started, with the reason.
 var unbounded = map[string]string{
-	"boundary/boundary.go":     "is the boundary",
-	"server/servertest/run.go": "is a test's",
-	"server/grpc/loan.go":      "the cleanup has its boundary inside: around it, it would hold what is to be found",
+	"boundary/boundary.go": "is the boundary",
+	"server/grpc/loan.go":  "the cleanup has its boundary inside: around it, it would hold what is to be found",
 }
 
 // unserved are the rooms that are not part of the server.
@@ -41,6 +41,11 @@ func TestGoroutinesHaveBoundaries(t *testing.T) {
 			t.Errorf("%s starts nothing without a boundary: it needs no exception", path)
 		}
 	}
+}
+
+// imports reports whether a file imports a package: what helps tests imports "testing".
+func imports(file goFile, name string) bool {
+	return slices.ContainsFunc(file.syntax.Imports, func(spec *ast.ImportSpec) bool { return spec.Path.Value == strconv.Quote(name) })
 }
 
 // TestGoroutinesAreFound is for the day on which the search lets everything through.
