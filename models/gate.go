@@ -23,7 +23,7 @@ type gate struct {
 	log  zerolog.Logger
 
 	ctx     context.Context // of what warms up
-	cancel  context.CancelFunc
+	end     context.CancelFunc
 	running boundary.WaitGroup
 
 	mu       sync.Mutex
@@ -52,9 +52,11 @@ type arrival struct {
 	stop     context.CancelFunc
 }
 
-func newGate(next backend.Events, log zerolog.Logger) *gate {
-	g := &gate{next: next, log: log, arrivals: make(map[backend.Instance]*arrival), failures: make(chan error, 1)}
-	g.ctx, g.cancel = context.WithCancel(context.Background())
+// newGate makes a gate in front of next; warm warms an instance up, nil if there is
+// nothing to be done.
+func newGate(next backend.Events, warm func(ctx context.Context, in backend.Instance, first bool) error, log zerolog.Logger) *gate {
+	g := &gate{next: next, warm: warm, log: log, arrivals: make(map[backend.Instance]*arrival), failures: make(chan error, 1)}
+	g.ctx, g.end = context.WithCancel(context.Background())
 	return g
 }
 
@@ -231,8 +233,21 @@ func (g *gate) refuse() []backend.Instance {
 	return list
 }
 
+// known is how many instances have come and are not forgotten.
+func (g *gate) known() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.arrivals)
+}
+
+// settle returns when no instance is being warmed up.
+func (g *gate) settle() { g.running.Wait() }
+
+// cancel ends what is being warmed up, without waiting for the end.
+func (g *gate) cancel() { g.end() }
+
 // close cancels what is being warmed up and returns when that has ended.
 func (g *gate) close() {
 	g.cancel()
-	g.running.Wait()
+	g.settle()
 }

@@ -72,9 +72,8 @@ func TestGate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := &heard{}
-				g := newGate(h, zerolog.Nop())
 				var spoilt atomic.Bool
-				g.warm = func(ctx context.Context, in backend.Instance, _ bool) error {
+				warm := func(ctx context.Context, in backend.Instance, _ bool) error {
 					fails := spoilt.Load()
 					select {
 					case <-time.After(time.Second):
@@ -86,6 +85,7 @@ func TestGate(t *testing.T) {
 					}
 					return nil
 				}
+				g := newGate(h, warm, zerolog.Nop())
 				instances := map[string]*gated{"a": {"a"}, "b": {"b"}}
 				var got []string
 				for step := range strings.SplitSeq(test.script, "; ") {
@@ -132,7 +132,7 @@ func TestGate(t *testing.T) {
 // A gate without samples to run lets instances pass on the spot.
 func TestGateWithoutWarmup(t *testing.T) {
 	h := &heard{}
-	g := newGate(h, zerolog.Nop())
+	g := newGate(h, nil, zerolog.Nop())
 	a := &gated{"a"}
 	g.Up(a)
 	if err := g.wait(t.Context()); err != nil {

@@ -13,15 +13,15 @@ import (
 
 // newGate makes the gate in front of a version's scheduler.
 func (r *Registry) newGate(l *loaded, d *repository.Description) *gate {
-	g := newGate(l.scheduler, r.config.Log.With().Str("model", l.info.Name).Int64("version", l.info.Version).Logger())
+	var warm func(ctx context.Context, in backend.Instance, first bool) error
 	if samples := l.info.Config.GetModelWarmup(); len(samples) > 0 {
 		w := &warmup{
 			samples: samples, spec: l.spec, model: l.info.Name, version: l.info.Version, open: d.Open, observer: l.statistics,
 			iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), log: r.config.Log,
 		}
-		g.warm = w.run
+		warm = w.run
 	}
-	return g
+	return newGate(l.scheduler, warm, r.config.Log.With().Str("model", l.info.Name).Int64("version", l.info.Version).Logger())
 }
 
 // forgetful is an Events that keeps something of each instance.

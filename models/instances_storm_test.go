@@ -20,7 +20,7 @@ import (
 // request is lost, and in the end there is what was asked for last.
 func TestInstancesStorm(t *testing.T) {
 	const group = `instance_group [ { name: "a" count: 2 kind: KIND_CPU rate_limiter { resources [ { name: "R" count: 1 } ] } } ]`
-	g := newGrower(t, group+sample("batch_size: 1", "IN", "INT32", "1", "zero_data: true"), func(c *RegistryConfig) {
+	g := newGrower(t, group+sampleOf("batch_size: 1", "IN", "INT32", "1", "zero_data: true"), func(c *RegistryConfig) {
 		c.Limiter = scheduler.NewLimiter([]scheduler.Resource{{Name: "R", Count: 3, Device: scheduler.AnyDevice}})
 	})
 	span := time.Second
@@ -59,7 +59,7 @@ func TestInstancesStorm(t *testing.T) {
 				var err error
 				if i == 0 {
 					config := strings.Replace(group, "count: 2", fmt.Sprintf("count: %d", n), 1)
-					g.write(config + sample("batch_size: 1", "IN", "INT32", "1", "zero_data: true"))
+					g.write(config + sampleOf("batch_size: 1", "IN", "INT32", "1", "zero_data: true"))
 					err = g.Load(t.Context(), "m", "", nil)
 				} else {
 					_, err = g.SetInstances(t.Context(), "m", "", n)
@@ -121,9 +121,7 @@ func (g *grower) wantQuiet(l *loaded) {
 	g.t.Helper()
 	known := 0
 	if testkit.Within(patience, func() bool {
-		l.gate.mu.Lock()
-		defer l.gate.mu.Unlock()
-		known = len(l.gate.arrivals)
+		known = l.gate.known()
 		return known == 2
 	}) {
 		return

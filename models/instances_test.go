@@ -498,7 +498,7 @@ func TestSetInstancesIsRefused(t *testing.T) {
 
 // New instances are warmed up before they serve; if that fails they go.
 func TestNewInstancesAreWarmedUp(t *testing.T) {
-	g := newGrower(t, twoOfA+sample("batch_size: 1 count: 2", "IN", "INT32", "1", "zero_data: true"), nil)
+	g := newGrower(t, twoOfA+sampleOf("batch_size: 1 count: 2", "IN", "INT32", "1", "zero_data: true"), nil)
 	count := func() uint64 {
 		all, err := g.Statistics("m", 1)
 		if err != nil {
@@ -523,10 +523,10 @@ func TestNewInstancesAreWarmedUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(l.gate.arrivals); n != 2 {
+	if n := l.gate.known(); n != 2 {
 		t.Errorf("the gate knows %d instances, want 2", n)
 	}
-	l.gate.running.Wait() // the other new one may still be on its way through its samples
+	l.gate.settle() // the other new one may still be on its way through its samples
 	before := count()
 	if _, err := g.SetInstances(t.Context(), "m", "", 3); err != nil {
 		t.Fatal(err)

@@ -96,7 +96,7 @@ func (w *warmup) repeat(ctx context.Context, in backend.Instance, b *warmupBatch
 
 // sampleFailed says what the requests of a sample were answered with.
 func sampleFailed(sample *kserve.ModelWarmup, errors ...string) error {
-	return invalid("failed to run warmup sample '%s': %s; ", sample.GetName(), strings.Join(errors, "; "))
+	return refuse("failed to run warmup sample '%s': %s; ", sample.GetName(), strings.Join(errors, "; "))
 }
 
 // trial is one execution of a sample.
@@ -209,4 +209,8 @@ func (t *trial) refuse(tasks []*backend.Task, err error) {
 	for _, task := range tasks {
 		task.Send(infer.ErrorResponse(err))
 	}
+}
+
+func refuse(format string, args ...any) error {
+	return infer.Errorf(infer.InvalidArg, format, args...)
 }

@@ -77,7 +77,7 @@ func (w *warmup) drop(sample *kserve.ModelWarmup, h *heldSample) {
 // and states, which schedulers add elsewhere.
 func (w *warmup) batch(directory *repository.Folder, sample *kserve.ModelWarmup) (*warmupBatch, error) {
 	if sample.GetBatchSize() > maxWarmupBatch {
-		return nil, invalid("warmup sample '%s' has batch size %d, want %d at most", sample.GetName(), sample.GetBatchSize(), maxWarmupBatch)
+		return nil, refuse("warmup sample '%s' has batch size %d, want %d at most", sample.GetName(), sample.GetBatchSize(), maxWarmupBatch)
 	}
 	b := &warmupBatch{sample: sample, model: infer.Request{Model: w.model}}
 	names := slices.Sorted(maps.Keys(sample.GetInputs()))
@@ -89,7 +89,7 @@ func (w *warmup) batch(directory *repository.Folder, sample *kserve.ModelWarmup)
 			return nil, err
 		}
 		if sum += in.bytes(); sum > maxWarmupBytes {
-			return nil, invalid("warmup sample '%s' has %d bytes up to input '%s', want %d at most", sample.GetName(), sum, name, maxWarmupBytes)
+			return nil, refuse("warmup sample '%s' has %d bytes up to input '%s', want %d at most", sample.GetName(), sum, name, maxWarmupBytes)
 		}
 		inputs[i] = in
 	}
@@ -135,7 +135,7 @@ func (w *warmup) input(name string, input *kserve.ModelWarmup_Input) (*warmupInp
 	t.Name, t.DataType = name, infer.DataType(input.GetDataType())
 	prefix := (&infer.Request{}).LogPrefix()
 	if slices.Contains(input.GetDims(), -1) {
-		return nil, invalid("warmup setting expects all variable-size dimensions are specified for input '%s'", name)
+		return nil, refuse("warmup setting expects all variable-size dimensions are specified for input '%s'", name)
 	}
 	if w.spec.Batches() {
 		t.Shape = append(t.Shape, 1)
@@ -149,16 +149,16 @@ func (w *warmup) input(name string, input *kserve.ModelWarmup_Input) (*warmupInp
 	switch {
 	case slices.ContainsFunc(input.GetDims(), func(d int64) bool { return d < 0 }):
 		if !in.declared {
-			return nil, invalid("%stensor '%s' contains an invalid dimension in shape %s", prefix, name, infer.ShapeString(t.Shape))
+			return nil, refuse("%stensor '%s' contains an invalid dimension in shape %s", prefix, name, infer.ShapeString(t.Shape))
 		}
 		in.awry = true
 		return in, nil
 	case !ok || size > 0 && elements > math.MaxInt64/size:
-		return nil, invalid("%sbyte size for tensor '%s' exceeds maximum size of 9223372036854775807", prefix, name)
+		return nil, refuse("%sbyte size for tensor '%s' exceeds maximum size of 9223372036854775807", prefix, name)
 	case size == 0 && !in.declared:
-		return nil, invalid("%swarmup setting expects input '%s' to have a data type", prefix, name)
+		return nil, refuse("%swarmup setting expects input '%s' to have a data type", prefix, name)
 	case elements*size > maxWarmupBytes:
-		return nil, invalid("%swarmup setting has %d bytes for input '%s', want %d at most", prefix, elements*size, name, maxWarmupBytes)
+		return nil, refuse("%swarmup setting has %d bytes for input '%s', want %d at most", prefix, elements*size, name, maxWarmupBytes)
 	}
 	in.elements, in.size = elements, size
 	return in, nil
@@ -180,7 +180,7 @@ func (w *warmup) fill(directory *repository.Folder, in *warmupInput, limit int64
 	case *kserve.ModelWarmup_Input_InputDataFile:
 		in.tensor.Data, err = w.fromFile(directory, in, kind.InputDataFile, limit)
 	default:
-		err = invalid("%swarmup setting expects input '%s' to have input_data_type set", (&infer.Request{}).LogPrefix(), in.tensor.Name)
+		err = refuse("%swarmup setting expects input '%s' to have input_data_type set", (&infer.Request{}).LogPrefix(), in.tensor.Name)
 	}
 	return err
 }
@@ -199,12 +199,12 @@ func (w *warmup) fromFile(directory *repository.Folder, in *warmupInput, file st
 	case err != nil:
 		return nil, err
 	case text && int64(len(data)) > most:
-		return nil, invalid("%swarmup setting has more than %d bytes for input '%s' in %s, want %d at most for all inputs of the sample", prefix, most, in.tensor.Name, file, maxWarmupBytes)
+		return nil, refuse("%swarmup setting has more than %d bytes for input '%s' in %s, want %d at most for all inputs of the sample", prefix, most, in.tensor.Name, file, maxWarmupBytes)
 	case !text && int64(len(data)) < limit:
-		return nil, invalid("%swarmup setting expects %d bytes, but the data provided from %sonly has %d bytes", prefix, limit, file, len(data))
+		return nil, refuse("%swarmup setting expects %d bytes, but the data provided from %sonly has %d bytes", prefix, limit, file, len(data))
 	case text && !in.declared:
 		if scan := infer.ScanBytes(data, math.MaxInt); scan.Rest != 0 || int64(scan.Count) != in.elements {
-			return nil, invalid("%sexpected %d string elements for inference input '%s' for model '%s', got %d", prefix, in.elements, in.tensor.Name, w.model, scan.Count)
+			return nil, refuse("%sexpected %d string elements for inference input '%s' for model '%s', got %d", prefix, in.elements, in.tensor.Name, w.model, scan.Count)
 		}
 	}
 	return data, nil

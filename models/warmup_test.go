@@ -157,8 +157,10 @@ func TestWarmupTextsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, w.fill(directory, in, 8), infer.InvalidArg,
-		"[request id: <id_unknown>] warmup setting has more than 8 bytes for input 'TEXT' in texts, want 2147483648 at most for all inputs of the sample")
+	const tooLong = "[request id: <id_unknown>] warmup setting has more than 8 bytes for input 'TEXT' in texts, want 2147483648 at most for all inputs of the sample"
+	if e := infer.AsError(w.fill(directory, in, 8)); e == nil || e.Code != infer.InvalidArg || e.Message != tooLong {
+		t.Errorf("of 8 bytes: got %v, want %q", e, tooLong)
+	}
 	if err := w.fill(directory, in, 9); err != nil || len(in.tensor.Data) != 9 {
 		t.Errorf("of 9 bytes: %v, %q", err, in.tensor.Data)
 	}
@@ -367,63 +369,4 @@ func TestWarmupAgainIsBounded(t *testing.T) {
 			t.Errorf("it ended after %v with %v, %d tasks were cancelled", time.Since(began), err, in.left)
 		}
 	})
-}
-
-// patientBackend opens models whose beginning and end take a second at most.
-type patientBackend struct{ *growing }
-
-type patientModel struct{ *growingModel }
-
-func (b patientBackend) Open(env backend.Env) (backend.Model, error) {
-	m, err := b.growing.Open(env)
-	return patientModel{m.(*growingModel)}, err
-}
-
-func (patientModel) InitializeTimeout() time.Duration { return time.Second }
-func (patientModel) UnloadTimeout() time.Duration     { return time.Second }
-
-// TestWarmupWithoutEnd: a sample that is to be executed billions of times does not
-// keep a load for ever.
-func TestWarmupWithoutEnd(t *testing.T) {
-	root := writeModels(t, map[string][]int64{"m": {1}})
-	endless := fakeConfig + `instance_group [ { count: 1 kind: KIND_CPU } ]` + sample("batch_size: 1 count: 4294967295", "IN", "INT32", "1", "zero_data: true")
-	rewrite(t, filepath.Join(root, "m", "config.pbtxt"), endless)
-	r := newTestRegistry(t, root, patientBackend{&growing{answer: make(map[string]error)}}, explicit())
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	wantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: "+
-		"Internal: the warm-up of model 'm' did not end within 1s;\n")
-}
-
-// A version whose warm-up fails does not serve, and nothing of it is left.
-func TestWarmupFailsTheLoad(t *testing.T) {
-	root := writeModels(t, map[string][]int64{"m": {1}})
-	config := fakeConfig + sample("batch_size: 1", "IN", "INT32", "1", "zero_data: true")
-	if err := os.WriteFile(filepath.Join(root, "m", "config.pbtxt"), []byte(config), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	b := newFakeBackend()
-	r := newTestRegistry(t, root, b, explicit())
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Load(t.Context(), "m", "", nil); err != nil {
-		t.Fatal(err)
-	}
-	all, err := r.Statistics("m", infer.LatestVersion)
-	if err != nil || all[0].InferenceCount != 1 || all[0].ExecutionCount != 1 || all[0].InferenceStats.Success.Count != 1 {
-		t.Errorf("after the warm-up the statistics are %v, %v", all, err)
-	}
-	config = strings.Replace(config, "zero_data: true", `input_data_file: "none"`, 1)
-	if err := os.WriteFile(filepath.Join(root, "m", "config.pbtxt"), []byte(config), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	wantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: "+
-		"Internal: failed to open text file for read "+root+"/m/warmup/none: No such file or directory;\n")
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.opened["m:1"] != 2 || b.closed["m:1"] == 0 {
-		t.Errorf("opened %d times, closed %d times", b.opened["m:1"], b.closed["m:1"])
-	}
 }
