@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/pyutils"
-	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
 )
@@ -129,19 +129,19 @@ func sortedSet(texts []string) []string {
 }
 
 // limiter makes the rate limiter that is asked for, nil if none.
-func (o *RateLimitOptions) limiter() *scheduler.Limiter {
+func (o *RateLimitOptions) limiter() *ratelimit.Limiter {
 	if !o.ExecutionCount {
 		return nil
 	}
-	var explicit []scheduler.Resource
+	var explicit []ratelimit.Resource
 	for _, r := range o.Resources {
-		device := scheduler.AnyDevice
+		device := ratelimit.AnyDevice
 		if r.Device >= 0 {
 			device = int32(r.Device)
 		}
-		explicit = append(explicit, scheduler.Resource{Name: r.Name, Count: int64(r.Count), Device: device})
+		explicit = append(explicit, ratelimit.Resource{Name: r.Name, Count: int64(r.Count), Device: device})
 	}
-	return scheduler.NewLimiter(explicit)
+	return ratelimit.New(explicit)
 }
 
 // makePython makes the Python backend. Settings that are wrong are found out when the

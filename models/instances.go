@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
-	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
 // newGate makes the gate in front of a version's scheduler.
@@ -41,7 +41,7 @@ func (r *Registry) limit(l *loaded, next backend.Events) backend.Events {
 }
 
 // start brings up the version's instances and has them warmed up.
-func (l *loaded) start(ctx context.Context, events backend.Events, limiter *scheduler.Limiter) (err error) {
+func (l *loaded) start(ctx context.Context, events backend.Events, limiter *ratelimit.Limiter) (err error) {
 	config := l.info.Config
 	if l.share, err = limiter.Reserve(config.GetInstanceGroup()); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
 // TestInstancesStorm has clients ask while the number of instances changes, by
@@ -21,7 +21,7 @@ import (
 func TestInstancesStorm(t *testing.T) {
 	const group = `instance_group [ { name: "a" count: 2 kind: KIND_CPU rate_limiter { resources [ { name: "R" count: 1 } ] } } ]`
 	g := newGrower(t, group+sampleOf("batch_size: 1", "IN", "INT32", "1", "zero_data: true"), func(c *RegistryConfig) {
-		c.Limiter = scheduler.NewLimiter([]scheduler.Resource{{Name: "R", Count: 3, Device: scheduler.AnyDevice}})
+		c.Limiter = ratelimit.New([]ratelimit.Resource{{Name: "R", Count: 3, Device: ratelimit.AnyDevice}})
 	})
 	span := time.Second
 	if !testkit.Long() {

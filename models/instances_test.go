@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
 // growing is a backend whose models exchange their instances.
@@ -543,7 +543,7 @@ func TestInstancesAndTheLimiter(t *testing.T) {
 		return `instance_group [ { name: "a" count: 2 kind: KIND_CPU ` + limit + ` } ]`
 	}
 	g := newGrower(t, group(one), func(c *RegistryConfig) {
-		c.Limiter = scheduler.NewLimiter([]scheduler.Resource{{Name: "R", Count: 2, Device: scheduler.AnyDevice}})
+		c.Limiter = ratelimit.New([]ratelimit.Resource{{Name: "R", Count: 2, Device: ratelimit.AnyDevice}})
 	})
 	end := g.long(2)
 	if _, err := g.SetInstances(t.Context(), "m", "", 1); err != nil {

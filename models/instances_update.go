@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/repository"
-	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
 // instanceUpdate is an exchange of instances of a version that serves: what is
@@ -63,7 +63,7 @@ func (r *Registry) exchange(ctx context.Context, l *loaded, c *kserve.ModelConfi
 }
 
 // with returns a copy that shows another config.
-func (l *loaded) with(config *kserve.ModelConfig, json []byte, share *scheduler.Share) *loaded {
+func (l *loaded) with(config *kserve.ModelConfig, json []byte, share *ratelimit.Share) *loaded {
 	info, after := *l.info, *l
 	info.Config, info.JSON = config, json
 	after.info, after.share, after.passive = &info, share, false

@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/models/repository"
-	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/scheduler/stacked"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
@@ -58,7 +58,7 @@ type RegistryConfig struct {
 	// wait, and so many sequences' in a backlog: for tests.
 	DelayRequests, DelayBacklog int
 	// Limiter has the instances of all models take turns; nil: they do not.
-	Limiter *scheduler.Limiter
+	Limiter *ratelimit.Limiter
 	// Allocate lends memory for tensors that the server itself makes: n bytes with
 	// one reference. Default the Go heap.
 	Allocate stacked.Allocator

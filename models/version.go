@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/signature"
 	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/scheduler/stacked"
 )
 
@@ -50,7 +51,7 @@ type loaded struct {
 	scheduler  scheduler.Scheduler
 	gate       *gate
 	between    []forgetful      // what stands between the gate and the instances
-	share      *scheduler.Share // of the rate limiter's resources; nil without one
+	share      *ratelimit.Share // of the rate limiter's resources; nil without one
 	passive    bool             // it has only passive instances
 	model      backend.Model
 	statistics *statistics

@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler/handover"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
@@ -56,24 +57,24 @@ type Batcher struct {
 	// be executed: nobody who waits is overtaken, or counted, then.
 	prefetches bool
 
-	mu       sync.Mutex
-	census   Census
-	waiting  lines
-	forming  forming
-	dropped  []dropped          // to be answered by whoever unlocks
-	hold     int                // nothing is executed before so many wait; 0: anything is
-	idle     []backend.Instance // by when they were used, the last at the end
-	rested   int64              // when the last of idle had done
-	limits   bool               // instances take turns with those of other models
-	asked    *limited           // waits for its turn, or is about to have a batch
-	up       map[backend.Instance]*load
-	aheads   int                       // instances of up that have a batch ahead
-	retiring int                       // instances of up that get nothing more
-	hopeless map[backend.Instance]bool // those that are down
-	retired  map[backend.Instance]bool // those that are to come back no more
-	changes  uint64                    // of up and hopeless
-	timer    *time.Timer               // nil until it is needed
-	wakeAt   int64                     // when timer dispatches; 0: it need not
+	mu         sync.Mutex
+	census     Census
+	waiting    lines
+	forming    forming
+	dropped    []dropped           // to be answered by whoever unlocks
+	hold       int                 // nothing is executed before so many wait; 0: anything is
+	idle       []backend.Instance  // by when they were used, the last at the end
+	rested     int64               // when the last of idle had done
+	takesTurns bool                // instances take turns with those of other models
+	asked      *ratelimit.Instance // waits for its turn, or is about to have a batch
+	up         map[backend.Instance]*load
+	aheads     int                       // instances of up that have a batch ahead
+	retiring   int                       // instances of up that get nothing more
+	hopeless   map[backend.Instance]bool // those that are down
+	retired    map[backend.Instance]bool // those that are to come back no more
+	changes    uint64                    // of up and hopeless
+	timer      *time.Timer               // nil until it is needed
+	wakeAt     int64                     // when timer dispatches; 0: it need not
 }
 
 var (
@@ -176,7 +177,7 @@ func (d *Batcher) begin(r *request) (backend.Instance, error) {
 		d.dispatch()
 	}
 	var in backend.Instance
-	if to.limited {
+	if to.inTurn {
 		in = d.turnsTo(r)
 	}
 	if r.Call != nil {
@@ -202,10 +203,10 @@ func (d *Batcher) admit(r *request) error {
 // handed, by itself, to an instance, perhaps ahead; or it waits, and perhaps
 // there is something to dispatch because it does.
 type destination struct {
-	in      backend.Instance
-	ahead   bool
-	stirs   bool
-	limited bool // by instances that take turns
+	in     backend.Instance
+	ahead  bool
+	stirs  bool
+	inTurn bool // by instances that take turns
 }
 
 // accept takes the request in.
@@ -244,7 +245,7 @@ func (d *Batcher) accept(r *request) (destination, error) {
 	}
 	d.census.EnterLocked()
 	d.config.Observer.Pending(1)
-	return destination{stirs: d.lineUpLocked(r), limited: d.limits}, nil
+	return destination{stirs: d.lineUpLocked(r), inTurn: d.takesTurns}, nil
 }
 
 // cancel ends a request that waits, and tells the model of one that it has: one

@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
 // FuzzBatcher has a batcher of any config serve clients that come, go and wait,
@@ -72,8 +73,8 @@ type serving struct {
 	data     []byte
 	batching *Batching
 	d        *Batcher
-	limiter  *Limiter       // nil: instances do not take turns
-	events   backend.Events // d, or what is before it
+	limiter  *ratelimit.Limiter // nil: instances do not take turns
+	events   backend.Events     // d, or what is before it
 	counts   counter
 
 	mu        sync.Mutex
@@ -229,7 +230,7 @@ func newServing(t *testing.T, data []byte) *serving {
 	s.d = NewBatcher(BatcherConfig{Model: "m", Observer: &s.counts, Batching: b})
 	s.events = s.d
 	if s.pick(3) == 0 {
-		s.limiter = NewLimiter([]Resource{{Name: "R", Count: int64(1 + s.pick(2)), Device: AnyDevice}})
+		s.limiter = ratelimit.New([]ratelimit.Resource{{Name: "R", Count: int64(1 + s.pick(2)), Device: ratelimit.AnyDevice}})
 		if _, err := s.limiter.Reserve([]*kserve.ModelInstanceGroup{(*worker)(nil).Group()}); err != nil {
 			t.Fatal(err)
 		}
@@ -379,9 +380,9 @@ func (s *serving) wantNobodyForgotten() {
 		s.t.Errorf("%d are pending, where %d are in line and %d ahead", n, s.d.waiting.length, ahead)
 	}
 	if s.limiter != nil {
-		if asks := s.d.asked != nil; asks != (len(s.limiter.staged) > 0) || asks && (executing == 0 || s.d.waiting.length == 0) {
+		if asks := s.d.asked != nil; asks != (s.limiter.Usage().Staged > 0) || asks && (executing == 0 || s.d.waiting.length == 0) {
 			s.t.Errorf("an instance waits for its turn: %v, where %d do, %d execute and %d requests wait",
-				asks, len(s.limiter.staged), executing, s.d.waiting.length)
+				asks, s.limiter.Usage().Staged, executing, s.d.waiting.length)
 		}
 		if s.d.asked != nil {
 			s.waited++
@@ -428,8 +429,8 @@ func (s *serving) finish() {
 	if err := s.d.Stop(s.t.Context()); err != nil {
 		s.t.Error(err)
 	}
-	if l := s.limiter; l != nil && (len(l.staged) > 0 || len(l.taken) > 0 || len(l.holders) > 0 || s.d.asked != nil) {
-		s.t.Errorf("at the end: %d are staged, %v is taken, %d hold it", len(l.staged), l.taken, len(l.holders))
+	if l := s.limiter; l != nil && (l.Usage() != (ratelimit.Usage{}) || s.d.asked != nil) {
+		s.t.Errorf("at the end: %+v, asked %v", l.Usage(), s.d.asked != nil)
 	}
 	if n := s.counts.pending.Load(); n != 0 || s.d.InFlight() != 0 || s.d.waiting.length != 0 || len(s.d.waiting.deadlines) != 0 {
 		s.t.Errorf("at the end: %d pending, %d in flight, %d in line, %d deadlines", n, s.d.InFlight(), s.d.waiting.length, len(s.d.waiting.deadlines))

@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
 // quiet is a context that has ended once it is told so, without telling anybody:
@@ -124,7 +125,7 @@ func TestWhoLeavesWhileHandedOver(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s, in := make(), &hesitant{}
 					if limited {
-						l := NewLimiter(nil)
+						l := ratelimit.New(nil)
 						if _, err := l.Reserve([]*kserve.ModelInstanceGroup{in.Group()}); err != nil {
 							t.Fatal(err)
 						}
@@ -164,7 +165,7 @@ func TestWhoLeavesWhileHandedOver(t *testing.T) {
 // TestWhoLeavesAsTheirTurnComes: the batch has waited for resources meanwhile.
 func TestWhoLeavesAsTheirTurnComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter([]Resource{{Name: "R", Count: 1, Device: AnyDevice}})
+		l := ratelimit.New([]ratelimit.Resource{{Name: "R", Count: 1, Device: ratelimit.AnyDevice}})
 		ctx, leave := context.WithCancel(t.Context())
 		before, in := &hesitant{}, &hesitant{}
 		for _, h := range []*hesitant{before, in} {

@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler/handover"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
 // dropped is a request that was taken from its line for a reason.
@@ -121,7 +122,7 @@ func (d *Batcher) dispatch() {
 				d.handed(in, b)
 			}
 		case m.ask != nil:
-			m.ask.apply(d, m.calls)
+			m.ask.Apply((*applicant)(d), m.calls)
 		case m.stuck != nil:
 			m.stuck.Withdraw() // what comes back goes through again
 		default:
@@ -134,7 +135,7 @@ func (d *Batcher) dispatch() {
 type move struct {
 	batch *batch // is handed over
 	ahead bool
-	ask   *limited // is to ask for its turn
+	ask   *ratelimit.Instance // is to ask for its turn
 	calls []*infer.Request
 	stuck backend.Pipeliner // is asked for what it has ahead
 	out   []dropped         // are answered
@@ -172,7 +173,7 @@ func (d *Batcher) nextLocked() (b *batch, ahead bool) {
 	switch {
 	case n == 0:
 		return nil, false
-	case d.limits:
+	case d.takesTurns:
 		return toAsk, false
 	}
 	b = newBatch(d.forming.picked[:n])

@@ -27,4 +27,6 @@
 //
 // Models call each other, so a request can wait for the execution that made it: the
 // package waitgraph finds that. whereabouts.go tells it where requests are.
+// Where the rate limiter has instances take turns (package ratelimit), a Batcher asks
+// for a turn and forms its batch when that has come: turns.go.
 package scheduler

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
 // load is what an instance has: nothing, one batch that it executes, or another
@@ -24,7 +25,7 @@ type load struct {
 // it, nil if there is none: an idle one, else, if the batch is complete, one that
 // executes and takes another ahead.
 func (d *Batcher) takeLocked(b *batch, complete bool) (in backend.Instance, ahead bool) {
-	if len(d.idle) > 0 && !d.limits {
+	if len(d.idle) > 0 && !d.takesTurns {
 		in := d.restLocked(b.since())
 		d.up[in].executes = b
 		d.givenLocked(b, in)
@@ -151,7 +152,7 @@ func (d *Batcher) Up(in backend.Instance) {
 	d.up[in] = &load{}
 	d.changes++
 	delete(d.hopeless, in)
-	if _, d.limits = in.(*limited); d.limits {
+	if _, d.takesTurns = in.(*ratelimit.Instance); d.takesTurns {
 		d.prefetches = false // no batch is formed before its turn
 	}
 	d.idle = append(d.idle, in)

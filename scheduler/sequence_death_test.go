@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
 // taker is an instance that keeps what it is given.
@@ -45,6 +46,20 @@ func (*taker) Device() int32 { return 0 }
 func (*taker) Group() *kserve.ModelInstanceGroup {
 	return &kserve.ModelInstanceGroup{RateLimiter: &kserve.ModelRateLimiter{Resources: []*kserve.ModelRateLimiter_Resource{{Name: "R", Count: 1}}}}
 }
+
+// holding is an instance that has a batch from the beginning on.
+type holding struct{ taker }
+
+// Up implements backend.Events.
+func (h *holding) Up(in backend.Instance) {
+	in.Execute(&backend.Batch{
+		Tasks: []*backend.Task{{Context: context.Background(), Request: &infer.Request{}}},
+		Done:  func(*backend.Batch, backend.Report) {},
+	})
+}
+
+// Down implements backend.Events.
+func (h *holding) Down(backend.Instance, bool) {}
 
 type uncounted struct{}
 
@@ -111,24 +126,23 @@ func TestSequenceOutlivesItsAnswer(t *testing.T) {
 // that is lost goes to another one.
 func TestSequenceNotBegunMovesOn(t *testing.T) {
 	bothStrategies(t, func(t *testing.T, c SequenceConfig) {
-		l, text := NewLimiter(nil), ""
+		l, text := ratelimit.New(nil), ""
 		s := NewSequence(c)
 		e := l.Events(s)
 		a, b := &taker{name: "a"}, &taker{name: "b"}
-		of := resource{"R", 0}
-		l.mu.Lock()
-		l.capacity[of], l.taken[of] = 1, 1
-		l.mu.Unlock()
+		holds := &holding{taker: taker{name: "c"}}
+		if _, err := l.Reserve([]*kserve.ModelInstanceGroup{a.Group()}); err != nil {
+			t.Fatal(err)
+		}
+		l.Events(holds).Up(&holds.taker)
 		e.Up(a)
 		e.Up(b)
 		sendTo(t, s, infer.SequenceStart, &text)
 		sendTo(t, s, 0, &text)
 		a.dead = true
 		e.Down(a, false)
-		l.mu.Lock()
-		delete(l.taken, of)
-		l.mu.Unlock()
-		l.allocate()
+		held := holds.take(t)
+		held.Done(held, backend.Report{Executed: true})
 		b.take(t)
 		if text != "" {
 			t.Errorf("a request was answered with %q", text)

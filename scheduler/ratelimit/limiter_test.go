@@ -1,4 +1,4 @@
-package scheduler
+package ratelimit
 
 import (
 	"context"
@@ -6,10 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/rs/zerolog"
 	"google.golang.org/protobuf/encoding/prototext"
@@ -67,7 +64,7 @@ func groupOf(t testing.TB, text string) *kserve.ModelInstanceGroup {
 type turns struct {
 	t        *testing.T
 	limiter  *Limiter
-	events   *LimitedEvents
+	events   *Events
 	upper    *seats
 	seats    map[string]*seat
 	requests map[string]*infer.Request // the last of each instance
@@ -76,7 +73,7 @@ type turns struct {
 
 // newTurns makes instances with the rate_limiter that their texts say.
 func newTurns(t *testing.T, explicit []Resource, instances map[string]string) *turns {
-	l := NewLimiter(explicit)
+	l := New(explicit)
 	upper := &seats{up: make(map[string]backend.Instance)}
 	w := &turns{t: t, limiter: l, events: l.Events(upper), upper: upper, seats: map[string]*seat{}, requests: map[string]*infer.Request{}}
 	for name, text := range instances {
@@ -177,7 +174,7 @@ func TestLimiter(t *testing.T) {
 					w.end(who, backend.Report{Executed: true})
 				case '?':
 					w.upper.up[who].(backend.Canceller).Cancel(&backend.Task{})
-					task := w.limiter.staged[w.upper.up[who].(*limited).at].batch.Tasks[0]
+					task := w.limiter.staged[w.upper.up[who].(*Instance).at].batch.Tasks[0]
 					w.upper.up[who].(backend.Canceller).Cancel(task)
 				}
 				if got := w.running(); got != want {
@@ -268,7 +265,7 @@ func TestReserve(t *testing.T) {
 		"on each of several devices": {[]Resource{{"R", 5, 0}}, "", "kind: KIND_GPU gpus: [ 0, 1 ] " + limited(r5), `Resource count for "R" is limited to 0 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := NewLimiter(test.explicit)
+			l := New(test.explicit)
 			var present *Share
 			if test.present != "" {
 				var err error
@@ -343,100 +340,29 @@ func (w *turns) play(turns int) (order []string) {
 	return order
 }
 
+// immediate is an instance that answers before Execute returns.
+type immediate struct{ final infer.Response }
+
+func (*immediate) Name() string                { return "immediate" }
+func (*immediate) Ready(context.Context) error { return nil }
+
+func (p *immediate) Execute(b *backend.Batch) {
+	b.Done(b, backend.Report{Executed: true})
+	b.Tasks[0].Send(&p.final)
+}
+
 // BenchmarkLimited is the way of a batch through a limiter, on its way down and up.
 func BenchmarkLimited(b *testing.B) {
-	l := NewLimiter(nil)
+	l := New(nil)
 	upper := &seats{up: make(map[string]backend.Instance)}
-	l.Events(upper).Up(&instant{infer.Response{Final: true}})
-	in := upper.up["instant"]
+	l.Events(upper).Up(&immediate{infer.Response{Final: true}})
+	in := upper.up["immediate"]
 	batch := &backend.Batch{Tasks: []*backend.Task{{Context: b.Context(), Request: &infer.Request{}, Send: func(*infer.Response) {}}}, Done: func(*backend.Batch, backend.Report) {}}
 	b.ReportAllocs()
 	for b.Loop() {
 		in.Execute(batch)
 	}
 }
-
-// TestLimiterBelowBatchers has two models share a resource, with clients that
-// leave while their requests wait for a turn.
-func TestLimiterBelowBatchers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter(nil)
-		one := groupOf(t, `rate_limiter { resources [ { name: "R" count: 1 } ] }`)
-		if _, err := l.Reserve([]*kserve.ModelInstanceGroup{one}); err != nil {
-			t.Fatal(err)
-		}
-		var counts [2]counter
-		var models [2]*Batcher
-		var instances [2]*placedInstance
-		var events [2]*LimitedEvents
-		for i := range models {
-			models[i] = NewBatcher(BatcherConfig{Observer: &counts[i]})
-			instances[i] = &placedInstance{fakeInstance: fakeInstance{name: string('a' + rune(i)), pause: time.Second}, group: one}
-			events[i] = l.Events(models[i])
-			events[i].Up(instances[i])
-		}
-		outcomes := make(map[string]string)
-		var mu sync.Mutex
-		send := func(ctx context.Context, i int, id string) {
-			err := models[i].Submit(ctx, &infer.Request{ID: id}, func(r *infer.Response) {
-				mu.Lock()
-				defer mu.Unlock()
-				outcomes[id] = "answered"
-				if r.Err != nil {
-					outcomes[id] = r.Err.Code.String()
-				}
-			})
-			if err != nil {
-				t.Errorf("%s: %v", id, err)
-			}
-			synctest.Wait()
-		}
-		gone, leave := context.WithCancel(t.Context())
-		send(t.Context(), 0, "a1")
-		send(gone, 1, "b1") // is staged
-		send(gone, 1, "b2") // waits in the queue
-		send(t.Context(), 1, "b3")
-		leave()
-		synctest.Wait()
-		mu.Lock()
-		if outcomes["b1"] != infer.Cancelled.String() || outcomes["b2"] != infer.Cancelled.String() || outcomes["b3"] != "" {
-			t.Errorf("when a client has left: %v", outcomes)
-		}
-		mu.Unlock()
-		time.Sleep(1500 * time.Millisecond)
-		synctest.Wait()
-		if got := fmt.Sprint(instances[0].order, instances[1].order); got != "[a1] [b3]" {
-			t.Errorf("executed are %s", got)
-		}
-
-		// An instance that is lost gives back what was staged; another one takes it.
-		send(t.Context(), 0, "a2") // is staged behind b3
-		events[0].Down(instances[0], false)
-		synctest.Wait()
-		if n := counts[0].pending.Load(); n != 1 {
-			t.Errorf("%d wait, want 1", n)
-		}
-		spare := &placedInstance{fakeInstance: fakeInstance{name: "c", pause: time.Second}, group: one}
-		events[0].Up(spare)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		if got := fmt.Sprint(instances[0].order, spare.order); got != "[a1] [a2]" {
-			t.Errorf("executed are %s", got)
-		}
-		if len(l.taken) > 0 || len(l.holders) > 0 || len(l.staged) > 0 {
-			t.Errorf("left are %v, %v, %d staged", l.taken, l.holders, len(l.staged))
-		}
-	})
-}
-
-// placedInstance is one of a group.
-type placedInstance struct {
-	fakeInstance
-	group *kserve.ModelInstanceGroup
-}
-
-func (p *placedInstance) Group() *kserve.ModelInstanceGroup { return p.group }
-func (p *placedInstance) Device() int32                     { return 0 }
 
 // deafSeat cannot be told of clients that have gone.
 type deafSeat struct{ seat }

@@ -2,15 +2,19 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
+	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
@@ -30,13 +34,16 @@ type sharing struct {
 	tale   *tale
 	models map[string]*Batcher
 	counts map[string]*counter
+
+	limiter *ratelimit.Limiter
 }
 
 // newSharing makes models with dynamic_batching as they say.
 func newSharing(t *testing.T, configs map[string]string) *sharing {
 	s := &sharing{t: t, tale: &tale{begun: time.Now()}, models: map[string]*Batcher{}, counts: map[string]*counter{}}
-	l := NewLimiter(nil)
-	group := groupOf(t, `rate_limiter { resources [ { name: "R" count: 1 } ] }`)
+	l := ratelimit.New(nil)
+	s.limiter = l
+	group := instanceGroup(t, `rate_limiter { resources [ { name: "R" count: 1 } ] }`)
 	if _, err := l.Reserve([]*kserve.ModelInstanceGroup{group}); err != nil {
 		t.Fatal(err)
 	}
@@ -138,11 +145,11 @@ func TestInstanceIsLostBeforeItsTurn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSharing(t, map[string]string{"a": "max_batch_size: 1", "b": "max_batch_size: 1"})
 				b := s.models["b"]
-				first, _ := b.idle[0].(*limited)
+				first, _ := b.idle[0].(*ratelimit.Instance)
 				s.ask(t.Context(), &infer.Request{ID: "a1"})
 				s.ask(t.Context(), &infer.Request{ID: "b1"})
-				spare := &placedTeller{teller{name: "spare", lasts: time.Second, tale: s.tale}, first.inner.(*placedTeller).group}
-				first.limiter.Events(b).Up(spare)
+				spare := &placedTeller{teller{name: "spare", lasts: time.Second, tale: s.tale}, first.Wrapped().(*placedTeller).group}
+				s.limiter.Events(b).Up(spare)
 				if how == "lost" {
 					b.Down(first, false)
 				} else {
@@ -156,4 +163,96 @@ func TestInstanceIsLostBeforeItsTurn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLimiterBelowBatchers has two models share a resource, with clients that
+// leave while their requests wait for a turn.
+func TestLimiterBelowBatchers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.New(nil)
+		one := instanceGroup(t, `rate_limiter { resources [ { name: "R" count: 1 } ] }`)
+		if _, err := l.Reserve([]*kserve.ModelInstanceGroup{one}); err != nil {
+			t.Fatal(err)
+		}
+		var counts [2]counter
+		var models [2]*Batcher
+		var instances [2]*placedInstance
+		var events [2]*ratelimit.Events
+		for i := range models {
+			models[i] = NewBatcher(BatcherConfig{Observer: &counts[i]})
+			instances[i] = &placedInstance{fakeInstance: fakeInstance{name: string('a' + rune(i)), pause: time.Second}, group: one}
+			events[i] = l.Events(models[i])
+			events[i].Up(instances[i])
+		}
+		outcomes := make(map[string]string)
+		var mu sync.Mutex
+		send := func(ctx context.Context, i int, id string) {
+			err := models[i].Submit(ctx, &infer.Request{ID: id}, func(r *infer.Response) {
+				mu.Lock()
+				defer mu.Unlock()
+				outcomes[id] = "answered"
+				if r.Err != nil {
+					outcomes[id] = r.Err.Code.String()
+				}
+			})
+			if err != nil {
+				t.Errorf("%s: %v", id, err)
+			}
+			synctest.Wait()
+		}
+		gone, leave := context.WithCancel(t.Context())
+		send(t.Context(), 0, "a1")
+		send(gone, 1, "b1") // is staged
+		send(gone, 1, "b2") // waits in the queue
+		send(t.Context(), 1, "b3")
+		leave()
+		synctest.Wait()
+		mu.Lock()
+		if outcomes["b1"] != infer.Cancelled.String() || outcomes["b2"] != infer.Cancelled.String() || outcomes["b3"] != "" {
+			t.Errorf("when a client has left: %v", outcomes)
+		}
+		mu.Unlock()
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		if got := fmt.Sprint(instances[0].order, instances[1].order); got != "[a1] [b3]" {
+			t.Errorf("executed are %s", got)
+		}
+
+		// An instance that is lost gives back what was staged; another one takes it.
+		send(t.Context(), 0, "a2") // is staged behind b3
+		events[0].Down(instances[0], false)
+		synctest.Wait()
+		if n := counts[0].pending.Load(); n != 1 {
+			t.Errorf("%d wait, want 1", n)
+		}
+		spare := &placedInstance{fakeInstance: fakeInstance{name: "c", pause: time.Second}, group: one}
+		events[0].Up(spare)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := fmt.Sprint(instances[0].order, spare.order); got != "[a1] [a2]" {
+			t.Errorf("executed are %s", got)
+		}
+		if u := l.Usage(); u != (ratelimit.Usage{}) {
+			t.Errorf("left are %+v", u)
+		}
+	})
+}
+
+// placedInstance is one of a group.
+type placedInstance struct {
+	fakeInstance
+	group *kserve.ModelInstanceGroup
+}
+
+func (p *placedInstance) Group() *kserve.ModelInstanceGroup { return p.group }
+func (p *placedInstance) Device() int32                     { return 0 }
+
+// instanceGroup reads a group in the text form of a config.
+func instanceGroup(t testing.TB, text string) *kserve.ModelInstanceGroup {
+	t.Helper()
+	g := &kserve.ModelInstanceGroup{}
+	if err := prototext.Unmarshal([]byte(text), g); err != nil {
+		t.Fatal(err)
+	}
+	return g
 }

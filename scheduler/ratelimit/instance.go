@@ -1,0 +1,182 @@
+package ratelimit
+
+import (
+	"container/heap"
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/handover"
+)
+
+// Events hands instances on that wait for their turn.
+type Events struct {
+	limiter *Limiter
+	next    backend.Events
+
+	mu        sync.Mutex
+	instances map[backend.Instance]*Instance // by what is behind all wrappers
+}
+
+// Up implements backend.Events.
+func (e *Events) Up(in backend.Instance) {
+	key := backend.Innermost(in)
+	e.mu.Lock()
+	l := e.instances[key]
+	if l == nil {
+		l = &Instance{inner: in, limiter: e.limiter, priority: 1, at: notStaged}
+		if p, ok := key.(backend.Placed); ok {
+			l.needs = needsOf(p.Group(), p.Device())
+			l.priority = max(uint64(p.Group().GetRateLimiter().GetPriority()), 1)
+		}
+		e.instances[key] = l
+	}
+	e.mu.Unlock()
+	e.next.Up(l)
+}
+
+// Down implements backend.Events.
+func (e *Events) Down(in backend.Instance, hopeless bool) {
+	e.mu.Lock()
+	l := e.instances[backend.Innermost(in)]
+	e.mu.Unlock()
+	if l == nil {
+		return
+	}
+	l.giveBack(nil, backend.Report{Refused: true})
+	e.next.Down(l, hopeless)
+}
+
+// Forget drops what is known of an instance that has ended.
+func (e *Events) Forget(in backend.Instance) {
+	e.mu.Lock()
+	delete(e.instances, backend.Innermost(in))
+	e.mu.Unlock()
+}
+
+// Instance is an instance that waits for its turn with each batch. It takes none
+// ahead, so it is no Pipeliner.
+type Instance struct {
+	inner    backend.Instance
+	limiter  *Limiter
+	needs    []need
+	priority uint64
+	running  atomic.Bool // changed under the limiter's mu
+
+	// Guarded by the limiter's mu.
+	executions uint64
+	batch      *backend.Batch   // staged or running; nil while by waits for a turn
+	by         Applicant        // nil once it has had its turn
+	calls      []*infer.Request // what models have asked of by
+	at         int              // its place in staged
+	nested     bool             // its callers hold resources
+	staging    uint64           // which of all it was
+}
+
+var (
+	_ backend.Canceller = (*Instance)(nil)
+	_ backend.Awaiter   = (*Instance)(nil)
+	_ backend.Wrapper   = (*Instance)(nil)
+)
+
+// notStaged is the place of what has none.
+const notStaged = -1
+
+func (in *Instance) Name() string              { return in.inner.Name() }
+func (in *Instance) Wrapped() backend.Instance { return in.inner }
+
+// Ready asks the instance itself.
+func (in *Instance) Ready(ctx context.Context) error { return in.inner.Ready(ctx) }
+
+// Await implements backend.Awaiter: a batch that is not executed yet is not
+// waited for actively.
+func (in *Instance) Await(done <-chan struct{}) {
+	if a, ok := in.inner.(backend.Awaiter); ok && in.running.Load() {
+		a.Await(done)
+	}
+}
+
+// Execute implements backend.Instance.
+func (in *Instance) Execute(b *backend.Batch) {
+	l := in.limiter
+	l.mu.Lock()
+	if in.batch != nil { // nobody hands over two
+		l.mu.Unlock()
+		b.Done(b, backend.Report{Refused: true})
+		return
+	}
+	in.batch = b
+	l.stageLocked(in)
+	l.mu.Unlock()
+	// A panic from here on is not one of Execute: the batch may be answered already.
+	boundary.Guard(l.log, boundary.Scheduler, l.allocate, nil)()
+}
+
+// Cancel implements backend.Canceller. A batch that waits for its turn goes back
+// to the scheduler, which knows best what becomes of the rest of it.
+func (in *Instance) Cancel(task *backend.Task) {
+	if in.giveBack(task, backend.Report{Refused: true, Withdrawn: true}) {
+		return
+	}
+	if c, ok := in.inner.(backend.Canceller); ok {
+		c.Cancel(task)
+	}
+}
+
+// cancelGone tells the instance of clients that went when their batch was staged
+// no more and the instance did not have it yet.
+func (in *Instance) cancelGone(tasks []*backend.Task) {
+	c, ok := in.inner.(backend.Canceller)
+	for _, task := range tasks {
+		if ok && task.Context.Err() != nil {
+			c.Cancel(task)
+		}
+	}
+}
+
+// giveBack ends the staging of the instance's batch, if it is staged and, unless
+// task is nil, has that task.
+func (in *Instance) giveBack(task *backend.Task, report backend.Report) bool {
+	l := in.limiter
+	l.mu.Lock()
+	if in.at == notStaged || in.batch == nil || task != nil && !slices.Contains(in.batch.Tasks, task) {
+		l.mu.Unlock()
+		return false
+	}
+	heap.Remove(&l.staged, in.at)
+	b := in.batch
+	in.batch = nil
+	l.mu.Unlock()
+	b.Done(b, report)
+	l.allocate() // it may have been in the way of others
+	return true
+}
+
+// execute hands over a batch whose turn has come.
+func (in *Instance) execute() {
+	tasks := in.batch.Tasks // it is nobody else's until its Done
+	// Not kept from one to the next: who executes a batch may look at it after its
+	// Done.
+	handover.Give(in.limiter.log, in.inner, &backend.Batch{Tasks: tasks, Trial: in.batch.Trial, Done: in.done})
+	in.cancelGone(tasks)
+}
+
+// done ends the turn of an instance. What its scheduler has next for it is staged
+// before others are looked at.
+func (in *Instance) done(_ *backend.Batch, report backend.Report) {
+	l := in.limiter
+	l.mu.Lock()
+	l.releaseLocked(in)
+	if !report.Refused {
+		in.executions++
+	}
+	b := in.batch
+	in.batch = nil
+	l.mu.Unlock()
+	b.Done(b, report)
+	l.allocate()
+}
