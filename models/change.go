@@ -39,7 +39,7 @@ func (c *change) apply(ctx context.Context, held repository.Set) map[repository.
 	c.changed, c.outcomes = make(repository.Set), make(map[repository.Identity]error)
 	brings := maps.Clone(c.sources)
 	maps.DeleteFunc(brings, func(_ repository.Identity, s *source) bool { return s == nil })
-	c.claims.announce(c.op, brings)
+	c.locks.Announce(c.op, brings)
 	affected, after, replaced := c.want(held)
 	for _, u := range replaced {
 		u.Drop()
@@ -129,7 +129,7 @@ func (c *change) settle(ctx context.Context, id repository.Identity) (changed bo
 	case a.invalid != nil:
 		return r.invalidate(m, a.invalid)
 	}
-	again := fresh || a.moved || m.served == nil || r.claims.wasTouched(c.op, id)
+	again := fresh || a.moved || m.served == nil || r.locks.WasTouched(c.op, id)
 	c.mu.Lock()
 	for _, part := range a.parts {
 		again = again || c.changed[part.id]
@@ -213,7 +213,7 @@ func (r *Registry) withdrawLocked(m *model) []retired {
 func (r *Registry) hold(ctx context.Context, op *operation, needed repository.Set) (held repository.Set, err error) {
 	for {
 		dependent := r.dependents(needed)
-		if held, err = r.claims.take(ctx, op, needed, dependent); err != nil {
+		if held, err = r.locks.Lock(ctx, op, needed, dependent); err != nil {
 			return nil, err
 		}
 		// While it waited, there may have come more.
@@ -224,7 +224,7 @@ func (r *Registry) hold(ctx context.Context, op *operation, needed repository.Se
 		if !missing {
 			return held, nil
 		}
-		r.claims.release(op)
+		r.locks.Unlock(op)
 	}
 }
 

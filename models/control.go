@@ -8,6 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/locktable"
 )
 
 // host is what the instances of one version see of the registry.
@@ -27,6 +28,18 @@ type bringing struct {
 
 	mu   sync.Mutex
 	over bool
+}
+
+// operation is one change of models, which locks those that it changes.
+type operation = locktable.Operation[*source]
+
+// begin announces an operation about the model name, for which up waits unless that is
+// nil.
+func (r *Registry) begin(name string, up *bringing) *operation {
+	if up == nil {
+		return r.locks.Begin(name, "", nil)
+	}
+	return r.locks.Begin(name, up.model, up.op)
 }
 
 // end says that the version is up, or will not be.
@@ -77,12 +90,12 @@ func (h host) asks() (*bringing, error) {
 
 // answer is what the code of a model is told of its change.
 func (h host) answer(err error, model, what string) error {
-	var circle *circleError
+	var circle *locktable.CircleError
 	if !errors.As(err, &circle) {
 		return err
 	}
 	return infer.Errorf(infer.Unavailable, "failed to %s '%s', the load of '%s' waits for this call and would wait for itself: %s",
-		what, model, h.bringing.model, strings.Join(circle.way, " -> "))
+		what, model, h.bringing.model, strings.Join(circle.Way, " -> "))
 }
 
 // ModelReady implements backend.Host. A model that is known but not loaded is not

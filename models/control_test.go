@@ -56,14 +56,11 @@ func callingRegistry(t *testing.T, threads int, names ...string) (*Registry, *ca
 	return r, b
 }
 
-// wantNoClaims fails if an operation is left.
-func wantNoClaims(t *testing.T, r *Registry) {
+// wantNoOperations fails if an operation is left.
+func wantNoOperations(t *testing.T, r *Registry) {
 	t.Helper()
-	c := r.claims
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.holders) != 0 || len(c.running) != 0 || len(c.waiting) != 0 {
-		t.Errorf("claims are left: %v, %d operations run and %d wait", c.holders, len(c.running), len(c.waiting))
+	if locked, running, waiting := r.locks.Counts(); locked+running+waiting != 0 {
+		t.Errorf("%d models are locked, %d operations run and %d wait", locked, running, waiting)
 	}
 }
 
@@ -92,7 +89,7 @@ func TestLoadsFromLoads(t *testing.T) {
 		})
 	}
 	all.Wait()
-	wantNoClaims(t, r)
+	wantNoOperations(t, r)
 }
 
 // TestLoadsThatWaitForThemselves must be refused, with the way.
@@ -117,7 +114,7 @@ func TestLoadsThatWaitForThemselves(t *testing.T) {
 	if err := r.Load(ctx, "a", "", nil); err == nil || !strings.Contains(err.Error(), "itself: c -> a -> b -> c") {
 		t.Errorf("got error %v", err)
 	}
-	wantNoClaims(t, r)
+	wantNoOperations(t, r)
 }
 
 // TestLoadOfItself is fine for a model that serves: a new copy takes its place.

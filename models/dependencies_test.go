@@ -285,7 +285,7 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 			t.Errorf("%s is not ready", name)
 		}
 	}
-	wantNoClaims(t, r)
+	wantNoOperations(t, r)
 }
 
 // TestEnsemblesAtStart loads models in the order in which they need each other.

@@ -1,6 +1,6 @@
 // Package models is the registry: which models exist, which of their versions serve,
 // and how they change. Below it, config knows what a model's configuration means,
-// repository where models lie, signature what a request has to fit, warmup what an
+// repository where models lie, locktable who may change them, signature what a request has to fit, warmup what an
 // instance executes first, and cache which responses are known already.
 //
 // # A version
@@ -29,8 +29,8 @@
 // # A change
 //
 // Each load, unload, exchange of instances and look at the repository is an
-// operation. It claims all models that it is to change, and the ensembles above them,
-// before it changes anything (claims.go), so that two operations on one
+// operation. It locks all models that it is to change, and the ensembles above them,
+// before it changes anything (package locktable), so that two operations on one
 // model follow each other and operations on others run side by side. A model's code
 // may ask for a load while it is itself loading: that operation is the child of
 // its loader's, goes ahead of those that wait, and is refused where the two would
@@ -41,7 +41,7 @@
 // Registry.mu guards what is known of each model and is held for look-ups and
 // updates alone: no file is read, no process started and no scheduler called under
 // it. Methods that end in Locked want it held. Under it nothing else is locked
-// but the wait group that Shutdown waits for, and under claims.mu, change.mu,
+// but the wait group that Shutdown waits for, and under change.mu,
 // statistics.mu and gate.mu nothing at all. One lock is held while others are taken:
 //
 //	arrival.turn (gate.go) ─▶ gate.mu

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/locktable"
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
@@ -41,9 +42,9 @@ func (r *Registry) explicitLoad(ctx context.Context, up *bringing, name, config 
 		return errNotPolled(name)
 	}
 	defer o.upload.Drop()
-	op := r.claims.begin(name, up)
-	defer r.claims.end(op)
-	op.outdates = func(id repository.Identity, s *source) bool { return id.Name == name && r.differs(id, s, o) }
+	op := r.begin(name, up)
+	defer r.locks.End(op)
+	op.Outdates = func(id repository.Identity, s *source) bool { return id.Name == name && r.differs(id, s, o) }
 	ctx, stop := r.changing(ctx, op)
 	defer stop()
 	targets := []repository.Identity{{Name: name}}
@@ -67,11 +68,11 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []reposito
 	needed := repository.SetOf(targets...)
 	for {
 		if held, err = r.hold(ctx, op, needed); err != nil {
-			var circle *circleError
+			var circle *locktable.CircleError
 			if errors.As(err, &circle) {
 				return nil, nil, circle
 			}
-			return nil, nil, infer.Errorf(infer.Unavailable, "failed to load '%s': %v", op.name, err)
+			return nil, nil, infer.Errorf(infer.Unavailable, "failed to load '%s': %v", op.Name(), err)
 		}
 		problems := make(map[repository.Identity]error)
 		sources = make(map[repository.Identity]*source)
@@ -95,7 +96,7 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []reposito
 			}
 			return sources, held, nil
 		}
-		r.claims.release(op)
+		r.locks.Unlock(op)
 	}
 }
 
@@ -294,16 +295,16 @@ func (r *Registry) explicitUnload(ctx context.Context, up *bringing, name string
 	if err := r.checkControl(); err != nil {
 		return err
 	}
-	op := r.claims.begin(name, up)
-	defer r.claims.end(op)
-	op.outdates = func(repository.Identity, *source) bool { return true }
+	op := r.begin(name, up)
+	defer r.locks.End(op)
+	op.Outdates = func(repository.Identity, *source) bool { return true }
 	ctx, stop := r.changing(ctx, op)
 	defer stop()
 	for {
 		needed := r.unloadedWith(name, dependents)
 		held, err := r.hold(ctx, op, needed)
 		if err != nil {
-			var circle *circleError
+			var circle *locktable.CircleError
 			if errors.As(err, &circle) {
 				return circle
 			}
@@ -316,7 +317,7 @@ func (r *Registry) explicitUnload(ctx context.Context, up *bringing, name string
 			more = more || !needed[id]
 		}
 		if more {
-			r.claims.release(op)
+			r.locks.Unlock(op)
 			continue
 		}
 		c := &change{Registry: r, op: op, sources: sources}

@@ -46,14 +46,14 @@ func (r *Registry) SetInstances(ctx context.Context, name, group string, count i
 	if err != nil {
 		return nil, err
 	}
-	op := r.claims.begin(name, nil)
-	defer r.claims.end(op)
+	op := r.begin(name, nil)
+	defer r.locks.End(op)
 	ctx, stop := r.changing(ctx, op)
 	defer stop()
-	if _, err := r.claims.take(ctx, op, repository.SetOf(id), nil); err != nil {
+	if _, err := r.locks.Lock(ctx, op, repository.SetOf(id), nil); err != nil {
 		return nil, infer.Errorf(infer.Unavailable, "failed to change the instances of '%s': %v", name, err)
 	}
-	r.claims.announce(op, map[repository.Identity]*source{id: nil})
+	r.locks.Announce(op, map[repository.Identity]*source{id: nil})
 	updates, err := r.setCount(ctx, id, group, int32(count))
 	if err != nil {
 		return nil, err

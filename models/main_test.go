@@ -2,11 +2,13 @@ package models
 
 import (
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -28,4 +30,13 @@ func rewrite(t *testing.T, path, text string) {
 	if err := os.Chtimes(path, changed, changed); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// ids makes a set of models by their names.
+func ids(names string) repository.Set {
+	set := make(repository.Set)
+	for _, name := range strings.Fields(names) {
+		set[repository.Identity{Name: name}] = true
+	}
+	return set
 }

@@ -120,7 +120,7 @@ func TestPollFollowsTheRepository(t *testing.T) {
 	p.write(0, "m/2/.model.py.swp", "")
 	p.look()
 	wantGeneration(t, p.Registry, "m", 2, 1)
-	wantNoClaims(t, p.Registry)
+	wantNoOperations(t, p.Registry)
 }
 
 // TestPollOfHalfAModel reads a config that is being written.

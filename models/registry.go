@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/cache"
+	"github.com/nereid-serving/nereid/models/locktable"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/scheduler/stacked"
@@ -88,7 +89,7 @@ type Registry struct {
 	lifetime context.Context // of what unloading may take
 	expire   context.CancelCauseFunc
 	uploads  *repository.Uploads
-	claims   *claims
+	locks    *locktable.Table[*source]
 
 	// changes ends when the server is about to exit: loads and unloads are refused
 	// then, and those under way are given up.
@@ -172,12 +173,12 @@ func NewRegistry(config RegistryConfig) *Registry {
 		config.Allocate = func(n int) ([]byte, infer.Memory, error) { return make([]byte, n), nil, nil }
 	}
 	r := &Registry{
-		config: config, models: make(map[repository.Identity]*model), graph: waitgraph.New(config.Log, waitgraph.Patience), claims: newClaims(),
+		config: config, models: make(map[repository.Identity]*model), graph: waitgraph.New(config.Log, waitgraph.Patience),
 		loading: make(chan struct{}, config.LoadThreads), uploads: repository.NewUploads(config.Log),
 	}
 	config.Limiter.LogTo(config.Log)
 	r.lifetime, r.expire = context.WithCancelCause(context.Background())
-	r.claims.patience = config.UnloadTimeout
+	r.locks = locktable.New[*source](config.UnloadTimeout, errOvertaken)
 	r.changes, r.stopChanges = context.WithCancelCause(context.Background())
 	r.polling, r.stopPolls = context.WithCancelCause(context.Background())
 	r.serving.Store(&servingNow{})

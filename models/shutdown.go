@@ -86,8 +86,8 @@ func (r *Registry) StopChanges() { r.stopChanges(errExiting) }
 
 // changing bounds what an operation does; stop is called when it has ended.
 func (r *Registry) changing(ctx context.Context, op *operation) (_ context.Context, stop func() bool) {
-	ctx = r.claims.bound(ctx, op)
-	return ctx, context.AfterFunc(r.changes, boundary.Guard(r.config.Log, boundary.Models, func() { op.giveUp(errExiting) }, nil))
+	ctx = r.locks.Bound(ctx, op)
+	return ctx, context.AfterFunc(r.changes, boundary.Guard(r.config.Log, boundary.Models, func() { op.GiveUp(errExiting) }, nil))
 }
 
 // unloading bounds an end of a model.

@@ -101,8 +101,8 @@ func (r *Registry) bring(ctx context.Context, sources map[repository.Identity]*s
 
 // bringGroup changes some models in one operation and returns what went wrong.
 func (r *Registry) bringGroup(ctx context.Context, group []repository.Identity, sources map[repository.Identity]*source, named repository.Set, contexts map[repository.Identity]context.Context) map[repository.Identity]error {
-	op := r.claims.begin(group[0].Name, nil)
-	defer r.claims.end(op)
+	op := r.begin(group[0].Name, nil)
+	defer r.locks.End(op)
 	c := &change{Registry: r, op: op, sources: make(map[repository.Identity]*source), named: named, contexts: contexts}
 	for _, id := range group {
 		c.sources[id] = sources[id]

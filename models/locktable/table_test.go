@@ -1,4 +1,4 @@
-package models
+package locktable
 
 import (
 	"context"
@@ -21,26 +21,40 @@ func ids(names string) repository.Set {
 
 // claimant is an operation whose claim is under way.
 type claimant struct {
-	*operation
+	*Operation[int]
 	held repository.Set
 	err  error
 	done bool
 }
 
-// claim begins to take models, within a synctest bubble.
-func (c *claims) claim(ctx context.Context, name string, up *bringing, needed, dependent string) *claimant {
-	p := &claimant{operation: c.begin(name, up)}
+// asker is the model whose code asks for an operation, and what brings it up.
+type asker struct {
+	model string
+	by    *Operation[int]
+}
+
+// table has a helper for tests.
+type table struct{ *Table[int] }
+
+func newTable() table { return table{New[int](0, errors.New("outdated"))} }
+
+// claim begins to lock models, within a synctest bubble.
+func (c table) claim(ctx context.Context, name string, up *asker, needed, dependent string) *claimant {
+	if up == nil {
+		up = &asker{}
+	}
+	p := &claimant{Operation: c.Begin(name, up.model, up.by)}
 	go func() {
-		p.held, p.err = c.take(ctx, p.operation, ids(needed), ids(dependent))
+		p.held, p.err = c.Lock(ctx, p.Operation, ids(needed), ids(dependent))
 		p.done = true
 	}()
 	synctest.Wait()
 	return p
 }
 
-func TestClaimsExclude(t *testing.T) {
+func TestOperationsExclude(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClaims()
+		c := newTable()
 		first := c.claim(t.Context(), "a", nil, "a b", "e")
 		apart := c.claim(t.Context(), "x", nil, "x", "")
 		second := c.claim(t.Context(), "b", nil, "b c", "")
@@ -48,24 +62,24 @@ func TestClaimsExclude(t *testing.T) {
 		if !first.done || !apart.done || second.done || behind.done {
 			t.Errorf("done: %v, %v, %v, %v", first.done, apart.done, second.done, behind.done)
 		}
-		c.end(first.operation)
+		c.End(first.Operation)
 		synctest.Wait()
 		if !second.done || behind.done {
 			t.Errorf("done: %v, %v", second.done, behind.done)
 		}
-		c.end(second.operation)
+		c.End(second.Operation)
 		synctest.Wait()
 		if !behind.done || behind.err != nil || len(behind.held) != 1 {
 			t.Errorf("got %+v", behind)
 		}
-		c.end(behind.operation)
-		c.end(apart.operation)
+		c.End(behind.Operation)
+		c.End(apart.Operation)
 	})
 }
 
-func TestClaimsAreGivenUp(t *testing.T) {
+func TestLocksAreGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClaims()
+		c := newTable()
 		first := c.claim(t.Context(), "a", nil, "a", "")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		second := c.claim(ctx, "a", nil, "a b", "")
@@ -76,24 +90,24 @@ func TestClaimsAreGivenUp(t *testing.T) {
 		if !second.done || !errors.Is(second.err, why) || !third.done || third.err != nil {
 			t.Errorf("got %+v and %+v", second, third)
 		}
-		c.end(first.operation)
+		c.End(first.Operation)
 	})
 }
 
-// TestClaimsInCircles has the code of models that are being loaded ask for
+// TestLocksInCircles has the code of models that are being loaded ask for
 // changes.
-func TestClaimsInCircles(t *testing.T) {
-	within := func(p *claimant, model string) *bringing { return &bringing{model: model, op: p.operation} }
+func TestLocksInCircles(t *testing.T) {
+	within := func(p *claimant, model string) *asker { return &asker{model, p.Operation} }
 	way := func(err error) string {
-		var circle *circleError
+		var circle *CircleError
 		if !errors.As(err, &circle) {
 			return ""
 		}
-		return strings.Join(circle.way, " -> ")
+		return strings.Join(circle.Way, " -> ")
 	}
 	t.Run("itself", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c := newClaims()
+			c := newTable()
 			a := c.claim(t.Context(), "a", nil, "a", "")
 			again := c.claim(t.Context(), "a", within(a, "a"), "a", "")
 			if got := way(again.err); got != "a -> a" {
@@ -103,7 +117,7 @@ func TestClaimsInCircles(t *testing.T) {
 	})
 	t.Run("over others", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c := newClaims()
+			c := newTable()
 			a := c.claim(t.Context(), "a", nil, "a", "")
 			b := c.claim(t.Context(), "b", within(a, "a"), "b", "")
 			last := c.claim(t.Context(), "a", within(b, "b"), "a", "")
@@ -114,7 +128,7 @@ func TestClaimsInCircles(t *testing.T) {
 	})
 	t.Run("two loads", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c := newClaims()
+			c := newTable()
 			a := c.claim(t.Context(), "a", nil, "a", "")
 			b := c.claim(t.Context(), "b", nil, "b", "")
 			one := c.claim(t.Context(), "b", within(a, "a"), "b", "")
@@ -122,8 +136,8 @@ func TestClaimsInCircles(t *testing.T) {
 			if one.done || way(other.err) != "b -> a -> b -> b" && way(other.err) != "b -> a -> b" {
 				t.Errorf("got %+v and %q", one, way(other.err))
 			}
-			c.end(other.operation)
-			c.end(b.operation)
+			c.End(other.Operation)
+			c.End(b.Operation)
 			synctest.Wait()
 			if one.err != nil || !one.done {
 				t.Errorf("got %+v", one)
@@ -132,28 +146,28 @@ func TestClaimsInCircles(t *testing.T) {
 	})
 	t.Run("an ensemble above both", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c := newClaims()
+			c := newTable()
 			a := c.claim(t.Context(), "a", nil, "a", "e")
 			b := c.claim(t.Context(), "b", within(a, "a"), "b", "e")
 			if !b.done || b.err != nil || b.held[repository.Identity{Name: "e"}] {
 				t.Errorf("got %+v", b)
 			}
-			if e := (repository.Identity{Name: "e"}); !c.wasTouched(a.operation, e) || c.wasTouched(b.operation, e) {
+			if e := (repository.Identity{Name: "e"}); !c.WasTouched(a.Operation, e) || c.WasTouched(b.Operation, e) {
 				t.Error("the first does not know that the ensemble's other model has changed")
 			}
 		})
 	})
 	t.Run("whoever is waited for goes ahead", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c := newClaims()
+			c := newTable()
 			a := c.claim(t.Context(), "a", nil, "a", "")
 			waits := c.claim(t.Context(), "a", nil, "a b", "")
 			b := c.claim(t.Context(), "b", within(a, "a"), "b", "")
 			if !b.done || b.err != nil || waits.done {
 				t.Errorf("got %+v, and %+v", b, waits)
 			}
-			c.end(b.operation)
-			c.end(a.operation)
+			c.End(b.Operation)
+			c.End(a.Operation)
 			synctest.Wait()
 			if !waits.done {
 				t.Error("the one that waited still does")

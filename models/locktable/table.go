@@ -1,0 +1,244 @@
+package locktable
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/models/repository"
+)
+
+// Table says which operation has locked which models. L is what a model is brought up
+// from.
+type Table[L any] struct {
+	patience time.Duration
+	outdated error
+
+	mu      sync.Mutex
+	changed chan struct{} // closed, and made anew, when models are unlocked
+	holders map[repository.Identity]*Operation[L]
+	running []*Operation[L] // in the order in which they began
+	waiting []*Operation[L] // in the order in which they began to wait
+}
+
+// New makes a table without operations. An operation waits for patience for another
+// one whose load it outdates before that one's context ends, with the cause outdated;
+// 0: it waits for ever.
+func New[L any](patience time.Duration, outdated error) *Table[L] {
+	return &Table[L]{
+		patience: patience, outdated: outdated, changed: make(chan struct{}), holders: make(map[repository.Identity]*Operation[L]),
+	}
+}
+
+// Begin announces an operation that is about the model name; End ends it. If the code
+// of a model asks for it while the model is brought up, from is that model's name and
+// parent the operation that brings it up; else they are "" and nil.
+func (t *Table[L]) Begin(name, from string, parent *Operation[L]) *Operation[L] {
+	op := &Operation[L]{name: name, from: from, parent: parent}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.running = append(t.running, op)
+	return op
+}
+
+// Bound returns a context for what the operation does: it ends with ctx, when
+// another operation outdates this one, and with End.
+func (t *Table[L]) Bound(ctx context.Context, op *Operation[L]) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	t.mu.Lock()
+	op.giveUp = cancel
+	t.mu.Unlock()
+	return ctx
+}
+
+// Announce says what an operation is bringing up.
+func (t *Table[L]) Announce(op *Operation[L], brings map[repository.Identity]L) {
+	t.mu.Lock()
+	op.brings = brings
+	t.mu.Unlock()
+}
+
+// End unlocks all that the operation has locked, and ends its context.
+func (t *Table[L]) End(op *Operation[L]) {
+	t.Unlock(op)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.running = slices.DeleteFunc(t.running, func(o *Operation[L]) bool { return o == op })
+	if op.giveUp != nil {
+		op.giveUp(nil)
+	}
+}
+
+// Unlock unlocks all that the operation has locked.
+func (t *Table[L]) Unlock(op *Operation[L]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, holder := range t.holders {
+		if holder == op {
+			delete(t.holders, id)
+		}
+	}
+	t.wakeLocked()
+}
+
+// wakeLocked has all that wait look again.
+func (t *Table[L]) wakeLocked() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// Lock waits until the operation, which has locked nothing, has locked all models that
+// it needs, and those that depend on them. Of the dependent ones it does without
+// those that one of its ancestors has locked: the ancestor looks at them itself,
+// later. Held are those that it has locked. The error is a *CircleError or the
+// context's cause.
+func (t *Table[L]) Lock(ctx context.Context, op *Operation[L], needed, dependent repository.Set) (held repository.Set, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	held = make(repository.Set, len(needed)+len(dependent))
+	for id := range needed {
+		held[id] = true
+	}
+	for id := range dependent {
+		if !needed[id] && op.descends(t.holders[id]) {
+			t.holders[id].touch(id)
+			continue
+		}
+		held[id] = true
+	}
+	op.wants = held
+	t.waiting = append(t.waiting, op)
+	defer func() {
+		op.wants = nil
+		t.waiting = slices.DeleteFunc(t.waiting, func(o *Operation[L]) bool { return o == op })
+		if err != nil { // others may have waited behind this one
+			t.wakeLocked()
+		}
+	}()
+	var late <-chan time.Time
+	if op.Outdates != nil && t.patience > 0 {
+		ticks := time.NewTicker(t.patience)
+		defer ticks.Stop()
+		late = ticks.C
+	}
+	for len(t.blockersLocked(op)) > 0 {
+		if op.parent != nil {
+			if way := t.wayLocked(op, op, make(map[*Operation[L]]bool)); way != nil {
+				return nil, &CircleError{Way: append([]string{op.from}, way...)}
+			}
+		}
+		changed := t.changed
+		t.mu.Unlock()
+		select {
+		case <-changed:
+		case <-late:
+			t.overtake(op)
+		case <-ctx.Done():
+		}
+		t.mu.Lock()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+	for id := range held {
+		t.holders[id] = op
+	}
+	return held, nil
+}
+
+// overtake gives up the operations whose loads one that waits for them outdates.
+func (t *Table[L]) overtake(op *Operation[L]) {
+	type load struct {
+		by     *Operation[L]
+		id     repository.Identity
+		source L
+	}
+	var loads []load
+	t.mu.Lock()
+	for id := range op.wants {
+		holder := t.holders[id]
+		if holder == nil || holder.giveUp == nil || op.descends(holder) {
+			continue
+		}
+		if s, brings := holder.brings[id]; brings {
+			loads = append(loads, load{holder, id, s})
+		}
+	}
+	t.mu.Unlock()
+	for _, l := range loads {
+		if op.Outdates(l.id, l.source) {
+			l.by.giveUp(t.outdated)
+		}
+	}
+}
+
+// WasTouched reports whether a child has changed what id depends on.
+func (t *Table[L]) WasTouched(op *Operation[L], id repository.Identity) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return op.touched[id]
+}
+
+// blockersLocked are the operations for which one that waits has to wait.
+func (t *Table[L]) blockersLocked(op *Operation[L]) []*Operation[L] {
+	var blockers []*Operation[L]
+	add := func(o *Operation[L]) {
+		if !slices.Contains(blockers, o) {
+			blockers = append(blockers, o)
+		}
+	}
+	for id := range op.wants {
+		if holder := t.holders[id]; holder != nil && holder != op {
+			add(holder)
+		}
+	}
+	for _, earlier := range t.waiting {
+		if earlier == op || op.parent != nil {
+			break
+		}
+		for id := range op.wants {
+			if earlier.wants[id] {
+				add(earlier)
+				break
+			}
+		}
+	}
+	return blockers
+}
+
+// wayLocked finds over which operations from waits for to, by the names of the
+// models that they are about; to itself is not among them. It is nil if there is
+// no way.
+func (t *Table[L]) wayLocked(from, to *Operation[L], passed map[*Operation[L]]bool) []string {
+	next := []*Operation[L]{}
+	if from.wants != nil {
+		next = t.blockersLocked(from)
+	}
+	for _, o := range t.running {
+		if o.parent == from {
+			next = append(next, o)
+		}
+	}
+	for _, o := range next {
+		if o == to {
+			return []string{}
+		}
+		if passed[o] {
+			continue
+		}
+		passed[o] = true
+		if way := t.wayLocked(o, to, passed); way != nil {
+			return append([]string{o.name}, way...)
+		}
+	}
+	return nil
+}
+
+// Counts returns how many models are locked, how many operations are under way, and
+// how many of them wait.
+func (t *Table[L]) Counts() (locked, running, waiting int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.holders), len(t.running), len(t.waiting)
+}
