@@ -1,0 +1,192 @@
+package process
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+	"github.com/vmihailenco/msgpack/v5"
+	"golang.org/x/sys/unix"
+)
+
+// stubArgument makes a stub of this test binary: a small program in Go that speaks the
+// protocol, and misbehaves as its INITIALIZE says.
+const stubArgument = "--as-stub"
+
+// The descriptors of a stub that goProgram starts, in the order of Files.List.
+const (
+	downFD = 3 + iota
+	upFD
+	requestsFD
+	downBellFD
+	upBellFD
+	lifelineFD
+)
+
+var le = binary.LittleEndian
+
+// goStub is the stub's side of a channel.
+type goStub struct {
+	down, up         []byte
+	downBell, upBell *os.File
+	life             uint32
+	head, tail       uint64
+	barrier          atomic.Uint64 // its addition orders what is before and behind it
+}
+
+// runGoStub is the whole life of a stub.
+func runGoStub() {
+	s := &goStub{downBell: os.NewFile(downBellFD, "bell"), upBell: os.NewFile(upBellFD, "bell")}
+	var err error
+	if s.down, err = unix.Mmap(downFD, 0, shm.DownSize, unix.PROT_READ, unix.MAP_SHARED); err != nil {
+		panic(err)
+	}
+	if s.up, err = unix.Mmap(upFD, 0, shm.ArenaOffset, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		panic(err)
+	}
+	s.life = le.Uint32(s.down[shm.LifeOffset:])
+	s.sendMap(ipc.Hello, uint64(os.Getpid()), map[string]any{"python": "", "numpy": "", "executable": os.Args[0], "prefix": ""})
+	executions, behaviour := 0, ""
+	for {
+		f, ok := s.receive()
+		if !ok {
+			os.Exit(0) // the supervisor has gone
+		}
+		switch f.Kind {
+		case ipc.AutoComplete:
+			s.sendMap(ipc.Completed, 0, map[string]any{"error": "", "config": `{"name":"completed"}`})
+		case ipc.Initialize:
+			behaviour = s.initialize(f)
+		case ipc.ReadyQuestion:
+			s.sendMap(ipc.ReadyAnswer, f.ID, map[string]any{"ready": behaviour != "unready", "error": ""})
+		case ipc.Execute:
+			executions++
+			s.execute(f, behaviour, executions)
+		case ipc.Finalize:
+			fmt.Println("finalized")
+			s.sendMap(ipc.Finalized, 0, map[string]any{"error": ""})
+			os.Exit(0)
+		}
+	}
+}
+
+// initialize acts on INITIALIZE, and asks the server for something before it answers.
+func (s *goStub) initialize(f ipc.Frame) (behaviour string) {
+	var body struct {
+		Behaviour string `msgpack:"behaviour"`
+	}
+	if err := msgpack.Unmarshal(f.Body, &body); err != nil {
+		panic(err)
+	}
+	if body.Behaviour == "refuses" {
+		s.sendMap(ipc.Initialized, 0, map[string]any{"error": "not today", "is_ready": false})
+		return body.Behaviour
+	}
+	fmt.Println("initialized", os.Args[2])
+	s.sendMap(ipc.Log, 0, map[string]any{"level": 1, "file": "stub.go", "line": 7, "message": "a word of the stub"})
+	s.sendMap(ipc.Call, 1, map[string]any{"operation": "ready", "model": "other", "version": ""})
+	for answer, ok := s.receive(); ok && answer.Kind != ipc.Result; answer, ok = s.receive() {
+	}
+	s.sendMap(ipc.Initialized, 0, map[string]any{"error": "", "is_ready": true})
+	return body.Behaviour
+}
+
+// execute answers each request of a batch with four bytes: how many executions there
+// were, and how many requests the batch has.
+func (s *goStub) execute(f ipc.Frame, behaviour string, executions int) {
+	requests := le.Uint32(f.Body)
+	number := f.ID
+	switch {
+	case behaviour == "dies" && executions == 2:
+		fmt.Fprintln(os.Stderr, "last words")
+		os.Exit(3)
+	case behaviour == "lies" && executions == 2:
+		number++
+	}
+	body := le.AppendUint32(nil, requests)
+	body = append(body, make([]byte, 28)...)
+	var at []int // of the descriptors
+	for i := range requests {
+		body = le.AppendUint64(body, number<<32|uint64(i))
+		body = le.AppendUint32(body, ipc.FlagPresent|ipc.FlagFinal)
+		body = le.AppendUint16(body, 1)                // outputs
+		body = append(body, make([]byte, 32-8-4-2)...) // no error, no parameters
+		at = append(at, len(body))
+		body = append(body, make([]byte, ipc.DescriptorSize+2*8)...)
+	}
+	for i := range requests {
+		body = append(body, make([]byte, alignInline(len(body))-len(body))...)
+		d := ipc.Descriptor{
+			Name: 1, Type: uint8(infer.Uint8), Region: ipc.InFrame, Offset: uint64(ipc.HeaderSize + len(body)), Length: 4, Shape: []int64{1, 4},
+		}
+		d.Put(body[at[i]:])
+		body = append(body, byte(executions), byte(requests), 0, 0)
+	}
+	s.send(ipc.Executed, number, body)
+}
+
+func (s *goStub) sendMap(kind ipc.Kind, id uint64, fields map[string]any) {
+	body, err := msgpack.Marshal(fields)
+	if err != nil {
+		panic(err)
+	}
+	s.send(kind, id, body)
+}
+
+// send publishes a frame. All that it sends in a life fits into the ring.
+func (s *goStub) send(kind ipc.Kind, id uint64, body []byte) {
+	ring := s.up[shm.RingOffset:]
+	size := ipc.HeaderSize + len(body)
+	at := s.tail % shm.RingSize
+	le.PutUint32(ring[at:], uint32(size))
+	le.PutUint16(ring[at+4:], uint16(kind))
+	le.PutUint16(ring[at+6:], 0)
+	le.PutUint32(ring[at+8:], s.life)
+	le.PutUint32(ring[at+12:], 0)
+	le.PutUint64(ring[at+16:], id)
+	copy(ring[at+ipc.HeaderSize:], body)
+	s.tail += uint64(ipc.Align8(size))
+	le.PutUint64(s.up[shm.PostedOffset:], uint64(ipc.Now()))
+	s.barrier.Add(1)
+	le.PutUint64(s.up[shm.TailOffset:], s.tail)
+	s.barrier.Add(1)
+	if le.Uint32(s.down[shm.SleepOffset:])&1 == 1 {
+		_, _ = s.upBell.Write([]byte{1})
+	}
+}
+
+// receive takes the next frame, sleeping on the bell as the protocol says; false if the
+// supervisor has gone.
+func (s *goStub) receive() (ipc.Frame, bool) {
+	tail := func() uint64 {
+		s.barrier.Add(1)
+		return le.Uint64(s.down[shm.TailOffset:])
+	}
+	sleep := s.up[shm.SleepOffset:]
+	for tail() == s.head {
+		le.PutUint32(sleep, le.Uint32(sleep)|1)
+		s.barrier.Add(1)
+		gone := false
+		if tail() == s.head {
+			n, err := s.downBell.Read(make([]byte, 64))
+			gone = n == 0 || err != nil
+		}
+		le.PutUint32(sleep, le.Uint32(sleep)+1)
+		if gone {
+			return ipc.Frame{}, false
+		}
+	}
+	ring := s.down[shm.RingOffset:]
+	at := s.head % shm.RingSize
+	size := le.Uint32(ring[at:])
+	f := ipc.Frame{Kind: ipc.Kind(le.Uint16(ring[at+4:])), ID: le.Uint64(ring[at+16:])}
+	f.Body = append(f.Body, ring[at+ipc.HeaderSize:at+uint64(size)]...)
+	s.head += uint64(ipc.Align8(int(size)))
+	s.barrier.Add(1)
+	le.PutUint64(s.up[shm.HeadOffset:], s.head)
+	return f, true
+}

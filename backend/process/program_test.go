@@ -1,0 +1,176 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+)
+
+// goProgram is a program that is no Python: the test binary, executed again.
+type goProgram struct {
+	words
+	children  *launch.Children
+	behaviour string
+}
+
+func (*goProgram) Check(string) error                  { return nil }
+func (*goProgram) Configure(*kserve.ModelConfig) error { return nil }
+
+func (p *goProgram) Start(instance string, files *Files) (*launch.Process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	inherited := append([]*os.File{null, files.Output[0], files.Output[1]}, files.List()...)
+	return p.children.Bear(func() (*launch.Process, error) {
+		return launch.Start([]string{self, stubArgument, instance}, inherited, p.children.NewMark())
+	})
+}
+
+func (*goProgram) Complete(config []byte, surroundings Surroundings) any {
+	return &struct {
+		Config string `msgpack:"config"`
+		Surroundings
+	}{string(config), surroundings}
+}
+
+func (p *goProgram) Initialize(_ Placement, initialization Initialization) any {
+	return &struct {
+		Behaviour string `msgpack:"behaviour"`
+		Initialization
+	}{p.behaviour, initialization}
+}
+
+// openProgram completes and starts a model whose stubs are in Go; the error is Start's.
+func (r *rig) openProgram(behaviour string) (*running, error) {
+	r.t.Helper()
+	options, err := DefaultOptions()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	config := modelConfig("go", 1, infer.Uint8)
+	env := envOf(r.t.TempDir(), config)
+	env.Host = r.host
+	model := r.supervisor.Open(env, &options.Config, &goProgram{children: r.supervisor.Children(), behaviour: behaviour})
+	m := &running{rig: r, model: model, floor: &floor{}}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	completed, err := model.AutoComplete(ctx, []byte("{}"))
+	if err != nil || string(completed) != `{"name":"completed"}` {
+		r.t.Fatalf("AutoComplete: got %s, error %v", completed, err)
+	}
+	if err := model.Start(ctx, config, []byte("{}"), m.floor); err != nil {
+		return nil, err
+	}
+	r.t.Cleanup(m.close)
+	return m, nil
+}
+
+// wantBytes executes n requests as one batch and wants each to be answered by bytes.
+func (m *running) wantBytes(n int, want string) {
+	m.rig.t.Helper()
+	requests := make([]*infer.Request, n)
+	for i := range requests {
+		requests[i] = m.rig.small()
+	}
+	responses, report := m.infer(requests...)
+	for i, response := range responses {
+		if response.Err != nil || len(response.Outputs) != 1 || string(response.Outputs[0].Data) != want || report.Err != nil {
+			m.rig.t.Errorf("request %d of %d: got response %+v, report %+v, want the output %q", i, n, response, report, want)
+		}
+		response.Release()
+	}
+}
+
+// TestProgramOfAnotherLanguage hosts instances whose processes know no Python, from the
+// first process to the last: what is completed, initialized, executed, printed, logged,
+// asked, lost and finalized.
+func TestProgramOfAnotherLanguage(t *testing.T) {
+	host := &callHost{}
+	r := newRigWith(t, "", nil)
+	r.host = host
+	t.Run("answers", func(t *testing.T) {
+		m, err := r.in(t).openProgram("answers")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.wantBytes(1, "\x01\x01\x00\x00")
+		m.wantBytes(3, "\x02\x03\x00\x00")
+		if err := m.instance().Ready(t.Context()); err != nil {
+			t.Errorf("Ready: got error %v", err)
+		}
+		m.close()
+		for _, want := range []string{"initialized go_0_0\n", "finalized\n"} {
+			if !strings.Contains(r.printed[0].String(), want) {
+				t.Errorf("printed is %q, want %q in it", r.printed[0], want)
+			}
+		}
+		if !strings.Contains(r.log.String(), "a word of the stub") {
+			t.Error("the log does not have what the stub said")
+		}
+		if got := host.take(); !strings.Contains(got, "other") {
+			t.Errorf("the server was asked %q, want a question about model other", got)
+		}
+	})
+	t.Run("unready", func(t *testing.T) {
+		m, err := r.in(t).openProgram("unready")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.instance().Ready(t.Context()); infer.AsError(err).Message != (&words{}).Text(NotReady, "go_0_0") {
+			t.Errorf("Ready: got error %v, want the program's text", err)
+		}
+	})
+	t.Run("refuses", func(t *testing.T) {
+		_, err := r.in(t).openProgram("refuses")
+		var own *infer.Error
+		if !errors.As(err, &own) || own.Message != "not today" {
+			t.Errorf("Start: got error %v, want that of the stub", err)
+		}
+	})
+	for behaviour, want := range map[string]string{
+		"dies": "stub exited with code 3", // which is followed by its last words
+		"lies": "EXECUTED of batch",
+	} {
+		t.Run(behaviour, func(t *testing.T) {
+			m, err := r.in(t).openProgram(behaviour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // the second time in another life
+				m.wantBytes(1, "\x01\x01\x00\x00")
+				m.wantError("", "Stub process 'go_0_0' is not healthy.")
+			}
+			m.wantBytes(1, "\x01\x01\x00\x00")
+			if !strings.Contains(r.log.String(), want) {
+				t.Errorf("the log does not say %q", want)
+			}
+		})
+	}
+	if !strings.Contains(r.log.String(), "last words") {
+		t.Error("the log does not have the last words of a stub that died")
+	}
+	if rules := r.counts.brokenRules(); rules["handle"] != 2 {
+		t.Errorf("rules broken are %v, want that of handles twice", rules)
+	}
+}
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == stubArgument {
+		runGoStub()
+		return
+	}
+	testkit.Main(m)
+}
