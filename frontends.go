@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/grpc"
+	"github.com/nereid-serving/nereid/server/rest"
 )
 
 // The front ends, as errors and log lines name them.
@@ -90,14 +91,14 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 		add(grpcService, "GRPCInferenceService", o.GRPC.Address, o.GRPC.Port, g)
 	}
 	if o.HTTP.Allow {
-		h, err := server.NewHTTP(o.httpConfig(all), parts, s.log)
+		h, err := rest.New(o.httpConfig(all), parts, s.log)
 		if err != nil {
 			return err
 		}
 		add(httpService, "HTTPService", o.HTTP.Address, o.HTTP.Port, h)
 	}
 	if o.Metrics.Allow {
-		m, err := server.NewMetricsHTTP(o.metricsConfig(all), counters.Handler(), s.log)
+		m, err := rest.NewMetrics(o.metricsConfig(all), counters.Handler(), s.log)
 		if err != nil {
 			return err
 		}
@@ -106,7 +107,7 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 	return nil
 }
 
-func (o *Options) httpConfig(all *connections.Budget) server.HTTPConfig {
+func (o *Options) httpConfig(all *connections.Budget) rest.Config {
 	h := o.HTTP
 	c := h.Limits
 	c.Address, c.Port, c.ReusePort, c.Connections = h.Address, h.Port, h.ReusePort, all
@@ -119,7 +120,7 @@ func (o *Options) httpConfig(all *connections.Budget) server.HTTPConfig {
 
 func (o *Options) metricsAddress() string { return cmp.Or(o.Metrics.Address, o.HTTP.Address) }
 
-func (o *Options) metricsConfig(all *connections.Budget) server.HTTPConfig {
+func (o *Options) metricsConfig(all *connections.Budget) rest.Config {
 	c := o.HTTP.Limits
 	c.Address, c.Port, c.Connections, c.DrainTime = o.metricsAddress(), o.Metrics.Port, all, 0
 	return c

@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/rest"
 )
 
 // ProtocolVersion is the release of Triton whose protocol, flags and texts are
@@ -93,7 +94,7 @@ type HTTPOptions struct {
 	Restricted     map[string]Restriction // --http-restricted-api, by group of endpoints
 	// Limits are sizes, counts and times that bound what clients may ask. The fields
 	// above and ExitTimeout take the place of those of the same name in it.
-	Limits server.HTTPConfig
+	Limits rest.Config
 }
 
 // GRPCOptions are about the gRPC endpoint.
@@ -171,7 +172,7 @@ func Defaults() Options {
 		},
 		HTTP: HTTPOptions{
 			Allow: true, Address: "0.0.0.0", Port: 8000, MaxInputBytes: 64 << 20,
-			Limits: server.HTTPConfig{Config: http1.Config{DrainTime: 5 * time.Second}}.WithDefaults(),
+			Limits: rest.Config{Config: http1.Config{DrainTime: 5 * time.Second}}.WithDefaults(),
 		},
 		GRPC: GRPCOptions{
 			Allow: true, Address: "0.0.0.0", Port: 8001, ResponsePoolSize: 1<<31 - 1, Compression: "none",

@@ -31,7 +31,7 @@ var everything = []string{"*"}
 var rooms = map[string][]string{
 	"cmd/nereid":     everything,
 	".":              everything, // the wiring
-	"server":         {"server/connections", "server/http1", "server/jsontext", "models", "infer", "kserve", "shm", "metrics", "boundary", "memory"},
+	"server":         {"models", "infer", "kserve", "memory", "boundary"},
 	"models":         {"scheduler", "backend", "infer", "kserve", "metrics", "boundary", "memory"},
 	"scheduler":      {"backend", "infer", "kserve", "metrics", "boundary", "memory"},
 	"backend":        {"infer", "kserve"},
@@ -58,6 +58,8 @@ var rooms = map[string][]string{
 	"server/connections": {"memory", "boundary"},
 	"server/http1":       {"server/connections", "memory", "boundary"},
 	"server/jsontext":    {},
+	"server/rest":        {"server", "server/connections", "server/http1", "server/jsontext", "models", "infer", "kserve", "memory", "boundary"},
+	"server/grpc":        {"server", "server/connections", "models", "infer", "kserve", "memory", "boundary"},
 }
 
 // tested says which rooms the tests of a room may import besides.

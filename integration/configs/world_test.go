@@ -30,6 +30,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -150,7 +151,7 @@ func (w *world) start() (stop func()) {
 		}
 	}
 	parted := server.Parts{Core: w.registry, Allocate: lend, Memory: w.account, Logging: noLogging{}}
-	h, err := server.NewHTTP(server.HTTPConfig{Address: "127.0.0.1", Config: http1.Config{ExitTimeout: patience}}, parted, log)
+	h, err := rest.New(rest.Config{Address: "127.0.0.1", Config: http1.Config{ExitTimeout: patience}}, parted, log)
 	w.must(err)
 	g, err := grpcserver.New(grpcserver.Config{Address: "127.0.0.1", ExitTimeout: patience}, parted, log)
 	w.must(err)

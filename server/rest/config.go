@@ -1,0 +1,78 @@
+package rest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/http1"
+)
+
+// Config says where the HTTP front end listens and what it lets clients do.
+// The zero value serves on all addresses at a port that the kernel chooses.
+type Config struct {
+	// Config has the limits and times of connections.
+	http1.Config
+
+	// Address to listen on; default "0.0.0.0".
+	Address string
+	// Port to listen on; 0 lets the kernel choose.
+	Port int
+	// ReusePort lets several servers share the port.
+	ReusePort bool
+
+	// ServerName and ServerVersion are what the server's metadata say; default
+	// "triton" and "2.51.0".
+	ServerName    string
+	ServerVersion string
+
+	// MaxInputBytes bounds the JSON of a request, a raw input, an input's JSON
+	// data when decoded, and a decompressed body; default 64 MiB.
+	MaxInputBytes int64
+	// Restricted names groups of endpoints that need a header.
+	Restricted []server.Restriction
+	// ForwardPattern chooses, by an unanchored match that ignores case, the
+	// headers that an inference passes to the model as parameters; "" none.
+	ForwardPattern string
+}
+
+func orDefault[T int | int64 | time.Duration | string](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// WithDefaults returns c with what holds where a field is not set.
+func (c Config) WithDefaults() Config {
+	c.setDefaults()
+	return c
+}
+
+func (c *Config) setDefaults() {
+	orDefault(&c.Address, "0.0.0.0")
+	orDefault(&c.ServerName, "triton")
+	orDefault(&c.ServerVersion, "2.51.0")
+	orDefault(&c.MaxInputBytes, 64<<20)
+	c.Config = c.Config.WithDefaults()
+}
+
+// Validate names the first field that cannot be used.
+func (c Config) Validate() error {
+	if c.MaxInputBytes < 0 {
+		return fmt.Errorf("MaxInputBytes is %d, want at least 0", c.MaxInputBytes)
+	}
+	if err := c.Config.Validate(); err != nil {
+		return err
+	}
+	if c.Port < 0 || c.Port > 65535 {
+		return fmt.Errorf("Port is %d, want 0 to 65535", c.Port)
+	}
+	if _, err := server.NewRestrictions(c.Restricted); err != nil {
+		return fmt.Errorf("Restricted: %w", err)
+	}
+	if _, err := server.NewForwarding(c.ForwardPattern); err != nil {
+		return fmt.Errorf("ForwardPattern: %w", err)
+	}
+	return nil
+}

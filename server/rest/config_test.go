@@ -1,0 +1,66 @@
+package rest
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/servertest"
+)
+
+func TestConfigValidate(t *testing.T) {
+	for _, tt := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{}, ""},
+		{Config{MaxInputBytes: -1}, "MaxInputBytes is -1, want at least 0"},
+		{Config{Config: http1.Config{IdleTimeout: -time.Nanosecond}}, "IdleTimeout is -1, want at least 0"},
+		{Config{Port: 65536}, "Port is 65536, want 0 to 65535"},
+		{Config{Restricted: []server.Restriction{{Groups: []string{"x"}}}}, "Restricted: unknown restricted api 'x' "},
+		{Config{ForwardPattern: "("}, "ForwardPattern: "},
+	} {
+		err := tt.cfg.Validate()
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.want)) {
+			t.Errorf("%+v: got %v, want %q", tt.cfg, err, tt.want)
+		}
+		if _, made := New(tt.cfg, server.Parts{Core: servertest.NewCore(), Logging: &fakeLog{}}, zerolog.Nop()); (made == nil) != (err == nil) {
+			t.Errorf("%+v: New: got %v, want what Validate says", tt.cfg, made)
+		}
+	}
+	if _, err := New(Config{}, server.Parts{}, zerolog.Nop()); err == nil {
+		t.Error("New without a Core: got no error")
+	}
+}
+
+func TestListen(t *testing.T) {
+	s := startHTTP(t, Config{ReusePort: true}, nil)
+	_, port, _ := strings.Cut(s.addr, ":")
+	cfg := Config{Address: "127.0.0.1"}
+	for _, c := range port {
+		cfg.Port = cfg.Port*10 + int(c-'0')
+	}
+	parts := server.Parts{Core: servertest.NewCore(), Logging: &fakeLog{}}
+	h, err := New(cfg, parts, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Listen(); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("a port in use: got %v, want EADDRINUSE", err)
+	}
+	cfg.ReusePort = true
+	if h, err = New(cfg, parts, zerolog.Nop()); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Listen(); err != nil {
+		t.Errorf("a shared port: got %v, want nil", err)
+	} else {
+		_ = h.socket.Close()
+	}
+}

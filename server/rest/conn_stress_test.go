@@ -1,0 +1,69 @@
+package rest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestManyClients has clients of all manners at once: those that behave must get
+// what they asked for, whatever the others do.
+func TestManyClients(t *testing.T) {
+	s := startHTTP(t, Config{}, nil)
+	const clients, rounds = 16, 30
+	var wg sync.WaitGroup
+	for n := range clients {
+		wg.Go(func() {
+			c, err := net.Dial("tcp", s.addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer func() { _ = c.Close() }()
+			r := bufio.NewReader(c)
+			for i := range rounds {
+				size := []int{4, 5000, 70_000, 300_000}[(n+i)%4]
+				letter := string(rune('a' + (n+i)%26))
+				head := oneInput("UINT8", fmt.Sprintf("[%d]", size), fmt.Sprintf(`"parameters":{"binary_data_size":%d}`, size))
+				head = strings.TrimSuffix(head, "}") + "," + binaryOutput + "}"
+				data := strings.Repeat(letter, size)
+				request := text("POST", "/v2/models/id_uint8/infer", head+data, fmt.Sprintf("%s: %d", headerLengthName, len(head)))
+				if n%4 == 3 { // leaves in the middle, and comes back
+					_, _ = io.WriteString(c, request[:len(request)*(i+1)/(rounds+1)])
+					_ = c.Close()
+					if c, err = net.Dial("tcp", s.addr); err != nil {
+						t.Error(err)
+						return
+					}
+					continue
+				}
+				sent := make(chan error, 1)
+				go func() {
+					_, err := io.WriteString(c, request)
+					sent <- err
+				}()
+				reply, err := http.ReadResponse(r, nil)
+				if err != nil {
+					t.Errorf("client %d: %v", n, err)
+					return
+				}
+				body, err := io.ReadAll(reply.Body)
+				_ = reply.Body.Close()
+				if err != nil || reply.StatusCode != 200 || !strings.HasSuffix(string(body), "}]}"+data) {
+					t.Errorf("client %d: got %d with %d bytes (%v), want its %d bytes back", n, reply.StatusCode, len(body), err, size)
+					return
+				}
+				if err := <-sent; err != nil {
+					t.Errorf("client %d: send: %v", n, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,387 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/servertest"
+)
+
+const liveRequest = "GET /v2/health/live HTTP/1.1\r\nHost: h\r\n\r\n"
+
+func TestKeepAlive(t *testing.T) {
+	s := startHTTP(t, Config{}, nil)
+	for _, tt := range []struct {
+		name, version, connection string
+		want                      string // of the reply's Connection, which may have close too
+		closes                    bool
+	}{
+		{"1.1", "1.1", "", "", false},
+		{"1.1 close", "1.1", "Connection: foo, Close\r\n", "", true},
+		{"1.0", "1.0", "", "", true},
+		{"1.0 keep-alive", "1.0", "Connection: Keep-Alive\r\n", "keep-alive", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := s.connect(t)
+			for range 2 {
+				c.send("GET /v2 HTTP/" + tt.version + "\r\nHost: h\r\n" + tt.connection + "\r\n")
+				line, err := c.r.Peek(len("HTTP/1.x"))
+				if err != nil || string(line) != "HTTP/"+tt.version {
+					t.Fatalf("reply begins with %q (%v), want the request's version", line, err)
+				}
+				got := c.receive("GET")
+				if got.status != 200 || got.header.Get("Content-Length") == "" || got.header.Get("Date") != "" || got.header.Get("Server") != "" {
+					t.Fatalf("got %s, headers %v", got, got.header)
+				}
+				if h := got.header.Get("Connection"); h != tt.want || got.closes != tt.closes {
+					t.Errorf("Connection: got %q, closes %v; want %q, %v", h, got.closes, tt.want, tt.closes)
+				}
+				if tt.closes {
+					c.wantEnd()
+					return
+				}
+			}
+		})
+	}
+}
+
+// TestPipelining sends several requests at once, some with bodies, and cuts them
+// at every byte.
+func TestPipelining(t *testing.T) {
+	s := startHTTP(t, Config{}, nil)
+	json := oneInput("INT32", "[2]", `"data":[1,2]`)
+	requests := liveRequest + text("POST", "/v2/models/id_int32/infer", json) + "\r\n" +
+		"POST /v2/models/id_int32/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + inChunks(json, 20) +
+		text("POST", "/v2/nothing", "a body that nobody reads") + liveRequest
+	for at := range len(requests) {
+		c := s.connect(t)
+		c.send(requests[:at])
+		c.send(requests[at:])
+		for i, want := range []int{200, 200, 200, 404, 200} {
+			if got := c.receive("GET"); got.status != want {
+				t.Fatalf("cut at %d, request %d: got %s, want %d", at, i, got, want)
+			}
+		}
+		_ = c.Close()
+	}
+}
+
+// TestKeepAliveEmpty has a client of HTTP/1.0 that learns from a reply's length
+// alone that it is empty.
+func TestKeepAliveEmpty(t *testing.T) {
+	s := startHTTP(t, Config{}, nil)
+	c := s.connect(t)
+	for range 2 {
+		c.send("GET /v2/health/live HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+		if got := c.receive("GET"); got.status != 200 || got.header.Get("Content-Length") != "0" {
+			t.Errorf("got %s, headers %v", got, got.header)
+		}
+	}
+	c.send("GET /v2/health/live HTTP/1.0\r\n\r\n")
+	if got := c.receive("GET"); got.status != 200 || got.header.Get("Content-Length") != "" {
+		t.Errorf("got %s, headers %v", got, got.header)
+	}
+	c.wantEnd()
+}
+
+func TestExpectContinue(t *testing.T) {
+	s := startHTTP(t, Config{}, nil)
+	json := oneInput("INT32", "[2]", `"data":[1,2]`)
+	c := s.connect(t)
+	request := text("POST", "/v2/models/id_int32/infer", json, "Expect: 100-continue")
+	c.send(strings.TrimSuffix(request, json))
+	if got := c.receive("POST"); got.status != 100 {
+		t.Fatalf("got %s, want 100", got)
+	}
+	c.send(json)
+	if got := c.receive("POST"); got.status != 200 {
+		t.Fatalf("got %s, want 200", got)
+	}
+	// A client whose request is refused is not asked for the body.
+	request = text("POST", "/v2/models/unknown/infer", json, "Expect: 100-continue")
+	c.send(strings.TrimSuffix(request, json))
+	if got := c.receive("POST"); got.status != 404 || !got.closes {
+		t.Fatalf("got %s, closes %v; want 404 and the connection's end", got, got.closes)
+	}
+}
+
+func TestChunkedBodies(t *testing.T) {
+	s := startHTTP(t, Config{}, nil)
+	const head = "POST /v2/repository/index HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+	malformed := "400 application/json " + errorBody("request body ends early or is malformed")
+	for _, tt := range []struct {
+		name, body string
+		want       string
+		open       bool
+	}{
+		{"extension", "2;a=b\r\n{}\r\n0\r\n\r\n", "200 application/json [", true},
+		{"trailer", "2\r\n{}\r\n0\r\nA: b\r\n\r\n", "200 application/json [", true},
+		{"size in capitals", "0A\r\n{\"ready\":f\r\n4\r\nalse\r\n1\r\n}\r\n000\r\n\r\n", "200 application/json [", true},
+		{"no size", "\r\n", malformed, false},
+		{"no number", "zz\r\n", malformed, false},
+		{"negative", "-1\r\n", malformed, false},
+		{"overflow", "8000000000000000\r\n", malformed, false},
+		{"wrong end", "2\r\n{}x\r\n", malformed, false},
+		{"long line", "2;" + strings.Repeat("a", 3000) + "\r\n{}\r\n0\r\n\r\n", malformed, false},
+		{"long trailers", "2\r\n{}\r\n0\r\n" + strings.Repeat("A: b\r\n", 300) + "\r\n", malformed, false},
+		{"too many", inChunks(strings.Repeat(" ", 65537), 1), "400 application/json " +
+			errorBody("Chunked request body exceeds maximum of 65536 non-empty chunks. Send fewer or larger HTTP chunks."), false},
+	} {
+		c := s.connect(t)
+		go func() { _, _ = io.WriteString(c.Conn, head+tt.body) }() // which the server may not take
+		got := c.receive("POST")
+		if !strings.HasPrefix(got.String(), tt.want) {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
+		if got.closes == tt.open {
+			t.Errorf("%s: the connection stays open: got %v, want %v", tt.name, !got.closes, tt.open)
+		}
+		_ = c.Close()
+	}
+}
+
+// TestClientLeavesInBody closes connections in the middle of bodies of all
+// kinds. What the request had taken must come back, which startHTTP checks.
+func TestClientLeavesInBody(t *testing.T) {
+	s := startHTTP(t, Config{}, nil)
+	head := oneInput("UINT8", "[1000000]", `"parameters":{"binary_data_size":1000000}`)
+	length := fmt.Sprintf("%s: %d\r\n", headerLengthName, len(head))
+	for _, request := range []string{
+		"POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\n" + length + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(head)+1000000) + head + strings.Repeat("x", 99999),
+		"POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\n" + length + "Transfer-Encoding: chunked\r\n\r\n" + strings.TrimSuffix(inChunks(head+strings.Repeat("x", 99999), 1000), "0\r\n\r\n"),
+		"POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 500000\r\n\r\n" + head,
+		"POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\n" + length + "Content-Length: 100\r\n\r\n" + head[:50],
+		"POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\n" + headerLengthName + ": 0\r\nContent-Length: 500000\r\n\r\n" + head,
+		"POST /v2/models/none/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 500000\r\n\r\n" + head,
+		"POST /v2/repository/index HTTP/1.1\r\nHost: h\r\nContent-Length: 500000\r\n\r\n{",
+	} {
+		c := s.connect(t)
+		c.send(request)
+		_ = c.Close()
+	}
+	eventually(t, "all connections have ended", func() bool { return s.Connections() == 0 })
+	if n := s.core.Served.Load(); n != 0 {
+		t.Errorf("%d inferences were run, want none", n)
+	}
+}
+
+// TestClientLeavesInInference wants the context of a request to end when its
+// client closes the connection while the model works.
+func TestClientLeavesInInference(t *testing.T) {
+	began, cause := make(chan struct{}), make(chan error, 1)
+	waits := model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	waits.Infer = func(ctx context.Context, _ *infer.Request, _ infer.Sender) error {
+		close(began)
+		<-ctx.Done()
+		cause <- ctx.Err()
+		return infer.Errorf(infer.Cancelled, "")
+	}
+	s := startHTTP(t, Config{}, servertest.NewCore(waits))
+	c := s.connect(t)
+	c.send(string(binaryRequest("waits", 100_000)))
+	<-began
+	_ = c.Close()
+	select {
+	case err := <-cause:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("context: got %v, want it canceled", err)
+		}
+	case <-time.After(patience):
+		t.Fatalf("the request's context is still alive %v after its client left", patience)
+	}
+}
+
+// TestSlowInferences keeps a client that stays from being taken for gone, and
+// its connection usable.
+func TestSlowInferences(t *testing.T) {
+	slow := model("slow", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	slow.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
+		select {
+		case <-ctx.Done():
+			return infer.Errorf(infer.Cancelled, "the context has ended")
+		case <-time.After(20 * time.Millisecond): // the server has looked for the client meanwhile
+			return slow.Echo(ctx, req, send)
+		}
+	}
+	s := startHTTP(t, Config{}, servertest.NewCore(slow))
+	c := s.connect(t)
+	for i := range 5 {
+		c.send(string(binaryRequest("slow", 10_000)))
+		if i == 3 {
+			c.send(liveRequest) // while the inference runs
+		}
+		if got := c.receive("POST"); got.status != 200 {
+			t.Fatalf("got %s, want 200", got)
+		}
+		if i == 3 {
+			if got := c.receive("GET"); got.status != 200 {
+				t.Fatalf("got %s, want 200", got)
+			}
+		}
+	}
+}
+
+// TestSlowClients has clients that stop sending, each at another place. What they
+// do not stop at has all the time it needs.
+func TestSlowClients(t *testing.T) {
+	const short = 200 * time.Millisecond
+	head := oneInput("UINT8", "[1000000]", `"parameters":{"binary_data_size":1000000}`)
+	large := fmt.Sprintf("POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\n%s: %d\r\nContent-Length: %d\r\n\r\n%s", headerLengthName, len(head), len(head)+1000000, head)
+	for _, tt := range []struct {
+		name, request, want string
+		cfg                 Config
+	}{
+		{"nothing", "", "", Config{Config: http1.Config{IdleTimeout: short}}},
+		{"half a head", "POST /v2/models/id_", "", Config{Config: http1.Config{HeaderTimeout: short}}},
+		{"no body", "POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n", "request body came too slowly", Config{Config: http1.Config{HeaderTimeout: short}}},
+		{"half a large body", large + strings.Repeat("x", 500_000), "request body came too slowly", Config{Config: http1.Config{BodyGrace: 5 * short, BodyBytesPerSecond: 1 << 20}}},
+	} {
+		s := startHTTP(t, tt.cfg, nil)
+		c := s.connect(t)
+		c.send(tt.request)
+		if tt.want == "" {
+			c.wantEnd()
+			continue
+		}
+		if got := c.receive("POST"); got.status != 400 || !strings.Contains(got.body, tt.want) {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
+		c.wantEnd()
+	}
+}
+
+// TestClientDoesNotRead wants the server to give up on a client that takes no
+// byte of its reply, and the reply's memory back.
+func TestClientDoesNotRead(t *testing.T) {
+	s := startHTTP(t, Config{Config: http1.Config{WriteTimeout: 100 * time.Millisecond}}, nil)
+	c := s.connect(t)
+	c.send(string(binaryRequest("id_uint8", 32<<20)))
+	eventually(t, "the connection has ended", func() bool { return s.Connections() == 0 })
+	if n := s.blocks.Lent.Load(); n != 0 {
+		t.Errorf("%d blocks are lent, want none", n)
+	}
+}
+
+// TestTooManyConnections: the connection that has been idle for longest makes room
+// for a new one; if all are busy, that one is told.
+func TestTooManyConnections(t *testing.T) {
+	began, release := make(chan struct{}, 2), make(chan struct{})
+	waits := model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	waits.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
+		began <- struct{}{}
+		<-release
+		return waits.Echo(ctx, req, send)
+	}
+	s := startHTTP(t, Config{Config: http1.Config{MaxConnections: 2}}, servertest.NewCore(waits))
+	first := s.connect(t)
+	first.send(liveRequest)
+	first.receive("GET")
+	// The client of the first one may be about to send its next request: the second,
+	// which has sent none, makes room.
+	second := s.connect(t)
+	third := s.connect(t)
+	third.send(liveRequest)
+	if got := third.receive("GET"); got.status != 200 {
+		t.Errorf("third connection: got %s, want 200", got)
+	}
+	second.wantEnd()
+	first.send(string(binaryRequest("waits", 4)))
+	third.send(string(binaryRequest("waits", 4)))
+	<-began
+	<-began
+	fourth := s.connect(t)
+	if got := fourth.receive("GET"); got.status != 503 {
+		t.Errorf("a connection when all are busy: got %s, want 503", got)
+	}
+	close(release)
+	for _, c := range []*testConn{first, third} {
+		if got := c.receive("POST"); got.status != 200 {
+			t.Errorf("a busy connection: got %s, want 200", got)
+		}
+	}
+	_ = first.Close()
+	eventually(t, "there is room again", func() bool { return s.do(t, "GET", "/v2/health/live", "").status == 200 })
+}
+
+// TestHugeContentLength lies about the length of a body.
+func TestHugeContentLength(t *testing.T) {
+	s := startHTTP(t, Config{}, nil)
+	for _, tt := range []struct {
+		length string
+		want   int
+	}{{"2147483648", 400}, {"99999999999999999999999999", 400}, {"2147483647", 400}} {
+		c := s.connect(t)
+		c.send("POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\nContent-Length: " + tt.length + "\r\n\r\n{}")
+		if got := c.receive("POST"); got.status != tt.want || !got.closes {
+			t.Errorf("%s: got %s, want %d and the connection's end", tt.length, got, tt.want)
+		}
+	}
+}
+
+func TestHead(t *testing.T) {
+	s := startHTTP(t, Config{}, nil)
+	c := s.connect(t)
+	c.send("HEAD /v2 HTTP/1.1\r\nHost: h\r\n\r\n" + liveRequest)
+	if got := c.receive("HEAD"); got.status != 405 || got.header.Get("Content-Length") != "30" {
+		t.Errorf("got %s, want 405", got)
+	}
+	if got := c.receive("GET"); got.status != 200 {
+		t.Errorf("got %s, want 200", got)
+	}
+}
+
+func TestShutdown(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	waits := model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	waits.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
+		close(began)
+		<-release
+		return waits.Echo(ctx, req, send)
+	}
+	s := startHTTP(t, Config{}, servertest.NewCore(waits))
+	silent, idle, busy := s.connect(t), s.connect(t), s.connect(t)
+	idle.send(liveRequest)
+	idle.receive("GET")
+	busy.send(string(binaryRequest("waits", 4)))
+	<-began
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.stop() }()
+	idle.wantEnd()
+	silent.wantEnd()
+	if _, err := net.Dial("tcp", s.addr); err == nil {
+		t.Error("a new connection is accepted after the end of Run's context")
+	}
+	close(release)
+	if got := busy.receive("POST"); got.status != 200 || !got.closes {
+		t.Errorf("request in flight: got %s, closes %v; want 200 and the connection's end", got, got.closes)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("Run: got %v, want nil", err)
+	}
+}
+
+// TestShutdownWithStuckModel has a model that ends only with its context.
+func TestShutdownWithStuckModel(t *testing.T) {
+	began := make(chan struct{})
+	stuck := model("stuck", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	stuck.Infer = func(ctx context.Context, _ *infer.Request, _ infer.Sender) error {
+		close(began)
+		<-ctx.Done()
+		return infer.Errorf(infer.Cancelled, "")
+	}
+	s := startHTTP(t, Config{Config: http1.Config{ExitTimeout: 50 * time.Millisecond}}, servertest.NewCore(stuck))
+	c := s.connect(t)
+	c.send(string(binaryRequest("stuck", 4)))
+	<-began
+	if err := s.stop(); err != nil {
+		t.Errorf("Run: got %v, want nil", err)
+	}
+}

@@ -1,0 +1,50 @@
+package rest
+
+import (
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/jsontext"
+)
+
+// FuzzJSONData decodes all that can be the data of a tensor, as each type.
+func FuzzJSONData(f *testing.F) {
+	for _, seed := range []string{`["a","\u00e9"]`, "[1,[2,3],-4]", "[true,[false]]", "[1.5e3,[NaN]]", "[18446744073709551615]", `[{"a":[1]}]`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		doc, err := new(jsontext.Scanner).Scan(text)
+		if err != nil {
+			return
+		}
+		decodeArrays(t, doc.Root())
+	})
+}
+
+// decodeArrays decodes the arrays in a value, at any depth.
+func decodeArrays(t *testing.T, v jsontext.Value) {
+	for m := v.Members(); ; {
+		_, value, ok := m.Next()
+		if !ok {
+			break
+		}
+		decodeArrays(t, value)
+	}
+	elements, err := v.Elements()
+	if err != nil {
+		_, _ = readParameter(v, "")
+		return
+	}
+	for value, ok := elements.Next(); ok; value, ok = elements.Next() {
+		decodeArrays(t, value)
+	}
+	size, err := stringsSize(v)
+	if err == nil && int64(len(readStrings(v, nil))) != size {
+		t.Fatalf("strings take %d bytes, want %d", len(readStrings(v, nil)), size)
+	}
+	for d := infer.Bool; d <= infer.FP64; d++ {
+		if d != infer.FP16 {
+			_ = readNumbers(v, d, v.MostLeaves(), nil)
+		}
+	}
+}

@@ -1,0 +1,306 @@
+package rest
+
+import (
+	"net/http"
+	"sort"
+	"strconv"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/jsontext"
+)
+
+// serveLive serves GET /v2/health/live.
+func (h *FrontEnd) serveLive(w *http1.Reply) error {
+	live, err := h.core.Live()
+	return writeHealth(w, live, err)
+}
+
+// serveReady serves GET /v2/health/ready.
+func (h *FrontEnd) serveReady(w *http1.Reply, r *http1.Request) error {
+	ready, err := h.core.Ready(r.Context())
+	return writeHealth(w, ready, err)
+}
+
+// writeHealth replies with an empty body whose status tells all.
+func writeHealth(w *http1.Reply, good bool, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case good:
+		w.Send(http.StatusOK, nil)
+	default:
+		w.Send(http.StatusBadRequest, nil)
+	}
+	return nil
+}
+
+// serveModelReady serves GET …/ready.
+func (h *FrontEnd) serveModelReady(w *http1.Reply, r *http1.Request, model string, version int64) error {
+	ready, err := h.core.ModelReady(r.Context(), model, version)
+	if err != nil {
+		return err
+	}
+	if !ready {
+		return infer.Errorf(infer.InvalidArg, "Model version not ready")
+	}
+	w.Send(http.StatusOK, nil)
+	return nil
+}
+
+// serverMetadata returns the reply to GET /v2.
+func serverMetadata(name, version string) []byte {
+	b := jsontext.AppendString([]byte(`{"name":`), name)
+	b = jsontext.AppendString(append(b, `,"version":`...), version)
+	b = append(b, `,"extensions":[`...)
+	for i, e := range server.Extensions() {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = jsontext.AppendString(b, e)
+	}
+	return append(b, ']', '}')
+}
+
+// serveModelMetadata serves GET /v2/models/M. A version in the path is the only
+// one that the reply lists.
+func (h *FrontEnd) serveModelMetadata(w *http1.Reply, model string, version int64) error {
+	info, err := h.core.Model(model, version)
+	if err != nil {
+		return err
+	}
+	versions := []int64{version}
+	if version == infer.LatestVersion {
+		versions = h.core.ReadyVersions(model)
+	}
+	b := jsontext.AppendString([]byte(`{"name":`), info.Name)
+	b = append(b, `,"versions":[`...)
+	for i, v := range versions {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(strconv.AppendInt(append(b, '"'), v, 10), '"')
+	}
+	b = jsontext.AppendString(append(b, `],"platform":`...), info.Platform())
+	batch := int64(0) // the dimension in front
+	if info.Config.GetMaxBatchSize() > 0 {
+		batch = -1
+	}
+	b = append(b, `,"inputs":[`...)
+	for i, in := range info.Config.GetInput() {
+		b = appendTensorMetadata(b, i, in.GetName(), in.GetDataType(), batch, in.GetDims())
+	}
+	b = append(b, `],"outputs":[`...)
+	for i, out := range info.Config.GetOutput() {
+		b = appendTensorMetadata(b, i, out.GetName(), out.GetDataType(), batch, out.GetDims())
+	}
+	w.Send(http.StatusOK, append(b, ']', '}'))
+	return nil
+}
+
+func appendTensorMetadata(b []byte, i int, name string, d kserve.DataType, batch int64, dims []int64) []byte {
+	if i > 0 {
+		b = append(b, ',')
+	}
+	b = jsontext.AppendString(append(b, `{"name":`...), name)
+	b = append(b, `,"datatype":"`...)
+	b = append(b, infer.DataType(d).String()...)
+	b = appendShape(append(b, `","shape":`...), batch, dims)
+	return append(b, '}')
+}
+
+// serveModelConfig serves GET …/config.
+func (h *FrontEnd) serveModelConfig(w *http1.Reply, model string, version int64) error {
+	info, err := h.core.Model(model, version)
+	if err != nil {
+		return err
+	}
+	w.Send(http.StatusOK, info.JSON)
+	return nil
+}
+
+// serveStatistics serves GET …/stats.
+func (h *FrontEnd) serveStatistics(w *http1.Reply, model string, version int64) error {
+	list, err := h.core.Statistics(model, version)
+	if err != nil {
+		return err
+	}
+	w.Send(http.StatusOK, appendStatistics(nil, list))
+	return nil
+}
+
+// appendStatistics appends the JSON of statistics. Every member is there, in
+// this order, since clients read them without asking.
+func appendStatistics(b []byte, list []*kserve.ModelStatistics) []byte {
+	b = append(b, `{"model_stats":[`...)
+	for i, m := range list {
+		b = appendComma(b, i)
+		b = jsontext.AppendString(append(b, `{"name":`...), m.GetName())
+		b = jsontext.AppendString(append(b, `,"version":`...), m.GetVersion())
+		b = strconv.AppendUint(append(b, `,"last_inference":`...), m.GetLastInference(), 10)
+		b = strconv.AppendUint(append(b, `,"inference_count":`...), m.GetInferenceCount(), 10)
+		b = strconv.AppendUint(append(b, `,"execution_count":`...), m.GetExecutionCount(), 10)
+		s := m.GetInferenceStats()
+		b = appendDurations(append(b, `,"inference_stats":`...), []namedDuration{
+			{"success", s.GetSuccess()}, {"fail", s.GetFail()}, {"queue", s.GetQueue()},
+			{"compute_input", s.GetComputeInput()}, {"compute_infer", s.GetComputeInfer()}, {"compute_output", s.GetComputeOutput()},
+			{"cache_hit", s.GetCacheHit()}, {"cache_miss", s.GetCacheMiss()},
+		})
+		b = appendResponseStatistics(append(b, `,"response_stats":`...), m.GetResponseStats())
+		b = append(b, `,"batch_stats":[`...)
+		for i, s := range m.GetBatchStats() {
+			b = appendComma(b, i)
+			b = strconv.AppendUint(append(b, `{"batch_size":`...), s.GetBatchSize(), 10)
+			at := len(b)
+			b = appendDurations(b, []namedDuration{{"compute_input", s.GetComputeInput()},
+				{"compute_infer", s.GetComputeInfer()}, {"compute_output", s.GetComputeOutput()}})
+			b[at] = ',' // the durations are members of the same object
+		}
+		b = append(b, `],"memory_usage":[`...)
+		for i, u := range m.GetMemoryUsage() {
+			b = appendComma(b, i)
+			b = jsontext.AppendString(append(b, `{"type":`...), u.GetType())
+			b = strconv.AppendInt(append(b, `,"id":`...), u.GetId(), 10)
+			b = strconv.AppendUint(append(b, `,"byte_size":`...), u.GetByteSize(), 10)
+			b = append(b, '}')
+		}
+		b = append(b, ']', '}')
+	}
+	return append(b, ']', '}')
+}
+
+type namedDuration struct {
+	name string
+	d    *kserve.StatisticDuration
+}
+
+func appendDurations(b []byte, list []namedDuration) []byte {
+	b = append(b, '{')
+	for i, one := range list {
+		b = appendComma(b, i)
+		b = jsontext.AppendString(b, one.name)
+		b = strconv.AppendUint(append(b, `:{"count":`...), one.d.GetCount(), 10)
+		b = strconv.AppendUint(append(b, `,"ns":`...), one.d.GetNs(), 10)
+		b = append(b, '}')
+	}
+	return append(b, '}')
+}
+
+// appendResponseStatistics appends the statistics by response index, which is
+// the key, in the order of the keys as texts.
+func appendResponseStatistics(b []byte, stats map[string]*kserve.InferResponseStatistics) []byte {
+	keys := make([]string, 0, len(stats))
+	for key := range stats {
+		keys = append(keys, key)
+	}
+	sort.Strings(keys)
+	b = append(b, '{')
+	for i, key := range keys {
+		b = appendComma(b, i)
+		s := stats[key]
+		b = appendDurations(append(jsontext.AppendString(b, key), ':'), []namedDuration{
+			{"compute_infer", s.GetComputeInfer()}, {"compute_output", s.GetComputeOutput()}, {"success", s.GetSuccess()},
+			{"fail", s.GetFail()}, {"empty_response", s.GetEmptyResponse()}, {"cancel", s.GetCancel()},
+		})
+	}
+	return append(b, '}')
+}
+
+func appendComma(b []byte, i int) []byte {
+	if i > 0 {
+		return append(b, ',')
+	}
+	return b
+}
+
+// serveLogging serves GET and POST /v2/logging.
+func (h *FrontEnd) serveLogging(w *http1.Reply, r *http1.Request) error {
+	if r.Method == http.MethodPost {
+		err := h.withBody(r, func(body []byte, _ *memory.Charge) error {
+			t, err := parseJSON(new(jsontext.Scanner), body)
+			if err != nil {
+				return err
+			}
+			h.logging.ChangeLogSettings(func(s *server.LogSettings) { err = readLogSettings(t.Root(), s) })
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	w.Send(http.StatusOK, appendLogSettings(nil, h.logging.LogSettings()))
+	return nil
+}
+
+// readLogSettings changes s by the members of v, in a fixed order; one that is
+// wrong leaves those before it in force.
+func readLogSettings(v jsontext.Value, s *server.LogSettings) error {
+	given := func(name string) (jsontext.Value, bool) {
+		m := v.Member(name)
+		return m, m.Exists() && !m.IsNull()
+	}
+	if _, ok := given("log_file"); ok {
+		return server.ErrLogFile
+	}
+	for _, field := range [...]struct {
+		name string
+		on   *bool
+	}{{"log_info", &s.Info}, {"log_warning", &s.Warning}, {"log_error", &s.Error}} {
+		if m, ok := given(field.name); ok {
+			on, err := m.Bool()
+			if err != nil {
+				return err
+			}
+			*field.on = on
+		}
+	}
+	if m, ok := given("log_verbose_level"); ok {
+		level, err := m.Uint()
+		if err != nil {
+			return err
+		}
+		s.VerboseLevel = uint32(level)
+	}
+	if m, ok := given("log_format"); ok {
+		text, err := m.Text()
+		if err != nil {
+			return err
+		}
+		format := text.String()
+		if format != server.LogFormatDefault && format != server.LogFormatISO8601 {
+			return infer.Errorf(infer.Unavailable, "invalid argument for --log_format, got: %s", format)
+		}
+		s.Format = format
+	}
+	return nil
+}
+
+func appendLogSettings(b []byte, s server.LogSettings) []byte {
+	b = jsontext.AppendString(append(b, `{"log_file":`...), s.File)
+	b = strconv.AppendBool(append(b, `,"log_info":`...), s.Info)
+	b = strconv.AppendBool(append(b, `,"log_warning":`...), s.Warning)
+	b = strconv.AppendBool(append(b, `,"log_error":`...), s.Error)
+	b = strconv.AppendUint(append(b, `,"log_verbose_level":`...), uint64(s.VerboseLevel), 10)
+	b = jsontext.AppendString(append(b, `,"log_format":`...), s.Format)
+	return append(b, '}')
+}
+
+// serveRegionStatus serves GET …/status of one kind of shared memory, "system"
+// or "cuda". There is none, so all that can be asked for is unknown.
+func serveRegionStatus(w *http1.Reply, kind, region string) error {
+	if region != "" {
+		return server.NoRegion(kind, region)
+	}
+	w.Send(http.StatusOK, []byte("[]"))
+	return nil
+}
+
+// serveRegionUnregister serves POST …/unregister, which succeeds for regions that
+// are not there: clients begin with it.
+func serveRegionUnregister(w *http1.Reply) error {
+	w.Send(http.StatusOK, nil)
+	return nil
+}

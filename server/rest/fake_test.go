@@ -1,0 +1,117 @@
+package rest
+
+import (
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/servertest"
+)
+
+// What a front end is made with in tests.
+type (
+	fakeModel = servertest.Model
+	fakeCore  = servertest.Core
+	fakeLog   = servertest.Log[server.LogSettings]
+)
+
+const patience = servertest.Patience
+
+// model is servertest.NewModel.
+func model(name string, maxBatch int32, tensors ...string) *fakeModel {
+	return servertest.NewModel(name, maxBatch, tensors...)
+}
+
+// fakeBlocks is an Allocator and an Opener that counts what has not come back.
+type fakeBlocks struct {
+	servertest.Blocks
+	unproven atomic.Bool // nothing is to be had for an announcement alone
+}
+
+func (b *fakeBlocks) open(n, arrived int) (server.Filling, error) {
+	if b.unproven.Load() && arrived < n/8 {
+		return nil, server.ErrUnproven
+	}
+	block, err := b.Open(n)
+	if err != nil {
+		return nil, err
+	}
+	return block, nil
+}
+
+// testServer is an HTTP front end that runs over fakes.
+type testServer struct {
+	*FrontEnd
+	core   *fakeCore
+	blocks *fakeBlocks
+	addr   string
+	stop   func() error // ends Run and returns what it returned
+}
+
+// startHTTP runs a front end until the test ends. Afterwards all memory must
+// have come back, and nothing may have been logged as an error: a block that is
+// released twice is a panic, and that is one.
+func startHTTP(t testing.TB, cfg Config, core *fakeCore) *testServer {
+	t.Helper()
+	if core == nil {
+		core = servertest.NewCore()
+	}
+	cfg.Address = "127.0.0.1"
+	log := zerolog.New(errorLog{t}).Level(zerolog.ErrorLevel)
+	if core.Panics {
+		log = zerolog.Nop()
+	}
+	blocks := &fakeBlocks{Blocks: servertest.Blocks{Account: memory.New(memory.Config{Limit: 1 << 30})}}
+	h, err := New(cfg, server.Parts{Core: core, Allocate: blocks.Allocate, Open: blocks.open, Memory: blocks.Account,
+		Logging: &fakeLog{S: server.LogSettings{Info: true, Warning: true, Error: true, Format: server.LogFormatDefault}}}, log)
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	_, stop := servertest.Run(t, h)
+	s := &testServer{FrontEnd: h, core: core, blocks: blocks, addr: h.Addr().String(), stop: stop}
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if n := blocks.Lent.Load(); n != 0 {
+			t.Errorf("%d blocks have not been released", n)
+		}
+		if n := h.account.Total(); n != 0 {
+			t.Errorf("%d bytes are still charged to the account", n)
+		}
+	})
+	return s
+}
+
+func (s *testServer) dial(t testing.TB) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatalf("dial: %v", err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if err := c.SetDeadline(time.Now().Add(2 * patience)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// eventually waits until ok, or fails the test.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	late := time.After(patience)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("%s: not within %v", what, patience)
+		}
+	}
+}

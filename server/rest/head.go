@@ -1,0 +1,246 @@
+package rest
+
+import (
+	"math"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/jsontext"
+)
+
+// inferHead reads the JSON of an inference into an infer.Request. Errors win in
+// the order in which Triton finds them: id, parameters, each input with its data
+// before the next input is looked at, left-over bytes, outputs.
+type inferHead struct {
+	id, parameters, inputs, outputs jsontext.Value
+}
+
+func readInferHead(t *jsontext.Document) (h inferHead) {
+	for m := t.Root().Members(); ; {
+		name, v, ok := m.Next()
+		if !ok {
+			return h
+		}
+		switch {
+		case name.Is("id"):
+			setFirst(&h.id, v)
+		case name.Is("parameters"):
+			setFirst(&h.parameters, v)
+		case name.Is("inputs"):
+			setFirst(&h.inputs, v)
+		case name.Is("outputs"):
+			setFirst(&h.outputs, v)
+		}
+	}
+}
+
+// setFirst keeps the first of members that have one name.
+func setFirst(dst *jsontext.Value, v jsontext.Value) {
+	if !dst.Exists() {
+		*dst = v
+	}
+}
+
+// maxCorrelationID is the longest correlation id that is a text, in bytes.
+const maxCorrelationID = 128
+
+// readParameters reads the request's parameters into req. binary is the value of
+// binary_data_output.
+func (c *inferCall) readParameters(v jsontext.Value, req *infer.Request) (binary bool, err error) {
+	if !v.IsObject() {
+		return false, &infer.Error{Code: infer.Internal, Message: "failed to get request params.: " + jsontext.ErrNotObject.Error()}
+	}
+	var seen struct{ id, start, end, priority, timeout, binary bool }
+	once := func(seen *bool) bool {
+		first := !*seen
+		*seen = true
+		return first
+	}
+	var custom server.Names
+	for m := v.Members(); ; {
+		name, value, ok := m.Next()
+		if !ok {
+			return binary, nil
+		}
+		switch {
+		case name.Is("sequence_id"):
+			if once(&seen.id) {
+				err = readCorrelation(value, req)
+			}
+		case name.Is("sequence_start"):
+			if once(&seen.start) {
+				err = readFlag(value, "sequence_start", req, infer.SequenceStart)
+			}
+		case name.Is("sequence_end"):
+			if once(&seen.end) {
+				err = readFlag(value, "sequence_end", req, infer.SequenceEnd)
+			}
+		case name.Is("priority"):
+			if once(&seen.priority) {
+				if req.Priority, err = value.Uint(); err != nil {
+					err = unableTo("parse", "priority", err)
+				}
+			}
+		case name.Is("timeout"):
+			if once(&seen.timeout) {
+				if req.TimeoutMicros, err = value.Uint(); err != nil {
+					err = unableTo("parse", "timeout", err)
+				}
+			}
+		case name.Is("binary_data_output"):
+			if once(&seen.binary) {
+				if binary, err = value.Bool(); err != nil {
+					err = unableTo("parse", "binary_data_output", err)
+				}
+			}
+		default:
+			key := name.String()
+			if strings.HasPrefix(key, server.ReservedPrefix) {
+				return false, infer.Errorf(infer.InvalidArg,
+					"parameter keys starting with '%s' are reserved for Triton usage and should not be specified.", server.ReservedPrefix)
+			}
+			p, ok := readParameter(value, key)
+			if !ok {
+				return false, infer.Errorf(infer.InvalidArg,
+					"parameter '%s' has invalid type. It should be either 'int', 'bool', or 'string'.", key)
+			}
+			if custom.Add(key, len(req.Parameters), func(i int) string { return req.Parameters[i].Name }) {
+				if err := c.chargeItem(len(req.Parameters)); err != nil {
+					return false, err
+				}
+				req.Parameters = append(req.Parameters, p)
+			}
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
+
+func readCorrelation(v jsontext.Value, req *infer.Request) error {
+	if n, err := v.Uint(); err == nil {
+		req.Correlation.Number = n
+		return nil
+	}
+	s, err := v.Text()
+	if err != nil {
+		return unableTo("parse", "sequence_id", err)
+	}
+	text := s.String()
+	if len(text) > maxCorrelationID {
+		return infer.Errorf(infer.Unsupported, "string correlation ID cannot be longer than %d characters", maxCorrelationID)
+	}
+	req.Correlation.Text = text
+	return nil
+}
+
+func readFlag(v jsontext.Value, name string, req *infer.Request, flag uint32) error {
+	on, err := v.Bool()
+	if err != nil {
+		return unableTo("parse", name, err)
+	}
+	if on {
+		req.Flags |= flag
+	}
+	return nil
+}
+
+// outputForm says how an output that was asked for is to be sent.
+type outputForm struct {
+	name    string
+	binary  bool
+	classes int // top-K classification, 0 none
+}
+
+// readOutputs reads which outputs are wanted and how. An empty list is as none.
+func (c *inferCall) readOutputs(v jsontext.Value, req *infer.Request) error {
+	elements, err := v.Elements()
+	if err != nil {
+		return unableTo("parse", "outputs", err)
+	}
+	var names server.Names
+	for {
+		v, ok := elements.Next()
+		if !ok {
+			return nil
+		}
+		form, err := c.readOutput(v)
+		if err != nil {
+			return err
+		}
+		if !names.Add(form.name, len(req.Outputs), func(i int) string { return req.Outputs[i] }) {
+			return infer.Errorf(infer.InvalidArg, "%soutput '%s' already exists in request", req.LogPrefix(), form.name)
+		}
+		if err := c.chargeItem(len(req.Outputs)); err != nil {
+			return err
+		}
+		req.Outputs = append(req.Outputs, form.name)
+		c.forms = append(c.forms, form)
+	}
+}
+
+func (c *inferCall) readOutput(v jsontext.Value) (form outputForm, err error) {
+	var binary, classes, region, regionOffset, regionLen jsontext.Value
+	for m := v.Member("parameters").Members(); ; {
+		name, value, ok := m.Next()
+		if !ok {
+			break
+		}
+		switch {
+		case name.Is("binary_data"):
+			setFirst(&binary, value)
+		case name.Is("classification"):
+			setFirst(&classes, value)
+		case name.Is("shared_memory_region"):
+			setFirst(&region, value)
+		case name.Is("shared_memory_offset"):
+			setFirst(&regionOffset, value)
+		case name.Is("shared_memory_byte_size"):
+			setFirst(&regionLen, value)
+		}
+	}
+	if region.Exists() {
+		if classes.Exists() {
+			return form, infer.Errorf(infer.InvalidArg, "Output can't set both 'shared_memory_region' and 'classification'")
+		}
+		if binary.Exists() {
+			on, err := binary.Bool()
+			if err != nil {
+				return form, unableTo("set", "binary_data", err)
+			}
+			if on {
+				return form, infer.Errorf(infer.InvalidArg, "Output can't set both 'shared_memory_region' and 'binary_data'")
+			}
+		}
+	}
+	if form.name, err = c.readName(v.Member("name")); err != nil {
+		return form, err
+	}
+	if classes.Exists() {
+		k, err := classes.Uint()
+		if err != nil {
+			return form, unableTo("set", "classification", err)
+		}
+		form.classes = int(min(k, math.MaxInt32))
+	}
+	if region.Exists() {
+		return form, findRegion(region, regionOffset, regionLen)
+	}
+	if binary.Exists() {
+		if form.binary, err = binary.Bool(); err != nil {
+			return form, unableTo("parse", "binary_data", err)
+		}
+	}
+	return form, nil
+}
+
+// form returns how the output of that name is to be sent.
+func (c *inferCall) form(name string) outputForm {
+	for i := range c.forms {
+		if c.forms[i].name == name {
+			return c.forms[i]
+		}
+	}
+	return outputForm{binary: c.binary}
+}

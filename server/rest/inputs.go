@@ -1,0 +1,298 @@
+package rest
+
+import (
+	"math"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/jsontext"
+)
+
+// inputFields are the members of an input object that have a meaning.
+type inputFields struct {
+	name, datatype, shape, data     jsontext.Value
+	binarySize                      jsontext.Value
+	region, regionOffset, regionLen jsontext.Value
+}
+
+func readInputFields(v jsontext.Value) (f inputFields) {
+	var parameters jsontext.Value
+	for m := v.Members(); ; {
+		name, value, ok := m.Next()
+		if !ok {
+			break
+		}
+		switch {
+		case name.Is("name"):
+			setFirst(&f.name, value)
+		case name.Is("datatype"):
+			setFirst(&f.datatype, value)
+		case name.Is("shape"):
+			setFirst(&f.shape, value)
+		case name.Is("parameters"):
+			setFirst(&parameters, value)
+		case name.Is("data"):
+			setFirst(&f.data, value)
+		}
+	}
+	for m := parameters.Members(); ; {
+		name, value, ok := m.Next()
+		if !ok {
+			return f
+		}
+		switch {
+		case name.Is("binary_data_size"):
+			setFirst(&f.binarySize, value)
+		case name.Is("shared_memory_region"):
+			setFirst(&f.region, value)
+		case name.Is("shared_memory_offset"):
+			setFirst(&f.regionOffset, value)
+		case name.Is("shared_memory_byte_size"):
+			setFirst(&f.regionLen, value)
+		}
+	}
+}
+
+// checkSource refuses an input whose data comes from nowhere or from two places.
+func (f *inputFields) checkSource() error {
+	sources := [...]struct {
+		v    jsontext.Value
+		name string
+	}{{f.data, " 'data'"}, {f.binarySize, " 'binary_data_size'"}, {f.region, " 'shared_memory_region'"}}
+	set := 0
+	for _, s := range sources {
+		if s.v.Exists() {
+			set++
+		}
+	}
+	if set == 1 {
+		return nil
+	}
+	const rule = "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'. But "
+	if set == 0 {
+		return &infer.Error{Code: infer.InvalidArg, Message: rule + "no field is set"}
+	}
+	text := rule + "set"
+	for _, s := range sources {
+		if s.v.Exists() {
+			text += s.name
+		}
+	}
+	return &infer.Error{Code: infer.InvalidArg, Message: text}
+}
+
+// readInputs reads the inputs and their data.
+func (c *inferCall) readInputs(v jsontext.Value, req *infer.Request) error {
+	if !v.Exists() {
+		return unableTo("parse", "inputs", errMissingMember("inputs"))
+	}
+	elements, err := v.Elements()
+	if err != nil {
+		return unableTo("parse", "inputs", err)
+	}
+	var names server.Names
+	for {
+		v, ok := elements.Next()
+		if !ok {
+			return nil
+		}
+		f := readInputFields(v)
+		if err := f.checkSource(); err != nil {
+			return err
+		}
+		if err := c.chargeItem(len(req.Inputs)); err != nil {
+			return err
+		}
+		var t infer.Tensor
+		if t.Name, err = c.readName(f.name); err != nil {
+			return err
+		}
+		datatype, err := memberString(f.datatype, "datatype")
+		if err != nil {
+			return err
+		}
+		t.DataType = infer.ParseDataType(string(datatype.Raw))
+		if t.Shape, err = c.readShape(f.shape); err != nil {
+			return err
+		}
+		if !names.Add(t.Name, len(req.Inputs), func(i int) string { return req.Inputs[i].Name }) {
+			return infer.Errorf(infer.InvalidArg, "%sinput '%s' already exists in request", req.LogPrefix(), t.Name)
+		}
+		// The tensor is the request's before it has memory, so that whoever ends
+		// the request releases it.
+		req.Inputs = append(req.Inputs, t)
+		if err := c.readInputData(&f, &req.Inputs[len(req.Inputs)-1]); err != nil {
+			return err
+		}
+	}
+}
+
+func memberString(v jsontext.Value, name string) (jsontext.String, error) {
+	if !v.Exists() {
+		return jsontext.String{}, unableTo("parse", name, errMissingMember(name))
+	}
+	s, err := v.Text()
+	if err != nil {
+		return s, unableTo("parse", name, err)
+	}
+	return s, nil
+}
+
+// readName returns a tensor's name, without allocating if the model has it.
+func (c *inferCall) readName(v jsontext.Value) (string, error) {
+	s, err := memberString(v, "name")
+	if err != nil {
+		return "", err
+	}
+	if !s.Escaped {
+		for _, in := range c.target.Info().Config.GetInput() {
+			if string(s.Raw) == in.Name {
+				return in.Name, nil
+			}
+		}
+		for _, out := range c.target.Info().Config.GetOutput() {
+			if string(s.Raw) == out.Name {
+				return out.Name, nil
+			}
+		}
+	}
+	return s.String(), nil
+}
+
+// readShape returns the dimensions. Those beyond int64 become negative, which
+// the checks of shapes refuse.
+func (c *inferCall) readShape(v jsontext.Value) ([]int64, error) {
+	if !v.Exists() {
+		return nil, unableTo("parse", "shape", errMissingMember("shape"))
+	}
+	elements, err := v.Elements()
+	if err != nil {
+		return nil, unableTo("parse", "shape", err)
+	}
+	from := len(c.dims)
+	for {
+		v, ok := elements.Next()
+		if !ok {
+			break
+		}
+		d, err := v.Uint()
+		if err != nil {
+			return nil, unableTo("parse", "shape", err)
+		}
+		if err := c.chargeItem(len(c.dims)); err != nil {
+			return nil, err
+		}
+		c.dims = append(c.dims, int64(d))
+	}
+	return c.dims[from:len(c.dims):len(c.dims)], nil
+}
+
+// readInputData gives t its bytes.
+func (c *inferCall) readInputData(f *inputFields, t *infer.Tensor) error {
+	switch {
+	case f.data.Exists():
+		return c.readJSONData(f.data, t)
+	case f.binarySize.Exists():
+		size, err := f.binarySize.Uint()
+		if err != nil {
+			return unableTo("parse", "binary_data_size", err)
+		}
+		return c.readBinary(t, size)
+	default:
+		return findRegion(f.region, f.regionOffset, f.regionLen)
+	}
+}
+
+// findRegion reads where in shared memory a tensor's bytes are. No region can be
+// registered yet, so each is unknown.
+func findRegion(region, offset, size jsontext.Value) error {
+	name, err := region.Text()
+	if err != nil {
+		return unableTo("parse", "shared_memory_region", err)
+	}
+	for _, field := range [...]struct {
+		v    jsontext.Value
+		name string
+	}{{offset, "shared_memory_offset"}, {size, "shared_memory_byte_size"}} {
+		if field.v.Exists() {
+			if _, err := field.v.Uint(); err != nil {
+				return unableTo("parse", field.name, err)
+			}
+		}
+	}
+	return infer.Errorf(infer.NotFound, "Unable to find shared memory region: '%s'", name.String())
+}
+
+// readJSONData decodes the elements that stand in the JSON. Nothing is allocated
+// for a shape that its data cannot fill.
+func (c *inferCall) readJSONData(v jsontext.Value, t *infer.Tensor) error {
+	for _, d := range t.Shape {
+		if d < 0 {
+			return infer.Errorf(infer.InvalidArg, "invalid shape for input '%s': shape %s contains one or more invalid dimensions",
+				t.Name, infer.ShapeString(t.Shape))
+		}
+	}
+	n, ok := infer.ElementCount(t.Shape)
+	if !ok {
+		return infer.Errorf(infer.InvalidArg, "invalid shape for input '%s': shape %s causes total element count to exceed maximum size of %d",
+			t.Name, infer.ShapeString(t.Shape), int64(math.MaxInt64))
+	}
+	if n == 0 {
+		t.Data = []byte{}
+		return nil
+	}
+	if t.DataType == infer.Bytes {
+		size, err := stringsSize(v)
+		if err != nil {
+			return err
+		}
+		if err := c.allocateJSON(t, size); err != nil {
+			return err
+		}
+		readStrings(v, t.Data[:0])
+		return nil
+	}
+	size := int64(t.DataType.Size())
+	if size > 0 && n > math.MaxInt64/size {
+		return infer.Errorf(infer.InvalidArg, "byte size overflow for input '%s': element count (%d) * data type size (%d) exceeds maximum allowed size (%d)",
+			t.Name, n, size, int64(math.MaxInt64))
+	}
+	if err := c.checkJSONSize(n * size); err != nil {
+		return err
+	}
+	if !v.IsArray() {
+		return unableTo("parse", "data", jsontext.ErrNotArray)
+	}
+	switch t.DataType {
+	case infer.Invalid:
+		return infer.Errorf(infer.InvalidArg, "invalid datatype for input %s", t.Name)
+	case infer.FP16, infer.BF16:
+		return infer.Errorf(infer.InvalidArg, "receiving %s data via JSON is not supported. Please use the binary data format for input %s",
+			t.DataType, t.Name)
+	}
+	if n > v.MostLeaves() {
+		return readNumbers(v, t.DataType, n, nil)
+	}
+	if err := c.allocateJSON(t, n*size); err != nil {
+		return err
+	}
+	return readNumbers(v, t.DataType, n, t.Data)
+}
+
+// checkJSONSize refuses JSON data that decodes to more than the limit.
+func (c *inferCall) checkJSONSize(size int64) error {
+	if limit := c.h.cfg.MaxInputBytes; size > limit {
+		return infer.Errorf(infer.InvalidArg,
+			"JSON input '%s' has a byte_size (%d bytes) that exceeds the maximum allowed value of %d bytes. Use --http-max-input-size to increase the limit.",
+			c.req.Inputs[len(c.req.Inputs)-1].Name, size, limit)
+	}
+	return nil
+}
+
+// allocateJSON gives t memory for size decoded bytes.
+func (c *inferCall) allocateJSON(t *infer.Tensor, size int64) error {
+	if err := c.checkJSONSize(size); err != nil {
+		return err
+	}
+	return c.allocateTensor(t, int(size))
+}

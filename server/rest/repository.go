@@ -1,0 +1,274 @@
+package rest
+
+import (
+	"cmp"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/jsontext"
+)
+
+// withJSONBody calls use with the JSON of a request's body; an empty body is a
+// value that does not exist.
+func (h *FrontEnd) withJSONBody(w *http1.Reply, r *http1.Request, use func(v jsontext.Value, c *memory.Charge) error) error {
+	return h.withBody(r, func(body []byte, c *memory.Charge) error {
+		if len(body) == 0 {
+			return use(jsontext.Value{}, c)
+		}
+		t, err := parseJSON(new(jsontext.Scanner), body)
+		if err != nil {
+			return err
+		}
+		return use(t.Root(), c)
+	})
+}
+
+// serveIndex serves POST /v2/repository/index.
+func (h *FrontEnd) serveIndex(w *http1.Reply, r *http1.Request) error {
+	return h.withJSONBody(w, r, func(v jsontext.Value, _ *memory.Charge) error {
+		only := false
+		if ready := v.Member("ready"); ready.Exists() {
+			var err error
+			if only, err = ready.Bool(); err != nil {
+				return infer.Errorf(infer.InvalidArg, "Invalid value for 'ready': expected a boolean")
+			}
+		}
+		list, err := h.core.Index(only)
+		if err != nil {
+			return err
+		}
+		w.Send(http.StatusOK, appendIndex(nil, list))
+		return nil
+	})
+}
+
+// appendIndex appends the JSON of an index. Members without a value are absent:
+// of a model that was never loaded all but its name.
+func appendIndex(b []byte, list []*kserve.RepositoryIndexResponse_ModelIndex) []byte {
+	b = append(b, '[')
+	for i, m := range list {
+		b = appendComma(b, i)
+		b = jsontext.AppendString(append(b, `{"name":`...), m.GetName())
+		for _, member := range [...]struct{ name, value string }{
+			{`,"version":`, m.GetVersion()}, {`,"state":`, m.GetState()}, {`,"reason":`, m.GetReason()},
+		} {
+			if member.value != "" {
+				b = jsontext.AppendString(append(b, member.name...), member.value)
+			}
+		}
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+// serveLoad serves POST /v2/repository/models/M/load. The load goes on if the
+// client leaves.
+func (h *FrontEnd) serveLoad(t target, w *http1.Reply, r *http1.Request) error {
+	if t.repository != "" {
+		return server.ErrRepositoryName
+	}
+	return h.withJSONBody(w, r, func(v jsontext.Value, c *memory.Charge) error {
+		config, files, err := readLoadParameters(v, c)
+		if err != nil {
+			return err
+		}
+		if err := h.core.Load(r.Lifetime(), t.model, config, files); err != nil {
+			return err
+		}
+		w.Send(http.StatusOK, nil)
+		return nil
+	})
+}
+
+func readLoadParameters(v jsontext.Value, c *memory.Charge) (config string, files map[string][]byte, err error) {
+	parameters := v.Member("parameters")
+	if !parameters.Exists() {
+		return "", nil, nil
+	}
+	if !parameters.IsObject() {
+		return "", nil, jsontext.ErrNotObject
+	}
+	var seen server.Names
+	names := []string{}
+	for m := parameters.Members(); ; {
+		name, value, ok := m.Next()
+		if !ok {
+			return config, files, nil
+		}
+		text, err := value.Text()
+		if err != nil {
+			return "", nil, err
+		}
+		key := name.String()
+		path, isFile := strings.CutPrefix(key, server.FilePrefix)
+		if !isFile && key != "config" {
+			return "", nil, infer.Errorf(infer.Internal, "unexpected error on creating Triton parameter")
+		}
+		if !seen.Add(key, len(names), func(i int) string { return names[i] }) {
+			continue
+		}
+		names = append(names, key)
+		if err := c.Take(memory.JSON, int64(len(text.Raw))+int64(len(key))); err != nil {
+			return "", nil, err
+		}
+		if !isFile {
+			config = cmp.Or(text.String(), server.EmptyConfig)
+			continue
+		}
+		if files == nil {
+			files = map[string][]byte{}
+		}
+		files[path] = decodeBase64(text)
+	}
+}
+
+// decodeBase64 decodes the standard alphabet leniently: other characters are
+// skipped, and the text may end anywhere.
+func decodeBase64(s jsontext.String) []byte {
+	text := s.Raw
+	if s.Escaped {
+		text = s.AppendTo(nil)
+	}
+	out := make([]byte, 0, len(text)/4*3+3)
+	bits, n := uint32(0), 0
+	for _, c := range text {
+		var v byte
+		switch {
+		case 'A' <= c && c <= 'Z':
+			v = c - 'A'
+		case 'a' <= c && c <= 'z':
+			v = c - 'a' + 26
+		case '0' <= c && c <= '9':
+			v = c - '0' + 52
+		case c == '+':
+			v = 62
+		case c == '/':
+			v = 63
+		default:
+			continue
+		}
+		bits = bits<<6 | uint32(v)
+		if n += 6; n >= 8 {
+			n -= 8
+			out = append(out, byte(bits>>n))
+		}
+	}
+	return out
+}
+
+// serveUnload serves POST /v2/repository/models/M/unload.
+func (h *FrontEnd) serveUnload(t target, w *http1.Reply, r *http1.Request) error {
+	if t.repository != "" {
+		return server.ErrRepositoryName
+	}
+	return h.withJSONBody(w, r, func(v jsontext.Value, _ *memory.Charge) error {
+		dependents := false
+		if d := v.Member("parameters").Member("unload_dependents"); d.Exists() {
+			dependents, _ = d.Bool() // anything else counts as false
+		}
+		if err := h.core.Unload(r.Lifetime(), t.model, dependents); err != nil {
+			return err
+		}
+		w.Send(http.StatusOK, nil)
+		return nil
+	})
+}
+
+// wantInstances is the body of a request for another number of instances.
+const wantInstances = `{"count":<number>,"group":<name>}, of which the group may be absent`
+
+// serveInstances serves POST /v2/repository/models/M/instances, which Triton does
+// not have: {"count":N} or {"count":N,"group":"G"} gives a group of the model's
+// instances another count. The change goes on if the client leaves.
+func (h *FrontEnd) serveInstances(t target, w *http1.Reply, r *http1.Request) error {
+	if t.repository != "" {
+		return server.ErrRepositoryName
+	}
+	var group string
+	var count int
+	err := h.withBody(r, func(body []byte, _ *memory.Charge) (err error) {
+		group, count, err = readInstances(t.model, body)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	list, err := h.core.SetInstances(r.Lifetime(), t.model, group, count)
+	if err != nil {
+		return err
+	}
+	w.Send(http.StatusOK, appendInstances(nil, t.model, list))
+	return nil
+}
+
+// readInstances reads the body of such a request strictly: what is not known
+// might be what was meant. An absent group is empty.
+func readInstances(model string, body []byte) (group string, count int, err error) {
+	refuse := func(format string, args ...any) (string, int, error) {
+		return "", 0, infer.Errorf(infer.InvalidArg, "instances of model '%s': "+format, append([]any{model}, args...)...)
+	}
+	if len(body) == 0 {
+		return refuse("the body is empty, want %s", wantInstances)
+	}
+	text, err := new(jsontext.Scanner).Scan(body)
+	if err != nil {
+		return refuse("the body is no JSON: %v; want %s", err, wantInstances)
+	}
+	v := text.Root()
+	if !v.IsObject() {
+		return refuse("the body is %s, want %s", v.Brief(), wantInstances)
+	}
+	seen := map[string]bool{}
+	for m := v.Members(); ; {
+		name, value, ok := m.Next()
+		if !ok {
+			break
+		}
+		key := name.String()
+		switch {
+		case key != "count" && key != "group":
+			return refuse("'%s' is not known, want 'count' and 'group'", jsontext.Brief([]byte(key)))
+		case seen[key]:
+			return refuse("'%s' is there twice, want it once", key)
+		case key == "count":
+			n, err := value.Uint()
+			if err != nil || n < 1 || n > models.MaxInstances {
+				return refuse("'count' is %s, want a whole number from 1 to %d", value.Brief(), models.MaxInstances)
+			}
+			count = int(n)
+		default:
+			text, err := value.Text()
+			if group = text.String(); err != nil || group == "" {
+				return refuse("'group' is %s, want the name of an instance group", value.Brief())
+			}
+		}
+		seen[key] = true
+	}
+	if !seen["count"] {
+		return refuse("'count' is missing, want a whole number from 1 to %d", models.MaxInstances)
+	}
+	return group, count, nil
+}
+
+// appendInstances appends the JSON of a model's instances.
+func appendInstances(b []byte, model string, list []models.InstanceState) []byte {
+	b = append(jsontext.AppendString(append(b, `{"name":`...), model), `,"instances":[`...)
+	for i, in := range list {
+		b = appendComma(b, i)
+		b = append(strconv.AppendInt(append(b, `{"version":"`...), in.Version, 10), `","name":`...)
+		b = jsontext.AppendString(b, in.Name)
+		if in.Draining {
+			b = append(b, `,"state":"DRAINING"}`...)
+		} else {
+			b = append(b, `,"state":"READY"}`...)
+		}
+	}
+	return append(b, "]}"...)
+}

@@ -1,0 +1,236 @@
+package rest
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/nereid-serving/nereid/server"
+)
+
+// endpoint is what a path names.
+type endpoint uint8
+
+const (
+	epNone endpoint = iota
+	epServerLive
+	epServerReady
+	epServerMetadata
+	epModelMetadata
+	epModelReady
+	epModelConfig
+	epModelStatistics
+	epInfer
+	epLogging
+	epRepositoryIndex
+	epRepositoryLoad
+	epRepositoryUnload
+	epRepositoryInstances
+	epSystemRegionStatus
+	epCUDARegionStatus
+	epRegionRegister // of either kind
+	epRegionUnregister
+	epTrace
+	epGenerate
+)
+
+// endpoints has a row for each endpoint, in their order.
+var endpoints = [...]struct {
+	group  string // for restrictions
+	method string // the only one allowed; "" means GET and POST
+	// contentType is what its replies have unless they say otherwise.
+	contentType string
+}{
+	epNone:             {},
+	epServerLive:       {server.GroupHealth, http.MethodGet, typePlain},
+	epServerReady:      {server.GroupHealth, http.MethodGet, typePlain},
+	epServerMetadata:   {server.GroupMetadata, http.MethodGet, typeJSON},
+	epModelMetadata:    {server.GroupMetadata, http.MethodGet, typeJSON},
+	epModelReady:       {server.GroupHealth, http.MethodGet, typePlain},
+	epModelConfig:      {server.GroupModelConfig, http.MethodGet, typeJSON},
+	epModelStatistics:  {server.GroupStatistics, http.MethodGet, typeJSON},
+	epInfer:            {server.GroupInference, http.MethodPost, typePlain},
+	epLogging:          {server.GroupLogging, "", typeJSON},
+	epRepositoryIndex:  {server.GroupModelRepository, http.MethodPost, typeJSON},
+	epRepositoryLoad:   {server.GroupModelRepository, http.MethodPost, typeJSON},
+	epRepositoryUnload: {server.GroupModelRepository, http.MethodPost, typeJSON},
+
+	epRepositoryInstances: {server.GroupModelRepository, http.MethodPost, typeJSON},
+
+	epSystemRegionStatus: {server.GroupSharedMemory, http.MethodGet, typeJSON},
+	epCUDARegionStatus:   {server.GroupSharedMemory, http.MethodGet, typeJSON},
+	epRegionRegister:     {server.GroupSharedMemory, http.MethodPost, typeJSON},
+	epRegionUnregister:   {server.GroupSharedMemory, http.MethodPost, typeJSON},
+
+	epTrace:    {server.GroupTrace, "", typeJSON},
+	epGenerate: {server.GroupInference, http.MethodPost, typeJSON},
+}
+
+// target is a path taken apart.
+type target struct {
+	endpoint   endpoint
+	model      string
+	version    string // decimal digits, "" if the path has none
+	repository string
+	region     string // of shared memory
+}
+
+// route takes a raw path apart. Segments match exactly: no empty ones, no slash
+// at the end. The names in it are percent-decoded, which Triton does not do: so
+// models whose names need it can be reached.
+func route(path string) (t target) {
+	rest, ok := strings.CutPrefix(path, "/v2")
+	if !ok {
+		return t
+	}
+	if rest == "" {
+		t.endpoint = epServerMetadata
+		return t
+	}
+	if rest, ok = strings.CutPrefix(rest, "/models/"); ok {
+		return routeModel(rest)
+	}
+	switch rest = path[len("/v2"):]; rest {
+	case "/health/live":
+		t.endpoint = epServerLive
+	case "/health/ready":
+		t.endpoint = epServerReady
+	case "/logging":
+		t.endpoint = epLogging
+	case "/trace/setting":
+		t.endpoint = epTrace
+	default:
+		if rest, ok = strings.CutPrefix(rest, "/repository/"); ok {
+			return routeRepository(rest)
+		}
+		if rest, ok = strings.CutPrefix(path, "/v2/systemsharedmemory/"); ok {
+			return routeRegion(rest, epSystemRegionStatus)
+		}
+		if rest, ok = strings.CutPrefix(path, "/v2/cudasharedmemory/"); ok {
+			return routeRegion(rest, epCUDARegionStatus)
+		}
+	}
+	return t
+}
+
+// routeModel takes apart what follows /v2/models/.
+func routeModel(path string) (t target) {
+	model, rest, more := strings.Cut(path, "/")
+	if model == "" {
+		return t
+	}
+	t.model = decodeSegment(model)
+	if !more {
+		t.endpoint = epModelMetadata
+		if path == "stats" {
+			t.endpoint, t.model = epModelStatistics, ""
+		}
+		return t
+	}
+	if after, ok := strings.CutPrefix(rest, "versions/"); ok {
+		t.version, rest, more = strings.Cut(after, "/")
+		if !isNumber(t.version) {
+			return target{}
+		}
+		if !more {
+			t.endpoint = epModelMetadata
+			return t
+		}
+	}
+	switch rest {
+	case "infer":
+		t.endpoint = epInfer
+	case "ready":
+		t.endpoint = epModelReady
+	case "config":
+		t.endpoint = epModelConfig
+	case "stats":
+		t.endpoint = epModelStatistics
+	case "generate", "generate_stream":
+		t.endpoint = epGenerate
+	case "trace/setting":
+		if t.version != "" {
+			return target{}
+		}
+		t.endpoint = epTrace
+	default:
+		return target{}
+	}
+	return t
+}
+
+// routeRepository takes apart what follows /v2/repository/.
+func routeRepository(path string) (t target) {
+	segments := strings.Split(path, "/")
+	for _, s := range segments {
+		if s == "" {
+			return t
+		}
+	}
+	n := len(segments)
+	switch {
+	case n <= 2 && segments[n-1] == "index":
+		t.endpoint = epRepositoryIndex
+	case n == 3 || n == 4:
+		if segments[n-3] != "models" {
+			return t
+		}
+		switch segments[n-1] {
+		case "load":
+			t.endpoint = epRepositoryLoad
+		case "unload":
+			t.endpoint = epRepositoryUnload
+		case "instances":
+			t.endpoint = epRepositoryInstances
+		default:
+			return t
+		}
+		t.model = decodeSegment(segments[n-2])
+		if n == 4 {
+			t.repository = segments[0]
+		}
+	}
+	return t
+}
+
+// routeRegion takes apart what follows the kind of shared memory; status is the
+// endpoint that tells of that kind.
+func routeRegion(path string, status endpoint) (t target) {
+	if region, ok := strings.CutPrefix(path, "region/"); ok {
+		region, path, _ = strings.Cut(region, "/")
+		if region == "" {
+			return t
+		}
+		t.region = decodeSegment(region)
+	}
+	switch path {
+	case "status":
+		t.endpoint = status
+	case "register":
+		t.endpoint = epRegionRegister
+	case "unregister":
+		t.endpoint = epRegionUnregister
+	default:
+		return target{}
+	}
+	return t
+}
+
+func isNumber(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < '0' || c > '9' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func decodeSegment(s string) string {
+	if strings.IndexByte(s, '%') < 0 {
+		return s
+	}
+	if decoded, err := url.PathUnescape(s); err == nil {
+		return decoded
+	}
+	return s
+}

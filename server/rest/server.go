@@ -1,0 +1,220 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/connections"
+	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/jsontext"
+)
+
+// FrontEnd is the HTTP/1.1 front end. Listen, then Run it once.
+type FrontEnd struct {
+	cfg          Config
+	core         server.Core
+	allocate     server.Allocator
+	open         server.Opener
+	account      *memory.Account
+	logging      server.LogControl
+	restrictions server.Restrictions
+	forwarding   *server.Forwarding
+	serverJSON   []byte    // the server's metadata
+	calls        sync.Pool // of *inferCall
+	codecs       http1.Codecs
+
+	conns  *http1.Server
+	socket net.Listener // from Listen to Run
+}
+
+// New checks cfg and returns a front end that does not listen yet.
+func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if parts.Core == nil || parts.Logging == nil {
+		return nil, errors.New("Parts has no Core or no Logging, want both")
+	}
+	cfg.setDefaults()
+	h := &FrontEnd{
+		cfg:        cfg,
+		core:       parts.Core,
+		allocate:   parts.Allocate,
+		open:       parts.Open,
+		account:    parts.Memory,
+		logging:    parts.Logging,
+		serverJSON: serverMetadata(cfg.ServerName, cfg.ServerVersion),
+	}
+	h.restrictions, _ = server.NewRestrictions(cfg.Restricted) // Validate has
+	h.forwarding, _ = server.NewForwarding(cfg.ForwardPattern) // tried both
+	h.calls.New = func() any { return &inferCall{h: h} }
+	if h.account == nil {
+		h.account = memory.New(memory.Config{})
+	}
+	h.conns = http1.NewServer(cfg.Config, h.account, http1.Handler{Serve: h.handle, ErrorBody: errorJSON}, log)
+	return h, nil
+}
+
+// Listen binds the address; errors.Is(err, syscall.EADDRINUSE) tells a port that
+// is in use. Clients that connect wait until Run.
+func (h *FrontEnd) Listen() (err error) {
+	h.socket, err = connections.Listen(h.cfg.Address, h.cfg.Port, h.cfg.ReusePort)
+	return err
+}
+
+// Addr returns the address that Listen has bound.
+func (h *FrontEnd) Addr() net.Addr { return h.socket.Addr() }
+
+// Connections returns how many connections are open.
+func (h *FrontEnd) Connections() int { return h.conns.Connections() }
+
+// Run serves until ctx ends. Then it accepts no more connections, closes the
+// idle ones at once and lets requests in flight finish within ExitTimeout; after
+// that it ends their contexts and closes their connections too. It returns when
+// all handlers have returned; an error tells how many have not, because a model
+// holds them.
+func (h *FrontEnd) Run(ctx context.Context) error { return h.conns.Run(ctx, h.socket) }
+
+// Types of replies.
+const (
+	typePlain  = http1.PlainText
+	typeJSON   = "application/json"
+	typeBinary = "application/octet-stream"
+	typeMetric = "text/plain; charset=utf-8"
+)
+
+// handle serves one request.
+func (h *FrontEnd) handle(w *http1.Reply, r *http1.Request) {
+	t := route(r.Path())
+	if t.endpoint == epNone {
+		writeStatus(w, http.StatusNotFound, "Not Found")
+		return
+	}
+	ep := &endpoints[t.endpoint]
+	if len(h.restrictions) > 0 {
+		if want, ok := h.restrictions.Allow(ep.group, r.Header); !ok {
+			writeStatus(w, http.StatusForbidden, "This API is restricted, expecting header '"+want+"'")
+			return
+		}
+	}
+	w.ContentType = ep.contentType
+	if r.Method != ep.method && (ep.method != "" || r.Method != http.MethodGet && r.Method != http.MethodPost) {
+		writeStatus(w, http.StatusMethodNotAllowed, "Method Not Allowed")
+		return
+	}
+	if err := h.serve(t, w, r); err != nil {
+		writeError(w, err)
+	}
+}
+
+// serve calls the handler of an endpoint. An error has not been replied yet; the
+// reply has the content type that is set.
+func (h *FrontEnd) serve(t target, w *http1.Reply, r *http1.Request) error {
+	version := infer.LatestVersion
+	if t.version != "" {
+		var err error
+		if version, err = parseVersion(t.version); err != nil {
+			return err
+		}
+	}
+	switch t.endpoint {
+	case epInfer:
+		return h.serveInfer(w, r, t.model, version)
+	case epServerLive:
+		return h.serveLive(w)
+	case epServerReady:
+		return h.serveReady(w, r)
+	case epServerMetadata:
+		w.Send(http.StatusOK, h.serverJSON)
+		return nil
+	case epModelMetadata:
+		return h.serveModelMetadata(w, t.model, version)
+	case epModelReady:
+		return h.serveModelReady(w, r, t.model, version)
+	case epModelConfig:
+		return h.serveModelConfig(w, t.model, version)
+	case epModelStatistics:
+		return h.serveStatistics(w, t.model, version)
+	case epLogging:
+		return h.serveLogging(w, r)
+	case epRepositoryIndex:
+		return h.serveIndex(w, r)
+	case epRepositoryLoad:
+		return h.serveLoad(t, w, r)
+	case epRepositoryUnload:
+		return h.serveUnload(t, w, r)
+	case epRepositoryInstances:
+		return h.serveInstances(t, w, r)
+	case epSystemRegionStatus:
+		return serveRegionStatus(w, "system", t.region)
+	case epCUDARegionStatus:
+		return serveRegionStatus(w, "cuda", t.region)
+	case epRegionRegister:
+		return server.ErrRegionsOff
+	case epRegionUnregister:
+		return serveRegionUnregister(w)
+	case epTrace:
+		return server.ErrTracesOff
+	default:
+		return errGenerateOff
+	}
+}
+
+// parseVersion reads the digits that route found in a path.
+func parseVersion(digits string) (int64, error) {
+	v, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return 0, infer.Errorf(infer.InvalidArg,
+			"failed to get model version from specified version string '%s' (details: stol), version should be an integral value > 0", digits)
+	}
+	return v, nil
+}
+
+// errUnsupportedEncoding goes with a header Accept-Encoding.
+var errUnsupportedEncoding = &infer.Error{Code: infer.Unsupported, Message: "Unsupported compression type"}
+
+// errGenerateOff refuses what other servers of the protocol have and this one has not.
+var errGenerateOff = &infer.Error{Code: infer.Unsupported, Message: "This server does not support the generate endpoints."}
+
+// httpStatus maps a code to the status of a reply.
+func httpStatus(c infer.Code) int {
+	switch c {
+	case infer.Internal:
+		return http.StatusInternalServerError
+	case infer.NotFound:
+		return http.StatusNotFound
+	case infer.Unavailable:
+		return http.StatusServiceUnavailable
+	case infer.Unsupported:
+		return http.StatusNotImplemented
+	default: // Unknown, InvalidArg, AlreadyExists, Cancelled
+		return http.StatusBadRequest
+	}
+}
+
+// writeStatus replies with an error and the type that has been set.
+func writeStatus(w *http1.Reply, status int, message string) {
+	w.Send(status, errorJSON(message))
+}
+
+// errorJSON is the body of a reply with an error.
+func errorJSON(message string) []byte {
+	body := make([]byte, 0, len(message)+16)
+	body = append(body, `{"error":`...)
+	return append(jsontext.AppendString(body, message), '}')
+}
+
+// writeError replies with err, in the type that has been set.
+func writeError(w *http1.Reply, err error) {
+	e := infer.AsError(err)
+	writeStatus(w, httpStatus(e.Code), e.Message)
+}
