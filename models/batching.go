@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
-	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
 // Parameters of a model that choose which of its requests share a batch.
@@ -26,19 +26,19 @@ const (
 
 // NewStrategy makes the batching strategy of one version of a model from its
 // final config. An error fails the load; clients see it if it is an *infer.Error.
-type NewStrategy func(config *kserve.ModelConfig) (scheduler.Strategy, error)
+type NewStrategy func(config *kserve.ModelConfig) (batching.Strategy, error)
 
 // strategies are those that every server has.
-var strategies = map[string]NewStrategy{"volume": scheduler.Volume, "single": scheduler.Single}
+var strategies = map[string]NewStrategy{"volume": batching.Volume, "single": batching.Single}
 
 // newBatching is how a version's requests are joined to batches, nil if each is
 // executed by itself.
-func (r *Registry) newBatching(l *loaded, d *repository.Description) (*scheduler.Batching, error) {
+func (r *Registry) newBatching(l *loaded, d *repository.Description) (*batching.Rules, error) {
 	strategy, err := r.newStrategy(l, d)
 	if err != nil {
 		return nil, err
 	}
-	b := scheduler.NewBatching(l.info.Config)
+	b := batching.NewRules(l.info.Config)
 	if b != nil {
 		if l.stacking != nil {
 			strategy = l.stacking.Strategy(strategy)
@@ -51,7 +51,7 @@ func (r *Registry) newBatching(l *loaded, d *repository.Description) (*scheduler
 // newStrategy is the custom batching strategy that a version asks for, nil if
 // there is none. Without dynamic_batching it is made, as errors in it matter, and
 // not used.
-func (r *Registry) newStrategy(l *loaded, d *repository.Description) (scheduler.Strategy, error) {
+func (r *Registry) newStrategy(l *loaded, d *repository.Description) (batching.Strategy, error) {
 	config := l.info.Config
 	if err := refuseLibrary(config, d, l.info.Version); err != nil {
 		return nil, err

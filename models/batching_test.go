@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
-	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
 // pairs is an embedder's strategy: two requests share a batch.
@@ -101,8 +101,8 @@ func TestBatchingStrategies(t *testing.T) {
 			r := newTestRegistry(t, root, newFakeBackend(), func(c *RegistryConfig) {
 				c.Explicit, c.Log = true, zerolog.Nop()
 				c.Strategies = map[string]NewStrategy{
-					"pairs": func(*kserve.ModelConfig) (scheduler.Strategy, error) { return pairs{}, nil },
-					"fails": func(*kserve.ModelConfig) (scheduler.Strategy, error) {
+					"pairs": func(*kserve.ModelConfig) (batching.Strategy, error) { return pairs{}, nil },
+					"fails": func(*kserve.ModelConfig) (batching.Strategy, error) {
 						return nil, infer.Errorf(infer.Unavailable, "not today")
 					},
 				}
@@ -130,7 +130,7 @@ func TestBatchingStrategies(t *testing.T) {
 // TestStrategyOfAModel: a backend's model supplies its strategy, unless the config
 // names another.
 func TestStrategyOfAModel(t *testing.T) {
-	for more, want := range map[string]scheduler.Strategy{
+	for more, want := range map[string]batching.Strategy{
 		"": pairs{},
 		"parameters { key: \"BATCH_STRATEGY\" value { string_value: \"none\" } } ": nil,
 	} {
@@ -140,7 +140,7 @@ func TestStrategyOfAModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := newTestRegistry(t, root, strategist{newFakeBackend()}, func(c *RegistryConfig) {
-			c.Strategies = map[string]NewStrategy{"none": func(*kserve.ModelConfig) (scheduler.Strategy, error) { return nil, nil }}
+			c.Strategies = map[string]NewStrategy{"none": func(*kserve.ModelConfig) (batching.Strategy, error) { return nil, nil }}
 		})
 		if err := r.Start(t.Context()); err != nil {
 			t.Fatal(err)

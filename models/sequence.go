@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
 // newSequence makes the scheduler of a model with sequence_batching.
@@ -18,7 +19,7 @@ func (r *Registry) newSequence(l *loaded) scheduler.Scheduler {
 	}
 	return scheduler.NewSequence(scheduler.SequenceConfig{
 		Model: l.info.Name, Batching: c.GetSequenceBatching(), MaxBatch: int(c.GetMaxBatchSize()), States: l.states,
-		Alike: scheduler.NewAlike(c), Outputs: outputs, Decoupled: c.GetModelTransactionPolicy().GetDecoupled(),
+		Alike: batching.NewAlike(c), Outputs: outputs, Decoupled: c.GetModelTransactionPolicy().GetDecoupled(),
 		Observer: l.statistics, Graph: r.graph, Log: r.config.Log, Allocate: r.config.Padding, Memory: r.config.Memory,
 		HoldRequests: r.config.DelayRequests, HoldBacklog: r.config.DelayBacklog,
 	})

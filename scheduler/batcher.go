@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/handover"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
@@ -27,7 +28,7 @@ type BatcherConfig struct {
 	Observer Observer
 	Graph    *waitgraph.Graph // shared with what its models can call; default one of its own
 	// Batching says how requests are joined; nil: each is executed by itself.
-	Batching *Batching
+	Batching *batching.Rules
 	// Released, if not nil, is called once for each request that was accepted: when
 	// the batch that it was executed in is done, before or after its last response,
 	// or before it is answered without having been executed. It does not block.
@@ -95,10 +96,10 @@ func NewBatcher(config BatcherConfig) *Batcher {
 		up: make(map[backend.Instance]*load), hopeless: make(map[backend.Instance]bool),
 		retired: make(map[backend.Instance]bool), census: NewCensus(), rested: math.MinInt64 / 2,
 	}
-	levels := []policy{{}}
+	levels := []batching.Policy{{}}
 	if b := config.Batching; b != nil {
-		levels, d.hold = b.levels(), b.StartWith
-		d.prefetches = b.Levels == 0 && levels[0].plain()
+		levels, d.hold = b.LevelPolicies(), b.StartWith
+		d.prefetches = b.Levels == 0 && levels[0].Plain()
 		if b.PreserveOrder {
 			d.order = &order{log: &d.config.Log}
 		}
@@ -220,10 +221,10 @@ func (d *Batcher) accept(r *request) (destination, error) {
 	}
 	level := 0
 	if d.config.Batching != nil {
-		level = d.config.Batching.levelOf(req.Priority)
+		level = d.config.Batching.LevelOf(req.Priority)
 	}
 	r.line = fresh(level)
-	r.deadline = d.waiting.levels[level].deadlineOf(req, madeAt(req, r.timing[0].Queued))
+	r.deadline = d.waiting.levels[level].DeadlineOf(req, batching.MadeAt(req, r.timing[0].Queued))
 	inTime := r.deadline == 0 || r.deadline > r.timing[0].Queued
 	if d.waiting.length == 0 && d.hold == 0 && inTime {
 		complete := d.rules.sizeOf(r) >= d.rules.enough

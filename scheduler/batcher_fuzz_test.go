@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
@@ -71,7 +72,7 @@ type served struct {
 type serving struct {
 	t        *testing.T
 	data     []byte
-	batching *Batching
+	batching *batching.Rules
 	d        *Batcher
 	limiter  *ratelimit.Limiter // nil: instances do not take turns
 	events   backend.Events     // d, or what is before it
@@ -157,7 +158,7 @@ func (s *serving) check(b *backend.Batch) {
 		c := s.asked[task.Request.ID]
 		total += max(c.request.BatchSize, 1)
 		bytes += len(c.request.Inputs[0].Data)
-		if s.batching.Alike != nil && !s.batching.Alike.equal(first.request, c.request) {
+		if s.batching.Alike != nil && !s.batching.Alike.Equal(first.request, c.request) {
 			s.t.Errorf("requests %d and %d are in one batch", first.number, c.number)
 		}
 		if c.turns++; c.turns == 1 {
@@ -169,8 +170,8 @@ func (s *serving) check(b *backend.Batch) {
 		if total > s.batching.MaxSize {
 			s.t.Errorf("a batch of %d, where the largest is %d", total, s.batching.MaxSize)
 		}
-		if v, is := s.batching.Strategy.(volume); is && bytes > int(v) {
-			s.t.Errorf("a batch of %d bytes, where the strategy allows %d", bytes, v)
+		if v, is := s.batching.Strategy.(bounded); is && bytes > v.bytes {
+			s.t.Errorf("a batch of %d bytes, where the strategy allows %d", bytes, v.bytes)
 		}
 	}
 	// Within a level the first come are the first served, but for those that came back or are late.
@@ -180,7 +181,7 @@ func (s *serving) check(b *backend.Batch) {
 	for _, task := range b.Tasks {
 		c := s.asked[task.Request.ID]
 		for _, other := range s.asked {
-			if s.batching.levelOf(other.request.Priority) == s.batching.levelOf(c.request.Priority) &&
+			if s.batching.LevelOf(other.request.Priority) == s.batching.LevelOf(c.request.Priority) &&
 				other.number < c.number && other.turns == 0 && other.finals == 0 && s.waits(other) {
 				s.t.Errorf("request %d was executed before %d", c.number, other.number)
 			}
@@ -191,13 +192,13 @@ func (s *serving) check(b *backend.Batch) {
 // waits reports whether nothing has happened yet to a request that has come
 // before one that is executed: its client is still there, and it has not expired.
 func (s *serving) waits(c *client) bool {
-	deadline := micros(c.request.TimeoutMicros)
+	deadline := batching.Micros(c.request.TimeoutMicros)
 	return deadline == 0 && s.batching.Policy.GetDefaultTimeoutMicroseconds() == 0 && c.request.ID[0] != 'x'
 }
 
 func newServing(t *testing.T, data []byte) *serving {
 	s := &serving{t: t, data: data, asked: map[string]*client{}}
-	b := &Batching{MaxSize: int64(s.pick(7)), PreserveOrder: s.pick(4) == 0, Policy: &kserve.ModelQueuePolicy{}}
+	b := &batching.Rules{MaxSize: int64(s.pick(7)), PreserveOrder: s.pick(4) == 0, Policy: &kserve.ModelQueuePolicy{}}
 	for size := range b.MaxSize {
 		if s.pick(3) == 0 {
 			b.Preferred = append(b.Preferred, size+1)
@@ -221,10 +222,10 @@ func newServing(t *testing.T, data []byte) *serving {
 		b.Policy.MaxQueueSize = uint32(s.pick(6))
 	}
 	if s.pick(3) == 0 {
-		b.Alike = &Alike{inputs: []alikeInput{{name: "A"}}}
+		b.Alike = batching.NewAlike(parseConfig(s.t, `input { name: "A" dims: -1 }`))
 	}
 	if s.pick(5) == 0 {
-		b.Strategy = volume(s.pick(6))
+		b.Strategy = bytesAtMost(s.pick(6))
 	}
 	s.batching = b
 	s.d = NewBatcher(BatcherConfig{Model: "m", Observer: &s.counts, Batching: b})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
@@ -57,17 +58,17 @@ func BenchmarkClients(b *testing.B) {
 				graph := waitgraph.New(zerolog.Nop(), waitgraph.Patience)
 				list := make([]*Batcher, models)
 				for i := range list {
-					var batching *Batching
+					var rules *batching.Rules
 					switch kind {
 					case "dynamic":
-						batching = &Batching{MaxSize: 8}
+						rules = &batching.Rules{MaxSize: 8}
 					case "dynamic, all rules":
-						batching = &Batching{
-							MaxSize: 8, Preferred: []int64{4, 8}, PreserveOrder: true, Strategy: volume(1 << 20),
-							Alike: &Alike{names: true, inputs: []alikeInput{{name: "A"}}},
+						rules = &batching.Rules{
+							MaxSize: 8, Preferred: []int64{4, 8}, PreserveOrder: true, Strategy: bytesAtMost(1 << 20),
+							Alike: batching.NewAlike(parseConfig(b, `input { name: "A" dims: -1 optional: true }`)),
 						}
 					}
-					list[i] = NewBatcher(BatcherConfig{Model: fmt.Sprint(i), Observer: &counter{}, Graph: graph, Batching: batching})
+					list[i] = NewBatcher(BatcherConfig{Model: fmt.Sprint(i), Observer: &counter{}, Graph: graph, Batching: rules})
 					list[i].Up(&instantBatches{instant{infer.Response{Final: true}}})
 				}
 				req := &infer.Request{BatchSize: 1, Inputs: []infer.Tensor{{Name: "A", Shape: []int64{1, 4}, Data: make([]byte, 16)}}}
@@ -106,12 +107,12 @@ func (s *slowBatches) Execute(b *backend.Batch) {
 func BenchmarkDynamic2ms(b *testing.B) {
 	for _, c := range []struct {
 		name     string
-		batching Batching
+		batching batching.Rules
 	}{
-		{"max=16", Batching{MaxSize: 16}},
-		{"max=32", Batching{MaxSize: 32}},
-		{"max=64", Batching{MaxSize: 64}},
-		{"max=64,delay=500us", Batching{MaxSize: 64, MaxDelay: 500 * time.Microsecond}},
+		{"max=16", batching.Rules{MaxSize: 16}},
+		{"max=32", batching.Rules{MaxSize: 32}},
+		{"max=64", batching.Rules{MaxSize: 64}},
+		{"max=64,delay=500us", batching.Rules{MaxSize: 64, MaxDelay: 500 * time.Microsecond}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			in := &slowBatches{}

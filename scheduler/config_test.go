@@ -1,18 +1,35 @@
 package scheduler
 
 import (
+	"strconv"
 	"testing"
 
-	"github.com/nereid-serving/nereid/kserve"
 	"google.golang.org/protobuf/encoding/prototext"
+
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
 // parseConfig reads a config as a test writes it.
-func parseConfig(t *testing.T, text string) *kserve.ModelConfig {
+func parseConfig(t testing.TB, text string) *kserve.ModelConfig {
 	t.Helper()
 	config := &kserve.ModelConfig{}
 	if err := prototext.Unmarshal([]byte(text), config); err != nil {
 		t.Fatalf("config %q: %v", text, err)
 	}
 	return config
+}
+
+// bounded is a strategy that bounds the bytes of a batch.
+type bounded struct {
+	batching.Strategy
+	bytes int
+}
+
+func bytesAtMost(n int) bounded {
+	s, err := batching.Volume(&kserve.ModelConfig{Parameters: map[string]*kserve.ModelParameter{batching.VolumeParameter: {StringValue: strconv.Itoa(n)}}})
+	if err != nil {
+		panic(err)
+	}
+	return bounded{s, n}
 }

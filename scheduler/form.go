@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
 // rules are how batches are formed, see Batching.
@@ -14,11 +15,11 @@ type rules struct {
 	preferred []int64
 	enough    int64 // the largest of preferred
 	delay     time.Duration
-	alike     *Alike
-	strategy  Strategy
+	alike     *batching.Alike
+	strategy  batching.Strategy
 }
 
-func newRules(b *Batching) rules {
+func newRules(b *batching.Rules) rules {
 	if b == nil {
 		return rules{one: true, most: 1, preferred: []int64{1}, enough: 1}
 	}
@@ -92,7 +93,7 @@ func (f *forming) fits(by *rules, r *request) bool {
 	if f.best == 0 && size > by.enough {
 		f.best = len(f.picked) // above all preferred sizes: better without it
 	}
-	return size <= by.most && by.alike.equal(f.picked[0].task.Request, r.task.Request) &&
+	return size <= by.most && by.alike.Equal(f.picked[0].task.Request, r.task.Request) &&
 		(f.include == nil || f.include(r.task.Request))
 }
 
@@ -134,7 +135,7 @@ func (d *Batcher) followingLocked(now int64) *request {
 			d.dropLocked(r, Canceled)
 		case r.deadline == 0 || isLate(r.line) || now < r.deadline:
 			return r
-		case d.waiting.policyOf(r.line).delay:
+		case d.waiting.policyOf(r.line).Delay:
 			d.waiting.delay(r)
 		default:
 			d.dropLocked(r, Rejected)

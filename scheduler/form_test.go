@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
 // teller is an instance that writes down when it is given which batch, and takes
@@ -93,10 +94,10 @@ func parseInputs(text string) (list []infer.Tensor) {
 
 // playStory plays a story on instances that take lasts for each batch, and tells what
 // they were given and who got an error.
-func playStory(t *testing.T, config *kserve.ModelConfig, change func(*Batching), instances int, lasts time.Duration, asks []askAt) string {
+func playStory(t *testing.T, config *kserve.ModelConfig, change func(*batching.Rules), instances int, lasts time.Duration, asks []askAt) string {
 	t.Helper()
 	told := &tale{begun: time.Now()}
-	b := NewBatching(config)
+	b := batching.NewRules(config)
 	if change != nil {
 		change(b)
 	}
@@ -156,7 +157,7 @@ func TestBatchesFormed(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		config    string // of dynamic_batching, and more
-		change    func(*Batching)
+		change    func(*batching.Rules)
 		instances int
 		lasts     int // ms
 		asks      []askAt
@@ -193,13 +194,13 @@ func TestBatchesFormed(t *testing.T) {
 			asks: same(0, "a", "b", "c", "d", "e"), want: "0 a; 0 b; 10 c+d; 10 e"},
 		{name: "whose client has gone", config: "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 100000 }", lasts: 10,
 			asks: join([]askAt{{id: "a", gone: 60}}, same(50, "b"), same(70, "c")), want: "60 a: Cancelled ; 150 b+c"},
-		{name: "strategy of one", config: "max_batch_size: 8 dynamic_batching { }", lasts: 10, change: func(b *Batching) { b.Strategy = single{} },
+		{name: "strategy of one", config: "max_batch_size: 8 dynamic_batching { }", lasts: 10, change: func(b *batching.Rules) { b.Strategy, _ = batching.Single(nil) },
 			asks: same(0, "a", "b", "c"), want: "0 a; 10 b; 20 c"},
-		{name: "strategy by volume", config: "max_batch_size: 8 dynamic_batching { }", lasts: 10, change: func(b *Batching) { b.Strategy = volume(3) },
+		{name: "strategy by volume", config: "max_batch_size: 8 dynamic_batching { }", lasts: 10, change: func(b *batching.Rules) { b.Strategy = bytesAtMost(3) },
 			asks: join(same(0, "0"), []askAt{{id: "a", inputs: "A:1=xx"}, {id: "b", inputs: "A:1=y"}, {id: "c", inputs: "A:1=zzzz"}, {id: "d", inputs: "A:1=x"},
 				{id: "e", inputs: "A:1=x B:1=y"}}),
 			want: "0 0; 10 a+b; 20 c; 30 d+e"},
-		{name: "held back at first", config: "max_batch_size: 2 dynamic_batching { }", lasts: 10, change: func(b *Batching) { b.StartWith = 3 },
+		{name: "held back at first", config: "max_batch_size: 2 dynamic_batching { }", lasts: 10, change: func(b *batching.Rules) { b.StartWith = 3 },
 			asks: join(same(0, "a", "b"), same(100, "c"), same(200, "d")), want: "100 a+b; 110 c; 200 d"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -332,7 +333,7 @@ func TestTimeoutSinceMade(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				told := &tale{begun: time.Now()}
-				d := NewBatcher(BatcherConfig{Model: "m", Observer: &counter{}, Batching: NewBatching(parseConfig(t, config))})
+				d := NewBatcher(BatcherConfig{Model: "m", Observer: &counter{}, Batching: batching.NewRules(parseConfig(t, config))})
 				d.Up(&teller{name: "0", lasts: time.Millisecond, tale: told})
 				req := &infer.Request{ID: "r", BatchSize: 1, TimeoutMicros: uint64(c.timeout.Microseconds())}
 				if c.made != 0 {

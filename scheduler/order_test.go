@@ -11,6 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
@@ -28,7 +29,7 @@ func TestPreserveOrdering(t *testing.T) {
 		{"streams", "b. a. c! a. b. a! b. b!", "a. a. a! b. b. b. b! c!"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &Batching{MaxSize: 8, PreserveOrder: true}})
+			d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
 			in := &heldInstance{fakeInstance: fakeInstance{name: "0"}}
 			d.Up(in)
 			d.Up(&heldInstance{fakeInstance: fakeInstance{name: "1"}})
@@ -76,7 +77,7 @@ func (s *counted) Release() { s.released++ }
 // TestWhatIsHeldBackFillsNoWindow: a model that sends many responses of its
 // second request before the first of its first must not wait for the first.
 func TestWhatIsHeldBackFillsNoWindow(t *testing.T) {
-	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &Batching{MaxSize: 8, PreserveOrder: true}})
+	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
 	in := &heldInstance{fakeInstance: fakeInstance{name: "0"}}
 	d.Up(in)
 	var got []*infer.Response
@@ -120,7 +121,7 @@ func TestOrderOfAClientThatDoesNotRead(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &Batching{MaxSize: 8, PreserveOrder: true}})
+				d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
 				tasks := map[string]*backend.Task{}
 				leaving, leave := context.WithCancel(t.Context())
 				defer leave()
@@ -193,7 +194,7 @@ func TestOrderOfAClientThatDoesNotRead(t *testing.T) {
 // first to be read.
 func TestOrderOfOneClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &Batching{MaxSize: 8, PreserveOrder: true}})
+		d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
 		lazy, leave := context.WithCancel(t.Context())
 		defer leave()
 		tasks := map[string]*backend.Task{}
@@ -248,7 +249,7 @@ func TestOrderOfOneClient(t *testing.T) {
 // TestPreserveOrderingOfCalls: what a model calls is answered at once, as its
 // caller may be the one that it would wait for.
 func TestPreserveOrderingOfCalls(t *testing.T) {
-	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &Batching{MaxSize: 8, PreserveOrder: true}})
+	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
 	caller, other := &heldInstance{fakeInstance: fakeInstance{name: "0"}}, &fakeInstance{name: "1"}
 	d.Up(caller)
 	var got []string
@@ -278,7 +279,7 @@ func TestPreserveOrderingOfCalls(t *testing.T) {
 
 // TestOrderStorm sends the responses of many requests from many goroutines.
 func TestOrderStorm(t *testing.T) {
-	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &Batching{MaxSize: 4, PreserveOrder: true}})
+	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 4, PreserveOrder: true}})
 	for range 4 {
 		d.Up(&quickBatches{})
 	}

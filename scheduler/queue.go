@@ -1,6 +1,9 @@
 package scheduler
 
-import "github.com/nereid-serving/nereid/scheduler/linked"
+import (
+	"github.com/nereid-serving/nereid/scheduler/batching"
+	"github.com/nereid-serving/nereid/scheduler/linked"
+)
 
 // queue is a list of requests in the order in which they are to be executed.
 type queue struct {
@@ -27,15 +30,15 @@ func (q *queue) remove(r *request) {
 // requests in time, and then those that are past their deadline and wait until
 // no other does.
 type lines struct {
-	queues []queue  // two for each level
-	levels []policy // of each level
-	length int      // of all
-	calls  int      // of those that models have made
+	queues []queue           // two for each level
+	levels []batching.Policy // of each level
+	length int               // of all
+	calls  int               // of those that models have made
 	// deadlines of those that are to be rejected at theirs.
 	deadlines deadlines
 }
 
-func newLines(levels []policy) lines {
+func newLines(levels []batching.Policy) lines {
 	return lines{queues: make([]queue, 2*len(levels)), levels: levels}
 }
 
@@ -45,11 +48,11 @@ func late(level int) int  { return 2*level + 1 }
 
 func isLate(line int) bool { return line%2 == 1 }
 
-func (l *lines) policyOf(line int) *policy { return &l.levels[line/2] }
+func (l *lines) policyOf(line int) *batching.Policy { return &l.levels[line/2] }
 
 // full reports whether the policy of a level lets no other wait.
 func (l *lines) full(level int) bool {
-	most := l.levels[level].size
+	most := l.levels[level].Size
 	return most > 0 && l.queues[fresh(level)].length+l.queues[late(level)].length >= most
 }
 
@@ -71,7 +74,7 @@ func (l *lines) added(r *request) {
 	if r.task.Request.Caller != nil {
 		l.calls++
 	}
-	if r.deadline != 0 && !isLate(r.line) && !l.policyOf(r.line).delay {
+	if r.deadline != 0 && !isLate(r.line) && !l.policyOf(r.line).Delay {
 		l.deadlines.add(r)
 	}
 }

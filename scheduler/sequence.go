@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/linked"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
@@ -27,7 +28,7 @@ type SequenceConfig struct {
 	Batching *kserve.ModelSequenceBatching // as the model's config has it
 	MaxBatch int                           // the model's max_batch_size; 0: inputs have no batch dimension
 	States   []State                       // of Batching.State, with their first values
-	Alike    *Alike                        // which requests can be in one batch
+	Alike    *batching.Alike               // which requests can be in one batch
 	Outputs  []string                      // of the model's config: what clients get
 	// Decoupled is true if the model may answer a request any number of times.
 	Decoupled bool
@@ -94,9 +95,9 @@ func NewSequence(config SequenceConfig) *Sequence {
 	}
 	s := &Sequence{
 		config: config, oldest: config.Batching.GetOldest(), slots: max(config.MaxBatch, 1),
-		delay:    int64(micros(config.Batching.GetDirect().GetMaxQueueDelayMicroseconds())),
+		delay:    int64(batching.Micros(config.Batching.GetDirect().GetMaxQueueDelayMicroseconds())),
 		fill:     config.Batching.GetDirect().GetMinimumSlotUtilization(),
-		idle:     int64(micros(config.Batching.GetMaxSequenceIdleMicroseconds())),
+		idle:     int64(batching.Micros(config.Batching.GetMaxSequenceIdleMicroseconds())),
 		controls: newControls(config.Batching.GetControlInput(), config.MaxBatch > 0),
 		states:   newStates(config.States, config.MaxBatch > 0, config.Outputs),
 		ids:      make(map[infer.CorrelationID]*sequence),

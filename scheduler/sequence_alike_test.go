@@ -6,6 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
 // TestSequenceDirectShapes has requests of two shapes in the slots of an
@@ -14,7 +15,7 @@ import (
 func TestSequenceDirectShapes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := direct(4, 0, 0)
-		config.Alike = NewAlike(&kserve.ModelConfig{Input: []*kserve.ModelInput{{Name: "IN", Dims: []int64{-1}}}})
+		config.Alike = batching.NewAlike(&kserve.ModelConfig{Input: []*kserve.ModelInput{{Name: "IN", Dims: []int64{-1}}}})
 		config.Batching.ControlInput = []*kserve.ModelSequenceBatching_ControlInput{{Name: "READY", Control: []*kserve.ModelSequenceBatching_Control{{
 			Kind: kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_READY, BoolFalseTrue: []bool{false, true},
 		}}}}

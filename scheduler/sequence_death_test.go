@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
@@ -189,7 +190,7 @@ func TestDelayForEver(t *testing.T) {
 				PreferredBatchSize: []int32{8}, MaxQueueDelayMicroseconds: delay,
 				DefaultQueuePolicy: &kserve.ModelQueuePolicy{DefaultTimeoutMicroseconds: 1000},
 			}}}
-			d := NewBatcher(BatcherConfig{Model: "m", Observer: uncounted{}, Batching: NewBatching(c)})
+			d := NewBatcher(BatcherConfig{Model: "m", Observer: uncounted{}, Batching: batching.NewRules(c)})
 			d.Up(&taker{name: "a"})
 			rejected := 0
 			for range 2 {

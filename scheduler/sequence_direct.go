@@ -68,7 +68,7 @@ func (s *Sequence) formLocked(l *lane, then *followUp) {
 	b.batch = backend.Batch{Tasks: make([]*backend.Task, 0, highest+1), Done: b.executed}
 	for _, at := range l.slots[:highest+1] {
 		var r *episode
-		if at.seq != nil && at.seq.First != nil && s.config.Alike.equal(oldest.own, at.seq.First.own) {
+		if at.seq != nil && at.seq.First != nil && s.config.Alike.Equal(oldest.own, at.seq.First.own) {
 			r = s.takeLocked(at, then)
 			b.add(r, &r.task)
 			b.execution.Requests = append(b.execution.Requests, r.timing)

@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/handover"
 	"github.com/nereid-serving/nereid/scheduler/linked"
 )
@@ -53,14 +54,11 @@ func (s *Sequence) newRequest(ctx context.Context, req *infer.Request, send infe
 	r.task = backend.Task{Context: ctx, Request: &r.request, Send: r.deliver}
 	t := backend.Now()
 	r.timing = Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
-	if req.TimeoutMicros > 0 && req.TimeoutMicros < uint64(forever/time.Microsecond) {
-		r.expires = madeAt(req, t) + int64(req.TimeoutMicros)*int64(time.Microsecond)
+	if req.TimeoutMicros > 0 && req.TimeoutMicros < uint64(batching.Forever/time.Microsecond) {
+		r.expires = batching.MadeAt(req, t) + int64(req.TimeoutMicros)*int64(time.Microsecond)
 	}
 	return r
 }
-
-// forever is longer than anything lasts.
-const forever = 100 * 365 * 24 * time.Hour
 
 // deliver hands a response up, without the states in it, and notices the last
 // one.

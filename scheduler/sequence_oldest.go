@@ -4,15 +4,16 @@ import (
 	"slices"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
 // newInner makes the batcher of a lane. It has one request of each of its slots at
 // a time: the next one when that has been released, and, if it brings the states
 // that the next begins with, answered.
 func (s *Sequence) newInner() *Batcher {
-	b := &Batching{
+	b := &batching.Rules{
 		MaxSize: int64(s.config.MaxBatch), Alike: s.config.Alike, PreserveOrder: s.oldest.GetPreserveOrdering(),
-		MaxDelay:  micros(s.oldest.GetMaxQueueDelayMicroseconds()),
+		MaxDelay:  batching.Micros(s.oldest.GetMaxQueueDelayMicroseconds()),
 		StartWith: s.config.HoldRequests,
 	}
 	for _, size := range s.oldest.GetPreferredBatchSize() {

@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
@@ -75,9 +76,9 @@ func TestGraphStorm(t *testing.T) {
 	for i := range 4 {
 		cyclic, batches := i%2 == 0, i >= 2
 		t.Run(fmt.Sprintf("cyclic=%v,batches=%v", cyclic, batches), func(t *testing.T) {
-			var batching *Batching
+			var rules *batching.Rules
 			if batches {
-				batching = &Batching{MaxSize: 3}
+				rules = &batching.Rules{MaxSize: 3}
 			}
 			graph := waitgraph.New(zerolog.Nop(), waitgraph.Patience)
 			var models []*Batcher
@@ -85,7 +86,7 @@ func TestGraphStorm(t *testing.T) {
 			var running sync.WaitGroup
 			var instances []*calling
 			for i := range 4 {
-				models = append(models, NewBatcher(BatcherConfig{Model: string(rune('a' + i)), Observer: &counter{}, Graph: graph, Batching: batching}))
+				models = append(models, NewBatcher(BatcherConfig{Model: string(rune('a' + i)), Observer: &counter{}, Graph: graph, Batching: rules}))
 			}
 			for i, d := range models {
 				for n := range 1 + i%3 {

@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
 // TestSubmitCounts sends the same requests by Infer and by Submit, and wants the
@@ -158,19 +159,19 @@ func (q *quick) Execute(b *backend.Batch) {
 // refused.
 func TestSubmitStorm(t *testing.T) {
 	const soon = 50 * time.Microsecond
-	for name, batching := range map[string]*Batching{
+	for name, rules := range map[string]*batching.Rules{
 		"alone": nil, "batches": {MaxSize: 4}, "in order": {MaxSize: 4, MaxDelay: soon, PreserveOrder: true},
 		"with deadlines": {MaxSize: 4, MaxDelay: soon, Policy: &kserve.ModelQueuePolicy{DefaultTimeoutMicroseconds: 60}},
 		"with levels": {MaxSize: 4, Levels: 2, DefaultLevel: 1, Policy: &kserve.ModelQueuePolicy{
 			DefaultTimeoutMicroseconds: 60, TimeoutAction: kserve.ModelQueuePolicy_DELAY, MaxQueueSize: 40}},
 	} {
-		t.Run(name, func(t *testing.T) { submitStorm(t, batching) })
+		t.Run(name, func(t *testing.T) { submitStorm(t, rules) })
 	}
 }
 
-func submitStorm(t *testing.T, batching *Batching) {
+func submitStorm(t *testing.T, rules *batching.Rules) {
 	var c counter
-	d := NewBatcher(BatcherConfig{Observer: &c, MaxQueue: 50, Batching: batching})
+	d := NewBatcher(BatcherConfig{Observer: &c, MaxQueue: 50, Batching: rules})
 	instances := []*quick{{name: "0"}, {name: "1"}}
 	for _, in := range instances {
 		d.Up(in)

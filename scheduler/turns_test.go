@@ -14,6 +14,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
@@ -50,7 +51,7 @@ func newSharing(t *testing.T, configs map[string]string) *sharing {
 	graph := waitgraph.New(zerolog.Nop(), waitgraph.Patience)
 	for name, config := range configs {
 		s.counts[name] = &counter{}
-		d := NewBatcher(BatcherConfig{Model: name, Observer: s.counts[name], Graph: graph, Batching: NewBatching(parseConfig(t, config))})
+		d := NewBatcher(BatcherConfig{Model: name, Observer: s.counts[name], Graph: graph, Batching: batching.NewRules(parseConfig(t, config))})
 		s.models[name] = d
 		l.Events(d).Up(&placedTeller{teller{name: name, lasts: 400 * time.Millisecond, tale: s.tale}, group})
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
@@ -99,11 +100,11 @@ func newPatientWorld(t testing.TB, models string, patience time.Duration) *world
 	for _, m := range strings.Fields(models) {
 		name, n := m[:1], int(m[1]-'0')
 		w.counts[name] = &counter{}
-		var batching *Batching
+		var rules *batching.Rules
 		if _, size, batches := strings.Cut(m, "x"); batches {
-			batching = &Batching{MaxSize: int64(size[0] - '0')}
+			rules = &batching.Rules{MaxSize: int64(size[0] - '0')}
 		}
-		w.models[name] = NewBatcher(BatcherConfig{Model: name, Observer: w.counts[name], Graph: w.graph, Batching: batching})
+		w.models[name] = NewBatcher(BatcherConfig{Model: name, Observer: w.counts[name], Graph: w.graph, Batching: rules})
 		for i := range n {
 			a := &actor{world: w, name: fmt.Sprintf("%s%d", name, i), model: name}
 			w.instances[a.name] = a

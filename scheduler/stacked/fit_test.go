@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
 // TestFits asks which requests share a batch: "+" is one more, "|" begins another.
@@ -62,7 +62,7 @@ func TestFitsAsksTheOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	single, err := scheduler.Single(nil)
+	single, err := batching.Single(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

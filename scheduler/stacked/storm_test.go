@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
 // worker is an instance with a goroutine of its own, which doubles numbers. It
@@ -111,7 +112,7 @@ batch_output { target_name: "Y" source_input: "X" }`)
 	}
 	var memory ledger
 	observer := &nobody{}
-	batcher := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: observer, Batching: scheduler.NewBatching(config)})
+	batcher := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: observer, Batching: batching.NewRules(config)})
 	events := NewEvents(plan, memory.allocate, batcher)
 	var workers, clients sync.WaitGroup
 	var all []*worker

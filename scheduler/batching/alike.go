@@ -1,4 +1,4 @@
-package scheduler
+package batching
 
 import (
 	"bytes"
@@ -38,9 +38,9 @@ func NewAlike(config *kserve.ModelConfig) *Alike {
 	return a
 }
 
-// equal reports whether a request can be in a batch that another one has begun.
+// Equal reports whether a request can be in a batch that another one has begun.
 // Both have a batch dimension, or there is no second request in any batch.
-func (a *Alike) equal(first, other *infer.Request) bool {
+func (a *Alike) Equal(first, other *infer.Request) bool {
 	if a == nil {
 		return true
 	}

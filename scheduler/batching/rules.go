@@ -1,4 +1,4 @@
-package scheduler
+package batching
 
 import (
 	"slices"
@@ -7,8 +7,9 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// Batching says how a Batcher joins requests to batches.
-type Batching struct {
+// Rules says how a scheduler.Batcher joins requests to batches. It does not change
+// once a Batcher has it.
+type Rules struct {
 	// MaxSize bounds the summed batch sizes of a batch's requests; below 2 each
 	// request is executed by itself.
 	MaxSize int64
@@ -19,8 +20,8 @@ type Batching struct {
 	// preferred size, while an instance is idle.
 	MaxDelay time.Duration
 	// PreserveOrder has the responses of clients' requests leave in the order in
-	// which the requests were given to instances. What models call does not take
-	// part: a call could wait for the response of its own caller.
+	// which the requests were given to instances. BLS requests do not take part: one could
+	// wait for the response of its own caller.
 	PreserveOrder bool
 	// Levels is how many priorities there are, 1 the highest; 0: all are equal. A
 	// request that names none, or one that is not there, has DefaultLevel.
@@ -38,15 +39,14 @@ type Batching struct {
 	StartWith int
 }
 
-// NewBatching is what a normalised config asks for, nil without
-// dynamic_batching.
-func NewBatching(config *kserve.ModelConfig) *Batching {
+// NewRules returns what a normalised config asks for, nil without dynamic_batching.
+func NewRules(config *kserve.ModelConfig) *Rules {
 	dynamic := config.GetDynamicBatching()
 	if dynamic == nil {
 		return nil
 	}
-	b := &Batching{
-		MaxSize: int64(config.GetMaxBatchSize()), MaxDelay: micros(dynamic.GetMaxQueueDelayMicroseconds()),
+	b := &Rules{
+		MaxSize: int64(config.GetMaxBatchSize()), MaxDelay: Micros(dynamic.GetMaxQueueDelayMicroseconds()),
 		PreserveOrder: dynamic.GetPreserveOrdering(),
 		Levels:        dynamic.GetPriorityLevels(), DefaultLevel: dynamic.GetDefaultPriorityLevel(),
 		Policy: dynamic.GetDefaultQueuePolicy(), Policies: dynamic.GetPriorityQueuePolicy(), Alike: NewAlike(config),
@@ -61,9 +61,10 @@ func NewBatching(config *kserve.ModelConfig) *Batching {
 // maxLevels bounds how many priorities a config can have queues for.
 const maxLevels = 1 << 16
 
-// levels are the policies of the levels; there is one at least.
-func (b *Batching) levels() []policy {
-	list := make([]policy, max(1, min(b.Levels, maxLevels)))
+// LevelPolicies returns the policy of each level, the highest first; there is one at
+// least.
+func (b *Rules) LevelPolicies() []Policy {
+	list := make([]Policy, max(1, min(b.Levels, maxLevels)))
 	for i := range list {
 		p := b.Policy
 		if own, has := b.Policies[uint64(i)+1]; has && b.Levels > 0 {
@@ -74,8 +75,8 @@ func (b *Batching) levels() []policy {
 	return list
 }
 
-// levelOf is the level of a request of a priority, from 0.
-func (b *Batching) levelOf(priority uint64) int {
+// LevelOf returns the level of a request of a priority, an index of LevelPolicies.
+func (b *Rules) LevelOf(priority uint64) int {
 	if b.Levels == 0 {
 		return 0
 	}
