@@ -41,11 +41,10 @@
 // Registry.mu guards what is known of each model and is held for look-ups and
 // updates alone: no file is read, no process started and no scheduler called under
 // it. Methods that end in Locked want it held. Under it nothing else is locked
-// but the wait group that Shutdown waits for, and under change.mu,
-// statistics.mu and gate.mu nothing at all. One lock is held while others are taken:
-//
-//	arrival.turn (gate.go) ─▶ gate.mu
-//	arrival.turn ───────────▶ the scheduler's locks, while it hears of the instance
+// but the wait group that Shutdown waits for, and under change.mu and
+// statistics.mu nothing at all. A warm-up barrier takes the
+// scheduler's locks while it holds the lock of one instance's turn, and Registry.mu
+// never.
 //
 // # Callers
 //

@@ -8,20 +8,21 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/warmup"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
-// newGate makes the gate in front of a version's scheduler.
-func (r *Registry) newGate(l *loaded, d *repository.Description) *gate {
+// newBarrier makes the barrier in front of a version's scheduler.
+func (r *Registry) newBarrier(l *loaded, d *repository.Description) *warmup.Barrier {
 	var warm func(ctx context.Context, in backend.Instance, first bool) error
 	if samples := l.info.Config.GetModelWarmup(); len(samples) > 0 {
-		w := &warmup{
-			samples: samples, spec: l.spec, model: l.info.Name, version: l.info.Version, open: d.Open, observer: l.statistics,
-			iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), log: r.config.Log,
+		w := &warmup.Samples{
+			Configured: samples, Signature: l.spec, Model: l.info.Name, Version: l.info.Version, Open: d.Open, Observer: l.statistics,
+			Iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), Log: r.config.Log,
 		}
-		warm = w.run
+		warm = w.Run
 	}
-	return newGate(l.scheduler, warm, r.config.Log.With().Str("model", l.info.Name).Int64("version", l.info.Version).Logger())
+	return warmup.NewBarrier(l.scheduler, warm, r.config.Log.With().Str("model", l.info.Name).Int64("version", l.info.Version).Logger())
 }
 
 // forgetful is an Events that keeps something of each instance.
@@ -50,11 +51,11 @@ func (l *loaded) start(ctx context.Context, events backend.Events, limiter *rate
 		err = l.warmed(ctx)
 	}
 	if err != nil {
-		l.gate.cancel() // so that whoever still warms up ends
+		l.barrier.Cancel() // so that whoever still warms up ends
 		return err
 	}
 	l.passive = onlyPassive(config.GetInstanceGroup())
-	l.gate.admit()
+	l.barrier.Admit()
 	return nil
 }
 
@@ -67,7 +68,7 @@ func (l *loaded) warmed(ctx context.Context) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, infer.Errorf(infer.Internal, "the warm-up of model '%s' did not end within %s", l.info.Name, limit))
 		defer cancel()
 	}
-	return l.gate.wait(ctx)
+	return l.barrier.Wait(ctx)
 }
 
 // abandon forgets a version, if there is one, whose instances have ended and that
@@ -76,7 +77,7 @@ func (l *loaded) abandon() {
 	if l == nil {
 		return
 	}
-	l.gate.close()
+	l.barrier.Close()
 	l.share.Release()
 	l.cache.close()
 	l.statistics.metrics.Close()

@@ -22,7 +22,7 @@ func TestNewInstancesThatComeBack(t *testing.T) {
 	g.backend.ending = func(in *growingInstance) {
 		in.model.events.Down(in, false)
 		in.model.events.Up(in)
-		l.gate.settle() // until it has been warmed up, if it is
+		l.barrier.Settle() // until it has been warmed up, if it is
 	}
 	if _, err := g.SetInstances(t.Context(), "m", "", 3); err == nil || infer.AsError(err).Message != "failed to run warmup sample 's': cold; " {
 		t.Errorf("got %v", err)
@@ -33,8 +33,8 @@ func TestNewInstancesThatComeBack(t *testing.T) {
 		t.Errorf("the next ones: %v", err)
 	}
 	g.want("in the end", "1: a_0 a_1 a_2")
-	if n := l.gate.known(); n != 3 {
-		t.Errorf("the gate knows %d instances, want 3", n)
+	if n := l.barrier.Known(); n != 3 {
+		t.Errorf("the barrier knows %d instances, want 3", n)
 	}
 }
 

@@ -121,10 +121,10 @@ func (g *grower) wantQuiet(l *loaded) {
 	g.t.Helper()
 	known := 0
 	if testkit.Within(patience, func() bool {
-		known = l.gate.known()
+		known = l.barrier.Known()
 		return known == 2
 	}) {
 		return
 	}
-	g.t.Errorf("the gate knows %d instances, want 2", known)
+	g.t.Errorf("the barrier knows %d instances, want 2", known)
 }

@@ -77,7 +77,7 @@ func (u *instanceUpdate) drop() {
 	}
 	ctx, cancel := u.registry.unloading(u.before.model)
 	defer cancel()
-	waiting := u.before.gate.refuse()
+	waiting := u.before.barrier.Refuse()
 	var ends sync.WaitGroup
 	for _, in := range u.added {
 		ends.Go(boundary.Guard(u.registry.config.Log, boundary.Models, func() { u.end(ctx, in) }, nil))
@@ -85,7 +85,7 @@ func (u *instanceUpdate) drop() {
 	ends.Wait()
 	for _, in := range waiting { // among them what has not even come up with the others
 		u.forget(in)
-		u.before.gate.forget(in)
+		u.before.barrier.Forget(in)
 	}
 	u.after.share.Release()
 }
@@ -98,7 +98,7 @@ func (u *instanceUpdate) commit() (left []backend.Instance) {
 		return nil
 	}
 	l := u.before
-	l.gate.admit()
+	l.barrier.Admit()
 	if len(u.surplus) == 0 {
 		l.share.Release()
 		return nil
@@ -108,7 +108,7 @@ func (u *instanceUpdate) commit() (left []backend.Instance) {
 	var idle sync.WaitGroup
 	for _, in := range u.surplus {
 		u.updater.Leave(in)
-		known := l.gate.retire(in)
+		known := l.barrier.Retire(in)
 		drained := make(chan struct{}) // closed by the scheduler
 		if known == nil {              // a passive one
 			close(drained)
@@ -149,7 +149,7 @@ func (u *instanceUpdate) leave(in, known backend.Instance, drained <-chan struct
 	u.end(ctx, in)
 	<-drained // an instance that is gone has no work
 	u.forget(known)
-	l.gate.forget(in)
+	l.barrier.Forget(in)
 }
 
 func (u *instanceUpdate) end(ctx context.Context, in backend.Instance) {

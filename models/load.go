@@ -308,7 +308,7 @@ func (r *Registry) bringUp(ctx context.Context, d *repository.Description, numbe
 		counters.Close()
 		return err
 	}
-	l.gate = r.newGate(l, d)
+	l.barrier = r.newBarrier(l, d)
 	*made = l
 	if err := l.start(ctx, r.events(l), r.config.Limiter); err != nil {
 		return err

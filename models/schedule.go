@@ -31,5 +31,5 @@ func (r *Registry) newScheduler(l *loaded, d *repository.Description) (scheduler
 // whatever stands between it and them. The limiter is next to it, as a batch is
 // formed when its turn has come, and stacked then.
 func (r *Registry) events(l *loaded) backend.Events {
-	return r.stack(l, r.limit(l, l.gate))
+	return r.stack(l, r.limit(l, l.barrier))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/signature"
+	"github.com/nereid-serving/nereid/models/warmup"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/scheduler/stacked"
@@ -49,8 +50,8 @@ type loaded struct {
 	info       *Info
 	spec       *signature.Model
 	scheduler  scheduler.Scheduler
-	gate       *gate
-	between    []forgetful      // what stands between the gate and the instances
+	barrier    *warmup.Barrier
+	between    []forgetful      // what stands between the barrier and the instances
 	share      *ratelimit.Share // of the rate limiter's resources; nil without one
 	passive    bool             // it has only passive instances
 	model      backend.Model
@@ -136,9 +137,9 @@ func (l *loaded) ready(ctx context.Context) error {
 func (l *loaded) close(ctx context.Context) error {
 	held := l.holds.end(ctx)
 	stopped := l.scheduler.Stop(ctx)
-	l.gate.cancel()
+	l.barrier.Cancel()
 	closed := l.model.Close(ctx)
-	l.gate.close()
+	l.barrier.Close()
 	l.share.Release()
 	l.upload.Drop()
 	l.cache.close()

@@ -1,4 +1,4 @@
-package models
+package warmup
 
 import (
 	"context"
@@ -16,18 +16,18 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// warmup runs the samples of a version's model_warmup on instances, past the
+// Samples runs the samples of a version's model_warmup on instances, past the
 // scheduler. What it executes counts in the version's statistics.
-type warmup struct {
-	samples  []*kserve.ModelWarmup
-	spec     *signature.Model
-	model    string
-	version  int64
-	open     func() (*repository.Folder, error) // the model's directory
-	observer scheduler.Observer
-	// iterative has what a model releases executed again.
-	iterative bool
-	log       zerolog.Logger
+type Samples struct {
+	Configured []*kserve.ModelWarmup
+	Signature  *signature.Model
+	Model      string
+	Version    int64
+	Open       func() (*repository.Folder, error) // the model's directory
+	Observer   scheduler.Observer
+	// Iterative has what a model releases executed again.
+	Iterative bool
+	Log       zerolog.Logger
 
 	mu sync.Mutex
 	// longest is how long a first warm-up has taken.
@@ -40,8 +40,8 @@ type warmup struct {
 // itself wait for the instance.
 const againAtLeast = 30 * time.Second
 
-// run warms an instance up. The error is for clients.
-func (w *warmup) run(ctx context.Context, in backend.Instance, first bool) error {
+// Run warms an instance up. The error is for clients.
+func (w *Samples) Run(ctx context.Context, in backend.Instance, first bool) error {
 	begin := time.Now()
 	if !first {
 		w.mu.Lock()
@@ -51,14 +51,14 @@ func (w *warmup) run(ctx context.Context, in backend.Instance, first bool) error
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	directory, err := w.open()
+	directory, err := w.Open()
 	if err != nil {
 		return err
 	}
 	defer directory.Close()
-	for _, sample := range w.samples {
+	for _, sample := range w.Configured {
 		if sample.GetBatchSize() == 0 {
-			w.log.Debug().Msgf("skipping batch 0 warmup sample '%s'", sample.GetName())
+			w.Log.Debug().Msgf("skipping batch 0 warmup sample '%s'", sample.GetName())
 			continue
 		}
 		// An instance holds one sample's data at a time.
@@ -81,9 +81,9 @@ func (w *warmup) run(ctx context.Context, in backend.Instance, first bool) error
 }
 
 // repeat executes a sample as often as it says.
-func (w *warmup) repeat(ctx context.Context, in backend.Instance, b *warmupBatch) error {
+func (w *Samples) repeat(ctx context.Context, in backend.Instance, b *sampleBatch) error {
 	for iteration := range max(b.sample.GetCount(), 1) {
-		w.log.Debug().Msgf("model '%s' instance %s is running warmup sample '%s' for iteration %d", w.model, in.Name(), b.sample.GetName(), iteration+1)
+		w.Log.Debug().Msgf("model '%s' instance %s is running warmup sample '%s' for iteration %d", w.Model, in.Name(), b.sample.GetName(), iteration+1)
 		if errors := w.execute(ctx, in, b); len(errors) > 0 {
 			return sampleFailed(b.sample, errors...)
 		}
@@ -101,7 +101,7 @@ func sampleFailed(sample *kserve.ModelWarmup, errors ...string) error {
 
 // trial is one execution of a sample.
 type trial struct {
-	warmup   *warmup
+	samples  *Samples
 	instance backend.Instance
 	started  int64
 	ended    chan struct{} // closed when nothing is open
@@ -113,12 +113,12 @@ type trial struct {
 
 // execute runs one iteration of a sample and returns the errors that its
 // requests were answered with.
-func (w *warmup) execute(ctx context.Context, in backend.Instance, b *warmupBatch) []string {
-	t := &trial{warmup: w, instance: in, started: backend.Now(), ended: make(chan struct{}), open: int(b.sample.GetBatchSize())}
+func (w *Samples) execute(ctx context.Context, in backend.Instance, b *sampleBatch) []string {
+	t := &trial{samples: w, instance: in, started: backend.Now(), ended: make(chan struct{}), open: int(b.sample.GetBatchSize())}
 	tasks := make([]*backend.Task, t.open)
 	for i := range tasks {
 		request := b.request()
-		request.Version = w.version
+		request.Version = w.Version
 		tasks[i] = &backend.Task{Context: ctx, Request: request, Send: t.answered}
 	}
 	t.execute(tasks)
@@ -182,7 +182,7 @@ func (t *trial) done(b *backend.Batch, report backend.Report) {
 	for _, task := range b.Tasks {
 		execution.Requests = append(execution.Requests, scheduler.Timing{BatchSize: task.Request.BatchSize, Start: t.started, Queued: t.started})
 	}
-	t.warmup.observer.Executed(execution)
+	t.samples.Observer.Executed(execution)
 	if again := report.Rescheduled; len(again) > 0 {
 		t.reschedule(again)
 	}
@@ -195,7 +195,7 @@ func (t *trial) reschedule(tasks []*backend.Task) {
 		task.Request.Flags = 0
 	}
 	switch ctx := tasks[0].Context; {
-	case !t.warmup.iterative:
+	case !t.samples.Iterative:
 		t.refuse(tasks, infer.Errorf(infer.Internal,
 			"Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a flag."))
 	case ctx.Err() != nil:

@@ -1,22 +1,23 @@
-package models
+package warmup
 
 import (
 	"context"
 	"sync"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
-	"github.com/rs/zerolog"
 )
 
-// gate stands between the instances of a version and its scheduler. An instance
+// Barrier stands between the instances of a version and its scheduler. An instance
 // waits in it until it has been warmed up and, when it comes for the first time,
 // until it is admitted together with those that came with it. One that was lost
 // and comes again is warmed up again; if that fails it passes nevertheless.
 //
 //	Up ─▶ warm up ─▶ wait for admit ─▶ scheduler
 //	Up again ─▶ warm up ─────────────▶ scheduler
-type gate struct {
+type Barrier struct {
 	next backend.Events
 	// warm warms an instance up; nil if there is nothing to be done.
 	warm func(ctx context.Context, in backend.Instance, first bool) error
@@ -33,16 +34,16 @@ type gate struct {
 	failures chan error
 }
 
-// arrival is an instance that has come to a gate.
+// arrival is an instance that has come to a barrier.
 type arrival struct {
 	in backend.Instance
 	// turn is held while the scheduler is told, so that it hears of one thing after
-	// the other. It is taken before the gate's mu.
+	// the other. It is taken before the barrier's mu.
 	turn sync.Mutex
 	// first is closed when the first warm-up has ended.
 	first chan struct{}
 
-	// Guarded by the gate's mu.
+	// Guarded by the barrier's mu.
 	life     int  // how often it has come or gone
 	tried    bool // the first warm-up has ended
 	ready    bool // it is up and warm
@@ -52,16 +53,16 @@ type arrival struct {
 	stop     context.CancelFunc
 }
 
-// newGate makes a gate in front of next; warm warms an instance up, nil if there is
+// NewBarrier makes a barrier in front of next; warm warms an instance up, nil if there is
 // nothing to be done.
-func newGate(next backend.Events, warm func(ctx context.Context, in backend.Instance, first bool) error, log zerolog.Logger) *gate {
-	g := &gate{next: next, warm: warm, log: log, arrivals: make(map[backend.Instance]*arrival), failures: make(chan error, 1)}
+func NewBarrier(next backend.Events, warm func(ctx context.Context, in backend.Instance, first bool) error, log zerolog.Logger) *Barrier {
+	g := &Barrier{next: next, warm: warm, log: log, arrivals: make(map[backend.Instance]*arrival), failures: make(chan error, 1)}
 	g.ctx, g.end = context.WithCancel(context.Background())
 	return g
 }
 
 // Up implements backend.Events.
-func (g *gate) Up(in backend.Instance) {
+func (g *Barrier) Up(in backend.Instance) {
 	key := backend.Innermost(in)
 	g.mu.Lock()
 	a := g.arrivals[key]
@@ -87,7 +88,7 @@ func (g *gate) Up(in backend.Instance) {
 }
 
 // warmed lets an instance pass that is still there, if it may.
-func (g *gate) warmed(a *arrival, life int, err error) {
+func (g *Barrier) warmed(a *arrival, life int, err error) {
 	a.turn.Lock()
 	defer a.turn.Unlock()
 	g.mu.Lock()
@@ -118,7 +119,7 @@ func (g *gate) warmed(a *arrival, life int, err error) {
 }
 
 // Down implements backend.Events.
-func (g *gate) Down(in backend.Instance, hopeless bool) {
+func (g *Barrier) Down(in backend.Instance, hopeless bool) {
 	g.mu.Lock()
 	a := g.arrivals[backend.Innermost(in)]
 	g.mu.Unlock()
@@ -138,9 +139,9 @@ func (g *gate) Down(in backend.Instance, hopeless bool) {
 	}
 }
 
-// wait returns when the instances that are not admitted have been warmed up, or
+// Wait returns when the instances that are not admitted have been warmed up, or
 // why one of them could not be.
-func (g *gate) wait(ctx context.Context) error {
+func (g *Barrier) Wait(ctx context.Context) error {
 	for _, a := range g.waiting() {
 		select {
 		case <-a.first:
@@ -158,7 +159,7 @@ func (g *gate) wait(ctx context.Context) error {
 	}
 }
 
-func (g *gate) waiting() []*arrival {
+func (g *Barrier) waiting() []*arrival {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var list []*arrival
@@ -170,9 +171,9 @@ func (g *gate) waiting() []*arrival {
 	return list
 }
 
-// admit lets all pass that wait. Those that have been lost meanwhile pass when
+// Admit lets all pass that wait. Those that have been lost meanwhile pass when
 // they come again.
-func (g *gate) admit() {
+func (g *Barrier) Admit() {
 	for _, a := range g.waiting() {
 		a.turn.Lock()
 		g.mu.Lock()
@@ -190,9 +191,9 @@ func (g *gate) admit() {
 	}
 }
 
-// retire lets an instance pass no more, and returns it as the scheduler knows
+// Retire lets an instance pass no more, and returns it as the scheduler knows
 // it; nil if that does not.
-func (g *gate) retire(in backend.Instance) backend.Instance {
+func (g *Barrier) Retire(in backend.Instance) backend.Instance {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	a := g.arrivals[backend.Innermost(in)]
@@ -207,17 +208,17 @@ func (g *gate) retire(in backend.Instance) backend.Instance {
 	return a.in
 }
 
-// forget drops what is known of an instance that has ended.
-func (g *gate) forget(in backend.Instance) {
+// Forget drops what is known of an instance that has ended.
+func (g *Barrier) Forget(in backend.Instance) {
 	g.mu.Lock()
 	delete(g.arrivals, backend.Innermost(in))
 	g.mu.Unlock()
 }
 
-// refuse lets none of those that wait pass, now or later, and returns them. They
+// Refuse lets none of those that wait pass, now or later, and returns them. They
 // are known until they are forgotten: one that comes up once more before it ends
 // is none that waits.
-func (g *gate) refuse() []backend.Instance {
+func (g *Barrier) Refuse() []backend.Instance {
 	var list []backend.Instance
 	for _, a := range g.waiting() {
 		g.mu.Lock()
@@ -233,21 +234,21 @@ func (g *gate) refuse() []backend.Instance {
 	return list
 }
 
-// known is how many instances have come and are not forgotten.
-func (g *gate) known() int {
+// Known is how many instances have come and are not forgotten.
+func (g *Barrier) Known() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.arrivals)
 }
 
-// settle returns when no instance is being warmed up.
-func (g *gate) settle() { g.running.Wait() }
+// Settle returns when no instance is being warmed up.
+func (g *Barrier) Settle() { g.running.Wait() }
 
-// cancel ends what is being warmed up, without waiting for the end.
-func (g *gate) cancel() { g.end() }
+// Cancel ends what is being warmed up, without waiting for the end.
+func (g *Barrier) Cancel() { g.end() }
 
-// close cancels what is being warmed up and returns when that has ended.
-func (g *gate) close() {
-	g.cancel()
-	g.settle()
+// Close cancels what is being warmed up and returns when that has ended.
+func (g *Barrier) Close() {
+	g.Cancel()
+	g.Settle()
 }

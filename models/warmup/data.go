@@ -1,4 +1,4 @@
-package models
+package warmup
 
 import (
 	"errors"
@@ -24,15 +24,15 @@ const (
 // warmupDirectory is where a model has the files of its samples.
 const warmupDirectory = "warmup"
 
-// warmupBatch is a sample with its data: as many requests as its batch size
+// sampleBatch is a sample with its data: as many requests as its batch size
 // says, all alike.
-type warmupBatch struct {
+type sampleBatch struct {
 	sample *kserve.ModelWarmup
 	model  infer.Request // checked, with the inputs that the config does not declare
 }
 
 // request returns a request of the batch. All share the bytes of their inputs.
-func (b *warmupBatch) request() *infer.Request {
+func (b *sampleBatch) request() *infer.Request {
 	r := b.model
 	r.Inputs = slices.Clone(r.Inputs)
 	return &r
@@ -43,12 +43,12 @@ func (b *warmupBatch) request() *infer.Request {
 type heldSample struct {
 	made  sync.Once
 	users int // guarded by the warmup's mu
-	batch *warmupBatch
+	batch *sampleBatch
 	err   error
 }
 
 // hold makes the data of a sample, or waits for whoever does. The caller drops it.
-func (w *warmup) hold(directory *repository.Folder, sample *kserve.ModelWarmup) *heldSample {
+func (w *Samples) hold(directory *repository.Folder, sample *kserve.ModelWarmup) *heldSample {
 	w.mu.Lock()
 	h := w.held[sample]
 	if h == nil {
@@ -64,7 +64,7 @@ func (w *warmup) hold(directory *repository.Folder, sample *kserve.ModelWarmup) 
 	return h
 }
 
-func (w *warmup) drop(sample *kserve.ModelWarmup, h *heldSample) {
+func (w *Samples) drop(sample *kserve.ModelWarmup, h *heldSample) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if h.users--; h.users == 0 {
@@ -75,13 +75,13 @@ func (w *warmup) drop(sample *kserve.ModelWarmup, h *heldSample) {
 // batch makes the data of one sample. It is not kept: instances come seldom. What
 // the config declares is checked as a client's request is; the rest are controls
 // and states, which schedulers add elsewhere.
-func (w *warmup) batch(directory *repository.Folder, sample *kserve.ModelWarmup) (*warmupBatch, error) {
+func (w *Samples) batch(directory *repository.Folder, sample *kserve.ModelWarmup) (*sampleBatch, error) {
 	if sample.GetBatchSize() > maxWarmupBatch {
 		return nil, refuse("warmup sample '%s' has batch size %d, want %d at most", sample.GetName(), sample.GetBatchSize(), maxWarmupBatch)
 	}
-	b := &warmupBatch{sample: sample, model: infer.Request{Model: w.model}}
+	b := &sampleBatch{sample: sample, model: infer.Request{Model: w.Model}}
 	names := slices.Sorted(maps.Keys(sample.GetInputs()))
-	inputs := make([]*warmupInput, len(names))
+	inputs := make([]*sampleInput, len(names))
 	sum := int64(0)
 	for i, name := range names {
 		in, err := w.input(name, sample.GetInputs()[name])
@@ -105,7 +105,7 @@ func (w *warmup) batch(directory *repository.Folder, sample *kserve.ModelWarmup)
 			more = append(more, in.tensor)
 		}
 	}
-	if err := w.spec.Validate(&b.model); err != nil {
+	if err := w.Signature.Validate(&b.model); err != nil {
 		var late *signature.BackendRefusal
 		if errors.As(err, &late) {
 			return nil, sampleFailed(sample, late.Err.Error())
@@ -116,8 +116,8 @@ func (w *warmup) batch(directory *repository.Folder, sample *kserve.ModelWarmup)
 	return b, nil
 }
 
-// warmupInput is one input of a sample.
-type warmupInput struct {
+// sampleInput is one input of a sample.
+type sampleInput struct {
 	tensor         infer.Tensor
 	config         *kserve.ModelWarmup_Input
 	elements, size int64 // how many, and the bytes of one; of a text the least
@@ -125,19 +125,19 @@ type warmupInput struct {
 	awry           bool  // its shape is to be refused: there is no data
 }
 
-func (in *warmupInput) bytes() int64 { return in.elements * in.size }
+func (in *sampleInput) bytes() int64 { return in.elements * in.size }
 
 // input checks what is to be known of an input before it has data. In batching
 // models each has a batch dimension of 1.
-func (w *warmup) input(name string, input *kserve.ModelWarmup_Input) (*warmupInput, error) {
-	in := &warmupInput{config: input, declared: w.spec.Declares(name)}
+func (w *Samples) input(name string, input *kserve.ModelWarmup_Input) (*sampleInput, error) {
+	in := &sampleInput{config: input, declared: w.Signature.Declares(name)}
 	t := &in.tensor
 	t.Name, t.DataType = name, infer.DataType(input.GetDataType())
 	prefix := (&infer.Request{}).LogPrefix()
 	if slices.Contains(input.GetDims(), -1) {
 		return nil, refuse("warmup setting expects all variable-size dimensions are specified for input '%s'", name)
 	}
-	if w.spec.Batches() {
+	if w.Signature.Batches() {
 		t.Shape = append(t.Shape, 1)
 	}
 	t.Shape = append(t.Shape, input.GetDims()...)
@@ -165,7 +165,7 @@ func (w *warmup) input(name string, input *kserve.ModelWarmup_Input) (*warmupInp
 }
 
 // fill makes the data of an input, limit bytes at most.
-func (w *warmup) fill(directory *repository.Folder, in *warmupInput, limit int64) (err error) {
+func (w *Samples) fill(directory *repository.Folder, in *sampleInput, limit int64) (err error) {
 	if in.awry {
 		return nil
 	}
@@ -187,7 +187,7 @@ func (w *warmup) fill(directory *repository.Folder, in *warmupInput, limit int64
 
 // fromFile reads the bytes of an input: so many as it needs, or, of texts, all,
 // if they are not more than most.
-func (w *warmup) fromFile(directory *repository.Folder, in *warmupInput, file string, most int64) ([]byte, error) {
+func (w *Samples) fromFile(directory *repository.Folder, in *sampleInput, file string, most int64) ([]byte, error) {
 	prefix := (&infer.Request{}).LogPrefix()
 	text := in.tensor.DataType == infer.Bytes
 	limit := in.bytes()
@@ -204,7 +204,7 @@ func (w *warmup) fromFile(directory *repository.Folder, in *warmupInput, file st
 		return nil, refuse("%swarmup setting expects %d bytes, but the data provided from %sonly has %d bytes", prefix, limit, file, len(data))
 	case text && !in.declared:
 		if scan := infer.ScanBytes(data, math.MaxInt); scan.Rest != 0 || int64(scan.Count) != in.elements {
-			return nil, refuse("%sexpected %d string elements for inference input '%s' for model '%s', got %d", prefix, in.elements, in.tensor.Name, w.model, scan.Count)
+			return nil, refuse("%sexpected %d string elements for inference input '%s' for model '%s', got %d", prefix, in.elements, in.tensor.Name, w.Model, scan.Count)
 		}
 	}
 	return data, nil

@@ -1,4 +1,4 @@
-package models
+package warmup
 
 import (
 	"context"
@@ -11,8 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/backend"
 )
 
 // heard is a scheduler that writes down what it is told.
@@ -48,9 +49,9 @@ func (g *gated) Name() string                { return g.name }
 func (g *gated) Ready(context.Context) error { return nil }
 func (g *gated) Execute(*backend.Batch)      {}
 
-// TestGate plays the comings and goings of instances a and b. Warming up takes a
+// TestBarrier plays the comings and goings of instances a and b. Warming up takes a
 // second; "spoil" makes it fail, "wait" ends the first wait with what it says.
-func TestGate(t *testing.T) {
+func TestBarrier(t *testing.T) {
 	for name, test := range map[string]struct {
 		script string
 		want   string // what the scheduler hears, and what wait says
@@ -85,7 +86,7 @@ func TestGate(t *testing.T) {
 					}
 					return nil
 				}
-				g := newGate(h, warm, zerolog.Nop())
+				g := NewBarrier(h, warm, zerolog.Nop())
 				instances := map[string]*gated{"a": {"a"}, "b": {"b"}}
 				var got []string
 				for step := range strings.SplitSeq(test.script, "; ") {
@@ -104,21 +105,21 @@ func TestGate(t *testing.T) {
 					case "pass":
 						time.Sleep(time.Minute)
 					case "admit":
-						g.admit()
+						g.Admit()
 					case "retire":
-						g.retire(in)
+						g.Retire(in)
 					case "wait":
 						if said := h.said(); said != "" {
 							got = append(got, said)
 						}
-						got = append(got, fmt.Sprint("wait ", g.wait(t.Context())))
+						got = append(got, fmt.Sprint("wait ", g.Wait(t.Context())))
 					}
 				}
 				time.Sleep(time.Minute)
 				if said := h.said(); said != "" {
 					got = append(got, said)
 				}
-				g.close()
+				g.Close()
 				// Those that wait are admitted in any order.
 				text := strings.ReplaceAll(strings.Join(got, "; "), "up b, up a", "up a, up b")
 				if text != test.want {
@@ -129,22 +130,22 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// A gate without samples to run lets instances pass on the spot.
-func TestGateWithoutWarmup(t *testing.T) {
+// A barrier without samples to run lets instances pass on the spot.
+func TestBarrierWithoutWarmup(t *testing.T) {
 	h := &heard{}
-	g := newGate(h, nil, zerolog.Nop())
+	g := NewBarrier(h, nil, zerolog.Nop())
 	a := &gated{"a"}
 	g.Up(a)
-	if err := g.wait(t.Context()); err != nil {
+	if err := g.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	g.admit()
+	g.Admit()
 	g.Down(a, false)
 	g.Up(a)
-	if in := g.retire(a); in != a {
+	if in := g.Retire(a); in != a {
 		t.Errorf("the scheduler knows it as %v", in)
 	}
-	g.forget(a)
+	g.Forget(a)
 	g.Down(a, true)
 	if got := h.said(); got != "up a, down a false, up a" {
 		t.Errorf("the scheduler hears %q", got)

@@ -1,4 +1,4 @@
-package models
+package warmup
 
 import (
 	"encoding/binary"
@@ -42,7 +42,7 @@ func (e *executions) Executed(x *scheduler.Execution) {
 
 // newWarmup makes the warm-up of a config with these samples, whose files lie in
 // the directory of a model m below root.
-func newWarmup(t *testing.T, samples string, files map[string]string) (w *warmup, counts *executions, root string) {
+func newWarmup(t *testing.T, samples string, files map[string]string) (w *Samples, counts *executions, root string) {
 	t.Helper()
 	config := &kserve.ModelConfig{}
 	if err := prototext.Unmarshal([]byte(warmupConfig+samples), config); err != nil {
@@ -63,9 +63,9 @@ func newWarmup(t *testing.T, samples string, files map[string]string) (w *warmup
 	}
 	t.Cleanup(opened.Close)
 	counts = &executions{}
-	return &warmup{
-		samples: config.GetModelWarmup(), spec: signature.New("m", config), model: "m", version: 1, observer: counts, log: zerolog.Nop(),
-		open: func() (*repository.Folder, error) { return opened.Open(repository.Identity{Name: "m"}) },
+	return &Samples{
+		Configured: config.GetModelWarmup(), Signature: signature.New("m", config), Model: "m", Version: 1, Observer: counts, Log: zerolog.Nop(),
+		Open: func() (*repository.Folder, error) { return opened.Open(repository.Identity{Name: "m"}) },
 	}, counts, root
 }
 
@@ -80,13 +80,13 @@ func sample(rest string, inputs ...string) string {
 }
 
 // onlyBatch makes the data of the only sample.
-func onlyBatch(w *warmup) (*warmupBatch, error) {
-	directory, err := w.open()
+func onlyBatch(w *Samples) (*sampleBatch, error) {
+	directory, err := w.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer directory.Close()
-	return w.batch(directory, w.samples[0])
+	return w.batch(directory, w.Configured[0])
 }
 
 func TestWarmupData(t *testing.T) {
@@ -148,12 +148,12 @@ func TestWarmupData(t *testing.T) {
 // A file of texts is not longer than what the rest of its sample leaves.
 func TestWarmupTextsAreBounded(t *testing.T) {
 	w, _, _ := newWarmup(t, sample("batch_size: 1", "TEXT", "STRING", "2", `input_data_file: "texts"`), map[string]string{"texts": "\x01\x00\x00\x00a\x00\x00\x00\x00"})
-	directory, err := w.open()
+	directory, err := w.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer directory.Close()
-	in, err := w.input("TEXT", w.samples[0].GetInputs()["TEXT"])
+	in, err := w.input("TEXT", w.Configured[0].GetInputs()["TEXT"])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestWarmupMakesOneSampleAtATime(t *testing.T) {
 			answer(b, nil)
 			b.Done(b, backend.Report{Executed: true})
 		}}
-		if err := w.run(t.Context(), instance, true); err != nil || fmt.Sprint(got) != "[12345678 abcdefgh]" {
+		if err := w.Run(t.Context(), instance, true); err != nil || fmt.Sprint(got) != "[12345678 abcdefgh]" {
 			t.Errorf("executed %v, %v", got, err)
 		}
 	})
@@ -192,7 +192,7 @@ func TestWarmupMakesOneSampleAtATime(t *testing.T) {
 func TestWarmupDataIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _, _ := newWarmup(t, sample("batch_size: 2", "IN", "INT32", "2", "random_data: true"), nil)
-		w.observer = unmoved{}
+		w.Observer = unmoved{}
 		var seen [3]*byte
 		var all sync.WaitGroup
 		for i := range seen {
@@ -202,7 +202,7 @@ func TestWarmupDataIsShared(t *testing.T) {
 				b.Done(b, backend.Report{Executed: true})
 			}}
 			all.Go(func() {
-				if err := w.run(t.Context(), instance, true); err != nil {
+				if err := w.Run(t.Context(), instance, true); err != nil {
 					t.Error(err)
 				}
 			})
@@ -328,10 +328,10 @@ func TestWarmupRuns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, counts, root := newWarmup(t, test.samples, nil)
-				w.iterative = test.iterative
+				w.Iterative = test.iterative
 				in := &scripted{gated: gated{"a"}, does: test.does}
 				failure := ""
-				if err := w.run(t.Context(), in, true); err != nil {
+				if err := w.Run(t.Context(), in, true); err != nil {
 					failure = strings.ReplaceAll(infer.AsError(err).Message, root, "/repository")
 				}
 				if got := fmt.Sprint(in.batches); got != test.batches {
@@ -355,7 +355,7 @@ func TestWarmupAgainIsBounded(t *testing.T) {
 		w, _, _ := newWarmup(t, sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true"), nil)
 		in := &scripted{gated: gated{"a"}}
 		in.does = func(_ int, b *backend.Batch) { answer(b, nil); b.Done(b, backend.Report{Executed: true}) }
-		if err := w.run(t.Context(), in, true); err != nil {
+		if err := w.Run(t.Context(), in, true); err != nil {
 			t.Fatal(err)
 		}
 		in.does = func(_ int, b *backend.Batch) {
@@ -364,7 +364,7 @@ func TestWarmupAgainIsBounded(t *testing.T) {
 			b.Done(b, backend.Report{Executed: true})
 		}
 		began := time.Now()
-		err := w.run(t.Context(), in, false)
+		err := w.Run(t.Context(), in, false)
 		if err == nil || time.Since(began) < againAtLeast || time.Since(began) > 2*againAtLeast || in.left != 1 {
 			t.Errorf("it ended after %v with %v, %d tasks were cancelled", time.Since(began), err, in.left)
 		}
