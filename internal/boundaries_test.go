@@ -18,7 +18,7 @@ var unbounded = map[string]string{
 	"server/grpc/loan.go":  "the cleanup has its boundary inside: around it, it would hold what is to be found",
 }
 
-// unserved are the rooms that are not part of the server.
+// unserved are the packages that are not part of the server.
 var unserved = []string{"bench", "integration", "internal"}
 
 // TestGoroutinesHaveBoundaries finds what starts a goroutine, and wants package
@@ -27,7 +27,7 @@ var unserved = []string{"bench", "integration", "internal"}
 func TestGoroutinesHaveBoundaries(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, file := range goFiles(t) {
-		if file.test || file.generated || slices.Contains(unserved, file.room) || strings.HasSuffix(path.Dir(file.path), "test") {
+		if file.test || file.generated || slices.Contains(unserved, file.pkg) || strings.HasSuffix(path.Dir(file.path), "test") {
 			continue // the last are what tests of several packages have in common, as net/http/httptest
 		}
 		for _, what := range goroutines(file.syntax) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Names of tests in docs/compatibility.md: `room.TestName` or `room.FuzzName` of
-// Go, `room/tests/test_file.py` or `room/tests/test_file.py::name` of Python.
+// Names of tests in docs/compatibility.md: `package.TestName` or `package.FuzzName` of
+// Go, `folder/tests/test_file.py` or `folder/tests/test_file.py::name` of Python.
 var (
 	goTest     = regexp.MustCompile("`([a-z]+(?:/[a-z]+)*)\\.((?:Test|Fuzz)\\w+)`")
 	pythonTest = regexp.MustCompile("`([\\w/]+/test_\\w+\\.py)(?:::(\\w+))?`")
@@ -22,16 +22,16 @@ func TestCompatibilityNamesTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rooms := map[string]string{} // the text of all Go tests, by room
+	texts := map[string]string{} // the text of all Go tests, by package
 	found := 0
 	for _, name := range goTest.FindAllStringSubmatch(string(text), -1) {
 		found++
-		room, test := name[1], name[2]
-		if _, ok := rooms[room]; !ok {
-			rooms[room] = testsOf(t, room)
+		pkg, test := name[1], name[2]
+		if _, ok := texts[pkg]; !ok {
+			texts[pkg] = testsOf(t, pkg)
 		}
-		if !strings.Contains(rooms[room], "\nfunc "+test+"(") {
-			t.Errorf("%s has no %s", room, test)
+		if !strings.Contains(texts[pkg], "\nfunc "+test+"(") {
+			t.Errorf("%s has no %s", pkg, test)
 		}
 	}
 	for _, name := range pythonTest.FindAllStringSubmatch(string(text), -1) {
@@ -49,10 +49,10 @@ func TestCompatibilityNamesTests(t *testing.T) {
 	}
 }
 
-// testsOf returns the text of the Go tests of a room.
-func testsOf(t *testing.T, room string) string {
+// testsOf returns the text of the Go tests of a package.
+func testsOf(t *testing.T, pkg string) string {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join("..", filepath.FromSlash(room), "*_test.go"))
+	paths, err := filepath.Glob(filepath.Join("..", filepath.FromSlash(pkg), "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}

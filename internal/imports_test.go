@@ -1,4 +1,4 @@
-// Package internal holds the table of the rooms of this repository, as a test.
+// Package internal holds the rules between the packages of this repository, as tests.
 package internal
 
 import (
@@ -22,52 +22,64 @@ const (
 	maxLines = 600 // of a file: above, there is a second idea in it
 )
 
-// everything is what a room may import that wires or tests the others.
+// everything is what a package may import that wires or tests the others.
 var everything = []string{"*"}
 
-// rooms says which other rooms each room may import. A room's own packages, and
-// internal/testkit in tests, go without saying. A new room here needs a decision
-// record in docs/decisions that says why no room has it.
-var rooms = map[string][]string{
-	"cmd/nereid":     everything,
-	".":              everything, // the wiring
-	"server":         {"models", "infer", "kserve", "memory", "boundary"},
-	"models":         {"scheduler", "backend", "infer", "kserve", "metrics", "boundary", "memory"},
-	"scheduler":      {"backend", "infer", "kserve", "metrics", "boundary", "memory"},
-	"backend":        {"infer", "kserve"},
-	"backend/python": {"backend/process", "backend/process/launch", "backend/process/output", "backend", "ipc", "shm", "conda", "stub", "pyutils", "infer", "kserve", "metrics", "boundary", "memory"},
-	"backend/native": {"backend", "infer", "kserve"},
-	"ipc":            {"shm", "boundary"},
-	"shm":            {"boundary"},
-	"stub":           {},
-	"pyutils":        {},
-	"infer":          {},
-	"kserve":         {},
-	"conda":          {},
-	"metrics":        {"boundary"},
-	"boundary":       {},
-	"memory":         {"infer"},
-	"bench":          everything,
-	"integration":    everything,
-	"internal":       {},
-
-	"backend/process":        {"backend/process/launch", "backend/process/output", "backend", "ipc", "shm", "infer", "kserve", "metrics", "boundary", "memory"},
+// mayImport is the import table: which packages each package may import. What helps
+// tests goes without saying in tests. The rows of folders stand for all below them. A
+// new top-level package needs a decision record in docs/decisions that says why no
+// package has it.
+var mayImport = map[string][]string{
+	".":                      everything,
+	"cmd/nereid":             everything,
+	"server":                 {"boundary", "infer", "kserve", "memory", "models"},
+	"server/connections":     {"boundary", "memory"},
+	"server/grpc":            {"boundary", "infer", "kserve", "memory", "models", "server", "server/connections"},
+	"server/http1":           {"boundary", "memory", "server/connections"},
+	"server/http1/http1test": {},
+	"server/jsontext":        {},
+	"server/rest":            {"boundary", "infer", "kserve", "memory", "models", "server", "server/connections", "server/http1", "server/jsontext"},
+	"server/servertest":      {"infer", "kserve", "memory", "models"},
+	"models":                 {"backend", "boundary", "infer", "kserve", "memory", "metrics", "models/cache", "models/config", "models/locktable", "models/repository", "models/signature", "scheduler", "scheduler/ensemble", "scheduler/ratelimit", "scheduler/stacked", "scheduler/waitgraph"},
+	"models/cache":           {"infer"},
+	"models/config":          {"infer", "kserve"},
+	"models/locktable":       {"models/repository"},
+	"models/repository":      {"infer", "kserve", "models/config"},
+	"models/signature":       {"infer", "kserve"},
+	"scheduler":              {"backend", "boundary", "infer", "kserve", "memory", "metrics", "scheduler/handover", "scheduler/linked", "scheduler/ratelimit", "scheduler/waitgraph"},
+	"scheduler/ensemble":     {"backend", "boundary", "infer", "scheduler", "scheduler/linked"},
+	"scheduler/handover":     {"backend", "boundary", "infer", "scheduler/waitgraph"},
+	"scheduler/linked":       {},
+	"scheduler/ratelimit":    {"backend", "boundary", "infer", "kserve", "scheduler/handover"},
+	"scheduler/stacked":      {"backend", "boundary", "infer", "kserve"},
+	"scheduler/waitgraph":    {"backend", "boundary", "infer"},
+	"backend":                {"infer", "kserve"},
+	"backend/process":        {"backend", "backend/process/launch", "backend/process/output", "boundary", "infer", "ipc", "kserve", "memory", "metrics", "shm"},
 	"backend/process/launch": {"boundary"},
 	"backend/process/output": {"boundary"},
-
-	"server/connections": {"memory", "boundary"},
-	"server/http1":       {"server/connections", "memory", "boundary"},
-	"server/jsontext":    {},
-	"server/rest":        {"server", "server/connections", "server/http1", "server/jsontext", "models", "infer", "kserve", "memory", "boundary"},
-	"server/grpc":        {"server", "server/connections", "models", "infer", "kserve", "memory", "boundary"},
+	"backend/python":         {"backend", "backend/process", "backend/process/launch", "backend/process/output", "boundary", "infer", "ipc", "kserve", "memory", "metrics", "pyutils", "shm", "stub"},
+	"ipc":                    {"boundary", "shm"},
+	"shm":                    {"boundary"},
+	"stub":                   {},
+	"pyutils":                {},
+	"infer":                  {},
+	"kserve":                 {},
+	"metrics":                {"boundary"},
+	"memory":                 {"infer"},
+	"boundary":               {},
+	"bench":                  everything,
+	"integration":            everything,
+	"internal":               {},
 }
 
-// tested says which rooms the tests of a room may import besides.
+// tested says which packages the tests of a package may import besides.
 var tested = map[string][]string{
-	"backend/process": {"backend/python", "stub", "pyutils"}, // whose stubs they host
+	"backend/process":   {"backend/python", "stub", "pyutils"}, // whose stubs they host
+	"models/signature":  {"models/config"},
+	"scheduler/stacked": {"scheduler"},
 }
 
-// wired are the rooms in which numbers that cross the wire stand: there they
+// wired are the packages in which numbers that cross the wire stand: there they
 // are written out, never counted by iota.
 var wired = []string{"ipc", "shm", "infer"}
 
@@ -77,17 +89,17 @@ var noNames = []string{"util", "utils", "common", "pkg", "types", "helpers"}
 // goFile is what the tests below look at.
 type goFile struct {
 	path      string // from the root, with slashes
-	room      string // "" if it lies in none
+	pkg       string // its row of the import table, "" if it has none
 	test      bool
 	generated bool
 	lines     int
 	syntax    *ast.File
 }
 
-func TestRoomsImportOnlyTheirNeighbours(t *testing.T) {
+func TestPackagesImportWhatTheTableAllows(t *testing.T) {
 	for _, file := range goFiles(t) {
-		if file.room == "" {
-			t.Errorf("%s lies in no room: the rooms are the keys of the table in this test", file.path)
+		if file.pkg == "" {
+			t.Errorf("%s has no row in the import table", file.path)
 			continue
 		}
 		for _, spec := range file.syntax.Imports {
@@ -95,8 +107,8 @@ func TestRoomsImportOnlyTheirNeighbours(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: import %s: %v", file.path, spec.Path.Value, err)
 			}
-			if why := refuseImport(file.room, file.test, imported); why != "" {
-				t.Errorf("%s: room %q imports %s: %s", file.path, file.room, imported, why)
+			if why := refuseImport(file.pkg, file.test, imported); why != "" {
+				t.Errorf("%s: package %q imports %s: %s", file.path, file.pkg, imported, why)
 			}
 		}
 	}
@@ -105,7 +117,7 @@ func TestRoomsImportOnlyTheirNeighbours(t *testing.T) {
 // TestTheTableRefuses is for the day on which the table lets everything through.
 func TestTheTableRefuses(t *testing.T) {
 	for _, test := range []struct {
-		room     string
+		pkg      string
 		test     bool
 		imported string
 		refused  bool
@@ -130,31 +142,66 @@ func TestTheTableRefuses(t *testing.T) {
 		{"shm", false, "golang.org/x/sys/unix", false},
 		{"shm", false, module + "-else/server", false},
 	} {
-		if why := refuseImport(test.room, test.test, test.imported); (why != "") != test.refused {
-			t.Errorf("%s (test: %v) imports %s: got %q, want refused = %v", test.room, test.test, test.imported, why, test.refused)
+		if why := refuseImport(test.pkg, test.test, test.imported); (why != "") != test.refused {
+			t.Errorf("%s (test: %v) imports %s: got %q, want refused = %v", test.pkg, test.test, test.imported, why, test.refused)
 		}
 	}
 }
 
 // refuseImport says why a file may not import a package, or nothing.
-func refuseImport(room string, test bool, imported string) string {
+func refuseImport(pkg string, test bool, imported string) string {
 	inside, ours := strings.CutPrefix(imported+"/", module+"/")
 	if !ours {
 		return ""
 	}
 	inside = path.Clean(inside)
-	target := roomOf(inside)
+	target := packageOf(inside)
 	switch {
-	case target == room, target != "" && slices.Equal(rooms[room], everything):
+	case target == pkg, target != "" && slices.Equal(mayImport[pkg], everything):
 		return ""
-	case test && (strings.HasPrefix(inside, "internal/testkit") || slices.Contains(tested[room], target)):
+	case test && (helpsTests(inside) || slices.Contains(tested[pkg], target)):
 		return ""
 	case target == "":
-		return "it lies in no room"
-	case !slices.Contains(rooms[room], target):
-		return "the table allows it " + strings.Join(append([]string{"itself"}, rooms[room]...), ", ")
+		return "it has no row in the import table"
+	case !slices.Contains(mayImport[pkg], target):
+		return "the table allows it " + strings.Join(append([]string{"itself"}, mayImport[pkg]...), ", ")
 	}
 	return ""
+}
+
+// folders are the rows that stand for all packages below them.
+var folders = []string{"bench", "integration", "internal", "kserve"}
+
+// TestTheTableIsThatOfThePackages wants a row for each package, and a package for
+// each name in the table.
+func TestTheTableIsThatOfThePackages(t *testing.T) {
+	there := make(map[string]bool)
+	for _, file := range goFiles(t) {
+		dir := path.Dir(file.path)
+		there[dir] = true
+		top, _, below := strings.Cut(dir, "/")
+		if below && slices.Contains(folders, top) {
+			there[top] = true
+			continue
+		}
+		if _, ok := mayImport[dir]; !ok {
+			t.Errorf("%s: package %s has no row in the import table", file.path, dir)
+		}
+	}
+	for _, table := range []map[string][]string{mayImport, tested} {
+		for pkg, imports := range table {
+			for _, name := range append([]string{pkg}, imports...) {
+				if name != "*" && !there[name] {
+					t.Errorf("the row of %s names %s, which is no package", pkg, name)
+				}
+			}
+		}
+	}
+}
+
+// helpsTests reports whether a package is there for the tests of others.
+func helpsTests(name string) bool {
+	return strings.HasPrefix(name, "internal/testkit") || strings.HasSuffix(name, "test")
 }
 
 func TestUnsafeLiesInShmAlone(t *testing.T) {
@@ -188,7 +235,7 @@ func TestPackagesAreNamedByWhatTheyHold(t *testing.T) {
 
 func TestWireNumbersAreWrittenOut(t *testing.T) {
 	for _, file := range goFiles(t) {
-		if file.test || !slices.Contains(wired, file.room) {
+		if file.test || !slices.Contains(wired, file.pkg) {
 			continue
 		}
 		ast.Inspect(file.syntax, func(node ast.Node) bool {
@@ -218,14 +265,14 @@ func TestPyutilsKnowsNoStub(t *testing.T) {
 	})
 }
 
-// roomOf returns the room of a path from the root: the longest key of the table
+// packageOf returns the row of a path from the root: the longest key of the table
 // that it begins with, and "." of a file or the package in the root itself.
-func roomOf(name string) string {
+func packageOf(name string) string {
 	if name == "." || path.Dir(name) == "." && path.Ext(name) == ".go" {
 		return "."
 	}
 	for dir := name; dir != "."; dir = path.Dir(dir) {
-		if _, ok := rooms[dir]; ok {
+		if _, ok := mayImport[dir]; ok {
 			return dir
 		}
 	}
@@ -246,7 +293,7 @@ func goFiles(t *testing.T) []goFile {
 			t.Fatal(err)
 		}
 		files = append(files, goFile{
-			path: name, room: roomOf(name), syntax: syntax,
+			path: name, pkg: packageOf(name), syntax: syntax,
 			test:      strings.HasSuffix(name, "_test.go"),
 			generated: ast.IsGenerated(syntax),
 			lines:     bytes.Count(content, []byte("\n")),
