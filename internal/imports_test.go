@@ -40,13 +40,15 @@ var mayImport = map[string][]string{
 	"server/jsontext":        {},
 	"server/rest":            {"boundary", "infer", "kserve", "memory", "models", "server", "server/connections", "server/http1", "server/jsontext"},
 	"server/servertest":      {"infer", "kserve", "memory", "models"},
-	"models":                 {"backend", "boundary", "infer", "kserve", "memory", "metrics", "models/cache", "models/config", "models/locktable", "models/repository", "models/signature", "scheduler", "scheduler/ensemble", "scheduler/ratelimit", "scheduler/stacked", "scheduler/waitgraph"},
+	"models":                 {"backend", "boundary", "infer", "kserve", "memory", "metrics", "models/cache", "models/config", "models/locktable", "models/repository", "models/signature", "models/warmup", "scheduler", "scheduler/batching", "scheduler/ensemble", "scheduler/ratelimit", "scheduler/stacked", "scheduler/waitgraph"},
 	"models/cache":           {"infer"},
 	"models/config":          {"infer", "kserve"},
 	"models/locktable":       {"models/repository"},
 	"models/repository":      {"infer", "kserve", "models/config"},
 	"models/signature":       {"infer", "kserve"},
-	"scheduler":              {"backend", "boundary", "infer", "kserve", "memory", "metrics", "scheduler/handover", "scheduler/linked", "scheduler/ratelimit", "scheduler/waitgraph"},
+	"models/warmup":          {"backend", "boundary", "infer", "kserve", "models/repository", "models/signature", "scheduler"},
+	"scheduler":              {"backend", "boundary", "infer", "kserve", "memory", "metrics", "scheduler/batching", "scheduler/handover", "scheduler/linked", "scheduler/ratelimit", "scheduler/waitgraph"},
+	"scheduler/batching":     {"backend", "infer", "kserve"},
 	"scheduler/ensemble":     {"backend", "boundary", "infer", "scheduler", "scheduler/linked"},
 	"scheduler/handover":     {"backend", "boundary", "infer", "scheduler/waitgraph"},
 	"scheduler/linked":       {},
@@ -76,7 +78,7 @@ var mayImport = map[string][]string{
 var tested = map[string][]string{
 	"backend/process":   {"backend/python", "stub", "pyutils"}, // whose stubs they host
 	"models/signature":  {"models/config"},
-	"scheduler/stacked": {"scheduler"},
+	"scheduler/stacked": {"scheduler", "scheduler/batching"},
 }
 
 // wired are the packages in which numbers that cross the wire stand: there they
