@@ -1,20 +1,41 @@
-// Package scheduler decides who waits, who is batched with whom and which
-// instance is next.
+// Package scheduler holds the contract of all schedulers, and the Batcher: Triton's
+// default scheduler and its dynamic batcher. A Scheduler decides which requests wait,
+// which of them make a batch, and which instance executes it.
 //
-// A Scheduler belongs to one loaded version of a model. Infer blocks the
-// goroutine of the request until its last response has been handed up; Submit
-// returns when the request has been accepted. The scheduler itself has no
-// goroutine: whoever makes a request or an instance available moves things on.
+// A Scheduler belongs to one loaded version of a model. Infer blocks the goroutine of
+// the request until its last response has been handed up; Submit returns when the
+// request has been accepted. Package models makes and wires schedulers; backend.Events
+// (Up, Down) come from instances, or from what stands between: the rate limiter, the
+// stacking of batches, the gate of models.
 //
 //	Infer, Submit ──▶ lines ──▶ batch ──▶ instance.Execute ──▶ Batch.Done ──▶ next batch
 //	                    ▲                                          │
 //	                    ├───────── refused by a lost stub ─────────┤ to the front
 //	                    └──────── released for a new round ────────┘ to the end
 //
-// A Batcher is the default scheduler and the dynamic batcher: the default one is
-// the case that each request is a batch. batcher.go takes requests in, form.go
-// decides who is in the next batch, dispatch.go when it is handed out, and
-// instances.go to whom.
+// A request of a Batcher is queued, then in a batch that an instance has ahead or
+// executes, and ended when its last response has been handed up. Refused and withdrawn
+// batches make their requests queued again. It ends without an execution when it is
+// cancelled, past its deadline, refused by the wait graph, or without an instance that
+// could still come back.
+//
+// An instance, in the roster of a Batcher (Batcher.up), is idle, executes one batch,
+// or executes one and has one ahead. Down takes it out; it is hopeless if it will not
+// come back. Retire lets it finish and gives it nothing more.
+//
+// A Batcher has no goroutine: the goroutine that brings a request or an instance, or
+// that ends a batch, calls dispatch. One timer calls it where time alone changes what
+// can be executed.
+//
+// batcher.go takes requests in, queue.go lets them wait, form.go decides which are in
+// the next batch, dispatch.go when it is handed out, instances.go to which instance,
+// order.go in which order responses leave, whereabouts.go tells the wait graph where
+// requests are, and turns.go asks the rate limiter for a turn.
+//
+// Packages below: waitgraph finds BLS requests that wait for themselves, ratelimit has
+// instances of all models take turns, batching is what a config says about batches,
+// handover calls instances and senders, ensemble and stacked are a Scheduler and an
+// Instance of their own, linked is a list.
 //
 // A Sequence keeps the requests of one correlation id together, in a slot of one
 // instance. sequence_slots.go decides who has one, sequence_idle.go for how long,
@@ -22,11 +43,14 @@
 // model gets beside the client's inputs is in sequence_control.go and
 // sequence_state.go.
 //
-// scheduler/ensemble is a Scheduler that has no instances and calls other models
-// instead.
+// Locks: the wait graph's search lock, before Batcher.mu, before the wait graph's mu,
+// ratelimit.Limiter.mu and order.mu. With Batcher.mu held, Observer.Pending may be
+// called; no instance, Sender, Released, Again or drained is. A Census, the lines and
+// the roster are guarded by Batcher.mu. order.mu is given back while a response is
+// handed up.
 //
-// Models call each other, so a request can wait for the execution that made it: the
-// package waitgraph finds that. whereabouts.go tells it where requests are.
-// Where the rate limiter has instances take turns (package ratelimit), a Batcher asks
-// for a turn and forms its batch when that has come: turns.go.
+// Memory: a request is one allocation, with the batch that it is if it is executed by
+// itself. A Scheduler keeps no request after its last response, and owns no tensor:
+// inputs belong to the caller until Infer returns or the last response has been handed
+// up, outputs to the Sender.
 package scheduler

@@ -214,9 +214,9 @@ func TestBatchesFormed(t *testing.T) {
 	}
 }
 
-// TestAlike is a table of whose batch begins with a, while b, c and d wait behind
+// TestBatchesHoldAlikeRequests is a table of whose batch begins with a, while b, c and d wait behind
 // an execution.
-func TestAlike(t *testing.T) {
+func TestBatchesHoldAlikeRequests(t *testing.T) {
 	const (
 		fixed    = `input { name: "A" dims: [ 2 ] } `
 		variable = `input { name: "A" dims: [ -1, 3 ] } input { name: "B" dims: [ 2 ] } `
@@ -258,9 +258,9 @@ func TestAlike(t *testing.T) {
 	}
 }
 
-// TestPolicies is a table of queues with priorities and policies. Each batch
+// TestQueuePoliciesRejectOrDelay is a table of queues with priorities and policies. Each batch
 // takes 10 ms.
-func TestPolicies(t *testing.T) {
+func TestQueuePoliciesRejectOrDelay(t *testing.T) {
 	const (
 		expired  = "Unavailable Request timeout expired"
 		reject   = "max_batch_size: 2 dynamic_batching { default_queue_policy { default_timeout_microseconds: 15000 } }"

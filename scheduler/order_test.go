@@ -15,9 +15,9 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// TestPreserveOrdering has instances answer in an order of their own, some of
+// TestResponsesLeaveInOrder has instances answer in an order of their own, some of
 // them more than once.
-func TestPreserveOrdering(t *testing.T) {
+func TestResponsesLeaveInOrder(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		sends string // "a.": a response of a, "a!": its last one
@@ -246,9 +246,9 @@ func TestOrderOfOneClient(t *testing.T) {
 	})
 }
 
-// TestPreserveOrderingOfCalls: what a model calls is answered at once, as its
+// TestCallsKeepNoOrder: what a model calls is answered at once, as its
 // caller may be the one that it would wait for.
-func TestPreserveOrderingOfCalls(t *testing.T) {
+func TestCallsKeepNoOrder(t *testing.T) {
 	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
 	caller, other := &heldInstance{fakeInstance: fakeInstance{name: "0"}}, &fakeInstance{name: "1"}
 	d.Up(caller)

@@ -14,9 +14,9 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestRetire takes an instance out of service that is idle, that executes, that
+// TestRetiredInstancesGetNothingMore takes an instance out of service that is idle, that executes, that
 // has one ahead, that is lost meanwhile, and that was never up.
-func TestRetire(t *testing.T) {
+func TestRetiredInstancesGetNothingMore(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		steps []string
@@ -89,9 +89,9 @@ func TestRetireLeavesNoHope(t *testing.T) {
 	w.finish()
 }
 
-// TestReleased counts the calls for requests that are executed, refused by a
+// TestReleasedIsCalledOnceForEachRequest counts the calls for requests that are executed, refused by a
 // lost instance and executed again, cancelled, and refused without hope.
-func TestReleased(t *testing.T) {
+func TestReleasedIsCalledOnceForEachRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		released := map[string]int{}
