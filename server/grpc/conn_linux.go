@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/peer"
 
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/connections"
@@ -205,4 +206,21 @@ func (c *connection) readReady(fd uintptr) bool {
 		c.n = 0
 	}
 	return true
+}
+
+// closerOf returns the connection of a call, or nil.
+func closerOf(ctx context.Context) io.Closer {
+	if conn := connectionOf(ctx); conn != nil {
+		return conn
+	}
+	return nil
+}
+
+func connectionOf(ctx context.Context) *connection {
+	if p, ok := peer.FromContext(ctx); ok {
+		if a, ok := p.Addr.(clientAddr); ok {
+			return a.conn
+		}
+	}
+	return nil
 }

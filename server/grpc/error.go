@@ -26,32 +26,15 @@ var statusCodes = [...]codes.Code{
 
 // Refusals that are the same for every request.
 var (
-	errUnparsable = status.Error(codes.Internal, "Unable to parse request")
-	errUnknown    = status.Error(codes.Unimplemented, "")
-	errExiting    = status.Error(codes.Unavailable, "Server exiting")
-	errPanic      = status.Error(codes.Internal, "internal error while serving the request")
+	errUnknown = status.Error(codes.Unimplemented, "")
+	errExiting = status.Error(codes.Unavailable, "Server exiting")
+	errPanic   = status.Error(codes.Internal, "internal error while serving the request")
 	// errStopping refuses inference once shutdown has begun.
 	errStopping = &infer.Error{
 		Code:    infer.Unavailable,
 		Message: "GRPC server is shutting down and has stopped accepting new requests.",
 	}
 )
-
-// noRoom refuses one message for want of memory: others go on.
-type noRoom struct{ text string }
-
-func (e *noRoom) Error() string { return e.text }
-
-// GRPCStatus tells the library how the call ends.
-func (e *noRoom) GRPCStatus() *status.Status { return status.New(codes.ResourceExhausted, e.text) }
-
-// asNoRoom makes a noRoom of what an Account or an Allocator has said.
-func asNoRoom(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &noRoom{infer.AsError(err).Message}
-}
 
 // statusOf turns an error of the rooms below into what the client gets.
 func statusOf(err error) error {
@@ -137,9 +120,4 @@ func errorText(err error) string {
 		return e.Message
 	}
 	return e.Code.String()
-}
-
-// invalid returns an InvalidArg error.
-func invalid(format string, args ...any) *infer.Error {
-	return infer.Errorf(infer.InvalidArg, format, args...)
 }

@@ -30,8 +30,9 @@ type FrontEnd struct {
 	restrictions server.Restrictions
 	forwarding   *server.Forwarding
 
-	pool    bufferPool // of the transport's buffers
-	waiting streams
+	pool      bufferPool // of the transport's buffers
+	receiving receiverConfig
+	waiting   streams
 
 	socket  *listener // from Listen to Run
 	options []grpc.ServerOption
@@ -67,6 +68,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 		g.account = memory.New(memory.Config{})
 	}
 	g.waiting.account = g.account
+	g.receiving = receiverConfig{maxBytes: cfg.MaxMessageBytes, timeout: cfg.ReadTimeout, pool: &g.pool, log: log}
 	return g, nil
 }
 

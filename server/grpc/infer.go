@@ -2,7 +2,6 @@ package grpc
 
 import (
 	"context"
-	"io"
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
@@ -16,24 +15,18 @@ import (
 
 // modelInfer serves one inference with one answer.
 func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
-	c := &call{}
-	c.message.charge.Account = g.account
+	c := newCall(g.account)
 	defer c.release()
+	ctx := stream.Context()
+	conn := closerOf(ctx)
 	var receiver receiver
-	receiver.init(g, stream)
+	receiver.init(&g.receiving, stream, conn)
 	receiver.watch()
 	defer receiver.close()
-	if err := g.receive(&receiver, c); err != nil {
-		if err == io.EOF {
-			err = errNoMessage
-		}
-		return err
-	}
-	if err := receiver.last(); err != nil {
+	if err := c.receiveOnly(&receiver, g.allocate); err != nil {
 		return err
 	}
 	receiver.rest()
-	ctx := stream.Context()
 	if err := chooseCompression(ctx, g.cfg.Compression, receiver.compression()); err != nil {
 		return err
 	}
@@ -52,7 +45,7 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 	defer g.tellCancellation(ctx, "ModelInferHandler")()
 	err = server.InferOn(ctx, g.core, &target, &c.request, one.send)
 	c.release()
-	encoded, err := c.finish(target, &one, overdue{g.cfg.WriteTimeout, receiver.conn, g.log}, err)
+	encoded, err := finish(c.classes, target, &one, overdue{after: g.cfg.WriteTimeout, conn: conn, log: g.log}, err)
 	if err != nil {
 		return err
 	}
@@ -68,19 +61,6 @@ func (g *FrontEnd) tellCancellation(ctx context.Context, handler string) (stop f
 	return context.AfterFunc(ctx, boundary.Guard(g.log, boundary.Request, func() {
 		g.log.Debug().Msgf("Cancellation notification received for %s, rpc_ok=1, context 0, 0 step ISSUED", handler)
 	}, nil))
-}
-
-// receive reads and decodes the next message of a stream into c. After a
-// *noRoom, for which c alone is to blame, the rest of its message is in r.
-func (g *FrontEnd) receive(r *receiver, c *call) error {
-	if err := r.next(&c.message.charge); err != nil {
-		return err
-	}
-	if err := c.message.decode(&r.source, g.allocate); err != nil {
-		return err
-	}
-	r.source.close()
-	return nil
 }
 
 // oneResponse keeps the one response that a call may have.
@@ -103,7 +83,7 @@ func (o *oneResponse) send(r *infer.Response) {
 }
 
 // finish makes the answer of what came of a call.
-func (c *call) finish(target models.Target, one *oneResponse, overdue overdue, err error) (*encodedMessage, error) {
+func finish(wanted []wantedClasses, target models.Target, one *oneResponse, overdue overdue, err error) (*encodedMessage, error) {
 	r := one.response
 	encoded := false
 	defer func() { // after a panic too
@@ -118,7 +98,7 @@ func (c *call) finish(target models.Target, one *oneResponse, overdue overdue, e
 	case r.Err != nil:
 		err = r.Err
 	default:
-		err = classify(r, c.classes, target.Info())
+		err = classify(r, wanted, target.Info())
 	}
 	var buffers mem.BufferSlice
 	if err == nil {
@@ -132,7 +112,7 @@ func (c *call) finish(target models.Target, one *oneResponse, overdue overdue, e
 	if err != nil {
 		return nil, err
 	}
-	return &encodedMessage{buffers}, nil
+	return &encodedMessage{buffers: buffers}, nil
 }
 
 // classify replaces the outputs that are wanted as classes.

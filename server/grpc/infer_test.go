@@ -6,14 +6,11 @@ import (
 	"encoding/binary"
 	"io"
 	"math"
-	"net"
 	"slices"
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
@@ -22,32 +19,6 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
-
-// TestTransport makes sure that messages are read while they arrive: where
-// the library does not offer that, all works, but slower.
-func TestTransport(t *testing.T) {
-	found := make(chan bool, 1)
-	srv := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-		_, ok := grpc.ServerTransportStreamFromContext(stream.Context()).(transport)
-		found <- ok
-		return nil
-	}))
-	defer srv.Stop()
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() { _ = srv.Serve(socket) }()
-	conn, err := grpc.NewClient(socket.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_ = conn.Invoke(callContext(t), "/a/b", &kserve.ServerLiveRequest{}, &kserve.ServerLiveResponse{})
-	if !<-found {
-		t.Error("the library's stream cannot be read in pieces any more")
-	}
-}
 
 // TestInferTypes sends tensors of each type through a model, small and
 // large, raw and, where there is a field for it, typed.

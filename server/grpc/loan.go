@@ -1,7 +1,6 @@
 package grpc
 
 import (
-	"context"
 	"io"
 	"runtime"
 	"sync/atomic"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/peer"
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
@@ -37,23 +35,6 @@ type overdue struct {
 	after time.Duration // for each MiB that has begun; 0 never
 	conn  io.Closer     // nil never
 	log   zerolog.Logger
-}
-
-// closerOf returns the connection of a call, or nil.
-func closerOf(ctx context.Context) io.Closer {
-	if conn := connectionOf(ctx); conn != nil {
-		return conn
-	}
-	return nil
-}
-
-func connectionOf(ctx context.Context) *connection {
-	if p, ok := peer.FromContext(ctx); ok {
-		if a, ok := p.Addr.(clientAddr); ok {
-			return a.conn
-		}
-	}
-	return nil
 }
 
 // pending counts the buffers of a loan that are out. It poses as the pool

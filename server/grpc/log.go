@@ -3,6 +3,7 @@ package grpc
 import (
 	"context"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server"
 )
@@ -40,7 +41,7 @@ func logChange(s *server.LogSettings, to map[string]*kserve.LogSettingsRequest_S
 		if v, ok := to[f.key]; ok {
 			choice, ok := v.GetParameterChoice().(*kserve.LogSettingsRequest_SettingValue_BoolParam)
 			if !ok {
-				return invalid("expect boolean for '%s'", f.key)
+				return infer.Errorf(infer.InvalidArg, "expect boolean for '%s'", f.key)
 			}
 			*f.flag = choice.BoolParam
 		}
@@ -48,17 +49,17 @@ func logChange(s *server.LogSettings, to map[string]*kserve.LogSettingsRequest_S
 	if v, ok := to["log_verbose_level"]; ok {
 		choice, ok := v.GetParameterChoice().(*kserve.LogSettingsRequest_SettingValue_Uint32Param)
 		if !ok {
-			return invalid("expect int32 for 'log_verbose_level'")
+			return infer.Errorf(infer.InvalidArg, "expect int32 for 'log_verbose_level'")
 		}
 		s.VerboseLevel = choice.Uint32Param
 	}
 	if v, ok := to["log_format"]; ok {
 		choice, ok := v.GetParameterChoice().(*kserve.LogSettingsRequest_SettingValue_StringParam)
 		if !ok {
-			return invalid("expect string for 'log_format'")
+			return infer.Errorf(infer.InvalidArg, "expect string for 'log_format'")
 		}
 		if f := choice.StringParam; f != server.LogFormatDefault && f != server.LogFormatISO8601 {
-			return invalid("invalid argument for log_format, got: %s", f)
+			return infer.Errorf(infer.InvalidArg, "invalid argument for log_format, got: %s", f)
 		}
 		s.Format = choice.StringParam
 	}

@@ -29,25 +29,33 @@ type transport interface {
 var errNoMessage = status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
 var errTwoMessages = status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
 
+// receiverConfig is what the receivers of a front end have in common.
+type receiverConfig struct {
+	// maxBytes bounds a message, also when it is decompressed.
+	maxBytes int
+	// timeout is the time for the next 128 KiB of a message that has begun. After that
+	// the connection is closed.
+	timeout time.Duration
+	pool    mem.BufferPool
+	log     zerolog.Logger
+}
+
 // receiver reads the messages of one stream.
 type receiver struct {
 	stream    grpc.ServerStream
 	transport transport // nil if the library's stream is not as expected
-	limit     int       // of a message, also when it is decompressed
-	pool      mem.BufferPool
+	cfg       *receiverConfig
 	header    [5]byte
 	source    source
 
 	// timer closes the connection of a client that stops within a message.
-	conn    io.Closer // nil if it is not known
-	timer   *time.Timer
-	timeout time.Duration
-	log     zerolog.Logger
+	conn  io.Closer // nil if it is not known
+	timer *time.Timer
 }
 
-func (r *receiver) init(g *FrontEnd, stream grpc.ServerStream) {
-	r.stream, r.limit, r.pool, r.timeout = stream, g.cfg.MaxMessageBytes, &g.pool, g.cfg.ReadTimeout
-	r.conn, r.log = closerOf(stream.Context()), g.log
+// init has r read the messages of stream, which came by conn, nil if that is not known.
+func (r *receiver) init(cfg *receiverConfig, stream grpc.ServerStream, conn io.Closer) {
+	r.cfg, r.stream, r.conn = cfg, stream, conn
 	r.transport, _ = grpc.ServerTransportStreamFromContext(stream.Context()).(transport)
 	if r.transport != nil {
 		r.source.read = r.read
@@ -66,9 +74,9 @@ func (r *receiver) read(n int) (mem.BufferSlice, error) {
 // watch gives the client the read timeout from now on; rest ends that.
 func (r *receiver) watch() {
 	if r.timer != nil {
-		r.timer.Reset(r.timeout)
+		r.timer.Reset(r.cfg.timeout)
 	} else if conn := r.conn; conn != nil {
-		r.timer = boundary.AfterFunc(r.log, boundary.Connection, r.timeout, func() { _ = conn.Close() }, nil)
+		r.timer = boundary.AfterFunc(r.cfg.log, boundary.Connection, r.cfg.timeout, func() { _ = conn.Close() }, nil)
 	}
 }
 
@@ -101,8 +109,8 @@ func (r *receiver) next(c *memory.Charge) error {
 	}
 	r.watch()
 	n := int(binary.BigEndian.Uint32(r.header[1:]))
-	if n > r.limit {
-		return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", n, r.limit)
+	if n > r.cfg.maxBytes {
+		return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", n, r.cfg.maxBytes)
 	}
 	r.source.reset(n, nil)
 	switch r.header[0] {
@@ -113,6 +121,9 @@ func (r *receiver) next(c *memory.Charge) error {
 	}
 	return status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", r.header[0])
 }
+
+// skipRest passes over what is left of the message.
+func (r *receiver) skipRest() error { return r.source.skip(r.source.left) }
 
 // last makes sure that there is no further message.
 func (r *receiver) last() error {
@@ -183,7 +194,7 @@ func (r *receiver) decompress() error {
 			out.Free()
 			return asNoRoom(err)
 		}
-		b := r.pool.Get(step)
+		b := r.cfg.pool.Get(step)
 		n := 0
 		for n < step && !end {
 			var k int
@@ -191,10 +202,10 @@ func (r *receiver) decompress() error {
 			n, end = n+k, err != nil
 		}
 		*b = (*b)[:n]
-		out = append(out, mem.NewBuffer(b, r.pool))
-		if total += n; total > r.limit {
+		out = append(out, mem.NewBuffer(b, r.cfg.pool))
+		if total += n; total > r.cfg.maxBytes {
 			out.Free()
-			return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", total, r.limit)
+			return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", total, r.cfg.maxBytes)
 		}
 	}
 	if err != io.EOF {

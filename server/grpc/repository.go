@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server"
 )
@@ -51,20 +52,20 @@ func loadParameters(params map[string]*kserve.ModelRepositoryParameter) (config 
 		case key == "config":
 			text, ok := choice.(*kserve.ModelRepositoryParameter_StringParam)
 			if !ok {
-				return "", nil, invalid("invalid value type for load parameter '%s', expected string_param.", key)
+				return "", nil, infer.Errorf(infer.InvalidArg, "invalid value type for load parameter '%s', expected string_param.", key)
 			}
 			config = cmp.Or(text.StringParam, server.EmptyConfig)
 		case file:
 			content, ok := choice.(*kserve.ModelRepositoryParameter_BytesParam)
 			if !ok {
-				return "", nil, invalid("invalid value type for load parameter '%s', expected bytes_param.", key)
+				return "", nil, infer.Errorf(infer.InvalidArg, "invalid value type for load parameter '%s', expected bytes_param.", key)
 			}
 			if files == nil {
 				files = map[string][]byte{}
 			}
 			files[path] = content.BytesParam
 		default:
-			return "", nil, invalid("unrecognized load parameter '%s'.", key)
+			return "", nil, infer.Errorf(infer.InvalidArg, "unrecognized load parameter '%s'.", key)
 		}
 	}
 	return config, files, nil
@@ -80,7 +81,7 @@ func (g *FrontEnd) repositoryModelUnload(life context.Context) func(context.Cont
 		if p, ok := q.GetParameters()[key]; ok {
 			choice, ok := p.GetParameterChoice().(*kserve.ModelRepositoryParameter_BoolParam)
 			if !ok {
-				return nil, invalid("invalid value type for '%s' parameter, expected bool_param.", key)
+				return nil, infer.Errorf(infer.InvalidArg, "invalid value type for '%s' parameter, expected bool_param.", key)
 			}
 			dependents = choice.BoolParam
 		}

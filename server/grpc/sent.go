@@ -39,7 +39,7 @@ func (s *sentReplies) own(buffers mem.BufferSlice) (mem.BufferSlice, error) {
 	if err := s.account.Take(memory.Replies, total); err != nil {
 		n := buffers.Len()
 		buffers.Free()
-		return nil, &noRoom{fmt.Sprintf("no memory for an answer of %d bytes: %s", n, infer.AsError(err).Message)}
+		return nil, &noRoom{text: fmt.Sprintf("no memory for an answer of %d bytes: %s", n, infer.AsError(err).Message)}
 	}
 	if s.out.Add(total) < 0 {
 		s.account.Give(memory.Replies, total) // end has passed

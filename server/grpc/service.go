@@ -77,7 +77,7 @@ func unary[Q any, P interface {
 		StreamName: name,
 		Handler: g.handler(group, errExiting, func(stream grpc.ServerStream) error {
 			var receiver receiver
-			receiver.init(g, stream)
+			receiver.init(&g.receiving, stream, closerOf(stream.Context()))
 			receiver.watch()
 			defer receiver.close()
 			charge := memory.Charge{Account: g.account}

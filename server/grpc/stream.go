@@ -74,8 +74,9 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 	for _, v := range metadata.ValueFromIncomingContext(ctx, errorKey) {
 		s.errors = v == "true"
 	}
-	s.receiver.init(g, stream)
-	s.overdue = overdue{g.cfg.WriteTimeout, s.receiver.conn, g.log}
+	conn := closerOf(ctx)
+	s.receiver.init(&g.receiving, stream, conn)
+	s.overdue = overdue{after: g.cfg.WriteTimeout, conn: conn, log: g.log}
 	if err := chooseCompression(ctx, g.cfg.Compression, s.receiver.compression()); err != nil {
 		return err
 	}
@@ -118,9 +119,9 @@ func (s *inferStream) read(forwarded []infer.Parameter, refusal error) error {
 		if err := s.queue.admit(); err != nil {
 			return err
 		}
-		c := &call{forwarded: forwarded, refusal: refusal}
-		c.message.charge.Account = s.g.account
-		err := s.g.protect(func() error { return s.g.receive(&s.receiver, c) })
+		c := newCall(s.g.account)
+		c.forwarded, c.refusal = forwarded, refusal
+		err := s.g.protect(func() error { return c.receive(&s.receiver, s.g.allocate) })
 		var full *noRoom
 		switch {
 		case err == io.EOF:
@@ -128,7 +129,7 @@ func (s *inferStream) read(forwarded []infer.Parameter, refusal error) error {
 			return nil
 		case errors.As(err, &full):
 			// Only this request is refused: the stream goes on after its message.
-			if err := s.receiver.source.skip(s.receiver.source.left); err != nil {
+			if err := s.receiver.skipRest(); err != nil {
 				c.release()
 				return err
 			}
@@ -145,9 +146,10 @@ func (s *inferStream) read(forwarded []infer.Parameter, refusal error) error {
 
 // start looks a request up and runs it. It is refused with err if there is one.
 func (s *inferStream) start(c *call, err error) {
-	origin := &origin{model: c.message.model, version: c.message.version, id: c.message.id}
+	origin := &origin{}
+	origin.model, origin.version, origin.id = c.asked()
 	if err == nil {
-		err = asNoRoom(c.message.charge.Take(memory.Bodies, requestCost))
+		err = c.charge(requestCost)
 	}
 	if err == nil {
 		err = s.g.protect(func() (err error) {
@@ -239,7 +241,7 @@ func (s *inferStream) write() error {
 func (s *inferStream) send(reply *reply) error {
 	if reply.encoded != nil {
 		reply.release() // its place in the window of its model
-		if err := s.stream.SendMsg(&encodedMessage{mem.BufferSlice{mem.SliceBuffer(reply.encoded)}}); err != nil {
+		if err := s.stream.SendMsg(&encodedMessage{buffers: mem.BufferSlice{mem.SliceBuffer(reply.encoded)}}); err != nil {
 			return errGone
 		}
 		return nil
@@ -260,7 +262,7 @@ func (s *inferStream) send(reply *reply) error {
 	if a.response == nil {
 		defer reply.release()
 	}
-	if err := s.stream.SendMsg(&encodedMessage{buffers}); err != nil {
+	if err := s.stream.SendMsg(&encodedMessage{buffers: buffers}); err != nil {
 		return errGone
 	}
 	return nil

@@ -1,11 +1,13 @@
 package grpc
 
 import (
+	"io"
 	"math"
 	"strconv"
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 )
@@ -37,6 +39,48 @@ type call struct {
 type wantedClasses struct {
 	output string
 	count  int
+}
+
+// newCall returns a call whose message is charged to the account.
+func newCall(account *memory.Account) *call {
+	c := &call{}
+	c.message.charge.Account = account
+	return c
+}
+
+// receive reads and decodes the next message of r; io.EOF tells that there is none.
+// After a *noRoom, for which the call alone is to blame, the rest of its message is
+// in r.
+func (c *call) receive(r *receiver, alloc server.Allocator) error {
+	if err := r.next(&c.message.charge); err != nil {
+		return err
+	}
+	if err := c.message.decode(&r.source, alloc); err != nil {
+		return err
+	}
+	r.source.close()
+	return nil
+}
+
+// receiveOnly is receive for a stream that has one message.
+func (c *call) receiveOnly(r *receiver, alloc server.Allocator) error {
+	if err := c.receive(r, alloc); err != nil {
+		if err == io.EOF {
+			err = errNoMessage
+		}
+		return err
+	}
+	return r.last()
+}
+
+// asked returns the model, the text of the version and the id of the message.
+func (c *call) asked() (model, version, id string) {
+	return c.message.model, c.message.version, c.message.id
+}
+
+// charge charges n bytes that the call takes besides its message, until release.
+func (c *call) charge(n int64) error {
+	return asNoRoom(c.message.charge.Take(memory.Bodies, n))
 }
 
 // release gives back what the request held.
