@@ -10,6 +10,7 @@ import (
 
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/connections"
+	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
 // Config says where the gRPC front end listens and what it lets clients do.
@@ -118,7 +119,7 @@ func (c *Config) setDefaults() {
 	c.Address = cmp.Or(c.Address, "0.0.0.0")
 	c.ServerName = cmp.Or(c.ServerName, "triton")
 	c.ServerVersion = cmp.Or(c.ServerVersion, "2.51.0")
-	c.Compression = cmp.Or(c.Compression, compressionNone)
+	c.Compression = cmp.Or(c.Compression, message.CompressionNone)
 	c.KeepaliveTime = cmp.Or(c.KeepaliveTime, 2*time.Hour)
 	c.KeepaliveTimeout = cmp.Or(c.KeepaliveTimeout, 20*time.Second)
 	c.MinPingInterval = cmp.Or(c.MinPingInterval, 5*time.Minute)
@@ -180,8 +181,8 @@ func (c Config) Validate() error {
 	if c.Port < 0 || c.Port > math.MaxUint16 {
 		return fmt.Errorf("Port is %d, want 0 to 65535", c.Port)
 	}
-	if c.Compression != "" && !slices.Contains(compressionLevels, c.Compression) {
-		return fmt.Errorf("Compression is %q, want one of %q", c.Compression, compressionLevels)
+	if c.Compression != "" && !slices.Contains(message.CompressionLevels, c.Compression) {
+		return fmt.Errorf("Compression is %q, want one of %q", c.Compression, message.CompressionLevels)
 	}
 	if c.TLS.Enabled && (c.TLS.CertFile == "" || c.TLS.KeyFile == "") {
 		return errors.New("TLS is enabled, want a certificate and a key")

@@ -28,6 +28,7 @@ import (
 
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/grpc/message"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -121,14 +122,14 @@ func (p *packed) HandleRPC(_ context.Context, s stats.RPCStats) {
 // TestCompressionLevel: a level other than none compresses the answers to
 // inferences, whatever came in, and no others.
 func TestCompressionLevel(t *testing.T) {
-	for _, level := range compressionLevels {
+	for _, level := range message.CompressionLevels {
 		for _, method := range []string{"identity", "gzip", "deflate"} {
 			p := &packed{}
 			s := start(t, Config{Compression: level}, nil, grpc.WithStatsHandler(p))
 			if _, err := s.client.ModelInfer(callContext(t), rawRequest("id_uint8", "UINT8", []int64{50000}, make([]byte, 50000)), grpc.UseCompressor(method)); err != nil {
 				t.Errorf("level %s, request in %s: %v", level, method, err)
 			}
-			if got := p.compressed.Load() == 1; got != (level != compressionNone) {
+			if got := p.compressed.Load() == 1; got != (level != message.CompressionNone) {
 				t.Errorf("level %s, request in %s: answer is compressed: %v", level, method, got)
 			}
 			if _, err := s.client.ServerMetadata(callContext(t), &kserve.ServerMetadataRequest{}, grpc.UseCompressor(method)); err != nil {

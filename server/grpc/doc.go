@@ -15,17 +15,14 @@
 // the Account is shared. End ctx when the Core has begun to say "Server exiting",
 // or just before, and close the models when Run has returned.
 //
-// An inference is not decoded by the library. A receiver takes its message off
-// the transport in pieces, message.decode puts the bytes of large tensors into
-// memory of the Allocator as they arrive, call.build makes a request of it in the
-// order of Triton's checks, and answer.encode writes all but the bytes of large
-// outputs, which are lent to the transport. The requests of a ModelStreamInfer run
+// An inference is not decoded by the library but by package message, which keeps the
+// bytes of large tensors from being copied. The requests of a ModelStreamInfer run
 // side by side; a queue puts their answers in order.
 //
 //	listener ── connection (accepts, counts, closes)
 //	              └─ handler: restricted? ── unary ─────────── one method of service.go
-//	                                      ├─ modelInfer ────── receiver ▸ call ▸ Core ▸ answer
-//	                                      └─ modelStreamInfer ─ reader ▸ call ▸ Core ▸ queue ▸ writer
+//	                                      ├─ modelInfer ────── message.Call ▸ Core ▸ message.Answer
+//	                                      └─ modelStreamInfer ─ reader ▸ message.Call ▸ Core ▸ queue ▸ writer
 //
 // Memory: what Allocate lends for a request's tensors is released before the
 // call is answered. A response is released when the transport has taken its

@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/connections"
+	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
 // FrontEnd is the gRPC front end. Listen, then Run it once.
@@ -30,8 +31,8 @@ type FrontEnd struct {
 	restrictions server.Restrictions
 	forwarding   *server.Forwarding
 
-	pool      bufferPool // of the transport's buffers
-	receiving receiverConfig
+	pool      message.BufferPool // of the transport's buffers
+	receiving message.ReceiverConfig
 	waiting   streams
 
 	socket  *listener // from Listen to Run
@@ -68,7 +69,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 		g.account = memory.New(memory.Config{})
 	}
 	g.waiting.account = g.account
-	g.receiving = receiverConfig{maxBytes: cfg.MaxMessageBytes, timeout: cfg.ReadTimeout, pool: &g.pool, log: log}
+	g.receiving = message.ReceiverConfig{MaxBytes: cfg.MaxMessageBytes, Timeout: cfg.ReadTimeout, Pool: &g.pool, Log: log}
 	return g, nil
 }
 

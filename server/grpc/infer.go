@@ -11,41 +11,42 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
 // modelInfer serves one inference with one answer.
 func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
-	c := newCall(g.account)
-	defer c.release()
+	c := message.NewCall(g.account)
+	defer c.Release()
 	ctx := stream.Context()
 	conn := closerOf(ctx)
-	var receiver receiver
-	receiver.init(&g.receiving, stream, conn)
-	receiver.watch()
-	defer receiver.close()
-	if err := c.receiveOnly(&receiver, g.allocate); err != nil {
+	var receiver message.Receiver
+	receiver.Init(&g.receiving, stream, conn)
+	receiver.Watch()
+	defer receiver.Close()
+	if err := c.ReceiveOnly(&receiver, g.allocate); err != nil {
 		return err
 	}
-	receiver.rest()
-	if err := chooseCompression(ctx, g.cfg.Compression, receiver.compression()); err != nil {
+	receiver.Rest()
+	if err := message.ChooseCompression(ctx, g.cfg.Compression, receiver.Compression()); err != nil {
 		return err
 	}
-	target, err := c.lookup(g.core)
+	target, err := c.Lookup(g.core)
 	if err != nil {
 		return err
 	}
 	if target.Info().Decoupled() {
 		return infer.Errorf(infer.Unsupported, "ModelInfer RPC doesn't support models with decoupled transaction policy")
 	}
-	c.forwarded, c.refusal = g.forwarded(ctx)
-	if err := c.build(g.allocate); err != nil {
+	c.Forwarded, c.Refusal = g.forwarded(ctx)
+	if err := c.Build(g.allocate); err != nil {
 		return err
 	}
 	var one oneResponse
 	defer g.tellCancellation(ctx, "ModelInferHandler")()
-	err = server.InferOn(ctx, g.core, &target, &c.request, one.send)
-	c.release()
-	encoded, err := finish(c.classes, target, &one, overdue{after: g.cfg.WriteTimeout, conn: conn, log: g.log}, err)
+	err = server.InferOn(ctx, g.core, &target, &c.Request, one.send)
+	c.Release()
+	encoded, err := finish(c.Classes, target, &one, message.Overdue{After: g.cfg.WriteTimeout, Conn: conn, Log: g.log}, err)
 	if err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (o *oneResponse) send(r *infer.Response) {
 }
 
 // finish makes the answer of what came of a call.
-func finish(wanted []wantedClasses, target models.Target, one *oneResponse, overdue overdue, err error) (*encodedMessage, error) {
+func finish(wanted []message.Classes, target models.Target, one *oneResponse, overdue message.Overdue, err error) (*message.Encoded, error) {
 	r := one.response
 	encoded := false
 	defer func() { // after a panic too
@@ -102,28 +103,28 @@ func finish(wanted []wantedClasses, target models.Target, one *oneResponse, over
 	}
 	var buffers mem.BufferSlice
 	if err == nil {
-		answer := answerOf(r)
-		buffers, err = answer.encode(overdue)
+		answer := message.AnswerOf(r)
+		buffers, err = answer.Encode(overdue)
 	}
 	encoded = err == nil
-	if conn, ok := overdue.conn.(*connection); ok && err == nil {
+	if conn, ok := overdue.Conn.(*connection); ok && err == nil {
 		buffers, err = conn.sent.own(buffers)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &encodedMessage{buffers: buffers}, nil
+	return &message.Encoded{Buffers: buffers}, nil
 }
 
 // classify replaces the outputs that are wanted as classes.
-func classify(r *infer.Response, classes []wantedClasses, info *models.Info) error {
+func classify(r *infer.Response, classes []message.Classes, info *models.Info) error {
 	for _, want := range classes {
 		for i := range r.Outputs {
 			out := &r.Outputs[i]
-			if out.Name != want.output {
+			if out.Name != want.Output {
 				continue
 			}
-			t, err := server.Classify(out, want.count, info.Config.GetMaxBatchSize() > 0, info.Labels[out.Name])
+			t, err := server.Classify(out, want.Count, info.Config.GetMaxBatchSize() > 0, info.Labels[out.Name])
 			if err != nil {
 				return err
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
 func (g *FrontEnd) serverLive(context.Context, *kserve.ServerLiveRequest) (*kserve.ServerLiveResponse, error) {
@@ -33,7 +34,7 @@ func (g *FrontEnd) healthCheck(ctx context.Context, _ *grpc_health_v1.HealthChec
 // modelReady answers false, and no error, for a model that does not exist or is
 // not loaded.
 func (g *FrontEnd) modelReady(ctx context.Context, q *kserve.ModelReadyRequest) (*kserve.ModelReadyResponse, error) {
-	version, err := parseVersion(q.GetVersion())
+	version, err := message.ParseVersion(q.GetVersion())
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func (g *FrontEnd) serverMetadata(context.Context, *kserve.ServerMetadataRequest
 
 // findModel finds the model that a request names.
 func (g *FrontEnd) findModel(name, versionText string) (*models.Info, int64, error) {
-	version, err := parseVersion(versionText)
+	version, err := message.ParseVersion(versionText)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -108,7 +109,7 @@ func (g *FrontEnd) modelConfig(_ context.Context, q *kserve.ModelConfigRequest) 
 }
 
 func (g *FrontEnd) modelStatistics(_ context.Context, q *kserve.ModelStatisticsRequest) (*kserve.ModelStatisticsResponse, error) {
-	version, err := parseVersion(q.GetVersion())
+	version, err := message.ParseVersion(q.GetVersion())
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
 // serverOptions turns the config into the library's.
@@ -20,7 +22,7 @@ import (
 func (g *FrontEnd) serverOptions() ([]grpc.ServerOption, error) {
 	c := &g.cfg
 	options := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(codec{}),
+		grpc.ForceServerCodecV2(message.Codec{}),
 		grpc.UnknownServiceHandler(g.handler("", errUnknown, func(grpc.ServerStream) error { return errUnknown })),
 		grpc.MaxRecvMsgSize(c.MaxMessageBytes),
 		grpc.MaxSendMsgSize(math.MaxInt32),

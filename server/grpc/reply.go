@@ -5,6 +5,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
 // What a reply takes on the heap besides its bytes: the response, its place in the
@@ -58,10 +59,10 @@ func (r *reply) weigh() {
 // left.
 func (r *reply) settle() {
 	a := r.answer()
-	b, err := a.copied()
+	b, err := a.Copied()
 	if err != nil {
 		a = r.failed(err)
-		if b, err = a.copied(); err != nil {
+		if b, err = a.Copied(); err != nil {
 			return
 		}
 	}
@@ -74,33 +75,33 @@ func (r *reply) settle() {
 }
 
 // answer says what is sent. Of an error only the text is.
-func (r *reply) answer() answer {
+func (r *reply) answer() message.Answer {
 	o := r.origin
 	switch {
 	case r.refusal != nil:
-		return answer{id: o.id, stream: true, err: errorText(r.refusal)}
+		return message.Answer{ID: o.id, Stream: true, Err: errorText(r.refusal)}
 	case r.response.Err != nil:
-		return answer{
-			model: o.model, version: o.version, id: o.id, stream: true,
-			err: errorText(r.response.Err), hasFinal: true, final: r.response.Final,
+		return message.Answer{
+			Model: o.model, Version: o.version, ID: o.id, Stream: true,
+			Err: errorText(r.response.Err), HasFinal: true, Final: r.response.Final,
 		}
 	case r.response.Empty:
-		return answer{model: o.model, version: o.version, id: o.id, stream: true, hasFinal: true, final: r.response.Final}
+		return message.Answer{Model: o.model, Version: o.version, ID: o.id, Stream: true, HasFinal: true, Final: r.response.Final}
 	}
 	if err := classify(r.response, o.classes, o.target.Info()); err != nil {
 		return r.failed(err)
 	}
-	a := answerOf(r.response)
-	a.stream, a.hasFinal, a.final = true, true, r.response.Final
+	a := message.AnswerOf(r.response)
+	a.Stream, a.HasFinal, a.Final = true, true, r.response.Final
 	return a
 }
 
 // failed says what is sent instead of a response that cannot be.
-func (r *reply) failed(err error) answer {
+func (r *reply) failed(err error) message.Answer {
 	o := r.origin
-	return answer{
-		model: o.model, version: o.version, id: o.id, stream: true,
-		err: errorText(err), hasFinal: true, final: r.response.Final,
+	return message.Answer{
+		Model: o.model, Version: o.version, ID: o.id, Stream: true,
+		Err: errorText(err), HasFinal: true, Final: r.response.Final,
 	}
 }
 

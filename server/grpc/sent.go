@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
 // sentReplies charges what the answers to single calls take on the heap from when
@@ -39,7 +40,7 @@ func (s *sentReplies) own(buffers mem.BufferSlice) (mem.BufferSlice, error) {
 	if err := s.account.Take(memory.Replies, total); err != nil {
 		n := buffers.Len()
 		buffers.Free()
-		return nil, &noRoom{text: fmt.Sprintf("no memory for an answer of %d bytes: %s", n, infer.AsError(err).Message)}
+		return nil, &message.NoRoom{Text: fmt.Sprintf("no memory for an answer of %d bytes: %s", n, infer.AsError(err).Message)}
 	}
 	if s.out.Add(total) < 0 {
 		s.account.Give(memory.Replies, total) // end has passed

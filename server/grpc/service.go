@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
 // services describes all methods. They are not the generated descriptions:
@@ -76,18 +77,18 @@ func unary[Q any, P interface {
 	return grpc.StreamDesc{
 		StreamName: name,
 		Handler: g.handler(group, errExiting, func(stream grpc.ServerStream) error {
-			var receiver receiver
-			receiver.init(&g.receiving, stream, closerOf(stream.Context()))
-			receiver.watch()
-			defer receiver.close()
+			var receiver message.Receiver
+			receiver.Init(&g.receiving, stream, closerOf(stream.Context()))
+			receiver.Watch()
+			defer receiver.Close()
 			charge := memory.Charge{Account: g.account}
 			defer charge.Settle()
 			request := P(new(Q))
-			if err := receiver.one(request, &charge); err != nil {
+			if err := receiver.One(request, &charge); err != nil {
 				return err
 			}
-			receiver.rest()
-			if err := chooseCompression(stream.Context(), compressionNone, receiver.compression()); err != nil {
+			receiver.Rest()
+			if err := message.ChooseCompression(stream.Context(), message.CompressionNone, receiver.Compression()); err != nil {
 				return err
 			}
 			answer, err := method(stream.Context(), request)
@@ -97,4 +98,26 @@ func unary[Q any, P interface {
 			return stream.SendMsg(answer)
 		}),
 	}
+}
+
+func (g *FrontEnd) systemRegionStatus(_ context.Context, q *kserve.SystemSharedMemoryStatusRequest) (*kserve.SystemSharedMemoryStatusResponse, error) {
+	if name := q.GetName(); name != "" {
+		return nil, server.NoRegion("system", name)
+	}
+	return &kserve.SystemSharedMemoryStatusResponse{}, nil
+}
+
+func (g *FrontEnd) cudaRegionStatus(_ context.Context, q *kserve.CudaSharedMemoryStatusRequest) (*kserve.CudaSharedMemoryStatusResponse, error) {
+	if name := q.GetName(); name != "" {
+		return nil, server.NoRegion("cuda", name)
+	}
+	return &kserve.CudaSharedMemoryStatusResponse{}, nil
+}
+
+func (g *FrontEnd) systemRegionUnregister(context.Context, *kserve.SystemSharedMemoryUnregisterRequest) (*kserve.SystemSharedMemoryUnregisterResponse, error) {
+	return &kserve.SystemSharedMemoryUnregisterResponse{}, nil
+}
+
+func (g *FrontEnd) cudaRegionUnregister(context.Context, *kserve.CudaSharedMemoryUnregisterRequest) (*kserve.CudaSharedMemoryUnregisterResponse, error) {
+	return &kserve.CudaSharedMemoryUnregisterResponse{}, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
 // errorKey makes the first error of a model end the stream with its status.
@@ -49,22 +50,22 @@ type inferStream struct {
 	errors   bool            // as errorKey asks
 	queue    *queue
 	order    order // the reader's
-	receiver receiver
-	overdue  overdue
+	receiver message.Receiver
+	overdue  message.Overdue
 }
 
 // origin is what is remembered of a request for its answers.
 type origin struct {
 	model, version, id string // version is the text of the request
 	target             models.Target
-	classes            []wantedClasses
+	classes            []message.Classes
 	emptyFinal         bool
 	waiting            int // its responses in the queue, guarded by the queue
 }
 
 func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 	if err := g.account.Take(memory.Transport, streamCost); err != nil {
-		return asNoRoom(err)
+		return message.AsNoRoom(err)
 	}
 	defer g.account.Give(memory.Transport, streamCost)
 	ctx, cancel := context.WithCancel(stream.Context())
@@ -75,9 +76,9 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 		s.errors = v == "true"
 	}
 	conn := closerOf(ctx)
-	s.receiver.init(&g.receiving, stream, conn)
-	s.overdue = overdue{after: g.cfg.WriteTimeout, conn: conn, log: g.log}
-	if err := chooseCompression(ctx, g.cfg.Compression, s.receiver.compression()); err != nil {
+	s.receiver.Init(&g.receiving, stream, conn)
+	s.overdue = message.Overdue{After: g.cfg.WriteTimeout, Conn: conn, Log: g.log}
+	if err := message.ChooseCompression(ctx, g.cfg.Compression, s.receiver.Compression()); err != nil {
 		return err
 	}
 	forwarded, refusal := g.forwarded(ctx)
@@ -114,65 +115,65 @@ func (s *inferStream) spawn(f func() error, done func(error)) {
 // read takes requests until the client has no more, and starts them. forwarded
 // and refusal, which come with the stream, are for each of them.
 func (s *inferStream) read(forwarded []infer.Parameter, refusal error) error {
-	defer s.receiver.close()
+	defer s.receiver.Close()
 	for {
 		if err := s.queue.admit(); err != nil {
 			return err
 		}
-		c := newCall(s.g.account)
-		c.forwarded, c.refusal = forwarded, refusal
-		err := s.g.protect(func() error { return c.receive(&s.receiver, s.g.allocate) })
-		var full *noRoom
+		c := message.NewCall(s.g.account)
+		c.Forwarded, c.Refusal = forwarded, refusal
+		err := s.g.protect(func() error { return c.Receive(&s.receiver, s.g.allocate) })
+		var full *message.NoRoom
 		switch {
 		case err == io.EOF:
-			c.release()
+			c.Release()
 			return nil
 		case errors.As(err, &full):
 			// Only this request is refused: the stream goes on after its message.
-			if err := s.receiver.skipRest(); err != nil {
-				c.release()
+			if err := s.receiver.SkipRest(); err != nil {
+				c.Release()
 				return err
 			}
 		case err != nil:
-			c.release()
+			c.Release()
 			return err
 		case s.g.isStopping():
 			err = errStopping
 		}
-		s.receiver.rest()
+		s.receiver.Rest()
 		s.start(c, err)
 	}
 }
 
 // start looks a request up and runs it. It is refused with err if there is one.
-func (s *inferStream) start(c *call, err error) {
+func (s *inferStream) start(c *message.Call, err error) {
 	origin := &origin{}
-	origin.model, origin.version, origin.id = c.asked()
+	origin.model, origin.version, origin.id = c.Asked()
 	if err == nil {
-		err = c.charge(requestCost)
+		err = c.Charge(requestCost)
 	}
 	if err == nil {
 		err = s.g.protect(func() (err error) {
-			origin.target, err = c.lookup(s.g.core)
+			origin.target, err = c.Lookup(s.g.core)
 			return err
 		})
 	}
 	decoupled := origin.target != nil && origin.target.Info().Decoupled()
 	turn := s.queue.begin(!decoupled)
 	if err == nil {
-		err = s.g.protect(func() error { return c.build(s.g.allocate) })
+		err = s.g.protect(func() error { return c.Build(s.g.allocate) })
 	}
 	if err != nil {
-		c.release()
+		c.Release()
 		s.queue.add(turn, reply{origin: origin, refusal: err})
 		s.queue.end(turn)
 		return
 	}
-	origin.classes, origin.emptyFinal = c.classes, c.emptyFinal
+	origin.classes, origin.emptyFinal = c.Classes, c.EmptyFinal
 	place := s.order.join()
-	c.request.Entered = place.leave
+	c.Request.Entered = place.leave
 	s.spawn(func() error {
-		defer c.release()
+		defer c.Release()
 		place.wait(s.ctx)
 		return s.infer(c, turn, origin)
 	}, func(err error) {
@@ -186,11 +187,11 @@ func (s *inferStream) start(c *call, err error) {
 
 // infer runs one request. Its responses go to the queue as they come; an error
 // means that it was refused.
-func (s *inferStream) infer(c *call, turn *turn, origin *origin) error {
+func (s *inferStream) infer(c *message.Call, turn *turn, origin *origin) error {
 	if turn != nil {
 		return s.inferOne(c, turn, origin)
 	}
-	return server.InferOn(s.ctx, s.g.core, &origin.target, &c.request, func(r *infer.Response) {
+	return server.InferOn(s.ctx, s.g.core, &origin.target, &c.Request, func(r *infer.Response) {
 		if r.Empty && !origin.emptyFinal {
 			r.Release()
 			return
@@ -201,9 +202,9 @@ func (s *inferStream) infer(c *call, turn *turn, origin *origin) error {
 
 // inferOne runs one request of a model that has one response. That is the last
 // one here, whatever the model sends behind it.
-func (s *inferStream) inferOne(c *call, turn *turn, origin *origin) error {
+func (s *inferStream) inferOne(c *message.Call, turn *turn, origin *origin) error {
 	answered := false
-	err := server.InferOn(s.ctx, s.g.core, &origin.target, &c.request, func(r *infer.Response) {
+	err := server.InferOn(s.ctx, s.g.core, &origin.target, &c.Request, func(r *infer.Response) {
 		if answered || r.Empty {
 			r.Release()
 			return
@@ -241,28 +242,28 @@ func (s *inferStream) write() error {
 func (s *inferStream) send(reply *reply) error {
 	if reply.encoded != nil {
 		reply.release() // its place in the window of its model
-		if err := s.stream.SendMsg(&encodedMessage{buffers: mem.BufferSlice{mem.SliceBuffer(reply.encoded)}}); err != nil {
+		if err := s.stream.SendMsg(&message.Encoded{Buffers: mem.BufferSlice{mem.SliceBuffer(reply.encoded)}}); err != nil {
 			return errGone
 		}
 		return nil
 	}
-	var a answer
+	var a message.Answer
 	var buffers mem.BufferSlice
 	err := s.g.protect(func() (err error) {
 		a = reply.answer()
-		buffers, err = a.encode(s.overdue)
+		buffers, err = a.Encode(s.overdue)
 		return err
 	})
 	if err != nil {
 		a = reply.failed(err)
-		if buffers, err = a.encode(s.overdue); err != nil {
+		if buffers, err = a.Encode(s.overdue); err != nil {
 			return err
 		}
 	}
-	if a.response == nil {
+	if a.Response == nil {
 		defer reply.release()
 	}
-	if err := s.stream.SendMsg(&encodedMessage{buffers: buffers}); err != nil {
+	if err := s.stream.SendMsg(&message.Encoded{Buffers: buffers}); err != nil {
 		return errGone
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/grpc/message"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -94,7 +95,7 @@ func withID(q *kserve.ModelInferRequest, id string, params ...any) *kserve.Model
 // n is large.
 func (s *testServer) answer(req *infer.Request, n int, final bool) *infer.Response {
 	t := infer.Tensor{Name: "OUTPUT0", DataType: infer.Uint8, Shape: []int64{int64(n)}}
-	if n > blockSize {
+	if n > message.BlockSize {
 		t.Data, t.Memory, _ = s.blocks.Allocate(n)
 	} else {
 		t.Data = make([]byte, n)

@@ -1,4 +1,4 @@
-package grpc
+package message
 
 import (
 	"math"
@@ -13,51 +13,51 @@ import (
 // finalParam tells the client of a stream whether more responses follow.
 const finalParam = "triton_final_response"
 
-// answer is a response on its way to the wire.
-type answer struct {
-	model, version, id string
-	response           *infer.Response // its outputs and parameters
+// Answer is a response on its way to the wire.
+type Answer struct {
+	Model, Version, ID string
+	Response           *infer.Response // its outputs and parameters
 
-	// The rest is of a ModelStreamInferResponse, which stream asks for.
-	stream   bool
-	err      string // error_message
-	hasFinal bool   // a parameter triton_final_response is added
-	final    bool
+	// The rest is of a ModelStreamInferResponse, which Stream asks for.
+	Stream   bool
+	Err      string // error_message
+	HasFinal bool   // a parameter triton_final_response is added
+	Final    bool
 }
 
-// answerOf describes a response of the Core.
-func answerOf(r *infer.Response) answer {
-	return answer{model: r.Model, version: strconv.FormatInt(r.Version, 10), id: r.ID, response: r}
+// AnswerOf describes a response of the Core.
+func AnswerOf(r *infer.Response) Answer {
+	return Answer{Model: r.Model, Version: strconv.FormatInt(r.Version, 10), ID: r.ID, Response: r}
 }
 
-// encode makes the message of a: what describes the tensors is written by hand,
+// Encode makes the message of a: what describes the tensors is written by hand,
 // and the bytes of large tensors not at all; they are lent to the transport,
 // which gives them back when it has put them into its own write buffer. Unless it
 // fails, it takes over a's response, to be released then. overdue is for a client
 // that does not read.
-func (a *answer) encode(overdue overdue) (mem.BufferSlice, error) {
+func (a *Answer) Encode(overdue Overdue) (mem.BufferSlice, error) {
 	outputs := a.outputs()
 	size := a.size(outputs)
 	if err := sendable(size); err != nil {
 		return nil, err
 	}
-	head := size + streamHead + len(a.err)
+	head := size + streamHead + len(a.Err)
 	large := 0
 	for i := range outputs {
-		if n := len(outputs[i].Data); n > blockSize {
+		if n := len(outputs[i].Data); n > BlockSize {
 			head -= n
 			large++
 		}
 	}
 	b := a.appendHead(make([]byte, 0, head), size, outputs)
 
-	loan := loan{response: a.response, overdue: overdue}
+	loan := loan{response: a.Response, overdue: overdue}
 	out := make(mem.BufferSlice, 0, 1+2*large)
 	for i := range outputs {
 		t := &outputs[i]
 		b = protowire.AppendTag(b, 6, protowire.BytesType)
 		b = protowire.AppendVarint(b, uint64(len(t.Data)))
-		if len(t.Data) <= blockSize {
+		if len(t.Data) <= BlockSize {
 			b = append(b, t.Data...)
 			continue
 		}
@@ -80,15 +80,15 @@ func (a *answer) encode(overdue overdue) (mem.BufferSlice, error) {
 // error and its ModelInferResponse.
 const streamHead = 16
 
-// copied makes the message of a in one piece, with the bytes of all tensors. a's
+// Copied makes the message of a in one piece, with the bytes of all tensors. a's
 // response stays the caller's.
-func (a *answer) copied() ([]byte, error) {
+func (a *Answer) Copied() ([]byte, error) {
 	outputs := a.outputs()
 	size := a.size(outputs)
 	if err := sendable(size); err != nil {
 		return nil, err
 	}
-	b := a.appendHead(make([]byte, 0, size+streamHead+len(a.err)), size, outputs)
+	b := a.appendHead(make([]byte, 0, size+streamHead+len(a.Err)), size, outputs)
 	for i := range outputs {
 		b = protowire.AppendTag(b, 6, protowire.BytesType)
 		b = protowire.AppendVarint(b, uint64(len(outputs[i].Data)))
@@ -97,11 +97,11 @@ func (a *answer) copied() ([]byte, error) {
 	return b, nil
 }
 
-func (a *answer) outputs() []infer.Tensor {
-	if a.response == nil {
+func (a *Answer) outputs() []infer.Tensor {
+	if a.Response == nil {
 		return nil
 	}
-	return a.response.Outputs
+	return a.Response.Outputs
 }
 
 func sendable(size int) error {
@@ -112,14 +112,14 @@ func sendable(size int) error {
 }
 
 // size returns the length of the ModelInferResponse.
-func (a *answer) size(outputs []infer.Tensor) int {
-	n := sizeString(a.model) + sizeString(a.version) + sizeString(a.id)
-	if a.response != nil {
-		for i := range a.response.Parameters {
-			n += 1 + protowire.SizeBytes(sizeParam(&a.response.Parameters[i]))
+func (a *Answer) size(outputs []infer.Tensor) int {
+	n := sizeString(a.Model) + sizeString(a.Version) + sizeString(a.ID)
+	if a.Response != nil {
+		for i := range a.Response.Parameters {
+			n += 1 + protowire.SizeBytes(sizeParam(&a.Response.Parameters[i]))
 		}
 	}
-	if a.hasFinal {
+	if a.HasFinal {
 		n += sizeFinal
 	}
 	for i := range outputs {
@@ -131,27 +131,27 @@ func (a *answer) size(outputs []infer.Tensor) int {
 
 // appendHead writes all fields but raw_output_contents. Size is that of the
 // ModelInferResponse.
-func (a *answer) appendHead(b []byte, size int, outputs []infer.Tensor) []byte {
-	if a.stream {
-		if a.err != "" {
-			b = appendString(b, 1, a.err)
+func (a *Answer) appendHead(b []byte, size int, outputs []infer.Tensor) []byte {
+	if a.Stream {
+		if a.Err != "" {
+			b = appendString(b, 1, a.Err)
 		}
 		b = protowire.AppendTag(b, 2, protowire.BytesType)
 		b = protowire.AppendVarint(b, uint64(size))
 	}
-	b = appendText(b, 1, a.model)
-	b = appendText(b, 2, a.version)
-	b = appendText(b, 3, a.id)
-	if a.response != nil {
-		for i := range a.response.Parameters {
-			p := &a.response.Parameters[i]
+	b = appendText(b, 1, a.Model)
+	b = appendText(b, 2, a.Version)
+	b = appendText(b, 3, a.ID)
+	if a.Response != nil {
+		for i := range a.Response.Parameters {
+			p := &a.Response.Parameters[i]
 			b = protowire.AppendTag(b, 4, protowire.BytesType)
 			b = protowire.AppendVarint(b, uint64(sizeParam(p)))
 			b = appendParam(b, p)
 		}
 	}
-	if a.hasFinal {
-		p := infer.Parameter{Name: finalParam, Kind: infer.BoolParameter, Bool: a.final}
+	if a.HasFinal {
+		p := infer.Parameter{Name: finalParam, Kind: infer.BoolParameter, Bool: a.Final}
 		b = protowire.AppendTag(b, 4, protowire.BytesType)
 		b = protowire.AppendVarint(b, uint64(sizeParam(&p)))
 		b = appendParam(b, &p)

@@ -1,4 +1,4 @@
-package grpc
+package message
 
 import (
 	"fmt"
@@ -9,21 +9,23 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// encodedMessage is a message that is encoded already.
-type encodedMessage struct{ buffers mem.BufferSlice }
+// Encoded is a message that is encoded already.
+type Encoded struct{ Buffers mem.BufferSlice }
 
-// receivedMessage is a message that is decoded later.
-type receivedMessage struct{ buffers mem.BufferSlice }
+// received is a message that is decoded later.
+type received struct{ buffers mem.BufferSlice }
 
-// codec hands encoded messages through and encodes the others.
-type codec struct{}
+// Codec hands encoded messages through and encodes the others.
+type Codec struct{}
 
-func (codec) Name() string { return "proto" }
+// Name implements encoding.CodecV2.
+func (Codec) Name() string { return "proto" }
 
-func (codec) Marshal(v any) (mem.BufferSlice, error) {
+// Marshal hands an *Encoded through and encodes a proto.Message.
+func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	switch v := v.(type) {
-	case *encodedMessage:
-		return v.buffers, nil
+	case *Encoded:
+		return v.Buffers, nil
 	case proto.Message:
 		b, err := proto.Marshal(v)
 		return mem.BufferSlice{mem.SliceBuffer(b)}, err
@@ -31,8 +33,9 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	return nil, fmt.Errorf("encode a %T: want a message", v)
 }
 
-func (codec) Unmarshal(data mem.BufferSlice, v any) error {
-	r, ok := v.(*receivedMessage)
+// Unmarshal keeps the bytes: only what was received whole comes this way.
+func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
+	r, ok := v.(*received)
 	if !ok {
 		return fmt.Errorf("decode into a %T: want a message", v)
 	}
@@ -42,9 +45,9 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// bufferPool lends the buffers that frames are received into. Unlike the library's
+// BufferPool lends the buffers that frames are received into. Unlike the library's
 // own it does not clear them: a frame fills its buffer before anyone reads it.
-type bufferPool struct {
+type BufferPool struct {
 	sizes [poolClasses]sync.Pool // of *[]byte with capacity poolSmallest << index
 }
 
@@ -54,11 +57,12 @@ const (
 )
 
 // class returns the index of the smallest buffers that hold n bytes.
-func (*bufferPool) class(n int) int {
+func (*BufferPool) class(n int) int {
 	return max(0, bits.Len(uint(max(n, 1)-1))-bits.Len(uint(poolSmallest-1)))
 }
 
-func (p *bufferPool) Get(n int) *[]byte {
+// Get implements mem.BufferPool.
+func (p *BufferPool) Get(n int) *[]byte {
 	class := p.class(n)
 	if class >= poolClasses {
 		b := make([]byte, n)
@@ -72,7 +76,8 @@ func (p *bufferPool) Get(n int) *[]byte {
 	return &b
 }
 
-func (p *bufferPool) Put(b *[]byte) {
+// Put implements mem.BufferPool.
+func (p *BufferPool) Put(b *[]byte) {
 	class := p.class(cap(*b))
 	if class < poolClasses && cap(*b) == poolSmallest<<class {
 		p.sizes[class].Put(b)

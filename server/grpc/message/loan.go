@@ -1,4 +1,4 @@
-package grpc
+package message
 
 import (
 	"io"
@@ -25,16 +25,16 @@ import (
 // the time is up.
 type loan struct {
 	response *infer.Response
-	overdue  overdue
+	overdue  Overdue
 	size     int
 	pending  *pending // made with the first buffer that is lent
 }
 
-// overdue closes the connection of a client that does not read.
-type overdue struct {
-	after time.Duration // for each MiB that has begun; 0 never
-	conn  io.Closer     // nil never
-	log   zerolog.Logger
+// Overdue closes the connection of a client that does not read.
+type Overdue struct {
+	After time.Duration // for each MiB that has begun; 0 never
+	Conn  io.Closer     // nil never
+	Log   zerolog.Logger
 }
 
 // pending counts the buffers of a loan that are out. It poses as the pool
@@ -50,7 +50,7 @@ type pending struct {
 // lend wraps bytes of the response, more than the size that mem would not pool.
 func (l *loan) lend(b []byte) mem.Buffer {
 	if l.pending == nil {
-		l.pending = &pending{response: l.response, log: l.overdue.log}
+		l.pending = &pending{response: l.response, log: l.overdue.Log}
 		l.pending.left.Store(1)
 		l.pending.cleanup = runtime.AddCleanup(l.pending, l.overdue.release, l.response)
 	}
@@ -61,19 +61,19 @@ func (l *loan) lend(b []byte) mem.Buffer {
 }
 
 // release gives a response back. It runs in goroutines that are not ours.
-func (o overdue) release(r *infer.Response) {
-	boundary.Guard(o.log, boundary.Request, r.Release, nil)()
+func (o Overdue) release(r *infer.Response) {
+	boundary.Guard(o.Log, boundary.Request, r.Release, nil)()
 }
 
 // done says that nothing more is lent.
 func (l *loan) done() {
 	switch {
 	case l.pending != nil:
-		if conn := l.overdue.conn; conn != nil && l.overdue.after > 0 {
+		if conn := l.overdue.Conn; conn != nil && l.overdue.After > 0 {
 			// The timer knows the connection, not the loan, which the garbage
 			// collector has to find.
-			l.pending.timer = boundary.AfterFunc(l.overdue.log, boundary.Connection,
-				l.overdue.after*time.Duration(1+l.size>>20), func() { _ = conn.Close() }, nil)
+			l.pending.timer = boundary.AfterFunc(l.overdue.Log, boundary.Connection,
+				l.overdue.After*time.Duration(1+l.size>>20), func() { _ = conn.Close() }, nil)
 		}
 		l.pending.Put(nil)
 	case l.response != nil:

@@ -1,4 +1,4 @@
-package grpc
+package message
 
 import (
 	"unicode/utf8"
@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// blockSize is the size above which the bytes of a tensor go into memory
+	// BlockSize is the size above which the bytes of a tensor go into memory
 	// of the Allocator; smaller ones share a buffer on the Go heap.
-	blockSize = 4096
+	BlockSize = 4096
 	// smallRoom is how much of that buffer is made at once, at most.
 	smallRoom = 16 << 10
 	// maxWeight bounds the Go structures that one message may make: a field of
@@ -23,7 +23,7 @@ const (
 	maxDepth = 10000
 )
 
-var errWeight = &noRoom{"the request has too many inputs, outputs, parameters or dimensions"}
+var errWeight = &NoRoom{Text: "the request has too many inputs, outputs, parameters or dimensions"}
 
 // message is a ModelInferRequest as it stood on the wire.
 type message struct {
@@ -115,7 +115,7 @@ func (m *message) hold(n int) error {
 }
 
 // take charges n bytes.
-func (m *message) take(n int) error { return asNoRoom(m.charge.Take(memory.Bodies, int64(n))) }
+func (m *message) take(n int) error { return AsNoRoom(m.charge.Take(memory.Bodies, int64(n))) }
 
 // decode reads a ModelInferRequest, to the end of s. It accepts what
 // proto.Unmarshal accepts and fails with errUnparsable where that fails;
@@ -187,7 +187,7 @@ func (m *message) decodeRaw(n int, s *source, alloc server.Allocator) error {
 
 // room returns n bytes that stay valid until release.
 func (m *message) room(n int, s *source, alloc server.Allocator) ([]byte, infer.Memory, error) {
-	if n > blockSize {
+	if n > BlockSize {
 		if s != nil {
 			if err := s.await(n); err != nil {
 				return nil, nil, err
@@ -198,7 +198,7 @@ func (m *message) room(n int, s *source, alloc server.Allocator) ([]byte, infer.
 		}
 		data, memory, err := alloc(n)
 		if err != nil {
-			return nil, nil, asNoRoom(err)
+			return nil, nil, AsNoRoom(err)
 		}
 		if memory != nil {
 			m.memories = append(m.memories, memory)

@@ -1,4 +1,4 @@
-package grpc
+package message
 
 import (
 	"io"
@@ -141,7 +141,7 @@ func (s *source) take(n int) (b []byte, own bool, err error) {
 			// Grows with what has arrived, not with what was announced.
 			grown := min(n, max(2*cap(b), stepBytes))
 			if err := s.charge.Take(memory.Bodies, int64(grown-cap(b))); err != nil {
-				return nil, false, asNoRoom(err)
+				return nil, false, AsNoRoom(err)
 			}
 			b = append(make([]byte, 0, grown), b...)
 		}
@@ -181,7 +181,7 @@ func (s *source) await(n int) error {
 			s.cur = s.queue[0].ReadOnlyData()
 		}
 		if err := s.charge.Take(memory.Transport, int64(k)); err != nil {
-			return asNoRoom(err)
+			return AsNoRoom(err)
 		}
 	}
 	return nil

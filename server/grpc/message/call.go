@@ -1,4 +1,4 @@
-package grpc
+package message
 
 import (
 	"io"
@@ -20,38 +20,40 @@ const (
 	fewParams = 16
 )
 
-// call is one inference: what is asked of the Core, and what the answer
+// Call is one inference: what is asked of the Core, and what the answer
 // must look like.
-type call struct {
-	request infer.Request
+type Call struct {
+	// Request is what Lookup and Build have made of the message.
+	Request infer.Request
 	message message
-	// forwarded are parameters made of metadata, and refusal is why they cannot
+	// Forwarded are parameters made of metadata, and Refusal is why they cannot
 	// be.
-	forwarded []infer.Parameter
-	refusal   error
-	// classes has the outputs that are wanted as classes.
-	classes []wantedClasses
-	// emptyFinal asks to be told of a final flag without a response.
-	emptyFinal bool
+	Forwarded []infer.Parameter
+	Refusal   error
+	// Classes has the outputs that are wanted as classes.
+	Classes []Classes
+	// EmptyFinal asks to be told of a final flag without a response.
+	EmptyFinal bool
 	inputs     [2]infer.Tensor // room for the usual request
 }
 
-type wantedClasses struct {
-	output string
-	count  int
+// Classes says how many classes of an output are wanted.
+type Classes struct {
+	Output string
+	Count  int
 }
 
-// newCall returns a call whose message is charged to the account.
-func newCall(account *memory.Account) *call {
-	c := &call{}
+// NewCall returns a call whose message is charged to the account.
+func NewCall(account *memory.Account) *Call {
+	c := &Call{}
 	c.message.charge.Account = account
 	return c
 }
 
-// receive reads and decodes the next message of r; io.EOF tells that there is none.
-// After a *noRoom, for which the call alone is to blame, the rest of its message is
+// Receive reads and decodes the next message of r; io.EOF tells that there is none.
+// After a *NoRoom, for which the call alone is to blame, the rest of its message is
 // in r.
-func (c *call) receive(r *receiver, alloc server.Allocator) error {
+func (c *Call) Receive(r *Receiver, alloc server.Allocator) error {
 	if err := r.next(&c.message.charge); err != nil {
 		return err
 	}
@@ -62,9 +64,9 @@ func (c *call) receive(r *receiver, alloc server.Allocator) error {
 	return nil
 }
 
-// receiveOnly is receive for a stream that has one message.
-func (c *call) receiveOnly(r *receiver, alloc server.Allocator) error {
-	if err := c.receive(r, alloc); err != nil {
+// ReceiveOnly is Receive for a stream that has one message.
+func (c *Call) ReceiveOnly(r *Receiver, alloc server.Allocator) error {
+	if err := c.Receive(r, alloc); err != nil {
 		if err == io.EOF {
 			err = errNoMessage
 		}
@@ -73,35 +75,35 @@ func (c *call) receiveOnly(r *receiver, alloc server.Allocator) error {
 	return r.last()
 }
 
-// asked returns the model, the text of the version and the id of the message.
-func (c *call) asked() (model, version, id string) {
+// Asked returns the model, the text of the version and the id of the message.
+func (c *Call) Asked() (model, version, id string) {
 	return c.message.model, c.message.version, c.message.id
 }
 
-// charge charges n bytes that the call takes besides its message, until release.
-func (c *call) charge(n int64) error {
-	return asNoRoom(c.message.charge.Take(memory.Bodies, n))
+// Charge charges n bytes that the call takes besides its message, until Release.
+func (c *Call) Charge(n int64) error {
+	return AsNoRoom(c.message.charge.Take(memory.Bodies, n))
 }
 
-// release gives back what the request held.
-func (c *call) release() { c.message.release() }
+// Release gives back what the request held.
+func (c *Call) Release() { c.message.release() }
 
-// lookup finds the model of the message: first the text of the version, then
+// Lookup finds the model of the message: first the text of the version, then
 // the model.
-func (c *call) lookup(core server.Core) (models.Target, error) {
-	version, err := parseVersion(c.message.version)
+func (c *Call) Lookup(core server.Core) (models.Target, error) {
+	version, err := ParseVersion(c.message.version)
 	if err != nil {
 		return nil, err
 	}
-	c.request.Model, c.request.Version = c.message.model, version
+	c.Request.Model, c.Request.Version = c.message.model, version
 	return core.Target(c.message.model, version)
 }
 
-// build makes the request out of the message, in the order in which a client
+// Build makes the request out of the message, in the order in which a client
 // can tell by the error: parameters, names, forwarded headers, the bytes of the
 // inputs, what is wanted of the outputs.
-func (c *call) build(alloc server.Allocator) error {
-	m, r := &c.message, &c.request
+func (c *Call) Build(alloc server.Allocator) error {
+	m, r := &c.message, &c.Request
 	r.ID = m.id
 	if err := c.parameters(); err != nil {
 		return err
@@ -109,10 +111,10 @@ func (c *call) build(alloc server.Allocator) error {
 	if err := c.names(); err != nil {
 		return err
 	}
-	if c.refusal != nil {
-		return c.refusal
+	if c.Refusal != nil {
+		return c.Refusal
 	}
-	r.Parameters = append(r.Parameters, c.forwarded...)
+	r.Parameters = append(r.Parameters, c.Forwarded...)
 	if err := c.data(alloc); err != nil {
 		return err
 	}
@@ -121,8 +123,8 @@ func (c *call) build(alloc server.Allocator) error {
 
 // parameters sorts the request's parameters into those with a meaning and those
 // that are the model's.
-func (c *call) parameters() error {
-	m, r := &c.message, &c.request
+func (c *Call) parameters() error {
+	m, r := &c.message, &c.Request
 	last := lastParams(m.params)
 	for i := range m.params {
 		if !last(i) {
@@ -149,7 +151,7 @@ func (c *call) parameters() error {
 			}
 			switch {
 			case p.name == emptyFinalParam:
-				c.emptyFinal = v.bits != 0
+				c.EmptyFinal = v.bits != 0
 			case v.bits == 0:
 			case p.name == "sequence_start":
 				r.Flags |= infer.SequenceStart
@@ -205,8 +207,8 @@ func (p *param) custom() (infer.Parameter, error) {
 
 // names takes over the names, types and shapes of the inputs and the names of
 // the outputs, of which none may come twice.
-func (c *call) names() error {
-	m, r := &c.message, &c.request
+func (c *Call) names() error {
+	m, r := &c.message, &c.Request
 	r.Inputs = c.inputs[:0]
 	var seen server.Names
 	for i := range m.inputs {
@@ -229,8 +231,8 @@ func (c *call) names() error {
 
 // data gives each input its bytes: of its contents, or else the next entry of
 // raw_input_contents.
-func (c *call) data(alloc server.Allocator) error {
-	m, r := &c.message, &c.request
+func (c *Call) data(alloc server.Allocator) error {
+	m, r := &c.message, &c.Request
 	next := 0
 	for i := range m.inputs {
 		in, t := &m.inputs[i], &r.Inputs[i]
@@ -261,7 +263,7 @@ func (c *call) data(alloc server.Allocator) error {
 }
 
 // wanted reads how the outputs shall be returned.
-func (c *call) wanted() error {
+func (c *Call) wanted() error {
 	for i := range c.message.outputs {
 		out := &c.message.outputs[i]
 		if len(out.params) == 0 {
@@ -283,7 +285,7 @@ func (c *call) wanted() error {
 		case int64(classes.bits) <= 0:
 			return invalid("invalid value for 'classification' parameter, expected >= 0")
 		default:
-			c.classes = append(c.classes, wantedClasses{out.name, int(min(classes.bits, math.MaxInt32))})
+			c.Classes = append(c.Classes, Classes{out.name, int(min(classes.bits, math.MaxInt32))})
 		}
 	}
 	return nil
@@ -347,9 +349,9 @@ func lastParams(params []param) func(i int) bool {
 	return func(i int) bool { return last[params[i].name] == i }
 }
 
-// parseVersion reads a version as C's stol does: leading blanks, a sign, digits,
+// ParseVersion reads a version as C's stol does: leading blanks, a sign, digits,
 // and then anything. None is the latest.
-func parseVersion(text string) (int64, error) {
+func ParseVersion(text string) (int64, error) {
 	if text == "" {
 		return infer.LatestVersion, nil
 	}

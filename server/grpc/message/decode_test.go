@@ -1,4 +1,4 @@
-package grpc
+package message
 
 import (
 	"bytes"
@@ -76,7 +76,7 @@ func example() *kserve.ModelInferRequest {
 		Outputs: []*kserve.ModelInferRequest_InferRequestedOutputTensor{
 			{Name: "O", Parameters: map[string]*kserve.InferParameter{"classification": param(int64(3))}}, {Name: "P"},
 		},
-		RawInputContents: [][]byte{{}, []byte("1234"), bytes.Repeat([]byte("x"), blockSize+1)},
+		RawInputContents: [][]byte{{}, []byte("1234"), bytes.Repeat([]byte("x"), BlockSize+1)},
 	}
 }
 

@@ -1,4 +1,4 @@
-package grpc
+package message
 
 import (
 	"encoding/binary"
@@ -29,22 +29,22 @@ type transport interface {
 var errNoMessage = status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
 var errTwoMessages = status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
 
-// receiverConfig is what the receivers of a front end have in common.
-type receiverConfig struct {
-	// maxBytes bounds a message, also when it is decompressed.
-	maxBytes int
-	// timeout is the time for the next 128 KiB of a message that has begun. After that
+// ReceiverConfig is what the receivers of a front end have in common.
+type ReceiverConfig struct {
+	// MaxBytes bounds a message, also when it is decompressed.
+	MaxBytes int
+	// Timeout is the time for the next 128 KiB of a message that has begun. After that
 	// the connection is closed.
-	timeout time.Duration
-	pool    mem.BufferPool
-	log     zerolog.Logger
+	Timeout time.Duration
+	Pool    mem.BufferPool
+	Log     zerolog.Logger
 }
 
-// receiver reads the messages of one stream.
-type receiver struct {
+// Receiver reads the messages of one stream.
+type Receiver struct {
 	stream    grpc.ServerStream
 	transport transport // nil if the library's stream is not as expected
-	cfg       *receiverConfig
+	cfg       *ReceiverConfig
 	header    [5]byte
 	source    source
 
@@ -53,8 +53,8 @@ type receiver struct {
 	timer *time.Timer
 }
 
-// init has r read the messages of stream, which came by conn, nil if that is not known.
-func (r *receiver) init(cfg *receiverConfig, stream grpc.ServerStream, conn io.Closer) {
+// Init has r read the messages of stream, which came by conn, nil if that is not known.
+func (r *Receiver) Init(cfg *ReceiverConfig, stream grpc.ServerStream, conn io.Closer) {
 	r.cfg, r.stream, r.conn = cfg, stream, conn
 	r.transport, _ = grpc.ServerTransportStreamFromContext(stream.Context()).(transport)
 	if r.transport != nil {
@@ -64,40 +64,41 @@ func (r *receiver) init(cfg *receiverConfig, stream grpc.ServerStream, conn io.C
 
 // read asks for the next n bytes of a message, for which there is as much time
 // as for the first ones.
-func (r *receiver) read(n int) (mem.BufferSlice, error) {
+func (r *Receiver) read(n int) (mem.BufferSlice, error) {
 	if r.source.asked += n; r.source.asked > stepBytes {
-		r.watch()
+		r.Watch()
 	}
 	return r.transport.Read(n)
 }
 
-// watch gives the client the read timeout from now on; rest ends that.
-func (r *receiver) watch() {
+// Watch gives the client the read timeout from now on; Rest ends that.
+func (r *Receiver) Watch() {
 	if r.timer != nil {
-		r.timer.Reset(r.cfg.timeout)
+		r.timer.Reset(r.cfg.Timeout)
 	} else if conn := r.conn; conn != nil {
-		r.timer = boundary.AfterFunc(r.cfg.log, boundary.Connection, r.cfg.timeout, func() { _ = conn.Close() }, nil)
+		r.timer = boundary.AfterFunc(r.cfg.Log, boundary.Connection, r.cfg.Timeout, func() { _ = conn.Close() }, nil)
 	}
 }
 
-func (r *receiver) rest() {
+// Rest ends what Watch has begun: the client owes nothing.
+func (r *Receiver) Rest() {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
 }
 
-// close ends what the receiver has begun.
-func (r *receiver) close() {
-	r.rest()
+// Close ends what the receiver has begun.
+func (r *Receiver) Close() {
+	r.Rest()
 	r.source.close()
 }
 
 // next begins a message and leaves it in r.source. It returns io.EOF after the
 // last one.
-func (r *receiver) next(c *memory.Charge) error {
+func (r *Receiver) next(c *memory.Charge) error {
 	r.source.charge = c
 	if r.transport == nil {
-		var got receivedMessage
+		var got received
 		if err := r.stream.RecvMsg(&got); err != nil {
 			return err
 		}
@@ -107,10 +108,10 @@ func (r *receiver) next(c *memory.Charge) error {
 	if err := r.transport.ReadMessageHeader(r.header[:]); err != nil {
 		return err
 	}
-	r.watch()
+	r.Watch()
 	n := int(binary.BigEndian.Uint32(r.header[1:]))
-	if n > r.cfg.maxBytes {
-		return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", n, r.cfg.maxBytes)
+	if n > r.cfg.MaxBytes {
+		return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", n, r.cfg.MaxBytes)
 	}
 	r.source.reset(n, nil)
 	switch r.header[0] {
@@ -122,11 +123,11 @@ func (r *receiver) next(c *memory.Charge) error {
 	return status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", r.header[0])
 }
 
-// skipRest passes over what is left of the message.
-func (r *receiver) skipRest() error { return r.source.skip(r.source.left) }
+// SkipRest passes over what is left of the message.
+func (r *Receiver) SkipRest() error { return r.source.skip(r.source.left) }
 
 // last makes sure that there is no further message.
-func (r *receiver) last() error {
+func (r *Receiver) last() error {
 	if r.transport == nil {
 		return nil // the library has looked
 	}
@@ -140,8 +141,8 @@ func (r *receiver) last() error {
 	}
 }
 
-// one reads the only message of a unary call into v.
-func (r *receiver) one(v proto.Message, c *memory.Charge) error {
+// One reads the only message of a unary call into v.
+func (r *Receiver) One(v proto.Message, c *memory.Charge) error {
 	if err := r.next(c); err != nil {
 		if err == io.EOF {
 			err = errNoMessage
@@ -159,7 +160,7 @@ func (r *receiver) one(v proto.Message, c *memory.Charge) error {
 		return err
 	}
 	if err := c.Take(memory.Bodies, cost); err != nil {
-		return asNoRoom(err)
+		return AsNoRoom(err)
 	}
 	if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, v) != nil {
 		return errUnparsable
@@ -169,7 +170,7 @@ func (r *receiver) one(v proto.Message, c *memory.Charge) error {
 
 // decompress replaces the message in the source by what it expands to. The
 // room that this takes is charged as it grows.
-func (r *receiver) decompress() error {
+func (r *Receiver) decompress() error {
 	name := r.transport.RecvCompress()
 	compressor := grpcencoding.GetCompressor(name)
 	if compressor == nil {
@@ -192,9 +193,9 @@ func (r *receiver) decompress() error {
 		const step = 32 << 10
 		if err := r.source.charge.Take(memory.Decompression, step); err != nil {
 			out.Free()
-			return asNoRoom(err)
+			return AsNoRoom(err)
 		}
-		b := r.cfg.pool.Get(step)
+		b := r.cfg.Pool.Get(step)
 		n := 0
 		for n < step && !end {
 			var k int
@@ -202,10 +203,10 @@ func (r *receiver) decompress() error {
 			n, end = n+k, err != nil
 		}
 		*b = (*b)[:n]
-		out = append(out, mem.NewBuffer(b, r.cfg.pool))
-		if total += n; total > r.cfg.maxBytes {
+		out = append(out, mem.NewBuffer(b, r.cfg.Pool))
+		if total += n; total > r.cfg.MaxBytes {
 			out.Free()
-			return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", total, r.cfg.maxBytes)
+			return status.Errorf(codes.ResourceExhausted, "Received message larger than max (%d vs. %d)", total, r.cfg.MaxBytes)
 		}
 	}
 	if err != io.EOF {
@@ -247,8 +248,8 @@ func (r *sourceReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// compression names the method in which the client compresses, "" if none.
-func (r *receiver) compression() string {
+// Compression names the method in which the client compresses, "" if none.
+func (r *Receiver) Compression() string {
 	if r.transport == nil {
 		return ""
 	}

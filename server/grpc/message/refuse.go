@@ -1,4 +1,4 @@
-package grpc
+package message
 
 import (
 	"google.golang.org/grpc/codes"
@@ -10,20 +10,21 @@ import (
 // errUnparsable refuses what is no message of its kind.
 var errUnparsable = status.Error(codes.Internal, "Unable to parse request")
 
-// noRoom refuses one message for want of memory: others go on.
-type noRoom struct{ text string }
+// NoRoom refuses one message for want of memory: others go on.
+type NoRoom struct{ Text string }
 
-func (e *noRoom) Error() string { return e.text }
+// Error returns the text.
+func (e *NoRoom) Error() string { return e.Text }
 
 // GRPCStatus tells the library how the call ends.
-func (e *noRoom) GRPCStatus() *status.Status { return status.New(codes.ResourceExhausted, e.text) }
+func (e *NoRoom) GRPCStatus() *status.Status { return status.New(codes.ResourceExhausted, e.Text) }
 
-// asNoRoom makes a noRoom of what an Account or an Allocator has said.
-func asNoRoom(err error) error {
+// AsNoRoom makes a NoRoom of what an Account or an Allocator has said.
+func AsNoRoom(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &noRoom{text: infer.AsError(err).Message}
+	return &NoRoom{Text: infer.AsError(err).Message}
 }
 
 // invalid returns an InvalidArg error.

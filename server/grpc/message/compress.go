@@ -1,4 +1,4 @@
-package grpc
+package message
 
 import (
 	"context"
@@ -15,13 +15,14 @@ import (
 // The compression levels of the command line. As in the C library of gRPC a
 // level stands for a method, the more thorough the higher: gzip, then deflate.
 const (
-	compressionNone   = "none"
+	CompressionNone   = "none"
 	compressionLow    = "low"
 	compressionMedium = "medium"
 	compressionHigh   = "high"
 )
 
-var compressionLevels = []string{compressionNone, compressionLow, compressionMedium, compressionHigh}
+// CompressionLevels lists them.
+var CompressionLevels = []string{CompressionNone, compressionLow, compressionMedium, compressionHigh}
 
 // The library keeps its compressors in one table for the whole process, which
 // it wants filled before anything runs.
@@ -75,10 +76,10 @@ func (w *compressWriter) Close() error {
 	return w.resetWriter.Close()
 }
 
-// chooseCompression chooses how the answers of one call are compressed. Without
+// ChooseCompression chooses how the answers of one call are compressed. Without
 // it the library would answer in the method of the request.
-func chooseCompression(ctx context.Context, level, received string) error {
-	if level == compressionNone {
+func ChooseCompression(ctx context.Context, level, received string) error {
+	if level == CompressionNone {
 		if received == "" || received == grpcencoding.Identity {
 			return nil
 		}
