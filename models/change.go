@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 
@@ -200,15 +199,6 @@ func (r *Registry) invalidate(m *model, reason error) (changed bool, err error) 
 	return len(ended) > 0, reason
 }
 
-// withdrawLocked takes all versions of a model out of service. The caller ends
-// them.
-func (r *Registry) withdrawLocked(m *model) []retired {
-	ended := r.retireLocked(m, nil)
-	m.served = nil
-	r.publishLocked()
-	return ended
-}
-
 // hold has an operation take models, and the ensembles that depend on them.
 func (r *Registry) hold(ctx context.Context, op *operation, needed repository.Set) (held repository.Set, err error) {
 	for {
@@ -226,12 +216,6 @@ func (r *Registry) hold(ctx context.Context, op *operation, needed repository.Se
 		}
 		r.locks.Unlock(op)
 	}
-}
-
-func (r *Registry) dependents(of repository.Set) repository.Set {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.dependentsLocked(of)
 }
 
 // outcome is what the caller learns of the models that it has named: the first
@@ -264,42 +248,4 @@ func outcomes(targets repository.Set, failures map[repository.Identity]error) er
 		return nil
 	}
 	return infer.Errorf(infer.InvalidArg, "%s", texts.String())
-}
-
-// components groups models so that no group has to do with another: neither is
-// composed of what is in the other, nor are both composed of the same.
-func (r *Registry) components(sources map[repository.Identity]*source) [][]repository.Identity {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	leaders := make(map[repository.Identity]repository.Identity)
-	var leader func(repository.Identity) repository.Identity
-	leader = func(id repository.Identity) repository.Identity {
-		up, known := leaders[id]
-		if !known || up == id {
-			return id
-		}
-		leaders[id] = leader(up)
-		return leaders[id]
-	}
-	join := func(id repository.Identity, s *source) {
-		if s == nil || !s.IsEnsemble() {
-			return
-		}
-		for step := range s.Composing() {
-			for _, part := range r.candidates(step, id) {
-				leaders[leader(part)] = leader(id)
-			}
-		}
-	}
-	for id, m := range r.models {
-		join(id, m.wanted)
-	}
-	for id, s := range sources {
-		join(id, s)
-	}
-	groups := make(map[repository.Identity][]repository.Identity)
-	for _, id := range slices.SortedFunc(maps.Keys(sources), repository.Identity.Compare) {
-		groups[leader(id)] = append(groups[leader(id)], id)
-	}
-	return slices.SortedFunc(maps.Values(groups), func(a, b []repository.Identity) int { return a[0].Compare(b[0]) })
 }

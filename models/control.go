@@ -111,16 +111,3 @@ func (h host) ModelReady(ctx context.Context, model string, number int64) (bool,
 	}
 	return ready, err
 }
-
-// knows reports whether there is such a version, or may be: of a model that was
-// never loaded, nobody has looked.
-func (r *Registry) knows(name string, number int64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for id, m := range r.models {
-		if id.Name == name && (number == infer.LatestVersion || len(m.versions) == 0 || m.versions[number] != nil) {
-			return true
-		}
-	}
-	return false
-}

@@ -12,21 +12,21 @@ import (
 // resolveLocked finds the model that a step of an ensemble means, among those
 // that are to be served. Without a namespace it is the ensemble's neighbour, or
 // the only one of that name.
-func (r *Registry) resolveLocked(step repository.Identity, ensemble repository.Identity) *model {
+func (k *catalog) resolveLocked(step repository.Identity, ensemble repository.Identity) *model {
 	wanted := func(id repository.Identity) *model {
-		if m := r.models[id]; m != nil && m.wanted != nil {
+		if m := k.models[id]; m != nil && m.wanted != nil {
 			return m
 		}
 		return nil
 	}
-	if step.Namespace != "" || !r.config.Repository.Namespacing() {
+	if step.Namespace != "" || !k.repository.Namespacing() {
 		return wanted(step)
 	}
 	if m := wanted(repository.Identity{Namespace: ensemble.Namespace, Name: step.Name}); m != nil {
 		return m
 	}
 	var only *model
-	for id, m := range r.models {
+	for id, m := range k.models {
 		if id.Name == step.Name && m.wanted != nil {
 			if only != nil {
 				return nil
@@ -39,13 +39,13 @@ func (r *Registry) resolveLocked(step repository.Identity, ensemble repository.I
 
 // composingLocked are the models that an ensemble that is to be served is
 // composed of, as far as they are to be served too.
-func (r *Registry) composingLocked(m *model) []*model {
+func (k *catalog) composingLocked(m *model) []*model {
 	if m.wanted == nil || !m.wanted.IsEnsemble() {
 		return nil
 	}
 	var list []*model
 	for step := range m.wanted.Composing() {
-		if c := r.resolveLocked(step, m.id); c != nil && !slices.Contains(list, c) {
+		if c := k.resolveLocked(step, m.id); c != nil && !slices.Contains(list, c) {
 			list = append(list, c)
 		}
 	}
@@ -67,17 +67,35 @@ func (m *model) callsOthersLocked(parts []*model) bool {
 	return false
 }
 
+// candidates are the models that a step of an ensemble may mean.
+func (k *catalog) candidates(step, ensemble repository.Identity) []repository.Identity {
+	if step.Namespace != "" || !k.repository.Namespacing() {
+		return []repository.Identity{step}
+	}
+	var list []repository.Identity
+	for _, namespace := range k.repository.Namespaces() {
+		list = append(list, repository.Identity{Namespace: namespace, Name: step.Name})
+	}
+	return list
+}
+
+func (k *catalog) dependents(of repository.Set) repository.Set {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.dependentsLocked(of)
+}
+
 // dependentsLocked are the ensembles that depend on any of the models, over any
 // number of others, whether they are served or wait for what is missing.
-func (r *Registry) dependentsLocked(of repository.Set) repository.Set {
+func (k *catalog) dependentsLocked(of repository.Set) repository.Set {
 	users := make(map[repository.Identity][]repository.Identity)
-	for id, m := range r.models {
+	for id, m := range k.models {
 		if m.wanted == nil || !m.wanted.IsEnsemble() {
 			continue
 		}
 		for step := range m.wanted.Composing() {
 			// What is missing or ambiguous now may be resolved otherwise soon.
-			for _, at := range r.candidates(step, id) {
+			for _, at := range k.candidates(step, id) {
 				users[at] = append(users[at], id)
 			}
 		}
@@ -97,37 +115,25 @@ func (r *Registry) dependentsLocked(of repository.Set) repository.Set {
 	return found
 }
 
-// candidates are the models that a step of an ensemble may mean.
-func (r *Registry) candidates(step, ensemble repository.Identity) []repository.Identity {
-	if step.Namespace != "" || !r.config.Repository.Namespacing() {
-		return []repository.Identity{step}
-	}
-	var list []repository.Identity
-	for _, namespace := range r.config.Repository.Namespaces() {
-		list = append(list, repository.Identity{Namespace: namespace, Name: step.Name})
-	}
-	return list
-}
-
 // checkDependenciesLocked says what keeps an ensemble from being served: models
 // that are missing, that depend on it in turn, or that do not serve.
-func (r *Registry) checkDependenciesLocked(m *model) error {
+func (k *catalog) checkDependenciesLocked(m *model) error {
 	composing := m.wanted.Composing()
 	steps := slices.SortedFunc(maps.Keys(composing), repository.Identity.Compare)
 	var missing []string
 	for _, step := range steps {
-		if r.resolveLocked(step, m.id) == nil {
+		if k.resolveLocked(step, m.id) == nil {
 			missing = append(missing, step.Name)
 		}
 	}
 	if len(missing) > 0 {
 		return infer.Errorf(infer.InvalidArg, "ensemble %s contains models that are not available or ambiguous: %s", m.id, strings.Join(missing, ", "))
 	}
-	if last := r.circleLocked(m); last != nil {
+	if last := k.circleLocked(m); last != nil {
 		return infer.Errorf(infer.InvalidArg, "circular dependency between ensembles: %s -> ... -> %s -> %s", m.id, last.id, m.id)
 	}
 	for _, step := range steps {
-		c := r.resolveLocked(step, m.id)
+		c := k.resolveLocked(step, m.id)
 		if c.invalid != nil {
 			return infer.Errorf(infer.InvalidArg, "ensemble '%s' depends on '%s' which is not valid. Model '%s' failed with error: %s",
 				m.id, c.id, c.id, infer.AsError(c.invalid).Message)
@@ -151,11 +157,11 @@ func (r *Registry) checkDependenciesLocked(m *model) error {
 
 // circleLocked finds the last model on a way of dependencies from m to m, nil if
 // there is no way.
-func (r *Registry) circleLocked(m *model) *model {
+func (k *catalog) circleLocked(m *model) *model {
 	passed := make(map[*model]bool)
 	var search func(at *model) *model
 	search = func(at *model) *model {
-		for _, next := range r.composingLocked(at) {
+		for _, next := range k.composingLocked(at) {
 			if next == m {
 				return at
 			}
@@ -172,14 +178,92 @@ func (r *Registry) circleLocked(m *model) *model {
 	return search(m)
 }
 
-// readyLocked lists the versions that are ready, ascending.
-func (m *model) readyLocked() []int64 {
-	var ready []int64
-	for number, v := range m.versions {
-		if v.state == Ready {
-			ready = append(ready, number)
+// latest is the highest version that is ready of the model that a step of an
+// ensemble means, also while the server starts.
+func (k *catalog) latest(step, ensemble repository.Identity) (*loaded, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m := k.resolveLocked(step, ensemble); m != nil {
+		if ready := m.readyLocked(); len(ready) > 0 {
+			return m.versions[ready[len(ready)-1]].loaded, nil
 		}
 	}
-	slices.Sort(ready)
-	return ready
+	return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' has no available versions", step)
+}
+
+// unloadedWith are the models that go if those of a name do.
+func (k *catalog) unloadedWith(name string, dependents bool) repository.Set {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	gone := make(repository.Set)
+	for id := range k.models {
+		if id.Name == name {
+			gone[id] = true
+		}
+	}
+	if !dependents {
+		return gone
+	}
+	todo := gone.Sorted()
+	for len(todo) > 0 {
+		m := k.models[todo[0]]
+		todo = todo[1:]
+		for _, part := range k.composingLocked(m) {
+			if gone[part.id] || part.named || k.usedLocked(part, gone) {
+				continue
+			}
+			gone[part.id] = true
+			todo = append(todo, part.id)
+		}
+	}
+	return gone
+}
+
+// usedLocked reports whether an ensemble that is not among those gone is composed
+// of the model.
+func (k *catalog) usedLocked(part *model, gone repository.Set) bool {
+	for id, m := range k.models {
+		if !gone[id] && m.wanted != nil && slices.Contains(k.composingLocked(m), part) {
+			return true
+		}
+	}
+	return false
+}
+
+// components groups models so that no group has to do with another: neither is
+// composed of what is in the other, nor are both composed of the same.
+func (k *catalog) components(sources map[repository.Identity]*source) [][]repository.Identity {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	leaders := make(map[repository.Identity]repository.Identity)
+	var leader func(repository.Identity) repository.Identity
+	leader = func(id repository.Identity) repository.Identity {
+		up, known := leaders[id]
+		if !known || up == id {
+			return id
+		}
+		leaders[id] = leader(up)
+		return leaders[id]
+	}
+	join := func(id repository.Identity, s *source) {
+		if s == nil || !s.IsEnsemble() {
+			return
+		}
+		for step := range s.Composing() {
+			for _, part := range k.candidates(step, id) {
+				leaders[leader(part)] = leader(id)
+			}
+		}
+	}
+	for id, m := range k.models {
+		join(id, m.wanted)
+	}
+	for id, s := range sources {
+		join(id, s)
+	}
+	groups := make(map[repository.Identity][]repository.Identity)
+	for _, id := range slices.SortedFunc(maps.Keys(sources), repository.Identity.Compare) {
+		groups[leader(id)] = append(groups[leader(id)], id)
+	}
+	return slices.SortedFunc(maps.Values(groups), func(a, b []repository.Identity) int { return a[0].Compare(b[0]) })
 }

@@ -38,12 +38,12 @@
 //
 // # Locks
 //
-// Registry.mu guards what is known of each model and is held for look-ups and
+// The catalog's mu guards what is known of each model and is held for look-ups and
 // updates alone: no file is read, no process started and no scheduler called under
 // it. Methods that end in Locked want it held. Under it nothing else is locked
 // but the wait group that Shutdown waits for, and under change.mu and
 // statistics.mu nothing at all. A warm-up barrier takes the
-// scheduler's locks while it holds the lock of one instance's turn, and Registry.mu
+// scheduler's locks while it holds the lock of one instance's turn, and the catalog's
 // never.
 //
 // # Callers

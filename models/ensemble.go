@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/repository"
@@ -36,19 +35,6 @@ func (r *Registry) compose(d *repository.Description) (*repository.Description, 
 	composed.Config = config.Clone(d.Config)
 	composed.Config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: decoupled}
 	return &composed, nil
-}
-
-// latest is the highest version that is ready of the model that a step of an
-// ensemble means, also while the server starts.
-func (r *Registry) latest(step, ensemble repository.Identity) (*loaded, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if m := r.resolveLocked(step, ensemble); m != nil {
-		if ready := m.readyLocked(); len(ready) > 0 {
-			return m.versions[ready[len(ready)-1]].loaded, nil
-		}
-	}
-	return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' has no available versions", step)
 }
 
 // stepIdentity is the model that a step of an ensemble names.

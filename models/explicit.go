@@ -165,17 +165,6 @@ func (r *Registry) differs(id repository.Identity, s *source, o override) bool {
 	return err == nil && !proto.Equal(now.Config, s.Config)
 }
 
-// isServed reports whether a model is served as its files are now.
-func (r *Registry) isServed(id repository.Identity, files repository.Footprint) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := r.models[id]
-	if m == nil || m.served == nil || m.served != m.wanted || m.served.upload != nil {
-		return false
-	}
-	return m.served.files.Same(files) && slices.Equal(m.readyLocked(), m.served.Versions)
-}
-
 // readNeighbours adds to sources what ensembles among the targets that serve as they
 // are would be composed of if they were loaded now, as far as it does not serve: a
 // model that has come back to the repository of its ensemble.
@@ -324,43 +313,4 @@ func (r *Registry) explicitUnload(ctx context.Context, up *bringing, name string
 		c.apply(ctx, held)
 		return nil
 	}
-}
-
-// unloadedWith are the models that go if those of a name do.
-func (r *Registry) unloadedWith(name string, dependents bool) repository.Set {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	gone := make(repository.Set)
-	for id := range r.models {
-		if id.Name == name {
-			gone[id] = true
-		}
-	}
-	if !dependents {
-		return gone
-	}
-	todo := gone.Sorted()
-	for len(todo) > 0 {
-		m := r.models[todo[0]]
-		todo = todo[1:]
-		for _, part := range r.composingLocked(m) {
-			if gone[part.id] || part.named || r.usedLocked(part, gone) {
-				continue
-			}
-			gone[part.id] = true
-			todo = append(todo, part.id)
-		}
-	}
-	return gone
-}
-
-// usedLocked reports whether an ensemble that is not among those gone is composed
-// of the model.
-func (r *Registry) usedLocked(part *model, gone repository.Set) bool {
-	for id, m := range r.models {
-		if !gone[id] && m.wanted != nil && slices.Contains(r.composingLocked(m), part) {
-			return true
-		}
-	}
-	return false
 }

@@ -146,15 +146,6 @@ func (p *poller) examine(id repository.Identity) (*source, error) {
 	return p.source(id, nil)
 }
 
-// waits reports whether a model is an ensemble that is as its files are now, but
-// what it is composed of does not serve. When that changes it is loaded.
-func (r *Registry) waits(id repository.Identity, files repository.Footprint) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := r.models[id]
-	return m != nil && m.wanted != nil && m.invalid != nil && m.wanted.files.Same(files)
-}
-
 // begin begins to change models that have to do with each other. Loads of theirs
 // that are under way are overtaken.
 func (p *poller) begin(ctx context.Context, group []repository.Identity, sources map[repository.Identity]*source) {

@@ -2,7 +2,6 @@ package models
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,8 +77,8 @@ type RegistryConfig struct {
 type Registry struct {
 	config RegistryConfig
 
-	// serving is what requests look at: replaced as a whole by publishLocked.
-	serving atomic.Pointer[servingNow]
+	catalog
+
 	started atomic.Bool
 	exiting atomic.Bool
 
@@ -99,69 +98,6 @@ type Registry struct {
 	polls     sync.WaitGroup // looks at the repository, and what they have begun
 	polling   context.Context
 	stopPolls context.CancelCauseFunc
-
-	mu     sync.Mutex
-	models map[repository.Identity]*model
-}
-
-// model is what the registry knows of one model. All is guarded by the registry's
-// mu, and but for the states of versions that end, only the operation that holds
-// the model changes it.
-type model struct {
-	id repository.Identity
-	// wanted is what the model is to be served from, nil if it is not to be served.
-	// It is a user of its upload.
-	wanted *source
-	// served is what the versions that are ready were loaded from. It differs from
-	// wanted while a load is under way, or after the first has failed.
-	served *source
-	named  bool // somebody has asked for this model, and not only for an ensemble of it
-	// invalid is why an ensemble that is wanted cannot be composed.
-	invalid error
-	failure string // why the last load failed, "" if it did not
-
-	// versions is empty for a model that was never loaded or has no version.
-	versions map[int64]*version
-	// attempted is true once loading was tried: a model without versions then
-	// keeps the server from being ready.
-	attempted bool
-}
-
-// want sets what the model is to be served from. The caller drops the upload that
-// is returned once it has given the registry's mu back.
-func (m *model) want(s *source) (replaced *repository.Upload) {
-	if m.wanted != nil {
-		replaced = m.wanted.upload
-	}
-	if s != nil {
-		s.upload.Hold()
-	}
-	m.wanted = s
-	return replaced
-}
-
-// modelLocked returns what is known of a model, which may be nothing yet.
-func (r *Registry) modelLocked(id repository.Identity) *model {
-	m := r.models[id]
-	if m == nil {
-		m = &model{id: id, versions: make(map[int64]*version)}
-		r.models[id] = m
-	}
-	return m
-}
-
-// servingModel is a model's state as requests see it. It does not change.
-type servingModel struct {
-	versions map[int64]*version // copies
-	ready    []int64            // ascending
-}
-
-// servingNow are all models as requests see them. It does not change.
-type servingNow struct {
-	models map[repository.Identity]*servingModel
-	// names are the models that are to be served by their names, where there are
-	// namespaces.
-	names map[string][]repository.Identity
 }
 
 // NewRegistry makes a registry that has loaded nothing.
@@ -173,7 +109,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 		config.Allocate = func(n int) ([]byte, infer.Memory, error) { return make([]byte, n), nil, nil }
 	}
 	r := &Registry{
-		config: config, models: make(map[repository.Identity]*model), graph: waitgraph.New(config.Log, waitgraph.Patience),
+		config: config, catalog: catalog{repository: config.Repository, models: make(map[repository.Identity]*model)}, graph: waitgraph.New(config.Log, waitgraph.Patience),
 		loading: make(chan struct{}, config.LoadThreads), uploads: repository.NewUploads(config.Log),
 	}
 	config.Limiter.LogTo(config.Log)
@@ -183,55 +119,6 @@ func NewRegistry(config RegistryConfig) *Registry {
 	r.polling, r.stopPolls = context.WithCancelCause(context.Background())
 	r.serving.Store(&servingNow{})
 	return r
-}
-
-// publishLocked makes the present states visible to requests.
-func (r *Registry) publishLocked() {
-	now := &servingNow{models: make(map[repository.Identity]*servingModel, len(r.models))}
-	if r.config.Repository.Namespacing() {
-		now.names = make(map[string][]repository.Identity)
-	}
-	for id, m := range r.models {
-		if now.names != nil && m.wanted != nil {
-			now.names[id.Name] = append(now.names[id.Name], id)
-		}
-		if len(m.versions) == 0 && !m.attempted {
-			continue
-		}
-		s := &servingModel{versions: make(map[int64]*version, len(m.versions))}
-		for number, v := range m.versions {
-			shown := *v
-			s.versions[number] = &shown
-			if v.state == Ready {
-				s.ready = append(s.ready, number)
-			}
-		}
-		slices.Sort(s.ready)
-		now.models[id] = s
-	}
-	r.serving.Store(now)
-}
-
-// find returns the model that a name means, nil if there is none. The error says
-// why there is none where there are namespaces.
-func (s *servingNow) find(name string) (*servingModel, error) {
-	if s.names == nil {
-		return s.models[repository.Identity{Name: name}], nil
-	}
-	switch ids := s.names[name]; len(ids) {
-	case 0:
-		for id := range s.models {
-			if id.Name == name {
-				return nil, infer.Errorf(infer.NotFound, "Identifier of model '%s' is not found in global map", name)
-			}
-		}
-		return nil, infer.Errorf(infer.InvalidArg, "Request for unknown model: '%s' is not found", name)
-	case 1:
-		return s.models[ids[0]], nil
-	default:
-		return nil, infer.Errorf(infer.InvalidArg,
-			"There are %d identifiers of model '%s' in global map, model namespace must be provided to resolve ambiguity.", len(ids), name)
-	}
 }
 
 // lookup finds the version that a request reaches.
@@ -244,27 +131,6 @@ func (r *Registry) lookup(name string, number int64) (*loaded, error) {
 		return nil, err
 	}
 	return m.version(name, number)
-}
-
-// version finds a version of a model that may be nil.
-func (m *servingModel) version(name string, number int64) (*loaded, error) {
-	if m == nil {
-		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", name)
-	}
-	if number == infer.LatestVersion {
-		if len(m.ready) == 0 {
-			return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' has no available versions", name)
-		}
-		number = m.ready[len(m.ready)-1]
-	}
-	v := m.versions[number]
-	if v == nil {
-		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' version %d is not found", name, number)
-	}
-	if v.state != Ready {
-		return nil, infer.Errorf(infer.Unavailable, "Request for unknown model: '%s' version %d is not at ready state", name, number)
-	}
-	return v.loaded, nil
 }
 
 // reached finds the version that is to run a request. The caller releases it when

@@ -128,21 +128,6 @@ func (r *Registry) drain(ctx context.Context) {
 	}
 }
 
-// serves lists the versions that have requests or may get some.
-func (r *Registry) serves() []*loaded {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var list []*loaded
-	for _, m := range r.models {
-		for _, v := range m.versions {
-			if v.loaded != nil {
-				list = append(list, v.loaded)
-			}
-		}
-	}
-	return list
-}
-
 // UnloadReserve is the part of the time for an end that is kept for unloading,
 // so that models which are idle finalize although others are stuck.
 func UnloadReserve(total time.Duration) time.Duration { return min(total/4, 2*time.Second) }

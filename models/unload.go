@@ -2,36 +2,14 @@ package models
 
 import (
 	"context"
-	"slices"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// retired is a version that has been taken out of service.
-type retired struct {
-	number int64
-	*loaded
-}
-
-// retireLocked takes the versions that serve out of service, but for those to
-// keep, which are replaced by the caller.
-func (r *Registry) retireLocked(m *model, keep []int64) []retired {
-	var ended []retired
-	for number, v := range m.versions {
-		if v.state != Ready || slices.Contains(keep, number) {
-			continue
-		}
-		ended = append(ended, retired{number, v.loaded})
-		v.state, v.reason = Unloading, ""
-	}
-	return ended
-}
-
 // endLaterLocked ends versions in the background; each is done when its requests
-// are. It is said with the lock with which they were taken out of service, so that
-// Shutdown does not come between.
+// are. Callers hold r.mu since retireLocked, so that Shutdown does not come between.
 func (r *Registry) endLaterLocked(m *model, versions []retired) {
 	for _, old := range versions {
 		r.ending.Go(r.config.Log, boundary.Models, func() {

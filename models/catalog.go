@@ -1,0 +1,184 @@
+package models
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/repository"
+)
+
+// catalog is what the registry knows of each model, under one lock. Methods that end
+// in Locked are called with mu held.
+type catalog struct {
+	repository *repository.Roots
+
+	// serving is what requests look at: replaced as a whole by publishLocked.
+	serving atomic.Pointer[servingNow]
+
+	mu     sync.Mutex
+	models map[repository.Identity]*model
+}
+
+// model is what the registry knows of one model. All is guarded by the catalog's
+// mu, and but for the states of versions that end, only the operation that holds
+// the model changes it.
+type model struct {
+	id repository.Identity
+	// wanted is what the model is to be served from, nil if it is not to be served.
+	// It is a user of its upload.
+	wanted *source
+	// served is what the versions that are ready were loaded from. It differs from
+	// wanted while a load is under way, or after the first has failed.
+	served *source
+	named  bool // somebody has asked for this model, and not only for an ensemble of it
+	// invalid is why an ensemble that is wanted cannot be composed.
+	invalid error
+	failure string // why the last load failed, "" if it did not
+
+	// versions is empty for a model that was never loaded or has no version.
+	versions map[int64]*version
+	// attempted is true once loading was tried: a model without versions then
+	// keeps the server from being ready.
+	attempted bool
+}
+
+// want sets what the model is to be served from. The caller drops the upload that
+// is returned once it has given the catalog's mu back.
+func (m *model) want(s *source) (replaced *repository.Upload) {
+	if m.wanted != nil {
+		replaced = m.wanted.upload
+	}
+	if s != nil {
+		s.upload.Hold()
+	}
+	m.wanted = s
+	return replaced
+}
+
+// readyLocked lists the versions that are ready, ascending.
+func (m *model) readyLocked() []int64 {
+	var ready []int64
+	for number, v := range m.versions {
+		if v.state == Ready {
+			ready = append(ready, number)
+		}
+	}
+	slices.Sort(ready)
+	return ready
+}
+
+// modelLocked returns what is known of a model, which may be nothing yet.
+func (k *catalog) modelLocked(id repository.Identity) *model {
+	m := k.models[id]
+	if m == nil {
+		m = &model{id: id, versions: make(map[int64]*version)}
+		k.models[id] = m
+	}
+	return m
+}
+
+// publishLocked makes the present states visible to requests.
+func (k *catalog) publishLocked() {
+	now := &servingNow{models: make(map[repository.Identity]*servingModel, len(k.models))}
+	if k.repository.Namespacing() {
+		now.names = make(map[string][]repository.Identity)
+	}
+	for id, m := range k.models {
+		if now.names != nil && m.wanted != nil {
+			now.names[id.Name] = append(now.names[id.Name], id)
+		}
+		if len(m.versions) == 0 && !m.attempted {
+			continue
+		}
+		s := &servingModel{versions: make(map[int64]*version, len(m.versions))}
+		for number, v := range m.versions {
+			shown := *v
+			s.versions[number] = &shown
+			if v.state == Ready {
+				s.ready = append(s.ready, number)
+			}
+		}
+		slices.Sort(s.ready)
+		now.models[id] = s
+	}
+	k.serving.Store(now)
+}
+
+// retired is a version that has been taken out of service.
+type retired struct {
+	number int64
+	*loaded
+}
+
+// retireLocked takes the versions that serve out of service, but for those to
+// keep, which are replaced by the caller.
+func (k *catalog) retireLocked(m *model, keep []int64) []retired {
+	var ended []retired
+	for number, v := range m.versions {
+		if v.state != Ready || slices.Contains(keep, number) {
+			continue
+		}
+		ended = append(ended, retired{number, v.loaded})
+		v.state, v.reason = Unloading, ""
+	}
+	return ended
+}
+
+// withdrawLocked takes all versions of a model out of service. The caller ends
+// them.
+func (k *catalog) withdrawLocked(m *model) []retired {
+	ended := k.retireLocked(m, nil)
+	m.served = nil
+	k.publishLocked()
+	return ended
+}
+
+// isServed reports whether a model is served as its files are now.
+func (k *catalog) isServed(id repository.Identity, files repository.Footprint) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m := k.models[id]
+	if m == nil || m.served == nil || m.served != m.wanted || m.served.upload != nil {
+		return false
+	}
+	return m.served.files.Same(files) && slices.Equal(m.readyLocked(), m.served.Versions)
+}
+
+// waits reports whether a model is an ensemble that is as its files are now, but
+// what it is composed of does not serve. When that changes it is loaded.
+func (k *catalog) waits(id repository.Identity, files repository.Footprint) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m := k.models[id]
+	return m != nil && m.wanted != nil && m.invalid != nil && m.wanted.files.Same(files)
+}
+
+// knows reports whether there is such a version, or may be: of a model that was
+// never loaded, nobody has looked.
+func (k *catalog) knows(name string, number int64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id, m := range k.models {
+		if id.Name == name && (number == infer.LatestVersion || len(m.versions) == 0 || m.versions[number] != nil) {
+			return true
+		}
+	}
+	return false
+}
+
+// serves lists the versions that have requests or may get some.
+func (k *catalog) serves() []*loaded {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var list []*loaded
+	for _, m := range k.models {
+		for _, v := range m.versions {
+			if v.loaded != nil {
+				list = append(list, v.loaded)
+			}
+		}
+	}
+	return list
+}
