@@ -189,7 +189,7 @@ type Events interface {
 	Down(in Instance, hopeless bool)
 }
 
-// Host is what a running instance may ask of the rooms above it. The registry
+// Host is what a running instance may ask of the packages above it. The registry
 // of models implements it and hands itself down when it starts an instance.
 type Host interface {
 	infer.Submitter // a BLS call is a request like any other
@@ -220,7 +220,7 @@ type Task struct {
 	// inside that had not looked at it.
 	Lost int
 	// Send hands a response up. The instance sets Outputs, Parameters, Err,
-	// Empty and Final; the rooms above fill in the rest.
+	// Empty and Final; the packages above fill in the rest.
 	Send infer.Sender
 }
 

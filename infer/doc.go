@@ -1,4 +1,4 @@
-// Package infer holds the words that all rooms share: a request, its tensors,
+// Package infer holds the words that all packages share: a request, its tensors,
 // its responses and the errors that clients see.
 //
 // It describes one inference independently of how it arrived (HTTP, gRPC or a

@@ -103,7 +103,7 @@ type Caller struct {
 }
 
 // NewCaller makes a Caller. In the place of a merged request it keeps those that
-// were merged, as the rooms above know them.
+// were merged, as the packages above know them.
 func NewCaller(model string, version int64, requests []*Request, holding bool) *Caller {
 	for i, r := range requests {
 		if len(r.Parts) > 0 {
@@ -159,7 +159,7 @@ type Handler interface {
 	// the request was refused: then send was not called and nothing was counted.
 	//
 	// The request's tensors stay the caller's: they must not change, and their
-	// Memory must stay valid, until Infer returns. Rooms that need bytes for
+	// Memory must stay valid, until Infer returns. Packages that need bytes for
 	// longer retain them. When ctx ends, a request that waits is answered with
 	// Cancelled; one that runs is told so and ends as its model decides.
 	Infer(ctx context.Context, req *Request, send Sender) error

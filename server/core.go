@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/models"
 )
 
-// Core is what the front ends ask of the rooms below; models.Registry is it.
+// Core is what the front ends ask of the packages below; models.Registry is it.
 // Errors are *infer.Error and their texts go to clients as they are.
 type Core interface {
 	// Live reports whether the server works at all, Ready whether it is ready by

@@ -206,7 +206,7 @@ func (l *life) control(number uint64, body *callBody, bytes int64) error {
 	return nil
 }
 
-// act asks the rooms above.
+// act asks the packages above.
 func (l *life) act(ctx context.Context, c *callBody) (result resultBody, err error) {
 	host := l.in.model.env.Host
 	switch c.Operation {

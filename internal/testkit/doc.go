@@ -1,4 +1,4 @@
-// Package testkit is what the tests of all rooms share: a check that a test
+// Package testkit is what the tests of all packages share: a check that a test
 // binary leaves nothing behind, waiting for a condition, and the Pythons to
 // test with.
 //

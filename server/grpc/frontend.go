@@ -204,7 +204,7 @@ func (g *FrontEnd) serve(stream grpc.ServerStream, group string, refusal error, 
 	}
 	err := statusOf(method(stream))
 	if err != nil && errors.Is(stream.Context().Err(), context.DeadlineExceeded) {
-		// Whatever the rooms below made of it: the client's clock may be behind ours.
+		// Whatever the packages below made of it: the client's clock may be behind ours.
 		return status.Error(codes.DeadlineExceeded, "Deadline Exceeded")
 	}
 	return g.cutStatus(err)

@@ -28,7 +28,7 @@ const (
 )
 
 // inferCall is one inference on its way through the front end. What is in it
-// serves the next call again; what the rooms below see, the inferRequest, does not.
+// serves the next call again; what the packages below see, the inferRequest, does not.
 type inferCall struct {
 	h       *FrontEnd
 	target  models.Target

@@ -130,9 +130,9 @@ def test_infer_response() -> None:
 
 def test_numbers_of_the_layout() -> None:
     """Those of docs/protocol.md, read from shm/layout.go and ipc/message.go."""
-    rooms = TESTDATA.parent.parent
-    go = (rooms / "shm" / "layout.go").read_text() + (rooms / "ipc" / "message.go").read_text()
-    go += (rooms / "ipc" / "infer.go").read_text()
+    root = TESTDATA.parent.parent
+    go = (root / "shm" / "layout.go").read_text() + (root / "ipc" / "message.go").read_text()
+    go += (root / "ipc" / "infer.go").read_text()
     found = dict(re.findall(r"^(?:\t|const )(\w+)(?: +\w+)? += +(.+?) *(?://.*)?$", go, re.MULTILINE))
 
     def number(name: str) -> int:
