@@ -6,13 +6,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/models/config"
-	"github.com/rs/zerolog"
+	"github.com/nereid-serving/nereid/models/statistics"
 )
 
 // metricsOf returns what a config says of the metrics of its model.
@@ -32,7 +34,7 @@ func (r *Registry) caches(c *kserve.ModelConfig) bool {
 // cached is the part of the response cache that one loaded version has.
 type cached struct {
 	space      *cache.Space
-	statistics *statistics
+	statistics *statistics.Version
 	// ensemble is true for one, whose misses Triton counts in another way: each that
 	// succeeds, also one whose answer another has put in meanwhile.
 	ensemble bool
@@ -68,7 +70,7 @@ func (l *loaded) runCached(ctx context.Context, req *infer.Request, send infer.S
 	found, miss, lookup := l.cache.space.Lookup(req)
 	if found != nil {
 		found.Model, found.Version, found.ID = l.info.Name, l.info.Version, req.ID
-		l.statistics.cacheHit(backend.Now()-start, int64(lookup))
+		l.statistics.CacheHit(backend.Now()-start, int64(lookup))
 		send(found)
 		return nil
 	}
@@ -105,5 +107,5 @@ func (c *cached) keep(miss cache.Miss, lookup time.Duration, r *infer.Response, 
 			})
 		}
 	}
-	c.statistics.cacheMiss(int64(lookup + insert))
+	c.statistics.CacheMiss(int64(lookup + insert))
 }

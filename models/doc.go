@@ -1,7 +1,8 @@
 // Package models is the registry: which models exist, which of their versions serve,
-// and how they change. Below it, config knows what a model's configuration means,
-// repository where models lie, locktable who may change them, signature what a request has to fit, warmup what an
-// instance executes first, and cache which responses are known already.
+// and how they change. The packages below it know nothing of it: config knows what a
+// model's configuration means, repository where models lie, locktable who may change
+// them, signature what a request has to fit, warmup what an instance executes first,
+// cache which responses are known already, and statistics what was done.
 //
 // # A version
 //
@@ -24,7 +25,7 @@
 // Target again.
 //
 //	requests:  Target ─▶ hold ─▶ signature ─▶ cache ─▶ scheduler ─▶ rate limiter ─▶ stacking ─▶ instance
-//	instances: instance ─▶ stacking ─▶ rate limiter ─▶ gate, until warm and admitted ─▶ scheduler
+//	instances: instance ─▶ stacking ─▶ rate limiter ─▶ warm-up barrier ─▶ scheduler
 //
 // # A change
 //
@@ -40,11 +41,10 @@
 //
 // The catalog's mu guards what is known of each model and is held for look-ups and
 // updates alone: no file is read, no process started and no scheduler called under
-// it. Methods that end in Locked want it held. Under it nothing else is locked
-// but the wait group that Shutdown waits for, and under change.mu and
-// statistics.mu nothing at all. A warm-up barrier takes the
-// scheduler's locks while it holds the lock of one instance's turn, and the catalog's
-// never.
+// it. Methods that end in Locked want it held. Under it nothing else is locked but the
+// wait group that Shutdown waits for, and nothing at all under change.mu and the locks
+// of statistics and locktable. A warm-up barrier takes the scheduler's locks while it
+// holds the lock of one instance's turn, and never the catalog's.
 //
 // # Callers
 //

@@ -71,7 +71,7 @@ func (r *Registry) Statistics(name string, number int64) ([]*kserve.ModelStatist
 			if v == nil || v.state != Ready {
 				return nil, infer.Errorf(infer.InvalidArg, "requested model version is not available for model '%s'", name)
 			}
-			return []*kserve.ModelStatistics{v.statistics.proto()}, nil
+			return []*kserve.ModelStatistics{v.statistics.Proto()}, nil
 		}
 		return m.appendStatistics(list), nil
 	}
@@ -83,7 +83,7 @@ func (r *Registry) Statistics(name string, number int64) ([]*kserve.ModelStatist
 
 func (m *servingModel) appendStatistics(list []*kserve.ModelStatistics) []*kserve.ModelStatistics {
 	for _, number := range m.ready {
-		list = append(list, m.versions[number].statistics.proto())
+		list = append(list, m.versions[number].statistics.Proto())
 	}
 	return list
 }

@@ -80,7 +80,7 @@ func (l *loaded) abandon() {
 	l.barrier.Close()
 	l.share.Release()
 	l.cache.close()
-	l.statistics.metrics.Close()
+	l.statistics.Metrics.Close()
 }
 
 // onlyPassive reports whether there are instances and none takes requests.

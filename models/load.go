@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/signature"
+	"github.com/nereid-serving/nereid/models/statistics"
 )
 
 // maxReasonBytes bounds what the log repeats of a request that cannot be read.
@@ -221,7 +222,7 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository
 		began := time.Now()
 		var l *loaded
 		if l, err = r.tryLoad(ctx, op, d, number, slot); err == nil {
-			l.statistics.metrics.Loaded(time.Since(began))
+			l.statistics.Metrics.Loaded(time.Since(began))
 			return l, nil
 		}
 	}
@@ -301,7 +302,7 @@ func (r *Registry) bringUp(ctx context.Context, d *repository.Description, numbe
 	l := &loaded{
 		registry: r,
 		info:     info, spec: signature.New(d.Name, config), model: m, states: states,
-		statistics: newStatistics(d.Name, number, counters), holds: newHolds(), log: r.config.Log,
+		statistics: statistics.New(d.Name, number, counters), holds: newHolds(), log: r.config.Log,
 	}
 	l.cache = r.newCached(l)
 	if l.scheduler, err = r.newScheduler(l, d); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/signature"
+	"github.com/nereid-serving/nereid/models/statistics"
 	"github.com/nereid-serving/nereid/models/warmup"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
@@ -55,7 +56,7 @@ type loaded struct {
 	share      *ratelimit.Share // of the rate limiter's resources; nil without one
 	passive    bool             // it has only passive instances
 	model      backend.Model
-	statistics *statistics
+	statistics *statistics.Version
 	states     []scheduler.State  // of sequences
 	cache      *cached            // nil if responses are not cached
 	stacking   *stacked.Plan      // nil if batches reach the model as lists of requests
@@ -109,14 +110,14 @@ func (l *loaded) shape(r *infer.Response) {
 // timed makes a sender that counts when the first response comes, if that is
 // wanted.
 func (l *loaded) timed(start int64, send infer.Sender) infer.Sender {
-	if !l.statistics.metrics.TimesFirst() {
+	if !l.statistics.Metrics.TimesFirst() {
 		return send
 	}
 	first := true
 	return func(r *infer.Response) {
 		if first {
 			first = false
-			l.statistics.metrics.FirstResponse(backend.Now() - start)
+			l.statistics.Metrics.FirstResponse(backend.Now() - start)
 		}
 		send(r)
 	}
@@ -143,7 +144,7 @@ func (l *loaded) close(ctx context.Context) error {
 	l.share.Release()
 	l.upload.Drop()
 	l.cache.close()
-	l.statistics.metrics.Close()
+	l.statistics.Metrics.Close()
 	// What was still inside has ended with the stubs, if those were killed.
 	return cmp.Or(closed, stopped, held)
 }

@@ -1,4 +1,4 @@
-package models
+package statistics
 
 import (
 	"errors"
@@ -44,24 +44,24 @@ func TestStatisticsOfExecutions(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name, want, metrics string
-		do                  func(*statistics)
+		do                  func(*Version)
 	}{
 		{"nothing", "inferences 0 executions 0 success 0/0 fail 0/0 queue 0/0 compute 0/0 0/0 0/0 cache 0/0 0/0", "success 0 inferences 0 executions 0",
-			func(*statistics) {}},
+			func(*Version) {}},
 		{
 			"a batch", "inferences 4 executions 1 success 2/2106 fail 0/0 queue 2/1680 compute 2/20 2/380 2/6 cache 0/0 0/0 batch 4 1/10 1/190 1/3",
 			"success 2 inferences 4 executions 1",
-			func(s *statistics) { s.Executed(report(func(*backend.Report) {})) },
+			func(s *Version) { s.Executed(report(func(*backend.Report) {})) },
 		},
 		{
 			"a batch that failed", "inferences 0 executions 1 success 0/0 fail 2/2106 queue 0/0 compute 0/0 0/0 0/0 cache 0/0 0/0 batch 4 1/10 1/190 1/3",
 			"success 0 inferences 0 executions 1 BACKEND 2",
-			func(s *statistics) { s.Executed(report(func(r *backend.Report) { r.Err = errors.New("x") })) },
+			func(s *Version) { s.Executed(report(func(r *backend.Report) { r.Err = errors.New("x") })) },
 		},
 		{
 			"a batch that never came to the model", "inferences 0 executions 0 success 0/0 fail 2/2106 queue 0/0 compute 0/0 0/0 0/0 cache 0/0 0/0",
 			"success 0 inferences 0 executions 0 BACKEND 2",
-			func(s *statistics) {
+			func(s *Version) {
 				s.Executed(report(func(r *backend.Report) { r.Err, r.Executed = errors.New("x"), false }))
 			},
 		},
@@ -69,19 +69,19 @@ func TestStatisticsOfExecutions(t *testing.T) {
 			"one request of a batch that failed",
 			"inferences 1 executions 1 success 1/1003 fail 1/1103 queue 1/790 compute 1/10 1/190 1/3 cache 0/0 0/0 batch 4 1/10 1/190 1/3",
 			"success 1 inferences 1 executions 1 BACKEND 1",
-			func(s *statistics) { s.Executed(report(func(r *backend.Report) { r.Failed = []int{0} })) },
+			func(s *Version) { s.Executed(report(func(r *backend.Report) { r.Failed = []int{0} })) },
 		},
 		{
 			"the other request that failed",
 			"inferences 3 executions 1 success 1/1103 fail 1/1003 queue 1/890 compute 1/10 1/190 1/3 cache 0/0 0/0 batch 4 1/10 1/190 1/3",
 			"success 1 inferences 3 executions 1 BACKEND 1",
-			func(s *statistics) { s.Executed(report(func(r *backend.Report) { r.Failed = []int{1} })) },
+			func(s *Version) { s.Executed(report(func(r *backend.Report) { r.Failed = []int{1} })) },
 		},
 		{
 			"the cache", "inferences 0 executions 0 success 1/107 fail 0/0 queue 1/0 compute 0/0 0/0 0/0 cache 1/50 1/7", "success 1 inferences 0 executions 0",
-			func(s *statistics) {
-				s.cacheHit(100, 50)
-				s.cacheMiss(7)
+			func(s *Version) {
+				s.CacheHit(100, 50)
+				s.CacheMiss(7)
 			},
 		},
 	} {
@@ -89,9 +89,9 @@ func TestStatisticsOfExecutions(t *testing.T) {
 			r := metrics.New(metrics.Config{})
 			m := r.Model("m", 1, metrics.ModelOptions{Cache: true})
 			defer m.Close()
-			s := newStatistics("m", 1, m)
+			s := New("m", 1, m)
 			test.do(s)
-			if got := shown(s.proto()); got != test.want {
+			if got := shown(s.Proto()); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 			if got := counted(r); got != test.metrics {
@@ -128,12 +128,12 @@ func TestStatisticsOfFailures(t *testing.T) {
 	} {
 		r := metrics.New(metrics.Config{})
 		m := r.Model("m", 1, metrics.ModelOptions{})
-		s := newStatistics("m", 1, m)
+		s := New("m", 1, m)
 		s.Failed(reason, backend.Now()-1000)
 		if got, want := counted(r), "success 0 inferences 0 executions 0 "+want+" 1"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		if fail := s.proto().GetInferenceStats().GetFail(); fail.GetCount() != 1 || fail.GetNs() < 1000 {
+		if fail := s.Proto().GetInferenceStats().GetFail(); fail.GetCount() != 1 || fail.GetNs() < 1000 {
 			t.Errorf("got fail %v, want 1 of 1000 ns or more", fail)
 		}
 		m.Close()
