@@ -230,6 +230,24 @@ func (k *catalog) usedLocked(part *model, gone repository.Set) bool {
 	return false
 }
 
+// claimed are the models that an operation has to hold which loads from these
+// sources: they, and those that ensembles among them are composed of, which must
+// not change before it is known that these ensembles depend on them.
+func (k *catalog) claimed(sources map[repository.Identity]*source) repository.Set {
+	set := identitiesOfKeys(sources)
+	for id, s := range sources {
+		if s == nil {
+			continue
+		}
+		for step := range s.Composing() {
+			for _, part := range k.candidates(step, id) {
+				set[part] = true
+			}
+		}
+	}
+	return set
+}
+
 // components groups models so that no group has to do with another: neither is
 // composed of what is in the other, nor are both composed of the same.
 func (k *catalog) components(sources map[repository.Identity]*source) [][]repository.Identity {
@@ -266,4 +284,12 @@ func (k *catalog) components(sources map[repository.Identity]*source) [][]reposi
 		groups[leader(id)] = append(groups[leader(id)], id)
 	}
 	return slices.SortedFunc(maps.Values(groups), func(a, b []repository.Identity) int { return a[0].Compare(b[0]) })
+}
+
+func identitiesOfKeys[T any](m map[repository.Identity]T) repository.Set {
+	set := make(repository.Set, len(m))
+	for id := range m {
+		set[id] = true
+	}
+	return set
 }

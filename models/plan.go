@@ -3,29 +3,8 @@ package models
 import (
 	"slices"
 
-	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
-	"github.com/nereid-serving/nereid/models/repository"
 )
-
-// source is what a model is or was to be loaded from.
-type source struct {
-	*repository.Description
-	upload *repository.Upload   // where the model lies if it is not in the repository
-	files  repository.Footprint // when it was read; of a model with an upload nothing
-	// configured says that the configuration has come with a load request.
-	configured bool
-}
-
-// source reads one model, with the configuration that is given, if one is, in the
-// place of its own. Errors are those of Repository.Read.
-func (r *Registry) source(id repository.Identity, given *kserve.ModelConfig) (*source, error) {
-	d, files, err := r.config.Repository.Read(id, given)
-	if err != nil {
-		return nil, err
-	}
-	return &source{Description: d, files: files, configured: given != nil}, nil
-}
 
 // plan says what a model needs to be served from another source. Each version of
 // the new source is in one of the first three lists; all ascend.

@@ -78,6 +78,7 @@ type Registry struct {
 	config RegistryConfig
 
 	catalog
+	reader
 
 	started atomic.Bool
 	exiting atomic.Bool
@@ -112,6 +113,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 		config: config, catalog: catalog{repository: config.Repository, models: make(map[repository.Identity]*model)}, graph: waitgraph.New(config.Log, waitgraph.Patience),
 		loading: make(chan struct{}, config.LoadThreads), uploads: repository.NewUploads(config.Log),
 	}
+	r.reader = reader{&r.catalog}
 	config.Limiter.LogTo(config.Log)
 	r.lifetime, r.expire = context.WithCancelCause(context.Background())
 	r.locks = locktable.New[*source](config.UnloadTimeout, errOvertaken)

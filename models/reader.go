@@ -1,0 +1,138 @@
+package models
+
+import (
+	"slices"
+
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/repository"
+	"google.golang.org/protobuf/proto"
+)
+
+// source is what a model is or was to be loaded from.
+type source struct {
+	*repository.Description
+	upload *repository.Upload   // where the model lies if it is not in the repository
+	files  repository.Footprint // when it was read; of a model with an upload nothing
+	// configured says that the configuration has come with a load request.
+	configured bool
+}
+
+// reader reads the models that a change needs: those that it names, and those that
+// ensembles are composed of. It looks up in the catalog what serves already, and reads
+// no file with the catalog's lock held.
+type reader struct{ *catalog }
+
+// source reads one model, with the configuration that is given, if one is, in the
+// place of its own. Errors are those of Roots.Read.
+func (r reader) source(id repository.Identity, given *kserve.ModelConfig) (*source, error) {
+	d, files, err := r.repository.Read(id, given)
+	if err != nil {
+		return nil, err
+	}
+	return &source{Description: d, files: files, configured: given != nil}, nil
+}
+
+// read reads a model that is to be loaded; nil if it is served from just that.
+func (r reader) read(id repository.Identity, o override) (*source, error) {
+	switch {
+	case o.upload != nil:
+		d, err := r.repository.ReadUpload(o.upload, id.Name, o.config)
+		if err != nil {
+			return nil, err
+		}
+		return &source{Description: d, upload: o.upload, configured: true}, nil
+	case o.config != nil:
+		return r.source(id, o.config)
+	}
+	files, err := r.repository.Footprint(id)
+	if err != nil {
+		return nil, err
+	}
+	if r.isServed(id, files) {
+		return nil, nil //nolint:nilnil // as the doc says
+	}
+	return r.source(id, nil)
+}
+
+// differs reports whether a load that is asked for now is another one than a load
+// of the model from s. It is not if it merely was asked for again.
+func (r reader) differs(id repository.Identity, s *source, o override) bool {
+	if s == nil || s.upload != nil || o.upload != nil {
+		return true
+	}
+	files, err := r.repository.Footprint(id)
+	if err != nil {
+		return false // such a load comes to nothing
+	}
+	if o.config == nil || !s.files.Same(files) {
+		return !s.files.Same(files)
+	}
+	now, err := r.source(id, o.config)
+	return err == nil && !proto.Equal(now.Config, s.Config)
+}
+
+// readNeighbours adds to sources what ensembles among the targets that serve as they
+// are would be composed of if they were loaded now, as far as it does not serve: a
+// model that has come back to the repository of its ensemble.
+func (r reader) readNeighbours(targets []repository.Identity, sources map[repository.Identity]*source, problems map[repository.Identity]error) {
+	for _, id := range targets {
+		if sources[id] != nil {
+			continue
+		}
+		r.mu.Lock()
+		var steps repository.Set
+		if m := r.models[id]; m != nil && m.served != nil && m.served.IsEnsemble() {
+			steps = identitiesOfKeys(m.served.Composing())
+		}
+		r.mu.Unlock()
+		r.readSteps(id, steps, sources, problems)
+	}
+}
+
+// readComposing adds to sources the models that ensembles among them are
+// composed of, as far as they are not served. What cannot be read is left out:
+// the ensembles will say so.
+func (r reader) readComposing(sources map[repository.Identity]*source, problems map[repository.Identity]error) {
+	todo := identitiesOfKeys(sources).Sorted()
+	for len(todo) > 0 {
+		id := todo[0]
+		todo = todo[1:]
+		todo = append(todo, r.readSteps(id, identitiesOfKeys(sources[id].Composing()), sources, problems)...)
+	}
+}
+
+// readSteps adds to sources the models that the steps of an ensemble may mean, and
+// returns those that it has added; what cannot be read it adds to problems.
+func (r reader) readSteps(ensemble repository.Identity, steps repository.Set, sources map[repository.Identity]*source, problems map[repository.Identity]error) (read []repository.Identity) {
+	for _, step := range steps.Sorted() {
+		for _, part := range r.partsToRead(step, ensemble) {
+			if sources[part] != nil || problems[part] != nil {
+				continue
+			}
+			s, err := r.source(part, nil)
+			if err != nil {
+				problems[part] = err
+				continue
+			}
+			sources[part] = s
+			read = append(read, part)
+		}
+	}
+	return read
+}
+
+// partsToRead are the models that a step may mean and that are not served. Of a
+// name that is in several repositories they are all, as of a load by name: what
+// is loaded already elsewhere does not stand for the ensemble's neighbour.
+func (r reader) partsToRead(step, ensemble repository.Identity) []repository.Identity {
+	parts := r.candidates(step, ensemble)
+	if len(parts) > 1 {
+		parts = r.repository.Find(step.Name)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(parts, func(id repository.Identity) bool {
+		m := r.models[id]
+		return m != nil && m.wanted != nil && m.served != nil
+	})
+}
