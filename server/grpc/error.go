@@ -108,16 +108,3 @@ func shortText(text string) string {
 	}
 	return text
 }
-
-// errorText is what is said of err where its code is lost. It is never
-// empty: an empty text would pass for success.
-func errorText(err error) string {
-	if s, ok := status.FromError(err); ok && s.Message() != "" {
-		return s.Message()
-	}
-	e := infer.AsError(err)
-	if e.Message != "" {
-		return e.Message
-	}
-	return e.Code.String()
-}

@@ -33,7 +33,7 @@ type FrontEnd struct {
 
 	pool      message.BufferPool // of the transport's buffers
 	receiving message.ReceiverConfig
-	waiting   streams
+	waiting   *streams
 
 	socket  *listener // from Listen to Run
 	options []grpc.ServerOption
@@ -68,7 +68,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 	if g.account == nil {
 		g.account = memory.New(memory.Config{})
 	}
-	g.waiting.account = g.account
+	g.waiting = newStreams(g.account)
 	g.receiving = message.ReceiverConfig{MaxBytes: cfg.MaxMessageBytes, Timeout: cfg.ReadTimeout, Pool: &g.pool, Log: log}
 	return g, nil
 }

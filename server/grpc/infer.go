@@ -99,7 +99,7 @@ func finish(wanted []message.Classes, target models.Target, one *oneResponse, ov
 	case r.Err != nil:
 		err = r.Err
 	default:
-		err = classify(r, wanted, target.Info())
+		err = message.Classify(r, wanted, target.Info())
 	}
 	var buffers mem.BufferSlice
 	if err == nil {
@@ -114,23 +114,4 @@ func finish(wanted []message.Classes, target models.Target, one *oneResponse, ov
 		return nil, err
 	}
 	return &message.Encoded{Buffers: buffers}, nil
-}
-
-// classify replaces the outputs that are wanted as classes.
-func classify(r *infer.Response, classes []message.Classes, info *models.Info) error {
-	for _, want := range classes {
-		for i := range r.Outputs {
-			out := &r.Outputs[i]
-			if out.Name != want.Output {
-				continue
-			}
-			t, err := server.Classify(out, want.Count, info.Config.GetMaxBatchSize() > 0, info.Labels[out.Name])
-			if err != nil {
-				return err
-			}
-			out.Release()
-			*out = t
-		}
-	}
-	return nil
 }

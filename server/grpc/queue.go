@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/memory"
@@ -23,6 +25,12 @@ const (
 	// patience is how long a client that has as many bytes waiting as it may
 	// can leave the stream unread, if the model cannot be made to wait.
 	patience = 2 * time.Second
+)
+
+var (
+	errStalled = status.Error(codes.ResourceExhausted, "the client does not read the responses of its stream")
+	errFull    = status.Error(codes.ResourceExhausted, "the server has no memory left for the stream")
+	errGone    = status.Error(codes.Canceled, "")
 )
 
 // queue puts the replies of one stream into the order in which they are
@@ -79,6 +87,8 @@ type queueLimits struct {
 	bytes     int64
 	stall     time.Duration // and as much again for each MiB that is written
 	errors    bool          // the first error of a model ends the stream
+	window    int64         // what the transport keeps unread of the stream, in bytes
+	stopping  error         // what the stream ends with when the server stops
 	log       zerolog.Logger
 }
 
@@ -108,8 +118,8 @@ func (q *queue) admit() error {
 	defer q.mu.Unlock()
 	for window := false; !q.closed && (q.begun >= q.limits.requests || q.bytes >= q.limits.bytes); {
 		if !window {
-			if window = q.chargeLocked(memory.Transport, callWindow); window {
-				defer q.waiting.account.Give(memory.Transport, callWindow)
+			if window = q.chargeLocked(memory.Transport, q.limits.window); window {
+				defer q.waiting.account.Give(memory.Transport, q.limits.window)
 			}
 			continue
 		}
@@ -354,7 +364,7 @@ func (q *queue) next(ctx context.Context, stopping <-chan struct{}) (*reply, err
 			return nil, errGone
 		case <-stop:
 			if stopped {
-				return nil, statusOf(errStopping)
+				return nil, q.limits.stopping
 			}
 			stopped = true // a request may have begun meanwhile
 		}

@@ -1,10 +1,10 @@
 package grpc
 
 import (
-	"sync"
+	"google.golang.org/grpc/status"
 
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
@@ -14,6 +14,15 @@ const (
 	replyCost  = 1 << 10
 	outputCost = 256
 )
+
+// origin is what is remembered of a request for its answers.
+type origin struct {
+	model, version, id string // version is the text of the request
+	target             models.Target
+	classes            []message.Classes
+	emptyFinal         bool
+	waiting            int // its responses in the queue, guarded by the queue
+}
 
 // reply is a message for the client of a stream: a response, or what a
 // request was refused with. A response that was settled is its message and its
@@ -88,7 +97,7 @@ func (r *reply) answer() message.Answer {
 	case r.response.Empty:
 		return message.Answer{Model: o.model, Version: o.version, ID: o.id, Stream: true, HasFinal: true, Final: r.response.Final}
 	}
-	if err := classify(r.response, o.classes, o.target.Info()); err != nil {
+	if err := message.Classify(r.response, o.classes, o.target.Info()); err != nil {
 		return r.failed(err)
 	}
 	a := message.AnswerOf(r.response)
@@ -129,44 +138,15 @@ func (r *reply) release() {
 	}
 }
 
-// streams has the streams of a front end, whose replies are on one account.
-type streams struct {
-	account *memory.Account
-
-	mu     sync.Mutex
-	queues map[*queue]struct{}
-}
-
-func (w *streams) enter(q *queue) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.queues == nil {
-		w.queues = make(map[*queue]struct{})
+// errorText is what is said of err where its code is lost. It is never
+// empty: an empty text would pass for success.
+func errorText(err error) string {
+	if s, ok := status.FromError(err); ok && s.Message() != "" {
+		return s.Message()
 	}
-	w.queues[q] = struct{}{}
-}
-
-func (w *streams) leave(q *queue) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.queues, q)
-}
-
-// relieve makes room for a reply of one stream: it ends the stream that is charged
-// most, of those that are left unread if there are any. The caller holds no queue's
-// lock.
-func (w *streams) relieve(own *queue) {
-	w.mu.Lock()
-	worst, most, left := own, int64(0), false
-	for q := range w.queues {
-		if cost, unread := q.burden(); cost > 0 && (unread && !left || unread == left && cost > most) {
-			worst, most, left = q, cost, unread
-		}
+	e := infer.AsError(err)
+	if e.Message != "" {
+		return e.Message
 	}
-	w.mu.Unlock()
-	if left {
-		worst.fail(errStalled)
-	} else {
-		worst.fail(errFull)
-	}
+	return e.Code.String()
 }

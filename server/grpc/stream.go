@@ -6,15 +6,12 @@ import (
 	"io"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
-	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
@@ -29,12 +26,6 @@ const streamCost = 96 << 10
 // requestCost is what a request of a stream takes besides its message: the
 // goroutine that waits for its answers, and what describes it.
 const requestCost = 8 << 10
-
-var (
-	errStalled = status.Error(codes.ResourceExhausted, "the client does not read the responses of its stream")
-	errFull    = status.Error(codes.ResourceExhausted, "the server has no memory left for the stream")
-	errGone    = status.Error(codes.Canceled, "")
-)
 
 // inferStream serves one ModelStreamInfer.
 //
@@ -52,15 +43,6 @@ type inferStream struct {
 	order    order // the reader's
 	receiver message.Receiver
 	overdue  message.Overdue
-}
-
-// origin is what is remembered of a request for its answers.
-type origin struct {
-	model, version, id string // version is the text of the request
-	target             models.Target
-	classes            []message.Classes
-	emptyFinal         bool
-	waiting            int // its responses in the queue, guarded by the queue
 }
 
 func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
@@ -85,7 +67,8 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 	s.queue = newQueue(queueLimits{
 		requests: g.cfg.MaxStreamRequests, responses: g.cfg.MaxStreamResponses,
 		bytes: g.cfg.MaxStreamBytes, stall: g.cfg.StreamStallTimeout, errors: s.errors, log: g.log,
-	}, &g.waiting)
+		window: callWindow, stopping: statusOf(errStopping),
+	}, g.waiting)
 	g.waiting.enter(s.queue)
 	defer g.waiting.leave(s.queue)
 	defer s.queue.close(errGone)

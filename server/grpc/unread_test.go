@@ -76,7 +76,7 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 	s := start(t, Config{}, core, grpc.WithStaticStreamWindowSize(1<<16))
 	const most = (8 << 20) / (requests * elements * 4) // streams for whose replies there is room
 	account := memory.New(memory.Config{Limit: 16 << 20})
-	s.waiting.account = account
+	s.waiting = newStreams(account)
 	_, reader := s.dial(t)
 	reads, err := reader.ModelStreamInfer(callContext(t))
 	if err != nil {
@@ -104,9 +104,7 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 		if got := receive(t, reads); got != "id_int32/1 x true 4" {
 			t.Fatalf("the stream that is read: got %q", got)
 		}
-		s.waiting.mu.Lock()
-		defer s.waiting.mu.Unlock()
-		return len(s.waiting.queues) <= 1+most
+		return s.waiting.count() <= 1+most
 	})
 	if over > 0 {
 		t.Errorf("replies took %d bytes more than their share", over)
@@ -149,7 +147,7 @@ func TestPausedStreams(t *testing.T) {
 	}
 	s := start(t, Config{MaxStreamRequests: 1}, servertest.NewCore(waits))
 	account := memory.New(memory.Config{Limit: 3 * 4 * callWindow}) // of which a quarter is for the transport
-	s.waiting.account = account
+	s.waiting = newStreams(account)
 	var open []clientStream
 	for range streams {
 		stream := s.open(t, callContext(t))
@@ -157,9 +155,7 @@ func TestPausedStreams(t *testing.T) {
 		open = append(open, stream)
 	}
 	testkit.Eventually(t, servertest.Patience, func() bool {
-		s.waiting.mu.Lock()
-		defer s.waiting.mu.Unlock()
-		return len(s.waiting.queues) == 3 && account.Used(memory.Transport) == 3*callWindow
+		return s.waiting.count() == 3 && account.Used(memory.Transport) == 3*callWindow
 	})
 	close(gate)
 	refused := 0
