@@ -17,6 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/grpc/message"
+	"github.com/nereid-serving/nereid/server/grpc/replies"
 )
 
 // FrontEnd is the gRPC front end. Listen, then Run it once.
@@ -33,7 +34,7 @@ type FrontEnd struct {
 
 	pool      message.BufferPool // of the transport's buffers
 	receiving message.ReceiverConfig
-	waiting   *streams
+	waiting   *replies.Streams
 
 	socket  *listener // from Listen to Run
 	options []grpc.ServerOption
@@ -68,7 +69,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 	if g.account == nil {
 		g.account = memory.New(memory.Config{})
 	}
-	g.waiting = newStreams(g.account)
+	g.waiting = replies.NewStreams(g.account)
 	g.receiving = message.ReceiverConfig{MaxBytes: cfg.MaxMessageBytes, Timeout: cfg.ReadTimeout, Pool: &g.pool, Log: log}
 	return g, nil
 }

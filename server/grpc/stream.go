@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc/message"
+	"github.com/nereid-serving/nereid/server/grpc/replies"
 )
 
 // errorKey makes the first error of a model end the stream with its status.
@@ -39,8 +40,8 @@ type inferStream struct {
 	stream   grpc.ServerStream
 	ctx      context.Context // ends with the handler
 	errors   bool            // as errorKey asks
-	queue    *queue
-	order    order // the reader's
+	queue    *replies.Queue
+	order    replies.Order // the reader's
 	receiver message.Receiver
 	overdue  message.Overdue
 }
@@ -64,24 +65,24 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 		return err
 	}
 	forwarded, refusal := g.forwarded(ctx)
-	s.queue = newQueue(queueLimits{
-		requests: g.cfg.MaxStreamRequests, responses: g.cfg.MaxStreamResponses,
-		bytes: g.cfg.MaxStreamBytes, stall: g.cfg.StreamStallTimeout, errors: s.errors, log: g.log,
-		window: callWindow, stopping: statusOf(errStopping),
+	s.queue = replies.NewQueue(replies.Limits{
+		Requests: g.cfg.MaxStreamRequests, Responses: g.cfg.MaxStreamResponses,
+		Bytes: g.cfg.MaxStreamBytes, Stall: g.cfg.StreamStallTimeout, Errors: s.errors, Log: g.log,
+		Window: callWindow, Stopping: statusOf(errStopping),
 	}, g.waiting)
-	g.waiting.enter(s.queue)
-	defer g.waiting.leave(s.queue)
-	defer s.queue.close(errGone)
+	g.waiting.Enter(s.queue)
+	defer g.waiting.Leave(s.queue)
+	defer s.queue.Close(replies.ErrGone)
 	written := make(chan error, 1) // sent once, by the writer
-	s.spawn(func() error { return s.read(forwarded, refusal) }, s.queue.readDone)
+	s.spawn(func() error { return s.read(forwarded, refusal) }, s.queue.ReadDone)
 	s.spawn(s.write, func(err error) { written <- err })
 	select {
 	case err := <-written:
 		return err
-	case <-s.queue.over:
-		return s.queue.reason()
+	case <-s.queue.Over:
+		return s.queue.Reason()
 	case <-ctx.Done():
-		return errGone
+		return replies.ErrGone
 	}
 }
 
@@ -100,7 +101,7 @@ func (s *inferStream) spawn(f func() error, done func(error)) {
 func (s *inferStream) read(forwarded []infer.Parameter, refusal error) error {
 	defer s.receiver.Close()
 	for {
-		if err := s.queue.admit(); err != nil {
+		if err := s.queue.Admit(); err != nil {
 			return err
 		}
 		c := message.NewCall(s.g.account)
@@ -130,71 +131,71 @@ func (s *inferStream) read(forwarded []infer.Parameter, refusal error) error {
 
 // start looks a request up and runs it. It is refused with err if there is one.
 func (s *inferStream) start(c *message.Call, err error) {
-	origin := &origin{}
-	origin.model, origin.version, origin.id = c.Asked()
+	origin := &replies.Origin{}
+	origin.Model, origin.Version, origin.ID = c.Asked()
 	if err == nil {
 		err = c.Charge(requestCost)
 	}
 	if err == nil {
 		err = s.g.protect(func() (err error) {
-			origin.target, err = c.Lookup(s.g.core)
+			origin.Target, err = c.Lookup(s.g.core)
 			return err
 		})
 	}
-	decoupled := origin.target != nil && origin.target.Info().Decoupled()
-	turn := s.queue.begin(!decoupled)
+	decoupled := origin.Target != nil && origin.Target.Info().Decoupled()
+	turn := s.queue.Begin(!decoupled)
 	if err == nil {
 		err = s.g.protect(func() error { return c.Build(s.g.allocate) })
 	}
 	if err != nil {
 		c.Release()
-		s.queue.add(turn, reply{origin: origin, refusal: err})
-		s.queue.end(turn)
+		s.queue.Add(turn, replies.Reply{Origin: origin, Refusal: err})
+		s.queue.End(turn)
 		return
 	}
-	origin.classes, origin.emptyFinal = c.Classes, c.EmptyFinal
-	place := s.order.join()
-	c.Request.Entered = place.leave
+	origin.Classes, origin.EmptyFinal = c.Classes, c.EmptyFinal
+	place := s.order.Join()
+	c.Request.Entered = place.Leave
 	s.spawn(func() error {
 		defer c.Release()
-		place.wait(s.ctx)
+		place.Wait(s.ctx)
 		return s.infer(c, turn, origin)
 	}, func(err error) {
 		if err != nil {
-			s.queue.add(turn, reply{origin: origin, refusal: err})
+			s.queue.Add(turn, replies.Reply{Origin: origin, Refusal: err})
 		}
-		place.leave()
-		s.queue.end(turn)
+		place.Leave()
+		s.queue.End(turn)
 	})
 }
 
 // infer runs one request. Its responses go to the queue as they come; an error
 // means that it was refused.
-func (s *inferStream) infer(c *message.Call, turn *turn, origin *origin) error {
+func (s *inferStream) infer(c *message.Call, turn *replies.Turn, origin *replies.Origin) error {
 	if turn != nil {
 		return s.inferOne(c, turn, origin)
 	}
-	return server.InferOn(s.ctx, s.g.core, &origin.target, &c.Request, func(r *infer.Response) {
-		if r.Empty && !origin.emptyFinal {
+	return server.InferOn(s.ctx, s.g.core, &origin.Target, &c.Request, func(r *infer.Response) {
+		if r.Empty && !origin.EmptyFinal {
 			r.Release()
 			return
 		}
-		s.queue.add(turn, reply{origin: origin, response: r})
+		s.queue.Add(turn, replies.Reply{Origin: origin, Response: r})
 	})
 }
 
 // inferOne runs one request of a model that has one response. That is the last
 // one here, whatever the model sends behind it.
-func (s *inferStream) inferOne(c *message.Call, turn *turn, origin *origin) error {
+func (s *inferStream) inferOne(c *message.Call, turn *replies.Turn, origin *replies.Origin) error {
 	answered := false
-	err := server.InferOn(s.ctx, s.g.core, &origin.target, &c.Request, func(r *infer.Response) {
+	err := server.InferOn(s.ctx, s.g.core, &origin.Target, &c.Request, func(r *infer.Response) {
 		if answered || r.Empty {
 			r.Release()
 			return
 		}
 		answered = true
 		r.Final = true
-		s.queue.add(turn, reply{origin: origin, response: r})
+		s.queue.Add(turn, replies.Reply{Origin: origin, Response: r})
 	})
 	if err == nil && !answered {
 		err = infer.Errorf(infer.Internal, "expected a single response, got 0")
@@ -205,49 +206,49 @@ func (s *inferStream) inferOne(c *message.Call, turn *turn, origin *origin) erro
 // write sends what the queue has until there is no more to come.
 func (s *inferStream) write() error {
 	for {
-		reply, err := s.queue.next(s.ctx, s.g.stopping)
+		reply, err := s.queue.Next(s.ctx, s.g.stopping)
 		if reply == nil {
 			return statusOf(err)
 		}
-		if s.errors && reply.response != nil && reply.response.Err != nil {
-			defer reply.release()
-			return statusOf(reply.response.Err)
+		if s.errors && reply.Response != nil && reply.Response.Err != nil {
+			defer reply.Release()
+			return statusOf(reply.Response.Err)
 		}
 		if err := s.send(reply); err != nil {
 			return err
 		}
-		s.queue.sent(reply)
+		s.queue.Sent(reply)
 	}
 }
 
 // send writes one reply. It returns when the transport has taken it, which is
 // when what it was given before is nearly written.
-func (s *inferStream) send(reply *reply) error {
-	if reply.encoded != nil {
-		reply.release() // its place in the window of its model
-		if err := s.stream.SendMsg(&message.Encoded{Buffers: mem.BufferSlice{mem.SliceBuffer(reply.encoded)}}); err != nil {
-			return errGone
+func (s *inferStream) send(reply *replies.Reply) error {
+	if reply.Encoded != nil {
+		reply.Release() // its place in the window of its model
+		if err := s.stream.SendMsg(&message.Encoded{Buffers: mem.BufferSlice{mem.SliceBuffer(reply.Encoded)}}); err != nil {
+			return replies.ErrGone
 		}
 		return nil
 	}
 	var a message.Answer
 	var buffers mem.BufferSlice
 	err := s.g.protect(func() (err error) {
-		a = reply.answer()
+		a = reply.Answer()
 		buffers, err = a.Encode(s.overdue)
 		return err
 	})
 	if err != nil {
-		a = reply.failed(err)
+		a = reply.Failed(err)
 		if buffers, err = a.Encode(s.overdue); err != nil {
 			return err
 		}
 	}
 	if a.Response == nil {
-		defer reply.release()
+		defer reply.Release()
 	}
 	if err := s.stream.SendMsg(&message.Encoded{Buffers: buffers}); err != nil {
-		return errGone
+		return replies.ErrGone
 	}
 	return nil
 }

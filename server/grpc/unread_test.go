@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/grpc/replies"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -76,7 +77,7 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 	s := start(t, Config{}, core, grpc.WithStaticStreamWindowSize(1<<16))
 	const most = (8 << 20) / (requests * elements * 4) // streams for whose replies there is room
 	account := memory.New(memory.Config{Limit: 16 << 20})
-	s.waiting = newStreams(account)
+	s.waiting = replies.NewStreams(account)
 	_, reader := s.dial(t)
 	reads, err := reader.ModelStreamInfer(callContext(t))
 	if err != nil {
@@ -104,7 +105,7 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 		if got := receive(t, reads); got != "id_int32/1 x true 4" {
 			t.Fatalf("the stream that is read: got %q", got)
 		}
-		return s.waiting.count() <= 1+most
+		return s.waiting.Count() <= 1+most
 	})
 	if over > 0 {
 		t.Errorf("replies took %d bytes more than their share", over)
@@ -147,7 +148,7 @@ func TestPausedStreams(t *testing.T) {
 	}
 	s := start(t, Config{MaxStreamRequests: 1}, servertest.NewCore(waits))
 	account := memory.New(memory.Config{Limit: 3 * 4 * callWindow}) // of which a quarter is for the transport
-	s.waiting = newStreams(account)
+	s.waiting = replies.NewStreams(account)
 	var open []clientStream
 	for range streams {
 		stream := s.open(t, callContext(t))
@@ -155,7 +156,7 @@ func TestPausedStreams(t *testing.T) {
 		open = append(open, stream)
 	}
 	testkit.Eventually(t, servertest.Patience, func() bool {
-		return s.waiting.count() == 3 && account.Used(memory.Transport) == 3*callWindow
+		return s.waiting.Count() == 3 && account.Used(memory.Transport) == 3*callWindow
 	})
 	close(gate)
 	refused := 0

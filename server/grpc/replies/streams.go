@@ -1,4 +1,4 @@
-package grpc
+package replies
 
 import (
 	"sync"
@@ -6,33 +6,35 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 )
 
-// streams has the streams of a front end, whose replies are on one account.
-type streams struct {
+// Streams has the streams of a front end, whose replies are on one account.
+type Streams struct {
 	account *memory.Account
 
 	mu     sync.Mutex
-	queues map[*queue]struct{}
+	queues map[*Queue]struct{}
 }
 
-// newStreams returns the streams of a front end, of which there are none.
-func newStreams(account *memory.Account) *streams {
-	return &streams{account: account, queues: make(map[*queue]struct{})}
+// NewStreams returns the streams of a front end, of which there are none.
+func NewStreams(account *memory.Account) *Streams {
+	return &Streams{account: account, queues: make(map[*Queue]struct{})}
 }
 
-// count returns how many streams there are.
-func (w *streams) count() int {
+// Count returns how many streams there are.
+func (w *Streams) Count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.queues)
 }
 
-func (w *streams) enter(q *queue) {
+// Enter takes a stream in, until Leave.
+func (w *Streams) Enter(q *Queue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queues[q] = struct{}{}
 }
 
-func (w *streams) leave(q *queue) {
+// Leave forgets a stream.
+func (w *Streams) Leave(q *Queue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.queues, q)
@@ -41,7 +43,7 @@ func (w *streams) leave(q *queue) {
 // relieve makes room for a reply of one stream: it ends the stream that is charged
 // most, of those that are left unread if there are any. The caller holds no queue's
 // lock.
-func (w *streams) relieve(own *queue) {
+func (w *Streams) relieve(own *Queue) {
 	w.mu.Lock()
 	worst, most, left := own, int64(0), false
 	for q := range w.queues {

@@ -1,4 +1,4 @@
-package grpc
+package replies
 
 import (
 	"context"
@@ -30,38 +30,39 @@ const (
 var (
 	errStalled = status.Error(codes.ResourceExhausted, "the client does not read the responses of its stream")
 	errFull    = status.Error(codes.ResourceExhausted, "the server has no memory left for the stream")
-	errGone    = status.Error(codes.Canceled, "")
+	// ErrGone ends the stream of a client that has gone: nobody reads it.
+	ErrGone = status.Error(codes.Canceled, "")
 )
 
-// queue puts the replies of one stream into the order in which they are
+// Queue puts the replies of one stream into the order in which they are
 // written: those of requests that have a turn in the order of the turns, and
 // the others as they come.
 //
 // Bounds. A response of a model that may answer any number of times (and has no
 // turn) has a slot in most cases: its backend counts what was not released yet,
 // and keeps the model from sending more; the client decides how fast it goes.
-// Without slots the model waits in add while its request has too many replies
+// Without slots the model waits in Add while its request has too many replies
 // here, or the stream too many bytes. Requests that have a turn never wait in
-// add, since they hold their one answer back for the sake of others: instead, no
+// Add, since they hold their one answer back for the sake of others: instead, no
 // further requests are read while there are too many. A client that reads nothing
-// for longer than stall while replies wait loses its stream.
+// for longer than Limits.Stall while replies wait loses its stream.
 //
 // Memory. What waits is on the account, with all that it takes on the heap, until
 // the transport has nearly written it. Replies beyond the first few are put into
 // the form in which they are sent, and what their models have lent goes back: a
 // client that does not read holds nothing that others need. Where the account has
 // no more, the stream with most of it is ended, one that is left unread first.
-type queue struct {
-	limits  queueLimits
-	waiting *streams
-	wake    chan struct{} // sent to without blocking, by whoever has news for next
-	over    chan struct{} // closed by fail: the stream ends now
+type Queue struct {
+	limits  Limits
+	waiting *Streams
+	wake    chan struct{} // sent to without blocking, by whoever has news for Next
+	Over    chan struct{} // closed by fail: the stream ends now
 
 	mu     sync.Mutex
 	room   sync.Cond // broadcast when a reply was sent, a request ended, or all is over
-	ready  []reply
+	ready  []Reply
 	first  int // ready[first:] is what is left of it
-	turns  []*turn
+	turns  []*Turn
 	begun  int   // requests that have not ended
 	bytes  int64 // of all replies that were not sent
 	count  int   // of these replies
@@ -69,9 +70,9 @@ type queue struct {
 	read   bool  // no further requests will come
 	err    error // what the stream ends with
 	closed bool
-	// writing is the reply that next gave out, at since. It is written when the one
+	// writing is the reply that Next gave out, at since. It is written when the one
 	// before it, of which the transport had these bytes, has left.
-	writing reply
+	writing Reply
 	since   time.Time
 	before  struct{ bytes, cost int64 }
 	turned  time.Time // when turns[0] became the first
@@ -80,66 +81,67 @@ type queue struct {
 	watch *time.Timer
 }
 
-// queueLimits are what a queue is made with.
-type queueLimits struct {
-	requests  int
-	responses int // of one request without a turn
-	bytes     int64
-	stall     time.Duration // and as much again for each MiB that is written
-	errors    bool          // the first error of a model ends the stream
-	window    int64         // what the transport keeps unread of the stream, in bytes
-	stopping  error         // what the stream ends with when the server stops
-	log       zerolog.Logger
+// Limits are what a queue is made with.
+type Limits struct {
+	Requests  int
+	Responses int // of one request without a turn
+	Bytes     int64
+	Stall     time.Duration // and as much again for each MiB that is written
+	Errors    bool          // the first error of a model ends the stream
+	Window    int64         // what the transport keeps unread of the stream, in bytes
+	Stopping  error         // what the stream ends with when the server stops
+	Log       zerolog.Logger
 }
 
-// turn is a request's place in the order. Nil is none.
-type turn struct {
-	replies []reply // held back until it is this request's turn
+// Turn is a request's place in the order. Nil is none.
+type Turn struct {
+	replies []Reply // held back until it is this request's turn
 	ended   bool
 }
 
-func newQueue(limits queueLimits, waiting *streams) *queue {
-	q := &queue{limits: limits, waiting: waiting, wake: make(chan struct{}, 1), over: make(chan struct{})}
+// NewQueue returns the queue of a stream that is to Enter waiting.
+func NewQueue(limits Limits, waiting *Streams) *Queue {
+	q := &Queue{limits: limits, waiting: waiting, wake: make(chan struct{}, 1), Over: make(chan struct{})}
 	q.room.L = &q.mu
 	return q
 }
 
-func (q *queue) poke() {
+func (q *Queue) poke() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
 	}
 }
 
-// admit waits until another request may be read. What the client sends meanwhile
+// Admit waits until another request may be read. What the client sends meanwhile
 // fills the window of its call, in memory of the transport, which is charged.
-func (q *queue) admit() error {
+func (q *Queue) Admit() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for window := false; !q.closed && (q.begun >= q.limits.requests || q.bytes >= q.limits.bytes); {
+	for window := false; !q.closed && (q.begun >= q.limits.Requests || q.bytes >= q.limits.Bytes); {
 		if !window {
-			if window = q.chargeLocked(memory.Transport, q.limits.window); window {
-				defer q.waiting.account.Give(memory.Transport, q.limits.window)
+			if window = q.chargeLocked(memory.Transport, q.limits.Window); window {
+				defer q.waiting.account.Give(memory.Transport, q.limits.Window)
 			}
 			continue
 		}
 		q.room.Wait()
 	}
 	if q.closed {
-		return errGone
+		return ErrGone
 	}
 	return nil
 }
 
-// begin takes in a request; each is ended once.
-func (q *queue) begin(ordered bool) *turn {
+// Begin takes in a request; each is ended once.
+func (q *Queue) Begin(ordered bool) *Turn {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.begun++
 	if !ordered {
 		return nil
 	}
-	t := &turn{}
+	t := &Turn{}
 	if len(q.turns) == 0 {
 		q.turned = time.Now()
 	}
@@ -147,49 +149,49 @@ func (q *queue) begin(ordered bool) *turn {
 	return t
 }
 
-// add takes over a reply to a request that was begun.
-func (q *queue) add(t *turn, r reply) {
+// Add takes over a reply to a request that was begun.
+func (q *Queue) Add(t *Turn, r Reply) {
 	r.weigh()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if t == nil && r.mayWait() && q.fullLocked(r.origin) {
-		q.waitLocked(r.origin)
+	if t == nil && r.mayWait() && q.fullLocked(r.Origin) {
+		q.waitLocked(r.Origin)
 	}
 	if q.settlesLocked(t, &r) {
 		q.mu.Unlock()
 		// After a panic it stays as it is, and fails again where it is written.
-		_ = boundary.Run(q.limits.log, boundary.Request, func() error { r.settle(); return nil })
+		_ = boundary.Run(q.limits.Log, boundary.Request, func() error { r.settle(); return nil })
 		q.mu.Lock()
 	}
-	if q.bytes >= q.limits.bytes && r.slotted() && q.unreadLocked(patience) {
+	if q.bytes >= q.limits.Bytes && r.slotted() && q.unreadLocked(patience) {
 		q.mu.Unlock()
 		q.fail(errStalled)
 		q.mu.Lock()
 	}
 	if !q.chargeLocked(memory.Replies, r.cost) {
 		q.mu.Unlock()
-		r.release()
+		r.Release()
 		q.mu.Lock()
 		return
 	}
 	q.cost += r.cost
 	q.bytes += r.bytes
 	q.count++
-	r.origin.waiting++
+	r.Origin.waiting++
 	if t == nil || t == q.turns[0] {
 		q.pushLocked(r)
 	} else {
 		t.replies = append(t.replies, r)
 	}
-	if q.watch == nil && q.limits.stall > 0 && q.writing.origin != nil {
-		q.watch = boundary.AfterFunc(q.limits.log, boundary.Request, q.limits.stall/2, q.look, q.fail)
+	if q.watch == nil && q.limits.Stall > 0 && q.writing.Origin != nil {
+		q.watch = boundary.AfterFunc(q.limits.Log, boundary.Request, q.limits.Stall/2, q.look, q.fail)
 	}
 	q.poke()
 }
 
 // settlesLocked reports whether a reply is to be copied, because it will wait.
-func (q *queue) settlesLocked(t *turn, r *reply) bool {
-	if q.closed || q.count < keptReplies || r.response == nil || q.limits.errors && r.response.Err != nil {
+func (q *Queue) settlesLocked(t *Turn, r *Reply) bool {
+	if q.closed || q.count < keptReplies || r.Response == nil || q.limits.Errors && r.Response.Err != nil {
 		return false
 	}
 	if r.bytes <= copiedBytes || q.unreadLocked(moment) {
@@ -200,13 +202,13 @@ func (q *queue) settlesLocked(t *turn, r *reply) bool {
 
 // unreadLocked reports whether nothing has been taken off the stream for so long
 // although there was something.
-func (q *queue) unreadLocked(d time.Duration) bool {
-	return q.writing.origin != nil && time.Since(q.since) > d*time.Duration(1+q.before.bytes>>20)
+func (q *Queue) unreadLocked(d time.Duration) bool {
+	return q.writing.Origin != nil && time.Since(q.since) > d*time.Duration(1+q.before.bytes>>20)
 }
 
 // burden returns what the replies are charged, and whether their client has left
 // them for a moment or longer.
-func (q *queue) burden() (cost int64, unread bool) {
+func (q *Queue) burden() (cost int64, unread bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.cost, !q.closed && q.unreadLocked(moment)
@@ -215,7 +217,7 @@ func (q *queue) burden() (cost int64, unread bool) {
 // chargeLocked charges what a reply takes, or a window. Where that is not to be had
 // a stream is ended for it: for a reply the one with most of them, else this one.
 // False: the queue is closed, and nothing is charged.
-func (q *queue) chargeLocked(kind memory.Kind, n int64) bool {
+func (q *Queue) chargeLocked(kind memory.Kind, n int64) bool {
 	account := q.waiting.account
 	charged := false
 	for !q.closed && !charged {
@@ -239,7 +241,7 @@ func (q *queue) chargeLocked(kind memory.Kind, n int64) bool {
 }
 
 // pushLocked appends to ready, and makes room first where half of it is used up.
-func (q *queue) pushLocked(r reply) {
+func (q *Queue) pushLocked(r Reply) {
 	if len(q.ready) == cap(q.ready) && q.first > len(q.ready)/2 {
 		n := copy(q.ready, q.ready[q.first:])
 		clear(q.ready[n:])
@@ -248,13 +250,13 @@ func (q *queue) pushLocked(r reply) {
 	q.ready = append(q.ready, r)
 }
 
-func (q *queue) fullLocked(o *origin) bool {
-	return o.waiting >= q.limits.responses || q.bytes >= q.limits.bytes
+func (q *Queue) fullLocked(o *Origin) bool {
+	return o.waiting >= q.limits.Responses || q.bytes >= q.limits.Bytes
 }
 
 // waitLocked waits until there is room for another reply to o.
-func (q *queue) waitLocked(o *origin) {
-	timer := boundary.AfterFunc(q.limits.log, boundary.Request, q.limits.stall, func() { q.fail(errStalled) }, nil)
+func (q *Queue) waitLocked(o *Origin) {
+	timer := boundary.AfterFunc(q.limits.Log, boundary.Request, q.limits.Stall, func() { q.fail(errStalled) }, nil)
 	defer timer.Stop()
 	for !q.closed && q.fullLocked(o) {
 		q.room.Wait()
@@ -263,14 +265,14 @@ func (q *queue) waitLocked(o *origin) {
 
 // look ends the stream of a client that has not read for long while replies wait
 // behind the one that is written.
-func (q *queue) look() {
+func (q *Queue) look() {
 	q.mu.Lock()
-	waits := !q.closed && q.writing.origin != nil && q.count > 1
-	stalled := waits && q.unreadLocked(q.limits.stall)
+	waits := !q.closed && q.writing.Origin != nil && q.count > 1
+	stalled := waits && q.unreadLocked(q.limits.Stall)
 	switch {
 	case stalled || q.closed:
 	case waits:
-		q.watch.Reset(q.limits.stall / 2)
+		q.watch.Reset(q.limits.Stall / 2)
 	default:
 		q.watch = nil
 	}
@@ -280,8 +282,8 @@ func (q *queue) look() {
 	}
 }
 
-// end says that no reply to a request will follow.
-func (q *queue) end(t *turn) {
+// End says that no reply to a request will follow.
+func (q *Queue) End(t *Turn) {
 	q.mu.Lock()
 	q.begun--
 	if t != nil {
@@ -303,9 +305,9 @@ func (q *queue) end(t *turn) {
 	q.poke()
 }
 
-// readDone says that no request will follow, and with which error the stream
+// ReadDone says that no request will follow, and with which error the stream
 // ends when those that were begun are answered.
-func (q *queue) readDone(err error) {
+func (q *Queue) ReadDone(err error) {
 	q.mu.Lock()
 	q.read = true
 	if !q.closed {
@@ -316,23 +318,23 @@ func (q *queue) readDone(err error) {
 }
 
 // fail ends the stream as it is.
-func (q *queue) fail(err error) {
-	if q.close(err) {
-		close(q.over)
+func (q *Queue) fail(err error) {
+	if q.Close(err) {
+		close(q.Over)
 	}
 }
 
-// reason is what the stream ends with.
-func (q *queue) reason() error {
+// Reason is what the stream ends with.
+func (q *Queue) Reason() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.err
 }
 
-// next waits for the reply to be written next, and returns it until sent is
+// Next waits for the reply to be written next, and returns it until Sent is
 // called; nil means that all is written. While the server is stopping, it ends
 // when nothing is left to do.
-func (q *queue) next(ctx context.Context, stopping <-chan struct{}) (*reply, error) {
+func (q *Queue) Next(ctx context.Context, stopping <-chan struct{}) (*Reply, error) {
 	stopped := false
 	for {
 		q.mu.Lock()
@@ -342,7 +344,7 @@ func (q *queue) next(ctx context.Context, stopping <-chan struct{}) (*reply, err
 			return nil, q.err
 		case q.first < len(q.ready):
 			q.writing, q.since = q.ready[q.first], time.Now()
-			q.ready[q.first] = reply{}
+			q.ready[q.first] = Reply{}
 			if q.first++; q.first == len(q.ready) {
 				q.ready, q.first = q.ready[:0], 0
 			}
@@ -361,36 +363,36 @@ func (q *queue) next(ctx context.Context, stopping <-chan struct{}) (*reply, err
 		select {
 		case <-q.wake:
 		case <-ctx.Done():
-			return nil, errGone
+			return nil, ErrGone
 		case <-stop:
 			if stopped {
-				return nil, q.limits.stopping
+				return nil, q.limits.Stopping
 			}
 			stopped = true // a request may have begun meanwhile
 		}
 	}
 }
 
-// sent says that the transport has taken the reply which next gave out, and has
+// Sent says that the transport has taken the reply which Next gave out, and has
 // nearly written the one before.
-func (q *queue) sent(r *reply) {
+func (q *Queue) Sent(r *Reply) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.bytes -= r.bytes
 	q.count--
-	r.origin.waiting--
+	r.Origin.waiting--
 	if !q.closed {
 		q.cost -= q.before.cost
 		q.waiting.account.Give(memory.Replies, q.before.cost)
 	}
 	q.before.bytes, q.before.cost = r.bytes, r.cost
-	q.writing = reply{}
+	q.writing = Reply{}
 	q.room.Broadcast()
 }
 
-// close drops what was not written, and what is yet to come. It reports whether
+// Close drops what was not written, and what is yet to come. It reports whether
 // it was the first to do so.
-func (q *queue) close(err error) bool {
+func (q *Queue) Close(err error) bool {
 	q.mu.Lock()
 	first := !q.closed
 	if first {
@@ -411,7 +413,7 @@ func (q *queue) close(err error) bool {
 	q.mu.Unlock()
 	q.poke()
 	for i := range dropped {
-		dropped[i].release()
+		dropped[i].Release()
 	}
 	return first
 }
