@@ -19,7 +19,7 @@ import (
 // asksModel runs the Python text that each request brings.
 func asksModel(t *testing.T) string {
 	t.Helper()
-	source, err := os.ReadFile(filepath.Join("..", "backend", "python", "testdata", "models", "asks", "model.py"))
+	source, err := os.ReadFile(filepath.Join("..", "backend", "process", "testdata", "models", "asks", "model.py"))
 	if err != nil {
 		t.Fatal(err)
 	}
