@@ -38,7 +38,7 @@ type Output struct {
 	Dims   []int64
 }
 
-// Step is one call of a model.
+// Step is one request to a composing model.
 type Step struct {
 	Model     string
 	Version   int64 // infer.LatestVersion: the latest that is ready when a request comes
@@ -50,7 +50,7 @@ type Step struct {
 // Link ties an input or output of a step's model to a tensor of the ensemble.
 type Link struct{ Name, Tensor string }
 
-// Composer finds the models that the steps of an ensemble call.
+// Composer finds the composing models of an ensemble.
 type Composer interface {
 	// Hold returns the version that a request would reach. It is not unloaded
 	// before it is released.
