@@ -69,15 +69,14 @@ func (l *loaded) runCached(ctx context.Context, req *infer.Request, send infer.S
 	start := backend.Now()
 	found, miss, lookup := l.cache.space.Lookup(req)
 	if found != nil {
-		found.Model, found.Version, found.ID = l.info.Name, l.info.Version, req.ID
+		l.stamp(found, req)
 		l.statistics.CacheHit(backend.Now()-start, int64(lookup))
 		send(found)
 		return nil
 	}
 	alone := true
 	return by(ctx, req, func(r *infer.Response) {
-		r.Model, r.Version, r.ID = l.info.Name, l.info.Version, req.ID
-		l.shape(r)
+		l.complete(r, req)
 		if r.Final {
 			l.cache.keep(miss, lookup, r, alone && !r.Empty && r.Err == nil)
 		}

@@ -72,8 +72,7 @@ func (l *loaded) run(ctx context.Context, req *infer.Request, send infer.Sender,
 	start := backend.Now()
 	out := l.timed(start, send)
 	answer := func(r *infer.Response) {
-		r.Model, r.Version, r.ID = l.info.Name, l.info.Version, req.ID
-		l.shape(r)
+		l.complete(r, req)
 		out(r)
 	}
 	if l.passive {
@@ -92,6 +91,17 @@ func (l *loaded) run(ctx context.Context, req *infer.Request, send infer.Sender,
 		return l.runCached(ctx, req, out, by)
 	}
 	return by(ctx, req, answer)
+}
+
+// stamp says which version a response is of, and of which request.
+func (l *loaded) stamp(r *infer.Response, req *infer.Request) {
+	r.Model, r.Version, r.ID = l.info.Name, l.info.Version, req.ID
+}
+
+// complete makes a scheduler's response one for clients.
+func (l *loaded) complete(r *infer.Response, req *infer.Request) {
+	l.stamp(r, req)
+	l.shape(r)
 }
 
 // shape gives the outputs of a response their clients' shapes. The model's may be
