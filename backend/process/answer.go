@@ -115,7 +115,7 @@ func (l *life) executed(f ipc.Frame) error {
 	}
 	posted := l.channel.Posted()
 	in.await.observe(posted - sent)
-	in.await.thought(posted - max(sent, l.informed.Load()))
+	in.await.thought(posted - max(sent, l.infers.informed.Load()))
 
 	// Everything is read and checked before anything is handed up: a stub that
 	// breaks the protocol in its last response has answered nothing.

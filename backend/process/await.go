@@ -100,12 +100,12 @@ type follower struct {
 
 // look reports whether something has come.
 func (f *follower) look() bool {
-	last := f.of.callee.Load()
+	last := f.of.infers.callee.Load()
 	for range callees {
 		if last == nil {
 			break
 		}
-		next := last.callee.Load()
+		next := last.infers.callee.Load()
 		if next == nil {
 			break
 		}

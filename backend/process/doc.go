@@ -22,14 +22,15 @@
 //	   ▼           │
 //	 Stopped ◀─────┴── (from any)    told to go
 //
-// Where what a life does is found:
+// A life has a type for each of its jobs:
 //
-//	handshake            life.go, complete.go, names.go; what it says: program.go
-//	batches              execute.go, encode.go, inside.go; back: answer.go, located.go
-//	open streams         open.go: responses sent by themselves, windows, credit
-//	BLS requests         infer*.go: what the model asks of other models
-//	calls to the server  calls.go: load, unload, ready, metrics; logged.go: its log
-//	its end              life.go: leave, end, drop; cause.go and instance.go: what follows
+//	handshake    what is asked and said until it takes batches (handshake.go, complete.go)
+//	batches      what it executes (inside.go); execute.go hands over, answer.go takes back
+//	opened       open streams: responses sent by themselves, windows, credit (open.go)
+//	readiness    READY? (ready.go)
+//	inferences   BLS requests: what its model asks of other models (infer*.go)
+//	calls        what it asks of the server: load, unload, metrics (calls.go)
+//	ending       why it ends, and what it leaves (end.go)
 //
 // The package has more than 15 files because a life is one state under one lock: its
 // batches, open streams and BLS requests answer for each other when it ends.

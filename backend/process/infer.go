@@ -26,6 +26,11 @@ type inferences struct {
 	// aside counts the goroutines that copy or ask, for the end of the life.
 	aside sync.WaitGroup
 
+	// callee is where the latest of them was handed over that has not ended, nil if
+	// that is not known. informed is when the stub has been given an answer last, ns.
+	callee   atomic.Pointer[life]
+	informed atomic.Int64
+
 	mu     sync.Mutex
 	closed bool
 	all    map[uint64]*inference
@@ -60,7 +65,7 @@ func (l *life) requested(f ipc.Frame) error {
 		return err
 	}
 	if body.Batch != 0 {
-		l.in.await.thought(l.channel.Posted() - max(l.informed.Load(), l.handed.Load()))
+		l.in.await.thought(l.channel.Posted() - max(l.infers.informed.Load(), l.handed.Load()))
 	}
 	q := &inference{life: l, number: f.ID, batch: body.Batch, stream: body.Flags&ipc.InferStream != 0}
 	q.cancellation.log = l.in.log
@@ -390,7 +395,7 @@ func (l *life) isCalledBy(b *backend.Batch) {
 		}
 		if q, ok := task.Request.Caller.Backend.(*inference); ok {
 			q.at.Store(l)
-			q.life.callee.Store(l)
+			q.life.infers.callee.Store(l)
 		}
 	}
 }
@@ -398,7 +403,7 @@ func (l *life) isCalledBy(b *backend.Batch) {
 // ended takes a request out whose last response has been dealt with.
 func (q *inference) ended() {
 	if l := q.at.Load(); l != nil {
-		q.life.callee.CompareAndSwap(l, nil)
+		q.life.infers.callee.CompareAndSwap(l, nil)
 	}
 	q.releaseInputs()
 	i := &q.life.infers

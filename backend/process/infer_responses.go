@@ -125,7 +125,7 @@ func (q *inference) send(r *infer.Response) {
 		r = &one
 	}
 	err := boundary.Run(q.life.in.log, boundary.Life, func() error { return q.life.sendResponse(q.number, r) })
-	q.life.informed.Store(ipc.Now())
+	q.life.infers.informed.Store(ipc.Now())
 	if err != nil {
 		q.life.fail(err)
 	}

@@ -1,6 +1,10 @@
 package process
 
 import (
+	"sync"
+	"sync/atomic"
+	"time"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 )
@@ -8,6 +12,26 @@ import (
 // depth is how many batches a stub may have: one that it executes, and the next,
 // so that it need not wait for this process to wake up between short ones.
 const depth = 2
+
+// batches are those that a stub has, and what became of the last ones. Guarded by
+// Instance.mu where nothing else is said.
+type batches struct {
+	inside [depth]inside // the one that it executes first
+	count  int           // of them
+	number uint64        // of the batch that was handed over last
+	freed  int64         // ns, when the last answer came
+	asked  withdrawal
+	timer  *time.Timer // of the first batch, nil without a limit
+	// late is a batch that was published when the life had ended already.
+	late struct{ number, position uint64 }
+
+	// encoded is the last batch of whose requests everything has been read: one
+	// that is answered earlier is not known to the stub yet.
+	encoded atomic.Uint64
+	handed  atomic.Int64 // ns, when the latest batch was published
+	// withdrawing counts the goroutines that give a batch back which was asked for.
+	withdrawing sync.WaitGroup
+}
 
 // inside is a batch that the stub has.
 type inside struct {
@@ -33,9 +57,9 @@ type withdrawal struct {
 }
 
 // findLocked returns the place of a batch that the stub has, -1 if it has not.
-func (l *life) findLocked(number uint64) int {
-	for i := range l.count {
-		if l.inside[i].number == number {
+func (b *batches) findLocked(number uint64) int {
+	for i := range b.count {
+		if b.inside[i].number == number {
 			return i
 		}
 	}

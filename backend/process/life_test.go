@@ -11,7 +11,8 @@ import (
 func TestAwaitTellsWhyALifeHasFailed(t *testing.T) {
 	why := errors.New("it cannot run there")
 	for range 100 {
-		l := &life{failed: make(chan error, 1), read: make(chan struct{}), exited: make(chan struct{})}
+		l := &life{}
+		l.ending.begin()
 		said := make(chan error, 1)
 		said <- nil
 		l.failed <- why

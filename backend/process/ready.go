@@ -9,6 +9,12 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
+// readiness is what a stub is asked of its model. Guarded by Instance.mu.
+type readiness struct {
+	probes uint64 // questions so far
+	check  *check // the one that is not answered yet
+}
+
 // check is one question to a model whether it is ready.
 type check struct {
 	probe    uint64

@@ -68,11 +68,10 @@ func (s *standIn) newLife() *life {
 	l := &life{
 		in:      &Instance{model: model, name: "m_0", log: zerolog.Nop()},
 		channel: s.channel, loans: &shm.Loans{}, down: names(), up: names(),
-		hello: make(chan error, 1), initialized: make(chan error, 1),
-		logLimit:  output.NewLimit(),
-		calls:     newCalls(metrics.New(metrics.Config{}).Custom("m")),
-		completed: make(chan error, 1),
+		logLimit: output.NewLimit(),
+		calls:    newCalls(metrics.New(metrics.Config{}).Custom("m")),
 	}
+	l.handshake.begin()
 	l.infers.open()
 	l.told.Store(toldInitialize)
 	return l

@@ -1,0 +1,202 @@
+package process
+
+import (
+	"errors"
+	"math"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+)
+
+// ending is how a life ends, and what it leaves.
+type ending struct {
+	failed  chan error // buffered, first value counts: this life must end
+	exited  chan struct{}
+	exit    *launch.ExitError // set when exited is closed
+	read    chan struct{}
+	readErr error // of the reader, set when read is closed
+	left    left
+}
+
+func (e *ending) begin() {
+	e.failed, e.exited, e.read = make(chan error, 1), make(chan struct{}), make(chan struct{})
+}
+
+// left is what a life had when it ended and has not been answered. Guarded by
+// Instance.mu until taken, then the end's own.
+type left struct {
+	taken   bool     // from the instance
+	wasUp   bool     // and the scheduler has not been told that it is not any more
+	batches []inside // without a batch: answered
+	open    []*stream
+	asked   uint64 // the latest question whether the model is ready
+}
+
+// closedLimit is how long after the end of its bell a stub may take to end.
+const closedLimit = 500 * time.Millisecond
+
+// died says how the process ended, or why it was killed if we did it.
+func (l *life) died() error {
+	select {
+	case err := <-l.failed:
+		return err
+	default:
+	}
+	l.exit.Stderr = l.output.LastLines()
+	return l.exit
+}
+
+// end takes everything down that belongs to the life, and answers what the stub
+// still had.
+func (l *life) end(cause error) {
+	in := l.in
+	var broke *ipc.ProtocolError
+	liar := errors.As(cause, &broke)
+	if liar {
+		in.model.supervisor.metrics.ProtocolError(broke.Rule)
+	}
+	l.leave(errors.Is(cause, errStopped))
+	l.settle(l.left.asked, in.fault(infer.Internal, ReadyLost))
+	in.current.CompareAndSwap(l, nil)
+
+	l.look()
+	l.process.Kill() // and with it, when it is reaped, its group
+	<-l.exited
+	l.process.KillFamily()
+	// Whoever hands a batch over may not have noticed yet that the life has ended.
+	in.submit.Lock()
+	in.submit.Unlock() //nolint:staticcheck // only waited for
+	l.withdrawing.Wait()
+	left := l.left.batches
+	taken := make([]bool, len(left))
+	for i := range left {
+		if left[i].number == l.late.number {
+			left[i].position = l.late.position
+		}
+		// What a stub that broke the protocol says of its head is not believed: its
+		// batch may be why, and would break the next one too.
+		taken[i] = liar || left[i].streams != nil || l.channel.Taken(left[i].position) || left[i].lostAgain()
+	}
+	in.model.supervisor.children.Forget(l.process)
+	l.hear(false)
+	l.output.Finish()
+	l.channel.Close()
+	<-l.read
+	l.infers.close()
+	l.loans.Close()
+
+	l.answerLeft(taken)
+	in.model.supervisor.children.KillOrphans(l.process)
+	l.calls.end(l.seen == phaseFinalized && !liar)
+}
+
+// leave takes the life from its instance, and notes what the stub still had before
+// anything that could go wrong. It does so once.
+func (l *life) leave(stopped bool) {
+	in := l.in
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if l.left.taken {
+		return
+	}
+	l.left.taken, l.left.wasUp, l.left.asked = true, in.life == l, l.probes
+	in.life = nil
+	l.left.batches = append(l.left.batches, l.inside[:l.count]...)
+	l.inside, l.count = [depth]inside{}, 0
+	l.left.open = l.endOpenLocked()
+	if stopped {
+		in.moveLocked(Stopped)
+	} else {
+		in.moveLocked(Lost)
+	}
+	l.limitLocked()
+	l.emptiedLocked()
+}
+
+// answerLeft answers what has not been answered of what the stub had, gives back those
+// batches that it has not taken, and says that the instance is down. Taken is nil if
+// the stub may have taken each.
+func (l *life) answerLeft(taken []bool) {
+	batches := l.left.batches
+	for i := len(batches) - 1; i >= 0; i-- { // what goes back to the queue's front keeps its order
+		if taken != nil && !taken[i] {
+			l.apart(func() { l.abandon(&batches[i], false) })
+		}
+	}
+	if l.left.wasUp {
+		l.left.wasUp = false
+		l.apart(func() { l.in.down(false) })
+	}
+	for i := range batches {
+		l.apart(func() { l.abandon(&batches[i], true) })
+	}
+	for len(l.left.open) > 0 {
+		s := l.left.open[0]
+		l.left.open = l.left.open[1:]
+		l.apart(func() { s.task.Send(infer.ErrorResponse(l.in.unhealthy())) })
+	}
+}
+
+// mostLost is how many lives may end with a request inside.
+const mostLost = 2
+
+// lostAgain takes account of a life that ends before it has looked at a batch that
+// lay in its ring, and reports whether that is once too often for one of the
+// requests.
+func (i *inside) lostAgain() (enough bool) {
+	if i.position == math.MaxUint64 { // it was never there
+		return false
+	}
+	for _, task := range i.batch.Tasks {
+		task.Lost++
+		enough = enough || task.Lost >= mostLost
+	}
+	return enough
+}
+
+// abandon answers the batch that a lost stub had, or gives it back if the stub
+// had not looked at it; once.
+func (l *life) abandon(of *inside, taken bool) {
+	batch := of.batch
+	if batch == nil {
+		return
+	}
+	of.batch = nil
+	if !taken {
+		batch.Done(batch, backend.Report{Refused: true})
+		return
+	}
+	err := l.in.unhealthy()
+	now := ipc.Now()
+	l.apart(func() {
+		batch.Done(batch, backend.Report{Start: of.begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
+	})
+	for i, task := range batch.Tasks {
+		if s := of.stream(i); s == nil || !s.ended {
+			l.apart(func() { task.Send(infer.ErrorResponse(err)) })
+		}
+	}
+}
+
+// drop is what is left of an end that went wrong: the process goes, and with the
+// channel its memory; what has not been answered is.
+func (l *life) drop(cause error) {
+	in := l.in
+	l.apart(func() { l.leave(errors.Is(cause, errStopped)) })
+	l.apart(l.process.Kill)
+	<-l.exited
+	in.submit.Lock()   // as in end
+	in.submit.Unlock() //nolint:staticcheck // only waited for
+	l.withdrawing.Wait()
+	l.apart(func() { in.model.supervisor.children.Forget(l.process) })
+	l.apart(l.channel.Close)
+	select {
+	case <-l.read:
+	case <-time.After(closedLimit): // its channel may not be closed
+	}
+	l.apart(l.loans.Close)
+	l.answerLeft(nil)
+}
