@@ -6,7 +6,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/backend/process"
+	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc"
@@ -34,7 +34,7 @@ type Options struct {
 	Metrics            MetricsOptions
 	RateLimit          RateLimitOptions
 	Backends           BackendOptions
-	HostPolicies       process.HostPolicies // --host-policy: where instances run, by policy and key
+	HostPolicies       cores.HostPolicies // --host-policy: where instances run, by policy and key
 	Delay              DelayOptions
 
 	Logger zerolog.Logger // the zero value writes nothing

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"google.golang.org/protobuf/proto"
@@ -39,12 +40,12 @@ func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Insta
 				if err := validateInstanceName(name); err != nil {
 					return nil, err
 				}
-				cores, err := m.supervisor.policies.cores(policyName(group, device))
+				on, err := m.supervisor.policies.Of(cores.PolicyName(group, device))
 				if err != nil {
 					return nil, err
 				}
 				instances = append(instances, &Instance{
-					model: m, name: name, kind: kind, device: device, group: group, json: json, cores: cores,
+					model: m, name: name, kind: kind, device: device, group: group, json: json, cores: on,
 					log: m.log.With().Str("instance", name).Logger(),
 				})
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/boundary"
@@ -175,7 +176,7 @@ func (in *Instance) begin() (*life, error) {
 	}, nil)
 	// It waits to be told what to import, so that runs where it should, threads
 	// and all.
-	if err := pin(l.process.PID(), in.cores); err != nil {
+	if err := cores.Pin(l.process.PID(), in.cores); err != nil {
 		l.fail(err)
 	}
 	return l, nil

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
@@ -29,7 +30,7 @@ type Environment struct {
 	LogLevels func() LogLevels
 	Metrics   Metrics
 	// HostPolicies say where instances run.
-	HostPolicies HostPolicies
+	HostPolicies cores.HostPolicies
 	// Memory is charged for what stubs reserve, and for copies of outputs where
 	// clients hold many; nil: neither is.
 	Memory *memory.Account
@@ -65,7 +66,7 @@ type Supervisor struct {
 	log       zerolog.Logger
 	levels    func() LogLevels
 	metrics   Metrics
-	policies  HostPolicies
+	policies  cores.HostPolicies
 	output    [2]io.Writer // stdout and stderr of this process
 	account   *memory.Account
 	instances atomic.Int64 // that run, whether their stub lives or not

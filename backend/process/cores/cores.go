@@ -1,4 +1,4 @@
-package process
+package cores
 
 import (
 	"fmt"
@@ -39,8 +39,8 @@ func (p HostPolicies) Validate() error {
 	return nil
 }
 
-// policyName is the host policy of a group's instances on a device.
-func policyName(group *kserve.ModelInstanceGroup, device string) string {
+// PolicyName is the host policy of a group's instances on a device.
+func PolicyName(group *kserve.ModelInstanceGroup, device string) string {
 	switch {
 	case group.GetHostPolicy() != "":
 		return group.GetHostPolicy()
@@ -52,9 +52,9 @@ func policyName(group *kserve.ModelInstanceGroup, device string) string {
 	return "cpu"
 }
 
-// cores lists the cores on which a policy lets instances run, ascending; none
+// Of lists the cores on which a policy lets instances run, ascending; none
 // means that it does not say. Errors have Triton's texts.
-func (p HostPolicies) cores(policy string) ([]int, error) {
+func (p HostPolicies) Of(policy string) ([]int, error) {
 	settings := p[policy]
 	if text, ok := settings[numaNode]; ok {
 		cores, err := coresOfNode(text)
@@ -120,9 +120,9 @@ func parseList(text string) []int {
 	return cores
 }
 
-// pin binds a process, all of its threads, to cores. Threads and processes that
+// Pin binds a process, all of its threads, to cores. Threads and processes that
 // it starts later inherit that.
-func pin(pid int, cores []int) error {
+func Pin(pid int, cores []int) error {
 	if len(cores) == 0 {
 		return nil
 	}

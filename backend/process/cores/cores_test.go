@@ -1,4 +1,4 @@
-package process
+package cores
 
 import (
 	"os"
@@ -38,7 +38,7 @@ func TestHostPolicies(t *testing.T) {
 		"a node that is no number": {map[string]string{"numa-node": "-"}, nil, "Unable to set NUMA memory policy: Invalid argument"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := HostPolicies{"p": test.settings}.cores("p")
+			got, err := HostPolicies{"p": test.settings}.Of("p")
 			text := ""
 			if err != nil {
 				text = infer.AsError(err).Message
@@ -64,7 +64,7 @@ func TestPolicyNames(t *testing.T) {
 		"gpu_2": {Kind: kserve.ModelInstanceGroup_KIND_GPU},
 		"mine":  {Kind: kserve.ModelInstanceGroup_KIND_GPU, HostPolicy: "mine"},
 	} {
-		if got := policyName(group, "2"); got != want {
+		if got := PolicyName(group, "2"); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
