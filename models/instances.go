@@ -79,7 +79,7 @@ func (l *loaded) abandon() {
 	}
 	l.barrier.Close()
 	l.share.Release()
-	l.cache.close()
+	l.cache.Close()
 	l.statistics.Metrics.Close()
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/signature"
 	"github.com/nereid-serving/nereid/models/statistics"
@@ -58,7 +59,7 @@ type loaded struct {
 	model      backend.Model
 	statistics *statistics.Version
 	states     []scheduler.State  // of sequences
-	cache      *cached            // nil if responses are not cached
+	cache      *cache.Version     // nil if responses are not cached
 	stacking   *stacked.Plan      // nil if batches reach the model as lists of requests
 	parts      repository.Set     // what an ensemble calls; nil for other models
 	upload     *repository.Upload // what it is a user of, nil if it lies in the repository
@@ -153,7 +154,7 @@ func (l *loaded) close(ctx context.Context) error {
 	l.barrier.Close()
 	l.share.Release()
 	l.upload.Drop()
-	l.cache.close()
+	l.cache.Close()
 	l.statistics.Metrics.Close()
 	// What was still inside has ended with the stubs, if those were killed.
 	return cmp.Or(closed, stopped, held)

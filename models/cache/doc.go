@@ -11,6 +11,9 @@
 //	         ▼
 //	     the model ─▶ Space.Insert(miss, response)
 //
+// The registry asks by way of a Version, which also counts misses and logs the first
+// response that is too large.
+//
 // Ownership: an entry owns copies of its outputs. The receiver of a hit has
 // references to these copies and releases the response as any other; the bytes
 // live until then, also when the entry is evicted meanwhile. They are never written.
