@@ -1,8 +1,8 @@
 package rest
 
 import (
+	"cmp"
 	"fmt"
-	"time"
 
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -36,13 +36,6 @@ type Config struct {
 	ForwardPattern string
 }
 
-func orDefault[T int | int64 | time.Duration | string](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
 // WithDefaults returns c with what holds where a field is not set.
 func (c Config) WithDefaults() Config {
 	c.setDefaults()
@@ -50,10 +43,10 @@ func (c Config) WithDefaults() Config {
 }
 
 func (c *Config) setDefaults() {
-	orDefault(&c.Address, "0.0.0.0")
-	orDefault(&c.ServerName, "triton")
-	orDefault(&c.ServerVersion, "2.51.0")
-	orDefault(&c.MaxInputBytes, 64<<20)
+	c.Address = cmp.Or(c.Address, "0.0.0.0")
+	c.ServerName = cmp.Or(c.ServerName, "triton")
+	c.ServerVersion = cmp.Or(c.ServerVersion, "2.51.0")
+	c.MaxInputBytes = cmp.Or(c.MaxInputBytes, 64<<20)
 	c.Config = c.Config.WithDefaults()
 }
 
