@@ -32,6 +32,7 @@ var everything = []string{"*"}
 var mayImport = map[string][]string{
 	".":                      everything,
 	"cmd/nereid":             everything,
+	"cmd/nereid/logs":        {"boundary", "server"},
 	"server":                 {"boundary", "infer", "kserve", "memory", "models"},
 	"server/connections":     {"boundary", "memory"},
 	"server/grpc":            {"boundary", "infer", "kserve", "memory", "models", "server", "server/connections", "server/grpc/message", "server/grpc/replies"},

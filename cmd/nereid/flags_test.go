@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/cmd/nereid/logs"
 )
 
 func TestFlagsFillOptions(t *testing.T) {
@@ -44,7 +45,7 @@ func TestFlagsFillOptions(t *testing.T) {
 			o.Repository.Control, o.Repository.PollInterval = nereid.ControlPoll, 3*time.Second
 		}},
 		{"log", []string{"--log-verbose=TRUE", "--log-info=0", "--log-format=ISO8601", "--log-file=f"}, func(o *Options) {
-			o.Log = LogOptions{Warning: true, Error: true, Verbose: 1, ISO8601: true, File: "f"}
+			o.Log = logs.Options{Warning: true, Error: true, Verbose: 1, ISO8601: true, File: "f"}
 		}},
 		{"metrics address follows", []string{"--http-address=::1"}, func(o *Options) {
 			o.HTTP.Address, o.Metrics.Address = "::1", "::1"

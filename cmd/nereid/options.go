@@ -8,12 +8,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/cmd/nereid/logs"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/cache"
-	"github.com/rs/zerolog"
 )
 
 // Options is the command line, read. defaults returns what holds where a flag
@@ -21,7 +23,7 @@ import (
 type Options struct {
 	nereid.Options // what the server itself is told; serverOptions completes it
 
-	Log             LogOptions
+	Log             logs.Options
 	MetricsSettings []Setting // --metrics-config, in order
 	Cache           CacheOptions
 
@@ -36,14 +38,6 @@ type Options struct {
 	// NoEffect names the flags that were given and are known, but on which
 	// nothing acts: one warning is due for each.
 	NoEffect []string
-}
-
-// LogOptions are where log lines go at first, and which.
-type LogOptions struct {
-	Info, Warning, Error bool   // --log-info, --log-warning, --log-error
-	Verbose              int    // --log-verbose: 0 is off
-	ISO8601              bool   // --log-format=ISO8601
-	File                 string // --log-file: append there; empty is the console
 }
 
 // CloudOptions are about an endpoint that speaks a cloud's own protocol.
@@ -99,7 +93,7 @@ type ThreadOptions struct {
 func defaults(getenv func(string) string) *Options {
 	o := &Options{
 		Options:   nereid.Defaults(),
-		Log:       LogOptions{Info: true, Warning: true, Error: true},
+		Log:       logs.Options{Info: true, Warning: true, Error: true},
 		Cache:     CacheOptions{Directory: "/opt/tritonserver/caches"},
 		SageMaker: CloudOptions{Port: 8080, Threads: 8},
 		VertexAI:  CloudOptions{Allow: getenv("AIP_MODE") == "PREDICTION", Port: vertexPort(getenv), Threads: 8},
@@ -174,9 +168,9 @@ func (o *Options) checkPorts() error {
 
 // serverOptions returns what the server is told: the flags, the log and the
 // consoles. A bad setting of the metrics or the cache is the end of the start.
-func (o *Options) serverOptions(settings *LogSettings, getenv func(string) string, log zerolog.Logger, stdout, stderr io.Writer) (nereid.Options, error) {
+func (o *Options) serverOptions(settings *logs.Settings, getenv func(string) string, log zerolog.Logger, stdout, stderr io.Writer) (nereid.Options, error) {
 	all := o.Options
-	all.Logger, all.Logging, all.Stdout, all.Stderr = log, logControl{settings}, stdout, stderr
+	all.Logger, all.Logging, all.Stdout, all.Stderr = log, logs.Control{Settings: settings}, stdout, stderr
 	all.SoleParent, all.LimitGoHeap = true, getenv("GOMEMLIMIT") == ""
 	var err error
 	if err = o.applyMetricsSettings(&all.Metrics.Series, log); err != nil {

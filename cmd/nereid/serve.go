@@ -8,11 +8,13 @@ import (
 	"os"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/cmd/nereid/logs"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server"
-	"github.com/rs/zerolog"
 )
 
 // serve starts the server and runs it until a signal ends it. It returns the
@@ -22,13 +24,13 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 		fmt.Fprintln(stderr, settingHostPolicy(err))
 		return 1
 	}
-	out, errs := newConsoles(stdout, stderr)
-	defer out.flush()
-	defer errs.flush()
+	out, errs := logs.NewConsoles(stdout, stderr)
+	defer out.Flush()
+	defer errs.Flush()
 	stdout, stderr = out, errs
-	settings := newLogSettings(o.Log)
-	log, lines, file, err := newLog(settings, getenv, stdout, stderr)
-	out.log, errs.log = &log, &log
+	settings := logs.NewSettings(o.Log)
+	log, lines, file, err := logs.New(settings, getenv, stdout, stderr)
+	out.Log, errs.Log = &log, &log
 	if err != nil {
 		fmt.Fprintln(stderr, "error:", err)
 		return 1
@@ -71,7 +73,7 @@ func serve(o *Options, getenv func(string) string, stdout, stderr io.Writer) int
 
 // run loads the models, shows the start-up tables and serves until running ends. It
 // returns the exit status.
-func (o *Options) run(running context.Context, s *nereid.Server, lines *logWriter, stderr io.Writer, log zerolog.Logger) int {
+func (o *Options) run(running context.Context, s *nereid.Server, lines *logs.Writer, stderr io.Writer, log zerolog.Logger) int {
 	loaded := s.Load(running)
 	if s.RepositoryError() == nil {
 		lines.Table(agentTable())

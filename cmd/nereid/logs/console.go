@@ -1,4 +1,4 @@
-package main
+package logs
 
 import (
 	"bytes"
@@ -8,23 +8,24 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/boundary"
 )
 
-// console is the standard output or the standard error output of the server. The
+// Console is the standard output or the standard error output of the server. The
 // server's own lines and those of models go there, each Write whole and apart
-// from the others. Write never waits: what nobody reads is kept up to
+// from the others. Write never waits: unread text is kept up to
 // maxUnread bytes, and dropped beyond that, with a count.
 //
 // Descriptors are left as they are: others have them too, and do not expect one
 // that does not block. So nothing is written before the kernel says that it has
 // room for a piece of it.
-type console struct {
+type Console struct {
 	fd  int // -1: to is written to
 	to  io.Writer
-	log *zerolog.Logger // is told of what was dropped, once there is room again
+	Log *zerolog.Logger // is told of what was dropped, once there is room again
 
 	mu       sync.Mutex
 	unread   []byte
@@ -42,9 +43,9 @@ const (
 	consolePatience = time.Second
 )
 
-// newConsoles makes those of the standard output and the standard error output,
+// NewConsoles makes those of the standard output and the standard error output,
 // which are one if both lead to the same place: pieces of long lines would mix.
-func newConsoles(stdout, stderr io.Writer) (out, err *console) {
+func NewConsoles(stdout, stderr io.Writer) (out, err *Console) {
 	out, err = newConsole(stdout), newConsole(stderr)
 	if out.fd >= 0 && err.fd >= 0 {
 		var a, b unix.Stat_t
@@ -55,8 +56,8 @@ func newConsoles(stdout, stderr io.Writer) (out, err *console) {
 	return out, err
 }
 
-func newConsole(to io.Writer) *console {
-	c := &console{fd: -1, to: to}
+func newConsole(to io.Writer) *Console {
+	c := &Console{fd: -1, to: to}
 	if file, ok := to.(*os.File); ok {
 		// Not by Fd, which would change the descriptor.
 		if raw, err := file.SyscallConn(); err == nil {
@@ -67,7 +68,7 @@ func newConsole(to io.Writer) *console {
 }
 
 // Write implements io.Writer.
-func (c *console) Write(p []byte) (int, error) {
+func (c *Console) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.fd < 0 {
@@ -93,7 +94,7 @@ func (c *console) Write(p []byte) (int, error) {
 }
 
 // writeLocked writes as much as the kernel has room for, and returns the rest.
-func (c *console) writeLocked(p []byte) []byte {
+func (c *Console) writeLocked(p []byte) []byte {
 	for len(p) > 0 && !c.broken && c.writable(0) {
 		n, err := unix.Write(c.fd, p[:min(len(p), pieceSize)])
 		switch {
@@ -112,14 +113,14 @@ func (c *console) writeLocked(p []byte) []byte {
 }
 
 // writable waits for room, for so many milliseconds.
-func (c *console) writable(wait int) bool {
+func (c *Console) writable(wait int) bool {
 	fds := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLOUT}}
 	n, err := unix.Poll(fds, wait)
 	return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
 }
 
 // drain writes what is kept as it is read, until nothing is left.
-func (c *console) drain() {
+func (c *Console) drain() {
 	for {
 		// The lock is not held while there is no room.
 		room := c.writable(100)
@@ -136,19 +137,19 @@ func (c *console) drain() {
 		}
 		dropped := c.dropped
 		c.dropped = 0
-		if dropped == 0 || c.broken || c.log == nil {
+		if dropped == 0 || c.broken || c.Log == nil {
 			c.draining = false
 			close(c.idle)
 			c.mu.Unlock()
 			return
 		}
 		c.mu.Unlock()
-		c.log.Warn().Int("lines", dropped).Msg("output of the server was dropped, as nobody read it")
+		c.Log.Warn().Int("lines", dropped).Msg("output of the server was dropped, as nobody read it")
 	}
 }
 
-// flush waits until all has been read, but not for long.
-func (c *console) flush() {
+// Flush waits until all has been read, but not for long.
+func (c *Console) Flush() {
 	c.mu.Lock()
 	idle, draining := c.idle, c.draining
 	c.mu.Unlock()

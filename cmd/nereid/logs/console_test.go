@@ -1,4 +1,4 @@
-package main
+package logs
 
 import (
 	"bufio"
@@ -8,11 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-func consolePipe(t *testing.T) (*console, *os.File, *os.File) {
+func consolePipe(t *testing.T) (*Console, *os.File, *os.File) {
 	t.Helper()
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -28,7 +29,7 @@ func TestConsoleThatNobodyReads(t *testing.T) {
 	c, reader, writer := consolePipe(t)
 	told := &testkit.Buffer{}
 	log := zerolog.New(told)
-	c.log = &log
+	c.Log = &log
 	const lines = 1000
 	for i := range lines {
 		fmt.Fprintf(c, "%d %s\n", i, strings.Repeat("x", 10_000))
@@ -49,7 +50,7 @@ func TestConsoleThatNobodyReads(t *testing.T) {
 	testkit.Eventually(t, 30*time.Second, func() bool {
 		return strings.Contains(told.String(), fmt.Sprintf(`"lines":%d`, dropped))
 	})
-	c.flush()
+	c.Flush()
 	fmt.Fprintln(c, "after")
 	_ = writer.Close()
 	if !scanner.Scan() || scanner.Text() != "after" {
@@ -66,16 +67,16 @@ func TestConsoleThatWasClosed(t *testing.T) {
 			t.Errorf("Write: got %d, %v", n, err)
 		}
 	}
-	c.flush()
+	c.Flush()
 }
 
 // TestConsolesAreOne finds that both outputs lead to the same pipe.
 func TestConsolesAreOne(t *testing.T) {
 	_, reader, writer := consolePipe(t)
-	if out, err := newConsoles(writer, writer); out != err {
+	if out, err := NewConsoles(writer, writer); out != err {
 		t.Error("two consoles for one pipe")
 	}
-	if out, err := newConsoles(reader, os.Stderr); out == err {
+	if out, err := NewConsoles(reader, os.Stderr); out == err {
 		t.Error("one console for two files")
 	}
 }

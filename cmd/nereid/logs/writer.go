@@ -1,4 +1,4 @@
-package main
+package logs
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// logWriter turns the lines of zerolog into those of Triton:
+// Writer turns the lines of zerolog into those of Triton:
 //
 //	I0102 15:04:05.123456 4711 instance.go:90] "stub lost, restarting model=m error=killed"
 //	2024-01-02T15:04:05Z W 4711 model.py:12] "text of a model"
@@ -23,8 +23,8 @@ import (
 // is a JSON string, or bare if escape is false. Fields follow the message inside
 // its quotes, as key=value. Lines that a model wrote carry the fields "file" and
 // "line", which take the place of our own.
-type logWriter struct {
-	settings *LogSettings
+type Writer struct {
+	settings *Settings
 	escape   bool
 	pid      int
 	now      func() time.Time
@@ -38,11 +38,11 @@ type logWriter struct {
 // escapes reads the environment's wish: 0 or FALSE, in any case, for bare messages.
 func escapes(wish string) bool { return wish != "0" && !strings.EqualFold(wish, "false") }
 
-// newLog returns the logger of the program and what writes its lines. The
+// New returns the logger of the program and what writes its lines. The
 // caller closes the file, which is nil if lines go to the console. getenv is
 // asked for TRITON_SERVER_ESCAPE_LOG_MESSAGES.
-func newLog(settings *LogSettings, getenv func(string) string, stdout, stderr io.Writer) (zerolog.Logger, *logWriter, *os.File, error) {
-	w := &logWriter{
+func New(settings *Settings, getenv func(string) string, stdout, stderr io.Writer) (zerolog.Logger, *Writer, *os.File, error) {
+	w := &Writer{
 		settings: settings,
 		escape:   escapes(getenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES")),
 		pid:      os.Getpid(),
@@ -63,11 +63,11 @@ func newLog(settings *LogSettings, getenv func(string) string, stdout, stderr io
 }
 
 // Write takes a line without a level.
-func (w *logWriter) Write(p []byte) (int, error) { return w.WriteLevel(zerolog.NoLevel, p) }
+func (w *Writer) Write(p []byte) (int, error) { return w.WriteLevel(zerolog.NoLevel, p) }
 
 // WriteLevel takes one line as zerolog made it. The error of writing it is
 // dropped: there is no place left to tell it, and the server goes on.
-func (w *logWriter) WriteLevel(level zerolog.Level, p []byte) (int, error) {
+func (w *Writer) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 	if !w.settings.wants(level) {
 		return len(p), nil
 	}
@@ -88,7 +88,7 @@ func (w *logWriter) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 
 // Table writes a start-up table below the head of an information line. A table
 // is never escaped.
-func (w *logWriter) Table(table string) {
+func (w *Writer) Table(table string) {
 	if !w.settings.wants(zerolog.InfoLevel) {
 		return
 	}
@@ -105,7 +105,7 @@ func (w *logWriter) Table(table string) {
 	w.flushLocked(zerolog.InfoLevel)
 }
 
-func (w *logWriter) flushLocked(level zerolog.Level) {
+func (w *Writer) flushLocked(level zerolog.Level) {
 	out := w.out
 	if letter(level) != 'I' {
 		out = w.err
@@ -126,7 +126,7 @@ func letter(level zerolog.Level) byte {
 }
 
 // startLocked begins w.line with everything up to the message.
-func (w *logWriter) startLocked(level zerolog.Level, file, line []byte) {
+func (w *Writer) startLocked(level zerolog.Level, file, line []byte) {
 	now := w.now().UTC()
 	b := w.line[:0]
 	if w.settings.ISO8601() {
@@ -157,7 +157,7 @@ func baseName(path []byte) []byte {
 
 // readLocked takes zerolog's line apart. What it returns is good until the next
 // call: the message with its fields lies in w.text.
-func (w *logWriter) readLocked(p []byte) (message, file, line []byte) {
+func (w *Writer) readLocked(p []byte) (message, file, line []byte) {
 	var fields [][2][]byte
 	var kept [16][2][]byte // enough for every line of ours, and no allocation
 	fields = kept[:0]

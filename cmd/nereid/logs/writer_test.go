@@ -1,4 +1,4 @@
-package main
+package logs
 
 import (
 	"bytes"
@@ -18,16 +18,16 @@ import (
 // testLog is a logger whose lines are of one moment and of process 42.
 type testLog struct {
 	zerolog.Logger
-	settings *LogSettings
-	lines    *logWriter
+	settings *Settings
+	lines    *Writer
 	out, err bytes.Buffer
 }
 
-func newTestLog(t *testing.T, o LogOptions, env string) *testLog {
+func newTestLog(t *testing.T, o Options, env string) *testLog {
 	t.Helper()
-	l := &testLog{settings: newLogSettings(o)}
+	l := &testLog{settings: NewSettings(o)}
 	t.Cleanup(func() { zerolog.SetGlobalLevel(zerolog.TraceLevel) })
-	log, lines, file, err := newLog(l.settings, func(string) string { return env }, &l.out, &l.err)
+	log, lines, file, err := New(l.settings, func(string) string { return env }, &l.out, &l.err)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func newTestLog(t *testing.T, o LogOptions, env string) *testLog {
 	return l
 }
 
-var allLines = LogOptions{Info: true, Warning: true, Error: true, Verbose: 1}
+var allLines = Options{Info: true, Warning: true, Error: true, Verbose: 1}
 
 // callerLine is the line number in the head of a log line, which these tests do
 // not want to follow.
@@ -62,22 +62,22 @@ func TestLogLines(t *testing.T) {
 		want string
 	}{
 		{"information", func(l *testLog) { l.Info().Msg("loading: m:1") },
-			`I0102 15:04:05.123456 42 logwriter_test.go:N] "loading: m:1"`},
-		{"verbose", func(l *testLog) { l.Debug().Msg("x") }, `I0102 15:04:05.123456 42 logwriter_test.go:N] "x"`},
-		{"warning", func(l *testLog) { l.Warn().Msg("x") }, `W0102 15:04:05.123456 42 logwriter_test.go:N] "x"`},
-		{"error", func(l *testLog) { l.Error().Msg("x") }, `E0102 15:04:05.123456 42 logwriter_test.go:N] "x"`},
-		{"panic", func(l *testLog) { l.WithLevel(zerolog.PanicLevel).Msg("x") }, `F0102 15:04:05.123456 42 logwriter_test.go:N] "x"`},
+			`I0102 15:04:05.123456 42 writer_test.go:N] "loading: m:1"`},
+		{"verbose", func(l *testLog) { l.Debug().Msg("x") }, `I0102 15:04:05.123456 42 writer_test.go:N] "x"`},
+		{"warning", func(l *testLog) { l.Warn().Msg("x") }, `W0102 15:04:05.123456 42 writer_test.go:N] "x"`},
+		{"error", func(l *testLog) { l.Error().Msg("x") }, `E0102 15:04:05.123456 42 writer_test.go:N] "x"`},
+		{"panic", func(l *testLog) { l.WithLevel(zerolog.PanicLevel).Msg("x") }, `F0102 15:04:05.123456 42 writer_test.go:N] "x"`},
 		{"fields follow", func(l *testLog) {
 			child := l.With().Str("model", "m").Int("version", 1).Logger()
 			child.Warn().Err(errors.New(`exit "1"`)).Bool("ok", false).Floats64("f", []float64{1, 2.5}).Msg("stub lost, restarting")
-		}, `W0102 15:04:05.123456 42 logwriter_test.go:N] "stub lost, restarting model=m version=1 error=exit \"1\" ok=false f=[1,2.5]"`},
-		{"fields alone", func(l *testLog) { l.Info().Str("a", "b").Send() }, `I0102 15:04:05.123456 42 logwriter_test.go:N] "a=b"`},
+		}, `W0102 15:04:05.123456 42 writer_test.go:N] "stub lost, restarting model=m version=1 error=exit \"1\" ok=false f=[1,2.5]"`},
+		{"fields alone", func(l *testLog) { l.Info().Str("a", "b").Send() }, `I0102 15:04:05.123456 42 writer_test.go:N] "a=b"`},
 		{"a model's line", func(l *testLog) { l.Info().Str("file", "/r/m/1/model.py").Int("line", 46).Msg("x") },
 			`I0102 15:04:05.123456 42 model.py:46] "x"`},
 		{"escapes", func(l *testLog) {
 			l.Info().Str("file", "model.py").Int("line", 5).Msg("a/b \x01\x1f\x7f é ☃ 𝄞 <>& \u2028 \\ \" \b\f\r\t\n.")
 		}, "I0102 15:04:05.123456 42 model.py:5] \"a/b \\u0001\\u001F\x7f é ☃ 𝄞 <>& \u2028 \\\\ \\\" \\b\\f\\r\\t\\n.\""},
-		{"not UTF-8", func(l *testLog) { l.Info().Msg("a\xffb") }, `I0102 15:04:05.123456 42 logwriter_test.go:N] "a` + "\ufffd" + `b"`},
+		{"not UTF-8", func(l *testLog) { l.Info().Msg("a\xffb") }, `I0102 15:04:05.123456 42 writer_test.go:N] "a` + "\ufffd" + `b"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := newTestLog(t, allLines, "")
@@ -139,7 +139,7 @@ func TestLogWithoutEscapes(t *testing.T) {
 }
 
 func TestLogSettingsChange(t *testing.T) {
-	l := newTestLog(t, LogOptions{Info: true, Warning: true, Error: true}, "")
+	l := newTestLog(t, Options{Info: true, Warning: true, Error: true}, "")
 	all := func() string {
 		l.Trace().Msg("t")
 		l.Debug().Msg("v")
@@ -153,17 +153,17 @@ func TestLogSettingsChange(t *testing.T) {
 		return messages
 	}
 	for _, step := range []struct {
-		change func(s *LogSettings)
+		change func(s *Settings)
 		want   string
 	}{
-		{func(*LogSettings) {}, "iwe"},
-		{func(s *LogSettings) { s.SetVerbose(1) }, "viwe"},
-		{func(s *LogSettings) { s.SetVerbose(2) }, "tviwe"},
-		{func(s *LogSettings) { s.SetInfo(false) }, "tvwe"},
-		{func(s *LogSettings) { s.SetVerbose(0) }, "we"},
-		{func(s *LogSettings) { s.SetWarning(false) }, "e"},
-		{func(s *LogSettings) { s.SetError(false) }, ""},
-		{func(s *LogSettings) { s.SetInfo(true) }, "i"},
+		{func(*Settings) {}, "iwe"},
+		{func(s *Settings) { s.SetVerbose(1) }, "viwe"},
+		{func(s *Settings) { s.SetVerbose(2) }, "tviwe"},
+		{func(s *Settings) { s.SetInfo(false) }, "tvwe"},
+		{func(s *Settings) { s.SetVerbose(0) }, "we"},
+		{func(s *Settings) { s.SetWarning(false) }, "e"},
+		{func(s *Settings) { s.SetError(false) }, ""},
+		{func(s *Settings) { s.SetInfo(true) }, "i"},
 	} {
 		step.change(l.settings)
 		if got := all(); got != step.want {
@@ -180,7 +180,7 @@ func TestLogSettingsChange(t *testing.T) {
 func TestLogTable(t *testing.T) {
 	l := newTestLog(t, allLines, "")
 	l.lines.Table("+-\"-+\n")
-	if got, want := l.take(), "I0102 15:04:05.123456 42 logwriter_test.go:N] \n+-\"-+\n\n"; got != want {
+	if got, want := l.take(), "I0102 15:04:05.123456 42 writer_test.go:N] \n+-\"-+\n\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	l.settings.SetInfo(false)
@@ -216,9 +216,9 @@ func FuzzLogWriter(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	settings := newLogSettings(allLines)
+	settings := NewSettings(allLines)
 	f.Fuzz(func(t *testing.T, line []byte) {
-		w := &logWriter{settings: settings, escape: true, now: time.Now, out: io.Discard, err: io.Discard}
+		w := &Writer{settings: settings, escape: true, now: time.Now, out: io.Discard, err: io.Discard}
 		before := bytes.Clone(line)
 		if n, err := w.WriteLevel(zerolog.InfoLevel, line); n != len(line) || err != nil {
 			t.Fatalf("got %d, %v, want %d and no error", n, err, len(line))
@@ -233,8 +233,8 @@ func FuzzLogWriter(f *testing.F) {
 }
 
 func BenchmarkLogLine(b *testing.B) {
-	l := newLogSettings(LogOptions{Info: true})
-	log, _, _, err := newLog(l, noEnv, io.Discard, io.Discard)
+	l := NewSettings(Options{Info: true})
+	log, _, _, err := New(l, func(string) string { return "" }, io.Discard, io.Discard)
 	if err != nil {
 		b.Fatal(err)
 	}

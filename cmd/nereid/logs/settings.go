@@ -1,4 +1,4 @@
-package main
+package logs
 
 import (
 	"sync/atomic"
@@ -6,18 +6,26 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// LogSettings say which log lines are written and how they begin. They may be
+// Options are where log lines go at first, and which.
+type Options struct {
+	Info, Warning, Error bool   // --log-info, --log-warning, --log-error
+	Verbose              int    // --log-verbose: 0 is off
+	ISO8601              bool   // --log-format=ISO8601
+	File                 string // --log-file: append there; empty is the console
+}
+
+// Settings say which log lines are written and how they begin. They may be
 // read and changed by any goroutine at any time; a change holds from the next
 // line on.
-type LogSettings struct {
+type Settings struct {
 	info, warning, error atomic.Bool
 	verbose              atomic.Int64
 	iso8601              atomic.Bool
 	file                 string // where the lines go; it does not change
 }
 
-func newLogSettings(o LogOptions) *LogSettings {
-	s := &LogSettings{file: o.File}
+func NewSettings(o Options) *Settings {
+	s := &Settings{file: o.File}
 	s.info.Store(o.Info)
 	s.warning.Store(o.Warning)
 	s.error.Store(o.Error)
@@ -28,42 +36,42 @@ func newLogSettings(o LogOptions) *LogSettings {
 }
 
 // File returns the path of the log file, empty if lines go to the console.
-func (s *LogSettings) File() string { return s.file }
+func (s *Settings) File() string { return s.file }
 
 // Info reports whether information lines are written.
-func (s *LogSettings) Info() bool { return s.info.Load() }
+func (s *Settings) Info() bool { return s.info.Load() }
 
 // Warning reports whether warnings are written.
-func (s *LogSettings) Warning() bool { return s.warning.Load() }
+func (s *Settings) Warning() bool { return s.warning.Load() }
 
 // Error reports whether errors are written.
-func (s *LogSettings) Error() bool { return s.error.Load() }
+func (s *Settings) Error() bool { return s.error.Load() }
 
 // Verbose returns the level of verbose lines, 0 for none.
-func (s *LogSettings) Verbose() int { return int(s.verbose.Load()) }
+func (s *Settings) Verbose() int { return int(s.verbose.Load()) }
 
 // ISO8601 reports whether lines begin in that format.
-func (s *LogSettings) ISO8601() bool { return s.iso8601.Load() }
+func (s *Settings) ISO8601() bool { return s.iso8601.Load() }
 
 // SetInfo turns information lines on or off.
-func (s *LogSettings) SetInfo(on bool) { s.info.Store(on); s.apply() }
+func (s *Settings) SetInfo(on bool) { s.info.Store(on); s.apply() }
 
 // SetWarning turns warnings on or off.
-func (s *LogSettings) SetWarning(on bool) { s.warning.Store(on); s.apply() }
+func (s *Settings) SetWarning(on bool) { s.warning.Store(on); s.apply() }
 
 // SetError turns errors on or off.
-func (s *LogSettings) SetError(on bool) { s.error.Store(on); s.apply() }
+func (s *Settings) SetError(on bool) { s.error.Store(on); s.apply() }
 
 // SetVerbose sets the level of verbose lines.
-func (s *LogSettings) SetVerbose(level int) { s.verbose.Store(int64(level)); s.apply() }
+func (s *Settings) SetVerbose(level int) { s.verbose.Store(int64(level)); s.apply() }
 
 // SetISO8601 chooses how lines begin.
-func (s *LogSettings) SetISO8601(on bool) { s.iso8601.Store(on) }
+func (s *Settings) SetISO8601(on bool) { s.iso8601.Store(on) }
 
 // apply tells zerolog the lowest level that is wanted, so that lines below it
 // cost next to nothing. It is the library's only switch that works at run time,
 // and one for the whole process.
-func (s *LogSettings) apply() {
+func (s *Settings) apply() {
 	level := zerolog.FatalLevel
 	for _, l := range []zerolog.Level{zerolog.ErrorLevel, zerolog.WarnLevel, zerolog.InfoLevel, zerolog.DebugLevel, zerolog.TraceLevel} {
 		if s.wants(l) {
@@ -75,7 +83,7 @@ func (s *LogSettings) apply() {
 
 // wants reports whether lines of a level are written: debug lines are verbose
 // ones of level 1, trace lines those of level 2.
-func (s *LogSettings) wants(level zerolog.Level) bool {
+func (s *Settings) wants(level zerolog.Level) bool {
 	switch level {
 	case zerolog.TraceLevel:
 		return s.Verbose() >= 2

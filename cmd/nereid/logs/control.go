@@ -1,14 +1,14 @@
-package main
+package logs
 
 import "github.com/nereid-serving/nereid/server"
 
-// logControl lets clients see and change what is logged.
-type logControl struct{ settings *LogSettings }
+// Control lets clients see and change what is logged.
+type Control struct{ Settings *Settings }
 
-var _ server.LogControl = logControl{}
+var _ server.LogControl = Control{}
 
-func (c logControl) LogSettings() server.LogSettings {
-	s := c.settings
+func (c Control) LogSettings() server.LogSettings {
+	s := c.Settings
 	format := "default"
 	if s.ISO8601() {
 		format = "ISO8601"
@@ -18,10 +18,10 @@ func (c logControl) LogSettings() server.LogSettings {
 	}
 }
 
-func (c logControl) ChangeLogSettings(change func(*server.LogSettings)) {
+func (c Control) ChangeLogSettings(change func(*server.LogSettings)) {
 	now := c.LogSettings()
 	change(&now)
-	s := c.settings
+	s := c.Settings
 	s.SetInfo(now.Info)
 	s.SetWarning(now.Warning)
 	s.SetError(now.Error)
