@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/cmd/nereid/logs"
 	"github.com/nereid-serving/nereid/infer"
 )
 
 // agentTable is the first table of the start-up output: there are no agents.
-func agentTable() string { return render([]string{"Repository Agent", "Path"}, nil) }
+func agentTable() string { return logs.RenderTable([]string{"Repository Agent", "Path"}, nil) }
 
 // backendRow is a backend that a loaded model uses.
 type backendRow struct {
@@ -28,7 +29,7 @@ func backendTable(backends []backendRow) string {
 	for _, b := range backends {
 		rows = append(rows, []string{b.name, b.path, b.config})
 	}
-	return render([]string{"Backend", "Path", "Config"}, rows)
+	return logs.RenderTable([]string{"Backend", "Path", "Config"}, rows)
 }
 
 // modelRow is a version of a model, or a model without any.
@@ -44,7 +45,7 @@ func modelTable(models []modelRow) string {
 	for _, m := range models {
 		rows = append(rows, []string{m.name, m.version, m.status})
 	}
-	return render([]string{"Model", "Version", "Status"}, rows)
+	return logs.RenderTable([]string{"Model", "Version", "Status"}, rows)
 }
 
 // startRows are the backends that models use and the models that loading was
@@ -112,7 +113,7 @@ func (o *Options) optionTable(serverVersion string, extensions []string) string 
 	add("strict_readiness", flag(o.Repository.StrictReadiness))
 	add("exit_timeout", strconv.FormatInt(int64(o.ExitTimeout/time.Second), 10))
 	add("cache_enabled", flag(len(o.Cache.Settings) > 0))
-	return render([]string{"Option", "Value"}, rows)
+	return logs.RenderTable([]string{"Option", "Value"}, rows)
 }
 
 // sortedResources are the resources by device and name; of the same one the

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/nereid-serving/nereid/cmd/nereid/logs"
 )
 
 // The tables of these tests are as a tritonserver prints them.
@@ -48,7 +50,7 @@ func TestTablesAreDrawnAsTritonDraws(t *testing.T) {
 `},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := render(test.headers, test.rows); got != strings.TrimPrefix(test.want, "\n") {
+			if got := logs.RenderTable(test.headers, test.rows); got != strings.TrimPrefix(test.want, "\n") {
 				t.Errorf("got\n%s\nwant%s", got, test.want)
 			}
 		})

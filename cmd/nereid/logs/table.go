@@ -1,8 +1,8 @@
-package main
+package logs
 
 import "strings"
 
-// render draws a table as Triton draws those of its start-up output:
+// RenderTable draws a table as Triton draws those of its start-up output:
 //
 //	+-------+---------+--------+
 //	| Model | Version | Status |
@@ -12,7 +12,7 @@ import "strings"
 //
 // Widths count bytes. A cell with line breaks takes as many lines; a line break
 // at its end is none.
-func render(headers []string, rows [][]string) string {
+func RenderTable(headers []string, rows [][]string) string {
 	lines := make([][][]string, 0, len(rows)+1) // of each row, of each cell
 	widths := make([]int, len(headers))
 	for _, row := range append([][]string{headers}, rows...) {
