@@ -37,6 +37,17 @@
 // its loader's, goes ahead of those that wait, and is refused where the two would
 // wait for each other.
 //
+// # Files
+//
+// The package has more than fifteen files because two jobs share one state, the catalog,
+// and its lock: changing which versions serve, and serving them.
+//
+//	what is known      catalog, serving, dependencies, plan, reader, override, info, errors
+//	changes            registry, start, explicit, poll, load, change, unload, shutdown, control
+//	one version        version, target, backends, schedule, batching, sequence, stacking,
+//	                   ensemble, ensemble_hold, cached, instances, instances_update
+//	what clients ask   index, instances_admin
+//
 // # Locks
 //
 // The catalog's mu guards what is known of each model and is held for look-ups and
