@@ -109,8 +109,10 @@ func (w *worker) Name() string                { return w.name }
 func (w *worker) Ready(context.Context) error { return nil }
 
 // Device and Group implement backend.Placed.
-func (*worker) Device() int32                     { return 0 }
-func (*worker) Group() *kserve.ModelInstanceGroup { return (*taker)(nil).Group() }
+func (*worker) Device() int32 { return 0 }
+func (*worker) Group() *kserve.ModelInstanceGroup {
+	return &kserve.ModelInstanceGroup{RateLimiter: &kserve.ModelRateLimiter{Resources: []*kserve.ModelRateLimiter_Resource{{Name: "R", Count: 1}}}}
+}
 
 func (w *worker) Ahead() bool {
 	w.of.mu.Lock()

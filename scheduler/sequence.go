@@ -264,7 +264,7 @@ func (s *Sequence) Stop(ctx context.Context) error {
 	then.run(s)
 	for _, l := range lanes {
 		if l.inner != nil {
-			l.inner.endHold()
+			l.inner.EndHold()
 		}
 	}
 	return Wait(ctx, s.census.Drained())

@@ -33,12 +33,12 @@ type episode struct {
 	batch    *slotBatch // that it is part of
 	fresh    bool       // the instance's process had nothing of its sequence before
 	values   *stateValues
-	id       [8]byte  // the correlation id as a control tensor's bytes
-	moves    uint32   // how often it was taken from a slot
-	slot     *slot    // that it was taken from, until the slot can go on (Oldest)
-	returned bool     // the instance is done with it, whether or not it is answered (Oldest)
-	inner    *request // in its lane's batcher (Oldest)
-	life     uint32   // of the instance that it was taken for (Oldest)
+	id       [8]byte    // the correlation id as a control tensor's bytes
+	moves    uint32     // how often it was taken from a slot
+	slot     *slot      // that it was taken from, until the slot can go on (Oldest)
+	returned bool       // the instance is done with it, whether or not it is answered (Oldest)
+	inner    *Submitted // in its lane's batcher (Oldest)
+	life     uint32     // of the instance that it was taken for (Oldest)
 }
 
 type episodeState uint8
@@ -102,7 +102,7 @@ func (s *Sequence) cancel(r *episode) {
 	var then followUp
 	s.mu.Lock()
 	var in backend.Instance
-	var inner *request
+	var inner *Submitted
 	switch {
 	case r.state == executing && s.oldest != nil:
 		inner = r.inner
@@ -113,7 +113,7 @@ func (s *Sequence) cancel(r *episode) {
 	}
 	s.mu.Unlock()
 	if inner != nil {
-		inner.scheduler.cancel(inner)
+		inner.Cancel()
 	}
 	if c, ok := in.(backend.Canceller); ok {
 		c.Cancel(&r.task)

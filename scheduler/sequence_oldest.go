@@ -27,14 +27,6 @@ func (s *Sequence) newInner() *Batcher {
 	})
 }
 
-// endHold lets what a batcher holds back be executed.
-func (d *Batcher) endHold() {
-	d.mu.Lock()
-	d.hold = 0
-	d.mu.Unlock()
-	d.dispatch()
-}
-
 // submitLocked has the next request of a slot go to the lane's batcher, if that
 // has none of the slot.
 func (s *Sequence) submitLocked(at *slot, then *followUp) {
@@ -56,12 +48,11 @@ func (s *Sequence) join(r *episode) {
 	if r.Call != nil { // the batcher notes the call from here on
 		s.config.Graph.Leave(r.Call)
 	}
-	inner := r.at.inner.newRequest(r.task.Context, &r.request, r.deliver)
-	inner.timing[0] = r.timing
+	inner := r.at.inner.Prepare(r.task.Context, &r.request, r.deliver, r.timing)
 	s.mu.Lock()
 	r.inner = inner
 	s.mu.Unlock()
-	if _, err := inner.scheduler.begin(inner); err != nil {
+	if err := inner.Enter(); err != nil {
 		var then followUp
 		s.mu.Lock()
 		if r.fresh && r.seq.First == nil { // nothing has come of it
@@ -73,7 +64,6 @@ func (s *Sequence) join(r *episode) {
 		then.run(s)
 		return
 	}
-	inner.scheduler.cancelGone([]*request{inner}) // its client may have gone before the batcher had it
 	s.mu.Lock()
 	lost := r.life != r.at.life
 	s.mu.Unlock()
@@ -142,7 +132,6 @@ func (s *Sequence) reclaim(r *episode) {
 	if inner == nil || !inner.TakeBack() {
 		return
 	}
-	inner.Send = func(response *infer.Response) { response.Release() }
 	var then followUp
 	s.mu.Lock()
 	delete(s.joined, &r.request)
@@ -158,6 +147,6 @@ func (s *Sequence) reclaim(r *episode) {
 		s.advanceLocked(seq.slot, &then)
 	}
 	s.mu.Unlock()
-	inner.deliver(&infer.Response{Final: true}) // to nobody
+	inner.Discard()
 	then.run(s)
 }
