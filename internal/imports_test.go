@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"server/jsontext":        {},
 	"server/rest":            {"boundary", "infer", "kserve", "memory", "models", "server", "server/connections", "server/http1", "server/jsontext"},
 	"server/servertest":      {"infer", "kserve", "memory", "models"},
-	"models":                 {"backend", "boundary", "infer", "kserve", "memory", "metrics", "models/cache", "models/config", "models/locktable", "models/repository", "models/signature", "models/statistics", "models/warmup", "scheduler", "scheduler/batching", "scheduler/ensemble", "scheduler/ratelimit", "scheduler/stacked", "scheduler/waitgraph"},
+	"models":                 {"backend", "boundary", "infer", "kserve", "memory", "metrics", "models/cache", "models/config", "models/locktable", "models/repository", "models/signature", "models/statistics", "models/warmup", "scheduler", "scheduler/batching", "scheduler/ensemble", "scheduler/ratelimit", "scheduler/sequence", "scheduler/stacked", "scheduler/waitgraph"},
 	"models/cache":           {"infer"},
 	"models/config":          {"infer", "kserve"},
 	"models/locktable":       {"models/repository"},
@@ -51,12 +51,13 @@ var mayImport = map[string][]string{
 	"models/signature":       {"infer", "kserve"},
 	"models/statistics":      {"backend", "kserve", "metrics", "scheduler"},
 	"models/warmup":          {"backend", "boundary", "infer", "kserve", "models/repository", "models/signature", "scheduler"},
-	"scheduler":              {"backend", "boundary", "infer", "kserve", "memory", "metrics", "scheduler/batching", "scheduler/handover", "scheduler/linked", "scheduler/ratelimit", "scheduler/waitgraph"},
+	"scheduler":              {"backend", "boundary", "infer", "kserve", "scheduler/batching", "scheduler/handover", "scheduler/linked", "scheduler/ratelimit", "scheduler/waitgraph"},
 	"scheduler/batching":     {"backend", "infer", "kserve"},
 	"scheduler/ensemble":     {"backend", "boundary", "infer", "scheduler", "scheduler/linked"},
 	"scheduler/handover":     {"backend", "boundary", "infer", "scheduler/waitgraph"},
 	"scheduler/linked":       {},
 	"scheduler/ratelimit":    {"backend", "boundary", "infer", "kserve", "scheduler/handover"},
+	"scheduler/sequence":     {"backend", "boundary", "infer", "kserve", "memory", "scheduler", "scheduler/batching", "scheduler/handover", "scheduler/linked", "scheduler/waitgraph"},
 	"scheduler/stacked":      {"backend", "boundary", "infer", "kserve"},
 	"scheduler/waitgraph":    {"backend", "boundary", "infer"},
 	"backend":                {"infer", "kserve"},
@@ -81,9 +82,10 @@ var mayImport = map[string][]string{
 
 // tested says which packages the tests of a package may import besides.
 var tested = map[string][]string{
-	"backend/process":   {"backend/python", "stub", "pyutils"}, // whose stubs they host
-	"models/signature":  {"models/config"},
-	"scheduler/stacked": {"scheduler", "scheduler/batching"},
+	"backend/process":    {"backend/python", "stub", "pyutils"}, // whose stubs they host
+	"models/signature":   {"models/config"},
+	"scheduler/sequence": {"scheduler/ratelimit"},
+	"scheduler/stacked":  {"scheduler", "scheduler/batching"},
 }
 
 // wired are the packages in which numbers that cross the wire stand: there they

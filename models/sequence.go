@@ -8,6 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
+	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
 
 // newSequence makes the scheduler of a model with sequence_batching.
@@ -17,7 +18,7 @@ func (r *Registry) newSequence(l *loaded) scheduler.Scheduler {
 	for _, out := range c.GetOutput() {
 		outputs = append(outputs, out.GetName())
 	}
-	return scheduler.NewSequence(scheduler.SequenceConfig{
+	return sequence.New(sequence.Config{
 		Model: l.info.Name, Batching: c.GetSequenceBatching(), MaxBatch: int(c.GetMaxBatchSize()), States: l.states,
 		Alike: batching.NewAlike(c), Outputs: outputs, Decoupled: c.GetModelTransactionPolicy().GetDecoupled(),
 		Observer: l.statistics, Graph: r.graph, Log: r.config.Log, Allocate: r.config.Padding, Memory: r.config.Memory,
@@ -30,7 +31,7 @@ const initialStates = "initial_state"
 
 // readStates reads what the sequences of a model begin with. Of states that
 // repeat an input's or output's name the first counts, which is warned of.
-func readStates(d *repository.Description, config *kserve.ModelConfig) (states []scheduler.State, warnings []string, err error) {
+func readStates(d *repository.Description, config *kserve.ModelConfig) (states []sequence.State, warnings []string, err error) {
 	inputs, outputs, initial := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, state := range config.GetSequenceBatching().GetState() {
 		made, err := readState(d, state, initial)
@@ -53,9 +54,9 @@ func readStates(d *repository.Description, config *kserve.ModelConfig) (states [
 
 // readState checks one state's description and reads its first value. Seen has
 // the inputs whose initial states were described before.
-func readState(d *repository.Description, state *kserve.ModelSequenceBatching_State, seen map[string]bool) (scheduler.State, error) {
+func readState(d *repository.Description, state *kserve.ModelSequenceBatching_State, seen map[string]bool) (sequence.State, error) {
 	in := state.GetInputName()
-	made := scheduler.State{Input: in, Output: state.GetOutputName(), DataType: infer.DataType(state.GetDataType())}
+	made := sequence.State{Input: in, Output: state.GetOutputName(), DataType: infer.DataType(state.GetDataType())}
 	for _, dim := range state.GetDims() {
 		if dim == -1 {
 			dim = 1

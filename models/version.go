@@ -17,6 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/models/warmup"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
+	"github.com/nereid-serving/nereid/scheduler/sequence"
 	"github.com/nereid-serving/nereid/scheduler/stacked"
 )
 
@@ -58,7 +59,7 @@ type loaded struct {
 	passive    bool             // it has only passive instances
 	model      backend.Model
 	statistics *statistics.Version
-	states     []scheduler.State  // of sequences
+	states     []sequence.State   // of sequences
 	cache      *cache.Version     // nil if responses are not cached
 	stacking   *stacked.Plan      // nil if batches reach the model as lists of requests
 	parts      repository.Set     // what an ensemble calls; nil for other models

@@ -72,7 +72,7 @@ func (b *batch) executed(_ *backend.Batch, report backend.Report) {
 	b.execution = Execution{Requests: b.timings(), Report: report}
 	d.config.Observer.Executed(&b.execution)
 	for _, r := range b.requests {
-		account(r.task.Request, &report)
+		Account(r.task.Request, &report)
 	}
 	if len(report.Rescheduled) > 0 {
 		d.reschedule(b)
@@ -129,7 +129,7 @@ func (d *Batcher) again(b *batch, withdrawn bool) {
 		if r := gone[i]; r.task.Context.Err() != nil {
 			d.fail(r, Canceled, canceled())
 		} else {
-			d.fail(r, BackendFailure, unhealthy(lost))
+			d.fail(r, BackendFailure, Unhealthy(lost))
 		}
 	}
 	d.dispatch()

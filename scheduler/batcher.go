@@ -193,7 +193,7 @@ func (d *Batcher) admit(r *request) error {
 	if req.Caller == nil {
 		return nil
 	}
-	if err := checkDepth(req); err != nil {
+	if err := CheckDepth(req); err != nil {
 		return err
 	}
 	d.config.Graph.Enter(r, req.Caller, &r.Call)
@@ -240,7 +240,7 @@ func (d *Batcher) accept(r *request) (destination, error) {
 	}
 	switch {
 	case d.hopelessLocked() != nil:
-		return destination{}, unhealthy(d.hopelessLocked())
+		return destination{}, Unhealthy(d.hopelessLocked())
 	case d.waiting.length >= d.config.MaxQueue || d.waiting.full(level):
 		return destination{}, infer.Errorf(infer.Unavailable, "%sExceeds maximum queue size", req.LogPrefix())
 	}

@@ -10,9 +10,9 @@ import (
 // while it executes one of this Depth is refused.
 const MaxDepth = 64
 
-// checkDepth refuses the call of a model that calls itself for ever, perhaps
+// CheckDepth refuses the call of a model that calls itself for ever, perhaps
 // through others.
-func checkDepth(req *infer.Request) error {
+func CheckDepth(req *infer.Request) error {
 	if req.Depth() <= MaxDepth {
 		return nil
 	}

@@ -34,14 +34,10 @@
 //
 // Packages below: waitgraph finds BLS requests that wait for themselves, ratelimit has
 // instances of all models take turns, batching is what a config says about batches,
-// handover calls instances and senders, ensemble and stacked are a Scheduler and an
-// Instance of their own, linked is a list.
-//
-// A Sequence keeps the requests of one correlation id together, in a slot of one
-// instance. sequence_slots.go decides who has one, sequence_idle.go for how long,
-// sequence_direct.go and sequence_oldest.go what is executed together. What the
-// model gets beside the client's inputs is in sequence_control.go and
-// sequence_state.go.
+// handover calls instances and senders, linked is a list. Other Schedulers import this
+// package, never the reverse: sequence keeps the requests of one correlation id together,
+// in a slot of one instance, and has a Batcher for each instance, to which it submits by
+// submitted.go; ensemble has no instances and calls other models. stacked is an Instance.
 //
 // Locks: the wait graph's search lock, before Batcher.mu, before the wait graph's mu,
 // ratelimit.Limiter.mu and order.mu. With Batcher.mu held, Observer.Pending may be

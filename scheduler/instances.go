@@ -138,7 +138,8 @@ func (d *Batcher) hopelessLocked() backend.Instance {
 	return nil
 }
 
-func unhealthy(in backend.Instance) error {
+// Unhealthy is the error of a request that only an instance that is down could execute.
+func Unhealthy(in backend.Instance) error {
 	return infer.Errorf(infer.Internal, "Stub process '%s' is not healthy.", in.Name())
 }
 
@@ -176,7 +177,7 @@ func (d *Batcher) Down(in backend.Instance, hopeless bool) {
 	drained()
 	for _, r := range refused {
 		d.config.Observer.Pending(-1)
-		d.fail(r, BackendFailure, unhealthy(lost))
+		d.fail(r, BackendFailure, Unhealthy(lost))
 	}
 	then()
 	if hopeless {
@@ -240,7 +241,7 @@ func (d *Batcher) Retire(in backend.Instance, drained func()) {
 	drained()
 	for _, r := range refused {
 		d.config.Observer.Pending(-1)
-		d.fail(r, BackendFailure, unhealthy(lost))
+		d.fail(r, BackendFailure, Unhealthy(lost))
 	}
 	then()
 	d.config.Graph.Recheck(d.waitingCalls())

@@ -33,7 +33,7 @@ func (d *Batcher) reschedule(b *batch) {
 			r.deliver(&infer.Response{Final: true}) // to nobody
 			d.config.Again(r.task.Request)
 		} else {
-			d.config.Log.Error().Msgf("Failed to release request: %s", notIterative().Message)
+			d.config.Log.Error().Msgf("Failed to release request: %s", NotIterative().Message)
 			d.config.Observer.Failed(BackendFailure, r.timing[0].Start)
 			d.released(r)
 		}
@@ -42,14 +42,14 @@ func (d *Batcher) reschedule(b *batch) {
 	d.dispatch()
 	if d.config.Again == nil {
 		for _, r := range again {
-			r.deliver(infer.ErrorResponse(notIterative()))
+			r.deliver(infer.ErrorResponse(NotIterative()))
 		}
 	}
 }
 
-// notIterative is what becomes of a request that is released for another round
+// NotIterative is what becomes of a request that is released for another round
 // where none is configured.
-func notIterative() *infer.Error {
+func NotIterative() *infer.Error {
 	return infer.Errorf(infer.Internal,
 		"Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a flag.")
 }

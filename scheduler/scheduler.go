@@ -75,8 +75,9 @@ type Observer interface {
 	Failed(reason Reason, start int64)
 }
 
-// account adds an execution up for whoever makes the request for one of theirs.
-func account(req *infer.Request, r *backend.Report) {
+// Account adds the times of an execution to the costs of the request that this one was
+// made for, if any are counted.
+func Account(req *infer.Request, r *backend.Report) {
 	if c := req.Costs; c != nil {
 		c.Add(r.ComputeStart-r.Start, r.ComputeEnd-r.ComputeStart, r.End-r.ComputeEnd)
 	}

@@ -1,4 +1,4 @@
-package scheduler
+package sequence
 
 import (
 	"context"
@@ -13,17 +13,18 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/linked"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// DefaultSequenceIdle is how long a sequence lives without a request if nothing
+// DefaultIdle is how long a sequence lives without a request if nothing
 // else is said.
-const DefaultSequenceIdle = time.Second
+const DefaultIdle = time.Second
 
-// SequenceConfig sets up a Sequence scheduler.
-type SequenceConfig struct {
+// Config sets up a Batcher.
+type Config struct {
 	Model    string                        // for error texts
 	Batching *kserve.ModelSequenceBatching // as the model's config has it
 	MaxBatch int                           // the model's max_batch_size; 0: inputs have no batch dimension
@@ -33,7 +34,7 @@ type SequenceConfig struct {
 	// Decoupled is true if the model may answer a request any number of times.
 	Decoupled bool
 	MaxQueue  int // requests that may wait; default DefaultMaxQueue
-	Observer  Observer
+	Observer  scheduler.Observer
 	Graph     *waitgraph.Graph // shared with what its models can call; default one of its own
 	Log       zerolog.Logger
 	// Allocate lends memory for the padding of the Direct strategy; nil: it lies on
@@ -46,18 +47,9 @@ type SequenceConfig struct {
 	HoldRequests, HoldBacklog int
 }
 
-// Sequence is the scheduler of models with sequences. The requests of one
-// correlation id go to one slot of one instance, one after the other. Where no
-// slot is free, a sequence waits in the backlog.
-//
-//	request ──▶ ids ──▶ sequence ──▶ slot of an instance ──▶ batch (Direct) or batcher (Oldest)
-//	                        │             ▲
-//	                        └── backlog ──┘ when a slot's sequence has ended
-//
-// A slot is free again when the request with END has been taken from it, or
-// when the sequence was idle for too long and nothing of it waits any more.
-type Sequence struct {
-	config   SequenceConfig
+// Batcher is the scheduler of a model with sequences.
+type Batcher struct {
+	config   Config
 	oldest   *kserve.ModelSequenceBatching_StrategyOldest // nil: Direct
 	slots    int                                          // of each instance
 	delay    int64                                        // ns, of Direct
@@ -67,7 +59,7 @@ type Sequence struct {
 	states   *states // nil if there is none
 
 	mu        sync.Mutex
-	census    Census
+	census    scheduler.Census
 	ids       map[infer.CorrelationID]*sequence
 	generated uint64                 // ids given to requests that came without
 	backlog   linked.List[*sequence] // of those that have no slot, the first first to get one
@@ -85,15 +77,15 @@ type Sequence struct {
 	waiting   int                         // requests that no instance has
 }
 
-// NewSequence makes a scheduler without instances.
-func NewSequence(config SequenceConfig) *Sequence {
+// New makes a scheduler without instances.
+func New(config Config) *Batcher {
 	if config.MaxQueue <= 0 {
-		config.MaxQueue = DefaultMaxQueue
+		config.MaxQueue = scheduler.DefaultMaxQueue
 	}
 	if config.Graph == nil {
 		config.Graph = waitgraph.New(config.Log, waitgraph.Patience)
 	}
-	s := &Sequence{
+	s := &Batcher{
 		config: config, oldest: config.Batching.GetOldest(), slots: max(config.MaxBatch, 1),
 		delay:    int64(batching.Micros(config.Batching.GetDirect().GetMaxQueueDelayMicroseconds())),
 		fill:     config.Batching.GetDirect().GetMinimumSlotUtilization(),
@@ -103,20 +95,20 @@ func NewSequence(config SequenceConfig) *Sequence {
 		ids:      make(map[infer.CorrelationID]*sequence),
 		gone:     make(map[backend.Instance]bool),
 		held:     config.HoldRequests > 0 && config.Batching.GetOldest() == nil || config.HoldBacklog > 0,
-		census:   NewCensus(),
+		census:   scheduler.NewCensus(),
 		joined:   make(map[*infer.Request]*episode),
 	}
 	if n := int(s.oldest.GetMaxCandidateSequences()); n > 0 {
 		s.slots = n
 	}
 	if s.idle == 0 {
-		s.idle = int64(DefaultSequenceIdle)
+		s.idle = int64(DefaultIdle)
 	}
 	return s
 }
 
 // Infer implements infer.Handler.
-func (s *Sequence) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
+func (s *Batcher) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
 	r := s.newRequest(ctx, req, send)
 	r.Done = make(chan struct{}, 1)
 	in, err := s.begin(r)
@@ -128,7 +120,7 @@ func (s *Sequence) Infer(ctx context.Context, req *infer.Request, send infer.Sen
 }
 
 // Submit implements infer.Submitter.
-func (s *Sequence) Submit(ctx context.Context, req *infer.Request, send infer.Sender) error {
+func (s *Batcher) Submit(ctx context.Context, req *infer.Request, send infer.Sender) error {
 	r := s.newRequest(ctx, req, send)
 	if _, err := s.begin(r); err != nil {
 		return err
@@ -146,7 +138,7 @@ func (s *Sequence) Submit(ctx context.Context, req *infer.Request, send infer.Se
 
 // begin takes the request in and returns the instance that it has been handed
 // to, nil if it waits.
-func (s *Sequence) begin(r *episode) (backend.Instance, error) {
+func (s *Batcher) begin(r *episode) (backend.Instance, error) {
 	req := r.own
 	switch {
 	case req.BatchSize > 1:
@@ -155,7 +147,7 @@ func (s *Sequence) begin(r *episode) (backend.Instance, error) {
 		return nil, infer.Errorf(infer.InvalidArg, "inference request to model '%s' must specify a non-zero or non-empty correlation ID", s.config.Model)
 	}
 	if req.Caller != nil {
-		if err := checkDepth(req); err != nil {
+		if err := scheduler.CheckDepth(req); err != nil {
 			return nil, err
 		}
 		s.config.Graph.Enter(r, req.Caller, &r.Call)
@@ -184,7 +176,7 @@ func (s *Sequence) begin(r *episode) (backend.Instance, error) {
 }
 
 // acceptLocked puts a request into its sequence, which may begin with it.
-func (s *Sequence) acceptLocked(r *episode, then *followUp) error {
+func (s *Batcher) acceptLocked(r *episode, then *followUp) error {
 	req := r.own
 	if req.Correlation.IsZero() { // iterative
 		s.generated++
@@ -197,7 +189,7 @@ func (s *Sequence) acceptLocked(r *episode, then *followUp) error {
 	case seq == nil && !start:
 		return s.needsStart(req.Correlation)
 	case (seq == nil || seq.slot == nil) && s.hopelessLocked() != nil:
-		return unhealthy(s.hopelessLocked())
+		return scheduler.Unhealthy(s.hopelessLocked())
 	case s.waiting >= s.config.MaxQueue:
 		return infer.Errorf(infer.Unavailable, "%sExceeds maximum queue size", req.LogPrefix())
 	case seq != nil && start:
@@ -214,7 +206,7 @@ func (s *Sequence) acceptLocked(r *episode, then *followUp) error {
 }
 
 // joinLocked puts a request at the end of a sequence.
-func (s *Sequence) joinLocked(r *episode, seq *sequence, then *followUp) {
+func (s *Batcher) joinLocked(r *episode, seq *sequence, then *followUp) {
 	seq.pushBack(r)
 	s.waiting++
 	s.config.Observer.Pending(1) // before anybody takes it
@@ -234,7 +226,7 @@ func (s *Sequence) joinLocked(r *episode, seq *sequence, then *followUp) {
 	s.releaseHoldLocked(then)
 }
 
-func (s *Sequence) needsStart(id infer.CorrelationID) *infer.Error {
+func (s *Batcher) needsStart(id infer.CorrelationID) *infer.Error {
 	return infer.Errorf(infer.InvalidArg,
 		"inference request for sequence %s to model '%s' must specify the START flag on the first request of the sequence", idText(id), s.config.Model)
 }
@@ -249,7 +241,7 @@ func idText(id infer.CorrelationID) string {
 
 // Stop implements Scheduler. While requests are inside, those of sequences that
 // have begun are served; no sequence begins.
-func (s *Sequence) Stop(ctx context.Context) error {
+func (s *Batcher) Stop(ctx context.Context) error {
 	var then followUp
 	s.mu.Lock()
 	if first, drained := s.census.StopLocked(); first {
@@ -267,11 +259,11 @@ func (s *Sequence) Stop(ctx context.Context) error {
 			l.inner.EndHold()
 		}
 	}
-	return Wait(ctx, s.census.Drained())
+	return scheduler.Wait(ctx, s.census.Drained())
 }
 
 // drainedLocked ends what goes on by itself.
-func (s *Sequence) drainedLocked() {
+func (s *Batcher) drainedLocked() {
 	for _, seq := range s.ids { // which nobody ends any more
 		s.unchargeLocked(seq.values)
 	}
@@ -286,23 +278,23 @@ func (s *Sequence) drainedLocked() {
 }
 
 // Drain implements Scheduler.
-func (s *Sequence) Drain(ctx context.Context) error {
+func (s *Batcher) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	quiet := s.census.QuietLocked()
 	s.mu.Unlock()
-	return Wait(ctx, quiet)
+	return scheduler.Wait(ctx, quiet)
 }
 
 // InFlight implements Scheduler. A sequence of which no request is inside does
 // not count.
-func (s *Sequence) InFlight() int {
+func (s *Batcher) InFlight() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.census.InsideLocked()
 }
 
 // outLocked counts a request that is inside no more.
-func (s *Sequence) outLocked() {
+func (s *Batcher) outLocked() {
 	if s.census.LeaveLocked() {
 		s.drainedLocked()
 	}

@@ -1,4 +1,4 @@
-package scheduler
+package sequence
 
 import (
 	"bytes"
@@ -70,7 +70,7 @@ func (l *lent) Release() { l.references-- }
 func TestSequenceState(t *testing.T) {
 	for _, strategy := range []struct {
 		name   string
-		config SequenceConfig
+		config Config
 	}{{"direct", direct(2, 0, 0)}, {"oldest", oldest(2, 4, 0)}} {
 		t.Run(strategy.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

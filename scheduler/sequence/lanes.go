@@ -1,14 +1,15 @@
-package scheduler
+package sequence
 
 import (
 	"container/heap"
 	"slices"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // Up implements backend.Events.
-func (s *Sequence) Up(in backend.Instance) {
+func (s *Batcher) Up(in backend.Instance) {
 	var then followUp
 	s.mu.Lock()
 	if s.gone[in] {
@@ -45,7 +46,7 @@ func (s *Sequence) Up(in backend.Instance) {
 
 // laneLocked returns the lane of an instance, which is made when it is heard of
 // first.
-func (s *Sequence) laneLocked(in backend.Instance) *lane {
+func (s *Batcher) laneLocked(in backend.Instance) *lane {
 	l := s.laneOf(in)
 	if l == nil {
 		l = &lane{owner: s, in: in}
@@ -61,7 +62,7 @@ func (s *Sequence) laneLocked(in backend.Instance) *lane {
 }
 
 // fillLocked gives free slots to the sequences of the backlog.
-func (s *Sequence) fillLocked(then *followUp) {
+func (s *Batcher) fillLocked(then *followUp) {
 	for s.backlog.First != nil {
 		at := s.takeSlotLocked()
 		if at == nil {
@@ -77,7 +78,7 @@ func (s *Sequence) fillLocked(then *followUp) {
 // with it, unless the states of the model are kept here. Sequences that it had
 // begun have ended, then: what waits of them fails, and clients are told to begin
 // anew. All others find another slot.
-func (s *Sequence) Down(in backend.Instance, hopeless bool) {
+func (s *Batcher) Down(in backend.Instance, hopeless bool) {
 	var then followUp
 	s.mu.Lock()
 	if s.gone[in] {
@@ -150,21 +151,21 @@ func notBegun(list []*episode) {
 }
 
 // refuseAllLocked answers all that has no slot if there is no hope for one.
-func (s *Sequence) refuseAllLocked(then *followUp) {
+func (s *Batcher) refuseAllLocked(then *followUp) {
 	lost := s.hopelessLocked()
 	for seq := s.backlog.First; seq != nil && lost != nil; seq = s.backlog.First {
-		s.failLocked(seq, BackendFailure, unhealthy(lost), then)
+		s.failLocked(seq, scheduler.BackendFailure, scheduler.Unhealthy(lost), then)
 		s.closeLocked(seq, then)
 	}
 }
 
 // loseLocked ends a sequence whose process has died, up to where it begins anew.
-func (s *Sequence) loseLocked(seq *sequence, in backend.Instance, then *followUp) {
+func (s *Batcher) loseLocked(seq *sequence, in backend.Instance, then *followUp) {
 	for seq.First != nil && !seq.First.starts() {
 		r := seq.pop()
 		s.waiting--
 		then.pending++
-		then.fail(r, BackendFailure, unhealthy(in))
+		then.fail(r, scheduler.BackendFailure, scheduler.Unhealthy(in))
 	}
 	if seq.First == nil {
 		s.closeLocked(seq, then)
@@ -174,7 +175,7 @@ func (s *Sequence) loseLocked(seq *sequence, in backend.Instance, then *followUp
 // returnLocked puts sequences that have lost their slots in front of the
 // backlog; they are given last first. Those of which nothing waits are placed
 // when a request comes.
-func (s *Sequence) returnLocked(homeless []*sequence, then *followUp) {
+func (s *Batcher) returnLocked(homeless []*sequence, then *followUp) {
 	for _, seq := range homeless {
 		if seq.backlogged || seq.slot != nil || seq.First == nil || seq.awaits != nil {
 			continue
@@ -192,7 +193,7 @@ func (s *Sequence) returnLocked(homeless []*sequence, then *followUp) {
 // putBackLocked puts a request that an instance has not looked at first in line
 // again, and reports whether its sequence needs a slot. One that nobody waits for
 // any more ends its sequence, as it does with cancel.
-func (s *Sequence) putBackLocked(r *episode, then *followUp) (homeless bool) {
+func (s *Batcher) putBackLocked(r *episode, then *followUp) (homeless bool) {
 	seq := r.seq
 	if seq.awaits == r {
 		seq.awaits = nil
@@ -219,7 +220,7 @@ func (s *Sequence) putBackLocked(r *episode, then *followUp) (homeless bool) {
 
 // Retire implements Scheduler. Sequences that have a slot of the instance keep
 // it until they end; no other gets one.
-func (s *Sequence) Retire(in backend.Instance, drained func()) {
+func (s *Batcher) Retire(in backend.Instance, drained func()) {
 	var then followUp
 	s.mu.Lock()
 	l := s.laneOf(in)
@@ -237,7 +238,7 @@ func (s *Sequence) Retire(in backend.Instance, drained func()) {
 }
 
 // drainLocked forgets a retired lane that has nothing left. It may be said again.
-func (s *Sequence) drainLocked(l *lane, then *followUp) {
+func (s *Batcher) drainLocked(l *lane, then *followUp) {
 	if l.retired == nil || l.executes != nil {
 		return
 	}
@@ -260,7 +261,7 @@ func (s *Sequence) drainLocked(l *lane, then *followUp) {
 	l.changes++
 }
 
-func (s *Sequence) laneOf(in backend.Instance) *lane {
+func (s *Batcher) laneOf(in backend.Instance) *lane {
 	for _, l := range s.instances {
 		if l.in == in {
 			return l
@@ -271,7 +272,7 @@ func (s *Sequence) laneOf(in backend.Instance) *lane {
 
 // hopelessLocked returns an instance if there is none that could ever execute
 // something soon.
-func (s *Sequence) hopelessLocked() backend.Instance {
+func (s *Batcher) hopelessLocked() backend.Instance {
 	var lost backend.Instance
 	for _, l := range s.instances {
 		switch {

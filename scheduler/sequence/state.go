@@ -1,4 +1,4 @@
-package scheduler
+package sequence
 
 import (
 	"slices"
@@ -91,7 +91,7 @@ func (s *states) wanted(outputs []string) []string {
 // keep takes the new states from a response, and those that its client has not
 // asked for out of it. Where there is no memory for them, the states stay what they
 // were and the request fails.
-func (s *Sequence) keep(r *episode, response *infer.Response) error {
+func (s *Batcher) keep(r *episode, response *infer.Response) error {
 	if err := s.chargeStates(r.values, response); err != nil {
 		for i := range response.Outputs {
 			response.Outputs[i].Release()
@@ -119,7 +119,7 @@ func (s *Sequence) keep(r *episode, response *infer.Response) error {
 
 // chargeStates charges for what a response's states need beyond what those before
 // them had.
-func (s *Sequence) chargeStates(values *stateValues, response *infer.Response) error {
+func (s *Batcher) chargeStates(values *stateValues, response *infer.Response) error {
 	if s.config.Memory == nil {
 		return nil
 	}
@@ -152,7 +152,7 @@ func (s *Sequence) chargeStates(values *stateValues, response *infer.Response) e
 
 // unchargeLocked gives back what is charged for the states of a sequence that is over.
 // Callers hold s.mu.
-func (s *Sequence) unchargeLocked(values *stateValues) {
+func (s *Batcher) unchargeLocked(values *stateValues) {
 	if values == nil || values.gone {
 		return
 	}
@@ -163,7 +163,7 @@ func (s *Sequence) unchargeLocked(values *stateValues) {
 	}
 }
 
-func (s *Sequence) update(values *stateValues, at int, t *infer.Tensor) {
+func (s *Batcher) update(values *stateValues, at int, t *infer.Tensor) {
 	var buf []byte
 	if !s.config.Decoupled {
 		s.mu.Lock()

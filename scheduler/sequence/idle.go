@@ -1,4 +1,4 @@
-package scheduler
+package sequence
 
 import (
 	"container/heap"
@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // sequenceDeadlines is a heap of the sequences in the backlog that have a deadline.
@@ -35,7 +36,7 @@ func (d *sequenceDeadlines) Pop() any {
 }
 
 // touchLocked begins a sequence's idle time anew.
-func (s *Sequence) touchLocked(seq *sequence) {
+func (s *Batcher) touchLocked(seq *sequence) {
 	seq.touched = backend.Now()
 	if seq.backlogged { // never idle
 		return
@@ -48,14 +49,14 @@ func (s *Sequence) touchLocked(seq *sequence) {
 
 // patienceLocked is how long a sequence may be idle. When nothing more can come,
 // whoever holds a slot gives it up for those that wait for one.
-func (s *Sequence) patienceLocked() int64 {
+func (s *Batcher) patienceLocked() int64 {
 	if s.census.StoppedLocked() && s.backlog.First != nil {
 		return 0
 	}
 	return s.idle
 }
 
-func (s *Sequence) unrestLocked(seq *sequence) {
+func (s *Batcher) unrestLocked(seq *sequence) {
 	if seq.resting {
 		s.resting.Remove(seq)
 		seq.resting = false
@@ -65,7 +66,7 @@ func (s *Sequence) unrestLocked(seq *sequence) {
 // expireAtLocked notes when a request of a sequence in the backlog fails; the
 // earliest counts for all of the sequence. 0 means never; of a sequence that is
 // in the backlog no more it takes the deadline away.
-func (s *Sequence) expireAtLocked(seq *sequence, at int64) {
+func (s *Batcher) expireAtLocked(seq *sequence, at int64) {
 	switch {
 	case !seq.backlogged:
 		seq.deadline = 0
@@ -88,7 +89,7 @@ func (s *Sequence) expireAtLocked(seq *sequence, at int64) {
 // setAlarmLocked sees to it that the alarm rings when something is over. One
 // that rings too early does no harm, so it is set anew only if it has to be
 // earlier.
-func (s *Sequence) setAlarmLocked(now int64) {
+func (s *Batcher) setAlarmLocked(now int64) {
 	next := int64(0)
 	if s.resting.First != nil {
 		next = s.resting.First.touched + s.patienceLocked()
@@ -109,13 +110,13 @@ func (s *Sequence) setAlarmLocked(now int64) {
 }
 
 // ring ends what is over.
-func (s *Sequence) ring() {
+func (s *Batcher) ring() {
 	var then followUp
 	s.mu.Lock()
 	now := backend.Now()
 	for len(s.expiring) > 0 && s.expiring[0].deadline <= now {
 		seq := s.expiring[0]
-		s.failLocked(seq, Rejected, infer.Errorf(infer.Unavailable, "timeout of the corresponding sequence has been expired"), &then)
+		s.failLocked(seq, scheduler.Rejected, infer.Errorf(infer.Unavailable, "timeout of the corresponding sequence has been expired"), &then)
 		s.closeLocked(seq, &then)
 	}
 	for s.resting.First != nil && now-s.resting.First.touched >= s.patienceLocked() {

@@ -1,4 +1,4 @@
-package scheduler
+package sequence
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
@@ -33,8 +34,8 @@ func (c *quiet) Err() error {
 // TestSequenceDrainsOnce: what a retired instance would have executed last is
 // found to be nobody's when its turn comes.
 func TestSequenceDrainsOnce(t *testing.T) {
-	bothStrategies(t, func(t *testing.T, c SequenceConfig) {
-		s, a, drained, text := NewSequence(c), &taker{name: "a"}, 0, ""
+	bothStrategies(t, func(t *testing.T, c Config) {
+		s, a, drained, text := New(c), &taker{name: "a"}, 0, ""
 		s.Up(a)
 		sendTo(t, s, infer.SequenceStart, &text)
 		b := a.take(t)
@@ -107,14 +108,16 @@ func (h *hesitant) end() {
 // where it waited and the instance does not have it yet. The model is told all the
 // same.
 func TestWhoLeavesWhileHandedOver(t *testing.T) {
-	sequence := func(b *kserve.ModelSequenceBatching) Scheduler {
+	sequence := func(b *kserve.ModelSequenceBatching) scheduler.Scheduler {
 		b.MaxSequenceIdleMicroseconds = 3600e6
-		return NewSequence(SequenceConfig{Model: "m", Observer: uncounted{}, Batching: b})
+		return New(Config{Model: "m", Observer: uncounted{}, Batching: b})
 	}
-	for name, make := range map[string]func() Scheduler{
-		"batcher": func() Scheduler { return NewBatcher(BatcherConfig{Observer: uncounted{}}) },
-		"direct":  func() Scheduler { return sequence(&kserve.ModelSequenceBatching{}) },
-		"oldest": func() Scheduler {
+	for name, make := range map[string]func() scheduler.Scheduler{
+		"batcher": func() scheduler.Scheduler {
+			return scheduler.NewBatcher(scheduler.BatcherConfig{Observer: uncounted{}})
+		},
+		"direct": func() scheduler.Scheduler { return sequence(&kserve.ModelSequenceBatching{}) },
+		"oldest": func() scheduler.Scheduler {
 			return sequence(&kserve.ModelSequenceBatching{StrategyChoice: &kserve.ModelSequenceBatching_Oldest{
 				Oldest: &kserve.ModelSequenceBatching_StrategyOldest{MaxCandidateSequences: 4},
 			}})
@@ -174,7 +177,7 @@ func TestWhoLeavesAsTheirTurnComes(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer share.Release()
-			d := NewBatcher(BatcherConfig{Observer: uncounted{}})
+			d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: uncounted{}})
 			l.Events(d).Up(h)
 			if err := d.Submit(ctx, &infer.Request{ID: "a"}, func(*infer.Response) {}); err != nil {
 				t.Fatal(err)
@@ -198,8 +201,8 @@ func TestWhoLeavesAsTheirTurnComes(t *testing.T) {
 // TestSequenceComesBackToNobody: a client goes while its request is with an
 // instance that is lost before it looks at it. It does not wait for another one.
 func TestSequenceComesBackToNobody(t *testing.T) {
-	bothStrategies(t, func(t *testing.T, c SequenceConfig) {
-		s, a, answer := NewSequence(c), &taker{name: "a"}, "nothing"
+	bothStrategies(t, func(t *testing.T, c Config) {
+		s, a, answer := New(c), &taker{name: "a"}, "nothing"
 		s.Up(a)
 		ctx, leave := context.WithCancel(t.Context())
 		req := &infer.Request{BatchSize: 1, Flags: infer.SequenceStart, Correlation: infer.CorrelationID{Number: 7}}

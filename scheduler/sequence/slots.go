@@ -1,10 +1,11 @@
-package scheduler
+package sequence
 
 import (
 	"container/heap"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/linked"
 )
 
@@ -51,7 +52,7 @@ func (q *sequence) pop() *episode {
 
 // lane is an instance with its slots.
 type lane struct {
-	owner    *Sequence
+	owner    *Batcher
 	in       backend.Instance
 	changes  uint64 // of up and hopeless
 	index    int
@@ -60,8 +61,8 @@ type lane struct {
 	slots    []*slot
 	retired  func() // said when no slot is taken any more; nil: it is not retired
 	directLane
-	inner *Batcher // of Oldest, nil with Direct
-	life  uint32   // how often the instance was lost
+	inner *scheduler.Batcher // of Oldest, nil with Direct
+	life  uint32             // how often the instance was lost
 }
 
 // slot is one place for a sequence.
@@ -75,7 +76,7 @@ type slot struct {
 
 // freeSlots are the slots that a sequence can begin in: the lowest number first,
 // and of equal ones that of the instance that came first. Those of a lane
-// that have never been used are not in it: see Sequence.takeSlotLocked.
+// that have never been used are not in it: see Batcher.takeSlotLocked.
 type freeSlots []*slot
 
 func (f freeSlots) Len() int { return len(f) }
@@ -97,7 +98,7 @@ func (l *lane) serves() bool { return l.up && l.retired == nil }
 
 // takeSlotLocked returns the lowest free slot, nil if there is none. Slots are
 // made when they are needed first.
-func (s *Sequence) takeSlotLocked() *slot {
+func (s *Batcher) takeSlotLocked() *slot {
 	for len(s.free) > 0 && !s.free[0].lane.serves() { // put back when the lane is up again
 		heap.Pop(&s.free).(*slot).isFree = false
 	}
@@ -123,7 +124,7 @@ func (s *Sequence) takeSlotLocked() *slot {
 }
 
 // placeLocked gives a sequence a slot, or a place in the backlog.
-func (s *Sequence) placeLocked(seq *sequence, then *followUp) {
+func (s *Batcher) placeLocked(seq *sequence, then *followUp) {
 	if at := s.takeSlotLocked(); at != nil {
 		s.seatLocked(seq, at, then)
 		return
@@ -137,7 +138,7 @@ func (s *Sequence) placeLocked(seq *sequence, then *followUp) {
 }
 
 // seatLocked gives a slot to a sequence that is not in the backlog.
-func (s *Sequence) seatLocked(seq *sequence, at *slot, then *followUp) {
+func (s *Batcher) seatLocked(seq *sequence, at *slot, then *followUp) {
 	at.seq, seq.slot = seq, at
 	seq.moves++
 	s.advanceLocked(at, then)
@@ -145,7 +146,7 @@ func (s *Sequence) seatLocked(seq *sequence, at *slot, then *followUp) {
 
 // vacateLocked takes a sequence from its slot, which goes to the next one of the
 // backlog.
-func (s *Sequence) vacateLocked(seq *sequence, then *followUp) {
+func (s *Batcher) vacateLocked(seq *sequence, then *followUp) {
 	at := seq.slot
 	seq.slot, at.seq, seq.begun = nil, nil, false
 	switch {
@@ -164,7 +165,7 @@ func (s *Sequence) vacateLocked(seq *sequence, then *followUp) {
 
 // leaveBacklogLocked takes a sequence out of the backlog. Its idle time begins
 // anew: who waited for a slot has not been idle.
-func (s *Sequence) leaveBacklogLocked(seq *sequence) {
+func (s *Batcher) leaveBacklogLocked(seq *sequence) {
 	s.backlog.Remove(seq)
 	seq.backlogged = false
 	s.expireAtLocked(seq, 0)
@@ -175,7 +176,7 @@ func (s *Sequence) leaveBacklogLocked(seq *sequence) {
 
 // takeLocked takes the first request of a slot's sequence to have it executed.
 // The slot goes to another sequence if this was the last one.
-func (s *Sequence) takeLocked(at *slot, then *followUp) *episode {
+func (s *Batcher) takeLocked(at *slot, then *followUp) *episode {
 	seq := at.seq
 	r := seq.pop()
 	s.waiting--
@@ -194,7 +195,7 @@ func (s *Sequence) takeLocked(at *slot, then *followUp) *episode {
 // nextLocked returns the first request of a slot that is to be executed, nil if
 // there is none. A sequence whose next request nobody waits for any more is
 // dropped whole.
-func (s *Sequence) nextLocked(at *slot, then *followUp) *episode {
+func (s *Batcher) nextLocked(at *slot, then *followUp) *episode {
 	for at.seq != nil && at.seq.First != nil {
 		r := at.seq.First
 		if r.task.Context.Err() == nil {
@@ -206,13 +207,13 @@ func (s *Sequence) nextLocked(at *slot, then *followUp) *episode {
 }
 
 // dropLocked ends a sequence whose client has gone.
-func (s *Sequence) dropLocked(seq *sequence, then *followUp) {
-	s.failLocked(seq, Canceled, &infer.Error{Code: infer.Cancelled}, then)
+func (s *Batcher) dropLocked(seq *sequence, then *followUp) {
+	s.failLocked(seq, scheduler.Canceled, &infer.Error{Code: infer.Cancelled}, then)
 	s.closeLocked(seq, then)
 }
 
 // failLocked answers all that waits in a sequence with an error.
-func (s *Sequence) failLocked(seq *sequence, reason Reason, err error, then *followUp) {
+func (s *Batcher) failLocked(seq *sequence, reason scheduler.Reason, err error, then *followUp) {
 	for r := seq.pop(); r != nil; r = seq.pop() {
 		s.waiting--
 		then.pending++
@@ -222,7 +223,7 @@ func (s *Sequence) failLocked(seq *sequence, reason Reason, err error, then *fol
 
 // closeLocked ends a sequence, as far as clients know at once, and its slot when
 // nothing of it waits.
-func (s *Sequence) closeLocked(seq *sequence, then *followUp) {
+func (s *Batcher) closeLocked(seq *sequence, then *followUp) {
 	s.forgetLocked(seq)
 	seq.closing = true
 	switch {
@@ -235,7 +236,7 @@ func (s *Sequence) closeLocked(seq *sequence, then *followUp) {
 }
 
 // forgetLocked has the sequence's id begin a new one from now on.
-func (s *Sequence) forgetLocked(seq *sequence) {
+func (s *Batcher) forgetLocked(seq *sequence) {
 	if seq.known {
 		seq.known = false
 		delete(s.ids, seq.id)
@@ -245,7 +246,7 @@ func (s *Sequence) forgetLocked(seq *sequence) {
 }
 
 // advanceLocked has what waits in a slot executed, if that is possible now.
-func (s *Sequence) advanceLocked(at *slot, then *followUp) {
+func (s *Batcher) advanceLocked(at *slot, then *followUp) {
 	switch {
 	case s.held:
 	case s.oldest != nil:
@@ -257,7 +258,7 @@ func (s *Sequence) advanceLocked(at *slot, then *followUp) {
 
 // releaseHoldLocked lets executions begin that the configuration holds back, if
 // enough waits.
-func (s *Sequence) releaseHoldLocked(then *followUp) {
+func (s *Batcher) releaseHoldLocked(then *followUp) {
 	if !s.held {
 		return
 	}
@@ -274,7 +275,7 @@ func (s *Sequence) releaseHoldLocked(then *followUp) {
 }
 
 // endHoldLocked lets executions begin.
-func (s *Sequence) endHoldLocked(then *followUp) {
+func (s *Batcher) endHoldLocked(then *followUp) {
 	if !s.held {
 		return
 	}

@@ -1,4 +1,4 @@
-package scheduler
+package sequence
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // directLane is what the Direct strategy keeps for an instance.
@@ -25,7 +26,7 @@ type slotBatch struct {
 	batch     backend.Batch
 	episodes  []*episode
 	positions []int // of episodes among the tasks
-	execution Execution
+	execution scheduler.Execution
 	zeros     infer.Memory // what its padding lies in, nil on the heap
 	denied    error        // there is no memory for its padding
 	// open counts episodes whose answers the next batch waits for, as they bring
@@ -36,7 +37,7 @@ type slotBatch struct {
 
 // formLocked makes the next batch of an instance, if it is idle and there is
 // reason to.
-func (s *Sequence) formLocked(l *lane, then *followUp) {
+func (s *Batcher) formLocked(l *lane, then *followUp) {
 	if !l.up || l.executes != nil || l.forming || l.refuses || s.held {
 		return
 	}
@@ -93,7 +94,7 @@ func (b *slotBatch) add(r *episode, task *backend.Task) {
 }
 
 // waitLocked has the slots looked at again later.
-func (l *lane) waitLocked(s *Sequence, wait time.Duration) {
+func (l *lane) waitLocked(s *Batcher, wait time.Duration) {
 	if l.timer != nil {
 		l.timer.Reset(wait)
 		return
@@ -110,7 +111,7 @@ func (l *lane) waitLocked(s *Sequence, wait time.Duration) {
 // pad fills the places of a batch that no request has. What stands there has the
 // shapes of one that is there, zeros in them, and is not READY. All of them have
 // the same zeros: what a model writes there, another empty slot may read.
-func (s *Sequence) pad(b *slotBatch, like *infer.Request) error {
+func (s *Batcher) pad(b *slotBatch, like *infer.Request) error {
 	if len(b.episodes) == len(b.batch.Tasks) {
 		return nil
 	}
@@ -168,7 +169,7 @@ func (b *slotBatch) executed(_ *backend.Batch, report backend.Report) {
 	b.execution.Report.Failed = b.failed(report.Failed)
 	s.config.Observer.Executed(&b.execution)
 	for _, r := range b.episodes {
-		account(r.task.Request, &report)
+		scheduler.Account(r.task.Request, &report)
 	}
 	s.mu.Lock()
 	b.returned = true
@@ -207,7 +208,7 @@ func rescheduled(again []*backend.Task, task *backend.Task) bool {
 
 // nextBatchLocked goes on behind a batch, if it has returned and what the next
 // one needs of it is there.
-func (s *Sequence) nextBatchLocked(b *slotBatch, then *followUp) {
+func (s *Batcher) nextBatchLocked(b *slotBatch, then *followUp) {
 	l := b.lane
 	if !b.returned || b.open > 0 || l.executes != b {
 		return
@@ -219,7 +220,7 @@ func (s *Sequence) nextBatchLocked(b *slotBatch, then *followUp) {
 }
 
 // answeredLocked notes that an episode of a batch has been answered.
-func (s *Sequence) answeredLocked(r *episode, then *followUp) {
+func (s *Batcher) answeredLocked(r *episode, then *followUp) {
 	b := r.batch
 	r.batch = nil
 	if b.open > 0 {
@@ -230,7 +231,7 @@ func (s *Sequence) answeredLocked(r *episode, then *followUp) {
 
 // refusedLocked puts the episodes of a batch back that an instance has not looked
 // at: it was lost, or has given the batch back and goes on.
-func (s *Sequence) refusedLocked(b *slotBatch, withdrawn bool, then *followUp) {
+func (s *Batcher) refusedLocked(b *slotBatch, withdrawn bool, then *followUp) {
 	l := b.lane
 	var homeless []*sequence
 	for i := len(b.episodes) - 1; i >= 0; i-- {

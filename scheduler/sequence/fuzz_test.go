@@ -1,4 +1,4 @@
-package scheduler
+package sequence
 
 import (
 	"context"
@@ -30,7 +30,7 @@ func FuzzSequence(f *testing.F) {
 }
 
 func playSequence(t *testing.T, kind byte, script []byte) {
-	configs := []SequenceConfig{direct(2, 0, 0), direct(3, 50_000, 0.5), oldest(2, 3, 0), oldest(2, 2, 20_000, 2)}
+	configs := []Config{direct(2, 0, 0), direct(3, 50_000, 0.5), oldest(2, 3, 0), oldest(2, 2, 20_000, 2)}
 	config := configs[kind%4]
 	config.Batching.IterativeSequence = kind&4 != 0
 	if kind&8 != 0 {
@@ -155,15 +155,15 @@ func checkBatch(t *testing.T, c *classroom, name string, looked map[string]bool,
 func TestSequenceStorm(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		config SequenceConfig
+		config Config
 	}{{"direct", direct(4, 0, 0)}, {"oldest", oldest(4, 6, 0)}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				config := c.config
-				var counts counter
+				var counts tally
 				config.Model, config.Observer = "m", &counts
-				s := NewSequence(config)
-				instances := []*fakeInstance{{name: "i", pause: 3 * time.Millisecond}, {name: "j", pause: 5 * time.Millisecond}}
+				s := New(config)
+				instances := []*sleeper{{name: "i", pause: 3 * time.Millisecond}, {name: "j", pause: 5 * time.Millisecond}}
 				for _, in := range instances {
 					s.Up(in)
 				}

@@ -1,7 +1,8 @@
-package scheduler
+package sequence
 
 import (
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
@@ -78,7 +79,7 @@ func (r *episode) Out() {
 // Refuse implements waitgraph.Waiter.
 func (r *episode) Refuse(err error) {
 	var then followUp
-	then.fail(r, Rejected, err)
+	then.fail(r, scheduler.Rejected, err)
 	then.run(r.owner)
 }
 
@@ -128,7 +129,7 @@ func (l *lane) Look() (places []waitgraph.Place, changes uint64, free bool) {
 }
 
 // Look implements waitgraph.Station: what the sequences of the backlog wait for.
-func (s *Sequence) Look() (places []waitgraph.Place, changes uint64, free bool) {
+func (s *Batcher) Look() (places []waitgraph.Place, changes uint64, free bool) {
 	s.mu.Lock()
 	lanes := s.instances[:len(s.instances):len(s.instances)]
 	s.mu.Unlock()
@@ -145,7 +146,7 @@ func (s *Sequence) Look() (places []waitgraph.Place, changes uint64, free bool) 
 
 // waitingCallsLocked lists the requests of models that wait, if they are asked
 // for.
-func (s *Sequence) waitingCallsLocked(wanted bool) []*waitgraph.Call {
+func (s *Batcher) waitingCallsLocked(wanted bool) []*waitgraph.Call {
 	if !wanted {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package scheduler
+package sequence
 
 import (
 	"context"
@@ -35,7 +35,7 @@ func BenchmarkSequences(b *testing.B) {
 	const live = 10_000
 	for _, c := range []struct {
 		name   string
-		config SequenceConfig
+		config Config
 		state  int // bytes
 	}{
 		{"direct", direct(live, 0, 0), 0},
@@ -46,7 +46,7 @@ func BenchmarkSequences(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			config := c.config
-			config.Model, config.Observer = "m", &counter{}
+			config.Model, config.Observer = "m", &tally{}
 			config.Batching.MaxSequenceIdleMicroseconds = 1 << 40
 			config.Batching.ControlInput = []*kserve.ModelSequenceBatching_ControlInput{
 				{Name: "START", Control: []*kserve.ModelSequenceBatching_Control{{Kind: kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_START, Int32FalseTrue: []int32{0, 1}}}},
@@ -60,7 +60,7 @@ func BenchmarkSequences(b *testing.B) {
 			if c.name == "direct" || c.state > 0 && config.Batching.GetOldest() == nil {
 				config.MaxBatch = 8 // of each of 1,250 instances
 			}
-			s := NewSequence(config)
+			s := New(config)
 			for range max(1, live/8*boolToInt(config.Batching.GetOldest() == nil)) {
 				s.Up(&echo{state: in.state})
 			}
@@ -112,9 +112,9 @@ func heapInUse() int64 {
 func TestSequenceMemory(t *testing.T) {
 	const live, most = 10_000, 800
 	config := oldest(8, live, 0)
-	config.Model, config.Observer = "m", &counter{}
+	config.Model, config.Observer = "m", &tally{}
 	config.Batching.MaxSequenceIdleMicroseconds = 1 << 40
-	s := NewSequence(config)
+	s := New(config)
 	s.Up(&echo{})
 	before, goroutines := heapInUse(), runtime.NumGoroutine()
 	for n := range live {

@@ -1,16 +1,17 @@
-package scheduler
+package sequence
 
 import (
 	"slices"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
 // newInner makes the batcher of a lane. It has one request of each of its slots at
 // a time: the next one when that has been released, and, if it brings the states
 // that the next begins with, answered.
-func (s *Sequence) newInner() *Batcher {
+func (s *Batcher) newInner() *scheduler.Batcher {
 	b := &batching.Rules{
 		MaxSize: int64(s.config.MaxBatch), Alike: s.config.Alike, PreserveOrder: s.oldest.GetPreserveOrdering(),
 		MaxDelay:  batching.Micros(s.oldest.GetMaxQueueDelayMicroseconds()),
@@ -20,7 +21,7 @@ func (s *Sequence) newInner() *Batcher {
 		b.Preferred = append(b.Preferred, int64(size))
 	}
 	slices.Sort(b.Preferred)
-	return NewBatcher(BatcherConfig{
+	return scheduler.NewBatcher(scheduler.BatcherConfig{
 		Model: s.config.Model, Observer: s.config.Observer, Graph: s.config.Graph, Batching: b, Log: s.config.Log,
 		Released: func(req *infer.Request) { s.returned(req, false) },
 		Again:    func(req *infer.Request) { s.returned(req, true) },
@@ -29,7 +30,7 @@ func (s *Sequence) newInner() *Batcher {
 
 // submitLocked has the next request of a slot go to the lane's batcher, if that
 // has none of the slot.
-func (s *Sequence) submitLocked(at *slot, then *followUp) {
+func (s *Batcher) submitLocked(at *slot, then *followUp) {
 	if at.busy != nil || !at.lane.up {
 		return
 	}
@@ -44,7 +45,7 @@ func (s *Sequence) submitLocked(at *slot, then *followUp) {
 }
 
 // join gives a request to the batcher of its lane.
-func (s *Sequence) join(r *episode) {
+func (s *Batcher) join(r *episode) {
 	if r.Call != nil { // the batcher notes the call from here on
 		s.config.Graph.Leave(r.Call)
 	}
@@ -59,7 +60,7 @@ func (s *Sequence) join(r *episode) {
 			s.closeLocked(r.seq, &then)
 		}
 		s.mu.Unlock()
-		then.fail(r, BackendFailure, err)
+		then.fail(r, scheduler.BackendFailure, err)
 		s.returned(&r.request, false)
 		then.run(s)
 		return
@@ -74,7 +75,7 @@ func (s *Sequence) join(r *episode) {
 
 // returned notes that the batcher of a lane is done with a request. again says
 // that its model wants to get it once more.
-func (s *Sequence) returned(req *infer.Request, again bool) {
+func (s *Batcher) returned(req *infer.Request, again bool) {
 	var then followUp
 	s.mu.Lock()
 	r := s.joined[req]
@@ -101,7 +102,7 @@ func (s *Sequence) returned(req *infer.Request, again bool) {
 
 // slotGoesOnLocked lets the next request of a slot go behind one that the batcher
 // had, if that has returned and what the next one needs of it is there.
-func (s *Sequence) slotGoesOnLocked(r *episode, then *followUp) {
+func (s *Batcher) slotGoesOnLocked(r *episode, then *followUp) {
 	at := r.slot
 	if at == nil || !r.returned || s.states != nil && !s.config.Decoupled && r.state != ended {
 		return
@@ -112,7 +113,7 @@ func (s *Sequence) slotGoesOnLocked(r *episode, then *followUp) {
 }
 
 // busyLocked lists what the batcher of a lane has.
-func (s *Sequence) busyLocked(l *lane) []*episode {
+func (s *Batcher) busyLocked(l *lane) []*episode {
 	var list []*episode
 	for _, at := range l.slots {
 		if at.busy != nil {
@@ -125,7 +126,7 @@ func (s *Sequence) busyLocked(l *lane) []*episode {
 // reclaim takes a request back from the batcher of a lane that has lost its
 // instance, if it waits there. It waits for another slot then, or fails if the
 // process that was lost had begun its sequence.
-func (s *Sequence) reclaim(r *episode) {
+func (s *Batcher) reclaim(r *episode) {
 	s.mu.Lock()
 	inner := r.inner
 	s.mu.Unlock()

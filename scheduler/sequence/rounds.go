@@ -1,13 +1,14 @@
-package scheduler
+package sequence
 
 import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // releasedLocked notes that an instance is done with a request, whether or not it
 // has been answered. again says that its model wants to get it once more.
-func (s *Sequence) releasedLocked(r *episode, again bool, then *followUp) {
+func (s *Batcher) releasedLocked(r *episode, again bool, then *followUp) {
 	switch {
 	case again:
 		s.againLocked(r, then)
@@ -18,7 +19,7 @@ func (s *Sequence) releasedLocked(r *episode, again bool, then *followUp) {
 
 // againLocked lets a request wait again, at the end of its sequence. Where that
 // is not possible its client gets an error.
-func (s *Sequence) againLocked(r *episode, then *followUp) {
+func (s *Batcher) againLocked(r *episode, then *followUp) {
 	if r.state == ended { // its backend has said both
 		return
 	}
@@ -32,16 +33,16 @@ func (s *Sequence) againLocked(r *episode, then *followUp) {
 	var refusal *infer.Error
 	switch {
 	case !s.config.Batching.GetIterativeSequence():
-		refusal = notIterative()
+		refusal = scheduler.NotIterative()
 	case !r.seq.known:
 		refusal = s.needsStart(r.own.Correlation)
 	case r.task.Context.Err() != nil:
-		then.fail(r, Canceled, &infer.Error{Code: infer.Cancelled})
+		then.fail(r, scheduler.Canceled, &infer.Error{Code: infer.Cancelled})
 		s.dropLocked(r.seq, then)
 		return
 	default:
 		if lost := s.hopelessLocked(); lost != nil && r.seq.slot == nil {
-			then.fail(r, BackendFailure, unhealthy(lost))
+			then.fail(r, scheduler.BackendFailure, scheduler.Unhealthy(lost))
 			s.closeLocked(r.seq, then)
 			return
 		}
@@ -51,5 +52,5 @@ func (s *Sequence) againLocked(r *episode, then *followUp) {
 		return
 	}
 	s.config.Log.Error().Msgf("Failed to release request: %s", refusal.Message)
-	then.fail(r, BackendFailure, refusal)
+	then.fail(r, scheduler.BackendFailure, refusal)
 }

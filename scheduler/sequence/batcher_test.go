@@ -1,4 +1,4 @@
-package scheduler
+package sequence
 
 import (
 	"strings"
@@ -21,8 +21,8 @@ const (
 func mustStart(id string) string { return strings.Replace(noStart, "%s", id, 1) }
 
 // direct is a config of the Direct strategy.
-func direct(maxBatch int, delay uint64, fill float32) SequenceConfig {
-	return SequenceConfig{MaxBatch: maxBatch, Batching: &kserve.ModelSequenceBatching{
+func direct(maxBatch int, delay uint64, fill float32) Config {
+	return Config{MaxBatch: maxBatch, Batching: &kserve.ModelSequenceBatching{
 		StrategyChoice: &kserve.ModelSequenceBatching_Direct{Direct: &kserve.ModelSequenceBatching_StrategyDirect{
 			MaxQueueDelayMicroseconds: delay, MinimumSlotUtilization: fill,
 		}},
@@ -52,7 +52,7 @@ func TestSequenceAdmission(t *testing.T) {
 }
 
 func TestSequenceAdmissionBatch(t *testing.T) {
-	s := NewSequence(SequenceConfig{Model: "m", Observer: &counter{}, MaxBatch: 8})
+	s := New(Config{Model: "m", Observer: &tally{}, MaxBatch: 8})
 	const want = "inference request to model 'm' must specify batch-size 1 due to requirements of sequence batcher"
 	err := s.Submit(t.Context(), &infer.Request{BatchSize: 2, Correlation: infer.CorrelationID{Number: 1}}, nil)
 	if err == nil || err.Error() != want {
@@ -121,7 +121,7 @@ func TestSequenceDirectBatches(t *testing.T) {
 }
 
 func TestSequenceDirectHold(t *testing.T) {
-	hold := func(requests, backlog int) SequenceConfig {
+	hold := func(requests, backlog int) Config {
 		c := direct(2, 0, 0)
 		c.HoldRequests, c.HoldBacklog = requests, backlog
 		return c
@@ -210,8 +210,8 @@ func TestSequenceLostInstance(t *testing.T) {
 }
 
 // oldest is a config of the Oldest strategy.
-func oldest(maxBatch int, candidates int32, delay uint64, preferred ...int32) SequenceConfig {
-	return SequenceConfig{MaxBatch: maxBatch, Batching: &kserve.ModelSequenceBatching{
+func oldest(maxBatch int, candidates int32, delay uint64, preferred ...int32) Config {
+	return Config{MaxBatch: maxBatch, Batching: &kserve.ModelSequenceBatching{
 		StrategyChoice: &kserve.ModelSequenceBatching_Oldest{Oldest: &kserve.ModelSequenceBatching_StrategyOldest{
 			MaxCandidateSequences: candidates, MaxQueueDelayMicroseconds: delay, PreferredBatchSize: preferred,
 		}},
@@ -262,21 +262,21 @@ func TestSequenceOldest(t *testing.T) {
 			"up i; up j; send a 1 S; end i; retire i; send b 2 S; has j b; end j; send c 1 -; has i c; end i; send d 1 E; has i d; end i; drained i; send e 3 S; waits e; send f 2 E; has j f; end j; has j e",
 		}},
 		{"stopped", oldest(1, 1, 0), []string{"up i; send a 1 S; send b 1 -; stop; end i; has i b; send c 1 -; end i; has i c"}},
-		{"hold", func() SequenceConfig { c := oldest(2, 2, 0); c.HoldRequests, c.HoldBacklog = 2, 1; return c }(), []string{
+		{"hold", func() Config { c := oldest(2, 2, 0); c.HoldRequests, c.HoldBacklog = 2, 1; return c }(), []string{
 			"up i; send a 1 S; send b 2 S; has i; send c 3 S; has i a b",
 		}},
-		{"hold until the end", func() SequenceConfig { c := oldest(2, 2, 0); c.HoldRequests = 2; return c }(), []string{"up i; send a 1 SE; has i; stop; has i a"}},
+		{"hold until the end", func() Config { c := oldest(2, 2, 0); c.HoldRequests = 2; return c }(), []string{"up i; send a 1 SE; has i; stop; has i a"}},
 	})
 }
 
 func TestSequenceRounds(t *testing.T) {
-	iterative := func(c SequenceConfig) SequenceConfig {
+	iterative := func(c Config) Config {
 		c.Batching.IterativeSequence = true
 		return c
 	}
 	for _, c := range []struct {
 		name   string
-		config SequenceConfig
+		config Config
 	}{{"direct", iterative(direct(2, 0, 0))}, {"oldest", iterative(oldest(2, 2, 0))}} {
 		t.Run(c.name, func(t *testing.T) {
 			tell(t, []story{
@@ -300,9 +300,9 @@ func TestSequenceRounds(t *testing.T) {
 
 // What a retired instance says at its end does not bring it back.
 func TestSequenceForgetsRetiredInstances(t *testing.T) {
-	s := NewSequence(SequenceConfig{Model: "m", Observer: &counter{}, Batching: direct(1, 0, 0).Batching})
+	s := New(Config{Model: "m", Observer: &tally{}, Batching: direct(1, 0, 0).Batching})
 	for _, known := range []bool{true, false} {
-		in := &fakeInstance{name: "i"}
+		in := &sleeper{name: "i"}
 		if known {
 			s.Up(in)
 		}

@@ -1,4 +1,4 @@
-package scheduler
+package sequence
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/handover"
 	"github.com/nereid-serving/nereid/scheduler/linked"
@@ -15,13 +16,13 @@ import (
 // episode is one request of a sequence.
 type episode struct {
 	handover.Recipient
-	owner *Sequence
+	owner *Batcher
 	own   *infer.Request // as it came
 	// request is what the instance gets: the same with control tensors and state,
 	// made when the request is taken from its slot.
 	request infer.Request
 	task    backend.Task
-	timing  Timing
+	timing  scheduler.Timing
 	expires int64 // ns of Now, unless its sequence has a slot then; 0: never
 
 	// Guarded by the scheduler's mu.
@@ -33,12 +34,12 @@ type episode struct {
 	batch    *slotBatch // that it is part of
 	fresh    bool       // the instance's process had nothing of its sequence before
 	values   *stateValues
-	id       [8]byte    // the correlation id as a control tensor's bytes
-	moves    uint32     // how often it was taken from a slot
-	slot     *slot      // that it was taken from, until the slot can go on (Oldest)
-	returned bool       // the instance is done with it, whether or not it is answered (Oldest)
-	inner    *Submitted // in its lane's batcher (Oldest)
-	life     uint32     // of the instance that it was taken for (Oldest)
+	id       [8]byte              // the correlation id as a control tensor's bytes
+	moves    uint32               // how often it was taken from a slot
+	slot     *slot                // that it was taken from, until the slot can go on (Oldest)
+	returned bool                 // the instance is done with it, whether or not it is answered (Oldest)
+	inner    *scheduler.Submitted // in its lane's batcher (Oldest)
+	life     uint32               // of the instance that it was taken for (Oldest)
 }
 
 type episodeState uint8
@@ -49,11 +50,11 @@ const (
 	ended     episodeState = 2
 )
 
-func (s *Sequence) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *episode {
+func (s *Batcher) newRequest(ctx context.Context, req *infer.Request, send infer.Sender) *episode {
 	r := &episode{owner: s, own: req, Recipient: handover.Recipient{Send: send, Log: &s.config.Log}}
 	r.task = backend.Task{Context: ctx, Request: &r.request, Send: r.deliver}
 	t := backend.Now()
-	r.timing = Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
+	r.timing = scheduler.Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
 	if req.TimeoutMicros > 0 && req.TimeoutMicros < uint64(batching.Forever/time.Microsecond) {
 		r.expires = batching.MadeAt(req, t) + int64(req.TimeoutMicros)*int64(time.Microsecond)
 	}
@@ -75,7 +76,7 @@ func (r *episode) deliver(response *infer.Response) {
 }
 
 // end takes a request out whose last response has been handed up.
-func (s *Sequence) end(r *episode) {
+func (s *Batcher) end(r *episode) {
 	var then followUp
 	s.mu.Lock()
 	r.state = ended
@@ -98,11 +99,11 @@ func (s *Sequence) end(r *episode) {
 // cancel ends a request whose client has gone, with all of its sequence, if it
 // is next in its slot, or its sequence has none; where another one is before it,
 // that is done when its turn comes. The model is told of a request that it has.
-func (s *Sequence) cancel(r *episode) {
+func (s *Batcher) cancel(r *episode) {
 	var then followUp
 	s.mu.Lock()
 	var in backend.Instance
-	var inner *Submitted
+	var inner *scheduler.Submitted
 	switch {
 	case r.state == executing && s.oldest != nil:
 		inner = r.inner
@@ -124,7 +125,7 @@ func (s *Sequence) cancel(r *episode) {
 // failure is a request that is answered with an error instead of being executed.
 type failure struct {
 	request *episode
-	reason  Reason
+	reason  scheduler.Reason
 	err     error
 }
 
@@ -137,7 +138,7 @@ type followUp struct {
 	drained []func()
 }
 
-func (f *followUp) run(s *Sequence) {
+func (f *followUp) run(s *Batcher) {
 	if f.pending != 0 {
 		s.config.Observer.Pending(-f.pending)
 	}
@@ -167,6 +168,6 @@ func (f *followUp) run(s *Sequence) {
 
 // fail answers a request that has been taken from its queue, or was never
 // in one.
-func (f *followUp) fail(r *episode, reason Reason, err error) {
+func (f *followUp) fail(r *episode, reason scheduler.Reason, err error) {
 	f.failed = append(f.failed, failure{r, reason, err})
 }

@@ -1,4 +1,4 @@
-package scheduler
+package sequence
 
 import (
 	"encoding/binary"
@@ -117,7 +117,7 @@ func override(inputs []infer.Tensor, t infer.Tensor) []infer.Tensor {
 }
 
 // extra is how many inputs a request gets beside its own, at most.
-func (s *Sequence) extra() int {
+func (s *Batcher) extra() int {
 	n := len(s.controls.list)
 	if s.states != nil {
 		n += len(s.states.list)
@@ -127,7 +127,7 @@ func (s *Sequence) extra() int {
 
 // injectLocked makes what an instance gets of a request that is taken from its
 // sequence.
-func (s *Sequence) injectLocked(r *episode, seq *sequence) {
+func (s *Batcher) injectLocked(r *episode, seq *sequence) {
 	r.request = *r.own
 	req := &r.request
 	req.Inputs = append(make([]infer.Tensor, 0, len(r.own.Inputs)+s.extra()), r.own.Inputs...)

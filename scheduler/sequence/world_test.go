@@ -1,4 +1,4 @@
-package scheduler
+package sequence
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // classroom is a scheduler of sequences whose instances do what a script says.
@@ -40,7 +41,7 @@ import (
 //	refused r text  the last one sent was refused
 //	drained i, live n
 type classroom struct {
-	*Sequence
+	*Batcher
 	t         testing.TB
 	counts    pupilCounter
 	log       strings.Builder
@@ -51,12 +52,12 @@ type classroom struct {
 }
 
 type pupilCounter struct {
-	counter
+	tally
 	sizes []int64
 }
 
-func (c *pupilCounter) Executed(e *Execution) {
-	c.counter.Executed(e)
+func (c *pupilCounter) Executed(e *scheduler.Execution) {
+	c.tally.Executed(e)
 	c.sizes = append(c.sizes, int64(len(e.Requests))+e.Padding)
 }
 
@@ -106,13 +107,13 @@ func (i *teacher) take() *backend.Batch {
 	return b
 }
 
-func newClassroom(t testing.TB, config SequenceConfig) *classroom {
+func newClassroom(t testing.TB, config Config) *classroom {
 	c := &classroom{t: t, instances: map[string]*teacher{}, pupils: map[string]*pupil{}, drained: map[string]bool{}}
 	config.Model, config.Observer, config.Log = "m", &c.counts, zerolog.New(&c.log)
 	if config.Batching == nil {
 		config.Batching = &kserve.ModelSequenceBatching{}
 	}
-	c.Sequence = NewSequence(config)
+	c.Batcher = New(config)
 	return c
 }
 
@@ -352,7 +353,7 @@ func (c *classroom) leave() {
 	if len(c.ids) != 0 || c.resting.First != nil || c.backlog.First != nil || len(c.expiring) != 0 {
 		c.t.Errorf("%d sequences live at the end", len(c.ids))
 	}
-	for _, l := range c.Sequence.instances {
+	for _, l := range c.Batcher.instances {
 		for _, at := range l.slots {
 			if at.seq != nil {
 				c.t.Errorf("slot %d of %s is taken at the end", at.number, l.in.Name())
@@ -378,7 +379,7 @@ func (i *teacher) has() *backend.Batch {
 // story runs a script in a bubble.
 type story struct {
 	name   string
-	config SequenceConfig
+	config Config
 	script []string
 }
 

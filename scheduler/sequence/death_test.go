@@ -1,4 +1,4 @@
-package scheduler
+package sequence
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
@@ -64,12 +65,12 @@ func (h *holding) Down(backend.Instance, bool) {}
 
 type uncounted struct{}
 
-func (uncounted) Pending(int)          {}
-func (uncounted) Executed(*Execution)  {}
-func (uncounted) Failed(Reason, int64) {}
+func (uncounted) Pending(int)                    {}
+func (uncounted) Executed(*scheduler.Execution)  {}
+func (uncounted) Failed(scheduler.Reason, int64) {}
 
 // bothStrategies runs a story with Direct and with Oldest.
-func bothStrategies(t *testing.T, story func(t *testing.T, c SequenceConfig)) {
+func bothStrategies(t *testing.T, story func(t *testing.T, c Config)) {
 	for name, batching := range map[string]*kserve.ModelSequenceBatching{
 		"direct": {MaxSequenceIdleMicroseconds: 3600e6},
 		"oldest": {MaxSequenceIdleMicroseconds: 3600e6, StrategyChoice: &kserve.ModelSequenceBatching_Oldest{
@@ -78,7 +79,7 @@ func bothStrategies(t *testing.T, story func(t *testing.T, c SequenceConfig)) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				story(t, SequenceConfig{Model: "m", Observer: uncounted{}, Batching: batching})
+				story(t, Config{Model: "m", Observer: uncounted{}, Batching: batching})
 			})
 		})
 	}
@@ -86,7 +87,7 @@ func bothStrategies(t *testing.T, story func(t *testing.T, c SequenceConfig)) {
 
 // sendTo hands one request of sequence 7 over; an error that it is answered with
 // goes to text.
-func sendTo(t *testing.T, s *Sequence, flags uint32, text *string) {
+func sendTo(t *testing.T, s *Batcher, flags uint32, text *string) {
 	t.Helper()
 	err := s.Submit(context.Background(), &infer.Request{BatchSize: 1, Flags: flags, Correlation: infer.CorrelationID{Number: 7}}, func(r *infer.Response) {
 		if r.Err != nil {
@@ -101,10 +102,10 @@ func sendTo(t *testing.T, s *Sequence, flags uint32, text *string) {
 // TestSequenceOutlivesItsAnswer: the model has sent its last response and dies
 // before its execution returns; what follows in the sequence is executed.
 func TestSequenceOutlivesItsAnswer(t *testing.T) {
-	bothStrategies(t, func(t *testing.T, c SequenceConfig) {
+	bothStrategies(t, func(t *testing.T, c Config) {
 		for _, states := range [][]State{nil, {{Input: "S", Output: "S", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}}} {
 			c.Decoupled, c.States = true, states
-			s, a, text := NewSequence(c), &taker{name: "a"}, ""
+			s, a, text := New(c), &taker{name: "a"}, ""
 			s.Up(a)
 			sendTo(t, s, infer.SequenceStart, &text)
 			b := a.take(t)
@@ -126,9 +127,9 @@ func TestSequenceOutlivesItsAnswer(t *testing.T) {
 // TestSequenceNotBegunMovesOn: a START that waits for its turn on an instance
 // that is lost goes to another one.
 func TestSequenceNotBegunMovesOn(t *testing.T) {
-	bothStrategies(t, func(t *testing.T, c SequenceConfig) {
+	bothStrategies(t, func(t *testing.T, c Config) {
 		l, text := ratelimit.New(nil), ""
-		s := NewSequence(c)
+		s := New(c)
 		e := l.Events(s)
 		a, b := &taker{name: "a"}, &taker{name: "b"}
 		holds := &holding{taker: taker{name: "c"}}
@@ -156,7 +157,7 @@ func TestSequenceNotBegunMovesOn(t *testing.T) {
 func TestSequenceNever(t *testing.T) {
 	for _, micros := range []uint64{math.MaxInt64 / 1000, math.MaxInt64, math.MaxUint64} {
 		synctest.Test(t, func(t *testing.T) {
-			idle := NewSequence(SequenceConfig{Model: "m", Observer: uncounted{}, Batching: &kserve.ModelSequenceBatching{MaxSequenceIdleMicroseconds: micros}})
+			idle := New(Config{Model: "m", Observer: uncounted{}, Batching: &kserve.ModelSequenceBatching{MaxSequenceIdleMicroseconds: micros}})
 			text := ""
 			idle.Up(&taker{name: "a"})
 			sendTo(t, idle, infer.SequenceStart, &text)
@@ -165,7 +166,7 @@ func TestSequenceNever(t *testing.T) {
 			idle.alarm.Stop()
 
 			a := &taker{name: "a"}
-			waits := NewSequence(SequenceConfig{Model: "m", MaxBatch: 4, Observer: uncounted{}, Batching: &kserve.ModelSequenceBatching{
+			waits := New(Config{Model: "m", MaxBatch: 4, Observer: uncounted{}, Batching: &kserve.ModelSequenceBatching{
 				MaxSequenceIdleMicroseconds: 3600e6,
 				StrategyChoice: &kserve.ModelSequenceBatching_Oldest{Oldest: &kserve.ModelSequenceBatching_StrategyOldest{
 					MaxCandidateSequences: 4, PreferredBatchSize: []int32{4}, MaxQueueDelayMicroseconds: micros,
@@ -190,7 +191,7 @@ func TestDelayForEver(t *testing.T) {
 				PreferredBatchSize: []int32{8}, MaxQueueDelayMicroseconds: delay,
 				DefaultQueuePolicy: &kserve.ModelQueuePolicy{DefaultTimeoutMicroseconds: 1000},
 			}}}
-			d := NewBatcher(BatcherConfig{Model: "m", Observer: uncounted{}, Batching: batching.NewRules(c)})
+			d := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: uncounted{}, Batching: batching.NewRules(c)})
 			d.Up(&taker{name: "a"})
 			rejected := 0
 			for range 2 {
@@ -210,11 +211,11 @@ func TestDelayForEver(t *testing.T) {
 // TestSequenceStopsAtOnce: a sequence that is idle gives its slot to one in the
 // backlog when nothing more can come.
 func TestSequenceStopsAtOnce(t *testing.T) {
-	bothStrategies(t, func(t *testing.T, c SequenceConfig) {
+	bothStrategies(t, func(t *testing.T, c Config) {
 		if oldest := c.Batching.GetOldest(); oldest != nil {
 			oldest.MaxCandidateSequences = 1
 		}
-		s, a := NewSequence(c), &taker{name: "a"}
+		s, a := New(c), &taker{name: "a"}
 		s.Up(a)
 		answered := 0
 		send := func(id uint64) {

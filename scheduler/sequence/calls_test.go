@@ -1,4 +1,4 @@
-package scheduler
+package sequence
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // TestSequenceCalls has the executions of models call a model with sequences,
@@ -14,10 +15,10 @@ import (
 func TestSequenceCalls(t *testing.T) {
 	for _, strategy := range []struct {
 		name   string
-		config func(slots int32) SequenceConfig
+		config func(slots int32) Config
 	}{
-		{"direct", func(slots int32) SequenceConfig { return direct(int(slots), 0, 0) }},
-		{"oldest", func(slots int32) SequenceConfig { return oldest(int(slots), slots, 0) }},
+		{"direct", func(slots int32) Config { return direct(int(slots), 0, 0) }},
+		{"oldest", func(slots int32) Config { return oldest(int(slots), slots, 0) }},
 	} {
 		t.Run(strategy.name, func(t *testing.T) {
 			for _, c := range []struct {
@@ -75,9 +76,9 @@ func TestSequenceCalls(t *testing.T) {
 func TestSequenceCallsThroughAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newClassroom(t, direct(2, 0, 0))
-		var counts counter
-		other := NewBatcher(BatcherConfig{Model: "other", Observer: &counts, Graph: m.config.Graph})
-		in := &heldInstance{fakeInstance: fakeInstance{name: "other_0"}}
+		var counts tally
+		other := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "other", Observer: &counts, Graph: m.config.Graph})
+		in := &keeper{sleeper: sleeper{name: "other_0"}}
 		other.Up(in)
 		m.run("up i; send a 1 S; has i a")
 		var last *infer.Response
@@ -111,9 +112,9 @@ func TestRoundsEndWhatTheyWaitedFor(t *testing.T) {
 		config := direct(1, 0, 0)
 		config.Batching.IterativeSequence = true
 		m := newClassroom(t, config)
-		var counts counter
-		other := NewBatcher(BatcherConfig{Model: "other", Observer: &counts, Graph: m.config.Graph})
-		in := &heldInstance{fakeInstance: fakeInstance{name: "other_0"}}
+		var counts tally
+		other := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "other", Observer: &counts, Graph: m.config.Graph})
+		in := &keeper{sleeper: sleeper{name: "other_0"}}
 		other.Up(in)
 		m.run("up i; send a 1 S; has i a")
 		for _, req := range []*infer.Request{

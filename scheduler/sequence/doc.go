@@ -1,0 +1,33 @@
+// Package sequence is the scheduler of models with sequence_batching, Triton's sequence
+// batcher.
+//
+// A Batcher keeps the requests of one correlation id together. They go to one slot of
+// one instance, one after the other. Where no slot is free, a sequence waits in the
+// backlog.
+//
+//	request ──▶ ids ──▶ sequence ──▶ slot of an instance ──▶ batch (Direct) or batcher (Oldest)
+//	                        │             ▲
+//	                        └── backlog ──┘ when a slot's sequence has ended
+//
+// A sequence lives from the request with START until the one with END has been taken
+// from its slot, or until it was idle for too long and nothing of it waits any more;
+// its slot is free again then. slots.go decides which sequence has a slot, idle.go for
+// how long, direct.go and oldest.go which requests are executed together, rounds.go
+// which come again, lanes.go what becomes of the sequences of an instance that comes,
+// is lost or retired. What a model gets beside the inputs of its client is in control.go
+// (control tensors), state.go (implicit states) and padding.go (empty slots).
+//
+// Changes are made with Batcher.mu held and collected in a followUp, which runs when
+// nothing is locked: it hands batches to instances, submits requests to the
+// scheduler.Batcher of a lane (Oldest), and sends errors.
+//
+// Locks: the search lock of a waitgraph.Graph before Batcher.mu before Graph.mu. The
+// scheduler.Batcher of a lane is not called with Batcher.mu held, and calls Released and
+// Again with nothing locked. Observer.Pending and memory.Account.Give may be called with
+// Batcher.mu held.
+//
+// Memory: the inputs of a request are the client's until its last response. States are
+// copied out of responses, into bytes of the sequence that are charged to Config.Memory
+// as long as its id is known. The padding of a batch lies in a block of Config.Allocate,
+// which all empty slots share and which is given back when the instance is idle.
+package sequence
