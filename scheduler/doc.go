@@ -6,7 +6,7 @@
 // the request until its last response has been handed up; Submit returns when the
 // request has been accepted. Package models makes and wires schedulers; backend.Events
 // (Up, Down) come from instances, or from what stands between: the rate limiter, the
-// stacking of batches, the gate of models.
+// stacking of batches, the warm-up barrier of models.
 //
 //	Infer, Submit ──▶ lines ──▶ batch ──▶ instance.Execute ──▶ Batch.Done ──▶ next batch
 //	                    ▲                                          │
