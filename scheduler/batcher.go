@@ -193,7 +193,7 @@ func (d *Batcher) admit(r *request) error {
 	if req.Caller == nil {
 		return nil
 	}
-	if err := CheckDepth(req); err != nil {
+	if err := waitgraph.CheckDepth(req); err != nil {
 		return err
 	}
 	d.config.Graph.Enter(r, req.Caller, &r.Call)

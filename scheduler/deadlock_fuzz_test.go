@@ -174,7 +174,7 @@ func (p *play) endAll() {
 
 // call makes a call and compares its refusal with the simulation.
 func (p *play) call(id, model, outer string, holding bool) {
-	if p.asked[outer].request.Depth() >= MaxDepth {
+	if p.asked[outer].request.Depth() >= waitgraph.MaxDepth {
 		return
 	}
 	err := p.send(id, model, outer, holding)

@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler/batching"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // TestSubmitCounts sends the same requests by Infer and by Submit, and wants the
@@ -278,7 +279,7 @@ func TestCallsAreNotHandedOverAhead(t *testing.T) {
 
 func TestDepthOfCallsIsBounded(t *testing.T) {
 	req := &infer.Request{Model: "m0"}
-	for i := 1; i <= MaxDepth; i++ {
+	for i := 1; i <= waitgraph.MaxDepth; i++ {
 		req = &infer.Request{Model: fmt.Sprint("m", i), Caller: infer.NewCaller(req.Model, 1, []*infer.Request{req}, true)}
 	}
 	d := NewBatcher(BatcherConfig{Observer: &counter{}})
@@ -299,7 +300,7 @@ func TestDepthOfCallsIsBounded(t *testing.T) {
 		t.Errorf("%d in flight, %d with open calls, want none", d.InFlight(), d.config.Graph.Open())
 	}
 	short := &infer.Request{Model: "b", Caller: infer.NewCaller("a", 1, []*infer.Request{{Model: "a"}}, true)}
-	if got := chain(short); got != "a → b" {
+	if got := waitgraph.Chain(short); got != "a → b" {
 		t.Errorf("a short chain: got %s", got)
 	}
 }

@@ -147,7 +147,7 @@ func (s *Batcher) begin(r *episode) (backend.Instance, error) {
 		return nil, infer.Errorf(infer.InvalidArg, "inference request to model '%s' must specify a non-zero or non-empty correlation ID", s.config.Model)
 	}
 	if req.Caller != nil {
-		if err := scheduler.CheckDepth(req); err != nil {
+		if err := waitgraph.CheckDepth(req); err != nil {
 			return nil, err
 		}
 		s.config.Graph.Enter(r, req.Caller, &r.Call)

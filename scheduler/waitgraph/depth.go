@@ -1,4 +1,4 @@
-package scheduler
+package waitgraph
 
 import (
 	"strings"
@@ -17,14 +17,14 @@ func CheckDepth(req *infer.Request) error {
 		return nil
 	}
 	return infer.Errorf(infer.Internal, "Model '%s' cannot be called: models call each other more than %d deep (%s)",
-		req.Model, MaxDepth, chain(req))
+		req.Model, MaxDepth, Chain(req))
 }
 
 // shownEnds is how many names are shown at each end of a long chain.
 const shownEnds = 4
 
-// chain names the models that a call comes from, outermost first, and its own.
-func chain(req *infer.Request) string {
+// Chain names the models that a call comes from, outermost first, and its own.
+func Chain(req *infer.Request) string {
 	names := []string{req.Model}
 	for req != nil && req.Caller != nil {
 		names = append(names, req.Caller.Model)
