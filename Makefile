@@ -93,7 +93,7 @@ bench: build venvs ## round trips to a stub, the front ends, batches, each besid
 	$(GO) run ./bench/roundtrip
 	$(GO) run ./bench/frontends
 	$(GO) run ./bench/stacked
-	$(GO) test -run '^$$' -bench 'Clients|Dynamic2ms|Sequences' -benchtime $(BENCHTIME) ./scheduler
+	$(GO) test -run '^$$' -bench 'Clients|Dynamic2ms|Sequences' -benchtime $(BENCHTIME) ./scheduler ./scheduler/sequence
 
 .PHONY: benchmarks
 benchmarks: venvs ## the Go benchmarks of every package
