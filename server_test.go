@@ -210,7 +210,7 @@ class TritonPythonModel:
 	})
 	stop()
 	s.Kill()
-	<-ended // long before ExitTimeout, or the tests take that long
+	_ = <-ended // long before ExitTimeout, or the tests take that long
 	<-answered
 }
 

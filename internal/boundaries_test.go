@@ -6,7 +6,6 @@ import (
 	"go/token"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -41,11 +40,6 @@ func TestGoroutinesHaveBoundaries(t *testing.T) {
 			t.Errorf("%s starts nothing without a boundary: it needs no exception", path)
 		}
 	}
-}
-
-// imports reports whether a file imports a package: what helps tests imports "testing".
-func imports(file goFile, name string) bool {
-	return slices.ContainsFunc(file.syntax.Imports, func(spec *ast.ImportSpec) bool { return spec.Path.Value == strconv.Quote(name) })
 }
 
 // TestGoroutinesAreFound is for the day on which the search lets everything through.

@@ -37,7 +37,7 @@ func (b *Blocks) Open(n int) (*Block, error) {
 	return m, nil
 }
 
-// Bytes, Grow, Retain and Release implement server.Filling.
+// Bytes implements server.Filling, with Grow, Retain and Release.
 func (m *Block) Bytes() []byte { return m.data }
 
 func (m *Block) Grow(n int) error {

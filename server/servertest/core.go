@@ -114,7 +114,7 @@ func (c *Core) Last() *infer.Request {
 	return c.lastReq
 }
 
-// Live, Ready, ReadyVersions and Model implement server.Core.
+// Live implements server.Core, with Ready, ReadyVersions and Model.
 func (c *Core) Live() (bool, error)                 { return c.Down == nil, c.Down }
 func (c *Core) Ready(context.Context) (bool, error) { return !c.Unready, c.Down }
 func (c *Core) ReadyVersions(string) []int64        { return []int64{1} }
