@@ -16,7 +16,7 @@
 //
 //	New ─▶ made ── Load ─▶ loaded ── Listen ─▶ listening ── Run ─▶ serving ── ctx ends ─▶ ended ── Close
 //
-// Run does Load and Listen itself unless the caller has. A caller who wants to know
+// Run does Load and Listen itself unless the caller has. A caller that wants to know
 // the address of a port 0, or to look at the models before the first request, calls
 // them one by one, in this order. A loaded server that is not going to Run is ended
 // by Shutdown. Close comes last in every case, and once.

@@ -46,7 +46,7 @@ func (f *front) abandon() {
 	}
 	ended, end := context.WithCancel(context.Background())
 	end()
-	_ = f.Run(ended) // nobody has been served
+	_ = f.Run(ended) // it has served no client
 }
 
 // HTTPAddr returns the address of the HTTP endpoint, nil before Listen or without it.

@@ -98,7 +98,7 @@ func New(o Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// Close ends what Run and Shutdown leave: sockets that nobody has served, templates
+// Close ends what Run and Shutdown leave: unserved sockets, templates
 // of processes, shared memory. All requests must have ended.
 func (s *Server) Close() {
 	s.stopKeeping()

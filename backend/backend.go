@@ -51,7 +51,7 @@ type Model interface {
 	// Instances lists what has been brought up, and not been ended or left, in the
 	// order of the config.
 	Instances() []Instance
-	// Close ends the instances: those that can are told, the others are killed
+	// Close ends the instances: live ones are told, the others are killed
 	// when ctx ends. Batches inside are executed first.
 	Close(ctx context.Context) error
 }
@@ -170,7 +170,7 @@ type Pipeliner interface {
 	Withdraw()
 }
 
-// Canceller is an Instance that can tell a running model that nobody waits for
+// Canceller is an Instance that can tell a running model that no client waits for
 // a task's answer any more.
 type Canceller interface {
 	// Cancel does not wait. The task is still answered by the model.

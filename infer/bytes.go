@@ -16,7 +16,7 @@ type BytesScan struct {
 }
 
 // ScanBytes walks the elements of a tensor of type Bytes, at most limit of
-// them. Each length is loaded once, so data may be changed meanwhile by whoever
+// them. Each length is loaded once, so data may be changed meanwhile by the process that
 // shares it.
 func ScanBytes(data []byte, limit int) BytesScan {
 	s := BytesScan{Common: -1}

@@ -64,7 +64,7 @@ type Request struct {
 	// Made is when a model made this request, ns of CLOCK_MONOTONIC, from when on its
 	// timeout counts; 0: when it comes to a scheduler. It may be the model's word.
 	Made int64
-	// Costs is where whoever makes this request for another one wants its
+	// Costs is where the maker of this request for another one wants its
 	// executions added up; nil mostly.
 	Costs *Costs
 
@@ -161,7 +161,7 @@ type Handler interface {
 	// The request's tensors stay the caller's: they must not change, and their
 	// Memory must stay valid, until Infer returns. Packages that need bytes for
 	// longer retain them. When ctx ends, a request that waits is answered with
-	// Cancelled; one that runs is told so and ends as its model decides.
+	// Cancelled; a running one is told so and ends as its model decides.
 	Infer(ctx context.Context, req *Request, send Sender) error
 }
 

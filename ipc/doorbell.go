@@ -44,7 +44,7 @@ func newBell(near *os.File) (*bell, error) {
 	b := &bell{file: near, raw: raw}
 	one := []byte{1}
 	b.ring = func(fd uintptr) bool {
-		// A full pipe has bytes enough to wake whoever reads it, and a reader that
+		// A full pipe has bytes enough to wake its reader, and a reader that
 		// has gone is noticed elsewhere: neither needs handling.
 		_, _ = shm.RawWrite(fd, one)
 		return true

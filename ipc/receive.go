@@ -121,7 +121,7 @@ func (c *Channel) Run(handle Handler) error {
 		err = c.upBell.Wait(scratch)
 		c.setAsleep(false)
 		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
-			// What came before the end still counts, but whoever hears of it must not
+			// What came before the end still counts, but its handler must not
 			// send more.
 			c.send.Lock()
 			c.send.ended = true
@@ -216,7 +216,7 @@ func (c *Channel) updateWakeLocked() {
 }
 
 // spinners counts the goroutines of this process that spin. Each occupies a
-// processor, so one is always left for those that do not.
+// processor, so one is always left for others.
 var spinners atomic.Int32
 
 // Spin looks for frames until none has come for the budget, gives its processor

@@ -32,7 +32,7 @@ type share struct {
 	heap bool  // what is given back stays a part of the process for a while
 }
 
-// shares are the rule of who may push whom aside. Three quarters are common. The
+// shares are the rule of which kind may push which aside. Three quarters are common. The
 // rest is for what a request needs at the end of its way, when the memory of its
 // inputs has been taken, and for small requests beside large ones. The cache's
 // share is Config.Cache, beyond the limit.

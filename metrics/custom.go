@@ -92,7 +92,7 @@ type account struct {
 // stub gives them, which grow. Its methods are not for concurrent use; different
 // holders are.
 //
-// A series is shown as long as an instance holds it. Whoever makes a family of the
+// A series is shown as long as an instance holds it. An instance that makes a family of the
 // same name and kind, and a metric of the same labels, shares it.
 type Holder struct {
 	custom   *custom

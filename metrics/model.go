@@ -90,7 +90,7 @@ func (r *Registry) Model(name string, version int64, options ModelOptions) *Mode
 }
 
 // tagLabels makes tags labels, sorted by their names. What cannot stand in a name
-// becomes "_", as one bad name would spoil the page for whoever reads it; where
+// becomes "_", as one bad name would spoil the page for its reader; where
 // two tags have the same name then, the first counts.
 func tagLabels(tags map[string]string) [][2]string {
 	var labels [][2]string

@@ -32,7 +32,7 @@ type model struct {
 	// served is what the versions that are ready were loaded from. It differs from
 	// wanted while a load is under way, or after the first has failed.
 	served *source
-	named  bool // somebody has asked for this model, and not only for an ensemble of it
+	named  bool // a request has named this model, and not only an ensemble of it
 	// invalid is why an ensemble that is wanted cannot be composed.
 	invalid error
 	failure string // why the last load failed, "" if it did not
@@ -156,7 +156,7 @@ func (k *catalog) waits(id repository.Identity, files repository.Footprint) bool
 }
 
 // knows reports whether there is such a version, or may be: of a model that was
-// never loaded, nobody has looked.
+// never loaded, and not looked at.
 func (k *catalog) knows(name string, number int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

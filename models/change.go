@@ -24,7 +24,7 @@ type change struct {
 	// contexts bound the loads of single models, where they end before that of the
 	// operation.
 	contexts map[repository.Identity]context.Context
-	named    repository.Set // are loaded because somebody has named them
+	named    repository.Set // are loaded because they were named
 
 	mu       sync.Mutex
 	changed  repository.Set // got other versions, or lost some

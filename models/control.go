@@ -30,7 +30,7 @@ type bringing struct {
 	over bool
 }
 
-// operation is one change of models, which locks those that it changes.
+// operation is one change of models, which locks the models that it changes.
 type operation = locktable.Operation[*source]
 
 // begin announces an operation about the model name, for which up waits unless that is
@@ -82,7 +82,7 @@ func (h host) asks() (*bringing, error) {
 	if h.bringing.isOver() {
 		return nil, nil //nolint:nilnil // as the doc says
 	}
-	// Whoever waits must not keep others from being loaded: it may be them that it
+	// A waiting load must not keep others from being loaded: it may be them that it
 	// waits for.
 	h.bringing.slot()
 	return h.bringing, nil

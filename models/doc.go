@@ -67,6 +67,6 @@
 // # Memory
 //
 // The registry copies no tensor. A request's inputs are the caller's until Infer
-// returns; the outputs of a response belong to whoever receives it, who releases
+// returns; the outputs of a response belong to its receiver, which releases
 // them. Info and the configuration in it do not change once they are published.
 package models

@@ -15,7 +15,7 @@ import (
 // closing is added to the count of holds when a version is to end.
 const closing = -1 << 40
 
-// holds counts those who have found a version and may still make requests of it:
+// holds counts the holders that have found a version and may still make requests of it:
 // calls on their way to the scheduler, and requests of ensembles.
 type holds struct {
 	count atomic.Int64
@@ -40,7 +40,7 @@ func (h *holds) release() {
 	}
 }
 
-// end has nothing hold the version from now on, and waits for those that do.
+// end has nothing hold the version from now on, and waits for its holders.
 func (h *holds) end(ctx context.Context) error {
 	if h.count.Add(closing) == closing {
 		h.once.Do(func() { close(h.none) })

@@ -26,7 +26,7 @@ func (r *Registry) Index(ready bool) ([]*kserve.RepositoryIndexResponse_ModelInd
 		m := r.models[id]
 		reason, no := rejected[id]
 		switch {
-		case no && m != nil && len(m.readyLocked()) > 0: // nobody has looked since there are two
+		case no && m != nil && len(m.readyLocked()) > 0: // no poll since there are two
 		case no:
 			if !ready {
 				index = append(index, &kserve.RepositoryIndexResponse_ModelIndex{Name: id.Name, State: string(Unavailable), Reason: reason})

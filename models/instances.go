@@ -51,7 +51,7 @@ func (l *loaded) start(ctx context.Context, events backend.Events, limiter *rate
 		err = l.warmed(ctx)
 	}
 	if err != nil {
-		l.barrier.Cancel() // so that whoever still warms up ends
+		l.barrier.Cancel() // so that a warm-up still running ends
 		return err
 	}
 	l.passive = onlyPassive(config.GetInstanceGroup())

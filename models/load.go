@@ -194,7 +194,7 @@ func (r *Registry) loadFailed(m *model, s *source, results []result) error {
 }
 
 // restore has a model that could not be loaded be wanted as it is served; if it
-// is not, it is tried again whenever somebody looks, but for what has come with a
+// is not, it is tried again at every poll and request, but for what has come with a
 // request.
 func (r *Registry) restore(m *model, s *source, failure string) {
 	r.mu.Lock()

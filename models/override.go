@@ -17,7 +17,7 @@ type override struct {
 	upload *repository.Upload  // nil: the repository's
 }
 
-// override reads the parameters of a load request. Whoever calls it drops the
+// override reads the parameters of a load request. The caller drops the
 // upload. The error is for the log.
 func (r *Registry) override(name, given string, files map[string][]byte) (o override, err error) {
 	if given == "" {

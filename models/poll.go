@@ -86,7 +86,7 @@ func (p *poller) removed(ids []repository.Identity, rejected map[repository.Iden
 		case w != nil && w.sources[id] != nil, w == nil && m.wanted != nil:
 			gone[id] = nil
 			if len(m.versions) == 0 {
-				m.attempted = false // nobody needs to be told that it could not be loaded
+				m.attempted = false // that it could not be loaded is no news
 			}
 		}
 	}

@@ -82,7 +82,7 @@ func (b *batch) executed(_ *backend.Batch, report backend.Report) {
 	d.mu.Lock()
 	d.begunLocked(b)
 	drained := d.leaveLocked(b)
-	idle := d.waiting.length == 0 && d.aheads == 0 // who comes from now on sees the instance
+	idle := d.waiting.length == 0 && d.aheads == 0 // requests from now on see the instance
 	d.mu.Unlock()
 	if d.config.Released != nil {
 		for _, r := range b.requests {
@@ -137,8 +137,8 @@ func (d *Batcher) again(b *batch, withdrawn bool) {
 }
 
 // reschedule ends the execution of a batch of which the model has released some
-// requests in order to get them once more. They go to whoever takes them; if
-// nobody does, their clients get an error.
+// requests in order to get them once more. They go to the schedulers that take them; if
+// none does, their clients get an error.
 func (d *Batcher) reschedule(b *batch) {
 	var again []*request
 	d.mu.Lock()
@@ -160,7 +160,7 @@ func (d *Batcher) reschedule(b *batch) {
 		d.config.Graph.Rescheduled(r.task.Request)
 		if d.config.Again != nil {
 			r.Send = func(response *infer.Response) { response.Release() }
-			r.deliver(&infer.Response{Final: true}) // to nobody
+			r.deliver(&infer.Response{Final: true}) // to no client
 			d.config.Again(r.task.Request)
 		} else {
 			d.config.Log.Error().Msgf("Failed to release request: %s", NotIterative().Message)

@@ -55,14 +55,14 @@ type Batcher struct {
 	rules  rules
 	order  *order // nil if responses leave as they come
 	// prefetches is true if a batch that is complete may be formed before it can
-	// be executed: nobody who waits is overtaken, or counted, then.
+	// be executed: no waiting request is overtaken, or counted, then.
 	prefetches bool
 
 	mu         sync.Mutex
 	census     Census
 	waiting    lines
 	forming    forming
-	dropped    []dropped           // to be answered by whoever unlocks
+	dropped    []dropped           // to be answered after unlocking
 	hold       int                 // nothing is executed before so many wait; 0: anything is
 	idle       []backend.Instance  // by when they were used, the last at the end
 	rested     int64               // when the last of idle had done
@@ -72,7 +72,7 @@ type Batcher struct {
 	aheads     int                       // instances of up that have a batch ahead
 	retiring   int                       // instances of up that get nothing more
 	hopeless   map[backend.Instance]bool // those that are down
-	retired    map[backend.Instance]bool // those that are to come back no more
+	retired    map[backend.Instance]bool // instances that are to come back no more
 	changes    uint64                    // of up and hopeless
 	timer      *time.Timer               // nil until it is needed
 	wakeAt     int64                     // when timer dispatches; 0: it need not
@@ -142,7 +142,7 @@ func (d *Batcher) Begin(ctx context.Context, req *infer.Request, send infer.Send
 	return a, nil
 }
 
-// watch cancels a request that nobody waits for when its context ends.
+// watch cancels a request without a waiting goroutine when its context ends.
 func (d *Batcher) watch(r *request) {
 	ctx := r.task.Context
 	if ctx.Done() == nil {
@@ -187,7 +187,7 @@ func (d *Batcher) begin(r *request) (backend.Instance, error) {
 	return in, nil
 }
 
-// admit refuses what is to be refused whoever is idle, and notes a call.
+// admit refuses requests that idle instances do not matter for, and notes a BLS request.
 func (d *Batcher) admit(r *request) error {
 	req := r.task.Request
 	if req.Caller == nil {
@@ -249,7 +249,7 @@ func (d *Batcher) accept(r *request) (destination, error) {
 	return destination{stirs: d.lineUpLocked(r), inTurn: d.takesTurns}, nil
 }
 
-// cancel ends a request that waits, and tells the model of one that it has: one
+// cancel ends a request that waits, and else tells the model that has it: one
 // that is executed, or to which it goes on sending responses.
 func (d *Batcher) cancel(r *request) {
 	d.mu.Lock()
@@ -290,7 +290,7 @@ func (d *Batcher) Stop(ctx context.Context) error {
 		d.hold = 0
 	}
 	d.mu.Unlock()
-	d.dispatch() // batches wait for nobody now
+	d.dispatch() // batches wait for no other request now
 	return Wait(ctx, d.census.Drained())
 }
 

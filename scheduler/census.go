@@ -2,13 +2,13 @@ package scheduler
 
 import "context"
 
-// Census counts the requests inside a Scheduler: those that it has accepted and
+// Census counts the requests inside a Scheduler: the requests that it has accepted and
 // that have not ended. The Scheduler's mu guards it.
 type Census struct {
 	inside  int
 	stopped bool
 	drained chan struct{} // closed when stopped and nothing is inside
-	quiet   chan struct{} // closed when nothing is inside; nil while nobody waits for that
+	quiet   chan struct{} // closed when nothing is inside; nil without a wait for that
 }
 
 // NewCensus returns the Census of a Scheduler that has no request.

@@ -16,7 +16,7 @@ type dropped struct {
 	reason  Reason
 }
 
-// dropLocked takes a request from its line that whoever unlocks answers.
+// dropLocked takes a request from its line, which the caller answers after unlocking.
 func (d *Batcher) dropLocked(r *request, reason Reason) {
 	d.leaveLineLocked(r)
 	d.dropped = append(d.dropped, dropped{r, reason})
@@ -58,7 +58,7 @@ func (d *Batcher) putBackLocked(r *request) {
 	d.wakeLocked(d.waiting.deadlines.next())
 }
 
-// joinsLocked forgets what was picked, if who joins the end of a line comes before
+// joinsLocked forgets what was picked, if a request that joins the end of a line comes before
 // some of it.
 func (d *Batcher) joinsLocked(line int) {
 	if n := len(d.forming.picked); n > 0 && line < d.forming.picked[n-1].line {
@@ -103,8 +103,8 @@ func (d *Batcher) awake() {
 	d.dispatch()
 }
 
-// dispatch hands out what is to be executed, as long as somebody can take it,
-// and answers who waits no longer. If nothing is and an instance is idle, it
+// dispatch hands out batches, as long as an instance can take them,
+// and answers requests that wait no longer. If none waits and an instance is idle, it
 // asks for what others have ahead.
 func (d *Batcher) dispatch() {
 	for {

@@ -68,7 +68,7 @@ func (f *forming) reset() {
 func (f *forming) complete(by *rules) bool { return f.sealed || f.size >= by.enough }
 
 // lookLocked goes on to look at those that wait, as far as they fit into the
-// batch that is being formed. Whoever is found to wait in vain is dropped.
+// batch that is being formed. Requests that wait in vain are dropped.
 func (d *Batcher) lookLocked(now int64) {
 	f := &d.forming
 	if f.expires != 0 && now >= f.expires {
@@ -120,7 +120,7 @@ func (f *forming) pick(by *rules, r *request) {
 }
 
 // followingLocked returns the next one in line that has not been picked. It
-// drops on the way what waits for nobody or has waited for too long.
+// drops requests without a client or past their deadline on the way.
 func (d *Batcher) followingLocked(now int64) *request {
 	var last *request
 	if n := len(d.forming.picked); n > 0 {
@@ -144,11 +144,11 @@ func (d *Batcher) followingLocked(now int64) *request {
 }
 
 // dueLocked returns how many of those picked are to be executed now, if an
-// instance is idle. If there are none, until is when there are if nobody comes;
+// instance is idle. If there are none, until is when there are without another request;
 // 0: never.
 func (d *Batcher) dueLocked(now int64) (n int, until int64) {
 	f := &d.forming
-	waits := d.rules.delay > 0 && !d.census.StoppedLocked() // afterwards nobody comes
+	waits := d.rules.delay > 0 && !d.census.StoppedLocked() // afterwards no request comes
 	inTime := !waits || now-f.oldest < int64(d.rules.delay)
 	switch {
 	case len(f.picked) == 0:

@@ -52,7 +52,7 @@ const restful = 100 * time.Millisecond
 
 // restLocked takes the idle instance that is next for a request of a time: the one
 // that was used last, whose memory is warm and whose process may not have fallen
-// asleep, or, where requests come slowly, the one that has rested longest.
+// asleep, or, where requests come slowly, the instance that has rested longest.
 func (d *Batcher) restLocked(now int64) backend.Instance {
 	at := len(d.idle) - 1
 	if now-d.rested >= int64(restful) {

@@ -43,7 +43,7 @@ type order struct {
 type orderRow struct {
 	linked.List[*turn]
 	client  context.Context // nil for those of all
-	passing bool            // somebody hands responses up
+	passing bool            // a goroutine hands responses up
 }
 
 // turn is the place of a request in an order.
@@ -145,7 +145,7 @@ func (o *order) watchLocked() {
 }
 
 // look has a client step aside if the first, which is one of its requests, keeps
-// others back because nobody reads.
+// others back because its client does not read.
 func (o *order) look() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

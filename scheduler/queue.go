@@ -35,7 +35,7 @@ type lines struct {
 	queues []queue           // two for each level
 	levels []batching.Policy // of each level
 	length int               // of all
-	calls  int               // of those that models have made
+	calls  int               // BLS requests
 	// deadlines of those that are to be rejected at theirs.
 	deadlines deadlines
 }

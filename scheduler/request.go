@@ -80,7 +80,7 @@ func (d *Batcher) fail(r *request, reason Reason, err error) {
 	r.deliver(infer.ErrorResponse(err))
 }
 
-// released tells whoever wants to know that no instance has a request any more,
+// released tells Config.Released that no instance has a request any more,
 // nor will have.
 func (d *Batcher) released(r *request) {
 	if d.config.Released != nil {

@@ -51,7 +51,7 @@ const (
 type Execution struct {
 	Requests []Timing
 	Report   backend.Report
-	// Padding counts requests of the batch that nobody has made. They are not among
+	// Padding counts requests of the batch without a client. They are not among
 	// Requests, but the instance had them: each counts 1 in the batch's size.
 	Padding int64
 }

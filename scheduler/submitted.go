@@ -29,7 +29,7 @@ func (s *Submitted) Enter() error {
 	return nil
 }
 
-// Cancel ends the request if it waits, and tells the model of one that it has.
+// Cancel ends the request if it waits, and else tells the model that has it.
 func (s *Submitted) Cancel() {
 	r := (*request)(s)
 	r.scheduler.cancel(r)
@@ -42,7 +42,7 @@ func (s *Submitted) TakeBack() bool { return (*request)(s).TakeBack() }
 func (s *Submitted) Discard() {
 	r := (*request)(s)
 	r.Send = func(response *infer.Response) { response.Release() }
-	r.deliver(&infer.Response{Final: true}) // to nobody
+	r.deliver(&infer.Response{Final: true}) // to no client
 }
 
 // EndHold lets what the Batcher holds back (Batching.StartWith) be executed.

@@ -6,7 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
-// askLocked chooses, among idle instances that take turns, the one that is to ask
+// askLocked chooses, among idle instances that take turns, the instance that is to ask
 // for the turn.
 func (d *Batcher) askLocked() (in *ratelimit.Instance, calls []*infer.Request) {
 	in = ratelimit.LeastUsed(d.idle)

@@ -13,7 +13,7 @@
 //	| block  | block       | free |  never reserved yet |   the requests file
 //	+--------+-------------+------+---------------------+
 //
-// Ownership: a Block is counted. Alloc makes the caller its owner; whoever
+// Ownership: a Block is counted. Alloc makes the caller its owner; a caller that
 // keeps it longer retains it; the last Release makes its bytes free for others.
 // The bookkeeping is private to this process: nothing of it lies in the region.
 //
@@ -23,7 +23,7 @@
 // it is read once, checked here, and only then used.
 //
 // Faults: a memfd is sealed, so a mapped range cannot vanish. A named file can
-// be truncated by the stub that writes it; whoever touches its bytes does so
+// be truncated by the stub that writes it; a caller that touches its bytes does so
 // under Guard, or in a goroutine with debug.SetPanicOnFault.
 //
 // Locks: Pool.mu, Loans.mu and Arena.mu are leaves: nothing is called while one

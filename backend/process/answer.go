@@ -172,7 +172,7 @@ func (l *life) executing(number uint64) (first inside, freed int64, err error) {
 	return l.inside[0], l.freed, nil
 }
 
-// conclude makes the caller the one that answers the first batch; false if the end of
+// conclude takes the first batch, which the caller answers; false if the end of
 // the life does. It completes answers and report, and returns the streams that end
 // with the batch and whose senders may wait.
 func (l *life) conclude(first *inside, answers []*infer.Response, rescheduled map[uint32]bool, report *backend.Report, arrived int64) (credits []*stream, ok bool) {
@@ -263,7 +263,7 @@ func (l *life) skipping(number uint64) (asked withdrawal, first inside, fits boo
 	return asked, first, fits
 }
 
-// concludeSkipped makes the caller the one that gives a skipped batch back, unless that
+// concludeSkipped takes a skipped batch, which the caller gives back, unless that
 // has been done.
 func (l *life) concludeSkipped(asked withdrawal, arrived int64) bool {
 	l.in.mu.Lock()

@@ -19,7 +19,7 @@ type awaitState struct {
 	// not in it.
 	think atomic.Int64
 	// skip is how many waits are still to be slept through, because a yield took
-	// so long that somebody else needs the processor; penalty is the next such
+	// so long that another process needs the processor; penalty is the next such
 	// number, clean counts the spins since.
 	skip    atomic.Int32
 	penalty atomic.Int32
@@ -88,11 +88,11 @@ func (in *Instance) Await(done <-chan struct{}) {
 }
 
 // callees are those of a chain of models that call each other at which a
-// follower looks for the one that everybody waits for.
+// follower looks for the last callee, for which all others wait.
 const callees = 8
 
 // follower looks for the answer of the model that the stub of a life waits for,
-// while somebody spins on that life: the stub says nothing before it has come.
+// while a goroutine spins on that life: the stub says nothing before it has come.
 type follower struct {
 	of      *life
 	watched *life

@@ -15,7 +15,7 @@ type Cause string
 
 // The causes of losses.
 const (
-	// Exited: the process ended by itself, or somebody else ended it.
+	// Exited: the process ended by itself, or a signal from outside ended it.
 	Exited Cause = "exit"
 	// BrokeProtocol: the process said what the protocol forbids, and was ended.
 	BrokeProtocol Cause = "protocol"

@@ -38,13 +38,13 @@
 // Callers: backend.Backend's callers, by the interfaces of package backend. A Program is
 // called by the goroutines of its instances, several at once.
 //
-// Goroutines: Instance.Run lives one life after another. A life has three: one that waits
+// Goroutines: Instance.Run lives one life after another. A life has three: a waiter
 // for the process, the reader of its ring, and one for each of its outputs. Whoever waits
 // for an answer may read the ring in the reader's place (Await); handle runs with the
 // channel's receive lock held, whoever calls it.
 //
 // Memory: a task's inputs are lent to the stub by ticket until it gives the ticket back.
-// Outputs are lent by the stub until they are released, by whoever holds the response;
+// Outputs are lent by the stub until they are released, by the holder of the response;
 // where clients hold much of a stub's memory they are copied (copies.go). What a life
 // has lent, and what it was lent, goes with it; responses that are being written keep
 // their mapping until they are released.

@@ -66,7 +66,7 @@ func (l *life) end(cause error) {
 	l.process.Kill() // and with it, when it is reaped, its group
 	<-l.exited
 	l.process.KillFamily()
-	// Whoever hands a batch over may not have noticed yet that the life has ended.
+	// A scheduler that hands a batch over may not have noticed yet that the life has ended.
 	in.submit.Lock()
 	in.submit.Unlock() //nolint:staticcheck // only waited for
 	l.withdrawing.Wait()

@@ -131,7 +131,7 @@ func (l *life) sent(number, position uint64, err error) (refused error) {
 		l.handed.Store(l.inside[at].sent)
 	case own != nil:
 		refused = own      // also after a panic
-		l.dropLastLocked() // it is the last one, as nobody else could submit
+		l.dropLastLocked() // it is the last one, as submit was held
 	case !errors.Is(err, ipc.ErrClosed):
 		// The channel is broken: the life ends, and its end gives the batch back,
 		// for nothing of it was published.

@@ -80,7 +80,7 @@ func (l *life) initialize(ctx context.Context) error {
 		return err
 	}
 	if levels := l.in.model.supervisor.levels(); levels != question.Log {
-		// They have changed, and whoever says so may have been faster.
+		// They have changed, and the news may have been faster.
 		if err := l.ask(ipc.LogSettings, levels); err != nil {
 			return err
 		}

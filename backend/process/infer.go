@@ -17,7 +17,7 @@ import (
 const maxInferences = 16_384
 
 // copyAside is up to how many bytes are copied by a goroutine that holds a
-// channel's receive lock; more are copied by one that holds nothing up.
+// channel's receive lock; more are copied by a goroutine of their own.
 const copyAside = 1 << 20
 
 // inferences are the requests that a stub's model has made (BLS).
@@ -151,7 +151,7 @@ func (i *inferences) reserve(n, limit int64) bool {
 	return true
 }
 
-// close ends all requests: they are cancelled, and nobody hears of their
+// close ends all requests: they are cancelled, and the model hears nothing of their
 // responses. It is called once nothing is received any more.
 func (i *inferences) close() {
 	i.mu.Lock()
@@ -332,7 +332,7 @@ func (q *inference) submit() {
 		q.deliver(infer.ErrorResponse(q.prefixed(err)))
 	case asks:
 		if !q.life.infers.goAside(q.life.in.log, func() { q.ask(decoupled) }, q.failed) {
-			q.deliver(infer.ErrorResponse(ipc.ErrClosed)) // which nobody hears
+			q.deliver(infer.ErrorResponse(ipc.ErrClosed)) // which reaches no model
 		}
 	default:
 		q.hand(decoupled)
@@ -357,7 +357,7 @@ func (q *inference) ask(decoupled bool) {
 }
 
 func (q *inference) hand(decoupled bool) {
-	if q.Err() != nil { // nobody wants it any more
+	if q.Err() != nil { // the model has given it up
 		q.deliver(infer.ErrorResponse(&infer.Error{Code: infer.Cancelled}))
 		return
 	}

@@ -16,7 +16,7 @@ import (
 type cancellation struct {
 	log    zerolog.Logger
 	lock   sync.Mutex
-	done   chan struct{} // made when somebody asks for it
+	done   chan struct{} // made by the first call of Done
 	err    error
 	afters []*func()
 }

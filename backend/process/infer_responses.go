@@ -13,7 +13,7 @@ import (
 )
 
 // responses are those to a request of a model, on their way to it. They are sent
-// by whoever delivers them or raises the demand, in their order, as far as there
+// by the goroutine that delivers them or raises the demand, in their order, as far as there
 // is demand; the others are kept with their slots, so that the model that makes
 // them has to wait.
 type responses struct {
@@ -22,7 +22,7 @@ type responses struct {
 	kept      []*infer.Response
 	first     [1]*infer.Response // kept begins here
 	away      bool               // a goroutine sends one; others only keep
-	forgotten bool               // nobody wants them
+	forgotten bool               // the model has given them up
 	loose     bool               // they do not count in their window
 }
 
@@ -45,7 +45,7 @@ func (q *inference) grant(n uint32) {
 	q.flushLocked()
 }
 
-// forget drops all responses, those that are here and those that come.
+// forget drops all responses, present and future.
 func (q *inference) forget() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -8,7 +8,7 @@ import "github.com/nereid-serving/nereid/infer"
 // long as it is the one request of its execution. From then on its responses
 // are kept here, as many as come.
 
-// joinLocked notes a request and returns the streams that somebody may fail to
+// joinLocked notes a request and returns the streams that a client may fail to
 // read from now on; the caller loosens them without a lock.
 func (i *inferences) joinLocked(q *inference) (unread []*inference) {
 	for _, s := range i.tight {

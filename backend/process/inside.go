@@ -9,14 +9,14 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 )
 
-// depth is how many batches a stub may have: one that it executes, and the next,
+// depth is how many batches a stub may have: the batch in execution, and the next,
 // so that it need not wait for this process to wake up between short ones.
 const depth = 2
 
-// batches are those that a stub has, and what became of the last ones. Guarded by
+// batches are the batches of a stub, and what became of the last ones. Guarded by
 // Instance.mu where nothing else is said.
 type batches struct {
-	inside [depth]inside // the one that it executes first
+	inside [depth]inside // the batch in execution first
 	count  int           // of them
 	number uint64        // of the batch that was handed over last
 	freed  int64         // ns, when the last answer came
@@ -82,7 +82,7 @@ func (l *life) handleLocked(task *backend.Task) (handle uint64, ok bool) {
 	return 0, false
 }
 
-// popLocked makes the caller the one that ends the first batch.
+// popLocked takes the first batch, which the caller ends.
 func (l *life) popLocked() inside {
 	first := l.inside[0]
 	copy(l.inside[:], l.inside[1:])

@@ -110,7 +110,7 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 	}
 }
 
-// stop ends the instance for good. If it ever worked, whoever still waits for it
+// stop ends the instance for good. If it ever worked, a scheduler that still waits for it
 // is told that there is nothing to wait for.
 func (in *Instance) stop(worked bool) {
 	in.endState()
@@ -154,13 +154,13 @@ func (in *Instance) down(hopeless bool) {
 	}
 }
 
-// backoff says how long to wait before a new life: not at all after one that has
+// backoff says how long to wait before a new life: not at all after a life that has
 // answered something, and longer and longer while lives end without. Losses that do
 // not speak against the model make pauses too, but are not counted for giving up.
 type backoff struct {
 	pauses int // in a row, each after less than a healthy minute
-	losses int // of these, those that count
-	starts int // in a row that did not reach ready, those that count
+	losses int // of these, counted for giving up
+	starts int // in a row that did not reach ready, counted for giving up
 	// lived are the last hopelessLosses lives that count, with the pauses after them
 	// and what came between, the latest last.
 	lived [hopelessLosses]time.Duration
@@ -171,7 +171,7 @@ const (
 	healthyAfter    = time.Minute
 	firstPause      = 10 * time.Millisecond
 	longestPause    = 5 * time.Second  // of a stub that starts and is lost
-	longestStart    = 30 * time.Second // of one that does not even start
+	longestStart    = 30 * time.Second // after a life that did not start
 	hopelessStarts  = 3
 	hopelessLosses  = 5           // in a row within losingSpan
 	losingSpan      = time.Minute // of lives and pauses

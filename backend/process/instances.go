@@ -115,7 +115,7 @@ func (m *Model) Instances() []backend.Instance {
 	return list
 }
 
-// match compares the instances that are there with those that are wanted: what
+// match compares the present instances with the wanted ones: what
 // has both name and signature stays before what has the signature alone. kept
 // are in the order of wanted, with nil where one is missing.
 func match(present, wanted []*Instance) (kept, surplus []*Instance) {

@@ -74,7 +74,7 @@ func (l *life) run(ctx context.Context, up func()) error {
 	}
 	in.move(Ready, l)
 	in.current.Store(l)
-	if in.doomed.Load() { // whoever said so may not have seen this one
+	if in.doomed.Load() { // doom may not have seen this life
 		l.process.Kill()
 	}
 	in.asks.Store(l.asks)

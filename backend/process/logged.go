@@ -109,7 +109,7 @@ func (s *Supervisor) LogLevelsChanged() {
 	}
 }
 
-// hear adds the life to those that are told of changed log levels, or takes it
+// hear adds the life to the listeners for changed log levels, or takes it
 // away.
 func (l *life) hear(yes bool) {
 	s := l.in.model.supervisor

@@ -62,7 +62,7 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 }
 
 // launch starts the keepers of instances and returns when all are ready. After
-// an error all of these have ended; those that have not when ctx does are killed.
+// an error all of these have ended; instances that have not when ctx does are killed.
 func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 	outcomes := make(chan error, len(instances))
 	m.mu.Lock()
@@ -219,7 +219,7 @@ func (m *Model) Close(ctx context.Context) error {
 	return fmt.Errorf("its stubs were killed: %w", context.Cause(ctx))
 }
 
-// doom ends the present stub, and one that is just becoming ready.
+// doom ends the present stub, also while it is becoming ready.
 func (in *Instance) doom() {
 	in.doomed.Store(true)
 	in.kill()

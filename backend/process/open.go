@@ -45,7 +45,7 @@ type window struct {
 	// window is told at once.
 	leftResponses int
 	leftBytes     int64
-	over          bool // nobody needs credit any more
+	over          bool // no sender needs credit any more
 }
 
 // take counts a response that has come, and reports whether it may.
@@ -136,7 +136,7 @@ type opened struct {
 	byHandle map[uint64]*stream
 	byTask   map[*backend.Task]*stream
 	ended    bool          // with the life
-	emptied  chan struct{} // closed when the stub has nothing any more; nil until somebody waits for that
+	emptied  chan struct{} // closed when the stub has nothing any more; nil until the first wait for that
 }
 
 func (o *opened) add(s *stream) {
@@ -272,8 +272,8 @@ func (l *life) responded(f ipc.Frame) error {
 	return nil
 }
 
-// endStream makes the caller the one that hands the final response up; false if
-// somebody else does.
+// endStream ends a stream, whose final response the caller hands up; false if
+// another goroutine does.
 func (l *life) endStream(s *stream) bool {
 	l.in.mu.Lock()
 	defer l.in.mu.Unlock()
@@ -348,7 +348,7 @@ func (l *life) endOpenLocked() (left []*stream) {
 	return left
 }
 
-// tell tells the stub that nobody waits for the answer to a request.
+// tell tells the stub that no client waits for the answer to a request.
 func (l *life) tell(handle uint64) {
 	var body [8]byte
 	binary.LittleEndian.PutUint64(body[:], handle)

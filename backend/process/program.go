@@ -100,7 +100,7 @@ const (
 	// ProcessLost: the process that had the request was lost; the instance.
 	ProcessLost Fault = 1
 	// ReadyLate and SharedReadyLate: the model did not say in time whether it is ready,
-	// when it was asked, or had been asked before by somebody else; the instance.
+	// when it was asked, or had been asked before; the instance.
 	ReadyLate       Fault = 2
 	SharedReadyLate Fault = 3
 	// ReadyLost: the process was lost while it was asked whether the model is ready;

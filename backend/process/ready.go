@@ -12,7 +12,7 @@ import (
 // readiness is what a stub is asked of its model. Guarded by Instance.mu.
 type readiness struct {
 	probes uint64 // questions so far
-	check  *check // the one that is not answered yet
+	check  *check // the question without an answer yet
 }
 
 // check is one question to a model whether it is ready.

@@ -106,7 +106,7 @@ func ParseConfig(values map[string]string) (Config, error) {
 		DefaultBytes: 1 << 20,
 		GrowthBytes:  1 << 20,
 		StubTimeout:  30 * time.Second,
-		// Models fetch weights in initialize; one that hangs must end some day.
+		// Models fetch weights in initialize; a download that hangs must end some day.
 		InitializeTimeout: time.Hour,
 		FinalizeTimeout:   30 * time.Second,
 		UnloadTimeout:     30 * time.Second,

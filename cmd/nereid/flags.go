@@ -24,7 +24,7 @@ type group struct {
 }
 
 // noEffect lists the flags that are read and checked, as Triton does, but on
-// which nothing acts. Whoever makes something act on one removes it here.
+// which nothing acts. A change that makes one act removes it here.
 var noEffect = []string{
 	"allow-client-shm",
 	"allow-gpu-metrics",

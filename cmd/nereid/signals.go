@@ -31,7 +31,7 @@ func watchSignals(parent context.Context, stdout io.Writer, log zerolog.Logger) 
 	graceful, endGraceful := context.WithCancel(abrupt)
 
 	// Handled rather than ignored: what a process ignores, its children ignore too.
-	pipe := make(chan os.Signal, 1) // written by package signal, read by nobody, never closed
+	pipe := make(chan os.Signal, 1) // written by package signal, never read, never closed
 	signal.Notify(pipe, unix.SIGPIPE)
 	received := make(chan os.Signal, 4) // written by package signal; more than four at once are one
 	signal.Notify(received, unix.SIGINT, unix.SIGTERM)
@@ -51,7 +51,7 @@ func watchSignals(parent context.Context, stdout io.Writer, log zerolog.Logger) 
 				case time.Since(first) > signalBurst:
 					endAbrupt(errSecondSignal)
 				}
-				// Last: it waits where nobody reads what is printed.
+				// Last: it waits where the output is not read.
 				fmt.Fprintf(stdout, "Signal (%d) received.\n", s)
 			case <-done:
 				return

@@ -30,7 +30,7 @@ func writeUsage(w io.Writer, program string) {
 		}
 	}
 	b.WriteString("\n")
-	_, _ = io.WriteString(w, b.String()) // nobody is left to tell
+	_, _ = io.WriteString(w, b.String()) // there is no other place to say so
 }
 
 func writeWrapped(b *strings.Builder, text string) {

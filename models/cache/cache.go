@@ -111,7 +111,7 @@ type Miss struct{ question question }
 // Lookup returns the response to a request with all outputs that it asks for and
 // no other, or nil: what was kept for the same outputs, or what of all outputs was
 // asked for. The request has been completed, so that its inputs have names, types
-// and shapes. The response is the caller's, who sets model and id. Took is how
+// and shapes. The response is the caller's, which sets model and id. Took is how
 // long that took, with the hashing of the inputs.
 func (s *Space) Lookup(r *infer.Request) (found *infer.Response, miss Miss, took time.Duration) {
 	c, began := s.cache, time.Now()

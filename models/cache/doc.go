@@ -3,7 +3,7 @@
 //
 // A Cache has one budget of bytes for all models; the entry used longest ago goes
 // first. Each loaded version has a Space of its own in it, whose responses
-// nobody else is given and which ends with the version: what an earlier load of
+// no other caller is given and which ends with the version: what an earlier load of
 // the model has answered is not found again.
 //
 //	Space.Lookup(request) ─▶ Hit ─────────────▶ response

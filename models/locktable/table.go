@@ -147,7 +147,7 @@ func (t *Table[L]) Lock(ctx context.Context, op *Operation[L], needed, dependent
 	return held, nil
 }
 
-// overtake gives up the operations whose loads one that waits for them outdates.
+// overtake gives up the operations whose loads a waiting operation outdates.
 func (t *Table[L]) overtake(op *Operation[L]) {
 	type load struct {
 		by     *Operation[L]
@@ -180,7 +180,7 @@ func (t *Table[L]) WasTouched(op *Operation[L], id repository.Identity) bool {
 	return op.touched[id]
 }
 
-// blockersLocked are the operations for which one that waits has to wait.
+// blockersLocked are the operations for which a waiting operation has to wait.
 func (t *Table[L]) blockersLocked(op *Operation[L]) []*Operation[L] {
 	var blockers []*Operation[L]
 	add := func(o *Operation[L]) {

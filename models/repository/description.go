@@ -129,7 +129,7 @@ func (r *Roots) readConfig(f *Folder) (*kserve.ModelConfig, error) {
 }
 
 // noAgent refuses a model that wants a repository agent: none can be run, and
-// without its agents a model may be what nobody should serve.
+// without its agents a model may not be fit to be served.
 func (r *Roots) noAgent(name string) error {
 	directory := r.options.AgentDirectory
 	if directory == "" {

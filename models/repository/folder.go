@@ -33,7 +33,7 @@ type Folder struct {
 }
 
 // openFolder opens the model directory name of a repository. A directory that
-// is a link may lead anywhere: whoever writes the repository placed it there,
+// is a link may lead anywhere: the writer of the repository placed it there,
 // and its target is then a root of its own.
 func openFolder(repository rootDir, name string) (*Folder, error) {
 	f := &Folder{

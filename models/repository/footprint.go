@@ -112,7 +112,7 @@ func add(sum hash.Hash64, name string, values ...uint64) {
 
 // passing reports whether what has that name comes and goes beside the files of
 // a model: what Python compiles, and what editors, file managers and network
-// file systems leave while somebody works on a file.
+// file systems leave while a file is edited.
 func passing(name string) bool {
 	switch name {
 	case "__pycache__", ".ipynb_checkpoints", ".DS_Store":

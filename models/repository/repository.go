@@ -47,7 +47,7 @@ type rootDir struct {
 // reasonDuplicate stands in the repository index for a name that two roots have.
 const reasonDuplicate = "model appears in two or more repositories"
 
-// Open opens the directories that roots names; one that is named twice
+// Open opens the directories that roots names; a directory that is named twice
 // counts once. Errors are *infer.Error with Triton's text.
 func Open(roots []string, options Options) (*Roots, error) {
 	r := &Roots{options: options}

@@ -107,7 +107,7 @@ func (s *Uploads) directory() (string, error) {
 		return "", infer.Errorf(infer.Unavailable, "Server exiting")
 	}
 	if s.parent != nil {
-		if _, err := os.Lstat(s.parent.Name()); errors.Is(err, fs.ErrNotExist) { // somebody has cleaned up
+		if _, err := os.Lstat(s.parent.Name()); errors.Is(err, fs.ErrNotExist) { // it was cleaned up
 			_ = s.parent.Close()
 			s.parent = nil
 		}
@@ -138,7 +138,7 @@ func (s *Uploads) Close() {
 }
 
 // makeUploads makes the directory for uploads. The lock on it tells other
-// servers, and those who clean up temporary files, that it is in use.
+// servers, and cleaners of temporary files, that it is in use.
 func makeUploads() (*os.File, error) {
 	for {
 		path, err := os.MkdirTemp("", uploadsPrefix)

@@ -100,7 +100,7 @@ func (g *Barrier) warmed(a *arrival, life int, err error) {
 			default:
 			}
 		}
-		// After the failure is there: who sees this closed looks for one without mu.
+		// After the failure is there: a reader that sees this closed looks for it without mu.
 		close(a.first)
 	} else if err != nil && a.life == life && g.ctx.Err() == nil {
 		g.log.Error().Str("instance", a.in.Name()).Msgf("the instance serves although its warm-up failed: %v", err)
@@ -216,8 +216,8 @@ func (g *Barrier) Forget(in backend.Instance) {
 }
 
 // Refuse lets none of those that wait pass, now or later, and returns them. They
-// are known until they are forgotten: one that comes up once more before it ends
-// is none that waits.
+// are known until they are forgotten: an instance that restarts while it is being
+// retired does not count as waiting.
 func (g *Barrier) Refuse() []backend.Instance {
 	var list []backend.Instance
 	for _, a := range g.waiting() {

@@ -47,7 +47,7 @@ type heldSample struct {
 	err   error
 }
 
-// hold makes the data of a sample, or waits for whoever does. The caller drops it.
+// hold makes the data of a sample, or waits for another goroutine that does. The caller drops it.
 func (w *Samples) hold(directory *repository.Folder, sample *kserve.ModelWarmup) *heldSample {
 	w.mu.Lock()
 	h := w.held[sample]

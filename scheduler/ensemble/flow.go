@@ -37,7 +37,7 @@ type flow struct {
 	inflight int            // steps that have been submitted and not ended
 	held     []*stepRun     // that wait for their turn
 	err      *infer.Error
-	last     *infer.Response // the one that ends the request, as far as it is known
+	last     *infer.Response // the final response, as far as it is known
 	acting   bool
 	spun     *stepRun // that the client's goroutine spins for: the one submitted last
 	window   window

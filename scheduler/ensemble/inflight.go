@@ -50,7 +50,7 @@ func (l *inflightLimiter) withdraw(run *stepRun) bool {
 	return true
 }
 
-// free ends a step's turn, and begins that of the one that has waited longest.
+// free ends a step's turn, and begins that of the step that has waited longest.
 // Those that end at once are not granted one inside the other.
 func (l *inflightLimiter) free() {
 	l.mu.Lock()

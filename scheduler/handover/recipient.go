@@ -45,7 +45,7 @@ func (r *Recipient) Await(ctx context.Context, req *infer.Request, in backend.In
 // Tell hands a response up and reports whether it was the last one.
 func (r *Recipient) Tell(g *waitgraph.Graph, response *infer.Response) (last bool) {
 	last = response.Final
-	if r.Call != nil { // who gets the last may go on before the scheduler has noted the end
+	if r.Call != nil { // the receiver of the last response may go on before the scheduler has noted the end
 		g.Responded(r.Call, last)
 	}
 	r.pass(response)

@@ -104,7 +104,7 @@ func (in *Instance) Await(done <-chan struct{}) {
 func (in *Instance) Execute(b *backend.Batch) {
 	l := in.limiter
 	l.mu.Lock()
-	if in.batch != nil { // nobody hands over two
+	if in.batch != nil { // a scheduler hands over one at a time
 		l.mu.Unlock()
 		b.Done(b, backend.Report{Refused: true})
 		return
@@ -158,7 +158,7 @@ func (in *Instance) giveBack(task *backend.Task, report backend.Report) bool {
 
 // execute hands over a batch whose turn has come.
 func (in *Instance) execute() {
-	tasks := in.batch.Tasks // it is nobody else's until its Done
+	tasks := in.batch.Tasks // it is this instance's until its Done
 	// Not kept from one to the next: who executes a batch may look at it after its
 	// Done.
 	handover.Give(in.limiter.log, in.inner, &backend.Batch{Tasks: tasks, Trial: in.batch.Trial, Done: in.done})

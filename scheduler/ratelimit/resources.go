@@ -17,7 +17,7 @@ type Resource struct {
 // AnyDevice stands for all devices.
 const AnyDevice int32 = -1
 
-// resource is one that instances share: on a device, or everywhere.
+// resource is shared by instances: on a device, or everywhere.
 type resource struct {
 	name   string
 	device int32 // AnyDevice: a global one

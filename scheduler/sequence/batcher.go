@@ -62,7 +62,7 @@ type Batcher struct {
 	census    scheduler.Census
 	ids       map[infer.CorrelationID]*sequence
 	generated uint64                 // ids given to requests that came without
-	backlog   linked.List[*sequence] // of those that have no slot, the first first to get one
+	backlog   linked.List[*sequence] // sequences without a slot, in the order in which they get one
 	expiring  sequenceDeadlines      // of those in the backlog that have one
 	// resting are those in ids that are not in the backlog, in the order of their
 	// last requests: the first is the next whose time is over.
@@ -70,7 +70,7 @@ type Batcher struct {
 	alarm     *time.Timer               // for the first of expiring and resting; nil before it was needed
 	rings     int64                     // when it does, 0 if it is not set
 	instances []*lane                   // in the order in which they came up first
-	gone      map[backend.Instance]bool // those that were retired and have nothing left, until they end
+	gone      map[backend.Instance]bool // retired instances with nothing left, until they end
 	free      freeSlots
 	joined    map[*infer.Request]*episode // that the batchers of lanes have (Oldest)
 	held      bool                        // by HoldRequests and HoldBacklog
@@ -264,7 +264,7 @@ func (s *Batcher) Stop(ctx context.Context) error {
 
 // drainedLocked ends what goes on by itself.
 func (s *Batcher) drainedLocked() {
-	for _, seq := range s.ids { // which nobody ends any more
+	for _, seq := range s.ids { // which no request ends any more
 		s.unchargeLocked(seq.values)
 	}
 	if s.alarm != nil {

@@ -48,7 +48,7 @@ func (s *Batcher) touchLocked(seq *sequence) {
 }
 
 // patienceLocked is how long a sequence may be idle. When nothing more can come,
-// whoever holds a slot gives it up for those that wait for one.
+// a sequence in a slot gives it up for the backlog.
 func (s *Batcher) patienceLocked() int64 {
 	if s.census.StoppedLocked() && s.backlog.First != nil {
 		return 0

@@ -191,8 +191,8 @@ func (s *Batcher) returnLocked(homeless []*sequence, then *followUp) {
 }
 
 // putBackLocked puts a request that an instance has not looked at first in line
-// again, and reports whether its sequence needs a slot. One that nobody waits for
-// any more ends its sequence, as it does with cancel.
+// again, and reports whether its sequence needs a slot. A request without a client
+// ends its sequence, as it does with cancel.
 func (s *Batcher) putBackLocked(r *episode, then *followUp) (homeless bool) {
 	seq := r.seq
 	if seq.awaits == r {

@@ -164,7 +164,7 @@ func (s *Batcher) vacateLocked(seq *sequence, then *followUp) {
 }
 
 // leaveBacklogLocked takes a sequence out of the backlog. Its idle time begins
-// anew: who waited for a slot has not been idle.
+// anew: a sequence in the backlog has not been idle.
 func (s *Batcher) leaveBacklogLocked(seq *sequence) {
 	s.backlog.Remove(seq)
 	seq.backlogged = false

@@ -10,7 +10,7 @@ import (
 )
 
 // copyAside is from how many bytes on a batch is merged by a goroutine of its
-// own: who hands batches over has other work to do.
+// own: the scheduler's goroutine has other work to do.
 const copyAside = 1 << 20
 
 // instance is an instance whose batches are merged before they reach it. It is

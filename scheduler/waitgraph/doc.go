@@ -22,5 +22,5 @@
 // and may be called with a scheduler locked; Check, Recheck and Suspects may not.
 //
 // Memory: each call allocates one Call. Requests of clients touch no Graph, and a
-// call that finds an idle instance is searched for by nobody.
+// call that finds an idle instance is never searched for.
 package waitgraph

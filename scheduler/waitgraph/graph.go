@@ -141,7 +141,7 @@ func (g *Graph) Open() int {
 	return len(g.calls)
 }
 
-// isOpen reports whether a call is still one that its caller waits for.
+// isOpen reports whether the caller still waits for a call.
 func (g *Graph) isOpen(c *Call, all bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

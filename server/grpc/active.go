@@ -6,7 +6,7 @@ import (
 )
 
 // activity counts goroutines and tells when there is none. Unlike a WaitGroup
-// it may be entered while somebody waits.
+// it may be entered during a wait.
 type activity struct {
 	count   atomic.Int64
 	mu      sync.Mutex
@@ -27,7 +27,7 @@ func (a *activity) leave() {
 	a.waiters = nil
 }
 
-// none returns a channel that is closed when nobody is inside.
+// none returns a channel that is closed when no request is inside.
 func (a *activity) none() <-chan struct{} {
 	w := make(chan struct{})
 	a.mu.Lock()

@@ -2,7 +2,7 @@
 // inference.GRPCInferenceService and grpc.health.v1.Health.
 //
 // In its files, as in every Go program, the name grpc is the library's; the front end
-// itself is FrontEnd. Who needs both names this package grpcserver.
+// itself is FrontEnd. A file that needs both imports this package as grpcserver.
 //
 //	front, err := grpc.New(cfg, server.Parts{Core: registry, Allocate: lend, Memory: account, Logging: log}, logger)
 //	…

@@ -29,7 +29,7 @@ func (g *FrontEnd) logSettings(_ context.Context, q *kserve.LogSettingsRequest) 
 }
 
 // logChange applies the keys in Triton's order, so that one which is refused
-// leaves those before it in force; those that it does not know are passed over.
+// leaves those before it in force; unknown ones are passed over.
 func logChange(s *server.LogSettings, to map[string]*kserve.LogSettingsRequest_SettingValue) error {
 	if _, ok := to["log_file"]; ok {
 		return server.ErrLogFile

@@ -30,7 +30,7 @@ const requestCost = 8 << 10
 
 // inferStream serves one ModelStreamInfer.
 //
-// One goroutine reads, one writes, and each request has one that waits in Infer;
+// One goroutine reads, one writes, and each request has a goroutine that waits in Infer;
 // the handler's own only waits, because a stream whose client does not read can
 // be ended in no other way than by returning from the handler. The others follow
 // in their own time: the reader and the writer at once, a request when its model

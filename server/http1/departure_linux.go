@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 )
 
-// watchAfter is how long a request may run before somebody looks whether its
+// watchAfter is how long a request may run before a timer looks whether its
 // client is still there. Most are faster, and cost nothing for it.
 const watchAfter = 5 * time.Millisecond
 

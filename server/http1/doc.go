@@ -10,7 +10,7 @@
 // bytes and a reply from where its parts lie to the socket, without a copy; and so that
 // paths and headers stay as they were spelled.
 //
-// States: a conn waits for a request, serves one, or is closing. Whoever wants a waiting
+// States: a conn waits for a request, serves one, or is closing. Code that wants a waiting
 // connection gone (an eviction, the end of the server) closes it by one compare-and-swap;
 // a conn that serves ends by itself, with its next reply, once the server is closing.
 //

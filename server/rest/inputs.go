@@ -118,7 +118,7 @@ func (c *inferCall) readInputs(v jsontext.Value, req *infer.Request) error {
 		if !names.Add(t.Name, len(req.Inputs), func(i int) string { return req.Inputs[i].Name }) {
 			return infer.Errorf(infer.InvalidArg, "%sinput '%s' already exists in request", req.LogPrefix(), t.Name)
 		}
-		// The tensor is the request's before it has memory, so that whoever ends
+		// The tensor is the request's before it has memory, so that the code that ends
 		// the request releases it.
 		req.Inputs = append(req.Inputs, t)
 		if err := c.readInputData(&f, &req.Inputs[len(req.Inputs)-1]); err != nil {

@@ -78,7 +78,7 @@ func (m *Block) Release() {
 		if m.owner.Reuses {
 			m.owner.reuse.Store(len(m.data), m)
 		} else {
-			clear(m.data) // whoever still reads it will notice
+			clear(m.data) // a late reader will notice
 		}
 		if m.owner.Account != nil {
 			m.owner.Account.Give(memory.Blocks, int64(m.real))

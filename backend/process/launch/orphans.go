@@ -210,13 +210,13 @@ func (c *Children) reapOrphans() {
 }
 
 // census tells the children of processes. Where the kernel does not list them, all
-// processes are looked at: once for all who ask meanwhile, for many stubs may end
+// processes are looked at: once for all callers meanwhile, for many stubs may end
 // together.
 type census struct {
 	asked atomic.Uint64
 
 	mu     sync.Mutex
-	served uint64 // who asked up to here is answered by last
+	served uint64 // calls up to this number are answered by last
 	last   map[int][]int
 }
 

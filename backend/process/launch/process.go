@@ -129,7 +129,7 @@ const (
 // reap takes what has ended of the process and its group, and reports whether
 // the process itself has. It does not wait. When the process has ended, and
 // before its number is given back to the kernel, its group is killed: later the
-// number may be somebody else's.
+// number may be another process's.
 func (p *Process) reap() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

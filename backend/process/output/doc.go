@@ -7,5 +7,5 @@
 // and counted. The last lines are kept for the report of a loss.
 //
 // Capture.mu guards limit and last lines; no line is written while it is held but to
-// the log. A Limit belongs to one user, who locks.
+// the log. A Limit belongs to one user, which locks.
 package output

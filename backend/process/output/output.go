@@ -161,7 +161,7 @@ func (o *Capture) emit(s *source, line []byte) {
 	switch {
 	case !allowed:
 	case s.to == nil:
-		o.log.Log().Msg(text) // whatever levels are switched off: nobody asked for a level
+		o.log.Log().Msg(text) // whatever levels are switched off: printed text has none
 	default:
 		_, _ = s.to.Write(append(line, '\n'))
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 )
 
-// transport is what the library's stream offers to those who look: a
+// transport is what the library's stream has beyond its interface: a
 // message can be read in pieces, while it arrives, so that most of it is never
 // held twice.
 type transport interface {

@@ -23,7 +23,7 @@ const (
 // they arrive. What it lends is valid until its next method is called.
 type source struct {
 	read   func(n int) (mem.BufferSlice, error)
-	charge *memory.Charge // for what is gathered; whoever keeps it gives it back
+	charge *memory.Charge // for the gathered bytes; their keeper gives it back
 
 	asked  int             // bytes of the message that were asked of the transport
 	left   int             // bytes of the message that were not given out

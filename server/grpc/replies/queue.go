@@ -30,7 +30,7 @@ const (
 var (
 	errStalled = status.Error(codes.ResourceExhausted, "the client does not read the responses of its stream")
 	errFull    = status.Error(codes.ResourceExhausted, "the server has no memory left for the stream")
-	// ErrGone ends the stream of a client that has gone: nobody reads it.
+	// ErrGone ends the stream of a client that has disconnected.
 	ErrGone = status.Error(codes.Canceled, "")
 )
 
@@ -51,11 +51,11 @@ var (
 // the transport has nearly written it. Replies beyond the first few are put into
 // the form in which they are sent, and what their models have lent goes back: a
 // client that does not read holds nothing that others need. Where the account has
-// no more, the stream with most of it is ended, one that is left unread first.
+// no more, the stream with most of it is ended, unread streams first.
 type Queue struct {
 	limits  Limits
 	waiting *Streams
-	wake    chan struct{} // sent to without blocking, by whoever has news for Next
+	wake    chan struct{} // sent to without blocking, by goroutines with news for Next
 	Over    chan struct{} // closed by fail: the stream ends now
 
 	mu     sync.Mutex
@@ -306,7 +306,7 @@ func (q *Queue) End(t *Turn) {
 }
 
 // ReadDone says that no request will follow, and with which error the stream
-// ends when those that were begun are answered.
+// ends when the requests begun are answered.
 func (q *Queue) ReadDone(err error) {
 	q.mu.Lock()
 	q.read = true

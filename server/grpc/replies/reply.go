@@ -120,7 +120,7 @@ func (r *Reply) slotted() bool {
 	return r.slot != nil || r.Response != nil && r.Response.Slot != nil
 }
 
-// mayWait reports whether the one who adds the reply may be kept waiting: not
+// mayWait reports whether the goroutine that adds the reply may be kept waiting: not
 // where its backend has counted it, and not with the last one of a request.
 func (r *Reply) mayWait() bool {
 	return r.Response == nil || r.Response.Slot == nil && !r.Response.Final

@@ -41,7 +41,7 @@ func (w *Streams) Leave(q *Queue) {
 }
 
 // relieve makes room for a reply of one stream: it ends the stream that is charged
-// most, of those that are left unread if there are any. The caller holds no queue's
+// most, of the unread streams if there are any. The caller holds no queue's
 // lock.
 func (w *Streams) relieve(own *Queue) {
 	w.mu.Lock()
