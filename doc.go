@@ -29,9 +29,11 @@
 //
 // # The process around it
 //
-// A Server starts Python processes. It reads neither flags nor environment variables,
-// handles no signal but SIGCHLD, and writes nowhere but to Options.Logger, Stdout and
-// Stderr. Three things hold for the whole process: it becomes the subreaper of what
-// models start, Options.SoleParent has the server reap every orphan that comes home
-// to it, and Options.LimitGoHeap sets the memory limit of the Go runtime.
+// A Server starts Python processes. It reads no flags, and of the environment PATH and
+// what names the folders for cache and temporary files, in which it keeps the stub's
+// files and uploads; models inherit the rest. It handles no signal but SIGCHLD, and
+// prints to Options.Logger, Stdout and Stderr alone. Three things hold for the whole
+// process: it becomes the subreaper of what models start, Options.SoleParent has the
+// server reap every orphan that comes home to it, and Options.LimitGoHeap sets the
+// memory limit of the Go runtime.
 package nereid

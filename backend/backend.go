@@ -139,9 +139,9 @@ func Innermost(in Instance) Instance {
 type Instance interface {
 	// Name is the instance's name as logs and error texts show it.
 	Name() string
-	// Execute hands a batch over and returns without waiting for it. The
-	// instance answers every task and then, or before the answers of a decoupled
-	// model, calls b.Done. The next batch may be handed over inside Done. If Execute
+	// Execute hands a batch over and returns without waiting for it. The instance
+	// calls b.Done once and answers every task, in either order: Done first lets the
+	// next batch, which may be handed over inside Done, go to the model meanwhile. If Execute
 	// panics, it has called and will call neither: the caller answers the batch.
 	Execute(b *Batch)
 	// Ready tells why the instance is not ready, nil if it is.
@@ -161,7 +161,8 @@ type Awaiter interface {
 type Pipeliner interface {
 	// Ahead reports whether that makes sense now: executions are so short that
 	// the instance would wait for its next batch a good part of the time. It is
-	// false while the instance has one ahead, and where it would refuse one.
+	// false while the instance has one ahead, and where it would refuse one. It is
+	// called with the scheduler locked: it neither blocks nor calls back.
 	Ahead() bool
 	// Withdraw asks for the batch ahead back, because another instance could
 	// begin it at once. If it had not been begun, its Done is called, with Refused
@@ -183,8 +184,8 @@ type Canceller interface {
 type Events interface {
 	// Up: the instance takes batches from now on.
 	Up(Instance)
-	// Down: it takes none. Tasks that it had begun have been answered; a task
-	// that it had not looked at comes back through Batch.Done with Refused set.
+	// Down: it takes none. Tasks that it had not looked at come back through
+	// Batch.Done with Refused set; the others are answered before or right after.
 	// hopeless means that no new life is to be expected soon.
 	Down(in Instance, hopeless bool)
 }
@@ -239,7 +240,7 @@ type Report struct {
 	Start        int64 // the instance took the batch
 	ComputeStart int64 // the model had its inputs
 	ComputeEnd   int64 // the model had answered
-	End          int64 // the responses had been handed up
+	End          int64 // the instance was done with the batch; responses may still be on their way up
 	// Err is what every unanswered task of the batch was answered with.
 	Err error
 	// Failed are the positions of tasks, ascending, that count as failed although

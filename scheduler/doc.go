@@ -10,14 +10,14 @@
 //
 //	Infer, Submit ──▶ lines ──▶ batch ──▶ instance.Execute ──▶ Batch.Done ──▶ next batch
 //	                    ▲                                          │
-//	                    ├───────── refused by a lost stub ─────────┤ to the front
-//	                    └──────── released for a new round ────────┘ to the end
+//	                    └───────── refused by a lost stub ─────────┘ to the front
 //
 // A request of a Batcher is queued, then in a batch that an instance has ahead or
 // executes, and ended when its last response has been handed up. Refused and withdrawn
 // batches make their requests queued again. It ends without an execution when it is
 // cancelled, past its deadline, refused by the wait graph, or without an instance that
-// could still come back.
+// could still come back. A request that its model releases for another round goes to
+// BatcherConfig.Again, which package sequence sets; without it that is an error.
 //
 // An instance, in the roster of a Batcher (Batcher.up), is idle, executes one batch,
 // or executes one and has one ahead. Down takes it out; it is hopeless if it will not
@@ -36,12 +36,13 @@
 // instances of all models take turns, batching is what a config says about batches,
 // handover calls instances and senders, linked is a list. Other Schedulers import this
 // package, never the reverse: sequence keeps the requests of one correlation id together,
-// in a slot of one instance, and has a Batcher for each instance, to which it submits by
-// submitted.go; ensemble has no instances and calls other models. stacked is an Instance.
+// in a slot of one instance, and has, with the strategy Oldest, a Batcher for each
+// instance, to which it submits by submitted.go; ensemble has no instances and calls other models. stacked is an Instance.
 //
 // Locks: the wait graph's search lock, before Batcher.mu, before the wait graph's mu,
-// ratelimit.Limiter.mu and order.mu. With Batcher.mu held, Observer.Pending may be
-// called; no instance, Sender, Released, Again or drained is. A Census, the lines and
+// ratelimit.Limiter.mu and order.mu. With Batcher.mu held, Observer.Pending,
+// Pipeliner.Ahead and a Strategy may be called; Execute, Withdraw, Cancel, Sender,
+// Released, Again and drained are not. A Census, the lines and
 // the roster are guarded by Batcher.mu. order.mu is given back while a response is
 // handed up.
 //

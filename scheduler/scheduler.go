@@ -7,8 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Scheduler runs the requests of one version of a model. The direct scheduler
-// is one; batchers and ensembles are others.
+// Scheduler runs the requests of one version of a model. The Batcher is
+// one; the sequence batcher and ensembles are others.
 type Scheduler interface {
 	infer.Handler
 	infer.Submitter
@@ -41,7 +41,7 @@ type Reason uint8
 
 // The reasons of failures.
 const (
-	Rejected       Reason = 0 // by a queue's policy
+	Rejected       Reason = 0 // after it was accepted: its time in the queue was over, or it would wait for itself
 	Canceled       Reason = 1 // while it waited
 	BackendFailure Reason = 2
 	OtherFailure   Reason = 3
@@ -71,7 +71,9 @@ type Observer interface {
 	Pending(change int)
 	// Executed is called once for each batch that an instance has ended.
 	Executed(*Execution)
-	// Failed is called for each request that failed outside an execution.
+	// Failed is called for each request that was accepted and failed outside an
+	// execution, and for a BackendFailure. A request that Infer or Submit refuses, as
+	// for a full queue, is not counted.
 	Failed(reason Reason, start int64)
 }
 

@@ -12,7 +12,7 @@ import (
 type Submitted request
 
 // Prepare makes a request that is counted with the times of timing. It allocates what
-// Submit would; nothing waits before Begin.
+// Submit would; nothing waits before Enter.
 func (d *Batcher) Prepare(ctx context.Context, req *infer.Request, send infer.Sender, timing Timing) *Submitted {
 	r := d.newRequest(ctx, req, send)
 	r.timing[0] = timing

@@ -22,6 +22,8 @@
 //	   ▼           │
 //	 Stopped ◀─────┴── (from any)    told to go
 //
+// From Lost it goes to Starting again, after a pause.
+//
 // A life has a type for each of its jobs:
 //
 //	handshake    what is asked and said until it takes batches (handshake.go, complete.go)
@@ -38,10 +40,10 @@
 // Callers: backend.Backend's callers, by the interfaces of package backend. A Program is
 // called by the goroutines of its instances, several at once.
 //
-// Goroutines: Instance.Run lives one life after another. A life has three: a waiter
-// for the process, the reader of its ring, and one for each of its outputs. Whoever waits
-// for an answer may read the ring in the reader's place (Await); handle runs with the
-// channel's receive lock held, whoever calls it.
+// Goroutines: Instance.Run lives one life after another. A life has five: a waiter
+// for the process, the reader of its ring, one for each of its two outputs, and a waiter
+// for these. A goroutine that waits for an answer may read the ring in the reader's
+// place (Await); handle runs with the channel's receive lock held in either case.
 //
 // Memory: a task's inputs are lent to the stub by ticket until it gives the ticket back.
 // Outputs are lent by the stub until they are released, by the holder of the response;

@@ -2,7 +2,7 @@
 // endpoint of the protocols, and for the metrics.
 //
 // A Version is made when a version of a model is loaded. It is the Observer of the
-// version's scheduler and hears of each request once: executed, failed, answered by
+// version's scheduler and hears of each request that was accepted, once: executed, failed, answered by
 // the response cache, or looked up there in vain before it was executed. Proto shows
 // the counts at any time.
 //

@@ -17,7 +17,10 @@
 // is lost or retired. What a model gets beside the inputs of its client is in control.go
 // (control tensors), state.go (implicit states) and padding.go (empty slots).
 //
-// Changes are made with Batcher.mu held and collected in a followUp, which runs when
+// An episode is one request of a sequence (episode.go), a lane what is kept of one
+// instance (lanes.go).
+//
+// Changes are made with this package's Batcher.mu held and collected in a followUp, which runs when
 // nothing is locked: it hands batches to instances, submits requests to the
 // scheduler.Batcher of a lane (Oldest), and sends errors.
 //

@@ -12,8 +12,9 @@
 //
 // Clients must not reach a server before its models are loaded, so Listen comes
 // after that, and before that of HTTP. The Parts are the same as those of HTTP;
-// the Account is shared. End ctx when the Core has begun to say "Server exiting",
-// or just before, and close the models when Run has returned.
+// the Account is shared. End ctx before the Core says "Server exiting"; unload
+// the models when Run has returned or the time for requests is over, as requests may
+// wait for models.
 //
 // An inference is not decoded by the library but by package message, which keeps the
 // bytes of large tensors from being copied. The requests of a ModelStreamInfer run

@@ -58,9 +58,9 @@ type conn struct {
 	out        []byte   // head of the reply
 	vector     [][]byte // parts of the reply
 	step       net.Buffers
-	req        Request   // the current one
-	reply      Reply     // to it
-	watch      departure // looks whether the client leaves meanwhile
+	req        Request           // the current one
+	reply      Reply             // to it
+	watch      disconnectWatcher // looks whether the client leaves meanwhile
 	watched    bool
 
 	readDeadline, writeDeadline time.Time // as they were set last

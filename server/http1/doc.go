@@ -6,6 +6,9 @@
 //	        ▲                                  └─ Reply.Send                            │
 //	        └─────────────────────────────────────────────────────────────────────────┘
 //
+// Two heads are not written by Reply.Send: the 503 of a connection too many
+// (Server.refuseConn) and 100 Continue (io.go).
+//
 // It is not net/http, so that a body goes from the socket to where the handler wants its
 // bytes and a reply from where its parts lie to the socket, without a copy; and so that
 // paths and headers stay as they were spelled.
@@ -19,8 +22,9 @@
 // While a request is watched (Request.Watch), a timer looks at the socket without reading
 // from it and ends the request's context if the client has left.
 //
-// Locks: Server.mu guards the set of open connections and departure.mu a look at the
-// socket; neither is held while another lock is taken. Those of connections come first.
+// Locks: Server.mu guards the set of open connections and disconnectWatcher.mu a look at the
+// socket; neither is held while another lock is taken. The locks of package
+// connections may be held when an idle connection is closed, which takes none.
 //
 // Memory: the texts of a Request are parts of one string and may be kept. A Reply keeps no
 // part of what it sends. A conn keeps its input buffer and the memory of small heads and

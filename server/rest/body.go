@@ -76,7 +76,7 @@ func (b *requestBody) readGrowing(c *memory.Charge, kind memory.Kind, limit int6
 }
 
 // atEnd reports whether nothing is left. It finds the end of a body whose length
-// is not known, so that net/http knows it too.
+// is not known, so that the connection can take the next request.
 func (b *requestBody) atEnd() (bool, error) {
 	if b.left >= 0 {
 		return b.left == 0, nil

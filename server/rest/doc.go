@@ -12,7 +12,8 @@
 //
 // An inference goes through inferCall: the head of the body is read and its syntax
 // checked (jsontext.Document), each input is decoded from the head or read from the body
-// into the memory that the stubs see, server.Core infers, and the response is written
+// into the memory that the stubs see, the Target that server.Core found infers
+// (server.InferOn), and the response is written
 // from where its bytes lie. Meanwhile the request is watched: its context ends if the
 // client closes its connection.
 //
@@ -20,7 +21,7 @@
 // the pools of calls and of codecs, and nothing else of the FrontEnd changes after New.
 // There is no lock.
 //
-// Ownership: an inferCall owns the memory of its inputs until the core's Infer has
+// Ownership: an inferCall owns the memory of its inputs until the Target's Infer has
 // returned, and the one response until its last byte is written. A body of at most
 // smallBody bytes is one block of the Go heap, which its tensors keep; a larger tensor
 // has a block of the Allocator, or of the Opener, which becomes real as bytes come. JSON

@@ -77,9 +77,8 @@ func (h *FrontEnd) Addr() net.Addr { return h.socket.Addr() }
 // Connections returns how many connections are open.
 func (h *FrontEnd) Connections() int { return h.conns.Connections() }
 
-// Run serves until ctx ends. Then it accepts no more connections, closes the
-// idle ones at once and lets requests in flight finish within ExitTimeout; after
-// that it ends their contexts and closes their connections too. It returns when
+// Run serves until ctx ends, and drains as http1.Server.Run says: requests in flight
+// may finish within ExitTimeout; after that it ends their contexts and closes their connections too. It returns when
 // all handlers have returned; an error tells how many have not, because a model
 // holds them.
 func (h *FrontEnd) Run(ctx context.Context) error { return h.conns.Run(ctx, h.socket) }

@@ -17,10 +17,10 @@ import (
 // client is still there. Most are faster, and cost nothing for it.
 const watchAfter = 5 * time.Millisecond
 
-// departure ends a context when the client closes its connection while a request
+// disconnectWatcher ends a context when the client closes its connection while a request
 // runs. It looks at the socket without reading from it; a client that sends more
 // requests meanwhile is not watched further.
-type departure struct {
+type disconnectWatcher struct {
 	raw    net.Conn
 	log    zerolog.Logger
 	cancel context.CancelFunc
@@ -32,7 +32,7 @@ type departure struct {
 }
 
 // start begins to watch; stop must be called before the connection is read again.
-func (d *departure) start() {
+func (d *disconnectWatcher) start() {
 	d.mu.Lock()
 	d.armed = true
 	d.mu.Unlock()
@@ -45,7 +45,7 @@ func (d *departure) start() {
 }
 
 // stop ends the watch. It reports whether the read deadline has been changed.
-func (d *departure) stop() (changed bool) {
+func (d *disconnectWatcher) stop() (changed bool) {
 	if d.timer.Stop() {
 		return false
 	}
@@ -57,7 +57,7 @@ func (d *departure) stop() (changed bool) {
 	return true
 }
 
-func (d *departure) look() {
+func (d *disconnectWatcher) look() {
 	defer func() { d.done <- struct{}{} }()
 	d.mu.Lock()
 	armed := d.armed
