@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server/connections"
 	"golang.org/x/sys/unix"
 )
 
@@ -66,8 +67,8 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // metricsGrace bounds the wait for the end of the metrics endpoint, which is told to
-// end after everything else.
-const metricsGrace = time.Second
+// end last. The endpoint itself takes connections.CloseGrace for a scrape that hangs.
+const metricsGrace = connections.CloseGrace + time.Second
 
 // outcome is how the Run of a front end has ended.
 type outcome struct {

@@ -1,3 +1,3 @@
-// Package measure is what the programs of this room share: rounds that are
+// Package measure is what the programs of this folder share: rounds that are
 // timed, distributions of times, the processor time of processes, and tables.
 package measure

@@ -62,7 +62,7 @@ func (in *Instance) Mention(call *infer.Request) {
 	l.allocate()
 }
 
-// grant has an candidate's batch executed, or the turn given back if there is none.
+// grant has a candidate's batch executed, or the turn given back if there is none.
 func (in *Instance) grant(by Applicant) {
 	defer by.Settled() // also after a panic
 	if in.begin(by) {
@@ -70,7 +70,7 @@ func (in *Instance) grant(by Applicant) {
 	}
 }
 
-// begin asks an candidate what is to be executed.
+// begin asks a candidate what is to be executed.
 func (in *Instance) begin(by Applicant) bool {
 	var b *backend.Batch
 	l := in.limiter

@@ -36,7 +36,7 @@ var (
 	}
 )
 
-// statusOf turns an error of the rooms below into what the client gets.
+// statusOf turns an error of the packages below into what the client gets.
 func statusOf(err error) error {
 	if err == nil {
 		return nil
