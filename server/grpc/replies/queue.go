@@ -183,10 +183,16 @@ func (q *Queue) Add(t *Turn, r Reply) {
 	} else {
 		t.replies = append(t.replies, r)
 	}
-	if q.watch == nil && q.limits.Stall > 0 && q.writing.Origin != nil {
+	q.watchLocked()
+	q.poke()
+}
+
+// watchLocked begins to watch the client if replies wait behind the one that is
+// written: when a reply comes, or when the writer takes one of several.
+func (q *Queue) watchLocked() {
+	if q.watch == nil && q.limits.Stall > 0 && q.writing.Origin != nil && q.count > 1 {
 		q.watch = boundary.AfterFunc(q.limits.Log, boundary.Request, q.limits.Stall/2, q.look, q.fail)
 	}
-	q.poke()
 }
 
 // settlesLocked reports whether a reply is to be copied, because it will wait.
@@ -348,6 +354,7 @@ func (q *Queue) Next(ctx context.Context, stopping <-chan struct{}) (*Reply, err
 			if q.first++; q.first == len(q.ready) {
 				q.ready, q.first = q.ready[:0], 0
 			}
+			q.watchLocked()
 			q.mu.Unlock()
 			return &q.writing, nil
 		case q.read && q.begun == 0:
