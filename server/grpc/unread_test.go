@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -138,8 +139,10 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 func TestPausedStreams(t *testing.T) {
 	const streams = 5
 	gate := make(chan struct{})
+	var begun atomic.Int32
 	waits := servertest.NewModel("waits", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
 	waits.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
+		begun.Add(1)
 		select {
 		case <-gate:
 		case <-ctx.Done():
@@ -156,7 +159,8 @@ func TestPausedStreams(t *testing.T) {
 		open = append(open, stream)
 	}
 	testkit.Eventually(t, servertest.Patience, func() bool {
-		return s.waiting.Count() == 3 && account.Used(memory.Transport) == 3*callWindow
+		// Not before all have begun: three that have would look the same.
+		return begun.Load() == streams && s.waiting.Count() == 3 && account.Used(memory.Transport) == 3*callWindow
 	})
 	close(gate)
 	refused := 0

@@ -36,7 +36,7 @@ func TestStallIsSeenWithoutFurtherReplies(t *testing.T) {
 		case <-time.After(10 * stall):
 			t.Fatal("the stream goes on")
 		}
-		if err := q.Reason(); err != errStalled { //nolint:errorlint // it is this very value
+		if err := q.Reason(); err != errStalled {
 			t.Errorf("got %v, want %v", err, errStalled)
 		}
 	})
