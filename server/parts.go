@@ -1,6 +1,10 @@
 package server
 
-import "github.com/nereid-serving/nereid/memory"
+import (
+	"errors"
+
+	"github.com/nereid-serving/nereid/memory"
+)
 
 // Parts are what the front ends share.
 type Parts struct {
@@ -17,4 +21,16 @@ type Parts struct {
 	Memory *memory.Account
 	// Logging shows and changes the log settings; required.
 	Logging LogControl
+}
+
+// Complete refuses Parts without what is required, and gives them an account if they
+// have none.
+func (p *Parts) Complete() error {
+	if p.Core == nil || p.Logging == nil {
+		return errors.New("Parts has no Core or no Logging, want both")
+	}
+	if p.Memory == nil {
+		p.Memory = memory.New(memory.Config{})
+	}
+	return nil
 }

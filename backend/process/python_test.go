@@ -11,7 +11,7 @@ import (
 )
 
 // The stubs of these tests are those of Python models: the program that stresses a
-// process most, and the one that misbehaves in most ways.
+// process most and misbehaves in most ways.
 func init() {
 	process.DefaultOptions = func() (process.Options, error) {
 		config, err := python.ParseConfig(nil)

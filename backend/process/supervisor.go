@@ -35,7 +35,7 @@ type Environment struct {
 	// clients hold many; nil: neither is.
 	Memory *memory.Account
 	// SoleParent says that nothing else in this process waits for children: then all
-	// that come home to it are reaped, whoever has started them.
+	// that come home to it are reaped, also the children of other code.
 	SoleParent bool
 }
 

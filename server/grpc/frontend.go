@@ -50,8 +50,8 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if parts.Core == nil || parts.Logging == nil {
-		return nil, errors.New("Parts has no Core or no Logging, want both")
+	if err := parts.Complete(); err != nil {
+		return nil, err
 	}
 	cfg.setDefaults()
 	g := &FrontEnd{
@@ -66,9 +66,6 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 	}
 	g.restrictions, _ = server.NewRestrictions(restricted(cfg.Restricted)) // Validate has
 	g.forwarding, _ = server.NewForwarding(cfg.ForwardPattern)             // tried both
-	if g.account == nil {
-		g.account = memory.New(memory.Config{})
-	}
 	g.waiting = replies.NewStreams(g.account)
 	g.receiving = message.ReceiverConfig{MaxBytes: cfg.MaxMessageBytes, Timeout: cfg.ReadTimeout, Pool: &g.pool, Log: log}
 	return g, nil

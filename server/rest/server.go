@@ -2,7 +2,6 @@ package rest
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"strconv"
@@ -41,8 +40,8 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if parts.Core == nil || parts.Logging == nil {
-		return nil, errors.New("Parts has no Core or no Logging, want both")
+	if err := parts.Complete(); err != nil {
+		return nil, err
 	}
 	cfg.setDefaults()
 	h := &FrontEnd{
@@ -57,9 +56,6 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 	h.restrictions, _ = server.NewRestrictions(cfg.Restricted) // Validate has
 	h.forwarding, _ = server.NewForwarding(cfg.ForwardPattern) // tried both
 	h.calls.New = func() any { return &inferCall{h: h} }
-	if h.account == nil {
-		h.account = memory.New(memory.Config{})
-	}
 	h.conns = http1.NewServer(cfg.Config, h.account, http1.Handler{Serve: h.handle, ErrorBody: errorJSON}, log)
 	return h, nil
 }

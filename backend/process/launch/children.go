@@ -31,7 +31,7 @@ type Children struct {
 
 // NewChildren makes this process the subreaper of what its children start. soleParent
 // says that nothing else in this process waits for children: then all that come home to
-// it are reaped, whoever has started them.
+// it are reaped, also the children of other code.
 func NewChildren(log zerolog.Logger, soleParent bool) (*Children, error) {
 	// Orphans of stubs come home to this process, and stubs that a template forked
 	// become children of ours.

@@ -50,8 +50,8 @@ func (c *Children) NewMark() string {
 	return fmt.Sprintf("%s%0*d", c.token, markDigits, c.marks.Add(1))
 }
 
-// TemplateMark is the mark of templates: processes that fork others. One that has been
-// forked has room for its own mark there.
+// TemplateMark is the mark of templates: processes that fork others. A forked
+// process has room for its own mark there.
 func (c *Children) TemplateMark() string { return c.token + strings.Repeat("0", markDigits) }
 
 // environmentWith is this process's environment with a mark.
