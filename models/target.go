@@ -33,17 +33,15 @@ func (r *Registry) Target(name string, number int64) (Target, error) {
 // Infer implements infer.Handler. While the server exits it fails with
 // Unavailable.
 func (r *Registry) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
-	for {
-		l, err := r.lookup(req.Model, req.Version)
-		if err == nil {
-			err = l.Infer(ctx, req, send)
-		} else if exiting := r.checkExiting(); exiting != nil {
-			err = exiting
-		}
-		if !errors.Is(err, ErrReplaced) {
-			return err
-		}
+	if err := r.checkExiting(); err != nil {
+		return err
 	}
+	l, err := r.reached(req)
+	if err != nil {
+		return err
+	}
+	defer l.holds.release()
+	return l.run(ctx, req, send, l.scheduler.Infer)
 }
 
 // Info implements Target.
