@@ -104,8 +104,8 @@ type Updater interface {
 	// Leave says that an instance is to be ended: it goes on, but is not counted
 	// among those that are there.
 	Leave(in Instance)
-	// End ends an instance and returns when nothing is left of it; it is told by
-	// Down, perhaps twice. Batches inside are executed first, unless ctx ends.
+	// End ends an instance and returns when nothing is left of it; the scheduler is
+	// told by Lost, perhaps twice. Batches inside are executed first, unless ctx ends.
 	End(ctx context.Context, in Instance) error
 }
 
@@ -179,15 +179,15 @@ type Canceller interface {
 }
 
 // Events tells the scheduler which instances can be given work. They are not
-// called concurrently for one instance. Down may be said again, to take hope
-// away from an instance that is down.
+// called concurrently for one instance.
 type Events interface {
-	// Up: the instance takes batches from now on.
-	Up(Instance)
-	// Down: it takes none. Tasks that it had not looked at come back through
-	// Batch.Done with Refused set; the others are answered before or right after.
-	// hopeless means that no new life is to be expected soon.
-	Down(in Instance, hopeless bool)
+	// Available: the instance takes batches from now on.
+	Available(Instance)
+	// Lost: the instance takes no batches, as its process has ended. Tasks that it
+	// had not looked at come back through Batch.Done with Refused set; the others are
+	// answered before or right after. hopeless means that no new life is to be
+	// expected soon. Lost is called again for a lost instance when it becomes hopeless.
+	Lost(in Instance, hopeless bool)
 }
 
 // Host is what a running instance may ask of the packages above it. The registry

@@ -35,7 +35,7 @@ func (a *answerer) Close(context.Context) error                          { retur
 func (a *answerer) Name() string                                         { return "answerer" }
 func (a *answerer) Ready(context.Context) error                          { return nil }
 func (a *answerer) Start(_ context.Context, _ *kserve.ModelConfig, _ []byte, events backend.Events) error {
-	events.Up(a)
+	events.Available(a)
 	return nil
 }
 

@@ -33,7 +33,7 @@ type echoModel struct {
 func (m *echoModel) AutoComplete(context.Context, []byte) ([]byte, error) { return nil, nil }
 
 func (m *echoModel) Start(_ context.Context, _ *kserve.ModelConfig, _ []byte, events backend.Events) error {
-	events.Up(m)
+	events.Available(m)
 	return nil
 }
 

@@ -20,8 +20,8 @@ func TestNewInstancesThatComeBack(t *testing.T) {
 	}
 	g.backend.answer["a_2"] = errors.New("cold")
 	g.backend.ending = func(in *growingInstance) {
-		in.model.events.Down(in, false)
-		in.model.events.Up(in)
+		in.model.events.Lost(in, false)
+		in.model.events.Available(in)
 		l.barrier.Settle() // until it has been warmed up, if it is
 	}
 	if _, err := g.SetInstances(t.Context(), "m", "", 3); err == nil || infer.AsError(err).Message != "failed to run warmup sample 's': cold; " {

@@ -82,7 +82,7 @@ func (m *growingModel) Start(_ context.Context, config *kserve.ModelConfig, _ []
 	m.instances, _, _ = m.make(config)
 	for _, in := range m.instances {
 		if !in.group.GetPassive() {
-			events.Up(in)
+			events.Available(in)
 		}
 	}
 	return nil
@@ -91,7 +91,7 @@ func (m *growingModel) Start(_ context.Context, config *kserve.ModelConfig, _ []
 func (m *growingModel) Grow(_ context.Context, config *kserve.ModelConfig, _ []byte) (added, surplus []backend.Instance, err error) {
 	all, fresh, left := m.make(config)
 	for _, in := range fresh {
-		m.events.Up(in)
+		m.events.Available(in)
 		added = append(added, in)
 	}
 	m.backend.mu.Lock()
@@ -99,7 +99,7 @@ func (m *growingModel) Grow(_ context.Context, config *kserve.ModelConfig, _ []b
 	m.backend.mu.Unlock()
 	if refuse != nil {
 		for _, in := range fresh {
-			m.events.Down(in, true)
+			m.events.Lost(in, true)
 		}
 		return nil, nil, refuse
 	}
@@ -126,7 +126,7 @@ func (m *growingModel) End(_ context.Context, in backend.Instance) error {
 	if f := m.backend.ending; f != nil {
 		f(in.(*growingInstance))
 	}
-	m.events.Down(in, true)
+	m.events.Lost(in, true)
 	m.mu.Lock()
 	m.ended = append(m.ended, in.Name())
 	m.mu.Unlock()

@@ -62,8 +62,8 @@ type faultyEvents struct {
 	backend *faultyBackend
 }
 
-func (e faultyEvents) Up(in backend.Instance) {
-	e.Events.Up(&faultyInstance{in.(*fakeInstance), e.backend})
+func (e faultyEvents) Available(in backend.Instance) {
+	e.Events.Available(&faultyInstance{in.(*fakeInstance), e.backend})
 }
 
 type faultyInstance struct {

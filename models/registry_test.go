@@ -72,7 +72,7 @@ func (m *fakeModel) Start(_ context.Context, _ *kserve.ModelConfig, _ []byte, ev
 		return failure
 	}
 	m.instance = &fakeInstance{model: m}
-	events.Up(m.instance)
+	events.Available(m.instance)
 	return nil
 }
 

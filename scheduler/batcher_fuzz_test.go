@@ -242,7 +242,7 @@ func newServing(t *testing.T, data []byte) *serving {
 	for i := range 1 + s.pick(3) {
 		w := &worker{of: s, name: fmt.Sprint(i), ahead: s.pick(3) == 0}
 		s.instances = append(s.instances, w)
-		s.events.Up(w)
+		s.events.Available(w)
 	}
 	return s
 }
@@ -343,7 +343,7 @@ func (s *serving) change(w *worker) {
 		s.mu.Lock()
 		w.down = false
 		s.mu.Unlock()
-		s.events.Up(w)
+		s.events.Available(w)
 		return
 	}
 	s.mu.Lock()
@@ -353,7 +353,7 @@ func (s *serving) change(w *worker) {
 	s.stirred = s.stirred || len(batches) > 0
 	s.mu.Unlock()
 	if s.pick(2) == 0 {
-		s.events.Down(w, false)
+		s.events.Lost(w, false)
 		w = nil
 	}
 	for i := len(batches) - 1; i >= 0; i-- {
@@ -361,7 +361,7 @@ func (s *serving) change(w *worker) {
 		batches[i].Done(batches[i], backend.Report{Refused: true})
 	}
 	if w != nil {
-		s.events.Down(w, false)
+		s.events.Lost(w, false)
 	}
 }
 

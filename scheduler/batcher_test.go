@@ -90,7 +90,7 @@ func TestBatcherServesInOrder(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
 		in := &fakeInstance{name: "m_0", pause: time.Second}
-		d.Up(in)
+		d.Available(in)
 		var wg sync.WaitGroup
 		for i := range 5 {
 			wg.Go(func() {
@@ -122,7 +122,7 @@ func TestBatcherUsesAllInstances(t *testing.T) {
 		d := NewBatcher(BatcherConfig{Observer: &c})
 		instances := []*fakeInstance{{name: "a", pause: time.Second}, {name: "b", pause: time.Second}, {name: "c", pause: time.Second}}
 		for _, in := range instances {
-			d.Up(in)
+			d.Available(in)
 		}
 		begin := time.Now()
 		var wg sync.WaitGroup
@@ -159,7 +159,7 @@ func TestSlowRequestsGoRound(t *testing.T) {
 		var order []string
 		d := NewBatcher(BatcherConfig{Observer: &counter{}})
 		for _, name := range []string{"a", "b", "c"} {
-			d.Up(punctual{name, &order})
+			d.Available(punctual{name, &order})
 		}
 		for _, pause := range []time.Duration{0, restful, time.Second, time.Hour, restful - 1, time.Millisecond, 0, restful} {
 			time.Sleep(pause)
@@ -177,7 +177,7 @@ func TestBatcherBoundsItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{MaxQueue: 2, Observer: &c})
-		d.Up(&fakeInstance{name: "m_0", pause: time.Second})
+		d.Available(&fakeInstance{name: "m_0", pause: time.Second})
 		var wg sync.WaitGroup
 		for i := range 3 {
 			wg.Go(func() { _, _ = ask(d, t.Context(), fmt.Sprint(i)) })
@@ -197,7 +197,7 @@ func TestBatcherCancels(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
 		in := &fakeInstance{name: "m_0", pause: time.Minute}
-		d.Up(in)
+		d.Available(in)
 		running, cancelRunning := context.WithCancel(t.Context())
 		waiting, cancelWaiting := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -234,7 +234,7 @@ func TestBatcherWhenAnInstanceIsLost(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
 		in := &fakeInstance{name: "m_0", pause: time.Second}
-		d.Up(in)
+		d.Available(in)
 		in.refuse.Store(true)
 		var wg sync.WaitGroup
 		for i := range 3 {
@@ -245,10 +245,10 @@ func TestBatcherWhenAnInstanceIsLost(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		d.Down(in, false)
+		d.Lost(in, false)
 		synctest.Wait()
 		in.refuse.Store(false)
-		d.Up(in)
+		d.Available(in)
 		wg.Wait()
 		if len(in.order) != 3 || in.order[0] != "0" {
 			t.Errorf("order after the loss: got %v, want 0 first and three in all", in.order)
@@ -264,8 +264,8 @@ func TestBatcherWithoutHope(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
 		in := &fakeInstance{name: "m_0", pause: time.Second}
-		d.Up(in)
-		d.Down(in, false)
+		d.Available(in)
+		d.Lost(in, false)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			r, err := ask(d, t.Context(), "w")
@@ -274,12 +274,12 @@ func TestBatcherWithoutHope(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		d.Down(in, true)
+		d.Lost(in, true)
 		wg.Wait()
 		if _, err := ask(d, t.Context(), "n"); err == nil || err.Error() != "Stub process 'm_0' is not healthy." {
 			t.Errorf("new request: got %v", err)
 		}
-		d.Up(in)
+		d.Available(in)
 		if r, err := ask(d, t.Context(), "h"); err != nil || r.Err != nil {
 			t.Errorf("request after the healing: got %v %v", r, err)
 		}
@@ -290,7 +290,7 @@ func TestBatcherStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
-		d.Up(&fakeInstance{name: "m_0", pause: time.Second})
+		d.Available(&fakeInstance{name: "m_0", pause: time.Second})
 		var wg sync.WaitGroup
 		for i := range 2 {
 			wg.Go(func() {
@@ -367,8 +367,8 @@ func TestBatcherHandsOverAhead(t *testing.T) {
 		a, b := newAheadInstance("a", time.Second), newAheadInstance("b", time.Second)
 		defer close(a.queue)
 		defer close(b.queue)
-		d.Up(a)
-		d.Up(b)
+		d.Available(a)
+		d.Available(b)
 		var wg sync.WaitGroup
 		send := func(id string) {
 			wg.Go(func() {
@@ -427,7 +427,7 @@ func TestBatcherServesAgainWhatWasAhead(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
 		lost, other := &heldInstance{fakeInstance: fakeInstance{name: "lost"}}, &fakeInstance{name: "other", pause: time.Second}
-		d.Up(lost)
+		d.Available(lost)
 		var wg sync.WaitGroup
 		for _, id := range []string{"0", "1", "2"} {
 			wg.Go(func() {
@@ -442,12 +442,12 @@ func TestBatcherServesAgainWhatWasAhead(t *testing.T) {
 			t.Fatalf("%d handed over and %d pending, want 2 and 2", len(lost.batches), c.pending.Load())
 		}
 		// The instance is lost while it executes the first, and had not begun the second.
-		d.Down(lost, false)
+		d.Lost(lost, false)
 		first, second := lost.batches[0], lost.batches[1]
 		second.Done(second, backend.Report{Refused: true})
 		first.Done(first, backend.Report{Err: errors.New("lost")})
 		first.Tasks[0].Send(infer.ErrorResponse(errors.New("lost")))
-		d.Up(other)
+		d.Available(other)
 		wg.Wait()
 		if got := fmt.Sprint(other.order); got != "[1 2]" {
 			t.Errorf("the other instance got %s, want [1 2]", got)

@@ -69,7 +69,7 @@ func BenchmarkClients(b *testing.B) {
 						}
 					}
 					list[i] = NewBatcher(BatcherConfig{Model: fmt.Sprint(i), Observer: &counter{}, Graph: graph, Batching: rules})
-					list[i].Up(&instantBatches{instant{infer.Response{Final: true}}})
+					list[i].Available(&instantBatches{instant{infer.Response{Final: true}}})
 				}
 				req := &infer.Request{BatchSize: 1, Inputs: []infer.Tensor{{Name: "A", Shape: []int64{1, 4}, Data: make([]byte, 16)}}}
 				send := func(*infer.Response) {}
@@ -117,7 +117,7 @@ func BenchmarkDynamic2ms(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			in := &slowBatches{}
 			d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &c.batching})
-			d.Up(in)
+			d.Available(in)
 			req, send := &infer.Request{BatchSize: 1}, func(*infer.Response) {}
 			begun := time.Now()
 			clients64(b, func(int, int) {

@@ -22,7 +22,7 @@ func (i *instant) Execute(b *backend.Batch) {
 // BenchmarkInfer is the way of a client's request through the scheduler.
 func BenchmarkInfer(b *testing.B) {
 	d := NewBatcher(BatcherConfig{Observer: &counter{}})
-	d.Up(&instant{infer.Response{Final: true}})
+	d.Available(&instant{infer.Response{Final: true}})
 	req, send := &infer.Request{}, func(*infer.Response) {}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -35,7 +35,7 @@ func BenchmarkInfer(b *testing.B) {
 // BenchmarkCall is that of a request that a model makes.
 func BenchmarkCall(b *testing.B) {
 	d := NewBatcher(BatcherConfig{Observer: &counter{}})
-	d.Up(&instant{infer.Response{Final: true}})
+	d.Available(&instant{infer.Response{Final: true}})
 	caller := infer.NewCaller("m", 1, []*infer.Request{{}}, true)
 	req, send := &infer.Request{Caller: caller}, func(*infer.Response) {}
 	b.ReportAllocs()

@@ -108,7 +108,7 @@ func TestGraphWhenAnInstanceIsLostForGood(t *testing.T) {
 			t.Fatalf("step %q: %v", step, err)
 		}
 	}
-	w.models["a"].Down(w.instances["a1"], true)
+	w.models["a"].Lost(w.instances["a1"], true)
 	const want = "Model 'a' cannot be called: every instance of it waits for this call (a → b → a)"
 	for _, id := range []string{"q", "o"} {
 		if got := w.asked[id].final.Load(); got == nil || got.Err == nil || got.Err.Message != want {

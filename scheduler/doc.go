@@ -5,7 +5,7 @@
 // A Scheduler belongs to one loaded version of a model. Infer blocks the goroutine of
 // the request until its last response has been handed up; Submit returns when the
 // request has been accepted. Package models makes and wires schedulers; backend.Events
-// (Up, Down) come from instances, or from what stands between: the rate limiter, the
+// (Available, Lost) come from instances, or from what stands between: the rate limiter, the
 // stacking of batches, the warm-up barrier of models.
 //
 //	Infer, Submit ──▶ lines ──▶ batch ──▶ instance.Execute ──▶ Batch.Done ──▶ next batch
@@ -20,7 +20,7 @@
 // BatcherConfig.Again, which package sequence sets; without it that is an error.
 //
 // An instance, in the roster of a Batcher (Batcher.up), is idle, executes one batch,
-// or executes one and has one ahead. Down takes it out; it is hopeless if it will not
+// or executes one and has one ahead. Lost takes it out; it is hopeless if it will not
 // come back. Retire lets it finish and gives it nothing more.
 //
 // A Batcher has no goroutine: the goroutine that brings a request or an instance, or

@@ -103,7 +103,7 @@ func playStory(t *testing.T, config *kserve.ModelConfig, change func(*batching.R
 	}
 	d := NewBatcher(BatcherConfig{Model: "m", Observer: &counter{}, Batching: b})
 	for i := range instances {
-		d.Up(&teller{name: fmt.Sprint(i), lasts: lasts, tale: told})
+		d.Available(&teller{name: fmt.Sprint(i), lasts: lasts, tale: told})
 	}
 	begun := time.Now()
 	for _, a := range asks {
@@ -334,7 +334,7 @@ func TestTimeoutSinceMade(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				told := &tale{begun: time.Now()}
 				d := NewBatcher(BatcherConfig{Model: "m", Observer: &counter{}, Batching: batching.NewRules(parseConfig(t, config))})
-				d.Up(&teller{name: "0", lasts: time.Millisecond, tale: told})
+				d.Available(&teller{name: "0", lasts: time.Millisecond, tale: told})
 				req := &infer.Request{ID: "r", BatchSize: 1, TimeoutMicros: uint64(c.timeout.Microseconds())}
 				if c.made != 0 {
 					req.Made = backend.Now() - int64(c.made)

@@ -143,8 +143,8 @@ func Unhealthy(in backend.Instance) error {
 	return infer.Errorf(infer.Internal, "Stub process '%s' is not healthy.", in.Name())
 }
 
-// Up implements backend.Events.
-func (d *Batcher) Up(in backend.Instance) {
+// Available implements backend.Events.
+func (d *Batcher) Available(in backend.Instance) {
 	d.mu.Lock()
 	if d.retired[in] {
 		d.mu.Unlock()
@@ -161,8 +161,8 @@ func (d *Batcher) Up(in backend.Instance) {
 	d.dispatch()
 }
 
-// Down implements backend.Events.
-func (d *Batcher) Down(in backend.Instance, hopeless bool) {
+// Lost implements backend.Events.
+func (d *Batcher) Lost(in backend.Instance, hopeless bool) {
 	d.mu.Lock()
 	drained := d.removeLocked(in)
 	switch {

@@ -31,9 +31,9 @@ func TestResponsesLeaveInOrder(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
 			in := &heldInstance{fakeInstance: fakeInstance{name: "0"}}
-			d.Up(in)
-			d.Up(&heldInstance{fakeInstance: fakeInstance{name: "1"}})
-			d.Up(&heldInstance{fakeInstance: fakeInstance{name: "2"}})
+			d.Available(in)
+			d.Available(&heldInstance{fakeInstance: fakeInstance{name: "1"}})
+			d.Available(&heldInstance{fakeInstance: fakeInstance{name: "2"}})
 			tasks := map[string]*backend.Task{}
 			var got []string
 			for _, id := range []string{"a", "b", "c"} {
@@ -79,7 +79,7 @@ func (s *counted) Release() { s.released++ }
 func TestWhatIsHeldBackFillsNoWindow(t *testing.T) {
 	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
 	in := &heldInstance{fakeInstance: fakeInstance{name: "0"}}
-	d.Up(in)
+	d.Available(in)
 	var got []*infer.Response
 	for _, id := range []string{"0", "a", "b"} {
 		if err := d.Submit(t.Context(), &infer.Request{ID: id}, func(r *infer.Response) { got = append(got, r) }); err != nil {
@@ -134,7 +134,7 @@ func TestOrderOfAClientThatDoesNotRead(t *testing.T) {
 				}
 				for _, id := range []string{"a", "b"} {
 					in := &heldInstance{fakeInstance: fakeInstance{name: id}}
-					d.Up(in)
+					d.Available(in)
 					ctx := t.Context()
 					if id == "a" {
 						ctx = leaving
@@ -201,7 +201,7 @@ func TestOrderOfOneClient(t *testing.T) {
 		var got []string
 		ask := func(ctx context.Context, id string) {
 			in := &heldInstance{fakeInstance: fakeInstance{name: id}}
-			d.Up(in)
+			d.Available(in)
 			if err := d.Submit(ctx, &infer.Request{ID: id}, func(r *infer.Response) { got = append(got, id+mark(r.Final)) }); err != nil {
 				t.Fatal(err)
 			}
@@ -251,7 +251,7 @@ func TestOrderOfOneClient(t *testing.T) {
 func TestCallsKeepNoOrder(t *testing.T) {
 	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
 	caller, other := &heldInstance{fakeInstance: fakeInstance{name: "0"}}, &fakeInstance{name: "1"}
-	d.Up(caller)
+	d.Available(caller)
 	var got []string
 	var mu sync.Mutex
 	ask := func(id string, outer *infer.Caller, done chan struct{}) {
@@ -267,7 +267,7 @@ func TestCallsKeepNoOrder(t *testing.T) {
 	}
 	first, second := make(chan struct{}), make(chan struct{})
 	ask("r", nil, first)
-	d.Up(other)
+	d.Available(other)
 	ask("call", infer.NewCaller("m", 1, []*infer.Request{caller.batches[0].Tasks[0].Request}, true), second)
 	<-second
 	caller.endAll()
@@ -281,7 +281,7 @@ func TestCallsKeepNoOrder(t *testing.T) {
 func TestOrderStorm(t *testing.T) {
 	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 4, PreserveOrder: true}})
 	for range 4 {
-		d.Up(&quickBatches{})
+		d.Available(&quickBatches{})
 	}
 	var got []int
 	var all sync.WaitGroup

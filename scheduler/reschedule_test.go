@@ -17,7 +17,7 @@ func TestRescheduleRefused(t *testing.T) {
 	in := &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}
 	released := 0
 	d := NewBatcher(BatcherConfig{Model: "m", Observer: &counts, Log: zerolog.New(&log), Released: func(*infer.Request) { released++ }})
-	d.Up(in)
+	d.Available(in)
 	answers := map[string]*infer.Response{}
 	for _, id := range []string{"first", "next"} {
 		if err := d.Submit(t.Context(), &infer.Request{ID: id}, func(r *infer.Response) { answers[id] = r }); err != nil {

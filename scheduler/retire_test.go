@@ -40,13 +40,13 @@ func TestRetiredInstancesGetNothingMore(t *testing.T) {
 				}
 			}
 			fresh := &actor{world: w, name: "a9", model: "a"}
-			w.models["a"].Up(fresh)
+			w.models["a"].Available(fresh)
 			w.finish()
 			for name, a := range w.instances {
 				if !slices.ContainsFunc(c.steps, func(s string) bool { return s == "retire "+name }) {
 					continue
 				}
-				w.models["a"].Down(a, true)
+				w.models["a"].Lost(a, true)
 			}
 			if n := len(w.models["a"].retired); n != 0 {
 				t.Errorf("%d retired instances are kept after their end", n)
@@ -101,7 +101,7 @@ func TestReleasedIsCalledOnceForEachRequest(t *testing.T) {
 			mu.Unlock()
 		}})
 		in := &fakeInstance{name: "m_0", pause: time.Second}
-		d.Up(in)
+		d.Available(in)
 		in.refuse.Store(true)
 		gone, cancel := context.WithCancel(t.Context())
 		for _, id := range []string{"executed", "cancelled", "third", "refused"} {
@@ -116,16 +116,16 @@ func TestReleasedIsCalledOnceForEachRequest(t *testing.T) {
 		}
 		cancel()
 		synctest.Wait()
-		d.Down(in, false)
+		d.Lost(in, false)
 		in.refuse.Store(false)
-		d.Up(in)
+		d.Available(in)
 		time.Sleep(1500 * time.Millisecond) // while the third is executed
 		for _, id := range []string{"fourth", "fifth"} {
 			if err := d.Submit(t.Context(), &infer.Request{ID: id}, func(*infer.Response) {}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		d.Down(in, true)
+		d.Lost(in, true)
 		synctest.Wait()
 		time.Sleep(5 * time.Second)
 		mu.Lock()
@@ -140,7 +140,7 @@ func TestReleasedIsCalledOnceForEachRequest(t *testing.T) {
 func TestRetireWhileOneIsAhead(t *testing.T) {
 	d := NewBatcher(BatcherConfig{Observer: &counter{}})
 	in := &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}
-	d.Up(in)
+	d.Available(in)
 	var errs []error
 	for range 3 {
 		errs = append(errs, d.Submit(t.Context(), &infer.Request{}, func(*infer.Response) {}))

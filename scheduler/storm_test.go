@@ -111,7 +111,7 @@ func TestGraphStorm(t *testing.T) {
 					}
 					instances = append(instances, in)
 					running.Go(func() { in.run(t) })
-					d.Up(in)
+					d.Available(in)
 				}
 			}
 			const clients, each = 12, 150

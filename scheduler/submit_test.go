@@ -29,7 +29,7 @@ func TestSubmitCounts(t *testing.T) {
 	run := func(t *testing.T, submit bool) (o outcome) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c, MaxQueue: 3})
-		d.Up(&fakeInstance{name: "m_0", pause: time.Second})
+		d.Available(&fakeInstance{name: "m_0", pause: time.Second})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for i := range o.answers {
@@ -81,7 +81,7 @@ func TestSubmitCounts(t *testing.T) {
 func TestSubmitWatchesNoLongerThanItLasts(t *testing.T) {
 	d := NewBatcher(BatcherConfig{Observer: &counter{}})
 	in := &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}
-	d.Up(in)
+	d.Available(in)
 	for name, ctx := range map[string]*watchedContext{
 		"answered in time":     {Context: t.Context(), done: make(chan struct{})},
 		"answered before that": {Context: t.Context(), done: make(chan struct{}), begun: func() { in.endAll() }},
@@ -175,7 +175,7 @@ func submitStorm(t *testing.T, rules *batching.Rules) {
 	d := NewBatcher(BatcherConfig{Observer: &c, MaxQueue: 50, Batching: rules})
 	instances := []*quick{{name: "0"}, {name: "1"}}
 	for _, in := range instances {
-		d.Up(in)
+		d.Available(in)
 	}
 	var wg sync.WaitGroup
 	var refused, answered, cancelled atomic.Int64
@@ -220,9 +220,9 @@ func submitStorm(t *testing.T, rules *batching.Rules) {
 			for _, in := range instances {
 				in.refuse.Store(true)
 				runtime.Gosched()
-				d.Down(in, false)
+				d.Lost(in, false)
 				in.refuse.Store(false)
-				d.Up(in)
+				d.Available(in)
 			}
 		}
 	})
@@ -247,7 +247,7 @@ func TestCancelReachesWhatGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := NewBatcher(BatcherConfig{Observer: &counter{}})
 		in := &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}
-		d.Up(in)
+		d.Available(in)
 		ctx, cancel := context.WithCancel(t.Context())
 		if err := d.Submit(ctx, &infer.Request{ID: "r"}, func(*infer.Response) {}); err != nil {
 			t.Fatal(err)
@@ -284,7 +284,7 @@ func TestDepthOfCallsIsBounded(t *testing.T) {
 	}
 	d := NewBatcher(BatcherConfig{Observer: &counter{}})
 	in := &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}
-	d.Up(in)
+	d.Available(in)
 	if err := d.Submit(t.Context(), req, func(*infer.Response) {}); err != nil {
 		t.Errorf("a request of depth %d: %v", req.Depth(), err)
 	}

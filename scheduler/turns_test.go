@@ -53,7 +53,7 @@ func newSharing(t *testing.T, configs map[string]string) *sharing {
 		s.counts[name] = &counter{}
 		d := NewBatcher(BatcherConfig{Model: name, Observer: s.counts[name], Graph: graph, Batching: batching.NewRules(parseConfig(t, config))})
 		s.models[name] = d
-		l.Events(d).Up(&placedTeller{teller{name: name, lasts: 400 * time.Millisecond, tale: s.tale}, group})
+		l.Events(d).Available(&placedTeller{teller{name: name, lasts: 400 * time.Millisecond, tale: s.tale}, group})
 	}
 	return s
 }
@@ -150,9 +150,9 @@ func TestInstanceIsLostBeforeItsTurn(t *testing.T) {
 				s.ask(t.Context(), &infer.Request{ID: "a1"})
 				s.ask(t.Context(), &infer.Request{ID: "b1"})
 				spare := &placedTeller{teller{name: "spare", lasts: time.Second, tale: s.tale}, first.Wrapped().(*placedTeller).group}
-				s.limiter.Events(b).Up(spare)
+				s.limiter.Events(b).Available(spare)
 				if how == "lost" {
-					b.Down(first, false)
+					b.Lost(first, false)
 				} else {
 					b.Retire(first, func() { s.tale.tell("drained") })
 				}
@@ -183,7 +183,7 @@ func TestLimiterBelowBatchers(t *testing.T) {
 			models[i] = NewBatcher(BatcherConfig{Observer: &counts[i]})
 			instances[i] = &placedInstance{fakeInstance: fakeInstance{name: string('a' + rune(i)), pause: time.Second}, group: one}
 			events[i] = l.Events(models[i])
-			events[i].Up(instances[i])
+			events[i].Available(instances[i])
 		}
 		outcomes := make(map[string]string)
 		var mu sync.Mutex
@@ -221,13 +221,13 @@ func TestLimiterBelowBatchers(t *testing.T) {
 
 		// An instance that is lost gives back what was staged; another one takes it.
 		send(t.Context(), 0, "a2") // is staged behind b3
-		events[0].Down(instances[0], false)
+		events[0].Lost(instances[0], false)
 		synctest.Wait()
 		if n := counts[0].pending.Load(); n != 1 {
 			t.Errorf("%d wait, want 1", n)
 		}
 		spare := &placedInstance{fakeInstance: fakeInstance{name: "c", pause: time.Second}, group: one}
-		events[0].Up(spare)
+		events[0].Available(spare)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if got := fmt.Sprint(instances[0].order, spare.order); got != "[a1] [a2]" {

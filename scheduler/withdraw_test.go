@@ -143,14 +143,14 @@ func TestBatcherWithdrawsFromALongExecution(t *testing.T) {
 				a, b := &pipe{name: "a"}, &pipe{name: "b"}
 				var wg sync.WaitGroup
 				send := sender(t, d, &wg)
-				d.Up(a)
+				d.Available(a)
 				send(t.Context(), "long", time.Hour)
 				var stuck *wanted
 				if how == "up" {
 					stuck = send(t.Context(), "stuck", time.Second)
-					d.Up(b)
+					d.Available(b)
 				} else {
-					d.Up(b)
+					d.Available(b)
 					send(t.Context(), "short", time.Second)
 					// One ahead of each instance, so one of them behind the long one.
 					stuck = send(t.Context(), "stuck", time.Second)
@@ -183,12 +183,12 @@ func TestBatcherWithdrawsWhatIsBeingHandedOver(t *testing.T) {
 			a, b := &pipe{name: "a"}, &pipe{name: "b"}
 			a.handed = func(handed string) {
 				if handed == id {
-					d.Up(b)
+					d.Available(b)
 				}
 			}
 			var wg sync.WaitGroup
 			send := sender(t, d, &wg)
-			d.Up(a)
+			d.Available(a)
 			send(t.Context(), "first", time.Second)
 			send(t.Context(), "second", time.Hour)
 			if id == "third" {
@@ -212,7 +212,7 @@ func TestBatcherWithdrawsTheOldest(t *testing.T) {
 		var wg sync.WaitGroup
 		send := sender(t, d, &wg)
 		for _, p := range long {
-			d.Up(p)
+			d.Available(p)
 			send(t.Context(), "long", time.Hour)
 		}
 		for i := range long {
@@ -220,7 +220,7 @@ func TestBatcherWithdrawsTheOldest(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		idle := &pipe{name: "idle"}
-		d.Up(idle)
+		d.Available(idle)
 		wg.Wait()
 		if got := fmt.Sprint(idle.order); got != "[0 1 2]" {
 			t.Errorf("the idle instance got %s, want [0 1 2]", got)
@@ -235,8 +235,8 @@ func TestBatcherDoesNotWithdrawWhileOthersWait(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
 		a, b := &pipe{name: "a"}, &pipe{name: "b"}
-		d.Up(a)
-		d.Up(b)
+		d.Available(a)
+		d.Available(b)
 		var wg sync.WaitGroup
 		send := sender(t, d, &wg)
 		for i := range 40 {
@@ -270,10 +270,10 @@ func TestBatcherServesWhatWasSkipped(t *testing.T) {
 			a, b := &pipe{name: "a", late: true, skip: skip}, &pipe{name: "b"}
 			var wg sync.WaitGroup
 			send := sender(t, d, &wg)
-			d.Up(a)
+			d.Available(a)
 			send(t.Context(), "first", time.Second)
 			second := send(t.Context(), "second", time.Second)
-			d.Up(b)
+			d.Available(b)
 			wg.Wait()
 			synctest.Wait()
 			if a.asks.Load() != 1 || second.err != nil {
@@ -295,15 +295,15 @@ func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 		a := &heldInstance{fakeInstance: fakeInstance{name: "a"}}
 		var wg sync.WaitGroup
 		send := sender(t, d, &wg)
-		d.Up(a)
+		d.Available(a)
 		send(t.Context(), "first", 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		second := send(ctx, "second", 0)
 		cancel()
 		synctest.Wait() // its client has gone; the instance has the request
-		d.Down(a, false)
+		d.Lost(a, false)
 		b := &fakeInstance{name: "b", pause: time.Second}
-		d.Up(b)
+		d.Available(b)
 		back := a.batches[1]
 		back.Done(back, backend.Report{Refused: true})
 		synctest.Wait()
@@ -360,7 +360,7 @@ func TestBatcherIsWorkConserving(t *testing.T) {
 			const requests = 300
 			for i := range requests {
 				if n := i / 10; i%10 == 0 && n < len(instances) {
-					d.Up(instances[n])
+					d.Available(instances[n])
 				}
 				lasts := time.Duration(random.IntN(5)) * time.Millisecond
 				if random.IntN(20) == 0 {

@@ -108,7 +108,7 @@ func newPatientWorld(t testing.TB, models string, patience time.Duration) *world
 		for i := range n {
 			a := &actor{world: w, name: fmt.Sprintf("%s%d", name, i), model: name}
 			w.instances[a.name] = a
-			w.models[name].Up(a)
+			w.models[name].Available(a)
 		}
 	}
 	return w
@@ -189,13 +189,13 @@ func (w *world) lose(instance string, hopeless bool) {
 			}
 		}
 	}
-	w.models[a.model].Down(a, hopeless)
+	w.models[a.model].Lost(a, hopeless)
 }
 
 func (w *world) up(instance string) {
 	a := w.instances[instance]
 	a.down = false
-	w.models[a.model].Up(a)
+	w.models[a.model].Available(a)
 }
 
 // step does one step of a script and returns how a call was refused.

@@ -105,8 +105,8 @@ type warmer struct {
 	batch func() *backend.Batch
 }
 
-func (w *warmer) Up(in backend.Instance) {
-	w.floor.Up(in)
+func (w *warmer) Available(in backend.Instance) {
+	w.floor.Available(in)
 	in.Execute(w.batch())
 }
 

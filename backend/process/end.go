@@ -117,7 +117,7 @@ func (l *life) leave(stopped bool) {
 }
 
 // answerLeft answers what has not been answered of what the stub had, gives back those
-// batches that it has not taken, and says that the instance is down. Taken is nil if
+// batches that it has not taken, and says that the instance is lost. Taken is nil if
 // the stub may have taken each.
 func (l *life) answerLeft(taken []bool) {
 	batches := l.left.batches
@@ -128,7 +128,7 @@ func (l *life) answerLeft(taken []bool) {
 	}
 	if l.left.wasUp {
 		l.left.wasUp = false
-		l.apart(func() { l.in.down(false) })
+		l.apart(func() { l.in.lost(false) })
 	}
 	for i := range batches {
 		l.apart(func() { l.abandon(&batches[i], true) })

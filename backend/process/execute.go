@@ -175,7 +175,7 @@ func (in *Instance) Withdraw() {
 	}
 	in.mu.Unlock()
 	if certain {
-		// Not after Down, which would be of another life perhaps: end waits.
+		// Not after Lost, which would be of another life perhaps: end waits.
 		defer l.withdrawing.Done()
 		last.batch.Done(last.batch, backend.Report{Refused: true, Withdrawn: true})
 	}

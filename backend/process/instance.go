@@ -115,7 +115,7 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 func (in *Instance) stop(worked bool) {
 	in.endState()
 	if worked {
-		in.down(true)
+		in.lost(true)
 	}
 }
 
@@ -136,21 +136,21 @@ func (in *Instance) setHopeless(yes bool) {
 	in.mu.Unlock()
 	if changed && yes {
 		in.log.Error().Msg("stub is lost again and again: requests are refused until it starts")
-		in.down(true)
+		in.lost(true)
 	}
 }
 
-// up tells the scheduler of an instance that takes batches, which a passive one
-// does not.
-func (in *Instance) up() {
+// available tells the scheduler of an instance that takes batches, which a passive
+// one does not.
+func (in *Instance) available() {
 	if !in.group.GetPassive() {
-		in.model.events.Up(in)
+		in.model.events.Available(in)
 	}
 }
 
-func (in *Instance) down(hopeless bool) {
+func (in *Instance) lost(hopeless bool) {
 	if !in.group.GetPassive() {
-		in.model.events.Down(in, hopeless)
+		in.model.events.Lost(in, hopeless)
 	}
 }
 

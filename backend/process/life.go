@@ -79,8 +79,8 @@ func (l *life) run(ctx context.Context, up func()) error {
 	}
 	in.asks.Store(l.asks)
 	in.model.supervisor.metrics.StubStarted(in.model.env.Name)
-	// Up may hand a batch over at once.
-	in.up()
+	// The scheduler may hand a batch over at once.
+	in.available()
 	up()
 	return l.serve(ctx)
 }

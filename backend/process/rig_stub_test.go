@@ -233,7 +233,7 @@ type running struct {
 	killAfter time.Duration
 }
 
-// floor is the least scheduler: it learns which instances are up.
+// floor is the least scheduler: it learns which instances are available.
 type floor struct {
 	mu       sync.Mutex
 	ups      int
@@ -241,13 +241,13 @@ type floor struct {
 	hopeless int
 }
 
-func (f *floor) Up(backend.Instance) {
+func (f *floor) Available(backend.Instance) {
 	f.mu.Lock()
 	f.ups++
 	f.mu.Unlock()
 }
 
-func (f *floor) Down(_ backend.Instance, hopeless bool) {
+func (f *floor) Lost(_ backend.Instance, hopeless bool) {
 	f.mu.Lock()
 	f.downs++
 	if hopeless {

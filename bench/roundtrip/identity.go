@@ -60,8 +60,8 @@ func (uncounted) Custom(model string) *metrics.Holder {
 }
 func (uncounted) StubLost(string, string)     {}
 func (uncounted) ProtocolError(string)        {}
-func (uncounted) Up(backend.Instance)         {}
-func (uncounted) Down(backend.Instance, bool) {}
+func (uncounted) Available(backend.Instance)  {}
+func (uncounted) Lost(backend.Instance, bool) {}
 
 // start starts the instance. The caller closes it.
 func start(interpreter string, about subject) (*identity, error) {

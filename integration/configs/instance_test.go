@@ -44,7 +44,7 @@ func (m *scriptedModel) Start(_ context.Context, config *kserve.ModelConfig, _ [
 		for range max(group.GetCount(), 1) {
 			in := &scriptedInstance{model: m, name: fmt.Sprintf("%s_%d", m.name, len(m.instances))}
 			m.instances = append(m.instances, in)
-			events.Up(in)
+			events.Available(in)
 		}
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 // until it is admitted together with those that came with it. One that was lost
 // and comes again is warmed up again; if that fails it passes nevertheless.
 //
-//	Up ─▶ warm up ─▶ wait for admit ─▶ scheduler
-//	Up again ─▶ warm up ─────────────▶ scheduler
+//	Available ─▶ warm up ─▶ wait for Admit ─▶ scheduler
+//	Available again ─▶ warm up ─────────────▶ scheduler
 type Barrier struct {
 	next backend.Events
 	// warm warms an instance up; nil if there is nothing to be done.
@@ -46,8 +46,8 @@ type arrival struct {
 	// Guarded by the barrier's mu.
 	life     int  // how often it has come or gone
 	tried    bool // the first warm-up has ended
-	ready    bool // it is up and warm
-	hopeless bool // what Down has said
+	ready    bool // it is available and warm
+	hopeless bool // what Lost has said
 	admitted bool
 	retired  bool // it does not pass any more
 	stop     context.CancelFunc
@@ -61,8 +61,8 @@ func NewBarrier(next backend.Events, warm func(ctx context.Context, in backend.I
 	return g
 }
 
-// Up implements backend.Events.
-func (g *Barrier) Up(in backend.Instance) {
+// Available implements backend.Events.
+func (g *Barrier) Available(in backend.Instance) {
 	key := backend.Innermost(in)
 	g.mu.Lock()
 	a := g.arrivals[key]
@@ -114,12 +114,12 @@ func (g *Barrier) warmed(a *arrival, life int, err error) {
 	passes := a.admitted && !a.retired
 	g.mu.Unlock()
 	if passes {
-		g.next.Up(a.in)
+		g.next.Available(a.in)
 	}
 }
 
-// Down implements backend.Events.
-func (g *Barrier) Down(in backend.Instance, hopeless bool) {
+// Lost implements backend.Events.
+func (g *Barrier) Lost(in backend.Instance, hopeless bool) {
 	g.mu.Lock()
 	a := g.arrivals[backend.Innermost(in)]
 	g.mu.Unlock()
@@ -135,7 +135,7 @@ func (g *Barrier) Down(in backend.Instance, hopeless bool) {
 	known := a.admitted
 	g.mu.Unlock()
 	if known {
-		g.next.Down(a.in, hopeless)
+		g.next.Lost(a.in, hopeless)
 	}
 }
 
@@ -183,9 +183,9 @@ func (g *Barrier) Admit() {
 		switch {
 		case retired:
 		case ready:
-			g.next.Up(a.in)
+			g.next.Available(a.in)
 		default:
-			g.next.Down(a.in, hopeless)
+			g.next.Lost(a.in, hopeless)
 		}
 		a.turn.Unlock()
 	}

@@ -22,8 +22,8 @@ type heard struct {
 	lines []string
 }
 
-func (h *heard) Up(in backend.Instance) { h.add("up " + in.Name()) }
-func (h *heard) Down(in backend.Instance, hopeless bool) {
+func (h *heard) Available(in backend.Instance) { h.add("up " + in.Name()) }
+func (h *heard) Lost(in backend.Instance, hopeless bool) {
 	h.add(fmt.Sprintf("down %s %v", in.Name(), hopeless))
 }
 
@@ -94,12 +94,12 @@ func TestBarrier(t *testing.T) {
 					in := instances[of]
 					switch verb {
 					case "up":
-						g.Up(in)
+						g.Available(in)
 						time.Sleep(time.Millisecond)
 					case "down":
-						g.Down(in, false)
+						g.Lost(in, false)
 					case "hopeless":
-						g.Down(in, true)
+						g.Lost(in, true)
 					case "spoil":
 						spoilt.Store(true)
 					case "pass":
@@ -135,18 +135,18 @@ func TestBarrierWithoutWarmup(t *testing.T) {
 	h := &heard{}
 	g := NewBarrier(h, nil, zerolog.Nop())
 	a := &gated{"a"}
-	g.Up(a)
+	g.Available(a)
 	if err := g.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	g.Admit()
-	g.Down(a, false)
-	g.Up(a)
+	g.Lost(a, false)
+	g.Available(a)
 	if in := g.Retire(a); in != a {
 		t.Errorf("the scheduler knows it as %v", in)
 	}
 	g.Forget(a)
-	g.Down(a, true)
+	g.Lost(a, true)
 	if got := h.said(); got != "up a, down a false, up a" {
 		t.Errorf("the scheduler hears %q", got)
 	}

@@ -5,8 +5,8 @@
 // A Barrier stands between the instances of one version and its scheduler, and takes each
 // instance through these states:
 //
-//	(unknown) ─ Up ─▶ warming up ─▶ warm ─ Admit ─▶ passed ─ Down ─▶ lost ─ Up ─▶ warming up ─▶ passed
-//	                      └─ Down ─▶ lost
+//	(unknown) ─ Available ─▶ warming up ─▶ warm ─ Admit ─▶ passed ─ Lost ─▶ lost ─ Available ─▶ warming up ─▶ passed
+//	                             └─ Lost ─▶ lost
 //	any ─ Retire, Refuse ─▶ retired, does not pass any more ─ Forget ─▶ (unknown)
 //
 // Samples makes the data of one sample at a time and executes it past the scheduler.
@@ -17,7 +17,7 @@
 // before Barrier.mu. Barrier.mu is held for look-ups alone; no callback runs under it.
 // Samples.mu stands by itself.
 //
-// Up and Down are called by backends, from any goroutine. The version's owner calls the
+// Available and Lost are called by backends, from any goroutine. The version's owner calls the
 // rest: Wait, Admit, Retire, Refuse and Forget for one change of the version at a time,
 // and Close at its end, which returns when nothing is being warmed up any more.
 package warmup

@@ -38,7 +38,7 @@ func (d straight) Submit(ctx context.Context, req *infer.Request, send infer.Sen
 // whose own cost "three requests" shows.
 func BenchmarkEnsemble(b *testing.B) {
 	model := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: &tally{}})
-	model.Up(prompt{})
+	model.Available(prompt{})
 	config := parseEnsemble("A", "B", "m(IN=A)->OUT=X", "m(IN=X)->OUT=Y", "m(IN=Y)->OUT=B")
 	config.Composer, config.Observer = straight{model}, &tally{}
 	e := New(config)

@@ -83,11 +83,11 @@ func (e *Scheduler) end() {
 	e.census.LeaveLocked()
 }
 
-// Up implements backend.Events; an ensemble has no instances.
-func (e *Scheduler) Up(backend.Instance) {}
+// Available implements backend.Events; an ensemble has no instances.
+func (e *Scheduler) Available(backend.Instance) {}
 
-// Down implements backend.Events.
-func (e *Scheduler) Down(backend.Instance, bool) {}
+// Lost implements backend.Events.
+func (e *Scheduler) Lost(backend.Instance, bool) {}
 
 // Retire implements Scheduler.
 func (e *Scheduler) Retire(_ backend.Instance, drained func()) { drained() }

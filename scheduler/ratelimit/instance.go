@@ -22,8 +22,8 @@ type Events struct {
 	instances map[backend.Instance]*Instance // by what is behind all wrappers
 }
 
-// Up implements backend.Events.
-func (e *Events) Up(in backend.Instance) {
+// Available implements backend.Events.
+func (e *Events) Available(in backend.Instance) {
 	key := backend.Innermost(in)
 	e.mu.Lock()
 	l := e.instances[key]
@@ -36,11 +36,11 @@ func (e *Events) Up(in backend.Instance) {
 		e.instances[key] = l
 	}
 	e.mu.Unlock()
-	e.next.Up(l)
+	e.next.Available(l)
 }
 
-// Down implements backend.Events.
-func (e *Events) Down(in backend.Instance, hopeless bool) {
+// Lost implements backend.Events.
+func (e *Events) Lost(in backend.Instance, hopeless bool) {
 	e.mu.Lock()
 	l := e.instances[backend.Innermost(in)]
 	e.mu.Unlock()
@@ -48,7 +48,7 @@ func (e *Events) Down(in backend.Instance, hopeless bool) {
 		return
 	}
 	l.giveBack(nil, backend.Report{Refused: true})
-	e.next.Down(l, hopeless)
+	e.next.Lost(l, hopeless)
 }
 
 // Forget drops what is known of an instance that has ended.

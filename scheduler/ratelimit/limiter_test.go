@@ -45,8 +45,8 @@ type seats struct {
 	down []string
 }
 
-func (s *seats) Up(in backend.Instance) { s.up[in.Name()] = in }
-func (s *seats) Down(in backend.Instance, hopeless bool) {
+func (s *seats) Available(in backend.Instance) { s.up[in.Name()] = in }
+func (s *seats) Lost(in backend.Instance, hopeless bool) {
 	s.down = append(s.down, fmt.Sprint(in.Name(), hopeless))
 }
 
@@ -82,7 +82,7 @@ func newTurns(t *testing.T, explicit []Resource, instances map[string]string) *t
 			t.Fatal(err)
 		}
 		w.seats[name] = s
-		w.events.Up(s)
+		w.events.Available(s)
 	}
 	return w
 }
@@ -220,18 +220,18 @@ func TestLimitedInstance(t *testing.T) {
 	}})
 
 	// One that is lost gives back what waits; what it executed is its own affair.
-	w.events.Down(w.seats["b"], false)
-	w.events.Down(w.seats["a"], true)
+	w.events.Lost(w.seats["b"], false)
+	w.events.Lost(w.seats["a"], true)
 	if got := fmt.Sprint(w.upper.down, w.ended); got != "[bfalse atrue] [b refused]" {
 		t.Errorf("got %s", got)
 	}
 	w.end("a", backend.Report{})
-	w.events.Up(w.seats["a"])
+	w.events.Available(w.seats["a"])
 	if w.upper.up["a"] != a {
 		t.Error("it came again as another one")
 	}
 	w.events.Forget(w.seats["a"])
-	w.events.Down(w.seats["a"], true)
+	w.events.Lost(w.seats["a"], true)
 	if len(w.upper.down) != 2 {
 		t.Errorf("one that is forgotten was lost: %v", w.upper.down)
 	}
@@ -355,7 +355,7 @@ func (p *immediate) Execute(b *backend.Batch) {
 func BenchmarkLimited(b *testing.B) {
 	l := New(nil)
 	upper := &seats{up: make(map[string]backend.Instance)}
-	l.Events(upper).Up(&immediate{infer.Response{Final: true}})
+	l.Events(upper).Available(&immediate{infer.Response{Final: true}})
 	in := upper.up["immediate"]
 	batch := &backend.Batch{Tasks: []*backend.Task{{Context: b.Context(), Request: &infer.Request{}, Send: func(*infer.Response) {}}}, Done: func(*backend.Batch, backend.Report) {}}
 	b.ReportAllocs()
@@ -374,7 +374,7 @@ func (*deafSeat) Cancel(*backend.Task) { panic("a bug of an instance") }
 func TestAPanicBehindATurn(t *testing.T) {
 	w := newTurns(t, nil, nil)
 	s := &deafSeat{seat{name: "deaf", group: groupOf(t, "")}}
-	w.events.Up(s)
+	w.events.Available(s)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	done := 0

@@ -304,16 +304,16 @@ func TestSequenceForgetsRetiredInstances(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		in := &sleeper{name: "i"}
 		if known {
-			s.Up(in)
+			s.Available(in)
 		}
 		drained := false
 		s.Retire(in, func() { drained = true })
-		s.Down(in, false)
-		s.Up(in)
+		s.Lost(in, false)
+		s.Available(in)
 		if !drained || len(s.instances) != 0 {
 			t.Errorf("known before: %v: drained: %v, %d instances are left", known, drained, len(s.instances))
 		}
-		s.Down(in, true)
+		s.Lost(in, true)
 		if len(s.instances)+len(s.gone) != 0 {
 			t.Errorf("known before: %v: %d instances are left, %d are remembered", known, len(s.instances), len(s.gone))
 		}

@@ -62,7 +62,7 @@ func BenchmarkSequences(b *testing.B) {
 			}
 			s := New(config)
 			for range max(1, live/8*boolToInt(config.Batching.GetOldest() == nil)) {
-				s.Up(&echo{state: in.state})
+				s.Available(&echo{state: in.state})
 			}
 			send := func(n int, flags uint32) {
 				req := &infer.Request{Correlation: infer.CorrelationID{Number: uint64(n + 1)}, Flags: flags, Inputs: []infer.Tensor{{Name: "X"}}}
@@ -115,7 +115,7 @@ func TestSequenceMemory(t *testing.T) {
 	config.Model, config.Observer = "m", &tally{}
 	config.Batching.MaxSequenceIdleMicroseconds = 1 << 40
 	s := New(config)
-	s.Up(&echo{})
+	s.Available(&echo{})
 	before, goroutines := heapInUse(), runtime.NumGoroutine()
 	for n := range live {
 		req := &infer.Request{ID: fmt.Sprint(n), Correlation: infer.CorrelationID{Number: uint64(n + 1)}, Flags: infer.SequenceStart}

@@ -79,7 +79,7 @@ func TestSequenceCallsThroughAnother(t *testing.T) {
 		var counts tally
 		other := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "other", Observer: &counts, Graph: m.config.Graph})
 		in := &keeper{sleeper: sleeper{name: "other_0"}}
-		other.Up(in)
+		other.Available(in)
 		m.run("up i; send a 1 S; has i a")
 		var last *infer.Response
 		if err := other.Submit(context.Background(), &infer.Request{Model: "other", Caller: infer.NewCaller("m", 1, []*infer.Request{m.pupils["a"].seen}, true)},
@@ -115,7 +115,7 @@ func TestRoundsEndWhatTheyWaitedFor(t *testing.T) {
 		var counts tally
 		other := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "other", Observer: &counts, Graph: m.config.Graph})
 		in := &keeper{sleeper: sleeper{name: "other_0"}}
-		other.Up(in)
+		other.Available(in)
 		m.run("up i; send a 1 S; has i a")
 		for _, req := range []*infer.Request{
 			{ID: "client's"},

@@ -52,16 +52,16 @@ func (*taker) Group() *kserve.ModelInstanceGroup {
 // holding is an instance that has a batch from the beginning on.
 type holding struct{ taker }
 
-// Up implements backend.Events.
-func (h *holding) Up(in backend.Instance) {
+// Available implements backend.Events.
+func (h *holding) Available(in backend.Instance) {
 	in.Execute(&backend.Batch{
 		Tasks: []*backend.Task{{Context: context.Background(), Request: &infer.Request{}}},
 		Done:  func(*backend.Batch, backend.Report) {},
 	})
 }
 
-// Down implements backend.Events.
-func (h *holding) Down(backend.Instance, bool) {}
+// Lost implements backend.Events.
+func (h *holding) Lost(backend.Instance, bool) {}
 
 type uncounted struct{}
 
@@ -106,7 +106,7 @@ func TestSequenceOutlivesItsAnswer(t *testing.T) {
 		for _, states := range [][]State{nil, {{Input: "S", Output: "S", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}}} {
 			c.Decoupled, c.States = true, states
 			s, a, text := New(c), &taker{name: "a"}, ""
-			s.Up(a)
+			s.Available(a)
 			sendTo(t, s, infer.SequenceStart, &text)
 			b := a.take(t)
 			b.Tasks[0].Send(&infer.Response{Final: true})
@@ -115,9 +115,9 @@ func TestSequenceOutlivesItsAnswer(t *testing.T) {
 				next = 0
 			}
 			sendTo(t, s, next, &text) // while execute goes on
-			s.Down(a, false)
+			s.Lost(a, false)
 			b.Done(b, backend.Report{Executed: true, Err: &infer.Error{Message: "lost"}})
-			s.Up(a)
+			s.Available(a)
 			a.take(t)
 			s.alarm.Stop()
 		}
@@ -136,13 +136,13 @@ func TestSequenceNotBegunMovesOn(t *testing.T) {
 		if _, err := l.Reserve([]*kserve.ModelInstanceGroup{a.Group()}); err != nil {
 			t.Fatal(err)
 		}
-		l.Events(holds).Up(&holds.taker)
-		e.Up(a)
-		e.Up(b)
+		l.Events(holds).Available(&holds.taker)
+		e.Available(a)
+		e.Available(b)
 		sendTo(t, s, infer.SequenceStart, &text)
 		sendTo(t, s, 0, &text)
 		a.dead = true
-		e.Down(a, false)
+		e.Lost(a, false)
 		held := holds.take(t)
 		held.Done(held, backend.Report{Executed: true})
 		b.take(t)
@@ -159,7 +159,7 @@ func TestSequenceNever(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			idle := New(Config{Model: "m", Observer: uncounted{}, Batching: &kserve.ModelSequenceBatching{MaxSequenceIdleMicroseconds: micros}})
 			text := ""
-			idle.Up(&taker{name: "a"})
+			idle.Available(&taker{name: "a"})
 			sendTo(t, idle, infer.SequenceStart, &text)
 			time.Sleep(24 * time.Hour)
 			sendTo(t, idle, 0, &text) // it is still there
@@ -172,7 +172,7 @@ func TestSequenceNever(t *testing.T) {
 					MaxCandidateSequences: 4, PreferredBatchSize: []int32{4}, MaxQueueDelayMicroseconds: micros,
 				}},
 			}})
-			waits.Up(a)
+			waits.Available(a)
 			sendTo(t, waits, infer.SequenceStart, &text)
 			if len(a.got) > 0 {
 				t.Errorf("a delay of %d us has passed at once", micros)
@@ -192,7 +192,7 @@ func TestDelayForEver(t *testing.T) {
 				DefaultQueuePolicy: &kserve.ModelQueuePolicy{DefaultTimeoutMicroseconds: 1000},
 			}}}
 			d := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: uncounted{}, Batching: batching.NewRules(c)})
-			d.Up(&taker{name: "a"})
+			d.Available(&taker{name: "a"})
 			rejected := 0
 			for range 2 {
 				if err := d.Submit(context.Background(), &infer.Request{BatchSize: 1}, func(*infer.Response) { rejected++ }); err != nil {
@@ -216,7 +216,7 @@ func TestSequenceStopsAtOnce(t *testing.T) {
 			oldest.MaxCandidateSequences = 1
 		}
 		s, a := New(c), &taker{name: "a"}
-		s.Up(a)
+		s.Available(a)
 		answered := 0
 		send := func(id uint64) {
 			r := &infer.Request{BatchSize: 1, Flags: infer.SequenceStart, Correlation: infer.CorrelationID{Number: id}}

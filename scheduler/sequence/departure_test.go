@@ -36,7 +36,7 @@ func (c *quiet) Err() error {
 func TestSequenceDrainsOnce(t *testing.T) {
 	bothStrategies(t, func(t *testing.T, c Config) {
 		s, a, drained, text := New(c), &taker{name: "a"}, 0, ""
-		s.Up(a)
+		s.Available(a)
 		sendTo(t, s, infer.SequenceStart, &text)
 		b := a.take(t)
 		client := &quiet{Context: context.Background()}
@@ -132,9 +132,9 @@ func TestWhoLeavesWhileHandedOver(t *testing.T) {
 						if _, err := l.Reserve([]*kserve.ModelInstanceGroup{in.Group()}); err != nil {
 							t.Fatal(err)
 						}
-						l.Events(s).Up(in)
+						l.Events(s).Available(in)
 					} else {
-						s.Up(in)
+						s.Available(in)
 					}
 					var wg sync.WaitGroup
 					defer wg.Wait()
@@ -178,7 +178,7 @@ func TestWhoLeavesAsTheirTurnComes(t *testing.T) {
 			}
 			defer share.Release()
 			d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: uncounted{}})
-			l.Events(d).Up(h)
+			l.Events(d).Available(h)
 			if err := d.Submit(ctx, &infer.Request{ID: "a"}, func(*infer.Response) {}); err != nil {
 				t.Fatal(err)
 			}
@@ -203,7 +203,7 @@ func TestWhoLeavesAsTheirTurnComes(t *testing.T) {
 func TestSequenceComesBackToNobody(t *testing.T) {
 	bothStrategies(t, func(t *testing.T, c Config) {
 		s, a, answer := New(c), &taker{name: "a"}, "nothing"
-		s.Up(a)
+		s.Available(a)
 		ctx, leave := context.WithCancel(t.Context())
 		req := &infer.Request{BatchSize: 1, Flags: infer.SequenceStart, Correlation: infer.CorrelationID{Number: 7}}
 		if err := s.Submit(ctx, req, func(r *infer.Response) { answer = r.Err.Code.String() }); err != nil {
@@ -213,7 +213,7 @@ func TestSequenceComesBackToNobody(t *testing.T) {
 		leave()
 		synctest.Wait()
 		b.Done(b, backend.Report{Refused: true})
-		s.Down(a, false)
+		s.Lost(a, false)
 		if answer != "Cancelled" || s.InFlight() != 0 || len(s.ids) != 0 {
 			t.Errorf("the answer is %s, %d are inside, %d sequences are known; want Cancelled and none", answer, s.InFlight(), len(s.ids))
 		}

@@ -165,7 +165,7 @@ func TestSequenceStorm(t *testing.T) {
 				s := New(config)
 				instances := []*sleeper{{name: "i", pause: 3 * time.Millisecond}, {name: "j", pause: 5 * time.Millisecond}}
 				for _, in := range instances {
-					s.Up(in)
+					s.Available(in)
 				}
 				answers := make(chan int, 1<<10)
 				const clients, sequences = 16, 20
@@ -195,10 +195,10 @@ func TestSequenceStorm(t *testing.T) {
 					in := instances[0]
 					in.refuse.Store(true)
 					time.Sleep(10 * time.Millisecond) // what it has ends
-					s.Down(in, false)
+					s.Lost(in, false)
 					time.Sleep(10 * time.Millisecond)
 					in.refuse.Store(false)
-					s.Up(in)
+					s.Available(in)
 				}
 				total := 0
 				for range clients {

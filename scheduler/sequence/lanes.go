@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// Up implements backend.Events.
-func (s *Batcher) Up(in backend.Instance) {
+// Available implements backend.Events.
+func (s *Batcher) Available(in backend.Instance) {
 	var then followUp
 	s.mu.Lock()
 	if s.gone[in] {
@@ -17,13 +17,13 @@ func (s *Batcher) Up(in backend.Instance) {
 		return
 	}
 	l := s.laneLocked(in)
-	left := s.busyLocked(l) // what came back to the batcher behind Down
+	left := s.busyLocked(l) // what came back to the batcher behind Lost
 	s.mu.Unlock()
 	for _, r := range left {
 		s.reclaim(r)
 	}
 	if l.inner != nil {
-		l.inner.Up(in)
+		l.inner.Available(in)
 	}
 	s.mu.Lock()
 	l.up, l.hopeless, l.refuses = true, false, false
@@ -74,11 +74,11 @@ func (s *Batcher) fillLocked(then *followUp) {
 	}
 }
 
-// Down implements backend.Events. What a process knew of its sequences is lost
+// Lost implements backend.Events. What a process knew of its sequences is lost
 // with it, unless the states of the model are kept here. Sequences that it had
 // begun have ended, then: what waits of them fails, and clients are told to begin
 // anew. All others find another slot.
-func (s *Batcher) Down(in backend.Instance, hopeless bool) {
+func (s *Batcher) Lost(in backend.Instance, hopeless bool) {
 	var then followUp
 	s.mu.Lock()
 	if s.gone[in] {
@@ -105,7 +105,7 @@ func (s *Batcher) Down(in backend.Instance, hopeless bool) {
 		s.reclaim(r)
 	}
 	if l.inner != nil {
-		l.inner.Down(in, hopeless)
+		l.inner.Lost(in, hopeless)
 	}
 	s.mu.Lock()
 	var homeless []*sequence

@@ -144,7 +144,7 @@ func (s *Batcher) reclaim(r *episode) {
 	switch seq := r.seq; {
 	case s.putBackLocked(r, &then):
 		s.returnLocked([]*sequence{seq}, &then)
-	case seq.slot != nil: // another one, or Down is about to take it
+	case seq.slot != nil: // another one, or Lost is about to take it
 		s.advanceLocked(seq.slot, &then)
 	}
 	s.mu.Unlock()

@@ -191,7 +191,7 @@ func (c *classroom) step(line string) {
 	case "up":
 		i := c.instance(name)
 		i.dead = false
-		c.Up(i)
+		c.Available(i)
 	case "lose", "restart":
 		i := c.instance(name)
 		i.dead = true
@@ -199,12 +199,12 @@ func (c *classroom) step(line string) {
 			lost := errors.New("lost")
 			c.finish(i, backend.Report{Err: lost, Executed: true}, func() *infer.Response { return infer.ErrorResponse(lost) })
 		}
-		c.Down(i, f[0] == "lose")
+		c.Lost(i, f[0] == "lose")
 	case "staged": // the same, but what it had waited for its turn
 		i := c.instance(name)
 		i.dead = true
 		b := i.take()
-		c.Down(i, false)
+		c.Lost(i, false)
 		b.Done(b, backend.Report{Refused: true})
 	case "send":
 		req := &infer.Request{ID: name, Correlation: correlation(f[2]), Flags: sequenceFlags[f[3]], BatchSize: int64(min(c.config.MaxBatch, 1))}

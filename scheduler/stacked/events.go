@@ -48,13 +48,13 @@ func (e *Events) Forget(in backend.Instance) {
 	delete(e.all, in)
 }
 
-// Up implements backend.Events.
-func (e *Events) Up(in backend.Instance) { e.next.Up(e.of(in)) }
+// Available implements backend.Events.
+func (e *Events) Available(in backend.Instance) { e.next.Available(e.of(in)) }
 
-// Down implements backend.Events. A batch whose inputs are still being copied is
+// Lost implements backend.Events. A batch whose inputs are still being copied is
 // handed to the lost instance first, which gives it back.
-func (e *Events) Down(in backend.Instance, hopeless bool) {
+func (e *Events) Lost(in backend.Instance, hopeless bool) {
 	s := e.of(in)
 	s.settle()
-	e.next.Down(s, hopeless)
+	e.next.Lost(s, hopeless)
 }

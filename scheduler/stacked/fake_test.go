@@ -143,8 +143,8 @@ type sched struct {
 	down []backend.Instance
 }
 
-func (s *sched) Up(in backend.Instance)           { s.up = append(s.up, in) }
-func (s *sched) Down(in backend.Instance, _ bool) { s.down = append(s.down, in) }
+func (s *sched) Available(in backend.Instance)    { s.up = append(s.up, in) }
+func (s *sched) Lost(in backend.Instance, _ bool) { s.down = append(s.down, in) }
 
 // rig is a stacked instance with what stands around it.
 type rig struct {
@@ -164,7 +164,7 @@ func newRig(t testing.TB, config string, execute func(*infer.Request) *infer.Res
 	}
 	r := &rig{t: t, model: &model{execute: execute}}
 	r.events = NewEvents(plan, r.ledger.allocate, &r.sched)
-	r.events.Up(r.model)
+	r.events.Available(r.model)
 	r.in = r.sched.up[0]
 	return r
 }

@@ -122,7 +122,7 @@ func TestCancelWhileMerging(t *testing.T) {
 	}
 	down := make(chan struct{})
 	go func() {
-		r.events.Down(r.model, false)
+		r.events.Lost(r.model, false)
 		close(down)
 	}()
 	select {
@@ -173,7 +173,7 @@ func TestInstance(t *testing.T) {
 	if backend.Innermost(r.in) != backend.Instance(r.model) {
 		t.Error("it does not say in front of what it stands")
 	}
-	r.events.Up(plain{})
+	r.events.Available(plain{})
 	simple := r.sched.up[1]
 	simple.(backend.Awaiter).Await(nil)
 	simple.(backend.Canceller).Cancel(&backend.Task{})

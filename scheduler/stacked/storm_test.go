@@ -55,7 +55,7 @@ func (w *worker) take(b *backend.Batch) bool {
 
 func (w *worker) run(random *rand.Rand) {
 	w.set(true)
-	w.events.Up(w)
+	w.events.Available(w)
 	for b := range w.work {
 		in := b.Tasks[0].Request.Inputs[0]
 		data := bytes.Clone(in.Data)
@@ -76,9 +76,9 @@ func (w *worker) run(random *rand.Rand) {
 		}
 		b.Tasks[0].Send(answer)
 		if lost {
-			w.events.Down(w, false)
+			w.events.Lost(w, false)
 			w.set(true)
-			w.events.Up(w)
+			w.events.Available(w)
 		}
 	}
 }
