@@ -156,21 +156,22 @@ func (c *conn) serveRequest() bool {
 }
 
 // handle calls the handler. A panic in it, or a fault in memory that a client
-// has truncated, fails that request alone.
+// has truncated, fails that request alone: a reply that has begun is cut off where it
+// is, which its client sees by the missing end.
 func (c *conn) handle() {
 	defer func() {
 		if cause := recover(); cause != nil {
 			log := c.server.log.With().Str("request", c.req.Method+" "+c.req.Path()).Logger()
 			_ = boundary.Caught(log, boundary.Request, cause)
 			c.reply.close = true
-			if !c.reply.sent {
+			if c.reply.state <= replyHeld {
 				c.refuseWith(http.StatusInternalServerError, "internal error while serving the request")
 			}
 		}
 	}()
 	c.server.front.Serve(&c.reply, &c.req)
-	if !c.reply.sent {
-		panic("no reply was sent")
+	if c.reply.state != replySent {
+		panic("no reply was sent, or not its end")
 	}
 }
 

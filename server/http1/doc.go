@@ -3,11 +3,16 @@
 //
 //	Server.Run ── accepts, counts, refuses, ends
 //	   └─ conn: readHead ── Request.parse ── Handler.Serve ── what is left of the body ─┐
-//	        ▲                                  └─ Reply.Send                            │
+//	        ▲                                  └─ Reply.Send, or Begin, Continue, End   │
 //	        └─────────────────────────────────────────────────────────────────────────┘
 //
-// Two heads are not written by Reply.Send: the 503 of a connection too many
+// Two heads are not written by a Reply: the 503 of a connection too many
 // (Server.refuseConn) and 100 Continue (io.go).
+//
+// A reply of which only the pieces are known, one after another, is chunked. Continue
+// returns when the socket has taken its piece, so a client that reads slowly holds the
+// handler up, for the write timeout at most; a reply that a panic cuts off has no last
+// chunk.
 //
 // It is not net/http, so that a body goes from the socket to where the handler wants its
 // bytes and a reply from where its parts lie to the socket, without a copy; and so that

@@ -115,16 +115,19 @@ func (c *conn) setWriteDeadline() {
 }
 
 // write sends b. A client that does not take it is a client that has gone.
-func (c *conn) write(b []byte) {
+func (c *conn) write(b []byte) error {
 	c.setWriteDeadline()
 	if _, err := c.raw.Write(b); err != nil {
-		c.reply.close = true
+		c.reply.close, c.reply.gone = true, true
+		return ErrClientGone
 	}
+	return nil
 }
 
 // writeVector sends the parts, from where they lie and in as few calls as the
 // deadlines allow.
-func (c *conn) writeVector() {
+func (c *conn) writeVector() error {
+	defer clear(c.vector)
 	for i, from := 0, 0; i < len(c.vector); {
 		step := c.step[:0]
 		for room := writeStep; room > 0 && i < len(c.vector); {
@@ -144,11 +147,11 @@ func (c *conn) writeVector() {
 		c.step = step
 		clear(step) // the blobs are not kept
 		if err != nil {
-			c.reply.close = true
-			break
+			c.reply.close, c.reply.gone = true, true
+			return ErrClientGone
 		}
 	}
-	clear(c.vector)
+	return nil
 }
 
 // sendContinue tells a client that waits for it to send its body.

@@ -1,0 +1,191 @@
+package http1
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// served serves one connection with the handler and returns the client's side of it,
+// and a channel that is closed when the connection has ended.
+func served(t *testing.T, cfg Config, serve func(*Reply, *Request)) (net.Conn, <-chan struct{}) {
+	t.Helper()
+	s := NewServer(cfg, nil, Handler{Serve: serve}, zerolog.Nop())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(ended)
+		raw, err := l.Accept()
+		if err != nil {
+			return
+		}
+		s.ServeConn(ctx, raw)
+	}()
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = client.Close()
+		_ = l.Close()
+		<-ended
+	})
+	_ = client.SetDeadline(time.Now().Add(time.Minute)) // of a test that hangs
+	return client, ended
+}
+
+// streamThree replies with a short piece, an empty one and one that is longer than what
+// is put together in one piece.
+func streamThree(w *Reply, _ *Request) {
+	w.ContentType, w.Header = "text/event-stream", Field{"x-load", "JSON {}"}
+	w.Begin(http.StatusOK)
+	_ = w.Continue([]byte("data: "), []byte("1\n\n"))
+	_ = w.Continue()
+	_ = w.Continue([]byte("data: "), []byte(strings.Repeat("x", 3*inlineReply)), []byte("\n\n"))
+	w.End()
+}
+
+var threePieces = "data: 1\n\ndata: " + strings.Repeat("x", 3*inlineReply) + "\n\n"
+
+func TestStreamedReplyKeepsItsConnection(t *testing.T) {
+	client, _ := served(t, Config{}, streamThree)
+	in := bufio.NewReader(client)
+	for range 2 {
+		if _, err := io.WriteString(client, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}"); err != nil {
+			t.Fatal(err)
+		}
+		reply, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(reply.Body)
+		if err != nil || string(body) != threePieces {
+			t.Fatalf("body has %d bytes, %v; want %d", len(body), err, len(threePieces))
+		}
+		if len(reply.TransferEncoding) != 1 || reply.TransferEncoding[0] != "chunked" || reply.Header.Get("X-Load") != "JSON {}" ||
+			reply.Header.Get("Content-Type") != "text/event-stream" {
+			t.Errorf("head %v %v", reply.TransferEncoding, reply.Header)
+		}
+	}
+}
+
+func TestStreamedReplyOfHTTP10EndsWithItsConnection(t *testing.T) {
+	client, _ := served(t, Config{}, streamThree)
+	if _, err := io.WriteString(client, "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	all, err := io.ReadAll(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, body, _ := strings.Cut(string(all), "\r\n\r\n")
+	if body != threePieces || strings.Contains(head, "chunked") || strings.Contains(head, "keep-alive") {
+		t.Errorf("head %q, body of %d bytes; want %d", head, len(body), len(threePieces))
+	}
+}
+
+func TestStreamedReplyToHEADHasNoBody(t *testing.T) {
+	client, _ := served(t, Config{}, streamThree)
+	if _, err := io.WriteString(client, "HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	all, err := io.ReadAll(client)
+	if err != nil || !strings.HasSuffix(string(all), "\r\n\r\n") || strings.Contains(string(all), "data:") {
+		t.Errorf("got %q, %v", all, err)
+	}
+}
+
+func TestStreamedReplyWithoutPiecesIsWhole(t *testing.T) {
+	client, _ := served(t, Config{}, func(w *Reply, _ *Request) {
+		w.Begin(http.StatusOK)
+		w.End()
+	})
+	if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	reply, err := http.ReadResponse(bufio.NewReader(client), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(reply.Body); err != nil || len(body) > 0 {
+		t.Errorf("body %q, %v", body, err)
+	}
+}
+
+// TestPanicCutsStreamedReplyOff: a client must not take what it has for all.
+func TestPanicCutsStreamedReplyOff(t *testing.T) {
+	client, _ := served(t, Config{}, func(w *Reply, _ *Request) {
+		w.Begin(http.StatusOK)
+		_ = w.Continue([]byte("data: 1\n\n"))
+		panic("in the middle")
+	})
+	if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	reply, err := http.ReadResponse(bufio.NewReader(client), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(reply.Body); !errors.Is(err, io.ErrUnexpectedEOF) || string(body) != "data: 1\n\n" {
+		t.Errorf("body %q, %v", body, err)
+	}
+}
+
+func TestPanicBeforeFirstPieceIsToldAsError(t *testing.T) {
+	client, _ := served(t, Config{}, func(w *Reply, _ *Request) {
+		w.Begin(http.StatusOK)
+		panic("before anything was sent")
+	})
+	if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	reply, err := http.ReadResponse(bufio.NewReader(client), nil)
+	if err != nil || reply.StatusCode != http.StatusInternalServerError {
+		t.Errorf("reply %v, %v", reply, err)
+	}
+}
+
+// TestContinueFailsWithoutAWaitOnceTheClientHasGone: the write timeout passes once, and
+// not again with each piece.
+func TestContinueFailsWithoutAWaitOnceTheClientHasGone(t *testing.T) {
+	failures := make(chan error, 3)
+	client, ended := served(t, Config{WriteTimeout: 50 * time.Millisecond}, func(w *Reply, _ *Request) {
+		w.Begin(http.StatusOK)
+		piece := make([]byte, 1<<20)
+		err := w.Continue(piece)
+		for err == nil { // until the socket's buffers are full
+			err = w.Continue(piece)
+		}
+		failures <- err
+		deadline := w.c.writeDeadline
+		failures <- w.Continue(piece)
+		if !w.c.writeDeadline.Equal(deadline) {
+			failures <- errors.New("the next piece has been given time")
+			return
+		}
+		failures <- ErrClientGone
+		w.End()
+	})
+	if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := <-failures; !errors.Is(err, ErrClientGone) {
+			t.Errorf("Continue: %v", err)
+		}
+	}
+	<-ended
+}
