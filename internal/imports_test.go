@@ -67,6 +67,7 @@ var mayImport = map[string][]string{
 	"backend/process/output": {"boundary"},
 	"backend/python":         {"backend", "backend/process", "backend/process/launch", "backend/process/output", "boundary", "infer", "ipc", "kserve", "memory", "metrics", "pyutils", "shm", "stub"},
 	"ipc":                    {"boundary", "shm"},
+	"ipc/ipctest":            {"internal", "ipc"},
 	"shm":                    {"boundary"},
 	"stub":                   {},
 	"pyutils":                {},

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"math"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/ipc/ipctest"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -176,11 +176,7 @@ func TestDecodeLimits(t *testing.T) {
 // FuzzMaps wants the library to pass over exactly what skimMap has.
 func FuzzMaps(f *testing.F) {
 	for _, name := range []string{"hello", "initialized", "initialized_error", "finalized", "log", "initialize", "completed", "ready", "call_load", "call_new_metric"} {
-		frame, err := os.ReadFile(goldenPath(name))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(frame[ipc.HeaderSize:])
+		f.Add(ipctest.Body(f, name))
 	}
 	f.Add(nested(maxMapDepth))
 	f.Add([]byte("\x8f\x01\xd0\x01\xcc\x01\xd1\x01\x01\xcd\x01\x01\xd2\x01\x01\x01\x01\xca\x01\x01\x01\x01\xdc\x00\x01\xc4\x01\x01"))
@@ -200,11 +196,7 @@ func FuzzMaps(f *testing.F) {
 // life ends, memory is bounded, and the stub gets back whatever it has lent.
 func FuzzAnswers(f *testing.F) {
 	for _, name := range []string{"executed", "executed_failed", "response"} {
-		frame, err := os.ReadFile(goldenPath(name))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(frame[ipc.HeaderSize:], false)
+		f.Add(ipctest.Body(f, name), false)
 	}
 	lives := make(map[bool]*standIn)
 	for named, kind := range map[bool]string{false: "sealed", true: "named"} {
@@ -269,11 +261,7 @@ func FuzzFrames(f *testing.F) {
 		"call_load": {ipc.Call, phaseInitialized}, "call_ready": {ipc.Call, phaseHello}, "call_new_family": {ipc.Call, phaseInitialized},
 		"metric": {ipc.Metric, phaseInitialized},
 	} {
-		frame, err := os.ReadFile(goldenPath(name))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(uint16(seed.kind), uint8(seed.phase), uint64(5), frame[ipc.HeaderSize:])
+		f.Add(uint16(seed.kind), uint8(seed.phase), uint64(5), ipctest.Body(f, name))
 	}
 	f.Add(uint16(ipc.Released), uint8(phaseInitialized), uint64(0), []byte{0, 0, 0, 0, 1, 0, 0, 0})
 	f.Add(uint16(ipc.Hello), uint8(phaseStarted), uint64(0), nested(1000))

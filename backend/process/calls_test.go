@@ -5,12 +5,12 @@ import (
 	"errors"
 	"math"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/ipc/ipctest"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -109,10 +109,7 @@ func FuzzCalls(f *testing.F) {
 	for _, name := range []string{
 		"call_new_family", "call_new_metric", "metric", "call_value", "call_load", "call_unload", "call_ready", "call_drop_family", "metric",
 	} {
-		frame, err := os.ReadFile(goldenPath(name))
-		if err != nil {
-			f.Fatal(err)
-		}
+		frame := ipctest.Frame(f, name)
 		one := append([]byte{frame[4], frame[16]}, le.AppendUint16(nil, uint16(len(frame)-ipc.HeaderSize))...)
 		one = append(one, frame[ipc.HeaderSize:]...)
 		all = append(all, one...)

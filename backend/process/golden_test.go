@@ -2,62 +2,22 @@ package process
 
 import (
 	"bytes"
-	"encoding/binary"
-	"flag"
-	"os"
-	"path/filepath"
 	"reflect"
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/ipc/ipctest"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/vmihailenco/msgpack/v5"
 )
-
-// -update writes the golden frames that this package encodes.
-var update = flag.Bool("update", false, "write the golden frames that this package encodes")
-
-func goldenPath(name string) string {
-	return filepath.Join("..", "..", "ipc", "testdata", name+".bin")
-}
-
-// wantGolden compares a body with that of the golden frame, which is of life 7.
-func wantGolden(t *testing.T, name string, kind ipc.Kind, id uint64, body []byte) {
-	t.Helper()
-	frame := binary.LittleEndian.AppendUint32(nil, uint32(ipc.HeaderSize+len(body)))
-	frame = binary.LittleEndian.AppendUint32(frame, uint32(kind))
-	frame = binary.LittleEndian.AppendUint64(frame, 7)
-	frame = append(binary.LittleEndian.AppendUint64(frame, id), body...)
-	if *update {
-		if err := os.WriteFile(goldenPath(name), frame, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(goldenPath(name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(frame, want) {
-		t.Errorf("%s: got\n%x, want\n%x", name, frame, want)
-	}
-}
-
-func goldenBody(t *testing.T, name string) []byte {
-	t.Helper()
-	frame, err := os.ReadFile(goldenPath(name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return frame[ipc.HeaderSize:]
-}
 
 func TestGoldenLogSettings(t *testing.T) {
 	body, err := msgpack.Marshal(LogLevels{Warning: true, Verbose: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantGolden(t, "log_settings", ipc.LogSettings, 0, body)
+	ipctest.Want(t, "log_settings", ipc.LogSettings, 0, body)
 }
 
 // TestGoldenExecute encodes a batch of two requests: tensors in the frame and in
@@ -99,7 +59,7 @@ func TestGoldenExecute(t *testing.T) {
 	}
 	body := make([]byte, e.size)
 	e.write(body, requests)
-	wantGolden(t, "execute", ipc.Execute, 1, body)
+	ipctest.Want(t, "execute", ipc.Execute, 1, body)
 	e.undo()
 }
 
@@ -115,7 +75,7 @@ func TestGoldenMaps(t *testing.T) {
 		"finalized":         {"error": "ValueError: late"},
 	} {
 		got := make(map[string]any)
-		if err := decode(ipc.Frame{Body: goldenBody(t, name)}, &got); err != nil {
+		if err := decode(ipc.Frame{Body: ipctest.Body(t, name)}, &got); err != nil {
 			t.Fatal(err)
 		}
 		for key, value := range want {
@@ -128,7 +88,7 @@ func TestGoldenMaps(t *testing.T) {
 		}
 	}
 	fields := make(map[string]any)
-	if err := decode(ipc.Frame{Body: goldenBody(t, "log")}, &fields); err != nil {
+	if err := decode(ipc.Frame{Body: ipctest.Body(t, "log")}, &fields); err != nil {
 		t.Fatal(err)
 	}
 	if fields["file"] != "model.py" || fields["message"] != "wörk" || len(fields) != 4 {
@@ -151,7 +111,7 @@ func TestGoldenCalls(t *testing.T) {
 		"call_drop_family": {Operation: "drop_family", Family: 1},
 	} {
 		var got callBody
-		if err := decode(ipc.Frame{Kind: ipc.Call, Body: goldenBody(t, name)}, &got); err != nil || !reflect.DeepEqual(got, want) {
+		if err := decode(ipc.Frame{Kind: ipc.Call, Body: ipctest.Body(t, name)}, &got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, error %v, want %+v", name, got, err, want)
 		}
 	}
@@ -159,7 +119,7 @@ func TestGoldenCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantGolden(t, "result", ipc.Result, 5, body)
+	ipctest.Want(t, "result", ipc.Result, 5, body)
 }
 
 // TestGoldenInferResponse encodes responses for a model: an output in the frame
@@ -192,7 +152,7 @@ func TestGoldenInferResponse(t *testing.T) {
 		}
 		body := make([]byte, p.size)
 		p.write(body, descriptors)
-		wantGolden(t, name, ipc.InferResponse, 9, body)
+		ipctest.Want(t, name, ipc.InferResponse, 9, body)
 		p.release()
 	}
 }

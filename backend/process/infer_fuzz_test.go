@@ -3,11 +3,11 @@ package process
 import (
 	"encoding/binary"
 	"errors"
-	"os"
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/ipc/ipctest"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -15,10 +15,7 @@ import (
 // over or answered or the life ends, and nothing is kept of it.
 func FuzzInfers(f *testing.F) {
 	for _, name := range []string{"infer", "demand", "stop_infer"} {
-		frame, err := os.ReadFile(goldenPath(name))
-		if err != nil {
-			f.Fatal(err)
-		}
+		frame := ipctest.Frame(f, name)
 		f.Add(binary.LittleEndian.Uint16(frame[4:]), uint64(9), frame[ipc.HeaderSize:])
 	}
 	strings2 := inArena(4, 0, 12)

@@ -3,12 +3,12 @@ package process
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/ipc/ipctest"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -273,10 +273,7 @@ func TestCredit(t *testing.T) {
 // gets back what it has lent.
 func FuzzResponses(f *testing.F) {
 	for _, name := range []string{"response", "response_final", "executed", "executed_failed"} {
-		frame, err := os.ReadFile(goldenPath(name))
-		if err != nil {
-			f.Fatal(err)
-		}
+		frame := ipctest.Frame(f, name)
 		f.Add(frame, true)
 		f.Add(append(frame, frame...), false)
 	}

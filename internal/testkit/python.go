@@ -96,20 +96,3 @@ func ask(path string) (Interpreter, error) {
 	}
 	return Interpreter{Path: path, Minor: minor, Numpy: fields[1]}, nil
 }
-
-// repositoryRoot returns the directory of go.mod, above the working directory,
-// which go test makes that of the package.
-func repositoryRoot() (string, error) {
-	start, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for dir := start; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("find the repository's root: no go.mod above %s", start)
-		}
-	}
-}
