@@ -56,9 +56,9 @@ func (l *life) handle(f ipc.Frame) error {
 		}
 		return l.giveBack(f.Body)
 	case f.Kind == ipc.Infer && l.seen == phaseInitialized:
-		return l.requested(f)
+		return l.bls.receive(f)
 	case (f.Kind == ipc.Demand || f.Kind == ipc.StopInfer) && l.seen >= phaseInitialized:
-		return l.demanded(f)
+		return l.bls.steer(f)
 	case f.Kind == ipc.ReadyAnswer && l.seen >= phaseInitialized:
 		return l.isReady(f)
 	case f.Kind == ipc.Name && l.told.Load() == toldInitialize:
@@ -115,7 +115,7 @@ func (l *life) executed(f ipc.Frame) error {
 	}
 	posted := l.channel.Posted()
 	in.await.observe(posted - sent)
-	in.await.thought(posted - max(sent, l.infers.informed.Load()))
+	in.await.thought(posted - max(sent, l.bls.informed.Load()))
 
 	// Everything is read and checked before anything is handed up: a stub that
 	// breaks the protocol in its last response has answered nothing.

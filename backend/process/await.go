@@ -1,11 +1,8 @@
 package process
 
 import (
-	"errors"
 	"sync/atomic"
 	"time"
-
-	"github.com/nereid-serving/nereid/ipc"
 )
 
 // awaitState learns how long answers take, to decide whether waiting for the
@@ -78,77 +75,11 @@ func (in *Instance) Await(done <-chan struct{}) {
 	if l == nil || !in.await.worthwhile(budget) {
 		return
 	}
-	f := follower{of: l}
+	f := follower{of: l.bls}
 	longest, err := l.channel.Spin(budget, done, l.handle, f.look)
 	f.leave()
 	in.await.spun(longest)
 	if err != nil {
-		l.fail(err)
-	}
-}
-
-// callees are those of a chain of models that call each other at which a
-// follower looks for the last callee, for which all others wait.
-const callees = 8
-
-// follower looks for the answer of the model that the stub of a life waits for,
-// while a goroutine spins on that life: the stub says nothing before it has come.
-type follower struct {
-	of      *life
-	watched *life
-}
-
-// look reports whether something has come.
-func (f *follower) look() bool {
-	last := f.of.infers.callee.Load()
-	for range callees {
-		if last == nil {
-			break
-		}
-		next := last.infers.callee.Load()
-		if next == nil {
-			break
-		}
-		last = next
-	}
-	if last != f.watched {
-		f.leave()
-		if last != nil && last != f.of && last.channel.Watch() {
-			f.watched = last
-		}
-	}
-	if f.watched == nil {
-		return false
-	}
-	found, err := f.watched.channel.Look(f.watched.handle)
-	if err != nil {
-		f.failed(err)
-	}
-	return found
-}
-
-// leave ends the watch, if there is one.
-func (f *follower) leave() {
-	l := f.watched
-	f.watched = nil
-	if l == nil {
-		return
-	}
-	if err := l.channel.Unwatch(l.handle); err != nil {
-		f.failedOf(l, err)
-	}
-}
-
-func (f *follower) failed(err error) {
-	l := f.watched
-	f.watched = nil
-	_ = l.channel.Unwatch(func(ipc.Frame) error { return err })
-	f.failedOf(l, err)
-}
-
-// failedOf ends the life of a stub that has broken the protocol.
-func (f *follower) failedOf(l *life, err error) {
-	if !errors.Is(err, ipc.ErrClosed) {
 		l.fail(err)
 	}
 }

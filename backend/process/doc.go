@@ -30,7 +30,7 @@
 //	batches      what it executes (inside.go); execute.go hands over, answer.go takes back
 //	opened       open streams: responses sent by themselves, windows, credit (open.go)
 //	readiness    READY? (ready.go)
-//	inferences   BLS requests: what its model asks of other models (infer*.go)
+//	blsRequests  what its model asks of other models (infer*.go; bls.go is their session)
 //	calls        what it asks of the server: load, unload, metrics (calls.go)
 //	ending       why it ends, and what it leaves (end.go)
 //

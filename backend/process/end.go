@@ -85,7 +85,7 @@ func (l *life) end(cause error) {
 	l.output.Finish()
 	l.channel.Close()
 	<-l.read
-	l.infers.close()
+	l.bls.close()
 	l.loans.Close()
 
 	l.answerLeft(taken)

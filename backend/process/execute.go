@@ -62,7 +62,7 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 		if !ahead && in.model.settings.ExecuteTimeout > 0 {
 			l.limit()
 		}
-		l.isCalledBy(b)
+		l.bls.execute(b)
 		position, err = l.send(b, number, entered.handles, ahead)
 		return err
 	})
@@ -239,7 +239,7 @@ func (in *Instance) Cancel(task *backend.Task) {
 		l.tell(handle)
 	}
 	if abandoned {
-		l.infers.cancelBatch(handle >> 32)
+		l.bls.cancelBatch(handle >> 32)
 	}
 }
 

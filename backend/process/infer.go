@@ -20,55 +20,94 @@ const maxInferences = 16_384
 // channel's receive lock; more are copied by a goroutine of their own.
 const copyAside = 1 << 20
 
-// inferences are the requests that a stub's model has made (BLS).
-type inferences struct {
+// blsSession is what BLS requests ask of the life of the process whose model makes
+// them. All methods but fail are called by the goroutine that holds the channel's
+// receive lock, or by one that it has handed a request to.
+type blsSession interface {
+	// execution returns the requests of the batch with this number: all of them while it
+	// is executed, and those that it has left open after that. An error means that no
+	// such batch has been handed over.
+	execution(batch uint64) (requests []*infer.Request, executing bool, err error)
+	// input turns a descriptor into a tensor; a refusal means that its bytes cannot be
+	// had now, an error that the process broke the protocol.
+	input(d *ipc.Descriptor, frame []byte) (t infer.Tensor, refusal *infer.Error, err error)
+	// nameOf returns the tensor name that the process calls by a number.
+	nameOf(number uint16) (string, error)
+	// sendResponse sends INFER_RESPONSE and releases the response. An error is the end of
+	// the life.
+	sendResponse(number uint64, r *infer.Response) error
+	// handle acts on a frame of the process; callers hold the receive lock.
+	handle(f ipc.Frame) error
+	// fail ends the life because of err. It does not wait.
+	fail(err error)
+}
+
+// blsCaller is the model that makes BLS requests, and what their tensors are copied into.
+type blsCaller struct {
+	model   string
+	version int64
+	host    backend.Host
+	// oneResponse is the text for a request that wants one response of the named model,
+	// which is decoupled.
+	oneResponse func(model string) string
+	channel     *ipc.Channel // of the process
+	pool        *shm.Pool    // of the server's requests
+	log         zerolog.Logger
+}
+
+// blsRequests are the BLS requests that the model in one process has in flight.
+type blsRequests struct {
+	blsCaller
+	session blsSession
+
 	body ipc.InferBody // reused; guarded by the receive lock
 	// aside counts the goroutines that copy or ask, for the end of the life.
 	aside sync.WaitGroup
 
-	// callee is where the latest of them was handed over that has not ended, nil if
-	// that is not known. informed is when the stub has been given an answer last, ns.
-	callee   atomic.Pointer[life]
+	// callee are the requests of the process to which the latest of these was handed that
+	// has not ended, nil if that is not known. Any goroutine reads it, without a lock.
+	callee atomic.Pointer[blsRequests]
+	// informed is when the process was sent a response last, in ns.
 	informed atomic.Int64
 
+	// mu is held for a few instructions; only a request's own lock is held outside it.
 	mu     sync.Mutex
 	closed bool
-	all    map[uint64]*inference
-	tight  map[uint64]*inference // streams that count in their windows
-	copied int64                 // bytes of the copies of inputs
+	all    map[uint64]*blsRequest
+	tight  map[uint64]*blsRequest // streams that count in their windows
+	copied int64                  // bytes of the copies of inputs
 }
 
-func (i *inferences) open() { i.all = make(map[uint64]*inference) }
+func newBLSRequests(caller blsCaller, session blsSession) *blsRequests {
+	return &blsRequests{blsCaller: caller, session: session, all: make(map[uint64]*blsRequest)}
+}
 
-// inference is one request that a model has made. Its inputs are held until its
+// blsRequest is one request that a model has made. Its inputs are held until its
 // last response.
-type inference struct {
-	life    *life
-	number  uint64 // the stub's
+type blsRequest struct {
+	of      *blsRequests
+	number  uint64 // the process's
 	batch   uint64 // in whose execution it was made, 0 if that is not known
 	stream  bool   // any number of responses is wanted
 	request infer.Request
 	copied  int64
-	unread  []*inference         // to be loosened when this is begun
-	at      atomic.Pointer[life] // whose stub executes it; nil if that is not known
-	refusal error                // what the request cannot be made for, found while it was read
+	unread  []*blsRequest               // to be loosened when this is begun
+	at      atomic.Pointer[blsRequests] // of the process that executes it; nil if that is not known
+	refusal error                       // what the request cannot be made for, found while it was read
 	cancellation
 
 	responses
 }
 
-// requested acts on INFER: the request goes to whichever model it names, from this
+// receive acts on INFER: the request goes to whichever model it names, from this
 // goroutine if that does not take long.
-func (l *life) requested(f ipc.Frame) error {
-	body := &l.infers.body
+func (b *blsRequests) receive(f ipc.Frame) error {
+	body := &b.body
 	if err := ipc.ParseInfer(f.Body, body); err != nil {
 		return err
 	}
-	if body.Batch != 0 {
-		l.in.await.thought(l.channel.Posted() - max(l.infers.informed.Load(), l.handed.Load()))
-	}
-	q := &inference{life: l, number: f.ID, batch: body.Batch, stream: body.Flags&ipc.InferStream != 0}
-	q.cancellation.log = l.in.log
+	q := &blsRequest{of: b, number: f.ID, batch: body.Batch, stream: body.Flags&ipc.InferStream != 0}
+	q.cancellation.log = b.log
 	q.demand = int64(body.Demand)
 	q.kept = q.first[:0]
 	guess := body.Flags&ipc.InferGuess != 0
@@ -82,143 +121,128 @@ func (l *life) requested(f ipc.Frame) error {
 		q.releaseInputs()
 		return err
 	}
-	ok, err := l.infers.add(q)
+	ok, err := b.add(q)
 	if err != nil {
 		q.releaseInputs()
 		return err
 	}
 	if !ok {
 		q.releaseInputs()
-		return l.sendResponse(f.ID, infer.ErrorResponse(infer.Errorf(infer.Unavailable,
+		return b.session.sendResponse(f.ID, infer.ErrorResponse(infer.Errorf(infer.Unavailable,
 			"a model may have %d inference requests of its own under way", maxInferences)))
 	}
 	for _, s := range q.unread {
 		s.loosen()
 	}
 	q.unread = nil
-	if q.inArena() <= copyAside || !l.infers.goAside(l.in.log, q.copyAndSubmit, q.failed) {
-		boundary.Guard(l.in.log, boundary.Request, q.copyAndSubmit, q.failed)()
+	if q.inArena() <= copyAside || !b.goAside(q.copyAndSubmit, q.failed) {
+		boundary.Guard(b.log, boundary.Request, q.copyAndSubmit, q.failed)()
 	}
 	return nil
 }
 
 // add takes a request in; ok is false if there are too many.
-func (i *inferences) add(q *inference) (ok bool, err error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.closed {
+func (b *blsRequests) add(q *blsRequest) (ok bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
 		return false, ipc.ErrClosed
 	}
-	if i.all[q.number] != nil || q.number == 0 {
+	if b.all[q.number] != nil || q.number == 0 {
 		return false, broke("handle", "number %d of an inference is in use, or 0", q.number)
 	}
-	if len(i.all) >= maxInferences {
+	if len(b.all) >= maxInferences {
 		return false, nil
 	}
-	i.all[q.number] = q
-	q.unread = i.joinLocked(q)
+	b.all[q.number] = q
+	q.unread = b.joinLocked(q)
 	return true, nil
 }
 
 // goAside runs f beside, and reports whether it does: not after the life's end. After a
 // panic it calls failed.
-func (i *inferences) goAside(log zerolog.Logger, f func(), failed func(error)) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.closed {
+func (b *blsRequests) goAside(f func(), failed func(error)) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
 		return false
 	}
-	i.aside.Go(boundary.Guard(log, boundary.Request, f, failed))
+	b.aside.Go(boundary.Guard(b.log, boundary.Request, f, failed))
 	return true
 }
 
 // find returns a request that is under way, or nil.
-func (i *inferences) find(number uint64) *inference {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.all[number]
+func (b *blsRequests) find(number uint64) *blsRequest {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all[number]
 }
 
 // reserve takes account of bytes that are to be copied; false if there are too
 // many copies already.
-func (i *inferences) reserve(n, limit int64) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if n > limit-i.copied {
+func (b *blsRequests) reserve(n, limit int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n > limit-b.copied {
 		return false
 	}
-	i.copied += n
+	b.copied += n
 	return true
 }
 
 // close ends all requests: they are cancelled, and the model hears nothing of their
 // responses. It is called once nothing is received any more.
-func (i *inferences) close() {
-	i.mu.Lock()
-	i.closed = true
-	left := make([]*inference, 0, len(i.all))
-	for _, q := range i.all {
+func (b *blsRequests) close() {
+	b.mu.Lock()
+	b.closed = true
+	left := make([]*blsRequest, 0, len(b.all))
+	for _, q := range b.all {
 		left = append(left, q)
 	}
-	i.mu.Unlock()
+	b.mu.Unlock()
 	for _, q := range left {
 		q.cancel()
 		q.forget()
 	}
-	i.aside.Wait()
+	b.aside.Wait()
 }
 
 // cancelBatch cancels the requests that were made for a batch, given by the low
 // 32 bits of its number, for which no client waits any more. What the model asks
 // for afterwards, to clean up perhaps, is executed.
-func (i *inferences) cancelBatch(batch uint64) {
-	i.mu.Lock()
-	var cancelled []*inference
-	for _, q := range i.all {
+func (b *blsRequests) cancelBatch(batch uint64) {
+	b.mu.Lock()
+	var cancelled []*blsRequest
+	for _, q := range b.all {
 		if q.batch != 0 && q.batch&math.MaxUint32 == batch {
 			cancelled = append(cancelled, q)
 		}
 	}
-	i.mu.Unlock()
+	b.mu.Unlock()
 	for _, q := range cancelled {
 		q.cancel()
 	}
 }
 
 // callersOf finds the execution that the request is made in.
-func (q *inference) callersOf(holding bool) error {
-	l := q.life
-	in := l.in
-	var tasks []*backend.Task
-	in.mu.Lock()
-	if q.batch > l.number {
-		last := l.number
-		in.mu.Unlock()
-		return broke("handle", "INFER for batch %d, the last one is %d", q.batch, last)
+func (q *blsRequest) callersOf(holding bool) error {
+	b := q.of
+	requests, executing, err := b.session.execution(q.batch)
+	if err != nil {
+		return err
 	}
-	if at := l.findLocked(q.batch); at >= 0 {
-		tasks = l.inside[at].batch.Tasks
-	} else {
-		tasks = l.openOfLocked(q.batch)
-		holding = false
-	}
-	in.mu.Unlock()
-	requests := make([]*infer.Request, len(tasks))
-	for i, task := range tasks {
-		requests[i] = task.Request
-	}
-	q.request.Caller = infer.NewCaller(in.model.env.Name, in.model.env.Version, requests, holding)
+	q.request.Caller = infer.NewCaller(b.model, b.version, requests, holding && executing)
 	q.request.Caller.Backend = q
 	return nil
 }
 
 // read fills the request from its frame. Whatever is wrong with it, what the stub
 // has lent is located, or it would not come back. An error is the stub's fault.
-func (q *inference) read(body *ipc.InferBody, frame []byte) error {
-	l, r := q.life, &q.request
+func (q *blsRequest) read(body *ipc.InferBody, frame []byte) error {
+	b, r := q.of, &q.request
 	r.Model, r.Version, r.ID = string(body.Model), body.Version, string(body.ID)
 	r.Flags, r.TimeoutMicros = body.Head.Flags, body.Head.Timeout
-	r.Made = l.channel.Posted()
+	r.Made = b.channel.Posted()
 	if body.Head.CorrelKind == ipc.CorrelationText {
 		r.Correlation.Text = string(body.CorrelText)
 	} else {
@@ -229,7 +253,7 @@ func (q *inference) read(body *ipc.InferBody, frame []byte) error {
 	}
 	for i := range body.Inputs {
 		d := &body.Inputs[i]
-		t, own, err := l.tensor(d, frame, 1)
+		t, own, err := b.session.input(d, frame)
 		if err != nil {
 			return err
 		}
@@ -242,7 +266,7 @@ func (q *inference) read(body *ipc.InferBody, frame []byte) error {
 		r.Outputs = make([]string, n)
 		for i := range r.Outputs {
 			var err error
-			if r.Outputs[i], err = l.nameOf(body.OutputName(i)); err != nil {
+			if r.Outputs[i], err = b.session.nameOf(body.OutputName(i)); err != nil {
 				return err
 			}
 		}
@@ -258,7 +282,7 @@ func (q *inference) read(body *ipc.InferBody, frame []byte) error {
 }
 
 // inArena counts the bytes of inputs that lie in the stub's own memory.
-func (q *inference) inArena() (n int) {
+func (q *blsRequest) inArena() (n int) {
 	for i := range q.request.Inputs {
 		if _, ok := q.request.Inputs[i].Memory.(*shm.Extent); ok {
 			n += len(q.request.Inputs[i].Data)
@@ -269,13 +293,13 @@ func (q *inference) inArena() (n int) {
 
 // copyAndSubmit copies what lies in the stub's own memory, which goes back to it
 // at once, and hands the request over.
-func (q *inference) copyAndSubmit() {
+func (q *blsRequest) copyAndSubmit() {
 	if err := q.copyInputs(); err != nil && q.refusal == nil {
 		q.refusal = err
 	}
 	if q.refusal != nil {
 		// In Triton's order the model comes first.
-		if _, _, err := q.life.in.model.env.Host.Decoupled(q.request.Model, q.request.Version); err != nil {
+		if _, _, err := q.of.host.Decoupled(q.request.Model, q.request.Version); err != nil {
 			q.refusal = q.prefixed(err)
 		}
 		q.deliver(infer.ErrorResponse(q.refusal))
@@ -284,8 +308,7 @@ func (q *inference) copyAndSubmit() {
 	q.submit()
 }
 
-func (q *inference) copyInputs() error {
-	l := q.life
+func (q *blsRequest) copyInputs() error {
 	var failure error
 	for i := range q.request.Inputs {
 		t := &q.request.Inputs[i]
@@ -300,22 +323,22 @@ func (q *inference) copyInputs() error {
 		case len(data) <= ipc.MaxInline:
 			t.Data = append([]byte(nil), data...)
 		default:
-			failure = q.copyInput(t, data, l.channel.MaxArena())
+			failure = q.copyInput(t, data, q.of.channel.MaxArena())
 		}
 		extent.Release()
 	}
 	return failure
 }
 
-func (q *inference) copyInput(t *infer.Tensor, data []byte, limit int64) error {
+func (q *blsRequest) copyInput(t *infer.Tensor, data []byte, limit int64) error {
 	n := int64(len(data))
-	if !q.life.infers.reserve(n, limit) {
+	if !q.of.reserve(n, limit) {
 		return infer.Errorf(infer.Unavailable, "the inputs of a model's own requests need copies of more than %d bytes", limit)
 	}
 	q.copied += n
-	block, err := q.life.encoder.pool.Alloc(len(data))
+	block, err := q.of.pool.Alloc(len(data))
 	if err != nil {
-		return exhausted(q.life.encoder.pool, err)
+		return exhausted(q.of.pool, err)
 	}
 	copy(block.Bytes(), data)
 	t.Data, t.Memory = block.Bytes(), block
@@ -324,14 +347,13 @@ func (q *inference) copyInput(t *infer.Tensor, data []byte, limit int64) error {
 
 // submit checks what Triton's backend checks of the model that is called, and
 // hands the request over.
-func (q *inference) submit() {
-	host := q.life.in.model.env.Host
-	decoupled, asks, err := host.Decoupled(q.request.Model, q.request.Version)
+func (q *blsRequest) submit() {
+	decoupled, asks, err := q.of.host.Decoupled(q.request.Model, q.request.Version)
 	switch {
 	case err != nil:
 		q.deliver(infer.ErrorResponse(q.prefixed(err)))
 	case asks:
-		if !q.life.infers.goAside(q.life.in.log, func() { q.ask(decoupled) }, q.failed) {
+		if !q.of.goAside(func() { q.ask(decoupled) }, q.failed) {
 			q.deliver(infer.ErrorResponse(ipc.ErrClosed)) // which reaches no model
 		}
 	default:
@@ -340,11 +362,11 @@ func (q *inference) submit() {
 }
 
 // failed answers a request over which something has panicked.
-func (q *inference) failed(err error) { q.deliver(infer.ErrorResponse(q.prefixed(err))) }
+func (q *blsRequest) failed(err error) { q.deliver(infer.ErrorResponse(q.prefixed(err))) }
 
 // ask asks the model whether it is ready, which may take as long as it likes.
-func (q *inference) ask(decoupled bool) {
-	ready, err := q.life.in.model.env.Host.ModelReady(q, q.request.Model, q.request.Version)
+func (q *blsRequest) ask(decoupled bool) {
+	ready, err := q.of.host.ModelReady(q, q.request.Model, q.request.Version)
 	switch {
 	case err != nil:
 		q.deliver(infer.ErrorResponse(q.prefixed(err)))
@@ -356,71 +378,71 @@ func (q *inference) ask(decoupled bool) {
 	}
 }
 
-func (q *inference) hand(decoupled bool) {
+func (q *blsRequest) hand(decoupled bool) {
 	if q.Err() != nil { // the model has given it up
 		q.deliver(infer.ErrorResponse(&infer.Error{Code: infer.Cancelled}))
 		return
 	}
 	if decoupled && !q.stream {
 		q.deliver(infer.ErrorResponse(q.prefixed(&infer.Error{
-			Code: infer.Unsupported, Message: q.life.in.model.program.Text(OneResponseWanted, q.request.Model),
+			Code: infer.Unsupported, Message: q.of.oneResponse(q.request.Model),
 		})))
 		return
 	}
-	if err := q.life.in.model.env.Host.Submit(q, &q.request, q.deliver); err != nil {
+	if err := q.of.host.Submit(q, &q.request, q.deliver); err != nil {
 		q.deliver(infer.ErrorResponse(q.prefixed(err)))
 	}
 }
 
 // prefixed is how a caller learns that its request was not accepted. The code of
 // the reason is kept.
-func (q *inference) prefixed(err error) error {
+func (q *blsRequest) prefixed(err error) error {
 	reason := infer.AsError(err)
 	return infer.Errorf(reason.Code, "Model %s - Error when running inference: %s", q.request.Model, reason.Message)
 }
 
-func (q *inference) releaseInputs() {
+func (q *blsRequest) releaseInputs() {
 	for i := range q.request.Inputs {
 		q.request.Inputs[i].Release()
 	}
 	q.request.Inputs = nil
 }
 
-// isCalledBy tells those whose models have made requests of a batch that this
-// life executes them.
-func (l *life) isCalledBy(b *backend.Batch) {
-	for _, task := range b.Tasks {
+// execute notes those of a batch's requests that models have made: the process that
+// makes b executes them. The caller is about to hand the batch over.
+func (b *blsRequests) execute(batch *backend.Batch) {
+	for _, task := range batch.Tasks {
 		if task.Request.Caller == nil {
 			continue
 		}
-		if q, ok := task.Request.Caller.Backend.(*inference); ok {
-			q.at.Store(l)
-			q.life.infers.callee.Store(l)
+		if q, ok := task.Request.Caller.Backend.(*blsRequest); ok {
+			q.at.Store(b)
+			q.of.callee.Store(b)
 		}
 	}
 }
 
 // ended takes a request out whose last response has been dealt with.
-func (q *inference) ended() {
-	if l := q.at.Load(); l != nil {
-		q.life.infers.callee.CompareAndSwap(l, nil)
+func (q *blsRequest) ended() {
+	b := q.of
+	if at := q.at.Load(); at != nil {
+		b.callee.CompareAndSwap(at, nil)
 	}
 	q.releaseInputs()
-	i := &q.life.infers
-	i.mu.Lock()
-	delete(i.all, q.number)
-	delete(i.tight, q.number)
-	i.copied -= q.copied
-	i.mu.Unlock()
+	b.mu.Lock()
+	delete(b.all, q.number)
+	delete(b.tight, q.number)
+	b.copied -= q.copied
+	b.mu.Unlock()
 }
 
-// demanded acts on DEMAND and STOP_INFER. The request may have ended meanwhile.
-func (l *life) demanded(f ipc.Frame) error {
+// steer acts on DEMAND and STOP_INFER. The request may have ended meanwhile.
+func (b *blsRequests) steer(f ipc.Frame) error {
 	n, err := ipc.ParseWord(f.Kind, f.Body)
 	if err != nil {
 		return err
 	}
-	q := l.infers.find(f.ID)
+	q := b.find(f.ID)
 	switch {
 	case q == nil:
 	case f.Kind == ipc.Demand:

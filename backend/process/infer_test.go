@@ -87,9 +87,7 @@ func newBench(t testing.TB, backing shm.Backing) *bench {
 func (s *standIn) newBench() *bench {
 	b := &bench{standIn: s, life: s.newLife(), host: &fakeHost{}}
 	b.life.seen = phaseInitialized
-	b.life.encoder = encoder{pool: s.pool, loans: b.life.loans, names: b.life.down}
-	b.life.in.model.env.Host = b.host
-	b.life.in.model.env.Version = 3
+	b.life.bls.host, b.life.bls.version = b.host, 3
 	var word [8]byte
 	if _, err := s.peer.Down.ReadAt(word[:], shm.TailOffset); err != nil {
 		s.t.Fatal(err)
@@ -101,7 +99,7 @@ func (s *standIn) newBench() *bench {
 // settled ends the life and wants everything back where it was.
 func (b *bench) settled() {
 	b.t.Helper()
-	b.life.infers.close()
+	b.life.bls.close()
 	for i := range b.host.taken() { // what is under way ends
 		c := b.host.call(i)
 		if c.ended.Load() {
@@ -113,10 +111,10 @@ func (b *bench) settled() {
 		c.send(infer.ErrorResponse(infer.Errorf(infer.Cancelled, "")))
 	}
 	b.life.loans.Close()
-	if n := len(b.life.infers.all); n != 0 {
-		b.t.Errorf("%d inferences are under way, want none", n)
+	if n := len(b.life.bls.all); n != 0 {
+		b.t.Errorf("%d BLS requests are in flight, want none", n)
 	}
-	if n := b.life.infers.copied; n != 0 {
+	if n := b.life.bls.copied; n != 0 {
 		b.t.Errorf("%d bytes of copies are counted, want none", n)
 	}
 	if n := b.channel.Arena().Outstanding(); n != 0 {
@@ -329,10 +327,10 @@ func TestInferRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, shm.Memfd{})
 			defer b.settled()
-			b.life.in.model.env.Host = test.host
+			b.life.bls.host = test.host
 			test.ask.inputs = []ipc.Descriptor{inArena(1, 0, 8192)}
 			b.mustAsk(7, test.ask)
-			testkit.Eventually(t, patience, func() bool { return b.life.infers.find(7) == nil })
+			testkit.Eventually(t, patience, func() bool { return b.life.bls.find(7) == nil })
 			a := b.want(7, test.code, test.want)
 			if a.body.Flags != failing {
 				t.Errorf("got flags %#x, want an error that is final", a.body.Flags)
@@ -367,7 +365,7 @@ func TestInferAnswers(t *testing.T) {
 			var released atomic.Int32
 			r.Slot = onRelease(func() { released.Add(1) })
 			b.host.call(0).send(&r)
-			testkit.Eventually(t, patience, func() bool { return b.life.infers.find(1) == nil }) // much is copied aside
+			testkit.Eventually(t, patience, func() bool { return b.life.bls.find(1) == nil }) // much is copied aside
 			if n := released.Load(); n != 1 {
 				t.Errorf("the response was released %d times, want once", n)
 			}
@@ -435,7 +433,7 @@ func TestInferDemand(t *testing.T) {
 	if last := list[5].body; last.Flags != ipc.FlagFinal || len(last.Outputs) != 0 {
 		t.Errorf("got the last response %+v, want a final flag alone", last)
 	}
-	if b.life.infers.find(1) != nil {
+	if b.life.bls.find(1) != nil {
 		t.Errorf("the inference is under way after its last response")
 	}
 	b.word(ipc.Demand, 1, 5) // crosses the end: nothing happens

@@ -10,30 +10,30 @@ import "github.com/nereid-serving/nereid/infer"
 
 // joinLocked notes a request and returns the streams that a client may fail to
 // read from now on; the caller loosens them without a lock.
-func (i *inferences) joinLocked(q *inference) (unread []*inference) {
-	for _, s := range i.tight {
+func (b *blsRequests) joinLocked(q *blsRequest) (unread []*blsRequest) {
+	for _, s := range b.tight {
 		if s.batch == q.batch {
 			unread = append(unread, s)
-			delete(i.tight, s.number)
+			delete(b.tight, s.number)
 		}
 	}
 	if !q.stream {
 		return unread
 	}
-	for _, other := range i.all {
+	for _, other := range b.all {
 		if other != q && other.batch == q.batch {
 			return append(unread, q)
 		}
 	}
-	if i.tight == nil {
-		i.tight = make(map[uint64]*inference)
+	if b.tight == nil {
+		b.tight = make(map[uint64]*blsRequest)
 	}
-	i.tight[q.number] = q
+	b.tight[q.number] = q
 	return unread
 }
 
 // loosen lets go of the places that responses have in the window of a stream.
-func (q *inference) loosen() {
+func (q *blsRequest) loosen() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.loose = true

@@ -70,8 +70,8 @@ func TestUnreadStreams(t *testing.T) {
 			if got := fmt.Sprint(tight); got != c.tight {
 				t.Errorf("got %s in their windows, want %s", got, c.tight)
 			}
-			if len(b.life.infers.tight) != len(tight) {
-				t.Errorf("%d streams are noted, want %d", len(b.life.infers.tight), len(tight))
+			if len(b.life.bls.tight) != len(tight) {
+				t.Errorf("%d streams are noted, want %d", len(b.life.bls.tight), len(tight))
 			}
 		})
 	}

@@ -35,8 +35,8 @@ type life struct {
 	batches
 	open opened // guarded by Instance.mu
 	readiness
-	infers inferences // BLS requests
-	calls  *calls
+	bls   *blsRequests
+	calls *calls
 	ending
 
 	response ipc.ResponseBody // reused; guarded by the receive lock
@@ -136,8 +136,8 @@ func (in *Instance) begin() (*life, error) {
 	l.copies.account = s.account
 	l.handshake.begin()
 	l.ending.begin()
-	l.infers.open()
 	l.encoder = encoder{pool: s.requests, loans: loans}
+	l.bls = l.newBLS()
 	files := Files{Peer: channel.Peer()}
 	defer files.close()
 	begun := false

@@ -83,7 +83,7 @@ func (c *talk) end() {
 		r.Release()
 	}
 	c.l.loans.Close()
-	c.l.infers.close()
+	c.l.bls.close()
 	if n := c.s.channel.Arena().Outstanding(); n != 0 {
 		c.s.t.Errorf("%d descriptors are outstanding, want none", n)
 	}

@@ -72,7 +72,8 @@ func (s *standIn) newLife() *life {
 		calls:    newCalls(metrics.New(metrics.Config{}).Custom("m")),
 	}
 	l.handshake.begin()
-	l.infers.open()
+	l.encoder = encoder{pool: s.pool, loans: l.loans, names: l.down}
+	l.bls = l.newBLS()
 	l.told.Store(toldInitialize)
 	return l
 }

@@ -1,0 +1,52 @@
+package process
+
+import (
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+)
+
+// newBLS makes the BLS requests of a life, whose session it is.
+func (l *life) newBLS() *blsRequests {
+	m := l.in.model
+	return newBLSRequests(blsCaller{
+		model: m.env.Name, version: m.env.Version, host: m.env.Host,
+		oneResponse: func(model string) string { return m.program.Text(OneResponseWanted, model) },
+		channel:     l.channel, pool: l.encoder.pool, log: l.in.log,
+	}, l)
+}
+
+// execution implements blsSession.
+func (l *life) execution(batch uint64) (requests []*infer.Request, executing bool, err error) {
+	if batch != 0 {
+		l.in.await.thought(l.channel.Posted() - max(l.bls.informed.Load(), l.handed.Load()))
+	}
+	tasks, executing, err := l.tasksOf(batch)
+	if err != nil {
+		return nil, false, err
+	}
+	requests = make([]*infer.Request, len(tasks))
+	for i, task := range tasks {
+		requests[i] = task.Request
+	}
+	return requests, executing, nil
+}
+
+// tasksOf returns the tasks of a batch that is executed, or those that it has left open.
+func (l *life) tasksOf(batch uint64) (tasks []*backend.Task, executing bool, err error) {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	if batch > l.number {
+		return nil, false, broke("handle", "INFER for batch %d, the last one is %d", batch, l.number)
+	}
+	if at := l.findLocked(batch); at >= 0 {
+		return l.inside[at].batch.Tasks, true, nil
+	}
+	return l.openOfLocked(batch), false, nil
+}
+
+// input implements blsSession: what a model passes on is copied as soon as its process
+// has lent all that it can.
+func (l *life) input(d *ipc.Descriptor, frame []byte) (t infer.Tensor, refusal *infer.Error, err error) {
+	return l.tensor(d, frame, 1)
+}
