@@ -70,9 +70,10 @@ func options(t testing.TB, repository string) nereid.Options {
 	return o
 }
 
-// TestEmbeddedServer serves a request of a Python model from inside this process,
-// and leaves nothing behind: TestMain looks for processes, mappings and sockets.
-func TestEmbeddedServer(t *testing.T) {
+// TestEmbeddedServerServesAndLeavesNothing serves a request of a Python model from inside
+// this process, and leaves nothing behind: TestMain looks for processes, mappings and
+// sockets.
+func TestEmbeddedServerServesAndLeavesNothing(t *testing.T) {
 	s, err := nereid.New(options(t, repository(t, doubleModel)))
 	if err != nil {
 		t.Fatal(err)

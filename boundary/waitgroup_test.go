@@ -8,7 +8,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-func TestWaitGroup(t *testing.T) {
+func TestWaitGroupWaitsForItsGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var group WaitGroup
 		group.Wait()

@@ -10,10 +10,10 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestShortBesideLong keeps one of two instances busy for as long as the test
-// likes. Requests that come meanwhile are all served by the other, also those
-// that had been handed to the busy one ahead.
-func TestShortBesideLong(t *testing.T) {
+// TestShortRequestsDoNotWaitBehindALongOne keeps one of two instances busy for as long as
+// the test likes. Requests that come meanwhile are all served by the other, also those that
+// had been handed to the busy one ahead.
+func TestShortRequestsDoNotWaitBehindALongOne(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"m/config.pbtxt": oneFloat + "instance_group [ { count: 2 kind: KIND_CPU } ]\n",
 		"m/1/model.py": misbehavingHead + `

@@ -113,9 +113,9 @@ func batchRepository(t *testing.T, directory string, stories ...map[string][2]st
 	return writeFiles(t, files), names
 }
 
-// TestDynamicBatching tells the stories of the dynamic batcher through real
-// stubs and the real client.
-func TestDynamicBatching(t *testing.T) {
+// TestDynamicBatcherBatchesForTheRealClient tells the stories of the dynamic batcher through
+// real stubs and the real client.
+func TestDynamicBatcherBatchesForTheRealClient(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			directory := t.TempDir()
@@ -126,8 +126,8 @@ func TestDynamicBatching(t *testing.T) {
 	}
 }
 
-// TestDelayScheduler: the first batch waits until so many requests are there.
-func TestDelayScheduler(t *testing.T) {
+// TestDelaySchedulerHoldsTheFirstBatch: the first batch waits until so many requests are there.
+func TestDelaySchedulerHoldsTheFirstBatch(t *testing.T) {
 	t.Setenv("TRITONSERVER_DELAY_SCHEDULER", "3")
 	directory := t.TempDir()
 	repository, _ := batchRepository(t, directory, map[string][2]string{"held_at_first": {}})
@@ -151,9 +151,9 @@ func TestDynamicBatchingLikeTriton(t *testing.T) {
 		"differs,ragged,priorities,rejected,unheard,by_level,full,ordered,waits_for_more,waits_in_vain,many")
 }
 
-// TestBatchLibrary: a model that asks for a C++ library is refused with a
+// TestBatchLibraryIsRefusedWithAdvice: a model that asks for a C++ library is refused with a
 // sentence that says what to do.
-func TestBatchLibrary(t *testing.T) {
+func TestBatchLibraryIsRefusedWithAdvice(t *testing.T) {
 	directory := t.TempDir()
 	files := map[string]string{}
 	for name, path := range map[string]string{"there": "1/lib.so", "missing": "1/none.so", "escapes": "../../lib.so"} {

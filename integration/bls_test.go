@@ -68,9 +68,9 @@ func casesOf(t *testing.T, repository, model string) (names []string) {
 	return names
 }
 
-// TestBLS has models call each other in all the ways that there are. The models
-// check what they get.
-func TestBLS(t *testing.T) {
+// TestModelsCallEachOtherInAllWays has models call each other in all the ways that there
+// are. The models check what they get.
+func TestModelsCallEachOtherInAllWays(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			t.Parallel()

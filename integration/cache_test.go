@@ -86,10 +86,10 @@ output [ { name: "X" data_type: TYPE_INT32 dims: [ -1 ] } ]
 	})
 }
 
-// TestResponseCache lets the real client tell hits from misses by what the model
-// says of itself: whole answers, parts of them, shapes, parameters, large ones that
-// come and go, and those of models that call.
-func TestResponseCache(t *testing.T) {
+// TestResponseCacheAnswersLikeTheModel lets the real client tell hits from misses by what
+// the model says of itself: whole answers, parts of them, shapes, parameters, large ones
+// that come and go, and those of models that call.
+func TestResponseCacheAnswersLikeTheModel(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			s := start(t, python.Path, keptRepository(t), "--cache-config=local,size=4000000", "--model-control-mode=explicit", "--load-model=*")
@@ -105,8 +105,8 @@ func TestResponseCacheIsWholeUnderLoad(t *testing.T) {
 	s.runClient("cache.py", fmt.Sprint(s.metrics), "load")
 }
 
-// TestResponseCacheFlags: what a start that fails prints last.
-func TestResponseCacheFlags(t *testing.T) {
+// TestBadResponseCacheFlagsEndTheStart: what a start that fails prints last.
+func TestBadResponseCacheFlagsEndTheStart(t *testing.T) {
 	const start = "error: creating server: "
 	const local = start + "Internal - Failed to initialize LocalCache: "
 	repository := t.TempDir()

@@ -124,9 +124,9 @@ func (s *runningServer) count(model string, times int) {
 	}
 }
 
-// TestMetricsOfModels shares a family between models and instances, kills one
+// TestMetricsOfModelsAreSharedAndEnd shares a family between models and instances, kills one
 // stub and unloads the models.
-func TestMetricsOfModels(t *testing.T) {
+func TestMetricsOfModelsAreSharedAndEnd(t *testing.T) {
 	files := map[string]string{
 		"a/config.pbtxt": asksConfig + "instance_group [ { count: 3 kind: KIND_CPU } ]", "a/1/model.py": countingModel,
 		"b/config.pbtxt": asksConfig, "b/1/model.py": countingModel,
@@ -270,9 +270,9 @@ func TestModelsLoadNoModels(t *testing.T) {
 	s.wantAsked("asks", "pb.is_model_ready('asks')", "True")
 }
 
-// TestWhatModelsLog looks for what models print and log, by level and by how the
+// TestModelsLogByLevel looks for what models print and log, by level and by how the
 // levels are switched.
-func TestWhatModelsLog(t *testing.T) {
+func TestModelsLogByLevel(t *testing.T) {
 	files := map[string]string{"asks/config.pbtxt": asksConfig, "asks/1/model.py": asksModel(t)}
 	s := start(t, testkit.Python(t).Path, writeFiles(t, files), "--log-info=false", "--log-warning=true")
 	s.wantAsked("asks", `

@@ -92,7 +92,7 @@ func TestClientsWithNamedRegions(t *testing.T) {
 }
 
 // A stub can be a program of its own instead of a fork of the template.
-func TestClientsWithoutTemplate(t *testing.T) {
+func TestClientsAreServedWithoutTemplate(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, identityRepository(t), "--backend-config=python,stub-template=off")
 	s.runClient("clients.py")
 }

@@ -77,9 +77,9 @@ const onceModel = sendingHead + `
         return [answer(n)]
 `
 
-// TestDecoupled has the real client see what senders do, on the oldest and the
-// newest Python.
-func TestDecoupled(t *testing.T) {
+// TestDecoupledResponsesReachTheRealClient has the real client see what senders do, on the
+// oldest and the newest Python.
+func TestDecoupledResponsesReachTheRealClient(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			t.Parallel()
@@ -92,9 +92,9 @@ func TestDecoupled(t *testing.T) {
 	}
 }
 
-// TestLongStream has a hundred thousand responses read by a client that is slower
+// TestLongStreamCostsNoMemory has a hundred thousand responses read by a client that is slower
 // than the model: neither the server nor the stub grows.
-func TestLongStream(t *testing.T) {
+func TestLongStreamCostsNoMemory(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"count/config.pbtxt": decoupledConfig, "count/1/model.py": countModel,
 	}))
@@ -114,9 +114,9 @@ func TestLongStream(t *testing.T) {
 	}
 }
 
-// TestClientsThatLeave wants models to see that their clients have gone, however
+// TestModelsSeeThatClientsLeave wants models to see that their clients have gone, however
 // they were asked.
-func TestClientsThatLeave(t *testing.T) {
+func TestModelsSeeThatClientsLeave(t *testing.T) {
 	directory := t.TempDir()
 	waiting := func(body string) string {
 		return sendingHead + strings.ReplaceAll(body, "DIRECTORY", strconv.Quote(directory))

@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFewDescriptors: more connections than the server may have descriptors, all
-// idle, keep it neither from restarting a model nor from answering new clients.
-func TestFewDescriptors(t *testing.T) {
+// TestFewDescriptorsKeepTheServerServing: more connections than the server may have
+// descriptors, all idle, keep it neither from restarting a model nor from answering new
+// clients.
+func TestFewDescriptorsKeepTheServerServing(t *testing.T) {
 	const descriptors, connections = 256, 1100
 	repository := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": identityModel})
 	s := launch(t, testkit.Python(t).Path, repository)

@@ -91,9 +91,9 @@ func TestDoorOverHTTP(t *testing.T) {
 	}
 }
 
-// TestDoorFromModels has a model use strings with half a surrogate pair in all that
-// it says: its own call raises, or the text is escaped, and no stub ends.
-func TestDoorFromModels(t *testing.T) {
+// TestBadStringsFromModelsEndNoStub has a model use strings with half a surrogate pair in
+// all that it says: its own call raises, or the text is escaped, and no stub ends.
+func TestBadStringsFromModelsEndNoStub(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"door/config.pbtxt": asksConfig, "door/1/model.py": doorModel, "other/config.pbtxt": asksConfig, "other/1/model.py": doorModel,
 	}), "--model-control-mode=explicit", "--load-model=*")

@@ -40,9 +40,9 @@ class TritonPythonModel:
 `
 )
 
-// TestEnsemblesOfSequences has ensembles with steps that keep what they know of a
+// TestEnsemblesKeepTheStateOfSequences has ensembles with steps that keep what they know of a
 // sequence, before and behind steps that answer any number of times.
-func TestEnsemblesOfSequences(t *testing.T) {
+func TestEnsemblesKeepTheStateOfSequences(t *testing.T) {
 	files := make(map[string]string)
 	const streams = "model_transaction_policy { decoupled: true }\n"
 	modelFiles(files, "id", "IN0", "OUT0", "", echoes)

@@ -117,7 +117,7 @@ func (s *runningServer) askAll(asks ...string) map[string]string {
 	return told
 }
 
-func TestEnsembles(t *testing.T) {
+func TestEnsemblesAnswerAsTheirStepsDo(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			files, models := stepModels()
@@ -206,8 +206,8 @@ func TestBrokenEnsemblesSameAsTriton(t *testing.T) {
 	}
 }
 
-// TestEnsembleSequences: a model may say to which sequence its response belongs.
-func TestEnsembleSequences(t *testing.T) {
+// TestEnsembleStepsChooseTheSequence: a model may say to which sequence its response belongs.
+func TestEnsembleStepsChooseTheSequence(t *testing.T) {
 	files, models := stepModels()
 	modelFiles(files, "belongs", "IN0", "OUT0", "", belongs)
 	ensembleFiles(files, "e_belongs", "A", "B:STRING[1]", "", "belongs(IN0=A)->OUT0=X", "seen(IN0=X)->OUT0=B")
@@ -232,9 +232,9 @@ func TestEnsembleSequences(t *testing.T) {
 	}
 }
 
-// TestEnsembleOfBatches: steps of many requests are executed together, as the
+// TestEnsembleStepsAreBatched: steps of many requests are executed together, as the
 // step's model has it.
-func TestEnsembleOfBatches(t *testing.T) {
+func TestEnsembleStepsAreBatched(t *testing.T) {
 	files := make(map[string]string)
 	const at = 6
 	modelFiles(files, "count", "IN0", "OUT0", fmt.Sprintf("max_batch_size: 8\ndynamic_batching { preferred_batch_size: [ %d ] max_queue_delay_microseconds: 20000000 }\n", at), counts)
@@ -260,9 +260,9 @@ func TestEnsembleOfBatches(t *testing.T) {
 	}
 }
 
-// TestEnsembleStream: a long stream goes through a step whole and in order, more
-// of it than may be under way at once.
-func TestEnsembleStream(t *testing.T) {
+// TestEnsembleStreamStaysWholeAndInOrder: a long stream goes through a step whole and in
+// order, more of it than may be under way at once.
+func TestEnsembleStreamStaysWholeAndInOrder(t *testing.T) {
 	files, models := stepModels()
 	ensembleFiles(files, "e_rep", "A", "B C", "", "rep(IN0=A)->OUT0=X,OUT1=C", "id(IN0=X)->OUT0=B")
 	ensembleFiles(files, "e_rep_rep", "A", "B", "", "rep(IN0=A)->OUT0=X", "rep(IN0=X)->OUT0=Y", "rep2(IN0=Y)->OUT0=B")
@@ -283,9 +283,9 @@ func TestEnsembleStream(t *testing.T) {
 	}
 }
 
-// TestEnsembleCalls: models may call ensembles, even the one that they are in, as
-// long as somebody can execute it.
-func TestEnsembleCalls(t *testing.T) {
+// TestModelsCallEnsemblesAroundThem: models may call ensembles, even the one that they are
+// in, as long as somebody can execute it.
+func TestModelsCallEnsemblesAroundThem(t *testing.T) {
 	files, models := stepModels()
 	modelFiles(files, "asks", "IN0", "OUT0", `parameters { key: "callee" value { string_value: "e_circle" } }`, asksEnsemble)
 	modelFiles(files, "asks_other", "IN0", "OUT0", `parameters { key: "callee" value { string_value: "e_plain" } }`, asksEnsemble)
@@ -304,9 +304,9 @@ func TestEnsembleCalls(t *testing.T) {
 	}
 }
 
-// TestEnsembleInflight: of a step no more is under way than the ensemble allows,
+// TestEnsembleInflightBoundsASlowStep: of a step no more is under way than the ensemble allows,
 // although its model could do more at once.
-func TestEnsembleInflight(t *testing.T) {
+func TestEnsembleInflightBoundsASlowStep(t *testing.T) {
 	files := make(map[string]string)
 	modelFiles(files, "time", "IN0", "OUT0:FP64[2]", "instance_group { count: 3 kind: KIND_CPU }\n", takesTime)
 	ensembleFiles(files, "e_time", "A", "B:FP64[2]", "max_inflight_requests: 1\n|", "time(IN0=A)->OUT0=B")
@@ -336,8 +336,8 @@ func TestEnsembleInflight(t *testing.T) {
 	}
 }
 
-// TestEnsembleClientLeaves: what comes after the step that runs is not begun.
-func TestEnsembleClientLeaves(t *testing.T) {
+// TestEnsembleEndsWhenItsClientLeaves: what comes after the step that runs is not begun.
+func TestEnsembleEndsWhenItsClientLeaves(t *testing.T) {
 	files, models := stepModels()
 	directory := t.TempDir()
 	modelFiles(files, "waits", "IN0", "OUT0", "", strings.ReplaceAll(waitsForLeave, "DIRECTORY", strconv.Quote(directory)))

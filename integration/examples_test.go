@@ -83,8 +83,8 @@ func (s *runningServer) runExamples(t *testing.T, triton bool) {
 	}
 }
 
-// TestExamples serves models/examples as a newcomer does and runs each client.
-func TestExamples(t *testing.T) {
+// TestExamplesRunTheirClients serves models/examples as a newcomer does and runs each client.
+func TestExamplesRunTheirClients(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			s := start(t, python.Path, exampleRepository, exampleFlag)

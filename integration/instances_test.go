@@ -104,10 +104,10 @@ func (s *runningServer) instancesNow(model string, n int) string {
 	return strings.Join(list, " ")
 }
 
-// TestInstancesChange has loads and the administrator change the number of
+// TestInstancesChangeWithoutLoss has loads and the administrator change the number of
 // instances while requests come all the time: none is lost, and what is too many
 // finishes what it has.
-func TestInstancesChange(t *testing.T) {
+func TestInstancesChangeWithoutLoss(t *testing.T) {
 	root := filepath.Join(writeFiles(t, map[string]string{
 		"models/m/config.pbtxt": placedConfig + "instance_group [ { count: 1 kind: KIND_CPU } ]", "models/m/1/model.py": placedModel,
 	}), "models")
@@ -250,8 +250,8 @@ func (s *runningServer) succeeded(model string) (n int64) {
 	return reply.Models[0].Stats.Success.Count
 }
 
-// TestPassiveInstances has instances that take no work.
-func TestPassiveInstances(t *testing.T) {
+// TestPassiveInstancesTakeNoRequests has instances that take no work.
+func TestPassiveInstancesTakeNoRequests(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"mixed/config.pbtxt": placedConfig + "instance_group [ { count: 2 kind: KIND_CPU passive: true }, { count: 1 kind: KIND_CPU } ]", "mixed/1/model.py": placedModel,
 		"alone/config.pbtxt": placedConfig + "instance_group [ { count: 1 kind: KIND_CPU passive: true } ]", "alone/1/model.py": placedModel,
@@ -272,8 +272,8 @@ func TestPassiveInstances(t *testing.T) {
 	}
 }
 
-// TestHostPolicy has instances run where the command line says.
-func TestHostPolicy(t *testing.T) {
+// TestHostPolicyPlacesInstances has instances run where the command line says.
+func TestHostPolicyPlacesInstances(t *testing.T) {
 	var mine unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &mine); err != nil || runtime.NumCPU() < 2 || !mine.IsSet(0) || !mine.IsSet(1) {
 		t.Skip("cores 0 and 1 are needed")
@@ -308,9 +308,9 @@ func TestHostPolicy(t *testing.T) {
 	}
 }
 
-// TestInstancesOfSequences ends an instance that has a sequence: that goes on
+// TestRetiredInstanceFinishesItsSequence ends an instance that has a sequence: that goes on
 // where it is until its end.
-func TestInstancesOfSequences(t *testing.T) {
+func TestRetiredInstanceFinishesItsSequence(t *testing.T) {
 	root := filepath.Join(writeFiles(t, map[string]string{
 		"models/m/config.pbtxt": placedConfig + "sequence_batching { direct { } max_sequence_idle_microseconds: 600000000 } instance_group [ { count: 2 kind: KIND_CPU } ]",
 		"models/m/1/model.py":   placedModel,

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestKilledUnderLoad kills model processes again and again under twelve clients, more
-// often than a model that dies by itself may. Only what is inside a killed process
-// fails; all else waits for another process, also where there was only one.
-func TestKilledUnderLoad(t *testing.T) {
+// TestKilledModelsLoseOnlyWhatTheyExecute kills model processes again and again under twelve
+// clients, more often than a model that dies by itself may. Only what is inside a killed
+// process fails; all else waits for another process, also where there was only one.
+func TestKilledModelsLoseOnlyWhatTheyExecute(t *testing.T) {
 	healthy := regexp.MustCompile(`Stub process 'slow_0(_[01])?' is not healthy\.`)
 	for _, instances := range []int{1, 2} {
 		t.Run(fmt.Sprint(instances), func(t *testing.T) {

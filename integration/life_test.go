@@ -36,7 +36,7 @@ class TritonPythonModel:
 }
 
 // Whatever the models do, no process and no memory survives the server.
-func TestServerKilled(t *testing.T) {
+func TestKilledServerLeavesNothing(t *testing.T) {
 	python := testkit.Python(t).Path
 	for _, flags := range [][]string{
 		nil,
@@ -298,7 +298,7 @@ func TestNamedModelsEndTheStart(t *testing.T) {
 	}
 }
 
-func TestPortInUse(t *testing.T) {
+func TestPortInUseEndsTheStart(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -319,7 +319,7 @@ func TestPortInUse(t *testing.T) {
 
 // A stub that is lost is replaced at once; while a model crashes on end, it is
 // not ready, and the others serve on.
-func TestCrashLoop(t *testing.T) {
+func TestCrashLoopLeavesOthersServing(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"good/config.pbtxt": oneFloat, "good/1/model.py": executing("pass"),
 		"loops/config.pbtxt": oneFloat, "loops/1/model.py": misbehavingHead + `

@@ -68,9 +68,9 @@ for add, known, name in ((config.add_input, "input", "INPUT0"), (config.add_outp
         add({"name": name, "data_type": "TYPE_FP32", "dims": [1]})
 `
 
-// TestAutoComplete loads models that complete their config, with and without a
+// TestAutoCompleteIsServedToClients loads models that complete their config, with and without a
 // file, and has clients look at them and use them.
-func TestAutoComplete(t *testing.T) {
+func TestAutoCompleteIsServedToClients(t *testing.T) {
 	models := map[string]struct {
 		config, model string
 		batch         int
@@ -134,9 +134,9 @@ func TestAutoComplete(t *testing.T) {
 	}
 }
 
-// TestAutoCompleteDecoupled has models say themselves whether they are
+// TestModelsDecideWhetherTheyAreDecoupled has models say themselves whether they are
 // decoupled; when they are loaded anew they are asked anew.
-func TestAutoCompleteDecoupled(t *testing.T) {
+func TestModelsDecideWhetherTheyAreDecoupled(t *testing.T) {
 	model := func(policy string) string {
 		return completing(addBoth + "config.set_model_transaction_policy({'decoupled': " + policy + "})\nreturn config")
 	}
@@ -165,9 +165,9 @@ func TestAutoCompleteDecoupled(t *testing.T) {
 	}
 }
 
-// TestAutoCompleteRefused has models whose config does not become whole: the
+// TestIncompleteConfigsFailTheLoad has models whose config does not become whole: the
 // load fails with the reason.
-func TestAutoCompleteRefused(t *testing.T) {
+func TestIncompleteConfigsFailTheLoad(t *testing.T) {
 	const where = `auto-complete-config function for model '%[1]s'`
 	at := `\n\nAt:\n  .*/%[1]s/1/model\.py\(\d+\): auto_complete_config\n$`
 	models := []struct{ name, config, body, want string }{
@@ -261,9 +261,9 @@ func TestAutoCompleteRefused(t *testing.T) {
 	}
 }
 
-// TestAutoCompleteOff has the server ask no model: what is not in the file is
+// TestAutoCompleteOffAsksNoModel has the server ask no model: what is not in the file is
 // missing.
-func TestAutoCompleteOff(t *testing.T) {
+func TestAutoCompleteOffAsksNoModel(t *testing.T) {
 	files := map[string]string{
 		"complete/config.pbtxt": oneFloat, "complete/1/model.py": completing("raise ValueError('it was asked')"),
 		"half/config.pbtxt": "backend: \"python\"\ninput [ { name: \"INPUT0\" data_type: TYPE_FP32 } ]", "half/1/model.py": completing(addBoth + "return config"),
@@ -298,8 +298,8 @@ func asked(line string) string {
 		"\n\n    def execute(self, requests):\n        return answer(requests)\n"
 }
 
-// TestReadiness has clients ask for models that have a say in it.
-func TestReadiness(t *testing.T) {
+// TestReadinessAsksModels has clients ask for models that have a say in it.
+func TestReadinessAsksModels(t *testing.T) {
 	files := map[string]string{}
 	for name, model := range map[string]string{
 		"yes": asked("return True"), "never": asked("return False"), "one": asked("return 1"), "raises": asked("raise ValueError('not well')"),
@@ -369,9 +369,9 @@ def call(model, inputs):
 
 `
 
-// TestReadinessAndCalls has models called by others: one that says that it is
+// TestReadinessOfCalledModelsIsAsked has models called by others: one that says that it is
 // not ready is not, unlike by clients. A check may call models itself.
-func TestReadinessAndCalls(t *testing.T) {
+func TestReadinessOfCalledModelsIsAsked(t *testing.T) {
 	caller := func(target string) string {
 		return lifecycleHead + calling + "class TritonPythonModel:\n    def execute(self, requests):\n        return [call('" + target + "', r.inputs()) for r in requests]\n"
 	}
@@ -405,8 +405,8 @@ func TestReadinessAndCalls(t *testing.T) {
 	}
 }
 
-// TestStrictReadiness has one model that is not ready keep the server from it.
-func TestStrictReadiness(t *testing.T) {
+// TestStrictReadinessCountsEveryModel has one model that is not ready keep the server from it.
+func TestStrictReadinessCountsEveryModel(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"m/config.pbtxt": oneFloat + "instance_group [ { count: 2 } ]",
 		"m/1/model.py": strings.Replace(asked("return self.name.endswith('0') or os.path.exists(os.path.join(pb_utils.get_model_dir(), 'well'))"),

@@ -58,10 +58,9 @@ func loadingConfig(directory string, parameters ...string) string {
 	return text
 }
 
-// TestLoadRetries has models whose first initializations fail: those that need
-// no more than the server makes come up, others do not, until they are asked for
-// again.
-func TestLoadRetries(t *testing.T) {
+// TestLoadRetriesAsOftenAsConfigured has models whose first initializations fail: those that
+// need no more than the server makes come up, others do not, until they are asked for again.
+func TestLoadRetriesAsOftenAsConfigured(t *testing.T) {
 	directory := t.TempDir()
 	files := map[string]string{}
 	for name, parameters := range map[string][]string{
@@ -111,10 +110,10 @@ func TestLoadRetries(t *testing.T) {
 	}
 }
 
-// TestLoadThreads loads models that take until they are told to go on: as many
+// TestLoadThreadsBoundLoads loads models that take until they are told to go on: as many
 // versions are loaded at once as the server is told, no more and no fewer,
 // whether it begins with them or clients ask for them.
-func TestLoadThreads(t *testing.T) {
+func TestLoadThreadsBoundLoads(t *testing.T) {
 	versions := []string{"a.1", "b.1", "c.1", "d.1", "d.2", "e.1"}
 	for _, test := range []struct {
 		name  string

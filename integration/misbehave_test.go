@@ -150,7 +150,7 @@ output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 1 ] } ]
 
 // Each model fails one request in its own way. Its client gets a clear answer,
 // nothing is left behind, and the next request is served.
-func TestMisbehavingModels(t *testing.T) {
+func TestMisbehavingModelsFailOneRequestEach(t *testing.T) {
 	files := map[string]string{}
 	for _, m := range misbehaviours {
 		files[m.name+"/config.pbtxt"] = oneFloat

@@ -15,10 +15,10 @@ output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
 instance_group [ { kind: KIND_CPU count: 2 } ]
 `
 
-// TestMixtureOfCalls has clients make a model call others in all ways at once:
+// TestBLSRequestsMixInAllWays has clients make a model call others in all ways at once:
 // gathered, in threads, in executors, in loops that end before their answers
 // come, cancelled, as streams that are read and that are dropped.
-func TestMixtureOfCalls(t *testing.T) {
+func TestBLSRequestsMixInAllWays(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			t.Parallel()

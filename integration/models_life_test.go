@@ -56,8 +56,8 @@ func lifeFiles(models []string, ensembles map[string]string) map[string]string {
 	return files
 }
 
-// TestModelsLife has both clients load and unload models and an ensemble.
-func TestModelsLife(t *testing.T) {
+// TestClientsLoadAndUnloadModels has both clients load and unload models and an ensemble.
+func TestClientsLoadAndUnloadModels(t *testing.T) {
 	root := writeFiles(t, lifeFiles([]string{"first", "second", "third"}, map[string]string{"both": "first second"}))
 	s := start(t, testkit.Python(t).Path, root, "--model-control-mode=explicit", "--load-model=first")
 	s.runClient("models_life.py", root)

@@ -51,9 +51,9 @@ func namesakes() map[string]string {
 	return files
 }
 
-// TestNamespaces has two repositories with models of the same names: who asks by
-// a name that is in both is refused, and ensembles mean those of their own.
-func TestNamespaces(t *testing.T) {
+// TestNamespacesKeepRepositoriesApart has two repositories with models of the same names:
+// who asks by a name that is in both is refused, and ensembles mean those of their own.
+func TestNamespacesKeepRepositoriesApart(t *testing.T) {
 	root := writeFiles(t, namesakes())
 	left, right := filepath.Join(root, "left"), filepath.Join(root, "right")
 	flags := []string{"--model-namespacing=true", "--model-repository=" + right}

@@ -20,9 +20,9 @@ class TritonPythonModel:
         return answers
 `
 
-// TestParameters sends and receives parameters of all types, and has headers
-// forwarded, with the real client and without.
-func TestParameters(t *testing.T) {
+// TestParametersAndHeadersReachModels sends and receives parameters of all types, and has
+// headers forwarded, with the real client and without.
+func TestParametersAndHeadersReachModels(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			s := start(t, python.Path, writeFiles(t, map[string]string{"echo/config.pbtxt": asksConfig, "echo/1/model.py": echoModel}),

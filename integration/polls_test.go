@@ -35,10 +35,10 @@ def check(value):
         raise ValueError("what is below zero cannot be loaded")
 `
 
-// TestPollsUnderClients changes a repository in all ways that polling follows,
+// TestPollsDisturbNoClient changes a repository in all ways that polling follows,
 // while clients ask its models, an ensemble and a model that calls: nobody gets
 // an error but who asks for what has been removed.
-func TestPollsUnderClients(t *testing.T) {
+func TestPollsDisturbNoClient(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			t.Parallel()

@@ -57,9 +57,9 @@ func (s *runningServer) seen(path string) basedSeen {
 	return seen
 }
 
-// TestPythonBasedBackends has several models and versions on two backends of
+// TestPythonBasedBackendsRunTheirOwnModel has several models and versions on two backends of
 // the operator's, one of which has another interpreter.
-func TestPythonBasedBackends(t *testing.T) {
+func TestPythonBasedBackendsRunTheirOwnModel(t *testing.T) {
 	pythons := oldestAndNewest(t)
 	oldest, newest := pythons[0], pythons[len(pythons)-1]
 	backends := writeFiles(t, map[string]string{

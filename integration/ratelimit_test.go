@@ -81,9 +81,9 @@ func pendingOf(metrics, model string) (n int) {
 	return n
 }
 
-// TestRateLimit has models take turns that share a resource of which there is
+// TestRateLimitGivesModelsTurns has models take turns that share a resource of which there is
 // enough for one.
-func TestRateLimit(t *testing.T) {
+func TestRateLimitGivesModelsTurns(t *testing.T) {
 	root := limitedRepository(t)
 	s := start(t, testkit.Python(t).Path, root, "--rate-limit=execution_count", "--rate-limit-resource=R:1",
 		"--model-control-mode=explicit", "--load-model=often", "--load-model=seldom", "--load-model=called")
@@ -220,7 +220,7 @@ func TestStackedCallerHoldsWhatItCalls(t *testing.T) {
 }
 
 // Without the flag, nothing waits for what a config says of the rate limiter.
-func TestNoRateLimit(t *testing.T) {
+func TestRateLimitIsOffUnlessAsked(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, limitedRepository(t), "--rate-limit-resource=R:1")
 	var overlapped atomic.Bool
 	var clients sync.WaitGroup

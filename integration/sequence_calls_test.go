@@ -100,10 +100,10 @@ func calledSequences() map[string]string {
 	return files
 }
 
-// TestCallsOfSequences has models call models with sequences: what is said of a
+// TestModelsCallModelsWithSequences has models call models with sequences: what is said of a
 // sequence by a model is the same as what a client says, and both may speak in
 // turn.
-func TestCallsOfSequences(t *testing.T) {
+func TestModelsCallModelsWithSequences(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			t.Parallel()

@@ -150,9 +150,9 @@ func sequenceModels() map[string]string {
 	return files
 }
 
-// TestSequences has clients send sequences, over HTTP and gRPC, to models of both
-// strategies, with all kinds of control tensors and with implicit state.
-func TestSequences(t *testing.T) {
+// TestSequencesRunInBothStrategies has clients send sequences, over HTTP and gRPC, to models
+// of both strategies, with all kinds of control tensors and with implicit state.
+func TestSequencesRunInBothStrategies(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			t.Parallel()

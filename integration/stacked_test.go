@@ -139,8 +139,8 @@ parameters { key: "BATCH_PAD_VALUE" value { string_value: "0.5" } }
 
 var memoryMetric = regexp.MustCompile(`(?m)^nereid_request_memory_bytes (\S+)$`)
 
-// TestStacked has models get their batches as one request.
-func TestStacked(t *testing.T) {
+// TestStackedModelsGetOneRequest has models get their batches as one request.
+func TestStackedModelsGetOneRequest(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			s := start(t, python.Path, writeFiles(t, stackedFiles()))
@@ -167,9 +167,9 @@ func TestStacked(t *testing.T) {
 	}
 }
 
-// TestStackedMemory: what a batch is put together in counts against the server's
+// TestStackedMemoryIsBounded: what a batch is put together in counts against the server's
 // memory for requests. One that does not get it fails, and the others go on.
-func TestStackedMemory(t *testing.T) {
+func TestStackedMemoryIsBounded(t *testing.T) {
 	const number = `
 input [ { name: "INPUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
 output [ { name: "OUTPUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
@@ -210,8 +210,8 @@ output [ { name: "OUTPUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
 	}
 }
 
-// TestStackedRefusals loads what cannot be stacked.
-func TestStackedRefusals(t *testing.T) {
+// TestUnstackableModelsAreRefused loads what cannot be stacked.
+func TestUnstackableModelsAreRefused(t *testing.T) {
 	files := map[string]string{
 		"stream/config.pbtxt": stackedConfig("model_transaction_policy { decoupled: true }"),
 		"stream/1/model.py":   stackedModel,

@@ -178,9 +178,9 @@ func compareSteps(t *testing.T, got []string) {
 	}
 }
 
-// TestStatistics counts as a real Triton does: every field after every kind of
-// request, in the statistics of both protocols and in the metrics.
-func TestStatistics(t *testing.T) {
+// TestStatisticsCountEveryKindOfRequest counts as a real Triton does: every field after
+// every kind of request, in the statistics of both protocols and in the metrics.
+func TestStatisticsCountEveryKindOfRequest(t *testing.T) {
 	pythons := testkit.Pythons(t)
 	s := start(t, pythons[0].Path, countedRepository(t), countedFlags...)
 	compareSteps(t, s.counted())

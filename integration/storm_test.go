@@ -249,10 +249,10 @@ func stormRegistry(t *testing.T, root string) *models.Registry {
 	return r
 }
 
-// TestStorm has 64 workers load, unload, change and ask models for 30 s: each
-// answer comes from a version that was live at some time during its request, or
-// is a clear 404 or 503. A model that is only loaded anew answers all the time.
-func TestStorm(t *testing.T) {
+// TestStormOfLoadsAnswersClearly has 64 workers load, unload, change and ask models for 30
+// s: each answer comes from a version that was live at some time during its request, or is a
+// clear 404 or 503. A model that is only loaded anew answers all the time.
+func TestStormOfLoadsAnswersClearly(t *testing.T) {
 	span := 30 * time.Second
 	if !testkit.Long() {
 		span = 3 * time.Second

@@ -27,10 +27,10 @@ class TritonPythonModel:
         ]
 `
 
-// TestUnreadStream: a client that sends requests on a stream and reads nothing
+// TestUnreadStreamLeavesOthersServed: a client that sends requests on a stream and reads nothing
 // does not keep the model from answering others, by all of its descriptors or in
 // any other way.
-func TestUnreadStream(t *testing.T) {
+func TestUnreadStreamLeavesOthersServed(t *testing.T) {
 	const requests, size = 4200, 8 << 10
 	repository := writeFiles(t, map[string]string{
 		"m/config.pbtxt": `

@@ -26,9 +26,9 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", r.inputs()[0].as_numpy())]) for r in requests]
 `
 
-// TestVerboseLines: verbose logs name each cancellation over gRPC, and the outputs
-// of an ensemble that no step has given; the environment has them written bare.
-func TestVerboseLines(t *testing.T) {
+// TestVerboseLinesNameCancellations: verbose logs name each cancellation over gRPC, and the
+// outputs of an ensemble that no step has given; the environment has them written bare.
+func TestVerboseLinesNameCancellations(t *testing.T) {
 	t.Setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", "FALSE")
 	directory := t.TempDir()
 	files := map[string]string{

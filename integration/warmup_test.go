@@ -163,8 +163,8 @@ func seenIn(t *testing.T, body string) string {
 	return reply.Outputs[0].Data[0]
 }
 
-// TestWarmup loads models with samples of all kinds.
-func TestWarmup(t *testing.T) {
+// TestWarmupRunsEverySample loads models with samples of all kinds.
+func TestWarmupRunsEverySample(t *testing.T) {
 	const none = "cache_hit 0, cache_miss 0, compute_infer %[1]d, compute_input %[1]d, compute_output %[1]d, fail 0, queue %[1]d, success %[1]d"
 	counts := func(inferences, executions int, batches string) string {
 		return fmt.Sprintf("%d inferences, %d executions, ", inferences, executions) + fmt.Sprintf(none, inferences) + ", " + batches

@@ -16,9 +16,9 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestFramesBothWays sends frames of all sizes down, which a peer echoes, so
+// TestFramesPassBothRings sends frames of all sizes down, which a peer echoes, so
 // that both rings wrap many times.
-func TestFramesBothWays(t *testing.T) {
+func TestFramesPassBothRings(t *testing.T) {
 	for _, backing := range []shm.Backing{shm.Memfd{}, shm.Named{Prefix: "t_", Dir: t.TempDir()}} {
 		t.Run(fmt.Sprintf("%T", backing), func(t *testing.T) {
 			c, p := newChannel(t, Config{Backing: backing})
@@ -155,8 +155,8 @@ func TestRunEndsWhenThePeerCloses(t *testing.T) {
 	}
 }
 
-// TestBrokenRings is a table of what a stub must not write.
-func TestBrokenRings(t *testing.T) {
+// TestBrokenRingsEndTheLife is a table of what a stub must not write.
+func TestBrokenRingsEndTheLife(t *testing.T) {
 	frame := func(p *peer, size int, kind Kind, flags uint16, life uint32) {
 		putHeader(p.up[shm.RingOffset:], size, kind, flags, life, 0)
 	}
@@ -205,7 +205,7 @@ func TestHeadThatMakesNoSense(t *testing.T) {
 	}
 }
 
-func TestTruncatedUpFile(t *testing.T) {
+func TestTruncatedUpFileIsAnError(t *testing.T) {
 	c, p := newChannel(t, Config{Backing: shm.Named{Prefix: "t_", Dir: t.TempDir()}})
 	if err := p.files.Up.Truncate(0); err != nil {
 		t.Fatal(err)
@@ -220,7 +220,7 @@ func TestTruncatedUpFile(t *testing.T) {
 	}
 }
 
-func TestReturnRing(t *testing.T) {
+func TestReturnRingGivesTicketsBack(t *testing.T) {
 	c, p := newChannel(t, Config{})
 	for i := range 10 {
 		e, _, err := c.Arena().Lend(shm.Ticket(100+i), shm.ArenaOffset, 8)

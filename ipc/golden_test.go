@@ -57,8 +57,8 @@ func encode(kind Kind, flags uint16, id uint64, body []byte) []byte {
 	return frame
 }
 
-// TestGoldenExecuted decodes what the stub encodes, and encodes it again.
-func TestGoldenExecuted(t *testing.T) {
+// TestGoldenExecutedIsDecoded decodes what the stub encodes, and encodes it again.
+func TestGoldenExecutedIsDecoded(t *testing.T) {
 	frame, body := golden(t, "executed", Executed, 0, 1)
 	e, err := ParseExecuted(body)
 	if err != nil {
@@ -188,7 +188,7 @@ func (e *encoder) frame(kind Kind, id uint64, inline [][]byte) []byte {
 	return encode(kind, 0, id, e.body)
 }
 
-func TestGoldenExecutedFailed(t *testing.T) {
+func TestGoldenExecutedFailedIsDecoded(t *testing.T) {
 	frame, body := golden(t, "executed_failed", Executed, 0, 2)
 	e, err := ParseExecuted(body)
 	if err != nil {
@@ -203,7 +203,7 @@ func TestGoldenExecutedFailed(t *testing.T) {
 	}
 }
 
-func TestGoldenExecutedSkipped(t *testing.T) {
+func TestGoldenExecutedSkippedIsDecoded(t *testing.T) {
 	frame, body := golden(t, "executed_skipped", Executed, 0, 3)
 	e, err := ParseExecuted(body)
 	if err != nil {
@@ -225,7 +225,7 @@ func TestGoldenExecutedSkipped(t *testing.T) {
 	}
 }
 
-func TestGoldenResponse(t *testing.T) {
+func TestGoldenResponseIsDecoded(t *testing.T) {
 	_, body := golden(t, "response", Response, 0, 1<<32)
 	var got ResponseBody
 	tickets, err := ParseResponse(body, &got)
@@ -244,7 +244,7 @@ func TestGoldenResponse(t *testing.T) {
 	}
 }
 
-func TestGoldenResponseFinal(t *testing.T) {
+func TestGoldenResponseFinalIsDecoded(t *testing.T) {
 	_, body := golden(t, "response_final", Response, 0, 1<<32|1)
 	var got ResponseBody
 	tickets, err := ParseResponse(body, &got)
@@ -254,7 +254,7 @@ func TestGoldenResponseFinal(t *testing.T) {
 	equalResponse(t, &got, &ResponseBody{Handle: 1<<32 | 1, Flags: FlagFinal})
 }
 
-func TestGoldenSpilled(t *testing.T) {
+func TestGoldenSpilledIsDecodedAndEncoded(t *testing.T) {
 	_, body := golden(t, "spilled_up", Executed, FlagSpilled, 3)
 	d, err := parseSpilled(body)
 	want := Descriptor{Type: 2, Region: InArena, Offset: 0x30000, Length: 40000, Ticket: 1 | 2<<32, Shape: []int64{}}
@@ -268,8 +268,8 @@ func TestGoldenSpilled(t *testing.T) {
 	wantGolden(t, "spilled_down", encode(Execute, FlagSpilled, 3, b))
 }
 
-// TestGoldenPlain compares the frames whose bodies are numbers or text.
-func TestGoldenPlain(t *testing.T) {
+// TestGoldenPlainIsEncoded compares the frames whose bodies are numbers or text.
+func TestGoldenPlainIsEncoded(t *testing.T) {
 	list := le.AppendUint64(le.AppendUint64(nil, 1), 2|1<<32)
 	wantGolden(t, "released", encode(Released, 0, 0, list))
 	wantGolden(t, "name_up", encode(Name, 0, 5, []byte("ÄUSSERST")))
@@ -282,7 +282,7 @@ func TestGoldenPlain(t *testing.T) {
 	wantGolden(t, "ready_question", encode(ReadyQuestion, 0, 9, nil))
 }
 
-func TestGoldenMetric(t *testing.T) {
+func TestGoldenMetricIsDecoded(t *testing.T) {
 	_, body := golden(t, "metric", Metric, 0, 300)
 	if got, err := ParseMetric(body); err != nil || got != (MetricBody{Operation: 1, Value: -0.5}) {
 		t.Errorf("got %+v, error %v", got, err)

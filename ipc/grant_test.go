@@ -19,9 +19,9 @@ func (p *peer) ask(number, wanted uint64) uint64 {
 	return word(p.down, shm.GrantOffset).Load()
 }
 
-// TestArenaGrantsAreBoundedAndCharged: a stub gets what there is, at once, whatever it asks for; what it
-// says it has given back is believed when it has; and in the end nothing is left
-// charged.
+// TestArenaGrantsAreBoundedAndCharged: a stub gets what there is, at once, whatever it asks
+// for; what it says it has given back is believed when it has; and in the end nothing is
+// left charged.
 func TestArenaGrantsAreBoundedAndCharged(t *testing.T) {
 	const free, most, limit = 1 << 20, 64 << 20, 40 << 20
 	charged := int64(0) // by the goroutine that receives, and after it has ended
@@ -74,8 +74,9 @@ func TestArenaGrantsAreBoundedAndCharged(t *testing.T) {
 	}
 }
 
-// TestNoGrants: without an account a stub need not ask, and is answered if it does.
-func TestNoGrants(t *testing.T) {
+// TestNoGrantsAreNeededWithoutAnAccount: without an account a stub need not ask, and is
+// answered if it does.
+func TestNoGrantsAreNeededWithoutAnAccount(t *testing.T) {
 	c, p := newChannel(t, Config{MaxArena: 1 << 20})
 	if size := upSize(1 << 20); size < shm.ArenaOffset+1<<20 || size > 2<<20 {
 		t.Errorf("the up file has %d bytes for an arena of 1 MiB", size)

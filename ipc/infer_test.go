@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestGoldenInfer decodes a request that the stub encodes.
-func TestGoldenInfer(t *testing.T) {
+// TestGoldenInferIsDecoded decodes a request that the stub encodes.
+func TestGoldenInferIsDecoded(t *testing.T) {
 	_, body := golden(t, "infer", Infer, 0, 9)
 	var got InferBody
 	if err := ParseInfer(body, &got); err != nil {
@@ -63,7 +63,7 @@ func TestGoldenInfer(t *testing.T) {
 	}
 }
 
-func TestGoldenWords(t *testing.T) {
+func TestGoldenWordsAreDecoded(t *testing.T) {
 	for name, test := range map[string]struct {
 		kind Kind
 		want uint32

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNewWithoutDescriptors lets each call of New that makes a descriptor fail, one
-// after another: an error each time, and what was made before it is closed.
-func TestNewWithoutDescriptors(t *testing.T) {
+// TestNewWithoutDescriptorsClosesWhatItMade lets each call of New that makes a descriptor
+// fail, one after another: an error each time, and what was made before it is closed.
+func TestNewWithoutDescriptorsClosesWhatItMade(t *testing.T) {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestWaitingFramesKnowTheirPositions gives frames that wait for room the positions which they have
-// later: none counts as taken before the stub has taken it.
+// TestWaitingFramesKnowTheirPositions gives frames that wait for room the positions which
+// they have later: none counts as taken before the stub has taken it.
 func TestWaitingFramesKnowTheirPositions(t *testing.T) {
 	c, p := newChannel(t, Config{})
 	random := rand.New(rand.NewPCG(1, 2))
@@ -50,10 +50,10 @@ func TestWaitingFramesKnowTheirPositions(t *testing.T) {
 	}
 }
 
-// TestWithdrawRaces has a peer begin batches while they are withdrawn: if both
+// TestWithdrawAndBeginAgree has a peer begin batches while they are withdrawn: if both
 // sides pass their barriers, no batch is both begun and certain to be skipped,
 // and none is neither.
-func TestWithdrawRaces(t *testing.T) {
+func TestWithdrawAndBeginAgree(t *testing.T) {
 	c, p := newChannel(t, Config{})
 	const batches = 50_000
 	withdrawn, begun := word(p.down, shm.AheadOffset), word(p.up, shm.AheadOffset)

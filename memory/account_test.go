@@ -32,7 +32,7 @@ func TestSharesSumUp(t *testing.T) {
 	}
 }
 
-func TestTakeRefuses(t *testing.T) {
+func TestTakeRefusesBeyondTheLimits(t *testing.T) {
 	a := New(Config{Limit: 6400, Cache: 10})
 	most := a.Most(Blocks)
 	if most != 4800 {
@@ -82,9 +82,9 @@ func TestTakeRefuses(t *testing.T) {
 	a.Give(Blocks, 1)
 }
 
-// TestMustAndMove: what is in use already is charged beyond the limit, and others
-// are refused until it is given back.
-func TestMustAndMove(t *testing.T) {
+// TestMustAndMoveChargeBeyondTheLimit: what is in use already is charged beyond the limit,
+// and others are refused until it is given back.
+func TestMustAndMoveChargeBeyondTheLimit(t *testing.T) {
 	a := New(Config{Limit: 6400, Cache: 500})
 	a.Must(Arenas, 7000)
 	if a.Try(Blocks, 1) {
@@ -103,9 +103,9 @@ func TestMustAndMove(t *testing.T) {
 	}
 }
 
-// TestOnShort: memory that is charged and free is asked for before anything is
+// TestOnShortAsksBeforeRefusing: memory that is charged and free is asked for before anything is
 // refused, and not before that.
-func TestOnShort(t *testing.T) {
+func TestOnShortAsksBeforeRefusing(t *testing.T) {
 	a := New(Config{Limit: 6400})
 	asked := 0
 	a.OnShort(func() {
@@ -120,9 +120,9 @@ func TestOnShort(t *testing.T) {
 	}
 }
 
-// TestStorm: whatever is taken and given at once, nothing is lost, and no kind
+// TestStormLosesNoCharge: whatever is taken and given at once, nothing is lost, and no kind
 // and not all of them ever have more than they may.
-func TestStorm(t *testing.T) {
+func TestStormLosesNoCharge(t *testing.T) {
 	a := New(Config{Limit: 1 << 16, Cache: 1 << 10})
 	var wait sync.WaitGroup
 	for g := range 8 {
@@ -156,8 +156,8 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// TestFreedHeapIsChargedUntilItHasShrunk: large memory that is freed on the heap stays charged until the heap
-// has shrunk, which happens by itself.
+// TestFreedHeapIsChargedUntilItHasShrunk: large memory that is freed on the heap stays
+// charged until the heap has shrunk, which happens by itself.
 func TestFreedHeapIsChargedUntilItHasShrunk(t *testing.T) {
 	a := New(Config{Limit: 64 << 20})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -200,7 +200,7 @@ func TestFreedHeapIsChargedUntilItHasShrunk(t *testing.T) {
 	}
 }
 
-func TestDefaultLimit(t *testing.T) {
+func TestDefaultLimitIsHalfOfTheMachine(t *testing.T) {
 	a := New(Config{})
 	if a.Limit() != Limit()/2 {
 		t.Errorf("got %d, want half of %d", a.Limit(), Limit())

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestGroupLimit(t *testing.T) {
+func TestGroupLimitIsTheTightest(t *testing.T) {
 	const (
 		v2 = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
 		v1 = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n32 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"

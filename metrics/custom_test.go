@@ -25,7 +25,7 @@ func wantText(t *testing.T, err error, text string) {
 	}
 }
 
-func TestCustomExposition(t *testing.T) {
+func TestCustomMetricsAreShown(t *testing.T) {
 	r := New(Config{})
 	h := r.Custom("m")
 	must(t, h.NewFamily(1, "hits", "what \\ was\nhit", Counter))
@@ -84,7 +84,7 @@ func TestNumbersAreWrittenAsTritonWrites(t *testing.T) {
 	}
 }
 
-func TestCustomRefusals(t *testing.T) {
+func TestCustomMetricsRefuseBadNames(t *testing.T) {
 	r := New(Config{CPU: true, Summaries: true})
 	r.Gauge("nereid_test_bytes", "A test", func() float64 { return 7 })
 	h := r.Custom("m")
@@ -114,8 +114,8 @@ func TestCustomRefusals(t *testing.T) {
 	off.End(true)
 }
 
-// TestCustomMisuse asks for what the stub's own classes never ask for.
-func TestCustomMisuse(t *testing.T) {
+// TestCustomMetricsNameMisuse asks for what the stub's own classes never ask for.
+func TestCustomMetricsNameMisuse(t *testing.T) {
 	h := New(Config{}).Custom("m")
 	must(t, h.NewFamily(1, "c", "", Counter))
 	must(t, h.NewFamily(2, "h", "", Histogram))
@@ -138,8 +138,9 @@ func TestCustomMisuse(t *testing.T) {
 	must(t, h.Apply(1, Increment, math.Copysign(0, -1)))
 }
 
-// TestCustomLives holds a series in two lives and models, which end in turn.
-func TestCustomLives(t *testing.T) {
+// TestCustomMetricsLiveUntilTheirLastHolder holds a series in two lives and models, which
+// end in turn.
+func TestCustomMetricsLiveUntilTheirLastHolder(t *testing.T) {
 	r := New(Config{})
 	labels := [][2]string{{"a", "1"}}
 	begin := func(model string) *Holder {
@@ -188,7 +189,7 @@ func TestCustomLives(t *testing.T) {
 	wantText(t, r.Custom("n").NewFamily(1, "f", "", Gauge), "different type")
 }
 
-func TestCustomLimits(t *testing.T) {
+func TestCustomMetricsAreBounded(t *testing.T) {
 	r := New(Config{ModelSeries: 10, Series: 14})
 	h := r.Custom("m")
 	must(t, h.NewFamily(1, "f", "", Gauge))
@@ -236,8 +237,8 @@ func TestCustomLimits(t *testing.T) {
 	wantText(t, err, "bytes")
 }
 
-// TestCustomStorm changes and reads shared series from many sides.
-func TestCustomStorm(t *testing.T) {
+// TestCustomMetricsCountUnderStorm changes and reads shared series from many sides.
+func TestCustomMetricsCountUnderStorm(t *testing.T) {
 	r := New(Config{})
 	const lives, rounds = 8, 300
 	var all sync.WaitGroup

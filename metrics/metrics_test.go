@@ -31,7 +31,7 @@ func contains(t *testing.T, text string, lines ...string) {
 	}
 }
 
-func TestModelCounters(t *testing.T) {
+func TestModelCountersAreShown(t *testing.T) {
 	r := New(Config{Summaries: true, Histograms: true, PinnedPoolBytes: 42})
 	m := r.Model("m", 3, ModelOptions{Tags: map[string]string{"team": "a"}})
 	plain := r.Model("n", 1, ModelOptions{})
@@ -83,7 +83,7 @@ func TestTwoLoadsOfAVersionCountTogether(t *testing.T) {
 	}
 }
 
-func TestCacheCounters(t *testing.T) {
+func TestCacheCountersAreShownForCachedModels(t *testing.T) {
 	r := New(Config{Summaries: true})
 	plain, cached := r.Model("m", 1, ModelOptions{}), r.Model("c", 1, ModelOptions{Cache: true})
 	for _, m := range []*Model{plain, cached} {
@@ -146,8 +146,8 @@ func TestALoadMayChangeWhatIsShown(t *testing.T) {
 	}
 }
 
-// TestStrangeOptions: what a config may say does not spoil the page.
-func TestStrangeOptions(t *testing.T) {
+// TestStrangeOptionsDoNotSpoilThePage has tags and buckets that a config may name.
+func TestStrangeOptionsDoNotSpoilThePage(t *testing.T) {
 	r := New(Config{Histograms: true})
 	m := r.Model("m", 1, ModelOptions{
 		Tags:          map[string]string{"a-b": "1", "a_b": "2", "__name__": "3", "é": "4\xff", "c": "5\n"},
@@ -167,7 +167,7 @@ func TestStrangeOptions(t *testing.T) {
 	}
 }
 
-func TestWithoutCounters(t *testing.T) {
+func TestNoCountersHidesDurations(t *testing.T) {
 	r := New(Config{NoCounters: true})
 	m := r.Model("m", 1, ModelOptions{Cache: true})
 	defer m.Close()
@@ -182,7 +182,7 @@ func TestWithoutCounters(t *testing.T) {
 	}
 }
 
-func TestOwnCounters(t *testing.T) {
+func TestServerCountersAreShown(t *testing.T) {
 	r := New(Config{})
 	r.StubStarted("m")
 	r.StubLost("m", "exit")
@@ -209,9 +209,9 @@ func TestMachineFiguresAreRead(t *testing.T) {
 	}
 }
 
-// TestInternalErrors: every part has its count before anything has happened, and
-// models cannot take the name.
-func TestInternalErrors(t *testing.T) {
+// TestInternalErrorsAreCountedFromTheStart: every part has its count before anything has
+// happened, and models cannot take the name.
+func TestInternalErrorsAreCountedFromTheStart(t *testing.T) {
 	r := New(Config{})
 	before := render(t, r)
 	for _, where := range []string{"server", "connection", "request", "models", "scheduler", "life", "memory"} {

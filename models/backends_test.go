@@ -12,9 +12,9 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// TestExecutor finds what runs a model, in directories as Triton's own are. DIR
+// TestExecutorFindsTheBackend finds what runs a model, in directories as Triton's own are. DIR
 // stands for the backends' directory, MODEL for the model's.
-func TestExecutor(t *testing.T) {
+func TestExecutorFindsTheBackend(t *testing.T) {
 	backends := t.TempDir()
 	testkit.WriteFiles(t, backends, map[string]string{
 		"based/model.py": "", "both/model.py": "", "both/libtriton_both.so": "", "empty/other.py": "", "lib/libtriton_lib.so": "",

@@ -39,9 +39,9 @@ type strategicModel struct{ backend.Model }
 
 func (strategicModel) Strategy() backend.Strategy { return pairs{} }
 
-// TestBatchingStrategies is a table of models that ask for a strategy of their
+// TestBatchingStrategiesAreTakenOrRefused is a table of models that ask for a strategy of their
 // own, and of how those are refused that cannot have it.
-func TestBatchingStrategies(t *testing.T) {
+func TestBatchingStrategiesAreTakenOrRefused(t *testing.T) {
 	const (
 		dynamic  = "max_batch_size: 8 dynamic_batching { } "
 		sequence = "max_batch_size: 8 sequence_batching { } "

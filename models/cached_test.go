@@ -171,8 +171,8 @@ func counts(t *testing.T, r *Registry) string {
 		list[0].GetExecutionCount(), n(s.GetSuccess()), n(s.GetFail()), n(s.GetQueue()), n(s.GetComputeInfer()), n(s.GetCacheHit()), n(s.GetCacheMiss()))
 }
 
-// TestCached tells the story of one model's cache, request by request.
-func TestCached(t *testing.T) {
+// TestCachedModelAnswersFromItsCache tells the story of one model's cache, request by request.
+func TestCachedModelAnswersFromItsCache(t *testing.T) {
 	a := &answerer{}
 	var log strings.Builder
 	r := cachedRegistry(t, a, 4000, &log)

@@ -65,9 +65,9 @@ func TestModelsCallOthersUntilTheEnd(t *testing.T) {
 	}
 }
 
-// TestCallsWhileUnloading unloads the model that calls and the one that is
+// TestUnloadingModelsRefuseNewCallsAlone unloads the model that calls and the one that is
 // called, while the caller is executed.
-func TestCallsWhileUnloading(t *testing.T) {
+func TestUnloadingModelsRefuseNewCallsAlone(t *testing.T) {
 	for _, unloaded := range []string{"m", "n"} { // the first calls, and is held
 		t.Run(unloaded, func(t *testing.T) {
 			r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), newFakeBackend(), explicit("*"))

@@ -70,9 +70,9 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestLoadsFromLoads has models load others while they are loaded, with room
+// TestLoadsFromLoadsNeedNoRoom has models load others while they are loaded, with room
 // for one load at a time.
-func TestLoadsFromLoads(t *testing.T) {
+func TestLoadsFromLoadsNeedNoRoom(t *testing.T) {
 	r, b := callingRegistry(t, 1, "a", "b", "c")
 	b.start["a"] = func(ctx context.Context, h backend.Host) error { return h.Load(ctx, "b", "", nil) }
 	b.start["b"] = func(ctx context.Context, h backend.Host) error { return h.Load(ctx, "c", "", nil) }
@@ -117,8 +117,8 @@ func TestLoadsThatWaitForThemselves(t *testing.T) {
 	wantNoOperations(t, r)
 }
 
-// TestLoadOfItself is fine for a model that serves: a new copy takes its place.
-func TestLoadOfItself(t *testing.T) {
+// TestModelMayLoadItselfAnew is fine for a model that serves: a new copy takes its place.
+func TestModelMayLoadItselfAnew(t *testing.T) {
 	r, b := callingRegistry(t, 1, "a")
 	ctx := bounded(t)
 	if err := b.hostAfter(r, t, "a"); err != nil {
@@ -180,7 +180,7 @@ func TestLoadIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestReadyOfModels(t *testing.T) {
+func TestModelsAskWhetherModelsAreReady(t *testing.T) {
 	r, b := callingRegistry(t, 2, "a", "other")
 	ctx := bounded(t)
 	early := host{r, &bringing{model: "a", slot: func() {}}}

@@ -53,7 +53,7 @@ func graphOf(t *testing.T, namespaces bool, lines ...string) *Registry {
 	return r
 }
 
-func TestDependencies(t *testing.T) {
+func TestDependenciesDecideWhetherAnEnsembleLoads(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
 		lines      []string // the first is asked about
@@ -88,7 +88,7 @@ func TestDependencies(t *testing.T) {
 	wantError(t, r.checkDependenciesLocked(top), infer.InvalidArg, "ensemble 'top' depends on 'e' which is not valid. Model 'e' failed with error: "+why)
 }
 
-func TestDependenciesInNamespaces(t *testing.T) {
+func TestDependenciesStayInTheirNamespace(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
 		lines      []string
@@ -109,7 +109,7 @@ func TestDependenciesInNamespaces(t *testing.T) {
 	}
 }
 
-func TestDependents(t *testing.T) {
+func TestDependentsAreTheEnsemblesAbove(t *testing.T) {
 	r := graphOf(t, false, "a READY", "b READY", "e =a b", "f =b", "top =e waits", "apart =c", "c READY")
 	for of, want := range map[string]string{
 		"a": "e top", "b": "e f top", "e": "top", "waits": "top", "c": "apart", "top": "", "a c": "apart e top", "none": "",
@@ -288,8 +288,9 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 	wantNoOperations(t, r)
 }
 
-// TestEnsemblesAtStart loads models in the order in which they need each other.
-func TestEnsemblesAtStart(t *testing.T) {
+// TestEnsemblesAreLoadedAfterTheirModels loads models in the order in which they need each
+// other.
+func TestEnsemblesAreLoadedAfterTheirModels(t *testing.T) {
 	root := withEnsembles(t, map[string][]int64{"z": {1}, "y": {1}}, map[string]string{"a": "b z", "b": "c y", "c": "y"})
 	for name, change := range map[string]func(*RegistryConfig){"all": nil, "explicit": explicit("a")} {
 		b := newFakeBackend()

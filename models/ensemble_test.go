@@ -212,9 +212,9 @@ func TestEnsembleHoldsItsModels(t *testing.T) {
 	}
 }
 
-// TestHolds: whoever comes while a version ends either holds it or learns that it
-// cannot.
-func TestHolds(t *testing.T) {
+// TestHoldsKeepAVersionFromEnding: a request that comes while a version ends either holds it
+// or learns that it cannot.
+func TestHoldsKeepAVersionFromEnding(t *testing.T) {
 	h := newHolds()
 	for range 2 {
 		if !h.take() {
@@ -243,7 +243,7 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-func TestComposing(t *testing.T) {
+func TestComposingNamesModelsAndVersions(t *testing.T) {
 	config, err := config.ParseText("config.pbtxt", []byte(`name: "e" platform: "ensemble" ensemble_scheduling {
 		step { model_name: "m" model_version: 3 input_map { key: "IN" value: "A" } output_map { key: "OUT" value: "B" } }
 		step { model_name: "n" model_version: -1 input_map { key: "IN" value: "B" } output_map { key: "OUT" value: "C" } }

@@ -15,10 +15,10 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
-// TestInstancesStorm has clients ask while the number of instances changes, by
+// TestInstancesStormLosesNoRequest has clients ask while the number of instances changes, by
 // requests and by loads, some of which fail, with warm-up and a rate limiter. No
 // request is lost, and in the end there is what was asked for last.
-func TestInstancesStorm(t *testing.T) {
+func TestInstancesStormLosesNoRequest(t *testing.T) {
 	const group = `instance_group [ { name: "a" count: 2 kind: KIND_CPU rate_limiter { resources [ { name: "R" count: 1 } ] } } ]`
 	g := newGrower(t, group+sampleOf("batch_size: 1", "IN", "INT32", "1", "zero_data: true"), func(c *RegistryConfig) {
 		c.Limiter = ratelimit.New([]ratelimit.Resource{{Name: "R", Count: 3, Device: ratelimit.AnyDevice}})

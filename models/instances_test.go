@@ -389,7 +389,7 @@ func TestLoadsThatChangeInstances(t *testing.T) {
 	}
 }
 
-func TestSetInstances(t *testing.T) {
+func TestSetInstancesChangesOneGroup(t *testing.T) {
 	g := newGrower(t, twoOfA, nil)
 	set := func(group string, n int) string {
 		states, err := g.SetInstances(t.Context(), "m", group, n)

@@ -12,9 +12,9 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// TestNamespaces has models of the same name in two repositories. The texts are
-// Triton's.
-func TestNamespaces(t *testing.T) {
+// TestNamespacesRefuseAmbiguousNames has models of the same name in two repositories. The
+// texts are Triton's.
+func TestNamespacesRefuseAmbiguousNames(t *testing.T) {
 	roots := []string{writeModels(t, map[string][]int64{"a": {1}, "b": {1}}), writeModels(t, map[string][]int64{"a": {1, 2}})}
 	open := func(change func(*RegistryConfig)) (*Registry, *fakeBackend) {
 		opened, err := repository.Open(roots, repository.Options{Namespacing: true})
@@ -94,10 +94,10 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestEnsemblesInNamespaces has ensembles in two repositories loaded one after
+// TestEnsemblesUseTheirOwnNamespace has ensembles in two repositories loaded one after
 // the other that are composed of a model that is in both: what has been loaded
 // for the first does not stand for the neighbour of the second.
-func TestEnsemblesInNamespaces(t *testing.T) {
+func TestEnsemblesUseTheirOwnNamespace(t *testing.T) {
 	roots := []string{writeModels(t, map[string][]int64{"a": {1}, "d": {1}}), writeModels(t, map[string][]int64{"e": {1}, "late": {1}})}
 	for i, name := range []string{"d", "e", "late"} {
 		writeConfig(t, roots[min(i, 1)], name, ensembleOf("a"))

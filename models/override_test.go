@@ -98,7 +98,7 @@ func left(t *testing.T) []string {
 	return found
 }
 
-func TestConfigOverride(t *testing.T) {
+func TestConfigOverrideLastsUntilTheModelChanges(t *testing.T) {
 	r, b, root, _ := overriding(t)
 	load := func(name, config string, generations int64, tag string) {
 		t.Helper()
@@ -168,7 +168,7 @@ func TestConfigOverride(t *testing.T) {
 	}
 }
 
-func TestFileOverride(t *testing.T) {
+func TestFileOverrideServesUploadedFiles(t *testing.T) {
 	r, b, root, _ := overriding(t)
 	before := states(r)
 	load := func(name string, more map[string]any, names ...string) string {
@@ -348,9 +348,9 @@ func TestOverridesAreRefused(t *testing.T) {
 	}
 }
 
-// TestOverridesStorm has loads with and without files and unloads of the same
+// TestOverridesStormLeavesNoFiles has loads with and without files and unloads of the same
 // models at once.
-func TestOverridesStorm(t *testing.T) {
+func TestOverridesStormLeavesNoFiles(t *testing.T) {
 	r, _, _, _ := overriding(t)
 	var all sync.WaitGroup
 	config := configWith(t, "", nil)
@@ -386,8 +386,8 @@ func TestOverridesStorm(t *testing.T) {
 	}
 }
 
-// TestUploadsEnd has files that are in use when the server ends.
-func TestUploadsEnd(t *testing.T) {
+// TestUploadsEndWithTheServer has files that are in use when the server ends.
+func TestUploadsEndWithTheServer(t *testing.T) {
 	r, b, _, _ := overriding(t)
 	if err := r.Load(t.Context(), "fresh", configWith(t, "", nil), filesNamed("1/m")); err != nil {
 		t.Fatal(err)

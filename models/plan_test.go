@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// TestPlans compares a model that serves with what its directory says now.
-func TestPlans(t *testing.T) {
+// TestPlansFollowWhatChanged compares a model that serves with what its directory says now.
+func TestPlansFollowWhatChanged(t *testing.T) {
 	const base = `name: "m" backend: "fake" max_batch_size: 4 `
 	const configFile = "config.pbtxt"
 	files := func(parts ...string) repository.Footprint {

@@ -234,9 +234,9 @@ func TestPollDoesNotWait(t *testing.T) {
 	wantGeneration(t, p.Registry, "slow", 1, 2)
 }
 
-// TestPollOvertakes changes the files of a model while it is being loaded, and
+// TestPollOvertakesALoad changes the files of a model while it is being loaded, and
 // takes others away.
-func TestPollOvertakes(t *testing.T) {
+func TestPollOvertakesALoad(t *testing.T) {
 	const text = "Newer operation has been applied to the model lifecycle, current load operation is out-dated."
 	p := polling(t, writeModels(t, map[string][]int64{"m": {1}}))
 	if err := p.Start(t.Context()); err != nil {
@@ -275,8 +275,9 @@ func TestPollOvertakes(t *testing.T) {
 	}
 }
 
-// TestPollStops with the server, whatever it has begun.
-func TestPollStops(t *testing.T) {
+// TestPollStopsWithTheServer ends the server while polling changes models: polling ends,
+// whatever it has begun.
+func TestPollStopsWithTheServer(t *testing.T) {
 	b := newFakeBackend()
 	root := writeModels(t, map[string][]int64{"m": {1}})
 	r := newTestRegistry(t, root, b, func(c *RegistryConfig) { c.PollInterval = time.Millisecond })
@@ -306,8 +307,9 @@ func TestPollStops(t *testing.T) {
 	}
 }
 
-// TestPollOfEnsembles has models that ensembles need appear, change and go.
-func TestPollOfEnsembles(t *testing.T) {
+// TestPollLoadsEnsemblesWhenTheirModelsAppear has models that ensembles need appear, change
+// and go.
+func TestPollLoadsEnsemblesWhenTheirModelsAppear(t *testing.T) {
 	p := polling(t, withEnsembles(t, map[string][]int64{"a": {1}}, map[string]string{"e": "a b", "top": "e"}))
 	wantError(t, p.Start(t.Context()), infer.Internal, "failed to load all models")
 	p.look()

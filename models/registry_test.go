@@ -364,7 +364,7 @@ func holdRequest(t *testing.T, r *Registry) (hold chan struct{}, answered <-chan
 	return hold, result
 }
 
-func TestUnload(t *testing.T) {
+func TestUnloadTakesModelsOutOfService(t *testing.T) {
 	b := newFakeBackend()
 	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), b, explicit("*"))
 	if err := r.Start(t.Context()); err != nil {
@@ -398,8 +398,8 @@ func TestUnload(t *testing.T) {
 	wantError(t, r.Load(t.Context(), "none", "", nil), infer.Internal, "failed to load 'none', failed to poll from model repository")
 }
 
-// TestSchedulingChoices loads models of all kinds of schedulers.
-func TestSchedulingChoices(t *testing.T) {
+// TestSchedulingChoicesLoad loads models of all kinds of schedulers.
+func TestSchedulingChoicesLoad(t *testing.T) {
 	root := writeModels(t, map[string][]int64{"batched": {1}, "controlled": {1}, "iterative": {1}, "sequence": {1}, "stateful": {1}})
 	for name, more := range map[string]string{
 		"batched":  "max_batch_size: 4 dynamic_batching { }",
@@ -452,7 +452,7 @@ func TestReadinessFollowsInstances(t *testing.T) {
 	}
 }
 
-func TestStatisticsCount(t *testing.T) {
+func TestStatisticsCountRequests(t *testing.T) {
 	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), nil)
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -479,7 +479,7 @@ func TestStatisticsCount(t *testing.T) {
 	wantError(t, err, infer.InvalidArg, "requested model version is not available for model 'm'")
 }
 
-func TestShutdown(t *testing.T) {
+func TestShutdownWaitsForRequests(t *testing.T) {
 	b := newFakeBackend()
 	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), b, nil)
 	if err := r.Start(t.Context()); err != nil {
@@ -508,9 +508,9 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestHostAsks has the host tell whether a model's readiness has to be asked
-// for, and what it says.
-func TestHostAsks(t *testing.T) {
+// TestHostTellsWhetherReadinessIsAsked has the host tell whether a model's readiness has to
+// be asked for, and what it says.
+func TestHostTellsWhetherReadinessIsAsked(t *testing.T) {
 	b := newFakeBackend()
 	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), b, nil)
 	if err := r.Start(t.Context()); err != nil {
@@ -536,9 +536,9 @@ func TestHostAsks(t *testing.T) {
 	}
 }
 
-// TestShutdownWhileLoading ends the server while a version that serves is loaded
+// TestShutdownEndsEachCopyOnce ends the server while a version that serves is loaded
 // anew: each copy is ended once.
-func TestShutdownWhileLoading(t *testing.T) {
+func TestShutdownEndsEachCopyOnce(t *testing.T) {
 	b := newFakeBackend()
 	root := writeModels(t, map[string][]int64{"m": {1}})
 	r := newTestRegistry(t, root, b, explicit("m"))

@@ -12,9 +12,9 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// TestInitialStates is a table of states, with what keeps the model from loading
+// TestInitialStatesAreReadOrRefused is a table of states, with what keeps the model from loading
 // or what sequences begin with.
-func TestInitialStates(t *testing.T) {
+func TestInitialStatesAreReadOrRefused(t *testing.T) {
 	state := func(rest string) string { return `{ input_name: "S" output_name: "T" ` + rest + ` }` }
 	const int32s = `data_type: TYPE_INT32 dims: [ 2, -1 ] `
 	for _, c := range []struct {

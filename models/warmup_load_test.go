@@ -35,9 +35,9 @@ func (b patientBackend) Open(env backend.Env) (backend.Model, error) {
 func (patientModel) InitializeTimeout() time.Duration { return time.Second }
 func (patientModel) UnloadTimeout() time.Duration     { return time.Second }
 
-// TestWarmupWithoutEnd: a sample that is to be executed billions of times does not
+// TestEndlessWarmupKeepsNoLoad: a sample that is to be executed billions of times does not
 // keep a load for ever.
-func TestWarmupWithoutEnd(t *testing.T) {
+func TestEndlessWarmupKeepsNoLoad(t *testing.T) {
 	root := writeModels(t, map[string][]int64{"m": {1}})
 	endless := fakeConfig + `instance_group [ { count: 1 kind: KIND_CPU } ]` + sampleOf("batch_size: 1 count: 4294967295", "IN", "INT32", "1", "zero_data: true")
 	rewrite(t, filepath.Join(root, "m", "config.pbtxt"), endless)

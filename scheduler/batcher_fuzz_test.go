@@ -34,8 +34,8 @@ func FuzzBatcher(f *testing.F) {
 	})
 }
 
-// TestBatcherAtRandom makes sure that what is tried at random happens.
-func TestBatcherAtRandom(t *testing.T) {
+// TestRandomBatchesReachEveryCase makes sure that what is tried at random happens.
+func TestRandomBatchesReachEveryCase(t *testing.T) {
 	var total served
 	for seed := range uint64(150) {
 		random := rand.New(rand.NewPCG(seed, 6))

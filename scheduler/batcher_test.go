@@ -192,7 +192,7 @@ func TestBatcherBoundsItsQueue(t *testing.T) {
 	})
 }
 
-func TestBatcherCancels(t *testing.T) {
+func TestBatcherCancelsRunningAndWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
@@ -259,7 +259,7 @@ func TestBatcherWhenAnInstanceIsLost(t *testing.T) {
 	})
 }
 
-func TestBatcherWithoutHope(t *testing.T) {
+func TestBatcherWithoutHopeRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
@@ -286,7 +286,7 @@ func TestBatcherWithoutHope(t *testing.T) {
 	})
 }
 
-func TestBatcherStops(t *testing.T) {
+func TestBatcherStopsWhenAllIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})

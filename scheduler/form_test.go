@@ -140,8 +140,8 @@ func playStory(t *testing.T, config *kserve.ModelConfig, change func(*batching.R
 	return told.String()
 }
 
-// TestBatchesFormed is a table of what is executed when.
-func TestBatchesFormed(t *testing.T) {
+// TestBatchesFormAsConfigured is a table of what is executed when.
+func TestBatchesFormAsConfigured(t *testing.T) {
 	same := func(at int, ids ...string) (asks []askAt) {
 		for _, id := range ids {
 			asks = append(asks, askAt{at: at, id: id})
@@ -214,8 +214,8 @@ func TestBatchesFormed(t *testing.T) {
 	}
 }
 
-// TestBatchesHoldAlikeRequests is a table of whose batch begins with a, while b, c and d wait behind
-// an execution.
+// TestBatchesHoldAlikeRequests is a table of whose batch begins with a, while b, c and d
+// wait behind an execution.
 func TestBatchesHoldAlikeRequests(t *testing.T) {
 	const (
 		fixed    = `input { name: "A" dims: [ 2 ] } `
@@ -314,9 +314,9 @@ func TestQueuePoliciesRejectOrDelay(t *testing.T) {
 	}
 }
 
-// TestTimeoutSinceMade: the time-out of what a model asks for runs from when the
-// model asked. A clock that is ahead does not make it longer.
-func TestTimeoutSinceMade(t *testing.T) {
+// TestTimeoutRunsSinceTheRequestWasMade: the time-out of what a model asks for runs from
+// when the model asked. A clock that is ahead does not make it longer.
+func TestTimeoutRunsSinceTheRequestWasMade(t *testing.T) {
 	const config = "max_batch_size: 1 dynamic_batching { default_queue_policy { default_timeout_microseconds: 20000 allow_timeout_override: true } }"
 	for _, c := range []struct {
 		name    string

@@ -277,8 +277,8 @@ func TestCallsKeepNoOrder(t *testing.T) {
 	}
 }
 
-// TestOrderStorm sends the responses of many requests from many goroutines.
-func TestOrderStorm(t *testing.T) {
+// TestOrderIsKeptUnderStorm sends the responses of many requests from many goroutines.
+func TestOrderIsKeptUnderStorm(t *testing.T) {
 	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 4, PreserveOrder: true}})
 	for range 4 {
 		d.Available(&quickBatches{})

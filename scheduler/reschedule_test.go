@@ -9,9 +9,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestRescheduleRefused has a model that is not iterative release a request in
+// TestRescheduleIsRefusedUnlessIterative has a model that is not iterative release a request in
 // order to get it again: its client gets an error, and the instance serves on.
-func TestRescheduleRefused(t *testing.T) {
+func TestRescheduleIsRefusedUnlessIterative(t *testing.T) {
 	var counts counter
 	var log strings.Builder
 	in := &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}

@@ -70,9 +70,9 @@ func (c *calling) run(t *testing.T) {
 	}
 }
 
-// TestGraphStorm has clients send to models that call each other all the time:
+// TestCyclesNeverWaitForEver has clients send to models that call each other all the time:
 // nobody waits for ever; and where no cycle is possible, nobody is refused.
-func TestGraphStorm(t *testing.T) {
+func TestCyclesNeverWaitForEver(t *testing.T) {
 	for i := range 4 {
 		cyclic, batches := i%2 == 0, i >= 2
 		t.Run(fmt.Sprintf("cyclic=%v,batches=%v", cyclic, batches), func(t *testing.T) {

@@ -19,9 +19,9 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// TestSubmitCounts sends the same requests by Infer and by Submit, and wants the
+// TestSubmitCountsLikeInfer sends the same requests by Infer and by Submit, and wants the
 // same counts, answers and refusals.
-func TestSubmitCounts(t *testing.T) {
+func TestSubmitCountsLikeInfer(t *testing.T) {
 	type outcome struct {
 		pending, executed, failed int64
 		answers                   [6]string
@@ -155,10 +155,10 @@ func (q *quick) Execute(b *backend.Batch) {
 	}()
 }
 
-// TestSubmitStorm submits from many goroutines, ends contexts at any moment,
+// TestSubmitAnswersOnceUnderStorm submits from many goroutines, ends contexts at any moment,
 // loses the instance and stops: each request is answered exactly once, or
 // refused.
-func TestSubmitStorm(t *testing.T) {
+func TestSubmitAnswersOnceUnderStorm(t *testing.T) {
 	const soon = 50 * time.Microsecond
 	for name, rules := range map[string]*batching.Rules{
 		"alone": nil, "batches": {MaxSize: 4}, "in order": {MaxSize: 4, MaxDelay: soon, PreserveOrder: true},

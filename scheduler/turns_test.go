@@ -166,9 +166,9 @@ func TestInstanceIsLostBeforeItsTurn(t *testing.T) {
 	}
 }
 
-// TestLimiterBelowBatchers has two models share a resource, with clients that
+// TestLimiterGivesBatchersTurns has two models share a resource, with clients that
 // leave while their requests wait for a turn.
-func TestLimiterBelowBatchers(t *testing.T) {
+func TestLimiterGivesBatchersTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.New(nil)
 		one := instanceGroup(t, `rate_limiter { resources [ { name: "R" count: 1 } ] }`)

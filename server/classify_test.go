@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-func TestClassify(t *testing.T) {
+func TestClassifyRanksByValue(t *testing.T) {
 	f32 := func(values ...float32) (b []byte) {
 		for _, v := range values {
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
@@ -61,8 +61,8 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// TestTop compares the two ways in which the highest values are found.
-func TestTop(t *testing.T) {
+// TestTopAgreesWithSorting compares the two ways in which the highest values are found.
+func TestTopAgreesWithSorting(t *testing.T) {
 	values := make([]float64, 500)
 	for i := range values {
 		values[i] = float64(i * 7919 % 101)

@@ -180,9 +180,9 @@ func TestOpenInTheLastOfTheAddressSpace(t *testing.T) {
 	b.Release()
 }
 
-// TestFillUnderLoad fills, allocates, trims and releases at once, with less memory
-// than is asked for: what a block has been filled with stays.
-func TestFillUnderLoad(t *testing.T) {
+// TestFilledBlocksKeepTheirBytesUnderLoad fills, allocates, trims and releases at once, with
+// less memory than is asked for: what a block has been filled with stays.
+func TestFilledBlocksKeepTheirBytesUnderLoad(t *testing.T) {
 	p, _ := chargedPool(t, 64<<20, 3<<20)
 	var wait sync.WaitGroup
 	for g := range 4 {

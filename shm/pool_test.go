@@ -26,7 +26,7 @@ func alloc(t testing.TB, p *Pool, n int) *Block {
 	return b
 }
 
-func TestClassSizes(t *testing.T) {
+func TestClassSizesWasteLittle(t *testing.T) {
 	for n := int64(0); n < 1<<21; n += 777 {
 		size := classSize(n)
 		if size < n || size%PageSize != 0 {
@@ -153,7 +153,7 @@ func TestPoolReusesWhatWasFreedLast(t *testing.T) {
 	}
 }
 
-func TestOnFree(t *testing.T) {
+func TestOnFreeRunsAtTheLastRelease(t *testing.T) {
 	p := newPool(t, PoolConfig{})
 	b := alloc(t, p, 5000)
 	freed := 0
@@ -298,7 +298,7 @@ func TestGuardTurnsATruncatedFileIntoAnError(t *testing.T) {
 	}
 }
 
-func TestRegionBounds(t *testing.T) {
+func TestRegionRefusesRangesOutside(t *testing.T) {
 	region, err := NewRegion(Memfd{}, 1<<20, ReadOnly)
 	if err != nil {
 		t.Fatal(err)
@@ -317,7 +317,7 @@ func TestRegionBounds(t *testing.T) {
 	}
 }
 
-func TestPoolUnderLoad(t *testing.T) {
+func TestPoolKeepsBlocksApartUnderLoad(t *testing.T) {
 	p := newPool(t, PoolConfig{Max: 64 << 20, IdleTrim: time.Millisecond})
 	var wg sync.WaitGroup
 	for g := range 4 {

@@ -45,8 +45,8 @@ func waitFor(t *testing.T, result <-chan outcome) outcome {
 	}
 }
 
-// TestAhead hands over the next batch while one is executed.
-func TestAhead(t *testing.T) {
+// TestBatchesAheadAreExecutedInTurn hands over the next batch while one is executed.
+func TestBatchesAheadAreExecutedInTurn(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("copies", infer.Uint8)
 	in := m.instance()

@@ -127,7 +127,7 @@ func nested(depth int) []byte {
 	return append(append([]byte("\x81\xa1x"), bytes.Repeat([]byte{0x91}, depth)...), 0xc0)
 }
 
-func TestDecodeLimits(t *testing.T) {
+func TestDecodingBoundsMemory(t *testing.T) {
 	text := func(n int) []byte {
 		b, err := msgpack.Marshal(map[string]string{"error": strings.Repeat("x", n)})
 		if err != nil {

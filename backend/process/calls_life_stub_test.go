@@ -121,8 +121,8 @@ metric = family.Metric()`, "done"},
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(r.log.String(), "while loads wait") })
 }
 
-// TestStormOfMetrics changes shared series from many threads and two instances.
-func TestStormOfMetrics(t *testing.T) {
+// TestMetricsSurviveManyThreads changes shared series from many threads and two instances.
+func TestMetricsSurviveManyThreads(t *testing.T) {
 	eachPython(t, func(t *testing.T, r *rig) {
 		m := r.start("asks", infer.Uint8)
 		m.rows([]row{{`import gc
@@ -229,8 +229,9 @@ func TestCallsOfDeadStubs(t *testing.T) {
 	m.rows([]row{{"1 + 1", "2"}}) // and a new life begins
 }
 
-// TestTooManyCalls of one stub are refused, and the others go on.
-func TestTooManyCalls(t *testing.T) {
+// TestTooManyHostCallsAreRefused has one stub make too many calls: those beyond the bound
+// are refused, and the others go on.
+func TestTooManyHostCallsAreRefused(t *testing.T) {
 	r := newRig(t, nil)
 	host := &callHost{held: make(chan struct{})}
 	r.host = host

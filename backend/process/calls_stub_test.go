@@ -115,8 +115,8 @@ func (m *running) rows(rows []row) {
 	}
 }
 
-// TestMetricRows are the rules and texts of custom metrics.
-func TestMetricRows(t *testing.T) {
+// TestMetricsAnswerModelsByTheTable has the rules and texts of custom metrics.
+func TestMetricsAnswerModelsByTheTable(t *testing.T) {
 	const (
 		failed   = "Failed to process the request for model 'asks_0_0', message: "
 		family   = "TritonModelException: Error when creating MetricFamily: " + failed
@@ -235,8 +235,8 @@ func TestMetricRows(t *testing.T) {
 	})
 }
 
-// TestControlRows are the rules and texts of loading and unloading.
-func TestControlRows(t *testing.T) {
+// TestLoadAndUnloadAnswerModelsByTheTable has the rules and texts of loading and unloading.
+func TestLoadAndUnloadAnswerModelsByTheTable(t *testing.T) {
 	const failed = "Failed to process the request for model 'asks_0_0', message: "
 	eachPython(t, func(t *testing.T, r *rig) {
 		host := &callHost{}
@@ -284,9 +284,9 @@ func TestControlRows(t *testing.T) {
 	})
 }
 
-// TestCallsEverywhere makes calls from each part of a model's life, also from
+// TestHostCallsWorkInEveryPartOfALife makes calls from each part of a model's life, also from
 // other threads.
-func TestCallsEverywhere(t *testing.T) {
+func TestHostCallsWorkInEveryPartOfALife(t *testing.T) {
 	eachPython(t, func(t *testing.T, r *rig) {
 		host := &callHost{}
 		r.host = host

@@ -15,7 +15,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-func TestParseVersion(t *testing.T) {
+func TestParseVersionTakesLeadingDigits(t *testing.T) {
 	for text, want := range map[string]int64{"": infer.LatestVersion, "1": 1, "0": 0, "1abc": 1, " 7": 7, "+3": 3, "x": -2, "-1": -2, "1e99": 1, "99999999999999999999": -2} {
 		got, err := parseVersion(text)
 		if err != nil {
@@ -44,8 +44,8 @@ func metricOf(id uint64, operation uint32, value float64) ipc.Frame {
 	return ipc.Frame{Kind: ipc.Metric, ID: id, Body: le.AppendUint64(body, math.Float64bits(value))}
 }
 
-// TestEvilCalls are what no stub sends: each ends the life by a rule.
-func TestEvilCalls(t *testing.T) {
+// TestMalformedHostCallsEndTheLife sends what no stub sends: each call ends the life by a rule.
+func TestMalformedHostCallsEndTheLife(t *testing.T) {
 	family := map[string]any{"operation": "new_family", "family": 1, "name": "f", "description": "", "kind": 0}
 	metric := map[string]any{"operation": "new_metric", "family": 1, "metric": 1, "labels": [][2]string{}, "buckets": nil}
 	long := map[string]any{"operation": "ready", "model": strings.Repeat("x", maxMap), "version": ""}

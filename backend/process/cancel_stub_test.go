@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestCancel tells a running model that nobody waits for its answer.
-func TestCancel(t *testing.T) {
+// TestCancellationReachesARunningModel tells a running model that its client has gone.
+func TestCancellationReachesARunningModel(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("waits_for_cancellation", infer.Uint8)
 	answers := make(chan *infer.Response, 1)

@@ -73,9 +73,9 @@ func (r *rig) living() int {
 	return n
 }
 
-// TestAutoComplete has the first instance live on in the stub that was asked;
-// the second one has a stub of its own, which is not.
-func TestAutoComplete(t *testing.T) {
+// TestFirstInstanceLivesInTheStubThatCompleted has the first instance live on in the stub
+// that was asked; the second one has a stub of its own, which is not.
+func TestFirstInstanceLivesInTheStubThatCompleted(t *testing.T) {
 	for _, python := range testkit.Pythons(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			r := newRigWith(t, python.Path, nil)
@@ -247,9 +247,9 @@ func TestAutoCompleteIsStopped(t *testing.T) {
 	}
 }
 
-// TestMissingModelFile has Triton's text, where the stub of auto-complete has no name,
+// TestMissingModelFileIsNamed wants Triton's text, where the stub of auto-complete has no name,
 // and behind it what is missing, which Triton only logs.
-func TestMissingModelFile(t *testing.T) {
+func TestMissingModelFileIsNamed(t *testing.T) {
 	r := newRig(t, nil)
 	dir := t.TempDir()
 	_, _, err := r.complete(dir, textConfig(1))
@@ -266,8 +266,8 @@ func TestMissingModelFile(t *testing.T) {
 	}
 }
 
-// TestOpen has what is said of a model before anything of it runs.
-func TestOpen(t *testing.T) {
+// TestOpenSaysWhatAModelNeeds: Open logs or refuses before any code of the model runs.
+func TestOpenSaysWhatAModelNeeds(t *testing.T) {
 	r := newRig(t, nil)
 	dir := r.writeModel("m", "")
 	backends := t.TempDir()
@@ -338,9 +338,9 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestLongConfig has a config that no frame holds: it goes to the stub, and
+// TestLongConfigTravelsInBlocks has a config that no frame holds: it goes to the stub, and
 // comes back, in blocks.
-func TestLongConfig(t *testing.T) {
+func TestLongConfigTravelsInBlocks(t *testing.T) {
 	r := newRig(t, nil)
 	config := textConfig(1)
 	config.Parameters = make(map[string]*kserve.ModelParameter)

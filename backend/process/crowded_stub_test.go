@@ -7,9 +7,9 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestCrowdedArena: clients that hold more responses than the stub can lend do not
+// TestCrowdedArenaServesOthers: clients that hold more responses than the stub can lend do not
 // keep it from answering others: what is beyond a quarter is copied as it comes.
-func TestCrowdedArena(t *testing.T) {
+func TestCrowdedArenaServesOthers(t *testing.T) {
 	const requests, responses = 72, 60 // more than the 4096 descriptors, each request within its window
 	r := newRigWith(t, testkit.Python(t).Path, nil)
 	m := r.startDecoupled("counting", countingModel)

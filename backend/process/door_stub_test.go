@@ -15,9 +15,9 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestDoorOfBatches gives an instance batches that its stub could not decode: their
-// clients hear of it, and the stub does not.
-func TestDoorOfBatches(t *testing.T) {
+// TestDoorRefusesBatchesThatNoStubDecodes gives an instance batches that its stub could not
+// decode: their clients hear of it, and the stub does not.
+func TestDoorRefusesBatchesThatNoStubDecodes(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("identity", infer.Uint8)
 	pid := m.instance().current.Load().process.PID()
@@ -122,9 +122,9 @@ func TestBatchesThatCannotBeSent(t *testing.T) {
 	m.wantGood()
 }
 
-// TestLongNames sends a stub a name that does not fit into a frame, and then one
-// that there is no room for: the table of names stays that of the stub.
-func TestLongNames(t *testing.T) {
+// TestRefusedNamesLeaveTheTableInStep sends a stub a name that does not fit into a frame,
+// and then one that there is no room for: the table of names stays that of the stub.
+func TestRefusedNamesLeaveTheTableInStep(t *testing.T) {
 	s := newStandIn(t, shm.Memfd{})
 	l := s.newLife()
 	l.encoder = encoder{pool: s.pool, loans: l.loans}

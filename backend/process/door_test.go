@@ -122,8 +122,9 @@ func FuzzDoor(f *testing.F) {
 	})
 }
 
-// TestDoorOfMaps wants the field named that a map of INITIALIZE or RESULT cannot have.
-func TestDoorOfMaps(t *testing.T) {
+// TestDoorNamesTheFieldThatIsRefused wants the field named that a map of INITIALIZE or
+// RESULT cannot have.
+func TestDoorNamesTheFieldThatIsRefused(t *testing.T) {
 	type search struct {
 		Path   string   `msgpack:"path"`
 		Search []string `msgpack:"search"`
@@ -154,8 +155,8 @@ func TestDoorOfMaps(t *testing.T) {
 	}
 }
 
-// TestRefusals wants a lack of memory told apart from the end of a life.
-func TestRefusals(t *testing.T) {
+// TestRefusalTellsShortageFromDeath wants a lack of memory told apart from the end of a life.
+func TestRefusalTellsShortageFromDeath(t *testing.T) {
 	short := noRoom(ipc.Execute, 40_000, fmt.Errorf("allocate: %w", shm.ErrExhausted))
 	if own := refusal(short); own == nil || own.Code != infer.Unavailable || !errors.Is(short, shm.ErrExhausted) {
 		t.Errorf("no room: got %v, want an error for clients that is about memory", own)

@@ -11,9 +11,9 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// TestParametersOfRequests compares the JSON text that request.parameters()
+// TestRequestParametersBecomeJSON compares the JSON text that request.parameters()
 // returns.
-func TestParametersOfRequests(t *testing.T) {
+func TestRequestParametersBecomeJSON(t *testing.T) {
 	one := func(p infer.Parameter) []infer.Parameter {
 		p.Name = "k"
 		return []infer.Parameter{p}
@@ -43,7 +43,7 @@ func TestParametersOfRequests(t *testing.T) {
 	}
 }
 
-func TestParametersOfResponses(t *testing.T) {
+func TestResponseParametersAreParsed(t *testing.T) {
 	got, failure := parseParameters([]byte(`{"s":"ü","i":-5,"b":true,"i":6}`))
 	want := []infer.Parameter{
 		{Name: "s", Kind: infer.StringParameter, String: "ü"}, {Name: "i", Kind: infer.IntParameter, Int: -5},
@@ -82,7 +82,7 @@ func FuzzParametersOfResponses(f *testing.F) {
 	})
 }
 
-func TestNames(t *testing.T) {
+func TestNameTableSharesInputsAndOutputs(t *testing.T) {
 	n := newNames([]string{"A", "B"}, []string{"B", "C"})
 	if n.index["B"] != 1 || n.isOutput(1) || !n.isOutput(2) || !n.isOutput(3) || n.isOutput(4) {
 		t.Errorf("got table %+v", n)

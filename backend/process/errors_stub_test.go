@@ -131,9 +131,9 @@ func TestErrorsInTheLog(t *testing.T) {
 	})
 }
 
-// TestErrorsOfCoroutines that run on when their batch has been executed are
-// logged like others.
-func TestErrorsOfCoroutines(t *testing.T) {
+// TestErrorsOfLateCoroutinesAreLogged has coroutines that run on when their batch has been
+// executed: their errors are logged like others.
+func TestErrorsOfLateCoroutinesAreLogged(t *testing.T) {
 	r := newRig(t, nil)
 	config := modelConfig("late", 1, infer.Uint8)
 	config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
@@ -164,8 +164,8 @@ class TritonPythonModel:
 	wantFields(t, line, map[string]any{"level": "error", "model": "late", "instance": "late_0_0", "requests": []string{"a", "b"}})
 }
 
-// TestErrorsOfInitialize are logged with their traceback as well.
-func TestErrorsOfInitialize(t *testing.T) {
+// TestErrorsOfInitializeAreLogged wants their traceback in the log as well.
+func TestErrorsOfInitializeAreLogged(t *testing.T) {
 	r := newRig(t, nil)
 	_, err := r.open(r.writeModel("refuses", `
 class TritonPythonModel:
@@ -185,9 +185,9 @@ class TritonPythonModel:
 	wantFields(t, line, map[string]any{"level": "error", "model": "refuses", "instance": "refuses_0_0", "requests": nil})
 }
 
-// TestOutputOfModels wants what models print as it is, in the stream that it was
+// TestOutputOfModelsKeepsItsStream wants what models print as it is, in the stream that it was
 // printed to, whoever prints it; or in the log, with their names.
-func TestOutputOfModels(t *testing.T) {
+func TestOutputOfModelsKeepsItsStream(t *testing.T) {
 	const printing = `import json, logging, os, sys
 print(json.dumps({"by": "print \u00e4\t"}))
 print("by stderr", file=sys.stderr)

@@ -9,10 +9,10 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestScribbles has a real stub corrupt its frames, its words and its memory a
-// thousand times, five times with each request. Whatever comes of it, the
+// TestScribblingStubsAnswerAndAreReplaced has a real stub corrupt its frames, its words and
+// its memory a thousand times, five times with each request. Whatever comes of it, the
 // request is answered, and a good one is served afterwards.
-func TestScribbles(t *testing.T) {
+func TestScribblingStubsAnswerAndAreReplaced(t *testing.T) {
 	for name, prefix := range map[string]string{"sealed": "", "named": "nereid_test_evil_"} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, func(c *Options) {

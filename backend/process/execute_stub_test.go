@@ -145,10 +145,10 @@ func thereAndBack(t *testing.T, r *rig, name string) {
 	releaseInputs(requests...)
 }
 
-// TestUnderLoad drives several instances at once with requests of all sizes,
+// TestNoBellIsMissedUnderLoad drives several instances at once with requests of all sizes,
 // spinning for some answers and sleeping for others. A bell that is not heard
 // would show as a wait for ever.
-func TestUnderLoad(t *testing.T) {
+func TestNoBellIsMissedUnderLoad(t *testing.T) {
 	r := newRig(t, nil)
 	m, err := r.open(r.copyModel("copies"), modelConfig("copies", 4, infer.Uint8))
 	if err != nil {

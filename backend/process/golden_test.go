@@ -12,7 +12,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-func TestGoldenLogSettings(t *testing.T) {
+func TestGoldenLogSettingsAreEncoded(t *testing.T) {
 	body, err := msgpack.Marshal(LogLevels{Warning: true, Verbose: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -20,9 +20,9 @@ func TestGoldenLogSettings(t *testing.T) {
 	ipctest.Want(t, "log_settings", ipc.LogSettings, 0, body)
 }
 
-// TestGoldenExecute encodes a batch of two requests: tensors in the frame and in
+// TestGoldenExecuteIsEncoded encodes a batch of two requests: tensors in the frame and in
 // a block, all the strings, chosen outputs.
-func TestGoldenExecute(t *testing.T) {
+func TestGoldenExecuteIsEncoded(t *testing.T) {
 	region, err := shm.NewRegion(shm.Memfd{}, 1<<20, shm.ReadWrite)
 	if err != nil {
 		t.Fatal(err)
@@ -63,8 +63,8 @@ func TestGoldenExecute(t *testing.T) {
 	e.undo()
 }
 
-// TestGoldenMaps decodes the maps that the stub encodes.
-func TestGoldenMaps(t *testing.T) {
+// TestGoldenMapsAreDecoded decodes the maps that the stub encodes.
+func TestGoldenMapsAreDecoded(t *testing.T) {
 	for name, want := range map[string]map[string]any{
 		"initialized":       {"error": "", "is_ready": true},
 		"initialized_error": {"error": "ValueError: wörk\n\nAt:\n  model.py(1): <module>\n", "is_ready": false},
@@ -96,8 +96,9 @@ func TestGoldenMaps(t *testing.T) {
 	}
 }
 
-// TestGoldenCalls decodes what the stub asks, and encodes what it is answered.
-func TestGoldenCalls(t *testing.T) {
+// TestGoldenCallsAreDecodedAndAnswered decodes what the stub asks, and encodes what it is
+// answered.
+func TestGoldenCallsAreDecodedAndAnswered(t *testing.T) {
 	for name, want := range map[string]callBody{
 		"call_load": {
 			Operation: "load", Model: "mödel", Config: `{"max_batch_size":4}`,
@@ -122,9 +123,9 @@ func TestGoldenCalls(t *testing.T) {
 	ipctest.Want(t, "result", ipc.Result, 5, body)
 }
 
-// TestGoldenInferResponse encodes responses for a model: an output in the frame
+// TestGoldenInferResponsesAreEncoded encodes responses for a model: an output in the frame
 // and one in a block, of a name that is new; an error; the end of a stream.
-func TestGoldenInferResponse(t *testing.T) {
+func TestGoldenInferResponsesAreEncoded(t *testing.T) {
 	s := newStandIn(t, shm.Memfd{})
 	l := s.newLife()
 	l.encoder = encoder{pool: s.pool, loans: l.loans, names: l.down}

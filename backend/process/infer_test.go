@@ -257,9 +257,9 @@ func (b *bench) word(kind ipc.Kind, number uint64, n uint32) {
 	}
 }
 
-// TestInferInputs wants bytes from everywhere to reach the model that is called,
+// TestInferPassesInputsOn wants bytes from everywhere to reach the model that is called,
 // and the stub's own to come back at once.
-func TestInferInputs(t *testing.T) {
+func TestInferPassesInputsOn(t *testing.T) {
 	for kind, backing := range backings {
 		t.Run(kind, func(t *testing.T) {
 			b := newBench(t, backing)
@@ -305,8 +305,9 @@ func TestInferInputs(t *testing.T) {
 	}
 }
 
-// TestInferRefusals wants the texts of what is not even asked of the other model.
-func TestInferRefusals(t *testing.T) {
+// TestInferRefusesWithoutAskingTheModel wants the texts of what is not even asked of the
+// other model.
+func TestInferRefusesWithoutAskingTheModel(t *testing.T) {
 	const prefix = "Model other - Error when running inference: "
 	unknown := infer.Errorf(infer.NotFound, "Request for unknown model: 'other' is not found")
 	for name, test := range map[string]struct {
@@ -339,9 +340,9 @@ func TestInferRefusals(t *testing.T) {
 	}
 }
 
-// TestInferAnswers wants what the other model answers to arrive, and Triton's
+// TestInferReturnsTheModelsResponses wants what the other model answers to arrive, and Triton's
 // texts where it cannot.
-func TestInferAnswers(t *testing.T) {
+func TestInferReturnsTheModelsResponses(t *testing.T) {
 	large := infer.Tensor{Name: "OUT1", DataType: infer.Uint8, Shape: []int64{5000}, Data: pattern(5000, 1)}
 	huge := infer.Tensor{Name: "OUT1", DataType: infer.Uint8, Shape: []int64{1 << 30}, Data: make([]byte, 600<<10)}
 	for name, test := range map[string]struct {
@@ -402,9 +403,9 @@ type onRelease func()
 func (onRelease) Retain()    {}
 func (f onRelease) Release() { f() }
 
-// TestInferDemand wants no more responses of a stream than are demanded, and the
-// others kept with their slots.
-func TestInferDemand(t *testing.T) {
+// TestInferSendsNoMoreThanDemanded wants no more responses of a stream than are demanded,
+// and the others kept with their slots.
+func TestInferSendsNoMoreThanDemanded(t *testing.T) {
 	b := newBench(t, shm.Memfd{})
 	defer b.settled()
 	b.host.decoupled = true
@@ -440,9 +441,9 @@ func TestInferDemand(t *testing.T) {
 	b.host.calls = nil
 }
 
-// TestInferStop wants a cancelled request's responses sent and a forgotten one's
-// dropped, slots released.
-func TestInferStop(t *testing.T) {
+// TestInferStopSendsCancelledAndDropsForgotten wants a cancelled request's responses sent
+// and a forgotten one's dropped, slots released.
+func TestInferStopSendsCancelledAndDropsForgotten(t *testing.T) {
 	for name, stop := range map[string]uint32{"cancelled": ipc.StopCancel, "forgotten": ipc.StopForget} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, shm.Memfd{})
@@ -478,9 +479,9 @@ func TestInferStop(t *testing.T) {
 	}
 }
 
-// TestInferLimit wants one request too many refused, without any harm to the
+// TestInferRefusesOneRequestTooMany wants one request too many refused, without any harm to the
 // others, and misuse of numbers to end the life.
-func TestInferLimit(t *testing.T) {
+func TestInferRefusesOneRequestTooMany(t *testing.T) {
 	b := newBench(t, shm.Memfd{})
 	defer b.settled()
 	for i := range uint64(maxInferences) {
@@ -506,9 +507,9 @@ func TestInferLimit(t *testing.T) {
 	b.mustAsk(maxInferences+2, inferBody{})
 }
 
-// TestInferCaller wants the execution named in which a request is made, and the
-// request cancelled when the clients of that execution have all gone.
-func TestInferCaller(t *testing.T) {
+// TestInferIsCancelledWithItsCallers wants the execution named in which a request is made,
+// and the request cancelled when the clients of that execution have all gone.
+func TestInferIsCancelledWithItsCallers(t *testing.T) {
 	b := newBench(t, shm.Memfd{})
 	defer b.settled()
 	l := b.life

@@ -9,10 +9,10 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestUnreadStreams is a table of requests that one model has made: a stream
+// TestUnreadStreamsWaitOnlyAlone is a table of requests that one model has made: a stream
 // keeps its model waiting only as long as nothing else is under way for the same
 // execution.
-func TestUnreadStreams(t *testing.T) {
+func TestUnreadStreamsWaitOnlyAlone(t *testing.T) {
 	type request struct {
 		batch  uint64
 		stream bool

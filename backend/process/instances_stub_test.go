@@ -43,8 +43,9 @@ func (f *floor) counted() (ups, downs int) {
 	return f.ups, f.downs
 }
 
-// TestGrow brings instances up and ends others while the model serves.
-func TestGrow(t *testing.T) {
+// TestInstancesGrowWhileTheModelServes brings instances up and ends others while the model
+// serves.
+func TestInstancesGrowWhileTheModelServes(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("identity", infer.Uint8)
 	config := modelConfig("identity", 1, infer.Uint8)

@@ -27,8 +27,8 @@ func instancesOf(t *testing.T, groups string) []*Instance {
 	return instances
 }
 
-// TestMatch says which instances stay when groups change.
-func TestMatch(t *testing.T) {
+// TestMatchKeepsLikeInstances says which instances stay when groups change.
+func TestMatchKeepsLikeInstances(t *testing.T) {
 	for _, test := range []struct{ before, after, kept, surplus string }{
 		{"a2", "a2", "a_0 a_1", ""},
 		{"a2", "a3", "a_0 a_1 -", ""},
@@ -66,14 +66,14 @@ func namesOf(list []*Instance) string {
 
 // Groups without a name and with one are named by whoever normalises a config;
 // the number of the instance follows.
-func TestInstanceNames(t *testing.T) {
+func TestInstancesAreNumberedWithinTheirGroup(t *testing.T) {
 	if got := fmt.Sprint(namesOf(instancesOf(t, "m1 n2"))); got != "m_0 n_0 n_1" {
 		t.Errorf("got %q", got)
 	}
 }
 
 // A number that no machine could stand is refused before anything is made of it.
-func TestTooManyInstances(t *testing.T) {
+func TestTooManyInstancesAreRefused(t *testing.T) {
 	m := &Model{supervisor: &Supervisor{}, log: zerolog.Nop()}
 	m.env.Name = "m"
 	config := &kserve.ModelConfig{InstanceGroup: []*kserve.ModelInstanceGroup{

@@ -44,8 +44,8 @@ func TestInterpreterIsFoundOnPath(t *testing.T) {
 	}
 }
 
-// TestNoInterpreter wants an error that says what was tried and what helps.
-func TestNoInterpreter(t *testing.T) {
+// TestMissingInterpreterSaysWhatWasTried wants an error that says what was tried and what helps.
+func TestMissingInterpreterSaysWhatWasTried(t *testing.T) {
 	good := testkit.Python(t)
 	dir := t.TempDir()
 	writeProgram(t, filepath.Join(dir, "numpy.py"), "raise ImportError('not here')\n")

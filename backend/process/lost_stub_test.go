@@ -83,9 +83,9 @@ func TestLostBeforeAnAnswer(t *testing.T) {
 	}
 }
 
-// TestLostAfterAnswers loses a stub again and again that has answered in between: it
-// is back at once each time.
-func TestLostAfterAnswers(t *testing.T) {
+// TestLostAfterAnswersRestartsAtOnce loses a stub again and again that has answered in
+// between: it is back at once each time.
+func TestLostAfterAnswersRestartsAtOnce(t *testing.T) {
 	r := newRig(t, func(c *Options) { c.ExecuteTimeout = 500 * time.Millisecond })
 	m, err := r.open(r.writeModel("ends", endsAs), modelConfig("ends", 1, infer.Uint8))
 	if err != nil {

@@ -97,9 +97,9 @@ func TestModelsThatDoNotStart(t *testing.T) {
 	})
 }
 
-// TestDeathsInExecute wants the request inside answered, and the next one served
-// by a new stub.
-func TestDeathsInExecute(t *testing.T) {
+// TestDeathsInExecuteAnswerTheirRequest wants the request inside answered, and the next one
+// served by a new stub.
+func TestDeathsInExecuteAnswerTheirRequest(t *testing.T) {
 	r := newRig(t, nil)
 	for id, log := range map[string]string{
 		"SIGKILL": "stub was ended by signal 9 (SIGKILL)", "SIGSEGV": "stub was ended by signal 11 (SIGSEGV)",
@@ -133,7 +133,7 @@ func TestDeathsInExecute(t *testing.T) {
 	}
 }
 
-func TestRaises(t *testing.T) {
+func TestRaisingModelKeepsItsStub(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("raises_in_execute", infer.Uint8)
 	pid := m.instance().current.Load().process.PID()
@@ -172,8 +172,9 @@ func (m *running) hurry(limit time.Duration) {
 	in.mu.Unlock()
 }
 
-// TestHangs wants a stub that does not return killed, and the next one to serve.
-func TestHangs(t *testing.T) {
+// TestHangingStubsAreKilledAndReplaced wants a stub that does not return killed, and the
+// next one to serve.
+func TestHangingStubsAreKilledAndReplaced(t *testing.T) {
 	r := newRig(t, func(c *Options) { c.FinalizeTimeout = 500 * time.Millisecond })
 	for _, where := range []string{"Python", "a lock", "C with the GIL"} {
 		t.Run(where, func(t *testing.T) {
@@ -212,7 +213,7 @@ func TestCloseOfAModelThatHangs(t *testing.T) {
 	}
 }
 
-func TestPrintsMuch(t *testing.T) {
+func TestMuchOutputIsLimited(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("prints_much", infer.Uint8)
 	for range 2 {
@@ -235,9 +236,9 @@ func TestPrintsMuch(t *testing.T) {
 	}
 }
 
-// TestForksAndLingers wants the children of a model to end with its stub, and
+// TestChildrenEndWithTheirStub wants the children of a model to end with its stub, and
 // with its life, though they hold all its descriptors.
-func TestForksAndLingers(t *testing.T) {
+func TestChildrenEndWithTheirStub(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("forks_and_lingers", infer.Uint8)
 	m.wantGood()
@@ -268,7 +269,7 @@ func TestForksAndLingers(t *testing.T) {
 	}
 }
 
-func TestReturnsNonsense(t *testing.T) {
+func TestNonsenseResponsesBecomeErrors(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("returns_nonsense", infer.Uint8)
 	const prefix = "Failed to process the request(s) for model 'returns_nonsense_0_0', message: "
@@ -319,9 +320,9 @@ func TestReturnsNonsense(t *testing.T) {
 	}
 }
 
-// TestClosesDescriptors wants a stub that cannot be reached any more replaced,
+// TestUnreachableStubsAreReplaced wants a stub that cannot be reached any more replaced,
 // whether it ends by itself or not.
-func TestClosesDescriptors(t *testing.T) {
+func TestUnreachableStubsAreReplaced(t *testing.T) {
 	r := newRig(t, nil)
 	t.Run("return", func(t *testing.T) {
 		m := r.in(t).start("closes_descriptors", infer.Uint8)
@@ -347,8 +348,8 @@ func TestClosesDescriptors(t *testing.T) {
 	})
 }
 
-// TestKeepsInputs wants blocks that a model keeps to come back with its end.
-func TestKeepsInputs(t *testing.T) {
+// TestKeptInputsReturnWithTheStub wants blocks that a model keeps to come back with its end.
+func TestKeptInputsReturnWithTheStub(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("keeps_inputs", infer.Uint8)
 	for i := range 20 {
@@ -366,9 +367,9 @@ func TestKeepsInputs(t *testing.T) {
 	m.close() // the rig wants the pool to be empty
 }
 
-// TestTampersWithInputs wants what a model writes into an input to be seen by
+// TestTamperedInputsHarmNoOther wants what a model writes into an input to be seen by
 // nobody but itself, and blocks to be clean when they are used again.
-func TestTampersWithInputs(t *testing.T) {
+func TestTamperedInputsHarmNoOther(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("tampers_with_inputs", infer.Uint8)
 	for i := range 200 {
@@ -388,8 +389,8 @@ func TestTampersWithInputs(t *testing.T) {
 	}
 }
 
-// TestKilledFromOutside kills idle and starting stubs, and their template.
-func TestKilledFromOutside(t *testing.T) {
+// TestKilledStubsAndTemplateReturn kills idle and starting stubs, and their template.
+func TestKilledStubsAndTemplateReturn(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("dies_in_execute", infer.Uint8)
 	for i := range 5 {
@@ -410,9 +411,9 @@ func TestKilledFromOutside(t *testing.T) {
 	m.wantGood()
 }
 
-// TestStoppedStub wants nothing to happen to a stub that is stopped for a
+// TestStoppedStubServesOnceContinued wants nothing to happen to a stub that is stopped for a
 // moment, and a close to end one that stays so.
-func TestStoppedStub(t *testing.T) {
+func TestStoppedStubServesOnceContinued(t *testing.T) {
 	r := newRig(t, func(c *Options) { c.FinalizeTimeout = 300 * time.Millisecond })
 	m := r.start("dies_in_execute", infer.Uint8)
 	m.wantGood()

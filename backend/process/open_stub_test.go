@@ -137,9 +137,9 @@ const countingModel = `
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 `
 
-// TestDecoupled has many requests answered at once by threads, in the frame and
-// by blocks, on the oldest and the newest Python.
-func TestDecoupled(t *testing.T) {
+// TestDecoupledRequestsAreAnsweredByThreads has many requests answered at once by threads,
+// in the frame and by blocks, on the oldest and the newest Python.
+func TestDecoupledRequestsAreAnsweredByThreads(t *testing.T) {
 	pythons := testkit.Pythons(t)
 	for _, python := range []testkit.Interpreter{pythons[0], pythons[len(pythons)-1]} {
 		t.Run(python.String(), func(t *testing.T) {
@@ -179,9 +179,9 @@ func TestDecoupled(t *testing.T) {
 	}
 }
 
-// TestWindow keeps responses back: the model sends as many as the window holds
+// TestWindowHoldsResponsesBack keeps responses back: the model sends as many as the window holds
 // and no more, and goes on when half of them have left.
-func TestWindow(t *testing.T) {
+func TestWindowHoldsResponsesBack(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.startDecoupled("window", countingModel)
 	for _, test := range []struct {
@@ -221,9 +221,9 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestSlowReader has a hundred thousand responses read by one who is slower than
+// TestSlowReaderCostsNoMemory has a hundred thousand responses read by one who is slower than
 // the model: neither side's memory grows.
-func TestSlowReader(t *testing.T) {
+func TestSlowReaderCostsNoMemory(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.startDecoupled("slow", countingModel)
 	count := 100_000
@@ -246,8 +246,8 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestDroppedSender wants an error for a request whose sender the model forgot.
-func TestDroppedSender(t *testing.T) {
+// TestDroppedSenderFailsItsRequest wants an error for a request whose sender the model forgot.
+func TestDroppedSenderFailsItsRequest(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.startDecoupled("forgetful", `
     kept = []
@@ -312,9 +312,9 @@ func TestForgottenRequestCounts(t *testing.T) {
 	}
 }
 
-// TestDecoupledDeath kills a stub that has requests open, one that is executed
+// TestDeathFailsOpenRequests kills a stub that has requests open, one that is executed
 // and has sent something, and one ahead.
-func TestDecoupledDeath(t *testing.T) {
+func TestDeathFailsOpenRequests(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.startDecoupled("dying", `
     kept = []
@@ -356,9 +356,9 @@ func TestDecoupledDeath(t *testing.T) {
 	}
 }
 
-// TestCancelOpen tells a model that the client of a request has gone which its
-// execute has left open.
-func TestCancelOpen(t *testing.T) {
+// TestCancellationReachesAnOpenRequest tells a model that the client of a request has gone
+// which its execute has left open.
+func TestCancellationReachesAnOpenRequest(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.startDecoupled("waiting", `
     def execute(self, requests):
@@ -387,9 +387,9 @@ func TestCancelOpen(t *testing.T) {
 	}
 }
 
-// TestNotDecoupledSenders lets an instance take the next batch while a request is
-// answered later, and wants the mixing of both ways refused.
-func TestNotDecoupledSenders(t *testing.T) {
+// TestSendersAnswerLaterWithoutDecoupling lets an instance take the next batch while a
+// request is answered later, and wants the mixing of both ways refused.
+func TestSendersAnswerLaterWithoutDecoupling(t *testing.T) {
 	r := newRig(t, nil)
 	m, err := r.open(r.writeModel("later", sendingHead+`
     waiting = []
@@ -426,8 +426,8 @@ func TestNotDecoupledSenders(t *testing.T) {
 	}
 }
 
-// TestRescheduled wants a request back that the model has released for that.
-func TestRescheduled(t *testing.T) {
+// TestReleasedRequestsComeBack wants a request back that the model has released for that.
+func TestReleasedRequestsComeBack(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.startDecoupled("again", `
     def execute(self, requests):
@@ -473,9 +473,9 @@ func TestCloseWaitsForOpenRequests(t *testing.T) {
 	}
 }
 
-// TestHandlesWrap executes batches whose numbers pass 2^32, of which handles hold
-// the low half.
-func TestHandlesWrap(t *testing.T) {
+// TestBatchNumbersPassThirtyTwoBits executes batches whose numbers pass 2^32, of which
+// handles hold the low half.
+func TestBatchNumbersPassThirtyTwoBits(t *testing.T) {
 	r := newRig(t, nil)
 	decoupled := r.startDecoupled("wrapping", `
     def execute(self, requests):
@@ -499,9 +499,9 @@ func TestHandlesWrap(t *testing.T) {
 	}
 }
 
-// TestAsyncOverlap lets calls of an asynchronous execute overlap as the model's
-// parameter says, and refuses a parameter that says nothing.
-func TestAsyncOverlap(t *testing.T) {
+// TestAsyncExecutionsOverlapAsConfigured lets calls of an asynchronous execute overlap as
+// the model's parameter says, and refuses a parameter that says nothing.
+func TestAsyncExecutionsOverlapAsConfigured(t *testing.T) {
 	r := newRig(t, nil)
 	source := sendingHead + `
     inside = most = 0

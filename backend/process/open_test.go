@@ -123,9 +123,9 @@ func sent(batch, request uint64, flags uint32) frameOf {
 	return f
 }
 
-// TestResponsesInTurn gives a life frames of a stub that keeps the rules, or does
+// TestResponsesOutOfTurnEndTheLife gives a life frames of a stub that keeps the rules, or does
 // not.
-func TestResponsesInTurn(t *testing.T) {
+func TestResponsesOutOfTurnEndTheLife(t *testing.T) {
 	executed := func(batch uint64) frameOf { return frameOf{kind: ipc.Executed, batch: batch} }
 	answering := func(request uint64, flags uint32) frameOf {
 		f := executed(1)
@@ -203,9 +203,9 @@ func TestResponsesInTurn(t *testing.T) {
 	}
 }
 
-// TestCredit wants the stub told what has left the server when it is half of a
-// window, counted in responses or in bytes, and no sooner.
-func TestCredit(t *testing.T) {
+// TestCreditIsGivenAtHalfAWindow wants the stub told what has left the server when it is
+// half of a window, counted in responses or in bytes, and no sooner.
+func TestCreditIsGivenAtHalfAWindow(t *testing.T) {
 	s := newStandIn(t, backings["sealed"])
 	c := s.talk(true)
 	down := make([]byte, shm.DownSize)

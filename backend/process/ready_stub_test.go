@@ -62,7 +62,7 @@ func wantReady(t *testing.T, err error, code infer.Code, want string) {
 	}
 }
 
-func TestIsReady(t *testing.T) {
+func TestIsReadyDecidesReadiness(t *testing.T) {
 	for _, python := range testkit.Pythons(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			r := newRigWith(t, python.Path, nil)

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMoves tries every pair of states: what moves does not list is refused.
-func TestMoves(t *testing.T) {
+// TestStatesMoveOnlyAsListed tries every pair of states: what moves does not list is refused.
+func TestStatesMoveOnlyAsListed(t *testing.T) {
 	allowed := map[[2]State]bool{
 		{Starting, Ready}: true, {Starting, Lost}: true, {Starting, Stopped}: true,
 		{Ready, Busy}: true, {Ready, Lost}: true, {Ready, Stopped}: true,
@@ -44,9 +44,9 @@ func TestMoves(t *testing.T) {
 // lostReady is the loss of a stub that had become ready and answered nothing.
 var lostReady = loss{cause: Exited, started: true}
 
-// TestBackoff wants pauses that grow with losses in a row, are bounded, and are
+// TestBackoffGrowsWithLosses wants pauses that grow with losses in a row, are bounded, and are
 // forgotten after a healthy minute.
-func TestBackoff(t *testing.T) {
+func TestBackoffGrowsWithLosses(t *testing.T) {
 	var b backoff
 	within := func(got, want time.Duration) bool { return got >= want*8/10 && got <= want*12/10 }
 	for i, want := range []time.Duration{10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5000, 5000, 5000} {
@@ -74,9 +74,9 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestBackoffForgets wants no pause behind a life that has answered, whatever came
+// TestBackoffForgetsAfterAnAnswer wants no pause behind a life that has answered, whatever came
 // before, and no hope lost for what is not the model's.
-func TestBackoffForgets(t *testing.T) {
+func TestBackoffForgetsAfterAnAnswer(t *testing.T) {
 	var b backoff
 	for range 100 { // killed from outside, every second
 		if wait, hopeless := b.next(time.Second, loss{cause: Exited, started: true, answered: true}); wait != 0 || hopeless {
@@ -111,8 +111,8 @@ func TestBackoffForgets(t *testing.T) {
 	}
 }
 
-// TestCauses tells why lives ended, by their errors.
-func TestCauses(t *testing.T) {
+// TestErrorsTellTheCauseOfALoss tells why lives ended, by their errors.
+func TestErrorsTellTheCauseOfALoss(t *testing.T) {
 	for _, test := range []struct {
 		err  error
 		want Cause
@@ -138,9 +138,9 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// TestHopelessLosses wants five losses within a minute to take hope away, and
+// TestFiveQuickLossesAreHopeless wants five losses within a minute to take hope away, and
 // only while they are so close.
-func TestHopelessLosses(t *testing.T) {
+func TestFiveQuickLossesAreHopeless(t *testing.T) {
 	for name, test := range map[string]struct {
 		lives []time.Duration // in seconds
 		want  string          // of each loss: h hopeless, - not
@@ -167,9 +167,9 @@ func TestHopelessLosses(t *testing.T) {
 	}
 }
 
-// TestAwaitLearns wants spinning to be tried while answers come fast, and given
-// up for a while when a yield was slow.
-func TestAwaitLearns(t *testing.T) {
+// TestAwaitSpinsWhileAnswersComeFast wants spinning to be tried while answers come fast, and
+// given up for a while when a yield was slow.
+func TestAwaitSpinsWhileAnswersComeFast(t *testing.T) {
 	const budget = 50 * time.Microsecond
 	var a awaitState
 	if !a.worthwhile(budget) {

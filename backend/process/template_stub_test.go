@@ -15,9 +15,9 @@ import (
 // forkTimeout is how long package python waits for a template to fork.
 const forkTimeout = 5 * time.Second
 
-// TestStoppedTemplate wants clients of a lost stub to be answered, and the stub
+// TestStoppedTemplateDelaysNoRestart wants clients of a lost stub to be answered, and the stub
 // to come back, although the template does not move.
-func TestStoppedTemplate(t *testing.T) {
+func TestStoppedTemplateDelaysNoRestart(t *testing.T) {
 	r := newRig(t, nil)
 	m := r.start("dies_in_execute", infer.Uint8)
 	m.wantGood()

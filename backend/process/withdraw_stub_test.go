@@ -70,9 +70,9 @@ func wantNothingLent(t *testing.T, in *Instance) {
 	})
 }
 
-// TestWithdraw takes a batch back from behind a long execution and has the other
-// instance execute it at once.
-func TestWithdraw(t *testing.T) {
+// TestWithdrawnBatchRunsElsewhere takes a batch back from behind a long execution and has
+// the other instance execute it at once.
+func TestWithdrawnBatchRunsElsewhere(t *testing.T) {
 	r := newRig(t, nil)
 	_, first, second := lingering(t, r)
 	for round, size := range []int{3, 5000, 300_000, 5000} {
@@ -121,9 +121,9 @@ func TestWithdraw(t *testing.T) {
 	}
 }
 
-// TestWithdrawRandomly has many batches withdrawn while stubs begin them: each is
+// TestWithdrawnBatchesAreAnsweredOnce has many batches withdrawn while stubs begin them: each is
 // answered once, by one instance or the other, and nothing stays lent.
-func TestWithdrawRandomly(t *testing.T) {
+func TestWithdrawnBatchesAreAnsweredOnce(t *testing.T) {
 	r := newRig(t, nil)
 	_, one, other := lingering(t, r)
 	instances := []*Instance{one, other}
@@ -190,9 +190,9 @@ func TestWithdrawRandomly(t *testing.T) {
 	}
 }
 
-// TestWithdrawLate asks for a batch back that the stub seems to have begun. It
+// TestWithdrawLateWaitsForTheStub asks for a batch back that the stub seems to have begun. It
 // comes back when the stub says that it has skipped it.
-func TestWithdrawLate(t *testing.T) {
+func TestWithdrawLateWaitsForTheStub(t *testing.T) {
 	r := newRig(t, nil)
 	_, first, second := lingering(t, r)
 	for round := range 3 {

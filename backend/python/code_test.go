@@ -6,8 +6,8 @@ import (
 	"github.com/nereid-serving/nereid/backend/process"
 )
 
-// TestTexts wants Triton's words for what clients and models are told.
-func TestTexts(t *testing.T) {
+// TestFaultsReadAsClientsExpect wants Triton's words for what clients and models are told.
+func TestFaultsReadAsClientsExpect(t *testing.T) {
 	for fault, want := range map[process.Fault]string{
 		process.ProcessLost:       "Stub process 's' is not healthy.",
 		process.ReadyLate:         "Timed out waiting for user-defined is_ready() response",

@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 )
 
-func TestParseConfig(t *testing.T) {
+func TestParseConfigReadsAndRefusesSettings(t *testing.T) {
 	base, err := ParseConfig(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// TestGoldenInitialize encodes what the stub is told of a model.
-func TestGoldenInitialize(t *testing.T) {
+// TestGoldenInitializeIsEncoded encodes what the stub is told of a model.
+func TestGoldenInitializeIsEncoded(t *testing.T) {
 	module := moduleBody{Path: "/models/m/1/model.py", Module: "1.model", Search: []string{"/models/m/1", "/models/m"}, Directory: "/models/m/1"}
 	surroundings := process.Surroundings{Log: process.LogLevels{Info: true, Error: true, Verbose: 2}, Spin: 50, Default: 1 << 20, Growth: 2 << 20, Max: 32 << 30}
 	body, err := msgpack.Marshal(&initializeBody{
@@ -28,8 +28,8 @@ func TestGoldenInitialize(t *testing.T) {
 	ipctest.Want(t, "auto_complete", ipc.AutoComplete, 0, body)
 }
 
-// TestGoldenHello decodes what the stub says of its interpreter.
-func TestGoldenHello(t *testing.T) {
+// TestGoldenHelloIsDecoded decodes what the stub says of its interpreter.
+func TestGoldenHelloIsDecoded(t *testing.T) {
 	var hello interpreterInfo
 	if err := msgpack.Unmarshal(ipctest.Body(t, "hello"), &hello); err != nil {
 		t.Fatal(err)

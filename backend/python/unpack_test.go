@@ -54,7 +54,7 @@ func mustUnpack(t *testing.T) (dir string) {
 	return dir
 }
 
-func TestUnpack(t *testing.T) {
+func TestUnpackReusesTheCopy(t *testing.T) {
 	parents := unpackHomes(t)
 	dir := mustUnpack(t)
 	if filepath.Dir(dir) != parents[0] {
@@ -81,9 +81,9 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// TestUnpackDistrusts gives unpack a cache that is not as it should be: it goes
+// TestUnpackDistrustsStrangeCaches gives unpack a cache that is not as it should be: it goes
 // on to the next directory, and without one it fails.
-func TestUnpackDistrusts(t *testing.T) {
+func TestUnpackDistrustsStrangeCaches(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil func(dir string) error // dir is where the files are
 		want  string                 // part of the error
@@ -145,9 +145,9 @@ func TestUnpackWhereNothingCanBeWritten(t *testing.T) {
 	}
 }
 
-// TestUnpackAtOnce has many servers start at the same time: all use one copy,
+// TestUnpackAtOnceSharesOneCopy has many servers start at the same time: all use one copy,
 // and nothing else is left.
-func TestUnpackAtOnce(t *testing.T) {
+func TestUnpackAtOnceSharesOneCopy(t *testing.T) {
 	for range 20 {
 		parents := unpackHomes(t)
 		var wg sync.WaitGroup

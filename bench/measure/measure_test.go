@@ -37,7 +37,7 @@ func TestTimesAddUp(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
+func TestTableAlignsItsColumns(t *testing.T) {
 	var table Table
 	table.Row("size", "p50", "ratio")
 	table.Row("16 B", 1500*time.Nanosecond, 12.34)

@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid"
 )
 
-func TestStrangeSettings(t *testing.T) {
+func TestStrangeSettingsAreNamed(t *testing.T) {
 	o := &Options{Options: nereid.Options{Backends: nereid.BackendOptions{Directory: backendDirectory(t, "based"), Settings: map[string]map[string]string{
 		"":       {"default-max-batch-size": "4", "what": "1"},
 		"python": {"python-executable": "/p", "shm-default-byte-size": "1", "exec-timeout-seconds": "3"},

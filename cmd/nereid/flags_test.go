@@ -173,9 +173,9 @@ func FuzzParseOptions(f *testing.F) {
 	})
 }
 
-// TestStrictModelConfig has the flag that turns auto-complete off, and the one
-// before it.
-func TestStrictModelConfig(t *testing.T) {
+// TestStrictModelConfigTurnsAutoCompleteOff has the flag that turns auto-complete off, and
+// the one before it.
+func TestStrictModelConfigTurnsAutoCompleteOff(t *testing.T) {
 	const (
 		old        = "Warning: '--strict-model-config' has been deprecated! Please use '--disable-auto-complete-config' instead.\n"
 		overridden = "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of '--disable-auto-complete-config'!\n"

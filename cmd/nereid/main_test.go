@@ -21,7 +21,7 @@ func runHere(args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), strings.ReplaceAll(err.String(), usage.String(), "<usage>\n")
 }
 
-func TestHelp(t *testing.T) {
+func TestHelpPrintsTheUsage(t *testing.T) {
 	for _, args := range [][]string{{"--help"}, {"--he"}, {"--id", "x", "--help", "--nonsense"}} {
 		status, stdout, stderr := runHere(args...)
 		if status != 1 || stdout != "" || stderr != "<usage>\n" {
@@ -50,7 +50,7 @@ func TestUsageNamesEveryFlag(t *testing.T) {
 	}
 }
 
-func TestMissingRepository(t *testing.T) {
+func TestMissingRepositoryEndsTheServer(t *testing.T) {
 	if _, stdout, _ := runHere(); !strings.Contains(optionRows(stdout), "exit_timeout = 30") {
 		t.Errorf("got %q, want the table of options, as Triton shows it", stdout)
 	}

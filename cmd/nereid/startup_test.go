@@ -57,7 +57,7 @@ func TestTablesAreDrawnAsTritonDraws(t *testing.T) {
 	}
 }
 
-func TestOptionTable(t *testing.T) {
+func TestOptionTableShowsTheOptions(t *testing.T) {
 	var stderr strings.Builder
 	o, err := parseOptions(strings.Fields("--model-repository=/r --model-repository=/q --model-control-mode=explicit --load-model=m "+
 		"--strict-readiness=0 --rate-limit-resource=R:2 --cuda-memory-pool-byte-size=0:7"), noEnv, &stderr)
@@ -92,7 +92,7 @@ func TestOptionTable(t *testing.T) {
 	}
 }
 
-func TestBackendTable(t *testing.T) {
+func TestBackendTableShowsTheSettings(t *testing.T) {
 	o := defaults(noEnv)
 	o.Backends.Settings = map[string]map[string]string{"": {"zz": "1", "aa": `"<\`}, "python": {"zz": "9"}, "other": {"a": "b"}}
 	got := backendTable([]backendRow{{"python", "p", o.backendConfigJSON("python")}})

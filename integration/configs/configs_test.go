@@ -2,12 +2,13 @@ package configs
 
 import "testing"
 
-// worlds is how many servers TestArbitraryConfigs starts.
+// worlds is how many servers TestArbitraryConfigsAnswerEachRequestOnce starts.
 const worlds = 100
 
-// TestArbitraryConfigs: whatever a valid config, a request and the answers of models
-// are, each request is answered once, nothing panics, and no block stays lent.
-func TestArbitraryConfigs(t *testing.T) {
+// TestArbitraryConfigsAnswerEachRequestOnce: whatever a valid config, a request and the
+// answers of models are, each request is answered once, nothing panics, and no block stays
+// lent.
+func TestArbitraryConfigsAnswerEachRequestOnce(t *testing.T) {
 	served, made, good := 0, 0, int64(0)
 	for seed := range uint64(worlds) {
 		s, m, g := live(t, seed, 12)
@@ -22,7 +23,7 @@ func TestArbitraryConfigs(t *testing.T) {
 	}
 }
 
-// FuzzConfigs searches on from the seeds of TestArbitraryConfigs.
+// FuzzConfigs searches on from the seeds of TestArbitraryConfigsAnswerEachRequestOnce.
 func FuzzConfigs(f *testing.F) {
 	for seed := range uint64(4) {
 		f.Add(seed)

@@ -51,10 +51,10 @@ func callNames() (names []string) {
 // most is how many calls of a kind are tried within one operation.
 const most = 5
 
-// TestFaultsWhileServing has each call of a load, a restart, growth and a connection
+// TestFaultsWhileServingAreSurvived has each call of a load, a restart, growth and a connection
 // fail in turn. The operation fails or is tried again; the server lives, serves when
 // the fault is over, and holds no more than before.
-func TestFaultsWhileServing(t *testing.T) {
+func TestFaultsWhileServingAreSurvived(t *testing.T) {
 	s := launch(t, callNames())
 	s.works("start")
 	operations := []struct {
@@ -135,9 +135,9 @@ func TestFaultsForAWhile(t *testing.T) {
 	}
 }
 
-// TestFaultsAtStart has the first calls of each kind fail while the server starts. It
-// starts all the same, or says in a sentence why not.
-func TestFaultsAtStart(t *testing.T) {
+// TestFaultsAtStartAreSurvivedOrNamed has the first calls of each kind fail while the server
+// starts. It starts all the same, or says in a sentence why not.
+func TestFaultsAtStartAreSurvivedOrNamed(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.call, func(t *testing.T) {
 			t.Parallel()

@@ -95,7 +95,7 @@ func TestReportNamesWhatRuns(t *testing.T) {
 	}
 }
 
-func TestSplitArguments(t *testing.T) {
+func TestArgumentsSplitIntoFlagsAndPatterns(t *testing.T) {
 	flags, patterns := splitArguments([]string{"-race", "-timeout", "20m", "./a", "./b/..."})
 	if got := strings.Join(flags, " ") + "|" + strings.Join(patterns, " "); got != "-race -timeout 20m|./a ./b/..." {
 		t.Errorf("got %q", got)

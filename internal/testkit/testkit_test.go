@@ -157,7 +157,7 @@ func endOrphan(t *testing.T, report string) {
 	}
 }
 
-func TestEventually(t *testing.T) {
+func TestEventuallyAsksUntilTrue(t *testing.T) {
 	calls := 0
 	Eventually(t, time.Minute, func() bool { calls++; return calls == 3 })
 	if calls != 3 {

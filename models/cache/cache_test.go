@@ -95,7 +95,7 @@ func put(t *testing.T, s *Space, r *infer.Request, response *infer.Response) {
 	}
 }
 
-func TestOutputs(t *testing.T) {
+func TestOutputsAreFoundIfAllAreKept(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		put    [][]string // outputs asked for, each answered with just these; nil is all
@@ -195,7 +195,7 @@ func TestEntriesOwnTheirBytes(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestInsertRefusesWhatDoesNotFit(t *testing.T) {
 	c, _ := newCache(t, 1000)
 	s := c.Space(1)
 	_, first, _ := s.Lookup(ask("t"))
@@ -269,8 +269,8 @@ func (r *reference) insert(k *kept) {
 	r.list = slices.Insert(r.list, 0, k)
 }
 
-// TestAgainstReference does the same at random to a cache and to the reference.
-func TestAgainstReference(t *testing.T) {
+// TestCacheAgreesWithTheReference does the same at random to a cache and to the reference.
+func TestCacheAgreesWithTheReference(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		size := int64(1000 + random.IntN(1<<18))
@@ -319,9 +319,9 @@ func TestAgainstReference(t *testing.T) {
 	}
 }
 
-// TestStorm lets many use a cache that is too small for them, while versions come
-// and go. Nobody may be given another's answer, or one that is being overwritten.
-func TestStorm(t *testing.T) {
+// TestStormMixesNoResponses lets many use a cache that is too small for them, while versions
+// come and go. Nobody may be given another's answer, or one that is being overwritten.
+func TestStormMixesNoResponses(t *testing.T) {
 	c, lent := newCache(t, 4*blockBytes)
 	var spaces [3]atomic.Pointer[Space]
 	for i := range spaces {

@@ -16,8 +16,8 @@ func tensor(name string, dataType infer.DataType, shape []int64, data []byte) in
 	return infer.Tensor{Name: name, DataType: dataType, Shape: shape, Data: data}
 }
 
-// TestKey changes one thing of a request at a time.
-func TestKey(t *testing.T) {
+// TestKeyFollowsInputsAlone changes one thing of a request at a time.
+func TestKeyFollowsInputsAlone(t *testing.T) {
 	base := func() *infer.Request {
 		return &infer.Request{
 			Inputs: []infer.Tensor{
@@ -76,7 +76,7 @@ func TestKey(t *testing.T) {
 	}
 }
 
-func TestSelection(t *testing.T) {
+func TestSelectionTextsAreUnique(t *testing.T) {
 	texts := map[string][]string{}
 	for _, wanted := range [][]string{{"A"}, {"B"}, {"A", "B"}, {"AB"}, {"A\x01", "B"}, {"A", "\x01B"}, {""}, {"", "A"}} {
 		text := selection(wanted, 3)

@@ -6,7 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-func TestParseSettings(t *testing.T) {
+func TestParseSettingsReadsAndRefusesSizes(t *testing.T) {
 	type settings = map[string]map[string]string
 	size := func(text string) settings { return settings{"local": {"size": text}} }
 	for _, test := range []struct {

@@ -8,9 +8,9 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestAutofill has what Triton filled in for the same files, the slash marking
+// TestAutofillFollowsTheFiles has what Triton filled in for the same files, the slash marking
 // a directory.
-func TestAutofill(t *testing.T) {
+func TestAutofillFollowsTheFiles(t *testing.T) {
 	const undetermined = "Invalid model name: Could not determine backend for model 'm' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'."
 	for _, c := range []struct {
 		name, model, config string

@@ -85,8 +85,8 @@ func composingModels(t testing.TB) map[string]*kserve.ModelConfig {
 	return models
 }
 
-// TestComposition: the texts were compared with Triton's.
-func TestComposition(t *testing.T) {
+// TestCompositionIsCheckedStepByStep: the texts were compared with Triton's.
+func TestCompositionIsCheckedStepByStep(t *testing.T) {
 	const mixed = "in ensemble e, step of model 'e' receives inputs originated from different decoupled models"
 	for _, c := range []struct {
 		name, inputs, outputs string

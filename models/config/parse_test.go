@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestParseTextForms has forms that people write.
-func TestParseTextForms(t *testing.T) {
+// TestParseTextTakesForms has forms that people write.
+func TestParseTextTakesForms(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"empty", "", ""},
 		{"comment alone", "# nothing", ""},
@@ -56,9 +56,9 @@ func wantConfig(t *testing.T, got *kserve.ModelConfig, text string) {
 	}
 }
 
-// TestParseTextErrors looks at what the log gets: the place and the
+// TestParseTextErrorsNameThePlace looks at what the log gets: the place and the
 // reason. Clients get the file's name.
-func TestParseTextErrors(t *testing.T) {
+func TestParseTextErrorsNameThePlace(t *testing.T) {
 	const end = "unexpected end of text: a bracket or a quote is not closed, or a value is missing"
 	for _, c := range []struct{ name, text, want string }{
 		{"unknown field", "name: \"a\"\nfoo: 1", "p:2:1: unknown field: foo"},

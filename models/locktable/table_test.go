@@ -52,7 +52,7 @@ func (c table) claim(ctx context.Context, name string, up *asker, needed, depend
 	return p
 }
 
-func TestOperationsExclude(t *testing.T) {
+func TestOperationsExcludeEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTable()
 		first := c.claim(t.Context(), "a", nil, "a b", "e")
@@ -94,9 +94,9 @@ func TestLocksAreGivenUp(t *testing.T) {
 	})
 }
 
-// TestLocksInCircles has the code of models that are being loaded ask for
+// TestLocksInCirclesAreRefused has the code of models that are being loaded ask for
 // changes.
-func TestLocksInCircles(t *testing.T) {
+func TestLocksInCirclesAreRefused(t *testing.T) {
 	within := func(p *claimant, model string) *asker { return &asker{model, p.Operation} }
 	way := func(err error) string {
 		var circle *CircleError

@@ -10,12 +10,12 @@ import (
 	"github.com/nereid-serving/nereid/models/config"
 )
 
-// TestAutoComplete goes through models whose auto_complete_config did what the
+// TestAutoCompleteBecomesTheConfig goes through models whose auto_complete_config did what the
 // name says: first is what Triton showed the model, answer what the model made
 // of it, final what Triton served, load what it refused the model with. Refused
 // is why this server fails the load, where Triton serves as if the model had said
 // nothing.
-func TestAutoComplete(t *testing.T) {
+func TestAutoCompleteBecomesTheConfig(t *testing.T) {
 	text, err := os.ReadFile("testdata/autocomplete.json")
 	if err != nil {
 		t.Fatal(err)
@@ -58,8 +58,8 @@ func TestAutoComplete(t *testing.T) {
 	}
 }
 
-// TestFinishRefuses has answers that fail the load, with the text for clients.
-func TestFinishRefuses(t *testing.T) {
+// TestFinishRefusesBadAnswers has answers that fail the load, with the text for clients.
+func TestFinishRefusesBadAnswers(t *testing.T) {
 	repository := openRepository(t, Options{}, map[string]string{
 		"m/config.pbtxt": `backend: "python" dynamic_batching { } max_batch_size: 2`, "m/1/model.py": "",
 	})
@@ -93,7 +93,7 @@ func TestFinishRefuses(t *testing.T) {
 	}
 }
 
-func TestLabels(t *testing.T) {
+func TestLabelsAreReadFromTheirFile(t *testing.T) {
 	repository := openRepository(t, Options{}, map[string]string{
 		"m/config.pbtxt": `backend: "python"
 			output { name: "A" data_type: TYPE_FP32 dims: 1 label_filename: "labels.txt" }
@@ -115,8 +115,8 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestWarningsAboutMetrics: the buckets of one family alone can be set.
-func TestWarningsAboutMetrics(t *testing.T) {
+// TestBucketsOfOtherFamiliesAreWarnedOf: the buckets of one family alone can be set.
+func TestBucketsOfOtherFamiliesAreWarnedOf(t *testing.T) {
 	control := func(family string) string {
 		return `metric_control { metric_identifier { family: "` + family + `" } histogram_options { buckets: 1 } } `
 	}

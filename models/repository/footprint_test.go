@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestFootprints changes one thing at a time in a model's directory: what has
-// changed, and for which of its versions?
-func TestFootprints(t *testing.T) {
+// TestFootprintTellsWhichVersionsChanged changes one thing at a time in a model's directory:
+// what has changed, and for which of its versions?
+func TestFootprintTellsWhichVersionsChanged(t *testing.T) {
 	write := func(path, text string) func(string) error {
 		return func(root string) error {
 			whole := filepath.Join(root, path)

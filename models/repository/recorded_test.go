@@ -37,9 +37,9 @@ var shownParts = strings.NewReplacer(
 // backend and which models it needs.
 var laterRefusal = regexp.MustCompile(`unable to find backend|contains models that are not available`)
 
-// TestRecordedConfigurations reads, completes and checks the configurations that
+// TestRecordedConfigurationsBecomeTheSame reads, completes and checks the configurations that
 // Triton was asked to load, none of which needs the model's own code.
-func TestRecordedConfigurations(t *testing.T) {
+func TestRecordedConfigurationsBecomeTheSame(t *testing.T) {
 	for i, c := range recordedCases(t) {
 		t.Run(fmt.Sprintf("%d %s", i, c.Config), func(t *testing.T) {
 			poll, load, shown := c.outcome(t)

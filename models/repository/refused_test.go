@@ -9,10 +9,10 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestRefusedConfigurations compares texts with those that Triton had for the
+// TestRecordedRefusalsReadTheSame compares texts with those that Triton had for the
 // same model: poll is what it logged when it read the model, load is what the
 // client who asked for the model saw.
-func TestRefusedConfigurations(t *testing.T) {
+func TestRecordedRefusalsReadTheSame(t *testing.T) {
 	text, err := os.ReadFile("testdata/refused.json")
 	if err != nil {
 		t.Fatal(err)
@@ -54,9 +54,9 @@ func refusal(t *testing.T, options Options, config string) (poll, load string) {
 	return "", ""
 }
 
-// TestRefusedConfigurationsMore has the texts of later releases and those that
+// TestLaterRefusalsReadTheSame has the texts of later releases and those that
 // other parts of Triton have.
-func TestRefusedConfigurationsMore(t *testing.T) {
+func TestLaterRefusalsReadTheSame(t *testing.T) {
 	const python = `backend: "python" `
 	for _, c := range []struct{ name, config, poll, load string }{
 		{"metric without family", python + `model_metrics { metric_control { metric_identifier { } } }`, "metric identifier must specify non-empty 'family'", ""},

@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-func TestOpenRepository(t *testing.T) {
+func TestOpenRefusesWhatIsNoDirectory(t *testing.T) {
 	root := t.TempDir()
 	testkit.WriteFiles(t, root, map[string]string{"a/m/1/model.py": "", "file": ""})
 	a := filepath.Join(root, "a")
@@ -46,7 +46,7 @@ func TestOpenRepository(t *testing.T) {
 	}
 }
 
-func TestScan(t *testing.T) {
+func TestScanFindsModelsOnce(t *testing.T) {
 	root := t.TempDir()
 	testkit.WriteFiles(t, root, map[string]string{
 		"a/both/1/": "", "a/only_a/1/": "", "a/.hidden/1/": "", "a/empty/": "", "a/file": "", "elsewhere/1/": "",
@@ -112,8 +112,8 @@ func scan(r *Roots) (names []string, rejected map[Identity]string, err error) {
 	return names, rejected, err
 }
 
-// TestReadThroughLinks has the directories and files of models that are links.
-func TestReadThroughLinks(t *testing.T) {
+// TestReadFollowsLinks has the directories and files of models that are links.
+func TestReadFollowsLinks(t *testing.T) {
 	root := t.TempDir()
 	const config = `backend: "python" max_batch_size: 7`
 	testkit.WriteFiles(t, root, map[string]string{
@@ -192,8 +192,8 @@ func TestReadThroughLinks(t *testing.T) {
 	}
 }
 
-// TestReadFile looks at which file describes a model, if any.
-func TestReadFile(t *testing.T) {
+// TestReadTakesTheDescribingFile looks at which file describes a model, if any.
+func TestReadTakesTheDescribingFile(t *testing.T) {
 	files := map[string]string{
 		"plain/config.pbtxt": `max_batch_size: 1`, "plain/1/model.py": "",
 		"two/config.pbtxt": `max_batch_size: 1`, "two/configs/v2.pbtxt": `max_batch_size: 2`, "two/1/model.py": "",
@@ -252,8 +252,8 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
-// TestVersions reads one directory of many names under several policies.
-func TestVersions(t *testing.T) {
+// TestVersionsFollowThePolicy reads one directory of many names under several policies.
+func TestVersionsFollowThePolicy(t *testing.T) {
 	files := make(map[string]string)
 	for _, name := range []string{
 		"0", "2", "10", "9223372036854775807", "01", "00", "0x1", "abc", "3y", "-1", "+1", "1.5", "9223372036854775808",

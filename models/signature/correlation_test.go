@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestCorrelationIDs is a table of ids that do not fit into their control tensor.
-func TestCorrelationIDs(t *testing.T) {
+// TestCorrelationIDsThatDoNotFitAreRefused is a table of ids and control tensors.
+func TestCorrelationIDsThatDoNotFitAreRefused(t *testing.T) {
 	number, text, none := infer.CorrelationID{Number: 5}, infer.CorrelationID{Text: "x"}, infer.CorrelationID{}
 	const refused = "[request id: r] sequence batching control 'C' data-type is '%', but model 'm' expects '"
 	for _, c := range []struct {

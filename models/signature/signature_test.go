@@ -10,9 +10,9 @@ import (
 	"github.com/nereid-serving/nereid/models/config"
 )
 
-// TestRequestsWithoutInputs: a model whose inputs are all optional may be asked
+// TestRequestsWithoutInputsNeedNoBatch: a model whose inputs are all optional may be asked
 // without any, unless it has a batch dimension, which nothing would tell then.
-func TestRequestsWithoutInputs(t *testing.T) {
+func TestRequestsWithoutInputsNeedNoBatch(t *testing.T) {
 	config := &kserve.ModelConfig{
 		Input: []*kserve.ModelInput{{Name: "IN", DataType: kserve.DataType_TYPE_FP32, Dims: []int64{-1}, Optional: true}},
 	}
@@ -48,8 +48,8 @@ func tensorOf(name string, dataType infer.DataType, shape ...int64) infer.Tensor
 	return infer.Tensor{Name: name, DataType: dataType, Shape: shape, Data: make([]byte, n)}
 }
 
-// TestRequestTexts has requests with the texts that Triton refuses them with.
-func TestRequestTexts(t *testing.T) {
+// TestBadRequestsAreRefusedByText has requests with the texts that Triton refuses them with.
+func TestBadRequestsAreRefusedByText(t *testing.T) {
 	const (
 		note   = " NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each input shape. If you want to specify the full shape including the batch dim in your input dims config, try setting max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
 		plain  = `input { name: "A" data_type: TYPE_FP32 dims: [ 2 ] } input { name: "B" data_type: TYPE_INT32 dims: [ -1 ] } output { name: "O" }`
@@ -124,9 +124,9 @@ func configOf(t *testing.T, text string) *kserve.ModelConfig {
 	return config
 }
 
-// TestReshapes has shapes as clients know them and as models do: of an input by
+// TestReshapesApplyBothWays has shapes as clients know them and as models do: of an input by
 // Validate, of an output back by ShapeOutputs.
-func TestReshapes(t *testing.T) {
+func TestReshapesApplyBothWays(t *testing.T) {
 	for _, c := range []struct {
 		name, tensor  string // what follows name and type in the config
 		batch         int32

@@ -30,7 +30,7 @@ func shown(m *kserve.ModelStatistics) string {
 	return text
 }
 
-func TestStatisticsOfExecutions(t *testing.T) {
+func TestExecutionsAreCountedWithTheirTimes(t *testing.T) {
 	// A request each that was accepted at 100 and 200, given to the scheduler at 110
 	// and 210; a batch that was taken at 1000.
 	requests := []scheduler.Timing{{BatchSize: 3, Start: 100, Queued: 110}, {Start: 200, Queued: 210}}
@@ -122,7 +122,7 @@ func counted(r *metrics.Registry) string {
 	return text
 }
 
-func TestStatisticsOfFailures(t *testing.T) {
+func TestFailuresAreCountedByReason(t *testing.T) {
 	for reason, want := range map[scheduler.Reason]string{
 		scheduler.Rejected: "REJECTED", scheduler.Canceled: "CANCELED", scheduler.BackendFailure: "BACKEND", scheduler.OtherFailure: "OTHER",
 	} {

@@ -49,9 +49,10 @@ func (g *gated) Name() string                { return g.name }
 func (g *gated) Ready(context.Context) error { return nil }
 func (g *gated) Execute(*backend.Batch)      {}
 
-// TestBarrier plays the comings and goings of instances a and b. Warming up takes a
-// second; "spoil" makes it fail, "wait" ends the first wait with what it says.
-func TestBarrier(t *testing.T) {
+// TestBarrierHoldsInstancesUntilWarm plays the comings and goings of instances a and b.
+// Warming up takes a second; "spoil" makes it fail, "wait" ends the first wait with what it
+// says.
+func TestBarrierHoldsInstancesUntilWarm(t *testing.T) {
 	for name, test := range map[string]struct {
 		script string
 		want   string // what the scheduler hears, and what wait says
@@ -131,7 +132,7 @@ func TestBarrier(t *testing.T) {
 }
 
 // A barrier without samples to run lets instances pass on the spot.
-func TestBarrierWithoutWarmup(t *testing.T) {
+func TestBarrierWithoutWarmupPassesAtOnce(t *testing.T) {
 	h := &heard{}
 	g := NewBarrier(h, nil, zerolog.Nop())
 	a := &gated{"a"}

@@ -89,7 +89,7 @@ func onlyBatch(w *Samples) (*sampleBatch, error) {
 	return w.batch(directory, w.Configured[0])
 }
 
-func TestWarmupData(t *testing.T) {
+func TestSamplesHaveTheDataThatTheyName(t *testing.T) {
 	const zero, random = "zero_data: false", "random_data: true"
 	const note = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each input shape. If you want to specify the full shape including the batch dim in your input dims config, try setting max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
 	one := "batch_size: 1"
@@ -225,7 +225,7 @@ func (unmoved) Failed(scheduler.Reason, int64) {}
 func (unmoved) Executed(*scheduler.Execution)  {}
 
 // Random numbers are there, and truth values are 0 or 1.
-func TestRandomWarmupData(t *testing.T) {
+func TestRandomSamplesFitTheirType(t *testing.T) {
 	w, _, _ := newWarmup(t, sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true", "YES", "BOOL", "64", "random_data: false", "C", "INT64", "64", "random_data: true"), nil)
 	b, err := onlyBatch(w)
 	if err != nil {
@@ -272,7 +272,7 @@ func answer(b *backend.Batch, err error) {
 	}
 }
 
-func TestWarmupRuns(t *testing.T) {
+func TestSamplesRunInOrder(t *testing.T) {
 	fine := backend.Report{Executed: true}
 	in := []string{"IN", "INT32", "2", "zero_data: true"}
 	for name, test := range map[string]struct {

@@ -9,9 +9,9 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestDeadlines: a request's own timeout counts if the policy lets it and it is the
-// shorter one; a deadline that no clock reaches is none.
-func TestDeadlines(t *testing.T) {
+// TestShorterTimeoutIsTheDeadline: a request's own timeout counts if the policy lets it and
+// it is the shorter one; a deadline that no clock reaches is none.
+func TestShorterTimeoutIsTheDeadline(t *testing.T) {
 	const now = 1_000_000
 	for _, c := range []struct {
 		name        string
@@ -42,9 +42,9 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// TestLevels: each priority has the policy of its own level, one that is not there
-// that of the default level.
-func TestLevels(t *testing.T) {
+// TestPrioritiesHaveTheirLevelsPolicy: each priority has the policy of its own level, one
+// that is not there that of the default level.
+func TestPrioritiesHaveTheirLevelsPolicy(t *testing.T) {
 	config := &kserve.ModelConfig{SchedulingChoice: &kserve.ModelConfig_DynamicBatching{DynamicBatching: &kserve.ModelDynamicBatching{
 		PriorityLevels: 3, DefaultPriorityLevel: 2,
 		DefaultQueuePolicy:  &kserve.ModelQueuePolicy{MaxQueueSize: 9},

@@ -13,8 +13,8 @@ type listed struct {
 	number int
 }
 
-// TestList does what it likes with a list and a slice, which stay the same.
-func TestList(t *testing.T) {
+// TestListBehavesLikeASlice does what it likes with a list and a slice, which stay the same.
+func TestListBehavesLikeASlice(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var l List[*listed]
 	var want []*listed

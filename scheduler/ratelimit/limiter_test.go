@@ -129,7 +129,7 @@ func (w *turns) running() string {
 	return strings.Join(names, " ")
 }
 
-func TestLimiter(t *testing.T) {
+func TestLimiterGivesResourcesByPriority(t *testing.T) {
 	one := `resources [ { name: "R" count: 1 } ]`
 	for name, test := range map[string]struct {
 		explicit  []Resource
@@ -192,7 +192,7 @@ func TestLimiter(t *testing.T) {
 }
 
 // What is below a limiter is reached where it makes sense.
-func TestLimitedInstance(t *testing.T) {
+func TestLimitedInstanceReachesWhatItLimits(t *testing.T) {
 	w := newTurns(t, nil, map[string]string{"a": `resources [ { name: "R" count: 1 } ]`, "b": `resources [ { name: "R" count: 1 } ]`})
 	a, b := w.upper.up["a"], w.upper.up["b"]
 	if _, ok := a.(backend.Pipeliner); ok {
@@ -237,7 +237,7 @@ func TestLimitedInstance(t *testing.T) {
 	}
 }
 
-func TestReserve(t *testing.T) {
+func TestReserveRefusesImpossibleResources(t *testing.T) {
 	group := func(text string) []*kserve.ModelInstanceGroup {
 		return []*kserve.ModelInstanceGroup{groupOf(t, text)}
 	}
@@ -298,9 +298,9 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// TestTurns has instances that always have something to do, of which one can
+// TestTurnsComeFromDone has instances that always have something to do, of which one can
 // execute at a time: each turn's Done brings the next batch.
-func TestTurns(t *testing.T) {
+func TestTurnsComeFromDone(t *testing.T) {
 	one := `resources [ { name: "R" count: 1 } ]`
 	w := newTurns(t, nil, map[string]string{"a": one, "b": one + " priority: 2", "c": one + " priority: 3"})
 	w.play(1100)

@@ -9,10 +9,10 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// TestSequenceDirectShapes has requests of two shapes in the slots of an
+// TestDirectPadsOtherShapes has requests of two shapes in the slots of an
 // instance: those like the one that has waited longest are executed, the others
 // are padded there.
-func TestSequenceDirectShapes(t *testing.T) {
+func TestDirectPadsOtherShapes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := direct(4, 0, 0)
 		config.Alike = batching.NewAlike(&kserve.ModelConfig{Input: []*kserve.ModelInput{{Name: "IN", Dims: []int64{-1}}}})

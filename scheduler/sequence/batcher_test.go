@@ -29,7 +29,7 @@ func direct(maxBatch int, delay uint64, fill float32) Config {
 	}}
 }
 
-func TestSequenceAdmission(t *testing.T) {
+func TestAdmissionNeedsAStartedSequence(t *testing.T) {
 	tell(t, []story{
 		{"no id", direct(0, 0, 0), []string{"up i", "send a none S", "refused a " + noID}},
 		{"no START", direct(0, 0, 0), []string{"up i", "send a 7 -", "refused a " + mustStart("7"), "send b x E", "refused b " + mustStart("x")}},
@@ -51,7 +51,7 @@ func TestSequenceAdmission(t *testing.T) {
 	})
 }
 
-func TestSequenceAdmissionBatch(t *testing.T) {
+func TestAdmissionRefusesBatches(t *testing.T) {
 	s := New(Config{Model: "m", Observer: &tally{}, MaxBatch: 8})
 	const want = "inference request to model 'm' must specify batch-size 1 due to requirements of sequence batcher"
 	err := s.Submit(t.Context(), &infer.Request{BatchSize: 2, Correlation: infer.CorrelationID{Number: 1}}, nil)
@@ -72,7 +72,7 @@ func TestSequenceConflictIsLogged(t *testing.T) {
 	})
 }
 
-func TestSequenceSlots(t *testing.T) {
+func TestSlotsAreGivenInOrder(t *testing.T) {
 	tell(t, []story{
 		{"slot 0 of every instance before slot 1", direct(2, 0, 0), []string{
 			"up i; up j; send a 1 S; send b 2 S; has i a; has j b; end i; end j",
@@ -105,7 +105,7 @@ func TestSequenceSlots(t *testing.T) {
 	})
 }
 
-func TestSequenceDirectBatches(t *testing.T) {
+func TestDirectTakesOneOfEachSlot(t *testing.T) {
 	tell(t, []story{
 		{"one of each slot", direct(4, 0, 0), []string{
 			"up i; send a 1 S; has i a; send b 2 S; send c 3 S; send d 1 -; send e 1 -; end i; has i d b c; end i; has i e; end i",
@@ -120,7 +120,7 @@ func TestSequenceDirectBatches(t *testing.T) {
 	})
 }
 
-func TestSequenceDirectHold(t *testing.T) {
+func TestDirectHoldsUntilEnough(t *testing.T) {
 	hold := func(requests, backlog int) Config {
 		c := direct(2, 0, 0)
 		c.HoldRequests, c.HoldBacklog = requests, backlog
@@ -133,7 +133,7 @@ func TestSequenceDirectHold(t *testing.T) {
 	})
 }
 
-func TestSequenceIdle(t *testing.T) {
+func TestIdleSequencesAreForgotten(t *testing.T) {
 	tell(t, []story{
 		{"forgotten", direct(1, 0, 0), []string{"up i; send a 1 S; end i; wait 999ms; live 1; wait 1ms; live 0; send b 1 -; refused b " + mustStart("1")}},
 		{"each request begins the time anew", direct(1, 0, 0), []string{
@@ -154,7 +154,7 @@ func TestSequenceIdle(t *testing.T) {
 	})
 }
 
-func TestSequenceBacklogTimeout(t *testing.T) {
+func TestBacklogTimesOutByTheEarliest(t *testing.T) {
 	tell(t, []story{
 		{"the earliest of its requests counts", direct(1, 0, 0), []string{
 			"up i; send a 1 S; send b 2 S 800ms; send c 2 - 200ms; wait 199ms; waits b; wait 1ms; got b " + tooLong + "; got c " + tooLong,
@@ -169,7 +169,7 @@ func TestSequenceBacklogTimeout(t *testing.T) {
 	})
 }
 
-func TestSequenceCancel(t *testing.T) {
+func TestCancelledRequestsEndTheirSequence(t *testing.T) {
 	tell(t, []story{
 		{"next in its slot", direct(1, 0, 0), []string{
 			"up i; send a 1 S; send b 1 -; send c 1 -; send d 2 S; cancel b; got b " + cancelled + "; got c " + cancelled + "; live 1; end i; got a; has i d",
@@ -184,7 +184,7 @@ func TestSequenceCancel(t *testing.T) {
 	})
 }
 
-func TestSequenceLostInstance(t *testing.T) {
+func TestLostInstanceEndsItsSequences(t *testing.T) {
 	tell(t, []story{
 		{"what it had begun has ended", direct(1, 0, 0), []string{
 			"up i; send a 1 S; end i; send b 1 -; send c 1 -; restart i; got b Internal: lost; got c " + notWell,
@@ -218,7 +218,7 @@ func oldest(maxBatch int, candidates int32, delay uint64, preferred ...int32) Co
 	}}
 }
 
-func TestSequenceOldest(t *testing.T) {
+func TestOldestBatchesItsCandidates(t *testing.T) {
 	tell(t, []story{
 		{"one request of a sequence at a time", oldest(4, 8, 0), []string{
 			"up i; send a 1 S; has i a; send b 1 -; send c 2 S; send d 3 S; waits b; end i; has i c d b; send e 1 -; end i; has i e",
@@ -269,7 +269,7 @@ func TestSequenceOldest(t *testing.T) {
 	})
 }
 
-func TestSequenceRounds(t *testing.T) {
+func TestReleasedRequestsKeepTheirSlot(t *testing.T) {
 	iterative := func(c Config) Config {
 		c.Batching.IterativeSequence = true
 		return c

@@ -107,9 +107,9 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestSequenceMemory bounds what a sequence that lives and has nothing to do
+// TestIdleSequencesCostLittle bounds what a sequence that lives and has nothing to do
 // costs.
-func TestSequenceMemory(t *testing.T) {
+func TestIdleSequencesCostLittle(t *testing.T) {
 	const live, most = 10_000, 800
 	config := oldest(8, live, 0)
 	config.Model, config.Observer = "m", &tally{}

@@ -10,9 +10,9 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// TestSequenceCalls has the executions of models call a model with sequences,
-// which is the first one of each chain or in the middle of it.
-func TestSequenceCalls(t *testing.T) {
+// TestCircularCallsOfSequencesAreRefused has the executions of models call a model with
+// sequences, which is the first one of each chain or in the middle of it.
+func TestCircularCallsOfSequencesAreRefused(t *testing.T) {
 	for _, strategy := range []struct {
 		name   string
 		config func(slots int32) Config

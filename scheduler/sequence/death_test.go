@@ -153,8 +153,8 @@ func TestSequenceNotBegunMovesOn(t *testing.T) {
 	})
 }
 
-// TestSequenceNever: the longest times that a config can say are not in the past.
-func TestSequenceNever(t *testing.T) {
+// TestLongestTimesAreNotInThePast has the longest times that a config can say.
+func TestLongestTimesAreNotInThePast(t *testing.T) {
 	for _, micros := range []uint64{math.MaxInt64 / 1000, math.MaxInt64, math.MaxUint64} {
 		synctest.Test(t, func(t *testing.T) {
 			idle := New(Config{Model: "m", Observer: uncounted{}, Batching: &kserve.ModelSequenceBatching{MaxSequenceIdleMicroseconds: micros}})
@@ -182,9 +182,9 @@ func TestSequenceNever(t *testing.T) {
 	}
 }
 
-// TestDelayForEver: whoever waits for a batch that is never full is rejected when
-// its time is over.
-func TestDelayForEver(t *testing.T) {
+// TestDelayForEverEndsByTimeout: a request that waits for a batch that is never full is
+// rejected when its time is over.
+func TestDelayForEverEndsByTimeout(t *testing.T) {
 	for _, delay := range []uint64{3600e6, math.MaxInt64, math.MaxUint64} {
 		synctest.Test(t, func(t *testing.T) {
 			c := &kserve.ModelConfig{MaxBatchSize: 8, SchedulingChoice: &kserve.ModelConfig_DynamicBatching{DynamicBatching: &kserve.ModelDynamicBatching{

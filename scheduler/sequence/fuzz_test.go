@@ -150,9 +150,9 @@ func checkBatch(t *testing.T, c *classroom, name string, looked map[string]bool,
 	}
 }
 
-// TestSequenceStorm has many clients send sequences to instances that die now and
+// TestStormAnswersEverySequence has many clients send sequences to instances that die now and
 // then. Run it with the race detector.
-func TestSequenceStorm(t *testing.T) {
+func TestStormAnswersEverySequence(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		config Config

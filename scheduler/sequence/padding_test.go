@@ -98,9 +98,9 @@ func TestPaddingIsLentOnce(t *testing.T) {
 	})
 }
 
-// TestPaddingWithoutMemory: the request is refused that needs so much padding, and
-// its sequence goes on.
-func TestPaddingWithoutMemory(t *testing.T) {
+// TestPaddingWithoutMemoryRefusesOneRequest: the request is refused that needs so much
+// padding, and its sequence goes on.
+func TestPaddingWithoutMemoryRefusesOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := &paddingPool{err: infer.Errorf(infer.Unavailable, "no memory")}
 		config := direct(4, 0, 0)

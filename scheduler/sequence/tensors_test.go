@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestControls is a table of what control tensors hold.
-func TestControls(t *testing.T) {
+// TestControlTensorsSayWhereASequenceIs is a table of what control tensors hold.
+func TestControlTensorsSayWhereASequenceIs(t *testing.T) {
 	inputs := []*kserve.ModelSequenceBatching_ControlInput{
 		{Name: "S", Control: []*kserve.ModelSequenceBatching_Control{{Kind: kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_START, Int32FalseTrue: []int32{-1, 7}}}},
 		{Name: "E", Control: []*kserve.ModelSequenceBatching_Control{{Kind: kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_END, Fp32FalseTrue: []float32{0, 1}}}},
@@ -66,8 +66,8 @@ type lent struct{ references int }
 func (l *lent) Retain()  { l.references++ }
 func (l *lent) Release() { l.references-- }
 
-// TestSequenceState follows the state of sequences through their requests.
-func TestSequenceState(t *testing.T) {
+// TestStateFollowsItsSequence follows the state of sequences through their requests.
+func TestStateFollowsItsSequence(t *testing.T) {
 	for _, strategy := range []struct {
 		name   string
 		config Config
@@ -159,8 +159,8 @@ func TestSequenceState(t *testing.T) {
 	}
 }
 
-// TestSequencePaddingState has padding get the states that sequences begin with.
-func TestSequencePaddingState(t *testing.T) {
+// TestPaddingGetsInitialStates has padding get the states that sequences begin with.
+func TestPaddingGetsInitialStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := direct(2, 0, 0)
 		config.States = []State{{Input: "IN", Output: "OUT", DataType: infer.Int8, Shape: []int64{1}, Data: []byte{42}}}

@@ -8,8 +8,9 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// TestFits asks which requests share a batch: "+" is one more, "|" begins another.
-func TestFits(t *testing.T) {
+// TestFitsDecidesWhoSharesABatch asks which requests share a batch: "+" is one more, "|"
+// begins another.
+func TestFitsDecidesWhoSharesABatch(t *testing.T) {
 	const ragged = `input { name: "X" data_type: TYPE_INT32 dims: [ -1, -1 ] allow_ragged_batch: true }`
 	const pad = ragged + ` parameters { key: "BATCH_RAGGED" value { string_value: "pad" } }`
 	x := func(shape ...int64) *infer.Request {
@@ -73,8 +74,9 @@ func TestFitsAsksTheOther(t *testing.T) {
 	}
 }
 
-// TestPadNothing: items without elements cost no time, whatever their shapes say.
-func TestPadNothing(t *testing.T) {
+// TestPaddingWithoutElementsIsFree: items without elements cost no time, whatever their
+// shapes say.
+func TestPaddingWithoutElementsIsFree(t *testing.T) {
 	r := newRig(t, `input { name: "X" data_type: TYPE_INT32 dims: [ -1, -1 ] allow_ragged_batch: true } parameters { key: "BATCH_RAGGED" value { string_value: "pad" } }`,
 		func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })
 	r.release(r.run(request(ints("X", dims(1, 1<<40, 0))), request(ints("X", dims(1, 1, 0)))))

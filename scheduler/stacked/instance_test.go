@@ -11,7 +11,7 @@ import (
 
 func one() *infer.Request { return request(ints("X", dims(1), 1)) }
 
-func TestReports(t *testing.T) {
+func TestReportsCountMergingAsInputs(t *testing.T) {
 	failure := errors.New("execute raised")
 	for _, test := range []struct {
 		name   string
@@ -50,9 +50,9 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestRefused: a batch that was not looked at leaves nothing, and can be given
+// TestRefusedBatchLeavesNothing: a batch that was not looked at leaves nothing, and can be given
 // to another instance.
-func TestRefused(t *testing.T) {
+func TestRefusedBatchLeavesNothing(t *testing.T) {
 	r := newRig(t, "", nil)
 	r.model.rejected = true
 	large := func() *infer.Request {
@@ -74,8 +74,9 @@ func TestRefused(t *testing.T) {
 	r.release(b)
 }
 
-// TestCancel: the model is told when the last client leaves, not before.
-func TestCancel(t *testing.T) {
+// TestCancelTellsTheModelAfterTheLast: the model is told when the last client leaves, not
+// before.
+func TestCancelTellsTheModelAfterTheLast(t *testing.T) {
 	r := newRig(t, "", nil)
 	c := r.in.(backend.Canceller)
 	b := r.run(one(), one(), one())
@@ -97,9 +98,9 @@ func TestCancel(t *testing.T) {
 	r.release(b)
 }
 
-// TestCancelWhileMerging: who leaves while the inputs are copied is told of when
-// the instance has the batch.
-func TestCancelWhileMerging(t *testing.T) {
+// TestCancelWhileMergingIsToldLater: of a client that leaves while the inputs are copied the
+// model hears when the instance has the batch.
+func TestCancelWhileMergingIsToldLater(t *testing.T) {
 	r := newRig(t, "", nil)
 	c := r.in.(backend.Canceller)
 	s := r.in.(*instance)
@@ -162,7 +163,7 @@ func TestDoneIsQuietWhenAnswered(t *testing.T) {
 // plain has nothing but what an instance must have.
 type plain struct{ backend.Instance }
 
-func TestInstance(t *testing.T) {
+func TestInstanceShowsWhatItStandsBefore(t *testing.T) {
 	r := newRig(t, "", nil)
 	if r.in.Name() != "m_0" || r.in.Ready(t.Context()) == nil {
 		t.Errorf("name %q, ready %v", r.in.Name(), r.in.Ready(t.Context()))
@@ -183,8 +184,8 @@ func TestInstance(t *testing.T) {
 	}
 }
 
-// TestAlone: a request that is a batch by itself is not touched at all.
-func TestAlone(t *testing.T) {
+// TestAloneIsNotTouched: a request that is a batch by itself is not touched at all.
+func TestAloneIsNotTouched(t *testing.T) {
 	r := newRig(t, "", nil)
 	b := r.run(one())
 	if r.model.open[0] != b.Tasks[0] {

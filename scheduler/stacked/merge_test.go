@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-func TestMerge(t *testing.T) {
+func TestMergeConcatenatesAndPads(t *testing.T) {
 	const ragged = `input { name: "X" data_type: TYPE_INT32 dims: [ -1 ] allow_ragged_batch: true }`
 	const raggedTexts = `input { name: "X" data_type: TYPE_STRING dims: [ -1 ] allow_ragged_batch: true }`
 	const pad = `parameters { key: "BATCH_RAGGED" value { string_value: "pad" } }`
@@ -228,7 +228,7 @@ func TestNoCopyOfOne(t *testing.T) {
 	}
 }
 
-func TestNoMemory(t *testing.T) {
+func TestNoMemoryFailsTheBatch(t *testing.T) {
 	r := newRig(t, "", nil)
 	r.ledger.limit = 1000
 	large := func() *infer.Request {
@@ -274,7 +274,7 @@ func TestAPanicOfWhoeverIsTold(t *testing.T) {
 	r.release(b)
 }
 
-func TestHead(t *testing.T) {
+func TestHeadJoinsWhatRequestsShare(t *testing.T) {
 	x := func(change func(*infer.Request)) *infer.Request {
 		r := request(ints("X", dims(1), 1))
 		change(r)

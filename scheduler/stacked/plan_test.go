@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-func TestPlanRefuses(t *testing.T) {
+func TestPlanRefusesWhatCannotBeStacked(t *testing.T) {
 	parameter := func(name, value string) string {
 		return `parameters { key: "` + name + `" value { string_value: "` + value + `" } }`
 	}
@@ -61,7 +61,7 @@ func TestPlanRefuses(t *testing.T) {
 	}
 }
 
-func TestAsked(t *testing.T) {
+func TestAskedReadsTheMode(t *testing.T) {
 	for _, test := range []struct {
 		config string
 		yes    bool
@@ -83,7 +83,7 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-func TestElement(t *testing.T) {
+func TestElementEncodesEveryType(t *testing.T) {
 	for _, test := range []struct {
 		of   infer.DataType
 		text string

@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-func TestSplit(t *testing.T) {
+func TestSplitGivesEachRequestItsRows(t *testing.T) {
 	const ragged = `
 input { name: "X" data_type: TYPE_INT32 dims: [ -1 ] allow_ragged_batch: true }
 input { name: "S" data_type: TYPE_STRING dims: [ -1, -1 ] allow_ragged_batch: true optional: true }
@@ -220,9 +220,9 @@ func TestErrorsOfTheModel(t *testing.T) {
 	r.release(b)
 }
 
-// TestLateFinal: a response sender may send the answer first and the final flag
+// TestLateFinalReachesEveryTask: a response sender may send the answer first and the final flag
 // later.
-func TestLateFinal(t *testing.T) {
+func TestLateFinalReachesEveryTask(t *testing.T) {
 	r := newRig(t, "", nil)
 	b := r.run(request(ints("X", dims(1), 1)), request(ints("X", dims(1), 1)))
 	r.model.open[0].Send(&infer.Response{Outputs: []infer.Tensor{ints("Y", dims(2), 1, 2)}})

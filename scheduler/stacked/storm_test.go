@@ -96,9 +96,9 @@ func (*nobody) Pending(int)                       {}
 func (o *nobody) Executed(e *scheduler.Execution) { o.executed.Add(int64(len(e.Requests))) }
 func (*nobody) Failed(scheduler.Reason, int64)    {}
 
-// TestStorm has many clients send and leave while instances come and go: who
-// stays gets its own rows, and no memory is left.
-func TestStorm(t *testing.T) {
+// TestStormGivesEachClientItsRows has many clients send and leave while instances come and
+// go: who stays gets its own rows, and no memory is left.
+func TestStormGivesEachClientItsRows(t *testing.T) {
 	config := configOf(t, stackedConfig+`
 input { name: "X" data_type: TYPE_INT32 dims: [ -1 ] allow_ragged_batch: true }
 output { name: "Y" data_type: TYPE_INT32 dims: [ -1 ] }

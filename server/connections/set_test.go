@@ -26,9 +26,9 @@ func newMember(h *Set, idle int64) *Member {
 	return g
 }
 
-// TestEvictIdlest: of all front ends the connection goes that has been idle for
+// TestEvictTakesTheIdlest: of all front ends the connection goes that has been idle for
 // longest, whatever has happened since it came.
-func TestEvictIdlest(t *testing.T) {
+func TestEvictTakesTheIdlest(t *testing.T) {
 	var all Budget
 	account := memory.New(memory.Config{Limit: 6400})
 	http, grpc := NewSet(&all, 3, account, 10), NewSet(&all, 3, account, 20)
@@ -72,9 +72,9 @@ func TestEvictIdlest(t *testing.T) {
 	}
 }
 
-// TestEnterBounds: a limit of its own, descriptors, and memory each bound the
+// TestEnterBoundsConnections: a limit of its own, descriptors, and memory each bound the
 // connections of a front end, as long as none is idle.
-func TestEnterBounds(t *testing.T) {
+func TestEnterBoundsConnections(t *testing.T) {
 	needs := 0
 	all := Budget{Needs: func() int { return needs }}
 	h := NewSet(&all, 2, nil, 0)
@@ -105,8 +105,8 @@ func TestEnterBounds(t *testing.T) {
 	}
 }
 
-// TestMembersStorm has connections become busy and idle, come and go all at once.
-func TestMembersStorm(t *testing.T) {
+// TestMembersKeepCountUnderStorm has connections become busy and idle, come and go all at once.
+func TestMembersKeepCountUnderStorm(t *testing.T) {
 	var all Budget
 	account := memory.New(memory.Config{Limit: 1 << 20})
 	var wait sync.WaitGroup
@@ -161,8 +161,8 @@ func (f *failing) Accept() (net.Conn, error) {
 	return server, nil
 }
 
-// TestAcceptSurvives: no error of accept ends a front end but its socket's end.
-func TestAcceptSurvives(t *testing.T) {
+// TestAcceptSurvivesErrors: no error of accept ends a front end but its socket's end.
+func TestAcceptSurvivesErrors(t *testing.T) {
 	var all Budget
 	h := NewSet(&all, 5, nil, 0)
 	idle := newMember(h, time.Now().UnixNano())

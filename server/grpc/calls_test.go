@@ -42,7 +42,7 @@ func (s *testServer) invoke(t *testing.T, method string, request, answer proto.M
 	}
 }
 
-func TestCalls(t *testing.T) {
+func TestCallsAnswerByTheTable(t *testing.T) {
 	core := servertest.NewCore()
 	core.Models["batch"].Info.Config.Platform = "plat"
 	core.Models["sick"] = &servertest.Model{Info: core.Models["fails"].Info}
@@ -143,8 +143,8 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestStatisticsOfAll: a version of all models means nothing.
-func TestStatisticsOfAll(t *testing.T) {
+// TestStatisticsOfAllIgnoreTheVersion: a version of all models means nothing.
+func TestStatisticsOfAllIgnoreTheVersion(t *testing.T) {
 	s := start(t, Config{}, nil)
 	got, err := s.client.ModelStatistics(callContext(t), &kserve.ModelStatisticsRequest{Version: "7"})
 	want := &kserve.ModelStatisticsResponse{ModelStats: []*kserve.ModelStatistics{servertest.Statistics("a"), {Name: "b", Version: "2"}}}
@@ -153,8 +153,8 @@ func TestStatisticsOfAll(t *testing.T) {
 	}
 }
 
-// TestUnparsable sends bytes that are no message of the method.
-func TestUnparsable(t *testing.T) {
+// TestUnparsableMessagesAreRefused sends bytes that are no message of the method.
+func TestUnparsableMessagesAreRefused(t *testing.T) {
 	s := start(t, Config{}, nil)
 	for _, method := range []string{"ServerLive", "ModelReady", "ModelInfer"} {
 		for _, body := range []string{"\x0a\xff", "\x0b", "\x0a\x01\xff"} {
@@ -174,7 +174,7 @@ func (rawCodec) Name() string                    { return "proto" }
 func (rawCodec) Marshal(v any) ([]byte, error)   { return v.([]byte), nil }
 func (rawCodec) Unmarshal(_ []byte, _ any) error { return nil }
 
-func TestExiting(t *testing.T) {
+func TestExitingRefusesEveryCall(t *testing.T) {
 	core := servertest.NewCore()
 	core.Down = infer.Errorf(infer.Unavailable, "Server exiting")
 	s := start(t, Config{}, core)
@@ -187,7 +187,7 @@ func TestExiting(t *testing.T) {
 	}
 }
 
-func TestNotReady(t *testing.T) {
+func TestNotReadyIsAnsweredAsHealth(t *testing.T) {
 	core := servertest.NewCore()
 	core.Unready = true
 	s := start(t, Config{}, core)
@@ -195,7 +195,7 @@ func TestNotReady(t *testing.T) {
 	s.invoke(t, "/grpc.health.v1.Health/Check", &grpc_health_v1.HealthCheckRequest{}, &grpc_health_v1.HealthCheckResponse{}, codes.OK, "status: NOT_SERVING")
 }
 
-func TestLogSettings(t *testing.T) {
+func TestLogSettingsAreChangedAndShown(t *testing.T) {
 	s := start(t, Config{}, nil)
 	type settings = map[string]*kserve.LogSettingsRequest_SettingValue
 	flag := func(b bool) *kserve.LogSettingsRequest_SettingValue {

@@ -61,7 +61,7 @@ func writeCertificate(t *testing.T, name string) (certFile, keyFile string) {
 	return write(".crt", "CERTIFICATE", der), write(".key", "PRIVATE KEY", keyDER)
 }
 
-func TestEncrypted(t *testing.T) {
+func TestEncryptionAndClientCertificatesAreWanted(t *testing.T) {
 	certFile, keyFile := writeCertificate(t, "server")
 	clientCert, clientKey := writeCertificate(t, "client")
 	pair, err := tls.LoadX509KeyPair(clientCert, clientKey)
@@ -119,9 +119,9 @@ func (p *packed) HandleRPC(_ context.Context, s stats.RPCStats) {
 	}
 }
 
-// TestCompressionLevel: a level other than none compresses the answers to
+// TestCompressionLevelAppliesToInferences: a level other than none compresses the answers to
 // inferences, whatever came in, and no others.
-func TestCompressionLevel(t *testing.T) {
+func TestCompressionLevelAppliesToInferences(t *testing.T) {
 	for _, level := range message.CompressionLevels {
 		for _, method := range []string{"identity", "gzip", "deflate"} {
 			p := &packed{}
@@ -174,9 +174,9 @@ func (c *stuckConn) Close() error {
 	return c.Conn.Close()
 }
 
-// TestReadTimeout: a request that its client has begun and does not end is
+// TestReadTimeoutEndsUnfinishedRequests: a request that its client has begun and does not end is
 // given up, whether it is read at once or in pieces.
-func TestReadTimeout(t *testing.T) {
+func TestReadTimeoutEndsUnfinishedRequests(t *testing.T) {
 	for _, size := range []int{10000, 1 << 20} {
 		s := start(t, Config{ReadTimeout: 50 * time.Millisecond}, nil)
 		_, client := s.dial(t, grpc.WithWriteBufferSize(0), grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {

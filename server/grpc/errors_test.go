@@ -16,8 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestRequestErrors sends requests that are wrong. The texts are Triton's.
-func TestRequestErrors(t *testing.T) {
+// TestBadRequestsReadAsClientsExpect sends requests that are wrong. The texts are Triton's.
+func TestBadRequestsReadAsClientsExpect(t *testing.T) {
 	s := start(t, Config{}, servertest.NewCore(servertest.NewModel("ident", 0)))
 	for _, test := range []struct {
 		request string
@@ -116,9 +116,9 @@ func TestRequestErrors(t *testing.T) {
 	}
 }
 
-// TestLongErrors: a client that takes headers of 8 KiB, as most do, gets the
+// TestLongErrorsAreCut: a client that takes headers of 8 KiB, as most do, gets the
 // code and the beginning of a text of any length.
-func TestLongErrors(t *testing.T) {
+func TestLongErrorsAreCut(t *testing.T) {
 	s := start(t, Config{}, nil, grpc.WithMaxHeaderListSize(8<<10))
 	const before, after = "Request for unknown model: '", "' is not found"
 	for _, test := range []struct {
@@ -180,9 +180,9 @@ func FuzzShortText(f *testing.F) {
 	})
 }
 
-// TestUnusedData: entries of raw_input_contents that no input takes are
+// TestUnusedRawContentsAreIgnored: entries of raw_input_contents that no input takes are
 // ignored, and the data of an input whose turn has not come.
-func TestUnusedData(t *testing.T) {
+func TestUnusedRawContentsAreIgnored(t *testing.T) {
 	s := start(t, Config{}, nil)
 	q := int32s("id_int32", 5000)
 	q.RawInputContents = append(q.RawInputContents, make([]byte, 100000), nil)

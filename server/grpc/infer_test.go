@@ -20,9 +20,9 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestInferTypes sends tensors of each type through a model, small and
+// TestInferCarriesEveryType sends tensors of each type through a model, small and
 // large, raw and, where there is a field for it, typed.
-func TestInferTypes(t *testing.T) {
+func TestInferCarriesEveryType(t *testing.T) {
 	s := start(t, Config{}, nil)
 	for d := infer.Bool; d <= infer.BF16; d++ {
 		for _, n := range []int{0, 1, 3, 1000, 5000, 100000} {
@@ -83,8 +83,8 @@ func TestInferTypes(t *testing.T) {
 	}
 }
 
-// TestInferRequest compares what the Core is asked for.
-func TestInferRequest(t *testing.T) {
+// TestInferAsksTheCore compares what the Core is asked for.
+func TestInferAsksTheCore(t *testing.T) {
 	core := servertest.NewCore()
 	s := start(t, Config{ForwardPattern: "^X-|^y$"}, core)
 	q := &kserve.ModelInferRequest{ModelName: "multi", ModelVersion: "1", Id: "the id",
@@ -127,8 +127,8 @@ func TestInferRequest(t *testing.T) {
 	}
 }
 
-// TestInferResponse compares what becomes of a response.
-func TestInferResponse(t *testing.T) {
+// TestInferRepliesWithTheResponse compares what becomes of a response.
+func TestInferRepliesWithTheResponse(t *testing.T) {
 	big := bytes.Repeat([]byte("0123456789"), 1000)
 	odd := servertest.NewModel("odd", 0, "OUTPUT0 INT32 -1")
 	core := servertest.NewCore(odd)
@@ -163,8 +163,8 @@ func TestInferResponse(t *testing.T) {
 	}
 }
 
-// TestInferOutcomes ends calls in the ways that a Core can.
-func TestInferOutcomes(t *testing.T) {
+// TestInferOutcomesBecomeStatuses ends calls in the ways that a Core can.
+func TestInferOutcomesBecomeStatuses(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		infer func(send infer.Sender) error
@@ -209,7 +209,7 @@ func TestInferOutcomes(t *testing.T) {
 	}
 }
 
-func TestClassification(t *testing.T) {
+func TestClassificationReplacesTheOutput(t *testing.T) {
 	s := start(t, Config{}, nil)
 	q := rawRequest("classes", "FP32", []int64{2, 4}, []byte{0, 0, 128, 63, 0, 0, 0, 64, 0, 0, 0, 63, 0, 0, 64, 64, 0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0, 0})
 	q.Outputs = []*kserve.ModelInferRequest_InferRequestedOutputTensor{{Name: "OUTPUT0", Parameters: paramsOf("classification", 2)}}
@@ -231,9 +231,9 @@ func TestClassification(t *testing.T) {
 	wantStatus(t, err, codes.InvalidArgument, "class result not available for output due to unsupported type 'BYTES'")
 }
 
-// TestSharedResponse sends one block as two outputs, and refuses the answer
-// at the last moment: each reference goes back once.
-func TestSharedResponse(t *testing.T) {
+// TestSharedResponseReleasesEachReferenceOnce sends one block as two outputs, and refuses
+// the answer at the last moment: each reference goes back once.
+func TestSharedResponseReleasesEachReferenceOnce(t *testing.T) {
 	m := servertest.NewModel("twice", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
 	m.Infer = func(_ context.Context, req *infer.Request, send infer.Sender) error {
 		r := &infer.Response{Model: "twice", Version: 1, Final: true}

@@ -27,8 +27,8 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestRestricted closes groups of calls to clients without the key.
-func TestRestricted(t *testing.T) {
+// TestRestrictedCallsNeedTheKey closes groups of calls to clients without the key.
+func TestRestrictedCallsNeedTheKey(t *testing.T) {
 	s := start(t, Config{Restricted: []server.Restriction{
 		{Groups: []string{"health", "inference"}, Header: "Key", Value: "secret"},
 		{Groups: []string{"logging"}, Header: "other", Value: "x=y "},
@@ -69,9 +69,9 @@ func TestRestricted(t *testing.T) {
 	}
 }
 
-// TestReservedHeader: metadata that is forwarded must not have a reserved
+// TestReservedHeaderIsRefusedInTurn: metadata that is forwarded must not have a reserved
 // name; errors that come before it in Triton's order win.
-func TestReservedHeader(t *testing.T) {
+func TestReservedHeaderIsRefusedInTurn(t *testing.T) {
 	s := start(t, Config{ForwardPattern: "t"}, nil)
 	const refusal = "Header 'timeout' is reserved for Triton usage and cannot be forwarded."
 	bad := withID(int32s("id_int32", 1), "", "timeout", "text")
@@ -97,8 +97,8 @@ func TestReservedHeader(t *testing.T) {
 	}
 }
 
-// TestCompression sends and receives in each method and level.
-func TestCompression(t *testing.T) {
+// TestCompressionWorksBothWays sends and receives in each method and level.
+func TestCompressionWorksBothWays(t *testing.T) {
 	for _, level := range []string{"none", "low", "medium", "high"} {
 		s := start(t, Config{Compression: level}, nil)
 		for _, method := range []string{"", "gzip", "deflate"} {
@@ -124,9 +124,9 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// TestMessageLimit refuses messages that are too large, on the wire or
+// TestMessageLimitCountsDecompressedBytes refuses messages that are too large, on the wire or
 // decompressed.
-func TestMessageLimit(t *testing.T) {
+func TestMessageLimitCountsDecompressedBytes(t *testing.T) {
 	s := start(t, Config{MaxMessageBytes: 100 << 10}, nil)
 	_, err := s.client.ModelInfer(callContext(t), int32s("id_int32", 25000))
 	if err != nil {
@@ -143,8 +143,9 @@ func TestMessageLimit(t *testing.T) {
 	}
 }
 
-// TestWithoutMemory: a request for which there is no memory is refused, alone.
-func TestWithoutMemory(t *testing.T) {
+// TestWithoutMemoryOneRequestIsRefused: a request for which there is no memory is refused,
+// alone.
+func TestWithoutMemoryOneRequestIsRefused(t *testing.T) {
 	s := start(t, Config{}, nil)
 	defer servertest.Leave(s.account, memory.Blocks, 1<<20)()
 	_, err := s.client.ModelInfer(callContext(t), int32s("id_int32", 500000))
@@ -167,8 +168,8 @@ func TestWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestConnectionLimit closes connections beyond the limit as they come.
-func TestConnectionLimit(t *testing.T) {
+// TestConnectionLimitClosesNewcomers closes connections beyond the limit as they come.
+func TestConnectionLimitClosesNewcomers(t *testing.T) {
 	s := start(t, Config{MaxConnections: 1, Connections: &connections.Budget{Settle: 50 * time.Millisecond}}, nil)
 	stream := s.open(t, callContext(t)) // which keeps its connection busy
 	sendAll(t, stream, withID(int32s("id_int32", 1), "a"))
@@ -195,8 +196,8 @@ func TestConnectionLimit(t *testing.T) {
 	}
 }
 
-// TestStreamRequests reads no more requests than may be in flight.
-func TestStreamRequests(t *testing.T) {
+// TestStreamReadsNoMoreThanMayBeInFlight sends more requests than may be in flight.
+func TestStreamReadsNoMoreThanMayBeInFlight(t *testing.T) {
 	gate := make(chan struct{})
 	var inside, most atomic.Int64
 	slow := decoupledModel("slow", func(_ context.Context, req *infer.Request, send infer.Sender) error {
@@ -221,8 +222,8 @@ func TestStreamRequests(t *testing.T) {
 	}
 }
 
-// TestConfigRefused names what cannot be used.
-func TestConfigRefused(t *testing.T) {
+// TestConfigNamesWhatIsRefused is a table of settings that cannot be used.
+func TestConfigNamesWhatIsRefused(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		"Port is 65536, want 0 to 65535":                                    {Port: 65536},
 		"MaxCalls is -1, want at least 0":                                   {MaxCalls: -1},
@@ -239,8 +240,8 @@ func TestConfigRefused(t *testing.T) {
 	}
 }
 
-// TestGarbage sends what is no HTTP/2, or stops in the middle of it.
-func TestGarbage(t *testing.T) {
+// TestGarbageEndsOneConnection sends what is no HTTP/2, or stops in the middle of it.
+func TestGarbageEndsOneConnection(t *testing.T) {
 	s := start(t, Config{}, nil)
 	for _, text := range []string{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x01\x00", strings.Repeat("\xff", 1000)} {
 		c, err := net.Dial("tcp", s.Addr().String())
@@ -258,9 +259,9 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestEntries: a call whose message would grow beyond the limit when it is
+// TestEntriesCountAgainstTheLimit: a call whose message would grow beyond the limit when it is
 // decoded is refused.
-func TestEntries(t *testing.T) {
+func TestEntriesCountAgainstTheLimit(t *testing.T) {
 	s := start(t, Config{}, nil)
 	many := bytes.Repeat([]byte{0x0a, 0}, 8<<20) // entries without key and value
 	err := s.conn.Invoke(callContext(t), service+"LogSettings", many, &kserve.LogSettingsResponse{}, grpc.ForceCodec(rawCodec{}))

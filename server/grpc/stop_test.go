@@ -76,9 +76,9 @@ func (w *waiting) expire(t *testing.T, call func(ctx context.Context) error) {
 	}
 }
 
-// TestCancel: a client that cancels, whose deadline passes or that vanishes
+// TestCancelEndsTheContext: a client that cancels, whose deadline passes or that vanishes
 // ends its requests' contexts.
-func TestCancel(t *testing.T) {
+func TestCancelEndsTheContext(t *testing.T) {
 	type leave func(t *testing.T, s *testServer, w *waiting)
 	infer := func(ctx context.Context, client kserve.GRPCInferenceServiceClient) <-chan error {
 		done := make(chan error, 1)
@@ -152,9 +152,9 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestShutdown: what is in flight is answered, what is new is refused, and
+// TestShutdownAnswersWhatIsInFlight: what is in flight is answered, what is new is refused, and
 // streams without requests end.
-func TestShutdown(t *testing.T) {
+func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 	w := newWaiting(false)
 	s := start(t, Config{}, servertest.NewCore(w.Model))
 	busy, idle := s.open(t, callContext(t)), s.open(t, callContext(t))
@@ -194,8 +194,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestShutdownLate: after ExitTimeout contexts end, and connections.
-func TestShutdownLate(t *testing.T) {
+// TestShutdownLateEndsContexts: after ExitTimeout contexts end, and connections.
+func TestShutdownLateEndsContexts(t *testing.T) {
 	w := newWaiting(false)
 	s := start(t, Config{ExitTimeout: 50 * time.Millisecond}, servertest.NewCore(w.Model))
 	stream := s.open(t, callContext(t))
@@ -212,8 +212,8 @@ func TestShutdownLate(t *testing.T) {
 	}
 }
 
-// TestShutdownHeld: Run tells of requests that a model does not let go of.
-func TestShutdownHeld(t *testing.T) {
+// TestShutdownNamesHeldRequests: Run tells of requests that a model does not let go of.
+func TestShutdownNamesHeldRequests(t *testing.T) {
 	gate := make(chan struct{})
 	m := servertest.NewModel("holds", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
 	begun := make(chan struct{})
@@ -233,9 +233,9 @@ func TestShutdownHeld(t *testing.T) {
 	s.stop = func() error { return nil }
 }
 
-// TestBackpressure: a model that sends faster than its client reads waits,
+// TestBackpressureReachesTheModel: a model that sends faster than its client reads waits,
 // and goes on when the client does.
-func TestBackpressure(t *testing.T) {
+func TestBackpressureReachesTheModel(t *testing.T) {
 	const answers, size = 300, 100 << 10
 	var sent atomic.Int64
 	var s *testServer
@@ -264,8 +264,8 @@ func TestBackpressure(t *testing.T) {
 	}
 }
 
-// TestResponseLimit: MaxStreamResponses holds for each request of its own.
-func TestResponseLimit(t *testing.T) {
+// TestResponseLimitHoldsForEachRequest: MaxStreamResponses holds for each request of its own.
+func TestResponseLimitHoldsForEachRequest(t *testing.T) {
 	var sent [2]atomic.Int64
 	var s *testServer
 	many := decoupledModel("many", func(_ context.Context, req *infer.Request, send infer.Sender) error {
@@ -287,9 +287,9 @@ func TestResponseLimit(t *testing.T) {
 	}
 }
 
-// TestStall: a client that makes a model wait for too long loses its stream,
+// TestStalledStreamEnds: a client that makes a model wait for too long loses its stream,
 // and the model's next answers go nowhere.
-func TestStall(t *testing.T) {
+func TestStalledStreamEnds(t *testing.T) {
 	var s *testServer
 	done := make(chan struct{})
 	many := decoupledModel("many", func(ctx context.Context, req *infer.Request, send infer.Sender) error {
@@ -331,9 +331,9 @@ func (w *fakeWindow) Release() {
 	w.mu.Unlock()
 }
 
-// TestSlots: responses that their backend counts are queued whatever there is,
+// TestSlotsLetResponsesQueue: responses that their backend counts are queued whatever there is,
 // without making anybody wait; a client that reads none of them loses its stream.
-func TestSlots(t *testing.T) {
+func TestSlotsLetResponsesQueue(t *testing.T) {
 	var s *testServer
 	window := &fakeWindow{}
 	window.room.L = &window.mu
@@ -373,8 +373,8 @@ func TestSlots(t *testing.T) {
 	s.settled(t)
 }
 
-// TestWriteTimeout: an answer that its client does not take comes back.
-func TestWriteTimeout(t *testing.T) {
+// TestWriteTimeoutEndsUnreadAnswers: an answer that its client does not take comes back.
+func TestWriteTimeoutEndsUnreadAnswers(t *testing.T) {
 	s := start(t, Config{WriteTimeout: 10 * time.Millisecond}, nil, grpc.WithStaticStreamWindowSize(1<<16))
 	lazy, err := s.conn.NewStream(callContext(t), &grpc.StreamDesc{ServerStreams: true}, service+"ModelInfer")
 	if err != nil {

@@ -103,7 +103,7 @@ func (s *testServer) answer(req *infer.Request, n int, final bool) *infer.Respon
 	return &infer.Response{Model: req.Model, Version: 1, ID: req.ID, Final: final, Outputs: []infer.Tensor{t}}
 }
 
-func TestStream(t *testing.T) {
+func TestStreamAnswersEachRequest(t *testing.T) {
 	var s *testServer
 	three := decoupledModel("three", func(_ context.Context, req *infer.Request, send infer.Sender) error {
 		send(s.answer(req, 8, false))
@@ -145,8 +145,8 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestStreamMessages compares whole messages.
-func TestStreamMessages(t *testing.T) {
+// TestStreamMessagesAreWhole compares whole messages.
+func TestStreamMessagesAreWhole(t *testing.T) {
 	s := start(t, Config{}, nil)
 	stream := s.open(t, callContext(t))
 	q := rawRequest("id_uint8", "UINT8", []int64{2}, []byte("ab"))
@@ -177,9 +177,9 @@ func TestStreamMessages(t *testing.T) {
 	}
 }
 
-// TestStreamOrder: answers keep the order of their requests, except those of
+// TestStreamOrderFollowsRequests: answers keep the order of their requests, except those of
 // decoupled models.
-func TestStreamOrder(t *testing.T) {
+func TestStreamOrderFollowsRequests(t *testing.T) {
 	gates := map[string]chan struct{}{}
 	for _, id := range []string{"a", "b", "c", "d"} {
 		gates[id] = make(chan struct{})
@@ -209,9 +209,9 @@ func TestStreamOrder(t *testing.T) {
 	}
 }
 
-// TestStreamEntry: each request is in its scheduler, or has been answered,
+// TestStreamEntersRequestsInOrder: each request is in its scheduler, or has been answered,
 // before the next one comes; none waits for the answer of one that is.
-func TestStreamEntry(t *testing.T) {
+func TestStreamEntersRequestsInOrder(t *testing.T) {
 	gate := make(chan struct{})
 	var mu sync.Mutex
 	var order []string
@@ -256,9 +256,9 @@ func TestStreamEntry(t *testing.T) {
 	}
 }
 
-// TestStreamError: with triton_grpc_error the first error of a model ends
+// TestStreamErrorEndsTheStreamIfAsked: with triton_grpc_error the first error of a model ends
 // the stream with its status, and the other requests are cancelled.
-func TestStreamError(t *testing.T) {
+func TestStreamErrorEndsTheStreamIfAsked(t *testing.T) {
 	waits := decoupledModel("waits", func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		<-ctx.Done()
 		send(infer.ErrorResponse(infer.Errorf(infer.Cancelled, "")))
@@ -277,8 +277,8 @@ func TestStreamError(t *testing.T) {
 	s.settled(t)
 }
 
-// TestStreamMany keeps many requests in flight on many streams.
-func TestStreamMany(t *testing.T) {
+// TestStreamsAnswerManyAtOnce keeps many requests in flight on many streams.
+func TestStreamsAnswerManyAtOnce(t *testing.T) {
 	const streams, requests = 4, 300
 	s := start(t, Config{MaxStreamRequests: 16, MaxStreamBytes: 1 << 20}, nil)
 	failed := make(chan error, 2*streams)

@@ -30,10 +30,10 @@ func endOf(stream clientStream) error {
 	}
 }
 
-// TestUnreadStream: the replies that wait for a client that does not read
+// TestUnreadStreamHoldsLittleAndEnds: the replies that wait for a client that does not read
 // hold next to nothing of what models have lent, in order or not, and the stream
 // ends in time.
-func TestUnreadStream(t *testing.T) {
+func TestUnreadStreamHoldsLittleAndEnds(t *testing.T) {
 	const requests, size = 1000, 8 << 10
 	var s *testServer
 	respond := func(_ context.Context, req *infer.Request, send infer.Sender) error {
@@ -134,9 +134,9 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 	testkit.Eventually(t, servertest.Patience, func() bool { return account.Total() == 0 })
 }
 
-// TestPausedStreams: the window of a call that is not read, which its client may
+// TestPausedStreamsAreCharged: the window of a call that is not read, which its client may
 // fill, is on the account; streams end where there is no room for more of them.
-func TestPausedStreams(t *testing.T) {
+func TestPausedStreamsAreCharged(t *testing.T) {
 	const streams = 5
 	gate := make(chan struct{})
 	var begun atomic.Int32
@@ -179,9 +179,9 @@ func TestPausedStreams(t *testing.T) {
 	testkit.Eventually(t, servertest.Patience, func() bool { return account.Total() == 0 })
 }
 
-// TestUnreadAnswers: the answers to single calls that a client does not read
+// TestUnreadAnswersAreChargedAndEnd: the answers to single calls that a client does not read
 // are on the account until its connection ends, and there is an end to them.
-func TestUnreadAnswers(t *testing.T) {
+func TestUnreadAnswersAreChargedAndEnd(t *testing.T) {
 	s := start(t, Config{}, nil)
 	conn, _ := s.dial(t, grpc.WithStaticStreamWindowSize(1<<16))
 	ctx, leave := context.WithCancel(callContext(t))

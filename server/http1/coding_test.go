@@ -2,7 +2,7 @@ package http1
 
 import "testing"
 
-func TestReplyEncoding(t *testing.T) {
+func TestReplyEncodingFollowsAcceptEncoding(t *testing.T) {
 	for _, tt := range []struct {
 		accept string
 		want   Coding

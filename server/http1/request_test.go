@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/server/http1/http1test"
 )
 
-func TestParseRequest(t *testing.T) {
+func TestParseReadsTheHead(t *testing.T) {
 	var r Request
 	head := "POST /a?b HTTP/1.1\r\nHost: h\r\nx-Y:\t v w \r\nEmpty:\r\ncontent-LENGTH: 0012\r\nContent-Length: 12\r\nConnection: a, close\r\nExpect: 100-Continue\r\n\r\n"
 	if err := r.parse(head); err != nil {
@@ -42,7 +42,7 @@ func TestParseRequest(t *testing.T) {
 	}
 }
 
-func TestRequestPath(t *testing.T) {
+func TestPathLeavesQueryAndHostOut(t *testing.T) {
 	for target, want := range map[string]string{
 		"/a/b": "/a/b", "/a?b?c": "/a", "/a%2fb?": "/a%2fb", "http://h:1/a?b": "/a", "http://h": "/", "http://h?/a": "/", "HTTPS://[::1]/a": "/a",
 		"/a#b": "/a#b", "/x?a=http://b/c": "/x",

@@ -107,7 +107,7 @@ func TestBodiesOfAllSizes(t *testing.T) {
 	}
 }
 
-func TestNextSize(t *testing.T) {
+func TestNextSizeGrowsInSteps(t *testing.T) {
 	for _, limit := range []int64{gatherStep + 1, 8 * gatherStep, 8*gatherStep + 1, 36 << 20, 64<<20 + 1, 1 << 31} {
 		last := int64(0)
 		for size, steps := int64(gatherStep), 0; size < limit; steps++ {

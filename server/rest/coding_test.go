@@ -11,7 +11,7 @@ import (
 	"github.com/klauspost/compress/zlib"
 )
 
-func TestCompression(t *testing.T) {
+func TestCompressedBodiesAreReadAndWritten(t *testing.T) {
 	s := startHTTP(t, Config{MaxInputBytes: 100_000}, nil)
 	pack := func(coding, body string) string {
 		var b bytes.Buffer

@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-func TestConfigValidate(t *testing.T) {
+func TestValidateNamesTheField(t *testing.T) {
 	for _, tt := range []struct {
 		cfg  Config
 		want string
@@ -39,7 +39,7 @@ func TestConfigValidate(t *testing.T) {
 	}
 }
 
-func TestListen(t *testing.T) {
+func TestListenFailsOnAPortInUse(t *testing.T) {
 	s := startHTTP(t, Config{ReusePort: true}, nil)
 	_, port, _ := strings.Cut(s.addr, ":")
 	cfg := Config{Address: "127.0.0.1"}

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestManyClients has clients of all manners at once: those that behave must get
-// what they asked for, whatever the others do.
-func TestManyClients(t *testing.T) {
+// TestGoodClientsAreServedBesideOthers has clients of all manners at once: those that behave
+// must get what they asked for, whatever the others do.
+func TestGoodClientsAreServedBesideOthers(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	const clients, rounds = 16, 30
 	var wg sync.WaitGroup

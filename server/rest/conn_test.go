@@ -17,7 +17,7 @@ import (
 
 const liveRequest = "GET /v2/health/live HTTP/1.1\r\nHost: h\r\n\r\n"
 
-func TestKeepAlive(t *testing.T) {
+func TestKeepAliveFollowsVersionAndHeader(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	for _, tt := range []struct {
 		name, version, connection string
@@ -53,9 +53,9 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// TestPipelining sends several requests at once, some with bodies, and cuts them
-// at every byte.
-func TestPipelining(t *testing.T) {
+// TestPipelinedRequestsAreAnsweredInOrder sends several requests at once, some with bodies,
+// and cuts them at every byte.
+func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	json := oneInput("INT32", "[2]", `"data":[1,2]`)
 	requests := liveRequest + text("POST", "/v2/models/id_int32/infer", json) + "\r\n" +
@@ -74,9 +74,9 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// TestKeepAliveEmpty has a client of HTTP/1.0 that learns from a reply's length
+// TestEmptyRepliesKeepTheConnection has a client of HTTP/1.0 that learns from a reply's length
 // alone that it is empty.
-func TestKeepAliveEmpty(t *testing.T) {
+func TestEmptyRepliesKeepTheConnection(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	c := s.connect(t)
 	for range 2 {
@@ -92,7 +92,7 @@ func TestKeepAliveEmpty(t *testing.T) {
 	c.wantEnd()
 }
 
-func TestExpectContinue(t *testing.T) {
+func TestExpectContinueIsAnsweredFirst(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	json := oneInput("INT32", "[2]", `"data":[1,2]`)
 	c := s.connect(t)
@@ -113,7 +113,7 @@ func TestExpectContinue(t *testing.T) {
 	}
 }
 
-func TestChunkedBodies(t *testing.T) {
+func TestChunkedBodiesAreCheckedAndRead(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	const head = "POST /v2/repository/index HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
 	malformed := "400 application/json " + errorBody("request body ends early or is malformed")
@@ -199,9 +199,9 @@ func TestClientLeavesInInference(t *testing.T) {
 	}
 }
 
-// TestSlowInferences keeps a client that stays from being taken for gone, and
+// TestSlowInferencesKeepTheirClient keeps a client that stays from being taken for gone, and
 // its connection usable.
-func TestSlowInferences(t *testing.T) {
+func TestSlowInferencesKeepTheirClient(t *testing.T) {
 	slow := model("slow", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	slow.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		select {
@@ -229,9 +229,9 @@ func TestSlowInferences(t *testing.T) {
 	}
 }
 
-// TestSlowClients has clients that stop sending, each at another place. What they
+// TestSlowClientsAreDisconnected has clients that stop sending, each at another place. What they
 // do not stop at has all the time it needs.
-func TestSlowClients(t *testing.T) {
+func TestSlowClientsAreDisconnected(t *testing.T) {
 	const short = 200 * time.Millisecond
 	head := oneInput("UINT8", "[1000000]", `"parameters":{"binary_data_size":1000000}`)
 	large := fmt.Sprintf("POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\n%s: %d\r\nContent-Length: %d\r\n\r\n%s", headerLengthName, len(head), len(head)+1000000, head)
@@ -270,9 +270,9 @@ func TestClientDoesNotRead(t *testing.T) {
 	}
 }
 
-// TestTooManyConnections: the connection that has been idle for longest makes room
+// TestTooManyConnectionsCloseTheIdlest: the connection that has been idle for longest makes room
 // for a new one; if all are busy, that one is told.
-func TestTooManyConnections(t *testing.T) {
+func TestTooManyConnectionsCloseTheIdlest(t *testing.T) {
 	began, release := make(chan struct{}, 2), make(chan struct{})
 	waits := model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	waits.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
@@ -311,8 +311,8 @@ func TestTooManyConnections(t *testing.T) {
 	eventually(t, "there is room again", func() bool { return s.do(t, "GET", "/v2/health/live", "").status == 200 })
 }
 
-// TestHugeContentLength lies about the length of a body.
-func TestHugeContentLength(t *testing.T) {
+// TestHugeContentLengthAllocatesNothing lies about the length of a body.
+func TestHugeContentLengthAllocatesNothing(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	for _, tt := range []struct {
 		length string
@@ -326,7 +326,7 @@ func TestHugeContentLength(t *testing.T) {
 	}
 }
 
-func TestHead(t *testing.T) {
+func TestHeadHasNoBody(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	c := s.connect(t)
 	c.send("HEAD /v2 HTTP/1.1\r\nHost: h\r\n\r\n" + liveRequest)
@@ -338,7 +338,7 @@ func TestHead(t *testing.T) {
 	}
 }
 
-func TestShutdown(t *testing.T) {
+func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	waits := model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	waits.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-func TestEndpoints(t *testing.T) {
+func TestEndpointsAnswerByTheTable(t *testing.T) {
 	core := servertest.NewCore()
 	s := startHTTP(t, Config{ServerName: "s", ServerVersion: "1.2.3"}, core)
 	const id = `{"name":"id_fp32","versions":["1"],"platform":"python",` +
@@ -107,7 +107,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-func TestStatistics(t *testing.T) {
+func TestStatisticsAreWrittenAsJSON(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	duration := func(name string, n int) string { return fmt.Sprintf(`"%s":{"count":%d,"ns":%d}`, name, n, 10*n) }
 	want := `200 application/json {"model_stats":[{"name":"a","version":"1","last_inference":1700000000000,"inference_count":12,"execution_count":5,"inference_stats":{` +
@@ -123,7 +123,7 @@ func TestStatistics(t *testing.T) {
 	}
 }
 
-func TestHealthWhenUnready(t *testing.T) {
+func TestHealthTellsWhenUnready(t *testing.T) {
 	core := servertest.NewCore()
 	core.Unready = true
 	s := startHTTP(t, Config{}, core)
@@ -191,7 +191,7 @@ func TestRestrictedAPIs(t *testing.T) {
 	}
 }
 
-func TestNewRestrictions(t *testing.T) {
+func TestNewRestrictionsRefuseUnknownGroups(t *testing.T) {
 	for _, tt := range []struct {
 		groups []string
 		want   string

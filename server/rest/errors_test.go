@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestInferErrors has the texts that clients see, with status and type.
-func TestInferErrors(t *testing.T) {
+// TestInferErrorsReadAsClientsExpect has the texts that clients see, with status and type.
+func TestInferErrorsReadAsClientsExpect(t *testing.T) {
 	s := startHTTP(t, Config{MaxInputBytes: 4096}, nil)
 	const (
 		plain  = "400 text/plain "
@@ -82,7 +82,7 @@ func TestInferErrors(t *testing.T) {
 	}
 }
 
-func TestInferFraming(t *testing.T) {
+func TestHeaderLengthDividesTheBody(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	ok := "200 application/json " + answerTo("id_int32", "INT32", "[2]", `"data":[1,2]`)
 	json := oneInput("INT32", "[2]", `"data":[1,2]`)
@@ -134,7 +134,7 @@ func inChunks(body string, n int) string {
 	return b.String() + "0\r\n\r\n"
 }
 
-func TestInferWithoutMemory(t *testing.T) {
+func TestInferWithoutMemoryIsRefused(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	free := servertest.Leave(s.account, memory.Bodies, 1000)
 	head := oneInput("UINT8", "[2000]", `"parameters":{"binary_data_size":2000}`)
@@ -154,8 +154,8 @@ func TestInferWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestReplyWithoutMemory has a JSON reply that is too large for what is left.
-func TestReplyWithoutMemory(t *testing.T) {
+// TestReplyWithoutMemoryIsAnError has a JSON reply that is too large for what is left.
+func TestReplyWithoutMemoryIsAnError(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	defer servertest.Leave(s.account, memory.JSON, 100_000)()
 	head := oneInput("UINT8", "[60000]", `"parameters":{"binary_data_size":60000}`)

@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/server/http1/http1test"
 )
 
-func TestHostileRequests(t *testing.T) {
+func TestHostileRequestsAreRefused(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	reference := startReference(t)
 	for _, tt := range http1test.Hostile {

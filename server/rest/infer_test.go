@@ -55,7 +55,7 @@ func TestInferJSON(t *testing.T) {
 	}
 }
 
-func TestInferBinary(t *testing.T) {
+func TestBinaryTensorsComeBackWhole(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	large := strings.Repeat("0123456789abcdef", 5000) // leaves the Go heap
 	bytesTensor := "\x02\x00\x00\x00\xff\xfe\x00\x00\x00\x00"
@@ -84,9 +84,9 @@ func TestInferBinary(t *testing.T) {
 	}
 }
 
-// TestInferMixed sends JSON and binary inputs in turn and wants outputs of both
-// forms, a binary one of no bytes among them.
-func TestInferMixed(t *testing.T) {
+// TestJSONAndBinaryMixInOneRequest sends JSON and binary inputs in turn and wants outputs of
+// both forms, a binary one of no bytes among them.
+func TestJSONAndBinaryMixInOneRequest(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	head := `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[2],"parameters":{"binary_data_size":8}},` +
 		`{"name":"INPUT1","datatype":"FP32","shape":[1],"data":[2.5]},` +
@@ -113,7 +113,7 @@ func TestInferMixed(t *testing.T) {
 	}
 }
 
-func TestInferRaw(t *testing.T) {
+func TestRawRequestIsOneTensor(t *testing.T) {
 	s := startHTTP(t, Config{MaxInputBytes: 20000}, nil)
 	want := answerTo("id_int32", "INT32", "[2]", `"parameters":{"binary_data_size":8}`) + inputBytes
 	if got := s.do(t, "POST", "/v2/models/id_int32/infer", inputBytes, headerLengthName+": 0"); got.body != want {
@@ -147,7 +147,7 @@ func TestInferRaw(t *testing.T) {
 	}
 }
 
-func TestInferParameters(t *testing.T) {
+func TestParametersAndHeadersReachTheCore(t *testing.T) {
 	s := startHTTP(t, Config{ForwardPattern: "^x-|^tri"}, nil)
 	got := s.infer(t, "id_int32", `{"id":"a\"b","parameters":{"sequence_id":7,"sequence_id":8,"sequence_start":true,"sequence_end":true,"priority":2,"timeout":1500,`+
 		`"s":"t","i":-5,"b":false,"d":1.5,"huge":9223372036854775808,"s":"again"},"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[1]}]}`, "",
@@ -183,7 +183,7 @@ func TestInferParameters(t *testing.T) {
 	}
 }
 
-func TestClassification(t *testing.T) {
+func TestClassificationReplacesTheOutput(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	const inputs = `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[2,4],"data":[1,2.5,3,3,-1,1e10,0,7]}],"outputs":[{"name":"OUTPUT0","parameters":{"classification":%s}}]}`
 	got := s.infer(t, "classes", fmt.Sprintf(inputs, "2"), "").String()
@@ -204,8 +204,8 @@ func TestClassification(t *testing.T) {
 	}
 }
 
-// TestResponses has models that answer in odd ways.
-func TestResponses(t *testing.T) {
+// TestOddResponsesBecomeErrors has models that answer in odd ways.
+func TestOddResponsesBecomeErrors(t *testing.T) {
 	answer := func(name string, answer func(*infer.Request, infer.Sender) error) *fakeModel {
 		m := model(name, 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
 		m.Infer = func(_ context.Context, req *infer.Request, send infer.Sender) error { return answer(req, send) }

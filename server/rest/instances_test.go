@@ -7,9 +7,9 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestReadInstances: whatever is wrong with the body is refused as such, with
+// TestReadInstancesNamesWhatIsWrong: whatever is wrong with the body is refused as such, with
 // what was found and what was wanted.
-func TestReadInstances(t *testing.T) {
+func TestReadInstancesNamesWhatIsWrong(t *testing.T) {
 	const body = `want {"count":<number>,"group":<name>}, of which the group may be absent`
 	const number = "want a whole number from 1 to 1024"
 	const name = "want the name of an instance group"

@@ -8,7 +8,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-func TestMetrics(t *testing.T) {
+func TestMetricsServeThePage(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/openmetrics-text")
 		if r.Header.Get("Accept") != "" || r.Header.Get("Accept-Encoding") != "" {

@@ -2,7 +2,7 @@ package rest
 
 import "testing"
 
-func TestRoute(t *testing.T) {
+func TestRouteFindsTheEndpoint(t *testing.T) {
 	for path, want := range map[string]target{
 		"/v2":                                   {endpoint: epServerMetadata},
 		"/v2/models/stats":                      {endpoint: epModelStatistics},

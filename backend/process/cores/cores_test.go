@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-func TestHostPolicies(t *testing.T) {
+func TestHostPoliciesChooseCores(t *testing.T) {
 	was := nodes
 	t.Cleanup(func() { nodes = was })
 	nodes = t.TempDir()
@@ -57,7 +57,7 @@ func TestHostPolicies(t *testing.T) {
 	}
 }
 
-func TestPolicyNames(t *testing.T) {
+func TestPolicyNameFollowsTheGroup(t *testing.T) {
 	for want, group := range map[string]*kserve.ModelInstanceGroup{
 		"cpu":   {Kind: kserve.ModelInstanceGroup_KIND_CPU},
 		"model": {Kind: kserve.ModelInstanceGroup_KIND_MODEL},

@@ -9,8 +9,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestLineLimit lets a burst through, drops what exceeds it, and says how much.
-func TestLineLimit(t *testing.T) {
+// TestLineLimitDropsWhatExceedsABurst lets a burst through, drops what exceeds it, and says
+// how much.
+func TestLineLimitDropsWhatExceedsABurst(t *testing.T) {
 	var log bytes.Buffer
 	logger := zerolog.New(&log)
 	limit := Limit{tokens: 3, last: time.Now().Add(time.Hour)}
@@ -28,7 +29,7 @@ func TestLineLimit(t *testing.T) {
 	}
 }
 
-func TestCut(t *testing.T) {
+func TestCutKeepsWholeLetters(t *testing.T) {
 	if got := Cut("short"); got != "short" {
 		t.Errorf("got %q", got)
 	}

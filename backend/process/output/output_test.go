@@ -15,9 +15,9 @@ import (
 // patience bounds every wait of these tests: long enough for a busy machine.
 const patience = 60 * time.Second
 
-// TestOutputLines writes what models print to both streams, and compares what
+// TestOutputIsCopiedAsItWasOrAsLines writes what models print to both streams, and compares what
 // comes out: as it was, or as lines of the log.
-func TestOutputLines(t *testing.T) {
+func TestOutputIsCopiedAsItWasOrAsLines(t *testing.T) {
 	long := strings.Repeat("x", 3*MaxLine)
 	printed := []string{"one\ntwo", "o\r\n\n", "\xff\xfe\n", long, long + "\nlast"}
 	for _, tagged := range []bool{false, true} {

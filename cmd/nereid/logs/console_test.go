@@ -70,8 +70,8 @@ func TestConsoleThatWasClosed(t *testing.T) {
 	c.Flush()
 }
 
-// TestConsolesAreOne finds that both outputs lead to the same pipe.
-func TestConsolesAreOne(t *testing.T) {
+// TestConsolesFindThatTheyAreOne finds that both outputs lead to the same pipe.
+func TestConsolesFindThatTheyAreOne(t *testing.T) {
 	_, reader, writer := consolePipe(t)
 	if out, err := NewConsoles(writer, writer); out != err {
 		t.Error("two consoles for one pipe")

@@ -55,7 +55,7 @@ func (l *testLog) take() string {
 	return callerLine.ReplaceAllString(text, "_test.go:N]")
 }
 
-func TestLogLines(t *testing.T) {
+func TestLinesHaveLevelTimeAndPlace(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		log  func(l *testLog)
@@ -89,8 +89,8 @@ func TestLogLines(t *testing.T) {
 	}
 }
 
-// TestBareMessages is a table of what the environment may say.
-func TestBareMessages(t *testing.T) {
+// TestEnvironmentAsksForBareMessages is a table of what the environment may say.
+func TestEnvironmentAsksForBareMessages(t *testing.T) {
 	for wish, bare := range map[string]bool{"": false, "0": true, "FALSE": true, "false": true, "1": false, "TRUE": false, "off": false} {
 		l := newTestLog(t, allLines, wish)
 		l.Info().Msg("x")
@@ -130,7 +130,7 @@ func TestLogFileIsAppendedTo(t *testing.T) {
 	}
 }
 
-func TestLogWithoutEscapes(t *testing.T) {
+func TestLogKeepsLinesWithoutEscapes(t *testing.T) {
 	l := newTestLog(t, allLines, "0")
 	l.Info().Str("file", "f").Int("line", 1).Str("k", "v").Msg("two\n\"lines\"")
 	if got, want := l.take(), "I0102 15:04:05.123456 42 f:1] two\n\"lines\" k=v\n"; got != want {
@@ -177,7 +177,7 @@ func TestLogSettingsChange(t *testing.T) {
 	}
 }
 
-func TestLogTable(t *testing.T) {
+func TestTablesAreInformation(t *testing.T) {
 	l := newTestLog(t, allLines, "")
 	l.lines.Table("+-\"-+\n")
 	if got, want := l.take(), "I0102 15:04:05.123456 42 writer_test.go:N] \n+-\"-+\n\n"; got != want {

@@ -197,17 +197,17 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestDecodeGroups nests groups as deep as the library allows.
-func TestDecodeGroups(t *testing.T) {
+// TestDecodeTakesNestedGroups nests groups as deep as the library allows.
+func TestDecodeTakesNestedGroups(t *testing.T) {
 	for _, depth := range []int{1, 100, maxDepth - 1, 2 * maxDepth} {
 		b := append(bytes.Repeat([]byte{0x43}, depth), bytes.Repeat([]byte{0x44}, depth)...)
 		checkDecode(t, b, 1000)
 	}
 }
 
-// TestDecodeClaims lets messages announce what never comes: nothing large
+// TestDecodeAllocatesWhatArrives lets messages announce what never comes: nothing large
 // may be allocated for it.
-func TestDecodeClaims(t *testing.T) {
+func TestDecodeAllocatesWhatArrives(t *testing.T) {
 	for _, head := range [][]byte{
 		{0x3a, 0x80, 0x80, 0x80, 0x80, 0x07}, // raw contents of 1.75 GiB
 		{0x2a, 0x80, 0x80, 0x80, 0x80, 0x07}, // an input of 1.75 GiB
@@ -245,9 +245,9 @@ func TestDecodeClaims(t *testing.T) {
 	}
 }
 
-// TestDecodeWeight sends messages that are small on the wire and large in
+// TestDecodeRefusesHeavyMessages sends messages that are small on the wire and large in
 // memory.
-func TestDecodeWeight(t *testing.T) {
+func TestDecodeRefusesHeavyMessages(t *testing.T) {
 	for name, bit := range map[string][]byte{
 		"inputs": {0x2a, 0}, "outputs": {0x32, 0}, "raw": {0x3a, 0}, "parameters": {0x22, 0},
 		"dimensions": append([]byte{0x2a, 0x82, 0x20, 0x1a, 0xff, 0x1f}, make([]byte, 4095)...),
@@ -261,8 +261,8 @@ func TestDecodeWeight(t *testing.T) {
 	}
 }
 
-// TestTyped converts each field of InferTensorContents.
-func TestTyped(t *testing.T) {
+// TestTypedContentsBecomeBytes converts each field of InferTensorContents.
+func TestTypedContentsBecomeBytes(t *testing.T) {
 	for _, test := range []struct {
 		typ  infer.DataType
 		in   *kserve.InferTensorContents

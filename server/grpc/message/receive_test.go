@@ -10,9 +10,9 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestTransport makes sure that messages are read while they arrive: where
+// TestTransportHandsOverPieces makes sure that messages are read while they arrive: where
 // the library does not offer that, all works, but slower.
-func TestTransport(t *testing.T) {
+func TestTransportHandsOverPieces(t *testing.T) {
 	found := make(chan bool, 1)
 	srv := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		_, ok := grpc.ServerTransportStreamFromContext(stream.Context()).(transport)
