@@ -66,9 +66,9 @@ func (l *life) handle(f ipc.Frame) error {
 	case f.Kind == ipc.Log && l.seen >= phaseHello:
 		return l.logged(f)
 	case f.Kind == ipc.Call && l.seen >= phaseHello:
-		return l.called(f)
+		return l.calls.receive(f)
 	case f.Kind == ipc.Metric && l.seen >= phaseHello:
-		return l.measured(f)
+		return l.calls.measure(f)
 	case f.Kind == ipc.Finalized && l.seen == phaseInitialized:
 		l.seen = phaseFinalized
 		// What finalize raised is in the log already, with its traceback.

@@ -7,15 +7,17 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/rs/zerolog"
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// Limits of the calls that one stub has under way: those that take their time,
+// Limits of the host calls that one process has in flight: those that take their time,
 // and the bytes of what they brought.
 const (
 	maxCalls     = 256
@@ -23,27 +25,41 @@ const (
 	maxCallFiles = 4096 // of one model to load
 )
 
-// calls are what a stub asks of its server beside inferences.
-type calls struct {
-	custom *metrics.Holder // guarded by the channel's receive lock
+// callSession is what host calls ask of the life of the process that makes them. Any
+// goroutine calls it.
+type callSession interface {
+	// sendBody sends a frame, through a block of the pool if its body is long.
+	sendBody(kind ipc.Kind, id uint64, body []byte) error
+	// fail ends the life because of err. It does not wait.
+	fail(err error)
+}
+
+// hostCalls are what a process asks of its server beside BLS requests.
+type hostCalls struct {
+	session callSession
+	host    backend.Host
+	log     zerolog.Logger
+	custom  *metrics.Holder // guarded by the channel's receive lock
 
 	// ctx ends with the life: calls that wait are given up.
 	ctx     context.Context
 	cancel  context.CancelFunc
 	waiting sync.WaitGroup // added to under the receive lock
-	count   atomic.Int32
-	bytes   atomic.Int64
+	// count and bytes are of the calls that a goroutine acts on. The reader of the ring
+	// adds to them, and those goroutines take away.
+	count atomic.Int32
+	bytes atomic.Int64
 }
 
-func newCalls(custom *metrics.Holder) *calls {
-	c := &calls{custom: custom}
+func newHostCalls(session callSession, host backend.Host, custom *metrics.Holder, log zerolog.Logger) *hostCalls {
+	c := &hostCalls{session: session, host: host, custom: custom, log: log}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
 
-// end gives up what is under way and waits until nothing is. The custom metrics
-// stay if keep is set. No frame of the stub may be handled any more.
-func (c *calls) end(keep bool) {
+// end gives up what is in flight and waits until nothing is. The custom metrics
+// stay if keep is set. No frame of the process may be handled any more.
+func (c *hostCalls) end(keep bool) {
 	c.cancel()
 	c.custom.End(keep)
 	c.waiting.Wait()
@@ -110,48 +126,47 @@ type resultBody struct {
 	Value float64 `msgpack:"value"`
 }
 
-// called acts on a CALL. What takes its time is done by a goroutine; everything
+// receive acts on a CALL. What takes its time is done by a goroutine; everything
 // about metrics is done at once, so that it keeps its order.
-func (l *life) called(f ipc.Frame) error {
-	var c callBody
-	if err := decode(f, &c); err != nil {
+func (c *hostCalls) receive(f ipc.Frame) error {
+	var body callBody
+	if err := decode(f, &body); err != nil {
 		return err
 	}
-	if len(f.Body) > maxMap && c.Operation != "load" {
-		return broke("frame", "body of CALL %q has %d bytes, want at most %d", c.Operation, len(f.Body), maxMap)
+	if len(f.Body) > maxMap && body.Operation != "load" {
+		return broke("frame", "body of CALL %q has %d bytes, want at most %d", body.Operation, len(f.Body), maxMap)
 	}
-	if (f.ID == 0) != (c.Operation == "drop_family") {
-		return broke("call", "CALL %q has number %d", c.Operation, f.ID)
+	if (f.ID == 0) != (body.Operation == "drop_family") {
+		return broke("call", "CALL %q has number %d", body.Operation, f.ID)
 	}
-	custom := l.calls.custom
 	var (
 		err    error
 		result resultBody
 	)
-	switch c.Operation {
+	switch body.Operation {
 	case "load", "unload", "ready":
-		return l.control(f.ID, &c, int64(len(f.Body)))
+		return c.control(f.ID, &body, int64(len(f.Body)))
 	case "new_family":
-		err = custom.NewFamily(c.Family, c.Name, c.Description, metrics.Kind(c.Kind))
+		err = c.custom.NewFamily(body.Family, body.Name, body.Description, metrics.Kind(body.Kind))
 	case "new_metric":
-		err = custom.NewMetric(c.Family, c.Metric, c.Labels, c.Buckets)
+		err = c.custom.NewMetric(body.Family, body.Metric, body.Labels, body.Buckets)
 	case "drop_family":
-		return l.misused(custom.DropFamily(c.Family))
+		return misused(c.custom.DropFamily(body.Family))
 	case "value":
 		known := false
-		if result.Value, known, err = custom.Value(c.Metric); err == nil && !known {
+		if result.Value, known, err = c.custom.Value(body.Metric); err == nil && !known {
 			err = errDropped
 		}
 	default:
 		err = infer.Errorf(infer.Unsupported, "a call of an unknown kind")
 	}
-	if err := l.misused(err); err != nil {
+	if err := misused(err); err != nil {
 		return err
 	}
 	if err != nil {
 		result.Error = err.Error()
 	}
-	return l.result(f.ID, result)
+	return c.result(f.ID, result)
 }
 
 // errDropped is for a thread that asks for a metric while another one drops it.
@@ -160,79 +175,77 @@ var errDropped = errors.New("Invalid metric operation as the corresponding 'Metr
 
 // misused turns what no stub asks for into a protocol error; other errors are
 // for the model.
-func (l *life) misused(err error) error {
+func misused(err error) error {
 	if errors.Is(err, metrics.ErrMisuse) {
 		return broke("metric", "%v", err)
 	}
 	return nil
 }
 
-// measured acts on a METRIC.
-func (l *life) measured(f ipc.Frame) error {
+// measure acts on a METRIC.
+func (c *hostCalls) measure(f ipc.Frame) error {
 	body, err := ipc.ParseMetric(f.Body)
 	if err != nil {
 		return err
 	}
-	return l.misused(l.calls.custom.Apply(f.ID, metrics.Operation(body.Operation), body.Value))
+	return misused(c.custom.Apply(f.ID, metrics.Operation(body.Operation), body.Value))
 }
 
 // control has a call about models done by a goroutine of its own, as far as
 // there may be another one.
-func (l *life) control(number uint64, body *callBody, bytes int64) error {
-	c := l.calls
+func (c *hostCalls) control(number uint64, body *callBody, bytes int64) error {
 	done := func() {
 		c.count.Add(-1)
 		c.bytes.Add(-bytes)
 	}
 	if n, b := c.count.Add(1), c.bytes.Add(bytes); n > maxCalls || b > maxCallBytes {
 		done()
-		return l.result(number, resultBody{Error: infer.Errorf(infer.Unavailable,
+		return c.result(number, resultBody{Error: infer.Errorf(infer.Unavailable,
 			"%d calls of %d bytes are under way, at most %d of %d can be", n-1, b-bytes, maxCalls, maxCallBytes).Message})
 	}
-	c.waiting.Go(boundary.Guard(l.in.log, boundary.Life, func() {
+	c.waiting.Go(boundary.Guard(c.log, boundary.Life, func() {
 		defer done()
 		var result resultBody
-		err := boundary.Run(l.in.log, boundary.Models, func() (err error) {
-			result, err = l.act(c.ctx, body)
+		err := boundary.Run(c.log, boundary.Models, func() (err error) {
+			result, err = c.act(c.ctx, body)
 			return err
 		})
 		if err != nil {
 			result.Error = infer.AsError(err).Message
 		}
-		if err := l.result(number, result); err != nil {
-			l.fail(err)
+		if err := c.result(number, result); err != nil {
+			c.session.fail(err)
 		}
-	}, l.fail))
+	}, c.session.fail))
 	return nil
 }
 
 // act asks the packages above.
-func (l *life) act(ctx context.Context, c *callBody) (result resultBody, err error) {
-	host := l.in.model.env.Host
-	switch c.Operation {
+func (c *hostCalls) act(ctx context.Context, body *callBody) (result resultBody, err error) {
+	switch body.Operation {
 	case "load":
-		if c.Files.tooMany {
-			return result, infer.Errorf(infer.InvalidArg, "failed to load '%s', it has more than %d files", c.Model, maxCallFiles)
+		if body.Files.tooMany {
+			return result, infer.Errorf(infer.InvalidArg, "failed to load '%s', it has more than %d files", body.Model, maxCallFiles)
 		}
 		var files map[string][]byte
-		for name, content := range c.Files.content {
+		for name, content := range body.Files.content {
 			if files == nil {
-				files = make(map[string][]byte, len(c.Files.content))
+				files = make(map[string][]byte, len(body.Files.content))
 			}
 			path, ok := strings.CutPrefix(name, "file:")
 			if !ok {
-				l.in.log.Error().Msgf("load of model '%s': Unrecognized load parameter '%s', want 'file:' and a path", c.Model, output.Cut(name))
-				return result, infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", c.Model)
+				c.log.Error().Msgf("load of model '%s': Unrecognized load parameter '%s', want 'file:' and a path", body.Model, output.Cut(name))
+				return result, infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", body.Model)
 			}
 			files[path] = content
 		}
-		err = host.Load(ctx, c.Model, c.Config, files)
+		err = c.host.Load(ctx, body.Model, body.Config, files)
 	case "unload":
-		err = host.Unload(ctx, c.Model, c.Dependents)
+		err = c.host.Unload(ctx, body.Model, body.Dependents)
 	case "ready":
 		var version int64
-		if version, err = parseVersion(c.Version); err == nil {
-			result.Ready, err = host.ModelReady(ctx, c.Model, version)
+		if version, err = parseVersion(body.Version); err == nil {
+			result.Ready, err = c.host.ModelReady(ctx, body.Model, version)
 		}
 	}
 	return result, err
@@ -241,19 +254,19 @@ func (l *life) act(ctx context.Context, c *callBody) (result resultBody, err err
 // maxResultText bounds the text of an error, in bytes.
 const maxResultText = 256 << 10
 
-// result answers a CALL. An error ends the life; a life that has ended is none.
-func (l *life) result(number uint64, body resultBody) error {
+// result sends RESULT. An error ends the life; a life that has ended is none.
+func (c *hostCalls) result(number uint64, body resultBody) error {
 	body.Error = strings.ToValidUTF8(output.CutAt(body.Error, maxResultText), "\uFFFD")
 	encoded, err := msgpack.Marshal(&body)
 	if err != nil {
 		return err
 	}
-	err = l.sendBody(ipc.Result, number, encoded)
+	err = c.session.sendBody(ipc.Result, number, encoded)
 	if len(encoded) > ipc.MaxInlineBody && refusal(err) != nil {
 		// There is no memory for a long text now.
 		body.Error = output.Cut(body.Error)
 		if encoded, err = msgpack.Marshal(&body); err == nil {
-			err = l.channel.Send(ipc.Result, number, encoded)
+			err = c.session.sendBody(ipc.Result, number, encoded)
 		}
 	}
 	if errors.Is(err, ipc.ErrClosed) {

@@ -119,7 +119,7 @@ func FuzzCalls(f *testing.F) {
 		l := newStandIn(t, backings["sealed"]).newLife()
 		l.seen = phaseInitialized
 		registry := metrics.New(metrics.Config{})
-		l.calls = newCalls(registry.Custom("m"))
+		l.calls = newHostCalls(l, l.in.model.env.Host, registry.Custom("m"), l.in.log)
 		n := allocated(func() {
 			for rest := frames; len(rest) >= 4; {
 				size := min(int(le.Uint16(rest[2:])), len(rest)-4)

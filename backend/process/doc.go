@@ -31,7 +31,7 @@
 //	opened       open streams: responses sent by themselves, windows, credit (open.go)
 //	readiness    READY? (ready.go)
 //	blsRequests  what its model asks of other models (infer*.go; bls.go is their session)
-//	calls        what it asks of the server: load, unload, metrics (calls.go)
+//	hostCalls    what it asks of the server: load, unload, metrics (calls.go)
 //	ending       why it ends, and what it leaves (end.go)
 //
 // The package has more than 15 files because a life is one state under one lock: its

@@ -36,7 +36,7 @@ type life struct {
 	open opened // guarded by Instance.mu
 	readiness
 	bls   *blsRequests
-	calls *calls
+	calls *hostCalls
 	ending
 
 	response ipc.ResponseBody // reused; guarded by the receive lock
@@ -131,8 +131,8 @@ func (in *Instance) begin() (*life, error) {
 	loans := &shm.Loans{}
 	l = &life{
 		in: in, channel: channel, loans: loans, logLimit: output.NewLimit(),
-		calls: newCalls(s.metrics.Custom(in.model.env.Name)),
 	}
+	l.calls = newHostCalls(l, in.model.env.Host, s.metrics.Custom(in.model.env.Name), in.log)
 	l.copies.account = s.account
 	l.handshake.begin()
 	l.ending.begin()

@@ -69,8 +69,8 @@ func (s *standIn) newLife() *life {
 		in:      &Instance{model: model, name: "m_0", log: zerolog.Nop()},
 		channel: s.channel, loans: &shm.Loans{}, down: names(), up: names(),
 		logLimit: output.NewLimit(),
-		calls:    newCalls(metrics.New(metrics.Config{}).Custom("m")),
 	}
+	l.calls = newHostCalls(l, model.env.Host, metrics.New(metrics.Config{}).Custom("m"), l.in.log)
 	l.handshake.begin()
 	l.encoder = encoder{pool: s.pool, loans: l.loans, names: l.down}
 	l.bls = l.newBLS()
