@@ -41,7 +41,9 @@ var mayImport = map[string][]string{
 	"server/http1":           {"boundary", "memory", "server/connections"},
 	"server/http1/http1test": {},
 	"server/jsontext":        {},
-	"server/rest":            {"boundary", "infer", "kserve", "memory", "models", "server", "server/connections", "server/http1", "server/jsontext"},
+	"server/rest":            {"infer", "kserve", "memory", "models", "server", "server/connections", "server/http1", "server/jsontext", "server/rest/body", "server/rest/inference"},
+	"server/rest/body":       {"infer", "memory", "server", "server/http1", "server/jsontext"},
+	"server/rest/inference":  {"infer", "memory", "models", "server", "server/http1", "server/jsontext", "server/rest/body"},
 	"server/servertest":      {"infer", "kserve", "memory", "models"},
 	"models":                 {"backend", "boundary", "infer", "kserve", "memory", "metrics", "models/cache", "models/config", "models/locktable", "models/repository", "models/signature", "models/statistics", "models/warmup", "scheduler", "scheduler/batching", "scheduler/ensemble", "scheduler/ratelimit", "scheduler/sequence", "scheduler/stacked", "scheduler/waitgraph"},
 	"models/cache":           {"infer"},
@@ -85,6 +87,7 @@ var mayImport = map[string][]string{
 var tested = map[string][]string{
 	"backend/process":    {"backend/python", "stub", "pyutils"}, // whose stubs they host
 	"models/signature":   {"models/config"},
+	"server/rest/body":   {"boundary"},
 	"scheduler/sequence": {"scheduler/ratelimit"},
 	"scheduler/stacked":  {"scheduler", "scheduler/batching"},
 }

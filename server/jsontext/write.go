@@ -107,3 +107,19 @@ func AppendFloat(b []byte, f float64) []byte {
 		return strconv.AppendInt(append(b, 'e'), int64(point-1), 10)
 	}
 }
+
+// AppendInts appends the numbers of lists, in their order, as one array.
+func AppendInts(b []byte, lists ...[]int64) []byte {
+	b = append(b, '[')
+	more := false
+	for _, list := range lists {
+		for _, n := range list {
+			if more {
+				b = append(b, ',')
+			}
+			b = strconv.AppendInt(b, n, 10)
+			more = true
+		}
+	}
+	return append(b, ']')
+}

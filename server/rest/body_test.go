@@ -12,6 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/rest/body"
+	"github.com/nereid-serving/nereid/server/rest/inference"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -28,7 +30,7 @@ func announce(t *testing.T, s *testServer, size, sent int) *testConn {
 	c := s.connect(t)
 	head := binaryInput(size)
 	c.send(fmt.Sprintf("POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: x\r\n%s: %d\r\nContent-Length: %d\r\n\r\n%s%s",
-		headerLengthName, len(head), len(head)+size, head, strings.Repeat("x", sent)))
+		inference.HeaderLengthName, len(head), len(head)+size, head, strings.Repeat("x", sent)))
 	return c
 }
 
@@ -37,14 +39,14 @@ func announce(t *testing.T, s *testServer, size, sent int) *testConn {
 func TestAnnouncedBodiesTakeNothing(t *testing.T) {
 	s := startHTTP(t, Config{Config: http1.Config{HeaderTimeout: 2 * patience}}, nil)
 	const each = 100 << 20 // together twice the limit
-	s.account.Must(memory.Blocks, 1<<30/plentyPart)
-	defer s.account.Give(memory.Blocks, 1<<30/plentyPart)
+	s.blocks.Account.Must(memory.Blocks, 1<<30/body.PlentyPart)
+	defer s.blocks.Account.Give(memory.Blocks, 1<<30/body.PlentyPart)
 	var conns []*testConn
 	for range 20 {
 		conns = append(conns, announce(t, s, each, 10))
 	}
 	eventually(t, "all bodies are begun", func() bool { return s.blocks.Lent.Load() == 20 })
-	if used, most := s.account.Total()-s.account.Used(memory.Transport)-(1<<30)/plentyPart, int64(20*2*gatherStep); used > most {
+	if used, most := s.blocks.Account.Total()-s.blocks.Account.Used(memory.Transport)-(1<<30)/body.PlentyPart, int64(20*2*body.FirstStep); used > most {
 		t.Errorf("%d bytes are charged for 200 that came, want at most %d", used, most)
 	}
 	const size = 4 << 20
@@ -55,7 +57,7 @@ func TestAnnouncedBodiesTakeNothing(t *testing.T) {
 		_ = c.Close()
 	}
 	eventually(t, "all is given back", func() bool {
-		return s.blocks.Lent.Load() == 0 && s.account.Total()-s.account.Used(memory.Transport) == 1<<30/plentyPart
+		return s.blocks.Lent.Load() == 0 && s.blocks.Account.Total()-s.blocks.Account.Used(memory.Transport) == 1<<30/body.PlentyPart
 	})
 }
 
@@ -71,33 +73,33 @@ func TestBodiesOfAllSizes(t *testing.T) {
 				break
 			}
 		}
-		if len(in.Data) > gatherStep && in.Memory == nil {
+		if len(in.Data) > body.FirstStep && in.Memory == nil {
 			t.Errorf("%d bytes lie on the heap", len(in.Data))
 		}
 		send(&infer.Response{Model: "sees", Version: 1, Final: true})
 		return nil
 	}
 	s := startHTTP(t, Config{MaxInputBytes: 8 << 20}, servertest.NewCore(sees))
-	for _, size := range []int{0, 1, 4096, 4097, gatherStep - 1, gatherStep, gatherStep + 1, 8*gatherStep - 1, 8 * gatherStep, 8*gatherStep + 1, 5 << 20} {
+	for _, size := range []int{0, 1, 4096, 4097, body.FirstStep - 1, body.FirstStep, body.FirstStep + 1, 8*body.FirstStep - 1, 8 * body.FirstStep, 8*body.FirstStep + 1, 5 << 20} {
 		data := make([]byte, size)
 		for i := range data {
 			data[i] = byte(i * 7)
 		}
 		head := binaryInput(size)
-		body := head + string(data)
+		whole := head + string(data)
 		var packed bytes.Buffer
 		z := gzip.NewWriter(&packed)
-		_, _ = io.WriteString(z, body)
+		_, _ = io.WriteString(z, whole)
 		_ = z.Close()
 		for _, unproven := range []bool{false, true} {
 			s.blocks.unproven.Store(unproven)
 			for name, text := range map[string]string{
-				"length":  fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body),
-				"chunked": "Transfer-Encoding: chunked\r\n\r\n" + inChunks(body, 1<<20),
+				"length":  fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(whole), whole),
+				"chunked": "Transfer-Encoding: chunked\r\n\r\n" + inChunks(whole, 1<<20),
 				"gzip":    fmt.Sprintf("Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", packed.Len(), packed.String()),
 			} {
 				c := s.connect(t)
-				c.send(fmt.Sprintf("POST /v2/models/sees/infer HTTP/1.1\r\nHost: x\r\n%s: %d\r\n%s", headerLengthName, len(head), text))
+				c.send(fmt.Sprintf("POST /v2/models/sees/infer HTTP/1.1\r\nHost: x\r\n%s: %d\r\n%s", inference.HeaderLengthName, len(head), text))
 				if got := c.receive("POST"); got.status != 200 {
 					t.Errorf("%s of %d bytes, unproven %t: got status %d, %.200s", name, size, unproven, got.status, got.body)
 				}
@@ -107,30 +109,17 @@ func TestBodiesOfAllSizes(t *testing.T) {
 	}
 }
 
-func TestNextSizeGrowsInSteps(t *testing.T) {
-	for _, limit := range []int64{gatherStep + 1, 8 * gatherStep, 8*gatherStep + 1, 36 << 20, 64<<20 + 1, 1 << 31} {
-		last := int64(0)
-		for size, steps := int64(gatherStep), 0; size < limit; steps++ {
-			last = size
-			if size = nextSize(size, limit); size <= last || size > limit || last < size/8 || steps > 8 {
-				t.Fatalf("limit %d: got %d after %d in step %d, want up to eight times as much", limit, size, last, steps)
-			}
-		}
-		if limit > 64*gatherStep && last > limit/8+1 {
-			t.Errorf("limit %d: got %d last, want an eighth", limit, last)
-		}
-	}
-}
-
 // TestBodyThatOutgrowsTheMemory is refused when it does, and gives all back; one
 // that is larger than all of it is refused at once.
 func TestBodyThatOutgrowsTheMemory(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
-	free := servertest.Leave(s.account, memory.Blocks, 1<<20)
+	free := servertest.Leave(s.blocks.Account, memory.Blocks, 1<<20)
 	const size = 3 << 20
 	if got := s.infer(t, "id_uint8", binaryInput(size), strings.Repeat("x", size)); got.status != 503 || !strings.Contains(got.body, "bytes for requests are in use") {
 		t.Errorf("got %d %.200s, want 503", got.status, got.body)
 	}
 	free()
-	eventually(t, "all is given back", func() bool { return s.account.Total() == s.account.Used(memory.Transport) && s.blocks.Lent.Load() == 0 })
+	eventually(t, "all is given back", func() bool {
+		return s.blocks.Account.Total() == s.blocks.Account.Used(memory.Transport) && s.blocks.Lent.Load() == 0
+	})
 }

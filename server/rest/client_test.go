@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
 // result is a reply as a test compares it.
@@ -96,7 +97,7 @@ func (s *testServer) do(t testing.TB, method, path, body string, headers ...stri
 func (s *testServer) infer(t testing.TB, model, head, data string, headers ...string) result {
 	t.Helper()
 	if data != "" {
-		headers = append(headers, fmt.Sprintf("%s: %d", headerLengthName, len(head)))
+		headers = append(headers, fmt.Sprintf("%s: %d", inference.HeaderLengthName, len(head)))
 	}
 	return s.do(t, "POST", "/v2/models/"+model+"/infer", head+data, headers...)
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zlib"
+
+	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
 func TestCompressedBodiesAreReadAndWritten(t *testing.T) {
@@ -26,10 +28,10 @@ func TestCompressedBodiesAreReadAndWritten(t *testing.T) {
 	head := `{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[9000],"parameters":{"binary_data_size":9000}}],` + binaryOutput + "}"
 	data := strings.Repeat("x", 9000)
 	want := answerTo("id_uint8", "UINT8", "[9000]", `"parameters":{"binary_data_size":9000}`) + data
-	length := fmt.Sprintf("%s: %d", headerLengthName, len(head))
+	length := fmt.Sprintf("%s: %d", inference.HeaderLengthName, len(head))
 	for _, coding := range []string{"gzip", "deflate"} {
 		got := s.do(t, "POST", "/v2/models/id_uint8/infer", pack(coding, head+data), "Content-Encoding: "+coding, length, "Accept-Encoding: "+coding+";q=0.5, identity;q=0.1, *")
-		if got.status != 200 || got.header.Get("Content-Encoding") != coding || got.header.Get(headerLengthName) != fmt.Sprint(len(want)-9000) {
+		if got.status != 200 || got.header.Get("Content-Encoding") != coding || got.header.Get(inference.HeaderLengthName) != fmt.Sprint(len(want)-9000) {
 			t.Fatalf("%s: got %.200s, headers %v", coding, got, got.header)
 		}
 		var z io.Reader

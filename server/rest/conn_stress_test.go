@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
 // TestGoodClientsAreServedBesideOthers has clients of all manners at once: those that behave
@@ -32,7 +34,7 @@ func TestGoodClientsAreServedBesideOthers(t *testing.T) {
 				head := oneInput("UINT8", fmt.Sprintf("[%d]", size), fmt.Sprintf(`"parameters":{"binary_data_size":%d}`, size))
 				head = strings.TrimSuffix(head, "}") + "," + binaryOutput + "}"
 				data := strings.Repeat(letter, size)
-				request := text("POST", "/v2/models/id_uint8/infer", head+data, fmt.Sprintf("%s: %d", headerLengthName, len(head)))
+				request := text("POST", "/v2/models/id_uint8/infer", head+data, fmt.Sprintf("%s: %d", inference.HeaderLengthName, len(head)))
 				if n%4 == 3 { // leaves in the middle, and comes back
 					_, _ = io.WriteString(c, request[:len(request)*(i+1)/(rounds+1)])
 					_ = c.Close()

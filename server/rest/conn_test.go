@@ -12,6 +12,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/rest/inference"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -153,13 +154,13 @@ func TestChunkedBodiesAreCheckedAndRead(t *testing.T) {
 func TestClientLeavesInBody(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
 	head := oneInput("UINT8", "[1000000]", `"parameters":{"binary_data_size":1000000}`)
-	length := fmt.Sprintf("%s: %d\r\n", headerLengthName, len(head))
+	length := fmt.Sprintf("%s: %d\r\n", inference.HeaderLengthName, len(head))
 	for _, request := range []string{
 		"POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\n" + length + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(head)+1000000) + head + strings.Repeat("x", 99999),
 		"POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\n" + length + "Transfer-Encoding: chunked\r\n\r\n" + strings.TrimSuffix(inChunks(head+strings.Repeat("x", 99999), 1000), "0\r\n\r\n"),
 		"POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 500000\r\n\r\n" + head,
 		"POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\n" + length + "Content-Length: 100\r\n\r\n" + head[:50],
-		"POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\n" + headerLengthName + ": 0\r\nContent-Length: 500000\r\n\r\n" + head,
+		"POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\n" + inference.HeaderLengthName + ": 0\r\nContent-Length: 500000\r\n\r\n" + head,
 		"POST /v2/models/none/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 500000\r\n\r\n" + head,
 		"POST /v2/repository/index HTTP/1.1\r\nHost: h\r\nContent-Length: 500000\r\n\r\n{",
 	} {
@@ -234,7 +235,7 @@ func TestSlowInferencesKeepTheirClient(t *testing.T) {
 func TestSlowClientsAreDisconnected(t *testing.T) {
 	const short = 200 * time.Millisecond
 	head := oneInput("UINT8", "[1000000]", `"parameters":{"binary_data_size":1000000}`)
-	large := fmt.Sprintf("POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\n%s: %d\r\nContent-Length: %d\r\n\r\n%s", headerLengthName, len(head), len(head)+1000000, head)
+	large := fmt.Sprintf("POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\n%s: %d\r\nContent-Length: %d\r\n\r\n%s", inference.HeaderLengthName, len(head), len(head)+1000000, head)
 	for _, tt := range []struct {
 		name, request, want string
 		cfg                 Config

@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/rest/body"
 )
 
 // serveLive serves GET /v2/health/live.
@@ -85,9 +86,9 @@ func (h *FrontEnd) serveModelMetadata(w *http1.Reply, model string, version int6
 		b = append(strconv.AppendInt(append(b, '"'), v, 10), '"')
 	}
 	b = jsontext.AppendString(append(b, `],"platform":`...), info.Platform())
-	batch := int64(0) // the dimension in front
+	var batch []int64 // the dimension in front
 	if info.Config.GetMaxBatchSize() > 0 {
-		batch = -1
+		batch = []int64{-1}
 	}
 	b = append(b, `,"inputs":[`...)
 	for i, in := range info.Config.GetInput() {
@@ -101,14 +102,14 @@ func (h *FrontEnd) serveModelMetadata(w *http1.Reply, model string, version int6
 	return nil
 }
 
-func appendTensorMetadata(b []byte, i int, name string, d kserve.DataType, batch int64, dims []int64) []byte {
+func appendTensorMetadata(b []byte, i int, name string, d kserve.DataType, batch, dims []int64) []byte {
 	if i > 0 {
 		b = append(b, ',')
 	}
 	b = jsontext.AppendString(append(b, `{"name":`...), name)
 	b = append(b, `,"datatype":"`...)
 	b = append(b, infer.DataType(d).String()...)
-	b = appendShape(append(b, `","shape":`...), batch, dims)
+	b = jsontext.AppendInts(append(b, `","shape":`...), batch, dims)
 	return append(b, '}')
 }
 
@@ -219,12 +220,12 @@ func appendComma(b []byte, i int) []byte {
 // serveLogging serves GET and POST /v2/logging.
 func (h *FrontEnd) serveLogging(w *http1.Reply, r *http1.Request) error {
 	if r.Method == http.MethodPost {
-		err := h.withBody(r, func(body []byte, _ *memory.Charge) error {
-			t, err := parseJSON(new(jsontext.Scanner), body)
+		err := h.bodies.Whole(r, func(text []byte, _ *memory.Charge) error {
+			doc, err := body.Parse(new(jsontext.Scanner), text)
 			if err != nil {
 				return err
 			}
-			h.logging.ChangeLogSettings(func(s *server.LogSettings) { err = readLogSettings(t.Root(), s) })
+			h.logging.ChangeLogSettings(func(s *server.LogSettings) { err = readLogSettings(doc.Root(), s) })
 			return err
 		})
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/rest/inference"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -112,9 +113,9 @@ func TestHeaderLengthDividesTheBody(t *testing.T) {
 		for _, chunked := range []bool{false, true} {
 			c := s.connect(t)
 			if chunked {
-				c.send("POST /v2/models/id_int32/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n" + headerLengthName + ": " + tt.length + "\r\n\r\n" + inChunks(tt.body, 7))
+				c.send("POST /v2/models/id_int32/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n" + inference.HeaderLengthName + ": " + tt.length + "\r\n\r\n" + inChunks(tt.body, 7))
 			} else {
-				c.send(text("POST", "/v2/models/id_int32/infer", tt.body, headerLengthName+": "+tt.length))
+				c.send(text("POST", "/v2/models/id_int32/infer", tt.body, inference.HeaderLengthName+": "+tt.length))
 			}
 			if got := c.receive("POST").String(); got != tt.want && !(chunked && tt.name == "negative") {
 				t.Errorf("%s, chunked %v:\n got %s\nwant %s", tt.name, chunked, got, tt.want)
@@ -136,7 +137,7 @@ func inChunks(body string, n int) string {
 
 func TestInferWithoutMemoryIsRefused(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
-	free := servertest.Leave(s.account, memory.Bodies, 1000)
+	free := servertest.Leave(s.blocks.Account, memory.Bodies, 1000)
 	head := oneInput("UINT8", "[2000]", `"parameters":{"binary_data_size":2000}`)
 	got := s.infer(t, "id_uint8", head, strings.Repeat("x", 2000))
 	if got.status != 503 || !strings.Contains(got.body, "bytes for requests are in use") {
@@ -157,7 +158,7 @@ func TestInferWithoutMemoryIsRefused(t *testing.T) {
 // TestReplyWithoutMemoryIsAnError has a JSON reply that is too large for what is left.
 func TestReplyWithoutMemoryIsAnError(t *testing.T) {
 	s := startHTTP(t, Config{}, nil)
-	defer servertest.Leave(s.account, memory.JSON, 100_000)()
+	defer servertest.Leave(s.blocks.Account, memory.JSON, 100_000)()
 	head := oneInput("UINT8", "[60000]", `"parameters":{"binary_data_size":60000}`)
 	if got := s.infer(t, "id_uint8", head, strings.Repeat("x", 60000)); got.status != 503 {
 		t.Errorf("got %.200s, want 503", got)

@@ -81,7 +81,7 @@ func startHTTP(t testing.TB, cfg Config, core *fakeCore) *testServer {
 		if n := blocks.Lent.Load(); n != 0 {
 			t.Errorf("%d blocks have not been released", n)
 		}
-		if n := h.account.Total(); n != 0 {
+		if n := blocks.Account.Total(); n != 0 {
 			t.Errorf("%d bytes are still charged to the account", n)
 		}
 	})

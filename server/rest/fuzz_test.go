@@ -17,6 +17,7 @@ import (
 
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/rest/inference"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -56,7 +57,7 @@ func serveBytes(t testing.TB, cfg Config, input []byte) (replies int) {
 	if n := blocks.Lent.Load(); n != 0 {
 		t.Errorf("%d blocks have not been released", n)
 	}
-	if n := h.account.Total(); n != 0 {
+	if n := blocks.Account.Total(); n != 0 {
 		t.Errorf("%d bytes are still charged to the account", n)
 	}
 	for r := bufio.NewReader(&socket.out); ; {
@@ -116,12 +117,12 @@ func FuzzInfer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, head []byte, data string, kind byte) {
 		body := string(head) + data
-		headers := []string{fmt.Sprintf("%s: %d", headerLengthName, len(head))}
+		headers := []string{fmt.Sprintf("%s: %d", inference.HeaderLengthName, len(head))}
 		if kind&1 != 0 {
 			headers = append(headers, "Accept-Encoding: deflate")
 		}
 		if kind&4 != 0 { // what may be large lies in blocks
-			body += strings.Repeat("\x00", smallBody)
+			body += strings.Repeat("\x00", inference.SmallBody)
 		}
 		model := "/v2/models/multi/infer"
 		request := text("POST", model, body, headers...)

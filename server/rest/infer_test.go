@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/rest/inference"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -74,8 +75,8 @@ func TestBinaryTensorsComeBackWhole(t *testing.T) {
 			if got.status != 200 || got.header.Get("Content-Type") != "application/octet-stream" {
 				t.Fatalf("got %.200s", got)
 			}
-			if n := got.header.Get(headerLengthName); n != strconv.Itoa(len(want)) {
-				t.Errorf("%s: got %s, want %d", headerLengthName, n, len(want))
+			if n := got.header.Get(inference.HeaderLengthName); n != strconv.Itoa(len(want)) {
+				t.Errorf("%s: got %s, want %d", inference.HeaderLengthName, n, len(want))
 			}
 			if got.body != want+tt.data {
 				t.Errorf("got  %.300q\nwant %.300q", got.body, want+tt.data)
@@ -108,15 +109,15 @@ func TestJSONAndBinaryMixInOneRequest(t *testing.T) {
 	if want := "200 application/json " + answerTo("id_int32", "INT32", "[0]", `"parameters":{"binary_data_size":0}`); got.String() != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if got.header.Get(headerLengthName) != "" {
-		t.Errorf("%s: got %s, want none", headerLengthName, got.header.Get(headerLengthName))
+	if got.header.Get(inference.HeaderLengthName) != "" {
+		t.Errorf("%s: got %s, want none", inference.HeaderLengthName, got.header.Get(inference.HeaderLengthName))
 	}
 }
 
 func TestRawRequestIsOneTensor(t *testing.T) {
 	s := startHTTP(t, Config{MaxInputBytes: 20000}, nil)
 	want := answerTo("id_int32", "INT32", "[2]", `"parameters":{"binary_data_size":8}`) + inputBytes
-	if got := s.do(t, "POST", "/v2/models/id_int32/infer", inputBytes, headerLengthName+": 0"); got.body != want {
+	if got := s.do(t, "POST", "/v2/models/id_int32/infer", inputBytes, inference.HeaderLengthName+": 0"); got.body != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if req := s.core.Last(); !req.Raw || len(req.Inputs) != 1 {
@@ -136,9 +137,9 @@ func TestRawRequestIsOneTensor(t *testing.T) {
 		c := s.connect(t)
 		size := "20001"
 		if chunked {
-			c.send("POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n" + headerLengthName + ": 0\r\n\r\n4e21\r\n" + data + "\r\n0\r\n\r\n")
+			c.send("POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n" + inference.HeaderLengthName + ": 0\r\n\r\n4e21\r\n" + data + "\r\n0\r\n\r\n")
 		} else {
-			c.send(text("POST", "/v2/models/id_uint8/infer", data, headerLengthName+": 0"))
+			c.send(text("POST", "/v2/models/id_uint8/infer", data, inference.HeaderLengthName+": 0"))
 		}
 		want := "400 application/json " + errorBody("Raw input has a byte_size ("+size+" bytes) that exceeds the maximum allowed value of 20000 bytes. Use --http-max-input-size to increase the limit.")
 		if got := c.receive("POST").String(); got != want {

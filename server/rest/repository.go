@@ -15,24 +15,9 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// withJSONBody calls use with the JSON of a request's body; an empty body is a
-// value that does not exist.
-func (h *FrontEnd) withJSONBody(w *http1.Reply, r *http1.Request, use func(v jsontext.Value, c *memory.Charge) error) error {
-	return h.withBody(r, func(body []byte, c *memory.Charge) error {
-		if len(body) == 0 {
-			return use(jsontext.Value{}, c)
-		}
-		t, err := parseJSON(new(jsontext.Scanner), body)
-		if err != nil {
-			return err
-		}
-		return use(t.Root(), c)
-	})
-}
-
 // serveIndex serves POST /v2/repository/index.
 func (h *FrontEnd) serveIndex(w *http1.Reply, r *http1.Request) error {
-	return h.withJSONBody(w, r, func(v jsontext.Value, _ *memory.Charge) error {
+	return h.bodies.JSON(r, func(v jsontext.Value, _ *memory.Charge) error {
 		only := false
 		if ready := v.Member("ready"); ready.Exists() {
 			var err error
@@ -74,7 +59,7 @@ func (h *FrontEnd) serveLoad(t target, w *http1.Reply, r *http1.Request) error {
 	if t.repository != "" {
 		return server.ErrRepositoryName
 	}
-	return h.withJSONBody(w, r, func(v jsontext.Value, c *memory.Charge) error {
+	return h.bodies.JSON(r, func(v jsontext.Value, c *memory.Charge) error {
 		config, files, err := readLoadParameters(v, c)
 		if err != nil {
 			return err
@@ -168,7 +153,7 @@ func (h *FrontEnd) serveUnload(t target, w *http1.Reply, r *http1.Request) error
 	if t.repository != "" {
 		return server.ErrRepositoryName
 	}
-	return h.withJSONBody(w, r, func(v jsontext.Value, _ *memory.Charge) error {
+	return h.bodies.JSON(r, func(v jsontext.Value, _ *memory.Charge) error {
 		dependents := false
 		if d := v.Member("parameters").Member("unload_dependents"); d.Exists() {
 			dependents, _ = d.Bool() // anything else counts as false
@@ -193,8 +178,8 @@ func (h *FrontEnd) serveInstances(t target, w *http1.Reply, r *http1.Request) er
 	}
 	var group string
 	var count int
-	err := h.withBody(r, func(body []byte, _ *memory.Charge) (err error) {
-		group, count, err = readInstances(t.model, body)
+	err := h.bodies.Whole(r, func(text []byte, _ *memory.Charge) (err error) {
+		group, count, err = readInstances(t.model, text)
 		return err
 	})
 	if err != nil {

@@ -5,31 +5,27 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"sync"
 
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/rest/body"
+	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
 // FrontEnd is the HTTP/1.1 front end. Listen, then Run it once.
 type FrontEnd struct {
 	cfg          Config
 	core         server.Core
-	allocate     server.Allocator
-	open         server.Opener
-	account      *memory.Account
 	logging      server.LogControl
 	restrictions server.Restrictions
-	forwarding   *server.Forwarding
-	serverJSON   []byte    // the server's metadata
-	calls        sync.Pool // of *inferCall
-	codecs       http1.Codecs
+	serverJSON   []byte // the server's metadata
+	bodies       *body.Gatherer
+	inferences   *inference.Codec
 
 	conns  *http1.Server
 	socket net.Listener // from Listen to Run
@@ -47,16 +43,14 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 	h := &FrontEnd{
 		cfg:        cfg,
 		core:       parts.Core,
-		allocate:   parts.Allocate,
-		open:       parts.Open,
-		account:    parts.Memory,
 		logging:    parts.Logging,
 		serverJSON: serverMetadata(cfg.ServerName, cfg.ServerVersion),
 	}
 	h.restrictions, _ = server.NewRestrictions(cfg.Restricted) // Validate has
-	h.forwarding, _ = server.NewForwarding(cfg.ForwardPattern) // tried both
-	h.calls.New = func() any { return &inferCall{h: h} }
-	h.conns = http1.NewServer(cfg.Config, h.account, http1.Handler{Serve: h.handle, ErrorBody: errorJSON}, log)
+	forwarding, _ := server.NewForwarding(cfg.ForwardPattern)  // tried both
+	h.bodies = &body.Gatherer{Open: parts.Open, Account: parts.Memory, MaxBytes: cfg.MaxInputBytes}
+	h.inferences = inference.NewCodec(h.bodies, parts.Allocate, forwarding)
+	h.conns = http1.NewServer(cfg.Config, parts.Memory, http1.Handler{Serve: h.handle, ErrorBody: errorJSON}, log)
 	return h, nil
 }
 
@@ -173,9 +167,6 @@ func parseVersion(digits string) (int64, error) {
 	}
 	return v, nil
 }
-
-// errUnsupportedEncoding goes with a header Accept-Encoding.
-var errUnsupportedEncoding = &infer.Error{Code: infer.Unsupported, Message: "Unsupported compression type"}
 
 // errGenerateOff refuses what other servers of the protocol have and this one has not.
 var errGenerateOff = &infer.Error{Code: infer.Unsupported, Message: "This server does not support the generate endpoints."}

@@ -1,7 +1,6 @@
-package rest
+package inference
 
 import (
-	"net/http"
 	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -14,12 +13,18 @@ import (
 // textPerByte is about how many bytes of JSON a byte of a tensor becomes.
 const textPerByte = 4
 
-// reply writes the response: JSON, then the binary outputs in their order.
-func (c *inferCall) reply(w *http1.Reply, r *http1.Request) error {
-	resp := c.answer.first
-	var few [8][]byte
-	blobs := few[:0]
-	b := append(c.out[:0], '{')
+// Encode writes the one response that Infer has taken: JSON, and behind it the binary
+// outputs in their order. Both are valid until Release.
+func (q *Request) Encode() (head []byte, blobs [][]byte, err error) {
+	if q.single.count != 1 {
+		return nil, nil, infer.Errorf(infer.Internal, "expected a single response, got %d", q.single.count)
+	}
+	resp := q.single.first
+	if resp.Err != nil {
+		return nil, nil, resp.Err
+	}
+	blobs = q.blobs[:0]
+	b := append(q.out[:0], '{')
 	if resp.ID != "" {
 		b = jsontext.AppendString(append(b, `"id":`...), resp.ID)
 		b = append(b, ',')
@@ -36,11 +41,11 @@ func (c *inferCall) reply(w *http1.Reply, r *http1.Request) error {
 			b = append(b, ',')
 		}
 		out := &resp.Outputs[i]
-		form := c.form(out.Name)
+		form := q.form(out.Name)
 		if form.classes > 0 {
-			classes, err := server.Classify(out, form.classes, c.target.Info().Config.GetMaxBatchSize() > 0, c.target.Info().Labels[out.Name])
+			classes, err := server.Classify(out, form.classes, q.target.Info().Config.GetMaxBatchSize() > 0, q.target.Info().Labels[out.Name])
 			if err != nil {
-				return err
+				return nil, nil, err
 			}
 			out = &classes
 		}
@@ -54,51 +59,42 @@ func (c *inferCall) reply(w *http1.Reply, r *http1.Request) error {
 			continue
 		}
 		if err := server.CheckOutputSize(out); err != nil {
-			return err
+			return nil, nil, err
 		}
-		if len(out.Data) > smallBody {
-			if err := c.charge.Take(memory.JSON, int64(len(out.Data))*textPerByte); err != nil {
-				return err
+		if len(out.Data) > SmallBody {
+			if err := q.charge.Take(memory.JSON, int64(len(out.Data))*textPerByte); err != nil {
+				return nil, nil, err
 			}
 		}
-		var err error
 		if b, err = appendJSONData(append(b, `,"data":`...), out); err != nil {
-			return err
+			return nil, nil, err
 		}
 		b = append(b, '}')
 	}
-	b = append(b, ']', '}')
-	c.out = b
-	w.ContentType = typeJSON
-	if len(blobs) > 0 {
-		w.ContentType, w.Extra = typeBinary, http1.Number{Name: headerLengthName, Value: len(b)}
-	}
-	if coding := r.AcceptedCoding(); coding != http1.Identity && c.canPack(b, blobs) {
-		if packed, err := c.h.codecs.Compress(nil, coding, append([][]byte{b}, blobs...)...); err == nil {
-			w.Coding = coding
-			w.Send(http.StatusOK, packed)
-			return nil
-		}
-	}
-	w.Send(http.StatusOK, b, blobs...)
-	return nil
+	q.out, q.blobs = append(b, ']', '}'), blobs
+	return q.out, q.blobs, nil
 }
 
-// canPack charges for a reply's compressed bytes. Where there is no memory for them
-// the reply goes out as it is, which every client takes.
-func (c *inferCall) canPack(head []byte, blobs [][]byte) bool {
+// Compress returns head and blobs as one in a coding. It charges for the compressed bytes;
+// where there is no memory for them ok is false, and the reply goes out as it is, which
+// every client takes.
+func (q *Request) Compress(coding http1.Coding, head []byte, blobs [][]byte) (packed []byte, ok bool) {
 	size := int64(len(head))
 	for _, blob := range blobs {
 		size += int64(len(blob))
 	}
-	return size <= smallBody || c.charge.Take(memory.Decompression, size) == nil
+	if size > SmallBody && q.charge.Take(memory.Decompression, size) != nil {
+		return nil, false
+	}
+	packed, err := q.codec.codings.Compress(nil, coding, append([][]byte{head}, blobs...)...)
+	return packed, err == nil
 }
 
 func appendOutputHead(b []byte, out *infer.Tensor) []byte {
 	b = jsontext.AppendString(append(b, `{"name":`...), out.Name)
 	b = append(b, `,"datatype":"`...)
 	b = append(b, out.DataType.String()...)
-	return appendShape(append(b, `","shape":`...), 0, out.Shape)
+	return jsontext.AppendInts(append(b, `","shape":`...), out.Shape)
 }
 
 func appendParameters(b []byte, params []infer.Parameter) []byte {

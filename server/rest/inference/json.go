@@ -1,30 +1,9 @@
-package rest
+package inference
 
 import (
-	"errors"
-	"strconv"
-
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
-
-// parseJSON checks the syntax of a request's JSON and reports what is wrong
-// with it as the protocol does.
-func parseJSON(s *jsontext.Scanner, buf []byte) (jsontext.Document, error) {
-	t, err := s.Scan(buf)
-	return t, errJSON(err)
-}
-
-// errJSON says what is wrong with a text as the protocol does.
-func errJSON(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, jsontext.ErrTooDeep):
-		return infer.Errorf(infer.InvalidArg, "%v", err)
-	}
-	return infer.Errorf(infer.Internal, "failed to parse the request JSON buffer: %v", err)
-}
 
 // unableTo puts a context before the error of an accessor: "Unable to parse
 // 'name': <err>".
@@ -56,19 +35,4 @@ func readParameter(v jsontext.Value, name string) (p infer.Parameter, ok bool) {
 	f, err := v.Float()
 	p.Kind, p.Double = infer.DoubleParameter, f
 	return p, err == nil
-}
-
-// appendShape appends a shape as a JSON array, with first before it unless it is 0.
-func appendShape(b []byte, first int64, dims []int64) []byte {
-	b = append(b, '[')
-	if first != 0 {
-		b = strconv.AppendInt(b, first, 10)
-	}
-	for i, d := range dims {
-		if i > 0 || first != 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, d, 10)
-	}
-	return append(b, ']')
 }

@@ -1,4 +1,4 @@
-package rest
+package inference
 
 import (
 	"encoding/binary"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/rest/body"
 )
 
 var (
@@ -25,7 +26,7 @@ func readNumbers(v jsontext.Value, d infer.DataType, n int64, dst []byte) error 
 	for {
 		more, err := walk.Next()
 		if err != nil {
-			return errJSON(err)
+			return body.RefuseJSON(err)
 		}
 		if !more {
 			break
@@ -90,7 +91,7 @@ func stringsSize(v jsontext.Value) (int64, error) {
 	for {
 		more, err := walk.Next()
 		if err != nil {
-			return 0, errJSON(err)
+			return 0, body.RefuseJSON(err)
 		}
 		if !more {
 			return n, nil

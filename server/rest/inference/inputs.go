@@ -1,4 +1,4 @@
-package rest
+package inference
 
 import (
 	"math"
@@ -82,7 +82,7 @@ func (f *inputFields) checkSource() error {
 }
 
 // readInputs reads the inputs and their data.
-func (c *inferCall) readInputs(v jsontext.Value, req *infer.Request) error {
+func (q *Request) readInputs(v jsontext.Value, req *infer.Request) error {
 	if !v.Exists() {
 		return unableTo("parse", "inputs", errMissingMember("inputs"))
 	}
@@ -100,11 +100,11 @@ func (c *inferCall) readInputs(v jsontext.Value, req *infer.Request) error {
 		if err := f.checkSource(); err != nil {
 			return err
 		}
-		if err := c.chargeItem(len(req.Inputs)); err != nil {
+		if err := q.chargeItem(len(req.Inputs)); err != nil {
 			return err
 		}
 		var t infer.Tensor
-		if t.Name, err = c.readName(f.name); err != nil {
+		if t.Name, err = q.readName(f.name); err != nil {
 			return err
 		}
 		datatype, err := memberString(f.datatype, "datatype")
@@ -112,7 +112,7 @@ func (c *inferCall) readInputs(v jsontext.Value, req *infer.Request) error {
 			return err
 		}
 		t.DataType = infer.ParseDataType(string(datatype.Raw))
-		if t.Shape, err = c.readShape(f.shape); err != nil {
+		if t.Shape, err = q.readShape(f.shape); err != nil {
 			return err
 		}
 		if !names.Add(t.Name, len(req.Inputs), func(i int) string { return req.Inputs[i].Name }) {
@@ -121,7 +121,7 @@ func (c *inferCall) readInputs(v jsontext.Value, req *infer.Request) error {
 		// The tensor is the request's before it has memory, so that the code that ends
 		// the request releases it.
 		req.Inputs = append(req.Inputs, t)
-		if err := c.readInputData(&f, &req.Inputs[len(req.Inputs)-1]); err != nil {
+		if err := q.readInputData(&f, &req.Inputs[len(req.Inputs)-1]); err != nil {
 			return err
 		}
 	}
@@ -139,18 +139,18 @@ func memberString(v jsontext.Value, name string) (jsontext.String, error) {
 }
 
 // readName returns a tensor's name, without allocating if the model has it.
-func (c *inferCall) readName(v jsontext.Value) (string, error) {
+func (q *Request) readName(v jsontext.Value) (string, error) {
 	s, err := memberString(v, "name")
 	if err != nil {
 		return "", err
 	}
 	if !s.Escaped {
-		for _, in := range c.target.Info().Config.GetInput() {
+		for _, in := range q.target.Info().Config.GetInput() {
 			if string(s.Raw) == in.Name {
 				return in.Name, nil
 			}
 		}
-		for _, out := range c.target.Info().Config.GetOutput() {
+		for _, out := range q.target.Info().Config.GetOutput() {
 			if string(s.Raw) == out.Name {
 				return out.Name, nil
 			}
@@ -161,7 +161,7 @@ func (c *inferCall) readName(v jsontext.Value) (string, error) {
 
 // readShape returns the dimensions. Those beyond int64 become negative, which
 // the checks of shapes refuse.
-func (c *inferCall) readShape(v jsontext.Value) ([]int64, error) {
+func (q *Request) readShape(v jsontext.Value) ([]int64, error) {
 	if !v.Exists() {
 		return nil, unableTo("parse", "shape", errMissingMember("shape"))
 	}
@@ -169,7 +169,7 @@ func (c *inferCall) readShape(v jsontext.Value) ([]int64, error) {
 	if err != nil {
 		return nil, unableTo("parse", "shape", err)
 	}
-	from := len(c.dims)
+	from := len(q.dims)
 	for {
 		v, ok := elements.Next()
 		if !ok {
@@ -179,25 +179,25 @@ func (c *inferCall) readShape(v jsontext.Value) ([]int64, error) {
 		if err != nil {
 			return nil, unableTo("parse", "shape", err)
 		}
-		if err := c.chargeItem(len(c.dims)); err != nil {
+		if err := q.chargeItem(len(q.dims)); err != nil {
 			return nil, err
 		}
-		c.dims = append(c.dims, int64(d))
+		q.dims = append(q.dims, int64(d))
 	}
-	return c.dims[from:len(c.dims):len(c.dims)], nil
+	return q.dims[from:len(q.dims):len(q.dims)], nil
 }
 
 // readInputData gives t its bytes.
-func (c *inferCall) readInputData(f *inputFields, t *infer.Tensor) error {
+func (q *Request) readInputData(f *inputFields, t *infer.Tensor) error {
 	switch {
 	case f.data.Exists():
-		return c.readJSONData(f.data, t)
+		return q.readJSONData(f.data, t)
 	case f.binarySize.Exists():
 		size, err := f.binarySize.Uint()
 		if err != nil {
 			return unableTo("parse", "binary_data_size", err)
 		}
-		return c.readBinary(t, size)
+		return q.readBinary(t, size)
 	default:
 		return findRegion(f.region, f.regionOffset, f.regionLen)
 	}
@@ -225,7 +225,7 @@ func findRegion(region, offset, size jsontext.Value) error {
 
 // readJSONData decodes the elements that stand in the JSON. Nothing is allocated
 // for a shape that its data cannot fill.
-func (c *inferCall) readJSONData(v jsontext.Value, t *infer.Tensor) error {
+func (q *Request) readJSONData(v jsontext.Value, t *infer.Tensor) error {
 	for _, d := range t.Shape {
 		if d < 0 {
 			return infer.Errorf(infer.InvalidArg, "invalid shape for input '%s': shape %s contains one or more invalid dimensions",
@@ -246,7 +246,7 @@ func (c *inferCall) readJSONData(v jsontext.Value, t *infer.Tensor) error {
 		if err != nil {
 			return err
 		}
-		if err := c.allocateJSON(t, size); err != nil {
+		if err := q.allocateJSON(t, size); err != nil {
 			return err
 		}
 		readStrings(v, t.Data[:0])
@@ -257,7 +257,7 @@ func (c *inferCall) readJSONData(v jsontext.Value, t *infer.Tensor) error {
 		return infer.Errorf(infer.InvalidArg, "byte size overflow for input '%s': element count (%d) * data type size (%d) exceeds maximum allowed size (%d)",
 			t.Name, n, size, int64(math.MaxInt64))
 	}
-	if err := c.checkJSONSize(n * size); err != nil {
+	if err := q.checkJSONSize(n * size); err != nil {
 		return err
 	}
 	if !v.IsArray() {
@@ -273,26 +273,26 @@ func (c *inferCall) readJSONData(v jsontext.Value, t *infer.Tensor) error {
 	if n > v.MostLeaves() {
 		return readNumbers(v, t.DataType, n, nil)
 	}
-	if err := c.allocateJSON(t, n*size); err != nil {
+	if err := q.allocateJSON(t, n*size); err != nil {
 		return err
 	}
 	return readNumbers(v, t.DataType, n, t.Data)
 }
 
 // checkJSONSize refuses JSON data that decodes to more than the limit.
-func (c *inferCall) checkJSONSize(size int64) error {
-	if limit := c.h.cfg.MaxInputBytes; size > limit {
+func (q *Request) checkJSONSize(size int64) error {
+	if limit := q.codec.bodies.MaxBytes; size > limit {
 		return infer.Errorf(infer.InvalidArg,
 			"JSON input '%s' has a byte_size (%d bytes) that exceeds the maximum allowed value of %d bytes. Use --http-max-input-size to increase the limit.",
-			c.req.Inputs[len(c.req.Inputs)-1].Name, size, limit)
+			q.req.Inputs[len(q.req.Inputs)-1].Name, size, limit)
 	}
 	return nil
 }
 
 // allocateJSON gives t memory for size decoded bytes.
-func (c *inferCall) allocateJSON(t *infer.Tensor, size int64) error {
-	if err := c.checkJSONSize(size); err != nil {
+func (q *Request) allocateJSON(t *infer.Tensor, size int64) error {
+	if err := q.checkJSONSize(size); err != nil {
 		return err
 	}
-	return c.allocateTensor(t, int(size))
+	return q.allocateTensor(t, int(size))
 }

@@ -1,4 +1,4 @@
-package rest
+package inference
 
 import (
 	"math"
@@ -9,14 +9,14 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// inferHead reads the JSON of an inference into an infer.Request. Errors win in
+// requestHead has the members of the JSON of an inference that have a meaning. Errors win in
 // the order in which Triton finds them: id, parameters, each input with its data
 // before the next input is looked at, left-over bytes, outputs.
-type inferHead struct {
+type requestHead struct {
 	id, parameters, inputs, outputs jsontext.Value
 }
 
-func readInferHead(t *jsontext.Document) (h inferHead) {
+func readRequestHead(t *jsontext.Document) (h requestHead) {
 	for m := t.Root().Members(); ; {
 		name, v, ok := m.Next()
 		if !ok {
@@ -47,7 +47,7 @@ const maxCorrelationID = 128
 
 // readParameters reads the request's parameters into req. binary is the value of
 // binary_data_output.
-func (c *inferCall) readParameters(v jsontext.Value, req *infer.Request) (binary bool, err error) {
+func (q *Request) readParameters(v jsontext.Value, req *infer.Request) (binary bool, err error) {
 	if !v.IsObject() {
 		return false, &infer.Error{Code: infer.Internal, Message: "failed to get request params.: " + jsontext.ErrNotObject.Error()}
 	}
@@ -106,7 +106,7 @@ func (c *inferCall) readParameters(v jsontext.Value, req *infer.Request) (binary
 					"parameter '%s' has invalid type. It should be either 'int', 'bool', or 'string'.", key)
 			}
 			if custom.Add(key, len(req.Parameters), func(i int) string { return req.Parameters[i].Name }) {
-				if err := c.chargeItem(len(req.Parameters)); err != nil {
+				if err := q.chargeItem(len(req.Parameters)); err != nil {
 					return false, err
 				}
 				req.Parameters = append(req.Parameters, p)
@@ -154,7 +154,7 @@ type outputForm struct {
 }
 
 // readOutputs reads which outputs are wanted and how. An empty list is as none.
-func (c *inferCall) readOutputs(v jsontext.Value, req *infer.Request) error {
+func (q *Request) readOutputs(v jsontext.Value, req *infer.Request) error {
 	elements, err := v.Elements()
 	if err != nil {
 		return unableTo("parse", "outputs", err)
@@ -165,22 +165,22 @@ func (c *inferCall) readOutputs(v jsontext.Value, req *infer.Request) error {
 		if !ok {
 			return nil
 		}
-		form, err := c.readOutput(v)
+		form, err := q.readOutput(v)
 		if err != nil {
 			return err
 		}
 		if !names.Add(form.name, len(req.Outputs), func(i int) string { return req.Outputs[i] }) {
 			return infer.Errorf(infer.InvalidArg, "%soutput '%s' already exists in request", req.LogPrefix(), form.name)
 		}
-		if err := c.chargeItem(len(req.Outputs)); err != nil {
+		if err := q.chargeItem(len(req.Outputs)); err != nil {
 			return err
 		}
 		req.Outputs = append(req.Outputs, form.name)
-		c.forms = append(c.forms, form)
+		q.forms = append(q.forms, form)
 	}
 }
 
-func (c *inferCall) readOutput(v jsontext.Value) (form outputForm, err error) {
+func (q *Request) readOutput(v jsontext.Value) (form outputForm, err error) {
 	var binary, classes, region, regionOffset, regionLen jsontext.Value
 	for m := v.Member("parameters").Members(); ; {
 		name, value, ok := m.Next()
@@ -214,7 +214,7 @@ func (c *inferCall) readOutput(v jsontext.Value) (form outputForm, err error) {
 			}
 		}
 	}
-	if form.name, err = c.readName(v.Member("name")); err != nil {
+	if form.name, err = q.readName(v.Member("name")); err != nil {
 		return form, err
 	}
 	if classes.Exists() {
@@ -236,11 +236,11 @@ func (c *inferCall) readOutput(v jsontext.Value) (form outputForm, err error) {
 }
 
 // form returns how the output of that name is to be sent.
-func (c *inferCall) form(name string) outputForm {
-	for i := range c.forms {
-		if c.forms[i].name == name {
-			return c.forms[i]
+func (q *Request) form(name string) outputForm {
+	for i := range q.forms {
+		if q.forms[i].name == name {
+			return q.forms[i]
 		}
 	}
-	return outputForm{binary: c.binary}
+	return outputForm{binary: q.binary}
 }

@@ -1,4 +1,4 @@
-package rest
+package body
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // brokenBody panics when all but the last of its bytes have been read.
@@ -25,23 +27,25 @@ func (b *brokenBody) Read(p []byte) (int, error) {
 // TestAPanicOverABodyKeepsNothing: the memory that it was being read into comes back,
 // whether its length was announced or not.
 func TestAPanicOverABodyKeepsNothing(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
+	blocks := &servertest.Blocks{Account: memory.New(memory.Config{Limit: 1 << 30})}
+	bodies := &Gatherer{Account: blocks.Account, Open: func(n, _ int) (server.Filling, error) { return blocks.Open(n) }}
 	const size = 1 << 20
 	for _, announced := range []bool{true, false} {
 		lent := int64(0)
 		err := boundary.Run(zerolog.Nop(), boundary.Request, func() error {
-			c := memory.Charge{Account: s.account}
+			c := memory.Charge{Account: bodies.Account}
 			defer c.Settle()
-			defer func() { lent = s.blocks.Lent.Load() }()
-			_, _, err := s.gather(&requestBody{src: &brokenBody{size - 1}, left: -1}, &c, memory.Bodies, size, announced)
+			defer func() { lent = blocks.Lent.Load() }()
+			b := NewReader(&brokenBody{size - 1}, -1)
+			_, _, err := bodies.Gather(&b, &c, memory.Bodies, size, announced)
 			return err
 		})
 		var panicked *boundary.Error
 		if !errors.As(err, &panicked) {
 			t.Errorf("announced %t: got %v, want a panic", announced, err)
 		}
-		if lent != 0 || s.account.Total() != s.account.Used(memory.Transport) {
-			t.Errorf("announced %t: %d blocks are lent and %d bytes are charged afterwards", announced, lent, s.account.Total())
+		if lent != 0 || bodies.Account.Total() != 0 {
+			t.Errorf("announced %t: %d blocks are lent and %d bytes are charged afterwards", announced, lent, bodies.Account.Total())
 		}
 	}
 }

@@ -1,0 +1,178 @@
+package body
+
+import (
+	"errors"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
+)
+
+// Gatherer reads bodies into memory that is taken and charged as their bytes arrive. All
+// requests of a front end share one.
+type Gatherer struct {
+	// Open lends memory for large bodies; nil leaves them to the Go heap.
+	Open server.Opener
+	// Account is charged for what lies on the Go heap; the Opener charges for the rest.
+	Account *memory.Account
+	// MaxBytes bounds the JSON text of a request, a raw input, the JSON data of an input
+	// when decoded, and a decompressed body.
+	MaxBytes int64
+}
+
+const (
+	// FirstStep is how many bytes are taken first for a body whose bytes may not come.
+	FirstStep = 64 << 10
+	// plentyStep is how many while blocks are less than one PlentyPart-th of the account.
+	plentyStep = 1 << 20
+	// PlentyPart divides the limit of the account: below that part memory is plenty.
+	PlentyPart = 8
+	// gatherGrowth is how many times as large the next block is when the one
+	// before is full: what is copied then is an eighth of it.
+	gatherGrowth = 8
+)
+
+// Gather reads up to limit bytes of a body into memory that is taken and charged as they
+// come. announced tells that the client has said there will be so many: then they lie in
+// the pool. Else, if they are few, on the heap as that kind. The caller releases the Memory,
+// which is nil for the heap; an error leaves nothing to release.
+func (from *Gatherer) Gather(b *Reader, c *memory.Charge, kind memory.Kind, limit int64, announced bool) ([]byte, infer.Memory, error) {
+	if from.Open == nil {
+		data, err := b.readGrowing(c, kind, limit)
+		return data, nil, err
+	}
+	g := gathering{from: from, body: b}
+	whole := false
+	defer func() { // after a panic too
+		if !whole {
+			g.release()
+		}
+	}()
+	if announced {
+		switch err := g.move(int(limit)); {
+		case errors.Is(err, server.ErrUnproven):
+		case err != nil:
+			return nil, nil, err
+		}
+	}
+	if g.room == nil {
+		size := min(limit, FirstStep)
+		if err := c.Take(kind, size); err != nil {
+			return nil, nil, err
+		}
+		g.data = make([]byte, size)
+	}
+	for {
+		more, err := g.fill()
+		if err == nil && more && int64(len(g.data)) < limit {
+			heap := g.room == nil
+			if err = g.larger(limit); err == nil {
+				if heap {
+					c.Give(kind, FirstStep)
+				}
+				continue
+			}
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		whole = true
+		if g.room == nil {
+			return g.data[:g.got], nil, nil
+		}
+		return g.data[:g.got], g.room, nil
+	}
+}
+
+// gathering is a body that is being read.
+type gathering struct {
+	from *Gatherer
+	body *Reader
+	data []byte // the memory; data[:got] has been read
+	got  int
+	room server.Filling // nil while data lies on the heap
+}
+
+// fill reads until data is full, or the body has ended: then more is false.
+func (g *gathering) fill() (more bool, err error) {
+	for g.got < len(g.data) {
+		to := len(g.data)
+		if g.room != nil {
+			to = g.step(to)
+			if err := g.room.Grow(to); err != nil {
+				return false, server.Refusal(g.from.Account, to, err)
+			}
+		}
+		n, err := g.body.ReadFull(g.data[g.got:to])
+		g.got += n
+		if err != nil || g.got < to {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// step returns how far the block becomes real next, of all its bytes: few steps while
+// there is plenty of memory, as each costs a read of the socket or two, and no more
+// than twice of what has come where there is not.
+func (g *gathering) step(all int) int {
+	if account := g.from.Account; account.Used(memory.Blocks) < account.Limit()/PlentyPart {
+		return min(all, max(4*g.got, plentyStep))
+	}
+	return min(all, max(2*g.got, FirstStep))
+}
+
+// nextSize is that of the block after one of size bytes: an eighth of the limit
+// comes before the limit itself, for both blocks are there for a moment.
+func nextSize(size, limit int64) int64 {
+	eighth := (limit + gatherGrowth - 1) / gatherGrowth
+	switch next := gatherGrowth * size; {
+	case size >= eighth:
+		return limit
+	case next > eighth:
+		return eighth
+	default:
+		return next
+	}
+}
+
+// larger moves to a larger block.
+func (g *gathering) larger(limit int64) error {
+	size := int64(len(g.data))
+	err := g.move(int(nextSize(size, limit)))
+	if err != nil && 2*size < limit {
+		err = g.move(int(2 * size))
+	}
+	if err != nil {
+		return server.Refusal(g.from.Account, int(min(limit, 2*size)), err)
+	}
+	return nil
+}
+
+// move moves what has been read to a block of n bytes.
+func (g *gathering) move(n int) error {
+	room, err := g.from.Open(n, g.got)
+	if err != nil {
+		if errors.Is(err, server.ErrUnproven) {
+			return err
+		}
+		return server.Refusal(g.from.Account, n, err)
+	}
+	if g.got > 0 {
+		if err := room.Grow(g.got); err != nil {
+			room.Release()
+			return server.Refusal(g.from.Account, n, err)
+		}
+		copy(room.Bytes(), g.data[:g.got])
+	}
+	g.release()
+	g.room, g.data = room, room.Bytes()
+	return nil
+}
+
+func (g *gathering) release() {
+	if g.room != nil {
+		g.room.Release()
+		g.room = nil
+	}
+}

@@ -1,0 +1,77 @@
+package body
+
+import (
+	"errors"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/jsontext"
+)
+
+// Whole calls use with the whole body of a request, nil if it is empty, and with the
+// charge of its bytes. Nothing may keep a part of it after use has returned.
+func (from *Gatherer) Whole(r *http1.Request, use func(text []byte, c *memory.Charge) error) error {
+	c := memory.Charge{Account: from.Account}
+	defer c.Settle()
+	b := NewReader(r.Body(), r.Length)
+	if err := from.CheckLength(b.Left); err != nil {
+		return err
+	}
+	limit := from.MaxBytes + 1
+	if b.Left >= 0 {
+		limit = b.Left
+	}
+	text, room, err := from.Gather(&b, &c, memory.JSON, limit, b.Left > FirstStep)
+	if room != nil {
+		defer room.Release()
+	}
+	if err == nil {
+		err = from.CheckLength(int64(len(text)))
+	}
+	if err != nil {
+		return err
+	}
+	return use(text, &c)
+}
+
+// JSON is Whole for a body that is JSON; an empty body is a value that does not exist.
+func (from *Gatherer) JSON(r *http1.Request, use func(v jsontext.Value, c *memory.Charge) error) error {
+	return from.Whole(r, func(text []byte, c *memory.Charge) error {
+		if len(text) == 0 {
+			return use(jsontext.Value{}, c)
+		}
+		doc, err := Parse(new(jsontext.Scanner), text)
+		if err != nil {
+			return err
+		}
+		return use(doc.Root(), c)
+	})
+}
+
+// CheckLength refuses a JSON text of more than MaxBytes; a negative length is not known
+// yet.
+func (from *Gatherer) CheckLength(n int64) error {
+	if limit := from.MaxBytes; n > limit {
+		return infer.Errorf(infer.InvalidArg,
+			"request JSON size of %d bytes exceeds the maximum allowed input size of %d bytes. Use --http-max-input-size to increase the limit.", n, limit)
+	}
+	return nil
+}
+
+// Parse checks the syntax of a request's JSON; its error is RefuseJSON's.
+func Parse(s *jsontext.Scanner, text []byte) (jsontext.Document, error) {
+	doc, err := s.Scan(text)
+	return doc, RefuseJSON(err)
+}
+
+// RefuseJSON says what is wrong with a JSON text as the protocol does; nil stays nil.
+func RefuseJSON(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, jsontext.ErrTooDeep):
+		return infer.Errorf(infer.InvalidArg, "%v", err)
+	}
+	return infer.Errorf(infer.Internal, "failed to parse the request JSON buffer: %v", err)
+}

@@ -1,0 +1,109 @@
+package inference
+
+import (
+	"math"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+)
+
+// allocateTensor gives t memory for n bytes.
+func (q *Request) allocateTensor(t *infer.Tensor, n int) error {
+	if n <= inlineTensor || q.codec.allocate == nil {
+		if err := q.charge.Take(memory.Bodies, int64(n)); err != nil {
+			return err
+		}
+		t.Data = make([]byte, n)
+		return nil
+	}
+	var err error
+	t.Data, t.Memory, err = q.codec.allocate(n)
+	return err
+}
+
+// gatherTensor gives t the next n bytes of the body, straight from the connection
+// into memory that is taken as they come. There are fewer where the body ends.
+func (q *Request) gatherTensor(t *infer.Tensor, n int64, announced bool) (err error) {
+	t.Data, t.Memory, err = q.gather(memory.Bodies, n, announced)
+	return err
+}
+
+// readBinary gives t the next size bytes of the binary section, straight from
+// the connection into their memory.
+func (q *Request) readBinary(t *infer.Tensor, size uint64) error {
+	missing := func(has int64) error {
+		return infer.Errorf(infer.InvalidArg, "unexpected size for input '%s', expecting %d additional bytes for model '%s'",
+			t.Name, size-uint64(has), q.req.Model)
+	}
+	switch {
+	case q.small:
+		if size > uint64(len(q.rest)) {
+			return missing(int64(len(q.rest)))
+		}
+		t.Data, q.rest = q.rest[:size:size], q.rest[size:]
+		return nil
+	case q.body.Left >= 0:
+		if size > uint64(q.body.Left) {
+			return missing(q.body.Left)
+		}
+		return q.readAnnounced(t, int64(size))
+	}
+	if err := q.gatherTensor(t, int64(min(size, math.MaxInt)), false); err != nil {
+		return err
+	}
+	if uint64(len(t.Data)) < size {
+		return missing(int64(len(t.Data)))
+	}
+	return nil
+}
+
+// readAnnounced gives t the next n bytes of a body that has them.
+func (q *Request) readAnnounced(t *infer.Tensor, n int64) error {
+	if n > inlineTensor {
+		return q.gatherTensor(t, n, true)
+	}
+	if err := q.allocateTensor(t, int(n)); err != nil {
+		return err
+	}
+	_, err := q.body.ReadFull(t.Data)
+	return err
+}
+
+// checkLeftOver refuses bytes after the last input's.
+func (q *Request) checkLeftOver() error {
+	end := len(q.rest) == 0
+	if !q.small {
+		var err error
+		if end, err = q.body.AtEnd(); err != nil {
+			return err
+		}
+	}
+	if !end {
+		return infer.Errorf(infer.InvalidArg, "unexpected additional input data for model '%s'", q.req.Model)
+	}
+	return nil
+}
+
+// readRaw reads a request that is nothing but the bytes of its only input.
+func (q *Request) readRaw() error {
+	q.req.Raw = true
+	q.binary = true
+	q.req.Inputs = append(q.req.Inputs, infer.Tensor{})
+	t := &q.req.Inputs[0]
+	limit := q.codec.bodies.MaxBytes
+	tooLarge := func(n int64) error {
+		return infer.Errorf(infer.InvalidArg,
+			"Raw input has a byte_size (%d bytes) that exceeds the maximum allowed value of %d bytes. Use --http-max-input-size to increase the limit.", n, limit)
+	}
+	if left := q.body.Left; left >= 0 {
+		if left > limit {
+			return tooLarge(left)
+		}
+		return q.readAnnounced(t, left)
+	}
+	err := q.gatherTensor(t, limit+1, false)
+	if err == nil && int64(len(t.Data)) > limit {
+		err = tooLarge(int64(len(t.Data)))
+	}
+	return err
+}

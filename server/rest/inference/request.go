@@ -1,0 +1,380 @@
+package inference
+
+import (
+	"context"
+	"math"
+	"sync"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/rest/body"
+)
+
+// HeaderLengthName is the header that says how many bytes of a body are JSON; binary
+// tensors follow.
+const HeaderLengthName = "Inference-Header-Content-Length"
+
+const (
+	// SmallBody is the longest body that is read as a whole into one block of the Go
+	// heap, in bytes.
+	SmallBody = 8 << 10
+	// inlineTensor is the longest tensor that lies on the Go heap; larger ones
+	// have memory that the stubs see.
+	inlineTensor = 4 << 10
+	// codecBytes is about what a decompressor takes.
+	codecBytes = 48 << 10
+	// keptScratch bounds the memory that a Request keeps for the next inference.
+	keptScratch = 64 << 10
+)
+
+// ErrCoding refuses a body in a coding that is not known. Its reply offers those that are.
+var ErrCoding = &infer.Error{Code: infer.Unsupported, Message: "Unsupported compression type"}
+
+// Codec makes the Requests of one front end, all of which share it.
+type Codec struct {
+	bodies     *body.Gatherer
+	allocate   server.Allocator
+	forwarding *server.Forwarding
+	requests   sync.Pool // of *Request
+	codings    http1.Codecs
+}
+
+// NewCodec returns a Codec that reads bodies by bodies. allocate lends memory for decoded
+// tensors, nil leaves them on the Go heap; forwarding chooses the headers that become
+// parameters, nil none.
+func NewCodec(bodies *body.Gatherer, allocate server.Allocator, forwarding *server.Forwarding) *Codec {
+	c := &Codec{bodies: bodies, allocate: allocate, forwarding: forwarding}
+	c.requests.New = func() any { return &Request{codec: c} }
+	return c
+}
+
+// Request is one inference on its way through the front end. Its memory serves a later
+// inference again; the part that the packages below see, handedOn, does not.
+type Request struct {
+	codec    *Codec
+	target   models.Target
+	charge   memory.Charge
+	body     body.Reader
+	rest     []byte // binary data of a small body that no input has taken yet
+	small    bool   // the body has been read as a whole: rest, not body, has the rest
+	inflate  *http1.Inflater
+	text     []byte       // the JSON, from ReadHead to Decode; nil if the body is raw
+	room     infer.Memory // of text, nil if it lies on the heap
+	reusable bool         // no method of it has panicked
+
+	*handedOn
+	forms   []outputForm
+	binary  bool // outputs without a form of their own are binary
+	scanner jsontext.Scanner
+	head    []byte // memory for the JSON text of a request that is not small
+	out     []byte // memory for the JSON of the reply
+	blobs   [][]byte
+}
+
+// handedOn is one block of memory for what most requests need.
+type handedOn struct {
+	req     infer.Request
+	inputs  [2]infer.Tensor
+	outputs [2]string
+	shapes  [8]int64
+	dims    []int64 // the dimensions of all inputs, at first in shapes
+	single  single
+}
+
+// single collects the responses to a request of which one is wanted.
+type single struct {
+	first *infer.Response
+	count int // without empty ones
+}
+
+// take is an infer.Sender.
+func (s *single) take(r *infer.Response) {
+	if r.Empty {
+		r.Release()
+		return
+	}
+	if s.count++; s.count == 1 {
+		s.first = r
+		return
+	}
+	r.Release()
+}
+
+// NewRequest returns a Request for the version that was found for a model, whose caller
+// releases it.
+func (c *Codec) NewRequest(found models.Target, model string, version int64) *Request {
+	q := c.requests.Get().(*Request)
+	q.target = found
+	q.charge.Account = c.bodies.Account
+	q.handedOn = new(handedOn)
+	q.req.Model, q.req.Version = model, version
+	q.req.Inputs, q.req.Outputs = q.inputs[:0], q.outputs[:0]
+	q.dims = q.shapes[:0]
+	return q
+}
+
+// Reuse says that no method of q has panicked: Release keeps its memory for a later
+// request.
+func (q *Request) Reuse() { q.reusable = true }
+
+// Release gives back what q holds, the response with it. q is not used after that.
+func (q *Request) Release() {
+	q.releaseInputs()
+	if q.room != nil {
+		q.room.Release()
+	}
+	if q.single.first != nil {
+		q.single.first.Release()
+	}
+	if !q.reusable {
+		return
+	}
+	if q.inflate != nil {
+		q.codec.codings.Free(q.inflate)
+	}
+	clear(q.forms)
+	clear(q.blobs)
+	next := Request{codec: q.codec, forms: q.forms[:0], scanner: q.scanner, blobs: q.blobs[:0]}
+	if cap(q.head) <= keptScratch {
+		next.head = q.head
+	}
+	if cap(q.out) <= keptScratch {
+		next.out = q.out
+	}
+	if cap(q.forms)+cap(q.blobs)+q.scanner.Kept() > 1024 {
+		next.forms, next.blobs, next.scanner = nil, nil, jsontext.Scanner{}
+	}
+	*q = next
+	q.codec.requests.Put(q)
+}
+
+// releaseInputs gives the memory of the inputs back, once.
+func (q *Request) releaseInputs() {
+	for i := range q.req.Inputs {
+		q.req.Inputs[i].Release()
+	}
+	q.req.Inputs = nil
+	q.charge.Settle()
+}
+
+// ReadHead reads the head of the body: all that is JSON, or nothing of a body that is
+// the bytes of the only input. Decode follows.
+func (q *Request) ReadHead(r *http1.Request) error {
+	if err := q.openBody(r); err != nil {
+		return err
+	}
+	length, given, err := headerLength(r)
+	if err != nil {
+		return err
+	}
+	if given && (length < 0 || q.body.Left >= 0 && length > q.body.Left) {
+		return errHeaderRange(r, q.body.Left)
+	}
+	if given && length == 0 || !given && q.body.Left == 0 {
+		return nil
+	}
+	if !given && q.body.Left >= 0 {
+		length, given = q.body.Left, true
+	}
+	if !given {
+		q.text, q.room, err = q.gather(memory.JSON, q.codec.bodies.MaxBytes+1, false)
+		if err != nil {
+			return err
+		}
+		return q.codec.bodies.CheckLength(int64(len(q.text)))
+	}
+	if err := q.codec.bodies.CheckLength(length); err != nil {
+		return err
+	}
+	q.text, q.room, err = q.readText(r, length)
+	return err
+}
+
+// Decode makes the request of the head that ReadHead has read, reads what follows it,
+// and appends the headers of r that are forwarded.
+func (q *Request) Decode(r *http1.Request) (err error) {
+	if len(q.text) == 0 {
+		err = q.readRaw()
+	} else {
+		err = q.readJSON(q.text)
+	}
+	q.text = nil
+	if q.room != nil {
+		q.room.Release()
+		q.room = nil
+	}
+	if err != nil {
+		return err
+	}
+	q.req.Parameters, err = forwardHeaders(q.codec.forwarding, q.req.Parameters, r)
+	return err
+}
+
+// Infer has the request executed and takes its response. The inputs are released when it
+// returns.
+func (q *Request) Infer(ctx context.Context, core server.Core) error {
+	err := server.InferOn(ctx, core, &q.target, &q.req, q.single.take)
+	q.releaseInputs()
+	return err
+}
+
+// gather reads up to limit bytes of the body as body.Gatherer does.
+func (q *Request) gather(kind memory.Kind, limit int64, announced bool) ([]byte, infer.Memory, error) {
+	if q.inflate != nil {
+		kind = memory.Decompression
+	}
+	return q.codec.bodies.Gather(&q.body, &q.charge, kind, limit, announced)
+}
+
+// openBody prepares the body to be read, decompressed if need be.
+func (q *Request) openBody(r *http1.Request) error {
+	coding, known := r.Coding()
+	if !known {
+		return ErrCoding
+	}
+	if coding != http1.Identity {
+		if r.Length == 0 {
+			return body.Refuse(http1.ErrNothingCompressed)
+		}
+		if err := q.charge.Take(memory.Decompression, codecBytes); err != nil {
+			return err
+		}
+		q.inflate = q.codec.codings.Inflater(r.Body(), q.codec.bodies.MaxBytes)
+		q.body = body.NewReader(q.inflate, -1)
+		return nil
+	}
+	if r.Length > math.MaxInt32 {
+		text, _ := r.Header("Content-Length")
+		return errInt32Range("Content-Length", text)
+	}
+	q.body = body.NewReader(r.Body(), r.Length)
+	return nil
+}
+
+// readText reads JSON of a known length. A small body is read with it.
+func (q *Request) readText(r *http1.Request, length int64) ([]byte, infer.Memory, error) {
+	if left := q.body.Left; left >= 0 && left <= SmallBody {
+		if err := q.charge.Take(memory.Bodies, left); err != nil {
+			return nil, nil, err
+		}
+		all := make([]byte, left)
+		if _, err := q.body.ReadFull(all); err != nil {
+			return nil, nil, err
+		}
+		q.small, q.rest = true, all[length:]
+		return all[:length], nil, nil
+	}
+	if announced := q.body.Left >= 0; !announced || length > keptScratch {
+		text, room, err := q.gather(memory.JSON, length, announced)
+		if err == nil && int64(len(text)) < length {
+			err = errHeaderRange(r, q.body.Got)
+		}
+		return text, room, err
+	}
+	if err := q.charge.Take(memory.JSON, length); err != nil {
+		return nil, nil, err
+	}
+	if int64(cap(q.head)) < length {
+		q.head = make([]byte, length)
+	}
+	q.head = q.head[:length]
+	_, err := q.body.ReadFull(q.head)
+	return q.head, nil, err
+}
+
+// readJSON reads the request from its JSON and the binary data after it.
+func (q *Request) readJSON(text []byte) error {
+	t, err := body.Parse(&q.scanner, text)
+	if err != nil {
+		return err
+	}
+	head := readRequestHead(&t)
+	if head.id.Exists() {
+		id, err := head.id.Text()
+		if err != nil {
+			return unableTo("parse", "id", err)
+		}
+		q.req.ID = id.String()
+	}
+	if head.parameters.Exists() {
+		if q.binary, err = q.readParameters(head.parameters, &q.req); err != nil {
+			return err
+		}
+	}
+	if err := q.readInputs(head.inputs, &q.req); err != nil {
+		return err
+	}
+	if err := q.checkLeftOver(); err != nil {
+		return err
+	}
+	if head.outputs.Exists() {
+		return q.readOutputs(head.outputs, &q.req)
+	}
+	return nil
+}
+
+// chargeItem charges for the things of which a request has any number: inputs,
+// outputs, parameters, dimensions. n of them have been there before.
+func (q *Request) chargeItem(n int) error {
+	const step, bytes = 64, 256
+	if n%step != step-1 {
+		return nil
+	}
+	return q.charge.Take(memory.Bodies, step*bytes)
+}
+
+// headerLength reads the header that says where the JSON ends, as C's stoi does.
+func headerLength(r *http1.Request) (n int64, given bool, err error) {
+	text, given := r.Header(HeaderLengthName)
+	if !given {
+		return 0, false, nil
+	}
+	digits := text
+	if text != "" && (text[0] == '+' || text[0] == '-') {
+		digits = text[1:]
+	}
+	end := 0
+	for end < len(digits) && '0' <= digits[end] && digits[end] <= '9' {
+		n = min(n*10+int64(digits[end]-'0'), math.MaxInt32+2)
+		end++
+	}
+	if end == 0 {
+		return 0, true, infer.Errorf(infer.InvalidArg, "Unable to parse %s, got: %s", HeaderLengthName, text)
+	}
+	if text[0] == '-' {
+		n = -n
+	}
+	if n > math.MaxInt32 || n < math.MinInt32 {
+		return 0, true, errInt32Range(HeaderLengthName, text)
+	}
+	return n, true, nil
+}
+
+func errInt32Range(name, value string) error {
+	return infer.Errorf(infer.InvalidArg, "Unable to parse %s, value is out of range [ %d, %d ], got: %s",
+		name, math.MinInt32, math.MaxInt32, value)
+}
+
+// errHeaderRange refuses a header length that the body, of n bytes, has not.
+func errHeaderRange(r *http1.Request, n int64) error {
+	text, _ := r.Header(HeaderLengthName)
+	return infer.Errorf(infer.InvalidArg, "inference header size should be in range (0, %d), got: %s", max(n, 0), text)
+}
+
+// forwardHeaders appends the headers of r that are to be forwarded to params, as
+// the client spelled them and in its order.
+func forwardHeaders(f *server.Forwarding, params []infer.Parameter, r *http1.Request) (_ []infer.Parameter, err error) {
+	if f == nil {
+		return params, nil
+	}
+	for _, field := range r.Fields {
+		if params, err = f.AppendHeader(params, field.Name, field.Value); err != nil {
+			return params, err
+		}
+	}
+	return params, nil
+}
