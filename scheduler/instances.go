@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
@@ -140,7 +139,7 @@ func (d *Batcher) hopelessLocked() backend.Instance {
 
 // Unhealthy is the error of a request that only an instance that is down could execute.
 func Unhealthy(in backend.Instance) error {
-	return infer.Errorf(infer.Internal, "Stub process '%s' is not healthy.", in.Name())
+	return backend.Unhealthy(in.Name())
 }
 
 // Available implements backend.Events.

@@ -149,7 +149,7 @@ func (c *code) Start(instance string, files *process.Files) (*launch.Process, er
 func (c *code) Text(fault process.Fault, subject string) string {
 	switch fault {
 	case process.ProcessLost:
-		return fmt.Sprintf("Stub process '%s' is not healthy.", subject)
+		return backend.Unhealthy(subject).Message
 	case process.ReadyLate:
 		return "Timed out waiting for user-defined is_ready() response"
 	case process.SharedReadyLate:

@@ -174,7 +174,7 @@ func (t *trial) leave(n int) {
 // done takes the end of a batch.
 func (t *trial) done(b *backend.Batch, report backend.Report) {
 	if report.Refused {
-		t.fail(infer.Errorf(infer.Internal, "Stub process '%s' is not healthy.", t.instance.Name()).Message)
+		t.fail(backend.Unhealthy(t.instance.Name()).Message)
 		t.leave(len(b.Tasks) + 1)
 		return
 	}
