@@ -303,7 +303,7 @@ func TestReadinessAsksModels(t *testing.T) {
 	files := map[string]string{}
 	for name, model := range map[string]string{
 		"yes": asked("return True"), "never": asked("return False"), "one": asked("return 1"), "raises": asked("raise ValueError('not well')"),
-		"alternates": asked("return self.checks % 3 == 0"), "slow": asked("time.sleep(6); return True"),
+		"alternates":   asked("return self.checks % 3 == 0"),
 		"asynchronous": strings.Replace(asked("return self.checks % 3 == 0"), "def is_ready", "async def is_ready", 1),
 	} {
 		files[name+"/config.pbtxt"] = oneFloat
@@ -317,7 +317,6 @@ func TestReadinessAsksModels(t *testing.T) {
 			yes, no := [2]string{"true", "true"}, [2]string{"false", "false"}
 			wants := map[string][2]string{
 				"yes": yes, "never": no, "one": no, "raises": no, "alternates": no, "asynchronous": no, "": yes,
-				"slow": {"false", "true"}, // the second one gets what the first has not waited for
 			}
 			var names []string
 			for name := range wants {
@@ -347,7 +346,6 @@ func TestReadinessAsksModels(t *testing.T) {
 				"Model 'never' version 1 is not ready: Model 'never_0' is not ready (user-defined check failed).": 3,
 				"Model 'one' version 1 is not ready: is_ready() must return a boolean value":                      2,
 				"Model 'raises' version 1 is not ready: ValueError: not well":                                     2,
-				"Model 'slow' version 1 is not ready: Timed out waiting for user-defined is_ready() response":     1,
 			} {
 				if got := s.printed(line, times); got != times {
 					t.Errorf("the log has %d times %q, want %d", got, line, times)
@@ -369,6 +367,38 @@ def call(model, inputs):
 
 `
 
+// TestReadinessGivesUpOnASlowModel has a model think until it is told to answer: a
+// client that asks before hears that it is not ready, one that asks later that it is.
+func TestReadinessGivesUpOnASlowModel(t *testing.T) {
+	for _, python := range oldestAndNewest(t) {
+		t.Run(python.String(), func(t *testing.T) {
+			t.Parallel()
+			mark := filepath.Join(t.TempDir(), "answer")
+			s := launch(t, python.Path, writeFiles(t, map[string]string{
+				"slow/config.pbtxt": oneFloat,
+				"slow/1/model.py":   asked(fmt.Sprintf("while not os.path.exists(%q):\n            time.sleep(0.005)\n        return True", mark)),
+			}), "--log-verbose=1", "--strict-readiness=false", "--backend-config=python,ready-timeout-seconds=1")
+			s.waitReady()
+			if status, body := s.request("GET", "/v2/models/slow/ready", ""); status != http.StatusBadRequest || errorOf(t, body) != "Model version not ready" {
+				t.Errorf("before its answer: status %d: %s", status, body)
+			}
+			if line := "Model 'slow' version 1 is not ready: Timed out waiting for user-defined is_ready() response"; !s.prints(line) {
+				t.Errorf("the log has no %q", line)
+			}
+			if err := os.WriteFile(mark, nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			s.until("ready, as the model has answered", func() bool {
+				status, _ := s.request("GET", "/v2/models/slow/ready", "")
+				return status == http.StatusOK
+			})
+			if got := s.ask("ready", "slow")["slow"]; string(got[0]) != "true" || string(got[1]) != "true" {
+				t.Errorf("after its answer: got ready %s, want true", got)
+			}
+		})
+	}
+}
+
 // TestReadinessOfCalledModelsIsAsked has models called by others: one that says that it is
 // not ready is not, unlike by clients. A check may call models itself.
 func TestReadinessOfCalledModelsIsAsked(t *testing.T) {
@@ -381,7 +411,7 @@ func TestReadinessOfCalledModelsIsAsked(t *testing.T) {
 	files := map[string]string{}
 	for name, model := range map[string]string{
 		"yes": asked("return True"), "never": asked("return False"), "calls_yes": caller("yes"), "calls_never": caller("never"),
-		"checks_yes": checking("yes"), "checks_never": checking("never"), "checks_itself": checking("checks_itself"),
+		"checks_yes": checking("yes"), "checks_never": checking("never"),
 	} {
 		files[name+"/config.pbtxt"] = oneFloat
 		files[name+"/1/model.py"] = model
@@ -395,12 +425,20 @@ func TestReadinessOfCalledModelsIsAsked(t *testing.T) {
 	if status, body := s.infer("calls_never", 5); status != http.StatusInternalServerError || !strings.Contains(errorOf(t, body), want) {
 		t.Errorf("calls_never: status %d: %s, want %q", status, body, want)
 	}
-	for name, want := range map[string]string{"checks_yes": "true", "checks_never": "false", "checks_itself": "false"} {
+	for name, want := range map[string]string{"checks_yes": "true", "checks_never": "false"} {
 		if got := s.ask("ready", name)[name]; string(got[0]) != want || string(got[1]) != want {
 			t.Errorf("%s: got ready %s, want %s", name, got, want)
 		}
 	}
-	if status, body := s.infer("checks_itself", 5); status != http.StatusOK {
+	// Only the time-out ends a check that waits for itself.
+	circle := launch(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"checks_itself/config.pbtxt": oneFloat, "checks_itself/1/model.py": checking("checks_itself"),
+	}), "--strict-readiness=false", "--backend-config=python,ready-timeout-seconds=1")
+	circle.waitReady()
+	if got := circle.ask("ready", "checks_itself")["checks_itself"]; string(got[0]) != "false" || string(got[1]) != "false" {
+		t.Errorf("checks_itself: got ready %s, want false", got)
+	}
+	if status, body := circle.infer("checks_itself", 5); status != http.StatusOK {
 		t.Errorf("checks_itself: status %d: %s", status, body)
 	}
 }

@@ -32,7 +32,7 @@ type Config struct {
 	// Spin is how long a side looks for the other's frames before it sleeps; not at all
 	// if it is negative.
 	Spin time.Duration
-	// ReadyTimeout bounds the wait for the answer to READY?. It is more than 0.
+	// ReadyTimeout bounds the wait for the answer to READY?; 0 is no bound.
 	ReadyTimeout time.Duration
 	// TaggedOutput makes lines of the log of what models print, with the names of
 	// model, version and instance.

@@ -51,9 +51,9 @@ func (in *Instance) Ready(ctx context.Context) error {
 	} else if err := l.channel.Send(ipc.ReadyQuestion, c.probe, nil); err != nil {
 		l.settle(c.probe, in.unhealthy()) // its end is near
 	}
-	// The model goes on thinking about it, and who asks meanwhile waits for the
-	// same answer.
-	timer := time.NewTimer(in.model.settings.ReadyTimeout)
+	// A late check goes on in the model, and readiness checks that come meanwhile
+	// wait for its answer.
+	timer := time.NewTimer(orForever(in.model.settings.ReadyTimeout))
 	defer timer.Stop()
 	select {
 	case <-c.answered:

@@ -59,6 +59,7 @@ var settings = []setting{
 	seconds("initialize-timeout-seconds", func(c *Config) *time.Duration { return &c.InitializeTimeout }),
 	seconds("execute-timeout-seconds", func(c *Config) *time.Duration { return &c.ExecuteTimeout }),
 	seconds("finalize-timeout-seconds", func(c *Config) *time.Duration { return &c.FinalizeTimeout }),
+	seconds("ready-timeout-seconds", func(c *Config) *time.Duration { return &c.ReadyTimeout }),
 	seconds("unload-timeout-seconds", func(c *Config) *time.Duration { return &c.UnloadTimeout }),
 	{"ipc-spin-us", func(c *Config, text string) error {
 		n, err := whole("ipc-spin-us", text, 0, "off", 100_000)
