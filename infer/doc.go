@@ -9,4 +9,8 @@
 // wants to keep such bytes longer than the call that lent them retains the
 // Memory and releases it when done. A Response that reaches a Sender belongs to
 // that Sender: it calls Release once, after the last byte has been written.
+//
+// Kinds of memory: a tensor lies on the Go heap (Memory is nil), in a pool or an arena of
+// the server (Memory owns Data), or in Foreign memory, where only its size is known until
+// Localize has copied it.
 package infer

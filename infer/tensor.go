@@ -6,7 +6,7 @@ import (
 )
 
 // Memory is the owner of bytes that do not lie on the Go heap: a block of a
-// pool, a client's shared memory. Retain and Release may be called from any
+// pool, or Foreign. Retain and Release may be called from any
 // goroutine; the bytes are valid until as many Releases as Retains, and one
 // more for the reference that came with them.
 type Memory interface {
@@ -21,7 +21,7 @@ type Tensor struct {
 	Name     string
 	DataType DataType
 	Shape    []int64
-	Data     []byte
+	Data     []byte // nil of a tensor in Foreign memory; Size tells the bytes of any
 	Memory   Memory // owner of Data, nil for the Go heap
 }
 

@@ -159,6 +159,47 @@ func answered(t *testing.T, by func(context.Context, *infer.Request, infer.Sende
 	return strings.Join(parts, " ")
 }
 
+// client is foreign memory with the bytes of a value.
+type client struct{ value int32 }
+
+func (c *client) Retain()     {}
+func (c *client) Release()    {}
+func (c *client) Size() int64 { return 4 }
+
+func (c *client) Copy() ([]byte, infer.Memory, error) {
+	if c.value == 0 {
+		return nil, nil, infer.Errorf(infer.InvalidArg, "the bytes have vanished")
+	}
+	return binary.LittleEndian.AppendUint32(nil, uint32(c.value)), nil, nil
+}
+
+// TestForeignInputsAreCopiedAtTheDoor: neither the cache nor an instance meets an input in
+// foreign memory, and a request whose bytes have vanished is refused and counts nothing.
+func TestForeignInputsAreCopiedAtTheDoor(t *testing.T) {
+	r := cachedRegistry(t, &answerer{}, 4000, nil)
+	foreign := func(value int32) *infer.Request {
+		request := valueRequest(value)
+		request.Inputs[0].Data, request.Inputs[0].Memory = nil, &client{value}
+		return request
+	}
+	for _, step := range []struct {
+		request *infer.Request
+		want    string
+	}{
+		{foreign(3), "X=3@1 Y=3@1"},
+		{valueRequest(3), "X=3@1 Y=3@1"}, // the key is that of the same bytes on the heap
+		{foreign(4), "X=4@2 Y=4@2"},
+		{foreign(0), "the bytes have vanished"},
+	} {
+		if got := answered(t, r.Infer, step.request); got != step.want {
+			t.Errorf("got %q, want %q", got, step.want)
+		}
+	}
+	if got, want := counts(t, r), "inferences 2 executions 2 success 3 fail 0 queue 3 compute 2 hit 1 miss 2"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 // counts are the numbers of a version's statistics.
 func counts(t *testing.T, r *Registry) string {
 	t.Helper()

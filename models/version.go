@@ -69,7 +69,7 @@ type loaded struct {
 }
 
 // run validates a request, has it answered out of the cache or executed, and
-// completes its responses.
+// completes its responses. Below it no input lies in foreign memory.
 func (l *loaded) run(ctx context.Context, req *infer.Request, send infer.Sender, by func(context.Context, *infer.Request, infer.Sender) error) error {
 	start := backend.Now()
 	out := l.timed(start, send)
@@ -88,6 +88,9 @@ func (l *loaded) run(ctx context.Context, req *infer.Request, send infer.Sender,
 		l.statistics.Failed(scheduler.BackendFailure, start)
 		answer(infer.ErrorResponse(late.Err))
 		return nil
+	}
+	if err := req.Localize(); err != nil {
+		return err
 	}
 	if l.cache != nil {
 		return l.runCached(ctx, req, out, by)

@@ -9,5 +9,6 @@
 //
 // A Model does not change: any number of goroutines use it at once, without a lock. Of a
 // request it changes shapes, batch size and, where the request is raw, the name, type
-// and data of its one input; it keeps nothing of requests or responses.
+// and data of its one input; it keeps nothing of requests or responses. A BYTES input in
+// foreign memory is localized, as its elements are walked; of others the size is enough.
 package signature

@@ -75,14 +75,18 @@ func (s *Model) checkSize(r *infer.Request, in *infer.Tensor, item []int64, show
 	if !ok || elements > math.MaxInt64/size {
 		return refuse("%sbyte size for tensor '%s' exceeds maximum size of 9223372036854775807", r.LogPrefix(), shown)
 	}
-	if int64(len(in.Data)) != elements*size {
-		return refuse("%sinput byte size mismatch for input '%s' for model '%s'. Expected %d, got %d", r.LogPrefix(), shown, s.model, elements*size, len(in.Data))
+	if n := in.Size(); n != elements*size {
+		return refuse("%sinput byte size mismatch for input '%s' for model '%s'. Expected %d, got %d", r.LogPrefix(), shown, s.model, elements*size, n)
 	}
 	return nil
 }
 
-// checkStrings walks the elements of a BYTES input.
+// checkStrings walks the elements of a BYTES input. What a client could change
+// afterwards is copied first.
 func (s *Model) checkStrings(r *infer.Request, in *infer.Tensor, want int64) error {
+	if err := in.Localize(); err != nil {
+		return err
+	}
 	scan := infer.ScanBytes(in.Data, int(min(want+1, math.MaxInt)))
 	count := int64(scan.Count)
 	switch {

@@ -178,3 +178,53 @@ func TestAScalarOutputOfABatch(t *testing.T) {
 		t.Errorf("the client sees %v, want [1]", got)
 	}
 }
+
+// outside is foreign memory of a test, which counts its copies.
+type outside struct {
+	bytes  string
+	gone   error
+	copies int
+}
+
+func (o *outside) Retain()     {}
+func (o *outside) Release()    {}
+func (o *outside) Size() int64 { return int64(len(o.bytes)) }
+func (o *outside) Copy() ([]byte, infer.Memory, error) {
+	o.copies++
+	return []byte(o.bytes), nil, o.gone
+}
+
+// TestForeignInputs: of an input in foreign memory the size is checked, and its bytes are
+// copied only where elements have to be walked.
+func TestForeignInputs(t *testing.T) {
+	const numbers, text = `input [ { name: "A" data_type: TYPE_FP32 dims: [ 2 ] } ]`, `input [ { name: "A" data_type: TYPE_STRING dims: [ -1 ] } ]`
+	gone := errors.New("the client has truncated it")
+	for _, c := range []struct {
+		name, config string
+		memory       outside
+		want         string
+		copies       int
+	}{
+		{"numbers", numbers, outside{bytes: "12345678"}, "", 0},
+		{"numbers of another size", numbers, outside{bytes: "1234567"}, "[request id: r] input byte size mismatch for input 'A' for model 'm'. Expected 8, got 7", 0},
+		{"strings", text, outside{bytes: "\x01\x00\x00\x00a\x00\x00\x00\x00"}, "", 1},
+		{"too few strings", text, outside{bytes: "\x01\x00\x00\x00a"}, "[request id: r] expected 2 string elements for inference input 'A' for model 'm', got 1", 1},
+		{"strings that have vanished", text, outside{bytes: "1234", gone: gone}, gone.Error(), 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := tensorOf("A", infer.FP32, 2)
+			if c.config == text {
+				in.DataType = infer.Bytes
+			}
+			in.Data, in.Memory = nil, &c.memory
+			err := New("m", configOf(t, c.config)).Validate(&infer.Request{ID: "r", Inputs: []infer.Tensor{in}})
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if got != c.want || c.memory.copies != c.copies {
+				t.Errorf("got %q after %d copies\nwant %q after %d", got, c.memory.copies, c.want, c.copies)
+			}
+		})
+	}
+}
