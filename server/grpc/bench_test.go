@@ -77,19 +77,19 @@ func (bare) ModelInfer(_ context.Context, q *kserve.ModelInferRequest) (*kserve.
 		RawOutputContents: q.RawInputContents}, nil
 }
 
-// benchClient calls with messages that are encoded already, so that little of
+// benchClient sends messages that are encoded already, so that little of
 // the time is the client's.
 func benchClient(b *testing.B, address string, size, parallel int) {
 	b.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithStaticStreamWindowSize(callWindow), grpc.WithStaticConnWindowSize(connectionWindow),
+		grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connectionWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30), grpc.ForceCodecV2(benchCodec{})))
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer conn.Close()
 	request := encodeBench(b, rawRequest("id_uint8", "UINT8", []int64{int64(size)}, make([]byte, size)))
-	call := func() error {
+	exchange := func() error {
 		var n benchReply
 		err := conn.Invoke(context.Background(), service+"ModelInfer", request, &n)
 		if err == nil && int(n) < size {
@@ -97,7 +97,7 @@ func benchClient(b *testing.B, address string, size, parallel int) {
 		}
 		return err
 	}
-	if err := call(); err != nil {
+	if err := exchange(); err != nil {
 		b.Fatal(err)
 	}
 	b.SetBytes(int64(size))
@@ -106,7 +106,7 @@ func benchClient(b *testing.B, address string, size, parallel int) {
 	b.SetParallelism(parallel)
 	if parallel == 0 {
 		for range b.N {
-			if err := call(); err != nil {
+			if err := exchange(); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -114,7 +114,7 @@ func benchClient(b *testing.B, address string, size, parallel int) {
 	}
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if err := call(); err != nil {
+			if err := exchange(); err != nil {
 				b.Error(err)
 				return
 			}
@@ -156,7 +156,7 @@ func BenchmarkBare(b *testing.B) {
 	for _, row := range benchSizes {
 		for _, parallel := range []int{0, 4} {
 			b.Run(fmt.Sprintf("%s/%d", row.name, parallel), func(b *testing.B) {
-				srv := grpc.NewServer(grpc.MaxRecvMsgSize(1<<30), grpc.StaticStreamWindowSize(callWindow), grpc.StaticConnWindowSize(connectionWindow))
+				srv := grpc.NewServer(grpc.MaxRecvMsgSize(1<<30), grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow))
 				kserve.RegisterGRPCInferenceServiceServer(srv, bare{})
 				socket, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {

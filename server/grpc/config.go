@@ -29,13 +29,13 @@ type Config struct {
 	ServerName    string
 	ServerVersion string
 
-	// Restricted names groups of calls that need a metadata key: Header in lower
+	// Restricted names groups of methods that need a metadata key: Header in lower
 	// case behind "triton-grpc-protocol-".
 	Restricted []server.Restriction
 	// ForwardPattern chooses, by an unanchored match that ignores case, the
 	// metadata that an inference passes to the model as parameters; "" none.
 	ForwardPattern string
-	// Compression of the answers to ModelInfer and ModelStreamInfer: "none", the
+	// Compression of the replies to ModelInfer and ModelStreamInfer: "none", the
 	// default, "low", "medium" or "high".
 	Compression string
 	TLS         TLS
@@ -44,12 +44,12 @@ type Config struct {
 	// and KeepaliveTimeout the time in which one must be answered, default 20 s.
 	KeepaliveTime    time.Duration
 	KeepaliveTimeout time.Duration
-	// PermitPingsWithoutCalls lets clients ping while they have no call, and
+	// PermitPingsWithoutCalls lets clients ping while they have no RPC, and
 	// MinPingInterval, default 5 min, is how far apart pings must be; a client
 	// that pings more often is sent away with "too_many_pings".
 	PermitPingsWithoutCalls bool
 	MinPingInterval         time.Duration
-	// MaxConnectionAge ends connections, after which their calls have
+	// MaxConnectionAge ends connections, after which their RPCs have
 	// MaxConnectionAgeGrace to finish; 0 is endless.
 	MaxConnectionAge      time.Duration
 	MaxConnectionAgeGrace time.Duration
@@ -57,11 +57,11 @@ type Config struct {
 	// MaxMessageBytes bounds a message received, also when decompressed; default
 	// and at most 2^31-1.
 	MaxMessageBytes int
-	// MaxHeaderBytes bounds the metadata of a call; default 64 KiB.
+	// MaxHeaderBytes bounds the metadata of an RPC; default 64 KiB.
 	MaxHeaderBytes int
 	// MaxConnections bounds the open connections: for one more, that is closed
-	// which has been without a call for longest. If none is, it is closed itself.
-	// Default 8192. MaxCalls bounds the calls at once on one; default 4096.
+	// which has been without an RPC for longest. If none is, it is closed itself.
+	// Default 8192. MaxCalls bounds the RPCs at once on one; default 4096.
 	MaxConnections int
 	MaxCalls       int
 	// Connections bounds them together with those of other front ends; nil: by
@@ -70,8 +70,8 @@ type Config struct {
 	// MaxStreamRequests bounds the requests in flight on one ModelStreamInfer:
 	// the next one waits to be read; default 4096.
 	MaxStreamRequests int
-	// MaxStreamBytes bounds the bytes of answers that wait on one
-	// ModelStreamInfer, and MaxStreamResponses the answers to one request that
+	// MaxStreamBytes bounds the bytes of replies that wait on one
+	// ModelStreamInfer, and MaxStreamResponses the replies to one request that
 	// do: beyond them a model waits for the client. Defaults 64 MiB and 2^31-1.
 	MaxStreamBytes     int64
 	MaxStreamResponses int
@@ -81,13 +81,13 @@ type Config struct {
 	// ReadTimeout is the time in which a client must send the next 128 KiB of a
 	// request that it has begun; default 30 s. After that its connection is closed.
 	ReadTimeout time.Duration
-	// WriteTimeout is the time in which a client must take an answer whose bytes
+	// WriteTimeout is the time in which a client must take a reply whose bytes
 	// are lent to it, and as much again for each MiB; default 1 min. After that its
 	// connection is closed.
 	WriteTimeout time.Duration
 	// HandshakeTimeout is the time for TLS and the start of HTTP/2; default 20 s.
 	HandshakeTimeout time.Duration
-	// ExitTimeout is the time that calls have to finish after the end of Run's
+	// ExitTimeout is the time that RPCs have to finish after the end of Run's
 	// context; default 30 s.
 	ExitTimeout time.Duration
 }
@@ -95,7 +95,7 @@ type Config struct {
 // The sizes of the transport's windows and buffers in bytes: enough for a fast
 // network, and buffers are held by connections that are busy only.
 const (
-	callWindow       = 4 << 20
+	streamWindow     = 4 << 20
 	connectionWindow = 16 << 20
 	bufferBytes      = 128 << 10
 )

@@ -107,7 +107,7 @@ type connection struct {
 	received atomic.Int64 // bytes
 	member   connections.Member
 	sent     sentReplies
-	calls    atomic.Int64 // handlers at work; negative: it is closed for another connection
+	rpcs     atomic.Int64 // handlers at work; negative: it is closed for another connection
 
 	raw  syscall.RawConn
 	read func(fd uintptr) bool // readReady, bound once
@@ -119,28 +119,28 @@ type connection struct {
 	err  error
 }
 
-// clientAddr is the address of a client, by which calls find their connection.
+// clientAddr is the address of a client, by which RPCs find their connection.
 type clientAddr struct {
 	net.Addr
 	conn *connection
 }
 
-// begin and end are said of each call.
+// begin and end are said of each RPC.
 func (c *connection) begin() {
-	if c.calls.Add(1) == 1 {
+	if c.rpcs.Add(1) == 1 {
 		c.member.Busy()
 	}
 }
 
 func (c *connection) end() {
-	if c.calls.Add(-1) == 0 {
+	if c.rpcs.Add(-1) == 0 {
 		c.member.Answered()
 	}
 }
 
-// closeIdle closes the connection unless there are calls.
+// closeIdle closes the connection unless there are RPCs.
 func (c *connection) closeIdle() bool {
-	if !c.calls.CompareAndSwap(0, math.MinInt32) {
+	if !c.rpcs.CompareAndSwap(0, math.MinInt32) {
 		return false
 	}
 	_ = c.TCPConn.Close()
@@ -208,7 +208,7 @@ func (c *connection) readReady(fd uintptr) bool {
 	return true
 }
 
-// closerOf returns the connection of a call, or nil.
+// closerOf returns the connection of an RPC, or nil.
 func closerOf(ctx context.Context) io.Closer {
 	if conn := connectionOf(ctx); conn != nil {
 		return conn

@@ -78,15 +78,15 @@ func TestEncryptionAndClientCertificatesAreWanted(t *testing.T) {
 	known := grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}))
 	for _, mutual := range []bool{false, true} {
 		s := start(t, Config{TLS: TLS{Enabled: true, Mutual: mutual, CertFile: certFile, KeyFile: keyFile, RootFile: clientCert}}, nil)
-		if _, err := s.client.ServerLive(callContext(t), &kserve.ServerLiveRequest{}); status.Code(err) != codes.Unavailable {
+		if _, err := s.client.ServerLive(rpcContext(t), &kserve.ServerLiveRequest{}); status.Code(err) != codes.Unavailable {
 			t.Errorf("mutual %v, not encrypted: got %v", mutual, err)
 		}
 		_, client := s.dial(t, plain)
-		if _, err := client.ModelInfer(callContext(t), int32s("id_int32", 50000)); (err != nil) != mutual {
+		if _, err := client.ModelInfer(rpcContext(t), int32s("id_int32", 50000)); (err != nil) != mutual {
 			t.Errorf("mutual %v, without a certificate: got %v", mutual, err)
 		}
 		_, client = s.dial(t, known)
-		if _, err := client.ModelInfer(callContext(t), int32s("id_int32", 50000)); err != nil {
+		if _, err := client.ModelInfer(rpcContext(t), int32s("id_int32", 50000)); err != nil {
 			t.Errorf("mutual %v, with a certificate: got %v", mutual, err)
 		}
 	}
@@ -126,13 +126,13 @@ func TestCompressionLevelAppliesToInferences(t *testing.T) {
 		for _, method := range []string{"identity", "gzip", "deflate"} {
 			p := &packed{}
 			s := start(t, Config{Compression: level}, nil, grpc.WithStatsHandler(p))
-			if _, err := s.client.ModelInfer(callContext(t), rawRequest("id_uint8", "UINT8", []int64{50000}, make([]byte, 50000)), grpc.UseCompressor(method)); err != nil {
+			if _, err := s.client.ModelInfer(rpcContext(t), rawRequest("id_uint8", "UINT8", []int64{50000}, make([]byte, 50000)), grpc.UseCompressor(method)); err != nil {
 				t.Errorf("level %s, request in %s: %v", level, method, err)
 			}
 			if got := p.compressed.Load() == 1; got != (level != message.CompressionNone) {
 				t.Errorf("level %s, request in %s: answer is compressed: %v", level, method, got)
 			}
-			if _, err := s.client.ServerMetadata(callContext(t), &kserve.ServerMetadataRequest{}, grpc.UseCompressor(method)); err != nil {
+			if _, err := s.client.ServerMetadata(rpcContext(t), &kserve.ServerMetadataRequest{}, grpc.UseCompressor(method)); err != nil {
 				t.Error(err)
 			}
 			if p.compressed.Load()+p.plain.Load() != 2 || p.plain.Load() < 1 {
@@ -185,7 +185,7 @@ func TestReadTimeoutEndsUnfinishedRequests(t *testing.T) {
 			c.left.Store(int64(size * 2))
 			return c, err
 		}))
-		if _, err := client.ModelInfer(callContext(t), int32s("id_int32", size)); status.Code(err) != codes.Unavailable {
+		if _, err := client.ModelInfer(rpcContext(t), int32s("id_int32", size)); status.Code(err) != codes.Unavailable {
 			t.Errorf("a request of %d bytes of which half comes: %v", 4*size, err)
 		}
 		s.settled(t)
@@ -207,7 +207,7 @@ func TestReadTimeoutEndsUnfinishedRequests(t *testing.T) {
 // messages that come at once.
 func idleStream(t *testing.T, timeout time.Duration) error {
 	s := start(t, Config{ReadTimeout: timeout}, nil)
-	stream := s.open(t, callContext(t))
+	stream := s.open(t, rpcContext(t))
 	for i, n := range []int{1, 100} {
 		if i > 0 {
 			select {

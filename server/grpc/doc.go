@@ -18,15 +18,15 @@
 //
 // An inference is not decoded by the library but by package message, which keeps the
 // bytes of large tensors from being copied. The requests of a ModelStreamInfer run
-// side by side; a replies.Queue puts their answers in order.
+// side by side; a replies.Queue puts their replies in order.
 //
 //	listener ── connection (accepts, counts, closes)
 //	              └─ handler: restricted? ── unary ─────────── one method of service.go
-//	                                      ├─ modelInfer ────── message.Call ▸ Core ▸ message.Answer
-//	                                      └─ modelStreamInfer ─ reader ▸ message.Call ▸ Core ▸ replies.Queue ▸ writer
+//	                                      ├─ modelInfer ────── message.Request ▸ Core ▸ message.Reply
+//	                                      └─ modelStreamInfer ─ reader ▸ message.Request ▸ Core ▸ replies.Queue ▸ writer
 //
 // Memory: what Allocate lends for a request's tensors is released before the
-// call is answered. A response is released when the transport has taken its
+// reply is sent. A response is released when the transport has taken its
 // bytes, which other goroutines read: they must not fault.
 //
 // Locks: listener.mu is taken alone. No lock is held while a response is released or the

@@ -67,7 +67,7 @@ const (
 	maxLoggedText  = 64 << 10 // of a text that was cut
 )
 
-// cutStatus shortens the text of err, how a call ends, to what a client takes, and
+// cutStatus shortens the text of err, how an RPC ends, to what a client takes, and
 // logs what there was.
 func (g *FrontEnd) cutStatus(err error) error {
 	s, ok := status.FromError(err)

@@ -103,9 +103,9 @@ func TestBadRequestsReadAsClientsExpect(t *testing.T) {
 		if err := prototext.Unmarshal([]byte(test.request), q); err != nil {
 			t.Fatalf("%s: %v", test.request, err)
 		}
-		_, err := s.client.ModelInfer(callContext(t), q)
+		_, err := s.client.ModelInfer(rpcContext(t), q)
 		wantStatus(t, err, test.code, test.text)
-		stream := s.open(t, callContext(t))
+		stream := s.open(t, rpcContext(t))
 		sendAll(t, stream, q)
 		if got, end := receiveAll(t, stream); !slices.Equal(got, []string{"/  -: " + test.text}) || end != io.EOF {
 			t.Errorf("stream: got %q and %v, want %q", got, end, test.text)
@@ -141,9 +141,9 @@ func TestLongErrorsAreCut(t *testing.T) {
 			if test.keep < test.n {
 				want = before + strings.Repeat(test.piece, test.keep) + "… (" + strconv.Itoa(len(whole)) + " bytes)"
 			}
-			_, err := s.client.ModelInfer(callContext(t), q)
+			_, err := s.client.ModelInfer(rpcContext(t), q)
 			wantStatus(t, err, codes.NotFound, want)
-			stream := s.open(t, callContext(t))
+			stream := s.open(t, rpcContext(t))
 			sendAll(t, stream, q)
 			if got, end := receiveAll(t, stream); !slices.Equal(got, []string{"/  -: " + whole}) || end != io.EOF {
 				t.Errorf("stream: got %d messages and %v, want one with the whole text", len(got), end)
@@ -186,7 +186,7 @@ func TestUnusedRawContentsAreIgnored(t *testing.T) {
 	s := start(t, Config{}, nil)
 	q := int32s("id_int32", 5000)
 	q.RawInputContents = append(q.RawInputContents, make([]byte, 100000), nil)
-	got, err := s.client.ModelInfer(callContext(t), q)
+	got, err := s.client.ModelInfer(rpcContext(t), q)
 	if err != nil || len(got.RawOutputContents) != 1 || !slices.Equal(got.RawOutputContents[0], q.RawInputContents[0]) {
 		t.Errorf("got error %v", err)
 	}

@@ -88,15 +88,15 @@ func (s *testServer) settled(t testing.TB) {
 	})
 }
 
-// callContext is one that the test's end, or its failure to end, cancels.
-func callContext(t testing.TB, keys ...string) context.Context {
+// rpcContext is one that the test's end, or its failure to end, cancels.
+func rpcContext(t testing.TB, keys ...string) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*servertest.Patience)
 	t.Cleanup(cancel)
 	return metadata.AppendToOutgoingContext(ctx, keys...)
 }
 
-// wantStatus compares how a call ended.
+// wantStatus compares how an RPC ended.
 func wantStatus(t testing.TB, err error, code codes.Code, message string) {
 	t.Helper()
 	if s := status.Convert(err); s.Code() != code || s.Message() != message {

@@ -38,7 +38,7 @@ type FrontEnd struct {
 
 	socket  *listener // from Listen to Run
 	options []grpc.ServerOption
-	// stopping is closed, by Run, when new calls are refused.
+	// stopping is closed, by Run, when new RPCs are refused.
 	stopping chan struct{}
 	// active counts what works for some client: handlers, and the goroutines of
 	// streams, which may outlive their handler.
@@ -89,8 +89,8 @@ func (g *FrontEnd) Listen() error {
 // Addr returns the address that Listen has bound.
 func (g *FrontEnd) Addr() net.Addr { return g.socket.Addr() }
 
-// Run serves until ctx ends. Then it refuses new calls, ends streams on which
-// nothing is in flight, and lets calls in flight finish within ExitTimeout; after
+// Run serves until ctx ends. Then it refuses new RPCs, ends streams on which
+// nothing is in flight, and lets RPCs in flight finish within ExitTimeout; after
 // that it ends their contexts and closes the connections. It returns when all
 // handlers have returned; an error tells how many have not, because a model
 // holds them.
@@ -129,7 +129,7 @@ func (g *FrontEnd) shutdown(srv *grpc.Server) {
 		srv.Stop()
 		return
 	}
-	// Nothing is in flight, but answers may still be on their way to the wire.
+	// Nothing is in flight, but replies may still be on their way to the wire.
 	_ = g.socket.Listener.Close()
 	g.socket.closeSilent()
 	done := make(chan struct{}) // closed by the goroutine

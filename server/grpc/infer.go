@@ -14,39 +14,39 @@ import (
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
-// modelInfer serves one inference with one answer.
+// modelInfer serves one inference with one reply.
 func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
-	c := message.NewCall(g.account)
-	defer c.Release()
+	q := message.NewRequest(g.account)
+	defer q.Release()
 	ctx := stream.Context()
 	conn := closerOf(ctx)
 	var receiver message.Receiver
 	receiver.Init(&g.receiving, stream, conn)
 	receiver.Watch()
 	defer receiver.Close()
-	if err := c.ReceiveOnly(&receiver, g.allocate); err != nil {
+	if err := q.ReceiveOnly(&receiver, g.allocate); err != nil {
 		return err
 	}
 	receiver.Rest()
 	if err := message.ChooseCompression(ctx, g.cfg.Compression, receiver.Compression()); err != nil {
 		return err
 	}
-	target, err := c.Lookup(g.core)
+	target, err := q.Lookup(g.core)
 	if err != nil {
 		return err
 	}
 	if target.Info().Decoupled() {
 		return infer.Errorf(infer.Unsupported, "ModelInfer RPC doesn't support models with decoupled transaction policy")
 	}
-	c.Forwarded, c.Refusal = g.forwarded(ctx)
-	if err := c.Build(g.allocate); err != nil {
+	q.Forwarded, q.Refusal = g.forwarded(ctx)
+	if err := q.Build(g.allocate); err != nil {
 		return err
 	}
 	var one oneResponse
 	defer g.tellCancellation(ctx, "ModelInferHandler")()
-	err = server.InferOn(ctx, g.core, &target, &c.Request, one.send)
-	c.Release()
-	encoded, err := finish(c.Classes, target, &one, message.Overdue{After: g.cfg.WriteTimeout, Conn: conn, Log: g.log}, err)
+	err = server.InferOn(ctx, g.core, &target, &q.Infer, one.send)
+	q.Release()
+	encoded, err := finish(q.Classes, target, &one, message.Overdue{After: g.cfg.WriteTimeout, Conn: conn, Log: g.log}, err)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (g *FrontEnd) tellCancellation(ctx context.Context, handler string) (stop f
 	}, nil))
 }
 
-// oneResponse keeps the one response that a call may have.
+// oneResponse keeps the one response that a request may have.
 type oneResponse struct {
 	response *infer.Response
 	count    int
@@ -83,7 +83,7 @@ func (o *oneResponse) send(r *infer.Response) {
 	o.count++
 }
 
-// finish makes the answer of what came of a call.
+// finish makes the reply of what came of a request.
 func finish(wanted []message.Classes, target models.Target, one *oneResponse, overdue message.Overdue, err error) (*message.Encoded, error) {
 	r := one.response
 	encoded := false
@@ -103,8 +103,8 @@ func finish(wanted []message.Classes, target models.Target, one *oneResponse, ov
 	}
 	var buffers mem.BufferSlice
 	if err == nil {
-		answer := message.AnswerOf(r)
-		buffers, err = answer.Encode(overdue)
+		reply := message.ReplyOf(r)
+		buffers, err = reply.Encode(overdue)
 	}
 	encoded = err == nil
 	if conn, ok := overdue.Conn.(*connection); ok && err == nil {

@@ -58,7 +58,7 @@ func TestInferCarriesEveryType(t *testing.T) {
 			if data == nil {
 				want.RawOutputContents = [][]byte{{}}
 			}
-			got, err := s.client.ModelInfer(callContext(t), q)
+			got, err := s.client.ModelInfer(rpcContext(t), q)
 			if err != nil || !proto.Equal(got, want) {
 				t.Errorf("%d raw %s: got %.200v and error %v, want %.200v", n, d, got, err, want)
 			}
@@ -75,7 +75,7 @@ func TestInferCarriesEveryType(t *testing.T) {
 				}
 			}
 			q.RawInputContents, q.Inputs[0].Contents = nil, contents
-			got, err = s.client.ModelInfer(callContext(t), q)
+			got, err = s.client.ModelInfer(rpcContext(t), q)
 			if err != nil || !proto.Equal(got, want) {
 				t.Errorf("%d typed %s: got %.200v and error %v, want %.200v", n, d, got, err, want)
 			}
@@ -95,7 +95,7 @@ func TestInferAsksTheCore(t *testing.T) {
 		},
 		Outputs: []*kserve.ModelInferRequest_InferRequestedOutputTensor{{Name: "OUTPUT1", Parameters: paramsOf("binary_data", false)}, {Name: "OUTPUT0"}},
 	}
-	if _, err := s.client.ModelInfer(callContext(t, "x-one", "1", "X-One", "2", "y", "3", "yy", "4", "ax-", "5"), q); err != nil {
+	if _, err := s.client.ModelInfer(rpcContext(t, "x-one", "1", "X-One", "2", "y", "3", "yy", "4", "ax-", "5"), q); err != nil {
 		t.Fatal(err)
 	}
 	r := core.Last()
@@ -115,7 +115,7 @@ func TestInferAsksTheCore(t *testing.T) {
 	// All that may be missing is.
 	q = &kserve.ModelInferRequest{ModelName: "multi", Parameters: paramsOf("sequence_id", strings.Repeat("é", 64), "priority", 3,
 		"i", -5, "d", 0.5, "t", "", "f", false)}
-	if _, err := s.client.ModelInfer(callContext(t), q); err != nil {
+	if _, err := s.client.ModelInfer(rpcContext(t), q); err != nil {
 		t.Fatal(err)
 	}
 	r = core.Last()
@@ -157,13 +157,13 @@ func TestInferRepliesWithTheResponse(t *testing.T) {
 		t.Fatal(err)
 	}
 	want.RawOutputContents = [][]byte{{1, 2}, {}, big, big, {0, 0, 128, 63}}
-	got, err := s.client.ModelInfer(callContext(t), &kserve.ModelInferRequest{ModelName: "odd", Id: "i"})
+	got, err := s.client.ModelInfer(rpcContext(t), &kserve.ModelInferRequest{ModelName: "odd", Id: "i"})
 	if err != nil || !proto.Equal(got, want) {
 		t.Errorf("got %.1000v and error %v, want %.1000v", got, err, want)
 	}
 }
 
-// TestInferOutcomesBecomeStatuses ends calls in the ways that a Core can.
+// TestInferOutcomesBecomeStatuses ends RPCs in the ways that a Core can.
 func TestInferOutcomesBecomeStatuses(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -203,7 +203,7 @@ func TestInferOutcomesBecomeStatuses(t *testing.T) {
 			m := servertest.NewModel("m", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
 			m.Infer = func(_ context.Context, _ *infer.Request, send infer.Sender) error { return test.infer(send) }
 			s := start(t, Config{}, servertest.NewCore(m))
-			_, err := s.client.ModelInfer(callContext(t), int32s("m", 5000))
+			_, err := s.client.ModelInfer(rpcContext(t), int32s("m", 5000))
 			wantStatus(t, err, test.code, test.text)
 		})
 	}
@@ -213,7 +213,7 @@ func TestClassificationReplacesTheOutput(t *testing.T) {
 	s := start(t, Config{}, nil)
 	q := rawRequest("classes", "FP32", []int64{2, 4}, []byte{0, 0, 128, 63, 0, 0, 0, 64, 0, 0, 0, 63, 0, 0, 64, 64, 0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0, 0})
 	q.Outputs = []*kserve.ModelInferRequest_InferRequestedOutputTensor{{Name: "OUTPUT0", Parameters: paramsOf("classification", 2)}}
-	got, err := s.client.ModelInfer(callContext(t), q)
+	got, err := s.client.ModelInfer(rpcContext(t), q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestClassificationReplacesTheOutput(t *testing.T) {
 
 	q = rawRequest("id_bytes", "BYTES", []int64{1}, []byte{0, 0, 0, 0})
 	q.Outputs = []*kserve.ModelInferRequest_InferRequestedOutputTensor{{Name: "OUTPUT0", Parameters: paramsOf("classification", 2)}}
-	_, err = s.client.ModelInfer(callContext(t), q)
+	_, err = s.client.ModelInfer(rpcContext(t), q)
 	wantStatus(t, err, codes.InvalidArgument, "class result not available for output due to unsupported type 'BYTES'")
 }
 
@@ -250,21 +250,21 @@ func TestSharedResponseReleasesEachReferenceOnce(t *testing.T) {
 	q := int32s("twice", 10000)
 	for _, classes := range []map[string]*kserve.InferParameter{nil, paramsOf("classification", 1)} {
 		q.Outputs = []*kserve.ModelInferRequest_InferRequestedOutputTensor{{Name: "B", Parameters: classes}}
-		got, err := s.client.ModelInfer(callContext(t), q)
+		got, err := s.client.ModelInfer(rpcContext(t), q)
 		if err != nil || !bytes.Equal(got.RawOutputContents[0], q.RawInputContents[0]) {
 			t.Fatalf("got error %v", err)
 		}
 		s.settled(t)
 	}
 	q.Inputs[0].Datatype = "BF16"
-	_, err := s.client.ModelInfer(callContext(t), q)
+	_, err := s.client.ModelInfer(rpcContext(t), q)
 	if status.Code(err) != codes.InvalidArgument {
 		t.Errorf("got %v, want a refusal", err)
 	}
 	s.settled(t)
 }
 
-// TestReplacedBeforeItRuns is TestReplacedBeforeItRuns over gRPC, of a call and of
+// TestReplacedBeforeItRuns is TestReplacedBeforeItRuns over gRPC, of a unary RPC and of
 // a stream.
 func TestReplacedBeforeItRuns(t *testing.T) {
 	const want = "\x0e\x00\x00\x002.000000:1:new"
@@ -275,12 +275,12 @@ func TestReplacedBeforeItRuns(t *testing.T) {
 		return q
 	}
 	s := start(t, Config{}, servertest.NewCore(servertest.ReplacedModel()))
-	got, err := s.client.ModelInfer(callContext(t), classified())
+	got, err := s.client.ModelInfer(rpcContext(t), classified())
 	if err != nil || len(got.RawOutputContents) != 1 || string(got.RawOutputContents[0]) != want {
 		t.Errorf("ModelInfer: got %v and error %v, want %q", got, err, want)
 	}
 	s = start(t, Config{}, servertest.NewCore(servertest.ReplacedModel()))
-	stream := s.open(t, callContext(t))
+	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream, classified())
 	answer, err := stream.Recv()
 	if err != nil || len(answer.InferResponse.GetRawOutputContents()) != 1 || string(answer.InferResponse.RawOutputContents[0]) != want {

@@ -27,14 +27,14 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestRestrictedCallsNeedTheKey closes groups of calls to clients without the key.
-func TestRestrictedCallsNeedTheKey(t *testing.T) {
+// TestRestrictedMethodsNeedTheKey closes groups of methods to clients without the key.
+func TestRestrictedMethodsNeedTheKey(t *testing.T) {
 	s := start(t, Config{Restricted: []server.Restriction{
 		{Groups: []string{"health", "inference"}, Header: "Key", Value: "secret"},
 		{Groups: []string{"logging"}, Header: "other", Value: "x=y "},
 	}}, nil)
 	const refusal = "This protocol is restricted, expecting header 'triton-grpc-protocol-key'"
-	calls := map[string]func(ctx context.Context) error{
+	rpcs := map[string]func(ctx context.Context) error{
 		"live": func(ctx context.Context) error {
 			_, err := s.client.ServerLive(ctx, &kserve.ServerLiveRequest{})
 			return err
@@ -52,19 +52,19 @@ func TestRestrictedCallsNeedTheKey(t *testing.T) {
 			return nil
 		},
 	}
-	for name, call := range calls {
+	for name, rpc := range rpcs {
 		for _, keys := range [][]string{nil, {"triton-grpc-protocol-key", "wrong"}, {"key", "secret"}} {
-			if err := call(callContext(t, keys...)); status.Code(err) != codes.Unavailable || status.Convert(err).Message() != refusal {
+			if err := rpc(rpcContext(t, keys...)); status.Code(err) != codes.Unavailable || status.Convert(err).Message() != refusal {
 				t.Errorf("%s with %q: got %v", name, keys, err)
 			}
 		}
-		if err := call(callContext(t, "triton-grpc-protocol-Key", "secret")); err != nil {
+		if err := rpc(rpcContext(t, "triton-grpc-protocol-Key", "secret")); err != nil {
 			t.Errorf("%s with the key: %v", name, err)
 		}
 	}
-	_, err := s.client.LogSettings(callContext(t, "triton-grpc-protocol-key", "secret"), &kserve.LogSettingsRequest{})
+	_, err := s.client.LogSettings(rpcContext(t, "triton-grpc-protocol-key", "secret"), &kserve.LogSettingsRequest{})
 	wantStatus(t, err, codes.Unavailable, "This protocol is restricted, expecting header 'triton-grpc-protocol-other'")
-	if _, err := s.client.ServerMetadata(callContext(t), &kserve.ServerMetadataRequest{}); err != nil {
+	if _, err := s.client.ServerMetadata(rpcContext(t), &kserve.ServerMetadataRequest{}); err != nil {
 		t.Errorf("a group that is open: %v", err)
 	}
 }
@@ -87,9 +87,9 @@ func TestReservedHeaderIsRefusedInTurn(t *testing.T) {
 		{bad, codes.InvalidArgument, "invalid value type for 'timeout' parameter, expected int64_param."},
 		{missing, codes.InvalidArgument, refusal},
 	} {
-		_, err := s.client.ModelInfer(callContext(t, "timeout", "1"), test.q)
+		_, err := s.client.ModelInfer(rpcContext(t, "timeout", "1"), test.q)
 		wantStatus(t, err, test.code, test.text)
-		stream := s.open(t, callContext(t, "timeout", "1"))
+		stream := s.open(t, rpcContext(t, "timeout", "1"))
 		sendAll(t, stream, test.q)
 		if got, end := receiveAll(t, stream); !slices.Equal(got, []string{"/  -: " + test.text}) || end != io.EOF {
 			t.Errorf("stream: got %q and %v", got, end)
@@ -108,16 +108,16 @@ func TestCompressionWorksBothWays(t *testing.T) {
 			}
 			q := rawRequest("id_uint8", "UINT8", []int64{200000}, bytes.Repeat([]byte("abcdefgh"), 25000))
 			var header metadata.MD
-			got, err := s.client.ModelInfer(callContext(t), q, append(options, grpc.Header(&header))...)
+			got, err := s.client.ModelInfer(rpcContext(t), q, append(options, grpc.Header(&header))...)
 			if err != nil || !bytes.Equal(got.RawOutputContents[0], q.RawInputContents[0]) {
 				t.Errorf("%s in %q: got error %v", level, method, err)
 			}
-			stream := s.open(t, callContext(t), options...)
+			stream := s.open(t, rpcContext(t), options...)
 			sendAll(t, stream, q, q)
 			if got, end := receiveAll(t, stream); !slices.Equal(got, []string{"id_uint8/1  true 200000", "id_uint8/1  true 200000"}) || end != io.EOF {
 				t.Errorf("%s in %q: stream got %q and %v", level, method, got, end)
 			}
-			if a, err := s.client.ServerLive(callContext(t), &kserve.ServerLiveRequest{}, options...); err != nil || !a.Live {
+			if a, err := s.client.ServerLive(rpcContext(t), &kserve.ServerLiveRequest{}, options...); err != nil || !a.Live {
 				t.Errorf("%s in %q: live: %v and error %v", level, method, a, err)
 			}
 		}
@@ -128,16 +128,16 @@ func TestCompressionWorksBothWays(t *testing.T) {
 // decompressed.
 func TestMessageLimitCountsDecompressedBytes(t *testing.T) {
 	s := start(t, Config{MaxMessageBytes: 100 << 10}, nil)
-	_, err := s.client.ModelInfer(callContext(t), int32s("id_int32", 25000))
+	_, err := s.client.ModelInfer(rpcContext(t), int32s("id_int32", 25000))
 	if err != nil {
 		t.Errorf("below the limit: %v", err)
 	}
-	_, err = s.client.ModelInfer(callContext(t), int32s("id_int32", 26000))
+	_, err = s.client.ModelInfer(rpcContext(t), int32s("id_int32", 26000))
 	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "larger than max") {
 		t.Errorf("above the limit: %v", err)
 	}
 	bomb := rawRequest("id_uint8", "UINT8", []int64{64 << 20}, make([]byte, 64<<20))
-	_, err = s.client.ModelInfer(callContext(t), bomb, grpc.UseCompressor("gzip"))
+	_, err = s.client.ModelInfer(rpcContext(t), bomb, grpc.UseCompressor("gzip"))
 	if status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a message that expands beyond the limit: %v", err)
 	}
@@ -148,11 +148,11 @@ func TestMessageLimitCountsDecompressedBytes(t *testing.T) {
 func TestWithoutMemoryOneRequestIsRefused(t *testing.T) {
 	s := start(t, Config{}, nil)
 	defer servertest.Leave(s.account, memory.Blocks, 1<<20)()
-	_, err := s.client.ModelInfer(callContext(t), int32s("id_int32", 500000))
+	_, err := s.client.ModelInfer(rpcContext(t), int32s("id_int32", 500000))
 	if status.Code(err) != codes.ResourceExhausted || !strings.HasPrefix(status.Convert(err).Message(), "request needs 2000000 bytes") {
 		t.Errorf("got %v, want it refused", err)
 	}
-	stream := s.open(t, callContext(t))
+	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream, withID(int32s("id_int32", 1), "a"), withID(int32s("id_int32", 500000), "b"), withID(int32s("id_int32", 100000), "c"))
 	got, end := receiveAll(t, stream)
 	if len(got) != 3 || !strings.HasPrefix(got[1], "/ b -: request needs") || got[0] != "id_int32/1 a true 4" || got[2] != "id_int32/1 c true 400000" || end != io.EOF {
@@ -160,10 +160,10 @@ func TestWithoutMemoryOneRequestIsRefused(t *testing.T) {
 	}
 
 	s.blocks.Fail = infer.Errorf(infer.Unavailable, "no block is left")
-	_, err = s.client.ModelInfer(callContext(t), int32s("id_int32", 100000))
+	_, err = s.client.ModelInfer(rpcContext(t), int32s("id_int32", 100000))
 	wantStatus(t, err, codes.ResourceExhausted, "no block is left")
 	s.blocks.Fail = nil
-	if _, err := s.client.ModelInfer(callContext(t), int32s("id_int32", 100000)); err != nil {
+	if _, err := s.client.ModelInfer(rpcContext(t), int32s("id_int32", 100000)); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }
@@ -171,7 +171,7 @@ func TestWithoutMemoryOneRequestIsRefused(t *testing.T) {
 // TestConnectionLimitClosesNewcomers closes connections beyond the limit as they come.
 func TestConnectionLimitClosesNewcomers(t *testing.T) {
 	s := start(t, Config{MaxConnections: 1, Connections: &connections.Budget{Settle: 50 * time.Millisecond}}, nil)
-	stream := s.open(t, callContext(t)) // which keeps its connection busy
+	stream := s.open(t, rpcContext(t)) // which keeps its connection busy
 	sendAll(t, stream, withID(int32s("id_int32", 1), "a"))
 	receive(t, stream)
 	c, err := net.Dial("tcp", s.Addr().String())
@@ -190,7 +190,7 @@ func TestConnectionLimitClosesNewcomers(t *testing.T) {
 	for range 2 {
 		testkit.Eventually(t, servertest.Patience, func() bool {
 			_, client := s.dial(t)
-			_, err := client.ServerLive(callContext(t), &kserve.ServerLiveRequest{})
+			_, err := client.ServerLive(rpcContext(t), &kserve.ServerLiveRequest{})
 			return err == nil
 		})
 	}
@@ -210,7 +210,7 @@ func TestStreamReadsNoMoreThanMayBeInFlight(t *testing.T) {
 		return nil
 	})
 	s := start(t, Config{MaxStreamRequests: 3}, servertest.NewCore(slow))
-	stream := s.open(t, callContext(t))
+	stream := s.open(t, rpcContext(t))
 	for i := range 10 {
 		sendAll(t, stream, withID(int32s("slow", 2000), fmt.Sprint(i)))
 	}
@@ -254,7 +254,7 @@ func TestGarbageEndsOneConnection(t *testing.T) {
 		_, _ = io.Copy(io.Discard, c)
 		_ = c.Close()
 	}
-	if _, err := s.client.ServerLive(callContext(t), &kserve.ServerLiveRequest{}); err != nil {
+	if _, err := s.client.ServerLive(rpcContext(t), &kserve.ServerLiveRequest{}); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }
@@ -264,7 +264,7 @@ func TestGarbageEndsOneConnection(t *testing.T) {
 func TestEntriesCountAgainstTheLimit(t *testing.T) {
 	s := start(t, Config{}, nil)
 	many := bytes.Repeat([]byte{0x0a, 0}, 8<<20) // entries without key and value
-	err := s.conn.Invoke(callContext(t), service+"LogSettings", many, &kserve.LogSettingsResponse{}, grpc.ForceCodec(rawCodec{}))
+	err := s.conn.Invoke(rpcContext(t), service+"LogSettings", many, &kserve.LogSettingsResponse{}, grpc.ForceCodec(rawCodec{}))
 	if status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("got %v, want it refused", err)
 	}

@@ -29,7 +29,7 @@ func (g *FrontEnd) serverOptions() ([]grpc.ServerOption, error) {
 		grpc.MaxConcurrentStreams(uint32(c.MaxCalls)),
 		grpc.MaxHeaderListSize(uint32(c.MaxHeaderBytes)),
 		grpc.ConnectionTimeout(c.HandshakeTimeout),
-		grpc.StaticStreamWindowSize(callWindow),
+		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connectionWindow),
 		grpc.ReadBufferSize(bufferBytes),
 		grpc.WriteBufferSize(bufferBytes),

@@ -34,7 +34,7 @@ func TestAPanicEndsItsOwnRequestOfAStream(t *testing.T) {
 		}
 		return allocate(n)
 	}
-	stream := s.open(t, callContext(t))
+	stream := s.open(t, rpcContext(t))
 	typed := int32s("id_int32", large)
 	typed.RawInputContents = nil
 	typed.Inputs[0].Contents = &kserve.InferTensorContents{IntContents: make([]int32, large)}

@@ -25,7 +25,7 @@ func restricted(list []server.Restriction) []server.Restriction {
 	return list
 }
 
-// admit refuses a call to a group that is closed to this client.
+// admit refuses an RPC of a group that is closed to this client.
 func (g *FrontEnd) admit(ctx context.Context, group string) error {
 	want, ok := g.restrictions.Allow(group, func(name string) (string, bool) {
 		values := metadata.ValueFromIncomingContext(ctx, name)

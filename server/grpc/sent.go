@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
-// sentReplies charges what the answers to single calls take on the heap from when
+// sentReplies charges what the replies to unary RPCs take on the heap from when
 // their handlers have returned until the transport has put them into its write
 // buffer, or the connection has ended: what it has queued by then it forgets. It
 // poses as the pool that the buffers return to.
@@ -25,7 +25,7 @@ type sentReplies struct {
 // pool.
 const sentLeast = 1 << 10
 
-// own takes over the buffers of an answer that lie on the heap. After an error all
+// own takes over the buffers of a reply that lie on the heap. After an error all
 // buffers have been given back.
 func (s *sentReplies) own(buffers mem.BufferSlice) (mem.BufferSlice, error) {
 	total := int64(0)

@@ -69,7 +69,7 @@ func (g *FrontEnd) unsupported(name, group string, refusal *infer.Error) grpc.St
 	}
 }
 
-// unary describes a method that takes one message and answers with one.
+// unary describes a method that takes one message and replies with one.
 func unary[Q any, P interface {
 	*Q
 	proto.Message
@@ -91,11 +91,11 @@ func unary[Q any, P interface {
 			if err := message.ChooseCompression(stream.Context(), message.CompressionNone, receiver.Compression()); err != nil {
 				return err
 			}
-			answer, err := method(stream.Context(), request)
+			reply, err := method(stream.Context(), request)
 			if err != nil {
 				return err
 			}
-			return stream.SendMsg(answer)
+			return stream.SendMsg(reply)
 		}),
 	}
 }

@@ -58,17 +58,17 @@ func (w *waiting) await(t testing.TB, n int64) {
 	testkit.Eventually(t, servertest.Patience, func() bool { return w.inside.Load() == n })
 }
 
-// expire has a call run into its deadline while its request is inside the model.
+// expire has an RPC run into its deadline while its request is inside the model.
 // The deadline is a later one each time that the request has not come so far.
-func (w *waiting) expire(t *testing.T, call func(ctx context.Context) error) {
+func (w *waiting) expire(t *testing.T, rpc func(ctx context.Context) error) {
 	t.Helper()
 	for limit := 50 * time.Millisecond; w.ended.Load() == 0; limit *= 2 {
 		if limit > servertest.Patience {
 			t.Fatal("no request came to the model before its deadline")
 		}
-		ctx, cancel := context.WithTimeout(callContext(t), limit)
+		ctx, cancel := context.WithTimeout(rpcContext(t), limit)
 		// A late answer may still be in time for the client's own clock.
-		if err := call(ctx); status.Code(err) != codes.DeadlineExceeded && !(w.late && err == nil) {
+		if err := rpc(ctx); status.Code(err) != codes.DeadlineExceeded && !(w.late && err == nil) {
 			t.Errorf("got %v", err)
 		}
 		cancel()
@@ -94,7 +94,7 @@ func TestCancelEndsTheContext(t *testing.T) {
 		requests  int64
 	}{
 		"unary, cancelled": {false, func(t *testing.T, s *testServer, w *waiting) {
-			ctx, cancel := context.WithCancel(callContext(t))
+			ctx, cancel := context.WithCancel(rpcContext(t))
 			done := infer(ctx, s.client)
 			w.await(t, 1)
 			cancel()
@@ -105,13 +105,13 @@ func TestCancelEndsTheContext(t *testing.T) {
 		}, 1},
 		"unary, vanished": {false, func(t *testing.T, s *testServer, w *waiting) {
 			conn, client := s.dial(t)
-			done := infer(callContext(t), client)
+			done := infer(rpcContext(t), client)
 			w.await(t, 1)
 			_ = conn.Close()
 			<-done //nolint:errcheck // only that it ends matters
 		}, 1},
 		"stream, cancelled": {false, func(t *testing.T, s *testServer, w *waiting) {
-			ctx, cancel := context.WithCancel(callContext(t))
+			ctx, cancel := context.WithCancel(rpcContext(t))
 			stream := s.open(t, ctx)
 			sendAll(t, stream, int32s("waits", 5000), int32s("waits", 1), int32s("id_int32", 5000))
 			w.await(t, 2)
@@ -119,7 +119,7 @@ func TestCancelEndsTheContext(t *testing.T) {
 		}, 2},
 		"stream, decoupled, vanished": {true, func(t *testing.T, s *testServer, w *waiting) {
 			conn, client := s.dial(t)
-			stream, err := client.ModelStreamInfer(callContext(t))
+			stream, err := client.ModelStreamInfer(rpcContext(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -157,7 +157,7 @@ func TestCancelEndsTheContext(t *testing.T) {
 func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 	w := newWaiting(false)
 	s := start(t, Config{}, servertest.NewCore(w.Model))
-	busy, idle := s.open(t, callContext(t)), s.open(t, callContext(t))
+	busy, idle := s.open(t, rpcContext(t)), s.open(t, rpcContext(t))
 	sendAll(t, idle, withID(int32s("id_int32", 1), "i"))
 	if got := receive(t, idle); got != "id_int32/1 i true 4" {
 		t.Errorf("got %q", got)
@@ -165,21 +165,21 @@ func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 	sendAll(t, busy, withID(int32s("waits", 5000), "a"))
 	unary := make(chan error, 1)
 	go func() {
-		_, err := s.client.ModelInfer(callContext(t), int32s("waits", 5000))
+		_, err := s.client.ModelInfer(rpcContext(t), int32s("waits", 5000))
 		unary <- err
 	}()
 	w.await(t, 2)
 	s.cancel()
 	_, err := idle.Recv()
 	wantStatus(t, err, codes.Unavailable, errStopping.Message)
-	_, err = s.client.ModelInfer(callContext(t), int32s("id_int32", 1))
+	_, err = s.client.ModelInfer(rpcContext(t), int32s("id_int32", 1))
 	wantStatus(t, err, codes.Unavailable, errStopping.Message)
-	_, err = s.client.ServerReady(callContext(t), &kserve.ServerReadyRequest{})
+	_, err = s.client.ServerReady(rpcContext(t), &kserve.ServerReadyRequest{})
 	wantStatus(t, err, codes.Unavailable, "Server exiting")
 	sendAll(t, busy, withID(int32s("id_int32", 1), "b"))
 	close(w.gate)
 	if err := <-unary; err != nil {
-		t.Errorf("the unary call in flight: %v", err)
+		t.Errorf("the unary RPC in flight: %v", err)
 	}
 	// b is refused, or comes too late for the stream. That ends after a or b, unless
 	// its client has said before that it sends no more.
@@ -198,7 +198,7 @@ func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 func TestShutdownLateEndsContexts(t *testing.T) {
 	w := newWaiting(false)
 	s := start(t, Config{ExitTimeout: 50 * time.Millisecond}, servertest.NewCore(w.Model))
-	stream := s.open(t, callContext(t))
+	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream, int32s("waits", 5000), int32s("waits", 2))
 	w.await(t, 2)
 	if err := s.stop(); err != nil {
@@ -223,7 +223,7 @@ func TestShutdownNamesHeldRequests(t *testing.T) {
 		return nil
 	}
 	s := start(t, Config{ExitTimeout: time.Millisecond}, servertest.NewCore(m))
-	go func() { _, _ = s.client.ModelInfer(callContext(t), int32s("holds", 5000)) }()
+	go func() { _, _ = s.client.ModelInfer(rpcContext(t), int32s("holds", 5000)) }()
 	<-begun
 	err := s.stop()
 	if want := "1 gRPC handlers are still at work 2s after their connections were closed"; err == nil || err.Error() != want {
@@ -247,7 +247,7 @@ func TestBackpressureReachesTheModel(t *testing.T) {
 		return nil
 	})
 	s = start(t, Config{MaxStreamBytes: 1 << 20}, servertest.NewCore(many), grpc.WithInitialWindowSize(1<<16), grpc.WithInitialConnWindowSize(1<<20))
-	stream := s.open(t, callContext(t))
+	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream, withID(int32s("many", 1), "a"))
 	// What it can send without its client: the bytes that may wait, one answer
 	// more, and what the transport takes.
@@ -276,7 +276,7 @@ func TestResponseLimitHoldsForEachRequest(t *testing.T) {
 		return nil
 	})
 	s = start(t, Config{MaxStreamResponses: 5}, servertest.NewCore(many), grpc.WithInitialWindowSize(1<<16))
-	stream := s.open(t, callContext(t))
+	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream, withID(int32s("many", 1), "a"), withID(int32s("many", 1), "bb"))
 	testkit.Eventually(t, servertest.Patience, func() bool { return sent[0].Load() >= 5 && sent[1].Load() >= 5 })
 	if a, b := sent[0].Load(), sent[1].Load(); a+b > 200 {
@@ -304,7 +304,7 @@ func TestStalledStreamEnds(t *testing.T) {
 	})
 	s = start(t, Config{MaxStreamBytes: 1 << 20, StreamStallTimeout: 20 * time.Millisecond}, servertest.NewCore(many),
 		grpc.WithInitialWindowSize(1<<16), grpc.WithInitialConnWindowSize(1<<16))
-	stream := s.open(t, callContext(t))
+	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream, int32s("many", 1))
 	<-done
 	got, end := receiveAll(t, stream)
@@ -364,7 +364,7 @@ func TestSlotsLetResponsesQueue(t *testing.T) {
 	})
 	s = start(t, Config{MaxStreamResponses: 4, MaxStreamBytes: 1 << 20, StreamStallTimeout: 50 * time.Millisecond}, servertest.NewCore(many),
 		grpc.WithInitialWindowSize(1<<16), grpc.WithInitialConnWindowSize(1<<16))
-	stream := s.open(t, callContext(t))
+	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream, int32s("many", 1))
 	<-sent
 	<-done
@@ -376,7 +376,7 @@ func TestSlotsLetResponsesQueue(t *testing.T) {
 // TestWriteTimeoutEndsUnreadAnswers: an answer that its client does not take comes back.
 func TestWriteTimeoutEndsUnreadAnswers(t *testing.T) {
 	s := start(t, Config{WriteTimeout: 10 * time.Millisecond}, nil, grpc.WithStaticStreamWindowSize(1<<16))
-	lazy, err := s.conn.NewStream(callContext(t), &grpc.StreamDesc{ServerStreams: true}, service+"ModelInfer")
+	lazy, err := s.conn.NewStream(rpcContext(t), &grpc.StreamDesc{ServerStreams: true}, service+"ModelInfer")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -391,7 +391,7 @@ func TestWriteTimeoutEndsUnreadAnswers(t *testing.T) {
 	if err := lazy.RecvMsg(&kserve.ModelInferResponse{}); status.Code(err) != codes.Unavailable {
 		t.Errorf("the client got %v", err)
 	}
-	if _, err := s.client.ModelInfer(callContext(t), int32s("id_int32", 4)); err != nil {
+	if _, err := s.client.ModelInfer(rpcContext(t), int32s("id_int32", 4)); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }

@@ -25,7 +25,7 @@ const errorKey = "triton_grpc_error"
 const streamCost = 96 << 10
 
 // requestCost is what a request of a stream takes besides its message: the
-// goroutine that waits for its answers, and what describes it.
+// goroutine that waits for its responses, and what describes it.
 const requestCost = 8 << 10
 
 // inferStream serves one ModelStreamInfer.
@@ -68,7 +68,7 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 	s.queue = replies.NewQueue(replies.Limits{
 		Requests: g.cfg.MaxStreamRequests, Responses: g.cfg.MaxStreamResponses,
 		Bytes: g.cfg.MaxStreamBytes, Stall: g.cfg.StreamStallTimeout, Errors: s.errors, Log: g.log,
-		Window: callWindow, Stopping: statusOf(errStopping),
+		Window: streamWindow, Stopping: statusOf(errStopping),
 	}, g.waiting)
 	g.waiting.Enter(s.queue)
 	defer g.waiting.Leave(s.queue)
@@ -104,62 +104,62 @@ func (s *inferStream) read(forwarded []infer.Parameter, refusal error) error {
 		if err := s.queue.Admit(); err != nil {
 			return err
 		}
-		c := message.NewCall(s.g.account)
-		c.Forwarded, c.Refusal = forwarded, refusal
-		err := s.g.protect(func() error { return c.Receive(&s.receiver, s.g.allocate) })
+		q := message.NewRequest(s.g.account)
+		q.Forwarded, q.Refusal = forwarded, refusal
+		err := s.g.protect(func() error { return q.Receive(&s.receiver, s.g.allocate) })
 		var full *message.NoRoom
 		switch {
 		case err == io.EOF:
-			c.Release()
+			q.Release()
 			return nil
 		case errors.As(err, &full):
 			// Only this request is refused: the stream goes on after its message.
 			if err := s.receiver.SkipRest(); err != nil {
-				c.Release()
+				q.Release()
 				return err
 			}
 		case err != nil:
-			c.Release()
+			q.Release()
 			return err
 		case s.g.isStopping():
 			err = errStopping
 		}
 		s.receiver.Rest()
-		s.start(c, err)
+		s.start(q, err)
 	}
 }
 
 // start looks a request up and runs it. It is refused with err if there is one.
-func (s *inferStream) start(c *message.Call, err error) {
+func (s *inferStream) start(q *message.Request, err error) {
 	origin := &replies.Origin{}
-	origin.Model, origin.Version, origin.ID = c.Asked()
+	origin.Model, origin.Version, origin.ID = q.Asked()
 	if err == nil {
-		err = c.Charge(requestCost)
+		err = q.Charge(requestCost)
 	}
 	if err == nil {
 		err = s.g.protect(func() (err error) {
-			origin.Target, err = c.Lookup(s.g.core)
+			origin.Target, err = q.Lookup(s.g.core)
 			return err
 		})
 	}
 	decoupled := origin.Target != nil && origin.Target.Info().Decoupled()
 	turn := s.queue.Begin(!decoupled)
 	if err == nil {
-		err = s.g.protect(func() error { return c.Build(s.g.allocate) })
+		err = s.g.protect(func() error { return q.Build(s.g.allocate) })
 	}
 	if err != nil {
-		c.Release()
+		q.Release()
 		s.queue.Add(turn, replies.Reply{Origin: origin, Refusal: err})
 		s.queue.End(turn)
 		return
 	}
-	origin.Classes, origin.EmptyFinal = c.Classes, c.EmptyFinal
+	origin.Classes, origin.EmptyFinal = q.Classes, q.EmptyFinal
 	place := s.order.Join()
-	c.Request.Entered = place.Leave
+	q.Infer.Entered = place.Leave
 	s.spawn(func() error {
-		defer c.Release()
+		defer q.Release()
 		place.Wait(s.ctx)
-		return s.infer(c, turn, origin)
+		return s.infer(q, turn, origin)
 	}, func(err error) {
 		if err != nil {
 			s.queue.Add(turn, replies.Reply{Origin: origin, Refusal: err})
@@ -171,11 +171,11 @@ func (s *inferStream) start(c *message.Call, err error) {
 
 // infer runs one request. Its responses go to the queue as they come; an error
 // means that it was refused.
-func (s *inferStream) infer(c *message.Call, turn *replies.Turn, origin *replies.Origin) error {
+func (s *inferStream) infer(q *message.Request, turn *replies.Turn, origin *replies.Origin) error {
 	if turn != nil {
-		return s.inferOne(c, turn, origin)
+		return s.inferOne(q, turn, origin)
 	}
-	return server.InferOn(s.ctx, s.g.core, &origin.Target, &c.Request, func(r *infer.Response) {
+	return server.InferOn(s.ctx, s.g.core, &origin.Target, &q.Infer, func(r *infer.Response) {
 		if r.Empty && !origin.EmptyFinal {
 			r.Release()
 			return
@@ -186,9 +186,9 @@ func (s *inferStream) infer(c *message.Call, turn *replies.Turn, origin *replies
 
 // inferOne runs one request of a model that has one response. That is the last
 // one here, whatever the model sends behind it.
-func (s *inferStream) inferOne(c *message.Call, turn *replies.Turn, origin *replies.Origin) error {
+func (s *inferStream) inferOne(q *message.Request, turn *replies.Turn, origin *replies.Origin) error {
 	answered := false
-	err := server.InferOn(s.ctx, s.g.core, &origin.Target, &c.Request, func(r *infer.Response) {
+	err := server.InferOn(s.ctx, s.g.core, &origin.Target, &q.Infer, func(r *infer.Response) {
 		if answered || r.Empty {
 			r.Release()
 			return
@@ -231,10 +231,10 @@ func (s *inferStream) send(reply *replies.Reply) error {
 		}
 		return nil
 	}
-	var a message.Answer
+	var a message.Reply
 	var buffers mem.BufferSlice
 	err := s.g.protect(func() (err error) {
-		a = reply.Answer()
+		a = reply.Message()
 		buffers, err = a.Encode(s.overdue)
 		return err
 	})

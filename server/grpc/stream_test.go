@@ -117,7 +117,7 @@ func TestStreamAnswersEachRequest(t *testing.T) {
 		return infer.Errorf(infer.Cancelled, "")
 	}
 	s = start(t, Config{}, servertest.NewCore(three, refuses))
-	stream := s.open(t, callContext(t))
+	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream,
 		withID(int32s("id_int32", 4), "a"),
 		withID(int32s("none", 4), "b"),
@@ -134,7 +134,7 @@ func TestStreamAnswersEachRequest(t *testing.T) {
 		t.Errorf("got %q and %v, want %q", got, end, want)
 	}
 
-	stream = s.open(t, callContext(t))
+	stream = s.open(t, rpcContext(t))
 	sendAll(t, stream, withID(int32s("three", 1), "f"))
 	got = []string{receive(t, stream), receive(t, stream), receive(t, stream)}
 	sendAll(t, stream, withID(int32s("three", 1), "g", "triton_enable_empty_final_response", true))
@@ -148,7 +148,7 @@ func TestStreamAnswersEachRequest(t *testing.T) {
 // TestStreamMessagesAreWhole compares whole messages.
 func TestStreamMessagesAreWhole(t *testing.T) {
 	s := start(t, Config{}, nil)
-	stream := s.open(t, callContext(t))
+	stream := s.open(t, rpcContext(t))
 	q := rawRequest("id_uint8", "UINT8", []int64{2}, []byte("ab"))
 	q.ModelVersion = "01"
 	fails := withID(int32s("fails", 1), "x")
@@ -193,7 +193,7 @@ func TestStreamOrderFollowsRequests(t *testing.T) {
 	ordered := servertest.NewModel("ordered", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
 	ordered.Infer = gated
 	s = start(t, Config{}, servertest.NewCore(ordered, decoupledModel("free", gated)))
-	stream := s.open(t, callContext(t))
+	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream, withID(int32s("ordered", 1), "a"), withID(int32s("ordered", 1), "b"), withID(int32s("free", 1), "c"), withID(int32s("ordered", 1), "d"))
 	testkit.Eventually(t, servertest.Patience, func() bool { return s.core.Served.Load() == 4 })
 	close(gates["b"])
@@ -235,7 +235,7 @@ func TestStreamEntersRequestsInOrder(t *testing.T) {
 		return nil
 	}
 	s = start(t, Config{}, servertest.NewCore(waits))
-	stream := s.open(t, callContext(t))
+	stream := s.open(t, rpcContext(t))
 	var want []string
 	for i := range 30 {
 		id := [...]string{"waits", "refused", "answered"}[i%3]
@@ -265,7 +265,7 @@ func TestStreamErrorEndsTheStreamIfAsked(t *testing.T) {
 		return nil
 	})
 	s := start(t, Config{}, servertest.NewCore(waits))
-	stream := s.open(t, callContext(t, errorKey, "true"))
+	stream := s.open(t, rpcContext(t, errorKey, "true"))
 	sendAll(t, stream, withID(int32s("waits", 5000), "a"), withID(int32s("none", 1), "b"), withID(int32s("id_int32", 5000), "c"), withID(int32s("fails", 5000), "d"))
 	for _, want := range []string{"/ b -: Request for unknown model: 'none' is not found", "id_int32/1 c true 20000"} {
 		if got := receive(t, stream); got != want {
@@ -283,7 +283,7 @@ func TestStreamsAnswerManyAtOnce(t *testing.T) {
 	s := start(t, Config{MaxStreamRequests: 16, MaxStreamBytes: 1 << 20}, nil)
 	failed := make(chan error, 2*streams)
 	for range streams {
-		stream := s.open(t, callContext(t))
+		stream := s.open(t, rpcContext(t))
 		go func() {
 			for i := range requests {
 				if err := stream.Send(withID(int32s("id_int32", i*37), fmt.Sprint(i))); err != nil {

@@ -48,7 +48,7 @@ func TestUnreadStreamHoldsLittleAndEnds(t *testing.T) {
 	for _, name := range []string{"one", "many"} {
 		t.Run(name, func(t *testing.T) {
 			served := core.Served.Load()
-			stream := s.open(t, callContext(t))
+			stream := s.open(t, rpcContext(t))
 			for i := range requests {
 				sendAll(t, stream, withID(int32s(name, 1), fmt.Sprint(i)))
 			}
@@ -80,14 +80,14 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 	account := memory.New(memory.Config{Limit: 16 << 20})
 	s.waiting = replies.NewStreams(account)
 	_, reader := s.dial(t)
-	reads, err := reader.ModelStreamInfer(callContext(t))
+	reads, err := reader.ModelStreamInfer(rpcContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, streams)
 	release := make(chan struct{})
 	for range streams {
-		stream := s.open(t, callContext(t))
+		stream := s.open(t, rpcContext(t))
 		go func() {
 			for i := range requests {
 				if stream.Send(withID(int32s("id_int32", elements), fmt.Sprint(i))) != nil {
@@ -134,7 +134,7 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 	testkit.Eventually(t, servertest.Patience, func() bool { return account.Total() == 0 })
 }
 
-// TestPausedStreamsAreCharged: the window of a call that is not read, which its client may
+// TestPausedStreamsAreCharged: the window of a stream that is not read, which its client may
 // fill, is on the account; streams end where there is no room for more of them.
 func TestPausedStreamsAreCharged(t *testing.T) {
 	const streams = 5
@@ -150,17 +150,17 @@ func TestPausedStreamsAreCharged(t *testing.T) {
 		return waits.Echo(ctx, req, send)
 	}
 	s := start(t, Config{MaxStreamRequests: 1}, servertest.NewCore(waits))
-	account := memory.New(memory.Config{Limit: 3 * 4 * callWindow}) // of which a quarter is for the transport
+	account := memory.New(memory.Config{Limit: 3 * 4 * streamWindow}) // of which a quarter is for the transport
 	s.waiting = replies.NewStreams(account)
 	var open []clientStream
 	for range streams {
-		stream := s.open(t, callContext(t))
+		stream := s.open(t, rpcContext(t))
 		sendAll(t, stream, withID(int32s("waits", 1), "a"))
 		open = append(open, stream)
 	}
 	testkit.Eventually(t, servertest.Patience, func() bool {
 		// Not before all have begun: three that have would look the same.
-		return begun.Load() == streams && s.waiting.Count() == 3 && account.Used(memory.Transport) == 3*callWindow
+		return begun.Load() == streams && s.waiting.Count() == 3 && account.Used(memory.Transport) == 3*streamWindow
 	})
 	close(gate)
 	refused := 0
@@ -179,16 +179,16 @@ func TestPausedStreamsAreCharged(t *testing.T) {
 	testkit.Eventually(t, servertest.Patience, func() bool { return account.Total() == 0 })
 }
 
-// TestUnreadAnswersAreChargedAndEnd: the answers to single calls that a client does not read
+// TestUnreadRepliesAreChargedAndEnd: the replies to unary RPCs that a client does not read
 // are on the account until its connection ends, and there is an end to them.
-func TestUnreadAnswersAreChargedAndEnd(t *testing.T) {
+func TestUnreadRepliesAreChargedAndEnd(t *testing.T) {
 	s := start(t, Config{}, nil)
 	conn, _ := s.dial(t, grpc.WithStaticStreamWindowSize(1<<16))
-	ctx, leave := context.WithCancel(callContext(t))
-	// Beyond the window of a call, which the library opens further for those who read,
-	// and on the heap as the head of the answer.
-	const calls, size = 50, 1 << 18
-	for range calls {
+	ctx, leave := context.WithCancel(rpcContext(t))
+	// Beyond the window of an RPC, which the library opens further for those who read,
+	// and on the heap as the head of the reply.
+	const rpcs, size = 50, 1 << 18
+	for range rpcs {
 		go func() {
 			// A stream of the library's that is opened, and never read.
 			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{}, kserve.GRPCInferenceService_ModelInfer_FullMethodName)
@@ -198,7 +198,7 @@ func TestUnreadAnswersAreChargedAndEnd(t *testing.T) {
 			}
 		}()
 	}
-	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(memory.Replies) >= calls*size })
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(memory.Replies) >= rpcs*size })
 	leave()
 	_ = conn.Close()
 	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(memory.Replies) == 0 })

@@ -76,7 +76,7 @@ func (w *compressWriter) Close() error {
 	return w.resetWriter.Close()
 }
 
-// ChooseCompression chooses how the answers of one call are compressed. Without
+// ChooseCompression chooses how the replies of one RPC are compressed. Without
 // it the library would answer in the method of the request.
 func ChooseCompression(ctx context.Context, level, received string) error {
 	if level == CompressionNone {

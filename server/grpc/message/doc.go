@@ -2,21 +2,21 @@
 // code, so that the bytes of large tensors are copied once on their way in and not at
 // all on their way out.
 //
-//	Receiver ─ Call.Receive ─ Call.Lookup ─ Call.Build ─▶ infer.Request
-//	 pieces     decode         its model     checks
+//	Receiver ─ Request.Receive ─ Request.Lookup ─ Request.Build ─▶ infer.Request
+//	 pieces     decode            its model        checks
 //
-//	infer.Response ─▶ Answer.Encode ─ Encoded ─ Codec ─▶ the transport
-//	                   head, loans
+//	infer.Response ─▶ Reply.Encode ─ Encoded ─ Codec ─▶ the transport
+//	                  head, loans
 //
-// A Receiver takes messages off the transport of the library piece by piece. Call.Receive
+// A Receiver takes messages off the transport of the library piece by piece. Request.Receive
 // decodes a ModelInferRequest as the pieces arrive, and the bytes of a tensor of more than
-// BlockSize go straight into memory of the Allocator; Call.Build makes a request of it, in
-// the order of Triton's checks and with its texts. Answer.Encode writes a
+// BlockSize go straight into memory of the Allocator; Request.Build makes a request of it, in
+// the order of Triton's checks and with its texts. Reply.Encode writes a
 // ModelInferResponse or a ModelStreamInferResponse but for the bytes of large outputs:
 // these are lent to the transport.
 //
-// Memory: a Call owns what was allocated and charged for its message, until Release; it
-// grows with what has arrived, not with what was announced. An Answer that was encoded
+// Memory: a Request owns what was allocated and charged for its message, until Release; it
+// grows with what has arrived, not with what was announced. A Reply that was encoded
 // owns its response: a loan releases it when the transport has let go of its last buffer,
 // or when the connection has forgotten them and the garbage collector finds the loan. The
 // transport reads these bytes in goroutines of its own.
@@ -24,6 +24,6 @@
 // Trust: whatever a client sends is accepted where proto.Unmarshal accepts it, and else
 // refused. Lengths are compared with what is left of the message before they are used.
 //
-// A Receiver, a Call and an Answer belong to one goroutine at a time; nothing here has a
+// A Receiver, a Request and a Reply belong to one goroutine at a time; nothing here has a
 // lock.
 package message

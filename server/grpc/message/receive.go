@@ -141,7 +141,7 @@ func (r *Receiver) last() error {
 	}
 }
 
-// One reads the only message of a unary call into v.
+// One reads the only message of a unary RPC into v.
 func (r *Receiver) One(v proto.Message, c *memory.Charge) error {
 	if err := r.next(c); err != nil {
 		if err == io.EOF {

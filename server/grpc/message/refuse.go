@@ -16,7 +16,7 @@ type NoRoom struct{ Text string }
 // Error returns the text.
 func (e *NoRoom) Error() string { return e.Text }
 
-// GRPCStatus tells the library how the call ends.
+// GRPCStatus tells the library how the RPC ends.
 func (e *NoRoom) GRPCStatus() *status.Status { return status.New(codes.ResourceExhausted, e.Text) }
 
 // AsNoRoom makes a NoRoom of what an Account or an Allocator has said.

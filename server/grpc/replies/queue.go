@@ -43,7 +43,7 @@ var (
 // and keeps the model from sending more; the client decides how fast it goes.
 // Without slots the model waits in Add while its request has too many replies
 // here, or the stream too many bytes. Requests that have a turn never wait in
-// Add, since they hold their one answer back for the sake of others: instead, no
+// Add, since they hold their one reply back for the sake of others: instead, no
 // further requests are read while there are too many. A client that reads nothing
 // for longer than Limits.Stall while replies wait loses its stream.
 //
@@ -114,7 +114,7 @@ func (q *Queue) poke() {
 }
 
 // Admit waits until another request may be read. What the client sends meanwhile
-// fills the window of its call, in memory of the transport, which is charged.
+// fills the window of its stream, in memory of the transport, which is charged.
 func (q *Queue) Admit() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

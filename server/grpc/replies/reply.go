@@ -15,7 +15,7 @@ const (
 	outputCost = 256
 )
 
-// Origin is what is remembered of a request for its answers.
+// Origin is what is remembered of a request for its replies.
 type Origin struct {
 	Model, Version, ID string // version is the text of the request
 	Target             models.Target
@@ -67,7 +67,7 @@ func (r *Reply) weigh() {
 // the response has been lent but its slot: the model goes on when the message has
 // left.
 func (r *Reply) settle() {
-	a := r.Answer()
+	a := r.Message()
 	b, err := a.Copied()
 	if err != nil {
 		a = r.Failed(err)
@@ -83,32 +83,32 @@ func (r *Reply) settle() {
 	r.bytes = r.cost
 }
 
-// Answer says what is sent. Of an error only the text is.
-func (r *Reply) Answer() message.Answer {
+// Message says what is sent. Of an error only the text is.
+func (r *Reply) Message() message.Reply {
 	o := r.Origin
 	switch {
 	case r.Refusal != nil:
-		return message.Answer{ID: o.ID, Stream: true, Err: errorText(r.Refusal)}
+		return message.Reply{ID: o.ID, Stream: true, Err: errorText(r.Refusal)}
 	case r.Response.Err != nil:
-		return message.Answer{
+		return message.Reply{
 			Model: o.Model, Version: o.Version, ID: o.ID, Stream: true,
 			Err: errorText(r.Response.Err), HasFinal: true, Final: r.Response.Final,
 		}
 	case r.Response.Empty:
-		return message.Answer{Model: o.Model, Version: o.Version, ID: o.ID, Stream: true, HasFinal: true, Final: r.Response.Final}
+		return message.Reply{Model: o.Model, Version: o.Version, ID: o.ID, Stream: true, HasFinal: true, Final: r.Response.Final}
 	}
 	if err := message.Classify(r.Response, o.Classes, o.Target.Info()); err != nil {
 		return r.Failed(err)
 	}
-	a := message.AnswerOf(r.Response)
+	a := message.ReplyOf(r.Response)
 	a.Stream, a.HasFinal, a.Final = true, true, r.Response.Final
 	return a
 }
 
 // Failed says what is sent instead of a response that cannot be.
-func (r *Reply) Failed(err error) message.Answer {
+func (r *Reply) Failed(err error) message.Reply {
 	o := r.Origin
-	return message.Answer{
+	return message.Reply{
 		Model: o.Model, Version: o.Version, ID: o.ID, Stream: true,
 		Err: errorText(err), HasFinal: true, Final: r.Response.Final,
 	}

@@ -28,7 +28,7 @@ func (s *testServer) invoke(t *testing.T, method string, request, answer proto.M
 	if !strings.HasPrefix(method, "/") {
 		method = service + method
 	}
-	err := s.conn.Invoke(callContext(t), method, request, answer)
+	err := s.conn.Invoke(rpcContext(t), method, request, answer)
 	if code != codes.OK || err != nil {
 		wantStatus(t, err, code, want)
 		return
@@ -42,7 +42,7 @@ func (s *testServer) invoke(t *testing.T, method string, request, answer proto.M
 	}
 }
 
-func TestCallsAnswerByTheTable(t *testing.T) {
+func TestMethodsAnswerByTheTable(t *testing.T) {
 	core := servertest.NewCore()
 	core.Models["batch"].Info.Config.Platform = "plat"
 	core.Models["sick"] = &servertest.Model{Info: core.Models["fails"].Info}
@@ -146,7 +146,7 @@ func TestCallsAnswerByTheTable(t *testing.T) {
 // TestStatisticsOfAllIgnoreTheVersion: a version of all models means nothing.
 func TestStatisticsOfAllIgnoreTheVersion(t *testing.T) {
 	s := start(t, Config{}, nil)
-	got, err := s.client.ModelStatistics(callContext(t), &kserve.ModelStatisticsRequest{Version: "7"})
+	got, err := s.client.ModelStatistics(rpcContext(t), &kserve.ModelStatisticsRequest{Version: "7"})
 	want := &kserve.ModelStatisticsResponse{ModelStats: []*kserve.ModelStatistics{servertest.Statistics("a"), {Name: "b", Version: "2"}}}
 	if err != nil || !proto.Equal(got, want) {
 		t.Errorf("got %v and error %v, want %v", got, err, want)
@@ -161,7 +161,7 @@ func TestUnparsableMessagesAreRefused(t *testing.T) {
 			if method == "ServerLive" && body == "\x0a\x01\xff" {
 				continue // it has no field 1, any bytes will do
 			}
-			err := s.conn.Invoke(callContext(t), service+method, []byte(body), &kserve.ServerLiveResponse{}, grpc.ForceCodec(rawCodec{}))
+			err := s.conn.Invoke(rpcContext(t), service+method, []byte(body), &kserve.ServerLiveResponse{}, grpc.ForceCodec(rawCodec{}))
 			wantStatus(t, err, codes.Internal, "Unable to parse request")
 		}
 	}
@@ -174,7 +174,7 @@ func (rawCodec) Name() string                    { return "proto" }
 func (rawCodec) Marshal(v any) ([]byte, error)   { return v.([]byte), nil }
 func (rawCodec) Unmarshal(_ []byte, _ any) error { return nil }
 
-func TestExitingRefusesEveryCall(t *testing.T) {
+func TestExitingRefusesEveryRPC(t *testing.T) {
 	core := servertest.NewCore()
 	core.Down = infer.Errorf(infer.Unavailable, "Server exiting")
 	s := start(t, Config{}, core)
@@ -224,7 +224,7 @@ func TestLogSettingsAreChangedAndShown(t *testing.T) {
 		{settings{"log_file": text("/tmp/x"), "log_info": flag(true)}, codes.Unimplemented, "log file location can not be updated through network protocol",
 			server.LogSettings{Error: true, VerboseLevel: 3, Format: "ISO8601"}},
 	} {
-		got, err := s.client.LogSettings(callContext(t), &kserve.LogSettingsRequest{Settings: test.change})
+		got, err := s.client.LogSettings(rpcContext(t), &kserve.LogSettingsRequest{Settings: test.change})
 		wantStatus(t, err, test.code, test.text)
 		if now := s.logging.LogSettings(); now != test.want {
 			t.Errorf("%v: the settings are %+v, want %+v", test.change, now, test.want)
@@ -250,7 +250,7 @@ func TestLoadOutlivesClient(t *testing.T) {
 		return nil
 	}
 	s := start(t, Config{}, core)
-	ctx, cancel := context.WithCancel(callContext(t))
+	ctx, cancel := context.WithCancel(rpcContext(t))
 	go func() {
 		<-begun
 		cancel()

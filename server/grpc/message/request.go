@@ -20,11 +20,11 @@ const (
 	fewParams = 16
 )
 
-// Call is one inference: what is asked of the Core, and what the answer
+// Request is one inference: what is asked of the Core, and what the reply
 // must look like.
-type Call struct {
-	// Request is what Lookup and Build have made of the message.
-	Request infer.Request
+type Request struct {
+	// Infer is what Lookup and Build have made of the message.
+	Infer   infer.Request
 	message message
 	// Forwarded are parameters made of metadata, and Refusal is why they cannot
 	// be.
@@ -43,21 +43,21 @@ type Classes struct {
 	Count  int
 }
 
-// NewCall returns a call whose message is charged to the account.
-func NewCall(account *memory.Account) *Call {
-	c := &Call{}
-	c.message.charge.Account = account
-	return c
+// NewRequest returns a Request whose message is charged to the account.
+func NewRequest(account *memory.Account) *Request {
+	q := &Request{}
+	q.message.charge.Account = account
+	return q
 }
 
 // Receive reads and decodes the next message of r; io.EOF tells that there is none.
-// After a *NoRoom, for which the call alone is to blame, the rest of its message is
+// After a *NoRoom, for which the request alone is to blame, the rest of its message is
 // in r.
-func (c *Call) Receive(r *Receiver, alloc server.Allocator) error {
-	if err := r.next(&c.message.charge); err != nil {
+func (q *Request) Receive(r *Receiver, alloc server.Allocator) error {
+	if err := r.next(&q.message.charge); err != nil {
 		return err
 	}
-	if err := c.message.decode(&r.source, alloc); err != nil {
+	if err := q.message.decode(&r.source, alloc); err != nil {
 		return err
 	}
 	r.source.close()
@@ -65,8 +65,8 @@ func (c *Call) Receive(r *Receiver, alloc server.Allocator) error {
 }
 
 // ReceiveOnly is Receive for a stream that has one message.
-func (c *Call) ReceiveOnly(r *Receiver, alloc server.Allocator) error {
-	if err := c.Receive(r, alloc); err != nil {
+func (q *Request) ReceiveOnly(r *Receiver, alloc server.Allocator) error {
+	if err := q.Receive(r, alloc); err != nil {
 		if err == io.EOF {
 			err = errNoMessage
 		}
@@ -76,55 +76,55 @@ func (c *Call) ReceiveOnly(r *Receiver, alloc server.Allocator) error {
 }
 
 // Asked returns the model, the text of the version and the id of the message.
-func (c *Call) Asked() (model, version, id string) {
-	return c.message.model, c.message.version, c.message.id
+func (q *Request) Asked() (model, version, id string) {
+	return q.message.model, q.message.version, q.message.id
 }
 
-// Charge charges n bytes that the call takes besides its message, until Release.
-func (c *Call) Charge(n int64) error {
-	return AsNoRoom(c.message.charge.Take(memory.Bodies, n))
+// Charge charges n bytes that the request takes besides its message, until Release.
+func (q *Request) Charge(n int64) error {
+	return AsNoRoom(q.message.charge.Take(memory.Bodies, n))
 }
 
 // Release gives back what the request held.
-func (c *Call) Release() { c.message.release() }
+func (q *Request) Release() { q.message.release() }
 
 // Lookup finds the model of the message: first the text of the version, then
 // the model.
-func (c *Call) Lookup(core server.Core) (models.Target, error) {
-	version, err := ParseVersion(c.message.version)
+func (q *Request) Lookup(core server.Core) (models.Target, error) {
+	version, err := ParseVersion(q.message.version)
 	if err != nil {
 		return nil, err
 	}
-	c.Request.Model, c.Request.Version = c.message.model, version
-	return core.Target(c.message.model, version)
+	q.Infer.Model, q.Infer.Version = q.message.model, version
+	return core.Target(q.message.model, version)
 }
 
 // Build makes the request out of the message, in the order in which a client
 // can tell by the error: parameters, names, forwarded headers, the bytes of the
 // inputs, what is wanted of the outputs.
-func (c *Call) Build(alloc server.Allocator) error {
-	m, r := &c.message, &c.Request
+func (q *Request) Build(alloc server.Allocator) error {
+	m, r := &q.message, &q.Infer
 	r.ID = m.id
-	if err := c.parameters(); err != nil {
+	if err := q.parameters(); err != nil {
 		return err
 	}
-	if err := c.names(); err != nil {
+	if err := q.names(); err != nil {
 		return err
 	}
-	if c.Refusal != nil {
-		return c.Refusal
+	if q.Refusal != nil {
+		return q.Refusal
 	}
-	r.Parameters = append(r.Parameters, c.Forwarded...)
-	if err := c.data(alloc); err != nil {
+	r.Parameters = append(r.Parameters, q.Forwarded...)
+	if err := q.data(alloc); err != nil {
 		return err
 	}
-	return c.wanted()
+	return q.wanted()
 }
 
 // parameters sorts the request's parameters into those with a meaning and those
 // that are the model's.
-func (c *Call) parameters() error {
-	m, r := &c.message, &c.Request
+func (q *Request) parameters() error {
+	m, r := &q.message, &q.Infer
 	last := lastParams(m.params)
 	for i := range m.params {
 		if !last(i) {
@@ -151,7 +151,7 @@ func (c *Call) parameters() error {
 			}
 			switch {
 			case p.name == emptyFinalParam:
-				c.EmptyFinal = v.bits != 0
+				q.EmptyFinal = v.bits != 0
 			case v.bits == 0:
 			case p.name == "sequence_start":
 				r.Flags |= infer.SequenceStart
@@ -207,9 +207,9 @@ func (p *param) custom() (infer.Parameter, error) {
 
 // names takes over the names, types and shapes of the inputs and the names of
 // the outputs, of which none may come twice.
-func (c *Call) names() error {
-	m, r := &c.message, &c.Request
-	r.Inputs = c.inputs[:0]
+func (q *Request) names() error {
+	m, r := &q.message, &q.Infer
+	r.Inputs = q.inputs[:0]
 	var seen server.Names
 	for i := range m.inputs {
 		in := &m.inputs[i]
@@ -231,8 +231,8 @@ func (c *Call) names() error {
 
 // data gives each input its bytes: of its contents, or else the next entry of
 // raw_input_contents.
-func (c *Call) data(alloc server.Allocator) error {
-	m, r := &c.message, &c.Request
+func (q *Request) data(alloc server.Allocator) error {
+	m, r := &q.message, &q.Infer
 	next := 0
 	for i := range m.inputs {
 		in, t := &m.inputs[i], &r.Inputs[i]
@@ -263,9 +263,9 @@ func (c *Call) data(alloc server.Allocator) error {
 }
 
 // wanted reads how the outputs shall be returned.
-func (c *Call) wanted() error {
-	for i := range c.message.outputs {
-		out := &c.message.outputs[i]
+func (q *Request) wanted() error {
+	for i := range q.message.outputs {
+		out := &q.message.outputs[i]
 		if len(out.params) == 0 {
 			continue
 		}
@@ -285,7 +285,7 @@ func (c *Call) wanted() error {
 		case int64(classes.bits) <= 0:
 			return invalid("invalid value for 'classification' parameter, expected >= 0")
 		default:
-			c.Classes = append(c.Classes, Classes{out.name, int(min(classes.bits, math.MaxInt32))})
+			q.Classes = append(q.Classes, Classes{out.name, int(min(classes.bits, math.MaxInt32))})
 		}
 	}
 	return nil

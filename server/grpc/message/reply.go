@@ -13,8 +13,8 @@ import (
 // finalParam tells the client of a stream whether more responses follow.
 const finalParam = "triton_final_response"
 
-// Answer is a response on its way to the wire.
-type Answer struct {
+// Reply is a response, or an error of a stream, on its way to the wire.
+type Reply struct {
 	Model, Version, ID string
 	Response           *infer.Response // its outputs and parameters
 
@@ -25,23 +25,23 @@ type Answer struct {
 	Final    bool
 }
 
-// AnswerOf describes a response of the Core.
-func AnswerOf(r *infer.Response) Answer {
-	return Answer{Model: r.Model, Version: strconv.FormatInt(r.Version, 10), ID: r.ID, Response: r}
+// ReplyOf describes a response of the Core.
+func ReplyOf(r *infer.Response) Reply {
+	return Reply{Model: r.Model, Version: strconv.FormatInt(r.Version, 10), ID: r.ID, Response: r}
 }
 
-// Encode makes the message of a: what describes the tensors is written by hand,
+// Encode makes the message of r: what describes the tensors is written by hand,
 // and the bytes of large tensors not at all; they are lent to the transport,
 // which gives them back when it has put them into its own write buffer. Unless it
-// fails, it takes over a's response, to be released then. overdue is for a client
+// fails, it takes over r's response, to be released then. overdue is for a client
 // that does not read.
-func (a *Answer) Encode(overdue Overdue) (mem.BufferSlice, error) {
-	outputs := a.outputs()
-	size := a.size(outputs)
+func (r *Reply) Encode(overdue Overdue) (mem.BufferSlice, error) {
+	outputs := r.outputs()
+	size := r.size(outputs)
 	if err := sendable(size); err != nil {
 		return nil, err
 	}
-	head := size + streamHead + len(a.Err)
+	head := size + streamHead + len(r.Err)
 	large := 0
 	for i := range outputs {
 		if n := len(outputs[i].Data); n > BlockSize {
@@ -49,9 +49,9 @@ func (a *Answer) Encode(overdue Overdue) (mem.BufferSlice, error) {
 			large++
 		}
 	}
-	b := a.appendHead(make([]byte, 0, head), size, outputs)
+	b := r.appendHead(make([]byte, 0, head), size, outputs)
 
-	loan := loan{response: a.Response, overdue: overdue}
+	loan := loan{response: r.Response, overdue: overdue}
 	out := make(mem.BufferSlice, 0, 1+2*large)
 	for i := range outputs {
 		t := &outputs[i]
@@ -80,15 +80,15 @@ func (a *Answer) Encode(overdue Overdue) (mem.BufferSlice, error) {
 // error and its ModelInferResponse.
 const streamHead = 16
 
-// Copied makes the message of a in one piece, with the bytes of all tensors. a's
+// Copied makes the message of r in one piece, with the bytes of all tensors. r's
 // response stays the caller's.
-func (a *Answer) Copied() ([]byte, error) {
-	outputs := a.outputs()
-	size := a.size(outputs)
+func (r *Reply) Copied() ([]byte, error) {
+	outputs := r.outputs()
+	size := r.size(outputs)
 	if err := sendable(size); err != nil {
 		return nil, err
 	}
-	b := a.appendHead(make([]byte, 0, size+streamHead+len(a.Err)), size, outputs)
+	b := r.appendHead(make([]byte, 0, size+streamHead+len(r.Err)), size, outputs)
 	for i := range outputs {
 		b = protowire.AppendTag(b, 6, protowire.BytesType)
 		b = protowire.AppendVarint(b, uint64(len(outputs[i].Data)))
@@ -97,11 +97,11 @@ func (a *Answer) Copied() ([]byte, error) {
 	return b, nil
 }
 
-func (a *Answer) outputs() []infer.Tensor {
-	if a.Response == nil {
+func (r *Reply) outputs() []infer.Tensor {
+	if r.Response == nil {
 		return nil
 	}
-	return a.Response.Outputs
+	return r.Response.Outputs
 }
 
 func sendable(size int) error {
@@ -112,14 +112,14 @@ func sendable(size int) error {
 }
 
 // size returns the length of the ModelInferResponse.
-func (a *Answer) size(outputs []infer.Tensor) int {
-	n := sizeString(a.Model) + sizeString(a.Version) + sizeString(a.ID)
-	if a.Response != nil {
-		for i := range a.Response.Parameters {
-			n += 1 + protowire.SizeBytes(sizeParam(&a.Response.Parameters[i]))
+func (r *Reply) size(outputs []infer.Tensor) int {
+	n := sizeString(r.Model) + sizeString(r.Version) + sizeString(r.ID)
+	if r.Response != nil {
+		for i := range r.Response.Parameters {
+			n += 1 + protowire.SizeBytes(sizeParam(&r.Response.Parameters[i]))
 		}
 	}
-	if a.HasFinal {
+	if r.HasFinal {
 		n += sizeFinal
 	}
 	for i := range outputs {
@@ -131,27 +131,27 @@ func (a *Answer) size(outputs []infer.Tensor) int {
 
 // appendHead writes all fields but raw_output_contents. Size is that of the
 // ModelInferResponse.
-func (a *Answer) appendHead(b []byte, size int, outputs []infer.Tensor) []byte {
-	if a.Stream {
-		if a.Err != "" {
-			b = appendString(b, 1, a.Err)
+func (r *Reply) appendHead(b []byte, size int, outputs []infer.Tensor) []byte {
+	if r.Stream {
+		if r.Err != "" {
+			b = appendString(b, 1, r.Err)
 		}
 		b = protowire.AppendTag(b, 2, protowire.BytesType)
 		b = protowire.AppendVarint(b, uint64(size))
 	}
-	b = appendText(b, 1, a.Model)
-	b = appendText(b, 2, a.Version)
-	b = appendText(b, 3, a.ID)
-	if a.Response != nil {
-		for i := range a.Response.Parameters {
-			p := &a.Response.Parameters[i]
+	b = appendText(b, 1, r.Model)
+	b = appendText(b, 2, r.Version)
+	b = appendText(b, 3, r.ID)
+	if r.Response != nil {
+		for i := range r.Response.Parameters {
+			p := &r.Response.Parameters[i]
 			b = protowire.AppendTag(b, 4, protowire.BytesType)
 			b = protowire.AppendVarint(b, uint64(sizeParam(p)))
 			b = appendParam(b, p)
 		}
 	}
-	if a.HasFinal {
-		p := infer.Parameter{Name: finalParam, Kind: infer.BoolParameter, Bool: a.Final}
+	if r.HasFinal {
+		p := infer.Parameter{Name: finalParam, Kind: infer.BoolParameter, Bool: r.Final}
 		b = protowire.AppendTag(b, 4, protowire.BytesType)
 		b = protowire.AppendVarint(b, uint64(sizeParam(&p)))
 		b = appendParam(b, &p)
