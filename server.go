@@ -83,13 +83,15 @@ func New(o Options) (_ *Server, err error) {
 	}
 	config, pythonBackend := s.makePython(counters)
 	s.registry = models.NewRegistry(models.RegistryConfig{
-		Repository: opened, Unusable: s.unusable != nil, Backends: map[string]backend.Backend{"python": pythonBackend},
-		BackendDirectory: o.Backends.Directory, BackendSettings: s.options.ownSettings,
-		StrictReadiness: o.Repository.StrictReadiness, Allocate: s.lend(memory.Stacked), Padding: s.lend(memory.Padding), Memory: s.account,
+		Settings: models.Settings{
+			Backends: map[string]backend.Backend{"python": pythonBackend}, BackendDirectory: o.Backends.Directory,
+			BackendSettings: s.options.ownSettings, Limiter: o.RateLimit.limiter(), Allocate: s.lend(memory.Stacked),
+			Padding: s.lend(memory.Padding), Memory: s.account, DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog,
+			Metrics: counters, Cache: responses, Log: s.log,
+		},
+		Repository: opened, Unusable: s.unusable != nil, StrictReadiness: o.Repository.StrictReadiness,
 		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.Repository.pollInterval(),
-		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, Limiter: o.RateLimit.limiter(),
-		UnloadTimeout: config.UnloadTimeout, DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog,
-		Metrics: counters, Cache: responses, Log: s.log,
+		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, UnloadTimeout: config.UnloadTimeout,
 	})
 	if err := s.makeFronts(counters); err != nil {
 		return nil, err

@@ -229,8 +229,8 @@ func stormRegistry(t *testing.T, root string) *models.Registry {
 		t.Fatal(err)
 	}
 	r := models.NewRegistry(models.RegistryConfig{
-		Repository: opened, Backends: map[string]backend.Backend{"python": b}, Metrics: counters, Log: log,
-		Explicit: true, Startup: []string{"*"}, StrictReadiness: true,
+		Settings:   models.Settings{Backends: map[string]backend.Backend{"python": b}, Metrics: counters, Log: log},
+		Repository: opened, Explicit: true, Startup: []string{"*"}, StrictReadiness: true,
 	})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), startLimit)

@@ -28,20 +28,20 @@ type executor struct {
 // executor finds what runs a version: a backend that is built in, or a directory
 // with a model.py beside the libraries of Triton's backends. The texts are
 // Triton's, but for libraries, which cannot be run here.
-func (r *Registry) executor(d *repository.Description, number int64) (executor, error) {
+func (l *Loader) executor(d *repository.Description, number int64) (executor, error) {
 	if d.Config.GetPlatform() == config.PlatformEnsemble {
 		return executor{backend: ensembles{}}, nil
 	}
 	name, runtime := d.Config.GetBackend(), d.Config.GetRuntime()
 	library := "libtriton_" + name + ".so"
-	if b := r.config.Backends[name]; b != nil && (runtime == "" || runtime == library) {
+	if b := l.settings.Backends[name]; b != nil && (runtime == "" || runtime == library) {
 		return executor{backend: b}, nil
 	}
 	unknown := infer.Errorf(infer.InvalidArg, "unable to find backend library for backend '%s', try specifying runtime on the model configuration.", name)
 	if !repository.IsName(name) { // it would lead out of the backends' directory
 		return executor{}, unknown
 	}
-	directory := filepath.Join(r.config.BackendDirectory, name)
+	directory := filepath.Join(l.settings.BackendDirectory, name)
 	if runtime != "" && !filepath.IsLocal(runtime) {
 		return executor{}, infer.Errorf(infer.InvalidArg,
 			"backend library name '%s' escapes backend directory '%s', for model '%s', check model config runtime field", runtime, directory, d.Name)
@@ -58,7 +58,7 @@ func (r *Registry) executor(d *repository.Description, number int64) (executor, 
 		}
 	}
 	script := filepath.Join(directory, runtimeScript)
-	b := r.config.Backends[config.BackendPython]
+	b := l.settings.Backends[config.BackendPython]
 	switch {
 	case runtime != "" && runtime != runtimeScript:
 		var places strings.Builder
@@ -68,8 +68,8 @@ func (r *Registry) executor(d *repository.Description, number int64) (executor, 
 		return executor{}, infer.Errorf(infer.InvalidArg, "unable to find backend library '%s' for model '%s', searched: %s", runtime, d.Name, places.String())
 	case isFile(script) && b != nil:
 		e := executor{backend: b, script: script}
-		if r.config.BackendSettings != nil {
-			e.settings = r.config.BackendSettings(name)
+		if l.settings.BackendSettings != nil {
+			e.settings = l.settings.BackendSettings(name)
 		}
 		return e, nil
 	case runtime == runtimeScript:
@@ -101,4 +101,8 @@ func (e *executor) describe(d *repository.Description) *repository.Description {
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
+}
+
+func invalid(format string, args ...any) error {
+	return infer.Errorf(infer.InvalidArg, format, args...)
 }

@@ -81,11 +81,11 @@ func TestExecutorFindsTheBackend(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := &Registry{config: RegistryConfig{
+			l := NewLoader(Settings{
 				Backends: map[string]backend.Backend{"python": python}, BackendDirectory: backends,
 				BackendSettings: func(name string) map[string]string { return map[string]string{"of": name} },
-			}}
-			by, err := r.executor(d, 1)
+			}, nil)
+			by, err := l.executor(d, 1)
 			if c.want != "" {
 				want := strings.NewReplacer("DIR", backends, "MODEL", d.Directory).Replace(c.want)
 				if err == nil || infer.AsError(err).Message != want || infer.AsError(err).Code != c.code {
@@ -96,7 +96,7 @@ func TestExecutorFindsTheBackend(t *testing.T) {
 			if err != nil {
 				t.Fatalf("got error %v, want none", err)
 			}
-			env, runtime := by.env(host{Registry: r}, d, 1), by.describe(d).Config.GetRuntime()
+			env, runtime := by.env(nil, d, 1), by.describe(d).Config.GetRuntime()
 			if c.script == "" {
 				if env.Runtime != "" || env.Settings != nil || runtime != c.runtime {
 					t.Errorf("got script %q, settings %v, runtime %q of a backend that is built in", env.Runtime, env.Settings, runtime)

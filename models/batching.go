@@ -33,17 +33,17 @@ var strategies = map[string]NewStrategy{"volume": batching.Volume, "single": bat
 
 // newBatching is how a version's requests are joined to batches, nil if each is
 // executed by itself.
-func (r *Registry) newBatching(l *loaded, d *repository.Description) (*batching.Rules, error) {
-	strategy, err := r.newStrategy(l, d)
+func (l *Loader) newBatching(v *Version, d *repository.Description) (*batching.Rules, error) {
+	strategy, err := l.newStrategy(v, d)
 	if err != nil {
 		return nil, err
 	}
-	b := batching.NewRules(l.info.Config)
+	b := batching.NewRules(v.info.Config)
 	if b != nil {
-		if l.stacking != nil {
-			strategy = l.stacking.Strategy(strategy)
+		if v.stacking != nil {
+			strategy = v.stacking.Strategy(strategy)
 		}
-		b.Strategy, b.StartWith = strategy, r.config.DelayRequests
+		b.Strategy, b.StartWith = strategy, l.settings.DelayRequests
 	}
 	return b, nil
 }
@@ -51,14 +51,14 @@ func (r *Registry) newBatching(l *loaded, d *repository.Description) (*batching.
 // newStrategy is the custom batching strategy that a version asks for, nil if
 // there is none. Without dynamic_batching it is made, as errors in it matter, and
 // not used.
-func (r *Registry) newStrategy(l *loaded, d *repository.Description) (batching.Strategy, error) {
-	config := l.info.Config
-	if err := refuseLibrary(config, d, l.info.Version); err != nil {
+func (l *Loader) newStrategy(v *Version, d *repository.Description) (batching.Strategy, error) {
+	config := v.info.Config
+	if err := refuseLibrary(config, d, v.info.Version); err != nil {
 		return nil, err
 	}
 	name := config.GetParameters()[strategyParameter].GetStringValue()
 	if name == "" {
-		if model, is := l.model.(backend.Strategist); is {
+		if model, is := v.model.(backend.Strategist); is {
 			return model.Strategy(), nil
 		}
 		return nil, nil
@@ -66,17 +66,17 @@ func (r *Registry) newStrategy(l *loaded, d *repository.Description) (batching.S
 	if config.GetSequenceBatching() != nil {
 		return nil, invalid("model '%s' has %s '%s', which sequence_batching has no use for", config.Name, strategyParameter, name)
 	}
-	make, found := r.config.Strategies[name]
+	make, found := l.settings.Strategies[name]
 	if !found {
 		make, found = strategies[name]
 	}
 	if !found {
 		known := slices.Collect(maps.Keys(strategies))
-		known = slices.AppendSeq(known, maps.Keys(r.config.Strategies))
+		known = slices.AppendSeq(known, maps.Keys(l.settings.Strategies))
 		slices.Sort(known)
 		return nil, invalid("model '%s' has %s '%s', this server knows: %s", config.Name, strategyParameter, name, strings.Join(slices.Compact(known), ", "))
 	}
-	r.config.Log.Info().Msgf("Using custom batching strategy '%s' for model %s", name, config.Name)
+	l.settings.Log.Info().Msgf("Using custom batching strategy '%s' for model %s", name, config.Name)
 	return make(config)
 }
 

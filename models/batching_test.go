@@ -145,7 +145,7 @@ func TestStrategyOfAModel(t *testing.T) {
 		if err := r.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		l, err := r.lookup("m", 1)
+		v, err := r.lookup("m", 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func TestStrategyOfAModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		batching, err := r.newBatching(l, s.Description)
+		batching, err := r.loader.newBatching(v, s.Description)
 		if err != nil || batching.Strategy != want {
 			t.Errorf("with %q: got strategy %v and error %v, want %v", more, batching.Strategy, err, want)
 		}

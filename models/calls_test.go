@@ -50,7 +50,7 @@ func TestModelsCallOthersUntilTheEnd(t *testing.T) {
 	hold, answered := holdRequest(t, r)
 	ended := make(chan error, 1) // one value
 	go func() { ended <- r.Shutdown(context.Background()) }()
-	testkit.Eventually(t, patience, func() bool { return r.exiting.Load() })
+	testkit.Eventually(t, patience, func() bool { return r.loader.Exiting() })
 	for range 3 {
 		if response, err := call(t, r, "n", &infer.Request{Model: "m"}); err != nil || response.Err != nil {
 			t.Errorf("a call while the server exits: %+v, %v", response, err)

@@ -9,6 +9,30 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
+// State is where a version of a model is in its life, as the repository index
+// shows it.
+type State string
+
+// The states of a version.
+const (
+	Unknown     State = "UNKNOWN"
+	Loading     State = "LOADING"
+	Ready       State = "READY"
+	Unloading   State = "UNLOADING"
+	Unavailable State = "UNAVAILABLE"
+)
+
+// reasonUnloaded is the reason of a version that was unloaded on purpose.
+const reasonUnloaded = "unloaded"
+
+// entry is one version of a model in the catalog.
+type entry struct {
+	number int64
+	state  State
+	reason string   // of UNAVAILABLE
+	loaded *Version // of READY and UNLOADING, nil otherwise
+}
+
 // catalog is what the registry knows of each model, under one lock. Methods that end
 // in Locked are called with mu held.
 type catalog struct {
@@ -38,7 +62,7 @@ type model struct {
 	failure string // why the last load failed, "" if it did not
 
 	// versions is empty for a model that was never loaded or has no version.
-	versions map[int64]*version
+	versions map[int64]*entry
 	// attempted is true once loading was tried: a model without versions then
 	// keeps the server from being ready.
 	attempted bool
@@ -73,7 +97,7 @@ func (m *model) readyLocked() []int64 {
 func (k *catalog) modelLocked(id repository.Identity) *model {
 	m := k.models[id]
 	if m == nil {
-		m = &model{id: id, versions: make(map[int64]*version)}
+		m = &model{id: id, versions: make(map[int64]*entry)}
 		k.models[id] = m
 	}
 	return m
@@ -92,7 +116,7 @@ func (k *catalog) publishLocked() {
 		if len(m.versions) == 0 && !m.attempted {
 			continue
 		}
-		s := &servingModel{versions: make(map[int64]*version, len(m.versions))}
+		s := &servingModel{versions: make(map[int64]*entry, len(m.versions))}
 		for number, v := range m.versions {
 			shown := *v
 			s.versions[number] = &shown
@@ -109,7 +133,7 @@ func (k *catalog) publishLocked() {
 // retired is a version that has been taken out of service.
 type retired struct {
 	number int64
-	*loaded
+	loaded *Version
 }
 
 // retireLocked takes the versions that serve out of service, but for those to
@@ -169,10 +193,10 @@ func (k *catalog) knows(name string, number int64) bool {
 }
 
 // serves lists the versions that have requests or may get some.
-func (k *catalog) serves() []*loaded {
+func (k *catalog) serves() []*Version {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var list []*loaded
+	var list []*Version
 	for _, m := range k.models {
 		for _, v := range m.versions {
 			if v.loaded != nil {

@@ -239,7 +239,7 @@ func outcomes(targets repository.Set, failures map[repository.Identity]error) er
 			continue
 		}
 		text := loadFailedError(id, err)
-		if errors.Is(text, errExiting) {
+		if errors.Is(text, ErrExiting) {
 			return text
 		}
 		texts.WriteString(infer.AsError(text).Message)

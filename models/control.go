@@ -7,8 +7,10 @@ import (
 	"sync"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/locktable"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // host is what the instances of one version see of the registry.
@@ -106,8 +108,48 @@ func (h host) ModelReady(ctx context.Context, model string, number int64) (bool,
 	}
 	ready, err := h.Registry.ModelReady(ctx, model, number)
 	var own *infer.Error
-	if errors.As(err, &own) && !h.exiting.Load() && h.knows(model, number) {
+	if errors.As(err, &own) && !h.loader.Exiting() && h.knows(model, number) {
 		return false, nil
 	}
 	return ready, err
 }
+
+// Submit implements infer.Submitter: models may call others until the end.
+func (h host) Submit(ctx context.Context, req *infer.Request, send infer.Sender) error {
+	held, err := h.reached(req)
+	if err != nil {
+		return err
+	}
+	defer held.Release()
+	return held.Submit(ctx, req, send)
+}
+
+// Decoupled implements backend.Host.
+func (h host) Decoupled(name string, number int64) (decoupled, asks bool, err error) {
+	v, err := h.lookup(name, number)
+	if err != nil {
+		return false, false, err
+	}
+	return v.Info().Decoupled(), v.AsksReady(), nil
+}
+
+// view is what versions see of the registry.
+type view struct{ *Registry }
+
+var _ upward = view{}
+
+// Latest implements upward.
+func (v view) Latest(step, ensemble repository.Identity) (*Version, error) {
+	return v.latest(step, ensemble)
+}
+
+// Hold implements upward.
+func (v view) Hold(model repository.Identity, number int64) (Held, error) {
+	return held(func() (*Version, error) { return v.serving.Load().models[model].version(model.Name, number) })
+}
+
+// Lifetime implements upward.
+func (v view) Lifetime() context.Context { return v.lifetime }
+
+// Ending implements upward.
+func (v view) Ending() *boundary.WaitGroup { return &v.ending }

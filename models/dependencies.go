@@ -60,7 +60,7 @@ func (m *model) callsOthersLocked(parts []*model) bool {
 		now[part.id] = true
 	}
 	for _, v := range m.versions {
-		if v.state == Ready && !maps.Equal(v.parts, now) {
+		if v.state == Ready && !maps.Equal(v.loaded.Composing(), now) {
 			return true
 		}
 	}
@@ -180,7 +180,7 @@ func (k *catalog) circleLocked(m *model) *model {
 
 // latest is the highest version that is ready of the model that a step of an
 // ensemble means, also while the server starts.
-func (k *catalog) latest(step, ensemble repository.Identity) (*loaded, error) {
+func (k *catalog) latest(step, ensemble repository.Identity) (*Version, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if m := k.resolveLocked(step, ensemble); m != nil {

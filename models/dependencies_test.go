@@ -35,7 +35,7 @@ func graphOf(t *testing.T, namespaces bool, lines ...string) *Registry {
 		states, steps, _ := strings.Cut(rest, "=")
 		for i, state := range strings.Fields(states) {
 			number := int64(i + 1)
-			m.versions[number] = &version{number: number, state: State(state)}
+			m.versions[number] = &entry{number: number, state: State(state)}
 		}
 		for step := range strings.FieldsSeq(steps) {
 			model, number, pinned := strings.Cut(step, ":")

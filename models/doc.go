@@ -18,7 +18,7 @@
 // # A request
 //
 // Registry.Target loads one atomic pointer to all that serves, which never changes
-// once it is published, and takes no lock. Infer holds the version (holds.take) at
+// once it is published, and takes no lock. Infer holds the version at
 // least until the scheduler has the request, and the scheduler finishes what it has
 // before the version is closed. If the version was retired between Target and Infer,
 // Infer fails with ErrReplaced before anything was sent, and the caller asks for a
@@ -42,11 +42,11 @@
 // The package has more than fifteen files because two jobs share one state, the catalog,
 // and its lock: changing which versions serve, and serving them.
 //
-//	what is known      catalog, serving, dependencies, plan, reader, override, info, errors
+//	what is known      catalog, serving, dependencies, compose, plan, reader, override, info, errors
 //	changes            registry, start, explicit, poll, load, change, unload, shutdown, control
-//	one version        version, target, backends, schedule, batching, sequence, stacking,
-//	                   ensemble, ensemble_hold, cached, instances, instances_update
-//	what clients ask   index, instances_admin
+//	one version        loader, version, hold, backends, chain, batching, sequence, stacking,
+//	                   ensemble, cached, bring, exchange
+//	what clients ask   index, target, instances
 //
 // # Locks
 //

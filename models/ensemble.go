@@ -5,37 +5,13 @@ import (
 	"slices"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/ensemble"
 )
-
-// compose checks an ensemble against the models that its steps call, as their
-// latest versions that are ready describe themselves, and decides whether it is
-// decoupled. Any other model is returned as it is. The error is Triton's text.
-func (r *Registry) compose(d *repository.Description) (*repository.Description, error) {
-	if d.Config.GetPlatform() != config.PlatformEnsemble {
-		return d, nil
-	}
-	composing := make(map[string]*kserve.ModelConfig)
-	for step := range d.Composing() {
-		l, err := r.latest(step, d.Identity())
-		if err != nil {
-			return nil, invalid("ensemble '%s' depends on '%s' which has no loaded version.", d.Name, step)
-		}
-		composing[step.Name] = l.info.Config
-	}
-	decoupled, err := config.CheckComposition(d.Config, composing)
-	if err != nil {
-		return nil, err
-	}
-	composed := *d
-	composed.Config = config.Clone(d.Config)
-	composed.Config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: decoupled}
-	return &composed, nil
-}
 
 // stepIdentity is the model that a step of an ensemble names.
 func stepIdentity(step *kserve.ModelEnsembling_Step) repository.Identity {
@@ -44,38 +20,38 @@ func stepIdentity(step *kserve.ModelEnsembling_Step) repository.Identity {
 
 // inherit gives the outputs of an ensemble that have no labels of their own those
 // of the outputs that they are made by.
-func (r *Registry) inherit(ensemble repository.Identity, c *kserve.ModelConfig, labels map[string][]string) map[string][]string {
+func (l *Loader) inherit(ensemble repository.Identity, c *kserve.ModelConfig, labels map[string][]string) map[string][]string {
 	if c.GetPlatform() != config.PlatformEnsemble {
 		return labels
 	}
 	for _, step := range c.GetEnsembleScheduling().GetStep() {
-		l, err := r.latest(stepIdentity(step), ensemble)
+		v, err := l.registry.Latest(stepIdentity(step), ensemble)
 		if err != nil {
 			continue // it has gone; the ensemble follows
 		}
 		for output, tensor := range step.GetOutputMap() {
 			at := slices.IndexFunc(c.GetOutput(), func(out *kserve.ModelOutput) bool { return out.GetName() == tensor })
-			if at < 0 || c.GetOutput()[at].GetLabelFilename() != "" || l.info.Labels[output] == nil {
+			if at < 0 || c.GetOutput()[at].GetLabelFilename() != "" || v.info.Labels[output] == nil {
 				continue
 			}
 			if labels == nil {
 				labels = make(map[string][]string)
 			}
-			labels[tensor] = l.info.Labels[output]
+			labels[tensor] = v.info.Labels[output]
 		}
 	}
 	return labels
 }
 
 // newEnsemble makes the scheduler of an ensemble.
-func (r *Registry) newEnsemble(l *loaded) (scheduler.Scheduler, error) {
-	c := l.info.Config
+func (l *Loader) newEnsemble(v *Version) (scheduler.Scheduler, error) {
+	c := v.info.Config
 	parts := make(map[string]repository.Identity)
-	l.parts = make(repository.Set)
+	v.parts = make(repository.Set)
 	e := ensemble.Config{
-		Model: l.info.Name, Batches: c.GetMaxBatchSize() > 0, Decoupled: l.info.Decoupled(),
+		Model: v.info.Name, Batches: c.GetMaxBatchSize() > 0, Decoupled: v.info.Decoupled(),
 		MaxInflight: int(c.GetEnsembleScheduling().GetMaxInflightRequests()),
-		Composer:    composer{r, parts}, Observer: l.statistics, Log: r.config.Log,
+		Composer:    composer{l.registry, parts}, Observer: v.statistics, Log: l.settings.Log,
 	}
 	for _, in := range c.GetInput() {
 		e.Inputs = append(e.Inputs, in.GetName())
@@ -84,13 +60,13 @@ func (r *Registry) newEnsemble(l *loaded) (scheduler.Scheduler, error) {
 		e.Outputs = append(e.Outputs, ensemble.Output{Tensor: out.GetName(), Dims: config.Announced(out)})
 	}
 	for _, step := range c.GetEnsembleScheduling().GetStep() {
-		called, err := r.latest(stepIdentity(step), l.info.identity())
+		called, err := l.registry.Latest(stepIdentity(step), v.info.Identity())
 		if err != nil {
 			return nil, err
 		}
-		part := called.info.identity()
+		part := called.info.Identity()
 		parts[part.String()] = part
-		l.parts[part] = true
+		v.parts[part] = true
 		s := ensemble.Step{Model: part.String(), Version: step.GetModelVersion(), Decoupled: called.info.Decoupled()}
 		for _, in := range called.info.Config.GetInput() {
 			if tensor, mapped := step.GetInputMap()[in.GetName()]; mapped {
@@ -105,10 +81,53 @@ func (r *Registry) newEnsemble(l *loaded) (scheduler.Scheduler, error) {
 		e.Steps = append(e.Steps, s)
 	}
 	if e.MaxInflight > 0 {
-		r.config.Log.Info().Msgf("Ensemble model '%s' configured with max_inflight_requests: %d", l.info.Name, e.MaxInflight)
+		l.settings.Log.Info().Msgf("Ensemble model '%s' configured with max_inflight_requests: %d", v.info.Name, e.MaxInflight)
 	}
 	return ensemble.New(e), nil
 }
+
+// composer finds what an ensemble calls, by the names that its steps have.
+type composer struct {
+	registry upward
+	parts    map[string]repository.Identity
+}
+
+var _ ensemble.Composer = composer{}
+
+// Hold implements ensemble.Composer.
+func (c composer) Hold(model string, number int64) (ensemble.Composed, error) {
+	h, err := c.registry.Hold(c.parts[model], number)
+	if err != nil {
+		return nil, err
+	}
+	return composed{h.version}, nil
+}
+
+// composed is a version that a request of an ensemble holds.
+type composed struct{ *Version }
+
+// Submit implements ensemble.Composed.
+func (c composed) Submit(ctx context.Context, req *infer.Request, send infer.Sender) (by backend.Awaiter, err error) {
+	submit := c.scheduler.Submit
+	if s, can := c.scheduler.(scheduler.Starter); can {
+		submit = func(ctx context.Context, req *infer.Request, send infer.Sender) (err error) {
+			by, err = s.Begin(ctx, req, send)
+			return err
+		}
+	}
+	err = c.run(ctx, req, send, submit)
+	return by, err
+}
+
+// Batches implements ensemble.Composed.
+func (c composed) Batches() bool { return c.spec.Batches() }
+
+// Dims implements ensemble.Composed. The version may be newer than the ensemble,
+// and have no such input any more.
+func (c composed) Dims(input string) []int64 { return c.spec.Dims(input) }
+
+// Release implements ensemble.Composed.
+func (c composed) Release() { c.holds.release() }
 
 // ensembles is the backend of ensembles: they have no instances, and what they
 // are follows from their configuration.

@@ -188,14 +188,14 @@ func TestEnsembleHoldsItsModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, patience, func() bool { return first.scheduler.InFlight() == 1 })
+	testkit.Eventually(t, patience, func() bool { return first.InFlight() == 1 })
 	if err := r.Unload(t.Context(), "second", false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (composer{r, map[string]repository.Identity{"second": {Name: "second"}}}).Hold("second", 1); err == nil {
+	if _, err := (composer{view{r}, map[string]repository.Identity{"second": {Name: "second"}}}).Hold("second", 1); err == nil {
 		t.Error("a model that is being unloaded can be held")
 	}
-	testkit.Eventually(t, patience, func() bool { return second.holds.count.Load() < 0 })
+	testkit.Eventually(t, patience, func() bool { return ends(second) })
 	close(b.hold)
 	if text := <-answered; text != "" {
 		t.Errorf("the request inside: %s", text)

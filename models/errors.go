@@ -16,8 +16,6 @@ var errNotReady = infer.Errorf(infer.Unavailable, "Server not ready")
 var errOvertaken = infer.Errorf(infer.Unavailable,
 	"Newer operation has been applied to the model lifecycle, current load operation is out-dated.")
 
-var errExiting = infer.Errorf(infer.Unavailable, "Server exiting")
-
 // errNotPolled is the client's text for whatever is wrong with a model before
 // it can be loaded; the log has the reason.
 func errNotPolled(name string) error {
@@ -27,12 +25,8 @@ func errNotPolled(name string) error {
 // loadFailedError is the client's text for a model that has been read and could
 // not be loaded.
 func loadFailedError(id repository.Identity, err error) error {
-	if errors.Is(err, errExiting) {
+	if errors.Is(err, ErrExiting) {
 		return err
 	}
 	return infer.Errorf(infer.InvalidArg, "load failed for model '%s': %s\n", id.Name, infer.AsError(err).Message)
-}
-
-func invalid(format string, args ...any) error {
-	return infer.Errorf(infer.InvalidArg, format, args...)
 }

@@ -127,7 +127,7 @@ func (r *Registry) checkControl() error {
 		return err
 	}
 	if r.changes.Err() != nil {
-		return errExiting
+		return ErrExiting
 	}
 	if r.config.Unusable {
 		return errNotReady

@@ -71,7 +71,7 @@ func (r *Registry) Statistics(name string, number int64) ([]*kserve.ModelStatist
 			if v == nil || v.state != Ready {
 				return nil, infer.Errorf(infer.InvalidArg, "requested model version is not available for model '%s'", name)
 			}
-			return []*kserve.ModelStatistics{v.statistics.Proto()}, nil
+			return []*kserve.ModelStatistics{v.loaded.Statistics()}, nil
 		}
 		return m.appendStatistics(list), nil
 	}
@@ -83,7 +83,7 @@ func (r *Registry) Statistics(name string, number int64) ([]*kserve.ModelStatist
 
 func (m *servingModel) appendStatistics(list []*kserve.ModelStatistics) []*kserve.ModelStatistics {
 	for _, number := range m.ready {
-		list = append(list, m.versions[number].statistics.Proto())
+		list = append(list, m.versions[number].loaded.Statistics())
 	}
 	return list
 }
@@ -117,8 +117,8 @@ func (r *Registry) Attempted() []Status {
 			v := m.versions[number]
 			s := Status{Name: name, Version: number, State: v.state, Reason: v.reason}
 			if v.state == Ready {
-				s.Backend = v.info.Config.GetBackend()
-				s.PythonBased = v.info.Config.GetRuntime() == runtimeScript
+				s.Backend = v.loaded.Info().Config.GetBackend()
+				s.PythonBased = v.loaded.Info().PythonBased()
 			}
 			list = append(list, s)
 		}

@@ -21,7 +21,8 @@ type Info struct {
 	Labels map[string][]string
 }
 
-func (i *Info) identity() repository.Identity {
+// Identity names the model in its repository.
+func (i *Info) Identity() repository.Identity {
 	return repository.Identity{Namespace: i.Namespace, Name: i.Name}
 }
 
@@ -35,3 +36,6 @@ func (i *Info) Platform() string {
 	}
 	return i.Config.GetBackend()
 }
+
+// PythonBased reports whether a Python-based backend runs the model.
+func (i *Info) PythonBased() bool { return i.Config.GetRuntime() == runtimeScript }

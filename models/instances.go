@@ -2,94 +2,149 @@ package models
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"sync"
 
-	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/repository"
-	"github.com/nereid-serving/nereid/models/warmup"
-	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
-// newBarrier makes the barrier in front of a version's scheduler.
-func (r *Registry) newBarrier(l *loaded, d *repository.Description) *warmup.Barrier {
-	var warm func(ctx context.Context, in backend.Instance, first bool) error
-	if samples := l.info.Config.GetModelWarmup(); len(samples) > 0 {
-		w := &warmup.Samples{
-			Configured: samples, Signature: l.spec, Model: l.info.Name, Version: l.info.Version, Open: d.Open, Observer: l.statistics,
-			Iterative: l.info.Config.GetSequenceBatching().GetIterativeSequence(), Log: r.config.Log,
-		}
-		warm = w.Run
-	}
-	return warmup.NewBarrier(l.scheduler, warm, r.config.Log.With().Str("model", l.info.Name).Int64("version", l.info.Version).Logger())
+// MaxInstances is how many instances a group can be given while its model serves.
+const MaxInstances = 1024
+
+// InstanceState is one instance of a version that serves.
+type InstanceState struct {
+	Version int64
+	Name    string
+	// Draining says that it gets no more work and ends when it has none.
+	Draining bool
 }
 
-// forgetful is an Events that keeps something of each instance.
-type forgetful interface {
-	Forget(in backend.Instance)
-}
-
-// limit has the version's instances wait for their turn, if there is a rate
-// limiter.
-func (r *Registry) limit(l *loaded, next backend.Events) backend.Events {
-	if r.config.Limiter == nil {
-		return next
+// SetInstances gives a group of a model's instances another count, in all
+// versions that serve; an empty group is the only one that there is. It returns
+// when the new ones serve, and what there is then; what is too many ends later,
+// when it has executed what it has. If a new one does not come up, all stays as
+// it was. The count holds until the model is loaded from another configuration,
+// or anew. It is refused, with Unavailable, unless clients control models.
+func (r *Registry) SetInstances(ctx context.Context, name, group string, count int) ([]InstanceState, error) {
+	if err := r.checkExiting(); err != nil {
+		return nil, err
 	}
-	events := r.config.Limiter.Events(next)
-	l.between = append(l.between, events)
-	return events
-}
-
-// start brings up the version's instances and has them warmed up.
-func (l *loaded) start(ctx context.Context, events backend.Events, limiter *ratelimit.Limiter) (err error) {
-	config := l.info.Config
-	if l.share, err = limiter.Reserve(config.GetInstanceGroup()); err != nil {
-		return err
+	switch {
+	case !r.config.Explicit:
+		return nil, infer.Errorf(infer.Unavailable, "instances can be changed in model control mode explicit only")
+	case count < 1 || count > MaxInstances:
+		return nil, infer.Errorf(infer.InvalidArg, "instances of model '%s': 'count' is %d, want a whole number from 1 to %d", name, count, MaxInstances)
 	}
-	if err = l.model.Start(ctx, config, l.info.JSON, events); err == nil {
-		err = l.warmed(ctx)
-	}
+	id, err := r.servedAs(name)
 	if err != nil {
-		l.barrier.Cancel() // so that a warm-up still running ends
-		return err
+		return nil, err
 	}
-	l.passive = onlyPassive(config.GetInstanceGroup())
-	l.barrier.Admit()
-	return nil
-}
-
-// warmed returns when the instances that have come are warm, or why one is not; that
-// they are not warm in time is a reason.
-func (l *loaded) warmed(ctx context.Context) error {
-	if p, ok := l.model.(backend.Patient); ok && p.InitializeTimeout() > 0 {
-		limit := p.InitializeTimeout()
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, infer.Errorf(infer.Internal, "the warm-up of model '%s' did not end within %s", l.info.Name, limit))
-		defer cancel()
+	op := r.begin(name, nil)
+	defer r.locks.End(op)
+	ctx, stop := r.changing(ctx, op)
+	defer stop()
+	if _, err := r.locks.Lock(ctx, op, repository.SetOf(id), nil); err != nil {
+		return nil, infer.Errorf(infer.Unavailable, "failed to change the instances of '%s': %v", name, err)
 	}
-	return l.barrier.Wait(ctx)
-}
-
-// abandon forgets a version, if there is one, whose instances have ended and that
-// no request could ever reach.
-func (l *loaded) abandon() {
-	if l == nil {
-		return
+	r.locks.Announce(op, map[repository.Identity]*source{id: nil})
+	updates, err := r.setCount(ctx, id, group, int32(count))
+	if err != nil {
+		return nil, err
 	}
-	l.barrier.Close()
-	l.share.Release()
-	l.cache.Close()
-	l.statistics.Metrics.Close()
+	return r.commitCount(id, updates)
 }
 
-// onlyPassive reports whether there are instances and none takes requests.
-func onlyPassive(groups []*kserve.ModelInstanceGroup) bool {
-	return len(groups) > 0 && !slices.ContainsFunc(groups, func(g *kserve.ModelInstanceGroup) bool { return !g.GetPassive() })
+// servedAs finds the model that a name means and that serves.
+func (r *Registry) servedAs(name string) (repository.Identity, error) {
+	if _, err := r.lookup(name, infer.LatestVersion); err != nil {
+		if now := r.serving.Load(); now.names != nil && len(now.names[name]) == 0 {
+			err = infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", name) // whatever namespaces make of it
+		}
+		return repository.Identity{}, err
+	}
+	now := r.serving.Load()
+	if now.names == nil {
+		return repository.Identity{Name: name}, nil
+	}
+	return now.names[name][0], nil // it is the only one
 }
 
-// errPassive is what requests to a version are refused with that has passive
-// instances alone.
-func (l *loaded) errPassive() error {
-	return infer.Errorf(infer.Unavailable, "model '%s' has only passive instances, which take no requests", l.info.Name)
+// setCount prepares another count for a group, in all versions that serve.
+func (r *Registry) setCount(ctx context.Context, id repository.Identity, group string, count int32) ([]*Exchange, error) {
+	var serving []*Version
+	r.mu.Lock()
+	if m := r.models[id]; m != nil {
+		for _, number := range m.readyLocked() {
+			serving = append(serving, m.versions[number].loaded)
+		}
+	}
+	r.mu.Unlock()
+	if len(serving) == 0 { // it has gone while others had it
+		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' has no available versions", id.Name)
+	}
+	updates := make([]*Exchange, len(serving))
+	failures := make([]error, len(serving))
+	var all sync.WaitGroup
+	for i, v := range serving {
+		all.Go(boundary.Guard(r.config.Log, boundary.Models, func() {
+			updates[i], failures[i] = v.Resize(ctx, group, count)
+		}, func(err error) { failures[i] = err }))
+	}
+	all.Wait()
+	if err := errors.Join(failures...); err == nil {
+		return updates, nil
+	}
+	first := slices.IndexFunc(failures, func(err error) bool { return err != nil })
+	for _, u := range updates {
+		u.Drop()
+	}
+	return nil, failures[first]
+}
+
+// commitCount has versions serve with their new instances, and the model be what
+// a configuration with their count would have made of it.
+func (r *Registry) commitCount(id repository.Identity, updates []*Exchange) ([]InstanceState, error) {
+	r.mu.Lock()
+	if r.loader.Exiting() {
+		r.mu.Unlock()
+		for _, u := range updates {
+			u.Drop()
+		}
+		return nil, ErrExiting
+	}
+	m := r.models[id]
+	for _, u := range updates {
+		m.versions[u.After().Info().Version].loaded = u.After()
+	}
+	if was := m.served; was != nil {
+		description := *was.Description
+		description.Config = config.Clone(description.Config)
+		description.Config.InstanceGroup = config.Clone(updates[0].After().Info().Config).InstanceGroup
+		served := *was
+		served.Description = &description
+		if m.wanted == was {
+			m.wanted = &served
+		}
+		m.served = &served
+	}
+	r.publishLocked()
+	r.ending.Add() // Shutdown waits for what is ended by this, too
+	defer r.ending.Done()
+	r.mu.Unlock()
+	var states []InstanceState
+	for _, u := range updates {
+		left := u.Commit()
+		number := u.After().Info().Version
+		for _, name := range u.After().Instances() {
+			states = append(states, InstanceState{number, name, false})
+		}
+		for _, name := range left {
+			states = append(states, InstanceState{number, name, true})
+		}
+	}
+	return states, nil
 }

@@ -22,7 +22,7 @@ func TestNewInstancesThatComeBack(t *testing.T) {
 	g.backend.ending = func(in *growingInstance) {
 		in.model.events.Lost(in, false)
 		in.model.events.Available(in)
-		l.barrier.Settle() // until it has been warmed up, if it is
+		l.Barrier().Settle() // until it has been warmed up, if it is
 	}
 	if _, err := g.SetInstances(t.Context(), "m", "", 3); err == nil || infer.AsError(err).Message != "failed to run warmup sample 's': cold; " {
 		t.Errorf("got %v", err)
@@ -33,7 +33,7 @@ func TestNewInstancesThatComeBack(t *testing.T) {
 		t.Errorf("the next ones: %v", err)
 	}
 	g.want("in the end", "1: a_0 a_1 a_2")
-	if n := l.barrier.Known(); n != 3 {
+	if n := l.Barrier().Known(); n != 3 {
 		t.Errorf("the barrier knows %d instances, want 3", n)
 	}
 }

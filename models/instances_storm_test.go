@@ -117,11 +117,11 @@ func TestInstancesStormLosesNoRequest(t *testing.T) {
 }
 
 // wantQuiet wants that nothing is remembered of what has ended.
-func (g *grower) wantQuiet(l *loaded) {
+func (g *grower) wantQuiet(l *Version) {
 	g.t.Helper()
 	known := 0
 	if testkit.Within(patience, func() bool {
-		known = l.barrier.Known()
+		known = l.Barrier().Known()
 		return known == 2
 	}) {
 		return

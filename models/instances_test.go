@@ -523,10 +523,10 @@ func TestNewInstancesAreWarmedUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := l.barrier.Known(); n != 2 {
+	if n := l.Barrier().Known(); n != 2 {
 		t.Errorf("the barrier knows %d instances, want 2", n)
 	}
-	l.barrier.Settle() // the other new one may still be on its way through its samples
+	l.Barrier().Settle() // the other new one may still be on its way through its samples
 	before := count()
 	if _, err := g.SetInstances(t.Context(), "m", "", 3); err != nil {
 		t.Fatal(err)

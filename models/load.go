@@ -7,15 +7,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/repository"
-	"github.com/nereid-serving/nereid/models/signature"
-	"github.com/nereid-serving/nereid/models/statistics"
 )
 
 // maxReasonBytes bounds what the log repeats of a request that cannot be read.
@@ -25,7 +20,7 @@ const maxReasonBytes = 8 << 10
 // is what the backend is shown. All that it needs anew begins to serve together,
 // or nothing does; what served before goes on until then. An ensemble is loaded as
 // a whole: its models may have changed. The error says for each version what has
-// failed, or is errExiting.
+// failed, or is ErrExiting.
 func (c *change) load(ctx context.Context, m *model, s *source, d *repository.Description) (changed bool, err error) {
 	r, all := c.Registry, s.IsEnsemble()
 	for _, w := range s.Warnings {
@@ -44,16 +39,13 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *repository.De
 	for i, number := range fresh {
 		loads.Go(boundary.Guard(r.config.Log, boundary.Models, func() {
 			if serving[i] != nil {
-				if u, can, err := r.updateInstances(ctx, serving[i], d); can {
+				if u, can, err := serving[i].Update(ctx, d); can {
 					results[i] = result{number: number, update: u, updated: true, err: err}
 					return
 				}
 			}
-			l, err := r.loadVersion(ctx, c.op, d, number)
-			if err == nil {
-				l.upload = s.upload.Hold()
-			}
-			results[i] = result{number: number, loaded: l, err: err}
+			v, err := r.loadVersion(ctx, c.op, d, number, s.upload)
+			results[i] = result{number: number, loaded: v, err: err}
 		}, func(err error) { results[i] = result{number: number, updated: serving[i] != nil, err: err} }))
 	}
 	loads.Wait()
@@ -69,7 +61,7 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *repository.De
 		return false, r.loadFailed(m, s, results)
 	}
 	if exiting := r.commit(m, s, results); exiting {
-		return true, errExiting
+		return true, ErrExiting
 	}
 	if len(fresh) > 0 {
 		r.config.Log.Info().Msgf("successfully loaded '%s'", m.id)
@@ -79,7 +71,7 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *repository.De
 
 // beginLoad shows the versions that are to be loaded as loading. It returns what the
 // change is, which versions are fresh in it, and of them those that are to be updated.
-func (r *Registry) beginLoad(m *model, s *source, all bool) (p plan, fresh []int64, serving []*loaded) {
+func (r *Registry) beginLoad(m *model, s *source, all bool) (p plan, fresh []int64, serving []*Version) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m.attempted = true
@@ -89,11 +81,11 @@ func (r *Registry) beginLoad(m *model, s *source, all bool) (p plan, fresh []int
 	}
 	p = planChange(was, s, m.readyLocked())
 	fresh = slices.Sorted(slices.Values(slices.Concat(p.load, p.update)))
-	serving = make([]*loaded, len(fresh))
+	serving = make([]*Version, len(fresh))
 	for i, number := range fresh {
 		v := m.versions[number]
 		if v == nil {
-			v = &version{number: number}
+			v = &entry{number: number}
 			m.versions[number] = v
 		}
 		if v.state != Ready {
@@ -109,11 +101,11 @@ func (r *Registry) beginLoad(m *model, s *source, all bool) (p plan, fresh []int
 // result is what has become of one version.
 type result struct {
 	number int64
-	loaded *loaded // nil after an error
+	loaded *Version // nil after an error
 	// updated says that this is no other version but one that served and is to have
 	// other instances, by update unless there is an error.
 	updated bool
-	update  *instanceUpdate
+	update  *Exchange
 	err     error
 }
 
@@ -125,7 +117,7 @@ func (r *Registry) commit(m *model, s *source, results []result) (exiting bool) 
 	for _, x := range results {
 		v := m.versions[x.number]
 		if x.update != nil {
-			v.loaded = x.update.after
+			v.loaded = x.update.After()
 			continue
 		}
 		if v.state == Ready { // else the server exits and has ended it
@@ -133,7 +125,7 @@ func (r *Registry) commit(m *model, s *source, results []result) (exiting bool) 
 		}
 		v.state, v.reason, v.loaded = Ready, "", x.loaded
 	}
-	exiting = r.exiting.Load()
+	exiting = r.loader.Exiting()
 	if exiting {
 		ended = append(ended, r.retireLocked(m, nil)...)
 	}
@@ -144,7 +136,7 @@ func (r *Registry) commit(m *model, s *source, results []result) (exiting bool) 
 	r.endLaterLocked(m, ended)
 	r.mu.Unlock()
 	for _, x := range results {
-		x.update.commit()
+		_ = x.update.Commit()
 	}
 	return exiting
 }
@@ -183,11 +175,11 @@ func (r *Registry) loadFailed(m *model, s *source, results []result) error {
 		if x.loaded != nil {
 			r.end(m, x.number, x.loaded)
 		}
-		x.update.drop()
+		x.update.Drop()
 	}
 	r.restore(m, s, pieces.String())
-	if r.exiting.Load() { // what it was made of may have gone already
-		return errExiting
+	if r.loader.Exiting() { // what it was made of may have gone already
+		return ErrExiting
 	}
 	r.config.Log.Error().Msgf("failed to load '%s'", m.id)
 	return infer.Errorf(infer.InvalidArg, "%s", pieces.String())
@@ -208,7 +200,7 @@ func (r *Registry) restore(m *model, s *source, failure string) {
 }
 
 // loadVersion brings up one version, with the retries that are allowed.
-func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository.Description, number int64) (*loaded, error) {
+func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository.Description, number int64, upload *repository.Upload) (*Version, error) {
 	select {
 	case r.loading <- struct{}{}:
 	case <-ctx.Done():
@@ -219,11 +211,9 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository
 	var err error
 	for try := 0; try <= r.config.LoadRetries && ctx.Err() == nil; try++ {
 		r.config.Log.Info().Msgf("loading: %s:%d", d.Identity(), number)
-		began := time.Now()
-		var l *loaded
-		if l, err = r.tryLoad(ctx, op, d, number, slot); err == nil {
-			l.statistics.Metrics.Loaded(time.Since(began))
-			return l, nil
+		var v *Version
+		if v, err = r.tryLoad(ctx, op, d, number, upload, slot); err == nil {
+			return v, nil
 		}
 	}
 	if ctx.Err() != nil {
@@ -233,86 +223,8 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository
 	return nil, err
 }
 
-func (r *Registry) tryLoad(ctx context.Context, op *operation, d *repository.Description, number int64, slot func()) (*loaded, error) {
-	if err := d.Check(); err != nil {
-		return nil, err
-	}
-	by, err := r.executor(d, number)
-	if err != nil {
-		return nil, err
-	}
+func (r *Registry) tryLoad(ctx context.Context, op *operation, d *repository.Description, number int64, upload *repository.Upload, slot func()) (*Version, error) {
 	up := &bringing{model: d.Name, op: op, slot: slot}
 	defer up.end()
-	d = by.describe(d)
-	m, err := by.backend.Open(by.env(host{r, up}, d, number))
-	if err != nil {
-		return nil, err
-	}
-	var l *loaded
-	err = boundary.Run(r.config.Log, boundary.Models, func() error { return r.bringUp(ctx, d, number, m, &l) })
-	if err != nil {
-		// Start leaves nothing after an error; before it there may be something, and
-		// after it too.
-		r.discard(ctx, m)
-		l.abandon()
-		return nil, err
-	}
-	return l, nil
-}
-
-// discard ends a version that has not come up, by force when ctx has ended.
-func (r *Registry) discard(ctx context.Context, m backend.Model) {
-	bound, cancel := r.unloading(m)
-	defer cancel()
-	defer context.AfterFunc(ctx, boundary.Guard(r.config.Log, boundary.Models, cancel, nil))()
-	_ = m.Close(bound)
-}
-
-// bringUp completes the config of an opened model and starts its instances. After an
-// error, made is what is to be abandoned, perhaps nil.
-func (r *Registry) bringUp(ctx context.Context, d *repository.Description, number int64, m backend.Model, made **loaded) error {
-	var answer []byte
-	if d.Completes() {
-		question, err := config.JSON(d.Config)
-		if err != nil {
-			return err
-		}
-		if answer, err = m.AutoComplete(ctx, question); err != nil {
-			return err
-		}
-	}
-	config, json, labels, err := d.Finish(answer)
-	if err != nil {
-		if answer != nil { // the error alone does not say where the config is from
-			r.config.Log.Error().Msgf("the config of model '%s' cannot be used as its auto_complete_config has left it: %.*s",
-				d.Name, maxReasonBytes, infer.AsError(err).Message)
-		}
-		return err
-	}
-	states, warnings, err := readStates(d, config)
-	if err != nil {
-		return err
-	}
-	for _, w := range warnings {
-		r.config.Log.Warn().Msg(w)
-	}
-	labels = r.inherit(d.Identity(), config, labels)
-	info := &Info{Name: d.Name, Namespace: d.Namespace, Version: number, Config: config, JSON: json, Labels: labels}
-	counters := r.config.Metrics.Model(d.Name, number, r.metricsOf(d.Namespace, config))
-	l := &loaded{
-		registry: r,
-		info:     info, spec: signature.New(d.Name, config), model: m, states: states,
-		statistics: statistics.New(d.Name, number, counters), holds: newHolds(), log: r.config.Log,
-	}
-	l.cache = r.newCached(l)
-	if l.scheduler, err = r.newScheduler(l, d); err != nil {
-		counters.Close()
-		return err
-	}
-	l.barrier = r.newBarrier(l, d)
-	*made = l
-	if err := l.start(ctx, r.events(l), r.config.Limiter); err != nil {
-		return err
-	}
-	return nil
+	return r.loader.Load(ctx, Source{Description: d, Version: number, Upload: upload, Host: host{r, up}})
 }

@@ -32,6 +32,15 @@ func rewrite(t *testing.T, path, text string) {
 	}
 }
 
+// ends reports whether the end of a version has begun.
+func ends(v *Version) bool {
+	h, can := v.Hold()
+	if can {
+		h.Release()
+	}
+	return !can
+}
+
 // ids makes a set of models by their names.
 func ids(names string) repository.Set {
 	set := make(repository.Set)

@@ -192,10 +192,10 @@ func TestEnsembleWhoseNeighbourLeaves(t *testing.T) {
 					t.Fatalf("%s: %v", when, err)
 				}
 				want := repository.Identity{Namespace: root, Name: "a"}
-				if len(l.parts) != 1 || !l.parts[want] {
-					t.Errorf("%s: the ensemble calls %v, want %s", when, l.parts.Sorted(), want)
+				if len(l.Composing()) != 1 || !l.Composing()[want] {
+					t.Errorf("%s: the ensemble calls %v, want %s", when, l.Composing().Sorted(), want)
 				}
-				part, err := composer{r, map[string]repository.Identity{"a": l.parts.Sorted()[0]}}.Hold("a", infer.LatestVersion)
+				part, err := view{r}.Hold(l.Composing().Sorted()[0], infer.LatestVersion)
 				if err != nil {
 					t.Fatalf("%s: %v", when, err)
 				}

@@ -6,35 +6,19 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rs/zerolog"
-
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/memory"
-	"github.com/nereid-serving/nereid/metrics"
-	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/models/locktable"
 	"github.com/nereid-serving/nereid/models/repository"
-	"github.com/nereid-serving/nereid/scheduler/ratelimit"
-	"github.com/nereid-serving/nereid/scheduler/stacked"
-	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // RegistryConfig sets up a Registry.
 type RegistryConfig struct {
 	Repository *repository.Roots
-	// Backends by the name that a config's backend field gives.
-	Backends map[string]backend.Backend
-	// BackendDirectory is where other backends lie, each in a directory of its name.
-	// One that has a model.py is Python-based: the backend "python" runs it.
-	BackendDirectory string
+	Settings
 	// Unusable says that the repository cannot be opened: the registry is not started
 	// and answers that it is not ready, nor live.
 	Unusable bool
-	// BackendSettings are what the command line sets for a Python-based backend of
-	// that name alone; nil if it sets nothing.
-	BackendSettings func(name string) map[string]string
 	// StrictReadiness makes the server ready only when all models are.
 	StrictReadiness bool
 	// Explicit is model control mode explicit: only the models named in Startup
@@ -51,25 +35,6 @@ type RegistryConfig struct {
 	// UnloadTimeout is how long an unload, or the load of a model from something
 	// newer, waits for a load that is under way before that is given up; 0: for ever.
 	UnloadTimeout time.Duration
-	// Strategies are batching strategies by the name that a model's parameter
-	// BATCH_STRATEGY gives, beside "volume" and "single".
-	Strategies map[string]NewStrategy
-	// DelayRequests and DelayBacklog have schedulers begin when so many requests
-	// wait, and so many sequences' in a backlog: for tests.
-	DelayRequests, DelayBacklog int
-	// Limiter has the instances of all models take turns; nil: they do not.
-	Limiter *ratelimit.Limiter
-	// Allocate lends memory for tensors that the server itself makes: n bytes with
-	// one reference. Default the Go heap.
-	Allocate stacked.Allocator
-	// Padding lends memory for the empty slots of sequences; nil: it lies on the heap.
-	Padding func(n int) ([]byte, infer.Memory, error)
-	// Memory is the account of what models' states take; nil: they are not charged.
-	Memory  *memory.Account
-	Metrics *metrics.Registry
-	// Cache keeps responses of the models whose config allows it; nil keeps none.
-	Cache *cache.Cache
-	Log   zerolog.Logger
 }
 
 // Registry knows the models and runs their requests. It implements
@@ -80,10 +45,8 @@ type Registry struct {
 	catalog
 	reader
 
-	started atomic.Bool
-	exiting atomic.Bool
-
-	graph    *waitgraph.Graph
+	started  atomic.Bool
+	loader   *Loader
 	loading  chan struct{} // holds a value for each version that is being loaded
 	ending   boundary.WaitGroup
 	lifetime context.Context // of what unloading may take
@@ -106,15 +69,12 @@ func NewRegistry(config RegistryConfig) *Registry {
 	if config.LoadThreads <= 0 {
 		config.LoadThreads = 4
 	}
-	if config.Allocate == nil {
-		config.Allocate = func(n int) ([]byte, infer.Memory, error) { return make([]byte, n), nil, nil }
-	}
 	r := &Registry{
-		config: config, catalog: catalog{repository: config.Repository, models: make(map[repository.Identity]*model)}, graph: waitgraph.New(config.Log, waitgraph.Patience),
+		config: config, catalog: catalog{repository: config.Repository, models: make(map[repository.Identity]*model)},
 		loading: make(chan struct{}, config.LoadThreads), uploads: repository.NewUploads(config.Log),
 	}
 	r.reader = reader{&r.catalog}
-	config.Limiter.LogTo(config.Log)
+	r.loader = NewLoader(config.Settings, view{r})
 	r.lifetime, r.expire = context.WithCancelCause(context.Background())
 	r.locks = locktable.New[*source](config.UnloadTimeout, errOvertaken)
 	r.changes, r.stopChanges = context.WithCancelCause(context.Background())
@@ -124,7 +84,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 }
 
 // lookup finds the version that a request reaches.
-func (r *Registry) lookup(name string, number int64) (*loaded, error) {
+func (r *Registry) lookup(name string, number int64) (*Version, error) {
 	if !r.started.Load() {
 		return nil, errNotReady
 	}
@@ -137,17 +97,17 @@ func (r *Registry) lookup(name string, number int64) (*loaded, error) {
 
 // reached finds the version that is to run a request. The caller releases it when
 // the scheduler has the request.
-func (r *Registry) reached(req *infer.Request) (*loaded, error) {
-	return held(func() (*loaded, error) { return r.lookup(req.Model, req.Version) })
+func (r *Registry) reached(req *infer.Request) (Held, error) {
+	return held(func() (*Version, error) { return r.lookup(req.Model, req.Version) })
 }
 
 // Model returns the version that a request would reach.
 func (r *Registry) Model(name string, number int64) (*Info, error) {
-	l, err := r.lookup(name, number)
+	v, err := r.lookup(name, number)
 	if err != nil {
 		return nil, err
 	}
-	return l.info, nil
+	return v.Info(), nil
 }
 
 // ReadyVersions lists the versions of a model that are ready, ascending.
@@ -159,8 +119,8 @@ func (r *Registry) ReadyVersions(name string) []int64 {
 }
 
 func (r *Registry) checkExiting() error {
-	if r.exiting.Load() {
-		return infer.Errorf(infer.Unavailable, "Server exiting")
+	if r.loader.Exiting() {
+		return ErrExiting
 	}
 	return nil
 }
@@ -186,7 +146,7 @@ func (r *Registry) Ready(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	r.mu.Lock()
-	var serving []*loaded
+	var serving []*Version
 	ready := true
 	for _, m := range r.models {
 		if m.attempted && len(m.versions) == 0 {
@@ -202,11 +162,11 @@ func (r *Registry) Ready(ctx context.Context) (bool, error) {
 		}
 	}
 	r.mu.Unlock()
-	for _, l := range serving {
+	for _, v := range serving {
 		if !ready {
 			break
 		}
-		ready = r.healthy(ctx, l)
+		ready = r.healthy(ctx, v)
 	}
 	return ready, nil
 }
@@ -216,17 +176,17 @@ func (r *Registry) ModelReady(ctx context.Context, name string, number int64) (b
 	if err := r.checkExiting(); err != nil {
 		return false, err
 	}
-	l, err := r.lookup(name, number)
+	v, err := r.lookup(name, number)
 	if err != nil {
 		return false, err
 	}
-	return r.healthy(ctx, l), nil
+	return r.healthy(ctx, v), nil
 }
 
-func (r *Registry) healthy(ctx context.Context, l *loaded) bool {
-	err := l.ready(ctx)
+func (r *Registry) healthy(ctx context.Context, v *Version) bool {
+	err := v.Ready(ctx)
 	if err != nil {
-		r.config.Log.Debug().Msgf("Model '%s' version %d is not ready: %v", l.info.Name, l.info.Version, err)
+		r.config.Log.Debug().Msgf("Model '%s' version %d is not ready: %v", v.Info().Name, v.Info().Version, err)
 	}
 	return err == nil
 }
@@ -239,8 +199,8 @@ func (r *Registry) InFlight() map[*Info]int {
 			if v.loaded == nil {
 				continue
 			}
-			if n := v.scheduler.InFlight(); n > 0 {
-				counts[v.info] = n
+			if n := v.loaded.InFlight(); n > 0 {
+				counts[v.loaded.Info()] = n
 			}
 		}
 	}

@@ -150,8 +150,8 @@ func newTestRegistry(t *testing.T, root string, b backend.Backend, change func(*
 		t.Fatal(err)
 	}
 	config := RegistryConfig{
-		Repository: opened, Backends: map[string]backend.Backend{"fake": b}, StrictReadiness: true,
-		Metrics: metrics.New(metrics.Config{}), Log: zerolog.Nop(),
+		Repository: opened, StrictReadiness: true,
+		Settings: Settings{Backends: map[string]backend.Backend{"fake": b}, Metrics: metrics.New(metrics.Config{}), Log: zerolog.Nop()},
 	}
 	if change != nil {
 		change(&config)
@@ -561,7 +561,7 @@ func TestShutdownEndsEachCopyOnce(t *testing.T) {
 	hold, answered := holdRequest(t, r)
 	ended := make(chan error, 1) // one value
 	go func() { ended <- r.Shutdown(context.Background()) }()
-	testkit.Eventually(t, patience, r.exiting.Load)
+	testkit.Eventually(t, patience, r.loader.Exiting)
 	close(held)
 	wantError(t, <-loaded, infer.Unavailable, "Server exiting")
 	close(hold)

@@ -12,17 +12,17 @@ import (
 )
 
 // newSequence makes the scheduler of a model with sequence_batching.
-func (r *Registry) newSequence(l *loaded) scheduler.Scheduler {
-	c := l.info.Config
+func (l *Loader) newSequence(v *Version) scheduler.Scheduler {
+	c := v.info.Config
 	var outputs []string
 	for _, out := range c.GetOutput() {
 		outputs = append(outputs, out.GetName())
 	}
 	return sequence.New(sequence.Config{
-		Model: l.info.Name, Batching: c.GetSequenceBatching(), MaxBatch: int(c.GetMaxBatchSize()), States: l.states,
+		Model: v.info.Name, Batching: c.GetSequenceBatching(), MaxBatch: int(c.GetMaxBatchSize()), States: v.states,
 		Alike: batching.NewAlike(c), Outputs: outputs, Decoupled: c.GetModelTransactionPolicy().GetDecoupled(),
-		Observer: l.statistics, Graph: r.graph, Log: r.config.Log, Allocate: r.config.Padding, Memory: r.config.Memory,
-		HoldRequests: r.config.DelayRequests, HoldBacklog: r.config.DelayBacklog,
+		Observer: v.statistics, Graph: l.graph, Log: l.settings.Log, Allocate: l.settings.Padding, Memory: l.settings.Memory,
+		HoldRequests: l.settings.DelayRequests, HoldBacklog: l.settings.DelayBacklog,
 	})
 }
 

@@ -77,7 +77,7 @@ func TestInitialStatesAreReadOrRefused(t *testing.T) {
 				}
 				return
 			}
-			first := r.models[repository.Identity{Name: "m"}].versions[1].states[0]
+			first := r.models[repository.Identity{Name: "m"}].versions[1].loaded.states[0]
 			if got := infer.ShapeString(first.Shape) + " " + string(first.Data); got != c.want {
 				t.Errorf("sequences begin with %q, want %q", got, c.want)
 			}

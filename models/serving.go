@@ -7,8 +7,8 @@ import (
 
 // servingModel is a model's state as requests see it. It does not change.
 type servingModel struct {
-	versions map[int64]*version // copies
-	ready    []int64            // ascending
+	versions map[int64]*entry // copies
+	ready    []int64          // ascending
 }
 
 // servingNow are all models as requests see them. It does not change.
@@ -42,7 +42,7 @@ func (s *servingNow) find(name string) (*servingModel, error) {
 }
 
 // version finds a version of a model that may be nil.
-func (m *servingModel) version(name string, number int64) (*loaded, error) {
+func (m *servingModel) version(name string, number int64) (*Version, error) {
 	if m == nil {
 		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", name)
 	}
@@ -60,4 +60,18 @@ func (m *servingModel) version(name string, number int64) (*loaded, error) {
 		return nil, infer.Errorf(infer.Unavailable, "Request for unknown model: '%s' version %d is not at ready state", name, number)
 	}
 	return v.loaded, nil
+}
+
+// held has lookup find a version that can be held, and holds it.
+func held(lookup func() (*Version, error)) (Held, error) {
+	for {
+		v, err := lookup()
+		if err != nil {
+			return Held{}, err
+		}
+		if h, can := v.Hold(); can {
+			return h, nil
+		}
+		// It was replaced just now: its successor is there already, or it is gone.
+	}
 }

@@ -3,13 +3,11 @@ package models
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 )
@@ -20,9 +18,9 @@ import (
 // Exiting immediately.". Once a second the log says what is waited for.
 func (r *Registry) Shutdown(ctx context.Context) error {
 	log := r.config.Log
-	r.exiting.Store(true)
+	r.loader.Exit()
 	r.StopChanges()
-	r.stopPolls(errExiting)
+	r.stopPolls(ErrExiting)
 	stop := context.AfterFunc(ctx, boundary.Guard(log, boundary.Models, func() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			r.expire(errors.New("the exit timeout ran out"))
@@ -82,22 +80,12 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 
 // StopChanges refuses loads and unloads from now on, and gives up those under way:
 // what they bring up would not serve any more.
-func (r *Registry) StopChanges() { r.stopChanges(errExiting) }
+func (r *Registry) StopChanges() { r.stopChanges(ErrExiting) }
 
 // changing bounds what an operation does; stop is called when it has ended.
 func (r *Registry) changing(ctx context.Context, op *operation) (_ context.Context, stop func() bool) {
 	ctx = r.locks.Bound(ctx, op)
-	return ctx, context.AfterFunc(r.changes, boundary.Guard(r.config.Log, boundary.Models, func() { op.GiveUp(errExiting) }, nil))
-}
-
-// unloading bounds an end of a model.
-func (r *Registry) unloading(m backend.Model) (context.Context, context.CancelFunc) {
-	p, ok := m.(backend.Patient)
-	if !ok || p.UnloadTimeout() <= 0 {
-		return context.WithCancel(r.lifetime)
-	}
-	limit := p.UnloadTimeout()
-	return context.WithTimeoutCause(r.lifetime, limit, fmt.Errorf("the unload timeout of %s ran out", limit))
+	return ctx, context.AfterFunc(r.changes, boundary.Guard(r.config.Log, boundary.Models, func() { op.GiveUp(ErrExiting) }, nil))
 }
 
 // waitForPolls waits until no look at the repository goes on and nothing that one
@@ -119,10 +107,10 @@ func (r *Registry) waitForPolls(ctx context.Context) {
 func (r *Registry) drain(ctx context.Context) {
 	for busy := true; busy && ctx.Err() == nil; {
 		busy = false
-		for _, l := range r.serves() {
-			if l.scheduler.InFlight() > 0 {
+		for _, v := range r.serves() {
+			if v.InFlight() > 0 {
 				busy = true
-				_ = l.scheduler.Drain(ctx)
+				_ = v.Drain(ctx)
 			}
 		}
 	}

@@ -6,23 +6,23 @@ import (
 )
 
 // planStacking reads how the model wants its batches.
-func (r *Registry) planStacking(l *loaded) (err error) {
-	if _, other := stacked.Asked(l.info.Config); other != "" {
-		r.config.Log.Warn().Msgf("parameter BATCH_MODE of model '%s' is %q, which means nothing to the server; it knows \"stacked\"", l.info.Name, other)
+func (l *Loader) planStacking(v *Version) (err error) {
+	if _, other := stacked.Asked(v.info.Config); other != "" {
+		l.settings.Log.Warn().Msgf("parameter BATCH_MODE of model '%s' is %q, which means nothing to the server; it knows \"stacked\"", v.info.Name, other)
 	}
-	if l.stacking, err = stacked.NewPlan(l.info.Config); l.stacking != nil {
-		l.stacking.LogTo(r.config.Log)
+	if v.stacking, err = stacked.NewPlan(v.info.Config); v.stacking != nil {
+		v.stacking.LogTo(l.settings.Log)
 	}
 	return err
 }
 
 // stack has the version's instances get their batches as one request, if the
 // model wants that.
-func (r *Registry) stack(l *loaded, next backend.Events) backend.Events {
-	if l.stacking == nil {
+func (l *Loader) stack(v *Version, next backend.Events) backend.Events {
+	if v.stacking == nil {
 		return next
 	}
-	events := stacked.NewEvents(l.stacking, r.config.Allocate, next)
-	l.between = append(l.between, events)
+	events := stacked.NewEvents(v.stacking, l.settings.Allocate, next)
+	v.between = append(v.between, events)
 	return events
 }

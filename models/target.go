@@ -2,13 +2,9 @@ package models
 
 import (
 	"context"
-	"errors"
 
 	"github.com/nereid-serving/nereid/infer"
 )
-
-// ErrReplaced says that a version does not serve any more.
-var ErrReplaced = errors.New("version does not serve any more")
 
 // Target is the version that a request reaches, found once for all that the front end
 // asks of it. It is held while the request runs and not before, so that a client that
@@ -23,11 +19,11 @@ type Target interface {
 // Target returns the version that a request would reach. It fails with NotFound or
 // Unavailable where there is none that is ready.
 func (r *Registry) Target(name string, number int64) (Target, error) {
-	l, err := r.lookup(name, number)
+	v, err := r.lookup(name, number)
 	if err != nil {
 		return nil, err
 	}
-	return l, nil
+	return v, nil
 }
 
 // Infer implements infer.Handler. While the server exits it fails with
@@ -36,25 +32,10 @@ func (r *Registry) Infer(ctx context.Context, req *infer.Request, send infer.Sen
 	if err := r.checkExiting(); err != nil {
 		return err
 	}
-	l, err := r.reached(req)
+	h, err := r.reached(req)
 	if err != nil {
 		return err
 	}
-	defer l.holds.release()
-	return l.run(ctx, req, send, l.scheduler.Infer)
-}
-
-// Info implements Target.
-func (l *loaded) Info() *Info { return l.info }
-
-// Infer implements Target. While the server exits it fails with Unavailable.
-func (l *loaded) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
-	if err := l.registry.checkExiting(); err != nil {
-		return err
-	}
-	if !l.holds.take() {
-		return ErrReplaced
-	}
-	defer l.holds.release()
-	return l.run(ctx, req, send, l.scheduler.Infer)
+	defer h.Release()
+	return h.Infer(ctx, req, send)
 }

@@ -27,7 +27,7 @@ func TestTargetIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Unload returns when the end of the version has begun.
-	testkit.Eventually(t, patience, func() bool { return found.(*loaded).holds.count.Load() < 0 })
+	testkit.Eventually(t, patience, func() bool { return ends(found.(*Version)) })
 	request := func() *infer.Request {
 		return &infer.Request{Model: "m", Version: infer.LatestVersion,
 			Inputs: []infer.Tensor{{Name: "IN", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}}}

@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/signature"
@@ -21,35 +22,10 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/stacked"
 )
 
-// State is where a version of a model is in its life, as the repository index
-// shows it.
-type State string
-
-// The states of a version.
-const (
-	Unknown     State = "UNKNOWN"
-	Loading     State = "LOADING"
-	Ready       State = "READY"
-	Unloading   State = "UNLOADING"
-	Unavailable State = "UNAVAILABLE"
-)
-
-// reasonUnloaded is the reason of a version that was unloaded on purpose.
-const reasonUnloaded = "unloaded"
-
-// version is one version of a model that is known to the registry. What is
-// below state is set while it is loaded.
-type version struct {
-	number int64
-	state  State
-	reason string // of UNAVAILABLE
-	*loaded
-}
-
-// loaded is what serves a version. It does not change; a version that gets other
-// instances gets a copy that shows another config.
-type loaded struct {
-	registry   *Registry
+// Version is one version of a model from its load to its close. It does not change; a
+// version that gets other instances gets a copy that shows another config.
+type Version struct {
+	loader     *Loader
 	info       *Info
 	spec       *signature.Model
 	scheduler  scheduler.Scheduler
@@ -70,49 +46,49 @@ type loaded struct {
 
 // run validates a request, has it answered out of the cache or executed, and
 // completes its responses. Below it no input lies in foreign memory.
-func (l *loaded) run(ctx context.Context, req *infer.Request, send infer.Sender, by func(context.Context, *infer.Request, infer.Sender) error) error {
+func (v *Version) run(ctx context.Context, req *infer.Request, send infer.Sender, by func(context.Context, *infer.Request, infer.Sender) error) error {
 	start := backend.Now()
-	out := l.timed(start, send)
+	out := v.timed(start, send)
 	answer := func(r *infer.Response) {
-		l.complete(r, req)
+		v.complete(r, req)
 		out(r)
 	}
-	if l.passive {
-		return l.errPassive()
+	if v.passive {
+		return v.errPassive()
 	}
-	if err := l.spec.Validate(req); err != nil {
+	if err := v.spec.Validate(req); err != nil {
 		var late *signature.BackendRefusal
 		if !errors.As(err, &late) {
 			return err
 		}
-		l.statistics.Failed(scheduler.BackendFailure, start)
+		v.statistics.Failed(scheduler.BackendFailure, start)
 		answer(infer.ErrorResponse(late.Err))
 		return nil
 	}
 	if err := req.Localize(); err != nil {
 		return err
 	}
-	if l.cache != nil {
-		return l.runCached(ctx, req, out, by)
+	if v.cache != nil {
+		return v.runCached(ctx, req, out, by)
 	}
 	return by(ctx, req, answer)
 }
 
 // stamp says which version a response is of, and of which request.
-func (l *loaded) stamp(r *infer.Response, req *infer.Request) {
-	r.Model, r.Version, r.ID = l.info.Name, l.info.Version, req.ID
+func (v *Version) stamp(r *infer.Response, req *infer.Request) {
+	r.Model, r.Version, r.ID = v.info.Name, v.info.Version, req.ID
 }
 
 // complete makes a scheduler's response one for clients.
-func (l *loaded) complete(r *infer.Response, req *infer.Request) {
-	l.stamp(r, req)
-	l.shape(r)
+func (v *Version) complete(r *infer.Response, req *infer.Request) {
+	v.stamp(r, req)
+	v.shape(r)
 }
 
 // shape gives the outputs of a response their clients' shapes. The model's may be
 // any: a panic over them is this response's error.
-func (l *loaded) shape(r *infer.Response) {
-	err := boundary.Run(l.log, boundary.Request, func() error { l.spec.ShapeOutputs(r); return nil })
+func (v *Version) shape(r *infer.Response) {
+	err := boundary.Run(v.log, boundary.Request, func() error { v.spec.ShapeOutputs(r); return nil })
 	if err == nil {
 		return
 	}
@@ -124,23 +100,26 @@ func (l *loaded) shape(r *infer.Response) {
 
 // timed makes a sender that counts when the first response comes, if that is
 // wanted.
-func (l *loaded) timed(start int64, send infer.Sender) infer.Sender {
-	if !l.statistics.Metrics.TimesFirst() {
+func (v *Version) timed(start int64, send infer.Sender) infer.Sender {
+	if !v.statistics.Metrics.TimesFirst() {
 		return send
 	}
 	first := true
 	return func(r *infer.Response) {
 		if first {
 			first = false
-			l.statistics.Metrics.FirstResponse(backend.Now() - start)
+			v.statistics.Metrics.FirstResponse(backend.Now() - start)
 		}
 		send(r)
 	}
 }
 
-// ready tells why the version's instances are not ready, nil if they are.
-func (l *loaded) ready(ctx context.Context) error {
-	for _, in := range l.model.Instances() {
+// Info describes the version.
+func (v *Version) Info() *Info { return v.info }
+
+// Ready tells why the version's instances are not ready, nil if they are.
+func (v *Version) Ready(ctx context.Context) error {
+	for _, in := range v.model.Instances() {
 		if err := in.Ready(ctx); err != nil {
 			return err
 		}
@@ -148,18 +127,55 @@ func (l *loaded) ready(ctx context.Context) error {
 	return nil
 }
 
-// close ends the version: requests inside are finished first, as long as ctx
-// allows.
-func (l *loaded) close(ctx context.Context) error {
-	held := l.holds.end(ctx)
-	stopped := l.scheduler.Stop(ctx)
-	l.barrier.Cancel()
-	closed := l.model.Close(ctx)
-	l.barrier.Close()
-	l.share.Release()
-	l.upload.Drop()
-	l.cache.Close()
-	l.statistics.Metrics.Close()
+// AsksReady reports whether the model's own code may say that an instance is not ready.
+func (v *Version) AsksReady() bool {
+	asker, can := v.model.(backend.Asker)
+	return can && asker.AsksReady()
+}
+
+// InFlight counts the requests that the version has accepted and not answered.
+func (v *Version) InFlight() int { return v.scheduler.InFlight() }
+
+// Drain waits until the version has no request in flight, as long as ctx allows.
+func (v *Version) Drain(ctx context.Context) error { return v.scheduler.Drain(ctx) }
+
+// Statistics returns what the version has done so far.
+func (v *Version) Statistics() *kserve.ModelStatistics { return v.statistics.Proto() }
+
+// Composing returns the models that the steps of an ensemble call, nil for other models. It
+// is not changed.
+func (v *Version) Composing() repository.Set { return v.parts }
+
+// Instances lists the names of the instances.
+func (v *Version) Instances() []string { return names(v.model.Instances()) }
+
+func names(instances []backend.Instance) []string {
+	var list []string
+	for _, in := range instances {
+		list = append(list, in.Name())
+	}
+	return list
+}
+
+// Barrier returns what the version's instances come up through, for tests that watch
+// them.
+func (v *Version) Barrier() *warmup.Barrier { return v.barrier }
+
+// Close ends the version: it finishes its requests first, as long as its model's time
+// for that and the registry's lifetime last, and then ends its instances. It is called once,
+// when no request can find the version any more.
+func (v *Version) Close() error {
+	ctx, cancel := v.loader.unloading(v.model)
+	defer cancel()
+	held := v.holds.end(ctx)
+	stopped := v.scheduler.Stop(ctx)
+	v.barrier.Cancel()
+	closed := v.model.Close(ctx)
+	v.barrier.Close()
+	v.share.Release()
+	v.upload.Drop()
+	v.cache.Close()
+	v.statistics.Metrics.Close()
 	// What was still inside has ended with the stubs, if those were killed.
 	return cmp.Or(closed, stopped, held)
 }

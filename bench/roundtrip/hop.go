@@ -112,7 +112,8 @@ func (s *settings) startHops() (*hops, error) {
 	}
 	defer opened.Close()
 	h.registry = models.NewRegistry(models.RegistryConfig{
-		Repository: opened, Backends: map[string]backend.Backend{"python": h.backend}, Metrics: counters, Log: log,
+		Repository: opened,
+		Settings:   models.Settings{Backends: map[string]backend.Backend{"python": h.backend}, Metrics: counters, Log: log},
 	})
 	if err := h.registry.Start(context.Background()); err != nil {
 		return nil, errors.Join(err, h.close())

@@ -184,7 +184,10 @@ func (r *rig) serve(interpreter string) error {
 	}
 	defer opened.Close()
 	r.registry = models.NewRegistry(models.RegistryConfig{
-		Repository: opened, Backends: map[string]backend.Backend{"python": r.backend}, Allocate: r.allocate, Metrics: counters, Log: log,
+		Repository: opened,
+		Settings: models.Settings{
+			Backends: map[string]backend.Backend{"python": r.backend}, Allocate: r.allocate, Metrics: counters, Log: log,
+		},
 	})
 	if err := r.registry.Start(context.Background()); err != nil {
 		return err

@@ -141,8 +141,11 @@ func (w *world) start() (stop func()) {
 	w.must(err)
 	log := zerolog.New(&w.log).Level(zerolog.ErrorLevel)
 	w.registry = models.NewRegistry(models.RegistryConfig{
-		Repository: opened, Backends: map[string]backend.Backend{"scripted": &scripted{pool: w.pool, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 3))}},
-		Allocate: lend, Metrics: metrics.New(metrics.Config{}), Cache: w.cache, Log: log,
+		Repository: opened,
+		Settings: models.Settings{
+			Backends: map[string]backend.Backend{"scripted": &scripted{pool: w.pool, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 3))}},
+			Allocate: lend, Metrics: metrics.New(metrics.Config{}), Cache: w.cache, Log: log,
+		},
 	})
 	_ = w.registry.Start(context.Background()) // models with a config that is refused are not served
 	for _, m := range all {

@@ -7,29 +7,29 @@ import (
 )
 
 // newScheduler makes the scheduler that a version's config asks for.
-func (r *Registry) newScheduler(l *loaded, d *repository.Description) (scheduler.Scheduler, error) {
-	if l.info.Config.GetEnsembleScheduling() != nil {
-		return r.newEnsemble(l)
+func (l *Loader) newScheduler(v *Version, d *repository.Description) (scheduler.Scheduler, error) {
+	if v.info.Config.GetEnsembleScheduling() != nil {
+		return l.newEnsemble(v)
 	}
-	if err := r.planStacking(l); err != nil {
+	if err := l.planStacking(v); err != nil {
 		return nil, err
 	}
-	batching, err := r.newBatching(l, d)
+	batching, err := l.newBatching(v, d)
 	if err != nil {
 		return nil, err
 	}
-	if l.info.Config.GetSequenceBatching() != nil {
-		return r.newSequence(l), nil
+	if v.info.Config.GetSequenceBatching() != nil {
+		return l.newSequence(v), nil
 	}
 	return scheduler.NewBatcher(scheduler.BatcherConfig{
-		Model: l.info.Name, Observer: l.statistics, Graph: r.graph, Batching: batching,
-		Log: r.config.Log,
+		Model: v.info.Name, Observer: v.statistics, Graph: l.graph, Batching: batching,
+		Log: l.settings.Log,
 	}), nil
 }
 
 // events is what a version's instances report to: the scheduler, behind
 // whatever stands between it and them. The limiter is next to it, as a batch is
 // formed when its turn has come, and stacked then.
-func (r *Registry) events(l *loaded) backend.Events {
-	return r.stack(l, r.limit(l, l.barrier))
+func (l *Loader) events(v *Version) backend.Events {
+	return l.stack(v, l.limit(v, v.barrier))
 }

@@ -1,0 +1,95 @@
+package models
+
+import (
+	"context"
+	"slices"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/warmup"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
+)
+
+// newBarrier makes the barrier in front of a version's scheduler.
+func (l *Loader) newBarrier(v *Version, d *repository.Description) *warmup.Barrier {
+	var warm func(ctx context.Context, in backend.Instance, first bool) error
+	if samples := v.info.Config.GetModelWarmup(); len(samples) > 0 {
+		w := &warmup.Samples{
+			Configured: samples, Signature: v.spec, Model: v.info.Name, Version: v.info.Version, Open: d.Open, Observer: v.statistics,
+			Iterative: v.info.Config.GetSequenceBatching().GetIterativeSequence(), Log: l.settings.Log,
+		}
+		warm = w.Run
+	}
+	return warmup.NewBarrier(v.scheduler, warm, l.settings.Log.With().Str("model", v.info.Name).Int64("version", v.info.Version).Logger())
+}
+
+// forgetful is an Events that keeps something of each instance.
+type forgetful interface {
+	Forget(in backend.Instance)
+}
+
+// limit has the version's instances wait for their turn, if there is a rate
+// limiter.
+func (l *Loader) limit(v *Version, next backend.Events) backend.Events {
+	if l.settings.Limiter == nil {
+		return next
+	}
+	events := l.settings.Limiter.Events(next)
+	v.between = append(v.between, events)
+	return events
+}
+
+// start brings up the version's instances and has them warmed up.
+func (v *Version) start(ctx context.Context, events backend.Events, limiter *ratelimit.Limiter) (err error) {
+	config := v.info.Config
+	if v.share, err = limiter.Reserve(config.GetInstanceGroup()); err != nil {
+		return err
+	}
+	if err = v.model.Start(ctx, config, v.info.JSON, events); err == nil {
+		err = v.warmed(ctx)
+	}
+	if err != nil {
+		v.barrier.Cancel() // so that a warm-up still running ends
+		return err
+	}
+	v.passive = onlyPassive(config.GetInstanceGroup())
+	v.barrier.Admit()
+	return nil
+}
+
+// warmed returns when the instances that have come are warm, or why one is not; that
+// they are not warm in time is a reason.
+func (v *Version) warmed(ctx context.Context) error {
+	if p, ok := v.model.(backend.Patient); ok && p.InitializeTimeout() > 0 {
+		limit := p.InitializeTimeout()
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, infer.Errorf(infer.Internal, "the warm-up of model '%s' did not end within %s", v.info.Name, limit))
+		defer cancel()
+	}
+	return v.barrier.Wait(ctx)
+}
+
+// abandon forgets a version, if there is one, whose instances have ended and that
+// no request could ever reach.
+func (v *Version) abandon() {
+	if v == nil {
+		return
+	}
+	v.barrier.Close()
+	v.share.Release()
+	v.cache.Close()
+	v.statistics.Metrics.Close()
+}
+
+// onlyPassive reports whether there are instances and none takes requests.
+func onlyPassive(groups []*kserve.ModelInstanceGroup) bool {
+	return len(groups) > 0 && !slices.ContainsFunc(groups, func(g *kserve.ModelInstanceGroup) bool { return !g.GetPassive() })
+}
+
+// errPassive is what requests to a version are refused with that has passive
+// instances alone.
+func (v *Version) errPassive() error {
+	return infer.Errorf(infer.Unavailable, "model '%s' has only passive instances, which take no requests", v.info.Name)
+}

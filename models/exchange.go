@@ -1,0 +1,219 @@
+package models
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
+)
+
+// Exchange is an exchange of instances of a version that serves: what is new is up and
+// warm, and waits. Its owner calls Commit or Drop once. A nil one does nothing.
+type Exchange struct {
+	before, after  *Version
+	updater        backend.Updater
+	added, surplus []backend.Instance
+}
+
+// After returns the version as it is after Commit. The owner has requests find it before.
+func (e *Exchange) After() *Version { return e.after }
+
+// Update prepares a version that serves for a description that differs from its own in the
+// instances alone, and perhaps in the choice of versions. can is false where the version
+// has to be loaded anew. At most one exchange of a version goes on at a time.
+func (v *Version) Update(ctx context.Context, d *repository.Description) (e *Exchange, can bool, err error) {
+	if err := d.Check(); err != nil {
+		return nil, true, err
+	}
+	c := config.Clone(v.info.Config)
+	described := config.Clone(d.Config)
+	c.InstanceGroup, c.VersionPolicy = described.InstanceGroup, described.VersionPolicy
+	return v.exchange(ctx, c)
+}
+
+// Resize prepares a version that serves for another count of instances in a group; ""
+// names the only group. The error is for clients.
+func (v *Version) Resize(ctx context.Context, group string, count int32) (*Exchange, error) {
+	c := config.Clone(v.info.Config)
+	g, err := groupNamed(c, group)
+	if err != nil {
+		return nil, err
+	}
+	g.Count = count
+	e, can, err := v.exchange(ctx, c)
+	if err == nil && !can {
+		err = invalid("instances of model '%s': they cannot be changed while it serves", v.info.Name)
+	}
+	return e, err
+}
+
+// groupNamed finds a group of a config.
+func groupNamed(config *kserve.ModelConfig, name string) (*kserve.ModelInstanceGroup, error) {
+	groups := config.GetInstanceGroup()
+	if len(groups) == 0 {
+		return nil, invalid("instances of model '%s': it has none", config.GetName())
+	}
+	if name == "" && len(groups) == 1 {
+		return groups[0], nil
+	}
+	var names []string
+	for _, g := range groups {
+		if g.GetName() == name {
+			return g, nil
+		}
+		names = append(names, "'"+g.GetName()+"'")
+	}
+	found := "missing"
+	if name != "" {
+		found = strconv.Quote(name)
+	}
+	return nil, invalid("instances of model '%s': 'group' is %s, want %s", config.GetName(), found, strings.Join(names, " or "))
+}
+
+// exchange prepares the instances of config, which differs from that of the
+// version in them alone.
+func (v *Version) exchange(ctx context.Context, c *kserve.ModelConfig) (e *Exchange, can bool, err error) {
+	updater, ok := v.model.(backend.Updater)
+	if !ok || onlyPassive(c.GetInstanceGroup()) {
+		return nil, false, nil // requests that wait would wait for ever
+	}
+	json, err := config.JSON(c)
+	if err != nil {
+		return nil, true, err
+	}
+	share, err := v.loader.settings.Limiter.Reserve(c.GetInstanceGroup())
+	if err != nil {
+		return nil, true, err
+	}
+	e = &Exchange{before: v, after: v.with(c, json, share), updater: updater}
+	if e.added, e.surplus, err = updater.Grow(ctx, c, json); err == nil {
+		err = v.warmed(ctx)
+	}
+	if err != nil {
+		e.Drop()
+		return nil, true, err
+	}
+	return e, true, nil
+}
+
+// with returns a copy that shows another config.
+func (v *Version) with(config *kserve.ModelConfig, json []byte, share *ratelimit.Share) *Version {
+	info, after := *v.info, *v
+	info.Config, info.JSON = config, json
+	after.info, after.share, after.passive = &info, share, false
+	return &after
+}
+
+// Drop ends what is new, and waits for that. The version serves on as it was.
+func (e *Exchange) Drop() {
+	if e == nil {
+		return
+	}
+	ctx, cancel := e.before.loader.unloading(e.before.model)
+	defer cancel()
+	waiting := e.before.barrier.Refuse()
+	var ends sync.WaitGroup
+	for _, in := range e.added {
+		ends.Go(boundary.Guard(e.before.log, boundary.Models, func() { e.end(ctx, in) }, nil))
+	}
+	ends.Wait()
+	for _, in := range waiting { // among them what has not even come up with the others
+		e.forget(in)
+		e.before.barrier.Forget(in)
+	}
+	e.after.share.Release()
+}
+
+// Commit lets what is new take work, and ends what is not wanted any more as soon as it
+// has none: those that have none at once, before Commit returns; left are the names of the
+// others.
+func (e *Exchange) Commit() (left []string) {
+	if e == nil {
+		return nil
+	}
+	v := e.before
+	v.barrier.Admit()
+	if len(e.surplus) == 0 {
+		v.share.Release()
+		return nil
+	}
+	var more atomic.Int64
+	more.Store(int64(len(e.surplus)))
+	var idle sync.WaitGroup
+	for _, in := range e.surplus {
+		e.updater.Leave(in)
+		known := v.barrier.Retire(in)
+		drained := make(chan struct{}) // closed by the scheduler
+		if known == nil {              // a passive one
+			close(drained)
+		} else {
+			v.scheduler.Retire(known, func() { close(drained) })
+		}
+		ended := func() {}
+		select {
+		case <-drained:
+			idle.Add(1)
+			ended = idle.Done
+		default:
+			left = append(left, in.Name())
+		}
+		v.loader.registry.Ending().Go(e.before.log, boundary.Models, func() {
+			defer ended()
+			defer func() {
+				if more.Add(-1) == 0 {
+					v.share.Release()
+				}
+			}()
+			e.leave(in, known, drained)
+		}, nil)
+	}
+	idle.Wait()
+	return left
+}
+
+// leave ends an instance when it has no work, or the time for that is over.
+func (e *Exchange) leave(in, known backend.Instance, drained <-chan struct{}) {
+	v := e.before
+	ctx, cancel := v.loader.unloading(v.model)
+	defer cancel()
+	select {
+	case <-drained:
+	case <-ctx.Done():
+	}
+	e.end(ctx, in)
+	<-drained // an instance that is gone has no work
+	e.forget(known)
+	v.barrier.Forget(in)
+}
+
+func (e *Exchange) end(ctx context.Context, in backend.Instance) {
+	log := e.before.log.With().Str("model", e.before.info.Name).Int64("version", e.before.info.Version).Str("instance", in.Name()).Logger()
+	if err := e.updater.End(ctx, in); err != nil {
+		log.Error().Msgf("ending the instance: %v", err)
+		return
+	}
+	log.Info().Msg("the instance has ended")
+}
+
+// forget has what stands between the instances and the scheduler drop what it
+// knows of one, given as the scheduler knows it.
+func (e *Exchange) forget(in backend.Instance) {
+	for in != nil {
+		for _, f := range e.before.between {
+			f.Forget(in)
+		}
+		w, ok := in.(backend.Wrapper)
+		if !ok {
+			return
+		}
+		in = w.Wrapped()
+	}
+}

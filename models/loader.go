@@ -1,0 +1,205 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/models/cache"
+	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/signature"
+	"github.com/nereid-serving/nereid/models/statistics"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
+	"github.com/nereid-serving/nereid/scheduler/stacked"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
+)
+
+// Settings are what all versions of a server have in common.
+type Settings struct {
+	// Backends by the name that a config's backend field gives.
+	Backends map[string]backend.Backend
+	// BackendDirectory is where other backends lie, each in a directory of its name.
+	// One that has a model.py is Python-based: the backend "python" runs it.
+	BackendDirectory string
+	// BackendSettings are what the command line sets for a Python-based backend of
+	// that name alone; nil if it sets nothing.
+	BackendSettings func(name string) map[string]string
+	// Strategies are batching strategies by the name that a model's parameter
+	// BATCH_STRATEGY gives, beside "volume" and "single".
+	Strategies map[string]NewStrategy
+	// DelayRequests and DelayBacklog have schedulers begin when so many requests
+	// wait, and so many sequences' in a backlog: for tests.
+	DelayRequests, DelayBacklog int
+	// Limiter has the instances of all models take turns; nil: they do not.
+	Limiter *ratelimit.Limiter
+	// Allocate lends memory for tensors that the server itself makes: n bytes with
+	// one reference. Default the Go heap.
+	Allocate stacked.Allocator
+	// Padding lends memory for the empty slots of sequences; nil: it lies on the heap.
+	Padding func(n int) ([]byte, infer.Memory, error)
+	// Memory is the account of what models' states take; nil: they are not charged.
+	Memory  *memory.Account
+	Metrics *metrics.Registry
+	// Cache keeps responses of the models whose config allows it; nil keeps none.
+	Cache *cache.Cache
+	Log   zerolog.Logger
+}
+
+// upward is what versions ask of the registry. All of it may be called at any time and
+// from any goroutine.
+type upward interface {
+	// Latest returns the highest version that is ready of the model that a step of an
+	// ensemble means, also while the server starts.
+	Latest(step, ensemble repository.Identity) (*Version, error)
+	// Hold returns a version of a model, held; infer.LatestVersion is the highest that
+	// is ready.
+	Hold(model repository.Identity, number int64) (Held, error)
+	// Lifetime bounds the ends of versions and of their instances: when it ends, they are
+	// ended by force.
+	Lifetime() context.Context
+	// Ending returns what counts the ends that go on when a call has returned.
+	Ending() *boundary.WaitGroup
+}
+
+// Loader brings up versions and has what they share. All methods may be called at once.
+type Loader struct {
+	settings Settings
+	registry upward
+	graph    *waitgraph.Graph
+	exiting  atomic.Bool
+}
+
+// NewLoader makes the loader of a registry.
+func NewLoader(settings Settings, registry upward) *Loader {
+	if settings.Allocate == nil {
+		settings.Allocate = func(n int) ([]byte, infer.Memory, error) { return make([]byte, n), nil, nil }
+	}
+	settings.Limiter.LogTo(settings.Log)
+	return &Loader{settings: settings, registry: registry, graph: waitgraph.New(settings.Log, waitgraph.Patience)}
+}
+
+// ErrExiting refuses requests and changes while the server exits.
+var ErrExiting = infer.Errorf(infer.Unavailable, "Server exiting")
+
+// Exit has the versions refuse the requests of clients with ErrExiting from now on. Requests of
+// models and ensembles are run until the end.
+func (l *Loader) Exit() { l.exiting.Store(true) }
+
+// Exiting reports whether Exit has been called.
+func (l *Loader) Exiting() bool { return l.exiting.Load() }
+
+// Source is what a version is loaded from.
+type Source struct {
+	Description *repository.Description
+	Version     int64
+	// Upload is where the model lies, nil if that is the repository. The version uses it
+	// until it is closed.
+	Upload *repository.Upload
+	// Host is what instances may ask of the registry.
+	Host backend.Host
+}
+
+// Load brings up a version: it completes the config, starts the instances and returns when
+// they are warm. After an error nothing is left of the version; clients see the error if it
+// is an *infer.Error. When ctx ends, the load is given up.
+func (l *Loader) Load(ctx context.Context, s Source) (*Version, error) {
+	began := time.Now()
+	d := s.Description
+	if err := d.Check(); err != nil {
+		return nil, err
+	}
+	by, err := l.executor(d, s.Version)
+	if err != nil {
+		return nil, err
+	}
+	d = by.describe(d)
+	m, err := by.backend.Open(by.env(s.Host, d, s.Version))
+	if err != nil {
+		return nil, err
+	}
+	var v *Version
+	err = boundary.Run(l.settings.Log, boundary.Models, func() error { return l.bringUp(ctx, d, s.Version, m, &v) })
+	if err != nil {
+		// Start leaves nothing after an error; before it there may be something, and
+		// after it too.
+		l.discard(ctx, m)
+		v.abandon()
+		return nil, err
+	}
+	v.upload = s.Upload.Hold()
+	v.statistics.Metrics.Loaded(time.Since(began))
+	return v, nil
+}
+
+// discard ends a model that has not come up, by force when ctx has ended.
+func (l *Loader) discard(ctx context.Context, m backend.Model) {
+	bound, cancel := l.unloading(m)
+	defer cancel()
+	defer context.AfterFunc(ctx, boundary.Guard(l.settings.Log, boundary.Models, cancel, nil))()
+	_ = m.Close(bound)
+}
+
+// unloading bounds an end of a model.
+func (l *Loader) unloading(m backend.Model) (context.Context, context.CancelFunc) {
+	p, ok := m.(backend.Patient)
+	if !ok || p.UnloadTimeout() <= 0 {
+		return context.WithCancel(l.registry.Lifetime())
+	}
+	limit := p.UnloadTimeout()
+	return context.WithTimeoutCause(l.registry.Lifetime(), limit, fmt.Errorf("the unload timeout of %s ran out", limit))
+}
+
+// bringUp completes the config of an opened model and starts its instances. After an
+// error, made is what is to be abandoned, perhaps nil.
+func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number int64, m backend.Model, made **Version) error {
+	var answer []byte
+	if d.Completes() {
+		question, err := config.JSON(d.Config)
+		if err != nil {
+			return err
+		}
+		if answer, err = m.AutoComplete(ctx, question); err != nil {
+			return err
+		}
+	}
+	config, json, labels, err := d.Finish(answer)
+	if err != nil {
+		if answer != nil { // the error alone does not say where the config is from
+			l.settings.Log.Error().Msgf("the config of model '%s' cannot be used as its auto_complete_config has left it: %.*s",
+				d.Name, maxReasonBytes, infer.AsError(err).Message)
+		}
+		return err
+	}
+	states, warnings, err := readStates(d, config)
+	if err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		l.settings.Log.Warn().Msg(w)
+	}
+	labels = l.inherit(d.Identity(), config, labels)
+	info := &Info{Name: d.Name, Namespace: d.Namespace, Version: number, Config: config, JSON: json, Labels: labels}
+	counters := l.settings.Metrics.Model(d.Name, number, l.metricsOf(d.Namespace, config))
+	v := &Version{
+		loader: l,
+		info:   info, spec: signature.New(d.Name, config), model: m, states: states,
+		statistics: statistics.New(d.Name, number, counters), holds: newHolds(), log: l.settings.Log,
+	}
+	v.cache = l.newCached(v)
+	if v.scheduler, err = l.newScheduler(v, d); err != nil {
+		counters.Close()
+		return err
+	}
+	v.barrier = l.newBarrier(v, d)
+	*made = v
+	return v.start(ctx, l.events(v), l.settings.Limiter)
+}
