@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/certificates"
 	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/rest"
@@ -22,6 +23,7 @@ import (
 const (
 	grpcService    = "GRPC"
 	httpService    = "HTTP"
+	httpsService   = "HTTPS"
 	metricsService = "Metrics"
 )
 
@@ -51,6 +53,10 @@ func (f *front) abandon() {
 
 // HTTPAddr returns the address of the HTTP endpoint, nil before Listen or without it.
 func (s *Server) HTTPAddr() net.Addr { return s.addr(httpService) }
+
+// HTTPSAddr returns the address of the HTTP endpoint through TLS, nil before Listen or
+// without it.
+func (s *Server) HTTPSAddr() net.Addr { return s.addr(httpsService) }
 
 // GRPCAddr returns the address of the gRPC endpoint, nil before Listen or without it.
 func (s *Server) GRPCAddr() net.Addr { return s.addr(grpcService) }
@@ -97,6 +103,13 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 		}
 		add(httpService, "HTTPService", o.HTTP.Address, o.HTTP.Port, h)
 	}
+	if o.HTTPS.Allow {
+		h, err := rest.New(o.httpsConfig(all), parts, s.log)
+		if err != nil {
+			return err
+		}
+		add(httpsService, "HTTPSService", o.httpsAddress(), o.HTTPS.Port, h)
+	}
 	if o.Metrics.Allow {
 		m, err := rest.NewMetrics(o.metricsConfig(all), counters.Handler(), s.log)
 		if err != nil {
@@ -115,6 +128,15 @@ func (o *Options) httpConfig(all *connections.Budget) rest.Config {
 	c.MaxInputBytes, c.ForwardPattern, c.Restricted = h.MaxInputBytes, h.ForwardPattern, restrictions(h.Restricted)
 	// Half of the time is for requests in flight, and for models.
 	c.ExitTimeout, c.DrainTime = o.exitTimeout(), min(c.DrainTime, o.exitTimeout()/2)
+	return c
+}
+
+func (o *Options) httpsAddress() string { return cmp.Or(o.HTTPS.Address, o.HTTP.Address) }
+
+func (o *Options) httpsConfig(all *connections.Budget) rest.Config {
+	c := o.httpConfig(all)
+	c.Address, c.Port, c.ReusePort = o.httpsAddress(), o.HTTPS.Port, false
+	c.Certificates = certificates.Files{Cert: o.HTTPS.CertFile, Key: o.HTTPS.KeyFile, Root: o.HTTPS.RootCertFile}
 	return c
 }
 

@@ -30,6 +30,7 @@ type Options struct {
 	CacheBytes         int64         // of the response cache; 0 is none
 	Repository         RepositoryOptions
 	HTTP               HTTPOptions
+	HTTPS              HTTPSOptions
 	GRPC               GRPCOptions
 	Metrics            MetricsOptions
 	RateLimit          RateLimitOptions
@@ -95,6 +96,18 @@ type HTTPOptions struct {
 	// Limits are sizes, counts and times that bound what clients may ask. The fields
 	// above and ExitTimeout take the place of those of the same name in it.
 	Limits rest.Config
+}
+
+// HTTPSOptions are about the HTTP endpoint through TLS, which stands beside the other or
+// alone. All else is as HTTPOptions say. Files are PEM; they are read again when they
+// change.
+type HTTPSOptions struct {
+	Allow        bool
+	Address      string // --https-address: that of HTTP if empty
+	Port         int    // --https-port; 0: the kernel chooses, and HTTPSAddr tells
+	CertFile     string // --https-server-cert
+	KeyFile      string // --https-server-key
+	RootCertFile string // --https-root-cert: whose clients are accepted; "": clients show no certificate
 }
 
 // GRPCOptions are about the gRPC endpoint.

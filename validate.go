@@ -34,6 +34,14 @@ func (o *Options) validateEndpoints() error {
 			return fmt.Errorf("HTTP.%w", err)
 		}
 	}
+	if o.HTTPS.Allow {
+		if o.HTTPS.CertFile == "" || o.HTTPS.KeyFile == "" {
+			return fmt.Errorf("HTTPS.CertFile is %q and HTTPS.KeyFile is %q, want a certificate and its key", o.HTTPS.CertFile, o.HTTPS.KeyFile)
+		}
+		if err := o.httpsConfig(nil).Validate(); err != nil {
+			return fmt.Errorf("HTTPS.%w", err)
+		}
+	}
 	if o.GRPC.Allow {
 		if err := o.grpcConfig(nil).Validate(); err != nil {
 			return fmt.Errorf("GRPC.%w", err)
@@ -51,6 +59,7 @@ func (o *Options) validateEndpoints() error {
 		port    int
 	}{
 		{"HTTP", o.HTTP.Allow, o.HTTP.Address, o.HTTP.Port},
+		{"HTTPS", o.HTTPS.Allow, o.httpsAddress(), o.HTTPS.Port},
 		{"GRPC", o.GRPC.Allow, o.GRPC.Address, o.GRPC.Port},
 		{"Metrics", o.Metrics.Allow, o.metricsAddress(), o.Metrics.Port},
 	}

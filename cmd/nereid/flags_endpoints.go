@@ -15,6 +15,7 @@ import (
 func endpointFlags() []group {
 	return []group{
 		{title: "HTTP", flags: httpFlags()},
+		{title: "HTTPS", flags: httpsFlags()},
 		{title: "GRPC", flags: grpcFlags()},
 		{title: "Sagemaker", flags: sageMakerFlags()},
 		{title: "Vertex", flags: vertexFlags()},
@@ -49,6 +50,26 @@ func httpFlags() []flag {
 		{"http-restricted-api", "<<string>:<string>=<string>>", "<groups>:<header>=<value>: requests to these groups of " +
 			"endpoints must carry the header. The groups, separated by commas: " + strings.Join(endpointGroups, ", ") + ".",
 			setRestricted("api", func(o *Options) *map[string]nereid.Restriction { return &o.HTTP.Restricted })},
+	}
+}
+
+// httpsFlags are additions to tritonserver's.
+func httpsFlags() []flag {
+	return []flag{
+		{"https-port", "<integer>", "Serve HTTP through TLS as well, at this port; with --allow-http=false, only so. Default: none.",
+			setInt(func(o *Options) *int {
+				o.HTTPS.Allow = true
+				return &o.HTTPS.Port
+			})},
+		{"https-address", "<string>", "Address of that endpoint. Default: that of --http-address.",
+			setString(func(o *Options) *string { return &o.HTTPS.Address })},
+		{"https-server-cert", "<string>", "File with the server's certificate, PEM. It is read again when it changes, as the others are.",
+			setString(func(o *Options) *string { return &o.HTTPS.CertFile })},
+		{"https-server-key", "<string>", "File with its key, PEM.",
+			setString(func(o *Options) *string { return &o.HTTPS.KeyFile })},
+		{"https-root-cert", "<string>", "File with the certificate that clients' ones are checked against, PEM. " +
+			"Default: none, and clients show no certificate.",
+			setString(func(o *Options) *string { return &o.HTTPS.RootCertFile })},
 	}
 }
 

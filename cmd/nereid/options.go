@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -140,6 +141,9 @@ func (o *Options) finish(twoCaches bool) error {
 		return errors.New("Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. " +
 			"Please provide one or the other.")
 	}
+	if o.HTTPS.Allow && (o.HTTPS.CertFile == "" || o.HTTPS.KeyFile == "") {
+		return errors.New("Error: Use of '--https-port' requires '--https-server-cert' and '--https-server-key' as well.")
+	}
 	return o.checkPorts()
 }
 
@@ -152,6 +156,7 @@ func (o *Options) checkPorts() error {
 		port    int
 	}{
 		{"HTTP", o.HTTP.Allow, o.HTTP.Address, o.HTTP.Port},
+		{"HTTPS", o.HTTPS.Allow, cmp.Or(o.HTTPS.Address, o.HTTP.Address), o.HTTPS.Port},
 		{"GRPC", o.GRPC.Allow, o.GRPC.Address, o.GRPC.Port},
 		{"metrics", o.Metrics.Allow, o.Metrics.Address, o.Metrics.Port},
 	}

@@ -1,17 +1,15 @@
 package grpc
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"math"
-	"os"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/nereid-serving/nereid/server/certificates"
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
@@ -46,32 +44,20 @@ func (g *FrontEnd) serverOptions() ([]grpc.ServerOption, error) {
 		}),
 	}
 	if c.TLS.Enabled {
-		config, err := c.TLS.config()
+		shown, err := certificates.Load(c.TLS.files(), g.log, "h2")
 		if err != nil {
 			return nil, fmt.Errorf("encrypt gRPC: %w", err)
 		}
-		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+		options = append(options, grpc.Creds(credentials.NewTLS(shown.Config())))
 	}
 	return options, nil
 }
 
-func (t *TLS) config() (*tls.Config, error) {
-	cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("load certificate: %w", err)
+// files are those that t uses.
+func (t *TLS) files() certificates.Files {
+	files := certificates.Files{Cert: t.CertFile, Key: t.KeyFile}
+	if t.Mutual {
+		files.Root = t.RootFile
 	}
-	config := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
-	if !t.Mutual {
-		return config, nil
-	}
-	pem, err := os.ReadFile(t.RootFile)
-	if err != nil {
-		return nil, fmt.Errorf("load root certificate: %w", err)
-	}
-	config.ClientCAs = x509.NewCertPool()
-	if !config.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("load root certificate: no certificate in %s", t.RootFile)
-	}
-	config.ClientAuth = tls.RequireAndVerifyClientCert
-	return config, nil
+	return files
 }

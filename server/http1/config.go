@@ -2,6 +2,7 @@ package http1
 
 import (
 	"cmp"
+	"crypto/tls"
 	"fmt"
 	"time"
 
@@ -10,6 +11,9 @@ import (
 
 // Config says what a Server lets clients do. The zero value has all defaults.
 type Config struct {
+	// TLS says how connections are encrypted; nil: they are not.
+	TLS *tls.Config
+
 	// MaxHeaderBytes bounds the request line and headers; default 8 KiB.
 	MaxHeaderBytes int
 	// MaxChunks bounds the non-empty chunks of a body; default 65536.
@@ -25,8 +29,8 @@ type Config struct {
 	// closed. Default 256 MiB.
 	MaxDiscardBytes int64
 
-	// HeaderTimeout is the time for the headers of a request and the first
-	// 64 KiB of its body; default 30 s.
+	// HeaderTimeout is the time for the start of TLS, and again for the headers of a
+	// request and the first 64 KiB of its body; default 30 s.
 	HeaderTimeout time.Duration
 	// BodyBytesPerSecond is how fast the rest of a body must arrive on average,
 	// with BodyGrace to spare; defaults 16 KiB and 30 s.

@@ -49,7 +49,9 @@ const (
 // state belongs to the goroutine of serve.
 type conn struct {
 	server *Server
-	raw    net.Conn
+	socket net.Conn    // TCP, as a rule
+	raw    net.Conn    // what is read and written: the socket, or secure
+	secure *secureConn // nil without TLS
 	state  atomic.Int32
 	member connections.Member
 
@@ -71,19 +73,30 @@ type conn struct {
 }
 
 func newConn(s *Server, raw net.Conn, life context.Context) *conn {
-	c := &conn{server: s, raw: raw, buf: make([]byte, s.cfg.MaxHeaderBytes)}
+	c := &conn{server: s, socket: raw, raw: raw, buf: make([]byte, s.cfg.MaxHeaderBytes)}
+	if s.cfg.TLS != nil {
+		c.secure = newSecureConn(raw, s.cfg.TLS)
+		c.raw = c.secure
+	}
 	c.state.Store(connWaits)
 	c.member.Close = c.closeIdle
 	c.req.ctx, c.watch.cancel = context.WithCancel(life)
 	c.req.life = life
 	c.req.body.c, c.reply.c = c, c
-	c.watch.raw, c.watch.log = raw, s.log
+	c.watch.socket, c.watch.secure, c.watch.log = raw, c.secure, s.log
 	return c
 }
 
 // serve returns when the connection has ended.
 func (c *conn) serve() {
 	defer c.watch.cancel()
+	if c.secure != nil {
+		if err := c.secure.begin(c.server.cfg.HeaderTimeout); err != nil {
+			c.server.log.Debug().Err(err).Msg("connection ends before its first request")
+			_ = c.socket.Close()
+			return
+		}
+	}
 	for {
 		head, err := c.readHead()
 		if err == nil {
@@ -106,7 +119,7 @@ func (c *conn) closeIdle() bool {
 	if !c.state.CompareAndSwap(connWaits, connClosing) {
 		return false
 	}
-	_ = c.raw.Close()
+	_ = c.socket.Close() // without a word of TLS, which might have to wait for the client
 	return true
 }
 

@@ -2,6 +2,7 @@ package http1
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"syscall"
@@ -19,9 +20,11 @@ const watchAfter = 5 * time.Millisecond
 
 // disconnectWatcher ends a context when the client closes its connection while a request
 // runs. It looks at the socket without reading from it; a client that sends more
-// requests meanwhile is not watched further.
+// requests meanwhile is not watched further. Through TLS it cannot look without reading,
+// and reads one byte, which belongs to the next request.
 type disconnectWatcher struct {
-	raw    net.Conn
+	socket net.Conn
+	secure *secureConn // nil without TLS
 	log    zerolog.Logger
 	cancel context.CancelFunc
 	timer  *time.Timer
@@ -29,6 +32,10 @@ type disconnectWatcher struct {
 
 	mu    sync.Mutex
 	armed bool
+
+	// Written by look, through TLS; read when it has ended.
+	early    [1]byte
+	hasEarly bool
 }
 
 // start begins to watch; stop must be called before the connection is read again.
@@ -51,7 +58,7 @@ func (d *disconnectWatcher) stop() (changed bool) {
 	}
 	d.mu.Lock()
 	d.armed = false
-	_ = d.raw.SetReadDeadline(time.Unix(1, 0)) // wakes look
+	_ = d.socket.SetReadDeadline(time.Unix(1, 0)) // wakes look
 	d.mu.Unlock()
 	<-d.done
 	return true
@@ -62,13 +69,17 @@ func (d *disconnectWatcher) look() {
 	d.mu.Lock()
 	armed := d.armed
 	if armed {
-		_ = d.raw.SetReadDeadline(time.Time{})
+		_ = d.socket.SetReadDeadline(time.Time{})
 	}
 	d.mu.Unlock()
 	if !armed {
 		return
 	}
-	socket, ok := d.raw.(syscall.Conn)
+	if d.secure != nil {
+		d.readEarly()
+		return
+	}
+	socket, ok := d.socket.(syscall.Conn)
 	if !ok {
 		return
 	}
@@ -89,4 +100,21 @@ func (d *disconnectWatcher) look() {
 	if gone {
 		d.cancel()
 	}
+}
+
+// readEarly waits for a byte of the next request, for the end of the connection, or for
+// the deadline by which stop wakes it.
+func (d *disconnectWatcher) readEarly() {
+	n, err := d.secure.Read(d.early[:])
+	d.hasEarly = n > 0
+	if late := net.Error(nil); n == 0 && err != nil && (!errors.As(err, &late) || !late.Timeout()) {
+		d.cancel()
+	}
+}
+
+// takeEarly returns a byte of the next request that has been read; the watch has been
+// stopped.
+func (d *disconnectWatcher) takeEarly() (b byte, ok bool) {
+	ok, d.hasEarly = d.hasEarly, false
+	return d.early[0], ok
 }

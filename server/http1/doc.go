@@ -25,7 +25,8 @@
 // Goroutines: one for each connection. Everything of a conn but its state belongs to it,
 // and so do the Request and the Reply that a handler is given, until the handler returns.
 // While a request is watched (Request.Watch), a timer looks at the socket without reading
-// from it and ends the request's context if the client has left.
+// from it and ends the request's context if the client has left. Through TLS it reads one
+// byte, which the connection takes over when the watch has been stopped.
 //
 // Locks: Server.mu guards the set of open connections and disconnectWatcher.mu a look at the
 // socket; neither is held while another lock is taken. The locks of package

@@ -143,8 +143,13 @@ func (c *conn) writeVector() error {
 		}
 		c.setWriteDeadline()
 		c.step = step
-		_, err := c.step.WriteTo(c.raw) // which moves c.step on
-		c.step = step
+		var err error
+		if c.secure != nil {
+			err = c.secure.writeParts(step)
+		} else {
+			_, err = c.step.WriteTo(c.raw) // which moves c.step on
+			c.step = step
+		}
 		clear(step) // the blobs are not kept
 		if err != nil {
 			c.reply.close, c.reply.gone = true, true
@@ -167,7 +172,7 @@ func (c *conn) sendContinue() error {
 // beginWatch has the request's context end if the client leaves before endWatch.
 // The body has been read.
 func (c *conn) beginWatch() {
-	if c.req.body.ended() {
+	if c.req.body.ended() && (c.secure == nil || c.start == c.end) {
 		c.watched = true
 		c.watch.start()
 	}
@@ -180,5 +185,9 @@ func (c *conn) endWatch() {
 	c.watched = false
 	if c.watch.stop() {
 		c.readDeadline = time.Time{} // the next read sets one
+	}
+	if b, ok := c.watch.takeEarly(); ok {
+		c.buf[0] = b
+		c.start, c.end = 0, 1
 	}
 }

@@ -72,6 +72,7 @@ func TestStreamedReplyKeepsItsConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		body, err := io.ReadAll(reply.Body)
+		_ = reply.Body.Close()
 		if err != nil || string(body) != threePieces {
 			t.Fatalf("body has %d bytes, %v; want %d", len(body), err, len(threePieces))
 		}
@@ -120,6 +121,7 @@ func TestStreamedReplyWithoutPiecesIsWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = reply.Body.Close() }()
 	if body, err := io.ReadAll(reply.Body); err != nil || len(body) > 0 {
 		t.Errorf("body %q, %v", body, err)
 	}
@@ -139,6 +141,7 @@ func TestPanicCutsStreamedReplyOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = reply.Body.Close() }()
 	if body, err := io.ReadAll(reply.Body); !errors.Is(err, io.ErrUnexpectedEOF) || string(body) != "data: 1\n\n" {
 		t.Errorf("body %q, %v", body, err)
 	}
@@ -153,8 +156,11 @@ func TestPanicBeforeFirstPieceIsToldAsError(t *testing.T) {
 		t.Fatal(err)
 	}
 	reply, err := http.ReadResponse(bufio.NewReader(client), nil)
-	if err != nil || reply.StatusCode != http.StatusInternalServerError {
-		t.Errorf("reply %v, %v", reply, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = reply.Body.Close(); reply.StatusCode != http.StatusInternalServerError {
+		t.Errorf("status %d", reply.StatusCode)
 	}
 }
 

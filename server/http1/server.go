@@ -47,9 +47,13 @@ type Handler struct {
 // NewServer returns a server whose requests front serves. What connections take is charged to account, if there is one.
 func NewServer(cfg Config, account *memory.Account, front Handler, log zerolog.Logger) *Server {
 	cfg = cfg.WithDefaults()
+	cost := int64(cfg.MaxHeaderBytes) + connStack
+	if cfg.TLS != nil {
+		cost += secureCost
+	}
 	return &Server{
 		cfg: cfg, front: front, log: log, fewer: make(chan struct{}, 1), open: make(map[*conn]struct{}),
-		members: connections.NewSet(cfg.Connections, cfg.MaxConnections, account, int64(cfg.MaxHeaderBytes)+connStack),
+		members: connections.NewSet(cfg.Connections, cfg.MaxConnections, account, cost),
 	}
 }
 
@@ -113,7 +117,7 @@ func (s *Server) accept(life context.Context, socket net.Listener) error {
 		s.mu.Lock()
 		s.open[c] = struct{}{}
 		s.mu.Unlock()
-		boundary.Go(s.log, boundary.Connection, func() { s.serve(c) }, func(error) { _ = c.raw.Close() })
+		boundary.Go(s.log, boundary.Connection, func() { s.serve(c) }, func(error) { _ = c.socket.Close() })
 	}
 }
 
@@ -123,8 +127,13 @@ func (s *Server) serve(c *conn) {
 	c.serve()
 }
 
-// refuseConn replies without waiting: the socket's buffer is empty.
+// refuseConn replies without waiting: the socket's buffer is empty. Through TLS it would
+// have to wait.
 func (s *Server) refuseConn(c net.Conn) {
+	if s.cfg.TLS != nil {
+		_ = c.Close()
+		return
+	}
 	body := s.errorBody("server has as many connections as it allows")
 	_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	_, _ = fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\n"+
@@ -167,7 +176,7 @@ func (s *Server) close(all bool) {
 	defer s.mu.Unlock()
 	for c := range s.open {
 		if !c.closeIdle() && all {
-			_ = c.raw.Close()
+			_ = c.socket.Close()
 		}
 	}
 }

@@ -2,9 +2,11 @@ package rest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/certificates"
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
@@ -20,6 +22,8 @@ type Config struct {
 	Port int
 	// ReusePort lets several servers share the port.
 	ReusePort bool
+	// Certificates encrypt the connections; without any they are not.
+	Certificates certificates.Files
 
 	// ServerName and ServerVersion are what the server's metadata say; default
 	// "triton" and "2.51.0".
@@ -50,6 +54,9 @@ func (c *Config) setDefaults() {
 	c.Config = c.Config.WithDefaults()
 }
 
+// encrypts reports whether connections are encrypted.
+func (c Config) encrypts() bool { return c.Certificates != certificates.Files{} }
+
 // Validate names the first field that cannot be used.
 func (c Config) Validate() error {
 	if c.MaxInputBytes < 0 {
@@ -60,6 +67,9 @@ func (c Config) Validate() error {
 	}
 	if c.Port < 0 || c.Port > 65535 {
 		return fmt.Errorf("Port is %d, want 0 to 65535", c.Port)
+	}
+	if c.encrypts() && (c.Certificates.Cert == "" || c.Certificates.Key == "") {
+		return errors.New("Certificates are not complete, want a certificate and a key")
 	}
 	if _, err := server.NewRestrictions(c.Restricted); err != nil {
 		return fmt.Errorf("Restricted: %w", err)

@@ -2,6 +2,8 @@ package rest
 
 import (
 	"context"
+	"crypto/tls"
+	"fmt"
 	"net"
 	"net/http"
 	"strconv"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/certificates"
 	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
@@ -27,8 +30,10 @@ type FrontEnd struct {
 	bodies       *body.Gatherer
 	inferences   *inference.Codec
 
+	log    zerolog.Logger
 	conns  *http1.Server
-	socket net.Listener // from Listen to Run
+	socket net.Listener        // from Listen to Run
+	shown  *certificates.Store // from Listen on, if connections are encrypted
 }
 
 // New checks cfg and returns a front end that does not listen yet.
@@ -45,6 +50,13 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 		core:       parts.Core,
 		logging:    parts.Logging,
 		serverJSON: serverMetadata(cfg.ServerName, cfg.ServerVersion),
+		log:        log,
+	}
+	if cfg.encrypts() {
+		cfg.TLS = &tls.Config{
+			MinVersion:         tls.VersionTLS12,
+			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return h.shown.Current(), nil },
+		}
 	}
 	h.restrictions, _ = server.NewRestrictions(cfg.Restricted) // Validate has
 	forwarding, _ := server.NewForwarding(cfg.ForwardPattern)  // tried both
@@ -54,9 +66,14 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 	return h, nil
 }
 
-// Listen binds the address; errors.Is(err, syscall.EADDRINUSE) tells a port that
-// is in use. Clients that connect wait until Run.
+// Listen reads the certificates and binds the address; errors.Is(err,
+// syscall.EADDRINUSE) tells a port that is in use. Clients that connect wait until Run.
 func (h *FrontEnd) Listen() (err error) {
+	if h.cfg.encrypts() {
+		if h.shown, err = certificates.Load(h.cfg.Certificates, h.log, "http/1.1"); err != nil {
+			return fmt.Errorf("encrypt HTTP: %w", err)
+		}
+	}
 	h.socket, err = connections.Listen(h.cfg.Address, h.cfg.Port, h.cfg.ReusePort)
 	return err
 }
