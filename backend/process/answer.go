@@ -21,65 +21,35 @@ func broke(rule, format string, args ...any) error {
 // handle acts on one frame of the stub. It runs with the channel's receive lock
 // held. An error ends the life.
 func (l *life) handle(f ipc.Frame) error {
-	switch {
-	case f.Kind == ipc.Hello && l.seen == phaseStarted:
-		l.seen = phaseHello
-		if err := decode(f, &struct{}{}); err != nil {
-			return err
-		}
-		l.hello <- nil
-	case f.Kind == ipc.Completed && l.seen == phaseHello && l.told.Load() == toldAutoComplete:
-		l.seen = phaseCompleted
-		return l.hasCompleted(f)
-	case f.Kind == ipc.Initialized && (l.seen == phaseHello || l.seen == phaseCompleted) && l.told.Load() == toldInitialize:
-		l.seen = phaseInitialized
-		var body struct {
-			Error   string `msgpack:"error"`
-			IsReady bool   `msgpack:"is_ready"`
-		}
-		if err := decode(f, &body); err != nil {
-			return err
-		}
-		l.asks = body.IsReady
-		if body.Error != "" {
-			l.initialized <- infer.Errorf(infer.Internal, "%s", body.Error)
-		} else {
-			l.initialized <- nil
-		}
-	case f.Kind == ipc.Executed && l.seen == phaseInitialized:
+	if !l.allows(f.Kind) {
+		return broke("kind", "%s came in phase %d", f.Kind, l.seen)
+	}
+	switch f.Kind {
+	case ipc.Executed:
 		return l.executed(f)
-	case f.Kind == ipc.Response && l.seen == phaseInitialized:
+	case ipc.Response:
 		return l.responded(f)
-	case f.Kind == ipc.Released && l.seen >= phaseHello:
+	case ipc.Released:
 		if len(f.Body)%8 != 0 {
 			return broke("frame", "RELEASED has %d bytes, want a multiple of 8", len(f.Body))
 		}
 		return l.giveBack(f.Body)
-	case f.Kind == ipc.Infer && l.seen == phaseInitialized:
+	case ipc.Infer:
 		return l.bls.receive(f)
-	case (f.Kind == ipc.Demand || f.Kind == ipc.StopInfer) && l.seen >= phaseInitialized:
+	case ipc.Demand, ipc.StopInfer:
 		return l.bls.steer(f)
-	case f.Kind == ipc.ReadyAnswer && l.seen >= phaseInitialized:
+	case ipc.ReadyAnswer:
 		return l.isReady(f)
-	case f.Kind == ipc.Name && l.told.Load() == toldInitialize:
+	case ipc.Name:
 		return l.up.add(f.ID, f.Body)
-	case f.Kind == ipc.Log && l.seen >= phaseHello:
+	case ipc.Log:
 		return l.logged(f)
-	case f.Kind == ipc.Call && l.seen >= phaseHello:
+	case ipc.Call:
 		return l.calls.receive(f)
-	case f.Kind == ipc.Metric && l.seen >= phaseHello:
+	case ipc.Metric:
 		return l.calls.measure(f)
-	case f.Kind == ipc.Finalized && l.seen == phaseInitialized:
-		l.seen = phaseFinalized
-		// What finalize raised is in the log already, with its traceback.
-		var body struct {
-			Error string `msgpack:"error"`
-		}
-		return decode(f, &body)
-	default:
-		return broke("kind", "%s came in phase %d", f.Kind, l.seen)
 	}
-	return nil
+	return l.handshake.receive(f)
 }
 
 func (l *life) giveBack(tickets []byte) error {

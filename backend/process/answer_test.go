@@ -271,8 +271,8 @@ func FuzzFrames(f *testing.F) {
 		if phase(at)&completing != 0 {
 			l.told.Store(toldAutoComplete)
 		}
-		asked := &check{probe: 5, answered: make(chan struct{})}
-		l.check = asked
+		asked := &check{probe: 5, settled: make(chan struct{})}
+		l.readiness.check = asked
 		l.seen = phase(at) &^ completing % (phaseFinalized + 1)
 		block, err := s.pool.Alloc(100)
 		if err != nil {
@@ -285,12 +285,12 @@ func FuzzFrames(f *testing.F) {
 			t.Errorf("got error %v, want a protocol error", err)
 		}
 		select {
-		case <-asked.answered:
-			if ipc.Kind(kind) != ipc.ReadyAnswer || id != 5 || l.check != nil {
+		case <-asked.settled:
+			if ipc.Kind(kind) != ipc.ReadyAnswer || id != 5 || l.readiness.check != nil {
 				t.Errorf("frame of kind %d, id %d has answered a question of probe 5", kind, id)
 			}
 		default:
-			if l.check != asked {
+			if l.readiness.check != asked {
 				t.Error("the question is forgotten without an answer")
 			}
 		}

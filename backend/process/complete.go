@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/nereid-serving/nereid/boundary"
-	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 )
 
@@ -68,24 +67,4 @@ func (l *life) complete(ctx context.Context, config []byte) ([]byte, error) {
 		return nil, err
 	}
 	return l.completion, nil
-}
-
-// hasCompleted takes the answer to AUTO_COMPLETE.
-func (l *life) hasCompleted(f ipc.Frame) error {
-	var body struct {
-		Error  string `msgpack:"error"`
-		Config string `msgpack:"config"`
-	}
-	if err := decode(f, &body); err != nil {
-		return err
-	}
-	switch {
-	case body.Error != "":
-		l.completed <- infer.Errorf(infer.Internal, "%s", body.Error)
-		return nil
-	case body.Config != "":
-		l.completion = []byte(body.Config)
-	}
-	l.completed <- nil
-	return nil
 }

@@ -24,15 +24,15 @@
 //
 // From Lost it goes to Starting again, after a pause.
 //
-// A life has a type for each of its jobs:
+// A life reads frames and hands each to the type whose job it is about:
 //
-//	handshake    what is asked and said until it takes batches (handshake.go, complete.go)
+//	handshake    what its process may say, and has said, until it takes batches and at its end
 //	batches      what it executes (inside.go); execute.go hands over, answer.go takes back
 //	opened       open streams: responses sent by themselves, windows, credit (open.go)
 //	readiness    READY? (ready.go)
 //	blsRequests  what its model asks of other models (infer*.go; bls.go is their session)
 //	hostCalls    what it asks of the server: load, unload, metrics (calls.go)
-//	ending       why it ends, and what it leaves (end.go)
+//	ending       its process, and why that ends (ending.go); end.go settles what it leaves
 //
 // The package has more than 15 files because a life is one state under one lock: its
 // batches, open streams and BLS requests answer for each other when it ends.
@@ -57,7 +57,7 @@
 // the scheduler.
 //
 // Locks: the channel's receive lock, then the scheduler's, then Instance.submit, then
-// Instance.mu, then the channel's send lock. Supervisor.mu, Model.mu, and those of windows
-// and BLS requests are held alone, or inside these for a few instructions. Nothing is
+// Instance.mu, then the channel's send lock. Supervisor.mu, Model.mu, and those of windows,
+// readiness and BLS requests are held alone, or inside these for a few instructions. Nothing is
 // handed up while Instance.mu is held.
 package process

@@ -6,24 +6,9 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 )
-
-// ending is how a life ends, and what it leaves.
-type ending struct {
-	failed  chan error // buffered, first value counts: this life must end
-	exited  chan struct{}
-	exit    *launch.ExitError // set when exited is closed
-	read    chan struct{}
-	readErr error // of the reader, set when read is closed
-	left    left
-}
-
-func (e *ending) begin() {
-	e.failed, e.exited, e.read = make(chan error, 1), make(chan struct{}), make(chan struct{})
-}
 
 // left is what a life had when it ended and has not been answered. Guarded by
 // Instance.mu until taken, then the end's own.
@@ -32,21 +17,6 @@ type left struct {
 	wasUp   bool     // and the scheduler has not been told that it is not any more
 	batches []inside // without a batch: answered
 	open    []*stream
-	asked   uint64 // the latest question whether the model is ready
-}
-
-// closedLimit is how long after the end of its bell a stub may take to end.
-const closedLimit = 500 * time.Millisecond
-
-// died says how the process ended, or why it was killed if we did it.
-func (l *life) died() error {
-	select {
-	case err := <-l.failed:
-		return err
-	default:
-	}
-	l.exit.Stderr = l.output.LastLines()
-	return l.exit
 }
 
 // end takes everything down that belongs to the life, and answers what the stub
@@ -59,7 +29,7 @@ func (l *life) end(cause error) {
 		in.model.supervisor.metrics.ProtocolError(broke.Rule)
 	}
 	l.leave(errors.Is(cause, errStopped))
-	l.settle(l.left.asked, in.fault(infer.Internal, ReadyLost))
+	l.readiness.end(in.fault(infer.Internal, ReadyLost))
 	in.current.CompareAndSwap(l, nil)
 
 	l.look()
@@ -102,7 +72,7 @@ func (l *life) leave(stopped bool) {
 	if l.left.taken {
 		return
 	}
-	l.left.taken, l.left.wasUp, l.left.asked = true, in.life == l, l.probes
+	l.left.taken, l.left.wasUp = true, in.life == l
 	in.life = nil
 	l.left.batches = append(l.left.batches, l.inside[:l.count]...)
 	l.inside, l.count = [depth]inside{}, 0
@@ -186,6 +156,7 @@ func (l *life) abandon(of *inside, taken bool) {
 func (l *life) drop(cause error) {
 	in := l.in
 	l.apart(func() { l.leave(errors.Is(cause, errStopped)) })
+	l.apart(func() { l.readiness.end(in.fault(infer.Internal, ReadyLost)) })
 	l.apart(l.process.Kill)
 	<-l.exited
 	in.submit.Lock()   // as in end

@@ -2,22 +2,22 @@ package process
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// handshake is what a stub has been asked and has said until it takes batches. The
-// reader of its frames sends to the channels; the life's own goroutine receives.
+// handshake is what a process has been asked and has said until it takes batches, and at
+// its end. The reader of its frames sends to the channels, which have room for what is
+// sent; the life's own goroutine receives.
 type handshake struct {
-	// told is what the stub has been asked so far. The names are made before it
-	// says INITIALIZE.
+	// told is what the process has been asked so far. The tables of names are made
+	// before it says INITIALIZE.
 	told        atomic.Uint32
-	seen        phase
+	seen        phase      // guarded by the receive lock
 	hello       chan error // receives one value: HELLO came
 	completed   chan error // receives one value: nil, or why auto_complete_config failed
 	completion  []byte     // what the model made of its config; set before completed receives
@@ -29,7 +29,7 @@ func (h *handshake) begin() {
 	h.hello, h.completed, h.initialized = make(chan error, 1), make(chan error, 1), make(chan error, 1)
 }
 
-// phase is what the stub has said so far; guarded by the receive lock.
+// phase is what the process has said so far.
 type phase uint8
 
 const (
@@ -46,6 +46,92 @@ const (
 	toldAutoComplete
 	toldInitialize
 )
+
+// allows reports whether the process may send a frame of this kind now. Callers hold the
+// receive lock.
+func (h *handshake) allows(kind ipc.Kind) bool {
+	switch kind {
+	case ipc.Hello:
+		return h.seen == phaseStarted
+	case ipc.Completed:
+		return h.seen == phaseHello && h.told.Load() == toldAutoComplete
+	case ipc.Initialized:
+		return (h.seen == phaseHello || h.seen == phaseCompleted) && h.told.Load() == toldInitialize
+	case ipc.Executed, ipc.Response, ipc.Infer, ipc.Finalized:
+		return h.seen == phaseInitialized
+	case ipc.Demand, ipc.StopInfer, ipc.ReadyAnswer:
+		return h.seen >= phaseInitialized
+	case ipc.Released, ipc.Log, ipc.Call, ipc.Metric:
+		return h.seen >= phaseHello
+	case ipc.Name:
+		return h.told.Load() == toldInitialize
+	}
+	return false
+}
+
+// receive acts on a frame that moves the handshake on, and that allows has let through.
+// Callers hold the receive lock.
+func (h *handshake) receive(f ipc.Frame) error {
+	switch f.Kind {
+	case ipc.Hello:
+		h.seen = phaseHello
+		if err := decode(f, &struct{}{}); err != nil {
+			return err
+		}
+		h.hello <- nil
+	case ipc.Completed:
+		h.seen = phaseCompleted
+		return h.complete(f)
+	case ipc.Initialized:
+		h.seen = phaseInitialized
+		return h.initialize(f)
+	case ipc.Finalized:
+		h.seen = phaseFinalized
+		// What finalize raised is in the log already, with its traceback.
+		return decode(f, &struct {
+			Error string `msgpack:"error"`
+		}{})
+	}
+	return nil
+}
+
+// complete takes what the model made of its config.
+func (h *handshake) complete(f ipc.Frame) error {
+	var body struct {
+		Error  string `msgpack:"error"`
+		Config string `msgpack:"config"`
+	}
+	if err := decode(f, &body); err != nil {
+		return err
+	}
+	switch {
+	case body.Error != "":
+		h.completed <- infer.Errorf(infer.Internal, "%s", body.Error)
+		return nil
+	case body.Config != "":
+		h.completion = []byte(body.Config)
+	}
+	h.completed <- nil
+	return nil
+}
+
+// initialize takes what became of the model's initialize.
+func (h *handshake) initialize(f ipc.Frame) error {
+	var body struct {
+		Error   string `msgpack:"error"`
+		IsReady bool   `msgpack:"is_ready"`
+	}
+	if err := decode(f, &body); err != nil {
+		return err
+	}
+	h.asks = body.IsReady
+	if body.Error != "" {
+		h.initialized <- infer.Errorf(infer.Internal, "%s", body.Error)
+	} else {
+		h.initialized <- nil
+	}
+	return nil
+}
 
 // greet waits for HELLO.
 func (l *life) greet(ctx context.Context) error {
@@ -98,62 +184,4 @@ func (l *life) ask(kind ipc.Kind, fields any) error {
 		return err
 	}
 	return l.sendBody(kind, 0, body)
-}
-
-// await waits for one of the stub's messages, or for its end.
-func (l *life) await(ctx context.Context, message <-chan error, limit time.Duration, what string) error {
-	var late <-chan time.Time
-	if limit > 0 {
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		late = timer.C
-	}
-	select {
-	case err := <-l.failed: // whatever the stub has said before that
-		return err
-	default:
-	}
-	select {
-	case err := <-message:
-		return err
-	case err := <-l.failed:
-		return err
-	case <-l.read:
-		return l.readerEnded(message)
-	case <-l.exited:
-		// Its last frame may still be on its way through the reader. A child of the
-		// model may hold the bell, so the end of the file is not waited for.
-		select {
-		case err := <-message:
-			return err
-		case <-l.read:
-			return l.readerEnded(message)
-		case <-time.After(closedLimit):
-			return l.died()
-		}
-	case <-late:
-		return &lateError{fmt.Sprintf("stub did not %s within %s", what, limit)}
-	case <-ctx.Done():
-		return errStopped
-	}
-}
-
-// readerEnded says why the stub's frames ended.
-func (l *life) readerEnded(message <-chan error) error {
-	if l.readErr != nil {
-		return l.readErr
-	}
-	select {
-	case err := <-message: // said before the end
-		return err
-	default:
-	}
-	// End of file: mostly because the process ends. If it does not, it has closed
-	// its descriptors and cannot be used.
-	select {
-	case <-l.exited:
-		return l.died()
-	case <-time.After(closedLimit):
-		return errors.New("stub closed its end of the channel and lives on")
-	}
 }

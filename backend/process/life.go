@@ -20,8 +20,6 @@ import (
 type life struct {
 	in      *Instance
 	channel *ipc.Channel
-	process *launch.Process
-	output  *output.Capture
 	loans   *shm.Loans
 	down    *names  // guarded by Instance.submit
 	up      *names  // guarded by the channel's receive lock
@@ -33,11 +31,12 @@ type life struct {
 
 	handshake
 	batches
-	open opened // guarded by Instance.mu
-	readiness
-	bls   *blsRequests
-	calls *hostCalls
+	open      opened // guarded by Instance.mu
+	readiness readiness
+	bls       *blsRequests
+	calls     *hostCalls
 	ending
+	left left
 
 	response ipc.ResponseBody // reused; guarded by the receive lock
 	logLimit output.Limit     // of LOG; guarded by the receive lock
@@ -239,13 +238,4 @@ func orForever(d time.Duration) time.Duration {
 		return 1<<63 - 1
 	}
 	return d
-}
-
-// fail ends the life because of err. It does not wait.
-func (l *life) fail(err error) {
-	select {
-	case l.failed <- err:
-	default:
-	}
-	l.process.Kill()
 }

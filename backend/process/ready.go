@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -9,17 +10,22 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// readiness is what a stub is asked of its model. Guarded by Instance.mu.
+// readiness is what a process is asked of its model: at most one question at a time,
+// whose response all share that ask meanwhile.
 type readiness struct {
-	probes uint64 // questions so far
-	check  *check // the question without an answer yet
+	mu     sync.Mutex // held alone, for a few instructions
+	probes uint64     // questions so far
+	check  *check     // the question without a response yet
+	ended  bool       // with the life: nothing is asked any more
 }
 
 // check is one question to a model whether it is ready.
 type check struct {
-	probe    uint64
-	answered chan struct{} // closed when err is set
-	err      error
+	probe uint64
+	// settled is closed, once, when err is set: by the reader of the ring, by the
+	// goroutine that could not send the question, or by the end of the life.
+	settled chan struct{}
+	err     error
 }
 
 // AsksReady implements backend.Asker.
@@ -38,25 +44,29 @@ var _ backend.Asker = (*Model)(nil)
 // initialised its model is alive and, if the model has is_ready, says so. The
 // errors have Triton's texts.
 func (in *Instance) Ready(ctx context.Context) error {
-	l, c, shared := in.question()
+	l := in.serving()
 	switch {
 	case l == nil:
 		return in.unhealthy()
-	case c == nil:
+	case !l.asks:
 		return nil
+	}
+	c, shared := l.readiness.question()
+	if c == nil {
+		return in.unhealthy()
 	}
 	late := ReadyLate
 	if shared {
 		late = SharedReadyLate
 	} else if err := l.channel.Send(ipc.ReadyQuestion, c.probe, nil); err != nil {
-		l.settle(c.probe, in.unhealthy()) // its end is near
+		l.readiness.settle(c.probe, in.unhealthy()) // its end is near
 	}
 	// A late check goes on in the model, and readiness checks that come meanwhile
-	// wait for its answer.
+	// wait for its response.
 	timer := time.NewTimer(orForever(in.model.settings.ReadyTimeout))
 	defer timer.Stop()
 	select {
-	case <-c.answered:
+	case <-c.settled:
 		return c.err
 	case <-timer.C:
 		return in.fault(infer.Unavailable, late)
@@ -65,39 +75,57 @@ func (in *Instance) Ready(ctx context.Context) error {
 	}
 }
 
-// question returns the question that the model has not answered yet; if it has none, a
-// new one, which is not shared and which the caller sends. Without is_ready there is
-// none, without a stub no life.
-func (in *Instance) question() (l *life, c *check, shared bool) {
+// serving returns the life that takes batches, nil if there is none.
+func (in *Instance) serving() *life {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	l = in.life
-	if l == nil || !l.asks {
-		return l, nil, false
+	return in.life
+}
+
+// question returns the question that has no response yet; if there is none, a new one,
+// which is not shared and which the caller sends. It is nil after the end.
+func (r *readiness) question() (c *check, shared bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.ended:
+		return nil, false
+	case r.check != nil:
+		return r.check, true
 	}
-	if l.check != nil {
-		return l, l.check, true
-	}
-	l.probes++
-	l.check = &check{probe: l.probes, answered: make(chan struct{})}
-	return l, l.check, false
+	r.probes++
+	r.check = &check{probe: r.probes, settled: make(chan struct{})}
+	return r.check, false
 }
 
 // settle ends the check with that probe and reports whether there was one.
-func (l *life) settle(probe uint64, err error) bool {
-	l.in.mu.Lock()
-	defer l.in.mu.Unlock()
-	c := l.check
-	if c == nil || c.probe != probe {
+func (r *readiness) settle(probe uint64, err error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.check == nil || r.check.probe != probe {
 		return false
 	}
-	l.check = nil
-	c.err = err
-	close(c.answered)
+	r.settleLocked(err)
 	return true
 }
 
-// isReady takes the answer to READY?.
+func (r *readiness) settleLocked(err error) {
+	r.check.err = err
+	close(r.check.settled)
+	r.check = nil
+}
+
+// end settles the check that there is, and has no other asked.
+func (r *readiness) end(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	if r.check != nil {
+		r.settleLocked(err)
+	}
+}
+
+// isReady takes the response to READY?.
 func (l *life) isReady(f ipc.Frame) error {
 	var body struct {
 		Ready bool   `msgpack:"ready"`
@@ -106,14 +134,14 @@ func (l *life) isReady(f ipc.Frame) error {
 	if err := decode(f, &body); err != nil {
 		return err
 	}
-	var answer error
+	var reason error
 	switch {
 	case body.Error != "":
-		answer = infer.Errorf(infer.Internal, "%s", body.Error)
+		reason = infer.Errorf(infer.Internal, "%s", body.Error)
 	case !body.Ready:
-		answer = l.in.fault(infer.Unavailable, NotReady)
+		reason = l.in.fault(infer.Unavailable, NotReady)
 	}
-	if !l.settle(f.ID, answer) {
+	if !l.readiness.settle(f.ID, reason) {
 		return broke("kind", "READY of probe %d, which was not asked", f.ID)
 	}
 	return nil

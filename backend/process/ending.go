@@ -1,0 +1,109 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/backend/process/output"
+)
+
+// ending is the process of a life and how it ends. Three goroutines meet here: the
+// waiter sets exit and closes exited, the reader of the ring sets readErr and closes
+// read, and the goroutine of the life waits for both. Any goroutine may call fail.
+type ending struct {
+	process *launch.Process
+	output  *output.Capture
+	failed  chan error // buffered, first value counts: this life must end
+	exited  chan struct{}
+	exit    *launch.ExitError // set when exited is closed
+	read    chan struct{}
+	readErr error // of the reader, set when read is closed
+}
+
+func (e *ending) begin() {
+	e.failed, e.exited, e.read = make(chan error, 1), make(chan struct{}), make(chan struct{})
+}
+
+// closedLimit is how long after the end of its bell a stub may take to end.
+const closedLimit = 500 * time.Millisecond
+
+// fail ends the life because of err. It does not wait.
+func (e *ending) fail(err error) {
+	select {
+	case e.failed <- err:
+	default:
+	}
+	e.process.Kill()
+}
+
+// died says how the process ended, or why it was killed if we did it.
+func (e *ending) died() error {
+	select {
+	case err := <-e.failed:
+		return err
+	default:
+	}
+	e.exit.Stderr = e.output.LastLines()
+	return e.exit
+}
+
+// await waits for one of the stub's messages, or for its end.
+func (e *ending) await(ctx context.Context, message <-chan error, limit time.Duration, what string) error {
+	var late <-chan time.Time
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case err := <-e.failed: // whatever the stub has said before that
+		return err
+	default:
+	}
+	select {
+	case err := <-message:
+		return err
+	case err := <-e.failed:
+		return err
+	case <-e.read:
+		return e.readerEnded(message)
+	case <-e.exited:
+		// Its last frame may still be on its way through the reader. A child of the
+		// model may hold the bell, so the end of the file is not waited for.
+		select {
+		case err := <-message:
+			return err
+		case <-e.read:
+			return e.readerEnded(message)
+		case <-time.After(closedLimit):
+			return e.died()
+		}
+	case <-late:
+		return &lateError{fmt.Sprintf("stub did not %s within %s", what, limit)}
+	case <-ctx.Done():
+		return errStopped
+	}
+}
+
+// readerEnded says why the stub's frames ended.
+func (e *ending) readerEnded(message <-chan error) error {
+	if e.readErr != nil {
+		return e.readErr
+	}
+	select {
+	case err := <-message: // said before the end
+		return err
+	default:
+	}
+	// End of file: mostly because the process ends. If it does not, it has closed
+	// its descriptors and cannot be used.
+	select {
+	case <-e.exited:
+		return e.died()
+	case <-time.After(closedLimit):
+		return errors.New("stub closed its end of the channel and lives on")
+	}
+}
