@@ -14,8 +14,8 @@ type batch struct {
 	execution Execution
 
 	// Guarded by the scheduler's mu.
-	instance backend.Instance
-	pending  bool // handed ahead and not begun: its requests still count as pending
+	on      *member // that it was given to last; nil before
+	pending bool    // handed ahead and not begun: its requests still count as pending
 }
 
 // alone is a batch of one, which each request brings along.
@@ -105,7 +105,7 @@ func (d *Batcher) again(b *batch, withdrawn bool) {
 	if withdrawn {
 		drained = d.leaveLocked(b)
 	}
-	lost := d.hopelessLocked()
+	lost := d.instances.HopelessLocked()
 	var gone []*request
 	back := 0
 	if !b.pending {
@@ -130,7 +130,7 @@ func (d *Batcher) again(b *batch, withdrawn bool) {
 		if r := gone[i]; r.task.Context.Err() != nil {
 			d.fail(r, Canceled, canceled())
 		} else {
-			d.fail(r, BackendFailure, Unhealthy(lost))
+			d.fail(r, BackendFailure, backend.Unhealthy(lost.Name()))
 		}
 	}
 	d.dispatch()

@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/handover"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
+	"github.com/nereid-serving/nereid/scheduler/roster"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
@@ -62,20 +63,16 @@ type Batcher struct {
 	census     Census
 	waiting    lines
 	forming    forming
-	dropped    []dropped           // to be answered after unlocking
-	hold       int                 // nothing is executed before so many wait; 0: anything is
-	idle       []backend.Instance  // by when they were used, the last at the end
+	dropped    []dropped // to be answered after unlocking
+	hold       int       // nothing is executed before so many wait; 0: anything is
+	instances  roster.Roster[*member]
+	idle       []*member           // available and without a batch, by when they were used, the last at the end
 	rested     int64               // when the last of idle had done
+	aheads     int                 // members that have a batch ahead
 	takesTurns bool                // instances take turns with those of other models
 	asked      *ratelimit.Instance // waits for its turn, or is about to have a batch
-	up         map[backend.Instance]*load
-	aheads     int                       // instances of up that have a batch ahead
-	retiring   int                       // instances of up that get nothing more
-	hopeless   map[backend.Instance]bool // those that are down
-	retired    map[backend.Instance]bool // instances that are to come back no more
-	changes    uint64                    // of up and hopeless
-	timer      *time.Timer               // nil until it is needed
-	wakeAt     int64                     // when timer dispatches; 0: it need not
+	timer      *time.Timer         // nil until it is needed
+	wakeAt     int64               // when timer dispatches; 0: it need not
 }
 
 var (
@@ -93,8 +90,7 @@ func NewBatcher(config BatcherConfig) *Batcher {
 	}
 	d := &Batcher{
 		config: config, rules: newRules(config.Batching), prefetches: true,
-		up: make(map[backend.Instance]*load), hopeless: make(map[backend.Instance]bool),
-		retired: make(map[backend.Instance]bool), census: NewCensus(), rested: math.MinInt64 / 2,
+		instances: roster.New(func() *member { return &member{} }), census: NewCensus(), rested: math.MinInt64 / 2,
 	}
 	levels := []batching.Policy{{}}
 	if b := config.Batching; b != nil {
@@ -168,12 +164,12 @@ func (d *Batcher) begin(r *request) (backend.Instance, error) {
 			d.config.Graph.Leave(r.Call)
 		}
 		return nil, err
-	case to.in != nil:
-		handover.Give(d.config.Log, to.in, &r.alone.Batch)
-		if to.ahead && d.handed(to.in, &r.alone.batch) {
+	case to.on != nil:
+		handover.Give(d.config.Log, to.on.Instance(), &r.alone.Batch)
+		if to.ahead && d.handed(to.on, &r.alone.batch) {
 			d.dispatch()
 		}
-		return to.in, nil
+		return to.on.Instance(), nil
 	case to.stirs:
 		d.dispatch()
 	}
@@ -204,7 +200,7 @@ func (d *Batcher) admit(r *request) error {
 // handed, by itself, to an instance, perhaps ahead; or it waits, and perhaps
 // there is something to dispatch because it does.
 type destination struct {
-	in     backend.Instance
+	on     *member
 	ahead  bool
 	stirs  bool
 	inTurn bool // by instances that take turns
@@ -229,18 +225,19 @@ func (d *Batcher) accept(r *request) (destination, error) {
 	if d.waiting.length == 0 && d.hold == 0 && inTime {
 		complete := d.rules.sizeOf(r) >= d.rules.enough
 		if complete || d.rules.delay == 0 {
-			if in, ahead := d.takeLocked(&r.alone.batch, complete); in != nil {
+			if on, ahead := d.takeLocked(&r.alone.batch, complete); on != nil {
 				d.census.EnterLocked()
 				if ahead {
 					d.config.Observer.Pending(1)
 				}
-				return destination{in: in, ahead: ahead}, nil
+				return destination{on: on, ahead: ahead}, nil
 			}
 		}
 	}
+	lost := d.instances.HopelessLocked()
 	switch {
-	case d.hopelessLocked() != nil:
-		return destination{}, Unhealthy(d.hopelessLocked())
+	case lost != nil:
+		return destination{}, backend.Unhealthy(lost.Name())
 	case d.waiting.length >= d.config.MaxQueue || d.waiting.full(level):
 		return destination{}, infer.Errorf(infer.Unavailable, "%sExceeds maximum queue size", req.LogPrefix())
 	}
@@ -264,7 +261,7 @@ func (d *Batcher) cancel(r *request) {
 	}
 	var in backend.Instance
 	if r.batch != nil && !r.ended {
-		in = r.batch.instance
+		in = r.batch.on.Instance()
 	}
 	d.mu.Unlock()
 	if c, ok := in.(backend.Canceller); ok {

@@ -253,13 +253,14 @@ func (p *play) simulate(all bool, more ...string) []string {
 		for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
 			queues[name] = append(queues[name], r.task.Request.ID)
 		}
-		for in, hopeless := range d.hopeless {
-			if a := in.(*actor); !hopeless {
-				inside[a] = nil
+		for _, on := range d.instances.MembersLocked() {
+			a := on.Instance().(*actor)
+			if !on.AvailableLocked() {
+				if !on.HopelessLocked() {
+					inside[a] = nil
+				}
+				continue
 			}
-		}
-		for in := range d.up {
-			a := in.(*actor)
 			for _, b := range a.has {
 				inside[a] = append(inside[a], p.idsOf(b))
 			}

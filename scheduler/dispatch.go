@@ -44,7 +44,7 @@ func (d *Batcher) lineUpLocked(r *request) (stirs bool) {
 	if len(d.idle) > 0 {
 		return true
 	}
-	if d.rules.one || !d.prefetches || d.aheads == len(d.up) || d.forming.complete(&d.rules) {
+	if d.rules.one || !d.prefetches || d.aheads == d.instances.CountAvailableLocked() || d.forming.complete(&d.rules) {
 		return false
 	}
 	d.lookLocked(d.now())
@@ -115,11 +115,11 @@ func (d *Batcher) dispatch() {
 		m.then()
 		switch b := m.batch; {
 		case b != nil:
-			in := b.instance
-			handover.Give(d.config.Log, in, &b.Batch)
+			on := b.on // a batch that is refused may be given to another before Give returns
+			handover.Give(d.config.Log, on.Instance(), &b.Batch)
 			d.cancelGone(b.requests)
 			if m.ahead {
-				d.handed(in, b)
+				d.handed(on, b)
 			}
 		case m.ask != nil:
 			m.ask.Apply((*applicant)(d), m.calls)
@@ -177,8 +177,8 @@ func (d *Batcher) nextLocked() (b *batch, ahead bool) {
 		return toAsk, false
 	}
 	b = newBatch(d.forming.picked[:n])
-	in, ahead := d.takeLocked(b, complete)
-	if in == nil {
+	on, ahead := d.takeLocked(b, complete)
+	if on == nil {
 		return nil, false
 	}
 	d.leaveLinesLocked(b)
@@ -209,7 +209,7 @@ func (d *Batcher) readyLocked(idle bool) (n int, complete bool) {
 		return 0, false
 	}
 	d.hold = 0
-	if !idle && (!d.prefetches || d.aheads == len(d.up)) {
+	if !idle && (!d.prefetches || d.aheads == d.instances.CountAvailableLocked()) {
 		return 0, false
 	}
 	d.lookLocked(now)

@@ -19,9 +19,10 @@
 // could still come back. A request that its model releases for another round goes to
 // BatcherConfig.Again, which package sequence sets; without it that is an error.
 //
-// An instance, in the roster of a Batcher (Batcher.up), is idle, executes one batch,
-// or executes one and has one ahead. Lost takes it out; it is hopeless if it will not
-// come back. Retire lets it finish and gives it nothing more.
+// Which instances are available, lost, hopeless or retiring, the roster knows
+// (Batcher.instances, package roster). An available instance is idle, executes one
+// batch, or executes one and has one ahead (member); a lost one has nothing. Retire
+// lets an instance finish and gives it nothing more.
 //
 // A Batcher has no goroutine: the goroutine that brings a request or an instance, or
 // that ends a batch, calls dispatch. One timer calls it where time alone changes what
@@ -32,7 +33,7 @@
 // order.go in which order responses leave, whereabouts.go tells the wait graph where
 // requests are, and turns.go asks the rate limiter for a turn.
 //
-// Packages below: waitgraph finds BLS requests that wait for themselves, ratelimit has
+// Packages below: roster keeps the instances of each scheduler, waitgraph finds BLS requests that wait for themselves, ratelimit has
 // instances of all models take turns, batching is what a config says about batches,
 // handover calls instances and senders, linked is a list. Other Schedulers import this
 // package, never the reverse: sequence keeps the requests of one correlation id together,
@@ -42,9 +43,10 @@
 // Locks: the wait graph's search lock, before Batcher.mu, before the wait graph's mu,
 // ratelimit.Limiter.mu and order.mu. With Batcher.mu held, Observer.Pending,
 // Pipeliner.Ahead and a Strategy may be called; Execute, Withdraw, Cancel, Sender,
-// Released, Again and drained are not. A Census, the lines and
-// the roster are guarded by Batcher.mu. order.mu is given back while a response is
-// handed up.
+// Released, Again and drained are not. A Census, the lines, the
+// roster and what each member has are guarded by Batcher.mu; Member.Instance alone is
+// read without it, after unlocking, to call the instance. order.mu is given back while
+// a response is handed up.
 //
 // Memory: a request is one allocation, with the batch that it is if it is executed by
 // itself. A Scheduler keeps no request after its last response, and owns no tensor:

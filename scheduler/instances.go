@@ -6,40 +6,39 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
+	"github.com/nereid-serving/nereid/scheduler/roster"
 )
 
-// load is what an instance has: nothing, one batch that it executes, or another
-// ahead as well.
-type load struct {
+// member is an instance of the roster with what it has: nothing, one batch that it
+// executes, or another ahead as well. An instance that is lost has nothing.
+type member struct {
+	roster.Member
 	executes, ahead *batch
 	// handed is true when Execute of ahead has returned and it has not been asked
 	// back yet: before that an instance could not give it back.
 	handed bool
-	// drained, if not nil, is to be called when the instance has nothing more, as
-	// it gets nothing more.
-	drained func()
 }
 
 // takeLocked gives a batch to the instance that is to execute it, and returns
 // it, nil if there is none: an idle one, else, if the batch is complete, one that
 // executes and takes another ahead.
-func (d *Batcher) takeLocked(b *batch, complete bool) (in backend.Instance, ahead bool) {
+func (d *Batcher) takeLocked(b *batch, complete bool) (on *member, ahead bool) {
 	if len(d.idle) > 0 && !d.takesTurns {
-		in := d.restLocked(b.since())
-		d.up[in].executes = b
-		d.givenLocked(b, in)
-		return in, false
+		on := d.restLocked(b.since())
+		on.executes = b
+		d.givenLocked(b, on)
+		return on, false
 	}
 	if !complete || !d.prefetches || b.hasCall() { // a call might wait behind its own caller
 		return nil, false
 	}
-	for in, has := range d.up {
-		if has.executes != nil && has.ahead == nil && has.drained == nil && takesAhead(in) {
-			has.ahead, has.handed = b, false
+	for _, on := range d.instances.MembersLocked() {
+		if on.executes != nil && on.ahead == nil && !on.RetiringLocked() && takesAhead(on.Instance()) {
+			on.ahead, on.handed = b, false
 			d.aheads++
-			d.givenLocked(b, in)
+			d.givenLocked(b, on)
 			b.pending = true
-			return in, true
+			return on, true
 		}
 	}
 	return nil, false
@@ -52,19 +51,19 @@ const restful = 100 * time.Millisecond
 // restLocked takes the idle instance that is next for a request of a time: the one
 // that was used last, whose memory is warm and whose process may not have fallen
 // asleep, or, where requests come slowly, the instance that has rested longest.
-func (d *Batcher) restLocked(now int64) backend.Instance {
+func (d *Batcher) restLocked(now int64) *member {
 	at := len(d.idle) - 1
 	if now-d.rested >= int64(restful) {
 		at = 0
 	}
-	in := d.idle[at]
+	on := d.idle[at]
 	d.idle = slices.Delete(d.idle, at, at+1)
-	return in
+	return on
 }
 
 // givenLocked notes which instance has a batch.
-func (d *Batcher) givenLocked(b *batch, in backend.Instance) {
-	b.instance = in
+func (d *Batcher) givenLocked(b *batch, on *member) {
+	b.on = on
 	for _, r := range b.requests {
 		r.batch = b
 		r.turns++
@@ -78,32 +77,27 @@ func (d *Batcher) givenLocked(b *batch, in backend.Instance) {
 // ahead or becomes idle. It does nothing if the instance was lost meanwhile.
 // What it returns is to be called with nothing locked.
 func (d *Batcher) leaveLocked(b *batch) (drained func()) {
-	in := b.instance
-	has := d.up[in]
-	switch {
-	case has == nil:
-		return nothing
-	case has.executes == b:
-		has.executes = has.ahead
-	case has.ahead != b:
+	on := b.on
+	switch b {
+	case on.executes:
+		on.executes = on.ahead
+	case on.ahead:
+	default:
 		return nothing
 	}
-	if next := has.ahead; next != nil { // it has left, or is executed now
-		has.ahead = nil
+	if next := on.ahead; next != nil { // it has left, or is executed now
+		on.ahead = nil
 		d.aheads--
 		if next != b {
 			d.begunLocked(next)
 		}
 	}
 	switch {
-	case has.executes != nil:
-	case has.drained != nil:
-		delete(d.up, in)
-		d.retiring--
-		d.changes++
-		return has.drained
+	case on.executes != nil:
+	case on.RetiringLocked():
+		return d.drainLocked(on)
 	default:
-		d.idle = append(d.idle, in)
+		d.idle = append(d.idle, on)
 		d.rested = max(d.rested, b.execution.Report.End)
 	}
 	return nothing
@@ -119,43 +113,19 @@ func (d *Batcher) begunLocked(b *batch) {
 
 func nothing() {}
 
-// hopelessLocked returns an instance if there is none that could ever execute
-// something soon.
-func (d *Batcher) hopelessLocked() backend.Instance {
-	if len(d.up) > d.retiring {
-		return nil
-	}
-	for in := range d.hopeless {
-		if d.hopeless[in] {
-			continue
-		}
-		return nil // it is being restarted
-	}
-	for in := range d.hopeless {
-		return in
-	}
-	return nil
-}
-
-// Unhealthy is the error of a request that only an instance that is down could execute.
-func Unhealthy(in backend.Instance) error {
-	return backend.Unhealthy(in.Name())
-}
-
 // Available implements backend.Events.
 func (d *Batcher) Available(in backend.Instance) {
 	d.mu.Lock()
-	if d.retired[in] {
+	on, ok := d.instances.MeetLocked(in)
+	if !ok || on.RetiringLocked() {
 		d.mu.Unlock()
 		return
 	}
-	d.up[in] = &load{}
-	d.changes++
-	delete(d.hopeless, in)
+	d.instances.AvailableLocked(on)
 	if _, d.takesTurns = in.(*ratelimit.Instance); d.takesTurns {
 		d.prefetches = false // no batch is formed before its turn
 	}
-	d.idle = append(d.idle, in)
+	d.idle = append(d.idle, on)
 	d.mu.Unlock()
 	d.dispatch()
 }
@@ -163,12 +133,12 @@ func (d *Batcher) Available(in backend.Instance) {
 // Lost implements backend.Events.
 func (d *Batcher) Lost(in backend.Instance, hopeless bool) {
 	d.mu.Lock()
-	drained := d.removeLocked(in)
-	switch {
-	case !d.retired[in]:
-		d.hopeless[in] = hopeless
-	case hopeless:
-		delete(d.retired, in) // it has ended, and is kept no longer
+	drained := nothing
+	if on, ok := d.instances.LostLocked(in, hopeless); ok {
+		d.emptyLocked(on)
+		if on.RetiringLocked() {
+			drained = d.drainLocked(on)
+		}
 	}
 	refused, lost := d.refuseAllLocked()
 	then := d.reaskLocked(in)
@@ -176,7 +146,7 @@ func (d *Batcher) Lost(in backend.Instance, hopeless bool) {
 	drained()
 	for _, r := range refused {
 		d.config.Observer.Pending(-1)
-		d.fail(r, BackendFailure, Unhealthy(lost))
+		d.fail(r, BackendFailure, backend.Unhealthy(lost.Name()))
 	}
 	then()
 	if hopeless {
@@ -184,35 +154,41 @@ func (d *Batcher) Lost(in backend.Instance, hopeless bool) {
 	}
 }
 
-// removeLocked forgets an instance that is up and returns what is to be called
-// with nothing locked.
-func (d *Batcher) removeLocked(in backend.Instance) (drained func()) {
-	drained = nothing
-	if has := d.up[in]; has != nil {
-		if has.ahead != nil {
-			d.aheads--
-		}
-		if has.drained != nil {
-			drained = has.drained
-			d.retiring--
-		}
+// emptyLocked forgets what an instance has that is lost. It is told of the end of
+// those batches later, and knows them no more.
+func (d *Batcher) emptyLocked(on *member) {
+	if on.ahead != nil {
+		d.aheads--
 	}
-	delete(d.up, in)
-	d.changes++
-	d.idleNoMoreLocked(in)
-	return drained
+	on.executes, on.ahead, on.handed = nil, nil, false
+	d.idleNoMoreLocked(on)
 }
 
-func (d *Batcher) idleNoMoreLocked(in backend.Instance) {
-	if i := slices.Index(d.idle, in); i >= 0 {
+// drainLocked removes a retiring instance that has nothing left. What it returns is to
+// be called with nothing locked.
+func (d *Batcher) drainLocked(on *member) (drained func()) {
+	d.idleNoMoreLocked(on)
+	if drained := d.instances.DrainLocked(on); drained != nil {
+		return drained
+	}
+	return nothing
+}
+
+func (d *Batcher) idleNoMoreLocked(on *member) {
+	if i := slices.Index(d.idle, on); i >= 0 {
 		d.idle = slices.Delete(d.idle, i, i+1)
 	}
+}
+
+// idleAtLocked returns the place of an instance in idle, -1 if it is not idle.
+func (d *Batcher) idleAtLocked(in backend.Instance) int {
+	return slices.IndexFunc(d.idle, func(on *member) bool { return on.Instance() == in })
 }
 
 // refuseAllLocked takes all from the queue if there is no hope for any, and
 // returns an instance that is why.
 func (d *Batcher) refuseAllLocked() (refused []*request, lost backend.Instance) {
-	if lost = d.hopelessLocked(); lost != nil {
+	if lost = d.instances.HopelessLocked(); lost != nil {
 		for r := d.waiting.following(nil); r != nil; r = d.waiting.following(nil) {
 			d.leaveLineLocked(r)
 			refused = append(refused, r)
@@ -224,15 +200,11 @@ func (d *Batcher) refuseAllLocked() (refused []*request, lost backend.Instance) 
 // Retire implements Scheduler.
 func (d *Batcher) Retire(in backend.Instance, drained func()) {
 	d.mu.Lock()
-	d.retired[in] = true
-	delete(d.hopeless, in)
-	d.changes++
-	if has := d.up[in]; has != nil && has.executes != nil {
-		has.drained = drained
-		d.retiring++
+	if on, known := d.instances.RetireLocked(in, drained); known {
 		drained = nothing
-	} else {
-		d.removeLocked(in)
+		if on.executes == nil {
+			drained = d.drainLocked(on)
+		}
 	}
 	refused, lost := d.refuseAllLocked()
 	then := d.reaskLocked(in)
@@ -240,7 +212,7 @@ func (d *Batcher) Retire(in backend.Instance, drained func()) {
 	drained()
 	for _, r := range refused {
 		d.config.Observer.Pending(-1)
-		d.fail(r, BackendFailure, Unhealthy(lost))
+		d.fail(r, BackendFailure, backend.Unhealthy(lost.Name()))
 	}
 	then()
 	d.config.Graph.Recheck(d.waitingCalls())
@@ -248,11 +220,11 @@ func (d *Batcher) Retire(in backend.Instance, drained func()) {
 
 // handed notes that an instance has a batch ahead, and reports whether another
 // has become idle meanwhile.
-func (d *Batcher) handed(in backend.Instance, b *batch) bool {
+func (d *Batcher) handed(on *member, b *batch) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if has := d.up[in]; has != nil && has.ahead == b {
-		has.handed = true
+	if on.ahead == b {
+		on.handed = true
 	}
 	return len(d.idle) > 0
 }
@@ -264,17 +236,17 @@ func (d *Batcher) stuckLocked() backend.Pipeliner {
 	if len(d.idle) == 0 || d.aheads == 0 {
 		return nil
 	}
-	var from backend.Instance
-	for in, has := range d.up {
-		if has.handed && has.ahead != nil && (from == nil || has.ahead.since() < d.up[from].ahead.since()) {
-			from = in
+	var from *member
+	for _, on := range d.instances.MembersLocked() {
+		if on.handed && on.ahead != nil && (from == nil || on.ahead.since() < from.ahead.since()) {
+			from = on
 		}
 	}
 	if from == nil {
 		return nil
 	}
-	d.up[from].handed = false
-	p, _ := from.(backend.Pipeliner) // it took one ahead
+	from.handed = false
+	p, _ := from.Instance().(backend.Pipeliner) // it took one ahead
 	return p
 }
 

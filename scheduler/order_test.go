@@ -42,8 +42,8 @@ func TestResponsesLeaveInOrder(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for has := range d.up {
-				held, _ := has.(*heldInstance)
+			for _, on := range d.instances.MembersLocked() {
+				held, _ := on.Instance().(*heldInstance)
 				for _, b := range held.batches {
 					tasks[b.Tasks[0].Request.ID] = b.Tasks[0]
 				}
@@ -151,8 +151,8 @@ func TestOrderOfAClientThatDoesNotRead(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				for has := range d.up {
-					held, _ := has.(*heldInstance)
+				for _, on := range d.instances.MembersLocked() {
+					held, _ := on.Instance().(*heldInstance)
 					for _, b := range held.batches {
 						tasks[b.Tasks[0].Request.ID] = b.Tasks[0]
 					}

@@ -48,7 +48,7 @@ func TestRetiredInstancesGetNothingMore(t *testing.T) {
 				}
 				w.models["a"].Lost(a, true)
 			}
-			if n := len(w.models["a"].retired); n != 0 {
+			if n := w.models["a"].instances.RememberedLocked(); n != 0 {
 				t.Errorf("%d retired instances are kept after their end", n)
 			}
 		})

@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"slices"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
@@ -73,12 +75,13 @@ func (a *applicant) Granted(in *ratelimit.Instance) *backend.Batch {
 func (d *Batcher) turnOf(in *ratelimit.Instance) (b *batch, out []dropped) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if has := d.up[in]; has != nil && has.executes == nil && d.waiting.length > 0 {
+	if i := d.idleAtLocked(in); i >= 0 && d.waiting.length > 0 {
 		if n, _ := d.readyLocked(true); n > 0 {
 			b = newBatch(d.forming.picked[:n])
-			d.idleNoMoreLocked(in)
-			has.executes = b
-			d.givenLocked(b, in)
+			on := d.idle[i]
+			d.idle = slices.Delete(d.idle, i, i+1)
+			on.executes = b
+			d.givenLocked(b, on)
 			d.leaveLinesLocked(b)
 			d.config.Observer.Pending(-len(b.requests))
 		}
@@ -103,7 +106,7 @@ func (d *Batcher) turnsTo(r *request) backend.Instance {
 	d.mu.Lock()
 	var in backend.Instance
 	if r.batch != nil {
-		in = r.batch.instance
+		in = r.batch.on.Instance()
 	}
 	asked := d.asked
 	d.mu.Unlock()

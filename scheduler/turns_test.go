@@ -146,7 +146,7 @@ func TestInstanceIsLostBeforeItsTurn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSharing(t, map[string]string{"a": "max_batch_size: 1", "b": "max_batch_size: 1"})
 				b := s.models["b"]
-				first, _ := b.idle[0].(*ratelimit.Instance)
+				first, _ := b.idle[0].Instance().(*ratelimit.Instance)
 				s.ask(t.Context(), &infer.Request{ID: "a1"})
 				s.ask(t.Context(), &infer.Request{ID: "b1"})
 				spare := &placedTeller{teller{name: "spare", lasts: time.Second, tale: s.tale}, first.Wrapped().(*placedTeller).group}

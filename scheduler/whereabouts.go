@@ -9,20 +9,16 @@ import (
 func (d *Batcher) Look() (places []waitgraph.Place, changes uint64, free bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	free = len(d.idle) > 0 || len(d.up)+len(d.hopeless) == 0 // none at all: some are to come
-	for _, hopeless := range d.hopeless {
-		free = free || !hopeless
+	changes = d.instances.ChangesLocked()
+	if len(d.idle) > 0 || d.instances.ExpectsLocked() {
+		return nil, changes, true
 	}
-	if free {
-		return nil, d.changes, true
-	}
-	for _, has := range d.up {
-		if has.drained != nil {
-			continue // it takes no other
+	for _, has := range d.instances.MembersLocked() {
+		if has.ServesLocked() {
+			places = append(places, d.placeLocked(has.executes))
 		}
-		places = append(places, d.placeLocked(has.executes))
 	}
-	return places, d.changes, false
+	return places, changes, false
 }
 
 func (d *Batcher) locate(r *request) waitgraph.Place {
@@ -47,11 +43,7 @@ func (d *Batcher) locate(r *request) waitgraph.Place {
 }
 
 func (d *Batcher) executesLocked(b *batch) bool {
-	if b == nil {
-		return false
-	}
-	has := d.up[b.instance]
-	return has != nil && has.executes == b
+	return b != nil && b.on != nil && b.on.executes == b
 }
 
 // The methods of a waitgraph.Waiter.

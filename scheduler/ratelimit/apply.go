@@ -90,10 +90,10 @@ func (in *Instance) begin(by Applicant) bool {
 
 // LeastUsed returns the instance that is next among some that take turns, which
 // is none of those that are staged.
-func LeastUsed(instances []backend.Instance) *Instance {
+func LeastUsed[M interface{ Instance() backend.Instance }](members []M) *Instance {
 	var least *Instance
-	for _, x := range instances {
-		in, ok := x.(*Instance)
+	for _, m := range members {
+		in, ok := m.Instance().(*Instance)
 		if !ok {
 			continue
 		}

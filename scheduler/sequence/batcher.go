@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/linked"
+	"github.com/nereid-serving/nereid/scheduler/roster"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
@@ -67,10 +68,9 @@ type Batcher struct {
 	// resting are those in ids that are not in the backlog, in the order of their
 	// last requests: the first is the next whose time is over.
 	resting   linked.List[*sequence]
-	alarm     *time.Timer               // for the first of expiring and resting; nil before it was needed
-	rings     int64                     // when it does, 0 if it is not set
-	instances []*lane                   // in the order in which they came up first
-	gone      map[backend.Instance]bool // retired instances with nothing left, until they end
+	alarm     *time.Timer // for the first of expiring and resting; nil before it was needed
+	rings     int64       // when it does, 0 if it is not set
+	instances roster.Roster[*lane]
 	free      freeSlots
 	joined    map[*infer.Request]*episode // that the batchers of lanes have (Oldest)
 	held      bool                        // by HoldRequests and HoldBacklog
@@ -93,11 +93,11 @@ func New(config Config) *Batcher {
 		controls: newControls(config.Batching.GetControlInput(), config.MaxBatch > 0),
 		states:   newStates(config.States, config.MaxBatch > 0, config.Outputs),
 		ids:      make(map[infer.CorrelationID]*sequence),
-		gone:     make(map[backend.Instance]bool),
 		held:     config.HoldRequests > 0 && config.Batching.GetOldest() == nil || config.HoldBacklog > 0,
 		census:   scheduler.NewCensus(),
 		joined:   make(map[*infer.Request]*episode),
 	}
+	s.instances = roster.New(s.newLane)
 	if n := int(s.oldest.GetMaxCandidateSequences()); n > 0 {
 		s.slots = n
 	}
@@ -168,7 +168,7 @@ func (s *Batcher) begin(r *episode) (backend.Instance, error) {
 	s.mu.Unlock()
 	switch {
 	case state == executing:
-		return at.in, nil
+		return at.Instance(), nil
 	case state == waiting && call != nil:
 		return nil, s.config.Graph.Check(call)
 	}
@@ -182,14 +182,15 @@ func (s *Batcher) acceptLocked(r *episode, then *followUp) error {
 		s.generated++
 		req.Correlation.Number, req.Flags = s.generated, infer.SequenceStart
 	}
+	lost := s.instances.HopelessLocked()
 	seq, start := s.ids[req.Correlation], req.Flags&infer.SequenceStart != 0
 	switch {
 	case s.census.StoppedLocked() && (start || s.census.InsideLocked() == 0):
 		return infer.Errorf(infer.Unavailable, "Server is stopping, scheduler for model has stopped accepting new inference requests")
 	case seq == nil && !start:
 		return s.needsStart(req.Correlation)
-	case (seq == nil || seq.slot == nil) && s.hopelessLocked() != nil:
-		return scheduler.Unhealthy(s.hopelessLocked())
+	case (seq == nil || seq.slot == nil) && lost != nil:
+		return backend.Unhealthy(lost.Name())
 	case s.waiting >= s.config.MaxQueue:
 		return infer.Errorf(infer.Unavailable, "%sExceeds maximum queue size", req.LogPrefix())
 	case seq != nil && start:
@@ -251,7 +252,7 @@ func (s *Batcher) Stop(ctx context.Context) error {
 		s.endHoldLocked(&then)
 		s.setAlarmLocked(backend.Now())
 	}
-	lanes := s.instances[:len(s.instances):len(s.instances)]
+	lanes := s.instances.MembersLocked()
 	s.mu.Unlock()
 	then.run(s)
 	for _, l := range lanes {
@@ -270,9 +271,9 @@ func (s *Batcher) drainedLocked() {
 	if s.alarm != nil {
 		s.alarm.Stop()
 	}
-	for _, in := range s.instances {
-		if in.timer != nil {
-			in.timer.Stop()
+	for _, l := range s.instances.MembersLocked() {
+		if l.timer != nil {
+			l.timer.Stop()
 		}
 	}
 }

@@ -310,12 +310,12 @@ func TestSequenceForgetsRetiredInstances(t *testing.T) {
 		s.Retire(in, func() { drained = true })
 		s.Lost(in, false)
 		s.Available(in)
-		if !drained || len(s.instances) != 0 {
-			t.Errorf("known before: %v: drained: %v, %d instances are left", known, drained, len(s.instances))
+		if !drained || len(s.instances.MembersLocked()) != 0 {
+			t.Errorf("known before: %v: drained: %v, %d instances are left", known, drained, len(s.instances.MembersLocked()))
 		}
 		s.Lost(in, true)
-		if len(s.instances)+len(s.gone) != 0 {
-			t.Errorf("known before: %v: %d instances are left, %d are remembered", known, len(s.instances), len(s.gone))
+		if len(s.instances.MembersLocked())+s.instances.RememberedLocked() != 0 {
+			t.Errorf("known before: %v: %d instances are left, %d are remembered", known, len(s.instances.MembersLocked()), s.instances.RememberedLocked())
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 type directLane struct {
 	executes *slotBatch // nil: it is idle
 	forming  bool       // the slots are looked at
-	refuses  bool       // it has refused a batch, and is about to be down
+	refuses  bool       // it has refused a batch, and is about to be lost
 	timer    *time.Timer
 	zeros    zeros // of the largest padding so far, while it is not idle
 }
@@ -38,7 +38,7 @@ type slotBatch struct {
 // formLocked makes the next batch of an instance, if it is idle and there is
 // reason to.
 func (s *Batcher) formLocked(l *lane, then *followUp) {
-	if !l.up || l.executes != nil || l.forming || l.refuses || s.held {
+	if !l.AvailableLocked() || l.executes != nil || l.forming || l.refuses || s.held {
 		return
 	}
 	l.forming = true
@@ -241,7 +241,7 @@ func (s *Batcher) refusedLocked(b *slotBatch, withdrawn bool, then *followUp) {
 			homeless = append(homeless, r.seq)
 		}
 	}
-	if l.executes == b { // else it has said that it is down
+	if l.executes == b { // else it is lost
 		l.executes, l.refuses = nil, !withdrawn
 	}
 	s.returnLocked(homeless, then)

@@ -17,17 +17,19 @@
 // is lost or retired. What a model gets beside the inputs of its client is in control.go
 // (control tensors), state.go (implicit states) and padding.go (empty slots).
 //
-// An episode is one request of a sequence (episode.go), a lane what is kept of one
-// instance (lanes.go).
+// An episode is one request of a sequence (episode.go), a lane an instance of the
+// roster with its slots (slots.go). A retiring lane serves the sequences of its slots to
+// their ends.
 //
 // Changes are made with this package's Batcher.mu held and collected in a followUp, which runs when
 // nothing is locked: it hands batches to instances, submits requests to the
 // scheduler.Batcher of a lane (Oldest), and sends errors.
 //
-// Locks: the search lock of a waitgraph.Graph before Batcher.mu before Graph.mu. The
-// scheduler.Batcher of a lane is not called with Batcher.mu held, and calls Released and
-// Again with nothing locked. Observer.Pending and memory.Account.Give may be called with
-// Batcher.mu held.
+// Locks: the search lock of a waitgraph.Graph before Batcher.mu before Graph.mu.
+// Batcher.mu guards the roster and what each lane has; Member.Instance alone is read
+// without it, after unlocking, to call the instance. The scheduler.Batcher of a lane is
+// not called with Batcher.mu held, and calls Released and Again with nothing locked.
+// Observer.Pending and memory.Account.Give may be called with Batcher.mu held.
 //
 // Memory: the inputs of a request are the client's until its last response. States are
 // copied out of responses, into bytes of the sequence that are charged to Config.Memory

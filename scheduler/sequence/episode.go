@@ -108,7 +108,7 @@ func (s *Batcher) cancel(r *episode) {
 	case r.state == executing && s.oldest != nil:
 		inner = r.inner
 	case r.state == executing:
-		in = r.at.in
+		in = r.at.Instance()
 	case r.state == waiting && (r.Before == nil || r.seq.slot == nil):
 		s.dropLocked(r.seq, &then)
 	}
@@ -147,7 +147,7 @@ func (f *followUp) run(s *Batcher) {
 			b.deny()
 			continue
 		}
-		handover.Give(s.config.Log, b.lane.in, &b.batch)
+		handover.Give(s.config.Log, b.lane.Instance(), &b.batch)
 		for _, r := range b.episodes {
 			if r.task.Context.Err() != nil { // the instance may not have had it when its client went
 				s.cancel(r)

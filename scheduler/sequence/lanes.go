@@ -2,7 +2,6 @@ package sequence
 
 import (
 	"container/heap"
-	"slices"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/scheduler"
@@ -12,11 +11,11 @@ import (
 func (s *Batcher) Available(in backend.Instance) {
 	var then followUp
 	s.mu.Lock()
-	if s.gone[in] {
+	l, ok := s.instances.MeetLocked(in)
+	if !ok {
 		s.mu.Unlock()
 		return
 	}
-	l := s.laneLocked(in)
 	left := s.busyLocked(l) // what came back to the batcher behind Lost
 	s.mu.Unlock()
 	for _, r := range left {
@@ -26,9 +25,9 @@ func (s *Batcher) Available(in backend.Instance) {
 		l.inner.Available(in)
 	}
 	s.mu.Lock()
-	l.up, l.hopeless, l.refuses = true, false, false
-	l.changes++
-	if l.retired == nil {
+	s.instances.AvailableLocked(l)
+	l.refuses = false
+	if !l.RetiringLocked() {
 		for _, at := range l.slots {
 			if at.seq == nil && !at.isFree {
 				at.isFree = true
@@ -44,19 +43,11 @@ func (s *Batcher) Available(in backend.Instance) {
 	then.run(s)
 }
 
-// laneLocked returns the lane of an instance, which is made when it is heard of
-// first.
-func (s *Batcher) laneLocked(in backend.Instance) *lane {
-	l := s.laneOf(in)
-	if l == nil {
-		l = &lane{owner: s, in: in}
-		if n := len(s.instances); n > 0 {
-			l.index = s.instances[n-1].index + 1
-		}
-		if s.oldest != nil {
-			l.inner = s.newInner()
-		}
-		s.instances = append(s.instances, l)
+// newLane makes the lane of an instance.
+func (s *Batcher) newLane() *lane {
+	l := &lane{owner: s}
+	if s.oldest != nil {
+		l.inner = s.newInner()
 	}
 	return l
 }
@@ -81,16 +72,12 @@ func (s *Batcher) fillLocked(then *followUp) {
 func (s *Batcher) Lost(in backend.Instance, hopeless bool) {
 	var then followUp
 	s.mu.Lock()
-	if s.gone[in] {
-		if hopeless { // it has ended, and is kept no longer
-			delete(s.gone, in)
-		}
+	l, ok := s.instances.LostLocked(in, hopeless)
+	if !ok {
 		s.mu.Unlock()
 		return
 	}
-	l := s.laneLocked(in)
-	l.up, l.hopeless, l.refuses = false, hopeless, false
-	l.changes++
+	l.refuses = false
 	l.life++
 	inner := s.busyLocked(l)
 	// What it had has been answered, or comes back: then it had not begun that.
@@ -127,9 +114,6 @@ func (s *Batcher) Lost(in backend.Instance, hopeless bool) {
 	s.returnLocked(homeless, &then)
 	s.refuseAllLocked(&then)
 	s.drainLocked(l, &then)
-	if hopeless {
-		delete(s.gone, in)
-	}
 	calls := s.waitingCallsLocked(hopeless)
 	s.mu.Unlock()
 	then.run(s)
@@ -152,9 +136,9 @@ func notBegun(list []*episode) {
 
 // refuseAllLocked answers all that has no slot if there is no hope for one.
 func (s *Batcher) refuseAllLocked(then *followUp) {
-	lost := s.hopelessLocked()
+	lost := s.instances.HopelessLocked()
 	for seq := s.backlog.First; seq != nil && lost != nil; seq = s.backlog.First {
-		s.failLocked(seq, scheduler.BackendFailure, scheduler.Unhealthy(lost), then)
+		s.failLocked(seq, scheduler.BackendFailure, backend.Unhealthy(lost.Name()), then)
 		s.closeLocked(seq, then)
 	}
 }
@@ -165,7 +149,7 @@ func (s *Batcher) loseLocked(seq *sequence, in backend.Instance, then *followUp)
 		r := seq.pop()
 		s.waiting--
 		then.pending++
-		then.fail(r, scheduler.BackendFailure, scheduler.Unhealthy(in))
+		then.fail(r, scheduler.BackendFailure, backend.Unhealthy(in.Name()))
 	}
 	if seq.First == nil {
 		s.closeLocked(seq, then)
@@ -213,7 +197,7 @@ func (s *Batcher) putBackLocked(r *episode, then *followUp) (homeless bool) {
 	case r.fresh || s.states != nil || r.starts():
 		return true
 	default: // the process that has its beginning is lost
-		s.loseLocked(seq, r.at.in, then)
+		s.loseLocked(seq, r.at.Instance(), then)
 		return seq.First != nil
 	}
 }
@@ -223,14 +207,12 @@ func (s *Batcher) putBackLocked(r *episode, then *followUp) (homeless bool) {
 func (s *Batcher) Retire(in backend.Instance, drained func()) {
 	var then followUp
 	s.mu.Lock()
-	l := s.laneOf(in)
-	if l == nil {
-		s.gone[in] = true
+	l, known := s.instances.RetireLocked(in, drained)
+	if !known {
 		s.mu.Unlock()
 		drained()
 		return
 	}
-	l.retired = drained
 	s.refuseAllLocked(&then)
 	s.drainLocked(l, &then)
 	s.mu.Unlock()
@@ -239,7 +221,7 @@ func (s *Batcher) Retire(in backend.Instance, drained func()) {
 
 // drainLocked forgets a retired lane that has nothing left. It may be said again.
 func (s *Batcher) drainLocked(l *lane, then *followUp) {
-	if l.retired == nil || l.executes != nil {
+	if !l.RetiringLocked() || l.executes != nil {
 		return
 	}
 	for _, at := range l.slots {
@@ -247,41 +229,12 @@ func (s *Batcher) drainLocked(l *lane, then *followUp) {
 			return
 		}
 	}
-	at := slices.Index(s.instances, l)
-	if at < 0 {
+	drained := s.instances.DrainLocked(l)
+	if drained == nil {
 		return
 	}
 	if l.timer != nil {
 		l.timer.Stop()
 	}
-	then.drained = append(then.drained, l.retired)
-	s.gone[l.in] = true
-	s.instances = append(s.instances[:at:at], s.instances[at+1:]...)
-	l.up = false
-	l.changes++
-}
-
-func (s *Batcher) laneOf(in backend.Instance) *lane {
-	for _, l := range s.instances {
-		if l.in == in {
-			return l
-		}
-	}
-	return nil
-}
-
-// hopelessLocked returns an instance if there is none that could ever execute
-// something soon.
-func (s *Batcher) hopelessLocked() backend.Instance {
-	var lost backend.Instance
-	for _, l := range s.instances {
-		switch {
-		case l.retired != nil:
-		case !l.hopeless:
-			return nil
-		case lost == nil:
-			lost = l.in
-		}
-	}
-	return lost
+	then.drained = append(then.drained, drained)
 }

@@ -31,7 +31,7 @@ func (s *Batcher) newInner() *scheduler.Batcher {
 // submitLocked has the next request of a slot go to the lane's batcher, if that
 // has none of the slot.
 func (s *Batcher) submitLocked(at *slot, then *followUp) {
-	if at.busy != nil || !at.lane.up {
+	if at.busy != nil || !at.lane.AvailableLocked() {
 		return
 	}
 	r := s.nextLocked(at, then)

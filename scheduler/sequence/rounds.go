@@ -41,8 +41,8 @@ func (s *Batcher) againLocked(r *episode, then *followUp) {
 		s.dropLocked(r.seq, then)
 		return
 	default:
-		if lost := s.hopelessLocked(); lost != nil && r.seq.slot == nil {
-			then.fail(r, scheduler.BackendFailure, scheduler.Unhealthy(lost))
+		if lost := s.instances.HopelessLocked(); lost != nil && r.seq.slot == nil {
+			then.fail(r, scheduler.BackendFailure, backend.Unhealthy(lost.Name()))
 			s.closeLocked(r.seq, then)
 			return
 		}

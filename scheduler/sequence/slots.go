@@ -3,10 +3,10 @@ package sequence
 import (
 	"container/heap"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/linked"
+	"github.com/nereid-serving/nereid/scheduler/roster"
 )
 
 // sequence is what is known of one correlation id from START to the end of its
@@ -50,16 +50,12 @@ func (q *sequence) pop() *episode {
 	return r
 }
 
-// lane is an instance with its slots.
+// lane is an instance of the roster with its slots. Sequences that have a slot of a
+// retiring instance keep it until they end; no other sequence gets one.
 type lane struct {
-	owner    *Batcher
-	in       backend.Instance
-	changes  uint64 // of up and hopeless
-	index    int
-	up       bool
-	hopeless bool // down, and not coming back soon
-	slots    []*slot
-	retired  func() // said when no slot is taken any more; nil: it is not retired
+	roster.Member
+	owner *Batcher
+	slots []*slot
 	directLane
 	inner *scheduler.Batcher // of Oldest, nil with Direct
 	life  uint32             // how often the instance was lost
@@ -81,7 +77,7 @@ type freeSlots []*slot
 
 func (f freeSlots) Len() int { return len(f) }
 func (f freeSlots) Less(i, j int) bool {
-	return f[i].number < f[j].number || f[i].number == f[j].number && f[i].lane.index < f[j].lane.index
+	return f[i].number < f[j].number || f[i].number == f[j].number && f[i].lane.Order() < f[j].lane.Order()
 }
 func (f freeSlots) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
 func (f *freeSlots) Push(x any)   { *f = append(*f, x.(*slot)) }
@@ -93,24 +89,21 @@ func (f *freeSlots) Pop() any {
 	return last
 }
 
-// serves reports whether sequences may begin in the lane.
-func (l *lane) serves() bool { return l.up && l.retired == nil }
-
 // takeSlotLocked returns the lowest free slot, nil if there is none. Slots are
 // made when they are needed first.
 func (s *Batcher) takeSlotLocked() *slot {
-	for len(s.free) > 0 && !s.free[0].lane.serves() { // put back when the lane is up again
+	for len(s.free) > 0 && !s.free[0].lane.ServesLocked() { // put back when the lane is available again
 		heap.Pop(&s.free).(*slot).isFree = false
 	}
 	var from *lane
-	for _, l := range s.instances {
-		if l.serves() && len(l.slots) < s.slots && (from == nil || len(l.slots) < len(from.slots)) {
+	for _, l := range s.instances.MembersLocked() {
+		if l.ServesLocked() && len(l.slots) < s.slots && (from == nil || len(l.slots) < len(from.slots)) {
 			from = l
 		}
 	}
 	if len(s.free) > 0 {
 		best := s.free[0]
-		if from == nil || best.number < len(from.slots) || best.number == len(from.slots) && best.lane.index < from.index {
+		if from == nil || best.number < len(from.slots) || best.number == len(from.slots) && best.lane.Order() < from.Order() {
 			heap.Pop(&s.free).(*slot).isFree = false
 			return best
 		}
@@ -150,9 +143,9 @@ func (s *Batcher) vacateLocked(seq *sequence, then *followUp) {
 	at := seq.slot
 	seq.slot, at.seq, seq.begun = nil, nil, false
 	switch {
-	case at.lane.retired != nil:
+	case at.lane.RetiringLocked():
 		s.drainLocked(at.lane, then)
-	case !at.lane.up:
+	case !at.lane.AvailableLocked():
 	case s.backlog.First != nil:
 		next := s.backlog.First
 		s.leaveBacklogLocked(next)
@@ -280,7 +273,7 @@ func (s *Batcher) endHoldLocked(then *followUp) {
 		return
 	}
 	s.held = false
-	for _, l := range s.instances {
+	for _, l := range s.instances.MembersLocked() {
 		for _, at := range l.slots {
 			s.advanceLocked(at, then)
 		}

@@ -110,14 +110,14 @@ func (b *slotBatch) placeLocked() waitgraph.Place {
 // Look implements waitgraph.Station: what the sequences of a lane wait for.
 func (l *lane) Look() (places []waitgraph.Place, changes uint64, free bool) {
 	l.owner.mu.Lock()
-	up, hopeless := l.up, l.hopeless
-	executes, changes := l.executes, l.changes
+	available, hopeless := l.AvailableLocked(), l.HopelessLocked()
+	executes, changes := l.executes, l.ChangesLocked()
 	if executes != nil {
 		places = append(places, executes.placeLocked())
 	}
 	l.owner.mu.Unlock()
 	switch {
-	case !up:
+	case !available:
 		return nil, changes, !hopeless
 	case l.inner != nil:
 		places, more, free := l.inner.Look()
@@ -131,7 +131,7 @@ func (l *lane) Look() (places []waitgraph.Place, changes uint64, free bool) {
 // Look implements waitgraph.Station: what the sequences of the backlog wait for.
 func (s *Batcher) Look() (places []waitgraph.Place, changes uint64, free bool) {
 	s.mu.Lock()
-	lanes := s.instances[:len(s.instances):len(s.instances)]
+	lanes := s.instances.MembersLocked()
 	s.mu.Unlock()
 	for _, l := range lanes {
 		some, n, yes := l.Look()
@@ -158,7 +158,7 @@ func (s *Batcher) waitingCallsLocked(wanted bool) []*waitgraph.Call {
 			}
 		}
 	}
-	for _, l := range s.instances {
+	for _, l := range s.instances.MembersLocked() {
 		for _, at := range l.slots {
 			if at.seq != nil {
 				add(at.seq)

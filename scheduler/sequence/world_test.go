@@ -353,10 +353,10 @@ func (c *classroom) leave() {
 	if len(c.ids) != 0 || c.resting.First != nil || c.backlog.First != nil || len(c.expiring) != 0 {
 		c.t.Errorf("%d sequences live at the end", len(c.ids))
 	}
-	for _, l := range c.Batcher.instances {
+	for _, l := range c.Batcher.instances.MembersLocked() {
 		for _, at := range l.slots {
 			if at.seq != nil {
-				c.t.Errorf("slot %d of %s is taken at the end", at.number, l.in.Name())
+				c.t.Errorf("slot %d of %s is taken at the end", at.number, l.Instance().Name())
 			}
 		}
 	}

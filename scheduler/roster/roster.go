@@ -1,0 +1,178 @@
+package roster
+
+import (
+	"slices"
+
+	"github.com/nereid-serving/nereid/backend"
+)
+
+// keeper is a pointer to a struct in which Member is embedded.
+type keeper interface{ member() *Member }
+
+// Roster knows the instances of one version of a model. M is the pointer to the
+// scheduler's own struct of an instance, in which Member is embedded.
+type Roster[M keeper] struct {
+	create func() M
+
+	// Guarded by the scheduler's mu.
+	members []M // in the order in which they came; see MembersLocked
+	known   map[backend.Instance]M
+	retired map[backend.Instance]bool // drained, and not ended yet
+	came    int                       // members so far
+	changes uint64
+
+	// Counted anew after each event: events are rare and members few, whereas each
+	// request may look at these.
+	available int
+	serving   int
+	expects   bool
+	hopeless  backend.Instance
+}
+
+// New returns a Roster without members. create makes the scheduler's struct of an
+// instance; it is called with the scheduler's mu held.
+func New[M keeper](create func() M) Roster[M] {
+	return Roster[M]{
+		create: create, expects: true,
+		known: make(map[backend.Instance]M), retired: make(map[backend.Instance]bool),
+	}
+}
+
+// MeetLocked returns the member of an instance, which is added as lost if it is not
+// known. It returns false for an instance that is retired with nothing left.
+func (r *Roster[M]) MeetLocked(in backend.Instance) (M, bool) {
+	m, known := r.known[in]
+	if known || r.retired[in] {
+		return m, known
+	}
+	m = r.create()
+	own := m.member()
+	own.instance, own.order = in, r.came
+	r.came++
+	r.known[in] = m
+	r.members = append(r.members, m)
+	r.changedLocked(own)
+	return m, true
+}
+
+// AvailableLocked notes that the instance of a member takes batches.
+func (r *Roster[M]) AvailableLocked(m M) {
+	own := m.member()
+	own.state, own.ended = available, false
+	r.changedLocked(own)
+}
+
+// LostLocked notes that an instance takes no batches, and returns its member, which is
+// added if the instance is not known: instances may be lost before they have been
+// available. It returns false for an instance that is retired with nothing left, which
+// it forgets if the instance has ended.
+func (r *Roster[M]) LostLocked(in backend.Instance, forGood bool) (M, bool) {
+	m, ok := r.MeetLocked(in)
+	if !ok {
+		if forGood {
+			delete(r.retired, in)
+		}
+		return m, false
+	}
+	own := m.member()
+	own.state = lost
+	if forGood {
+		own.state, own.ended = hopeless, own.retiring
+	}
+	r.changedLocked(own)
+	return m, true
+}
+
+// RetireLocked notes that an instance gets nothing new any more, and returns its
+// member. The scheduler calls DrainLocked when the instance has nothing left. It
+// returns false for an instance that is not known, which has nothing: the scheduler
+// calls drained itself, with nothing locked.
+func (r *Roster[M]) RetireLocked(in backend.Instance, drained func()) (M, bool) {
+	m, known := r.known[in]
+	if !known {
+		r.retired[in] = true
+		r.changes++
+		return m, false
+	}
+	own := m.member()
+	own.retiring, own.drained = true, drained
+	r.changedLocked(own)
+	return m, true
+}
+
+// DrainLocked removes a retiring member that has nothing left, and returns what Retire
+// was given, which is to be called with nothing locked. It returns nil for any other
+// member, and for a member that has been removed.
+func (r *Roster[M]) DrainLocked(m M) (drained func()) {
+	own := m.member()
+	if !own.retiring || own.drained == nil {
+		return nil
+	}
+	drained, own.drained = own.drained, nil
+	if own.state == available {
+		own.state = lost
+	}
+	delete(r.known, own.instance)
+	if !own.ended {
+		r.retired[own.instance] = true
+	}
+	kept := make([]M, 0, len(r.members)-1)
+	for _, other := range r.members {
+		if other.member() != own {
+			kept = append(kept, other)
+		}
+	}
+	r.members = kept
+	r.changedLocked(own)
+	return drained
+}
+
+// changedLocked counts a change of a member, and what follows from it.
+func (r *Roster[M]) changedLocked(own *Member) {
+	own.changes++
+	r.changes++
+	r.available, r.serving, r.hopeless = 0, 0, nil
+	r.expects = len(r.members) == 0
+	for _, m := range r.members {
+		other := m.member()
+		switch {
+		case other.state == available:
+			r.available++
+			if !other.retiring {
+				r.serving++
+			}
+		case other.retiring:
+		case other.state == lost:
+			r.expects = true
+		case r.hopeless == nil:
+			r.hopeless = other.instance
+		}
+	}
+	if r.serving > 0 || r.expects {
+		r.hopeless = nil
+	}
+}
+
+// MembersLocked returns the members in the order in which they came. What it returns
+// is never written to and may be read after unlocking.
+func (r *Roster[M]) MembersLocked() []M { return slices.Clip(r.members) }
+
+// CountAvailableLocked returns how many instances are available, retiring instances
+// among them.
+func (r *Roster[M]) CountAvailableLocked() int { return r.available }
+
+// ExpectsLocked reports whether an instance may become available soon: one is being
+// restarted, or none is known, as at the start of a version.
+func (r *Roster[M]) ExpectsLocked() bool { return r.expects }
+
+// HopelessLocked returns an instance that is why no request can be executed soon: every
+// instance that is not retiring is hopeless. It returns nil if there is hope, also if
+// no instance is known.
+func (r *Roster[M]) HopelessLocked() backend.Instance { return r.hopeless }
+
+// ChangesLocked counts the events of all instances. It never becomes less.
+func (r *Roster[M]) ChangesLocked() uint64 { return r.changes }
+
+// RememberedLocked returns how many retired instances have nothing left and have not
+// ended yet.
+func (r *Roster[M]) RememberedLocked() int { return len(r.retired) }
