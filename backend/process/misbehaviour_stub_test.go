@@ -421,10 +421,15 @@ func TestStoppedStubServesOnceContinued(t *testing.T) {
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		<-time.After(200 * time.Millisecond)
-		_ = unix.Kill(pid, unix.SIGCONT)
-	}()
+	lies := handOver(m.instance(), r.small()) // its frame is in the ring, and the stub cannot take it
+	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if o := waitFor(t, lies); o.answer == nil || o.answer.Err != nil {
+		t.Errorf("got %+v of a stub that was stopped for a moment, want an answer", o)
+	} else {
+		o.answer.Release()
+	}
 	m.wantGood()
 	if now := m.instance().current.Load().process.PID(); now != pid {
 		t.Errorf("stub is %d, want the first one, %d", now, pid)

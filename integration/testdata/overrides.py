@@ -89,8 +89,8 @@ def configs(client):
         refused(client, "disk", not_polled("disk"), config=bad)
     refused(client, "none", not_polled("none"), config=configuration("x"))
     assert told("disk")["tag"] == "second"
-    time.sleep(0.05)  # the clock of files is coarse
-    os.utime(FILE)
+    later = os.stat(FILE).st_mtime + 1  # the clock of files is coarse
+    os.utime(FILE, (later, later))
     client.load_model("disk")
     assert told("disk")["tag"] == "disk"
     client.load_model("disk", config=configuration("third"))

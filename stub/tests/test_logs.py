@@ -7,6 +7,7 @@ import time
 import numpy as np
 from conftest import Start
 from pb_stub import _msgpack
+from ring import RING
 from supervisor import Request, Supervisor
 
 MODEL = """
@@ -108,7 +109,10 @@ def test_more_than_the_ring_holds(start: Start) -> None:
                 return [pb_utils.InferenceResponse([])]
     """)
     stub.start_batch(Request(1))
-    time.sleep(0.2)  # the ring is full by now, or soon
+    deadline = time.monotonic() + 60
+    while stub.reader.word(stub.up, 0x040) - stub.reader.at < RING - 2048:  # there is room for one more frame at most
+        assert time.monotonic() < deadline, "the ring does not become full"
+        time.sleep(0.001)
     stub.finish_batch(60)
     assert len(stub.logs) == 1000
 
