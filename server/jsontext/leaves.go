@@ -10,6 +10,7 @@ type Leaves struct {
 	b     []byte
 	i     int // after the opening bracket of an array, or after a leaf
 	depth int
+	alone bool // there is one leaf, and it is not in an array
 }
 
 // Leaves begins a walk over the array v.
@@ -20,12 +21,24 @@ func (v Value) Leaves() (Leaves, error) {
 	return Leaves{b: v.t.buf, i: v.at + 1, depth: 1}, nil
 }
 
+// Items begins a walk over the array v, or over v itself if it is no array.
+func (v Value) Items() Leaves {
+	if walk, err := v.Leaves(); err == nil {
+		return walk
+	}
+	return Leaves{b: v.t.buf, i: v.at, alone: true}
+}
+
 // MostLeaves bounds how many leaves the array v can have.
 func (v Value) MostLeaves() int64 { return int64(len(v.t.buf)-v.at)/2 + 1 }
 
 // Next goes to the next leaf; more is false after the last one. It fails with
 // ErrTooDeep.
 func (l *Leaves) Next() (more bool, err error) {
+	if l.depth == 0 { // not in an array, or no longer
+		more, l.alone = l.alone, false
+		return more, nil
+	}
 	for {
 		switch l.b[l.i] {
 		case ' ', '\n', '\r', '\t', ',':

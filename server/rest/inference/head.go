@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
 // requestHead has the members of the JSON of an inference that have a meaning. Errors win in
@@ -79,19 +80,19 @@ func (q *Request) readParameters(v jsontext.Value, req *infer.Request) (binary b
 		case name.Is("priority"):
 			if once(&seen.priority) {
 				if req.Priority, err = value.Uint(); err != nil {
-					err = unableTo("parse", "priority", err)
+					err = values.UnableTo("parse", "priority", err)
 				}
 			}
 		case name.Is("timeout"):
 			if once(&seen.timeout) {
 				if req.TimeoutMicros, err = value.Uint(); err != nil {
-					err = unableTo("parse", "timeout", err)
+					err = values.UnableTo("parse", "timeout", err)
 				}
 			}
 		case name.Is("binary_data_output"):
 			if once(&seen.binary) {
 				if binary, err = value.Bool(); err != nil {
-					err = unableTo("parse", "binary_data_output", err)
+					err = values.UnableTo("parse", "binary_data_output", err)
 				}
 			}
 		default:
@@ -100,7 +101,7 @@ func (q *Request) readParameters(v jsontext.Value, req *infer.Request) (binary b
 				return false, infer.Errorf(infer.InvalidArg,
 					"parameter keys starting with '%s' are reserved for Triton usage and should not be specified.", server.ReservedPrefix)
 			}
-			p, ok := readParameter(value, key)
+			p, ok := values.ReadParameter(value, key)
 			if !ok {
 				return false, infer.Errorf(infer.InvalidArg,
 					"parameter '%s' has invalid type. It should be either 'int', 'bool', or 'string'.", key)
@@ -125,7 +126,7 @@ func readCorrelation(v jsontext.Value, req *infer.Request) error {
 	}
 	s, err := v.Text()
 	if err != nil {
-		return unableTo("parse", "sequence_id", err)
+		return values.UnableTo("parse", "sequence_id", err)
 	}
 	text := s.String()
 	if len(text) > maxCorrelationID {
@@ -138,7 +139,7 @@ func readCorrelation(v jsontext.Value, req *infer.Request) error {
 func readFlag(v jsontext.Value, name string, req *infer.Request, flag uint32) error {
 	on, err := v.Bool()
 	if err != nil {
-		return unableTo("parse", name, err)
+		return values.UnableTo("parse", name, err)
 	}
 	if on {
 		req.Flags |= flag
@@ -157,7 +158,7 @@ type outputForm struct {
 func (q *Request) readOutputs(v jsontext.Value, req *infer.Request) error {
 	elements, err := v.Elements()
 	if err != nil {
-		return unableTo("parse", "outputs", err)
+		return values.UnableTo("parse", "outputs", err)
 	}
 	var names server.Names
 	for {
@@ -207,7 +208,7 @@ func (q *Request) readOutput(v jsontext.Value) (form outputForm, err error) {
 		if binary.Exists() {
 			on, err := binary.Bool()
 			if err != nil {
-				return form, unableTo("set", "binary_data", err)
+				return form, values.UnableTo("set", "binary_data", err)
 			}
 			if on {
 				return form, infer.Errorf(infer.InvalidArg, "Output can't set both 'shared_memory_region' and 'binary_data'")
@@ -220,7 +221,7 @@ func (q *Request) readOutput(v jsontext.Value) (form outputForm, err error) {
 	if classes.Exists() {
 		k, err := classes.Uint()
 		if err != nil {
-			return form, unableTo("set", "classification", err)
+			return form, values.UnableTo("set", "classification", err)
 		}
 		form.classes = int(min(k, math.MaxInt32))
 	}
@@ -229,7 +230,7 @@ func (q *Request) readOutput(v jsontext.Value) (form outputForm, err error) {
 	}
 	if binary.Exists() {
 		if form.binary, err = binary.Bool(); err != nil {
-			return form, unableTo("parse", "binary_data", err)
+			return form, values.UnableTo("parse", "binary_data", err)
 		}
 	}
 	return form, nil

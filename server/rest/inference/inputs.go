@@ -6,6 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
 // inputFields are the members of an input object that have a meaning.
@@ -84,11 +85,11 @@ func (f *inputFields) checkSource() error {
 // readInputs reads the inputs and their data.
 func (q *Request) readInputs(v jsontext.Value, req *infer.Request) error {
 	if !v.Exists() {
-		return unableTo("parse", "inputs", errMissingMember("inputs"))
+		return values.UnableTo("parse", "inputs", errMissingMember("inputs"))
 	}
 	elements, err := v.Elements()
 	if err != nil {
-		return unableTo("parse", "inputs", err)
+		return values.UnableTo("parse", "inputs", err)
 	}
 	var names server.Names
 	for {
@@ -127,13 +128,17 @@ func (q *Request) readInputs(v jsontext.Value, req *infer.Request) error {
 	}
 }
 
+func errMissingMember(name string) error {
+	return infer.Errorf(infer.Internal, "attempt to access non-existing object member '%s'", name)
+}
+
 func memberString(v jsontext.Value, name string) (jsontext.String, error) {
 	if !v.Exists() {
-		return jsontext.String{}, unableTo("parse", name, errMissingMember(name))
+		return jsontext.String{}, values.UnableTo("parse", name, errMissingMember(name))
 	}
 	s, err := v.Text()
 	if err != nil {
-		return s, unableTo("parse", name, err)
+		return s, values.UnableTo("parse", name, err)
 	}
 	return s, nil
 }
@@ -163,11 +168,11 @@ func (q *Request) readName(v jsontext.Value) (string, error) {
 // the checks of shapes refuse.
 func (q *Request) readShape(v jsontext.Value) ([]int64, error) {
 	if !v.Exists() {
-		return nil, unableTo("parse", "shape", errMissingMember("shape"))
+		return nil, values.UnableTo("parse", "shape", errMissingMember("shape"))
 	}
 	elements, err := v.Elements()
 	if err != nil {
-		return nil, unableTo("parse", "shape", err)
+		return nil, values.UnableTo("parse", "shape", err)
 	}
 	from := len(q.dims)
 	for {
@@ -177,7 +182,7 @@ func (q *Request) readShape(v jsontext.Value) ([]int64, error) {
 		}
 		d, err := v.Uint()
 		if err != nil {
-			return nil, unableTo("parse", "shape", err)
+			return nil, values.UnableTo("parse", "shape", err)
 		}
 		if err := q.chargeItem(len(q.dims)); err != nil {
 			return nil, err
@@ -195,7 +200,7 @@ func (q *Request) readInputData(f *inputFields, t *infer.Tensor) error {
 	case f.binarySize.Exists():
 		size, err := f.binarySize.Uint()
 		if err != nil {
-			return unableTo("parse", "binary_data_size", err)
+			return values.UnableTo("parse", "binary_data_size", err)
 		}
 		return q.readBinary(t, size)
 	default:
@@ -208,7 +213,7 @@ func (q *Request) readInputData(f *inputFields, t *infer.Tensor) error {
 func findRegion(region, offset, size jsontext.Value) error {
 	name, err := region.Text()
 	if err != nil {
-		return unableTo("parse", "shared_memory_region", err)
+		return values.UnableTo("parse", "shared_memory_region", err)
 	}
 	for _, field := range [...]struct {
 		v    jsontext.Value
@@ -216,7 +221,7 @@ func findRegion(region, offset, size jsontext.Value) error {
 	}{{offset, "shared_memory_offset"}, {size, "shared_memory_byte_size"}} {
 		if field.v.Exists() {
 			if _, err := field.v.Uint(); err != nil {
-				return unableTo("parse", field.name, err)
+				return values.UnableTo("parse", field.name, err)
 			}
 		}
 	}
@@ -242,14 +247,18 @@ func (q *Request) readJSONData(v jsontext.Value, t *infer.Tensor) error {
 		return nil
 	}
 	if t.DataType == infer.Bytes {
-		size, err := stringsSize(v)
+		walk, err := v.Leaves()
+		if err != nil {
+			return values.UnableTo("parse", "data", err)
+		}
+		size, err := values.StringsSize(walk)
 		if err != nil {
 			return err
 		}
 		if err := q.allocateJSON(t, size); err != nil {
 			return err
 		}
-		readStrings(v, t.Data[:0])
+		values.ReadStrings(walk, t.Data[:0])
 		return nil
 	}
 	size := int64(t.DataType.Size())
@@ -260,8 +269,9 @@ func (q *Request) readJSONData(v jsontext.Value, t *infer.Tensor) error {
 	if err := q.checkJSONSize(n * size); err != nil {
 		return err
 	}
-	if !v.IsArray() {
-		return unableTo("parse", "data", jsontext.ErrNotArray)
+	walk, err := v.Leaves()
+	if err != nil {
+		return values.UnableTo("parse", "data", err)
 	}
 	switch t.DataType {
 	case infer.Invalid:
@@ -271,12 +281,12 @@ func (q *Request) readJSONData(v jsontext.Value, t *infer.Tensor) error {
 			t.DataType, t.Name)
 	}
 	if n > v.MostLeaves() {
-		return readNumbers(v, t.DataType, n, nil)
+		return values.ReadNumbers(walk, t.DataType, n, nil)
 	}
 	if err := q.allocateJSON(t, n*size); err != nil {
 		return err
 	}
-	return readNumbers(v, t.DataType, n, t.Data)
+	return values.ReadNumbers(walk, t.DataType, n, t.Data)
 }
 
 // checkJSONSize refuses JSON data that decodes to more than the limit.

@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/rest/body"
+	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
 // HeaderLengthName is the header that says how many bytes of a body are JSON; binary
@@ -296,7 +297,7 @@ func (q *Request) readJSON(text []byte) error {
 	if head.id.Exists() {
 		id, err := head.id.Text()
 		if err != nil {
-			return unableTo("parse", "id", err)
+			return values.UnableTo("parse", "id", err)
 		}
 		q.req.ID = id.String()
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
 // textPerByte is about how many bytes of JSON a byte of a tensor becomes.
@@ -66,10 +67,10 @@ func (q *Request) Encode() (head []byte, blobs [][]byte, err error) {
 				return nil, nil, err
 			}
 		}
-		if b, err = appendJSONData(append(b, `,"data":`...), out); err != nil {
+		if b, err = values.AppendElements(append(b, `,"data":[`...), out); err != nil {
 			return nil, nil, err
 		}
-		b = append(b, '}')
+		b = append(b, ']', '}')
 	}
 	q.out, q.blobs = append(b, ']', '}'), blobs
 	return q.out, q.blobs, nil
@@ -104,17 +105,7 @@ func appendParameters(b []byte, params []infer.Parameter) []byte {
 			b = append(b, ',')
 		}
 		p := &params[i]
-		b = append(jsontext.AppendString(b, p.Name), ':')
-		switch p.Kind {
-		case infer.IntParameter:
-			b = strconv.AppendInt(b, p.Int, 10)
-		case infer.BoolParameter:
-			b = strconv.AppendBool(b, p.Bool)
-		case infer.DoubleParameter:
-			b = jsontext.AppendFloat(b, p.Double)
-		default:
-			b = jsontext.AppendString(b, p.String)
-		}
+		b = values.AppendParameter(append(jsontext.AppendString(b, p.Name), ':'), p)
 	}
 	return append(b, '}')
 }

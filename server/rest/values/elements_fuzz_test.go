@@ -1,4 +1,4 @@
-package inference
+package values
 
 import (
 	"testing"
@@ -32,19 +32,25 @@ func decodeArrays(t *testing.T, v jsontext.Value) {
 	}
 	elements, err := v.Elements()
 	if err != nil {
-		_, _ = readParameter(v, "")
+		_, _ = ReadParameter(v, "")
 		return
 	}
 	for value, ok := elements.Next(); ok; value, ok = elements.Next() {
 		decodeArrays(t, value)
 	}
-	size, err := stringsSize(v)
-	if err == nil && int64(len(readStrings(v, nil))) != size {
-		t.Fatalf("strings take %d bytes, want %d", len(readStrings(v, nil)), size)
+	walk, err := v.Leaves()
+	if err != nil {
+		t.Fatal(err)
+	}
+	size, err := StringsSize(walk)
+	if got := int64(0); err == nil {
+		if got = int64(len(ReadStrings(walk, nil))); got != size {
+			t.Fatalf("strings take %d bytes, want %d", got, size)
+		}
 	}
 	for d := infer.Bool; d <= infer.FP64; d++ {
 		if d != infer.FP16 {
-			_ = readNumbers(v, d, v.MostLeaves(), nil)
+			_ = ReadNumbers(walk, d, v.MostLeaves(), nil)
 		}
 	}
 }

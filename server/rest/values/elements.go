@@ -1,4 +1,4 @@
-package inference
+package values
 
 import (
 	"encoding/binary"
@@ -15,13 +15,10 @@ var (
 	errTooFewElements  = &infer.Error{Code: infer.Internal, Message: "Failed to parse 'data' field: shape does not match true shape"}
 )
 
-// readNumbers writes the n elements of the array v into dst, which is n elements
-// of type d long, or nil to look for errors only. Integers keep their low bits.
-func readNumbers(v jsontext.Value, d infer.DataType, n int64, dst []byte) error {
-	walk, err := v.Leaves()
-	if err != nil {
-		return unableTo("parse", "data", err)
-	}
+// ReadNumbers writes n elements of type d, the leaves of a value, into dst, which is n
+// elements long, or nil to look for errors only. Integers keep their low bits. Types
+// without a size in JSON (FP16, BF16, BYTES) are the caller's to refuse or to read.
+func ReadNumbers(walk jsontext.Leaves, d infer.DataType, n int64, dst []byte) error {
 	size := d.Size()
 	for {
 		more, err := walk.Next()
@@ -57,7 +54,7 @@ func readNumbers(v jsontext.Value, d infer.DataType, n int64, dst []byte) error 
 			u = uint64(x)
 		}
 		if err != nil {
-			return unableTo("parse", "data", err)
+			return UnableTo("parse", "data", err)
 		}
 		if dst == nil {
 			continue
@@ -80,13 +77,9 @@ func readNumbers(v jsontext.Value, d infer.DataType, n int64, dst []byte) error 
 	return nil
 }
 
-// stringsSize returns the bytes that the strings of the array v take as a BYTES
+// StringsSize returns the bytes that strings, the leaves of a value, take as a BYTES
 // tensor; their number is for the core to check.
-func stringsSize(v jsontext.Value) (int64, error) {
-	walk, err := v.Leaves()
-	if err != nil {
-		return 0, unableTo("parse", "data", err)
-	}
+func StringsSize(walk jsontext.Leaves) (int64, error) {
 	var n int64
 	for {
 		more, err := walk.Next()
@@ -104,10 +97,8 @@ func stringsSize(v jsontext.Value) (int64, error) {
 	}
 }
 
-// readStrings appends the strings of the array v, which stringsSize has
-// measured, to dst.
-func readStrings(v jsontext.Value, dst []byte) []byte {
-	walk, _ := v.Leaves()
+// ReadStrings appends the strings that StringsSize has measured to dst.
+func ReadStrings(walk jsontext.Leaves, dst []byte) []byte {
 	for {
 		if more, err := walk.Next(); !more || err != nil {
 			return dst
@@ -119,14 +110,14 @@ func readStrings(v jsontext.Value, dst []byte) []byte {
 	}
 }
 
-// appendJSONData appends the elements of t as a flat array. The bytes have been
-// checked against the shape; a BYTES tensor is checked here.
-func appendJSONData(b []byte, t *infer.Tensor) ([]byte, error) {
+// AppendElements appends the elements of t, separated by commas and without brackets. The
+// bytes have been checked against the shape; a BYTES tensor is checked here. FP16 and BF16
+// have no form in JSON.
+func AppendElements(b []byte, t *infer.Tensor) ([]byte, error) {
 	if t.DataType == infer.FP16 || t.DataType == infer.BF16 {
 		return b, infer.Errorf(infer.InvalidArg,
 			"sending %s data via JSON is not supported. Please use the binary data format for output", t.DataType)
 	}
-	b = append(b, '[')
 	data, size := t.Data, t.DataType.Size()
 	for i := 0; len(data) > 0; i++ {
 		if i > 0 {
@@ -167,7 +158,7 @@ func appendJSONData(b []byte, t *infer.Tensor) ([]byte, error) {
 		}
 		data = data[size:]
 	}
-	return append(b, ']'), nil
+	return b, nil
 }
 
 // firstElement returns the first element of a BYTES tensor's data.
