@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"server/http1":           {"boundary", "memory", "server/connections"},
 	"server/http1/http1test": {},
 	"server/jsontext":        {},
+	"server/regions":         {"infer", "memory", "shm"},
 	"server/rest":            {"infer", "kserve", "memory", "models", "server", "server/certificates", "server/connections", "server/http1", "server/jsontext", "server/rest/body", "server/rest/inference"},
 	"server/rest/values":     {"infer", "server/jsontext"},
 	"server/rest/body":       {"infer", "memory", "server", "server/http1", "server/jsontext"},

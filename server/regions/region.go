@@ -1,0 +1,141 @@
+package regions
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// region is a range of a client's file. It does not change but for its references.
+type region struct {
+	registry *Registry
+	status   Status
+	fd       int
+	mapping  []byte // of the range; its bytes may vanish
+	// refs counts the name, while there is one, and the slices that are held.
+	refs atomic.Int64
+}
+
+// release gives a reference up. The last one unmaps the region and closes its file.
+func (g *region) release() {
+	switch n := g.refs.Add(-1); {
+	case n > 0:
+	case n == 0:
+		_ = unix.Munmap(g.mapping)
+		_ = unix.Close(g.fd)
+	default:
+		panic("regions: a region was released more often than retained")
+	}
+}
+
+// Slice is a range of a region that a request uses. It implements infer.Foreign.
+type Slice struct {
+	region       *region
+	offset, size int64 // bytes, from the beginning of the region
+}
+
+// Retain adds a reference to the region.
+func (s *Slice) Retain() { s.region.refs.Add(1) }
+
+// Release gives a reference to the region up.
+func (s *Slice) Release() { s.region.release() }
+
+// Size returns the bytes of the range.
+func (s *Slice) Size() int64 { return s.size }
+
+// inlineBytes is the longest copy that lies on the Go heap where there is an allocator.
+const inlineBytes = 4 << 10
+
+// Copy implements infer.Foreign.
+func (s *Slice) Copy() (data []byte, owner infer.Memory, err error) {
+	config := &s.region.registry.config
+	if s.size > inlineBytes && config.Allocate != nil {
+		data, owner, err = config.Allocate(int(s.size))
+	} else {
+		data, owner, err = onHeap(config.Account, s.size)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.read(data); err != nil {
+		if owner != nil {
+			owner.Release()
+		}
+		return nil, nil, err
+	}
+	return data, owner, nil
+}
+
+// read fills dst, which has the size of the slice. The kernel copies: behind the end of a
+// file that its client has truncated it finds nothing, and nothing faults.
+func (s *Slice) read(dst []byte) error {
+	for at := int64(s.region.status.Offset) + s.offset; len(dst) > 0; {
+		n, err := unix.Pread(s.region.fd, dst, at)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return infer.Errorf(infer.Internal, "Unable to read shared memory region '%s': %s", s.region.status.Name, reason(err))
+		case n == 0:
+			return s.truncated()
+		default:
+			dst, at = dst[n:], at+int64(n)
+		}
+	}
+	return nil
+}
+
+// truncated says that the client has taken bytes away.
+func (s *Slice) truncated() error {
+	return infer.Errorf(infer.InvalidArg, "shared memory region '%s' has been truncated by its owner", s.region.status.Name)
+}
+
+// Write puts the bytes of an output at the beginning of the range and leaves its rest alone.
+//
+// Ownership: the bytes are the client's, who may read them while they are written, and may
+// take them away: then the store faults, and the guard makes an error of it. data stays valid
+// in the meantime, since its caller holds it.
+func (s *Slice) Write(output string, data []byte) error {
+	if n := int64(len(data)); n > s.size {
+		return infer.Errorf(infer.Internal,
+			"shared memory size specified with the request for output '%s' (%d bytes) should be at least %d bytes to hold the results", output, s.size, n)
+	}
+	if shm.Guard(func() { copy(s.region.mapping[s.offset:s.offset+s.size], data) }) != nil {
+		return s.truncated()
+	}
+	return nil
+}
+
+// charged is what a copy on the heap has taken of the account.
+type charged struct {
+	account *memory.Account
+	size    int64
+	refs    atomic.Int32
+}
+
+// onHeap returns n bytes of the heap, charged until the owner, nil if there is no account, is
+// released.
+func onHeap(account *memory.Account, n int64) ([]byte, infer.Memory, error) {
+	if account == nil {
+		return make([]byte, n), nil, nil
+	}
+	if err := account.Take(memory.Bodies, n); err != nil {
+		return nil, nil, err
+	}
+	c := &charged{account: account, size: n}
+	c.refs.Store(1)
+	return make([]byte, n), c, nil
+}
+
+// Retain implements infer.Memory.
+func (c *charged) Retain() { c.refs.Add(1) }
+
+// Release implements infer.Memory.
+func (c *charged) Release() {
+	if c.refs.Add(-1) == 0 {
+		c.account.Give(memory.Bodies, c.size)
+	}
+}
