@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -63,7 +64,49 @@ func (Memfd) seal(file *os.File, access Access) error {
 // as soon as no process needs it any more.
 type Named struct {
 	Prefix string
-	Dir    string // default /dev/shm
+	Dir    string      // default /dev/shm
+	Files  *NamedFiles // where the files are entered while they have names; nil nowhere
+}
+
+// NamedFiles knows the files of regions that can be opened by a name, so that none is taken
+// for somebody else's. Its zero value is ready.
+type NamedFiles struct {
+	mu    sync.Mutex
+	files map[fileID]struct{}
+}
+
+// fileID is what the kernel knows a file by.
+type fileID struct{ device, inode uint64 }
+
+// Has reports whether a file is that of a region.
+func (f *NamedFiles) Has(device, inode uint64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, ok := f.files[fileID{device, inode}]
+	return ok
+}
+
+// enter adds a file, and returns what takes it out again.
+func (f *NamedFiles) enter(file *os.File) (leave func(), err error) {
+	if f == nil {
+		return func() {}, nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		return nil, err
+	}
+	id := fileID{st.Dev, st.Ino}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.files == nil {
+		f.files = map[fileID]struct{}{}
+	}
+	f.files[id] = struct{}{}
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.files, id)
+	}, nil
 }
 
 func (Named) sealed() bool { return false }
@@ -101,7 +144,14 @@ func (n Named) create(size int64) (*os.File, func() error, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("create shared memory object: %w", err)
 	}
-	unlink := func() error { return os.Remove(path) }
+	leave, err := n.Files.enter(file)
+	if err != nil {
+		_ = os.Remove(path)
+		_ = file.Close()
+		return nil, nil, fmt.Errorf("look at the shared memory object: %w", err)
+	}
+	// It leaves without its name, and open: its number is not another file's yet.
+	unlink := func() error { defer leave(); return os.Remove(path) }
 	if err := file.Truncate(size); err != nil {
 		_ = unlink()
 		_ = file.Close()

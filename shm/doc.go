@@ -26,6 +26,6 @@
 // be truncated by the stub that writes it; a caller that touches its bytes does so
 // under Guard, or in a goroutine with debug.SetPanicOnFault.
 //
-// Locks: Pool.mu, Loans.mu and Arena.mu are leaves: nothing is called while one
-// is held.
+// Locks: Pool.mu, Loans.mu, Arena.mu and NamedFiles.mu are leaves: nothing is called while
+// one is held.
 package shm

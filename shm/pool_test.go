@@ -233,7 +233,8 @@ func TestNamedPoolOnAFullFilesystem(t *testing.T) {
 
 func TestNamedRegionHasAPrivateNameUntilUnlinked(t *testing.T) {
 	dir := t.TempDir()
-	region, err := NewRegion(Named{Prefix: "pre_", Dir: dir}, 1<<20, ReadWrite)
+	var files NamedFiles
+	region, err := NewRegion(Named{Prefix: "pre_", Dir: dir, Files: &files}, 1<<20, ReadWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,8 +247,18 @@ func TestNamedRegionHasAPrivateNameUntilUnlinked(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("mode: got %v (%v), want 0600", info.Mode(), err)
 	}
+	var st, other unix.Stat_t
+	if err := errors.Join(unix.Fstat(int(region.File().Fd()), &st), unix.Stat(dir, &other)); err != nil {
+		t.Fatal(err)
+	}
+	if !files.Has(st.Dev, st.Ino) || files.Has(other.Dev, other.Ino) {
+		t.Error("not the region's file alone is known by its number")
+	}
 	if err := region.Unlink(); err != nil {
 		t.Fatal(err)
+	}
+	if files.Has(st.Dev, st.Ino) {
+		t.Error("the region's file is known without its name")
 	}
 	if names, _ = os.ReadDir(dir); len(names) != 0 {
 		t.Fatalf("names after Unlink: got %v, want none", names)

@@ -39,12 +39,13 @@ type Config struct {
 	TaggedOutput bool
 }
 
-// Backing returns how the regions are to be made.
-func (c *Config) Backing() shm.Backing {
+// Backing returns how the regions are to be made. Those with names are entered in files
+// for so long.
+func (c *Config) Backing(files *shm.NamedFiles) shm.Backing {
 	if c.RegionPrefix == "" {
 		return shm.Memfd{}
 	}
-	return shm.Named{Prefix: c.RegionPrefix}
+	return shm.Named{Prefix: c.RegionPrefix, Files: files}
 }
 
 // validateInstanceName refuses names that Triton's screening refuses.

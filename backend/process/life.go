@@ -110,7 +110,7 @@ func (in *Instance) begin() (*life, error) {
 	in.model.mu.Unlock()
 	var l *life
 	config := ipc.Config{
-		Life: number, Backing: settings.Backing(), MaxArena: settings.MaxBytes, FreeArena: settings.DefaultBytes,
+		Life: number, Backing: settings.Backing(&s.named), MaxArena: settings.MaxBytes, FreeArena: settings.DefaultBytes,
 		Linger: func() time.Duration {
 			if l.hasBatch() && in.await.worthwhile(settings.Spin) {
 				return settings.Spin

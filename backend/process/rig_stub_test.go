@@ -137,7 +137,7 @@ func newRigHooked(t testing.TB, interpreter string, change func(*Options), limit
 	if change != nil {
 		change(&config)
 	}
-	region, err := shm.NewRegionUpTo(config.Backing(), 32<<30, 64<<20, shm.ReadWrite)
+	region, err := shm.NewRegionUpTo(config.Backing(nil), 32<<30, 64<<20, shm.ReadWrite)
 	if err != nil {
 		t.Fatal(err)
 	}

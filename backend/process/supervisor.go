@@ -69,6 +69,7 @@ type Supervisor struct {
 	policies  cores.HostPolicies
 	output    [2]io.Writer // stdout and stderr of this process
 	account   *memory.Account
+	named     shm.NamedFiles
 	instances atomic.Int64 // that run, whether their stub lives or not
 
 	mu    sync.Mutex
@@ -95,6 +96,10 @@ func New(env Environment) (*Supervisor, error) {
 
 // Children returns the roster of processes, in which backends start theirs.
 func (s *Supervisor) Children() *launch.Children { return s.children }
+
+// OwnsFile reports whether a file is that of a region which a stub has still to open by
+// its name.
+func (s *Supervisor) OwnsFile(device, inode uint64) bool { return s.named.Has(device, inode) }
 
 // KillAll ends all stubs at once, with what they have started.
 func (s *Supervisor) KillAll() { s.children.KillAll() }
