@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"server/jsontext":        {},
 	"server/regions":         {"infer", "memory", "shm"},
 	"server/rest":            {"infer", "kserve", "memory", "models", "server", "server/certificates", "server/connections", "server/http1", "server/jsontext", "server/rest/body", "server/rest/inference"},
-	"server/rest/values":     {"infer", "server/jsontext"},
+	"server/rest/values":     {"infer", "server/jsontext", "server/rest/body"},
 	"server/rest/body":       {"infer", "memory", "server", "server/http1", "server/jsontext"},
 	"server/rest/inference":  {"infer", "memory", "models", "server", "server/http1", "server/jsontext", "server/rest/body", "server/rest/values"},
 	"server/servertest":      {"infer", "kserve", "memory", "models"},
