@@ -1,10 +1,3 @@
-// Package backend is the contract of whatever executes models: a Backend opens
-// model versions, a Model has instances, an Instance executes batches.
-//
-// Lives: Open only looks, AutoComplete may run the model's code once, Start
-// brings all instances up, Close takes everything down and returns when nothing
-// is left. Between Start and Close an instance may be lost and come back by
-// itself; it says so through Events.
 package backend
 
 import (

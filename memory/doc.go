@@ -29,6 +29,12 @@
 // that the runtime has reused them or has returned them to the system, which it
 // makes it do where they are many.
 //
-// Locks: there is none. All methods are safe for concurrent use, and Take and
-// Give cost one or two atomic operations.
+// Locks: there is none. Take and Give cost one or two atomic operations, and allocate
+// nothing but the error of a refusal. The figures of several kinds (Total, the texts of
+// errors) are read one after the other and may be a moment apart; Take goes beyond no
+// limit at any moment, Must and Move may.
+//
+// Callers: any goroutine may charge. OnShort is called before anything is charged; the
+// functions that it is given run in the goroutine that charges. One goroutine runs Keep.
+// A Charge belongs to one request or reply, which one goroutine at a time serves.
 package memory

@@ -1,6 +1,27 @@
-// Package metrics holds every metric of the server: its name, help text and
-// labels. The families that begin with nv_ are Triton's, those that begin with
-// nereid_ are this server's own.
+// Package metrics holds every metric of the server: its name, help text and labels. The
+// families that begin with nv_ are Triton's, those that begin with nereid_ are this
+// server's own. It also holds the custom metrics that models make, which share the page.
 //
-// Counting is an atomic addition; rendering happens at each request for the page.
+//	model.go       one Model for each version that is loaded: requests, executions, times
+//	cache.go       hits and misses of a version, and the cache's own figures
+//	custom.go      families of models; a Holder for each life of a stub
+//	machine.go     processors and memory, read again when they are older than Config.Interval
+//	collect.go, exposition.go     the page
+//
+// Lives: a Registry lives as long as its server. Model returns the counters of a version
+// and Model.Close takes them off the page; loads of the same labels share one Model. A
+// series of a custom metric lives until no life holds it, and one that an unloaded model
+// has left behind counts on when the model is loaded again, as in Triton.
+//
+// Locks: Registry.mu guards which models are shown, custom.mu which families and series
+// there are and how many lives hold each; a histogram and machine have their own. Each is
+// held alone, and none while a line is written: a slow reader of the page delays no model.
+//
+// Callers: any goroutine may count and render. A Holder is called by one goroutine at a
+// time, which backend/process sees to by the receive lock of its channel. Gauge is called
+// before the first model makes a metric, since it reserves the name without a lock.
+//
+// Memory: counting is an atomic addition and allocates nothing; a histogram takes its
+// lock, a summary the library's. What models can make is bounded: Config.ModelSeries,
+// Config.Series and maxCustomBytes.
 package metrics

@@ -18,4 +18,12 @@
 // Locks: Backend.pythons before python.mu before template.mu. python.mu is not held
 // while an interpreter is looked for, so that others wait for the same search;
 // template.mu is held for one exchange with the template.
+//
+// Callers: package models opens model versions by backend.Backend, several at once.
+// Package process calls code, from the goroutines of a model's instances.
+//
+// Memory: the bodies that code makes are on the Go heap and belong to the caller. The
+// unpacked files are shared by all servers of a user and are never written again: their
+// directory is named by the sum of its contents. What stubs share with the supervisor is
+// package process's.
 package python

@@ -16,5 +16,15 @@
 // Locks: births before Children.mu before Process.mu. births is held for reading while
 // a process is started until it is watched, and for writing while unknown children
 // are reaped. None is held while anything outside the package is called, but for
-// births in the start function of Bear.
+// births in the start function of Bear. census.mu is a leaf.
+//
+// Callers: package process makes one Children for the supervisor, which is the only one
+// of this process, since signals and orphans are the process's. Programs such as backend/python
+// call Start or Adopt inside Bear. One goroutine calls Wait, once. Look comes before the
+// end, since the kernel tells what a process has started only until it is reaped, and
+// Forget after Wait: a process that is not known is reaped as an orphan, and Wait would
+// miss its status. KillAll may be called beside all others.
+//
+// Memory: no memory is shared with the processes here. A Process holds a pidfd until Wait
+// has returned; its number is safe to signal under Process.mu until reap has seen its end.
 package launch
