@@ -86,7 +86,7 @@ func (r *reader) take(n uint64, what string) []byte {
 		return nil
 	}
 	if n > uint64(len(r.b)-r.pos) {
-		r.err = broken("frame", "%s takes %d bytes at %d of a body of %d", what, n, r.pos, len(r.b))
+		r.err = Broken("frame", "%s takes %d bytes at %d of a body of %d", what, n, r.pos, len(r.b))
 		return nil
 	}
 	b := r.b[r.pos : r.pos+int(n) : r.pos+int(n)]
@@ -131,16 +131,16 @@ func ParseExecuted(body []byte) (ExecutedBody, error) {
 	case StatusSkipped:
 		e.Skipped = true
 		if e.Responses != 0 {
-			return e, broken("frame", "EXECUTED of a batch that was skipped has %d responses", e.Responses)
+			return e, Broken("frame", "EXECUTED of a batch that was skipped has %d responses", e.Responses)
 		}
 	default:
-		return e, broken("frame", "status of EXECUTED is %d, want at most %d", status, StatusSkipped)
+		return e, Broken("frame", "status of EXECUTED is %d, want at most %d", status, StatusSkipped)
 	}
 	e.Tickets = e.r.take(8*uint64(tickets), "tickets of EXECUTED")
 	e.Text = e.r.take(uint64(text), "text of EXECUTED")
 	e.r.pad()
 	if e.r.err == nil && !utf8.Valid(e.Text) {
-		e.r.err = broken("utf8", "text of EXECUTED is no UTF-8")
+		e.r.err = Broken("utf8", "text of EXECUTED is no UTF-8")
 	}
 	return e, e.r.err
 }
@@ -197,7 +197,7 @@ type MetricBody struct {
 // ParseMetric reads the body of METRIC.
 func ParseMetric(body []byte) (MetricBody, error) {
 	if len(body) != 16 || le.Uint32(body[4:]) != 0 {
-		return MetricBody{}, broken("frame", "METRIC has %d bytes, want 16, the second four of them 0", len(body))
+		return MetricBody{}, Broken("frame", "METRIC has %d bytes, want 16, the second four of them 0", len(body))
 	}
 	return MetricBody{le.Uint32(body), math.Float64frombits(le.Uint64(body[8:]))}, nil
 }
@@ -216,7 +216,7 @@ func (r *reader) response(out *ResponseBody) {
 	out.Code = le.Uint16(head[14:])
 	parameters, text := le.Uint32(head[16:]), le.Uint32(head[20:])
 	if out.Flags&^(FlagPresent|FlagFinal|FlagError) != 0 && out.Flags != FlagReschedule {
-		r.err = broken("frame", "flags of a response are %#x", out.Flags)
+		r.err = Broken("frame", "flags of a response are %#x", out.Flags)
 		return
 	}
 	out.Outputs = out.Outputs[:0]
@@ -231,7 +231,7 @@ func (r *reader) response(out *ResponseBody) {
 	out.Error = r.take(uint64(text), "error text of a response")
 	r.pad()
 	if r.err == nil && !(utf8.Valid(out.Parameters) && utf8.Valid(out.Error)) {
-		r.err = broken("utf8", "strings of a response are no UTF-8")
+		r.err = Broken("utf8", "strings of a response are no UTF-8")
 	}
 }
 
@@ -248,7 +248,7 @@ func (r *reader) descriptor(d *Descriptor) {
 	}
 	rank := int(head[3])
 	if rank > MaxRank {
-		r.err = broken("descriptor", "rank is %d, want at most %d", rank, MaxRank)
+		r.err = Broken("descriptor", "rank is %d, want at most %d", rank, MaxRank)
 		return
 	}
 	dims := r.take(8*uint64(rank), "dimensions")
@@ -259,15 +259,15 @@ func (r *reader) descriptor(d *Descriptor) {
 	for i := range d.Shape {
 		d.Shape[i] = int64(le.Uint64(dims[8*i:]))
 		if d.Shape[i] < 0 {
-			r.err = broken("descriptor", "dimension %d is %d, want 0 or more", i, d.Shape[i])
+			r.err = Broken("descriptor", "dimension %d is %d, want 0 or more", i, d.Shape[i])
 			return
 		}
 	}
 	if d.Region > InArena {
-		r.err = broken("descriptor", "region is %d, want at most %d", d.Region, InArena)
+		r.err = Broken("descriptor", "region is %d, want at most %d", d.Region, InArena)
 	}
 	if d.Length > math.MaxInt64 {
-		r.err = broken("descriptor", "length is %d", d.Length)
+		r.err = Broken("descriptor", "length is %d", d.Length)
 	}
 }
 
@@ -276,7 +276,7 @@ func (r *reader) descriptor(d *Descriptor) {
 func (d *Descriptor) InlineBytes(body []byte) ([]byte, error) {
 	begin := d.Offset - HeaderSize
 	if d.Offset < HeaderSize || begin > uint64(len(body)) || d.Length > uint64(len(body))-begin {
-		return nil, broken("descriptor", "bytes [%d, +%d) lie outside the frame of %d", d.Offset, d.Length, len(body)+HeaderSize)
+		return nil, Broken("descriptor", "bytes [%d, +%d) lie outside the frame of %d", d.Offset, d.Length, len(body)+HeaderSize)
 	}
 	return body[begin : begin+d.Length : begin+d.Length], nil
 }
@@ -287,10 +287,10 @@ func parseSpilled(body []byte) (Descriptor, error) {
 	var d Descriptor
 	r.descriptor(&d)
 	if r.err == nil && (len(body) != DescriptorSize || len(d.Shape) != 0) {
-		r.err = broken("frame", "a spilled body is described by %d bytes of rank %d, want %d of rank 0", len(body), len(d.Shape), DescriptorSize)
+		r.err = Broken("frame", "a spilled body is described by %d bytes of rank %d, want %d of rank 0", len(body), len(d.Shape), DescriptorSize)
 	}
 	if r.err == nil && d.Region != InArena {
-		r.err = broken("descriptor", "a spilled body lies in region %d, want %d", d.Region, InArena)
+		r.err = Broken("descriptor", "a spilled body lies in region %d, want %d", d.Region, InArena)
 	}
 	return d, r.err
 }

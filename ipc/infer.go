@@ -58,10 +58,10 @@ func ParseInfer(body []byte, out *InferBody) error {
 	out.Batch, out.Version = le.Uint64(head[0:]), int64(le.Uint64(head[8:]))
 	out.Flags, out.Demand, out.Memory = le.Uint32(head[16:]), le.Uint32(head[20:]), le.Uint32(head[28:])
 	if out.Flags&^(InferStream|InferHolding|InferGuess) != 0 {
-		return broken("frame", "flags of INFER are %#x", out.Flags)
+		return Broken("frame", "flags of INFER are %#x", out.Flags)
 	}
 	if out.Memory > lastMemory {
-		return broken("frame", "preferred memory of INFER is %d, want at most %d", out.Memory, lastMemory)
+		return Broken("frame", "preferred memory of INFER is %d, want at most %d", out.Memory, lastMemory)
 	}
 	out.Model = r.take(uint64(le.Uint32(head[24:])), "name of a model")
 	r.pad()
@@ -71,7 +71,7 @@ func ParseInfer(body []byte, out *InferBody) error {
 	}
 	for _, text := range [][]byte{out.Model, out.ID, out.Parameters, out.CorrelText, out.Trace} {
 		if !utf8.Valid(text) {
-			return broken("utf8", "strings of INFER are no UTF-8")
+			return Broken("utf8", "strings of INFER are no UTF-8")
 		}
 	}
 	return nil
@@ -116,11 +116,11 @@ func (b *InferBody) OutputName(i int) uint16 { return le.Uint16(b.Outputs[2*i:])
 // are reserved.
 func ParseWord(kind Kind, body []byte) (uint32, error) {
 	if len(body) != 8 {
-		return 0, broken("frame", "%s has %d bytes, want 8", kind, len(body))
+		return 0, Broken("frame", "%s has %d bytes, want 8", kind, len(body))
 	}
 	n := le.Uint32(body)
 	if kind == StopInfer && n != StopCancel && n != StopForget {
-		return 0, broken("frame", "STOP_INFER says %d, want %d or %d", n, StopCancel, StopForget)
+		return 0, Broken("frame", "STOP_INFER says %d, want %d or %d", n, StopCancel, StopForget)
 	}
 	return n, nil
 }

@@ -127,7 +127,8 @@ type ProtocolError struct {
 
 func (e *ProtocolError) Error() string { return "stub broke the protocol: " + e.Detail }
 
-func broken(rule, format string, args ...any) error {
+// Broken makes a ProtocolError.
+func Broken(rule, format string, args ...any) error {
 	return &ProtocolError{Rule: rule, Detail: fmt.Sprintf(format, args...)}
 }
 
@@ -156,3 +157,9 @@ func align(n, to int) int { return (n + to - 1) &^ (to - 1) }
 
 // Align8 rounds n up to a multiple of 8.
 func Align8(n int) int { return align(n, 8) }
+
+// AlignInline returns where tensor bytes can begin in a frame's body that has size bytes
+// so far: at multiples of InlineAlign from the frame's first byte.
+func AlignInline(size int) int {
+	return align(HeaderSize+size, InlineAlign) - HeaderSize
+}

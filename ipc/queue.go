@@ -39,7 +39,7 @@ func (p *producer) reserve(size int) ([]byte, error) {
 		head := p.head.Load()
 		// Unsigned differences: a head that moved back or ran ahead is too far away.
 		if head-p.consumed > p.published-p.consumed || head%8 != 0 {
-			return nil, broken("head", "head of the down ring is %d, want a multiple of 8 between %d and %d", head, p.consumed, p.published)
+			return nil, Broken("head", "head of the down ring is %d, want a multiple of 8 between %d and %d", head, p.consumed, p.published)
 		}
 		p.consumed = head
 		if p.published+pad+need-p.consumed > shm.RingSize {
@@ -87,7 +87,7 @@ func (c *consumer) next() (f Frame, flags uint16, ok bool, err error) {
 			return Frame{}, 0, false, nil
 		}
 		if avail > shm.RingSize || avail%8 != 0 {
-			return Frame{}, 0, false, broken("tail", "tail of the up ring is %d at position %d, want at most %d more", tail, c.position, shm.RingSize)
+			return Frame{}, 0, false, Broken("tail", "tail of the up ring is %d at position %d, want at most %d more", tail, c.position, shm.RingSize)
 		}
 		at := c.position % shm.RingSize
 		room := min(avail, shm.RingSize-at)
@@ -100,20 +100,20 @@ func (c *consumer) next() (f Frame, flags uint16, ok bool, err error) {
 		kind := Kind(le.Uint16(header[4:]))
 		if kind == Pad {
 			if size != shm.RingSize-at || size > avail {
-				return Frame{}, 0, false, broken("frame", "pad of %d bytes at %d of %d", size, at, shm.RingSize)
+				return Frame{}, 0, false, Broken("frame", "pad of %d bytes at %d of %d", size, at, shm.RingSize)
 			}
 			c.advance(size)
 			continue
 		}
 		if n < HeaderSize || size < HeaderSize || size > MaxFrame || size > room {
-			return Frame{}, 0, false, broken("frame", "frame of %d bytes at %d, where %d are published", size, at, room)
+			return Frame{}, 0, false, Broken("frame", "frame of %d bytes at %d, where %d are published", size, at, room)
 		}
 		flags = le.Uint16(header[6:])
 		if life := le.Uint32(header[8:]); life != c.life {
-			return Frame{}, 0, false, broken("life", "frame of life %d, want %d", life, c.life)
+			return Frame{}, 0, false, Broken("life", "frame of life %d, want %d", life, c.life)
 		}
 		if flags&^FlagSpilled != 0 || le.Uint32(header[12:]) != 0 {
-			return Frame{}, 0, false, broken("frame", "flags are %#x and the reserved word %#x", flags, le.Uint32(header[12:]))
+			return Frame{}, 0, false, Broken("frame", "flags are %#x and the reserved word %#x", flags, le.Uint32(header[12:]))
 		}
 		f = Frame{Kind: kind, ID: le.Uint64(header[16:])}
 		if size > HeaderSize {

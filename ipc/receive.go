@@ -25,7 +25,7 @@ func (c *Channel) guard(f func() error) error {
 	}
 	var inner error
 	if err := shm.Guard(func() { inner = f() }); err != nil {
-		return broken("memory", "%v", err)
+		return Broken("memory", "%v", err)
 	}
 	return inner
 }
@@ -54,7 +54,7 @@ func (c *Channel) Receive(handle Handler) (n int, err error) {
 			return err
 		})
 		if err == nil && c.ret.overrun.Load() {
-			err = broken("blocks", "more than %d blocks are outstanding", shm.ReturnRingSlots)
+			err = Broken("blocks", "more than %d blocks are outstanding", shm.ReturnRingSlots)
 		}
 		if err != nil || !ok {
 			return n, err
@@ -78,11 +78,11 @@ func (c *Channel) unspill(body []byte) ([]byte, error) {
 		return nil, err
 	}
 	if d.Length > MaxSpilledBody {
-		return nil, broken("frame", "a spilled body has %d bytes, want at most %d", d.Length, MaxSpilledBody)
+		return nil, Broken("frame", "a spilled body has %d bytes, want at most %d", d.Length, MaxSpilledBody)
 	}
 	extent, bytes, err := c.arena.Lend(shm.Ticket(d.Ticket), d.Offset, d.Length)
 	if err != nil {
-		return nil, broken("descriptor", "spilled body: %v", err)
+		return nil, Broken("descriptor", "spilled body: %v", err)
 	}
 	defer extent.Release()
 	copied := make([]byte, len(bytes))

@@ -39,7 +39,7 @@ func (c *Channel) Begin(kind Kind, id uint64, n int) ([]byte, error) {
 	if err == nil && frame == nil {
 		// Frames stay in order: once one waits, all that follow do.
 		if c.send.bytes+size > c.config.MaxPending {
-			err = broken("backlog", "stub does not read: %d bytes of frames are waiting", c.send.bytes)
+			err = Broken("backlog", "stub does not read: %d bytes of frames are waiting", c.send.bytes)
 		}
 		frame = make([]byte, size)
 		c.send.staged = frame

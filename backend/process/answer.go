@@ -1,17 +1,13 @@
 package process
 
 import (
-	"bytes"
-	"cmp"
-	"encoding/json"
 	"fmt"
-	"math"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
-	"github.com/nereid-serving/nereid/shm"
 )
 
 func broke(rule, format string, args ...any) error {
@@ -33,7 +29,7 @@ func (l *life) handle(f ipc.Frame) error {
 		if len(f.Body)%8 != 0 {
 			return broke("frame", "RELEASED has %d bytes, want a multiple of 8", len(f.Body))
 		}
-		return l.giveBack(f.Body)
+		return l.decoder.Return(f.Body)
 	case ipc.Infer:
 		return l.bls.receive(f)
 	case ipc.Demand, ipc.StopInfer:
@@ -41,7 +37,7 @@ func (l *life) handle(f ipc.Frame) error {
 	case ipc.ReadyAnswer:
 		return l.isReady(f)
 	case ipc.Name:
-		return l.up.add(f.ID, f.Body)
+		return l.decoder.AddName(f.ID, f.Body)
 	case ipc.Log:
 		return l.logged(f)
 	case ipc.Call:
@@ -50,15 +46,6 @@ func (l *life) handle(f ipc.Frame) error {
 		return l.calls.measure(f)
 	}
 	return l.handshake.receive(f)
-}
-
-func (l *life) giveBack(tickets []byte) error {
-	for i := range len(tickets) / 8 {
-		if err := l.loans.Return(shm.Ticket(ipc.Ticket(tickets, i))); err != nil {
-			return broke("ticket", "%v", err)
-		}
-	}
-	return nil
 }
 
 // executed answers a batch.
@@ -92,7 +79,7 @@ func (l *life) executed(f ipc.Frame) error {
 	answers := make([]*infer.Response, len(batch.Tasks))
 	rescheduled, err := l.readResponses(&body, f.Body, &first, answers)
 	if err == nil {
-		err = l.giveBack(body.Tickets)
+		err = l.decoder.Return(body.Tickets)
 	}
 	if err != nil {
 		release(answers)
@@ -100,7 +87,7 @@ func (l *life) executed(f ipc.Frame) error {
 	}
 	var failure error
 	if body.Failed {
-		failure = ofStub(infer.Internal, string(body.Text))
+		failure = frames.StubError(infer.Internal, string(body.Text))
 	}
 	report := backend.Report{Start: begin, ComputeStart: sent, ComputeEnd: max(arrived, sent), Err: failure, Executed: true}
 
@@ -209,7 +196,7 @@ func (l *life) skipped(number uint64, body *ipc.ExecutedBody, arrived int64) err
 	if !fits {
 		return broke("handle", "batch %d was skipped, which is not the next or was not withdrawn", number)
 	}
-	if err := l.giveBack(body.Tickets); err != nil {
+	if err := l.decoder.Return(body.Tickets); err != nil {
 		return err
 	}
 	if l.concludeSkipped(asked, arrived) {
@@ -286,90 +273,8 @@ func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *inside, a
 		}
 		answer := &infer.Response{Final: true}
 		answers[index] = answer
-		if err := l.readResponse(r, frame, answer); err != nil {
+		if err := l.decoder.Response(r, frame, l.in.model.env.Name, answer); err != nil {
 			return nil, err
 		}
 	}
-}
-
-// readResponse turns one response of the stub into one for the client. Whatever
-// becomes of the response, each of its outputs is located: what the stub has lent
-// comes back to it only by being released.
-func (l *life) readResponse(r *ipc.ResponseBody, frame []byte, answer *infer.Response) error {
-	if len(r.Outputs) > 0 {
-		answer.Outputs = make([]infer.Tensor, 0, len(r.Outputs))
-	}
-	var refusal *infer.Error
-	for i := range r.Outputs {
-		d := &r.Outputs[i]
-		t, own, err := l.tensor(d, frame, crowded)
-		if err != nil {
-			return err
-		}
-		refusal = cmp.Or(refusal, own)
-		answer.Outputs = append(answer.Outputs, t)
-		if !l.up.isOutput(d.Name) {
-			refusal = cmp.Or(refusal, infer.Errorf(infer.InvalidArg, "unexpected inference output '%s' for model '%s'", t.Name, l.in.model.env.Name))
-		}
-	}
-	switch {
-	case r.Flags&ipc.FlagError != 0:
-		code := infer.Code(min(r.Code, math.MaxUint8))
-		if !code.Valid() {
-			return broke("frame", "code of an error is %d", r.Code)
-		}
-		answer.Err = ofStub(code, string(r.Error))
-	case len(r.Parameters) > 0:
-		parameters, failure := parseParameters(r.Parameters)
-		answer.Parameters, answer.Err = parameters, cmp.Or(failure, refusal)
-	default:
-		answer.Err = refusal
-	}
-	if answer.Err != nil {
-		answer.Release()
-		answer.Outputs, answer.Parameters = nil, nil
-	}
-	return nil
-}
-
-// parseParameters reads the parameters of a response, in their order.
-func parseParameters(text []byte) ([]infer.Parameter, *infer.Error) {
-	var list []infer.Parameter
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	open, err := d.Token()
-	if err != nil || open != json.Delim('{') {
-		return nil, infer.Errorf(infer.Internal, "parameters of the response are no JSON object")
-	}
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return nil, infer.Errorf(infer.Internal, "parameters of the response: %v", err)
-		}
-		name, _ := key.(string)
-		value, err := d.Token()
-		if err != nil {
-			return nil, infer.Errorf(infer.Internal, "parameters of the response: %v", err)
-		}
-		p := infer.Parameter{Name: name}
-		switch v := value.(type) {
-		case string:
-			p.Kind, p.String = infer.StringParameter, v
-		case bool:
-			p.Kind, p.Bool = infer.BoolParameter, v
-		case json.Number:
-			n, err := v.Int64()
-			if err != nil {
-				return nil, infer.Errorf(infer.Internal, "Unsupported value type on parameters")
-			}
-			p.Kind, p.Int = infer.IntParameter, n
-		default:
-			return nil, infer.Errorf(infer.Internal, "Unsupported value type on parameters")
-		}
-		list = append(list, p)
-	}
-	if _, err := d.Token(); err != nil {
-		return nil, infer.Errorf(infer.Internal, "parameters of the response: %v", err)
-	}
-	return list, nil
 }

@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"math"
-	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/ipc/ipctest"
 	"github.com/nereid-serving/nereid/shm"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // backings are the ways to make the files of a life.
@@ -122,76 +121,6 @@ func TestCopiesAreBounded(t *testing.T) {
 	}
 }
 
-// nested is a map of one field with so many arrays, one inside the other.
-func nested(depth int) []byte {
-	return append(append([]byte("\x81\xa1x"), bytes.Repeat([]byte{0x91}, depth)...), 0xc0)
-}
-
-func TestDecodingBoundsMemory(t *testing.T) {
-	text := func(n int) []byte {
-		b, err := msgpack.Marshal(map[string]string{"error": strings.Repeat("x", n)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
-	for name, test := range map[string]struct {
-		kind ipc.Kind
-		body []byte
-		want string // part of the error; "" if there is none
-	}{
-		"short":               {ipc.Initialized, text(5), ""},
-		"long":                {ipc.Initialized, text(maxMap - 100), ""},
-		"too long":            {ipc.Initialized, text(maxMap), "want at most 1048576"},
-		"hello":               {ipc.Hello, text(maxHello - 100), ""},
-		"hello, too long":     {ipc.Hello, text(maxHello), "want at most 65536"},
-		"unknown field":       {ipc.Log, []byte("\x82\xa1x\x93\x01\xcb12345678\xde\x00\x01\xa1y\xc0\xa5level\x02"), ""},
-		"deep":                {ipc.Log, nested(maxMapDepth - 1), ""},
-		"too deep":            {ipc.Log, nested(maxMapDepth), "nests too deep"},
-		"a mebibyte of lists": {ipc.Initialized, nested(maxMap - 10), "nests too deep"},
-		"empty":               {ipc.Log, nil, "is no map"},
-		"list":                {ipc.Log, []byte{0x90}, "is no map"},
-		"two maps":            {ipc.Log, []byte{0x80, 0x80}, "goes on after its map"},
-		"cut off":             {ipc.Log, []byte{0x81, 0xa1}, "ends early"},
-		"cut off in a head":   {ipc.Log, []byte{0x81, 0xdb, 0}, "ends early"},
-		"endless":             {ipc.Log, []byte{0xdf, 0xff, 0xff, 0xff, 0xff, 0xa0, 0xa0}, "ends early"},
-		"extension":           {ipc.Log, []byte{0x81, 0xa0, 0xd4, 1, 1}, "code that is not used"},
-		"wrong type":          {ipc.Log, []byte("\x81\xa5level\xa1x"), "body of LOG"},
-	} {
-		var into struct {
-			Level int    `msgpack:"level"`
-			Error string `msgpack:"error"`
-		}
-		var err error
-		n := allocated(func() { err = decode(ipc.Frame{Kind: test.kind, Body: test.body}, &into) })
-		if (err == nil) != (test.want == "") || err != nil && (ruleOf(err) == "" || !strings.Contains(err.Error(), test.want)) {
-			t.Errorf("%s: got error %v, want one with %q", name, err, test.want)
-		}
-		if limit := 4*uint64(len(test.body)) + 64<<10; n > limit {
-			t.Errorf("%s: %d bytes were allocated, want at most %d", name, n, limit)
-		}
-	}
-}
-
-// FuzzMaps wants the library to pass over exactly what skimMap has.
-func FuzzMaps(f *testing.F) {
-	for _, name := range []string{"hello", "initialized", "initialized_error", "finalized", "log", "initialize", "completed", "ready", "call_load", "call_new_metric"} {
-		f.Add(ipctest.Body(f, name))
-	}
-	f.Add(nested(maxMapDepth))
-	f.Add([]byte("\x8f\x01\xd0\x01\xcc\x01\xd1\x01\x01\xcd\x01\x01\xd2\x01\x01\x01\x01\xca\x01\x01\x01\x01\xdc\x00\x01\xc4\x01\x01"))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		what := skimMap(body)
-		if what != "" {
-			return
-		}
-		rest := bytes.NewReader(body)
-		if err := msgpack.NewDecoder(rest).Skip(); err != nil || rest.Len() > 0 {
-			t.Errorf("accepted, but the library says %v and leaves %d bytes", err, rest.Len())
-		}
-	})
-}
-
 // FuzzAnswers gives a life any body of EXECUTED: the batch is answered or the
 // life ends, memory is bounded, and the stub gets back whatever it has lent.
 func FuzzAnswers(f *testing.F) {
@@ -231,7 +160,7 @@ func FuzzAnswers(f *testing.F) {
 		before := s.returned()
 		l := s.newLife()
 		var v verdict
-		n := allocated(func() {
+		n := testkit.Allocated(func() {
 			v = s.answer(l, func(shm.Ticket, uint64) []byte { return body })
 		})
 		if limit := 256*uint64(len(body)) + 2*standInArena; n > limit {
@@ -264,7 +193,7 @@ func FuzzFrames(f *testing.F) {
 		f.Add(uint16(seed.kind), uint8(seed.phase), uint64(5), ipctest.Body(f, name))
 	}
 	f.Add(uint16(ipc.Released), uint8(phaseInitialized), uint64(0), []byte{0, 0, 0, 0, 1, 0, 0, 0})
-	f.Add(uint16(ipc.Hello), uint8(phaseStarted), uint64(0), nested(1000))
+	f.Add(uint16(ipc.Hello), uint8(phaseStarted), uint64(0), append([]byte("\x81\xa1x"), bytes.Repeat([]byte{0x91}, 1000)...))
 	s := newStandIn(f, backings["sealed"])
 	f.Fuzz(func(t *testing.T, kind uint16, at uint8, id uint64, body []byte) {
 		l := s.newLife()
@@ -280,7 +209,7 @@ func FuzzFrames(f *testing.F) {
 		}
 		_, _ = l.loans.Lend(block)
 		block.Release()
-		n := allocated(func() { err = l.handle(ipc.Frame{Kind: ipc.Kind(kind), ID: id, Body: body}) })
+		n := testkit.Allocated(func() { err = l.handle(ipc.Frame{Kind: ipc.Kind(kind), ID: id, Body: body}) })
 		if err != nil && ruleOf(err) == "" {
 			t.Errorf("got error %v, want a protocol error", err)
 		}
@@ -302,8 +231,8 @@ func FuzzFrames(f *testing.F) {
 			t.Errorf("%d bytes were allocated for a body of %d, want at most %d", n, len(body), limit)
 		}
 		l.calls.end(false)
-		if names := len(l.up.list); names > 6 || names == 6 && (err != nil || l.up.list[5] != string(body)) {
-			t.Errorf("table of names is %q, with error %v", l.up.list, err)
+		if names := l.decoder.Names().List(); len(names) > 6 || len(names) == 6 && (err != nil || names[5] != string(body)) {
+			t.Errorf("table of names is %q, with error %v", names, err)
 		}
 		l.loans.Close()
 		if n := s.pool.Stats().Blocks; n != 0 {

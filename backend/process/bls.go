@@ -12,7 +12,7 @@ func (l *life) newBLS() *blsRequests {
 	return newBLSRequests(blsCaller{
 		model: m.env.Name, version: m.env.Version, host: m.env.Host,
 		oneResponse: func(model string) string { return m.program.Text(OneResponseWanted, model) },
-		channel:     l.channel, pool: l.encoder.pool, log: l.in.log,
+		channel:     l.channel, pool: m.supervisor.requests, log: l.in.log,
 	}, l)
 }
 
@@ -48,5 +48,8 @@ func (l *life) tasksOf(batch uint64) (tasks []*backend.Task, executing bool, err
 // input implements blsSession: what a model passes on is copied as soon as its process
 // has lent all that it can.
 func (l *life) input(d *ipc.Descriptor, frame []byte) (t infer.Tensor, refusal *infer.Error, err error) {
-	return l.tensor(d, frame, 1)
+	return l.decoder.Input(d, frame)
 }
+
+// nameOf implements blsSession.
+func (l *life) nameOf(number uint16) (string, error) { return l.decoder.Name(number) }

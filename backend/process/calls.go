@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
@@ -130,11 +131,11 @@ type resultBody struct {
 // about metrics is done at once, so that it keeps its order.
 func (c *hostCalls) receive(f ipc.Frame) error {
 	var body callBody
-	if err := decode(f, &body); err != nil {
+	if err := frames.DecodeMap(f, &body); err != nil {
 		return err
 	}
-	if len(f.Body) > maxMap && body.Operation != "load" {
-		return broke("frame", "body of CALL %q has %d bytes, want at most %d", body.Operation, len(f.Body), maxMap)
+	if len(f.Body) > frames.MaxMap && body.Operation != "load" {
+		return broke("frame", "body of CALL %q has %d bytes, want at most %d", body.Operation, len(f.Body), frames.MaxMap)
 	}
 	if (f.ID == 0) != (body.Operation == "drop_family") {
 		return broke("call", "CALL %q has number %d", body.Operation, f.ID)
@@ -262,7 +263,7 @@ func (c *hostCalls) result(number uint64, body resultBody) error {
 		return err
 	}
 	err = c.session.sendBody(ipc.Result, number, encoded)
-	if len(encoded) > ipc.MaxInlineBody && refusal(err) != nil {
+	if len(encoded) > ipc.MaxInlineBody && frames.Refusal(err) != nil {
 		// There is no memory for a long text now.
 		body.Error = output.Cut(body.Error)
 		if encoded, err = msgpack.Marshal(&body); err == nil {

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/ipc/ipctest"
 	"github.com/nereid-serving/nereid/metrics"
@@ -48,7 +50,7 @@ func metricOf(id uint64, operation uint32, value float64) ipc.Frame {
 func TestMalformedHostCallsEndTheLife(t *testing.T) {
 	family := map[string]any{"operation": "new_family", "family": 1, "name": "f", "description": "", "kind": 0}
 	metric := map[string]any{"operation": "new_metric", "family": 1, "metric": 1, "labels": [][2]string{}, "buckets": nil}
-	long := map[string]any{"operation": "ready", "model": strings.Repeat("x", maxMap), "version": ""}
+	long := map[string]any{"operation": "ready", "model": strings.Repeat("x", frames.MaxMap), "version": ""}
 	for name, test := range map[string]struct {
 		evil ipc.Frame
 		rule string
@@ -120,7 +122,7 @@ func FuzzCalls(f *testing.F) {
 		l.seen = phaseInitialized
 		registry := metrics.New(metrics.Config{})
 		l.calls = newHostCalls(l, l.in.model.env.Host, registry.Custom("m"), l.in.log)
-		n := allocated(func() {
+		n := testkit.Allocated(func() {
 			for rest := frames; len(rest) >= 4; {
 				size := min(int(le.Uint16(rest[2:])), len(rest)-4)
 				frame := ipc.Frame{Kind: ipc.Call, ID: uint64(rest[1]), Body: rest[4 : 4+size]}

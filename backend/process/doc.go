@@ -10,8 +10,9 @@
 // Program is the seam to a language: which program a process runs, with which files, what
 // AUTO_COMPLETE and INITIALIZE tell it, and how its faults read. A backend opens its
 // models by Supervisor.Open with a Program for each; nothing else here depends on it.
-// Package launch keeps the processes themselves, package output what they print. A
-// process is called a stub, which it is of the model: the other side of the protocol.
+// Package launch keeps the processes themselves, package output what they print; package
+// frames turns requests and responses into the bodies of frames, and back. A process is
+// called a stub, which it is of the model: the other side of the protocol.
 //
 // An instance has five states:
 //
@@ -47,11 +48,11 @@
 //
 // Memory: a task's inputs are lent to the stub by ticket until it gives the ticket back.
 // Outputs are lent by the stub until they are released, by the holder of the response;
-// where clients hold much of a stub's memory they are copied (copies.go). What a life
+// where clients hold much of a stub's memory they are copied (frames). What a life
 // has lent, and what it was lent, goes with it; responses that are being written keep
 // their mapping until they are released.
 //
-// Trust: what a stub writes is checked in ipc, in answer.go and in located.go. A stub that
+// Trust: what a stub writes is checked in ipc, in frames and in answer.go. A stub that
 // breaks the protocol is killed. Requests inside a stub that is lost are answered with
 // the program's text for ProcessLost; a batch that the stub had not taken goes back to
 // the scheduler.

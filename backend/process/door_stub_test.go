@@ -11,7 +11,6 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -120,37 +119,4 @@ func TestBatchesThatCannotBeSent(t *testing.T) {
 		t.Errorf("%d calls are on the stack, want few", deepest)
 	}
 	m.wantGood()
-}
-
-// TestRefusedNamesLeaveTheTableInStep sends a stub a name that does not fit into a frame,
-// and then one that there is no room for: the table of names stays that of the stub.
-func TestRefusedNamesLeaveTheTableInStep(t *testing.T) {
-	s := newStandIn(t, shm.Memfd{})
-	l := s.newLife()
-	l.encoder = encoder{pool: s.pool, loans: l.loans}
-	long := strings.Repeat("n", ipc.MaxFrame)
-	index, err := l.nameIndex(long)
-	if err != nil || int(index) != len(l.down.list)-1 || l.down.list[index] != long {
-		t.Fatalf("got index %d, error %v, want the next one", index, err)
-	}
-	var held []*shm.Block
-	for {
-		block, err := s.pool.Alloc(shm.PageSize)
-		if err != nil {
-			break
-		}
-		held = append(held, block)
-	}
-	known := len(l.down.list)
-	if _, err := l.nameIndex("m" + long); refusal(err) == nil || len(l.down.list) != known {
-		t.Errorf("got error %v and %d names, want a refusal and %d", err, len(l.down.list), known)
-	}
-	if _, err := l.nameIndex("short"); err != nil {
-		t.Errorf("short name: got error %v, want none", err)
-	}
-	for _, block := range held {
-		block.Release()
-	}
-	l.loans.Close()
-	l.calls.end(false)
 }

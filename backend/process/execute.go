@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
@@ -68,7 +69,6 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 	})
 	var panicked *boundary.Error
 	if errors.As(err, &panicked) { // nothing of it was published
-		l.encoder.undo()
 		err = infer.AsError(err)
 	}
 	return l.sent(number, position, err)
@@ -118,7 +118,7 @@ func (l *life) sent(number, position uint64, err error) (refused error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	at := l.findLocked(number)
-	own := refusal(err)
+	own := frames.Refusal(err)
 	switch {
 	case at < 0:
 		// The life has ended meanwhile and its end answers the batch, or the stub has
@@ -182,35 +182,14 @@ func (in *Instance) Withdraw() {
 }
 
 // send encodes and publishes the frame of a batch; the caller holds submit. After
-// an error nothing is lent, and refusal tells whether the channel is fine.
+// an error or a panic nothing is lent and nothing was published.
 func (l *life) send(b *backend.Batch, number uint64, handles []uint64, ahead bool) (position uint64, err error) {
 	var few [8]*infer.Request
 	requests := few[:0]
 	for _, task := range b.Tasks {
 		requests = append(requests, task.Request)
 	}
-	e := &l.encoder
-	if err := e.plan(requests, handles); err != nil {
-		return 0, err
-	}
-	if e.size > ipc.MaxInlineBody {
-		position, err = l.sendSpilled(ipc.Execute, number, ahead, e.size, func(body []byte) {
-			e.write(body, requests)
-			l.encoded.Store(number)
-		})
-	} else {
-		position, err = l.channel.Fill(ipc.Execute, number, e.size, func(frame []byte) {
-			e.write(frame[ipc.HeaderSize:], requests)
-			if ahead {
-				ipc.SetAhead(frame)
-			}
-			l.encoded.Store(number)
-		})
-	}
-	if err != nil {
-		e.undo()
-	}
-	return position, err
+	return l.encoder.Execute(number, requests, handles, ahead, &l.encoded)
 }
 
 // timeout ends a stub whose execute did not return in time.

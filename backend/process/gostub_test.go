@@ -119,7 +119,7 @@ func (s *goStub) execute(f ipc.Frame, behaviour string, executions int) {
 		body = append(body, make([]byte, ipc.DescriptorSize+2*8)...)
 	}
 	for i := range requests {
-		body = append(body, make([]byte, alignInline(len(body))-len(body))...)
+		body = append(body, make([]byte, ipc.AlignInline(len(body))-len(body))...)
 		d := ipc.Descriptor{
 			Name: 1, Type: uint8(infer.Uint8), Region: ipc.InFrame, Offset: uint64(ipc.HeaderSize + len(body)), Length: 4, Shape: []int64{1, 4},
 		}

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // handshake is what a process has been asked and has said until it takes batches, and at
@@ -75,7 +75,7 @@ func (h *handshake) receive(f ipc.Frame) error {
 	switch f.Kind {
 	case ipc.Hello:
 		h.seen = phaseHello
-		if err := decode(f, &struct{}{}); err != nil {
+		if err := frames.DecodeMap(f, &struct{}{}); err != nil {
 			return err
 		}
 		h.hello <- nil
@@ -88,7 +88,7 @@ func (h *handshake) receive(f ipc.Frame) error {
 	case ipc.Finalized:
 		h.seen = phaseFinalized
 		// What finalize raised is in the log already, with its traceback.
-		return decode(f, &struct {
+		return frames.DecodeMap(f, &struct {
 			Error string `msgpack:"error"`
 		}{})
 	}
@@ -101,7 +101,7 @@ func (h *handshake) complete(f ipc.Frame) error {
 		Error  string `msgpack:"error"`
 		Config string `msgpack:"config"`
 	}
-	if err := decode(f, &body); err != nil {
+	if err := frames.DecodeMap(f, &body); err != nil {
 		return err
 	}
 	switch {
@@ -121,7 +121,7 @@ func (h *handshake) initialize(f ipc.Frame) error {
 		Error   string `msgpack:"error"`
 		IsReady bool   `msgpack:"is_ready"`
 	}
-	if err := decode(f, &body); err != nil {
+	if err := frames.DecodeMap(f, &body); err != nil {
 		return err
 	}
 	h.asks = body.IsReady
@@ -152,12 +152,9 @@ func (l *life) initialize(ctx context.Context) error {
 			return err
 		}
 	}
-	inputs, outputs := l.in.model.tensorNames()
-	if err := checkNames(inputs, outputs); err != nil {
+	if err := l.setNames(l.in.model.tensorNames()); err != nil {
 		return err
 	}
-	l.down, l.up = newNames(inputs, outputs), newNames(inputs, outputs)
-	l.encoder.names = l.down
 	l.decoupled = l.in.model.decoupled()
 	l.told.Store(toldInitialize)
 	l.hear(true)
@@ -174,14 +171,26 @@ func (l *life) initialize(ctx context.Context) error {
 	return l.await(ctx, l.initialized, l.in.model.settings.InitializeTimeout, "initialize its model")
 }
 
-// ask sends a frame whose body is a map.
-func (l *life) ask(kind ipc.Kind, fields any) error {
-	if err := checkFields(kind, fields); err != nil {
-		return err
-	}
-	body, err := msgpack.Marshal(fields)
+// setNames begins the tables of tensor names.
+func (l *life) setNames(inputs, outputs []string) error {
+	told, err := frames.NewNames(inputs, outputs)
 	if err != nil {
 		return err
 	}
-	return l.sendBody(kind, 0, body)
+	heard, err := frames.NewNames(inputs, outputs)
+	if err != nil {
+		return err
+	}
+	l.encoder.SetNames(told)
+	l.decoder.SetNames(heard)
+	return nil
+}
+
+// ask sends a frame whose body is a map.
+func (l *life) ask(kind ipc.Kind, fields any) error {
+	body, err := frames.EncodeMap(kind, fields)
+	if err != nil {
+		return err
+	}
+	return l.encoder.Send(kind, 0, body)
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
@@ -272,7 +273,7 @@ func (q *blsRequest) read(body *ipc.InferBody, frame []byte) error {
 		}
 	}
 	if len(body.Parameters) > 0 && q.refusal == nil {
-		parameters, failure := parseParameters(body.Parameters)
+		parameters, failure := frames.ParseParameters(body.Parameters)
 		r.Parameters = parameters
 		if failure != nil {
 			q.refusal = q.prefixed(failure)
@@ -336,11 +337,10 @@ func (q *blsRequest) copyInput(t *infer.Tensor, data []byte, limit int64) error 
 		return infer.Errorf(infer.Unavailable, "the inputs of a model's own requests need copies of more than %d bytes", limit)
 	}
 	q.copied += n
-	block, err := q.of.pool.Alloc(len(data))
+	block, err := frames.Copy(q.of.pool, data)
 	if err != nil {
-		return exhausted(q.of.pool, err)
+		return err
 	}
-	copy(block.Bytes(), data)
 	t.Data, t.Memory = block.Bytes(), block
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/ipc/ipctest"
 	"github.com/nereid-serving/nereid/shm"
@@ -33,7 +34,7 @@ func FuzzInfers(f *testing.F) {
 		b := same.newBench()
 		b.mustAsk(9, inferBody{flags: ipc.InferStream})
 		var err error
-		n := allocated(func() { err = b.life.handle(ipc.Frame{Kind: ipc.Kind(kind), ID: number, Body: body}) })
+		n := testkit.Allocated(func() { err = b.life.handle(ipc.Frame{Kind: ipc.Kind(kind), ID: number, Body: body}) })
 		var broken *ipc.ProtocolError
 		if err != nil && !errors.As(err, &broken) {
 			t.Errorf("got error %v, want a protocol error", err)

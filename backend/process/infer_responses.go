@@ -3,10 +3,10 @@ package process
 import (
 	"sync"
 
+	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
-	"github.com/nereid-serving/nereid/shm"
 )
 
 // responses are those to a request of a model, on their way to it. They are sent
@@ -85,7 +85,7 @@ func (q *blsRequest) sendLocked(r *infer.Response) bool {
 		// are nobody's.
 		q.forgotten = !r.Final
 	}
-	if toCopy(q.of.pool, r) > copyAside {
+	if frames.ToCopy(q.of.pool, r) > copyAside {
 		q.away = true
 		if q.of.goAside(func() { q.sendAside(r) }, q.of.session.fail) {
 			return false
@@ -127,18 +127,4 @@ func (q *blsRequest) send(r *infer.Response) {
 	if err != nil {
 		b.session.fail(err)
 	}
-}
-
-// toCopy counts the bytes of outputs that must be copied for another stub.
-func toCopy(pool *shm.Pool, r *infer.Response) (n int) {
-	for i := range r.Outputs {
-		t := &r.Outputs[i]
-		if len(t.Data) <= ipc.MaxInline {
-			continue
-		}
-		if block, ok := t.Memory.(*shm.Block); !ok || !block.In(pool) {
-			n += len(t.Data)
-		}
-	}
-	return n
 }

@@ -389,7 +389,7 @@ func TestInferReturnsTheModelsResponses(t *testing.T) {
 				t.Fatalf("got %d outputs, want %d", len(a.outputs), len(r.Outputs))
 			}
 			for i := range a.outputs {
-				if !bytes.Equal(a.outputs[i], r.Outputs[i].Data) || b.life.down.list[a.body.Outputs[i].Name] != r.Outputs[i].Name {
+				if !bytes.Equal(a.outputs[i], r.Outputs[i].Data) || b.life.encoder.Names().List()[a.body.Outputs[i].Name] != r.Outputs[i].Name {
 					t.Errorf("output %d differs", i)
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend/process/cores"
+	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/boundary"
@@ -20,11 +21,9 @@ import (
 type life struct {
 	in      *Instance
 	channel *ipc.Channel
-	loans   *shm.Loans
-	down    *names  // guarded by Instance.submit
-	up      *names  // guarded by the channel's receive lock
-	encoder encoder // guarded by Instance.submit
-	copies  copies
+	loans   *shm.Loans      // of blocks that the process may read
+	encoder *frames.Encoder // of what it is sent; its lock is Instance.submit
+	decoder *frames.Decoder // of what it says; guarded by the channel's receive lock
 
 	// decoupled is what INITIALIZE says.
 	decoupled bool
@@ -124,18 +123,18 @@ func (in *Instance) begin() (*life, error) {
 	s.chargeArena(&config)
 	channel, err := ipc.New(config)
 	if err != nil {
-		return nil, &shortage{infer.Errorf(infer.Internal, "Unable to initialize shared memory key '%s' to requested size (%d bytes). If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. %s Error: %v",
-			in.name, settings.DefaultBytes, in.model.program.Text(LeastMemory, in.name), err), err}
+		return nil, &frames.Shortage{Client: infer.Errorf(infer.Internal, "Unable to initialize shared memory key '%s' to requested size (%d bytes). If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. %s Error: %v",
+			in.name, settings.DefaultBytes, in.model.program.Text(LeastMemory, in.name), err), Reason: err}
 	}
 	loans := &shm.Loans{}
 	l = &life{
-		in: in, channel: channel, loans: loans, logLimit: output.NewLimit(),
+		in: in, channel: channel, loans: loans,
+		encoder: frames.NewEncoder(channel, s.requests, loans), decoder: frames.NewDecoder(channel, loans, s.account),
+		logLimit: output.NewLimit(),
 	}
 	l.calls = newHostCalls(l, in.model.env.Host, s.metrics.Custom(in.model.env.Name), in.log)
-	l.copies.account = s.account
 	l.handshake.begin()
 	l.ending.begin()
-	l.encoder = encoder{pool: s.requests, loans: loans}
 	l.bls = l.newBLS()
 	files := Files{Peer: channel.Peer()}
 	defer files.close()
@@ -238,4 +237,9 @@ func orForever(d time.Duration) time.Duration {
 		return 1<<63 - 1
 	}
 	return d
+}
+
+// sendBody implements callSession.
+func (l *life) sendBody(kind ipc.Kind, id uint64, body []byte) error {
+	return l.encoder.Send(kind, id, body)
 }

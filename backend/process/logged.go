@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/ipc"
 )
@@ -30,7 +31,7 @@ func (l *life) logged(f ipc.Frame) error {
 		Own   bool   `msgpack:"own"`
 		Batch uint64 `msgpack:"batch"`
 	}
-	if err := decode(f, &body); err != nil {
+	if err := frames.DecodeMap(f, &body); err != nil {
 		return err
 	}
 	log := l.in.model.supervisor.log

@@ -264,8 +264,9 @@ func (m *Model) tensorNames() (inputs, outputs []string) {
 
 // initialization is what INITIALIZE says of a life, whatever its program is.
 func (l *life) initialization() Initialization {
+	names := l.encoder.Names()
 	return Initialization{
-		Tensors:      Tensors{Names: l.down.list, Inputs: l.down.inputs, Outputs: l.down.outputs, Decoupled: l.decoupled},
+		Tensors:      Tensors{Names: names.List(), Inputs: names.Inputs(), Outputs: names.Outputs(), Decoupled: l.decoupled},
 		Surroundings: l.surroundings(),
 		Windows:      Windows{Responses: windowResponses, Bytes: windowBytes},
 	}

@@ -249,8 +249,8 @@ func (l *life) responded(f ipc.Frame) error {
 		if !s.take(l.decoupled, final, int64(bytes&math.MaxInt64)) {
 			return broke("quota", "RESPONSE to request %#x beyond its window", r.Handle)
 		}
-		if err = l.readResponse(r, f.Body, &a.Response); err == nil {
-			err = l.giveBack(tickets)
+		if err = l.decoder.Response(r, f.Body, l.in.model.env.Name, &a.Response); err == nil {
+			err = l.decoder.Return(tickets)
 		}
 		if err != nil {
 			a.Release()
@@ -261,7 +261,7 @@ func (l *life) responded(f ipc.Frame) error {
 			a.slot.refs.Store(1)
 			a.Slot = &a.slot
 		}
-	} else if err := l.giveBack(tickets); err != nil {
+	} else if err := l.decoder.Return(tickets); err != nil {
 		return err
 	}
 	if final && !l.endStream(s) {

@@ -87,7 +87,7 @@ func (c *talk) end() {
 	if n := c.s.channel.Arena().Outstanding(); n != 0 {
 		c.s.t.Errorf("%d descriptors are outstanding, want none", n)
 	}
-	if n := c.l.copies.used.Load(); n != 0 {
+	if n := c.l.decoder.Copied(); n != 0 {
 		c.s.t.Errorf("%d bytes of copies are in use, want none", n)
 	}
 }

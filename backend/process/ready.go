@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 )
@@ -131,7 +132,7 @@ func (l *life) isReady(f ipc.Frame) error {
 		Ready bool   `msgpack:"ready"`
 		Error string `msgpack:"error"`
 	}
-	if err := decode(f, &body); err != nil {
+	if err := frames.DecodeMap(f, &body); err != nil {
 		return err
 	}
 	var reason error

@@ -4,10 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"runtime"
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
@@ -63,17 +63,19 @@ func newStandIn(t testing.TB, backing shm.Backing) *standIn {
 
 // newLife begins a life with the golden frames' names.
 func (s *standIn) newLife() *life {
-	model := &Model{supervisor: &Supervisor{}, settings: &Config{}, program: &words{}, env: backend.Env{Name: "m", Host: &callHost{}}}
-	names := func() *names { return newNames([]string{"IN0"}, []string{"OUT0", "OUT1", "OUT2", "OUT3"}) }
+	model := &Model{supervisor: &Supervisor{requests: s.pool}, settings: &Config{}, program: &words{}, env: backend.Env{Name: "m", Host: &callHost{}}}
+	loans := &shm.Loans{}
 	l := &life{
 		in:      &Instance{model: model, name: "m_0", log: zerolog.Nop()},
-		channel: s.channel, loans: &shm.Loans{}, down: names(), up: names(),
+		channel: s.channel, loans: loans, encoder: frames.NewEncoder(s.channel, s.pool, loans), decoder: frames.NewDecoder(s.channel, loans, nil),
 		logLimit: output.NewLimit(),
 	}
 	l.calls = newHostCalls(l, model.env.Host, metrics.New(metrics.Config{}).Custom("m"), l.in.log)
 	l.handshake.begin()
-	l.encoder = encoder{pool: s.pool, loans: l.loans, names: l.down}
 	l.bls = l.newBLS()
+	if err := l.setNames([]string{"IN0"}, []string{"OUT0", "OUT1", "OUT2", "OUT3"}); err != nil {
+		s.t.Fatal(err)
+	}
 	l.told.Store(toldInitialize)
 	return l
 }
@@ -176,7 +178,7 @@ func (s *standIn) release(l *life, v verdict) {
 	if n := s.channel.Arena().Outstanding(); n != 0 {
 		s.t.Errorf("%d descriptors are outstanding, want none", n)
 	}
-	if n := l.copies.used.Load(); n != 0 {
+	if n := l.decoder.Copied(); n != 0 {
 		s.t.Errorf("%d bytes of copies are in use, want none", n)
 	}
 	if n := s.pool.Stats().Blocks; n != 0 {
@@ -221,15 +223,6 @@ func executedBody(tickets []shm.Ticket, responses ...response) []byte {
 		b = append(b, make([]byte, ipc.Align8(len(b))-len(b))...)
 	}
 	return b
-}
-
-// allocated returns the bytes of the heap that f allocates.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
 }
 
 // arenaDescriptors counts the descriptors of a well-formed EXECUTED body that

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
 	"golang.org/x/sys/unix"
 )
@@ -125,10 +125,10 @@ func TestErrorsTellTheCauseOfALoss(t *testing.T) {
 		{&boundary.Error{Where: boundary.Life}, OurFault},
 		{broke("frame", "cut"), BrokeProtocol},
 		{&lateError{"execute did not return"}, TooLate},
-		{fmt.Errorf("%w: %w", errNeverReady, noRoom(ipc.Initialize, 1, fmt.Errorf("allocate: %w", shm.ErrExhausted))), OutOfMemory},
+		{fmt.Errorf("%w: %w", errNeverReady, &frames.Shortage{Client: infer.Errorf(infer.Unavailable, "no room"), Reason: fmt.Errorf("allocate: %w", shm.ErrExhausted)}), OutOfMemory},
 		{fmt.Errorf("%w: %w", errNeverReady, os.NewSyscallError("pipe2", unix.EMFILE)), OutOfMemory},
 		{fmt.Errorf("%w: %w", errNeverReady, &os.PathError{Op: "fork/exec", Err: unix.EAGAIN}), OutOfMemory},
-		{&shortage{infer.Errorf(infer.Internal, "Unable to initialize shared memory"), unix.ENFILE}, OutOfMemory},
+		{&frames.Shortage{Client: infer.Errorf(infer.Internal, "Unable to initialize shared memory"), Reason: unix.ENFILE}, OutOfMemory},
 		{fmt.Errorf("%w: %w", errNeverReady, infer.Errorf(infer.Internal, "ValueError: no")), Exited},
 		{errors.New("stub closed its end of the channel and lives on"), Exited},
 	} {

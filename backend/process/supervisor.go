@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/shm"
@@ -136,6 +137,28 @@ func (s *Supervisor) requestsFile() (*os.File, error) {
 		return nil, os.NewSyscallError("duplicate requests file", err)
 	}
 	return os.NewFile(uintptr(fd), "requests"), nil
+}
+
+// chargeArena has the account decide what a stub may reserve beyond what it keeps
+// while it is idle.
+func (s *Supervisor) chargeArena(c *ipc.Config) {
+	account := s.account
+	if account == nil {
+		return
+	}
+	c.MaxArena = min(c.MaxArena, max(account.Most(memory.Arenas), c.FreeArena))
+	c.Charge = func(n int64) bool { return account.Take(memory.Arenas, n) == nil }
+	c.Refund = func(n int64) { account.Give(memory.Arenas, n) }
+}
+
+// stubDescriptors is more than what a stub takes of the descriptors of this
+// process: eight while it runs, and about as many while it starts.
+const stubDescriptors = 20
+
+// Descriptors returns how many descriptors are to be kept for stubs that are to be
+// started: those of instances that have lost theirs, and two more.
+func (s *Supervisor) Descriptors() int {
+	return stubDescriptors * (2 + max(0, int(s.instances.Load())-s.children.Count()))
 }
 
 var errStopped = errors.New("instance is stopped")

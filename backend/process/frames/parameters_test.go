@@ -1,14 +1,12 @@
-package process
+package frames
 
 import (
 	"encoding/json"
-	"errors"
 	"math"
 	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/ipc"
 )
 
 // TestRequestParametersBecomeJSON compares the JSON text that request.parameters()
@@ -44,7 +42,7 @@ func TestRequestParametersBecomeJSON(t *testing.T) {
 }
 
 func TestResponseParametersAreParsed(t *testing.T) {
-	got, failure := parseParameters([]byte(`{"s":"ü","i":-5,"b":true,"i":6}`))
+	got, failure := ParseParameters([]byte(`{"s":"ü","i":-5,"b":true,"i":6}`))
 	want := []infer.Parameter{
 		{Name: "s", Kind: infer.StringParameter, String: "ü"}, {Name: "i", Kind: infer.IntParameter, Int: -5},
 		{Name: "b", Kind: infer.BoolParameter, Bool: true}, {Name: "i", Kind: infer.IntParameter, Int: 6},
@@ -61,7 +59,7 @@ func TestResponseParametersAreParsed(t *testing.T) {
 		"", "[]", "5", "null", `{"a":1`, `{"a":}`, `{"a":1.5}`, `{"a":1e3}`, `{"a":null}`, `{"a":[1]}`, `{"a":{}}`,
 		`{"a":99999999999999999999}`, `{1:2}`, strings.Repeat("[", 100_000),
 	} {
-		if _, failure := parseParameters([]byte(text)); failure == nil {
+		if _, failure := ParseParameters([]byte(text)); failure == nil {
 			t.Errorf("%.20s: got no error", text)
 		}
 	}
@@ -72,7 +70,7 @@ func FuzzParametersOfResponses(f *testing.F) {
 	f.Add([]byte(`{"s":"x","i":-5,"b":true}`))
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		list, failure := parseParameters(text)
+		list, failure := ParseParameters(text)
 		if failure != nil {
 			return
 		}
@@ -80,38 +78,4 @@ func FuzzParametersOfResponses(f *testing.F) {
 			t.Errorf("%q became %q", text, again)
 		}
 	})
-}
-
-func TestNameTableSharesInputsAndOutputs(t *testing.T) {
-	n := newNames([]string{"A", "B"}, []string{"B", "C"})
-	if n.index["B"] != 1 || n.isOutput(1) || !n.isOutput(2) || !n.isOutput(3) || n.isOutput(4) {
-		t.Errorf("got table %+v", n)
-	}
-	if index, ok := n.outputIndex("B"); !ok || index != 2 {
-		t.Errorf("output B: got index %d, %t, want 2", index, ok)
-	}
-	if _, ok := n.outputIndex("A"); ok {
-		t.Error("input A is an output")
-	}
-	if err := n.add(4, []byte("D")); err != nil || n.list[4] != "D" || n.isOutput(4) {
-		t.Errorf("add D: got error %v, table %+v", err, n)
-	}
-	for _, test := range []struct {
-		index uint64
-		name  string
-		rule  string
-	}{{4, "E", "name"}, {6, "E", "name"}, {5, "\xff", "utf8"}, {5, strings.Repeat("x", maxNameBytes), "name"}} {
-		var broken *ipc.ProtocolError
-		if err := n.add(test.index, []byte(test.name)); !errors.As(err, &broken) || broken.Rule != test.rule {
-			t.Errorf("add %d %.10q: got error %v, want one of rule %s", test.index, test.name, err, test.rule)
-		}
-	}
-	for len(n.list) < maxNames {
-		if err := n.add(uint64(len(n.list)), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := n.add(maxNames, nil); err == nil {
-		t.Error("a table of 65535 names takes another")
-	}
 }

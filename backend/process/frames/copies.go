@@ -1,4 +1,4 @@
-package process
+package frames
 
 import (
 	"sync/atomic"

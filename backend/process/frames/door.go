@@ -1,4 +1,4 @@
-package process
+package frames
 
 import (
 	"errors"
@@ -121,10 +121,10 @@ func invalidText(v reflect.Value) (field, text string) {
 	return "", ""
 }
 
-// refusal returns err as an error of what was to be sent, nil if it is one of the
+// Refusal returns err as an error of what was to be sent, nil if it is one of the
 // life: the channel is broken, or has been closed. Whatever else keeps a frame
 // from being sent, a lack of memory above all, is no fault of the stub.
-func refusal(err error) *infer.Error {
+func Refusal(err error) *infer.Error {
 	var broken *ipc.ProtocolError
 	if err == nil || errors.Is(err, ipc.ErrClosed) || errors.As(err, &broken) {
 		return nil

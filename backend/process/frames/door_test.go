@@ -1,4 +1,4 @@
-package process
+package frames
 
 import (
 	"encoding/binary"
@@ -90,7 +90,8 @@ func FuzzDoor(f *testing.F) {
 	}
 	f.Cleanup(pool.Close)
 	f.Fuzz(func(t *testing.T, id, correlation, key, value string, rank uint16, data []byte, count uint8) {
-		e := encoder{pool: pool, loans: &shm.Loans{}, names: newNames([]string{"IN0"}, []string{"OUT0"})}
+		e := NewEncoder(nil, pool, &shm.Loans{})
+		e.SetNames(mustName(t, []string{"IN0"}, []string{"OUT0"}))
 		defer e.loans.Close()
 		good := &infer.Request{ID: "good", Inputs: []infer.Tensor{{Name: "IN0", DataType: infer.Uint8, Shape: []int64{1}, Data: []byte{1}}}}
 		requests := []*infer.Request{good}
@@ -106,7 +107,7 @@ func FuzzDoor(f *testing.F) {
 		}
 		handles := make([]uint64, len(requests))
 		if err := e.plan(requests, handles); err != nil {
-			if refusal(err) == nil {
+			if Refusal(err) == nil {
 				t.Fatalf("plan: got error %v, want one for clients", err)
 			}
 			if loans, _ := e.loans.Count(); loans > 0 {
@@ -125,6 +126,9 @@ func FuzzDoor(f *testing.F) {
 // TestDoorNamesTheFieldThatIsRefused wants the field named that a map of INITIALIZE or
 // RESULT cannot have.
 func TestDoorNamesTheFieldThatIsRefused(t *testing.T) {
+	type Tensors struct {
+		Names []string `msgpack:"names"`
+	}
 	type search struct {
 		Path   string   `msgpack:"path"`
 		Search []string `msgpack:"search"`
@@ -150,7 +154,7 @@ func TestDoorNamesTheFieldThatIsRefused(t *testing.T) {
 		t.Errorf("got error %v, want one that names the field", err)
 	}
 	names := make([]string, maxNames/2+1)
-	if err := checkNames(names, names); err == nil {
+	if _, err := NewNames(names, names); err == nil {
 		t.Error("more names were let through than a table has")
 	}
 }
@@ -158,15 +162,15 @@ func TestDoorNamesTheFieldThatIsRefused(t *testing.T) {
 // TestRefusalTellsShortageFromDeath wants a lack of memory told apart from the end of a life.
 func TestRefusalTellsShortageFromDeath(t *testing.T) {
 	short := noRoom(ipc.Execute, 40_000, fmt.Errorf("allocate: %w", shm.ErrExhausted))
-	if own := refusal(short); own == nil || own.Code != infer.Unavailable || !errors.Is(short, shm.ErrExhausted) {
+	if own := Refusal(short); own == nil || own.Code != infer.Unavailable || !errors.Is(short, shm.ErrExhausted) {
 		t.Errorf("no room: got %v, want an error for clients that is about memory", own)
 	}
-	for _, err := range []error{nil, ipc.ErrClosed, fmt.Errorf("send: %w", ipc.ErrClosed), broke("head", "it moves back")} {
-		if own := refusal(err); own != nil {
+	for _, err := range []error{nil, ipc.ErrClosed, fmt.Errorf("send: %w", ipc.ErrClosed), ipc.Broken("head", "it moves back")} {
+		if own := Refusal(err); own != nil {
 			t.Errorf("%v: got %v, want none for clients", err, own)
 		}
 	}
-	if own := refusal(errors.New("frame EXECUTE of 70000 bytes: want at most 65536")); own == nil || own.Code != infer.Internal {
+	if own := Refusal(errors.New("frame EXECUTE of 70000 bytes: want at most 65536")); own == nil || own.Code != infer.Internal {
 		t.Errorf("our own fault: got %v, want an internal error", own)
 	}
 }

@@ -1,4 +1,4 @@
-package process
+package frames
 
 import (
 	"encoding/binary"
@@ -7,20 +7,21 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// Limits of the bodies that are MessagePack maps, in bytes; stubs cut longer
-// texts. HELLO has two versions and two paths.
+// MaxMap is how long a body may be that is a MessagePack map, in bytes; stubs cut longer
+// texts.
+const MaxMap = 1 << 20
+
 const (
-	maxMap   = 1 << 20
-	maxHello = 64 << 10
+	maxHello = 64 << 10 // of HELLO, which has two versions and two paths
 	// maxMapDepth is how deep such a map may nest. None of today's does; the library
 	// passes over what it does not know by calls that nest as deep as the body.
 	maxMapDepth = 16
 )
 
-// decode reads a MessagePack body. The library allocates no more than what the
-// body holds bytes for.
-func decode(f ipc.Frame, into any) error {
-	limit := maxMap
+// DecodeMap reads a body that is a MessagePack map. The library allocates no more than
+// what the body holds bytes for.
+func DecodeMap(f ipc.Frame, into any) error {
+	limit := MaxMap
 	switch f.Kind {
 	case ipc.Hello:
 		limit = maxHello
@@ -28,15 +29,24 @@ func decode(f ipc.Frame, into any) error {
 		limit = ipc.MaxSpilledBody // the files of a model to load
 	}
 	if len(f.Body) > limit {
-		return broke("frame", "body of %s has %d bytes, want at most %d", f.Kind, len(f.Body), limit)
+		return ipc.Broken("frame", "body of %s has %d bytes, want at most %d", f.Kind, len(f.Body), limit)
 	}
 	if what := skimMap(f.Body); what != "" {
-		return broke("msgpack", "body of %s %s", f.Kind, what)
+		return ipc.Broken("msgpack", "body of %s %s", f.Kind, what)
 	}
 	if err := msgpack.Unmarshal(f.Body, into); err != nil {
-		return broke("msgpack", "body of %s: %v", f.Kind, err)
+		return ipc.Broken("msgpack", "body of %s: %v", f.Kind, err)
 	}
 	return nil
+}
+
+// EncodeMap writes a body that is a MessagePack map, of a struct whose fields have names
+// for msgpack. An error names the field that no stub could decode.
+func EncodeMap(kind ipc.Kind, fields any) ([]byte, error) {
+	if err := checkFields(kind, fields); err != nil {
+		return nil, err
+	}
+	return msgpack.Marshal(fields)
 }
 
 // skimMap passes over b without keeping anything of it and says what is wrong if

@@ -1,0 +1,117 @@
+package frames
+
+import (
+	"cmp"
+	"math"
+	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// Decoder reads what the frames of one life of a stub hold. The caller holds the
+// channel's receive lock. Whatever becomes of a frame, each tensor that it describes is
+// located: what the stub has lent goes back to it only by being released.
+type Decoder struct {
+	channel *ipc.Channel
+	loans   *shm.Loans
+	names   *Names // that the stub has told; guarded by the receive lock
+	copies  copies
+}
+
+// NewDecoder makes the decoder of a life, whose channel and loans the caller closes. The
+// account is charged for private copies, unless it is nil.
+func NewDecoder(channel *ipc.Channel, loans *shm.Loans, account *memory.Account) *Decoder {
+	return &Decoder{channel: channel, loans: loans, copies: copies{account: account}}
+}
+
+// SetNames says which names INITIALIZE tells the stub.
+func (d *Decoder) SetNames(names *Names) { d.names = names }
+
+// Names returns the names by which the stub calls tensors.
+func (d *Decoder) Names() *Names { return d.names }
+
+// AddName acts on a NAME: the next index is that of this name.
+func (d *Decoder) AddName(index uint64, name []byte) error { return d.names.add(index, name) }
+
+// Name returns the name of the tensor that the stub calls by an index.
+func (d *Decoder) Name(index uint16) (string, error) {
+	if int(index) >= len(d.names.list) {
+		return "", ipc.Broken("name", "name %d of %d", index, len(d.names.list))
+	}
+	return d.names.list[index], nil
+}
+
+// Return ends the loans whose tickets the stub gives back, 8 bytes each.
+func (d *Decoder) Return(tickets []byte) error {
+	for i := range len(tickets) / 8 {
+		if err := d.loans.Return(shm.Ticket(ipc.Ticket(tickets, i))); err != nil {
+			return ipc.Broken("ticket", "%v", err)
+		}
+	}
+	return nil
+}
+
+// Copied returns how many bytes of private copies are held by responses.
+func (d *Decoder) Copied() int64 { return d.copies.used.Load() }
+
+// Response turns a response of the stub into one for a client of the named model. The
+// frame is the body that r was read from.
+func (d *Decoder) Response(r *ipc.ResponseBody, frame []byte, model string, into *infer.Response) error {
+	if len(r.Outputs) > 0 {
+		into.Outputs = make([]infer.Tensor, 0, len(r.Outputs))
+	}
+	var refusal *infer.Error
+	for i := range r.Outputs {
+		described := &r.Outputs[i]
+		t, own, err := d.tensor(described, frame, crowded)
+		if err != nil {
+			return err
+		}
+		refusal = cmp.Or(refusal, own)
+		into.Outputs = append(into.Outputs, t)
+		if !d.names.isOutput(described.Name) {
+			refusal = cmp.Or(refusal, infer.Errorf(infer.InvalidArg, "unexpected inference output '%s' for model '%s'", t.Name, model))
+		}
+	}
+	switch {
+	case r.Flags&ipc.FlagError != 0:
+		code := infer.Code(min(r.Code, math.MaxUint8))
+		if !code.Valid() {
+			return ipc.Broken("frame", "code of an error is %d", r.Code)
+		}
+		into.Err = StubError(code, string(r.Error))
+	case len(r.Parameters) > 0:
+		parameters, failure := ParseParameters(r.Parameters)
+		into.Parameters, into.Err = parameters, cmp.Or(failure, refusal)
+	default:
+		into.Err = refusal
+	}
+	if into.Err != nil {
+		into.Release()
+		into.Outputs, into.Parameters = nil, nil
+	}
+	return nil
+}
+
+// Input turns the descriptor of an input of a BLS request into a tensor. A refusal means
+// that its bytes cannot be had now, but the stub has done nothing wrong. The caller takes
+// what lies in the arena out of it soon: so it is lent up to the last byte.
+func (d *Decoder) Input(described *ipc.Descriptor, frame []byte) (t infer.Tensor, refusal *infer.Error, err error) {
+	return d.tensor(described, frame, 1)
+}
+
+// usedUp ends the text of an error of a stub that was granted no memory; it is in
+// pool.py, too.
+const usedUp = "is used up (--request-memory-byte-size)"
+
+// StubError makes an error of what a stub says. Triton's code for a lack of memory is
+// that of a fault; that there is none at the moment is Unavailable.
+func StubError(code infer.Code, text string) *infer.Error {
+	if code == infer.Internal && strings.HasSuffix(text, usedUp) {
+		code = infer.Unavailable
+	}
+	return &infer.Error{Code: code, Message: text}
+}

@@ -1,0 +1,203 @@
+package frames
+
+import (
+	"encoding/binary"
+	"math"
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// Encoder makes and sends the frames that go to one life of a stub. The caller holds one
+// lock for SetNames, Execute and Response.Send, which number what they lend and name;
+// everything else may be called by any goroutine.
+type Encoder struct {
+	channel *ipc.Channel
+	pool    *shm.Pool
+	loans   *shm.Loans
+	names   *Names // that the stub has been told; guarded by the caller's lock
+
+	// The batch that is being sent, kept for its memory. Guarded by the caller's lock.
+	tensors []ipc.Descriptor
+	places  []place // of tensors, in their order
+	heads   []ipc.RequestHead
+	outputs []uint16
+	strings []byte // parameters of all requests, one after another
+	size    int    // bytes of the body
+}
+
+// NewEncoder makes the encoder of a life, whose channel and loans the caller closes.
+// Tensors travel in pool, the server's pool for requests, if they are too long for a
+// frame.
+func NewEncoder(channel *ipc.Channel, pool *shm.Pool, loans *shm.Loans) *Encoder {
+	return &Encoder{channel: channel, pool: pool, loans: loans}
+}
+
+// SetNames says which names INITIALIZE tells the stub.
+func (e *Encoder) SetNames(names *Names) { e.names = names }
+
+// Names returns the names that the stub has been told.
+func (e *Encoder) Names() *Names { return e.names }
+
+// Execute sends the frame EXECUTE of a batch and returns its position. Handles are the
+// requests' in order. The number is stored in written when everything has been read of
+// the requests, before the stub can see the frame. After an error, or a panic, nothing is
+// lent and nothing was sent; Refusal tells whether the channel is fine.
+func (e *Encoder) Execute(number uint64, requests []*infer.Request, handles []uint64, ahead bool, written *atomic.Uint64) (position uint64, err error) {
+	sent := false
+	defer func() {
+		if !sent {
+			e.undo()
+		}
+	}()
+	if err := e.plan(requests, handles); err != nil {
+		return 0, err
+	}
+	if e.size > ipc.MaxInlineBody {
+		position, err = e.spill(ipc.Execute, number, ahead, e.size, func(body []byte) {
+			e.write(body, requests)
+			written.Store(number)
+		})
+	} else {
+		position, err = e.channel.Fill(ipc.Execute, number, e.size, func(frame []byte) {
+			e.write(frame[ipc.HeaderSize:], requests)
+			if ahead {
+				ipc.SetAhead(frame)
+			}
+			written.Store(number)
+		})
+	}
+	sent = err == nil
+	return position, err
+}
+
+func (e *Encoder) reset() {
+	e.tensors, e.heads, e.outputs, e.strings = e.tensors[:0], e.heads[:0], e.outputs[:0], e.strings[:0]
+	clear(e.places)
+	e.places = e.places[:0]
+}
+
+// undo takes back what plan lent, when the frame was not sent.
+func (e *Encoder) undo() {
+	for i := range e.places {
+		e.places[i].takeBack(e.loans)
+	}
+}
+
+// plan decides where each tensor's bytes travel and how long the frame gets, and lends
+// what lies in the pool. After an error nothing is lent.
+func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
+	e.reset()
+	e.size = ipc.ExecuteSize
+	for i, r := range requests {
+		if err := checkRequest(r); err != nil {
+			return err
+		}
+		from := len(e.strings)
+		e.strings = appendParameters(e.strings, r.Parameters)
+		h := ipc.RequestHead{
+			Handle: handles[i], Correlation: r.Correlation.Number, Timeout: r.TimeoutMicros, Flags: r.Flags,
+			Inputs: uint16(len(r.Inputs)), Outputs: ipc.AllOutputs, ID: uint32(len(r.ID)),
+			Parameters: uint32(len(e.strings) - from), CorrelText: uint32(len(r.Correlation.Text)),
+		}
+		if r.Correlation.Text != "" {
+			h.CorrelKind = ipc.CorrelationText
+		}
+		if r.Padding {
+			h.Outputs = 0
+		}
+		if len(r.Outputs) > 0 {
+			h.Outputs = 0
+			for _, name := range r.Outputs {
+				if index, ok := e.names.outputIndex(name); ok {
+					e.outputs = append(e.outputs, index)
+					h.Outputs++
+				}
+			}
+			e.size += ipc.Align8(2 * int(h.Outputs))
+		}
+		e.heads = append(e.heads, h)
+		e.size += ipc.RequestSize + ipc.Align8(len(r.ID)+int(h.Parameters)+len(r.Correlation.Text))
+		for j := range r.Inputs {
+			e.size += ipc.DescriptorSize + 8*len(r.Inputs[j].Shape)
+		}
+	}
+	// Behind the heads of all requests come the tensor bytes that travel in the frame.
+	for _, r := range requests {
+		for j := range r.Inputs {
+			if err := e.place(&r.Inputs[j]); err != nil {
+				e.undo()
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// place chooses where one tensor's bytes travel.
+func (e *Encoder) place(t *infer.Tensor) error {
+	index, ok := e.names.index[t.Name]
+	if !ok {
+		return infer.Errorf(infer.Internal, "input %q is not in the model's table of names", t.Name)
+	}
+	d := ipc.Descriptor{Name: index, Type: uint8(t.DataType), Shape: t.Shape, Element: element(t)}
+	p, size, ok := inFrame(t.Data, e.size, ipc.MaxInlineBody)
+	e.size = size
+	if !ok {
+		var err error
+		if p, err = e.inRequests(t); err != nil {
+			return err
+		}
+		err = p.lend(e.loans)
+		p.release() // the loan keeps it
+		if err != nil {
+			return err
+		}
+	}
+	p.describe(&d)
+	e.tensors, e.places = append(e.tensors, d), append(e.places, p)
+	return nil
+}
+
+// element returns what a descriptor says of the elements' common length.
+func element(t *infer.Tensor) uint32 {
+	if t.DataType == infer.Bytes {
+		if s := infer.ScanBytes(t.Data, math.MaxInt); s.Common >= 0 {
+			return uint32(s.Common) + 1
+		}
+	}
+	return 0
+}
+
+// write writes the planned body.
+func (e *Encoder) write(body []byte, requests []*infer.Request) {
+	b := body
+	binary.LittleEndian.PutUint32(b[0:], uint32(len(requests)))
+	binary.LittleEndian.PutUint32(b[4:], 0)
+	b = b[ipc.ExecuteSize:]
+	tensors, places, outputs, strings := e.tensors, e.places, e.outputs, e.strings
+	for i, r := range requests {
+		h := &e.heads[i]
+		b = h.Put(b)
+		for range r.Inputs {
+			b = tensors[0].Put(b)
+			places[0].fill(body)
+			tensors, places = tensors[1:], places[1:]
+		}
+		if h.Outputs != ipc.AllOutputs {
+			n := int(h.Outputs)
+			for k, index := range outputs[:n] {
+				b[2*k], b[2*k+1] = byte(index), byte(index>>8)
+			}
+			outputs = outputs[n:]
+			b = b[ipc.Align8(2*n):]
+		}
+		n := copy(b, r.ID)
+		n += copy(b[n:], strings[:h.Parameters])
+		strings = strings[h.Parameters:]
+		n += copy(b[n:], r.Correlation.Text)
+		b = b[ipc.Align8(n):]
+	}
+}

@@ -1,0 +1,127 @@
+package frames
+
+import (
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// place is where the bytes of a tensor, or of a spilled body, lie while a frame names
+// them: as the frame says it (region, offset, ticket), as this process has them mapped
+// (data), and what keeps them there (memory).
+//
+//	region      bytes                          memory         goes back
+//	InFrame     a part of the frame's body     nil
+//	InRequests  a block of the requests pool   *shm.Block     by its ticket, when the stub says RELEASED
+//	InArena     written by the stub            *shm.Extent,   by its ticket, when the extent is released
+//	                                           or *privateCopy
+//
+// On its way to a stub a place is chosen (inFrame, Encoder.inRequests), lent, and
+// described; from lend on, the loan keeps the block, and the place may be released. On
+// its way from a stub it is located (Decoder.locate): read from a descriptor once,
+// checked, and only then mapped.
+type place struct {
+	region uint32
+	offset uint64     // in the region; in a frame, from the first byte of its header
+	ticket shm.Ticket // 0: there is none, or not yet; no ticket is 0
+	data   []byte
+	memory infer.Memory // with a reference of the place's own
+}
+
+// inFrame chooses a place in a frame whose body has size bytes so far, and returns the
+// size with it. It is false if the tensor is too long, or the body would have more than
+// most bytes. The bytes are copied when the body is written.
+func inFrame(data []byte, size, most int) (p place, after int, ok bool) {
+	begin := ipc.AlignInline(size)
+	if n := len(data); n > 0 && (n > ipc.MaxInline || begin+n > most) {
+		return p, size, false
+	}
+	return place{region: ipc.InFrame, offset: uint64(ipc.HeaderSize + begin), data: data}, begin + len(data), true
+}
+
+// inRequests chooses a place in the requests pool: the tensor's own if it lies there
+// already, else that of a copy.
+func (e *Encoder) inRequests(t *infer.Tensor) (place, error) {
+	block := own(e.pool, t)
+	if block != nil {
+		block.Retain()
+	} else {
+		var err error
+		if block, err = Copy(e.pool, t.Data); err != nil {
+			return place{}, err
+		}
+	}
+	return inBlock(block, len(t.Data)), nil
+}
+
+// inBlock is the place of the first n bytes of a block, whose reference becomes the
+// place's.
+func inBlock(block *shm.Block, n int) place {
+	return place{region: ipc.InRequests, offset: block.Offset(), data: block.Bytes()[:n], memory: block}
+}
+
+// own returns the block of the requests pool that holds the tensor's bytes, nil if there
+// is none. A range that does not begin at its block's first byte does not count: a stub
+// drops the pages of whole blocks.
+func own(pool *shm.Pool, t *infer.Tensor) *shm.Block {
+	if block, ok := t.Memory.(*shm.Block); ok && block.In(pool) {
+		if offset, ok := block.Locate(t.Data); ok && offset == block.Offset() {
+			return block
+		}
+	}
+	return nil
+}
+
+// Copy copies bytes into a block of the requests pool, which is the caller's.
+func Copy(pool *shm.Pool, data []byte) (*shm.Block, error) {
+	block, err := pool.Alloc(len(data))
+	if err != nil {
+		return nil, infer.Errorf(infer.Unavailable, "Failed to increase the shared memory pool size to %d bytes. If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Error: %v",
+			pool.Stats().Reserved, err)
+	}
+	copy(block.Bytes(), data)
+	return block, nil
+}
+
+// lend has a loan keep what the place names, if it is a block: it is the stub's to read
+// until the ticket comes back or the life ends. After ipc.ErrClosed nothing is lent.
+func (p *place) lend(loans *shm.Loans) error {
+	if p.region != ipc.InRequests {
+		return nil
+	}
+	ticket, ok := loans.Lend(p.memory.(*shm.Block))
+	if !ok {
+		return ipc.ErrClosed
+	}
+	p.ticket = ticket
+	return nil
+}
+
+// takeBack ends the loan of a place whose frame was not sent: the stub does not know the
+// ticket.
+func (p *place) takeBack(loans *shm.Loans) {
+	if p.ticket != 0 {
+		_ = loans.Return(p.ticket)
+		p.ticket = 0
+	}
+}
+
+// release gives up the place's own reference.
+func (p *place) release() {
+	if p.memory != nil {
+		p.memory.Release()
+		p.memory = nil
+	}
+}
+
+// fill copies what travels in the frame into its body.
+func (p *place) fill(body []byte) {
+	if p.region == ipc.InFrame {
+		copy(body[p.offset-ipc.HeaderSize:], p.data)
+	}
+}
+
+// describe writes the place into a descriptor.
+func (p *place) describe(d *ipc.Descriptor) {
+	d.Region, d.Offset, d.Length, d.Ticket = p.region, p.offset, uint64(len(p.data)), uint64(p.ticket)
+}

@@ -1,0 +1,179 @@
+package frames
+
+import (
+	"strconv"
+
+	"github.com/nereid-serving/nereid/backend/process/output"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// Response is an INFER_RESPONSE on its way into the ring: the response to a BLS request,
+// for the model that made it.
+type Response struct {
+	encoder     *Encoder
+	outputs     []infer.Tensor
+	head        ipc.ResponseHead
+	text        string // of the error
+	parameters  []byte
+	places      []place // of outputs; each keeps its block until Release
+	few         [4]place
+	descriptors []ipc.Descriptor
+	size        int // bytes of the body
+}
+
+// patientBacklog is how many bytes of frames may wait for room in a stub's ring
+// before small tensors travel in blocks.
+const patientBacklog = 1 << 20
+
+// Place chooses where each output's bytes travel, and copies those that must be. The
+// caller keeps r until it has released the Response. An error says why the response
+// cannot be sent.
+func (e *Encoder) Place(r *infer.Response) (placed *Response, err error) {
+	text, err := checkResponse(r)
+	if err != nil {
+		return nil, err
+	}
+	p := &Response{encoder: e}
+	if r.Err != nil || !r.Empty {
+		p.head.Flags = ipc.FlagPresent
+	}
+	if r.Final {
+		p.head.Flags |= ipc.FlagFinal
+	}
+	if r.Err != nil {
+		p.head.Flags |= ipc.FlagError
+		p.head.Code, p.text = uint16(r.Err.Code), text
+		p.head.Error = uint32(len(p.text))
+		p.size = ipc.InferResponseSize + ipc.ResponseSize + ipc.Align8(len(p.text))
+		return p, nil
+	}
+	p.outputs = r.Outputs
+	p.parameters = appendParameters(nil, r.Parameters)
+	p.head.Parameters, p.head.Outputs = uint32(len(p.parameters)), uint16(len(p.outputs))
+	p.size = ipc.InferResponseSize + ipc.ResponseSize + ipc.Align8(len(p.parameters))
+	for i := range p.outputs {
+		p.size += ipc.DescriptorSize + 8*len(p.outputs[i].Shape)
+	}
+	p.places = p.few[:0]
+	most := ipc.MaxInlineBody
+	if e.channel.Backlog() > patientBacklog {
+		// The stub does not read: what waits for it must not grow.
+		most = 0
+	}
+	defer func() {
+		if placed == nil { // also after a panic
+			p.Release()
+		}
+	}()
+	for i := range p.outputs {
+		if err := p.place(&p.outputs[i], most); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// place chooses where one output's bytes travel.
+func (p *Response) place(t *infer.Tensor, most int) error {
+	e := p.encoder
+	at, size, ok := inFrame(t.Data, p.size, most)
+	p.size = size
+	if !ok {
+		if _, lent := e.loans.Count(); int64(len(t.Data)) > e.channel.MaxArena()-lent {
+			return infer.Errorf(infer.Unavailable,
+				"Failed to increase the shared memory pool size to %d bytes. If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Error: the model holds as many tensors as it may",
+				lent)
+		}
+		var err error
+		if at, err = e.inRequests(t); err != nil {
+			return err
+		}
+	}
+	p.places = append(p.places, at)
+	return nil
+}
+
+// ToCopy counts the bytes of a response's outputs that Place must copy into the requests
+// pool.
+func ToCopy(pool *shm.Pool, r *infer.Response) (n int) {
+	for i := range r.Outputs {
+		if t := &r.Outputs[i]; len(t.Data) > ipc.MaxInline && own(pool, t) == nil {
+			n += len(t.Data)
+		}
+	}
+	return n
+}
+
+// Release gives up what the response keeps: what was sent is kept by its loans.
+func (p *Response) Release() {
+	for i := range p.places {
+		p.places[i].release()
+	}
+}
+
+// Send lends the outputs and sends the frame, and before it NAMEs that are new to the
+// stub. The caller holds its lock. After an error nothing is lent.
+func (p *Response) Send(number uint64) error {
+	err := p.describe()
+	if err == nil {
+		err = p.encoder.fill(ipc.InferResponse, number, p.size, p.write)
+	}
+	if err != nil {
+		for i := range p.places {
+			p.places[i].takeBack(p.encoder.loans)
+		}
+	}
+	return err
+}
+
+// describe makes the descriptors and lends the blocks.
+func (p *Response) describe() error {
+	p.descriptors = make([]ipc.Descriptor, len(p.places))
+	for i := range p.places {
+		t, at, d := &p.outputs[i], &p.places[i], &p.descriptors[i]
+		index, err := p.encoder.nameIndex(t.Name)
+		if err != nil {
+			return err
+		}
+		if err := at.lend(p.encoder.loans); err != nil {
+			return err
+		}
+		*d = ipc.Descriptor{Name: index, Type: uint8(t.DataType), Shape: t.Shape, Element: element(t)}
+		at.describe(d)
+	}
+	return nil
+}
+
+func (p *Response) write(body []byte) {
+	clear(body)
+	b := p.head.Put(body[ipc.InferResponseSize:])
+	for i := range p.descriptors {
+		b = p.descriptors[i].Put(b)
+		p.places[i].fill(body)
+	}
+	b = b[copy(b, p.parameters):]
+	copy(b, p.text)
+}
+
+// nameIndex returns a name's index in the stub's table, telling the stub first if the
+// name is new. The caller holds its lock.
+func (e *Encoder) nameIndex(name string) (uint16, error) {
+	if index, ok := e.names.index[name]; ok {
+		return index, nil
+	}
+	index := len(e.names.list)
+	if rule, detail := e.names.refuses([]byte(name)); rule != "" {
+		return 0, infer.Errorf(infer.Internal, "the models that were called have answered with %d different names of tensors, and now with %s: %s",
+			index, strconv.QuoteToASCII(output.CutAt(name, 64)), detail)
+	}
+	// The table grows with what has been sent alone: an index that the stub does not
+	// know would be taken for the next name.
+	if err := e.Send(ipc.Name, uint64(index), []byte(name)); err != nil {
+		return 0, err
+	}
+	e.names.append(name)
+	e.names.index[name] = uint16(index)
+	return uint16(index), nil
+}

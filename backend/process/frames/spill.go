@@ -1,0 +1,75 @@
+package frames
+
+import (
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+)
+
+// Send sends a frame, through a block of the requests pool if its body is long.
+func (e *Encoder) Send(kind ipc.Kind, id uint64, body []byte) error {
+	if len(body) <= ipc.MaxInlineBody {
+		return e.channel.Send(kind, id, body)
+	}
+	_, err := e.spill(kind, id, false, len(body), func(b []byte) { copy(b, body) })
+	return err
+}
+
+// fill sends a frame with a body of n bytes, which write writes, through a block if it
+// is long.
+func (e *Encoder) fill(kind ipc.Kind, id uint64, n int, write func([]byte)) error {
+	if n > ipc.MaxInlineBody {
+		_, err := e.spill(kind, id, false, n, write)
+		return err
+	}
+	_, err := e.channel.Fill(kind, id, n, func(frame []byte) { write(frame[ipc.HeaderSize:]) })
+	return err
+}
+
+// spill sends a frame whose body of n bytes, written by write, lies in a block of the
+// pool. It returns the frame's position. A lack of memory is a Shortage, about what was
+// to be sent: the channel is as it was.
+func (e *Encoder) spill(kind ipc.Kind, id uint64, ahead bool, n int, write func([]byte)) (uint64, error) {
+	block, err := e.pool.Alloc(n)
+	if err != nil {
+		return 0, noRoom(kind, n, err)
+	}
+	body := inBlock(block, n)
+	defer body.release() // the loan keeps it; or it was not written
+	write(body.data)
+	if err := body.lend(e.loans); err != nil {
+		return 0, err
+	}
+	frame, err := e.channel.Begin(kind, id, ipc.DescriptorSize)
+	if err != nil {
+		body.takeBack(e.loans)
+		return 0, err
+	}
+	d := ipc.Descriptor{Type: uint8(infer.Uint8)}
+	body.describe(&d)
+	d.Put(frame[ipc.HeaderSize:])
+	ipc.SetSpilled(frame)
+	if ahead {
+		ipc.SetAhead(frame)
+	}
+	return e.channel.Commit(), nil
+}
+
+// noRoom says that a frame's body has no room in the requests pool now.
+func noRoom(kind ipc.Kind, n int, err error) error {
+	return &Shortage{
+		Client: infer.Errorf(infer.Unavailable, "there is no room for %d bytes of %s in the memory for requests: %v", n, kind, err),
+		Reason: err,
+	}
+}
+
+// Shortage is an error for clients whose reason is a lack of memory, or of descriptors.
+type Shortage struct {
+	Client *infer.Error
+	Reason error
+}
+
+// Error returns the text for clients.
+func (e *Shortage) Error() string { return e.Client.Message }
+
+// Unwrap returns both, so that each is found in the error.
+func (e *Shortage) Unwrap() []error { return []error{e.Client, e.Reason} }
