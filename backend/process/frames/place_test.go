@@ -1,0 +1,262 @@
+package frames
+
+import (
+	"bytes"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// TestPlacesOfInputs wants each input where the stub can read it best: small ones in the
+// frame, blocks of the pool as they are, all others in a copy.
+func TestPlacesOfInputs(t *testing.T) {
+	p := newPeer(t, shm.Memfd{})
+	block, err := p.pool.Alloc(8192)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer block.Release()
+	for name, test := range map[string]struct {
+		tensor infer.Tensor
+		region uint32
+		own    bool // the block itself
+	}{
+		"nothing":                  {infer.Tensor{}, ipc.InFrame, false},
+		"small":                    {infer.Tensor{Data: make([]byte, ipc.MaxInline)}, ipc.InFrame, false},
+		"small, of a block":        {infer.Tensor{Data: block.Bytes()[:8], Memory: block}, ipc.InFrame, false},
+		"large, of the heap":       {infer.Tensor{Data: make([]byte, ipc.MaxInline+1)}, ipc.InRequests, false},
+		"a block":                  {infer.Tensor{Data: block.Bytes(), Memory: block}, ipc.InRequests, true},
+		"the beginning of a block": {infer.Tensor{Data: block.Bytes()[:5000], Memory: block}, ipc.InRequests, true},
+		"the end of a block":       {infer.Tensor{Data: block.Bytes()[8:], Memory: block}, ipc.InRequests, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := test.tensor
+			in.Name, in.DataType, in.Shape = "IN0", infer.Uint8, []int64{int64(len(in.Data))}
+			if err := p.encoder.plan([]*infer.Request{{Inputs: []infer.Tensor{in}}}, []uint64{1}); err != nil {
+				t.Fatal(err)
+			}
+			d := p.encoder.tensors[0]
+			if d.Region != test.region || d.Length != uint64(len(in.Data)) || (d.Ticket != 0) != (d.Region == ipc.InRequests) {
+				t.Errorf("got %v with ticket %d, want region %d and %d bytes", &d, d.Ticket, test.region, len(in.Data))
+			}
+			if own := d.Region == ipc.InRequests && d.Offset == block.Offset(); own != test.own {
+				t.Errorf("the block itself is lent: %t, want %t", own, test.own)
+			}
+			p.encoder.undo()
+			if loans, _ := p.loans.Count(); loans != 0 || p.pool.Stats().Blocks != 1 {
+				t.Errorf("%d loans and %d blocks after it was taken back, want none and the test's", loans, p.pool.Stats().Blocks)
+			}
+		})
+	}
+}
+
+// TestNothingStaysLentOfWhatCannotBeSent fails in each way in which a frame with a lent
+// block can fail.
+func TestNothingStaysLentOfWhatCannotBeSent(t *testing.T) {
+	large := infer.Tensor{Name: "IN0", DataType: infer.Uint8, Shape: []int64{8192}, Data: make([]byte, 8192)}
+	huge := infer.Tensor{Name: "OUT0", DataType: infer.Uint8, Shape: []int64{600 << 10}, Data: make([]byte, 600<<10)}
+	bad := large
+	bad.Memory = (*shm.Block)(nil) // whose use is a bug of ours
+	var written atomic.Uint64
+	execute := func(e *Encoder, inputs ...infer.Tensor) error {
+		_, err := e.Execute(1, []*infer.Request{{Inputs: inputs}}, []uint64{1}, false, &written)
+		return err
+	}
+	for name, fail := range map[string]func(p *peer) error{
+		"an input without a name": func(p *peer) error {
+			stranger := large
+			stranger.Name = "IN1"
+			return execute(p.encoder, large, stranger)
+		},
+		"no room for an input": func(p *peer) error {
+			second := huge
+			second.Name = "IN0"
+			return execute(p.encoder, large, second, second)
+		},
+		"a panic": func(p *peer) (err error) {
+			defer func() {
+				if recover() != nil {
+					err = errors.New("panic")
+				}
+			}()
+			return execute(p.encoder, large, bad)
+		},
+		"a closed channel": func(p *peer) error {
+			p.channel.Close()
+			return execute(p.encoder, large)
+		},
+		"no loans any more": func(p *peer) error {
+			p.loans.Close()
+			return execute(p.encoder, large)
+		},
+		"no room for an output": func(p *peer) error {
+			_, err := p.encoder.Place(&infer.Response{Outputs: []infer.Tensor{huge, huge}})
+			return err
+		},
+		"a response to a closed channel": func(p *peer) error {
+			r, err := p.encoder.Place(&infer.Response{Outputs: []infer.Tensor{huge}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Release()
+			p.channel.Close()
+			return r.Send(1)
+		},
+		"a spilled body for a closed channel": func(p *peer) error {
+			p.channel.Close()
+			return p.encoder.Send(ipc.Result, 1, make([]byte, ipc.MaxInlineBody+1))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPeer(t, shm.Memfd{})
+			if err := fail(p); err == nil {
+				t.Error("got no error")
+			}
+			if loans, _ := p.loans.Count(); loans != 0 {
+				t.Errorf("%d loans are left, want none", loans)
+			}
+			if n := p.pool.Stats().Blocks; n != 0 {
+				t.Errorf("%d blocks are left, want none", n)
+			}
+			if written.Load() != 0 {
+				t.Error("the batch counts as written")
+			}
+		})
+	}
+}
+
+// TestCrowdedArena lends more and more of the arena: outputs are handed on where they lie,
+// then copied, and refused when there is no room for a copy and little left to lend.
+func TestCrowdedArena(t *testing.T) {
+	p := newPeer(t, shm.Memfd{})
+	output := func(n int64) *ipc.ResponseBody {
+		return &ipc.ResponseBody{Flags: ipc.FlagPresent | ipc.FlagFinal, Outputs: []ipc.Descriptor{{
+			Name: 1, Type: uint8(infer.Uint8), Region: ipc.InArena, Offset: shm.ArenaOffset, Length: uint64(n), Shape: []int64{n},
+		}}}
+	}
+	if _, err := p.files.Up.WriteAt(bytes.Repeat([]byte{7}, peerArena), shm.ArenaOffset); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		lent   uint64 // of the arena, to others
+		copied int64  // held by others
+		want   string // the type of memory, "" if the output is refused
+	}{
+		{0, 0, "extent"},
+		{peerArena / 4, 0, "extent"},
+		{peerArena/4 + 1, 0, "copy"},
+		{peerArena/4 + 1, peerArena, "extent"},
+		{peerArena * 3 / 4, peerArena, "extent"},
+		{peerArena*3/4 + 1, peerArena, ""},
+		{peerArena, 0, "copy"},
+	} {
+		others, _, err := p.channel.Arena().Lend(0, shm.ArenaOffset, test.lent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.decoder.copies.used.Add(test.copied)
+		var r infer.Response
+		if err := p.decoder.Response(output(8192), nil, "m", &r); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if r.Err == nil {
+			switch r.Outputs[0].Memory.(type) {
+			case *shm.Extent:
+				got = "extent"
+			case *privateCopy:
+				got = "copy"
+			}
+			if !bytes.Equal(r.Outputs[0].Data, bytes.Repeat([]byte{7}, 8192)) {
+				t.Error("the output has other bytes than the stub has written")
+			}
+		} else if r.Err.Code != infer.Unavailable || len(r.Outputs) != 0 {
+			t.Errorf("got error %v of code %d with %d outputs, want one of code Unavailable", r.Err, r.Err.Code, len(r.Outputs))
+		}
+		if got != test.want {
+			t.Errorf("with %d bytes lent and %d copied: got %q, want %q", test.lent, test.copied, got, test.want)
+		}
+		r.Release()
+		p.decoder.copies.used.Add(-test.copied)
+		others.Release()
+	}
+	// A model that passes an input on lets go of it at once: it is not copied before that.
+	others, _, err := p.channel.Arena().Lend(0, shm.ArenaOffset, peerArena)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer others.Release()
+	input, refusal, err := p.decoder.Input(&output(8192).Outputs[0], nil)
+	if _, ok := input.Memory.(*shm.Extent); !ok || refusal != nil || err != nil {
+		t.Errorf("got input in %T, refusal %v, error %v, want it where it lies", input.Memory, refusal, err)
+	}
+	input.Release()
+}
+
+// FuzzResponse decodes any body of RESPONSE: it is refused by a protocol error, or has
+// what its descriptors say, and nothing of it is held when it has been released.
+func FuzzResponse(f *testing.F) {
+	outputs := []ipc.Descriptor{
+		{Name: 1, Type: uint8(infer.Uint8), Region: ipc.InArena, Offset: shm.ArenaOffset, Length: 8192, Shape: []int64{8192}},
+		{Name: 2, Type: uint8(infer.Bytes), Region: ipc.InArena, Offset: shm.ArenaOffset, Length: 12, Shape: []int64{2}},
+		{Name: 3, Type: uint8(infer.FP32), Region: ipc.InRequests, Length: 4096, Ticket: 1 << 32, Shape: []int64{2, 512}},
+		{Name: 4, Type: uint8(infer.Uint8), Region: ipc.InFrame, Offset: ipc.HeaderSize, Length: 8, Shape: []int64{8}},
+	}
+	for i := range outputs {
+		f.Add(responseBody(outputs[i:]...), i%2 == 0)
+	}
+	f.Add(responseBody(outputs[0], outputs[3], ipc.Descriptor{Name: 9, Type: uint8(infer.Uint8), Shape: []int64{0}}), false)
+	f.Fuzz(func(t *testing.T, body []byte, named bool) {
+		var backing shm.Backing = shm.Memfd{}
+		if named {
+			backing = shm.Named{Prefix: "nereid_test_frames_"}
+		}
+		p := newPeer(t, backing)
+		block, err := p.pool.Alloc(8192)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := p.loans.Lend(block); !ok {
+			t.Fatal("new loans lend nothing")
+		}
+		block.Release()
+		var parsed ipc.ResponseBody
+		if _, err := ipc.ParseResponse(body, &parsed); err != nil {
+			return
+		}
+		var r infer.Response
+		err = p.decoder.Response(&parsed, body, "m", &r)
+		var broken *ipc.ProtocolError
+		if err != nil && !errors.As(err, &broken) {
+			t.Errorf("got error %v, want a protocol error", err)
+		}
+		if err == nil && r.Err == nil {
+			if len(r.Outputs) != len(parsed.Outputs) {
+				t.Errorf("got %d outputs, want %d", len(r.Outputs), len(parsed.Outputs))
+			}
+			for i := range r.Outputs {
+				if uint64(len(r.Outputs[i].Data)) != parsed.Outputs[i].Length {
+					t.Errorf("output %d has %d bytes, want %d", i, len(r.Outputs[i].Data), parsed.Outputs[i].Length)
+				}
+			}
+		}
+		r.Release()
+	})
+}
+
+// responseBody makes the body of a RESPONSE that is final.
+func responseBody(outputs ...ipc.Descriptor) []byte {
+	body := make([]byte, 8+ipc.ResponseSize) // no tickets
+	head := ipc.ResponseHead{Flags: ipc.FlagPresent | ipc.FlagFinal, Outputs: uint16(len(outputs))}
+	head.Put(body[8:])
+	for i := range outputs {
+		at := len(body)
+		body = append(body, make([]byte, outputs[i].Size())...)
+		outputs[i].Put(body[at:])
+	}
+	return body
+}
