@@ -14,9 +14,13 @@ type Arena struct {
 	max    uint64 // bytes that a stub may use
 	put    func(Ticket)
 
+	// Lend runs with the channel's receive lock, Release in any goroutine that has written
+	// a response, so what both count is atomic.
 	outstanding atomic.Int32
 	lent        atomic.Int64 // bytes of what is outstanding, each as often as it is named
 
+	// mu makes put one producer of the return ring, and keeps Close from coming between
+	// the look at closed and put.
 	mu     sync.Mutex
 	closed bool
 }
@@ -67,10 +71,14 @@ func (a *Arena) Lend(t Ticket, offset, n uint64) (*Extent, []byte, error) {
 			return nil, nil, fmt.Errorf("range [%d, +%d) has more bytes than the %d that are reserved", offset, n, reserved)
 		}
 	}
+	// Counted first and compared after, as extents are released meanwhile: two that ask
+	// at once cannot both take the last place of the return ring.
 	if count := a.outstanding.Add(1); count > ReturnRingSlots {
 		a.outstanding.Add(-1)
 		return nil, nil, fmt.Errorf("%d blocks are outstanding, at most %d may be", count, ReturnRingSlots)
 	}
+	// The bytes stay mapped until the response has been written, also when the stub has
+	// died and its channel is closed.
 	a.region.Retain()
 	a.lent.Add(int64(n))
 	e := &Extent{arena: a, ticket: t, n: int64(n)}
@@ -129,8 +137,12 @@ func (e *Extent) Release() {
 	if !a.closed {
 		a.put(e.ticket)
 	}
+	// Counted down after put: as long as a ticket may be without its place in the ring,
+	// Lend counts it.
 	a.outstanding.Add(-1)
 	a.lent.Add(-e.n)
 	a.mu.Unlock()
+	// Outside the lock: the last reference unmaps the region, and calls what OnGone was
+	// given.
 	a.region.Release()
 }

@@ -26,6 +26,14 @@
 // be truncated by the stub that writes it; a caller that touches its bytes does so
 // under Guard, or in a goroutine with debug.SetPanicOnFault.
 //
-// Locks: Pool.mu, Loans.mu, Arena.mu and NamedFiles.mu are leaves: nothing is called while
-// one is held.
+// States: a span of a pool is held by one block or spare; a block and an extent live from
+// one reference to none; a Pool or an Arena that is closed lends nothing, and its region
+// goes with the last reference.
+//
+// Locks: Pool.mu, Loans.mu, Arena.mu and NamedFiles.mu are leaves: references are released,
+// and OnFree and OnGone called, without them. What is called under one must not come back:
+// PoolConfig.Charge and Refund under Pool.mu, an arena's put under Arena.mu.
+//
+// Callers: any goroutine, as long as it has a reference to the Block, the Extent or the
+// Region. OnFree and OnGone are called by the maker, before others have what it made.
 package shm

@@ -17,6 +17,8 @@ func (p *Pool) Open(n, arrived int) (*Block, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// The whole span is taken at once, as address space: a block does not move while a
+	// client sends its bytes, and its offset may be lent when they are there.
 	unproven := int64(arrived) < int64(n)/provenPart
 	if unproven && p.unproven+classSize(int64(n)) > p.region.Size()/unprovenPart {
 		return nil, fmt.Errorf("block of %d bytes: %w", n, ErrUnproven)

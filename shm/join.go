@@ -9,6 +9,8 @@ import "slices"
 // room for it above top and returns nil. Their memory is given back.
 func (p *Pool) joinLocked(size int64) *span {
 	for first := 0; first < len(p.spans); {
+		// Spans that are held never move: their offsets have been told to stubs, and slices
+		// of their bytes are in use.
 		if p.spans[first].held {
 			first++
 			continue
@@ -40,6 +42,8 @@ func (p *Pool) joinLocked(size int64) *span {
 // dropLocked gives the memory of free spans back and takes them off the lists;
 // spans at the end are forgotten. It reports whether the system let it.
 func (p *Pool) dropLocked(first, last int) bool {
+	// Memory first and lists after: if the system refuses, every span is still on its
+	// list, and only has less that is real.
 	for _, s := range p.spans[first:last] {
 		if s.reserved > 0 {
 			if p.region.Discard(s.offset, s.reserved) != nil {
@@ -63,6 +67,7 @@ func (p *Pool) dropLocked(first, last int) bool {
 	if atEnd {
 		p.top = p.spans[first].offset
 		p.ready = p.top
+		// The array lives on; what it no longer shows must not keep spans alive.
 		clear(p.spans[first:])
 		p.spans = p.spans[:first]
 	}

@@ -51,9 +51,12 @@ func (l *Loans) Lend(b *Block) (Ticket, bool) {
 		l.slots = append(l.slots, loan{})
 	}
 	s := &l.slots[slot]
+	// A stub that gives the same ticket back twice names an old generation, and cannot
+	// take the block of the next loan in this slot.
 	s.generation++
 	s.block = b
 	l.bytes += b.n
+	// Under the lock, so that Close cannot end a loan whose reference is yet to come.
 	b.Retain()
 	return makeTicket(slot, s.generation), true
 }
@@ -71,6 +74,8 @@ func (l *Loans) Return(t Ticket) error {
 	l.spare = append(l.spare, t.Slot())
 	l.bytes -= b.n
 	l.mu.Unlock()
+	// Outside the lock: the last reference locks the pool, and may call what OnFree was
+	// given.
 	b.Release()
 	return nil
 }
@@ -89,6 +94,8 @@ func (l *Loans) Borrow(t Ticket, offset, n uint64) (*Block, []byte, error) {
 	if offset < begin || offset-begin > size || n > size-(offset-begin) {
 		return nil, nil, fmt.Errorf("range [%d, +%d) lies outside the loan [%d, +%d)", offset, n, begin, size)
 	}
+	// While the lock is held the loan has its own reference, so the count cannot be 0:
+	// Return, which another goroutine may call for the stub, comes before or after.
 	b.Retain()
 	return b, b.Bytes()[offset-begin:][:n:n], nil
 }
@@ -115,6 +122,8 @@ func (l *Loans) Count() (loans int, bytes int64) {
 // the blocks can be used again at once. Nothing can be lent any more.
 func (l *Loans) Close() {
 	l.mu.Lock()
+	// The table is taken as a whole: a Return that comes later finds no ticket, and no
+	// block is released twice.
 	slots := l.slots
 	l.slots, l.spare, l.bytes, l.closed = nil, nil, 0, true
 	l.mu.Unlock()

@@ -154,6 +154,7 @@ func (p *Pool) allocLocked(n, need int64) (*Block, error) {
 // takeLocked finds or cuts a span of the class, or of least bytes, and makes its
 // first need bytes real.
 func (p *Pool) takeLocked(size, least, need int64) (*span, error) {
+	// The span that was freed last is taken first: its pages are the warmest.
 	if list := p.spare[size]; len(list) > 0 {
 		s := list[len(list)-1]
 		list[len(list)-1] = nil
@@ -205,6 +206,8 @@ func (p *Pool) takeLocked(size, least, need int64) (*span, error) {
 func (p *Pool) extendLocked(s *span, need int64) (*span, error) {
 	if s.reserved < need {
 		if err := p.reserveLocked(s.offset+s.reserved, need-s.reserved); err != nil {
+			// It goes back as the last one although others were freed later: trimLocked gives
+			// its memory back later than it could, and nothing else comes of it.
 			p.spare[s.size] = append(p.spare[s.size], s)
 			return nil, err
 		}
@@ -228,6 +231,9 @@ func (p *Pool) reserveLocked(offset, n int64) error {
 			return fmt.Errorf("%w: %d bytes are in use, and %d more are not to be had", ErrExhausted, p.reserved, n)
 		}
 	}
+	// Charged first and made real after, so that what is real is never more than what is
+	// charged. The lock is held for the system call: what the books say is real is so
+	// whenever another goroutine looks at them.
 	err := p.region.Reserve(offset, n)
 	if err != nil {
 		p.trimLocked(0, 0)
@@ -258,10 +264,14 @@ func (p *Pool) free(s *span) {
 	if s.unproven {
 		p.unproven -= s.size
 	}
+	// The memory stays real: it is given to the next block of the class, and to the
+	// system only when it has been free for IdleTrim.
 	s.held, s.unproven, s.kept = false, false, 0
 	s.freed = time.Since(p.born)
 	p.spare[s.size] = append(p.spare[s.size], s)
 	if p.closed && p.blocks == 0 {
+		// Close has left the region to the last block. It is released outside the lock, since
+		// that unmaps it and calls what OnGone was given.
 		p.refundLocked(p.reserved)
 		p.mu.Unlock()
 		p.region.Release()

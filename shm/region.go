@@ -50,6 +50,8 @@ func NewRegion(backing Backing, size int64, access Access) (*Region, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Mapped first and sealed after: the seal against writing lets a mapping that is there
+	// write on, and refuses all later ones.
 	prot := unix.PROT_READ
 	if access != ReadOnly {
 		prot |= unix.PROT_WRITE
@@ -97,6 +99,7 @@ func (r *Region) File() *os.File { return r.file }
 // OpenReadOnly returns a new descriptor of the file that cannot write it. The
 // caller closes it.
 func (r *Region) OpenReadOnly() (*os.File, error) {
+	// A duplicate would share the right to write. This opens the file anew.
 	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", r.file.Fd()), os.O_RDONLY, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open shared memory read-only: %w", err)
@@ -115,6 +118,8 @@ func (r *Region) Unlink() error {
 // Reserve makes [offset, offset+n) real memory. After an error nothing of the
 // range may be touched.
 func (r *Region) Reserve(offset, n int64) error {
+	// Touching a hole would do it too, but where memory is short a touch is a SIGBUS, and
+	// this is an error.
 	for {
 		err := unix.Fallocate(int(r.file.Fd()), 0, offset, n)
 		if err == nil {
@@ -156,6 +161,8 @@ func (r *Region) Bytes(offset, n uint64) ([]byte, error) {
 	if offset > size || n > size-offset {
 		return nil, fmt.Errorf("range [%d, +%d) lies outside the region of %d bytes", offset, n, size)
 	}
+	// The capacity ends with the range, so that an append cannot write on into what
+	// belongs to another block.
 	return r.mem[offset : offset+n : offset+n], nil
 }
 
@@ -163,7 +170,8 @@ func (r *Region) Bytes(offset, n uint64) ([]byte, error) {
 // region's maker, before others have it.
 func (r *Region) OnGone(f func()) { r.gone = f }
 
-// Retain adds a reference.
+// Retain adds a reference. Its caller has one, or a lock under which another goroutine
+// keeps one: a count that has been 0 stays there.
 func (r *Region) Retain() { r.refs.Add(1) }
 
 // Release gives a reference up; the last one unmaps and closes the file.
@@ -174,6 +182,8 @@ func (r *Region) Release() {
 	case n < 0:
 		panic("shm: region released more often than retained")
 	}
+	// No goroutine has the region now. gone comes last: it refunds memory that the system
+	// has back only when mapping and file are closed.
 	_ = r.Unlink()
 	_ = unix.Munmap(r.mem)
 	_ = r.file.Close()
