@@ -9,7 +9,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/handover"
@@ -147,22 +146,20 @@ func (d *Batcher) watch(r *request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !r.ended {
-		r.Unwatch = context.AfterFunc(ctx, boundary.Guard(d.config.Log, boundary.Scheduler, func() { d.cancel(r) }, nil))
+		r.WatchLocked(ctx, func() { d.cancel(r) })
 	}
 }
 
 // begin takes the request in and returns the instance that it has been handed
 // to, nil if it waits or was handed over from a line.
 func (d *Batcher) begin(r *request) (backend.Instance, error) {
-	if err := d.admit(r); err != nil {
+	if err := r.EnterGraph(d.config.Graph, r, r.task.Request); err != nil {
 		return nil, err
 	}
 	to, err := d.accept(r)
 	switch {
 	case err != nil:
-		if r.Call != nil {
-			d.config.Graph.Leave(r.Call)
-		}
+		r.LeaveGraph(d.config.Graph)
 		return nil, err
 	case to.on != nil:
 		handover.Give(d.config.Log, to.on.Instance(), &r.alone.Batch)
@@ -181,19 +178,6 @@ func (d *Batcher) begin(r *request) (backend.Instance, error) {
 		return in, d.config.Graph.Check(r.Call)
 	}
 	return in, nil
-}
-
-// admit refuses requests that idle instances do not matter for, and notes a BLS request.
-func (d *Batcher) admit(r *request) error {
-	req := r.task.Request
-	if req.Caller == nil {
-		return nil
-	}
-	if err := waitgraph.CheckDepth(req); err != nil {
-		return err
-	}
-	d.config.Graph.Enter(r, req.Caller, &r.Call)
-	return nil
 }
 
 // destination is what becomes of a request that was accepted: it is to be

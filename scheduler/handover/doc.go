@@ -6,8 +6,9 @@
 // request, and the scheduler goes on.
 //
 // Locks: Give and the methods of Recipient are called with no lock held: instance and
-// Sender may call back into the scheduler. Recipient.Unwatch is guarded by the lock of
-// its scheduler.
+// Sender may call back into the scheduler, and the graph asks it where requests are.
+// WatchLocked alone is called with the scheduler's lock, so that a request is not watched
+// after its end: Dismiss comes after that has been noted.
 //
 // Memory: a Recipient is embedded in the scheduler's own request. Neither side
 // allocates unless something has panicked.

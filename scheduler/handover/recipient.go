@@ -19,9 +19,36 @@ type Recipient struct {
 	// Done receives one value when the last response has been handed up; nil if
 	// nobody waits.
 	Done chan struct{}
-	// Unwatch ends the watch over the context of a request that was submitted. It is
-	// guarded by the scheduler's mu, and not set any more when the request has ended.
-	Unwatch func() bool
+	// unwatch ends the watch over the context of a request that was submitted. It is
+	// guarded by the scheduler's mu, and not set any more when the request has ended:
+	// Dismiss may read it without.
+	unwatch func() bool
+}
+
+// EnterGraph notes a BLS request in the graph, before its scheduler has accepted it, and
+// refuses it if models call each other too deep. by is the scheduler's own request.
+func (r *Recipient) EnterGraph(g *waitgraph.Graph, by waitgraph.Waiter, req *infer.Request) error {
+	if req.Caller == nil {
+		return nil
+	}
+	if err := waitgraph.CheckDepth(req); err != nil {
+		return err
+	}
+	g.Enter(by, req.Caller, &r.Call)
+	return nil
+}
+
+// LeaveGraph takes a BLS request out of the graph that its scheduler has not accepted.
+func (r *Recipient) LeaveGraph(g *waitgraph.Graph) {
+	if r.Call != nil {
+		g.Leave(r.Call)
+	}
+}
+
+// WatchLocked has cancel called when ctx ends, for a request that no goroutine awaits.
+// The caller holds the scheduler's mu, and the request has not ended.
+func (r *Recipient) WatchLocked(ctx context.Context, cancel func()) {
+	r.unwatch = context.AfterFunc(ctx, boundary.Guard(*r.Log, boundary.Scheduler, cancel, nil))
 }
 
 // Await waits for the last response of a request that its scheduler has accepted,
@@ -62,8 +89,8 @@ func (r *Recipient) pass(response *infer.Response) {
 // Dismiss ends the wait of a sender that has had the last response, when the scheduler has noted
 // that the request has ended.
 func (r *Recipient) Dismiss() {
-	if r.Unwatch != nil {
-		r.Unwatch()
+	if r.unwatch != nil {
+		r.unwatch()
 	}
 	if r.Done != nil {
 		r.Done <- struct{}{}

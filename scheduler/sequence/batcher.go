@@ -9,7 +9,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
@@ -131,7 +130,7 @@ func (s *Batcher) Submit(ctx context.Context, req *infer.Request, send infer.Sen
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.state != ended {
-		r.Unwatch = context.AfterFunc(ctx, boundary.Guard(s.config.Log, boundary.Scheduler, func() { s.cancel(r) }, nil))
+		r.WatchLocked(ctx, func() { s.cancel(r) })
 	}
 	return nil
 }
@@ -146,19 +145,14 @@ func (s *Batcher) begin(r *episode) (backend.Instance, error) {
 	case req.Correlation.IsZero() && !s.config.Batching.GetIterativeSequence():
 		return nil, infer.Errorf(infer.InvalidArg, "inference request to model '%s' must specify a non-zero or non-empty correlation ID", s.config.Model)
 	}
-	if req.Caller != nil {
-		if err := waitgraph.CheckDepth(req); err != nil {
-			return nil, err
-		}
-		s.config.Graph.Enter(r, req.Caller, &r.Call)
+	if err := r.EnterGraph(s.config.Graph, r, req); err != nil {
+		return nil, err
 	}
 	var then followUp
 	s.mu.Lock()
 	if err := s.acceptLocked(r, &then); err != nil {
 		s.mu.Unlock()
-		if r.Call != nil {
-			s.config.Graph.Leave(r.Call)
-		}
+		r.LeaveGraph(s.config.Graph)
 		return nil, err
 	}
 	s.mu.Unlock()
