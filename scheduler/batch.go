@@ -58,8 +58,8 @@ func (b *batch) timings() []Timing {
 	return list
 }
 
-// hasCall reports whether an execution waits for one of the requests.
-func (b *batch) hasCall() bool {
+// hasBLS reports whether an execution waits for one of the requests.
+func (b *batch) hasBLS() bool {
 	return slices.ContainsFunc(b.requests, func(r *request) bool { return r.task.Request.Caller != nil })
 }
 

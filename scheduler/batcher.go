@@ -174,8 +174,8 @@ func (d *Batcher) begin(r *request) (backend.Instance, error) {
 	if to.inTurn {
 		in = d.turnsTo(r)
 	}
-	if r.Call != nil {
-		return in, d.config.Graph.Check(r.Call)
+	if r.BLS != nil {
+		return in, d.config.Graph.Check(r.BLS)
 	}
 	return in, nil
 }

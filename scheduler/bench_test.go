@@ -32,8 +32,8 @@ func BenchmarkInfer(b *testing.B) {
 	}
 }
 
-// BenchmarkCall is that of a request that a model makes.
-func BenchmarkCall(b *testing.B) {
+// BenchmarkBLSRequest is that of a request that a model makes.
+func BenchmarkBLSRequest(b *testing.B) {
 	d := NewBatcher(BatcherConfig{Observer: &counter{}})
 	d.Available(&instant{infer.Response{Final: true}})
 	caller := infer.NewCaller("m", 1, []*infer.Request{{}}, true)
@@ -46,9 +46,9 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// BenchmarkCallThatWaits is that of one that finds all instances busy, some of
+// BenchmarkBLSRequestThatWaits is that of one that finds all instances busy, some of
 // them with what waits itself, and so looks for a deadlock.
-func BenchmarkCallThatWaits(b *testing.B) {
+func BenchmarkBLSRequestThatWaits(b *testing.B) {
 	for _, c := range []struct {
 		name  string
 		steps []string

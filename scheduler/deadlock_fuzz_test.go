@@ -180,7 +180,7 @@ func (p *play) call(id, model, outer string, holding bool) {
 	err := p.send(id, model, outer, holding)
 	r := p.asked[id]
 	if err == nil {
-		if c := callOf(p.models[model], id); c != nil {
+		if c := blsOf(p.models[model], id); c != nil {
 			found, hangs := p.graph.Suspects(c), slices.Contains(p.simulate(true), id)
 			if found != hangs {
 				p.t.Fatalf("call %s of %s to model %s: found that it may wait for ever: %v, the simulation says %v", id, outer, model, found, hangs)
@@ -210,10 +210,10 @@ func (p *play) instancesLost(model string) bool {
 	return true
 }
 
-func callOf(d *Batcher, id string) *waitgraph.Call {
+func blsOf(d *Batcher, id string) *waitgraph.BLSRequest {
 	for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
 		if r.task.Request.ID == id {
-			return r.Call
+			return r.BLS
 		}
 	}
 	return nil

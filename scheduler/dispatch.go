@@ -122,7 +122,7 @@ func (d *Batcher) dispatch() {
 				d.handed(on, b)
 			}
 		case m.ask != nil:
-			m.ask.Apply((*applicant)(d), m.calls)
+			m.ask.Apply((*applicant)(d), m.bls)
 		case m.stuck != nil:
 			m.stuck.Withdraw() // what comes back goes through again
 		default:
@@ -136,9 +136,9 @@ type move struct {
 	batch *batch // is handed over
 	ahead bool
 	ask   *ratelimit.Instance // is to ask for its turn
-	calls []*infer.Request
-	stuck backend.Pipeliner // is asked for what it has ahead
-	out   []dropped         // are answered
+	bls   []*infer.Request    // that wait, for ask
+	stuck backend.Pipeliner   // is asked for what it has ahead
+	out   []dropped           // are answered
 	then  func()
 }
 
@@ -154,7 +154,7 @@ func (d *Batcher) next() (m move) {
 		m.then = d.recallIdleLocked()
 	case toAsk:
 		m.batch = nil
-		m.ask, m.calls = d.askLocked()
+		m.ask, m.bls = d.askLocked()
 	}
 	return m
 }

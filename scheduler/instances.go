@@ -29,7 +29,7 @@ func (d *Batcher) takeLocked(b *batch, complete bool) (on *member, ahead bool) {
 		d.givenLocked(b, on)
 		return on, false
 	}
-	if !complete || !d.prefetches || b.hasCall() { // a call might wait behind its own caller
+	if !complete || !d.prefetches || b.hasBLS() { // a BLS request might wait behind its own caller
 		return nil, false
 	}
 	for _, on := range d.instances.MembersLocked() {
@@ -150,7 +150,7 @@ func (d *Batcher) Lost(in backend.Instance, hopeless bool) {
 	}
 	then()
 	if hopeless {
-		d.config.Graph.Recheck(d.waitingCalls())
+		d.config.Graph.Recheck(d.waitingBLS())
 	}
 }
 
@@ -215,7 +215,7 @@ func (d *Batcher) Retire(in backend.Instance, drained func()) {
 		d.fail(r, BackendFailure, backend.Unhealthy(lost.Name()))
 	}
 	then()
-	d.config.Graph.Recheck(d.waitingCalls())
+	d.config.Graph.Recheck(d.waitingBLS())
 }
 
 // handed notes that an instance has a batch ahead, and reports whether another

@@ -35,7 +35,7 @@ type lines struct {
 	queues []queue           // two for each level
 	levels []batching.Policy // of each level
 	length int               // of all
-	calls  int               // BLS requests
+	bls    int               // BLS requests
 	// deadlines of those that are to be rejected at theirs.
 	deadlines deadlines
 }
@@ -74,7 +74,7 @@ func (l *lines) added(r *request) {
 	r.queued = true
 	l.length++
 	if r.task.Request.Caller != nil {
-		l.calls++
+		l.bls++
 	}
 	if r.deadline != 0 && !isLate(r.line) && !l.policyOf(r.line).Delay {
 		l.deadlines.add(r)
@@ -86,7 +86,7 @@ func (l *lines) remove(r *request) {
 	r.queued = false
 	l.length--
 	if r.task.Request.Caller != nil {
-		l.calls--
+		l.bls--
 	}
 	if r.alarm > 0 {
 		l.deadlines.remove(r)

@@ -263,8 +263,8 @@ func TestCancelReachesWhatGoesOn(t *testing.T) {
 	})
 }
 
-// TestCallsAreNotHandedOverAhead: a call might wait behind its own caller.
-func TestCallsAreNotHandedOverAhead(t *testing.T) {
+// TestBLSRequestsAreNotHandedOverAhead: a BLS request might wait behind its own caller.
+func TestBLSRequestsAreNotHandedOverAhead(t *testing.T) {
 	w := newWorld(t, "a1 b2")
 	for _, step := range []string{
 		"ahead a0", "ask r a", "ask s b", "call q s a", "waits q", "ask t a", "waits t",

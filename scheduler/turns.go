@@ -10,17 +10,17 @@ import (
 
 // askLocked chooses, among idle instances that take turns, the instance that is to ask
 // for the turn.
-func (d *Batcher) askLocked() (in *ratelimit.Instance, calls []*infer.Request) {
+func (d *Batcher) askLocked() (in *ratelimit.Instance, bls []*infer.Request) {
 	in = ratelimit.LeastUsed(d.idle)
 	d.asked = in
-	if d.waiting.calls > 0 {
+	if d.waiting.bls > 0 {
 		for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
 			if r.task.Request.Caller != nil {
-				calls = append(calls, r.task.Request)
+				bls = append(bls, r.task.Request)
 			}
 		}
 	}
-	return in, calls
+	return in, bls
 }
 
 // recallIdleLocked takes the wish for a turn back if nothing waits any more. What

@@ -28,8 +28,8 @@ func (d *Batcher) locate(r *request) waitgraph.Place {
 	if r.batch != nil {
 		p.Batch = r.batch
 	}
-	if r.Call != nil {
-		p.Sent = r.Call.Responses()
+	if r.BLS != nil {
+		p.Sent = r.BLS.Responses()
 	}
 	switch {
 	case r.ended || r.queued && r.task.Context.Err() != nil:
@@ -70,8 +70,8 @@ func (d *Batcher) placeLocked(b *batch) waitgraph.Place {
 	p := waitgraph.Place{Batch: b}
 	for _, r := range b.requests {
 		p.Turns += r.turns
-		if r.Call != nil {
-			p.Sent += r.Call.Responses()
+		if r.BLS != nil {
+			p.Sent += r.BLS.Responses()
 		}
 	}
 	if d.executesLocked(b) {
@@ -80,14 +80,14 @@ func (d *Batcher) placeLocked(b *batch) waitgraph.Place {
 	return p
 }
 
-// waitingCalls lists the requests of models that wait.
-func (d *Batcher) waitingCalls() []*waitgraph.Call {
+// waitingBLS lists the BLS requests that wait.
+func (d *Batcher) waitingBLS() []*waitgraph.BLSRequest {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var list []*waitgraph.Call
+	var list []*waitgraph.BLSRequest
 	for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
-		if r.Call != nil {
-			list = append(list, r.Call)
+		if r.BLS != nil {
+			list = append(list, r.BLS)
 		}
 	}
 	return list

@@ -14,8 +14,8 @@ import (
 // Recipient gets the responses of a request: the Sender of a client, or of a BLS request.
 type Recipient struct {
 	Send infer.Sender
-	Log  *zerolog.Logger // the scheduler's
-	Call *waitgraph.Call // nil if no execution is known to wait for this
+	Log  *zerolog.Logger       // the scheduler's
+	BLS  *waitgraph.BLSRequest // in the wait graph; nil if no execution is known to wait for this
 	// Done receives one value when the last response has been handed up; nil if
 	// nobody waits.
 	Done chan struct{}
@@ -34,14 +34,14 @@ func (r *Recipient) EnterGraph(g *waitgraph.Graph, by waitgraph.Waiter, req *inf
 	if err := waitgraph.CheckDepth(req); err != nil {
 		return err
 	}
-	g.Enter(by, req.Caller, &r.Call)
+	g.Enter(by, req.Caller, &r.BLS)
 	return nil
 }
 
 // LeaveGraph takes a BLS request out of the graph that its scheduler has not accepted.
 func (r *Recipient) LeaveGraph(g *waitgraph.Graph) {
-	if r.Call != nil {
-		g.Leave(r.Call)
+	if r.BLS != nil {
+		g.Leave(r.BLS)
 	}
 }
 
@@ -72,8 +72,8 @@ func (r *Recipient) Await(ctx context.Context, req *infer.Request, in backend.In
 // Tell hands a response up and reports whether it was the last one.
 func (r *Recipient) Tell(g *waitgraph.Graph, response *infer.Response) (last bool) {
 	last = response.Final
-	if r.Call != nil { // the receiver of the last response may go on before the scheduler has noted the end
-		g.Responded(r.Call, last)
+	if r.BLS != nil { // the receiver of the last response may go on before the scheduler has noted the end
+		g.Responded(r.BLS, last)
 	}
 	r.pass(response)
 	return last

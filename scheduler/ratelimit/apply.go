@@ -19,11 +19,11 @@ type Applicant interface {
 	Settled()
 }
 
-// Apply asks for a turn. Calls are those among what waits that models have made.
-func (in *Instance) Apply(by Applicant, calls []*infer.Request) {
+// Apply asks for a turn. bls are the BLS requests among what waits.
+func (in *Instance) Apply(by Applicant, bls []*infer.Request) {
 	l := in.limiter
 	l.mu.Lock()
-	in.by, in.calls = by, calls
+	in.by, in.bls = by, bls
 	l.stageLocked(in)
 	l.mu.Unlock()
 	l.allocate()
@@ -40,20 +40,20 @@ func (in *Instance) Recall() (others func()) {
 		return nil
 	}
 	heap.Remove(&l.staged, in.at)
-	in.by, in.calls = nil, nil
+	in.by, in.bls = nil, nil
 	return l.allocate
 }
 
-// Mention adds a call to what waits for a turn: its callers may hold what the
+// Mention adds a BLS request to what waits for a turn: its callers may hold what the
 // instance needs.
-func (in *Instance) Mention(call *infer.Request) {
+func (in *Instance) Mention(req *infer.Request) {
 	l := in.limiter
 	l.mu.Lock()
 	if in.at == notStaged || in.by == nil {
 		l.mu.Unlock()
 		return
 	}
-	in.calls = append(in.calls, call)
+	in.bls = append(in.bls, req)
 	if !in.nested {
 		in.nested = l.heldForLocked(in, nil) > 0
 		heap.Fix(&l.staged, in.at)
@@ -77,7 +77,7 @@ func (in *Instance) begin(by Applicant) bool {
 	defer func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		in.by, in.calls, in.batch = nil, nil, b
+		in.by, in.bls, in.batch = nil, nil, b
 		if b == nil {
 			l.releaseLocked(in)
 		} else {

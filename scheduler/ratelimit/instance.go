@@ -71,7 +71,7 @@ type Instance struct {
 	executions uint64
 	batch      *backend.Batch   // staged or running; nil while by waits for a turn
 	by         Applicant        // nil once it has had its turn
-	calls      []*infer.Request // what models have asked of by
+	bls        []*infer.Request // the BLS requests that wait for by
 	at         int              // its place in staged
 	nested     bool             // its callers hold resources
 	staging    uint64           // which of all it was

@@ -177,8 +177,8 @@ func (l *Limiter) heldForLocked(in *Instance, of *resource) int64 {
 			look(outer)
 		}
 	}
-	for _, call := range in.calls {
-		look(call)
+	for _, req := range in.bls {
+		look(req)
 	}
 	if in.batch != nil {
 		for _, task := range in.batch.Tasks {

@@ -158,13 +158,13 @@ func (s *Batcher) begin(r *episode) (backend.Instance, error) {
 	s.mu.Unlock()
 	then.run(s)
 	s.mu.Lock()
-	state, at, call := r.state, r.at, r.Call
+	state, at, bls := r.state, r.at, r.BLS
 	s.mu.Unlock()
 	switch {
 	case state == executing:
 		return at.Instance(), nil
-	case state == waiting && call != nil:
-		return nil, s.config.Graph.Check(call)
+	case state == waiting && bls != nil:
+		return nil, s.config.Graph.Check(bls)
 	}
 	return nil, nil
 }

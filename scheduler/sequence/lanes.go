@@ -114,10 +114,10 @@ func (s *Batcher) Lost(in backend.Instance, hopeless bool) {
 	s.returnLocked(homeless, &then)
 	s.refuseAllLocked(&then)
 	s.drainLocked(l, &then)
-	calls := s.waitingCallsLocked(hopeless)
+	waiting := s.waitingBLSLocked(hopeless)
 	s.mu.Unlock()
 	then.run(s)
-	s.config.Graph.Recheck(calls)
+	s.config.Graph.Recheck(waiting)
 }
 
 // notBegun says of the requests of a list that the process has not begun them:

@@ -46,8 +46,8 @@ func (s *Batcher) submitLocked(at *slot, then *followUp) {
 
 // join gives a request to the batcher of its lane.
 func (s *Batcher) join(r *episode) {
-	if r.Call != nil { // the batcher notes the call from here on
-		s.config.Graph.Leave(r.Call)
+	if r.BLS != nil { // the batcher notes the BLS request from here on
+		s.config.Graph.Leave(r.BLS)
 	}
 	inner := r.at.inner.Prepare(r.task.Context, &r.request, r.deliver, r.timing)
 	s.mu.Lock()
@@ -138,8 +138,8 @@ func (s *Batcher) reclaim(r *episode) {
 	delete(s.joined, &r.request)
 	at := r.slot
 	at.busy, r.slot, r.inner = nil, nil, nil
-	if r.Call != nil {
-		s.config.Graph.Enter(r, r.own.Caller, &r.Call)
+	if r.BLS != nil {
+		s.config.Graph.Enter(r, r.own.Caller, &r.BLS)
 	}
 	switch seq := r.seq; {
 	case s.putBackLocked(r, &then):

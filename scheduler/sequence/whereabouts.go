@@ -6,7 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// A call that a model makes waits for the instance of its slot, or, in the
+// A BLS request waits for the instance of its slot, or, in the
 // backlog, for any. What the batcher of a lane has, the batcher knows.
 
 func (r *episode) Model() string { return r.owner.config.Model }
@@ -34,8 +34,8 @@ func (r *episode) Where() waitgraph.Place {
 	if r.batch != nil {
 		p.Batch = r.batch
 	}
-	if r.Call != nil {
-		p.Sent = r.Call.Responses()
+	if r.BLS != nil {
+		p.Sent = r.BLS.Responses()
 	}
 	switch {
 	case r.state == ended || r.state == waiting && r.task.Context.Err() != nil:
@@ -97,8 +97,8 @@ func (b *slotBatch) Where() waitgraph.Place {
 func (b *slotBatch) placeLocked() waitgraph.Place {
 	p := waitgraph.Place{Batch: b}
 	for _, r := range b.episodes {
-		if r.Call != nil {
-			p.Sent += r.Call.Responses()
+		if r.BLS != nil {
+			p.Sent += r.BLS.Responses()
 		}
 	}
 	if b.lane.executes == b {
@@ -144,17 +144,16 @@ func (s *Batcher) Look() (places []waitgraph.Place, changes uint64, free bool) {
 	return places, changes, len(lanes) == 0
 }
 
-// waitingCallsLocked lists the requests of models that wait, if they are asked
-// for.
-func (s *Batcher) waitingCallsLocked(wanted bool) []*waitgraph.Call {
+// waitingBLSLocked lists the BLS requests that wait, if they are asked for.
+func (s *Batcher) waitingBLSLocked(wanted bool) []*waitgraph.BLSRequest {
 	if !wanted {
 		return nil
 	}
-	var list []*waitgraph.Call
+	var list []*waitgraph.BLSRequest
 	add := func(seq *sequence) {
 		for r := seq.First; r != nil; r = r.After {
-			if r.Call != nil {
-				list = append(list, r.Call)
+			if r.BLS != nil {
+				list = append(list, r.BLS)
 			}
 		}
 	}

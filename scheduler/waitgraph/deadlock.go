@@ -23,95 +23,95 @@ const Patience = 5 * time.Second
 // instance, and need not wait for what it calls; most do, though. What is
 // a deadlock on that assumption is refused when nothing of it has moved for the
 // graph's patience, in a response.
-func (g *Graph) Check(c *Call) error {
-	if g.hopeful(c.by.Station()) {
+func (g *Graph) Check(q *BLSRequest) error {
+	if g.hopeful(q.by.Station()) {
 		return nil
 	}
 	g.searching.Lock()
 	defer g.searching.Unlock()
-	found := g.find(c, false)
+	found := g.find(q, false)
 	if found == nil {
 		if g.patience == 0 {
 			return nil
 		}
-		if suspected := g.find(c, true); suspected != nil {
-			g.suspect(c, suspected)
+		if suspected := g.find(q, true); suspected != nil {
+			g.suspect(q, suspected)
 		}
 		return nil
 	}
-	if !c.by.TakeBack() {
+	if !q.by.TakeBack() {
 		return nil
 	}
-	g.Leave(c)
-	c.by.Out()
-	return found.refusal(c)
+	g.Leave(q)
+	q.by.Out()
+	return found.refusal(q)
 }
 
-// Suspects reports whether a queued call would never be executed if all that goes on
-// in the background waited for its calls.
-func (g *Graph) Suspects(c *Call) bool {
+// Suspects reports whether a queued BLS request would never be executed if all that
+// goes on in the background waited for its own BLS requests.
+func (g *Graph) Suspects(q *BLSRequest) bool {
 	g.searching.Lock()
 	defer g.searching.Unlock()
-	return g.find(c, true) != nil
+	return g.find(q, true) != nil
 }
 
 // suspect has a likely deadlock looked at again later.
-func (g *Graph) suspect(c *Call, suspected *search) {
-	boundary.AfterFunc(g.log, boundary.Scheduler, g.patience, func() { g.look(c, suspected)() }, nil)
+func (g *Graph) suspect(q *BLSRequest, suspected *search) {
+	boundary.AfterFunc(g.log, boundary.Scheduler, g.patience, func() { g.look(q, suspected)() }, nil)
 }
 
-// look takes a call out of its queue if nothing of a likely deadlock has moved, and
+// look takes a BLS request out of its queue if nothing of a likely deadlock has moved, and
 // returns what answers it, with nothing locked.
-func (g *Graph) look(c *Call, suspected *search) (answer func()) {
+func (g *Graph) look(q *BLSRequest, suspected *search) (answer func()) {
 	g.searching.Lock()
 	defer g.searching.Unlock()
 	if suspected.holds() {
-		return g.take(suspected, c)
+		return g.take(suspected, q)
 	}
-	if suspected = g.find(c, true); suspected != nil {
-		g.suspect(c, suspected)
+	if suspected = g.find(q, true); suspected != nil {
+		g.suspect(q, suspected)
 	}
 	return func() {}
 }
 
-// Recheck looks at calls that wait where an instance has been lost for good.
-func (g *Graph) Recheck(calls []*Call) {
-	for _, c := range calls {
-		g.certain(c)()
+// Recheck looks at BLS requests that wait where an instance has been lost for good.
+func (g *Graph) Recheck(waiting []*BLSRequest) {
+	for _, q := range waiting {
+		g.certain(q)()
 	}
 }
 
-// certain takes a call out of its queue that can never be executed, and returns what
+// certain takes a BLS request out of its queue that can never be executed, and returns what
 // answers it, with nothing locked.
-func (g *Graph) certain(c *Call) (answer func()) {
+func (g *Graph) certain(q *BLSRequest) (answer func()) {
 	g.searching.Lock()
 	defer g.searching.Unlock()
-	if found := g.find(c, false); found != nil {
-		return g.take(found, c)
+	if found := g.find(q, false); found != nil {
+		return g.take(found, q)
 	}
 	return func() {}
 }
 
-// take takes a call from its queue and returns what answers it, with nothing
+// take takes a BLS request from its queue and returns what answers it, with nothing
 // locked.
-func (g *Graph) take(found *search, c *Call) (answer func()) {
-	if !c.by.TakeBack() {
+func (g *Graph) take(found *search, q *BLSRequest) (answer func()) {
+	if !q.by.TakeBack() {
 		return func() {}
 	}
-	g.Leave(c)
-	return func() { c.by.Refuse(found.refusal(c)) }
+	g.Leave(q)
+	return func() { q.by.Refuse(found.refusal(q)) }
 }
 
-// refusal is what the caller of a refused call gets.
-func (s *search) refusal(c *Call) *infer.Error {
-	names := s.cycle(c)
+// refusal is the error of a BLS request that is refused.
+func (s *search) refusal(q *BLSRequest) *infer.Error {
+	names := s.cycle(q)
 	return infer.Errorf(infer.Unavailable, "Model '%s' cannot be called: every instance of it waits for this call (%s)",
 		names[0], strings.Join(names, " → "))
 }
 
-// cycle names the models on a shortest way from the instances that the call
-// waits for to itself.
-func (s *search) cycle(c *Call) []string {
+// cycle names the models on a shortest way from the instances that a BLS
+// request waits for to itself.
+func (s *search) cycle(q *BLSRequest) []string {
 	type step struct {
 		run    *run
 		before *step
@@ -127,10 +127,10 @@ func (s *search) cycle(c *Call) []string {
 	for _, r := range s.root.runs {
 		add(r, nil)
 	}
-	names := []string{c.by.Model()}
+	names := []string{q.by.Model()}
 	for i := 0; i < len(steps); i++ { // grows meanwhile
 		for _, w := range steps[i].run.waits {
-			if w.call == c {
+			if w.request == q {
 				for at := steps[i]; at != nil; at = at.before {
 					names = slices.Insert(names, 0, at.run.Batch.Model())
 				}

@@ -10,7 +10,7 @@ import (
 // while it executes one of this Depth is refused.
 const MaxDepth = 64
 
-// CheckDepth refuses the call of a model that calls itself for ever, perhaps
+// CheckDepth refuses the BLS request of a model that calls itself for ever, perhaps
 // through others.
 func CheckDepth(req *infer.Request) error {
 	if req.Depth() <= MaxDepth {
@@ -23,7 +23,7 @@ func CheckDepth(req *infer.Request) error {
 // shownEnds is how many names are shown at each end of a long chain.
 const shownEnds = 4
 
-// Chain names the models that a call comes from, outermost first, and its own.
+// Chain names the models that a request comes from, outermost first, and its own.
 func Chain(req *infer.Request) string {
 	names := []string{req.Model}
 	for req != nil && req.Caller != nil {

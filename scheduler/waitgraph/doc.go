@@ -2,15 +2,15 @@
 //
 // A model can make requests of its own while it executes (BLS), so a request can
 // wait for the very execution that made it. A Graph, which all schedulers share
-// whose models can call each other, knows the open BLS requests, here calls, from
+// whose models can call each other, knows the open BLS requests from
 // Enter to Leave. Where each is the schedulers know; the Graph asks them:
 //
-//	instance ──executes──▶ batch ──has made──▶ call ──┬─ queued ───▶ any instance of its Station
-//	                                                  └─ executed ─▶ the instance that has it
+//	instance ──executes──▶ batch ──has made──▶ BLS request ──┬─ queued ───▶ any instance of its Station
+//	                                                         └─ executed ─▶ the instance that has it
 //
-// An instance waits for all open calls of what it executes, a queued call for any
-// instance of its Station. A call has hope if something it waits for has hope, and
-// calls without hope wait in circles: Check and Recheck refuse them.
+// An instance waits for all open BLS requests of what it executes, a queued BLS request
+// for any instance of its Station. A BLS request has hope if something it waits for has
+// hope, and BLS requests without hope wait in circles: Check and Recheck refuse them.
 //
 // The schedulers are looked at one by one and may change meanwhile. So what a search
 // has found is looked at a second time: Place and the changes of a Station count
@@ -21,6 +21,6 @@
 // searching held and mu free. Enter, Leave, Responded and Rescheduled take mu alone
 // and may be called with a scheduler locked; Check, Recheck and Suspects may not.
 //
-// Memory: each call allocates one Call. Requests of clients touch no Graph, and a
-// call that finds an idle instance is never searched for.
+// Memory: Enter allocates one BLSRequest. Requests of clients touch no Graph, and a
+// BLS request that finds an idle instance is never searched for.
 package waitgraph

@@ -23,7 +23,7 @@ type guest struct {
 	room    *room
 	request *infer.Request
 	task    *backend.Task
-	call    *Call
+	bls     *BLSRequest
 	refused error
 }
 
@@ -48,8 +48,8 @@ func (g *guest) Where() Place {
 	case at > 0:
 		p.Where = Queued
 	}
-	if g.call != nil {
-		p.Sent = g.call.Responses()
+	if g.bls != nil {
+		p.Sent = g.bls.Responses()
 	}
 	return p
 }
@@ -71,17 +71,17 @@ func ask(graph *Graph, in *room, by *guest) (*guest, error) {
 		return g, nil
 	}
 	g.request.Caller = infer.NewCaller(by.room.name, 1, []*infer.Request{by.request}, true)
-	graph.Enter(g, g.request.Caller, &g.call)
+	graph.Enter(g, g.request.Caller, &g.bls)
 	in.waits = append(in.waits, g)
 	if len(in.waits) == 1 {
 		return g, nil
 	}
-	return g, graph.Check(g.call)
+	return g, graph.Check(g.bls)
 }
 
-// TestCheckRefusesTheCallThatClosesACircle has a call go round three models, whose
+// TestCheckRefusesTheBLSRequestThatClosesACircle has a BLS request go round three models, whose
 // schedulers are the simplest ones that there are.
-func TestCheckRefusesTheCallThatClosesACircle(t *testing.T) {
+func TestCheckRefusesTheBLSRequestThatClosesACircle(t *testing.T) {
 	graph := New(zerolog.Nop(), 0)
 	a, b, c := &room{name: "a"}, &room{name: "b"}, &room{name: "c"}
 	first, _ := ask(graph, a, nil)
@@ -94,28 +94,28 @@ func TestCheckRefusesTheCallThatClosesACircle(t *testing.T) {
 		t.Fatal(err)
 	}
 	if graph.Open() != 2 {
-		t.Errorf("%d requests have open calls, want 2", graph.Open())
+		t.Errorf("%d requests have open BLS requests, want 2", graph.Open())
 	}
 	_, err = ask(graph, a, third)
 	const want = "Model 'a' cannot be called: every instance of it waits for this call (a → b → c → a)"
 	var refused *infer.Error
 	if !errors.As(err, &refused) || refused.Message != want {
-		t.Errorf("the call back to a: got error %v, want %q", err, want)
+		t.Errorf("the BLS request back to a: got error %v, want %q", err, want)
 	}
-	graph.Responded(third.call, false)
-	if third.call.Responses() != 1 || graph.Open() != 2 {
-		t.Errorf("after a response that is not the last: %d responses, %d with open calls", third.call.Responses(), graph.Open())
+	graph.Responded(third.bls, false)
+	if third.bls.Responses() != 1 || graph.Open() != 2 {
+		t.Errorf("after a response that is not the last: %d responses, %d with open BLS requests", third.bls.Responses(), graph.Open())
 	}
-	graph.Responded(third.call, true)
-	graph.Leave(second.call)
-	graph.Leave(second.call)
+	graph.Responded(third.bls, true)
+	graph.Leave(second.bls)
+	graph.Leave(second.bls)
 	if graph.Open() != 0 {
-		t.Errorf("%d requests have open calls at the end", graph.Open())
+		t.Errorf("%d requests have open BLS requests at the end", graph.Open())
 	}
 }
 
-// TestRecheckRefusesWhatLostItsLastHope has a call wait until the circle is closed
-// by something else than a call.
+// TestRecheckRefusesWhatLostItsLastHope has a BLS request wait until the circle is closed
+// by something else than a BLS request.
 func TestRecheckRefusesWhatLostItsLastHope(t *testing.T) {
 	graph := New(zerolog.Nop(), 0)
 	a, b := &room{name: "a"}, &room{name: "b"}
@@ -123,16 +123,16 @@ func TestRecheckRefusesWhatLostItsLastHope(t *testing.T) {
 	first, _ := ask(graph, a, nil)
 	second, err := ask(graph, b, first)
 	if err != nil {
-		t.Fatalf("a call that waits for a client's request: %v", err)
+		t.Fatalf("a BLS request that waits for a client's request: %v", err)
 	}
-	graph.Recheck([]*Call{second.call})
+	graph.Recheck([]*BLSRequest{second.bls})
 	if second.refused != nil {
-		t.Fatalf("a call that waits for a client's request: %v", second.refused)
+		t.Fatalf("a BLS request that waits for a client's request: %v", second.refused)
 	}
 	back, _ := ask(graph, a, nil)
-	graph.Enter(back, infer.NewCaller("b", 1, []*infer.Request{other.request}, true), &back.call)
-	graph.Recheck([]*Call{second.call})
+	graph.Enter(back, infer.NewCaller("b", 1, []*infer.Request{other.request}, true), &back.bls)
+	graph.Recheck([]*BLSRequest{second.bls})
 	if second.refused == nil || graph.Open() != 1 {
-		t.Errorf("got error %v with %d open, want a refusal and the other call open", second.refused, graph.Open())
+		t.Errorf("got error %v with %d open, want a refusal and the other BLS request open", second.refused, graph.Open())
 	}
 }

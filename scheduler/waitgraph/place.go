@@ -39,7 +39,7 @@ type Place struct {
 	Batch Batch // that it is in, or was in last; nil if there was none
 	Where Whereabouts
 	Turns uint32 // executions begun
-	Sent  uint32 // responses, of calls
+	Sent  uint32 // responses, of BLS requests
 }
 
 // Whereabouts is the part of its way that a request or a batch is on.

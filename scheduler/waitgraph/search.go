@@ -8,13 +8,13 @@ func (g *Graph) hopeful(at Station) bool {
 	return free || slices.ContainsFunc(places, func(p Place) bool { return !g.waits(p.Batch, true) })
 }
 
-// find looks for a deadlock that a queued call is part of, nil if there is none.
+// find looks for a deadlock that a queued BLS request is part of, nil if there is none.
 // The schedulers are looked at one by one, so what is found is found once more:
 // facts that were so twice, without a change between, were so at one time.
-func (g *Graph) find(c *Call, suspicious bool) *search {
+func (g *Graph) find(q *BLSRequest, suspicious bool) *search {
 	for {
 		s := &search{graph: g, suspicious: suspicious, sites: make(map[Station]*site), runs: make(map[Batch]*run)}
-		from := s.locate(c)
+		from := s.locate(q)
 		if from.at == nil {
 			return nil
 		}
@@ -32,7 +32,7 @@ func (g *Graph) find(c *Call, suspicious bool) *search {
 // search is one look at who waits for whom.
 type search struct {
 	graph *Graph
-	// suspicious has requests whose execution has returned wait for its calls.
+	// suspicious has requests whose execution has returned wait for its BLS requests.
 	suspicious bool
 	root       *site
 	sites      map[Station]*site
@@ -55,21 +55,21 @@ type run struct {
 	waits   []wait
 }
 
-// wait is an open call of a run, with where it is: queued at a site, a run
+// wait is an open BLS request of a run, with where it is: queued at a site, a run
 // itself, or neither if it need not be waited for.
 type wait struct {
-	call  *Call
-	place Place
-	at    *site
-	in    *run
+	request *BLSRequest
+	place   Place
+	at      *site
+	in      *run
 }
 
-// locate finds out where a call is, and what that place waits for.
-func (s *search) locate(c *Call) wait {
-	w := wait{call: c, place: c.by.Where()}
+// locate finds out where a BLS request is, and what that place waits for.
+func (s *search) locate(q *BLSRequest) wait {
+	w := wait{request: q, place: q.by.Where()}
 	switch w.place.Where {
 	case Queued:
-		w.at = s.site(c.by.Station())
+		w.at = s.site(q.by.Station())
 	case Executed:
 		w.in = s.run(w.place.Batch.Where())
 	case Elsewhere:
@@ -111,8 +111,8 @@ func (s *search) run(p Place) *run {
 	}
 	found := &run{Place: p}
 	s.runs[p.Batch] = found
-	for _, c := range s.graph.open(p.Batch, s.suspicious) {
-		found.waits = append(found.waits, s.locate(c))
+	for _, q := range s.graph.open(p.Batch, s.suspicious) {
+		found.waits = append(found.waits, s.locate(q))
 	}
 	return found
 }
@@ -157,7 +157,7 @@ func (s *search) holds() bool {
 			return false
 		}
 		for _, w := range r.waits {
-			if w.hopeless() && (!s.graph.isOpen(w.call, s.suspicious) || w.call.by.Where() != w.place) {
+			if w.hopeless() && (!s.graph.isOpen(w.request, s.suspicious) || w.request.by.Where() != w.place) {
 				return false
 			}
 		}
