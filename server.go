@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/shm"
@@ -83,7 +84,7 @@ func New(o Options) (_ *Server, err error) {
 	}
 	config, pythonBackend := s.makePython(counters)
 	s.registry = models.NewRegistry(models.RegistryConfig{
-		Settings: models.Settings{
+		Settings: version.Settings{
 			Backends: map[string]backend.Backend{"python": pythonBackend}, BackendDirectory: o.Backends.Directory,
 			BackendSettings: s.options.ownSettings, Limiter: o.RateLimit.limiter(), Allocate: s.lend(memory.Stacked),
 			Padding: s.lend(memory.Padding), Memory: s.account, DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog,

@@ -27,6 +27,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
@@ -229,7 +230,7 @@ func stormRegistry(t *testing.T, root string) *models.Registry {
 		t.Fatal(err)
 	}
 	r := models.NewRegistry(models.RegistryConfig{
-		Settings:   models.Settings{Backends: map[string]backend.Backend{"python": b}, Metrics: counters, Log: log},
+		Settings:   version.Settings{Backends: map[string]backend.Backend{"python": b}, Metrics: counters, Log: log},
 		Repository: opened, Explicit: true, Startup: []string{"*"}, StrictReadiness: true,
 	})
 	t.Cleanup(func() {

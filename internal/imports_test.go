@@ -48,13 +48,14 @@ var mayImport = map[string][]string{
 	"server/rest/body":       {"infer", "memory", "server", "server/http1", "server/jsontext"},
 	"server/rest/inference":  {"infer", "memory", "models", "server", "server/http1", "server/jsontext", "server/rest/body", "server/rest/values"},
 	"server/servertest":      {"infer", "kserve", "memory", "models"},
-	"models":                 {"backend", "boundary", "infer", "kserve", "memory", "metrics", "models/cache", "models/config", "models/locktable", "models/repository", "models/signature", "models/statistics", "models/warmup", "scheduler", "scheduler/batching", "scheduler/ensemble", "scheduler/ratelimit", "scheduler/sequence", "scheduler/stacked", "scheduler/waitgraph"},
+	"models":                 {"backend", "boundary", "infer", "kserve", "models/config", "models/locktable", "models/repository", "models/version"},
 	"models/cache":           {"infer"},
 	"models/config":          {"infer", "kserve"},
 	"models/locktable":       {"models/repository"},
 	"models/repository":      {"infer", "kserve", "models/config"},
 	"models/signature":       {"infer", "kserve"},
 	"models/statistics":      {"backend", "kserve", "metrics", "scheduler"},
+	"models/version":         {"backend", "boundary", "infer", "kserve", "memory", "metrics", "models/cache", "models/config", "models/repository", "models/signature", "models/statistics", "models/warmup", "scheduler", "scheduler/batching", "scheduler/ensemble", "scheduler/ratelimit", "scheduler/sequence", "scheduler/stacked", "scheduler/waitgraph"},
 	"models/warmup":          {"backend", "boundary", "infer", "kserve", "models/repository", "models/signature", "scheduler"},
 	"scheduler":              {"backend", "boundary", "infer", "kserve", "scheduler/batching", "scheduler/handover", "scheduler/linked", "scheduler/ratelimit", "scheduler/roster", "scheduler/waitgraph"},
 	"scheduler/batching":     {"backend", "infer", "kserve"},
@@ -91,6 +92,7 @@ var mayImport = map[string][]string{
 // tested says which packages the tests of a package may import besides.
 var tested = map[string][]string{
 	"backend/process":    {"backend/python", "stub", "pyutils"}, // whose stubs they host
+	"models":             {"metrics", "models/cache", "scheduler/ratelimit"},
 	"models/signature":   {"models/config"},
 	"server/rest/body":   {"boundary"},
 	"scheduler/sequence": {"scheduler/ratelimit"},

@@ -114,10 +114,10 @@ func TestCallThatNeverEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		holds[i] = make(chan struct{})
-		l.model.(*fakeModel).instance.hold = holds[i]
+		instanceOf(r, model).hold = holds[i]
 		held[i] = oneInput(model)
 		go func() { answered <- r.Infer(t.Context(), held[i], func(*infer.Response) {}) }()
-		testkit.Eventually(t, patience, func() bool { return l.scheduler.InFlight() == 1 })
+		testkit.Eventually(t, patience, func() bool { return l.InFlight() == 1 })
 	}
 	waits := oneInput("n")
 	waits.Caller = infer.NewCaller("m", 1, held[:1], true)

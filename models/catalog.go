@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // State is where a version of a model is in its life, as the repository index
@@ -29,8 +30,8 @@ const reasonUnloaded = "unloaded"
 type entry struct {
 	number int64
 	state  State
-	reason string   // of UNAVAILABLE
-	loaded *Version // of READY and UNLOADING, nil otherwise
+	reason string           // of UNAVAILABLE
+	loaded *version.Version // of READY and UNLOADING, nil otherwise
 }
 
 // catalog is what the registry knows of each model, under one lock. Methods that end
@@ -133,7 +134,7 @@ func (k *catalog) publishLocked() {
 // retired is a version that has been taken out of service.
 type retired struct {
 	number int64
-	loaded *Version
+	loaded *version.Version
 }
 
 // retireLocked takes the versions that serve out of service, but for those to
@@ -193,10 +194,10 @@ func (k *catalog) knows(name string, number int64) bool {
 }
 
 // serves lists the versions that have requests or may get some.
-func (k *catalog) serves() []*Version {
+func (k *catalog) serves() []*version.Version {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var list []*Version
+	var list []*version.Version
 	for _, m := range k.models {
 		for _, v := range m.versions {
 			if v.loaded != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // change is an operation on models that it holds. Models are brought from what
@@ -239,7 +240,7 @@ func outcomes(targets repository.Set, failures map[repository.Identity]error) er
 			continue
 		}
 		text := loadFailedError(id, err)
-		if errors.Is(text, ErrExiting) {
+		if errors.Is(text, version.ErrExiting) {
 			return text
 		}
 		texts.WriteString(infer.AsError(text).Message)

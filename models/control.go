@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/locktable"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // host is what the instances of one version see of the registry.
@@ -136,16 +137,16 @@ func (h host) Decoupled(name string, number int64) (decoupled, asks bool, err er
 // view is what versions see of the registry.
 type view struct{ *Registry }
 
-var _ upward = view{}
+var _ version.Registry = view{}
 
 // Latest implements upward.
-func (v view) Latest(step, ensemble repository.Identity) (*Version, error) {
+func (v view) Latest(step, ensemble repository.Identity) (*version.Version, error) {
 	return v.latest(step, ensemble)
 }
 
 // Hold implements upward.
-func (v view) Hold(model repository.Identity, number int64) (Held, error) {
-	return held(func() (*Version, error) { return v.serving.Load().models[model].version(model.Name, number) })
+func (v view) Hold(model repository.Identity, number int64) (version.Held, error) {
+	return held(func() (*version.Version, error) { return v.serving.Load().models[model].version(model.Name, number) })
 }
 
 // Lifetime implements upward.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // resolveLocked finds the model that a step of an ensemble means, among those
@@ -180,7 +181,7 @@ func (k *catalog) circleLocked(m *model) *model {
 
 // latest is the highest version that is ready of the model that a step of an
 // ensemble means, also while the server starts.
-func (k *catalog) latest(step, ensemble repository.Identity) (*Version, error) {
+func (k *catalog) latest(step, ensemble repository.Identity) (*version.Version, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if m := k.resolveLocked(step, ensemble); m != nil {

@@ -1,8 +1,7 @@
 // Package models is the registry: which models exist, which of their versions serve,
-// and how they change. The packages below it know nothing of it: config knows what a
-// model's configuration means, repository where models lie, locktable who may change
-// them, signature what a request has to fit, warmup what an instance executes first,
-// cache which responses are known already, and statistics what was done.
+// and how they change. The packages below it know nothing of it: version brings up and
+// runs one version of a model, config knows what a model's configuration means, repository
+// where models lie, and locktable who may change them.
 //
 // # A version
 //
@@ -22,10 +21,7 @@
 // least until the scheduler has the request, and the scheduler finishes what it has
 // before the version is closed. If the version was retired between Target and Infer,
 // Infer fails with ErrReplaced before anything was sent, and the caller asks for a
-// Target again.
-//
-//	requests:  Target ─▶ hold ─▶ signature ─▶ cache ─▶ scheduler ─▶ rate limiter ─▶ stacking ─▶ instance
-//	instances: instance ─▶ stacking ─▶ rate limiter ─▶ warm-up barrier ─▶ scheduler
+// Target again. What happens inside the version, its package tells.
 //
 // # A change
 //
@@ -39,13 +35,11 @@
 //
 // # Files
 //
-// The package has more than fifteen files because two jobs share one state, the catalog,
-// and its lock: changing which versions serve, and serving them.
+// The package has more than fifteen files because each kind of change of models begins in
+// one of its own, and all of them share the catalog and its lock.
 //
-//	what is known      catalog, serving, dependencies, compose, plan, reader, override, info, errors
+//	what is known      catalog, serving, dependencies, compose, plan, reader, override, errors
 //	changes            registry, start, explicit, poll, load, change, unload, shutdown, control
-//	one version        loader, version, hold, backends, chain, batching, sequence, stacking,
-//	                   ensemble, cached, bring, exchange
 //	what clients ask   index, target, instances
 //
 // # Locks
@@ -53,9 +47,8 @@
 // The catalog's mu guards what is known of each model and is held for look-ups and
 // updates alone: no file is read, no process started and no scheduler called under
 // it. Methods that end in Locked want it held. Under it nothing else is locked but the
-// wait group that Shutdown waits for, and nothing at all under change.mu and the locks
-// of statistics and locktable. A warm-up barrier takes the scheduler's locks while it
-// holds the lock of one instance's turn, and never the catalog's.
+// wait group that Shutdown waits for, and nothing at all under change.mu and the lock
+// of locktable.
 //
 // # Callers
 //

@@ -192,7 +192,7 @@ func TestEnsembleHoldsItsModels(t *testing.T) {
 	if err := r.Unload(t.Context(), "second", false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (composer{view{r}, map[string]repository.Identity{"second": {Name: "second"}}}).Hold("second", 1); err == nil {
+	if _, err := (view{r}).Hold(repository.Identity{Name: "second"}, 1); err == nil {
 		t.Error("a model that is being unloaded can be held")
 	}
 	testkit.Eventually(t, patience, func() bool { return ends(second) })
@@ -201,45 +201,8 @@ func TestEnsembleHoldsItsModels(t *testing.T) {
 		t.Errorf("the request inside: %s", text)
 	}
 	r.ending.Wait()
-	if got := (composed{second}).Dims("GONE"); got != nil {
-		t.Errorf("an input that is not there has dims %v", got)
-	}
-	if got := second.holds.count.Load(); got != closing {
-		t.Errorf("%d requests hold the version that has ended", got-closing)
-	}
 	if response, err := askChain(t.Context(), r); err == nil && response.Err == nil {
 		t.Error("the ensemble answers although one of its models is not there")
-	}
-}
-
-// TestHoldsKeepAVersionFromEnding: a request that comes while a version ends either holds it
-// or learns that it cannot.
-func TestHoldsKeepAVersionFromEnding(t *testing.T) {
-	h := newHolds()
-	for range 2 {
-		if !h.take() {
-			t.Fatal("a version cannot be held")
-		}
-	}
-	soon, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := h.end(soon); err == nil {
-		t.Error("the version ended although it is held")
-	}
-	if h.take() {
-		t.Error("the version can be held although it ends")
-	}
-	h.release()
-	select {
-	case <-h.none:
-		t.Error("the version ended although it is held")
-	default:
-	}
-	h.release()
-	<-h.none
-
-	if err := newHolds().end(t.Context()); err != nil {
-		t.Errorf("a version that nobody holds: %v", err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // errNotReady is the answer to whatever needs models before the start is over, or if
@@ -25,7 +26,7 @@ func errNotPolled(name string) error {
 // loadFailedError is the client's text for a model that has been read and could
 // not be loaded.
 func loadFailedError(id repository.Identity, err error) error {
-	if errors.Is(err, ErrExiting) {
+	if errors.Is(err, version.ErrExiting) {
 		return err
 	}
 	return infer.Errorf(infer.InvalidArg, "load failed for model '%s': %s\n", id.Name, infer.AsError(err).Message)

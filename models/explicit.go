@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/locktable"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // Load loads a model, or loads it anew if something has changed since it was
@@ -127,7 +128,7 @@ func (r *Registry) checkControl() error {
 		return err
 	}
 	if r.changes.Err() != nil {
-		return ErrExiting
+		return version.ErrExiting
 	}
 	if r.config.Unusable {
 		return errNotReady

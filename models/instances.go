@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // MaxInstances is how many instances a group can be given while its model serves.
@@ -74,8 +75,8 @@ func (r *Registry) servedAs(name string) (repository.Identity, error) {
 }
 
 // setCount prepares another count for a group, in all versions that serve.
-func (r *Registry) setCount(ctx context.Context, id repository.Identity, group string, count int32) ([]*Exchange, error) {
-	var serving []*Version
+func (r *Registry) setCount(ctx context.Context, id repository.Identity, group string, count int32) ([]*version.Exchange, error) {
+	var serving []*version.Version
 	r.mu.Lock()
 	if m := r.models[id]; m != nil {
 		for _, number := range m.readyLocked() {
@@ -86,7 +87,7 @@ func (r *Registry) setCount(ctx context.Context, id repository.Identity, group s
 	if len(serving) == 0 { // it has gone while others had it
 		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' has no available versions", id.Name)
 	}
-	updates := make([]*Exchange, len(serving))
+	updates := make([]*version.Exchange, len(serving))
 	failures := make([]error, len(serving))
 	var all sync.WaitGroup
 	for i, v := range serving {
@@ -107,14 +108,14 @@ func (r *Registry) setCount(ctx context.Context, id repository.Identity, group s
 
 // commitCount has versions serve with their new instances, and the model be what
 // a configuration with their count would have made of it.
-func (r *Registry) commitCount(id repository.Identity, updates []*Exchange) ([]InstanceState, error) {
+func (r *Registry) commitCount(id repository.Identity, updates []*version.Exchange) ([]InstanceState, error) {
 	r.mu.Lock()
 	if r.loader.Exiting() {
 		r.mu.Unlock()
 		for _, u := range updates {
 			u.Drop()
 		}
-		return nil, ErrExiting
+		return nil, version.ErrExiting
 	}
 	m := r.models[id]
 	for _, u := range updates {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models/version"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
@@ -117,7 +118,7 @@ func TestInstancesStormLosesNoRequest(t *testing.T) {
 }
 
 // wantQuiet wants that nothing is remembered of what has ended.
-func (g *grower) wantQuiet(l *Version) {
+func (g *grower) wantQuiet(l *version.Version) {
 	g.t.Helper()
 	known := 0
 	if testkit.Within(patience, func() bool {

@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // maxReasonBytes bounds what the log repeats of a request that cannot be read.
@@ -61,7 +62,7 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *repository.De
 		return false, r.loadFailed(m, s, results)
 	}
 	if exiting := r.commit(m, s, results); exiting {
-		return true, ErrExiting
+		return true, version.ErrExiting
 	}
 	if len(fresh) > 0 {
 		r.config.Log.Info().Msgf("successfully loaded '%s'", m.id)
@@ -71,7 +72,7 @@ func (c *change) load(ctx context.Context, m *model, s *source, d *repository.De
 
 // beginLoad shows the versions that are to be loaded as loading. It returns what the
 // change is, which versions are fresh in it, and of them those that are to be updated.
-func (r *Registry) beginLoad(m *model, s *source, all bool) (p plan, fresh []int64, serving []*Version) {
+func (r *Registry) beginLoad(m *model, s *source, all bool) (p plan, fresh []int64, serving []*version.Version) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m.attempted = true
@@ -81,7 +82,7 @@ func (r *Registry) beginLoad(m *model, s *source, all bool) (p plan, fresh []int
 	}
 	p = planChange(was, s, m.readyLocked())
 	fresh = slices.Sorted(slices.Values(slices.Concat(p.load, p.update)))
-	serving = make([]*Version, len(fresh))
+	serving = make([]*version.Version, len(fresh))
 	for i, number := range fresh {
 		v := m.versions[number]
 		if v == nil {
@@ -101,11 +102,11 @@ func (r *Registry) beginLoad(m *model, s *source, all bool) (p plan, fresh []int
 // result is what has become of one version.
 type result struct {
 	number int64
-	loaded *Version // nil after an error
+	loaded *version.Version // nil after an error
 	// updated says that this is no other version but one that served and is to have
 	// other instances, by update unless there is an error.
 	updated bool
-	update  *Exchange
+	update  *version.Exchange
 	err     error
 }
 
@@ -179,7 +180,7 @@ func (r *Registry) loadFailed(m *model, s *source, results []result) error {
 	}
 	r.restore(m, s, pieces.String())
 	if r.loader.Exiting() { // what it was made of may have gone already
-		return ErrExiting
+		return version.ErrExiting
 	}
 	r.config.Log.Error().Msgf("failed to load '%s'", m.id)
 	return infer.Errorf(infer.InvalidArg, "%s", pieces.String())
@@ -200,7 +201,7 @@ func (r *Registry) restore(m *model, s *source, failure string) {
 }
 
 // loadVersion brings up one version, with the retries that are allowed.
-func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository.Description, number int64, upload *repository.Upload) (*Version, error) {
+func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository.Description, number int64, upload *repository.Upload) (*version.Version, error) {
 	select {
 	case r.loading <- struct{}{}:
 	case <-ctx.Done():
@@ -211,7 +212,7 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository
 	var err error
 	for try := 0; try <= r.config.LoadRetries && ctx.Err() == nil; try++ {
 		r.config.Log.Info().Msgf("loading: %s:%d", d.Identity(), number)
-		var v *Version
+		var v *version.Version
 		if v, err = r.tryLoad(ctx, op, d, number, upload, slot); err == nil {
 			return v, nil
 		}
@@ -223,8 +224,8 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, d *repository
 	return nil, err
 }
 
-func (r *Registry) tryLoad(ctx context.Context, op *operation, d *repository.Description, number int64, upload *repository.Upload, slot func()) (*Version, error) {
+func (r *Registry) tryLoad(ctx context.Context, op *operation, d *repository.Description, number int64, upload *repository.Upload, slot func()) (*version.Version, error) {
 	up := &bringing{model: d.Name, op: op, slot: slot}
 	defer up.end()
-	return r.loader.Load(ctx, Source{Description: d, Version: number, Upload: upload, Host: host{r, up}})
+	return r.loader.Load(ctx, version.Source{Description: d, Version: number, Upload: upload, Host: host{r, up}})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -33,7 +34,7 @@ func rewrite(t *testing.T, path, text string) {
 }
 
 // ends reports whether the end of a version has begun.
-func ends(v *Version) bool {
+func ends(v *version.Version) bool {
 	h, can := v.Hold()
 	if can {
 		h.Release()

@@ -213,12 +213,8 @@ func TestFileOverrideServesUploadedFiles(t *testing.T) {
 	}
 
 	// A request inside the version that is replaced still has its files.
-	inside, err := r.lookup("fresh", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
 	hold := make(chan struct{})
-	inside.model.(*fakeModel).instance.hold = hold
+	instanceOf(r, "fresh").hold = hold
 	answered := make(chan error, 1) // one value
 	go func() {
 		_, err := generation(t, r, "fresh", 1)

@@ -10,12 +10,13 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/locktable"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // RegistryConfig sets up a Registry.
 type RegistryConfig struct {
 	Repository *repository.Roots
-	Settings
+	version.Settings
 	// Unusable says that the repository cannot be opened: the registry is not started
 	// and answers that it is not ready, nor live.
 	Unusable bool
@@ -46,7 +47,7 @@ type Registry struct {
 	reader
 
 	started  atomic.Bool
-	loader   *Loader
+	loader   *version.Loader
 	loading  chan struct{} // holds a value for each version that is being loaded
 	ending   boundary.WaitGroup
 	lifetime context.Context // of what unloading may take
@@ -74,7 +75,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 		loading: make(chan struct{}, config.LoadThreads), uploads: repository.NewUploads(config.Log),
 	}
 	r.reader = reader{&r.catalog}
-	r.loader = NewLoader(config.Settings, view{r})
+	r.loader = version.NewLoader(config.Settings, view{r})
 	r.lifetime, r.expire = context.WithCancelCause(context.Background())
 	r.locks = locktable.New[*source](config.UnloadTimeout, errOvertaken)
 	r.changes, r.stopChanges = context.WithCancelCause(context.Background())
@@ -84,7 +85,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 }
 
 // lookup finds the version that a request reaches.
-func (r *Registry) lookup(name string, number int64) (*Version, error) {
+func (r *Registry) lookup(name string, number int64) (*version.Version, error) {
 	if !r.started.Load() {
 		return nil, errNotReady
 	}
@@ -97,8 +98,8 @@ func (r *Registry) lookup(name string, number int64) (*Version, error) {
 
 // reached finds the version that is to run a request. The caller releases it when
 // the scheduler has the request.
-func (r *Registry) reached(req *infer.Request) (Held, error) {
-	return held(func() (*Version, error) { return r.lookup(req.Model, req.Version) })
+func (r *Registry) reached(req *infer.Request) (version.Held, error) {
+	return held(func() (*version.Version, error) { return r.lookup(req.Model, req.Version) })
 }
 
 // Model returns the version that a request would reach.
@@ -120,7 +121,7 @@ func (r *Registry) ReadyVersions(name string) []int64 {
 
 func (r *Registry) checkExiting() error {
 	if r.loader.Exiting() {
-		return ErrExiting
+		return version.ErrExiting
 	}
 	return nil
 }
@@ -146,7 +147,7 @@ func (r *Registry) Ready(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	r.mu.Lock()
-	var serving []*Version
+	var serving []*version.Version
 	ready := true
 	for _, m := range r.models {
 		if m.attempted && len(m.versions) == 0 {
@@ -183,7 +184,7 @@ func (r *Registry) ModelReady(ctx context.Context, name string, number int64) (b
 	return r.healthy(ctx, v), nil
 }
 
-func (r *Registry) healthy(ctx context.Context, v *Version) bool {
+func (r *Registry) healthy(ctx context.Context, v *version.Version) bool {
 	err := v.Ready(ctx)
 	if err != nil {
 		r.config.Log.Debug().Msgf("Model '%s' version %d is not ready: %v", v.Info().Name, v.Info().Version, err)

@@ -18,24 +18,26 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // fakeBackend opens models that answer with their generation: how often the
 // model was opened.
 type fakeBackend struct {
-	mu       sync.Mutex
-	opened   map[string]int
-	failures map[string]error // what Start returns, by name:version; "" for the version is all
-	held     map[string]chan struct{}
-	closed   map[string]int
-	unwell   error // what instances say of themselves
-	asks     bool  // whether models have a say in that
-	loading  int
-	most     int // at once
+	mu        sync.Mutex
+	opened    map[string]int
+	instances map[string]*fakeInstance // that have come up last
+	failures  map[string]error         // what Start returns, by name:version; "" for the version is all
+	held      map[string]chan struct{}
+	closed    map[string]int
+	unwell    error // what instances say of themselves
+	asks      bool  // whether models have a say in that
+	loading   int
+	most      int // at once
 }
 
 func newFakeBackend() *fakeBackend {
-	return &fakeBackend{opened: map[string]int{}, failures: map[string]error{}, held: map[string]chan struct{}{}, closed: map[string]int{}}
+	return &fakeBackend{opened: map[string]int{}, instances: map[string]*fakeInstance{}, failures: map[string]error{}, held: map[string]chan struct{}{}, closed: map[string]int{}}
 }
 
 func (b *fakeBackend) Open(env backend.Env) (backend.Model, error) {
@@ -44,6 +46,19 @@ func (b *fakeBackend) Open(env backend.Env) (backend.Model, error) {
 	key := fmt.Sprintf("%s:%d", env.Name, env.Version)
 	b.opened[key]++
 	return &fakeModel{backend: b, key: key, generation: b.opened[key]}, nil
+}
+
+// instanceOf returns the instance of version 1 of a model that has come up last.
+func instanceOf(r *Registry, name string) *fakeInstance {
+	return r.config.Backends["fake"].(interface {
+		instance(key string) *fakeInstance
+	}).instance(name + ":1")
+}
+
+func (b *fakeBackend) instance(key string) *fakeInstance {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.instances[key]
 }
 
 type fakeModel struct {
@@ -72,6 +87,9 @@ func (m *fakeModel) Start(_ context.Context, _ *kserve.ModelConfig, _ []byte, ev
 		return failure
 	}
 	m.instance = &fakeInstance{model: m}
+	b.mu.Lock()
+	b.instances[m.key] = m.instance
+	b.mu.Unlock()
 	events.Available(m.instance)
 	return nil
 }
@@ -151,7 +169,7 @@ func newTestRegistry(t *testing.T, root string, b backend.Backend, change func(*
 	}
 	config := RegistryConfig{
 		Repository: opened, StrictReadiness: true,
-		Settings: Settings{Backends: map[string]backend.Backend{"fake": b}, Metrics: metrics.New(metrics.Config{}), Log: zerolog.Nop()},
+		Settings: version.Settings{Backends: map[string]backend.Backend{"fake": b}, Metrics: metrics.New(metrics.Config{}), Log: zerolog.Nop()},
 	}
 	if change != nil {
 		change(&config)
@@ -349,12 +367,8 @@ func TestReloadKeepsServing(t *testing.T) {
 // answered receives its error.
 func holdRequest(t *testing.T, r *Registry) (hold chan struct{}, answered <-chan error) {
 	t.Helper()
-	l, err := r.lookup("m", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
 	hold = make(chan struct{})
-	l.model.(*fakeModel).instance.hold = hold
+	instanceOf(r, "m").hold = hold
 	result := make(chan error, 1) // one value
 	go func() {
 		_, err := generation(t, r, "m", 1)

@@ -3,6 +3,7 @@ package models
 import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // servingModel is a model's state as requests see it. It does not change.
@@ -42,7 +43,7 @@ func (s *servingNow) find(name string) (*servingModel, error) {
 }
 
 // version finds a version of a model that may be nil.
-func (m *servingModel) version(name string, number int64) (*Version, error) {
+func (m *servingModel) version(name string, number int64) (*version.Version, error) {
 	if m == nil {
 		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", name)
 	}
@@ -63,11 +64,11 @@ func (m *servingModel) version(name string, number int64) (*Version, error) {
 }
 
 // held has lookup find a version that can be held, and holds it.
-func held(lookup func() (*Version, error)) (Held, error) {
+func held(lookup func() (*version.Version, error)) (version.Held, error) {
 	for {
 		v, err := lookup()
 		if err != nil {
-			return Held{}, err
+			return version.Held{}, err
 		}
 		if h, can := v.Hold(); can {
 			return h, nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // Shutdown ends the registry: new requests and changes are refused, requests
@@ -20,7 +21,7 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 	log := r.config.Log
 	r.loader.Exit()
 	r.StopChanges()
-	r.stopPolls(ErrExiting)
+	r.stopPolls(version.ErrExiting)
 	stop := context.AfterFunc(ctx, boundary.Guard(log, boundary.Models, func() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			r.expire(errors.New("the exit timeout ran out"))
@@ -80,12 +81,12 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 
 // StopChanges refuses loads and unloads from now on, and gives up those under way:
 // what they bring up would not serve any more.
-func (r *Registry) StopChanges() { r.stopChanges(ErrExiting) }
+func (r *Registry) StopChanges() { r.stopChanges(version.ErrExiting) }
 
 // changing bounds what an operation does; stop is called when it has ended.
 func (r *Registry) changing(ctx context.Context, op *operation) (_ context.Context, stop func() bool) {
 	ctx = r.locks.Bound(ctx, op)
-	return ctx, context.AfterFunc(r.changes, boundary.Guard(r.config.Log, boundary.Models, func() { op.GiveUp(ErrExiting) }, nil))
+	return ctx, context.AfterFunc(r.changes, boundary.Guard(r.config.Log, boundary.Models, func() { op.GiveUp(version.ErrExiting) }, nil))
 }
 
 // waitForPolls waits until no look at the repository goes on and nothing that one

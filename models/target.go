@@ -4,7 +4,14 @@ import (
 	"context"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/version"
 )
+
+// Info describes one loaded version of a model. It does not change.
+type Info = version.Info
+
+// ErrReplaced says that a version does not serve any more.
+var ErrReplaced = version.ErrReplaced
 
 // Target is the version that a request reaches, found once for all that the front end
 // asks of it. It is held while the request runs and not before, so that a client that

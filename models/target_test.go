@@ -6,6 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // TestTargetIsReplaced: a version that was found and is unloaded, or replaced, before
@@ -27,7 +28,7 @@ func TestTargetIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Unload returns when the end of the version has begun.
-	testkit.Eventually(t, patience, func() bool { return ends(found.(*Version)) })
+	testkit.Eventually(t, patience, func() bool { return ends(found.(*version.Version)) })
 	request := func() *infer.Request {
 		return &infer.Request{Model: "m", Version: infer.LatestVersion,
 			Inputs: []infer.Tensor{{Name: "IN", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}}}

@@ -2,6 +2,7 @@ package models
 
 import (
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // endLaterLocked ends versions in the background; each is done when its requests
@@ -23,7 +24,7 @@ func (r *Registry) endLaterLocked(m *model, versions []retired) {
 }
 
 // end finishes a version that requests cannot reach any more.
-func (r *Registry) end(m *model, number int64, v *Version) {
+func (r *Registry) end(m *model, number int64, v *version.Version) {
 	if err := v.Close(); err != nil {
 		r.config.Log.Error().Msgf("unloading '%s' version %d: %v", m.id, number, err)
 		return

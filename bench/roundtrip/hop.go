@@ -9,6 +9,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/python"
@@ -17,10 +19,10 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
-	"github.com/rs/zerolog"
 )
 
 // hops is a registry with models that call the identity model.
@@ -113,7 +115,7 @@ func (s *settings) startHops() (*hops, error) {
 	defer opened.Close()
 	h.registry = models.NewRegistry(models.RegistryConfig{
 		Repository: opened,
-		Settings:   models.Settings{Backends: map[string]backend.Backend{"python": h.backend}, Metrics: counters, Log: log},
+		Settings:   version.Settings{Backends: map[string]backend.Backend{"python": h.backend}, Metrics: counters, Log: log},
 	})
 	if err := h.registry.Start(context.Background()); err != nil {
 		return nil, errors.Join(err, h.close())

@@ -15,6 +15,8 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/python"
@@ -23,10 +25,10 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
-	"github.com/rs/zerolog"
 )
 
 // inline is up to how many bytes a tensor travels inside the frame.
@@ -185,7 +187,7 @@ func (r *rig) serve(interpreter string) error {
 	defer opened.Close()
 	r.registry = models.NewRegistry(models.RegistryConfig{
 		Repository: opened,
-		Settings: models.Settings{
+		Settings: version.Settings{
 			Backends: map[string]backend.Backend{"python": r.backend}, Allocate: r.allocate, Metrics: counters, Log: log,
 		},
 	})

@@ -27,6 +27,7 @@ import (
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 	"github.com/nereid-serving/nereid/server"
 	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -142,7 +143,7 @@ func (w *world) start() (stop func()) {
 	log := zerolog.New(&w.log).Level(zerolog.ErrorLevel)
 	w.registry = models.NewRegistry(models.RegistryConfig{
 		Repository: opened,
-		Settings: models.Settings{
+		Settings: version.Settings{
 			Backends: map[string]backend.Backend{"scripted": &scripted{pool: w.pool, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 3))}},
 			Allocate: lend, Metrics: metrics.New(metrics.Config{}), Cache: w.cache, Log: log,
 		},

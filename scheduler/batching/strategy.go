@@ -11,7 +11,7 @@ import (
 // Strategy decides which requests share a batch, beyond what the batcher itself
 // demands: it can exclude a request, which then begins the next batch, and never
 // adds one. A backend supplies it for its model (backend.Strategist), an embedder
-// by name (models.RegistryConfig); Volume and Single come with the server.
+// by name (version.Settings); Volume and Single come with the server.
 type Strategy = backend.Strategy
 
 // VolumeParameter is the parameter of a model that Volume reads.

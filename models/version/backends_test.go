@@ -1,4 +1,4 @@
-package models
+package version
 
 import (
 	"os"
@@ -23,7 +23,7 @@ func TestExecutorFindsTheBackend(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(backends, "directory", "model.py"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	python := newFakeBackend()
+	python := echoes{}
 	const (
 		unknown   = "unable to find backend library for backend '%s', try specifying runtime on the model configuration."
 		noScript  = "unable to find Python backend based backend library 'model.py' for model 'm', searched: 'DIR/%s/model.py'"

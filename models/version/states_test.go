@@ -1,15 +1,13 @@
-package models
+package version
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // TestInitialStatesAreReadOrRefused is a table of states, with what keeps the model from loading
@@ -57,27 +55,18 @@ func TestInitialStatesAreReadOrRefused(t *testing.T) {
 		{"growable", state(`data_type: TYPE_INT8 dims: [ 1 ] use_growable_memory: true`), "[1] \x00", "use_growable_memory of state input name 'S' of model 'm' has no effect"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			root := writeModels(t, map[string][]int64{"m": {1}})
-			if err := os.WriteFile(filepath.Join(root, "m", "config.pbtxt"), []byte(fakeConfig+"sequence_batching { state [ "+c.states+" ] }"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Mkdir(filepath.Join(root, "m", "initial_state"), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(root, "m", "initial_state", "bytes"), []byte("abcd"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			root := writeModel(t, "sequence_batching { state [ "+c.states+" ] }")
+			testkit.WriteFiles(t, root, map[string]string{"m/initial_state/bytes": "abcd"})
 			var log strings.Builder
-			r := newTestRegistry(t, root, newFakeBackend(), func(c *RegistryConfig) { c.Log = zerolog.New(zerolog.SyncWriter(&log)) })
-			err := r.Start(t.Context())
+			v, err := newShelf(t, root, echoes{}, func(s *Settings) { s.Log = zerolog.New(zerolog.SyncWriter(&log)) }).load("m")
 			if err != nil {
-				got := strings.TrimPrefix(states(r), "m 1 UNAVAILABLE ")
+				got := status(err)
 				if want := strings.ReplaceAll(c.want, "ROOT", root); got != want {
 					t.Errorf("got the reason %q, want %q", got, want)
 				}
 				return
 			}
-			first := r.models[repository.Identity{Name: "m"}].versions[1].loaded.states[0]
+			first := v.states[0]
 			if got := infer.ShapeString(first.Shape) + " " + string(first.Data); got != c.want {
 				t.Errorf("sequences begin with %q, want %q", got, c.want)
 			}

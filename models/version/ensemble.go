@@ -1,4 +1,4 @@
-package models
+package version
 
 import (
 	"context"
@@ -88,7 +88,7 @@ func (l *Loader) newEnsemble(v *Version) (scheduler.Scheduler, error) {
 
 // composer finds what an ensemble calls, by the names that its steps have.
 type composer struct {
-	registry upward
+	registry Registry
 	parts    map[string]repository.Identity
 }
 

@@ -1,4 +1,4 @@
-package models
+package version
 
 import (
 	"context"
@@ -23,22 +23,6 @@ func (l *Loader) newBarrier(v *Version, d *repository.Description) *warmup.Barri
 		warm = w.Run
 	}
 	return warmup.NewBarrier(v.scheduler, warm, l.settings.Log.With().Str("model", v.info.Name).Int64("version", v.info.Version).Logger())
-}
-
-// forgetful is an Events that keeps something of each instance.
-type forgetful interface {
-	Forget(in backend.Instance)
-}
-
-// limit has the version's instances wait for their turn, if there is a rate
-// limiter.
-func (l *Loader) limit(v *Version, next backend.Events) backend.Events {
-	if l.settings.Limiter == nil {
-		return next
-	}
-	events := l.settings.Limiter.Events(next)
-	v.between = append(v.between, events)
-	return events
 }
 
 // start brings up the version's instances and has them warmed up.

@@ -1,4 +1,4 @@
-package models
+package version
 
 import (
 	"path/filepath"
@@ -6,25 +6,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
-	"github.com/nereid-serving/nereid/scheduler"
-	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
-
-// newSequence makes the scheduler of a model with sequence_batching.
-func (l *Loader) newSequence(v *Version) scheduler.Scheduler {
-	c := v.info.Config
-	var outputs []string
-	for _, out := range c.GetOutput() {
-		outputs = append(outputs, out.GetName())
-	}
-	return sequence.New(sequence.Config{
-		Model: v.info.Name, Batching: c.GetSequenceBatching(), MaxBatch: int(c.GetMaxBatchSize()), States: v.states,
-		Alike: batching.NewAlike(c), Outputs: outputs, Decoupled: c.GetModelTransactionPolicy().GetDecoupled(),
-		Observer: v.statistics, Graph: l.graph, Log: l.settings.Log, Allocate: l.settings.Padding, Memory: l.settings.Memory,
-		HoldRequests: l.settings.DelayRequests, HoldBacklog: l.settings.DelayBacklog,
-	})
-}
 
 // initialStates is the directory, in a model's, with the files of initial states.
 const initialStates = "initial_state"

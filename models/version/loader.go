@@ -1,4 +1,4 @@
-package models
+package version
 
 import (
 	"context"
@@ -22,6 +22,9 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/stacked"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
+
+// maxLoggedBytes bounds what the log repeats of a config.
+const maxLoggedBytes = 8 << 10
 
 // Settings are what all versions of a server have in common.
 type Settings struct {
@@ -54,9 +57,9 @@ type Settings struct {
 	Log   zerolog.Logger
 }
 
-// upward is what versions ask of the registry. All of it may be called at any time and
+// Registry is what versions ask of the registry. All of it may be called at any time and
 // from any goroutine.
-type upward interface {
+type Registry interface {
 	// Latest returns the highest version that is ready of the model that a step of an
 	// ensemble means, also while the server starts.
 	Latest(step, ensemble repository.Identity) (*Version, error)
@@ -73,13 +76,13 @@ type upward interface {
 // Loader brings up versions and has what they share. All methods may be called at once.
 type Loader struct {
 	settings Settings
-	registry upward
+	registry Registry
 	graph    *waitgraph.Graph
 	exiting  atomic.Bool
 }
 
 // NewLoader makes the loader of a registry.
-func NewLoader(settings Settings, registry upward) *Loader {
+func NewLoader(settings Settings, registry Registry) *Loader {
 	if settings.Allocate == nil {
 		settings.Allocate = func(n int) ([]byte, infer.Memory, error) { return make([]byte, n), nil, nil }
 	}
@@ -175,7 +178,7 @@ func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number 
 	if err != nil {
 		if answer != nil { // the error alone does not say where the config is from
 			l.settings.Log.Error().Msgf("the config of model '%s' cannot be used as its auto_complete_config has left it: %.*s",
-				d.Name, maxReasonBytes, infer.AsError(err).Message)
+				d.Name, maxLoggedBytes, infer.AsError(err).Message)
 		}
 		return err
 	}

@@ -1,16 +1,14 @@
-package models
+package version
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/rs/zerolog"
-
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/scheduler/batching"
@@ -28,10 +26,10 @@ func (pairs) Begin() func(*infer.Request) bool {
 }
 
 // strategist is a backend whose models bring a strategy.
-type strategist struct{ *fakeBackend }
+type strategist struct{ echoes }
 
 func (b strategist) Open(env backend.Env) (backend.Model, error) {
-	m, err := b.fakeBackend.Open(env)
+	m, err := b.echoes.Open(env)
 	return strategicModel{m}, err
 }
 
@@ -88,40 +86,28 @@ func TestBatchingStrategiesAreTakenOrRefused(t *testing.T) {
 		{name: "one that is found and not used", config: "max_batch_size: 8 ", file: "batchstrategy.so"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			root := writeModels(t, map[string][]int64{"m": {1}})
-			config := fakeConfig + strings.ReplaceAll(c.config, "ROOT", root)
-			if err := os.WriteFile(filepath.Join(root, "m", "config.pbtxt"), []byte(config), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			root := writeModel(t, "")
+			testkit.WriteFiles(t, root, map[string]string{"m/config.pbtxt": echoConfig + strings.ReplaceAll(c.config, "ROOT", root)})
 			if c.file != "" {
-				if err := os.WriteFile(filepath.Join(root, "m", c.file), nil, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testkit.WriteFiles(t, root, map[string]string{filepath.Join("m", c.file): ""})
 			}
-			r := newTestRegistry(t, root, newFakeBackend(), func(c *RegistryConfig) {
-				c.Explicit, c.Log = true, zerolog.Nop()
-				c.Strategies = map[string]NewStrategy{
+			_, err := newShelf(t, root, echoes{}, func(s *Settings) {
+				s.Strategies = map[string]NewStrategy{
 					"pairs": func(*kserve.ModelConfig) (batching.Strategy, error) { return pairs{}, nil },
 					"fails": func(*kserve.ModelConfig) (batching.Strategy, error) {
 						return nil, infer.Errorf(infer.Unavailable, "not today")
 					},
 				}
-			})
-			if err := r.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			err := r.Load(t.Context(), "m", "", nil)
+			}).load("m")
 			if c.want == "" {
 				if err != nil {
 					t.Fatalf("load: %v", err)
 				}
 				return
 			}
-			status := infer.Error{Code: c.code, Message: strings.ReplaceAll(c.want, "ROOT", root)}
-			want := "load failed for model 'm': version 1 is at UNAVAILABLE state: " + status.Status() + ";\n"
 			var e *infer.Error
-			if !errors.As(err, &e) || e.Message != want {
-				t.Errorf("got  %v\nwant %s", err, want)
+			if want := strings.ReplaceAll(c.want, "ROOT", root); !errors.As(err, &e) || e.Code != c.code || e.Message != want {
+				t.Errorf("got  %v\nwant %v %s", err, c.code, want)
 			}
 		})
 	}
@@ -134,26 +120,18 @@ func TestStrategyOfAModel(t *testing.T) {
 		"": pairs{},
 		"parameters { key: \"BATCH_STRATEGY\" value { string_value: \"none\" } } ": nil,
 	} {
-		root := writeModels(t, map[string][]int64{"m": {1}})
-		config := fakeConfig + "max_batch_size: 8 dynamic_batching { } " + more
-		if err := os.WriteFile(filepath.Join(root, "m", "config.pbtxt"), []byte(config), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		r := newTestRegistry(t, root, strategist{newFakeBackend()}, func(c *RegistryConfig) {
-			c.Strategies = map[string]NewStrategy{"none": func(*kserve.ModelConfig) (batching.Strategy, error) { return nil, nil }}
+		s := newShelf(t, writeModel(t, "max_batch_size: 8 dynamic_batching { } "+more), strategist{}, func(s *Settings) {
+			s.Strategies = map[string]NewStrategy{"none": func(*kserve.ModelConfig) (batching.Strategy, error) { return nil, nil }}
 		})
-		if err := r.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		v, err := r.lookup("m", 1)
+		v, err := s.load("m")
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := r.source(repository.Identity{Name: "m"}, nil)
+		d, _, err := s.roots.Read(repository.Identity{Name: "m"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		batching, err := r.loader.newBatching(v, s.Description)
+		batching, err := s.loader.newBatching(v, d)
 		if err != nil || batching.Strategy != want {
 			t.Errorf("with %q: got strategy %v and error %v, want %v", more, batching.Strategy, err, want)
 		}
