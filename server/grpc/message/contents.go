@@ -2,6 +2,7 @@ package message
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -9,87 +10,66 @@ import (
 	"github.com/nereid-serving/nereid/server"
 )
 
-// The fields of InferTensorContents, and the type of tensor that each is for.
-// int_contents and uint_contents are for the smaller integers too.
-var contentTypes = [...]infer.DataType{
-	1: infer.Bool, 2: infer.Int32, 3: infer.Int64, 4: infer.Uint32, 5: infer.Uint64,
-	6: infer.FP32, 7: infer.FP64, 8: infer.Bytes,
+// contentFields are the fields of InferTensorContents: the type of tensor that each is for,
+// and how an element that is not packed stands on the wire. int_contents and uint_contents
+// are for the smaller integers too.
+var contentFields = [...]struct {
+	tensor infer.DataType
+	wire   protowire.Type
+}{
+	1: {infer.Bool, protowire.VarintType}, 2: {infer.Int32, protowire.VarintType}, 3: {infer.Int64, protowire.VarintType},
+	4: {infer.Uint32, protowire.VarintType}, 5: {infer.Uint64, protowire.VarintType},
+	6: {infer.FP32, protowire.Fixed32Type}, 7: {infer.FP64, protowire.Fixed64Type}, 8: {infer.Bytes, protowire.BytesType},
+}
+
+// contents is an InferTensorContents, well-formed; two of them joined are their merger.
+type contents struct {
+	wire  []byte
+	given bool // an empty one is one too
+	// fields has a bit for each field that has elements; count is their number, and size
+	// that of a BYTES tensor of them.
+	fields      uint16
+	count, size int
 }
 
 // decodeContents keeps an InferTensorContents for later, when the type of its
 // tensor is known for sure. own tells that b may be kept as it is.
-func (m *message) decodeContents(in *input, b []byte, own bool) error {
-	if !contentsValid(b) {
-		return errUnparsable
+func (m *message) decodeContents(c *contents, b []byte, own bool) error {
+	err := eachField(b, func(f field) error {
+		n, ok := f.elements()
+		if !ok {
+			return errUnparsable
+		}
+		if n > 0 {
+			c.fields |= 1 << f.num
+			c.count += n
+			c.size += 4 + len(f.data)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	if own && !in.hasContents {
-		in.contents = b[:len(b):len(b)] // a second one would not overwrite what follows
+	if own && !c.given {
+		c.wire = b[:len(b):len(b)] // a second one would not overwrite what follows
 	} else {
 		if err := m.take(len(b)); err != nil {
 			return err
 		}
-		in.contents = append(in.contents, b...)
+		c.wire = append(c.wire, b...)
 	}
-	in.hasContents = true
+	c.given = true
 	return nil
-}
-
-// contentsValid reports whether b is a well-formed InferTensorContents.
-func contentsValid(b []byte) bool {
-	for len(b) > 0 {
-		f, n := nextField(b)
-		if n < 0 {
-			return false
-		}
-		b = b[n:]
-		if f.typ != protowire.BytesType {
-			continue
-		}
-		switch f.num {
-		case 1, 2, 3, 4, 5:
-			for packed := f.data; len(packed) > 0; {
-				_, n := protowire.ConsumeVarint(packed)
-				if n < 0 {
-					return false
-				}
-				packed = packed[n:]
-			}
-		case 6:
-			if len(f.data)%4 != 0 {
-				return false
-			}
-		case 7:
-			if len(f.data)%8 != 0 {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // typed makes tensor bytes of an input's contents, which must be in the one
 // field that is for its type.
 func (m *message) typed(in *input, model string, alloc server.Allocator) ([]byte, infer.Memory, error) {
-	var counts [9]int
-	size := 0 // of the elements of bytes_contents
-	for b := in.contents; len(b) > 0; {
-		f, n := nextField(b)
-		b = b[n:]
-		if k := f.count(); k > 0 {
-			counts[f.num] += k
-			size += 4 + len(f.data)
-		}
-	}
-	chosen := protowire.Number(0)
-	for num := protowire.Number(1); num <= 8; num++ {
-		if counts[num] == 0 {
-			continue
-		}
-		if chosen != 0 {
-			return nil, nil, invalid("unexpected explicit tensor data for input tensor '%s' for model '%s', "+
-				"binary data was already supplied.", in.name, model)
-		}
-		typ := contentTypes[num]
+	c := &in.contents
+	var num protowire.Number // 0 if there is no element
+	if c.fields != 0 {
+		num = protowire.Number(bits.TrailingZeros16(c.fields))
+		typ := contentFields[num].tensor
 		switch in.dataType {
 		case infer.Int8, infer.Int16:
 			if num == 2 {
@@ -104,44 +84,55 @@ func (m *message) typed(in *input, model string, alloc server.Allocator) ([]byte
 			return nil, nil, invalid("unexpected explicit tensor data for input tensor '%s' for model '%s' of type '%s', "+
 				"expected datatype '%s'", in.name, model, typ, in.dataType)
 		}
-		chosen = num
+		if c.fields != 1<<num {
+			return nil, nil, invalid("unexpected explicit tensor data for input tensor '%s' for model '%s', "+
+				"binary data was already supplied.", in.name, model)
+		}
 	}
-	if chosen != 8 {
-		size = counts[chosen] * in.dataType.Size()
+	size := c.size
+	if num != 8 {
+		size = c.count * in.dataType.Size()
 	}
 	data, memory, err := m.room(size, nil, alloc)
 	if err != nil {
 		return nil, nil, err
 	}
 	rest := data
-	for b := in.contents; len(b) > 0; {
+	for b := c.wire; len(b) > 0; {
 		f, n := nextField(b)
 		b = b[n:]
-		if f.num == chosen && f.count() > 0 {
+		if num != 0 && f.num == num && (f.typ == protowire.BytesType || f.typ == contentFields[num].wire) {
 			rest = f.store(rest, in.dataType.Size())
 		}
 	}
 	return data, memory, nil
 }
 
-// count returns how many elements a field of InferTensorContents adds.
-func (f *field) count() int {
-	switch {
-	case f.num >= 1 && f.num <= 5 && f.typ == protowire.VarintType,
-		f.num == 6 && f.typ == protowire.Fixed32Type,
-		f.num == 7 && f.typ == protowire.Fixed64Type,
-		f.num == 8 && f.typ == protowire.BytesType:
-		return 1
-	case f.typ != protowire.BytesType:
-		return 0
-	case f.num >= 1 && f.num <= 5:
-		return countVarints(f.data)
-	case f.num == 6:
-		return len(f.data) / 4
-	case f.num == 7:
-		return len(f.data) / 8
+// elements returns how many elements a field of InferTensorContents adds, none if it has
+// another type than its number says. ok is false if it is malformed.
+func (f *field) elements() (n int, ok bool) {
+	if f.num < 1 || int(f.num) >= len(contentFields) {
+		return 0, true
 	}
-	return 0
+	wire := contentFields[f.num].wire
+	switch {
+	case f.typ == wire:
+		return 1, true
+	case f.typ != protowire.BytesType:
+		return 0, true
+	case wire == protowire.Fixed32Type:
+		return len(f.data) / 4, len(f.data)%4 == 0
+	case wire == protowire.Fixed64Type:
+		return len(f.data) / 8, len(f.data)%8 == 0
+	}
+	for packed := f.data; len(packed) > 0; n++ {
+		_, k := protowire.ConsumeVarint(packed)
+		if k < 0 {
+			return 0, false
+		}
+		packed = packed[k:]
+	}
+	return n, true
 }
 
 // store writes the elements of a field to the head of b, each of the given

@@ -46,10 +46,7 @@ type input struct {
 	dataType infer.DataType
 	shape    []int64
 	params   []param
-	// contents is an InferTensorContents, well-formed; two of them joined are
-	// their merger. hasContents tells an empty one from none.
-	contents    []byte
-	hasContents bool
+	contents contents
 }
 
 type output struct {
@@ -240,7 +237,7 @@ func (m *message) decodeInput(b []byte, own bool) error {
 		case f.num == 4 && f.typ == protowire.BytesType:
 			in.params, err = m.decodeParam(in.params, f.data)
 		case f.num == 5 && f.typ == protowire.BytesType:
-			err = m.decodeContents(&in, f.data, own)
+			err = m.decodeContents(&in.contents, f.data, own)
 		}
 		return err
 	})
@@ -330,7 +327,7 @@ func (m *message) text(b []byte) (string, error) {
 	return string(b), m.hold(len(b))
 }
 
-// dataTypeOf is ParseDataType of a string field, without making the string.
+// dataTypeOf is ParseDataType of a string field, faster for the usual types.
 func dataTypeOf(b []byte) (infer.DataType, error) {
 	switch string(b) {
 	case "FP32":

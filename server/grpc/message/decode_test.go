@@ -143,10 +143,10 @@ func (m *message) proto(t *testing.T, like *kserve.ModelInferRequest) *kserve.Mo
 		if i < len(like.Inputs) && infer.ParseDataType(like.Inputs[i].Datatype) == in.dataType {
 			x.Datatype = like.Inputs[i].Datatype
 		}
-		if in.hasContents {
+		if in.contents.given {
 			x.Contents = &kserve.InferTensorContents{}
-			if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(in.contents, x.Contents); err != nil {
-				t.Fatalf("contents %.200x: %v", in.contents, err)
+			if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(in.contents.wire, x.Contents); err != nil {
+				t.Fatalf("contents %.200x: %v", in.contents.wire, err)
 			}
 		}
 		a.Inputs = append(a.Inputs, x)
@@ -294,7 +294,7 @@ func TestTypedContentsBecomeBytes(t *testing.T) {
 		for _, contents := range [][]byte{packed, unpack(t, packed)} {
 			m := &message{charge: memory.Charge{Account: memory.New(memory.Config{Limit: 1 << 30})}}
 			in := &input{name: "IN", dataType: test.typ}
-			if err := m.decodeContents(in, contents, false); err != nil {
+			if err := m.decodeContents(&in.contents, contents, false); err != nil {
 				t.Fatal(err)
 			}
 			got, _, err := m.typed(in, "M", nil)

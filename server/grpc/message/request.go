@@ -35,6 +35,11 @@ type Request struct {
 	// EmptyFinal asks to be told of a final flag without a response.
 	EmptyFinal bool
 	inputs     [2]infer.Tensor // room for the usual request
+
+	// Room for the message of the usual request.
+	messageInputs  [1]input
+	messageOutputs [1]output
+	messageRaw     [1]raw
 }
 
 // Classes says how many classes of an output are wanted.
@@ -47,6 +52,7 @@ type Classes struct {
 func NewRequest(account *memory.Account) *Request {
 	q := &Request{}
 	q.message.charge.Account = account
+	q.message.inputs, q.message.outputs, q.message.raw = q.messageInputs[:0], q.messageOutputs[:0], q.messageRaw[:0]
 	return q
 }
 
@@ -241,17 +247,17 @@ func (q *Request) data(alloc server.Allocator) error {
 			return err
 		}
 		switch {
-		case shared && in.hasContents:
+		case shared && in.contents.given:
 			return invalid("unexpected 'content' provided when using shared memory for input tensor '%s' for model '%s'", in.name, r.Model)
 		case shared:
 			return noSharedRegion(region)
-		case in.hasContents && len(m.raw) > 0:
+		case in.contents.given && len(m.raw) > 0:
 			return invalid("contents field must not be specified when using raw_input_contents for '%s' for model '%s'", in.name, r.Model)
-		case in.hasContents:
+		case in.contents.given:
 			if t.Data, t.Memory, err = m.typed(in, r.Model, alloc); err != nil {
 				return err
 			}
-			in.contents = nil
+			in.contents = contents{}
 		case next < len(m.raw):
 			t.Data, t.Memory = m.raw[next].data, m.raw[next].memory
 			next++
