@@ -298,7 +298,9 @@ func (c *Channel) Close() {
 	c.spin.Unlock()
 }
 
-// now returns CLOCK_MONOTONIC in nanoseconds, the clock that both sides share.
+// now returns CLOCK_MONOTONIC in nanoseconds, by which both sides stamp what they publish.
+// It is the clock of backend.Now, from which this package may not import it: the runtime
+// reads the same clock, and only where it begins to count is measured here again.
 func now() int64 { return int64(time.Since(epoch)) + epochNanos }
 
 var epoch, epochNanos = func() (time.Time, int64) {
@@ -307,6 +309,3 @@ var epoch, epochNanos = func() (time.Time, int64) {
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 	return t, ts.Nano()
 }()
-
-// Now returns CLOCK_MONOTONIC in nanoseconds, as the stubs' time stamps count.
-func Now() int64 { return now() }

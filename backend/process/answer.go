@@ -50,7 +50,7 @@ func (l *life) handle(f ipc.Frame) error {
 
 // executed answers a batch.
 func (l *life) executed(f ipc.Frame) error {
-	arrived := ipc.Now()
+	arrived := backend.Now()
 	body, err := ipc.ParseExecuted(f.Body)
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (l *life) executed(f ipc.Frame) error {
 	}
 	// Done first: the next batch is on its way to the stub while this one's
 	// answers go up.
-	report.End = max(ipc.Now(), sent)
+	report.End = max(backend.Now(), sent)
 	l.apart(func() { batch.Done(batch, report) })
 	for i, task := range batch.Tasks {
 		if answers[i] != nil {

@@ -140,7 +140,7 @@ func (l *life) abandon(of *inside, taken bool) {
 		return
 	}
 	err := l.in.unhealthy()
-	now := ipc.Now()
+	now := backend.Now()
 	l.apart(func() {
 		batch.Done(batch, backend.Report{Start: of.begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
 	})

@@ -19,7 +19,7 @@ var errNotTaken = errors.New("instance takes no batch")
 // Execute implements backend.Instance. It panics only before the batch is inside a
 // life: what is inside is answered by the life or its end.
 func (in *Instance) Execute(b *backend.Batch) {
-	begin := ipc.Now()
+	begin := backend.Now()
 	err := in.handOver(b, begin)
 	if err == nil {
 		return
@@ -35,7 +35,7 @@ func (in *Instance) Execute(b *backend.Batch) {
 
 // fail answers a batch that could not be handed over.
 func (in *Instance) fail(b *backend.Batch, begin int64, err error) {
-	now := ipc.Now()
+	now := backend.Now()
 	in.apart(func() {
 		b.Done(b, backend.Report{Start: begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
 	})
@@ -127,7 +127,7 @@ func (l *life) sent(number, position uint64, err error) (refused error) {
 			l.late.number, l.late.position = number, position
 		}
 	case err == nil:
-		l.inside[at].position, l.inside[at].sent = position, ipc.Now()
+		l.inside[at].position, l.inside[at].sent = position, backend.Now()
 		l.handed.Store(l.inside[at].sent)
 	case own != nil:
 		refused = own      // also after a panic

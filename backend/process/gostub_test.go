@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync/atomic"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
@@ -150,7 +151,7 @@ func (s *goStub) send(kind ipc.Kind, id uint64, body []byte) {
 	le.PutUint64(ring[at+16:], id)
 	copy(ring[at+ipc.HeaderSize:], body)
 	s.tail += uint64(ipc.Align8(size))
-	le.PutUint64(s.up[shm.PostedOffset:], uint64(ipc.Now()))
+	le.PutUint64(s.up[shm.PostedOffset:], uint64(backend.Now()))
 	s.barrier.Add(1)
 	le.PutUint64(s.up[shm.TailOffset:], s.tail)
 	s.barrier.Add(1)

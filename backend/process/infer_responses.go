@@ -3,10 +3,10 @@ package process
 import (
 	"sync"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/ipc"
 )
 
 // responses are those to a request of a model, on their way to it. They are sent
@@ -123,7 +123,7 @@ func (q *blsRequest) send(r *infer.Response) {
 	}
 	b := q.of
 	err := boundary.Run(b.log, boundary.Life, func() error { return b.session.sendResponse(q.number, r) })
-	b.informed.Store(ipc.Now())
+	b.informed.Store(backend.Now())
 	if err != nil {
 		b.session.fail(err)
 	}
