@@ -148,6 +148,7 @@ func (c *Channel) open() (err error) {
 	if err = c.openPipes(); err != nil {
 		return err
 	}
+	// The stub gets no way to write the down file, so what this side says there is its own.
 	if c.peer.Down, err = c.down.OpenReadOnly(); err != nil {
 		return err
 	}
@@ -176,6 +177,8 @@ func (c *Channel) open() (err error) {
 	if c.send.ring, err = c.down.Bytes(shm.RingOffset, shm.RingSize); err != nil {
 		return err
 	}
+	// One reference is the channel's, one the arena's: responses that lie there outlive the
+	// channel.
 	c.up.Retain()
 	c.arena = shm.NewArena(c.up, config.MaxArena, c.giveBack)
 
@@ -264,6 +267,9 @@ func (c *Channel) giveBack(t shm.Ticket) {
 		c.ret.overrun.Store(true)
 		return
 	}
+	// Ordering: the ticket is in its place before the count says so. The place is not read
+	// any more, as the stub has collected what lay there, by its own word: one that lies
+	// loses tickets of its own.
 	c.down.Uint64(shm.ReturnRingOffset + 8*int(c.ret.count%shm.ReturnRingSlots)).Store(uint64(t))
 	c.ret.count++
 	c.ret.returned.Store(c.ret.count)
@@ -273,6 +279,8 @@ func (c *Channel) giveBack(t shm.Ticket) {
 // received any more, and the memory goes when the last response that lies in it
 // has been written.
 func (c *Channel) Close() {
+	// First no goroutine begins a frame any more. A second Close returns at once, while
+	// the first may still wait for the goroutines below.
 	c.send.Lock()
 	closed := c.send.closed
 	c.send.closed = true
@@ -282,9 +290,12 @@ func (c *Channel) Close() {
 		return
 	}
 	c.peer.Close()
+	// The end of the lifeline ends the stub's process group, that of a bell wakes its
+	// reader: ours is Run, which returns.
 	_ = c.lifeline.Close()
 	_ = c.downBell.file.Close()
 	_ = c.upBell.file.Close()
+	// From here on no release writes the return ring, which is about to be unmapped.
 	c.arena.Close()
 	// A goroutine that spins or receives still uses the mappings.
 	c.spin.Lock()

@@ -43,6 +43,8 @@ func newBell(near *os.File) (*bell, error) {
 	}
 	b := &bell{file: near, raw: raw}
 	one := []byte{1}
+	// Made once: a closure for each Ring would be an allocation for each frame. true means
+	// that the poller is not to wait until there is room.
 	b.ring = func(fd uintptr) bool {
 		// A full pipe has bytes enough to wake its reader, and a reader that
 		// has gone is noticed elsewhere: neither needs handling.
@@ -65,7 +67,7 @@ func (b *bell) Wait(scratch []byte) error {
 		for errno == unix.EINTR {
 			n, errno = shm.RawRead(fd, scratch)
 		}
-		return errno != unix.EAGAIN
+		return errno != unix.EAGAIN // else this goroutine sleeps in the runtime's poller, and no thread does
 	})
 	switch {
 	case err != nil: // the poller's own word for a file that was closed

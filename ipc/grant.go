@@ -53,6 +53,9 @@ func (g *grants) pending() bool { return g.asked.Load() != g.seen.Load() }
 // Callers hold recv.
 func (c *Channel) answerGrantLocked() error {
 	g := &c.grant
+	// Ordering: the stub stores what it wants before it counts that it has asked, so what
+	// is read as wanted below is at least as new as this count. Another question that
+	// comes meanwhile has a new count and is answered next time.
 	asked := g.asked.Load()
 	if asked == g.seen.Load() {
 		return nil
@@ -74,6 +77,7 @@ func (c *Channel) answerGrantLocked() error {
 		}
 		g.granted.Store(uint64(g.bytes))
 	}
+	// The grant is stored before the answer: a thread that sees its answer sees the grant.
 	g.seen.Store(asked)
 	g.answered.Store(asked)
 	return nil

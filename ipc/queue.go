@@ -35,6 +35,8 @@ func (p *producer) reserve(size int) ([]byte, error) {
 	need := uint64(Align8(size))
 	at := p.published % shm.RingSize
 	pad := padding(p.published, need)
+	// The stub's word is only read when the ring seems full by what it said before: it
+	// lies in a cache line that the stub writes.
 	if p.published+pad+need-p.consumed > shm.RingSize {
 		head := p.head.Load()
 		// Unsigned differences: a head that moved back or ran ahead is too far away.
@@ -46,6 +48,8 @@ func (p *producer) reserve(size int) ([]byte, error) {
 			return nil, nil
 		}
 	}
+	// A pad is published with the frame behind it, by one store of tail. A frame that is
+	// reserved and given up leaves nothing: the next one is written over it.
 	if pad > 0 {
 		le.PutUint32(p.ring[at:], uint32(pad))
 		le.PutUint32(p.ring[at+4:], uint32(Pad))
@@ -116,6 +120,8 @@ func (c *consumer) next() (f Frame, flags uint16, ok bool, err error) {
 			return Frame{}, 0, false, Broken("frame", "flags are %#x and the reserved word %#x", flags, le.Uint32(header[12:]))
 		}
 		f = Frame{Kind: kind, ID: le.Uint64(header[16:])}
+		// The body is copied too before it is looked at, and before head says that the stub
+		// may write here: a Handler, or a goroutine it starts, may keep it.
 		if size > HeaderSize {
 			f.Body = make([]byte, size-HeaderSize)
 			copy(f.Body, c.ring[at+HeaderSize:at+size])
@@ -125,6 +131,8 @@ func (c *consumer) next() (f Frame, flags uint16, ok bool, err error) {
 	}
 }
 
+// advance gives n bytes back to the stub. The shared head comes last: from then on the
+// stub may overwrite them.
 func (c *consumer) advance(n uint64) {
 	c.position += n
 	c.seen.Store(c.position)

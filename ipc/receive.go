@@ -40,6 +40,7 @@ func (c *Channel) Receive(handle Handler) (n int, err error) {
 	if c.recv.closed {
 		return 0, ErrClosed
 	}
+	// A thread of the stub may wait for its grant while others send frames: it comes first.
 	if err := c.guard(c.answerGrantLocked); err != nil {
 		return 0, err
 	}
@@ -113,6 +114,8 @@ func (c *Channel) Run(handle Handler) error {
 		if n > 0 || c.linger() {
 			continue
 		}
+		// The word is odd before the ring is looked at a last time: a frame that this look
+		// misses was published after the word became odd, and its producer rings.
 		c.setAsleep(true)
 		if c.anythingPending() {
 			c.setAsleep(false)
@@ -232,6 +235,8 @@ func (c *Channel) Spin(budget time.Duration, done <-chan struct{}, handle Handle
 	}
 	defer spinners.Add(-1)
 	defer c.spin.Unlock()
+	// Close says that it has begun before it waits for spin: if it has not begun by now,
+	// the mappings stay until spin is unlocked.
 	c.send.Lock()
 	closed := c.send.closed
 	c.send.Unlock()
@@ -276,7 +281,8 @@ func (c *Channel) Spin(budget time.Duration, done <-chan struct{}, handle Handle
 	return longest, err
 }
 
-// endSpin lets the stub ring again, and takes what came without a bell.
+// endSpin lets the stub ring again, and takes what came without a bell. The word changes
+// before the look, as in Run: between the two no frame is missed.
 func (c *Channel) endSpin(handle Handler) error {
 	c.setSpinner(false)
 	if !c.anythingPending() {
@@ -293,7 +299,7 @@ func (c *Channel) Watch() bool {
 	if !c.spin.TryLock() {
 		return false
 	}
-	c.send.Lock()
+	c.send.Lock() // as in Spin
 	closed := c.send.closed
 	c.send.Unlock()
 	if closed {

@@ -29,6 +29,8 @@ func (c *Channel) Begin(kind Kind, id uint64, n int) ([]byte, error) {
 		c.send.Unlock()
 		return nil, ErrClosed
 	}
+	// The frame is made in the ring itself, so its bytes are copied once. The lock, held
+	// until Commit, makes this goroutine the only producer.
 	var frame []byte
 	err := c.guard(func() (err error) {
 		if len(c.send.pending) == 0 {
@@ -99,6 +101,7 @@ func (c *Channel) Commit() (position uint64) {
 		ring = c.publishLocked()
 		position = c.send.published
 	}
+	// Rung without the lock: it is a system call, and another goroutine may send meanwhile.
 	c.send.Unlock()
 	if ring {
 		c.downBell.Ring()
@@ -164,6 +167,8 @@ func (c *Channel) Send(kind Kind, id uint64, body []byte) error {
 func (c *Channel) publishLocked() (ring bool) {
 	c.send.commit(now())
 	_ = c.guard(func() error {
+		// Each sleep has an odd value of its own: one ring wakes it, more would be system
+		// calls for nothing.
 		word := c.send.asleep.Load()
 		if word&1 == 1 && word != c.send.rung {
 			c.send.rung = word
