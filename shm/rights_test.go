@@ -31,14 +31,22 @@ func TestReopenDescriptor(t *testing.T) {
 	if err == nil {
 		_, err = unix.Write(again, []byte("x"))
 		fmt.Printf("write: %s\n", word(err))
-		_, err = unix.Mmap(again, 0, int(PageSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-		fmt.Printf("map: %s\n", word(err))
+		fmt.Printf("map: %s\n", word(mapped(again, unix.PROT_READ|unix.PROT_WRITE)))
+		_ = unix.Close(again)
 	}
 	fmt.Printf("mode: %s\n", word(unix.Fchmod(3, 0o666)))
 	_, err = unix.Write(3, []byte("x"))
 	fmt.Printf("own: %s\n", word(err))
-	_, err = unix.Mmap(3, 0, int(PageSize), unix.PROT_READ, unix.MAP_SHARED)
-	fmt.Printf("read: %s\n", word(err))
+	fmt.Printf("read: %s\n", word(mapped(3, unix.PROT_READ)))
+}
+
+// mapped maps a page of a file for a moment.
+func mapped(fd, protection int) error {
+	page, err := unix.Mmap(fd, 0, int(PageSize), protection, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	return unix.Munmap(page)
 }
 
 // reopened says what a process may do with a read-only descriptor of a region, as
