@@ -68,6 +68,7 @@ var mayImport = map[string][]string{
 	"scheduler/stacked":      {"backend", "boundary", "infer", "kserve"},
 	"scheduler/waitgraph":    {"backend", "boundary", "infer"},
 	"backend":                {"infer", "kserve"},
+	"backend/backendtest":    {"backend", "infer"},
 	"backend/process":        {"backend", "backend/process/cores", "backend/process/frames", "backend/process/launch", "backend/process/output", "boundary", "infer", "ipc", "kserve", "memory", "metrics", "shm"},
 	"backend/process/cores":  {"infer", "kserve"},
 	"backend/process/frames": {"backend/process/output", "infer", "ipc", "memory", "shm"},

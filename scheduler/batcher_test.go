@@ -12,56 +12,9 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 )
-
-// fakeInstance answers after a pause of the bubble's clock.
-type fakeInstance struct {
-	name     string
-	pause    time.Duration
-	refuse   atomic.Bool
-	fail     error
-	mu       sync.Mutex
-	order    []string
-	canceled []string
-	busy     bool
-	overlap  bool
-}
-
-func (f *fakeInstance) Name() string                { return f.name }
-func (f *fakeInstance) Ready(context.Context) error { return nil }
-
-func (f *fakeInstance) Execute(b *backend.Batch) {
-	if f.refuse.Load() {
-		b.Done(b, backend.Report{Refused: true})
-		return
-	}
-	f.mu.Lock()
-	f.overlap = f.overlap || f.busy
-	f.busy = true
-	f.order = append(f.order, b.Tasks[0].Request.ID)
-	f.mu.Unlock()
-	go func() {
-		time.Sleep(f.pause)
-		f.mu.Lock()
-		f.busy = false
-		f.mu.Unlock()
-		b.Done(b, backend.Report{Executed: true, Err: f.fail})
-		for _, t := range b.Tasks {
-			if f.fail != nil {
-				t.Send(infer.ErrorResponse(f.fail))
-			} else {
-				t.Send(&infer.Response{Final: true})
-			}
-		}
-	}()
-}
-
-func (f *fakeInstance) Cancel(t *backend.Task) {
-	f.mu.Lock()
-	f.canceled = append(f.canceled, t.Request.ID)
-	f.mu.Unlock()
-}
 
 // counter is an Observer.
 type counter struct {
@@ -89,7 +42,7 @@ func TestBatcherServesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
-		in := &fakeInstance{name: "m_0", pause: time.Second}
+		in := backendtest.NewInstance("m_0", time.Second)
 		d.Available(in)
 		var wg sync.WaitGroup
 		for i := range 5 {
@@ -104,10 +57,10 @@ func TestBatcherServesInOrder(t *testing.T) {
 			t.Errorf("pending while the first runs: got %d, want 4", got)
 		}
 		wg.Wait()
-		if got := fmt.Sprint(in.order); got != "[0 1 2 3 4]" {
+		if got := fmt.Sprint(in.Executed()); got != "[0 1 2 3 4]" {
 			t.Errorf("order: got %s", got)
 		}
-		if in.overlap {
+		if in.Overlapped() {
 			t.Error("two batches were inside one instance")
 		}
 		if c.pending.Load() != 0 || c.executed.Load() != 5 || d.InFlight() != 0 {
@@ -120,7 +73,7 @@ func TestBatcherUsesAllInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
-		instances := []*fakeInstance{{name: "a", pause: time.Second}, {name: "b", pause: time.Second}, {name: "c", pause: time.Second}}
+		instances := []*backendtest.Instance{backendtest.NewInstance("a", time.Second), backendtest.NewInstance("b", time.Second), backendtest.NewInstance("c", time.Second)}
 		for _, in := range instances {
 			d.Available(in)
 		}
@@ -177,7 +130,7 @@ func TestBatcherBoundsItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{MaxQueue: 2, Observer: &c})
-		d.Available(&fakeInstance{name: "m_0", pause: time.Second})
+		d.Available(backendtest.NewInstance("m_0", time.Second))
 		var wg sync.WaitGroup
 		for i := range 3 {
 			wg.Go(func() { _, _ = ask(d, t.Context(), fmt.Sprint(i)) })
@@ -196,7 +149,7 @@ func TestBatcherCancelsRunningAndWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
-		in := &fakeInstance{name: "m_0", pause: time.Minute}
+		in := backendtest.NewInstance("m_0", time.Minute)
 		d.Available(in)
 		running, cancelRunning := context.WithCancel(t.Context())
 		waiting, cancelWaiting := context.WithCancel(t.Context())
@@ -218,8 +171,8 @@ func TestBatcherCancelsRunningAndWaiting(t *testing.T) {
 		synctest.Wait()
 		cancelRunning()
 		wg.Wait()
-		if fmt.Sprint(in.order, in.canceled) != "[running] [running]" {
-			t.Errorf("executed %v, cancelled %v; want running alone in both", in.order, in.canceled)
+		if fmt.Sprint(in.Executed(), in.Canceled()) != "[running] [running]" {
+			t.Errorf("executed %v, cancelled %v; want running alone in both", in.Executed(), in.Canceled())
 		}
 		if c.failed.Load() != 1 || c.pending.Load() != 0 {
 			t.Errorf("failed %d, pending %d; want 1 and 0", c.failed.Load(), c.pending.Load())
@@ -233,9 +186,9 @@ func TestBatcherWhenAnInstanceIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
-		in := &fakeInstance{name: "m_0", pause: time.Second}
+		in := backendtest.NewInstance("m_0", time.Second)
 		d.Available(in)
-		in.refuse.Store(true)
+		in.Refuse.Store(true)
 		var wg sync.WaitGroup
 		for i := range 3 {
 			wg.Go(func() {
@@ -247,11 +200,11 @@ func TestBatcherWhenAnInstanceIsLost(t *testing.T) {
 		}
 		d.Lost(in, false)
 		synctest.Wait()
-		in.refuse.Store(false)
+		in.Refuse.Store(false)
 		d.Available(in)
 		wg.Wait()
-		if len(in.order) != 3 || in.order[0] != "0" {
-			t.Errorf("order after the loss: got %v, want 0 first and three in all", in.order)
+		if order := in.Executed(); len(order) != 3 || order[0] != "0" {
+			t.Errorf("order after the loss: got %v, want 0 first and three in all", order)
 		}
 		if c.pending.Load() != 0 {
 			t.Errorf("pending: got %d, want 0", c.pending.Load())
@@ -263,7 +216,7 @@ func TestBatcherWithoutHopeRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
-		in := &fakeInstance{name: "m_0", pause: time.Second}
+		in := backendtest.NewInstance("m_0", time.Second)
 		d.Available(in)
 		d.Lost(in, false)
 		var wg sync.WaitGroup
@@ -290,7 +243,7 @@ func TestBatcherStopsWhenAllIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
-		d.Available(&fakeInstance{name: "m_0", pause: time.Second})
+		d.Available(backendtest.NewInstance("m_0", time.Second))
 		var wg sync.WaitGroup
 		for i := range 2 {
 			wg.Go(func() {
@@ -317,20 +270,23 @@ func TestBatcherStopsWhenAllIsAnswered(t *testing.T) {
 	})
 }
 
-// aheadInstance is a fakeInstance that takes one request more while it executes
+// aheadInstance is an instance that takes one request more while it executes
 // another, if ahead says so, and executes them one after the other.
 type aheadInstance struct {
-	fakeInstance
+	*backendtest.Instance
 	ahead atomic.Bool
 	queue chan *backend.Batch
+
+	mu    sync.Mutex
+	given []string
 }
 
 func newAheadInstance(name string, pause time.Duration) *aheadInstance {
-	a := &aheadInstance{fakeInstance: fakeInstance{name: name, pause: pause}, queue: make(chan *backend.Batch, 8)}
+	a := &aheadInstance{Instance: backendtest.NewInstance(name, pause), queue: make(chan *backend.Batch, 8)}
 	a.ahead.Store(true)
 	go func() {
 		for b := range a.queue {
-			time.Sleep(a.pause)
+			time.Sleep(pause)
 			b.Done(b, backend.Report{Executed: true})
 			b.Tasks[0].Send(&infer.Response{Final: true})
 		}
@@ -343,7 +299,7 @@ func (a *aheadInstance) Withdraw()   {}
 
 func (a *aheadInstance) Execute(b *backend.Batch) {
 	a.mu.Lock()
-	a.order = append(a.order, b.Tasks[0].Request.ID)
+	a.given = append(a.given, b.Tasks[0].Request.ID)
 	a.mu.Unlock()
 	a.queue <- b
 }
@@ -351,13 +307,13 @@ func (a *aheadInstance) Execute(b *backend.Batch) {
 func (a *aheadInstance) has() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return fmt.Sprint(a.order)
+	return fmt.Sprint(a.given)
 }
 
 func (a *aheadInstance) handed() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.order)
+	return len(a.given)
 }
 
 func TestBatcherHandsOverAhead(t *testing.T) {
@@ -407,26 +363,11 @@ func TestBatcherHandsOverAhead(t *testing.T) {
 	})
 }
 
-// heldInstance keeps what it is given, and takes one request ahead.
-type heldInstance struct {
-	fakeInstance
-	batches []*backend.Batch
-}
-
-func (h *heldInstance) Ahead() bool { return true }
-func (h *heldInstance) Withdraw()   {}
-
-func (h *heldInstance) Execute(b *backend.Batch) {
-	h.mu.Lock()
-	h.batches = append(h.batches, b)
-	h.mu.Unlock()
-}
-
 func TestBatcherServesAgainWhatWasAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
-		lost, other := &heldInstance{fakeInstance: fakeInstance{name: "lost"}}, &fakeInstance{name: "other", pause: time.Second}
+		lost, other := backendtest.NewHeld("lost"), backendtest.NewInstance("other", time.Second)
 		d.Available(lost)
 		var wg sync.WaitGroup
 		for _, id := range []string{"0", "1", "2"} {
@@ -438,18 +379,18 @@ func TestBatcherServesAgainWhatWasAhead(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		if len(lost.batches) != 2 || c.pending.Load() != 2 {
-			t.Fatalf("%d handed over and %d pending, want 2 and 2", len(lost.batches), c.pending.Load())
+		if len(lost.Batches) != 2 || c.pending.Load() != 2 {
+			t.Fatalf("%d handed over and %d pending, want 2 and 2", len(lost.Batches), c.pending.Load())
 		}
 		// The instance is lost while it executes the first, and had not begun the second.
 		d.Lost(lost, false)
-		first, second := lost.batches[0], lost.batches[1]
+		first, second := lost.Batches[0], lost.Batches[1]
 		second.Done(second, backend.Report{Refused: true})
 		first.Done(first, backend.Report{Err: errors.New("lost")})
 		first.Tasks[0].Send(infer.ErrorResponse(errors.New("lost")))
 		d.Available(other)
 		wg.Wait()
-		if got := fmt.Sprint(other.order); got != "[1 2]" {
+		if got := fmt.Sprint(other.Executed()); got != "[1 2]" {
 			t.Errorf("the other instance got %s, want [1 2]", got)
 		}
 		if c.pending.Load() != 0 || d.InFlight() != 0 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
@@ -30,10 +31,10 @@ func TestResponsesLeaveInOrder(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
-			in := &heldInstance{fakeInstance: fakeInstance{name: "0"}}
+			in := backendtest.NewHeld("0")
 			d.Available(in)
-			d.Available(&heldInstance{fakeInstance: fakeInstance{name: "1"}})
-			d.Available(&heldInstance{fakeInstance: fakeInstance{name: "2"}})
+			d.Available(backendtest.NewHeld("1"))
+			d.Available(backendtest.NewHeld("2"))
 			tasks := map[string]*backend.Task{}
 			var got []string
 			for _, id := range []string{"a", "b", "c"} {
@@ -43,8 +44,8 @@ func TestResponsesLeaveInOrder(t *testing.T) {
 				}
 			}
 			for _, on := range d.instances.MembersLocked() {
-				held, _ := on.Instance().(*heldInstance)
-				for _, b := range held.batches {
+				held, _ := on.Instance().(*backendtest.Held)
+				for _, b := range held.Batches {
 					tasks[b.Tasks[0].Request.ID] = b.Tasks[0]
 				}
 			}
@@ -78,7 +79,7 @@ func (s *counted) Release() { s.released++ }
 // second request before the first of its first must not wait for the first.
 func TestWhatIsHeldBackFillsNoWindow(t *testing.T) {
 	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
-	in := &heldInstance{fakeInstance: fakeInstance{name: "0"}}
+	in := backendtest.NewHeld("0")
 	d.Available(in)
 	var got []*infer.Response
 	for _, id := range []string{"0", "a", "b"} {
@@ -86,8 +87,8 @@ func TestWhatIsHeldBackFillsNoWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	in.endAll()
-	b := in.batches[0]
+	in.EndAll()
+	b := in.Batches[0]
 	var first, second counted
 	b.Tasks[1].Send(&infer.Response{Slot: &second})
 	b.Tasks[0].Send(&infer.Response{Slot: &first})
@@ -133,7 +134,7 @@ func TestOrderOfAClientThatDoesNotRead(t *testing.T) {
 					return strings.Join(got, " ")
 				}
 				for _, id := range []string{"a", "b"} {
-					in := &heldInstance{fakeInstance: fakeInstance{name: id}}
+					in := backendtest.NewHeld(id)
 					d.Available(in)
 					ctx := t.Context()
 					if id == "a" {
@@ -152,8 +153,8 @@ func TestOrderOfAClientThatDoesNotRead(t *testing.T) {
 					}
 				}
 				for _, on := range d.instances.MembersLocked() {
-					held, _ := on.Instance().(*heldInstance)
-					for _, b := range held.batches {
+					held, _ := on.Instance().(*backendtest.Held)
+					for _, b := range held.Batches {
 						tasks[b.Tasks[0].Request.ID] = b.Tasks[0]
 					}
 				}
@@ -200,12 +201,12 @@ func TestOrderOfOneClient(t *testing.T) {
 		tasks := map[string]*backend.Task{}
 		var got []string
 		ask := func(ctx context.Context, id string) {
-			in := &heldInstance{fakeInstance: fakeInstance{name: id}}
+			in := backendtest.NewHeld(id)
 			d.Available(in)
 			if err := d.Submit(ctx, &infer.Request{ID: id}, func(r *infer.Response) { got = append(got, id+mark(r.Final)) }); err != nil {
 				t.Fatal(err)
 			}
-			tasks[id] = in.batches[0].Tasks[0]
+			tasks[id] = in.Batches[0].Tasks[0]
 		}
 		send := func(id string, final bool) { tasks[id].Send(&infer.Response{Final: final, Slot: &counted{}}) }
 		want := func(when, want string) {
@@ -250,7 +251,7 @@ func TestOrderOfOneClient(t *testing.T) {
 // caller may be the one that it would wait for.
 func TestCallsKeepNoOrder(t *testing.T) {
 	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
-	caller, other := &heldInstance{fakeInstance: fakeInstance{name: "0"}}, &fakeInstance{name: "1"}
+	caller, other := backendtest.NewHeld("0"), backendtest.NewInstance("1", 0)
 	d.Available(caller)
 	var got []string
 	var mu sync.Mutex
@@ -268,9 +269,9 @@ func TestCallsKeepNoOrder(t *testing.T) {
 	first, second := make(chan struct{}), make(chan struct{})
 	ask("r", nil, first)
 	d.Available(other)
-	ask("call", infer.NewCaller("m", 1, []*infer.Request{caller.batches[0].Tasks[0].Request}, true), second)
+	ask("call", infer.NewCaller("m", 1, []*infer.Request{caller.Batches[0].Tasks[0].Request}, true), second)
 	<-second
-	caller.endAll()
+	caller.EndAll()
 	<-first
 	if fmt.Sprint(got) != "[call r]" {
 		t.Errorf("answered in the order %v, want the call first", got)

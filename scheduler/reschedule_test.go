@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/rs/zerolog"
 )
@@ -14,7 +15,7 @@ import (
 func TestRescheduleIsRefusedUnlessIterative(t *testing.T) {
 	var counts counter
 	var log strings.Builder
-	in := &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}
+	in := backendtest.NewHeld("m_0")
 	released := 0
 	d := NewBatcher(BatcherConfig{Model: "m", Observer: &counts, Log: zerolog.New(&log), Released: func(*infer.Request) { released++ }})
 	d.Available(in)
@@ -24,7 +25,7 @@ func TestRescheduleIsRefusedUnlessIterative(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	first := in.batches[0]
+	first := in.Batches[0]
 	first.Done(first, backend.Report{Executed: true, Rescheduled: first.Tasks})
 	const want = "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a flag."
 	if r := answers["first"]; r == nil || r.Err == nil || r.Err.Message != want || !r.Final {
@@ -33,7 +34,7 @@ func TestRescheduleIsRefusedUnlessIterative(t *testing.T) {
 	if want := `{"level":"error","message":"Failed to release request: ` + want; !strings.HasPrefix(log.String(), want) {
 		t.Errorf("the log has %s, want %s", log.String(), want)
 	}
-	next := in.batches[1]
+	next := in.Batches[1]
 	next.Done(next, backend.Report{Executed: true})
 	next.Tasks[0].Send(&infer.Response{Final: true})
 	if r := answers["next"]; r == nil || r.Err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -100,9 +101,9 @@ func TestReleasedIsCalledOnceForEachRequest(t *testing.T) {
 			released[r.ID]++
 			mu.Unlock()
 		}})
-		in := &fakeInstance{name: "m_0", pause: time.Second}
+		in := backendtest.NewInstance("m_0", time.Second)
 		d.Available(in)
-		in.refuse.Store(true)
+		in.Refuse.Store(true)
 		gone, cancel := context.WithCancel(t.Context())
 		for _, id := range []string{"executed", "cancelled", "third", "refused"} {
 			ctx := t.Context()
@@ -117,7 +118,7 @@ func TestReleasedIsCalledOnceForEachRequest(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		d.Lost(in, false)
-		in.refuse.Store(false)
+		in.Refuse.Store(false)
 		d.Available(in)
 		time.Sleep(1500 * time.Millisecond) // while the third is executed
 		for _, id := range []string{"fourth", "fifth"} {
@@ -139,7 +140,7 @@ func TestReleasedIsCalledOnceForEachRequest(t *testing.T) {
 // TestRetireWhileOneIsAhead gives back nothing that the instance has.
 func TestRetireWhileOneIsAhead(t *testing.T) {
 	d := NewBatcher(BatcherConfig{Observer: &counter{}})
-	in := &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}
+	in := backendtest.NewHeld("m_0")
 	d.Available(in)
 	var errs []error
 	for range 3 {
@@ -148,11 +149,11 @@ func TestRetireWhileOneIsAhead(t *testing.T) {
 	drained := 0
 	d.Retire(in, func() { drained++ })
 	for want := range 2 {
-		if drained != 0 || len(in.batches) != 2-want {
-			t.Fatalf("drained %d times with %d batches inside", drained, len(in.batches))
+		if drained != 0 || len(in.Batches) != 2-want {
+			t.Fatalf("drained %d times with %d batches inside", drained, len(in.Batches))
 		}
-		b := in.batches[0]
-		in.batches = in.batches[1:]
+		b := in.Batches[0]
+		in.Batches = in.Batches[1:]
 		b.Done(b, backend.Report{Executed: true})
 		b.Tasks[0].Send(&infer.Response{Final: true})
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler/batching"
@@ -29,7 +30,7 @@ func TestSubmitCountsLikeInfer(t *testing.T) {
 	run := func(t *testing.T, submit bool) (o outcome) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c, MaxQueue: 3})
-		d.Available(&fakeInstance{name: "m_0", pause: time.Second})
+		d.Available(backendtest.NewInstance("m_0", time.Second))
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for i := range o.answers {
@@ -80,16 +81,16 @@ func TestSubmitCountsLikeInfer(t *testing.T) {
 // requests that have ended.
 func TestSubmitWatchesNoLongerThanItLasts(t *testing.T) {
 	d := NewBatcher(BatcherConfig{Observer: &counter{}})
-	in := &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}
+	in := backendtest.NewHeld("m_0")
 	d.Available(in)
 	for name, ctx := range map[string]*watchedContext{
 		"answered in time":     {Context: t.Context(), done: make(chan struct{})},
-		"answered before that": {Context: t.Context(), done: make(chan struct{}), begun: func() { in.endAll() }},
+		"answered before that": {Context: t.Context(), done: make(chan struct{}), begun: func() { in.EndAll() }},
 	} {
 		if err := d.Submit(ctx, &infer.Request{ID: name}, func(*infer.Response) {}); err != nil {
 			t.Fatal(err)
 		}
-		in.endAll()
+		in.EndAll()
 		if n := ctx.watchers.Load(); n != 0 {
 			t.Errorf("%s: %d watch the context of a request that has ended", name, n)
 		}
@@ -117,18 +118,6 @@ func (c *watchedContext) AfterFunc(func()) (stop func() bool) {
 	return func() bool {
 		c.watchers.Add(-1)
 		return true
-	}
-}
-
-// endAll answers what a heldInstance has.
-func (h *heldInstance) endAll() {
-	h.mu.Lock()
-	batches := h.batches
-	h.batches = nil
-	h.mu.Unlock()
-	for _, b := range batches {
-		b.Done(b, backend.Report{Executed: true})
-		b.Tasks[0].Send(&infer.Response{Final: true})
 	}
 }
 
@@ -246,17 +235,17 @@ func submitStorm(t *testing.T, rules *batching.Rules) {
 func TestCancelReachesWhatGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := NewBatcher(BatcherConfig{Observer: &counter{}})
-		in := &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}
+		in := backendtest.NewHeld("m_0")
 		d.Available(in)
 		ctx, cancel := context.WithCancel(t.Context())
 		if err := d.Submit(ctx, &infer.Request{ID: "r"}, func(*infer.Response) {}); err != nil {
 			t.Fatal(err)
 		}
-		b := in.batches[0]
+		b := in.Batches[0]
 		b.Done(b, backend.Report{Executed: true})
 		cancel()
 		synctest.Wait()
-		if got := fmt.Sprint(in.canceled); got != "[r]" {
+		if got := fmt.Sprint(in.Canceled()); got != "[r]" {
 			t.Errorf("cancelled were %s, want [r]", got)
 		}
 		b.Tasks[0].Send(&infer.Response{Final: true})
@@ -283,12 +272,12 @@ func TestDepthOfCallsIsBounded(t *testing.T) {
 		req = &infer.Request{Model: fmt.Sprint("m", i), Caller: infer.NewCaller(req.Model, 1, []*infer.Request{req}, true)}
 	}
 	d := NewBatcher(BatcherConfig{Observer: &counter{}})
-	in := &heldInstance{fakeInstance: fakeInstance{name: "m_0"}}
+	in := backendtest.NewHeld("m_0")
 	d.Available(in)
 	if err := d.Submit(t.Context(), req, func(*infer.Response) {}); err != nil {
 		t.Errorf("a request of depth %d: %v", req.Depth(), err)
 	}
-	in.endAll()
+	in.EndAll()
 	deeper := &infer.Request{Model: "last", Caller: infer.NewCaller(req.Model, 1, []*infer.Request{req}, true)}
 	err := d.Submit(t.Context(), deeper, nil)
 	const want = "Model 'last' cannot be called: models call each other more than 64 deep (m0 → m1 → m2 → m3 → … → m62 → m63 → m64 → last)"

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler/batching"
@@ -181,7 +182,7 @@ func TestLimiterGivesBatchersTurns(t *testing.T) {
 		var events [2]*ratelimit.Events
 		for i := range models {
 			models[i] = NewBatcher(BatcherConfig{Observer: &counts[i]})
-			instances[i] = &placedInstance{fakeInstance: fakeInstance{name: string('a' + rune(i)), pause: time.Second}, group: one}
+			instances[i] = &placedInstance{Instance: backendtest.NewInstance(string('a'+rune(i)), time.Second), group: one}
 			events[i] = l.Events(models[i])
 			events[i].Available(instances[i])
 		}
@@ -215,7 +216,7 @@ func TestLimiterGivesBatchersTurns(t *testing.T) {
 		mu.Unlock()
 		time.Sleep(1500 * time.Millisecond)
 		synctest.Wait()
-		if got := fmt.Sprint(instances[0].order, instances[1].order); got != "[a1] [b3]" {
+		if got := fmt.Sprint(instances[0].Executed(), instances[1].Executed()); got != "[a1] [b3]" {
 			t.Errorf("executed are %s", got)
 		}
 
@@ -226,11 +227,11 @@ func TestLimiterGivesBatchersTurns(t *testing.T) {
 		if n := counts[0].pending.Load(); n != 1 {
 			t.Errorf("%d wait, want 1", n)
 		}
-		spare := &placedInstance{fakeInstance: fakeInstance{name: "c", pause: time.Second}, group: one}
+		spare := &placedInstance{Instance: backendtest.NewInstance("c", time.Second), group: one}
 		events[0].Available(spare)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if got := fmt.Sprint(instances[0].order, spare.order); got != "[a1] [a2]" {
+		if got := fmt.Sprint(instances[0].Executed(), spare.Executed()); got != "[a1] [a2]" {
 			t.Errorf("executed are %s", got)
 		}
 		if u := l.Usage(); u != (ratelimit.Usage{}) {
@@ -241,7 +242,7 @@ func TestLimiterGivesBatchersTurns(t *testing.T) {
 
 // placedInstance is one of a group.
 type placedInstance struct {
-	fakeInstance
+	*backendtest.Instance
 	group *kserve.ModelInstanceGroup
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -292,7 +293,7 @@ func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
-		a := &heldInstance{fakeInstance: fakeInstance{name: "a"}}
+		a := backendtest.NewHeld("a")
 		var wg sync.WaitGroup
 		send := sender(t, d, &wg)
 		d.Available(a)
@@ -302,18 +303,18 @@ func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 		cancel()
 		synctest.Wait() // its client has gone; the instance has the request
 		d.Lost(a, false)
-		b := &fakeInstance{name: "b", pause: time.Second}
+		b := backendtest.NewInstance("b", time.Second)
 		d.Available(b)
-		back := a.batches[1]
+		back := a.Batches[1]
 		back.Done(back, backend.Report{Refused: true})
 		synctest.Wait()
 		if second.err == nil || c.failed.Load() != 1 {
 			t.Errorf("a request that came back for nobody: error %v, %d failed, want a cancellation", second.err, c.failed.Load())
 		}
-		first := a.batches[0]
+		first := a.Batches[0]
 		first.Done(first, backend.Report{Refused: true})
 		wg.Wait()
-		if got := fmt.Sprint(b.order); got != "[first]" {
+		if got := fmt.Sprint(b.Executed()); got != "[first]" {
 			t.Errorf("executed were %s, want [first]", got)
 		}
 		if c.pending.Load() != 0 || d.InFlight() != 0 {

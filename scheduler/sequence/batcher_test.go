@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 )
@@ -302,7 +303,7 @@ func TestReleasedRequestsKeepTheirSlot(t *testing.T) {
 func TestSequenceForgetsRetiredInstances(t *testing.T) {
 	s := New(Config{Model: "m", Observer: &tally{}, Batching: direct(1, 0, 0).Batching})
 	for _, known := range []bool{true, false} {
-		in := &sleeper{name: "i"}
+		in := backendtest.NewInstance("i", 0)
 		if known {
 			s.Available(in)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler"
 )
@@ -78,7 +79,7 @@ func TestSequenceCallsThroughAnother(t *testing.T) {
 		m := newClassroom(t, direct(2, 0, 0))
 		var counts tally
 		other := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "other", Observer: &counts, Graph: m.config.Graph})
-		in := &keeper{sleeper: sleeper{name: "other_0"}}
+		in := backendtest.NewHeld("other_0")
 		other.Available(in)
 		m.run("up i; send a 1 S; has i a")
 		var last *infer.Response
@@ -86,7 +87,7 @@ func TestSequenceCallsThroughAnother(t *testing.T) {
 			func(r *infer.Response) { last = r }); err != nil {
 			t.Fatal(err)
 		}
-		b := in.batches[0]
+		b := in.Batches[0]
 		p := m.send(&infer.Request{
 			ID: "b", Model: "m", Correlation: infer.CorrelationID{Number: 2}, Flags: infer.SequenceStart, BatchSize: 1,
 			Caller: infer.NewCaller("other", 1, []*infer.Request{b.Tasks[0].Request}, true),
@@ -114,7 +115,7 @@ func TestRoundsEndWhatTheyWaitedFor(t *testing.T) {
 		m := newClassroom(t, config)
 		var counts tally
 		other := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "other", Observer: &counts, Graph: m.config.Graph})
-		in := &keeper{sleeper: sleeper{name: "other_0"}}
+		in := backendtest.NewHeld("other_0")
 		other.Available(in)
 		m.run("up i; send a 1 S; has i a")
 		for _, req := range []*infer.Request{
@@ -128,14 +129,14 @@ func TestRoundsEndWhatTheyWaitedFor(t *testing.T) {
 		m.run("again i; has i a")
 		p := m.send(&infer.Request{
 			ID: "b", Correlation: infer.CorrelationID{Number: 2}, Flags: infer.SequenceStart, BatchSize: 1,
-			Caller: infer.NewCaller("other", 1, []*infer.Request{in.batches[0].Tasks[0].Request}, true),
+			Caller: infer.NewCaller("other", 1, []*infer.Request{in.Batches[0].Tasks[0].Request}, true),
 		})
 		if p.refused != nil {
 			t.Errorf("the call was refused: %v", p.refused)
 		}
 		m.run("waits b; end i; has i b; end i")
 		for i := range 2 {
-			b := in.batches[i]
+			b := in.Batches[i]
 			b.Done(b, backend.Report{Executed: true})
 			b.Tasks[0].Send(&infer.Response{Final: true})
 		}

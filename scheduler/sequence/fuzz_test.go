@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -163,7 +164,7 @@ func TestStormAnswersEverySequence(t *testing.T) {
 				var counts tally
 				config.Model, config.Observer = "m", &counts
 				s := New(config)
-				instances := []*sleeper{{name: "i", pause: 3 * time.Millisecond}, {name: "j", pause: 5 * time.Millisecond}}
+				instances := []*backendtest.Instance{backendtest.NewInstance("i", 3*time.Millisecond), backendtest.NewInstance("j", 5*time.Millisecond)}
 				for _, in := range instances {
 					s.Available(in)
 				}
@@ -193,11 +194,11 @@ func TestStormAnswersEverySequence(t *testing.T) {
 				for range 10 {
 					time.Sleep(20 * time.Millisecond)
 					in := instances[0]
-					in.refuse.Store(true)
+					in.Refuse.Store(true)
 					time.Sleep(10 * time.Millisecond) // what it has ends
 					s.Lost(in, false)
 					time.Sleep(10 * time.Millisecond)
-					in.refuse.Store(false)
+					in.Refuse.Store(false)
 					s.Available(in)
 				}
 				total := 0
@@ -211,8 +212,8 @@ func TestStormAnswersEverySequence(t *testing.T) {
 					t.Errorf("%d answers, %d in flight, %d pending, fewer than none for a while: %v", total, s.InFlight(), counts.pending.Load(), counts.negative.Load())
 				}
 				for _, in := range instances {
-					if in.overlap {
-						t.Errorf("instance %s had two batches at once", in.name)
+					if in.Overlapped() {
+						t.Errorf("instance %s had two batches at once", in.Name())
 					}
 				}
 			})

@@ -1,0 +1,43 @@
+package backendtest
+
+import (
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// Held is an instance that keeps the batches that it is given until its test ends them.
+// It takes one batch ahead, and gives none back.
+type Held struct {
+	*Instance
+	// Batches are those that have not been ended. A test reads and changes them while
+	// nothing is handed over.
+	Batches []*backend.Batch
+}
+
+// NewHeld returns an instance of a name that keeps its batches.
+func NewHeld(name string) *Held { return &Held{Instance: NewInstance(name, 0)} }
+
+// Ahead implements backend.Pipeliner.
+func (h *Held) Ahead() bool { return true }
+
+// Withdraw implements backend.Pipeliner.
+func (h *Held) Withdraw() {}
+
+// Execute implements backend.Instance.
+func (h *Held) Execute(b *backend.Batch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Batches = append(h.Batches, b)
+}
+
+// EndAll ends all batches, and answers the first task of each without outputs.
+func (h *Held) EndAll() {
+	h.mu.Lock()
+	batches := h.Batches
+	h.Batches = nil
+	h.mu.Unlock()
+	for _, b := range batches {
+		b.Done(b, backend.Report{Executed: true})
+		b.Tasks[0].Send(&infer.Response{Final: true})
+	}
+}
