@@ -85,6 +85,8 @@ func (a *Account) Take(k Kind, n int64) error {
 		return nil
 	}
 	if n <= a.Most(k) {
+		// Only now, as it costs: owners lock what they own and give memory to the system. The
+		// keeper is woken for what the heap has released and comes too late for this request.
 		for _, give := range a.short {
 			give()
 		}
@@ -122,6 +124,9 @@ func (a *Account) Try(k Kind, n int64) bool {
 		if n > a.most[k]-used {
 			return false
 		}
+		// What goes beyond the kind's own is taken of the common part first, so that at no
+		// moment more is charged than the limit allows. If another goroutine has changed the
+		// kind meanwhile, another part of n may go beyond: it is given back and worked out anew.
 		over := a.over(k, used, n)
 		if over > 0 && !a.takeCommon(over) {
 			return false
@@ -183,6 +188,8 @@ func (a *Account) give(k Kind, n int64) {
 		if used < n {
 			panic("memory: more was given back than was taken of " + k.String())
 		}
+		// The kind goes down before the common part: another goroutine may be refused in
+		// between, and none gets what is still taken.
 		if pot.CompareAndSwap(used, used-n) {
 			if over := a.over(k, used-n, n); over > 0 {
 				a.common.used.Add(-over)
@@ -195,6 +202,7 @@ func (a *Account) give(k Kind, n int64) {
 // Move charges n bytes, which a kind has, to another one instead, whether that
 // one has room or not: the memory has been taken already.
 func (a *Account) Move(from, to Kind, n int64) {
+	// In this order, so that another goroutine cannot take the n bytes in between.
 	a.Must(to, n)
 	a.give(from, n)
 }

@@ -52,6 +52,8 @@ func (a *Account) allowance() int64 { return plain + a.limit/16 }
 // freed on the heap stays on the account until the heap has shrunk or has reused
 // it; at its end nothing is Released any more.
 func (a *Account) Keep(ctx context.Context) {
+	// From now on Give makes Released of what is large. This goroutine alone gives that
+	// back, so what it reads of Released only grows meanwhile.
 	k := &a.keeper
 	k.on.Store(true)
 	timer := time.NewTimer(time.Hour)

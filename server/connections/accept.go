@@ -34,6 +34,8 @@ func (a *Acceptor) Accept(ctx context.Context) (net.Conn, error) {
 		if err == nil || !isPassing(err) {
 			return conn, err
 		}
+		// The connection waits in the socket's queue. Room for it is made here, since Enter,
+		// which makes room for others, needs a connection that has its descriptor.
 		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 			a.budget.relieve()
 		}

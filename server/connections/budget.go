@@ -60,6 +60,8 @@ func (b *Budget) mostLocked(connections int) int {
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur > math.MaxInt32 {
 		return math.MaxInt32
 	}
+	// A look costs system calls, and a flood of connections would make one for each. In
+	// between descriptors may be opened: sparedDescriptors are for them too.
 	if now := time.Now(); now.Sub(b.looked) > lookApart {
 		b.looked, b.others = now, max(0, openDescriptors()-connections)
 	}
@@ -99,6 +101,8 @@ func (b *Budget) evictLocked() bool {
 		if idlest == nil {
 			return false
 		}
+		// Between longest and evict the connection may have become busy: then that Set has
+		// another idlest one, or none, and all are compared again.
 		if idlest.evict() {
 			return true
 		}

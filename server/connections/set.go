@@ -59,7 +59,8 @@ type Member struct {
 	settle time.Duration // its Set's, from Enter on
 }
 
-// Busy says that the connection serves a request.
+// Busy says that the connection serves a request. It comes with every request, hence no
+// lock: a goroutine that evicts may still see the connection idle, and asks Close.
 func (m *Member) Busy() { m.idle.Store(0) }
 
 // Answered says that the connection has given its last answer: it becomes idle once
@@ -69,6 +70,8 @@ func (m *Member) Answered() { m.idle.Store(time.Now().Add(m.settle).UnixNano()) 
 // Enter lets a connection in, which is idle at first, if need be in the place of
 // another one. False: all are busy.
 func (s *Set) Enter(m *Member) bool {
+	// One connection enters at a time, of all front ends: otherwise two could both count on
+	// the last descriptor.
 	b := s.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,6 +81,8 @@ func (s *Set) Enter(m *Member) bool {
 	if n := b.countLocked(); n >= b.mostLocked(n) && !b.evictLocked() {
 		return false
 	}
+	// Charged last, when nothing else can refuse it. An eviction in another Set may free
+	// nothing that this one is charged for, hence the loop.
 	for s.account != nil && !s.account.Try(memory.Transport, s.cost) {
 		if !b.evictLocked() {
 			return false
@@ -96,7 +101,7 @@ func (s *Set) Enter(m *Member) bool {
 func (s *Set) Leave(m *Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m.index >= 0 {
+	if m.index >= 0 { // else it was evicted, which has given back what it was charged
 		s.removeLocked(m)
 	}
 }

@@ -56,6 +56,8 @@ func NewChildren(log zerolog.Logger, soleParent bool) (*Children, error) {
 // Close waits for what Later was given, and ends all orphans. All processes must have
 // been told to end.
 func (c *Children) Close() {
+	// In this order: the runtime sends no signal after Stop, so close is safe, and its end
+	// is what the goroutine that reaps waits for.
 	signal.Stop(c.signals)
 	close(c.signals)
 	c.closing.Wait()
@@ -70,6 +72,9 @@ func (c *Children) Later(f func()) {
 // Bear starts a process by start and watches it. Until it is watched no child is
 // reaped that is not known.
 func (c *Children) Bear(start func() (*Process, error)) (*Process, error) {
+	// For reading, so that starts do not wait for each other. reapOrphans, which waits for
+	// all of them, could take a child that has ended before it is watched, and Wait would
+	// never learn its status.
 	c.births.RLock()
 	defer c.births.RUnlock()
 	p, err := start()
@@ -102,6 +107,8 @@ func (c *Children) reapAll() {
 	c.reapOrphans()
 }
 
+// reapWatched takes what has ended of each process and its group. Wait does that too: it
+// is woken by the pidfd, and sees what reap has noted.
 func (c *Children) reapWatched() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -168,6 +168,8 @@ func (c *Children) killMarked(mark string) {
 
 // KillAll ends all processes but templates at once, with what they have started.
 func (c *Children) KillAll() {
+	// With the lock, so that no process is forgotten while it is killed. All are killed
+	// before the first family is: a process that lives could start others.
 	c.mu.Lock()
 	for p := range c.processes {
 		if p.mark != c.TemplateMark() {
@@ -227,6 +229,8 @@ func (c *census) take() (children func(pid int) []int) {
 	if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid())); err == nil {
 		return listChildren
 	}
+	// A look that began after this call's number was given may answer it. A caller that
+	// waited for the lock finds mostly that the one before it has looked for both.
 	number := c.asked.Add(1)
 	c.mu.Lock()
 	defer c.mu.Unlock()

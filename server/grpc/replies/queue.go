@@ -157,6 +157,8 @@ func (q *Queue) Add(t *Turn, r Reply) {
 	if t == nil && r.mayWait() && q.fullLocked(r.Origin) {
 		q.waitLocked(r.Origin)
 	}
+	// The lock is given back for each thing below that takes its time or locks others. The
+	// queue may be closed by then; chargeLocked, which comes last, looks at that.
 	if q.settlesLocked(t, &r) {
 		q.mu.Unlock()
 		// After a panic it stays as it is, and fails again where it is written.
@@ -178,6 +180,7 @@ func (q *Queue) Add(t *Turn, r Reply) {
 	q.bytes += r.bytes
 	q.count++
 	r.Origin.waiting++
+	// A turn that is given to Add has not ended, so there is a first one.
 	if t == nil || t == q.turns[0] {
 		q.pushLocked(r)
 	} else {
@@ -230,6 +233,8 @@ func (q *Queue) chargeLocked(kind memory.Kind, n int64) bool {
 		if charged = account.Try(kind, n); charged {
 			break
 		}
+		// Take asks the owners of free memory, and relieve locks other queues: neither under
+		// mu, as two queues that relieved each other would wait for ever.
 		q.mu.Unlock()
 		switch charged = account.Take(kind, n) == nil; {
 		case charged:
@@ -323,7 +328,8 @@ func (q *Queue) ReadDone(err error) {
 	q.poke()
 }
 
-// fail ends the stream as it is.
+// fail ends the stream as it is. Several goroutines may come to it: Close says which was
+// the first, and that one closes Over.
 func (q *Queue) fail(err error) {
 	if q.Close(err) {
 		close(q.Over)
@@ -348,6 +354,8 @@ func (q *Queue) Next(ctx context.Context, stopping <-chan struct{}) (*Reply, err
 		case q.closed:
 			defer q.mu.Unlock()
 			return nil, q.err
+		// The reply moves to writing, which no other goroutine changes until Sent: its caller
+		// encodes it without the lock.
 		case q.first < len(q.ready):
 			q.writing, q.since = q.ready[q.first], time.Now()
 			q.ready[q.first] = Reply{}
@@ -388,7 +396,7 @@ func (q *Queue) Sent(r *Reply) {
 	q.bytes -= r.bytes
 	q.count--
 	r.Origin.waiting--
-	if !q.closed {
+	if !q.closed { // Close has given back the charge of all replies, these two among them
 		q.cost -= q.before.cost
 		q.waiting.account.Give(memory.Replies, q.before.cost)
 	}
@@ -408,6 +416,8 @@ func (q *Queue) Close(err error) bool {
 			q.watch.Stop()
 		}
 	}
+	// Taken out under the lock and released without it: a release may lock a pool, or tell
+	// a model that it may send on. The reply that is being written is Next's caller's.
 	dropped := q.ready[q.first:]
 	for _, t := range q.turns {
 		dropped = append(dropped, t.replies...)

@@ -51,6 +51,8 @@ func (w *Streams) relieve(own *Queue) {
 			worst, most, left = q, cost, unread
 		}
 	}
+	// Without the lock: fail releases replies. The worst may have ended by itself or have
+	// been relieved of its replies meanwhile; then the caller asks again.
 	w.mu.Unlock()
 	if left {
 		worst.fail(errStalled)
