@@ -1,0 +1,44 @@
+package trace
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+)
+
+// TraceID is the number of a trace in a W3C context, and SpanID that of a part of it.
+type (
+	TraceID [16]byte
+	SpanID  [8]byte
+)
+
+// IsZero reports whether there is no number.
+func (id TraceID) IsZero() bool { return id == TraceID{} }
+
+// NewTraceID makes a number that no other trace has.
+func NewTraceID() (id TraceID) {
+	_, _ = rand.Read(id[:]) // it never fails
+	return id
+}
+
+// NewSpanID makes a number that no other span has.
+func NewSpanID() (id SpanID) {
+	_, _ = rand.Read(id[:]) // it never fails
+	return id
+}
+
+// context returns the W3C context in which t's model is, as JSON; "" if there is none.
+func (t *Trace) context() string {
+	c := &t.tree.config
+	if c.TraceID.IsZero() {
+		return ""
+	}
+	b := append(make([]byte, 0, 96), `{"traceparent":"00-`...)
+	b = append(hex.AppendEncode(b, c.TraceID[:]), '-')
+	b = append(hex.AppendEncode(b, t.Span[:]), "-01\""...)
+	if c.State != "" {
+		state, _ := json.Marshal(c.State) // a string is never refused
+		b = append(append(b, `,"tracestate":`...), state...)
+	}
+	return string(append(b, '}'))
+}

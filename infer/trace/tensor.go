@@ -1,0 +1,98 @@
+package trace
+
+import (
+	"encoding/binary"
+	"math"
+	"strconv"
+)
+
+// Tensor is a tensor as traces show it.
+type Tensor struct {
+	Name     string
+	DataType string // "FP32", "BYTES"
+	Shape    []int64
+	Data     string // elements separated by commas, those of BYTES in quotation marks; "" for FP16 and BF16
+}
+
+// WantsTensors reports whether Tensor records anything.
+func (t *Trace) WantsTensors() bool { return t != nil && t.tree.config.Tensors }
+
+// Tensor notes a tensor of the request. The bytes are read before it returns.
+func (t *Trace) Tensor(name Name, tensor, dataType string, shape []int64, data []byte) {
+	if !t.WantsTensors() {
+		return
+	}
+	shown := &Tensor{Name: tensor, DataType: dataType, Shape: append([]int64(nil), shape...), Data: text(dataType, data)}
+	t.tree.mu.Lock()
+	defer t.tree.mu.Unlock()
+	if t.recordingLocked() {
+		t.Entries = append(t.Entries, Entry{Name: name, Tensor: shown})
+	}
+}
+
+// sizes are the bytes of an element.
+var sizes = map[string]int{
+	"BOOL": 1, "UINT8": 1, "INT8": 1, "UINT16": 2, "INT16": 2, "UINT32": 4, "INT32": 4, "UINT64": 8, "INT64": 8, "FP32": 4, "FP64": 8,
+}
+
+// text prints the elements of a tensor.
+func text(dataType string, data []byte) string {
+	if dataType == "BYTES" {
+		return texts(data)
+	}
+	size := sizes[dataType]
+	if size == 0 {
+		return ""
+	}
+	b := make([]byte, 0, len(data)/size*4)
+	for i := 0; i+size <= len(data); i += size {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendElement(b, dataType, data[i:])
+	}
+	return string(b)
+}
+
+func appendElement(b []byte, dataType string, data []byte) []byte {
+	le := binary.LittleEndian
+	switch dataType {
+	case "BOOL", "UINT8":
+		return strconv.AppendUint(b, uint64(data[0]), 10)
+	case "INT8":
+		return strconv.AppendInt(b, int64(int8(data[0])), 10)
+	case "UINT16":
+		return strconv.AppendUint(b, uint64(le.Uint16(data)), 10)
+	case "INT16":
+		return strconv.AppendInt(b, int64(int16(le.Uint16(data))), 10)
+	case "UINT32":
+		return strconv.AppendUint(b, uint64(le.Uint32(data)), 10)
+	case "INT32":
+		return strconv.AppendInt(b, int64(int32(le.Uint32(data))), 10)
+	case "UINT64":
+		return strconv.AppendUint(b, le.Uint64(data), 10)
+	case "INT64":
+		return strconv.AppendInt(b, int64(le.Uint64(data)), 10)
+	case "FP32":
+		return strconv.AppendFloat(b, float64(math.Float32frombits(le.Uint32(data))), 'g', -1, 32)
+	default: // FP64
+		return strconv.AppendFloat(b, math.Float64frombits(le.Uint64(data)), 'g', -1, 64)
+	}
+}
+
+// texts prints elements that carry their length. What is cut off is left out.
+func texts(data []byte) string {
+	b := make([]byte, 0, len(data))
+	for len(data) >= 4 {
+		n := binary.LittleEndian.Uint32(data)
+		if uint64(n) > uint64(len(data)-4) {
+			break
+		}
+		if len(b) > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, '"'), data[4:4+n]...), '"')
+		data = data[4+int(n):]
+	}
+	return string(b)
+}

@@ -1,0 +1,236 @@
+package trace_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer/trace"
+)
+
+// recording is a tree whose clock counts the calls.
+type recording struct {
+	ids  atomic.Uint64
+	now  atomic.Int64
+	done chan *trace.Tree
+}
+
+func (r *recording) root(change func(*trace.Config)) *trace.Trace {
+	r.done = make(chan *trace.Tree, 2) // one value; room for a second that would be a mistake
+	c := trace.Config{Timestamps: true, IDs: &r.ids, Now: func() int64 { return r.now.Add(1) }, Done: func(t *trace.Tree) { r.done <- t }}
+	if change != nil {
+		change(&c)
+	}
+	return trace.New(c)
+}
+
+// shown prints the records of a complete tree; nil if there is none.
+func (r *recording) shown(t *testing.T) []string {
+	t.Helper()
+	select {
+	case tree := <-r.done:
+		var list []string
+		for _, record := range tree.Records() {
+			line := fmt.Sprintf("%d<%d %s/%d %q:", record.ID, record.ParentID, record.Model, record.Version, record.RequestID)
+			for _, e := range record.Entries {
+				if e.Tensor != nil {
+					line += " " + e.Tensor.Name + "=" + e.Tensor.Data
+				} else {
+					line += " " + string(e.Name)
+				}
+			}
+			list = append(list, line)
+		}
+		return list
+	default:
+		return nil
+	}
+}
+
+// TestATreeIsCompleteWhenAllOfItHasEnded has a request with a step, which an instance
+// still has when its last response comes.
+func TestATreeIsCompleteWhenAllOfItHasEnded(t *testing.T) {
+	var r recording
+	root := r.root(nil)
+	root.Stamp(trace.HTTPReceiveStart)
+	root.Begin("ens", 1, "r", 10)
+	root.Queued(11)
+	step := root.Child()
+	step.Begin("m", 3, "s", 20)
+	step.Queued(21)
+	step.Given()
+	step.Responded(true)
+	root.Responded(true)
+	root.Stamp(trace.HTTPSendEnd)
+	root.Finish()
+	root.Finish()
+	if got := r.shown(t); got != nil {
+		t.Fatalf("the tree is complete while an instance has its step: %v", got)
+	}
+	step.Executed(22, 23, 24, 25)
+	step.Stamp(trace.HTTPSendEnd) // too late
+	step.Responded(true)
+	want := []string{
+		`1<0 ens/1 "r": HTTP_RECV_START  REQUEST_START QUEUE_START INFER_RESPONSE_COMPLETE REQUEST_END HTTP_SEND_END`,
+		`2<1 m/3 "s":  REQUEST_START QUEUE_START COMPUTE_START COMPUTE_INPUT_END COMPUTE_OUTPUT_START COMPUTE_END REQUEST_END`,
+	}
+	if got := r.shown(t); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	if len(r.done) > 0 {
+		t.Error("the tree was complete twice")
+	}
+}
+
+func TestRequestsThatNoInstanceExecutes(t *testing.T) {
+	for name, test := range map[string]struct {
+		way  func(*trace.Trace)
+		want string
+	}{
+		"refused":              {func(x *trace.Trace) { x.Begin("m", 1, "", 1); x.Refused() }, `1<0 m/1 "":  REQUEST_START REQUEST_END`},
+		"never begun":          {func(*trace.Trace) {}, `1<0 /0 "":`},
+		"a step never begun":   {func(x *trace.Trace) { x.Begin("m", 1, "", 1); x.Child(); x.Responded(true) }, `1<0 m/1 "":  REQUEST_START INFER_RESPONSE_COMPLETE REQUEST_END`},
+		"returned, then fails": {func(x *trace.Trace) { x.Begin("m", 1, "", 1); x.Given(); x.Returned(); x.Responded(true) }, `1<0 m/1 "":  REQUEST_START INFER_RESPONSE_COMPLETE REQUEST_END`},
+		"fails, then returned": {func(x *trace.Trace) { x.Begin("m", 1, "", 1); x.Given(); x.Responded(true); x.Returned() }, `1<0 m/1 "":  REQUEST_START INFER_RESPONSE_COMPLETE REQUEST_END`},
+		"queued twice":         {func(x *trace.Trace) { x.Begin("m", 1, "", 1); x.Queued(2); x.Queued(3); x.Refused() }, `1<0 m/1 "":  REQUEST_START QUEUE_START REQUEST_END`},
+	} {
+		var r recording
+		root := r.root(nil)
+		test.way(root)
+		root.Finish()
+		if got := r.shown(t); !slices.Equal(got, []string{test.want}) {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+func TestEntriesOfTheFrontEndCanComeLast(t *testing.T) {
+	var r recording
+	root := r.root(func(c *trace.Config) { c.FrontEndLast = true })
+	root.StampAt(trace.GRPCWaitReadStart, 5)
+	root.Begin("m", 1, "", 6)
+	root.Responded(false)
+	root.Responded(true)
+	root.Stamp(trace.GRPCSendStart)
+	root.Finish()
+	want := []string{`1<0 m/1 "":  REQUEST_START REQUEST_END GRPC_WAITREAD_START INFER_RESPONSE_COMPLETE GRPC_SEND_START`}
+	if got := r.shown(t); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestTensors(t *testing.T) {
+	le := binary.LittleEndian
+	text := func(elements ...string) (b []byte) {
+		for _, e := range elements {
+			b = append(le.AppendUint32(b, uint32(len(e))), e...)
+		}
+		return b
+	}
+	for _, test := range []struct {
+		dataType string
+		data     []byte
+		want     string
+	}{
+		{"INT32", le.AppendUint32(le.AppendUint32(nil, 1), math.MaxUint32), "1,-1"},
+		{"UINT32", le.AppendUint32(nil, math.MaxUint32), "4294967295"},
+		{"BOOL", []byte{1, 0}, "1,0"}, {"UINT8", []byte{65, 200}, "65,200"}, {"INT8", []byte{200}, "-56"},
+		{"INT16", []byte{255, 255}, "-1"}, {"UINT16", []byte{255, 255}, "65535"},
+		{"INT64", le.AppendUint64(nil, math.MaxUint64), "-1"}, {"UINT64", le.AppendUint64(nil, math.MaxUint64), "18446744073709551615"},
+		{"FP32", le.AppendUint32(le.AppendUint32(nil, math.Float32bits(0.1)), math.Float32bits(1e10)), "0.1,1e+10"},
+		{"FP64", le.AppendUint64(nil, math.Float64bits(1.0/3)), "0.3333333333333333"},
+		{"BYTES", text("a", "", "b,c"), `"a","","b,c"`},
+		{"BYTES", append(text("a"), 9, 0, 0, 0, 'x'), `"a"`},
+		{"FP16", []byte{0, 60}, ""}, {"INT32", nil, ""}, {"INT32", []byte{1, 2}, ""},
+	} {
+		var r recording
+		root := r.root(func(c *trace.Config) { c.Timestamps, c.Tensors = false, true })
+		root.Begin("m", 1, "", 1)
+		root.Tensor(trace.QueueInput, "IN", test.dataType, []int64{1}, test.data)
+		root.Refused()
+		root.Finish()
+		if got, want := r.shown(t), []string{`1<0 m/1 "": IN=` + test.want}; !slices.Equal(got, want) {
+			t.Errorf("%s %v: got %q, want %q", test.dataType, test.data, got, want)
+		}
+	}
+	var r recording
+	root := r.root(nil)
+	root.Begin("m", 1, "", 1)
+	root.Tensor(trace.QueueInput, "IN", "BOOL", []int64{1}, []byte{1})
+	root.Refused()
+	root.Finish()
+	if got := r.shown(t)[0]; strings.Contains(got, "IN=") {
+		t.Errorf("a tensor was recorded without being asked for: %s", got)
+	}
+}
+
+// TestTextNamesTheTrace is about what models get and give back.
+func TestTextNamesTheTrace(t *testing.T) {
+	var r recording
+	r.ids.Store(6)
+	plain := r.root(nil)
+	if got := plain.Text(); got != "7" || !plain.Is([]byte("7")) || plain.Is([]byte("70")) || plain.Is([]byte("8")) || plain.Is(nil) {
+		t.Errorf("text of a trace without a context is %q, want 7, and no other text may mean it", got)
+	}
+	with := r.root(func(c *trace.Config) { c.TraceID, c.State = trace.TraceID{1, 15: 2}, `a="b"` })
+	with.Begin("m", 1, "", 1)
+	text := with.Text()
+	begin, end := `8{"traceparent":"00-01000000000000000000000000000002-`, `-01","tracestate":"a=\"b\""}`
+	if !strings.HasPrefix(text, begin) || !strings.HasSuffix(text, end) || len(text) != len(begin)+16+len(end) || !with.Is([]byte(text)) {
+		t.Errorf("text of a trace with a context is %q, want %s…%s", text, begin, end)
+	}
+}
+
+// TestNothingIsRecordedWithoutATrace is what requests do that are not traced.
+func TestNothingIsRecordedWithoutATrace(t *testing.T) {
+	var none *trace.Trace
+	if n := testing.AllocsPerRun(100, func() {
+		none.Begin("m", 1, "", 1)
+		none.Queued(1)
+		none.Given()
+		none.Executed(1, 2, 3, 4)
+		none.Returned()
+		none.Responded(true)
+		none.Refused()
+		none.Stamp(trace.HTTPSendEnd)
+		none.StampAt(trace.HTTPSendEnd, 1)
+		none.Tensor(trace.QueueInput, "", "", nil, nil)
+		none.Finish()
+		if none.Child() != nil || none.Text() != "" || none.Is([]byte("1")) || none.WantsTensors() {
+			t.Error("nil is not a trace that records nothing")
+		}
+	}); n != 0 {
+		t.Errorf("a request that is not traced costs %v allocations, want 0", n)
+	}
+}
+
+// TestTreesAreForManyGoroutines has steps begin and end at once.
+func TestTreesAreForManyGoroutines(t *testing.T) {
+	var r recording
+	root := r.root(nil)
+	root.Begin("ens", 1, "", 1)
+	const steps = 50
+	ended := make(chan struct{}, steps)
+	for range steps {
+		go func() {
+			child := root.Child()
+			child.Begin("m", 1, "", 1)
+			child.Given()
+			child.Responded(true)
+			child.Executed(1, 2, 3, 4)
+			ended <- struct{}{}
+		}()
+	}
+	for range steps {
+		<-ended
+	}
+	root.Responded(true)
+	root.Finish()
+	if got := r.shown(t); len(got) != steps+1 {
+		t.Errorf("the tree has %d records, want %d", len(got), steps+1)
+	}
+}

@@ -1,0 +1,173 @@
+package tracing
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/trace"
+	"github.com/nereid-serving/nereid/server/jsontext"
+)
+
+// maxGathered is how many bytes of text wait for their file at most.
+const maxGathered = 4 << 20
+
+// files writes traces as Triton's files: an array of JSON in each. A reader finds a whole
+// array at any time: an indexed file is renamed into place, and the only one of frequency
+// 0 grows by one write over its closing bracket.
+type files struct {
+	path    string
+	log     zerolog.Logger
+	file    *os.File // of frequency 0, nil before the first trace
+	size    int64    // of file
+	index   int      // of the next indexed file
+	failing bool     // the last write has failed, and the log says so
+}
+
+func newFiles(path string, log zerolog.Logger) *files { return &files{path: path, log: log} }
+
+// keep implements sink.
+func (f *files) keep(tree *trace.Tree, s *setting) {
+	if text := appendTree(nil, tree); len(text) > 0 { // of level TENSORS alone, a refused request has no entry
+		if s.pieces > 0 {
+			s.gathered = append(s.gathered, ',')
+		}
+		s.gathered = append(s.gathered, text...)
+		s.pieces++
+	}
+	s.kept++
+	full := s.frequency != 0 && s.pieces >= s.frequency
+	if full || s.retired || len(s.gathered) >= maxGathered || s.usedUp() {
+		f.write(s)
+	}
+}
+
+// retire implements sink.
+func (f *files) retire(s *setting) {
+	s.retired = true
+	f.write(s)
+}
+
+// write writes what a setting has gathered. What cannot be written is lost.
+func (f *files) write(s *setting) {
+	if s.pieces == 0 {
+		return
+	}
+	text := s.gathered
+	s.gathered, s.pieces = nil, 0
+	var err error
+	if s.frequency != 0 {
+		err = f.writeIndexed(text)
+	} else {
+		err = f.add(text)
+	}
+	if err != nil && !f.failing {
+		f.log.Error().Err(err).Msg("traces are lost")
+	}
+	f.failing = err != nil
+}
+
+// writeIndexed writes a file of its own.
+func (f *files) writeIndexed(text []byte) error {
+	path := f.path + "." + strconv.Itoa(f.index)
+	f.index++
+	beside := path + ".part"
+	whole := append(append(append(make([]byte, 0, len(text)+2), '['), text...), ']')
+	err := os.WriteFile(beside, whole, 0o644)
+	if err == nil {
+		err = os.Rename(beside, path)
+	}
+	if err != nil {
+		_ = os.Remove(beside)
+		return fmt.Errorf("write trace file: %w", err)
+	}
+	return nil
+}
+
+// add writes behind what the file of frequency 0 has.
+func (f *files) add(text []byte) error {
+	begin, at := byte(','), f.size-1
+	if f.file == nil {
+		file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+		if err != nil {
+			return fmt.Errorf("open trace file: %w", err)
+		}
+		f.file, f.size = file, 0
+	}
+	if f.size == 0 {
+		begin, at = '[', 0
+	}
+	piece := append(append(append(make([]byte, 0, len(text)+2), begin), text...), ']')
+	if _, err := f.file.WriteAt(piece, at); err != nil {
+		f.restore()
+		return fmt.Errorf("write trace file: %w", err)
+	}
+	f.size = at + int64(len(piece))
+	return nil
+}
+
+// restore closes the array again behind the last trace that was written whole. If that
+// fails too, the next write does it.
+func (f *files) restore() {
+	_ = f.file.Truncate(f.size)
+	if f.size > 0 {
+		_, _ = f.file.WriteAt([]byte{']'}, f.size-1)
+	}
+}
+
+// close implements sink.
+func (f *files) close(context.Context) error {
+	if f.file == nil {
+		return nil
+	}
+	if err := f.file.Close(); err != nil {
+		return fmt.Errorf("close trace file: %w", err)
+	}
+	return nil
+}
+
+// appendTree appends the entries of a trace, separated by commas.
+func appendTree(b []byte, tree *trace.Tree) []byte {
+	begin := len(b)
+	for _, r := range tree.Records() {
+		for i := range r.Entries {
+			if len(b) > begin {
+				b = append(b, ',')
+			}
+			b = appendEntry(b, r, &r.Entries[i])
+		}
+	}
+	return b
+}
+
+func appendEntry(b []byte, r *trace.Record, e *trace.Entry) []byte {
+	b = strconv.AppendUint(append(b, `{"id":`...), r.ID, 10)
+	switch {
+	case e.Name == trace.Model:
+		b = jsontext.AppendString(append(b, `,"model_name":`...), r.Model)
+		b = strconv.AppendInt(append(b, `,"model_version":`...), r.Version, 10)
+		if r.RequestID != "" {
+			b = jsontext.AppendString(append(b, `,"request_id":`...), r.RequestID)
+		}
+		if r.ParentID != 0 {
+			b = strconv.AppendUint(append(b, `,"parent_id":`...), r.ParentID, 10)
+		}
+		return append(b, '}')
+	case e.Tensor != nil:
+		b = append(append(b, `,"activity":"`...), e.Name...)
+		b = jsontext.AppendString(append(b, `","tensor":{"name":`...), e.Tensor.Name)
+		b = jsontext.AppendString(append(b, `,"data":`...), strings.ToValidUTF8(e.Tensor.Data, "\ufffd"))
+		shape := infer.ShapeString(e.Tensor.Shape)
+		b = append(append(b, `,"shape":"`...), shape[1:len(shape)-1]...)
+		b = append(append(b, `","dtype":"`...), e.Tensor.DataType...)
+		return append(b, `"}}`...)
+	}
+	b = append(append(b, `,"timestamps":[{"name":"`...), e.Name...)
+	b = strconv.AppendInt(append(b, `","ns":`...), e.At, 10)
+	return append(b, `}]}`...)
+}

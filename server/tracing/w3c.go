@@ -1,0 +1,37 @@
+package tracing
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/propagation"
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/nereid-serving/nereid/infer/trace"
+)
+
+// carrier is a client's headers as the library reads them.
+type carrier func(name string) (string, bool)
+
+// Get implements propagation.TextMapCarrier.
+func (c carrier) Get(name string) string {
+	value, _ := c(name)
+	return value
+}
+
+// Set implements propagation.TextMapCarrier. Nothing is written to a client's headers.
+func (carrier) Set(string, string) {}
+
+// Keys implements propagation.TextMapCarrier.
+func (carrier) Keys() []string { return []string{"traceparent", "tracestate"} }
+
+// readContext fills in the W3C context that a client has sent, and reports whether it has
+// sent a valid one.
+func readContext(c *trace.Config, header func(string) (string, bool)) bool {
+	ctx := propagation.TraceContext{}.Extract(context.Background(), carrier(header))
+	span := oteltrace.SpanContextFromContext(ctx)
+	if !span.IsValid() {
+		return false
+	}
+	c.TraceID, c.Parent, c.State = trace.TraceID(span.TraceID()), trace.SpanID(span.SpanID()), span.TraceState().String()
+	return true
+}
