@@ -45,11 +45,7 @@ func (l *life) tasksOf(batch uint64) (tasks []*backend.Task, executing bool, err
 	return l.openOfLocked(batch), false, nil
 }
 
-// input implements blsSession: what a model passes on is copied as soon as its process
-// has lent all that it can.
-func (l *life) input(d *ipc.Descriptor, frame []byte) (t infer.Tensor, refusal *infer.Error, err error) {
-	return l.decoder.Input(d, frame)
+// decode implements blsSession.
+func (l *life) decode(body *ipc.InferBody, frame []byte, r *infer.Request) (refusal *infer.Error, err error) {
+	return l.decoder.Request(body, frame, r)
 }
-
-// nameOf implements blsSession.
-func (l *life) nameOf(number uint16) (string, error) { return l.decoder.Name(number) }

@@ -29,11 +29,10 @@ type blsSession interface {
 	// is executed, and those that it has left open after that. An error means that no
 	// such batch has been handed over.
 	execution(batch uint64) (requests []*infer.Request, executing bool, err error)
-	// input turns a descriptor into a tensor; a refusal means that its bytes cannot be
-	// had now, an error that the process broke the protocol.
-	input(d *ipc.Descriptor, frame []byte) (t infer.Tensor, refusal *infer.Error, err error)
-	// nameOf returns the tensor name that the process calls by a number.
-	nameOf(number uint16) (string, error)
+	// decode fills in a request from the body of INFER, parameters apart; a refusal means
+	// that bytes of its inputs cannot be had now, an error that the process broke the
+	// protocol. The inputs are the caller's in each case.
+	decode(body *ipc.InferBody, frame []byte, r *infer.Request) (refusal *infer.Error, err error)
 	// sendResponse sends INFER_RESPONSE and releases the response. An error is the end of
 	// the life.
 	sendResponse(number uint64, r *infer.Response) error
@@ -241,38 +240,16 @@ func (q *blsRequest) callersOf(holding bool) error {
 // has lent is located, or it would not come back. An error is the stub's fault.
 func (q *blsRequest) read(body *ipc.InferBody, frame []byte) error {
 	b, r := q.of, &q.request
-	r.Model, r.Version, r.ID = string(body.Model), body.Version, string(body.ID)
-	r.Flags, r.TimeoutMicros = body.Head.Flags, body.Head.Timeout
 	r.Made = b.channel.Posted()
-	if body.Head.CorrelKind == ipc.CorrelationText {
-		r.Correlation.Text = string(body.CorrelText)
-	} else {
-		r.Correlation.Number = body.Head.Correlation
+	refusal, err := b.session.decode(body, frame, r)
+	if err != nil {
+		return err
 	}
-	if len(body.Inputs) > 0 {
-		r.Inputs = make([]infer.Tensor, 0, len(body.Inputs))
+	if refusal != nil {
+		q.refusal = refusal
+		return nil
 	}
-	for i := range body.Inputs {
-		d := &body.Inputs[i]
-		t, own, err := b.session.input(d, frame)
-		if err != nil {
-			return err
-		}
-		if own != nil {
-			q.refusal = own
-		}
-		r.Inputs = append(r.Inputs, t)
-	}
-	if n := len(body.Outputs) / 2; n > 0 {
-		r.Outputs = make([]string, n)
-		for i := range r.Outputs {
-			var err error
-			if r.Outputs[i], err = b.session.nameOf(body.OutputName(i)); err != nil {
-				return err
-			}
-		}
-	}
-	if len(body.Parameters) > 0 && q.refusal == nil {
+	if len(body.Parameters) > 0 {
 		parameters, failure := frames.ParseParameters(body.Parameters)
 		r.Parameters = parameters
 		if failure != nil {

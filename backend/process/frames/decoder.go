@@ -36,8 +36,8 @@ func (d *Decoder) Names() *Names { return d.names }
 // AddName acts on a NAME: the next index is that of this name.
 func (d *Decoder) AddName(index uint64, name []byte) error { return d.names.add(index, name) }
 
-// Name returns the name of the tensor that the stub calls by an index.
-func (d *Decoder) Name(index uint16) (string, error) {
+// name returns the name of the tensor that the stub calls by an index.
+func (d *Decoder) name(index uint16) (string, error) {
 	if int(index) >= len(d.names.list) {
 		return "", ipc.Broken("name", "name %d of %d", index, len(d.names.list))
 	}
@@ -96,11 +96,41 @@ func (d *Decoder) Response(r *ipc.ResponseBody, frame []byte, model string, into
 	return nil
 }
 
-// Input turns the descriptor of an input of a BLS request into a tensor. A refusal means
-// that its bytes cannot be had now, but the stub has done nothing wrong. The caller takes
-// what lies in the arena out of it soon: so it is lent up to the last byte.
-func (d *Decoder) Input(described *ipc.Descriptor, frame []byte) (t infer.Tensor, refusal *infer.Error, err error) {
-	return d.tensor(described, frame, 1)
+// Request fills in a BLS request from the body of INFER, all but its parameters. The
+// frame is the body that body was read from. A refusal means that the bytes of an input
+// cannot be had now, but the stub has done nothing wrong. The inputs are the caller's in
+// each case; it takes what lies in the arena out of it soon, so the stub may lend that up
+// to the last byte.
+func (d *Decoder) Request(body *ipc.InferBody, frame []byte, r *infer.Request) (refusal *infer.Error, err error) {
+	r.Model, r.Version, r.ID = string(body.Model), body.Version, string(body.ID)
+	r.Flags, r.TimeoutMicros = body.Head.Flags, body.Head.Timeout
+	if body.Head.CorrelKind == ipc.CorrelationText {
+		r.Correlation.Text = string(body.CorrelText)
+	} else {
+		r.Correlation.Number = body.Head.Correlation
+	}
+	if len(body.Inputs) > 0 {
+		r.Inputs = make([]infer.Tensor, 0, len(body.Inputs))
+	}
+	for i := range body.Inputs {
+		t, own, err := d.tensor(&body.Inputs[i], frame, 1)
+		if err != nil {
+			return refusal, err
+		}
+		if own != nil {
+			refusal = own
+		}
+		r.Inputs = append(r.Inputs, t)
+	}
+	if n := len(body.Outputs) / 2; n > 0 {
+		r.Outputs = make([]string, n)
+		for i := range r.Outputs {
+			if r.Outputs[i], err = d.name(body.OutputName(i)); err != nil {
+				return refusal, err
+			}
+		}
+	}
+	return refusal, nil
 }
 
 // usedUp ends the text of an error of a stub that was granted no memory; it is in

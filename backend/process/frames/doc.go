@@ -7,7 +7,7 @@
 //	a struct       ─▶ EncodeMap ─▶ Encoder.Send        all other kinds ─┴▶ ipc ─▶ stub
 //
 //	infer.Response ◀─ Decoder.Response                 EXECUTED, RESPONSE ◀┬─ ipc ◀─ stub
-//	infer.Tensor   ◀─ Decoder.Input, Decoder.Name      INFER              ◀┤
+//	infer.Request  ◀─ Decoder.Request                  INFER              ◀┤
 //	a struct       ◀─ DecodeMap                        all other kinds    ◀┘
 //
 // A tensor has a place for as long as a frame names it: in the frame, in a block of the

@@ -19,7 +19,7 @@ import (
 // on, but the stub has done nothing wrong; the tensor has no bytes then. Most is how
 // much the stub may have lent before it is copied.
 func (d *Decoder) tensor(described *ipc.Descriptor, frame []byte, most float64) (t infer.Tensor, refusal *infer.Error, err error) {
-	name, err := d.Name(described.Name)
+	name, err := d.name(described.Name)
 	if err != nil {
 		return t, nil, err
 	}

@@ -190,11 +190,15 @@ func TestCrowdedArena(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer others.Release()
-	input, refusal, err := p.decoder.Input(&output(8192).Outputs[0], nil)
-	if _, ok := input.Memory.(*shm.Extent); !ok || refusal != nil || err != nil {
-		t.Errorf("got input in %T, refusal %v, error %v, want it where it lies", input.Memory, refusal, err)
+	var request infer.Request
+	refusal, err := p.decoder.Request(&ipc.InferBody{Inputs: output(8192).Outputs}, nil, &request)
+	if refusal != nil || err != nil {
+		t.Fatalf("got refusal %v, error %v, want none", refusal, err)
 	}
-	input.Release()
+	if _, ok := request.Inputs[0].Memory.(*shm.Extent); !ok {
+		t.Errorf("got the input in %T, want it where it lies", request.Inputs[0].Memory)
+	}
+	request.Inputs[0].Release()
 }
 
 // FuzzResponse decodes any body of RESPONSE: it is refused by a protocol error, or has
