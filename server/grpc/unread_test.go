@@ -86,8 +86,13 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 	}
 	ended := make(chan error, streams)
 	release := make(chan struct{})
+	var unread []clientStream
 	for range streams {
-		stream := s.open(t, rpcContext(t))
+		unread = append(unread, s.open(t, rpcContext(t)))
+	}
+	// Before anything is sent, else streams that have not begun pass for ended ones.
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.waiting.Count() == 1+streams })
+	for _, stream := range unread {
 		go func() {
 			for i := range requests {
 				if stream.Send(withID(int32s("id_int32", elements), fmt.Sprint(i))) != nil {

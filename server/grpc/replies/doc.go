@@ -13,6 +13,9 @@
 // message, on the heap. Add takes a Reply over, Next lends it until Sent; Close releases
 // what was not written, and what is added later.
 //
+// Where the account is full a stream is ended, the one with most unread (Streams.relieve). All
+// that is charged for replies is the cost of some Queue, and both change under Queue.mu.
+//
 // Locks: Streams.mu before Queue.mu. Neither is held while a response is released, and
 // Queue.mu is not while a message is made. Add may be called by any goroutine and waits
 // only for models that may be kept waiting; Next, Sent and the Place of the next request

@@ -228,27 +228,26 @@ func (q *Queue) burden() (cost int64, unread bool) {
 // False: the queue is closed, and nothing is charged.
 func (q *Queue) chargeLocked(kind memory.Kind, n int64) bool {
 	account := q.waiting.account
-	charged := false
-	for !q.closed && !charged {
-		if charged = account.Try(kind, n); charged {
-			break
+	for !q.closed {
+		if account.Try(kind, n) {
+			return true
 		}
 		// Take asks the owners of free memory, and relieve locks other queues: neither under
-		// mu, as two queues that relieved each other would wait for ever.
+		// mu, as two queues that relieved each other would wait for ever. What Take has charged
+		// is given back: all that is charged for replies has to be in the cost of a queue, where
+		// relieve looks for it, and both change under mu together.
 		q.mu.Unlock()
-		switch charged = account.Take(kind, n) == nil; {
-		case charged:
+		switch err := account.Take(kind, n); {
+		case err == nil:
+			account.Give(kind, n)
 		case kind == memory.Replies:
-			q.waiting.relieve(q)
+			q.waiting.relieve(q, n)
 		default:
 			q.fail(errFull)
 		}
 		q.mu.Lock()
 	}
-	if q.closed && charged {
-		account.Give(kind, n)
-	}
-	return !q.closed
+	return false
 }
 
 // pushLocked appends to ready, and makes room first where half of it is used up.
@@ -328,10 +327,18 @@ func (q *Queue) ReadDone(err error) {
 	q.poke()
 }
 
-// fail ends the stream as it is. Several goroutines may come to it: Close says which was
+// fail ends the stream as it is. Several goroutines may come to it: end says which was
 // the first, and that one closes Over.
 func (q *Queue) fail(err error) {
-	if q.Close(err) {
+	q.ended(q.end(err))
+}
+
+// ended finishes what end has begun, without a lock.
+func (q *Queue) ended(first bool, dropped []Reply) {
+	for i := range dropped {
+		dropped[i].Release()
+	}
+	if first {
 		close(q.Over)
 	}
 }
@@ -408,8 +415,18 @@ func (q *Queue) Sent(r *Reply) {
 // Close drops what was not written, and what is yet to come. It reports whether
 // it was the first to do so.
 func (q *Queue) Close(err error) bool {
+	first, dropped := q.end(err)
+	for i := range dropped {
+		dropped[i].Release()
+	}
+	return first
+}
+
+// end is Close but for the release of what it has dropped, which no lock may be held for.
+func (q *Queue) end(err error) (first bool, dropped []Reply) {
 	q.mu.Lock()
-	first := !q.closed
+	defer q.mu.Unlock()
+	first = !q.closed
 	if first {
 		q.closed, q.err = true, err
 		if q.watch != nil {
@@ -418,7 +435,7 @@ func (q *Queue) Close(err error) bool {
 	}
 	// Taken out under the lock and released without it: a release may lock a pool, or tell
 	// a model that it may send on. The reply that is being written is Next's caller's.
-	dropped := q.ready[q.first:]
+	dropped = q.ready[q.first:]
 	for _, t := range q.turns {
 		dropped = append(dropped, t.replies...)
 		t.replies = nil
@@ -427,10 +444,6 @@ func (q *Queue) Close(err error) bool {
 	q.waiting.account.Give(memory.Replies, q.cost)
 	q.cost = 0
 	q.room.Broadcast()
-	q.mu.Unlock()
 	q.poke()
-	for i := range dropped {
-		dropped[i].Release()
-	}
-	return first
+	return first, dropped
 }

@@ -1,6 +1,7 @@
 package replies
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,4 +41,37 @@ func TestStallIsSeenWithoutFurtherReplies(t *testing.T) {
 			t.Errorf("got %v, want %v", err, errStalled)
 		}
 	})
+}
+
+// TestOneStreamEndsForAllThatFindNoRoom: of many goroutines that find the account full at
+// once, one ends the stream with most, and the others find the room that it has made.
+func TestOneStreamEndsForAllThatFindNoRoom(t *testing.T) {
+	account := memory.New(memory.Config{Limit: 1 << 20})
+	streams := NewStreams(account)
+	most := account.Most(memory.Replies)
+	fill := func(bytes int64) *Queue {
+		q := NewQueue(Limits{Requests: 1, Responses: 10, Bytes: 1 << 20, Log: zerolog.Nop()}, streams)
+		streams.Enter(q)
+		q.Begin(false)
+		q.Add(nil, Reply{Origin: &Origin{Model: strings.Repeat("m", int(bytes)-replyCost)}, Response: &infer.Response{}})
+		return q
+	}
+	worst, other, own := fill(most/2), fill(most/4), fill(most/4-replyCost)
+	for range 100 {
+		streams.relieve(own, 2*replyCost)
+	}
+	for _, tt := range []struct {
+		name string
+		q    *Queue
+		want error
+	}{{"the stream with most", worst, errFull}, {"another stream", other, nil}, {"the stream that adds", own, nil}} {
+		if err := tt.q.Reason(); err != tt.want {
+			t.Errorf("%s: ended with %v, want %v", tt.name, err, tt.want)
+		}
+		tt.q.Close(ErrGone)
+		streams.Leave(tt.q)
+	}
+	if n := account.Total(); n != 0 {
+		t.Errorf("%d bytes are still charged", n)
+	}
 }

@@ -40,23 +40,31 @@ func (w *Streams) Leave(q *Queue) {
 	delete(w.queues, q)
 }
 
-// relieve makes room for a reply of one stream: it ends the stream that is charged
-// most, of the unread streams if there are any. The caller holds no queue's
-// lock.
-func (w *Streams) relieve(own *Queue) {
+// relieve makes room for n bytes of a reply of one stream: it ends the stream that is
+// charged most, of the unread streams if there are any. The caller holds no queue's lock.
+//
+// Many goroutines come here at once when the account is full, as each request adds its own
+// reply. One after another they look whether there is room by now, and end a stream only if
+// there is none: a stream that has been ended has given its charge back before w.mu is free.
+// Else each of them would end another stream, and the last one its own.
+func (w *Streams) relieve(own *Queue, n int64) {
 	w.mu.Lock()
+	if w.account.Try(memory.Replies, n) {
+		w.account.Give(memory.Replies, n) // chargeLocked takes it
+		w.mu.Unlock()
+		return
+	}
 	worst, most, left := own, int64(0), false
 	for q := range w.queues {
 		if cost, unread := q.burden(); cost > 0 && (unread && !left || unread == left && cost > most) {
 			worst, most, left = q, cost, unread
 		}
 	}
-	// Without the lock: fail releases replies. The worst may have ended by itself or have
-	// been relieved of its replies meanwhile; then the caller asks again.
-	w.mu.Unlock()
+	why := errFull
 	if left {
-		worst.fail(errStalled)
-	} else {
-		worst.fail(errFull)
+		why = errStalled
 	}
+	first, dropped := worst.end(why)
+	w.mu.Unlock() // before replies are released
+	worst.ended(first, dropped)
 }
