@@ -16,8 +16,8 @@ type Recipient struct {
 	Send infer.Sender
 	Log  *zerolog.Logger       // the scheduler's
 	BLS  *waitgraph.BLSRequest // in the wait graph; nil if no execution is known to wait for this
-	// Done receives one value when the last response has been handed up; nil if
-	// nobody waits.
+	// Done receives one value when the last response has been handed up. It is made
+	// for Await, with room for that value; nil for a request that is submitted.
 	Done chan struct{}
 	// unwatch ends the watch over the context of a request that was submitted. It is
 	// guarded by the scheduler's mu, and not set any more when the request has ended:

@@ -1,0 +1,124 @@
+package handover
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/backendtest"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// breaking is an instance whose Execute panics.
+type breaking struct{ *backendtest.Instance }
+
+func (breaking) Execute(*backend.Batch) { panic("no instance today") }
+
+// heard is what became of a batch.
+type heard struct {
+	reports  []backend.Report
+	answered []string // the tasks, with their error texts
+}
+
+// batchOf makes a batch of a task for each name. Names that end in "!" have a Sender
+// that panics; doneBreaks has Done panic.
+func (h *heard) batchOf(doneBreaks bool, names ...string) *backend.Batch {
+	b := &backend.Batch{Done: func(_ *backend.Batch, r backend.Report) {
+		h.reports = append(h.reports, r)
+		if doneBreaks {
+			panic("no end today")
+		}
+	}}
+	for _, name := range names {
+		b.Tasks = append(b.Tasks, &backend.Task{Request: &infer.Request{ID: name}, Send: func(r *infer.Response) {
+			text := name + " without an end"
+			if r.Final {
+				text = name
+			}
+			if r.Err != nil {
+				text += ": " + r.Err.Message
+			}
+			h.answered = append(h.answered, text)
+			if strings.HasSuffix(name, "!") {
+				panic("no client today")
+			}
+		}})
+	}
+	return b
+}
+
+// panics returns how many panics the boundaries of a place have ended.
+func panics(where boundary.Where) (n uint64) {
+	boundary.Counts(func(at boundary.Where, count func() uint64) {
+		if at == where {
+			n = count()
+		}
+	})
+	return n
+}
+
+func TestGiveHandsTheBatchOver(t *testing.T) {
+	in := backendtest.NewHeld("i")
+	var h heard
+	b := h.batchOf(false, "a", "b")
+	Give(zerolog.Nop(), in, b)
+	if len(in.Batches) != 1 || in.Batches[0] != b || len(h.reports)+len(h.answered) != 0 {
+		t.Errorf("the instance has %d batches, the batch heard %+v; want the batch, and nothing said of it", len(in.Batches), h)
+	}
+}
+
+// TestGiveEndsTheBatchWhenExecutePanics: neither a Done nor a Sender that panics as well
+// keeps the others of the batch without an answer.
+func TestGiveEndsTheBatchWhenExecutePanics(t *testing.T) {
+	const text = "internal error"
+	for name, test := range map[string]struct {
+		doneBreaks bool
+		tasks      string
+		panics     uint64
+	}{
+		"one task":               {false, "a", 1},
+		"several":                {false, "a b c", 1},
+		"a Sender panics too":    {false, "a! b c", 2},
+		"all Senders panic too":  {false, "a! b!", 3},
+		"Done panics too":        {true, "a b", 2},
+		"Done and Senders panic": {true, "a! b", 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var h heard
+			before := panics(boundary.Scheduler)
+			begin := backend.Now()
+			Give(zerolog.Nop(), breaking{}, h.batchOf(test.doneBreaks, strings.Fields(test.tasks)...))
+			if got := panics(boundary.Scheduler) - before; got != test.panics {
+				t.Errorf("%d panics were counted, want %d", got, test.panics)
+			}
+			if len(h.reports) != 1 {
+				t.Fatalf("Done was called %d times, want once", len(h.reports))
+			}
+			r := h.reports[0]
+			if r.Err == nil || infer.AsError(r.Err).Message != text || r.Executed || r.Refused || r.Start < begin || r.ComputeStart < r.Start || r.ComputeEnd < r.ComputeStart || r.End < r.ComputeEnd {
+				t.Errorf("got the report %+v, want a failure with its times in order", r)
+			}
+			want := strings.Join(strings.Fields(test.tasks), ": "+text+", ") + ": " + text
+			if got := strings.Join(h.answered, ", "); got != want {
+				t.Errorf("answered: got %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func TestGiveAllocatesNothing(t *testing.T) {
+	in := backendtest.NewHeld("i")
+	in.Batches = make([]*backend.Batch, 0, 1)
+	var h heard
+	b, log := h.batchOf(false, "a"), zerolog.Nop()
+	n := testing.AllocsPerRun(100, func() {
+		in.Batches = in.Batches[:0]
+		Give(log, in, b)
+	})
+	if n != 0 {
+		t.Errorf("got %v allocations, want none", n)
+	}
+}
