@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -79,6 +80,21 @@ func (s *Server) keepAccount() {
 		cancel()
 		<-done
 	}
+}
+
+// makeRegions makes the place of what clients register of their shared memory.
+func (s *Server) makeRegions(counters *metrics.Registry) {
+	config := regions.Config{
+		Enabled: s.options.AllowClientSHM, Most: s.options.MaxClientRegions, Account: s.account, Allocate: s.lend(memory.Blocks),
+	}
+	if s.supervisor != nil {
+		config.Ours = s.supervisor.OwnsFile
+	}
+	s.regions = regions.New(config)
+	counters.Gauge("nereid_client_regions", "Regions of shared memory that clients have registered",
+		func() float64 { count, _ := s.regions.Stats(); return float64(count) })
+	counters.Gauge("nereid_client_region_bytes", "Bytes of the regions of shared memory that clients have registered",
+		func() float64 { _, bytes := s.regions.Stats(); return float64(bytes) })
 }
 
 // lend returns an allocator of blocks that are charged as the given kind.

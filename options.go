@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/rest"
 )
 
@@ -28,6 +29,8 @@ type Options struct {
 	ExitOnError        bool          // --exit-on-error: New fails for a bad repository, and Run for a model that does not load
 	RequestMemoryBytes uint64        // --request-memory-byte-size: for all that clients make the server take; 0 is half of the memory
 	CacheBytes         int64         // of the response cache; 0 is none
+	AllowClientSHM     bool          // --allow-client-shm: clients may register regions of shared memory
+	MaxClientRegions   int           // --client-shm-max-regions: how many there may be; 0 is regions.DefaultMost
 	Repository         RepositoryOptions
 	HTTP               HTTPOptions
 	HTTPS              HTTPSOptions
@@ -179,6 +182,8 @@ func Defaults() Options {
 		ServerID:    "triton",
 		ExitTimeout: 30 * time.Second,
 		ExitOnError: true,
+
+		MaxClientRegions: regions.DefaultMost,
 		Repository: RepositoryOptions{
 			Control: ControlNone, PollInterval: 15 * time.Second, LoadThreads: 4, StrictReadiness: true,
 			AgentDirectory: "/opt/tritonserver/repoagents",

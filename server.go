@@ -19,6 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
+	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
 )
@@ -32,6 +33,7 @@ type Server struct {
 	supervisor *process.Supervisor // of all processes; nil if the settings of python are wrong
 	python     *python.Backend     // nil like it
 	registry   *models.Registry
+	regions    *regions.Registry // of clients' shared memory
 	fronts     []*front
 	// unusable is why the repository cannot be opened, nil if it has been.
 	unusable error
@@ -94,6 +96,7 @@ func New(o Options) (_ *Server, err error) {
 		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.Repository.pollInterval(),
 		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, UnloadTimeout: config.UnloadTimeout,
 	})
+	s.makeRegions(counters)
 	if err := s.makeFronts(counters); err != nil {
 		return nil, err
 	}
@@ -107,6 +110,9 @@ func (s *Server) Close() {
 	s.stopKeeping()
 	for _, f := range s.fronts {
 		f.abandon()
+	}
+	if s.regions != nil {
+		s.regions.Close()
 	}
 	if s.python != nil {
 		s.python.Close()

@@ -19,6 +19,8 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("Repository.StartupModels is %q, want none unless Repository.Control is %s", r.StartupModels, ControlExplicit)
 	case len(r.StartupModels) > 1 && slices.Contains(r.StartupModels, "*"):
 		return fmt.Errorf("Repository.StartupModels is %q, want \"*\" alone or no \"*\"", r.StartupModels)
+	case o.MaxClientRegions < 0:
+		return fmt.Errorf("MaxClientRegions is %d, want at least 0", o.MaxClientRegions)
 	case o.CacheBytes < 0:
 		return fmt.Errorf("CacheBytes is %d, want at least 0", o.CacheBytes)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/regions"
 )
 
 // Parts are what the front ends share.
@@ -19,18 +20,24 @@ type Parts struct {
 	// Memory is the account of what requests take; nil means one of its own, of
 	// the default size.
 	Memory *memory.Account
+	// Regions has what clients have registered of their shared memory; nil means that
+	// they may not.
+	Regions *regions.Registry
 	// Logging shows and changes the log settings; required.
 	Logging LogControl
 }
 
-// Complete refuses Parts without what is required, and gives them an account if they
-// have none.
+// Complete refuses Parts without what is required, and gives them an account and regions
+// if they have none.
 func (p *Parts) Complete() error {
 	if p.Core == nil || p.Logging == nil {
 		return errors.New("Parts has no Core or no Logging, want both")
 	}
 	if p.Memory == nil {
 		p.Memory = memory.New(memory.Config{})
+	}
+	if p.Regions == nil {
+		p.Regions = regions.New(regions.Config{})
 	}
 	return nil
 }

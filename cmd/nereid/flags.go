@@ -26,7 +26,6 @@ type group struct {
 // noEffect lists the flags that are read and checked, as Triton does, but on
 // which nothing acts. A change that makes one act removes it here.
 var noEffect = []string{
-	"allow-client-shm",
 	"allow-gpu-metrics",
 	"allow-sagemaker",
 	"allow-vertex-ai",

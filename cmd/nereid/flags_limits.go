@@ -11,6 +11,8 @@ import (
 func limitFlags() []flag {
 	d := defaults(func(string) string { return "" })
 	return []flag{
+		most(d, "client-shm-max-regions", "Regions of shared memory that clients have registered.",
+			func(o *Options) *int { return &o.MaxClientRegions }),
 		most(d, "http-max-header-size", "Bytes of the request line and headers of an HTTP request.",
 			func(o *Options) *int { return &o.HTTP.Limits.MaxHeaderBytes }),
 		most(d, "http-max-chunks", "Chunks of the body of an HTTP request that are not empty.",

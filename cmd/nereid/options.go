@@ -30,7 +30,6 @@ type Options struct {
 
 	// What follows is read and checked, but nothing acts on it. The start-up table
 	// shows some of it.
-	AllowClientSHM      bool // --allow-client-shm
 	SageMaker, VertexAI CloudOptions
 	Trace               TraceOptions
 	Memory              MemoryOptions

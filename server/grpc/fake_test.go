@@ -38,13 +38,21 @@ type testServer struct {
 // have come back.
 func start(t testing.TB, cfg Config, core *servertest.Core, dial ...grpc.DialOption) *testServer {
 	t.Helper()
+	return startWith(t, cfg, core, func(*server.Parts, *servertest.Blocks) {}, dial...)
+}
+
+// startWith is start with parts that change has changed.
+func startWith(t testing.TB, cfg Config, core *servertest.Core, change func(*server.Parts, *servertest.Blocks), dial ...grpc.DialOption) *testServer {
+	t.Helper()
 	if core == nil {
 		core = servertest.NewCore()
 	}
 	cfg.Address = "127.0.0.1"
 	blocks := &servertest.Blocks{Account: memory.New(memory.Config{Limit: 1 << 30})}
-	g, err := New(cfg, server.Parts{Core: core, Allocate: blocks.Allocate, Memory: blocks.Account,
-		Logging: &servertest.Log[server.LogSettings]{S: server.LogSettings{Info: true, Warning: true, Error: true, Format: server.LogFormatDefault}}}, zerolog.New(os.Stderr).Level(zerolog.WarnLevel))
+	parts := server.Parts{Core: core, Allocate: blocks.Allocate, Memory: blocks.Account,
+		Logging: &servertest.Log[server.LogSettings]{S: server.LogSettings{Info: true, Warning: true, Error: true, Format: server.LogFormatDefault}}}
+	change(&parts, blocks)
+	g, err := New(cfg, parts, zerolog.New(os.Stderr).Level(zerolog.WarnLevel))
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/grpc/message"
 	"github.com/nereid-serving/nereid/server/grpc/replies"
+	"github.com/nereid-serving/nereid/server/regions"
 )
 
 // FrontEnd is the gRPC front end. Listen, then Run it once.
@@ -27,6 +28,7 @@ type FrontEnd struct {
 	allocate     server.Allocator
 	account      *memory.Account
 	logging      server.LogControl
+	regions      *regions.Registry
 	extensions   []string
 	log          zerolog.Logger
 	restrictions server.Restrictions
@@ -60,6 +62,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 		allocate:   parts.Allocate,
 		account:    parts.Memory,
 		logging:    parts.Logging,
+		regions:    parts.Regions,
 		extensions: server.Extensions(),
 		log:        log,
 		stopping:   make(chan struct{}),

@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -85,7 +86,7 @@ func TestMethodsAnswerByTheTable(t *testing.T) {
 			"invalid model version specified '-3' , version should be an integral value > 0"},
 		{"ServerMetadata", &kserve.ServerMetadataRequest{}, &kserve.ServerMetadataResponse{}, codes.OK, `name: "name" version: "1.2.3"
 			extensions: ["classification", "sequence", "model_repository", "model_repository(unload_dependents)", "schedule_policy",
-			"model_configuration",   "binary_tensor_data", "parameters", "statistics",  "logging"]`},
+			"model_configuration", "system_shared_memory", "cuda_shared_memory", "binary_tensor_data", "parameters", "statistics",  "logging"]`},
 		{"ModelMetadata", &kserve.ModelMetadataRequest{Name: "batch"}, &kserve.ModelMetadataResponse{}, codes.OK, `name: "batch" versions: "1" platform: "plat"
 			inputs: {name: "INPUT0" datatype: "FP32" shape: [-1, 4]} outputs: {name: "OUTPUT0" datatype: "FP32" shape: [-1, 4]}`},
 		{"ModelMetadata", &kserve.ModelMetadataRequest{Name: "id_bytes", Version: "01"}, &kserve.ModelMetadataResponse{}, codes.OK, `name: "id_bytes" versions: "1" platform: "python"
@@ -122,14 +123,15 @@ func TestMethodsAnswerByTheTable(t *testing.T) {
 		{"RepositoryModelUnload", &kserve.RepositoryModelUnloadRequest{RepositoryName: "r"}, &kserve.RepositoryModelUnloadResponse{}, codes.Unimplemented, server.ErrRepositoryName.Message},
 		{"RepositoryModelUnload", &kserve.RepositoryModelUnloadRequest{Parameters: params{"unload_dependents": param(nil)}}, &kserve.RepositoryModelUnloadResponse{}, codes.InvalidArgument,
 			"invalid value type for 'unload_dependents' parameter, expected bool_param."},
-		{"SystemSharedMemoryRegister", &kserve.SystemSharedMemoryRegisterRequest{Name: "r"}, &kserve.SystemSharedMemoryRegisterResponse{}, codes.Unimplemented, server.ErrRegionsOff.Message},
-		{"CudaSharedMemoryRegister", &kserve.CudaSharedMemoryRegisterRequest{Name: "r"}, &kserve.CudaSharedMemoryRegisterResponse{}, codes.Unimplemented, server.ErrRegionsOff.Message},
+		{"SystemSharedMemoryRegister", &kserve.SystemSharedMemoryRegisterRequest{Name: "r"}, &kserve.SystemSharedMemoryRegisterResponse{}, codes.Unimplemented, regions.ErrDisabled.Message},
+		{"CudaSharedMemoryRegister", &kserve.CudaSharedMemoryRegisterRequest{Name: "r"}, &kserve.CudaSharedMemoryRegisterResponse{}, codes.InvalidArgument,
+			"failed to register CUDA shared memory region: 'r', GPUs not supported"},
 		{"SystemSharedMemoryStatus", &kserve.SystemSharedMemoryStatusRequest{}, &kserve.SystemSharedMemoryStatusResponse{}, codes.OK, ""},
 		{"SystemSharedMemoryStatus", &kserve.SystemSharedMemoryStatusRequest{Name: "r"}, &kserve.SystemSharedMemoryStatusResponse{}, codes.NotFound, "Unable to find system shared memory region: 'r'"},
-		{"SystemSharedMemoryUnregister", &kserve.SystemSharedMemoryUnregisterRequest{Name: "r"}, &kserve.SystemSharedMemoryUnregisterResponse{}, codes.OK, ""},
+		{"SystemSharedMemoryUnregister", &kserve.SystemSharedMemoryUnregisterRequest{Name: "r"}, &kserve.SystemSharedMemoryUnregisterResponse{}, codes.Unimplemented, regions.ErrDisabled.Message},
 		{"CudaSharedMemoryStatus", &kserve.CudaSharedMemoryStatusRequest{}, &kserve.CudaSharedMemoryStatusResponse{}, codes.OK, ""},
 		{"CudaSharedMemoryStatus", &kserve.CudaSharedMemoryStatusRequest{Name: "r"}, &kserve.CudaSharedMemoryStatusResponse{}, codes.NotFound, "Unable to find cuda shared memory region: 'r'"},
-		{"CudaSharedMemoryUnregister", &kserve.CudaSharedMemoryUnregisterRequest{}, &kserve.CudaSharedMemoryUnregisterResponse{}, codes.OK, ""},
+		{"CudaSharedMemoryUnregister", &kserve.CudaSharedMemoryUnregisterRequest{}, &kserve.CudaSharedMemoryUnregisterResponse{}, codes.Unimplemented, regions.ErrDisabled.Message},
 		{"TraceSetting", &kserve.TraceSettingRequest{}, &kserve.TraceSettingResponse{}, codes.Unimplemented, server.ErrTracesOff.Message},
 		{"Nothing", &kserve.ServerLiveRequest{}, &kserve.ServerLiveResponse{}, codes.Unimplemented, ""},
 		{"/some.Other/Thing", &kserve.ServerLiveRequest{}, &kserve.ServerLiveResponse{}, codes.Unimplemented, ""},

@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc/message"
+	"github.com/nereid-serving/nereid/server/regions"
 )
 
 // services describes all methods. They are not the generated descriptions:
@@ -37,8 +38,8 @@ func (g *FrontEnd) services(life context.Context) []*grpc.ServiceDesc {
 			unary(g, "SystemSharedMemoryUnregister", server.GroupSharedMemory, g.systemRegionUnregister),
 			unary(g, "CudaSharedMemoryStatus", server.GroupSharedMemory, g.cudaRegionStatus),
 			unary(g, "CudaSharedMemoryUnregister", server.GroupSharedMemory, g.cudaRegionUnregister),
-			g.unsupported("SystemSharedMemoryRegister", server.GroupSharedMemory, server.ErrRegionsOff),
-			g.unsupported("CudaSharedMemoryRegister", server.GroupSharedMemory, server.ErrRegionsOff),
+			unary(g, "SystemSharedMemoryRegister", server.GroupSharedMemory, g.systemRegionRegister),
+			unary(g, "CudaSharedMemoryRegister", server.GroupSharedMemory, g.cudaRegionRegister),
 			g.unsupported("TraceSetting", server.GroupTrace, server.ErrTracesOff),
 			{
 				StreamName: "ModelInfer",
@@ -101,23 +102,52 @@ func unary[Q any, P interface {
 }
 
 func (g *FrontEnd) systemRegionStatus(_ context.Context, q *kserve.SystemSharedMemoryStatusRequest) (*kserve.SystemSharedMemoryStatusResponse, error) {
-	if name := q.GetName(); name != "" {
-		return nil, server.NoRegion("system", name)
+	list, err := g.regions.Status(regions.System, q.GetName())
+	if err != nil {
+		return nil, err
 	}
-	return &kserve.SystemSharedMemoryStatusResponse{}, nil
+	reply := &kserve.SystemSharedMemoryStatusResponse{}
+	for _, one := range list {
+		if reply.Regions == nil {
+			reply.Regions = map[string]*kserve.SystemSharedMemoryStatusResponse_RegionStatus{}
+		}
+		reply.Regions[one.Name] = &kserve.SystemSharedMemoryStatusResponse_RegionStatus{
+			Name: one.Name, Key: one.Key, Offset: one.Offset, ByteSize: one.Size,
+		}
+	}
+	return reply, nil
+}
+
+func (g *FrontEnd) systemRegionRegister(_ context.Context, q *kserve.SystemSharedMemoryRegisterRequest) (*kserve.SystemSharedMemoryRegisterResponse, error) {
+	if err := g.regions.RegisterSystem(q.GetName(), q.GetKey(), q.GetOffset(), q.GetByteSize()); err != nil {
+		return nil, err
+	}
+	return &kserve.SystemSharedMemoryRegisterResponse{}, nil
+}
+
+func (g *FrontEnd) systemRegionUnregister(_ context.Context, q *kserve.SystemSharedMemoryUnregisterRequest) (*kserve.SystemSharedMemoryUnregisterResponse, error) {
+	if err := g.regions.Unregister(regions.System, q.GetName()); err != nil {
+		return nil, err
+	}
+	return &kserve.SystemSharedMemoryUnregisterResponse{}, nil
 }
 
 func (g *FrontEnd) cudaRegionStatus(_ context.Context, q *kserve.CudaSharedMemoryStatusRequest) (*kserve.CudaSharedMemoryStatusResponse, error) {
-	if name := q.GetName(); name != "" {
-		return nil, server.NoRegion("cuda", name)
+	if _, err := g.regions.Status(regions.CUDA, q.GetName()); err != nil {
+		return nil, err
 	}
 	return &kserve.CudaSharedMemoryStatusResponse{}, nil
 }
 
-func (g *FrontEnd) systemRegionUnregister(context.Context, *kserve.SystemSharedMemoryUnregisterRequest) (*kserve.SystemSharedMemoryUnregisterResponse, error) {
-	return &kserve.SystemSharedMemoryUnregisterResponse{}, nil
+// cudaRegionRegister refuses each region, whether clients may register any or not: over
+// gRPC Triton looks for devices first.
+func (g *FrontEnd) cudaRegionRegister(_ context.Context, q *kserve.CudaSharedMemoryRegisterRequest) (*kserve.CudaSharedMemoryRegisterResponse, error) {
+	return nil, regions.NoDevice(q.GetName())
 }
 
-func (g *FrontEnd) cudaRegionUnregister(context.Context, *kserve.CudaSharedMemoryUnregisterRequest) (*kserve.CudaSharedMemoryUnregisterResponse, error) {
+func (g *FrontEnd) cudaRegionUnregister(_ context.Context, q *kserve.CudaSharedMemoryUnregisterRequest) (*kserve.CudaSharedMemoryUnregisterResponse, error) {
+	if err := g.regions.Unregister(regions.CUDA, q.GetName()); err != nil {
+		return nil, err
+	}
 	return &kserve.CudaSharedMemoryUnregisterResponse{}, nil
 }

@@ -288,20 +288,3 @@ func appendLogSettings(b []byte, s server.LogSettings) []byte {
 	b = jsontext.AppendString(append(b, `,"log_format":`...), s.Format)
 	return append(b, '}')
 }
-
-// serveRegionStatus serves GET …/status of one kind of shared memory, "system"
-// or "cuda". There is none, so all that can be asked for is unknown.
-func serveRegionStatus(w *http1.Reply, kind, region string) error {
-	if region != "" {
-		return server.NoRegion(kind, region)
-	}
-	w.Send(http.StatusOK, []byte("[]"))
-	return nil
-}
-
-// serveRegionUnregister serves POST …/unregister, which succeeds for regions that
-// are not there: clients begin with it.
-func serveRegionUnregister(w *http1.Reply) error {
-	w.Send(http.StatusOK, nil)
-	return nil
-}

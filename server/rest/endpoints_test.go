@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -24,7 +25,7 @@ func TestEndpointsAnswerByTheTable(t *testing.T) {
 	for _, tt := range []struct{ request, body, want string }{
 		{"GET /v2", "", `200 application/json {"name":"s","version":"1.2.3","extensions":["classification","sequence","model_repository",` +
 			`"model_repository(unload_dependents)","schedule_policy","model_configuration",` +
-			`"binary_tensor_data","parameters","statistics","logging"]}`},
+			`"system_shared_memory","cuda_shared_memory","binary_tensor_data","parameters","statistics","logging"]}`},
 		{"GET /v2?x=y", "", "200 application/json {\"name\""},
 		{"GET /v2/", "", "404 text/plain " + errorBody("Not Found")},
 		{"GET /", "", "404 text/plain " + errorBody("Not Found")},
@@ -82,10 +83,11 @@ func TestEndpointsAnswerByTheTable(t *testing.T) {
 		{"GET /v2/systemsharedmemory/status", "", "200 application/json []"},
 		{"GET /v2/cudasharedmemory/region/a%20b/status", "", "404 application/json " + errorBody("Unable to find cuda shared memory region: 'a b'")},
 		{"GET /v2/systemsharedmemory/region/r/status", "", "404 application/json " + errorBody("Unable to find system shared memory region: 'r'")},
-		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"/k","byte_size":64}`, "501 application/json " + errorBody(server.ErrRegionsOff.Message)},
-		{"POST /v2/cudasharedmemory/region/r/register", "", "501 application/json " + errorBody(server.ErrRegionsOff.Message)},
-		{"POST /v2/cudasharedmemory/unregister", "", "200 application/json "},
-		{"POST /v2/systemsharedmemory/region/r/unregister", "{}", "200 application/json "},
+		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"/k","byte_size":64}`, "501 application/json " + errorBody(regions.ErrDisabled.Message)},
+		{"POST /v2/systemsharedmemory/register", "", "501 application/json " + errorBody(regions.ErrDisabled.Message)},
+		{"POST /v2/cudasharedmemory/region/r/register", "", "501 application/json " + errorBody(regions.ErrDisabled.Message)},
+		{"POST /v2/cudasharedmemory/unregister", "", "501 application/json " + errorBody(regions.ErrDisabled.Message)},
+		{"POST /v2/systemsharedmemory/region/r/unregister", "{}", "501 application/json " + errorBody(regions.ErrDisabled.Message)},
 		{"GET /v2/trace/setting", "", "501 application/json " + errorBody("This server does not support traces.")},
 		{"POST /v2/models/m/trace/setting", `{"trace_level":["OFF"]}`, "501 application/json " + errorBody("This server does not support traces.")},
 		{"GET /v2/models/m/versions/1/trace/setting", "", "404 text/plain " + errorBody("Not Found")},

@@ -56,7 +56,7 @@ type testServer struct {
 // startHTTP runs a front end until the test ends. Afterwards all memory must
 // have come back, and nothing may have been logged as an error: a block that is
 // released twice is a panic, and that is one.
-func startHTTP(t testing.TB, cfg Config, core *fakeCore) *testServer {
+func startHTTP(t testing.TB, cfg Config, core *fakeCore, change ...func(*server.Parts, *servertest.Blocks)) *testServer {
 	t.Helper()
 	if core == nil {
 		core = servertest.NewCore()
@@ -67,8 +67,12 @@ func startHTTP(t testing.TB, cfg Config, core *fakeCore) *testServer {
 		log = zerolog.Nop()
 	}
 	blocks := &fakeBlocks{Blocks: servertest.Blocks{Account: memory.New(memory.Config{Limit: 1 << 30})}}
-	h, err := New(cfg, server.Parts{Core: core, Allocate: blocks.Allocate, Open: blocks.open, Memory: blocks.Account,
-		Logging: &fakeLog{S: server.LogSettings{Info: true, Warning: true, Error: true, Format: server.LogFormatDefault}}}, log)
+	parts := server.Parts{Core: core, Allocate: blocks.Allocate, Open: blocks.open, Memory: blocks.Account,
+		Logging: &fakeLog{S: server.LogSettings{Info: true, Warning: true, Error: true, Format: server.LogFormatDefault}}}
+	for _, f := range change {
+		f(&parts, &blocks.Blocks)
+	}
+	h, err := New(cfg, parts, log)
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/regions"
 )
 
 // endpoint is what a path names.
@@ -26,9 +27,8 @@ const (
 	epRepositoryLoad
 	epRepositoryUnload
 	epRepositoryInstances
-	epSystemRegionStatus
-	epCUDARegionStatus
-	epRegionRegister // of either kind
+	epRegionStatus
+	epRegionRegister
 	epRegionUnregister
 	epTrace
 	epGenerate
@@ -57,10 +57,9 @@ var endpoints = [...]struct {
 
 	epRepositoryInstances: {server.GroupModelRepository, http.MethodPost, typeJSON},
 
-	epSystemRegionStatus: {server.GroupSharedMemory, http.MethodGet, typeJSON},
-	epCUDARegionStatus:   {server.GroupSharedMemory, http.MethodGet, typeJSON},
-	epRegionRegister:     {server.GroupSharedMemory, http.MethodPost, typeJSON},
-	epRegionUnregister:   {server.GroupSharedMemory, http.MethodPost, typeJSON},
+	epRegionStatus:     {server.GroupSharedMemory, http.MethodGet, typeJSON},
+	epRegionRegister:   {server.GroupSharedMemory, http.MethodPost, typeJSON},
+	epRegionUnregister: {server.GroupSharedMemory, http.MethodPost, typeJSON},
 
 	epTrace:    {server.GroupTrace, "", typeJSON},
 	epGenerate: {server.GroupInference, http.MethodPost, typeJSON},
@@ -73,6 +72,7 @@ type target struct {
 	version    string // decimal digits, "" if the path has none
 	repository string
 	region     string // of shared memory
+	kind       regions.Kind
 }
 
 // route takes a raw path apart. Segments match exactly: no empty ones, no slash
@@ -104,10 +104,10 @@ func route(path string) (t target) {
 			return routeRepository(rest)
 		}
 		if rest, ok = strings.CutPrefix(path, "/v2/systemsharedmemory/"); ok {
-			return routeRegion(rest, epSystemRegionStatus)
+			return routeRegion(rest, regions.System)
 		}
 		if rest, ok = strings.CutPrefix(path, "/v2/cudasharedmemory/"); ok {
-			return routeRegion(rest, epCUDARegionStatus)
+			return routeRegion(rest, regions.CUDA)
 		}
 	}
 	return t
@@ -193,9 +193,8 @@ func routeRepository(path string) (t target) {
 	return t
 }
 
-// routeRegion takes apart what follows the kind of shared memory; status is the
-// endpoint that tells of that kind.
-func routeRegion(path string, status endpoint) (t target) {
+// routeRegion takes apart what follows the kind of shared memory.
+func routeRegion(path string, kind regions.Kind) (t target) {
 	if region, ok := strings.CutPrefix(path, "region/"); ok {
 		region, path, _ = strings.Cut(region, "/")
 		if region == "" {
@@ -203,9 +202,10 @@ func routeRegion(path string, status endpoint) (t target) {
 		}
 		t.region = decodeSegment(region)
 	}
+	t.kind = kind
 	switch path {
 	case "status":
-		t.endpoint = status
+		t.endpoint = epRegionStatus
 	case "register":
 		t.endpoint = epRegionRegister
 	case "unregister":

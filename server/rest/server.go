@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/rest/body"
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
@@ -25,6 +26,7 @@ type FrontEnd struct {
 	cfg          Config
 	core         server.Core
 	logging      server.LogControl
+	regions      *regions.Registry
 	restrictions server.Restrictions
 	serverJSON   []byte // the server's metadata
 	bodies       *body.Gatherer
@@ -49,6 +51,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 		cfg:        cfg,
 		core:       parts.Core,
 		logging:    parts.Logging,
+		regions:    parts.Regions,
 		serverJSON: serverMetadata(cfg.ServerName, cfg.ServerVersion),
 		log:        log,
 	}
@@ -160,14 +163,12 @@ func (h *FrontEnd) serve(t target, w *http1.Reply, r *http1.Request) error {
 		return h.serveUnload(t, w, r)
 	case epRepositoryInstances:
 		return h.serveInstances(t, w, r)
-	case epSystemRegionStatus:
-		return serveRegionStatus(w, "system", t.region)
-	case epCUDARegionStatus:
-		return serveRegionStatus(w, "cuda", t.region)
+	case epRegionStatus:
+		return h.serveRegionStatus(t, w)
 	case epRegionRegister:
-		return server.ErrRegionsOff
+		return h.serveRegionRegister(t, w, r)
 	case epRegionUnregister:
-		return serveRegionUnregister(w)
+		return h.serveRegionUnregister(t, w)
 	case epTrace:
 		return server.ErrTracesOff
 	default:

@@ -1,0 +1,128 @@
+package rest
+
+import (
+	"encoding/base64"
+	"net/http"
+	"strconv"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/regions"
+	"github.com/nereid-serving/nereid/server/rest/body"
+)
+
+// serveRegionStatus serves GET …/status of one kind of shared memory.
+func (h *FrontEnd) serveRegionStatus(t target, w *http1.Reply) error {
+	list, err := h.regions.Status(t.kind, t.region)
+	if err != nil {
+		return err
+	}
+	b := []byte{'['}
+	for i, one := range list {
+		b = jsontext.AppendString(append(appendComma(b, i), `{"name":`...), one.Name)
+		b = jsontext.AppendString(append(b, `,"key":`...), one.Key)
+		b = strconv.AppendUint(append(b, `,"offset":`...), one.Offset, 10)
+		b = strconv.AppendUint(append(b, `,"byte_size":`...), one.Size, 10)
+		b = append(b, '}')
+	}
+	w.Send(http.StatusOK, append(b, ']'))
+	return nil
+}
+
+// serveRegionRegister serves POST …/register of one kind.
+func (h *FrontEnd) serveRegionRegister(t target, w *http1.Reply, r *http1.Request) error {
+	if err := h.regions.CheckEnabled(); err != nil {
+		return err
+	}
+	if t.region == "" {
+		return infer.Errorf(infer.InvalidArg, "'region name' is necessary to register %s shared memory region", t.kind)
+	}
+	return h.bodies.Whole(r, func(text []byte, _ *memory.Charge) error {
+		doc, err := body.Parse(new(jsontext.Scanner), text)
+		if err != nil {
+			return err
+		}
+		if err := h.registerRegion(t, doc.Root()); err != nil {
+			return err
+		}
+		w.Send(http.StatusOK, nil)
+		return nil
+	})
+}
+
+func (h *FrontEnd) registerRegion(t target, v jsontext.Value) error {
+	if t.kind == regions.CUDA {
+		if err := checkHandle(v); err != nil {
+			return err
+		}
+		return h.regions.RegisterCUDA(t.region)
+	}
+	if err := checkMembers(v, "key", "byte_size"); err != nil {
+		return err
+	}
+	key, err := v.Member("key").Text()
+	if err != nil {
+		return err
+	}
+	offset := uint64(0)
+	if m := v.Member("offset"); m.Exists() {
+		if offset, err = m.Uint(); err != nil {
+			return err
+		}
+	}
+	size, err := v.Member("byte_size").Uint()
+	if err != nil {
+		return err
+	}
+	return h.regions.RegisterSystem(t.region, key.String(), offset, size)
+}
+
+// checkMembers refuses the first member that a registration lacks.
+func checkMembers(v jsontext.Value, names ...string) error {
+	for _, name := range names {
+		if !v.Member(name).Exists() {
+			return infer.Errorf(infer.InvalidArg, "Shared memory register request has no '%s' field", name)
+		}
+	}
+	return nil
+}
+
+// handleBytes is the size of a cudaIpcMemHandle_t.
+const handleBytes = 64
+
+// checkHandle refuses what is no description of a region on a device.
+func checkHandle(v jsontext.Value) error {
+	if err := checkMembers(v, "raw_handle", "device_id", "byte_size"); err != nil {
+		return err
+	}
+	b64 := v.Member("raw_handle").Member("b64")
+	if !b64.Exists() {
+		return infer.Errorf(infer.Internal, "attempt to access non-existing object member 'b64'")
+	}
+	text, err := b64.Text()
+	if err != nil {
+		return err
+	}
+	if _, err := v.Member("byte_size").Uint(); err != nil {
+		return err
+	}
+	if _, err := v.Member("device_id").Uint(); err != nil {
+		return err
+	}
+	if handle, err := base64.StdEncoding.DecodeString(text.String()); err != nil || len(handle) != handleBytes {
+		return infer.Errorf(infer.InvalidArg, "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")
+	}
+	return nil
+}
+
+// serveRegionUnregister serves POST …/unregister of one kind. It succeeds for regions that
+// are not there: clients begin with it.
+func (h *FrontEnd) serveRegionUnregister(t target, w *http1.Reply) error {
+	if err := h.regions.Unregister(t.kind, t.region); err != nil {
+		return err
+	}
+	w.Send(http.StatusOK, nil)
+	return nil
+}
