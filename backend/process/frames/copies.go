@@ -24,7 +24,9 @@ type copies struct {
 	used    atomic.Int64
 }
 
-// privateCopy is memory of this process alone. It implements infer.Memory.
+// privateCopy is the owner of memory of this process alone, which no stub can change or
+// take away. Responses hold it after the end of the life too: so it refers to the copies
+// of the life, and to nothing else of it. It implements infer.Memory.
 type privateCopy struct {
 	of   *copies
 	n    int64
@@ -35,6 +37,8 @@ type privateCopy struct {
 // there would be more than limit bytes of copies, or the account has no room for
 // one, the error is an *infer.Error of code Unavailable.
 func (c *copies) copyOf(b []byte, limit int64) ([]byte, infer.Memory, error) {
+	// Counted and charged before the memory is taken: the account is that of all lives and
+	// of the front ends.
 	n := int64(len(b))
 	if used := c.used.Add(n); used > limit {
 		c.used.Add(-n)
@@ -49,6 +53,8 @@ func (c *copies) copyOf(b []byte, limit int64) ([]byte, infer.Memory, error) {
 	owner := &privateCopy{of: c, n: n}
 	owner.refs.Store(1)
 	private := make([]byte, n)
+	// The stub may write meanwhile, so the copy may have bytes of two moments, as the
+	// output itself could. What it cannot do is change the copy after it was checked.
 	if err := shm.Guard(func() { copy(private, b) }); err != nil {
 		owner.Release()
 		return nil, nil, err
@@ -56,8 +62,10 @@ func (c *copies) copyOf(b []byte, limit int64) ([]byte, infer.Memory, error) {
 	return private, owner, nil
 }
 
+// Retain adds a reference.
 func (p *privateCopy) Retain() { p.refs.Add(1) }
 
+// Release gives a reference up. With the last one the bytes are the garbage collector's.
 func (p *privateCopy) Release() {
 	if p.refs.Add(-1) == 0 {
 		p.of.used.Add(-p.n)

@@ -44,7 +44,9 @@ func (d *Decoder) name(index uint16) (string, error) {
 	return d.names.list[index], nil
 }
 
-// Return ends the loans whose tickets the stub gives back, 8 bytes each.
+// Return ends the loans whose tickets the stub gives back, 8 bytes each. It is called when
+// all else of the frame has been read: an output that passes a loan on comes with the
+// ticket of that loan, and has retained its block by then.
 func (d *Decoder) Return(tickets []byte) error {
 	for i := range len(tickets) / 8 {
 		if err := d.loans.Return(shm.Ticket(ipc.Ticket(tickets, i))); err != nil {

@@ -19,7 +19,8 @@ type Encoder struct {
 	loans   *shm.Loans
 	names   *Names // that the stub has been told; guarded by the caller's lock
 
-	// The batch that is being sent, kept for its memory. Guarded by the caller's lock.
+	// The batch that is being sent. The slices are kept from batch to batch, for their
+	// memory; reset forgets what they held. Guarded by the caller's lock.
 	tensors []ipc.Descriptor
 	places  []place // of tensors, in their order
 	heads   []ipc.RequestHead
@@ -150,14 +151,17 @@ func (e *Encoder) place(t *infer.Tensor) error {
 		if p, err = e.inRequests(t); err != nil {
 			return err
 		}
+		// Lent before the frame is written: a stub that reads the ticket may give it back at
+		// once. The loan is a reference of its own, so that the request may be released,
+		// cancelled or answered while the stub still reads.
 		err = p.lend(e.loans)
-		p.release() // the loan keeps it
+		p.release()
 		if err != nil {
 			return err
 		}
 	}
 	p.describe(&d)
-	e.tensors, e.places = append(e.tensors, d), append(e.places, p)
+	e.tensors, e.places = append(e.tensors, d), append(e.places, p) // from here on undo knows the loan
 	return nil
 }
 
@@ -171,7 +175,9 @@ func element(t *infer.Tensor) uint32 {
 	return 0
 }
 
-// write writes the planned body.
+// write writes the planned body, into the ring or into a block: memory that the stub can
+// read already, but does not look at before the frame is published. Every byte is written
+// but for padding, whose old bytes the stub passes over.
 func (e *Encoder) write(body []byte, requests []*infer.Request) {
 	b := body
 	binary.LittleEndian.PutUint32(b[0:], uint32(len(requests)))

@@ -12,12 +12,14 @@ import (
 // Response is an INFER_RESPONSE on its way into the ring: the response to a BLS request,
 // for the model that made it.
 type Response struct {
-	encoder     *Encoder
-	outputs     []infer.Tensor
-	head        ipc.ResponseHead
-	text        string // of the error
-	parameters  []byte
-	places      []place // of outputs; each keeps its block until Release
+	encoder    *Encoder
+	outputs    []infer.Tensor
+	head       ipc.ResponseHead
+	text       string // of the error
+	parameters []byte
+	// places are those of outputs. Each keeps its block until Release: they are lent only
+	// under the caller's lock, right before the frame is sent.
+	places      []place
 	few         [4]place
 	descriptors []ipc.Descriptor
 	size        int // bytes of the body
@@ -133,6 +135,7 @@ func (p *Response) describe() error {
 	p.descriptors = make([]ipc.Descriptor, len(p.places))
 	for i := range p.places {
 		t, at, d := &p.outputs[i], &p.places[i], &p.descriptors[i]
+		// The name first: the NAME must lie in the ring before the frame that uses it.
 		index, err := p.encoder.nameIndex(t.Name)
 		if err != nil {
 			return err

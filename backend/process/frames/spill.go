@@ -34,11 +34,16 @@ func (e *Encoder) spill(kind ipc.Kind, id uint64, ahead bool, n int, write func(
 		return 0, noRoom(kind, n, err)
 	}
 	body := inBlock(block, n)
-	defer body.release() // the loan keeps it; or it was not written
+	// Once it is lent, the loan keeps the block; up to then, and if write panics, it is
+	// this function's alone.
+	defer body.release()
 	write(body.data)
+	// Lent before it is published: the stub may give the ticket back before Commit has
+	// returned.
 	if err := body.lend(e.loans); err != nil {
 		return 0, err
 	}
+	// From Begin to Commit the channel's send lock is held: nothing here waits or fails.
 	frame, err := e.channel.Begin(kind, id, ipc.DescriptorSize)
 	if err != nil {
 		body.takeBack(e.loans)
