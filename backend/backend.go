@@ -77,7 +77,7 @@ type Strategy interface {
 	// Begin is called when a batch is begun, and again if that has to be begun
 	// anew. The result, which may be nil, is asked in order about each request that
 	// could join the batch; a request that is excluded closes the batch and begins
-	// the next one. The first one is in whatever the answer is, so that every
+	// the next one. The first request is in, whatever the answer is, so that every
 	// request is executed. Neither function blocks, or calls back, as the scheduler
 	// is locked; batches are begun one at a time.
 	Begin() (include func(*infer.Request) bool)

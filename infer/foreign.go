@@ -4,8 +4,8 @@ package infer
 // client's region of shared memory: the client may change them at any moment, or make
 // them vanish. A Tensor in foreign memory has a size and no Data.
 //
-// Who needs the bytes has them copied (Localize). No other access is offered, so that
-// none can go unguarded.
+// A package that needs the bytes has them copied (Localize). No other access is offered,
+// so that none can go unguarded.
 type Foreign interface {
 	Memory
 	// Size returns how many bytes there are. It does not change.

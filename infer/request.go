@@ -95,7 +95,7 @@ type Caller struct {
 	// Holding is true if the execution holds its instance and does not end before
 	// this request has, as far as the backend can know.
 	Holding bool
-	// Backend is what the backend that made the Caller keeps with it; nobody else
+	// Backend is what the backend that made the Caller keeps with it; no other package
 	// looks at it.
 	Backend any
 

@@ -67,8 +67,8 @@ type custom struct {
 	series   int                 // in all, as their cost counts them
 }
 
-// customFamily is a family that at least one MetricFamily object refers to, or
-// one that a model left behind.
+// customFamily is a family that at least one MetricFamily object refers to, or that an
+// unloaded model has left behind.
 type customFamily struct {
 	name, description string
 	kind              Kind

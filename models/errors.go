@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 )
 
-// errNotReady is the answer to whatever needs models before the start is over, or if
-// there can be none.
+// errNotReady is the answer to every request that needs models before the start is over,
+// or after it has failed.
 var errNotReady = infer.Errorf(infer.Unavailable, "Server not ready")
 
 // errOvertaken ends the load of a model whose files have changed meanwhile, or
@@ -17,7 +17,7 @@ var errNotReady = infer.Errorf(infer.Unavailable, "Server not ready")
 var errOvertaken = infer.Errorf(infer.Unavailable,
 	"Newer operation has been applied to the model lifecycle, current load operation is out-dated.")
 
-// errNotPolled is the client's text for whatever is wrong with a model before
+// errNotPolled is the client's text for every fault of a model that is found before
 // it can be loaded; the log has the reason.
 func errNotPolled(name string) error {
 	return infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", name)

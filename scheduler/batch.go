@@ -122,7 +122,7 @@ func (d *Batcher) again(b *batch, withdrawn bool) {
 		d.putBackLocked(r)
 	}
 	if change := back - len(gone); change != 0 {
-		d.config.Observer.Pending(change) // before anybody takes them
+		d.config.Observer.Pending(change) // before an instance takes them
 	}
 	d.mu.Unlock()
 	drained()

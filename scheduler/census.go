@@ -34,8 +34,8 @@ func (c *Census) LeaveLocked() (drained bool) {
 	return c.stopped
 }
 
-// StopLocked notes that nothing comes in any more. First says that nobody has
-// stopped the scheduler before, drained that nothing was inside then.
+// StopLocked notes that the scheduler accepts no more requests. first says that it was not
+// stopped before, drained that it had no request then.
 func (c *Census) StopLocked() (first, drained bool) {
 	if c.stopped {
 		return false, false

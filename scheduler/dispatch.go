@@ -197,8 +197,8 @@ func (d *Batcher) leaveLinesLocked(b *batch) {
 }
 
 // readyLocked returns how many of those picked are to be executed now, if there is
-// an instance for them: an idle one, or one that takes a complete batch ahead. If
-// there are none, the timer is set for when there may be.
+// an instance for them: an idle one, or an instance that takes a complete batch ahead. If
+// n is 0, the timer is set for when there may be some.
 func (d *Batcher) readyLocked(idle bool) (n int, complete bool) {
 	now := d.now()
 	for next := d.waiting.deadlines.next(); next != 0 && next <= now; next = d.waiting.deadlines.next() {

@@ -101,7 +101,7 @@ func (f *forming) fits(by *rules, r *request) bool {
 func (f *forming) pick(by *rules, r *request) {
 	if len(f.picked) == 0 && by.strategy != nil {
 		if f.include = by.strategy.Begin(); f.include != nil {
-			f.include(r.task.Request) // the first one is in whatever it says, else it never were
+			f.include(r.task.Request) // the first request is in, whatever it says: else it would never be executed
 		}
 	}
 	if len(f.picked) == 0 || r.timing[0].Queued < f.oldest {

@@ -79,8 +79,8 @@ func (o *order) enter(r *request) {
 	}
 }
 
-// deliver hands up a response of a request that has a place, and whatever may
-// leave after it, or keeps it. What is kept no longer counts against the window
+// deliver hands up a response of a request that has a place, and the responses that
+// may leave after it, or keeps it. What is kept no longer counts against the window
 // of its request: its model might send first what can leave last.
 func (o *order) deliver(t *turn, response *infer.Response) {
 	o.mu.Lock()
@@ -217,8 +217,8 @@ func (s *readSlot) Release() {
 	s.slot.Release()
 }
 
-// noSlot stands for a slot that was released when its response was kept: who
-// hands it up does so for others, too, and is not to wait for its client.
+// noSlot stands for a slot that was released when its response was kept: the goroutine that
+// hands it up later may hold other responses back, so it is not to wait for the client.
 type noSlot struct{}
 
 // Retain implements infer.Memory.

@@ -41,8 +41,8 @@ func (d *Batcher) recallLocked() (then func()) {
 	return others
 }
 
-// reaskLocked has another instance asked for a turn in the place of one that gets
-// nothing more. What it returns is to be called with nothing locked.
+// reaskLocked has another instance asked for a turn in the place of an instance that gets
+// no more batches. What it returns is to be called with nothing locked.
 func (d *Batcher) reaskLocked(gone backend.Instance) (then func()) {
 	if d.asked == nil || backend.Instance(d.asked) != gone {
 		return nothing

@@ -7,7 +7,7 @@ import (
 
 // Ticket names a block that one side has lent to the other: an index into the
 // lender's private table and, in the high half, how often that entry has been
-// used. It means nothing to anybody else.
+// used. It means nothing to other processes.
 type Ticket uint64
 
 func makeTicket(slot, generation uint32) Ticket {

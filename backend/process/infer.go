@@ -23,7 +23,7 @@ const copyAside = 1 << 20
 
 // blsSession is what BLS requests ask of the life of the process whose model makes
 // them. All methods but fail are called by the goroutine that holds the channel's
-// receive lock, or by one that it has handed a request to.
+// receive lock, or by a goroutine that it has handed a request to.
 type blsSession interface {
 	// execution returns the requests of the batch with this number: all of them while it
 	// is executed, and those that it has left open after that. An error means that no

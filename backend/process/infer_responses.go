@@ -81,8 +81,8 @@ func (q *blsRequest) sendLocked(r *infer.Response) bool {
 			r.Release()
 			r = infer.ErrorResponse(infer.Errorf(infer.Internal, "Unexpected empty response."))
 		}
-		// One is wanted. Should the model have become decoupled just now, the others
-		// are nobody's.
+		// One response is wanted. Should the model have become decoupled just now, the
+		// others are dropped.
 		q.forgotten = !r.Final
 	}
 	if frames.ToCopy(q.of.pool, r) > copyAside {

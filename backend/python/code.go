@@ -118,8 +118,8 @@ func (c *code) Check(stub string) error {
 	return nil
 }
 
-// checkLink refuses a model file that is a link out of the repository: who may
-// write there must not decide which code runs here. Directories may be links.
+// checkLink refuses a model file that is a link out of the repository: a user who can
+// write elsewhere must not decide which code runs here. Directories may be links.
 func (c *code) checkLink() error {
 	if c.env.Runtime != "" {
 		return nil // the operator's own

@@ -54,8 +54,8 @@ type search struct {
 }
 
 // template finds the interpreter, and keeps it; it may have died since. A search
-// that found none is over for all who waited for it: who asks later has it made
-// anew, for something may have been installed.
+// that found none is over for all goroutines that waited for it: a later load has it
+// made anew, for something may have been installed.
 func (p *python) template() (*template, error) {
 	p.mu.Lock()
 	if p.current != nil {

@@ -27,8 +27,7 @@ type Key [16]byte
 // rest of the request.
 const inlineBytes = 4 << 10
 
-// hasher makes keys. Its secrets live as long as the server and are shown to
-// nobody. The bytes of large inputs are hashed with another secret than the
+// hasher makes keys. Its secrets live as long as the server and never leave it. The bytes of large inputs are hashed with another secret than the
 // message that holds these hashes: with one for both, a client could make two
 // messages whose difference vanishes.
 type hasher struct {

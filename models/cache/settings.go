@@ -57,7 +57,7 @@ func ParseSettings(settings map[string]map[string]string, directory string, limi
 }
 
 // parseUint64 reads a number as stoull does: leading blanks, a sign, which wraps
-// around, digits, and whatever follows is passed over.
+// around, digits; what follows is passed over.
 func parseUint64(text string) (uint64, error) {
 	text = strings.TrimLeft(text, " \t\n\v\f\r")
 	digits, negative := strings.CutPrefix(text, "-")

@@ -26,8 +26,8 @@ type Footprint struct {
 	Parts  map[string]uint64 // by top-level entry
 }
 
-// maxFootprintEntries bounds what is looked at of one model; whatever is behind
-// is taken to be unchanged.
+// maxFootprintEntries bounds how many entries of one model are looked at; the entries
+// behind are taken to be unchanged.
 const maxFootprintEntries = 1 << 20
 
 // footprint looks at the folder. What cannot be read does not count.
@@ -158,7 +158,7 @@ func (p Footprint) Same(later Footprint) bool {
 }
 
 // SameFor reports whether nothing has changed that one version is made of: its
-// directory, and whatever is no other version and not the configuration.
+// directory, and all entries but other versions and the configuration.
 func (p Footprint) SameFor(later Footprint, number int64) bool {
 	own := strconv.FormatInt(number, 10)
 	counts := func(name string) bool {

@@ -15,7 +15,7 @@ _NOT_ENDED = "the response sender was dropped before it had sent the final flag.
 
 
 class Client:
-    """Who waits for the answer to a request, until it is cancelled."""
+    """The client of a request: it waits for the responses until it goes."""
 
     def __init__(self, patience: int | None = None) -> None:
         self.patience = patience  # responses after which it goes; None if it stays

@@ -203,7 +203,7 @@ class Model:
         return list(request.requested_output_names()) or [entry["name"] for entry in self.config["output"]]
 
     def _given(self, request: InferenceRequest, exchange: Exchange, first: bool) -> InferenceRequest:
-        """Copy a request as the model gets it: the test's own is not the one that is answered."""
+        """Copy a request as the model gets it: the test's own is not answered."""
         clone = InferenceRequest(
             request._id,
             request._correlation,
@@ -226,7 +226,7 @@ class Model:
     ) -> list[bool]:
         """Execute requests once, and say which of them are to be executed again.
 
-        When this has returned, those that are unanswered live on in the model alone, or they end.
+        When this has returned, requests without an answer live on in the model alone, or they end.
         """
         mine = requests[:]
         with self.running():
@@ -237,7 +237,7 @@ class Model:
             if asyncio.iscoroutine(result):
                 result = self._run(result, deadline)
                 if self.decoupled:
-                    result = None  # nobody looks at it
+                    result = None  # a server passes it over
         self._check(result, mine)
         again = []
         for request, (_, exchange), response in zip(mine, batch, result or [None] * len(mine)):

@@ -24,7 +24,7 @@ type Rules struct {
 	// wait for the response of its own caller.
 	PreserveOrder bool
 	// Levels is how many priorities there are, 1 the highest; 0: all are equal. A
-	// request that names none, or one that is not there, has DefaultLevel.
+	// request that names no level, or an unknown one, has DefaultLevel.
 	Levels, DefaultLevel uint64
 	// Policy is what happens to those that wait, Policies that of single levels;
 	// nil: nothing.

@@ -159,7 +159,7 @@ func (in *Instance) giveBack(task *backend.Task, report backend.Report) bool {
 // execute hands over a batch whose turn has come.
 func (in *Instance) execute() {
 	tasks := in.batch.Tasks // it is this instance's until its Done
-	// Not kept from one to the next: who executes a batch may look at it after its
+	// A new Batch for each execution: the instance below may look at a batch after its
 	// Done.
 	handover.Give(in.limiter.log, in.inner, &backend.Batch{Tasks: tasks, Trial: in.batch.Trial, Done: in.done})
 	in.cancelGone(tasks)

@@ -205,8 +205,8 @@ func (h stagedHeap) Less(i, j int) bool {
 }
 
 // score orders those that wait for a turn, the least first: executions, that which
-// is to come with them, times priority. Without the one to come, whoever has
-// executed nothing would be before all others whatever its priority.
+// is to come with them, times priority. Without the one to come, an instance that has
+// executed nothing would be before all others, also with a low priority.
 func (in *Instance) score() uint64 { return (in.executions + 1) * in.priority }
 
 func (h stagedHeap) Swap(i, j int) {

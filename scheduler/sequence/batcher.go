@@ -204,7 +204,7 @@ func (s *Batcher) acceptLocked(r *episode, then *followUp) error {
 func (s *Batcher) joinLocked(r *episode, seq *sequence, then *followUp) {
 	seq.pushBack(r)
 	s.waiting++
-	s.config.Observer.Pending(1) // before anybody takes it
+	s.config.Observer.Pending(1) // before an instance takes it
 	if r.own.Flags&infer.SequenceEnd != 0 {
 		s.forgetLocked(seq)
 	} else {

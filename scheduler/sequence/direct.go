@@ -108,8 +108,8 @@ func (l *lane) waitLocked(s *Batcher, wait time.Duration) {
 	}, nil)
 }
 
-// pad fills the places of a batch that no request has. What stands there has the
-// shapes of one that is there, zeros in them, and is not READY. All of them have
+// pad fills the places of a batch that no request has. Padding has the shapes of a request
+// of the batch, holds zeros, and is not READY. All of them have
 // the same zeros: what a model writes there, another empty slot may read.
 func (s *Batcher) pad(b *slotBatch, like *infer.Request) error {
 	if len(b.episodes) == len(b.batch.Tasks) {

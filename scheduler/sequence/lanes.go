@@ -184,7 +184,7 @@ func (s *Batcher) putBackLocked(r *episode, then *followUp) (homeless bool) {
 	}
 	seq.pushFront(r)
 	s.waiting++
-	s.config.Observer.Pending(1) // before anybody takes it
+	s.config.Observer.Pending(1) // before an instance takes it
 	switch {
 	case r.task.Context.Err() != nil: // cancel found it with the instance
 		s.dropLocked(seq, then)

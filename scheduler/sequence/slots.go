@@ -186,8 +186,7 @@ func (s *Batcher) takeLocked(at *slot, then *followUp) *episode {
 }
 
 // nextLocked returns the first request of a slot that is to be executed, nil if
-// there is none. A sequence whose next request nobody waits for any more is
-// dropped whole.
+// there is none. A sequence whose next request was cancelled is dropped whole.
 func (s *Batcher) nextLocked(at *slot, then *followUp) *episode {
 	for at.seq != nil && at.seq.First != nil {
 		r := at.seq.First

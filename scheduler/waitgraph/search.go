@@ -29,7 +29,7 @@ func (g *Graph) find(q *BLSRequest, suspicious bool) *search {
 	}
 }
 
-// search is one look at who waits for whom.
+// search is one look at which executions wait for which.
 type search struct {
 	graph *Graph
 	// suspicious has requests whose execution has returned wait for its BLS requests.
@@ -117,8 +117,8 @@ func (s *search) run(p Place) *run {
 	return found
 }
 
-// solve finds out who has hope: whoever's hope follows from others', to begin
-// with those who wait for nothing. The rest waits in circles.
+// solve marks the executions that can end as hopeful: first those that wait for nothing,
+// then those that wait for hopeful ones only. The others wait in circles.
 func (s *search) solve() {
 	for changed := true; changed; {
 		changed = false

@@ -81,7 +81,7 @@ func replyEncoding(accept string) Coding {
 	return best
 }
 
-// readWeight reads "q=<number>" and whatever follows the number.
+// readWeight reads "q=<number>" and passes over what follows the number.
 func readWeight(params string) float64 {
 	text, ok := strings.CutPrefix(strings.TrimLeft(params, " \t"), "q=")
 	if !ok {

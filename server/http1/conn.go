@@ -38,7 +38,7 @@ var (
 	errClosing = errors.New("server is shutting down")
 )
 
-// States of a conn. One that waits for a request may be closed by anybody.
+// States of a conn. A conn that waits for a request may be closed by any goroutine.
 const (
 	connWaits   int32 = 1
 	connServes  int32 = 2

@@ -37,7 +37,7 @@ func (k Kind) title() string {
 	return "system"
 }
 
-// Config sets up a Registry. The zero value lets nobody register anything.
+// Config sets up a Registry. The zero value lets no client register anything.
 type Config struct {
 	// Enabled lets clients register regions.
 	Enabled bool

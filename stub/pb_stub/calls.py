@@ -51,7 +51,7 @@ class Calls:
         self._keeping = True
 
     def route(self, frame: bytes) -> Mailbox[bytes] | None:
-        """Say who waits for a RESULT; None if an exception has ended the wait."""
+        """Return the mailbox that waits for a RESULT; None if an exception has ended the wait."""
         return self._boxes.get(messages.HEADER.unpack_from(frame)[5])
 
     def _call(self, operation: str, **fields: Any) -> dict[str, Any]:

@@ -432,7 +432,8 @@ class Channel:
     def _send_if_free(self, take: Callable[[], bytes]) -> bool:
         """Send the short frame that take returns, and not wait. False if nothing was sent.
 
-        Nothing is while somebody is sending, who looks for more afterwards, or without room, or if take has nothing.
+        Nothing is sent while another thread sends, which looks for more afterwards, nor without room, nor if take has
+        nothing.
         """
         me = _me()
         if me in self._senders:

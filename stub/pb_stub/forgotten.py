@@ -70,7 +70,7 @@ class Forgotten:
 
     def _next(self) -> float | None:
         """Look, and say when to look again; None to sleep until a request is left open."""
-        self._asleep = True  # before the look, or one that is left open meanwhile would be missed
+        self._asleep = True  # before the look, or a request that is left open meanwhile would be missed
         wait = self._look()
         if wait is not None:
             self._asleep = False

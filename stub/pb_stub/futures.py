@@ -113,7 +113,7 @@ class Inbox:
     def _soon(self, function: Callable[[], None]) -> bool:
         try:
             self.loop.call_soon_threadsafe(function)
-        except RuntimeError:  # the loop has been closed: nobody waits
+        except RuntimeError:  # the loop has been closed: no coroutine waits
             self._channel.unlisten(self)
             return False
         return True
@@ -170,7 +170,7 @@ class Answer:
             try:
                 future.set_result(self._result(arrival))
             except RuntimeError:
-                pass  # the loop has been closed: nobody waits
+                pass  # the loop has been closed: no coroutine waits
 
     def refuse(self, refusal: InferenceResponse) -> None:
         """The request was not sent."""

@@ -10,7 +10,8 @@ taken, or a frame half written. So every handler is wrapped, and what it raises 
                                 when it returns
 
 For the last a thread asks Python to call the handler of SIGINT again, until the model's code is reached. That handler
-is ours or one that is wrapped. No signal is sent: one that has got its default action meanwhile would end the process.
+is ours or wrapped by ours. No signal is sent: if the model has given SIGINT its default action meanwhile, it would end
+the process.
 """
 
 from __future__ import annotations

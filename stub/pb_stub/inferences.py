@@ -191,7 +191,7 @@ class Inferences:
                 self.opened(frame)
 
     def opened(self, frame: bytes) -> Arrival:
-        """Open an answer. One that is not understood is an error, and the last: nothing more is wanted."""
+        """Open an answer. An answer that is not understood becomes an error, and the last: nothing more is wanted."""
         try:
             return self._reader.response(frame)
         except NotUnderstood as error:
@@ -238,7 +238,7 @@ class Inferences:
     # For the channel.
 
     def route(self, frame: bytes) -> Mailbox[bytes] | None:
-        """Say who gets an INFER_RESPONSE, in whatever thread has read it."""
+        """Return the mailbox that gets an INFER_RESPONSE; called in the thread that has read it."""
         number = messages.HEADER.unpack_from(frame)[5]
         try:
             last = frame[_FLAGS_AT] & messages.RESPONSE_FINAL

@@ -121,7 +121,7 @@ class Loop:
         return self._channel.receive(self._box)
 
     def _route(self, frame: bytes) -> Mailbox[bytes] | None:
-        """Say who gets a frame, in whatever thread has read it."""
+        """Return the mailbox that gets a frame; called in the thread that has read it."""
         kind = messages.kind_of(frame)
         if kind in (messages.EXECUTE, messages.INITIALIZE, messages.FINALIZE, messages.AUTO_COMPLETE):
             return self._box

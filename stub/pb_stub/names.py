@@ -29,7 +29,7 @@ class Names:
         self.outputs: dict[str, int] = {name: self.sent[name] for name in names[inputs : inputs + outputs]}
 
     def learn(self, frame: bytes) -> None:
-        """Take a NAME frame of the supervisor. After one that is not understood no other is: no index shifts."""
+        """Take a NAME frame of the supervisor. After a name that is not understood no later one is: no index shifts."""
         index = messages.HEADER.unpack_from(frame)[5]
         if index != len(self.received):
             raise NotUnderstood(f"name has index {index}, want {len(self.received)}")

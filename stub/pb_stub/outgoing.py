@@ -51,7 +51,7 @@ class Outgoing:
         self._pool = pool
         self._inline_size = 0  # of all tensor bytes inside the frame
         self._lent: list[int] = []  # tickets of what lies in our arena
-        self._held: list[Loan] = []  # those that descriptors refer to
+        self._held: list[Loan] = []  # the loans that descriptors refer to
 
     def place(self, index: int, tensor: Tensor) -> Placed:
         """Find or make a place for a tensor's bytes; PoolExhausted if there is none. Index is that of its name."""

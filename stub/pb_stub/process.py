@@ -221,8 +221,8 @@ def flush() -> None:
         try:
             getattr(sys, name).flush()
         except Exception:
-            # It was closed or replaced by the model, or nobody reads it. The interpreter shall not try again, and tell
-            # of it by its exit code.
+            # The model has closed or replaced it, or its reader has gone. The interpreter shall not try again, and
+            # tell of it by its exit code.
             setattr(sys, name, None)
 
 
@@ -243,7 +243,7 @@ def disown(instance: str, error: ForeignProcess) -> NoReturn:
 
 
 def lose(instance: str, error: StubError) -> NoReturn:
-    """End the process because the way to the supervisor does not work, from whatever thread has found that out."""
+    """End the process because the way to the supervisor does not work, from the thread that has found that out."""
     if isinstance(error, Gone):
         # The lifeline normally ends the group before this is noticed.
         complain(instance, "Non-graceful termination detected. ")

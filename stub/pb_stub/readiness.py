@@ -33,7 +33,7 @@ class Readiness:
         #: The model is about to be finalized: nothing is asked of it any more, and nothing answered.
         self.over = False
         self._count = 0  # of executions
-        self._executing = 0  # the number of the one that is on, 0 if none is
+        self._executing = 0  # the number of the check that runs, 0 if none does
         self._asleep = True  # until something is put into the box
         self._reads = False
         threading.Thread(target=self._run, name="pb_stub is_ready", daemon=True).start()

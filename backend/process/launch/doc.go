@@ -9,8 +9,8 @@
 // has started and left comes home to it, is known by its mark (orphans.go), and is
 // ended with the process whose mark it has.
 //
-// Lives: Process.Wait returns when the process and its group have been reaped; who
-// starts a process waits for it. Children.Close waits for its own goroutines and ends
+// Lives: Process.Wait returns when the process and its group have been reaped; the caller
+// of Bear sees to it that a goroutine waits. Children.Close waits for its own goroutines and ends
 // all orphans; when it returns, nothing of the models runs.
 //
 // Locks: births before Children.mu before Process.mu. births is held for reading while

@@ -21,7 +21,7 @@
 // or when the connection has forgotten them and the garbage collector finds the loan. The
 // transport reads these bytes in goroutines of its own.
 //
-// Trust: whatever a client sends is accepted where proto.Unmarshal accepts it, and else
+// Trust: a client's bytes are accepted where proto.Unmarshal accepts them, and else
 // refused. Lengths are compared with what is left of the message before they are used.
 //
 // A Receiver, a Request and a Reply belong to one goroutine at a time; nothing here has a
