@@ -33,11 +33,11 @@ var mayImport = map[string][]string{
 	".":                      everything,
 	"cmd/nereid":             everything,
 	"cmd/nereid/logs":        {"boundary", "server"},
-	"server":                 {"boundary", "infer", "kserve", "memory", "models", "server/regions"},
+	"server":                 {"infer", "kserve", "memory", "models", "server/regions"},
 	"server/certificates":    {},
-	"server/connections":     {"boundary", "memory"},
+	"server/connections":     {"memory"},
 	"server/grpc":            {"boundary", "infer", "kserve", "memory", "models", "server", "server/certificates", "server/connections", "server/grpc/message", "server/grpc/replies", "server/regions"},
-	"server/grpc/message":    {"boundary", "infer", "kserve", "memory", "models", "server", "server/regions"},
+	"server/grpc/message":    {"boundary", "infer", "memory", "models", "server", "server/regions"},
 	"server/grpc/replies":    {"boundary", "infer", "memory", "models", "server/grpc/message", "server/regions"},
 	"server/http1":           {"boundary", "memory", "server/connections"},
 	"server/http1/http1test": {},
@@ -58,7 +58,7 @@ var mayImport = map[string][]string{
 	"models/statistics":      {"backend", "kserve", "metrics", "scheduler"},
 	"models/version":         {"backend", "boundary", "infer", "kserve", "memory", "metrics", "models/cache", "models/config", "models/repository", "models/signature", "models/statistics", "models/warmup", "scheduler", "scheduler/batching", "scheduler/ensemble", "scheduler/ratelimit", "scheduler/sequence", "scheduler/stacked", "scheduler/waitgraph"},
 	"models/warmup":          {"backend", "boundary", "infer", "kserve", "models/repository", "models/signature", "scheduler"},
-	"scheduler":              {"backend", "boundary", "infer", "kserve", "scheduler/batching", "scheduler/handover", "scheduler/linked", "scheduler/ratelimit", "scheduler/roster", "scheduler/waitgraph"},
+	"scheduler":              {"backend", "boundary", "infer", "scheduler/batching", "scheduler/handover", "scheduler/linked", "scheduler/ratelimit", "scheduler/roster", "scheduler/waitgraph"},
 	"scheduler/batching":     {"backend", "infer", "kserve"},
 	"scheduler/ensemble":     {"backend", "boundary", "infer", "scheduler", "scheduler/linked"},
 	"scheduler/handover":     {"backend", "boundary", "infer", "scheduler/waitgraph"},
@@ -75,13 +75,13 @@ var mayImport = map[string][]string{
 	"backend/process/frames": {"backend/process/output", "infer", "ipc", "memory", "shm"},
 	"backend/process/launch": {"boundary"},
 	"backend/process/output": {"boundary"},
-	"backend/python":         {"backend", "backend/process", "backend/process/launch", "backend/process/output", "boundary", "infer", "ipc", "kserve", "memory", "metrics", "pyutils", "shm", "stub"},
+	"backend/python":         {"backend", "backend/process", "backend/process/launch", "backend/process/output", "boundary", "infer", "kserve", "memory", "shm"},
 	"ipc":                    {"boundary", "shm"},
 	"ipc/ipctest":            {"internal", "ipc"},
 	"shm":                    {"boundary"},
 	"stub":                   {},
 	"pyutils":                {},
-	"infer":                  {"infer/trace"},
+	"infer":                  {},
 	"infer/trace":            {},
 	"kserve":                 {},
 	"metrics":                {"boundary"},
@@ -94,12 +94,15 @@ var mayImport = map[string][]string{
 
 // tested says which packages the tests of a package may import besides.
 var tested = map[string][]string{
-	"backend/process":    {"backend/python", "stub", "pyutils"}, // whose stubs they host
-	"models":             {"metrics", "models/cache", "scheduler/ratelimit"},
-	"models/signature":   {"models/config"},
-	"server/rest/body":   {"boundary"},
-	"scheduler/sequence": {"scheduler/ratelimit"},
-	"scheduler/stacked":  {"scheduler", "scheduler/batching"},
+	"backend/process":     {"backend/python", "stub", "pyutils"}, // whose stubs they host
+	"backend/python":      {"ipc", "pyutils", "stub"},
+	"models":              {"metrics", "models/cache", "scheduler/ratelimit"},
+	"models/signature":    {"models/config"},
+	"server/rest/body":    {"boundary"},
+	"server/grpc/message": {"kserve"},
+	"scheduler":           {"kserve"},
+	"scheduler/sequence":  {"scheduler/ratelimit"},
+	"scheduler/stacked":   {"scheduler", "scheduler/batching"},
 }
 
 // wired are the packages in which numbers that cross the wire stand: there they
@@ -217,6 +220,37 @@ func TestTheTableIsThatOfThePackages(t *testing.T) {
 				if name != "*" && !there[name] {
 					t.Errorf("the row of %s names %s, which is no package", pkg, name)
 				}
+			}
+		}
+	}
+}
+
+// TestTheTableAllowsNothingUnused finds what a row allows and no file of its package
+// imports: it would let an import pass that nobody has decided on.
+func TestTheTableAllowsNothingUnused(t *testing.T) {
+	type use struct {
+		pkg, imported string
+		test          bool
+	}
+	used := make(map[use]bool)
+	for _, file := range goFiles(t) {
+		for _, spec := range file.syntax.Imports {
+			if inside, ours := strings.CutPrefix(spec.Path.Value, `"`+module+"/"); ours {
+				used[use{file.pkg, packageOf(strings.TrimSuffix(inside, `"`)), file.test}] = true
+			}
+		}
+	}
+	for pkg, imports := range mayImport {
+		for _, name := range imports {
+			if name != "*" && !used[use{pkg, name, false}] {
+				t.Errorf("the row of %s allows %s, which no file of it imports", pkg, name)
+			}
+		}
+	}
+	for pkg, imports := range tested {
+		for _, name := range imports {
+			if !used[use{pkg, name, true}] {
+				t.Errorf("the tests of %s may import %s, and do not", pkg, name)
 			}
 		}
 	}
