@@ -32,6 +32,7 @@ const (
 	epRegionUnregister
 	epTrace
 	epGenerate
+	epGenerateStream
 )
 
 // endpoints has a row for each endpoint, in their order.
@@ -61,8 +62,9 @@ var endpoints = [...]struct {
 	epRegionRegister:   {server.GroupSharedMemory, http.MethodPost, typeJSON},
 	epRegionUnregister: {server.GroupSharedMemory, http.MethodPost, typeJSON},
 
-	epTrace:    {server.GroupTrace, "", typeJSON},
-	epGenerate: {server.GroupInference, http.MethodPost, typeJSON},
+	epTrace:          {server.GroupTrace, "", typeJSON},
+	epGenerate:       {server.GroupInference, http.MethodPost, typeJSON},
+	epGenerateStream: {server.GroupInference, http.MethodPost, typeJSON},
 }
 
 // target is a path taken apart.
@@ -146,8 +148,10 @@ func routeModel(path string) (t target) {
 		t.endpoint = epModelConfig
 	case "stats":
 		t.endpoint = epModelStatistics
-	case "generate", "generate_stream":
+	case "generate":
 		t.endpoint = epGenerate
+	case "generate_stream":
+		t.endpoint = epGenerateStream
 	case "trace/setting":
 		if t.version != "" {
 			return target{}

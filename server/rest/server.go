@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/rest/body"
+	"github.com/nereid-serving/nereid/server/rest/generate"
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
@@ -31,6 +32,7 @@ type FrontEnd struct {
 	serverJSON   []byte // the server's metadata
 	bodies       *body.Gatherer
 	inferences   *inference.Codec
+	generations  *generate.Codec
 
 	log    zerolog.Logger
 	conns  *http1.Server
@@ -65,6 +67,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 	forwarding, _ := server.NewForwarding(cfg.ForwardPattern)  // tried both
 	h.bodies = &body.Gatherer{Open: parts.Open, Account: parts.Memory, MaxBytes: cfg.MaxInputBytes}
 	h.inferences = inference.NewCodec(h.bodies, parts.Allocate, forwarding)
+	h.generations = generate.NewCodec(h.bodies, parts.Allocate, forwarding)
 	h.conns = http1.NewServer(cfg.Config, parts.Memory, http1.Handler{Serve: h.handle, ErrorBody: errorJSON}, log)
 	return h, nil
 }
@@ -172,7 +175,7 @@ func (h *FrontEnd) serve(t target, w *http1.Reply, r *http1.Request) error {
 	case epTrace:
 		return server.ErrTracesOff
 	default:
-		return errGenerateOff
+		return h.serveGenerate(w, r, t.model, version, t.endpoint == epGenerateStream)
 	}
 }
 
@@ -185,9 +188,6 @@ func parseVersion(digits string) (int64, error) {
 	}
 	return v, nil
 }
-
-// errGenerateOff refuses what other servers of the protocol have and this one has not.
-var errGenerateOff = &infer.Error{Code: infer.Unsupported, Message: "This server does not support the generate endpoints."}
 
 // httpStatus maps a code to the status of a reply.
 func httpStatus(c infer.Code) int {

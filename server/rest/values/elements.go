@@ -172,3 +172,13 @@ func firstElement(data []byte) (element []byte, ok bool) {
 	}
 	return data[4 : 4+n], true
 }
+
+// IsSingle reports whether t has one element; the bytes have been checked against the
+// shape, but for BYTES.
+func IsSingle(t *infer.Tensor) bool {
+	if t.DataType != infer.Bytes {
+		return len(t.Data) == t.DataType.Size() && len(t.Data) > 0
+	}
+	element, ok := firstElement(t.Data)
+	return ok && len(t.Data) == 4+len(element)
+}

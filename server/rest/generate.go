@@ -1,0 +1,160 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/rest/generate"
+)
+
+const (
+	typeEvents = "text/event-stream; charset=utf-8"
+	// eventsAtOnce is how many bytes of events are put together before they are sent.
+	eventsAtOnce = 32 << 10
+)
+
+// serveGenerate serves POST …/generate and …/generate_stream.
+func (h *FrontEnd) serveGenerate(w *http1.Reply, r *http1.Request, model string, version int64, stream bool) error {
+	found, err := h.core.Target(model, version)
+	if err != nil {
+		return err
+	}
+	q, err := h.generations.Read(r, found.Info(), model, version)
+	if err != nil {
+		return err
+	}
+	defer q.Release()
+	r.Watch()
+	defer r.Unwatch()
+	if stream {
+		return h.generateStream(w, r, found, q)
+	}
+	return h.generateOne(w, r, found, q)
+}
+
+// generateOne replies with the one response. As in Triton the first one decides on the
+// status: any error of it is 400.
+func (h *FrontEnd) generateOne(w *http1.Reply, r *http1.Request, found models.Target, q *generate.Request) error {
+	var responses generate.Single
+	defer func() {
+		if responses.First != nil {
+			responses.First.Release()
+		}
+	}()
+	if err := server.InferOn(r.Context(), h.core, &found, &q.Request, responses.Take); err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if responses.First != nil && responses.First.Err != nil {
+		status = http.StatusBadRequest
+	}
+	switch {
+	case responses.Count != 1:
+		w.Send(status, generate.AppendError(nil, errNotOne))
+	case responses.First.Err != nil:
+		w.Send(status, generate.AppendError(nil, responses.First.Err))
+	default:
+		b, err := q.Append(nil, responses.First)
+		if err != nil {
+			return err
+		}
+		w.Send(status, b)
+	}
+	return nil
+}
+
+var errNotOne = &infer.Error{Code: infer.InvalidArg, Message: "generate expects model to produce exactly 1 response, " +
+	"use generate stream for model that generates various number of responses"}
+
+// generateStream replies with an event for each response, as they come. The model waits
+// for a client that does not read, once it has filled its window; a client that leaves
+// cancels the request.
+func (h *FrontEnd) generateStream(w *http1.Reply, r *http1.Request, found models.Target, q *generate.Request) error {
+	ctx, cancel := context.WithCancel(r.Context())
+	queue, done := generate.NewQueue(), make(chan struct{})
+	defer func() { // after a panic too: until then the inputs are the model's
+		cancel()
+		queue.Close()
+		<-done
+	}()
+	boundary.Go(h.log, boundary.Request, func() {
+		defer close(done)
+		queue.End(server.InferOn(ctx, h.core, &found, &q.Request, queue.Add))
+	}, queue.End)
+	s := eventStream{w: w, q: q}
+	for {
+		list, last, err := queue.Next(s.space)
+		s.send(list)
+		if s.gone {
+			cancel()
+		}
+		switch {
+		case !last:
+			continue
+		case err != nil && !s.begun:
+			return err // it was refused
+		case err != nil:
+			s.b = append(generate.AppendError(append(s.b[:0], "data: "...), err), "\n\n"...)
+			_ = w.Continue(s.b)
+		case !s.begun:
+			s.begin(http.StatusOK)
+		}
+		w.End()
+		return nil
+	}
+}
+
+// eventStream writes the events of one reply.
+type eventStream struct {
+	w     *http1.Reply
+	q     *generate.Request
+	begun bool
+	gone  bool // the client reads no more
+	b     []byte
+	space []*infer.Response
+}
+
+// send writes responses and releases them.
+func (s *eventStream) send(list []*infer.Response) {
+	defer func() {
+		for _, r := range list { // what a panic has left
+			if r != nil {
+				r.Release()
+			}
+		}
+		s.space = list
+	}()
+	s.b = s.b[:0]
+	for i, r := range list {
+		if !s.begun {
+			status := http.StatusOK
+			if r.Err != nil {
+				status = http.StatusBadRequest
+			}
+			s.begin(status)
+		}
+		if !s.gone {
+			s.b = s.q.AppendEvent(s.b, r)
+		}
+		list[i] = nil
+		r.Release()
+		if len(s.b) >= eventsAtOnce || i == len(list)-1 {
+			s.gone = s.gone || s.w.Continue(s.b) != nil
+			s.b = s.b[:0]
+		}
+	}
+	if cap(s.b) > 2*eventsAtOnce {
+		s.b = nil
+	}
+}
+
+func (s *eventStream) begin(status int) {
+	s.begun = true
+	s.w.ContentType = typeEvents
+	s.w.Begin(status)
+}
