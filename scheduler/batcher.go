@@ -47,7 +47,7 @@ type BatcherConfig struct {
 // is asked back when another instance could begin it at once.
 //
 // It has no goroutine. Whatever changes what can be executed calls dispatch: a
-// request that comes, a batch that is done, an instance that is up. Only where
+// request that comes, a batch that is done, an instance that is available. Only where
 // time alone changes it, because a batch waits for others or a deadline is near,
 // one timer does.
 type Batcher struct {

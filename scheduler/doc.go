@@ -28,6 +28,19 @@
 // that ends a batch, calls dispatch. One timer calls it where time alone changes what
 // can be executed.
 //
+// Handing over: which instance gets a batch is decided with Batcher.mu held, and Execute
+// is called after unlocking, since an instance may call Done within it. In between the
+// batch is the member's, which is not idle: no other goroutine gives the instance
+// anything. Three things may happen meanwhile:
+//   - The instance is lost. Lost empties its member at once; Execute of a lost instance
+//     refuses the batch, and its requests are first in line again. Until Execute returns,
+//     such a batch may have been given to another member already: what is noted after
+//     Execute concerns the member that the batch was given to, not batch.on.
+//   - A client leaves. cancel finds its request in no line, and the instance may not have
+//     it yet: cancelGone tells the instance after Execute.
+//   - Another instance becomes idle. A batch ahead cannot be asked back before Execute
+//     has returned: member.handed says so, and the goroutine that sets it looks for idle instances.
+//
 // batcher.go takes requests in, queue.go lets them wait, form.go decides which are in
 // the next batch, dispatch.go when it is handed out, instances.go to which instance,
 // order.go in which order responses leave, whereabouts.go tells the wait graph where

@@ -10,10 +10,11 @@ import (
 )
 
 // member is an instance of the roster with what it has: nothing, one batch that it
-// executes, or another ahead as well. An instance that is lost has nothing.
+// executes, or another ahead as well. An instance that is lost has nothing. All of it
+// is guarded by the Batcher's mu, but for Member.Instance, which never changes.
 type member struct {
 	roster.Member
-	executes, ahead *batch
+	executes, ahead *batch // from before Execute is called until Done is, or the instance is lost
 	// handed is true when Execute of ahead has returned and it has not been asked
 	// back yet: before that an instance could not give it back.
 	handed bool
@@ -74,7 +75,8 @@ func (d *Batcher) givenLocked(b *batch, on *member) {
 }
 
 // leaveLocked takes a batch off its instance, which goes on with the one
-// ahead or becomes idle. It does nothing if the instance was lost meanwhile.
+// ahead or becomes idle. It does nothing if the instance was lost meanwhile: its member
+// has been emptied, and may have batches of the next life.
 // What it returns is to be called with nothing locked.
 func (d *Batcher) leaveLocked(b *batch) (drained func()) {
 	on := b.on
@@ -154,8 +156,8 @@ func (d *Batcher) Lost(in backend.Instance, hopeless bool) {
 	}
 }
 
-// emptyLocked forgets what an instance has that is lost. It is told of the end of
-// those batches later, and knows them no more.
+// emptyLocked forgets what a lost instance has. The Done of those batches comes later;
+// leaveLocked finds them with no member then, and leaves the instance's next life alone.
 func (d *Batcher) emptyLocked(on *member) {
 	if on.ahead != nil {
 		d.aheads--

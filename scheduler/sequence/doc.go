@@ -25,6 +25,10 @@
 // nothing is locked: it hands batches to instances, submits requests to the
 // scheduler.Batcher of a lane (Oldest), and sends errors.
 //
+// Available and Lost act in two steps and give Batcher.mu up between them, because they
+// call the scheduler.Batcher of the lane. The lane is not available between the steps:
+// its sequences keep their slots, their requests wait, and no other sequence gets a slot.
+//
 // Locks: the search lock of a waitgraph.Graph before Batcher.mu before Graph.mu.
 // Batcher.mu guards the roster and what each lane has; Member.Instance alone is read
 // without it, after unlocking, to call the instance. The scheduler.Batcher of a lane is

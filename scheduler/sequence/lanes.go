@@ -17,6 +17,8 @@ func (s *Batcher) Available(in backend.Instance) {
 		return
 	}
 	left := s.busyLocked(l) // what came back to the batcher behind Lost
+	// The lane becomes available below alone: until then no request is submitted to its
+	// batcher, which is called with nothing locked.
 	s.mu.Unlock()
 	for _, r := range left {
 		s.reclaim(r)
