@@ -13,16 +13,20 @@ import (
 // for the model that made it.
 type Response struct {
 	encoder    *Encoder
-	outputs    []infer.Tensor
 	head       ipc.ResponseHead
 	text       string // of the error
 	parameters []byte
-	// places are those of outputs. Each keeps its block until Release: they are lent only
-	// under the caller's lock, right before the frame is sent.
-	places      []place
-	few         [4]place
-	descriptors []ipc.Descriptor
-	size        int // bytes of the body
+	outputs    []placed
+	few        [2]placed // outputs begins here
+	size       int       // bytes of the body
+}
+
+// placed is one output of a Response. Its place keeps its block until Release: it is lent
+// only under the caller's lock, right before the frame is sent.
+type placed struct {
+	tensor     *infer.Tensor
+	place      place
+	descriptor ipc.Descriptor
 }
 
 // patientBacklog is how many bytes of frames may wait for room in a stub's ring
@@ -32,7 +36,7 @@ const patientBacklog = 1 << 20
 // Place chooses where each output's bytes travel, and copies those that must be. The
 // caller keeps r until it has released the Response. An error says why the response
 // cannot be sent.
-func (e *Encoder) Place(r *infer.Response) (placed *Response, err error) {
+func (e *Encoder) Place(r *infer.Response) (*Response, error) {
 	text, err := checkResponse(r)
 	if err != nil {
 		return nil, err
@@ -51,29 +55,30 @@ func (e *Encoder) Place(r *infer.Response) (placed *Response, err error) {
 		p.size = ipc.InferResponseSize + ipc.ResponseSize + ipc.Align8(len(p.text))
 		return p, nil
 	}
-	p.outputs = r.Outputs
 	p.parameters = appendParameters(nil, r.Parameters)
-	p.head.Parameters, p.head.Outputs = uint32(len(p.parameters)), uint16(len(p.outputs))
+	p.head.Parameters, p.head.Outputs = uint32(len(p.parameters)), uint16(len(r.Outputs))
 	p.size = ipc.InferResponseSize + ipc.ResponseSize + ipc.Align8(len(p.parameters))
-	for i := range p.outputs {
-		p.size += ipc.DescriptorSize + 8*len(p.outputs[i].Shape)
+	for i := range r.Outputs {
+		p.size += ipc.DescriptorSize + 8*len(r.Outputs[i].Shape)
 	}
-	p.places = p.few[:0]
+	p.outputs = p.few[:0]
 	most := ipc.MaxInlineBody
 	if e.channel.Backlog() > patientBacklog {
 		// The stub does not read: what waits for it must not grow.
 		most = 0
 	}
+	complete := false
 	defer func() {
-		if placed == nil { // also after a panic
+		if !complete { // also after a panic
 			p.Release()
 		}
 	}()
-	for i := range p.outputs {
-		if err := p.place(&p.outputs[i], most); err != nil {
+	for i := range r.Outputs {
+		if err := p.place(&r.Outputs[i], most); err != nil {
 			return nil, err
 		}
 	}
+	complete = true
 	return p, nil
 }
 
@@ -93,7 +98,7 @@ func (p *Response) place(t *infer.Tensor, most int) error {
 			return err
 		}
 	}
-	p.places = append(p.places, at)
+	p.outputs = append(p.outputs, placed{tensor: t, place: at})
 	return nil
 }
 
@@ -110,8 +115,8 @@ func ToCopy(pool *shm.Pool, r *infer.Response) (n int) {
 
 // Release gives up what the response keeps: what was sent is kept by its loans.
 func (p *Response) Release() {
-	for i := range p.places {
-		p.places[i].release()
+	for i := range p.outputs {
+		p.outputs[i].place.release()
 	}
 }
 
@@ -123,8 +128,8 @@ func (p *Response) Send(number uint64) error {
 		err = p.encoder.fill(ipc.InferResponse, number, p.size, p.write)
 	}
 	if err != nil {
-		for i := range p.places {
-			p.places[i].takeBack(p.encoder.loans)
+		for i := range p.outputs {
+			p.outputs[i].place.takeBack(p.encoder.loans)
 		}
 	}
 	return err
@@ -132,19 +137,19 @@ func (p *Response) Send(number uint64) error {
 
 // describe makes the descriptors and lends the blocks.
 func (p *Response) describe() error {
-	p.descriptors = make([]ipc.Descriptor, len(p.places))
-	for i := range p.places {
-		t, at, d := &p.outputs[i], &p.places[i], &p.descriptors[i]
+	for i := range p.outputs {
+		out := &p.outputs[i]
 		// The name first: the NAME must lie in the ring before the frame that uses it.
+		t := out.tensor
 		index, err := p.encoder.nameIndex(t.Name)
 		if err != nil {
 			return err
 		}
-		if err := at.lend(p.encoder.loans); err != nil {
+		if err := out.place.lend(p.encoder.loans); err != nil {
 			return err
 		}
-		*d = ipc.Descriptor{Name: index, Type: uint8(t.DataType), Shape: t.Shape, Element: element(t)}
-		at.describe(d)
+		out.descriptor = ipc.Descriptor{Name: index, Type: uint8(t.DataType), Shape: t.Shape, Element: element(t)}
+		out.place.describe(&out.descriptor)
 	}
 	return nil
 }
@@ -152,9 +157,9 @@ func (p *Response) describe() error {
 func (p *Response) write(body []byte) {
 	clear(body)
 	b := p.head.Put(body[ipc.InferResponseSize:])
-	for i := range p.descriptors {
-		b = p.descriptors[i].Put(b)
-		p.places[i].fill(body)
+	for i := range p.outputs {
+		b = p.outputs[i].descriptor.Put(b)
+		p.outputs[i].place.fill(body)
 	}
 	b = b[copy(b, p.parameters):]
 	copy(b, p.text)
