@@ -34,16 +34,34 @@ type entry struct {
 	loaded *version.Version // of READY and UNLOADING, nil otherwise
 }
 
+// owner is what the catalog asks of the registry. It is called with the catalog's lock held
+// and calls nothing of the catalog before it has returned.
+type owner interface {
+	// End begins to end a version that has been taken out of service, and returns at once.
+	// When the version has ended, the owner calls ended.
+	End(model repository.Identity, number int64, v *version.Version)
+	// Exiting reports whether nothing is to serve any more.
+	Exiting() bool
+}
+
 // catalog is what the registry knows of each model, under one lock. Methods that end
 // in Locked are called with mu held.
 type catalog struct {
-	repository *repository.Roots
+	roots *repository.Roots
+	owner owner
 
 	// serving is what requests look at: replaced as a whole by publishLocked.
 	serving atomic.Pointer[servingNow]
 
 	mu     sync.Mutex
 	models map[repository.Identity]*model
+}
+
+// newCatalog makes a catalog that knows no model.
+func newCatalog(roots *repository.Roots, o owner) *catalog {
+	k := &catalog{roots: roots, owner: o, models: make(map[repository.Identity]*model)}
+	k.serving.Store(&servingNow{})
+	return k
 }
 
 // model is what the registry knows of one model. All is guarded by the catalog's
@@ -107,7 +125,7 @@ func (k *catalog) modelLocked(id repository.Identity) *model {
 // publishLocked makes the present states visible to requests.
 func (k *catalog) publishLocked() {
 	now := &servingNow{models: make(map[repository.Identity]*servingModel, len(k.models))}
-	if k.repository.Namespacing() {
+	if k.roots.Namespacing() {
 		now.names = make(map[string][]repository.Identity)
 	}
 	for id, m := range k.models {
@@ -140,24 +158,33 @@ type retired struct {
 // retireLocked takes the versions that serve out of service, but for those to
 // keep, which are replaced by the caller.
 func (k *catalog) retireLocked(m *model, keep []int64) []retired {
-	var ended []retired
+	var list []retired
 	for number, v := range m.versions {
 		if v.state != Ready || slices.Contains(keep, number) {
 			continue
 		}
-		ended = append(ended, retired{number, v.loaded})
+		list = append(list, retired{number, v.loaded})
 		v.state, v.reason = Unloading, ""
 	}
-	return ended
+	return list
 }
 
-// withdrawLocked takes all versions of a model out of service. The caller ends
-// them.
-func (k *catalog) withdrawLocked(m *model) []retired {
-	ended := k.retireLocked(m, nil)
+// endLocked has the owner end versions that have been retired since mu was taken. Requests
+// must not find them any more: publishLocked comes first.
+func (k *catalog) endLocked(m *model, versions []retired) {
+	for _, old := range versions {
+		k.owner.End(m.id, old.number, old.loaded)
+	}
+}
+
+// withdrawLocked takes all versions of a model out of service and returns how many there
+// were.
+func (k *catalog) withdrawLocked(m *model) int {
+	list := k.retireLocked(m, nil)
 	m.served = nil
 	k.publishLocked()
-	return ended
+	k.endLocked(m, list)
+	return len(list)
 }
 
 // isServed reports whether a model is served as its files are now.
@@ -206,4 +233,76 @@ func (k *catalog) serves() []*version.Version {
 		}
 	}
 	return list
+}
+
+// know has the catalog know of models, of which it may know nothing else.
+func (k *catalog) know(ids []repository.Identity) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, id := range ids {
+		k.modelLocked(id)
+	}
+}
+
+// missing lists the models that have no directory any more, as far as wanted says that
+// they are to be served; it is told whether the catalog says so.
+func (k *catalog) missing(there repository.Set, wanted func(id repository.Identity, now bool) bool) []repository.Identity {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var gone []repository.Identity
+	for id, m := range k.models {
+		if there[id] || !wanted(id, m.wanted != nil) {
+			continue
+		}
+		gone = append(gone, id)
+		if len(m.versions) == 0 {
+			m.attempted = false // that it could not be loaded is no news
+		}
+	}
+	return gone
+}
+
+// notServed leaves the models that are not both wanted and served.
+func (k *catalog) notServed(ids []repository.Identity) []repository.Identity {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.DeleteFunc(ids, func(id repository.Identity) bool {
+		m := k.models[id]
+		return m != nil && m.wanted != nil && m.served != nil
+	})
+}
+
+// ready lists the versions of a model that are ready.
+func (k *catalog) ready(id repository.Identity) []*version.Version {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var list []*version.Version
+	if m := k.models[id]; m != nil {
+		for _, number := range m.readyLocked() {
+			list = append(list, m.versions[number].loaded)
+		}
+	}
+	return list
+}
+
+// allReady reports whether all versions that are known and not unloaded are ready, and
+// lists those that are.
+func (k *catalog) allReady() (serving []*version.Version, all bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all = true
+	for _, m := range k.models {
+		if m.attempted && len(m.versions) == 0 {
+			all = false
+		}
+		for _, v := range m.versions {
+			switch {
+			case v.state == Ready:
+				serving = append(serving, v.loaded)
+			case v.state != Unavailable || v.reason != reasonUnloaded:
+				all = false
+			}
+		}
+	}
+	return serving, all
 }

@@ -40,7 +40,7 @@ func (c *change) apply(ctx context.Context, held repository.Set) map[repository.
 	brings := maps.Clone(c.sources)
 	maps.DeleteFunc(brings, func(_ repository.Identity, s *source) bool { return s == nil })
 	c.locks.Announce(c.op, brings)
-	affected, after, replaced := c.want(held)
+	affected, after, replaced := c.catalog.want(c.sources, c.named, held)
 	for _, u := range replaced {
 		u.Drop()
 	}
@@ -79,137 +79,60 @@ func (c *change) apply(ctx context.Context, held repository.Set) map[repository.
 	return c.outcomes
 }
 
-// want has the models of the change be wanted as they are to be. It returns all that
-// are affected, by each of them those that have to be done before, and the uploads that
-// are not used any more.
-func (c *change) want(held repository.Set) (affected repository.Set, after map[repository.Identity][]repository.Identity, replaced []*repository.Upload) {
-	c.Registry.mu.Lock()
-	defer c.Registry.mu.Unlock()
-	affected = make(repository.Set)
-	for id, s := range c.sources {
-		affected[id] = true
-		m := c.modelLocked(id)
-		replaced = append(replaced, m.want(s))
-		m.failure = ""
-		m.named = s != nil && (m.named || c.named[id])
-		if s == nil || !s.IsEnsemble() {
-			m.invalid = nil
-		}
-	}
-	for id := range c.dependentsLocked(affected) {
-		if held[id] {
-			affected[id] = true
-		}
-	}
-	after = make(map[repository.Identity][]repository.Identity)
-	for id := range affected {
-		if m := c.models[id]; c.circleLocked(m) == nil {
-			for _, part := range c.composingLocked(m) {
-				if affected[part.id] {
-					after[id] = append(after[id], part.id)
-				}
-			}
-		}
-	}
-	return affected, after, replaced
-}
-
 // settle brings one model to what it is wanted to be.
 func (c *change) settle(ctx context.Context, id repository.Identity) (changed bool, err error) {
-	r := c.Registry
-	a := c.aim(id)
-	m, source, fresh := a.model, a.source, a.fresh
+	given := c.sources[id]
+	a := c.catalog.aim(id, given)
+	source := a.source
 	switch {
 	case source == nil:
 		return a.ended > 0, nil
-	case !source.IsEnsemble() && !fresh:
+	case !source.IsEnsemble() && given == nil:
 		return false, nil
 	case !source.IsEnsemble():
-		return c.load(ctx, m, source, source.Description)
+		return c.load(ctx, id, source, source.Description)
 	case a.invalid != nil:
-		return r.invalidate(m, a.invalid)
+		return c.invalidate(id, a.invalid)
 	}
-	again := fresh || a.moved || m.served == nil || r.locks.WasTouched(c.op, id)
+	again := given != nil || a.moved || !a.served || c.locks.WasTouched(c.op, id)
 	c.mu.Lock()
 	for _, part := range a.parts {
-		again = again || c.changed[part.id]
+		again = again || c.changed[part]
 	}
 	c.mu.Unlock()
 	if !again {
 		return false, nil
 	}
-	d, invalid := r.compose(source.Description)
+	d, invalid := c.catalog.compose(source.Description)
 	if invalid != nil {
-		return r.invalidate(m, invalid)
+		return c.invalidate(id, invalid)
 	}
-	changed, err = c.load(ctx, m, source, d)
+	changed, err = c.load(ctx, id, source, d)
 	if err != nil && ctx.Err() == nil {
-		return r.invalidate(m, err)
+		return c.invalidate(id, err)
 	}
 	return changed, err
 }
 
-// aim is what a model is to become.
-type aim struct {
-	model   *model
-	source  *source // nil: it is not wanted, and so many of its versions are ended
-	ended   int
-	fresh   bool
-	parts   []*model // of an ensemble
-	moved   bool     // its steps mean other models than those that it calls
-	invalid error    // why an ensemble cannot be composed
-}
-
-// aim looks up what a model is to become, and takes one out of service that is not
-// wanted.
-func (c *change) aim(id repository.Identity) (a aim) {
-	r := c.Registry
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	a.model = r.models[id]
-	if a.model.wanted == nil {
-		ended := r.withdrawLocked(a.model)
-		r.endLaterLocked(a.model, ended)
-		a.ended = len(ended)
-		return a
-	}
-	if a.source, a.fresh = c.sources[id]; a.source == nil {
-		a.source = a.model.wanted
-	}
-	if a.source.IsEnsemble() {
-		a.parts = r.composingLocked(a.model)
-		a.moved = a.model.callsOthersLocked(a.parts)
-		if a.invalid = r.checkDependenciesLocked(a.model); a.invalid == nil {
-			a.model.invalid = nil
-		}
-	}
-	return a
-}
-
 // invalidate takes an ensemble out of service that cannot be composed any more.
-// It waits for its models.
-func (r *Registry) invalidate(m *model, reason error) (changed bool, err error) {
-	r.mu.Lock()
-	if m.invalid == nil || m.invalid.Error() != reason.Error() {
+func (r *Registry) invalidate(id repository.Identity, reason error) (changed bool, err error) {
+	changed, news := r.catalog.invalidate(id, reason)
+	if news {
 		r.config.Log.Error().Msg(infer.AsError(reason).Status())
 	}
-	m.invalid = reason
-	ended := r.withdrawLocked(m)
-	r.endLaterLocked(m, ended)
-	r.mu.Unlock()
-	return len(ended) > 0, reason
+	return changed, reason
 }
 
 // hold has an operation take models, and the ensembles that depend on them.
 func (r *Registry) hold(ctx context.Context, op *operation, needed repository.Set) (held repository.Set, err error) {
 	for {
-		dependent := r.dependents(needed)
+		dependent := r.catalog.dependents(needed)
 		if held, err = r.locks.Lock(ctx, op, needed, dependent); err != nil {
 			return nil, err
 		}
 		// While it waited, there may have come more.
 		missing := false
-		for id := range r.dependents(needed) {
+		for id := range r.catalog.dependents(needed) {
 			missing = missing || !dependent[id] && !needed[id]
 		}
 		if !missing {

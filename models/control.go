@@ -109,7 +109,7 @@ func (h host) ModelReady(ctx context.Context, model string, number int64) (bool,
 	}
 	ready, err := h.Registry.ModelReady(ctx, model, number)
 	var own *infer.Error
-	if errors.As(err, &own) && !h.loader.Exiting() && h.knows(model, number) {
+	if errors.As(err, &own) && !h.loader.Exiting() && h.catalog.knows(model, number) {
 		return false, nil
 	}
 	return ready, err
@@ -134,19 +134,22 @@ func (h host) Decoupled(name string, number int64) (decoupled, asks bool, err er
 	return v.Info().Decoupled(), v.AsksReady(), nil
 }
 
-// view is what versions see of the registry.
+// view is what versions and the catalog see of the registry.
 type view struct{ *Registry }
 
-var _ version.Registry = view{}
+var (
+	_ version.Registry = view{}
+	_ owner            = view{}
+)
 
 // Latest implements upward.
 func (v view) Latest(step, ensemble repository.Identity) (*version.Version, error) {
-	return v.latest(step, ensemble)
+	return v.catalog.latest(step, ensemble)
 }
 
 // Hold implements upward.
 func (v view) Hold(model repository.Identity, number int64) (version.Held, error) {
-	return held(func() (*version.Version, error) { return v.serving.Load().models[model].version(model.Name, number) })
+	return held(func() (*version.Version, error) { return v.catalog.findModel(model, number) })
 }
 
 // Lifetime implements upward.

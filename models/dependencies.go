@@ -20,7 +20,7 @@ func (k *catalog) resolveLocked(step repository.Identity, ensemble repository.Id
 		}
 		return nil
 	}
-	if step.Namespace != "" || !k.repository.Namespacing() {
+	if step.Namespace != "" || !k.roots.Namespacing() {
 		return wanted(step)
 	}
 	if m := wanted(repository.Identity{Namespace: ensemble.Namespace, Name: step.Name}); m != nil {
@@ -70,11 +70,11 @@ func (m *model) callsOthersLocked(parts []*model) bool {
 
 // candidates are the models that a step of an ensemble may mean.
 func (k *catalog) candidates(step, ensemble repository.Identity) []repository.Identity {
-	if step.Namespace != "" || !k.repository.Namespacing() {
+	if step.Namespace != "" || !k.roots.Namespacing() {
 		return []repository.Identity{step}
 	}
 	var list []repository.Identity
-	for _, namespace := range k.repository.Namespaces() {
+	for _, namespace := range k.roots.Namespaces() {
 		list = append(list, repository.Identity{Namespace: namespace, Name: step.Name})
 	}
 	return list
@@ -293,4 +293,14 @@ func identitiesOfKeys[T any](m map[repository.Identity]T) repository.Set {
 		set[id] = true
 	}
 	return set
+}
+
+// stepsOf are the steps of an ensemble that serves, as it was loaded; none of other models.
+func (k *catalog) stepsOf(id repository.Identity) repository.Set {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m := k.models[id]; m != nil && m.served != nil && m.served.IsEnsemble() {
+		return identitiesOfKeys(m.served.Composing())
+	}
+	return nil
 }

@@ -15,7 +15,7 @@ import (
 // graphOf makes a registry that knows models without having loaded any. Each line
 // is a model: its name, the states of its versions, and for an ensemble what it is
 // composed of, as "name" or "name:version".
-func graphOf(t *testing.T, namespaces bool, lines ...string) *Registry {
+func graphOf(t *testing.T, namespaces bool, lines ...string) *catalog {
 	t.Helper()
 	roots := []string{t.TempDir(), t.TempDir()}
 	opened, err := repository.Open(roots, repository.Options{Namespacing: namespaces})
@@ -23,14 +23,14 @@ func graphOf(t *testing.T, namespaces bool, lines ...string) *Registry {
 		t.Fatal(err)
 	}
 	t.Cleanup(opened.Close)
-	r := NewRegistry(RegistryConfig{Repository: opened})
+	k := newCatalog(opened, nil)
 	for _, line := range lines {
 		name, rest, _ := strings.Cut(line, " ")
 		id := repository.Identity{Name: name}
 		if at, inner, ok := strings.Cut(name, "::"); ok {
 			id = repository.Identity{Namespace: roots[at[0]-'0'], Name: inner}
 		}
-		m := r.modelLocked(id)
+		m := k.modelLocked(id)
 		config := &kserve.ModelConfig{Name: id.Name}
 		states, steps, _ := strings.Cut(rest, "=")
 		for i, state := range strings.Fields(states) {
@@ -50,7 +50,7 @@ func graphOf(t *testing.T, namespaces bool, lines ...string) *Registry {
 		}
 		m.wanted = &source{Description: &repository.Description{Name: id.Name, Namespace: id.Namespace, Config: config}}
 	}
-	return r
+	return k
 }
 
 func TestDependenciesDecideWhetherAnEnsembleLoads(t *testing.T) {
@@ -71,21 +71,21 @@ func TestDependenciesDecideWhetherAnEnsembleLoads(t *testing.T) {
 		{"a version that failed", "ensemble 'e' depends on 'a' whose required version 2 is not loaded.", []string{"e =a a:2", "a READY UNAVAILABLE"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := graphOf(t, false, c.lines...)
-			err := r.checkDependenciesLocked(r.models[repository.Identity{Name: "e"}])
+			k := graphOf(t, false, c.lines...)
+			err := k.checkDependenciesLocked(k.models[repository.Identity{Name: "e"}])
 			if c.want == "" && err == nil {
 				return
 			}
 			wantError(t, err, infer.InvalidArg, c.want)
 		})
 	}
-	r := graphOf(t, false, "top =e", "e =bad", "bad UNAVAILABLE")
-	e, top, bad := r.models[repository.Identity{Name: "e"}], r.models[repository.Identity{Name: "top"}], r.models[repository.Identity{Name: "bad"}]
+	k := graphOf(t, false, "top =e", "e =bad", "bad UNAVAILABLE")
+	e, top, bad := k.models[repository.Identity{Name: "e"}], k.models[repository.Identity{Name: "top"}], k.models[repository.Identity{Name: "bad"}]
 	bad.failure = "version 1 is at UNAVAILABLE state: Internal: no;"
-	e.invalid = r.checkDependenciesLocked(e)
+	e.invalid = k.checkDependenciesLocked(e)
 	const why = "ensemble 'e' depends on 'bad' which has no loaded version. Model 'bad' loading failed with error: version 1 is at UNAVAILABLE state: Internal: no;"
 	wantError(t, e.invalid, infer.InvalidArg, why)
-	wantError(t, r.checkDependenciesLocked(top), infer.InvalidArg, "ensemble 'top' depends on 'e' which is not valid. Model 'e' failed with error: "+why)
+	wantError(t, k.checkDependenciesLocked(top), infer.InvalidArg, "ensemble 'top' depends on 'e' which is not valid. Model 'e' failed with error: "+why)
 }
 
 func TestDependenciesStayInTheirNamespace(t *testing.T) {
@@ -98,9 +98,9 @@ func TestDependenciesStayInTheirNamespace(t *testing.T) {
 		{"nowhere", "ensemble ROOT::e contains models that are not available or ambiguous: a", []string{"0::e =a", "0::b READY"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := graphOf(t, true, c.lines...)
-			root := r.config.Repository.Namespaces()[0]
-			err := r.checkDependenciesLocked(r.models[repository.Identity{Namespace: root, Name: "e"}])
+			k := graphOf(t, true, c.lines...)
+			root := k.roots.Namespaces()[0]
+			err := k.checkDependenciesLocked(k.models[repository.Identity{Namespace: root, Name: "e"}])
 			if c.want == "" && err == nil {
 				return
 			}
@@ -110,12 +110,12 @@ func TestDependenciesStayInTheirNamespace(t *testing.T) {
 }
 
 func TestDependentsAreTheEnsemblesAbove(t *testing.T) {
-	r := graphOf(t, false, "a READY", "b READY", "e =a b", "f =b", "top =e waits", "apart =c", "c READY")
+	k := graphOf(t, false, "a READY", "b READY", "e =a b", "f =b", "top =e waits", "apart =c", "c READY")
 	for of, want := range map[string]string{
 		"a": "e top", "b": "e f top", "e": "top", "waits": "top", "c": "apart", "top": "", "a c": "apart e top", "none": "",
 	} {
 		var got []string
-		for _, id := range r.dependents(ids(of)).Sorted() {
+		for _, id := range k.dependents(ids(of)).Sorted() {
 			got = append(got, id.Name)
 		}
 		if strings.Join(got, " ") != want {
@@ -126,11 +126,11 @@ func TestDependentsAreTheEnsemblesAbove(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "new", "f"} {
 		id := repository.Identity{Name: name}
 		sources[id] = nil
-		if m := r.models[id]; m != nil {
+		if m := k.models[id]; m != nil {
 			sources[id] = m.wanted
 		}
 	}
-	if got, want := fmt.Sprint(r.components(sources)), "[[a b f] [c] [new]]"; got != want {
+	if got, want := fmt.Sprint(k.components(sources)), "[[a b f] [c] [new]]"; got != want {
 		t.Errorf("components: got %s, want %s", got, want)
 	}
 }

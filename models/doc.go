@@ -38,8 +38,9 @@
 // The package has more than fifteen files because each kind of change of models begins in
 // one of its own, and all of them share the catalog and its lock.
 //
-//	what is known      catalog, serving, dependencies, compose, plan, reader, override, errors
-//	changes            registry, start, explicit, poll, load, change, unload, shutdown, control
+//	what is known      catalog, transitions, serving, shown, dependencies, compose, source, plan
+//	what is read       reader, override
+//	changes            registry, start, explicit, poll, load, change, unload, shutdown, control, errors
 //	what clients ask   index, target, instances
 //
 // # Locks

@@ -87,7 +87,7 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []reposito
 		r.readNeighbours(targets, sources, problems)
 		r.readComposing(sources, problems)
 		before := len(needed)
-		maps.Copy(needed, r.claimed(sources))
+		maps.Copy(needed, r.catalog.claimed(sources))
 		if len(needed) == before {
 			for _, id := range identitiesOfKeys(problems).Sorted() {
 				r.logNotPolled(id, problems[id])
@@ -157,7 +157,7 @@ func (r *Registry) explicitUnload(ctx context.Context, up *bringing, name string
 	ctx, stop := r.changing(ctx, op)
 	defer stop()
 	for {
-		needed := r.unloadedWith(name, dependents)
+		needed := r.catalog.unloadedWith(name, dependents)
 		held, err := r.hold(ctx, op, needed)
 		if err != nil {
 			var circle *locktable.CircleError
@@ -168,7 +168,7 @@ func (r *Registry) explicitUnload(ctx context.Context, up *bringing, name string
 		}
 		sources := make(map[repository.Identity]*source)
 		more := false
-		for id := range r.unloadedWith(name, dependents) {
+		for id := range r.catalog.unloadedWith(name, dependents) {
 			sources[id] = nil
 			more = more || !needed[id]
 		}

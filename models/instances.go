@@ -8,7 +8,6 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 )
@@ -62,28 +61,18 @@ func (r *Registry) SetInstances(ctx context.Context, name, group string, count i
 // servedAs finds the model that a name means and that serves.
 func (r *Registry) servedAs(name string) (repository.Identity, error) {
 	if _, err := r.lookup(name, infer.LatestVersion); err != nil {
-		if now := r.serving.Load(); now.names != nil && len(now.names[name]) == 0 {
+		if _, known := r.catalog.named(name); !known {
 			err = infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", name) // whatever namespaces make of it
 		}
 		return repository.Identity{}, err
 	}
-	now := r.serving.Load()
-	if now.names == nil {
-		return repository.Identity{Name: name}, nil
-	}
-	return now.names[name][0], nil // it is the only one
+	id, _ := r.catalog.named(name)
+	return id, nil
 }
 
 // setCount prepares another count for a group, in all versions that serve.
 func (r *Registry) setCount(ctx context.Context, id repository.Identity, group string, count int32) ([]*version.Exchange, error) {
-	var serving []*version.Version
-	r.mu.Lock()
-	if m := r.models[id]; m != nil {
-		for _, number := range m.readyLocked() {
-			serving = append(serving, m.versions[number].loaded)
-		}
-	}
-	r.mu.Unlock()
+	serving := r.catalog.ready(id)
 	if len(serving) == 0 { // it has gone while others had it
 		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' has no available versions", id.Name)
 	}
@@ -109,33 +98,14 @@ func (r *Registry) setCount(ctx context.Context, id repository.Identity, group s
 // commitCount has versions serve with their new instances, and the model be what
 // a configuration with their count would have made of it.
 func (r *Registry) commitCount(id repository.Identity, updates []*version.Exchange) ([]InstanceState, error) {
-	r.mu.Lock()
-	if r.loader.Exiting() {
-		r.mu.Unlock()
+	r.ending.Add() // Shutdown waits for what is ended by this, too
+	defer r.ending.Done()
+	if !r.catalog.exchange(id, updates) {
 		for _, u := range updates {
 			u.Drop()
 		}
 		return nil, version.ErrExiting
 	}
-	m := r.models[id]
-	for _, u := range updates {
-		m.versions[u.After().Info().Version].loaded = u.After()
-	}
-	if was := m.served; was != nil {
-		description := *was.Description
-		description.Config = config.Clone(description.Config)
-		description.Config.InstanceGroup = config.Clone(updates[0].After().Info().Config).InstanceGroup
-		served := *was
-		served.Description = &description
-		if m.wanted == was {
-			m.wanted = &served
-		}
-		m.served = &served
-	}
-	r.publishLocked()
-	r.ending.Add() // Shutdown waits for what is ended by this, too
-	defer r.ending.Done()
-	r.mu.Unlock()
 	var states []InstanceState
 	for _, u := range updates {
 		left := u.Commit()

@@ -116,12 +116,11 @@ func TestEnsemblesUseTheirOwnNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	meant := func(ensemble string) repository.Identity {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for step := range r.models[repository.Identity{Namespace: roots[1], Name: ensemble}].wanted.Composing() {
-			return r.resolveLocked(step, repository.Identity{Namespace: roots[1], Name: ensemble}).id
+		v, err := r.catalog.latest(repository.Identity{Name: "a"}, repository.Identity{Namespace: roots[1], Name: ensemble})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return repository.Identity{}
+		return v.Info().Identity()
 	}
 	for _, step := range []struct{ load, ready, meant string }{
 		{"d", "a 1 READY; d 1 READY", ""},

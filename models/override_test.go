@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // seeingBackend remembers where models lie and what their configurations say.
@@ -321,11 +322,12 @@ func TestOverridesAreRefused(t *testing.T) {
 		t.Errorf("%d models were opened, %q are left", got, left(t))
 	}
 	wantGeneration(t, r, "m", 1, 1)
-	for name := range r.models {
-		if name.Name != "m" && name.Name != "n" {
-			t.Errorf("of %q something is kept", name)
+	r.catalog.missing(nil, func(id repository.Identity, _ bool) bool {
+		if id.Name != "m" && id.Name != "n" {
+			t.Errorf("of %q something is kept", id)
 		}
-	}
+		return false
+	})
 
 	// Without a place for files, and again with one.
 	place := os.Getenv("TMPDIR")
@@ -394,7 +396,7 @@ func TestUploadsEndWithTheServer(t *testing.T) {
 	b.fakeBackend.mu.Unlock()
 	ended := make(chan error, 1) // one value
 	go func() { ended <- r.Load(context.Background(), "late", configWith(t, "", nil), filesNamed("1/m")) }()
-	testkit.Eventually(t, patience, func() bool { return len(left(t)) == 2 && r.knows("late", 1) })
+	testkit.Eventually(t, patience, func() bool { return len(left(t)) == 2 && r.catalog.knows("late", 1) })
 	if err := r.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -63,7 +63,7 @@ func (p *poller) look(ctx context.Context) {
 	for id, s := range p.modified(ids, rejected) {
 		sources[id] = s
 	}
-	for _, group := range p.components(sources) {
+	for _, group := range p.catalog.components(sources) {
 		p.begin(ctx, group, sources)
 	}
 }
@@ -77,18 +77,13 @@ func (p *poller) removed(ids []repository.Identity, rejected map[repository.Iden
 		delete(there, id)
 	}
 	gone := make(map[repository.Identity]*source)
-	p.Registry.mu.Lock()
-	defer p.Registry.mu.Unlock()
-	for id, m := range p.models {
-		w := p.works[id]
-		switch {
-		case there[id]:
-		case w != nil && w.sources[id] != nil, w == nil && m.wanted != nil:
-			gone[id] = nil
-			if len(m.versions) == 0 {
-				m.attempted = false // that it could not be loaded is no news
-			}
+	for _, id := range p.catalog.missing(there, func(id repository.Identity, now bool) bool {
+		if w := p.works[id]; w != nil {
+			return w.sources[id] != nil
 		}
+		return now
+	}) {
+		gone[id] = nil
 	}
 	return gone
 }
@@ -140,7 +135,7 @@ func (p *poller) examine(id repository.Identity) (*source, error) {
 		if s := w.sources[id]; s != nil && s.files.Same(files) {
 			return nil, nil //nolint:nilnil // as the doc says
 		}
-	} else if p.isServed(id, files) || p.waits(id, files) {
+	} else if p.catalog.isServed(id, files) || p.catalog.waits(id, files) {
 		return nil, nil //nolint:nilnil // as the doc says
 	}
 	return p.source(id, nil)

@@ -1,31 +1,23 @@
 package models
 
 import (
-	"slices"
-
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
 	"google.golang.org/protobuf/proto"
 )
 
-// source is what a model is or was to be loaded from.
-type source struct {
-	*repository.Description
-	upload *repository.Upload   // where the model lies if it is not in the repository
-	files  repository.Footprint // when it was read; of a model with an upload nothing
-	// configured says that the configuration has come with a load request.
-	configured bool
-}
-
 // reader reads the models that a change needs: those that it names, and those that
 // ensembles are composed of. It looks up in the catalog what serves already, and reads
 // no file with the catalog's lock held.
-type reader struct{ *catalog }
+type reader struct {
+	roots   *repository.Roots
+	catalog *catalog
+}
 
 // source reads one model, with the configuration that is given, if one is, in the
 // place of its own. Errors are those of Roots.Read.
 func (r reader) source(id repository.Identity, given *kserve.ModelConfig) (*source, error) {
-	d, files, err := r.repository.Read(id, given)
+	d, files, err := r.roots.Read(id, given)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +28,7 @@ func (r reader) source(id repository.Identity, given *kserve.ModelConfig) (*sour
 func (r reader) read(id repository.Identity, o override) (*source, error) {
 	switch {
 	case o.upload != nil:
-		d, err := r.repository.ReadUpload(o.upload, id.Name, o.config)
+		d, err := r.roots.ReadUpload(o.upload, id.Name, o.config)
 		if err != nil {
 			return nil, err
 		}
@@ -44,11 +36,11 @@ func (r reader) read(id repository.Identity, o override) (*source, error) {
 	case o.config != nil:
 		return r.source(id, o.config)
 	}
-	files, err := r.repository.Footprint(id)
+	files, err := r.roots.Footprint(id)
 	if err != nil {
 		return nil, err
 	}
-	if r.isServed(id, files) {
+	if r.catalog.isServed(id, files) {
 		return nil, nil //nolint:nilnil // as the doc says
 	}
 	return r.source(id, nil)
@@ -60,7 +52,7 @@ func (r reader) differs(id repository.Identity, s *source, o override) bool {
 	if s == nil || s.upload != nil || o.upload != nil {
 		return true
 	}
-	files, err := r.repository.Footprint(id)
+	files, err := r.roots.Footprint(id)
 	if err != nil {
 		return false // such a load comes to nothing
 	}
@@ -79,13 +71,7 @@ func (r reader) readNeighbours(targets []repository.Identity, sources map[reposi
 		if sources[id] != nil {
 			continue
 		}
-		r.mu.Lock()
-		var steps repository.Set
-		if m := r.models[id]; m != nil && m.served != nil && m.served.IsEnsemble() {
-			steps = identitiesOfKeys(m.served.Composing())
-		}
-		r.mu.Unlock()
-		r.readSteps(id, steps, sources, problems)
+		r.readSteps(id, r.catalog.stepsOf(id), sources, problems)
 	}
 }
 
@@ -125,14 +111,9 @@ func (r reader) readSteps(ensemble repository.Identity, steps repository.Set, so
 // name that is in several repositories they are all, as of a load by name: what
 // is loaded already elsewhere does not stand for the ensemble's neighbour.
 func (r reader) partsToRead(step, ensemble repository.Identity) []repository.Identity {
-	parts := r.candidates(step, ensemble)
+	parts := r.catalog.candidates(step, ensemble)
 	if len(parts) > 1 {
-		parts = r.repository.Find(step.Name)
+		parts = r.roots.Find(step.Name)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.DeleteFunc(parts, func(id repository.Identity) bool {
-		m := r.models[id]
-		return m != nil && m.wanted != nil && m.served != nil
-	})
+	return r.catalog.notServed(parts)
 }

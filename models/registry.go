@@ -43,7 +43,7 @@ type RegistryConfig struct {
 type Registry struct {
 	config RegistryConfig
 
-	catalog
+	catalog *catalog
 	reader
 
 	started  atomic.Bool
@@ -71,16 +71,16 @@ func NewRegistry(config RegistryConfig) *Registry {
 		config.LoadThreads = 4
 	}
 	r := &Registry{
-		config: config, catalog: catalog{repository: config.Repository, models: make(map[repository.Identity]*model)},
+		config:  config,
 		loading: make(chan struct{}, config.LoadThreads), uploads: repository.NewUploads(config.Log),
 	}
-	r.reader = reader{&r.catalog}
+	r.catalog = newCatalog(config.Repository, view{r})
+	r.reader = reader{config.Repository, r.catalog}
 	r.loader = version.NewLoader(config.Settings, view{r})
 	r.lifetime, r.expire = context.WithCancelCause(context.Background())
 	r.locks = locktable.New[*source](config.UnloadTimeout, errOvertaken)
 	r.changes, r.stopChanges = context.WithCancelCause(context.Background())
 	r.polling, r.stopPolls = context.WithCancelCause(context.Background())
-	r.serving.Store(&servingNow{})
 	return r
 }
 
@@ -89,17 +89,27 @@ func (r *Registry) lookup(name string, number int64) (*version.Version, error) {
 	if !r.started.Load() {
 		return nil, errNotReady
 	}
-	m, err := r.serving.Load().find(name)
-	if err != nil {
-		return nil, err
-	}
-	return m.version(name, number)
+	return r.catalog.find(name, number)
 }
 
 // reached finds the version that is to run a request. The caller releases it when
 // the scheduler has the request.
 func (r *Registry) reached(req *infer.Request) (version.Held, error) {
 	return held(func() (*version.Version, error) { return r.lookup(req.Model, req.Version) })
+}
+
+// held has lookup find a version that can be held, and holds it.
+func held(lookup func() (*version.Version, error)) (version.Held, error) {
+	for {
+		v, err := lookup()
+		if err != nil {
+			return version.Held{}, err
+		}
+		if h, can := v.Hold(); can {
+			return h, nil
+		}
+		// It was replaced just now: its successor is there already, or it is gone.
+	}
 }
 
 // Model returns the version that a request would reach.
@@ -113,10 +123,7 @@ func (r *Registry) Model(name string, number int64) (*Info, error) {
 
 // ReadyVersions lists the versions of a model that are ready, ascending.
 func (r *Registry) ReadyVersions(name string) []int64 {
-	if m, err := r.serving.Load().find(name); err == nil && m != nil {
-		return m.ready
-	}
-	return nil
+	return r.catalog.readyVersions(name)
 }
 
 func (r *Registry) checkExiting() error {
@@ -146,23 +153,7 @@ func (r *Registry) Ready(ctx context.Context) (bool, error) {
 	if !r.config.StrictReadiness {
 		return true, nil
 	}
-	r.mu.Lock()
-	var serving []*version.Version
-	ready := true
-	for _, m := range r.models {
-		if m.attempted && len(m.versions) == 0 {
-			ready = false
-		}
-		for _, v := range m.versions {
-			switch {
-			case v.state == Ready:
-				serving = append(serving, v.loaded)
-			case v.state != Unavailable || v.reason != reasonUnloaded:
-				ready = false
-			}
-		}
-	}
-	r.mu.Unlock()
+	serving, ready := r.catalog.allReady()
 	for _, v := range serving {
 		if !ready {
 			break
@@ -194,16 +185,5 @@ func (r *Registry) healthy(ctx context.Context, v *version.Version) bool {
 
 // InFlight counts the requests inside each version that has any.
 func (r *Registry) InFlight() map[*Info]int {
-	counts := make(map[*Info]int)
-	for _, m := range r.serving.Load().models {
-		for _, v := range m.versions {
-			if v.loaded == nil {
-				continue
-			}
-			if n := v.loaded.InFlight(); n > 0 {
-				counts[v.loaded.Info()] = n
-			}
-		}
-	}
-	return counts
+	return r.catalog.inFlight()
 }

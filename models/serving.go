@@ -63,16 +63,53 @@ func (m *servingModel) version(name string, number int64) (*version.Version, err
 	return v.loaded, nil
 }
 
-// held has lookup find a version that can be held, and holds it.
-func held(lookup func() (*version.Version, error)) (version.Held, error) {
-	for {
-		v, err := lookup()
-		if err != nil {
-			return version.Held{}, err
-		}
-		if h, can := v.Hold(); can {
-			return h, nil
-		}
-		// It was replaced just now: its successor is there already, or it is gone.
+// find returns the version that a request reaches.
+func (k *catalog) find(name string, number int64) (*version.Version, error) {
+	m, err := k.serving.Load().find(name)
+	if err != nil {
+		return nil, err
 	}
+	return m.version(name, number)
+}
+
+// findModel returns the version of a model that a request reaches.
+func (k *catalog) findModel(id repository.Identity, number int64) (*version.Version, error) {
+	return k.serving.Load().models[id].version(id.Name, number)
+}
+
+// named returns the first model that is to be served by a name. Known is false where there
+// are namespaces and none.
+func (k *catalog) named(name string) (id repository.Identity, known bool) {
+	now := k.serving.Load()
+	if now.names == nil {
+		return repository.Identity{Name: name}, true
+	}
+	if ids := now.names[name]; len(ids) > 0 {
+		return ids[0], true
+	}
+	return repository.Identity{}, false
+}
+
+// readyVersions lists the versions of a model that are ready, ascending.
+func (k *catalog) readyVersions(name string) []int64 {
+	if m, err := k.serving.Load().find(name); err == nil && m != nil {
+		return m.ready
+	}
+	return nil
+}
+
+// inFlight counts the requests inside each version that has any.
+func (k *catalog) inFlight() map[*version.Info]int {
+	counts := make(map[*version.Info]int)
+	for _, m := range k.serving.Load().models {
+		for _, v := range m.versions {
+			if v.loaded == nil {
+				continue
+			}
+			if n := v.loaded.InFlight(); n > 0 {
+				counts[v.loaded.Info()] = n
+			}
+		}
+	}
+	return counts
 }

@@ -63,14 +63,9 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 		log.Info().Msg("Requests are still in flight, unloading models")
 	}
 	r.waitForPolls(ctx)
-	r.mu.Lock()
-	for _, m := range r.models {
-		r.endLaterLocked(m, r.retireLocked(m, nil))
-	}
-	r.publishLocked()
-	r.mu.Unlock()
+	r.catalog.retireAll()
 	eachSecond(log, &r.ending, func() {
-		log.Info().Msgf("Timeout %d: Found %d live models and 0 in-flight non-inference requests", left(), len(r.serves()))
+		log.Info().Msgf("Timeout %d: Found %d live models and 0 in-flight non-inference requests", left(), len(r.catalog.serves()))
 	})
 	r.uploads.Close()
 	if ctx.Err() != nil {
@@ -108,7 +103,7 @@ func (r *Registry) waitForPolls(ctx context.Context) {
 func (r *Registry) drain(ctx context.Context) {
 	for busy := true; busy && ctx.Err() == nil; {
 		busy = false
-		for _, v := range r.serves() {
+		for _, v := range r.catalog.serves() {
 			if v.InFlight() > 0 {
 				busy = true
 				_ = v.Drain(ctx)

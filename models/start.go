@@ -24,11 +24,7 @@ func (r *Registry) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	for _, id := range ids {
-		r.modelLocked(id)
-	}
-	r.mu.Unlock()
+	r.catalog.know(ids)
 	failed := false
 	for _, id := range identitiesOfKeys(rejected).Sorted() {
 		failed = true
@@ -83,7 +79,7 @@ func (r *Registry) Start(ctx context.Context) error {
 // bring loads models, those that have nothing to do with each other side by side,
 // and waits for all. It returns what went wrong.
 func (r *Registry) bring(ctx context.Context, sources map[repository.Identity]*source, named repository.Set) map[repository.Identity]error {
-	groups := r.components(sources)
+	groups := r.catalog.components(sources)
 	failures := make([]map[repository.Identity]error, len(groups))
 	var all sync.WaitGroup
 	for i, group := range groups {
@@ -107,7 +103,7 @@ func (r *Registry) bringGroup(ctx context.Context, group []repository.Identity, 
 	for _, id := range group {
 		c.sources[id] = sources[id]
 	}
-	held, err := r.hold(ctx, op, r.claimed(c.sources))
+	held, err := r.hold(ctx, op, r.catalog.claimed(c.sources))
 	if err != nil {
 		return map[repository.Identity]error{group[0]: err}
 	}

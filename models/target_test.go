@@ -46,3 +46,18 @@ func TestTargetIsReplaced(t *testing.T) {
 		t.Errorf("got %d answers and error %v of the successor, want 1 and none", answers, err)
 	}
 }
+
+// TestTargetAllocatesNothing: finding a version is one look at what serves.
+func TestTargetAllocatesNothing(t *testing.T) {
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), nil)
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := testing.AllocsPerRun(100, func() {
+		if _, err := r.Target("m", infer.LatestVersion); err != nil {
+			t.Fatal(err)
+		}
+	}); got != 0 {
+		t.Errorf("got %v allocations, want none", got)
+	}
+}

@@ -1,0 +1,118 @@
+package models
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/repository"
+)
+
+// index lists models that have a directory, with why for those that are rejected; with ready
+// alone those that are.
+func (k *catalog) index(ids []repository.Identity, rejected map[repository.Identity]string, ready bool) []*kserve.RepositoryIndexResponse_ModelIndex {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var index []*kserve.RepositoryIndexResponse_ModelIndex
+	for _, id := range ids {
+		m := k.models[id]
+		reason, no := rejected[id]
+		switch {
+		case no && m != nil && len(m.readyLocked()) > 0: // no poll since there are two
+		case no:
+			if !ready {
+				index = append(index, &kserve.RepositoryIndexResponse_ModelIndex{Name: id.Name, State: string(Unavailable), Reason: reason})
+			}
+			continue
+		case m != nil && len(m.versions) > 0:
+		case m != nil && m.attempted && m.invalid == nil: // it has no version
+			continue
+		default:
+			if !ready {
+				index = append(index, &kserve.RepositoryIndexResponse_ModelIndex{Name: id.Name})
+			}
+			continue
+		}
+		for _, number := range slices.Sorted(maps.Keys(m.versions)) {
+			v := m.versions[number]
+			if ready && v.state != Ready {
+				continue
+			}
+			index = append(index, &kserve.RepositoryIndexResponse_ModelIndex{
+				Name: id.Name, Version: strconv.FormatInt(number, 10), State: string(v.state), Reason: v.reason,
+			})
+		}
+	}
+	return index
+}
+
+// statistics returns the statistics of what is ready, of all models if name is "".
+func (k *catalog) statistics(name string, number int64) ([]*kserve.ModelStatistics, error) {
+	serving := k.serving.Load()
+	var list []*kserve.ModelStatistics
+	if name != "" {
+		m, err := serving.find(name)
+		if err != nil || m == nil || len(m.ready) == 0 {
+			return nil, infer.Errorf(infer.InvalidArg, "requested model '%s' is not available", name)
+		}
+		if number != infer.LatestVersion {
+			v := m.versions[number]
+			if v == nil || v.state != Ready {
+				return nil, infer.Errorf(infer.InvalidArg, "requested model version is not available for model '%s'", name)
+			}
+			return []*kserve.ModelStatistics{v.loaded.Statistics()}, nil
+		}
+		return m.appendStatistics(list), nil
+	}
+	for _, id := range identitiesOfKeys(serving.models).Sorted() {
+		list = serving.models[id].appendStatistics(list)
+	}
+	return list, nil
+}
+
+func (m *servingModel) appendStatistics(list []*kserve.ModelStatistics) []*kserve.ModelStatistics {
+	for _, number := range m.ready {
+		list = append(list, m.versions[number].loaded.Statistics())
+	}
+	return list
+}
+
+// Status is one version of a model as the start-up table shows it; a model
+// without any version has Version 0.
+type Status struct {
+	Name    string
+	Version int64
+	State   State
+	Reason  string
+	Backend string // of a version that serves
+	// PythonBased says that the backend is one.
+	PythonBased bool
+}
+
+// attempted lists the models that loading was tried for, by name and version.
+func (k *catalog) attempted() []Status {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var list []Status
+	for _, id := range identitiesOfKeys(k.models).Sorted() {
+		m, name := k.models[id], id.String()
+		if !m.attempted {
+			continue
+		}
+		if len(m.versions) == 0 {
+			list = append(list, Status{Name: name})
+		}
+		for _, number := range slices.Sorted(maps.Keys(m.versions)) {
+			v := m.versions[number]
+			s := Status{Name: name, Version: number, State: v.state, Reason: v.reason}
+			if v.state == Ready {
+				s.Backend = v.loaded.Info().Config.GetBackend()
+				s.PythonBased = v.loaded.Info().PythonBased()
+			}
+			list = append(list, s)
+		}
+	}
+	return list
+}

@@ -1,0 +1,256 @@
+package models
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
+)
+
+// want notes what models are to be served from, nil for not at all, and which of them a
+// request names. An operation holds them, and the models in held. want returns the models that
+// are affected, by each of them those that have to be done before, and the uploads that
+// are not used any more.
+func (k *catalog) want(sources map[repository.Identity]*source, named, held repository.Set) (affected repository.Set, after map[repository.Identity][]repository.Identity, replaced []*repository.Upload) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	affected = make(repository.Set)
+	for id, s := range sources {
+		affected[id] = true
+		m := k.modelLocked(id)
+		replaced = append(replaced, m.want(s))
+		m.failure = ""
+		m.named = s != nil && (m.named || named[id])
+		if s == nil || !s.IsEnsemble() {
+			m.invalid = nil
+		}
+	}
+	for id := range k.dependentsLocked(affected) {
+		if held[id] {
+			affected[id] = true
+		}
+	}
+	after = make(map[repository.Identity][]repository.Identity)
+	for id := range affected {
+		if m := k.models[id]; k.circleLocked(m) == nil {
+			for _, part := range k.composingLocked(m) {
+				if affected[part.id] {
+					after[id] = append(after[id], part.id)
+				}
+			}
+		}
+	}
+	return affected, after, replaced
+}
+
+// aim is what a model is to become.
+type aim struct {
+	source  *source // nil: it is not wanted, and so many of its versions are ended
+	ended   int
+	served  bool
+	parts   []repository.Identity // of an ensemble
+	moved   bool                  // its steps mean other models than those that it calls
+	invalid error                 // why an ensemble cannot be composed
+}
+
+// aim looks up what a model is to become, from given unless that is nil, and takes one out
+// of service that is not wanted.
+func (k *catalog) aim(id repository.Identity, given *source) (a aim) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m := k.models[id]
+	if m.wanted == nil {
+		a.ended = k.withdrawLocked(m)
+		return a
+	}
+	a.source, a.served = cmp.Or(given, m.wanted), m.served != nil
+	if !a.source.IsEnsemble() {
+		return a
+	}
+	parts := k.composingLocked(m)
+	for _, part := range parts {
+		a.parts = append(a.parts, part.id)
+	}
+	a.moved = m.callsOthersLocked(parts)
+	if a.invalid = k.checkDependenciesLocked(m); a.invalid == nil {
+		m.invalid = nil
+	}
+	return a
+}
+
+// invalidate takes an ensemble out of service that cannot be composed any more. It waits
+// for its models. news is true if that has another reason than before.
+func (k *catalog) invalidate(id repository.Identity, reason error) (changed, news bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m := k.models[id]
+	news = m.invalid == nil || m.invalid.Error() != reason.Error()
+	m.invalid = reason
+	return k.withdrawLocked(m) > 0, news
+}
+
+// begin shows the versions that are to be loaded as loading. It returns what the
+// change is, which versions are fresh in it, and of them those that are to be updated.
+func (k *catalog) begin(id repository.Identity, s *source, all bool) (p plan, fresh []int64, serving []*version.Version) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m := k.models[id]
+	m.attempted = true
+	was := m.served
+	if all {
+		was = nil
+	}
+	p = planChange(was, s, m.readyLocked())
+	fresh = slices.Sorted(slices.Values(slices.Concat(p.load, p.update)))
+	serving = make([]*version.Version, len(fresh))
+	for i, number := range fresh {
+		v := m.versions[number]
+		if v == nil {
+			v = &entry{number: number}
+			m.versions[number] = v
+		}
+		if v.state != Ready {
+			v.state, v.reason, v.loaded = Loading, "", nil
+		} else if slices.Contains(p.update, number) {
+			serving[i] = v.loaded
+		}
+	}
+	k.publishLocked()
+	return p, fresh, serving
+}
+
+// result is what has become of one version.
+type result struct {
+	number int64
+	loaded *version.Version // nil after an error
+	// updated says that this is no other version but one that served and is to have
+	// other instances, by update unless there is an error.
+	updated bool
+	update  *version.Exchange
+	err     error
+}
+
+// commit has all versions change hands at once, and the model be served from s. It reports
+// whether the server exits: then nothing serves. The caller commits the exchanges then.
+func (k *catalog) commit(id repository.Identity, s *source, results []result) (exiting bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m := k.models[id]
+	ended := k.retireLocked(m, s.Versions)
+	for _, x := range results {
+		v := m.versions[x.number]
+		if x.update != nil {
+			v.loaded = x.update.After()
+			continue
+		}
+		if v.state == Ready { // else the server exits and has ended it
+			ended = append(ended, retired{x.number, v.loaded})
+		}
+		v.state, v.reason, v.loaded = Ready, "", x.loaded
+	}
+	exiting = k.owner.Exiting()
+	if exiting {
+		ended = append(ended, k.retireLocked(m, nil)...)
+	}
+	m.served, m.failure = s, ""
+	k.publishLocked()
+	k.endLocked(m, ended)
+	return exiting
+}
+
+// fail drops what came up beside what did not; versions that served before go on. It returns
+// what is said of each version that failed. The caller ends what came up.
+func (k *catalog) fail(id repository.Identity, results []result, reasons []string) string {
+	var pieces strings.Builder
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m := k.models[id]
+	for i, x := range results {
+		v := m.versions[x.number]
+		state := Unavailable
+		if x.updated {
+			state = Ready
+		}
+		if x.err != nil {
+			fmt.Fprintf(&pieces, "version %d is at %s state: %s;", x.number, state, reasons[i])
+		}
+		switch {
+		case v.state != Loading: // it serves on
+		case x.err != nil:
+			v.state, v.reason = Unavailable, reasons[i]
+		default:
+			v.state, v.reason = Unavailable, reasonUnloaded
+		}
+	}
+	k.publishLocked()
+	return pieces.String()
+}
+
+// restore has a model that could not be loaded from s be wanted as it is served; if it is
+// not, it is tried again at every poll and request, but for what has come with a request.
+// The caller drops the upload that is returned.
+func (k *catalog) restore(id repository.Identity, s *source, failure string) (replaced *repository.Upload) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m := k.models[id]
+	m.failure = failure
+	if m.served != nil || s.upload != nil && !s.IsEnsemble() {
+		replaced = m.want(m.served)
+	}
+	return replaced
+}
+
+// exchange has versions of a model serve with their new instances, and the model be what a
+// configuration with their count would have made of it. It fails if the server exits.
+func (k *catalog) exchange(id repository.Identity, updates []*version.Exchange) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.owner.Exiting() {
+		return false
+	}
+	m := k.models[id]
+	for _, u := range updates {
+		m.versions[u.After().Info().Version].loaded = u.After()
+	}
+	if was := m.served; was != nil {
+		description := *was.Description
+		description.Config = config.Clone(description.Config)
+		description.Config.InstanceGroup = config.Clone(updates[0].After().Info().Config).InstanceGroup
+		served := *was
+		served.Description = &description
+		if m.wanted == was {
+			m.wanted = &served
+		}
+		m.served = &served
+	}
+	k.publishLocked()
+	return true
+}
+
+// retireAll takes all versions of all models out of service.
+func (k *catalog) retireAll() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	ended := make(map[*model][]retired)
+	for _, m := range k.models {
+		ended[m] = k.retireLocked(m, nil)
+	}
+	k.publishLocked()
+	for m, versions := range ended {
+		k.endLocked(m, versions)
+	}
+}
+
+// ended notes that a version which was retired has ended.
+func (k *catalog) ended(id repository.Identity, number int64, ended *version.Version) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if v := k.models[id].versions[number]; v != nil && v.loaded == ended {
+		v.state, v.reason, v.loaded = Unavailable, reasonUnloaded, nil
+		k.publishLocked()
+	}
+}
