@@ -75,7 +75,7 @@ class TestExport:
         assert taken[1, 2] == 7, "the memory is not shared"
 
     @pytest.mark.parametrize("code", CODES)
-    def test_structure(self, code: int) -> None:
+    def test_structure_says_type_and_shape(self, code: int) -> None:
         tensor = Tensor("X", np.zeros((2, 3), NUMPY[code]))
         managed = dlpack._Managed.from_address(dlpack._get_pointer(tensor.to_dlpack(), b"dltensor"))
         assert (managed.dtype.code, managed.dtype.bits, managed.dtype.lanes) == (*(DLPACK[code] or ()), 1)
@@ -180,7 +180,7 @@ class TestImport:
         assert Tensor.from_dlpack("X", Made(np.arange(4.0), (2, 64, 1), device=(3, 1))).is_cpu()
 
     @pytest.mark.parametrize("strides", [(3, 1), None])
-    def test_contiguous(self, strides: tuple[int, ...] | None) -> None:
+    def test_contiguous_arrays_are_taken(self, strides: tuple[int, ...] | None) -> None:
         assert Tensor.from_dlpack("X", Made(np.zeros((2, 3)), (2, 64, 1), strides)).shape() == [2, 3]
 
     @pytest.mark.parametrize("strides", [(1, 2), (6, 1), (3, 2)])
@@ -192,7 +192,7 @@ class TestImport:
             Tensor.from_dlpack("X", made)
         assert made.deleted == 0, "what is refused stays the producer's"
 
-    def test_nothing(self) -> None:
+    def test_arrays_without_elements_are_taken(self) -> None:
         assert Tensor.from_dlpack("X", Made(np.zeros((0, 3)), (2, 64, 1))).shape() == [0, 3]
 
     @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ class TestImport:
         with pytest.raises(LookupError, match=r"^mine$"):
             Tensor.from_dlpack("X", Raises())
 
-    def test_arguments(self) -> None:
+    def test_wrong_arguments_are_refused(self) -> None:
         with pytest.raises(TritonModelException, match=r"^Tensor name cannot be an empty string\.$"):
             Tensor.from_dlpack("", None)
         for args, named in (((), {}), (("X",), {}), ((1, np.zeros(1)), {}), ((), {"name": "X", "tensor": np.zeros(1)})):

@@ -55,7 +55,7 @@ def test_configs_by_name() -> None:
     assert pb_utils.get_input_config_by_name({}, "A") is None
 
 
-def test_decoupled() -> None:
+def test_decoupled_follows_the_config() -> None:
     assert pb_utils.using_decoupled_model_transaction_policy(CONFIG) is True
     assert pb_utils.using_decoupled_model_transaction_policy({}) is False
     with pytest.raises(KeyError):
@@ -117,7 +117,7 @@ def test_bytes_that_end_too_early(data: bytes) -> None:
         pb_utils.deserialize_bytes_tensor(data)
 
 
-def test_constants() -> None:
+def test_constants_have_their_numbers() -> None:
     assert (pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START, pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END) == (
         1,
         2,

@@ -94,7 +94,7 @@ def test_an_iterator_that_goes_stops_its_source() -> None:
     assert source.said == []
 
 
-def test_coroutines() -> None:
+def test_coroutines_iterate_as_threads_do() -> None:
     async def run() -> None:
         source, iterator = begun(4)
         assert [response async for response in iterator] == source.responses

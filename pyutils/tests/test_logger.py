@@ -33,7 +33,7 @@ def recorder() -> Iterator[Recorder]:
     runtime.install(before)
 
 
-def test_levels(recorder: Recorder) -> None:
+def test_levels_are_passed_on(recorder: Recorder) -> None:
     Logger.log("a")
     Logger.log("b", Logger.WARNING)
     Logger.log(message="c", level=Logger.ERROR)
@@ -53,7 +53,7 @@ def test_place_is_the_caller_s(recorder: Recorder) -> None:
     assert line == test_place_is_the_caller_s.__code__.co_firstlineno + 1
 
 
-def test_text(recorder: Recorder) -> None:
+def test_text_that_is_no_utf8_is_replaced(recorder: Recorder) -> None:
     Logger.log_info(b"raw \xff")
     Logger.log_info("é")
     assert [text for *_, text in recorder.lines] == ["raw \ufffd", "é"]

@@ -71,7 +71,7 @@ GOOD: dict[str, tuple[Call, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", GOOD)
-def test_good(case: str) -> None:
+def test_good_changes_are_made(case: str) -> None:
     call, before, after = GOOD[case]
     made = config(**before)
     assert call(made) is None
@@ -161,7 +161,7 @@ BAD: dict[str, tuple[Call, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad(case: str) -> None:
+def test_bad_changes_raise_and_change_nothing(case: str) -> None:
     call, before, text = BAD[case]
     made = config(**before)
     with pytest.raises(ValueError) as raised:

@@ -29,14 +29,14 @@ def request(**changes: Any) -> InferenceRequest:
 
 
 class TestRequest:
-    def test_defaults(self) -> None:
+    def test_defaults_are_empty(self) -> None:
         made = InferenceRequest(inputs=[], requested_output_names=[], model_name="m")
         assert made.inputs() == [] and made.requested_output_names() == set()
         assert made.request_id() == "" and made.correlation_id() == 0
         assert made.flags() == 0 and made.timeout() == 0 and made.parameters() == "{}"
         assert made.trace().get_context() is None
 
-    def test_everything(self) -> None:
+    def test_everything_given_is_kept(self) -> None:
         x, trace = tensor(), trace_of('{"traceparent": "00"}')
         made = InferenceRequest("id", 7, [x], ["A", b"B", "A"], "m", 3, 1, 5, trace=trace, parameters={"k": 1})
         assert made.inputs() == [x] and made.inputs()[0] is x
@@ -58,7 +58,7 @@ class TestRequest:
         assert len(made.inputs()) == 1
 
     @pytest.mark.parametrize("missing", ["inputs", "requested_output_names", "model_name"])
-    def test_required(self, missing: str) -> None:
+    def test_required_arguments_are_missed(self, missing: str) -> None:
         given = {"inputs": [], "requested_output_names": [], "model_name": "m"}
         del given[missing]
         with pytest.raises(TypeError, match=r"^__init__\(\): incompatible constructor arguments\."):
@@ -140,7 +140,7 @@ PARAMETERS = [
 
 class TestParameters:
     @pytest.mark.parametrize(("given", "want"), PARAMETERS)
-    def test_taken(self, given: Any, want: dict[str, Any]) -> None:
+    def test_json_values_are_taken(self, given: Any, want: dict[str, Any]) -> None:
         for made in (request(parameters=given), InferenceResponse([], parameters=given)):
             assert json.loads(made.parameters()) == want
 
@@ -155,7 +155,7 @@ class TestParameters:
             ({"a": []}, "Expect parameters values to have type bool/int/str, found type <class 'list'>"),
         ],
     )
-    def test_refused(self, given: Any, text: str) -> None:
+    def test_other_values_are_refused(self, given: Any, text: str) -> None:
         for make in (lambda: request(parameters=given), lambda: InferenceResponse([], parameters=given)):
             with pytest.raises(TritonModelException) as raised:
                 make()
@@ -163,7 +163,7 @@ class TestParameters:
 
 
 class TestResponse:
-    def test_tensors(self) -> None:
+    def test_tensors_are_kept_in_order(self) -> None:
         x, y = tensor(), tensor("Y")
         for given in ([x, y], (x, y)):
             response = InferenceResponse(given)
@@ -177,10 +177,10 @@ class TestResponse:
         response.output_tensors().clear()
         assert len(response.output_tensors()) == 1
 
-    def test_nothing(self) -> None:
+    def test_nothing_makes_an_empty_response(self) -> None:
         assert InferenceResponse().output_tensors() == []
 
-    def test_error(self) -> None:
+    def test_error_is_kept_beside_tensors(self) -> None:
         error = TritonError("bad", TritonError.NOT_FOUND)
         response = InferenceResponse(output_tensors=[tensor()], error=error)
         assert response.has_error() and response.error() is error
@@ -219,7 +219,7 @@ class TestError:
         assert error.message() == "bad" and error.code() == TritonError.INTERNAL
 
     @pytest.mark.parametrize(("number", "name"), list(enumerate(CODES)))
-    def test_codes(self, number: int, name: str) -> None:
+    def test_codes_have_names_and_numbers(self, number: int, name: str) -> None:
         code = getattr(TritonError, name)
         error = TritonError(message="bad", code=code)
         assert error.code() == code and int(error.code()) == number

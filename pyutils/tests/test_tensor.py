@@ -133,7 +133,7 @@ def test_classes_can_be_subclassed() -> None:
 
 
 class TestBytes:
-    def test_elements(self) -> None:
+    def test_elements_become_bytes_when_sent(self) -> None:
         array = np.array([b"a\0", "é", 5, None, np.bytes_(b"q"), bytearray(b"z")], np.object_)
         tensor = Tensor("X", array)
         assert tensor.as_numpy() is array
@@ -174,7 +174,7 @@ class TestBytes:
             [b"same"] * 3,
         ],
     )
-    def test_serialised(self, elements: list[Any]) -> None:
+    def test_elements_are_serialised_with_their_length(self, elements: list[Any]) -> None:
         texts = [e if type(e) is bytes else str(e).encode() for e in elements]
         array = np.empty(len(elements), np.object_)
         array[:] = elements
@@ -185,7 +185,7 @@ class TestBytes:
     @pytest.mark.parametrize(
         "elements", [[], [b""], [b"", b""], [b"abc", b"def"], [b"a\0", b"\0\0"], [b"a", b"bc", b""], [b"x" * 5000] * 3]
     )
-    def test_incoming(self, elements: list[bytes]) -> None:
+    def test_incoming_elements_are_bytes(self, elements: list[bytes]) -> None:
         data = b"".join(len(e).to_bytes(4, "little") + e for e in elements)
         tensor = incoming(13, (len(elements),), data, before=b"something else")
         array = tensor.as_numpy()
@@ -202,7 +202,7 @@ class TestBytes:
             (b"\xff\xff\xff\xff", "Invalid bytes tensor data: string extends beyond buffer"),
         ],
     )
-    def test_malformed(self, data: bytes, text: str) -> None:
+    def test_malformed_bytes_are_refused(self, data: bytes, text: str) -> None:
         with pytest.raises(TritonModelException, match=text):
             incoming(13, (1,), data).as_numpy()
 
@@ -219,7 +219,7 @@ class TestIncoming:
         assert tensor.as_numpy() is array
         assert tensor._bytes() == source.tobytes()
 
-    def test_nothing(self) -> None:
+    def test_no_elements_keep_their_shape(self) -> None:
         assert incoming(11, (0, 3), b"").as_numpy().shape == (0, 3)
 
     def test_array_outlives_the_tensor(self) -> None:

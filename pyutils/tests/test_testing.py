@@ -69,7 +69,7 @@ def server() -> Iterator[Server]:
 
 
 class TestRequests:
-    def test_arrays(self, server: Server) -> None:
+    def test_arrays_go_there_and_back(self, server: Server) -> None:
         given = np.arange(4, dtype=np.int32)
         response = server.load(Double).infer({"IN": given})
         got = outputs(response)["OUT"]
@@ -122,7 +122,7 @@ class TestRequests:
         known = server.load(Both, {"output": [{"name": "A"}]})
         assert set(outputs(known.infer({}))) == {"A"}  # what the config does not have is never sent
 
-    def test_batches(self, server: Server) -> None:
+    def test_batches_are_answered_in_order(self, server: Server) -> None:
         model = server.load(Double)
         requests = [model.request({"IN": [n]}, request_id=str(n)) for n in range(3)]
         got = [outputs(response)["OUT"].tolist() for (response,) in model.execute(requests)]
@@ -158,7 +158,7 @@ class TestRequests:
         with pytest.raises(TimeoutError, match=r"^request 'x': no final flag within 0.1 s, after 1 responses$"):
             model.execute([model.request({}, request_id="x")], seconds=0.1)
 
-    def test_errors(self, server: Server) -> None:
+    def test_errors_keep_their_code(self, server: Server) -> None:
         class Refuse:
             def execute(self, _requests: Any) -> Any:
                 return [pb_utils.InferenceResponse(error=pb_utils.TritonError("no", pb_utils.TritonError.NOT_FOUND))]
@@ -184,7 +184,7 @@ class TestRequests:
             ([5], "Expected an 'InferenceResponse' object in the execute function return list, found type '<class 'int'>'."),
         ],
     )  # fmt: skip
-    def test_faults(self, server: Server, result: Any, text: str) -> None:
+    def test_faults_of_the_model_raise(self, server: Server, result: Any, text: str) -> None:
         class Wrong:
             def execute(self, _requests: Any) -> Any:
                 return result
@@ -231,7 +231,7 @@ class TestSenders:
 
         assert server.load(Nothing, DECOUPLED).stream({}) == []
 
-    def test_dropped(self, server: Server) -> None:
+    def test_dropped_sender_ends_with_an_error(self, server: Server) -> None:
         class Drop:
             def execute(self, requests: Any) -> None:
                 requests[0].get_response_sender().send(out([1]))
@@ -264,7 +264,7 @@ class TestSenders:
         with pytest.raises(Fault, match="is using the decoupled mode and the execute function must return None"):
             server.load(Double, DECOUPLED).stream({"IN": [1]})
 
-    def test_cancellation(self, server: Server) -> None:
+    def test_cancellation_reaches_the_model(self, server: Server) -> None:
         class Patient:
             def execute(self, requests: Any) -> None:
                 (request,) = requests
@@ -315,7 +315,7 @@ class TestSenders:
         assert model.instance.execute([request]) is None
         assert [outputs(response)["OUT"].tolist() for response in server.responses(request)] == [[1]]
 
-    def test_rescheduled(self, server: Server) -> None:
+    def test_rescheduled_requests_come_again(self, server: Server) -> None:
         class Again:
             rounds = 0
 
@@ -332,7 +332,7 @@ class TestSenders:
 
 
 class TestCoroutines:
-    def test_ordinary(self, server: Server) -> None:
+    def test_execute_may_be_a_coroutine(self, server: Server) -> None:
         class Async:
             async def execute(self, requests: Any) -> Any:
                 await asyncio.sleep(0)
@@ -340,7 +340,7 @@ class TestCoroutines:
 
         assert outputs(server.load(Async).infer({"IN": [1]}))["OUT"].tolist() == [1]
 
-    def test_decoupled(self, server: Server) -> None:
+    def test_coroutines_may_send(self, server: Server) -> None:
         class Async:
             async def execute(self, requests: Any) -> None:
                 sender = requests[0].get_response_sender()

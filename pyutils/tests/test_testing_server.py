@@ -20,7 +20,7 @@ __all__ = ["server"]  # a fixture
 
 
 class TestOtherModels:
-    def test_functions(self) -> None:
+    def test_functions_stand_for_models(self) -> None:
         def square(request: pb_utils.InferenceRequest) -> Any:
             return {"OUT": first(request) ** 2, "MORE": [1]}
 
@@ -35,7 +35,7 @@ class TestOtherModels:
         with Server({"m": lambda _: {}}):
             assert not ask(b"m").has_error()  # type: ignore[arg-type]
 
-    def test_errors(self) -> None:
+    def test_errors_reach_the_caller(self) -> None:
         def refuse(_: Any) -> Any:
             return pb_utils.InferenceResponse(error=pb_utils.TritonError("no", pb_utils.TritonError.CANCELLED))
 
@@ -54,12 +54,12 @@ class TestOtherModels:
             with pytest.raises(Fault, match="stand-in gave int"):
                 ask("broken")
 
-    def test_models(self) -> None:
+    def test_models_stand_for_themselves(self) -> None:
         with Server({"class": Double, "instance": Double()}):
             for name in ("class", "instance"):
                 assert outputs(ask(name))["OUT"].tolist() == [0, 2, 4]
 
-    def test_streams(self) -> None:
+    def test_streams_come_whole(self) -> None:
         def count(request: pb_utils.InferenceRequest) -> Any:
             for n in first(request):
                 yield out([n])
@@ -94,7 +94,7 @@ class TestOtherModels:
             responses.cancel()
             assert [len(response.output_tensors()) for response in responses] == [0]
 
-    def test_coroutines(self) -> None:
+    def test_coroutines_stand_for_models(self) -> None:
         async def later(request: pb_utils.InferenceRequest) -> Any:
             await asyncio.sleep(0)
             return {"OUT": first(request) + 1}
@@ -125,7 +125,7 @@ class TestOtherModels:
 
 
 class TestControl:
-    def test_loading(self) -> None:
+    def test_loading_changes_what_is_ready(self) -> None:
         with Server({"a": lambda _: {}, "b": lambda _: {}}, unloaded=("b",)) as server:
             assert pb_utils.is_model_ready("a") is True and pb_utils.is_model_ready("b", "1") is False
             assert "Model 'b' is not ready." in ask("b").error().message()
@@ -142,7 +142,7 @@ class TestControl:
 
 
 class TestMetrics:
-    def test_values(self, server: Server) -> None:
+    def test_values_are_shared_by_name_and_labels(self, server: Server) -> None:
         counter = pb_utils.MetricFamily("requests", "Requests", pb_utils.MetricFamily.COUNTER)
         again = pb_utils.MetricFamily("requests", "Other", pb_utils.MetricFamily.COUNTER)
         counter.Metric(labels={"a": "b"}).increment(2)
@@ -158,7 +158,7 @@ class TestMetrics:
         with pytest.raises(KeyError, match="has no metric with labels"):
             server.metric("level", {"a": "b"})
 
-    def test_histograms(self, server: Server) -> None:
+    def test_histograms_count_by_bucket(self, server: Server) -> None:
         family = pb_utils.MetricFamily("size", "Size", pb_utils.MetricFamily.HISTOGRAM)
         metric = family.Metric(buckets=[1, 10])
         for value in (0.5, 1, 5, 100):

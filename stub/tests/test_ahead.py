@@ -61,7 +61,7 @@ def settle(stub: Supervisor) -> None:
 
 
 @pytest.mark.parametrize("count", [4, 5000, 300_000])
-def test_withdrawn(start: Start, count: int) -> None:
+def test_withdrawn_batches_are_skipped(start: Start, count: int) -> None:
     """A batch is skipped if its number stands in the word, and its loans end."""
     stub = start(IDENTITY)
     data = np.arange(count, dtype=np.uint8)
@@ -112,8 +112,8 @@ def test_a_frame_that_was_read_early(start: Start, tmp_path: Path) -> None:
     settle(stub)
 
 
-def test_many(start: Start) -> None:
-    """Skipped and executed ones in turn: what is written into a skipped one's block meanwhile harms nobody."""
+def test_skipped_and_executed_batches_alternate(start: Start) -> None:
+    """Skipped and executed batches in turn: what is written into the block of a skipped batch meanwhile harms no other."""
     stub = start(
         model("""
             inputs = [request.inputs()[0].as_numpy() for request in requests]

@@ -154,7 +154,7 @@ class TestCoroutines:
             (response,) = stub.executed(frame).responses
             assert response["OUT"].tolist() == [1, 0]
 
-    def test_overlap(self, start: Start) -> None:
+    def test_overlap_is_bounded_by_the_parameter(self, start: Start) -> None:
         """With the parameter, three run at a time and no more."""
         stub = start(
             self.asynchronous(
@@ -249,7 +249,7 @@ class TestCancellation:
         stub.execute(Request(4))  # the last known value, after FINAL
         assert [r["OUT"].tolist() for r in stub.responses if r.outputs] == [[0, 0, 0], [1, 1, 0], [1, 1, 0]]
 
-    def test_ahead(self, start: Start, tmp_path: Path) -> None:
+    def test_ahead_requests_may_be_cancelled(self, start: Start, tmp_path: Path) -> None:
         """A request that lies ahead may be cancelled before it is begun."""
         go = tmp_path / "go"
         wait = f"while not os.path.exists({str(go)!r}):\n    time.sleep(0.001)\n"
@@ -262,7 +262,7 @@ class TestCancellation:
             (response,) = stub.executed(stub.receive()).responses
             assert response["OUT"].tolist() == [want]
 
-    def test_awaited(self, start: Start) -> None:
+    def test_awaited_cancellation_comes(self, start: Start) -> None:
         stub = start(
             executing(
                 """

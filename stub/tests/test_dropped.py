@@ -209,7 +209,7 @@ class TestRescheduling:
         _, executed = run(start, "requests[0].set_release_flags(2)\nraise ValueError", False)
         assert executed.status == 1 and not executed.responses
 
-    def test_arguments(self, start: Start) -> None:
+    def test_wrong_flags_are_refused(self, start: Start) -> None:
         _, executed = run(
             start,
             """

@@ -56,21 +56,21 @@ class TestTensors:
             assert response["OUT"].dtype == array.dtype
 
     @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1, 2, 3, 4), (2000, 2)])
-    def test_shapes(self, start: Start, shape: tuple[int, ...]) -> None:
+    def test_shapes_go_there_and_back(self, start: Start, shape: tuple[int, ...]) -> None:
         (response,) = start(IDENTITY).execute(Request(5, [("IN", np.zeros(shape, np.float32))])).responses
         assert response["OUT"].shape == shape
 
     @pytest.mark.parametrize(
         "elements", [[b"a", b"", b"\xff\0"], [b"abc", b"d\0\0"], [], [b"x" * i for i in range(300)], ["é", 5, None]]
     )
-    def test_strings(self, start: Start, elements: list[Any]) -> None:
+    def test_strings_go_there_and_back(self, start: Start, elements: list[Any]) -> None:
         array = np.empty(len(elements), np.object_)
         array[:] = elements
         (response,) = start(IDENTITY).execute(Request(5, [("IN", array)])).responses
         want = [e if isinstance(e, bytes) else str(e).encode() for e in elements]
         assert response["OUT"].tolist() == want
 
-    def test_batch(self, start: Start) -> None:
+    def test_batch_is_answered_in_order(self, start: Start) -> None:
         stub = start(IDENTITY)
         arrays = [np.full(size, size, np.int64) for size in (1, 600, 2, 300000, 512, 0, 513, 1)]
         answer = stub.execute(*(Request(number, [("IN", array)]) for number, array in enumerate(arrays)))
@@ -243,7 +243,7 @@ class TestOutputs:
         seen = [int(stub.execute(Request(1)).responses[0]["OUT"][0]) for _ in range(2)]
         assert seen == [-1, 1]
 
-    def test_parameters(self, start: Start) -> None:
+    def test_parameters_are_sent(self, start: Start) -> None:
         stub = start(model("return [pb_utils.InferenceResponse([], parameters={'a': 1, 'b': 'é', 'c': True})]"))
         (response,) = stub.execute(Request(1)).responses
         assert json.loads(response.parameters) == {"a": 1, "b": "é", "c": True}
@@ -293,7 +293,7 @@ class TestWrongReturns:
     )  # fmt: skip
 
     @pytest.mark.parametrize(("expression", "text"), CASES)
-    def test_text(self, start: Start, expression: str, text: str) -> None:
+    def test_text_says_what_is_wrong(self, start: Start, expression: str, text: str) -> None:
         stub = start(
             model(
                 f"if requests[0].request_id() == 'good':\n    return [pb_utils.InferenceResponse([])]\nreturn {expression}"
@@ -385,7 +385,7 @@ class TestExceptions:
         assert not stub.loans
         return answer.text[len(BATCH_ERROR) :]
 
-    def test_traceback(self, start: Start) -> None:
+    def test_traceback_ends_in_the_model(self, start: Start) -> None:
         text = self.text(start, "def inner():\n    raise ValueError('why')\ninner()")
         first, rest = text.split("\n\nAt:\n")
         assert first == "ValueError: why"
@@ -411,7 +411,7 @@ class TestExceptions:
             ("e = ValueError('v')\ne.__notes__ = ['n1', 'n2']\nraise e", "ValueError: v\n__notes__ (len=2):\nn1\nn2"),
         ],
     )
-    def test_kinds(self, start: Start, body: str, first: str) -> None:
+    def test_kinds_are_named(self, start: Start, body: str, first: str) -> None:
         assert self.text(start, body).split("\n\nAt:\n")[0] == first
 
     def test_message_that_fails(self, start: Start) -> None:
@@ -425,7 +425,7 @@ class TestExceptions:
         """It takes a block of its own, and arrives whole."""
         assert self.text(start, "raise ValueError('x' * 100000)").startswith("ValueError: " + "x" * 100000 + "\n")
 
-    def test_recursion(self, start: Start) -> None:
+    def test_recursion_without_end_is_an_error(self, start: Start) -> None:
         assert self.text(start, "def f():\n    f()\nf()").startswith("RecursionError: maximum recursion depth exceeded")
 
     def test_our_frames_do_not_show(self, start: Start) -> None:
@@ -449,7 +449,7 @@ class TestExceptions:
 
 
 class TestCoroutines:
-    def test_result(self, start: Start) -> None:
+    def test_result_of_a_coroutine_is_the_answer(self, start: Start) -> None:
         stub = start("""
             import asyncio
             import threading
@@ -478,14 +478,14 @@ class TestCoroutines:
             ("raise asyncio.CancelledError", "CancelledError: <EMPTY MESSAGE>"),
         ],
     )
-    def test_exceptions(self, start: Start, body: str, first: str) -> None:
+    def test_exceptions_name_the_line(self, start: Start, body: str, first: str) -> None:
         stub = start(model(body).replace("def execute", "async def execute"))
         for _ in range(2):
             text = stub.execute(Request(1)).text
             assert text.split("\n\nAt:\n")[0] == BATCH_ERROR + first
             assert text.endswith("/1/model.py(8): execute\n")
 
-    def test_generators(self, start: Start) -> None:
+    def test_generators_run_as_coroutines(self, start: Start) -> None:
         """Up to Python 3.11 asyncio takes them for coroutines."""
         stub = start(model("yield from asyncio.sleep(0.001).__await__()\nreturn [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.array([5]))])]"))
         refused = start(model("yield 5"))

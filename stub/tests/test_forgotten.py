@@ -57,7 +57,7 @@ class Watch:
         self.now = 1000 + seconds
 
 
-def test_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_between_collections_double(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
     watch.leave_open()
     watch.until(1000)

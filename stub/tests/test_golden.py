@@ -24,7 +24,7 @@ def read(name: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", golden.frames())
-def test_encoded(name: str) -> None:
+def test_frames_are_encoded_as_recorded(name: str) -> None:
     assert golden.frames()[name].hex() == read(name).hex()
 
 
@@ -41,7 +41,7 @@ SETTINGS = Settings(
 )
 
 
-def test_initialize() -> None:
+def test_initialize_is_decoded() -> None:
     assert Initialize.from_frame(read("initialize")) == Initialize(
         args={"model_name": "modèle"},
         version=-1,
@@ -67,13 +67,13 @@ def test_log_settings() -> None:
     assert LogSettings.from_map(fields) == LogSettings(info=False, warning=True, error=False, verbose=1)
 
 
-def test_result() -> None:
+def test_result_is_decoded() -> None:
     frame = read("result")
     assert messages.kind_of(frame) == messages.RESULT and messages.HEADER.unpack_from(frame)[5] == 5
     assert messages.map_of(frame) == {"error": "wörong", "ready": True, "value": -0.5}
 
 
-def test_plain() -> None:
+def test_plain_frames_are_decoded() -> None:
     for name in ("name_up", "name_down"):
         frame = read(name)
         text = messages.body_of(frame).decode()
@@ -87,7 +87,7 @@ def test_plain() -> None:
     assert messages.DESCRIPTOR.unpack_from(frame, 24) == (0, 2, 0, 1, 0x5000, 40000, 1 | 2 << 32, 0, 0)
 
 
-def test_execute() -> None:
+def test_execute_is_decoded() -> None:
     stand: Any = Stand()
     names = Names(stand, ["IN0", "IN1", "OUT0", "OUT1"], 2, 2)
     requests = Reader(names, stand).read(read("execute"))

@@ -289,7 +289,7 @@ def reading(thread):
         assert stub.responses[-1]["OUT"].tolist() == [b"sent"]
         assert [log["message"] for log in stub.logs] == ["too late"]
 
-    def test_storm(self, start: Start) -> None:
+    def test_storm_of_handlers_loses_no_request(self, start: Start) -> None:
         """Handlers that raise again and again, wherever the stub is: each request is answered, no lock stays taken."""
         stub = start(
             executing(

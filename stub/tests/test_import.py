@@ -58,7 +58,7 @@ class TestFiles:
         self.put(tmp_path, "1/plain/deep.py", "value = 7\n")
         assert told(start(tell("[deep.value, again.value]", "from .plain import deep\nimport plain.deep as again"))) == [7, 7]
 
-    def test_order(self, start: Start, tmp_path: Path) -> None:
+    def test_files_are_found_in_order(self, start: Start, tmp_path: Path) -> None:
         """The version's directory, then the model's; what is installed goes before both."""
         for name in ("both", "above", "json"):
             self.put(tmp_path, f"{name}.py", "where = 'model'\n")
@@ -78,7 +78,7 @@ class TestFiles:
             assert stub.initialize(path)["error"] == ""
             assert told(stub) == ["cwd", "cwd", str(here), ""]
 
-    def test_pythonpath(self, start: Start, tmp_path: Path) -> None:
+    def test_pythonpath_comes_later(self, start: Start, tmp_path: Path) -> None:
         site = tmp_path / "site"
         site.mkdir()
         (site / "both.py").write_text("where = 'site'\n")
@@ -91,7 +91,7 @@ class TestFiles:
         source = tell("[sibling.model is sys.modules['model'], sibling.model is sys.modules[__name__]]", "import sys")
         assert told(start(source.replace("seen =", "import sibling\n        seen ="))) == [True, False]
 
-    def test_unittest(self, start: Start) -> None:
+    def test_unittest_finds_the_module(self, start: Start) -> None:
         before = """
             import unittest
 
@@ -164,14 +164,14 @@ class TestFiles:
 
 class TestFileName:
     @pytest.mark.parametrize("name", ["other.py", "Model2.py", "with-dash.py"])
-    def test_other(self, root: Path, tmp_path: Path, name: str) -> None:
+    def test_another_name_is_the_modules(self, root: Path, tmp_path: Path, name: str) -> None:
         path = supervisor.model(tmp_path, tell("__name__"), file=name, version="17")
         with Supervisor(root) as stub:
             stub.hello()
             assert stub.initialize(path)["error"] == ""
             assert told(stub) == f"17.{path.stem}"
 
-    def test_dots(self, root: Path, tmp_path: Path) -> None:
+    def test_dots_are_refused(self, root: Path, tmp_path: Path) -> None:
         path = supervisor.model(tmp_path, tell("1"), file="my.model.py")
         with Supervisor(root) as stub:
             stub.hello()
@@ -181,7 +181,7 @@ class TestFileName:
 class TestPythonBased:
     """The code lies in the backend's directory; the model has data alone."""
 
-    def test_everything(self, root: Path, tmp_path: Path) -> None:
+    def test_code_of_the_backend_runs_for_the_model(self, root: Path, tmp_path: Path) -> None:
         code = tmp_path / "backends" / "llm"
         code.mkdir(parents=True)
         (code / "helper.py").write_text("name = __name__\n")
@@ -201,7 +201,7 @@ class TestPythonBased:
 class TestClass:
     """What TritonPythonModel may be, and what its methods."""
 
-    def test_function(self, start: Start) -> None:
+    def test_a_function_may_make_the_model(self, start: Start) -> None:
         stub = start("""
             import triton_python_backend_utils as pb_utils
 
@@ -214,11 +214,11 @@ class TestClass:
         """)
         assert stub.execute(Request(1)).status == 0
 
-    def test_imported(self, start: Start, tmp_path: Path) -> None:
+    def test_class_may_be_imported(self, start: Start, tmp_path: Path) -> None:
         supervisor.model(tmp_path, tell("__name__"), name="m0", file="inner.py")
         assert told(start("from .inner import TritonPythonModel")) == "1.inner"
 
-    def test_inherited(self, start: Start) -> None:
+    def test_methods_may_be_inherited(self, start: Start) -> None:
         source = tell("self.args['model_name']", "class Base:\n    def initialize(self, args):\n        self.args = args\n    def finalize(self):\n        pass")
         stub = start(source.replace("class TritonPythonModel:", "class TritonPythonModel(Base):"))
         assert told(stub) == "m0"
@@ -269,7 +269,7 @@ class TestClass:
         assert stub.execute(Request(1), Request(2)).status == 0
         assert stub.finalize() == {"error": ""} and stub.wait_exit() == 0
 
-    def test_args(self, start: Start) -> None:
+    def test_args_are_texts(self, start: Start) -> None:
         source = tell("[type(self.args).__name__, sorted(self.args), all(type(v) is str for v in self.args.values())]").replace(
             "    def execute", "    def initialize(self, args):\n        self.args = args\n\n    def execute"
         )
@@ -336,7 +336,7 @@ LOCALES: list[tuple[dict[str, str], list[tuple[Any, Any]]]] = [
 
 
 @pytest.mark.parametrize(("environment", "want"), LOCALES)
-def test_locale(root: Path, tmp_path: Path, environment: dict[str, str], want: Any) -> None:
+def test_locale_is_pythons_own(root: Path, tmp_path: Path, environment: dict[str, str], want: Any) -> None:
     """As Python itself has it; text is UTF-8 in any case."""
     expression = "[locale.getlocale(), sys.stdout.encoding, sys.getfilesystemencoding(), open(os.devnull).encoding.lower()]"
     path = supervisor.model(tmp_path, tell(expression, "import locale, os, sys\nprint('é')"))

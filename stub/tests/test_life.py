@@ -47,7 +47,7 @@ def told(stub: Supervisor) -> dict[str, Any]:
     return value
 
 
-def test_hello(root: Path) -> None:
+def test_hello_says_which_interpreter(root: Path) -> None:
     with Supervisor(root) as stub:
         assert stub.hello() == {
             "python": ".".join(map(str, sys.version_info[:3])),
@@ -59,7 +59,7 @@ def test_hello(root: Path) -> None:
 
 
 class TestWhatAModelSees:
-    def test_everything(self, start: Start) -> None:
+    def test_model_sees_an_ordinary_process(self, start: Start) -> None:
         stub = start(TELL, environment={"MARK": "é"})
         seen = told(stub)
         version = Path(seen["file"]).parent
@@ -167,7 +167,7 @@ class TestModelsThatDoNotStart:
              "ZeroDivisionError: division by zero", "/1/model.py(3): initialize"),
         ],
     )  # fmt: skip
-    def test_text(self, fail: Fail, source: str, first: str, last: str | None) -> None:
+    def test_text_says_why(self, fail: Fail, source: str, first: str, last: str | None) -> None:
         text, stub = fail(source)
         assert text.split("\n\nAt:\n")[0] == first
         if last is not None:
@@ -193,7 +193,7 @@ class TestModelsThatDoNotStart:
             assert f"Failed to preinitialize Python stub: Python model file not found in '{path}'" in stub.stderr()
 
     @pytest.mark.parametrize("where", ["import os; os._exit(7)", "import os; os.kill(os.getpid(), 9)"])
-    def test_death(self, root: Path, tmp_path: Path, where: str) -> None:
+    def test_death_ends_the_wait(self, root: Path, tmp_path: Path, where: str) -> None:
         with Supervisor(root) as stub:
             stub.hello()
             with pytest.raises(StubDied):
@@ -221,7 +221,7 @@ class TestFinalize:
         stub = start("class TritonPythonModel: pass")
         assert stub.finalize() == {"error": ""} and stub.wait_exit() == 0
 
-    def test_exception(self, start: Start) -> None:
+    def test_exception_is_reported(self, start: Start) -> None:
         stub = start(self.MODEL.format(body="raise ValueError('late')"))
         text = stub.finalize()["error"]
         assert text.startswith("ValueError: late\n\nAt:\n") and stub.wait_exit() == 0
@@ -437,7 +437,7 @@ class TestEnds:
         """)
         assert stub.execute(Request(1)).responses[0]["OUT"].tolist() == [15] * 50 + [0]
 
-    def test_multiprocessing(self, start: Start) -> None:
+    def test_multiprocessing_works_in_execute(self, start: Start) -> None:
         stub = start("""
             import multiprocessing
             import numpy as np
@@ -469,7 +469,7 @@ class TestProtocol:
             assert stub.wait_exit() == 76
             assert "stub of m_0_0: the supervisor speaks version 2 of the protocol, this stub 1\n" in stub.stderr()
 
-    def test_usage(self, root: Path) -> None:
+    def test_usage_is_printed(self, root: Path) -> None:
         import subprocess
 
         for program in ("triton_python_backend_stub", "nereid_template"):

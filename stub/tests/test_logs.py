@@ -49,7 +49,7 @@ def test_where_and_what(start: Start) -> None:
     assert taken(stub) == ["E model.py:20 finalize"]
 
 
-def test_settings(start: Start) -> None:
+def test_settings_choose_the_levels(start: Start) -> None:
     stub = start(MODEL, log={"info": False, "warning": False, "error": True, "verbose": 2})
     stub.execute(Request(1))
     assert taken(stub) == ["E model.py:15 error", "V model.py:16 verbose"]
@@ -74,7 +74,7 @@ def test_long_messages(start: Start) -> None:
     assert second.startswith("yyy") and second.endswith("… (5000000 characters)") and len(second) < 1 << 20
 
 
-def test_threads(start: Start) -> None:
+def test_threads_keep_their_order(start: Start) -> None:
     """Many threads log at once, and while a batch is answered."""
     stub = start("""
         import threading

@@ -103,7 +103,7 @@ BATCHES = [
 ]
 
 
-def test_execute(start: Start) -> None:
+def test_malformed_execute_fails_its_batch(start: Start) -> None:
     stub = start(IDENTITY)
     prefix = "Failed to process the request(s) for model 'm_0_0', message: the server's message is not understood: EXECUTE of "
     for body in BATCHES:
@@ -135,7 +135,7 @@ PLACES = [
 ]
 
 
-def test_spilled(start: Start) -> None:
+def test_spilled_nowhere_fails_its_batch(start: Start) -> None:
     """A body that lies nowhere: the batch fails, and the ticket that stands there comes back."""
     stub = start(IDENTITY)
     for place in PLACES:
@@ -287,7 +287,7 @@ class TestTheRing:
     """Where a frame ends cannot be known: that ends the stub."""
 
     @pytest.mark.parametrize("size", [7, 1 << 20])
-    def test_size(self, start: Start, size: int) -> None:
+    def test_impossible_size_ends_the_stub(self, start: Start, size: int) -> None:
         stub = start(IDENTITY)
         at = 0x10000 + stub.ring.at % 0x20000
         stub.down[at : at + 8] = struct.pack("<IHH", size, 2, 0)

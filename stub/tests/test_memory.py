@@ -217,7 +217,7 @@ class TestArena:
         assert len({output.ticket for output in regions}) == 20
         assert all((output.array() == number).all() for number, output in enumerate(regions))
 
-    def test_quota(self, start: Start) -> None:
+    def test_quota_bounds_a_batch(self, start: Start) -> None:
         """What does not fit is an error of that batch; what comes back makes room."""
         stub = start(self.COPY, max_bytes=4 << 20)
         big = np.zeros(3 << 20, np.uint8)

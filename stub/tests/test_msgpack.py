@@ -32,7 +32,7 @@ def test_large_map() -> None:
     assert unpack(pack(value)) == value
 
 
-def test_float32() -> None:
+def test_float32_is_decoded() -> None:
     assert unpack(bytes.fromhex("ca3fc00000")) == 1.5
 
 
@@ -51,7 +51,7 @@ def test_values_that_have_no_form(value: Any) -> None:
     ["", "c1", "cc", "cd00", "a2c3", "a1ff", "c402ff", "92", "9201", "81a161", "0000", "dd7fffffff", "df7fffffff", "8190c0",
      "d4", "91" * 40 + "c0", "81a1ff01"],
 )  # fmt: skip
-def test_malformed(encoded: str) -> None:
+def test_malformed_texts_are_refused(encoded: str) -> None:
     with pytest.raises(Malformed):
         unpack(bytes.fromhex(encoded))
 

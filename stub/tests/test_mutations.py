@@ -122,7 +122,7 @@ def mutate(frame: bytes, pick: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_mutated(name: str, requests_file: int) -> None:
+def test_mutated_frames_end_no_stub(name: str, requests_file: int) -> None:
     frame = (TESTDATA / f"{name}.bin").read_bytes()
     pick = random.Random(name)
     loop = stub(requests_file)

@@ -52,7 +52,7 @@ def test_during_execute(start: Start, tmp_path: Path) -> None:
     assert stub.finish_batch().status == 0
 
 
-def test_finalize(start: Start) -> None:
+def test_finalize_does_not_wait_for_a_check(start: Start) -> None:
     stub = start(model("time.sleep(1000)"))
     stub.ask(1)
     assert stub.finalize()["error"] == ""

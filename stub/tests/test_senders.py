@@ -24,7 +24,7 @@ class TestArguments:
     """§3.1: in this order, before any state is touched."""
 
     @pytest.mark.parametrize("decoupled", [False, True])
-    def test_checks(self, start: Start, decoupled: bool) -> None:
+    def test_arguments_are_checked_in_order(self, start: Start, decoupled: bool) -> None:
         stub, _ = run(
             start,
             """
@@ -118,7 +118,7 @@ class TestDecoupled:
         ]
         assert [r["OUT"].tolist() for r in stub.responses if r.handle == 4 and r.outputs] == [[0], [1], [2]]
 
-    def test_closed(self, start: Start) -> None:
+    def test_closed_senders_refuse(self, start: Start) -> None:
         stub, _ = run(
             start,
             """
@@ -178,7 +178,7 @@ class TestDecoupled:
         assert executed.status == 1 and flags_of(stub.responses) == [PRESENT | FINAL]
         assert any("must return None" in line["message"] for line in stub.logs)
 
-    def test_exception(self, start: Start) -> None:
+    def test_exception_closes_open_senders(self, start: Start) -> None:
         """Senders that are open are closed: what threads send afterwards is refused."""
         stub = start(
             executing(
@@ -344,7 +344,7 @@ class TestWindow:
             stub.receive(0.3)
         return responses
 
-    def test_responses(self, start: Start) -> None:
+    def test_window_bounds_responses(self, start: Start) -> None:
         stub = start(self.MODEL, decoupled=True, window_responses=8)
         stub.start_batch(Request(1))
         stub.finish_batch()
@@ -364,7 +364,7 @@ class TestWindow:
         assert [int(r["OUT"][0]) for r in got] == [*range(100), -1]
         stub.credit(1, 5, 0)  # it is over
 
-    def test_bytes(self, start: Start) -> None:
+    def test_window_bounds_bytes(self, start: Start) -> None:
         stub = start(self.MODEL, decoupled=True, window_bytes=300000)
         stub.start_batch(Request(1, id="large"))
         stub.finish_batch()
@@ -437,7 +437,7 @@ class TestWindow:
         assert [(r.handle, r.flags) for r in stub.responses] == [(1, PRESENT), (1, FINAL), (2, PRESENT | FINAL)]
         assert stub.responses[-1]["OUT"].tolist() == [b"too late"]
 
-    def test_memory(self, start: Start) -> None:
+    def test_send_waits_for_memory(self, start: Start) -> None:
         """Without memory send waits for what comes back, and fails where nothing will."""
         stub = start(
             executing(

@@ -85,7 +85,7 @@ class Forked:
         return (-os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)), printed
 
 
-def test_hello(template: Template) -> None:
+def test_hello_says_which_interpreter(template: Template) -> None:
     assert template.hello == {
         "python": ".".join(map(str, sys.version_info[:3])),
         "numpy": np.__version__,
@@ -110,7 +110,7 @@ def test_threads_of_the_start(root: Path, tmp_path: Path) -> None:
         made.close()
 
 
-def test_stubs(root: Path, tmp_path: Path, template: Template) -> None:
+def test_forked_stubs_are_the_supervisors_children(root: Path, tmp_path: Path, template: Template) -> None:
     source = "import random\nfirst = random.random(), np.random.random()\nimport os, sys\nprint('hello', os.getcwd())\n"
     path = supervisor.model(tmp_path, "import numpy as np\n" + source + "class TritonPythonModel: pass\n")
     forked = [Forked(root, template, f"m_0_{n}") for n in range(3)]
