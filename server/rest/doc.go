@@ -1,9 +1,9 @@
 // Package rest is the HTTP front end: the endpoints of the KServe protocol v2 with
-// Triton's extensions, over http1, in the JSON of jsontext. FrontEnd serves them, Metrics
+// Triton's extensions, over http1, in the JSON of jsontext. Endpoints serve them, FrontEnd listens for them, Metrics
 // serves the metrics on a port of their own. It owns the routes, the HTTP status of every
 // error and the content type of every reply.
 //
-//	http1.Server ── FrontEnd.handle ── route ── restricted? ── type ── method ── endpoint ── http1.Reply.Send
+//	http1.Server ── Endpoints.Serve ── route ── restricted? ── type ── method ── endpoint ── http1.Reply.Send
 //
 // A front end is made, bound and run, in this order:
 //
@@ -18,7 +18,7 @@
 // Callers: package nereid, which makes one FrontEnd and one Metrics and runs each once.
 //
 // Concurrency: each request is served by the goroutine of its connection. Requests share
-// the pools of inference.Codec, and nothing else of the FrontEnd changes after New. There is
+// the pools of inference.Codec, and nothing else of Endpoints changes after New. There is
 // no lock.
 //
 // Memory: an endpoint releases what inference.Request and body.Gatherer hold before it

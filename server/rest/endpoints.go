@@ -15,13 +15,13 @@ import (
 )
 
 // serveLive serves GET /v2/health/live.
-func (h *FrontEnd) serveLive(w *http1.Reply) error {
+func (h *Endpoints) serveLive(w *http1.Reply) error {
 	live, err := h.core.Live()
 	return writeHealth(w, live, err)
 }
 
 // serveReady serves GET /v2/health/ready.
-func (h *FrontEnd) serveReady(w *http1.Reply, r *http1.Request) error {
+func (h *Endpoints) serveReady(w *http1.Reply, r *http1.Request) error {
 	ready, err := h.core.Ready(r.Context())
 	return writeHealth(w, ready, err)
 }
@@ -40,7 +40,7 @@ func writeHealth(w *http1.Reply, good bool, err error) error {
 }
 
 // serveModelReady serves GET …/ready.
-func (h *FrontEnd) serveModelReady(w *http1.Reply, r *http1.Request, model string, version int64) error {
+func (h *Endpoints) serveModelReady(w *http1.Reply, r *http1.Request, model string, version int64) error {
 	ready, err := h.core.ModelReady(r.Context(), model, version)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func serverMetadata(name, version string) []byte {
 
 // serveModelMetadata serves GET /v2/models/M. A version in the path is the only
 // one that the reply lists.
-func (h *FrontEnd) serveModelMetadata(w *http1.Reply, model string, version int64) error {
+func (h *Endpoints) serveModelMetadata(w *http1.Reply, model string, version int64) error {
 	info, err := h.core.Model(model, version)
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func appendTensorMetadata(b []byte, i int, name string, d kserve.DataType, batch
 }
 
 // serveModelConfig serves GET …/config.
-func (h *FrontEnd) serveModelConfig(w *http1.Reply, model string, version int64) error {
+func (h *Endpoints) serveModelConfig(w *http1.Reply, model string, version int64) error {
 	info, err := h.core.Model(model, version)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (h *FrontEnd) serveModelConfig(w *http1.Reply, model string, version int64)
 }
 
 // serveStatistics serves GET …/stats.
-func (h *FrontEnd) serveStatistics(w *http1.Reply, model string, version int64) error {
+func (h *Endpoints) serveStatistics(w *http1.Reply, model string, version int64) error {
 	list, err := h.core.Statistics(model, version)
 	if err != nil {
 		return err
@@ -218,7 +218,7 @@ func appendComma(b []byte, i int) []byte {
 }
 
 // serveLogging serves GET and POST /v2/logging.
-func (h *FrontEnd) serveLogging(w *http1.Reply, r *http1.Request) error {
+func (h *Endpoints) serveLogging(w *http1.Reply, r *http1.Request) error {
 	if r.Method == http.MethodPost {
 		err := h.bodies.Whole(r, func(text []byte, _ *memory.Charge) error {
 			doc, err := body.Parse(new(jsontext.Scanner), text)

@@ -19,7 +19,7 @@ const (
 )
 
 // serveGenerate serves POST …/generate and …/generate_stream.
-func (h *FrontEnd) serveGenerate(w *http1.Reply, r *http1.Request, model string, version int64, stream bool) error {
+func (h *Endpoints) serveGenerate(w *http1.Reply, r *http1.Request, model string, version int64, stream bool) error {
 	found, err := h.core.Target(model, version)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (h *FrontEnd) serveGenerate(w *http1.Reply, r *http1.Request, model string,
 
 // generateOne replies with the one response. As in Triton the first one decides on the
 // status: any error of it is 400.
-func (h *FrontEnd) generateOne(w *http1.Reply, r *http1.Request, found models.Target, q *generate.Request) error {
+func (h *Endpoints) generateOne(w *http1.Reply, r *http1.Request, found models.Target, q *generate.Request) error {
 	var responses generate.Single
 	defer func() {
 		if responses.First != nil {
@@ -74,7 +74,7 @@ var errNotOne = &infer.Error{Code: infer.InvalidArg, Message: "generate expects 
 // generateStream replies with an event for each response, as they come. The model waits
 // for a client that does not read, once it has filled its window; a client that leaves
 // cancels the request.
-func (h *FrontEnd) generateStream(w *http1.Reply, r *http1.Request, found models.Target, q *generate.Request) error {
+func (h *Endpoints) generateStream(w *http1.Reply, r *http1.Request, found models.Target, q *generate.Request) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	queue, done := generate.NewQueue(), make(chan struct{})
 	defer func() { // after a panic too: until then the inputs are the model's

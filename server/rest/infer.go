@@ -10,7 +10,7 @@ import (
 )
 
 // serveInfer serves POST …/infer.
-func (h *FrontEnd) serveInfer(w *http1.Reply, r *http1.Request, model string, version int64) error {
+func (h *Endpoints) serveInfer(w *http1.Reply, r *http1.Request, model string, version int64) error {
 	found, err := h.core.Target(model, version)
 	if err != nil {
 		return err
@@ -27,7 +27,7 @@ func (h *FrontEnd) serveInfer(w *http1.Reply, r *http1.Request, model string, ve
 
 // infer takes a request from its body to its reply. The content type says how far it has
 // come when it fails, as Triton's does.
-func (h *FrontEnd) infer(q *inference.Request, w *http1.Reply, r *http1.Request) error {
+func (h *Endpoints) infer(q *inference.Request, w *http1.Reply, r *http1.Request) error {
 	if err := q.ReadHead(r); err != nil {
 		w.OfferCodings = errors.Is(err, inference.ErrCoding)
 		return err
@@ -60,7 +60,7 @@ func (h *FrontEnd) infer(q *inference.Request, w *http1.Reply, r *http1.Request)
 }
 
 // execute has a request executed and looks meanwhile whether its client leaves.
-func (h *FrontEnd) execute(q *inference.Request, r *http1.Request) error {
+func (h *Endpoints) execute(q *inference.Request, r *http1.Request) error {
 	r.Watch()
 	defer r.Unwatch()
 	return q.Infer(r.Context(), h.core)

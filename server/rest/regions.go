@@ -14,7 +14,7 @@ import (
 )
 
 // serveRegionStatus serves GET …/status of one kind of shared memory.
-func (h *FrontEnd) serveRegionStatus(t target, w *http1.Reply) error {
+func (h *Endpoints) serveRegionStatus(t target, w *http1.Reply) error {
 	list, err := h.regions.Status(t.kind, t.region)
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func (h *FrontEnd) serveRegionStatus(t target, w *http1.Reply) error {
 }
 
 // serveRegionRegister serves POST …/register of one kind.
-func (h *FrontEnd) serveRegionRegister(t target, w *http1.Reply, r *http1.Request) error {
+func (h *Endpoints) serveRegionRegister(t target, w *http1.Reply, r *http1.Request) error {
 	if err := h.regions.CheckEnabled(); err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (h *FrontEnd) serveRegionRegister(t target, w *http1.Reply, r *http1.Reques
 	})
 }
 
-func (h *FrontEnd) registerRegion(t target, v jsontext.Value) error {
+func (h *Endpoints) registerRegion(t target, v jsontext.Value) error {
 	if t.kind == regions.CUDA {
 		if err := checkHandle(v); err != nil {
 			return err
@@ -119,7 +119,7 @@ func checkHandle(v jsontext.Value) error {
 
 // serveRegionUnregister serves POST …/unregister of one kind. It succeeds for regions that
 // are not there: clients begin with it.
-func (h *FrontEnd) serveRegionUnregister(t target, w *http1.Reply) error {
+func (h *Endpoints) serveRegionUnregister(t target, w *http1.Reply) error {
 	if err := h.regions.Unregister(t.kind, t.region); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // serveIndex serves POST /v2/repository/index.
-func (h *FrontEnd) serveIndex(w *http1.Reply, r *http1.Request) error {
+func (h *Endpoints) serveIndex(w *http1.Reply, r *http1.Request) error {
 	return h.bodies.JSON(r, func(v jsontext.Value, _ *memory.Charge) error {
 		only := false
 		if ready := v.Member("ready"); ready.Exists() {
@@ -55,7 +55,7 @@ func appendIndex(b []byte, list []*kserve.RepositoryIndexResponse_ModelIndex) []
 
 // serveLoad serves POST /v2/repository/models/M/load. The load goes on if the
 // client leaves.
-func (h *FrontEnd) serveLoad(t target, w *http1.Reply, r *http1.Request) error {
+func (h *Endpoints) serveLoad(t target, w *http1.Reply, r *http1.Request) error {
 	if t.repository != "" {
 		return server.ErrRepositoryName
 	}
@@ -149,7 +149,7 @@ func decodeBase64(s jsontext.String) []byte {
 }
 
 // serveUnload serves POST /v2/repository/models/M/unload.
-func (h *FrontEnd) serveUnload(t target, w *http1.Reply, r *http1.Request) error {
+func (h *Endpoints) serveUnload(t target, w *http1.Reply, r *http1.Request) error {
 	if t.repository != "" {
 		return server.ErrRepositoryName
 	}
@@ -172,7 +172,7 @@ const wantInstances = `{"count":<number>,"group":<name>}, of which the group may
 // serveInstances serves POST /v2/repository/models/M/instances, which Triton does
 // not have: {"count":N} or {"count":N,"group":"G"} gives a group of the model's
 // instances another count. The change goes on if the client leaves.
-func (h *FrontEnd) serveInstances(t target, w *http1.Reply, r *http1.Request) error {
+func (h *Endpoints) serveInstances(t target, w *http1.Reply, r *http1.Request) error {
 	if t.repository != "" {
 		return server.ErrRepositoryName
 	}

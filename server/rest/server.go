@@ -1,10 +1,6 @@
 package rest
 
 import (
-	"context"
-	"crypto/tls"
-	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 
@@ -12,8 +8,6 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server"
-	"github.com/nereid-serving/nereid/server/certificates"
-	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/regions"
@@ -22,8 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
-// FrontEnd is the HTTP/1.1 front end. Listen, then Run it once.
-type FrontEnd struct {
+// Endpoints serve the requests of the protocol, whatever they came through.
+type Endpoints struct {
 	cfg          Config
 	core         server.Core
 	logging      server.LogControl
@@ -33,15 +27,11 @@ type FrontEnd struct {
 	bodies       *body.Gatherer
 	inferences   *inference.Codec
 	generations  *generate.Codec
-
-	log    zerolog.Logger
-	conns  *http1.Server
-	socket net.Listener        // from Listen to Run
-	shown  *certificates.Store // from Listen on, if connections are encrypted
+	log          zerolog.Logger
 }
 
-// New checks cfg and returns a front end that does not listen yet.
-func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) {
+// NewEndpoints checks cfg, of which what is about connections is not used.
+func NewEndpoints(cfg Config, parts server.Parts, log zerolog.Logger) (*Endpoints, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -49,7 +39,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 		return nil, err
 	}
 	cfg.setDefaults()
-	h := &FrontEnd{
+	h := &Endpoints{
 		cfg:        cfg,
 		core:       parts.Core,
 		logging:    parts.Logging,
@@ -57,44 +47,13 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 		serverJSON: serverMetadata(cfg.ServerName, cfg.ServerVersion),
 		log:        log,
 	}
-	if cfg.encrypts() {
-		cfg.TLS = &tls.Config{
-			MinVersion:         tls.VersionTLS12,
-			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return h.shown.Current(), nil },
-		}
-	}
 	h.restrictions, _ = server.NewRestrictions(cfg.Restricted) // Validate has
 	forwarding, _ := server.NewForwarding(cfg.ForwardPattern)  // tried both
 	h.bodies = &body.Gatherer{Open: parts.Open, Account: parts.Memory, MaxBytes: cfg.MaxInputBytes}
 	h.inferences = inference.NewCodec(h.bodies, parts.Allocate, forwarding)
 	h.generations = generate.NewCodec(h.bodies, parts.Allocate, forwarding)
-	h.conns = http1.NewServer(cfg.Config, parts.Memory, http1.Handler{Serve: h.handle, ErrorBody: errorJSON}, log)
 	return h, nil
 }
-
-// Listen reads the certificates and binds the address; errors.Is(err,
-// syscall.EADDRINUSE) tells a port that is in use. Clients that connect wait until Run.
-func (h *FrontEnd) Listen() (err error) {
-	if h.cfg.encrypts() {
-		if h.shown, err = certificates.Load(h.cfg.Certificates, h.log, "http/1.1"); err != nil {
-			return fmt.Errorf("encrypt HTTP: %w", err)
-		}
-	}
-	h.socket, err = connections.Listen(h.cfg.Address, h.cfg.Port, h.cfg.ReusePort)
-	return err
-}
-
-// Addr returns the address that Listen has bound.
-func (h *FrontEnd) Addr() net.Addr { return h.socket.Addr() }
-
-// Connections returns how many connections are open.
-func (h *FrontEnd) Connections() int { return h.conns.Connections() }
-
-// Run serves until ctx ends, and drains as http1.Server.Run says: requests in flight
-// may finish within ExitTimeout; after that it ends their contexts and closes their connections too. It returns when
-// all handlers have returned; an error tells how many have not, because a model
-// holds them.
-func (h *FrontEnd) Run(ctx context.Context) error { return h.conns.Run(ctx, h.socket) }
 
 // Types of replies.
 const (
@@ -104,8 +63,8 @@ const (
 	typeMetric = "text/plain; charset=utf-8"
 )
 
-// handle serves one request.
-func (h *FrontEnd) handle(w *http1.Reply, r *http1.Request) {
+// Serve serves one request: a Handler of package http1.
+func (h *Endpoints) Serve(w *http1.Reply, r *http1.Request) {
 	t := route(r.Path())
 	if t.endpoint == epNone {
 		writeStatus(w, http.StatusNotFound, "Not Found")
@@ -130,7 +89,7 @@ func (h *FrontEnd) handle(w *http1.Reply, r *http1.Request) {
 
 // serve calls the handler of an endpoint. An error has not been replied yet; the
 // reply has the content type that is set.
-func (h *FrontEnd) serve(t target, w *http1.Reply, r *http1.Request) error {
+func (h *Endpoints) serve(t target, w *http1.Reply, r *http1.Request) error {
 	version := infer.LatestVersion
 	if t.version != "" {
 		var err error

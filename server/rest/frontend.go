@@ -1,0 +1,76 @@
+package rest
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/certificates"
+	"github.com/nereid-serving/nereid/server/connections"
+	"github.com/nereid-serving/nereid/server/http1"
+)
+
+// FrontEnd is the HTTP/1.1 front end. Listen, then Run it once.
+type FrontEnd struct {
+	cfg    Config
+	log    zerolog.Logger
+	conns  *http1.Server
+	socket net.Listener        // from Listen to Run
+	shown  *certificates.Store // from Listen on, if connections are encrypted
+}
+
+// New checks cfg and returns a front end that does not listen yet.
+func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) {
+	if err := parts.Complete(); err != nil {
+		return nil, err
+	}
+	h, err := NewEndpoints(cfg, parts, log)
+	if err != nil {
+		return nil, err
+	}
+	return Front(h.cfg, parts.Memory, h.Serve, log), nil
+}
+
+// Front returns a front end whose requests serve serves. cfg has been checked.
+func Front(cfg Config, account *memory.Account, serve func(*http1.Reply, *http1.Request), log zerolog.Logger) *FrontEnd {
+	cfg.setDefaults()
+	f := &FrontEnd{log: log}
+	if cfg.encrypts() {
+		cfg.TLS = &tls.Config{
+			MinVersion:         tls.VersionTLS12,
+			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return f.shown.Current(), nil },
+		}
+	}
+	f.cfg = cfg
+	f.conns = http1.NewServer(cfg.Config, account, http1.Handler{Serve: serve, ErrorBody: errorJSON}, log)
+	return f
+}
+
+// Listen reads the certificates and binds the address; errors.Is(err,
+// syscall.EADDRINUSE) tells a port that is in use. Clients that connect wait until Run.
+func (f *FrontEnd) Listen() (err error) {
+	if f.cfg.encrypts() {
+		if f.shown, err = certificates.Load(f.cfg.Certificates, f.log, "http/1.1"); err != nil {
+			return fmt.Errorf("encrypt HTTP: %w", err)
+		}
+	}
+	f.socket, err = connections.Listen(f.cfg.Address, f.cfg.Port, f.cfg.ReusePort)
+	return err
+}
+
+// Addr returns the address that Listen has bound.
+func (f *FrontEnd) Addr() net.Addr { return f.socket.Addr() }
+
+// Connections returns how many connections are open.
+func (f *FrontEnd) Connections() int { return f.conns.Connections() }
+
+// Run serves until ctx ends, and drains as http1.Server.Run says: requests in flight
+// may finish within ExitTimeout; after that it ends their contexts and closes their connections too. It returns when
+// all handlers have returned; an error tells how many have not, because a model
+// holds them.
+func (f *FrontEnd) Run(ctx context.Context) error { return f.conns.Run(ctx, f.socket) }
