@@ -2,16 +2,18 @@ package boundary
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/rs/zerolog"
 )
 
 // WaitGroup waits for goroutines behind a boundary. Unlike a sync.WaitGroup it may
-// grow from zero while a goroutine waits: Wait returns once the count has been zero.
-// The zero value is ready for use.
+// grow from zero while a goroutine waits, and a goroutine may wait for other things beside
+// it. The zero value is ready for use.
 type WaitGroup struct {
+	n atomic.Int64 // requests come and go by it: no lock but at zero
+
 	mu   sync.Mutex
-	n    int
 	none chan struct{} // closed when n is 0; nil while no goroutine waits
 }
 
@@ -27,37 +29,47 @@ func (w *WaitGroup) Go(log zerolog.Logger, where Where, f func(), failed func(er
 }
 
 // Add counts one more.
-func (w *WaitGroup) Add() {
-	w.mu.Lock()
-	w.n++
-	w.mu.Unlock()
-}
+func (w *WaitGroup) Add() { w.n.Add(1) }
 
 // Done counts one less.
 func (w *WaitGroup) Done() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.n--
-	if w.n < 0 {
+	n := w.n.Add(-1)
+	if n < 0 {
 		panic("boundary: a wait group below zero")
 	}
-	if w.n == 0 && w.none != nil {
+	if n > 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	// Looked at again: the group may have grown meanwhile, and None been called after that.
+	// The goroutine that brings the count back to zero comes here, too.
+	if w.none != nil && w.n.Load() == 0 {
 		close(w.none)
 		w.none = nil
 	}
 }
 
-// Wait returns when the count is zero, or has been since the call.
-func (w *WaitGroup) Wait() {
+// Count returns how many are counted.
+func (w *WaitGroup) Count() int { return int(w.n.Load()) }
+
+// None returns a channel that is closed when the count is zero. It is closed for good: the
+// group may grow again.
+func (w *WaitGroup) None() <-chan struct{} {
 	w.mu.Lock()
-	if w.n == 0 {
-		w.mu.Unlock()
-		return
-	}
+	defer w.mu.Unlock()
 	if w.none == nil {
 		w.none = make(chan struct{})
 	}
 	none := w.none
-	w.mu.Unlock()
-	<-none
+	// Looked at under mu, which Done takes after it has counted: a count that becomes zero
+	// behind this look finds the channel.
+	if w.n.Load() == 0 {
+		close(none)
+		w.none = nil
+	}
+	return none
 }
+
+// Wait returns when the count is zero.
+func (w *WaitGroup) Wait() { <-w.None() }

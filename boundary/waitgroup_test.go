@@ -62,3 +62,30 @@ func TestWaitGroupGrowsFromZero(*testing.T) {
 	all.Wait()
 	group.Wait()
 }
+
+// TestNoneIsClosedAtZero: each channel is closed when the count is zero, and stays closed.
+func TestNoneIsClosedAtZero(t *testing.T) {
+	var group WaitGroup
+	closed := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	before := group.None()
+	group.Add()
+	group.Add()
+	during := group.None()
+	if n := group.Count(); n != 2 || !closed(before) || closed(during) {
+		t.Errorf("counted %d, closed at zero %t, closed at two %t; want 2, true, false", n, closed(before), closed(during))
+	}
+	group.Done()
+	group.Done()
+	group.Add()
+	if !closed(during) || closed(group.None()) {
+		t.Errorf("closed after zero %t, closed at one %t; want true, false", closed(during), closed(group.None()))
+	}
+	group.Done()
+}

@@ -44,7 +44,7 @@ type FrontEnd struct {
 	stopping chan struct{}
 	// active counts what works for some client: handlers, and the goroutines of
 	// streams, which may outlive their handler.
-	active activity
+	active boundary.WaitGroup
 }
 
 // New checks cfg and returns a front end that does not listen yet.
@@ -127,7 +127,7 @@ func (g *FrontEnd) shutdown(srv *grpc.Server) {
 	timer := time.NewTimer(g.cfg.ExitTimeout)
 	defer timer.Stop()
 	select {
-	case <-g.active.none():
+	case <-g.active.None():
 	case <-timer.C:
 		srv.Stop()
 		return
@@ -153,10 +153,10 @@ func (g *FrontEnd) drain() error {
 	grace := time.NewTimer(connections.CloseGrace)
 	defer grace.Stop()
 	select {
-	case <-g.active.none():
+	case <-g.active.None():
 		return nil
 	case <-grace.C:
-		return fmt.Errorf("%d gRPC handlers are still at work %v after their connections were closed", g.active.count.Load(), connections.CloseGrace)
+		return fmt.Errorf("%d gRPC handlers are still at work %v after their connections were closed", g.active.Count(), connections.CloseGrace)
 	}
 }
 
@@ -184,8 +184,8 @@ func (g *FrontEnd) protect(f func() error) error {
 func (g *FrontEnd) handler(group string, refusal error, method func(grpc.ServerStream) error) grpc.StreamHandler {
 	refusal = statusOf(refusal)
 	return func(_ any, stream grpc.ServerStream) error {
-		g.active.enter()
-		defer g.active.leave()
+		g.active.Add()
+		defer g.active.Done()
 		if conn := connectionOf(stream.Context()); conn != nil {
 			conn.begin()
 			defer conn.end()

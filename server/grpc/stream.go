@@ -89,9 +89,9 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 // spawn runs f in a goroutine of its own, which is counted, and hands what it
 // returns, or an error for its panic, to done.
 func (s *inferStream) spawn(f func() error, done func(error)) {
-	s.g.active.enter()
+	s.g.active.Add()
 	boundary.Go(s.g.log, boundary.Request, func() {
-		defer s.g.active.leave()
+		defer s.g.active.Done()
 		done(s.g.protect(f))
 	}, nil)
 }

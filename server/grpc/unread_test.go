@@ -56,11 +56,11 @@ func TestUnreadStreamHoldsLittleAndEnds(t *testing.T) {
 			// still on their way with one each, there are more; when the stream has ended,
 			// there are none.
 			if !testkit.Within(servertest.Patience, func() bool {
-				return core.Served.Load()-served == requests && s.blocks.Lent.Load() <= 100 && s.active.count.Load() > 0
+				return core.Served.Load()-served == requests && s.blocks.Lent.Load() <= 100 && s.active.Count() > 0
 			}) {
 				t.Errorf("%d responses of %d hold what they were lent for as long as the stream goes on", s.blocks.Lent.Load(), requests)
 			}
-			testkit.Eventually(t, servertest.Patience, func() bool { return s.active.count.Load() == 0 })
+			testkit.Eventually(t, servertest.Patience, func() bool { return s.active.Count() == 0 })
 			if err := endOf(stream); status.Code(err) != codes.ResourceExhausted {
 				t.Errorf("the stream ends with %v, want ResourceExhausted", err)
 			}
