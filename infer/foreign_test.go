@@ -29,7 +29,7 @@ type copied struct{ of *region }
 func (c copied) Retain()  { c.of.copies++ }
 func (c copied) Release() { c.of.copies-- }
 
-func TestLocalize(t *testing.T) {
+func TestLocalizeCopiesForeignInputsOnce(t *testing.T) {
 	held := &region{bytes: []byte("abcd"), refs: 1}
 	r := Request{Inputs: []Tensor{{Name: "HEAP", Data: []byte{1}}, {Name: "EMPTY", Data: []byte{}}, {Name: "FOREIGN", Memory: held}}}
 	if n := r.Inputs[2].Size(); n != 4 || r.Inputs[0].Size() != 1 || r.Inputs[1].Size() != 0 {
@@ -50,7 +50,7 @@ func TestLocalize(t *testing.T) {
 	}
 }
 
-func TestLocalizeFails(t *testing.T) {
+func TestLocalizeStopsAtTheFirstFailure(t *testing.T) {
 	gone := errors.New("truncated")
 	first, second := &region{bytes: []byte("a"), refs: 1}, &region{bytes: []byte("b"), refs: 1, gone: gone}
 	r := Request{Inputs: []Tensor{{Memory: first}, {Memory: second}}}

@@ -194,9 +194,9 @@ func (o *outside) Copy() ([]byte, infer.Memory, error) {
 	return []byte(o.bytes), nil, o.gone
 }
 
-// TestForeignInputs: of an input in foreign memory the size is checked, and its bytes are
-// copied only where elements have to be walked.
-func TestForeignInputs(t *testing.T) {
+// TestForeignInputsAreCopiedOnlyToBeWalked: of an input in foreign memory the size is
+// checked, and its bytes are copied only where elements have to be walked.
+func TestForeignInputsAreCopiedOnlyToBeWalked(t *testing.T) {
 	const numbers, text = `input [ { name: "A" data_type: TYPE_FP32 dims: [ 2 ] } ]`, `input [ { name: "A" data_type: TYPE_STRING dims: [ -1 ] } ]`
 	gone := errors.New("the client has truncated it")
 	for _, c := range []struct {

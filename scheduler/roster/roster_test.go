@@ -22,9 +22,10 @@ type place struct {
 	slots int
 }
 
-// TestRoster plays events of instances. After the steps, members says for each member,
-// in their order, how it stands: "+" available, "-" lost, "!" hopeless, "~" retiring.
-func TestRoster(t *testing.T) {
+// TestRosterFollowsEvents plays events of instances. After the steps, members says for each
+// member, in their order, how it stands: "+" available, "-" lost, "!" hopeless, "~"
+// retiring.
+func TestRosterFollowsEvents(t *testing.T) {
 	for name, test := range map[string]struct {
 		script     string
 		members    string

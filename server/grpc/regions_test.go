@@ -18,8 +18,8 @@ func withRegions(t testing.TB, path *string) func(*server.Parts, *servertest.Blo
 	}
 }
 
-// TestRegionMethods registers, shows and unregisters regions of both kinds.
-func TestRegionMethods(t *testing.T) {
+// TestRegionMethodsAnswerByTheTable registers, shows and unregisters regions of both kinds.
+func TestRegionMethodsAnswerByTheTable(t *testing.T) {
 	var path string
 	s := startWith(t, Config{}, nil, withRegions(t, &path))
 	register := func(name, key string, offset, size uint64) proto.Message {

@@ -66,8 +66,8 @@ func wantError(t *testing.T, err error, code infer.Code, text string) {
 	}
 }
 
-// TestRegister has each check with its text, in the order in which they come.
-func TestRegister(t *testing.T) {
+// TestRegisterRefusesInOrder has each check with its text, in the order in which they come.
+func TestRegisterRefusesInOrder(t *testing.T) {
 	dir := folder(t)
 	outside := filepath.Join(t.TempDir(), "outside")
 	must := func(err error) {
@@ -192,7 +192,7 @@ func TestRegistriesAreOffUnlessEnabled(t *testing.T) {
 	wantError(t, err, infer.NotFound, "Unable to find shared memory region: 'r'")
 }
 
-func TestMost(t *testing.T) {
+func TestMostBoundsRegions(t *testing.T) {
 	r := enabled(t, folder(t), func(c *Config) { c.Most = 2 })
 	for _, name := range []string{"a", "b"} {
 		if err := r.RegisterSystem(name, "two", 0, 1); err != nil {
@@ -237,7 +237,7 @@ func TestKindsShareNames(t *testing.T) {
 	wantError(t, err, infer.NotFound, "Unable to find system shared memory region: 's'")
 }
 
-func TestFind(t *testing.T) {
+func TestFindChecksTheRange(t *testing.T) {
 	r := enabled(t, folder(t))
 	if err := r.RegisterSystem("r", "two", page, page); err != nil {
 		t.Fatal(err)
@@ -332,7 +332,7 @@ func TestCopiesAreCharged(t *testing.T) {
 	}
 }
 
-func TestWrite(t *testing.T) {
+func TestWriteStaysInItsRange(t *testing.T) {
 	dir := folder(t)
 	r := enabled(t, dir)
 	if err := r.RegisterSystem("r", "two", page, page); err != nil {
@@ -437,8 +437,9 @@ func TestHolesStayHoles(t *testing.T) {
 	}
 }
 
-// TestStorm registers, uses, truncates and unregisters at random. At its end nothing is open.
-func TestStorm(t *testing.T) {
+// TestStormLeavesNothingOpen registers, uses, truncates and unregisters at random. At its
+// end nothing is open.
+func TestStormLeavesNothingOpen(t *testing.T) {
 	dir := folder(t)
 	r := enabled(t, dir, func(c *Config) { c.Most = 3 })
 	before := descriptors(t)

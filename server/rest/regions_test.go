@@ -17,8 +17,8 @@ func withRegions(t testing.TB, path *string) func(*server.Parts, *servertest.Blo
 	}
 }
 
-// TestRegionEndpoints registers, shows and unregisters regions of both kinds.
-func TestRegionEndpoints(t *testing.T) {
+// TestRegionEndpointsAnswerByTheTable registers, shows and unregisters regions of both kinds.
+func TestRegionEndpointsAnswerByTheTable(t *testing.T) {
 	var path string
 	s := startHTTP(t, Config{}, nil, withRegions(t, &path))
 	handle := base64.StdEncoding.EncodeToString(make([]byte, 64))

@@ -129,9 +129,10 @@ func TestNothingStaysLentOfWhatCannotBeSent(t *testing.T) {
 	}
 }
 
-// TestCrowdedArena lends more and more of the arena: outputs are handed on where they lie,
-// then copied, and refused when there is no room for a copy and little left to lend.
-func TestCrowdedArena(t *testing.T) {
+// TestCrowdedArenaCopiesThenRefuses lends more and more of the arena: outputs are handed on
+// where they lie, then copied, and refused when there is no room for a copy and little left
+// to lend.
+func TestCrowdedArenaCopiesThenRefuses(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	output := func(n int64) *ipc.ResponseBody {
 		return &ipc.ResponseBody{Flags: ipc.FlagPresent | ipc.FlagFinal, Outputs: []ipc.Descriptor{{
