@@ -274,7 +274,7 @@ func TestCallsKeepNoOrder(t *testing.T) {
 	caller.EndAll()
 	<-first
 	if fmt.Sprint(got) != "[call r]" {
-		t.Errorf("answered in the order %v, want the call first", got)
+		t.Errorf("answered in the order %v, want the BLS request first", got)
 	}
 }
 
@@ -282,7 +282,7 @@ func TestCallsKeepNoOrder(t *testing.T) {
 func TestOrderIsKeptUnderStorm(t *testing.T) {
 	d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 4, PreserveOrder: true}})
 	for range 4 {
-		d.Available(&quickBatches{})
+		d.Available(quickBatches{backendtest.NewInstance("quick", 0)})
 	}
 	var got []int
 	var all sync.WaitGroup
@@ -305,9 +305,9 @@ func TestOrderIsKeptUnderStorm(t *testing.T) {
 }
 
 // quickBatches is an instance that answers batches at once, in a goroutine.
-type quickBatches struct{ quick }
+type quickBatches struct{ *backendtest.Instance }
 
-func (q *quickBatches) Execute(b *backend.Batch) {
+func (quickBatches) Execute(b *backend.Batch) {
 	go func() {
 		b.Done(b, backend.Report{Executed: true})
 		for _, task := range b.Tasks {

@@ -134,7 +134,7 @@ func TestCyclesNeverWaitForEver(t *testing.T) {
 			}
 			running.Wait()
 			if n := graph.Open(); n != 0 {
-				t.Errorf("%d requests have open calls at the end", n)
+				t.Errorf("%d requests have open BLS requests at the end", n)
 			}
 			if n := refused.Load(); cyclic != (n > 0) {
 				t.Errorf("%d calls were refused", n)

@@ -121,29 +121,6 @@ func (c *watchedContext) AfterFunc(func()) (stop func() bool) {
 	}
 }
 
-// quick is an instance that answers at once, in a goroutine.
-type quick struct {
-	name   string
-	refuse atomic.Bool
-}
-
-func (q *quick) Name() string                { return q.name }
-func (q *quick) Ready(context.Context) error { return nil }
-func (q *quick) Cancel(*backend.Task)        {}
-
-func (q *quick) Execute(b *backend.Batch) {
-	if q.refuse.Load() {
-		b.Done(b, backend.Report{Refused: true})
-		return
-	}
-	go func() {
-		b.Done(b, backend.Report{Executed: true})
-		for _, task := range b.Tasks {
-			task.Send(&infer.Response{Final: true})
-		}
-	}()
-}
-
 // TestSubmitAnswersOnceUnderStorm submits from many goroutines, ends contexts at any moment,
 // loses the instance and stops: each request is answered exactly once, or
 // refused.
@@ -162,7 +139,7 @@ func TestSubmitAnswersOnceUnderStorm(t *testing.T) {
 func submitStorm(t *testing.T, rules *batching.Rules) {
 	var c counter
 	d := NewBatcher(BatcherConfig{Observer: &c, MaxQueue: 50, Batching: rules})
-	instances := []*quick{{name: "0"}, {name: "1"}}
+	instances := []*backendtest.Instance{backendtest.NewInstance("0", 0), backendtest.NewInstance("1", 0)}
 	for _, in := range instances {
 		d.Available(in)
 	}
@@ -207,10 +184,10 @@ func submitStorm(t *testing.T, rules *batching.Rules) {
 	wg.Go(func() {
 		for range 100 {
 			for _, in := range instances {
-				in.refuse.Store(true)
+				in.Refuse.Store(true)
 				runtime.Gosched()
 				d.Lost(in, false)
-				in.refuse.Store(false)
+				in.Refuse.Store(false)
 				d.Available(in)
 			}
 		}
@@ -286,7 +263,7 @@ func TestDepthOfCallsIsBounded(t *testing.T) {
 		t.Errorf("a deeper one: got %v, want %q", err, want)
 	}
 	if d.InFlight() != 0 || d.config.Graph.Open() != 0 {
-		t.Errorf("%d in flight, %d with open calls, want none", d.InFlight(), d.config.Graph.Open())
+		t.Errorf("%d in flight, %d with open BLS requests, want none", d.InFlight(), d.config.Graph.Open())
 	}
 	short := &infer.Request{Model: "b", Caller: infer.NewCaller("a", 1, []*infer.Request{{Model: "a"}}, true)}
 	if got := waitgraph.Chain(short); got != "a → b" {

@@ -288,7 +288,7 @@ func (w *world) finish() {
 		}
 	}
 	if n := w.graph.Open(); n != 0 {
-		w.t.Errorf("%d requests have open calls at the end", n)
+		w.t.Errorf("%d requests have open BLS requests at the end", n)
 	}
 }
 

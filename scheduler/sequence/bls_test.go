@@ -63,7 +63,7 @@ func TestCircularCallsOfSequencesAreRefused(t *testing.T) {
 						m.run("end i; send c 1 E; has i c; end i; got c")
 						m.leave()
 						if n := m.config.Graph.Open(); n != 0 {
-							t.Errorf("%d requests have open calls at the end", n)
+							t.Errorf("%d requests have open BLS requests at the end", n)
 						}
 					})
 				})
