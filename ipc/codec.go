@@ -32,7 +32,7 @@ func (d *Descriptor) Put(b []byte) []byte {
 	le.PutUint64(b[16:], d.Length)
 	le.PutUint64(b[24:], d.Ticket)
 	le.PutUint32(b[32:], d.Element)
-	le.PutUint32(b[36:], 0)
+	le.PutUint32(b[36:], 0) // reserved words are written too: the ring still has an older frame's bytes
 	b = b[DescriptorSize:]
 	for _, dim := range d.Shape {
 		le.PutUint64(b, uint64(dim))
@@ -85,6 +85,7 @@ func (r *reader) take(n uint64, what string) []byte {
 	if r.err != nil {
 		return nil
 	}
+	// Compared by subtraction: n is the stub's word, and pos+n could overflow.
 	if n > uint64(len(r.b)-r.pos) {
 		r.err = Broken("frame", "%s takes %d bytes at %d of a body of %d", what, n, r.pos, len(r.b))
 		return nil
@@ -136,6 +137,8 @@ func ParseExecuted(body []byte) (ExecutedBody, error) {
 	default:
 		return e, Broken("frame", "status of EXECUTED is %d, want at most %d", status, StatusSkipped)
 	}
+	// Both are numbers of 32 bits, so the products do not overflow, and nothing is allocated
+	// for them: what take returns lies in the body.
 	e.Tickets = e.r.take(8*uint64(tickets), "tickets of EXECUTED")
 	e.Text = e.r.take(uint64(text), "text of EXECUTED")
 	e.r.pad()
@@ -219,6 +222,8 @@ func (r *reader) response(out *ResponseBody) {
 		r.err = Broken("frame", "flags of a response are %#x", out.Flags)
 		return
 	}
+	// The list grows with the descriptors that are there, not with the number that the stub
+	// says: a frame of 64 KiB holds some 1,600 of them.
 	out.Outputs = out.Outputs[:0]
 	for range outputs {
 		out.Outputs = append(out.Outputs, Descriptor{})
@@ -230,6 +235,8 @@ func (r *reader) response(out *ResponseBody) {
 	out.Parameters = r.take(uint64(parameters), "parameters of a response")
 	out.Error = r.take(uint64(text), "error text of a response")
 	r.pad()
+	// Checked for all that comes from stubs: protobuf refuses to send other strings, and that
+	// would be an error of the front end, without a culprit.
 	if r.err == nil && !(utf8.Valid(out.Parameters) && utf8.Valid(out.Error)) {
 		r.err = Broken("utf8", "strings of a response are no UTF-8")
 	}
@@ -255,6 +262,7 @@ func (r *reader) descriptor(d *Descriptor) {
 	if r.err != nil {
 		return
 	}
+	// Copied, as the shape outlives the frame: it becomes that of the client's tensor.
 	d.Shape = make([]int64, rank)
 	for i := range d.Shape {
 		d.Shape[i] = int64(le.Uint64(dims[8*i:]))
@@ -266,6 +274,8 @@ func (r *reader) descriptor(d *Descriptor) {
 	if d.Region > InArena {
 		r.err = Broken("descriptor", "region is %d, want at most %d", d.Region, InArena)
 	}
+	// The range itself is checked where the region is known: by InlineBytes, Loans.Borrow or
+	// Arena.Lend. Here it only becomes safe to convert.
 	if d.Length > math.MaxInt64 {
 		r.err = Broken("descriptor", "length is %d", d.Length)
 	}
@@ -274,6 +284,7 @@ func (r *reader) descriptor(d *Descriptor) {
 // InlineBytes returns the bytes of a descriptor whose region is InFrame, given
 // the frame's body.
 func (d *Descriptor) InlineBytes(body []byte) ([]byte, error) {
+	// An offset below HeaderSize wraps around, and is refused before begin is used.
 	begin := d.Offset - HeaderSize
 	if d.Offset < HeaderSize || begin > uint64(len(body)) || d.Length > uint64(len(body))-begin {
 		return nil, Broken("descriptor", "bytes [%d, +%d) lie outside the frame of %d", d.Offset, d.Length, len(body)+HeaderSize)

@@ -66,6 +66,8 @@ func (c *Channel) Receive(handle Handler) (n int, err error) {
 			}
 		}
 		n++
+		// With recv held: frames are handled in the order in which they were sent, whichever
+		// goroutine reads them.
 		if err := handle(f); err != nil {
 			return n, err
 		}
@@ -81,6 +83,8 @@ func (c *Channel) unspill(body []byte) ([]byte, error) {
 	if d.Length > MaxSpilledBody {
 		return nil, Broken("frame", "a spilled body has %d bytes, want at most %d", d.Length, MaxSpilledBody)
 	}
+	// Copied at once and given back: the stub needs the room, and what is checked must not
+	// change afterwards.
 	extent, bytes, err := c.arena.Lend(shm.Ticket(d.Ticket), d.Offset, d.Length)
 	if err != nil {
 		return nil, Broken("descriptor", "spilled body: %v", err)

@@ -88,6 +88,7 @@ func NewPool(region *Region, config PoolConfig) (*Pool, error) {
 	config.Default = min(roundUp(config.Default, PageSize), config.Max)
 	config.Growth = roundUp(config.Growth, PageSize)
 	p := &Pool{region: region, config: config, born: time.Now(), spare: make(map[int64][]*span)}
+	// Charged before it is real, as in reserveLocked; no other goroutine has the pool yet.
 	if config.Charge != nil && !config.Charge(config.Default) {
 		p.config.Default = 0 // it begins with nothing, as it may have so little
 	}
@@ -277,6 +278,7 @@ func (p *Pool) free(s *span) {
 		p.region.Release()
 		return
 	}
+	// One timer at a time, however many blocks are freed: trim sets the next one itself.
 	due := !p.trimming && !p.closed && p.reserved > p.config.Default
 	p.trimming = p.trimming || due
 	p.mu.Unlock()
@@ -386,6 +388,8 @@ func (p *Pool) Stats() Stats {
 
 // Close ends the pool. The region is released when the last block is.
 func (p *Pool) Close() {
+	// No block is lent from here on. Those that are out stay valid, and the last of them
+	// does in free what is done here when there is none.
 	p.mu.Lock()
 	closed, blocks := p.closed, p.blocks
 	p.closed = true
