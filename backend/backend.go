@@ -86,9 +86,9 @@ type Strategy interface {
 // Updater is a Model whose instances can be exchanged while it serves. Its
 // methods are not called concurrently, but for Close.
 type Updater interface {
-	// Grow brings up the instances that config asks for and that are not there. It
-	// returns them and those that are there and not asked for, when the former are
-	// ready and, as in Start, have been reported. Both go on until End. What is
+	// Grow brings up the instances that config asks for and that are not there. When
+	// these are ready and, as in Start, have been reported, it returns them as added, and
+	// the instances that are there and not asked for as surplus. Both go on until End. What is
 	// there is asked for if it has the settings of a group, its name and count
 	// aside, and keeps its name. Config, given also as JSON, differs from that of
 	// Start in its groups and its version policy alone. After an error nothing has

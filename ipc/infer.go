@@ -15,8 +15,8 @@ const (
 	// InferHolding says that execute of the batch has not returned, and may be
 	// waiting for this.
 	InferHolding uint32 = 2
-	// InferGuess says that the batch is the one which was executed when some other
-	// thread made the request: it may have nothing to do with it.
+	// InferGuess says that the batch was being executed when another thread made the
+	// request, which may have nothing to do with it.
 	InferGuess uint32 = 4
 )
 

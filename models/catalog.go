@@ -286,7 +286,7 @@ func (k *catalog) ready(id repository.Identity) []*version.Version {
 }
 
 // allReady reports whether all versions that are known and not unloaded are ready, and
-// lists those that are.
+// lists the ready ones.
 func (k *catalog) allReady() (serving []*version.Version, all bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

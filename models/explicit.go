@@ -60,8 +60,8 @@ func (r *Registry) explicitLoad(ctx context.Context, up *bringing, name, config 
 	return outcome(targets, c.apply(ctx, held))
 }
 
-// gather has the operation take models and reads those that are not served as
-// they are: the targets, and what they are composed of. The error is for clients.
+// gather has the operation take models and reads the models that are not served as
+// they are: the targets, and the models that they are composed of. The error is for clients.
 func (r *Registry) gather(ctx context.Context, op *operation, targets []repository.Identity, o override) (sources map[repository.Identity]*source, held repository.Set, err error) {
 	needed := repository.SetOf(targets...)
 	for {

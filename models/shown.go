@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// index lists models that have a directory, with why for those that are rejected; with ready
-// alone those that are.
+// index lists models that have a directory, with the reason if they are rejected; with
+// ready it lists the ready ones alone.
 func (k *catalog) index(ids []repository.Identity, rejected map[repository.Identity]string, ready bool) []*kserve.RepositoryIndexResponse_ModelIndex {
 	k.mu.Lock()
 	defer k.mu.Unlock()

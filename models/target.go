@@ -24,7 +24,7 @@ type Target interface {
 }
 
 // Target returns the version that a request would reach. It fails with NotFound or
-// Unavailable where there is none that is ready.
+// Unavailable where no version is ready.
 func (r *Registry) Target(name string, number int64) (Target, error) {
 	v, err := r.lookup(name, number)
 	if err != nil {

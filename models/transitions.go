@@ -13,7 +13,7 @@ import (
 
 // want notes what models are to be served from, nil for not at all, and which of them a
 // request names. An operation holds them, and the models in held. want returns the models that
-// are affected, by each of them those that have to be done before, and the uploads that
+// are affected, for each of them the models that have to be done before, and the uploads that
 // are not used any more.
 func (k *catalog) want(sources map[repository.Identity]*source, named, held repository.Set) (affected repository.Set, after map[repository.Identity][]repository.Identity, replaced []*repository.Upload) {
 	k.mu.Lock()
@@ -94,7 +94,7 @@ func (k *catalog) invalidate(id repository.Identity, reason error) (changed, new
 }
 
 // begin shows the versions that are to be loaded as loading. It returns what the
-// change is, which versions are fresh in it, and of them those that are to be updated.
+// change is, which versions are fresh in it, and which of these are to be updated.
 func (k *catalog) begin(id repository.Identity, s *source, all bool) (p plan, fresh []int64, serving []*version.Version) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -29,14 +29,14 @@ func (q *queue) remove(r *request) {
 }
 
 // lines are the queues of a batcher: for each priority, the highest first, the
-// requests in time, and then those that are past their deadline and wait until
+// requests in time, and then the requests that are past their deadline and wait until
 // no other does.
 type lines struct {
 	queues []queue           // two for each level
 	levels []batching.Policy // of each level
 	length int               // of all
 	bls    int               // BLS requests
-	// deadlines of those that are to be rejected at theirs.
+	// deadlines of the requests that are to be rejected at them.
 	deadlines deadlines
 }
 
@@ -93,7 +93,7 @@ func (l *lines) remove(r *request) {
 	}
 }
 
-// delay moves a request that is past its deadline behind those that are not.
+// delay moves a request that is past its deadline behind the requests in time.
 func (l *lines) delay(r *request) {
 	l.remove(r)
 	r.line = late(r.line / 2)

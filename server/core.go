@@ -23,7 +23,7 @@ type Core interface {
 	ModelReady(ctx context.Context, name string, version int64) (bool, error)
 
 	// Target returns the version that a request would reach, and Model what describes
-	// it. They fail with NotFound or Unavailable where there is none that is ready.
+	// it. They fail with NotFound or Unavailable where no version is ready.
 	Target(name string, version int64) (models.Target, error)
 	Model(name string, version int64) (*models.Info, error)
 	// ReadyVersions lists the versions of a model that are ready, ascending.

@@ -8,9 +8,9 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// sendResponse sends INFER_RESPONSE and releases the response. What cannot be
-// sent becomes an error that can. An error is the end of the life; one that has
-// ended already is none.
+// sendResponse sends INFER_RESPONSE and releases the response. A response that
+// cannot be sent is replaced by an error that can. An error returned here ends the life; it
+// is nil if the life has ended already.
 func (l *life) sendResponse(number uint64, r *infer.Response) error {
 	defer r.Release()
 	err := l.trySendResponse(number, r)

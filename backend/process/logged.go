@@ -64,8 +64,8 @@ func (l *life) logged(f ipc.Frame) error {
 	return nil
 }
 
-// requestsOf lists the ids of the requests of a batch that the stub has, of
-// those that have one.
+// requestsOf lists the ids of the requests of a batch that the stub has; requests without
+// an id are left out.
 func (l *life) requestsOf(batch uint64) []string {
 	if batch == 0 {
 		return nil

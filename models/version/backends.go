@@ -19,8 +19,8 @@ const runtimeScript = "model.py"
 // executor is what runs a version of a model.
 type executor struct {
 	backend backend.Backend
-	// script and settings are of a Python-based backend; "" and nil for one that is
-	// built in.
+	// script and settings are of a Python-based backend; "" and nil for a backend that
+	// is built in.
 	script   string
 	settings map[string]string
 }

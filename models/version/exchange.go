@@ -132,9 +132,9 @@ func (e *Exchange) Drop() {
 	e.after.share.Release()
 }
 
-// Commit lets what is new take work, and ends what is not wanted any more as soon as it
-// has none: those that have none at once, before Commit returns; left are the names of the
-// others.
+// Commit lets what is new take work, and ends the instances that are not wanted any
+// more as soon as they have nothing to do: idle ones before Commit returns; left are the names
+// of the others.
 func (e *Exchange) Commit() (left []string) {
 	if e == nil {
 		return nil

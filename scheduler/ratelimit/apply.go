@@ -88,8 +88,8 @@ func (in *Instance) begin(by Applicant) bool {
 	return b != nil
 }
 
-// LeastUsed returns the instance that is next among some that take turns, which
-// is none of those that are staged.
+// LeastUsed returns the instance whose turn is next among members that take turns and of
+// which none is staged.
 func LeastUsed[M interface{ Instance() backend.Instance }](members []M) *Instance {
 	var least *Instance
 	for _, m := range members {

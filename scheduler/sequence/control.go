@@ -62,8 +62,8 @@ func oneIf(yes bool) byte {
 	return 0
 }
 
-// append adds the control tensors of a request with these flags; one that is
-// there by name is replaced. Buf may be where a number is written.
+// append adds the control tensors of a request with these flags. An input
+// of the same name is replaced. Buf may be where a number is written.
 func (c *controls) append(inputs []infer.Tensor, flags uint32, ready bool, id infer.CorrelationID, buf *[8]byte) []infer.Tensor {
 	for i := range c.list {
 		x := &c.list[i]

@@ -28,8 +28,8 @@ func (g *FrontEnd) logSettings(_ context.Context, q *kserve.LogSettingsRequest) 
 	}}, nil
 }
 
-// logChange applies the keys in Triton's order, so that one which is refused
-// leaves those before it in force; unknown ones are passed over.
+// logChange applies the keys in Triton's order, so that a key which is refused leaves the
+// keys before it in force; unknown keys are passed over.
 func logChange(s *server.LogSettings, to map[string]*kserve.LogSettingsRequest_SettingValue) error {
 	if _, ok := to["log_file"]; ok {
 		return server.ErrLogFile

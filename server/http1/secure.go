@@ -10,7 +10,7 @@ import (
 
 const (
 	// secureCost is what TLS takes for a connection: its state, a record that is being
-	// read, and one that is being put together.
+	// read, and another that is being put together.
 	secureCost = 56 << 10
 	// recordBytes is the most that a record of TLS carries (RFC 8446, 5.1).
 	recordBytes = 16 << 10

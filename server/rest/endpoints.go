@@ -236,8 +236,8 @@ func (h *Endpoints) serveLogging(w *http1.Reply, r *http1.Request) error {
 	return nil
 }
 
-// readLogSettings changes s by the members of v, in a fixed order; one that is
-// wrong leaves those before it in force.
+// readLogSettings changes s by the members of v, in a fixed order; a wrong
+// member leaves the members before it in force.
 func readLogSettings(v jsontext.Value, s *server.LogSettings) error {
 	given := func(name string) (jsontext.Value, bool) {
 		m := v.Member(name)

@@ -43,7 +43,7 @@ func NewChildren(log zerolog.Logger, soleParent bool) (*Children, error) {
 		processes: make(map[*Process]struct{}),
 	}
 	// Children of stubs whose parents have ended come home to this process; each
-	// SIGCHLD is a reason to look for those that have ended too.
+	// SIGCHLD is a reason to look for ended ones among them, too.
 	signal.Notify(c.signals, unix.SIGCHLD)
 	c.Later(func() {
 		for range c.signals {

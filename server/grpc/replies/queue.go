@@ -190,7 +190,7 @@ func (q *Queue) Add(t *Turn, r Reply) {
 	q.poke()
 }
 
-// watchLocked begins to watch the client if replies wait behind the one that is
+// watchLocked begins to watch the client if replies wait behind the reply that is being
 // written: when a reply comes, or when the writer takes one of several.
 func (q *Queue) watchLocked() {
 	if q.watch == nil && q.limits.Stall > 0 && q.writing.Origin != nil && q.count > 1 {
@@ -274,7 +274,7 @@ func (q *Queue) waitLocked(o *Origin) {
 }
 
 // look ends the stream of a client that has not read for long while replies wait
-// behind the one that is written.
+// behind the reply that is being written.
 func (q *Queue) look() {
 	q.mu.Lock()
 	waits := !q.closed && q.writing.Origin != nil && q.count > 1

@@ -104,8 +104,8 @@ func (q *Request) read(v jsontext.Value) error {
 	return q.readMembers(v, true)
 }
 
-// readMembers reads the members of an object: the body, at the top, or the one that is
-// nested in it. Of members of one name in one object the first counts.
+// readMembers reads the members of an object: the body, at the top, or the object
+// that is nested in it. Of members of one name in one object the first counts.
 func (q *Request) readMembers(v jsontext.Value, top bool) error {
 	dived := false
 	for m := v.Members(); ; {

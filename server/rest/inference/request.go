@@ -32,7 +32,7 @@ const (
 	keptScratch = 64 << 10
 )
 
-// ErrCoding refuses a body in a coding that is not known. Its reply offers those that are.
+// ErrCoding refuses a body in an unknown coding. Its reply offers the known codings.
 var ErrCoding = &infer.Error{Code: infer.Unsupported, Message: "Unsupported compression type"}
 
 // Codec makes the Requests of one front end, all of which share it.
