@@ -6,6 +6,9 @@
 //	rest ─▶ http1 ─▶ connections         over HTTP, with the JSON of jsontext
 //	grpc ──────────▶ connections         over gRPC
 //
+// Package nereid makes one set of Parts for all of them. The functions here are called by
+// the goroutines that serve requests.
+//
 // All of them are made from the same Parts:
 //
 //	account := memory.New(memory.Config{})

@@ -10,9 +10,20 @@
 //	accepted ── Set.Enter ──▶ idle ⇄ busy ── Set.Leave
 //	                           └─ evicted (Member.Close) ── Set.Leave
 //
-// A Member tells that it becomes busy or idle with one atomic store and no lock; the
+// States: a Member is idle or busy from Enter to Leave, or to its eviction; Leave is said in
+// both cases. A Member tells that it becomes busy or idle with one atomic store and no lock; the
 // heap of its Set learns of it when room is wanted. Member.Close decides between an
 // eviction and a request that begins at the same moment.
+//
+// Callers: package nereid makes one Budget before all front ends. Each of the servers
+// (http1.Server, the listener of package grpc) makes its Set, and its one accepting goroutine
+// calls Acceptor.Accept and Set.Enter. Member.Busy and Member.Answered are called by the goroutine
+// that serves the connection, for gRPC by those of its RPCs; Set.Leave by the goroutine that
+// closes the connection.
+//
+// Memory: a connection costs what its Set says, charged as transport when it is let in; an
+// eviction in one Set may make room in the account for another. The heap has one entry for each
+// connection.
 //
 // Locks: Budget.mu before Set.mu. Member.Close is called under both and takes neither.
 // Whatever Enter has charged for a connection is given back by its eviction or by

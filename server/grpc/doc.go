@@ -25,6 +25,16 @@
 //	                                      ├─ modelInfer ────── message.Request ▸ Core ▸ message.Reply
 //	                                      └─ modelStreamInfer ─ reader ▸ message.Request ▸ Core ▸ replies.Queue ▸ writer
 //
+// States: a FrontEnd is made, listens, runs and has ended, each once. While it runs it
+// serves; when stopping is closed it refuses new RPCs and streams end when nothing is in flight on
+// them; Run returns when active is zero, or says how many handlers a model holds.
+//
+// Goroutines: the library has one for each RPC, in which a handler runs, and two for each
+// connection, in which buffers that a reply has lent are read and given back. A stream adds a
+// reader, a writer, and one for each request in flight; these may outlive the handler.
+//
+// Callers: package nereid makes a FrontEnd and runs it once.
+//
 // Memory: what Allocate lends for a request's tensors is released before the
 // reply is sent. A response is released when the transport has taken its
 // bytes, which other goroutines read: they must not fault.

@@ -28,6 +28,10 @@
 // from it and ends the request's context if the client has left. Through TLS it reads one
 // byte, which the connection takes over when the watch has been stopped.
 //
+// Callers: a front end makes a Server and runs it once, in a goroutine of its own. A
+// Handler is called by the goroutine of its connection and may use its Request and Reply there
+// alone.
+//
 // Locks: Server.mu guards the set of open connections and disconnectWatcher.mu a look at the
 // socket; neither is held while another lock is taken. The locks of package
 // connections may be held when an idle connection is closed, which takes none.

@@ -15,6 +15,13 @@
 // ModelInferResponse or a ModelStreamInferResponse but for the bytes of large outputs:
 // these are lent to the transport.
 //
+// States: a Request receives a message, is looked up, built and executed, and is released in
+// every case. What fails ends it: with a *NoRoom for want of memory, which leaves the stream as it
+// was, with errUnparsable, or with an *infer.Error in Triton's words. A Reply is encoded once.
+//
+// Callers: the handlers of package grpc, each for its own RPC; package replies for the messages
+// of streams.
+//
 // Memory: a Request owns what was allocated and charged for its message, until Release; it
 // grows with what has arrived, not with what was announced. A Reply that was encoded
 // owns its response: a loan releases it when the transport has let go of its last buffer,
@@ -25,5 +32,9 @@
 // refused. Lengths are compared with what is left of the message before they are used.
 //
 // A Receiver, a Request and a Reply belong to one goroutine at a time; nothing here has a
-// lock.
+// lock. A loan alone is shared, as the transport gives its buffers back from goroutines of the
+// library: its count is atomic.
+//
+// Why this is written by hand, and what generated code would cost, is in
+// docs/decisions/0018-grpc-codec.md.
 package message

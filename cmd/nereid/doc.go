@@ -1,0 +1,22 @@
+// Command nereid serves Triton model repositories of Python models over HTTP and
+// gRPC. Its command line is that of tritonserver, under whichever name it is
+// called. It owns flags, signals, the start-up tables and the exit status; the server
+// itself is package nereid in the root, and logs below it writes what is printed.
+//
+//	main ── run ── parseOptions ── Options ── serve ── nereid.New ── Load ── tables ── Listen ── Run ── exit status
+//	                flags_*.go                  └─ watchSignals
+//
+// States: a process parses, loads, serves and drains. The first SIGINT or SIGTERM ends the
+// context graceful, which takes it from loading or serving to draining; a second one, which comes
+// later than signalBurst after the first, ends the context abrupt, and the process with status 1
+// at once (endAtOnce). Status 0 means that all requests in flight have been answered and all
+// models unloaded within --exit-timeout-secs; 1 is everything else.
+//
+// Goroutines: that of main, which runs the server; one that waits for signals; one, after a
+// second signal, that ends the process whatever main waits for. Options are not changed once they
+// are parsed. There is no lock.
+//
+// Callers: the shell. Tests call run, with arguments, environment and outputs of their own.
+//
+// Memory: nothing is kept that grows.
+package main
