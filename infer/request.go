@@ -3,6 +3,8 @@ package infer
 import (
 	"context"
 	"slices"
+
+	"github.com/nereid-serving/nereid/infer/trace"
 )
 
 // Sequence flags of a request.
@@ -67,6 +69,8 @@ type Request struct {
 	// Costs is where the maker of this request for another one wants its
 	// executions added up; nil mostly.
 	Costs *Costs
+	// Trace is the record of this request; nil if it is not traced.
+	Trace *trace.Trace
 
 	// Raw marks a request whose single input came without name, type or shape:
 	// Inputs holds one Tensor with Data alone, and validation deduces the rest.

@@ -44,7 +44,7 @@ type InferBody struct {
 	ID         []byte
 	Parameters []byte // JSON
 	CorrelText []byte
-	Trace      []byte // JSON
+	Trace      []byte // what EXECUTE gave the request whose trace this one belongs to
 }
 
 // ParseInfer reads an INFER body. What follows are the tensor bytes that travel

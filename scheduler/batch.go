@@ -5,6 +5,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/handover"
 )
 
 // batch is what an instance is given: requests that are executed together.
@@ -66,6 +67,7 @@ func (b *batch) hasBLS() bool {
 // executed is the batch's Done: it counts, and gives the instance the next batch.
 func (b *batch) executed(_ *backend.Batch, report backend.Report) {
 	d := b.scheduler()
+	handover.Returned(&b.Batch, &report)
 	if report.Refused {
 		d.again(b, report.Withdrawn)
 		return

@@ -38,6 +38,7 @@ func (d *Batcher) newRequest(ctx context.Context, req *infer.Request, send infer
 	r.alone.make(r)
 	t := backend.Now()
 	r.timing[0] = Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
+	req.Queued(t)
 	return r
 }
 

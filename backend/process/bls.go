@@ -47,5 +47,30 @@ func (l *life) tasksOf(batch uint64) (tasks []*backend.Task, executing bool, err
 
 // decode implements blsSession.
 func (l *life) decode(body *ipc.InferBody, frame []byte, r *infer.Request) (refusal *infer.Error, err error) {
+	if len(body.Trace) > 0 {
+		if parent := l.tracedBy(body.Trace); parent != nil {
+			r.Trace = parent.Trace.Child()
+		}
+	}
 	return l.decoder.Request(body, frame, r)
+}
+
+// tracedBy returns the request whose trace the stub means by a text, nil if it has no such
+// request: under a trace whose request has ended nothing is traced.
+func (l *life) tracedBy(text []byte) *infer.Request {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	for i := range l.count {
+		for _, task := range l.inside[i].batch.Tasks {
+			if task.Request.Trace.Is(text) {
+				return task.Request
+			}
+		}
+	}
+	for task := range l.open.byTask {
+		if task.Request.Trace.Is(text) {
+			return task.Request
+		}
+	}
+	return nil
 }

@@ -40,6 +40,7 @@ func (v *Version) runCached(ctx context.Context, req *infer.Request, send infer.
 	start := backend.Now()
 	found, miss, lookup := v.cache.Lookup(req)
 	if found != nil {
+		req.Queued(start)
 		v.stamp(found, req)
 		v.statistics.CacheHit(backend.Now()-start, int64(lookup))
 		send(found)

@@ -44,9 +44,9 @@ type Version struct {
 	log        zerolog.Logger
 }
 
-// run validates a request, has it answered out of the cache or executed, and
+// execute validates a request, has it answered out of the cache or executed, and
 // completes its responses. Below it no input lies in foreign memory.
-func (v *Version) run(ctx context.Context, req *infer.Request, send infer.Sender, by func(context.Context, *infer.Request, infer.Sender) error) error {
+func (v *Version) execute(ctx context.Context, req *infer.Request, send infer.Sender, by func(context.Context, *infer.Request, infer.Sender) error) error {
 	start := backend.Now()
 	out := v.timed(start, send)
 	answer := func(r *infer.Response) {

@@ -45,15 +45,17 @@ class InferenceTrace(Unmakeable):
     __module__ = MODULE
     __slots__ = ("_context",)
 
-    _context: Optional[str]
+    _context: Optional[str]  # the server's number of the trace, and the context behind it if there is one
 
     def get_context(self) -> Optional[str]:
         """The context to propagate, JSON text, or None."""
-        return self._context
+        context = self._context
+        at = -1 if context is None else context.find("{")
+        return None if context is None or at < 0 else context[at:]
 
 
 def trace_of(context: Optional[str]) -> InferenceTrace:
-    """Make the trace with this context."""
+    """Make the trace that the server calls by this text."""
     trace = InferenceTrace.__new__(InferenceTrace)
     trace._context = context
     return trace
@@ -115,7 +117,7 @@ class InferenceRequest(Bound):
     _preferred_memory: Optional[PreferredMemory]  # of a request that the model made
     _sender: Optional[InferenceResponseSender]  # None until the model asks for it, or the request was answered
     _timeout: int  # µs, 0 is none
-    _trace: Union[InferenceTrace, str, None]  # a str is a context that was not asked for yet
+    _trace: Union[InferenceTrace, str, None]  # a str is the server's, not asked for yet
     _wanted: Iterable[Text]  # names of outputs; the stub's mapping has them as keys
 
     # Called for each request to another model: the usual arguments are checked without a function call.

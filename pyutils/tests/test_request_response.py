@@ -45,6 +45,12 @@ class TestRequest:
         assert made.flags() == 1 and made.timeout() == 5 and made.parameters() == '{"k": 1}'
         assert made.trace() is trace and made.trace().get_context() == '{"traceparent": "00"}'
 
+    @pytest.mark.parametrize(
+        ("text", "context"), [("17", None), ('17{"traceparent":"00"}', '{"traceparent":"00"}'), ("{}", "{}"), (None, None)]
+    )
+    def test_traces_without_the_number(self, text: str | None, context: str | None) -> None:
+        assert trace_of(text).get_context() == context
+
     def test_sequences_are_lists(self) -> None:
         x = tensor()
         names = np.empty(1, np.object_)

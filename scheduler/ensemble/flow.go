@@ -50,7 +50,9 @@ type flow struct {
 }
 
 func newFlow(e *Scheduler, ctx context.Context, req *infer.Request, send infer.Sender) *flow {
-	return &flow{ensemble: e, ctx: ctx, request: req, send: send, start: backend.Now(), window: window{loose: e.loose}}
+	f := &flow{ensemble: e, ctx: ctx, request: req, send: send, start: backend.Now(), window: window{loose: e.loose}}
+	req.Queued(f.start)
+	return f
 }
 
 // begin holds the models and gives the first steps their inputs.

@@ -83,6 +83,7 @@ func (f *flow) prepareLocked(row *row, step, iteration int) {
 	r.Correlation, r.Flags = run.label.correlation, run.label.flags
 	r.Priority, r.TimeoutMicros, r.Parameters = f.request.Priority, f.request.TimeoutMicros, f.request.Parameters
 	r.Outputs, r.Caller, r.Costs = s.wants, f.request.Caller, &f.costs
+	r.Trace = f.request.Trace.Child()
 	f.pending++
 	f.ready = append(f.ready, run)
 }

@@ -1,7 +1,7 @@
 // Package handover hands batches down to instances and responses up to senders, for
 // all schedulers.
 //
-// Give hands a batch to an instance, a Recipient hands responses to the Sender of a
+// Give hands a batch to an instance, and Returned notes what became of it; a Recipient hands responses to the Sender of a
 // request. Behind each is code that may panic: the panic ends the batch or the
 // request, and the scheduler goes on.
 //

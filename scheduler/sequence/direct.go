@@ -8,6 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/handover"
 )
 
 // directLane is what the Direct strategy keeps for an instance.
@@ -152,6 +153,7 @@ func (s *Batcher) pad(b *slotBatch, like *infer.Request) error {
 // batch.
 func (b *slotBatch) executed(_ *backend.Batch, report backend.Report) {
 	s := b.episodes[0].owner
+	handover.Returned(&b.batch, &report)
 	var then followUp
 	if b.zeros != nil {
 		b.zeros.Release()

@@ -55,6 +55,7 @@ func (s *Batcher) newRequest(ctx context.Context, req *infer.Request, send infer
 	r.task = backend.Task{Context: ctx, Request: &r.request, Send: r.deliver}
 	t := backend.Now()
 	r.timing = scheduler.Timing{BatchSize: req.BatchSize, Start: t, Queued: t}
+	req.Queued(t)
 	if req.TimeoutMicros > 0 && req.TimeoutMicros < uint64(batching.Forever/time.Microsecond) {
 		r.expires = batching.MadeAt(req, t) + int64(req.TimeoutMicros)*int64(time.Microsecond)
 	}

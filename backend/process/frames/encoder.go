@@ -25,7 +25,7 @@ type Encoder struct {
 	places  []place // of tensors, in their order
 	heads   []ipc.RequestHead
 	outputs []uint16
-	strings []byte // parameters of all requests, one after another
+	strings []byte // parameters and trace of all requests, one after another
 	size    int    // bytes of the body
 }
 
@@ -103,6 +103,10 @@ func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
 			Inputs: uint16(len(r.Inputs)), Outputs: ipc.AllOutputs, ID: uint32(len(r.ID)),
 			Parameters: uint32(len(e.strings) - from), CorrelText: uint32(len(r.Correlation.Text)),
 		}
+		if r.Trace != nil {
+			text := r.Trace.Text()
+			e.strings, h.Trace = append(e.strings, text...), uint32(len(text))
+		}
 		if r.Correlation.Text != "" {
 			h.CorrelKind = ipc.CorrelationText
 		}
@@ -120,7 +124,7 @@ func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
 			e.size += ipc.Align8(2 * int(h.Outputs))
 		}
 		e.heads = append(e.heads, h)
-		e.size += ipc.RequestSize + ipc.Align8(len(r.ID)+int(h.Parameters)+len(r.Correlation.Text))
+		e.size += ipc.RequestSize + ipc.Align8(len(r.ID)+int(h.Parameters)+len(r.Correlation.Text)+int(h.Trace))
 		for j := range r.Inputs {
 			e.size += ipc.DescriptorSize + 8*len(r.Inputs[j].Shape)
 		}
@@ -204,6 +208,8 @@ func (e *Encoder) write(body []byte, requests []*infer.Request) {
 		n += copy(b[n:], strings[:h.Parameters])
 		strings = strings[h.Parameters:]
 		n += copy(b[n:], r.Correlation.Text)
+		n += copy(b[n:], strings[:h.Trace])
+		strings = strings[h.Trace:]
 		b = b[ipc.Align8(n):]
 	}
 }

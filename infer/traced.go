@@ -1,0 +1,35 @@
+package infer
+
+import "github.com/nereid-serving/nereid/infer/trace"
+
+// Queued notes in the request's trace, if it has one, that a scheduler has it since at,
+// ns of CLOCK_MONOTONIC. No input lies in foreign memory.
+func (r *Request) Queued(at int64) {
+	if r.Trace != nil {
+		r.queued(at)
+	}
+}
+
+func (r *Request) queued(at int64) {
+	if r.Trace.Queued(at) {
+		record(r.Trace, trace.QueueInput, r.Inputs)
+	}
+}
+
+// Responded notes in the request's trace, if it has one, that a response goes up.
+func (r *Request) Responded(response *Response) {
+	if r.Trace != nil {
+		record(r.Trace, trace.BackendOutput, response.Outputs)
+		r.Trace.Responded(response.Final)
+	}
+}
+
+func record(t *trace.Trace, name trace.Name, tensors []Tensor) {
+	if !t.WantsTensors() {
+		return
+	}
+	for i := range tensors {
+		x := &tensors[i]
+		t.Tensor(name, x.Name, x.DataType.String(), x.Shape, x.Data)
+	}
+}
