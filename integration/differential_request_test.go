@@ -208,7 +208,7 @@ func texts(values ...string) []byte {
 	return data
 }
 
-// writtenRequests are requests of whose answers somebody has thought.
+// writtenRequests are requests that were chosen by hand.
 func writtenRequests() []sent {
 	var list []sent
 	add := func(model string, inputs ...sentInput) { list = append(list, sent{model: model, inputs: inputs}) }

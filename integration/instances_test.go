@@ -117,7 +117,7 @@ func TestInstancesChangeWithoutLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Somebody asks all the time.
+	// A client asks all the time.
 	var stop atomic.Bool
 	var asked atomic.Int64
 	var clients sync.WaitGroup

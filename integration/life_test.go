@@ -413,7 +413,7 @@ class TritonPythonModel:
 	}
 }
 
-// A stub that was killed while idle is back before anybody notices.
+// A stub that was killed while idle is replaced; a request that comes before that gets a clear error.
 func TestStubKilledWhileIdle(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")}))
 	for i := range 5 {

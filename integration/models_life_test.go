@@ -106,7 +106,7 @@ func TestPollFollowsChanges(t *testing.T) {
 
 	put("m/1/generation", "1")
 	s.until("loaded anew", func() bool { return generation("m") == "1" })
-	put("m/config.pbtxt", "input [ {") // somebody is writing
+	put("m/config.pbtxt", "input [ {") // as if it were being written
 	put("n/1/generation", "1")
 	s.until("loaded anew beside half a model", func() bool { return generation("n") == "1" })
 	if got := generation("m"); got != "1" {

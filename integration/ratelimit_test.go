@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// exclusiveModel wants nobody else to execute at the same time. A number above 0
+// exclusiveModel wants no other model to execute at the same time. A number above 0
 // has it call another model, by that name, meanwhile.
 const exclusiveModel = `
 import os

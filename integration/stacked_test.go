@@ -65,7 +65,7 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse(outputs)
 `
 
-// patientModel waits until nobody wants its answer.
+// patientModel waits until its clients have gone.
 const patientModel = `
 import os
 import time

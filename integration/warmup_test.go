@@ -108,7 +108,7 @@ func warmedOutcome(s *runningServer, name string) string {
 		return fmt.Sprintf("%d %s", status, helperFrames.ReplaceAllString(errorOf(s.t, body), ""))
 	}
 	counts := s.countsOf(name)
-	if name == "decoupled" { // what it has seen nobody can be told over HTTP
+	if name == "decoupled" { // what it has seen it cannot tell over HTTP
 		return counts
 	}
 	_, body = s.request("POST", "/v2/models/"+name+"/infer", `{"inputs":[{"name":"IN","datatype":"INT32","shape":[1,2],"data":[5,6]}]}`)

@@ -227,7 +227,7 @@ func TestTheTableIsThatOfThePackages(t *testing.T) {
 }
 
 // TestTheTableAllowsNothingUnused finds what a row allows and no file of its package
-// imports: it would let an import pass that nobody has decided on.
+// imports: it would let an import pass without a decision.
 func TestTheTableAllowsNothingUnused(t *testing.T) {
 	type use struct {
 		pkg, imported string

@@ -93,7 +93,7 @@ func TestOpenTakesWhatIsFilled(t *testing.T) {
 }
 
 // TestOpenLeavesWarmMemoryToOthers: a block that is announced in the place of a
-// large one which was real keeps nobody from having that memory.
+// large one which was real keeps no other block from having that memory.
 func TestOpenLeavesWarmMemoryToOthers(t *testing.T) {
 	const size = 8 << 20
 	p, _ := chargedPool(t, 64<<20, size+1<<20)

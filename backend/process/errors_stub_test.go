@@ -186,7 +186,7 @@ class TritonPythonModel:
 }
 
 // TestOutputOfModelsKeepsItsStream wants what models print as it is, in the stream that it was
-// printed to, whoever prints it; or in the log, with their names.
+// printed to, by any code of the process; or in the log, with their names.
 func TestOutputOfModelsKeepsItsStream(t *testing.T) {
 	const printing = `import json, logging, os, sys
 print(json.dumps({"by": "print \u00e4\t"}))

@@ -26,7 +26,7 @@ func TestScribblingStubsAnswerAndAreReplaced(t *testing.T) {
 			for seed := 0; seed < requests; {
 				// A fresh instance has no pauses between lives yet.
 				m := r.in(t).start("scribbles", infer.Uint8)
-				// It may have said that a request stays open, which then nobody answers.
+				// It may have said that a request stays open, and then not answer it.
 				m.killAfter = time.Second
 				lost := r.counts.of(&r.counts.lost)
 				for ; seed < requests && r.counts.of(&r.counts.lost) < lost+4; seed++ {

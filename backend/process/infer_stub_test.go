@@ -208,7 +208,7 @@ func TestCallsThatAreCutOff(t *testing.T) {
 				}
 				response.Release()
 				releaseInputs(request)
-				host.ended.Wait() // the callee has heard that nobody waits, or has died
+				host.ended.Wait() // the callee has heard that its caller is gone, or has died
 				testkit.Eventually(t, patience, func() bool { return caller.instance().current.Load() != nil && callee.instance().current.Load() != nil })
 			}
 			caller.wantSettled(t)

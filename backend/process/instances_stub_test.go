@@ -67,7 +67,7 @@ func TestInstancesGrowWhileTheModelServes(t *testing.T) {
 		t.Errorf("%d instances were reported, want 3", ups)
 	}
 
-	// All but one go, and a passive one comes, which nobody hears of.
+	// All but one go, and a passive one comes, of which the scheduler is not told.
 	passive := cpu(1, true)
 	passive.Name = "p"
 	added, surplus, err = grow(cpu(1, false), passive)
@@ -149,7 +149,7 @@ func TestEndWaitsForTheBatch(t *testing.T) {
 	}
 }
 
-// Stubs run where their host policy says, whoever starts them.
+// Stubs run where their host policy says, forked or started as programs.
 func TestStubsArePinned(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("there is only one core")

@@ -64,7 +64,7 @@ func namesOf(list []*Instance) string {
 	return strings.Join(names, " ")
 }
 
-// Groups without a name and with one are named by whoever normalises a config;
+// Groups without a name and with one are named when the config is normalised;
 // the number of the instance follows.
 func TestInstancesAreNumberedWithinTheirGroup(t *testing.T) {
 	if got := fmt.Sprint(namesOf(instancesOf(t, "m1 n2"))); got != "m_0 n_0 n_1" {

@@ -302,7 +302,7 @@ func TestNonsenseResponsesBecomeErrors(t *testing.T) {
 		}
 		m.wantGood()
 	}
-	// Outputs that nobody asked for vanish, silly names and shapes come through.
+	// Outputs that were not asked for vanish, silly names and shapes come through.
 	request := r.small()
 	request.ID = "[pb_utils.InferenceResponse([pb_utils.Tensor('OTHER', np.zeros(1)), pb_utils.Tensor('OUT0', np.zeros((0, 7), np.float16))])]"
 	response := m.mustInfer(request)

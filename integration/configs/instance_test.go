@@ -189,7 +189,7 @@ func (in *scriptedInstance) output(r *rand.Rand, name string, kind infer.DataTyp
 	data := make([]byte, elements*int64(max(t.DataType.Size(), 0)))
 	if t.DataType == infer.Bytes {
 		data = stringsOf(r, elements)
-		if chance(r, 10) { // which nobody checks before it is read
+		if chance(r, 10) { // which is not checked before it is read
 			data = data[:r.IntN(len(data)+1)]
 		}
 	} else {

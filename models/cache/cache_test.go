@@ -320,7 +320,7 @@ func TestCacheAgreesWithTheReference(t *testing.T) {
 }
 
 // TestStormMixesNoResponses lets many use a cache that is too small for them, while versions
-// come and go. Nobody may be given another's answer, or one that is being overwritten.
+// come and go. No request may be given the answer to another, or an answer that is being overwritten.
 func TestStormMixesNoResponses(t *testing.T) {
 	c, lent := newCache(t, 4*blockBytes)
 	var spaces [3]atomic.Pointer[Space]

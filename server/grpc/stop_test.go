@@ -332,7 +332,7 @@ func (w *fakeWindow) Release() {
 }
 
 // TestSlotsLetResponsesQueue: responses that their backend counts are queued whatever there is,
-// without making anybody wait; a client that reads none of them loses its stream.
+// without making the model wait; a client that reads none of them loses its stream.
 func TestSlotsLetResponsesQueue(t *testing.T) {
 	var s *testServer
 	window := &fakeWindow{}

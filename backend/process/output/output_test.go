@@ -66,7 +66,7 @@ func TestOutputIsCopiedAsItWasOrAsLines(t *testing.T) {
 	}
 }
 
-// TestOutputOfALingeringChild ends the pipes though somebody still holds them.
+// TestOutputOfALingeringChild ends the pipes though a child still holds them.
 func TestOutputOfALingeringChild(t *testing.T) {
 	o, far, err := Open(zerolog.Nop(), [2]io.Writer{})
 	if err != nil {
