@@ -6,12 +6,12 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 )
 
-// keeper is a pointer to a struct in which Member is embedded.
-type keeper interface{ member() *Member }
+// embedding is a pointer to a struct in which Member is embedded.
+type embedding interface{ member() *Member }
 
 // Roster knows the instances of one version of a model. M is the pointer to the
 // scheduler's own struct of an instance, in which Member is embedded.
-type Roster[M keeper] struct {
+type Roster[M embedding] struct {
 	create func() M
 
 	// Guarded by the scheduler's mu.
@@ -31,7 +31,7 @@ type Roster[M keeper] struct {
 
 // New returns a Roster without members. create makes the scheduler's struct of an
 // instance; it is called with the scheduler's mu held.
-func New[M keeper](create func() M) Roster[M] {
+func New[M embedding](create func() M) Roster[M] {
 	return Roster[M]{
 		create: create, expects: true,
 		known: make(map[backend.Instance]M), retired: make(map[backend.Instance]bool),
