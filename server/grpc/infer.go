@@ -39,14 +39,14 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 		return infer.Errorf(infer.Unsupported, "ModelInfer RPC doesn't support models with decoupled transaction policy")
 	}
 	q.Forwarded, q.Refusal = g.forwarded(ctx)
-	if err := q.Build(g.allocate); err != nil {
+	if err := q.Build(g.allocate, g.regions); err != nil {
 		return err
 	}
 	var one oneResponse
 	defer g.tellCancellation(ctx, "ModelInferHandler")()
 	err = server.InferOn(ctx, g.core, &target, &q.Infer, one.send)
-	q.Release()
-	encoded, err := finish(q.Classes, target, &one, message.Overdue{After: g.cfg.WriteTimeout, Conn: conn, Log: g.log}, err)
+	q.ReleaseInputs()
+	encoded, err := finish(q, target, &one, message.Overdue{After: g.cfg.WriteTimeout, Conn: conn, Log: g.log}, err)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (o *oneResponse) send(r *infer.Response) {
 }
 
 // finish makes the reply of what came of a request.
-func finish(wanted []message.Classes, target models.Target, one *oneResponse, overdue message.Overdue, err error) (*message.Encoded, error) {
+func finish(q *message.Request, target models.Target, one *oneResponse, overdue message.Overdue, err error) (*message.Encoded, error) {
 	r := one.response
 	encoded := false
 	defer func() { // after a panic too
@@ -99,7 +99,9 @@ func finish(wanted []message.Classes, target models.Target, one *oneResponse, ov
 	case r.Err != nil:
 		err = r.Err
 	default:
-		err = message.Classify(r, wanted, target.Info())
+		if err = message.Classify(r, q.Classes, target.Info()); err == nil {
+			err = message.Put(r, q.Places)
+		}
 	}
 	var buffers mem.BufferSlice
 	if err == nil {

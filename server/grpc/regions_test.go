@@ -1,11 +1,20 @@
 package grpc
 
 import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/servertest"
@@ -58,4 +67,182 @@ func TestRegionMethodsAnswerByTheTable(t *testing.T) {
 	} {
 		s.invoke(t, test.method, test.request, test.reply, test.code, test.want)
 	}
+}
+
+// inRegion places a tensor in a client's region.
+func inRegion(region string, offset, size int) map[string]*kserve.InferParameter {
+	return paramsOf("shared_memory_region", region, "shared_memory_offset", offset, "shared_memory_byte_size", size)
+}
+
+// placed is a request for an INT32 tensor of n elements, from one range of the region to
+// another.
+func placed(model string, n, from, to, room int) *kserve.ModelInferRequest {
+	return &kserve.ModelInferRequest{ModelName: model,
+		Inputs:  []*kserve.ModelInferRequest_InferInputTensor{{Name: "INPUT0", Datatype: "INT32", Shape: []int64{int64(n)}, Parameters: inRegion("r", from, 4*n)}},
+		Outputs: []*kserve.ModelInferRequest_InferRequestedOutputTensor{{Name: "OUTPUT0", Parameters: inRegion("r", to, room)}}}
+}
+
+// registered runs a front end with one region, "r", of the file at path, which counts up.
+func registered(t *testing.T, core *servertest.Core) (s *testServer, path string) {
+	t.Helper()
+	s = startWith(t, Config{}, core, withRegions(t, &path))
+	data := make([]byte, 65536)
+	for i := range len(data) / 4 {
+		binary.LittleEndian.PutUint32(data[4*i:], uint32(i))
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err == nil {
+		_, err = file.WriteAt(data, 0)
+	}
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.client.SystemSharedMemoryRegister(rpcContext(t), &kserve.SystemSharedMemoryRegisterRequest{Name: "r", Key: servertest.RegionFile, ByteSize: servertest.RegionBytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, path
+}
+
+// lies returns the n bytes of the file at offset.
+func lies(t *testing.T, path string, offset, n int) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data[offset:][:n]
+}
+
+// TestInferencesUseRegions has inputs that lie in a client's region and outputs that go
+// there, small and large, and what is wrong about some.
+func TestInferencesUseRegions(t *testing.T) {
+	s, path := registered(t, nil)
+	for _, n := range []int{0, 3, 5000} {
+		got, err := s.client.ModelInfer(rpcContext(t), placed("id_int32", n, 400, 100_000, 4*n))
+		want := &kserve.ModelInferResponse{ModelName: "id_int32", ModelVersion: "1", RawOutputContents: [][]byte{{}},
+			Outputs: []*kserve.ModelInferResponse_InferOutputTensor{{Name: "OUTPUT0", Datatype: "INT32", Shape: []int64{int64(n)}}}}
+		if err != nil || !proto.Equal(got, want) {
+			t.Errorf("%d elements: got %v and error %v, want %v", n, got, err, want)
+		}
+		if !bytes.Equal(lies(t, path, 100_000, 4*n), lies(t, path, 400, 4*n)) {
+			t.Errorf("%d elements: the output is not in the region", n)
+		}
+	}
+
+	// One input in the region, one behind it in the message; one output of each kind.
+	got, err := s.client.ModelInfer(rpcContext(t), &kserve.ModelInferRequest{ModelName: "multi",
+		Inputs: []*kserve.ModelInferRequest_InferInputTensor{{Name: "INPUT0", Datatype: "INT32", Shape: []int64{1}, Parameters: inRegion("r", 28, 4)},
+			{Name: "INPUT3", Datatype: "BOOL", Shape: []int64{2}}},
+		RawInputContents: [][]byte{{1, 0}},
+		Outputs: []*kserve.ModelInferRequest_InferRequestedOutputTensor{{Name: "OUTPUT3", Parameters: inRegion("r", 200_000, 100)},
+			{Name: "OUTPUT0", Parameters: paramsOf("binary_data", true)}}})
+	if err != nil || len(got.GetOutputs()) != 2 || !bytes.Equal(bytes.Join(got.GetRawOutputContents(), []byte("|")), []byte("\x07\x00\x00\x00|")) {
+		t.Errorf("got %v and error %v, want 7 and nothing", got, err)
+	}
+	if data := lies(t, path, 200_000, 3); !bytes.Equal(data, []byte{1, 0, 0}) {
+		t.Errorf("got %v in the region, want 1 0 0", data)
+	}
+
+	refused := func(q *kserve.ModelInferRequest, code codes.Code, text string) {
+		t.Helper()
+		_, err := s.client.ModelInfer(rpcContext(t), q)
+		wantStatus(t, err, code, text)
+	}
+	refused(placed("id_int32", 2, servertest.RegionBytes, 0, 8), codes.InvalidArgument, "Invalid offset for shared memory region: 'r'")
+	refused(placed("id_int32", 2, -8, 0, 8), codes.InvalidArgument, "Invalid offset for shared memory region: 'r'")
+	refused(placed("id_int32", 2, servertest.RegionBytes-4, 0, 8), codes.InvalidArgument, "Invalid offset + byte size for shared memory region: 'r'")
+	refused(placed("id_int32", 2, 0, 4, -2), codes.InvalidArgument,
+		"Integer overflow detected: byte_size (18446744073709551614) + offset (4) exceeds maximum value (18446744073709551615) for region 'r'")
+	refused(placed("id_int32", 2, 0, 8, 7), codes.Internal,
+		"shared memory size specified with the request for output 'OUTPUT0' (7 bytes) should be at least 8 bytes to hold the results")
+	twice := placed("id_int32", 2, 0, 8, 8)
+	twice.Outputs = append(twice.Outputs, &kserve.ModelInferRequest_InferRequestedOutputTensor{Name: "OUTPUT1", Parameters: inRegion("none", 0, 8)})
+	refused(twice, codes.NotFound, "Unable to find shared memory region: 'none'")
+
+	if err := os.Truncate(path, 10); err != nil {
+		t.Fatal(err)
+	}
+	refused(placed("id_int32", 2, 65536, 0, 8), codes.InvalidArgument, "shared memory region 'r' has been truncated by its owner")
+	refused(placed("id_int32", 2, 0, 65536, 8), codes.InvalidArgument, "shared memory region 'r' has been truncated by its owner")
+}
+
+// TestStreamsUseRegions: each response of a stream is in the region when its message comes,
+// also where the region has lost its name meanwhile; one that does not fit is an error of
+// its own.
+func TestStreamsUseRegions(t *testing.T) {
+	next := make(chan struct{})
+	three := decoupledModel("three", func(_ context.Context, r *infer.Request, send infer.Sender) error {
+		for i := range 3 {
+			<-next
+			send(&infer.Response{Model: r.Model, Version: 1, ID: r.ID, Final: i == 2, Outputs: []infer.Tensor{
+				{Name: "OUTPUT0", DataType: infer.Int32, Shape: []int64{int64(1 + i)}, Data: bytes.Repeat([]byte{byte(1 + i)}, 4*(1+i))}}})
+		}
+		return nil
+	})
+	s, path := registered(t, servertest.NewCore(three))
+	stream := s.open(t, rpcContext(t))
+	sendAll(t, stream, withID(placed("id_int32", 2, 40, 500_000, 8), "a"), withID(placed("id_int32", 2, 40, 500_100, 4), "b"),
+		withID(placed("three", 1, 0, 600_000, 8), "c"))
+	for _, want := range []string{"id_int32/1 a true 0",
+		"id_int32/ b true: shared memory size specified with the request for output 'OUTPUT0' (4 bytes) should be at least 8 bytes to hold the results"} {
+		if got := receive(t, stream); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if !bytes.Equal(lies(t, path, 500_000, 8), lies(t, path, 40, 8)) {
+		t.Error("the output is not in the region")
+	}
+	for i, want := range []string{"three/1 c false 0", "three/1 c false 0",
+		"three/ c true: shared memory size specified with the request for output 'OUTPUT0' (8 bytes) should be at least 12 bytes to hold the results"} {
+		next <- struct{}{}
+		if got := receive(t, stream); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if data := lies(t, path, 600_000, 4); i < 2 && data[0] != byte(1+i) {
+			t.Errorf("response %d: got %v in the region", i, data)
+		}
+		if _, err := s.client.SystemSharedMemoryUnregister(rpcContext(t), &kserve.SystemSharedMemoryUnregisterRequest{}); err != nil {
+			t.Error(err)
+		}
+	}
+	sendAll(t, stream, withID(placed("id_int32", 2, 40, 500_000, 8), "d"))
+	if got, want := receive(t, stream), "/ d -: Unable to find shared memory region: 'r'"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, end := receiveAll(t, stream); len(got) > 0 || !errors.Is(end, io.EOF) {
+		t.Errorf("got %q and %v, want the end", got, end)
+	}
+}
+
+// TestStreamsThatEndLeaveNoRegion: responses that wait, and are never written, keep nothing
+// of the region once their client has left.
+func TestStreamsThatEndLeaveNoRegion(t *testing.T) {
+	sent := make(chan struct{})
+	many := decoupledModel("many", func(_ context.Context, r *infer.Request, send infer.Sender) error {
+		defer close(sent)
+		for i := range 40 {
+			send(&infer.Response{Model: r.Model, Version: 1, ID: r.ID, Final: i == 39, Outputs: []infer.Tensor{
+				{Name: "OUTPUT0", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}}})
+		}
+		return nil
+	})
+	s, path := registered(t, servertest.NewCore(many))
+	ctx, cancel := context.WithCancel(rpcContext(t))
+	stream := s.open(t, ctx)
+	sendAll(t, stream, placed("many", 1, 0, 8, 4))
+	<-sent
+	cancel()
+	if _, err := s.client.SystemSharedMemoryUnregister(rpcContext(t), &kserve.SystemSharedMemoryUnregisterRequest{}); err != nil {
+		t.Error(err)
+	}
+	testkit.Eventually(t, servertest.Patience, func() bool {
+		links, err := filepath.Glob("/proc/self/fd/*")
+		for _, link := range links {
+			if to, _ := os.Readlink(link); to == path {
+				return false
+			}
+		}
+		return err == nil
+	})
 }

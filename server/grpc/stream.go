@@ -145,7 +145,7 @@ func (s *inferStream) start(q *message.Request, err error) {
 	decoupled := origin.Target != nil && origin.Target.Info().Decoupled()
 	turn := s.queue.Begin(!decoupled)
 	if err == nil {
-		err = s.g.protect(func() error { return q.Build(s.g.allocate) })
+		err = s.g.protect(func() error { return q.Build(s.g.allocate, s.g.regions) })
 	}
 	if err != nil {
 		q.Release()
@@ -153,7 +153,7 @@ func (s *inferStream) start(q *message.Request, err error) {
 		s.queue.End(turn)
 		return
 	}
-	origin.Classes, origin.EmptyFinal = q.Classes, q.EmptyFinal
+	origin.Classes, origin.Places, origin.EmptyFinal = q.Classes, q.Places, q.EmptyFinal
 	place := s.order.Join()
 	q.Infer.Entered = place.Leave
 	s.spawn(func() error {

@@ -1,11 +1,15 @@
 package rest
 
 import (
+	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -72,5 +76,138 @@ func TestRegionEndpointsAnswerByTheTable(t *testing.T) {
 		if want := i < 4; (got.status == 200) != want || !want && got.status != 503 {
 			t.Errorf("region %d of at most 4: got %s", i, got)
 		}
+	}
+}
+
+// TestInferencesUseRegions has inputs that lie in a client's region, outputs that go there,
+// and each way to name what the region has not.
+func TestInferencesUseRegions(t *testing.T) {
+	var path string
+	s := startHTTP(t, Config{}, nil, withRegions(t, &path))
+	put := func(at int64, data string) {
+		t.Helper()
+		file, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err == nil {
+			_, err = file.WriteAt([]byte(data), at)
+		}
+		if err := errors.Join(err, file.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lies := func(at int, want string) {
+		t.Helper()
+		data, err := os.ReadFile(path)
+		if err != nil || string(data[at:at+len(want)]) != want {
+			t.Errorf("at %d lies %q (%v), want %q", at, data[at:at+len(want)], err, want)
+		}
+	}
+	for _, body := range []string{`{"key":"client","byte_size":65536}`, `{"key":"client","offset":65536,"byte_size":131072}`} {
+		name := map[bool]string{true: "far", false: "near"}[strings.Contains(body, "offset")]
+		if got := s.do(t, "POST", "/v2/systemsharedmemory/region/"+name+"/register", body); got.status != 200 {
+			t.Fatal(got)
+		}
+	}
+	put(65536, "\x01\x00\x00\x00\x02\x00\x00\x00")
+	put(100, "\x02\x00\x00\x00hi\x00\x00\x00\x00")
+	put(131072, strings.Repeat("large   ", 1250))
+
+	const numbers = `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[%d],"parameters":{%s}}]%s}`
+	from := func(n int, parameters string) string { return fmt.Sprintf(numbers, n, parameters, "") }
+	to := func(parameters string) string {
+		return fmt.Sprintf(`{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[2],"data":[7,8]}],"outputs":[{"name":"OUTPUT0","parameters":{%s}}]}`, parameters)
+	}
+	const head = `{"model_name":"id_int32","model_version":"1","outputs":[{"name":"OUTPUT0","datatype":"INT32","shape":`
+	for _, tt := range []struct{ name, model, body, want string }{
+		{"an input", "id_int32", from(2, `"shared_memory_region":"far","shared_memory_byte_size":8`), "200 application/json " + head + `[2],"data":[1,2]}]}`},
+		{"an offset", "id_int32", from(1, `"shared_memory_offset":4,"shared_memory_byte_size":4,"shared_memory_region":"far"`), "200 application/json " + head + `[1],"data":[2]}]}`},
+		{"no bytes", "id_int32", from(0, `"shared_memory_region":"far"`), "200 application/json " + head + `[0],"data":[]}]}`},
+		{"strings", "id_bytes", `{"inputs":[{"name":"INPUT0","datatype":"BYTES","shape":[2],"parameters":{"shared_memory_region":"near","shared_memory_offset":100,"shared_memory_byte_size":10}}]}`,
+			`200 application/json {"model_name":"id_bytes","model_version":"1","outputs":[{"name":"OUTPUT0","datatype":"BYTES","shape":[2],"data":["hi",""]}]}`},
+		{"a large one to a large one", "id_uint8", `{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[10000],"parameters":{"shared_memory_region":"far","shared_memory_offset":65536,"shared_memory_byte_size":10000}}],` +
+			`"outputs":[{"name":"OUTPUT0","parameters":{"binary_data":false,"shared_memory_region":"near","shared_memory_offset":5000,"shared_memory_byte_size":20000}}]}`,
+			`200 application/json {"model_name":"id_uint8","model_version":"1","outputs":[{"name":"OUTPUT0","datatype":"UINT8","shape":[10000]}]}`},
+		{"an output", "id_int32", to(`"shared_memory_region":"near","shared_memory_byte_size":8`), "200 application/json " + head + `[2]}]}`},
+
+		{"an unknown region", "id_int32", from(2, `"shared_memory_region":"none","shared_memory_byte_size":8`), "404 application/json " + errorBody("Unable to find shared memory region: 'none'")},
+		{"an offset outside", "id_int32", from(2, `"shared_memory_region":"near","shared_memory_offset":65536`), "400 application/json " + errorBody("Invalid offset for shared memory region: 'near'")},
+		{"an end outside", "id_int32", from(2, `"shared_memory_region":"near","shared_memory_offset":65532,"shared_memory_byte_size":8`), "400 application/json " + errorBody("Invalid offset + byte size for shared memory region: 'near'")},
+		{"an overflow", "id_int32", from(2, `"shared_memory_region":"near","shared_memory_offset":2,"shared_memory_byte_size":18446744073709551615`),
+			"400 application/json " + errorBody("Integer overflow detected: byte_size (18446744073709551615) + offset (2) exceeds maximum value (18446744073709551615) for region 'near'")},
+		{"a region that is no text", "id_int32", from(2, `"shared_memory_region":1`), "500 application/json " + errorBody("Unable to parse 'shared_memory_region': attempt to access JSON non-string as string")},
+		{"an offset below 0", "id_int32", from(2, `"shared_memory_region":"near","shared_memory_offset":-1`), "500 application/json " + errorBody("Unable to parse 'shared_memory_offset': attempt to access JSON non-unsigned-integer as unsigned-integer")},
+		{"two sources", "id_int32", from(2, `"shared_memory_region":"near","binary_data_size":8`),
+			"400 application/json " + errorBody("Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'. But set 'binary_data_size' 'shared_memory_region'")},
+		{"an output too large", "id_int32", to(`"shared_memory_region":"near","shared_memory_byte_size":7`),
+			"500 text/plain " + errorBody("shared memory size specified with the request for output 'OUTPUT0' (7 bytes) should be at least 8 bytes to hold the results")},
+		{"an output to an unknown region", "id_int32", to(`"shared_memory_region":"none"`), "404 application/json " + errorBody("Unable to find shared memory region: 'none'")},
+		{"an unknown output", "id_int32", strings.Replace(to(`"shared_memory_region":"near"`), "OUTPUT0", "NONE", 1), "400 application/json " + errorBody("unexpected inference output 'NONE' for model 'id_int32'")},
+		{"an output as classes", "id_int32", to(`"shared_memory_region":"near","classification":0`), "400 application/json " + errorBody("Output can't set both 'shared_memory_region' and 'classification'")},
+		{"an output behind the JSON", "id_int32", to(`"shared_memory_region":"near","binary_data":true`), "400 application/json " + errorBody("Output can't set both 'shared_memory_region' and 'binary_data'")},
+		{"an output twice", "id_int32", strings.Replace(to(`"shared_memory_region":"near"`), `"outputs":[`, `"outputs":[{"name":"OUTPUT0","parameters":{"shared_memory_region":"far"}},`, 1),
+			"400 application/json " + errorBody("[request id: <id_unknown>] output 'OUTPUT0' already exists in request")},
+	} {
+		if got := s.infer(t, tt.model, tt.body, "").String(); got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.name, got, tt.want)
+		}
+	}
+	lies(0, "\x07\x00\x00\x00\x08\x00\x00\x00\x00")
+	lies(5000, strings.Repeat("large   ", 1250)+"\x00")
+
+	// A JSON, a binary and a placed input and output in one request.
+	got := s.infer(t, "multi", `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[2],"parameters":{"shared_memory_region":"far","shared_memory_byte_size":8}},`+
+		`{"name":"INPUT1","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4}},{"name":"INPUT3","datatype":"BOOL","shape":[1],"data":[true]}],`+
+		`"outputs":[{"name":"OUTPUT3"},{"name":"OUTPUT0","parameters":{"shared_memory_region":"near","shared_memory_offset":8,"shared_memory_byte_size":9}},`+
+		`{"name":"OUTPUT1","parameters":{"binary_data":true}}]}`, "\x00\x00\x80\x3f").String()
+	if want := `200 application/octet-stream {"model_name":"multi","model_version":"1","outputs":[{"name":"OUTPUT0","datatype":"INT32","shape":[2]},` +
+		`{"name":"OUTPUT1","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4}},{"name":"OUTPUT3","datatype":"BOOL","shape":[1],"data":[true]}]}` + "\x00\x00\x80\x3f"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	lies(8, "\x01\x00\x00\x00\x02\x00\x00\x00\x00")
+
+	// The client takes the bytes away.
+	if err := os.Truncate(path, 10); err != nil {
+		t.Fatal(err)
+	}
+	truncated := func(name string) string {
+		return errorBody("shared memory region '" + name + "' has been truncated by its owner")
+	}
+	if got, want := s.infer(t, "id_int32", from(2, `"shared_memory_region":"far","shared_memory_byte_size":8`), "").String(), "400 application/json "+truncated("far"); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := s.infer(t, "id_int32", to(`"shared_memory_region":"far","shared_memory_byte_size":8`), "").String(), "400 text/plain "+truncated("far"); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestRegionsThatRequestsUse: a region that loses its name while a request runs stays for it.
+func TestRegionsThatRequestsUse(t *testing.T) {
+	var path string
+	core := servertest.NewCore()
+	entered, leave := make(chan struct{}), make(chan struct{})
+	echo := core.Models["id_int32"].Infer
+	core.Models["id_int32"].Infer = func(ctx context.Context, r *infer.Request, send infer.Sender) error {
+		entered <- struct{}{}
+		<-leave
+		return echo(ctx, r, send)
+	}
+	s := startHTTP(t, Config{}, core, withRegions(t, &path))
+	if got := s.do(t, "POST", "/v2/systemsharedmemory/region/r/register", `{"key":"client","byte_size":65536}`); got.status != 200 {
+		t.Fatal(got)
+	}
+	done := make(chan string)
+	go func() {
+		done <- s.infer(t, "id_int32", `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[3]}],`+
+			`"outputs":[{"name":"OUTPUT0","parameters":{"shared_memory_region":"r","shared_memory_byte_size":4}}]}`, "").String()
+	}()
+	<-entered
+	if got := s.do(t, "POST", "/v2/systemsharedmemory/unregister", ""); got.status != 200 {
+		t.Error(got)
+	}
+	close(leave)
+	if got := <-done; !strings.HasPrefix(got, "200 ") {
+		t.Errorf("got %s, want success", got)
+	}
+	if data, err := os.ReadFile(path); err != nil || data[0] != 3 {
+		t.Errorf("the output is not in the region (%v)", err)
 	}
 }

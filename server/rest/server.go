@@ -50,7 +50,7 @@ func NewEndpoints(cfg Config, parts server.Parts, log zerolog.Logger) (*Endpoint
 	h.restrictions, _ = server.NewRestrictions(cfg.Restricted) // Validate has
 	forwarding, _ := server.NewForwarding(cfg.ForwardPattern)  // tried both
 	h.bodies = &body.Gatherer{Open: parts.Open, Account: parts.Memory, MaxBytes: cfg.MaxInputBytes}
-	h.inferences = inference.NewCodec(h.bodies, parts.Allocate, forwarding)
+	h.inferences = inference.NewCodec(h.bodies, parts.Allocate, parts.Regions, forwarding)
 	h.generations = generate.NewCodec(h.bodies, parts.Allocate, forwarding)
 	return h, nil
 }

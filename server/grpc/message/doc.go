@@ -23,7 +23,9 @@
 // of streams.
 //
 // Memory: a Request owns what was allocated and charged for its message, until Release; it
-// grows with what has arrived, not with what was announced. A Reply that was encoded
+// grows with what has arrived, not with what was announced. Inputs in clients' regions are
+// infer.Foreign, and their copies, once there are some, the Request's too; outputs that are
+// wanted in a region are written there by Put, before the reply is encoded. A Reply that was encoded
 // owns its response: a loan releases it when the transport has let go of its last buffer,
 // or when the connection has forgotten them and the garbage collector finds the loan. The
 // transport reads these bytes in goroutines of its own.

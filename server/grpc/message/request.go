@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/regions"
 )
 
 const (
@@ -30,11 +31,14 @@ type Request struct {
 	// be.
 	Forwarded []infer.Parameter
 	Refusal   error
-	// Classes has the outputs that are wanted as classes.
+	// Classes has the outputs that are wanted as classes, and Places those that are wanted
+	// in clients' regions.
 	Classes []Classes
+	Places  []Place
 	// EmptyFinal asks to be told of a final flag without a response.
 	EmptyFinal bool
 	inputs     [2]infer.Tensor // room for the usual request
+	foreign    []int           // the inputs that came in clients' regions
 
 	// Room for the message of the usual request.
 	messageInputs  [1]input
@@ -91,8 +95,23 @@ func (q *Request) Charge(n int64) error {
 	return AsNoRoom(q.message.charge.Take(memory.Bodies, n))
 }
 
-// Release gives back what the request held.
-func (q *Request) Release() { q.message.release() }
+// Release gives back what the request held. It may be called again.
+func (q *Request) Release() {
+	q.ReleaseInputs()
+	for i := range q.Places {
+		q.Places[i].Slice.Release()
+	}
+	q.Places = nil
+}
+
+// ReleaseInputs gives back what is not needed once the response is there.
+func (q *Request) ReleaseInputs() {
+	for _, i := range q.foreign {
+		q.Infer.Inputs[i].Release()
+	}
+	q.foreign = nil
+	q.message.release()
+}
 
 // Lookup finds the model of the message: first the text of the version, then
 // the model.
@@ -108,7 +127,7 @@ func (q *Request) Lookup(core server.Core) (models.Target, error) {
 // Build makes the request out of the message, in the order in which a client
 // can tell by the error: parameters, names, forwarded headers, the bytes of the
 // inputs, what is wanted of the outputs.
-func (q *Request) Build(alloc server.Allocator) error {
+func (q *Request) Build(alloc server.Allocator, named *regions.Registry) error {
 	m, r := &q.message, &q.Infer
 	r.ID = m.id
 	if err := q.parameters(); err != nil {
@@ -121,10 +140,10 @@ func (q *Request) Build(alloc server.Allocator) error {
 		return q.Refusal
 	}
 	r.Parameters = append(r.Parameters, q.Forwarded...)
-	if err := q.data(alloc); err != nil {
+	if err := q.data(alloc, named); err != nil {
 		return err
 	}
-	return q.wanted()
+	return q.wanted(named)
 }
 
 // parameters sorts the request's parameters into those with a meaning and those
@@ -235,22 +254,27 @@ func (q *Request) names() error {
 	return nil
 }
 
-// data gives each input its bytes: of its contents, or else the next entry of
-// raw_input_contents.
-func (q *Request) data(alloc server.Allocator) error {
+// data gives each input its bytes: of a client's region, of its contents, or else the next
+// entry of raw_input_contents.
+func (q *Request) data(alloc server.Allocator, named *regions.Registry) error {
 	m, r := &q.message, &q.Infer
 	next := 0
 	for i := range m.inputs {
 		in, t := &m.inputs[i], &r.Inputs[i]
-		region, shared, err := sharedRegion(in.name, in.params)
+		where, err := readRange(in.name, in.params)
 		if err != nil {
 			return err
 		}
 		switch {
-		case shared && in.contents.given:
+		case where.given && in.contents.given:
 			return invalid("unexpected 'content' provided when using shared memory for input tensor '%s' for model '%s'", in.name, r.Model)
-		case shared:
-			return noSharedRegion(region)
+		case where.given:
+			slice, err := where.find(named)
+			if err != nil {
+				return err
+			}
+			t.Memory = slice
+			q.foreign = append(q.foreign, i)
 		case in.contents.given && len(m.raw) > 0:
 			return invalid("contents field must not be specified when using raw_input_contents for '%s' for model '%s'", in.name, r.Model)
 		case in.contents.given:
@@ -269,22 +293,26 @@ func (q *Request) data(alloc server.Allocator) error {
 }
 
 // wanted reads how the outputs shall be returned.
-func (q *Request) wanted() error {
+func (q *Request) wanted(named *regions.Registry) error {
 	for i := range q.message.outputs {
 		out := &q.message.outputs[i]
 		if len(out.params) == 0 {
 			continue
 		}
-		region, shared, err := sharedRegion(out.name, out.params)
+		where, err := readRange(out.name, out.params)
 		if err != nil {
 			return err
 		}
 		classes := findParam(out.params, "classification")
 		switch {
-		case shared && classes != nil:
+		case where.given && classes != nil:
 			return invalid("output can't set both 'shared_memory_region' and 'classification'")
-		case shared:
-			return noSharedRegion(region)
+		case where.given:
+			slice, err := where.find(named)
+			if err != nil {
+				return err
+			}
+			q.Places = append(q.Places, Place{out.name, slice})
 		case classes == nil:
 		case classes.kind != int64Param:
 			return invalid("invalid value type for 'classification' parameter, expected int64_param")
@@ -295,41 +323,6 @@ func (q *Request) wanted() error {
 		}
 	}
 	return nil
-}
-
-// sharedRegion reads the parameters that place a tensor in shared memory.
-func sharedRegion(tensor string, params []param) (region string, shared bool, err error) {
-	if len(params) == 0 {
-		return "", false, nil
-	}
-	if v := findParam(params, "shared_memory_region"); v != nil {
-		if v.kind != stringParam {
-			return "", false, invalid("invalid value type for 'shared_memory_region' parameter for tensor '%s', expected string_param.", tensor)
-		}
-		region, shared = v.string, true
-	}
-	offset, size := findParam(params, "shared_memory_offset"), findParam(params, "shared_memory_byte_size")
-	for _, p := range []struct {
-		name  string
-		value *value
-	}{{"shared_memory_offset", offset}, {"shared_memory_byte_size", size}} {
-		switch {
-		case p.value == nil:
-		case !shared:
-			return "", false, invalid("'%s' can not be specified without 'shared_memory_region' parameter for tensor '%s'", p.name, tensor)
-		case p.value.kind != int64Param:
-			// Triton names the offset for both.
-			return "", false, invalid("invalid value type for 'shared_memory_offset' parameter for tensor '%s', expected int64_param.", tensor)
-		}
-	}
-	if shared && size == nil {
-		return "", false, invalid("'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for tensor '%s'", tensor)
-	}
-	return region, shared, nil
-}
-
-func noSharedRegion(name string) error {
-	return infer.Errorf(infer.NotFound, "Unable to find shared memory region: '%s'", name)
 }
 
 // findParam returns the value of a parameter, or nil.

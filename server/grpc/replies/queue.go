@@ -152,6 +152,7 @@ func (q *Queue) Begin(ordered bool) *Turn {
 // Add takes over a reply to a request that was begun.
 func (q *Queue) Add(t *Turn, r Reply) {
 	r.weigh()
+	r.hold()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t == nil && r.mayWait() && q.fullLocked(r.Origin) {

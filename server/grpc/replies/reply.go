@@ -20,6 +20,7 @@ type Origin struct {
 	Model, Version, ID string // version is the text of the request
 	Target             models.Target
 	Classes            []message.Classes
+	Places             []message.Place // the caller's of Queue.Add, while it is called
 	EmptyFinal         bool
 	waiting            int // its responses in the queue, guarded by the queue
 }
@@ -32,6 +33,7 @@ type Reply struct {
 	Response *infer.Response
 	Refusal  error
 	Encoded  []byte
+	places   []message.Place // where outputs go, with a reference to each, until they are written
 	slot     infer.Memory
 	bytes    int64 // what it counts for in the queue
 	cost     int64 // what it is charged: what of it lies on the heap
@@ -63,6 +65,34 @@ func (r *Reply) weigh() {
 	r.bytes = r.cost + lent
 }
 
+// hold keeps what the response will be written to, beyond the end of its request.
+func (r *Reply) hold() {
+	if r.Response == nil {
+		return
+	}
+	r.places = r.Origin.Places
+	for i := range r.places {
+		r.places[i].Slice.Retain()
+	}
+}
+
+// put writes the outputs that are wanted in clients' regions there: as late as can be, since
+// the next response of the request goes to the same place.
+func (r *Reply) put() error {
+	err := message.Put(r.Response, r.places)
+	if err == nil {
+		r.leavePlaces()
+	}
+	return err
+}
+
+func (r *Reply) leavePlaces() {
+	for i := range r.places {
+		r.places[i].Slice.Release()
+	}
+	r.places = nil
+}
+
 // settle makes the message that is sent, in memory of its own, and gives back what
 // the response has been lent but its slot: the model goes on when the message has
 // left.
@@ -77,6 +107,7 @@ func (r *Reply) settle() {
 	}
 	r.Encoded, r.slot = b, r.Response.Slot
 	r.Response.Slot = nil
+	r.leavePlaces()
 	r.Response.Release()
 	r.Response = nil
 	r.cost = replyCost + int64(cap(b))
@@ -97,7 +128,11 @@ func (r *Reply) Message() message.Reply {
 	case r.Response.Empty:
 		return message.Reply{Model: o.Model, Version: o.Version, ID: o.ID, Stream: true, HasFinal: true, Final: r.Response.Final}
 	}
-	if err := message.Classify(r.Response, o.Classes, o.Target.Info()); err != nil {
+	err := message.Classify(r.Response, o.Classes, o.Target.Info())
+	if err == nil {
+		err = r.put()
+	}
+	if err != nil {
 		return r.Failed(err)
 	}
 	a := message.ReplyOf(r.Response)
@@ -129,6 +164,7 @@ func (r *Reply) mayWait() bool {
 // Release gives up what the reply was lent. It is not sent then, or as its
 // message alone.
 func (r *Reply) Release() {
+	r.leavePlaces()
 	if r.Response != nil {
 		r.Response.Release()
 	}

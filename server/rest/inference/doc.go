@@ -20,7 +20,9 @@
 // Memory: a Request owns the tensors of its inputs until Infer has returned, and the one
 // response until Release. A body of at most SmallBody bytes is one block of the Go heap,
 // of which its tensors are parts; a larger tensor has a block of the Allocator, or of the
-// Opener, which becomes real as bytes come. JSON texts of larger requests lie in memory
+// Opener, which becomes real as bytes come. An input in a client's region is infer.Foreign
+// until the model's version copies it; the range of a region that an output goes to is held
+// until Release. JSON texts of larger requests lie in memory
 // that the next Request will use, so nothing may keep a part of them. What Encode returns
 // are parts of the Request and of the response.
 //

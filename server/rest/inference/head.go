@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
@@ -152,6 +153,9 @@ type outputForm struct {
 	name    string
 	binary  bool
 	classes int // top-K classification, 0 none
+	// place is where in a client's region it goes, nil if it goes into the reply. The
+	// Request owns it.
+	place *regions.Slice
 }
 
 // readOutputs reads which outputs are wanted and how. An empty list is as none.
@@ -170,6 +174,7 @@ func (q *Request) readOutputs(v jsontext.Value, req *infer.Request) error {
 		if err != nil {
 			return err
 		}
+		q.forms = append(q.forms, form) // the Request's before anything can fail
 		if !names.Add(form.name, len(req.Outputs), func(i int) string { return req.Outputs[i] }) {
 			return infer.Errorf(infer.InvalidArg, "%soutput '%s' already exists in request", req.LogPrefix(), form.name)
 		}
@@ -177,7 +182,6 @@ func (q *Request) readOutputs(v jsontext.Value, req *infer.Request) error {
 			return err
 		}
 		req.Outputs = append(req.Outputs, form.name)
-		q.forms = append(q.forms, form)
 	}
 }
 
@@ -226,7 +230,8 @@ func (q *Request) readOutput(v jsontext.Value) (form outputForm, err error) {
 		form.classes = int(min(k, math.MaxInt32))
 	}
 	if region.Exists() {
-		return form, findRegion(region, regionOffset, regionLen)
+		form.place, err = q.findRegion(region, regionOffset, regionLen)
+		return form, err
 	}
 	if binary.Exists() {
 		if form.binary, err = binary.Bool(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
@@ -204,28 +205,35 @@ func (q *Request) readInputData(f *inputFields, t *infer.Tensor) error {
 		}
 		return q.readBinary(t, size)
 	default:
-		return findRegion(f.region, f.regionOffset, f.regionLen)
+		slice, err := q.findRegion(f.region, f.regionOffset, f.regionLen)
+		if err != nil {
+			return err
+		}
+		t.Memory = slice
+		return nil
 	}
 }
 
-// findRegion reads where in shared memory a tensor's bytes are. No region can be
-// registered yet, so each is unknown.
-func findRegion(region, offset, size jsontext.Value) error {
+// findRegion returns the range of a client's region in which a tensor lies, or shall. The
+// caller releases it.
+func (q *Request) findRegion(region, offset, size jsontext.Value) (*regions.Slice, error) {
 	name, err := region.Text()
 	if err != nil {
-		return values.UnableTo("parse", "shared_memory_region", err)
+		return nil, values.UnableTo("parse", "shared_memory_region", err)
 	}
+	var from, n uint64
 	for _, field := range [...]struct {
 		v    jsontext.Value
 		name string
-	}{{offset, "shared_memory_offset"}, {size, "shared_memory_byte_size"}} {
+		to   *uint64
+	}{{offset, "shared_memory_offset", &from}, {size, "shared_memory_byte_size", &n}} {
 		if field.v.Exists() {
-			if _, err := field.v.Uint(); err != nil {
-				return values.UnableTo("parse", field.name, err)
+			if *field.to, err = field.v.Uint(); err != nil {
+				return nil, values.UnableTo("parse", field.name, err)
 			}
 		}
 	}
-	return infer.Errorf(infer.NotFound, "Unable to find shared memory region: '%s'", name.String())
+	return q.codec.regions.Find(name.String(), from, n)
 }
 
 // readJSONData decodes the elements that stand in the JSON. Nothing is allocated

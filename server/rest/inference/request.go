@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/rest/body"
 	"github.com/nereid-serving/nereid/server/rest/values"
 )
@@ -39,16 +40,17 @@ var ErrCoding = &infer.Error{Code: infer.Unsupported, Message: "Unsupported comp
 type Codec struct {
 	bodies     *body.Gatherer
 	allocate   server.Allocator
+	regions    *regions.Registry
 	forwarding *server.Forwarding
 	requests   sync.Pool // of *Request
 	codings    http1.Codecs
 }
 
 // NewCodec returns a Codec that reads bodies by bodies. allocate lends memory for decoded
-// tensors, nil leaves them on the Go heap; forwarding chooses the headers that become
+// tensors, nil leaves them on the Go heap; named has the regions that requests may name; forwarding chooses the headers that become
 // parameters, nil none.
-func NewCodec(bodies *body.Gatherer, allocate server.Allocator, forwarding *server.Forwarding) *Codec {
-	c := &Codec{bodies: bodies, allocate: allocate, forwarding: forwarding}
+func NewCodec(bodies *body.Gatherer, allocate server.Allocator, named *regions.Registry, forwarding *server.Forwarding) *Codec {
+	c := &Codec{bodies: bodies, allocate: allocate, regions: named, forwarding: forwarding}
 	c.requests.New = func() any { return &Request{codec: c} }
 	return c
 }
@@ -130,6 +132,11 @@ func (q *Request) Release() {
 	}
 	if q.single.first != nil {
 		q.single.first.Release()
+	}
+	for i := range q.forms {
+		if q.forms[i].place != nil {
+			q.forms[i].place.Release()
+		}
 	}
 	if !q.reusable {
 		return

@@ -15,7 +15,7 @@ import (
 const textPerByte = 4
 
 // Encode writes the one response that Infer has taken: JSON, and behind it the binary
-// outputs in their order. Both are valid until Release.
+// outputs in their order. Outputs that are wanted in clients' regions are written there. Both are valid until Release.
 func (q *Request) Encode() (head []byte, blobs [][]byte, err error) {
 	if q.single.count != 1 {
 		return nil, nil, infer.Errorf(infer.Internal, "expected a single response, got %d", q.single.count)
@@ -51,6 +51,13 @@ func (q *Request) Encode() (head []byte, blobs [][]byte, err error) {
 			out = &classes
 		}
 		b = appendOutputHead(b, out)
+		if form.place != nil {
+			if err := form.place.Write(out.Name, out.Data); err != nil {
+				return nil, nil, err
+			}
+			b = append(b, '}')
+			continue
+		}
 		if form.binary {
 			b = strconv.AppendInt(append(b, `,"parameters":{"binary_data_size":`...), int64(len(out.Data)), 10)
 			b = append(b, '}', '}')

@@ -1,0 +1,78 @@
+package message
+
+import (
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/regions"
+)
+
+// Place says into which range of a client's region an output goes.
+type Place struct {
+	Output string
+	Slice  *regions.Slice
+}
+
+// Put writes the outputs that have places there. In the reply they have no bytes, so what
+// they lay in is released.
+func Put(r *infer.Response, places []Place) error {
+	for _, place := range places {
+		for i := range r.Outputs {
+			out := &r.Outputs[i]
+			if out.Name != place.Output {
+				continue
+			}
+			if err := place.Slice.Write(out.Name, out.Data); err != nil {
+				return err
+			}
+			out.Release()
+			out.Data, out.Memory = nil, nil
+		}
+	}
+	return nil
+}
+
+// regionRange is what the parameters of a tensor say of a client's region.
+type regionRange struct {
+	given        bool
+	region       string
+	offset, size uint64
+}
+
+// find returns the range, which the caller releases.
+func (r regionRange) find(named *regions.Registry) (*regions.Slice, error) {
+	return named.Find(r.region, r.offset, r.size)
+}
+
+// readRange reads the parameters that place a tensor in a client's region. A number below 0
+// becomes one that no region has.
+func readRange(tensor string, params []param) (r regionRange, err error) {
+	if len(params) == 0 {
+		return r, nil
+	}
+	if v := findParam(params, "shared_memory_region"); v != nil {
+		if v.kind != stringParam {
+			return r, invalid("invalid value type for 'shared_memory_region' parameter for tensor '%s', expected string_param.", tensor)
+		}
+		r.region, r.given = v.string, true
+	}
+	offset, size := findParam(params, "shared_memory_offset"), findParam(params, "shared_memory_byte_size")
+	for _, p := range []struct {
+		name  string
+		value *value
+		to    *uint64
+	}{{"shared_memory_offset", offset, &r.offset}, {"shared_memory_byte_size", size, &r.size}} {
+		switch {
+		case p.value == nil:
+		case !r.given:
+			return r, invalid("'%s' can not be specified without 'shared_memory_region' parameter for tensor '%s'", p.name, tensor)
+		case p.value.kind != int64Param:
+			// Triton names the offset for both.
+			return r, invalid("invalid value type for 'shared_memory_offset' parameter for tensor '%s', expected int64_param.", tensor)
+		default:
+			*p.to = p.value.bits
+		}
+	}
+	if r.given && size == nil {
+		return r, invalid("'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for tensor '%s'", tensor)
+	}
+	return r, nil
+}
