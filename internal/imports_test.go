@@ -82,7 +82,7 @@ var mayImport = map[string][]string{
 	"shm":                    {"boundary"},
 	"stub":                   {},
 	"pyutils":                {},
-	"infer":                  {},
+	"infer":                  {"infer/trace"},
 	"infer/trace":            {},
 	"kserve":                 {},
 	"metrics":                {"boundary"},
