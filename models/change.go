@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 )
@@ -21,7 +22,7 @@ type change struct {
 	op *operation
 	// sources are what models are wanted to be served from from now on; nil: not at
 	// all.
-	sources map[repository.Identity]*source
+	sources map[repository.Identity]*catalog.Source
 	// contexts bound the loads of single models, where they end before that of the
 	// operation.
 	contexts map[repository.Identity]context.Context
@@ -38,9 +39,9 @@ type change struct {
 func (c *change) apply(ctx context.Context, held repository.Set) map[repository.Identity]error {
 	c.changed, c.outcomes = make(repository.Set), make(map[repository.Identity]error)
 	brings := maps.Clone(c.sources)
-	maps.DeleteFunc(brings, func(_ repository.Identity, s *source) bool { return s == nil })
+	maps.DeleteFunc(brings, func(_ repository.Identity, s *catalog.Source) bool { return s == nil })
 	c.locks.Announce(c.op, brings)
-	affected, after, replaced := c.catalog.want(c.sources, c.named, held)
+	affected, after, replaced := c.catalog.Want(c.sources, c.named, held)
 	for _, u := range replaced {
 		u.Drop()
 	}
@@ -82,28 +83,28 @@ func (c *change) apply(ctx context.Context, held repository.Set) map[repository.
 // settle brings one model to what it is wanted to be.
 func (c *change) settle(ctx context.Context, id repository.Identity) (changed bool, err error) {
 	given := c.sources[id]
-	a := c.catalog.aim(id, given)
-	source := a.source
+	a := c.catalog.Aim(id, given)
+	source := a.Source
 	switch {
 	case source == nil:
-		return a.ended > 0, nil
+		return a.Ended > 0, nil
 	case !source.IsEnsemble() && given == nil:
 		return false, nil
 	case !source.IsEnsemble():
 		return c.load(ctx, id, source, source.Description)
-	case a.invalid != nil:
-		return c.invalidate(id, a.invalid)
+	case a.Invalid != nil:
+		return c.invalidate(id, a.Invalid)
 	}
-	again := given != nil || a.moved || !a.served || c.locks.WasTouched(c.op, id)
+	again := given != nil || a.Moved || !a.Served || c.locks.WasTouched(c.op, id)
 	c.mu.Lock()
-	for _, part := range a.parts {
+	for _, part := range a.Parts {
 		again = again || c.changed[part]
 	}
 	c.mu.Unlock()
 	if !again {
 		return false, nil
 	}
-	d, invalid := c.catalog.compose(source.Description)
+	d, invalid := c.catalog.Compose(source.Description)
 	if invalid != nil {
 		return c.invalidate(id, invalid)
 	}
@@ -116,7 +117,7 @@ func (c *change) settle(ctx context.Context, id repository.Identity) (changed bo
 
 // invalidate takes an ensemble out of service that cannot be composed any more.
 func (r *Registry) invalidate(id repository.Identity, reason error) (changed bool, err error) {
-	changed, news := r.catalog.invalidate(id, reason)
+	changed, news := r.catalog.Invalidate(id, reason)
 	if news {
 		r.config.Log.Error().Msg(infer.AsError(reason).Status())
 	}
@@ -126,13 +127,13 @@ func (r *Registry) invalidate(id repository.Identity, reason error) (changed boo
 // hold has an operation take models, and the ensembles that depend on them.
 func (r *Registry) hold(ctx context.Context, op *operation, needed repository.Set) (held repository.Set, err error) {
 	for {
-		dependent := r.catalog.dependents(needed)
+		dependent := r.catalog.Dependents(needed)
 		if held, err = r.locks.Lock(ctx, op, needed, dependent); err != nil {
 			return nil, err
 		}
 		// While it waited, there may have come more.
 		missing := false
-		for id := range r.catalog.dependents(needed) {
+		for id := range r.catalog.Dependents(needed) {
 			missing = missing || !dependent[id] && !needed[id]
 		}
 		if !missing {

@@ -1,18 +1,8 @@
-// Package models is the registry: which models exist, which of their versions serve,
-// and how they change. The packages below it know nothing of it: version brings up and
-// runs one version of a model, config knows what a model's configuration means, repository
-// where models lie, and locktable who may change them.
-//
-// # A version
-//
-//	           load                       replaced, unloaded, shutdown
-//	(unknown) ──────▶ LOADING ──▶ READY ──────────────────────────────▶ UNLOADING ──▶ UNAVAILABLE "unloaded"
-//	                     └─▶ UNAVAILABLE, with the reason of the failure
-//
-// All versions that a load brings up become READY in one step, and those that they
-// replace become UNLOADING in the same step: a request finds either the old set or
-// the new one. A version that is UNLOADING finishes the requests that it has, then
-// its model is closed.
+// Package models is the registry: it finds the version of a model that a request reaches, and
+// changes which versions serve. The packages below it know nothing of it: catalog knows
+// which models and versions there are and in which states, version brings up and runs one
+// version of a model, config knows what a model's configuration means, repository where models
+// lie, and locktable which operation may change them.
 //
 // # A request
 //
@@ -33,23 +23,12 @@
 // its loader's, goes ahead of those that wait, and is refused where the two would
 // wait for each other.
 //
-// # Files
-//
-// The package has more than fifteen files because each kind of change of models begins in
-// one of its own, and all of them share the catalog and its lock.
-//
-//	what is known      catalog, transitions, serving, shown, dependencies, compose, source, plan
-//	what is read       reader, override
-//	changes            registry, start, explicit, poll, load, change, unload, shutdown, control, errors
-//	what clients ask   index, target, instances
-//
 // # Locks
 //
-// The catalog's mu guards what is known of each model and is held for look-ups and
-// updates alone: no file is read, no process started and no scheduler called under
-// it. Methods that end in Locked want it held. Under it nothing else is locked but the
-// wait group that Shutdown waits for, and nothing at all under change.mu and the lock
-// of locktable.
+// Operations lock models in the lock table. The catalog has a lock of its own for single
+// look-ups and steps; under it the registry is called back (view.End) and takes the lock of the
+// wait group that Shutdown waits for, and no other. bringing.mu and change.mu are
+// leaves. Nothing waits for the lock table while it holds any of these.
 //
 // # Callers
 //

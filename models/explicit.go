@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/locktable"
 	"github.com/nereid-serving/nereid/models/repository"
@@ -42,7 +43,7 @@ func (r *Registry) explicitLoad(ctx context.Context, up *bringing, name, config 
 	defer o.upload.Drop()
 	op := r.begin(name, up)
 	defer r.locks.End(op)
-	op.Outdates = func(id repository.Identity, s *source) bool { return id.Name == name && r.differs(id, s, o) }
+	op.Outdates = func(id repository.Identity, s *catalog.Source) bool { return id.Name == name && r.differs(id, s, o) }
 	ctx, stop := r.changing(ctx, op)
 	defer stop()
 	targets := []repository.Identity{{Name: name}}
@@ -62,7 +63,7 @@ func (r *Registry) explicitLoad(ctx context.Context, up *bringing, name, config 
 
 // gather has the operation take models and reads the models that are not served as
 // they are: the targets, and the models that they are composed of. The error is for clients.
-func (r *Registry) gather(ctx context.Context, op *operation, targets []repository.Identity, o override) (sources map[repository.Identity]*source, held repository.Set, err error) {
+func (r *Registry) gather(ctx context.Context, op *operation, targets []repository.Identity, o override) (sources map[repository.Identity]*catalog.Source, held repository.Set, err error) {
 	needed := repository.SetOf(targets...)
 	for {
 		if held, err = r.hold(ctx, op, needed); err != nil {
@@ -73,7 +74,7 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []reposito
 			return nil, nil, infer.Errorf(infer.Unavailable, "failed to load '%s': %v", op.Name(), err)
 		}
 		problems := make(map[repository.Identity]error)
-		sources = make(map[repository.Identity]*source)
+		sources = make(map[repository.Identity]*catalog.Source)
 		for _, id := range targets {
 			s, err := r.read(id, o)
 			if err != nil {
@@ -87,9 +88,9 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []reposito
 		r.readNeighbours(targets, sources, problems)
 		r.readComposing(sources, problems)
 		before := len(needed)
-		maps.Copy(needed, r.catalog.claimed(sources))
+		maps.Copy(needed, r.catalog.Claimed(sources))
 		if len(needed) == before {
-			for _, id := range identitiesOfKeys(problems).Sorted() {
+			for _, id := range repository.KeysOf(problems).Sorted() {
 				r.logNotPolled(id, problems[id])
 			}
 			return sources, held, nil
@@ -153,11 +154,11 @@ func (r *Registry) explicitUnload(ctx context.Context, up *bringing, name string
 	}
 	op := r.begin(name, up)
 	defer r.locks.End(op)
-	op.Outdates = func(repository.Identity, *source) bool { return true }
+	op.Outdates = func(repository.Identity, *catalog.Source) bool { return true }
 	ctx, stop := r.changing(ctx, op)
 	defer stop()
 	for {
-		needed := r.catalog.unloadedWith(name, dependents)
+		needed := r.catalog.UnloadedWith(name, dependents)
 		held, err := r.hold(ctx, op, needed)
 		if err != nil {
 			var circle *locktable.CircleError
@@ -166,9 +167,9 @@ func (r *Registry) explicitUnload(ctx context.Context, up *bringing, name string
 			}
 			return infer.Errorf(infer.Unavailable, "failed to unload '%s': %v", name, err)
 		}
-		sources := make(map[repository.Identity]*source)
+		sources := make(map[repository.Identity]*catalog.Source)
 		more := false
-		for id := range r.catalog.unloadedWith(name, dependents) {
+		for id := range r.catalog.UnloadedWith(name, dependents) {
 			sources[id] = nil
 			more = more || !needed[id]
 		}

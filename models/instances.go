@@ -8,6 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 )
@@ -50,7 +51,7 @@ func (r *Registry) SetInstances(ctx context.Context, name, group string, count i
 	if _, err := r.locks.Lock(ctx, op, repository.SetOf(id), nil); err != nil {
 		return nil, infer.Errorf(infer.Unavailable, "failed to change the instances of '%s': %v", name, err)
 	}
-	r.locks.Announce(op, map[repository.Identity]*source{id: nil})
+	r.locks.Announce(op, map[repository.Identity]*catalog.Source{id: nil})
 	updates, err := r.setCount(ctx, id, group, int32(count))
 	if err != nil {
 		return nil, err
@@ -61,18 +62,18 @@ func (r *Registry) SetInstances(ctx context.Context, name, group string, count i
 // servedAs finds the model that a name means and that serves.
 func (r *Registry) servedAs(name string) (repository.Identity, error) {
 	if _, err := r.lookup(name, infer.LatestVersion); err != nil {
-		if _, known := r.catalog.named(name); !known {
+		if _, known := r.catalog.Named(name); !known {
 			err = infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", name) // whatever namespaces make of it
 		}
 		return repository.Identity{}, err
 	}
-	id, _ := r.catalog.named(name)
+	id, _ := r.catalog.Named(name)
 	return id, nil
 }
 
 // setCount prepares another count for a group, in all versions that serve.
 func (r *Registry) setCount(ctx context.Context, id repository.Identity, group string, count int32) ([]*version.Exchange, error) {
-	serving := r.catalog.ready(id)
+	serving := r.catalog.Ready(id)
 	if len(serving) == 0 { // it has gone while others had it
 		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' has no available versions", id.Name)
 	}
@@ -100,7 +101,7 @@ func (r *Registry) setCount(ctx context.Context, id repository.Identity, group s
 func (r *Registry) commitCount(id repository.Identity, updates []*version.Exchange) ([]InstanceState, error) {
 	r.ending.Add() // Shutdown waits for what is ended by this, too
 	defer r.ending.Done()
-	if !r.catalog.exchange(id, updates) {
+	if !r.catalog.Exchange(id, updates) {
 		for _, u := range updates {
 			u.Drop()
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 )
@@ -20,12 +21,12 @@ const maxReasonBytes = 8 << 10
 // or nothing does; what served before goes on until then. An ensemble is loaded as
 // a whole: its models may have changed. The error says for each version what has
 // failed, or is ErrExiting.
-func (c *change) load(ctx context.Context, id repository.Identity, s *source, d *repository.Description) (changed bool, err error) {
-	r, all := c.Registry, s.IsEnsemble()
+func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.Source, d *repository.Description) (changed bool, err error) {
+	r := c.Registry
 	for _, w := range s.Warnings {
 		r.config.Log.Warn().Msg(w)
 	}
-	p, fresh, serving := r.catalog.begin(id, s, all)
+	fresh, serving, leave := r.catalog.Begin(id, s)
 	if len(s.Versions) == 0 {
 		err := infer.Errorf(infer.InvalidArg, "at least one version must be available under the version policy of model '%s'", s.Name)
 		r.config.Log.Error().Msgf("failed to load model '%s': %s", id, err.Message)
@@ -33,30 +34,30 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *source, d 
 		return false, err
 	}
 
-	results := make([]result, len(fresh))
+	results := make([]catalog.Result, len(fresh))
 	var loads sync.WaitGroup
 	for i, number := range fresh {
 		loads.Go(boundary.Guard(r.config.Log, boundary.Models, func() {
 			if serving[i] != nil {
 				if u, can, err := serving[i].Update(ctx, d); can {
-					results[i] = result{number: number, update: u, updated: true, err: err}
+					results[i] = catalog.Result{Number: number, Update: u, Updated: true, Err: err}
 					return
 				}
 			}
-			v, err := r.loadVersion(ctx, c.op, d, number, s.upload)
-			results[i] = result{number: number, loaded: v, err: err}
-		}, func(err error) { results[i] = result{number: number, updated: serving[i] != nil, err: err} }))
+			v, err := r.loadVersion(ctx, c.op, d, number, s.Upload)
+			results[i] = catalog.Result{Number: number, Loaded: v, Err: err}
+		}, func(err error) { results[i] = catalog.Result{Number: number, Updated: serving[i] != nil, Err: err} }))
 	}
 	loads.Wait()
 	if errors.Is(context.Cause(ctx), errOvertaken) {
 		for i := range results { // some came up all the same
-			if results[i].err == nil && !results[i].updated {
-				r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", id, results[i].number, errOvertaken.Status())
-				results[i].err = errOvertaken
+			if results[i].Err == nil && !results[i].Updated {
+				r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", id, results[i].Number, errOvertaken.Status())
+				results[i].Err = errOvertaken
 			}
 		}
 	}
-	if slices.ContainsFunc(results, func(x result) bool { return x.err != nil }) {
+	if slices.ContainsFunc(results, func(x catalog.Result) bool { return x.Err != nil }) {
 		return false, r.loadFailed(id, s, results)
 	}
 	if exiting := r.commit(id, s, results); exiting {
@@ -65,38 +66,38 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *source, d 
 	if len(fresh) > 0 {
 		r.config.Log.Info().Msgf("successfully loaded '%s'", id)
 	}
-	return len(fresh)+len(p.leave) > 0, nil
+	return len(fresh) > 0 || leave, nil
 }
 
 // commit has all versions change hands at once. It reports whether the server
 // exits: then nothing serves.
-func (r *Registry) commit(id repository.Identity, s *source, results []result) (exiting bool) {
+func (r *Registry) commit(id repository.Identity, s *catalog.Source, results []catalog.Result) (exiting bool) {
 	r.ending.Add() // Shutdown waits for what is ended by this, too
 	defer r.ending.Done()
-	exiting = r.catalog.commit(id, s, results)
+	exiting = r.catalog.Commit(id, s, results)
 	for _, x := range results {
-		_ = x.update.Commit()
+		_ = x.Update.Commit()
 	}
 	return exiting
 }
 
 // loadFailed drops what came up beside what did not. Versions that served before
 // go on.
-func (r *Registry) loadFailed(id repository.Identity, s *source, results []result) error {
+func (r *Registry) loadFailed(id repository.Identity, s *catalog.Source, results []catalog.Result) error {
 	reasons := make([]string, len(results))
 	for i, x := range results {
-		if errors.Is(x.err, errOvertaken) {
+		if errors.Is(x.Err, errOvertaken) {
 			reasons[i] = errOvertaken.Message
-		} else if x.err != nil {
-			reasons[i] = infer.AsError(x.err).Status()
+		} else if x.Err != nil {
+			reasons[i] = infer.AsError(x.Err).Status()
 		}
 	}
-	pieces := r.catalog.fail(id, results, reasons)
+	pieces := r.catalog.Fail(id, results, reasons)
 	for _, x := range results {
-		if x.loaded != nil {
-			r.end(id, x.number, x.loaded)
+		if x.Loaded != nil {
+			r.end(id, x.Number, x.Loaded)
 		}
-		x.update.Drop()
+		x.Update.Drop()
 	}
 	r.restore(id, s, pieces)
 	if r.loader.Exiting() { // what it was made of may have gone already
@@ -107,8 +108,8 @@ func (r *Registry) loadFailed(id repository.Identity, s *source, results []resul
 }
 
 // restore has a model that could not be loaded be wanted as it is served.
-func (r *Registry) restore(id repository.Identity, s *source, failure string) {
-	r.catalog.restore(id, s, failure).Drop()
+func (r *Registry) restore(id repository.Identity, s *catalog.Source, failure string) {
+	r.catalog.Restore(id, s, failure).Drop()
 }
 
 // loadVersion brings up one version, with the retries that are allowed.

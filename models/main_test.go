@@ -2,13 +2,11 @@ package models
 
 import (
 	"os"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 )
 
@@ -40,13 +38,4 @@ func ends(v *version.Version) bool {
 		h.Release()
 	}
 	return !can
-}
-
-// ids makes a set of models by their names.
-func ids(names string) repository.Set {
-	set := make(repository.Set)
-	for _, name := range strings.Fields(names) {
-		set[repository.Identity{Name: name}] = true
-	}
-	return set
 }

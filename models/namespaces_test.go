@@ -116,7 +116,7 @@ func TestEnsemblesUseTheirOwnNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	meant := func(ensemble string) repository.Identity {
-		v, err := r.catalog.latest(repository.Identity{Name: "a"}, repository.Identity{Namespace: roots[1], Name: ensemble})
+		v, err := r.catalog.Latest(repository.Identity{Name: "a"}, repository.Identity{Namespace: roots[1], Name: ensemble})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -322,7 +322,7 @@ func TestOverridesAreRefused(t *testing.T) {
 		t.Errorf("%d models were opened, %q are left", got, left(t))
 	}
 	wantGeneration(t, r, "m", 1, 1)
-	r.catalog.missing(nil, func(id repository.Identity, _ bool) bool {
+	r.catalog.Missing(nil, func(id repository.Identity, _ bool) bool {
 		if id.Name != "m" && id.Name != "n" {
 			t.Errorf("of %q something is kept", id)
 		}
@@ -396,7 +396,7 @@ func TestUploadsEndWithTheServer(t *testing.T) {
 	b.fakeBackend.mu.Unlock()
 	ended := make(chan error, 1) // one value
 	go func() { ended <- r.Load(context.Background(), "late", configWith(t, "", nil), filesNamed("1/m")) }()
-	testkit.Eventually(t, patience, func() bool { return len(left(t)) == 2 && r.catalog.knows("late", 1) })
+	testkit.Eventually(t, patience, func() bool { return len(left(t)) == 2 && r.catalog.Knows("late", 1) })
 	if err := r.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
@@ -23,7 +24,7 @@ type poller struct {
 
 // work is one change that a look at the repository has begun.
 type work struct {
-	sources map[repository.Identity]*source // nil: the model is gone
+	sources map[repository.Identity]*catalog.Source // nil: the model is gone
 	cancel  map[repository.Identity]context.CancelCauseFunc
 	done    chan struct{} // closed when it is
 }
@@ -63,21 +64,21 @@ func (p *poller) look(ctx context.Context) {
 	for id, s := range p.modified(ids, rejected) {
 		sources[id] = s
 	}
-	for _, group := range p.catalog.components(sources) {
+	for _, group := range p.catalog.Components(sources) {
 		p.begin(ctx, group, sources)
 	}
 }
 
 // removed finds the models that are served, or are on their way to be, and have
 // no directory any more, or more than one.
-func (p *poller) removed(ids []repository.Identity, rejected map[repository.Identity]string) map[repository.Identity]*source {
+func (p *poller) removed(ids []repository.Identity, rejected map[repository.Identity]string) map[repository.Identity]*catalog.Source {
 	there := repository.SetOf(ids...)
-	for _, id := range identitiesOfKeys(rejected).Sorted() {
+	for _, id := range repository.KeysOf(rejected).Sorted() {
 		p.config.Log.Error().Msg(repository.NotUnique(id.String()).Error())
 		delete(there, id)
 	}
-	gone := make(map[repository.Identity]*source)
-	for _, id := range p.catalog.missing(there, func(id repository.Identity, now bool) bool {
+	gone := make(map[repository.Identity]*catalog.Source)
+	for _, id := range p.catalog.Missing(there, func(id repository.Identity, now bool) bool {
 		if w := p.works[id]; w != nil {
 			return w.sources[id] != nil
 		}
@@ -89,15 +90,15 @@ func (p *poller) removed(ids []repository.Identity, rejected map[repository.Iden
 }
 
 // modified reads the models that are new or have changed since they were read.
-func (p *poller) modified(ids []repository.Identity, rejected map[repository.Identity]string) map[repository.Identity]*source {
+func (p *poller) modified(ids []repository.Identity, rejected map[repository.Identity]string) map[repository.Identity]*catalog.Source {
 	var mu sync.Mutex
-	sources, problems := make(map[repository.Identity]*source), make(map[repository.Identity]error)
+	sources, problems := make(map[repository.Identity]*catalog.Source), make(map[repository.Identity]error)
 	todo := make(chan repository.Identity) // closed when all have been handed out
 	var all sync.WaitGroup
 	for range min(lookers, len(ids)) {
 		all.Go(boundary.Guard(p.config.Log, boundary.Models, func() {
 			for id := range todo {
-				var s *source
+				var s *catalog.Source
 				err := boundary.Run(p.config.Log, boundary.Models, func() (err error) {
 					s, err = p.examine(id)
 					return err
@@ -119,23 +120,23 @@ func (p *poller) modified(ids []repository.Identity, rejected map[repository.Ide
 	}
 	close(todo)
 	all.Wait()
-	for _, id := range identitiesOfKeys(problems).Sorted() {
+	for _, id := range repository.KeysOf(problems).Sorted() {
 		p.logNotPolled(id, problems[id])
 	}
 	return sources
 }
 
 // examine reads a model if it has changed, nil otherwise.
-func (p *poller) examine(id repository.Identity) (*source, error) {
+func (p *poller) examine(id repository.Identity) (*catalog.Source, error) {
 	files, err := p.config.Repository.Footprint(id)
 	if err != nil {
 		return nil, err
 	}
 	if w := p.works[id]; w != nil {
-		if s := w.sources[id]; s != nil && s.files.Same(files) {
+		if s := w.sources[id]; s != nil && s.Files.Same(files) {
 			return nil, nil //nolint:nilnil // as the doc says
 		}
-	} else if p.catalog.isServed(id, files) || p.catalog.waits(id, files) {
+	} else if p.catalog.IsServed(id, files) || p.catalog.Waits(id, files) {
 		return nil, nil //nolint:nilnil // as the doc says
 	}
 	return p.source(id, nil)
@@ -143,9 +144,9 @@ func (p *poller) examine(id repository.Identity) (*source, error) {
 
 // begin begins to change models that have to do with each other. Loads of theirs
 // that are under way are overtaken.
-func (p *poller) begin(ctx context.Context, group []repository.Identity, sources map[repository.Identity]*source) {
+func (p *poller) begin(ctx context.Context, group []repository.Identity, sources map[repository.Identity]*catalog.Source) {
 	w := &work{
-		sources: make(map[repository.Identity]*source), cancel: make(map[repository.Identity]context.CancelCauseFunc), done: make(chan struct{}),
+		sources: make(map[repository.Identity]*catalog.Source), cancel: make(map[repository.Identity]context.CancelCauseFunc), done: make(chan struct{}),
 	}
 	contexts := make(map[repository.Identity]context.Context)
 	for _, id := range group {

@@ -1,9 +1,11 @@
 package models
 
 import (
-	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/models/repository"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/catalog"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // reader reads the models that a change needs: those that it names, and those that
@@ -11,28 +13,28 @@ import (
 // no file with the catalog's lock held.
 type reader struct {
 	roots   *repository.Roots
-	catalog *catalog
+	catalog *catalog.Catalog
 }
 
 // source reads one model, with the configuration that is given, if one is, in the
 // place of its own. Errors are those of Roots.Read.
-func (r reader) source(id repository.Identity, given *kserve.ModelConfig) (*source, error) {
+func (r reader) source(id repository.Identity, given *kserve.ModelConfig) (*catalog.Source, error) {
 	d, files, err := r.roots.Read(id, given)
 	if err != nil {
 		return nil, err
 	}
-	return &source{Description: d, files: files, configured: given != nil}, nil
+	return &catalog.Source{Description: d, Files: files}, nil
 }
 
 // read reads a model that is to be loaded; nil if it is served from just that.
-func (r reader) read(id repository.Identity, o override) (*source, error) {
+func (r reader) read(id repository.Identity, o override) (*catalog.Source, error) {
 	switch {
 	case o.upload != nil:
 		d, err := r.roots.ReadUpload(o.upload, id.Name, o.config)
 		if err != nil {
 			return nil, err
 		}
-		return &source{Description: d, upload: o.upload, configured: true}, nil
+		return &catalog.Source{Description: d, Upload: o.upload}, nil
 	case o.config != nil:
 		return r.source(id, o.config)
 	}
@@ -40,7 +42,7 @@ func (r reader) read(id repository.Identity, o override) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.catalog.isServed(id, files) {
+	if r.catalog.IsServed(id, files) {
 		return nil, nil //nolint:nilnil // as the doc says
 	}
 	return r.source(id, nil)
@@ -48,16 +50,16 @@ func (r reader) read(id repository.Identity, o override) (*source, error) {
 
 // differs reports whether a load that is asked for now is another one than a load
 // of the model from s. It is not if it merely was asked for again.
-func (r reader) differs(id repository.Identity, s *source, o override) bool {
-	if s == nil || s.upload != nil || o.upload != nil {
+func (r reader) differs(id repository.Identity, s *catalog.Source, o override) bool {
+	if s == nil || s.Upload != nil || o.upload != nil {
 		return true
 	}
 	files, err := r.roots.Footprint(id)
 	if err != nil {
 		return false // such a load comes to nothing
 	}
-	if o.config == nil || !s.files.Same(files) {
-		return !s.files.Same(files)
+	if o.config == nil || !s.Files.Same(files) {
+		return !s.Files.Same(files)
 	}
 	now, err := r.source(id, o.config)
 	return err == nil && !proto.Equal(now.Config, s.Config)
@@ -66,30 +68,30 @@ func (r reader) differs(id repository.Identity, s *source, o override) bool {
 // readNeighbours adds to sources what ensembles among the targets that serve as they
 // are would be composed of if they were loaded now, as far as it does not serve: a
 // model that has come back to the repository of its ensemble.
-func (r reader) readNeighbours(targets []repository.Identity, sources map[repository.Identity]*source, problems map[repository.Identity]error) {
+func (r reader) readNeighbours(targets []repository.Identity, sources map[repository.Identity]*catalog.Source, problems map[repository.Identity]error) {
 	for _, id := range targets {
 		if sources[id] != nil {
 			continue
 		}
-		r.readSteps(id, r.catalog.stepsOf(id), sources, problems)
+		r.readSteps(id, r.catalog.StepsOf(id), sources, problems)
 	}
 }
 
 // readComposing adds to sources the models that ensembles among them are
 // composed of, as far as they are not served. What cannot be read is left out:
 // the ensembles will say so.
-func (r reader) readComposing(sources map[repository.Identity]*source, problems map[repository.Identity]error) {
-	todo := identitiesOfKeys(sources).Sorted()
+func (r reader) readComposing(sources map[repository.Identity]*catalog.Source, problems map[repository.Identity]error) {
+	todo := repository.KeysOf(sources).Sorted()
 	for len(todo) > 0 {
 		id := todo[0]
 		todo = todo[1:]
-		todo = append(todo, r.readSteps(id, identitiesOfKeys(sources[id].Composing()), sources, problems)...)
+		todo = append(todo, r.readSteps(id, repository.KeysOf(sources[id].Composing()), sources, problems)...)
 	}
 }
 
 // readSteps adds to sources the models that the steps of an ensemble may mean, and
 // returns those that it has added; what cannot be read it adds to problems.
-func (r reader) readSteps(ensemble repository.Identity, steps repository.Set, sources map[repository.Identity]*source, problems map[repository.Identity]error) (read []repository.Identity) {
+func (r reader) readSteps(ensemble repository.Identity, steps repository.Set, sources map[repository.Identity]*catalog.Source, problems map[repository.Identity]error) (read []repository.Identity) {
 	for _, step := range steps.Sorted() {
 		for _, part := range r.partsToRead(step, ensemble) {
 			if sources[part] != nil || problems[part] != nil {
@@ -111,9 +113,9 @@ func (r reader) readSteps(ensemble repository.Identity, steps repository.Set, so
 // name that is in several repositories they are all, as of a load by name: what
 // is loaded already elsewhere does not stand for the ensemble's neighbour.
 func (r reader) partsToRead(step, ensemble repository.Identity) []repository.Identity {
-	parts := r.catalog.candidates(step, ensemble)
+	parts := r.catalog.Candidates(step, ensemble)
 	if len(parts) > 1 {
 		parts = r.roots.Find(step.Name)
 	}
-	return r.catalog.notServed(parts)
+	return r.catalog.NotServed(parts)
 }

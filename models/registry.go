@@ -8,6 +8,8 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/locktable"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
@@ -43,7 +45,7 @@ type RegistryConfig struct {
 type Registry struct {
 	config RegistryConfig
 
-	catalog *catalog
+	catalog *catalog.Catalog
 	reader
 
 	started  atomic.Bool
@@ -53,7 +55,7 @@ type Registry struct {
 	lifetime context.Context // of what unloading may take
 	expire   context.CancelCauseFunc
 	uploads  *repository.Uploads
-	locks    *locktable.Table[*source]
+	locks    *locktable.Table[*catalog.Source]
 
 	// changes ends when the server is about to exit: loads and unloads are refused
 	// then, and those under way are given up.
@@ -74,11 +76,11 @@ func NewRegistry(config RegistryConfig) *Registry {
 		config:  config,
 		loading: make(chan struct{}, config.LoadThreads), uploads: repository.NewUploads(config.Log),
 	}
-	r.catalog = newCatalog(config.Repository, view{r})
+	r.catalog = catalog.New(config.Repository, view{r})
 	r.reader = reader{config.Repository, r.catalog}
 	r.loader = version.NewLoader(config.Settings, view{r})
 	r.lifetime, r.expire = context.WithCancelCause(context.Background())
-	r.locks = locktable.New[*source](config.UnloadTimeout, errOvertaken)
+	r.locks = locktable.New[*catalog.Source](config.UnloadTimeout, errOvertaken)
 	r.changes, r.stopChanges = context.WithCancelCause(context.Background())
 	r.polling, r.stopPolls = context.WithCancelCause(context.Background())
 	return r
@@ -89,7 +91,7 @@ func (r *Registry) lookup(name string, number int64) (*version.Version, error) {
 	if !r.started.Load() {
 		return nil, errNotReady
 	}
-	return r.catalog.find(name, number)
+	return r.catalog.Find(name, number)
 }
 
 // reached finds the version that is to run a request. The caller releases it when
@@ -123,7 +125,7 @@ func (r *Registry) Model(name string, number int64) (*Info, error) {
 
 // ReadyVersions lists the versions of a model that are ready, ascending.
 func (r *Registry) ReadyVersions(name string) []int64 {
-	return r.catalog.readyVersions(name)
+	return r.catalog.ReadyVersions(name)
 }
 
 func (r *Registry) checkExiting() error {
@@ -153,7 +155,7 @@ func (r *Registry) Ready(ctx context.Context) (bool, error) {
 	if !r.config.StrictReadiness {
 		return true, nil
 	}
-	serving, ready := r.catalog.allReady()
+	serving, ready := r.catalog.AllReady()
 	for _, v := range serving {
 		if !ready {
 			break
@@ -185,5 +187,29 @@ func (r *Registry) healthy(ctx context.Context, v *version.Version) bool {
 
 // InFlight counts the requests inside each version that has any.
 func (r *Registry) InFlight() map[*Info]int {
-	return r.catalog.inFlight()
+	return r.catalog.InFlight()
 }
+
+// Index lists the repository as the protocol shows it: the models that have a
+// directory there, whatever was loaded.
+func (r *Registry) Index(ready bool) ([]*kserve.RepositoryIndexResponse_ModelIndex, error) {
+	if r.config.Unusable {
+		return nil, errNotReady
+	}
+	ids, rejected, err := r.config.Repository.Scan()
+	if err != nil {
+		r.config.Log.Error().Msgf("list the model repository: %v", err)
+	}
+	return r.catalog.Index(ids, rejected, ready), nil
+}
+
+// Statistics returns the statistics of what is ready.
+func (r *Registry) Statistics(name string, number int64) ([]*kserve.ModelStatistics, error) {
+	if r.config.Unusable {
+		return nil, errNotReady
+	}
+	return r.catalog.Statistics(name, number)
+}
+
+// Attempted lists the models that loading was tried for, by name and version.
+func (r *Registry) Attempted() []catalog.Status { return r.catalog.Attempted() }

@@ -63,9 +63,9 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 		log.Info().Msg("Requests are still in flight, unloading models")
 	}
 	r.waitForPolls(ctx)
-	r.catalog.retireAll()
+	r.catalog.RetireAll()
 	eachSecond(log, &r.ending, func() {
-		log.Info().Msgf("Timeout %d: Found %d live models and 0 in-flight non-inference requests", left(), len(r.catalog.serves()))
+		log.Info().Msgf("Timeout %d: Found %d live models and 0 in-flight non-inference requests", left(), len(r.catalog.Loaded()))
 	})
 	r.uploads.Close()
 	if ctx.Err() != nil {
@@ -103,7 +103,7 @@ func (r *Registry) waitForPolls(ctx context.Context) {
 func (r *Registry) drain(ctx context.Context) {
 	for busy := true; busy && ctx.Err() == nil; {
 		busy = false
-		for _, v := range r.catalog.serves() {
+		for _, v := range r.catalog.Loaded() {
 			if v.InFlight() > 0 {
 				busy = true
 				_ = v.Drain(ctx)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
@@ -24,9 +25,9 @@ func (r *Registry) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.catalog.know(ids)
+	r.catalog.Learn(ids)
 	failed := false
-	for _, id := range identitiesOfKeys(rejected).Sorted() {
+	for _, id := range repository.KeysOf(rejected).Sorted() {
 		failed = true
 		r.config.Log.Error().Msg(repository.NotUnique(id.String()).Error())
 	}
@@ -43,7 +44,7 @@ func (r *Registry) Start(ctx context.Context) error {
 			wanted = append(wanted, here...)
 		}
 	}
-	sources, problems := make(map[repository.Identity]*source), make(map[repository.Identity]error)
+	sources, problems := make(map[repository.Identity]*catalog.Source), make(map[repository.Identity]error)
 	for _, id := range wanted {
 		if _, no := rejected[id]; no {
 			continue
@@ -55,11 +56,11 @@ func (r *Registry) Start(ctx context.Context) error {
 		}
 		sources[id] = s
 	}
-	named := identitiesOfKeys(sources)
+	named := repository.KeysOf(sources)
 	if r.config.Explicit {
 		r.readComposing(sources, problems)
 	}
-	for _, id := range identitiesOfKeys(problems).Sorted() {
+	for _, id := range repository.KeysOf(problems).Sorted() {
 		failed = true
 		r.logNotPolled(id, problems[id])
 	}
@@ -78,8 +79,8 @@ func (r *Registry) Start(ctx context.Context) error {
 
 // bring loads models, those that have nothing to do with each other side by side,
 // and waits for all. It returns what went wrong.
-func (r *Registry) bring(ctx context.Context, sources map[repository.Identity]*source, named repository.Set) map[repository.Identity]error {
-	groups := r.catalog.components(sources)
+func (r *Registry) bring(ctx context.Context, sources map[repository.Identity]*catalog.Source, named repository.Set) map[repository.Identity]error {
+	groups := r.catalog.Components(sources)
 	failures := make([]map[repository.Identity]error, len(groups))
 	var all sync.WaitGroup
 	for i, group := range groups {
@@ -96,14 +97,14 @@ func (r *Registry) bring(ctx context.Context, sources map[repository.Identity]*s
 }
 
 // bringGroup changes some models in one operation and returns what went wrong.
-func (r *Registry) bringGroup(ctx context.Context, group []repository.Identity, sources map[repository.Identity]*source, named repository.Set, contexts map[repository.Identity]context.Context) map[repository.Identity]error {
+func (r *Registry) bringGroup(ctx context.Context, group []repository.Identity, sources map[repository.Identity]*catalog.Source, named repository.Set, contexts map[repository.Identity]context.Context) map[repository.Identity]error {
 	op := r.begin(group[0].Name, nil)
 	defer r.locks.End(op)
-	c := &change{Registry: r, op: op, sources: make(map[repository.Identity]*source), named: named, contexts: contexts}
+	c := &change{Registry: r, op: op, sources: make(map[repository.Identity]*catalog.Source), named: named, contexts: contexts}
 	for _, id := range group {
 		c.sources[id] = sources[id]
 	}
-	held, err := r.hold(ctx, op, r.catalog.claimed(c.sources))
+	held, err := r.hold(ctx, op, r.catalog.Claimed(c.sources))
 	if err != nil {
 		return map[repository.Identity]error{group[0]: err}
 	}

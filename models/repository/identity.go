@@ -35,6 +35,15 @@ func SetOf(list ...Identity) Set {
 	return set
 }
 
+// KeysOf makes a set of the keys of a map.
+func KeysOf[T any](m map[Identity]T) Set {
+	set := make(Set, len(m))
+	for id := range m {
+		set[id] = true
+	}
+	return set
+}
+
 // Sorted lists the models by namespace and name.
 func (s Set) Sorted() []Identity {
 	list := make([]Identity, 0, len(s))

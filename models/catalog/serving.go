@@ -1,4 +1,4 @@
-package models
+package catalog
 
 import (
 	"github.com/nereid-serving/nereid/infer"
@@ -63,8 +63,8 @@ func (m *servingModel) version(name string, number int64) (*version.Version, err
 	return v.loaded, nil
 }
 
-// find returns the version that a request reaches.
-func (k *catalog) find(name string, number int64) (*version.Version, error) {
+// Find returns the version that a request reaches.
+func (k *Catalog) Find(name string, number int64) (*version.Version, error) {
 	m, err := k.serving.Load().find(name)
 	if err != nil {
 		return nil, err
@@ -72,14 +72,14 @@ func (k *catalog) find(name string, number int64) (*version.Version, error) {
 	return m.version(name, number)
 }
 
-// findModel returns the version of a model that a request reaches.
-func (k *catalog) findModel(id repository.Identity, number int64) (*version.Version, error) {
+// FindModel returns the version of a model that a request reaches.
+func (k *Catalog) FindModel(id repository.Identity, number int64) (*version.Version, error) {
 	return k.serving.Load().models[id].version(id.Name, number)
 }
 
-// named returns the first model that is to be served by a name. Known is false where there
+// Named returns the first model that is to be served by a name. Known is false where there
 // are namespaces and none.
-func (k *catalog) named(name string) (id repository.Identity, known bool) {
+func (k *Catalog) Named(name string) (id repository.Identity, known bool) {
 	now := k.serving.Load()
 	if now.names == nil {
 		return repository.Identity{Name: name}, true
@@ -90,16 +90,16 @@ func (k *catalog) named(name string) (id repository.Identity, known bool) {
 	return repository.Identity{}, false
 }
 
-// readyVersions lists the versions of a model that are ready, ascending.
-func (k *catalog) readyVersions(name string) []int64 {
+// ReadyVersions lists the versions of a model that are ready, ascending.
+func (k *Catalog) ReadyVersions(name string) []int64 {
 	if m, err := k.serving.Load().find(name); err == nil && m != nil {
 		return m.ready
 	}
 	return nil
 }
 
-// inFlight counts the requests inside each version that has any.
-func (k *catalog) inFlight() map[*version.Info]int {
+// InFlight counts the requests inside each version that has any.
+func (k *Catalog) InFlight() map[*version.Info]int {
 	counts := make(map[*version.Info]int)
 	for _, m := range k.serving.Load().models {
 		for _, v := range m.versions {

@@ -1,4 +1,4 @@
-package models
+package catalog
 
 import (
 	"maps"
@@ -10,9 +10,9 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// index lists models that have a directory, with the reason if they are rejected; with
+// Index lists models that have a directory, with the reason if they are rejected; with
 // ready it lists the ready ones alone.
-func (k *catalog) index(ids []repository.Identity, rejected map[repository.Identity]string, ready bool) []*kserve.RepositoryIndexResponse_ModelIndex {
+func (k *Catalog) Index(ids []repository.Identity, rejected map[repository.Identity]string, ready bool) []*kserve.RepositoryIndexResponse_ModelIndex {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var index []*kserve.RepositoryIndexResponse_ModelIndex
@@ -48,8 +48,8 @@ func (k *catalog) index(ids []repository.Identity, rejected map[repository.Ident
 	return index
 }
 
-// statistics returns the statistics of what is ready, of all models if name is "".
-func (k *catalog) statistics(name string, number int64) ([]*kserve.ModelStatistics, error) {
+// Statistics returns the statistics of what is ready, of all models if name is "".
+func (k *Catalog) Statistics(name string, number int64) ([]*kserve.ModelStatistics, error) {
 	serving := k.serving.Load()
 	var list []*kserve.ModelStatistics
 	if name != "" {
@@ -66,7 +66,7 @@ func (k *catalog) statistics(name string, number int64) ([]*kserve.ModelStatisti
 		}
 		return m.appendStatistics(list), nil
 	}
-	for _, id := range identitiesOfKeys(serving.models).Sorted() {
+	for _, id := range repository.KeysOf(serving.models).Sorted() {
 		list = serving.models[id].appendStatistics(list)
 	}
 	return list, nil
@@ -91,12 +91,12 @@ type Status struct {
 	PythonBased bool
 }
 
-// attempted lists the models that loading was tried for, by name and version.
-func (k *catalog) attempted() []Status {
+// Attempted lists the models that loading was tried for, by name and version.
+func (k *Catalog) Attempted() []Status {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var list []Status
-	for _, id := range identitiesOfKeys(k.models).Sorted() {
+	for _, id := range repository.KeysOf(k.models).Sorted() {
 		m, name := k.models[id], id.String()
 		if !m.attempted {
 			continue

@@ -1,4 +1,4 @@
-package models
+package catalog
 
 import (
 	"github.com/nereid-serving/nereid/infer"
@@ -7,16 +7,16 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// compose checks an ensemble against the models that its steps call, as their
+// Compose checks an ensemble against the models that its steps call, as their
 // latest versions that are ready describe themselves, and decides whether it is
 // decoupled. Any other model is returned as it is. The error is Triton's text.
-func (k *catalog) compose(d *repository.Description) (*repository.Description, error) {
+func (k *Catalog) Compose(d *repository.Description) (*repository.Description, error) {
 	if d.Config.GetPlatform() != config.PlatformEnsemble {
 		return d, nil
 	}
 	composing := make(map[string]*kserve.ModelConfig)
 	for step := range d.Composing() {
-		v, err := k.latest(step, d.Identity())
+		v, err := k.Latest(step, d.Identity())
 		if err != nil {
 			return nil, infer.Errorf(infer.InvalidArg, "ensemble '%s' depends on '%s' which has no loaded version.", d.Name, step)
 		}

@@ -1,4 +1,4 @@
-package models
+package catalog
 
 import (
 	"slices"
@@ -34,21 +34,20 @@ type entry struct {
 	loaded *version.Version // of READY and UNLOADING, nil otherwise
 }
 
-// owner is what the catalog asks of the registry. It is called with the catalog's lock held
+// Owner is what the catalog asks of the registry. It is called with the catalog's lock held
 // and calls nothing of the catalog before it has returned.
-type owner interface {
+type Owner interface {
 	// End begins to end a version that has been taken out of service, and returns at once.
-	// When the version has ended, the owner calls ended.
+	// When the version has ended, the owner calls Ended.
 	End(model repository.Identity, number int64, v *version.Version)
 	// Exiting reports whether nothing is to serve any more.
 	Exiting() bool
 }
 
-// catalog is what the registry knows of each model, under one lock. Methods that end
-// in Locked are called with mu held.
-type catalog struct {
+// Catalog is what the registry knows of each model, under one lock.
+type Catalog struct {
 	roots *repository.Roots
-	owner owner
+	owner Owner
 
 	// serving is what requests look at: replaced as a whole by publishLocked.
 	serving atomic.Pointer[servingNow]
@@ -57,9 +56,9 @@ type catalog struct {
 	models map[repository.Identity]*model
 }
 
-// newCatalog makes a catalog that knows no model.
-func newCatalog(roots *repository.Roots, o owner) *catalog {
-	k := &catalog{roots: roots, owner: o, models: make(map[repository.Identity]*model)}
+// New makes a catalog that knows no model.
+func New(roots *repository.Roots, o Owner) *Catalog {
+	k := &Catalog{roots: roots, owner: o, models: make(map[repository.Identity]*model)}
 	k.serving.Store(&servingNow{})
 	return k
 }
@@ -71,10 +70,10 @@ type model struct {
 	id repository.Identity
 	// wanted is what the model is to be served from, nil if it is not to be served.
 	// It is a user of its upload.
-	wanted *source
+	wanted *Source
 	// served is what the versions that are ready were loaded from. It differs from
 	// wanted while a load is under way, or after the first has failed.
-	served *source
+	served *Source
 	named  bool // a request has named this model, and not only an ensemble of it
 	// invalid is why an ensemble that is wanted cannot be composed.
 	invalid error
@@ -89,12 +88,12 @@ type model struct {
 
 // want sets what the model is to be served from. The caller drops the upload that
 // is returned once it has given the catalog's mu back.
-func (m *model) want(s *source) (replaced *repository.Upload) {
+func (m *model) want(s *Source) (replaced *repository.Upload) {
 	if m.wanted != nil {
-		replaced = m.wanted.upload
+		replaced = m.wanted.Upload
 	}
 	if s != nil {
-		s.upload.Hold()
+		s.Upload.Hold()
 	}
 	m.wanted = s
 	return replaced
@@ -113,7 +112,7 @@ func (m *model) readyLocked() []int64 {
 }
 
 // modelLocked returns what is known of a model, which may be nothing yet.
-func (k *catalog) modelLocked(id repository.Identity) *model {
+func (k *Catalog) modelLocked(id repository.Identity) *model {
 	m := k.models[id]
 	if m == nil {
 		m = &model{id: id, versions: make(map[int64]*entry)}
@@ -123,7 +122,7 @@ func (k *catalog) modelLocked(id repository.Identity) *model {
 }
 
 // publishLocked makes the present states visible to requests.
-func (k *catalog) publishLocked() {
+func (k *Catalog) publishLocked() {
 	now := &servingNow{models: make(map[repository.Identity]*servingModel, len(k.models))}
 	if k.roots.Namespacing() {
 		now.names = make(map[string][]repository.Identity)
@@ -157,7 +156,7 @@ type retired struct {
 
 // retireLocked takes the versions that serve out of service, but for those to
 // keep, which are replaced by the caller.
-func (k *catalog) retireLocked(m *model, keep []int64) []retired {
+func (k *Catalog) retireLocked(m *model, keep []int64) []retired {
 	var list []retired
 	for number, v := range m.versions {
 		if v.state != Ready || slices.Contains(keep, number) {
@@ -171,7 +170,7 @@ func (k *catalog) retireLocked(m *model, keep []int64) []retired {
 
 // endLocked has the owner end versions that have been retired since mu was taken. Requests
 // must not find them any more: publishLocked comes first.
-func (k *catalog) endLocked(m *model, versions []retired) {
+func (k *Catalog) endLocked(m *model, versions []retired) {
 	for _, old := range versions {
 		k.owner.End(m.id, old.number, old.loaded)
 	}
@@ -179,7 +178,7 @@ func (k *catalog) endLocked(m *model, versions []retired) {
 
 // withdrawLocked takes all versions of a model out of service and returns how many there
 // were.
-func (k *catalog) withdrawLocked(m *model) int {
+func (k *Catalog) withdrawLocked(m *model) int {
 	list := k.retireLocked(m, nil)
 	m.served = nil
 	k.publishLocked()
@@ -187,29 +186,29 @@ func (k *catalog) withdrawLocked(m *model) int {
 	return len(list)
 }
 
-// isServed reports whether a model is served as its files are now.
-func (k *catalog) isServed(id repository.Identity, files repository.Footprint) bool {
+// IsServed reports whether a model is served as its files are now.
+func (k *Catalog) IsServed(id repository.Identity, files repository.Footprint) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m := k.models[id]
-	if m == nil || m.served == nil || m.served != m.wanted || m.served.upload != nil {
+	if m == nil || m.served == nil || m.served != m.wanted || m.served.Upload != nil {
 		return false
 	}
-	return m.served.files.Same(files) && slices.Equal(m.readyLocked(), m.served.Versions)
+	return m.served.Files.Same(files) && slices.Equal(m.readyLocked(), m.served.Versions)
 }
 
-// waits reports whether a model is an ensemble that is as its files are now, but
+// Waits reports whether a model is an ensemble that is as its files are now, but
 // what it is composed of does not serve. When that changes it is loaded.
-func (k *catalog) waits(id repository.Identity, files repository.Footprint) bool {
+func (k *Catalog) Waits(id repository.Identity, files repository.Footprint) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m := k.models[id]
-	return m != nil && m.wanted != nil && m.invalid != nil && m.wanted.files.Same(files)
+	return m != nil && m.wanted != nil && m.invalid != nil && m.wanted.Files.Same(files)
 }
 
-// knows reports whether there is such a version, or may be: of a model that was
+// Knows reports whether there is such a version, or may be: of a model that was
 // never loaded, and not looked at.
-func (k *catalog) knows(name string, number int64) bool {
+func (k *Catalog) Knows(name string, number int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for id, m := range k.models {
@@ -220,8 +219,8 @@ func (k *catalog) knows(name string, number int64) bool {
 	return false
 }
 
-// serves lists the versions that have requests or may get some.
-func (k *catalog) serves() []*version.Version {
+// Loaded lists the versions that have requests or may get some.
+func (k *Catalog) Loaded() []*version.Version {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var list []*version.Version
@@ -235,8 +234,8 @@ func (k *catalog) serves() []*version.Version {
 	return list
 }
 
-// know has the catalog know of models, of which it may know nothing else.
-func (k *catalog) know(ids []repository.Identity) {
+// Learn has the catalog know models, of which nothing else may be known yet.
+func (k *Catalog) Learn(ids []repository.Identity) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, id := range ids {
@@ -244,9 +243,9 @@ func (k *catalog) know(ids []repository.Identity) {
 	}
 }
 
-// missing lists the models that have no directory any more, as far as wanted says that
-// they are to be served; it is told whether the catalog says so.
-func (k *catalog) missing(there repository.Set, wanted func(id repository.Identity, now bool) bool) []repository.Identity {
+// Missing lists the models that are not there any more, as far as wanted says that they are to
+// be served; wanted is told whether the catalog says so, and is called with its lock held.
+func (k *Catalog) Missing(there repository.Set, wanted func(id repository.Identity, now bool) bool) []repository.Identity {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var gone []repository.Identity
@@ -262,8 +261,8 @@ func (k *catalog) missing(there repository.Set, wanted func(id repository.Identi
 	return gone
 }
 
-// notServed leaves the models that are not both wanted and served.
-func (k *catalog) notServed(ids []repository.Identity) []repository.Identity {
+// NotServed leaves, of ids, the models that are not both wanted and served.
+func (k *Catalog) NotServed(ids []repository.Identity) []repository.Identity {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.DeleteFunc(ids, func(id repository.Identity) bool {
@@ -272,8 +271,8 @@ func (k *catalog) notServed(ids []repository.Identity) []repository.Identity {
 	})
 }
 
-// ready lists the versions of a model that are ready.
-func (k *catalog) ready(id repository.Identity) []*version.Version {
+// Ready lists the versions of a model that are ready.
+func (k *Catalog) Ready(id repository.Identity) []*version.Version {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var list []*version.Version
@@ -285,9 +284,9 @@ func (k *catalog) ready(id repository.Identity) []*version.Version {
 	return list
 }
 
-// allReady reports whether all versions that are known and not unloaded are ready, and
+// AllReady reports whether all versions that are known and not unloaded are ready, and
 // lists the ready ones.
-func (k *catalog) allReady() (serving []*version.Version, all bool) {
+func (k *Catalog) AllReady() (serving []*version.Version, all bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	all = true

@@ -7,11 +7,9 @@ import (
 	"sync"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/locktable"
-	"github.com/nereid-serving/nereid/models/repository"
-	"github.com/nereid-serving/nereid/models/version"
 )
 
 // host is what the instances of one version see of the registry.
@@ -34,7 +32,7 @@ type bringing struct {
 }
 
 // operation is one change of models, which locks the models that it changes.
-type operation = locktable.Operation[*source]
+type operation = locktable.Operation[*catalog.Source]
 
 // begin announces an operation about the model name, for which up waits unless that is
 // nil.
@@ -109,7 +107,7 @@ func (h host) ModelReady(ctx context.Context, model string, number int64) (bool,
 	}
 	ready, err := h.Registry.ModelReady(ctx, model, number)
 	var own *infer.Error
-	if errors.As(err, &own) && !h.loader.Exiting() && h.catalog.knows(model, number) {
+	if errors.As(err, &own) && !h.loader.Exiting() && h.catalog.Knows(model, number) {
 		return false, nil
 	}
 	return ready, err
@@ -133,27 +131,3 @@ func (h host) Decoupled(name string, number int64) (decoupled, asks bool, err er
 	}
 	return v.Info().Decoupled(), v.AsksReady(), nil
 }
-
-// view is what versions and the catalog see of the registry.
-type view struct{ *Registry }
-
-var (
-	_ version.Registry = view{}
-	_ owner            = view{}
-)
-
-// Latest implements upward.
-func (v view) Latest(step, ensemble repository.Identity) (*version.Version, error) {
-	return v.catalog.latest(step, ensemble)
-}
-
-// Hold implements upward.
-func (v view) Hold(model repository.Identity, number int64) (version.Held, error) {
-	return held(func() (*version.Version, error) { return v.catalog.findModel(model, number) })
-}
-
-// Lifetime implements upward.
-func (v view) Lifetime() context.Context { return v.lifetime }
-
-// Ending implements upward.
-func (v view) Ending() *boundary.WaitGroup { return &v.ending }

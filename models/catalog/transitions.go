@@ -1,4 +1,4 @@
-package models
+package catalog
 
 import (
 	"cmp"
@@ -11,11 +11,11 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 )
 
-// want notes what models are to be served from, nil for not at all, and which of them a
-// request names. An operation holds them, and the models in held. want returns the models that
+// Want notes what models are to be served from, nil for not at all, and which of them a
+// request names. An operation holds them, and the models in held. It returns the models that
 // are affected, for each of them the models that have to be done before, and the uploads that
 // are not used any more.
-func (k *catalog) want(sources map[repository.Identity]*source, named, held repository.Set) (affected repository.Set, after map[repository.Identity][]repository.Identity, replaced []*repository.Upload) {
+func (k *Catalog) Want(sources map[repository.Identity]*Source, named, held repository.Set) (affected repository.Set, after map[repository.Identity][]repository.Identity, replaced []*repository.Upload) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	affected = make(repository.Set)
@@ -47,44 +47,44 @@ func (k *catalog) want(sources map[repository.Identity]*source, named, held repo
 	return affected, after, replaced
 }
 
-// aim is what a model is to become.
-type aim struct {
-	source  *source // nil: it is not wanted, and so many of its versions are ended
-	ended   int
-	served  bool
-	parts   []repository.Identity // of an ensemble
-	moved   bool                  // its steps mean other models than those that it calls
-	invalid error                 // why an ensemble cannot be composed
+// Aim is what a model is to become.
+type Aim struct {
+	Source  *Source // nil: it is not wanted, and so many of its versions are ended
+	Ended   int
+	Served  bool                  // it is served
+	Parts   []repository.Identity // of an ensemble
+	Moved   bool                  // its steps mean other models than those that it calls
+	Invalid error                 // why an ensemble cannot be composed
 }
 
-// aim looks up what a model is to become, from given unless that is nil, and takes one out
+// Aim looks up what a model is to become, from given unless that is nil, and takes one out
 // of service that is not wanted.
-func (k *catalog) aim(id repository.Identity, given *source) (a aim) {
+func (k *Catalog) Aim(id repository.Identity, given *Source) (a Aim) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m := k.models[id]
 	if m.wanted == nil {
-		a.ended = k.withdrawLocked(m)
+		a.Ended = k.withdrawLocked(m)
 		return a
 	}
-	a.source, a.served = cmp.Or(given, m.wanted), m.served != nil
-	if !a.source.IsEnsemble() {
+	a.Source, a.Served = cmp.Or(given, m.wanted), m.served != nil
+	if !a.Source.IsEnsemble() {
 		return a
 	}
 	parts := k.composingLocked(m)
 	for _, part := range parts {
-		a.parts = append(a.parts, part.id)
+		a.Parts = append(a.Parts, part.id)
 	}
-	a.moved = m.callsOthersLocked(parts)
-	if a.invalid = k.checkDependenciesLocked(m); a.invalid == nil {
+	a.Moved = m.callsOthersLocked(parts)
+	if a.Invalid = k.checkDependenciesLocked(m); a.Invalid == nil {
 		m.invalid = nil
 	}
 	return a
 }
 
-// invalidate takes an ensemble out of service that cannot be composed any more. It waits
+// Invalidate takes an ensemble out of service that cannot be composed any more. It waits
 // for its models. news is true if that has another reason than before.
-func (k *catalog) invalidate(id repository.Identity, reason error) (changed, news bool) {
+func (k *Catalog) Invalidate(id repository.Identity, reason error) (changed, news bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m := k.models[id]
@@ -93,18 +93,19 @@ func (k *catalog) invalidate(id repository.Identity, reason error) (changed, new
 	return k.withdrawLocked(m) > 0, news
 }
 
-// begin shows the versions that are to be loaded as loading. It returns what the
-// change is, which versions are fresh in it, and which of these are to be updated.
-func (k *catalog) begin(id repository.Identity, s *source, all bool) (p plan, fresh []int64, serving []*version.Version) {
+// Begin shows the versions that are to be loaded from s as loading. It returns their numbers,
+// ascending, for each the version that serves and can be given other instances instead, nil for
+// none, and whether versions that serve are to leave. An ensemble is loaded as a whole.
+func (k *Catalog) Begin(id repository.Identity, s *Source) (fresh []int64, serving []*version.Version, leave bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m := k.models[id]
 	m.attempted = true
 	was := m.served
-	if all {
+	if s.IsEnsemble() {
 		was = nil
 	}
-	p = planChange(was, s, m.readyLocked())
+	p := planChange(was, s, m.readyLocked())
 	fresh = slices.Sorted(slices.Values(slices.Concat(p.load, p.update)))
 	serving = make([]*version.Version, len(fresh))
 	for i, number := range fresh {
@@ -120,37 +121,37 @@ func (k *catalog) begin(id repository.Identity, s *source, all bool) (p plan, fr
 		}
 	}
 	k.publishLocked()
-	return p, fresh, serving
+	return fresh, serving, len(p.leave) > 0
 }
 
-// result is what has become of one version.
-type result struct {
-	number int64
-	loaded *version.Version // nil after an error
-	// updated says that this is no other version but one that served and is to have
-	// other instances, by update unless there is an error.
-	updated bool
-	update  *version.Exchange
-	err     error
+// Result is what has become of one version that Begin has named.
+type Result struct {
+	Number int64
+	Loaded *version.Version // nil after an error
+	// Updated says that this is no other version but one that served and is to have
+	// other instances, by Update unless there is an error.
+	Updated bool
+	Update  *version.Exchange
+	Err     error
 }
 
-// commit has all versions change hands at once, and the model be served from s. It reports
+// Commit has all versions change hands at once, and the model be served from s. It reports
 // whether the server exits: then nothing serves. The caller commits the exchanges then.
-func (k *catalog) commit(id repository.Identity, s *source, results []result) (exiting bool) {
+func (k *Catalog) Commit(id repository.Identity, s *Source, results []Result) (exiting bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m := k.models[id]
 	ended := k.retireLocked(m, s.Versions)
 	for _, x := range results {
-		v := m.versions[x.number]
-		if x.update != nil {
-			v.loaded = x.update.After()
+		v := m.versions[x.Number]
+		if x.Update != nil {
+			v.loaded = x.Update.After()
 			continue
 		}
 		if v.state == Ready { // else the server exits and has ended it
-			ended = append(ended, retired{x.number, v.loaded})
+			ended = append(ended, retired{x.Number, v.loaded})
 		}
-		v.state, v.reason, v.loaded = Ready, "", x.loaded
+		v.state, v.reason, v.loaded = Ready, "", x.Loaded
 	}
 	exiting = k.owner.Exiting()
 	if exiting {
@@ -162,25 +163,25 @@ func (k *catalog) commit(id repository.Identity, s *source, results []result) (e
 	return exiting
 }
 
-// fail drops what came up beside what did not; versions that served before go on. It returns
+// Fail drops what came up beside what did not; versions that served before go on. It returns
 // what is said of each version that failed. The caller ends what came up.
-func (k *catalog) fail(id repository.Identity, results []result, reasons []string) string {
+func (k *Catalog) Fail(id repository.Identity, results []Result, reasons []string) string {
 	var pieces strings.Builder
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m := k.models[id]
 	for i, x := range results {
-		v := m.versions[x.number]
+		v := m.versions[x.Number]
 		state := Unavailable
-		if x.updated {
+		if x.Updated {
 			state = Ready
 		}
-		if x.err != nil {
-			fmt.Fprintf(&pieces, "version %d is at %s state: %s;", x.number, state, reasons[i])
+		if x.Err != nil {
+			fmt.Fprintf(&pieces, "version %d is at %s state: %s;", x.Number, state, reasons[i])
 		}
 		switch {
 		case v.state != Loading: // it serves on
-		case x.err != nil:
+		case x.Err != nil:
 			v.state, v.reason = Unavailable, reasons[i]
 		default:
 			v.state, v.reason = Unavailable, reasonUnloaded
@@ -190,23 +191,23 @@ func (k *catalog) fail(id repository.Identity, results []result, reasons []strin
 	return pieces.String()
 }
 
-// restore has a model that could not be loaded from s be wanted as it is served; if it is
+// Restore has a model that could not be loaded from s be wanted as it is served; if it is
 // not, it is tried again at every poll and request, but for what has come with a request.
 // The caller drops the upload that is returned.
-func (k *catalog) restore(id repository.Identity, s *source, failure string) (replaced *repository.Upload) {
+func (k *Catalog) Restore(id repository.Identity, s *Source, failure string) (replaced *repository.Upload) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m := k.models[id]
 	m.failure = failure
-	if m.served != nil || s.upload != nil && !s.IsEnsemble() {
+	if m.served != nil || s.Upload != nil && !s.IsEnsemble() {
 		replaced = m.want(m.served)
 	}
 	return replaced
 }
 
-// exchange has versions of a model serve with their new instances, and the model be what a
+// Exchange has versions of a model serve with their new instances, and the model be what a
 // configuration with their count would have made of it. It fails if the server exits.
-func (k *catalog) exchange(id repository.Identity, updates []*version.Exchange) bool {
+func (k *Catalog) Exchange(id repository.Identity, updates []*version.Exchange) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.owner.Exiting() {
@@ -231,8 +232,8 @@ func (k *catalog) exchange(id repository.Identity, updates []*version.Exchange) 
 	return true
 }
 
-// retireAll takes all versions of all models out of service.
-func (k *catalog) retireAll() {
+// RetireAll takes all versions of all models out of service.
+func (k *Catalog) RetireAll() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	ended := make(map[*model][]retired)
@@ -245,8 +246,8 @@ func (k *catalog) retireAll() {
 	}
 }
 
-// ended notes that a version which was retired has ended.
-func (k *catalog) ended(id repository.Identity, number int64, ended *version.Version) {
+// Ended notes that a version which was retired has ended.
+func (k *Catalog) Ended(id repository.Identity, number int64, ended *version.Version) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if v := k.models[id].versions[number]; v != nil && v.loaded == ended {

@@ -1,4 +1,4 @@
-package models
+package catalog
 
 import (
 	"fmt"
@@ -21,13 +21,13 @@ func TestPlansFollowWhatChanged(t *testing.T) {
 		}
 		return p
 	}
-	make1 := func(t *testing.T, config string, files repository.Footprint, versions ...int64) *source {
+	make1 := func(t *testing.T, config string, files repository.Footprint, versions ...int64) *Source {
 		t.Helper()
 		c := &kserve.ModelConfig{}
 		if err := prototext.Unmarshal([]byte(config), c); err != nil {
 			t.Fatal(err)
 		}
-		return &source{Description: &repository.Description{Name: "m", Config: c, Versions: versions}, files: files}
+		return &Source{Description: &repository.Description{Name: "m", Config: c, Versions: versions}, Files: files}
 	}
 	usual := files(configFile, "a", "1", "a", "2", "a", "labels", "a")
 	for _, c := range []struct {
@@ -58,7 +58,7 @@ func TestPlansFollowWhatChanged(t *testing.T) {
 		{"none was served", base, usual, []int64{1, 2}, nil, plan{load: []int64{1, 2}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var was *source
+			var was *Source
 			if c.serving != nil {
 				was = make1(t, base, usual, 1, 2)
 			}
@@ -68,8 +68,8 @@ func TestPlansFollowWhatChanged(t *testing.T) {
 		})
 	}
 	uploaded := make1(t, base, repository.Footprint{}, 1)
-	uploaded.upload = &repository.Upload{}
-	for name, pair := range map[string][2]*source{
+	uploaded.Upload = &repository.Upload{}
+	for name, pair := range map[string][2]*Source{
 		"from files of a request": {make1(t, base, usual, 1), uploaded}, "to the repository's": {uploaded, make1(t, base, usual, 1)},
 		"from files to others": {uploaded, uploaded},
 	} {

@@ -1,4 +1,4 @@
-package models
+package catalog
 
 import (
 	"slices"
@@ -17,7 +17,7 @@ type plan struct {
 
 // planChange compares what a model is served from with what it is to be served
 // from; was is nil if it is not served. Serving are the versions that are ready.
-func planChange(was, now *source, serving []int64) plan {
+func planChange(was, now *Source, serving []int64) plan {
 	var p plan
 	for _, number := range serving {
 		if !slices.Contains(now.Versions, number) {
@@ -25,12 +25,12 @@ func planChange(was, now *source, serving []int64) plan {
 		}
 	}
 	differ := config.Differ
-	if was != nil && was.upload == nil && now.upload == nil {
+	if was != nil && was.Upload == nil && now.Upload == nil {
 		differ = config.Compare(was.Config, now.Config)
 	}
 	for _, number := range now.Versions {
 		switch {
-		case differ == config.Differ, !slices.Contains(serving, number), !was.files.SameFor(now.files, number):
+		case differ == config.Differ, !slices.Contains(serving, number), !was.Files.SameFor(now.Files, number):
 			p.load = append(p.load, number)
 		case differ == config.GroupsDiffer:
 			p.update = append(p.update, number)

@@ -1,4 +1,4 @@
-package models
+package catalog
 
 import (
 	"maps"
@@ -13,7 +13,7 @@ import (
 // resolveLocked finds the model that a step of an ensemble means, among those
 // that are to be served. Without a namespace it is the ensemble's neighbour, or
 // the only one of that name.
-func (k *catalog) resolveLocked(step repository.Identity, ensemble repository.Identity) *model {
+func (k *Catalog) resolveLocked(step repository.Identity, ensemble repository.Identity) *model {
 	wanted := func(id repository.Identity) *model {
 		if m := k.models[id]; m != nil && m.wanted != nil {
 			return m
@@ -40,7 +40,7 @@ func (k *catalog) resolveLocked(step repository.Identity, ensemble repository.Id
 
 // composingLocked are the models that an ensemble that is to be served is
 // composed of, as far as they are to be served too.
-func (k *catalog) composingLocked(m *model) []*model {
+func (k *Catalog) composingLocked(m *model) []*model {
 	if m.wanted == nil || !m.wanted.IsEnsemble() {
 		return nil
 	}
@@ -68,8 +68,8 @@ func (m *model) callsOthersLocked(parts []*model) bool {
 	return false
 }
 
-// candidates are the models that a step of an ensemble may mean.
-func (k *catalog) candidates(step, ensemble repository.Identity) []repository.Identity {
+// Candidates are the models that a step of an ensemble may mean.
+func (k *Catalog) Candidates(step, ensemble repository.Identity) []repository.Identity {
 	if step.Namespace != "" || !k.roots.Namespacing() {
 		return []repository.Identity{step}
 	}
@@ -80,7 +80,7 @@ func (k *catalog) candidates(step, ensemble repository.Identity) []repository.Id
 	return list
 }
 
-func (k *catalog) dependents(of repository.Set) repository.Set {
+func (k *Catalog) Dependents(of repository.Set) repository.Set {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.dependentsLocked(of)
@@ -88,7 +88,7 @@ func (k *catalog) dependents(of repository.Set) repository.Set {
 
 // dependentsLocked are the ensembles that depend on any of the models, over any
 // number of others, whether they are served or wait for what is missing.
-func (k *catalog) dependentsLocked(of repository.Set) repository.Set {
+func (k *Catalog) dependentsLocked(of repository.Set) repository.Set {
 	users := make(map[repository.Identity][]repository.Identity)
 	for id, m := range k.models {
 		if m.wanted == nil || !m.wanted.IsEnsemble() {
@@ -96,7 +96,7 @@ func (k *catalog) dependentsLocked(of repository.Set) repository.Set {
 		}
 		for step := range m.wanted.Composing() {
 			// What is missing or ambiguous now may be resolved otherwise soon.
-			for _, at := range k.candidates(step, id) {
+			for _, at := range k.Candidates(step, id) {
 				users[at] = append(users[at], id)
 			}
 		}
@@ -118,7 +118,7 @@ func (k *catalog) dependentsLocked(of repository.Set) repository.Set {
 
 // checkDependenciesLocked says what keeps an ensemble from being served: models
 // that are missing, that depend on it in turn, or that do not serve.
-func (k *catalog) checkDependenciesLocked(m *model) error {
+func (k *Catalog) checkDependenciesLocked(m *model) error {
 	composing := m.wanted.Composing()
 	steps := slices.SortedFunc(maps.Keys(composing), repository.Identity.Compare)
 	var missing []string
@@ -158,7 +158,7 @@ func (k *catalog) checkDependenciesLocked(m *model) error {
 
 // circleLocked finds the last model on a way of dependencies from m to m, nil if
 // there is no way.
-func (k *catalog) circleLocked(m *model) *model {
+func (k *Catalog) circleLocked(m *model) *model {
 	passed := make(map[*model]bool)
 	var search func(at *model) *model
 	search = func(at *model) *model {
@@ -179,9 +179,9 @@ func (k *catalog) circleLocked(m *model) *model {
 	return search(m)
 }
 
-// latest is the highest version that is ready of the model that a step of an
+// Latest is the highest version that is ready of the model that a step of an
 // ensemble means, also while the server starts.
-func (k *catalog) latest(step, ensemble repository.Identity) (*version.Version, error) {
+func (k *Catalog) Latest(step, ensemble repository.Identity) (*version.Version, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if m := k.resolveLocked(step, ensemble); m != nil {
@@ -192,8 +192,8 @@ func (k *catalog) latest(step, ensemble repository.Identity) (*version.Version, 
 	return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' has no available versions", step)
 }
 
-// unloadedWith are the models that go if those of a name do.
-func (k *catalog) unloadedWith(name string, dependents bool) repository.Set {
+// UnloadedWith are the models that go if those of a name do.
+func (k *Catalog) UnloadedWith(name string, dependents bool) repository.Set {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	gone := make(repository.Set)
@@ -222,7 +222,7 @@ func (k *catalog) unloadedWith(name string, dependents bool) repository.Set {
 
 // usedLocked reports whether an ensemble that is not among those gone is composed
 // of the model.
-func (k *catalog) usedLocked(part *model, gone repository.Set) bool {
+func (k *Catalog) usedLocked(part *model, gone repository.Set) bool {
 	for id, m := range k.models {
 		if !gone[id] && m.wanted != nil && slices.Contains(k.composingLocked(m), part) {
 			return true
@@ -231,17 +231,17 @@ func (k *catalog) usedLocked(part *model, gone repository.Set) bool {
 	return false
 }
 
-// claimed are the models that an operation has to hold which loads from these
+// Claimed are the models that an operation has to hold which loads from these
 // sources: they, and those that ensembles among them are composed of, which must
 // not change before it is known that these ensembles depend on them.
-func (k *catalog) claimed(sources map[repository.Identity]*source) repository.Set {
-	set := identitiesOfKeys(sources)
+func (k *Catalog) Claimed(sources map[repository.Identity]*Source) repository.Set {
+	set := repository.KeysOf(sources)
 	for id, s := range sources {
 		if s == nil {
 			continue
 		}
 		for step := range s.Composing() {
-			for _, part := range k.candidates(step, id) {
+			for _, part := range k.Candidates(step, id) {
 				set[part] = true
 			}
 		}
@@ -249,9 +249,9 @@ func (k *catalog) claimed(sources map[repository.Identity]*source) repository.Se
 	return set
 }
 
-// components groups models so that no group has to do with another: neither is
+// Components groups models so that no group has to do with another: neither is
 // composed of what is in the other, nor are both composed of the same.
-func (k *catalog) components(sources map[repository.Identity]*source) [][]repository.Identity {
+func (k *Catalog) Components(sources map[repository.Identity]*Source) [][]repository.Identity {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	leaders := make(map[repository.Identity]repository.Identity)
@@ -264,12 +264,12 @@ func (k *catalog) components(sources map[repository.Identity]*source) [][]reposi
 		leaders[id] = leader(up)
 		return leaders[id]
 	}
-	join := func(id repository.Identity, s *source) {
+	join := func(id repository.Identity, s *Source) {
 		if s == nil || !s.IsEnsemble() {
 			return
 		}
 		for step := range s.Composing() {
-			for _, part := range k.candidates(step, id) {
+			for _, part := range k.Candidates(step, id) {
 				leaders[leader(part)] = leader(id)
 			}
 		}
@@ -287,20 +287,12 @@ func (k *catalog) components(sources map[repository.Identity]*source) [][]reposi
 	return slices.SortedFunc(maps.Values(groups), func(a, b []repository.Identity) int { return a[0].Compare(b[0]) })
 }
 
-func identitiesOfKeys[T any](m map[repository.Identity]T) repository.Set {
-	set := make(repository.Set, len(m))
-	for id := range m {
-		set[id] = true
-	}
-	return set
-}
-
-// stepsOf are the steps of an ensemble that serves, as it was loaded; none of other models.
-func (k *catalog) stepsOf(id repository.Identity) repository.Set {
+// StepsOf are the steps of an ensemble that serves, as it was loaded; none of other models.
+func (k *Catalog) StepsOf(id repository.Identity) repository.Set {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if m := k.models[id]; m != nil && m.served != nil && m.served.IsEnsemble() {
-		return identitiesOfKeys(m.served.Composing())
+		return repository.KeysOf(m.served.Composing())
 	}
 	return nil
 }
