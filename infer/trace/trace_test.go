@@ -123,7 +123,7 @@ func TestEntriesOfTheFrontEndCanComeLast(t *testing.T) {
 	}
 }
 
-func TestTensors(t *testing.T) {
+func TestTensorsAreRecordedIfAsked(t *testing.T) {
 	le := binary.LittleEndian
 	text := func(elements ...string) (b []byte) {
 		for _, e := range elements {
