@@ -36,8 +36,8 @@ func watchSignals(parent context.Context, stdout io.Writer, log zerolog.Logger) 
 	received := make(chan os.Signal, 4) // written by package signal; more than four at once are one
 	signal.Notify(received, unix.SIGINT, unix.SIGTERM)
 
-	done := make(chan struct{}) // closed by stop
-	watched := make(chan struct{})
+	done := make(chan struct{})    // closed by stop
+	watched := make(chan struct{}) // closed by the goroutine, which prints nothing after that
 	boundary.Go(log, boundary.Server, func() {
 		defer close(watched)
 		var first time.Time

@@ -26,6 +26,8 @@ type listener struct {
 	unacked  time.Duration // a connection whose client confirms nothing ends after this
 	acceptor *connections.Acceptor
 
+	// mu is taken by the goroutine that accepts, by those that close connections, and by Run.
+	// It is held for the map alone, and while silent connections are closed.
 	mu   sync.Mutex
 	open map[*connection]struct{}
 }
@@ -61,6 +63,8 @@ func (l *listener) closeSilent() {
 	defer l.mu.Unlock()
 	for c := range l.open {
 		if c.received.Load() < prefaceBytes {
+			// The socket, not the connection, whose Close would take mu: the library closes
+			// that when it reads the error.
 			_ = c.TCPConn.Close()
 		}
 	}
@@ -82,6 +86,8 @@ func (l *listener) Accept() (net.Conn, error) {
 			_ = c.Close()
 			continue
 		}
+		// From here on the connection may be evicted, by any front end, before the library has
+		// seen it: then its first read fails.
 		l.mu.Lock()
 		l.open[conn] = struct{}{}
 		l.mu.Unlock()
@@ -98,7 +104,9 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// connection is a connection that is counted. It offers the library what it else
+// connection is a connection that is counted. The library reads it in one goroutine and
+// writes it in another; each RPC tells it of its begin and end, and an eviction may close it at
+// any time. What these share is atomic. It offers the library what it else
 // finds in a plain connection only: to take a buffer when there is something to
 // read, so that an idle connection holds none.
 type connection struct {
@@ -125,7 +133,9 @@ type clientAddr struct {
 	conn *connection
 }
 
-// begin and end are said of each RPC.
+// begin and end are said of each RPC. The counter decides against closeIdle, and what the
+// member is told follows: for a moment a connection may be idle to its Set that has an RPC,
+// and closeIdle refuses then; or busy that has none, and is passed over once.
 func (c *connection) begin() {
 	if c.rpcs.Add(1) == 1 {
 		c.member.Busy()
@@ -138,7 +148,9 @@ func (c *connection) end() {
 	}
 }
 
-// closeIdle closes the connection unless there are RPCs.
+// closeIdle closes the connection unless there are RPCs. The exchange is what an RPC that
+// begins at the same moment loses or wins: if it comes later, its connection is closed, and the
+// counter stays so far below zero that no later RPC makes it busy.
 func (c *connection) closeIdle() bool {
 	if !c.rpcs.CompareAndSwap(0, math.MinInt32) {
 		return false
@@ -150,6 +162,8 @@ func (c *connection) closeIdle() bool {
 // RemoteAddr returns a clientAddr.
 func (c *connection) RemoteAddr() net.Addr { return clientAddr{c.TCPConn.RemoteAddr(), c} }
 
+// Close is called by the library, also after an eviction, and maybe again: then remove finds
+// that the member has left.
 func (c *connection) Close() error {
 	c.listener.remove(c)
 	c.sent.end()

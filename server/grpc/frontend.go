@@ -104,7 +104,9 @@ func (g *FrontEnd) Run(ctx context.Context) error {
 	for _, desc := range g.services(life) {
 		srv.RegisterService(desc, nil)
 	}
-	served := make(chan error, 1) // one value, from Serve
+	// One value, from Serve or its panic; there is room for it, so the goroutine ends also if
+	// Run has stopped listening for it.
+	served := make(chan error, 1)
 	boundary.Go(g.log, boundary.Server, func() { served <- srv.Serve(g.socket) }, func(err error) { served <- err })
 
 	var err error
@@ -114,10 +116,14 @@ func (g *FrontEnd) Run(ctx context.Context) error {
 		close(g.stopping)
 		srv.Stop()
 	case <-ctx.Done():
+		// Before the wait for active: a handler that enters later sees stopping and refuses, and
+		// one that has looked before is counted.
 		close(g.stopping)
 		g.shutdown(srv)
 		<-served //nolint:errcheck // it ends because it was told to
 	}
+	// Work that goes on without its client (loads) ends here; what a model holds is waited for
+	// a while, since its goroutines would read the Core after Run has returned.
 	cancel()
 	return errors.Join(err, g.drain())
 }
@@ -132,7 +138,9 @@ func (g *FrontEnd) shutdown(srv *grpc.Server) {
 		srv.Stop()
 		return
 	}
-	// Nothing is in flight, but replies may still be on their way to the wire.
+	// Nothing is in flight, but replies may still be on their way to the wire: GracefulStop
+	// waits for them. It would also wait for clients that have connected and said nothing, and
+	// Accept would go on meanwhile, hence the order: no new connections, none that are silent.
 	_ = g.socket.Listener.Close()
 	g.socket.closeSilent()
 	done := make(chan struct{}) // closed by the goroutine
@@ -143,7 +151,7 @@ func (g *FrontEnd) shutdown(srv *grpc.Server) {
 	select {
 	case <-done:
 	case <-timer.C:
-		srv.Stop()
+		srv.Stop() // closes the connections, with which GracefulStop returns
 		<-done
 	}
 }
@@ -184,8 +192,10 @@ func (g *FrontEnd) protect(f func() error) error {
 func (g *FrontEnd) handler(group string, refusal error, method func(grpc.ServerStream) error) grpc.StreamHandler {
 	refusal = statusOf(refusal)
 	return func(_ any, stream grpc.ServerStream) error {
+		// Counted before isStopping is asked, in serve, and until all else is undone.
 		g.active.Add()
 		defer g.active.Done()
+		// Busy, so that the connection is not evicted for another one while it is served.
 		if conn := connectionOf(stream.Context()); conn != nil {
 			conn.begin()
 			defer conn.end()

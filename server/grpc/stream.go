@@ -73,7 +73,9 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 	g.waiting.Enter(s.queue)
 	defer g.waiting.Leave(s.queue)
 	defer s.queue.Close(replies.ErrGone)
-	written := make(chan error, 1) // sent once, by the writer
+	// Sent once, by the writer or for its panic. The handler may have returned by then: there is
+	// room for the value, and nothing waits for it.
+	written := make(chan error, 1)
 	s.spawn(func() error { return s.read(forwarded, refusal) }, s.queue.ReadDone)
 	s.spawn(s.write, func(err error) { written <- err })
 	select {
@@ -89,7 +91,7 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 // spawn runs f in a goroutine of its own, which is counted, and hands what it
 // returns, or an error for its panic, to done.
 func (s *inferStream) spawn(f func() error, done func(error)) {
-	s.g.active.Add()
+	s.g.active.Add() // here, not in the goroutine: the handler, still counted itself, may end first
 	boundary.Go(s.g.log, boundary.Request, func() {
 		defer s.g.active.Done()
 		done(s.g.protect(f))
@@ -154,6 +156,9 @@ func (s *inferStream) start(q *message.Request, err error) {
 		return
 	}
 	origin.Classes, origin.Places, origin.EmptyFinal = q.Classes, q.Places, q.EmptyFinal
+	// The place is taken here, by the goroutine that reads, so that places have the order of
+	// the stream. The scheduler says Entered when the request has its place there; where it never
+	// gets that far, the end of the request lets the next one go.
 	place := s.order.Join()
 	q.Infer.Entered = place.Leave
 	s.spawn(func() error {
@@ -169,8 +174,8 @@ func (s *inferStream) start(q *message.Request, err error) {
 	})
 }
 
-// infer runs one request. Its responses go to the queue as they come; an error
-// means that it was refused.
+// infer runs one request. Its responses go to the queue as they come, from the goroutines
+// that hand them up; an error means that it was refused.
 func (s *inferStream) infer(q *message.Request, turn *replies.Turn, origin *replies.Origin) error {
 	if turn != nil {
 		return s.inferOne(q, turn, origin)
@@ -187,6 +192,8 @@ func (s *inferStream) infer(q *message.Request, turn *replies.Turn, origin *repl
 // inferOne runs one request of a model that has one response. That is the last
 // one here, whatever the model sends behind it.
 func (s *inferStream) inferOne(q *message.Request, turn *replies.Turn, origin *replies.Origin) error {
+	// Without a lock: the responses of one request come one after another, and before InferOn
+	// returns.
 	answered := false
 	err := server.InferOn(s.ctx, s.g.core, &origin.Target, &q.Infer, func(r *infer.Response) {
 		if answered || r.Empty {

@@ -156,7 +156,7 @@ func (c *conn) serveRequest() bool {
 			c.req.Fields = nil
 		}
 		c.member.Answered()
-		c.state.Store(connWaits)
+		c.state.Store(connWaits) // before the look at ending, see Server.Run
 		if !c.server.ending.Load() {
 			return true
 		}

@@ -30,6 +30,8 @@ type disconnectWatcher struct {
 	timer  *time.Timer
 	done   chan struct{} // gets a value when a look that had begun has ended
 
+	// mu orders the two changes of the read deadline: look takes it away only while armed, and
+	// stop, which disarms, sets it last. So a look never waits behind a stop.
 	mu    sync.Mutex
 	armed bool
 
@@ -54,7 +56,7 @@ func (d *disconnectWatcher) start() {
 // stop ends the watch. It reports whether the read deadline has been changed.
 func (d *disconnectWatcher) stop() (changed bool) {
 	if d.timer.Stop() {
-		return false
+		return false // no look has begun, so none will: the socket is as it was
 	}
 	d.mu.Lock()
 	d.armed = false

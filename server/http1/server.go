@@ -27,8 +27,10 @@ type Server struct {
 	fewer   chan struct{} // gets a value when a connection has ended; has room for one
 
 	members *connections.Set
-	mu      sync.Mutex
-	open    map[*conn]struct{}
+	// mu guards the set of connections, not the connections: a conn is added by the goroutine
+	// that accepts, before its own goroutine begins, and removed by its own at its end.
+	mu   sync.Mutex
+	open map[*conn]struct{}
 }
 
 // connStack is what a connection takes besides its buffer.
@@ -78,6 +80,8 @@ func (s *Server) Run(ctx context.Context, socket net.Listener) error {
 		return errors.Join(fmt.Errorf("accept connections: %w", err), s.drain(connections.CloseGrace))
 	case <-ctx.Done():
 	}
+	// In this order: a reply that is sent from here on ends its connection, and when accept has
+	// ended no connection is added to the open ones.
 	s.closing.Store(true)
 	_ = socket.Close()
 	for range accepting { // until accept has ended
@@ -89,6 +93,8 @@ func (s *Server) Run(ctx context.Context, socket net.Listener) error {
 			return nil
 		}
 	}
+	// A connection stores that it waits and then looks at ending. Here ending is stored and then
+	// the connections that wait are closed: one of both sees the other.
 	s.ending.Store(true)
 	s.close(false)
 	if s.drain(s.cfg.ExitTimeout-time.Since(began)) == nil {
@@ -146,6 +152,8 @@ func (s *Server) forget(c *conn) {
 	s.mu.Lock()
 	delete(s.open, c)
 	s.mu.Unlock()
+	// Behind the removal, so that drain, which counts again after each value, sees it. A value
+	// that is there already says the same.
 	select {
 	case s.fewer <- struct{}{}:
 	default:

@@ -18,7 +18,7 @@ type Place struct {
 	once    sync.Once
 }
 
-// Join takes the next place.
+// Join takes the next place. The reader of the stream calls it, alone, so last needs no lock.
 func (o *Order) Join() *Place {
 	p := &Place{entered: make(chan struct{})}
 	if o.last != nil {
@@ -28,7 +28,8 @@ func (o *Order) Join() *Place {
 	return p
 }
 
-// Wait returns when it is p's turn, or ctx ends.
+// Wait returns when it is p's turn, or ctx ends: then the stream is over, and the order of what
+// is cancelled does not matter.
 func (p *Place) Wait(ctx context.Context) {
 	if p.before == nil {
 		return
