@@ -117,25 +117,25 @@ func (l *life) executed(f ipc.Frame) error {
 
 // executing returns the batch that the stub executes, and when the one before it was
 // answered; an error if that is not the one with this number.
-func (l *life) executing(number uint64) (first inside, freed int64, err error) {
-	l.in.mu.Lock()
-	defer l.in.mu.Unlock()
-	if asked := l.asked; asked.certain && number > asked.number {
+func (f *inFlight) executing(number uint64) (first inside, freed int64, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if asked := f.asked; asked.certain && number > asked.number {
 		return first, 0, broke("handle", "EXECUTED of batch %d, where batch %d, which was withdrawn, is to be skipped first", number, asked.number)
 	}
-	if l.count == 0 || number != l.inside[0].number || number > l.encoded.Load() {
-		return first, 0, broke("handle", "EXECUTED of batch %d, where %d are inside, the first of them %d", number, l.count, l.inside[0].number)
+	if f.count == 0 || number != f.inside[0].number || number > f.encoded.Load() {
+		return first, 0, broke("handle", "EXECUTED of batch %d, where %d are inside, the first of them %d", number, f.count, f.inside[0].number)
 	}
-	return l.inside[0], l.freed, nil
+	return f.inside[0], f.freed, nil
 }
 
 // conclude takes the first batch, which the caller answers; false if the end of
 // the life does. It completes answers and report, and returns the streams that end
 // with the batch and whose senders may wait.
-func (l *life) conclude(first *inside, answers []*infer.Response, rescheduled map[uint32]bool, report *backend.Report, arrived int64) (credits []*stream, ok bool) {
-	l.in.mu.Lock()
-	defer l.in.mu.Unlock()
-	if l.count == 0 {
+func (f *inFlight) conclude(first *inside, answers []*infer.Response, rescheduled map[uint32]bool, report *backend.Report, arrived int64) (credits []*stream, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.count == 0 {
 		return nil, false
 	}
 	var ended []*stream
@@ -146,29 +146,29 @@ func (l *life) conclude(first *inside, answers []*infer.Response, rescheduled ma
 		case answers[i] != nil:
 		case report.Err != nil:
 			answers[i] = infer.ErrorResponse(report.Err)
-			if s != nil && l.decoupled {
+			if s != nil && f.decoupled {
 				credits = append(credits, s) // its send may be waiting
 			}
 		case rescheduled[uint32(i)]:
 			report.Rescheduled = append(report.Rescheduled, task)
 		default:
 			if s == nil {
-				s = &stream{life: l, task: task, handle: first.handleOf(i)}
+				s = &stream{of: f, task: task, handle: first.handleOf(i)}
 			}
-			l.open.add(s)
+			f.open.add(s)
 			continue
 		}
 		if s != nil {
 			ended = append(ended, s)
 		}
 	}
-	l.answeredLocked(arrived)
+	f.answeredLocked(arrived)
 	for _, s := range ended { // not before that: up to here, the end of the life may have to answer them
 		s.ended = true
 		s.close()
 	}
-	if l.asked.number == first.number { // too late
-		l.asked = withdrawal{}
+	if f.asked.number == first.number { // too late
+		f.asked = withdrawal{}
 	}
 	return credits, true
 }
@@ -207,29 +207,29 @@ func (l *life) skipped(number uint64, body *ipc.ExecutedBody, arrived int64) err
 
 // skipping returns what was withdrawn and the batch that is first, and whether the stub
 // may skip the batch with this number now.
-func (l *life) skipping(number uint64) (asked withdrawal, first inside, fits bool) {
-	l.in.mu.Lock()
-	defer l.in.mu.Unlock()
-	asked, first = l.asked, l.inside[0]
+func (f *inFlight) skipping(number uint64) (asked withdrawal, first inside, fits bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	asked, first = f.asked, f.inside[0]
 	fits = number != 0 && number == asked.number
 	if asked.certain { // what was handed over before it must have been answered
-		fits = fits && (l.count == 0 || first.number > number)
+		fits = fits && (f.count == 0 || first.number > number)
 	} else {
-		fits = fits && l.count > 0 && first.number == number
+		fits = fits && f.count > 0 && first.number == number
 	}
 	return asked, first, fits
 }
 
 // concludeSkipped takes a skipped batch, which the caller gives back, unless that
 // has been done.
-func (l *life) concludeSkipped(asked withdrawal, arrived int64) bool {
-	l.in.mu.Lock()
-	defer l.in.mu.Unlock()
-	l.asked = withdrawal{}
-	if asked.certain || l.count == 0 { // or the life has been ended meanwhile
+func (f *inFlight) concludeSkipped(asked withdrawal, arrived int64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = withdrawal{}
+	if asked.certain || f.count == 0 { // or the life has been ended meanwhile
 		return false
 	}
-	l.answeredLocked(arrived)
+	f.answeredLocked(arrived)
 	return true
 }
 

@@ -33,16 +33,16 @@ func (l *life) execution(batch uint64) (requests []*infer.Request, executing boo
 }
 
 // tasksOf returns the tasks of a batch that is executed, or those that it has left open.
-func (l *life) tasksOf(batch uint64) (tasks []*backend.Task, executing bool, err error) {
-	l.in.mu.Lock()
-	defer l.in.mu.Unlock()
-	if batch > l.number {
-		return nil, false, broke("handle", "INFER for batch %d, the last one is %d", batch, l.number)
+func (f *inFlight) tasksOf(batch uint64) (tasks []*backend.Task, executing bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if batch > f.number {
+		return nil, false, broke("handle", "INFER for batch %d, the last one is %d", batch, f.number)
 	}
-	if at := l.findLocked(batch); at >= 0 {
-		return l.inside[at].batch.Tasks, true, nil
+	if at := f.findLocked(batch); at >= 0 {
+		return f.inside[at].batch.Tasks, true, nil
 	}
-	return l.openOfLocked(batch), false, nil
+	return f.openOfLocked(batch), false, nil
 }
 
 // decode implements blsSession.

@@ -74,9 +74,7 @@ func (l *life) leave(stopped bool) {
 	}
 	l.left.taken, l.left.wasUp = true, in.life == l
 	in.life = nil
-	l.left.batches = append(l.left.batches, l.inside[:l.count]...)
-	l.inside, l.count = [depth]inside{}, 0
-	l.left.open = l.endOpenLocked()
+	l.leaveLocked()
 	if stopped {
 		in.moveLocked(Stopped)
 	} else {

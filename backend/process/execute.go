@@ -60,7 +60,7 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 
 	var position uint64
 	err = boundary.Run(in.log, boundary.Request, func() (err error) {
-		if !ahead && in.model.settings.ExecuteTimeout > 0 {
+		if !ahead && l.executeLimit > 0 {
 			l.limit()
 		}
 		l.bls.execute(b)
@@ -79,63 +79,48 @@ func (in *Instance) enter(b *backend.Batch, begin int64) (l *life, entered insid
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	l = in.life
-	if l == nil || l.count == depth {
+	if l == nil {
 		return nil, entered, false, errNotTaken
 	}
-	if len(l.open.byHandle) >= maxOpen {
-		return nil, entered, false, infer.Errorf(infer.Unavailable, "instance '%s' has %d requests open, which is the most that it may have", in.name, maxOpen)
+	entered, ahead, err = l.enterLocked(b, begin, in.name)
+	if err != nil {
+		return nil, entered, false, err
 	}
-	ahead = l.count > 0
-	l.number++
-	if l.number&math.MaxUint32 == 0 {
-		l.number++ // no handle is 0
-	}
-	entered = inside{batch: b, number: l.number, handles: make([]uint64, len(b.Tasks)), position: math.MaxUint64, begin: begin}
-	for i, task := range b.Tasks {
-		task.Handle = handleOf(entered.number, i)
-		entered.handles[i] = task.Handle
-	}
-	if !ahead {
-		in.moveLocked(Busy)
-	}
-	l.inside[l.count] = entered
-	l.count++
 	return l, entered, ahead, nil
 }
 
 // sent notes what became of the frame of a batch that has been put inside. An error is
 // for its requests, as the batch is not inside any more. After a panic the life ends,
 // which answers what it has.
-func (l *life) sent(number, position uint64, err error) (refused error) {
-	in := l.in
+func (f *inFlight) sent(number, position uint64, err error) (refused error) {
 	var panicked error
 	defer func() {
 		if panicked != nil {
-			l.fail(panicked)
+			f.session.fail(panicked)
 		}
 	}()
-	defer boundary.Recover(&in.log, boundary.Life, &panicked)
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	at := l.findLocked(number)
+	defer boundary.Recover(&f.log, boundary.Life, &panicked)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := f.findLocked(number)
 	own := frames.Refusal(err)
 	switch {
 	case at < 0:
 		// The life has ended meanwhile and its end answers the batch, or the stub has
 		// answered it already.
 		if err == nil {
-			l.late.number, l.late.position = number, position
+			f.late.number, f.late.position = number, position
 		}
 	case err == nil:
-		l.inside[at].position, l.inside[at].sent = position, backend.Now()
-		l.handed.Store(l.inside[at].sent)
+		f.inside[at].position, f.inside[at].sent = position, backend.Now()
+		f.handed.Store(f.inside[at].sent)
 	case own != nil:
 		refused = own      // also after a panic
-		l.dropLastLocked() // it is the last one, as submit was held
+		f.dropLastLocked() // it is the last one, as submit was held
 	case !errors.Is(err, ipc.ErrClosed):
 		// The channel is broken: the life ends, and its end gives the batch back,
 		// for nothing of it was published.
-		l.fail(err)
+		f.session.fail(err)
 	}
 	return refused
 }
@@ -162,17 +147,11 @@ func (in *Instance) Ahead() bool {
 func (in *Instance) Withdraw() {
 	in.mu.Lock()
 	l := in.life
-	if l == nil || l.count < depth || l.asked.number != 0 || l.inside[l.count-1].sent == 0 {
+	if l == nil {
 		in.mu.Unlock()
 		return
 	}
-	last := l.inside[l.count-1]
-	certain := l.channel.Withdraw(last.number)
-	l.asked = withdrawal{number: last.number, certain: certain}
-	if certain {
-		l.dropLastLocked()
-		l.withdrawing.Add(1)
-	}
+	last, certain := l.withdrawLocked()
 	in.mu.Unlock()
 	if certain {
 		// Not after Lost, which would be of another life perhaps: end waits.
@@ -193,12 +172,12 @@ func (l *life) send(b *backend.Batch, number uint64, handles []uint64, ahead boo
 }
 
 // timeout ends a stub whose execute did not return in time.
-func (l *life) timeout(number uint64, limit time.Duration) {
-	l.in.mu.Lock()
-	late := l.count > 0 && l.inside[0].number == number
-	l.in.mu.Unlock()
+func (f *inFlight) timeout(number uint64, limit time.Duration) {
+	f.mu.Lock()
+	late := f.count > 0 && f.inside[0].number == number
+	f.mu.Unlock()
 	if late {
-		l.fail(&lateError{fmt.Sprintf("execute did not return within %s, stub is killed", limit)})
+		f.session.fail(&lateError{fmt.Sprintf("execute did not return within %s, stub is killed", limit)})
 	}
 }
 
@@ -225,10 +204,10 @@ func (in *Instance) Cancel(task *backend.Task) {
 // abandonedLocked reports whether the clients of all requests of a batch that
 // have not been answered yet have gone. It is given the low 32 bits of the
 // batch's number.
-func (l *life) abandonedLocked(batch uint64) bool {
-	tasks := l.openOfLocked(batch)
-	for i := range l.count {
-		if b := &l.inside[i]; b.number&math.MaxUint32 == batch {
+func (f *inFlight) abandonedLocked(batch uint64) bool {
+	tasks := f.openOfLocked(batch)
+	for i := range f.count {
+		if b := &f.inside[i]; b.number&math.MaxUint32 == batch {
 			for at, task := range b.batch.Tasks {
 				if s := b.stream(at); s == nil || !s.ended {
 					tasks = append(tasks, task)

@@ -155,7 +155,7 @@ func (l *life) initialize(ctx context.Context) error {
 	if err := l.setNames(l.in.model.tensorNames()); err != nil {
 		return err
 	}
-	l.decoupled = l.in.model.decoupled()
+	l.decoupled, l.maxBatch = l.in.model.decoupled(), int(l.in.model.config.GetMaxBatchSize())
 	l.told.Store(toldInitialize)
 	l.hear(true)
 	question := l.initialization()

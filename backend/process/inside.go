@@ -1,20 +1,62 @@
 package process
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/rs/zerolog"
 )
 
 // depth is how many batches a stub may have: the batch in execution, and the next,
 // so that it need not wait for this process to wake up between short ones.
 const depth = 2
 
-// batches are the batches of a stub, and what became of the last ones. Guarded by
-// Instance.mu where nothing else is said.
+// inFlightSession is what the batches and streams of a process ask of its life.
+type inFlightSession interface {
+	// busyLocked says that the process has its first batch, or none any more. Callers
+	// hold mu.
+	busyLocked(yes bool)
+	// fail ends the life because of err. It does not wait.
+	fail(err error)
+}
+
+// inFlight is what one process has in flight: the batches that it was handed, what became
+// of the last ones, and the requests that it has left open. Four kinds of goroutines meet
+// here: schedulers hand over, withdraw and cancel, the reader of the ring takes responses,
+// the goroutines that write responses to clients give credit, and the end of the life
+// takes what is left. Of these exactly one answers each batch and each request: the one
+// that takes it out under mu.
+type inFlight struct {
+	// mu is Instance.mu: one lock says which life is the instance's, whether it is busy,
+	// and what is in flight there. It guards everything for which nothing else is said.
+	mu      *sync.Mutex
+	session inFlightSession
+	channel *ipc.Channel
+	log     zerolog.Logger
+
+	// executeLimit bounds an execution; 0: nothing does.
+	executeLimit time.Duration
+	// Set before INITIALIZE is sent, and then constant.
+	decoupled bool // the model may send any number of responses to a request
+	maxBatch  int
+
+	batches
+	open opened
+	left left
+}
+
+func (f *inFlight) begin(in *Instance, session inFlightSession, channel *ipc.Channel) {
+	f.mu, f.session, f.channel, f.log = &in.mu, session, channel, in.log
+	f.executeLimit = in.model.settings.ExecuteTimeout
+}
+
+// batches are the batches of a process, and what became of the last ones.
 type batches struct {
 	inside [depth]inside // the batch in execution first
 	count  int           // of them
@@ -68,14 +110,14 @@ func (b *batches) findLocked(number uint64) int {
 
 // handleLocked returns the handle of a task that the stub has, or has left open. The task's own is
 // not looked at: if it was withdrawn, another instance may be writing it.
-func (l *life) handleLocked(task *backend.Task) (handle uint64, ok bool) {
-	if s := l.open.byTask[task]; s != nil {
+func (f *inFlight) handleLocked(task *backend.Task) (handle uint64, ok bool) {
+	if s := f.open.byTask[task]; s != nil {
 		return s.handle, true
 	}
-	for i := range l.count {
-		for j, t := range l.inside[i].batch.Tasks {
+	for i := range f.count {
+		for j, t := range f.inside[i].batch.Tasks {
 			if t == task {
-				return l.inside[i].handles[j], true
+				return f.inside[i].handles[j], true
 			}
 		}
 	}
@@ -83,69 +125,119 @@ func (l *life) handleLocked(task *backend.Task) (handle uint64, ok bool) {
 }
 
 // popLocked takes the first batch, which the caller ends.
-func (l *life) popLocked() inside {
-	first := l.inside[0]
-	copy(l.inside[:], l.inside[1:])
-	l.count--
-	l.inside[l.count] = inside{}
-	l.limitLocked()
-	l.emptiedLocked()
+func (f *inFlight) popLocked() inside {
+	first := f.inside[0]
+	copy(f.inside[:], f.inside[1:])
+	f.count--
+	f.inside[f.count] = inside{}
+	f.limitLocked()
+	f.emptiedLocked()
 	return first
 }
 
 // answeredLocked is popLocked for a batch that the stub is done with: it goes on
 // with the next one, or is free. The batch is the caller's when it returns; a panic
 // leaves it to the end of the life.
-func (l *life) answeredLocked(arrived int64) {
-	first, whole := l.inside[0], false
+func (f *inFlight) answeredLocked(arrived int64) {
+	first, whole := f.inside[0], false
 	defer func() {
 		if !whole {
-			l.left.batches = append(l.left.batches, first)
+			f.left.batches = append(f.left.batches, first)
 		}
 	}()
-	l.popLocked()
-	l.freed = arrived
-	if l.count == 0 {
-		l.in.moveLocked(Ready)
+	f.popLocked()
+	f.freed = arrived
+	if f.count == 0 {
+		f.session.busyLocked(false)
 	}
 	whole = true
 }
 
 // dropLastLocked takes back the batch that was handed over last, which the stub
 // does not execute.
-func (l *life) dropLastLocked() {
-	l.count--
-	l.inside[l.count] = inside{}
-	if l.count == 0 {
-		l.limitLocked()
-		l.emptiedLocked()
-		l.in.moveLocked(Ready)
+func (f *inFlight) dropLastLocked() {
+	f.count--
+	f.inside[f.count] = inside{}
+	if f.count == 0 {
+		f.limitLocked()
+		f.emptiedLocked()
+		f.session.busyLocked(false)
 	}
 }
 
 // hasBatch reports whether the stub has something to answer.
-func (l *life) hasBatch() bool {
-	l.in.mu.Lock()
-	defer l.in.mu.Unlock()
-	return l.count > 0
+func (f *inFlight) hasBatch() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.count > 0
 }
 
 // limit is limitLocked for a batch that has just been put inside.
-func (l *life) limit() {
-	l.in.mu.Lock()
-	defer l.in.mu.Unlock()
-	l.limitLocked()
+func (f *inFlight) limit() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.limitLocked()
 }
 
 // limitLocked limits the time of the batch that is executed from now on.
-func (l *life) limitLocked() {
-	if l.timer != nil {
-		l.timer.Stop()
-		l.timer = nil
+func (f *inFlight) limitLocked() {
+	if f.timer != nil {
+		f.timer.Stop()
+		f.timer = nil
 	}
-	limit := l.in.model.settings.ExecuteTimeout
-	if limit > 0 && l.count > 0 {
-		number := l.inside[0].number
-		l.timer = boundary.AfterFunc(l.in.log, boundary.Life, limit, func() { l.timeout(number, limit) }, l.fail)
+	limit := f.executeLimit
+	if limit > 0 && f.count > 0 {
+		number := f.inside[0].number
+		f.timer = boundary.AfterFunc(f.log, boundary.Life, limit, func() { f.timeout(number, limit) }, f.session.fail)
 	}
+}
+
+// enterLocked numbers a batch and puts it behind those that are in flight. ahead says
+// that there are any. An *infer.Error is for the batch's requests.
+func (f *inFlight) enterLocked(b *backend.Batch, begin int64, instance string) (entered inside, ahead bool, err error) {
+	if f.count == depth {
+		return entered, false, errNotTaken
+	}
+	if len(f.open.byHandle) >= maxOpen {
+		return entered, false, infer.Errorf(infer.Unavailable, "instance '%s' has %d requests open, which is the most that it may have", instance, maxOpen)
+	}
+	f.number++
+	if f.number&math.MaxUint32 == 0 {
+		f.number++ // no handle is 0
+	}
+	entered = inside{batch: b, number: f.number, handles: make([]uint64, len(b.Tasks)), position: math.MaxUint64, begin: begin}
+	for i, task := range b.Tasks {
+		task.Handle = handleOf(entered.number, i)
+		entered.handles[i] = task.Handle
+	}
+	ahead = f.count > 0
+	if !ahead {
+		f.session.busyLocked(true)
+	}
+	f.inside[f.count] = entered
+	f.count++
+	return entered, ahead, nil
+}
+
+// withdrawLocked asks for the batch ahead back. certain says that the process will skip it:
+// the batch is the caller's, who calls withdrawing.Done when it has been given back.
+func (f *inFlight) withdrawLocked() (last inside, certain bool) {
+	if f.count < depth || f.asked.number != 0 || f.inside[f.count-1].sent == 0 {
+		return last, false
+	}
+	last = f.inside[f.count-1]
+	certain = f.channel.Withdraw(last.number)
+	f.asked = withdrawal{number: last.number, certain: certain}
+	if certain {
+		f.dropLastLocked()
+		f.withdrawing.Add(1)
+	}
+	return last, certain
+}
+
+// leaveLocked takes what the process still has; the end of the life answers it.
+func (f *inFlight) leaveLocked() {
+	f.left.batches = append(f.left.batches, f.inside[:f.count]...)
+	f.inside, f.count = [depth]inside{}, 0
+	f.left.open = f.endOpenLocked()
 }

@@ -25,17 +25,12 @@ type life struct {
 	encoder *frames.Encoder // of what it is sent; its lock is Instance.submit
 	decoder *frames.Decoder // of what it says; guarded by the channel's receive lock
 
-	// decoupled is what INITIALIZE says.
-	decoupled bool
-
 	handshake
-	batches
-	open      opened // guarded by Instance.mu
+	inFlight
 	readiness readiness
 	bls       *blsRequests
 	calls     *hostCalls
 	ending
-	left left
 
 	response ipc.ResponseBody // reused; guarded by the receive lock
 	logLimit output.Limit     // of LOG; guarded by the receive lock
@@ -134,6 +129,7 @@ func (in *Instance) begin() (*life, error) {
 	}
 	l.calls = newHostCalls(l, in.model.env.Host, s.metrics.Custom(in.model.env.Name), in.log)
 	l.handshake.begin()
+	l.inFlight.begin(in, l, channel)
 	l.ending.begin()
 	l.bls = l.newBLS()
 	files := Files{Peer: channel.Peer()}
@@ -242,4 +238,13 @@ func orForever(d time.Duration) time.Duration {
 // sendBody implements callSession.
 func (l *life) sendBody(kind ipc.Kind, id uint64, body []byte) error {
 	return l.encoder.Send(kind, id, body)
+}
+
+// busyLocked implements inFlightSession.
+func (l *life) busyLocked(yes bool) {
+	if yes {
+		l.in.moveLocked(Busy)
+	} else {
+		l.in.moveLocked(Ready)
+	}
 }

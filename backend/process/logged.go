@@ -66,25 +66,25 @@ func (l *life) logged(f ipc.Frame) error {
 
 // requestsOf lists the ids of the requests of a batch that the stub has; requests without
 // an id are left out.
-func (l *life) requestsOf(batch uint64) []string {
+func (f *inFlight) requestsOf(batch uint64) []string {
 	if batch == 0 {
 		return nil
 	}
-	l.in.mu.Lock()
-	defer l.in.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	var ids []string
 	add := func(task *backend.Task) {
 		if id := task.Request.ID; id != "" && len(ids) < maxShownRequests {
 			ids = append(ids, output.CutAt(id, maxShownID))
 		}
 	}
-	if at := l.findLocked(batch); at >= 0 {
-		for _, task := range l.inside[at].batch.Tasks {
+	if at := f.findLocked(batch); at >= 0 {
+		for _, task := range f.inside[at].batch.Tasks {
 			add(task)
 		}
 		return ids
 	}
-	for handle, s := range l.open.byHandle { // it was executed, and left its requests open
+	for handle, s := range f.open.byHandle { // it was executed, and left its requests open
 		if handle>>32 == batch&math.MaxUint32 {
 			add(s.task)
 		}

@@ -28,7 +28,7 @@ const maxOpen = 1 << 16
 // stream is a request whose stub has sent a response by itself, or has left it
 // open when its batch was executed.
 type stream struct {
-	life   *life
+	of     *inFlight
 	task   *backend.Task
 	handle uint64
 	ended  bool // FINAL has come, or is no longer waited for; guarded by Instance.mu
@@ -119,14 +119,14 @@ func (s *slot) Release() {
 func (s *stream) credit(responses int, bytes int64) {
 	var body [ipc.CreditSize]byte
 	ipc.PutCredit(body[:], uint32(responses), uint64(bytes))
-	s.life.mustSend(ipc.Credit, s.handle, body[:])
+	s.of.mustSend(ipc.Credit, s.handle, body[:])
 }
 
 // mustSend sends a short frame without which the stub cannot go on. It does not
 // wait; a channel that is broken ends the life.
-func (l *life) mustSend(kind ipc.Kind, id uint64, body []byte) {
-	if err := l.channel.Send(kind, id, body); err != nil && !errors.Is(err, ipc.ErrClosed) {
-		l.fail(err)
+func (f *inFlight) mustSend(kind ipc.Kind, id uint64, body []byte) {
+	if err := f.channel.Send(kind, id, body); err != nil && !errors.Is(err, ipc.ErrClosed) {
+		f.session.fail(err)
 	}
 }
 
@@ -177,12 +177,12 @@ func (i *inside) stream(index int) *stream {
 }
 
 // streamLocked returns the stream of a request that is executed or open.
-func (l *life) streamLocked(handle uint64) (*stream, error) {
-	if s := l.open.byHandle[handle]; s != nil {
+func (f *inFlight) streamLocked(handle uint64) (*stream, error) {
+	if s := f.open.byHandle[handle]; s != nil {
 		return s, nil
 	}
-	first := &l.inside[0]
-	if l.count == 0 || first.number > l.encoded.Load() {
+	first := &f.inside[0]
+	if f.count == 0 || first.number > f.encoded.Load() {
 		return nil, broke("handle", "RESPONSE to request %#x, which is not open", handle)
 	}
 	index, ok := first.indexOf(handle)
@@ -194,7 +194,7 @@ func (l *life) streamLocked(handle uint64) (*stream, error) {
 	}
 	s := first.streams[index]
 	if s == nil {
-		s = &stream{life: l, task: first.batch.Tasks[index], handle: handle}
+		s = &stream{of: f, task: first.batch.Tasks[index], handle: handle}
 		first.streams[index] = s
 	}
 	if s.ended {
@@ -204,18 +204,15 @@ func (l *life) streamLocked(handle uint64) (*stream, error) {
 }
 
 // streamOf is streamLocked for a response that has come; nil without an error if the
-// life has been ended.
-func (l *life) streamOf(handle uint64) (*stream, error) {
-	l.in.mu.Lock()
-	defer l.in.mu.Unlock()
-	if l.open.ended {
-		return nil, nil
+// life has been ended. serves is false while a warm-up is executed.
+func (f *inFlight) streamOf(handle uint64) (s *stream, serves bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.open.ended {
+		return nil, false, nil
 	}
-	s, err := l.streamLocked(handle)
-	if l.count == 0 || !l.inside[0].batch.Trial {
-		l.in.answered.Store(true)
-	}
-	return s, err
+	s, err = f.streamLocked(handle)
+	return s, f.count == 0 || !f.inside[0].batch.Trial, err
 }
 
 // responded hands a response up that the stub has sent by itself.
@@ -235,7 +232,10 @@ func (l *life) responded(f ipc.Frame) error {
 	case !present && len(r.Outputs) > 0:
 		return broke("frame", "RESPONSE has %d outputs but no response", len(r.Outputs))
 	}
-	s, err := l.streamOf(r.Handle)
+	s, serves, err := l.streamOf(r.Handle)
+	if serves {
+		l.in.answered.Store(true)
+	}
 	if s == nil {
 		return err
 	}
@@ -274,85 +274,85 @@ func (l *life) responded(f ipc.Frame) error {
 
 // endStream ends a stream, whose final response the caller hands up; false if
 // another goroutine does.
-func (l *life) endStream(s *stream) bool {
-	l.in.mu.Lock()
-	defer l.in.mu.Unlock()
-	if s.ended || l.open.ended {
+func (f *inFlight) endStream(s *stream) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s.ended || f.open.ended {
 		return false
 	}
 	s.ended = true
 	s.close()
-	l.open.remove(s)
-	l.emptiedLocked()
+	f.open.remove(s)
+	f.emptiedLocked()
 	return true
 }
 
 // emptied returns a channel that is closed when the stub has no batch and no open
 // request.
-func (l *life) emptied() <-chan struct{} {
-	l.in.mu.Lock()
-	defer l.in.mu.Unlock()
-	if l.open.emptied == nil {
-		l.open.emptied = make(chan struct{})
-		l.emptiedLocked()
+func (f *inFlight) emptied() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.open.emptied == nil {
+		f.open.emptied = make(chan struct{})
+		f.emptiedLocked()
 	}
-	return l.open.emptied
+	return f.open.emptied
 }
 
-func (l *life) emptiedLocked() {
-	if l.open.emptied == nil || l.count > 0 || len(l.open.byHandle) > 0 {
+func (f *inFlight) emptiedLocked() {
+	if f.open.emptied == nil || f.count > 0 || len(f.open.byHandle) > 0 {
 		return
 	}
 	select {
-	case <-l.open.emptied:
+	case <-f.open.emptied:
 	default:
-		close(l.open.emptied)
+		close(f.open.emptied)
 	}
 }
 
 // openOfLocked lists the tasks of a batch that are open.
-func (l *life) openOfLocked(number uint64) (tasks []*backend.Task) {
-	if len(l.open.byHandle) == 0 {
+func (f *inFlight) openOfLocked(number uint64) (tasks []*backend.Task) {
+	if len(f.open.byHandle) == 0 {
 		return nil
 	}
-	if size := max(1, int(l.in.model.config.GetMaxBatchSize())); size <= len(l.open.byHandle) {
+	if size := max(1, f.maxBatch); size <= len(f.open.byHandle) {
 		for i := range size {
-			if s := l.open.byHandle[handleOf(number, i)]; s != nil {
+			if s := f.open.byHandle[handleOf(number, i)]; s != nil {
 				tasks = append(tasks, s.task)
 			}
 		}
 		return tasks
 	}
 	var handles []uint64
-	for handle := range l.open.byHandle {
+	for handle := range f.open.byHandle {
 		if handle>>32 == number&math.MaxUint32 {
 			handles = append(handles, handle)
 		}
 	}
 	slices.Sort(handles)
 	for _, handle := range handles {
-		tasks = append(tasks, l.open.byHandle[handle].task)
+		tasks = append(tasks, f.open.byHandle[handle].task)
 	}
 	return tasks
 }
 
 // endOpenLocked ends what is open, with the life.
-func (l *life) endOpenLocked() (left []*stream) {
-	for _, s := range l.open.byHandle {
+func (f *inFlight) endOpenLocked() (left []*stream) {
+	for _, s := range f.open.byHandle {
 		s.ended = true
 		s.close()
 		left = append(left, s)
 	}
-	l.open.ended = true
-	l.open.byHandle, l.open.byTask = nil, nil
+	f.open.ended = true
+	f.open.byHandle, f.open.byTask = nil, nil
 	return left
 }
 
 // tell tells the stub that no client waits for the answer to a request.
-func (l *life) tell(handle uint64) {
+func (f *inFlight) tell(handle uint64) {
 	var body [8]byte
 	binary.LittleEndian.PutUint64(body[:], handle)
-	if err := l.channel.Send(ipc.Cancel, 0, body[:]); err != nil {
-		l.in.log.Debug().Err(err).Msg("cancellation was not sent")
+	if err := f.channel.Send(ipc.Cancel, 0, body[:]); err != nil {
+		f.log.Debug().Err(err).Msg("cancellation was not sent")
 	}
 }

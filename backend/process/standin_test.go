@@ -72,6 +72,7 @@ func (s *standIn) newLife() *life {
 	}
 	l.calls = newHostCalls(l, model.env.Host, metrics.New(metrics.Config{}).Custom("m"), l.in.log)
 	l.handshake.begin()
+	l.inFlight.begin(l.in, l, s.channel)
 	l.bls = l.newBLS()
 	if err := l.setNames([]string{"IN0"}, []string{"OUT0", "OUT1", "OUT2", "OUT3"}); err != nil {
 		s.t.Fatal(err)
