@@ -31,9 +31,9 @@ func (l *life) handle(f ipc.Frame) error {
 		}
 		return l.decoder.Return(f.Body)
 	case ipc.Infer:
-		return l.bls.receive(f)
+		return l.bls.Receive(f)
 	case ipc.Demand, ipc.StopInfer:
-		return l.bls.steer(f)
+		return l.bls.Steer(f)
 	case ipc.ReadyAnswer:
 		return l.isReady(f)
 	case ipc.Name:
@@ -72,7 +72,7 @@ func (l *life) executed(f ipc.Frame) error {
 	}
 	posted := l.channel.Posted()
 	in.await.observe(posted - sent)
-	in.await.thought(posted - max(sent, l.bls.informed.Load()))
+	in.await.thought(posted - max(sent, l.bls.Informed()))
 
 	// Everything is read and checked before anything is handed up: a stub that
 	// breaks the protocol in its last response has answered nothing.

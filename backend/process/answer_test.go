@@ -2,10 +2,10 @@ package process
 
 import (
 	"bytes"
-	"errors"
 	"math"
 	"testing"
 
+	"github.com/nereid-serving/nereid/backend/process/processtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
@@ -13,29 +13,18 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// backings are the ways to make the files of a life.
-var backings = map[string]shm.Backing{"sealed": shm.Memfd{}, "named": shm.Named{Prefix: "nereid_test_answer_"}}
-
 const (
 	good    = ipc.FlagPresent | ipc.FlagFinal
 	failing = good | ipc.FlagError
 )
 
-// inArena describes n bytes of the arena as output name.
-func inArena(name uint16, offset, n uint64) ipc.Descriptor {
-	return ipc.Descriptor{
-		Name: name, Type: uint8(infer.Uint8), Region: ipc.InArena, Offset: shm.ArenaOffset + offset, Length: n,
-		Ticket: 9<<32 | 3, Shape: []int64{int64(n)},
-	}
-}
-
 // TestOutputsOfRefusedResponses wants every output given back to the stub, also
 // those of responses that the client does not get, and refused what may not come.
 func TestOutputsOfRefusedResponses(t *testing.T) {
-	large := inArena(1, 0, 8192)
-	small := inArena(2, 8192, 100)
-	strange := inArena(0, 0, 8192) // an input's name
-	strings2 := inArena(4, 0, 12)
+	large := processtest.InArena(1, 0, 8192)
+	small := processtest.InArena(2, 8192, 100)
+	strange := processtest.InArena(0, 0, 8192) // an input's name
+	strings2 := processtest.InArena(4, 0, 12)
 	strings2.Type, strings2.Shape = uint8(infer.Bytes), []int64{2}
 	strings3 := strings2
 	strings3.Shape = []int64{3}
@@ -57,16 +46,16 @@ func TestOutputsOfRefusedResponses(t *testing.T) {
 		"absent":             {response{}, infer.Internal, "Stub process '' is not healthy.", ""},
 		"absent with output": {response{outputs: []ipc.Descriptor{large}}, 0, "", "handle"},
 		"not final":          {response{flags: ipc.FlagPresent, outputs: []ipc.Descriptor{large}}, 0, "", "handle"},
-		"unknown name":       {response{flags: good, outputs: []ipc.Descriptor{large, inArena(5, 0, 1)}}, 0, "", "name"},
-		"beyond the arena":   {response{flags: good, outputs: []ipc.Descriptor{large, inArena(1, standInArena, 1)}}, 0, "", "descriptor"},
+		"unknown name":       {response{flags: good, outputs: []ipc.Descriptor{large, processtest.InArena(5, 0, 1)}}, 0, "", "name"},
+		"beyond the arena":   {response{flags: good, outputs: []ipc.Descriptor{large, processtest.InArena(1, processtest.Arena, 1)}}, 0, "", "descriptor"},
 		"other elements":     {response{flags: good, outputs: []ipc.Descriptor{large, strings3}}, 0, "", "descriptor"},
 	} {
-		for kind, backing := range backings {
+		for kind, backing := range processtest.Backings {
 			t.Run(name+" "+kind, func(t *testing.T) {
 				s := newStandIn(t, backing)
 				l := s.newLife()
 				v := s.answer(l, func(shm.Ticket, uint64) []byte { return executedBody(nil, test.response) })
-				if rule := ruleOf(v.err); rule != test.rule {
+				if rule := processtest.RuleOf(v.err); rule != test.rule {
 					t.Fatalf("got error %v, want one of rule %q", v.err, test.rule)
 				}
 				if v.err == nil {
@@ -79,7 +68,7 @@ func TestOutputsOfRefusedResponses(t *testing.T) {
 					}
 				}
 				s.release(l, v)
-				if got, want := s.returned(), uint64(len(test.response.outputs)); v.err == nil && got != want {
+				if got, want := s.Returned(t), uint64(len(test.response.outputs)); v.err == nil && got != want {
 					t.Errorf("%d tickets went back to the stub, want %d", got, want)
 				}
 			})
@@ -87,23 +76,15 @@ func TestOutputsOfRefusedResponses(t *testing.T) {
 	}
 }
 
-func ruleOf(err error) string {
-	var broken *ipc.ProtocolError
-	if errors.As(err, &broken) {
-		return broken.Rule
-	}
-	return ""
-}
-
 // TestCopiesAreBounded answers with one block named many times: what is copied
 // of a named file is no more than what the stub may use, and counts until the
 // response has been sent.
 func TestCopiesAreBounded(t *testing.T) {
-	s := newStandIn(t, backings["named"])
+	s := newStandIn(t, processtest.Backings["named"])
 	l := s.newLife()
 	body := executedBody(nil,
-		response{request: 0, flags: good, outputs: []ipc.Descriptor{inArena(1, 0, standInArena/2), inArena(2, 0, standInArena/2)}},
-		response{request: 1, flags: good, outputs: []ipc.Descriptor{inArena(1, 0, 1), inArena(2, 0, standInArena)}},
+		response{request: 0, flags: good, outputs: []ipc.Descriptor{processtest.InArena(1, 0, processtest.Arena/2), processtest.InArena(2, 0, processtest.Arena/2)}},
+		response{request: 1, flags: good, outputs: []ipc.Descriptor{processtest.InArena(1, 0, 1), processtest.InArena(2, 0, processtest.Arena)}},
 	)
 	v := s.answer(l, func(shm.Ticket, uint64) []byte { return body })
 	if v.err != nil {
@@ -116,7 +97,7 @@ func TestCopiesAreBounded(t *testing.T) {
 		t.Errorf("second request: got error %v, want one of code Unavailable", r.Err)
 	}
 	s.release(l, v)
-	if n := s.returned(); n != 4 {
+	if n := s.Returned(t); n != 4 {
 		t.Errorf("%d tickets went back to the stub, want 4", n)
 	}
 }
@@ -129,7 +110,7 @@ func FuzzAnswers(f *testing.F) {
 	}
 	lives := make(map[bool]*standIn)
 	for named, kind := range map[bool]string{false: "sealed", true: "named"} {
-		lives[named] = newStandIn(f, backings[kind])
+		lives[named] = newStandIn(f, processtest.Backings[kind])
 	}
 	var lent shm.Ticket
 	var passed ipc.Descriptor
@@ -143,32 +124,32 @@ func FuzzAnswers(f *testing.F) {
 		return nil
 	})
 	s.release(l, v)
-	strings2 := inArena(4, 0, 12)
+	strings2 := processtest.InArena(4, 0, 12)
 	strings2.Type, strings2.Shape = uint8(infer.Bytes), []int64{2}
 	inFrame := ipc.Descriptor{Name: 1, Type: uint8(infer.Uint8), Offset: ipc.HeaderSize, Length: 4, Shape: []int64{4}}
-	outputs := []ipc.Descriptor{inArena(1, 0, 8192), passed, strings2, inFrame, inArena(2, 100, 0)}
+	outputs := []ipc.Descriptor{processtest.InArena(1, 0, 8192), passed, strings2, inFrame, processtest.InArena(2, 100, 0)}
 	for _, named := range []bool{false, true} {
 		f.Add(executedBody([]shm.Ticket{lent}, response{flags: good, outputs: outputs, parameters: `{"a":1,"b":"x","c":true}`},
 			response{request: 1, flags: failing, code: 2, text: "no", outputs: outputs[:1]}, response{request: 2}), named)
 		f.Add(executedBody(nil, response{flags: good, outputs: outputs, parameters: `{"a":1e9}`}), named)
 		f.Add(executedBody([]shm.Ticket{lent, lent}, response{request: 2, flags: good, outputs: outputs[:2]}), named)
-		f.Add(executedBody(nil, response{flags: good, outputs: []ipc.Descriptor{inArena(1, math.MaxUint64-100, 1000)}}), named)
+		f.Add(executedBody(nil, response{flags: good, outputs: []ipc.Descriptor{processtest.InArena(1, math.MaxUint64-100, 1000)}}), named)
 	}
 	f.Fuzz(func(t *testing.T, body []byte, named bool) {
 		s := *lives[named]
 		s.t = t
-		before := s.returned()
+		before := s.Returned(t)
 		l := s.newLife()
 		var v verdict
 		n := testkit.Allocated(func() {
 			v = s.answer(l, func(shm.Ticket, uint64) []byte { return body })
 		})
-		if limit := 256*uint64(len(body)) + 2*standInArena; n > limit {
+		if limit := 256*uint64(len(body)) + 2*processtest.Arena; n > limit {
 			t.Errorf("%d bytes were allocated for a body of %d, want at most %d", n, len(body), limit)
 		}
 		s.release(l, v)
 		if v.err == nil {
-			if got, want := s.returned()-before, arenaDescriptors(t, body); got != want {
+			if got, want := s.Returned(t)-before, arenaDescriptors(t, body); got != want {
 				t.Errorf("%d tickets went back to the stub, want %d", got, want)
 			}
 		}
@@ -194,7 +175,7 @@ func FuzzFrames(f *testing.F) {
 	}
 	f.Add(uint16(ipc.Released), uint8(phaseInitialized), uint64(0), []byte{0, 0, 0, 0, 1, 0, 0, 0})
 	f.Add(uint16(ipc.Hello), uint8(phaseStarted), uint64(0), append([]byte("\x81\xa1x"), bytes.Repeat([]byte{0x91}, 1000)...))
-	s := newStandIn(f, backings["sealed"])
+	s := newStandIn(f, processtest.Backings["sealed"])
 	f.Fuzz(func(t *testing.T, kind uint16, at uint8, id uint64, body []byte) {
 		l := s.newLife()
 		if phase(at)&completing != 0 {
@@ -210,7 +191,7 @@ func FuzzFrames(f *testing.F) {
 		_, _ = l.loans.Lend(block)
 		block.Release()
 		n := testkit.Allocated(func() { err = l.handle(ipc.Frame{Kind: ipc.Kind(kind), ID: id, Body: body}) })
-		if err != nil && ruleOf(err) == "" {
+		if err != nil && processtest.RuleOf(err) == "" {
 			t.Errorf("got error %v, want a protocol error", err)
 		}
 		select {

@@ -3,6 +3,8 @@ package process
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/nereid-serving/nereid/backend/process/bls"
 )
 
 // awaitState learns how long answers take, to decide whether waiting for the
@@ -75,9 +77,9 @@ func (in *Instance) Await(done <-chan struct{}) {
 	if l == nil || !in.await.worthwhile(budget) {
 		return
 	}
-	f := follower{of: l.bls}
-	longest, err := l.channel.Spin(budget, done, l.handle, f.look)
-	f.leave()
+	f := bls.Follower{Of: l.bls}
+	longest, err := l.channel.Spin(budget, done, l.handle, f.Look)
+	f.Leave()
 	in.await.spun(longest)
 	if err != nil {
 		l.fail(err)

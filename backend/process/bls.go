@@ -2,24 +2,36 @@ package process
 
 import (
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/bls"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// newBLS makes the BLS requests of a life, whose session it is.
-func (l *life) newBLS() *blsRequests {
+// blsSession is a life as the BLS requests of its model see it.
+type blsSession struct{ *life }
+
+// newBLS makes the BLS requests of a life.
+func (l *life) newBLS() *bls.Requests {
 	m := l.in.model
-	return newBLSRequests(blsCaller{
-		model: m.env.Name, version: m.env.Version, host: m.env.Host,
-		oneResponse: func(model string) string { return m.program.Text(OneResponseWanted, model) },
-		channel:     l.channel, pool: m.supervisor.requests, log: l.in.log,
-	}, l)
+	return bls.New(bls.Config{
+		Model: m.env.Name, Version: m.env.Version, Host: m.env.Host,
+		OneResponse: func(model string) string { return m.program.Text(OneResponseWanted, model) },
+		Channel:     l.channel, Decoder: l.decoder, Encoder: l.encoder, Submit: &l.in.submit,
+		Pool: m.supervisor.requests, Log: l.in.log,
+	}, blsSession{l})
 }
 
-// execution implements blsSession.
-func (l *life) execution(batch uint64) (requests []*infer.Request, executing bool, err error) {
+// Handle implements bls.Session.
+func (s blsSession) Handle(f ipc.Frame) error { return s.handle(f) }
+
+// Fail implements bls.Session.
+func (s blsSession) Fail(err error) { s.fail(err) }
+
+// Execution implements bls.Session.
+func (s blsSession) Execution(batch uint64) (requests []*infer.Request, executing bool, err error) {
+	l := s.life
 	if batch != 0 {
-		l.in.await.thought(l.channel.Posted() - max(l.bls.informed.Load(), l.handed.Load()))
+		l.in.await.thought(l.channel.Posted() - max(l.bls.Informed(), l.handed.Load()))
 	}
 	tasks, executing, err := l.tasksOf(batch)
 	if err != nil {
@@ -45,29 +57,22 @@ func (f *inFlight) tasksOf(batch uint64) (tasks []*backend.Task, executing bool,
 	return f.openOfLocked(batch), false, nil
 }
 
-// decode implements blsSession.
-func (l *life) decode(body *ipc.InferBody, frame []byte, r *infer.Request) (refusal *infer.Error, err error) {
-	if len(body.Trace) > 0 {
-		if parent := l.tracedBy(body.Trace); parent != nil {
-			r.Trace = parent.Trace.Child()
-		}
-	}
-	return l.decoder.Request(body, frame, r)
-}
+// Traced implements bls.Session.
+func (s blsSession) Traced(text []byte) *infer.Request { return s.tracedBy(text) }
 
 // tracedBy returns the request whose trace the stub means by a text, nil if it has no such
 // request: under a trace whose request has ended nothing is traced.
-func (l *life) tracedBy(text []byte) *infer.Request {
-	l.in.mu.Lock()
-	defer l.in.mu.Unlock()
-	for i := range l.count {
-		for _, task := range l.inside[i].batch.Tasks {
+func (f *inFlight) tracedBy(text []byte) *infer.Request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.count {
+		for _, task := range f.inside[i].batch.Tasks {
 			if task.Request.Trace.Is(text) {
 				return task.Request
 			}
 		}
 	}
-	for task := range l.open.byTask {
+	for task := range f.open.byTask {
 		if task.Request.Trace.Is(text) {
 			return task.Request
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend/process/frames"
+	"github.com/nereid-serving/nereid/backend/process/processtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
@@ -75,7 +76,7 @@ func TestMalformedHostCallsEndTheLife(t *testing.T) {
 		"short METRIC":           {ipc.Frame{Kind: ipc.Metric, ID: 1, Body: []byte{1, 0, 0, 0}}, "frame"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newStandIn(t, backings["sealed"]).newLife()
+			l := newStandIn(t, processtest.Backings["sealed"]).newLife()
 			l.seen = phaseInitialized
 			defer l.calls.end(false)
 			for _, good := range []ipc.Frame{callOf(t, 1, family), callOf(t, 2, metric), metricOf(1, 1, 2), metricOf(1, 1, math.NaN())} {
@@ -91,14 +92,14 @@ func TestMalformedHostCallsEndTheLife(t *testing.T) {
 		})
 	}
 	// An operation that a later stub may know is refused, and no more.
-	l := newStandIn(t, backings["sealed"]).newLife()
+	l := newStandIn(t, processtest.Backings["sealed"]).newLife()
 	defer l.calls.end(false)
 	l.seen = phaseInitialized
 	if err := l.handle(callOf(t, 1, map[string]any{"operation": "fly"})); err != nil {
 		t.Errorf("unknown operation: got error %v", err)
 	}
 	l.seen = phaseStarted
-	if err := l.handle(callOf(t, 1, family)); ruleOf(err) != "kind" {
+	if err := l.handle(callOf(t, 1, family)); processtest.RuleOf(err) != "kind" {
 		t.Errorf("before HELLO: got error %v", err)
 	}
 }
@@ -118,7 +119,7 @@ func FuzzCalls(f *testing.F) {
 		f.Add(all)
 	}
 	f.Fuzz(func(t *testing.T, frames []byte) {
-		l := newStandIn(t, backings["sealed"]).newLife()
+		l := newStandIn(t, processtest.Backings["sealed"]).newLife()
 		l.seen = phaseInitialized
 		registry := metrics.New(metrics.Config{})
 		l.calls = newHostCalls(l, l.in.model.env.Host, registry.Custom("m"), l.in.log)
@@ -131,7 +132,7 @@ func FuzzCalls(f *testing.F) {
 				}
 				rest = rest[4+size:]
 				if err := l.handle(frame); err != nil {
-					if ruleOf(err) == "" {
+					if processtest.RuleOf(err) == "" {
 						t.Errorf("got error %v, want a protocol error", err)
 					}
 					return

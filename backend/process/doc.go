@@ -11,8 +11,8 @@
 // AUTO_COMPLETE and INITIALIZE tell it, and how its faults read. A backend opens its
 // models by Supervisor.Open with a Program for each; nothing else here depends on it.
 // Package launch keeps the processes themselves, package output what they print; package
-// frames turns requests and responses into the bodies of frames, and back. A process is
-// called a stub, which it is of the model: the other side of the protocol.
+// frames turns requests and responses into the bodies of frames, and back; package bls has
+// the requests that a model makes. A process is called a stub, which it is of the model: the other side of the protocol.
 //
 // An instance has five states:
 //
@@ -28,15 +28,16 @@
 // A life reads frames and hands each to the type whose job it is about:
 //
 //	handshake    what its process may say, and has said, until it takes batches and at its end
-//	batches      what it executes (inside.go); execute.go hands over, answer.go takes back
-//	opened       open streams: responses sent by themselves, windows, credit (open.go)
+//	inFlight     the batches that it executes (inside.go), which execute.go hands over and
+//	             answer.go takes back, and the requests that these leave open, with their
+//	             windows and credit (open.go)
 //	readiness    READY? (ready.go)
-//	blsRequests  what its model asks of other models (infer*.go; bls.go is their session)
+//	bls.Requests what its model asks of other models, in a package; bls.go is their session
 //	hostCalls    what it asks of the server: load, unload, metrics (calls.go)
 //	ending       its process, and why that ends (ending.go); end.go settles what it leaves
 //
 // The package has more than 15 files because a life is one state under one lock: its
-// batches, open streams and BLS requests answer for each other when it ends.
+// batches and open streams answer for each other when it ends.
 //
 // Callers: backend.Backend's callers, by the interfaces of package backend. A Program is
 // called by the goroutines of its instances, several at once.
@@ -58,7 +59,7 @@
 // the scheduler.
 //
 // Locks: the channel's receive lock, then the scheduler's, then Instance.submit, then
-// Instance.mu, then the channel's send lock. Supervisor.mu, Model.mu, and those of windows,
-// readiness and BLS requests are held alone, or inside these for a few instructions. Nothing is
-// handed up while Instance.mu is held.
+// Instance.mu, then the channel's send lock. Supervisor.mu, Model.mu, and those of windows
+// and readiness are held alone, or inside these for a few instructions; bls has its own.
+// Nothing is handed up while Instance.mu is held.
 package process

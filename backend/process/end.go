@@ -55,7 +55,7 @@ func (l *life) end(cause error) {
 	l.output.Finish()
 	l.channel.Close()
 	<-l.read
-	l.bls.close()
+	l.bls.Close()
 	l.loans.Close()
 
 	l.answerLeft(taken)

@@ -63,7 +63,7 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 		if !ahead && l.executeLimit > 0 {
 			l.limit()
 		}
-		l.bls.execute(b)
+		l.bls.Execute(b)
 		position, err = l.send(b, number, entered.handles, ahead)
 		return err
 	})
@@ -197,7 +197,7 @@ func (in *Instance) Cancel(task *backend.Task) {
 		l.tell(handle)
 	}
 	if abandoned {
-		l.bls.cancelBatch(handle >> 32)
+		l.bls.CancelBatch(handle >> 32)
 	}
 }
 

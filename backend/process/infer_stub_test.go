@@ -65,9 +65,7 @@ func (m *running) wantSettled(t *testing.T) {
 	if !testkit.Within(patience, func() bool {
 		loans, lent = l.loans.Count()
 		outstanding = l.channel.Arena().Outstanding()
-		l.bls.mu.Lock()
-		asked, copied = len(l.bls.all), l.bls.copied
-		l.bls.mu.Unlock()
+		asked, copied = l.bls.InFlight()
 		return loans == 0 && lent == 0 && outstanding == 0 && asked == 0 && copied == 0
 	}) {
 		t.Errorf("%s: %d loans of %d bytes, %d blocks of its arena, %d requests and %d bytes of copies are left", m.instance().Name(), loans, lent, outstanding, asked, copied)

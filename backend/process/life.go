@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend/process/bls"
 	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/launch"
@@ -28,7 +29,7 @@ type life struct {
 	handshake
 	inFlight
 	readiness readiness
-	bls       *blsRequests
+	bls       *bls.Requests
 	calls     *hostCalls
 	ending
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/processtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/ipc/ipctest"
@@ -83,7 +84,7 @@ func (c *talk) end() {
 		r.Release()
 	}
 	c.l.loans.Close()
-	c.l.bls.close()
+	c.l.bls.Close()
 	if n := c.s.channel.Arena().Outstanding(); n != 0 {
 		c.s.t.Errorf("%d descriptors are outstanding, want none", n)
 	}
@@ -142,9 +143,9 @@ func TestResponsesOutOfTurnEndTheLife(t *testing.T) {
 		f.outputs = outputs
 		return f
 	}
-	half := with(sent(1, 0, present), inArena(1, 0, standInArena))
+	half := with(sent(1, 0, present), processtest.InArena(1, 0, processtest.Arena))
 	var full []frameOf
-	for range windowBytes / standInArena {
+	for range windowBytes / processtest.Arena {
 		full = append(full, half)
 	}
 	for name, test := range map[string]struct {
@@ -181,12 +182,12 @@ func TestResponsesOutOfTurnEndTheLife(t *testing.T) {
 		"of no request":              {[]frameOf{sent(1, 2, present)}, "handle", false},
 		"of a far batch":             {[]frameOf{executed(1), executed(2), sent(1<<31, 0, present)}, "handle", false},
 		"nothing":                    {[]frameOf{sent(1, 0, 0)}, "frame", false},
-		"final flag with an output":  {[]frameOf{with(sent(1, 0, final), inArena(1, 0, 4))}, "frame", false},
-		"output of an unknown name":  {[]frameOf{with(sent(1, 0, present), inArena(1, 0, 4), inArena(9, 0, 4))}, "name", false},
-		"output outside of the file": {[]frameOf{with(sent(1, 0, present), inArena(1, 0, 4), inArena(1, standInArena, 4))}, "descriptor", false},
+		"final flag with an output":  {[]frameOf{with(sent(1, 0, final), processtest.InArena(1, 0, 4))}, "frame", false},
+		"output of an unknown name":  {[]frameOf{with(sent(1, 0, present), processtest.InArena(1, 0, 4), processtest.InArena(9, 0, 4))}, "name", false},
+		"output outside of the file": {[]frameOf{with(sent(1, 0, present), processtest.InArena(1, 0, 4), processtest.InArena(1, processtest.Arena, 4))}, "descriptor", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStandIn(t, backings["sealed"])
+			s := newStandIn(t, processtest.Backings["sealed"])
 			c := s.talk(!test.once)
 			for i, f := range test.frames {
 				err := c.l.handle(f.frame())
@@ -194,7 +195,7 @@ func TestResponsesOutOfTurnEndTheLife(t *testing.T) {
 				if i == len(test.frames)-1 {
 					want = test.rule
 				}
-				if rule := ruleOf(err); rule != want {
+				if rule := processtest.RuleOf(err); rule != want {
 					t.Fatalf("frame %d: got error %v, want one of rule %q", i, err, want)
 				}
 			}
@@ -206,7 +207,7 @@ func TestResponsesOutOfTurnEndTheLife(t *testing.T) {
 // TestCreditIsGivenAtHalfAWindow wants the stub told what has left the server when it is
 // half of a window, counted in responses or in bytes, and no sooner.
 func TestCreditIsGivenAtHalfAWindow(t *testing.T) {
-	s := newStandIn(t, backings["sealed"])
+	s := newStandIn(t, processtest.Backings["sealed"])
 	c := s.talk(true)
 	down := make([]byte, shm.DownSize)
 	credits := func() (list [][2]uint64) {
@@ -234,7 +235,7 @@ func TestCreditIsGivenAtHalfAWindow(t *testing.T) {
 		t.Helper()
 		f := sent(1, 0, flags)
 		if size > 0 {
-			f.outputs = []ipc.Descriptor{inArena(1, 0, size)}
+			f.outputs = []ipc.Descriptor{processtest.InArena(1, 0, size)}
 		}
 		if err := c.l.handle(f.frame()); err != nil {
 			t.Fatal(err)
@@ -256,11 +257,11 @@ func TestCreditIsGivenAtHalfAWindow(t *testing.T) {
 	leave(windowResponses / 2)
 	want("all", [2]uint64{windowResponses / 2, 10 * windowResponses / 2}, [2]uint64{windowResponses / 2, 10 * windowResponses / 2})
 	before := credits()
-	for range windowBytes / standInArena {
-		send(standInArena, ipc.FlagPresent)
+	for range windowBytes / processtest.Arena {
+		send(processtest.Arena, ipc.FlagPresent)
 	}
-	leave(windowBytes / standInArena / 2)
-	want("half of the bytes", append(before, [2]uint64{windowBytes / standInArena / 2, windowBytes / 2})...)
+	leave(windowBytes / processtest.Arena / 2)
+	want("half of the bytes", append(before, [2]uint64{windowBytes / processtest.Arena / 2, windowBytes / 2})...)
 	before = credits()
 	send(100, good)
 	leave(len(c.held))
@@ -285,7 +286,7 @@ func FuzzResponses(f *testing.F) {
 	for _, frames := range seeds {
 		var all []byte
 		for _, one := range frames {
-			one.outputs = []ipc.Descriptor{inArena(1, 0, 5000)}
+			one.outputs = []ipc.Descriptor{processtest.InArena(1, 0, 5000)}
 			frame := one.frame()
 			all = binary.LittleEndian.AppendUint32(all, uint32(ipc.HeaderSize+len(frame.Body)))
 			all = binary.LittleEndian.AppendUint32(all, uint32(frame.Kind))
@@ -295,7 +296,7 @@ func FuzzResponses(f *testing.F) {
 		f.Add(all, true)
 		f.Add(all, false)
 	}
-	s := newStandIn(f, backings["sealed"])
+	s := newStandIn(f, processtest.Backings["sealed"])
 	f.Fuzz(func(t *testing.T, frames []byte, decoupled bool) {
 		s := *s
 		s.t = t
@@ -309,7 +310,7 @@ func FuzzResponses(f *testing.F) {
 				kind = ipc.Response
 			}
 			err := c.l.handle(ipc.Frame{Kind: kind, ID: le.Uint64(frames[16:]), Body: frames[ipc.HeaderSize:size]})
-			if err != nil && ruleOf(err) == "" {
+			if err != nil && processtest.RuleOf(err) == "" {
 				t.Errorf("got error %v, want a protocol error", err)
 			}
 			if err != nil {

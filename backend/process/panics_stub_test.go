@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/processtest"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -174,7 +175,7 @@ func TestAPanicOfAReader(t *testing.T) {
 }
 
 // brokenHost panics whenever a model asks for something.
-type brokenHost struct{ fakeHost }
+type brokenHost struct{ processtest.Host }
 
 func (*brokenHost) Submit(context.Context, *infer.Request, infer.Sender) error { panic("a bug above") }
 func (*brokenHost) Load(context.Context, string, string, map[string][]byte) error {

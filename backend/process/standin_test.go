@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/output"
+	"github.com/nereid-serving/nereid/backend/process/processtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/metrics"
@@ -16,11 +16,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// standInArena is how many bytes of its arena a stand-in may use.
-const standInArena = 1 << 20
-
 // standIn is a life without a process: the test writes what a stub would.
 type standIn struct {
+	*processtest.Peer
 	t       testing.TB
 	channel *ipc.Channel
 	peer    ipc.PeerFiles
@@ -29,45 +27,17 @@ type standIn struct {
 
 func newStandIn(t testing.TB, backing shm.Backing) *standIn {
 	t.Helper()
-	s := &standIn{t: t}
-	var err error
-	if s.channel, err = ipc.New(ipc.Config{Life: 7, Backing: backing, UpSize: 4 << 20, MaxArena: standInArena}); err != nil {
-		t.Fatal(err)
-	}
-	s.peer = s.channel.Peer()
-	if err := s.channel.Attached(); err != nil {
-		t.Fatal(err)
-	}
-	region, err := shm.NewRegion(shm.Memfd{}, 1<<20, shm.ReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.pool, err = shm.NewPool(region, shm.PoolConfig{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		s.peer.Close()
-		s.channel.Close()
-		s.pool.Close()
-	})
-	// The arena begins with two strings, again and again.
-	var strings []byte
-	for len(strings) < 64<<10 {
-		strings = append(strings, "\x02\x00\x00\x00ab\x02\x00\x00\x00cd"...)
-	}
-	if _, err := s.peer.Up.WriteAt(strings, shm.ArenaOffset); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	p := processtest.New(t, backing)
+	return &standIn{Peer: p, t: t, channel: p.Channel, peer: p.Files, pool: p.Pool}
 }
 
 // newLife begins a life with the golden frames' names.
 func (s *standIn) newLife() *life {
 	model := &Model{supervisor: &Supervisor{requests: s.pool}, settings: &Config{}, program: &words{}, env: backend.Env{Name: "m", Host: &callHost{}}}
-	loans := &shm.Loans{}
+	kept := s.NewLife()
 	l := &life{
 		in:      &Instance{model: model, name: "m_0", log: zerolog.Nop()},
-		channel: s.channel, loans: loans, encoder: frames.NewEncoder(s.channel, s.pool, loans), decoder: frames.NewDecoder(s.channel, loans, nil),
+		channel: s.channel, loans: kept.Loans, encoder: kept.Encoder, decoder: kept.Decoder,
 		logLimit: output.NewLimit(),
 	}
 	l.calls = newHostCalls(l, model.env.Host, metrics.New(metrics.Config{}).Custom("m"), l.in.log)
@@ -97,15 +67,6 @@ func (*words) Text(fault Fault, subject string) string {
 // unhealthy is what the requests inside a lost process are answered with.
 func unhealthy(instance string) *infer.Error {
 	return infer.Errorf(infer.Internal, "Stub process '%s' is not healthy.", instance)
-}
-
-// returned is how many tickets the stub has got back so far.
-func (s *standIn) returned() uint64 {
-	var word [8]byte
-	if _, err := s.peer.Down.ReadAt(word[:], shm.ReturnOffset); err != nil {
-		s.t.Fatal(err)
-	}
-	return binary.LittleEndian.Uint64(word[:])
 }
 
 // verdict is what came of a batch that a stand-in has answered.

@@ -1,9 +1,10 @@
-package process
+package bls
 
 import (
 	"fmt"
 	"testing"
 
+	"github.com/nereid-serving/nereid/backend/process/processtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
@@ -35,20 +36,20 @@ func TestUnreadStreamsWaitOnlyAlone(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, shm.Memfd{})
 			defer b.settled()
-			b.life.number = 5
+			b.session.last = 5
 			released := make(map[int]int)
 			say := func(i int) {
-				b.host.call(i).send(&infer.Response{Slot: onRelease(func() { released[i]++ })})
+				b.host.Request(i).Send(&infer.Response{Slot: onRelease(func() { released[i]++ })})
 			}
 			for i, r := range c.requests {
 				flags := uint32(0)
 				if r.stream {
 					flags = ipc.InferStream
 				}
-				b.mustAsk(uint64(i+1), inferBody{batch: r.batch, flags: flags}) // no response is demanded
+				b.mustAsk(uint64(i+1), processtest.Infer{Batch: r.batch, Flags: flags}) // no response is demanded
 				switch {
 				case r.ended:
-					b.host.call(i).send(&infer.Response{Final: true})
+					b.host.Request(i).Send(&infer.Response{Final: true})
 				case r.stream:
 					say(i)
 				}
@@ -70,8 +71,8 @@ func TestUnreadStreamsWaitOnlyAlone(t *testing.T) {
 			if got := fmt.Sprint(tight); got != c.tight {
 				t.Errorf("got %s in their windows, want %s", got, c.tight)
 			}
-			if len(b.life.bls.tight) != len(tight) {
-				t.Errorf("%d streams are noted, want %d", len(b.life.bls.tight), len(tight))
+			if len(b.requests.tight) != len(tight) {
+				t.Errorf("%d streams are noted, want %d", len(b.requests.tight), len(tight))
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-package process
+package bls
 
 import "github.com/nereid-serving/nereid/infer"
 
@@ -10,7 +10,7 @@ import "github.com/nereid-serving/nereid/infer"
 
 // joinLocked notes a request and returns the streams that a client may fail to
 // read from now on; the caller loosens them without a lock.
-func (b *blsRequests) joinLocked(q *blsRequest) (unread []*blsRequest) {
+func (b *Requests) joinLocked(q *request) (unread []*request) {
 	for _, s := range b.tight {
 		if s.batch == q.batch {
 			unread = append(unread, s)
@@ -26,14 +26,14 @@ func (b *blsRequests) joinLocked(q *blsRequest) (unread []*blsRequest) {
 		}
 	}
 	if b.tight == nil {
-		b.tight = make(map[uint64]*blsRequest)
+		b.tight = make(map[uint64]*request)
 	}
 	b.tight[q.number] = q
 	return unread
 }
 
 // loosen lets go of the places that responses have in the window of a stream.
-func (q *blsRequest) loosen() {
+func (q *request) loosen() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.loose = true

@@ -1,4 +1,4 @@
-package process
+package bls
 
 import (
 	"sync"
@@ -24,7 +24,7 @@ type responses struct {
 }
 
 // deliver implements infer.Sender.
-func (q *blsRequest) deliver(r *infer.Response) {
+func (q *request) deliver(r *infer.Response) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.loose {
@@ -35,7 +35,7 @@ func (q *blsRequest) deliver(r *infer.Response) {
 }
 
 // grant raises the demand.
-func (q *blsRequest) grant(n uint32) {
+func (q *request) grant(n uint32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.demand += int64(n)
@@ -43,14 +43,14 @@ func (q *blsRequest) grant(n uint32) {
 }
 
 // forget drops all responses, present and future.
-func (q *blsRequest) forget() {
+func (q *request) forget() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.forgotten = true
 	q.flushLocked()
 }
 
-func (q *blsRequest) flushLocked() {
+func (q *request) flushLocked() {
 	for len(q.kept) > 0 && !q.away {
 		r := q.kept[0]
 		last := r.Final
@@ -75,7 +75,7 @@ func (q *blsRequest) flushLocked() {
 
 // sendLocked sends a response; false if a goroutine does it, which goes on with
 // those that follow.
-func (q *blsRequest) sendLocked(r *infer.Response) bool {
+func (q *request) sendLocked(r *infer.Response) bool {
 	if !q.stream {
 		if r.Empty && r.Err == nil {
 			r.Release()
@@ -85,9 +85,9 @@ func (q *blsRequest) sendLocked(r *infer.Response) bool {
 		// others are dropped.
 		q.forgotten = !r.Final
 	}
-	if frames.ToCopy(q.of.pool, r) > copyAside {
+	if frames.ToCopy(q.of.Pool, r) > copyAside {
 		q.away = true
-		if q.of.goAside(func() { q.sendAside(r) }, q.of.session.fail) {
+		if q.of.goAside(func() { q.sendAside(r) }, q.of.session.Fail) {
 			return false
 		}
 		q.away = false
@@ -98,7 +98,7 @@ func (q *blsRequest) sendLocked(r *infer.Response) bool {
 	return true
 }
 
-func (q *blsRequest) sendAside(r *infer.Response) {
+func (q *request) sendAside(r *infer.Response) {
 	last := r.Final
 	q.send(r)
 	q.mu.Lock()
@@ -111,7 +111,7 @@ func (q *blsRequest) sendAside(r *infer.Response) {
 }
 
 // send sends a response and releases it.
-func (q *blsRequest) send(r *infer.Response) {
+func (q *request) send(r *infer.Response) {
 	if !q.stream && !r.Final {
 		one := *r
 		one.Final = true
@@ -122,9 +122,9 @@ func (q *blsRequest) send(r *infer.Response) {
 		r = &one
 	}
 	b := q.of
-	err := boundary.Run(b.log, boundary.Life, func() error { return b.session.sendResponse(q.number, r) })
+	err := boundary.Run(b.Log, boundary.Life, func() error { return b.respond(q.number, r) })
 	b.informed.Store(backend.Now())
 	if err != nil {
-		b.session.fail(err)
+		b.session.Fail(err)
 	}
 }

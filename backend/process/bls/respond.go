@@ -1,4 +1,4 @@
-package process
+package bls
 
 import (
 	"errors"
@@ -8,21 +8,21 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// sendResponse sends INFER_RESPONSE and releases the response. A response that
+// respond sends INFER_RESPONSE and releases the response. A response that
 // cannot be sent is replaced by an error that can. An error returned here ends the life; it
 // is nil if the life has ended already.
-func (l *life) sendResponse(number uint64, r *infer.Response) error {
+func (b *Requests) respond(number uint64, r *infer.Response) error {
 	defer r.Release()
-	err := l.trySendResponse(number, r)
+	err := b.tryRespond(number, r)
 	if refused := frames.Refusal(err); refused != nil {
 		failed := infer.ErrorResponse(refused)
 		failed.Final = r.Final
-		err = l.trySendResponse(number, failed)
+		err = b.tryRespond(number, failed)
 	}
 	if refused := frames.Refusal(err); refused != nil { // not even the text, if it is long
 		failed := infer.ErrorResponse(infer.Errorf(infer.Internal, "An error occurred while performing BLS request."))
 		failed.Final = r.Final
-		err = l.trySendResponse(number, failed)
+		err = b.tryRespond(number, failed)
 	}
 	if errors.Is(err, ipc.ErrClosed) {
 		return nil
@@ -30,19 +30,18 @@ func (l *life) sendResponse(number uint64, r *infer.Response) error {
 	return err
 }
 
-func (l *life) trySendResponse(number uint64, r *infer.Response) error {
+func (b *Requests) tryRespond(number uint64, r *infer.Response) error {
 	for i := range r.Parameters {
 		if r.Err == nil && r.Parameters[i].Kind == infer.DoubleParameter {
 			return infer.Errorf(infer.InvalidArg, "Unsupported parameter type for parameter '%s'.", r.Parameters[i].Name)
 		}
 	}
-	p, err := l.encoder.Place(r)
+	p, err := b.Encoder.Place(r)
 	if err != nil {
 		return err
 	}
 	defer p.Release()
-	in := l.in
-	in.submit.Lock()
-	defer in.submit.Unlock()
+	b.Submit.Lock()
+	defer b.Submit.Unlock()
 	return p.Send(number)
 }

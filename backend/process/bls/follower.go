@@ -1,0 +1,73 @@
+package bls
+
+import (
+	"errors"
+
+	"github.com/nereid-serving/nereid/ipc"
+)
+
+// callees are those of a chain of models that call each other at which a
+// Follower looks for the last callee, for which all others wait.
+const callees = 8
+
+// Follower looks for the response of the model that a process waits for, while a
+// goroutine spins on that process, which says nothing before the response has come.
+type Follower struct {
+	Of      *Requests // of the process on which the goroutine spins
+	watched *Requests // of the last callee; nil while there is none, or another goroutine watches it
+}
+
+// Look reports whether something has come. It is called again and again while nothing has.
+func (f *Follower) Look() bool {
+	last := f.Of.callee.Load()
+	for range callees {
+		if last == nil {
+			break
+		}
+		next := last.callee.Load()
+		if next == nil {
+			break
+		}
+		last = next
+	}
+	if last != f.watched {
+		f.Leave()
+		if last != nil && last != f.Of && last.Channel.Watch() {
+			f.watched = last
+		}
+	}
+	if f.watched == nil {
+		return false
+	}
+	found, err := f.watched.Channel.Look(f.watched.session.Handle)
+	if err != nil {
+		f.failed(err)
+	}
+	return found
+}
+
+// Leave ends the watch, if there is one.
+func (f *Follower) Leave() {
+	b := f.watched
+	f.watched = nil
+	if b == nil {
+		return
+	}
+	if err := b.Channel.Unwatch(b.session.Handle); err != nil {
+		b.failUnlessClosed(err)
+	}
+}
+
+func (f *Follower) failed(err error) {
+	b := f.watched
+	f.watched = nil
+	_ = b.Channel.Unwatch(func(ipc.Frame) error { return err })
+	b.failUnlessClosed(err)
+}
+
+// failUnlessClosed ends the life of a process that has broken the protocol.
+func (b *Requests) failUnlessClosed(err error) {
+	if !errors.Is(err, ipc.ErrClosed) {
+		b.session.Fail(err)
+	}
+}
