@@ -41,9 +41,9 @@ func (l *life) handle(f ipc.Frame) error {
 	case ipc.Log:
 		return l.logged(f)
 	case ipc.Call:
-		return l.calls.receive(f)
+		return l.calls.Receive(f)
 	case ipc.Metric:
-		return l.calls.measure(f)
+		return l.calls.Measure(f)
 	}
 	return l.handshake.receive(f)
 }

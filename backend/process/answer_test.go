@@ -211,7 +211,7 @@ func FuzzFrames(f *testing.F) {
 		if n > limit {
 			t.Errorf("%d bytes were allocated for a body of %d, want at most %d", n, len(body), limit)
 		}
-		l.calls.end(false)
+		l.calls.Close(false)
 		if names := l.decoder.Names().List(); len(names) > 6 || len(names) == 6 && (err != nil || names[5] != string(body)) {
 			t.Errorf("table of names is %q, with error %v", names, err)
 		}

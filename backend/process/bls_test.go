@@ -20,7 +20,7 @@ func TestInferIsCancelledWithItsCallers(t *testing.T) {
 	l.seen = phaseInitialized
 	l.bls.Host, l.bls.Version = host, 3
 	defer func() {
-		l.calls.end(false)
+		l.calls.Close(false)
 		l.bls.Close()
 		for i := range host.Taken() { // what is in flight ends
 			host.Request(i).Send(infer.ErrorResponse(infer.Errorf(infer.Cancelled, "")))

@@ -11,8 +11,9 @@
 // AUTO_COMPLETE and INITIALIZE tell it, and how its faults read. A backend opens its
 // models by Supervisor.Open with a Program for each; nothing else here depends on it.
 // Package launch keeps the processes themselves, package output what they print; package
-// frames turns requests and responses into the bodies of frames, and back; package bls has
-// the requests that a model makes. A process is called a stub, which it is of the model: the other side of the protocol.
+// frames turns requests and responses into the bodies of frames, and back; packages bls
+// and hostcalls have what a model asks of the server. A process is called a stub, which it
+// is of the model: the other side of the protocol.
 //
 // An instance has five states:
 //
@@ -27,14 +28,15 @@
 //
 // A life reads frames and hands each to the type whose job it is about:
 //
-//	handshake    what its process may say, and has said, until it takes batches and at its end
-//	inFlight     the batches that it executes (inside.go), which execute.go hands over and
-//	             answer.go takes back, and the requests that these leave open, with their
-//	             windows and credit (open.go)
-//	readiness    READY? (ready.go)
-//	bls.Requests what its model asks of other models, in a package; bls.go is their session
-//	hostCalls    what it asks of the server: load, unload, metrics (calls.go)
-//	ending       its process, and why that ends (ending.go); end.go settles what it leaves
+//	handshake        what its process may say, and has said, until it takes batches and at
+//	                 its end; handshake.go and complete.go ask
+//	inFlight         the batches that it executes (inside.go), which execute.go hands over
+//	                 and answer.go takes back, and the requests that these leave open, with
+//	                 their windows and credit (open.go)
+//	readiness        READY? (ready.go)
+//	bls.Requests     what its model asks of other models; bls.go has their session
+//	hostcalls.Calls  what else its model asks of the server: load, unload, metrics
+//	ending           its process, and why that ends (ending.go); end.go settles what it leaves
 //
 // The package has more than 15 files because a life is one state under one lock: its
 // batches and open streams answer for each other when it ends.

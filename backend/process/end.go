@@ -60,7 +60,7 @@ func (l *life) end(cause error) {
 
 	l.answerLeft(taken)
 	in.model.supervisor.children.KillOrphans(l.process)
-	l.calls.end(l.seen == phaseFinalized && !liar)
+	l.calls.Close(l.seen == phaseFinalized && !liar)
 }
 
 // leave takes the life from its instance, and notes what the stub still had before

@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/bls"
 	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/backend/process/frames"
+	"github.com/nereid-serving/nereid/backend/process/hostcalls"
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/boundary"
@@ -30,7 +31,7 @@ type life struct {
 	inFlight
 	readiness readiness
 	bls       *bls.Requests
-	calls     *hostCalls
+	calls     *hostcalls.Calls
 	ending
 
 	response ipc.ResponseBody // reused; guarded by the receive lock
@@ -128,7 +129,9 @@ func (in *Instance) begin() (*life, error) {
 		encoder: frames.NewEncoder(channel, s.requests, loans), decoder: frames.NewDecoder(channel, loans, s.account),
 		logLimit: output.NewLimit(),
 	}
-	l.calls = newHostCalls(l, in.model.env.Host, s.metrics.Custom(in.model.env.Name), in.log)
+	l.calls = hostcalls.New(hostcalls.Config{
+		Host: in.model.env.Host, Metrics: s.metrics.Custom(in.model.env.Name), Encoder: l.encoder, Fail: l.fail, Log: in.log,
+	})
 	l.handshake.begin()
 	l.inFlight.begin(in, l, channel)
 	l.ending.begin()
@@ -144,7 +147,7 @@ func (in *Instance) begin() (*life, error) {
 			l.output.Close()
 		}
 		channel.Close()
-		l.calls.end(false)
+		l.calls.Close(false)
 	}()
 	if files.Requests, err = s.requestsFile(); err == nil {
 		l.output, files.Output, err = output.Open(in.log.With().Str("file", "output").Logger(), s.printed(settings))
@@ -234,11 +237,6 @@ func orForever(d time.Duration) time.Duration {
 		return 1<<63 - 1
 	}
 	return d
-}
-
-// sendBody implements callSession.
-func (l *life) sendBody(kind ipc.Kind, id uint64, body []byte) error {
-	return l.encoder.Send(kind, id, body)
 }
 
 // busyLocked implements inFlightSession.

@@ -292,7 +292,7 @@ func TestAPanicOfTheEndOfALife(t *testing.T) {
 		return now != nil && now != life
 	})
 	output.Finish()
-	life.calls.end(false)
+	life.calls.Close(false)
 	m.wantFree()
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/hostcalls"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/backend/process/processtest"
 	"github.com/nereid-serving/nereid/infer"
@@ -40,7 +41,9 @@ func (s *standIn) newLife() *life {
 		channel: s.channel, loans: kept.Loans, encoder: kept.Encoder, decoder: kept.Decoder,
 		logLimit: output.NewLimit(),
 	}
-	l.calls = newHostCalls(l, model.env.Host, metrics.New(metrics.Config{}).Custom("m"), l.in.log)
+	l.calls = hostcalls.New(hostcalls.Config{
+		Host: model.env.Host, Metrics: metrics.New(metrics.Config{}).Custom("m"), Encoder: l.encoder, Fail: l.fail, Log: l.in.log,
+	})
 	l.handshake.begin()
 	l.inFlight.begin(l.in, l, s.channel)
 	l.bls = l.newBLS()
@@ -135,7 +138,7 @@ func (s *standIn) release(l *life, v verdict) {
 			r.Release()
 		}
 	}
-	l.calls.end(false)
+	l.calls.Close(false)
 	l.loans.Close()
 	if n := s.channel.Arena().Outstanding(); n != 0 {
 		s.t.Errorf("%d descriptors are outstanding, want none", n)

@@ -140,7 +140,7 @@ func refuse(bad bool, format string, args ...any) error {
 // number makes the reader of a number of Triton's.
 func number(set func(c *Config, n int64) error) func(*Config, string) error {
 	return func(c *Config, text string) error {
-		n, err := process.Stol(text)
+		n, err := infer.Stol(text)
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package process
+package hostcalls
 
 import (
 	"encoding/binary"
@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/ipc/ipctest"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/rs/zerolog"
 	"github.com/vmihailenco/msgpack/v5"
 )
 
@@ -28,6 +29,21 @@ func TestParseVersionTakesLeadingDigits(t *testing.T) {
 			t.Errorf("%q: got %d, error %v, want %d", text, got, err, want)
 		}
 	}
+}
+
+// newCalls makes the calls of a life of model m.
+func newCalls(t testing.TB, life processtest.Life, registry *metrics.Registry) *Calls {
+	return New(Config{
+		Host: &processtest.Host{}, Metrics: registry.Custom("m"), Encoder: life.Encoder, Log: zerolog.Nop(),
+		Fail: func(err error) { t.Errorf("the life is ended: %v", err) },
+	})
+}
+
+func handle(c *Calls, f ipc.Frame) error {
+	if f.Kind == ipc.Metric {
+		return c.Measure(f)
+	}
+	return c.Receive(f)
 }
 
 // callOf makes a CALL.
@@ -76,15 +92,14 @@ func TestMalformedHostCallsEndTheLife(t *testing.T) {
 		"short METRIC":           {ipc.Frame{Kind: ipc.Metric, ID: 1, Body: []byte{1, 0, 0, 0}}, "frame"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newStandIn(t, processtest.Backings["sealed"]).newLife()
-			l.seen = phaseInitialized
-			defer l.calls.end(false)
+			c := newCalls(t, processtest.New(t, processtest.Backings["sealed"]).NewLife(), metrics.New(metrics.Config{}))
+			defer c.Close(false)
 			for _, good := range []ipc.Frame{callOf(t, 1, family), callOf(t, 2, metric), metricOf(1, 1, 2), metricOf(1, 1, math.NaN())} {
-				if err := l.handle(good); err != nil {
+				if err := handle(c, good); err != nil {
 					t.Fatal(err)
 				}
 			}
-			err := l.handle(test.evil)
+			err := handle(c, test.evil)
 			var broken *ipc.ProtocolError
 			if !errors.As(err, &broken) || broken.Rule != test.rule {
 				t.Errorf("got error %v, want one of rule %q", err, test.rule)
@@ -92,15 +107,10 @@ func TestMalformedHostCallsEndTheLife(t *testing.T) {
 		})
 	}
 	// An operation that a later stub may know is refused, and no more.
-	l := newStandIn(t, processtest.Backings["sealed"]).newLife()
-	defer l.calls.end(false)
-	l.seen = phaseInitialized
-	if err := l.handle(callOf(t, 1, map[string]any{"operation": "fly"})); err != nil {
+	c := newCalls(t, processtest.New(t, processtest.Backings["sealed"]).NewLife(), metrics.New(metrics.Config{}))
+	defer c.Close(false)
+	if err := handle(c, callOf(t, 1, map[string]any{"operation": "fly"})); err != nil {
 		t.Errorf("unknown operation: got error %v", err)
-	}
-	l.seen = phaseStarted
-	if err := l.handle(callOf(t, 1, family)); processtest.RuleOf(err) != "kind" {
-		t.Errorf("before HELLO: got error %v", err)
 	}
 }
 
@@ -119,10 +129,9 @@ func FuzzCalls(f *testing.F) {
 		f.Add(all)
 	}
 	f.Fuzz(func(t *testing.T, frames []byte) {
-		l := newStandIn(t, processtest.Backings["sealed"]).newLife()
-		l.seen = phaseInitialized
+		life := processtest.New(t, processtest.Backings["sealed"]).NewLife()
 		registry := metrics.New(metrics.Config{})
-		l.calls = newHostCalls(l, l.in.model.env.Host, registry.Custom("m"), l.in.log)
+		c := newCalls(t, life, registry)
 		n := testkit.Allocated(func() {
 			for rest := frames; len(rest) >= 4; {
 				size := min(int(le.Uint16(rest[2:])), len(rest)-4)
@@ -131,7 +140,7 @@ func FuzzCalls(f *testing.F) {
 					frame.Kind = ipc.Metric
 				}
 				rest = rest[4+size:]
-				if err := l.handle(frame); err != nil {
+				if err := handle(c, frame); err != nil {
 					if processtest.RuleOf(err) == "" {
 						t.Errorf("got error %v, want a protocol error", err)
 					}
@@ -148,12 +157,12 @@ func FuzzCalls(f *testing.F) {
 			t.Errorf("metrics: status %d", w.Code)
 		}
 		before := len(w.Body.String())
-		l.calls.end(false)
+		c.Close(false)
 		w = httptest.NewRecorder()
 		registry.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		if strings.Contains(strings.ReplaceAll(w.Body.String(), "nv_", ""), "# HELP f") || w.Body.Len() > before {
 			t.Errorf("series are left:\n%s", w.Body)
 		}
-		l.loans.Close()
+		life.Loans.Close()
 	})
 }

@@ -1,10 +1,6 @@
-package process
+package infer
 
-import (
-	"strconv"
-
-	"github.com/nereid-serving/nereid/infer"
-)
+import "strconv"
 
 // Stol reads the decimal number that text begins with, as C's function of that
 // name does, which Triton uses.
@@ -22,11 +18,11 @@ func Stol(text string) (int64, error) {
 		i++
 	}
 	if i == digits {
-		return 0, infer.Errorf(infer.InvalidArg, "stol")
+		return 0, Errorf(InvalidArg, "stol")
 	}
 	n, err := strconv.ParseInt(text[begin:i], 10, 64)
 	if err != nil {
-		return 0, infer.Errorf(infer.InvalidArg, "stol") // out of range; Triton says no more
+		return 0, Errorf(InvalidArg, "stol") // out of range; Triton says no more
 	}
 	return n, nil
 }

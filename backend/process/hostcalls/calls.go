@@ -1,0 +1,217 @@
+package hostcalls
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/frames"
+	"github.com/nereid-serving/nereid/backend/process/output"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/metrics"
+	"github.com/rs/zerolog"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// Limits of the host calls that one process has in flight: those that take their time,
+// and the bytes of what they brought.
+const (
+	maxCalls     = 256
+	maxCallBytes = 2 * ipc.MaxSpilledBody
+	maxCallFiles = 4096 // of one model to load
+)
+
+// Config says which server and which process the calls are between.
+type Config struct {
+	Host    backend.Host
+	Metrics *metrics.Holder // of what the process measures; used with the receive lock held
+	Encoder *frames.Encoder // of the frames that the process is sent
+	// Fail ends the life of the process because of an error. It does not wait.
+	Fail func(error)
+	Log  zerolog.Logger
+}
+
+// Calls are the host calls of one process.
+type Calls struct {
+	Config
+
+	// ctx ends with the life: calls that wait are given up.
+	ctx     context.Context
+	cancel  context.CancelFunc
+	waiting sync.WaitGroup // added to under the receive lock
+	// count and bytes are of the calls that a goroutine acts on. The reader of the ring
+	// adds to them, and those goroutines take away.
+	count atomic.Int32
+	bytes atomic.Int64
+}
+
+// New makes the calls of a life; Close ends them.
+func New(config Config) *Calls {
+	c := &Calls{Config: config}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// Close gives up what is in flight and waits until nothing is. What the process has
+// measured stays among the server's metrics if keep is set. No frame of the process may be
+// handled any more.
+func (c *Calls) Close(keep bool) {
+	c.cancel()
+	c.Metrics.End(keep)
+	c.waiting.Wait()
+}
+
+// Receive acts on a CALL. What takes its time is done by a goroutine; everything
+// about metrics is done at once, so that it keeps its order. Callers hold the receive lock.
+// An error ends the life.
+func (c *Calls) Receive(f ipc.Frame) error {
+	var body callBody
+	if err := frames.DecodeMap(f, &body); err != nil {
+		return err
+	}
+	if len(f.Body) > frames.MaxMap && body.Operation != "load" {
+		return ipc.Broken("frame", "body of CALL %q has %d bytes, want at most %d", body.Operation, len(f.Body), frames.MaxMap)
+	}
+	if (f.ID == 0) != (body.Operation == "drop_family") {
+		return ipc.Broken("call", "CALL %q has number %d", body.Operation, f.ID)
+	}
+	var (
+		err    error
+		result resultBody
+	)
+	switch body.Operation {
+	case "load", "unload", "ready":
+		return c.control(f.ID, &body, int64(len(f.Body)))
+	case "new_family":
+		err = c.Metrics.NewFamily(body.Family, body.Name, body.Description, metrics.Kind(body.Kind))
+	case "new_metric":
+		err = c.Metrics.NewMetric(body.Family, body.Metric, body.Labels, body.Buckets)
+	case "drop_family":
+		return misused(c.Metrics.DropFamily(body.Family))
+	case "value":
+		known := false
+		if result.Value, known, err = c.Metrics.Value(body.Metric); err == nil && !known {
+			err = errDropped
+		}
+	default:
+		err = infer.Errorf(infer.Unsupported, "a call of an unknown kind")
+	}
+	if err := misused(err); err != nil {
+		return err
+	}
+	if err != nil {
+		result.Error = err.Error()
+	}
+	return c.result(f.ID, result)
+}
+
+// errDropped is for a thread that asks for a metric while another one drops it.
+var errDropped = errors.New("Invalid metric operation as the corresponding 'MetricFamily' has been deleted. " +
+	"The 'MetricFamily' object should be deleted AFTER its corresponding 'Metric' objects have been deleted.")
+
+// misused turns what no stub asks for into a protocol error; other errors are
+// for the model.
+func misused(err error) error {
+	if errors.Is(err, metrics.ErrMisuse) {
+		return ipc.Broken("metric", "%v", err)
+	}
+	return nil
+}
+
+// Measure acts on a METRIC. Callers hold the receive lock. An error ends the life.
+func (c *Calls) Measure(f ipc.Frame) error {
+	body, err := ipc.ParseMetric(f.Body)
+	if err != nil {
+		return err
+	}
+	return misused(c.Metrics.Apply(f.ID, metrics.Operation(body.Operation), body.Value))
+}
+
+// control has a call about models done by a goroutine of its own, as far as
+// there may be another one.
+func (c *Calls) control(number uint64, body *callBody, bytes int64) error {
+	done := func() {
+		c.count.Add(-1)
+		c.bytes.Add(-bytes)
+	}
+	if n, b := c.count.Add(1), c.bytes.Add(bytes); n > maxCalls || b > maxCallBytes {
+		done()
+		return c.result(number, resultBody{Error: infer.Errorf(infer.Unavailable,
+			"%d calls of %d bytes are under way, at most %d of %d can be", n-1, b-bytes, maxCalls, maxCallBytes).Message})
+	}
+	c.waiting.Go(boundary.Guard(c.Log, boundary.Life, func() {
+		defer done()
+		var result resultBody
+		err := boundary.Run(c.Log, boundary.Models, func() (err error) {
+			result, err = c.act(c.ctx, body)
+			return err
+		})
+		if err != nil {
+			result.Error = infer.AsError(err).Message
+		}
+		if err := c.result(number, result); err != nil {
+			c.Fail(err)
+		}
+	}, c.Fail))
+	return nil
+}
+
+// act asks the packages above.
+func (c *Calls) act(ctx context.Context, body *callBody) (result resultBody, err error) {
+	switch body.Operation {
+	case "load":
+		if body.Files.tooMany {
+			return result, infer.Errorf(infer.InvalidArg, "failed to load '%s', it has more than %d files", body.Model, maxCallFiles)
+		}
+		var files map[string][]byte
+		for name, content := range body.Files.content {
+			if files == nil {
+				files = make(map[string][]byte, len(body.Files.content))
+			}
+			path, ok := strings.CutPrefix(name, "file:")
+			if !ok {
+				c.Log.Error().Msgf("load of model '%s': Unrecognized load parameter '%s', want 'file:' and a path", body.Model, output.Cut(name))
+				return result, infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", body.Model)
+			}
+			files[path] = content
+		}
+		err = c.Host.Load(ctx, body.Model, body.Config, files)
+	case "unload":
+		err = c.Host.Unload(ctx, body.Model, body.Dependents)
+	case "ready":
+		var version int64
+		if version, err = parseVersion(body.Version); err == nil {
+			result.Ready, err = c.Host.ModelReady(ctx, body.Model, version)
+		}
+	}
+	return result, err
+}
+
+// maxResultText bounds the text of an error, in bytes.
+const maxResultText = 256 << 10
+
+// result sends RESULT. An error ends the life; a life that has ended is none.
+func (c *Calls) result(number uint64, body resultBody) error {
+	body.Error = strings.ToValidUTF8(output.CutAt(body.Error, maxResultText), "\uFFFD")
+	encoded, err := msgpack.Marshal(&body)
+	if err != nil {
+		return err
+	}
+	err = c.Encoder.Send(ipc.Result, number, encoded)
+	if len(encoded) > ipc.MaxInlineBody && frames.Refusal(err) != nil {
+		// There is no memory for a long text now.
+		body.Error = output.Cut(body.Error)
+		if encoded, err = msgpack.Marshal(&body); err == nil {
+			err = c.Encoder.Send(ipc.Result, number, encoded)
+		}
+	}
+	if errors.Is(err, ipc.ErrClosed) {
+		return nil
+	}
+	return err
+}
