@@ -2,10 +2,30 @@ package server
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/regions"
 )
+
+// Access is what a front end lets clients use: which groups of endpoints need a header, and
+// which headers become parameters of inferences.
+type Access struct {
+	Restrictions Restrictions
+	Forwarding   *Forwarding // nil forwards nothing
+}
+
+// NewAccess makes the Access of a front end, from the fields of its Config that its errors
+// name.
+func NewAccess(restricted []Restriction, forwardPattern string) (a Access, err error) {
+	if a.Restrictions, err = NewRestrictions(restricted); err != nil {
+		return a, fmt.Errorf("Restricted: %w", err)
+	}
+	if a.Forwarding, err = NewForwarding(forwardPattern); err != nil {
+		return a, fmt.Errorf("ForwardPattern: %w", err)
+	}
+	return a, nil
+}
 
 // Parts are what the front ends share.
 type Parts struct {

@@ -190,11 +190,6 @@ func (c Config) Validate() error {
 	if c.TLS.Enabled && c.TLS.Mutual && c.TLS.RootFile == "" {
 		return errors.New("TLS is mutual, want a root certificate")
 	}
-	if _, err := server.NewRestrictions(c.Restricted); err != nil {
-		return fmt.Errorf("Restricted: %w", err)
-	}
-	if _, err := server.NewForwarding(c.ForwardPattern); err != nil {
-		return fmt.Errorf("ForwardPattern: %w", err)
-	}
-	return nil
+	_, err := server.NewAccess(c.Restricted, c.ForwardPattern)
+	return err
 }

@@ -23,16 +23,15 @@ import (
 
 // FrontEnd is the gRPC front end. Listen, then Run it once.
 type FrontEnd struct {
-	cfg          Config
-	core         server.Core
-	allocate     server.Allocator
-	account      *memory.Account
-	logging      server.LogControl
-	regions      *regions.Registry
-	extensions   []string
-	log          zerolog.Logger
-	restrictions server.Restrictions
-	forwarding   *server.Forwarding
+	cfg        Config
+	core       server.Core
+	allocate   server.Allocator
+	account    *memory.Account
+	logging    server.LogControl
+	regions    *regions.Registry
+	extensions []string
+	log        zerolog.Logger
+	access     server.Access
 
 	pool      message.BufferPool // of the transport's buffers
 	receiving message.ReceiverConfig
@@ -67,8 +66,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 		log:        log,
 		stopping:   make(chan struct{}),
 	}
-	g.restrictions, _ = server.NewRestrictions(restricted(cfg.Restricted)) // Validate has
-	g.forwarding, _ = server.NewForwarding(cfg.ForwardPattern)             // tried both
+	g.access, _ = server.NewAccess(restricted(cfg.Restricted), cfg.ForwardPattern) // Validate has tried
 	g.waiting = replies.NewStreams(g.account)
 	g.receiving = message.ReceiverConfig{MaxBytes: cfg.MaxMessageBytes, Timeout: cfg.ReadTimeout, Pool: &g.pool, Log: log}
 	return g, nil
@@ -208,7 +206,7 @@ func (g *FrontEnd) serve(stream grpc.ServerStream, group string, refusal error, 
 	if g.isStopping() {
 		return refusal
 	}
-	if len(g.restrictions) > 0 {
+	if len(g.access.Restrictions) > 0 {
 		if err := g.admit(stream.Context(), group); err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func restricted(list []server.Restriction) []server.Restriction {
 
 // admit refuses an RPC of a group that is closed to this client.
 func (g *FrontEnd) admit(ctx context.Context, group string) error {
-	want, ok := g.restrictions.Allow(group, func(name string) (string, bool) {
+	want, ok := g.access.Restrictions.Allow(group, func(name string) (string, bool) {
 		values := metadata.ValueFromIncomingContext(ctx, name)
 		if len(values) == 0 {
 			return "", false
@@ -43,7 +43,7 @@ func (g *FrontEnd) admit(ctx context.Context, group string) error {
 // forwarded returns the metadata that is chosen, as parameters in the order of
 // their names.
 func (g *FrontEnd) forwarded(ctx context.Context) (params []infer.Parameter, err error) {
-	if g.forwarding == nil {
+	if g.access.Forwarding == nil {
 		return nil, nil
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
@@ -52,7 +52,7 @@ func (g *FrontEnd) forwarded(ctx context.Context) (params []infer.Parameter, err
 			continue
 		}
 		for _, v := range md[key] {
-			if params, err = g.forwarding.AppendHeader(params, key, v); err != nil {
+			if params, err = g.access.Forwarding.AppendHeader(params, key, v); err != nil {
 				return nil, err
 			}
 		}

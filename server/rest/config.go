@@ -71,11 +71,6 @@ func (c Config) Validate() error {
 	if c.encrypts() && (c.Certificates.Cert == "" || c.Certificates.Key == "") {
 		return errors.New("Certificates are not complete, want a certificate and a key")
 	}
-	if _, err := server.NewRestrictions(c.Restricted); err != nil {
-		return fmt.Errorf("Restricted: %w", err)
-	}
-	if _, err := server.NewForwarding(c.ForwardPattern); err != nil {
-		return fmt.Errorf("ForwardPattern: %w", err)
-	}
-	return nil
+	_, err := server.NewAccess(c.Restricted, c.ForwardPattern)
+	return err
 }

@@ -47,11 +47,11 @@ func NewEndpoints(cfg Config, parts server.Parts, log zerolog.Logger) (*Endpoint
 		serverJSON: serverMetadata(cfg.ServerName, cfg.ServerVersion),
 		log:        log,
 	}
-	h.restrictions, _ = server.NewRestrictions(cfg.Restricted) // Validate has
-	forwarding, _ := server.NewForwarding(cfg.ForwardPattern)  // tried both
+	access, _ := server.NewAccess(cfg.Restricted, cfg.ForwardPattern) // Validate has tried
+	h.restrictions = access.Restrictions
 	h.bodies = &body.Gatherer{Open: parts.Open, Account: parts.Memory, MaxBytes: cfg.MaxInputBytes}
-	h.inferences = inference.NewCodec(h.bodies, parts.Allocate, parts.Regions, forwarding)
-	h.generations = generate.NewCodec(h.bodies, parts.Allocate, forwarding)
+	h.inferences = inference.NewCodec(h.bodies, parts.Allocate, parts.Regions, access.Forwarding)
+	h.generations = generate.NewCodec(h.bodies, parts.Allocate, access.Forwarding)
 	return h, nil
 }
 
