@@ -101,7 +101,7 @@ var mayImport = map[string][]string{
 var tested = map[string][]string{
 	"backend/process":     {"backend/python", "stub", "pyutils"}, // whose stubs they host
 	"backend/python":      {"ipc", "pyutils", "stub"},
-	"models":              {"metrics", "models/cache", "scheduler/ratelimit"},
+	"models":              {"metrics", "scheduler/ratelimit"},
 	"models/signature":    {"models/config"},
 	"server/rest/body":    {"boundary"},
 	"server/grpc/message": {"kserve"},

@@ -13,7 +13,6 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
@@ -203,24 +202,5 @@ func TestEnsembleHoldsItsModels(t *testing.T) {
 	r.ending.Wait()
 	if response, err := askChain(t.Context(), r); err == nil && response.Err == nil {
 		t.Error("the ensemble answers although one of its models is not there")
-	}
-}
-
-func TestComposingNamesModelsAndVersions(t *testing.T) {
-	config, err := config.ParseText("config.pbtxt", []byte(`name: "e" platform: "ensemble" ensemble_scheduling {
-		step { model_name: "m" model_version: 3 input_map { key: "IN" value: "A" } output_map { key: "OUT" value: "B" } }
-		step { model_name: "n" model_version: -1 input_map { key: "IN" value: "B" } output_map { key: "OUT" value: "C" } }
-		step { model_name: "m" model_version: 1 input_map { key: "IN" value: "C" } output_map { key: "OUT" value: "D" } }
-	}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := (&repository.Description{Config: config}).Composing()
-	want := map[repository.Identity][]int64{{Name: "m"}: {1, 3}, {Name: "n"}: {infer.LatestVersion}}
-	if !maps.EqualFunc(got, want, slices.Equal) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	if got := (&repository.Description{Config: &kserve.ModelConfig{}}).Composing(); len(got) != 0 {
-		t.Errorf("a model that is no ensemble is composed of %v", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
 )
 
@@ -130,5 +131,24 @@ func TestBucketsOfOtherFamiliesAreWarnedOf(t *testing.T) {
 	want := []string{"model 'm' sets the buckets of metric family 'other', which has none that a model can set"}
 	if !slices.Equal(description.Warnings, want) {
 		t.Errorf("warnings: got %q, want %q", description.Warnings, want)
+	}
+}
+
+func TestComposingNamesModelsAndVersions(t *testing.T) {
+	config, err := config.ParseText("config.pbtxt", []byte(`name: "e" platform: "ensemble" ensemble_scheduling {
+		step { model_name: "m" model_version: 3 input_map { key: "IN" value: "A" } output_map { key: "OUT" value: "B" } }
+		step { model_name: "n" model_version: -1 input_map { key: "IN" value: "B" } output_map { key: "OUT" value: "C" } }
+		step { model_name: "m" model_version: 1 input_map { key: "IN" value: "C" } output_map { key: "OUT" value: "D" } }
+	}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := (&Description{Config: config}).Composing()
+	want := map[Identity][]int64{{Name: "m"}: {1, 3}, {Name: "n"}: {infer.LatestVersion}}
+	if !maps.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := (&Description{Config: &kserve.ModelConfig{}}).Composing(); len(got) != 0 {
+		t.Errorf("a model that is no ensemble is composed of %v", got)
 	}
 }

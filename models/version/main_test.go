@@ -70,6 +70,16 @@ func (s *shelf) load(name string) (*Version, error) {
 	return v, err
 }
 
+// close closes a version that has been loaded.
+func (s *shelf) close(name string) {
+	s.t.Helper()
+	id := repository.Identity{Name: name}
+	if err := s.versions[id].Close(); err != nil {
+		s.t.Error(err)
+	}
+	delete(s.versions, id)
+}
+
 // Latest implements Registry.
 func (s *shelf) Latest(step, _ repository.Identity) (*Version, error) {
 	if v := s.versions[step]; v != nil {

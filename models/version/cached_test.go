@@ -1,11 +1,9 @@
-package models
+package version
 
 import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -88,18 +86,12 @@ output [ { name: "X" data_type: TYPE_INT32 dims: [ -1, 1 ] reshape { shape: [ -1
 response_cache { enable: true }
 `
 
-// cachedRegistry serves one model whose responses are cached, in size bytes.
-func cachedRegistry(t *testing.T, a *answerer, size int64, log *strings.Builder) *Registry {
+// cached loads one model whose responses are cached, in size bytes.
+func cached(t *testing.T, a *answerer, size int64, log *strings.Builder) (*shelf, *Version) {
 	t.Helper()
 	root := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "m", "1"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "m", "config.pbtxt"), []byte(cachedConfig), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	r := newTestRegistry(t, root, a, func(c *RegistryConfig) {
-		explicit("m")(c)
+	testkit.WriteFiles(t, root, map[string]string{"m/config.pbtxt": cachedConfig, "m/1/keep": ""})
+	s := newShelf(t, root, a, func(c *Settings) {
 		if size > 0 {
 			kept, err := cache.New(cache.Config{Size: size})
 			if err != nil {
@@ -111,10 +103,11 @@ func cachedRegistry(t *testing.T, a *answerer, size int64, log *strings.Builder)
 			c.Log = zerolog.New(zerolog.SyncWriter(log))
 		}
 	})
-	if err := r.Start(t.Context()); err != nil {
+	v, err := s.load("m")
+	if err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return s, v
 }
 
 // valueRequest is a request for a value.
@@ -176,7 +169,7 @@ func (c *client) Copy() ([]byte, infer.Memory, error) {
 // TestForeignInputsAreCopiedAtTheDoor: neither the cache nor an instance meets an input in
 // foreign memory, and a request whose bytes have vanished is refused and counts nothing.
 func TestForeignInputsAreCopiedAtTheDoor(t *testing.T) {
-	r := cachedRegistry(t, &answerer{}, 4000, nil)
+	_, v := cached(t, &answerer{}, 4000, nil)
 	foreign := func(value int32) *infer.Request {
 		request := valueRequest(value)
 		request.Inputs[0].Data, request.Inputs[0].Memory = nil, &client{value}
@@ -191,32 +184,28 @@ func TestForeignInputsAreCopiedAtTheDoor(t *testing.T) {
 		{foreign(4), "X=4@2 Y=4@2"},
 		{foreign(0), "the bytes have vanished"},
 	} {
-		if got := answered(t, r.Infer, step.request); got != step.want {
+		if got := answered(t, v.Infer, step.request); got != step.want {
 			t.Errorf("got %q, want %q", got, step.want)
 		}
 	}
-	if got, want := counts(t, r), "inferences 2 executions 2 success 3 fail 0 queue 3 compute 2 hit 1 miss 2"; got != want {
+	if got, want := counts(v), "inferences 2 executions 2 success 3 fail 0 queue 3 compute 2 hit 1 miss 2"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
 // counts are the numbers of a version's statistics.
-func counts(t *testing.T, r *Registry) string {
-	t.Helper()
-	list, err := r.Statistics("m", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, n := list[0].GetInferenceStats(), func(d *kserve.StatisticDuration) uint64 { return d.GetCount() }
-	return fmt.Sprintf("inferences %d executions %d success %d fail %d queue %d compute %d hit %d miss %d", list[0].GetInferenceCount(),
-		list[0].GetExecutionCount(), n(s.GetSuccess()), n(s.GetFail()), n(s.GetQueue()), n(s.GetComputeInfer()), n(s.GetCacheHit()), n(s.GetCacheMiss()))
+func counts(v *Version) string {
+	all, n := v.Statistics(), func(d *kserve.StatisticDuration) uint64 { return d.GetCount() }
+	s := all.GetInferenceStats()
+	return fmt.Sprintf("inferences %d executions %d success %d fail %d queue %d compute %d hit %d miss %d", all.GetInferenceCount(),
+		all.GetExecutionCount(), n(s.GetSuccess()), n(s.GetFail()), n(s.GetQueue()), n(s.GetComputeInfer()), n(s.GetCacheHit()), n(s.GetCacheMiss()))
 }
 
 // TestCachedModelAnswersFromItsCache tells the story of one model's cache, request by request.
 func TestCachedModelAnswersFromItsCache(t *testing.T) {
 	a := &answerer{}
 	var log strings.Builder
-	r := cachedRegistry(t, a, 4000, &log)
+	_, v := cached(t, a, 4000, &log)
 	for _, step := range []struct {
 		name   string
 		value  int32
@@ -238,14 +227,16 @@ func TestCachedModelAnswersFromItsCache(t *testing.T) {
 		{"known outputs", 3, []string{"Z"}, "unexpected inference output 'Z' for model 'm'",
 			"inferences 7 executions 8 success 9 fail 1 queue 9 compute 7 hit 2 miss 8"},
 	} {
-		if got := answered(t, r.Infer, valueRequest(step.value, step.asked...)); got != step.want {
+		if got := answered(t, v.Infer, valueRequest(step.value, step.asked...)); got != step.want {
 			t.Errorf("%s: got %q, want %q", step.name, got, step.want)
 		}
-		if got := counts(t, r); got != step.counts {
+		if got := counts(v); got != step.counts {
 			t.Errorf("%s: got %q, want %q", step.name, got, step.counts)
 		}
 	}
-	if got := answered(t, host{Registry: r}.Submit, valueRequest(3)); got != "X=3@1 Y=3@1" {
+	h, _ := v.Hold()
+	defer h.Release()
+	if got := answered(t, h.Submit, valueRequest(3)); got != "X=3@1 Y=3@1" {
 		t.Errorf("a model that calls: got %q, want a hit", got)
 	}
 	const refusal = "Failed to insert a response of model 'm' into response cache: Requested byte_size: "
@@ -258,59 +249,50 @@ func TestCachedModelAnswersFromItsCache(t *testing.T) {
 // as a miss.
 func TestCachedMissesAtOnce(t *testing.T) {
 	a := &answerer{held: make(chan struct{})}
-	r := cachedRegistry(t, a, 4000, nil)
+	_, v := cached(t, a, 4000, nil)
 	var all sync.WaitGroup
 	for range 2 {
-		all.Go(func() { answered(t, r.Infer, valueRequest(3)) })
+		all.Go(func() { answered(t, v.Infer, valueRequest(3)) })
 	}
-	testkit.Eventually(t, patience, func() bool {
-		inside := 0
-		for _, n := range r.InFlight() {
-			inside += n
-		}
-		return inside == 2
-	})
+	testkit.Eventually(t, patience, func() bool { return v.InFlight() == 2 })
 	a.held <- struct{}{}
 	a.held <- struct{}{}
 	all.Wait()
-	if got, want := counts(t, r), "inferences 2 executions 2 success 2 fail 0 queue 2 compute 2 hit 0 miss 1"; got != want {
+	if got, want := counts(v), "inferences 2 executions 2 success 2 fail 0 queue 2 compute 2 hit 0 miss 1"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
 func TestCachedEndsWithTheLoad(t *testing.T) {
 	a := &answerer{}
-	r := cachedRegistry(t, a, 4000, nil)
-	answered(t, r.Infer, valueRequest(3))
-	if err := r.Unload(t.Context(), "m", false); err != nil {
+	s, v := cached(t, a, 4000, nil)
+	answered(t, v.Infer, valueRequest(3))
+	s.close("m")
+	v, err := s.load("m")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Load(t.Context(), "m", "", nil); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := answered(t, r.Infer, valueRequest(3)), "X=3@2 Y=3@2"; got != want {
+	if got, want := answered(t, v.Infer, valueRequest(3)), "X=3@2 Y=3@2"; got != want {
 		t.Errorf("got %q of the model that was loaded anew, want %q", got, want)
 	}
-	if got, want := counts(t, r), "inferences 1 executions 1 success 1 fail 0 queue 1 compute 1 hit 0 miss 1"; got != want {
+	if got, want := counts(v), "inferences 1 executions 1 success 1 fail 0 queue 1 compute 1 hit 0 miss 1"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if err := r.Shutdown(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	if s := r.config.Cache.Stats(); s.Used != 0 {
-		t.Errorf("%d bytes are left when all is unloaded", s.Used)
+	s.close("m")
+	if left := s.loader.settings.Cache.Stats(); left.Used != 0 {
+		t.Errorf("%d bytes are left when all is unloaded", left.Used)
 	}
 }
 
 func TestCachedNeedsTheServersCache(t *testing.T) {
 	a := &answerer{}
-	r := cachedRegistry(t, a, 0, nil)
+	_, v := cached(t, a, 0, nil)
 	for n := range 2 {
-		if got, want := answered(t, r.Infer, valueRequest(3)), fmt.Sprintf("X=3@%d Y=3@%d", n+1, n+1); got != want {
+		if got, want := answered(t, v.Infer, valueRequest(3)), fmt.Sprintf("X=3@%d Y=3@%d", n+1, n+1); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	if got, want := counts(t, r), "inferences 2 executions 2 success 2 fail 0 queue 2 compute 2 hit 0 miss 0"; got != want {
+	if got, want := counts(v), "inferences 2 executions 2 success 2 fail 0 queue 2 compute 2 hit 0 miss 0"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
