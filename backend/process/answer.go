@@ -1,8 +1,6 @@
 package process
 
 import (
-	"fmt"
-
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/boundary"
@@ -10,15 +8,11 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-func broke(rule, format string, args ...any) error {
-	return &ipc.ProtocolError{Rule: rule, Detail: fmt.Sprintf(format, args...)}
-}
-
 // handle acts on one frame of the stub. It runs with the channel's receive lock
 // held. An error ends the life.
 func (l *life) handle(f ipc.Frame) error {
 	if !l.allows(f.Kind) {
-		return broke("kind", "%s came in phase %d", f.Kind, l.seen)
+		return ipc.Broken("kind", "%s came in phase %d", f.Kind, l.seen)
 	}
 	switch f.Kind {
 	case ipc.Executed:
@@ -27,7 +21,7 @@ func (l *life) handle(f ipc.Frame) error {
 		return l.responded(f)
 	case ipc.Released:
 		if len(f.Body)%8 != 0 {
-			return broke("frame", "RELEASED has %d bytes, want a multiple of 8", len(f.Body))
+			return ipc.Broken("frame", "RELEASED has %d bytes, want a multiple of 8", len(f.Body))
 		}
 		return l.decoder.Return(f.Body)
 	case ipc.Infer:
@@ -121,10 +115,10 @@ func (f *inFlight) executing(number uint64) (first inside, freed int64, err erro
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if asked := f.asked; asked.certain && number > asked.number {
-		return first, 0, broke("handle", "EXECUTED of batch %d, where batch %d, which was withdrawn, is to be skipped first", number, asked.number)
+		return first, 0, ipc.Broken("handle", "EXECUTED of batch %d, where batch %d, which was withdrawn, is to be skipped first", number, asked.number)
 	}
 	if f.count == 0 || number != f.inside[0].number || number > f.encoded.Load() {
-		return first, 0, broke("handle", "EXECUTED of batch %d, where %d are inside, the first of them %d", number, f.count, f.inside[0].number)
+		return first, 0, ipc.Broken("handle", "EXECUTED of batch %d, where %d are inside, the first of them %d", number, f.count, f.inside[0].number)
 	}
 	return f.inside[0], f.freed, nil
 }
@@ -194,7 +188,7 @@ func release(answers []*infer.Response) {
 func (l *life) skipped(number uint64, body *ipc.ExecutedBody, arrived int64) error {
 	asked, first, fits := l.skipping(number)
 	if !fits {
-		return broke("handle", "batch %d was skipped, which is not the next or was not withdrawn", number)
+		return ipc.Broken("handle", "batch %d was skipped, which is not the next or was not withdrawn", number)
 	}
 	if err := l.decoder.Return(body.Tickets); err != nil {
 		return err
@@ -244,23 +238,23 @@ func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *inside, a
 		}
 		index, ok := of.indexOf(r.Handle)
 		if !ok {
-			return nil, broke("handle", "response to request %#x, which is not inside", r.Handle)
+			return nil, ipc.Broken("handle", "response to request %#x, which is not inside", r.Handle)
 		}
 		if s := of.stream(index); s != nil && s.ended {
-			return nil, broke("handle", "response to request %d of the batch, which is final", index)
+			return nil, ipc.Broken("handle", "response to request %d of the batch, which is final", index)
 		}
 		if answers[index] != nil || rescheduled[uint32(index)] {
-			return nil, broke("handle", "second response to request %d of the batch", index)
+			return nil, ipc.Broken("handle", "second response to request %d of the batch", index)
 		}
 		if r.Flags&ipc.FlagPresent == 0 {
 			if len(r.Outputs) > 0 {
-				return nil, broke("handle", "request %d of the batch has %d outputs but no response", index, len(r.Outputs))
+				return nil, ipc.Broken("handle", "request %d of the batch has %d outputs but no response", index, len(r.Outputs))
 			}
 			if r.Flags != ipc.FlagReschedule {
 				continue
 			}
 			if body.Failed {
-				return nil, broke("frame", "request %d of a batch that failed is to be executed again", index)
+				return nil, ipc.Broken("frame", "request %d of a batch that failed is to be executed again", index)
 			}
 			if rescheduled == nil {
 				rescheduled = make(map[uint32]bool)
@@ -269,7 +263,7 @@ func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *inside, a
 			continue
 		}
 		if r.Flags&ipc.FlagFinal == 0 {
-			return nil, broke("handle", "response to request %d of the batch is not final", index)
+			return nil, ipc.Broken("handle", "response to request %d of the batch is not final", index)
 		}
 		answer := &infer.Response{Final: true}
 		answers[index] = answer

@@ -49,7 +49,7 @@ func (f *inFlight) tasksOf(batch uint64) (tasks []*backend.Task, executing bool,
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if batch > f.number {
-		return nil, false, broke("handle", "INFER for batch %d, the last one is %d", batch, f.number)
+		return nil, false, ipc.Broken("handle", "INFER for batch %d, the last one is %d", batch, f.number)
 	}
 	if at := f.findLocked(batch); at >= 0 {
 		return f.inside[at].batch.Tasks, true, nil

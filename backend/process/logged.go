@@ -50,7 +50,7 @@ func (l *life) logged(f ipc.Frame) error {
 		event = log.Debug()
 	default:
 		event.Discard()
-		return broke("frame", "level of LOG is %d", body.Level)
+		return ipc.Broken("frame", "level of LOG is %d", body.Level)
 	}
 	text := output.CutAt(body.Message, maxMessage)
 	if !l.logLimit.Allow(log, 1+len(text)/output.MaxLine) {

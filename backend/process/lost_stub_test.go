@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/ipc"
 	"golang.org/x/sys/unix"
 )
 
@@ -50,7 +51,7 @@ func TestLostBeforeAnAnswer(t *testing.T) {
 		hopeless bool
 	}{
 		{"killed", func(l *life) { l.process.Kill() }, "exit", true},
-		{"protocol", func(l *life) { l.fail(broke("frame", "nonsense")) }, "protocol", true},
+		{"protocol", func(l *life) { l.fail(ipc.Broken("frame", "nonsense")) }, "protocol", true},
 		{"memory", func(l *life) {
 			l.process.OOMKills = -1 // the kernel's count has risen since
 			l.process.Kill()

@@ -183,11 +183,11 @@ func (f *inFlight) streamLocked(handle uint64) (*stream, error) {
 	}
 	first := &f.inside[0]
 	if f.count == 0 || first.number > f.encoded.Load() {
-		return nil, broke("handle", "RESPONSE to request %#x, which is not open", handle)
+		return nil, ipc.Broken("handle", "RESPONSE to request %#x, which is not open", handle)
 	}
 	index, ok := first.indexOf(handle)
 	if !ok {
-		return nil, broke("handle", "RESPONSE to request %#x, which is not open", handle)
+		return nil, ipc.Broken("handle", "RESPONSE to request %#x, which is not open", handle)
 	}
 	if first.streams == nil {
 		first.streams = make([]*stream, len(first.batch.Tasks))
@@ -198,7 +198,7 @@ func (f *inFlight) streamLocked(handle uint64) (*stream, error) {
 		first.streams[index] = s
 	}
 	if s.ended {
-		return nil, broke("handle", "RESPONSE to request %#x, which is final", handle)
+		return nil, ipc.Broken("handle", "RESPONSE to request %#x, which is final", handle)
 	}
 	return s, nil
 }
@@ -223,14 +223,14 @@ func (l *life) responded(f ipc.Frame) error {
 		return err
 	}
 	if r.Handle != f.ID {
-		return broke("handle", "RESPONSE to request %#x has a response to request %#x", f.ID, r.Handle)
+		return ipc.Broken("handle", "RESPONSE to request %#x has a response to request %#x", f.ID, r.Handle)
 	}
 	present, final := r.Flags&ipc.FlagPresent != 0, r.Flags&ipc.FlagFinal != 0
 	switch {
 	case r.Flags&ipc.FlagReschedule != 0 || !present && !final:
-		return broke("frame", "flags of a RESPONSE are %#x", r.Flags)
+		return ipc.Broken("frame", "flags of a RESPONSE are %#x", r.Flags)
 	case !present && len(r.Outputs) > 0:
-		return broke("frame", "RESPONSE has %d outputs but no response", len(r.Outputs))
+		return ipc.Broken("frame", "RESPONSE has %d outputs but no response", len(r.Outputs))
 	}
 	s, serves, err := l.streamOf(r.Handle)
 	if serves {
@@ -247,7 +247,7 @@ func (l *life) responded(f ipc.Frame) error {
 			bytes += r.Outputs[i].Length // no overflow: each is checked against memory that exists, below
 		}
 		if !s.take(l.decoupled, final, int64(bytes&math.MaxInt64)) {
-			return broke("quota", "RESPONSE to request %#x beyond its window", r.Handle)
+			return ipc.Broken("quota", "RESPONSE to request %#x beyond its window", r.Handle)
 		}
 		if err = l.decoder.Response(r, f.Body, l.in.model.env.Name, &a.Response); err == nil {
 			err = l.decoder.Return(tickets)

@@ -143,7 +143,7 @@ func (l *life) isReady(f ipc.Frame) error {
 		reason = l.in.fault(infer.Unavailable, NotReady)
 	}
 	if !l.readiness.settle(f.ID, reason) {
-		return broke("kind", "READY of probe %d, which was not asked", f.ID)
+		return ipc.Broken("kind", "READY of probe %d, which was not asked", f.ID)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
 	"golang.org/x/sys/unix"
 )
@@ -123,7 +124,7 @@ func TestErrorsTellTheCauseOfALoss(t *testing.T) {
 		{&launch.ExitError{Code: exitNoMemory}, OutOfMemory},
 		{fmt.Errorf("%w: %w", errNeverReady, &launch.ExitError{Code: exitConfused}), OurFault},
 		{&boundary.Error{Where: boundary.Life}, OurFault},
-		{broke("frame", "cut"), BrokeProtocol},
+		{ipc.Broken("frame", "cut"), BrokeProtocol},
 		{&lateError{"execute did not return"}, TooLate},
 		{fmt.Errorf("%w: %w", errNeverReady, &frames.Shortage{Client: infer.Errorf(infer.Unavailable, "no room"), Reason: fmt.Errorf("allocate: %w", shm.ErrExhausted)}), OutOfMemory},
 		{fmt.Errorf("%w: %w", errNeverReady, os.NewSyscallError("pipe2", unix.EMFILE)), OutOfMemory},

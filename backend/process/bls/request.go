@@ -6,7 +6,6 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
-	"github.com/nereid-serving/nereid/shm"
 )
 
 // request is one request that a model has made. Its inputs are held until its
@@ -69,8 +68,8 @@ func (q *request) read(body *ipc.InferBody, frame []byte) error {
 // inArena counts the bytes of inputs that lie in the stub's own memory.
 func (q *request) inArena() (n int) {
 	for i := range q.request.Inputs {
-		if _, ok := q.request.Inputs[i].Memory.(*shm.Extent); ok {
-			n += len(q.request.Inputs[i].Data)
+		if t := &q.request.Inputs[i]; frames.InArena(t) {
+			n += len(t.Data)
 		}
 	}
 	return n
@@ -97,11 +96,10 @@ func (q *request) copyInputs() error {
 	var failure error
 	for i := range q.request.Inputs {
 		t := &q.request.Inputs[i]
-		extent, ok := t.Memory.(*shm.Extent)
-		if !ok {
+		if !frames.InArena(t) {
 			continue
 		}
-		data := t.Data
+		data, lent := t.Data, t.Memory
 		t.Data, t.Memory = nil, nil
 		switch {
 		case failure != nil || q.refusal != nil:
@@ -110,7 +108,7 @@ func (q *request) copyInputs() error {
 		default:
 			failure = q.copyInput(t, data, q.of.Channel.MaxArena())
 		}
-		extent.Release()
+		lent.Release()
 	}
 	return failure
 }

@@ -135,6 +135,13 @@ func (d *Decoder) Request(body *ipc.InferBody, frame []byte, r *infer.Request) (
 	return refusal, nil
 }
 
+// InArena reports whether a tensor lies where the stub has put it: it can lend no more than
+// its arena, and a model that waits for a BLS request gives no memory back by itself.
+func InArena(t *infer.Tensor) bool {
+	_, ok := t.Memory.(*shm.Extent)
+	return ok
+}
+
 // usedUp ends the text of an error of a stub that was granted no memory; it is in
 // pool.py, too.
 const usedUp = "is used up (--request-memory-byte-size)"
