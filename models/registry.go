@@ -191,7 +191,7 @@ func (r *Registry) InFlight() map[*Info]int {
 }
 
 // Index lists the repository as the protocol shows it: the models that have a
-// directory there, whatever was loaded.
+// directory there, loaded or not.
 func (r *Registry) Index(ready bool) ([]*kserve.RepositoryIndexResponse_ModelIndex, error) {
 	if r.config.Unusable {
 		return nil, errNotReady

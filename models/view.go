@@ -37,7 +37,7 @@ func (v view) Ending() *boundary.WaitGroup { return &v.ending }
 // takes that before it waits, does not come between.
 func (v view) End(id repository.Identity, number int64, ended *version.Version) {
 	v.ending.Go(v.config.Log, boundary.Models, func() {
-		defer v.catalog.Ended(id, number, ended) // whatever became of it
+		defer v.catalog.Ended(id, number, ended) // after a panic too
 		v.end(id, number, ended)
 	}, nil)
 }

@@ -30,9 +30,9 @@ func (l *Loader) newScheduler(v *Version, d *repository.Description) (scheduler.
 	}), nil
 }
 
-// events is what a version's instances report to: the scheduler, behind
-// whatever stands between it and them. The limiter is next to it, as a batch is
-// formed when its turn has come, and stacked then.
+// events returns the chain through which a version's instances report: stacking, rate limiter,
+// warm-up barrier, scheduler. The rate limiter is next to the barrier, as a batch is formed when
+// its turn has come, and stacked then.
 func (l *Loader) events(v *Version) backend.Events {
 	return l.stack(v, l.limit(v, v.barrier))
 }
