@@ -3,6 +3,7 @@ package nereid
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -10,10 +11,12 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/certificates"
+	"github.com/nereid-serving/nereid/server/clouds"
 	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/rest"
@@ -21,10 +24,12 @@ import (
 
 // The front ends, as errors and log lines name them.
 const (
-	grpcService    = "GRPC"
-	httpService    = "HTTP"
-	httpsService   = "HTTPS"
-	metricsService = "Metrics"
+	grpcService      = "GRPC"
+	httpService      = "HTTP"
+	httpsService     = "HTTPS"
+	sageMakerService = "Sagemaker"
+	vertexService    = "Vertex AI"
+	metricsService   = "Metrics"
 )
 
 // frontEnd is what package server makes for each protocol.
@@ -60,6 +65,14 @@ func (s *Server) HTTPSAddr() net.Addr { return s.addr(httpsService) }
 
 // GRPCAddr returns the address of the gRPC endpoint, nil before Listen or without it.
 func (s *Server) GRPCAddr() net.Addr { return s.addr(grpcService) }
+
+// SageMakerAddr returns the address of the endpoint of SageMaker, nil before Listen or
+// without it.
+func (s *Server) SageMakerAddr() net.Addr { return s.addr(sageMakerService) }
+
+// VertexAIAddr returns the address of the endpoint of Vertex AI, nil before Listen or
+// without it.
+func (s *Server) VertexAIAddr() net.Addr { return s.addr(vertexService) }
 
 // MetricsAddr returns the address of the metrics endpoint, nil before Listen or
 // without it.
@@ -110,6 +123,26 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 		}
 		add(httpsService, "HTTPSService", o.httpsAddress(), o.HTTPS.Port, h)
 	}
+	if o.SageMaker.Allow {
+		m, err := clouds.NewSageMaker(clouds.SageMakerConfig{
+			REST: o.cloudConfig(all, o.SageMaker.Port), DefaultModel: o.SageMaker.DefaultModel,
+			LivePing: o.SageMaker.LivePing, InferenceType: o.SageMaker.InferenceType,
+		}, parts, s.log)
+		if err != nil {
+			return err
+		}
+		add(sageMakerService, "Sagemaker HTTPService", cloudAddress, o.SageMaker.Port, m)
+	}
+	if o.VertexAI.Allow {
+		v, err := clouds.NewVertex(clouds.VertexConfig{
+			REST: o.cloudConfig(all, o.VertexAI.Port), DefaultModel: o.VertexAI.DefaultModel,
+			PredictRoute: o.VertexAI.PredictRoute, HealthRoute: o.VertexAI.HealthRoute, Exposition: counters.Handler(),
+		}, parts, s.log)
+		if err != nil {
+			return err
+		}
+		add(vertexService, "Vertex AI HTTPService", cloudAddress, o.VertexAI.Port, v)
+	}
 	if o.Metrics.Allow {
 		m, err := rest.NewMetrics(o.metricsConfig(all), counters.Handler(), s.log)
 		if err != nil {
@@ -137,6 +170,15 @@ func (o *Options) httpsConfig(all *connections.Budget) rest.Config {
 	c := o.httpConfig(all)
 	c.Address, c.Port, c.ReusePort = o.httpsAddress(), o.HTTPS.Port, false
 	c.Certificates = certificates.Files{Cert: o.HTTPS.CertFile, Key: o.HTTPS.KeyFile, Root: o.HTTPS.RootCertFile}
+	return c
+}
+
+// cloudAddress is where clouds look for their endpoints.
+const cloudAddress = "0.0.0.0"
+
+func (o *Options) cloudConfig(all *connections.Budget, port int) rest.Config {
+	c := o.httpConfig(all)
+	c.Address, c.Port, c.ReusePort = cloudAddress, port, false
 	return c
 }
 
@@ -188,5 +230,10 @@ func (f *front) startError(err error, inUse bool) error {
 	if inUse {
 		return fmt.Errorf("failed to start %s service: Unavailable - Socket '%s' already in use ", f.name, f.where)
 	}
-	return fmt.Errorf("failed to start %s service: Unavailable - %w", f.name, err)
+	code := infer.Unavailable
+	var known *infer.Error
+	if errors.As(err, &known) {
+		code = known.Code
+	}
+	return fmt.Errorf("failed to start %s service: %s - %w", f.name, code, err)
 }

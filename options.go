@@ -35,6 +35,8 @@ type Options struct {
 	HTTP               HTTPOptions
 	HTTPS              HTTPSOptions
 	GRPC               GRPCOptions
+	SageMaker          SageMakerOptions
+	VertexAI           VertexAIOptions
 	Metrics            MetricsOptions
 	RateLimit          RateLimitOptions
 	Backends           BackendOptions
@@ -134,6 +136,26 @@ type GRPCOptions struct {
 	MinPingInterval                 time.Duration // --grpc-http2-min-recv-ping-interval-without-data
 	MaxConnectionAge                time.Duration // --grpc-max-connection-age: 0 is none
 	MaxConnectionAgeGrace           time.Duration // --grpc-max-connection-age-grace: 0 is none
+}
+
+// SageMakerOptions are about the endpoint of Amazon SageMaker, at all addresses. Limits and
+// restrictions are those of HTTP.
+type SageMakerOptions struct {
+	Allow         bool   // --allow-sagemaker
+	Port          int    // --sagemaker-port; 0: the kernel chooses, and SageMakerAddr tells
+	DefaultModel  string // SAGEMAKER_TRITON_DEFAULT_MODEL_NAME
+	LivePing      bool   // SAGEMAKER_TRITON_PING_MODE is "live"
+	InferenceType string // SAGEMAKER_TRITON_INFERENCE_TYPE: infer, generate or generate_stream; "" is infer
+}
+
+// VertexAIOptions are about the endpoint of Vertex AI, at all addresses. Limits and
+// restrictions are those of HTTP.
+type VertexAIOptions struct {
+	Allow        bool   // --allow-vertex-ai
+	Port         int    // --vertex-ai-port; 0: the kernel chooses, and VertexAIAddr tells
+	DefaultModel string // --vertex-ai-default-model: "" is the only one that is ready
+	PredictRoute string // AIP_PREDICT_ROUTE
+	HealthRoute  string // AIP_HEALTH_ROUTE
 }
 
 // MetricsOptions are about the metrics endpoint. Its connections have the limits of

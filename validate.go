@@ -49,6 +49,17 @@ func (o *Options) validateEndpoints() error {
 			return fmt.Errorf("GRPC.%w", err)
 		}
 	}
+	for _, cloud := range []struct {
+		name string
+		on   bool
+		port int
+	}{{"SageMaker", o.SageMaker.Allow, o.SageMaker.Port}, {"VertexAI", o.VertexAI.Allow, o.VertexAI.Port}} {
+		if cloud.on {
+			if err := o.cloudConfig(nil, cloud.port).Validate(); err != nil {
+				return fmt.Errorf("%s.%w", cloud.name, err)
+			}
+		}
+	}
 	if o.Metrics.Allow {
 		if err := o.metricsConfig(nil).Validate(); err != nil {
 			return fmt.Errorf("Metrics.%w", err)
@@ -63,6 +74,8 @@ func (o *Options) validateEndpoints() error {
 		{"HTTP", o.HTTP.Allow, o.HTTP.Address, o.HTTP.Port},
 		{"HTTPS", o.HTTPS.Allow, o.httpsAddress(), o.HTTPS.Port},
 		{"GRPC", o.GRPC.Allow, o.GRPC.Address, o.GRPC.Port},
+		{"SageMaker", o.SageMaker.Allow, cloudAddress, o.SageMaker.Port},
+		{"VertexAI", o.VertexAI.Allow, cloudAddress, o.VertexAI.Port},
 		{"Metrics", o.Metrics.Allow, o.metricsAddress(), o.Metrics.Port},
 	}
 	for i, a := range endpoints {

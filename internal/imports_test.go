@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"cmd/nereid/logs":             {"boundary", "server"},
 	"server":                      {"infer", "kserve", "memory", "models", "server/regions"},
 	"server/certificates":         {},
+	"server/clouds":               {"infer", "server", "server/http1", "server/rest", "server/rest/inference"},
 	"server/connections":          {"memory"},
 	"server/grpc":                 {"boundary", "infer", "kserve", "memory", "models", "server", "server/certificates", "server/connections", "server/grpc/message", "server/grpc/replies", "server/regions"},
 	"server/grpc/message":         {"boundary", "infer", "memory", "models", "server", "server/regions"},

@@ -27,8 +27,6 @@ type group struct {
 // which nothing acts. A change that makes one act removes it here.
 var noEffect = []string{
 	"allow-gpu-metrics",
-	"allow-sagemaker",
-	"allow-vertex-ai",
 	"buffer-manager-thread-count",
 	"cache-directory",
 	"cuda-memory-pool-byte-size",
@@ -43,8 +41,6 @@ var noEffect = []string{
 	"model-load-gpu-limit",
 	"pinned-memory-pool-byte-size",
 	"repoagent-directory",
-	"sagemaker-port",
-	"sagemaker-safe-port-range",
 	"sagemaker-thread-count",
 	"trace-config",
 	"trace-count",
@@ -52,8 +48,6 @@ var noEffect = []string{
 	"trace-level",
 	"trace-log-frequency",
 	"trace-rate",
-	"vertex-ai-default-model",
-	"vertex-ai-port",
 	"vertex-ai-thread-count",
 }
 

@@ -141,7 +141,7 @@ func sageMakerFlags() []flag {
 		{"sagemaker-safe-port-range", "<<integer>-<integer>>", "Ports that the other endpoints may use.",
 			setSafePorts},
 		{"sagemaker-thread-count", "<integer>", "Threads that serve it. Default: 8.",
-			setInt(func(o *Options) *int { return &o.SageMaker.Threads })},
+			setInt(func(o *Options) *int { return &o.Threads.SageMaker })},
 	}
 }
 
@@ -152,7 +152,7 @@ func vertexFlags() []flag {
 		{"vertex-ai-port", "<integer>", "Its port. Default: AIP_HTTP_PORT, or 8080.",
 			setInt(func(o *Options) *int { return &o.VertexAI.Port })},
 		{"vertex-ai-thread-count", "<integer>", "Threads that serve it. Default: 8.",
-			setInt(func(o *Options) *int { return &o.VertexAI.Threads })},
+			setInt(func(o *Options) *int { return &o.Threads.VertexAI })},
 		{"vertex-ai-default-model", "<string>", "The model of requests that name none.",
 			setString(func(o *Options) *string { return &o.VertexAI.DefaultModel })},
 	}
@@ -239,7 +239,7 @@ func setSafePorts(p *parser, text string) error {
 		return err
 	}
 	for i, end := range []string{first, last} {
-		if p.o.SageMaker.SafePorts[i], err = parseInt(end); err != nil {
+		if p.o.SafePorts[i], err = parseInt(end); err != nil {
 			return err
 		}
 	}

@@ -26,27 +26,20 @@ type Options struct {
 
 	Log             logs.Options
 	MetricsSettings []Setting // --metrics-config, in order
+	SafePorts       [2]int    // --sagemaker-safe-port-range: for the other endpoints; both 0 is any
 	Cache           CacheOptions
 
 	// What follows is read and checked, but nothing acts on it. The start-up table
 	// shows some of it.
-	SageMaker, VertexAI CloudOptions
-	Trace               TraceOptions
-	Memory              MemoryOptions
-	Threads             ThreadOptions
+	Trace   TraceOptions
+	Memory  MemoryOptions
+	Threads ThreadOptions
+
+	defaultRepository string // where no --model-repository is given
 
 	// NoEffect names the flags that were given and are known, but on which
 	// nothing acts: one warning is due for each.
 	NoEffect []string
-}
-
-// CloudOptions are about an endpoint that speaks a cloud's own protocol.
-type CloudOptions struct {
-	Allow        bool
-	Port         int
-	SafePorts    [2]int // --sagemaker-safe-port-range: both 0 is any
-	Threads      int
-	DefaultModel string // --vertex-ai-default-model
 }
 
 // Setting is one "<key>=<value>".
@@ -83,6 +76,8 @@ type MemoryOptions struct {
 type ThreadOptions struct {
 	HTTP                int // --http-thread-count
 	GRPCInfer           int // --grpc-infer-thread-count
+	SageMaker           int // --sagemaker-thread-count
+	VertexAI            int // --vertex-ai-thread-count
 	AllocationPoolSize  int // --grpc-infer-allocation-pool-size
 	BufferManager       int // --buffer-manager-thread-count
 	MaxPingsWithoutData int // --grpc-http2-max-pings-without-data
@@ -92,14 +87,26 @@ type ThreadOptions struct {
 // defaults returns the options of an empty command line. getenv is os.Getenv.
 func defaults(getenv func(string) string) *Options {
 	o := &Options{
-		Options:   nereid.Defaults(),
-		Log:       logs.Options{Info: true, Warning: true, Error: true},
-		Cache:     CacheOptions{Directory: "/opt/tritonserver/caches"},
-		SageMaker: CloudOptions{Port: 8080, Threads: 8},
-		VertexAI:  CloudOptions{Allow: getenv("AIP_MODE") == "PREDICTION", Port: vertexPort(getenv), Threads: 8},
-		Trace:     TraceOptions{Mode: "triton", Rate: 1000, Count: -1},
-		Memory:    MemoryOptions{EnablePeerAccess: true, AllowGPUMetrics: true},
-		Threads:   ThreadOptions{HTTP: 8, GRPCInfer: 2, AllocationPoolSize: 8, MaxPingsWithoutData: 2, MaxPingStrikes: 2},
+		Options: nereid.Defaults(),
+		Log:     logs.Options{Info: true, Warning: true, Error: true},
+		Cache:   CacheOptions{Directory: "/opt/tritonserver/caches"},
+		Trace:   TraceOptions{Mode: "triton", Rate: 1000, Count: -1},
+		Memory:  MemoryOptions{EnablePeerAccess: true, AllowGPUMetrics: true},
+		Threads: ThreadOptions{HTTP: 8, GRPCInfer: 2, SageMaker: 8, VertexAI: 8, AllocationPoolSize: 8, MaxPingsWithoutData: 2, MaxPingStrikes: 2},
+	}
+	o.SageMaker = nereid.SageMakerOptions{
+		Port: 8080, DefaultModel: getenv("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"), LivePing: getenv("SAGEMAKER_TRITON_PING_MODE") == "live",
+		InferenceType: getenv("SAGEMAKER_TRITON_INFERENCE_TYPE"),
+	}
+	o.VertexAI = nereid.VertexAIOptions{
+		Allow: getenv("AIP_MODE") == "PREDICTION", Port: vertexPort(getenv),
+		PredictRoute: getenv("AIP_PREDICT_ROUTE"), HealthRoute: getenv("AIP_HEALTH_ROUTE"),
+	}
+	if o.VertexAI.Allow {
+		o.HTTP.Allow, o.GRPC.Allow = false, false
+	}
+	if repository := getenv("AIP_STORAGE_URI"); repository != "" {
+		o.defaultRepository = repository
 	}
 	o.Delay = nereid.DelayOptions{
 		Requests: countFrom(getenv("TRITONSERVER_DELAY_SCHEDULER")), Backlog: countFrom(getenv("TRITONSERVER_BACKLOG_DELAY_SCHEDULER")),
@@ -126,6 +133,9 @@ func vertexPort(getenv func(string) string) int {
 // finish fills in what depends on several flags and checks what must agree.
 // twoCaches is true if the cache was described in the old way and the new.
 func (o *Options) finish(twoCaches bool) error {
+	if len(o.Repository.Paths) == 0 && o.defaultRepository != "" {
+		o.Repository.Paths = []string{o.defaultRepository}
+	}
 	slices.Sort(o.Repository.Paths)
 	o.Repository.Paths = slices.Compact(o.Repository.Paths)
 	slices.Sort(o.Repository.StartupModels)
@@ -146,7 +156,14 @@ func (o *Options) finish(twoCaches bool) error {
 	return o.checkPorts()
 }
 
-// checkPorts refuses two endpoints at one address.
+const (
+	// cloudAddress is where the endpoints of clouds listen.
+	cloudAddress = "0.0.0.0"
+	sageMaker    = "SageMaker"
+)
+
+// checkPorts refuses two endpoints at one address, and ports that SageMaker does not
+// allow to those beside its own.
 func (o *Options) checkPorts() error {
 	endpoints := []struct {
 		name    string
@@ -158,6 +175,8 @@ func (o *Options) checkPorts() error {
 		{"HTTPS", o.HTTPS.Allow, cmp.Or(o.HTTPS.Address, o.HTTP.Address), o.HTTPS.Port},
 		{"GRPC", o.GRPC.Allow, o.GRPC.Address, o.GRPC.Port},
 		{"metrics", o.Metrics.Allow, o.Metrics.Address, o.Metrics.Port},
+		{sageMaker, o.SageMaker.Allow, cloudAddress, o.SageMaker.Port},
+		{"Vertex AI", o.VertexAI.Allow, cloudAddress, o.VertexAI.Port},
 	}
 	for i, a := range endpoints {
 		for _, b := range endpoints[i+1:] {
@@ -165,6 +184,10 @@ func (o *Options) checkPorts() error {
 				return fmt.Errorf("The server cannot listen to %s requests and %s requests at the same address and port %s:%d",
 					a.name, b.name, a.address, a.port)
 			}
+		}
+		if first, last := o.SafePorts[0], o.SafePorts[1]; o.SageMaker.Allow && o.SafePorts != [2]int{} && a.on && a.name != sageMaker &&
+			a.address == cloudAddress && (a.port < first || a.port > last) {
+			return fmt.Errorf("The server cannot listen to %s requests at port %d, allowed port range is [%d, %d]", a.name, a.port, first, last)
 		}
 	}
 	return nil

@@ -74,6 +74,11 @@ var oracleLines = []string{
 	"--min-supported-compute-capability=1e400", "--buffer-manager-thread-count=x", "--host-policy=a", "--host-policy=a,b",
 	"--host-policy=a,b=", "--host-policy=,a=b", "--host-policy=a,=b", "--model-load-gpu-limit=5", "--model-load-gpu-limit=0:x",
 	"--model-load-gpu-limit=0:1e400",
+	"--allow-sagemaker=true --sagemaker-port=8000", "--allow-sagemaker=true --sagemaker-port=8001", "--allow-sagemaker=true --sagemaker-port=8002",
+	"--allow-sagemaker=true --allow-vertex-ai=true", "--allow-vertex-ai=true --vertex-ai-port=8000", "--allow-vertex-ai=true --vertex-ai-port=8002",
+	"--allow-sagemaker=true --sagemaker-safe-port-range=9000-9010", "--allow-sagemaker=true --sagemaker-safe-port-range=8000-8000",
+	"--allow-sagemaker=true --sagemaker-safe-port-range=8000-8002 --allow-vertex-ai=true --vertex-ai-port=1",
+	"--allow-sagemaker=true --sagemaker-safe-port-range=8001-8002 --grpc-port=8000",
 }
 
 // optionRow is a row of a start-up table whose first cell is the name of an option.

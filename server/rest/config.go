@@ -8,6 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/certificates"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
 // Config says where the HTTP front end listens and what it lets clients do.
@@ -35,6 +36,8 @@ type Config struct {
 	MaxInputBytes int64
 	// Restricted names groups of endpoints that need a header.
 	Restricted []server.Restriction
+	// Framing says where the JSON of an inference ends.
+	Framing inference.Framing
 	// ForwardPattern chooses, by an unanchored match that ignores case, the
 	// headers that an inference passes to the model as parameters; "" none.
 	ForwardPattern string

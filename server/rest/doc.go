@@ -12,7 +12,7 @@
 //	err = front.Run(ctx)                  // until ctx ends and requests in flight have ended
 //
 // Package inference has the form of requests and responses, package body the reading of
-// bodies. Between them serveInfer has the Target that server.Core found execute the request.
+// bodies. Between them Endpoints.Infer has the Target that server.Core found execute the request.
 // Meanwhile the request is watched: its context ends if the client closes its connection.
 //
 // Callers: package nereid, which makes one FrontEnd and one Metrics and runs each once.

@@ -18,8 +18,9 @@ const (
 	eventsAtOnce = 32 << 10
 )
 
-// serveGenerate serves POST …/generate and …/generate_stream.
-func (h *Endpoints) serveGenerate(w *http1.Reply, r *http1.Request, model string, version int64, stream bool) error {
+// Generate serves POST …/generate and …/generate_stream as Infer does its own.
+func (h *Endpoints) Generate(w *http1.Reply, r *http1.Request, model string, version int64, stream bool) error {
+	w.ContentType = typeJSON
 	found, err := h.core.Target(model, version)
 	if err != nil {
 		return err

@@ -9,8 +9,9 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
-// serveInfer serves POST …/infer.
-func (h *Endpoints) serveInfer(w *http1.Reply, r *http1.Request, model string, version int64) error {
+// Infer serves POST …/infer, of the latest version if version is infer.LatestVersion. An
+// error has not been replied; the reply has the type that goes with it.
+func (h *Endpoints) Infer(w *http1.Reply, r *http1.Request, model string, version int64) error {
 	found, err := h.core.Target(model, version)
 	if err != nil {
 		return err
@@ -46,9 +47,9 @@ func (h *Endpoints) infer(q *inference.Request, w *http1.Reply, r *http1.Request
 	}
 	w.ContentType = typeJSON
 	if len(blobs) > 0 {
-		w.ContentType, w.Extra = typeBinary, http1.Number{Name: inference.HeaderLengthName, Value: len(head)}
+		h.cfg.Framing.MarkBinary(w, len(head))
 	}
-	if coding := r.AcceptedCoding(); coding != http1.Identity {
+	if coding := r.AcceptedCoding(); coding != http1.Identity && h.cfg.Framing.BinaryType == "" {
 		if packed, ok := q.Compress(coding, head, blobs); ok {
 			w.Coding = coding
 			w.Send(http.StatusOK, packed)

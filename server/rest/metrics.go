@@ -48,7 +48,7 @@ func (m *Metrics) Run(ctx context.Context) error { return m.conns.Run(ctx, m.soc
 // other methods refused everywhere.
 func (m *Metrics) handle(w *http1.Reply, r *http1.Request) {
 	if r.Method != http.MethodGet {
-		writeStatus(w, http.StatusMethodNotAllowed, "Method Not Allowed")
+		RefuseMethod(w)
 		return
 	}
 	path := r.Path()
@@ -56,13 +56,18 @@ func (m *Metrics) handle(w *http1.Reply, r *http1.Request) {
 		w.Send(http.StatusOK, nil)
 		return
 	}
+	WriteExposition(w, r, m.exposition, typeMetric)
+}
+
+// WriteExposition replies with what exposition renders, as that type.
+func WriteExposition(w *http1.Reply, r *http1.Request, exposition http.Handler, contentType string) {
 	// Without headers: neither another format nor compression, whatever the
 	// client accepts.
-	scrape := (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	scrape := (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/metrics"}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{}, Body: http.NoBody}).WithContext(r.Context())
 	page := rendered{header: http.Header{}, status: http.StatusOK}
-	m.exposition.ServeHTTP(&page, scrape)
-	w.ContentType = typeMetric
+	exposition.ServeHTTP(&page, scrape)
+	w.ContentType = contentType
 	w.Send(page.status, page.body)
 }
 

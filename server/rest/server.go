@@ -50,7 +50,7 @@ func NewEndpoints(cfg Config, parts server.Parts, log zerolog.Logger) (*Endpoint
 	access, _ := server.NewAccess(cfg.Restricted, cfg.ForwardPattern) // Validate has tried
 	h.restrictions = access.Restrictions
 	h.bodies = &body.Gatherer{Open: parts.Open, Account: parts.Memory, MaxBytes: cfg.MaxInputBytes}
-	h.inferences = inference.NewCodec(h.bodies, parts.Allocate, parts.Regions, access.Forwarding)
+	h.inferences = inference.NewCodec(h.bodies, parts.Allocate, parts.Regions, access.Forwarding, cfg.Framing)
 	h.generations = generate.NewCodec(h.bodies, parts.Allocate, access.Forwarding)
 	return h, nil
 }
@@ -59,7 +59,6 @@ func NewEndpoints(cfg Config, parts server.Parts, log zerolog.Logger) (*Endpoint
 const (
 	typePlain  = http1.PlainText
 	typeJSON   = "application/json"
-	typeBinary = "application/octet-stream"
 	typeMetric = "text/plain; charset=utf-8"
 )
 
@@ -71,21 +70,34 @@ func (h *Endpoints) Serve(w *http1.Reply, r *http1.Request) {
 		return
 	}
 	ep := &endpoints[t.endpoint]
-	if len(h.restrictions) > 0 {
-		if want, ok := h.restrictions.Allow(ep.group, r.Header); !ok {
-			writeStatus(w, http.StatusForbidden, "This API is restricted, expecting header '"+want+"'")
-			return
-		}
+	if !h.Allow(w, r, ep.group) {
+		return
 	}
 	w.ContentType = ep.contentType
 	if r.Method != ep.method && (ep.method != "" || r.Method != http.MethodGet && r.Method != http.MethodPost) {
-		writeStatus(w, http.StatusMethodNotAllowed, "Method Not Allowed")
+		RefuseMethod(w)
 		return
 	}
 	if err := h.serve(t, w, r); err != nil {
-		writeError(w, err)
+		WriteError(w, err)
 	}
 }
+
+// Allow reports whether a request carries what its group of endpoints asks for. If not, it
+// has been refused.
+func (h *Endpoints) Allow(w *http1.Reply, r *http1.Request, group string) bool {
+	if len(h.restrictions) == 0 {
+		return true
+	}
+	want, ok := h.restrictions.Allow(group, r.Header)
+	if !ok {
+		writeStatus(w, http.StatusForbidden, "This API is restricted, expecting header '"+want+"'")
+	}
+	return ok
+}
+
+// RefuseMethod refuses the method of a request.
+func RefuseMethod(w *http1.Reply) { writeStatus(w, http.StatusMethodNotAllowed, "Method Not Allowed") }
 
 // serve calls the handler of an endpoint. An error has not been replied yet; the
 // reply has the content type that is set.
@@ -99,7 +111,7 @@ func (h *Endpoints) serve(t target, w *http1.Reply, r *http1.Request) error {
 	}
 	switch t.endpoint {
 	case epInfer:
-		return h.serveInfer(w, r, t.model, version)
+		return h.Infer(w, r, t.model, version)
 	case epServerLive:
 		return h.serveLive(w)
 	case epServerReady:
@@ -134,7 +146,7 @@ func (h *Endpoints) serve(t target, w *http1.Reply, r *http1.Request) error {
 	case epTrace:
 		return server.ErrTracesOff
 	default:
-		return h.serveGenerate(w, r, t.model, version, t.endpoint == epGenerateStream)
+		return h.Generate(w, r, t.model, version, t.endpoint == epGenerateStream)
 	}
 }
 
@@ -176,8 +188,8 @@ func errorJSON(message string) []byte {
 	return append(jsontext.AppendString(body, message), '}')
 }
 
-// writeError replies with err, in the type that has been set.
-func writeError(w *http1.Reply, err error) {
+// WriteError replies with err, in the type that has been set.
+func WriteError(w *http1.Reply, err error) {
 	e := infer.AsError(err)
 	writeStatus(w, httpStatus(e.Code), e.Message)
 }

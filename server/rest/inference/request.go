@@ -16,10 +16,6 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
-// HeaderLengthName is the header that says how many bytes of a body are JSON; binary
-// tensors follow.
-const HeaderLengthName = "Inference-Header-Content-Length"
-
 const (
 	// SmallBody is the longest body that is read as a whole into one block of the Go
 	// heap, in bytes.
@@ -42,15 +38,17 @@ type Codec struct {
 	allocate   server.Allocator
 	regions    *regions.Registry
 	forwarding *server.Forwarding
+	framing    Framing
 	requests   sync.Pool // of *Request
 	codings    http1.Codecs
 }
 
 // NewCodec returns a Codec that reads bodies by bodies. allocate lends memory for decoded
-// tensors, nil leaves them on the Go heap; named has the regions that requests may name; forwarding chooses the headers that become
-// parameters, nil none.
-func NewCodec(bodies *body.Gatherer, allocate server.Allocator, named *regions.Registry, forwarding *server.Forwarding) *Codec {
-	c := &Codec{bodies: bodies, allocate: allocate, regions: named, forwarding: forwarding}
+// tensors, nil leaves them on the Go heap; named has the regions that requests may name;
+// forwarding chooses the headers that become parameters, nil none; framing says where the
+// JSON of bodies ends.
+func NewCodec(bodies *body.Gatherer, allocate server.Allocator, named *regions.Registry, forwarding *server.Forwarding, framing Framing) *Codec {
+	c := &Codec{bodies: bodies, allocate: allocate, regions: named, forwarding: forwarding, framing: framing}
 	c.requests.New = func() any { return &Request{codec: c} }
 	return c
 }
@@ -175,12 +173,12 @@ func (q *Request) ReadHead(r *http1.Request) error {
 	if err := q.openBody(r); err != nil {
 		return err
 	}
-	length, given, err := headerLength(r)
+	length, given, err := q.codec.framing.jsonLength(r)
 	if err != nil {
 		return err
 	}
 	if given && (length < 0 || q.body.Left >= 0 && length > q.body.Left) {
-		return errHeaderRange(r, q.body.Left)
+		return q.codec.framing.errRange(r, q.body.Left)
 	}
 	if given && length == 0 || !given && q.body.Left == 0 {
 		return nil
@@ -241,6 +239,9 @@ func (q *Request) gather(kind memory.Kind, limit int64, announced bool) ([]byte,
 // openBody prepares the body to be read, decompressed if need be.
 func (q *Request) openBody(r *http1.Request) error {
 	coding, known := r.Coding()
+	if q.codec.framing.BinaryType != "" {
+		coding, known = http1.Identity, true
+	}
 	if !known {
 		return ErrCoding
 	}
@@ -279,7 +280,7 @@ func (q *Request) readText(r *http1.Request, length int64) ([]byte, infer.Memory
 	if announced := q.body.Left >= 0; !announced || length > keptScratch {
 		text, room, err := q.gather(memory.JSON, length, announced)
 		if err == nil && int64(len(text)) < length {
-			err = errHeaderRange(r, q.body.Got)
+			err = q.codec.framing.errRange(r, q.body.Got)
 		}
 		return text, room, err
 	}
@@ -333,44 +334,6 @@ func (q *Request) chargeItem(n int) error {
 		return nil
 	}
 	return q.charge.Take(memory.Bodies, step*bytes)
-}
-
-// headerLength reads the header that says where the JSON ends, as C's stoi does.
-func headerLength(r *http1.Request) (n int64, given bool, err error) {
-	text, given := r.Header(HeaderLengthName)
-	if !given {
-		return 0, false, nil
-	}
-	digits := text
-	if text != "" && (text[0] == '+' || text[0] == '-') {
-		digits = text[1:]
-	}
-	end := 0
-	for end < len(digits) && '0' <= digits[end] && digits[end] <= '9' {
-		n = min(n*10+int64(digits[end]-'0'), math.MaxInt32+2)
-		end++
-	}
-	if end == 0 {
-		return 0, true, infer.Errorf(infer.InvalidArg, "Unable to parse %s, got: %s", HeaderLengthName, text)
-	}
-	if text[0] == '-' {
-		n = -n
-	}
-	if n > math.MaxInt32 || n < math.MinInt32 {
-		return 0, true, errInt32Range(HeaderLengthName, text)
-	}
-	return n, true, nil
-}
-
-func errInt32Range(name, value string) error {
-	return infer.Errorf(infer.InvalidArg, "Unable to parse %s, value is out of range [ %d, %d ], got: %s",
-		name, math.MinInt32, math.MaxInt32, value)
-}
-
-// errHeaderRange refuses a header length that the body, of n bytes, has not.
-func errHeaderRange(r *http1.Request, n int64) error {
-	text, _ := r.Header(HeaderLengthName)
-	return infer.Errorf(infer.InvalidArg, "inference header size should be in range (0, %d), got: %s", max(n, 0), text)
 }
 
 // forwardHeaders appends the headers of r that are to be forwarded to params, as
