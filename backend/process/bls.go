@@ -1,7 +1,6 @@
 package process
 
 import (
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/bls"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
@@ -44,38 +43,5 @@ func (s blsSession) Execution(batch uint64) (requests []*infer.Request, executin
 	return requests, executing, nil
 }
 
-// tasksOf returns the tasks of a batch that is executed, or those that it has left open.
-func (f *inFlight) tasksOf(batch uint64) (tasks []*backend.Task, executing bool, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if batch > f.number {
-		return nil, false, ipc.Broken("handle", "INFER for batch %d, the last one is %d", batch, f.number)
-	}
-	if at := f.findLocked(batch); at >= 0 {
-		return f.inside[at].batch.Tasks, true, nil
-	}
-	return f.openOfLocked(batch), false, nil
-}
-
 // Traced implements bls.Session.
 func (s blsSession) Traced(text []byte) *infer.Request { return s.tracedBy(text) }
-
-// tracedBy returns the request whose trace the stub means by a text, nil if it has no such
-// request: under a trace whose request has ended nothing is traced.
-func (f *inFlight) tracedBy(text []byte) *infer.Request {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for i := range f.count {
-		for _, task := range f.inside[i].batch.Tasks {
-			if task.Request.Trace.Is(text) {
-				return task.Request
-			}
-		}
-	}
-	for task := range f.open.byTask {
-		if task.Request.Trace.Is(text) {
-			return task.Request
-		}
-	}
-	return nil
-}

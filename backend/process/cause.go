@@ -87,5 +87,5 @@ type loss struct {
 	cause Cause
 	// started is true if the stub became ready, and answered if it then answered a
 	// batch other than those of warm-ups.
-	started, answered bool
+	started, served bool
 }

@@ -26,7 +26,7 @@ type Config struct {
 	InitializeTimeout time.Duration
 	ExecuteTimeout    time.Duration
 	FinalizeTimeout   time.Duration
-	// UnloadTimeout bounds what an end may wait for: requests inside, and the answer to
+	// UnloadTimeout bounds what an end may wait for: requests in flight, and the answer to
 	// FINALIZE.
 	UnloadTimeout time.Duration
 	// Spin is how long a side looks for the other's frames before it sleeps; not at all

@@ -30,9 +30,9 @@
 //
 //	handshake        what its process may say, and has said, until it takes batches and at
 //	                 its end; handshake.go and complete.go ask
-//	inFlight         the batches that it executes (inside.go), which execute.go hands over
-//	                 and answer.go takes back, and the requests that these leave open, with
-//	                 their windows and credit (open.go)
+//	inFlight         the batches that it executes (inflight.go), which execute.go hands over
+//	                 and conclude.go takes out again, and the requests that these leave
+//	                 open, with their windows and credit (open.go)
 //	readiness        READY? (ready.go)
 //	bls.Requests     what its model asks of other models; bls.go has their session
 //	hostcalls.Calls  what else its model asks of the server: load, unload, metrics
@@ -55,8 +55,8 @@
 // has lent, and what it was lent, goes with it; responses that are being written keep
 // their mapping until they are released.
 //
-// Trust: what a stub writes is checked in ipc, in frames and in answer.go. A stub that
-// breaks the protocol is killed. Requests inside a stub that is lost are answered with
+// Trust: what a stub writes is checked in ipc, in frames and in executed.go. A stub that
+// breaks the protocol is killed. Requests in flight in a stub that is lost are answered with
 // the program's text for ProcessLost; a batch that the stub had not taken goes back to
 // the scheduler.
 //

@@ -13,9 +13,9 @@ import (
 // left is what a life had when it ended and has not been answered. Guarded by
 // Instance.mu until taken, then the end's own.
 type left struct {
-	taken   bool     // from the instance
-	wasUp   bool     // and the scheduler has not been told that it is not any more
-	batches []inside // without a batch: answered
+	taken   bool            // from the instance
+	wasUp   bool            // and the scheduler has not been told that it is not any more
+	batches []batchInFlight // without a batch: answered
 	open    []*stream
 }
 
@@ -58,7 +58,7 @@ func (l *life) end(cause error) {
 	l.bls.Close()
 	l.loans.Close()
 
-	l.answerLeft(taken)
+	l.settleLeft(taken)
 	in.model.supervisor.children.KillOrphans(l.process)
 	l.calls.Close(l.seen == phaseFinalized && !liar)
 }
@@ -84,10 +84,10 @@ func (l *life) leave(stopped bool) {
 	l.emptiedLocked()
 }
 
-// answerLeft answers what has not been answered of what the stub had, gives back those
+// settleLeft answers what has not been answered of what the stub had, gives back those
 // batches that it has not taken, and says that the instance is lost. Taken is nil if
 // the stub may have taken each.
-func (l *life) answerLeft(taken []bool) {
+func (l *life) settleLeft(taken []bool) {
 	batches := l.left.batches
 	for i := len(batches) - 1; i >= 0; i-- { // what goes back to the queue's front keeps its order
 		if taken != nil && !taken[i] {
@@ -108,13 +108,13 @@ func (l *life) answerLeft(taken []bool) {
 	}
 }
 
-// mostLost is how many lives may end with a request inside.
+// mostLost is how many lives may end with a request in flight.
 const mostLost = 2
 
 // lostAgain takes account of a life that ends before it has looked at a batch that
 // lay in its ring, and reports whether that is once too often for one of the
 // requests.
-func (i *inside) lostAgain() (enough bool) {
+func (i *batchInFlight) lostAgain() (enough bool) {
 	if i.position == math.MaxUint64 { // it was never there
 		return false
 	}
@@ -127,7 +127,7 @@ func (i *inside) lostAgain() (enough bool) {
 
 // abandon answers the batch that a lost stub had, or gives it back if the stub
 // had not looked at it; once.
-func (l *life) abandon(of *inside, taken bool) {
+func (l *life) abandon(of *batchInFlight, taken bool) {
 	batch := of.batch
 	if batch == nil {
 		return
@@ -167,5 +167,5 @@ func (l *life) drop(cause error) {
 	case <-time.After(closedLimit): // its channel may not be closed
 	}
 	l.apart(l.loans.Close)
-	l.answerLeft(nil)
+	l.settleLeft(nil)
 }

@@ -2,22 +2,18 @@ package process
 
 import (
 	"errors"
-	"fmt"
-	"math"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/ipc"
 )
 
 // errNotTaken says that an instance cannot be given a batch now.
 var errNotTaken = errors.New("instance takes no batch")
 
-// Execute implements backend.Instance. It panics only before the batch is inside a
-// life: what is inside is answered by the life or its end.
+// Execute implements backend.Instance. It panics only before the batch is in flight
+// in a life: what is in flight is answered by the life or its end.
 func (in *Instance) Execute(b *backend.Batch) {
 	begin := backend.Now()
 	err := in.handOver(b, begin)
@@ -74,8 +70,8 @@ func (in *Instance) handOver(b *backend.Batch, begin int64) error {
 	return l.sent(number, position, err)
 }
 
-// enter numbers a batch and puts it inside the life of the instance.
-func (in *Instance) enter(b *backend.Batch, begin int64) (l *life, entered inside, ahead bool, err error) {
+// enter numbers a batch and has it in flight in the life of the instance.
+func (in *Instance) enter(b *backend.Batch, begin int64) (l *life, entered batchInFlight, ahead bool, err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	l = in.life
@@ -87,42 +83,6 @@ func (in *Instance) enter(b *backend.Batch, begin int64) (l *life, entered insid
 		return nil, entered, false, err
 	}
 	return l, entered, ahead, nil
-}
-
-// sent notes what became of the frame of a batch that has been put inside. An error is
-// for its requests, as the batch is not inside any more. After a panic the life ends,
-// which answers what it has.
-func (f *inFlight) sent(number, position uint64, err error) (refused error) {
-	var panicked error
-	defer func() {
-		if panicked != nil {
-			f.session.fail(panicked)
-		}
-	}()
-	defer boundary.Recover(&f.log, boundary.Life, &panicked)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	at := f.findLocked(number)
-	own := frames.Refusal(err)
-	switch {
-	case at < 0:
-		// The life has ended meanwhile and its end answers the batch, or the stub has
-		// answered it already.
-		if err == nil {
-			f.late.number, f.late.position = number, position
-		}
-	case err == nil:
-		f.inside[at].position, f.inside[at].sent = position, backend.Now()
-		f.handed.Store(f.inside[at].sent)
-	case own != nil:
-		refused = own      // also after a panic
-		f.dropLastLocked() // it is the last one, as submit was held
-	case !errors.Is(err, ipc.ErrClosed):
-		// The channel is broken: the life ends, and its end gives the batch back,
-		// for nothing of it was published.
-		f.session.fail(err)
-	}
-	return refused
 }
 
 // aheadBelow is how short executions are, on average, for which it makes sense
@@ -171,16 +131,6 @@ func (l *life) send(b *backend.Batch, number uint64, handles []uint64, ahead boo
 	return l.encoder.Execute(number, requests, handles, ahead, &l.encoded)
 }
 
-// timeout ends a stub whose execute did not return in time.
-func (f *inFlight) timeout(number uint64, limit time.Duration) {
-	f.mu.Lock()
-	late := f.count > 0 && f.inside[0].number == number
-	f.mu.Unlock()
-	if late {
-		f.session.fail(&lateError{fmt.Sprintf("execute did not return within %s, stub is killed", limit)})
-	}
-}
-
 // Cancel implements backend.Canceller.
 func (in *Instance) Cancel(task *backend.Task) {
 	in.mu.Lock()
@@ -199,26 +149,4 @@ func (in *Instance) Cancel(task *backend.Task) {
 	if abandoned {
 		l.bls.CancelBatch(handle >> 32)
 	}
-}
-
-// abandonedLocked reports whether the clients of all requests of a batch that
-// have not been answered yet have gone. It is given the low 32 bits of the
-// batch's number.
-func (f *inFlight) abandonedLocked(batch uint64) bool {
-	tasks := f.openOfLocked(batch)
-	for i := range f.count {
-		if b := &f.inside[i]; b.number&math.MaxUint32 == batch {
-			for at, task := range b.batch.Tasks {
-				if s := b.stream(at); s == nil || !s.ended {
-					tasks = append(tasks, task)
-				}
-			}
-		}
-	}
-	for _, task := range tasks {
-		if task.Context.Err() == nil {
-			return false
-		}
-	}
-	return true
 }

@@ -78,9 +78,9 @@ func (m *running) executes() bool {
 	in := m.instance()
 	in.mu.Lock()
 	l := in.life
-	var first inside
+	var first batchInFlight
 	if l != nil && l.count > 0 {
-		first = l.inside[0]
+		first = l.current[0]
 	}
 	in.mu.Unlock()
 	return first.sent != 0 && l.channel.Taken(first.position)

@@ -41,8 +41,8 @@ type Instance struct {
 	// asks is true if the model has is_ready.
 	asks  atomic.Bool
 	await awaitState
-	// answered is true once the present life has answered a batch, warm-ups aside.
-	answered atomic.Bool
+	// served is true once the present life has answered a batch, warm-ups aside.
+	served atomic.Bool
 
 	// submit is held while a batch is numbered, encoded and published. It is taken
 	// before mu and the channel's send lock.
@@ -75,7 +75,7 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 	var back backoff
 	for {
 		began := time.Now()
-		in.answered.Store(false)
+		in.served.Store(false)
 		err := in.runOnce(ctx, func() {
 			in.setHopeless(false)
 			if !healed {
@@ -92,7 +92,7 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 			in.stop(true)
 			return
 		}
-		why := loss{cause: causeOf(err), started: !errors.Is(err, errNeverReady), answered: in.answered.Load()}
+		why := loss{cause: causeOf(err), started: !errors.Is(err, errNeverReady), served: in.served.Load()}
 		in.model.supervisor.metrics.StubLost(in.model.env.Name, string(why.cause))
 		wait, hopeless := back.next(time.Since(began), why)
 		in.setHopeless(hopeless)
@@ -182,7 +182,7 @@ const (
 // next start, and whether there is little hope: stubs do not start, or do and are
 // lost again and again before they have answered anything.
 func (b *backoff) next(lived time.Duration, l loss) (wait time.Duration, hopeless bool) {
-	if l.answered {
+	if l.served {
 		*b = backoff{}
 		return 0, false
 	}

@@ -247,3 +247,37 @@ func (l *life) busyLocked(yes bool) {
 		l.in.moveLocked(Ready)
 	}
 }
+
+// handle acts on one frame of the stub. It runs with the channel's receive lock
+// held. An error ends the life.
+func (l *life) handle(f ipc.Frame) error {
+	if !l.allows(f.Kind) {
+		return ipc.Broken("kind", "%s came in phase %d", f.Kind, l.seen)
+	}
+	switch f.Kind {
+	case ipc.Executed:
+		return l.executed(f)
+	case ipc.Response:
+		return l.responded(f)
+	case ipc.Released:
+		if len(f.Body)%8 != 0 {
+			return ipc.Broken("frame", "RELEASED has %d bytes, want a multiple of 8", len(f.Body))
+		}
+		return l.decoder.Return(f.Body)
+	case ipc.Infer:
+		return l.bls.Receive(f)
+	case ipc.Demand, ipc.StopInfer:
+		return l.bls.Steer(f)
+	case ipc.ReadyAnswer:
+		return l.isReady(f)
+	case ipc.Name:
+		return l.decoder.AddName(f.ID, f.Body)
+	case ipc.Log:
+		return l.logged(f)
+	case ipc.Call:
+		return l.calls.Receive(f)
+	case ipc.Metric:
+		return l.calls.Measure(f)
+	}
+	return l.handshake.receive(f)
+}

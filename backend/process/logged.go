@@ -1,10 +1,6 @@
 package process
 
 import (
-	"math"
-	"slices"
-
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/ipc"
@@ -62,35 +58,6 @@ func (l *life) logged(f ipc.Frame) error {
 	}
 	event.Msg(text)
 	return nil
-}
-
-// requestsOf lists the ids of the requests of a batch that the stub has; requests without
-// an id are left out.
-func (f *inFlight) requestsOf(batch uint64) []string {
-	if batch == 0 {
-		return nil
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var ids []string
-	add := func(task *backend.Task) {
-		if id := task.Request.ID; id != "" && len(ids) < maxShownRequests {
-			ids = append(ids, output.CutAt(id, maxShownID))
-		}
-	}
-	if at := f.findLocked(batch); at >= 0 {
-		for _, task := range f.inside[at].batch.Tasks {
-			add(task)
-		}
-		return ids
-	}
-	for handle, s := range f.open.byHandle { // it was executed, and left its requests open
-		if handle>>32 == batch&math.MaxUint32 {
-			add(s.task)
-		}
-	}
-	slices.Sort(ids)
-	return ids
 }
 
 // LogLevelsChanged tells the stubs which levels are worth sending from now on.

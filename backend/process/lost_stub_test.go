@@ -176,7 +176,7 @@ func TestWarmUpsAreNoAnswers(t *testing.T) {
 			}}},
 		})
 		<-done
-		if got := m.instance().answered.Load(); got == trial {
+		if got := m.instance().served.Load(); got == trial {
 			t.Errorf("after a batch with Trial %t: answered is %t", trial, got)
 		}
 	}

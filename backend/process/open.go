@@ -89,8 +89,8 @@ func (w *window) close() (responses int, bytes int64) {
 	return w.responses, w.bytes
 }
 
-// answer is a response on its way up, with its place in the window of its stream.
-type answer struct {
+// windowedResponse is a response on its way up, with its place in the window of its stream.
+type windowedResponse struct {
 	infer.Response
 	slot slot
 }
@@ -159,17 +159,17 @@ func (o *opened) remove(s *stream) {
 func handleOf(number uint64, index int) uint64 { return number<<32 | uint64(index) }
 
 // indexOf returns the place of a request in the batch, by its handle.
-func (i *inside) indexOf(handle uint64) (index int, ok bool) {
+func (i *batchInFlight) indexOf(handle uint64) (index int, ok bool) {
 	index = int(handle & math.MaxUint32)
 	return index, handle>>32 == i.number&math.MaxUint32 && index < len(i.batch.Tasks)
 }
 
 // handleOf returns the handle of a request of the batch.
-func (i *inside) handleOf(index int) uint64 { return handleOf(i.number, index) }
+func (i *batchInFlight) handleOf(index int) uint64 { return handleOf(i.number, index) }
 
 // stream returns what is known of a request for which responses were sent, nil
 // if none was.
-func (i *inside) stream(index int) *stream {
+func (i *batchInFlight) stream(index int) *stream {
 	if i.streams == nil {
 		return nil
 	}
@@ -181,7 +181,7 @@ func (f *inFlight) streamLocked(handle uint64) (*stream, error) {
 	if s := f.open.byHandle[handle]; s != nil {
 		return s, nil
 	}
-	first := &f.inside[0]
+	first := &f.current[0]
 	if f.count == 0 || first.number > f.encoded.Load() {
 		return nil, ipc.Broken("handle", "RESPONSE to request %#x, which is not open", handle)
 	}
@@ -212,7 +212,7 @@ func (f *inFlight) streamOf(handle uint64) (s *stream, serves bool, err error) {
 		return nil, false, nil
 	}
 	s, err = f.streamLocked(handle)
-	return s, f.count == 0 || !f.inside[0].batch.Trial, err
+	return s, f.count == 0 || !f.current[0].batch.Trial, err
 }
 
 // responded hands a response up that the stub has sent by itself.
@@ -234,12 +234,12 @@ func (l *life) responded(f ipc.Frame) error {
 	}
 	s, serves, err := l.streamOf(r.Handle)
 	if serves {
-		l.in.answered.Store(true)
+		l.in.served.Store(true)
 	}
 	if s == nil {
 		return err
 	}
-	a := &answer{}
+	a := &windowedResponse{}
 	a.Final, a.Empty = final, !present
 	if present {
 		var bytes uint64

@@ -48,8 +48,8 @@ func (s *standIn) talk(decoupled bool) *talk {
 			task.Send(infer.ErrorResponse(unhealthy("")))
 		}
 	}
-	l.inside[0] = inside{number: 1, batch: &backend.Batch{Tasks: []*backend.Task{task(0), task(1)}, Done: done}}
-	l.inside[1] = inside{number: 2, batch: &backend.Batch{Tasks: []*backend.Task{task(2)}, Done: done}}
+	l.current[0] = batchInFlight{number: 1, batch: &backend.Batch{Tasks: []*backend.Task{task(0), task(1)}, Done: done}}
+	l.current[1] = batchInFlight{number: 2, batch: &backend.Batch{Tasks: []*backend.Task{task(2)}, Done: done}}
 	l.count, l.number = 2, 2
 	l.encoded.Store(2)
 	return c
@@ -60,7 +60,7 @@ func (c *talk) end() {
 	c.s.t.Helper()
 	in := c.l.in
 	in.mu.Lock()
-	var left []inside
+	var left []batchInFlight
 	for c.l.count > 0 {
 		left = append(left, c.l.popLocked())
 	}

@@ -121,5 +121,5 @@ func (in *Instance) fault(code infer.Code, fault Fault) *infer.Error {
 	return &infer.Error{Code: code, Message: in.model.program.Text(fault, in.name)}
 }
 
-// unhealthy is what the requests inside a lost stub are answered with.
+// unhealthy is what the requests in flight in a lost stub are answered with.
 func (in *Instance) unhealthy() *infer.Error { return in.fault(infer.Internal, ProcessLost) }

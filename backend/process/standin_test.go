@@ -106,7 +106,7 @@ func (s *standIn) answer(l *life, body func(lent shm.Ticket, at uint64) []byte) 
 			v.responses[i] = r
 		}})
 	}
-	l.inside[0] = inside{batch: batch, number: number}
+	l.current[0] = batchInFlight{batch: batch, number: number}
 	l.count = 1
 	l.encoded.Store(number)
 	v.err = l.handle(ipc.Frame{Kind: ipc.Executed, ID: number, Body: body(ticket, at)})

@@ -80,14 +80,14 @@ func TestBackoffGrowsWithLosses(t *testing.T) {
 func TestBackoffForgetsAfterAnAnswer(t *testing.T) {
 	var b backoff
 	for range 100 { // killed from outside, every second
-		if wait, hopeless := b.next(time.Second, loss{cause: Exited, started: true, answered: true}); wait != 0 || hopeless {
+		if wait, hopeless := b.next(time.Second, loss{cause: Exited, started: true, served: true}); wait != 0 || hopeless {
 			t.Fatalf("after a life that worked: got pause %v, hopeless %t, want none", wait, hopeless)
 		}
 	}
 	for range 3 * hopelessLosses {
 		b.next(0, lostReady)
 	}
-	b.next(0, loss{cause: TooLate, started: true, answered: true})
+	b.next(0, loss{cause: TooLate, started: true, served: true})
 	if wait, hopeless := b.next(0, lostReady); wait > 2*firstPause || hopeless {
 		t.Errorf("after a life that worked: got pause %v, hopeless %t, want the first one", wait, hopeless)
 	}

@@ -1,12 +1,15 @@
 package process
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
@@ -58,12 +61,12 @@ func (f *inFlight) begin(in *Instance, session inFlightSession, channel *ipc.Cha
 
 // batches are the batches of a process, and what became of the last ones.
 type batches struct {
-	inside [depth]inside // the batch in execution first
-	count  int           // of them
-	number uint64        // of the batch that was handed over last
-	freed  int64         // ns, when the last answer came
-	asked  withdrawal
-	timer  *time.Timer // of the first batch, nil without a limit
+	current [depth]batchInFlight // the batch in execution first
+	count   int                  // of them
+	number  uint64               // of the batch that was handed over last
+	freed   int64                // ns, when the last answer came
+	asked   withdrawal
+	timer   *time.Timer // of the first batch, nil without a limit
 	// late is a batch that was published when the life had ended already.
 	late struct{ number, position uint64 }
 
@@ -75,8 +78,8 @@ type batches struct {
 	withdrawing sync.WaitGroup
 }
 
-// inside is a batch that the stub has.
-type inside struct {
+// batchInFlight is a batch that the stub has.
+type batchInFlight struct {
 	batch    *backend.Batch
 	number   uint64
 	handles  []uint64 // of the batch's tasks, in order
@@ -93,53 +96,27 @@ type inside struct {
 // number only.
 type withdrawal struct {
 	number uint64 // 0: there is none
-	// certain is true if the stub will skip it: it is not inside any more, and
+	// certain is true if the stub will skip it: it is not in flight any more, and
 	// only the stub's notice is expected.
 	certain bool
 }
 
-// findLocked returns the place of a batch that the stub has, -1 if it has not.
-func (b *batches) findLocked(number uint64) int {
-	for i := range b.count {
-		if b.inside[i].number == number {
-			return i
-		}
-	}
-	return -1
-}
-
-// handleLocked returns the handle of a task that the stub has, or has left open. The task's own is
-// not looked at: if it was withdrawn, another instance may be writing it.
-func (f *inFlight) handleLocked(task *backend.Task) (handle uint64, ok bool) {
-	if s := f.open.byTask[task]; s != nil {
-		return s.handle, true
-	}
-	for i := range f.count {
-		for j, t := range f.inside[i].batch.Tasks {
-			if t == task {
-				return f.inside[i].handles[j], true
-			}
-		}
-	}
-	return 0, false
-}
-
 // popLocked takes the first batch, which the caller ends.
-func (f *inFlight) popLocked() inside {
-	first := f.inside[0]
-	copy(f.inside[:], f.inside[1:])
+func (f *inFlight) popLocked() batchInFlight {
+	first := f.current[0]
+	copy(f.current[:], f.current[1:])
 	f.count--
-	f.inside[f.count] = inside{}
+	f.current[f.count] = batchInFlight{}
 	f.limitLocked()
 	f.emptiedLocked()
 	return first
 }
 
-// answeredLocked is popLocked for a batch that the stub is done with: it goes on
+// concludeLocked is popLocked for a batch that the stub is done with: it goes on
 // with the next one, or is free. The batch is the caller's when it returns; a panic
 // leaves it to the end of the life.
-func (f *inFlight) answeredLocked(arrived int64) {
-	first, whole := f.inside[0], false
+func (f *inFlight) concludeLocked(arrived int64) {
+	first, whole := f.current[0], false
 	defer func() {
 		if !whole {
 			f.left.batches = append(f.left.batches, first)
@@ -157,7 +134,7 @@ func (f *inFlight) answeredLocked(arrived int64) {
 // does not execute.
 func (f *inFlight) dropLastLocked() {
 	f.count--
-	f.inside[f.count] = inside{}
+	f.current[f.count] = batchInFlight{}
 	if f.count == 0 {
 		f.limitLocked()
 		f.emptiedLocked()
@@ -172,7 +149,7 @@ func (f *inFlight) hasBatch() bool {
 	return f.count > 0
 }
 
-// limit is limitLocked for a batch that has just been put inside.
+// limit is limitLocked for a batch that has just entered.
 func (f *inFlight) limit() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,14 +164,14 @@ func (f *inFlight) limitLocked() {
 	}
 	limit := f.executeLimit
 	if limit > 0 && f.count > 0 {
-		number := f.inside[0].number
+		number := f.current[0].number
 		f.timer = boundary.AfterFunc(f.log, boundary.Life, limit, func() { f.timeout(number, limit) }, f.session.fail)
 	}
 }
 
 // enterLocked numbers a batch and puts it behind those that are in flight. ahead says
 // that there are any. An *infer.Error is for the batch's requests.
-func (f *inFlight) enterLocked(b *backend.Batch, begin int64, instance string) (entered inside, ahead bool, err error) {
+func (f *inFlight) enterLocked(b *backend.Batch, begin int64, instance string) (entered batchInFlight, ahead bool, err error) {
 	if f.count == depth {
 		return entered, false, errNotTaken
 	}
@@ -205,7 +182,7 @@ func (f *inFlight) enterLocked(b *backend.Batch, begin int64, instance string) (
 	if f.number&math.MaxUint32 == 0 {
 		f.number++ // no handle is 0
 	}
-	entered = inside{batch: b, number: f.number, handles: make([]uint64, len(b.Tasks)), position: math.MaxUint64, begin: begin}
+	entered = batchInFlight{batch: b, number: f.number, handles: make([]uint64, len(b.Tasks)), position: math.MaxUint64, begin: begin}
 	for i, task := range b.Tasks {
 		task.Handle = handleOf(entered.number, i)
 		entered.handles[i] = task.Handle
@@ -214,18 +191,18 @@ func (f *inFlight) enterLocked(b *backend.Batch, begin int64, instance string) (
 	if !ahead {
 		f.session.busyLocked(true)
 	}
-	f.inside[f.count] = entered
+	f.current[f.count] = entered
 	f.count++
 	return entered, ahead, nil
 }
 
 // withdrawLocked asks for the batch ahead back. certain says that the process will skip it:
 // the batch is the caller's, who calls withdrawing.Done when it has been given back.
-func (f *inFlight) withdrawLocked() (last inside, certain bool) {
-	if f.count < depth || f.asked.number != 0 || f.inside[f.count-1].sent == 0 {
+func (f *inFlight) withdrawLocked() (last batchInFlight, certain bool) {
+	if f.count < depth || f.asked.number != 0 || f.current[f.count-1].sent == 0 {
 		return last, false
 	}
-	last = f.inside[f.count-1]
+	last = f.current[f.count-1]
 	certain = f.channel.Withdraw(last.number)
 	f.asked = withdrawal{number: last.number, certain: certain}
 	if certain {
@@ -237,7 +214,53 @@ func (f *inFlight) withdrawLocked() (last inside, certain bool) {
 
 // leaveLocked takes what the process still has; the end of the life answers it.
 func (f *inFlight) leaveLocked() {
-	f.left.batches = append(f.left.batches, f.inside[:f.count]...)
-	f.inside, f.count = [depth]inside{}, 0
+	f.left.batches = append(f.left.batches, f.current[:f.count]...)
+	f.current, f.count = [depth]batchInFlight{}, 0
 	f.left.open = f.endOpenLocked()
+}
+
+// sent notes what became of the frame of a batch that has entered. An error is
+// for its requests, as the batch is not in flight any more. After a panic the life ends,
+// which answers what it has.
+func (f *inFlight) sent(number, position uint64, err error) (refused error) {
+	var panicked error
+	defer func() {
+		if panicked != nil {
+			f.session.fail(panicked)
+		}
+	}()
+	defer boundary.Recover(&f.log, boundary.Life, &panicked)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := f.findLocked(number)
+	own := frames.Refusal(err)
+	switch {
+	case at < 0:
+		// The life has ended meanwhile and its end answers the batch, or the stub has
+		// answered it already.
+		if err == nil {
+			f.late.number, f.late.position = number, position
+		}
+	case err == nil:
+		f.current[at].position, f.current[at].sent = position, backend.Now()
+		f.handed.Store(f.current[at].sent)
+	case own != nil:
+		refused = own      // also after a panic
+		f.dropLastLocked() // it is the last one, as submit was held
+	case !errors.Is(err, ipc.ErrClosed):
+		// The channel is broken: the life ends, and its end gives the batch back,
+		// for nothing of it was published.
+		f.session.fail(err)
+	}
+	return refused
+}
+
+// timeout ends a stub whose execute did not return in time.
+func (f *inFlight) timeout(number uint64, limit time.Duration) {
+	f.mu.Lock()
+	late := f.count > 0 && f.current[0].number == number
+	f.mu.Unlock()
+	if late {
+		f.session.fail(&lateError{fmt.Sprintf("execute did not return within %s, stub is killed", limit)})
+	}
 }

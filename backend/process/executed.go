@@ -1,0 +1,154 @@
+package process
+
+import (
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/frames"
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
+)
+
+// executed answers a batch.
+func (l *life) executed(f ipc.Frame) error {
+	arrived := backend.Now()
+	body, err := ipc.ParseExecuted(f.Body)
+	if err != nil {
+		return err
+	}
+	if body.Skipped {
+		return l.skipped(f.ID, &body, arrived)
+	}
+	in := l.in
+	first, freed, err := l.executing(f.ID)
+	if err != nil {
+		return err
+	}
+	// A batch that waited behind another began when that one was answered.
+	begin := max(first.begin, freed)
+	sent := max(first.sent, begin) // the answer may be faster than Execute's own bookkeeping
+	batch := first.batch
+	if !batch.Trial && !in.served.Load() {
+		in.served.Store(true)
+	}
+	posted := l.channel.Posted()
+	in.await.observe(posted - sent)
+	in.await.thought(posted - max(sent, l.bls.Informed()))
+
+	// Everything is read and checked before anything is handed up: a stub that
+	// breaks the protocol in its last response has answered nothing.
+	responses := make([]*infer.Response, len(batch.Tasks))
+	rescheduled, err := l.readResponses(&body, f.Body, &first, responses)
+	if err == nil {
+		err = l.decoder.Return(body.Tickets)
+	}
+	if err != nil {
+		release(responses)
+		return err
+	}
+	var failure error
+	if body.Failed {
+		failure = frames.StubError(infer.Internal, string(body.Text))
+	}
+	report := backend.Report{Start: begin, ComputeStart: sent, ComputeEnd: max(arrived, sent), Err: failure, Executed: true}
+
+	credits, ok := l.conclude(&first, responses, rescheduled, &report, arrived)
+	if !ok { // the life has been ended meanwhile
+		release(responses)
+		return nil
+	}
+	for _, s := range credits {
+		l.apart(func() {
+			if responses, bytes := s.close(); responses > 0 {
+				s.credit(responses, bytes)
+			}
+		})
+	}
+	// Done first: the next batch is on its way to the stub while this one's
+	// responses go up.
+	report.End = max(backend.Now(), sent)
+	l.apart(func() { batch.Done(batch, report) })
+	for i, task := range batch.Tasks {
+		if responses[i] != nil {
+			l.apart(func() { task.Send(responses[i]) })
+		}
+	}
+	return nil
+}
+
+// apart calls f, which goes up, so that a panic in it keeps nothing else of the batch
+// from being done.
+func (l *life) apart(f func()) { l.in.apart(f) }
+
+func (in *Instance) apart(f func()) {
+	_ = boundary.Run(in.log, boundary.Request, func() error { f(); return nil })
+}
+
+func release(responses []*infer.Response) {
+	for _, a := range responses {
+		if a != nil {
+			a.Release()
+		}
+	}
+}
+
+// skipped takes account of a batch that the stub did not execute, because it was
+// withdrawn. If that was not certain, it comes back only now.
+func (l *life) skipped(number uint64, body *ipc.ExecutedBody, arrived int64) error {
+	asked, first, fits := l.skipping(number)
+	if !fits {
+		return ipc.Broken("handle", "batch %d was skipped, which is not the next or was not withdrawn", number)
+	}
+	if err := l.decoder.Return(body.Tickets); err != nil {
+		return err
+	}
+	if l.concludeSkipped(asked, arrived) {
+		first.batch.Done(first.batch, backend.Report{Refused: true, Withdrawn: true})
+	}
+	return nil
+}
+
+// readResponses fills responses with the responses of an EXECUTED frame, and tells
+// which requests are to be executed again.
+func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *batchInFlight, responses []*infer.Response) (rescheduled map[uint32]bool, err error) {
+	r := &l.response
+	for {
+		ok, err := body.NextResponse(r)
+		if err != nil || !ok {
+			return rescheduled, err
+		}
+		index, ok := of.indexOf(r.Handle)
+		if !ok {
+			return nil, ipc.Broken("handle", "response to request %#x, which is not inside", r.Handle)
+		}
+		if s := of.stream(index); s != nil && s.ended {
+			return nil, ipc.Broken("handle", "response to request %d of the batch, which is final", index)
+		}
+		if responses[index] != nil || rescheduled[uint32(index)] {
+			return nil, ipc.Broken("handle", "second response to request %d of the batch", index)
+		}
+		if r.Flags&ipc.FlagPresent == 0 {
+			if len(r.Outputs) > 0 {
+				return nil, ipc.Broken("handle", "request %d of the batch has %d outputs but no response", index, len(r.Outputs))
+			}
+			if r.Flags != ipc.FlagReschedule {
+				continue
+			}
+			if body.Failed {
+				return nil, ipc.Broken("frame", "request %d of a batch that failed is to be executed again", index)
+			}
+			if rescheduled == nil {
+				rescheduled = make(map[uint32]bool)
+			}
+			rescheduled[uint32(index)] = true
+			continue
+		}
+		if r.Flags&ipc.FlagFinal == 0 {
+			return nil, ipc.Broken("handle", "response to request %d of the batch is not final", index)
+		}
+		response := &infer.Response{Final: true}
+		responses[index] = response
+		if err := l.decoder.Response(r, frame, l.in.model.env.Name, response); err != nil {
+			return nil, err
+		}
+	}
+}
