@@ -220,6 +220,13 @@ func (d *Batcher) Retire(in backend.Instance, drained func()) {
 	d.config.Graph.Recheck(d.waitingBLS())
 }
 
+// Forget implements Scheduler.
+func (d *Batcher) Forget(in backend.Instance) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.instances.ForgetLocked(in)
+}
+
 // handed notes that an instance has a batch ahead, and reports whether another
 // has become idle meanwhile.
 func (d *Batcher) handed(on *member, b *batch) bool {

@@ -48,6 +48,11 @@ func TestRetiredInstancesGetNothingMore(t *testing.T) {
 					continue
 				}
 				w.models["a"].Lost(a, true)
+				w.models["a"].Lost(a, true) // hopeless before its end, which is said besides
+				if list := w.models["a"].instances.MembersLocked(); slices.ContainsFunc(list, func(m *member) bool { return m.Instance() == a }) {
+					t.Errorf("%s is a member again", name)
+				}
+				w.models["a"].Forget(a)
 			}
 			if n := w.models["a"].instances.RememberedLocked(); n != 0 {
 				t.Errorf("%d retired instances are kept after their end", n)

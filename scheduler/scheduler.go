@@ -26,6 +26,9 @@ type Scheduler interface {
 	// the instance has none: before Retire returns, if it has none already. An
 	// instance that is lost meanwhile, or that was never up, has none.
 	Retire(in backend.Instance, drained func())
+	// Forget drops what is known of an instance that has been retired, has no work and
+	// has ended: none of its Events follows.
+	Forget(in backend.Instance)
 }
 
 // Starter is a Scheduler that can tell which instance a request has been handed

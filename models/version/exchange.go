@@ -190,6 +190,7 @@ func (e *Exchange) leave(in, known backend.Instance, drained <-chan struct{}) {
 	}
 	e.end(ctx, in)
 	<-drained // an instance that is gone has no work
+	v.scheduler.Forget(known)
 	e.forget(known)
 	v.barrier.Forget(in)
 }

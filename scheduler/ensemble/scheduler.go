@@ -89,6 +89,9 @@ func (e *Scheduler) Available(backend.Instance) {}
 // Lost implements backend.Events.
 func (e *Scheduler) Lost(backend.Instance, bool) {}
 
+// Forget implements scheduler.Scheduler: an ensemble has no instances.
+func (e *Scheduler) Forget(backend.Instance) {}
+
 // Retire implements Scheduler.
 func (e *Scheduler) Retire(_ backend.Instance, drained func()) { drained() }
 

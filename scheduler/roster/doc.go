@@ -9,12 +9,12 @@
 //	available, lost, hopeless ─ LostLocked ─▶ lost, or hopeless if for good
 //
 //	any of these ─ RetireLocked ─▶ the same, and retiring ─ DrainLocked ─▶ retired
-//	retired ─ LostLocked, for good ─▶ (unknown)
+//	retired ─ ForgetLocked ─▶ (unknown)
 //
 // A new member is lost until it is available. A retiring member goes on through the
 // states above; its scheduler gives it nothing new, and drains it when it has nothing
-// left. A retired instance is no member, but is remembered until it has ended: what it
-// says meanwhile does not bring it back.
+// left. A retired instance is no member, but is remembered until its owner says that it
+// has ended: what it says meanwhile, however often, does not bring it back.
 //
 // There is no hope if no member is available, or lost and expected again, retiring
 // members aside: requests then get the error backend.Unhealthy. Without any member

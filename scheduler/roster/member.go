@@ -11,7 +11,6 @@ type Member struct {
 	// Guarded by the scheduler's mu.
 	state    state
 	retiring bool
-	ended    bool   // was lost for good after Retire: no event of the instance follows
 	drained  func() // of Retire, until DrainLocked returns it
 	changes  uint64
 }

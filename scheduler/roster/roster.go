@@ -58,26 +58,22 @@ func (r *Roster[M]) MeetLocked(in backend.Instance) (M, bool) {
 // AvailableLocked notes that the instance of a member takes batches.
 func (r *Roster[M]) AvailableLocked(m M) {
 	own := m.member()
-	own.state, own.ended = available, false
+	own.state = available
 	r.changedLocked(own)
 }
 
 // LostLocked notes that an instance takes no batches, and returns its member, which is
 // added if the instance is not known: instances may be lost before they have been
-// available. It returns false for an instance that is retired with nothing left, which
-// it forgets if the instance has ended.
+// available. It returns false for an instance that is retired with nothing left.
 func (r *Roster[M]) LostLocked(in backend.Instance, forGood bool) (M, bool) {
 	m, ok := r.MeetLocked(in)
 	if !ok {
-		if forGood {
-			delete(r.retired, in)
-		}
 		return m, false
 	}
 	own := m.member()
 	own.state = lost
 	if forGood {
-		own.state, own.ended = hopeless, own.retiring
+		own.state = hopeless
 	}
 	r.changedLocked(own)
 	return m, true
@@ -113,9 +109,7 @@ func (r *Roster[M]) DrainLocked(m M) (drained func()) {
 		own.state = lost
 	}
 	delete(r.known, own.instance)
-	if !own.ended {
-		r.retired[own.instance] = true
-	}
+	r.retired[own.instance] = true
 	kept := make([]M, 0, len(r.members)-1)
 	for _, other := range r.members {
 		if other.member() != own {
@@ -126,6 +120,10 @@ func (r *Roster[M]) DrainLocked(m M) (drained func()) {
 	r.changedLocked(own)
 	return drained
 }
+
+// ForgetLocked forgets an instance that is retired with nothing left, and that has ended:
+// no event of it follows.
+func (r *Roster[M]) ForgetLocked(in backend.Instance) { delete(r.retired, in) }
 
 // changedLocked counts a change of a member, and what follows from it.
 func (r *Roster[M]) changedLocked(own *Member) {

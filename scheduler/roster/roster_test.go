@@ -59,12 +59,14 @@ func TestRosterFollowsEvents(t *testing.T) {
 		"drained twice":                         {script: "up a; retire a; drain a; drain a", expects: true, remembered: 1, drained: "a"},
 		"drained without retiring":              {script: "up a; drain a", members: "a+", available: 1},
 		"retired, and back":                     {script: "up a; retire a; drain a; lose a; up a", expects: true, remembered: 1, drained: "a"},
-		"retired, and ended":                    {script: "up a; retire a; drain a; lose a; doom a", expects: true, drained: "a"},
-		"ended before it was drained":           {script: "up a; retire a; doom a; drain a", expects: true, drained: "a"},
+		"retired, and hopeless twice":           {script: "up a; retire a; drain a; doom a; doom a", expects: true, remembered: 1, drained: "a"},
+		"retired, and ended":                    {script: "up a; retire a; drain a; lose a; doom a; forget a", expects: true, drained: "a"},
+		"hopeless, drained, and hopeless again": {script: "up a; retire a; doom a; drain a; doom a", expects: true, remembered: 1, drained: "a"},
+		"ended before it was drained":           {script: "up a; retire a; doom a; drain a; forget a", expects: true, drained: "a"},
 		"hopeless, retired, and back":           {script: "doom a; retire a; drain a; up a", expects: true, remembered: 1, drained: "a"},
 		"hopeless while retiring, and back":     {script: "up a; retire a; doom a; up a; drain a", expects: true, remembered: 1, drained: "a"},
 		"retired before it was known":           {script: "retire a; up a", expects: true, remembered: 1, drained: "a"},
-		"retired before it was known, and gone": {script: "retire a; doom a", expects: true, drained: "a"},
+		"retired before it was known, and gone": {script: "retire a; doom a; forget a", expects: true, drained: "a"},
 		"another serves":                        {script: "up a; up b; retire a; drain a", members: "b+", available: 1, remembered: 1, drained: "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,6 +93,8 @@ func TestRosterFollowsEvents(t *testing.T) {
 					if p, known = r.RetireLocked(in, say); !known {
 						say()
 					}
+				case "forget":
+					r.ForgetLocked(in)
 				case "drain":
 					if say := r.DrainLocked(all[of]); say != nil {
 						say()

@@ -315,6 +315,11 @@ func TestSequenceForgetsRetiredInstances(t *testing.T) {
 			t.Errorf("known before: %v: drained: %v, %d instances are left", known, drained, len(s.instances.MembersLocked()))
 		}
 		s.Lost(in, true)
+		s.Lost(in, true) // hopeless before its end, which is said besides
+		if len(s.instances.MembersLocked()) != 0 {
+			t.Errorf("known before: %v: %d instances are left", known, len(s.instances.MembersLocked()))
+		}
+		s.Forget(in)
 		if len(s.instances.MembersLocked())+s.instances.RememberedLocked() != 0 {
 			t.Errorf("known before: %v: %d instances are left, %d are remembered", known, len(s.instances.MembersLocked()), s.instances.RememberedLocked())
 		}

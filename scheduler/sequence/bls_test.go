@@ -72,6 +72,53 @@ func TestCircularCallsOfSequencesAreRefused(t *testing.T) {
 	}
 }
 
+// TestRetiringInstanceIsNoHope: of two instances one executes what waits for the call,
+// and the other, idle, is retired while a sequence has its only slot.
+func TestRetiringInstanceIsNoHope(t *testing.T) {
+	const want = "Model 'm' cannot be called: every instance of it waits for this call (m → m)"
+	for name, config := range map[string]func() Config{
+		"direct": func() Config { return direct(1, 0, 0) },
+		"oldest": func() Config { return oldest(1, 1, 0) },
+	} {
+		for _, first := range []string{"call", "retire"} {
+			t.Run(name+", "+first+" first", func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					m := newClassroom(t, config())
+					m.run("up i; up j; send a 1 S; has i a; send s 2 S; has j s; end j; got s")
+					var p *pupil
+					call := func() {
+						p = m.send(&infer.Request{
+							ID: "b", Model: "m", Correlation: infer.CorrelationID{Number: 3}, Flags: infer.SequenceStart | infer.SequenceEnd, BatchSize: 1,
+							Caller: infer.NewCaller("m", 1, []*infer.Request{m.pupils["a"].seen}, true),
+						})
+					}
+					if first == "call" {
+						call()
+						m.run("waits b; retire j")
+					} else {
+						m.run("retire j")
+						call()
+					}
+					got := ""
+					if p.refused != nil {
+						got = p.refused.Error()
+					} else if p.final != nil && p.final.Err != nil {
+						got = p.final.Err.Error()
+					}
+					if got != want {
+						t.Errorf("the call was refused with %q, want %q", got, want)
+					}
+					m.run("send e 2 E; has j e; end j; got e; drained j; end i; got a")
+					m.leave()
+					if n := m.config.Graph.Open(); n != 0 {
+						t.Errorf("%d requests have open BLS requests at the end", n)
+					}
+				})
+			})
+		}
+	}
+}
+
 // TestSequenceCallsThroughAnother has a model with sequences call another one,
 // which calls it back.
 func TestSequenceCallsThroughAnother(t *testing.T) {

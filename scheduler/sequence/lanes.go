@@ -217,8 +217,17 @@ func (s *Batcher) Retire(in backend.Instance, drained func()) {
 	}
 	s.refuseAllLocked(&then)
 	s.drainLocked(l, &then)
+	waiting := s.waitingBLSLocked(true)
 	s.mu.Unlock()
 	then.run(s)
+	s.config.Graph.Recheck(waiting)
+}
+
+// Forget implements Scheduler.
+func (s *Batcher) Forget(in backend.Instance) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.instances.ForgetLocked(in)
 }
 
 // drainLocked forgets a retired lane that has nothing left. It may be said again.

@@ -128,20 +128,35 @@ func (l *lane) Look() (places []waitgraph.Place, changes uint64, free bool) {
 	return places, changes, false
 }
 
-// Look implements waitgraph.Station: what the sequences of the backlog wait for.
+// Look implements waitgraph.Station: what the sequences of the backlog wait for. A
+// retiring lane, idle or not, gives none of its slots to them.
 func (s *Batcher) Look() (places []waitgraph.Place, changes uint64, free bool) {
 	s.mu.Lock()
-	lanes := s.instances.MembersLocked()
+	lanes, changes, expects := s.instances.MembersLocked(), s.instances.ChangesLocked(), s.instances.ExpectsLocked()
 	s.mu.Unlock()
+	if expects {
+		return nil, changes, true
+	}
+	// The lanes are looked at one by one. A lane that retires meanwhile is counted in
+	// ChangesLocked, and Retire has the graph look again.
 	for _, l := range lanes {
-		some, n, yes := l.Look()
+		if l.retires() {
+			continue
+		}
+		some, more, yes := l.Look()
 		if yes {
 			return nil, changes, true
 		}
 		places = append(places, some...)
-		changes += n
+		changes += more
 	}
-	return places, changes, len(lanes) == 0
+	return places, changes, false
+}
+
+func (l *lane) retires() bool {
+	l.owner.mu.Lock()
+	defer l.owner.mu.Unlock()
+	return l.RetiringLocked()
 }
 
 // waitingBLSLocked lists the BLS requests that wait, if they are asked for.
