@@ -179,8 +179,8 @@ func TestInferencesUseRegions(t *testing.T) {
 	}
 }
 
-// TestRegionsThatRequestsUse: a region that loses its name while a request runs stays for it.
-func TestRegionsThatRequestsUse(t *testing.T) {
+// TestRegionsInUseOutliveTheirNames: a region that loses its name while a request runs stays for it.
+func TestRegionsInUseOutliveTheirNames(t *testing.T) {
 	var path string
 	core := servertest.NewCore()
 	entered, leave := make(chan struct{}), make(chan struct{})

@@ -1,0 +1,177 @@
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// heldModel gives its input back, of a request with an id when a file says so.
+const heldModel = `
+import os, time
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.directory = %q
+
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            if request.request_id():
+                path = os.path.join(self.directory, request.request_id())
+                open(path + ".begun", "w").close()
+                while not os.path.exists(path + ".over"):
+                    time.sleep(0.002)
+            data = request.inputs()[0].as_numpy()
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", data)]))
+        return responses
+`
+
+// repeatModel answers three times, with multiples of its input.
+const repeatModel = `
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            data, sender = request.inputs()[0].as_numpy(), request.get_response_sender()
+            for k in (1, 2, 3):
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", data * k)]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+`
+
+// regionsRepository has the models of testdata/regions.py, which meet their clients in
+// the folder of marks.
+func regionsRepository(t *testing.T, marks string) string {
+	const tensors = "input [ { name: \"INPUT\" data_type: TYPE_%[1]s dims: [ -1 ] } ]\noutput [ { name: \"OUTPUT\" data_type: TYPE_%[1]s dims: [ -1 ] } ]\n"
+	numbers, identity := "backend: \"python\"\n"+fmt.Sprintf(tensors, "FP32"), strings.ReplaceAll(heldModel, "%q", `""`)
+	return writeFiles(t, map[string]string{
+		"numbers/config.pbtxt": numbers,
+		"numbers/1/model.py":   identity,
+		"cached/config.pbtxt":  numbers + "response_cache { enable: true }\n",
+		"cached/1/model.py":    identity,
+		"batched/config.pbtxt": numbers + "dynamic_batching { max_queue_delay_microseconds: 100 }\n",
+		"batched/1/model.py":   identity,
+		"texts/config.pbtxt":   "backend: \"python\"\n" + fmt.Sprintf(tensors, "STRING"),
+		"texts/1/model.py":     identity,
+		"hold/config.pbtxt":    numbers + "instance_group [ { count: 2 kind: KIND_CPU } ]\n",
+		"hold/1/model.py":      fmt.Sprintf(heldModel, marks),
+		"repeat/config.pbtxt":  numbers + "model_transaction_policy { decoupled: true }\n",
+		"repeat/1/model.py":    repeatModel,
+		"chain/1/empty":        "",
+		"chain/config.pbtxt": "platform: \"ensemble\"\n" + fmt.Sprintf(tensors, "FP32") + `ensemble_scheduling { step [
+	{ model_name: "numbers" model_version: -1 input_map { key: "INPUT" value: "INPUT" } output_map { key: "OUTPUT" value: "between" } },
+	{ model_name: "cached" model_version: -1 input_map { key: "INPUT" value: "between" } output_map { key: "OUTPUT" value: "OUTPUT" } } ] }
+`,
+	})
+}
+
+// regionsPrefix begins the keys of one test's regions. What is left of them is removed
+// with the test, which fails for that elsewhere.
+func regionsPrefix(t *testing.T) string {
+	t.Helper()
+	prefix := fmt.Sprintf("nereid-regions-%d-%s-", os.Getpid(), strings.ToLower(t.Name()))
+	return strings.ReplaceAll(prefix, "/", "-")
+}
+
+// TestClientsShareMemory has the real clients register shared memory of theirs, put inputs
+// there and find outputs there, and meddle with it while requests run.
+func TestClientsShareMemory(t *testing.T) {
+	for _, python := range oldestAndNewest(t) {
+		t.Run(python.String(), func(t *testing.T) {
+			t.Parallel()
+			marks := t.TempDir()
+			s := start(t, python.Path, regionsRepository(t, marks), "--allow-client-shm=true", "--cache-config=local,size=16777216")
+			open := s.descriptors()
+			s.runClient("regions.py", regionsPrefix(t), marks)
+			s.until("rid of all regions", func() bool {
+				return s.figure("nereid_client_regions") == 0 && s.figure("nereid_client_region_bytes") == 0
+			})
+			s.until("rid of its descriptors", func() bool { return s.descriptors() <= open })
+		})
+	}
+}
+
+// descriptors counts those that the server has of files in /dev/shm.
+func (s *runningServer) descriptors() (n int) {
+	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.cmd.Process.Pid))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, link := range links {
+		if to, _ := os.Readlink(link); strings.HasPrefix(to, "/dev/shm/") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestFailedRegistrationsLeaveNothing: 2,000 of them leave no descriptor, no mapping and no name.
+func TestFailedRegistrationsLeaveNothing(t *testing.T) {
+	s := start(t, "", writeFiles(t, map[string]string{"empty/.keep": ""}), "--allow-client-shm=true", "--exit-on-error=false")
+	file, err := os.CreateTemp("/dev/shm", regionsPrefix(t))
+	if err != nil {
+		t.Skip(err)
+	}
+	defer os.Remove(file.Name())
+	defer file.Close()
+	if err := file.Truncate(8192); err != nil {
+		t.Fatal(err)
+	}
+	key := filepath.Base(file.Name())
+	for i := range 2000 {
+		body := fmt.Sprintf(`{"key":%q,"byte_size":%d,"offset":%d}`, key, 8193-i%3*4096, i%3)
+		status, text, err := s.try("POST", "/v2/systemsharedmemory/region/r/register", nil, []byte(body))
+		if err != nil || status == http.StatusOK {
+			t.Fatalf("registration %d: status %d, %s, %v: want an error", i, status, text, err)
+		}
+	}
+	if n := s.descriptors(); n != 0 {
+		t.Errorf("the server has %d descriptors of shared memory, want none", n)
+	}
+	if maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", s.cmd.Process.Pid)); err != nil || strings.Contains(string(maps), key) {
+		t.Errorf("the server has the file mapped (%v)", err)
+	}
+}
+
+// TestClientSharedMemoryIsOffByDefault: a flag lets clients register theirs.
+func TestClientSharedMemoryIsOffByDefault(t *testing.T) {
+	s := start(t, testkit.Pythons(t)[0].Path, regionsRepository(t, t.TempDir()))
+	const off = `{"error":"Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."}`
+	for _, path := range []string{"systemsharedmemory/region/r/register", "systemsharedmemory/unregister", "cudasharedmemory/region/r/register", "cudasharedmemory/region/r/unregister"} {
+		if status, body := s.request("POST", "/v2/"+path, "{}"); status != http.StatusNotImplemented || body != off {
+			t.Errorf("%s: got %d %s, want 501 %s", path, status, body, off)
+		}
+	}
+	if status, body := s.request("GET", "/v2/systemsharedmemory/status", ""); status != http.StatusOK || body != "[]" {
+		t.Errorf("status: got %d %s, want 200 []", status, body)
+	}
+}
+
+// TestPerfAnalyzerOfTritonIsServed loads a model by Triton's own tool, whose tensors lie in shared
+// memory.
+func TestPerfAnalyzerOfTritonIsServed(t *testing.T) {
+	tool := filepath.Join(yardstick(t), "perf_analyzer")
+	s := start(t, testkit.Pythons(t)[0].Path, regionsRepository(t, t.TempDir()), "--allow-client-shm=true")
+	for protocol, port := range map[string]int{"http": s.http, "grpc": s.grpc} {
+		for model, data := range map[string]string{"numbers": "random", "texts": "zero"} {
+			output, err := exec.Command(tool, "-m", model, "-i", protocol, "-u", fmt.Sprintf("127.0.0.1:%d", port), "--shape", "INPUT:1000", "--input-data", data,
+				"--shared-memory", "system", "--output-shared-memory-size", "262144", "--request-count", "300", "--concurrency-range", "2").CombinedOutput()
+			if err != nil || !strings.Contains(string(output), "Concurrency: 2, throughput:") {
+				t.Errorf("%s over %s: %v\n%s", model, protocol, err, output)
+			}
+		}
+	}
+	if n := s.figure("nereid_client_regions"); n != 0 {
+		t.Errorf("%v regions are left, want none", n)
+	}
+}
