@@ -19,6 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/server/clouds"
 	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/grpc"
+	"github.com/nereid-serving/nereid/server/openai"
 	"github.com/nereid-serving/nereid/server/rest"
 )
 
@@ -29,6 +30,7 @@ const (
 	httpsService     = "HTTPS"
 	sageMakerService = "Sagemaker"
 	vertexService    = "Vertex AI"
+	openAIService    = "OpenAI"
 	metricsService   = "Metrics"
 )
 
@@ -73,6 +75,10 @@ func (s *Server) SageMakerAddr() net.Addr { return s.addr(sageMakerService) }
 // VertexAIAddr returns the address of the endpoint of Vertex AI, nil before Listen or
 // without it.
 func (s *Server) VertexAIAddr() net.Addr { return s.addr(vertexService) }
+
+// OpenAIAddr returns the address of the endpoint for clients of OpenAI's API, nil before
+// Listen or without it.
+func (s *Server) OpenAIAddr() net.Addr { return s.addr(openAIService) }
 
 // MetricsAddr returns the address of the metrics endpoint, nil before Listen or
 // without it.
@@ -143,6 +149,15 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 		}
 		add(vertexService, "Vertex AI HTTPService", cloudAddress, o.VertexAI.Port, v)
 	}
+	if o.OpenAI.Allow {
+		c := o.openAIConfig(all)
+		c.Exposition = counters.Handler()
+		a, err := openai.New(c, parts, s.log)
+		if err != nil {
+			return err
+		}
+		add(openAIService, "OpenAI HTTPService", o.openAIAddress(), o.OpenAI.Port, a)
+	}
 	if o.Metrics.Allow {
 		m, err := rest.NewMetrics(o.metricsConfig(all), counters.Handler(), s.log)
 		if err != nil {
@@ -179,6 +194,18 @@ const cloudAddress = "0.0.0.0"
 func (o *Options) cloudConfig(all *connections.Budget, port int) rest.Config {
 	c := o.httpConfig(all)
 	c.Address, c.Port, c.ReusePort = cloudAddress, port, false
+	return c
+}
+
+func (o *Options) openAIAddress() string { return cmp.Or(o.OpenAI.Address, o.HTTP.Address) }
+
+func (o *Options) openAIConfig(all *connections.Budget) openai.Config {
+	a := o.OpenAI
+	c := openai.Config{
+		REST: o.httpConfig(all), DefaultMaxTokens: a.DefaultMaxTokens, Format: a.Format, Tensors: a.Tensors,
+		Restricted: restrictions(a.Restricted), LoadsOnRequest: o.Repository.Control == ControlExplicit,
+	}
+	c.REST.Address, c.REST.Port, c.REST.ReusePort = o.openAIAddress(), a.Port, false
 	return c
 }
 

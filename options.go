@@ -37,6 +37,7 @@ type Options struct {
 	GRPC               GRPCOptions
 	SageMaker          SageMakerOptions
 	VertexAI           VertexAIOptions
+	OpenAI             OpenAIOptions
 	Metrics            MetricsOptions
 	RateLimit          RateLimitOptions
 	Backends           BackendOptions
@@ -156,6 +157,18 @@ type VertexAIOptions struct {
 	DefaultModel string // --vertex-ai-default-model: "" is the only one that is ready
 	PredictRoute string // AIP_PREDICT_ROUTE
 	HealthRoute  string // AIP_HEALTH_ROUTE
+}
+
+// OpenAIOptions are about the endpoint for clients of OpenAI's API. Limits are those of
+// HTTP.
+type OpenAIOptions struct {
+	Allow            bool
+	Address          string                 // --openai-address: that of HTTP if empty
+	Port             int                    // --openai-port; 0: the kernel chooses, and OpenAIAddr tells
+	DefaultMaxTokens int                    // --openai-default-max-tokens: 0 is 16
+	Format           string                 // --openai-backend: vllm or tensorrtllm; "" as the backend of each model says
+	Tensors          map[string]string      // --openai-tensor: the models' names of tensors
+	Restricted       map[string]Restriction // --openai-restricted-api, by group of endpoints
 }
 
 // MetricsOptions are about the metrics endpoint. Its connections have the limits of

@@ -60,6 +60,11 @@ func (o *Options) validateEndpoints() error {
 			}
 		}
 	}
+	if o.OpenAI.Allow {
+		if err := o.openAIConfig(nil).Validate(); err != nil {
+			return fmt.Errorf("OpenAI.%w", err)
+		}
+	}
 	if o.Metrics.Allow {
 		if err := o.metricsConfig(nil).Validate(); err != nil {
 			return fmt.Errorf("Metrics.%w", err)
@@ -76,6 +81,7 @@ func (o *Options) validateEndpoints() error {
 		{"GRPC", o.GRPC.Allow, o.GRPC.Address, o.GRPC.Port},
 		{"SageMaker", o.SageMaker.Allow, cloudAddress, o.SageMaker.Port},
 		{"VertexAI", o.VertexAI.Allow, cloudAddress, o.VertexAI.Port},
+		{"OpenAI", o.OpenAI.Allow, o.openAIAddress(), o.OpenAI.Port},
 		{"Metrics", o.Metrics.Allow, o.metricsAddress(), o.Metrics.Port},
 	}
 	for i, a := range endpoints {

@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 	"server/http1":           {"boundary", "memory", "server/connections"},
 	"server/http1/http1test": {},
 	"server/jsontext":        {},
+	"server/openai":          {"boundary", "infer", "kserve", "memory", "models", "server", "server/http1", "server/jsontext", "server/rest", "server/rest/body", "server/rest/generate"},
 	"server/regions":         {"infer", "memory", "shm"},
 	"server/tracing":         {"boundary", "infer", "infer/trace", "server/jsontext"},
 	"server/servertest":      {"infer", "kserve", "memory", "models", "server/regions"},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/server/openai"
 )
 
 // endpointFlags are about what listens.
@@ -158,6 +159,31 @@ func vertexFlags() []flag {
 	}
 }
 
+// openAIFlags are those of Triton's OpenAI front end, which is a program of its own.
+func openAIFlags() []flag {
+	return []flag{
+		{"openai-port", "<integer>", "Serve clients of OpenAI's API at this port. Default: none.",
+			setInt(func(o *Options) *int {
+				o.OpenAI.Allow = true
+				return &o.OpenAI.Port
+			})},
+		{"openai-address", "<string>", "Address of that endpoint. Default: that of --http-address.",
+			setString(func(o *Options) *string { return &o.OpenAI.Address })},
+		{"openai-backend", "<string>", "Form of the requests to all models: vllm or tensorrtllm. Default: vllm for models " +
+			"of the backend vllm, tensorrtllm for all others.",
+			setOpenAIFormat},
+		{"openai-default-max-tokens", "<integer>", "max_tokens of requests that do not say. Default: 16.",
+			setIntBetween(1, math.MaxInt32, "--openai-default-max-tokens must be greater than 0",
+				func(o *Options) *int { return &o.OpenAI.DefaultMaxTokens })},
+		{"openai-tensor", "<<string>=<string>>", "<tensor>=<name>: what models call a tensor of these requests, such as " +
+			"text_input=PROMPT. May be given several times.",
+			setOpenAITensor},
+		{"openai-restricted-api", "<<string>:<string>=<string>>", "As --http-restricted-api, for this endpoint. Its groups: " +
+			strings.Join(openai.Groups(), ", ") + ".",
+			setOpenAIRestricted},
+	}
+}
+
 func metricsFlags() []flag {
 	return []flag{
 		{"allow-metrics", "<boolean>", "Serve metrics. Default: true.",
@@ -188,10 +214,24 @@ var endpointGroups = []string{
 // setRestricted makes the setter for "<groups>:<header>=<value>"; what is "api"
 // or "protocol".
 func setRestricted(what string, field func(*Options) *map[string]nereid.Restriction) func(*parser, string) error {
+	flag := map[string]string{"api": "--http-restricted-api", "protocol": "--grpc-restricted-protocol"}[what]
+	return setGroups(flag, what, func(name string) error {
+		if !slices.Contains(endpointGroups, name) {
+			return fmt.Errorf("unknown restricted %s '%s' ", what, name)
+		}
+		return nil
+	}, field)
+}
+
+func setOpenAIRestricted(p *parser, text string) error {
+	return setGroups("--openai-restricted-api", "api", openai.CheckGroup,
+		func(o *Options) *map[string]nereid.Restriction { return &o.OpenAI.Restricted })(p, text)
+}
+
+func setGroups(flag, what string, check func(string) error, field func(*Options) *map[string]nereid.Restriction) func(*parser, string) error {
 	return func(p *parser, text string) error {
 		s, ok := parseSetting(text, ":")
 		if !ok || s.name == "" {
-			flag := map[string]string{"api": "--http-restricted-api", "protocol": "--grpc-restricted-protocol"}[what]
 			return fmt.Errorf("%s option format is '<config name>:<setting>=<value>'. Got %s", flag, text)
 		}
 		restricted := *field(p.o)
@@ -200,8 +240,8 @@ func setRestricted(what string, field func(*Options) *map[string]nereid.Restrict
 			*field(p.o) = restricted
 		}
 		for _, name := range strings.Split(s.name, ",") {
-			if !slices.Contains(endpointGroups, name) {
-				return fmt.Errorf("unknown restricted %s '%s' ", what, name)
+			if err := check(name); err != nil {
+				return err
 			}
 			if _, twice := restricted[name]; twice {
 				return fmt.Errorf("restricted %s '%s' can not be specified in multiple config groups", what, name)
@@ -210,6 +250,29 @@ func setRestricted(what string, field func(*Options) *map[string]nereid.Restrict
 		}
 		return nil
 	}
+}
+
+func setOpenAIFormat(p *parser, text string) error {
+	if text != openai.FormatVLLM && text != openai.FormatTensorRTLLM {
+		return fmt.Errorf("invalid argument for --openai-backend. Must be %s or %s.", openai.FormatVLLM, openai.FormatTensorRTLLM)
+	}
+	p.o.OpenAI.Format = text
+	return nil
+}
+
+func setOpenAITensor(p *parser, text string) error {
+	role, name, _ := strings.Cut(text, "=")
+	if role == "" || name == "" {
+		return errors.New("--openai-tensor option format is <tensor>=<name>. Got " + text)
+	}
+	if err := openai.CheckTensor(role); err != nil {
+		return err
+	}
+	if p.o.OpenAI.Tensors == nil {
+		p.o.OpenAI.Tensors = map[string]string{}
+	}
+	p.o.OpenAI.Tensors[role] = name
+	return nil
 }
 
 func setMaxInputSize(p *parser, text string) error {

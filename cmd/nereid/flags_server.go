@@ -93,7 +93,7 @@ func repositoryFlags() []flag {
 
 // ourFlags are the product's own.
 func ourFlags() []group {
-	return []group{{title: "Nereid's own", ours: true, flags: slices.Concat([]flag{
+	return []group{{title: "OpenAI", ours: true, flags: openAIFlags()}, {title: "Nereid's own", ours: true, flags: slices.Concat([]flag{
 		{"request-memory-byte-size", "<integer>", "Memory that clients may make the server take: requests that are being served, " +
 			"their answers, and what is kept between them. What does not fit is refused, and everything else goes on. 0 is half of the " +
 			"memory that this process may use, as the machine and all control groups around it say. Default: 0.",

@@ -177,6 +177,7 @@ func (o *Options) checkPorts() error {
 		{"metrics", o.Metrics.Allow, o.Metrics.Address, o.Metrics.Port},
 		{sageMaker, o.SageMaker.Allow, cloudAddress, o.SageMaker.Port},
 		{"Vertex AI", o.VertexAI.Allow, cloudAddress, o.VertexAI.Port},
+		{"OpenAI", o.OpenAI.Allow, cmp.Or(o.OpenAI.Address, o.HTTP.Address), o.OpenAI.Port},
 	}
 	for i, a := range endpoints {
 		for _, b := range endpoints[i+1:] {

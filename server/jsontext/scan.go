@@ -43,6 +43,9 @@ type SyntaxError struct {
 	offset int
 }
 
+// Offset returns where in the document it is, in bytes.
+func (e *SyntaxError) Offset() int { return e.offset }
+
 func (e *SyntaxError) Error() string {
 	return e.reason + " at " + strconv.Itoa(e.offset)
 }

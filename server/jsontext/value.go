@@ -93,6 +93,9 @@ func (v Value) Float() (float64, error) {
 	return f, nil
 }
 
+// Raw returns the text of the value, which exists, as a part of the document.
+func (v Value) Raw() []byte { return v.t.buf[v.at:v.end()] }
+
 // Brief returns the text of the value for an error, shortened if it is long.
 func (v Value) Brief() string { return Brief(v.t.buf[v.at:v.end()]) }
 

@@ -45,7 +45,7 @@ func TestShapeTakesElementsIntoItsLastVariableDimension(t *testing.T) {
 		{false, []int64{0}, 0, "refused"}, {false, []int64{0}, 1, "refused"}, {true, []int64{0, 2}, 0, "refused"},
 	} {
 		got := "refused"
-		if shape, ok := request(tt.batched).shape(tt.dims, tt.n); ok && !slices.Contains(shape, -1) {
+		if shape, ok := Shape(tt.batched, tt.dims, tt.n); ok && !slices.Contains(shape, -1) {
 			if n, _ := infer.Elements(shape); n != tt.n {
 				t.Errorf("%v of %d elements: %v has %d", tt.dims, tt.n, shape, n)
 			}

@@ -222,7 +222,7 @@ func (q *Request) addInput(in *kserve.ModelInput, v jsontext.Value) error {
 		}
 	}
 	var fits bool
-	if t.Shape, fits = q.shape(in.GetDims(), n); !fits {
+	if t.Shape, fits = Shape(q.batched, in.GetDims(), n); !fits {
 		return infer.Errorf(infer.InvalidArg, "The schema can not convert input '%s' to tensor with proper shape", t.Name)
 	}
 	if t.DataType == infer.FP16 || t.DataType == infer.BF16 {
@@ -257,10 +257,11 @@ func (q *Request) allocate(t *infer.Tensor, n int) (err error) {
 	return nil
 }
 
-// shape gives n elements the dimensions of an input: fixed ones take their part, the last
-// variable one takes the rest, and other variable ones are 1.
-func (q *Request) shape(dims []int64, n int64) (shape []int64, ok bool) {
-	if q.batched {
+// Shape gives n elements the dimensions of an input, with that of a batch in front: fixed
+// ones take their part, the last variable one takes the rest, and other variable ones are
+// 1. ok is false where n elements do not fit.
+func Shape(batched bool, dims []int64, n int64) (shape []int64, ok bool) {
+	if batched {
 		shape = append(make([]int64, 0, len(dims)+1), -1)
 	}
 	shape = append(shape, dims...)

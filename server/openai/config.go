@@ -1,0 +1,115 @@
+package openai
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/rest"
+)
+
+// The forms of requests to models, as Config.Format names them.
+const (
+	FormatVLLM        = "vllm"
+	FormatTensorRTLLM = "tensorrtllm"
+)
+
+// The groups of endpoints that can be restricted.
+const (
+	groupInference  = "inference"
+	groupRepository = "model-repository"
+	groupMetrics    = "metrics"
+	groupHealth     = "health"
+)
+
+// Config says where the front end listens and how it speaks to models. The zero value
+// serves on all addresses at a port that the kernel chooses, without chat.
+type Config struct {
+	// REST has the address and the limits; its restrictions and forwarded headers are
+	// not used.
+	REST rest.Config
+	// DefaultMaxTokens is max_tokens of requests that have none; default 16.
+	DefaultMaxTokens int
+	// Format is the form of requests for all models; "": FormatVLLM for those whose
+	// backend is vllm, and FormatTensorRTLLM for all others.
+	Format string
+	// Tensors gives tensors of requests and responses the models' own names.
+	Tensors map[string]string
+	// Restricted names groups of endpoints that need a header.
+	Restricted []server.Restriction
+	// LoadsOnRequest says that clients may load and unload models.
+	LoadsOnRequest bool
+	// Exposition renders the metrics; nil: there are none.
+	Exposition http.Handler
+}
+
+// tensors are those that Config.Tensors can rename.
+var tensors = []string{
+	"text_input", "stream", "max_tokens", "stop_words", "top_p", "frequency_penalty", "presence_penalty", "temperature", "seed",
+	"exclude_input_in_output", "sampling_parameters", "return_logprobs", "return_num_input_tokens", "return_num_output_tokens",
+	"embedding_request", "text_output", "num_input_tokens", "num_output_tokens",
+}
+
+// Validate names the first field that cannot be used.
+func (c Config) Validate() error {
+	if err := c.REST.Validate(); err != nil {
+		return err
+	}
+	if c.DefaultMaxTokens < 0 {
+		return fmt.Errorf("DefaultMaxTokens is %d, want at least 0", c.DefaultMaxTokens)
+	}
+	if c.Format != "" && c.Format != FormatVLLM && c.Format != FormatTensorRTLLM {
+		return fmt.Errorf("Format is %q, want %q or %q", c.Format, FormatVLLM, FormatTensorRTLLM)
+	}
+	for _, role := range slices.Sorted(maps.Keys(c.Tensors)) {
+		if err := CheckTensor(role); err != nil {
+			return fmt.Errorf("Tensors: %w", err)
+		}
+	}
+	_, err := newRestrictions(c.Restricted)
+	return err
+}
+
+// newRestrictions refuses unknown groups and groups named twice, with the texts that
+// Triton prints at its start.
+func newRestrictions(list []server.Restriction) (server.Restrictions, error) {
+	restrictions := server.Restrictions{}
+	for _, r := range list {
+		for _, group := range r.Groups {
+			if err := CheckGroup(group); err != nil {
+				return nil, err
+			}
+			if _, twice := restrictions[group]; twice {
+				return nil, fmt.Errorf("restricted api '%s' can not be specified in multiple config groups", group)
+			}
+			restrictions[group] = r
+		}
+	}
+	return restrictions, nil
+}
+
+// CheckTensor refuses a tensor that Config.Tensors cannot rename.
+func CheckTensor(role string) error {
+	if !slices.Contains(tensors, role) {
+		return fmt.Errorf("unknown tensor '%s', want one of %s", role, strings.Join(tensors, ", "))
+	}
+	return nil
+}
+
+// Groups are those that Config.Restricted can name.
+func Groups() []string { return []string{groupInference, groupRepository, groupMetrics, groupHealth} }
+
+// CheckGroup refuses a name that is not a group's, with Triton's text.
+func CheckGroup(name string) error {
+	if groups := Groups(); !slices.Contains(groups, name) {
+		return fmt.Errorf("Unknown API '%s'. Available APIs: ['%s']", name, strings.Join(groups, "', '"))
+	}
+	return nil
+}
+
+// tensor returns the models' name of a role.
+func (c *Config) tensor(role string) string { return cmp.Or(c.Tensors[role], role) }

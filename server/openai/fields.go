@@ -1,0 +1,295 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/server/jsontext"
+)
+
+// fault is one thing that is wrong with a body, as the framework of Triton's front end
+// words it.
+type fault struct {
+	kind    string
+	path    []string // below the body; numbers are indexes
+	message string
+	input   []byte // JSON
+	context []byte // JSON; nil if there is none
+}
+
+// number is a field that is a number or null.
+type number struct {
+	set, given bool // not null; in the body
+	whole      bool // written without a point
+	i          int64
+	f          float64
+}
+
+func whole(i int64) number { return number{set: true, whole: true, i: i, f: float64(i)} }
+
+// asked reports whether the client wants more than the field's default.
+func (n *number) asked() bool { return n.set && n.given }
+
+// fields reads the members of one object and gathers their faults.
+type fields struct {
+	object jsontext.Value
+	path   []string // to the object
+	known  []string // fields that have been asked for
+	faults *[]fault
+}
+
+// field returns a member, and whether it is there and not null.
+func (f *fields) field(name string) (v jsontext.Value, there bool) {
+	f.known = append(f.known, name)
+	v = f.object.Member(name)
+	return v, v.Exists() && !v.IsNull()
+}
+
+func (f *fields) wrong(name string, v jsontext.Value, kind, message string) {
+	f.wrongWith(name, v, kind, message, nil)
+}
+
+func (f *fields) wrongWith(name string, v jsontext.Value, kind, message string, context []byte) {
+	path := append(append([]string(nil), f.path...), strings.Split(name, ".")...)
+	*f.faults = append(*f.faults, fault{kind, path, message, shown(v), context})
+}
+
+// mostShown is how many bytes of a wrong value stand in the reply.
+const mostShown = 4 << 10
+
+func shown(v jsontext.Value) []byte {
+	if raw := v.Raw(); len(raw) <= mostShown && json.Valid(raw) {
+		return bytes.Clone(raw)
+	}
+	return appendText(nil, v.Brief())
+}
+
+// required reports whether a field is there; null counts.
+func (f *fields) required(name string) (jsontext.Value, bool) {
+	v, _ := f.field(name)
+	if !v.Exists() {
+		f.wrong(name, f.object, "missing", "Field required")
+	}
+	return v, v.Exists()
+}
+
+// text reads a string into to, if there is one.
+func (f *fields) text(name string, v jsontext.Value, to *string) bool {
+	s, err := v.Text()
+	if err != nil {
+		f.wrong(name, v, "string_type", "Input should be a valid string")
+		return false
+	}
+	*to = s.String()
+	return true
+}
+
+// requiredText is text for a field that has to be there.
+func (f *fields) requiredText(name string, to *string) bool {
+	v, ok := f.required(name)
+	return ok && f.text(name, v, to)
+}
+
+// optionalText is text for a field that may be null or missing.
+func (f *fields) optionalText(name string, to *string) bool {
+	v, ok := f.field(name)
+	return ok && f.text(name, v, to)
+}
+
+// bool reads a boolean; words and numbers that mean one are taken too. What is missing
+// leaves to as it is, and null is false.
+func (f *fields) bool(name string, to *bool) (given bool) {
+	v, there := f.field(name)
+	if !there {
+		if v.Exists() {
+			*to = false
+		}
+		return false
+	}
+	if b, err := v.Bool(); err == nil {
+		*to = b
+		return true
+	}
+	word := string(v.Raw())
+	if s, err := v.Text(); err == nil {
+		word = strings.ToLower(s.String())
+	} else if v.IsArray() || v.IsObject() {
+		f.wrong(name, v, "bool_type", "Input should be a valid boolean")
+		return false
+	}
+	switch word {
+	case "1", "1.0", "true", "t", "yes", "y", "on":
+		*to = true
+	case "0", "0.0", "false", "f", "no", "n", "off":
+		*to = false
+	default:
+		f.wrong(name, v, "bool_parsing", "Input should be a valid boolean, unable to interpret input")
+		return false
+	}
+	return true
+}
+
+// int reads a whole number between two bounds; null leaves n unset. Of the bounds an
+// infinite one is none.
+func (f *fields) int(name string, n *number, low, high float64) {
+	v, there := f.field(name)
+	if n.given = v.Exists(); !there {
+		n.set = n.set && !n.given
+		return
+	}
+	i, kind, message := readInt(v)
+	if kind != "" {
+		f.wrong(name, v, kind, message)
+		return
+	}
+	*n = number{set: true, given: true, whole: true, i: i, f: float64(i)}
+	f.within(name, v, n, low, high)
+}
+
+func readInt(v jsontext.Value) (i int64, kind, message string) {
+	if i, err := v.Int(); err == nil {
+		return i, "", ""
+	}
+	if on, err := v.Bool(); err == nil {
+		if on {
+			i = 1
+		}
+		return i, "", ""
+	}
+	if f, err := v.Float(); err == nil {
+		if f != math.Trunc(f) || math.Abs(f) >= 1<<63 {
+			return 0, "int_from_float", "Input should be a valid integer, got a number with a fractional part"
+		}
+		return int64(f), "", ""
+	}
+	if s, err := v.Text(); err == nil {
+		if i, err := strconv.ParseInt(strings.TrimSpace(s.String()), 10, 64); err == nil {
+			return i, "", ""
+		}
+		return 0, "int_parsing", "Input should be a valid integer, unable to parse string as an integer"
+	}
+	return 0, "int_type", "Input should be a valid integer"
+}
+
+// float is int for any number.
+func (f *fields) float(name string, n *number, low, high float64) {
+	v, there := f.field(name)
+	if n.given = v.Exists(); !there {
+		n.set = n.set && !n.given
+		return
+	}
+	x, err := v.Float()
+	if s, isText := v.Text(); err != nil && isText == nil {
+		if x, err = strconv.ParseFloat(strings.TrimSpace(s.String()), 64); err != nil {
+			f.wrong(name, v, "float_parsing", "Input should be a valid number, unable to parse string as a number")
+			return
+		}
+	}
+	switch {
+	case err != nil:
+		f.wrong(name, v, "float_type", "Input should be a valid number")
+		return
+	case math.IsNaN(x) || math.IsInf(x, 0):
+		f.wrong(name, v, "finite_number", "Input should be a finite number")
+		return
+	}
+	*n = number{set: true, given: true, f: x}
+	f.within(name, v, n, low, high)
+}
+
+func (f *fields) within(name string, v jsontext.Value, n *number, low, high float64) {
+	bound := func(kind, words, key string, at float64) {
+		limit := strconv.FormatFloat(at, 'f', -1, 64)
+		text := limit
+		if !n.whole {
+			text = pythonFloat(at)
+		}
+		f.wrongWith(name, v, kind, "Input should be "+words+" than or equal to "+limit, []byte(`{"`+key+`":`+text+`}`))
+	}
+	switch {
+	case n.f < low:
+		bound("greater_than_equal", "greater", "ge", low)
+	case n.f > high:
+		bound("less_than_equal", "less", "le", high)
+	}
+}
+
+// pythonFloat prints a double as Python does.
+func pythonFloat(f float64) string {
+	s := strconv.FormatFloat(f, 'g', -1, 64)
+	if e := math.Abs(f); e >= 1e16 || strings.ContainsAny(s, "e") && e < 1 {
+		return s
+	}
+	s = strconv.FormatFloat(f, 'f', -1, 64)
+	if !strings.Contains(s, ".") {
+		s += ".0"
+	}
+	return s
+}
+
+// texts reads a string or a list of strings.
+func (f *fields) texts(name string) (list []string) {
+	v, there := f.field(name)
+	if !there {
+		return nil
+	}
+	if s, err := v.Text(); err == nil {
+		return []string{s.String()}
+	}
+	elements, err := v.Elements()
+	if err != nil {
+		f.wrong(name+".str", v, "string_type", "Input should be a valid string")
+		f.wrong(name+".list[str]", v, "list_type", "Input should be a valid list")
+		return nil
+	}
+	for e, ok := elements.Next(); ok; e, ok = elements.Next() {
+		s, err := e.Text()
+		if err != nil {
+			f.wrong(name+".str", v, "string_type", "Input should be a valid string")
+			return nil
+		}
+		list = append(list, s.String())
+	}
+	return list
+}
+
+// inside begins the fields of a member that is an object.
+func (f *fields) inside(name string, v jsontext.Value) (*fields, bool) {
+	if !v.IsObject() {
+		f.wrong(name, v, "model_attributes_type", "Input should be a valid dictionary or object to extract fields from")
+		return nil, false
+	}
+	return &fields{object: v, path: append(append([]string(nil), f.path...), strings.Split(name, ".")...), faults: f.faults}, true
+}
+
+// nothingElse finds members that have not been asked for.
+func (f *fields) nothingElse() {
+	for m := f.object.Members(); ; {
+		name, v, ok := m.Next()
+		if !ok {
+			return
+		}
+		if !f.isKnown(name) {
+			*f.faults = append(*f.faults, fault{"extra_forbidden", append(append([]string(nil), f.path...), jsontext.Brief([]byte(name.String()))),
+				"Extra inputs are not permitted", shown(v), nil})
+			if len(*f.faults) >= mostFaults {
+				return
+			}
+		}
+	}
+}
+
+// mostFaults is how many faults of a body are listed.
+const mostFaults = 32
+
+func (f *fields) isKnown(name jsontext.String) bool {
+	for _, known := range f.known {
+		if name.Is(known) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,213 @@
+package openai
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/rest"
+	"github.com/nereid-serving/nereid/server/rest/body"
+)
+
+const (
+	typeJSON   = "application/json"
+	typeEvents = "text/event-stream; charset=utf-8"
+)
+
+// endpoints serve the requests of one front end.
+type endpoints struct {
+	cfg          Config
+	core         server.Core
+	allocate     server.Allocator
+	bodies       *body.Gatherer
+	restrictions server.Restrictions
+	log          zerolog.Logger
+
+	mu      sync.Mutex
+	noticed map[string]time.Time // when each model was first seen to be ready
+}
+
+// New checks cfg and returns a front end that does not listen yet.
+func New(cfg Config, parts server.Parts, log zerolog.Logger) (*rest.FrontEnd, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := parts.Complete(); err != nil {
+		return nil, err
+	}
+	cfg.REST = cfg.REST.WithDefaults()
+	cfg.DefaultMaxTokens = cmp.Or(cfg.DefaultMaxTokens, 16)
+	h := &endpoints{cfg: cfg, core: parts.Core, allocate: parts.Allocate, log: log, noticed: map[string]time.Time{}}
+	h.restrictions, _ = newRestrictions(cfg.Restricted) // Validate has tried it
+	h.bodies = &body.Gatherer{Open: parts.Open, Account: parts.Memory, MaxBytes: cfg.REST.MaxInputBytes}
+	return rest.Front(cfg.REST, parts.Memory, h.serve, log), nil
+}
+
+// The paths of inferences.
+const (
+	pathChat        = "/v1/chat/completions"
+	pathCompletions = "/v1/completions"
+	pathEmbeddings  = "/v1/embeddings"
+	pathModels      = "/v1/models"
+)
+
+// serve serves one request: a Handler of package http1.
+func (h *endpoints) serve(w *http1.Reply, r *http1.Request) {
+	if most := h.bodies.MaxBytes; r.Length > most {
+		tooLarge(w, r.Length, most)
+		return
+	}
+	path := r.Path()
+	if want, ok := h.restrictions.Allow(group(r.Method, path), r.Header); !ok {
+		writeFramed(w, http.StatusUnauthorized, "This API is restricted, expecting header '"+want+"' with valid value", "invalid_auth")
+		return
+	}
+	method, endpoint := h.route(path)
+	switch {
+	case endpoint == nil:
+		if short := strings.TrimSuffix(path, "/"); short != path {
+			if _, known := h.route(short); known != nil {
+				w.Header = http1.Field{Name: "Location", Value: short}
+				w.Send(http.StatusTemporaryRedirect, nil)
+				return
+			}
+		}
+		writeError(w, &refusal{status: http.StatusNotFound, text: "Not Found"})
+	case r.Method != method:
+		w.Header = http1.Field{Name: "Allow", Value: method}
+		writeError(w, &refusal{status: http.StatusMethodNotAllowed, text: "Method Not Allowed"})
+	default:
+		w.ContentType = typeJSON
+		if err := endpoint(w, r); err != nil && !errors.Is(err, errReplied) {
+			writeError(w, err)
+		}
+	}
+}
+
+// handler serves one endpoint. An error has not been replied.
+type handler func(*http1.Reply, *http1.Request) error
+
+func (h *endpoints) route(path string) (method string, serve handler) {
+	switch path {
+	case pathChat:
+		return http.MethodPost, func(w *http1.Reply, r *http1.Request) error { return h.serveGeneration(w, r, true) }
+	case pathCompletions:
+		return http.MethodPost, func(w *http1.Reply, r *http1.Request) error { return h.serveGeneration(w, r, false) }
+	case pathEmbeddings:
+		return http.MethodPost, h.serveEmbeddings
+	case pathModels:
+		return http.MethodGet, h.serveModels
+	case "/health/ready":
+		return http.MethodGet, h.serveReady
+	case "/metrics":
+		if h.cfg.Exposition != nil {
+			return http.MethodGet, h.serveMetrics
+		}
+	}
+	name, ok := strings.CutPrefix(path, pathModels+"/")
+	if !ok {
+		return "", nil
+	}
+	name, action, _ := strings.Cut(name, "/")
+	name, err := url.PathUnescape(name)
+	if err != nil || name == "" {
+		return "", nil
+	}
+	switch action {
+	case "":
+		if strings.HasSuffix(path, "/") {
+			return "", nil
+		}
+		return http.MethodGet, func(w *http1.Reply, _ *http1.Request) error { return h.serveModel(w, name) }
+	case "load":
+		return http.MethodPost, func(w *http1.Reply, r *http1.Request) error { return h.serveLoad(w, r, name) }
+	case "unload":
+		return http.MethodPost, func(w *http1.Reply, r *http1.Request) error { return h.serveUnload(w, r, name) }
+	}
+	return "", nil
+}
+
+// group returns the group of endpoints to which a request belongs: the path counts up to
+// where the group is known.
+func group(method, path string) string {
+	begins := func(prefix string) bool { return strings.HasPrefix(path, prefix) }
+	switch {
+	case method == http.MethodPost && (begins(pathChat) || begins(pathCompletions) || begins(pathEmbeddings)):
+		return groupInference
+	case method == http.MethodGet && begins(pathModels), method == http.MethodPost && begins(pathModels+"/"):
+		return groupRepository
+	case method == http.MethodGet && begins("/metrics"):
+		return groupMetrics
+	case method == http.MethodGet && begins("/health"):
+		return groupHealth
+	}
+	return ""
+}
+
+func tooLarge(w *http1.Reply, n, most int64) {
+	writeFramed(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("Request size of %d bytes exceeds the maximum allowed input size of %d bytes. "+
+		"Use --http-max-input-size to increase the limit.", n, most), "content_too_large")
+}
+
+var errReplied = errors.New("the reply has been sent")
+
+// whole calls use with the whole body of a request, and with the charge of its bytes.
+func (h *endpoints) whole(w *http1.Reply, r *http1.Request, use func(text []byte, c *memory.Charge) error) error {
+	c := memory.Charge{Account: h.bodies.Account}
+	defer c.Settle()
+	b := body.NewReader(r.Body(), r.Length)
+	limit := h.bodies.MaxBytes + 1
+	if b.Left >= 0 {
+		limit = b.Left
+	}
+	text, room, err := h.bodies.Gather(&b, &c, memory.JSON, limit, b.Left > body.FirstStep)
+	if room != nil {
+		defer room.Release()
+	}
+	if err != nil {
+		return err
+	}
+	if n := int64(len(text)); n > h.bodies.MaxBytes {
+		tooLarge(w, n, h.bodies.MaxBytes)
+		return errReplied
+	}
+	return use(text, &c)
+}
+
+// serveReady serves GET /health/ready.
+func (h *endpoints) serveReady(w *http1.Reply, r *http1.Request) error {
+	if ready, err := h.core.Ready(r.Context()); err != nil || !ready {
+		return refuse("Attached inference engine is not ready for inference requests.")
+	}
+	w.Send(http.StatusOK, nil)
+	return nil
+}
+
+// serveMetrics serves GET /metrics.
+func (h *endpoints) serveMetrics(w *http1.Reply, r *http1.Request) error {
+	rest.WriteExposition(w, r, h.cfg.Exposition, "text/plain; charset=utf-8")
+	return nil
+}
+
+// target returns the latest version of a model, or says that it is unknown.
+func (h *endpoints) target(name string) (found target, err error) {
+	found, err = h.core.Target(name, infer.LatestVersion)
+	if err == nil {
+		return found, nil
+	}
+	if _, down := h.core.Live(); down != nil {
+		return nil, failure(down)
+	}
+	return nil, unknownModel(http.StatusBadRequest, name)
+}

@@ -1,0 +1,255 @@
+package openai
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"net/http"
+	"time"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/rest/generate"
+)
+
+const (
+	// eventsAtOnce is how many bytes of events are put together before they are sent.
+	eventsAtOnce = 32 << 10
+	// textPerByte is about how many bytes of JSON a byte of text becomes.
+	textPerByte = 2
+)
+
+// serveGeneration serves POST /v1/completions and /v1/chat/completions.
+func (h *endpoints) serveGeneration(w *http1.Reply, r *http1.Request, chat bool) error {
+	g := &generation{chat: chat, id: newID(), created: time.Now().Unix()}
+	g.h, g.charge.Account = h, h.bodies.Account
+	defer g.release()
+	if err := h.whole(w, r, func(text []byte, _ *memory.Charge) error { return g.read(r, text) }); err != nil {
+		return err
+	}
+	r.Watch()
+	defer r.Unwatch()
+	if g.stream {
+		return g.serveStream(w, r)
+	}
+	first, err := g.one(r.Context())
+	if err != nil {
+		return err
+	}
+	defer first.Release()
+	text, err := g.text(first)
+	if err != nil {
+		return err
+	}
+	size := int64(len(text)) * textPerByte
+	if err := g.charge.Take(memory.JSON, size); err != nil {
+		return err
+	}
+	defer g.charge.Give(memory.JSON, size)
+	w.Send(http.StatusOK, g.appendWhole(nil, first, text))
+	return nil
+}
+
+// newID returns the id of a reply: a random UUID behind the prefix of Triton's front end.
+func newID() string {
+	var u [16]byte
+	_, _ = rand.Read(u[:]) // it does not fail
+	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
+	digits := hex.EncodeToString(u[:])
+	return "cmpl-" + digits[:8] + "-" + digits[8:12] + "-" + digits[12:16] + "-" + digits[16:20] + "-" + digits[20:]
+}
+
+// single collects the responses to a request for a whole text.
+type single struct {
+	first *infer.Response
+	err   *infer.Error // of any response
+	count int
+}
+
+// take is an infer.Sender.
+func (s *single) take(r *infer.Response) {
+	s.count++
+	if r.Err != nil && s.err == nil {
+		s.err = r.Err
+	}
+	if s.first == nil {
+		s.first = r
+		return
+	}
+	r.Release()
+}
+
+// one executes a request that has one response, and perhaps the end of a stream behind it.
+// The caller releases the response.
+func (q *inference) one(ctx context.Context) (*infer.Response, error) {
+	var s single
+	whole := false
+	defer func() { // after a panic too
+		if !whole && s.first != nil {
+			s.first.Release()
+		}
+	}()
+	if err := server.InferOn(ctx, q.h.core, &q.found, &q.req, s.take); err != nil {
+		return nil, err
+	}
+	switch {
+	case s.err != nil:
+		return nil, s.err
+	case s.count < 1 || s.count > 2:
+		return nil, infer.Errorf(infer.Internal, "Unexpected number of responses: %d, expected 1 or 2.", s.count)
+	}
+	whole = true
+	return s.first, nil
+}
+
+// serveStream replies with an event for each response, as they come. The head of the reply
+// waits for the first of them, so an error in its place is an ordinary reply. The model
+// waits for a client that does not read, once it has filled its window; a client that
+// leaves cancels the request.
+func (g *generation) serveStream(w *http1.Reply, r *http1.Request) error {
+	ctx, cancel := context.WithCancel(r.Context())
+	queue, done := generate.NewQueue(), make(chan struct{})
+	defer func() { // after a panic too: until then the inputs are the model's
+		cancel()
+		queue.Close()
+		<-done
+	}()
+	boundary.Go(g.h.log, boundary.Request, func() {
+		defer close(done)
+		queue.End(server.InferOn(ctx, g.h.core, &g.found, &g.req, queue.Add))
+	}, queue.End)
+	s := stream{g: g, w: w}
+	for {
+		list, last, err := queue.Next(s.space)
+		if wrong := s.send(list); wrong != nil {
+			err, last = wrong, true
+		}
+		switch {
+		case s.gone: // and the request is cancelled
+		case !last:
+			continue
+		case err != nil && !s.begun:
+			return err
+		case err != nil:
+			s.fail(err)
+		default:
+			s.end()
+		}
+		w.End()
+		return nil
+	}
+}
+
+// stream writes the events of one reply.
+type stream struct {
+	g     *generation
+	w     *http1.Reply
+	begun bool
+	ended bool // a chunk has said why the text ends
+	gone  bool // the client reads no more
+	b     []byte
+	space []*infer.Response
+
+	counted                    bool // some response has counted tokens
+	promptTokens, outputTokens int64
+}
+
+// send writes responses and releases them, up to one with an error.
+func (s *stream) send(list []*infer.Response) (wrong error) {
+	defer func() {
+		for _, r := range list { // after an error or a panic
+			if r != nil {
+				r.Release()
+			}
+		}
+		s.space = list
+	}()
+	for i, r := range list {
+		if r.Err != nil {
+			s.flush()
+			return r.Err
+		}
+		text, err := s.g.text(r)
+		if err != nil {
+			s.flush()
+			return err
+		}
+		s.count(r)
+		s.begin()
+		size := int64(len(text)) * textPerByte
+		if err := s.g.charge.Take(memory.JSON, size); err != nil {
+			s.flush()
+			return err
+		}
+		s.b = s.g.appendChunk(s.b, text, r.Final)
+		s.g.charge.Give(memory.JSON, size)
+		s.ended = r.Final
+		list[i] = nil
+		r.Release()
+		if len(s.b) >= eventsAtOnce {
+			s.flush()
+		}
+	}
+	s.flush()
+	return nil
+}
+
+func (s *stream) count(r *infer.Response) {
+	in, counted := s.g.count(r, "num_input_tokens")
+	out, also := s.g.count(r, "num_output_tokens")
+	if !counted || !also {
+		return
+	}
+	if !s.counted {
+		s.promptTokens = in
+	}
+	s.counted = true
+	s.outputTokens += out
+}
+
+// begin begins the reply, if nothing has.
+func (s *stream) begin() {
+	if s.begun {
+		return
+	}
+	s.begun = true
+	s.w.ContentType = typeEvents
+	s.w.Begin(http.StatusOK)
+	if s.g.chat {
+		s.b = s.g.appendRole(s.b)
+	}
+}
+
+func (s *stream) flush() {
+	if len(s.b) > 0 && !s.gone {
+		s.gone = s.w.Continue(s.b) != nil
+	}
+	s.b = s.b[:0]
+	if cap(s.b) > 2*eventsAtOnce {
+		s.b = nil
+	}
+}
+
+// end writes what stands behind the last response.
+func (s *stream) end() {
+	s.begin()
+	if !s.ended {
+		s.b = s.g.appendChunk(s.b, nil, true)
+	}
+	if s.g.includeUsage && s.counted {
+		s.b = s.g.appendUsageChunk(s.b, s.promptTokens, s.outputTokens)
+	}
+	s.b = append(s.b, "data: [DONE]\n\n"...)
+	s.flush()
+}
+
+// fail writes the event of an error, which is the last.
+func (s *stream) fail(err error) {
+	e := asRefusal(err)
+	s.b = appendErrorObject(append(s.b, `data: {"error":`...), e.text, kindOf(e.status), "", e.code)
+	s.b = append(s.b, "}\n\n"...)
+	s.flush()
+}

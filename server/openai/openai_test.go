@@ -1,0 +1,282 @@
+package openai
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/rest"
+	"github.com/nereid-serving/nereid/server/servertest"
+)
+
+// textModel has inputs of these names: BYTES, or a type behind a colon.
+func textModel(name, backend string, run func(ctx context.Context, q *infer.Request, send infer.Sender) error, inputs ...string) *servertest.Model {
+	cfg := &kserve.ModelConfig{Name: name, Backend: backend}
+	for _, in := range inputs {
+		in, kind, typed := strings.Cut(in, ":")
+		d := infer.Bytes
+		if typed {
+			d = infer.ParseDataType(kind)
+		}
+		cfg.Input = append(cfg.Input, &kserve.ModelInput{Name: in, DataType: kserve.DataType(d), Dims: []int64{1}})
+	}
+	return &servertest.Model{Info: &models.Info{Name: name, Version: 1, Config: cfg}, Infer: run}
+}
+
+func textOf(data []byte) string { return string(data[4:]) }
+
+func bytesTensor(name, text string) infer.Tensor {
+	data := append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)
+	return infer.Tensor{Name: name, DataType: infer.Bytes, Shape: []int64{1}, Data: data}
+}
+
+func numberTensor(name string, n int32) infer.Tensor {
+	return infer.Tensor{Name: name, DataType: infer.Int32, Shape: []int64{1}, Data: binary.LittleEndian.AppendUint32(nil, uint32(n))}
+}
+
+// says is a model that sends these texts, an error for each that begins with "!", and then
+// the end of the stream.
+func says(texts ...string) func(context.Context, *infer.Request, infer.Sender) error {
+	return func(_ context.Context, _ *infer.Request, send infer.Sender) error {
+		for _, text := range texts {
+			if why, wrong := strings.CutPrefix(text, "!"); wrong {
+				send(&infer.Response{Err: infer.Errorf(infer.InvalidArg, "%s", why)})
+				continue
+			}
+			send(&infer.Response{Outputs: []infer.Tensor{bytesTensor("text_output", text), numberTensor("num_input_tokens", 4), numberTensor("num_output_tokens", 2)}})
+		}
+		send(&infer.Response{Empty: true, Final: true})
+		return nil
+	}
+}
+
+// service is a front end over fakes.
+type service struct {
+	t      *testing.T
+	core   *servertest.Core
+	blocks *servertest.Blocks
+	url    string
+}
+
+// serve runs a front end until the test ends; then all memory must have come back.
+func serve(t *testing.T, cfg Config, list ...*servertest.Model) *service {
+	t.Helper()
+	core := servertest.NewCore(list...)
+	blocks := &servertest.Blocks{Account: memory.New(memory.Config{Limit: 1 << 30})}
+	parts := server.Parts{Core: core, Allocate: blocks.Allocate, Memory: blocks.Account, Logging: &servertest.Log[server.LogSettings]{}}
+	cfg.REST.Address = "127.0.0.1"
+	h, err := New(cfg, parts, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, stop := servertest.Run(t, h)
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if lent, charged := blocks.Lent.Load(), blocks.Account.Total(); lent != 0 || charged != 0 {
+			t.Errorf("%d blocks are lent and %d bytes are charged afterwards", lent, charged)
+		}
+	})
+	return &service{t, core, blocks, "http://" + h.Addr().String()}
+}
+
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+// changing is what differs between two equal requests.
+var changing = regexp.MustCompile(`"cmpl-[0-9a-f-]{36}"|"created":\d+`)
+
+// post returns the status and the body, without ids and times.
+func (s *service) post(path, body string) string {
+	s.t.Helper()
+	reply, err := client.Post(s.url+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	b, err := io.ReadAll(reply.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return fmt.Sprint(reply.StatusCode, " ", changing.ReplaceAllStringFunc(string(b), func(text string) string {
+		if strings.HasPrefix(text, `"created"`) {
+			return `"created":0`
+		}
+		return `"ID"`
+	}))
+}
+
+func TestCompletionsHaveTheFormOfTriton(t *testing.T) {
+	s := serve(t, Config{}, textModel("m", "python", says("a\"\u00e9\xff"), "text_input"), textModel("two", "python", says("a", "b"), "text_input"),
+		textModel("none", "python", says(), "text_input"), textModel("wrong", "python", says("!a\nb"), "text_input"))
+	for _, tt := range []struct{ body, want string }{
+		{`{"model":"m","prompt":"p"}`, `200 {"id":"ID","choices":[{"finish_reason":"stop","index":0,"logprobs":null,"text":"a\"` + "\u00e9\ufffd" + `"}],"created":0,` +
+			`"model":"m","system_fingerprint":null,"object":"text_completion","usage":{"prompt_tokens":4,"total_tokens":6,"completion_tokens":2}}`},
+		{`{"model":"none","prompt":"p"}`, `200 {"id":"ID","choices":[{"finish_reason":"stop","index":0,"logprobs":null,"text":""}],"created":0,` +
+			`"model":"none","system_fingerprint":null,"object":"text_completion","usage":null}`},
+		{`{"model":"two","prompt":"p"}`, `500 {"detail":"Unexpected number of responses: 3, expected 1 or 2.","error":{"message":` +
+			`"Unexpected number of responses: 3, expected 1 or 2.","type":"server_error","param":null,"code":null}}`},
+		{`{"model":"wrong","prompt":"p"}`, `500 {"detail":"a\nb","error":{"message":"a\nb","type":"server_error","param":null,"code":null}}`},
+	} {
+		if got := s.post("/v1/completions", tt.body); got != tt.want {
+			t.Errorf("%s: got\n %s, want\n %s", tt.body, got, tt.want)
+		}
+	}
+}
+
+func TestStreamsAreEventsWithAnEnd(t *testing.T) {
+	s := serve(t, Config{}, textModel("m", "python", says("a", "b"), "text_input"), textModel("wrong", "python", says("a", "!why"), "text_input"))
+	chunk := func(text, reason, model string) string {
+		return `data: {"id":"ID","choices":[{"finish_reason":` + reason + `,"index":0,"logprobs":null,"text":"` + text + `"}],"created":0,"model":"` + model +
+			`","system_fingerprint":null,"object":"text_completion","usage":null}` + "\n\n"
+	}
+	want := "200 " + chunk("a", "null", "m") + chunk("b", "null", "m") + chunk("", `"stop"`, "m") + `data: {"id":"ID","choices":[],"created":0,"model":"m",` +
+		`"system_fingerprint":null,"object":"text_completion","usage":{"prompt_tokens":4,"total_tokens":8,"completion_tokens":4}}` + "\n\ndata: [DONE]\n\n"
+	if got := s.post("/v1/completions", `{"model":"m","prompt":"p","stream":true,"stream_options":{"include_usage":true}}`); got != want {
+		t.Errorf("got\n%s, want\n%s", got, want)
+	}
+	want = "200 " + chunk("a", "null", "wrong") + `data: {"error":{"message":"why","type":"server_error","param":null,"code":null}}` + "\n\n"
+	if got := s.post("/v1/completions", `{"model":"wrong","prompt":"p","stream":true}`); got != want {
+		t.Errorf("got\n%s, want\n%s", got, want)
+	}
+}
+
+// TestFaultsOfFields: in the words of the framework of Triton's front end.
+func TestFaultsOfFields(t *testing.T) {
+	s := serve(t, Config{}, textModel("m", "python", says("a"), "text_input", "max_tokens:INT32"))
+	const detail = `422 {"detail":[`
+	for body, want := range map[string]string{
+		`{"model":"m"}`: detail + `{"type":"missing","loc":["body","prompt"],"msg":"Field required","input":{"model":"m"}}],` +
+			`"error":{"message":"prompt: Field required","type":"invalid_request_error","param":"prompt","code":"missing"}}`,
+		`{"model":"m","prompt":"p","max_tokens":1.5}`: detail + `{"type":"int_from_float","loc":["body","max_tokens"],"msg":` +
+			`"Input should be a valid integer, got a number with a fractional part","input":1.5}],`,
+		`{"model":"m","prompt":"p","temperature":2.5}`: detail + `{"type":"less_than_equal","loc":["body","temperature"],"msg":` +
+			`"Input should be less than or equal to 2","input":2.5,"ctx":{"le":2.0}}],`,
+		`{"model":"m","prompt":"p","n":0}`: detail + `{"type":"greater_than_equal","loc":["body","n"],"msg":` +
+			`"Input should be greater than or equal to 1","input":0,"ctx":{"ge":1}}],`,
+		`{"model":"m","prompt":"p","what":[1]}`:         detail + `{"type":"extra_forbidden","loc":["body","what"],"msg":"Extra inputs are not permitted","input":[1]}],`,
+		`{"model":"m","prompt":"p","stream":"perhaps"}`: detail + `{"type":"bool_parsing",`,
+		`{"model":7,"prompt":"p"}`:                      detail + `{"type":"string_type","loc":["body","model"],"msg":"Input should be a valid string","input":7}],`,
+		`{"model":"m","prompt":"p","stop":["a",1]}`:     detail + `{"type":"string_type","loc":["body","stop","str"]`,
+		`[1]`: detail + `{"type":"model_attributes_type","loc":["body"],`,
+		``:    detail + `{"type":"missing","loc":["body"],`,
+		`{"model":"m","prompt":"p","temperature":NaN}`:        detail + `{"type":"finite_number",`,
+		`{"model":"m","prompt":"p","max_tokens":"7"}`:         "200 ",
+		`{"model":"m","prompt":"p","stream":"false"}`:         "200 ",
+		`{"model":"m","prompt":"p","max_tokens":null}`:        "200 ",
+		`{"model":"m","prompt":"p","temperature":0.3}`:        `400 {"detail":"Model 'm' has no input 'temperature' for temperature"`,
+		`{"model":"m","prompt":"p","stop":"a"}`:               `400 {"detail":"Model 'm' has no input 'stop_words' for stop"`,
+		`{"model":"m","prompt":"p","logprobs":1}`:             `400 {"detail":"logprobs are currently available only for the vLLM backend"`,
+		`{"model":"m","prompt":"p","best_of":2}`:              `400 {"detail":"Received best_of=2, but only single choice (best_of=1) is currently supported"`,
+		`{"model":"m","prompt":"p","logit_bias":{}}`:          `400 {"detail":"logit bias is not supported"`,
+		`{"model":"m","prompt":"p","suffix":"s"}`:             `400 {"detail":"suffix is not currently supported"`,
+		`{"model":"m","prompt":[]}`:                           `400 {"detail":"prompt must be non-empty"`,
+		`{"model":"m","prompt":"p","max_tokens":10000000000}`: `500 {"detail":"Python integer 10000000000 out of bounds for int32"`,
+		`{"model":"id_int32","prompt":"p"}`:                   `400 {"detail":"Model 'id_int32' has no input 'text_input' for a prompt"`,
+	} {
+		if got := s.post("/v1/completions", body); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: got\n %s, want\n %s", body, got, want)
+		}
+	}
+}
+
+// TestInputsFollowTheModel: their types and shapes are those that the model has.
+func TestInputsFollowTheModel(t *testing.T) {
+	m := textModel("m", "python", says("a"), "text_input", "max_tokens:INT64", "seed:UINT64", "temperature:FP64", "stop_words")
+	m.Info.Config.Input[4].Dims = []int64{-1}
+	vllm := textModel("v", FormatVLLM, says("a"), "text_input", "sampling_parameters", "exclude_input_in_output:BOOL")
+	s := serve(t, Config{}, m, vllm)
+	if got := s.post("/v1/completions", `{"model":"m","prompt":"p\n","seed":18,"stop":["x","yz"],"temperature":null}`); !strings.HasPrefix(got, "200") {
+		t.Fatal(got)
+	}
+	var got []string
+	for _, in := range s.core.Last().Inputs {
+		got = append(got, fmt.Sprint(in.Name, in.DataType, in.Shape, in.Data))
+	}
+	want := []string{`text_inputBYTES [1] [2 0 0 0 112 10]`, `max_tokensINT64 [1] [16 0 0 0 0 0 0 0]`, `seedUINT64 [1] [18 0 0 0 0 0 0 0]`,
+		`stop_wordsBYTES [2] [1 0 0 0 120 2 0 0 0 121 122]`}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := s.post("/v1/completions", `{"model":"v","prompt":"p","stop":"\u00e9\"","top_p":0.00001,"presence_penalty":null,"echo":true}`); !strings.HasPrefix(got, "200") {
+		t.Fatal(got)
+	}
+	inputs := s.core.Last().Inputs
+	if want := `{"frequency_penalty": 0, "ignore_eos": false, "n": 1, "stop": "\u00e9\"", "temperature": 1, "top_p": 1e-05, "max_tokens": 16}`; len(inputs) != 3 ||
+		textOf(inputs[2].Data) != want || inputs[1].Data[0] != 0 {
+		t.Errorf("got %v, want %s", inputs, want)
+	}
+}
+
+// TestLeavingClientCancelsItsStream: the model waits for its client to read, and learns
+// that it has left.
+func TestLeavingClientCancelsItsStream(t *testing.T) {
+	var cancelled atomic.Bool
+	s := serve(t, Config{}, textModel("m", "python", func(ctx context.Context, _ *infer.Request, send infer.Sender) error {
+		send(&infer.Response{Outputs: []infer.Tensor{bytesTensor("text_output", "a")}})
+		<-ctx.Done()
+		cancelled.Store(true)
+		send(infer.ErrorResponse(infer.Errorf(infer.Cancelled, "cancelled")))
+		return nil
+	}, "text_input"))
+	reply, err := client.Post(s.url+"/v1/completions", "application/json", strings.NewReader(`{"model":"m","prompt":"p","stream":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = reply.Body.Close()
+	testkit.Eventually(t, servertest.Patience, cancelled.Load)
+}
+
+// TestLargeBodiesAreRefused before they are read, or as soon as they turn out to be.
+func TestLargeBodiesAreRefused(t *testing.T) {
+	s := serve(t, Config{REST: rest.Config{MaxInputBytes: 64}}, textModel("m", "python", says("a"), "text_input"))
+	large := `{"model":"m","prompt":"` + strings.Repeat("p", 64) + `"}`
+	const want = ` bytes exceeds the maximum allowed input size of 64 bytes. Use --http-max-input-size to increase the limit.","type":"invalid_request_error","code":"content_too_large"}}`
+	if got := s.post("/v1/completions", large); got != `413 {"error":{"message":"Request size of 89`+want {
+		t.Errorf("got %s", got)
+	}
+	reply, err := client.Post(s.url+"/v1/completions", "application/json", io.MultiReader(strings.NewReader(large))) // of unknown length
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	if b, _ := io.ReadAll(reply.Body); string(b) != `{"error":{"message":"Request size of 65`+want {
+		t.Errorf("got %s", b)
+	}
+}
+
+func TestWrongConfigsAreRefused(t *testing.T) {
+	for _, cfg := range []Config{
+		{DefaultMaxTokens: -1}, {Format: "other"}, {Tensors: map[string]string{"other": "x"}},
+		{Restricted: []server.Restriction{{Groups: []string{"embedding"}}}},
+		{Restricted: []server.Restriction{{Groups: []string{"health"}}, {Groups: []string{"health"}}}},
+		{REST: rest.Config{Port: -1}},
+	} {
+		if err := cfg.Validate(); err == nil {
+			t.Errorf("%+v: no error", cfg)
+		}
+	}
+}
+
+func TestFloatsArePrintedAsInPython(t *testing.T) {
+	for f, want := range map[float64]string{0: "0.0", 1: "1.0", 0.1: "0.1", 1e-5: "1e-05", 1.5e-7: "1.5e-07", 0.0001: "0.0001", -2: "-2.0", 1e16: "1e+16", 123456789: "123456789.0"} {
+		if got := pythonFloat(f); got != want {
+			t.Errorf("%g: got %s, want %s", f, got, want)
+		}
+	}
+}

@@ -1,0 +1,399 @@
+package openai
+
+import (
+	"encoding/binary"
+	"math"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/rest/generate"
+)
+
+// inlineTensor is the longest tensor that lies on the Go heap, in bytes; larger ones have
+// memory that the stubs see.
+const inlineTensor = 4 << 10
+
+// vllm reports whether requests to the model have vLLM's form.
+func (q *inference) vllm() bool {
+	if q.h.cfg.Format != "" {
+		return q.h.cfg.Format == FormatVLLM
+	}
+	return q.info.Config.GetBackend() == FormatVLLM
+}
+
+// input returns the model's input for a role, or nil.
+func (q *inference) input(role string) *kserve.ModelInput {
+	return q.named(q.h.cfg.tensor(role))
+}
+
+func (q *inference) named(name string) *kserve.ModelInput {
+	for _, in := range q.info.Config.GetInput() {
+		if in.GetName() == name {
+			return in
+		}
+	}
+	return nil
+}
+
+// echoInput returns the input that says whether the prompt is left out of the output.
+func (q *inference) echoInput() *kserve.ModelInput {
+	first := q.h.cfg.tensor("exclude_input_in_output")
+	for _, in := range q.info.Config.GetInput() {
+		if in.GetName() == first || in.GetName() == "sampling_param_exclude_input_from_output" {
+			return in
+		}
+	}
+	return nil
+}
+
+// addInputs makes the inputs of a prompt: of all that the model has an input for. What a
+// client has asked for and the model has no input for is refused.
+func (g *generation) addInputs(prompt jsontext.String, s *sampling) error {
+	if err := g.addPrompt(prompt); err != nil {
+		return err
+	}
+	g.req.Model, g.req.Version = g.info.Name, infer.LatestVersion
+	if err := g.addNumber(g.input("stream"), flag(g.stream)); err != nil {
+		return err
+	}
+	add := g.addTensorRTLLM
+	if g.vllm() {
+		add = g.addVLLM
+	}
+	if err := add(s); err != nil {
+		return err
+	}
+	return g.addCounts()
+}
+
+// addCounts asks for the numbers of tokens.
+func (q *inference) addCounts() error {
+	for _, role := range []string{"return_num_input_tokens", "return_num_output_tokens"} {
+		if err := q.addNumber(q.input(role), flag(true)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *generation) addVLLM(s *sampling) error {
+	if !s.echoGiven {
+		s.echo = false
+	}
+	if err := g.addNumber(g.echoInput(), flag(!s.echo)); err != nil {
+		return err
+	}
+	if err := g.addNumber(g.input("return_logprobs"), flag(s.wantLogprobs)); err != nil {
+		return err
+	}
+	in := g.input("sampling_parameters")
+	if in == nil {
+		return g.refuseAsked(s)
+	}
+	return g.addTexts(in, string(s.appendParameters(nil, g.chat)))
+}
+
+func (g *generation) addTensorRTLLM(s *sampling) error {
+	if err := g.refuseAsked(s); err != nil {
+		return err
+	}
+	for _, one := range s.inputs() {
+		if in := g.input(one.role); in != nil && one.value.set {
+			if err := g.addNumber(in, *one.value); err != nil {
+				return err
+			}
+		}
+	}
+	if in := g.input("stop_words"); in != nil && len(s.stop) > 0 {
+		if err := g.addTexts(in, s.stop...); err != nil {
+			return err
+		}
+	}
+	if g.chat {
+		return nil
+	}
+	return g.addNumber(g.echoInput(), flag(!s.echo))
+}
+
+type samplingInput struct {
+	role  string
+	value *number
+}
+
+// inputs are what models that are not of vLLM's form have an input each for.
+func (s *sampling) inputs() []samplingInput {
+	return []samplingInput{{"max_tokens", &s.maxTokens}, {"top_p", &s.topP}, {"frequency_penalty", &s.frequencyPenalty},
+		{"presence_penalty", &s.presencePenalty}, {"temperature", &s.temperature}, {"seed", &s.seed}}
+}
+
+// refuseAsked refuses what a client has asked for where it would have no effect.
+func (g *generation) refuseAsked(s *sampling) error {
+	for _, one := range s.inputs() {
+		if one.value.asked() && g.input(one.role) == nil {
+			return g.notText("has no input '" + g.h.cfg.tensor(one.role) + "' for " + one.role)
+		}
+	}
+	if len(s.stop) > 0 && g.input("stop_words") == nil {
+		return g.notText("has no input '" + g.h.cfg.tensor("stop_words") + "' for stop")
+	}
+	return nil
+}
+
+func flag(on bool) number {
+	if on {
+		return whole(1)
+	}
+	return whole(0)
+}
+
+// appendParameters appends vLLM's sampling parameters as Triton's front end spells them.
+func (s *sampling) appendParameters(b []byte, chat bool) []byte {
+	b = append(b, '{')
+	next := func(name string) {
+		if len(b) > 1 {
+			b = append(b, ", "...)
+		}
+		b = append(append(append(b, '"'), name...), `": `...)
+	}
+	put := func(name string, n number) {
+		switch {
+		case !n.set:
+			return
+		case n.whole:
+			next(name)
+			b = strconv.AppendInt(b, n.i, 10)
+		default:
+			next(name)
+			b = append(b, pythonFloat(n.f)...)
+		}
+	}
+	put("frequency_penalty", s.frequencyPenalty)
+	next("ignore_eos")
+	b = strconv.AppendBool(b, s.ignoreEOS)
+	put("min_tokens", s.minTokens)
+	put("n", s.n)
+	put("presence_penalty", s.presencePenalty)
+	put("seed", s.seed)
+	if s.stopIsList || len(s.stop) > 0 {
+		next("stop")
+		if s.stopIsList {
+			b = append(b, '[')
+		}
+		for i, text := range s.stop {
+			if i > 0 {
+				b = append(b, ", "...)
+			}
+			b = appendASCII(b, text)
+		}
+		if s.stopIsList {
+			b = append(b, ']')
+		}
+	}
+	put("temperature", s.temperature)
+	put("top_p", s.topP)
+	put("max_tokens", s.maxTokens)
+	switch {
+	case !s.wantLogprobs:
+	case !chat:
+		put("logprobs", s.logprobs)
+	case s.topLogprobs.set:
+		put("logprobs", s.topLogprobs)
+	default:
+		put("logprobs", whole(1))
+	}
+	return append(b, '}')
+}
+
+// appendASCII appends a JSON string as Python's json does: all but ASCII is escaped.
+func appendASCII(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	escape := func(u uint16) {
+		b = append(b, '\\', 'u', hex[u>>12], hex[u>>8&15], hex[u>>4&15], hex[u&15])
+	}
+	b = append(b, '"')
+	for _, c := range s {
+		switch {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', byte(c))
+		case c == '\n':
+			b = append(b, '\\', 'n')
+		case c == '\r':
+			b = append(b, '\\', 'r')
+		case c == '\t':
+			b = append(b, '\\', 't')
+		case c == '\b':
+			b = append(b, '\\', 'b')
+		case c == '\f':
+			b = append(b, '\\', 'f')
+		case ' ' <= c && c <= '~':
+			b = append(b, byte(c))
+		case c <= 0xffff:
+			escape(uint16(c))
+		default:
+			c -= 0x10000
+			escape(uint16(0xd800 + c>>10))
+			escape(uint16(0xdc00 + c&0x3ff))
+		}
+	}
+	return append(b, '"')
+}
+
+// addPrompt makes the input of the prompt.
+func (q *inference) addPrompt(prompt jsontext.String) error {
+	in := q.input("text_input")
+	if in == nil {
+		return q.notText("has no input '" + q.h.cfg.tensor("text_input") + "' for a prompt")
+	}
+	return q.addStrings(in, []jsontext.String{prompt})
+}
+
+// addTexts makes an input of texts.
+func (q *inference) addTexts(in *kserve.ModelInput, texts ...string) error {
+	list := make([]jsontext.String, len(texts))
+	for i, text := range texts {
+		list[i].Raw = []byte(text)
+	}
+	return q.addStrings(in, list)
+}
+
+func (q *inference) addStrings(in *kserve.ModelInput, list []jsontext.String) error {
+	if in.GetDataType() != kserve.DataType_TYPE_STRING {
+		return q.unfit(in)
+	}
+	size := 0
+	for _, s := range list {
+		size += 4 + s.Len()
+	}
+	t, err := q.tensor(in, len(list), size)
+	if err != nil {
+		return err
+	}
+	b := t.Data[:0]
+	for _, s := range list {
+		at := len(b)
+		b = s.AppendTo(append(b, 0, 0, 0, 0))
+		binary.LittleEndian.PutUint32(b[at:], uint32(len(b)-at-4))
+	}
+	return nil
+}
+
+// addNumber makes an input of one number, of the model's type; without the input it does
+// nothing.
+func (q *inference) addNumber(in *kserve.ModelInput, n number) error {
+	if in == nil {
+		return nil
+	}
+	d := infer.DataType(in.GetDataType())
+	u := uint64(n.i)
+	switch d {
+	case infer.FP32:
+		u = uint64(math.Float32bits(float32(n.f)))
+	case infer.FP64:
+		u = math.Float64bits(n.f)
+	case infer.Bool, infer.Int8, infer.Int16, infer.Int32, infer.Int64, infer.Uint8, infer.Uint16, infer.Uint32, infer.Uint64:
+		signed, bits := d >= infer.Int8, uint(8*d.Size())
+		switch {
+		case n.f != math.Trunc(n.f):
+			return q.unfit(in)
+		case !signed && n.i < 0, !signed && bits < 64 && n.i>>bits != 0, signed && n.i != n.i<<(64-bits)>>(64-bits):
+			return &refusal{status: 500, text: "Python integer " + strconv.FormatInt(n.i, 10) + " out of bounds for " + pythonType(d)}
+		}
+	default:
+		return q.unfit(in)
+	}
+	t, err := q.tensor(in, 1, d.Size())
+	if err != nil {
+		return err
+	}
+	var bytes [8]byte
+	binary.LittleEndian.PutUint64(bytes[:], u)
+	copy(t.Data, bytes[:])
+	return nil
+}
+
+func pythonType(d infer.DataType) string {
+	b := []byte(d.String())
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
+// tensor adds an input of n elements, in so many bytes.
+func (q *inference) tensor(in *kserve.ModelInput, n, size int) (*infer.Tensor, error) {
+	t := infer.Tensor{Name: in.GetName(), DataType: infer.DataType(in.GetDataType())}
+	var fits bool
+	if t.Shape, fits = generate.Shape(q.info.Config.GetMaxBatchSize() > 0, in.GetDims(), int64(n)); !fits {
+		return nil, q.unfit(in)
+	}
+	if size > inlineTensor && q.h.allocate != nil {
+		var err error
+		if t.Data, t.Memory, err = q.h.allocate(size); err != nil {
+			return nil, err
+		}
+	} else {
+		if err := q.charge.Take(memory.Bodies, int64(size)); err != nil {
+			return nil, err
+		}
+		t.Data = make([]byte, size)
+	}
+	q.req.Inputs = append(q.req.Inputs, t)
+	return &q.req.Inputs[len(q.req.Inputs)-1], nil
+}
+
+func (q *inference) unfit(in *kserve.ModelInput) error {
+	return q.notText("has an input '" + in.GetName() + "' of another type or shape than the front end sends")
+}
+
+// output returns the response's output for a role, or nil.
+func (q *inference) output(r *infer.Response, role string) *infer.Tensor {
+	name := q.h.cfg.tensor(role)
+	for i := range r.Outputs {
+		if r.Outputs[i].Name == name {
+			return &r.Outputs[i]
+		}
+	}
+	return nil
+}
+
+// text returns the text of a response, "" if it has none. It is a part of the response.
+func (q *inference) text(r *infer.Response) ([]byte, error) {
+	out := q.output(r, "text_output")
+	if out == nil {
+		return nil, nil
+	}
+	scan := infer.ScanBytes(out.Data, 2)
+	if out.DataType != infer.Bytes || scan.Count != 1 || scan.Rest != 0 {
+		return nil, infer.Errorf(infer.Internal, "Expected to find 1 string in the output, found %d instead.", infer.ScanBytes(out.Data, math.MaxInt).Count)
+	}
+	return out.Data[4:], nil
+}
+
+// count returns the first element of an output that counts tokens.
+func (q *inference) count(r *infer.Response, role string) (n int64, ok bool) {
+	out := q.output(r, role)
+	if out == nil || len(out.Data) < 4 {
+		return 0, false
+	}
+	switch u := binary.LittleEndian.Uint32(out.Data); out.DataType {
+	case infer.Uint32:
+		return int64(u), true
+	case infer.Int32:
+		return int64(int32(u)), true
+	}
+	return 0, false
+}
+
+// appendContent appends a model's text as a JSON string.
+func appendContent(b, text []byte) []byte {
+	if utf8.Valid(text) {
+		return jsontext.AppendString(b, text)
+	}
+	return appendText(b, string(text))
+}
