@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -173,5 +174,34 @@ func TestPerfAnalyzerOfTritonIsServed(t *testing.T) {
 	}
 	if n := s.figure("nereid_client_regions"); n != 0 {
 		t.Errorf("%v regions are left, want none", n)
+	}
+}
+
+// TestRegionsSameAsTriton compares what clients hear of regions, and find in them.
+func TestRegionsSameAsTriton(t *testing.T) {
+	dir, repository := yardstick(t), regionsRepository(t, t.TempDir())
+	numbers := writeFiles(t, map[string]string{"empty/1/.keep": ""})
+	if err := errors.Join(os.RemoveAll(filepath.Join(numbers, "empty")), os.Rename(filepath.Join(repository, "numbers"), filepath.Join(numbers, "numbers"))); err != nil {
+		t.Fatal(err)
+	}
+	transcript := func(s *runningServer) []string {
+		t.Helper()
+		output, err := exec.Command(clientPython(t), filepath.Join("testdata", "regions_transcript.py"), fmt.Sprintf("127.0.0.1:%d", s.http),
+			fmt.Sprintf("127.0.0.1:%d", s.grpc), regionsPrefix(t)).CombinedOutput()
+		if err != nil {
+			t.Errorf("%v\n%s", err, output)
+		}
+		return strings.Split(string(output), "\n")
+	}
+	triton := startTriton(t, dir, numbers)
+	triton.waitReady()
+	want, got := transcript(triton), transcript(start(t, testkit.Pythons(t)[0].Path, numbers, "--allow-client-shm=true"))
+	if len(want) < 100 {
+		t.Errorf("Triton was asked %d things, want more than 100", len(want))
+	}
+	for i := range max(len(want), len(got)) {
+		if i >= len(want) || i >= len(got) || want[i] != got[i] {
+			t.Fatalf("line %d:\n got  %s\n want %s", i, got[i:min(i+1, len(got))], want[i:min(i+1, len(want))])
+		}
 	}
 }
