@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/rest"
+	"github.com/nereid-serving/nereid/server/tracing"
 )
 
 // ProtocolVersion is the release of Triton whose protocol, flags and texts are
@@ -39,6 +40,7 @@ type Options struct {
 	VertexAI           VertexAIOptions
 	OpenAI             OpenAIOptions
 	Metrics            MetricsOptions
+	Trace              tracing.Config // --trace-config; New fills in Now and Log. Without a mode nothing is traced
 	RateLimit          RateLimitOptions
 	Backends           BackendOptions
 	HostPolicies       cores.HostPolicies // --host-policy: where instances run, by policy and key
@@ -233,6 +235,7 @@ func Defaults() Options {
 			Limits: grpc.Config{}.WithDefaults(),
 		},
 		Metrics:  MetricsOptions{Allow: true, Port: 8002, Series: metrics.Config{CPU: true, Interval: 2 * time.Second, PinnedPoolBytes: 256 << 20}},
+		Trace:    tracing.Config{Mode: tracing.Triton, Rate: 1000, Count: -1},
 		Backends: BackendOptions{Directory: "/opt/tritonserver/backends"},
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/server/regions"
+	"github.com/nereid-serving/nereid/server/tracing"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/nereid-serving/nereid/stub"
 )
@@ -34,6 +35,7 @@ type Server struct {
 	python     *python.Backend     // nil like it
 	registry   *models.Registry
 	regions    *regions.Registry // of clients' shared memory
+	traces     *tracing.Tracer   // nil without a mode
 	fronts     []*front
 	// unusable is why the repository cannot be opened, nil if it has been.
 	unusable error
@@ -97,6 +99,9 @@ func New(o Options) (_ *Server, err error) {
 		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, UnloadTimeout: config.UnloadTimeout,
 	})
 	s.makeRegions(counters)
+	if err := s.makeTraces(); err != nil {
+		return nil, err
+	}
 	if err := s.makeFronts(counters); err != nil {
 		return nil, err
 	}
@@ -111,6 +116,7 @@ func (s *Server) Close() {
 	for _, f := range s.fronts {
 		f.abandon()
 	}
+	s.closeTraces()
 	if s.regions != nil {
 		s.regions.Close()
 	}

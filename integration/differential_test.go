@@ -335,8 +335,6 @@ func httpExchanges() []exchange {
 
 // better are the exchanges whose answers differ on purpose, with the reason.
 var better = map[string]string{
-	"GET /v2":                            "only the extensions that are served are listed",
-	"GET /v2/":                           "only the extensions that are served are listed",
 	"GET /v2/models/none/ready":          "later releases of Triton say what is missing, with 404",
 	"bad: too few":                       "later releases of Triton tell too few from too many",
 	"bad: huge shape":                    "later releases of Triton refuse a size that overflows first",

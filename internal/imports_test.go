@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	"cmd/nereid":      everything,
 	"cmd/nereid/logs": {"boundary", "server"},
 
-	"server":                 {"infer", "kserve", "memory", "models", "server/regions"},
+	"server":                 {"infer", "kserve", "memory", "models", "server/regions", "server/tracing"},
 	"server/certificates":    {},
 	"server/clouds":          {"infer", "server", "server/http1", "server/rest", "server/rest/inference"},
 	"server/connections":     {"memory"},
@@ -46,15 +46,15 @@ var mayImport = map[string][]string{
 	"server/tracing":         {"boundary", "infer", "infer/trace", "server/jsontext"},
 	"server/servertest":      {"infer", "kserve", "memory", "models", "server/regions"},
 
-	"server/grpc":         {"boundary", "infer", "kserve", "memory", "models", "server", "server/certificates", "server/connections", "server/grpc/message", "server/grpc/replies", "server/regions"},
+	"server/grpc":         {"boundary", "infer", "infer/trace", "kserve", "memory", "models", "server", "server/certificates", "server/connections", "server/grpc/message", "server/grpc/replies", "server/regions", "server/tracing"},
 	"server/grpc/message": {"boundary", "infer", "memory", "models", "server", "server/regions"},
-	"server/grpc/replies": {"boundary", "infer", "memory", "models", "server/grpc/message"},
+	"server/grpc/replies": {"boundary", "infer", "infer/trace", "memory", "models", "server/grpc/message"},
 
-	"server/rest":           {"boundary", "infer", "kserve", "memory", "models", "server", "server/certificates", "server/connections", "server/http1", "server/jsontext", "server/regions", "server/rest/body", "server/rest/generate", "server/rest/inference"},
+	"server/rest":           {"boundary", "infer", "infer/trace", "kserve", "memory", "models", "server", "server/certificates", "server/connections", "server/http1", "server/jsontext", "server/regions", "server/rest/body", "server/rest/generate", "server/rest/inference", "server/tracing"},
 	"server/rest/generate":  {"infer", "kserve", "memory", "models", "server", "server/http1", "server/jsontext", "server/rest/body", "server/rest/values"},
 	"server/rest/values":    {"infer", "server/jsontext", "server/rest/body"},
 	"server/rest/body":      {"infer", "memory", "server", "server/http1", "server/jsontext"},
-	"server/rest/inference": {"infer", "memory", "models", "server", "server/http1", "server/jsontext", "server/regions", "server/rest/body", "server/rest/values"},
+	"server/rest/inference": {"infer", "infer/trace", "memory", "models", "server", "server/http1", "server/jsontext", "server/regions", "server/rest/body", "server/rest/values"},
 
 	"models":            {"backend", "boundary", "infer", "kserve", "models/catalog", "models/config", "models/locktable", "models/repository", "models/version"},
 	"models/cache":      {"infer"},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/regions"
+	"github.com/nereid-serving/nereid/server/tracing"
 )
 
 // Access is what a front end lets clients use: which groups of endpoints need a header, and
@@ -43,12 +44,14 @@ type Parts struct {
 	// Regions has what clients have registered of their shared memory; nil means that
 	// they may not.
 	Regions *regions.Registry
+	// Traces decides which requests are traced; nil means none.
+	Traces *tracing.Tracer
 	// Logging shows and changes the log settings; required.
 	Logging LogControl
 }
 
-// Complete refuses Parts without what is required, and gives them an account and regions
-// if they have none.
+// Complete refuses Parts without what is required, and gives them an account, regions
+// and a tracer if they have none.
 func (p *Parts) Complete() error {
 	if p.Core == nil || p.Logging == nil {
 		return errors.New("Parts has no Core or no Logging, want both")
@@ -58,6 +61,9 @@ func (p *Parts) Complete() error {
 	}
 	if p.Regions == nil {
 		p.Regions = regions.New(regions.Config{})
+	}
+	if p.Traces == nil {
+		p.Traces = tracing.Disabled()
 	}
 	return nil
 }

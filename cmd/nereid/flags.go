@@ -42,12 +42,6 @@ var noEffect = []string{
 	"pinned-memory-pool-byte-size",
 	"repoagent-directory",
 	"sagemaker-thread-count",
-	"trace-config",
-	"trace-count",
-	"trace-file",
-	"trace-level",
-	"trace-log-frequency",
-	"trace-rate",
 	"vertex-ai-thread-count",
 }
 

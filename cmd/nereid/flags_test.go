@@ -65,14 +65,12 @@ func TestFlagsFillOptions(t *testing.T) {
 			}
 		}},
 		{"traces", []string{"--trace-config=level=on", "--trace-config=level=TENSORS", "--trace-config=rate=7", "--trace-config=TRITON,file=f"}, func(o *Options) {
-			o.Trace.Levels, o.Trace.Rate = []string{"TIMESTAMPS", "TENSORS"}, 7
-			o.Trace.Settings = map[string][]Setting{"triton": {{"file", "f"}}}
-			o.NoEffect = []string{"trace-config"}
+			o.Tracing.Levels, o.Tracing.Rate = []string{"TIMESTAMPS", "TENSORS"}, 7
+			o.Tracing.Settings = map[string][]Setting{"triton": {{"file", "f"}}}
 		}},
 		{"deprecated traces", []string{"--trace-level=OFF", "--trace-rate=3", "--trace-config=rate=9", "--trace-count=2", "--trace-file=f"}, func(o *Options) {
-			o.Trace.Levels, o.Trace.Rate, o.Trace.Count = []string{"OFF"}, 9, 2
-			o.Trace.Settings = map[string][]Setting{"triton": {{"file", "f"}}}
-			o.NoEffect = []string{"trace-level", "trace-rate", "trace-config", "trace-count", "trace-file"}
+			o.Tracing.Levels, o.Tracing.Rate, o.Tracing.Count = []string{"OFF"}, 9, 2
+			o.Tracing.Settings = map[string][]Setting{"triton": {{"file", "f"}}}
 		}},
 		{"devices", []string{"--cuda-memory-pool-byte-size=1:2:3", "--model-load-gpu-limit=0:.5"}, func(o *Options) {
 			o.Memory.CUDAPoolBytes, o.Memory.LoadGPULimit = map[int]uint64{1: 2}, map[int]float64{0: .5}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+
+	"github.com/nereid-serving/nereid/server/tracing"
 )
 
 // traceParser remembers which trace settings were given by --trace-config and
@@ -56,21 +58,21 @@ func setTraceConfig(p *parser, text string) error {
 	}
 	p.trace.given[s.key] = true
 	if s.name != "" {
-		addTraceSetting(&p.o.Trace, s.name, s.key, s.value)
+		addTraceSetting(&p.o.Tracing, s.name, s.key, s.value)
 		return nil
 	}
 	var err error
 	switch s.key {
 	case "mode":
-		p.o.Trace.Mode, err = traceMode(s.value)
+		p.o.Tracing.Mode, err = traceMode(s.value)
 	case "level":
 		var level string
 		level, err = traceLevel(s.value)
-		p.o.Trace.Levels = append(p.o.Trace.Levels, level)
+		p.o.Tracing.Levels = append(p.o.Tracing.Levels, level)
 	case "rate":
-		p.o.Trace.Rate, err = parseInt64(s.value)
+		p.o.Tracing.Rate, err = parseInt64(s.value)
 	case "count":
-		p.o.Trace.Count, err = parseInt64(s.value)
+		p.o.Tracing.Count, err = parseInt64(s.value)
 	}
 	if err != nil {
 		return &optionError{"--trace-config " + s.key, err}
@@ -138,13 +140,26 @@ func (t *traceParser) finish(p *parser) {
 		case t.given[row.key]:
 			p.warn("Overriding deprecated '--trace-%s' in favor of provided %s in --trace-config!", row.key, row.name)
 		case row.key == "level":
-			p.o.Trace.Levels = t.oldLevels
+			p.o.Tracing.Levels = t.oldLevels
 		case row.key == "rate":
-			p.o.Trace.Rate, _ = parseInt64(value) // it is a number: Itoa made it
+			p.o.Tracing.Rate, _ = parseInt64(value) // it is a number: Itoa made it
 		case row.key == "count":
-			p.o.Trace.Count, _ = parseInt64(value)
+			p.o.Tracing.Count, _ = parseInt64(value)
 		default:
-			addTraceSetting(&p.o.Trace, "triton", row.key, value)
+			addTraceSetting(&p.o.Tracing, "triton", row.key, value)
 		}
 	}
+}
+
+// config is what the server is told of traces.
+func (t *TraceOptions) config(getenv func(string) string) tracing.Config {
+	c := tracing.Config{Mode: tracing.Mode(t.Mode), Rate: uint32(t.Rate), Count: int32(t.Count), Getenv: getenv}
+	for _, name := range t.Levels {
+		level, _ := tracing.ParseLevel(name) // traceLevel has made it
+		c.Level |= level
+	}
+	for _, s := range t.Settings[t.Mode] {
+		c.Settings = append(c.Settings, tracing.Pair(s))
+	}
+	return c
 }

@@ -28,10 +28,10 @@ type Options struct {
 	MetricsSettings []Setting // --metrics-config, in order
 	SafePorts       [2]int    // --sagemaker-safe-port-range: for the other endpoints; both 0 is any
 	Cache           CacheOptions
+	Tracing         TraceOptions
 
 	// What follows is read and checked, but nothing acts on it. The start-up table
 	// shows some of it.
-	Trace   TraceOptions
 	Memory  MemoryOptions
 	Threads ThreadOptions
 
@@ -90,7 +90,7 @@ func defaults(getenv func(string) string) *Options {
 		Options: nereid.Defaults(),
 		Log:     logs.Options{Info: true, Warning: true, Error: true},
 		Cache:   CacheOptions{Directory: "/opt/tritonserver/caches"},
-		Trace:   TraceOptions{Mode: "triton", Rate: 1000, Count: -1},
+		Tracing: TraceOptions{Mode: "triton", Rate: 1000, Count: -1},
 		Memory:  MemoryOptions{EnablePeerAccess: true, AllowGPUMetrics: true},
 		Threads: ThreadOptions{HTTP: 8, GRPCInfer: 2, SageMaker: 8, VertexAI: 8, AllocationPoolSize: 8, MaxPingsWithoutData: 2, MaxPingStrikes: 2},
 	}
@@ -200,6 +200,7 @@ func (o *Options) serverOptions(settings *logs.Settings, getenv func(string) str
 	all := o.Options
 	all.Logger, all.Logging, all.Stdout, all.Stderr = log, logs.Control{Settings: settings}, stdout, stderr
 	all.SoleParent, all.LimitGoHeap = true, getenv("GOMEMLIMIT") == ""
+	all.Trace = o.Tracing.config(getenv)
 	var err error
 	if err = o.applyMetricsSettings(&all.Metrics.Series, log); err != nil {
 		return all, err

@@ -19,6 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/server/grpc/message"
 	"github.com/nereid-serving/nereid/server/grpc/replies"
 	"github.com/nereid-serving/nereid/server/regions"
+	"github.com/nereid-serving/nereid/server/tracing"
 )
 
 // FrontEnd is the gRPC front end. Listen, then Run it once.
@@ -28,6 +29,7 @@ type FrontEnd struct {
 	allocate   server.Allocator
 	account    *memory.Account
 	logging    server.LogControl
+	traces     *tracing.Tracer
 	regions    *regions.Registry
 	extensions []string
 	log        zerolog.Logger
@@ -61,6 +63,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 		allocate:   parts.Allocate,
 		account:    parts.Memory,
 		logging:    parts.Logging,
+		traces:     parts.Traces,
 		regions:    parts.Regions,
 		extensions: server.Extensions(),
 		log:        log,

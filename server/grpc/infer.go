@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc/message"
@@ -24,9 +25,11 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 	receiver.Init(&g.receiving, stream, conn)
 	receiver.Watch()
 	defer receiver.Close()
+	waited := g.traces.Moment()
 	if err := q.ReceiveOnly(&receiver, g.allocate); err != nil {
 		return err
 	}
+	received := g.traces.Moment()
 	receiver.Rest()
 	if err := message.ChooseCompression(ctx, g.cfg.Compression, receiver.Compression()); err != nil {
 		return err
@@ -38,6 +41,9 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 	if target.Info().Decoupled() {
 		return infer.Errorf(infer.Unsupported, "ModelInfer RPC doesn't support models with decoupled transaction policy")
 	}
+	t := g.sample(ctx, q.Infer.Model, waited, received)
+	defer t.Finish()
+	q.Infer.Trace = t
 	q.Forwarded, q.Refusal = g.forwarded(ctx)
 	if err := q.Build(g.allocate, g.regions); err != nil {
 		return err
@@ -50,7 +56,10 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 	if err != nil {
 		return err
 	}
-	return stream.SendMsg(encoded)
+	t.Stamp(trace.GRPCSendStart)
+	err = stream.SendMsg(encoded)
+	t.Stamp(trace.GRPCSendEnd)
+	return err
 }
 
 // tellCancellation has verbose logs say when a client cancels what a handler serves,

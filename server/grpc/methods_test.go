@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -86,7 +87,7 @@ func TestMethodsAnswerByTheTable(t *testing.T) {
 			"invalid model version specified '-3' , version should be an integral value > 0"},
 		{"ServerMetadata", &kserve.ServerMetadataRequest{}, &kserve.ServerMetadataResponse{}, codes.OK, `name: "name" version: "1.2.3"
 			extensions: ["classification", "sequence", "model_repository", "model_repository(unload_dependents)", "schedule_policy",
-			"model_configuration", "system_shared_memory", "cuda_shared_memory", "binary_tensor_data", "parameters", "statistics",  "logging"]`},
+			"model_configuration", "system_shared_memory", "cuda_shared_memory", "binary_tensor_data", "parameters", "statistics", "trace", "logging"]`},
 		{"ModelMetadata", &kserve.ModelMetadataRequest{Name: "batch"}, &kserve.ModelMetadataResponse{}, codes.OK, `name: "batch" versions: "1" platform: "plat"
 			inputs: {name: "INPUT0" datatype: "FP32" shape: [-1, 4]} outputs: {name: "OUTPUT0" datatype: "FP32" shape: [-1, 4]}`},
 		{"ModelMetadata", &kserve.ModelMetadataRequest{Name: "id_bytes", Version: "01"}, &kserve.ModelMetadataResponse{}, codes.OK, `name: "id_bytes" versions: "1" platform: "python"
@@ -132,7 +133,19 @@ func TestMethodsAnswerByTheTable(t *testing.T) {
 		{"CudaSharedMemoryStatus", &kserve.CudaSharedMemoryStatusRequest{}, &kserve.CudaSharedMemoryStatusResponse{}, codes.OK, ""},
 		{"CudaSharedMemoryStatus", &kserve.CudaSharedMemoryStatusRequest{Name: "r"}, &kserve.CudaSharedMemoryStatusResponse{}, codes.NotFound, "Unable to find cuda shared memory region: 'r'"},
 		{"CudaSharedMemoryUnregister", &kserve.CudaSharedMemoryUnregisterRequest{}, &kserve.CudaSharedMemoryUnregisterResponse{}, codes.Unimplemented, regions.ErrDisabled.Message},
-		{"TraceSetting", &kserve.TraceSettingRequest{}, &kserve.TraceSettingResponse{}, codes.Unimplemented, server.ErrTracesOff.Message},
+		{"TraceSetting", &kserve.TraceSettingRequest{}, &kserve.TraceSettingResponse{}, codes.OK, traceSettings("1000", "-1")},
+		{"TraceSetting", &kserve.TraceSettingRequest{ModelName: "batch"}, &kserve.TraceSettingResponse{}, codes.OK, traceSettings("1000", "-1")},
+		{"TraceSetting", &kserve.TraceSettingRequest{ModelName: "n"}, &kserve.TraceSettingResponse{}, codes.InvalidArgument, "Request for unknown model : n"},
+		{"TraceSetting", traced("trace_rate", "5"), &kserve.TraceSettingResponse{}, codes.OK, traceSettings("5", "-1")},
+		{"TraceSetting", traced("trace_rate"), &kserve.TraceSettingResponse{}, codes.OK, traceSettings("1000", "-1")},
+		{"TraceSetting", traced("trace_count", " 6x"), &kserve.TraceSettingResponse{}, codes.OK, traceSettings("1000", "6")},
+		{"TraceSetting", traced("trace_count", "-2"), &kserve.TraceSettingResponse{}, codes.InvalidArgument, "Unable to parse 'trace_count'. Expecting value >= -1, got: -2"},
+		{"TraceSetting", traced("log_frequency", "1", "2"), &kserve.TraceSettingResponse{}, codes.InvalidArgument, "expect only 1 value for 'log_frequency'"},
+		{"TraceSetting", traced("trace_level", "OFF", "TENSORS"), &kserve.TraceSettingResponse{}, codes.InvalidArgument, "Expect only one trace level 'OFF' is specified"},
+		{"TraceSetting", traced("trace_level", "TENSORS"), &kserve.TraceSettingResponse{}, codes.InvalidArgument, "Attempting to set invalid trace setting :trace file name is not given"},
+		{"TraceSetting", traced("trace_level"), &kserve.TraceSettingResponse{}, codes.OK, traceSettings("1000", "6")},
+		{"TraceSetting", traced("trace_file"), &kserve.TraceSettingResponse{}, codes.Unimplemented, "trace file location can not be updated through network protocol"},
+		{"TraceSetting", traced("trace_mode", "opentelemetry"), &kserve.TraceSettingResponse{}, codes.OK, traceSettings("1000", "6")},
 		{"Nothing", &kserve.ServerLiveRequest{}, &kserve.ServerLiveResponse{}, codes.Unimplemented, ""},
 		{"/some.Other/Thing", &kserve.ServerLiveRequest{}, &kserve.ServerLiveResponse{}, codes.Unimplemented, ""},
 		// Fields that a message has not are passed over.
@@ -143,6 +156,22 @@ func TestMethodsAnswerByTheTable(t *testing.T) {
 	if want := []string{`load m "{}" [1/model.py="x\xff"]`, `load m " " []`, `load broken "" []`, "unload m true", "unload n false"}; !slices.Equal(core.Loads, want) {
 		t.Errorf("the core was told %q, want %q", core.Loads, want)
 	}
+}
+
+// traced is a request that changes one trace setting.
+func traced(key string, values ...string) *kserve.TraceSettingRequest {
+	return &kserve.TraceSettingRequest{Settings: map[string]*kserve.TraceSettingRequest_SettingValue{key: {Value: values}}}
+}
+
+// traceSettings is the reply of a server that traces nothing.
+func traceSettings(rate, count string) string {
+	text := ""
+	for _, pair := range [][2]string{
+		{"log_frequency", "0"}, {"trace_count", count}, {"trace_file", ""}, {"trace_level", "OFF"}, {"trace_mode", "triton"}, {"trace_rate", rate},
+	} {
+		text += fmt.Sprintf("settings: {key: %q value: {value: %q}} ", pair[0], pair[1])
+	}
+	return text
 }
 
 // TestStatisticsOfAllIgnoreTheVersion: a version of all models means nothing.

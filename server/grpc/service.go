@@ -7,7 +7,6 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
@@ -40,7 +39,7 @@ func (g *FrontEnd) services(life context.Context) []*grpc.ServiceDesc {
 			unary(g, "CudaSharedMemoryUnregister", server.GroupSharedMemory, g.cudaRegionUnregister),
 			unary(g, "SystemSharedMemoryRegister", server.GroupSharedMemory, g.systemRegionRegister),
 			unary(g, "CudaSharedMemoryRegister", server.GroupSharedMemory, g.cudaRegionRegister),
-			g.unsupported("TraceSetting", server.GroupTrace, server.ErrTracesOff),
+			unary(g, "TraceSetting", server.GroupTrace, g.traceSettings),
 			{
 				StreamName: "ModelInfer",
 				Handler:    g.handler(server.GroupInference, errStopping, g.modelInfer),
@@ -60,14 +59,6 @@ func (g *FrontEnd) services(life context.Context) []*grpc.ServiceDesc {
 		Streams:     []grpc.StreamDesc{unary(g, "Check", server.GroupHealth, g.healthCheck)},
 	}
 	return []*grpc.ServiceDesc{inference, health}
-}
-
-// unsupported describes a method that is always refused.
-func (g *FrontEnd) unsupported(name, group string, refusal *infer.Error) grpc.StreamDesc {
-	return grpc.StreamDesc{
-		StreamName: name,
-		Handler:    g.handler(group, errExiting, func(grpc.ServerStream) error { return refusal }),
-	}
 }
 
 // unary describes a method that takes one message and replies with one.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc/message"
@@ -44,6 +45,7 @@ type inferStream struct {
 	order    replies.Order // the reader's
 	receiver message.Receiver
 	overdue  message.Overdue
+	traces   openTraces
 }
 
 func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
@@ -72,6 +74,7 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 	}, g.waiting)
 	g.waiting.Enter(s.queue)
 	defer g.waiting.Leave(s.queue)
+	defer s.traces.close()
 	defer s.queue.Close(replies.ErrGone)
 	// Sent once, by the writer or for its panic. The handler may have returned by then: there is
 	// room for the value, and nothing waits for it.
@@ -108,6 +111,7 @@ func (s *inferStream) read(forwarded []infer.Parameter, refusal error) error {
 		}
 		q := message.NewRequest(s.g.account)
 		q.Forwarded, q.Refusal = forwarded, refusal
+		waited := s.g.traces.Moment()
 		err := s.g.protect(func() error { return q.Receive(&s.receiver, s.g.allocate) })
 		var full *message.NoRoom
 		switch {
@@ -126,13 +130,15 @@ func (s *inferStream) read(forwarded []infer.Parameter, refusal error) error {
 		case s.g.isStopping():
 			err = errStopping
 		}
+		received := s.g.traces.Moment()
 		s.receiver.Rest()
-		s.start(q, err)
+		s.start(q, err, waited, received)
 	}
 }
 
-// start looks a request up and runs it. It is refused with err if there is one.
-func (s *inferStream) start(q *message.Request, err error) {
+// start looks a request up and runs it. It is refused with err if there is one. The stream
+// waited for it from waited to received, as sample has it.
+func (s *inferStream) start(q *message.Request, err error, waited, received int64) {
 	origin := &replies.Origin{}
 	origin.Model, origin.Version, origin.ID = q.Asked()
 	if err == nil {
@@ -147,12 +153,18 @@ func (s *inferStream) start(q *message.Request, err error) {
 	decoupled := origin.Target != nil && origin.Target.Info().Decoupled()
 	turn := s.queue.Begin(!decoupled)
 	if err == nil {
+		origin.Trace = s.g.sample(s.ctx, origin.Model, waited, received)
+		s.traces.add(origin.Trace)
+		q.Infer.Trace = origin.Trace
+	}
+	if err == nil {
 		err = s.g.protect(func() error { return q.Build(s.g.allocate, s.g.regions) })
 	}
 	if err != nil {
 		q.Release()
-		s.queue.Add(turn, replies.Reply{Origin: origin, Refusal: err})
+		s.add(turn, replies.Reply{Origin: origin, Refusal: err})
 		s.queue.End(turn)
+		s.traces.done(origin.Trace)
 		return
 	}
 	origin.Classes, origin.Places, origin.EmptyFinal = q.Classes, q.Places, q.EmptyFinal
@@ -167,11 +179,18 @@ func (s *inferStream) start(q *message.Request, err error) {
 		return s.infer(q, turn, origin)
 	}, func(err error) {
 		if err != nil {
-			s.queue.Add(turn, replies.Reply{Origin: origin, Refusal: err})
+			s.add(turn, replies.Reply{Origin: origin, Refusal: err})
 		}
 		place.Leave()
 		s.queue.End(turn)
+		s.traces.done(origin.Trace)
 	})
+}
+
+// add gives the queue a reply.
+func (s *inferStream) add(turn *replies.Turn, r replies.Reply) {
+	s.traces.add(r.Origin.Trace)
+	s.queue.Add(turn, r)
 }
 
 // infer runs one request. Its responses go to the queue as they come, from the goroutines
@@ -185,7 +204,7 @@ func (s *inferStream) infer(q *message.Request, turn *replies.Turn, origin *repl
 			r.Release()
 			return
 		}
-		s.queue.Add(turn, replies.Reply{Origin: origin, Response: r})
+		s.add(turn, replies.Reply{Origin: origin, Response: r})
 	})
 }
 
@@ -202,7 +221,7 @@ func (s *inferStream) inferOne(q *message.Request, turn *replies.Turn, origin *r
 		}
 		answered = true
 		r.Final = true
-		s.queue.Add(turn, replies.Reply{Origin: origin, Response: r})
+		s.add(turn, replies.Reply{Origin: origin, Response: r})
 	})
 	if err == nil && !answered {
 		err = infer.Errorf(infer.Internal, "expected a single response, got 0")
@@ -221,10 +240,14 @@ func (s *inferStream) write() error {
 			defer reply.Release()
 			return statusOf(reply.Response.Err)
 		}
+		t := reply.Origin.Trace
+		t.Stamp(trace.GRPCSendStart)
 		if err := s.send(reply); err != nil {
 			return err
 		}
+		t.Stamp(trace.GRPCSendEnd)
 		s.queue.Sent(reply)
+		s.traces.done(t)
 	}
 }
 

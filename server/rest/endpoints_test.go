@@ -25,7 +25,7 @@ func TestEndpointsAnswerByTheTable(t *testing.T) {
 	for _, tt := range []struct{ request, body, want string }{
 		{"GET /v2", "", `200 application/json {"name":"s","version":"1.2.3","extensions":["classification","sequence","model_repository",` +
 			`"model_repository(unload_dependents)","schedule_policy","model_configuration",` +
-			`"system_shared_memory","cuda_shared_memory","binary_tensor_data","parameters","statistics","logging"]}`},
+			`"system_shared_memory","cuda_shared_memory","binary_tensor_data","parameters","statistics","trace","logging"]}`},
 		{"GET /v2?x=y", "", "200 application/json {\"name\""},
 		{"GET /v2/", "", "404 text/plain " + errorBody("Not Found")},
 		{"GET /", "", "404 text/plain " + errorBody("Not Found")},
@@ -88,8 +88,8 @@ func TestEndpointsAnswerByTheTable(t *testing.T) {
 		{"POST /v2/cudasharedmemory/region/r/register", "", "501 application/json " + errorBody(regions.ErrDisabled.Message)},
 		{"POST /v2/cudasharedmemory/unregister", "", "501 application/json " + errorBody(regions.ErrDisabled.Message)},
 		{"POST /v2/systemsharedmemory/region/r/unregister", "{}", "501 application/json " + errorBody(regions.ErrDisabled.Message)},
-		{"GET /v2/trace/setting", "", "501 application/json " + errorBody("This server does not support traces.")},
-		{"POST /v2/models/m/trace/setting", `{"trace_level":["OFF"]}`, "501 application/json " + errorBody("This server does not support traces.")},
+		{"GET /v2/trace/setting", "", `200 application/json {"trace_level":["OFF"],"trace_rate":"1000"`},
+		{"POST /v2/models/id_fp32/trace/setting", `{"trace_level":["OFF"]}`, `200 application/json {"trace_level":["OFF"],"trace_rate":"1000"`},
 		{"GET /v2/models/m/versions/1/trace/setting", "", "404 text/plain " + errorBody("Not Found")},
 		{"POST /v2/models/m/generate", "{}", "404 application/json " + errorBody("Request for unknown model: 'm' is not found")},
 		{"POST /v2/models/m/versions/1/generate_stream", "{}", "404 application/json " + errorBody("Request for unknown model: 'm' is not found")},

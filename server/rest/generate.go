@@ -6,6 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -25,11 +26,15 @@ func (h *Endpoints) Generate(w *http1.Reply, r *http1.Request, model string, ver
 	if err != nil {
 		return err
 	}
+	t := h.sample(model, r)
+	defer t.Finish()
 	q, err := h.generations.Read(r, found.Info(), model, version)
+	t.Stamp(trace.HTTPReceiveEnd)
 	if err != nil {
 		return err
 	}
 	defer q.Release()
+	q.Request.Trace = t
 	r.Watch()
 	defer r.Unwatch()
 	if stream {
@@ -54,6 +59,8 @@ func (h *Endpoints) generateOne(w *http1.Reply, r *http1.Request, found models.T
 	if responses.First != nil && responses.First.Err != nil {
 		status = http.StatusBadRequest
 	}
+	defer q.Request.Trace.Stamp(trace.HTTPSendEnd)
+	q.Request.Trace.Stamp(trace.HTTPSendStart)
 	switch {
 	case responses.Count != 1:
 		w.Send(status, generate.AppendError(nil, errNotOne))
@@ -106,6 +113,7 @@ func (h *Endpoints) generateStream(w *http1.Reply, r *http1.Request, found model
 			s.begin(http.StatusOK)
 		}
 		w.End()
+		q.Request.Trace.Stamp(trace.HTTPSendEnd)
 		return nil
 	}
 }
@@ -156,6 +164,7 @@ func (s *eventStream) send(list []*infer.Response) {
 
 func (s *eventStream) begin(status int) {
 	s.begun = true
+	s.q.Request.Trace.Stamp(trace.HTTPSendStart)
 	s.w.ContentType = typeEvents
 	s.w.Begin(status)
 }

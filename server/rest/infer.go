@@ -5,12 +5,14 @@ import (
 	"net/http"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
 // Infer serves POST …/infer, of the latest version if version is infer.LatestVersion. An
-// error has not been replied; the reply has the type that goes with it.
+// error has not been replied (that of a traced request has, and is not returned); the reply has the
+// type that goes with it.
 func (h *Endpoints) Infer(w *http1.Reply, r *http1.Request, model string, version int64) error {
 	found, err := h.core.Target(model, version)
 	if err != nil {
@@ -19,22 +21,26 @@ func (h *Endpoints) Infer(w *http1.Reply, r *http1.Request, model string, versio
 	if found.Info().Decoupled() {
 		return infer.Errorf(infer.Unsupported, "HTTP end point doesn't support models with decoupled transaction policy")
 	}
+	t := h.sample(model, r)
+	defer t.Finish()
 	q := h.inferences.NewRequest(found, model, version)
+	q.Record(t)
 	defer q.Release()
-	err = h.infer(q, w, r)
+	err = h.infer(q, t, w, r)
 	q.Reuse()
+	if err != nil && t != nil {
+		writeTracedError(w, t, err)
+		return nil
+	}
 	return err
 }
 
 // infer takes a request from its body to its reply. The content type says how far it has
 // come when it fails, as Triton's does.
-func (h *Endpoints) infer(q *inference.Request, w *http1.Reply, r *http1.Request) error {
-	if err := q.ReadHead(r); err != nil {
-		w.OfferCodings = errors.Is(err, inference.ErrCoding)
-		return err
-	}
-	w.ContentType = typeJSON
-	if err := q.Decode(r); err != nil {
+func (h *Endpoints) infer(q *inference.Request, t *trace.Trace, w *http1.Reply, r *http1.Request) error {
+	err := read(q, w, r)
+	t.Stamp(trace.HTTPReceiveEnd)
+	if err != nil {
 		return err
 	}
 	if err := h.execute(q, r); err != nil {
@@ -45,6 +51,24 @@ func (h *Endpoints) infer(q *inference.Request, w *http1.Reply, r *http1.Request
 	if err != nil {
 		return err
 	}
+	t.Stamp(trace.HTTPSendStart)
+	h.send(q, w, r, head, blobs)
+	t.Stamp(trace.HTTPSendEnd)
+	return nil
+}
+
+// read makes the request from its headers and its body.
+func read(q *inference.Request, w *http1.Reply, r *http1.Request) error {
+	if err := q.ReadHead(r); err != nil {
+		w.OfferCodings = errors.Is(err, inference.ErrCoding)
+		return err
+	}
+	w.ContentType = typeJSON
+	return q.Decode(r)
+}
+
+// send sends a response: JSON, then binary outputs.
+func (h *Endpoints) send(q *inference.Request, w *http1.Reply, r *http1.Request, head []byte, blobs [][]byte) {
 	w.ContentType = typeJSON
 	if len(blobs) > 0 {
 		h.cfg.Framing.MarkBinary(w, len(head))
@@ -53,11 +77,10 @@ func (h *Endpoints) infer(q *inference.Request, w *http1.Reply, r *http1.Request
 		if packed, ok := q.Compress(coding, head, blobs); ok {
 			w.Coding = coding
 			w.Send(http.StatusOK, packed)
-			return nil
+			return
 		}
 	}
 	w.Send(http.StatusOK, head, blobs...)
-	return nil
 }
 
 // execute has a request executed and looks meanwhile whether its client leaves.

@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/body"
 	"github.com/nereid-serving/nereid/server/rest/generate"
 	"github.com/nereid-serving/nereid/server/rest/inference"
+	"github.com/nereid-serving/nereid/server/tracing"
 )
 
 // Endpoints serve the requests of the protocol, whatever they came through.
@@ -21,6 +22,7 @@ type Endpoints struct {
 	cfg          Config
 	core         server.Core
 	logging      server.LogControl
+	traces       *tracing.Tracer
 	regions      *regions.Registry
 	restrictions server.Restrictions
 	serverJSON   []byte // the server's metadata
@@ -43,6 +45,7 @@ func NewEndpoints(cfg Config, parts server.Parts, log zerolog.Logger) (*Endpoint
 		cfg:        cfg,
 		core:       parts.Core,
 		logging:    parts.Logging,
+		traces:     parts.Traces,
 		regions:    parts.Regions,
 		serverJSON: serverMetadata(cfg.ServerName, cfg.ServerVersion),
 		log:        log,
@@ -144,7 +147,7 @@ func (h *Endpoints) serve(t target, w *http1.Reply, r *http1.Request) error {
 	case epRegionUnregister:
 		return h.serveRegionUnregister(t, w)
 	case epTrace:
-		return server.ErrTracesOff
+		return h.serveTraceSettings(t, w, r)
 	default:
 		return h.Generate(w, r, t.model, version, t.endpoint == epGenerateStream)
 	}

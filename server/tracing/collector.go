@@ -17,6 +17,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
 )
 
@@ -68,7 +69,7 @@ func newCollector(config *Config) (*collector, []Pair, error) {
 		case SettingResource:
 			key, value, ok := strings.Cut(s.Value, "=")
 			if !ok {
-				return nil, nil, fmt.Errorf("trace setting resource is %q, want <key>=<value>", s.Value)
+				return nil, nil, infer.Errorf(infer.InvalidArg, "trace setting resource is %q, want <key>=<value>", s.Value)
 			}
 			attributes = append(attributes, attribute.String(key, value))
 		}
@@ -77,7 +78,7 @@ func newCollector(config *Config) (*collector, []Pair, error) {
 		text := cmp.Or(last[n.key], getenv(n.variable), n.fallback)
 		value, err := strconv.Atoi(text)
 		if err != nil || value <= 0 {
-			return nil, nil, fmt.Errorf("trace setting %s is %q, want a number above 0", n.key, text)
+			return nil, nil, infer.Errorf(infer.InvalidArg, "trace setting %s is %q, want a number above 0", n.key, text)
 		}
 		*n.to = value
 		if !given[n.key] {

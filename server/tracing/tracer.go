@@ -3,7 +3,6 @@ package tracing
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
 )
 
@@ -102,7 +102,7 @@ func New(config Config) (*Tracer, error) {
 			return nil, err
 		}
 	default:
-		return nil, fmt.Errorf("trace mode is %q, want triton or opentelemetry", config.Mode)
+		return nil, infer.Errorf(infer.InvalidArg, "trace mode is %q, want triton or opentelemetry", config.Mode)
 	}
 	t.table = &table{global: newSetting(t.start)}
 	t.publishLocked() // nothing else knows the tracer yet
@@ -118,7 +118,7 @@ func (t *Tracer) useFile() error {
 		case SettingFrequency:
 			n, ok, fits := stoi(s.Value)
 			if !ok || !fits {
-				return fmt.Errorf("trace setting log-frequency is %q, want a number", s.Value)
+				return infer.Errorf(infer.InvalidArg, "trace setting log-frequency is %q, want a number", s.Value)
 			}
 			t.start.frequency = uint32(n)
 		default:
@@ -144,6 +144,15 @@ func (t *Tracer) useCollector() error {
 
 // On reports whether a request may be sampled.
 func (t *Tracer) On() bool { return t != nil && t.on.Load() != nil }
+
+// Moment returns what the clock says, for the first entries of a request of which it is not
+// known yet whether it is traced; 0 while nothing can be sampled.
+func (t *Tracer) Moment() int64 {
+	if !t.On() {
+		return 0
+	}
+	return t.config.Now()
+}
 
 // FrontEndLast asks Sample for a trace in which the entries of the front end come last.
 const FrontEndLast = true

@@ -4,6 +4,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
@@ -22,7 +23,8 @@ type Origin struct {
 	Classes            []message.Classes
 	Places             []message.Place // the caller's of Queue.Add, while it is called
 	EmptyFinal         bool
-	waiting            int // its responses in the queue, guarded by the queue
+	Trace              *trace.Trace // nil if the request is not traced
+	waiting            int          // its responses in the queue, guarded by the queue
 }
 
 // Reply is a message for the client of a stream: a response, or what a

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
@@ -117,6 +118,9 @@ func (c *Codec) NewRequest(found models.Target, model string, version int64) *Re
 	q.dims = q.shapes[:0]
 	return q
 }
+
+// Record has what happens to the request recorded in t; nil records nothing.
+func (q *Request) Record(t *trace.Trace) { q.req.Trace = t }
 
 // Reuse says that no method of q has panicked: Release keeps its memory for a later
 // request.

@@ -1,0 +1,142 @@
+package grpc
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/trace"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/tracing"
+)
+
+// sample returns the trace of a request, nil if it is not traced. Its message was waited
+// for from waited to received; 0 is not known.
+func (g *FrontEnd) sample(ctx context.Context, model string, waited, received int64) *trace.Trace {
+	if !g.traces.On() {
+		return nil
+	}
+	t := g.traces.Sample(model, tracing.FrontEndLast, func(name string) (string, bool) {
+		values := metadata.ValueFromIncomingContext(ctx, name)
+		if len(values) == 0 {
+			return "", false
+		}
+		return values[0], true
+	})
+	t.StampAt(trace.GRPCWaitReadStart, waited)
+	t.StampAt(trace.GRPCWaitReadEnd, received)
+	return t
+}
+
+// openTraces are the traces of a stream's requests that are under way, or of whose
+// replies some have not been written. All methods accept a nil trace.
+type openTraces struct {
+	mu     sync.Mutex
+	closed bool
+	open   map[*trace.Trace]int // its replies, and one more while the request is under way
+}
+
+// add notes that there is something more of a trace to come.
+func (o *openTraces) add(t *trace.Trace) {
+	if t == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		t.Finish()
+		return
+	}
+	if o.open == nil {
+		o.open = make(map[*trace.Trace]int)
+	}
+	o.open[t]++
+}
+
+// done takes back one add.
+func (o *openTraces) done(t *trace.Trace) {
+	if t == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.open[t]--; o.open[t] <= 0 {
+		delete(o.open, t)
+		t.Finish()
+	}
+}
+
+// close gives up what has not been written: the client has gone.
+func (o *openTraces) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	for t := range o.open {
+		t.Finish()
+	}
+	o.open = nil
+}
+
+// traceSettings serves TraceSetting.
+func (g *FrontEnd) traceSettings(_ context.Context, q *kserve.TraceSettingRequest) (*kserve.TraceSettingResponse, error) {
+	model := q.GetModelName()
+	if model != "" {
+		if _, err := g.core.Model(model, infer.LatestVersion); err != nil {
+			return nil, tracing.ErrModel(model)
+		}
+	}
+	c, err := traceChange(q.GetSettings())
+	if err != nil {
+		return nil, err
+	}
+	if err := g.traces.Change(model, c); err != nil {
+		return nil, err
+	}
+	shown := map[string]*kserve.TraceSettingResponse_SettingValue{}
+	for _, s := range g.traces.Settings(model) {
+		if shown[s.Key] == nil {
+			shown[s.Key] = &kserve.TraceSettingResponse_SettingValue{}
+		}
+		shown[s.Key].Value = append(shown[s.Key].Value, s.Values...)
+	}
+	return &kserve.TraceSettingResponse{Settings: shown}, nil
+}
+
+// traceChange reads what a client wants changed.
+func traceChange(settings map[string]*kserve.TraceSettingRequest_SettingValue) (c tracing.Change, err error) {
+	if _, given := settings[tracing.KeyFile]; given {
+		return c, tracing.ErrFile
+	}
+	if v, given := settings[tracing.KeyLevel]; given {
+		if len(v.GetValue()) == 0 {
+			c.Level.Given, c.Level.Clear = true, true
+		} else if err := c.ReadLevels(v.GetValue()); err != nil {
+			return c, err
+		}
+	}
+	for _, field := range [...]struct {
+		key          string
+		given, clear *bool
+		read         func(text string) error
+	}{
+		{tracing.KeyRate, &c.Rate.Given, &c.Rate.Clear, c.ReadRate},
+		{tracing.KeyCount, &c.Count.Given, &c.Count.Clear, func(text string) error { return c.ReadCount(text, " ") }},
+		{tracing.KeyFrequency, &c.Frequency.Given, &c.Frequency.Clear, c.ReadFrequency},
+	} {
+		v, given := settings[field.key]
+		switch {
+		case !given:
+		case len(v.GetValue()) == 0:
+			*field.given, *field.clear = true, true
+		case len(v.GetValue()) > 1:
+			return c, infer.Errorf(infer.InvalidArg, "expect only 1 value for '%s'", field.key)
+		default:
+			if err := field.read(v.GetValue()[0]); err != nil {
+				return c, err
+			}
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,130 @@
+package rest
+
+import (
+	"net/http"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/trace"
+	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/rest/body"
+	"github.com/nereid-serving/nereid/server/tracing"
+)
+
+// sample returns the trace of a request whose head has been read, nil if it is not traced.
+func (h *Endpoints) sample(model string, r *http1.Request) *trace.Trace {
+	if !h.traces.On() {
+		return nil
+	}
+	t := h.traces.Sample(model, false, r.Header)
+	t.Stamp(trace.HTTPReceiveStart)
+	return t
+}
+
+// writeTracedError is WriteError for a request that may be traced.
+func writeTracedError(w *http1.Reply, t *trace.Trace, err error) {
+	t.Stamp(trace.HTTPSendStart)
+	WriteError(w, err)
+	t.Stamp(trace.HTTPSendEnd)
+}
+
+// serveTraceSettings serves GET and POST of /v2/trace/setting and
+// /v2/models/M/trace/setting.
+func (h *Endpoints) serveTraceSettings(t target, w *http1.Reply, r *http1.Request) error {
+	if t.model != "" {
+		if _, err := h.core.Model(t.model, infer.LatestVersion); err != nil {
+			return tracing.ErrModel(t.model)
+		}
+	}
+	if r.Method == http.MethodPost {
+		var c tracing.Change
+		err := h.bodies.Whole(r, func(text []byte, _ *memory.Charge) error {
+			doc, err := body.Parse(new(jsontext.Scanner), text)
+			if err != nil {
+				return err
+			}
+			return readTraceSettings(doc.Root(), &c)
+		})
+		if err == nil {
+			err = h.traces.Change(t.model, c)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	w.Send(http.StatusOK, appendTraceSettings(nil, h.traces.Settings(t.model)))
+	return nil
+}
+
+// readTraceSettings reads what a client wants changed.
+func readTraceSettings(v jsontext.Value, c *tracing.Change) error {
+	if v.Member(tracing.KeyFile).Exists() {
+		return tracing.ErrFile
+	}
+	if m := v.Member(tracing.KeyLevel); m.Exists() {
+		if m.IsNull() {
+			c.Level.Given, c.Level.Clear = true, true
+		} else if err := readTraceLevels(m, c); err != nil {
+			return err
+		}
+	}
+	for _, field := range [...]struct {
+		key          string
+		given, clear *bool
+		read         func(text string) error
+	}{
+		{tracing.KeyRate, &c.Rate.Given, &c.Rate.Clear, c.ReadRate},
+		{tracing.KeyCount, &c.Count.Given, &c.Count.Clear, func(text string) error { return c.ReadCount(text, "") }},
+		{tracing.KeyFrequency, &c.Frequency.Given, &c.Frequency.Clear, c.ReadFrequency},
+	} {
+		m := v.Member(field.key)
+		switch {
+		case !m.Exists():
+		case m.IsNull():
+			*field.given, *field.clear = true, true
+		default:
+			text, err := m.Text()
+			if err != nil {
+				return err
+			}
+			if err := field.read(text.String()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func readTraceLevels(v jsontext.Value, c *tracing.Change) error {
+	elements, err := v.Elements()
+	if err != nil {
+		return err
+	}
+	var names []string
+	for e, ok := elements.Next(); ok; e, ok = elements.Next() {
+		name, err := e.Text()
+		if err != nil {
+			return err
+		}
+		names = append(names, name.String())
+	}
+	return c.ReadLevels(names)
+}
+
+func appendTraceSettings(b []byte, settings []tracing.Shown) []byte {
+	b = append(b, '{')
+	for i, s := range settings {
+		b = append(jsontext.AppendString(appendComma(b, i), s.Key), ':')
+		if !s.List {
+			b = jsontext.AppendString(b, s.Values[0])
+			continue
+		}
+		b = append(b, '[')
+		for j, value := range s.Values {
+			b = jsontext.AppendString(appendComma(b, j), value)
+		}
+		b = append(b, ']')
+	}
+	return append(b, '}')
+}
