@@ -173,6 +173,7 @@ func (s *Server) makePython(counters *metrics.Registry) (python.Config, backend.
 	if err != nil {
 		return config, brokenBackend{err}
 	}
+	counters.Processes(s.supervisor.Processes)
 	s.python, err = python.New(python.Environment{Supervisor: s.supervisor, Config: config, Files: []fs.FS{stub.Files, pyutils.Files}, Log: s.log})
 	if err != nil {
 		return config, brokenBackend{err}

@@ -58,6 +58,13 @@ type Patient interface {
 	UnloadTimeout() time.Duration
 }
 
+// MemoryReporter is a Model that knows how much memory is kept for it.
+type MemoryReporter interface {
+	// ReportMemory returns the bytes of the machine's memory that are real for what its
+	// instances exchange with the server. It may be called from any goroutine.
+	ReportMemory() (bytes int64)
+}
+
 // Asker is a Model whose own code may say that it is not ready: before a model
 // calls it, Instance.Ready has to be asked.
 type Asker interface {

@@ -132,6 +132,7 @@ func (c *modelCollector) collect(m *Model, out chan<- prometheus.Metric) {
 	if m.first != nil {
 		out <- m.first
 	}
+	m.collectStages(out)
 }
 
 func (c *cacheCounters) collect(out chan<- prometheus.Metric, labels prometheus.Labels, noCounters bool) {

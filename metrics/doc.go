@@ -5,6 +5,8 @@
 //	model.go       one Model for each version that is loaded: requests, executions, times
 //	cache.go       hits and misses of a version, and the cache's own figures
 //	custom.go      families of models; a Holder for each life of a stub
+//	stages.go      histograms of the stages of a version's requests
+//	processes.go   what the processes of instances take, read again like machine.go's
 //	machine.go     processors and memory, read again when they are older than Config.Interval
 //	collect.go, exposition.go     the page
 //
@@ -14,14 +16,14 @@
 // has left behind counts on when the model is loaded again, as in Triton.
 //
 // Locks: Registry.mu guards which models are shown, custom.mu which families and series
-// there are and how many lives hold each; a histogram and machine have their own. Each is
+// there are and how many lives hold each; a histogram, machine and processes have their own. Each is
 // held alone, and none while a line is written: a slow reader of the page delays no model.
 //
 // Callers: any goroutine may count and render. A Holder is called by one goroutine at a
 // time, which backend/process sees to by the receive lock of its channel. Gauge is called
 // before the first model makes a metric, since it reserves the name without a lock.
 //
-// Memory: counting is an atomic addition and allocates nothing; a histogram takes its
+// Memory: counting is atomic additions and allocates nothing; a histogram takes its
 // lock, a summary the library's. What models can make is bounded: Config.ModelSeries,
 // Config.Series and maxCustomBytes.
 package metrics

@@ -186,10 +186,88 @@ func TestServerCountersAreShown(t *testing.T) {
 	r := New(Config{})
 	r.StubStarted("m")
 	r.StubLost("m", "exit")
+	r.StubRestarted("m")
 	r.ProtocolError("ring")
 	r.Gauge("nereid_test_bytes", "A test", func() float64 { return 7 })
 	contains(t, render(t, r), `nereid_stub_starts_total{model="m"} 1`, `nereid_stub_losses_total{cause="exit",model="m"} 1`,
+		`nereid_stub_restarts_total{model="m"} 1`,
 		`nereid_stub_protocol_errors_total{rule="ring"} 1`, "nereid_test_bytes 7")
+}
+
+func TestStagesAreShownAsHistograms(t *testing.T) {
+	r := New(Config{})
+	m := r.Model("m", 1, ModelOptions{Cache: true})
+	defer m.Close()
+	m.Success(1, Durations{Total: 61e9, Queue: 50_000, Input: 50_001, Infer: 2_000_000, Output: -5})
+	m.CacheHit(1_000_000, 0, 999)
+	text := render(t, r)
+	contains(t, text,
+		"# TYPE nereid_inference_request_seconds histogram",
+		`nereid_inference_request_seconds_count{model="m",version="1"} 2`,
+		`nereid_inference_request_seconds_sum{model="m",version="1"} 61.001`,
+		`nereid_inference_request_seconds_bucket{model="m",version="1",le="0.001"} 1`,
+		`nereid_inference_request_seconds_bucket{model="m",version="1",le="60"} 1`,
+		`nereid_inference_request_seconds_bucket{model="m",version="1",le="+Inf"} 2`,
+		`nereid_inference_queue_seconds_bucket{model="m",version="1",le="5e-05"} 1`,
+		`nereid_inference_compute_input_seconds_bucket{model="m",version="1",le="5e-05"} 0`,
+		`nereid_inference_compute_input_seconds_bucket{model="m",version="1",le="0.0001"} 1`,
+		`nereid_inference_compute_infer_seconds_bucket{model="m",version="1",le="0.0025"} 1`,
+		`nereid_inference_compute_output_seconds_sum{model="m",version="1"} 0`,
+	)
+	without := New(Config{NoStages: true})
+	n := without.Model("m", 1, ModelOptions{Cache: true})
+	defer n.Close()
+	n.Success(1, Durations{Total: 1})
+	n.CacheHit(1, 0, 1)
+	if text := render(t, without); strings.Contains(text, "nereid_inference_") {
+		t.Errorf("stages are shown, which are not wanted:\n%s", text)
+	}
+}
+
+// TestRequestsAreCountedWithoutAllocation is about each request of each model.
+func TestRequestsAreCountedWithoutAllocation(t *testing.T) {
+	m := New(Config{}).Model("m", 1, ModelOptions{})
+	defer m.Close()
+	if n := testing.AllocsPerRun(100, func() { m.Success(1, Durations{Total: 1e6, Queue: 1e3}) }); n != 0 {
+		t.Errorf("got %v allocations, want none", n)
+	}
+}
+
+// TestProcessesAreShown adds up two loads of one version, and reads again when the
+// interval is over.
+func TestProcessesAreShown(t *testing.T) {
+	list := []Process{
+		{Model: "m", Version: 1, Instance: "m_0", CPU: 1500 * time.Millisecond, Resident: 100, Arena: 7},
+		{Model: "m", Version: 1, Instance: "m_1", CPU: time.Second, Resident: 50, Arena: 8},
+		{Model: "m", Version: 1, Instance: "m_0", CPU: time.Second, Resident: 10, Arena: 1},
+	}
+	asked := 0
+	ask := func() []Process { asked++; return list }
+	r := New(Config{Interval: time.Hour})
+	r.Processes(ask)
+	want := []string{
+		"# TYPE nereid_instance_cpu_seconds_total counter",
+		`nereid_instance_cpu_seconds_total{instance="m_0",model="m",version="1"} 2.5`,
+		`nereid_instance_resident_bytes{instance="m_0",model="m",version="1"} 110`,
+		`nereid_instance_resident_bytes{instance="m_1",model="m",version="1"} 50`,
+		`nereid_arena_bytes{model="m",version="1"} 16`,
+	}
+	contains(t, render(t, r), want...)
+	list = nil
+	contains(t, render(t, r), want...)
+	if asked != 1 {
+		t.Errorf("the list was made %d times within the interval, want once", asked)
+	}
+	r = New(Config{})
+	r.Processes(ask)
+	if text := render(t, r); strings.Contains(text, "nereid_instance") || strings.Contains(text, "nereid_arena") {
+		t.Errorf("processes are shown, of which there are none:\n%s", text)
+	}
+	for _, name := range []string{"nereid_arena_bytes", "nereid_inference_queue_seconds_bucket", "nereid_stub_restarts_total"} {
+		if !ownNames(&Config{})[name] {
+			t.Errorf("a model may take the name %s, want it reserved", name)
+		}
+	}
 }
 
 func TestMachineFiguresAreRead(t *testing.T) {

@@ -48,6 +48,7 @@ type Model struct {
 	// requests is not for a model with a cache, as in Triton.
 	summaries []prometheus.Summary
 	first     prometheus.Histogram // nil if not wanted
+	stages    *[len(stages)]stage  // nil if not wanted
 	cache     atomic.Pointer[cacheCounters]
 }
 
@@ -123,6 +124,9 @@ func (r *Registry) newModel(key modelKey, tags [][2]string, options ModelOptions
 			m.summaries = append(m.summaries, r.newSummary(s.name, s.help, m.labels))
 		}
 	}
+	if !r.config.NoStages {
+		m.stages = new([len(stages)]stage)
+	}
 	if r.config.Histograms {
 		bounds := slices.DeleteFunc(slices.Clone(options.FirstResponse), math.IsNaN)
 		slices.Sort(bounds)
@@ -179,11 +183,17 @@ func (m *Model) Success(batch int64, d Durations) {
 		m.infer.Add(d.Infer / 1000)
 		m.output.Add(d.Output / 1000)
 	}
+	each := [...]int64{d.Total, d.Queue, d.Input, d.Infer, d.Output}
+	if m.stages != nil {
+		for i, ns := range each {
+			m.stages[i].observe(ns)
+		}
+	}
 	if m.summaries == nil {
 		return
 	}
 	cached := m.cache.Load() != nil
-	for i, ns := range [...]int64{d.Total, d.Queue, d.Input, d.Infer, d.Output} {
+	for i, ns := range each {
 		if i > 0 || !cached {
 			m.summaries[i].Observe(float64(ns / 1000))
 		}
@@ -200,6 +210,9 @@ func (m *Model) CacheHit(total, queue, lookup int64) {
 		m.queue.Add(queue / 1000)
 		c.hits.Add(1)
 		c.hit.Add(lookup / 1000)
+	}
+	if m.stages != nil {
+		m.stages[0].observe(total)
 	}
 	if m.summaries != nil {
 		m.summaries[1].Observe(float64(queue / 1000))

@@ -10,7 +10,10 @@ import (
 	"github.com/nereid-serving/nereid/boundary"
 )
 
-const internalErrorsName = "nereid_internal_errors_total"
+const (
+	internalErrorsName = "nereid_internal_errors_total"
+	restartsName       = "nereid_stub_restarts_total"
+)
 
 // Config says which metrics there are.
 type Config struct {
@@ -19,11 +22,13 @@ type Config struct {
 	NoCounters bool
 	// Summaries and Histograms are summary_latencies and histogram_latencies.
 	Summaries, Histograms bool
+	// NoStages leaves out the histograms of the stages of requests.
+	NoStages bool
 	// Quantiles of the summaries with the error allowed; nil is DefaultQuantiles.
 	Quantiles map[float64]float64
 	// CPU adds the machine's utilisation and memory.
 	CPU bool
-	// Interval is how old the machine's figures may be.
+	// Interval is how old the figures of the machine and of processes may be.
 	Interval time.Duration
 	// PinnedPoolBytes is shown as the size of the pool of pinned memory.
 	PinnedPoolBytes int64
@@ -45,6 +50,7 @@ type Registry struct {
 	gatherer *prometheus.Registry
 	starts   *prometheus.CounterVec
 	losses   *prometheus.CounterVec
+	restarts *prometheus.CounterVec
 	errors   *prometheus.CounterVec
 	custom   *custom
 
@@ -84,11 +90,14 @@ func New(config Config) *Registry {
 		losses: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nereid_stub_losses_total", Help: "Stub processes that ended without being told to, or did not start again",
 		}, []string{"model", "cause"}),
+		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: restartsName, Help: "Stub processes that became ready in place of one that was lost",
+		}, []string{"model"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nereid_stub_protocol_errors_total", Help: "Stub processes that were ended because they broke a rule of the protocol",
 		}, []string{"rule"}),
 	}
-	r.gatherer.MustRegister(r.starts, r.losses, r.errors, (*modelCollector)(r))
+	r.gatherer.MustRegister(r.starts, r.losses, r.restarts, r.errors, (*modelCollector)(r))
 	boundary.Counts(func(where boundary.Where, panics func() uint64) {
 		r.gatherer.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: internalErrorsName, Help: "Panics of the server that ended in their own request, life, load or connection",
@@ -126,6 +135,9 @@ func (r *Registry) StubStarted(model string) { r.starts.WithLabelValues(model).I
 // StubLost counts a stub process that ended without being told to, by the cause.
 func (r *Registry) StubLost(model, cause string) { r.losses.WithLabelValues(model, cause).Inc() }
 
+// StubRestarted counts a stub process that became ready in place of one that was lost.
+func (r *Registry) StubRestarted(model string) { r.restarts.WithLabelValues(model).Inc() }
+
 // ProtocolError counts a stub that broke the named rule of the protocol.
 func (r *Registry) ProtocolError(rule string) { r.errors.WithLabelValues(rule).Inc() }
 
@@ -133,7 +145,7 @@ func (r *Registry) ProtocolError(rule string) { r.errors.WithLabelValues(rule).I
 // have them.
 func ownNames(config *Config) map[string]bool {
 	names := map[string]bool{
-		internalErrorsName:         true,
+		internalErrorsName: true, restartsName: true,
 		"nereid_stub_starts_total": true, "nereid_stub_losses_total": true, "nereid_stub_protocol_errors_total": true,
 		"nv_pinned_memory_pool_total_bytes": true, "nv_pinned_memory_pool_used_bytes": true, failureName: true,
 	}
@@ -147,6 +159,14 @@ func ownNames(config *Config) map[string]bool {
 		names[name] = true
 		for _, suffix := range suffixes {
 			names[name+suffix] = true
+		}
+	}
+	for _, name := range processNames {
+		add(name)
+	}
+	if !config.NoStages {
+		for _, s := range stages {
+			add(s.name, "_count", "_sum", "_bucket")
 		}
 	}
 	if config.Summaries {

@@ -161,6 +161,7 @@ func (l *life) drop(cause error) {
 	in.submit.Unlock() //nolint:staticcheck // only waited for
 	l.withdrawing.Wait()
 	l.apart(func() { in.model.supervisor.children.Forget(l.process) })
+	l.apart(func() { l.hear(false) })
 	l.apart(l.channel.Close)
 	select {
 	case <-l.read:

@@ -78,10 +78,12 @@ func (in *Instance) Run(ctx context.Context, started func(error)) {
 		in.served.Store(false)
 		err := in.runOnce(ctx, func() {
 			in.setHopeless(false)
-			if !healed {
-				healed = true
-				started(nil)
+			if healed {
+				in.model.supervisor.metrics.StubRestarted(in.model.env.Name)
+				return
 			}
+			healed = true
+			started(nil)
 		})
 		if !healed {
 			in.stop(false)

@@ -64,6 +64,7 @@ type counts struct {
 	mu      sync.Mutex
 	started int
 	lost    int
+	again   int
 	causes  []string       // of the losses
 	broken  map[string]int // by rule
 	custom  *metrics.Registry
@@ -71,7 +72,8 @@ type counts struct {
 
 func (c *counts) Custom(model string) *metrics.Holder { return c.custom.Custom(model) }
 
-func (c *counts) StubStarted(string) { c.add(&c.started) }
+func (c *counts) StubStarted(string)   { c.add(&c.started) }
+func (c *counts) StubRestarted(string) { c.add(&c.again) }
 func (c *counts) StubLost(_, cause string) {
 	c.mu.Lock()
 	c.lost++

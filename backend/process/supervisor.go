@@ -53,6 +53,8 @@ type LogLevels struct {
 type Metrics interface {
 	StubStarted(model string)
 	StubLost(model, cause string)
+	// StubRestarted is told, beside StubStarted, of a stub in place of one that was lost.
+	StubRestarted(model string)
 	ProtocolError(rule string)
 	// Custom returns what holds the metrics that a new life of the model makes.
 	Custom(model string) *metrics.Holder

@@ -59,6 +59,7 @@ func (uncounted) Custom(model string) *metrics.Holder {
 	return metrics.New(metrics.Config{}).Custom(model)
 }
 func (uncounted) StubLost(string, string)     {}
+func (uncounted) StubRestarted(string)        {}
 func (uncounted) ProtocolError(string)        {}
 func (uncounted) Available(backend.Instance)  {}
 func (uncounted) Lost(backend.Instance, bool) {}

@@ -196,10 +196,10 @@ func metricsFlags() []flag {
 			setString(func(o *Options) *string { return &o.Metrics.Address })},
 		{"metrics-port", "<integer>", "Its port. Default: 8002.",
 			setInt(func(o *Options) *int { return &o.Metrics.Port })},
-		{"metrics-interval-ms", "<integer>", "Milliseconds after which CPU and memory are looked at again. Default: 2000.",
+		{"metrics-interval-ms", "<integer>", "Milliseconds after which CPU and memory, also of the instances' processes, are looked at again. Default: 2000.",
 			setWith(parseMillis64, func(o *Options) *time.Duration { return &o.Metrics.Series.Interval })},
 		{"metrics-config", "<<string>=<string>>", "What is measured: counter_latencies (default true), summary_latencies " +
-			"(false), histogram_latencies (false), summary_quantiles (<quantile>:<error>, separated by commas); and how many " +
+			"(false), histogram_latencies (false), stage_histograms (true), summary_quantiles (<quantile>:<error>, separated by commas); and how many " +
 			"series models may make: custom_series_per_model (10000), custom_series (100000). May be given several times.",
 			setMetricsConfig},
 	}

@@ -222,6 +222,9 @@ func (o *Options) applyMetricsSettings(c *metrics.Config, log zerolog.Logger) er
 			c.Summaries, err = parseBool(s.Value)
 		case "histogram_latencies":
 			c.Histograms, err = parseBool(s.Value)
+		case "stage_histograms":
+			on, err = parseBool(s.Value)
+			c.NoStages = !on
 		case "custom_series_per_model":
 			c.ModelSeries, err = parseLimit(s.Value)
 		case "custom_series":

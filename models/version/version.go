@@ -139,8 +139,15 @@ func (v *Version) InFlight() int { return v.scheduler.InFlight() }
 // Drain waits until the version has no request in flight, as long as ctx allows.
 func (v *Version) Drain(ctx context.Context) error { return v.scheduler.Drain(ctx) }
 
-// Statistics returns what the version has done so far.
-func (v *Version) Statistics() *kserve.ModelStatistics { return v.statistics.Proto() }
+// Statistics returns what the version has done so far, and the memory that is kept for
+// it.
+func (v *Version) Statistics() *kserve.ModelStatistics {
+	m := v.statistics.Proto()
+	if r, ok := v.model.(backend.MemoryReporter); ok {
+		m.MemoryUsage = []*kserve.MemoryUsage{{Type: "CPU", Id: 0, ByteSize: uint64(r.ReportMemory())}}
+	}
+	return m
+}
 
 // Composing returns the models that the steps of an ensemble call, nil for other models. It
 // is not changed.

@@ -1,0 +1,97 @@
+package process
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/metrics"
+)
+
+var _ backend.MemoryReporter = (*Model)(nil)
+
+// Processes returns what the processes of all instances take that have been told to
+// initialize. A process that ends meanwhile is left out.
+func (s *Supervisor) Processes() []metrics.Process {
+	lives, list := s.present(nil)
+	kept := list[:0]
+	for i, l := range lives {
+		// The file is that of this process if it had not been reaped before and after.
+		cpu, resident, err := usageOf(l.process.PID())
+		select {
+		case <-l.exited:
+			continue
+		default:
+		}
+		if err != nil {
+			continue
+		}
+		one := list[i]
+		one.CPU, one.Resident = cpu, resident
+		kept = append(kept, one)
+	}
+	return kept
+}
+
+// ReportMemory implements backend.MemoryReporter: the shared memory that is real for
+// outputs of the model's processes.
+func (m *Model) ReportMemory() (bytes int64) {
+	_, list := m.supervisor.present(m)
+	for i := range list {
+		bytes += list[i].Arena
+	}
+	return bytes
+}
+
+// present returns the lives of a model, or of all, with the bytes of their arenas. A
+// life leaves the set before it closes its channel, so the files are open while mu is
+// held; /proc is read without it.
+func (s *Supervisor) present(of *Model) ([]*life, []metrics.Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lives []*life
+	var list []metrics.Process
+	for l := range s.lives {
+		in := l.in
+		if of != nil && in.model != of {
+			continue
+		}
+		lives = append(lives, l)
+		list = append(list, metrics.Process{
+			Model: in.model.env.Name, Version: in.model.env.Version, Instance: in.name, Arena: l.channel.UpBytes(),
+		})
+	}
+	return lives, list
+}
+
+// ticks is how many units of /proc/PID/stat make a second (USER_HZ), on every machine.
+const ticks = 100
+
+// usageOf reads what a process takes from /proc/PID/stat (proc(5)).
+func usageOf(pid int) (cpu time.Duration, resident int64, err error) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, 0, err
+	}
+	return parseUsage(text)
+}
+
+// parseUsage reads the fields utime, stime and rss. The name of the program stands in
+// parentheses before them and may have spaces and parentheses itself.
+func parseUsage(stat []byte) (cpu time.Duration, resident int64, err error) {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	const utime, stime, rss = 14 - 3, 15 - 3, 24 - 3 // as proc(5) counts, which calls the first behind the name 3
+	if len(fields) <= rss {
+		return 0, 0, fmt.Errorf("stat has %d fields behind the name, want more than %d", len(fields), rss)
+	}
+	var numbers [3]int64
+	for i, at := range [...]int{utime, stime, rss} {
+		if numbers[i], err = strconv.ParseInt(string(fields[at]), 10, 64); err != nil {
+			return 0, 0, err
+		}
+	}
+	return time.Duration(numbers[0]+numbers[1]) * (time.Second / ticks), numbers[2] * int64(os.Getpagesize()), nil
+}

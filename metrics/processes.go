@@ -1,0 +1,102 @@
+package metrics
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/boundary"
+)
+
+// Process is what the process of an instance takes.
+type Process struct {
+	Model    string
+	Version  int64
+	Instance string
+	CPU      time.Duration // of all its threads, since it was started
+	Resident int64         // bytes, what it shares with others among them
+	Arena    int64         // bytes of shared memory that are real for its outputs
+}
+
+// processNames are the families below.
+var processNames = [...]string{"nereid_instance_cpu_seconds_total", "nereid_instance_resident_bytes", "nereid_arena_bytes"}
+
+var (
+	processLabels = []string{"model", "version", "instance"}
+	processCPU    = prometheus.NewDesc(processNames[0], "CPU time of the process of an instance", processLabels, nil)
+	processMemory = prometheus.NewDesc(processNames[1], "Resident memory of the process of an instance, what it shares with others among it", processLabels, nil)
+	modelArenas   = prometheus.NewDesc(processNames[2], "Shared memory that is real for outputs of a version's processes", processLabels[:2], nil)
+)
+
+// processes shows what the processes of instances take. The list is made anew for a page
+// when it is older than the interval, so that reading the page often costs no more.
+type processes struct {
+	list     func() []Process
+	interval time.Duration
+	log      zerolog.Logger
+
+	mu   sync.Mutex // held while the list is made: pages that are read at once make it once
+	read time.Time
+	last []Process
+}
+
+// Processes shows what the processes of instances take. list is called when the metrics
+// are read, unless its last result is younger than Config.Interval. It is for the time
+// before models make metrics.
+func (r *Registry) Processes(list func() []Process) {
+	r.gatherer.MustRegister(&processes{list: list, interval: r.config.Interval, log: r.config.Log})
+}
+
+// Describe describes nothing in advance, as modelCollector does.
+func (*processes) Describe(chan<- *prometheus.Desc) {}
+
+// Collect runs in a goroutine of the library's.
+func (p *processes) Collect(out chan<- prometheus.Metric) {
+	boundary.Guard(p.log, boundary.Server, func() { p.collect(p.now(), out) }, nil)()
+}
+
+// now returns the list, which is not changed.
+func (p *processes) now() []Process {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.read.IsZero() || time.Since(p.read) >= p.interval {
+		p.last = p.list()
+		p.read = time.Now()
+	}
+	return p.last
+}
+
+// collect adds up what has equal labels: two loads of a version may live at the same
+// time, and the library refuses a series that comes twice.
+func (p *processes) collect(list []Process, out chan<- prometheus.Metric) {
+	type key struct {
+		model, instance string
+		version         int64
+	}
+	instances, arenas := make(map[key]Process), make(map[key]int64)
+	for _, one := range list {
+		of := key{one.Model, one.Instance, one.Version}
+		sum := instances[of]
+		sum.CPU += one.CPU
+		sum.Resident += one.Resident
+		instances[of] = sum
+		arenas[key{model: one.Model, version: one.Version}] += one.Arena
+	}
+	order := func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.model, b.model), cmp.Compare(a.version, b.version), cmp.Compare(a.instance, b.instance))
+	}
+	for _, of := range slices.SortedFunc(maps.Keys(instances), order) {
+		sum, version := instances[of], strconv.FormatInt(of.version, 10)
+		out <- prometheus.MustNewConstMetric(processCPU, prometheus.CounterValue, sum.CPU.Seconds(), of.model, version, of.instance)
+		out <- prometheus.MustNewConstMetric(processMemory, prometheus.GaugeValue, float64(sum.Resident), of.model, version, of.instance)
+	}
+	for _, of := range slices.SortedFunc(maps.Keys(arenas), order) {
+		out <- prometheus.MustNewConstMetric(modelArenas, prometheus.GaugeValue, float64(arenas[of]), of.model, strconv.FormatInt(of.version, 10))
+	}
+}
