@@ -64,12 +64,20 @@ func mapRange(fd int, end uint64, status Status) ([]byte, error) {
 	if status.Size > end || status.Offset > end-status.Size {
 		return nil, infer.Errorf(infer.InvalidArg, "failed to register shared memory region '%s': invalid args", status.Name)
 	}
+	if status.Size > mostBytes {
+		return nil, errSpace(status.Name, unix.ENOMEM)
+	}
 	// The kernel refuses a length of 0 and an offset that is not a multiple of the page size.
 	mapping, err := unix.Mmap(fd, int64(status.Offset), int(status.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return nil, infer.Errorf(infer.InvalidArg, "failed to register shared memory region '%s': unable to process address space%s", status.Name, reason(err))
+		return nil, errSpace(status.Name, err)
 	}
 	return mapping, nil
+}
+
+// errSpace refuses a region for which there are no addresses.
+func errSpace(name string, why error) error {
+	return infer.Errorf(infer.InvalidArg, "failed to register shared memory region '%s': unable to process address space%s", name, reason(why))
 }
 
 // reason is the text of an error of the kernel as the C library has it, which begins with a

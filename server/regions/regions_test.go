@@ -180,6 +180,44 @@ func TestFailedRegistrationsLeaveNothing(t *testing.T) {
 	}
 }
 
+// TestShortagesRefuseARegistration: no descriptor is left to open the file with, or no
+// addresses to map it. The next registration succeeds.
+func TestShortagesRefuseARegistration(t *testing.T) {
+	dir := folder(t)
+	r := enabled(t, dir)
+	before := descriptors(t)
+	if file, err := os.CreateTemp("/dev/shm", "nereid-regions-test-"); err == nil {
+		defer os.Remove(file.Name())
+		if err := errors.Join(file.Truncate(1<<50), file.Close()); err != nil { // a hole
+			t.Fatal(err)
+		}
+		vast, key := enabled(t, ""), filepath.Base(file.Name())
+		const space = "failed to register shared memory region '%s': unable to process address spaceCannot allocate memory"
+		wantError(t, vast.RegisterSystem("a", key, 0, mostBytes+1), infer.InvalidArg, fmt.Sprintf(space, "a"))
+		if err := vast.RegisterSystem("b", key, 0, mostBytes/2+1); err != nil {
+			t.Error(err)
+		}
+		wantError(t, vast.RegisterSystem("c", key, 0, mostBytes/2), infer.InvalidArg, fmt.Sprintf(space, "c"))
+		vast.Close()
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max})
+	refused := r.RegisterSystem("r", "two", 0, page)
+	if err := errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, refused, infer.Internal, "Unable to open shared memory region: 'two'")
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors are open, %d were before", after, before)
+	}
+	if err := r.RegisterSystem("r", "two", 0, page); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestRegistriesAreOffUnlessEnabled(t *testing.T) {
 	r := New(Config{Directory: folder(t)})
 	for _, err := range []error{r.CheckEnabled(), r.RegisterSystem("", "", 0, 0), r.RegisterCUDA("c"), r.Unregister(System, ""), r.Unregister(CUDA, "c")} {

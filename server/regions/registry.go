@@ -8,6 +8,8 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
 )
@@ -57,6 +59,10 @@ type Config struct {
 // DefaultMost is how many regions there may be unless Config says otherwise. Each takes a
 // descriptor and a mapping.
 const DefaultMost = 1024
+
+// mostBytes is how many bytes all regions may have together: a client can make a file of any
+// size without memory, and the server must not run out of addresses.
+const mostBytes = 4 << 40
 
 // maxText is the longest name, and the longest key, in bytes.
 const maxText = 4 << 10
@@ -184,6 +190,9 @@ func (r *Registry) add(made *region) error {
 	// Another client may have been faster since checkRoom.
 	if err := r.checkRoomLocked(made.status.Name); err != nil {
 		return err
+	}
+	if int64(made.status.Size) > mostBytes-r.bytes {
+		return errSpace(made.status.Name, unix.ENOMEM)
 	}
 	r.byName[made.status.Name] = made
 	r.bytes += int64(made.status.Size)
