@@ -29,5 +29,5 @@ func loadFailedError(id repository.Identity, err error) error {
 	if errors.Is(err, version.ErrExiting) {
 		return err
 	}
-	return infer.Errorf(infer.InvalidArg, "load failed for model '%s': %s\n", id.Name, infer.AsError(err).Message)
+	return infer.Errorf(infer.InvalidArg, "load failed for model '%s': %s\n", id, infer.AsError(err).Message)
 }

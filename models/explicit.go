@@ -182,3 +182,51 @@ func (r *Registry) explicitUnload(ctx context.Context, up *bringing, name string
 		return nil
 	}
 }
+
+// RegisterRepository adds a repository, of which the directory where is that of the model
+// name. It loads nothing. Errors are *infer.Error with Triton's text, AlreadyExists where
+// the path or the name has been registered.
+func (r *Registry) RegisterRepository(path, where, name string) error {
+	if err := r.checkRegistrations("registration"); err != nil {
+		return err
+	}
+	if err := r.config.Repository.Register(path, where, name); err != nil {
+		return err
+	}
+	r.config.Log.Info().Msgf("Model repository registered: %s", path)
+	return nil
+}
+
+// UnregisterRepository removes a repository that was registered. The models that were loaded
+// from it are as they are: the caller unloads them before.
+func (r *Registry) UnregisterRepository(path string) error {
+	if err := r.checkRegistrations("unregistration"); err != nil {
+		return err
+	}
+	if err := r.config.Repository.Unregister(path); err != nil {
+		return err
+	}
+	r.config.Log.Info().Msgf("Model repository unregistered: %s", path)
+	return nil
+}
+
+func (r *Registry) checkRegistrations(what string) error {
+	if err := r.checkExiting(); err != nil {
+		return err
+	}
+	switch {
+	case r.changes.Err() != nil:
+		return version.ErrExiting
+	case r.config.Unusable:
+		return errNotReady
+	case !r.config.Explicit:
+		return infer.Errorf(infer.Unsupported, "repository %s is not allowed if model control mode is not EXPLICIT", what)
+	}
+	return nil
+}
+
+// AwaitUnloaded waits until no version of a model serves, is being loaded or finishes its
+// requests, or until ctx ends: then it returns the cause.
+func (r *Registry) AwaitUnloaded(ctx context.Context, name string) error {
+	return r.catalog.AwaitUnloaded(ctx, name)
+}

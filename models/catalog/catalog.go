@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,9 @@ type Catalog struct {
 
 	mu     sync.Mutex
 	models map[repository.Identity]*model
+	// stepped is closed, and nil again, at the next step that is published; nil while no
+	// goroutine waits for one.
+	stepped chan struct{}
 }
 
 // New makes a catalog that knows no model.
@@ -146,6 +150,10 @@ func (k *Catalog) publishLocked() {
 		now.models[id] = s
 	}
 	k.serving.Store(now)
+	if k.stepped != nil {
+		close(k.stepped)
+		k.stepped = nil
+	}
 }
 
 // retired is a version that has been taken out of service.
@@ -241,6 +249,42 @@ func (k *Catalog) Learn(ids []repository.Identity) {
 	for _, id := range ids {
 		k.modelLocked(id)
 	}
+}
+
+// AwaitUnloaded waits until no version of a model is READY, LOADING or UNLOADING, or until
+// ctx ends: then it returns the cause.
+func (k *Catalog) AwaitUnloaded(ctx context.Context, name string) error {
+	for {
+		step := k.stepUnlessUnloaded(name)
+		if step == nil {
+			return nil
+		}
+		select {
+		case <-step:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// stepUnlessUnloaded returns nil if a model is unloaded. Otherwise the channel ends at the next step:
+// it is made with mu held, so that no step comes between the look and the wait.
+func (k *Catalog) stepUnlessUnloaded(name string) <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	unloaded := true
+	for id, m := range k.models {
+		for _, v := range m.versions {
+			unloaded = unloaded && (id.Name != name || v.state == Unavailable)
+		}
+	}
+	if unloaded {
+		return nil
+	}
+	if k.stepped == nil {
+		k.stepped = make(chan struct{})
+	}
+	return k.stepped
 }
 
 // Missing lists the models that are not there any more, as far as wanted says that they are to

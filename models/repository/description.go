@@ -48,6 +48,9 @@ func (r *Roots) Read(id Identity, given *kserve.ModelConfig) (*Description, Foot
 	} else if c, err = r.readConfig(f); err != nil {
 		return nil, Footprint{}, err
 	}
+	if f.renamed {
+		c.Name = id.Name
+	}
 	d, err := r.describe(f, id.Name, c)
 	if err != nil {
 		return nil, Footprint{}, err

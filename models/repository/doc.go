@@ -13,12 +13,17 @@
 // directory. Uploads of a server lie in one private directory with a lock on it; Sweep
 // removes what servers that were killed have left.
 //
+// A repository may be registered while the server runs, with the name under which one of its
+// directories is known: that directory alone has another name, and no other repository is
+// asked for a model of that name.
+//
 // Trust: what is in a model's directory is the user's. A link inside it is followed as
 // long as it stays below the root; files that are no regular files are refused, and what
 // is read whole has a bound. The names of uploaded files are a client's: none leads out
 // of the upload's directory.
 //
-// Any goroutine may call anything here. Roots, Description and Footprint do not change.
-// There is one lock, Uploads.mu, held while the directory of uploads is made, looked for
-// or removed.
+// Any goroutine may call anything here. Description and Footprint do not change. The list of
+// Roots is replaced as a whole: readers load one pointer. There are two locks, and neither is
+// held while the other is taken: Uploads.mu, while the directory of uploads is made, looked for
+// or removed, and Roots.changing, while the list is replaced.
 package repository

@@ -28,28 +28,44 @@ type Folder struct {
 	path  string // absolute
 	shown string // as the operator wrote it, for texts
 	owned bool   // root belongs to this folder
+	// renamed says that the model has not the name of the directory, nor that in its configuration.
+	renamed bool
 	// configName makes configs/<configName>.pbtxt its configuration.
 	configName string
 }
 
 // openFolder opens the model directory name of a repository. A directory that
 // is a link may lead anywhere: the writer of the repository placed it there,
-// and its target is then a root of its own.
-func openFolder(repository rootDir, name string) (*Folder, error) {
+// and its target is then a root of its own. The folder of a registered repository is
+// read to its end even if the repository is unregistered meanwhile.
+func openFolder(repository *rootDir, name string) (_ *Folder, err error) {
 	f := &Folder{
 		root: repository.root, inner: name,
 		path: filepath.Join(repository.path, name), shown: strings.TrimRight(repository.shown, "/") + "/" + name,
 	}
+	if repository.registered {
+		if f.root, err = repository.root.OpenRoot("."); err != nil {
+			return nil, err
+		}
+		f.owned = true
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
 	info, err := f.root.Stat(name)
 	if err != nil {
 		link, lerr := f.root.Lstat(name)
 		if lerr != nil || link.Mode()&fs.ModeSymlink == 0 {
 			return nil, err
 		}
-		if f.root, err = os.OpenRoot(f.path); err != nil {
+		target, err := os.OpenRoot(f.path)
+		if err != nil {
 			return nil, err
 		}
-		f.inner, f.owned = ".", true
+		f.Close()
+		f.root, f.inner, f.owned = target, ".", true
 		return f, nil
 	}
 	if !info.IsDir() {

@@ -96,7 +96,7 @@ func (c recordedCase) outcome(t *testing.T) (poll, load, shown string) {
 		options.ConfigName = "other"
 	}
 	repository := openRepository(t, options, files)
-	shorten := func(s string) string { return strings.ReplaceAll(s, repository.roots[0].path, "ROOT") }
+	shorten := func(s string) string { return strings.ReplaceAll(s, repository.all()[0].path, "ROOT") }
 	read := func() (*Description, error) { return readModel(repository, "m") }
 	if c.Override != "" {
 		read = func() (*Description, error) {

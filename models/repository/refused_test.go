@@ -37,7 +37,7 @@ func TestRecordedRefusalsReadTheSame(t *testing.T) {
 func refusal(t *testing.T, options Options, config string) (poll, load string) {
 	t.Helper()
 	repository := openRepository(t, options, map[string]string{"m/config.pbtxt": config, "m/1/model.py": ""})
-	shorten := func(s string) string { return strings.ReplaceAll(s, repository.roots[0].path, "ROOT") }
+	shorten := func(s string) string { return strings.ReplaceAll(s, repository.all()[0].path, "ROOT") }
 	description, err := readModel(repository, "m")
 	if err != nil {
 		return shorten(err.Error()), ""

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"unicode/utf8"
 
@@ -31,17 +33,35 @@ type Options struct {
 	GPUs []int32
 }
 
-// Roots is one or more directories of model directories. It holds them
-// open, writes nothing into them, and may be used by several goroutines.
+// Roots is the directories of model directories: those that the operator names, and those
+// that are registered meanwhile. It holds them open, writes nothing into them, and may be used
+// by several goroutines.
 type Roots struct {
 	options Options
-	roots   []rootDir
+	// changing is held while list is replaced. Readers take no lock: they load the list
+	// once, and a directory that leaves it under their hands is closed, so that they find no
+	// model in it.
+	changing sync.Mutex
+	list     atomic.Pointer[[]*rootDir] // does not change; nil is empty
 }
 
+// rootDir is one of the directories. It does not change.
 type rootDir struct {
 	root  *os.Root
 	path  string // absolute
 	shown string // as the operator wrote it
+	// Of a registered directory, where is that of the model name; both are empty for the
+	// operator's.
+	registered  bool
+	where, name string
+}
+
+// all are the directories that there are now.
+func (r *Roots) all() []*rootDir {
+	if list := r.list.Load(); list != nil {
+		return *list
+	}
+	return nil
 }
 
 // reasonDuplicate stands in the repository index for a name that two roots have.
@@ -51,40 +71,48 @@ const reasonDuplicate = "model appears in two or more repositories"
 // counts once. Errors are *infer.Error with Triton's text.
 func Open(roots []string, options Options) (*Roots, error) {
 	r := &Roots{options: options}
+	var list []*rootDir
+	refuse := func(err error) (*Roots, error) {
+		closeAll(list)
+		return nil, err
+	}
 	for _, path := range roots {
 		absolute, err := filepath.Abs(path)
 		if err != nil || path == "" { // which would be the working directory
-			r.Close()
-			return nil, infer.Errorf(infer.Internal, "failed to stat file %s", path)
+			return refuse(infer.Errorf(infer.Internal, "failed to stat file %s", path))
 		}
-		if slices.ContainsFunc(r.roots, func(o rootDir) bool { return o.path == absolute }) {
+		if slices.ContainsFunc(list, func(o *rootDir) bool { return o.path == absolute }) {
 			continue
 		}
 		info, err := os.Stat(absolute)
 		switch {
 		case err != nil:
-			r.Close()
-			return nil, infer.Errorf(infer.Internal, "failed to stat file %s", path)
+			return refuse(infer.Errorf(infer.Internal, "failed to stat file %s", path))
 		case !info.IsDir():
-			r.Close()
-			return nil, infer.Errorf(infer.InvalidArg, "repository path is not a valid directory")
+			return refuse(infer.Errorf(infer.InvalidArg, "repository path is not a valid directory"))
 		}
 		root, err := os.OpenRoot(absolute)
 		if err != nil {
-			r.Close()
-			return nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", path, strerror(err))
+			return refuse(infer.Errorf(infer.Internal, "failed to open directory %s: %s", path, strerror(err)))
 		}
-		r.roots = append(r.roots, rootDir{root: root, path: absolute, shown: path})
+		list = append(list, &rootDir{root: root, path: absolute, shown: path})
 	}
+	r.list.Store(&list)
 	return r, nil
 }
 
 // Close gives the directories back. The repository is not used afterwards.
 func (r *Roots) Close() {
-	for _, o := range r.roots {
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	closeAll(r.all())
+	r.list.Store(nil)
+}
+
+func closeAll(list []*rootDir) {
+	for _, o := range list {
 		_ = o.root.Close()
 	}
-	r.roots = nil
 }
 
 // Scan lists the model directories that exist now, by namespace and name. Those
@@ -93,15 +121,26 @@ func (r *Roots) Close() {
 func (r *Roots) Scan() (ids []Identity, rejected map[Identity]string, err error) {
 	rejected = make(map[Identity]string)
 	seen := make(Set)
-	for _, o := range r.roots {
+	all := r.all()
+	registered := make(map[string]*rootDir) // by the name that it was registered with
+	for _, o := range all {
+		if o.registered {
+			registered[o.name] = o
+		}
+	}
+	for _, o := range all {
 		entries, err := listDirectory(o.root, ".", o.path)
+		if o.gone(err) {
+			continue
+		}
 		if err != nil {
 			return nil, nil, infer.Errorf(infer.Internal, "failed to open directory %s: %s", o.shown, strerror(err))
 		}
 		for _, e := range entries {
-			id := r.identity(o, e.name)
+			name, has := o.modelIn(e.name)
+			id := r.identity(o, name)
 			switch {
-			case !e.dir, !IsName(e.name):
+			case !e.dir, !has, !IsName(name), registered[name] != nil && registered[name] != o:
 			case seen[id]:
 				rejected[id] = reasonDuplicate
 			default:
@@ -112,7 +151,7 @@ func (r *Roots) Scan() (ids []Identity, rejected map[Identity]string, err error)
 	return seen.Sorted(), rejected, nil
 }
 
-func (r *Roots) identity(o rootDir, name string) Identity {
+func (r *Roots) identity(o *rootDir, name string) Identity {
 	if r.options.Namespacing {
 		return Identity{Namespace: o.shown, Name: name}
 	}
@@ -122,7 +161,7 @@ func (r *Roots) identity(o rootDir, name string) Identity {
 // Namespaces lists the repositories as the identities of models name them.
 func (r *Roots) Namespaces() []string {
 	var list []string
-	for _, o := range r.roots {
+	for _, o := range r.all() {
 		list = append(list, o.shown)
 	}
 	return list
@@ -131,11 +170,12 @@ func (r *Roots) Namespaces() []string {
 // Find lists the models of a name that have a directory now, each once.
 func (r *Roots) Find(name string) []Identity {
 	found := make(Set)
-	for _, o := range r.roots {
-		if !IsName(name) {
-			break
+	for _, o := range having(r.all(), name) {
+		where, has := o.directoryOf(name)
+		if !has {
+			continue
 		}
-		if info, err := os.Stat(filepath.Join(o.path, name)); err == nil && info.IsDir() {
+		if info, err := os.Stat(filepath.Join(o.path, where)); err == nil && info.IsDir() {
 			found[r.identity(o, name)] = true
 		}
 	}
@@ -146,17 +186,19 @@ func (r *Roots) Find(name string) []Identity {
 func (r *Roots) Open(id Identity) (*Folder, error) {
 	var found *Folder
 	if IsName(id.Name) {
-		for _, o := range r.roots {
-			if id.Namespace != "" && id.Namespace != o.shown {
+		for _, o := range having(r.all(), id.Name) {
+			where, has := o.directoryOf(id.Name)
+			if !has || id.Namespace != "" && id.Namespace != o.shown {
 				continue
 			}
-			f, err := openFolder(o, id.Name)
-			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			f, err := openFolder(o, where)
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || o.gone(err) {
 				continue
 			}
 			if err != nil {
-				return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", o.shown, id.Name, strerror(err))
+				return nil, infer.Errorf(infer.Internal, "failed to open directory %s/%s: %s", o.shown, where, strerror(err))
 			}
+			f.renamed = o.registered && o.name == id.Name
 			if found != nil {
 				found.Close()
 				f.Close()

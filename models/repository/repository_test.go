@@ -39,8 +39,8 @@ func TestOpenRefusesWhatIsNoDirectory(t *testing.T) {
 				return
 			}
 			defer repository.Close()
-			if c.want != "" || len(repository.roots) != c.open {
-				t.Errorf("got %d roots, want %d and error %q", len(repository.roots), c.open, c.want)
+			if c.want != "" || len(repository.all()) != c.open {
+				t.Errorf("got %d roots, want %d and error %q", len(repository.all()), c.open, c.want)
 			}
 		})
 	}

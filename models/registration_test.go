@@ -1,0 +1,154 @@
+package models
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models/repository"
+)
+
+// emptyRegistry has been started in mode explicit with an empty repository.
+func emptyRegistry(t *testing.T, b *fakeBackend) *Registry {
+	t.Helper()
+	r := newTestRegistry(t, t.TempDir(), b, explicit())
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestModelsComeAndGoWithTheirRepositories loads a model and an ensemble of which the
+// directories have other names, unloads them and unregisters their repositories.
+func TestModelsComeAndGoWithTheirRepositories(t *testing.T) {
+	b := newFakeBackend()
+	r := emptyRegistry(t, b)
+	single, several := writeModels(t, map[string][]int64{"model": {1}}), writeModels(t, map[string][]int64{"member": {1}, "both": {1}})
+	writeConfig(t, several, "both", ensembleOf("member"))
+	for path, names := range map[string][2]string{single: {"model", "first"}, several: {"both", "second"}} {
+		if err := r.RegisterRepository(path, names[0], names[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"first", "second"} {
+		if err := r.Load(t.Context(), name, "", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := states(r), "first 1 READY; member 1 READY; second 1 READY"; got != want {
+		t.Errorf("got the index %q, want %q", got, want)
+	}
+	wantGeneration(t, r, "first", 1, 1)
+	if err := r.Unload(t.Context(), "second", true); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"second", "member", "unknown"} {
+		if err := r.AwaitUnloaded(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.UnregisterRepository(several); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := states(r), "first 1 READY"; got != want {
+		t.Errorf("got the index %q, want %q", got, want)
+	}
+	wantError(t, r.Load(t.Context(), "second", "", nil), infer.Internal, "failed to load 'second', failed to poll from model repository")
+}
+
+// TestAwaitUnloadedWaitsForRequests: also if the model begins to end before the wait.
+func TestAwaitUnloadedWaitsForRequests(t *testing.T) {
+	b := newFakeBackend()
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), b, nil)
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	held := make(chan struct{})
+	ended := make(chan error, 1)
+	v, err := r.lookup("m", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside, _ := v.Hold()
+	r.catalog.RetireAll()
+	go func() {
+		ended <- r.AwaitUnloaded(t.Context(), "m")
+		close(held)
+	}()
+	short, stop := context.WithCancelCause(t.Context())
+	stop(errors.New("impatient"))
+	if err := r.AwaitUnloaded(short, "m"); err == nil || err.Error() != "impatient" {
+		t.Errorf("got error %v, want that of the context", err)
+	}
+	select {
+	case <-held:
+		t.Error("the wait ended before the request")
+	default:
+	}
+	inside.Release()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if got, want := states(r), "m 1 UNAVAILABLE unloaded"; got != want {
+		t.Errorf("got the index %q, want %q", got, want)
+	}
+	testkit.Eventually(t, time.Minute, func() bool { return b.closed["m:1"] == 1 })
+}
+
+// TestAFailedLoadLeavesTheNameFree: where repositories have namespaces, a model that could not be loaded does not
+// make the name ambiguous after it has been unloaded.
+func TestAFailedLoadLeavesTheNameFree(t *testing.T) {
+	b := newFakeBackend()
+	empty := t.TempDir()
+	r := newTestRegistry(t, empty, b, func(c *RegistryConfig) {
+		c.Explicit = true
+		c.Repository.Close()
+		opened, err := repository.Open([]string{empty}, repository.Options{Namespacing: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(opened.Close)
+		c.Repository = opened
+	})
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	bad, good := writeModels(t, map[string][]int64{"dir": {1}}), writeModels(t, map[string][]int64{"dir": {1}})
+	if err := r.RegisterRepository(bad, "dir", "m"); err != nil {
+		t.Fatal(err)
+	}
+	b.failures["m:1"] = errors.New("no")
+	wantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg,
+		"load failed for model '"+bad+"::m': version 1 is at UNAVAILABLE state: Internal: no;\n")
+	if err := r.Unload(t.Context(), "m", true); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.UnregisterRepository(bad); err != nil {
+		t.Fatal(err)
+	}
+	delete(b.failures, "m:1")
+	if err := r.RegisterRepository(good, "dir", "m"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Load(t.Context(), "m", "", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Target("m", infer.LatestVersion); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRegistrationsAreRefusedByTheMode(t *testing.T) {
+	root := writeModels(t, map[string][]int64{"m": {1}})
+	r := newTestRegistry(t, root, newFakeBackend(), nil)
+	wantError(t, r.RegisterRepository(root, "m", "x"), infer.Unsupported, "repository registration is not allowed if model control mode is not EXPLICIT")
+	wantError(t, r.UnregisterRepository(root), infer.Unsupported, "repository unregistration is not allowed if model control mode is not EXPLICIT")
+	r = newTestRegistry(t, root, newFakeBackend(), explicit())
+	wantError(t, r.RegisterRepository(root, "m", "x"), infer.AlreadyExists, "model repository '"+root+"' has already been registered")
+	wantError(t, r.UnregisterRepository(root), infer.InvalidArg, "failed to unregister '"+root+"', repository not found")
+	r.StopChanges()
+	wantError(t, r.RegisterRepository(root, "m", "x"), infer.Unavailable, "Server exiting")
+}
