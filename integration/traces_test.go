@@ -1,0 +1,277 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// tracedModels are an ensemble of a model and a model that calls the first one twice, once
+// with its trace; one that fails, and one that responds twice.
+func tracedModels(t *testing.T) string {
+	const config = `backend: "python"
+max_batch_size: 4
+input [ { name: "IN" data_type: TYPE_INT32 dims: [ 3 ] } ]
+output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 3 ] } ]
+`
+	model := func(body string) string {
+		return "import triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n    def execute(self, requests):\n" + body
+	}
+	const same = `pb_utils.Tensor("OUT", pb_utils.get_input_tensor_by_name(r, "IN").as_numpy())`
+	return writeFiles(t, map[string]string{
+		"ident/config.pbtxt": config,
+		"ident/1/model.py":   model("        return [pb_utils.InferenceResponse([" + same + "]) for r in requests]\n"),
+		"bad/config.pbtxt":   config,
+		"bad/1/model.py":     model("        raise pb_utils.TritonModelException(\"no\")\n"),
+		"bls/config.pbtxt":   config,
+		"bls/1/model.py": model(`        responses = []
+        for r in requests:
+            print("context is", r.trace().get_context(), flush=True)
+            inputs = [pb_utils.get_input_tensor_by_name(r, "IN")]
+            for extra in ({"trace": r.trace(), "request_id": "inner"}, {"request_id": "not traced"}):
+                inner = pb_utils.InferenceRequest(model_name="ident", requested_output_names=["OUT"], inputs=inputs, **extra)
+                answer = inner.exec()
+            responses.append(pb_utils.InferenceResponse(answer.output_tensors()))
+        return responses
+`),
+		"rep/config.pbtxt": config + "model_transaction_policy { decoupled: true }\n",
+		"rep/1/model.py": model(`        for r in requests:
+            sender = r.get_response_sender()
+            for _ in range(2):
+                sender.send(pb_utils.InferenceResponse([` + same + `]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+`),
+		"ens/config.pbtxt": `platform: "ensemble"
+max_batch_size: 4
+input [ { name: "IN" data_type: TYPE_INT32 dims: [ 3 ] } ]
+output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 3 ] } ]
+ensemble_scheduling { step [
+  { model_name: "ident" model_version: -1 input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "MID" } },
+  { model_name: "bls" model_version: -1 input_map { key: "IN" value: "MID" } output_map { key: "OUT" value: "OUT" } }
+] }
+`,
+		"ens/1/.keep": "",
+	})
+}
+
+// traceEntry is one entry of a trace file.
+type traceEntry struct {
+	ID         int
+	Model      string `json:"model_name"`
+	Version    int    `json:"model_version"`
+	Request    string `json:"request_id"`
+	Parent     int    `json:"parent_id"`
+	Activity   string
+	Tensor     *struct{ Name, Data, Shape, DType string }
+	Timestamps []struct {
+		Name string
+		NS   int64
+	}
+}
+
+// readTraces returns what a trace file says of each request, by its model and id: the names
+// of its entries in order, and the model and id of its parent.
+func readTraces(t *testing.T, path string) (entries, parents map[string]string) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	var list []traceEntry
+	if err == nil {
+		err = json.Unmarshal(content, &list)
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, content)
+	}
+	names, of, above := map[int]string{}, map[int]string{}, map[int]int{}
+	for _, e := range list {
+		switch {
+		case e.Model != "":
+			names[e.ID] = fmt.Sprintf("%s/%d %s", e.Model, e.Version, e.Request)
+			above[e.ID] = e.Parent
+			of[e.ID] += "model "
+		case e.Tensor != nil:
+			of[e.ID] += e.Activity + " "
+			if want := "1,2,3 1,3 INT32"; e.Tensor.Data+" "+e.Tensor.Shape+" "+e.Tensor.DType != want {
+				t.Errorf("%s is %+v, want %s", e.Activity, *e.Tensor, want)
+			}
+		default:
+			of[e.ID] += e.Timestamps[0].Name + " "
+		}
+	}
+	entries, parents = map[string]string{}, map[string]string{}
+	for id, text := range of {
+		entries[names[id]], parents[names[id]] = strings.TrimSpace(text), names[above[id]]
+	}
+	return entries, parents
+}
+
+// The entries of Triton 2.51.0 for the same requests, but that its COMPUTE_ entries, which
+// a thread of its own writes, may come behind the response.
+const (
+	tracedBegin = "model REQUEST_START QUEUE_START TENSOR_QUEUE_INPUT "
+	tracedRun   = "COMPUTE_START COMPUTE_INPUT_END COMPUTE_OUTPUT_START COMPUTE_END "
+	tracedOut   = "TENSOR_BACKEND_OUTPUT "
+	tracedInner = tracedBegin + tracedRun + tracedOut + "REQUEST_END"
+	tracedHTTP  = "HTTP_RECV_START HTTP_RECV_END " + tracedBegin
+	tracedSent  = "INFER_RESPONSE_COMPLETE REQUEST_END HTTP_SEND_START HTTP_SEND_END"
+	tracedGRPC  = "REQUEST_END GRPC_WAITREAD_START GRPC_WAITREAD_END INFER_RESPONSE_COMPLETE"
+	tracedReply = " GRPC_SEND_START GRPC_SEND_END"
+)
+
+var tracedEntries = map[string]string{
+	"ident/1 http":   tracedHTTP + tracedRun + tracedOut + tracedSent,
+	"ens/1 ensemble": tracedHTTP + tracedOut + tracedSent,
+	"bad/1 bad":      tracedHTTP + tracedRun + tracedSent,
+	"ident/1 grpc":   tracedBegin + tracedRun + tracedOut + tracedGRPC + tracedReply,
+	"rep/1 stream":   tracedBegin + tracedOut + tracedOut + tracedRun + tracedGRPC + tracedReply + tracedReply + tracedReply,
+
+	"ident/1 ensemble": tracedInner, "bls/1 ensemble": tracedInner, "ident/1 inner": tracedInner,
+}
+
+var tracedParents = map[string]string{
+	"ident/1 http": "", "ens/1 ensemble": "", "bad/1 bad": "", "ident/1 grpc": "", "rep/1 stream": "",
+	"ident/1 ensemble": "ens/1 ensemble", "bls/1 ensemble": "ens/1 ensemble", "ident/1 inner": "bls/1 ensemble",
+}
+
+func TestTraceFilesHaveTritonsEntries(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.json")
+	s := start(t, testkit.Python(t).Path, tracedModels(t), "--trace-config=level=TIMESTAMPS", "--trace-config=level=TENSORS",
+		"--trace-config=rate=1", "--trace-config=triton,file="+path)
+	s.runClient("traces.py", "infer")
+	s.stop()
+	entries, parents := readTraces(t, path)
+	if !maps.Equal(entries, tracedEntries) {
+		for name := range entries {
+			if entries[name] != tracedEntries[name] {
+				t.Errorf("%s: got  %s\nwant %s", name, entries[name], tracedEntries[name])
+			}
+		}
+		t.Errorf("got requests %q, want %q", slices.Sorted(maps.Keys(entries)), slices.Sorted(maps.Keys(tracedEntries)))
+	}
+	if !maps.Equal(parents, tracedParents) {
+		t.Errorf("got parents %q, want %q", parents, tracedParents)
+	}
+}
+
+// TestTraceFilesSameAsTriton has Triton trace the same requests: the five of clients make a
+// file. Which of compute and response it writes first differs from run to run.
+func TestTraceFilesSameAsTriton(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.json")
+	s := startTriton(t, yardstick(t), tracedModels(t), "--trace-config=level=TIMESTAMPS", "--trace-config=level=TENSORS",
+		"--trace-config=rate=1", "--trace-config=triton,file="+path, "--trace-config=triton,log-frequency=5")
+	s.runClient("traces.py", "infer")
+	path += ".0"
+	s.until("the trace file", func() bool {
+		content, err := os.ReadFile(path)
+		return err == nil && json.Valid(content)
+	})
+	entries, parents := readTraces(t, path)
+	for name, want := range tracedEntries {
+		got, wanted := strings.Fields(entries[name]), strings.Fields(want)
+		slices.Sort(got)
+		slices.Sort(wanted)
+		if !slices.Equal(got, wanted) {
+			t.Errorf("%s: Triton has %v, want %v", name, got, wanted)
+		}
+	}
+	if !maps.Equal(parents, tracedParents) {
+		t.Errorf("Triton has parents %q, want %q", parents, tracedParents)
+	}
+}
+
+// spanReceiver is a collector of OpenTelemetry.
+type spanReceiver struct {
+	mu    sync.Mutex
+	spans []*tracepb.Span
+}
+
+// ServeHTTP implements http.Handler.
+func (r *spanReceiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	body, err := io.ReadAll(q.Body)
+	var export collectorpb.ExportTraceServiceRequest
+	if err == nil {
+		err = proto.Unmarshal(body, &export)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, of := range export.GetResourceSpans() {
+		for _, scope := range of.GetScopeSpans() {
+			r.spans = append(r.spans, scope.GetSpans()...)
+		}
+	}
+}
+
+// below prints the spans under a parent in the order of their starts, each with its
+// attribute of the request and with the spans under it.
+func (r *spanReceiver) below(parent, indent string) (lines []string) {
+	var list []*tracepb.Span
+	for _, s := range r.spans {
+		if string(s.GetParentSpanId()) == parent {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b *tracepb.Span) int { return int(a.GetStartTimeUnixNano()) - int(b.GetStartTimeUnixNano()) })
+	for _, s := range list {
+		line := indent + s.GetName()
+		for _, a := range s.GetAttributes() {
+			if a.GetKey() == "triton.request_id" {
+				line += " " + a.GetValue().GetStringValue()
+			}
+		}
+		lines = append(append(lines, line), r.below(string(s.GetSpanId()), indent+"  ")...)
+	}
+	return lines
+}
+
+// TestSpansOfABLSRequestInAnEnsemble also wants the model's context to name its own span.
+func TestSpansOfABLSRequestInAnEnsemble(t *testing.T) {
+	var r spanReceiver
+	collector := httptest.NewServer(&r)
+	defer collector.Close()
+	s := start(t, testkit.Python(t).Path, tracedModels(t), "--trace-config=mode=opentelemetry", "--trace-config=level=TIMESTAMPS",
+		"--trace-config=rate=0", "--trace-config=opentelemetry,url="+collector.URL+"/v1/traces")
+	s.runClient("traces.py", "infer")
+	s.stop()
+	want := []string{
+		"InferRequest", "  ens ensemble", "    ident ensemble", "      compute",
+		"    bls ensemble", "      compute", "      ident inner", "        compute",
+		"InferRequest", "  ident grpc", "    compute",
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	client := "\xb7\xad\x6b\x71\x69\x20\x33\x31" // of CONTEXT in traces.py
+	if got := r.below(client, ""); !slices.Equal(got, want) || len(r.spans) != len(want) {
+		t.Errorf("got %d spans\n%s\nwant %d\n%s", len(r.spans), strings.Join(got, "\n"), len(want), strings.Join(want, "\n"))
+	}
+	for _, span := range r.spans {
+		if got := fmt.Sprintf("%x", span.GetTraceId()); got != "0af7651916cd43dd8448eb211c80319c" {
+			t.Errorf("span %s is of trace %s", span.GetName(), got)
+		}
+		if span.GetName() == "bls" && !s.prints(fmt.Sprintf(`context is {"traceparent":"00-%x-%x-01","tracestate":"a=b"}`, span.GetTraceId(), span.GetSpanId())) {
+			t.Errorf("the model was not told of its span %x", span.GetSpanId())
+		}
+	}
+}
+
+func TestTraceSettingsByRealClients(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.json")
+	start(t, testkit.Python(t).Path, tracedModels(t), "--trace-config=triton,file="+path).runClient("traces.py", "settings")
+}
