@@ -52,7 +52,7 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 	defer g.tellCancellation(ctx, "ModelInferHandler")()
 	err = server.InferOn(ctx, g.core, &target, &q.Infer, one.send)
 	q.ReleaseInputs()
-	encoded, err := finish(q, target, &one, message.Overdue{After: g.cfg.WriteTimeout, Conn: conn, Log: g.log}, err)
+	encoded, err := finish(ctx, q, target, &one, message.Overdue{After: g.cfg.WriteTimeout, Conn: conn, Log: g.log}, err)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (o *oneResponse) send(r *infer.Response) {
 }
 
 // finish makes the reply of what came of a request.
-func finish(q *message.Request, target models.Target, one *oneResponse, overdue message.Overdue, err error) (*message.Encoded, error) {
+func finish(ctx context.Context, q *message.Request, target models.Target, one *oneResponse, overdue message.Overdue, err error) (*message.Encoded, error) {
 	r := one.response
 	encoded := false
 	defer func() { // after a panic too
@@ -108,8 +108,12 @@ func finish(q *message.Request, target models.Target, one *oneResponse, overdue 
 	case r.Err != nil:
 		err = r.Err
 	default:
-		if err = message.Classify(r, q.Classes, target.Info()); err == nil {
-			err = message.Put(r, q.Places)
+		err = message.Classify(r, q.Classes, target.Info())
+		if err == nil && len(q.Places) > 0 {
+			// A client that has given up may use its memory for something else.
+			if err = ctx.Err(); err == nil {
+				err = message.Put(r, q.Places)
+			}
 		}
 	}
 	var buffers mem.BufferSlice

@@ -167,6 +167,35 @@ func TestInferencesUseRegions(t *testing.T) {
 	refused(placed("id_int32", 2, 0, 65536, 8), codes.InvalidArgument, "shared memory region 'r' has been truncated by its owner")
 }
 
+// TestNothingIsWrittenForAClientThatHasLeft: the memory may have another use by then.
+func TestNothingIsWrittenForAClientThatHasLeft(t *testing.T) {
+	core := servertest.NewCore()
+	entered, left := make(chan struct{}), make(chan struct{})
+	echo := core.Models["id_int32"].Infer
+	core.Models["id_int32"].Infer = func(ctx context.Context, r *infer.Request, send infer.Sender) error {
+		defer close(left)
+		close(entered)
+		<-ctx.Done()
+		return echo(ctx, r, send)
+	}
+	s, path := registered(t, core)
+	ctx, cancel := context.WithCancel(rpcContext(t))
+	go func() {
+		<-entered
+		cancel()
+	}()
+	if _, err := s.client.ModelInfer(ctx, placed("id_int32", 2, 40, 500_000, 8)); err == nil {
+		t.Error("the request that was cancelled succeeded")
+	}
+	<-left
+	if err := s.stop(); err != nil { // when the request has ended
+		t.Error(err)
+	}
+	if data := lies(t, path, 500_000, 8); !bytes.Equal(data, make([]byte, 8)) {
+		t.Errorf("got %v in the region, want nothing", data)
+	}
+}
+
 // TestStreamsUseRegions: each response of a stream is in the region when its message comes,
 // also where the region has lost its name meanwhile; one that does not fit is an error of
 // its own.

@@ -179,6 +179,36 @@ func TestInferencesUseRegions(t *testing.T) {
 	}
 }
 
+// TestNothingIsWrittenForAClientThatHasLeft: the memory may have another use by then.
+func TestNothingIsWrittenForAClientThatHasLeft(t *testing.T) {
+	var path string
+	core := servertest.NewCore()
+	entered, left := make(chan struct{}), make(chan struct{})
+	echo := core.Models["id_int32"].Infer
+	core.Models["id_int32"].Infer = func(ctx context.Context, r *infer.Request, send infer.Sender) error {
+		defer close(left)
+		close(entered)
+		<-ctx.Done()
+		return echo(ctx, r, send)
+	}
+	s := startHTTP(t, Config{}, core, withRegions(t, &path))
+	if got := s.do(t, "POST", "/v2/systemsharedmemory/region/r/register", `{"key":"client","byte_size":65536}`); got.status != 200 {
+		t.Fatal(got)
+	}
+	c := s.connect(t)
+	c.send(text("POST", "/v2/models/id_int32/infer", `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[3]}],`+
+		`"outputs":[{"name":"OUTPUT0","parameters":{"shared_memory_region":"r","shared_memory_byte_size":4}}]}`))
+	<-entered
+	_ = c.Close()
+	<-left
+	if err := s.stop(); err != nil { // when the request has ended
+		t.Error(err)
+	}
+	if data, err := os.ReadFile(path); err != nil || data[0] != 0 {
+		t.Errorf("the output is in the region (%v)", err)
+	}
+}
+
 // TestRegionsInUseOutliveTheirNames: a region that loses its name while a request runs stays for it.
 func TestRegionsInUseOutliveTheirNames(t *testing.T) {
 	var path string

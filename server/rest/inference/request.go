@@ -67,6 +67,7 @@ type Request struct {
 	text     []byte       // the JSON, from ReadHead to Decode; nil if the body is raw
 	room     infer.Memory // of text, nil if it lies on the heap
 	reusable bool         // no method of it has panicked
+	left     bool         // the client had disconnected when Infer returned
 
 	*handedOn
 	forms   []outputForm
@@ -228,6 +229,7 @@ func (q *Request) Decode(r *http1.Request) (err error) {
 // returns.
 func (q *Request) Infer(ctx context.Context, core server.Core) error {
 	err := server.InferOn(ctx, core, &q.target, &q.req, q.single.take)
+	q.left = ctx.Err() != nil
 	q.releaseInputs()
 	return err
 }

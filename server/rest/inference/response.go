@@ -52,8 +52,11 @@ func (q *Request) Encode() (head []byte, blobs [][]byte, err error) {
 		}
 		b = appendOutputHead(b, out)
 		if form.place != nil {
-			if err := form.place.Write(out.Name, out.Data); err != nil {
-				return nil, nil, err
+			// A client that has given up may use its memory for something else.
+			if !q.left {
+				if err := form.place.Write(out.Name, out.Data); err != nil {
+					return nil, nil, err
+				}
 			}
 			b = append(b, '}')
 			continue
