@@ -247,9 +247,9 @@ func TestProcessesAreShown(t *testing.T) {
 	r.Processes(ask)
 	want := []string{
 		"# TYPE nereid_instance_cpu_seconds_total counter",
-		`nereid_instance_cpu_seconds_total{instance="m_0",model="m",version="1"} 2.5`,
-		`nereid_instance_resident_bytes{instance="m_0",model="m",version="1"} 110`,
-		`nereid_instance_resident_bytes{instance="m_1",model="m",version="1"} 50`,
+		`nereid_instance_cpu_seconds_total{instance_name="m_0",model="m",version="1"} 2.5`,
+		`nereid_instance_resident_bytes{instance_name="m_0",model="m",version="1"} 110`,
+		`nereid_instance_resident_bytes{instance_name="m_1",model="m",version="1"} 50`,
 		`nereid_arena_bytes{model="m",version="1"} 16`,
 	}
 	contains(t, render(t, r), want...)

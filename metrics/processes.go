@@ -28,7 +28,8 @@ type Process struct {
 var processNames = [...]string{"nereid_instance_cpu_seconds_total", "nereid_instance_resident_bytes", "nereid_arena_bytes"}
 
 var (
-	processLabels = []string{"model", "version", "instance"}
+	// Not "instance", which is Prometheus's own name for what it scrapes.
+	processLabels = []string{"model", "version", "instance_name"}
 	processCPU    = prometheus.NewDesc(processNames[0], "CPU time of the process of an instance", processLabels, nil)
 	processMemory = prometheus.NewDesc(processNames[1], "Resident memory of the process of an instance, what it shares with others among it", processLabels, nil)
 	modelArenas   = prometheus.NewDesc(processNames[2], "Shared memory that is real for outputs of a version's processes", processLabels[:2], nil)

@@ -1,0 +1,128 @@
+package integration
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// dashboard is what is read of docs/dashboard.json.
+type dashboard struct {
+	Panels []struct {
+		ID      int
+		Type    string
+		Title   string
+		GridPos struct{ X, Y, W, H int }
+		Targets []struct{ Expr, LegendFormat string }
+	}
+	Templating struct {
+		List []struct{ Name, Type, Query string }
+	}
+}
+
+// legendLabel is a label in a legend, as {{model}}.
+var legendLabel = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`)
+
+// TestDashboardAsksForWhatThereIs runs every query of docs/dashboard.json against the
+// metrics of a server with a cache, after a request that succeeded, one that the cache
+// answered and one that ended its process: metrics, matchers, groupings and legends name
+// what is there.
+func TestDashboardAsksForWhatThereIs(t *testing.T) {
+	text, err := os.ReadFile("../docs/dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board dashboard
+	if err := json.Unmarshal(text, &board); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"kept/config.pbtxt": oneFloat + "response_cache { enable: true }\n", "kept/1/model.py": executing("pass"),
+		"dies/config.pbtxt": oneFloat, "dies/1/model.py": executing("os._exit(1)"),
+	}), "--cache-config=local,size=1048576", "--metrics-interval-ms=1")
+	for range 2 {
+		if status, body := s.infer("kept", 1); status != http.StatusOK {
+			t.Fatalf("status %d: %s", status, body)
+		}
+	}
+	if status, body := s.infer("dies", -1); status == http.StatusOK {
+		t.Fatalf("status %d: %s", status, body)
+	}
+	s.until("the process has come again", func() bool { return strings.Contains(s.scrape(), `nereid_stub_restarts_total{model="dies"}`) })
+
+	all := parseSamples(t, s.scrape())
+	queries := 0
+	for _, p := range board.Panels {
+		if p.Type != "row" && len(p.Targets) == 0 {
+			t.Errorf("panel %q has no query", p.Title)
+		}
+		for _, target := range p.Targets {
+			queries++
+			found, err := parsePromQL(strings.NewReplacer("$__rate_interval", "5m", "$model", ".*").Replace(target.Expr))
+			if err != nil {
+				t.Errorf("panel %q: %v", p.Title, err)
+				continue
+			}
+			labels := found.grouping
+			for _, match := range legendLabel.FindAllStringSubmatch(target.LegendFormat, -1) {
+				if found.grouped && !slices.Contains(found.grouping, match[1]) {
+					t.Errorf("panel %q: the legend names %s, which %q does not group by", p.Title, match[1], target.Expr)
+				}
+				labels = append(labels, match[1])
+			}
+			for _, of := range found.selectors {
+				if missing := all.missing(of); missing != "" {
+					t.Errorf("panel %q: %s", p.Title, missing)
+				}
+				for _, label := range labels {
+					if !slices.ContainsFunc(all[of.metric], func(has map[string]string) bool { return has[label] != "" }) {
+						t.Errorf("panel %q: %s has no label %s", p.Title, of.metric, label)
+					}
+				}
+			}
+		}
+	}
+	if queries == 0 {
+		t.Error("the dashboard has no query")
+	}
+	variable := regexp.MustCompile(`^label_values\((\w+), (\w+)\)$`)
+	for _, v := range board.Templating.List {
+		if v.Type != "query" {
+			continue
+		}
+		match := variable.FindStringSubmatch(v.Query)
+		if match == nil || all.missing(selector{match[1], []matcher{{match[2], "=~", ".*"}}}) != "" {
+			t.Errorf("variable %s: %q names nothing that there is", v.Name, v.Query)
+		}
+	}
+}
+
+// TestDashboardPanelsDoNotOverlap keeps the file one that Grafana shows as it is written.
+func TestDashboardPanelsDoNotOverlap(t *testing.T) {
+	text, err := os.ReadFile("../docs/dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board dashboard
+	if err := json.Unmarshal(text, &board); err != nil {
+		t.Fatal(err)
+	}
+	ids := make(map[int]bool)
+	for i, a := range board.Panels {
+		if ids[a.ID] || a.GridPos.X+a.GridPos.W > 24 || a.GridPos.W < 1 || a.GridPos.H < 1 {
+			t.Errorf("panel %q: number %d at %+v is taken or lies beside the grid", a.Title, a.ID, a.GridPos)
+		}
+		ids[a.ID] = true
+		for _, b := range board.Panels[i+1:] {
+			if x, y := a.GridPos, b.GridPos; x.X < y.X+y.W && y.X < x.X+x.W && x.Y < y.Y+y.H && y.Y < x.Y+x.H {
+				t.Errorf("panels %q and %q overlap", a.Title, b.Title)
+			}
+		}
+	}
+}
