@@ -45,7 +45,7 @@ type Model interface {
 	// order of the config.
 	Instances() []Instance
 	// Close ends the instances: live ones are told, the others are killed
-	// when ctx ends. Batches inside are executed first.
+	// when ctx ends. Batches in flight are executed first.
 	Close(ctx context.Context) error
 }
 
@@ -53,7 +53,7 @@ type Model interface {
 type Patient interface {
 	// InitializeTimeout bounds the warm-up of its instances; 0: no limit.
 	InitializeTimeout() time.Duration
-	// UnloadTimeout bounds the wait for requests that are inside and for what the
+	// UnloadTimeout bounds the wait for requests in flight and for what the
 	// model does when it ends, before it is ended by force; 0: no limit.
 	UnloadTimeout() time.Duration
 }
@@ -105,7 +105,7 @@ type Updater interface {
 	// among those that are there.
 	Leave(in Instance)
 	// End ends an instance and returns when nothing is left of it; the scheduler is
-	// told by Lost, perhaps twice. Batches inside are executed first, unless ctx ends.
+	// told by Lost, perhaps twice. Batches in flight are executed first, unless ctx ends.
 	End(ctx context.Context, in Instance) error
 }
 
@@ -218,7 +218,7 @@ type Task struct {
 	// Handle is the instance's own.
 	Handle uint64
 	// Lost is the instances' own too: how many processes have ended with the task
-	// inside that had not looked at it.
+	// in flight that had not looked at it.
 	Lost int
 	// Send hands a response up. The instance sets Outputs, Parameters, Err,
 	// Empty and Final; the packages above fill in the rest.

@@ -1,6 +1,6 @@
 package infer
 
-// Response is one answer to a request; a decoupled model may send any number.
+// Response is what a model makes of a request; a decoupled model may send any number.
 type Response struct {
 	Model      string
 	Version    int64
@@ -8,7 +8,7 @@ type Response struct {
 	Parameters []Parameter
 	Outputs    []Tensor
 	Err        *Error // if set, Outputs and Parameters are empty
-	// Empty marks the end of a stream that carries no answer of its own: a final
+	// Empty marks the end of a stream that carries no response of its own: a final
 	// flag which the model sent without a response.
 	Empty bool
 	Final bool // nothing follows for this request

@@ -141,7 +141,7 @@ func (r *Registry) checkControl() error {
 }
 
 // Unload takes a model out of service, with the ensembles that depend on it, and
-// returns when that has begun. Requests inside are finished. With dependents, the
+// returns when that has begun. Requests in flight are finished. With dependents, the
 // models go too that an ensemble is composed of, that were loaded for nothing but
 // it and that nothing else needs. Unloading what is not loaded is a success.
 func (r *Registry) Unload(ctx context.Context, name string, dependents bool) error {

@@ -185,7 +185,7 @@ func (r *Registry) healthy(ctx context.Context, v *version.Version) bool {
 	return err == nil
 }
 
-// InFlight counts the requests inside each version that has any.
+// InFlight counts the requests in flight in each version that has any.
 func (r *Registry) InFlight() map[*Info]int {
 	return r.catalog.InFlight()
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Shutdown ends the registry: new requests and changes are refused, requests
-// inside are finished, then all models are unloaded. When ctx ends first, what
+// in flight are finished, then all models are unloaded. When ctx ends first, what
 // is left is ended by force and the error is Internal "Exit timeout expired.
 // Exiting immediately.". Once a second the log says what is waited for.
 func (r *Registry) Shutdown(ctx context.Context) error {
@@ -98,7 +98,7 @@ func (r *Registry) waitForPolls(ctx context.Context) {
 	}
 }
 
-// drain waits until no version has requests inside. Those that models make of
+// drain waits until no version has requests in flight. Those that models make of
 // others are served until then, so none is stopped before all are idle.
 func (r *Registry) drain(ctx context.Context) {
 	for busy := true; busy && ctx.Err() == nil; {

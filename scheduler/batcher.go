@@ -34,7 +34,7 @@ type BatcherConfig struct {
 	// or before it is answered without having been executed. It does not block.
 	Released func(*infer.Request)
 	// Again, if not nil, takes a request that its model has released for another
-	// round: it is inside no more, and its Sender is not called any more. If it is
+	// round: it is in flight no more, and its Sender is not called any more. If it is
 	// nil, that is an error.
 	Again func(*infer.Request)
 	Log   zerolog.Logger
@@ -287,5 +287,5 @@ func (d *Batcher) Drain(ctx context.Context) error {
 func (d *Batcher) InFlight() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.census.InsideLocked()
+	return d.census.InFlightLocked()
 }

@@ -2,26 +2,26 @@ package scheduler
 
 import "context"
 
-// Census counts the requests inside a Scheduler: the requests that it has accepted and
+// Census counts the requests in flight in a Scheduler: the requests that it has accepted and
 // that have not ended. The Scheduler's mu guards it.
 type Census struct {
-	inside  int
-	stopped bool
-	drained chan struct{} // closed when stopped and nothing is inside
-	quiet   chan struct{} // closed when nothing is inside; nil without a wait for that
+	inFlight int
+	stopped  bool
+	drained  chan struct{} // closed when stopped and nothing is in flight
+	quiet    chan struct{} // closed when nothing is in flight; nil without a wait for that
 }
 
 // NewCensus returns the Census of a Scheduler that has no request.
 func NewCensus() Census { return Census{drained: make(chan struct{})} }
 
 // EnterLocked counts a request that has been accepted.
-func (c *Census) EnterLocked() { c.inside++ }
+func (c *Census) EnterLocked() { c.inFlight++ }
 
-// LeaveLocked counts a request that is inside no more. It reports whether that
+// LeaveLocked counts a request that is in flight no more. It reports whether that
 // was the last one of a scheduler that has stopped.
 func (c *Census) LeaveLocked() (drained bool) {
-	c.inside--
-	if c.inside > 0 {
+	c.inFlight--
+	if c.inFlight > 0 {
 		return false
 	}
 	if c.quiet != nil {
@@ -41,22 +41,22 @@ func (c *Census) StopLocked() (first, drained bool) {
 		return false, false
 	}
 	c.stopped = true
-	if c.inside > 0 {
+	if c.inFlight > 0 {
 		return true, false
 	}
 	close(c.drained)
 	return true, true
 }
 
-// InsideLocked returns how many requests are inside.
-func (c *Census) InsideLocked() int { return c.inside }
+// InFlightLocked returns how many requests are in flight.
+func (c *Census) InFlightLocked() int { return c.inFlight }
 
 // StoppedLocked reports whether StopLocked has been called.
 func (c *Census) StoppedLocked() bool { return c.stopped }
 
-// QuietLocked returns a channel that is closed when nothing is inside.
+// QuietLocked returns a channel that is closed when nothing is in flight.
 func (c *Census) QuietLocked() <-chan struct{} {
-	if c.inside == 0 {
+	if c.inFlight == 0 {
 		return atOnce
 	}
 	if c.quiet == nil {
@@ -66,7 +66,7 @@ func (c *Census) QuietLocked() <-chan struct{} {
 }
 
 // Drained returns a channel that is closed when the scheduler has stopped and
-// nothing is inside. It needs no lock.
+// nothing is in flight. It needs no lock.
 func (c *Census) Drained() <-chan struct{} { return c.drained }
 
 // atOnce is closed.

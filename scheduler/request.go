@@ -67,7 +67,7 @@ func (d *Batcher) end(r *request) {
 	r.Dismiss()
 }
 
-// outLocked counts a request that is inside no more.
+// outLocked counts a request that is in flight no more.
 func (d *Batcher) outLocked() {
 	if d.census.LeaveLocked() && d.timer != nil {
 		d.timer.Stop()

@@ -13,13 +13,13 @@ type Scheduler interface {
 	infer.Handler
 	infer.Submitter
 	backend.Events
-	// Stop refuses new requests from now on and returns when those inside have
+	// Stop refuses new requests from now on and returns when those in flight have
 	// ended, or ctx has.
 	Stop(ctx context.Context) error
-	// Drain returns when nothing is inside, or ctx has ended. It refuses nothing:
-	// what is inside elsewhere may send more.
+	// Drain returns when nothing is in flight, or ctx has ended. It refuses nothing:
+	// what is in flight elsewhere may send more.
 	Drain(ctx context.Context) error
-	// InFlight returns how many requests are inside.
+	// InFlight returns how many requests are in flight.
 	InFlight() int
 	// Retire gives an instance no new work from now on, whatever its Events say
 	// later. Drained is called once, by any goroutine and with nothing locked, when

@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// ErrExists says that another request has put in the same answer meanwhile.
+// ErrExists says that another request has put in the same response meanwhile.
 var ErrExists = errors.New("the key already exists")
 
 // errClosed says that the version has been unloaded.
@@ -191,7 +191,7 @@ func (s *Space) insert(m Miss, r *infer.Response) error {
 	return err
 }
 
-// refuseLocked says why an answer is not put in.
+// refuseLocked says why a response is not put in.
 func (s *Space) refuseLocked(m Miss) error {
 	if s.closed {
 		return errClosed

@@ -15,7 +15,7 @@ type Version struct {
 	*Space
 	missed func(tookNs int64)
 	// ensemble is true for one, whose misses Triton counts in another way: each that
-	// succeeds, also one whose answer another has put in meanwhile.
+	// succeeds, also one whose response another has put in meanwhile.
 	ensemble bool
 	log      zerolog.Logger
 	// Of responses that cannot be kept the first is logged as an error, as Triton

@@ -98,7 +98,7 @@ func (k *Catalog) ReadyVersions(name string) []int64 {
 	return nil
 }
 
-// InFlight counts the requests inside each version that has any.
+// InFlight counts the requests in flight in each version that has any.
 func (k *Catalog) InFlight() map[*version.Info]int {
 	counts := make(map[*version.Info]int)
 	for _, m := range k.serving.Load().models {

@@ -183,6 +183,6 @@ func (v *Version) Close() error {
 	v.upload.Drop()
 	v.cache.Close()
 	v.statistics.Metrics.Close()
-	// What was still inside has ended with the stubs, if those were killed.
+	// What was still in flight has ended with the stubs, if those were killed.
 	return cmp.Or(closed, stopped, held)
 }

@@ -115,5 +115,5 @@ func (e *Scheduler) Drain(ctx context.Context) error {
 func (e *Scheduler) InFlight() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.census.InsideLocked()
+	return e.census.InFlightLocked()
 }

@@ -179,7 +179,7 @@ func (s *Batcher) acceptLocked(r *episode, then *followUp) error {
 	lost := s.instances.HopelessLocked()
 	seq, start := s.ids[req.Correlation], req.Flags&infer.SequenceStart != 0
 	switch {
-	case s.census.StoppedLocked() && (start || s.census.InsideLocked() == 0):
+	case s.census.StoppedLocked() && (start || s.census.InFlightLocked() == 0):
 		return infer.Errorf(infer.Unavailable, "Server is stopping, scheduler for model has stopped accepting new inference requests")
 	case seq == nil && !start:
 		return s.needsStart(req.Correlation)
@@ -234,7 +234,7 @@ func idText(id infer.CorrelationID) string {
 	return strconv.FormatUint(id.Number, 10)
 }
 
-// Stop implements Scheduler. While requests are inside, those of sequences that
+// Stop implements Scheduler. While requests are in flight, those of sequences that
 // have begun are served; no sequence begins.
 func (s *Batcher) Stop(ctx context.Context) error {
 	var then followUp
@@ -280,15 +280,15 @@ func (s *Batcher) Drain(ctx context.Context) error {
 	return scheduler.Wait(ctx, quiet)
 }
 
-// InFlight implements Scheduler. A sequence of which no request is inside does
+// InFlight implements Scheduler. A sequence of which no request is in flight does
 // not count.
 func (s *Batcher) InFlight() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.census.InsideLocked()
+	return s.census.InFlightLocked()
 }
 
-// outLocked counts a request that is inside no more.
+// outLocked counts a request that is in flight no more.
 func (s *Batcher) outLocked() {
 	if s.census.LeaveLocked() {
 		s.drainedLocked()

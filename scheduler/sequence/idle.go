@@ -97,7 +97,7 @@ func (s *Batcher) setAlarmLocked(now int64) {
 	if len(s.expiring) > 0 && (next == 0 || s.expiring[0].deadline < next) {
 		next = s.expiring[0].deadline
 	}
-	if next == 0 || s.rings != 0 && s.rings <= next || s.census.StoppedLocked() && s.census.InsideLocked() == 0 {
+	if next == 0 || s.rings != 0 && s.rings <= next || s.census.StoppedLocked() && s.census.InFlightLocked() == 0 {
 		return
 	}
 	s.rings = next

@@ -13,7 +13,7 @@
 // instances and its scheduler. docs/batching.md says what models see.
 //
 // Ownership: the merged inputs belong to the group, which releases them when the
-// model has given its last answer or has not looked at the batch; those of a
+// model has given its last response or has not looked at the batch; those of a
 // batch of one are the task's own, used as they are. Each view of an output
 // holds a reference of its own to the output's memory.
 //

@@ -9,7 +9,7 @@ import (
 
 // A padded input may become so many times as large as what it is made of, beside
 // a small size that is always allowed. A request that would make it larger goes into another
-// batch: the shapes of one client must cost the others neither their answers nor
+// batch: the shapes of one client must cost the others neither their responses nor
 // their memory.
 const (
 	mostPadding   = 16

@@ -92,7 +92,7 @@ func (s *instance) settle() {
 }
 
 // Cancel implements backend.Canceller. The model is told when no client waits for
-// any answer of the batch.
+// any response of the batch.
 func (s *instance) Cancel(task *backend.Task) {
 	s.mu.Lock()
 	var of *group
@@ -209,7 +209,7 @@ func (g *group) cancel(c backend.Canceller) {
 
 // done is the merged batch's Done.
 func (g *group) done(_ *backend.Batch, r backend.Report) {
-	if r.Refused || len(r.Rescheduled) > 0 { // there is no answer to come
+	if r.Refused || len(r.Rescheduled) > 0 { // there is no response to come
 		g.end()
 	}
 	for _, task := range g.tasks {
@@ -252,21 +252,21 @@ func (g *group) end() {
 	g.context.close()
 }
 
-// deliver hands an answer of the model to everybody.
+// deliver hands a response of the model to everybody.
 func (g *group) deliver(r *infer.Response) {
-	answers := make([]*infer.Response, len(g.tasks))
+	responses := make([]*infer.Response, len(g.tasks))
 	final := r.Final
 	err := boundary.Run(g.instance.plan.log, boundary.Request, func() error {
-		answers = g.split(r)
+		responses = g.split(r)
 		return nil
 	})
 	if err != nil {
-		answers = g.fail(answers, infer.AsError(err), final)
+		responses = g.fail(responses, infer.AsError(err), final)
 	}
 	if final {
 		g.end()
 	}
 	for i, task := range g.tasks {
-		task.Send(answers[i])
+		task.Send(responses[i])
 	}
 }

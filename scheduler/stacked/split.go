@@ -7,38 +7,38 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// split makes each task's answer of one of the model, which it releases.
+// split makes each task's response of one of the model, which it releases.
 func (g *group) split(r *infer.Response) []*infer.Response {
 	defer r.Release()
-	answers := make([]*infer.Response, len(g.tasks))
+	responses := make([]*infer.Response, len(g.tasks))
 	if r.Err != nil {
-		return g.fail(answers, r.Err, r.Final)
+		return g.fail(responses, r.Err, r.Final)
 	}
-	for i := range answers {
-		answers[i] = &infer.Response{Parameters: slices.Clone(r.Parameters), Empty: r.Empty, Final: r.Final}
+	for i := range responses {
+		responses[i] = &infer.Response{Parameters: slices.Clone(r.Parameters), Empty: r.Empty, Final: r.Final}
 	}
 	for i := range r.Outputs {
-		if err := g.scatter(&r.Outputs[i], answers); err != nil {
-			for _, a := range answers {
+		if err := g.scatter(&r.Outputs[i], responses); err != nil {
+			for _, a := range responses {
 				a.Release()
 			}
-			return g.fail(answers, err, r.Final)
+			return g.fail(responses, err, r.Final)
 		}
 	}
-	return answers
+	return responses
 }
 
 // fail answers everybody with an error.
-func (g *group) fail(answers []*infer.Response, err *infer.Error, final bool) []*infer.Response {
-	for i := range answers {
+func (g *group) fail(responses []*infer.Response, err *infer.Error, final bool) []*infer.Response {
+	for i := range responses {
 		own := *err
-		answers[i] = &infer.Response{Err: &own, Final: final}
+		responses[i] = &infer.Response{Err: &own, Final: final}
 	}
-	return answers
+	return responses
 }
 
-// scatter gives each answer whose request asked for it its part of an output.
-func (g *group) scatter(out *infer.Tensor, answers []*infer.Response) *infer.Error {
+// scatter gives each response whose request asked for it its part of an output.
+func (g *group) scatter(out *infer.Tensor, responses []*infer.Response) *infer.Error {
 	pieces, err := g.pieces(out)
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func (g *group) scatter(out *infer.Tensor, answers []*infer.Response) *infer.Err
 			continue
 		}
 		pieces[i].Retain()
-		answers[i].Outputs = append(answers[i].Outputs, pieces[i])
+		responses[i].Outputs = append(responses[i].Outputs, pieces[i])
 	}
 	return nil
 }

@@ -16,9 +16,9 @@ type Budget struct {
 	// Needs returns how many descriptors are to be kept for what the process has
 	// yet to open; nil: 0.
 	Needs func() int
-	// Settle is how long a connection counts as busy after an answer; 0: 5 s. Its next
+	// Settle is how long a connection counts as busy after a reply; 0: 5 s. Its next
 	// request may be on its way, and its client could not tell a connection that was
-	// closed meanwhile from an answer that was lost. So a flood of new connections, which
+	// closed meanwhile from a reply that was lost. So a flood of new connections, which
 	// have asked for nothing, makes room for itself first. Set before the first NewSet.
 	Settle time.Duration
 

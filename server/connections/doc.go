@@ -17,7 +17,7 @@
 //
 // Callers: package nereid makes one Budget before all front ends. Each of the servers
 // (http1.Server, the listener of package grpc) makes its Set, and its one accepting goroutine
-// calls Acceptor.Accept and Set.Enter. Member.Busy and Member.Answered are called by the goroutine
+// calls Acceptor.Accept and Set.Enter. Member.Busy and Member.Replied are called by the goroutine
 // that serves the connection, for gRPC by those of its RPCs; Set.Leave by the goroutine that
 // closes the connection.
 //

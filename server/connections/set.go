@@ -63,9 +63,9 @@ type Member struct {
 // lock: a goroutine that evicts may still see the connection idle, and asks Close.
 func (m *Member) Busy() { m.idle.Store(0) }
 
-// Answered says that the connection has given its last answer: it becomes idle once
+// Replied says that the connection has had its last reply: it becomes idle once
 // Budget.Settle has passed. It is called after Enter only.
-func (m *Member) Answered() { m.idle.Store(time.Now().Add(m.settle).UnixNano()) }
+func (m *Member) Replied() { m.idle.Store(time.Now().Add(m.settle).UnixNano()) }
 
 // Enter lets a connection in, which is idle at first, if need be in the place of
 // another one. False: all are busy.

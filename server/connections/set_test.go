@@ -195,7 +195,7 @@ func TestAnsweredConnectionSettles(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := NewSet(&Budget{Settle: settle}, 1, nil, 0)
 			answered, next := newMember(s, 0), &Member{Close: func() bool { return true }}
-			answered.Answered()
+			answered.Replied()
 			wait := cmp.Or(settle, 5*time.Second)
 			time.Sleep(wait - 10*time.Millisecond)
 			if s.Enter(next) {

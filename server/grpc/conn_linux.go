@@ -144,7 +144,7 @@ func (c *connection) begin() {
 
 func (c *connection) end() {
 	if c.rpcs.Add(-1) == 0 {
-		c.member.Answered()
+		c.member.Replied()
 	}
 }
 

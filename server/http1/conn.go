@@ -155,7 +155,7 @@ func (c *conn) serveRequest() bool {
 		if cap(c.req.Fields) > keptFields {
 			c.req.Fields = nil
 		}
-		c.member.Answered()
+		c.member.Replied()
 		c.state.Store(connWaits) // before the look at ending, see Server.Run
 		if !c.server.ending.Load() {
 			return true

@@ -11,7 +11,7 @@
 //
 // Goroutines: a Request and a Single belong to the goroutine of the connection. A stream
 // has two: one waits in InferOn and adds to the Queue, by way of the goroutine that reads
-// the model's answers, and that of the connection takes from it. A model that is faster
+// the model's responses, and that of the connection takes from it. A model that is faster
 // than its client fills the window of its request (infer.Response.Slot) and waits; nothing
 // else bounds a Queue. Queue.mu is held for a few instructions, and nothing is released
 // under it.
