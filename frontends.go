@@ -133,6 +133,7 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 		m, err := clouds.NewSageMaker(clouds.SageMakerConfig{
 			REST: o.cloudConfig(all, o.SageMaker.Port), DefaultModel: o.SageMaker.DefaultModel,
 			LivePing: o.SageMaker.LivePing, InferenceType: o.SageMaker.InferenceType,
+			Repositories: s.registry, ModelDirectory: o.SageMaker.ModelDirectory,
 		}, parts, s.log)
 		if err != nil {
 			return err

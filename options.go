@@ -149,6 +149,9 @@ type SageMakerOptions struct {
 	DefaultModel  string // SAGEMAKER_TRITON_DEFAULT_MODEL_NAME
 	LivePing      bool   // SAGEMAKER_TRITON_PING_MODE is "live"
 	InferenceType string // SAGEMAKER_TRITON_INFERENCE_TYPE: infer, generate or generate_stream; "" is infer
+	// ModelDirectory, --sagemaker-model-directory, is where the models lie that the platform
+	// loads; "" is /opt/ml/models.
+	ModelDirectory string
 }
 
 // VertexAIOptions are about the endpoint of Vertex AI, at all addresses. Limits and

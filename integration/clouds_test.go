@@ -47,9 +47,20 @@ func cloudFlags(t *testing.T) (flags []string, ports map[string]int) {
 		fmt.Sprintf("--vertex-ai-port=%d", free[1])}, map[string]int{"S": free[0], "V": free[1]}
 }
 
-func checkClouds(t *testing.T, ports map[string]int, differing bool) {
+// checkClouds makes the requests of a file one after the other; base stands in them for BASE.
+func checkClouds(t *testing.T, file string, ports map[string]int, base string, differing bool) {
 	t.Helper()
-	file, err := os.Open(filepath.Join("testdata", "clouds.jsonl"))
+	checkRows(t, filepath.Join("testdata", file), func(row cloudRequest) {
+		row.Body, row.Reply = strings.ReplaceAll(row.Body, "BASE", base), strings.ReplaceAll(row.Reply, "BASE", base)
+		if !row.Differs || differing {
+			row.check(t, ports[row.Cloud])
+		}
+	})
+}
+
+func checkRows(t *testing.T, path string, check func(cloudRequest)) {
+	t.Helper()
+	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,9 +74,7 @@ func checkClouds(t *testing.T, ports map[string]int, differing bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !row.Differs || differing {
-			row.check(t, ports[row.Cloud])
-		}
+		check(row)
 	}
 }
 
@@ -108,7 +117,7 @@ func bytesOf(text string) string {
 func TestCloudsAreAnsweredAsByTriton(t *testing.T) {
 	flags, ports := cloudFlags(t)
 	start(t, testkit.Python(t).Path, cloudRepository(t), flags...)
-	checkClouds(t, ports, true)
+	checkClouds(t, "clouds.jsonl", ports, "", true)
 }
 
 // TestCloudsSameAsTriton: and a Triton still does.
@@ -116,7 +125,7 @@ func TestCloudsSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	flags, ports := cloudFlags(t)
 	startTriton(t, dir, cloudRepository(t), flags...)
-	checkClouds(t, ports, false)
+	checkClouds(t, "clouds.jsonl", ports, "", false)
 }
 
 // TestSageMakerGenerates: as SAGEMAKER_TRITON_INFERENCE_TYPE says.

@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 
 	"server":                 {"infer", "kserve", "memory", "models", "server/regions", "server/tracing"},
 	"server/certificates":    {},
-	"server/clouds":          {"infer", "server", "server/http1", "server/rest", "server/rest/inference"},
+	"server/clouds":          {"infer", "memory", "server", "server/http1", "server/jsontext", "server/rest", "server/rest/body", "server/rest/inference"},
 	"server/connections":     {"memory"},
 	"server/http1":           {"boundary", "memory", "server/connections"},
 	"server/http1/http1test": {},

@@ -141,6 +141,8 @@ func sageMakerFlags() []flag {
 			setInt(func(o *Options) *int { return &o.SageMaker.Port })},
 		{"sagemaker-safe-port-range", "<<integer>-<integer>>", "Ports that the other endpoints may use.",
 			setSafePorts},
+		{"sagemaker-model-directory", "<string>", "Where the models lie that the platform loads. Default: /opt/ml/models.",
+			setString(func(o *Options) *string { return &o.SageMaker.ModelDirectory })},
 		{"sagemaker-thread-count", "<integer>", "Threads that serve it. Default: 8.",
 			setInt(func(o *Options) *int { return &o.Threads.SageMaker })},
 	}

@@ -1,7 +1,11 @@
 package clouds
 
 import (
+	"cmp"
+	"errors"
 	"net/http"
+	"path/filepath"
+	"strings"
 
 	"github.com/rs/zerolog"
 
@@ -9,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/rest"
+	"github.com/nereid-serving/nereid/server/rest/body"
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
@@ -25,6 +30,11 @@ type SageMakerConfig struct {
 	// InferenceType is what /invocations does: "infer" (default), "generate" or
 	// "generate_stream".
 	InferenceType string
+	// Repositories are what models are loaded into and unloaded from; required.
+	Repositories Repositories
+	// ModelDirectory is where the platform puts the models that it loads, at
+	// <ModelDirectory>/<hash>/model; default "/opt/ml/models".
+	ModelDirectory string
 }
 
 // sageMakerBinary begins the media type of bodies with binary tensors.
@@ -34,10 +44,11 @@ type sageMaker struct {
 	cfg  SageMakerConfig
 	core server.Core
 	ends *rest.Endpoints
+	many *multiModel
 }
 
 // NewSageMaker returns the front end of SageMaker (https://docs.aws.amazon.com/sagemaker,
-// "Use Your Own Inference Code"), for one model.
+// "Use Your Own Inference Code"), for one model and for many.
 func NewSageMaker(cfg SageMakerConfig, parts server.Parts, log zerolog.Logger) (*rest.FrontEnd, error) {
 	if cfg.DefaultModel == "" {
 		cfg.DefaultModel = "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
@@ -45,6 +56,10 @@ func NewSageMaker(cfg SageMakerConfig, parts server.Parts, log zerolog.Logger) (
 	if cfg.InferenceType == "" {
 		cfg.InferenceType = "infer"
 	}
+	if cfg.Repositories == nil {
+		return nil, errors.New("Repositories is nil, want those of the registry")
+	}
+	cfg.ModelDirectory = cmp.Or(cfg.ModelDirectory, "/opt/ml/models")
 	if err := parts.Complete(); err != nil {
 		return nil, err
 	}
@@ -53,7 +68,11 @@ func NewSageMaker(cfg SageMakerConfig, parts server.Parts, log zerolog.Logger) (
 	if err != nil {
 		return nil, err
 	}
-	s := &sageMaker{cfg: cfg, core: parts.Core, ends: ends}
+	s := &sageMaker{cfg: cfg, core: parts.Core, ends: ends, many: &multiModel{
+		base: filepath.Clean(cfg.ModelDirectory), core: parts.Core, repositories: cfg.Repositories, ends: ends,
+		bodies: &body.Gatherer{Open: parts.Open, Account: parts.Memory, MaxBytes: cfg.REST.WithDefaults().MaxInputBytes},
+		log:    log, models: make(map[string]*hosted),
+	}}
 	return rest.Front(cfg.REST, parts.Memory, s.serve, log), nil
 }
 
@@ -68,6 +87,10 @@ func (s *sageMaker) serve(w *http1.Reply, r *http1.Request) {
 			s.invoke(w, r)
 		}
 	default:
+		if below, ok := strings.CutPrefix(r.Path(), "/models"); ok {
+			s.many.serve(w, r, below)
+			return
+		}
 		refuse(w, http.StatusBadRequest)
 	}
 }

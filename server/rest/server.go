@@ -192,7 +192,9 @@ func errorJSON(message string) []byte {
 }
 
 // WriteError replies with err, in the type that has been set.
-func WriteError(w *http1.Reply, err error) {
-	e := infer.AsError(err)
-	writeStatus(w, httpStatus(e.Code), e.Message)
+func WriteError(w *http1.Reply, err error) { WriteErrorAs(w, httpStatus(infer.AsError(err).Code), err) }
+
+// WriteErrorAs is WriteError with a status that does not follow from the error.
+func WriteErrorAs(w *http1.Reply, status int, err error) {
+	writeStatus(w, status, infer.AsError(err).Message)
 }
