@@ -9,7 +9,8 @@ import (
 
 // WaitGroup waits for goroutines behind a boundary. Unlike a sync.WaitGroup it may
 // grow from zero while a goroutine waits, and a goroutine may wait for other things beside
-// it. The zero value is ready for use.
+// it. A zero that another Add ends at once may pass without ending a wait; the zero at which
+// the group stays does not. The zero value is ready for use.
 type WaitGroup struct {
 	n atomic.Int64 // requests come and go by it: no lock but at zero
 

@@ -38,8 +38,10 @@
 //	hostcalls.Calls  what else its model asks of the server: load, unload, metrics
 //	ending           its process, and why that ends (ending.go); end.go settles what it leaves
 //
-// The package has more than 15 files because a life is one state under one lock: its
-// batches and open streams answer for each other when it ends.
+// The package has more than 15 files because the four types of the drawing above know each
+// other's state. A life is one state under its instance's lock: its batches and open streams
+// answer for each other when it ends. An instance is what its lives have in common, and how
+// one life ended decides when, and whether, the next begins.
 //
 // Callers: backend.Backend's callers, by the interfaces of package backend. A Program is
 // called by the goroutines of its instances, several at once.

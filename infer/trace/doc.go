@@ -25,6 +25,12 @@
 // From then on nothing in the Tree changes: what comes late is dropped, and Done's
 // receiver reads the records without a lock.
 //
+// # Callers
+//
+// A front end makes the Tree and calls Finish; the version that executes a request calls
+// Begin, Responded or Refused; its scheduler calls the others, from the goroutines that
+// bring batches and their ends.
+//
 // # Locks
 //
 // Tree.mu guards the tree and its traces. Nothing else is locked under it, and nothing

@@ -24,6 +24,8 @@
 // keeps that in a struct of its own with Member embedded, and a Roster of pointers to
 // that struct.
 //
+// Callers: one scheduler, from any goroutine that holds its mu.
+//
 // Locks: a Roster has none. The mu of its scheduler guards it and all of a Member but
 // Instance and Order, which a scheduler reads after unlocking in order to call the
 // instance. No method calls an instance; create runs with mu held. DrainLocked returns

@@ -24,5 +24,8 @@
 // is the kernel's decision, as in Triton: a server that runs as root may open all of
 // them. Numbers are compared without overflow before they are used.
 //
+// Callers: the goroutines that serve requests, all methods at once. The owner calls Close
+// when no request is served any more; slices that are still held stay valid.
+//
 // Locks: Registry.mu is a leaf. No system call is made while it is held.
 package regions
