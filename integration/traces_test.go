@@ -275,3 +275,69 @@ func TestTraceSettingsByRealClients(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.json")
 	start(t, testkit.Python(t).Path, tracedModels(t), "--trace-config=triton,file="+path).runClient("traces.py", "settings")
 }
+
+// TestEverySchedulerEndsItsTraces has requests pass all that stands around an instance: each
+// one is executed once, but for the response that is in the cache.
+func TestEverySchedulerEndsItsTraces(t *testing.T) {
+	const config = `backend: "python"
+max_batch_size: 4
+input [ { name: "IN" data_type: TYPE_INT32 dims: [ 3 ] } ]
+output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 3 ] } ]
+`
+	files := map[string]string{}
+	for name, more := range map[string]string{
+		"plain": "", "dynamic": "dynamic_batching { }\n", "cached": "response_cache { enable: true }\n",
+		"direct": "sequence_batching { direct { } }\n", "oldest": "sequence_batching { oldest { max_candidate_sequences: 4 } }\n",
+		"stacked": "dynamic_batching { }\nparameters { key: \"BATCH_MODE\" value { string_value: \"stacked\" } }\n",
+	} {
+		files[name+"/config.pbtxt"] = config + more
+		files[name+"/1/model.py"] = `import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", pb_utils.get_input_tensor_by_name(r, "IN").as_numpy())])
+            for r in requests
+        ]
+`
+	}
+	path := filepath.Join(t.TempDir(), "trace.json")
+	s := start(t, testkit.Python(t).Path, writeFiles(t, files), "--rate-limit=execution_count", "--cache-config=local,size=4000000",
+		"--trace-config=level=TIMESTAMPS", "--trace-config=rate=1", "--trace-config=triton,file="+path)
+	want := map[string]string{}
+	for name := range files {
+		model, isConfig := strings.CutSuffix(name, "/config.pbtxt")
+		for i := range 3 {
+			if !isConfig {
+				continue
+			}
+			id := fmt.Sprint(i)
+			parameters := ""
+			if model == "direct" || model == "oldest" {
+				parameters = fmt.Sprintf(`"parameters":{"sequence_id":7,"sequence_start":%v,"sequence_end":%v},`, i == 0, i == 2)
+			}
+			status, body := s.request("POST", "/v2/models/"+model+"/infer", `{"id":"`+id+`",`+parameters+
+				`"inputs":[{"name":"IN","datatype":"INT32","shape":[1,3],"data":[1,2,3]}]}`)
+			if status != http.StatusOK {
+				t.Errorf("%s: status %d: %s", model, status, body)
+			}
+			run := tracedRun
+			if model == "cached" && i > 0 {
+				run = ""
+			}
+			want[model+"/1 "+id] = "HTTP_RECV_START HTTP_RECV_END model REQUEST_START QUEUE_START " + run + tracedSent
+		}
+	}
+	s.stop()
+	entries, _ := readTraces(t, path)
+	order := strings.NewReplacer("INFER_RESPONSE_COMPLETE COMPUTE_START COMPUTE_INPUT_END COMPUTE_OUTPUT_START COMPUTE_END ", tracedRun+"INFER_RESPONSE_COMPLETE ")
+	for name := range want {
+		if got := order.Replace(entries[name]); got != want[name] { // which of the two is first depends on the scheduler
+			t.Errorf("%s: got  %s\nwant %s", name, got, want[name])
+		}
+	}
+	if len(entries) != len(want) {
+		t.Errorf("got %d traces, want %d", len(entries), len(want))
+	}
+}

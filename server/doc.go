@@ -6,6 +6,8 @@
 //	rest ─▶ http1 ─▶ connections         over HTTP, with the JSON of jsontext
 //	grpc ──────────▶ connections         over gRPC
 //
+// and ask package tracing which requests are traced.
+//
 // Package nereid makes one set of Parts for all of them. The functions here are called by
 // the goroutines that serve requests.
 //
