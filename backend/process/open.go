@@ -36,9 +36,11 @@ type stream struct {
 	window
 }
 
-// window counts what is out of one request.
+// window counts what is out of one request. The reader of the ring takes, the goroutines that
+// release responses leave, and whichever ends the stream closes: its responses may be
+// released long after that.
 type window struct {
-	mu        sync.Mutex
+	mu        sync.Mutex // a leaf
 	responses int   // out
 	bytes     int64 // out
 	// Of these, what has left the server already but is not credited yet: half a
@@ -181,6 +183,8 @@ func (f *inFlight) streamLocked(handle uint64) (*stream, error) {
 	if s := f.open.byHandle[handle]; s != nil {
 		return s, nil
 	}
+	// Only the batch in execution can have sent it: the one behind has not begun. A batch of
+	// which not everything has been written cannot have been read by an honest stub.
 	first := &f.current[0]
 	if f.count == 0 || first.number > f.encoded.Load() {
 		return nil, ipc.Broken("handle", "RESPONSE to request %#x, which is not open", handle)
@@ -264,6 +268,8 @@ func (l *life) responded(f ipc.Frame) error {
 	} else if err := l.decoder.Return(tickets); err != nil {
 		return err
 	}
+	// The end of the life may have taken the stream since streamOf. It answers when no frame is
+	// handled any more, so a response that is not final may still go up before that.
 	if final && !l.endStream(s) {
 		a.Release() // the life has been ended meanwhile
 		return nil
@@ -315,6 +321,8 @@ func (f *inFlight) openOfLocked(number uint64) (tasks []*backend.Task) {
 	if len(f.open.byHandle) == 0 {
 		return nil
 	}
+	// Look for each request that the batch may have had, or through all that are open:
+	// whichever is less.
 	if size := max(1, f.maxBatch); size <= len(f.open.byHandle) {
 		for i := range size {
 			if s := f.open.byHandle[handleOf(number, i)]; s != nil {

@@ -18,6 +18,10 @@ type Follower struct {
 }
 
 // Look reports whether something has come. It is called again and again while nothing has.
+//
+// The chain is read without a lock, and may change while it is: then another process is looked
+// at than the one that all wait for, until the next Look. A process whose life has ended stays
+// in it until its request ends; its channel is closed and cannot be watched.
 func (f *Follower) Look() bool {
 	last := f.Of.callee.Load()
 	for range callees {
@@ -31,7 +35,7 @@ func (f *Follower) Look() bool {
 		last = next
 	}
 	if last != f.watched {
-		f.Leave()
+		f.Leave() // one process at a time: the bell of the one before rings again
 		if last != nil && last != f.Of && last.Channel.Watch() {
 			f.watched = last
 		}
@@ -58,6 +62,8 @@ func (f *Follower) Leave() {
 	}
 }
 
+// failed ends the watch of a process with whose frames something is wrong: none of the others
+// is handled.
 func (f *Follower) failed(err error) {
 	b := f.watched
 	f.watched = nil

@@ -13,9 +13,15 @@ import (
 // by the goroutine that delivers them or raises the demand, in their order, as far as there
 // is demand; the others are kept with their slots, so that the model that makes
 // them has to wait.
+//
+// Three goroutines meet here: the one that delivers, mostly the reader of the other process's
+// ring; the reader of this process's ring, with DEMAND, STOP_INFER and the requests that
+// loosen this one; and the end of the life, which forgets.
 type responses struct {
+	// mu is held while a response is sent, and for as long as that copies up to copyAside
+	// bytes: two responses cannot overtake each other between kept and the ring.
 	mu        sync.Mutex
-	demand    int64
+	demand    int64 // responses that the model still wants
 	kept      []*infer.Response
 	first     [1]*infer.Response // kept begins here
 	away      bool               // a goroutine sends one; others only keep
@@ -50,10 +56,14 @@ func (q *request) forget() {
 	q.flushLocked()
 }
 
+// flushLocked sends what is kept, as far as it may. The request ends with its last response,
+// whether that was sent or dropped.
 func (q *request) flushLocked() {
 	for len(q.kept) > 0 && !q.away {
 		r := q.kept[0]
-		last := r.Final
+		last := r.Final // read before the response is released
+		// Demand counts responses that the model sees. What only says that the stream is over
+		// takes none, or the model would have to ask once more to hear of it.
 		if !q.forgotten && q.stream && !r.Empty {
 			if q.demand <= 0 {
 				return
@@ -86,11 +96,12 @@ func (q *request) sendLocked(r *infer.Response) bool {
 		q.forgotten = !r.Final
 	}
 	if frames.ToCopy(q.of.Pool, r) > copyAside {
+		// From here on nothing else is sent, with mu free: what comes is kept behind r.
 		q.away = true
 		if q.of.goAside(func() { q.sendAside(r) }, q.of.session.Fail) {
 			return false
 		}
-		q.away = false
+		q.away = false // the life has ended, and the process with it
 		r.Release()
 		return true
 	}
@@ -98,6 +109,7 @@ func (q *request) sendLocked(r *infer.Response) bool {
 	return true
 }
 
+// sendAside sends a response without mu, and then what has been kept meanwhile.
 func (q *request) sendAside(r *infer.Response) {
 	last := r.Final
 	q.send(r)
@@ -123,7 +135,7 @@ func (q *request) send(r *infer.Response) {
 	}
 	b := q.of
 	err := boundary.Run(b.Log, boundary.Life, func() error { return b.respond(q.number, r) })
-	b.informed.Store(backend.Now())
+	b.informed.Store(backend.Now()) // from now on it is the process that lets us wait
 	if err != nil {
 		b.session.Fail(err)
 	}
