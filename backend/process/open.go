@@ -37,12 +37,12 @@ type stream struct {
 }
 
 // window counts what is out of one request. The reader of the ring takes, the goroutines that
-// release responses leave, and whichever ends the stream closes: its responses may be
+// release responses leave, and the goroutine that ends the stream closes: its responses may be
 // released long after that.
 type window struct {
 	mu        sync.Mutex // a leaf
-	responses int   // out
-	bytes     int64 // out
+	responses int        // out
+	bytes     int64      // out
 	// Of these, what has left the server already but is not credited yet: half a
 	// window is told at once.
 	leftResponses int
@@ -321,8 +321,8 @@ func (f *inFlight) openOfLocked(number uint64) (tasks []*backend.Task) {
 	if len(f.open.byHandle) == 0 {
 		return nil
 	}
-	// Look for each request that the batch may have had, or through all that are open:
-	// whichever is less.
+	// It looks up each request that the batch may have had, or goes through all that are open,
+	// if those are fewer.
 	if size := max(1, f.maxBatch); size <= len(f.open.byHandle) {
 		for i := range size {
 			if s := f.open.byHandle[handleOf(number, i)]; s != nil {
