@@ -103,7 +103,8 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 	if s.supervisor != nil {
 		logging.changed = s.supervisor.LogLevelsChanged
 	}
-	parts := server.Parts{Core: s.registry, Allocate: s.lend(memory.Blocks), Open: s.open, Memory: s.account, Regions: s.regions, Traces: s.traces, Logging: logging}
+	parts := server.Parts{Core: s.registry, Allocate: s.lend(memory.Blocks), Open: s.open, Memory: s.account, Regions: s.regions, Traces: s.traces,
+		Samples: counters.Samples, Logging: logging}
 	all := &connections.Budget{}
 	if s.supervisor != nil {
 		all.Needs = s.supervisor.Descriptors

@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	"cmd/nereid":      everything,
 	"cmd/nereid/logs": {"boundary", "server"},
 
-	"server":                 {"infer", "kserve", "memory", "models", "server/regions", "server/tracing"},
+	"server":                 {"infer", "kserve", "memory", "metrics", "models", "server/regions", "server/tracing"},
 	"server/certificates":    {},
 	"server/clouds":          {"infer", "memory", "server", "server/http1", "server/jsontext", "server/rest", "server/rest/body", "server/rest/inference"},
 	"server/connections":     {"memory"},
@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 	"server/grpc/message": {"boundary", "infer", "memory", "models", "server", "server/regions"},
 	"server/grpc/replies": {"boundary", "infer", "infer/trace", "memory", "models", "server/grpc/message"},
 
-	"server/rest":           {"boundary", "infer", "infer/trace", "kserve", "memory", "models", "server", "server/certificates", "server/connections", "server/http1", "server/jsontext", "server/regions", "server/rest/body", "server/rest/generate", "server/rest/inference", "server/tracing"},
+	"server/rest":           {"boundary", "infer", "infer/trace", "kserve", "memory", "metrics", "models", "server", "server/certificates", "server/connections", "server/http1", "server/jsontext", "server/regions", "server/rest/body", "server/rest/generate", "server/rest/inference", "server/tracing"},
 	"server/rest/generate":  {"infer", "kserve", "memory", "models", "server", "server/http1", "server/jsontext", "server/rest/body", "server/rest/values"},
 	"server/rest/values":    {"infer", "server/jsontext", "server/rest/body"},
 	"server/rest/body":      {"infer", "memory", "server", "server/http1", "server/jsontext"},

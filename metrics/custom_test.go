@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -62,6 +63,28 @@ func TestCustomMetricsAreShown(t *testing.T) {
 	}
 	if v, known, err := h.Value(2); v != -2.5 || !known || err != nil {
 		t.Errorf("Value: got %v, %v, %v", v, known, err)
+	}
+}
+
+// TestSamplesAreThoseOfThePage: counters and gauges that models have made.
+func TestSamplesAreThoseOfThePage(t *testing.T) {
+	r := New(Config{})
+	h := r.Custom("m")
+	must(t, h.NewFamily(1, "blocks", "", Gauge))
+	must(t, h.NewFamily(2, "sizes", "", Histogram))
+	must(t, h.NewMetric(1, 1, [][2]string{{"kind", "used"}, {"a", "x\"y"}}, nil))
+	must(t, h.NewMetric(1, 2, [][2]string{{"kind", "max"}}, nil))
+	must(t, h.NewMetric(2, 3, nil, []float64{1}))
+	must(t, h.Apply(1, Set, 1.5))
+	must(t, h.Apply(2, Set, 1e17))
+	want := []Sample{{`a="x\"y",kind="used"`, "1.5"}, {`kind="max"`, "1e+17"}}
+	if got := r.Samples("blocks"); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for _, family := range []string{"sizes", "none"} {
+		if got := r.Samples(family); len(got) > 0 {
+			t.Errorf("%s: got %q, want none", family, got)
+		}
 	}
 }
 

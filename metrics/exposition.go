@@ -107,6 +107,26 @@ func (c *custom) appendTo(b []byte) []byte {
 	return b
 }
 
+// Sample is one line of the page. Labels are as between its braces.
+type Sample struct{ Labels, Number string }
+
+// Samples returns the counters and gauges of a family that models make, in the order of the
+// page.
+func (r *Registry) Samples(family string) []Sample {
+	c := r.custom
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.families[family]
+	if f == nil || f.kind == Histogram {
+		return nil
+	}
+	list := make([]Sample, 0, len(f.series))
+	for _, labels := range slices.Sorted(maps.Keys(f.series)) {
+		list = append(list, Sample{labels, string(appendNumber(nil, f.series[labels].value()))})
+	}
+	return list
+}
+
 var (
 	escapeHelp  = strings.NewReplacer("\\", `\\`, "\n", `\n`)
 	escapeValue = strings.NewReplacer("\\", `\\`, "\n", `\n`, `"`, `\"`)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/server/regions"
 	"github.com/nereid-serving/nereid/server/tracing"
 )
@@ -46,6 +47,9 @@ type Parts struct {
 	Regions *regions.Registry
 	// Traces decides which requests are traced; nil means none.
 	Traces *tracing.Tracer
+	// Samples returns the samples of a metric that models make, for load reports; nil means
+	// that there are none.
+	Samples func(family string) []metrics.Sample
 	// Logging shows and changes the log settings; required.
 	Logging LogControl
 }

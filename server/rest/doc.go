@@ -15,6 +15,9 @@
 // bodies. Between them Endpoints.Infer has the Target that server.Core found execute the request.
 // Meanwhile the request is watched: its context ends if the client closes its connection.
 //
+// A generation's reply can tell load balancers how full the model's cache is (reportLoad).
+// Package metrics has the figures, which Parts.Samples reads.
+//
 // Callers: package nereid, which makes one FrontEnd and one Metrics and runs each once.
 //
 // Concurrency: each request is served by the goroutine of its connection. Requests share

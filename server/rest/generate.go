@@ -61,6 +61,7 @@ func (h *Endpoints) generateOne(w *http1.Reply, r *http1.Request, found models.T
 	}
 	defer q.Request.Trace.Stamp(trace.HTTPSendEnd)
 	q.Request.Trace.Stamp(trace.HTTPSendStart)
+	h.reportLoad(w, r)
 	switch {
 	case responses.Count != 1:
 		w.Send(status, generate.AppendError(nil, errNotOne))
@@ -94,7 +95,7 @@ func (h *Endpoints) generateStream(w *http1.Reply, r *http1.Request, found model
 		defer close(done)
 		queue.End(server.InferOn(ctx, h.core, &found, &q.Request, queue.Add))
 	}, queue.End)
-	s := eventStream{w: w, q: q}
+	s := eventStream{h: h, w: w, r: r, q: q}
 	for {
 		list, last, err := queue.Next(s.space)
 		s.send(list)
@@ -120,7 +121,9 @@ func (h *Endpoints) generateStream(w *http1.Reply, r *http1.Request, found model
 
 // eventStream writes the events of one reply.
 type eventStream struct {
+	h     *Endpoints
 	w     *http1.Reply
+	r     *http1.Request
 	q     *generate.Request
 	begun bool
 	gone  bool // the client reads no more
@@ -166,5 +169,6 @@ func (s *eventStream) begin(status int) {
 	s.begun = true
 	s.q.Request.Trace.Stamp(trace.HTTPSendStart)
 	s.w.ContentType = typeEvents
+	s.h.reportLoad(s.w, s.r)
 	s.w.Begin(status)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
@@ -29,6 +30,7 @@ type Endpoints struct {
 	bodies       *body.Gatherer
 	inferences   *inference.Codec
 	generations  *generate.Codec
+	samples      func(family string) []metrics.Sample // nil: there are none
 	log          zerolog.Logger
 }
 
@@ -48,6 +50,7 @@ func NewEndpoints(cfg Config, parts server.Parts, log zerolog.Logger) (*Endpoint
 		traces:     parts.Traces,
 		regions:    parts.Regions,
 		serverJSON: serverMetadata(cfg.ServerName, cfg.ServerVersion),
+		samples:    parts.Samples,
 		log:        log,
 	}
 	access, _ := server.NewAccess(cfg.Restricted, cfg.ForwardPattern) // Validate has tried
