@@ -204,7 +204,7 @@ func (o *Options) openAIAddress() string { return cmp.Or(o.OpenAI.Address, o.HTT
 func (o *Options) openAIConfig(all *connections.Budget) openai.Config {
 	a := o.OpenAI
 	c := openai.Config{
-		REST: o.httpConfig(all), DefaultMaxTokens: a.DefaultMaxTokens, Format: a.Format, Tensors: a.Tensors,
+		REST: o.httpConfig(all), DefaultMaxTokens: a.DefaultMaxTokens, Format: a.Format, Tensors: a.Tensors, Tokenizer: a.Tokenizer, ChatTemplate: a.ChatTemplate,
 		Restricted: restrictions(a.Restricted), LoadsOnRequest: o.Repository.Control == ControlExplicit,
 	}
 	c.REST.Address, c.REST.Port, c.REST.ReusePort = o.openAIAddress(), a.Port, false

@@ -172,6 +172,8 @@ type OpenAIOptions struct {
 	Port             int                    // --openai-port; 0: the kernel chooses, and OpenAIAddr tells
 	DefaultMaxTokens int                    // --openai-default-max-tokens: 0 is 16
 	Format           string                 // --openai-backend: vllm or tensorrtllm; "" as the backend of each model says
+	Tokenizer        string                 // --openai-tokenizer: a folder or a tokenizer_config.json; its template makes prompts of chats
+	ChatTemplate     string                 // --openai-chat-template: a file that takes the place of the tokenizer's template
 	Tensors          map[string]string      // --openai-tensor: the models' names of tensors
 	Restricted       map[string]Restriction // --openai-restricted-api, by group of endpoints
 }

@@ -176,6 +176,25 @@ func TestOpenAIClientIsServed(t *testing.T) {
 	s.runClient("openai_client.py", url)
 }
 
+// chatTokenizer is the configuration of a tokenizer: its template has the constructs of those
+// that models come with.
+const chatTokenizer = `{
+  "bos_token": {"__type": "AddedToken", "content": "<s>"},
+  "eos_token": "</s>",
+  "chat_template": "{{- bos_token }}{% if tools %}\n<tools>{% for t in tools %}{{ t | tojson }}{% endfor %}</tools>{% endif %}\n{% for m in messages %}\n` +
+	`  {%- if m.role not in ['system', 'user', 'assistant', 'tool'] %}{{ raise_exception('no role ' + m.role) }}{% endif %}\n` +
+	`<|{{ m.role }}|>{% if m.content is string %}{{ m.content | trim }}{% elif m.content %}{% for p in m.content %}{{ p.text }};{% endfor %}{% endif %}\n` +
+	`{%- for c in m.tool_calls or [] %}[{{ c.function.name }} {{ c.function.arguments | tojson }}]{% endfor %}{{ eos_token }}\n` +
+	`{% endfor %}\n{% if add_generation_prompt %}<|assistant|>{% endif %}"
+}`
+
+// TestOpenAIClientChats: messages become a prompt by the tokenizer's template.
+func TestOpenAIClientChats(t *testing.T) {
+	tokenizer := writeFiles(t, map[string]string{"tokenizer_config.json": chatTokenizer})
+	s, url := startOpenAI(t, "--openai-tokenizer="+tokenizer)
+	s.runClient("openai_chats.py", url)
+}
+
 // TestUnreadCompletionHoldsTheModelUp: and when its client leaves, its request is
 // cancelled.
 func TestUnreadCompletionHoldsTheModelUp(t *testing.T) {

@@ -177,6 +177,12 @@ func openAIFlags() []flag {
 		{"openai-default-max-tokens", "<integer>", "max_tokens of requests that do not say. Default: 16.",
 			setIntBetween(1, math.MaxInt32, "--openai-default-max-tokens must be greater than 0",
 				func(o *Options) *int { return &o.OpenAI.DefaultMaxTokens })},
+		{"openai-tokenizer", "<string>", "Directory of a tokenizer, or its tokenizer_config.json: its template makes prompts of chats, for all " +
+			"models. Default: none.",
+			setString(func(o *Options) *string { return &o.OpenAI.Tokenizer })},
+		{"openai-chat-template", "<string>", "File with a template that takes the place of the tokenizer's. Default: none, and without a " +
+			"tokenizer there are no chats.",
+			setString(func(o *Options) *string { return &o.OpenAI.ChatTemplate })},
 		{"openai-tensor", "<<string>=<string>>", "<tensor>=<name>: what models call a tensor of these requests, such as " +
 			"text_input=PROMPT. May be given several times.",
 			setOpenAITensor},

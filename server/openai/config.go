@@ -39,6 +39,10 @@ type Config struct {
 	Format string
 	// Tensors gives tensors of requests and responses the models' own names.
 	Tensors map[string]string
+	// Tokenizer is the folder of a tokenizer, or its tokenizer_config.json, whose template
+	// turns the messages of a chat into a prompt; ChatTemplate is a file with a template
+	// that takes its place. Both empty: there is no chat.
+	Tokenizer, ChatTemplate string
 	// Restricted names groups of endpoints that need a header.
 	Restricted []server.Restriction
 	// LoadsOnRequest says that clients may load and unload models.

@@ -4,9 +4,10 @@
 // of every reply.
 //
 //	http1 ── serve ── route ── fields ── generation.read ── server.InferOn ─┬─ single.take ── appendWhole
-//	                                                                        └─ generate.Queue ── stream ── appendChunk
+//	                            chat: jinja ──┘                             └─ generate.Queue ── stream ── appendChunk
 //
-// A front end is made by New, and then bound and run as one of package rest.
+// A front end is made by New, which reads the template of chats, and then bound and run as
+// one of package rest.
 //
 // A body is checked in this order: its length, the header of a restricted group, its
 // syntax, its fields, whether the model is known, and what is not served. Errors have the

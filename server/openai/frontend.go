@@ -32,6 +32,7 @@ type endpoints struct {
 	allocate     server.Allocator
 	bodies       *body.Gatherer
 	restrictions server.Restrictions
+	template     *chatTemplate // nil: there is no chat
 	log          zerolog.Logger
 
 	mu      sync.Mutex
@@ -50,6 +51,10 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*rest.FrontEnd, er
 	cfg.DefaultMaxTokens = cmp.Or(cfg.DefaultMaxTokens, 16)
 	h := &endpoints{cfg: cfg, core: parts.Core, allocate: parts.Allocate, log: log, noticed: map[string]time.Time{}}
 	h.restrictions, _ = newRestrictions(cfg.Restricted) // Validate has tried it
+	var err error
+	if h.template, err = loadTemplate(cfg.Tokenizer, cfg.ChatTemplate); err != nil {
+		return nil, err
+	}
 	h.bodies = &body.Gatherer{Open: parts.Open, Account: parts.Memory, MaxBytes: cfg.REST.MaxInputBytes}
 	return rest.Front(cfg.REST, parts.Memory, h.serve, log), nil
 }

@@ -77,7 +77,7 @@ type service struct {
 func serve(t *testing.T, cfg Config, list ...*servertest.Model) *service {
 	t.Helper()
 	core := servertest.NewCore(list...)
-	blocks := &servertest.Blocks{Account: memory.New(memory.Config{Limit: 1 << 30})}
+	blocks := &servertest.Blocks{Account: memory.New(memory.Config{Limit: 1 << 27})}
 	parts := server.Parts{Core: core, Allocate: blocks.Allocate, Memory: blocks.Account, Logging: &servertest.Log[server.LogSettings]{}}
 	cfg.REST.Address = "127.0.0.1"
 	h, err := New(cfg, parts, zerolog.Nop())

@@ -82,7 +82,9 @@ func (g *generation) read(r *http1.Request, text []byte) error {
 	f.requiredText("model", &g.model)
 	var prompt jsontext.Value
 	if g.chat {
-		prompt, _ = f.required("messages")
+		if prompt, _ = f.required("messages"); prompt.Exists() {
+			f.checkMessages(prompt)
+		}
 	} else {
 		prompt, _ = f.required("prompt")
 		f.checkPrompt(prompt)
@@ -193,6 +195,14 @@ var (
 // isVLLM reports whether the model's backend is vllm, whatever the form of its requests.
 func (g *generation) isVLLM() bool { return g.info.Config.GetBackend() == FormatVLLM }
 
+// refuseLogprobs says why there are no probabilities of tokens.
+func (g *generation) refuseLogprobs() error {
+	if g.isVLLM() {
+		return refuse("logprobs are not supported")
+	}
+	return errLogprobs
+}
+
 func oneChoice(n number) error {
 	if n.set && n.i > 1 {
 		return refuse("Received n=%d, but only single choice (n=1) is currently supported", n.i)
@@ -225,8 +235,8 @@ func (g *generation) checkCompletion(s *sampling, suffix, bias, options bool, pr
 		return refuse("Received best_of=%d, but only single choice (best_of=1) is currently supported", s.bestOf.i)
 	case bias:
 		return refuse("logit bias is not supported")
-	case s.wantLogprobs && !g.isVLLM():
-		return errLogprobs
+	case s.wantLogprobs:
+		return g.refuseLogprobs()
 	case options && !g.stream:
 		return errOptions
 	}

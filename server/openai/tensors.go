@@ -87,14 +87,14 @@ func (g *generation) addVLLM(s *sampling) error {
 	if err := g.addNumber(g.echoInput(), flag(!s.echo)); err != nil {
 		return err
 	}
-	if err := g.addNumber(g.input("return_logprobs"), flag(s.wantLogprobs)); err != nil {
+	if err := g.addNumber(g.input("return_logprobs"), flag(false)); err != nil {
 		return err
 	}
 	in := g.input("sampling_parameters")
 	if in == nil {
 		return g.refuseAsked(s)
 	}
-	return g.addTexts(in, string(s.appendParameters(nil, g.chat)))
+	return g.addTexts(in, string(s.appendParameters(nil)))
 }
 
 func (g *generation) addTensorRTLLM(s *sampling) error {
@@ -151,7 +151,7 @@ func flag(on bool) number {
 }
 
 // appendParameters appends vLLM's sampling parameters as Triton's front end spells them.
-func (s *sampling) appendParameters(b []byte, chat bool) []byte {
+func (s *sampling) appendParameters(b []byte) []byte {
 	b = append(b, '{')
 	next := func(name string) {
 		if len(b) > 1 {
@@ -196,15 +196,6 @@ func (s *sampling) appendParameters(b []byte, chat bool) []byte {
 	put("temperature", s.temperature)
 	put("top_p", s.topP)
 	put("max_tokens", s.maxTokens)
-	switch {
-	case !s.wantLogprobs:
-	case !chat:
-		put("logprobs", s.logprobs)
-	case s.topLogprobs.set:
-		put("logprobs", s.topLogprobs)
-	default:
-		put("logprobs", whole(1))
-	}
 	return append(b, '}')
 }
 

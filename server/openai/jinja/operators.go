@@ -1,0 +1,591 @@
+package jinja
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+)
+
+type constant struct{ v Value }
+
+func (c constant) value(*run, *frame) (Value, error) { return c.v, nil }
+
+type variable string
+
+func (v variable) value(_ *run, f *frame) (Value, error) {
+	if found, ok := f.find(string(v)); ok {
+		return found, nil
+	}
+	return Undefined{"'" + string(v) + "' is undefined"}, nil
+}
+
+type listOf []expression
+
+func (l listOf) value(r *run, f *frame) (Value, error) {
+	list := make(List, len(l))
+	for i, e := range l {
+		var err error
+		if list[i], err = r.eval(e, f); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+type dictOf struct {
+	keys, values []expression
+	line         int
+}
+
+func (d *dictOf) value(r *run, f *frame) (Value, error) {
+	whole := &Dict{}
+	for i := range d.keys {
+		key, err := r.eval(d.keys[i], f)
+		if err != nil {
+			return nil, err
+		}
+		name, ok := key.(string)
+		if !ok {
+			return nil, atLine(fmt.Errorf("a key is %s, want a string", typeName(key)), d.line)
+		}
+		v, err := r.eval(d.values[i], f)
+		if err != nil {
+			return nil, err
+		}
+		whole.Set(name, v)
+	}
+	return whole, nil
+}
+
+// eval counts a step and evaluates e.
+func (r *run) eval(e expression, f *frame) (Value, error) {
+	if err := r.step(); err != nil {
+		return nil, err
+	}
+	return e.value(r, f)
+}
+
+type choice struct{ condition, yes, no expression }
+
+func (c *choice) value(r *run, f *frame) (Value, error) {
+	v, err := r.eval(c.condition, f)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case truth(v):
+		return c.yes.value(r, f)
+	case c.no == nil:
+		return Undefined{"the inline if-expression evaluated to false and no else section was defined."}, nil
+	}
+	return c.no.value(r, f)
+}
+
+type unary struct {
+	operator string
+	operand  expression
+	line     int
+}
+
+func (u *unary) value(r *run, f *frame) (Value, error) {
+	v, err := r.eval(u.operand, f)
+	if err != nil {
+		return nil, err
+	}
+	if u.operator == "not" {
+		return !truth(v), nil
+	}
+	if x, ok := v.(float64); ok {
+		if u.operator == "-" {
+			x = -x
+		}
+		return x, nil
+	}
+	n, ok := asInt(v)
+	if !ok {
+		return nil, atLine(fmt.Errorf("bad operand type for unary %s: '%s'", u.operator, typeName(v)), u.line)
+	}
+	if u.operator == "-" {
+		n = -n
+	}
+	return n, nil
+}
+
+type binary struct {
+	operator    string
+	left, right expression
+	line        int
+}
+
+func (b *binary) value(r *run, f *frame) (Value, error) {
+	x, err := r.eval(b.left, f)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case b.operator == "and" && !truth(x), b.operator == "or" && truth(x):
+		return x, nil
+	}
+	y, err := r.eval(b.right, f)
+	if err != nil {
+		return nil, err
+	}
+	v, err := r.combine(b.operator, x, y)
+	return v, atLine(err, b.line)
+}
+
+func (r *run) combine(operator string, x, y Value) (v Value, err error) {
+	swapped, negated := false, false
+	switch operator {
+	case "and", "or":
+		return y, nil
+	case "==":
+		return equal(x, y), nil
+	case "!=":
+		return !equal(x, y), nil
+	case "in":
+		return contains(y, x)
+	case "not in":
+		in, err := contains(y, x)
+		return !in, err
+	case "~":
+		s, t := str(x), str(y)
+		if err := r.spend(len(s) + len(t)); err != nil {
+			return nil, err
+		}
+		return s + t, nil
+	case "<":
+	case ">":
+		swapped = true
+	case "<=":
+		swapped, negated = true, true
+	case ">=":
+		negated = true
+	default:
+		return r.calculate(operator, x, y)
+	}
+	if err := defined(x, y); err != nil {
+		return nil, err
+	}
+	if swapped {
+		x, y = y, x
+	}
+	is, err := less(x, y)
+	return is != negated, err
+}
+
+// defined refuses undefined operands.
+func defined(list ...Value) error {
+	for _, v := range list {
+		if u, ok := v.(Undefined); ok {
+			return errors.New(u.name)
+		}
+	}
+	return nil
+}
+
+func (r *run) calculate(operator string, x, y Value) (Value, error) {
+	if err := defined(x, y); err != nil {
+		return nil, err
+	}
+	unsupported := fmt.Errorf("unsupported operand type(s) for %s: '%s' and '%s'", operator, typeName(x), typeName(y))
+	if s, ok := x.(string); ok {
+		switch t, isText := y.(string); {
+		case operator == "+" && isText:
+			if err := r.spend(len(s) + len(t)); err != nil {
+				return nil, err
+			}
+			return s + t, nil
+		case operator == "*":
+			if n, ok := asInt(y); ok {
+				return r.repeated(s, n)
+			}
+		case operator == "%":
+			return r.formatted(s, y)
+		}
+		return nil, unsupported
+	}
+	if list, ok := x.(List); ok {
+		if more, ok := y.(List); ok && operator == "+" {
+			if err := r.spend(16 * (len(list) + len(more))); err != nil {
+				return nil, err
+			}
+			return append(append(make(List, 0, len(list)+len(more)), list...), more...), nil
+		}
+		return nil, unsupported
+	}
+	if s, ok := y.(string); ok && operator == "*" {
+		if n, ok := asInt(x); ok {
+			return r.repeated(s, n)
+		}
+	}
+	a, isInt := asInt(x)
+	b, also := asInt(y)
+	if isInt && also && operator != "/" {
+		return integers(operator, a, b)
+	}
+	c, isNumber := asFloat(x)
+	d, also := asFloat(y)
+	if !isNumber || !also {
+		return nil, unsupported
+	}
+	return floats(operator, c, d)
+}
+
+func (r *run) repeated(s string, n int64) (Value, error) {
+	n = max(n, 0)
+	if n > 0 && int64(len(s)) > math.MaxInt32/n {
+		return nil, errors.New("a text is repeated too often")
+	}
+	if err := r.spend(len(s) * int(n)); err != nil {
+		return nil, err
+	}
+	return strings.Repeat(s, int(n)), nil
+}
+
+var errDivision = errors.New("division by zero")
+
+// integers rounds down, as Python does.
+func integers(operator string, a, b int64) (Value, error) {
+	switch operator {
+	case "+":
+		return a + b, nil
+	case "-":
+		return a - b, nil
+	case "*":
+		return a * b, nil
+	case "**":
+		if b < 0 {
+			return math.Pow(float64(a), float64(b)), nil
+		}
+		result := int64(1)
+		for ; b > 0; b >>= 1 {
+			if b&1 == 1 {
+				result *= a
+			}
+			a *= a
+		}
+		return result, nil
+	}
+	if b == 0 {
+		return nil, errDivision
+	}
+	quotient, rest := a/b, a%b
+	if rest != 0 && (rest < 0) != (b < 0) {
+		quotient--
+		rest += b
+	}
+	if operator == "//" {
+		return quotient, nil
+	}
+	return rest, nil
+}
+
+func floats(operator string, a, b float64) (Value, error) {
+	switch operator {
+	case "+":
+		return a + b, nil
+	case "-":
+		return a - b, nil
+	case "*":
+		return a * b, nil
+	case "**":
+		return math.Pow(a, b), nil
+	}
+	if b == 0 {
+		return nil, errDivision
+	}
+	switch operator {
+	case "/":
+		return a / b, nil
+	case "//":
+		return math.Floor(a / b), nil
+	}
+	return a - b*math.Floor(a/b), nil
+}
+
+type attribute struct {
+	of   expression
+	name string
+	line int
+}
+
+func (a *attribute) value(r *run, f *frame) (Value, error) {
+	of, err := r.eval(a.of, f)
+	if err != nil {
+		return nil, err
+	}
+	v, err := member(of, a.name)
+	return v, atLine(err, a.line)
+}
+
+// member returns a method of a value or, if it has none of that name, an item.
+func member(of Value, name string) (Value, error) {
+	if m, ok := method(of, name); ok {
+		return m, nil
+	}
+	switch of := of.(type) {
+	case Undefined:
+		return nil, errors.New(of.name)
+	case *Dict:
+		if v, ok := of.values[name]; ok {
+			return v, nil
+		}
+		return Undefined{"'dict object' has no attribute '" + name + "'"}, nil
+	case *position:
+		if v, ok := of.member(name); ok {
+			return v, nil
+		}
+		return Undefined{"'jinja2.runtime.LoopContext object' has no attribute '" + name + "'"}, nil
+	}
+	if of == nil {
+		return Undefined{"'None' has no attribute '" + name + "'"}, nil
+	}
+	return Undefined{"'" + typeName(of) + " object' has no attribute '" + name + "'"}, nil
+}
+
+type subscript struct {
+	of, at expression
+	line   int
+}
+
+func (s *subscript) value(r *run, f *frame) (Value, error) {
+	of, err := r.eval(s.of, f)
+	if err != nil {
+		return nil, err
+	}
+	at, err := r.eval(s.at, f)
+	if err != nil {
+		return nil, err
+	}
+	v, err := item(of, at)
+	return v, atLine(err, s.line)
+}
+
+// item returns an item of a value or, if it has none of that name, a method.
+func item(of, at Value) (Value, error) {
+	if name, ok := at.(string); ok {
+		if d, ok := of.(*Dict); ok {
+			if v, ok := d.values[name]; ok {
+				return v, nil
+			}
+		}
+		return member(of, name)
+	}
+	if u, ok := of.(Undefined); ok {
+		return nil, errors.New(u.name)
+	}
+	i, ok := asInt(at)
+	n, err := length(of)
+	_, isDict := of.(*Dict)
+	if !ok || err != nil || isDict {
+		return Undefined{"'" + typeName(of) + " object' has no element " + str(at)}, nil
+	}
+	if i < 0 {
+		i += int64(n)
+	}
+	if i < 0 || i >= int64(n) {
+		return Undefined{"'" + typeName(of) + " object' has no element " + str(at)}, nil
+	}
+	if list, ok := of.(List); ok {
+		return list[i], nil
+	}
+	return runeAt(of.(string), int(i)), nil
+}
+
+func runeAt(s string, i int) string {
+	for _, c := range s {
+		if i == 0 {
+			return string(c)
+		}
+		i--
+	}
+	return ""
+}
+
+type slice struct {
+	of, from, to, step expression
+	line               int
+}
+
+func (s *slice) value(r *run, f *frame) (Value, error) {
+	of, err := r.eval(s.of, f)
+	if err != nil {
+		return nil, err
+	}
+	var bounds [3]*int64
+	for i, e := range []expression{s.from, s.to, s.step} {
+		if e == nil {
+			continue
+		}
+		v, err := r.eval(e, f)
+		if err != nil {
+			return nil, err
+		}
+		if v == nil {
+			continue
+		}
+		n, ok := asInt(v)
+		if !ok {
+			return nil, atLine(errors.New("slice indices must be integers or None"), s.line)
+		}
+		bounds[i] = &n
+	}
+	v, err := cut(r, of, bounds)
+	return v, atLine(err, s.line)
+}
+
+// cut is Python's of[from:to:step].
+func cut(r *run, of Value, bounds [3]*int64) (Value, error) {
+	if err := defined(of); err != nil {
+		return nil, err
+	}
+	_, isText := of.(string)
+	if _, isList := of.(List); !isText && !isList {
+		return nil, fmt.Errorf("'%s' object is not subscriptable", typeName(of))
+	}
+	list, _ := items(of)
+	if err := r.spend(16 * len(list)); err != nil {
+		return nil, err
+	}
+	n, step := int64(len(list)), int64(1)
+	if bounds[2] != nil {
+		step = min(max(*bounds[2], -n-1), n+1)
+	}
+	if step == 0 {
+		return nil, errors.New("slice step cannot be zero")
+	}
+	low, high := int64(0), n
+	if step < 0 {
+		low, high = -1, n-1
+	}
+	place := func(bound *int64, otherwise int64) int64 {
+		if bound == nil {
+			return otherwise
+		}
+		at := *bound
+		if at < 0 {
+			at += n
+		}
+		return min(max(at, low), high)
+	}
+	from, to := place(bounds[0], low), place(bounds[1], high)
+	if step < 0 {
+		from, to = place(bounds[0], high), place(bounds[1], low)
+	}
+	part := List{}
+	for i := from; step > 0 && i < to || step < 0 && i > to; i += step {
+		part = append(part, list[i])
+	}
+	if !isText {
+		return part, nil
+	}
+	var b strings.Builder
+	for _, c := range part {
+		b.WriteString(c.(string))
+	}
+	return b.String(), nil
+}
+
+// argumentList has the arguments of a call as they are written.
+type argumentList struct {
+	list  []expression
+	names []string
+	named []expression
+}
+
+func (l *argumentList) value(r *run, f *frame) (*arguments, error) {
+	a := &arguments{}
+	for _, e := range l.list {
+		v, err := r.eval(e, f)
+		if err != nil {
+			return nil, err
+		}
+		a.list = append(a.list, v)
+	}
+	for i, e := range l.named {
+		v, err := r.eval(e, f)
+		if err != nil {
+			return nil, err
+		}
+		if a.named == nil {
+			a.named = map[string]Value{}
+		}
+		a.named[l.names[i]] = v
+		a.order = l.names
+	}
+	return a, nil
+}
+
+type call struct {
+	callee    expression
+	arguments argumentList
+	line      int
+}
+
+func (c *call) value(r *run, f *frame) (Value, error) {
+	callee, err := r.eval(c.callee, f)
+	if err != nil {
+		return nil, err
+	}
+	do, ok := callee.(function)
+	if !ok {
+		if err := defined(callee); err != nil {
+			return nil, atLine(err, c.line)
+		}
+		return nil, atLine(fmt.Errorf("'%s' object is not callable", typeName(callee)), c.line)
+	}
+	a, err := c.arguments.value(r, f)
+	if err != nil {
+		return nil, err
+	}
+	if r.depth++; r.depth > maxDepth {
+		return nil, atLine(errors.New("calls nest too deeply"), c.line)
+	}
+	v, err := do(r, a)
+	r.depth--
+	return v, atLine(err, c.line)
+}
+
+type filtered struct {
+	operand   expression
+	name      string
+	apply     filter
+	arguments argumentList
+	line      int
+}
+
+func (e *filtered) value(r *run, f *frame) (Value, error) {
+	v, err := r.eval(e.operand, f)
+	if err != nil {
+		return nil, err
+	}
+	a, err := e.arguments.value(r, f)
+	if err != nil {
+		return nil, err
+	}
+	v, err = e.apply(r, v, a)
+	return v, atLine(err, e.line)
+}
+
+type tested struct {
+	operand   expression
+	holds     test
+	negated   bool
+	arguments argumentList
+	line      int
+}
+
+func (e *tested) value(r *run, f *frame) (Value, error) {
+	v, err := r.eval(e.operand, f)
+	if err != nil {
+		return nil, err
+	}
+	a, err := e.arguments.value(r, f)
+	if err != nil {
+		return nil, err
+	}
+	holds, err := e.holds(v, a)
+	return holds != e.negated, atLine(err, e.line)
+}
