@@ -90,9 +90,9 @@ type Strategy interface {
 	Begin() (include func(*infer.Request) bool)
 }
 
-// Updater is a Model whose instances can be exchanged while it serves. Its
+// Exchanger is a Model whose instances can be exchanged while it serves. Its
 // methods are not called concurrently, but for Close.
-type Updater interface {
+type Exchanger interface {
 	// Grow brings up the instances that config asks for and that are not there. When
 	// these are ready and, as in Start, have been reported, it returns them as added, and
 	// the instances that are there and not asked for as surplus. Both go on until End. What is

@@ -12,7 +12,7 @@
 // through Events. Other interfaces are optional, and asked for by type assertion:
 // Innermost finds what stands behind wrappers.
 //
-// Callers: package models opens, completes, starts, updates and closes a Model; these
+// Callers: package models opens, completes, starts and closes a Model and exchanges its instances; these
 // calls follow each other, but Close may come at any time. A scheduler calls instances, from any goroutine: Execute again
 // only after Done, or where Pipeliner.Ahead allows one batch more. An instance calls
 // Batch.Done once and each task's Send until a final response; both may be called inside

@@ -39,19 +39,19 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.So
 	for i, number := range fresh {
 		loads.Go(boundary.Guard(r.config.Log, boundary.Models, func() {
 			if serving[i] != nil {
-				if u, can, err := serving[i].Update(ctx, d); can {
-					results[i] = catalog.Result{Number: number, Update: u, Updated: true, Err: err}
+				if u, can, err := serving[i].Regroup(ctx, d); can {
+					results[i] = catalog.Result{Number: number, Exchange: u, Exchanged: true, Err: err}
 					return
 				}
 			}
 			v, err := r.loadVersion(ctx, c.op, d, number, s.Upload)
 			results[i] = catalog.Result{Number: number, Loaded: v, Err: err}
-		}, func(err error) { results[i] = catalog.Result{Number: number, Updated: serving[i] != nil, Err: err} }))
+		}, func(err error) { results[i] = catalog.Result{Number: number, Exchanged: serving[i] != nil, Err: err} }))
 	}
 	loads.Wait()
 	if errors.Is(context.Cause(ctx), errOvertaken) {
 		for i := range results { // some came up all the same
-			if results[i].Err == nil && !results[i].Updated {
+			if results[i].Err == nil && !results[i].Exchanged {
 				r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", id, results[i].Number, errOvertaken.Status())
 				results[i].Err = errOvertaken
 			}
@@ -76,7 +76,7 @@ func (r *Registry) commit(id repository.Identity, s *catalog.Source, results []c
 	defer r.ending.Done()
 	exiting = r.catalog.Commit(id, s, results)
 	for _, x := range results {
-		_ = x.Update.Commit()
+		_ = x.Exchange.Commit()
 	}
 	return exiting
 }
@@ -97,7 +97,7 @@ func (r *Registry) loadFailed(id repository.Identity, s *catalog.Source, results
 		if x.Loaded != nil {
 			r.end(id, x.Number, x.Loaded)
 		}
-		x.Update.Drop()
+		x.Exchange.Drop()
 	}
 	r.restore(id, s, pieces)
 	if r.loader.Exiting() { // what it was made of may have gone already

@@ -139,7 +139,7 @@ func match(present, wanted []*Instance) (kept, surplus []*Instance) {
 	return kept, left
 }
 
-// Grow implements backend.Updater.
+// Grow implements backend.Exchanger.
 func (m *Model) Grow(ctx context.Context, config *kserve.ModelConfig, json []byte) (added, surplus []backend.Instance, err error) {
 	wanted, err := m.makeInstances(config, json)
 	if err != nil {
@@ -169,7 +169,7 @@ func (m *Model) Grow(ctx context.Context, config *kserve.ModelConfig, json []byt
 	return added, surplus, nil
 }
 
-// Leave implements backend.Updater.
+// Leave implements backend.Exchanger.
 func (m *Model) Leave(instance backend.Instance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -179,7 +179,7 @@ func (m *Model) Leave(instance backend.Instance) {
 	}
 }
 
-// End implements backend.Updater.
+// End implements backend.Exchanger.
 func (m *Model) End(ctx context.Context, instance backend.Instance) error {
 	in, ok := instance.(*Instance)
 	if !ok || in.model != m {

@@ -53,10 +53,10 @@ func TestInstancesGrowWhileTheModelServes(t *testing.T) {
 	cpu := func(n int32, passive bool) *kserve.ModelInstanceGroup {
 		return &kserve.ModelInstanceGroup{Name: "identity_0", Kind: kserve.ModelInstanceGroup_KIND_CPU, Count: n, Passive: passive}
 	}
-	updater := m.model.(backend.Updater)
+	exchanger := m.model.(backend.Exchanger)
 	grow := func(groups ...*kserve.ModelInstanceGroup) (added, surplus []backend.Instance, err error) {
 		c, text := groupsOf(t, config, groups...)
-		return updater.Grow(t.Context(), c, text)
+		return exchanger.Grow(t.Context(), c, text)
 	}
 
 	added, surplus, err := grow(cpu(3, false))
@@ -78,7 +78,7 @@ func TestInstancesGrowWhileTheModelServes(t *testing.T) {
 		t.Errorf("the passive instance is not ready: %v", err)
 	}
 	for _, in := range surplus {
-		if err := updater.End(t.Context(), in); err != nil {
+		if err := exchanger.End(t.Context(), in); err != nil {
 			t.Error(err)
 		}
 	}
@@ -119,8 +119,8 @@ func TestEndWaitsForTheBatch(t *testing.T) {
 	m := r.start("waits_for_cancellation", infer.Uint8)
 	config, text := groupsOf(t, modelConfig("waits_for_cancellation", 1, infer.Uint8),
 		&kserve.ModelInstanceGroup{Name: "n", Kind: kserve.ModelInstanceGroup_KIND_MODEL, Count: 1})
-	updater := m.model.(backend.Updater)
-	_, surplus, err := updater.Grow(t.Context(), config, text)
+	exchanger := m.model.(backend.Exchanger)
+	_, surplus, err := exchanger.Grow(t.Context(), config, text)
 	if err != nil || len(surplus) != 1 {
 		t.Fatalf("got %v surplus, %v", surplus, err)
 	}
@@ -130,7 +130,7 @@ func TestEndWaitsForTheBatch(t *testing.T) {
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	go func() { ended <- updater.End(ctx, surplus[0]) }()
+	go func() { ended <- exchanger.End(ctx, surplus[0]) }()
 	if !testkit.Within(patience, func() bool { return m.names() == "n_0" }) {
 		t.Fatalf("the instance is still listed: %s", m.names())
 	}

@@ -45,9 +45,9 @@ type Model struct {
 }
 
 var (
-	_ backend.Model   = (*Model)(nil)
-	_ backend.Updater = (*Model)(nil)
-	_ backend.Patient = (*Model)(nil)
+	_ backend.Model     = (*Model)(nil)
+	_ backend.Exchanger = (*Model)(nil)
+	_ backend.Patient   = (*Model)(nil)
 )
 
 // Start implements backend.Model.

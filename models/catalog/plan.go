@@ -9,10 +9,10 @@ import (
 // plan says what a model needs to be served from another source. Each version of
 // the new source is in one of the first three lists; all ascend.
 type plan struct {
-	keep   []int64 // goes on as it is
-	update []int64 // needs other instances
-	load   []int64
-	leave  []int64 // serves, and is to be unloaded when the others are up
+	keep     []int64 // goes on as it is
+	exchange []int64 // needs other instances
+	load     []int64
+	leave    []int64 // serves, and is to be unloaded when the others are up
 }
 
 // planChange compares what a model is served from with what it is to be served
@@ -33,7 +33,7 @@ func planChange(was, now *Source, serving []int64) plan {
 		case differ == config.Differ, !slices.Contains(serving, number), !was.Files.SameFor(now.Files, number):
 			p.load = append(p.load, number)
 		case differ == config.GroupsDiffer:
-			p.update = append(p.update, number)
+			p.exchange = append(p.exchange, number)
 		default:
 			p.keep = append(p.keep, number)
 		}

@@ -106,7 +106,7 @@ func (k *Catalog) Begin(id repository.Identity, s *Source) (fresh []int64, servi
 		was = nil
 	}
 	p := planChange(was, s, m.readyLocked())
-	fresh = slices.Sorted(slices.Values(slices.Concat(p.load, p.update)))
+	fresh = slices.Sorted(slices.Values(slices.Concat(p.load, p.exchange)))
 	serving = make([]*version.Version, len(fresh))
 	for i, number := range fresh {
 		v := m.versions[number]
@@ -116,7 +116,7 @@ func (k *Catalog) Begin(id repository.Identity, s *Source) (fresh []int64, servi
 		}
 		if v.state != Ready {
 			v.state, v.reason, v.loaded = Loading, "", nil
-		} else if slices.Contains(p.update, number) {
+		} else if slices.Contains(p.exchange, number) {
 			serving[i] = v.loaded
 		}
 	}
@@ -128,11 +128,11 @@ func (k *Catalog) Begin(id repository.Identity, s *Source) (fresh []int64, servi
 type Result struct {
 	Number int64
 	Loaded *version.Version // nil after an error
-	// Updated says that this is no other version but one that served and is to have
-	// other instances, by Update unless there is an error.
-	Updated bool
-	Update  *version.Exchange
-	Err     error
+	// Exchanged says that this is no other version but one that served and is to have
+	// other instances, by Exchange unless there is an error.
+	Exchanged bool
+	Exchange  *version.Exchange
+	Err       error
 }
 
 // Commit has all versions change hands at once, and the model be served from s. It reports
@@ -144,8 +144,8 @@ func (k *Catalog) Commit(id repository.Identity, s *Source, results []Result) (e
 	ended := k.retireLocked(m, s.Versions)
 	for _, x := range results {
 		v := m.versions[x.Number]
-		if x.Update != nil {
-			v.loaded = x.Update.After()
+		if x.Exchange != nil {
+			v.loaded = x.Exchange.After()
 			continue
 		}
 		if v.state == Ready { // else the server exits and has ended it
@@ -173,7 +173,7 @@ func (k *Catalog) Fail(id repository.Identity, results []Result, reasons []strin
 	for i, x := range results {
 		v := m.versions[x.Number]
 		state := Unavailable
-		if x.Updated {
+		if x.Exchanged {
 			state = Ready
 		}
 		if x.Err != nil {

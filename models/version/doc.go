@@ -14,10 +14,10 @@
 // instances. The unload timeout of the model and Registry.Lifetime bound these waits; what
 // is left then is ended by force.
 //
-// An Exchange gives an open version other instances. Update and Resize bring up what is
+// An Exchange gives an open version other instances. Regroup and Resize bring up what is
 // new and hold it back behind the warm-up barrier:
 //
-//	(nothing) ─ Update, Resize ─▶ prepared ─ Commit ─▶ new instances take batches, surplus ones end when idle
+//	(nothing) ─ Regroup, Resize ─▶ prepared ─ Commit ─▶ new instances take batches, surplus ones end when idle
 //	                                 └────── Drop ───▶ new instances end, all is as it was
 //
 // # The way of a request
@@ -39,7 +39,7 @@
 //
 // # Callers
 //
-// The registry calls Load, Update, Resize, Commit and Drop from its operations, one at a
+// The registry calls Load, Regroup, Resize, Commit and Drop from its operations, one at a
 // time for each version, and Close once; while the server exits, Close may come beside an
 // exchange. All else may be called at any time and from any goroutine; after Close it
 // refuses, or describes what was.

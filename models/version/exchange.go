@@ -19,17 +19,17 @@ import (
 // warm, and waits. Its owner calls Commit or Drop once. A nil one does nothing.
 type Exchange struct {
 	before, after  *Version
-	updater        backend.Updater
+	exchanger      backend.Exchanger
 	added, surplus []backend.Instance
 }
 
 // After returns the version as it is after Commit. The owner has requests find it before.
 func (e *Exchange) After() *Version { return e.after }
 
-// Update prepares a version that serves for a description that differs from its own in the
+// Regroup prepares a version that serves for a description that differs from its own in the
 // instances alone, and perhaps in the choice of versions. can is false where the version
 // has to be loaded anew. At most one exchange of a version goes on at a time.
-func (v *Version) Update(ctx context.Context, d *repository.Description) (e *Exchange, can bool, err error) {
+func (v *Version) Regroup(ctx context.Context, d *repository.Description) (e *Exchange, can bool, err error) {
 	if err := d.Check(); err != nil {
 		return nil, true, err
 	}
@@ -81,7 +81,7 @@ func groupNamed(config *kserve.ModelConfig, name string) (*kserve.ModelInstanceG
 // exchange prepares the instances of config, which differs from that of the
 // version in them alone.
 func (v *Version) exchange(ctx context.Context, c *kserve.ModelConfig) (e *Exchange, can bool, err error) {
-	updater, ok := v.model.(backend.Updater)
+	exchanger, ok := v.model.(backend.Exchanger)
 	if !ok || onlyPassive(c.GetInstanceGroup()) {
 		return nil, false, nil // requests that wait would wait for ever
 	}
@@ -93,8 +93,8 @@ func (v *Version) exchange(ctx context.Context, c *kserve.ModelConfig) (e *Excha
 	if err != nil {
 		return nil, true, err
 	}
-	e = &Exchange{before: v, after: v.with(c, json, share), updater: updater}
-	if e.added, e.surplus, err = updater.Grow(ctx, c, json); err == nil {
+	e = &Exchange{before: v, after: v.with(c, json, share), exchanger: exchanger}
+	if e.added, e.surplus, err = exchanger.Grow(ctx, c, json); err == nil {
 		err = v.warmed(ctx)
 	}
 	if err != nil {
@@ -149,7 +149,7 @@ func (e *Exchange) Commit() (left []string) {
 	more.Store(int64(len(e.surplus)))
 	var idle sync.WaitGroup
 	for _, in := range e.surplus {
-		e.updater.Leave(in)
+		e.exchanger.Leave(in)
 		known := v.barrier.Retire(in)
 		drained := make(chan struct{}) // closed by the scheduler
 		if known == nil {              // a passive one
@@ -197,7 +197,7 @@ func (e *Exchange) leave(in, known backend.Instance, drained <-chan struct{}) {
 
 func (e *Exchange) end(ctx context.Context, in backend.Instance) {
 	log := e.before.log.With().Str("model", e.before.info.Name).Int64("version", e.before.info.Version).Str("instance", in.Name()).Logger()
-	if err := e.updater.End(ctx, in); err != nil {
+	if err := e.exchanger.End(ctx, in); err != nil {
 		log.Error().Msgf("ending the instance: %v", err)
 		return
 	}
