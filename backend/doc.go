@@ -12,11 +12,12 @@
 // through Events. Other interfaces are optional, and asked for by type assertion:
 // Innermost finds what stands behind wrappers.
 //
-// Callers: package models opens, completes, starts and closes a Model and exchanges its instances; these
-// calls follow each other, but Close may come at any time. A scheduler calls instances, from any goroutine: Execute again
-// only after Done, or where Pipeliner.Ahead allows one batch more. An instance calls
-// Batch.Done once and each task's Send until a final response; both may be called inside
-// Execute, and the scheduler may call Execute inside Done.
+// Callers: package models opens, completes, starts and closes a Model, and exchanges its
+// instances; these calls follow each other, but Close may come at any time. A scheduler
+// calls instances, from any goroutine: Execute again only after Done, or where
+// Pipeliner.Ahead allows one batch more. An instance calls Batch.Done once and each task's
+// Send until a final response; both may be called inside Execute, and the scheduler may
+// call Execute inside Done.
 //
 // Locks: Execute, Withdraw, Cancel, Ready and Await are called without a lock of the
 // scheduler's. Pipeliner.Ahead and a Strategy are called with its lock held: they neither
