@@ -137,13 +137,14 @@ var tracedEntries = map[string]string{
 	"ens/1 ensemble": tracedHTTP + tracedOut + tracedSent,
 	"bad/1 bad":      tracedHTTP + tracedRun + tracedSent,
 	"ident/1 grpc":   tracedBegin + tracedRun + tracedOut + tracedGRPC + tracedReply,
+	"bad/1 refused":  tracedBegin + tracedRun + tracedGRPC + tracedReply,
 	"rep/1 stream":   tracedBegin + tracedOut + tracedOut + tracedRun + tracedGRPC + tracedReply + tracedReply + tracedReply,
 
 	"ident/1 ensemble": tracedInner, "bls/1 ensemble": tracedInner, "ident/1 inner": tracedInner,
 }
 
 var tracedParents = map[string]string{
-	"ident/1 http": "", "ens/1 ensemble": "", "bad/1 bad": "", "ident/1 grpc": "", "rep/1 stream": "",
+	"ident/1 http": "", "ens/1 ensemble": "", "bad/1 bad": "", "ident/1 grpc": "", "bad/1 refused": "", "rep/1 stream": "",
 	"ident/1 ensemble": "ens/1 ensemble", "bls/1 ensemble": "ens/1 ensemble", "ident/1 inner": "bls/1 ensemble",
 }
 
@@ -167,12 +168,12 @@ func TestTraceFilesHaveTritonsEntries(t *testing.T) {
 	}
 }
 
-// TestTraceFilesSameAsTriton has Triton trace the same requests: the five of clients make a
+// TestTraceFilesSameAsTriton has Triton trace the same requests: the six of clients make a
 // file. Which of compute and response it writes first differs from run to run.
 func TestTraceFilesSameAsTriton(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.json")
 	s := startTriton(t, yardstick(t), tracedModels(t), "--trace-config=level=TIMESTAMPS", "--trace-config=level=TENSORS",
-		"--trace-config=rate=1", "--trace-config=triton,file="+path, "--trace-config=triton,log-frequency=5")
+		"--trace-config=rate=1", "--trace-config=triton,file="+path, "--trace-config=triton,log-frequency=6")
 	s.runClient("traces.py", "infer")
 	path += ".0"
 	s.until("the trace file", func() bool {

@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"server/http1":           {"boundary", "memory", "server/connections"},
 	"server/http1/http1test": {},
 	"server/jsontext":        {},
-	"server/openai":          {"boundary", "infer", "kserve", "memory", "models", "server", "server/http1", "server/jsontext", "server/openai/jinja", "server/rest", "server/rest/body", "server/rest/generate"},
+	"server/openai":          {"boundary", "infer", "infer/trace", "kserve", "memory", "models", "server", "server/http1", "server/jsontext", "server/openai/jinja", "server/rest", "server/rest/body", "server/rest/generate", "server/tracing"},
 	"server/openai/jinja":    {},
 	"server/regions":         {"infer", "memory", "shm"},
 	"server/tracing":         {"boundary", "infer", "infer/trace", "server/jsontext"},

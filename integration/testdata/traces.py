@@ -37,6 +37,10 @@ def infer():
             raise AssertionError("the model that fails has not failed")
     with grpc.InferenceServerClient(GRPC) as client:
         client.infer("ident", tensors(grpc), request_id="grpc", headers={"traceparent": CONTEXT})
+        try:
+            client.infer("bad", tensors(grpc), request_id="refused")
+        except InferenceServerException:
+            pass
         came = queue.Queue()
         client.start_stream(lambda result, error: came.put((result, error)))
         client.async_stream_infer("rep", tensors(grpc), request_id="stream", enable_empty_final_response=True)

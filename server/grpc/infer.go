@@ -53,13 +53,12 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 	err = server.InferOn(ctx, g.core, &target, &q.Infer, one.send)
 	q.ReleaseInputs()
 	encoded, err := finish(ctx, q, target, &one, message.Overdue{After: g.cfg.WriteTimeout, Conn: conn, Log: g.log}, err)
+	t.Stamp(trace.GRPCSendStart)
+	defer t.Stamp(trace.GRPCSendEnd) // of an error: the transport sends it when this returns
 	if err != nil {
 		return err
 	}
-	t.Stamp(trace.GRPCSendStart)
-	err = stream.SendMsg(encoded)
-	t.Stamp(trace.GRPCSendEnd)
-	return err
+	return stream.SendMsg(encoded)
 }
 
 // tellCancellation has verbose logs say when a client cancels what a handler serves,

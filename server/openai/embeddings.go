@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
@@ -24,9 +25,12 @@ func (h *endpoints) serveEmbeddings(w *http1.Reply, r *http1.Request) error {
 	q := &embedding{}
 	q.h, q.charge.Account = h, h.bodies.Account
 	defer q.release()
+	since := h.traces.Moment()
 	if err := h.whole(w, r, func(text []byte, _ *memory.Charge) error { return q.read(r, text) }); err != nil {
 		return err
 	}
+	t := h.trace(&q.req, r, since)
+	defer t.Finish()
 	r.Watch()
 	defer r.Unwatch()
 	response, err := q.one(r.Context())
@@ -55,7 +59,9 @@ func (h *endpoints) serveEmbeddings(w *http1.Reply, r *http1.Request) error {
 	} else {
 		b = append(b, "null"...)
 	}
+	t.Stamp(trace.HTTPSendStart)
 	w.Send(http.StatusOK, append(b, '}'))
+	t.Stamp(trace.HTTPSendEnd)
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/rest/body"
+	"github.com/nereid-serving/nereid/server/tracing"
 )
 
 const (
@@ -30,6 +31,7 @@ type endpoints struct {
 	cfg          Config
 	core         server.Core
 	allocate     server.Allocator
+	traces       *tracing.Tracer
 	bodies       *body.Gatherer
 	restrictions server.Restrictions
 	template     *chatTemplate // nil: there is no chat
@@ -49,7 +51,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*rest.FrontEnd, er
 	}
 	cfg.REST = cfg.REST.WithDefaults()
 	cfg.DefaultMaxTokens = cmp.Or(cfg.DefaultMaxTokens, 16)
-	h := &endpoints{cfg: cfg, core: parts.Core, allocate: parts.Allocate, log: log, noticed: map[string]time.Time{}}
+	h := &endpoints{cfg: cfg, core: parts.Core, allocate: parts.Allocate, traces: parts.Traces, log: log, noticed: map[string]time.Time{}}
 	h.restrictions, _ = newRestrictions(cfg.Restricted) // Validate has tried it
 	var err error
 	if h.template, err = loadTemplate(cfg.Tokenizer, cfg.ChatTemplate); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -28,9 +29,12 @@ func (h *endpoints) serveGeneration(w *http1.Reply, r *http1.Request, chat bool)
 	g := &generation{chat: chat, id: newID(), created: time.Now().Unix()}
 	g.h, g.charge.Account = h, h.bodies.Account
 	defer g.release()
+	since := h.traces.Moment()
 	if err := h.whole(w, r, func(text []byte, _ *memory.Charge) error { return g.read(r, text) }); err != nil {
 		return err
 	}
+	t := h.trace(&g.req, r, since)
+	defer t.Finish()
 	r.Watch()
 	defer r.Unwatch()
 	if g.stream {
@@ -50,7 +54,10 @@ func (h *endpoints) serveGeneration(w *http1.Reply, r *http1.Request, chat bool)
 		return err
 	}
 	defer g.charge.Give(memory.JSON, size)
-	w.Send(http.StatusOK, g.appendWhole(nil, first, text))
+	whole := g.appendWhole(nil, first, text)
+	t.Stamp(trace.HTTPSendStart)
+	w.Send(http.StatusOK, whole)
+	t.Stamp(trace.HTTPSendEnd)
 	return nil
 }
 
@@ -140,6 +147,7 @@ func (g *generation) serveStream(w *http1.Reply, r *http1.Request) error {
 			s.end()
 		}
 		w.End()
+		g.req.Trace.Stamp(trace.HTTPSendEnd)
 		return nil
 	}
 }
@@ -217,6 +225,7 @@ func (s *stream) begin() {
 		return
 	}
 	s.begun = true
+	s.g.req.Trace.Stamp(trace.HTTPSendStart)
 	s.w.ContentType = typeEvents
 	s.w.Begin(http.StatusOK)
 	if s.g.chat {

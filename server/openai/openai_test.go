@@ -22,6 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/servertest"
+	"github.com/nereid-serving/nereid/server/tracing"
 )
 
 // textModel has inputs of these names: BYTES, or a type behind a colon.
@@ -76,9 +77,15 @@ type service struct {
 // serve runs a front end until the test ends; then all memory must have come back.
 func serve(t *testing.T, cfg Config, list ...*servertest.Model) *service {
 	t.Helper()
+	return serveTraced(t, cfg, nil, list...)
+}
+
+// serveTraced is serve with a tracer.
+func serveTraced(t *testing.T, cfg Config, traces *tracing.Tracer, list ...*servertest.Model) *service {
+	t.Helper()
 	core := servertest.NewCore(list...)
 	blocks := &servertest.Blocks{Account: memory.New(memory.Config{Limit: 1 << 27})}
-	parts := server.Parts{Core: core, Allocate: blocks.Allocate, Memory: blocks.Account, Logging: &servertest.Log[server.LogSettings]{}}
+	parts := server.Parts{Core: core, Allocate: blocks.Allocate, Memory: blocks.Account, Logging: &servertest.Log[server.LogSettings]{}, Traces: traces}
 	cfg.REST.Address = "127.0.0.1"
 	h, err := New(cfg, parts, zerolog.Nop())
 	if err != nil {

@@ -1,0 +1,19 @@
+package openai
+
+import (
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/infer/trace"
+	"github.com/nereid-serving/nereid/server/http1"
+)
+
+// trace has a request recorded if it is traced. Its body, which names the model, was read
+// since a moment of h.traces. The caller calls Finish.
+func (h *endpoints) trace(req *infer.Request, r *http1.Request, since int64) *trace.Trace {
+	if !h.traces.On() {
+		return nil
+	}
+	req.Trace = h.traces.Sample(req.Model, false, r.Header)
+	req.Trace.StampAt(trace.HTTPReceiveStart, since)
+	req.Trace.Stamp(trace.HTTPReceiveEnd)
+	return req.Trace
+}
