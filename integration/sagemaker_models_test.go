@@ -236,6 +236,24 @@ func TestSageMakersFailuresLeaveNothing(t *testing.T) {
 	}
 }
 
+// TestSageMakersUnloadByAnotherName has a model loaded with a name of its own and unloaded without it: nothing is
+// waited for, and the model can be loaded again.
+func TestSageMakersUnloadByAnotherName(t *testing.T) {
+	s, p := startPlatform(t)
+	const header, name = "X-Amzn-SageMaker-Target-Model", "target"
+	for range 2 {
+		p.want(http.StatusOK, http.MethodPost, "/models", p.loadBody("hash", "a"), header, name)
+		p.want(http.StatusOK, http.MethodDelete, "/models/hash", "")
+		p.want(http.StatusNotFound, http.MethodGet, "/models/hash", "")
+	}
+	p.want(http.StatusOK, http.MethodPost, "/models", p.loadBody("hash", "a"), header, name)
+	p.want(http.StatusOK, http.MethodPost, "/models/hash/invoke", platformRequest, header, name)
+	p.want(http.StatusOK, http.MethodDelete, "/models/hash", "", header, name)
+	if text := modelIndex(t, s); text != "[]" {
+		t.Errorf("got the index %s, want nothing", text)
+	}
+}
+
 // TestSageMakersModelsNeedExplicitMode: with Triton's text. Restrictions are those of HTTP.
 func TestSageMakersModelsNeedExplicitMode(t *testing.T) {
 	base, port := platformModels(t), freePorts(t, 1)[0]
