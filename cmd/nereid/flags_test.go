@@ -59,6 +59,12 @@ func TestFlagsFillOptions(t *testing.T) {
 		{"backend config", []string{"--backend-config=python,a=1", "--backend-config=b=2", "--backend-config=python,a=x,y=3"}, func(o *Options) {
 			o.Backends.Settings = map[string]map[string]string{"python": {"a": "x,y=3"}, "": {"b": "2"}}
 		}},
+		{"openai", []string{"--openai-port=9000", "--openai-address=::1", "--openai-backend=vllm", "--openai-default-max-tokens=7", "--openai-tokenizer=t",
+			"--openai-chat-template=c", "--openai-tensor=text_input=P", "--openai-tensor=text_output=A", "--openai-restricted-api=inference,health:k=v"}, func(o *Options) {
+			v := nereid.Restriction{Header: "k", Value: "v"}
+			o.OpenAI = nereid.OpenAIOptions{Allow: true, Address: "::1", Port: 9000, DefaultMaxTokens: 7, Format: "vllm", Tokenizer: "t", ChatTemplate: "c",
+				Tensors: map[string]string{"text_input": "P", "text_output": "A"}, Restricted: map[string]nereid.Restriction{"inference": v, "health": v}}
+		}},
 		{"restricted", []string{"--http-restricted-api=health,trace:k=v=w", "--http-restricted-api=logging:l=m"}, func(o *Options) {
 			o.HTTP.Restricted = map[string]nereid.Restriction{
 				"health": {Header: "k", Value: "v=w"}, "trace": {Header: "k", Value: "v=w"}, "logging": {Header: "l", Value: "m"},
@@ -122,6 +128,13 @@ func TestWrongFlagsAreExplained(t *testing.T) {
 		{[]string{"--log-verbose=2147483648"}, bad("--log-verbose", "Provided option value is out of bound. Got 2147483648")},
 		{[]string{"--log-info="}, bad("--log-info", "invalid value for bool option: ")},
 		{[]string{"--model-config-name="}, bad("--model-config-name", "Error: empty argument for --model-config-name")},
+		{[]string{"--openai-restricted-api=embedding:k=v"}, bad("--openai-restricted-api", "Unknown API 'embedding'. Available APIs: "+
+			"['inference', 'model-repository', 'metrics', 'health']")},
+		{[]string{"--openai-restricted-api=health:k=v", "--openai-restricted-api=health:k=w"}, bad("--openai-restricted-api",
+			"restricted api 'health' can not be specified in multiple config groups")},
+		{[]string{"--openai-backend=other"}, bad("--openai-backend", "invalid argument for --openai-backend. Must be vllm or tensorrtllm.")},
+		{[]string{"--openai-tensor=text_input"}, bad("--openai-tensor", "--openai-tensor option format is <tensor>=<name>. Got text_input")},
+		{[]string{"--openai-default-max-tokens=0"}, bad("--openai-default-max-tokens", "--openai-default-max-tokens must be greater than 0")},
 		{[]string{"--http-max-input-size=0"}, bad("--http-max-input-size", "--http-max-input-size must be greater than 0")},
 		{[]string{"--grpc-infer-thread-count=1"}, bad("--grpc-infer-thread-count",
 			"invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.")},
