@@ -176,6 +176,7 @@ func (o *Options) httpConfig(all *connections.Budget) rest.Config {
 	c.Address, c.Port, c.ReusePort, c.Connections = h.Address, h.Port, h.ReusePort, all
 	c.ServerName, c.ServerVersion = o.ServerID, ProtocolVersion
 	c.MaxInputBytes, c.ForwardPattern, c.Restricted = h.MaxInputBytes, h.ForwardPattern, restrictions(h.Restricted)
+	c.MaxGroupInstances = o.Limits.GroupInstances
 	// Half of the time is for requests in flight, and for models.
 	c.ExitTimeout, c.DrainTime = o.exitTimeout(), min(c.DrainTime, o.exitTimeout()/2)
 	return c

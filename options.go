@@ -6,8 +6,12 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -32,6 +36,7 @@ type Options struct {
 	CacheBytes         int64         // of the response cache; 0 is none
 	AllowClientSHM     bool          // --allow-client-shm: clients may register regions of shared memory
 	MaxClientRegions   int           // --client-shm-max-regions: how many there may be; 0 is regions.DefaultMost
+	Limits             ModelLimits
 	Repository         RepositoryOptions
 	HTTP               HTTPOptions
 	HTTPS              HTTPSOptions
@@ -189,6 +194,18 @@ type MetricsOptions struct {
 	Series metrics.Config
 }
 
+// ModelLimits bound what models, and requests about them, may ask. Those of clients are
+// in HTTPOptions and GRPCOptions. 0 is the default of each.
+type ModelLimits struct {
+	QueuedRequests int // --model-max-queued-requests: that wait for one version
+	GroupInstances int // --model-max-requested-instances: that a request may give a group
+	LoadFiles      int // --model-max-load-files: files and directories that come with a load request
+	// Processes have Instances, --model-max-instances; Output, --model-max-printed-lines,
+	// --model-printed-lines-per-second and --model-max-printed-line-size; and Calls,
+	// --model-max-calls, --model-max-call-size and --model-max-call-files.
+	Processes process.Limits
+}
+
 // RateLimitOptions are about which instance is next.
 type RateLimitOptions struct {
 	ExecutionCount bool // --rate-limit=execution_count
@@ -226,6 +243,10 @@ func Defaults() Options {
 		ExitOnError: true,
 
 		MaxClientRegions: regions.DefaultMost,
+		Limits: ModelLimits{
+			QueuedRequests: scheduler.DefaultMaxQueue, GroupInstances: models.MaxInstances, LoadFiles: repository.DefaultUploadEntries,
+			Processes: process.Limits{}.WithDefaults(),
+		},
 		Repository: RepositoryOptions{
 			Control: ControlNone, PollInterval: 15 * time.Second, LoadThreads: 4, StrictReadiness: true,
 			AgentDirectory: "/opt/tritonserver/repoagents",

@@ -92,11 +92,13 @@ func New(o Options) (_ *Server, err error) {
 			Backends: map[string]backend.Backend{"python": pythonBackend}, BackendDirectory: o.Backends.Directory,
 			BackendSettings: s.options.ownSettings, Limiter: o.RateLimit.limiter(), Allocate: s.lend(memory.Stacked),
 			Padding: s.lend(memory.Padding), Memory: s.account, DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog,
-			Metrics: counters, Cache: responses, Log: s.log,
+			MaxQueue: o.Limits.QueuedRequests,
+			Metrics:  counters, Cache: responses, Log: s.log,
 		},
 		Repository: opened, Unusable: s.unusable != nil, StrictReadiness: o.Repository.StrictReadiness,
 		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.Repository.pollInterval(),
 		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, UnloadTimeout: config.UnloadTimeout,
+		MaxLoadFiles: o.Limits.LoadFiles, MaxGroupInstances: o.Limits.GroupInstances,
 	})
 	s.makeRegions(counters)
 	if err := s.makeTraces(); err != nil {
@@ -168,7 +170,7 @@ func (s *Server) makePython(counters *metrics.Registry) (python.Config, backend.
 	}
 	s.supervisor, err = process.New(process.Environment{
 		Requests: s.requests, Log: s.log, Stdout: s.options.Stdout, Stderr: s.options.Stderr, LogLevels: logLevels(s.options.Logging),
-		Metrics: counters, HostPolicies: s.options.HostPolicies, Memory: s.account, SoleParent: s.options.SoleParent,
+		Limits: s.options.Limits.Processes, Metrics: counters, HostPolicies: s.options.HostPolicies, Memory: s.account, SoleParent: s.options.SoleParent,
 	})
 	if err != nil {
 		return config, brokenBackend{err}

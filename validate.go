@@ -3,6 +3,7 @@ package nereid
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -24,10 +25,42 @@ func (o *Options) Validate() error {
 	case o.CacheBytes < 0:
 		return fmt.Errorf("CacheBytes is %d, want at least 0", o.CacheBytes)
 	}
+	if err := o.Limits.validate(); err != nil {
+		return fmt.Errorf("Limits.%w", err)
+	}
 	if err := o.HostPolicies.Validate(); err != nil {
 		return fmt.Errorf("HostPolicies: %w", err)
 	}
 	return o.validateEndpoints()
+}
+
+// The longest printed line that a process may be allowed, in bytes: as much is buffered
+// for each stream of each process.
+const mostLineBytes = 16 << 20
+
+func (l *ModelLimits) validate() error {
+	p := &l.Processes
+	for _, field := range []struct {
+		name  string
+		value int64
+		most  int64
+	}{
+		{"QueuedRequests", int64(l.QueuedRequests), math.MaxInt64},
+		{"GroupInstances", int64(l.GroupInstances), math.MaxInt32},
+		{"LoadFiles", int64(l.LoadFiles), math.MaxInt64},
+		{"Processes.Instances", int64(p.Instances), math.MaxInt32},
+		{"Processes.Output.Burst", int64(p.Output.Burst), math.MaxInt32},
+		{"Processes.Output.PerSecond", int64(p.Output.PerSecond), math.MaxInt32},
+		{"Processes.Output.LineBytes", int64(p.Output.LineBytes), mostLineBytes},
+		{"Processes.Calls.Most", int64(p.Calls.Most), math.MaxInt32},
+		{"Processes.Calls.Bytes", p.Calls.Bytes, math.MaxInt64 / 2},
+		{"Processes.Calls.Files", int64(p.Calls.Files), math.MaxInt32},
+	} {
+		if field.value < 0 || field.value > field.most {
+			return fmt.Errorf("%s is %d, want 0 to %d", field.name, field.value, field.most)
+		}
+	}
+	return nil
 }
 
 func (o *Options) validateEndpoints() error {

@@ -20,6 +20,11 @@ func TestValidateNamesTheField(t *testing.T) {
 			o.Repository.Control, o.Repository.StartupModels = ControlExplicit, []string{"*", "m"}
 		}},
 		{"CacheBytes is -1", func(o *Options) { o.CacheBytes = -1 }},
+		{"Limits.QueuedRequests is -1", func(o *Options) { o.Limits.QueuedRequests = -1 }},
+		{"Limits.GroupInstances is 2147483648", func(o *Options) { o.Limits.GroupInstances = 1 << 31 }},
+		{"Limits.Processes.Output.LineBytes is 16777217", func(o *Options) { o.Limits.Processes.Output.LineBytes = 16<<20 + 1 }},
+		{"Limits.Processes.Calls.Bytes is -1", func(o *Options) { o.Limits.Processes.Calls.Bytes = -1 }},
+		{"GRPC.StreamWindowBytes is 65535", func(o *Options) { o.GRPC.Limits.StreamWindowBytes = 65535 }},
 		{"HostPolicies: ", func(o *Options) { o.HostPolicies = map[string]map[string]string{"p": {"what": "1"}} }},
 		{"HTTP.Port is 65536", func(o *Options) { o.HTTP.Port = 65536 }},
 		{"HTTP.ForwardPattern: ", func(o *Options) { o.HTTP.ForwardPattern = "(" }},

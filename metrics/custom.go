@@ -38,7 +38,6 @@ const (
 	maxCustomLabels      = 64       // of a metric
 	maxCustomLabel       = 8 << 10  // bytes of a label's name, and of its value
 	maxCustomBuckets     = 1 << 10  // of a histogram
-	maxCustomBytes       = 32 << 20 // of names, descriptions, labels and buckets of a model
 )
 
 // The number of custom series, if the config does not say.
@@ -46,6 +45,10 @@ const (
 	DefaultModelSeries = 10_000
 	DefaultSeries      = 100_000
 )
+
+// DefaultModelBytes is how many bytes the names, descriptions, labels and buckets of one
+// model's custom metrics may have, if the config does not say.
+const DefaultModelBytes = 32 << 20
 
 // ErrMisuse says that a stub asked for what no stub asks for: its own classes
 // keep models from it.
@@ -59,6 +62,7 @@ func misuse(format string, args ...any) error {
 type custom struct {
 	off           bool
 	perModel, all int // series
+	modelBytes    int // of one model
 	reserved      map[string]bool
 
 	mu       sync.Mutex
@@ -339,9 +343,9 @@ func (a *account) take(cost, bytes int, c *custom) error {
 	if a.cost+cost > c.perModel {
 		return refused("%s", a.limit(a.cost, "series of custom metrics", c.perModel))
 	}
-	if a.bytes+bytes > maxCustomBytes {
+	if a.bytes+bytes > c.modelBytes {
 		return refused("names, labels and buckets of the custom metrics of model '%s' have %d bytes, %d more would be beyond the limit of %d",
-			a.model, a.bytes, bytes, maxCustomBytes)
+			a.model, a.bytes, bytes, c.modelBytes)
 	}
 	a.cost += cost
 	a.bytes += bytes

@@ -293,3 +293,12 @@ func TestCustomMetricsCountUnderStorm(t *testing.T) {
 		t.Errorf("%d series are left", r.custom.series)
 	}
 }
+
+// TestBytesOfAModelAreThoseOfTheConfig: what is dropped makes room.
+func TestBytesOfAModelAreThoseOfTheConfig(t *testing.T) {
+	h := New(Config{ModelBytes: 1000}).Custom("m")
+	must(t, h.NewFamily(1, "f", strings.Repeat("d", 500), Gauge))
+	wantText(t, h.NewFamily(2, "g", strings.Repeat("d", 500), Gauge), "more would be beyond the limit of 1000")
+	must(t, h.DropFamily(1))
+	must(t, h.NewFamily(3, "g", strings.Repeat("d", 500), Gauge))
+}

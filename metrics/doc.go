@@ -25,5 +25,5 @@
 //
 // Memory: counting is atomic additions and allocates nothing; a histogram takes its
 // lock, a summary the library's. What models can make is bounded: Config.ModelSeries,
-// Config.Series and maxCustomBytes.
+// Config.Series and Config.ModelBytes.
 package metrics

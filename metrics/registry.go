@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -38,7 +39,10 @@ type Config struct {
 	// make; a histogram counts as many as it shows. 0 is DefaultModelSeries and
 	// DefaultSeries.
 	ModelSeries, Series int
-	Log                 zerolog.Logger // of what cannot be rendered
+	// ModelBytes bounds what names, descriptions, labels and buckets of one model's
+	// metrics have; 0 is DefaultModelBytes.
+	ModelBytes int
+	Log        zerolog.Logger // of what cannot be rendered
 }
 
 // DefaultQuantiles are what summaries show if nothing else is said.
@@ -81,7 +85,7 @@ func New(config Config) *Registry {
 		gatherer: prometheus.NewRegistry(),
 		models:   make(map[modelKey]*Model),
 		custom: &custom{
-			off: config.NoCustom, perModel: config.ModelSeries, all: config.Series, reserved: ownNames(&config),
+			off: config.NoCustom, perModel: config.ModelSeries, all: config.Series, modelBytes: cmp.Or(config.ModelBytes, DefaultModelBytes), reserved: ownNames(&config),
 			families: make(map[string]*customFamily), accounts: make(map[string]*account),
 		},
 		starts: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -13,7 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 )
 
-// MaxInstances is how many instances a group can be given while its model serves.
+// MaxInstances is how many instances a group can be given while its model serves, if
+// RegistryConfig does not say.
 const MaxInstances = 1024
 
 // InstanceState is one instance of a version that serves.
@@ -34,11 +36,12 @@ func (r *Registry) SetInstances(ctx context.Context, name, group string, count i
 	if err := r.checkExiting(); err != nil {
 		return nil, err
 	}
+	most := cmp.Or(r.config.MaxGroupInstances, MaxInstances)
 	switch {
 	case !r.config.Explicit:
 		return nil, infer.Errorf(infer.Unavailable, "instances can be changed in model control mode explicit only")
-	case count < 1 || count > MaxInstances:
-		return nil, infer.Errorf(infer.InvalidArg, "instances of model '%s': 'count' is %d, want a whole number from 1 to %d", name, count, MaxInstances)
+	case count < 1 || count > most:
+		return nil, infer.Errorf(infer.InvalidArg, "instances of model '%s': 'count' is %d, want a whole number from 1 to %d", name, count, most)
 	}
 	id, err := r.servedAs(name)
 	if err != nil {

@@ -35,6 +35,10 @@ type RegistryConfig struct {
 	LoadThreads int
 	// LoadRetries is how often a failed load is tried again.
 	LoadRetries int
+	// MaxLoadFiles is how many files and directories may come with a load request, and
+	// MaxGroupInstances how many instances SetInstances may give a group; 0 is
+	// repository.DefaultUploadEntries and MaxInstances.
+	MaxLoadFiles, MaxGroupInstances int
 	// UnloadTimeout is how long an unload, or the load of a model from something
 	// newer, waits for a load that is under way before that is given up; 0: for ever.
 	UnloadTimeout time.Duration
@@ -74,7 +78,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 	}
 	r := &Registry{
 		config:  config,
-		loading: make(chan struct{}, config.LoadThreads), uploads: repository.NewUploads(config.Log),
+		loading: make(chan struct{}, config.LoadThreads), uploads: repository.NewUploads(config.Log, config.MaxLoadFiles),
 	}
 	r.catalog = catalog.New(config.Repository, view{r})
 	r.reader = reader{config.Repository, r.catalog}

@@ -14,9 +14,6 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxInstances bounds how many processes one model has.
-const maxInstances = 4096
-
 // makeInstances makes the instances of the config's groups, which are told json.
 func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Instance, error) {
 	var instances []*Instance
@@ -31,8 +28,8 @@ func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Insta
 		case kserve.ModelInstanceGroup_KIND_MODEL:
 			kind = "MODEL"
 		}
-		if n := int64(group.GetCount()) * int64(len(devices)); int64(len(instances))+n > maxInstances {
-			return nil, infer.Errorf(infer.InvalidArg, "instance group %s of model %s asks for %d instances, a model has %d at most", group.GetName(), m.env.Name, n, maxInstances)
+		if n := int64(group.GetCount()) * int64(len(devices)); int64(len(instances))+n > int64(m.supervisor.limits.Instances) {
+			return nil, infer.Errorf(infer.InvalidArg, "instance group %s of model %s asks for %d instances, a model has %d at most", group.GetName(), m.env.Name, n, m.supervisor.limits.Instances)
 		}
 		for i := range group.GetCount() {
 			for _, device := range devices {

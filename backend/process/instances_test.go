@@ -13,7 +13,7 @@ import (
 // if they are passive.
 func instancesOf(t *testing.T, groups string) []*Instance {
 	t.Helper()
-	m := &Model{supervisor: &Supervisor{}, log: zerolog.Nop()}
+	m := &Model{supervisor: &Supervisor{limits: Limits{}.WithDefaults()}, log: zerolog.Nop()}
 	config := &kserve.ModelConfig{}
 	for _, group := range strings.Fields(groups) {
 		config.InstanceGroup = append(config.InstanceGroup, &kserve.ModelInstanceGroup{
@@ -74,7 +74,7 @@ func TestInstancesAreNumberedWithinTheirGroup(t *testing.T) {
 
 // A number that no machine could stand is refused before anything is made of it.
 func TestTooManyInstancesAreRefused(t *testing.T) {
-	m := &Model{supervisor: &Supervisor{}, log: zerolog.Nop()}
+	m := &Model{supervisor: &Supervisor{limits: Limits{}.WithDefaults()}, log: zerolog.Nop()}
 	m.env.Name = "m"
 	config := &kserve.ModelConfig{InstanceGroup: []*kserve.ModelInstanceGroup{
 		{Name: "a", Count: 5, Kind: kserve.ModelInstanceGroup_KIND_CPU}, {Name: "b", Count: 2_000_000_000, Kind: kserve.ModelInstanceGroup_KIND_CPU},

@@ -127,10 +127,10 @@ func (in *Instance) begin() (*life, error) {
 	l = &life{
 		in: in, channel: channel, loans: loans,
 		encoder: frames.NewEncoder(channel, s.requests, loans), decoder: frames.NewDecoder(channel, loans, s.account),
-		logLimit: output.NewLimit(),
+		logLimit: output.NewLimit(s.limits.Output),
 	}
 	l.calls = hostcalls.New(hostcalls.Config{
-		Host: in.model.env.Host, Metrics: s.metrics.Custom(in.model.env.Name), Encoder: l.encoder, Fail: l.fail, Log: in.log,
+		Host: in.model.env.Host, Metrics: s.metrics.Custom(in.model.env.Name), Encoder: l.encoder, Fail: l.fail, Limits: s.limits.Calls, Log: in.log,
 	})
 	l.handshake.begin()
 	l.inFlight.begin(in, l, channel)
@@ -150,7 +150,7 @@ func (in *Instance) begin() (*life, error) {
 		l.calls.Close(false)
 	}()
 	if files.Requests, err = s.requestsFile(); err == nil {
-		l.output, files.Output, err = output.Open(in.log.With().Str("file", "output").Logger(), s.printed(settings))
+		l.output, files.Output, err = output.Open(in.log.With().Str("file", "output").Logger(), s.printed(settings), s.limits.Output)
 	}
 	if err == nil {
 		l.process, err = in.model.program.Start(in.name, &files)

@@ -6,9 +6,9 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// maxMessage bounds what one LOG puts into the log, in bytes: a long traceback is
-// worth its space, and counts as as many lines as it has lengths of one.
-const maxMessage = 16 * output.MaxLine
+// maxMessageLines bounds what one LOG puts into the log, in lengths of a line: a long
+// traceback is worth its space, and counts as as many lines.
+const maxMessageLines = 16
 
 // Limits of the ids that are shown of the requests of a batch.
 const (
@@ -48,8 +48,9 @@ func (l *life) logged(f ipc.Frame) error {
 		event.Discard()
 		return ipc.Broken("frame", "level of LOG is %d", body.Level)
 	}
-	text := output.CutAt(body.Message, maxMessage)
-	if !l.logLimit.Allow(log, 1+len(text)/output.MaxLine) {
+	most := l.in.model.supervisor.limits.Output.LineBytes
+	text := output.CutAt(body.Message, maxMessageLines*most)
+	if !l.logLimit.Allow(log, 1+len(text)/most) {
 		return nil
 	}
 	event = event.Str("file", output.Cut(body.File)).Int("line", body.Line)

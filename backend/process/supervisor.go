@@ -30,6 +30,7 @@ type Environment struct {
 	// LogLevels tells the stubs which levels are worth sending.
 	LogLevels func() LogLevels
 	Metrics   Metrics
+	Limits    Limits
 	// HostPolicies say where instances run.
 	HostPolicies cores.HostPolicies
 	// Memory is charged for what stubs reserve, and for copies of outputs where
@@ -70,6 +71,7 @@ type Supervisor struct {
 	levels    func() LogLevels
 	metrics   Metrics
 	policies  cores.HostPolicies
+	limits    Limits
 	output    [2]io.Writer // stdout and stderr of this process
 	account   *memory.Account
 	named     shm.NamedFiles
@@ -92,7 +94,7 @@ func New(env Environment) (*Supervisor, error) {
 	}
 	return &Supervisor{
 		children: children, requests: env.Requests, requestFD: fd, log: env.Log, levels: env.LogLevels,
-		metrics: env.Metrics, account: env.Memory, policies: env.HostPolicies,
+		metrics: env.Metrics, account: env.Memory, policies: env.HostPolicies, limits: env.Limits.WithDefaults(),
 		output: [2]io.Writer{env.Stdout, env.Stderr}, lives: make(map[*life]struct{}),
 	}, nil
 }

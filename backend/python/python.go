@@ -180,7 +180,7 @@ func (p *python) usable(t *template) *template {
 // does not come up.
 func (b *Backend) startTemplate(interpreter string) (*template, error) {
 	// Nothing is printed by a template that works; a failing one is reported below.
-	out, far, err := output.Open(zerolog.Nop(), [2]io.Writer{})
+	out, far, err := output.Open(zerolog.Nop(), [2]io.Writer{}, output.Limits{})
 	if err != nil {
 		return nil, err
 	}

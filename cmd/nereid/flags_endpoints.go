@@ -208,7 +208,7 @@ func metricsFlags() []flag {
 			setWith(parseMillis64, func(o *Options) *time.Duration { return &o.Metrics.Series.Interval })},
 		{"metrics-config", "<<string>=<string>>", "What is measured: counter_latencies (default true), summary_latencies " +
 			"(false), histogram_latencies (false), stage_histograms (true), summary_quantiles (<quantile>:<error>, separated by commas); and how many " +
-			"series models may make: custom_series_per_model (10000), custom_series (100000). May be given several times.",
+			"series models may make: custom_series_per_model (10000), custom_series (100000), custom_bytes_per_model (33554432). May be given several times.",
 			setMetricsConfig},
 	}
 }

@@ -2,12 +2,13 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 )
 
 // limitFlags say how much clients may ask of the front ends. docs/operations.md
-// has them in its table of limits.
+// has them, and those of modelLimitFlags, in its table of limits.
 func limitFlags() []flag {
 	d := defaults(func(string) string { return "" })
 	return []flag{
@@ -55,7 +56,52 @@ func limitFlags() []flag {
 			func(o *Options) *time.Duration { return &o.GRPC.Limits.WriteTimeout }),
 		seconds(d, "grpc-handshake-timeout-seconds", "Seconds for TLS and the start of HTTP/2.",
 			func(o *Options) *time.Duration { return &o.GRPC.Limits.HandshakeTimeout }),
+		between(d, "grpc-stream-window-size", "Bytes that a client may send of a gRPC call before the server has read them; all calls "+
+			"of a connection have four times as much.", 64<<10, 512<<20,
+			func(o *Options) *int { return &o.GRPC.Limits.StreamWindowBytes }),
 	}
+}
+
+// modelLimitFlags say how much models, and requests about them, may ask.
+func modelLimitFlags() []flag {
+	d := defaults(func(string) string { return "" })
+	return []flag{
+		most(d, "model-max-queued-requests", "Requests that may wait for one version of a model.",
+			func(o *Options) *int { return &o.Limits.QueuedRequests }),
+		between(d, "model-max-instances", "Instances that one version of a model may have.", 1, math.MaxInt32,
+			func(o *Options) *int { return &o.Limits.Processes.Instances }),
+		between(d, "model-max-requested-instances", "Instances that a request may give an instance group.", 1, math.MaxInt32,
+			func(o *Options) *int { return &o.Limits.GroupInstances }),
+		most(d, "model-max-load-files", "Files and directories that may come with a request to load a model.",
+			func(o *Options) *int { return &o.Limits.LoadFiles }),
+		between(d, "model-max-printed-lines", "Lines that a process of a model may print at once, and as many that its model logs.", 1, math.MaxInt32,
+			func(o *Options) *int { return &o.Limits.Processes.Output.Burst }),
+		between(d, "model-printed-lines-per-second", "Lines that it may print after that in each second.", 1, math.MaxInt32,
+			func(o *Options) *int { return &o.Limits.Processes.Output.PerSecond }),
+		between(d, "model-max-printed-line-size", "Bytes that are passed on of a printed line, and a sixteenth of those of a message of Logger.", 1, 16<<20,
+			func(o *Options) *int { return &o.Limits.Processes.Output.LineBytes }),
+		between(d, "model-max-calls", "Calls of load_model, unload_model and is_model_ready under way in one process.", 1, math.MaxInt32,
+			func(o *Options) *int { return &o.Limits.Processes.Calls.Most }),
+		most(d, "model-max-call-size", "Bytes of these calls together.",
+			func(o *Options) *int64 { return &o.Limits.Processes.Calls.Bytes }),
+		between(d, "model-max-call-files", "Files of one call of load_model.", 1, math.MaxInt32,
+			func(o *Options) *int { return &o.Limits.Processes.Calls.Files }),
+	}
+}
+
+// between makes the flag of a number within bounds.
+func between(d *Options, name, help string, least, most int, field func(*Options) *int) flag {
+	return flag{name, "<integer>", fmt.Sprintf("%s Default: %d.", help, *field(d)), func(p *parser, text string) error {
+		n, err := parseInt64(text)
+		if err != nil {
+			return err
+		}
+		if n < int64(least) || n > int64(most) {
+			return fmt.Errorf("--%s must be %d to %d", name, least, most)
+		}
+		*field(p.o) = int(n)
+		return nil
+	}}
 }
 
 // most makes the flag of a number, 1 or more. The help ends with the default.

@@ -98,7 +98,7 @@ func ourFlags() []group {
 			"their answers, and what is kept between them. What does not fit is refused, and everything else goes on. 0 is half of the " +
 			"memory that this process may use, as the machine and all control groups around it say. Default: 0.",
 			setWith(parseUint64, func(o *Options) *uint64 { return &o.RequestMemoryBytes })},
-	}, limitFlags(), []flag{
+	}, limitFlags(), modelLimitFlags(), []flag{
 		{name: "version", help: "Show the version of this binary and exit."},
 	})}}
 }

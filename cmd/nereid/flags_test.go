@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/backend/process"
+	"github.com/nereid-serving/nereid/backend/process/hostcalls"
+	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/cmd/nereid/logs"
 )
 
@@ -55,6 +58,14 @@ func TestFlagsFillOptions(t *testing.T) {
 		}},
 		{"metrics config", []string{"--metrics-config=summary_quantiles=0.5:0.1,0.9:0.1", "--metrics-config", "x=y=z"}, func(o *Options) {
 			o.MetricsSettings = []Setting{{"summary_quantiles", "0.5:0.1,0.9:0.1"}, {"x", "y=z"}}
+		}},
+		{"limits of models", []string{"--model-max-queued-requests=1", "--model-max-instances=2", "--model-max-requested-instances=3",
+			"--model-max-load-files=4", "--model-max-printed-lines=5", "--model-printed-lines-per-second=6", "--model-max-printed-line-size=7",
+			"--model-max-calls=8", "--model-max-call-size=9", "--model-max-call-files=10", "--grpc-stream-window-size=65536"}, func(o *Options) {
+			o.Limits = nereid.ModelLimits{QueuedRequests: 1, GroupInstances: 3, LoadFiles: 4, Processes: process.Limits{
+				Instances: 2, Output: output.Limits{Burst: 5, PerSecond: 6, LineBytes: 7}, Calls: hostcalls.Limits{Most: 8, Bytes: 9, Files: 10},
+			}}
+			o.GRPC.Limits.StreamWindowBytes = 65536
 		}},
 		{"backend config", []string{"--backend-config=python,a=1", "--backend-config=b=2", "--backend-config=python,a=x,y=3"}, func(o *Options) {
 			o.Backends.Settings = map[string]map[string]string{"python": {"a": "x,y=3"}, "": {"b": "2"}}
@@ -136,6 +147,10 @@ func TestWrongFlagsAreExplained(t *testing.T) {
 		{[]string{"--openai-tensor=text_input"}, bad("--openai-tensor", "--openai-tensor option format is <tensor>=<name>. Got text_input")},
 		{[]string{"--openai-default-max-tokens=0"}, bad("--openai-default-max-tokens", "--openai-default-max-tokens must be greater than 0")},
 		{[]string{"--http-max-input-size=0"}, bad("--http-max-input-size", "--http-max-input-size must be greater than 0")},
+		{[]string{"--model-max-queued-requests=0"}, bad("--model-max-queued-requests", "--model-max-queued-requests must be greater than 0")},
+		{[]string{"--model-max-printed-line-size=16777217"}, bad("--model-max-printed-line-size",
+			"--model-max-printed-line-size must be 1 to 16777216")},
+		{[]string{"--grpc-stream-window-size=1"}, bad("--grpc-stream-window-size", "--grpc-stream-window-size must be 65536 to 536870912")},
 		{[]string{"--grpc-infer-thread-count=1"}, bad("--grpc-infer-thread-count",
 			"invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.")},
 		{[]string{"--trace-config=mode=x"}, bad("--trace-config mode",

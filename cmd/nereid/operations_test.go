@@ -52,7 +52,7 @@ func TestOperationsNamesEveryLimit(t *testing.T) {
 	}
 	limits := section(t, string(text), "## Limits")
 	byDefault := regexp.MustCompile(`Default: (\d+)\.$`)
-	for _, f := range limitFlags() {
+	for _, f := range slices.Concat(limitFlags(), modelLimitFlags()) {
 		match := byDefault.FindStringSubmatch(f.help)
 		if match == nil {
 			t.Errorf("--%s: its help does not end with a default: %q", f.name, f.help)

@@ -226,9 +226,11 @@ func (o *Options) applyMetricsSettings(c *metrics.Config, log zerolog.Logger) er
 			on, err = parseBool(s.Value)
 			c.NoStages = !on
 		case "custom_series_per_model":
-			c.ModelSeries, err = parseLimit(s.Value)
+			c.ModelSeries, err = parseLimit(s.Value, "series")
 		case "custom_series":
-			c.Series, err = parseLimit(s.Value)
+			c.Series, err = parseLimit(s.Value, "series")
+		case "custom_bytes_per_model":
+			c.ModelBytes, err = parseLimit(s.Value, "bytes")
 		case "summary_quantiles":
 			c.Quantiles, err = parseQuantiles(s.Value)
 		default:
@@ -241,11 +243,11 @@ func (o *Options) applyMetricsSettings(c *metrics.Config, log zerolog.Logger) er
 	return nil
 }
 
-// parseLimit reads a number of series.
-func parseLimit(text string) (int, error) {
+// parseLimit reads a number of something.
+func parseLimit(text, of string) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("it is %q, want a number of series, 1 or more", text)
+		return 0, fmt.Errorf("it is %q, want a number of %s, 1 or more", text, of)
 	}
 	return n, nil
 }

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,8 +25,9 @@ const (
 	// uploadsPrefix begins the names of the directories that hold uploads, one for
 	// each server, in the directory for temporary files.
 	uploadsPrefix = "nereid-models-"
-	// maxUploadEntries bounds the files and directories of one upload.
-	maxUploadEntries = 16384
+	// DefaultUploadEntries is how many files and directories one upload may have if
+	// NewUploads is not told.
+	DefaultUploadEntries = 16384
 	// maxPathBytes bounds the path of a file: the kernel opens none as long.
 	maxPathBytes = 4096
 )
@@ -34,15 +36,19 @@ const (
 // load them. They lie in one private directory, which is made for the first and
 // is locked as long as the server lives.
 type Uploads struct {
-	log zerolog.Logger
+	log  zerolog.Logger
+	most int // files and directories of one
 
 	mu     sync.Mutex
 	parent *os.File // nil until there was an upload
 	closed bool
 }
 
-// NewUploads makes no directory yet. What cannot be removed is logged.
-func NewUploads(log zerolog.Logger) *Uploads { return &Uploads{log: log} }
+// NewUploads makes no directory yet. What cannot be removed is logged. An upload may have
+// most files and directories; 0 is DefaultUploadEntries.
+func NewUploads(log zerolog.Logger, most int) *Uploads {
+	return &Uploads{log: log, most: cmp.Or(most, DefaultUploadEntries)}
+}
 
 // Upload is the directory of one load request. It is removed when the load and
 // all versions that came of it have given it back.
@@ -92,7 +98,7 @@ func (s *Uploads) Write(files map[string][]byte, config []byte) (*Upload, error)
 		return nil, infer.Errorf(infer.Internal, "failed to create a directory for the files of the request: %s", strerror(err))
 	}
 	u := (&Upload{path: directory, log: s.log}).Hold()
-	if err := u.fill(files, config); err != nil {
+	if err := u.fill(files, config, s.most); err != nil {
 		u.Drop()
 		return nil, err
 	}
@@ -212,13 +218,13 @@ func removeTree(path string) error {
 }
 
 // fill writes the files and, over any that has its name, the configuration.
-func (u *Upload) fill(files map[string][]byte, config []byte) error {
+func (u *Upload) fill(files map[string][]byte, config []byte, most int) error {
 	root, err := os.OpenRoot(u.path)
 	if err != nil {
 		return infer.Errorf(infer.Internal, "failed to open directory %s: %s", u.path, strerror(err))
 	}
 	defer root.Close()
-	names, err := placeFiles(u.path, files)
+	names, err := placeFiles(u.path, files, most)
 	if err != nil {
 		return err
 	}
@@ -250,7 +256,7 @@ func (u *Upload) writeFile(root *os.Root, place string, content []byte) error {
 
 // placeFiles tells where in directory each file lies. A slash in front of a name
 // does not lead out: the name follows the directory's.
-func placeFiles(directory string, files map[string][]byte) (map[string]string, error) {
+func placeFiles(directory string, files map[string][]byte, most int) (map[string]string, error) {
 	places := make(map[string]string, len(files))
 	entries := make(map[string]bool)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -270,8 +276,8 @@ func placeFiles(directory string, files map[string][]byte) (map[string]string, e
 		for at := place; at != "." && !entries[at]; at = path.Dir(at) {
 			entries[at] = true
 		}
-		if len(entries) > maxUploadEntries {
-			return nil, infer.Errorf(infer.InvalidArg, "the files of the request need more than %d files and directories", maxUploadEntries)
+		if len(entries) > most {
+			return nil, infer.Errorf(infer.InvalidArg, "the files of the request need more than %d files and directories", most)
 		}
 		places[name] = place
 	}

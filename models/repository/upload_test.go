@@ -29,7 +29,7 @@ func contents(names ...string) map[string][]byte {
 
 func TestUploadsAreWritten(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	s := &Uploads{log: zerolog.Nop()}
+	s := NewUploads(zerolog.Nop(), 0)
 	const config = `config.pbtxt 600 "C"`
 	for _, test := range []struct {
 		files []string
@@ -72,12 +72,27 @@ func TestUploadsAreWritten(t *testing.T) {
 	}
 }
 
+func TestUploadsHaveAsManyFilesAsTheyMay(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	s := NewUploads(zerolog.Nop(), 3)
+	defer s.Close()
+	u, err := s.Write(contents("1/a", "1/b"), nil)
+	if err != nil {
+		t.Fatalf("three: got error %v, want none", err)
+	}
+	u.Drop()
+	const want = "the files of the request need more than 3 files and directories"
+	if _, err := s.Write(contents("1/a", "1/b", "c"), nil); err == nil || err.Error() != want {
+		t.Errorf("four: got error %v, want %s", err, want)
+	}
+}
+
 func TestUploadsAreRefused(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	s := &Uploads{log: zerolog.Nop()}
+	s := NewUploads(zerolog.Nop(), 0)
 	defer s.Close()
-	many := make([]string, 0, maxUploadEntries)
-	for i := range maxUploadEntries {
+	many := make([]string, 0, DefaultUploadEntries)
+	for i := range DefaultUploadEntries {
 		many = append(many, fmt.Sprint("d/", i))
 	}
 	deep := make([]string, 0, 20)
@@ -141,7 +156,7 @@ func FuzzPlaceFiles(f *testing.F) {
 		f.Add(seed[0], seed[1])
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
-		places, err := placeFiles("/d", map[string][]byte{a: nil, b: nil})
+		places, err := placeFiles("/d", map[string][]byte{a: nil, b: nil}, DefaultUploadEntries)
 		if err != nil {
 			return
 		}
@@ -156,7 +171,7 @@ func FuzzPlaceFiles(f *testing.F) {
 // TestUploadsOfTheDead must be removed by the next server, those of others not.
 func TestUploadsOfTheDead(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	living, killed := &Uploads{log: zerolog.Nop()}, &Uploads{log: zerolog.Nop()}
+	living, killed := NewUploads(zerolog.Nop(), 0), NewUploads(zerolog.Nop(), 0)
 	for _, s := range []*Uploads{living, killed} {
 		if _, err := s.Write(contents("1/m"), nil); err != nil {
 			t.Fatal(err)
@@ -176,7 +191,7 @@ func TestUploadsOfTheDead(t *testing.T) {
 	if err := os.Symlink("directory", filepath.Join(os.TempDir(), uploadsPrefix+"link")); err != nil {
 		t.Fatal(err)
 	}
-	next := &Uploads{log: zerolog.Nop()}
+	next := NewUploads(zerolog.Nop(), 0)
 	next.Sweep()
 	if _, err := next.Write(contents("1/m"), nil); err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func (l *Loader) newScheduler(v *Version, d *repository.Description) (scheduler.
 	}
 	return scheduler.NewBatcher(scheduler.BatcherConfig{
 		Model: v.info.Name, Observer: v.statistics, Graph: l.graph, Batching: batching,
-		Log: l.settings.Log,
+		MaxQueue: l.settings.MaxQueue, Log: l.settings.Log,
 	}), nil
 }
 
@@ -48,7 +48,7 @@ func (l *Loader) newSequence(v *Version) scheduler.Scheduler {
 		Model: v.info.Name, Batching: c.GetSequenceBatching(), MaxBatch: int(c.GetMaxBatchSize()), States: v.states,
 		Alike: batching.NewAlike(c), Outputs: outputs, Decoupled: c.GetModelTransactionPolicy().GetDecoupled(),
 		Observer: v.statistics, Graph: l.graph, Log: l.settings.Log, Allocate: l.settings.Padding, Memory: l.settings.Memory,
-		HoldRequests: l.settings.DelayRequests, HoldBacklog: l.settings.DelayBacklog,
+		MaxQueue: l.settings.MaxQueue, HoldRequests: l.settings.DelayRequests, HoldBacklog: l.settings.DelayBacklog,
 	})
 }
 

@@ -42,6 +42,9 @@ type Settings struct {
 	// DelayRequests and DelayBacklog have schedulers begin when so many requests
 	// wait, and so many sequences' in a backlog: for tests.
 	DelayRequests, DelayBacklog int
+	// MaxQueue is how many requests may wait for one version; 0 is
+	// scheduler.DefaultMaxQueue.
+	MaxQueue int
 	// Limiter has the instances of all models take turns; nil: they do not.
 	Limiter *ratelimit.Limiter
 	// Allocate lends memory for tensors that the server itself makes: n bytes with

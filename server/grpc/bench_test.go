@@ -82,7 +82,7 @@ func (bare) ModelInfer(_ context.Context, q *kserve.ModelInferRequest) (*kserve.
 func benchClient(b *testing.B, address string, size, parallel int) {
 	b.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connectionWindow),
+		grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connectionWindow*streamWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30), grpc.ForceCodecV2(benchCodec{})))
 	if err != nil {
 		b.Fatal(err)
@@ -156,7 +156,7 @@ func BenchmarkBare(b *testing.B) {
 	for _, row := range benchSizes {
 		for _, parallel := range []int{0, 4} {
 			b.Run(fmt.Sprintf("%s/%d", row.name, parallel), func(b *testing.B) {
-				srv := grpc.NewServer(grpc.MaxRecvMsgSize(1<<30), grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow))
+				srv := grpc.NewServer(grpc.MaxRecvMsgSize(1<<30), grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow*streamWindow))
 				kserve.RegisterGRPCInferenceServiceServer(srv, bare{})
 				socket, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {

@@ -85,6 +85,10 @@ type Config struct {
 	// are lent to it, and as much again for each MiB; default 1 min. After that its
 	// connection is closed.
 	WriteTimeout time.Duration
+	// StreamWindowBytes are what a client may send of a call, or of a stream, before the
+	// server has read it; 64 KiB to 512 MiB, default 4 MiB. All calls of a connection
+	// have four times as much together.
+	StreamWindowBytes int
 	// HandshakeTimeout is the time for TLS and the start of HTTP/2; default 20 s.
 	HandshakeTimeout time.Duration
 	// ExitTimeout is the time that RPCs have to finish after the end of Run's
@@ -95,8 +99,8 @@ type Config struct {
 // The sizes of the transport's windows and buffers in bytes: enough for a fast
 // network, and buffers are held by connections that are busy only.
 const (
-	streamWindow     = 4 << 20
-	connectionWindow = 16 << 20
+	streamWindow     = 4 << 20 // the default of Config.StreamWindowBytes
+	connectionWindow = 4       // in windows of a stream
 	bufferBytes      = 128 << 10
 )
 
@@ -133,6 +137,7 @@ func (c *Config) setDefaults() {
 	c.StreamStallTimeout = cmp.Or(c.StreamStallTimeout, 30*time.Second)
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, time.Minute)
+	c.StreamWindowBytes = cmp.Or(c.StreamWindowBytes, streamWindow)
 	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 20*time.Second)
 	c.ExitTimeout = cmp.Or(c.ExitTimeout, 30*time.Second)
 }
@@ -177,6 +182,9 @@ func (c Config) Validate() error {
 		if field.value > field.most {
 			return fmt.Errorf("%s is %d, want at most %d", field.name, field.value, field.most)
 		}
+	}
+	if w := c.StreamWindowBytes; w != 0 && (w < 64<<10 || w > 512<<20) {
+		return fmt.Errorf("StreamWindowBytes is %d, want %d to %d", w, 64<<10, 512<<20)
 	}
 	if c.Port < 0 || c.Port > math.MaxUint16 {
 		return fmt.Errorf("Port is %d, want 0 to 65535", c.Port)

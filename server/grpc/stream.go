@@ -70,7 +70,7 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 	s.queue = replies.NewQueue(replies.Limits{
 		Requests: g.cfg.MaxStreamRequests, Responses: g.cfg.MaxStreamResponses,
 		Bytes: g.cfg.MaxStreamBytes, Stall: g.cfg.StreamStallTimeout, Errors: s.errors, Log: g.log,
-		Window: streamWindow, Stopping: statusOf(errStopping),
+		Window: int64(g.cfg.StreamWindowBytes), Stopping: statusOf(errStopping),
 	}, g.waiting)
 	g.waiting.Enter(s.queue)
 	defer g.waiting.Leave(s.queue)

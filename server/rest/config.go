@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/certificates"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -41,6 +42,9 @@ type Config struct {
 	// ForwardPattern chooses, by an unanchored match that ignores case, the
 	// headers that an inference passes to the model as parameters; "" none.
 	ForwardPattern string
+	// MaxGroupInstances is how many instances a request may give a group of a model;
+	// default models.MaxInstances.
+	MaxGroupInstances int
 }
 
 // WithDefaults returns c with what holds where a field is not set.
@@ -54,6 +58,7 @@ func (c *Config) setDefaults() {
 	c.ServerName = cmp.Or(c.ServerName, "triton")
 	c.ServerVersion = cmp.Or(c.ServerVersion, "2.51.0")
 	c.MaxInputBytes = cmp.Or(c.MaxInputBytes, 64<<20)
+	c.MaxGroupInstances = cmp.Or(c.MaxGroupInstances, models.MaxInstances)
 	c.Config = c.Config.WithDefaults()
 }
 
@@ -64,6 +69,9 @@ func (c Config) encrypts() bool { return c.Certificates != certificates.Files{} 
 func (c Config) Validate() error {
 	if c.MaxInputBytes < 0 {
 		return fmt.Errorf("MaxInputBytes is %d, want at least 0", c.MaxInputBytes)
+	}
+	if c.MaxGroupInstances < 0 {
+		return fmt.Errorf("MaxGroupInstances is %d, want at least 0", c.MaxGroupInstances)
 	}
 	if err := c.Config.Validate(); err != nil {
 		return err

@@ -179,7 +179,7 @@ func (h *Endpoints) serveInstances(t target, w *http1.Reply, r *http1.Request) e
 	var group string
 	var count int
 	err := h.bodies.Whole(r, func(text []byte, _ *memory.Charge) (err error) {
-		group, count, err = readInstances(t.model, text)
+		group, count, err = readInstances(t.model, text, h.cfg.MaxGroupInstances)
 		return err
 	})
 	if err != nil {
@@ -195,7 +195,7 @@ func (h *Endpoints) serveInstances(t target, w *http1.Reply, r *http1.Request) e
 
 // readInstances reads the body of such a request strictly: what is not known
 // might be what was meant. An absent group is empty.
-func readInstances(model string, body []byte) (group string, count int, err error) {
+func readInstances(model string, body []byte, most int) (group string, count int, err error) {
 	refuse := func(format string, args ...any) (string, int, error) {
 		return "", 0, infer.Errorf(infer.InvalidArg, "instances of model '%s': "+format, append([]any{model}, args...)...)
 	}
@@ -224,8 +224,8 @@ func readInstances(model string, body []byte) (group string, count int, err erro
 			return refuse("'%s' is there twice, want it once", key)
 		case key == "count":
 			n, err := value.Uint()
-			if err != nil || n < 1 || n > models.MaxInstances {
-				return refuse("'count' is %s, want a whole number from 1 to %d", value.Brief(), models.MaxInstances)
+			if err != nil || n < 1 || n > uint64(most) {
+				return refuse("'count' is %s, want a whole number from 1 to %d", value.Brief(), most)
 			}
 			count = int(n)
 		default:
@@ -237,7 +237,7 @@ func readInstances(model string, body []byte) (group string, count int, err erro
 		seen[key] = true
 	}
 	if !seen["count"] {
-		return refuse("'count' is missing, want a whole number from 1 to %d", models.MaxInstances)
+		return refuse("'count' is missing, want a whole number from 1 to %d", most)
 	}
 	return group, count, nil
 }

@@ -1,6 +1,7 @@
 package hostcalls
 
 import (
+	"cmp"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -29,6 +30,7 @@ type callBody struct {
 type callFiles struct {
 	content map[string][]byte
 	tooMany bool
+	most    int // set before the body is decoded; 0 is defaultFiles
 }
 
 // DecodeMsgpack implements msgpack.CustomDecoder: files are counted before
@@ -38,7 +40,7 @@ func (f *callFiles) DecodeMsgpack(d *msgpack.Decoder) error {
 	if err != nil || n <= 0 {
 		return err
 	}
-	if f.tooMany = n > maxCallFiles; f.tooMany {
+	if f.tooMany = n > cmp.Or(f.most, defaultFiles); f.tooMany {
 		for range 2 * n {
 			if err := d.Skip(); err != nil {
 				return err

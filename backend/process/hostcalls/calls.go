@@ -1,6 +1,7 @@
 package hostcalls
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -18,13 +19,20 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// Limits of the host calls that one process has in flight: those that take their time,
-// and the bytes of what they brought.
-const (
-	maxCalls     = 256
-	maxCallBytes = 2 * ipc.MaxSpilledBody
-	maxCallFiles = 4096 // of one model to load
-)
+// Limits bound the host calls that one process has in flight: those that take their time,
+// and the bytes of what they brought. 0 is the default of each.
+type Limits struct {
+	Most  int   // default 256
+	Bytes int64 // default 128 MiB; a call brings ipc.MaxSpilledBody at most
+	Files int   // of one model to load; default 4096
+}
+
+// WithDefaults returns l with what holds where a field is not set.
+func (l Limits) WithDefaults() Limits {
+	return Limits{cmp.Or(l.Most, 256), cmp.Or(l.Bytes, 2*ipc.MaxSpilledBody), cmp.Or(l.Files, defaultFiles)}
+}
+
+const defaultFiles = 4096
 
 // Config says which server and which process the calls are between.
 type Config struct {
@@ -32,8 +40,9 @@ type Config struct {
 	Metrics *metrics.Holder // of what the process measures; used with the receive lock held
 	Encoder *frames.Encoder // of the frames that the process is sent
 	// Fail ends the life of the process because of an error. It does not wait.
-	Fail func(error)
-	Log  zerolog.Logger
+	Fail   func(error)
+	Limits Limits
+	Log    zerolog.Logger
 }
 
 // Calls are the host calls of one process.
@@ -53,6 +62,7 @@ type Calls struct {
 // New makes the calls of a life; Close ends them.
 func New(config Config) *Calls {
 	c := &Calls{Config: config}
+	c.Limits = config.Limits.WithDefaults()
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -70,7 +80,7 @@ func (c *Calls) Close(keep bool) {
 // about metrics is done at once, so that it keeps its order. Callers hold the receive lock.
 // An error ends the life.
 func (c *Calls) Receive(f ipc.Frame) error {
-	var body callBody
+	body := callBody{Files: callFiles{most: c.Limits.Files}}
 	if err := frames.DecodeMap(f, &body); err != nil {
 		return err
 	}
@@ -139,10 +149,10 @@ func (c *Calls) control(number uint64, body *callBody, bytes int64) error {
 		c.count.Add(-1)
 		c.bytes.Add(-bytes)
 	}
-	if n, b := c.count.Add(1), c.bytes.Add(bytes); n > maxCalls || b > maxCallBytes {
+	if n, b := c.count.Add(1), c.bytes.Add(bytes); int(n) > c.Limits.Most || b > c.Limits.Bytes {
 		done()
 		return c.result(number, resultBody{Error: infer.Errorf(infer.Unavailable,
-			"%d calls of %d bytes are under way, at most %d of %d can be", n-1, b-bytes, maxCalls, maxCallBytes).Message})
+			"%d calls of %d bytes are under way, at most %d of %d can be", n-1, b-bytes, c.Limits.Most, c.Limits.Bytes).Message})
 	}
 	c.waiting.Go(boundary.Guard(c.Log, boundary.Life, func() {
 		defer done()
@@ -166,7 +176,7 @@ func (c *Calls) act(ctx context.Context, body *callBody) (result resultBody, err
 	switch body.Operation {
 	case "load":
 		if body.Files.tooMany {
-			return result, infer.Errorf(infer.InvalidArg, "failed to load '%s', it has more than %d files", body.Model, maxCallFiles)
+			return result, infer.Errorf(infer.InvalidArg, "failed to load '%s', it has more than %d files", body.Model, c.Limits.Files)
 		}
 		var files map[string][]byte
 		for name, content := range body.Files.content {

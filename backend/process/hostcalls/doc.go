@@ -10,7 +10,7 @@
 // order of the frames, which what is done at once keeps. Close is called once nothing is
 // received any more; it cancels what waits for the Host and returns when that has ended.
 //
-// Goroutines: one for each load, unload and question; at most 256 of them, with what they
+// Goroutines: one for each load, unload and question; at most Limits.Most of them, with what they
 // brought bounded in bytes. A call beyond that is refused, by a RESULT.
 //
 // Locks: none. Encoder.Send takes the channel's send lock.

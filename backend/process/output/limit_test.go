@@ -2,6 +2,7 @@ package output
 
 import (
 	"bytes"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -14,18 +15,42 @@ import (
 func TestLineLimitDropsWhatExceedsABurst(t *testing.T) {
 	var log bytes.Buffer
 	logger := zerolog.New(&log)
-	limit := Limit{tokens: 3, last: time.Now().Add(time.Hour)}
+	limit := NewLimit(Limits{Burst: 1000})
+	limit.tokens, limit.last = 3, time.Now().Add(time.Hour)
 	for i, want := range []bool{true, true, true, false, false} {
 		if got := limit.Allow(logger, 1); got != want {
 			t.Errorf("line %d: got %t, want %t", i, got, want)
 		}
 	}
 	limit.last = time.Now().Add(-2 * lineTick)
-	if !limit.Allow(logger, 1) || limit.tokens != 2*linesPerTick-1 {
-		t.Errorf("after two ticks: got %d tokens, want %d", limit.tokens, 2*linesPerTick-1)
+	if !limit.Allow(logger, 1) || limit.tokens != 399 {
+		t.Errorf("after two ticks: got %d tokens, want %d", limit.tokens, 399)
 	}
 	if !strings.Contains(log.String(), `"lines":2`) {
 		t.Errorf("log is %q, want the number of lines that were dropped", log.String())
+	}
+}
+
+// TestLineLimitIsThatOfItsConfig: of so few lines a second that a tick has none, some come
+// through at last, and never more than a burst.
+func TestLineLimitIsThatOfItsConfig(t *testing.T) {
+	for name, test := range map[string]struct {
+		limits Limits
+		since  time.Duration
+		want   int // tokens, after a line
+	}{
+		"slow, too early":       {Limits{Burst: 5, PerSecond: 2}, 4 * lineTick, 0},
+		"slow, in time":         {Limits{Burst: 5, PerSecond: 2}, 5 * lineTick, 0},
+		"fast":                  {Limits{Burst: 5, PerSecond: 40}, lineTick, 3},
+		"no more than a burst":  {Limits{Burst: 5, PerSecond: 40}, time.Hour, 4},
+		"the most, for a year":  {Limits{Burst: math.MaxInt32, PerSecond: math.MaxInt32}, 366 * 24 * time.Hour, math.MaxInt32 - 1},
+		"defaults, after a day": {Limits{}, 24 * time.Hour, 9_999},
+	} {
+		limit := NewLimit(test.limits)
+		limit.tokens, limit.last = 0, time.Now().Add(-test.since)
+		if got, want := limit.Allow(zerolog.Nop(), 1), name != "slow, too early"; got != want || limit.tokens != test.want {
+			t.Errorf("%s: got %v with %d lines left, want %v with %d", name, got, limit.tokens, want, test.want)
+		}
 	}
 }
 

@@ -13,13 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxLine is how many bytes are passed on of a printed line; the rest is cut.
+// MaxLine is how many bytes are passed on of a printed line if Limits do not say; the
+// rest is cut. Cut keeps as many.
 const MaxLine = 16 << 10
 
 // Limits of what a stub may print.
 const (
-	linesAtOnce   = 10_000 // a burst that is let through
-	linesPerTick  = 200    // and then as many for each tick
 	lineTick      = 100 * time.Millisecond
 	tailLines     = 40 // kept for the report of a stub's end
 	drainDeadline = 200 * time.Millisecond
@@ -31,6 +30,7 @@ const (
 type Capture struct {
 	streams [2]source
 	log     zerolog.Logger
+	most    int           // bytes of a line
 	done    chan struct{} // closed when both streams have ended
 
 	mu    sync.Mutex
@@ -49,8 +49,8 @@ type source struct {
 
 // Open makes the pipes and returns the ends that the stub writes to, stdout
 // and stderr. to says where the lines of each go; nil is the log.
-func Open(log zerolog.Logger, to [2]io.Writer) (*Capture, [2]*os.File, error) {
-	o := &Capture{log: log, done: make(chan struct{}), limit: NewLimit()}
+func Open(log zerolog.Logger, to [2]io.Writer, limits Limits) (*Capture, [2]*os.File, error) {
+	o := &Capture{log: log, most: limits.WithDefaults().LineBytes, done: make(chan struct{}), limit: NewLimit(limits)}
 	var ends [2]*os.File
 	for i, name := range []string{"stdout", "stderr"} {
 		var fds [2]int
@@ -108,7 +108,7 @@ func (o *Capture) copy(s *source) {
 				part = chunk[:end]
 			}
 			length += len(part)
-			if room := MaxLine - len(line); room > 0 {
+			if room := o.most - len(line); room > 0 {
 				line = append(line, part[:min(len(part), room)]...)
 			}
 			if end < 0 {
@@ -131,7 +131,7 @@ func (o *Capture) copy(s *source) {
 
 // tellCut warns of the first line that is longer than what is passed on of it.
 func (o *Capture) tellCut(length int) {
-	if length <= MaxLine {
+	if length <= o.most {
 		return
 	}
 	o.mu.Lock()
@@ -139,7 +139,7 @@ func (o *Capture) tellCut(length int) {
 	o.told = true
 	o.mu.Unlock()
 	if !told {
-		o.log.Warn().Int("bytes", length).Int("most", MaxLine).Msg("a printed line is too long and is cut, as others will be")
+		o.log.Warn().Int("bytes", length).Int("most", o.most).Msg("a printed line is too long and is cut, as others will be")
 	}
 }
 

@@ -26,7 +26,7 @@ func TestOutputIsCopiedAsItWasOrAsLines(t *testing.T) {
 		if tagged {
 			to = [2]io.Writer{}
 		}
-		o, far, err := Open(zerolog.New(log), to)
+		o, far, err := Open(zerolog.New(log), to, Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestOutputIsCopiedAsItWasOrAsLines(t *testing.T) {
 
 // TestOutputOfALingeringChild ends the pipes though a child still holds them.
 func TestOutputOfALingeringChild(t *testing.T) {
-	o, far, err := Open(zerolog.Nop(), [2]io.Writer{})
+	o, far, err := Open(zerolog.Nop(), [2]io.Writer{}, Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,11 +89,34 @@ func TestOutputOfALingeringChild(t *testing.T) {
 }
 
 func TestOutputKeepsTheLastLines(t *testing.T) {
-	o := &Capture{log: zerolog.Nop(), limit: Limit{tokens: linesAtOnce, last: time.Now()}}
+	o := &Capture{log: zerolog.Nop(), limit: NewLimit(Limits{})}
 	for i := range 100 {
 		o.emit(&source{}, []byte{byte(i)})
 	}
 	if lines := o.LastLines(); len(lines) != tailLines || lines[0] != string([]byte{100 - tailLines}) {
 		t.Errorf("got %d lines that begin with %q", len(lines), lines[0])
+	}
+}
+
+// TestOutputKeepsToItsLimits: three lines at once, of ten bytes each.
+func TestOutputKeepsToItsLimits(t *testing.T) {
+	log, out := &testkit.Buffer{}, &testkit.Buffer{}
+	o, far, err := Open(zerolog.New(log), [2]io.Writer{out, out}, Limits{Burst: 3, PerSecond: 1, LineBytes: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.limit.last = time.Now().Add(time.Hour) // no second is over while this runs
+	o.Begin()
+	if _, err := far[0].WriteString("0123456789ab\n2\n3\n4\n5\n"); err != nil {
+		t.Fatal(err)
+	}
+	far[0].Close()
+	far[1].Close()
+	o.Finish()
+	if got, want := out.String(), "0123456789\n2\n3\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if text := log.String(); !strings.Contains(text, `"bytes":12,"most":10`) || !strings.Contains(text, `"lines":2`) {
+		t.Errorf("log is %q, want the line that was cut and the two that were dropped", text)
 	}
 }

@@ -1,0 +1,100 @@
+package integration
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// TestLimitsOfModelsAreThoseOfTheFlags reaches each limit that a flag of this server has
+// set low, and goes on.
+func TestLimitsOfModelsAreThoseOfTheFlags(t *testing.T) {
+	goes := filepath.Join(t.TempDir(), "goes")
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"waits/config.pbtxt":  oneFloat,
+		"waits/1/model.py":    executing(fmt.Sprintf("while not os.path.exists(%q):\n    time.sleep(0.01)", goes)),
+		"prints/config.pbtxt": oneFloat, "prints/1/model.py": executing(`sys.stdout.write("a line that is cut\n" + "more\n" * 9)`),
+		"loads/config.pbtxt": oneFloat, "loads/1/model.py": executing(`pb_utils.load_model("x", "{}", {"file:1/a": b"", "file:1/b": b""})`),
+		"brings/config.pbtxt": oneFloat, "brings/1/model.py": executing(`pb_utils.load_model("x", "{}", {"file:1/a": bytes(2000)})`),
+		"measures/config.pbtxt": oneFloat,
+		"measures/1/model.py":   executing(`pb_utils.MetricFamily(name="f", description="d" * 2000, kind=pb_utils.MetricFamily.GAUGE)`),
+	}), "--model-control-mode=explicit", "--load-model=*", "--model-max-queued-requests=2", "--model-max-instances=2",
+		"--model-max-requested-instances=3", "--model-max-load-files=3", "--model-max-printed-lines=4", "--model-printed-lines-per-second=1",
+		"--model-max-printed-line-size=11", "--model-max-call-files=1", "--model-max-call-size=1000", "--metrics-config=custom_bytes_per_model=1000")
+
+	refused := func(what string, status int, text, want string) {
+		t.Helper()
+		if status == http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("%s: got status %d and %s, want %q", what, status, text, want)
+		}
+	}
+	asked := func(model, want string) {
+		t.Helper()
+		status, text := s.infer(model, -1)
+		refused(model, status, text, want)
+		if status, text := s.infer(model, 1); status != http.StatusOK {
+			t.Errorf("%s afterwards: status %d: %s", model, status, text)
+		}
+	}
+	asked("loads", "it has more than 1 files")
+	asked("brings", "calls of 0 bytes are under way, at most 256 of 1000 can be")
+	asked("measures", "more would be beyond the limit of 1000")
+
+	// One is executed, another may be ahead of the queue, and two wait: the rest is refused.
+	var asking sync.WaitGroup
+	var full atomic.Int32
+	for range 6 {
+		asking.Go(func() {
+			switch status, text := s.infer("waits", -1); {
+			case status == http.StatusServiceUnavailable && strings.Contains(text, "Exceeds maximum queue size"):
+				full.Add(1)
+			case status != http.StatusOK:
+				t.Errorf("a request within the limit: status %d: %s", status, text)
+			}
+		})
+	}
+	s.until("the queue is full", func() bool { return full.Load() >= 2 })
+	if err := os.WriteFile(goes, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asking.Wait()
+	if n := full.Load(); n > 3 {
+		t.Errorf("%d of six requests were refused, want 3 at most", n)
+	}
+
+	const instances = "/v2/repository/models/waits/instances"
+	status, text := s.request("POST", instances, `{"count":4}`)
+	refused("four instances", status, text, "want a whole number from 1 to 3")
+	status, text = s.request("POST", instances, `{"count":3}`)
+	refused("three instances", status, text, "asks for 3 instances, a model has 2 at most")
+	if status, text = s.request("POST", instances, `{"count":2}`); status != http.StatusOK {
+		t.Errorf("two instances: status %d: %s", status, text)
+	}
+
+	file := base64.StdEncoding.EncodeToString([]byte("x"))
+	status, text = s.request("POST", "/v2/repository/models/new/load",
+		`{"parameters":{"config":"{}","file:1/a":"`+file+`","file:1/b":"`+file+`","file:2/c":"`+file+`"}}`)
+	refused("a model of five files and directories", status, text, "failed to load 'new'")
+	if !s.prints("the files of the request need more than 3 files and directories") {
+		t.Errorf("the log does not say why:\n%s", s.log)
+	}
+
+	if status, text := s.infer("prints", -1); status != http.StatusOK {
+		t.Errorf("status %d: %s", status, text)
+	}
+	if status, text := s.request("POST", "/v2/repository/models/prints/unload", ""); status != http.StatusOK {
+		t.Errorf("status %d: %s", status, text)
+	}
+	s.until("lines are dropped", func() bool { return s.prints("output of the model was dropped") })
+	if text := s.log.String(); !s.prints("a printed line is too long and is cut") || strings.Contains(text, "a line that is cut\n") || strings.Count(text, "more\n") > 4 {
+		t.Errorf("lines are not cut, or not dropped:\n%s", s.log)
+	}
+}
