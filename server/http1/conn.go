@@ -93,6 +93,10 @@ func (c *conn) serve() {
 	if c.secure != nil {
 		if err := c.secure.begin(c.server.cfg.HeaderTimeout); err != nil {
 			c.server.log.Debug().Err(err).Msg("connection ends before its first request")
+			if isPlain(err) {
+				c.raw, c.secure = c.socket, nil
+				c.refuse(errPlain)
+			}
 			_ = c.socket.Close()
 			return
 		}

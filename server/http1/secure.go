@@ -3,8 +3,10 @@ package http1
 import (
 	"bufio"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"time"
 )
 
@@ -35,6 +37,23 @@ func (s *secureConn) begin(within time.Duration) error {
 		return fmt.Errorf("begin TLS: %w", err)
 	}
 	return s.SetDeadline(time.Time{})
+}
+
+// errPlain is replied, without TLS, to a client that speaks HTTP where TLS is served.
+var errPlain = &headError{http.StatusBadRequest, "this port serves HTTPS, and the request came without TLS"}
+
+// isPlain reports whether a client that does not shake hands has begun a request of HTTP
+// instead: by its method, of which a record's head has five bytes.
+func isPlain(err error) bool {
+	var record tls.RecordHeaderError
+	if !errors.As(err, &record) || record.Conn == nil {
+		return false
+	}
+	switch string(record.RecordHeader[:]) {
+	case "GET /", "HEAD ", "POST ", "PUT /", "DELET", "OPTIO", "PATCH":
+		return true
+	}
+	return false
 }
 
 // writeParts sends the parts in full records: one Write for each would make at least one

@@ -79,6 +79,26 @@ func TestSecureConnectionServesManyRequests(t *testing.T) {
 	}
 }
 
+func TestPlainRequestIsToldThatTLSIsServed(t *testing.T) {
+	for sent, want := range map[string]string{
+		"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n": "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 56\r\n" +
+			"Connection: close\r\n\r\nthis port serves HTTPS, and the request came without TLS",
+		"\x80\x80\x80\x80\x80": "", // noise gets an alert of TLS or nothing, and no HTTP
+	} {
+		client, ended := servedSecurely(t, Config{}, echo)
+		socket := client.NetConn()
+		if _, err := io.WriteString(socket, sent); err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(socket)
+		if want != "" && (err != nil || string(got) != want) || want == "" && bytes.Contains(got, []byte("HTTP")) {
+			t.Errorf("%q: got %q, %v, want %q", sent, got, err, want)
+		}
+		_ = socket.Close()
+		<-ended
+	}
+}
+
 // TestSecureClientThatLeavesIsSeen: the end of TLS comes as bytes on the socket, which
 // are not another request.
 func TestSecureClientThatLeavesIsSeen(t *testing.T) {
