@@ -49,6 +49,14 @@ type Model interface {
 	Close(ctx context.Context) error
 }
 
+// Mapper is a Model whose instances may look at inputs in foreign memory where they lie.
+type Mapper interface {
+	// Maps reports whether all instances that take batches can do so with an input, which
+	// may then be handed to them as it is. It does not wait. An instance that cannot
+	// any more when its batch comes has the input copied.
+	Maps(input *infer.Tensor) bool
+}
+
 // Patient is a Model that says how long its beginning and its end may take.
 type Patient interface {
 	// InitializeTimeout bounds the warm-up of its instances; 0: no limit.

@@ -15,8 +15,8 @@ type Foreign interface {
 	Copy() ([]byte, Memory, error)
 }
 
-// foreign returns the foreign memory that t lies in, nil for all other tensors.
-func (t *Tensor) foreign() Foreign {
+// Foreign returns the foreign memory that t lies in, nil for all other tensors.
+func (t *Tensor) Foreign() Foreign {
 	if t.Data != nil || t.Memory == nil {
 		return nil
 	}
@@ -26,7 +26,7 @@ func (t *Tensor) foreign() Foreign {
 
 // Size returns the tensor's bytes, wherever they lie.
 func (t *Tensor) Size() int64 {
-	if f := t.foreign(); f != nil {
+	if f := t.Foreign(); f != nil {
 		return f.Size()
 	}
 	return int64(len(t.Data))
@@ -36,7 +36,7 @@ func (t *Tensor) Size() int64 {
 // takes the place of the tensor's reference to the foreign one. After an error the tensor
 // is what it was. Other tensors stay as they are.
 func (t *Tensor) Localize() error {
-	f := t.foreign()
+	f := t.Foreign()
 	if f == nil {
 		return nil
 	}

@@ -15,6 +15,7 @@ type Descriptor struct {
 	Length  uint64
 	Ticket  uint64
 	Element uint32 // 1 + the common length of all elements of BYTES, or 0
+	Mapping uint32 // which region of a client, for InClient; else 0
 	Shape   []int64
 }
 
@@ -32,7 +33,7 @@ func (d *Descriptor) Put(b []byte) []byte {
 	le.PutUint64(b[16:], d.Length)
 	le.PutUint64(b[24:], d.Ticket)
 	le.PutUint32(b[32:], d.Element)
-	le.PutUint32(b[36:], 0) // reserved words are written too: the ring still has an older frame's bytes
+	le.PutUint32(b[36:], d.Mapping)
 	b = b[DescriptorSize:]
 	for _, dim := range d.Shape {
 		le.PutUint64(b, uint64(dim))

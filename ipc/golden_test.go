@@ -280,6 +280,22 @@ func TestGoldenPlainIsEncoded(t *testing.T) {
 	wantGolden(t, "credit", encode(Credit, 0, 2<<32|1, credit[:]))
 	wantGolden(t, "finalize", encode(Finalize, 0, 0, nil))
 	wantGolden(t, "ready_question", encode(ReadyQuestion, 0, 9, nil))
+	var region [MapSize]byte
+	PutMap(region[:], 4096, 5<<32)
+	wantGolden(t, "map", encode(Map, 0, 3, region[:]))
+	wantGolden(t, "unmap", encode(Unmap, 0, 3, nil))
+}
+
+func TestGoldenMappedIsDecoded(t *testing.T) {
+	_, body := golden(t, "mapped", Mapped, 0, 3)
+	if status, err := ParseMapped(body); err != nil || status != MapRefused {
+		t.Errorf("got status %d and error %v, want %d", status, err, MapRefused)
+	}
+	for _, body := range [][]byte{nil, body[:7], append(body, 0), {3, 0, 0, 0, 0, 0, 0, 0}} {
+		if _, err := ParseMapped(body); err == nil {
+			t.Errorf("MAPPED of %x is taken, want a ProtocolError", body)
+		}
+	}
 }
 
 func TestGoldenMetricIsDecoded(t *testing.T) {

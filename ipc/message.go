@@ -25,6 +25,8 @@ const (
 	Result        Kind = 9
 	Credit        Kind = 10
 	AutoComplete  Kind = 12
+	Map           Kind = 13
+	Unmap         Kind = 14
 
 	Hello       Kind = 65
 	Initialized Kind = 66
@@ -41,6 +43,7 @@ const (
 	Demand      Kind = 76
 	StopInfer   Kind = 77
 	Metric      Kind = 78
+	Mapped      Kind = 79
 )
 
 var kindNames = map[Kind]string{
@@ -50,6 +53,7 @@ var kindNames = map[Kind]string{
 	InferResponse: "INFER_RESPONSE", Infer: "INFER", Demand: "DEMAND", StopInfer: "STOP_INFER",
 	AutoComplete: "AUTO_COMPLETE", Completed: "COMPLETED", ReadyQuestion: "READY?", ReadyAnswer: "READY",
 	Result: "RESULT", Call: "CALL", Metric: "METRIC",
+	Map: "MAP", Unmap: "UNMAP", Mapped: "MAPPED",
 }
 
 // String returns the name that docs/protocol.md uses.
@@ -73,6 +77,8 @@ const (
 	ExecuteSize    = 8        // head of EXECUTE's body
 	ExecutedSize   = 32       // head of EXECUTED's body
 	CreditSize     = 16       // body of CREDIT
+	MapSize        = 16       // body of MAP
+	MappedSize     = 8        // body of MAPPED
 	MaxRank        = 64       // numpy's own limit
 	InlineAlign    = 16       // of tensor bytes inside a frame
 )
@@ -98,6 +104,14 @@ const (
 	InFrame    uint32 = 0
 	InRequests uint32 = 1
 	InArena    uint32 = 2
+	InClient   uint32 = 3 // in EXECUTE alone: a region of a client that the stub has mapped
+)
+
+// What MAPPED says of a region of a client.
+const (
+	MapDone    uint32 = 0
+	MapRefused uint32 = 1
+	MapEnded   uint32 = 2 // the answer to UNMAP
 )
 
 // What the correlation id of a request is.

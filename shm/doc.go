@@ -30,7 +30,10 @@
 // one reference to none; a Pool or an Arena that is closed lends nothing, and its region
 // goes with the last reference.
 //
-// Locks: Pool.mu, Loans.mu, Arena.mu and NamedFiles.mu are leaves: references are released,
+// A Shared is a range of a client's file, which stubs may map. This process neither maps
+// it here nor touches its bytes: it hands descriptors on, and is told when it ends.
+//
+// Locks: Pool.mu, Loans.mu, Arena.mu, Shared.mu and NamedFiles.mu are leaves: references are released,
 // and OnFree and OnGone called, without them. What is called under one must not come back:
 // PoolConfig.Charge and Refund under Pool.mu, an arena's put under Arena.mu.
 //

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 )
@@ -20,7 +21,14 @@ func (t Ticket) Slot() uint32 { return uint32(t) }
 // Generation returns how often the entry has been used.
 func (t Ticket) Generation() uint32 { return uint32(t >> 32) }
 
-// Loans is the supervisor's table of the blocks that one life of a stub holds.
+// Held is counted memory of others, a client's region, which a stub has mapped itself.
+type Held interface {
+	Retain()
+	Release()
+}
+
+// Loans is the supervisor's table of what one life of a stub holds: blocks, and memory of
+// others.
 type Loans struct {
 	mu     sync.Mutex
 	slots  []loan
@@ -30,7 +38,8 @@ type Loans struct {
 }
 
 type loan struct {
-	block      *Block // nil: not lent
+	block      *Block // nil: not lent, or held is
+	held       Held   // nil: not lent, or block is
 	generation uint32
 }
 
@@ -39,8 +48,34 @@ type loan struct {
 func (l *Loans) Lend(b *Block) (Ticket, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	t, s := l.takeLocked()
+	if s == nil {
 		return 0, false
+	}
+	s.block = b
+	l.bytes += b.n
+	// Under the lock, so that Close cannot end a loan whose reference is yet to come.
+	b.Retain()
+	return t, true
+}
+
+// LendHeld is Lend for memory of others. Its bytes do not count, as they are none of ours.
+func (l *Loans) LendHeld(held Held) (Ticket, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t, s := l.takeLocked()
+	if s == nil {
+		return 0, false
+	}
+	s.held = held
+	held.Retain() // as in Lend
+	return t, true
+}
+
+// takeLocked returns an entry for a new loan, and its ticket; nil once the life has ended.
+func (l *Loans) takeLocked() (Ticket, *loan) {
+	if l.closed {
+		return 0, nil
 	}
 	var slot uint32
 	if n := len(l.spare); n > 0 {
@@ -54,11 +89,7 @@ func (l *Loans) Lend(b *Block) (Ticket, bool) {
 	// A stub that gives the same ticket back twice names an old generation, and cannot
 	// take the block of the next loan in this slot.
 	s.generation++
-	s.block = b
-	l.bytes += b.n
-	// Under the lock, so that Close cannot end a loan whose reference is yet to come.
-	b.Retain()
-	return makeTicket(slot, s.generation), true
+	return makeTicket(slot, s.generation), s
 }
 
 // Return ends a loan. An unknown ticket is the stub's error.
@@ -69,14 +100,20 @@ func (l *Loans) Return(t Ticket) error {
 		l.mu.Unlock()
 		return err
 	}
-	b := s.block
-	s.block = nil
+	b, held := s.block, s.held
+	s.block, s.held = nil, nil
 	l.spare = append(l.spare, t.Slot())
-	l.bytes -= b.n
+	if b != nil {
+		l.bytes -= b.n
+	}
 	l.mu.Unlock()
 	// Outside the lock: the last reference locks the pool, and may call what OnFree was
 	// given.
-	b.Release()
+	if b != nil {
+		b.Release()
+	} else {
+		held.Release()
+	}
 	return nil
 }
 
@@ -90,6 +127,9 @@ func (l *Loans) Borrow(t Ticket, offset, n uint64) (*Block, []byte, error) {
 		return nil, nil, err
 	}
 	b := s.block
+	if b == nil {
+		return nil, nil, errors.New("the loan is of a client's memory, which is not passed on")
+	}
 	begin, size := b.Offset(), uint64(b.n)
 	if offset < begin || offset-begin > size || n > size-(offset-begin) {
 		return nil, nil, fmt.Errorf("range [%d, +%d) lies outside the loan [%d, +%d)", offset, n, begin, size)
@@ -105,7 +145,7 @@ func (l *Loans) findLocked(t Ticket) (*loan, error) {
 		return nil, fmt.Errorf("ticket %d names slot %d of %d", t, t.Slot(), len(l.slots))
 	}
 	s := &l.slots[t.Slot()]
-	if s.block == nil || s.generation != t.Generation() {
+	if s.block == nil && s.held == nil || s.generation != t.Generation() {
 		return nil, fmt.Errorf("ticket of slot %d is of generation %d, which is not lent", t.Slot(), t.Generation())
 	}
 	return s, nil
@@ -130,6 +170,8 @@ func (l *Loans) Close() {
 	for _, s := range slots {
 		if s.block != nil {
 			s.block.Release()
+		} else if s.held != nil {
+			s.held.Release()
 		}
 	}
 }

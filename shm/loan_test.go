@@ -56,6 +56,38 @@ func TestLoansKeepBlocksUntilTicketsReturn(t *testing.T) {
 	}
 }
 
+// held counts references.
+type held int
+
+func (h *held) Retain()  { *h++ }
+func (h *held) Release() { *h-- }
+
+func TestLoansKeepMemoryOfOthers(t *testing.T) {
+	var l Loans
+	var h held
+	one, _ := l.LendHeld(&h)
+	two, ok := l.LendHeld(&h)
+	if n, bytes := l.Count(); !ok || h != 2 || n != 2 || bytes != 0 {
+		t.Errorf("%d references, %d loans of %d bytes, want 2, 2 and none", h, n, bytes)
+	}
+	if _, _, err := l.Borrow(one, 0, 0); err == nil {
+		t.Error("memory of others can be borrowed")
+	}
+	if err := l.Return(one); err != nil || h != 1 {
+		t.Errorf("%d references and error %v after a ticket has come back, want one", h, err)
+	}
+	if err := l.Return(one); err == nil {
+		t.Error("a ticket has come back twice")
+	}
+	l.Close()
+	if _, ok := l.LendHeld(&h); ok || h != 0 {
+		t.Errorf("%d references after the end, and something is lent: %v", h, ok)
+	}
+	if err := l.Return(two); err == nil {
+		t.Error("a ticket has come back after the end")
+	}
+}
+
 func TestLoansEndWithTheLife(t *testing.T) {
 	p := newPool(t, PoolConfig{})
 	var l Loans

@@ -27,11 +27,13 @@ const (
 	// OurFault: the process trusted what it got no more, or the server had to give
 	// the life up because of a fault of its own.
 	OurFault Cause = "server"
+	// TakenAway: a client truncated its region of shared memory while the process read it.
+	TakenAway Cause = "region"
 )
 
 // counts reports whether a loss speaks against the model, which is given up after
-// too many: a want of memory passes, and a fault of ours is not the model's.
-func (c Cause) counts() bool { return c != OutOfMemory && c != OurFault }
+// too many: a want of memory passes, a fault of ours, or of a client, is not the model's.
+func (c Cause) counts() bool { return c != OutOfMemory && c != OurFault && c != TakenAway }
 
 // The codes with which a stub ends that has no memory for what it needs itself, or
 // cannot trust the ring any more: as in process.py.
@@ -52,10 +54,13 @@ func causeOf(err error) Cause {
 		protocol *ipc.ProtocolError
 		late     *lateError
 		panicked *boundary.Error
+		taken    *takenAwayError
 	)
 	switch {
 	case errors.As(err, &panicked):
 		return OurFault
+	case errors.As(err, &taken):
+		return TakenAway
 	case errors.As(err, &protocol):
 		return BrokeProtocol
 	case errors.As(err, &late):

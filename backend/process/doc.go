@@ -36,6 +36,7 @@
 //	readiness        READY? (ready.go)
 //	bls.Requests     what its model asks of other models; bls.go has their session
 //	hostcalls.Calls  what else its model asks of the server: load, unload, metrics
+//	mapping.Table    which regions of clients its process has mapped; regions.go asks
 //	ending           its process, and why that ends (ending.go); end.go settles what it leaves
 //
 // The package has more than 15 files because the four types of the drawing above know each

@@ -56,6 +56,7 @@ func (l *life) end(cause error) {
 	l.channel.Close()
 	<-l.read
 	l.bls.Close()
+	l.mapped.Close()
 	l.loans.Close()
 
 	l.settleLeft(taken)
@@ -104,7 +105,7 @@ func (l *life) settleLeft(taken []bool) {
 	for len(l.left.open) > 0 {
 		s := l.left.open[0]
 		l.left.open = l.left.open[1:]
-		l.apart(func() { s.task.Send(infer.ErrorResponse(l.in.unhealthy())) })
+		l.apart(func() { s.task.Send(infer.ErrorResponse(l.lostError(s.task))) })
 	}
 }
 
@@ -144,7 +145,7 @@ func (l *life) abandon(of *batchInFlight, taken bool) {
 	})
 	for i, task := range batch.Tasks {
 		if s := of.stream(i); s == nil || !s.ended {
-			l.apart(func() { task.Send(infer.ErrorResponse(err)) })
+			l.apart(func() { task.Send(infer.ErrorResponse(l.lostError(task))) })
 		}
 	}
 }
@@ -167,6 +168,7 @@ func (l *life) drop(cause error) {
 	case <-l.read:
 	case <-time.After(closedLimit): // its channel may not be closed
 	}
+	l.apart(l.mapped.Close)
 	l.apart(l.loans.Close)
 	l.settleLeft(nil)
 }

@@ -59,7 +59,7 @@ func (h *handshake) allows(kind ipc.Kind) bool {
 		return (h.seen == phaseHello || h.seen == phaseCompleted) && h.told.Load() == toldInitialize
 	case ipc.Executed, ipc.Response, ipc.Infer, ipc.Finalized:
 		return h.seen == phaseInitialized
-	case ipc.Demand, ipc.StopInfer, ipc.ReadyAnswer:
+	case ipc.Demand, ipc.StopInfer, ipc.ReadyAnswer, ipc.Mapped:
 		return h.seen >= phaseInitialized
 	case ipc.Released, ipc.Log, ipc.Call, ipc.Metric:
 		return h.seen >= phaseHello

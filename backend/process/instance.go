@@ -188,6 +188,9 @@ func (b *backoff) next(lived time.Duration, l loss) (wait time.Duration, hopeles
 		*b = backoff{}
 		return 0, false
 	}
+	if l.cause == TakenAway { // as if it had not been: the region is copied from now on
+		return 0, false
+	}
 	if lived >= healthyAfter && l.started {
 		*b = backoff{}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/hostcalls"
 	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/backend/process/mapping"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
@@ -32,6 +33,8 @@ type life struct {
 	readiness readiness
 	bls       *bls.Requests
 	calls     *hostcalls.Calls
+	mapped    *mapping.Table // regions of clients
+	blamed    bool           // a client has caused its end; its own goroutine's alone
 	ending
 
 	response ipc.ResponseBody // reused; guarded by the receive lock
@@ -53,7 +56,7 @@ func (in *Instance) runOnce(ctx context.Context, up func()) error {
 		in.move(Lost, nil)
 		return fmt.Errorf("%w: %w", errNeverReady, err)
 	}
-	err = boundary.Run(in.log, boundary.Life, func() error { return l.run(ctx, up) })
+	err = boundary.Run(in.log, boundary.Life, func() error { return l.blame(l.run(ctx, up)) })
 	boundary.Guard(in.log, boundary.Life, func() { l.end(err) }, func(error) { l.drop(err) })()
 	return err
 }
@@ -139,10 +142,16 @@ func (in *Instance) begin() (*life, error) {
 	files := Files{Peer: channel.Peer()}
 	defer files.close()
 	begun := false
+	if err := l.newMapped(&files); err != nil {
+		channel.Close()
+		l.calls.Close(false)
+		return nil, err
+	}
 	defer func() {
 		if begun {
 			return
 		}
+		l.mapped.Close()
 		if l.output != nil {
 			l.output.Close()
 		}
@@ -278,6 +287,8 @@ func (l *life) handle(f ipc.Frame) error {
 		return l.calls.Receive(f)
 	case ipc.Metric:
 		return l.calls.Measure(f)
+	case ipc.Mapped:
+		return l.mapped.Receive(f)
 	}
 	return l.handshake.receive(f)
 }

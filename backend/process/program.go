@@ -36,16 +36,22 @@ type Files struct {
 	Peer     ipc.PeerFiles
 	Requests *os.File
 	Output   [2]*os.File // become stdout and stderr
+	// Regions is the socket by which descriptors of clients' regions come; nil: none does.
+	Regions *os.File
 }
 
 // List returns the files in the order in which a process is told their numbers.
 func (f *Files) List() []*os.File {
-	return []*os.File{f.Peer.Down, f.Peer.Up, f.Requests, f.Peer.DownBell, f.Peer.UpBell, f.Peer.Lifeline}
+	list := []*os.File{f.Peer.Down, f.Peer.Up, f.Requests, f.Peer.DownBell, f.Peer.UpBell, f.Peer.Lifeline}
+	if f.Regions != nil {
+		list = append(list, f.Regions)
+	}
+	return list
 }
 
 func (f *Files) close() {
 	f.Peer.Close()
-	for _, file := range []*os.File{f.Requests, f.Output[0], f.Output[1]} {
+	for _, file := range []*os.File{f.Requests, f.Output[0], f.Output[1], f.Regions} {
 		if file != nil {
 			_ = file.Close()
 		}

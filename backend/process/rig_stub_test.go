@@ -159,7 +159,7 @@ func newRigHooked(t testing.TB, interpreter string, change func(*Options), limit
 		Requests: pool, Log: log,
 		LogLevels: func() LogLevels { return LogLevels{Info: true, Warning: true, Error: true, Verbose: 1} },
 		Stdout:    r.printed[0], Stderr: r.printed[1],
-		Metrics: r.counts,
+		Metrics: r.counts, ClientRegions: true,
 	})
 	if err != nil {
 		t.Fatal(err)

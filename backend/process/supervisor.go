@@ -39,6 +39,8 @@ type Environment struct {
 	// SoleParent says that nothing else in this process waits for children: then all
 	// that come home to it are reaped, also the children of other code.
 	SoleParent bool
+	// ClientRegions lets stubs map regions of clients: each gets a socket for their descriptors.
+	ClientRegions bool
 }
 
 // LogLevels are the server's log switches.
@@ -75,6 +77,7 @@ type Supervisor struct {
 	output    [2]io.Writer // stdout and stderr of this process
 	account   *memory.Account
 	named     shm.NamedFiles
+	regions   bool         // of clients may be mapped
 	instances atomic.Int64 // that run, whether their stub lives or not
 
 	mu    sync.Mutex
@@ -95,7 +98,7 @@ func New(env Environment) (*Supervisor, error) {
 	return &Supervisor{
 		children: children, requests: env.Requests, requestFD: fd, log: env.Log, levels: env.LogLevels,
 		metrics: env.Metrics, account: env.Memory, policies: env.HostPolicies, limits: env.Limits.WithDefaults(),
-		output: [2]io.Writer{env.Stdout, env.Stderr}, lives: make(map[*life]struct{}),
+		output: [2]io.Writer{env.Stdout, env.Stderr}, regions: env.ClientRegions, lives: make(map[*life]struct{}),
 	}, nil
 }
 
@@ -156,7 +159,7 @@ func (s *Supervisor) chargeArena(c *ipc.Config) {
 }
 
 // stubDescriptors is more than what a stub takes of the descriptors of this
-// process: eight while it runs, and about as many while it starts.
+// process: nine while it runs, and about as many while it starts.
 const stubDescriptors = 20
 
 // Descriptors returns how many descriptors are to be kept for stubs that are to be

@@ -141,7 +141,7 @@ func startStub(interpreter, program, instance, mark string, files *process.Files
 	}
 	defer null.Close()
 	inherit := append([]*os.File{null, files.Output[0], files.Output[1]}, files.List()...)
-	numbers := make([]string, 0, 6)
+	numbers := make([]string, 0, 7)
 	for fd := 3; fd < len(inherit); fd++ {
 		numbers = append(numbers, strconv.Itoa(fd))
 	}

@@ -205,6 +205,7 @@ func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number 
 		counters.Close()
 		return err
 	}
+	v.mapper = v.newMapper()
 	v.barrier = l.newBarrier(v, d)
 	*made = v
 	return v.start(ctx, l.events(v), l.settings.Limiter)

@@ -38,6 +38,7 @@ type Version struct {
 	states     []sequence.State   // of sequences
 	cache      *cache.Version     // nil if responses are not cached
 	stacking   *stacked.Plan      // nil if batches reach the model as lists of requests
+	mapper     backend.Mapper     // nil if inputs in foreign memory are always copied
 	parts      repository.Set     // what an ensemble calls; nil for other models
 	upload     *repository.Upload // what it is a user of, nil if it lies in the repository
 	holds      *holds
@@ -45,7 +46,8 @@ type Version struct {
 }
 
 // execute validates a request, has it answered out of the cache or executed, and
-// completes its responses. Below it no input lies in foreign memory.
+// completes its responses. Below it no input lies in foreign memory, but for those that the
+// model's instances look at where they lie.
 func (v *Version) execute(ctx context.Context, req *infer.Request, send infer.Sender, by func(context.Context, *infer.Request, infer.Sender) error) error {
 	start := backend.Now()
 	out := v.timed(start, send)
@@ -65,7 +67,7 @@ func (v *Version) execute(ctx context.Context, req *infer.Request, send infer.Se
 		answer(infer.ErrorResponse(late.Err))
 		return nil
 	}
-	if err := req.Localize(); err != nil {
+	if err := v.localize(req); err != nil {
 		return err
 	}
 	if v.cache != nil {

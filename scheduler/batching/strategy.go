@@ -45,7 +45,7 @@ func (v volume) Begin() func(*infer.Request) bool {
 	return func(req *infer.Request) bool {
 		var bytes uint64
 		for i := range req.Inputs {
-			bytes += uint64(len(req.Inputs[i].Data))
+			bytes += uint64(req.Inputs[i].Size())
 		}
 		if over = over || bytes > left; over { // for good, of a first one that is too large
 			return false

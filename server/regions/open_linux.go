@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/shm"
 )
 
 // open opens the file of a region, checks it by its descriptor, and maps the range. The
@@ -21,7 +22,7 @@ func (r *Registry) open(status Status, file string) (*region, error) {
 		_ = unix.Close(fd)
 		return nil, err
 	}
-	made := &region{registry: r, status: status, fd: fd, mapping: mapping}
+	made := &region{registry: r, status: status, fd: fd, mapping: mapping, shared: shm.NewShared(fd, int64(status.Offset), int64(status.Size))}
 	made.refs.Store(1)
 	return made, nil
 }

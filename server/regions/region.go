@@ -15,7 +15,8 @@ type region struct {
 	registry *Registry
 	status   Status
 	fd       int
-	mapping  []byte // of the range; its bytes may vanish
+	mapping  []byte      // of the range; its bytes may vanish
+	shared   *shm.Shared // what stubs may map of it; nil: nothing
 	// refs counts the name, while there is one, and the slices that are held.
 	refs atomic.Int64
 }
@@ -25,6 +26,9 @@ func (g *region) release() {
 	switch n := g.refs.Add(-1); {
 	case n > 0:
 	case n == 0:
+		if g.shared != nil {
+			g.shared.End() // stubs unmap it, who have a descriptor of their own
+		}
 		_ = unix.Munmap(g.mapping)
 		_ = unix.Close(g.fd)
 	default:
@@ -46,6 +50,10 @@ func (s *Slice) Release() { s.region.release() }
 
 // Size returns the bytes of the range.
 func (s *Slice) Size() int64 { return s.size }
+
+// Shared returns what stubs may map of the region, and where in it the slice begins; nil if
+// the file is not of our user alone.
+func (s *Slice) Shared() (region *shm.Shared, offset int64) { return s.region.shared, s.offset }
 
 // inlineBytes is the longest copy that lies on the Go heap where there is an allocator.
 const inlineBytes = 4 << 10
@@ -80,7 +88,7 @@ func (s *Slice) read(dst []byte) error {
 		case err != nil:
 			return infer.Errorf(infer.Internal, "Unable to read shared memory region '%s': %s", s.region.status.Name, reason(err))
 		case n == 0:
-			return s.truncated()
+			return s.Truncated()
 		default:
 			dst, at = dst[n:], at+int64(n)
 		}
@@ -88,8 +96,8 @@ func (s *Slice) read(dst []byte) error {
 	return nil
 }
 
-// truncated says that the client has taken bytes away.
-func (s *Slice) truncated() error {
+// Truncated says that the client has taken bytes away.
+func (s *Slice) Truncated() error {
 	return infer.Errorf(infer.InvalidArg, "shared memory region '%s' has been truncated by its owner", s.region.status.Name)
 }
 
@@ -104,7 +112,7 @@ func (s *Slice) Write(output string, data []byte) error {
 			"shared memory size specified with the request for output '%s' (%d bytes) should be at least %d bytes to hold the results", output, s.size, n)
 	}
 	if shm.Guard(func() { copy(s.region.mapping[s.offset:s.offset+s.size], data) }) != nil {
-		return s.truncated()
+		return s.Truncated()
 	}
 	return nil
 }

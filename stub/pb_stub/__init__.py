@@ -10,6 +10,7 @@
                         ├ inferences requests of the model to others (futures: for event loops)
                         ├ relay    the same for processes that the model forks
                         ├ loans    inputs: blocks that the supervisor lends
+                        ├ regions  inputs in regions of clients, mapped
                         ├ pool     outputs: blocks of our own
                         ├ logs     Logger's messages
                         ├ handlers signal handlers: where their exceptions come out
@@ -95,12 +96,14 @@ def _refuse(channel: Channel, error: Exception) -> int:
 
 
 def command(arguments: list[str]) -> NoReturn:
-    """The command line: `<program> <instance> --fds=down,up,requests,bell_in,bell_out,lifeline`."""
+    """The command line: `<program> <instance> --fds=down,up,requests,bell_in,bell_out,lifeline[,regions]`."""
     try:
         _, instance, option = arguments
         if not option.startswith("--fds="):
             raise ValueError
         fds = Descriptors(*map(int, option[len("--fds=") :].split(",")))
     except (ValueError, TypeError):
-        sys.exit("usage: triton_python_backend_stub INSTANCE --fds=DOWN,UP,REQUESTS,BELL_IN,BELL_OUT,LIFELINE")
+        sys.exit(
+            "usage: triton_python_backend_stub INSTANCE --fds=DOWN,UP,REQUESTS,BELL_IN,BELL_OUT,LIFELINE[,REGIONS]"
+        )
     main(instance, fds)

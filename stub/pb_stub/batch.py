@@ -16,13 +16,14 @@ from c_python_backend_utils.request import InferenceRequest
 from c_python_backend_utils.response import InferenceResponse
 from c_python_backend_utils.tensor import Tensor
 
-from . import messages
+from . import layout, messages
 from .channel import Channel
 from .errors import NotUnderstood
 from .loans import Loan, Loans
 from .names import Names
 from .outgoing import MAX_INLINE, MAX_INLINE_TOTAL, PADDING, Outgoing, Placed, describe
 from .pool import Pool
+from .regions import Regions
 
 _unpack_request = messages.REQUEST.unpack_from
 _unpack_descriptor = messages.DESCRIPTOR.unpack_from
@@ -50,9 +51,10 @@ Wanted = Mapping[str, int]
 class Reader:
     """Makes requests of EXECUTE frames."""
 
-    def __init__(self, names: Names, loans: Loans) -> None:
+    def __init__(self, names: Names, loans: Loans, regions: Regions | None = None) -> None:
         self._names = names
         self._loans = loans
+        self._regions = regions
         self._choices: dict[bytes, Wanted] = {}  # by the bytes that name them
 
     def read(self, frame: bytes) -> list[InferenceRequest]:
@@ -115,7 +117,7 @@ class Reader:
         new_tensor = Tensor.__new__
         received = self._names.received
         for _ in range(count):
-            name, code, rank, region, offset, size, ticket, element, _ = _unpack_descriptor(frame, at)
+            name, code, rank, region, offset, size, ticket, element, number = _unpack_descriptor(frame, at)
             tensor = new_tensor(Tensor)
             tensor._name = received[name]
             tensor._code = code
@@ -126,6 +128,9 @@ class Reader:
             if region == 0:
                 tensor._origin = frame
                 tensor._offset = offset
+            elif region == layout.REGION_CLIENT and self._regions is not None:
+                tensor._origin = self._regions.loan(number, ticket, offset, size)
+                tensor._offset = 0
             else:
                 tensor._origin = Loan(self._loans, ticket, offset, size)
                 tensor._offset = 0

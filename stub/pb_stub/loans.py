@@ -57,7 +57,7 @@ class Loan:
         if self.window is not None:
             return self._copy(None, dtype, shape)
         window = loans.window(self.offset, self.size)
-        if window is None or self.offset % dtype.itemsize or not loans.lends_views(name, self.size):
+        if window is None or self.offset % dtype.itemsize or not loans.lends_views(name, self):
             return self._copy(window, dtype, shape)
         self.window = window
         self._name = name
@@ -116,7 +116,7 @@ class Loans:
         self.channel = channel
         self._fd = fd
         self.size = size = os.fstat(fd).st_size
-        self._pagemap: int | None = _open_pagemap()
+        self.pagemap = self._pagemap = _open_pagemap()
         self._windows = Windows(size, self._map)
         self.window = self._windows.over
         # The watchers by id of their array. No set: they hash as their arrays, which do not.
@@ -134,9 +134,9 @@ class Loans:
                 self._pagemap = None
         return mmap.mmap(self._fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=start)
 
-    def lends_views(self, name: str, size: int) -> bool:
+    def lends_views(self, name: str, loan: Loan) -> bool:
         """Decide whether an input gets an array over the mapping, or a copy."""
-        if size < ZERO_COPY_MIN or self._pagemap is None:
+        if loan.size < ZERO_COPY_MIN or self._pagemap is None:
             return False
         left = self._copying.get(name, 0)
         if left:

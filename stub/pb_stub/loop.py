@@ -32,6 +32,7 @@ from .names import Names
 from .pool import Pool, PoolExhausted
 from .process import Descriptors
 from .readiness import Readiness
+from .regions import Regions
 from .senders import Senders
 from .service import Service
 from .spin import Spin
@@ -61,6 +62,7 @@ class Loop:
         self._told = False  # INITIALIZE has been understood
         self._readiness: Readiness | None = None  # of a model that has is_ready
         self._loans = Loans(channel, fds.requests)
+        self._regions = Regions(channel, self._loans.pagemap, fds.regions)
         self._service = Service(channel, instance)
         self._inferences = Inferences(channel, self._loans, self._service, instance)
         channel.route = self._route
@@ -140,6 +142,10 @@ class Loop:
                 self._senders.cancel(messages.integers(messages.body_of(frame)))
             elif kind == messages.NAME:
                 self._names.learn(frame)
+            elif kind == messages.MAP:
+                self._regions.map(frame)
+            elif kind == messages.UNMAP:
+                self._regions.unmap(frame)
             elif kind == messages.READY_QUESTION and self._readiness is not None:
                 return self._readiness.box
             else:
@@ -250,13 +256,14 @@ class Loop:
         self._settle(question.settings)
         self._calls.open()
         self._names = Names(channel, question.names, question.inputs, question.outputs)
-        self._reader = Reader(self._names, self._loans)
+        self._reader = Reader(self._names, self._loans, self._regions)
         model_name = question.args.get("model_name", "")
         self._decoupled = question.decoupled
         self._overlap = question.async_overlap
         self._senders = Senders(
             channel,
             self._loans,
+            self._regions,
             self._pool,
             self._logs,
             self._instance,
@@ -354,6 +361,8 @@ class Loop:
         if failed:
             # An exception that a local variable of its own frame holds keeps the requests alive, and with them loans.
             gc.collect(1)
+        if self._regions.alive:  # the model keeps inputs: their clients are about to have them back
+            self._regions.freeze()
         # From here on tickets that this batch leaves behind go by themselves.
         channel.executing = False
         if not text:

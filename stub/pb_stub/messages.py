@@ -24,6 +24,8 @@ INFER_RESPONSE = 8
 RESULT = 9
 CREDIT = 10
 AUTO_COMPLETE = 12
+MAP = 13
+UNMAP = 14
 
 HELLO = 65
 INITIALIZED = 66
@@ -39,13 +41,14 @@ COMPLETED = 75
 DEMAND = 76
 STOP_INFER = 77
 METRIC = 78
+MAPPED = 79
 
 SPILLED = 1
 AHEAD = 2
 
 #: size, kind, flags, life, reserved, id
 HEADER = struct.Struct("<IHHIIQ")
-#: name, data type, rank, region, offset, bytes, ticket, element, reserved
+#: name, data type, rank, region, offset, bytes, ticket, element, mapping
 DESCRIPTOR = struct.Struct("<HBBIQQQII")
 #: Dimensions by rank.
 DIMENSIONS = tuple(struct.Struct(f"<{rank}q") for rank in range(65))
@@ -85,6 +88,12 @@ RESPONSE_RESCHEDULE = 8
 RESPONSE_BEGIN = struct.Struct("<II")
 #: responses, reserved, bytes
 CREDIT_BODY = struct.Struct("<IIQ")
+
+#: offset, bytes
+MAP_BODY = struct.Struct("<QQ")
+MAP_DONE = 0
+MAP_REFUSED = 1
+MAP_ENDED = 2
 
 #: operation, reserved, value
 METRIC_BODY = struct.Struct("<IId")
@@ -334,8 +343,16 @@ def credit(frame: bytes) -> tuple[int, int, int]:
     return HEADER.unpack_from(frame)[5], responses, size
 
 
+def region_to_map(frame: bytes) -> tuple[int, int, int]:
+    """Take a MAP frame apart: number of the region, offset in its file, bytes."""
+    if len(frame) != HEADER.size + MAP_BODY.size:
+        raise NotUnderstood(f"MAP has {len(frame)} bytes, want {HEADER.size + MAP_BODY.size}")
+    start, size = MAP_BODY.unpack_from(frame, HEADER.size)
+    return HEADER.unpack_from(frame)[5], start, size
+
+
 def word(kind: int, life: int, ident: int, number: int) -> bytes:
-    """Make a DEMAND or a STOP_INFER frame."""
+    """Make a DEMAND, a STOP_INFER or a MAPPED frame."""
     return encode(kind, life, ident, struct.pack("<II", number, 0))
 
 

@@ -40,6 +40,7 @@ class Descriptors(NamedTuple):
     bell_in: int
     bell_out: int
     lifeline: int
+    regions: int = -1  # -1: clients have no regions that a stub could map
 
 
 #: What each is to the model that has closed it.
@@ -50,6 +51,7 @@ _NAMES = (
     "the bell that wakes it",
     "the bell that wakes the server",
     "the line by which it ends with the server",
+    "the socket for regions of clients",
 )
 
 #: Descriptors are moved to numbers as high as this, where the limit allows it: programs that become daemons close all
@@ -73,7 +75,8 @@ def settle(fds: Descriptors) -> Descriptors:
     fds = _out_of_the_way(fds)
     arm(fds.lifeline)
     for fd in fds:
-        os.set_inheritable(fd, False)
+        if fd >= 0:
+            os.set_inheritable(fd, False)
     # Handlers rather than SIG_IGN, which programs that the model starts would inherit.
     signal.signal(signal.SIGINT, _ignore)
     signal.signal(signal.SIGTERM, _ignore)
@@ -89,6 +92,9 @@ def _out_of_the_way(fds: Descriptors) -> Descriptors:
         _voice = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, first)
     moved = []
     for name, fd in zip(_NAMES, fds):
+        if fd < 0:
+            moved.append(fd)
+            continue
         try:
             moved.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, first))
             os.close(fd)

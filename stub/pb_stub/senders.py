@@ -33,6 +33,7 @@ from .forgotten import Forgotten
 from .loans import Loans
 from .logs import Logs
 from .pool import Pool, PoolExhausted
+from .regions import Regions
 
 #: Beyond so many handles of cancelled requests those are forgotten that are not open.
 _MOST_CANCELLED = 4096
@@ -54,6 +55,7 @@ class Senders:
         self,
         channel: Channel,
         loans: Loans,
+        regions: Regions,
         pool: Pool,
         logs: Logs,
         instance: str,
@@ -70,6 +72,7 @@ class Senders:
         #: Requests that the model has forgotten since a batch was begun; none of a decoupled one.
         self.unanswered: set[int] = set()
         self._loans = loans
+        self.regions = regions
         self._pool = pool
         self._instance = instance
         self._outlets: dict[int, Outlet] = {}
@@ -313,6 +316,8 @@ class Outlet:
         self._sent = responses + 1, total + size
 
     def _publish(self, frame: bytes, final: bool) -> None:
+        if final and self._senders.regions.alive:
+            self._senders.regions.freeze()
         with self._gate:
             if self.over:
                 raise TritonModelException(_CLOSED)
@@ -388,6 +393,8 @@ class Outlet:
         answers = self._senders.answers()
         answers.error(self.handle, INTERNAL, text)
         frame = answers.pack_response(self.handle)
+        if self._senders.regions.alive:
+            self._senders.regions.freeze()
         try:
             self._senders.channel.publish(frame)
         except BaseException:

@@ -1,6 +1,6 @@
 """A template: an interpreter that has imported numpy and this package, and forks stubs in a few milliseconds.
 
-    supervisor ──  one packet: {"instance", "cwd"?, "mark"?} and 8 descriptors  ──▶ template
+    supervisor ──  one packet: {"instance", "cwd"?, "mark"?} and 8 or 9 descriptors  ──▶ template
     supervisor ◀──────────────  {"pid"} or {"error"}  ────────────────────────── template
     supervisor ───────────────────────  {"end"}  ──────────────────────────────▶ template
 
@@ -26,8 +26,9 @@ from typing import Any, NamedTuple, NoReturn, Sequence
 from . import _msgpack, main, marks, process, title
 from .process import Descriptors
 
-#: What comes with a request: the six descriptors of a stub, its standard output and its standard error output.
-_DESCRIPTORS = 8
+#: What comes with a request: the descriptors of a stub, of which the last may be missing, its standard output and its
+#: standard error output.
+_DESCRIPTORS = 9
 _LARGEST_PACKET = 65536
 _END = _msgpack.pack({"end": True})
 
@@ -154,8 +155,8 @@ def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: Places)
     request = _msgpack.unpack(data)
     if not isinstance(request, dict) or not isinstance(request.get("instance"), str):
         raise _Bad("the request names no instance")
-    if len(fds) != _DESCRIPTORS:
-        raise _Bad(f"{len(fds)} descriptors came, want {_DESCRIPTORS}")
+    if not _DESCRIPTORS - 1 <= len(fds) <= _DESCRIPTORS:
+        raise _Bad(f"{len(fds)} descriptors came, want {_DESCRIPTORS - 1} or {_DESCRIPTORS}")
     if where.title is None:
         raise _Bad("the title of a forked stub cannot be set here: ctypes or /proc is missing")
     report, reporter = os.pipe()

@@ -155,6 +155,7 @@ def frames() -> dict[str, bytes]:
         "infer": infer(),
         "demand": messages.word(messages.DEMAND, LIFE, 9, 16),
         "stop_infer": messages.word(messages.STOP_INFER, LIFE, 9, messages.STOP_FORGET),
+        "mapped": messages.word(messages.MAPPED, LIFE, 3, messages.MAP_REFUSED),
         "released": messages.released(LIFE, [1, 2 | 1 << 32]),
         "log": messages.log(LIFE, 1, "model.py", 300, "wörk"),
         "call_load": messages.call(

@@ -12,6 +12,7 @@ import mmap
 import os
 import select
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -36,6 +37,7 @@ KINDS = {
     "CREDIT": 10, "READY?": 7, "AUTO_COMPLETE": 12, "INFER_RESPONSE": 8, "RESULT": 9,
     "READY": 72, "COMPLETED": 75, "INFER": 73, "CALL": 74, "DEMAND": 76, "STOP_INFER": 77,
     "HELLO": 65, "INITIALIZED": 66, "EXECUTED": 67, "FINALIZED": 68, "RESPONSE": 69, "RELEASED": 70, "LOG": 71, "METRIC": 78,
+    "MAP": 13, "UNMAP": 14, "MAPPED": 79,
 }  # fmt: skip
 NAMES = {number: name for name, number in KINDS.items()}
 TYPES: list[Any] = [
@@ -87,6 +89,17 @@ class Request:
     flags: int = 0
     timeout: int = 0
     trace: str = ""
+
+
+@dataclass
+class InRegion:
+    """An input that lies in a region of a client."""
+
+    number: int
+    offset: int
+    type: int
+    shape: tuple[int, ...]
+    size: int
 
 
 @dataclass
@@ -187,7 +200,8 @@ class Supervisor:
         self.reader = Ring(self.down, self.up)
         self.rung = 0
 
-        fds = [down_ro, self.up_fd, requests_ro, bell_in, bell_out, lifeline]
+        self.socket, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        fds = [down_ro, self.up_fd, requests_ro, bell_in, bell_out, lifeline, far.fileno()]
         self.error_file = tempfile.TemporaryFile()  # noqa: SIM115  # close closes it
         self.process: Any = None
         if spawn is None:
@@ -205,6 +219,8 @@ class Supervisor:
             self.pid = spawn(fds)
         for fd in (down, down_ro, requests_ro, bell_in, bell_out, lifeline):
             os.close(fd)
+        self.socket_link = f"socket:[{os.fstat(far.fileno()).st_ino}]"  # what the stub's end leads to
+        far.close()
         self.pidfd = pidfd_open(self.pid)
 
         self.names: list[str] = []  # up table
@@ -386,6 +402,27 @@ class Supervisor:
         assert frame.kind == "FINALIZED", frame
         return frame.fields()
 
+    # Regions of clients.
+
+    def map_region(self, number: int, fd: int, size: int, offset: int = 0, hand: bool = True) -> int:
+        """Have the stub map a region; returns the status that it answers with."""
+        if hand:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("<i", fd))]
+            self.socket.sendmsg([struct.pack("<I", number)], rights)
+        self.send("MAP", number, struct.pack("<QQ", offset, size))
+        return self.mapped(number)
+
+    def unmap_region(self, number: int) -> int:
+        self.send("UNMAP", number)
+        return self.mapped(number)
+
+    def mapped(self, number: int) -> int:
+        frame = self.receive()
+        assert (frame.kind, frame.id) == ("MAPPED", number), frame
+        status, reserved = struct.unpack("<II", frame.raw[24:])
+        assert reserved == 0
+        return int(status)
+
     # Blocks of requests.
 
     def lend(self, data: bytes, offset: int | None = None) -> tuple[int, int]:
@@ -439,6 +476,16 @@ class Supervisor:
                 )
             )
             for name, value in request.inputs:
+                if isinstance(value, InRegion):
+                    ticket = self.next_ticket | 5 << 32
+                    self.next_ticket += 1
+                    self.loans[ticket] = value.offset, 0  # nothing of it is passed on
+                    head += struct.pack(
+                        "<HBBIQQQII", self.name_index(name), value.type, len(value.shape), 3, value.offset, value.size,
+                        ticket, 0, value.number,
+                    )  # fmt: skip
+                    head += struct.pack(f"<{len(value.shape)}q", *value.shape)
+                    continue
                 data_type, shape, data = flatten(value)
                 element = 0
                 if len(data) <= 4096:
@@ -549,6 +596,7 @@ class Supervisor:
             self.process.wait(20)
         for fd in (self.up_fd, self.requests_fd, self.pidfd):
             os.close(fd)
+        self.socket.close()
         self.error_file.close()
         for memory in (self.down, self.up, self.requests):
             memory.close()

@@ -82,9 +82,25 @@ def test_plain_frames_are_decoded() -> None:
     assert messages.integers(messages.body_of(read("cancel"))) == (1, 2 | 1 << 32)
     assert messages.credit(read("credit")) == (2 << 32 | 1, 32, 5 << 32)
     assert read("finalize") == messages.encode(messages.FINALIZE, LIFE, 0, b"")
+    assert messages.region_to_map(read("map")) == (3, 4096, 5 << 32)
+    assert read("unmap") == messages.encode(messages.UNMAP, LIFE, 3, b"")
     frame = read("spilled_down")
     assert messages.flags_of(frame) == messages.SPILLED and messages.kind_of(frame) == messages.EXECUTE
     assert messages.DESCRIPTOR.unpack_from(frame, 24) == (0, 2, 0, 1, 0x5000, 40000, 1 | 2 << 32, 0, 0)
+
+
+def test_inputs_in_regions_are_decoded() -> None:
+    taken: list[tuple[int, int, int, int]] = []
+
+    class Regions:
+        def loan(self, number: int, ticket: int, offset: int, size: int) -> None:
+            taken.append((number, ticket, offset, size))
+
+    stand: Any = Stand()
+    regions: Any = Regions()
+    (request,) = Reader(Names(stand, ["IN0"], 1, 0), stand, regions).read(read("execute_region"))
+    assert request.inputs()[0].shape() == [70_000]
+    assert [(number, offset, size) for number, _, offset, size in taken] == [(5, 100, 70_000)]
 
 
 def test_execute_is_decoded() -> None:

@@ -18,6 +18,7 @@ from pb_stub.logs import Logs
 from pb_stub.loop import Loop
 from pb_stub.messages import AutoComplete, Initialize
 from pb_stub.names import Names
+from pb_stub.regions import Regions
 from pb_stub.senders import Senders
 
 KINDS = ("initialize", "auto_complete", "log_settings", "execute", "cancel", "name_down", "spilled_down", "finalize")
@@ -58,9 +59,10 @@ def stub(fd: int) -> Loop:
     loop._logs = Logs(stand)
     loop._logs.start()
     loop._loans = Loans(stand, fd)
+    loop._regions = Regions(stand, loop._loans.pagemap, -1)
     loop._names = Names(stand, NAMES, 2, 2)
     loop._reader = Reader(loop._names, loop._loans)
-    loop._senders = Senders(stand, loop._loans, stand, loop._logs, "m_0_0", True, 8, 1 << 20)
+    loop._senders = Senders(stand, loop._loans, loop._regions, stand, loop._logs, "m_0_0", True, 8, 1 << 20)
     return loop
 
 

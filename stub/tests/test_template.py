@@ -122,7 +122,8 @@ def test_forked_stubs_are_the_supervisors_children(root: Path, tmp_path: Path, t
         title = Path(f"/proc/{one.stub.pid}/cmdline").read_bytes()
         assert title.startswith(b"triton_python_backend_stub m_0_")
         descriptors = {os.readlink(f"/proc/{one.stub.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{one.stub.pid}/fd")}
-        assert not any(name.startswith("socket:") for name in descriptors)
+        # None but its own: that of the template is closed.
+        assert {name for name in descriptors if name.startswith("socket:")} == {one.stub.socket_link}
     for one in forked:
         one.stub.finalize()
         assert one.end() == (0, "hello /\n")
@@ -198,8 +199,8 @@ def test_stubs_outlive_the_template(root: Path, tmp_path: Path, template: Templa
 @pytest.mark.parametrize(
     ("request_", "count", "text"),
     [
-        (_msgpack.pack({"instance": "m"}), 0, "0 descriptors came, want 8"),
-        (_msgpack.pack({"instance": "m"}), 6, "6 descriptors came, want 8"),
+        (_msgpack.pack({"instance": "m"}), 0, "0 descriptors came, want 8 or 9"),
+        (_msgpack.pack({"instance": "m"}), 6, "6 descriptors came, want 8 or 9"),
         (_msgpack.pack({"instance": 5}), 7, "the request names no instance"),
         (_msgpack.pack([]), 8, "the request names no instance"),
         (b"\xc1", 8, "MessagePack code 0xc1 at 0 is not used here"),

@@ -32,6 +32,9 @@
 // Place, Copy and what they return need neither. The locks of loans, pool and arena are
 // taken inside, for a few instructions.
 //
+// An input in a client's region that the stub has mapped stays where it is (shared.go): this
+// process does not touch its bytes, and the loan keeps the region.
+//
 // Memory: a block that is sent is lent by ticket, and the loan keeps it until the stub
 // gives the ticket back or the life ends. A tensor that has come keeps its block, its
 // extent of the arena or its private copy until it is released; block and extent keep

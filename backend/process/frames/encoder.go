@@ -18,6 +18,7 @@ type Encoder struct {
 	pool    *shm.Pool
 	loans   *shm.Loans
 	names   *Names // that the stub has been told; guarded by the caller's lock
+	mapped  func(*shm.Shared) (uint32, bool)
 
 	// The batch that is being sent. The slices are kept from batch to batch, for their
 	// memory; reset forgets what they held. Guarded by the caller's lock.
@@ -38,6 +39,10 @@ func NewEncoder(channel *ipc.Channel, pool *shm.Pool, loans *shm.Loans) *Encoder
 
 // SetNames says which names INITIALIZE tells the stub.
 func (e *Encoder) SetNames(names *Names) { e.names = names }
+
+// SetMapped says by which number the stub knows a region of a client, if it has it mapped.
+// It is called before the first Execute; without it no region is mapped.
+func (e *Encoder) SetMapped(mapped func(*shm.Shared) (uint32, bool)) { e.mapped = mapped }
 
 // Names returns the names that the stub has been told.
 func (e *Encoder) Names() *Names { return e.names }
@@ -148,11 +153,20 @@ func (e *Encoder) place(t *infer.Tensor) error {
 		return infer.Errorf(infer.Internal, "input %q is not in the model's table of names", t.Name)
 	}
 	d := ipc.Descriptor{Name: index, Type: uint8(t.DataType), Shape: t.Shape, Element: element(t)}
-	p, size, ok := inFrame(t.Data, e.size, ipc.MaxInlineBody)
+	foreign := t.Foreign()
+	p, size, ok := place{}, e.size, false
+	if foreign == nil {
+		p, size, ok = inFrame(t.Data, e.size, ipc.MaxInlineBody)
+	}
 	e.size = size
 	if !ok {
 		var err error
-		if p, err = e.inRequests(t); err != nil {
+		if foreign != nil {
+			p, err = e.placeForeign(t, foreign)
+		} else {
+			p, err = e.inRequests(t)
+		}
+		if err != nil {
 			return err
 		}
 		// Lent before the frame is written: a stub that reads the ticket may give it back at

@@ -15,6 +15,7 @@ import (
 //	InRequests  a block of the requests pool   *shm.Block     by its ticket, when the stub says RELEASED
 //	InArena     written by the stub            *shm.Extent,   by its ticket, when the extent is released
 //	                                           or *privateCopy
+//	InClient    a client's, not mapped here    infer.Foreign  by its ticket, as InRequests; only to a stub
 //
 // On its way to a stub a place is chosen (inFrame, Encoder.inRequests), lent, and
 // described; from lend on, the loan keeps the block, and the place may be released. On
@@ -22,10 +23,12 @@ import (
 // checked, and only then mapped.
 type place struct {
 	region uint32
-	offset uint64     // in the region; in a frame, from the first byte of its header
-	ticket shm.Ticket // 0: there is none, or not yet; no ticket is 0
-	data   []byte
+	offset uint64       // in the region; in a frame, from the first byte of its header
+	ticket shm.Ticket   // 0: there is none, or not yet; no ticket is 0
+	data   []byte       // nil of InClient
 	memory infer.Memory // with a reference of the place's own
+	mapped uint32       // by which number the stub knows the region, for InClient
+	length uint64       // of what is InClient
 }
 
 // inFrame chooses a place in a frame whose body has size bytes so far, and returns the
@@ -86,10 +89,16 @@ func Copy(pool *shm.Pool, data []byte) (*shm.Block, error) {
 // lend has a loan keep what the place names, if it is a block: it is the stub's to read
 // until the ticket comes back or the life ends. After ipc.ErrClosed nothing is lent.
 func (p *place) lend(loans *shm.Loans) error {
-	if p.region != ipc.InRequests {
+	var ticket shm.Ticket
+	var ok bool
+	switch p.region {
+	case ipc.InRequests:
+		ticket, ok = loans.Lend(p.memory.(*shm.Block))
+	case ipc.InClient:
+		ticket, ok = loans.LendHeld(p.memory)
+	default:
 		return nil
 	}
-	ticket, ok := loans.Lend(p.memory.(*shm.Block))
 	if !ok {
 		return ipc.ErrClosed
 	}
@@ -124,4 +133,7 @@ func (p *place) fill(body []byte) {
 // describe writes the place into a descriptor.
 func (p *place) describe(d *ipc.Descriptor) {
 	d.Region, d.Offset, d.Length, d.Ticket = p.region, p.offset, uint64(len(p.data)), uint64(p.ticket)
+	if p.region == ipc.InClient {
+		d.Length, d.Mapping = p.length, p.mapped
+	}
 }

@@ -1,0 +1,211 @@
+package mapping
+
+import (
+	"os"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+)
+
+// most is how many regions one stub maps. Each takes it two descriptors.
+const most = 64
+
+// Config sets up a Table.
+type Config struct {
+	// Socket is this end of the pair by which descriptors go to the stub; the Table closes
+	// it. nil: nothing is mapped.
+	Socket *os.File
+	// Send puts a frame into the stub's ring, or says why it cannot.
+	Send func(kind ipc.Kind, id uint64, body []byte) error
+	Log  zerolog.Logger
+}
+
+// Table says which regions one life of a stub has mapped. It is safe for concurrent use.
+type Table struct {
+	config Config
+
+	mu       sync.Mutex
+	closed   bool
+	last     uint32 // number that was given; none is given twice
+	byRegion map[*shm.Shared]*entry
+	byNumber map[uint32]*entry
+}
+
+// entry is a region that the stub was asked to map. Guarded by Table.mu.
+type entry struct {
+	number  uint32
+	region  *shm.Shared
+	forget  func() // takes ended back
+	state   state
+	leaving bool // UNMAP has been sent, or is about to be
+}
+
+// state is what the stub has said of a region.
+type state uint8
+
+const (
+	asked state = iota
+	mapped
+	refused
+)
+
+// New makes the Table of a life that has mapped nothing.
+func New(config Config) *Table {
+	return &Table{config: config, byRegion: make(map[*shm.Shared]*entry), byNumber: make(map[uint32]*entry)}
+}
+
+// Number returns the number by which the stub knows a region that it has mapped.
+func (t *Table) Number(region *shm.Shared) (number uint32, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.byRegion[region]
+	if e == nil || e.state != mapped || e.leaving {
+		return 0, false
+	}
+	return e.number, true
+}
+
+// Want reports whether the stub has mapped the region, and asks it to if it has not been
+// asked. It does not wait. The caller has a reference to the region.
+func (t *Table) Want(region *shm.Shared) bool {
+	if t.config.Socket == nil {
+		return false
+	}
+	t.mu.Lock()
+	if e := t.byRegion[region]; e != nil || t.closed || len(t.byNumber) >= most {
+		ready := e != nil && e.state == mapped && !e.leaving
+		t.mu.Unlock()
+		return ready
+	}
+	t.last++
+	e := &entry{number: t.last, region: region}
+	// Before anything is sent, so that one caller asks and the others copy.
+	t.byRegion[region], t.byNumber[e.number] = e, e
+	err := t.hand(e)
+	t.mu.Unlock()
+
+	if err == nil {
+		var body [ipc.MapSize]byte
+		offset, size := region.Range()
+		ipc.PutMap(body[:], uint64(offset), uint64(size))
+		err = t.config.Send(ipc.Map, uint64(e.number), body[:])
+	}
+	if err != nil {
+		// The socket is full, there is no descriptor left, the stub has gone: the inputs are
+		// copied, and a later request tries again. A descriptor without its MAP is passed
+		// over by the stub, by its number.
+		t.config.Log.Debug().Err(err).Msg("region of a client is not mapped by the stub")
+		t.drop(e)
+		return false
+	}
+	// The caller's reference keeps the region from ending before this: MAP is ahead of UNMAP.
+	forget := region.OnEnd(func() { t.ended(e) })
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e.forget = forget
+	if t.closed && forget != nil {
+		forget()
+	}
+	return false
+}
+
+// drop forgets an entry of which the stub has not heard.
+func (t *Table) drop(e *entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dropLocked(e)
+}
+
+func (t *Table) dropLocked(e *entry) {
+	delete(t.byRegion, e.region)
+	delete(t.byNumber, e.number)
+}
+
+// ended has the stub unmap a region that no request uses any more.
+func (t *Table) ended(e *entry) {
+	t.mu.Lock()
+	closed := t.closed
+	e.leaving = true
+	// The region is gone; its number is kept for what the stub has still to say.
+	delete(t.byRegion, e.region)
+	t.mu.Unlock()
+	if closed {
+		return
+	}
+	if err := t.config.Send(ipc.Unmap, uint64(e.number), nil); err != nil {
+		t.config.Log.Debug().Err(err).Msg("stub was not told to unmap a region of a client")
+	}
+}
+
+// Receive acts on MAPPED. An error ends the life.
+func (t *Table) Receive(f ipc.Frame) error {
+	status, err := ipc.ParseMapped(f.Body)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.byNumber[uint32(f.ID)]
+	switch {
+	case e == nil || uint64(e.number) != f.ID:
+		return ipc.Broken("region", "MAPPED of region %d, which the stub was not asked for", f.ID)
+	case status == ipc.MapEnded:
+		if !e.leaving || e.state == asked {
+			return ipc.Broken("region", "region %d is unmapped before UNMAP, or before MAP was answered", f.ID)
+		}
+		t.dropLocked(e)
+	case e.state != asked:
+		return ipc.Broken("region", "MAP of region %d is answered twice", f.ID)
+	case status == ipc.MapDone:
+		e.state = mapped
+	default:
+		e.state = refused // up to the end of the region: there is no use in asking again
+	}
+	return nil
+}
+
+// Distrust keeps regions from being mapped that are shorter now than the stub has mapped
+// them, and reports whether there are any. The stub has ended; what it had mapped is
+// looked at under the lock, so that no region ends meanwhile.
+func (t *Table) Distrust() (found bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for region, e := range t.byRegion {
+		if e.state == mapped && region.Short() {
+			region.Distrust()
+			found = true
+		}
+	}
+	return found
+}
+
+// Count returns how many regions the stub knows of.
+func (t *Table) Count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.byNumber)
+}
+
+// Close forgets all regions, as the life has ended. It may be called again.
+func (t *Table) Close() {
+	t.mu.Lock()
+	t.closed = true
+	var forget []func()
+	for _, e := range t.byNumber {
+		if e.forget != nil {
+			forget = append(forget, e.forget)
+		}
+	}
+	clear(t.byRegion)
+	clear(t.byNumber)
+	if t.config.Socket != nil {
+		_ = t.config.Socket.Close()
+	}
+	t.mu.Unlock()
+	for _, f := range forget { // which lock the region
+		f()
+	}
+}

@@ -1,0 +1,119 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/frames"
+	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/backend/process/mapping"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// mapFrom is the least size of an input that a stub looks at where its client has put it.
+// It is zero copy's own limit in loans.py: a stub copies smaller inputs anyway.
+const mapFrom = 64 << 10
+
+var _ backend.Mapper = (*Model)(nil)
+
+// Maps implements backend.Mapper. A stub that has not mapped the region yet is asked to, for
+// the requests to come. Inputs of a decoupled model are copied: it may look at them when its
+// last response has gone, and the client has been told that they are its own again.
+func (m *Model) Maps(t *infer.Tensor) bool {
+	_, region, _ := frames.SharedOf(t)
+	if region == nil || !region.Trusted() || t.DataType.Size() == 0 || t.Size() < mapFrom || m.decoupled() {
+		return false
+	}
+	ready, lives := true, false
+	for _, in := range m.list() {
+		if l := in.current.Load(); l != nil {
+			// Each is asked, also behind one that is not ready.
+			ready = l.mapped.Want(region) && ready
+			lives = true
+		}
+	}
+	return ready && lives
+}
+
+// newMapped makes the table of what a life's stub maps, and the stub's end of its socket.
+func (l *life) newMapped(files *Files) error {
+	config := mapping.Config{Send: l.encoder.Send, Log: l.in.log}
+	if l.in.model.supervisor.regions {
+		var err error
+		if config.Socket, files.Regions, err = mapping.Socket(); err != nil {
+			return err
+		}
+	}
+	l.mapped = mapping.New(config)
+	l.encoder.SetMapped(l.mapped.Number)
+	return nil
+}
+
+// takenAwayError says that a stub was lost because a client took memory away that the stub
+// had mapped, which is no fault of the model.
+type takenAwayError struct{ err error }
+
+func (e *takenAwayError) Error() string {
+	return fmt.Sprintf("%v: a client has truncated its region of shared memory", e.err)
+}
+
+func (e *takenAwayError) Unwrap() error { return e.err }
+
+// blame finds out whether clients have caused the end of a life. What has vanished under it
+// is copied from then on. The stub still has its batches.
+func (l *life) blame(err error) error {
+	var exit *launch.ExitError
+	if !errors.As(err, &exit) || exit.Signal != unix.SIGBUS {
+		return err
+	}
+	found := l.mapped.Distrust()
+	if !found { // the client may have given the file its size back
+		for _, t := range l.inputsInside() {
+			if _, region, _ := frames.SharedOf(t); region != nil {
+				region.Distrust()
+				found = true
+			}
+		}
+	}
+	if !found {
+		return err
+	}
+	l.blamed = true
+	return &takenAwayError{err}
+}
+
+// inputsInside lists the inputs of the requests that the stub has, or has left open.
+func (f *inFlight) inputsInside() (inputs []*infer.Tensor) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	add := func(task *backend.Task) {
+		for i := range task.Request.Inputs {
+			inputs = append(inputs, &task.Request.Inputs[i])
+		}
+	}
+	for i := range f.count {
+		for _, task := range f.current[i].batch.Tasks {
+			add(task)
+		}
+	}
+	for task := range f.open.byTask {
+		add(task)
+	}
+	return inputs
+}
+
+// lostError is what the client of a request is told whose stub was lost.
+func (l *life) lostError(task *backend.Task) error {
+	if !l.blamed {
+		return l.in.unhealthy()
+	}
+	for i := range task.Request.Inputs {
+		if s, region, _ := frames.SharedOf(&task.Request.Inputs[i]); s != nil && !region.Trusted() {
+			return s.Truncated()
+		}
+	}
+	return l.in.unhealthy()
+}

@@ -1,0 +1,44 @@
+package version
+
+import (
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// newMapper returns the model, if nothing between here and its instances needs the bytes of
+// inputs, and it can do without a copy of them; else nil.
+func (v *Version) newMapper() backend.Mapper {
+	c := v.info.Config
+	if v.cache != nil || v.stacking != nil || c.GetSequenceBatching() != nil || c.GetEnsembleScheduling() != nil {
+		return nil
+	}
+	for _, in := range c.GetInput() {
+		if in.GetIsShapeTensor() { // its values say which requests share a batch
+			return nil
+		}
+	}
+	if _, ok := v.model.(backend.Strategist); ok || c.GetParameters()[strategyParameter] != nil {
+		return nil // code of others looks at requests
+	}
+	m, _ := v.model.(backend.Mapper)
+	return m
+}
+
+// localize copies the inputs that lie in foreign memory into the server's, but for those
+// that the instances of the model look at where they lie. A traced request may have its
+// tensors recorded, and so has them copied.
+func (v *Version) localize(req *infer.Request) error {
+	if v.mapper == nil || req.Trace != nil {
+		return req.Localize()
+	}
+	for i := range req.Inputs {
+		in := &req.Inputs[i]
+		if in.Foreign() == nil || v.mapper.Maps(in) {
+			continue
+		}
+		if err := in.Localize(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+"""Regions: files of clients that this stub has mapped, so that large inputs need no copy at all.
+
+The supervisor sends a descriptor by a socket and then MAP by the ring, both with the region's number. A region is
+mapped copy-on-write, once, and its inputs are lent as those of *requests* are (see loans), with three differences.
+
+* The client may write into its memory, or truncate the file, at any moment. It is to leave an input alone until the
+  response has come. What the model keeps of it beyond that is *frozen* before the response is sent: its pages become
+  this process's own. If the file is truncated meanwhile, a touch ends this process, which the supervisor understands.
+* Two requests may name the same bytes. The second gets a copy of them, or each would see what the model wrote into the
+  other's array. Copies are read from the file, past pages that are this process's own, and cannot fault.
+* An input is not passed on by reference: where it goes to the supervisor it is copied like any other array.
+"""
+
+from __future__ import annotations
+
+import array
+import errno
+import mmap
+import os
+import socket
+import weakref
+from typing import Any, Callable
+
+import numpy as np
+from c_python_backend_utils.error import TritonModelException
+
+from . import messages
+from .channel import Channel
+from .errors import NotUnderstood
+from .loans import _MAP_NORESERVE, Loan, Loans
+from .windows import Window
+
+_PAGE = mmap.PAGESIZE
+
+#: Makes the pages of a private mapping this process's own, from Linux 5.14 on. It does not change them.
+_MADV_POPULATE_WRITE = 23
+
+_TRUNCATED = "the client has truncated the region of shared memory that has this input"
+
+
+class ClientLoan(Loan):
+    """An input in a client's region, under a ticket. It goes back when this object dies, or is frozen."""
+
+    __slots__ = ("__weakref__", "_kept", "_region")
+
+    def __init__(self, region: Region, ticket: int, offset: int, size: int) -> None:
+        super().__init__(region, ticket, offset, size)
+        self._region = region
+        self._kept: bytes | None = None  # of a frozen loan without an array
+        region.alive[ticket] = weakref.ref(self)
+
+    def array(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+        if self._kept is not None:
+            kept: np.ndarray = np.ndarray(shape, dtype, bytearray(self._kept))
+            return kept
+        return super().array(name, dtype, shape)
+
+    def _copy(self, _: Window | None, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+        return super()._copy(self._frozen_window(), dtype, shape)
+
+    def read(self) -> bytes:
+        """Copy the bytes as they came."""
+        if self._kept is not None:
+            return self._kept
+        window = self._frozen_window()
+        if window is not None:
+            return window.map[self.offset : self.offset + self.size]
+        buffer = bytearray(self.size)
+        self._region.read_into(buffer, self.offset)
+        return bytes(buffer)
+
+    def _frozen_window(self) -> Window | None:
+        """The window of a loan whose pages are this process's own: the file has other bytes, perhaps."""
+        return None if self.ticket in self._region.alive else self.window
+
+    def freeze(self) -> None:
+        """Keep the bytes as they are for the arrays over them, and give the loan back: the client may go on."""
+        window = self.window
+        try:
+            if window is None:
+                self._kept = self.read()
+            else:
+                _own(window, self.offset, self.size)
+        except (OSError, TritonModelException):
+            pass  # the file is too short: there is nothing left to keep
+        self._return()
+
+    def _return(self) -> None:
+        # Several threads may come here for one loan. The one that takes it out of the dict gives the ticket back.
+        if self._region.alive.pop(self.ticket, None) is not None:
+            self._region.channel.give_back(self.ticket)
+
+    def __del__(self) -> None:
+        region = self._region
+        if region.channel.foreign:
+            return
+        if self.written():
+            region.clean(self)
+        self._return()
+
+
+def _own(window: Window, offset: int, size: int) -> None:
+    """Make the pages of a range this process's own."""
+    first = offset // _PAGE * _PAGE
+    end = min(-(-(offset + size) // _PAGE) * _PAGE, len(window.map))
+    try:
+        window.map.madvise(_MADV_POPULATE_WRITE, first, end - first)
+    except OSError as error:
+        if error.errno == errno.EFAULT:
+            raise
+        pages: np.ndarray = np.ndarray((end - first,), np.uint8, window.map, first)[::_PAGE]
+        np.bitwise_or(pages, 0, out=pages)  # a write that changes nothing
+
+
+class Region(Loans):
+    """One region of a client: all of it is one window."""
+
+    # Not by Loans.__init__, which maps in windows, and has a descriptor of /proc that all regions share.
+    def __init__(self, of: Regions, fd: int, start: int, size: int) -> None:
+        """Map size bytes at start of the file. The descriptor is the region's, also after an error."""
+        self._fd = fd
+        self.channel = of.channel
+        self.size = size
+        self.alive = of.alive
+        self._start = start
+        self._pagemap = of.pagemap
+        self._roots = {}
+        self._copying = {}
+        if self._pagemap is None:
+            raise OSError(errno.ENOSYS, "the pages of this process cannot be looked at")
+        if not size or os.fstat(fd).st_size < start + size:
+            raise OSError(errno.EINVAL, "the file is too short, or nothing is wanted of it")
+        private = mmap.MAP_PRIVATE | _MAP_NORESERVE
+        mapped = mmap.mmap(fd, size, flags=private, prot=mmap.PROT_READ | mmap.PROT_WRITE, offset=start)
+        whole = Window(0, mapped)
+
+        end = size
+
+        def over(offset: int, size: int) -> Window | None:
+            return whole if offset + size <= end else None
+
+        self.window = over  # no method, which would keep the region alive by a circle
+
+    def lends_views(self, name: str, loan: Loan) -> bool:
+        first, last = loan.offset // _PAGE, (loan.offset + loan.size - 1) // _PAGE
+        for root in list(self._roots.values()):
+            other = root.loan
+            if other.offset // _PAGE <= last and first <= (other.offset + other.size - 1) // _PAGE:
+                return False
+        return super().lends_views(name, loan)
+
+    def read_into(self, buffer: bytearray, offset: int) -> None:
+        try:
+            super().read_into(buffer, self._start + offset)
+        except EOFError:
+            raise TritonModelException(_TRUNCATED) from None
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # also when modules have been taken down
+        try:
+            close(self._fd)
+        except OSError:
+            pass  # the model has closed it
+
+
+class Regions:
+    """All regions of clients that this stub has mapped, by number."""
+
+    def __init__(self, channel: Channel, pagemap: int | None, fd: int) -> None:
+        self.channel = channel
+        self.pagemap = pagemap
+        self._socket = socket.socket(fileno=fd) if fd >= 0 else None
+        self._regions: dict[int, Region] = {}
+        #: By ticket: the loans that the supervisor has not got back.
+        self.alive: dict[int, weakref.ref[ClientLoan]] = {}
+
+    def loan(self, number: int, ticket: int, offset: int, size: int) -> ClientLoan:
+        """Take an input that lies in a region."""
+        region = self._regions.get(number)
+        if region is None or offset > region.size or size > region.size - offset or not size:
+            self.channel.give_back(ticket)
+            where = f"of {region.size}" if region else "which is not mapped"
+            raise NotUnderstood(f"an input has {size} bytes at {offset} of region {number}, {where}")
+        return ClientLoan(region, ticket, offset, size)
+
+    def freeze(self) -> None:
+        """Before a response is sent: what is left of inputs stays as it is, whatever their clients do."""
+        for reference in list(self.alive.values()):
+            loan = reference()
+            if loan is not None:
+                loan.freeze()
+
+    def map(self, frame: bytes) -> None:
+        """Act on MAP: map the region whose descriptor has come, and answer."""
+        number, start, size = messages.region_to_map(frame)
+        self._answer(number, messages.MAP_DONE if self._take(number, start, size) else messages.MAP_REFUSED)
+
+    def unmap(self, frame: bytes) -> None:
+        """Act on UNMAP. The memory goes with the last array over it."""
+        number = messages.HEADER.unpack_from(frame)[5]
+        self._regions.pop(number, None)
+        self._answer(number, messages.MAP_ENDED)
+
+    def _answer(self, number: int, status: int) -> None:
+        # Any thread may have read the frame, also one that holds the lock for sending.
+        self.channel.post(messages.word(messages.MAPPED, self.channel.life, number, status))
+
+    def _take(self, number: int, start: int, size: int) -> bool:
+        fd = self._receive(number)
+        if fd < 0:
+            return False
+        try:
+            self._regions[number] = Region(self, fd, start, size)
+        except (OSError, ValueError, OverflowError, MemoryError):
+            # The descriptor goes with the object, once that has one.
+            return False
+        return True
+
+    def _receive(self, number: int) -> int:
+        """Take the descriptor of a region out of the socket; -1 if it has not come. Others are passed over."""
+        if self._socket is None:
+            return -1
+        while True:
+            try:
+                data, fds = _packet(self._socket)
+            except OSError:
+                return -1
+            if not data:
+                return -1
+            for fd in fds[1:]:
+                os.close(fd)
+            if fds and data == number.to_bytes(4, "little"):
+                return fds[0]
+            if fds:
+                os.close(fds[0])
+
+
+def _packet(near: socket.socket) -> tuple[bytes, list[int]]:
+    fds = array.array("i")
+    flags: Any = socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
+    data, ancillary, _, _ = near.recvmsg(16, socket.CMSG_SPACE(fds.itemsize), flags)
+    for level, kind, raw in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(raw[: len(raw) // fds.itemsize * fds.itemsize])
+    return data, fds.tolist()
