@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -48,6 +49,20 @@ func cloudFlags(t *testing.T) (flags []string, ports map[string]int) {
 }
 
 // checkClouds makes the requests of a file one after the other; base stands in them for BASE.
+// awaitPorts waits for what a Triton begins to listen at after it says that it lives.
+func awaitPorts(t *testing.T, ports map[string]int) {
+	t.Helper()
+	for _, port := range ports {
+		testkit.Eventually(t, startLimit, func() bool {
+			c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+			if err != nil {
+				return false
+			}
+			return c.Close() == nil
+		})
+	}
+}
+
 func checkClouds(t *testing.T, file string, ports map[string]int, base string, differing bool) {
 	t.Helper()
 	checkRows(t, filepath.Join("testdata", file), func(row cloudRequest) {
@@ -125,6 +140,7 @@ func TestCloudsSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	flags, ports := cloudFlags(t)
 	startTriton(t, dir, cloudRepository(t), flags...)
+	awaitPorts(t, ports)
 	checkClouds(t, "clouds.jsonl", ports, "", false)
 }
 

@@ -113,12 +113,14 @@ func (s *runningServer) raw(request []byte) (string, error) {
 
 var (
 	nanoseconds = regexp.MustCompile(`"(ns|last_inference)":\d+`)
+	memoryUsage = regexp.MustCompile(`"memory_usage":\[[^\]]*\]`)
 	repeated    = regexp.MustCompile(`(  [^\\]*: f\\n)+`)
 )
 
-// normalise takes out what differs between any two servers: times, and how deep
-// a recursion went.
+// normalise takes out what differs between any two servers: times, how deep
+// a recursion went, and what processes take.
 func normalise(body []byte) string {
+	body = memoryUsage.ReplaceAll(body, []byte(`"memory_usage":[]`))
 	body = nanoseconds.ReplaceAll(body, []byte(`"$1":N`))
 	return string(repeated.ReplaceAll(body, []byte("$1")))
 }

@@ -87,6 +87,7 @@ func TestSageMakersModelsSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	flags, port := platformFlags(t)
 	startTriton(t, dir, t.TempDir(), flags...)
+	awaitPorts(t, map[string]int{"S": port})
 	checkClouds(t, "sagemaker_models.jsonl", map[string]int{"S": port}, platformModels(t), false)
 }
 

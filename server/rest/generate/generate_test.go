@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -146,11 +147,11 @@ func TestOutputWithoutFormInJSONIsAnErrorOfItsEvent(t *testing.T) {
 	}
 }
 
-// slot counts what is released.
-type slot struct{ released int }
+// slot counts what is released, by whichever goroutine.
+type slot struct{ released atomic.Int64 }
 
 func (*slot) Retain()    {}
-func (s *slot) Release() { s.released++ }
+func (s *slot) Release() { s.released.Add(1) }
 
 func TestQueueHandsOverInOrderAndThenItsEnd(t *testing.T) {
 	q, s := NewQueue(), &slot{}
@@ -178,8 +179,8 @@ func TestQueueHandsOverInOrderAndThenItsEnd(t *testing.T) {
 		if !last {
 			continue
 		}
-		if next != 100 || !errors.Is(err, refused) || s.released != 200 {
-			t.Errorf("%d responses, %v, %d released", next, err, s.released)
+		if next != 100 || !errors.Is(err, refused) || s.released.Load() != 200 {
+			t.Errorf("%d responses, %v, %d released", next, err, s.released.Load())
 		}
 		return
 	}
@@ -191,7 +192,7 @@ func TestClosedQueueReleasesWhatItGets(t *testing.T) {
 	q.Close()
 	q.Add(&infer.Response{Slot: s})
 	q.Close()
-	if s.released != 2 {
-		t.Errorf("%d released, want 2", s.released)
+	if n := s.released.Load(); n != 2 {
+		t.Errorf("%d released, want 2", n)
 	}
 }
