@@ -13,7 +13,8 @@
 //
 // Kinds of memory: a tensor lies on the Go heap (Memory is nil), in a pool or an arena of
 // the server (Memory owns Data), or in Foreign memory, where only its size is known until
-// Localize has copied it.
+// Localize has copied it; a backend.Mapper takes it uncopied. Inputs alone can lie in
+// Foreign memory: receivers of a Response read the Data of its outputs.
 //
 // States and locks: there is none. A Request is filled in by one goroutine, and what
 // validation adds (BatchSize, the shapes of a raw request) stands before a scheduler has

@@ -9,7 +9,8 @@ import (
 // model.py and cross the wire to the stubs.
 type Code uint8
 
-// The codes. The front ends map them to HTTP and gRPC statuses.
+// The codes. The front ends map them to statuses: httpStatus in server/rest, statusOf in
+// server/grpc.
 const (
 	Unknown       Code = 0
 	Internal      Code = 1

@@ -26,6 +26,17 @@
 //
 // From Lost it goes to Starting again, after a pause.
 //
+// What is said until a process takes batches, and at its end; the process begins:
+//
+//	HELLO ─▶            it has attached to its files
+//	◀─ AUTO_COMPLETE    the process that completes the model's config, alone
+//	COMPLETED ─▶
+//	◀─ INITIALIZE       of the process that has completed the config, too
+//	INITIALIZED ─▶
+//	◀─ EXECUTE …        Ready and Busy
+//	◀─ FINALIZE         told to go
+//	FINALIZED ─▶
+//
 // A life reads frames and hands each to the type whose job it is about:
 //
 //	handshake        what its process may say, and has said, until it takes batches and at

@@ -1,7 +1,7 @@
 // Package rest is the HTTP front end: the endpoints of the KServe protocol v2 with
 // Triton's extensions, over http1, in the JSON of jsontext. Endpoints serve them, FrontEnd listens for them, Metrics
 // serves the metrics on a port of their own. It owns the routes, the HTTP status of every
-// error and the content type of every reply.
+// error (httpStatus makes it of the code) and the content type of every reply.
 //
 //	http1.Server ── Endpoints.Serve ── route ── restricted? ── type ── method ── endpoint ── http1.Reply.Send
 //

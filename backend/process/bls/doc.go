@@ -31,7 +31,8 @@
 // a goroutine of its own copies: then `away` keeps the order.
 //
 // Memory: inputs that lie in the process's arena are copied once, into the pool of requests,
-// and go back at once; inputs that are loans are passed on and held until the last response.
+// and go back at once; inputs that are loans are passed on. Either is held until the last
+// response, also one that the end of the other process makes, and given up by ended.
 // Both are bounded: 16,384 requests, and copies of as many bytes as the arena may have. A
 // response is released when it has been sent; its outputs are the process's by ticket then.
 package bls
