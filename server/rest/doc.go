@@ -1,6 +1,6 @@
 // Package rest is the HTTP front end: the endpoints of the KServe protocol v2 with
-// Triton's extensions, over http1, in the JSON of jsontext. Endpoints serve them, FrontEnd listens for them, Metrics
-// serves the metrics on a port of their own. It owns the routes, the HTTP status of every
+// Triton's extensions, over http1, in the JSON of jsontext. Endpoints serve them, a FrontEnd
+// listens for them, and another one serves the metrics on a port of their own. It owns the routes, the HTTP status of every
 // error (httpStatus makes it of the code) and the content type of every reply.
 //
 //	http1.Server ── Endpoints.Serve ── route ── restricted? ── type ── method ── endpoint ── http1.Reply.Send
@@ -18,7 +18,7 @@
 // A generation's reply can tell load balancers how full the model's cache is (reportLoad).
 // Package metrics has the figures, which Parts.Samples reads.
 //
-// Callers: package nereid, which makes one FrontEnd and one Metrics and runs each once.
+// Callers: package nereid, which makes each FrontEnd and runs it once.
 //
 // Concurrency: each request is served by the goroutine of its connection. Requests share
 // the pools of inference.Codec, and nothing else of Endpoints changes after New. There is
