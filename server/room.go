@@ -13,6 +13,24 @@ import (
 // Unavailable when the server's memory for requests is used up.
 type Allocator func(n int) ([]byte, infer.Memory, error)
 
+// InlineTensor is the longest tensor of a request that lies on the Go heap where there is
+// an Allocator, in bytes.
+const InlineTensor = 4 << 10
+
+// Tensor gives t memory for n bytes: of the Allocator, or of the Go heap, charged to c, if
+// they are few or there is none.
+func (a Allocator) Tensor(t *infer.Tensor, n int, c *memory.Charge) (err error) {
+	if n > InlineTensor && a != nil {
+		t.Data, t.Memory, err = a(n)
+		return err
+	}
+	if err := c.Take(memory.Bodies, int64(n)); err != nil {
+		return err
+	}
+	t.Data = make([]byte, n)
+	return nil
+}
+
 // Opener lends memory as an Allocator does, for n bytes that a client has
 // announced, of which so many have arrived: it becomes real, and is charged, by
 // Grow. It fails with ErrUnproven where clients announce so much that an eighth

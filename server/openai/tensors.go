@@ -8,14 +8,9 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/rest/generate"
 )
-
-// inlineTensor is the longest tensor that lies on the Go heap, in bytes; larger ones have
-// memory that the stubs see.
-const inlineTensor = 4 << 10
 
 // vllm reports whether requests to the model have vLLM's form.
 func (q *inference) vllm() bool {
@@ -323,16 +318,8 @@ func (q *inference) tensor(in *kserve.ModelInput, n, size int) (*infer.Tensor, e
 	if t.Shape, fits = generate.Shape(q.info.Config.GetMaxBatchSize() > 0, in.GetDims(), int64(n)); !fits {
 		return nil, q.unfit(in)
 	}
-	if size > inlineTensor && q.h.allocate != nil {
-		var err error
-		if t.Data, t.Memory, err = q.h.allocate(size); err != nil {
-			return nil, err
-		}
-	} else {
-		if err := q.charge.Take(memory.Bodies, int64(size)); err != nil {
-			return nil, err
-		}
-		t.Data = make([]byte, size)
+	if err := q.h.allocate.Tensor(&t, size, &q.charge); err != nil {
+		return nil, err
 	}
 	q.req.Inputs = append(q.req.Inputs, t)
 	return &q.req.Inputs[len(q.req.Inputs)-1], nil

@@ -46,7 +46,7 @@ func (h *Endpoints) Generate(w *http1.Reply, r *http1.Request, model string, ver
 // generateOne replies with the one response. As in Triton the first one decides on the
 // status: any error of it is 400.
 func (h *Endpoints) generateOne(w *http1.Reply, r *http1.Request, found models.Target, q *generate.Request) error {
-	var responses generate.Single
+	var responses server.Single
 	defer func() {
 		if responses.First != nil {
 			responses.First.Release()

@@ -3,7 +3,7 @@
 // flat JSON object, alone or as an event of a stream (server-sent events, WHATWG HTML
 // §9.2). Routes, statuses and the HTTP reply are package rest's.
 //
-//	Codec.Read ── Request ── server.InferOn ─┬─ Single.Take ─────────── Request.Append
+//	Codec.Read ── Request ── server.InferOn ─┬─ server.Single.Take ─────────── Request.Append
 //	                                         └─ Queue.Add … Queue.End ─ Queue.Next ─ Request.AppendEvent
 //
 // States: a Request is read, executed once, writes its responses, and is released. A Queue

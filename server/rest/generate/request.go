@@ -12,13 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
-const (
-	// inlineTensor is the longest tensor that lies on the Go heap, in bytes; larger ones
-	// have memory that the stubs see.
-	inlineTensor = 4 << 10
-	// nested is the member whose own members are mapped as those beside it are.
-	nested = "parameters"
-)
+// nested is the member whose own members are mapped as those beside it are.
+const nested = "parameters"
 
 var errCoding = &infer.Error{Code: infer.InvalidArg, Message: "Unsupported content-encoding, only 'identity' is supported."}
 
@@ -233,7 +228,7 @@ func (q *Request) addInput(in *kserve.ModelInput, v jsontext.Value) error {
 			"JSON input '%s' has a byte_size (%d bytes) that exceeds the maximum allowed value of %d bytes. Use --http-max-input-size to increase the limit.",
 			t.Name, size, limit)
 	}
-	if err := q.allocate(&t, int(size)); err != nil {
+	if err := q.codec.allocate.Tensor(&t, int(size), &q.charge); err != nil {
 		return err
 	}
 	q.Inputs = append(q.Inputs, t)
@@ -242,19 +237,6 @@ func (q *Request) addInput(in *kserve.ModelInput, v jsontext.Value) error {
 		return nil
 	}
 	return values.ReadNumbers(v.Items(), t.DataType, n, t.Data)
-}
-
-// allocate gives t memory for n bytes.
-func (q *Request) allocate(t *infer.Tensor, n int) (err error) {
-	if n > inlineTensor && q.codec.allocate != nil {
-		t.Data, t.Memory, err = q.codec.allocate(n)
-		return err
-	}
-	if err := q.charge.Take(memory.Bodies, int64(n)); err != nil {
-		return err
-	}
-	t.Data = make([]byte, n)
-	return nil
 }
 
 // Shape gives n elements the dimensions of an input, with that of a batch in front: fixed

@@ -82,7 +82,7 @@ func (q *Request) appendOutput(b []byte, out *infer.Tensor) ([]byte, error) {
 	if err := server.CheckOutputSize(out); err != nil {
 		return b, err
 	}
-	if size := int64(len(out.Data)); size > inlineTensor {
+	if size := int64(len(out.Data)); size > server.InlineTensor {
 		if err := q.charge.Take(memory.JSON, size*textPerByte); err != nil {
 			return b, err
 		}
@@ -113,22 +113,4 @@ func (q *Request) AppendEvent(b []byte, r *infer.Response) []byte {
 func AppendError(b []byte, err error) []byte {
 	b = jsontext.AppendString(append(b, `{"error":`...), infer.AsError(err).Message)
 	return append(b, '}')
-}
-
-// Single collects the responses to a request of which one is wanted. The zero value has
-// none yet.
-type Single struct {
-	First *infer.Response // nil until there is one; the caller releases it
-	Count int             // without those that carry nothing
-}
-
-// Take is an infer.Sender.
-func (s *Single) Take(r *infer.Response) {
-	if !r.Empty {
-		if s.Count++; s.Count == 1 {
-			s.First = r
-			return
-		}
-	}
-	r.Release()
 }

@@ -5,21 +5,8 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
+	"github.com/nereid-serving/nereid/server"
 )
-
-// allocateTensor gives t memory for n bytes.
-func (q *Request) allocateTensor(t *infer.Tensor, n int) error {
-	if n <= inlineTensor || q.codec.allocate == nil {
-		if err := q.charge.Take(memory.Bodies, int64(n)); err != nil {
-			return err
-		}
-		t.Data = make([]byte, n)
-		return nil
-	}
-	var err error
-	t.Data, t.Memory, err = q.codec.allocate(n)
-	return err
-}
 
 // gatherTensor gives t the next n bytes of the body, straight from the connection
 // into memory that is taken as they come. There are fewer where the body ends.
@@ -59,10 +46,10 @@ func (q *Request) readBinary(t *infer.Tensor, size uint64) error {
 
 // readAnnounced gives t the next n bytes of a body that has them.
 func (q *Request) readAnnounced(t *infer.Tensor, n int64) error {
-	if n > inlineTensor {
+	if n > server.InlineTensor {
 		return q.gatherTensor(t, n, true)
 	}
-	if err := q.allocateTensor(t, int(n)); err != nil {
+	if err := q.codec.allocate.Tensor(t, int(n), &q.charge); err != nil {
 		return err
 	}
 	_, err := q.body.ReadFull(t.Data)

@@ -312,5 +312,5 @@ func (q *Request) allocateJSON(t *infer.Tensor, size int64) error {
 	if err := q.checkJSONSize(size); err != nil {
 		return err
 	}
-	return q.allocateTensor(t, int(size))
+	return q.codec.allocate.Tensor(t, int(size), &q.charge)
 }

@@ -21,9 +21,6 @@ const (
 	// SmallBody is the longest body that is read as a whole into one block of the Go
 	// heap, in bytes.
 	SmallBody = 8 << 10
-	// inlineTensor is the longest tensor that lies on the Go heap; larger ones
-	// have memory that the stubs see.
-	inlineTensor = 4 << 10
 	// codecBytes is about what a decompressor takes.
 	codecBytes = 48 << 10
 	// keptScratch bounds the memory that a Request keeps for the next inference.
@@ -85,26 +82,7 @@ type handedOn struct {
 	outputs [2]string
 	shapes  [8]int64
 	dims    []int64 // the dimensions of all inputs, at first in shapes
-	single  single
-}
-
-// single collects the responses to a request of which one is wanted.
-type single struct {
-	first *infer.Response
-	count int // without empty ones
-}
-
-// take is an infer.Sender.
-func (s *single) take(r *infer.Response) {
-	if r.Empty {
-		r.Release()
-		return
-	}
-	if s.count++; s.count == 1 {
-		s.first = r
-		return
-	}
-	r.Release()
+	single  server.Single
 }
 
 // NewRequest returns a Request for the version that was found for a model, whose caller
@@ -133,8 +111,8 @@ func (q *Request) Release() {
 	if q.room != nil {
 		q.room.Release()
 	}
-	if q.single.first != nil {
-		q.single.first.Release()
+	if q.single.First != nil {
+		q.single.First.Release()
 	}
 	for i := range q.forms {
 		if q.forms[i].place != nil {
@@ -228,7 +206,7 @@ func (q *Request) Decode(r *http1.Request) (err error) {
 // Infer has the request executed and takes its response. The inputs are released when it
 // returns.
 func (q *Request) Infer(ctx context.Context, core server.Core) error {
-	err := server.InferOn(ctx, core, &q.target, &q.req, q.single.take)
+	err := server.InferOn(ctx, core, &q.target, &q.req, q.single.Take)
 	q.left = ctx.Err() != nil
 	q.releaseInputs()
 	return err

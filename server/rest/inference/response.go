@@ -17,10 +17,10 @@ const textPerByte = 4
 // Encode writes the one response that Infer has taken: JSON, and behind it the binary
 // outputs in their order. Outputs that are wanted in clients' regions are written there. Both are valid until Release.
 func (q *Request) Encode() (head []byte, blobs [][]byte, err error) {
-	if q.single.count != 1 {
-		return nil, nil, infer.Errorf(infer.Internal, "expected a single response, got %d", q.single.count)
+	if q.single.Count != 1 {
+		return nil, nil, infer.Errorf(infer.Internal, "expected a single response, got %d", q.single.Count)
 	}
-	resp := q.single.first
+	resp := q.single.First
 	if resp.Err != nil {
 		return nil, nil, resp.Err
 	}
