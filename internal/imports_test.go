@@ -93,6 +93,7 @@ var mayImport = map[string][]string{
 	"backend/python":              {"backend", "backend/process", "backend/process/launch", "backend/process/output", "boundary", "infer", "kserve", "memory", "shm"},
 
 	"conda/archive": {},
+	"conda/cache":   {"conda/archive"},
 
 	"ipc":         {"boundary", "shm"},
 	"ipc/ipctest": {"internal", "ipc"},
