@@ -139,7 +139,7 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 		if err != nil {
 			return err
 		}
-		add(sageMakerService, "Sagemaker HTTPService", cloudAddress, o.SageMaker.Port, m)
+		add(sageMakerService, "Sagemaker HTTPService", CloudAddress, o.SageMaker.Port, m)
 	}
 	if o.VertexAI.Allow {
 		v, err := clouds.NewVertex(clouds.VertexConfig{
@@ -149,7 +149,7 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 		if err != nil {
 			return err
 		}
-		add(vertexService, "Vertex AI HTTPService", cloudAddress, o.VertexAI.Port, v)
+		add(vertexService, "Vertex AI HTTPService", CloudAddress, o.VertexAI.Port, v)
 	}
 	if o.OpenAI.Allow {
 		c := o.openAIConfig(all)
@@ -191,12 +191,12 @@ func (o *Options) httpsConfig(all *connections.Budget) rest.Config {
 	return c
 }
 
-// cloudAddress is where clouds look for their endpoints.
-const cloudAddress = "0.0.0.0"
+// CloudAddress is where SageMaker and Vertex AI look for their endpoints; no option changes it.
+const CloudAddress = "0.0.0.0"
 
 func (o *Options) cloudConfig(all *connections.Budget, port int) rest.Config {
 	c := o.httpConfig(all)
-	c.Address, c.Port, c.ReusePort = cloudAddress, port, false
+	c.Address, c.Port, c.ReusePort = CloudAddress, port, false
 	return c
 }
 

@@ -112,8 +112,8 @@ func (o *Options) validateEndpoints() error {
 		{"HTTP", o.HTTP.Allow, o.HTTP.Address, o.HTTP.Port},
 		{"HTTPS", o.HTTPS.Allow, o.httpsAddress(), o.HTTPS.Port},
 		{"GRPC", o.GRPC.Allow, o.GRPC.Address, o.GRPC.Port},
-		{"SageMaker", o.SageMaker.Allow, cloudAddress, o.SageMaker.Port},
-		{"VertexAI", o.VertexAI.Allow, cloudAddress, o.VertexAI.Port},
+		{"SageMaker", o.SageMaker.Allow, CloudAddress, o.SageMaker.Port},
+		{"VertexAI", o.VertexAI.Allow, CloudAddress, o.VertexAI.Port},
 		{"OpenAI", o.OpenAI.Allow, o.openAIAddress(), o.OpenAI.Port},
 		{"Metrics", o.Metrics.Allow, o.metricsAddress(), o.Metrics.Port},
 	}

@@ -156,11 +156,7 @@ func (o *Options) finish(twoCaches bool) error {
 	return o.checkPorts()
 }
 
-const (
-	// cloudAddress is where the endpoints of clouds listen.
-	cloudAddress = "0.0.0.0"
-	sageMaker    = "SageMaker"
-)
+const sageMaker = "SageMaker"
 
 // checkPorts refuses two endpoints at one address, and ports that SageMaker does not
 // allow to those beside its own.
@@ -175,8 +171,8 @@ func (o *Options) checkPorts() error {
 		{"HTTPS", o.HTTPS.Allow, cmp.Or(o.HTTPS.Address, o.HTTP.Address), o.HTTPS.Port},
 		{"GRPC", o.GRPC.Allow, o.GRPC.Address, o.GRPC.Port},
 		{"metrics", o.Metrics.Allow, o.Metrics.Address, o.Metrics.Port},
-		{sageMaker, o.SageMaker.Allow, cloudAddress, o.SageMaker.Port},
-		{"Vertex AI", o.VertexAI.Allow, cloudAddress, o.VertexAI.Port},
+		{sageMaker, o.SageMaker.Allow, nereid.CloudAddress, o.SageMaker.Port},
+		{"Vertex AI", o.VertexAI.Allow, nereid.CloudAddress, o.VertexAI.Port},
 		{"OpenAI", o.OpenAI.Allow, cmp.Or(o.OpenAI.Address, o.HTTP.Address), o.OpenAI.Port},
 	}
 	for i, a := range endpoints {
@@ -187,7 +183,7 @@ func (o *Options) checkPorts() error {
 			}
 		}
 		if first, last := o.SafePorts[0], o.SafePorts[1]; o.SageMaker.Allow && o.SafePorts != [2]int{} && a.on && a.name != sageMaker &&
-			a.address == cloudAddress && (a.port < first || a.port > last) {
+			a.address == nereid.CloudAddress && (a.port < first || a.port > last) {
 			return fmt.Errorf("The server cannot listen to %s requests at port %d, allowed port range is [%d, %d]", a.name, a.port, first, last)
 		}
 	}

@@ -4,7 +4,7 @@
 // of every reply.
 //
 //	http1 ── serve ── route ── fields ── generation.read ── server.InferOn ─┬─ single.take ── appendWhole
-//	                            chat: jinja ──┘                             └─ generate.Queue ── stream ── appendChunk
+//	                            chat: jinja ──┘                             └─ generate.Stream ── stream ── appendChunk
 //
 // A front end is made by New, which reads the template of chats, and then bound and run as
 // one of package rest.
@@ -18,7 +18,7 @@
 // taken meanwhile.
 //
 // Goroutines: each request is served by the goroutine of its connection. A stream has a
-// second one, which waits for the model; between them is a generate.Queue. A model that is
+// second one, which waits for the model (generate.Stream). A model that is
 // faster than its client fills the window of its request and waits; a client that leaves
 // cancels its request.
 //

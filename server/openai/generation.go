@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/memory"
@@ -118,20 +117,11 @@ func (q *inference) one(ctx context.Context) (*infer.Response, error) {
 // waits for a client that does not read, once it has filled its window; a client that
 // leaves cancels the request.
 func (g *generation) serveStream(w *http1.Reply, r *http1.Request) error {
-	ctx, cancel := context.WithCancel(r.Context())
-	queue, done := generate.NewQueue(), make(chan struct{})
-	defer func() { // after a panic too: until then the inputs are the model's
-		cancel()
-		queue.Close()
-		<-done
-	}()
-	boundary.Go(g.h.log, boundary.Request, func() {
-		defer close(done)
-		queue.End(server.InferOn(ctx, g.h.core, &g.found, &g.req, queue.Add))
-	}, queue.End)
+	responses := generate.Start(r.Context(), g.h.core, &g.found, &g.req, g.h.log)
+	defer responses.Close() // after a panic too: until then the inputs are the model's
 	s := stream{g: g, w: w}
 	for {
-		list, last, err := queue.Next(s.space)
+		list, last, err := responses.Next(s.space)
 		if wrong := s.send(list); wrong != nil {
 			err, last = wrong, true
 		}

@@ -1,10 +1,8 @@
 package rest
 
 import (
-	"context"
 	"net/http"
 
-	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/models"
@@ -84,23 +82,14 @@ var errNotOne = &infer.Error{Code: infer.InvalidArg, Message: "generate expects 
 // for a client that does not read, once it has filled its window; a client that leaves
 // cancels the request.
 func (h *Endpoints) generateStream(w *http1.Reply, r *http1.Request, found models.Target, q *generate.Request) error {
-	ctx, cancel := context.WithCancel(r.Context())
-	queue, done := generate.NewQueue(), make(chan struct{})
-	defer func() { // after a panic too: until then the inputs are the model's
-		cancel()
-		queue.Close()
-		<-done
-	}()
-	boundary.Go(h.log, boundary.Request, func() {
-		defer close(done)
-		queue.End(server.InferOn(ctx, h.core, &found, &q.Request, queue.Add))
-	}, queue.End)
+	responses := generate.Start(r.Context(), h.core, &found, &q.Request, h.log)
+	defer responses.Close() // after a panic too: until then the inputs are the model's
 	s := eventStream{h: h, w: w, r: r, q: q}
 	for {
-		list, last, err := queue.Next(s.space)
+		list, last, err := responses.Next(s.space)
 		s.send(list)
 		if s.gone {
-			cancel()
+			responses.Cancel()
 		}
 		switch {
 		case !last:

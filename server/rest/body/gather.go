@@ -20,6 +20,16 @@ type Gatherer struct {
 	MaxBytes int64
 }
 
+// CheckInput refuses an input whose JSON data decode to more than MaxBytes.
+func (g *Gatherer) CheckInput(name string, size int64) error {
+	if size > g.MaxBytes {
+		return infer.Errorf(infer.InvalidArg,
+			"JSON input '%s' has a byte_size (%d bytes) that exceeds the maximum allowed value of %d bytes. Use --http-max-input-size to increase the limit.",
+			name, size, g.MaxBytes)
+	}
+	return nil
+}
+
 const (
 	// FirstStep is how many bytes are taken first for a body whose bytes may not come.
 	FirstStep = 64 << 10

@@ -154,20 +154,20 @@ func (*slot) Retain()    {}
 func (s *slot) Release() { s.released.Add(1) }
 
 func TestQueueHandsOverInOrderAndThenItsEnd(t *testing.T) {
-	q, s := NewQueue(), &slot{}
+	q, s := newQueue(), &slot{}
 	refused := errors.New("refused")
 	go func() {
 		for i := range 100 {
-			q.Add(&infer.Response{Version: int64(i), Slot: s})
-			q.Add(&infer.Response{Empty: true, Slot: s})
+			q.take(&infer.Response{Version: int64(i), Slot: s})
+			q.take(&infer.Response{Empty: true, Slot: s})
 		}
-		q.End(refused)
-		q.End(nil)
+		q.end(refused)
+		q.end(nil)
 	}()
 	next := int64(0)
 	var space []*infer.Response
 	for {
-		list, last, err := q.Next(space)
+		list, last, err := q.next(space)
 		for _, r := range list {
 			if r.Version != next {
 				t.Fatalf("got %d, want %d", r.Version, next)
@@ -187,11 +187,11 @@ func TestQueueHandsOverInOrderAndThenItsEnd(t *testing.T) {
 }
 
 func TestClosedQueueReleasesWhatItGets(t *testing.T) {
-	q, s := NewQueue(), &slot{}
-	q.Add(&infer.Response{Slot: s})
-	q.Close()
-	q.Add(&infer.Response{Slot: s})
-	q.Close()
+	q, s := newQueue(), &slot{}
+	q.take(&infer.Response{Slot: s})
+	q.close()
+	q.take(&infer.Response{Slot: s})
+	q.close()
 	if n := s.released.Load(); n != 2 {
 		t.Errorf("%d released, want 2", n)
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Queue has the responses of one request between the model that sends them and the client
+// queue has the responses of one request between the model that sends them and the client
 // that reads them.
-type Queue struct {
+type queue struct {
 	more chan struct{} // has a value when there may be something new; sends never wait
 
 	mu      sync.Mutex
@@ -18,18 +18,17 @@ type Queue struct {
 	err     error
 }
 
-// NewQueue returns an empty Queue.
-func NewQueue() *Queue { return &Queue{more: make(chan struct{}, 1)} }
+func newQueue() *queue { return &queue{more: make(chan struct{}, 1)} }
 
-// Add is an infer.Sender. Responses that carry nothing are dropped.
-func (q *Queue) Add(r *infer.Response) {
+// take is an infer.Sender. Responses that carry nothing are dropped.
+func (q *queue) take(r *infer.Response) {
 	if !r.Empty && q.add(r) {
 		return
 	}
 	r.Release() // not under the lock: it may let the model send again, on this goroutine
 }
 
-func (q *Queue) add(r *infer.Response) bool {
+func (q *queue) add(r *infer.Response) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -40,9 +39,9 @@ func (q *Queue) add(r *infer.Response) bool {
 	return true
 }
 
-// End says that nothing more is added, and with which error the request was refused; of
+// end says that nothing more is added, and with which error the request was refused; of
 // several calls the first counts.
-func (q *Queue) End(err error) {
+func (q *queue) end(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.ended {
@@ -51,17 +50,17 @@ func (q *Queue) End(err error) {
 	}
 }
 
-func (q *Queue) tell() {
+func (q *queue) tell() {
 	select {
 	case q.more <- struct{}{}:
 	default:
 	}
 }
 
-// Next waits until there is something, and hands over all that there is: responses, which
+// next waits until there is something, and hands over all that there is: responses, which
 // the caller releases, and whether they are the last. space is memory for the next ones. One
 // goroutine calls it.
-func (q *Queue) Next(space []*infer.Response) (list []*infer.Response, last bool, err error) {
+func (q *queue) next(space []*infer.Response) (list []*infer.Response, last bool, err error) {
 	for {
 		q.mu.Lock()
 		list, last, err = q.waiting, q.ended, q.err
@@ -75,8 +74,8 @@ func (q *Queue) Next(space []*infer.Response) (list []*infer.Response, last bool
 	}
 }
 
-// Close releases what waits, and has what is added from now on released.
-func (q *Queue) Close() {
+// close releases what waits, and has what is added from now on released.
+func (q *queue) close() {
 	q.mu.Lock()
 	list := q.waiting
 	q.waiting, q.closed = nil, true

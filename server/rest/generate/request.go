@@ -62,12 +62,8 @@ func (c *Codec) Read(r *http1.Request, found *models.Info, model string, version
 		}
 		return q.read(doc.Root())
 	})
-	if err == nil && c.forwarding != nil {
-		for _, field := range r.Fields {
-			if q.Parameters, err = c.forwarding.AppendHeader(q.Parameters, field.Name, field.Value); err != nil {
-				break
-			}
-		}
+	if err == nil {
+		q.Parameters, err = body.ForwardHeaders(q.Parameters, r, c.forwarding)
 	}
 	if err != nil {
 		q.Release()
@@ -223,10 +219,8 @@ func (q *Request) addInput(in *kserve.ModelInput, v jsontext.Value) error {
 	if t.DataType == infer.FP16 || t.DataType == infer.BF16 {
 		return infer.Errorf(infer.InvalidArg, "receiving %s data via JSON is not supported. Please use the binary data format for input %s", t.DataType, t.Name)
 	}
-	if limit := q.codec.bodies.MaxBytes; size > limit {
-		return infer.Errorf(infer.InvalidArg,
-			"JSON input '%s' has a byte_size (%d bytes) that exceeds the maximum allowed value of %d bytes. Use --http-max-input-size to increase the limit.",
-			t.Name, size, limit)
+	if err := q.codec.bodies.CheckInput(t.Name, size); err != nil {
+		return err
 	}
 	if err := q.codec.allocate.Tensor(&t, int(size), &q.charge); err != nil {
 		return err

@@ -274,7 +274,7 @@ func (q *Request) readJSONData(v jsontext.Value, t *infer.Tensor) error {
 		return infer.Errorf(infer.InvalidArg, "byte size overflow for input '%s': element count (%d) * data type size (%d) exceeds maximum allowed size (%d)",
 			t.Name, n, size, int64(math.MaxInt64))
 	}
-	if err := q.checkJSONSize(n * size); err != nil {
+	if err := q.codec.bodies.CheckInput(t.Name, n*size); err != nil {
 		return err
 	}
 	walk, err := v.Leaves()
@@ -297,19 +297,9 @@ func (q *Request) readJSONData(v jsontext.Value, t *infer.Tensor) error {
 	return values.ReadNumbers(walk, t.DataType, n, t.Data)
 }
 
-// checkJSONSize refuses JSON data that decodes to more than the limit.
-func (q *Request) checkJSONSize(size int64) error {
-	if limit := q.codec.bodies.MaxBytes; size > limit {
-		return infer.Errorf(infer.InvalidArg,
-			"JSON input '%s' has a byte_size (%d bytes) that exceeds the maximum allowed value of %d bytes. Use --http-max-input-size to increase the limit.",
-			q.req.Inputs[len(q.req.Inputs)-1].Name, size, limit)
-	}
-	return nil
-}
-
 // allocateJSON gives t memory for size decoded bytes.
 func (q *Request) allocateJSON(t *infer.Tensor, size int64) error {
-	if err := q.checkJSONSize(size); err != nil {
+	if err := q.codec.bodies.CheckInput(t.Name, size); err != nil {
 		return err
 	}
 	return q.codec.allocate.Tensor(t, int(size), &q.charge)

@@ -199,7 +199,7 @@ func (q *Request) Decode(r *http1.Request) (err error) {
 	if err != nil {
 		return err
 	}
-	q.req.Parameters, err = forwardHeaders(q.codec.forwarding, q.req.Parameters, r)
+	q.req.Parameters, err = body.ForwardHeaders(q.req.Parameters, r, q.codec.forwarding)
 	return err
 }
 
@@ -318,18 +318,4 @@ func (q *Request) chargeItem(n int) error {
 		return nil
 	}
 	return q.charge.Take(memory.Bodies, step*bytes)
-}
-
-// forwardHeaders appends the headers of r that are to be forwarded to params, as
-// the client spelled them and in its order.
-func forwardHeaders(f *server.Forwarding, params []infer.Parameter, r *http1.Request) (_ []infer.Parameter, err error) {
-	if f == nil {
-		return params, nil
-	}
-	for _, field := range r.Fields {
-		if params, err = f.AppendHeader(params, field.Name, field.Value); err != nil {
-			return params, err
-		}
-	}
-	return params, nil
 }
