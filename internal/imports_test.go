@@ -92,6 +92,7 @@ var mayImport = map[string][]string{
 	"backend/process/processtest": {"backend/process/frames", "infer", "ipc", "ipc/ipctest", "shm"},
 	"backend/python":              {"backend", "backend/process", "backend/process/launch", "backend/process/output", "boundary", "infer", "kserve", "memory", "shm"},
 
+	"conda":         {},
 	"conda/archive": {},
 	"conda/cache":   {"conda/archive"},
 

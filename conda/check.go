@@ -1,0 +1,175 @@
+package conda
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// oldest is the minor version of the first Python 3 that the stub runs on.
+const oldest = 8
+
+// noPython says why a directory has no interpreter, after Triton's text for a directory
+// that is no environment.
+func noPython(directory string) error {
+	activate := filepath.Join(directory, "bin", "activate")
+	p := noPythonIn(directory)
+	if _, err := os.Stat(activate); errors.Is(err, fs.ErrNotExist) {
+		p.Text = fmt.Sprintf("Path %s does not exist. The Python environment should contain an 'activate' script. %s", activate, p.Text)
+	}
+	return p
+}
+
+func noPythonIn(directory string) *Problem {
+	python := filepath.Join(directory, "bin", "python")
+	if _, err := os.Lstat(python); errors.Is(err, fs.ErrPermission) {
+		return closed(python)
+	}
+	if _, err := os.Stat(filepath.Join(directory, "pixi-pack.json")); err == nil {
+		return problem("unpack it with `pixi-unpack environment.tar`, and name the directory env that it makes",
+			"%s holds the packages of pixi-pack, which are not installed yet", directory)
+	}
+	entries, err := os.ReadDir(directory)
+	if errors.Is(err, fs.ErrPermission) {
+		return closed(directory)
+	}
+	for _, entry := range entries {
+		inside := filepath.Join(directory, entry.Name())
+		if _, err := findPython(inside); err == nil {
+			return problem(fmt.Sprintf("name the directory %s, or pack the files in it without it: `tar -czf env.tar.gz -C %s .`", inside, quote(entry.Name())),
+				"there is no %s, but %s has a bin/python", python, inside)
+		}
+	}
+	if formOf(directory) == Conda {
+		return problem(fmt.Sprintf("install them with `conda install -p %s python numpy`", quote(directory)),
+			"the conda environment %s has no python: there is no %s", directory, python)
+	}
+	return problem("name a directory that has bin/python, or a python itself", "there is no %s", python)
+}
+
+// closed is the problem of a file that this process may not read or run.
+func closed(path string) *Problem {
+	shut := path
+	for at := path; at != "/"; at = filepath.Dir(at) {
+		if _, err := os.Lstat(at); err == nil {
+			break
+		}
+		shut = filepath.Dir(at)
+	}
+	return problem(fmt.Sprintf("give it with `chmod -R a+rX %s`", quote(shut)), "the server (uid %d) has no permission for %s", os.Geteuid(), shut)
+}
+
+// check finds what keeps the interpreter from running at all.
+func (e *Environment) check() error {
+	if link, target, ok := danglingLink(e.Python); ok {
+		return problem(e.anew("install that Python again"), "%s is a link to %s, where nothing is: the Python that the environment was made with is gone or was moved", link, target)
+	}
+	info, err := os.Stat(e.Python)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return closed(e.Python)
+	case err != nil:
+		return problem("", "%v", err)
+	case !info.Mode().IsRegular():
+		return problem("name the program itself", "%s is no file", e.Python)
+	case info.Mode()&0o111 == 0:
+		return problem(fmt.Sprintf("mend it with `chmod a+x %s`, or pack the environment with a tool that keeps modes", quote(e.Python)), "%s is not executable (mode %v)", e.Python, info.Mode().Perm())
+	}
+	if err := unix.Access(e.Python, unix.X_OK); errors.Is(err, unix.EACCES) {
+		if mounted, at := noexec(e.Python); mounted {
+			return problem(fmt.Sprintf("mount it with `mount -o remount,exec %s`, or put the environments elsewhere (--backend-config=python,env-cache-directory=PATH)", quote(at)),
+				"%s lies on a file system that is mounted noexec (%s)", e.Python, at)
+		}
+		return closed(e.Python)
+	}
+	if p := checkProgram(e); p != nil {
+		return p
+	}
+	if p := e.checkVersion(e.Version, e.FreeThreaded); p != nil {
+		return p
+	}
+	return nil
+}
+
+// anew says how an environment of this form is made again, after another remedy.
+func (e *Environment) anew(first string) string {
+	minor := e.Version
+	if parts := strings.Split(minor, "."); len(parts) > 2 {
+		minor = strings.Join(parts[:2], ".")
+	}
+	return e.anewWith(first, minor)
+}
+
+// anewWith is anew with another Python.
+func (e *Environment) anewWith(first, minor string) string {
+	if first != "" {
+		first += ", or "
+	}
+	switch {
+	case e.Form == Conda:
+		return fmt.Sprintf("%smake it anew with `conda create -p %s python=%s numpy`", first, quote(e.Directory), orNew(minor))
+	case e.Directory != "":
+		return fmt.Sprintf("%smake it anew with `uv venv --clear --python %s %s` and install its packages", first, orNew(minor), quote(e.Directory))
+	}
+	return fmt.Sprintf("%sname another python", first)
+}
+
+// orNew is a version for a command, if none is known.
+func orNew(minor string) string {
+	if minor == "" {
+		return "3.12"
+	}
+	return minor
+}
+
+// checkVersion refuses a Python that the stub does not run on.
+func (e *Environment) checkVersion(version string, freeThreaded bool) *Problem {
+	parts := strings.Split(version, ".")
+	major, _ := strconv.Atoi(parts[0])
+	minor := 0
+	if len(parts) > 1 {
+		minor, _ = strconv.Atoi(parts[1])
+	}
+	switch {
+	case version != "" && (major < 3 || major == 3 && minor < oldest):
+		return problem(e.anewWith("", "3.12"), "the Python of %s is %s, want 3.%d or later", e.name(), version, oldest)
+	case freeThreaded:
+		return problem(e.anewWith("", fmt.Sprintf("3.%d", max(minor, oldest))), "the Python of %s is a free-threaded build (%s), want one with the GIL", e.name(), version)
+	}
+	return nil
+}
+
+// name is what an environment is called in texts.
+func (e *Environment) name() string {
+	if e.Directory != "" {
+		return e.Directory
+	}
+	return e.Python
+}
+
+// noexec reports whether a file lies on a file system without the right to execute, and
+// where that is mounted.
+func noexec(path string) (bool, string) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return false, ""
+	}
+	var fsys, above unix.Statfs_t
+	if err := unix.Statfs(real, &fsys); err != nil || fsys.Flags&unix.ST_NOEXEC == 0 {
+		return false, ""
+	}
+	at := filepath.Dir(real)
+	for at != "/" {
+		if err := unix.Statfs(filepath.Dir(at), &above); err != nil || above.Fsid != fsys.Fsid {
+			break
+		}
+		at = filepath.Dir(at)
+	}
+	return true, at
+}

@@ -1,0 +1,224 @@
+package conda
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// Report is what Examine has found about a place.
+type Report struct {
+	Path string `json:"path"`
+	Form Form   `json:"form,omitempty"`
+	// Python is the program; Version and Numpy are what it says of itself.
+	Python   string     `json:"python,omitempty"`
+	Version  string     `json:"version,omitempty"`
+	Numpy    string     `json:"numpy,omitempty"`
+	Problems []*Problem `json:"problems"`
+}
+
+// Err is the first problem that keeps models from running, nil if there is none.
+func (r *Report) Err() error {
+	for _, p := range r.Problems {
+		if !p.Warning {
+			return p
+		}
+	}
+	return nil
+}
+
+// String is the report as `nereid env doctor` prints it.
+func (r *Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", r.Path)
+	for _, row := range [][2]string{{"form", string(r.Form)}, {"python", r.Python}, {"version", r.Version}, {"numpy", r.Numpy}} {
+		if row[1] != "" {
+			fmt.Fprintf(&b, "  %-8s %s\n", row[0], row[1])
+		}
+	}
+	for _, p := range r.Problems {
+		word := "problem"
+		if p.Warning {
+			word = "warning"
+		}
+		fmt.Fprintf(&b, "  %-8s %s\n", word, p.Text)
+		if p.Remedy != "" {
+			fmt.Fprintf(&b, "  %-8s %s\n", "remedy", p.Remedy)
+		}
+	}
+	if r.Err() == nil {
+		fmt.Fprintf(&b, "  models can run here\n")
+	}
+	return b.String()
+}
+
+// Examine inspects a place and asks its interpreter. base are the variables of the
+// server, as os.Environ gives them. It ends when ctx does.
+func Examine(ctx context.Context, place Place, run Run, base []string) *Report {
+	r := &Report{Path: place.Path, Problems: []*Problem{}}
+	if place.Kind == Archive {
+		r.Problems = append(r.Problems, problem("unpack it, and name the directory", "%s is an archive, which is not looked into", place.Path))
+		return r
+	}
+	e, err := Inspect(place)
+	if err != nil {
+		// What could be recognised is told beside the problem.
+		e, _ = recognise(place)
+		var p *Problem
+		if !errors.As(err, &p) {
+			p = problem("", "%v", err)
+		}
+		r.Problems = append(r.Problems, p)
+	}
+	if e != nil {
+		r.Form, r.Python, r.Version = e.Form, e.Python, e.Version
+	}
+	if err == nil {
+		e.ask(ctx, r, run, base)
+	}
+	return r
+}
+
+// Diagnose says why the interpreter of an environment does not run the stub, nil if
+// nothing is found. It runs the interpreter.
+func (e *Environment) Diagnose(ctx context.Context, run Run, base []string) error {
+	if err := e.check(); err != nil {
+		return err
+	}
+	r := &Report{Path: e.name()}
+	e.ask(ctx, r, run, base)
+	return r.Err()
+}
+
+// question is what an interpreter is asked. It is Python that every version reads, so
+// that an old one can say how old it is. The answer is the last line.
+const question = `
+import sys
+out = {"version": "%d.%d.%d" % sys.version_info[:3], "prefix": sys.prefix}
+try:
+    out["free"] = not sys._is_gil_enabled()
+except AttributeError:
+    out["free"] = False
+try:
+    import sysconfig
+    out["free"] = bool(out["free"] or sysconfig.get_config_var("Py_GIL_DISABLED"))
+except Exception:
+    pass
+try:
+    import numpy
+    out["numpy"] = str(getattr(numpy, "__version__", ""))
+    out["file"] = str(getattr(numpy, "__file__", None) or "")
+    numpy.zeros(1) + 1
+except BaseException:
+    kind, error, _ = sys.exc_info()
+    while getattr(error, "__cause__", None) is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    out["error"] = type(error).__name__ + ": " + lines[-1]
+    out["missing"] = str(getattr(error, "name", None) or "")
+try:
+    import json
+    sys.stdout.write("\n" + json.dumps(out) + "\n")
+except ImportError:
+    sys.stdout.write("\n{\"version\": \"%s\", \"error\": \"there is no module json\"}\n" % out["version"])
+`
+
+// answer is what it says.
+type answer struct {
+	Version string `json:"version"`
+	Prefix  string `json:"prefix"`
+	Free    bool   `json:"free"`
+	Numpy   string `json:"numpy"`
+	File    string `json:"file"` // numpy's
+	Error   string `json:"error"`
+	Missing string `json:"missing"` // the module that was not found
+}
+
+// ask runs the interpreter and adds what it says to the report.
+func (e *Environment) ask(ctx context.Context, r *Report, run Run, base []string) {
+	add := func(p *Problem) { r.Problems = append(r.Problems, p) }
+	output, err := run(ctx, []string{e.Python, "-c", question}, e.Variables(base), "/")
+	if ctx.Err() != nil {
+		add(problem("", "%s did not end in time: %v", e.Python, context.Cause(ctx)))
+		return
+	}
+	var a answer
+	lines := strings.Split(strings.TrimSpace(output), "\n")
+	if json.Unmarshal([]byte(lines[len(lines)-1]), &a) != nil {
+		add(e.silent(output, err))
+		return
+	}
+	r.Version, r.Numpy = a.Version, a.Numpy
+	if p := e.checkVersion(a.Version, a.Free); p != nil {
+		add(p)
+	}
+	switch {
+	case a.Error != "" && a.Missing == "numpy":
+		add(problem(e.install("numpy"), "%s has no numpy", e.name()))
+	case a.Error != "":
+		add(e.brokenNumpy(a))
+	case e.Directory != "" && a.File != "" && !inside(e.Directory, a.File) && !inside(a.Prefix, a.File):
+		p := problem(e.install("numpy"), "numpy %s comes from %s, outside of %s", a.Numpy, filepath.Dir(a.File), e.Directory)
+		p.Warning = true
+		add(p)
+	}
+}
+
+func inside(directory, file string) bool { return strings.HasPrefix(file, directory+"/") }
+
+// install is the command that installs packages into the environment.
+func (e *Environment) install(packages string) string {
+	if e.Form == Conda {
+		return fmt.Sprintf("install it with `conda install -p %s %s`", quote(e.Directory), packages)
+	}
+	return fmt.Sprintf("install it with `%s -m pip install %s` or `uv pip install --python %s %s`", quote(e.Python), packages, quote(e.Python), packages)
+}
+
+var (
+	glibcMissing  = regexp.MustCompile("version `?GLIBC_([0-9.]+)'? not found")
+	libraryAbsent = regexp.MustCompile(`(\S+\.so[.0-9]*): cannot open shared object file`)
+)
+
+// brokenNumpy is the problem of a numpy that cannot be imported.
+func (e *Environment) brokenNumpy(a answer) *Problem {
+	text := fmt.Sprintf("numpy of %s cannot be imported: %s", e.name(), a.Error)
+	remedy := fmt.Sprintf("install it again with `%s -m pip install --force-reinstall numpy` or `uv pip install --reinstall --python %s numpy`", quote(e.Python), quote(e.Python))
+	if e.Form == Conda {
+		remedy = fmt.Sprintf("install it again with `conda install --force-reinstall -p %s numpy`", quote(e.Directory))
+	}
+	if m := glibcMissing.FindStringSubmatch(a.Error); m != nil {
+		remedy = fmt.Sprintf("run the server in an image with glibc %s or later, or install a numpy that was built for an older one", m[1])
+	} else if m := libraryAbsent.FindStringSubmatch(a.Error); m != nil {
+		remedy = fmt.Sprintf("install the library %s, or %s", m[1], remedy)
+	}
+	return problem(remedy, "%s", text)
+}
+
+// silent is the problem of an interpreter that does not answer.
+func (e *Environment) silent(output string, err error) *Problem {
+	last := strings.TrimSpace(output)
+	if at := strings.LastIndexByte(last, '\n'); at >= 0 {
+		last = last[at+1:]
+	}
+	how := "it answered nothing that is understood"
+	if err != nil {
+		how = err.Error()
+	}
+	if last != "" {
+		how += ": " + last
+	}
+	remedy := e.anew("")
+	switch {
+	case strings.Contains(output, "No module named 'encodings'"):
+		remedy = e.anew("unpack the whole interpreter, with its lib/python3.N")
+	case glibcMissing.MatchString(output):
+		remedy = fmt.Sprintf("run the server in an image with glibc %s or later", glibcMissing.FindStringSubmatch(output)[1])
+	case libraryAbsent.MatchString(output):
+		remedy = fmt.Sprintf("install the library %s", libraryAbsent.FindStringSubmatch(output)[1])
+	}
+	return problem(remedy, "%s does not run: %s", e.Python, how)
+}

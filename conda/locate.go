@@ -1,0 +1,167 @@
+package conda
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// directoryVariable stands for the model directory in a value of EXECUTION_ENV_PATH.
+const directoryVariable = "$$TRITON_MODEL_DIRECTORY"
+
+// Kind says what a Place is.
+type Kind int
+
+// The kinds of places.
+const (
+	Archive     Kind = 1 // a file that is to be unpacked
+	Directory   Kind = 2 // an environment, or a project that has one
+	Interpreter Kind = 3 // a program
+)
+
+// Place is where a value of EXECUTION_ENV_PATH leads. Path is absolute, and canonical but
+// for the last element of an interpreter: the link that python is tells a virtual
+// environment from its base.
+type Place struct {
+	Kind Kind
+	Path string
+}
+
+// Locate finds the place that a value of EXECUTION_ENV_PATH names for a model in the
+// given directory. The errors are Triton's texts, each followed by the diagnosis.
+func Locate(value, modelDirectory string) (Place, error) {
+	if value == "" {
+		return Place{}, errors.New("The archive path is empty.")
+	}
+	named := strings.ReplaceAll(value, directoryVariable, modelDirectory)
+	path, err := filepath.Abs(named) // takes ".." textually, as Triton's core does
+	if err != nil {
+		return Place{}, fmt.Errorf("Failed to get the canonical path for %s. %w", named, err)
+	}
+	place, err := look(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if real, followed := filepath.EvalSymlinks(named); followed == nil && filepath.IsAbs(named) {
+			return look(real) // ".." as the kernel takes it
+		}
+		return Place{}, fmt.Errorf("Failed to get the canonical path for %s. %s", path, whyMissing(value, path, modelDirectory))
+	}
+	return place, err
+}
+
+// look finds out what is at an absolute path.
+func look(path string) (Place, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return Place{}, err
+		}
+		return Place{}, fmt.Errorf("Failed to get the canonical path for %s. %w", path, err)
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return Place{}, fmt.Errorf("stat() of : %s returned error. %w", real, err)
+	}
+	switch {
+	case info.IsDir():
+		return Place{Directory, real}, nil
+	case !info.Mode().IsRegular():
+		return Place{}, fmt.Errorf("archive_read_open_filename() failed. %s is a %s, want an archive, a directory or a python", real, special(info.Mode()))
+	}
+	program, err := isProgram(real)
+	if err != nil {
+		return Place{}, fmt.Errorf("archive_read_open_filename() failed. %w", err)
+	}
+	if !program {
+		return Place{Archive, real}, nil
+	}
+	directory, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return Place{}, fmt.Errorf("Failed to get the canonical path for %s. %w", path, err)
+	}
+	return Place{Interpreter, filepath.Join(directory, filepath.Base(path))}, nil
+}
+
+// special names the kind of a file that is neither regular nor a directory.
+func special(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeNamedPipe != 0:
+		return "pipe"
+	case mode&fs.ModeSocket != 0:
+		return "socket"
+	}
+	return "device"
+}
+
+// isProgram reports whether a file begins as programs do.
+func isProgram(path string) (bool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	var head [4]byte
+	n, err := io.ReadFull(f, head[:])
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return false, err
+	}
+	return bytes.HasPrefix(head[:n], []byte("\x7fELF")) || bytes.HasPrefix(head[:n], []byte("#!")), nil
+}
+
+// whyMissing says why nothing is at the path that a value named.
+func whyMissing(value, path, modelDirectory string) string {
+	if strings.Contains(value, "://") {
+		return "Environments are read from local files: copy it beside the model, and name it with " + directoryVariable
+	}
+	if link, target, ok := danglingLink(path); ok {
+		return fmt.Sprintf("%s is a link to %s, where nothing is", link, target)
+	}
+	if !filepath.IsAbs(value) && !strings.Contains(value, directoryVariable) {
+		if _, err := os.Stat(filepath.Join(modelDirectory, value)); err == nil {
+			return fmt.Sprintf("A relative path counts from the working directory of the server. The model directory has %s: write %s/%s", value, directoryVariable, value)
+		}
+		return "A relative path counts from the working directory of the server: write the whole path, or one that begins with " + directoryVariable
+	}
+	there := path
+	for there != "/" {
+		if _, err := os.Stat(there); err == nil {
+			break
+		}
+		there = filepath.Dir(there)
+	}
+	missing := strings.TrimPrefix(strings.TrimPrefix(path, there), "/")
+	missing, _, _ = strings.Cut(missing, "/")
+	return fmt.Sprintf("%s has no %s", there, missing)
+}
+
+// danglingLink finds the first link on the way to path whose target is not there.
+func danglingLink(path string) (link, target string, ok bool) {
+	for at := path; at != "/" && at != "."; at = filepath.Dir(at) {
+		info, err := os.Lstat(at)
+		if err != nil {
+			continue
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			return "", "", false
+		}
+		if target, err = os.Readlink(at); err != nil {
+			return "", "", false
+		}
+		if _, err := os.Stat(at); err == nil {
+			return "", "", false
+		}
+		next := target
+		if !filepath.IsAbs(next) {
+			next = filepath.Join(filepath.Dir(at), next)
+		}
+		if deeper, last, ok := danglingLink(next); ok {
+			return deeper, last, true
+		}
+		return at, target, true
+	}
+	return "", "", false
+}

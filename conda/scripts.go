@@ -1,0 +1,278 @@
+package conda
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// owned are the variables that the activation sets itself, and that no file of an
+// environment sets in its stead.
+var owned = []string{
+	"PATH", "LD_LIBRARY_PATH", "PYTHONHOME", "VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT",
+	"CONDA_PREFIX", "CONDA_DEFAULT_ENV", "CONDA_SHLVL", "CONDA_PROMPT_MODIFIER",
+}
+
+// unsetValue is what conda writes into its state for a variable that was unset.
+const unsetValue = "***unset***"
+
+// maxScripts bounds how many files of an environment are read for variables.
+const maxScripts = 200
+
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// readActivation reads what a conda environment sets when it is activated, in the order
+// of `conda activate`: the variables of packages, those of `conda env config vars
+// set`, then the scripts.
+func (e *Environment) readActivation() {
+	if e.Form != Conda {
+		return
+	}
+	for _, file := range e.list("etc/conda/env_vars.d", ".json") {
+		e.addJSON(file, func(text []byte, into *map[string]string) error { return json.Unmarshal(text, into) })
+	}
+	e.addJSON(filepath.Join(e.Directory, "conda-meta", "state"), func(text []byte, into *map[string]string) error {
+		var state struct {
+			Variables *map[string]string `json:"env_vars"`
+		}
+		state.Variables = into
+		return json.Unmarshal(text, &state)
+	})
+	for _, file := range e.list("etc/conda/activate.d", ".sh") {
+		e.addScript(filepath.Base(file), string(readText(file)))
+	}
+}
+
+// list names the files of a folder of the environment in the order of their names.
+func (e *Environment) list(folder, suffix string) []string {
+	entries, _ := os.ReadDir(filepath.Join(e.Directory, folder)) // sorted
+	var files []string
+	for _, entry := range entries {
+		if strings.HasSuffix(entry.Name(), suffix) && len(files) < maxScripts {
+			files = append(files, filepath.Join(e.Directory, folder, entry.Name()))
+		}
+	}
+	return files
+}
+
+// addJSON takes the variables of a file, sorted by name.
+func (e *Environment) addJSON(file string, parse func(text []byte, into *map[string]string) error) {
+	text := readText(file)
+	if len(text) == 0 {
+		return
+	}
+	values := make(map[string]string)
+	if err := parse(text, &values); err != nil {
+		e.Ignored = append(e.Ignored, fmt.Sprintf("%s: %v", filepath.Base(file), err))
+		return
+	}
+	names := make([]string, 0, len(values))
+	for name := range values {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if value := values[name]; value != unsetValue {
+			if reason := e.add(name, value); reason != "" {
+				e.Ignored = append(e.Ignored, fmt.Sprintf("%s: %s: %s", filepath.Base(file), name, reason))
+			}
+		}
+	}
+}
+
+// add takes a variable, or says why it does not.
+func (e *Environment) add(name, value string) (refused string) {
+	switch {
+	case !variableName.MatchString(name):
+		return "this is no name of a variable"
+	case slices.Contains(owned, name):
+		return "the activation sets this variable itself"
+	case strings.HasPrefix(name, "NEREID_"):
+		return "variables of the server are not set by environments"
+	case strings.ContainsRune(value, 0):
+		return "the value has a zero byte"
+	}
+	e.variables = append(e.variables, variable{name, value})
+	return ""
+}
+
+// addScript takes the plain exports of a script: `export NAME=value`, one to a line,
+// outside of blocks. A shell would run the rest; here it is looked at only to know
+// where blocks, quotes and here-documents end.
+func (e *Environment) addScript(name, text string) {
+	depth := 0 // of if, for, case and braces
+	for number, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		ignore := func(reason string) {
+			e.Ignored = append(e.Ignored, fmt.Sprintf("%s:%d: %s", name, number+1, reason))
+		}
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		assignment, exported := strings.CutPrefix(line, "export ")
+		if exported && depth == 0 {
+			variable, value, reason := parseExport(strings.TrimSpace(assignment), e.Directory)
+			if reason == "" {
+				reason = e.add(variable, value)
+			}
+			if reason == "" {
+				continue
+			}
+			ignore(reason)
+		} else if exported {
+			ignore("an export inside of a block")
+		} else if assigns(line) || strings.Contains(line, "export ") {
+			ignore("not a plain export")
+		}
+		if opensText(line) {
+			ignore("a text over several lines: the rest of the file is ignored")
+			return
+		}
+		if depth += blocks(line); depth < 0 {
+			ignore("a block ends that has not begun: the rest of the file is ignored")
+			return
+		}
+		if word := firstWord(line); depth == 0 && (word == "return" || word == "exit") {
+			return
+		}
+	}
+}
+
+var assignment = regexp.MustCompile(`^(?:[A-Za-z_][A-Za-z0-9_]*=|declare |typeset |unset |eval |\. |source )`)
+
+// assigns reports whether a line may set or unset a variable.
+func assigns(line string) bool { return assignment.MatchString(line) }
+
+func firstWord(line string) string {
+	if i := strings.IndexAny(line, " \t;(&|"); i >= 0 {
+		return line[:i]
+	}
+	return line
+}
+
+var (
+	opening = []string{"if", "for", "while", "until", "case", "select", "{", "("}
+	closing = []string{"fi", "done", "esac", "}", ")"}
+	parting = regexp.MustCompile(`[;&|]+|\s+`)
+)
+
+// blocks counts the blocks that a line opens, less those that it closes.
+func blocks(line string) (n int) {
+	if comment := strings.Index(line, " #"); comment >= 0 {
+		line = line[:comment]
+	}
+	for _, word := range parting.Split(line, -1) {
+		switch {
+		case slices.Contains(opening, word), strings.HasSuffix(word, "(){"), strings.HasSuffix(word, "){"):
+			n++
+		case slices.Contains(closing, word):
+			n--
+		}
+	}
+	return n
+}
+
+// opensText reports whether a quote, a a here-document or a condition reach beyond
+// a line.
+func opensText(line string) bool {
+	for _, end := range []string{`\`, "&&", "||", "|"} {
+		if strings.HasSuffix(line, end) {
+			return true
+		}
+	}
+	if strings.Contains(line, "<<") {
+		return true
+	}
+	quote := byte(0)
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case c == '\\' && quote != '\'':
+			i++
+		case quote == 0 && (c == '"' || c == '\''):
+			quote = c
+		case quote == 0 && c == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t'):
+			return false
+		case c == quote && quote != 0:
+			quote = 0
+		}
+	}
+	return quote != 0
+}
+
+// plain are the characters that mean themselves to a shell, unquoted. The first of them
+// are letters and digits.
+const (
+	plain   = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-"
+	letters = 62
+)
+
+// parseExport reads NAME=value. The value is made of bare words, '…' and "…" side by
+// side; $CONDA_PREFIX stands for prefix in the first and the last.
+func parseExport(text, prefix string) (name, value, reason string) {
+	name, rest, ok := strings.Cut(text, "=")
+	if !ok || !variableName.MatchString(name) {
+		return "", "", "not of the form export NAME=value"
+	}
+	var b strings.Builder
+	for rest != "" {
+		switch c := rest[0]; {
+		case c == '\'':
+			inside, after, closed := strings.Cut(rest[1:], "'")
+			if !closed {
+				return "", "", "a quote is not closed"
+			}
+			b.WriteString(inside)
+			rest = after
+		case c == '"':
+			inside, after, closed := strings.Cut(rest[1:], `"`)
+			if !closed {
+				return "", "", "a quote is not closed"
+			}
+			for inside != "" {
+				at := strings.IndexAny(inside, "$`\\")
+				if at < 0 {
+					b.WriteString(inside)
+					break
+				}
+				b.WriteString(inside[:at])
+				if inside, ok = cutPrefix(inside[at:]); !ok {
+					return "", "", "the value is not plain: only $CONDA_PREFIX is expanded"
+				}
+				b.WriteString(prefix)
+			}
+			rest = after
+		case c == '$':
+			if rest, ok = cutPrefix(rest); !ok {
+				return "", "", "the value is not plain: only $CONDA_PREFIX is expanded"
+			}
+			b.WriteString(prefix)
+		case strings.IndexByte(plain, c) >= 0:
+			b.WriteByte(c)
+			rest = rest[1:]
+		case c == ' ' || c == '\t' || c == ';':
+			if after := strings.TrimLeft(rest, " \t;"); after != "" && after[0] != '#' {
+				return "", "", "more than one export in the line"
+			}
+			rest = ""
+		default:
+			return "", "", fmt.Sprintf("the value is not plain: it has a %q", c)
+		}
+	}
+	return name, b.String(), ""
+}
+
+// cutPrefix cuts $CONDA_PREFIX or ${CONDA_PREFIX} from the front of text.
+func cutPrefix(text string) (rest string, ok bool) {
+	if rest, ok := strings.CutPrefix(text, "${CONDA_PREFIX}"); ok {
+		return rest, true
+	}
+	rest, ok = strings.CutPrefix(text, "$CONDA_PREFIX")
+	if !ok || rest != "" && (rest[0] == '_' || strings.IndexByte(plain[:letters], rest[0]) >= 0) {
+		return text, false
+	}
+	return rest, true
+}
