@@ -11,7 +11,7 @@ import (
 // AutoComplete implements backend.Model. The stub that is asked becomes that of
 // the first instance: the model is imported once for both.
 func (m *Model) AutoComplete(ctx context.Context, config []byte) ([]byte, error) {
-	if err := m.program.Check(""); err != nil {
+	if err := m.program.Check(ctx, ""); err != nil {
 		return nil, err
 	}
 	instances, err := m.makeInstances(m.env.Config, nil)

@@ -155,7 +155,7 @@ func (m *Model) Grow(ctx context.Context, config *kserve.ModelConfig, json []byt
 		surplus = append(surplus, in)
 	}
 	if len(fresh) > 0 {
-		if err := m.program.Check(fresh[0].name); err != nil {
+		if err := m.program.Check(ctx, fresh[0].name); err != nil {
 			return nil, nil, err
 		}
 		if err := m.launch(ctx, fresh); err != nil {

@@ -35,6 +35,7 @@ type Model struct {
 	run     context.Context // of all instances
 	cancel  context.CancelFunc
 	running sync.WaitGroup
+	release sync.Once // of the program
 
 	mu        sync.Mutex
 	instances []*Instance
@@ -52,7 +53,7 @@ var (
 
 // Start implements backend.Model.
 func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []byte, events backend.Events) error {
-	if err := m.prepare(config, json, events); err != nil {
+	if err := m.prepare(ctx, config, json, events); err != nil {
 		m.dismiss(ctx)
 		return err
 	}
@@ -130,7 +131,7 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 }
 
 // prepare makes the instances.
-func (m *Model) prepare(config *kserve.ModelConfig, json []byte, events backend.Events) error {
+func (m *Model) prepare(ctx context.Context, config *kserve.ModelConfig, json []byte, events backend.Events) error {
 	if err := m.program.Configure(config); err != nil {
 		return err
 	}
@@ -139,7 +140,7 @@ func (m *Model) prepare(config *kserve.ModelConfig, json []byte, events backend.
 		return err
 	}
 	if m.primed == nil {
-		if err := m.program.Check(instances[0].name); err != nil {
+		if err := m.program.Check(ctx, instances[0].name); err != nil {
 			return err
 		}
 	} else {
@@ -191,6 +192,7 @@ func (m *Model) UnloadTimeout() time.Duration { return m.settings.UnloadTimeout 
 
 // Close implements backend.Model.
 func (m *Model) Close(ctx context.Context) error {
+	defer m.release.Do(m.program.Close)
 	m.dismiss(ctx)
 	if m.cancel == nil {
 		return nil

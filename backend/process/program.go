@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"os"
 
 	"github.com/nereid-serving/nereid/backend/process/launch"
@@ -11,11 +12,13 @@ import (
 
 // Program is what the processes of one model version run. It is all that a backend
 // adds to the hosting of processes. Its methods may be called concurrently, but for
-// Configure.
+// Configure and Close.
 type Program interface {
-	// Check refuses a model whose processes cannot be started, before the first of
-	// them is. instance, "" if it is not known, is what the error's text names.
-	Check(instance string) error
+	// Check makes what the processes need and refuses a model whose processes cannot be
+	// started, before the first of them is, and before more of them are. It may take as long
+	// as ctx, which is the load's. instance, "" if it is not known, is what the error's text
+	// names.
+	Check(ctx context.Context, instance string) error
 	// Configure is told the final config, once, before any instance is started with it.
 	Configure(config *kserve.ModelConfig) error
 	// Start starts a process for an instance by Children.Bear. The files are the
@@ -28,6 +31,9 @@ type Program interface {
 	Initialize(placement Placement, initialization Initialization) any
 	// Text is what clients and models are told of a fault.
 	Text(fault Fault, subject string) string
+	// Close gives up what Open's caller and Check have taken. It is called once, when the
+	// model is closed and none of its processes is left.
+	Close()
 }
 
 // Files are what a process inherits. Down, Up and the bells of the peer, the requests

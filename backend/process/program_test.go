@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend/process/launch"
@@ -18,10 +19,12 @@ type goProgram struct {
 	words
 	children  *launch.Children
 	behaviour string
+	closed    *atomic.Int32 // how often
 }
 
-func (*goProgram) Check(string) error                  { return nil }
+func (*goProgram) Check(context.Context, string) error { return nil }
 func (*goProgram) Configure(*kserve.ModelConfig) error { return nil }
+func (p *goProgram) Close()                            { p.closed.Add(1) }
 
 func (p *goProgram) Start(instance string, files *Files) (*launch.Process, error) {
 	self, err := os.Executable()
@@ -35,7 +38,7 @@ func (p *goProgram) Start(instance string, files *Files) (*launch.Process, error
 	defer null.Close()
 	inherited := append([]*os.File{null, files.Output[0], files.Output[1]}, files.List()...)
 	return p.children.Bear(func() (*launch.Process, error) {
-		return launch.Start([]string{self, stubArgument, instance}, inherited, p.children.NewMark())
+		return launch.Start(launch.Command{Argv: []string{self, stubArgument, instance}, Files: inherited}, p.children.NewMark())
 	})
 }
 
@@ -63,7 +66,13 @@ func (r *rig) openProgram(behaviour string) (*running, error) {
 	config := modelConfig("go", 1, infer.Uint8)
 	env := envOf(r.t.TempDir(), config)
 	env.Host = r.host
-	model := r.supervisor.Open(env, &options.Config, &goProgram{children: r.supervisor.Children(), behaviour: behaviour})
+	closed := &atomic.Int32{}
+	r.t.Cleanup(func() {
+		if n := closed.Load(); n != 1 {
+			r.t.Errorf("program was closed %d times, want once", n)
+		}
+	})
+	model := r.supervisor.Open(env, &options.Config, &goProgram{children: r.supervisor.Children(), behaviour: behaviour, closed: closed})
 	m := &running{rig: r, model: model, floor: &floor{}}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -72,6 +81,7 @@ func (r *rig) openProgram(behaviour string) (*running, error) {
 		r.t.Fatalf("AutoComplete: got %s, error %v", completed, err)
 	}
 	if err := model.Start(ctx, config, []byte("{}"), m.floor); err != nil {
+		m.close()
 		return nil, err
 	}
 	r.t.Cleanup(m.close)

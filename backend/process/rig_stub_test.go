@@ -188,18 +188,26 @@ func newRigHooked(t testing.TB, interpreter string, change func(*Options), limit
 // template is the number of the process that forks the stubs of this backend, 0 if
 // there is none.
 func (r *rig) template() int {
+	if all := r.templates(); len(all) > 0 {
+		return all[0] // it is older than what it has forked
+	}
+	return 0
+}
+
+// templates are the numbers of all such processes, and of stubs that have just been forked.
+func (r *rig) templates() (pids []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	for _, entry := range entries { // it is older than what it has forked
+	for _, entry := range entries {
 		line, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
 		pid, number := strconv.Atoi(entry.Name())
 		if err == nil && number == nil && strings.Contains(string(line), "nereid_template") && strings.Contains(string(line), r.cache) {
-			return pid
+			pids = append(pids, pid)
 		}
 	}
-	return 0
+	return pids
 }
 
 // in returns the rig for a subtest.
@@ -284,7 +292,13 @@ func (r *rig) writeModel(name, source string) string {
 // open opens the model in dir and starts it; the error is Start's.
 func (r *rig) open(dir string, config *kserve.ModelConfig) (*running, error) {
 	r.t.Helper()
-	model, err := r.backend.Open(backend.Env{Name: config.GetName(), Version: 1, Directory: dir, Config: config, Host: r.host})
+	return r.openWith(dir, config, nil)
+}
+
+// openWith is open with settings of a backend of the model's own.
+func (r *rig) openWith(dir string, config *kserve.ModelConfig, settings map[string]string) (*running, error) {
+	r.t.Helper()
+	model, err := r.backend.Open(backend.Env{Name: config.GetName(), Version: 1, Directory: dir, Config: config, Host: r.host, Settings: settings})
 	if err != nil {
 		r.t.Fatal(err)
 	}

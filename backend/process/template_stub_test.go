@@ -58,3 +58,68 @@ func TestInterpreterThatLeavesThreads(t *testing.T) {
 		t.Errorf("%d warnings say that threads are left behind, want 1 that names them", n)
 	}
 }
+
+// TestIdleTemplateEndsAndComesBack wants an interpreter that models have of their own to
+// have no template when nothing has been started for a while, but one as soon as it is
+// needed, and none when its last model is closed. The last template of all stays.
+func TestIdleTemplateEndsAndComesBack(t *testing.T) {
+	r := newRig(t, nil)
+	settings := map[string]string{"python-executable": testkit.Python(t).Path, "template-idle-seconds": "1"}
+	own := func(name string) *running {
+		m, err := r.openWith(r.copyModel("dies_in_execute"), modelConfig(name, 1, infer.Uint8), settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.wantGood()
+		return m
+	}
+	templates := func(want int) {
+		t.Helper()
+		if !testkit.Within(patience, func() bool { return len(r.templates()) == want }) {
+			t.Fatalf("templates are %v, want %d", r.templates(), want)
+		}
+	}
+	first, second := own("first"), own("second")
+	own1 := r.template()
+	third := r.start("identity", infer.Uint8) // has the interpreter of the backend
+	templates(1)
+	if r.template() == own1 {
+		t.Errorf("template %d is the one that is left, want that of the backend's interpreter", own1)
+	}
+	for range 5 { // more often than a template that dies is replaced
+		first.wantError("SIGKILL", "Stub process 'first_0_0' is not healthy.")
+		first.wantGoodAtLast()
+		templates(1)
+	}
+	first.close()
+	second.wantError("SIGKILL", "Stub process 'second_0_0' is not healthy.")
+	second.wantGoodAtLast()
+	second.close()
+	templates(1)
+	third.wantGood()
+	if text := r.log.String(); strings.Contains(text, "template did not") {
+		t.Errorf("the end of an idle template counts as its death:\n%s", text)
+	}
+}
+
+// TestLastTemplateIsHandedOn: a template ends what models leave behind if this process is
+// killed, so that there is one as long as there are models.
+func TestLastTemplateIsHandedOn(t *testing.T) {
+	r := newRig(t, nil)
+	var models [2]*running
+	for i, name := range []string{"first", "second"} {
+		program := writeProgram(t, filepath.Join(t.TempDir(), "python3"), "#!/bin/sh\nexec '"+testkit.Python(t).Path+"' \"$@\"\n")
+		m, err := r.openWith(r.copyModel("identity"), modelConfig(name, 1, infer.Uint8),
+			map[string]string{"python-executable": program, "template-idle-seconds": "1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		models[i] = m
+	}
+	one := func() bool { return len(r.templates()) == 1 }
+	testkit.Eventually(t, patience, one)
+	models[0].close()
+	testkit.Eventually(t, patience, one)
+	models[1].close()
+	testkit.Eventually(t, patience, func() bool { return len(r.templates()) == 0 })
+}

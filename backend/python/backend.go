@@ -2,6 +2,8 @@ package python
 
 import (
 	"io/fs"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -49,21 +51,88 @@ var _ backend.Backend = (*Backend)(nil)
 // Interpreter finds the interpreter that all models use whose settings name no
 // other, once, and says what it is.
 func (b *Backend) Interpreter() (python, numpy, path string, err error) {
-	t, err := b.python(&b.config).template()
-	if err != nil {
-		return "", "", "", err
-	}
-	return t.interpreter.Python, t.interpreter.Numpy, t.interpreter.Path, nil
+	i, err := b.hold(b.config.wish(), nil).find() // to the end
+	return i.Python, i.Numpy, i.Path, err
 }
 
 // Open implements backend.Backend.
 func (b *Backend) Open(env backend.Env) (backend.Model, error) { return b.open(env) }
 
+// hold returns the interpreter of a wish, held until release. variables are those of its
+// processes, nil: those of this process; equal wishes come with equal ones.
+func (b *Backend) hold(w wish, variables []string) *python {
+	b.pythons.Lock()
+	defer b.pythons.Unlock()
+	p := b.pythons.byWish[w]
+	if p == nil {
+		p = &python{backend: b, wish: w, variables: variables}
+		b.pythons.byWish[w] = p
+	}
+	p.holders++
+	return p
+}
+
+// release ends the template of an interpreter with its last holder. That of the server's own
+// interpreter stays, for the next model.
+func (b *Backend) release(p *python) {
+	b.pythons.Lock()
+	p.holders--
+	last := p.holders == 0 && p.wish != b.config.wish()
+	if last {
+		delete(b.pythons.byWish, p.wish)
+	}
+	b.pythons.Unlock()
+	if last {
+		p.close()
+		b.keepOne()
+	}
+}
+
+// rest ends the template of an interpreter that has started nothing for a while. The last
+// template of this process stays: it ends what models leave behind if this process is killed.
+func (b *Backend) rest(p *python) {
+	b.pythons.Lock()
+	others := 0
+	for _, other := range b.pythons.byWish {
+		if other != p && other.hasTemplate() {
+			others++
+		}
+	}
+	var t *template
+	if others > 0 {
+		t = p.takeIdle()
+	}
+	b.pythons.Unlock()
+	if t != nil {
+		t.close()
+	}
+}
+
+// keepOne sees to it that there is a template as long as there are models: see rest.
+func (b *Backend) keepOne() {
+	b.pythons.Lock()
+	defer b.pythons.Unlock()
+	var heir *python
+	for _, p := range b.pythons.byWish {
+		if p.hasTemplate() {
+			return
+		}
+		if p.isFound() {
+			heir = p
+		}
+	}
+	if heir != nil {
+		b.supervisor.Children().Later(heir.wake)
+	}
+}
+
 // Close ends the templates. All models must have been closed.
 func (b *Backend) Close() {
 	b.pythons.Lock()
-	defer b.pythons.Unlock()
-	for _, p := range b.pythons.byWish {
+	all := slices.Collect(maps.Values(b.pythons.byWish))
+	clear(b.pythons.byWish)
+	b.pythons.Unlock()
+	for _, p := range all {
 		p.close()
 	}
 }

@@ -1,11 +1,13 @@
 package python
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process"
@@ -23,6 +25,8 @@ type code struct {
 	settings *Config
 	path     string // of the model file
 	log      zerolog.Logger
+	// python is what runs it, held from Check to Close.
+	python atomic.Pointer[python]
 	// overlap is how many calls of an asynchronous execute may overlap. Set by
 	// Configure.
 	overlap int
@@ -103,7 +107,7 @@ func (c *code) directory() string {
 
 // Check implements Program. The text that says that the model's file is missing names
 // the stub.
-func (c *code) Check(stub string) error {
+func (c *code) Check(ctx context.Context, stub string) error {
 	if _, err := os.Stat(c.path); err != nil {
 		// Triton notices this in the stub, prints a line and waits in vain.
 		c.log.Error().Msgf("Failed to preinitialize Python stub: Python model file not found in '%s'", c.path)
@@ -112,10 +116,22 @@ func (c *code) Check(stub string) error {
 	if err := c.checkLink(); err != nil {
 		return err
 	}
-	if _, err := c.backend.python(c.settings).template(); err != nil {
+	p := c.python.Load()
+	if p == nil {
+		p = c.backend.hold(c.settings.wish(), nil)
+		c.python.Store(p)
+	}
+	if _, err := p.find(); err != nil {
 		return infer.Errorf(infer.Internal, "%v", err)
 	}
 	return nil
+}
+
+// Close implements Program.
+func (c *code) Close() {
+	if p := c.python.Swap(nil); p != nil {
+		c.backend.release(p)
+	}
 }
 
 // checkLink refuses a model file that is a link out of the repository: a user who can
@@ -142,7 +158,7 @@ func (c *code) checkLink() error {
 
 // Start implements Program.
 func (c *code) Start(instance string, files *process.Files) (*launch.Process, error) {
-	return c.backend.python(c.settings).start(instance, files)
+	return c.python.Load().start(instance, files)
 }
 
 // Text implements Program, in Triton's words.

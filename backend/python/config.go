@@ -19,6 +19,12 @@ type Config struct {
 	// Executable is the interpreter to use; empty: the first python3 on PATH that
 	// can import numpy. Key python-executable.
 	Executable string
+	// InterpreterTimeout bounds the start of an interpreter until it has imported numpy; 0: no
+	// bound. Key interpreter-timeout-seconds.
+	InterpreterTimeout time.Duration
+	// TemplateIdle is how long the template of an interpreter lives that models have of their
+	// own, after the last process was forked; 0: as long as these. Key template-idle-seconds.
+	TemplateIdle time.Duration
 	// NoTemplate starts every stub as a program of its own instead of forking it
 	// from a template. Key stub-template=off.
 	NoTemplate bool
@@ -61,6 +67,8 @@ var settings = []setting{
 	seconds("finalize-timeout-seconds", func(c *Config) *time.Duration { return &c.FinalizeTimeout }),
 	seconds("ready-timeout-seconds", func(c *Config) *time.Duration { return &c.ReadyTimeout }),
 	seconds("unload-timeout-seconds", func(c *Config) *time.Duration { return &c.UnloadTimeout }),
+	seconds("interpreter-timeout-seconds", func(c *Config) *time.Duration { return &c.InterpreterTimeout }),
+	seconds("template-idle-seconds", func(c *Config) *time.Duration { return &c.TemplateIdle }),
 	{"ipc-spin-us", func(c *Config, text string) error {
 		n, err := whole("ipc-spin-us", text, 0, "off", 100_000)
 		c.Spin = time.Duration(n) * time.Microsecond
@@ -103,7 +111,7 @@ func Settings() []string {
 // ParseConfig reads the settings of the command line. Unknown keys are ignored,
 // as Triton does. Errors are InvalidArg with Triton's texts for Triton's keys.
 func ParseConfig(values map[string]string) (Config, error) {
-	c := Config{Config: process.Config{
+	c := Config{InterpreterTimeout: 30 * time.Second, TemplateIdle: time.Minute, Config: process.Config{
 		DefaultBytes: 1 << 20,
 		GrowthBytes:  1 << 20,
 		StubTimeout:  30 * time.Second,

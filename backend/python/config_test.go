@@ -36,6 +36,8 @@ func TestParseConfigReadsAndRefusesSettings(t *testing.T) {
 		{"thread-pool-size", "0", nil, "thread-pool-size can't be less than 1."},
 		{"shm_message_queue_size", "5", func(*Config) {}, ""},
 		{"python-executable", "/p", func(c *Config) { c.Executable = "/p" }, ""},
+		{"interpreter-timeout-seconds", "0", func(c *Config) { c.InterpreterTimeout = 0 }, ""},
+		{"template-idle-seconds", "5", func(c *Config) { c.TemplateIdle = 5 * time.Second }, ""},
 		{"execute-timeout-seconds", "1", func(c *Config) { c.ExecuteTimeout = time.Second }, ""},
 		{"initialize-timeout-seconds", "2", func(c *Config) { c.InitializeTimeout = 2 * time.Second }, ""},
 		{"finalize-timeout-seconds", "0", func(c *Config) { c.FinalizeTimeout = 0 }, ""},

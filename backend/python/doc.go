@@ -1,7 +1,7 @@
 // Package python is the backend of Python models. Package process hosts their instances;
 // this package says what runs there.
 //
-//	Backend ──▶ python, one for each interpreter that settings name
+//	Backend ──▶ python, one for each interpreter that models have
 //	   │          └─ template: a process that has imported numpy, and forks stubs
 //	   └─▶ code, one for each model version: implements process.Program
 //
@@ -11,9 +11,13 @@
 // work. code checks the model's files, and makes the bodies of AUTO_COMPLETE and
 // INITIALIZE.
 //
-// Lives: New starts no process. A template lives until Backend.Close, or until it fails
-// and is replaced, at most maxTemplateRestarts times; stubs that it has forked live on.
-// Close is called when all models have been closed, and before the Supervisor is.
+// Lives: New starts no process. A python is held by the models that use it, from Check to
+// Close, and ends with the last of them, but for the backend's own. A template lives as long
+// as its python, but for three cases: it fails and is replaced, at most maxTemplateRestarts
+// times; nothing was forked for a while, and another template is there (Backend.rest): the
+// next start of a stub replaces it; it is the last template, and stays although it is idle.
+// Stubs that a template has forked live on. Backend.Close is called when all models have
+// been closed, and before the Supervisor is.
 //
 // Locks: Backend.pythons before python.mu before template.mu. python.mu is not held
 // while an interpreter is looked for, so that others wait for the same search;

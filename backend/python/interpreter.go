@@ -14,7 +14,8 @@ import (
 
 // findInterpreter starts templates of all candidates at once and keeps the
 // first, in the order of PATH, that can import numpy. The others are closed.
-func (b *Backend) findInterpreter(executable string) (*template, error) {
+func (p *python) findInterpreter() (*template, error) {
+	executable := p.wish.executable
 	candidates, err := candidates(executable)
 	if err != nil {
 		return nil, err
@@ -23,8 +24,8 @@ func (b *Backend) findInterpreter(executable string) (*template, error) {
 	failures := make([]error, len(candidates))
 	var started sync.WaitGroup
 	for i, path := range candidates {
-		started.Go(boundary.Guard(b.log, boundary.Life, func() {
-			templates[i], failures[i] = b.startTemplate(path)
+		started.Go(boundary.Guard(p.backend.log, boundary.Life, func() {
+			templates[i], failures[i] = p.startTemplate(path)
 		}, func(err error) { failures[i] = err }))
 	}
 	started.Wait()
@@ -35,7 +36,7 @@ func (b *Backend) findInterpreter(executable string) (*template, error) {
 		case found == nil:
 			found = t
 		default:
-			b.supervisor.Children().Later(t.close)
+			p.backend.supervisor.Children().Later(t.close)
 		}
 	}
 	if found != nil {

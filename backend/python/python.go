@@ -9,42 +9,48 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/backend/process/output"
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/rs/zerolog"
 )
 
-// wish is what settings say about the interpreter.
+// wish is what a model and its settings say about the interpreter.
 type wish struct {
 	executable string // "": the first on PATH that has numpy
-	noTemplate bool
+	// environment is the directory of the execution environment to which executable
+	// belongs, "": none.
+	environment string
+	noTemplate  bool
+	limit       time.Duration // until it has imported numpy; 0: none
+	idle        time.Duration // after which its template is ended; 0: it is not
+}
+
+// wish is what settings say about the interpreter.
+func (c *Config) wish() wish {
+	return wish{executable: c.Executable, noTemplate: c.NoTemplate, limit: c.InterpreterTimeout, idle: c.TemplateIdle}
 }
 
 // python is an interpreter that models use, with its template. It is found when
 // the first of them is started.
 type python struct {
-	backend *Backend
-	wish    wish
+	backend   *Backend
+	wish      wish
+	variables []string // of its processes; nil: those of this process
+	holders   int      // guarded by Backend.pythons
 
 	mu        sync.Mutex
-	current   *template // nil until one has been found
-	searching *search   // that is under way
-	tries     int       // restarts of a template that died
-}
-
-// python returns the interpreter of models with these settings.
-func (b *Backend) python(c *Config) *python {
-	w := wish{c.Executable, c.NoTemplate}
-	b.pythons.Lock()
-	defer b.pythons.Unlock()
-	p := b.pythons.byWish[w]
-	if p == nil {
-		p = &python{backend: b, wish: w}
-		b.pythons.byWish[w] = p
-	}
-	return p
+	found     bool
+	info      interpreterInfo // once it is found
+	current   *template       // nil until it is found, and while there is none
+	searching *search         // that is under way
+	tries     int             // restarts of a template that died
+	starting  int             // processes that are being started
+	timer     *time.Timer     // of rest; nil until it is needed
+	closed    bool
 }
 
 // search is a search for the interpreter.
@@ -53,14 +59,14 @@ type search struct {
 	err  error         // set before
 }
 
-// template finds the interpreter, and keeps it; it may have died since. A search
+// find finds the interpreter, and keeps it. A search
 // that found none is over for all goroutines that waited for it: a later load has it
 // made anew, for something may have been installed.
-func (p *python) template() (*template, error) {
+func (p *python) find() (interpreterInfo, error) {
 	p.mu.Lock()
-	if p.current != nil {
+	if p.found {
 		defer p.mu.Unlock()
-		return p.current, nil
+		return p.info, nil
 	}
 	s := p.searching
 	if s != nil {
@@ -74,19 +80,24 @@ func (p *python) template() (*template, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.current, s.err
+	return p.info, s.err
 }
 
 // search looks for the interpreter.
 func (p *python) search(s *search) {
+	p.begin()
+	defer p.end()
 	var t *template
 	defer func() {
 		p.mu.Lock()
-		p.current, p.searching = t, nil
+		p.searching = nil
+		if t != nil {
+			p.found, p.info, p.current = true, t.interpreter, t
+		}
 		p.mu.Unlock()
 		close(s.done)
 	}()
-	if t, s.err = p.backend.findInterpreter(p.wish.executable); s.err == nil {
+	if t, s.err = p.findInterpreter(); s.err == nil {
 		i := t.interpreter
 		p.backend.log.Info().Str("python", i.Python).Str("numpy", i.Numpy).Str("path", i.Path).Msg("using Python interpreter")
 		if len(i.Threads) > 0 && !p.wish.noTemplate {
@@ -96,13 +107,75 @@ func (p *python) search(s *search) {
 	}
 }
 
+// close ends the template. No process is started by this interpreter any more.
 func (p *python) close() {
 	p.mu.Lock()
 	t := p.current
+	p.current, p.closed = nil, true
+	if p.timer != nil {
+		p.timer.Stop()
+	}
 	p.mu.Unlock()
 	if t != nil {
 		t.close()
 	}
+}
+
+func (p *python) hasTemplate() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.current != nil
+}
+
+func (p *python) isFound() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.found
+}
+
+// begin says that a process is about to be started: meanwhile the template is needed.
+func (p *python) begin() {
+	p.mu.Lock()
+	p.starting++
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.mu.Unlock()
+}
+
+// end is the end of begin. Some time after the last one the template is ended: it takes
+// memory, and starting it anew takes no longer than starting a process without it.
+func (p *python) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.starting--
+	if p.starting > 0 || p.wish.idle == 0 || p.closed || p.wish == p.backend.config.wish() {
+		return
+	}
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.timer = boundary.AfterFunc(p.backend.log, boundary.Life, p.wish.idle, func() { p.backend.rest(p) }, nil)
+}
+
+// takeIdle takes the template out of service, which the caller ends. It is nil if there is
+// none, or if it is needed.
+func (p *python) takeIdle() *template {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.starting > 0 {
+		return nil
+	}
+	t := p.current
+	p.current = nil
+	return t
+}
+
+// wake starts the template, unless it lives.
+func (p *python) wake() {
+	p.begin()
+	defer p.end()
+	p.usable()
 }
 
 // maxTemplateRestarts bounds how often a template that died is started anew;
@@ -111,13 +184,15 @@ const maxTemplateRestarts = 3
 
 // start starts a stub: forked from the template where there is one.
 func (p *python) start(instance string, files *process.Files) (*launch.Process, error) {
-	t, err := p.template()
+	i, err := p.find()
 	if err != nil {
 		return nil, err
 	}
+	p.begin()
+	defer p.end()
 	b, children := p.backend, p.backend.supervisor.Children()
-	if !p.wish.noTemplate && len(t.interpreter.Threads) == 0 {
-		if t = p.usable(t); t != nil {
+	if !p.wish.noTemplate && len(i.Threads) == 0 {
+		if t := p.usable(); t != nil {
 			stub, err := children.Bear(func() (*launch.Process, error) { return t.fork(instance, children.NewMark(), files) })
 			if err == nil {
 				return stub, nil
@@ -125,16 +200,11 @@ func (p *python) start(instance string, files *process.Files) (*launch.Process, 
 			b.log.Warn().Err(err).Msg("template did not fork a stub, it is started as a program")
 		}
 	}
-	p.mu.Lock()
-	path := p.current.interpreter.Path
-	p.mu.Unlock()
-	return children.Bear(func() (*launch.Process, error) {
-		return startStub(path, filepath.Join(b.dir, "triton_python_backend_stub"), instance, children.NewMark(), files)
-	})
+	return children.Bear(func() (*launch.Process, error) { return p.startStub(instance, children.NewMark(), files) })
 }
 
 // startStub starts a stub of its own: a program, not a fork of the template.
-func startStub(interpreter, program, instance, mark string, files *process.Files) (*launch.Process, error) {
+func (p *python) startStub(instance, mark string, files *process.Files) (*launch.Process, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, err
@@ -145,47 +215,64 @@ func startStub(interpreter, program, instance, mark string, files *process.Files
 	for fd := 3; fd < len(inherit); fd++ {
 		numbers = append(numbers, strconv.Itoa(fd))
 	}
-	return launch.Start([]string{interpreter, "-u", program, instance, "--fds=" + strings.Join(numbers, ",")}, inherit, mark)
+	program := filepath.Join(p.backend.dir, "triton_python_backend_stub")
+	return launch.Start(launch.Command{
+		Argv:  []string{p.info.Path, "-u", program, instance, "--fds=" + strings.Join(numbers, ",")},
+		Files: inherit, Environment: p.variables,
+	}, mark)
 }
 
-// usable returns t, or another one in its place if it has died, or nil.
-func (p *python) usable(t *template) *template {
-	if t.usable() {
+// usable returns the template, or another one in its place if it has died, or nil.
+// Callers are between begin and end.
+func (p *python) usable() *template {
+	p.mu.Lock()
+	t := p.current
+	p.mu.Unlock()
+	if t != nil && t.usable() {
 		return t
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed || !p.found {
+		return nil
+	}
 	if p.current != t {
-		t = p.current
-		if t.usable() {
-			return t
+		if p.current.usable() {
+			return p.current
 		}
 		return nil
 	}
 	if p.tries >= maxTemplateRestarts {
 		return nil
 	}
-	p.tries++
-	fresh, err := p.backend.startTemplate(t.interpreter.Path)
+	if t != nil { // one that was ended while it was idle has not died
+		p.tries++
+	}
+	fresh, err := p.startTemplate(p.info.Path)
 	if err != nil {
+		if t == nil {
+			p.tries++
+		}
 		p.backend.log.Warn().Err(err).Msg("template did not start again")
 		return nil
 	}
-	p.backend.supervisor.Children().Later(t.close)
+	if t != nil {
+		p.backend.supervisor.Children().Later(t.close)
+	}
 	p.current = fresh
 	return fresh
 }
 
 // startTemplate starts a template; what it prints is part of the error if it
 // does not come up.
-func (b *Backend) startTemplate(interpreter string) (*template, error) {
+func (p *python) startTemplate(interpreter string) (*template, error) {
 	// Nothing is printed by a template that works; a failing one is reported below.
 	out, far, err := output.Open(zerolog.Nop(), [2]io.Writer{}, output.Limits{})
 	if err != nil {
 		return nil, err
 	}
 	out.Begin()
-	t, err := startTemplate(b, interpreter, filepath.Join(b.dir, "nereid_template"), far)
+	t, err := p.launchTemplate(interpreter, far)
 	_ = far[0].Close()
 	_ = far[1].Close()
 	if err != nil {
@@ -195,7 +282,7 @@ func (b *Backend) startTemplate(interpreter string) (*template, error) {
 		}
 		return nil, err
 	}
-	b.supervisor.Children().Later(func() {
+	p.backend.supervisor.Children().Later(func() {
 		<-t.gone
 		out.Finish()
 	})

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -44,20 +45,16 @@ type interpreterInfo struct {
 	Threads []string `msgpack:"threads"`
 }
 
-// Bounds of what is waited for: importing numpy takes a fraction of a second on
-// an idle machine, a fork milliseconds. A template that does not fork in time is
-// ended, and stubs are started as programs.
-const (
-	templateTimeout = 30 * time.Second
-	forkTimeout     = 5 * time.Second
-)
+// forkTimeout bounds a fork, which takes milliseconds. A template that does not fork in
+// time is ended, and stubs are started as programs.
+const forkTimeout = 5 * time.Second
 
 // titleRoom is the length of the padding argument of a template: a forked stub
 // writes its own command line over it.
 const titleRoom = 512
 
-// startTemplate starts a template and waits for it to say HELLO.
-func startTemplate(b *Backend, interpreter, program string, output [2]*os.File) (*template, error) {
+// launchTemplate starts a template and waits for it to say HELLO.
+func (p *python) launchTemplate(interpreter string, output [2]*os.File) (*template, error) {
 	near, far, err := packetPair()
 	if err != nil {
 		return nil, err
@@ -69,23 +66,26 @@ func startTemplate(b *Backend, interpreter, program string, output [2]*os.File) 
 		return nil, err
 	}
 	defer null.Close()
-	argv := []string{interpreter, "-u", program, "--fd=3", strings.Repeat(" ", titleRoom)}
-	children := b.supervisor.Children()
-	p, err := children.Bear(func() (*launch.Process, error) {
-		return launch.Start(argv, []*os.File{null, output[0], output[1], far}, children.TemplateMark())
+	program := filepath.Join(p.backend.dir, "nereid_template")
+	children := p.backend.supervisor.Children()
+	child, err := children.Bear(func() (*launch.Process, error) {
+		return launch.Start(launch.Command{
+			Argv:  []string{interpreter, "-u", program, "--fd=3", strings.Repeat(" ", titleRoom)},
+			Files: []*os.File{null, output[0], output[1], far}, Environment: p.variables,
+		}, children.TemplateMark())
 	})
 	_ = far.Close() // or its end would not be noticed here
 	if err != nil {
 		_ = near.Close()
 		return nil, err
 	}
-	t := &template{process: p, conn: near, gone: make(chan struct{})}
-	boundary.Go(b.log, boundary.Life, func() {
+	t := &template{process: child, conn: near, gone: make(chan struct{})}
+	boundary.Go(p.backend.log, boundary.Life, func() {
 		defer close(t.gone)
-		defer children.Forget(p)
-		_ = p.Wait()
+		defer children.Forget(child)
+		_ = child.Wait()
 	}, nil)
-	if err := t.receive(&t.interpreter, templateTimeout); err != nil {
+	if err := t.receive(&t.interpreter, p.wish.limit); err != nil {
 		t.close()
 		return nil, fmt.Errorf("template of %s: %w", interpreter, err)
 	}
@@ -152,9 +152,13 @@ func (t *template) fork(instance, mark string, files *process.Files) (*launch.Pr
 	return launch.Adopt(reply.PID, -1, mark), nil
 }
 
-// receive reads one message.
+// receive reads one message; limit 0 is no limit.
 func (t *template) receive(into any, limit time.Duration) error {
-	if err := t.conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
+	var deadline time.Time
+	if limit > 0 {
+		deadline = time.Now().Add(limit)
+	}
+	if err := t.conn.SetReadDeadline(deadline); err != nil {
 		return err
 	}
 	buffer := make([]byte, 64<<10)

@@ -1,7 +1,8 @@
 """The stub: the process in which one instance of a model runs.
 
     __main__ ─▶ main ─▶ process    process group, lifeline, what the model sees of its interpreter, exit
-    template ─▶      ├▶ channel    rings and bells (spin: wait or sleep)      layout, messages, _msgpack: their bytes
+    template ─▶      ├▶ activation  programs that the model starts do not search an environment's libraries
+                     ├▶ channel    rings and bells (spin: wait or sleep)      layout, messages, _msgpack: their bytes
                      └▶ loop       AUTO_COMPLETE INITIALIZE … EXECUTE … FINALIZE
                         ├ model    import, complete, initialize, execute, finalize (coroutines: async execute)
                         ├ batch    requests out of EXECUTE, responses into EXECUTED (names: tensors' names)
@@ -29,7 +30,7 @@ import os
 import sys
 from typing import NoReturn
 
-from . import messages, process
+from . import activation, messages, process
 from .channel import Channel
 from .errors import Closed, ForeignProcess, Gone, StubError
 from .handlers import Handlers
@@ -106,4 +107,5 @@ def command(arguments: list[str]) -> NoReturn:
         sys.exit(
             "usage: triton_python_backend_stub INSTANCE --fds=DOWN,UP,REQUESTS,BELL_IN,BELL_OUT,LIFELINE[,REGIONS]"
         )
+    activation.keep_libraries()
     main(instance, fds)

@@ -23,7 +23,7 @@ import threading
 import warnings
 from typing import Any, NamedTuple, NoReturn, Sequence
 
-from . import _msgpack, main, marks, process, title
+from . import _msgpack, activation, main, marks, process, title
 from .process import Descriptors
 
 #: What comes with a request: the descriptors of a stub, of which the last may be missing, its standard output and its
@@ -54,6 +54,7 @@ def command(arguments: list[str]) -> NoReturn:
     if len(arguments) < 2 or not arguments[1].startswith("--fd="):
         sys.exit("usage: nereid_template --fd=N [PADDING]")
     title.name_process("nereid_template")
+    activation.keep_libraries()
     threads = _threads_of_others()
     stub = serve(socket.socket(fileno=int(arguments[1][len("--fd=") :])), threads)
     main(*stub)

@@ -20,7 +20,8 @@
 //
 // Callers: package process makes one Children for the supervisor, which is the only one
 // of this process, since signals and orphans are the process's. Programs such as backend/python
-// call Start or Adopt inside Bear. One goroutine calls Wait, once. Look comes before the
+// call Start or Adopt inside Bear; for a program that is no stub and ends by itself, such
+// as conda-unpack, Children.Run does all of it. One goroutine calls Wait, once. Look comes before the
 // end, since the kernel tells what a process has started only until it is reaped, and
 // Forget after Wait: a process that is not known is reaped as an orphan, and Wait would
 // miss its status. KillAll may be called beside all others.

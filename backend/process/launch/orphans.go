@@ -54,9 +54,9 @@ func (c *Children) NewMark() string {
 // process has room for its own mark there.
 func (c *Children) TemplateMark() string { return c.token + strings.Repeat("0", markDigits) }
 
-// environmentWith is this process's environment with a mark.
-func environmentWith(mark string) []string {
-	all := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, stubVariable+"=") })
+// environmentWith is an environment with a mark.
+func environmentWith(environment []string, mark string) []string {
+	all := slices.DeleteFunc(slices.Clone(environment), func(v string) bool { return strings.HasPrefix(v, stubVariable+"=") })
 	return append(all, stubVariable+"="+mark)
 }
 

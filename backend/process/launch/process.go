@@ -25,11 +25,14 @@ type ExitError struct {
 	Stderr      []string // last lines, oldest first, bounded
 }
 
-func (e *ExitError) Error() string {
+func (e *ExitError) Error() string { return "stub " + e.how() }
+
+// how says how the process ended, after its name.
+func (e *ExitError) how() string {
 	if e.Signal == 0 {
-		return fmt.Sprintf("stub exited with code %d", e.Code)
+		return fmt.Sprintf("exited with code %d", e.Code)
 	}
-	text := fmt.Sprintf("stub was ended by signal %d (%s)", int(e.Signal), unix.SignalName(e.Signal))
+	text := fmt.Sprintf("was ended by signal %d (%s)", int(e.Signal), unix.SignalName(e.Signal))
 	if e.OutOfMemory {
 		text += ", out of memory"
 	}

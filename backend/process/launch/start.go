@@ -9,26 +9,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Start runs a program with the given files as its descriptors 0, 1, 2, … in a
-// process group of its own, with a mark.
+// Command is a program to start.
+type Command struct {
+	Argv  []string   // the path of the program, and its arguments
+	Files []*os.File // its descriptors 0, 1, 2, …
+	// Environment is all that the program gets but its mark; nil: what this process has.
+	Environment []string
+	Directory   string // it works in; "": that of this process
+}
+
+// Start runs a program in a process group of its own, with a mark.
 //
 // There is no parent-death signal: it would come before the lifeline's, end the stub
 // alone, and with it the lifeline that ends what the model has started.
-func Start(argv []string, files []*os.File, mark string) (*Process, error) {
-	fds := make([]uintptr, len(files))
-	for i, f := range files {
+func Start(c Command, mark string) (*Process, error) {
+	fds := make([]uintptr, len(c.Files))
+	for i, f := range c.Files {
 		fds[i] = f.Fd()
+	}
+	environment := c.Environment
+	if environment == nil {
+		environment = os.Environ()
 	}
 	pidfd := -1
 	attr := &syscall.ProcAttr{
-		Env:   environmentWith(mark),
+		Dir:   c.Directory,
+		Env:   environmentWith(environment, mark),
 		Files: fds,
 		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd},
 	}
-	pid, _, err := syscall.StartProcess(argv[0], argv, attr)
-	runtime.KeepAlive(files)
+	pid, _, err := syscall.StartProcess(c.Argv[0], c.Argv, attr)
+	runtime.KeepAlive(c.Files)
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", argv[0], err)
+		return nil, fmt.Errorf("start %s: %w", c.Argv[0], err)
 	}
 	return Adopt(pid, pidfd, mark), nil
 }

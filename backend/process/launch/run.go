@@ -1,0 +1,96 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/nereid-serving/nereid/boundary"
+)
+
+// mostPrinted is how many of the last bytes that a program prints Run keeps.
+const mostPrinted = 64 << 10
+
+// Run starts a program that is no stub, waits for its end and returns the last 64 KiB of
+// what it printed, both outputs as they came. environment is all that it gets but its
+// mark, directory where it works. A name without a slash is looked for on the PATH of this
+// process. When ctx ends the program is killed, with its process group; what it has left
+// behind is killed in either case. The error says how the program ended.
+func (c *Children) Run(ctx context.Context, argv, environment []string, directory string) (output string, err error) {
+	if err := context.Cause(ctx); err != nil {
+		return "", err
+	}
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return "", err
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return "", err
+	}
+	defer null.Close()
+	near, far, err := os.Pipe()
+	if err != nil {
+		return "", err
+	}
+	defer near.Close()
+	if environment == nil {
+		environment = []string{}
+	}
+	command := Command{
+		Argv: append([]string{path}, argv[1:]...), Files: []*os.File{null, far, far},
+		Environment: environment, Directory: directory,
+	}
+	p, err := c.Bear(func() (*Process, error) { return Start(command, c.NewMark()) })
+	_ = far.Close() // or the end of what is printed would not be noticed
+	if err != nil {
+		return "", err
+	}
+	var last tail
+	read := make(chan struct{}) // closed when all has been read
+	boundary.Go(c.log, boundary.Life, func() {
+		defer close(read)
+		last.readFrom(near)
+	}, nil)
+	stop := context.AfterFunc(ctx, boundary.Guard(c.log, boundary.Life, p.Kill, nil))
+	exit := p.Wait()
+	stop()
+	c.Forget(p)
+	c.KillOrphans(p)
+	// A process that was not found may hold the other end.
+	_ = near.SetReadDeadline(time.Now().Add(groupLimit))
+	<-read
+	switch cause := context.Cause(ctx); {
+	case exit.Code == 0:
+		return last.text(), nil
+	case cause != nil && exit.Signal != 0:
+		return last.text(), fmt.Errorf("%s was ended: %w", filepath.Base(path), cause)
+	}
+	return last.text(), errors.New(filepath.Base(path) + " " + exit.how())
+}
+
+// tail keeps the last bytes of a stream.
+type tail struct {
+	kept []byte // up to twice mostPrinted
+}
+
+// readFrom reads until the end, or an error, which ends it as well.
+func (t *tail) readFrom(file *os.File) {
+	buffer := make([]byte, 4<<10)
+	for {
+		n, err := file.Read(buffer)
+		t.kept = append(t.kept, buffer[:n]...)
+		if len(t.kept) > 2*mostPrinted {
+			t.kept = append(t.kept[:0], t.kept[len(t.kept)-mostPrinted:]...)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (t *tail) text() string { return string(t.kept[max(0, len(t.kept)-mostPrinted):]) }
