@@ -56,7 +56,7 @@ demo: build client-venv ## serve models/examples and send one request; Ctrl-C en
 	@.ci/demo
 
 .PHONY: test
-test: build venvs client-venv test-go test-python ## all tests, in 15 minutes on two cores: Go with the seeds of the fuzz targets, Python, integration
+test: build venvs environments client-venv test-go test-python ## all tests, in 15 minutes on two cores: Go with the seeds of the fuzz targets, Python, integration
 
 .PHONY: test-go
 test-go:
@@ -68,15 +68,15 @@ test-python:
 	.ci/pytest
 
 .PHONY: test-long
-test-long: build venvs client-venv ## the tests that search at random or repeat, for longer than "make test" lets them
+test-long: build venvs environments client-venv ## the tests that search at random or repeat, for longer than "make test" lets them
 	NEREID_TEST_LONG=1 $(PROGRESS) $(RACE) -timeout 20m -run '$(LONG)' ./...
 
 .PHONY: integration
-integration: build venvs client-venv ## the tests of the real binary with real Pythons alone
+integration: build venvs environments client-venv ## the tests of the real binary with real Pythons alone
 	$(PROGRESS) $(RACE) -timeout 20m ./integration/...
 
 .PHONY: differential
-differential: build venvs client-venv ## the tests that compare with the real Triton in YARDSTICK (~/.cache/triton-yardstick)
+differential: build venvs environments client-venv ## the tests that compare with the real Triton in YARDSTICK (~/.cache/triton-yardstick)
 	@test -x '$(YARDSTICK)/tritonserver' || echo 'no Triton in $(YARDSTICK): these tests will be skipped'
 	NEREID_YARDSTICK='$(YARDSTICK)' $(PROGRESS) $(RACE) -timeout 40m -run '$(DIFFERENTIAL)' ./cmd/nereid ./integration
 
@@ -116,13 +116,17 @@ generate: ## make the Go code of kserve/*.proto anew
 venvs: ## a virtual environment in .venvs for each Python from 3.8 to 3.13 that is here
 	.ci/pythons
 
+.PHONY: environments
+environments: venvs ## environments of every form in .environments, for the tests of execution environments
+	.ci/environments
+
 .PHONY: client-venv
 client-venv:
 	@.ci/client-venv $(PYTHON)
 
 .PHONY: clean
 clean: ## remove what these commands made
-	rm -rf bin .venv .venvs .tools
+	rm -rf bin .venv .venvs .environments .tools
 
 $(GOLANGCI_LINT):
 	GOBIN=$(@D) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
