@@ -8,6 +8,8 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process"
+	"github.com/nereid-serving/nereid/conda"
+	"github.com/nereid-serving/nereid/conda/cache"
 	"github.com/rs/zerolog"
 )
 
@@ -31,6 +33,10 @@ type Backend struct {
 	pythons struct {
 		sync.Mutex
 		byWish map[wish]*python
+	}
+	cache struct {
+		sync.Mutex
+		opened *cache.Cache // nil until a model has a packed environment
 	}
 }
 
@@ -58,14 +64,14 @@ func (b *Backend) Interpreter() (python, numpy, path string, err error) {
 // Open implements backend.Backend.
 func (b *Backend) Open(env backend.Env) (backend.Model, error) { return b.open(env) }
 
-// hold returns the interpreter of a wish, held until release. variables are those of its
-// processes, nil: those of this process; equal wishes come with equal ones.
-func (b *Backend) hold(w wish, variables []string) *python {
+// hold returns the interpreter of a wish, held until release. The environment is that which
+// the wish names; nil: it names none.
+func (b *Backend) hold(w wish, environment *conda.Environment) *python {
 	b.pythons.Lock()
 	defer b.pythons.Unlock()
 	p := b.pythons.byWish[w]
 	if p == nil {
-		p = &python{backend: b, wish: w, variables: variables}
+		p = &python{backend: b, wish: w, environment: environment, variables: variablesIn(environment)}
 		b.pythons.byWish[w] = p
 	}
 	p.holders++
@@ -126,7 +132,7 @@ func (b *Backend) keepOne() {
 	}
 }
 
-// Close ends the templates. All models must have been closed.
+// Close ends the templates and closes the cache of environments. All models must have been closed.
 func (b *Backend) Close() {
 	b.pythons.Lock()
 	all := slices.Collect(maps.Values(b.pythons.byWish))
@@ -135,4 +141,13 @@ func (b *Backend) Close() {
 	for _, p := range all {
 		p.close()
 	}
+	b.cache.Lock()
+	defer b.cache.Unlock()
+	if b.cache.opened == nil {
+		return
+	}
+	if err := b.cache.opened.Close(); err != nil {
+		b.log.Warn().Err(err).Msg("cache of execution environments was not closed properly")
+	}
+	b.cache.opened = nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/conda"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/rs/zerolog"
 )
@@ -25,8 +26,10 @@ type code struct {
 	settings *Config
 	path     string // of the model file
 	log      zerolog.Logger
-	// python is what runs it, held from Check to Close.
-	python atomic.Pointer[python]
+	// place is where its execution environment is, nil: it has none. The choice is made
+	// once, when the model is opened.
+	place *conda.Place
+	held  atomic.Pointer[holding] // from Check to Close
 	// overlap is how many calls of an asynchronous execute may overlap. Set by
 	// Configure.
 	overlap int
@@ -47,25 +50,17 @@ func (b *Backend) open(env backend.Env) (*process.Model, error) {
 		c.settings = &settings
 	}
 	if _, err := os.Stat(filepath.Join(env.Directory, "triton_python_backend_stub")); err == nil {
-		c.log.Warn().Msgf("the model brings a triton_python_backend_stub of its own, which cannot be used here: name its interpreter with --backend-config=%s,python-executable=PATH",
+		c.log.Warn().Msgf("the model brings a triton_python_backend_stub of its own, which cannot be used here and is not needed: name its interpreter with the parameter EXECUTION_ENV_PATH or with --backend-config=%s,python-executable=PATH",
 			env.Config.GetBackend())
-	}
-	if _, packed := env.Config.GetParameters()["EXECUTION_ENV_PATH"]; packed {
-		return nil, infer.Errorf(infer.Unsupported,
-			"model '%s' has the parameter EXECUTION_ENV_PATH, but this server does not unpack environments: name an interpreter with --backend-config=%s,python-executable=PATH",
-			env.Name, env.Config.GetBackend())
 	}
 	if err := c.checkInputPlace(); err != nil {
 		return nil, err
 	}
+	var err error
+	if c.place, err = c.locate(); err != nil {
+		return nil, err
+	}
 	if env.Runtime != "" {
-		// Its packages may be nowhere else, so it is not run without them.
-		packed := filepath.Join(filepath.Dir(env.Runtime), "pb_exec_env_model.py.tar.gz")
-		if _, err := os.Stat(packed); err == nil {
-			return nil, infer.Errorf(infer.Unsupported,
-				"backend '%s' of model '%s' has an execution environment, but this server does not unpack environments: name an interpreter with --backend-config=%s,python-executable=PATH",
-				env.Config.GetBackend(), env.Name, env.Config.GetBackend())
-		}
 		return b.supervisor.Open(env, &c.settings.Config, c), nil
 	}
 	file := env.Config.GetDefaultModelFilename()
@@ -116,12 +111,16 @@ func (c *code) Check(ctx context.Context, stub string) error {
 	if err := c.checkLink(); err != nil {
 		return err
 	}
-	p := c.python.Load()
-	if p == nil {
-		p = c.backend.hold(c.settings.wish(), nil)
-		c.python.Store(p)
+	if c.held.Load() == nil {
+		h, err := c.take(ctx)
+		if err != nil {
+			return infer.Errorf(infer.Internal, "%v", err)
+		}
+		if !c.held.CompareAndSwap(nil, &h) { // another Check was faster
+			h.release(c.backend)
+		}
 	}
-	if _, err := p.find(); err != nil {
+	if _, err := c.held.Load().python.find(); err != nil {
 		return infer.Errorf(infer.Internal, "%v", err)
 	}
 	return nil
@@ -129,8 +128,8 @@ func (c *code) Check(ctx context.Context, stub string) error {
 
 // Close implements Program.
 func (c *code) Close() {
-	if p := c.python.Swap(nil); p != nil {
-		c.backend.release(p)
+	if h := c.held.Swap(nil); h != nil {
+		h.release(c.backend)
 	}
 }
 
@@ -158,7 +157,7 @@ func (c *code) checkLink() error {
 
 // Start implements Program.
 func (c *code) Start(instance string, files *process.Files) (*launch.Process, error) {
-	return c.python.Load().start(instance, files)
+	return c.held.Load().python.start(instance, files)
 }
 
 // Text implements Program, in Triton's words.

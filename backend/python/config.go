@@ -2,6 +2,7 @@ package python
 
 import (
 	"math"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +26,19 @@ type Config struct {
 	// TemplateIdle is how long the template of an interpreter lives that models have of their
 	// own, after the last process was forked; 0: as long as these. Key template-idle-seconds.
 	TemplateIdle time.Duration
+	// EnvironmentCache is the directory in which packed execution environments are unpacked,
+	// "": nereid/environments in the user's cache directory. Key env-cache-directory.
+	EnvironmentCache string
+	// EnvironmentCacheBytes bounds what lies there; 0: cache.DefaultMaxBytes. Key
+	// env-cache-byte-size.
+	EnvironmentCacheBytes int64
+	// EnvironmentFiles, EnvironmentBytes and EnvironmentRatio bound what one archive may
+	// unpack to, 0: as archive.DefaultLimits. Keys env-max-files, env-max-bytes and
+	// env-max-ratio.
+	EnvironmentFiles, EnvironmentBytes, EnvironmentRatio int64
+	// EnvironmentTimeout bounds the unpacking of an environment; 0: no bound. Key
+	// env-timeout-seconds.
+	EnvironmentTimeout time.Duration
 	// NoTemplate starts every stub as a program of its own instead of forking it
 	// from a template. Key stub-template=off.
 	NoTemplate bool
@@ -69,6 +83,15 @@ var settings = []setting{
 	seconds("unload-timeout-seconds", func(c *Config) *time.Duration { return &c.UnloadTimeout }),
 	seconds("interpreter-timeout-seconds", func(c *Config) *time.Duration { return &c.InterpreterTimeout }),
 	seconds("template-idle-seconds", func(c *Config) *time.Duration { return &c.TemplateIdle }),
+	{"env-cache-directory", func(c *Config, text string) error {
+		c.EnvironmentCache = text
+		return refuse(text != "" && !filepath.IsAbs(text), "env-cache-directory is %q, want an absolute path", text)
+	}},
+	positive("env-cache-byte-size", func(c *Config) *int64 { return &c.EnvironmentCacheBytes }),
+	positive("env-max-files", func(c *Config) *int64 { return &c.EnvironmentFiles }),
+	positive("env-max-bytes", func(c *Config) *int64 { return &c.EnvironmentBytes }),
+	positive("env-max-ratio", func(c *Config) *int64 { return &c.EnvironmentRatio }),
+	seconds("env-timeout-seconds", func(c *Config) *time.Duration { return &c.EnvironmentTimeout }),
 	{"ipc-spin-us", func(c *Config, text string) error {
 		n, err := whole("ipc-spin-us", text, 0, "off", 100_000)
 		c.Spin = time.Duration(n) * time.Microsecond
@@ -111,7 +134,7 @@ func Settings() []string {
 // ParseConfig reads the settings of the command line. Unknown keys are ignored,
 // as Triton does. Errors are InvalidArg with Triton's texts for Triton's keys.
 func ParseConfig(values map[string]string) (Config, error) {
-	c := Config{InterpreterTimeout: 30 * time.Second, TemplateIdle: time.Minute, Config: process.Config{
+	c := Config{InterpreterTimeout: 30 * time.Second, TemplateIdle: time.Minute, EnvironmentTimeout: time.Hour, Config: process.Config{
 		DefaultBytes: 1 << 20,
 		GrowthBytes:  1 << 20,
 		StubTimeout:  30 * time.Second,
@@ -161,6 +184,14 @@ func seconds(key string, into func(c *Config) *time.Duration) setting {
 	return setting{key, func(c *Config, text string) error {
 		n, err := whole(key, text, 0, "none", mostSeconds)
 		*into(c) = time.Duration(n) * time.Second
+		return err
+	}}
+}
+
+// positive is a key of Nereid's own, a bound.
+func positive(key string, into func(c *Config) *int64) setting {
+	return setting{key, func(c *Config, text string) (err error) {
+		*into(c), err = whole(key, text, 1, "the least", math.MaxInt64)
 		return err
 	}}
 }

@@ -42,6 +42,9 @@ func (p *python) findInterpreter() (*template, error) {
 	if found != nil {
 		return found, nil
 	}
+	if p.environment != nil {
+		return nil, p.diagnose(failures[0])
+	}
 	if executable != "" && errors.Is(failures[0], fs.ErrNotExist) {
 		return nil, fmt.Errorf("python-executable %s: there is no such program", executable)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/conda"
 	"github.com/rs/zerolog"
 )
 
@@ -39,8 +40,11 @@ func (c *Config) wish() wish {
 type python struct {
 	backend   *Backend
 	wish      wish
-	variables []string // of its processes; nil: those of this process
-	holders   int      // guarded by Backend.pythons
+	// environment is nil outside of one; variables are those of its processes, nil: those
+	// of this process.
+	environment *conda.Environment
+	variables   []string
+	holders     int // guarded by Backend.pythons
 
 	mu        sync.Mutex
 	found     bool

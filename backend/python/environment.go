@@ -1,0 +1,147 @@
+package python
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nereid-serving/nereid/conda"
+	"github.com/nereid-serving/nereid/conda/archive"
+	"github.com/nereid-serving/nereid/conda/cache"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+// environmentParameter is the parameter of a model's config that names its environment.
+const environmentParameter = "EXECUTION_ENV_PATH"
+
+// packedEnvironment is the environment of a Python-based backend, beside its model.py.
+const packedEnvironment = "pb_exec_env_model.py.tar.gz"
+
+// libraryVariable tells a stub what LD_LIBRARY_PATH is for this process, which is what the
+// programs that it starts are to have: stub/pb_stub/activation.py.
+const libraryVariable = "NEREID_LIBRARY_PATH"
+
+// locate finds the execution environment that a model's config names, or that lies beside
+// its backend; nil: there is none.
+func (c *code) locate() (*conda.Place, error) {
+	value := ""
+	if p, named := c.env.Config.GetParameters()[environmentParameter]; named {
+		value = p.GetStringValue()
+	} else {
+		if c.env.Runtime == "" {
+			return nil, nil //nolint:nilnil // as the doc says
+		}
+		value = filepath.Join(filepath.Dir(c.env.Runtime), packedEnvironment)
+		if _, err := os.Stat(value); err != nil {
+			return nil, nil //nolint:nilerr,nilnil // as the doc says
+		}
+	}
+	place, err := conda.Locate(value, c.env.Directory)
+	if err != nil {
+		return nil, infer.Errorf(infer.Internal, "%v", err)
+	}
+	c.log.Info().Msgf("Using Python execution env %s", place.Path)
+	if place.Kind != conda.Archive {
+		c.log.Debug().Msgf("Returning canonical path since EXECUTION_ENV_PATH does not contain compressed path. Path: %s", place.Path)
+	}
+	return &place, nil
+}
+
+// holding is what a model version holds from Check to Close: its interpreter, and the
+// directory to which its environment was unpacked, if it was.
+type holding struct {
+	python   *python
+	unpacked *cache.Environment
+}
+
+// take makes what the processes of the model need, which may take minutes, and holds it.
+func (c *code) take(ctx context.Context) (h holding, err error) {
+	if c.place == nil {
+		return holding{python: c.backend.hold(c.settings.wish(), nil)}, nil
+	}
+	if limit := c.settings.EnvironmentTimeout; limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("env-timeout-seconds ran out, which is %s", limit))
+		defer cancel()
+	}
+	place := *c.place
+	if place.Kind == conda.Archive {
+		environments, err := c.backend.environments()
+		if err != nil {
+			return holding{}, err
+		}
+		if h.unpacked, err = environments.Archive(ctx, place.Path); err != nil {
+			return holding{}, err
+		}
+		place = conda.Place{Kind: conda.Directory, Path: h.unpacked.Directory}
+	}
+	inside, err := conda.Inspect(place)
+	if err != nil {
+		h.release(c.backend)
+		return holding{}, fmt.Errorf("execution environment %s: %w", c.place.Path, err)
+	}
+	for _, line := range inside.Ignored {
+		c.log.Debug().Msgf("execution environment %s: activate.d sets nothing by %s", c.place.Path, line)
+	}
+	w := c.settings.wish()
+	w.executable, w.environment = inside.Python, place.Path
+	h.python = c.backend.hold(w, inside)
+	return h, nil
+}
+
+// release gives up what is held.
+func (h *holding) release(b *Backend) {
+	if h.python != nil {
+		b.release(h.python)
+	}
+	if h.unpacked != nil {
+		h.unpacked.Release()
+	}
+}
+
+// variablesIn are the variables of processes in an environment; nil, those of this process,
+// where there is none.
+func variablesIn(e *conda.Environment) []string {
+	if e == nil {
+		return nil
+	}
+	return append(e.Variables(os.Environ()), libraryVariable+"="+os.Getenv("LD_LIBRARY_PATH"))
+}
+
+// mostDiagnosis bounds a diagnosis, and all that is asked of the interpreter.
+const mostDiagnosis = 30 * time.Second
+
+// diagnose says why the interpreter of an environment did not start, in place of what it
+// said itself.
+func (p *python) diagnose(failure error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), mostDiagnosis)
+	defer cancel()
+	if err := p.environment.Diagnose(ctx, p.backend.supervisor.Children().Run, os.Environ()); err != nil {
+		failure = err
+	}
+	return fmt.Errorf("execution environment %s: %w", p.wish.environment, failure)
+}
+
+// environments returns the cache of unpacked environments, which is opened when a model
+// needs it.
+func (b *Backend) environments() (*cache.Cache, error) {
+	b.cache.Lock()
+	defer b.cache.Unlock()
+	if b.cache.opened != nil {
+		return b.cache.opened, nil
+	}
+	opened, err := cache.Open(cache.Options{
+		Directory: b.config.EnvironmentCache, MaxBytes: b.config.EnvironmentCacheBytes,
+		Limits: archive.Limits{
+			Files: b.config.EnvironmentFiles, Bytes: b.config.EnvironmentBytes, Ratio: b.config.EnvironmentRatio,
+		},
+		Log: b.log, Run: b.supervisor.Children().Run,
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.cache.opened = opened
+	return opened, nil
+}
