@@ -39,7 +39,7 @@ func Locate(value, modelDirectory string) (Place, error) {
 		return Place{}, errors.New("The archive path is empty.")
 	}
 	named := strings.ReplaceAll(value, directoryVariable, modelDirectory)
-	path, err := filepath.Abs(named) // takes ".." textually, as Triton's core does
+	path, err := Named(value, modelDirectory)
 	if err != nil {
 		return Place{}, fmt.Errorf("Failed to get the canonical path for %s. %w", named, err)
 	}
@@ -51,6 +51,12 @@ func Locate(value, modelDirectory string) (Place, error) {
 		return Place{}, fmt.Errorf("Failed to get the canonical path for %s. %s", path, whyMissing(value, path, modelDirectory))
 	}
 	return place, err
+}
+
+// Named is the path that a value of EXECUTION_ENV_PATH names, as it is written: absolute,
+// and without following links. ".." is taken textually, as Triton's core does.
+func Named(value, modelDirectory string) (string, error) {
+	return filepath.Abs(strings.ReplaceAll(value, directoryVariable, modelDirectory))
 }
 
 // look finds out what is at an absolute path.

@@ -62,7 +62,7 @@ var mayImport = map[string][]string{
 	"models/catalog":    {"infer", "kserve", "models/config", "models/repository", "models/version"},
 	"models/config":     {"infer", "kserve"},
 	"models/locktable":  {"models/repository"},
-	"models/repository": {"infer", "kserve", "models/config"},
+	"models/repository": {"conda", "infer", "kserve", "models/config"},
 	"models/signature":  {"infer", "kserve"},
 	"models/statistics": {"backend", "kserve", "metrics", "scheduler"},
 	"models/version":    {"backend", "boundary", "infer", "kserve", "memory", "metrics", "models/cache", "models/config", "models/repository", "models/signature", "models/statistics", "models/warmup", "scheduler", "scheduler/batching", "scheduler/ensemble", "scheduler/ratelimit", "scheduler/sequence", "scheduler/stacked", "scheduler/waitgraph"},

@@ -128,7 +128,11 @@ func (p *poller) modified(ids []repository.Identity, rejected map[repository.Ide
 
 // examine reads a model if it has changed, nil otherwise.
 func (p *poller) examine(id repository.Identity) (*catalog.Source, error) {
-	files, err := p.config.Repository.Footprint(id)
+	outside := p.catalog.Outside(id)
+	if w := p.works[id]; w != nil && w.sources[id] != nil {
+		outside = append(outside, w.sources[id].Files.Paths()...)
+	}
+	files, err := p.config.Repository.Footprint(id, outside...)
 	if err != nil {
 		return nil, err
 	}

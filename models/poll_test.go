@@ -123,6 +123,31 @@ func TestPollFollowsTheRepository(t *testing.T) {
 	wantNoOperations(t, p.Registry)
 }
 
+// TestPollSeesTheArchiveOfAnEnvironment loads a model anew when the archive beside it changes,
+// and no other, and neither when nothing does.
+func TestPollSeesTheArchiveOfAnEnvironment(t *testing.T) {
+	p := polling(t, writeModels(t, map[string][]int64{"m": {1, 2}, "n": {1}}))
+	archive := filepath.Join(t.TempDir(), "env.tar.gz")
+	rewrite(t, archive, "one")
+	p.write(0, "m/config.pbtxt", fakeConfig+"parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \""+archive+"\" } }")
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.look()
+	p.look()
+	wantGeneration(t, p.Registry, "m", 1, 1)
+	rewrite(t, archive, "another")
+	p.look()
+	p.look()
+	wantGeneration(t, p.Registry, "m", 1, 2)
+	wantGeneration(t, p.Registry, "m", 2, 2)
+	wantGeneration(t, p.Registry, "n", 1, 1)
+	p.write(0, "m/2/model", "changed")
+	p.look()
+	wantGeneration(t, p.Registry, "m", 1, 2)
+	wantGeneration(t, p.Registry, "m", 2, 3)
+}
+
 // TestPollOfHalfAModel reads a config that is being written.
 func TestPollOfHalfAModel(t *testing.T) {
 	p := polling(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}))

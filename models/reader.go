@@ -38,7 +38,7 @@ func (r reader) read(id repository.Identity, o override) (*catalog.Source, error
 	case o.config != nil:
 		return r.source(id, o.config)
 	}
-	files, err := r.roots.Footprint(id)
+	files, err := r.roots.Footprint(id, r.catalog.Outside(id)...)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (r reader) differs(id repository.Identity, s *catalog.Source, o override) b
 	if s == nil || s.Upload != nil || o.upload != nil {
 		return true
 	}
-	files, err := r.roots.Footprint(id)
+	files, err := r.roots.Footprint(id, s.Files.Paths()...)
 	if err != nil {
 		return false // such a load comes to nothing
 	}

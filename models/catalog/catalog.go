@@ -194,6 +194,24 @@ func (k *Catalog) withdrawLocked(m *model) int {
 	return len(list)
 }
 
+// Outside lists what has to be looked at outside of a model's directory before IsServed and
+// Waits can be asked: the Paths of what it was loaded from, and of what it is to be.
+func (k *Catalog) Outside(id repository.Identity) []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m := k.models[id]
+	if m == nil {
+		return nil
+	}
+	var paths []string
+	for _, s := range []*Source{m.served, m.wanted} {
+		if s != nil {
+			paths = append(paths, s.Files.Paths()...)
+		}
+	}
+	return paths
+}
+
 // IsServed reports whether a model is served as its files are now.
 func (k *Catalog) IsServed(id repository.Identity, files repository.Footprint) bool {
 	k.mu.Lock()

@@ -48,6 +48,7 @@ func (r *Roots) Read(id Identity, given *kserve.ModelConfig) (*Description, Foot
 	} else if c, err = r.readConfig(f); err != nil {
 		return nil, Footprint{}, err
 	}
+	files.Outside = outside(environmentOf(c, f.path)...)
 	if f.renamed {
 		c.Name = id.Name
 	}

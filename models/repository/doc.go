@@ -17,6 +17,9 @@
 // directories is known: that directory alone has another name, and no other repository is
 // asked for a model of that name.
 //
+// A Footprint has what the configuration names outside of the model's directory, too: the
+// archive of an execution environment. Read knows it; a later look is told the paths.
+//
 // Trust: what is in a model's directory is the user's. A link inside it is followed as
 // long as it stays below the root; files that are no regular files are refused, and what
 // is read whole has a bound. The names of uploaded files are a client's: none leads out

@@ -5,12 +5,16 @@ import (
 	"hash"
 	"hash/fnv"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/nereid-serving/nereid/conda"
+	"github.com/nereid-serving/nereid/kserve"
 )
 
 // Footprint is what the files of a model looked like at one time: their names,
@@ -24,6 +28,9 @@ import (
 type Footprint struct {
 	Config string            // the top-level entry that is or has the configuration
 	Parts  map[string]uint64 // by top-level entry
+	// Outside has what the config names outside of the model's directory, by its path: the
+	// archive of an execution environment. It is nil mostly.
+	Outside map[string]uint64
 }
 
 // maxFootprintEntries bounds how many entries of one model are looked at; the entries
@@ -52,6 +59,42 @@ func (f *Folder) footprint() Footprint {
 		p.Parts[e.name] = sum.Sum64()
 	}
 	return p
+}
+
+// outside looks at paths outside of a model's directory. Of a directory counts that it is
+// one: an environment that is not packed is used as it is.
+func outside(paths ...string) map[string]uint64 {
+	if len(paths) == 0 {
+		return nil
+	}
+	sums := make(map[string]uint64, len(paths))
+	for _, path := range paths {
+		sum := fnv.New64a()
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			add(sum, "directory")
+		} else {
+			addFile(sum, path, "")
+		}
+		sums[path] = sum.Sum64()
+	}
+	return sums
+}
+
+// environmentOf is where the execution environment of a model lies, if that is outside of
+// its directory.
+func environmentOf(c *kserve.ModelConfig, directory string) []string {
+	value := c.GetParameters()["EXECUTION_ENV_PATH"].GetStringValue()
+	if value == "" {
+		return nil
+	}
+	path, err := conda.Named(value, directory)
+	if err != nil {
+		return nil
+	}
+	if inside, err := filepath.Rel(directory, path); err == nil && filepath.IsLocal(inside) {
+		return nil
+	}
+	return []string{path}
 }
 
 // addDirectory adds what lies below a directory. Links to directories are not
@@ -144,9 +187,23 @@ func emptyFile4913(e fs.DirEntry) bool {
 	return err == nil && info.Size() == 0
 }
 
-// Same reports whether nothing has changed.
+// Paths are those of Outside.
+func (p Footprint) Paths() []string { return slices.Collect(maps.Keys(p.Outside)) }
+
+// sameOutside reports whether what p has looked at outside of the model's directory is
+// unchanged. later may have looked at more, for others.
+func (p Footprint) sameOutside(later Footprint) bool {
+	for path, sum := range p.Outside {
+		if other, there := later.Outside[path]; !there || other != sum {
+			return false
+		}
+	}
+	return true
+}
+
+// Same reports whether nothing has changed. Later has looked at the Paths of p.
 func (p Footprint) Same(later Footprint) bool {
-	if p.Config != later.Config || len(p.Parts) != len(later.Parts) {
+	if !p.sameOutside(later) || p.Config != later.Config || len(p.Parts) != len(later.Parts) {
 		return false
 	}
 	for name, sum := range p.Parts {
@@ -158,8 +215,11 @@ func (p Footprint) Same(later Footprint) bool {
 }
 
 // SameFor reports whether nothing has changed that one version is made of: its
-// directory, and all entries but other versions and the configuration.
+// directory, all entries but other versions and the configuration, and what lies outside.
 func (p Footprint) SameFor(later Footprint, number int64) bool {
+	if !p.sameOutside(later) {
+		return false
+	}
 	own := strconv.FormatInt(number, 10)
 	counts := func(name string) bool {
 		return name == own || !isDigits(name) && name != p.Config && name != later.Config

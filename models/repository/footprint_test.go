@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/nereid-serving/nereid/kserve"
 )
 
 // TestFootprintTellsWhichVersionsChanged changes one thing at a time in a model's directory:
@@ -166,5 +168,79 @@ func TestFootprintFollowsLinks(t *testing.T) {
 		if same := before.Same(look()); same == counts {
 			t.Errorf("%s: the same: %v, want %v", path, same, !counts)
 		}
+	}
+}
+
+// TestFootprintSeesTheArchiveOutside: the archive of an execution environment counts where it
+// lies outside of the model's directory, for all versions; a directory counts as such.
+func TestFootprintSeesTheArchiveOutside(t *testing.T) {
+	root := t.TempDir()
+	archive, second := filepath.Join(root, "env.tar.gz"), filepath.Join(root, "second.tar.gz")
+	write := func(path, text string) error {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(path, []byte(text), 0o644)
+	}
+	link := func(target string) error {
+		_ = os.Remove(archive)
+		return os.Symlink(target, archive)
+	}
+	for path, text := range map[string]string{
+		archive: "one", second: "two", filepath.Join(root, "m", "1", "model.py"): "", filepath.Join(root, "m", "env.tar.gz"): "", filepath.Join(root, "d", "lib", "x"): "",
+		filepath.Join(root, "m", "config.pbtxt"): `backend: "fake" parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/../env.tar.gz" } }`,
+	} {
+		if err := write(path, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	repository, err := Open([]string{root}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer repository.Close()
+	id := Identity{Name: "m"}
+	_, before, err := repository.Read(id, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if paths := before.Paths(); len(paths) != 1 || paths[0] != archive {
+		t.Fatalf("looked at %v, want %s", paths, archive)
+	}
+	inside := &kserve.ModelConfig{Backend: "fake", Parameters: map[string]*kserve.ModelParameter{
+		"EXECUTION_ENV_PATH": {StringValue: "$$TRITON_MODEL_DIRECTORY/env.tar.gz"}}}
+	if _, files, err := repository.Read(id, inside); err != nil || len(files.Paths()) != 0 {
+		t.Errorf("an archive in the model's directory: looked at %v, error %v, want nothing beside the directory", files.Paths(), err)
+	}
+	long := time.Now().Add(-1000 * time.Hour)
+	for _, c := range []struct {
+		name    string
+		change  func() error
+		changes bool
+	}{
+		{"nothing", func() error { return nil }, false},
+		{"something beside it", func() error { return write(second, "other") }, false},
+		{"its time", func() error { return os.Chtimes(archive, long, long) }, true},
+		{"its content", func() error { return write(archive, "two") }, true},
+		{"a link in its place", func() error { return link(second) }, true},
+		{"the target of the link", func() error { return write(second, "third") }, true},
+		{"another target", func() error { return link("d") }, true},
+		{"what is in a directory", func() error { return write(filepath.Join(root, "d", "new"), "") }, false},
+		{"it is gone", func() error { return os.Remove(archive) }, true},
+	} {
+		if err := c.change(); err != nil {
+			t.Fatal(err)
+		}
+		after, err := repository.Footprint(id, before.Paths()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same, one := before.Same(after), before.SameFor(after, 1); same == c.changes || one == c.changes {
+			t.Errorf("%s: the same: %v, for version 1: %v, want %v", c.name, same, one, !c.changes)
+		}
+		before = after
+	}
+	if unasked, err := repository.Footprint(id); err != nil || before.Same(unasked) {
+		t.Errorf("a look that was not told of the archive counts as if it had seen it (error %v)", err)
 	}
 }

@@ -214,14 +214,17 @@ func (r *Roots) Open(id Identity) (*Folder, error) {
 	return found, nil
 }
 
-// Footprint looks at the files of a model.
-func (r *Roots) Footprint(id Identity) (Footprint, error) {
+// Footprint looks at the files of a model, and at those outside of its directory, which are
+// the Paths of the footprints that it will be compared with.
+func (r *Roots) Footprint(id Identity, paths ...string) (Footprint, error) {
 	f, err := r.Open(id)
 	if err != nil {
 		return Footprint{}, err
 	}
 	defer f.Close()
-	return f.footprint(), nil
+	files := f.footprint()
+	files.Outside = outside(paths...)
+	return files, nil
 }
 
 // Namespacing reports whether directories of the same name may lie in several
