@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -17,7 +18,8 @@ import (
 // TestLimitsOfModelsAreThoseOfTheFlags reaches each limit that a flag of this server has
 // set low, and goes on.
 func TestLimitsOfModelsAreThoseOfTheFlags(t *testing.T) {
-	goes := filepath.Join(t.TempDir(), "goes")
+	marks := t.TempDir()
+	goes, loads, loaded, silent := filepath.Join(marks, "goes"), filepath.Join(marks, "loads"), filepath.Join(marks, "loaded"), filepath.Join(marks, "silent")
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"waits/config.pbtxt":  oneFloat,
 		"waits/1/model.py":    executing(fmt.Sprintf("while not os.path.exists(%q):\n    time.sleep(0.01)", goes)),
@@ -26,7 +28,25 @@ func TestLimitsOfModelsAreThoseOfTheFlags(t *testing.T) {
 		"brings/config.pbtxt": oneFloat, "brings/1/model.py": executing(`pb_utils.load_model("x", "{}", {"file:1/a": bytes(2000)})`),
 		"measures/config.pbtxt": oneFloat,
 		"measures/1/model.py":   executing(`pb_utils.MetricFamily(name="f", description="d" * 2000, kind=pb_utils.MetricFamily.GAUGE)`),
-	}), "--model-control-mode=explicit", "--load-model=*", "--model-max-queued-requests=2", "--model-max-instances=2",
+		"asks/config.pbtxt":     oneFloat,
+		"asks/1/model.py": executing(fmt.Sprintf(`
+import threading
+loading = threading.Thread(target=pb_utils.load_model, args=("slow",))
+loading.start()
+while not os.path.exists(%q):
+    time.sleep(0.01)
+try:
+    pb_utils.is_model_ready("slow")
+finally:
+    open(%q, "w").close()
+    loading.join()`, loads, loaded)),
+		"slow/config.pbtxt": oneFloat,
+		"slow/1/model.py": misbehavingHead + fmt.Sprintf("class TritonPythonModel:\n    def initialize(self, args):\n        open(%q, \"w\").close()\n"+
+			"        while not os.path.exists(%q):\n            time.sleep(0.01)\n", loads, loaded) + "\n    def execute(self, requests):\n        return answer(requests)\n",
+		"chats/config.pbtxt": oneFloat,
+		"chats/1/model.py":   executing(fmt.Sprintf("while not os.path.exists(%q):\n    print(\"chat\", flush=True)\n    time.sleep(0.001)", silent)),
+	}), "--model-control-mode=explicit", "--load-model=waits", "--load-model=prints", "--load-model=loads", "--load-model=brings",
+		"--load-model=measures", "--load-model=asks", "--load-model=chats", "--model-max-calls=1", "--model-max-queued-requests=2", "--model-max-instances=2",
 		"--model-max-requested-instances=3", "--model-max-load-files=3", "--model-max-printed-lines=4", "--model-printed-lines-per-second=1",
 		"--model-max-printed-line-size=11", "--model-max-call-files=1", "--model-max-call-size=1000", "--metrics-config=custom_bytes_per_model=1000")
 
@@ -45,7 +65,8 @@ func TestLimitsOfModelsAreThoseOfTheFlags(t *testing.T) {
 		}
 	}
 	asked("loads", "it has more than 1 files")
-	asked("brings", "calls of 0 bytes are under way, at most 256 of 1000 can be")
+	asked("brings", "calls of 0 bytes are under way, at most 1 of 1000 can be")
+	asked("asks", "1 calls of 42 bytes are under way, at most 1 of 1000 can be")
 	asked("measures", "more would be beyond the limit of 1000")
 
 	// One is executed, another may be ahead of the queue, and two wait: the rest is refused.
@@ -85,6 +106,22 @@ func TestLimitsOfModelsAreThoseOfTheFlags(t *testing.T) {
 	refused("a model of five files and directories", status, text, "failed to load 'new'")
 	if !s.prints("the files of the request need more than 3 files and directories") {
 		t.Errorf("the log does not say why:\n%s", s.log)
+	}
+
+	began, chatted := time.Now(), make(chan struct{})
+	asking.Go(func() {
+		defer close(chatted)
+		if status, text := s.infer("chats", -1); status != http.StatusOK {
+			t.Errorf("status %d: %s", status, text)
+		}
+	})
+	s.until("lines are printed after the first four", func() bool { return strings.Count(s.log.String(), "chat\n") >= 6 })
+	if err := os.WriteFile(silent, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	<-chatted
+	if n, most := strings.Count(s.log.String(), "chat\n"), 5+time.Since(began).Seconds(); float64(n) > most {
+		t.Errorf("%d lines are printed, want at most %.0f", n, most)
 	}
 
 	if status, text := s.infer("prints", -1); status != http.StatusOK {

@@ -21,11 +21,11 @@ type Gatherer struct {
 }
 
 // CheckInput refuses an input whose JSON data decode to more than MaxBytes.
-func (g *Gatherer) CheckInput(name string, size int64) error {
-	if size > g.MaxBytes {
+func (from *Gatherer) CheckInput(name string, size int64) error {
+	if size > from.MaxBytes {
 		return infer.Errorf(infer.InvalidArg,
 			"JSON input '%s' has a byte_size (%d bytes) that exceeds the maximum allowed value of %d bytes. Use --http-max-input-size to increase the limit.",
-			name, size, g.MaxBytes)
+			name, size, from.MaxBytes)
 	}
 	return nil
 }
