@@ -81,7 +81,7 @@ func (e *Environment) check() error {
 	case info.Mode()&0o111 == 0:
 		return problem(fmt.Sprintf("mend it with `chmod a+x %s`, or pack the environment with a tool that keeps modes", quote(e.Python)), "%s is not executable (mode %v)", e.Python, info.Mode().Perm())
 	}
-	if err := unix.Access(e.Python, unix.X_OK); errors.Is(err, unix.EACCES) {
+	if err := unix.Faccessat(unix.AT_FDCWD, e.Python, unix.X_OK, unix.AT_EACCESS); errors.Is(err, unix.EACCES) {
 		if mounted, at := noexec(e.Python); mounted {
 			return problem(fmt.Sprintf("mount it with `mount -o remount,exec %s`, or put the environments elsewhere (--backend-config=python,env-cache-directory=PATH)", quote(at)),
 				"%s lies on a file system that is mounted noexec (%s)", e.Python, at)

@@ -1,0 +1,360 @@
+package conda
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"golang.org/x/sys/unix"
+)
+
+// realPython is the file of an interpreter, and its bytes.
+func realPython(t *testing.T) (path string, content []byte) {
+	t.Helper()
+	path, err := filepath.EvalSymlinks(testkit.Python(t).Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err = os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, content
+}
+
+func writeProgram(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// otherMachine turns a program into one for a machine that this is not.
+func otherMachine(program []byte) []byte {
+	other := elf.EM_AARCH64
+	if runtime.GOARCH == "arm64" {
+		other = elf.EM_X86_64
+	}
+	changed := bytes.Clone(program)
+	binary.LittleEndian.PutUint16(changed[18:], uint16(other))
+	return changed
+}
+
+// otherLoader turns a program into one whose loader is not on this machine.
+func otherLoader(t *testing.T, program []byte) []byte {
+	t.Helper()
+	f, err := elf.NewFile(bytes.NewReader(program))
+	if err != nil {
+		t.Fatal(err)
+	}
+	loader := loaderOf(f)
+	musl := "/lib/ld-musl-xxx.so.1"
+	return bytes.Replace(program, []byte(loader+"\x00"), []byte(musl+strings.Repeat("\x00", len(loader)+1-len(musl))), 1)
+}
+
+// newerGlibc turns a program into one that asks for a glibc that does not exist yet.
+func newerGlibc(t *testing.T, path string, program []byte) []byte {
+	t.Helper()
+	wanted := glibcWanted(path)
+	if wanted == "" {
+		t.Fatalf("%s asks for no version of glibc", path)
+	}
+	return bytes.ReplaceAll(program, []byte("GLIBC_"+wanted+"\x00"), []byte("GLIBC_2."+strings.Repeat("9", len(wanted)-2)+"\x00"))
+}
+
+// TestInspectSaysWhyNothingCanRun spoils environments, one way each.
+func TestInspectSaysWhyNothingCanRun(t *testing.T) {
+	python, program := realPython(t)
+	for _, c := range []struct {
+		name  string
+		spoil func(t *testing.T, root string)
+		want  []string // of the error, with $E for the directory
+	}{
+		{"empty directory", func(*testing.T, string) {}, []string{
+			"Path $E/bin/activate does not exist. The Python environment should contain an 'activate' script.", "there is no $E/bin/python", "name a directory that has bin/python",
+		}},
+		{"activate alone", func(t *testing.T, root string) {
+			testkit.WriteFiles(t, root, map[string]string{"bin/activate": ""})
+		}, []string{"there is no $E/bin/python", "name a directory"}},
+		{"one folder too high", func(t *testing.T, root string) {
+			testkit.WriteFiles(t, root, map[string]string{"my env/bin/python": ""})
+		}, []string{"Path $E/bin/activate does not exist.", "but $E/my env has a bin/python", "tar -czf env.tar.gz -C 'my env' ."}},
+		{"conda without python", func(t *testing.T, root string) {
+			testkit.WriteFiles(t, root, map[string]string{"conda-meta/history": ""})
+		}, []string{"the conda environment $E has no python", "conda install -p $E python numpy"}},
+		{"pixi-pack", func(t *testing.T, root string) {
+			testkit.WriteFiles(t, root, map[string]string{"pixi-pack.json": "{}", "channel/noarch/repodata.json": "{}"})
+		}, []string{"packages of pixi-pack", "pixi-unpack"}},
+		{"base interpreter gone", func(t *testing.T, root string) {
+			testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": "home = /opt/py311/bin\nversion = 3.11.7\n"})
+			link(t, "/opt/py311/bin/python3.11", root+"/bin/python3")
+			link(t, "python3", root+"/bin/python")
+		}, []string{"$E/bin/python3 is a link to /opt/py311/bin/python3.11, where nothing is", "uv venv --clear --python 3.11 $E"}},
+		{"uv project whose environment is spoiled", func(t *testing.T, root string) {
+			testkit.WriteFiles(t, root, map[string]string{"uv.lock": ""})
+			link(t, "/nowhere/python", root+"/.venv/bin/python")
+		}, []string{"$E/.venv/bin/python is a link to /nowhere/python"}},
+		{"not executable", func(t *testing.T, root string) {
+			testkit.WriteFiles(t, root, map[string]string{"bin/python": string(program)})
+		}, []string{"$E/bin/python is not executable (mode -rw-------)", "chmod a+x $E/bin/python"}},
+		{"a directory", func(t *testing.T, root string) {
+			testkit.WriteFiles(t, root, map[string]string{"bin/python/": ""})
+		}, []string{"$E/bin/python is no file"}},
+		{"empty file", func(t *testing.T, root string) { writeProgram(t, root+"/bin/python", nil) }, []string{"$E/bin/python is empty"}},
+		{"text", func(t *testing.T, root string) {
+			writeProgram(t, root+"/bin/python", []byte("version https://git-lfs\n"))
+		}, []string{"$E/bin/python is no program of Linux"}},
+		{"cut", func(t *testing.T, root string) { writeProgram(t, root+"/bin/python", program[:60]) }, []string{"$E/bin/python is no whole program"}},
+		{"another machine's", func(t *testing.T, root string) {
+			writeProgram(t, root+"/bin/python", otherMachine(program))
+		}, []string{"$E/bin/python is a program for ", "and this machine is ", "use an environment made for "}},
+		{"musl", func(t *testing.T, root string) {
+			writeProgram(t, root+"/bin/python", otherLoader(t, program))
+		}, []string{"was built for musl, whose loader /lib/ld-musl-xxx.so.1 is not on this machine", "run the server in an image with musl"}},
+		{"newer glibc", func(t *testing.T, root string) {
+			writeProgram(t, root+"/bin/python", newerGlibc(t, python, program))
+		}, []string{"$E/bin/python needs glibc 2.9", "and this machine has glibc 2.", "ldd --version"}},
+		{"old venv", func(t *testing.T, root string) {
+			testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": "version_info = 3.7.16.final.0\n"})
+			link(t, python, root+"/bin/python")
+		}, []string{"the Python of $E is 3.7.16, want 3.8 or later", "uv venv --clear --python 3.12 $E"}},
+		{"old conda", func(t *testing.T, root string) {
+			testkit.WriteFiles(t, root, map[string]string{"conda-meta/python-2.7.18-h42bf7aa_3.json": "{}"})
+			link(t, python, root+"/bin/python")
+		}, []string{"the Python of $E is 2.7.18, want 3.8 or later", "conda create -p $E python=3.12"}},
+		{"free-threaded venv", func(t *testing.T, root string) {
+			testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": "version = 3.13.1\n", "lib/python3.13t/site-packages/": ""})
+			link(t, python, root+"/bin/python")
+		}, []string{"the Python of $E is a free-threaded build (3.13.1), want one with the GIL", "--python 3.13 $E"}},
+		{"free-threaded conda", func(t *testing.T, root string) {
+			testkit.WriteFiles(t, root, map[string]string{"conda-meta/python-3.14.0-h0b3a1a1_1_cp314t.json": "{}"})
+			link(t, python, root+"/bin/python")
+		}, []string{"free-threaded build (3.14.0)", "conda create -p $E python=3.14 "}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			root := canonical(t)
+			c.spoil(t, root)
+			_, err := Inspect(Place{Directory, root})
+			var p *Problem
+			if !errors.As(err, &p) || p.Remedy == "" {
+				t.Fatalf("got %v, want a Problem with a remedy", err)
+			}
+			for _, want := range c.want {
+				if want = strings.ReplaceAll(want, "$E", root); !strings.Contains(err.Error(), want) {
+					t.Errorf("got %q, want %q in it", err, want)
+				}
+			}
+			// A report says the same.
+			if r := Examine(t.Context(), Place{Directory, root}, run, []string{"PATH=/usr/bin:/bin"}); r.Err() == nil || r.Err().Error() != err.Error() {
+				t.Errorf("Examine: got %v, want %v", r.Err(), err)
+			}
+		})
+	}
+}
+
+// unprivileged runs f as a user that has no files, if this process may do so.
+func unprivileged(t *testing.T, f func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		f()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// The thread is not unlocked: it ends with the goroutine, and its user with it.
+		runtime.LockOSThread()
+		if err := unix.Setfsuid(65534); err != nil {
+			t.Error(err)
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+func TestInspectSaysWhatIsClosed(t *testing.T) {
+	_, program := realPython(t)
+	root := canonical(t)
+	for at := root; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
+		if err := os.Chmod(at, 0o755); err != nil { //nolint:gosec // another user has to get in
+			t.Fatal(err)
+		}
+	}
+	writeProgram(t, root+"/closed/bin/python", program)
+	writeProgram(t, root+"/program/bin/python", program)
+	if err := errors.Join(os.Chmod(root+"/closed/bin", 0), os.Chmod(root+"/program/bin/python", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() != 0 {
+		_ = os.Chmod(root+"/program/bin/python", 0o010) // which the owner may not run
+	}
+	t.Cleanup(func() { _ = os.Chmod(root+"/closed/bin", 0o755) })
+	unprivileged(t, func() {
+		for directory, want := range map[string]string{
+			root + "/closed":  "has no permission for " + root + "/closed/bin; give it with `chmod -R a+rX " + root + "/closed/bin`",
+			root + "/program": "has no permission for " + root + "/program/bin/python; give it with",
+		} {
+			if _, err := Inspect(Place{Directory, directory}); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v, want %q", directory, err, want)
+			}
+		}
+	})
+}
+
+// TestInspectSaysWhatIsMountedNoexec mounts a file system for its own thread alone.
+func TestInspectSaysWhatIsMountedNoexec(t *testing.T) {
+	root := canonical(t)
+	_, program := realPython(t)
+	inside := func() (err error, mounted error) {
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			return nil, err
+		}
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return nil, err
+		}
+		if err := unix.Mount("tmpfs", root, "tmpfs", unix.MS_NOEXEC, "size=256m"); err != nil {
+			return nil, err
+		}
+		if err := errors.Join(os.MkdirAll(root+"/env/bin", 0o755), os.WriteFile(root+"/env/bin/python", program, 0o755)); err != nil {
+			return err, nil
+		}
+		_, err = Inspect(Place{Directory, root + "/env"})
+		return err, nil
+	}
+	type outcome struct{ err, mounted error }
+	done := make(chan outcome)
+	go func() {
+		runtime.LockOSThread() // and ends the thread, with its mounts
+		err, mounted := inside()
+		done <- outcome{err, mounted}
+	}()
+	got := <-done
+	if got.mounted != nil {
+		t.Skipf("this user may not mount: %v", got.mounted)
+	}
+	if want := "lies on a file system that is mounted noexec (" + root + ")"; got.err == nil || !strings.Contains(got.err.Error(), want) {
+		t.Errorf("got %v, want %q", got.err, want)
+	}
+}
+
+// handmade makes a virtual environment without packages.
+func handmade(t *testing.T, root string) {
+	t.Helper()
+	python, _ := realPython(t)
+	testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": "home = " + filepath.Dir(python) + "\n"})
+	link(t, python, root+"/bin/python")
+}
+
+// sitePackages is where the packages of a handmade environment lie.
+func sitePackages(t *testing.T, root string) string {
+	t.Helper()
+	output, err := run(t.Context(), []string{root + "/bin/python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"}, nil, "/")
+	if err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	return strings.TrimSpace(output)
+}
+
+// TestExamineSaysWhatTheInterpreterSays runs interpreters that have something to tell.
+func TestExamineSaysWhatTheInterpreterSays(t *testing.T) {
+	brokenNumpy := func(lines string) func(t *testing.T, root string) {
+		return func(t *testing.T, root string) {
+			handmade(t, root)
+			testkit.WriteFiles(t, sitePackages(t, root), map[string]string{"numpy/__init__.py": lines})
+		}
+	}
+	script := func(lines string) func(t *testing.T, root string) {
+		return func(t *testing.T, root string) { writeProgram(t, root+"/bin/python", []byte("#!/bin/sh\n"+lines)) }
+	}
+	for _, c := range []struct {
+		name string
+		make func(t *testing.T, root string)
+		want []string
+	}{
+		{"no numpy", handmade, []string{"$E has no numpy", "$E/bin/python -m pip install numpy", "uv pip install --python $E/bin/python numpy"}},
+		{"numpy that asks for a newer glibc", brokenNumpy("raise ImportError(\"/lib/libc.so.6: version `GLIBC_2.99' not found (required by x.so)\")"), []string{
+			"numpy of $E cannot be imported: ImportError: /lib/libc.so.6: version `GLIBC_2.99' not found", "an image with glibc 2.99 or later",
+		}},
+		{"numpy without a library", brokenNumpy("try:\n raise ImportError('libgfortran.so.5: cannot open shared object file: No such file or directory')\nexcept ImportError as e:\n raise ImportError('IMPORTANT: PLEASE READ THIS\\n\\nadvice') from e"), []string{
+			"cannot be imported: ImportError: libgfortran.so.5: cannot open", "install the library libgfortran.so.5",
+		}},
+		{"numpy for another Python", brokenNumpy("import numpy._core_that_is_not_there"), []string{"cannot be imported: ModuleNotFoundError: No module named 'numpy._core_that_is_not_there'", "--force-reinstall numpy"}},
+		{"no library of Python", script("echo \"ModuleNotFoundError: No module named 'encodings'\"; exit 1"), []string{"$E/bin/python does not run: exit status 1: ModuleNotFoundError", "unpack the whole interpreter"}},
+		{"old", script(`echo '{"version": "3.6.15", "error": "there is no module json"}'`), []string{"the Python of $E is 3.6.15, want 3.8 or later"}},
+		{"free-threaded", script(`echo '{"version": "3.13.2", "free": true, "numpy": "2.1.0"}'`), []string{"is a free-threaded build (3.13.2)"}},
+		{"no Python", script("echo hello; exit 3"), []string{"$E/bin/python does not run: exit status 3: hello"}},
+		{"library of the interpreter gone", script("echo 'python: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file: No such file or directory'; exit 127"), []string{"install the library libpython3.11.so.1.0"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			root := canonical(t)
+			c.make(t, root)
+			r := Examine(t.Context(), Place{Directory, root}, run, []string{"PATH=/usr/bin:/bin"})
+			if r.Err() == nil {
+				t.Fatalf("got no problem: %v", r)
+			}
+			for _, want := range c.want {
+				if want = strings.ReplaceAll(want, "$E", root); !strings.Contains(r.String(), want) {
+					t.Errorf("got %q, want %q in it", r, want)
+				}
+			}
+			e, err := Inspect(Place{Directory, root})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Diagnose(t.Context(), run, []string{"PATH=/usr/bin:/bin"}); err == nil || err.Error() != r.Err().Error() {
+				t.Errorf("Diagnose: got %v, want %v", err, r.Err())
+			}
+		})
+	}
+}
+
+func TestExamineWarnsOfANumpyFromOutside(t *testing.T) {
+	root := canonical(t)
+	handmade(t, root)
+	elsewhere := canonical(t)
+	testkit.WriteFiles(t, elsewhere, map[string]string{"numpy/__init__.py": "__version__ = '9.9'\ndef zeros(n): return n\n"})
+	r := Examine(t.Context(), Place{Directory, root}, run, []string{"PYTHONPATH=" + elsewhere})
+	if r.Err() != nil || len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Text, "numpy 9.9 comes from "+elsewhere+"/numpy, outside of "+root) {
+		t.Errorf("got %v, want a warning", r)
+	}
+	if !strings.Contains(r.String(), "models can run here") {
+		t.Errorf("got %q, want that models can run", r)
+	}
+}
+
+func TestExamineEndsWithItsContext(t *testing.T) {
+	root := canonical(t)
+	writeProgram(t, root+"/bin/python", []byte("#!/bin/sh\nexec sleep 1000\n"))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if r := Examine(ctx, Place{Directory, root}, run, []string{"PATH=/usr/bin:/bin"}); r.Err() == nil || !strings.Contains(r.Err().Error(), "did not end in time") {
+		t.Errorf("got %v, want that it did not end in time", r)
+	}
+}
+
+func TestVersionsAreComparedByNumbers(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"2.9", "2.34", -1}, {"2.34", "2.34", 0}, {"2.2.5", "2.2", 1}, {"", "2.0", -1}} {
+		if got := compareVersions(c.a, c.b); got != c.want {
+			t.Errorf("compareVersions(%q, %q): got %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+	if got := newestGlibc([]string{"GLIBC_2.2.5", "GLIBC_PRIVATE", "GLIBC_2.34", "GLIBC_", "GLIBC_ABI_DT_RELR", "GLIBC_2.9", "GCC_3.0"}); got != "2.34" {
+		t.Errorf("newestGlibc: got %q, want 2.34", got)
+	}
+}
