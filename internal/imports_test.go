@@ -94,7 +94,7 @@ var mayImport = map[string][]string{
 
 	"conda":         {},
 	"conda/archive": {},
-	"conda/cache":   {"conda/archive"},
+	"conda/cache":   {"boundary", "conda/archive"},
 
 	"ipc":         {"boundary", "shm"},
 	"ipc/ipctest": {"internal", "ipc"},

@@ -3,8 +3,13 @@ package cache
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
 	"time"
 
+	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/conda/archive"
 	"github.com/rs/zerolog"
 )
@@ -28,46 +33,213 @@ type Options struct {
 }
 
 // Cache is a directory of environments, as one process uses it.
-type Cache struct{}
+type Cache struct {
+	options Options
+	closing chan struct{}      // closed by Close: ends sweeping
+	sweeper sync.Once          // starts it
+	group   boundary.WaitGroup // of the Cache's goroutines
+
+	// step is called before each step of making an environment. Tests fail there, or end the process.
+	step func(name string) error
+
+	placing sync.Mutex // held while a directory is looked for or made
+	main    *store     // Options.Directory or the default one; nil until it is there
+	private *store     // nil until it is needed
+
+	mu      sync.Mutex
+	held    map[string]*hold   // by directory
+	flights map[string]*flight // by what is made
+}
+
+// hold is an environment that this process uses.
+type hold struct {
+	users int
+	lock  *lock // shared; nil in a read-only cache without locks
+}
+
+// Open checks the directory, if it is there; it is made when it is needed.
+func Open(options Options) (*Cache, error) {
+	if options.MaxBytes == 0 {
+		options.MaxBytes = DefaultMaxBytes
+	}
+	if err := options.Limits.Validate(); err != nil {
+		return nil, err
+	}
+	c := &Cache{
+		options: options, closing: make(chan struct{}), step: func(string) error { return nil },
+		held: make(map[string]*hold), flights: make(map[string]*flight),
+	}
+	if _, err := c.searched(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Close waits for the Cache's own goroutines, and removes a temporary directory. All Environments
+// have been released before.
+func (c *Cache) Close() error {
+	close(c.closing)
+	c.group.Wait()
+	c.placing.Lock()
+	defer c.placing.Unlock()
+	if c.private == nil {
+		return nil
+	}
+	err := removeAll(c.private.root)
+	c.private.private.release()
+	c.private = nil
+	return err
+}
 
 // Environment is a directory that stays as it is until Release.
 type Environment struct {
 	Directory string // absolute
 	Digest    string // SHA-256 of the archive, or of the key of Build; in hex
+	release   func()
 }
-
-// Open checks the directory, if it is there; it is made when it is needed.
-func Open(options Options) (*Cache, error) { return &Cache{}, nil }
-
-// Archive returns the environment that was packed in an archive. The first caller of all processes
-// unpacks it, bounded by ctx; others wait for as long as their ctx allows. An error names the archive.
-func (c *Cache) Archive(ctx context.Context, path string) (*Environment, error) {
-	return nil, errors.ErrUnsupported
-}
-
-// Build returns the environment of a key. If there is none, make makes it in dir, an empty
-// directory in which it stays; if make fails, nothing is left of it.
-func (c *Cache) Build(ctx context.Context, key string, make func(ctx context.Context, dir string) error) (*Environment, error) {
-	return nil, errors.ErrUnsupported
-}
-
-// Close waits for the Cache's own goroutines, and removes a temporary directory. All Environments
-// have been released before.
-func (c *Cache) Close() error { return nil }
 
 // Release says that the caller uses the directory no longer.
-func (e *Environment) Release() {}
+func (e *Environment) Release() { e.release() }
 
-// Entry is what List tells of an environment.
-type Entry struct {
-	Name      string    `json:"name"` // of its directory
-	Digest    string    `json:"digest"`
-	Directory string    `json:"directory"`
-	Source    string    `json:"source"` // path of the archive, or key of Build
-	Bytes     int64     `json:"bytes"`
-	Files     int64     `json:"files"`
-	Created   time.Time `json:"created"`
-	Used      time.Time `json:"used"` // when it was held last
-	InUse     bool      `json:"in_use"`
-	Complete  bool      `json:"complete"` // false: being made, or left by a process that was killed
+// hold makes an Environment of what this process has locked.
+func (c *Cache) hold(s *store, r *record, l *lock) *Environment {
+	directory := s.directory(r.Name)
+	touch(l)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.held[directory]; h != nil {
+		h.users++
+		l.release()
+	} else {
+		c.held[directory] = &hold{users: 1, lock: l}
+	}
+	return &Environment{Directory: directory, Digest: r.Digest, release: sync.OnceFunc(func() { c.release(directory) })}
 }
+
+func (c *Cache) release(directory string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.held[directory]
+	if h.users--; h.users > 0 {
+		return
+	}
+	delete(c.held, directory)
+	touch(h.lock)
+	h.lock.release()
+}
+
+// touch notes that an environment is used: its lock's file has the time.
+func touch(l *lock) {
+	if l != nil {
+		_ = os.Chtimes(l.path, time.Time{}, time.Now()) // a read-only cache removes nothing, and needs no times
+	}
+}
+
+// flight is the making of one environment by one goroutine; others wait for it.
+type flight struct {
+	done      chan struct{} // closed by the goroutine that makes
+	err       error         // before done is closed
+	abandoned bool          // the maker's own ctx has ended: others try themselves
+}
+
+// together calls f, unless another goroutine is doing so for the same key: then it waits for that one. Without an
+// error and without an environment the caller looks again.
+func (c *Cache) together(ctx context.Context, key string, f func() (*Environment, error)) (*Environment, error) {
+	c.mu.Lock()
+	if other := c.flights[key]; other != nil {
+		c.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-other.done:
+		}
+		if other.abandoned {
+			return nil, nil
+		}
+		return nil, other.err
+	}
+	own := &flight{done: make(chan struct{}), abandoned: true} // as after a panic
+	c.flights[key] = own
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.flights, key)
+		c.mu.Unlock()
+		close(own.done)
+	}()
+	env, err := f()
+	own.err, own.abandoned = err, ctx.Err() != nil
+	return env, err
+}
+
+// searched returns the stores in which environments are looked for.
+func (c *Cache) searched() ([]*store, error) {
+	c.placing.Lock()
+	defer c.placing.Unlock()
+	if c.main == nil {
+		directory, err := c.options.directory()
+		if err == nil {
+			c.main, err = openStore(directory)
+		}
+		if err != nil {
+			c.main = nil
+			if !isAbsent(err) && (c.options.Directory != "" || !isClosed(err)) {
+				return nil, err
+			}
+		}
+	}
+	var stores []*store
+	for _, s := range []*store{c.main, c.private} {
+		if s != nil {
+			stores = append(stores, s)
+		}
+	}
+	return stores, nil
+}
+
+// written returns the store in which environments are made.
+func (c *Cache) written() (*store, error) {
+	c.placing.Lock()
+	defer c.placing.Unlock()
+	if c.private != nil {
+		return c.private, nil
+	}
+	if c.main != nil && c.main.furnished {
+		return c.main, nil
+	}
+	directory, err := c.options.directory()
+	if err == nil {
+		var s *store
+		if s, err = makeStore(directory); err == nil {
+			c.main = s
+			return s, nil
+		}
+	}
+	if c.options.Directory != "" {
+		return nil, fmt.Errorf("%w: name another directory with env-cache-directory", err)
+	}
+	if !isAbsent(err) && !isClosed(err) {
+		return nil, err
+	}
+	private, privateErr := makePrivate()
+	if privateErr != nil {
+		return nil, fmt.Errorf("%w; nor can a temporary directory be made: %w", err, privateErr)
+	}
+	c.private = private
+	c.options.Log.Warn().Str("error", err.Error()).Str("directory", private.root).Msg("environments are unpacked to a temporary directory, by each start anew")
+	return private, nil
+}
+
+// directory is where the cache lies if it can.
+func (o *Options) directory() (string, error) {
+	if o.Directory != "" {
+		return o.Directory, nil
+	}
+	folder, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errNoFolder, err)
+	}
+	return filepath.Join(folder, "nereid", "environments"), nil
+}
+
+var errNoFolder = errors.New("this user has no cache folder")

@@ -1,0 +1,70 @@
+package cache
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nereid-serving/nereid/boundary"
+	"github.com/nereid-serving/nereid/conda/archive"
+)
+
+// reportEvery is how often the log has the progress of what takes long.
+const reportEvery = 5 * time.Second
+
+// report logs how far the reading of an archive is, until the returned function is called.
+func (c *Cache) report(what string, src *source, progress *archive.Progress) (stop func()) {
+	began := time.Now()
+	done := make(chan struct{})  // closed by stop
+	ended := make(chan struct{}) // closed by the goroutine
+	boundary.Go(c.options.Log, boundary.Models, func() {
+		defer close(ended)
+		ticker := time.NewTicker(reportEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+			}
+			read := progress.Read.Load()
+			event := c.options.Log.Info().Str("archive", src.path).Int64("bytes", read).Int64("of", src.id.size)
+			if files := progress.Files.Load(); files > 0 {
+				event = event.Int64("files", files).Int64("written", progress.Written.Load())
+			}
+			if left, ok := remaining(time.Since(began), read, src.id.size); ok {
+				event = event.Stringer("left", left)
+			}
+			event.Msg(what)
+		}
+	}, nil)
+	return func() {
+		close(done)
+		<-ended
+	}
+}
+
+// remaining estimates how long the rest takes, at the speed so far.
+func remaining(elapsed time.Duration, read, size int64) (time.Duration, bool) {
+	if read <= 0 || read > size {
+		return 0, false
+	}
+	return time.Duration(float64(elapsed) * float64(size-read) / float64(read)).Round(time.Second), true
+}
+
+// counter counts what is read where archive.Unpack does not.
+type counter struct{ progress *archive.Progress }
+
+func (c counter) Write(p []byte) (int, error) {
+	c.progress.Read.Add(int64(len(p)))
+	return len(p), nil
+}
+
+// bytesText is a number of bytes for people.
+func bytesText(n int64) string {
+	for i, unit := range []string{"GiB", "MiB", "KiB"} {
+		if size := int64(1) << (10 * (3 - i)); n >= size {
+			return fmt.Sprintf("%.1f %s", float64(n)/float64(size), unit)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

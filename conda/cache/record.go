@@ -1,0 +1,162 @@
+package cache
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"time"
+)
+
+// record says which environment a digest has. An environment is complete when its record has its name.
+type record struct {
+	Name        string    `json:"name"`
+	Digest      string    `json:"digest"`
+	Source      string    `json:"source"`                // path of the archive or key of Build, for people
+	Fingerprint string    `json:"fingerprint,omitempty"` // of the archive
+	Bytes       int64     `json:"bytes"`
+	Files       int64     `json:"files"`
+	Created     time.Time `json:"created"`
+}
+
+// recordKey is the name of a digest's record. An environment works at one path alone, so a cache that
+// is mounted at two paths has two records for it.
+func (s *store) recordKey(digest string) string { return digest + "." + s.place + ".json" }
+
+// record returns the record of a digest, or nil if there is none that can be read.
+func (s *store) record(digest string) (*record, error) {
+	return s.readRecord(s.recordKey(digest))
+}
+
+func (s *store) readRecord(key string) (*record, error) {
+	text, err := os.ReadFile(s.path(recordsDir, key))
+	if isAbsent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var r record
+	// A record that was damaged counts for none: its environment is swept and made anew.
+	if json.Unmarshal(text, &r) != nil || !environmentName.MatchString(r.Name) || !strings.HasPrefix(key, r.Digest+".") {
+		return nil, nil
+	}
+	return &r, nil
+}
+
+// records returns all records, by their keys, those of other places included.
+func (s *store) records() (map[string]*record, error) {
+	names, err := s.names(recordsDir)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]*record, len(names))
+	for _, key := range names {
+		r, err := s.readRecord(key)
+		if err != nil {
+			return nil, err
+		}
+		if r != nil {
+			all[key] = r
+		}
+	}
+	return all, nil
+}
+
+// names lists a directory of the store; one that is not there has none.
+func (s *store) names(elements ...string) ([]string, error) {
+	dir, err := os.Open(s.path(elements...))
+	if isAbsent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return dir.Readdirnames(-1)
+}
+
+// twin returns a complete environment made of an archive with this fingerprint, or nil.
+func (s *store) twin(fingerprint string) (*record, error) {
+	all, err := s.records()
+	if err != nil {
+		return nil, err
+	}
+	for key, r := range all {
+		if r.Fingerprint == fingerprint && key == s.recordKey(r.Digest) {
+			return r, nil
+		}
+	}
+	return nil, nil
+}
+
+func (s *store) writeRecord(r *record) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return s.write(append(text, '\n'), recordsDir, s.recordKey(r.Digest))
+}
+
+// tries bounds how often acquire begins anew because others come and go.
+const tries = 200
+
+// acquire returns the environment of a digest with its lock held shared, or nil if there is none.
+//
+// Ordering: a remover holds the lock exclusively, removes the record, then the directory, then the lock's file. So a record that is
+// still there once the lock is held shared means that nothing of the environment has been removed, and nothing
+// will be until the lock is free.
+func (s *store) acquire(ctx context.Context, digest string) (*record, *lock, error) {
+	for range tries {
+		before, err := s.record(digest)
+		if before == nil || err != nil {
+			return nil, nil, err
+		}
+		l, err := tryLock(s.environmentLock(before.Name), shared, false)
+		switch {
+		case isAbsent(err) && s.writable:
+			// Either the environment is being removed, or the file alone was, by hand. The next look at the record tells.
+			if after, err := s.record(digest); err != nil || after == nil || after.Name != before.Name {
+				continue
+			}
+			if l, err = tryLock(s.environmentLock(before.Name), shared, true); err != nil {
+				continue
+			}
+		case !s.writable && !errors.Is(err, errHeld) && err != nil:
+			l = nil // a read-only cache without locks has no removers either
+		case errors.Is(err, errHeld):
+			// By a remover, or by List's look at who holds it.
+			if err := sleep(ctx, firstPause); err != nil {
+				return nil, nil, err
+			}
+			continue
+		case err != nil:
+			return nil, nil, err
+		}
+		after, err := s.record(digest)
+		if err != nil {
+			l.release()
+			return nil, nil, err
+		}
+		if after == nil || after.Name != before.Name {
+			l.release()
+			continue
+		}
+		if info, err := os.Lstat(s.directory(after.Name)); err != nil || !info.IsDir() {
+			l.release()
+			return nil, nil, s.forget(after)
+		}
+		return after, l, nil
+	}
+	return nil, nil, errors.New("the environment " + digest + " came and went too often")
+}
+
+// forget removes the record of an environment whose directory is gone.
+func (s *store) forget(r *record) error {
+	if !s.writable {
+		return nil
+	}
+	_, err := s.evict(r.Name, s.recordKey(r.Digest))
+	return err
+}

@@ -1,0 +1,207 @@
+package cache
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// source is an archive that is open.
+type source struct {
+	path string
+	file *os.File
+	id   identity
+
+	print string // see fingerprint
+}
+
+// identity tells one content of a file from another without a look at the content. Nobody but the
+// kernel sets ctime, which each change of the content moves.
+type identity struct {
+	device       uint64
+	inode        uint64
+	size         int64
+	mtime, ctime int64 // nanoseconds since 1970
+}
+
+// openSource opens an archive. O_NONBLOCK keeps a pipe of that name from stopping the load.
+func openSource(path string) (*source, error) {
+	file, err := os.OpenFile(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	src := &source{path: path, file: file}
+	if src.id, err = identify(file); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return src, nil
+}
+
+func identify(file *os.File) (identity, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return identity{}, err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.Mode().IsRegular() {
+		return identity{}, fmt.Errorf("%s is no regular file (mode %s)", file.Name(), info.Mode())
+	}
+	return identity{
+		device: stat.Dev, inode: stat.Ino, size: stat.Size, //nolint:unconvert // Dev is 32 bits wide elsewhere
+		mtime: stat.Mtim.Nano(), ctime: stat.Ctim.Nano(),
+	}, nil
+}
+
+// key is the name of the index entry. It has no device: that of an overlay, a network file system or a
+// volume changes with each mount.
+func (id identity) key() string {
+	return fmt.Sprintf("%d-%d-%d-%d", id.inode, id.size, id.mtime, id.ctime)
+}
+
+// indexed is an index entry.
+type indexed struct {
+	Device      uint64 `json:"device"`
+	Fingerprint string `json:"fingerprint"`
+	Digest      string `json:"digest"`
+}
+
+// digestOf returns the digest of an archive that the index knows, else "". On the same device nothing of
+// the archive is read.
+func (s *store) digestOf(src *source) (string, error) {
+	entry := s.readIndex(src.id.key())
+	if entry == nil {
+		return "", nil
+	}
+	if entry.Device == src.id.device {
+		return entry.Digest, nil
+	}
+	print, err := src.fingerprint()
+	if err != nil || print != entry.Fingerprint {
+		return "", err
+	}
+	return entry.Digest, nil
+}
+
+// readIndex returns an entry, or nil if there is none that can be read.
+func (s *store) readIndex(name string) *indexed {
+	text, err := os.ReadFile(s.path(indexDir, name))
+	var entry indexed
+	if err != nil || json.Unmarshal(text, &entry) != nil || len(entry.Digest) != 2*sha256.Size {
+		return nil
+	}
+	return &entry
+}
+
+// enter notes the digest of an archive, and forgets what its file was before.
+func (s *store) enter(src *source, digest string) error {
+	entry := indexed{Device: src.id.device, Fingerprint: src.print, Digest: digest}
+	text, err := json.Marshal(entry)
+	if err != nil {
+		return err
+	}
+	names, err := s.names(indexDir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if name == src.id.key() || !strings.HasPrefix(name, fmt.Sprintf("%d-", src.id.inode)) {
+			continue
+		}
+		if old := s.readIndex(name); old != nil && old.Device == src.id.device {
+			_ = os.Remove(s.path(indexDir, name))
+		}
+	}
+	return s.write(append(text, '\n'), indexDir, src.id.key())
+}
+
+// fingerprintBytes is how much of each end of an archive the fingerprint depends on.
+const fingerprintBytes = 64 << 10
+
+// fingerprint is a sum of the size and both ends of an archive. Where two archives have the same, a
+// look at all of their bytes is worth its time. It costs 128 KiB of reading.
+func (src *source) fingerprint() (string, error) {
+	if src.print != "" {
+		return src.print, nil
+	}
+	sum := sha256.New()
+	_ = binary.Write(sum, binary.LittleEndian, src.id.size) // a hash takes all
+	for _, at := range []int64{0, max(0, src.id.size-fingerprintBytes)} {
+		if _, err := io.Copy(sum, io.NewSectionReader(src.file, at, fingerprintBytes)); err != nil {
+			return "", err
+		}
+	}
+	src.print = hex.EncodeToString(sum.Sum(nil))
+	return src.print, nil
+}
+
+// digest reads an archive for its digest alone.
+func (src *source) digest(ctx context.Context, read io.Writer) (string, error) {
+	sum := sha256.New()
+	_, err := io.Copy(io.MultiWriter(sum, read), reader{ctx, io.NewSectionReader(src.file, 0, src.id.size)})
+	if err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), src.unchanged()
+}
+
+// errChanged says that an archive was written to while it was read.
+var errChanged = errors.New("the archive changed while it was read: write it under another name and rename it when it is whole")
+
+// unchanged looks for a change of the archive since it was opened.
+func (src *source) unchanged() error {
+	now, err := identify(src.file)
+	if err == nil && (now.size != src.id.size || now.mtime != src.id.mtime) {
+		return errChanged
+	}
+	return err
+}
+
+// tick is how far apart two changes of a file have to be for the file system to tell them apart; coarse is
+// that of old ones, whose times have whole seconds.
+const (
+	tick   = 50 * time.Millisecond
+	coarse = 2 * time.Second
+)
+
+// settle waits until a later change of the archive will be seen in its times. Without it an archive
+// that is written to within the tick in which it was read would be taken for what it was. It reports whether the times can
+// be trusted from now on.
+func (src *source) settle(ctx context.Context) (bool, error) {
+	need := tick
+	if src.id.ctime%int64(time.Second) == 0 {
+		need = coarse
+	}
+	age := time.Since(time.Unix(0, src.id.ctime))
+	switch {
+	case age >= need:
+		return true, nil
+	case need-age > tick:
+		return false, nil // not worth the wait, or a clock that differs from ours
+	}
+	return true, sleep(ctx, need-age)
+}
+
+// reader ends when its context does.
+type reader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r reader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.Reader.Read(p)
+}
