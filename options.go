@@ -224,8 +224,10 @@ type BackendOptions struct {
 	Directory string // --backend-directory: of Python-based backends
 	// Settings are --backend-config, by backend and key; those for all backends
 	// stand under the empty name.
-	Settings             map[string]map[string]string
-	MinComputeCapability float64 // --min-supported-compute-capability
+	Settings map[string]map[string]string
+	// MinComputeCapability is --min-supported-compute-capability: that of GPUs on which
+	// instances are placed; 0 is any.
+	MinComputeCapability float64
 }
 
 // DelayOptions are for tests that are written for Triton: schedulers begin when

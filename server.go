@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/python"
+	"github.com/nereid-serving/nereid/devices"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
@@ -33,6 +34,7 @@ type Server struct {
 	requests   *shm.Pool
 	supervisor *process.Supervisor // of all processes; nil if the settings of python are wrong
 	python     *python.Backend     // nil like it
+	devices    *devices.Devices    // nil without a CUDA driver, and like it
 	registry   *models.Registry
 	regions    *regions.Registry // of clients' shared memory
 	traces     *tracing.Tracer   // nil without a mode
@@ -69,6 +71,7 @@ func New(o Options) (_ *Server, err error) {
 	opened, err := repository.Open(o.Repository.Paths, repository.Options{
 		ConfigName: o.Repository.ConfigName, DisableAutoComplete: o.Repository.DisableAutoCompleteConfig,
 		AgentDirectory: o.Repository.AgentDirectory, Namespacing: o.Repository.Namespacing,
+		GPUs: s.gpus, MinCapability: o.Backends.MinComputeCapability,
 	})
 	if err != nil {
 		if o.ExitOnError {
@@ -87,6 +90,7 @@ func New(o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	config, pythonBackend := s.makePython(counters)
+	s.countDevices()
 	s.registry = models.NewRegistry(models.RegistryConfig{
 		Settings: version.Settings{
 			Backends: map[string]backend.Backend{"python": pythonBackend}, BackendDirectory: o.Backends.Directory,
@@ -122,6 +126,7 @@ func (s *Server) Close() {
 	if s.regions != nil {
 		s.regions.Close()
 	}
+	s.devices.Close()
 	if s.python != nil {
 		s.python.Close()
 	}

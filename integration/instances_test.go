@@ -32,7 +32,8 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def initialize(self, args):
         self.file = os.path.join(args["model_repository"], "..", "..", "go")
-        self.told = {"instance": args["model_instance_name"], "pid": os.getpid(), "cores": sorted(os.sched_getaffinity(0)),
+        self.told = {"instance": args["model_instance_name"], "pid": os.getpid(), "kind": args["model_instance_kind"],
+                     "device": args["model_instance_device_id"], "visible": os.environ.get("CUDA_VISIBLE_DEVICES"), "cores": sorted(os.sched_getaffinity(0)),
                      "count": sum(g["count"] for g in json.loads(args["model_config"])["instance_group"])}
 
     def execute(self, requests):
@@ -60,6 +61,9 @@ output [ { name: "SEEN" data_type: TYPE_STRING dims: [ 1 ] } ]
 type placed struct {
 	Instance string
 	PID      int
+	Kind     string
+	Device   string
+	Visible  string // CUDA_VISIBLE_DEVICES
 	Cores    []int
 	Count    int
 }

@@ -104,6 +104,7 @@ var mayImport = map[string][]string{
 	"infer":       {"infer/trace"},
 	"infer/trace": {},
 	"kserve":      {},
+	"devices":     {"backend/process/launch", "backend/process/output", "boundary"},
 	"metrics":     {"boundary"},
 	"memory":      {"infer"},
 	"boundary":    {},

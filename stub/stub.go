@@ -8,5 +8,5 @@ import "embed"
 // Files holds pb_stub, which is all of the stub, and the two programs that
 // start it. They run from a directory that holds pyutils.Files as well.
 //
-//go:embed nereid_template/*.py pb_stub/*.py triton_python_backend_stub/*.py
+//go:embed nereid_devices/*.py nereid_template/*.py pb_stub/*.py triton_python_backend_stub/*.py
 var Files embed.FS

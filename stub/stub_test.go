@@ -7,5 +7,5 @@ import (
 )
 
 func TestFilesAreComplete(t *testing.T) {
-	testkit.EmbedsPython(t, Files, "nereid_template", "pb_stub", "triton_python_backend_stub")
+	testkit.EmbedsPython(t, Files, "nereid_devices", "nereid_template", "pb_stub", "triton_python_backend_stub")
 }

@@ -61,6 +61,20 @@ func (b *Backend) Interpreter() (python, numpy, path string, err error) {
 	return i.Python, i.Numpy, i.Path, err
 }
 
+// Directory is where the files lie that Environment.Files had.
+func (b *Backend) Directory() string { return b.dir }
+
+// Interpreters lists the Pythons that may run a program of these files which needs no numpy:
+// that of the settings first, then each python3 on PATH.
+func (b *Backend) Interpreters() ([]string, error) {
+	first, err := candidates(b.config.Executable)
+	if b.config.Executable == "" {
+		return first, err
+	}
+	others, _ := candidates("") // that of the settings is tried before they are missed
+	return append(first, others...), nil
+}
+
 // Open implements backend.Backend.
 func (b *Backend) Open(env backend.Env) (backend.Model, error) { return b.open(env) }
 

@@ -37,7 +37,6 @@ var noEffect = []string{
 	"grpc-infer-allocation-pool-size",
 	"grpc-infer-thread-count",
 	"http-thread-count",
-	"min-supported-compute-capability",
 	"model-load-gpu-limit",
 	"pinned-memory-pool-byte-size",
 	"repoagent-directory",

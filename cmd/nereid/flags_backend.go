@@ -51,7 +51,7 @@ func memoryFlags() []flag {
 		{"cuda-virtual-address-size", "<<integer>:<integer>>", "<device>:<bytes>: room for each state that can grow on a " +
 			"GPU. May be given several times.",
 			setPerDevice(parseUint64, func(o *Options) *map[int]uint64 { return &o.Memory.CUDAVirtualAddressBytes })},
-		{"min-supported-compute-capability", "<float>", "GPUs below this are not used.",
+		{"min-supported-compute-capability", "<float>", "GPUs below this are not used. Default: 6.0 where there is a CUDA driver, else 0.0.",
 			setWith(parseFloat, func(o *Options) *float64 { return &o.Backends.MinComputeCapability })},
 		{"buffer-manager-thread-count", "<integer>", "Threads that help to copy tensors. Default: 0.",
 			setInt(func(o *Options) *int { return &o.Threads.BufferManager })},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cmd/nereid/logs"
+	"github.com/nereid-serving/nereid/devices"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
@@ -93,6 +94,9 @@ func defaults(getenv func(string) string) *Options {
 		Tracing: TraceOptions{Mode: "triton", Rate: 1000, Count: -1},
 		Memory:  MemoryOptions{EnablePeerAccess: true, AllowGPUMetrics: true},
 		Threads: ThreadOptions{HTTP: 8, GRPCInfer: 2, SageMaker: 8, VertexAI: 8, AllocationPoolSize: 8, MaxPingsWithoutData: 2, MaxPingStrikes: 2},
+	}
+	if devices.Found(getenv) {
+		o.Backends.MinComputeCapability = devices.DefaultCapability
 	}
 	o.SageMaker = nereid.SageMakerOptions{
 		Port: 8080, DefaultModel: getenv("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"), LivePing: getenv("SAGEMAKER_TRITON_PING_MODE") == "live",

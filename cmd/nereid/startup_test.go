@@ -60,7 +60,7 @@ func TestTablesAreDrawnAsTritonDraws(t *testing.T) {
 func TestOptionTableShowsTheOptions(t *testing.T) {
 	var stderr strings.Builder
 	o, err := parseOptions(strings.Fields("--model-repository=/r --model-repository=/q --model-control-mode=explicit --load-model=m "+
-		"--strict-readiness=0 --rate-limit-resource=R:2 --cuda-memory-pool-byte-size=0:7"), noEnv, &stderr)
+		"--strict-readiness=0 --rate-limit-resource=R:2 --cuda-memory-pool-byte-size=0:7 --min-supported-compute-capability=0"), noEnv, &stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,6 +94,7 @@ func TestOptionTableShowsTheOptions(t *testing.T) {
 
 func TestBackendTableShowsTheSettings(t *testing.T) {
 	o := defaults(noEnv)
+	o.Backends.MinComputeCapability = 0 // where there is a CUDA driver it is 6
 	o.Backends.Settings = map[string]map[string]string{"": {"zz": "1", "aa": `"<\`}, "python": {"zz": "9"}, "other": {"a": "b"}}
 	got := backendTable([]backendRow{{"python", "p", o.backendConfigJSON("python")}})
 	want := `{"cmdline":{"aa":"\"<\\","auto-complete-config":"true","backend-directory":"/opt/tritonserver/backends",` +

@@ -233,7 +233,7 @@ func checkConfig(t *testing.T, config *kserve.ModelConfig) {
 	}
 	_ = validate(config)
 	_ = validateTensors(config)
-	_ = validateGroups(config, nil)
+	_ = Rules{}.validateGroups(config)
 	back, err := ParseJSON(shown)
 	if err != nil {
 		t.Fatalf("the JSON form is refused: %v\n%s", err, shown)

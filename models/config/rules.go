@@ -13,6 +13,8 @@ type Rules struct {
 	// GPUs are the ids of the GPUs on which instances may be placed, ascending;
 	// empty: there are none, and KIND_GPU is refused.
 	GPUs []int32
+	// MinCapability is the least compute capability of GPUs, for texts; 0 is 6.
+	MinCapability float64
 }
 
 // Fill completes what was written of the model in a directory of that name, and
@@ -41,7 +43,7 @@ func (r Rules) Fill(config *kserve.ModelConfig, directory string, content []File
 
 // CheckGroups says which instances of a filled configuration cannot be placed.
 // The error is an *infer.Error for clients.
-func (r Rules) CheckGroups(config *kserve.ModelConfig) error { return validateGroups(config, r.GPUs) }
+func (r Rules) CheckGroups(config *kserve.ModelConfig) error { return r.validateGroups(config) }
 
 // Complete returns a filled configuration with what its model answered to the
 // question for auto-complete (JSON, see ParseJSON; nil: nothing), checked whole.
@@ -62,7 +64,7 @@ func (r Rules) Complete(filled *kserve.ModelConfig, answer []byte) (*kserve.Mode
 	if config.Platform == PlatformEnsemble && config.ModelTransactionPolicy == nil {
 		config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{}
 	}
-	if err := validateGroups(config, r.GPUs); err != nil {
+	if err := r.validateGroups(config); err != nil {
 		return nil, err
 	}
 	for _, validate := range []func(*kserve.ModelConfig) error{validateBatchTypes, validate, validateTensors} {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -148,7 +149,7 @@ func MetricWarnings(config *kserve.ModelConfig) (warnings []string) {
 
 // validateGroups checks the instance groups of a normalised configuration
 // against the GPUs that may be used.
-func validateGroups(config *kserve.ModelConfig, gpus []int32) error {
+func (r Rules) validateGroups(config *kserve.ModelConfig) error {
 	if config.Platform == PlatformEnsemble {
 		return nil // they are refused with the ensemble's other fields
 	}
@@ -169,8 +170,8 @@ func validateGroups(config *kserve.ModelConfig, gpus []int32) error {
 				return refuse("has kind KIND_GPU but no GPUs are available")
 			}
 			for _, id := range group.Gpus {
-				if !slices.Contains(gpus, id) {
-					return refuse("specifies invalid or unsupported gpu id %d. GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: %s", id, join(gpus))
+				if !slices.Contains(r.GPUs, id) {
+					return refuse("specifies invalid or unsupported gpu id %d. GPUs with at least the minimum required CUDA compute compatibility of %f are: %s", id, cmp.Or(r.MinCapability, 6), join(r.GPUs))
 				}
 			}
 		default:

@@ -85,7 +85,11 @@ func (d *Description) Open() (*Folder, error) { return d.place() }
 
 // rules are those of the repository's configurations.
 func (r *Roots) rules() config.Rules {
-	return config.Rules{Strict: r.options.DisableAutoComplete, GPUs: r.options.GPUs}
+	rules := config.Rules{Strict: r.options.DisableAutoComplete, MinCapability: r.options.MinCapability}
+	if r.options.GPUs != nil {
+		rules.GPUs = r.options.GPUs()
+	}
+	return rules
 }
 
 // describe completes and checks what the configuration of the model in f says.

@@ -91,7 +91,7 @@ func TestInstanceGroupsWithGPUs(t *testing.T) {
 		{"unknown GPU", python + `instance_group { kind: KIND_GPU gpus: [ 0, 1 ] }`, "", "Invalid argument: instance group m_0 of model m specifies invalid or unsupported gpu id 1. GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: 0, 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			options := Options{GPUs: []int32{0, 2}}
+			options := Options{GPUs: func() []int32 { return []int32{0, 2} }, MinCapability: 6}
 			if c.load != "" {
 				if poll, load := refusal(t, options, c.config); poll != "" || load != c.load {
 					t.Errorf("got poll %q, load %q\nwant load %q", poll, load, c.load)

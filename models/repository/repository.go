@@ -28,9 +28,13 @@ type Options struct {
 	AgentDirectory string
 	// Namespacing lets directories of the same name lie in several repositories.
 	Namespacing bool
-	// GPUs are the ids of the GPUs on which instances may be placed, ascending;
-	// empty: there are none, and KIND_GPU is refused.
-	GPUs []int32
+	// GPUs returns the ids of the GPUs on which instances may be placed, ascending; none:
+	// KIND_GPU is refused. It is called whenever a configuration is read and may wait until
+	// they have been counted. Nil: there are none.
+	GPUs func() []int32
+	// MinCapability is the least compute capability of GPUs, for the text that refuses
+	// others; 0 is 6.
+	MinCapability float64
 }
 
 // Roots is the directories of model directories: those that the operator names, and those

@@ -1,0 +1,206 @@
+package devices
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/boundary"
+)
+
+// DefaultCapability is the least compute capability of a device on which instances are
+// placed, unless the operator says otherwise.
+const DefaultCapability = 6.0
+
+// Config says how devices are counted.
+type Config struct {
+	// Children is the roster of the processes of this one, in which the helper is started.
+	Children *launch.Children
+	// Helper is the folder of the helper's Python files, with its __main__.py.
+	Helper string
+	// Interpreters lists the Pythons that may run it, the best first.
+	Interpreters func() ([]string, error)
+	// MinCapability is the least compute capability of usable devices.
+	MinCapability float64
+	// Measure keeps the helper for Samples.
+	Measure bool
+	Log     zerolog.Logger
+
+	CountTimeout  time.Duration // for the start of a helper and the count; 0 is 30 s
+	SampleTimeout time.Duration // for one sample of all devices; 0 is 3 s
+	Pause         time.Duration // before a lost helper is started again, doubled up to a minute; 0 is 1 s
+}
+
+func (c Config) withDefaults() Config {
+	for _, d := range []struct {
+		field     *time.Duration
+		otherwise time.Duration
+	}{{&c.CountTimeout, 30 * time.Second}, {&c.SampleTimeout, 3 * time.Second}, {&c.Pause, time.Second}} {
+		if *d.field == 0 {
+			*d.field = d.otherwise
+		}
+	}
+	return c
+}
+
+// maxPause is how long a helper that is lost again and again is waited for at most.
+const maxPause = time.Minute
+
+// Device is a device as the driver shows it to this process and to those of models.
+type Device struct {
+	Number int32  `json:"number"` // the driver's, which models and configs name
+	Name   string `json:"name"`
+	UUID   string `json:"uuid"`   // "GPU-…"
+	Memory uint64 `json:"memory"` // bytes
+	Major  int    `json:"major"`  // of the compute capability
+	Minor  int    `json:"minor"`
+}
+
+// Capability is the compute capability as flags and texts write it: 8.9 is 8 and 9.
+func (d *Device) Capability() float64 { return float64(10*d.Major+d.Minor) / 10 }
+
+// Devices are those of this process. See the package's documentation for its states.
+type Devices struct {
+	config  Config
+	cancel  context.CancelFunc
+	ended   chan struct{} // closed by keep, when nothing of it is left
+	counted chan struct{} // closed by keep, when list is final
+	list    []Device      // set before counted is closed
+
+	mu     sync.Mutex        // held for one exchange with the helper
+	helper *helper           // nil while none answers
+	energy map[string]*meter // by UUID
+	told   bool              // that there will be no metrics
+}
+
+// Start begins to count. The caller closes what it returns.
+func Start(config Config) *Devices {
+	ctx, cancel := context.WithCancel(context.Background())
+	d := &Devices{
+		config: config.withDefaults(), cancel: cancel, ended: make(chan struct{}), counted: make(chan struct{}),
+		energy: make(map[string]*meter),
+	}
+	boundary.Go(config.Log, boundary.Life, func() {
+		defer close(d.ended)
+		settle := sync.OnceFunc(func() { close(d.counted) })
+		defer settle() // or all loads would wait
+		d.keep(ctx, settle)
+	}, nil)
+	return d
+}
+
+// Close ends the helper. Loads that wait for the count go on without devices.
+func (d *Devices) Close() {
+	if d == nil {
+		return
+	}
+	d.cancel()
+	<-d.ended
+}
+
+// List waits for the count and returns all devices, by their numbers.
+func (d *Devices) List() []Device {
+	if d == nil {
+		return nil
+	}
+	<-d.counted
+	return d.list
+}
+
+// Usable waits for the count and lists the numbers of the devices on which instances may be
+// placed, ascending.
+func (d *Devices) Usable() (numbers []int32) {
+	for _, one := range d.List() {
+		if one.Capability() >= d.config.MinCapability {
+			numbers = append(numbers, one.Number)
+		}
+	}
+	return numbers
+}
+
+// keep counts, and keeps a helper until ctx ends. settle says that the count is final.
+func (d *Devices) keep(ctx context.Context, settle func()) {
+	h, err := d.open(ctx)
+	d.show(h, err)
+	if err == nil {
+		d.list = h.devices
+	}
+	settle()
+	if err != nil {
+		return
+	}
+	if !d.config.Measure || len(d.list) == 0 {
+		h.close()
+		return
+	}
+	for pause := d.config.Pause; ; pause = min(2*pause, maxPause) {
+		if h != nil {
+			began := time.Now()
+			err = d.attend(ctx, h)
+			if time.Since(began) > maxPause {
+				pause = d.config.Pause
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		d.config.Log.Warn().Err(err).Dur("wait", pause).Msg("the metrics of GPUs are missing until the device helper runs again")
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		h, err = d.open(ctx)
+		if err == nil && len(h.devices) < len(d.list) {
+			d.config.Log.Warn().Int("devices", len(h.devices)).Msg("the CUDA driver shows fewer devices than at the start; models stay where they are")
+		}
+	}
+}
+
+// attend lets others ask the helper until it is lost or ctx ends, and ends it.
+func (d *Devices) attend(ctx context.Context, h *helper) error {
+	defer context.AfterFunc(ctx, boundary.Guard(d.config.Log, boundary.Life, h.process.Kill, nil))()
+	defer h.close()
+	// The first sample is where the energy of this server begins.
+	if _, err := d.measure(h); err != nil && !errors.Is(err, errUnmeasured) {
+		return err
+	}
+	d.mu.Lock()
+	d.helper = h
+	d.mu.Unlock()
+	select {
+	case <-ctx.Done():
+	case <-h.gone:
+	}
+	d.mu.Lock() // an exchange that is on ends with the helper
+	d.helper = nil
+	d.mu.Unlock()
+	return h.lost()
+}
+
+// show tells the operator what was counted.
+func (d *Devices) show(h *helper, err error) {
+	log := d.config.Log
+	switch {
+	case errors.Is(err, context.Canceled):
+	case err != nil:
+		log.Warn().Err(err).Msg("CUDA devices cannot be counted, so no instance is placed on one")
+	case len(h.devices) == 0:
+		log.Info().Msg("the CUDA driver shows no device")
+	default:
+		for i := range h.devices {
+			one := &h.devices[i]
+			line := log.Info()
+			note := "CUDA device"
+			if one.Capability() < d.config.MinCapability {
+				line, note = log.Warn(), "CUDA device is not used: its compute capability is below --min-supported-compute-capability"
+			}
+			line.Int32("device", one.Number).Str("name", one.Name).Str("uuid", one.UUID).Uint64("bytes", one.Memory).
+				Float64("capability", one.Capability()).Msg(note)
+		}
+	}
+}

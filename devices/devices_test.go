@@ -1,0 +1,251 @@
+package devices
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/internal/testkit/fakegpu"
+)
+
+const limit = 30 * time.Second
+
+// startFake starts a count of the stand-ins' devices, after change of the Config.
+func startFake(t *testing.T, change func(*Config)) (*Devices, *testkit.Buffer) {
+	t.Helper()
+	python := testkit.Python(t).Path
+	helper, err := filepath.Abs("../stub/nereid_devices")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LD_LIBRARY_PATH", fakegpu.Dir(t))
+	log := &testkit.Buffer{}
+	children, err := launch.NewChildren(zerolog.New(log), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := Config{
+		Children: children, Helper: helper, MinCapability: DefaultCapability, Measure: true, Log: zerolog.New(log),
+		Interpreters: func() ([]string, error) { return []string{python}, nil }, Pause: time.Millisecond,
+	}
+	if change != nil {
+		change(&config)
+	}
+	d := Start(config)
+	t.Cleanup(func() {
+		d.Close()
+		if n := children.Count(); n != 0 {
+			t.Errorf("%d processes are still watched after Close", n)
+		}
+		children.Close()
+		if t.Failed() {
+			t.Logf("log:\n%s", log)
+		}
+	})
+	return d, log
+}
+
+// told lists devices as "number UUID".
+func told(list []Device) []string {
+	var texts []string
+	for _, one := range list {
+		texts = append(texts, fmt.Sprint(one.Number, " ", one.UUID))
+	}
+	return texts
+}
+
+func TestDevicesAreThoseOfTheDriver(t *testing.T) {
+	a, b := "0 "+fakegpu.UUID(0), "1 "+fakegpu.UUID(1)
+	for _, c := range []struct {
+		name        string
+		environment map[string]string
+		want        []string
+		usable      []int32
+	}{
+		{"all", nil, []string{a, b}, []int32{0, 1}},
+		{"one is visible", map[string]string{"CUDA_VISIBLE_DEVICES": "1"}, []string{"0 " + fakegpu.UUID(1)}, []int32{0}},
+		{"in another order", map[string]string{"CUDA_VISIBLE_DEVICES": "1,0"}, []string{"0 " + fakegpu.UUID(1), "1 " + fakegpu.UUID(0)}, []int32{0, 1}},
+		{"none is visible", map[string]string{"CUDA_VISIBLE_DEVICES": ""}, nil, nil},
+		{
+			"an old one", map[string]string{fakegpu.Devices: "5", "CUDA_VISIBLE_DEVICES": "0,3,4"},
+			[]string{a, "1 " + fakegpu.UUID(3), "2 " + fakegpu.UUID(4)}, []int32{0, 2},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for name, value := range c.environment {
+				t.Setenv(name, value)
+			}
+			d, _ := startFake(t, nil)
+			if got := told(d.List()); !slices.Equal(got, c.want) {
+				t.Errorf("devices: got %q, want %q", got, c.want)
+			}
+			if got := d.Usable(); !slices.Equal(got, c.usable) {
+				t.Errorf("usable: got %v, want %v", got, c.usable)
+			}
+		})
+	}
+}
+
+func TestDeviceIsToldWhole(t *testing.T) {
+	d, _ := startFake(t, nil)
+	want := Device{Number: 1, Name: "Fake GPU 1", UUID: fakegpu.UUID(1), Memory: 2 << 30, Major: 9}
+	if list := d.List(); len(list) != 2 || list[1] != want {
+		t.Errorf("got %+v, want %+v as the second", list, want)
+	}
+	if got := (&Device{Major: 8, Minor: 9}).Capability(); got != 8.9 {
+		t.Errorf("capability: got %v, want 8.9", got)
+	}
+}
+
+// TestDriverThatFails: whatever the driver does, the count ends, and the log says what was
+// wrong.
+func TestDriverThatFails(t *testing.T) {
+	for _, c := range []struct{ name, init, want string }{
+		{"it shows none", "100", "the CUDA driver shows no device"},
+		{"it refuses", "803", "cuInit: error 803"},
+		{"it dies", "die", "the device helper ended"},
+		{"it hangs", "hang", "does not answer within"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv(fakegpu.Init, c.init)
+			d, log := startFake(t, func(config *Config) {
+				if c.init == "hang" {
+					config.CountTimeout = 10 * time.Millisecond
+				}
+			})
+			if list := d.List(); len(list) != 0 {
+				t.Errorf("got %v, want no device", list)
+			}
+			if !strings.Contains(log.String(), c.want) {
+				t.Errorf("the log does not say %q:\n%s", c.want, log)
+			}
+			if samples := d.Samples(); samples != nil {
+				t.Errorf("got samples %v, want none", samples)
+			}
+		})
+	}
+}
+
+func TestCloseEndsACountThatHangs(t *testing.T) {
+	t.Setenv(fakegpu.Init, "hang")
+	d, _ := startFake(t, func(config *Config) { config.CountTimeout = time.Hour })
+	go d.Close()
+	if list := d.List(); len(list) != 0 {
+		t.Errorf("got %v, want no device", list)
+	}
+}
+
+// TestAnotherInterpreterCounts: the first one may be no Python at all.
+func TestAnotherInterpreterCounts(t *testing.T) {
+	python := testkit.Python(t).Path
+	d, _ := startFake(t, func(config *Config) {
+		config.Interpreters = func() ([]string, error) { return []string{"/none/python3", "/bin/false", python}, nil }
+	})
+	if n := len(d.List()); n != 2 {
+		t.Errorf("got %d devices, want 2", n)
+	}
+	none, log := startFake(t, func(config *Config) {
+		config.Interpreters = func() ([]string, error) { return nil, errors.New("there is no Python") }
+	})
+	if n := len(none.List()); n != 0 || !strings.Contains(log.String(), "there is no Python") {
+		t.Errorf("got %d devices, want none, and the reason in the log:\n%s", n, log)
+	}
+}
+
+func TestSamplesSayHowBusyTheDevicesAre(t *testing.T) {
+	t.Setenv("CUDA_VISIBLE_DEVICES", "1")
+	d, _ := startFake(t, nil)
+	testkit.Eventually(t, limit, func() bool { return len(d.Samples()) == 1 })
+	s := d.Samples()[0]
+	if s.UUID != fakegpu.UUID(1) || *s.Utilization != .26 || *s.MemoryTotal != 2<<30 || *s.MemoryUsed != 100<<20 || *s.Power != 70.501 || *s.PowerLimit != 700 {
+		t.Errorf("got %s %v %v %v %v %v", s.UUID, *s.Utilization, *s.MemoryTotal, *s.MemoryUsed, *s.Power, *s.PowerLimit)
+	}
+	if before, after := *s.Energy, *d.Samples()[0].Energy; before < 2 || before > 100 || after != before+2 {
+		t.Errorf("energy: got %v and %v joules, want those since the start, two for each sample", before, after)
+	}
+}
+
+// TestHelperIsReplaced kills and stops the helper while it measures. The samples must come
+// back, and the energy must not go down.
+func TestHelperIsReplaced(t *testing.T) {
+	for _, how := range []string{"die", "hang"} {
+		t.Run(how, func(t *testing.T) {
+			control := filepath.Join(t.TempDir(), "control")
+			t.Setenv(fakegpu.Control, control)
+			d, log := startFake(t, func(config *Config) { config.SampleTimeout = time.Second })
+			energy := func() (joules float64) {
+				testkit.Eventually(t, limit, func() bool {
+					samples := d.Samples()
+					if len(samples) == 2 {
+						joules = *samples[0].Energy
+					}
+					return len(samples) == 2
+				})
+				return joules
+			}
+			before := energy()
+			if err := os.WriteFile(control, []byte(how), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			testkit.Eventually(t, limit, func() bool { return d.Samples() == nil })
+			if err := os.Remove(control); err != nil {
+				t.Fatal(err)
+			}
+			if after := energy(); after < before {
+				t.Errorf("energy went from %v to %v", before, after)
+			}
+			if text := log.String(); !strings.Contains(text, "the metrics of GPUs are missing until the device helper runs again") {
+				t.Errorf("the log does not say that metrics are missing:\n%s", text)
+			}
+		})
+	}
+}
+
+// TestSilentDevicesHaveFewerFigures: what a device does not tell is left out.
+func TestSilentDevicesHaveFewerFigures(t *testing.T) {
+	control := filepath.Join(t.TempDir(), "control")
+	t.Setenv(fakegpu.Control, control)
+	if err := os.WriteFile(control, []byte("silent"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, _ := startFake(t, nil)
+	testkit.Eventually(t, limit, func() bool { return len(d.Samples()) == 2 })
+	if s := d.Samples()[0]; s.Power != nil || s.Energy != nil || s.PowerLimit == nil || s.Utilization == nil {
+		t.Errorf("got %+v, want neither power nor energy", s)
+	}
+}
+
+// TestHelperEndsWithoutMeasuring: nothing stays where only the count is wanted.
+func TestHelperEndsWithoutMeasuring(t *testing.T) {
+	d, _ := startFake(t, func(config *Config) { config.Measure = false })
+	if n := len(d.List()); n != 2 {
+		t.Errorf("got %d devices, want 2", n)
+	}
+	testkit.Eventually(t, limit, func() bool { return d.config.Children.Count() == 0 })
+}
+
+func TestNoDevicesIsNil(t *testing.T) {
+	var d *Devices
+	if d.List() != nil || d.Usable() != nil || d.Samples() != nil {
+		t.Error("a nil Devices has devices")
+	}
+	d.Close()
+}
+
+func TestMeterSurvivesACounterThatBeginsAnew(t *testing.T) {
+	m := &meter{last: 1000}
+	for _, step := range []struct{ joules, want float64 }{{1000, 0}, {1010, 10}, {5, 10}, {25, 30}} {
+		if got := m.read(step.joules); got != step.want {
+			t.Errorf("at %v J: got %v, want %v", step.joules, got, step.want)
+		}
+	}
+}

@@ -1,0 +1,30 @@
+// Package devices knows the CUDA devices of this machine: which the driver shows to this
+// process, and how busy they are.
+//
+//	Found ──▶ Start ──▶ counting ──▶ counted ──▶ measuring ⇄ lost ──▶ closed
+//	                        │  no device, or no answer        ▲
+//	                        └──────────────▶ counted ─────────┘ (none)
+//
+// The supervisor loads no driver: it is one static file, and a driver that hangs or
+// crashes would take the server along. A process of its own asks, the device helper
+// (stub/nereid_devices): by the driver's API how many devices there are, since only the driver
+// knows what CUDA_VISIBLE_DEVICES hides and orders, and by NVML how busy they are. It makes no
+// context, takes no memory of a device, and no process of a model descends from it.
+//
+// Lives: Found looks for a driver in microseconds, and without one nothing is
+// started. Start returns at once; the first helper counts meanwhile, for at most
+// Config.CountTimeout. What it counted holds until Close, whatever becomes of the helper.
+// A helper that dies, or does not answer in time, is killed and started again after a
+// pause; until then there are no samples. Where nothing is to be measured the helper ends
+// when it has counted. Close ends the helper and waits for it; if the server is killed,
+// the kernel ends the helper by its lifeline.
+//
+// Locks: Devices.mu guards which helper runs and is held for one exchange with it, so at most
+// for Config.SampleTimeout. No other lock is taken meanwhile but those of package launch.
+//
+// Callers: the root package starts and closes it. List and Usable wait for the count and
+// may be called by any goroutine, as Samples may. All methods of a nil Devices say that there are
+// none.
+//
+// Memory: no memory is shared with the helper. A line of it is bounded by maxLine.
+package devices

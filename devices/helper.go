@@ -1,0 +1,195 @@
+package devices
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/backend/process/output"
+	"github.com/nereid-serving/nereid/boundary"
+)
+
+// maxLine bounds what a helper may say at once: hundreds of devices have room in it.
+const maxLine = 256 << 10
+
+// helper is a process that asks the driver.
+type helper struct {
+	process  *launch.Process
+	devices  []Device // that it has counted
+	requests *os.File // its stdin
+	replies  *os.File // its stdout
+	lines    *bufio.Reader
+	lifeline *os.File // its end kills the helper
+	printed  *output.Capture
+	gone     chan struct{} // closed when the process has been reaped
+}
+
+// errSilent is a helper that did not answer in time.
+var errSilent = errors.New("the CUDA driver or NVML does not answer")
+
+// open starts a helper and has it count, by the first interpreter that can run it.
+func (d *Devices) open(ctx context.Context) (*helper, error) {
+	interpreters, err := d.config.Interpreters()
+	if err != nil {
+		return nil, err
+	}
+	for _, interpreter := range interpreters {
+		var h *helper
+		if h, err = d.start(interpreter); err != nil {
+			continue
+		}
+		stop := context.AfterFunc(ctx, boundary.Guard(d.config.Log, boundary.Life, h.process.Kill, nil))
+		err = h.count(d.config.CountTimeout)
+		stop()
+		if err == nil {
+			return h, nil
+		}
+		var refused *refusal
+		if h.close(); ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if errors.As(err, &refused) || errors.Is(err, errSilent) {
+			return nil, err // another interpreter has the same driver
+		}
+		err = fmt.Errorf("device helper of %s: %w", interpreter, err)
+	}
+	return nil, err
+}
+
+// start starts a helper.
+func (d *Devices) start(interpreter string) (_ *helper, err error) {
+	h := &helper{gone: make(chan struct{})}
+	var files [4]*os.File // stdin, stdout, stderr, lifeline of the helper
+	defer func() {
+		for _, f := range files {
+			_ = f.Close() // one that is nil says so
+		}
+		if err != nil {
+			h.closeFiles()
+		}
+	}()
+	if files[0], h.requests, err = os.Pipe(); err != nil {
+		return nil, err
+	}
+	if h.replies, files[1], err = os.Pipe(); err != nil {
+		return nil, err
+	}
+	if files[3], h.lifeline, err = os.Pipe(); err != nil {
+		return nil, err
+	}
+	// What drivers print is of use where the helper fails, and noise elsewhere.
+	printed, ends, err := output.Open(zerolog.Nop(), [2]io.Writer{}, output.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	_ = ends[0].Close()
+	files[2] = ends[1]
+	children := d.config.Children
+	h.process, err = children.Bear(func() (*launch.Process, error) {
+		// -I and -S: packages of the user's have no say in it.
+		return launch.Start(launch.Command{Argv: []string{interpreter, "-I", "-S", "-u", d.config.Helper}, Files: files[:]}, children.NewMark())
+	})
+	if err != nil {
+		printed.Close()
+		return nil, err
+	}
+	launch.Arm(files[3], h.process)
+	h.printed = printed
+	h.printed.Begin()
+	h.lines = bufio.NewReaderSize(h.replies, maxLine)
+	boundary.Go(d.config.Log, boundary.Life, func() {
+		defer close(h.gone)
+		defer children.Forget(h.process)
+		_ = h.process.Wait()
+	}, nil)
+	return h, nil
+}
+
+// refusal is what the driver says where it does not work.
+type refusal struct{ text string }
+
+func (r *refusal) Error() string { return r.text }
+
+// count reads which devices there are, the first line of a helper.
+func (h *helper) count(limit time.Duration) error {
+	var reply struct {
+		Devices []Device `json:"devices"`
+		Error   string   `json:"error"`
+		None    bool     `json:"none"` // the driver works and shows no device
+	}
+	if err := h.receive(&reply, limit); err != nil {
+		return err
+	}
+	if reply.Error != "" && !reply.None {
+		return &refusal{reply.Error}
+	}
+	for i := range reply.Devices {
+		if one := &reply.Devices[i]; int(one.Number) != i || one.UUID == "" {
+			return fmt.Errorf("device %d has the number %d and the UUID %q", i, one.Number, one.UUID)
+		}
+	}
+	h.devices = reply.Devices
+	return nil
+}
+
+// ask asks for a sample of all devices.
+func (h *helper) ask(into any, limit time.Duration) error {
+	if err := h.requests.SetWriteDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
+	if _, err := h.requests.WriteString("sample\n"); err != nil {
+		return h.lost()
+	}
+	return h.receive(into, limit)
+}
+
+// receive reads one line of JSON.
+func (h *helper) receive(into any, limit time.Duration) error {
+	if err := h.replies.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
+	line, err := h.lines.ReadSlice('\n')
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("%w within %s", errSilent, limit)
+	case errors.Is(err, bufio.ErrBufferFull):
+		return fmt.Errorf("it sent a line of more than %d bytes", maxLine)
+	case err != nil:
+		return h.lost()
+	}
+	if err := json.Unmarshal(line, into); err != nil {
+		return fmt.Errorf("read its answer: %w", err)
+	}
+	return nil
+}
+
+// lost ends a helper that has ended, or is about to, and says what it printed last.
+func (h *helper) lost() error {
+	h.process.Kill()
+	<-h.gone
+	h.printed.Finish()
+	if lines := h.printed.LastLines(); len(lines) > 0 {
+		return fmt.Errorf("the device helper ended (it printed: %s)", lines[len(lines)-1])
+	}
+	return errors.New("the device helper ended")
+}
+
+// close ends the helper and waits for its end. It has nothing to put in order.
+func (h *helper) close() {
+	_ = h.lost()
+	h.closeFiles()
+}
+
+func (h *helper) closeFiles() {
+	for _, f := range []*os.File{h.requests, h.replies, h.lifeline} {
+		_ = f.Close() // one that is nil says so
+	}
+}

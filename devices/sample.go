@@ -1,0 +1,95 @@
+package devices
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Sample is how busy a device is. What the device or its driver does not tell is nil.
+type Sample struct {
+	UUID        string   `json:"-"`
+	Utilization *float64 `json:"utilization"`  // share of 1
+	MemoryTotal *float64 `json:"memory_total"` // bytes
+	MemoryUsed  *float64 `json:"memory_used"`  // bytes
+	Power       *float64 `json:"power"`        // watts
+	PowerLimit  *float64 `json:"power_limit"`  // watts
+	Energy      *float64 `json:"energy"`       // joules since the server was started
+}
+
+// meter is the energy of a device that a server has seen it take. The driver counts from its
+// own start, and may begin anew.
+type meter struct{ last, sum float64 }
+
+func (m *meter) read(joules float64) float64 {
+	m.sum += max(joules-m.last, 0)
+	m.last = joules
+	return m.sum
+}
+
+// errUnmeasured is a helper that works where NVML does not.
+var errUnmeasured = errors.New("NVML does not measure the devices")
+
+// Samples asks how busy the devices are, in the order of List, less those that cannot be
+// measured now. It waits for at most Config.SampleTimeout, and for the count before.
+func (d *Devices) Samples() []Sample {
+	if len(d.List()) == 0 {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.helper == nil {
+		return nil
+	}
+	samples, err := d.measure(d.helper)
+	if err != nil && !errors.Is(err, errUnmeasured) {
+		d.config.Log.Warn().Err(err).Msg("the device helper is ended")
+		d.helper.process.Kill() // attend notices
+		d.helper = nil
+	}
+	return samples
+}
+
+// measure asks a helper for a sample. Callers hold d.mu, or have not shown others the
+// helper yet.
+func (d *Devices) measure(h *helper) ([]Sample, error) {
+	var reply struct {
+		Samples map[string]*Sample `json:"samples"`
+		Error   string             `json:"error"`
+	}
+	if err := h.ask(&reply, d.config.SampleTimeout); err != nil {
+		return nil, err
+	}
+	if reply.Error != "" {
+		return nil, d.unmeasured(reply.Error)
+	}
+	var samples []Sample
+	for i := range d.list {
+		uuid := d.list[i].UUID
+		s := reply.Samples[uuid]
+		if s == nil {
+			continue // it is lost, or the driver hides it by now
+		}
+		s.UUID = uuid
+		if s.Energy != nil {
+			m := d.energy[uuid]
+			if m == nil {
+				m = &meter{last: *s.Energy}
+				d.energy[uuid] = m
+			}
+			sum := m.read(*s.Energy)
+			s.Energy = &sum
+		}
+		samples = append(samples, *s)
+	}
+	return samples, nil
+}
+
+// unmeasured tells the operator, once, that there will be no metrics.
+func (d *Devices) unmeasured(text string) error {
+	err := fmt.Errorf("%w: %s", errUnmeasured, text)
+	if !d.told {
+		d.told = true
+		d.config.Log.Warn().Err(err).Msg("GPUs have no metrics")
+	}
+	return err
+}

@@ -1,0 +1,27 @@
+package nereid
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/nereid-serving/nereid/devices"
+)
+
+// countDevices has the CUDA devices counted while the rest of the server is made. Where
+// there is no driver, or no Python backend, it starts nothing.
+func (s *Server) countDevices() {
+	if s.python == nil || !devices.Found(os.Getenv) {
+		return
+	}
+	s.devices = devices.Start(devices.Config{
+		Children: s.supervisor.Children(), Helper: filepath.Join(s.python.Directory(), "nereid_devices"),
+		Interpreters: s.python.Interpreters, MinCapability: s.options.Backends.MinComputeCapability, Log: s.log,
+	})
+}
+
+// gpus waits for the count and lists the GPUs on which instances may be placed.
+func (s *Server) gpus() []int32 { return s.devices.Usable() }
+
+// Devices waits for the count and lists the CUDA devices of this process, for what start-up
+// tables show.
+func (s *Server) Devices() []devices.Device { return s.devices.List() }

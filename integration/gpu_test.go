@@ -1,0 +1,164 @@
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/internal/testkit/fakegpu"
+	"golang.org/x/sys/unix"
+)
+
+// launchOnFakes launches a server that sees the devices of the stand-ins, with variables of
+// its environment, "NAME=value".
+func launchOnFakes(t *testing.T, repository string, environment []string, flags ...string) *runningServer {
+	t.Helper()
+	program := append([]string{"env", "LD_LIBRARY_PATH=" + fakegpu.Dir(t)}, environment...)
+	return launchBehind(t, program, testkit.Python(t).Path, repository, flags...)
+}
+
+// places asks a model until instances have answered on so many devices, and returns
+// "<kind> <device> <instance>" of each, sorted.
+func (s *runningServer) places(model string, devices int) []string {
+	s.t.Helper()
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	s.until(fmt.Sprintf("answering on %d devices", devices), func() bool {
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				p, err := s.placement(model, 20)
+				if err != nil {
+					s.t.Errorf("%s: %v", model, err)
+					return
+				}
+				mu.Lock()
+				seen[p.Kind+" "+p.Device+" "+p.Instance] = true
+				mu.Unlock()
+			})
+		}
+		all.Wait()
+		return len(seen) >= devices || s.t.Failed()
+	})
+	list := make([]string, 0, len(seen))
+	for place := range seen {
+		list = append(list, place)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// TestInstancesArePlacedOnDevices has models of each kind of placement on a machine with
+// two GPUs.
+func TestInstancesArePlacedOnDevices(t *testing.T) {
+	files := map[string]string{}
+	models := map[string]struct {
+		groups string
+		want   string
+	}{
+		"none":   {"", "GPU 0 none_0, GPU 1 none_0"},
+		"auto":   {"instance_group [ { gpus: [ 1 ] } ]", "GPU 1 auto_0_0"},
+		"absent": {"instance_group [ { gpus: [ 0, 5 ] kind: KIND_CPU gpus: [ ] } ]", ""},
+		"gpu":    {"instance_group [ { kind: KIND_GPU gpus: [ 0 ] count: 2 } ]", "GPU 0 gpu_0_0, GPU 0 gpu_0_1"},
+		"cpu":    {"instance_group [ { kind: KIND_CPU } ]", "CPU 0 cpu_0_0"},
+		"whole":  {"instance_group [ { kind: KIND_MODEL } ]", "MODEL 0 whole_0_0"},
+		"second": {"instance_group [ { kind: KIND_MODEL secondary_devices [ { kind: KIND_NVDLA device_id: 3 } ] } ]", "MODEL 0 second_0_0"},
+		"beyond": {"instance_group [ { kind: KIND_GPU gpus: [ 0, 7 ] } ]", ""},
+	}
+	for name, m := range models {
+		files[name+"/config.pbtxt"] = placedConfig + m.groups
+		files[name+"/1/model.py"] = placedModel
+	}
+	s := launchOnFakes(t, writeFiles(t, files), nil, "--exit-on-error=false", "--strict-readiness=false", "--host-policy=gpu_1,cpu-cores=0-0")
+	s.waitReady()
+	for name, m := range models {
+		if m.want == "" {
+			if status, body := s.request("GET", "/v2/models/"+name+"/ready", ""); status == http.StatusOK {
+				t.Errorf("%s: got status %d (%s), want a refusal", name, status, body)
+			}
+			continue
+		}
+		if got := strings.Join(s.places(name, strings.Count(m.want, ",")+1), ", "); got != m.want {
+			t.Errorf("%s: got %s, want %s", name, got, m.want)
+		}
+	}
+	if p, err := s.placement("auto", 0); err != nil || !slices.Equal(p.Cores, []int{0}) {
+		t.Errorf("cores under the host policy gpu_1: got %v (error %v), want core 0 alone", p.Cores, err)
+	}
+	if _, config := s.request("GET", "/v2/models/second/config", ""); !strings.Contains(config, `"secondary_devices":[{"kind":"KIND_NVDLA","device_id":"3"}]`) {
+		t.Errorf("the secondary device is not in the config: %s", config)
+	}
+	if _, config := s.request("GET", "/v2/models/none/config", ""); !strings.Contains(config, `"instance_group":[{"name":"none","kind":"KIND_GPU","count":1,"gpus":[0,1],`) {
+		t.Errorf("the config does not show the devices: %s", config)
+	}
+	for _, line := range []string{
+		"instance group absent_0 of model absent has kind KIND_CPU but specifies one or more GPUs",
+		"instance group beyond_0 of model beyond specifies invalid or unsupported gpu id 7. GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: 0, 1",
+		"TRITONBACKEND_ModelInstanceInitialize: none_0 (GPU device 1)", "TRITONBACKEND_ModelInstanceInitialize: cpu_0_0 (CPU device 0)",
+		`\"min-compute-capability\":\"6.000000\"`, "| min_supported_compute_capability | 6.0 ",
+	} {
+		if !s.prints(strings.ReplaceAll(line, `\"`, `"`)) {
+			t.Errorf("the log does not say %q", line)
+		}
+	}
+}
+
+// TestVisibleDevicesAreThoseOfTheDriver: the server hides and orders nothing itself, and hands
+// the variable on to models as it is.
+func TestVisibleDevicesAreThoseOfTheDriver(t *testing.T) {
+	repository := writeFiles(t, map[string]string{"m/config.pbtxt": placedConfig, "m/1/model.py": placedModel})
+	for _, c := range []struct{ visible, want string }{{"1", "GPU 0 m_0"}, {"", "CPU 0 m_0"}, {"1,0", "GPU 0 m_0, GPU 1 m_0"}} {
+		t.Run("visible "+c.visible, func(t *testing.T) {
+			s := launchOnFakes(t, repository, []string{"CUDA_VISIBLE_DEVICES=" + c.visible})
+			s.waitReady()
+			if got := strings.Join(s.places("m", strings.Count(c.want, ",")+1), ", "); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+			if p, err := s.placement("m", 0); err != nil || p.Visible != c.visible {
+				t.Errorf("the model sees CUDA_VISIBLE_DEVICES %q (error %v), want %q", p.Visible, err, c.visible)
+			}
+		})
+	}
+}
+
+// TestDevicesBelowTheMinimumAreLeftOut: device 3 of the stand-ins has compute capability 5.2.
+func TestDevicesBelowTheMinimumAreLeftOut(t *testing.T) {
+	repository := writeFiles(t, map[string]string{
+		"m/config.pbtxt": placedConfig + "instance_group [ { kind: KIND_GPU } ]", "m/1/model.py": placedModel,
+	})
+	for _, c := range []struct{ minimum, refusal string }{
+		{"9.5", "has kind KIND_GPU but no GPUs are available"},
+		{"5.2", ""},
+	} {
+		s := launchOnFakes(t, repository, []string{fakegpu.Devices + "=4", "CUDA_VISIBLE_DEVICES=3"}, "--exit-on-error=false",
+			"--strict-readiness=false", "--min-supported-compute-capability="+c.minimum)
+		s.waitReady()
+		if c.refusal == "" {
+			if got := s.places("m", 1); !slices.Equal(got, []string{"GPU 0 m_0_0"}) {
+				t.Errorf("got %s", got)
+			}
+		} else if !s.prints(c.refusal) {
+			t.Errorf("the log does not say %q", c.refusal)
+		}
+	}
+}
+
+// TestDeviceHelperEndsWithTheServer kills the server while the driver hangs: the helper must
+// not outlive it.
+func TestDeviceHelperEndsWithTheServer(t *testing.T) {
+	s := launchOnFakes(t, writeFiles(t, map[string]string{"m/config.pbtxt": placedConfig, "m/1/model.py": placedModel}), []string{fakegpu.Init + "=hang"})
+	var children []int
+	s.until("counting", func() bool {
+		children = s.descendants()
+		return len(children) > 0
+	})
+	if err := unix.Kill(s.cmd.Process.Pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	s.wait(startLimit)
+	s.gone(children)
+}

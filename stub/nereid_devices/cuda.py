@@ -1,0 +1,109 @@
+"""Counts CUDA devices by the driver's API. No context is made: no memory of a device is taken."""
+
+import ctypes
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+
+# CUdevice_attribute
+_MAJOR = 75
+_MINOR = 76
+
+
+class CudaError(Exception):
+    """The driver is not there, or refuses. `no_device` says that it works and shows no device."""
+
+    def __init__(self, text: str, no_device: bool = False) -> None:
+        super().__init__(text)
+        self.no_device = no_device
+
+
+class Device(NamedTuple):
+    """A device as the driver shows it to this process: CUDA_VISIBLE_DEVICES has hidden and ordered them."""
+
+    number: int
+    name: str
+    uuid: str  # "GPU-…"
+    bus: str  # "0000:17:00.0", "" if the driver does not say
+    memory: int  # bytes
+    capability: Tuple[int, int]
+
+    def told(self) -> Dict[str, Any]:
+        """What the server is told."""
+        major, minor = self.capability
+        return {
+            "number": self.number, "name": self.name, "uuid": self.uuid, "memory": self.memory,
+            "major": major, "minor": minor,
+        }  # fmt: skip
+
+
+def devices() -> List[Device]:
+    """All devices, in the driver's order."""
+    try:
+        driver = _Driver(ctypes.CDLL("libcuda.so.1"))
+    except OSError as error:
+        raise CudaError(f"load libcuda.so.1: {error}") from error
+    driver.call("cuInit", ctypes.c_uint(0))
+    count = ctypes.c_int()
+    driver.call("cuDeviceGetCount", ctypes.byref(count))
+    return [driver.device(number) for number in range(count.value)]
+
+
+class _Driver:
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+
+    def device(self, number: int) -> Device:
+        handle = ctypes.c_int()
+        self.call("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(number))
+        name = ctypes.create_string_buffer(256)
+        self.call("cuDeviceGetName", name, ctypes.c_int(len(name)), handle)
+        memory = ctypes.c_size_t()
+        self.call("cuDeviceTotalMem_v2", ctypes.byref(memory), handle)
+        capability = self._attribute(_MAJOR, handle), self._attribute(_MINOR, handle)
+        text = name.value.decode("utf-8", "replace")
+        return Device(number, text, self._uuid(handle), self._bus(handle), memory.value, capability)
+
+    def _attribute(self, which: int, handle: ctypes.c_int) -> int:
+        value = ctypes.c_int()
+        self.call("cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(which), handle)
+        return value.value
+
+    def _uuid(self, handle: ctypes.c_int) -> str:
+        """The UUID. Of a part of a device (MIG) it is the part's own, which the older function does not know."""
+        uuid = (ctypes.c_ubyte * 16)()
+        name = "cuDeviceGetUuid_v2" if self._has("cuDeviceGetUuid_v2") else "cuDeviceGetUuid"
+        self.call(name, ctypes.byref(uuid), handle)
+        text = bytes(uuid).hex()
+        return "GPU-" + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+    def _bus(self, handle: ctypes.c_int) -> str:
+        bus = ctypes.create_string_buffer(32)
+        if not self._has("cuDeviceGetPCIBusId"):
+            return ""
+        try:
+            self.call("cuDeviceGetPCIBusId", bus, ctypes.c_int(len(bus)), handle)
+        except CudaError:
+            return ""  # it serves only where NVML does not know the UUID
+        return bus.value.decode("ascii", "replace")
+
+    def _has(self, name: str) -> bool:
+        return hasattr(self._library, name)
+
+    def call(self, name: str, *args: Any) -> None:
+        """Call a function of the driver. All return a CUresult, which is 0 if all is well."""
+        if not self._has(name):
+            raise CudaError(f"libcuda.so.1 has no function {name}: the driver is too old")
+        result = getattr(self._library, name)(*args)
+        if result != 0:
+            raise CudaError(f"{name}: {self._text(result)}", result == _NO_DEVICE)
+
+    def _text(self, result: int) -> str:
+        name, text = self._word("cuGetErrorName", result), self._word("cuGetErrorString", result)
+        return f"{name or f'error {result}'} ({text or 'the driver has no text for it'})"
+
+    def _word(self, name: str, result: int) -> Optional[str]:
+        word = ctypes.c_char_p()
+        if not self._has(name) or getattr(self._library, name)(ctypes.c_int(result), ctypes.byref(word)) != 0:
+            return None
+        return word.value.decode("utf-8", "replace") if word.value else None
