@@ -45,7 +45,7 @@ type Options struct {
 	VertexAI           VertexAIOptions
 	OpenAI             OpenAIOptions
 	Metrics            MetricsOptions
-	Trace              tracing.Config // --trace-config; New fills in Now and Log. Without a mode nothing is traced
+	Trace              tracing.Config // --trace-config; New fills in Now, Log and Memory. Without a mode nothing is traced
 	RateLimit          RateLimitOptions
 	Backends           BackendOptions
 	HostPolicies       cores.HostPolicies // --host-policy: where instances run, by policy and key

@@ -17,7 +17,7 @@ func (s *Server) makeTraces() (err error) {
 	if c.Mode == "" {
 		return nil
 	}
-	c.Now, c.Log = backend.Now, s.log
+	c.Now, c.Log, c.Memory = backend.Now, s.log, s.account
 	s.traces, err = tracing.New(c)
 	return err
 }

@@ -216,7 +216,7 @@ func TestLimitsOfHTTPClientsAreThoseOfTheFlags(t *testing.T) {
 			c := dialRaw(t, s.http)
 			testkit.Eventually(t, startLimit, func() bool { // those from before are gone
 				c.send("GET /v2/health/live HTTP/1.1\r\nHost: h\r\n\r\n")
-				r, err := http.ReadResponse(c.Reader, nil)
+				r, err := http.ReadResponse(c.Reader, nil) //nolint:bodyclose // it has none
 				if err != nil || r.StatusCode != http.StatusOK {
 					c = dialRaw(t, s.http)
 					return false

@@ -342,3 +342,85 @@ class TritonPythonModel:
 		t.Errorf("got %d traces, want %d", len(entries), len(want))
 	}
 }
+
+// TestRequestsOfABatchHaveTheirOwnTraces has four requests executed as one batch, stacked or
+// not: each has a trace of its own with its own time in the queue, and all have the times of
+// the batch.
+func TestRequestsOfABatchHaveTheirOwnTraces(t *testing.T) {
+	const config = `backend: "python"
+max_batch_size: 4
+input [ { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] } ]
+dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 60000000 }
+`
+	const model = `import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        batch = [pb_utils.get_input_tensor_by_name(r, "IN").as_numpy() for r in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x)]) for x in batch]
+`
+	path := filepath.Join(t.TempDir(), "trace.json")
+	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
+		"listed/config.pbtxt": config, "listed/1/model.py": model,
+		"stacked/config.pbtxt": config + "parameters { key: \"BATCH_MODE\" value { string_value: \"stacked\" } }\n", "stacked/1/model.py": model,
+	}), "--trace-config=level=TIMESTAMPS", "--trace-config=rate=1", "--trace-config=triton,file="+path)
+	var asking sync.WaitGroup
+	for _, model := range []string{"listed", "stacked"} {
+		for i := range 4 {
+			asking.Go(func() {
+				status, text := s.request("POST", "/v2/models/"+model+"/infer",
+					fmt.Sprintf(`{"id":"%d","inputs":[{"name":"IN","datatype":"INT32","shape":[1,1],"data":[%d]}]}`, i, i))
+				if status != http.StatusOK || !strings.Contains(text, fmt.Sprintf(`"data":[%d]`, i)) {
+					t.Errorf("%s %d: status %d: %s", model, i, status, text)
+				}
+			})
+		}
+	}
+	asking.Wait()
+	s.stop()
+
+	content, err := os.ReadFile(path)
+	var list []traceEntry
+	if err == nil {
+		err = json.Unmarshal(content, &list)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, times := map[int]string{}, map[int]map[string]int64{}
+	for _, e := range list {
+		if times[e.ID] == nil {
+			times[e.ID] = map[string]int64{}
+		}
+		switch {
+		case e.Model != "":
+			names[e.ID] = e.Model + " " + e.Request
+		case times[e.ID][e.Timestamps[0].Name] != 0:
+			t.Errorf("%s has %s twice", names[e.ID], e.Timestamps[0].Name)
+		default:
+			times[e.ID][e.Timestamps[0].Name] = e.Timestamps[0].NS
+		}
+	}
+	if len(times) != 8 {
+		t.Fatalf("got %d traces, want 8", len(times))
+	}
+	batch, queued := map[string][4]int64{}, map[int64]bool{}
+	for id, at := range times {
+		model, _, _ := strings.Cut(names[id], " ")
+		order := []int64{at["REQUEST_START"], at["QUEUE_START"], at["COMPUTE_START"], at["COMPUTE_INPUT_END"], at["COMPUTE_OUTPUT_START"], at["COMPUTE_END"]}
+		if order[0] == 0 || !slices.IsSorted(order) || at["REQUEST_END"] < order[4] {
+			t.Errorf("%s: times are %v", names[id], at)
+		}
+		run := [4]int64(order[2:])
+		if other, ok := batch[model]; ok && other != run {
+			t.Errorf("%s: the batch has the times %v, and %v for another request of it", names[id], run, other)
+		}
+		batch[model] = run
+		queued[order[1]] = true
+	}
+	if len(queued) < 4 { // the clock may show two of them the same
+		t.Errorf("eight requests have %d times at which a queue took them", len(queued))
+	}
+}

@@ -17,22 +17,52 @@ type Tensor struct {
 // WantsTensors reports whether Tensor records anything.
 func (t *Trace) WantsTensors() bool { return t != nil && t.tree.config.Tensors }
 
-// Tensor notes a tensor of the request. The bytes are read before it returns.
+// Tensor notes a tensor of the request, unless Memory has no room for its text. The bytes
+// are read before it returns.
 func (t *Trace) Tensor(name Name, tensor, dataType string, shape []int64, data []byte) {
 	if !t.WantsTensors() {
 		return
 	}
+	tree := t.tree
+	most := copies * int64(longest(dataType, len(data)))
+	if !tree.take(most) {
+		tree.mu.Lock()
+		if t.recordingLocked() {
+			tree.omitted++
+		}
+		tree.mu.Unlock()
+		return
+	}
 	shown := &Tensor{Name: tensor, DataType: dataType, Shape: append([]int64(nil), shape...), Data: text(dataType, data)}
-	t.tree.mu.Lock()
-	defer t.tree.mu.Unlock()
+	kept := copies * int64(len(shown.Data))
+	tree.mu.Lock()
 	if t.recordingLocked() {
 		t.Entries = append(t.Entries, Entry{Name: name, Tensor: shown})
+		tree.taken += kept
+	} else {
+		kept = 0
 	}
+	tree.mu.Unlock()
+	tree.give(most - kept)
 }
 
-// sizes are the bytes of an element.
-var sizes = map[string]int{
-	"BOOL": 1, "UINT8": 1, "INT8": 1, "UINT16": 2, "INT16": 2, "UINT32": 4, "INT32": 4, "UINT64": 8, "INT64": 8, "FP32": 4, "FP64": 8,
+// copies is how often a text is in memory at most: as it is printed, in its entry, and as
+// JSON until its trace has been kept.
+const copies = 3
+
+// sizes are the bytes of an element, and those of its longest text with a comma.
+var sizes = map[string]struct{ element, text int }{
+	"BOOL": {1, 4}, "UINT8": {1, 4}, "INT8": {1, 5}, "UINT16": {2, 6}, "INT16": {2, 7}, "UINT32": {4, 11}, "INT32": {4, 12},
+	"UINT64": {8, 21}, "INT64": {8, 21}, "FP32": {4, 16}, "FP64": {8, 25},
+}
+
+// longest bounds the text of n bytes of a tensor.
+func longest(dataType string, n int) int {
+	if dataType == "BYTES" {
+		return n // an element's length takes more than two quotation marks and a comma
+	}
+	s := sizes[dataType]
+	return n / max(s.element, 1) * s.text
 }
 
 // text prints the elements of a tensor.
@@ -40,11 +70,11 @@ func text(dataType string, data []byte) string {
 	if dataType == "BYTES" {
 		return texts(data)
 	}
-	size := sizes[dataType]
+	size := sizes[dataType].element
 	if size == 0 {
 		return ""
 	}
-	b := make([]byte, 0, len(data)/size*4)
+	b := make([]byte, 0, longest(dataType, len(data)))
 	for i := 0; i+size <= len(data); i += size {
 		if i > 0 {
 			b = append(b, ',')

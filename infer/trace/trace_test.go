@@ -137,6 +137,8 @@ func TestTensorsAreRecordedIfAsked(t *testing.T) {
 		want     string
 	}{
 		{"INT32", le.AppendUint32(le.AppendUint32(nil, 1), math.MaxUint32), "1,-1"},
+		{"FP32", le.AppendUint32(nil, math.Float32bits(-1.1754944e-38)), "-1.1754944e-38"},
+		{"FP64", le.AppendUint64(nil, math.Float64bits(-2.2250738585072014e-308)), "-2.2250738585072014e-308"},
 		{"UINT32", le.AppendUint32(nil, math.MaxUint32), "4294967295"},
 		{"BOOL", []byte{1, 0}, "1,0"}, {"UINT8", []byte{65, 200}, "65,200"}, {"INT8", []byte{200}, "-56"},
 		{"INT16", []byte{255, 255}, "-1"}, {"UINT16", []byte{255, 255}, "65535"},

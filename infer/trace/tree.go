@@ -19,9 +19,17 @@ type Config struct {
 	Parent  SpanID
 	State   string
 
+	Memory Memory // for texts of tensors; nil: there is room for all
+
 	IDs  *atomic.Uint64 // the number of the last trace that has begun
 	Now  func() int64   // ns of the clock that schedulers and backends use
-	Done func(*Tree)    // called once, when the tree is complete
+	Done func(*Tree)    // called once, when the tree is complete; its receiver calls Release
+}
+
+// Memory is the account of what texts take, in bytes. Its methods do not wait.
+type Memory interface {
+	Take(n int64) bool // whether there is room
+	Give(n int64)
 }
 
 // Tree is one request of a client with all requests that were made for it.
@@ -35,6 +43,8 @@ type Tree struct {
 	finished  bool     // the front end has called Finish
 	responded bool     // the client's request has a response
 	complete  bool
+	taken     int64 // of Memory
+	omitted   int   // tensors for which Memory had no room
 }
 
 // New makes the tree of a request that a client has sent, and returns the trace of that
@@ -56,6 +66,24 @@ func (tree *Tree) Records() []*Record {
 		records[i] = &t.record
 	}
 	return records
+}
+
+// Omitted returns how many tensors are not recorded for want of memory, of a tree that is
+// complete.
+func (tree *Tree) Omitted() int { return tree.omitted }
+
+// Release gives the memory of texts back, of a tree that is complete.
+func (tree *Tree) Release() {
+	tree.give(tree.taken)
+	tree.taken = 0
+}
+
+func (tree *Tree) take(n int64) bool { return tree.config.Memory == nil || tree.config.Memory.Take(n) }
+
+func (tree *Tree) give(n int64) {
+	if tree.config.Memory != nil && n > 0 {
+		tree.config.Memory.Give(n)
+	}
 }
 
 func (tree *Tree) enterLocked(t *Trace) {

@@ -29,6 +29,7 @@
 //
 // # Memory
 //
-// Complete traces wait in the recorder's queue, at most maxQueued; what comes then is
+// Texts of tensors are charged to the account, as JSON, until their trace has been kept or
+// dropped; a tensor without room is left out, with a line in the log. Complete traces wait in the recorder's queue, at most maxQueued; what comes then is
 // dropped, counted and logged. Texts for files are gathered up to maxGathered bytes.
 package tracing

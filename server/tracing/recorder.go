@@ -57,6 +57,7 @@ func (r *recorder) put(tree *trace.Tree, of *setting) {
 	if r.closed || len(r.queue) >= maxQueued {
 		r.dropped++
 		r.mu.Unlock()
+		tree.Release()
 		return
 	}
 	r.queue = append(r.queue, job{tree: tree, of: of})
@@ -131,7 +132,11 @@ func (r *recorder) do(j job) {
 		defer close(j.done)
 	}
 	if j.tree != nil {
+		defer j.tree.Release() // after a panic too
 		r.sink.keep(j.tree, j.of)
+		if n := j.tree.Omitted(); n > 0 {
+			r.log.Warn().Int("tensors", n).Msg("a trace lacks tensors, the server has no memory left for their texts")
+		}
 	}
 	for _, s := range j.retired {
 		r.sink.retire(s)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // Pair is one setting of a mode. Keys may repeat.
@@ -39,6 +40,8 @@ type Config struct {
 	// Now is the clock of schedulers and backends: ns of CLOCK_MONOTONIC. Required.
 	Now    func() int64
 	Getenv func(string) string // of OTEL_BSP_…; nil: there is none
+	// Memory is charged for texts of tensors; nil charges nothing.
+	Memory *memory.Account
 	Log    zerolog.Logger
 }
 
@@ -185,9 +188,21 @@ func (t *Tracer) Sample(model string, frontEndLast bool, header func(name string
 			c.TraceID = trace.NewTraceID()
 		}
 	}
+	if c.Tensors && t.config.Memory != nil {
+		c.Memory = texts{t.config.Memory}
+	}
 	c.Done = func(tree *trace.Tree) { t.recorder.put(tree, s) }
 	return trace.New(c)
 }
+
+// texts charges texts of tensors.
+type texts struct{ account *memory.Account }
+
+// Take implements trace.Memory. It does not ask others to give way: a scheduler may hold a lock.
+func (m texts) Take(n int64) bool { return m.account.Try(memory.JSON, n) }
+
+// Give implements trace.Memory.
+func (m texts) Give(n int64) { m.account.Give(memory.JSON, n) }
 
 // publishLocked has On say whether a setting in force can sample anything.
 func (t *Tracer) publishLocked() {

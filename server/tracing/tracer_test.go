@@ -9,10 +9,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/infer/trace"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/memory"
 )
 
 // clock counts up.
@@ -384,5 +387,49 @@ func TestOffCostsNothing(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("a request costs %v allocations, want 0", n)
+	}
+}
+
+// TestTextsOfTensorsAreOnTheAccount has tensors traced of which some find no room: those are
+// left out, and all is given back when the trace has been written.
+func TestTextsOfTensorsAreOnTheAccount(t *testing.T) {
+	account := memory.New(memory.Config{Limit: 64 << 20})
+	tracer, path := tracerOf(t, func(c *Config) { c.Level, c.Memory = Tensors, account })
+	root := tracer.Sample("m", false, noHeader)
+	root.Begin("m", 1, "r", 5)
+	free := account.Most(memory.JSON)
+	root.Tensor(trace.QueueInput, "small", "INT32", []int64{1}, []byte{7, 0, 0, 0})
+	used := account.Used(memory.JSON)
+	root.Tensor(trace.QueueInput, "large", "UINT8", []int64{free}, make([]byte, free/4)) // of which each byte can become four, three times
+	root.Tensor(trace.QueueInput, "next", "INT32", []int64{1}, []byte{8, 0, 0, 0})
+	if now := account.Used(memory.JSON); used <= 0 || now != 2*used {
+		t.Errorf("one text takes %d bytes, two take %d", used, now)
+	}
+	root.Responded(true)
+	root.Finish()
+	testkit.Eventually(t, time.Minute, func() bool { return account.Used(memory.JSON) == 0 })
+	if err := tracer.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if text := string(content); err != nil || strings.Count(text, "TENSOR_QUEUE_INPUT") != 2 || !strings.Contains(text, `"data":"7"`) || !strings.Contains(text, `"data":"8"`) {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// TestDroppedTracesGiveTheirMemoryBack ends a trace after its tracer.
+func TestDroppedTracesGiveTheirMemoryBack(t *testing.T) {
+	account := memory.New(memory.Config{Limit: 64 << 20})
+	tracer, _ := tracerOf(t, func(c *Config) { c.Level, c.Memory = Tensors, account })
+	root := tracer.Sample("m", false, noHeader)
+	root.Begin("m", 1, "r", 5)
+	root.Tensor(trace.QueueInput, "small", "INT32", []int64{1}, []byte{7, 0, 0, 0})
+	if err := tracer.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	root.Responded(true)
+	root.Finish()
+	if n := account.Used(memory.JSON); n != 0 {
+		t.Errorf("%d bytes are still charged", n)
 	}
 }
