@@ -93,7 +93,7 @@ var mayImport = map[string][]string{
 	"backend/python":              {"backend", "backend/process", "backend/process/launch", "backend/process/output", "boundary", "conda", "conda/archive", "conda/cache", "infer", "kserve", "memory", "shm"},
 
 	"conda":         {},
-	"conda/archive": {},
+	"conda/archive": {"boundary"},
 	"conda/cache":   {"boundary", "conda/archive"},
 
 	"ipc":         {"boundary", "shm"},

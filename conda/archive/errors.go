@@ -1,7 +1,12 @@
 package archive
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
 )
 
 // Error says why an archive was refused, or at which entry its unpacking ended. The
@@ -21,8 +26,61 @@ func (e *Error) Error() string {
 	if e.Entry == "" {
 		return text
 	}
-	return fmt.Sprintf("entry %q: %s", e.Entry, text)
+	return fmt.Sprintf("entry %q: %s", shortened(e.Entry), text)
 }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// shortened cuts names for messages: an archive may have names of a mebibyte.
+func shortened(name string) string {
+	const most = 512
+	if len(name) <= most {
+		return name
+	}
+	return name[:most] + "…"
+}
+
+// Triton's texts, which are those of libarchive.
+const (
+	refusedHeader = "archive_write_header() failed with error code = -25 error message is "
+	damagedHeader = "archive_read_next_header() failed with error code = -30 error message is "
+	damagedData   = "archive_read_data_block() failed with error code = -30"
+	failedWrite   = "archive_write_data_block() failed with error code = -25, error message is "
+)
+
+// errTrailing is what a file has after its archive.
+var errTrailing = errors.New("bytes follow the end of the archive that are no part of it")
+
+// sourceError is an error of the caller's reader, in contrast to one of a decompressor.
+type sourceError struct{ err error }
+
+func (e *sourceError) Error() string { return "read the archive: " + e.err.Error() }
+func (e *sourceError) Unwrap() error { return e.err }
+
+// readError is what an error means that came from reading the archive, apart from where
+// in it: an *Error without an entry, an error of the source, or the end of the context.
+func readError(err error) error {
+	var refused *Error
+	var source *sourceError
+	switch {
+	case errors.As(err, &refused), errors.As(err, &source), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, io.ErrUnexpectedEOF), err == io.EOF:
+		return &Error{Reason: "the archive is cut off"}
+	}
+	return &Error{Reason: "the archive is damaged", Err: err}
+}
+
+// diskError is what an error of the kernel means to an entry.
+func diskError(entry, doing string, err error) *Error {
+	switch {
+	case errors.Is(err, unix.ENOSPC):
+		doing += "; free space in the file system, or name a directory in another one"
+	case errors.Is(err, unix.EDQUOT):
+		doing += "; the user's quota is used up"
+	case errors.Is(err, unix.EFBIG):
+		doing += "; the file is larger than the process or the file system allows"
+	}
+	return &Error{Entry: entry, Reason: doing, Err: err}
+}

@@ -62,7 +62,7 @@ func (l Limits) Validate() error {
 	return nil
 }
 
-// Progress is how far an unpacking is. Unpack adds to it; others read it at any time.
+// Progress is how far one unpacking is. Unpack adds to it; others read it at any time.
 type Progress struct {
 	Read    atomic.Int64 // bytes of the archive that were read, of its size
 	Written atomic.Int64 // bytes of content that were written to files

@@ -1,12 +1,25 @@
 package archive
 
 import (
+	"archive/tar"
+	"bufio"
 	"context"
 	"errors"
 	"io"
 	"os"
+	"sync"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/boundary"
+)
+
+// Blocks between the goroutines.
+const (
+	sourceBlocks   = 4
+	unpackedBlocks = 8
+	blockBytes     = 256 << 10
 )
 
 // Unpack makes the entries of an archive below root, an empty directory. source gives
@@ -15,11 +28,130 @@ import (
 // Read that is under way; it leaves no goroutine. Errors are an *Error, what source
 // returned, wrapped, or the cause of ctx.
 func Unpack(ctx context.Context, source io.Reader, root *os.Root, options Options) (Summary, error) {
-	return Summary{}, errors.ErrUnsupported
+	if err := options.Limits.Validate(); err != nil {
+		return Summary{}, err
+	}
+	progress := options.Progress
+	if progress == nil {
+		progress = &Progress{}
+	}
+	p := &pipeline{limits: options.Limits.WithDefaults(), progress: progress, log: options.Log}
+	p.ctx, p.fail = context.WithCancelCause(ctx)
+	err := boundary.Run(p.log, boundary.Models, func() error { return p.run(source, root) })
+	p.fail(err) // the first error ends all goroutines, and counts
+	p.group.Wait()
+	if err != nil {
+		return Summary{}, context.Cause(p.ctx)
+	}
+	return Summary{Format: p.format.name, Read: progress.Read.Load(), Written: progress.Written.Load(), Files: progress.Files.Load()}, nil
 }
 
-// Sync makes what lies below root durable, with one system call for the whole file
-// system.
+// pipeline is one unpacking.
+type pipeline struct {
+	ctx      context.Context // of one unpacking, and so is the pipeline
+	fail     context.CancelCauseFunc
+	limits   Limits
+	progress *Progress
+	log      zerolog.Logger
+	format   format
+	group    sync.WaitGroup // the goroutines that read and decompress
+}
+
+func (p *pipeline) run(source io.Reader, root *os.Root) (err error) {
+	content, err := p.open(source)
+	if err != nil {
+		return err
+	}
+	e := &entries{limits: p.limits, progress: p.progress, in: &ended{in: content}}
+	e.tar = tar.NewReader(e.in)
+	if e.tree, err = newTree(root, e.made); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.tree.close()) }()
+	e.writers = startWriters(p.ctx, p.fail, p.log, p.progress)
+	e.writers.empty = e.tree.timesByDescriptor()
+	ended := false
+	defer func() {
+		if !ended { // a panic goes by here
+			p.fail(errors.New("unpacking has ended"))
+			e.writers.end()
+		}
+	}()
+	err = e.unpack()
+	if err != nil {
+		p.fail(err)
+	}
+	ended = true
+	e.writers.end()
+	return errors.Join(err, context.Cause(p.ctx))
+}
+
+// open starts the goroutines that read and decompress and returns what they make.
+func (p *pipeline) open(source io.Reader) (io.Reader, error) {
+	read := newStream(p.ctx, sourceBlocks, blockBytes)
+	p.start(func() {
+		read.fill(&sourceReader{source}, func(n int) error {
+			p.progress.Read.Add(int64(n))
+			return nil
+		})
+	})
+	in := bufio.NewReaderSize(read, 64<<10)
+	var err error
+	if p.format, err = recognise(in); err != nil {
+		return nil, err
+	}
+	if p.format.decompress == nil {
+		return in, nil
+	}
+	unpacked := newStream(p.ctx, unpackedBlocks, blockBytes)
+	p.start(func() {
+		total := int64(0)
+		unpacked.fill(&lazyReader{in: in, open: p.format.decompress}, func(n int) error {
+			total += int64(n)
+			return checkRatio(total, p.progress.Read.Load(), p.limits.Ratio)
+		})
+	})
+	return unpacked, nil
+}
+
+func (p *pipeline) start(f func()) {
+	p.group.Go(boundary.Guard(p.log, boundary.Models, f, func(err error) { p.fail(err) }))
+}
+
+// sourceReader tells errors of the source from those of a decompressor.
+type sourceReader struct{ in io.Reader }
+
+// Read implements io.Reader.
+func (s *sourceReader) Read(p []byte) (int, error) {
+	n, err := s.in.Read(p)
+	if err != nil && err != io.EOF {
+		err = &sourceError{err}
+	}
+	return n, err
+}
+
+// lazyReader opens a decompressor in the goroutine that reads from it, and closes it
+// after its last byte.
+type lazyReader struct {
+	in   *bufio.Reader
+	open func(*bufio.Reader) (io.Reader, error)
+	out  io.Reader
+}
+
+// Read implements io.Reader.
+func (l *lazyReader) Read(p []byte) (int, error) {
+	if l.out == nil {
+		out, err := l.open(l.in)
+		if err != nil {
+			return 0, midway(err)
+		}
+		l.out = out
+	}
+	return l.out.Read(p)
+}
+
+// Sync makes what lies below root durable, with one system call for its whole file
+// system: files, directories and names.
 func Sync(root *os.Root) error {
 	directory, err := root.Open(".")
 	if err != nil {

@@ -1,0 +1,145 @@
+package archive
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/bzip2"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"github.com/mikelolasagasti/xz"
+)
+
+// What a compression may have us keep in memory.
+const (
+	zstdWindow = 128 << 20 // as the zstd command has it without --long
+	xzWindow   = 64 << 20  // as xz -9 makes it
+)
+
+const blockSize = 512 // of tar
+
+// format is one of the five kinds of archives.
+type format struct {
+	name       string // as in Summary
+	compressed string // by what, "" if it is not
+	begins     func(head []byte) bool
+	decompress func(in *bufio.Reader) (io.Reader, error)
+}
+
+// formats are tried in this order.
+var formats = []format{
+	{"tar.gz", "gzip", magic("\x1f\x8b"), func(in *bufio.Reader) (io.Reader, error) { return &members{in: in}, nil }},
+	{"tar.zst", "zstd", beginsZstd, func(in *bufio.Reader) (io.Reader, error) {
+		// With a concurrency of one it decodes in the goroutine that reads, behind its boundary.
+		return zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow))
+	}},
+	{"tar.bz2", "bzip2", magic("BZh"), func(in *bufio.Reader) (io.Reader, error) { return bzip2.NewReader(in), nil }},
+	{"tar.xz", "xz", magic("\xfd7zXZ\x00"), func(in *bufio.Reader) (io.Reader, error) { return xz.NewReader(in, xzWindow) }},
+	{"tar", "", beginsTar, nil},
+}
+
+// recognise looks at the first bytes of an archive.
+func recognise(in *bufio.Reader) (format, error) {
+	head, err := in.Peek(blockSize)
+	if err != nil && err != io.EOF {
+		return format{}, readError(err)
+	}
+	for _, f := range formats {
+		if f.begins(head) {
+			return f, nil
+		}
+	}
+	const refused = "archive_read_open_filename() failed.: "
+	if len(head) == 0 {
+		return format{}, &Error{Reason: refused + "the file is empty"}
+	}
+	for _, other := range []struct{ magic, name string }{{"PK\x03\x04", "zip"}, {"hsqs", "squashfs"}} {
+		if bytes.HasPrefix(head, []byte(other.magic)) {
+			return format{}, &Error{Reason: refused + "the file is a " + other.name + " archive; pack the environment as tar.gz or tar.zst"}
+		}
+	}
+	return format{}, &Error{Reason: fmt.Sprintf("%sthe file begins with % x and is no tar archive, bare or compressed by gzip, zstd, bzip2 or xz", refused, head[:min(len(head), 8)])}
+}
+
+func magic(text string) func([]byte) bool {
+	return func(head []byte) bool { return bytes.HasPrefix(head, []byte(text)) }
+}
+
+// beginsZstd knows frames and the skippable frames that pzstd puts before them.
+func beginsZstd(head []byte) bool {
+	return magic("\x28\xb5\x2f\xfd")(head) || len(head) > 4 && head[0]&0xf0 == 0x50 && magic("\x2a\x4d\x18")(head[1:])
+}
+
+// beginsTar asks the reader of headers, which looks at the checksum. A block of zeros is
+// the end of an archive without entries.
+func beginsTar(head []byte) bool {
+	if len(head) < blockSize {
+		return false
+	}
+	_, err := tar.NewReader(bytes.NewReader(head)).Next()
+	return err != tar.ErrHeader
+}
+
+// members reads a file of gzip members one after another, as gzip, pigz and bgzip write
+// them. Zeros between and after them are padding.
+type members struct {
+	in   *bufio.Reader
+	gzip *gzip.Reader // of the current member
+}
+
+// Read implements io.Reader.
+func (m *members) Read(p []byte) (int, error) {
+	for {
+		if m.gzip != nil {
+			if n, err := m.gzip.Read(p); n > 0 || err != io.EOF {
+				if err == io.EOF {
+					err = nil // asked again, it says so again
+				}
+				return n, err
+			}
+		}
+		if err := m.next(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// next begins the next member, or returns io.EOF.
+func (m *members) next() (err error) {
+	if m.gzip == nil {
+		if m.gzip, err = gzip.NewReader(m.in); err != nil {
+			return midway(err)
+		}
+		m.gzip.Multistream(false)
+		return nil
+	}
+	for {
+		head, err := m.in.Peek(1)
+		if err != nil {
+			return err // io.EOF: the end
+		}
+		if head[0] != 0 {
+			break
+		}
+		_, _ = m.in.Discard(1)
+	}
+	if head, err := m.in.Peek(2); err != nil || head[0] != 0x1f || head[1] != 0x8b {
+		return errTrailing
+	}
+	if err := m.gzip.Reset(m.in); err != nil {
+		return midway(err)
+	}
+	m.gzip.Multistream(false)
+	return nil
+}
+
+// midway makes an end of file an unexpected one.
+func midway(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

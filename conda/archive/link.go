@@ -1,0 +1,199 @@
+package archive
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const outside = "; pack the environment with conda-pack, or name its directory instead of an archive"
+
+// checkTarget looks at the target of a symbolic link that lies in a directory of so many
+// components.
+//
+// A target is ".." any number of times and then names. The directory of a link is reached
+// through directories alone, so each ".." leads to the directory above, and as long as
+// there are no more of them than components, the names begin inside. Names may be other
+// links, for which the same holds. Only a ".." after a name may lead anywhere, as the name
+// may be a link: upward reports it, and leaves looks at it when all entries are there.
+func checkTarget(depth int, target string) (upward bool, err error) {
+	switch {
+	case target == "":
+		return false, &Error{Reason: "is a symbolic link without a target"}
+	case target[0] == '/':
+		return false, &Error{Reason: fmt.Sprintf("is a symbolic link to %q, outside the archive%s", shortened(target), outside)}
+	case len(target) > maxTarget:
+		return false, &Error{Reason: fmt.Sprintf("is a symbolic link to a name of %d bytes, at most %d are possible", len(target), maxTarget)}
+	}
+	if err := checkCharacters("the target of the symbolic link", target); err != nil {
+		return false, err
+	}
+	named := false
+	for component := range strings.SplitSeq(target, "/") {
+		switch component {
+		case "", ".":
+		case "..":
+			if depth--; depth < 0 {
+				return false, outwardError(target)
+			}
+			upward = upward || named
+		default:
+			depth++
+			named = true
+		}
+	}
+	return upward, nil
+}
+
+func outwardError(target string) error {
+	return &Error{Reason: fmt.Sprintf("is a symbolic link to %q, which leads outside the archive%s", shortened(target), outside)}
+}
+
+// symlink makes a symbolic link.
+func (t *tree) symlink(name, target string, mtime unix.Timespec) error {
+	above, _ := splitName(name)
+	upward, err := checkTarget(depthOf(above), target)
+	if err != nil {
+		return err
+	}
+	if upward {
+		if err := t.remember(name); err != nil {
+			return err
+		}
+		t.upward = append(t.upward, name)
+	}
+	return t.place(name, "make the symbolic link", func(parent int, base string) error {
+		if err := unix.Symlinkat(target, parent, base); err != nil {
+			return err
+		}
+		return setTime(parent, base, mtime)
+	})
+}
+
+func depthOf(directory string) int {
+	if directory == "" {
+		return 0
+	}
+	return strings.Count(directory, "/") + 1
+}
+
+// link makes a hard link to what an entry before has made.
+func (t *tree) link(name, target string, mtime unix.Timespec) error {
+	switch target {
+	case name:
+		return &Error{Reason: "is a hard link to itself"}
+	case "":
+		return &Error{Reason: "is a hard link to the directory itself"}
+	}
+	above, base := splitName(target)
+	missing := &Error{Reason: fmt.Sprintf("is a hard link to %q, which no entry before has made", shortened(target))}
+	from, err := t.existing(above, target)
+	if err == unix.ENOENT {
+		return missing
+	}
+	if err != nil {
+		return asDiskError("open the target of the hard link", err)
+	}
+	defer unix.Close(from)
+	var stat unix.Stat_t
+	if err := unix.Fstatat(from, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT {
+		return missing
+	} else if err != nil {
+		return diskError("", "look at the target of the hard link", err)
+	}
+	switch stat.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+	case unix.S_IFLNK:
+		// A second name for a relative link would lead elsewhere: it is a link of its own,
+		// and checked where it lies.
+		text, err := readlink(from, base)
+		if err != nil {
+			return diskError("", "read the target of the hard link", err)
+		}
+		return t.symlink(name, text, mtime)
+	default:
+		return &Error{Reason: fmt.Sprintf("is a hard link to the directory %q", shortened(target))}
+	}
+	return t.place(name, "make the hard link", func(parent int, to string) error {
+		return unix.Linkat(from, base, parent, to, 0)
+	})
+}
+
+func readlink(parent int, base string) (string, error) {
+	buffer := make([]byte, maxTarget+1)
+	n, err := unix.Readlinkat(parent, base, buffer)
+	return string(buffer[:max(n, 0)]), err
+}
+
+// checkUpward looks at the links that have ".." after a name, when all entries are made.
+func (t *tree) checkUpward() error {
+	for _, name := range t.upward {
+		above, base := splitName(name)
+		parent, err := t.existing(above, name)
+		if err != nil {
+			return asDiskError("open the directory of the symbolic link", err)
+		}
+		target, err := readlink(parent, base)
+		_ = unix.Close(parent)
+		if err == unix.EINVAL {
+			continue // a later entry of the same name is no link
+		}
+		if err != nil {
+			return diskError(name, "read the symbolic link", err)
+		}
+		if t.leaves(above, target) {
+			return &Error{Entry: name, Reason: outwardError(target).Error()}
+		}
+	}
+	return nil
+}
+
+// leaves reports whether a link in a directory leads out of the tree, by going its way
+// as the kernel would. A component that is missing stands for a directory.
+func (t *tree) leaves(directory, target string) bool {
+	var at []string
+	if directory != "" {
+		at = strings.Split(directory, "/")
+	}
+	todo := strings.Split(target, "/")
+	for links := 0; len(todo) > 0; {
+		component := todo[0]
+		todo = todo[1:]
+		switch component {
+		case "", ".":
+			continue
+		case "..":
+			if len(at) == 0 {
+				return true
+			}
+			at = at[:len(at)-1]
+			continue
+		}
+		text, isLink := t.linkAt(strings.Join(at, "/"), component)
+		if !isLink {
+			at = append(at, component)
+			continue
+		}
+		if links++; links > 40 {
+			return false // Linux gives up as well
+		}
+		if strings.HasPrefix(text, "/") {
+			return true
+		}
+		todo = slices.Concat(strings.Split(text, "/"), todo)
+	}
+	return false
+}
+
+// linkAt returns the target of a symbolic link.
+func (t *tree) linkAt(directory, base string) (target string, isLink bool) {
+	parent, err := t.existing(directory, directory)
+	if err != nil {
+		return "", false
+	}
+	defer unix.Close(parent)
+	target, err = readlink(parent, base)
+	return target, err == nil
+}

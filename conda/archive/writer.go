@@ -1,0 +1,186 @@
+package archive
+
+import (
+	"context"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/boundary"
+)
+
+const (
+	batchBytes = 512 << 10 // content in one batch
+	batchFiles = 16        // files in one: each is open from its making to its writing
+	mostWriter = 8         // writers at once: more only wait for the locks of the file system
+)
+
+// file is a file that has its name and is open for its content.
+//
+// Ownership: parts counts the parts that are still to be written, and one for the reader
+// of entries until it has queued the last. Who brings it to zero finishes the file:
+// nobody else has its descriptor then.
+type file struct {
+	fd    int
+	entry string
+	mode  uint32
+	mtime unix.Timespec
+	parts atomic.Int32
+}
+
+// part is a range of a batch's buffer and where it goes.
+type part struct {
+	file     *file
+	from, to int
+	offset   int64 // in the file
+}
+
+// batch is content of several small files or a piece of a large one. It belongs to the
+// reader of entries until it is queued, then to one writer, which gives it back by free.
+type batch struct {
+	buffer []byte
+	used   int
+	parts  []part
+}
+
+// writers write what the reader of entries has put into batches.
+type writers struct {
+	ctx      context.Context // of one unpacking, and so are its writers
+	fail     context.CancelCauseFunc
+	progress *Progress
+	empty    bool // utimensat takes a descriptor alone
+
+	queue   chan *batch // sent and closed by the reader of entries; has room for all batches
+	free    chan *batch // sent by writers; has room for all batches
+	current *batch      // that the reader of entries fills
+	group   sync.WaitGroup
+}
+
+func startWriters(ctx context.Context, fail context.CancelCauseFunc, log zerolog.Logger, progress *Progress) *writers {
+	n := max(2, min(runtime.GOMAXPROCS(0), mostWriter))
+	batches := 2*n + 2
+	w := &writers{ctx: ctx, fail: fail, progress: progress, queue: make(chan *batch, batches), free: make(chan *batch, batches)}
+	for range batches {
+		w.free <- &batch{}
+	}
+	for range n {
+		w.group.Go(boundary.Guard(log, boundary.Models, w.write, func(err error) { fail(err) }))
+	}
+	return w
+}
+
+// room returns space for content, at most want bytes, and flushes when there is none. The
+// caller says by add how much of it is used.
+func (w *writers) room(want int64) ([]byte, error) {
+	if b := w.current; b != nil && (b.used == len(b.buffer) || len(b.parts) >= batchFiles) {
+		w.flush()
+	}
+	if w.current == nil {
+		select {
+		case w.current = <-w.free:
+		case <-w.ctx.Done():
+			return nil, context.Cause(w.ctx)
+		}
+		if w.current.buffer == nil {
+			w.current.buffer = make([]byte, batchBytes)
+		}
+	}
+	b := w.current
+	return b.buffer[b.used:min(int64(b.used)+want, int64(len(b.buffer)))], nil
+}
+
+// add says that the next n bytes of room belong into f.
+func (w *writers) add(f *file, n int, offset int64) {
+	b := w.current
+	f.parts.Add(1)
+	b.parts = append(b.parts, part{f, b.used, b.used + n, offset})
+	b.used += n
+}
+
+func (w *writers) flush() {
+	if w.current != nil {
+		w.queue <- w.current
+		w.current = nil
+	}
+}
+
+// end waits until all is written, or after a failure, until all files are closed.
+func (w *writers) end() {
+	w.flush()
+	close(w.queue)
+	w.group.Wait()
+}
+
+// write is one writer. After a failure it goes on to take batches, as the files in them
+// have to be closed.
+func (w *writers) write() {
+	for b := range w.queue {
+		for _, p := range b.parts {
+			if w.ctx.Err() == nil {
+				if err := w.put(p.file, b.buffer[p.from:p.to], p.offset); err != nil {
+					w.fail(diskError(p.file.entry, failedWrite+"content is not written", err))
+				}
+			}
+			w.release(p.file)
+		}
+		b.parts, b.used = b.parts[:0], 0
+		w.free <- b
+	}
+}
+
+func (w *writers) put(f *file, content []byte, offset int64) error {
+	for len(content) > 0 {
+		n, err := unix.Pwrite(f.fd, content, offset)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		w.progress.Written.Add(int64(n))
+		content, offset = content[n:], offset+int64(n)
+	}
+	return nil
+}
+
+// release gives up one share of a file. With the last the file gets its mode, whatever
+// the umask made of it, and its time, and is closed.
+func (w *writers) release(f *file) {
+	if f.parts.Add(-1) > 0 {
+		return
+	}
+	if w.ctx.Err() == nil {
+		err := unix.Fchmod(f.fd, f.mode)
+		if err == nil {
+			err = w.setTime(f)
+		}
+		if err != nil {
+			w.fail(diskError(f.entry, "set mode and time of the file", err))
+		}
+	}
+	if err := unix.Close(f.fd); err != nil && err != unix.EINTR {
+		w.fail(diskError(f.entry, failedWrite+"content is not written", err))
+	}
+}
+
+func (w *writers) setTime(f *file) error {
+	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, f.mtime}
+	if w.empty {
+		return unix.UtimesNanoAt(f.fd, "", times, unix.AT_EMPTY_PATH)
+	}
+	return unix.UtimesNanoAt(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(f.fd), times, 0)
+}
+
+// timespec brings a time into what file systems hold: from 1970 to 2242.
+func timespec(t time.Time) unix.Timespec {
+	seconds := t.Unix()
+	if seconds < 0 || seconds > 1<<33 {
+		return unix.NsecToTimespec(max(0, min(seconds, 1<<33)) * int64(time.Second))
+	}
+	return unix.Timespec{Sec: seconds, Nsec: int64(t.Nanosecond())}
+}
