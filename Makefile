@@ -75,6 +75,14 @@ test-long: build venvs environments client-venv ## the tests that search at rand
 integration: build venvs environments client-venv ## the tests of the real binary with real Pythons alone
 	$(PROGRESS) $(RACE) -timeout 20m ./integration/...
 
+.PHONY: test-gpu
+test-gpu: ## the tests that need a CUDA device, and libraries that use it (torch, cupy, jax) where PYTHON has them
+	$(PYTHON) -m pytest -q -rs -p no:cacheprovider stub/tests/test_gpu_*.py
+
+.PHONY: bench-gpu
+bench-gpu: ## what tensors on the CUDA device of this machine cost
+	$(PYTHON) bench/gpu/tensors.py
+
 .PHONY: differential
 differential: build venvs environments client-venv ## the tests that compare with the real Triton in YARDSTICK (~/.cache/triton-yardstick)
 	@test -x '$(YARDSTICK)/tritonserver' || echo 'no Triton in $(YARDSTICK): these tests will be skipped'

@@ -1,21 +1,29 @@
-"""Tensors from and to other libraries by DLPack, for memory of the CPU.
+"""Tensors from and to other libraries by DLPack, on the CPU and on CUDA devices.
 
 Export. numpy makes the capsule where it can (1.22), over an array whose base holds the Tensor: then its destructor and
 its deleter are C, which may run at any moment, even while an exception is on its way. What numpy cannot say, bool in
-older versions and BF16, is written into the structure afterwards. For older versions there is a capsule of our own.
+older versions, BF16 and memory of a device, is written into the structure afterwards. For older versions there is a
+capsule of our own.
 
-Import. The capsule is renamed, the memory is read through an array, and the producer's deleter runs with its last view.
+Import. The capsule is renamed, and the producer's deleter runs once, in the thread that lets go of the memory last:
+of its last view, or of the tensor. Until the renaming it is the producer's, whose destructor releases what was refused.
+
+Order. A producer on a device is given our private stream, lets it wait for its own work, and we wait for that stream.
+A bare capsule says nothing of order: its maker has seen to it, or its work is in the legacy default stream.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Any
 
 import numpy as np
 
+from . import cuda
 from .datatypes import DLPACK, FROM_DLPACK, STORAGE
 from .error import TritonModelException
+from .memory import DeviceMemory
 
 _CPU = 1
 _CUDA = 2
@@ -23,6 +31,9 @@ _CUDA_HOST = 3
 
 _FRESH = b"dltensor"
 _USED = b"used_dltensor"  # capsules keep the pointer: module level, so that it lives as long as they may
+_FRESH_VERSIONED = b"dltensor_versioned"
+_USED_VERSIONED = b"used_dltensor_versioned"
+_VERSION = (1, 0)  # the newest that is understood; all of major version 1 have the same structure
 
 _BFLOAT = 4
 
@@ -31,20 +42,34 @@ class _DataType(ctypes.Structure):
     _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
 
 
+_TENSOR = (
+    ("data", ctypes.c_void_p),
+    ("device_type", ctypes.c_int32),
+    ("device_id", ctypes.c_int32),
+    ("ndim", ctypes.c_int32),
+    ("dtype", _DataType),
+    ("shape", ctypes.POINTER(ctypes.c_int64)),
+    ("strides", ctypes.POINTER(ctypes.c_int64)),
+    ("byte_offset", ctypes.c_uint64),
+)
+
+
 class _Managed(ctypes.Structure):
     """DLManagedTensor, its DLTensor written out in place."""
 
+    _fields_ = (*_TENSOR, ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+class _Versioned(ctypes.Structure):
+    """DLManagedTensorVersioned, its DLTensor written out in place. Of other major versions flags and tensor differ."""
+
     _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("dtype", _DataType),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
         ("context", ctypes.c_void_p),
         ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        *_TENSOR,
     )
 
 
@@ -70,9 +95,26 @@ class _Holder:
 
     __slots__ = ("__array_interface__", "owner")
 
-    def __init__(self, address: int, dtype: np.dtype, shape: tuple[int, ...], owner: object) -> None:
+    def __init__(
+        self,
+        address: int,
+        dtype: np.dtype,
+        shape: tuple[int, ...],
+        owner: object,
+        strides: tuple[int, ...] | None = None,
+    ) -> None:
         self.owner = owner
-        self.__array_interface__ = {"data": (address, False), "shape": shape, "typestr": dtype.str, "version": 3}
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": shape,
+            "typestr": dtype.str,
+            "strides": strides,
+            "version": 3,
+        }
+
+
+_stand_in = ctypes.c_uint64()
+_STAND_IN = ctypes.addressof(_stand_in)
 
 
 def export(tensor: object, memory: np.ndarray, code: int) -> object:
@@ -91,47 +133,85 @@ def export(tensor: object, memory: np.ndarray, code: int) -> object:
     return capsule
 
 
+def export_device(tensor: object, memory: DeviceMemory, shape: tuple[int, ...], code: int) -> object:
+    """Make a capsule over memory of a device, as `export` does."""
+    wanted = DLPACK[code]
+    assert wanted is not None
+    # An array of this shape for numpy, all of whose elements are one byte of the host. No consumer sees it.
+    holder = _Holder(_STAND_IN, np.dtype(np.uint8), shape, tensor, (0,) * len(shape))
+    shared: Any = np.asarray(holder)
+    if hasattr(shared, "__dlpack__"):
+        capsule: object = shared.__dlpack__()
+    else:
+        capsule = _export_without_numpy(tensor, shared, wanted)
+    managed = _Managed.from_address(_get_pointer(capsule, _FRESH))
+    managed.data = memory.address
+    managed.device_type, managed.device_id = _CUDA, memory.device
+    managed.strides = None
+    managed.dtype.code, managed.dtype.bits = wanted
+    return capsule
+
+
 class _Owner:
     """Runs the producer's deleter when nothing looks at its memory any more."""
 
-    __slots__ = ("_address",)
+    __slots__ = ("_address", "_form", "_process")
 
-    def __init__(self, address: int) -> None:
+    def __init__(self, address: int, form: type[_Managed | _Versioned], process: int = 0) -> None:
         self._address = address
+        self._form: Any = form
+        self._process = process  # the only one that may run it, 0 for any
 
-    def __del__(self) -> None:
-        deleter = _Managed.from_address(self._address).deleter
+    # What it calls is bound here: at the end of the interpreter the names of the module may be gone.
+    def __del__(self, _call: Any = _call_deleter, _pid: Any = os.getpid) -> None:
+        if self._process and self._process != _pid():
+            return  # a child of the model's process, in which CUDA must not be called
+        deleter = self._form.from_address(self._address).deleter
         if deleter:
-            _call_deleter(deleter)(self._address)
+            _call(deleter)(self._address)
 
 
-def consume(source: Any) -> tuple[int, np.ndarray]:
-    """Take over a capsule, or that of an object which makes one: the data type and an array over its memory.
+def consume(source: Any) -> tuple[int, tuple[int, ...], np.ndarray | DeviceMemory]:
+    """Take over a capsule, or that of an object which makes one: data type, shape, and the memory.
 
-    BF16 comes as 16-bit integers.
+    Memory of the CPU is an array, of 16-bit integers for BF16.
     """
     capsule = source
     if type(source).__name__ != "PyCapsule":
         capsule = _ask(source)
-    if not _is_valid(capsule, _FRESH):
+    form: Any = _Managed
+    fresh, used = _FRESH, _USED
+    if _is_valid(capsule, _FRESH_VERSIONED):
+        form, fresh, used = _Versioned, _FRESH_VERSIONED, _USED_VERSIONED
+    elif not _is_valid(capsule, _FRESH):
         raise TritonModelException("DLPack capsule is not usable: it has been consumed or holds no tensor.")
-    address = _get_pointer(capsule, _FRESH)
-    managed = _Managed.from_address(address)
-    if managed.device_type == _CUDA:
-        raise _no_gpu()
-    if managed.device_type not in (_CPU, _CUDA_HOST):
+    address = _get_pointer(capsule, fresh)
+    managed = form.from_address(address)
+    if form is _Versioned and managed.major != _VERSION[0]:
+        raise TritonModelException(
+            f"DLPack capsule is of version {managed.major}.{managed.minor}, want {_VERSION[0]}, or one without version."
+        )
+    on_device = managed.device_type == _CUDA
+    if not on_device and managed.device_type not in (_CPU, _CUDA_HOST):
         raise _unknown_device(managed.device_type)
+    if on_device:
+        _device(managed.device_id)
     shape = tuple(managed.shape[: managed.ndim]) if managed.ndim else ()
     _check_layout(managed, shape)
     code = _triton_code(managed.dtype)
     dtype = STORAGE[code]
     assert dtype is not None
-    _set_name(capsule, _USED)
-    owner = _Owner(address)
+    _set_name(capsule, used)
+    at = (managed.data or 0) + managed.byte_offset
+    if on_device:
+        size = dtype.itemsize
+        for dimension in shape:
+            size *= dimension
+        return code, shape, DeviceMemory(managed.device_id, at, size, _Owner(address, form, os.getpid()))
+    owner = _Owner(address, form)
     if 0 in shape:
-        return code, np.empty(shape, dtype)
-    holder = _Holder(managed.data + managed.byte_offset, dtype, shape, owner)
-    return code, np.asarray(holder)
+        return code, shape, np.empty(shape, dtype)
+    return code, shape, np.asarray(_Holder(at, dtype, shape, owner))
 
 
 def _ask(source: Any) -> object:
@@ -141,28 +221,77 @@ def _ask(source: Any) -> object:
             "Provided tensor is not supported. Tensor must be a DLPack capsule         "
             "or have `__dlpack__` and `__dlpack_device__` attributes"
         )
-    device = source.__dlpack_device__()[0]
-    if device == _CUDA:
-        raise _no_gpu()
-    if device not in (_CPU, _CUDA_HOST):
-        raise _unknown_device(device)
-    capsule: object = source.__dlpack__(stream=None)
+    kind, number = source.__dlpack_device__()
+    if kind == _CUDA:
+        capsule = _ask_on_device(source, _device(int(number)))
+    elif kind in (_CPU, _CUDA_HOST):
+        capsule, _ = _call(source, None)
+    else:
+        raise _unknown_device(kind)
     if type(capsule).__name__ != "PyCapsule":
         raise TypeError(f"Object of type '{type(capsule).__name__}' is not an instance of 'capsule'")
     return capsule
 
 
-def _no_gpu() -> TritonModelException:
-    return TritonModelException(
-        "DLPack capsule passed pointer to memory allocated on GPU device,           when GPU is not available"
-    )
+def _ask_on_device(source: Any, device: cuda.Device) -> object:
+    """Have an object on a device make its capsule, and wait until its bytes are there."""
+    try:
+        stream = device.stream()
+    except cuda.CudaError as error:
+        raise TritonModelException("Failed to create a CUDA stream for a DLPack call.") from error
+    try:
+        device.__enter__()
+    except cuda.CudaError as error:
+        raise TritonModelException("Failed to get current CUDA device id.") from error
+    try:
+        capsule, ordered = _call(source, stream)
+        try:
+            if ordered:
+                device.synchronize(stream)
+            else:
+                device.synchronize_all()
+        except cuda.CudaError as error:
+            raise TritonModelException(f"Failed to synchronize CUDA device with id {device.number}") from error
+    finally:
+        device.__exit__()
+    return capsule
+
+
+def _call(source: Any, stream: int | None) -> tuple[Any, bool]:
+    """Call `__dlpack__` as the producer knows it: the capsule, and whether the producer was told of the stream.
+
+    Of versioned capsules read-only memory may come; there is no telling by another way what a producer knows.
+    """
+    try:
+        return source.__dlpack__(stream=stream, max_version=_VERSION), True
+    except TypeError:
+        pass
+    try:
+        return source.__dlpack__(stream=stream), True
+    except TypeError:
+        pass
+    return source.__dlpack__(), False
+
+
+def _device(number: int) -> cuda.Device:
+    """The device that a tensor is on; what Triton says where there is none."""
+    try:
+        return cuda.device(number)
+    except cuda.Forked as error:
+        raise TritonModelException(str(error)) from None
+    except cuda.Unavailable as error:
+        raise TritonModelException(
+            "DLPack capsule passed pointer to memory allocated on GPU device,           when GPU is not available"
+        ) from error
+    except cuda.CudaError as error:
+        raise TritonModelException("Failed to create a CUDA stream for a DLPack call.") from error
 
 
 def _unknown_device(device: int) -> TritonModelException:
     return TritonModelException(f"DLDevice type {int(device)} is not support by Python backend.")
 
 
-def _check_layout(managed: _Managed, shape: tuple[int, ...]) -> None:
+def _check_layout(managed: Any, shape: tuple[int, ...]) -> None:
     """Refuse all but C order. Triton lets an outermost stride pass that leaves gaps, and misreads the tensor."""
     if not managed.strides:
         return

@@ -1,4 +1,4 @@
-"""Where tensors lie: the memory that a BLS request prefers, and the free bytes that leak tests look at."""
+"""Where tensors lie: on devices, where a BLS request prefers, and the free bytes that leak tests look at."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any, Tuple
 
 from . import runtime
 from .binding import MODULE, Bound, BoundEnum, Mismatch, Unmakeable, as_integer, checked, incompatible
+from .error import TritonModelException
 
 _I64 = 2**63 - 1
 
@@ -67,3 +68,44 @@ class SharedMemory(Unmakeable):
 
 
 shared_memory = SharedMemory.__new__(SharedMemory)
+
+
+class DeviceError(TritonModelException):
+    """The bytes of a tensor on a device cannot be had. The text is Triton's, with the driver's reason."""
+
+
+class DeviceMemory:
+    """The bytes of one tensor on a CUDA device. They belong to the owner, which goes with this object.
+
+    They may be read as long as the object lives. What is queued for them in the legacy default stream comes first.
+    """
+
+    __slots__ = ("address", "device", "owner", "size")
+
+    def __init__(self, device: int, address: int, size: int, owner: object) -> None:
+        self.device = device  # its number in this process
+        self.address = address
+        self.size = size
+        self.owner = owner
+
+    def copy_to_host(self, to: int) -> None:
+        """Copy the bytes to an address of the host; when this returns they are there. DeviceError says why not."""
+        if not self.size:
+            return
+        from . import cuda  # ctypes is loaded by those who need it
+
+        try:
+            cuda.device(self.device).copy_to_host(to, self.address, self.size)
+        except cuda.CudaError as error:
+            raise DeviceError(
+                "An error occurred while trying to load GPU buffers in the Python backend stub: "
+                f"failed to copy data: {error}"
+            ) from error
+
+    def read(self) -> bytes:
+        """Copy the bytes to the host."""
+        import ctypes
+
+        buffer = (ctypes.c_char * self.size)()
+        self.copy_to_host(ctypes.addressof(buffer))
+        return buffer.raw

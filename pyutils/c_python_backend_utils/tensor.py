@@ -10,6 +10,7 @@ from . import strings
 from .binding import MODULE, NOTHING, Bound, Mismatch, Text, as_text, checked, from_text, incompatible
 from .datatypes import BYTES, CODES, NUMPY, STORAGE
 from .error import TritonModelException
+from .memory import DeviceMemory
 from .runtime import Origin
 
 _EMPTY_NAME = "Tensor name cannot be an empty string."
@@ -34,8 +35,9 @@ class Tensor(Bound):
     """A named array. Models make it from numpy or DLPack; the stub makes those of requests, by filling the slots.
 
     Where the bytes are: an input has `_origin`, the bytes of the frame it came in (`_offset`, `_size` say where) or an
-    Origin. All others have `_data`: the array that is read when the tensor is sent, or a BYTES tensor's serialised
-    elements. An input gets `_data` when it is exported by DLPack, since what a consumer writes there is sent.
+    Origin. All others have `_data`: the array that is read when the tensor is sent, a BYTES tensor's serialised
+    elements, or memory on a device. An input gets `_data` when it is exported by DLPack, since what a consumer writes
+    there is sent.
     `_sent` is what the stub made of the tensor when it was first sent, and sends again.
     """
 
@@ -44,7 +46,7 @@ class Tensor(Bound):
 
     _array: Optional[np.ndarray]  # what as_numpy returns, from its first call on
     _code: int  # Triton's number of the data type
-    _data: Union[np.ndarray, bytes, None]
+    _data: Union[np.ndarray, bytes, DeviceMemory, None]
     _element: int  # BYTES: 1 + the length of all elements, 0 if unknown
     _name: Text
     _offset: int
@@ -99,7 +101,7 @@ class Tensor(Bound):
         return self._code
 
     def is_cpu(self) -> bool:
-        return True
+        return self._data.__class__ is not DeviceMemory
 
     def as_numpy(self) -> np.ndarray:
         """The tensor as an array, the same object with each call. That of an input is private and writable."""
@@ -109,6 +111,8 @@ class Tensor(Bound):
         return array
 
     def _load(self) -> np.ndarray:
+        if self._data.__class__ is DeviceMemory:
+            raise TritonModelException("Tensor is stored in GPU and cannot be converted to NumPy.")
         code = self._code
         dtype = NUMPY[code]
         if dtype is None:
@@ -158,6 +162,9 @@ class Tensor(Bound):
 
         if self._code == BYTES:
             raise TritonModelException("DLPack does not have support for string tensors.")
+        data = self._data
+        if isinstance(data, DeviceMemory):
+            return dlpack.export_device(self, data, self._shape, self._code)
         return dlpack.export(self, self._memory(), self._code)
 
     def __dlpack__(self, *args: Any, **named: Any) -> object:
@@ -167,13 +174,14 @@ class Tensor(Bound):
         return self.to_dlpack()
 
     def __dlpack_device__(self) -> Tuple[int, int]:
-        return (1, 0)
+        data = self._data
+        return (2, data.device) if isinstance(data, DeviceMemory) else (1, 0)
 
     @staticmethod
     def from_dlpack(*args: Any, **named: Any) -> Tensor:
         """Make a tensor over another library's memory: `from_dlpack(name, capsule_or_tensor)`.
 
-        The memory is read when the tensor is sent. as_numpy gives a snapshot that is taken now.
+        The memory is read when the tensor is sent. as_numpy gives a snapshot that is taken now, if it is the CPU's.
         """
         from . import dlpack
 
@@ -185,12 +193,14 @@ class Tensor(Bound):
             raise incompatible("from_dlpack", _FROM_DLPACK, args, named) from None
         if not name:
             raise TritonModelException(_EMPTY_NAME)
-        code, memory = dlpack.consume(args[1])
+        code, shape, memory = dlpack.consume(args[1])
         tensor = Tensor.__new__(Tensor)
         tensor._name = name
         tensor._code = code
-        tensor._shape = memory.shape
-        tensor._array = memory.copy() if NUMPY[code] is not None else None
+        tensor._shape = shape
+        tensor._array = None
+        if isinstance(memory, np.ndarray) and NUMPY[code] is not None:
+            tensor._array = memory.copy()
         tensor._data = memory
         tensor._element = 0
         tensor._origin = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Collection, Iterable
 
 import numpy as np
+from c_python_backend_utils.memory import DeviceMemory
 from triton_python_backend_utils import InferenceRequest, InferenceResponse, Tensor, TritonError
 
 
@@ -14,6 +15,8 @@ def received(tensor: Tensor) -> Tensor:
         data = tensor._data
         if data is None:
             tensor._sent = tensor._bytes()
+        elif isinstance(data, DeviceMemory):
+            tensor._sent = data.read()
         else:
             tensor._sent = data if isinstance(data, bytes) else data.tobytes()
     copy = Tensor.__new__(Tensor)

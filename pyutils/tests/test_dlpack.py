@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from c_python_backend_utils import dlpack
+from c_python_backend_utils import cuda, dlpack
 from c_python_backend_utils.datatypes import BF16, DLPACK, NUMPY
 from inputs import incoming
 from triton_python_backend_utils import Tensor, TritonModelException
@@ -119,7 +119,7 @@ class TestExport:
         taken = np.from_dlpack(tensor)  # type: ignore[arg-type]
         pointer = taken.__array_interface__["data"][0]
         ctypes.c_int32.from_address(pointer).value = 9
-        assert tensor._data is not None and tensor._data[0] == 9
+        assert isinstance(tensor._data, np.ndarray) and tensor._data[0] == 9
         assert seen.tolist() == [0, 1, 2]
 
     def test_bf16_goes_through(self) -> None:
@@ -221,7 +221,8 @@ class TestImport:
             ((7, 0), r"^DLDevice type 7 is not support by Python backend\.$"),
         ],
     )
-    def test_other_devices(self, device: tuple[int, int], text: str) -> None:
+    def test_other_devices(self, device: tuple[int, int], text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cuda, "_driver", cuda.Unavailable("no driver"))  # whether there is one or not
         made = Made(np.zeros(2), (2, 64, 1), device=device)
         for source in (made, made.capsule):
             with pytest.raises(TritonModelException, match=text):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from c_python_backend_utils.binding import from_text
 from c_python_backend_utils.error import ErrorCode, TritonModelException
 from c_python_backend_utils.iterator import Arrival, ResponseIterator, iterator_over
+from c_python_backend_utils.memory import DeviceError
 from c_python_backend_utils.parameters import NONE
 from c_python_backend_utils.request import InferenceRequest, InferenceTrace
 from c_python_backend_utils.response import InferenceResponse
@@ -164,7 +165,7 @@ class Inferences:
             outgoing.withdraw()
             if isinstance(error, struct.error):
                 return failed(f"the request does not fit into a message: {error}")
-            if isinstance(error, (PoolExhausted, TooManyNames, Unknown)):
+            if isinstance(error, (DeviceError, PoolExhausted, TooManyNames, Unknown)):
                 return failed(str(error))
             raise
         if self._channel.executing:

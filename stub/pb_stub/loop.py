@@ -13,6 +13,7 @@ from typing import Any, Callable, Sequence
 import triton_python_backend_utils  # noqa: F401  # the model's path may lead to another one, that a package installed
 from c_python_backend_utils import runtime
 from c_python_backend_utils.error import TritonModelException
+from c_python_backend_utils.memory import DeviceError
 from c_python_backend_utils.request import InferenceRequest
 from c_python_backend_utils.response import InferenceResponse
 from c_python_backend_utils.sender import FINAL, RESCHEDULE
@@ -456,7 +457,10 @@ class Loop:
         if not senders.claim(mine, result):
             self._check(result, mine)
         elif len(mine) == 1:
-            answers.response(mine[0]._handle, result[0], wanted_of(mine[0]))
+            try:
+                answers.response(mine[0]._handle, result[0], wanted_of(mine[0]))
+            except DeviceError as error:  # and no exception of the model
+                raise Refused(str(error)) from error
             return
         for request, response in zip(mine, result):
             if response is None:
@@ -472,7 +476,7 @@ class Loop:
                     if not usual:
                         senders.refuse(request)
                     continue
-                except PoolExhausted as error:
+                except (PoolExhausted, DeviceError) as error:
                     wrong = str(error)
             if len(mine) == 1:
                 raise Refused(wrong)

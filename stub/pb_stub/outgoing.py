@@ -11,6 +11,7 @@ import struct
 from typing import Any, Tuple
 
 import numpy as np
+from c_python_backend_utils.memory import DeviceMemory
 from c_python_backend_utils.tensor import Tensor
 
 from . import layout, messages
@@ -57,7 +58,10 @@ class Outgoing:
         self._held: list[Loan] = []  # the loans that descriptors refer to
 
     def place(self, index: int, tensor: Tensor) -> Placed:
-        """Find or make a place for a tensor's bytes; PoolExhausted if there is none. Index is that of its name."""
+        """Find or make a place for a tensor's bytes. Index is that of its name.
+
+        PoolExhausted if there is no place, DeviceError if the bytes cannot be had of their device.
+        """
         sent = tensor._sent
         if sent is None:
             sent = self._settle(tensor)
@@ -85,6 +89,7 @@ class Outgoing:
     def _settle(self, tensor: Tensor) -> Any:
         """Fix what is sent of a tensor, now and whenever it is sent again."""
         data = tensor._data
+        sent: Any
         if data is None:  # an input as it came
             origin = tensor._origin
             if isinstance(origin, ClientLoan):
@@ -96,10 +101,10 @@ class Outgoing:
         if isinstance(data, bytes):
             tensor._sent = data
             return data
-        if data.nbytes <= MAX_INLINE:
-            sent: Any = data.tobytes()
-        else:
-            sent = self._passed(data) or self._copied(data)
+        if isinstance(data, DeviceMemory):
+            tensor._sent = sent = self._fetched(data)
+            return sent
+        sent = data.tobytes() if data.nbytes <= MAX_INLINE else self._passed(data) or self._copied(data)
         tensor._sent = sent
         return sent
 
@@ -117,6 +122,14 @@ class Outgoing:
         block = self._pool.take(data.nbytes)
         # numpy lets other threads run while it copies much; a memoryview would not.
         np.copyto(block.array(data.shape, data.dtype), data)
+        return block
+
+    def _fetched(self, data: DeviceMemory) -> bytes | Block:
+        """Copy from a device to where the bytes travel; they are there before the frame is published."""
+        if data.size <= MAX_INLINE:
+            return data.read()
+        block = self._pool.take(data.size)
+        data.copy_to_host(block.address())
         return block
 
     def withdraw(self) -> None:

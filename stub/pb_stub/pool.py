@@ -81,6 +81,12 @@ class Block:
         at = self.offset - window.start
         window.map[at : at + len(data)] = data
 
+    def address(self) -> int:
+        """Where the block lies in this process, as long as it lives."""
+        window = self.window
+        assert window is not None
+        return window.address + self.offset - window.start
+
     def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """An array over the block."""
         window = self.window

@@ -19,7 +19,7 @@ from typing import Any, Callable
 
 from c_python_backend_utils.binding import from_text
 from c_python_backend_utils.error import TritonModelException
-from c_python_backend_utils.memory import PreferredMemory
+from c_python_backend_utils.memory import DeviceMemory, PreferredMemory
 from c_python_backend_utils.request import InferenceRequest, InferenceTrace
 from c_python_backend_utils.response import InferenceResponse
 from c_python_backend_utils.tensor import Tensor
@@ -196,6 +196,8 @@ def _flat(tensor: Tensor) -> tuple[Any, ...]:
         data = tensor._data
         if data is None:
             data = tensor._bytes()
+        elif isinstance(data, DeviceMemory):
+            data = data.read()
         elif not isinstance(data, bytes):
             data = data.tobytes()
     return tensor.name(), tensor._code, tuple(map(int, tensor._shape)), tensor._element, data

@@ -21,6 +21,7 @@ from typing import Any, Iterable, Sequence
 
 from c_python_backend_utils import runtime
 from c_python_backend_utils.error import TritonModelException
+from c_python_backend_utils.memory import DeviceError
 from c_python_backend_utils.request import InferenceRequest
 from c_python_backend_utils.response import InferenceResponse
 from c_python_backend_utils.sender import RESCHEDULE, InferenceResponseSender, making, sender_of
@@ -285,7 +286,7 @@ class Outlet:
                 self._publish(messages.final(self._senders.channel.life, self.handle), True)
             else:
                 self._send(response, final)
-        except PoolExhausted as error:
+        except (PoolExhausted, DeviceError) as error:
             if final:
                 self.fail(self._senders.failure(str(error)))
             raise TritonModelException(str(error)) from None

@@ -1,0 +1,267 @@
+"""The CUDA driver by ctypes, as far as tensors on devices need it.
+
+    libcuda.so.1 ─▶ cuInit ─▶ the primary context of a device ─▶ a private stream of it
+
+Each step is taken when a tensor on a device is met the first time, and never before: a process whose model computes on
+the CPU has no driver in it, and can be forked. The primary context of a device is the one of torch, cupy and jax. It
+is made the current one of the calling thread for the time of each call here, then the one before is current again.
+
+Order: what a library has queued in a stream of its own is done when that library has been asked for a capsule and the
+private stream has been synchronised. Copies are queued in the legacy default stream, behind everything there.
+
+A process that was forked after cuInit cannot use the driver, and the driver may crash there: it is not called.
+
+Lock: `_mu` is held while driver and devices are made, and while nothing else is called. It is reentrant, because
+destructors may come in between.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from typing import Any, NamedTuple
+
+_LIBRARY = "libcuda.so.1"
+
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: it neither waits for the legacy default stream nor holds it up
+
+_NOT_INITIALIZED = 3  # of cuInit: the parent of this process has initialized the driver, by torch perhaps
+
+_IS_MANAGED = 8  # CU_POINTER_ATTRIBUTE_...
+_DEVICE_ORDINAL = 9
+_IS_LEGACY_IPC_CAPABLE = 10
+
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "cuInit": (c_uint,),
+    "cuGetErrorString": (c_int, POINTER(c_char_p)),
+    "cuGetErrorName": (c_int, POINTER(c_char_p)),
+    "cuDeviceGetCount": (POINTER(c_int),),
+    "cuDeviceGet": (POINTER(c_int), c_int),
+    "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
+    "cuCtxPushCurrent_v2": (c_void_p,),
+    "cuCtxPopCurrent_v2": (POINTER(c_void_p),),
+    "cuCtxSynchronize": (),
+    "cuStreamCreate": (POINTER(c_void_p), c_uint),
+    "cuStreamSynchronize": (c_void_p,),
+    "cuMemcpyDtoH_v2": (c_void_p, c_uint64, c_size_t),
+    "cuMemcpyHtoD_v2": (c_uint64, c_void_p, c_size_t),
+    "cuMemcpyDtoD_v2": (c_uint64, c_uint64, c_size_t),
+    "cuMemcpyPeer": (c_uint64, c_void_p, c_uint64, c_void_p, c_size_t),
+    "cuMemGetAddressRange_v2": (POINTER(c_uint64), POINTER(c_size_t), c_uint64),
+    "cuPointerGetAttribute": (c_void_p, c_int, c_uint64),
+}
+
+#: Errors of a context that the model has destroyed, by cudaDeviceReset perhaps. It is retained anew next time.
+_CONTEXT_GONE = (201, 400, 709)  # CUDA_ERROR_INVALID_CONTEXT, INVALID_HANDLE, CONTEXT_IS_DESTROYED
+
+
+class CudaError(Exception):
+    """A call of the driver has failed. The text is the driver's, such as "out of memory"."""
+
+    def __init__(self, function: str, code: int, text: str) -> None:
+        super().__init__(text)
+        self.function = function
+        self.code = code
+
+
+class Unavailable(CudaError):
+    """There is no driver, it has no device, or not the one that is wanted."""
+
+    def __init__(self, text: str, function: str = "cuInit", code: int = 0) -> None:
+        super().__init__(function, code, text)
+
+
+class Forked(CudaError):
+    """The driver was in use when this process was forked."""
+
+    def __init__(self) -> None:
+        text = (
+            "CUDA was in use when this process was forked, and does not work in it: use the start method 'spawn' of "
+            "multiprocessing"
+        )
+        super().__init__("cuInit", 3, text)
+
+
+class Range(NamedTuple):
+    """The allocation that an address lies in."""
+
+    base: int
+    size: int
+    device: int
+    managed: bool
+    exportable: bool  # by cuIpcGetMemHandle
+
+
+class Driver:
+    """The driver of this process, initialized."""
+
+    def __init__(self) -> None:
+        try:
+            self._library = ctypes.CDLL(_LIBRARY)
+            for name, types in _FUNCTIONS.items():
+                function = getattr(self._library, name)
+                function.argtypes = types
+                function.restype = c_int
+        except (OSError, AttributeError) as error:
+            raise Unavailable(str(error)) from None
+        code = self._library.cuInit(0)
+        if code == _NOT_INITIALIZED:
+            raise Forked
+        if code:
+            raise Unavailable(self._text(code), "cuInit", code)
+        count = c_int()
+        self.call("cuDeviceGetCount", ctypes.byref(count))
+        self.count = count.value
+        self.devices: dict[int, Device] = {}
+
+    def call(self, function: str, *arguments: Any) -> None:
+        """Call a function; CudaError if it fails. Other threads run meanwhile."""
+        code = getattr(self._library, function)(*arguments)
+        if code:
+            raise CudaError(function, code, self._text(code))
+
+    def _text(self, code: int) -> str:
+        text = c_char_p()
+        self._library.cuGetErrorString(code, ctypes.byref(text))
+        return text.value.decode("utf-8", "replace") if text.value else f"error {code}"
+
+
+class Device:
+    """A device with its primary context, by the number that it has in this process."""
+
+    def __init__(self, driver: Driver, number: int) -> None:
+        handle = c_int()
+        if not 0 <= number < driver.count:
+            raise Unavailable(f"there is no device {number}, but {driver.count}", "cuDeviceGet", 101)
+        driver.call("cuDeviceGet", ctypes.byref(handle), number)
+        context = c_void_p()
+        driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
+        self.number = number
+        self.context = context
+        self._driver = driver
+        self._stream: int = 0
+
+    def __enter__(self) -> Device:
+        """Make the context current in this thread."""
+        self.call("cuCtxPushCurrent_v2", self.context)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # There is nothing to be done about a failure: what was current before is the driver's to know.
+        self._driver._library.cuCtxPopCurrent_v2(ctypes.byref(c_void_p()))
+
+    def call(self, function: str, *arguments: Any) -> None:
+        """Call a function; within `with`, if it needs a current context."""
+        try:
+            self._driver.call(function, *arguments)
+        except CudaError as error:
+            if error.code in _CONTEXT_GONE:
+                self._driver.devices.pop(self.number, None)
+            raise
+
+    def stream(self) -> int:
+        """The private stream, made at the first need."""
+        with _mu:
+            if not self._stream:
+                stream = c_void_p()
+                with self:
+                    self.call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
+                self._stream = stream.value or 0
+            return self._stream
+
+    def synchronize(self, stream: int) -> None:
+        """Wait for what has been queued in a stream."""
+        with self:
+            self.call("cuStreamSynchronize", stream)
+
+    def synchronize_all(self) -> None:
+        """Wait for what has been queued in all streams of the device."""
+        with self:
+            self.call("cuCtxSynchronize")
+
+    # Copies. When they return the bytes are there.
+
+    def copy_to_host(self, to: int, source: int, size: int) -> None:
+        with self:
+            self.call("cuMemcpyDtoH_v2", to, source, size)
+
+    def copy_from_host(self, to: int, source: int, size: int) -> None:
+        with self:
+            self.call("cuMemcpyHtoD_v2", to, source, size)
+            self.call("cuStreamSynchronize", 0)  # the last bytes may be on their way still
+
+    def copy(self, to: int, source: int, size: int, device: Device | None = None) -> None:
+        """Copy on this device, or to here from another device."""
+        with self:
+            if device is None or device.number == self.number:
+                self.call("cuMemcpyDtoD_v2", to, source, size)
+            else:
+                self.call("cuMemcpyPeer", to, self.context, source, device.context, size)
+            self.call("cuStreamSynchronize", 0)
+
+    def range_of(self, address: int) -> Range:
+        """Find out what an address is in."""
+        base, size = c_uint64(), c_size_t()
+        with self:
+            self.call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), address)
+            number = self._attribute(_DEVICE_ORDINAL, address)
+            managed = self._attribute(_IS_MANAGED, address)
+            exportable = self._attribute(_IS_LEGACY_IPC_CAPABLE, address)
+        return Range(base.value, size.value, number, bool(managed), bool(exportable))
+
+    def _attribute(self, attribute: int, address: int) -> int:
+        value = c_int()
+        self.call("cuPointerGetAttribute", ctypes.byref(value), attribute, address)
+        return value.value
+
+
+_mu = threading.RLock()
+_driver: Driver | CudaError | None = None  # an error, if it has been tried and there is none
+
+
+def driver() -> Driver:
+    """The driver; Unavailable if there is none, Forked if this process cannot use it. Tried once."""
+    global _driver  # noqa: PLW0603  # one driver in a process
+    found = _driver
+    if found is None:
+        with _mu:
+            found = _driver
+            if found is None:
+                try:
+                    found = Driver()
+                except CudaError as error:
+                    found = error
+                _driver = found
+    if isinstance(found, CudaError):
+        raise found.with_traceback(None)
+    return found
+
+
+def device(number: int) -> Device:
+    """A device, with its context made; Unavailable if there is none of this number."""
+    here = driver()
+    found = here.devices.get(number)
+    if found is None:
+        with _mu:
+            found = here.devices.get(number)
+            if found is None:
+                found = here.devices[number] = Device(here, number)
+    return found
+
+
+def loaded() -> bool:
+    """Whether this process has loaded the driver by this module."""
+    return isinstance(_driver, Driver)
+
+
+def _forget() -> None:
+    """In a process that was just forked. A lock that another thread held would stay locked for ever."""
+    global _driver, _mu  # noqa: PLW0603
+    _mu = threading.RLock()
+    if isinstance(_driver, Driver):
+        _driver = Forked()
+
+
+os.register_at_fork(after_in_child=_forget)
