@@ -49,12 +49,16 @@ type Model interface {
 	Close(ctx context.Context) error
 }
 
-// Mapper is a Model whose instances may look at inputs in foreign memory where they lie.
+// Mapper is a Model whose instances may look at inputs in foreign memory where they lie, and
+// put outputs where their clients want them.
 type Mapper interface {
 	// Maps reports whether all instances that take batches can do so with an input, which
 	// may then be handed to them as it is. It does not wait. An instance that cannot
 	// any more when its batch comes has the input copied.
 	Maps(input *infer.Tensor) bool
+	// Writes reports whether instances may put an output of a request into its place. It does
+	// not wait. An instance that cannot leaves that to the front end.
+	Writes(place *infer.Place) (some bool)
 }
 
 // Patient is a Model that says how long its beginning and its end may take.

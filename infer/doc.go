@@ -13,8 +13,10 @@
 //
 // Kinds of memory: a tensor lies on the Go heap (Memory is nil), in a pool or an arena of
 // the server (Memory owns Data), or in Foreign memory, where only its size is known until
-// Localize has copied it; a backend.Mapper takes it uncopied. Inputs alone can lie in
-// Foreign memory: receivers of a Response read the Data of its outputs.
+// Localize has copied it; a backend.Mapper takes it uncopied. Of outputs those alone lie in
+// Foreign memory that a backend has put where Request.Places wants them (Tensor.InPlace), and
+// a Request has places only where nothing on the way back needs the bytes: receivers of other
+// Responses read the Data of their outputs.
 //
 // States and locks: there is none. A Request is filled in by one goroutine, and what
 // validation adds (BatchSize, the shapes of a raw request) stands before a scheduler has

@@ -60,6 +60,9 @@ type Request struct {
 	Parameters    []Parameter
 	Inputs        []Tensor
 	Outputs       []string // names that were asked for; empty means all
+	// Places says of outputs that were asked for where their client wants them; nil mostly. A
+	// backend may put an output there itself (Written), and need not.
+	Places []Place
 
 	// Caller is the execution that makes this request; nil for a client's.
 	Caller *Caller

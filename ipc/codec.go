@@ -15,7 +15,7 @@ type Descriptor struct {
 	Length  uint64
 	Ticket  uint64
 	Element uint32 // 1 + the common length of all elements of BYTES, or 0
-	Mapping uint32 // which region of a client, for InClient; else 0
+	Mapping uint32 // by which number the stub knows the client's region, for InClient; else 0
 	Shape   []int64
 }
 
@@ -55,6 +55,7 @@ type RequestHead struct {
 	CorrelText  uint32
 	Trace       uint32
 	CorrelKind  uint32 // CorrelationNumber or CorrelationText
+	Places      uint32 // of outputs, behind the outputs that were asked for
 }
 
 // Put writes the head and returns the rest of b.
@@ -71,7 +72,7 @@ func (h *RequestHead) Put(b []byte) []byte {
 	le.PutUint32(b[40:], h.CorrelText)
 	le.PutUint32(b[44:], h.Trace)
 	le.PutUint32(b[48:], h.CorrelKind)
-	le.PutUint32(b[52:], 0)
+	le.PutUint32(b[52:], h.Places)
 	return b[RequestSize:]
 }
 
@@ -228,7 +229,7 @@ func (r *reader) response(out *ResponseBody) {
 	out.Outputs = out.Outputs[:0]
 	for range outputs {
 		out.Outputs = append(out.Outputs, Descriptor{})
-		r.descriptor(&out.Outputs[len(out.Outputs)-1])
+		r.descriptor(&out.Outputs[len(out.Outputs)-1], InClient)
 		if r.err != nil {
 			return
 		}
@@ -244,8 +245,8 @@ func (r *reader) response(out *ResponseBody) {
 }
 
 // descriptor reads a descriptor and checks what can be checked without knowing
-// the types, the names and the regions.
-func (r *reader) descriptor(d *Descriptor) {
+// the types, the names and the regions, of which most is the last that may be named.
+func (r *reader) descriptor(d *Descriptor, most uint32) {
 	head := r.take(DescriptorSize, "descriptor")
 	if r.err != nil {
 		return
@@ -253,6 +254,7 @@ func (r *reader) descriptor(d *Descriptor) {
 	*d = Descriptor{
 		Name: le.Uint16(head[0:]), Type: head[2], Region: le.Uint32(head[4:]), Offset: le.Uint64(head[8:]),
 		Length: le.Uint64(head[16:]), Ticket: le.Uint64(head[24:]), Element: le.Uint32(head[32:]),
+		Mapping: le.Uint32(head[36:]),
 	}
 	rank := int(head[3])
 	if rank > MaxRank {
@@ -272,8 +274,8 @@ func (r *reader) descriptor(d *Descriptor) {
 			return
 		}
 	}
-	if d.Region > InArena {
-		r.err = Broken("descriptor", "region is %d, want at most %d", d.Region, InArena)
+	if d.Region > most {
+		r.err = Broken("descriptor", "region is %d, want at most %d", d.Region, most)
 	}
 	// The range itself is checked where the region is known: by InlineBytes, Loans.Borrow or
 	// Arena.Lend. Here it only becomes safe to convert.
@@ -297,7 +299,7 @@ func (d *Descriptor) InlineBytes(body []byte) ([]byte, error) {
 func parseSpilled(body []byte) (Descriptor, error) {
 	r := reader{b: body}
 	var d Descriptor
-	r.descriptor(&d)
+	r.descriptor(&d, InArena)
 	if r.err == nil && (len(body) != DescriptorSize || len(d.Shape) != 0) {
 		r.err = Broken("frame", "a spilled body is described by %d bytes of rank %d, want %d of rank 0", len(body), len(d.Shape), DescriptorSize)
 	}

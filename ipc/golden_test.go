@@ -281,8 +281,10 @@ func TestGoldenPlainIsEncoded(t *testing.T) {
 	wantGolden(t, "finalize", encode(Finalize, 0, 0, nil))
 	wantGolden(t, "ready_question", encode(ReadyQuestion, 0, 9, nil))
 	var region [MapSize]byte
-	PutMap(region[:], 4096, 5<<32)
+	PutMap(region[:], 4096, 5<<32, false)
 	wantGolden(t, "map", encode(Map, 0, 3, region[:]))
+	PutMap(region[:], 4096, 5<<32, true)
+	wantGolden(t, "map_writable", encode(Map, 0, 4, region[:]))
 	wantGolden(t, "unmap", encode(Unmap, 0, 3, nil))
 }
 

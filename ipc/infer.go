@@ -92,7 +92,7 @@ func (r *reader) request(out *InferBody) {
 	out.Inputs = out.Inputs[:0]
 	for range h.Inputs {
 		out.Inputs = append(out.Inputs, Descriptor{})
-		r.descriptor(&out.Inputs[len(out.Inputs)-1])
+		r.descriptor(&out.Inputs[len(out.Inputs)-1], InArena)
 		if r.err != nil {
 			return
 		}

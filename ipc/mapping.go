@@ -1,11 +1,35 @@
 package ipc
 
-// PutMap writes the body of MAP: where a region of a client begins in its file, and its
-// bytes. The descriptor of the file travels beside the ring, and before the frame.
-func PutMap(b []byte, offset, size uint64) {
+// PutMap writes the body of MAP: where a region of a client begins in its file, its bytes,
+// and whether outputs are written there; else inputs are read. The descriptor of the file
+// travels beside the ring, and before the frame.
+func PutMap(b []byte, offset, size uint64, writable bool) {
 	_ = b[MapSize-1]
 	le.PutUint64(b[0:], offset)
 	le.PutUint64(b[8:], size)
+	le.PutUint64(b[16:], 0)
+	if writable {
+		b[16] = 1
+	}
+}
+
+// Place is where a client wants an output: a range of a region that the stub has mapped
+// writable.
+type Place struct {
+	Name           uint16 // index of the output
+	Region         uint32 // number of the mapping
+	Offset, Length uint64 // bytes, from the beginning of the region
+}
+
+// Put writes the place and returns the rest of b.
+func (p *Place) Put(b []byte) []byte {
+	_ = b[PlaceSize-1]
+	le.PutUint16(b[0:], p.Name)
+	le.PutUint16(b[2:], 0)
+	le.PutUint32(b[4:], p.Region)
+	le.PutUint64(b[8:], p.Offset)
+	le.PutUint64(b[16:], p.Length)
+	return b[PlaceSize:]
 }
 
 // ParseMapped reads the body of MAPPED.

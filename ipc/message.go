@@ -75,9 +75,10 @@ const (
 	RequestSize    = 56       // fixed part of a request in EXECUTE
 	ResponseSize   = 32       // fixed part of a response
 	ExecuteSize    = 8        // head of EXECUTE's body
+	PlaceSize      = 24       // place of an output in EXECUTE
 	ExecutedSize   = 32       // head of EXECUTED's body
 	CreditSize     = 16       // body of CREDIT
-	MapSize        = 16       // body of MAP
+	MapSize        = 24       // body of MAP
 	MappedSize     = 8        // body of MAPPED
 	MaxRank        = 64       // numpy's own limit
 	InlineAlign    = 16       // of tensor bytes inside a frame
@@ -104,7 +105,9 @@ const (
 	InFrame    uint32 = 0
 	InRequests uint32 = 1
 	InArena    uint32 = 2
-	InClient   uint32 = 3 // in EXECUTE alone: a region of a client that the stub has mapped
+	// InClient is a region of a client that the stub has mapped: where an input of EXECUTE
+	// lies, or an output of EXECUTED and RESPONSE, at the place that EXECUTE has told.
+	InClient uint32 = 3
 )
 
 // What MAPPED says of a region of a client.

@@ -63,15 +63,19 @@ func (s *Shared) Short() bool {
 	return unix.Fstat(s.fd, &st) != nil || st.Size < s.offset+s.size
 }
 
-// OpenReadOnly opens the file again, for a process that is to read it alone. It fails if
-// the file is not of our user alone any more. The caller has a reference to the range, and
-// closes the descriptor.
-func (s *Shared) OpenReadOnly() (fd int, err error) {
+// Open opens the file again, for a process that is to read it alone, or also to write it.
+// It fails if the file is not of our user alone any more. The caller has a reference to the
+// range, and closes the descriptor.
+func (s *Shared) Open(writable bool) (fd int, err error) {
 	if !s.ours() {
 		return -1, unix.EPERM
 	}
+	flags := unix.O_RDONLY
+	if writable {
+		flags = unix.O_RDWR
+	}
 	// A duplicate would share the right to write. This opens the file anew.
-	return unix.Open(fmt.Sprintf("/proc/self/fd/%d", s.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	return unix.Open(fmt.Sprintf("/proc/self/fd/%d", s.fd), flags|unix.O_CLOEXEC, 0)
 }
 
 // OnEnd has gone called when the range ends, by any goroutine, and returns a function that

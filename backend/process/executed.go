@@ -147,7 +147,7 @@ func (l *life) readResponses(body *ipc.ExecutedBody, frame []byte, of *batchInFl
 		}
 		response := &infer.Response{Final: true}
 		responses[index] = response
-		if err := l.decoder.Response(r, frame, l.in.model.env.Name, response); err != nil {
+		if err := l.decoder.Response(r, frame, l.in.model.env.Name, of.batch.Tasks[index].Request.Places, response); err != nil {
 			return nil, err
 		}
 	}

@@ -28,6 +28,8 @@ func TestOutputsOfRefusedResponses(t *testing.T) {
 	strings2.Type, strings2.Shape = uint8(infer.Bytes), []int64{2}
 	strings3 := strings2
 	strings3.Shape = []int64{3}
+	elsewhere := written(65_536)
+	elsewhere.Offset++
 	for name, test := range map[string]struct {
 		response response
 		code     infer.Code
@@ -48,6 +50,8 @@ func TestOutputsOfRefusedResponses(t *testing.T) {
 		"not final":          {response{flags: ipc.FlagPresent, outputs: []ipc.Descriptor{large}}, 0, "", "handle"},
 		"unknown name":       {response{flags: good, outputs: []ipc.Descriptor{large, processtest.InArena(5, 0, 1)}}, 0, "", "name"},
 		"beyond the arena":   {response{flags: good, outputs: []ipc.Descriptor{large, processtest.InArena(1, processtest.Arena, 1)}}, 0, "", "descriptor"},
+		"not in its place":   {response{flags: good, outputs: []ipc.Descriptor{large, elsewhere}}, 0, "", "descriptor"},
+		"beyond its place":   {response{flags: good, outputs: []ipc.Descriptor{small, written(70_001)}}, 0, "", "descriptor"},
 		"other elements":     {response{flags: good, outputs: []ipc.Descriptor{large, strings3}}, 0, "", "descriptor"},
 	} {
 		for kind, backing := range processtest.Backings {
@@ -133,6 +137,8 @@ func FuzzAnswers(f *testing.F) {
 			response{request: 1, flags: failing, code: 2, text: "no", outputs: outputs[:1]}, response{request: 2}), named)
 		f.Add(executedBody(nil, response{flags: good, outputs: outputs, parameters: `{"a":1e9}`}), named)
 		f.Add(executedBody([]shm.Ticket{lent, lent}, response{request: 2, flags: good, outputs: outputs[:2]}), named)
+		f.Add(executedBody(nil, response{flags: good, outputs: []ipc.Descriptor{written(65_536), outputs[0]}}, response{request: 1, flags: failing, outputs: []ipc.Descriptor{written(0)}}), named)
+		f.Add(executedBody(nil, response{flags: good, outputs: []ipc.Descriptor{written(70_001)}}), named)
 		f.Add(executedBody(nil, response{flags: good, outputs: []ipc.Descriptor{processtest.InArena(1, math.MaxUint64-100, 1000)}}), named)
 	}
 	f.Fuzz(func(t *testing.T, body []byte, named bool) {

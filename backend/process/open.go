@@ -253,7 +253,7 @@ func (l *life) responded(f ipc.Frame) error {
 		if !s.take(l.decoupled, final, int64(bytes&math.MaxInt64)) {
 			return ipc.Broken("quota", "RESPONSE to request %#x beyond its window", r.Handle)
 		}
-		if err = l.decoder.Response(r, f.Body, l.in.model.env.Name, &a.Response); err == nil {
+		if err = l.decoder.Response(r, f.Body, l.in.model.env.Name, s.task.Request.Places, &a.Response); err == nil {
 			err = l.decoder.Return(tickets)
 		}
 		if err != nil {

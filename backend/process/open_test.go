@@ -31,7 +31,7 @@ func (s *standIn) talk(decoupled bool) *talk {
 	l.seen = phaseInitialized
 	l.in.state, l.in.life = Busy, l
 	task := func(i int) *backend.Task {
-		return &backend.Task{Send: func(r *infer.Response) {
+		return &backend.Task{Request: s.request(), Send: func(r *infer.Response) {
 			if c.finals[i] > 0 {
 				s.t.Errorf("request %d: got a response behind the last one", i)
 			}

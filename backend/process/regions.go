@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/backend/process/mapping"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/shm"
 )
 
 // mapFrom is the least size of an input that a stub looks at where its client has put it.
@@ -31,11 +32,27 @@ func (m *Model) Maps(t *infer.Tensor) bool {
 	for _, in := range m.list() {
 		if l := in.current.Load(); l != nil {
 			// Each is asked, also behind one that is not ready.
-			ready = l.mapped.Want(region) && ready
+			ready = l.mapped.Want(region, false) && ready
 			lives = true
 		}
 	}
 	return ready && lives
+}
+
+// Writes implements backend.Mapper, as Maps does for inputs. A decoupled model's outputs are
+// copied: the next response of its request goes to the same place, and not before this one has
+// left the server.
+func (m *Model) Writes(p *infer.Place) (some bool) {
+	_, region, _ := frames.SharedAt(p)
+	if region == nil || !region.Trusted() || p.Memory.Size() < frames.WriteFrom || m.decoupled() {
+		return false
+	}
+	for _, in := range m.list() {
+		if l := in.current.Load(); l != nil && l.mapped.Want(region, true) {
+			some = true
+		}
+	}
+	return some
 }
 
 // newMapped makes the table of what a life's stub maps, and the stub's end of its socket.
@@ -49,6 +66,7 @@ func (l *life) newMapped(files *Files) error {
 	}
 	l.mapped = mapping.New(config)
 	l.encoder.SetMapped(l.mapped.Number)
+	l.decoder.SetMapped(l.mapped.Number)
 	return nil
 }
 
@@ -71,11 +89,9 @@ func (l *life) blame(err error) error {
 	}
 	found := l.mapped.Distrust()
 	if !found { // the client may have given the file its size back
-		for _, t := range l.inputsInside() {
-			if _, region, _ := frames.SharedOf(t); region != nil {
-				region.Distrust()
-				found = true
-			}
+		for _, region := range l.regionsInside() {
+			region.Distrust()
+			found = true
 		}
 	}
 	if !found {
@@ -85,14 +101,16 @@ func (l *life) blame(err error) error {
 	return &takenAwayError{err}
 }
 
-// inputsInside lists the inputs of the requests that the stub has, or has left open.
-func (f *inFlight) inputsInside() (inputs []*infer.Tensor) {
+// regionsInside lists the regions of the requests that the stub has, or has left open: of
+// inputs that it may read, and of outputs that it may write.
+func (f *inFlight) regionsInside() (regions []*shm.Shared) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	add := func(task *backend.Task) {
-		for i := range task.Request.Inputs {
-			inputs = append(inputs, &task.Request.Inputs[i])
-		}
+		eachShared(task.Request, func(_ frames.Shared, region *shm.Shared) bool {
+			regions = append(regions, region)
+			return true
+		})
 	}
 	for i := range f.count {
 		for _, task := range f.current[i].batch.Tasks {
@@ -102,7 +120,21 @@ func (f *inFlight) inputsInside() (inputs []*infer.Tensor) {
 	for task := range f.open.byTask {
 		add(task)
 	}
-	return inputs
+	return regions
+}
+
+// eachShared calls f with the memory of a request that a stub may map, until f returns false.
+func eachShared(r *infer.Request, f func(frames.Shared, *shm.Shared) bool) {
+	for i := range r.Inputs {
+		if s, region, _ := frames.SharedOf(&r.Inputs[i]); s != nil && !f(s, region) {
+			return
+		}
+	}
+	for i := range r.Places {
+		if s, region, _ := frames.SharedAt(&r.Places[i]); s != nil && !f(s, region) {
+			return
+		}
+	}
 }
 
 // lostError is what the client of a request is told whose stub was lost.
@@ -110,10 +142,13 @@ func (l *life) lostError(task *backend.Task) error {
 	if !l.blamed {
 		return l.in.unhealthy()
 	}
-	for i := range task.Request.Inputs {
-		if s, region, _ := frames.SharedOf(&task.Request.Inputs[i]); s != nil && !region.Trusted() {
-			return s.Truncated()
+	var err error = l.in.unhealthy()
+	eachShared(task.Request, func(s frames.Shared, region *shm.Shared) bool {
+		if region.Trusted() {
+			return true
 		}
-	}
-	return l.in.unhealthy()
+		err = s.Truncated()
+		return false
+	})
+	return err
 }

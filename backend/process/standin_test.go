@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -24,12 +26,13 @@ type standIn struct {
 	channel *ipc.Channel
 	peer    ipc.PeerFiles
 	pool    *shm.Pool
+	wanted  *wantedPlace // of OUT0 of each request
 }
 
 func newStandIn(t testing.TB, backing shm.Backing) *standIn {
 	t.Helper()
 	p := processtest.New(t, backing)
-	return &standIn{Peer: p, t: t, channel: p.Channel, peer: p.Files, pool: p.Pool}
+	return &standIn{Peer: p, t: t, channel: p.Channel, peer: p.Files, pool: p.Pool, wanted: newWantedPlace(t)}
 }
 
 // newLife begins a life with the golden frames' names.
@@ -50,6 +53,7 @@ func (s *standIn) newLife() *life {
 	if err := l.setNames([]string{"IN0"}, []string{"OUT0", "OUT1", "OUT2", "OUT3"}); err != nil {
 		s.t.Fatal(err)
 	}
+	l.decoder.SetMapped(func(_ *shm.Shared, writable bool) (uint32, bool) { return 5, writable })
 	l.told.Store(toldInitialize)
 	return l
 }
@@ -99,7 +103,7 @@ func (s *standIn) answer(l *life, body func(lent shm.Ticket, at uint64) []byte) 
 	v := verdict{responses: make([]*infer.Response, 3)}
 	batch := &backend.Batch{Done: func(*backend.Batch, backend.Report) { v.reports++ }}
 	for i := range v.responses {
-		batch.Tasks = append(batch.Tasks, &backend.Task{Send: func(r *infer.Response) {
+		batch.Tasks = append(batch.Tasks, &backend.Task{Request: s.request(), Send: func(r *infer.Response) {
 			if v.responses[i] != nil {
 				s.t.Errorf("request %d was answered twice", i)
 			}
@@ -114,6 +118,41 @@ func (s *standIn) answer(l *life, body func(lent shm.Ticket, at uint64) []byte) 
 		open.task.Send(infer.ErrorResponse(unhealthy("")))
 	}
 	return v
+}
+
+// request is one whose OUT0 is wanted in a client's region.
+func (s *standIn) request() *infer.Request {
+	return &infer.Request{Places: []infer.Place{{Output: "OUT0", Memory: s.wanted}}}
+}
+
+// wantedPlace is a range of 70,000 bytes of a client's region, from byte 100 on.
+type wantedPlace struct {
+	shared *shm.Shared
+	refs   atomic.Int64
+}
+
+func newWantedPlace(t testing.TB) *wantedPlace {
+	t.Helper()
+	file, err := os.CreateTemp(t.TempDir(), "region")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	w := &wantedPlace{shared: shm.NewShared(int(file.Fd()), 0, 1<<20)}
+	w.refs.Store(1)
+	return w
+}
+
+func (w *wantedPlace) Retain()                             { w.refs.Add(1) }
+func (w *wantedPlace) Release()                            { w.refs.Add(-1) }
+func (w *wantedPlace) Size() int64                         { return 70_000 }
+func (w *wantedPlace) Shared() (*shm.Shared, int64)        { return w.shared, 100 }
+func (w *wantedPlace) Truncated() error                    { return errors.New("truncated") }
+func (w *wantedPlace) Copy() ([]byte, infer.Memory, error) { return make([]byte, 70_000), nil, nil }
+
+// written is what a stub says that has written n bytes into the place.
+func written(n int64) ipc.Descriptor {
+	return ipc.Descriptor{Name: 1, Type: uint8(infer.Uint8), Region: ipc.InClient, Offset: 100, Length: uint64(n), Mapping: 5, Shape: []int64{n}}
 }
 
 // release ends a life whose batch was answered, and wants that it is settled.
@@ -137,6 +176,9 @@ func (s *standIn) release(l *life, v verdict) {
 			readAll(r)
 			r.Release()
 		}
+	}
+	if n := s.wanted.refs.Load(); n != 1 {
+		s.t.Errorf("the place of an output has %d references, want one", n)
 	}
 	l.calls.Close(false)
 	l.loans.Close()

@@ -6,7 +6,7 @@ import (
 )
 
 // newMapper returns the model, if nothing between here and its instances needs the bytes of
-// inputs, and it can do without a copy of them; else nil.
+// inputs and outputs, and it can do without a copy of them; else nil.
 func (v *Version) newMapper() backend.Mapper {
 	c := v.info.Config
 	if v.cache != nil || v.stacking != nil || c.GetSequenceBatching() != nil || c.GetEnsembleScheduling() != nil {
@@ -41,4 +41,22 @@ func (v *Version) localize(req *infer.Request) error {
 		}
 	}
 	return nil
+}
+
+// place leaves the places of outputs in a request only if the instances of the model may put
+// outputs there, and nothing on the way back needs the bytes: a traced request may have its
+// tensors recorded. Otherwise the front end writes them.
+func (v *Version) place(req *infer.Request) {
+	if len(req.Places) == 0 {
+		return
+	}
+	some := false
+	if v.mapper != nil && req.Trace == nil {
+		for i := range req.Places {
+			some = v.mapper.Writes(&req.Places[i]) || some // each is asked
+		}
+	}
+	if !some {
+		req.Places = nil
+	}
 }

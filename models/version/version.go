@@ -47,7 +47,8 @@ type Version struct {
 
 // execute validates a request, has it answered out of the cache or executed, and
 // completes its responses. Below it no input lies in foreign memory, but for those that the
-// model's instances look at where they lie.
+// model's instances look at where they lie, and no output is wanted there, but for places into
+// which the instances may put it.
 func (v *Version) execute(ctx context.Context, req *infer.Request, send infer.Sender, by func(context.Context, *infer.Request, infer.Sender) error) error {
 	start := backend.Now()
 	out := v.timed(start, send)
@@ -70,6 +71,7 @@ func (v *Version) execute(ctx context.Context, req *infer.Request, send infer.Se
 	if err := v.localize(req); err != nil {
 		return err
 	}
+	v.place(req)
 	if v.cache != nil {
 		return v.runCached(ctx, req, out, by)
 	}

@@ -19,8 +19,8 @@
 // shm.Guard, which makes an error of the fault. Both are safe to be called by any
 // goroutine; what becomes of bytes that several write at once is their clients' affair.
 //
-// A file that is ours alone may be mapped by stubs, too (shm.Shared): they read it at their
-// own risk, and unmap it when nothing uses the region any more.
+// A file that is ours alone may be mapped by stubs, too (shm.Shared): they read inputs and
+// write outputs there at their own risk, and unmap it when nothing uses the region any more.
 //
 // Trust: a key is one name in the folder, never a path; links, folders, devices and pipes are
 // refused, and so are files of the server itself. Which files of other users may be opened

@@ -12,6 +12,7 @@
                         ├ relay    the same for processes that the model forks
                         ├ loans    inputs: blocks that the supervisor lends
                         ├ regions  inputs in regions of clients, mapped
+                        ├ places   outputs in regions of clients, written there
                         ├ pool     outputs: blocks of our own
                         ├ logs     Logger's messages
                         ├ handlers signal handlers: where their exceptions come out

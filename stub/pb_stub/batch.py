@@ -22,6 +22,7 @@ from .errors import NotUnderstood
 from .loans import Loan, Loans
 from .names import Names
 from .outgoing import MAX_INLINE, MAX_INLINE_TOTAL, PADDING, Outgoing, Placed, describe
+from .places import Places
 from .pool import Pool
 from .regions import Regions
 
@@ -72,7 +73,7 @@ class Reader:
         for _ in range(count):
             (
                 handle, correlation, timeout, flags, inputs, outputs,
-                id_size, parameter_size, text_size, trace_size, correlation_kind, _,
+                id_size, parameter_size, text_size, trace_size, correlation_kind, places,
             ) = _unpack_request(frame, at)  # fmt: skip
             at += 56
             tensors, at = self._tensors(frame, at, inputs)
@@ -88,6 +89,8 @@ class Reader:
             else:
                 choice = self._choice(frame[at : at + 2 * outputs])
                 at += (2 * outputs + 7) & ~7
+            if places:
+                choice, at = self._places(frame, at, places, choice, handle)
             request._wanted = choice
             if id_size | parameter_size | text_size | trace_size:
                 begin = at
@@ -137,6 +140,17 @@ class Reader:
             tensor._size = size
             tensors.append(tensor)
         return tensors, at
+
+    def _places(self, frame: bytes, at: int, count: int, choice: Wanted, handle: int) -> tuple[Wanted, int]:
+        """Decode the places that begin at `at`: the choice with them, and where they end."""
+        if self._regions is None:
+            raise NotUnderstood(f"there are {count} places of outputs and no regions")
+        places = Places(choice, handle, self._regions)
+        for _ in range(count):
+            name, _, number, offset, size = messages.PLACE.unpack_from(frame, at)
+            self._regions.place(places, self._names.received[name], number, offset, size)
+            at += messages.PLACE.size
+        return places, at
 
     def response(self, frame: bytes) -> tuple[InferenceResponse, bool]:
         """Decode INFER_RESPONSE: the response, and whether it is the last one."""
@@ -244,9 +258,14 @@ class Answers(Outgoing):
                     size = self._inline_size + ((len(data) + 15) & ~15)
                     if size <= MAX_INLINE_TOTAL:
                         self._inline_size = size
-                        outputs.append((index, tensor._code, shape, 0, data, len(data), 0, 0))
+                        outputs.append((index, tensor._code, shape, 0, data, len(data), 0, 0, 0))
                         continue
-                outputs.append(self.place(index, tensor))
+                put = wanted.write(tensor) if isinstance(wanted, Places) else None
+                if put is None:
+                    outputs.append(self.place(index, tensor))
+                else:
+                    number, offset, count = put
+                    outputs.append((index, tensor._code, shape, layout.REGION_CLIENT, offset, count, 0, 0, number))
         except BaseException:
             self.retract(outputs)
             raise

@@ -272,6 +272,7 @@ class Loop:
             question.window_responses,
             question.window_bytes,
         )
+        self._regions.gone = self._senders.gone
         self._inferences.settle(self._pool, self._names, self._reader, model_name, question.version, question.decoupled)
         self._told = True
         text = trace = ""

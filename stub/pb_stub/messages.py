@@ -56,8 +56,10 @@ DIMENSIONS = tuple(struct.Struct(f"<{rank}q") for rank in range(65))
 #: requests, reserved
 EXECUTE_HEAD = struct.Struct("<II")
 #: handle, correlation id, timeout, flags, inputs, outputs, bytes of: id, parameters, correlation, trace; what the
-#: correlation id is, reserved
+#: correlation id is, places of outputs
 REQUEST = struct.Struct("<QQQIHHIIIIII")
+#: name, reserved, region, offset, bytes: where an output is wanted
+PLACE = struct.Struct("<HHIQQ")
 CORRELATION_NUMBER = 0
 CORRELATION_TEXT = 1
 ALL_OUTPUTS = 0xFFFF
@@ -89,8 +91,8 @@ RESPONSE_BEGIN = struct.Struct("<II")
 #: responses, reserved, bytes
 CREDIT_BODY = struct.Struct("<IIQ")
 
-#: offset, bytes
-MAP_BODY = struct.Struct("<QQ")
+#: offset, bytes, 1 if the region is mapped to be written
+MAP_BODY = struct.Struct("<QQQ")
 MAP_DONE = 0
 MAP_REFUSED = 1
 MAP_ENDED = 2
@@ -343,12 +345,14 @@ def credit(frame: bytes) -> tuple[int, int, int]:
     return HEADER.unpack_from(frame)[5], responses, size
 
 
-def region_to_map(frame: bytes) -> tuple[int, int, int]:
-    """Take a MAP frame apart: number of the region, offset in its file, bytes."""
+def region_to_map(frame: bytes) -> tuple[int, int, int, bool]:
+    """Take a MAP frame apart: number of the region, offset in its file, bytes, whether it is to be written."""
     if len(frame) != HEADER.size + MAP_BODY.size:
         raise NotUnderstood(f"MAP has {len(frame)} bytes, want {HEADER.size + MAP_BODY.size}")
-    start, size = MAP_BODY.unpack_from(frame, HEADER.size)
-    return HEADER.unpack_from(frame)[5], start, size
+    start, size, writable = MAP_BODY.unpack_from(frame, HEADER.size)
+    if writable > 1:
+        raise NotUnderstood(f"MAP wants {writable}, want 0 or 1")
+    return HEADER.unpack_from(frame)[5], start, size, bool(writable)
 
 
 def word(kind: int, life: int, ident: int, number: int) -> bytes:

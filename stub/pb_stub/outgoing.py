@@ -31,8 +31,8 @@ _pack_descriptor = tuple(struct.Struct(f"{messages.DESCRIPTOR.format}{rank}q").p
 PADDING = tuple(bytes(n) for n in range(16))
 
 #: A tensor with a place: index of its name, data type, shape, region, the bytes themselves or their offset, how many
-#: they are, ticket, element.
-Placed = Tuple[int, int, Tuple[int, ...], int, Any, int, int, int]
+#: they are, ticket, element, number of the client's region.
+Placed = Tuple[int, int, Tuple[int, ...], int, Any, int, int, int, int]
 
 
 class _Passed:
@@ -70,7 +70,7 @@ class Outgoing:
                 size = self._inline_size + ((len(sent) + 15) & ~15)
                 if size <= MAX_INLINE_TOTAL:
                     self._inline_size = size
-                    return index, tensor._code, tensor._shape, layout.REGION_FRAME, sent, len(sent), 0, tensor._element
+                    return index, tensor._code, tensor._shape, 0, sent, len(sent), 0, tensor._element, 0
             block = self._pool.take(len(sent))
             block.fill(sent)
             sent = block
@@ -84,7 +84,7 @@ class Outgoing:
             self._held.append(sent.loan)
             ticket = sent.loan.ticket
             region = layout.REGION_REQUESTS
-        return index, tensor._code, tensor._shape, region, sent.offset, sent.size, ticket, tensor._element
+        return index, tensor._code, tensor._shape, region, sent.offset, sent.size, ticket, tensor._element, 0
 
     def _settle(self, tensor: Tensor) -> Any:
         """Fix what is sent of a tensor, now and whenever it is sent again."""
@@ -159,7 +159,7 @@ def describe(placed: list[Placed], parts: list[bytes], inline: list[bytes], at: 
 
     Both begins and ends at multiples of 16 from the frame's start; returns the end.
     """
-    for index, data_type, shape, region, place, length, ticket, element in placed:
+    for index, data_type, shape, region, place, length, ticket, element, number in placed:
         offset = place
         if region == 0:
             offset = at
@@ -169,5 +169,6 @@ def describe(placed: list[Placed], parts: list[bytes], inline: list[bytes], at: 
             if at != size:
                 inline.append(PADDING[at - size])
         rank = len(shape)
-        parts.append(_pack_descriptor[rank](index, data_type, rank, region, offset, length, ticket, element, 0, *shape))
+        pack = _pack_descriptor[rank]
+        parts.append(pack(index, data_type, rank, region, offset, length, ticket, element, number, *shape))
     return at

@@ -9,6 +9,8 @@ mapped copy-on-write, once, and its inputs are lent as those of *requests* are (
 * Two requests may name the same bytes. The second gets a copy of them, or each would see what the model wrote into the
   other's array. Copies are read from the file, past pages that are this process's own, and cannot fault.
 * An input is not passed on by reference: where it goes to the supervisor it is copied like any other array.
+
+A region in which outputs are wanted is mapped once more, under a number of its own (see places).
 """
 
 from __future__ import annotations
@@ -19,15 +21,17 @@ import mmap
 import os
 import socket
 import weakref
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import numpy as np
 from c_python_backend_utils.error import TritonModelException
+from c_python_backend_utils.tensor import Tensor
 
 from . import messages
 from .channel import Channel
 from .errors import NotUnderstood
 from .loans import _MAP_NORESERVE, Loan, Loans
+from .places import Places, Target
 from .windows import Window
 
 _PAGE = mmap.PAGESIZE
@@ -72,6 +76,31 @@ class ClientLoan(Loan):
     def _frozen_window(self) -> Window | None:
         """The window of a loan whose pages are this process's own: the file has other bytes, perhaps."""
         return None if self.ticket in self._region.alive else self.window
+
+    def lies_in(self, file: tuple[int, int], begin: int, size: int) -> bool:
+        """Whether a byte of a range of a file is one of these."""
+        region = self._region
+        first = region.start + self.offset
+        return region.file == file and first < begin + size and begin < first + self.size
+
+    def is_range(self, begin: int, size: int) -> bool:
+        """Whether the bytes are this range of their file."""
+        return self._region.start + self.offset == begin and self.size == size
+
+    def shown_by(self, data: np.ndarray) -> bool:
+        """Whether an array shows the bytes, all of them and as they came."""
+        held = self._region.holder(data)
+        if held is None or held[0] is not self:
+            return False
+        return held[1] == self.offset and data.nbytes == self.size and data.flags.c_contiguous and not self.written()
+
+    def as_came(self) -> np.ndarray | None:
+        """The bytes as they came, where they are mapped; None if they have to be read from the file."""
+        window = self.window or self._region.window(self.offset, self.size)
+        if window is None or self._kept is not None or self.written():
+            return None
+        array: np.ndarray = np.ndarray((self.size,), np.uint8, window.map, self.offset - window.start)
+        return array
 
     def freeze(self) -> None:
         """Keep the bytes as they are for the arrays over them, and give the loan back: the client may go on."""
@@ -122,14 +151,16 @@ class Region(Loans):
         self.channel = of.channel
         self.size = size
         self.alive = of.alive
-        self._start = start
+        self.start = start
         self._pagemap = of.pagemap
         self._roots = {}
         self._copying = {}
         if self._pagemap is None:
             raise OSError(errno.ENOSYS, "the pages of this process cannot be looked at")
-        if not size or os.fstat(fd).st_size < start + size:
+        found = os.fstat(fd)
+        if not size or found.st_size < start + size:
             raise OSError(errno.EINVAL, "the file is too short, or nothing is wanted of it")
+        self.file = found.st_dev, found.st_ino
         private = mmap.MAP_PRIVATE | _MAP_NORESERVE
         mapped = mmap.mmap(fd, size, flags=private, prot=mmap.PROT_READ | mmap.PROT_WRITE, offset=start)
         whole = Window(0, mapped)
@@ -151,7 +182,7 @@ class Region(Loans):
 
     def read_into(self, buffer: bytearray, offset: int) -> None:
         try:
-            super().read_into(buffer, self._start + offset)
+            super().read_into(buffer, self.start + offset)
         except EOFError:
             raise TritonModelException(_TRUNCATED) from None
 
@@ -170,6 +201,8 @@ class Regions:
         self.pagemap = pagemap
         self._socket = socket.socket(fileno=fd) if fd >= 0 else None
         self._regions: dict[int, Region] = {}
+        self._targets: dict[int, Target] = {}
+        self.gone: Callable[[int], bool] = lambda _handle: False
         #: By ticket: the loans that the supervisor has not got back.
         self.alive: dict[int, weakref.ref[ClientLoan]] = {}
 
@@ -182,36 +215,70 @@ class Regions:
             raise NotUnderstood(f"an input has {size} bytes at {offset} of region {number}, {where}")
         return ClientLoan(region, ticket, offset, size)
 
+    def place(self, places: Places, name: str, number: int, offset: int, size: int) -> None:
+        """Take a place of an output."""
+        places.add(name, self._targets.get(number), number, offset, size)
+
+    def conflicts(self, tensor: Tensor, file: tuple[int, int], begin: int, size: int) -> bool | None:
+        found = [loan for loan in self._living() if loan.lies_in(file, begin, size)]
+        data = tensor._data
+        for loan in found:
+            if not loan.is_range(begin, size):
+                continue
+            if data is None and tensor._origin is loan and not loan.written():
+                return None
+            if isinstance(data, np.ndarray) and loan.shown_by(data):
+                return None
+        return bool(found)
+
+    def bytes_of(self, tensor: Tensor) -> np.ndarray | None:
+        data = tensor._data
+        if isinstance(data, np.ndarray):
+            return data
+        origin = tensor._origin
+        return origin.as_came() if isinstance(origin, ClientLoan) else None
+
     def freeze(self) -> None:
         """Before a response is sent: what is left of inputs stays as it is, whatever their clients do."""
+        for loan in self._living():
+            loan.freeze()
+
+    def _living(self) -> Iterator[ClientLoan]:
         for reference in list(self.alive.values()):
             loan = reference()
             if loan is not None:
-                loan.freeze()
+                yield loan
 
     def map(self, frame: bytes) -> None:
         """Act on MAP: map the region whose descriptor has come, and answer."""
-        number, start, size = messages.region_to_map(frame)
-        self._answer(number, messages.MAP_DONE if self._take(number, start, size) else messages.MAP_REFUSED)
+        number, start, size, writable = messages.region_to_map(frame)
+        done = self._take(number, start, size, writable)
+        self._answer(number, messages.MAP_DONE if done else messages.MAP_REFUSED)
 
     def unmap(self, frame: bytes) -> None:
         """Act on UNMAP. The memory goes with the last array over it."""
         number = messages.HEADER.unpack_from(frame)[5]
         self._regions.pop(number, None)
+        self._targets.pop(number, None)
         self._answer(number, messages.MAP_ENDED)
 
     def _answer(self, number: int, status: int) -> None:
         # Any thread may have read the frame, also one that holds the lock for sending.
         self.channel.post(messages.word(messages.MAPPED, self.channel.life, number, status))
 
-    def _take(self, number: int, start: int, size: int) -> bool:
+    def _take(self, number: int, start: int, size: int, writable: bool) -> bool:
         fd = self._receive(number)
         if fd < 0:
             return False
         try:
-            self._regions[number] = Region(self, fd, start, size)
+            if not writable:
+                self._regions[number] = Region(self, fd, start, size)  # which closes the descriptor, once it has it
+                return True
+            try:
+                self._targets[number] = Target(fd, start, size)
+            finally:
+                os.close(fd)
         except (OSError, ValueError, OverflowError, MemoryError):
-            # The descriptor goes with the object, once that has one.
             return False
         return True
 

@@ -33,6 +33,7 @@ from .errors import StubError
 from .forgotten import Forgotten
 from .loans import Loans
 from .logs import Logs
+from .places import Places
 from .pool import Pool, PoolExhausted
 from .regions import Regions
 
@@ -226,6 +227,11 @@ class Senders:
         if len(cancelled) > _MOST_CANCELLED:
             cancelled.intersection_update(list(self._outlets))
 
+    def gone(self, handle: int) -> bool:
+        """Whether the client of a request has gone, as far as the supervisor has said by now."""
+        self.channel.look()
+        return handle in self.cancelled
+
     def remove(self, outlet: Outlet) -> None:
         self._outlets.pop(outlet.handle, None)
         self.cancelled.discard(outlet.handle)
@@ -372,6 +378,8 @@ class Outlet:
         senders = self._senders
         self._cancelled = self.handle in senders.cancelled
         self.over = True
+        if isinstance(self.wanted, Places):  # a thread of the model may be sending
+            self.wanted.end()
         if not keep:  # else the thread that waits for CREDIT would wait for ever
             senders.remove(self)
 

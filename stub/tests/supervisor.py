@@ -89,6 +89,7 @@ class Request:
     flags: int = 0
     timeout: int = 0
     trace: str = ""
+    places: Sequence[tuple[str, int, int, int]] = ()  # of outputs: name, number of the region, offset, bytes
 
 
 @dataclass
@@ -111,6 +112,7 @@ class Output:
     data: bytes
     ticket: int
     element: int
+    number: int  # of the client's region
 
     def array(self) -> np.ndarray:
         if self.type == BYTES:
@@ -179,6 +181,7 @@ class Supervisor:
     ) -> None:
         self.instance = instance
         self.life = 7
+        self.writable: dict[int, tuple[int, int]] = {}  # files of regions, which are the test's, and where they begin
         down = os.memfd_create("down", os.MFD_CLOEXEC)
         os.ftruncate(down, 0x30000)
         self.up_fd = os.memfd_create("up", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -404,12 +407,16 @@ class Supervisor:
 
     # Regions of clients.
 
-    def map_region(self, number: int, fd: int, size: int, offset: int = 0, hand: bool = True) -> int:
+    def map_region(
+        self, number: int, fd: int, size: int, offset: int = 0, hand: bool = True, writable: bool = False
+    ) -> int:
         """Have the stub map a region; returns the status that it answers with."""
         if hand:
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("<i", fd))]
             self.socket.sendmsg([struct.pack("<I", number)], rights)
-        self.send("MAP", number, struct.pack("<QQ", offset, size))
+        self.send("MAP", number, struct.pack("<QQQ", offset, size, writable))
+        if writable:
+            self.writable[number] = fd, offset
         return self.mapped(number)
 
     def unmap_region(self, number: int) -> int:
@@ -472,7 +479,7 @@ class Supervisor:
                     0xFFFF if request.outputs is None else len(request.outputs),
                     *map(len, strings),
                     text is not None,
-                    0,
+                    len(request.places),
                 )
             )
             for name, value in request.inputs:
@@ -502,6 +509,8 @@ class Supervisor:
             if request.outputs is not None:
                 indices = [self.name_index(name) for name in request.outputs]
                 head += pad8(struct.pack(f"<{len(indices)}H", *indices))
+            for name, region_number, at, room in request.places:
+                head += struct.pack("<HHIQQ", self.name_index(name), 0, region_number, at, room)
             head += pad8(b"".join(strings))
             heads.append(head)
         position = 32 + sum(map(len, heads))
@@ -544,14 +553,14 @@ class Supervisor:
         at += 32
         response = Response(handle, flags, code, "", "", [])
         for _ in range(outputs):
-            name, data_type, rank, region, offset, size, ticket, element, reserved = struct.unpack_from(
+            name, data_type, rank, region, offset, size, ticket, element, number = struct.unpack_from(
                 "<HBBIQQQII", raw, at
             )
-            assert reserved == 0
+            assert (number != 0) == (region == 3)
             shape = struct.unpack_from(f"<{rank}q", raw, at + 40)
             at += 40 + 8 * rank
-            data = self.bytes_of(raw, region, offset, size, ticket)
-            response.outputs.append(Output(self.names[name], data_type, shape, region, data, ticket, element))
+            data = self.bytes_of(raw, region, offset, size, ticket or number)
+            response.outputs.append(Output(self.names[name], data_type, shape, region, data, ticket, element, number))
         response.parameters = raw[at : at + parameter_size].decode()
         response.error = raw[at + parameter_size : at + parameter_size + error_size].decode()
         at += parameter_size + error_size
@@ -572,6 +581,9 @@ class Supervisor:
             begin, length = self.loans[ticket]
             assert begin <= offset and offset + size <= begin + length
             return self.requests[offset : offset + size]
+        if region == 3:
+            fd, start = self.writable[ticket]
+            return os.pread(fd, size, start + offset)
         assert region == 2 and offset >= 0x30000
         self.kept[ticket] += 1
         return self.up[offset : offset + size]

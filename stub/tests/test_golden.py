@@ -82,7 +82,8 @@ def test_plain_frames_are_decoded() -> None:
     assert messages.integers(messages.body_of(read("cancel"))) == (1, 2 | 1 << 32)
     assert messages.credit(read("credit")) == (2 << 32 | 1, 32, 5 << 32)
     assert read("finalize") == messages.encode(messages.FINALIZE, LIFE, 0, b"")
-    assert messages.region_to_map(read("map")) == (3, 4096, 5 << 32)
+    assert messages.region_to_map(read("map")) == (3, 4096, 5 << 32, False)
+    assert messages.region_to_map(read("map_writable")) == (4, 4096, 5 << 32, True)
     assert read("unmap") == messages.encode(messages.UNMAP, LIFE, 3, b"")
     frame = read("spilled_down")
     assert messages.flags_of(frame) == messages.SPILLED and messages.kind_of(frame) == messages.EXECUTE
@@ -101,6 +102,22 @@ def test_inputs_in_regions_are_decoded() -> None:
     (request,) = Reader(Names(stand, ["IN0"], 1, 0), stand, regions).read(read("execute_region"))
     assert request.inputs()[0].shape() == [70_000]
     assert [(number, offset, size) for number, _, offset, size in taken] == [(5, 100, 70_000)]
+
+
+def test_places_of_outputs_are_decoded() -> None:
+    taken: list[tuple[str, int, int, int]] = []
+
+    class Regions:
+        def place(self, _places: Any, name: str, number: int, offset: int, size: int) -> None:
+            taken.append((name, number, offset, size))
+
+    stand: Any = Stand()
+    regions: Any = Regions()
+    names = Names(stand, ["IN0", "OUT0", "OUT1", "OUT2", "OUT3"], 1, 4)
+    first, second = Reader(names, stand, regions).read(read("execute_places"))
+    assert taken == [("OUT1", 5, 100, 70_000), ("OUT3", 5, 100, 70_000), ("OUT0", 5, 100, 70_000)]
+    assert (first.request_id(), first.requested_output_names()) == ("a", {"OUT0", "OUT1"})
+    assert second.requested_output_names() == {"OUT0", "OUT1", "OUT2", "OUT3"}
 
 
 def test_execute_is_decoded() -> None:
@@ -164,9 +181,11 @@ def test_numbers_of_the_layout() -> None:
         "DownSize": layout.DOWN_SIZE, "PageSize": layout.PAGE, "MaxFrame": layout.MAX_FRAME,
         "MaxInlineBody": layout.MAX_BODY, "MaxSpilledBody": layout.MAX_SPILLED, "MaxInline": layout.MAX_INLINE,
         "HeaderSize": messages.HEADER.size, "DescriptorSize": messages.DESCRIPTOR.size,
-        "RequestSize": messages.REQUEST.size, "ResponseSize": messages.RESPONSE_HEAD.size,
+        "RequestSize": messages.REQUEST.size, "PlaceSize": messages.PLACE.size,
+        "MapSize": messages.MAP_BODY.size, "ResponseSize": messages.RESPONSE_HEAD.size,
         "ExecuteSize": messages.EXECUTE_HEAD.size, "ExecutedSize": messages.EXECUTED_HEAD.size,
         "InFrame": layout.REGION_FRAME, "InRequests": layout.REGION_REQUESTS, "InArena": layout.REGION_ARENA,
+        "InClient": layout.REGION_CLIENT,
         "Initialize": messages.INITIALIZE, "Execute": messages.EXECUTE, "Finalize": messages.FINALIZE,
         "Cancel": messages.CANCEL, "Name": messages.NAME, "LogSettings": messages.LOG_SETTINGS,
         "Hello": messages.HELLO, "Initialized": messages.INITIALIZED, "Executed": messages.EXECUTED,

@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 import signal
+import struct
 from pathlib import Path
 from typing import Iterator
 
@@ -229,7 +230,7 @@ class TestOtherBytes:
 def test_a_closed_socket_only_costs_copies(start: Start, client: Client) -> None:
     stub = start(IDENTITY)
     stub.socket.close()
-    stub.send("MAP", 1, SIZE.to_bytes(16, "big"))
+    stub.send("MAP", 1, struct.pack("<QQQ", 0, SIZE, 0))
     assert stub.mapped(1) == 1
     assert fcntl.fcntl(client.fd, fcntl.F_GETFD) >= 0
     x = np.arange(5)

@@ -19,6 +19,7 @@ type Decoder struct {
 	loans   *shm.Loans
 	names   *Names // that the stub has told; guarded by the receive lock
 	copies  copies
+	mapped  Mapped
 }
 
 // NewDecoder makes the decoder of a life, whose channel and loans the caller closes. The
@@ -29,6 +30,9 @@ func NewDecoder(channel *ipc.Channel, loans *shm.Loans, account *memory.Account)
 
 // SetNames says which names INITIALIZE tells the stub.
 func (d *Decoder) SetNames(names *Names) { d.names = names }
+
+// SetMapped says what the stub has mapped, as of the Encoder.
+func (d *Decoder) SetMapped(mapped Mapped) { d.mapped = mapped }
 
 // Names returns the names by which the stub calls tensors.
 func (d *Decoder) Names() *Names { return d.names }
@@ -60,15 +64,15 @@ func (d *Decoder) Return(tickets []byte) error {
 func (d *Decoder) Copied() int64 { return d.copies.used.Load() }
 
 // Response turns a response of the stub into one for a client of the named model. The
-// frame is the body that r was read from.
-func (d *Decoder) Response(r *ipc.ResponseBody, frame []byte, model string, into *infer.Response) error {
+// frame is the body that r was read from; places are those of the request.
+func (d *Decoder) Response(r *ipc.ResponseBody, frame []byte, model string, places []infer.Place, into *infer.Response) error {
 	if len(r.Outputs) > 0 {
 		into.Outputs = make([]infer.Tensor, 0, len(r.Outputs))
 	}
 	var refusal *infer.Error
 	for i := range r.Outputs {
 		described := &r.Outputs[i]
-		t, own, err := d.tensor(described, frame, crowded)
+		t, own, err := d.tensor(described, frame, crowded, places)
 		if err != nil {
 			return err
 		}
@@ -115,7 +119,7 @@ func (d *Decoder) Request(body *ipc.InferBody, frame []byte, r *infer.Request) (
 		r.Inputs = make([]infer.Tensor, 0, len(body.Inputs))
 	}
 	for i := range body.Inputs {
-		t, own, err := d.tensor(&body.Inputs[i], frame, 1)
+		t, own, err := d.tensor(&body.Inputs[i], frame, 1, nil)
 		if err != nil {
 			return refusal, err
 		}

@@ -33,7 +33,9 @@
 // taken inside, for a few instructions.
 //
 // An input in a client's region that the stub has mapped stays where it is (shared.go): this
-// process does not touch its bytes, and the loan keeps the region.
+// process does not touch its bytes, and the loan keeps the region. An output that the stub has
+// written where its client wants it is located by comparing places; the request keeps the
+// region until it is answered, and the output's Memory does from then on.
 //
 // Memory: a block that is sent is lent by ticket, and the loan keeps it until the stub
 // gives the ticket back or the life ends. A tensor that has come keeps its block, its

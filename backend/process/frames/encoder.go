@@ -18,7 +18,7 @@ type Encoder struct {
 	pool    *shm.Pool
 	loans   *shm.Loans
 	names   *Names // that the stub has been told; guarded by the caller's lock
-	mapped  func(*shm.Shared) (uint32, bool)
+	mapped  Mapped
 
 	// The batch that is being sent. The slices are kept from batch to batch, for their
 	// memory; reset forgets what they held. Guarded by the caller's lock.
@@ -26,8 +26,9 @@ type Encoder struct {
 	places  []place // of tensors, in their order
 	heads   []ipc.RequestHead
 	outputs []uint16
-	strings []byte // parameters and trace of all requests, one after another
-	size    int    // bytes of the body
+	wanted  []ipc.Place // of outputs
+	strings []byte      // parameters and trace of all requests, one after another
+	size    int         // bytes of the body
 }
 
 // NewEncoder makes the encoder of a life, whose channel and loans the caller closes.
@@ -40,9 +41,13 @@ func NewEncoder(channel *ipc.Channel, pool *shm.Pool, loans *shm.Loans) *Encoder
 // SetNames says which names INITIALIZE tells the stub.
 func (e *Encoder) SetNames(names *Names) { e.names = names }
 
-// SetMapped says by which number the stub knows a region of a client, if it has it mapped.
-// It is called before the first Execute; without it no region is mapped.
-func (e *Encoder) SetMapped(mapped func(*shm.Shared) (uint32, bool)) { e.mapped = mapped }
+// Mapped says by which number the stub knows a region of a client, if it has it mapped: for
+// outputs if it is to be writable, else for inputs.
+type Mapped func(region *shm.Shared, writable bool) (number uint32, ok bool)
+
+// SetMapped says what the stub has mapped. It is called before the first Execute; without
+// it no region is mapped.
+func (e *Encoder) SetMapped(mapped Mapped) { e.mapped = mapped }
 
 // Names returns the names that the stub has been told.
 func (e *Encoder) Names() *Names { return e.names }
@@ -81,6 +86,7 @@ func (e *Encoder) Execute(number uint64, requests []*infer.Request, handles []ui
 
 func (e *Encoder) reset() {
 	e.tensors, e.heads, e.outputs, e.strings = e.tensors[:0], e.heads[:0], e.outputs[:0], e.strings[:0]
+	e.wanted = e.wanted[:0]
 	clear(e.places)
 	e.places = e.places[:0]
 }
@@ -127,6 +133,10 @@ func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
 				}
 			}
 			e.size += ipc.Align8(2 * int(h.Outputs))
+		}
+		if len(r.Places) > 0 {
+			h.Places = e.placesOf(r)
+			e.size += ipc.PlaceSize * int(h.Places)
 		}
 		e.heads = append(e.heads, h)
 		e.size += ipc.RequestSize + ipc.Align8(len(r.ID)+int(h.Parameters)+len(r.Correlation.Text)+int(h.Trace))
@@ -201,7 +211,7 @@ func (e *Encoder) write(body []byte, requests []*infer.Request) {
 	binary.LittleEndian.PutUint32(b[0:], uint32(len(requests)))
 	binary.LittleEndian.PutUint32(b[4:], 0)
 	b = b[ipc.ExecuteSize:]
-	tensors, places, outputs, strings := e.tensors, e.places, e.outputs, e.strings
+	tensors, places, outputs, wanted, strings := e.tensors, e.places, e.outputs, e.wanted, e.strings
 	for i, r := range requests {
 		h := &e.heads[i]
 		b = h.Put(b)
@@ -217,6 +227,10 @@ func (e *Encoder) write(body []byte, requests []*infer.Request) {
 			}
 			outputs = outputs[n:]
 			b = b[ipc.Align8(2*n):]
+		}
+		for range h.Places {
+			b = wanted[0].Put(b)
+			wanted = wanted[1:]
 		}
 		n := copy(b, r.ID)
 		n += copy(b[n:], strings[:h.Parameters])

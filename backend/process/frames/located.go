@@ -13,12 +13,14 @@ import (
 // from the ring once; region, offset, length and ticket are checked against what was
 // lent, or against the arena, before a byte is touched. The stub can change the bytes
 // themselves as long as the response lives, unless they were copied: the check of
-// strings holds for the moment, and each reader bounds their lengths anew.
+// strings holds for the moment, and each reader bounds their lengths anew. Where a stub has
+// put an output into its client's region itself, no byte is touched here (shared.go).
 
 // tensor turns a descriptor into a tensor. A refusal means that it cannot be sent
 // on, but the stub has done nothing wrong; the tensor has no bytes then. Most is how
-// much the stub may have lent before it is copied.
-func (d *Decoder) tensor(described *ipc.Descriptor, frame []byte, most float64) (t infer.Tensor, refusal *infer.Error, err error) {
+// much the stub may have lent before it is copied; places are where outputs of the request
+// are wanted.
+func (d *Decoder) tensor(described *ipc.Descriptor, frame []byte, most float64, places []infer.Place) (t infer.Tensor, refusal *infer.Error, err error) {
 	name, err := d.name(described.Name)
 	if err != nil {
 		return t, nil, err
@@ -26,6 +28,10 @@ func (d *Decoder) tensor(described *ipc.Descriptor, frame []byte, most float64) 
 	t = infer.Tensor{Name: name, DataType: infer.DataType(described.Type), Shape: described.Shape}
 	elements, err := checkLength(&t, described)
 	if err != nil {
+		return t, nil, err
+	}
+	if described.Region == ipc.InClient && t.DataType != infer.Bytes {
+		t.Memory, err = d.inPlace(described, name, places)
 		return t, nil, err
 	}
 	at, err := d.locate(described, name, frame, most)
@@ -87,7 +93,7 @@ func (d *Decoder) locate(described *ipc.Descriptor, name string, frame []byte, m
 		err := d.borrow(&p, described.Length, name, most)
 		return p, err
 	}
-	return p, ipc.Broken("descriptor", "output %q lies in region %d", name, p.region) // which ipc has refused
+	return p, ipc.Broken("descriptor", "output %q of %s lies in region %d", name, infer.DataType(described.Type), p.region)
 }
 
 // borrow gives a place in the arena its bytes where the stub has put them, or a copy: of

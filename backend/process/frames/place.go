@@ -17,6 +17,8 @@ import (
 //	                                           or *privateCopy
 //	InClient    a client's, not mapped here    infer.Foreign  by its ticket, as InRequests; only to a stub
 //
+// Outputs that a stub has written where clients want them have no place here (shared.go).
+//
 // On its way to a stub a place is chosen (inFrame, Encoder.inRequests), lent, and
 // described; from lend on, the loan keeps the block, and the place may be released. On
 // its way from a stub it is located (Decoder.locate): read from a descriptor once,

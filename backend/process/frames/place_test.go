@@ -161,7 +161,7 @@ func TestCrowdedArenaCopiesThenRefuses(t *testing.T) {
 		}
 		p.decoder.copies.used.Add(test.copied)
 		var r infer.Response
-		if err := p.decoder.Response(output(8192), nil, "m", &r); err != nil {
+		if err := p.decoder.Response(output(8192), nil, "m", nil, &r); err != nil {
 			t.Fatal(err)
 		}
 		got := ""
@@ -214,6 +214,9 @@ func FuzzResponse(f *testing.F) {
 	for i := range outputs {
 		f.Add(responseBody(outputs[i:]...), i%2 == 0)
 	}
+	for _, d := range []ipc.Descriptor{claim(nil), claim(func(d *ipc.Descriptor) { d.Offset++ }), claim(func(d *ipc.Descriptor) { d.Mapping = 6 })} {
+		f.Add(responseBody(d), false)
+	}
 	f.Add(responseBody(outputs[0], outputs[3], ipc.Descriptor{Name: 9, Type: uint8(infer.Uint8), Shape: []int64{0}}), false)
 	f.Fuzz(func(t *testing.T, body []byte, named bool) {
 		var backing shm.Backing = shm.Memfd{}
@@ -234,7 +237,9 @@ func FuzzResponse(f *testing.F) {
 			return
 		}
 		var r infer.Response
-		err = p.decoder.Response(&parsed, body, "m", &r)
+		c := newClientMemory(t)
+		p.decoder.SetMapped(mappedForOutputs)
+		err = p.decoder.Response(&parsed, body, "m", []infer.Place{{Output: "OUT0", Memory: c}}, &r)
 		var broken *ipc.ProtocolError
 		if err != nil && !errors.As(err, &broken) {
 			t.Errorf("got error %v, want a protocol error", err)
@@ -244,12 +249,18 @@ func FuzzResponse(f *testing.F) {
 				t.Errorf("got %d outputs, want %d", len(r.Outputs), len(parsed.Outputs))
 			}
 			for i := range r.Outputs {
-				if uint64(len(r.Outputs[i].Data)) != parsed.Outputs[i].Length {
-					t.Errorf("output %d has %d bytes, want %d", i, len(r.Outputs[i].Data), parsed.Outputs[i].Length)
+				if uint64(r.Outputs[i].Size()) != parsed.Outputs[i].Length {
+					t.Errorf("output %d has %d bytes, want %d", i, r.Outputs[i].Size(), parsed.Outputs[i].Length)
+				}
+				if r.Outputs[i].InPlace() && (r.Outputs[i].Name != "OUT0" || r.Outputs[i].Size() > c.Size()) {
+					t.Errorf("output %d, %q of %d bytes, is taken to be in the place of OUT0", i, r.Outputs[i].Name, r.Outputs[i].Size())
 				}
 			}
 		}
 		r.Release()
+		if c.refs != 1 {
+			t.Errorf("the place has %d references, want one", c.refs)
+		}
 	})
 }
 

@@ -21,7 +21,14 @@ func SharedOf(t *infer.Tensor) (s Shared, region *shm.Shared, offset int64) {
 	if t.Data != nil || t.Memory == nil {
 		return nil, nil, 0
 	}
-	s, ok := t.Memory.(Shared)
+	return sharedIn(t.Memory)
+}
+
+// SharedAt returns the memory of a place if a stub may map it; nil of all other places.
+func SharedAt(p *infer.Place) (s Shared, region *shm.Shared, offset int64) { return sharedIn(p.Memory) }
+
+func sharedIn(memory infer.Memory) (s Shared, region *shm.Shared, offset int64) {
+	s, ok := memory.(Shared)
 	if !ok {
 		return nil, nil, 0
 	}
@@ -37,7 +44,7 @@ func SharedOf(t *infer.Tensor) (s Shared, region *shm.Shared, offset int64) {
 // successor, after the request had passed the door: else it is made there.
 func (e *Encoder) placeForeign(t *infer.Tensor, foreign infer.Foreign) (place, error) {
 	if s, region, offset := SharedOf(t); s != nil && e.mapped != nil && region.Trusted() {
-		if number, ok := e.mapped(region); ok {
+		if number, ok := e.mapped(region, false); ok {
 			s.Retain()
 			return place{region: ipc.InClient, offset: uint64(offset), memory: s, mapped: number, length: uint64(s.Size())}, nil
 		}
@@ -49,4 +56,57 @@ func (e *Encoder) placeForeign(t *infer.Tensor, foreign infer.Foreign) (place, e
 	copied := infer.Tensor{Data: data, Memory: memory}
 	defer copied.Release()
 	return e.inRequests(&copied)
+}
+
+// WriteFrom is the least size of an output that a stub writes where its client wants it. It
+// is WRITE_MIN in regions.py.
+const WriteFrom = 64 << 10
+
+// placesOf chooses those places of a request's outputs that the stub can write to itself.
+// Nothing is lent: the request holds the places until it is answered, and what a stub says
+// that it has written is checked against them (Decoder.inPlace).
+func (e *Encoder) placesOf(r *infer.Request) (n uint32) {
+	if e.mapped == nil {
+		return 0
+	}
+	for i := range r.Places {
+		p := &r.Places[i]
+		s, region, offset := SharedAt(p)
+		if s == nil || !region.Trusted() || s.Size() < WriteFrom {
+			continue
+		}
+		name, ok := e.names.outputIndex(p.Output)
+		if !ok {
+			continue
+		}
+		if number, ok := e.mapped(region, true); ok {
+			e.wanted = append(e.wanted, ipc.Place{Name: name, Region: number, Offset: uint64(offset), Length: uint64(s.Size())})
+			n++
+		}
+	}
+	return n
+}
+
+// inPlace returns the memory of an output that the stub says it has written where the client
+// wants it. The supervisor touches none of the bytes, and what they are is the model's word in
+// any case. So it is enough that place and length are those of this request: the stub can
+// make its client believe nothing about memory that the client has not named for this output.
+func (d *Decoder) inPlace(described *ipc.Descriptor, name string, places []infer.Place) (infer.Memory, error) {
+	for i := range places {
+		p := &places[i]
+		s, region, offset := SharedAt(p)
+		if p.Output != name || s == nil || d.mapped == nil {
+			continue
+		}
+		if number, ok := d.mapped(region, true); !ok || number != described.Mapping {
+			continue
+		}
+		if described.Offset != uint64(offset) || described.Length > uint64(s.Size()) || described.Ticket != 0 {
+			return nil, ipc.Broken("descriptor", "output %q was written to [%d, +%d) of region %d, want [%d, +%d) and no ticket",
+				name, described.Offset, described.Length, described.Mapping, offset, s.Size())
+		}
+		s.Retain()
+		return &infer.Written{Foreign: s, Bytes: int64(described.Length)}, nil
+	}
+	return nil, ipc.Broken("descriptor", "output %q was written to region %d, where it is not wanted", name, described.Mapping)
 }

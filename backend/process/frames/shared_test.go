@@ -2,7 +2,9 @@ package frames
 
 import (
 	"errors"
+	"math"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -48,7 +50,7 @@ func (c *clientMemory) Copy() ([]byte, infer.Memory, error) {
 func TestPlacesOfForeignInputs(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	mapped := true
-	p.encoder.SetMapped(func(*shm.Shared) (uint32, bool) { return 5, mapped })
+	p.encoder.SetMapped(func(_ *shm.Shared, writable bool) (uint32, bool) { return 5, mapped && !writable })
 	place := func(c *clientMemory) (*ipc.Descriptor, error) {
 		in := infer.Tensor{Name: "IN0", DataType: infer.Uint8, Shape: []int64{70_000}, Memory: c}
 		if err := p.encoder.plan([]*infer.Request{{Inputs: []infer.Tensor{in}}}, []uint64{1}); err != nil {
@@ -88,4 +90,138 @@ func TestPlacesOfForeignInputs(t *testing.T) {
 		t.Errorf("got error %v, want %v", err, errGone)
 	}
 	undone(c)
+}
+
+// mappedForOutputs has any region mapped to be written, as number 5.
+func mappedForOutputs(_ *shm.Shared, writable bool) (uint32, bool) { return 5, writable }
+
+// TestPlacesOfOutputs tells a stub where outputs are wanted that it has mapped, and leaves the
+// others out.
+func TestPlacesOfOutputs(t *testing.T) {
+	p := newPeer(t, shm.Memfd{})
+	mapped := true
+	p.encoder.SetMapped(func(_ *shm.Shared, writable bool) (uint32, bool) { return 5, mapped && writable })
+	c := newClientMemory(t)
+	small := &smallMemory{newClientMemory(t)}
+	requests := []*infer.Request{
+		{ID: "a", Outputs: []string{"OUT1", "OUT0"}, Places: []infer.Place{{Output: "OUT1", Memory: c}, {Output: "OUT0", Memory: small}, {Output: "NONE", Memory: c}}},
+		{Places: []infer.Place{{Output: "OUT3", Memory: c}, {Output: "OUT0", Memory: c}}},
+	}
+	plan := func() []ipc.Place {
+		t.Helper()
+		if err := p.encoder.plan(requests, []uint64{1, 2}); err != nil {
+			t.Fatal(err)
+		}
+		return p.encoder.wanted
+	}
+	index := func(name string) uint16 { i, _ := p.encoder.names.outputIndex(name); return i }
+	want := []ipc.Place{
+		{Name: index("OUT1"), Region: 5, Offset: 100, Length: 70_000},
+		{Name: index("OUT3"), Region: 5, Offset: 100, Length: 70_000},
+		{Name: index("OUT0"), Region: 5, Offset: 100, Length: 70_000},
+	}
+	if got := plan(); !slices.Equal(got, want) {
+		t.Errorf("got places %+v, want %+v", got, want)
+	}
+	body := make([]byte, p.encoder.size)
+	p.encoder.write(body, requests)
+	ipctest.Want(t, "execute_places", ipc.Execute, 1, body)
+	mapped = false
+	if got := plan(); len(got) != 0 {
+		t.Errorf("the stub is told of %+v, which it has not mapped", got)
+	}
+	mapped = true
+	c.shared.Distrust()
+	if got := plan(); len(got) != 0 || c.refs != 1 {
+		t.Errorf("the stub is told of %+v, which is not trusted; %d references, want one", got, c.refs)
+	}
+}
+
+// smallMemory is a place that is not worth being told.
+type smallMemory struct{ *clientMemory }
+
+func (smallMemory) Size() int64 { return WriteFrom - 1 }
+
+// claim is what a stub says that has written 65,600 bytes where OUT0 is wanted, or something
+// else.
+func claim(change func(*ipc.Descriptor)) ipc.Descriptor {
+	d := ipc.Descriptor{Name: 1, Type: uint8(infer.FP32), Region: ipc.InClient, Offset: 100, Length: 65_600, Mapping: 5, Shape: []int64{4, 4100}}
+	if change != nil {
+		change(&d)
+	}
+	return d
+}
+
+// TestClaimsAreChecked: what a stub says that it has written is believed where its client wants
+// that very output, and breaks the protocol elsewhere.
+func TestClaimsAreChecked(t *testing.T) {
+	for name, test := range map[string]struct {
+		change  func(*ipc.Descriptor)
+		changes func(p *peer, c *clientMemory) []infer.Place
+		good    bool
+	}{
+		"as told":                    {good: true},
+		"all of the place":           {change: func(d *ipc.Descriptor) { d.Length, d.Shape = 70_000, []int64{17_500} }, good: true},
+		"nothing":                    {change: func(d *ipc.Descriptor) { d.Length, d.Shape = 0, []int64{0} }, good: true},
+		"more than the place has":    {change: func(d *ipc.Descriptor) { d.Length, d.Shape = 70_004, []int64{17_501} }},
+		"more than shape and type":   {change: func(d *ipc.Descriptor) { d.Length += 4 }},
+		"less than shape and type":   {change: func(d *ipc.Descriptor) { d.Length -= 4 }},
+		"another offset":             {change: func(d *ipc.Descriptor) { d.Offset = 0 }},
+		"an offset that wraps":       {change: func(d *ipc.Descriptor) { d.Offset = math.MaxUint64 }},
+		"another region":             {change: func(d *ipc.Descriptor) { d.Mapping = 4 }},
+		"no region":                  {change: func(d *ipc.Descriptor) { d.Mapping = 0 }},
+		"a ticket":                   {change: func(d *ipc.Descriptor) { d.Ticket = 1 << 32 }},
+		"another output":             {change: func(d *ipc.Descriptor) { d.Name = 2 }},
+		"an input":                   {change: func(d *ipc.Descriptor) { d.Name = 0 }},
+		"strings":                    {change: func(d *ipc.Descriptor) { d.Type = uint8(infer.Bytes) }},
+		"a shape that overflows":     {change: func(d *ipc.Descriptor) { d.Shape = []int64{math.MaxInt64, 2} }},
+		"it is not wanted":           {changes: func(*peer, *clientMemory) []infer.Place { return nil }},
+		"it is not mapped":           {changes: func(p *peer, c *clientMemory) []infer.Place { p.decoder.SetMapped(nil); return wantedIn(c) }},
+		"it is mapped for inputs":    {changes: func(p *peer, c *clientMemory) []infer.Place { p.decoder.SetMapped(forInputs); return wantedIn(c) }},
+		"its file is not to be used": {changes: func(_ *peer, c *clientMemory) []infer.Place { c.shared = nil; return wantedIn(c) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPeer(t, shm.Memfd{})
+			p.decoder.SetMapped(mappedForOutputs)
+			c := newClientMemory(t)
+			places := wantedIn(c)
+			if test.changes != nil {
+				places = test.changes(p, c)
+			}
+			body := responseBody(claim(test.change))
+			var parsed ipc.ResponseBody
+			_, err := ipc.ParseResponse(body, &parsed)
+			var r infer.Response
+			if err == nil {
+				err = p.decoder.Response(&parsed, body, "m", places, &r)
+			}
+			var broken *ipc.ProtocolError
+			if test.good {
+				if err != nil || r.Err != nil || !r.Outputs[0].InPlace() || uint64(r.Outputs[0].Size()) != parsed.Outputs[0].Length || c.refs != 2 {
+					t.Errorf("got error %v, response %+v and %d references, want the output in its place", err, r, c.refs)
+				}
+			} else if !errors.As(err, &broken) {
+				t.Errorf("got error %v, want a protocol error", err)
+			}
+			r.Release()
+			if c.refs != 1 {
+				t.Errorf("%d references, want one", c.refs)
+			}
+		})
+	}
+}
+
+func wantedIn(c *clientMemory) []infer.Place { return []infer.Place{{Output: "OUT0", Memory: c}} }
+
+func forInputs(_ *shm.Shared, writable bool) (uint32, bool) { return 5, !writable }
+
+// TestInputsOfModelsAreNotClaims: a request that a model makes has no places.
+func TestInputsOfModelsAreNotClaims(t *testing.T) {
+	p := newPeer(t, shm.Memfd{})
+	p.decoder.SetMapped(mappedForOutputs)
+	var request infer.Request
+	var broken *ipc.ProtocolError
+	if _, err := p.decoder.Request(&ipc.InferBody{Inputs: []ipc.Descriptor{claim(nil)}}, nil, &request); !errors.As(err, &broken) {
+		t.Errorf("got error %v, want a protocol error", err)
+	}
 }

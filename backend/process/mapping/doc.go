@@ -1,5 +1,5 @@
 // Package mapping has stubs map clients' regions of shared memory themselves, so that large
-// inputs reach their models without a copy.
+// inputs reach their models without a copy, and large outputs their clients with one.
 //
 //	Want ─ descriptor by socket, MAP by ring ─▶ asked ─ MAPPED ─▶ mapped ─▶ Number
 //	                                             │  │               │
@@ -12,9 +12,11 @@
 // stub has acknowledged. So nothing waits for a stub: one that refuses, or is late, has its
 // inputs copied. The next life begins with an empty Table.
 //
-// The descriptor that goes to the stub is opened anew, read-only, if the file still belongs
-// to our user alone (shm.Shared). Of each region a stub has one mapping, up to the end of the
-// region: then nothing of it is lent any more, as each loan has a reference to it.
+// The descriptor that goes to the stub is opened anew, if the file still belongs to our user
+// alone (shm.Shared): read-only for inputs, also writable for outputs. These are two mappings
+// with two numbers, as models must not see by their inputs what is written. Of each region a
+// stub has them up to its end: then nothing of it is lent any more, as each loan has a
+// reference to it, and no request is under way that wants an output there.
 //
 // Trust: MAPPED comes from a stub. One that nothing was asked for, a second answer, or an
 // end that was not asked for breaks the protocol. A stub that says that it has mapped what

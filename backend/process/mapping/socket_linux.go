@@ -22,7 +22,7 @@ func Socket() (near, far *os.File, err error) {
 // wait: a stub that does not read has few in its socket. The caller holds mu, so the socket
 // is not closed meanwhile.
 func (t *Table) hand(e *entry) error {
-	fd, err := e.region.OpenReadOnly()
+	fd, err := e.of.region.Open(e.of.writable)
 	if err != nil {
 		return os.NewSyscallError("open region", err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// most is how many regions one stub maps. Each takes it two descriptors.
+// most is how many mappings one stub makes. Each takes it one or two descriptors.
 const most = 64
 
 // Config sets up a Table.
@@ -23,21 +23,29 @@ type Config struct {
 	Log  zerolog.Logger
 }
 
-// Table says which regions one life of a stub has mapped. It is safe for concurrent use.
+// Table says which regions one life of a stub has mapped, and what for. It is safe for
+// concurrent use.
 type Table struct {
 	config Config
 
 	mu       sync.Mutex
 	closed   bool
 	last     uint32 // number that was given; none is given twice
-	byRegion map[*shm.Shared]*entry
+	byUse    map[use]*entry
 	byNumber map[uint32]*entry
 }
 
-// entry is a region that the stub was asked to map. Guarded by Table.mu.
+// use is what a region is mapped for. A stub maps one region for inputs, copy-on-write, and
+// once more for outputs, so that no model sees by its inputs what is written.
+type use struct {
+	region   *shm.Shared
+	writable bool // for outputs
+}
+
+// entry is a mapping that the stub was asked for. Guarded by Table.mu.
 type entry struct {
 	number  uint32
-	region  *shm.Shared
+	of      use
 	forget  func() // takes ended back
 	state   state
 	leaving bool // UNMAP has been sent, or is about to be
@@ -54,47 +62,49 @@ const (
 
 // New makes the Table of a life that has mapped nothing.
 func New(config Config) *Table {
-	return &Table{config: config, byRegion: make(map[*shm.Shared]*entry), byNumber: make(map[uint32]*entry)}
+	return &Table{config: config, byUse: make(map[use]*entry), byNumber: make(map[uint32]*entry)}
 }
 
-// Number returns the number by which the stub knows a region that it has mapped.
-func (t *Table) Number(region *shm.Shared) (number uint32, ok bool) {
+// Number returns the number by which the stub knows a region that it has mapped, for
+// outputs if it is to be writable, else for inputs.
+func (t *Table) Number(region *shm.Shared, writable bool) (number uint32, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.byRegion[region]
+	e := t.byUse[use{region, writable}]
 	if e == nil || e.state != mapped || e.leaving {
 		return 0, false
 	}
 	return e.number, true
 }
 
-// Want reports whether the stub has mapped the region, and asks it to if it has not been
-// asked. It does not wait. The caller has a reference to the region.
-func (t *Table) Want(region *shm.Shared) bool {
+// Want reports whether the stub has mapped the region, as in Number, and asks it to if it
+// has not been asked. It does not wait. The caller has a reference to the region.
+func (t *Table) Want(region *shm.Shared, writable bool) bool {
 	if t.config.Socket == nil {
 		return false
 	}
+	of := use{region, writable}
 	t.mu.Lock()
-	if e := t.byRegion[region]; e != nil || t.closed || len(t.byNumber) >= most {
+	if e := t.byUse[of]; e != nil || t.closed || len(t.byNumber) >= most {
 		ready := e != nil && e.state == mapped && !e.leaving
 		t.mu.Unlock()
 		return ready
 	}
 	t.last++
-	e := &entry{number: t.last, region: region}
+	e := &entry{number: t.last, of: of}
 	// Before anything is sent, so that one caller asks and the others copy.
-	t.byRegion[region], t.byNumber[e.number] = e, e
+	t.byUse[of], t.byNumber[e.number] = e, e
 	err := t.hand(e)
 	t.mu.Unlock()
 
 	if err == nil {
 		var body [ipc.MapSize]byte
 		offset, size := region.Range()
-		ipc.PutMap(body[:], uint64(offset), uint64(size))
+		ipc.PutMap(body[:], uint64(offset), uint64(size), writable)
 		err = t.config.Send(ipc.Map, uint64(e.number), body[:])
 	}
 	if err != nil {
-		// The socket is full, there is no descriptor left, the stub has gone: the inputs are
+		// The socket is full, there is no descriptor left, the stub has gone: the tensors are
 		// copied, and a later request tries again. A descriptor without its MAP is passed
 		// over by the stub, by its number.
 		t.config.Log.Debug().Err(err).Msg("region of a client is not mapped by the stub")
@@ -120,7 +130,7 @@ func (t *Table) drop(e *entry) {
 }
 
 func (t *Table) dropLocked(e *entry) {
-	delete(t.byRegion, e.region)
+	delete(t.byUse, e.of)
 	delete(t.byNumber, e.number)
 }
 
@@ -130,7 +140,7 @@ func (t *Table) ended(e *entry) {
 	closed := t.closed
 	e.leaving = true
 	// The region is gone; its number is kept for what the stub has still to say.
-	delete(t.byRegion, e.region)
+	delete(t.byUse, e.of)
 	t.mu.Unlock()
 	if closed {
 		return
@@ -173,16 +183,16 @@ func (t *Table) Receive(f ipc.Frame) error {
 func (t *Table) Distrust() (found bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for region, e := range t.byRegion {
-		if e.state == mapped && region.Short() {
-			region.Distrust()
+	for of, e := range t.byUse {
+		if e.state == mapped && of.region.Short() {
+			of.region.Distrust()
 			found = true
 		}
 	}
 	return found
 }
 
-// Count returns how many regions the stub knows of.
+// Count returns how many mappings the stub knows of.
 func (t *Table) Count() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -199,7 +209,7 @@ func (t *Table) Close() {
 			forget = append(forget, e.forget)
 		}
 	}
-	clear(t.byRegion)
+	clear(t.byUse)
 	clear(t.byNumber)
 	if t.config.Socket != nil {
 		_ = t.config.Socket.Close()

@@ -80,7 +80,7 @@ func TestOfRequestToEnd(t *testing.T) {
 	f := newFar(t)
 	r, _ := region(t, 0o600)
 	for range 2 {
-		if f.table.Want(r) || f.sent() != 1 {
+		if f.table.Want(r, false) || f.sent() != 1 {
 			t.Fatalf("%d frames were sent before the stub has answered, want one", f.sent())
 		}
 	}
@@ -101,17 +101,17 @@ func TestOfRequestToEnd(t *testing.T) {
 		t.Error("the stub can write into the client's file by its descriptor")
 	}
 	_ = unix.Close(fds[0])
-	if _, ok := f.table.Number(r); ok {
+	if _, ok := f.table.Number(r, false); ok {
 		t.Error("the region has a number before the stub has answered")
 	}
 	if err := f.answer(1, ipc.MapDone); err != nil {
 		t.Fatal(err)
 	}
-	if number, ok := f.table.Number(r); !ok || number != 1 || !f.table.Want(r) {
+	if number, ok := f.table.Number(r, false); !ok || number != 1 || !f.table.Want(r, false) {
 		t.Errorf("got number %d, %v, want 1", number, ok)
 	}
 	r.End()
-	if _, ok := f.table.Number(r); ok || f.sent() != 2 || f.frames[1] != ipc.Unmap {
+	if _, ok := f.table.Number(r, false); ok || f.sent() != 2 || f.frames[1] != ipc.Unmap {
 		t.Errorf("frames %v were sent, and the region has a number: %v; want an UNMAP", f.frames, ok)
 	}
 	if err := f.answer(1, ipc.MapEnded); err != nil || f.table.Count() != 0 {
@@ -123,8 +123,8 @@ func TestOfRequestToEnd(t *testing.T) {
 func TestRefused(t *testing.T) {
 	f := newFar(t)
 	r, _ := region(t, 0o600)
-	f.table.Want(r)
-	if err := f.answer(1, ipc.MapRefused); err != nil || f.table.Want(r) || f.sent() != 1 {
+	f.table.Want(r, false)
+	if err := f.answer(1, ipc.MapRefused); err != nil || f.table.Want(r, false) || f.sent() != 1 {
 		t.Errorf("error %v, %d frames, want one", err, f.sent())
 	}
 	r.End()
@@ -137,7 +137,7 @@ func TestRefused(t *testing.T) {
 func TestEndBeforeTheAnswer(t *testing.T) {
 	f := newFar(t)
 	r, _ := region(t, 0o600)
-	f.table.Want(r)
+	f.table.Want(r, false)
 	r.End()
 	if err := errors.Join(f.answer(1, ipc.MapDone), f.answer(1, ipc.MapEnded)); err != nil || f.table.Count() != 0 {
 		t.Errorf("%d regions are left, error %v", f.table.Count(), err)
@@ -156,7 +156,7 @@ func TestWhatTheStubMustNotSay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFar(t)
 			r, _ := region(t, 0o600)
-			f.table.Want(r)
+			f.table.Want(r, false)
 			var broke *ipc.ProtocolError
 			if err := say(f); !errors.As(err, &broke) {
 				t.Errorf("got error %v, want a ProtocolError", err)
@@ -178,7 +178,7 @@ func TestOthersFiles(t *testing.T) {
 	if err := file.Chmod(0o666); err != nil {
 		t.Fatal(err)
 	}
-	if f.table.Want(r) || f.sent() != 0 || f.table.Count() != 0 {
+	if f.table.Want(r, false) || f.sent() != 0 || f.table.Count() != 0 {
 		t.Errorf("%d frames were sent, want none", f.sent())
 	}
 }
@@ -193,7 +193,7 @@ func TestFailuresLeaveNothing(t *testing.T) {
 	full := false
 	for range 10_000 {
 		before := f.table.last
-		if f.table.Want(r) {
+		if f.table.Want(r, false) {
 			t.Fatal("the region is mapped")
 		}
 		full = full || f.table.last > before
@@ -212,7 +212,7 @@ func TestMostRegions(t *testing.T) {
 	data, rights := make([]byte, 16), make([]byte, 64)
 	for range most + 5 {
 		r, _ := region(t, 0o600)
-		f.table.Want(r)
+		f.table.Want(r, false)
 		if _, m, _, _, err := unix.Recvmsg(int(f.socket.Fd()), data, rights, unix.MSG_DONTWAIT); err == nil {
 			if messages, err := unix.ParseSocketControlMessage(rights[:m]); err == nil {
 				fds, _ := unix.ParseUnixRights(&messages[0])
@@ -230,8 +230,8 @@ func TestDistrust(t *testing.T) {
 	f := newFar(t)
 	whole, _ := region(t, 0o600)
 	short, file := region(t, 0o600)
-	f.table.Want(whole)
-	f.table.Want(short)
+	f.table.Want(whole, false)
+	f.table.Want(short, false)
 	if err := errors.Join(f.answer(1, ipc.MapDone), f.answer(2, ipc.MapDone)); err != nil {
 		t.Fatal(err)
 	}
@@ -253,8 +253,8 @@ func TestStormOfEnds(t *testing.T) {
 	for range 8 {
 		r, _ := region(t, 0o600)
 		wait.Go(func() {
-			f.table.Want(r)
-			f.table.Number(r)
+			f.table.Want(r, false)
+			f.table.Number(r, false)
 			r.End()
 		})
 	}
@@ -278,4 +278,42 @@ func descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(entries)
+}
+
+// TestWritable: for outputs the stub gets a descriptor that can write, and the region has
+// another number than for inputs; both mappings end with the region.
+func TestWritable(t *testing.T) {
+	f := newFar(t)
+	r, _ := region(t, 0o600)
+	for i, writable := range []bool{false, true} {
+		f.table.Want(r, writable)
+		data, rights := make([]byte, 16), make([]byte, 64)
+		n, m, _, _, err := unix.Recvmsg(int(f.socket.Fd()), data, rights, unix.MSG_DONTWAIT)
+		if err != nil || n != 4 || binary.LittleEndian.Uint32(data) != uint32(i+1) {
+			t.Fatalf("the socket has %x, error %v: want the number %d", data[:n], err, i+1)
+		}
+		messages, err := unix.ParseSocketControlMessage(rights[:m])
+		if err != nil || len(messages) != 1 {
+			t.Fatalf("got %d messages, error %v", len(messages), err)
+		}
+		fds, err := unix.ParseUnixRights(&messages[0])
+		if err != nil || len(fds) != 1 {
+			t.Fatalf("got %d descriptors, error %v", len(fds), err)
+		}
+		if _, err := unix.Pwrite(fds[0], []byte{1}, 0); (err == nil) != writable {
+			t.Errorf("writable %v: writing by the stub's descriptor gives %v", writable, err)
+		}
+		_ = unix.Close(fds[0])
+	}
+	if err := f.answer(2, ipc.MapDone); err != nil {
+		t.Fatal(err)
+	}
+	_, forInputs := f.table.Number(r, false)
+	if number, ok := f.table.Number(r, true); forInputs || !ok || number != 2 {
+		t.Errorf("got number %d, %v, and one for inputs: %v; want 2 and none", number, ok, forInputs)
+	}
+	r.End()
+	if err := errors.Join(f.answer(1, ipc.MapDone), f.answer(1, ipc.MapEnded), f.answer(2, ipc.MapEnded)); err != nil || f.table.Count() != 0 || f.sent() != 4 {
+		t.Errorf("%d mappings are left after %d frames, error %v; want none after 4", f.table.Count(), f.sent(), err)
+	}
 }

@@ -11,7 +11,7 @@ type Place struct {
 	Slice  *regions.Slice
 }
 
-// Put writes the outputs that have places there. In the reply they have no bytes, so what
+// Put writes the outputs that have places there, unless the backend has. In the reply they have no bytes, so what
 // they lay in is released.
 func Put(r *infer.Response, places []Place) error {
 	for _, place := range places {
@@ -20,8 +20,10 @@ func Put(r *infer.Response, places []Place) error {
 			if out.Name != place.Output {
 				continue
 			}
-			if err := place.Slice.Write(out.Name, out.Data); err != nil {
-				return err
+			if !out.InPlace() {
+				if err := place.Slice.Write(out.Name, out.Data); err != nil {
+					return err
+				}
 			}
 			out.Release()
 			out.Data, out.Memory = nil, nil

@@ -313,6 +313,7 @@ func (q *Request) wanted(named *regions.Registry) error {
 				return err
 			}
 			q.Places = append(q.Places, Place{out.name, slice})
+			q.Infer.Places = append(q.Infer.Places, infer.Place{Output: out.name, Memory: slice})
 		case classes == nil:
 		case classes.kind != int64Param:
 			return invalid("invalid value type for 'classification' parameter, expected int64_param")

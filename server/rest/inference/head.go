@@ -230,8 +230,11 @@ func (q *Request) readOutput(v jsontext.Value) (form outputForm, err error) {
 		form.classes = int(min(k, math.MaxInt32))
 	}
 	if region.Exists() {
-		form.place, err = q.findRegion(region, regionOffset, regionLen)
-		return form, err
+		if form.place, err = q.findRegion(region, regionOffset, regionLen); err != nil {
+			return form, err
+		}
+		q.req.Places = append(q.req.Places, infer.Place{Output: form.name, Memory: form.place})
+		return form, nil
 	}
 	if binary.Exists() {
 		if form.binary, err = binary.Bool(); err != nil {

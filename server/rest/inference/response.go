@@ -53,7 +53,7 @@ func (q *Request) Encode() (head []byte, blobs [][]byte, err error) {
 		b = appendOutputHead(b, out)
 		if form.place != nil {
 			// A client that has given up may use its memory for something else.
-			if !q.left {
+			if !q.left && !out.InPlace() {
 				if err := form.place.Write(out.Name, out.Data); err != nil {
 					return nil, nil, err
 				}

@@ -1,0 +1,271 @@
+package process
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// plusModel answers with one more than its input; the id of a request says what else it does.
+const plusModel = `
+import os
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            x, how = request.inputs()[0].as_numpy(), request.request_id()
+            if how == "identity":
+                out = x
+            elif how == "small":
+                out = x[:, :100] + 1
+            elif how == "exits":
+                os._exit(3)
+            else:
+                out = x + 1
+            if how.startswith("/"):
+                open(how + ".begun", "w").close()
+                while not os.path.exists(how + ".over"):
+                    pass
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", out)]))
+        return responses
+`
+
+func (r *rig) plus() *running {
+	r.t.Helper()
+	m, err := r.open(r.writeModel("plus", plusModel), modelConfig("plus", 1, infer.Uint8))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return m
+}
+
+// writes asks until the model's stub has mapped the region for outputs.
+func (m *running) writes(c *clientRegion) {
+	m.rig.t.Helper()
+	testkit.Eventually(m.rig.t, patience, func() bool { return m.model.(backend.Mapper).Writes(&infer.Place{Output: "OUT0", Memory: c}) })
+}
+
+// put has a model answer a request of a few ones whose output is wanted in out.
+func (m *running) put(out *clientRegion, id string) *infer.Response {
+	m.rig.t.Helper()
+	request := m.rig.ones(out, id)
+	defer releaseInputs(request)
+	responses, _ := m.infer(request)
+	return responses[0]
+}
+
+func (r *rig) ones(out *clientRegion, id string) *infer.Request {
+	return &infer.Request{
+		ID: id, Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, regionSize}, bytes.Repeat([]byte{1}, regionSize))},
+		Places: []infer.Place{{Output: "OUT0", Memory: out}},
+	}
+}
+
+func (c *clientRegion) wantAll(is byte) {
+	c.rig.t.Helper()
+	b := make([]byte, regionSize)
+	if _, err := c.file.ReadAt(b, 0); err != nil {
+		c.rig.t.Fatal(err)
+	}
+	if n := bytes.Count(b, []byte{is}); n != regionSize {
+		c.rig.t.Errorf("%d bytes of the region are %d, want all %d", n, is, regionSize)
+	}
+}
+
+// TestStubsWriteOutputs: an output lies where its client wants it when the response comes, once
+// the stub has mapped the region, and nothing of it is in the arena. The mapping goes with the
+// region, also if that is unregistered while a request runs.
+func TestStubsWriteOutputs(t *testing.T) {
+	pythons := testkit.Pythons(t)
+	for _, python := range slices.Compact([]testkit.Interpreter{pythons[0], pythons[len(pythons)-1]}) {
+		t.Run(python.String(), func(t *testing.T) {
+			r := newRigWith(t, python.Path, nil)
+			m := r.plus()
+			out := r.region(0o600)
+			response := m.put(out, "")
+			if o := &response.Outputs[0]; o.InPlace() || len(o.Data) != regionSize || o.Data[0] != 2 {
+				t.Errorf("before it is mapped: the output is in its place: %v, with %d bytes here", o.InPlace(), len(o.Data))
+			}
+			response.Release()
+			out.wantAll(1)
+
+			m.writes(out)
+			for range 3 {
+				out.fill(9)
+				response := m.put(out, "")
+				if o := &response.Outputs[0]; !o.InPlace() || o.Data != nil || o.Size() != regionSize || out.refs.Load() != 2 {
+					t.Errorf("the output is in its place: %v, with %d bytes here; %d references, want 2", o.InPlace(), len(o.Data), out.refs.Load())
+				}
+				out.wantAll(2)
+				if n := m.instance().current.Load().channel.Arena().Outstanding(); n != 0 {
+					t.Errorf("%d descriptors of the arena are outstanding, want none", n)
+				}
+				response.Release()
+			}
+			response = m.put(out, "small")
+			if o := &response.Outputs[0]; o.InPlace() || len(o.Data) != 100 {
+				t.Errorf("a small output is in its place: %v, with %d bytes here", o.InPlace(), len(o.Data))
+			}
+			response.Release()
+
+			// From one region into another, and into itself.
+			in := r.region(0o600)
+			m.maps(in)
+			in.fill(5)
+			request := in.request("identity")
+			request.Places = []infer.Place{{Output: "OUT0", Memory: out}}
+			response = m.mustInfer(request)
+			if !response.Outputs[0].InPlace() {
+				t.Error("the output of an input in a region is not in its place")
+			}
+			response.Release()
+			out.wantAll(5)
+			m.writes(in)
+			request.Places[0].Memory = in
+			response = m.mustInfer(request)
+			if !response.Outputs[0].InPlace() {
+				t.Error("an input that is its own output is not in its place")
+			}
+			response.Release()
+			in.wantAll(5)
+			releaseInputs(request)
+
+			marks := filepath.Join(t.TempDir(), "held")
+			held := make(chan *infer.Response)
+			out.Retain()
+			go func() { held <- m.put(out, marks) }()
+			testkit.Eventually(t, patience, func() bool { _, err := os.Stat(marks + ".begun"); return err == nil })
+			out.Release()
+			if err := os.WriteFile(marks+".over", nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			response = <-held
+			if !response.Outputs[0].InPlace() {
+				t.Error("the output of a request that was under way is not in its place")
+			}
+			out.wantAll(2)
+			response.Release()
+			out.Release()
+			in.Release()
+			testkit.Eventually(t, patience, func() bool { return m.instance().current.Load().mapped.Count() == 0 })
+			if out.refs.Load() != 0 || in.refs.Load() != 0 {
+				t.Errorf("the regions have %d and %d references, want none", out.refs.Load(), in.refs.Load())
+			}
+			testkit.Eventually(t, patience, func() bool { return m.mappings(out)+m.mappings(in) == 0 })
+		})
+	}
+}
+
+// TestTruncatedPlaces: a client that truncates the file into which an output is written costs
+// that life, which is no loss of the model's; the region is left to the server from then on.
+func TestTruncatedPlaces(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.plus()
+	for losses := 1; losses <= hopelessLosses+1; losses++ {
+		out := r.region(0o600)
+		m.writes(out)
+		m.put(out, "").Release() // from here on its pages are taken to be there
+		marks := filepath.Join(t.TempDir(), "held")
+		held := make(chan *infer.Response)
+		go func() { held <- m.put(out, marks) }()
+		testkit.Eventually(t, patience, func() bool { _, err := os.Stat(marks + ".begun"); return err == nil })
+		if err := out.file.Truncate(4096); err != nil {
+			t.Fatal(err)
+		}
+		if losses%2 == 0 { // the file has its size again when the loss is looked at; its pages are new
+			if err := out.file.Truncate(regionSize); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(marks+".over", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		response := <-held
+		if losses%2 == 0 {
+			if response.Err != nil || !response.Outputs[0].InPlace() {
+				t.Errorf("got response %+v, want the output in its place", response)
+			}
+			response.Release()
+			out.wantAll(2)
+			out.Release()
+			continue
+		}
+		if response.Err == nil || response.Err.Error() != "truncated" {
+			t.Errorf("got error %v, want that the region was truncated", response.Err)
+		}
+		if cause := r.lastCause((losses + 1) / 2); cause != "region" {
+			t.Errorf("the loss has cause %s, want region", cause)
+		}
+		if m.model.(backend.Mapper).Writes(&infer.Place{Output: "OUT0", Memory: out}) || out.shared.Trusted() {
+			t.Error("the region is still written by the stub, want copies")
+		}
+		response = m.put(out, "")
+		if response.Err != nil || response.Outputs[0].InPlace() {
+			t.Errorf("got response %+v, want the output here", response)
+		}
+		response.Release()
+		out.Release()
+	}
+	if strings.Contains(r.log.String(), "again and again") {
+		t.Error("the instance was given up")
+	}
+}
+
+// TestOutputsOfANewStub: a stub that has been lost is replaced by one that gets the regions anew.
+func TestOutputsOfANewStub(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.plus()
+	out := r.region(0o600)
+	m.writes(out)
+	if response := m.put(out, "exits"); response.Err == nil || !strings.Contains(response.Err.Error(), "is not healthy") {
+		t.Errorf("got response %+v, want that the stub is not healthy", response)
+	}
+	if cause := r.lastCause(1); cause != "exit" || !out.shared.Trusted() {
+		t.Errorf("the loss has cause %s, and the region is trusted: %v; want exit and true", cause, out.shared.Trusted())
+	}
+	response := m.put(out, "")
+	if response.Err != nil || response.Outputs[0].InPlace() {
+		t.Errorf("got response %+v, want the output here", response)
+	}
+	response.Release()
+	m.writes(out)
+	response = m.put(out, "")
+	if response.Err != nil || !response.Outputs[0].InPlace() {
+		t.Errorf("got response %+v, want the output in its place", response)
+	}
+	response.Release()
+	out.Release()
+}
+
+// TestWhatIsNotWritten: files that others may write into, small places, decoupled models.
+func TestWhatIsNotWritten(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.plus()
+	open, good := r.region(0o666), r.region(0o600)
+	for name, memory := range map[string]infer.Foreign{"of others": open, "small": smallRegion{good}} {
+		for range 2 {
+			if m.model.(backend.Mapper).Writes(&infer.Place{Output: "OUT0", Memory: memory}) {
+				t.Errorf("an output is to be written: %s", name)
+			}
+		}
+	}
+	if n := m.instance().current.Load().mapped.Count(); n != 0 {
+		t.Errorf("%d mappings were asked for, want none", n)
+	}
+	response := m.put(open, "")
+	if response.Err != nil || response.Outputs[0].InPlace() {
+		t.Errorf("got response %+v, want the output here", response)
+	}
+	response.Release()
+	good.Release()
+}
