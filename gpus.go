@@ -5,22 +5,35 @@ import (
 	"path/filepath"
 
 	"github.com/nereid-serving/nereid/devices"
+	"github.com/nereid-serving/nereid/metrics"
 )
 
 // countDevices has the CUDA devices counted while the rest of the server is made. Where
 // there is no driver, or no Python backend, it starts nothing.
-func (s *Server) countDevices() {
+func (s *Server) countDevices(counters *metrics.Registry) {
 	if s.python == nil || !devices.Found(os.Getenv) {
 		return
 	}
+	measure := s.options.Metrics.Allow && s.options.Metrics.Series.GPU
 	s.devices = devices.Start(devices.Config{
 		Children: s.supervisor.Children(), Helper: filepath.Join(s.python.Directory(), "nereid_devices"),
-		Interpreters: s.python.Interpreters, MinCapability: s.options.Backends.MinComputeCapability, Log: s.log,
+		Interpreters: s.python.Interpreters, MinCapability: s.options.Backends.MinComputeCapability, Measure: measure, Log: s.log,
 	})
+	if measure {
+		counters.GPUs(s.busy)
+	}
 }
 
 // gpus waits for the count and lists the GPUs on which instances may be placed.
 func (s *Server) gpus() []int32 { return s.devices.Usable() }
+
+// busy says how busy the GPUs are.
+func (s *Server) busy() (list []metrics.GPU) {
+	for _, one := range s.devices.Samples() {
+		list = append(list, metrics.GPU(one))
+	}
+	return list
+}
 
 // Devices waits for the count and lists the CUDA devices of this process, for what start-up
 // tables show.

@@ -190,7 +190,7 @@ type MetricsOptions struct {
 	Address string // --metrics-address: that of HTTP if empty
 	Port    int    // 0: the kernel chooses, and MetricsAddr tells
 	// Series say what is measured: --metrics-config, --allow-cpu-metrics,
-	// --metrics-interval-ms. New fills in NoCustom and Log.
+	// --allow-gpu-metrics, --metrics-interval-ms. New fills in NoCustom and Log.
 	Series metrics.Config
 }
 
@@ -262,7 +262,7 @@ func Defaults() Options {
 			KeepaliveTime: 2 * time.Hour, KeepaliveTimeout: 20 * time.Second, MinPingInterval: 5 * time.Minute,
 			Limits: grpc.Config{}.WithDefaults(),
 		},
-		Metrics:  MetricsOptions{Allow: true, Port: 8002, Series: metrics.Config{CPU: true, Interval: 2 * time.Second, PinnedPoolBytes: 256 << 20}},
+		Metrics:  MetricsOptions{Allow: true, Port: 8002, Series: metrics.Config{CPU: true, GPU: true, Interval: 2 * time.Second, PinnedPoolBytes: 256 << 20}},
 		Trace:    tracing.Config{Mode: tracing.Triton, Rate: 1000, Count: -1},
 		Backends: BackendOptions{Directory: "/opt/tritonserver/backends"},
 	}

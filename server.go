@@ -90,7 +90,7 @@ func New(o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	config, pythonBackend := s.makePython(counters)
-	s.countDevices()
+	s.countDevices(counters)
 	s.registry = models.NewRegistry(models.RegistryConfig{
 		Settings: version.Settings{
 			Backends: map[string]backend.Backend{"python": pythonBackend}, BackendDirectory: o.Backends.Directory,

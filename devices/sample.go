@@ -30,9 +30,9 @@ func (m *meter) read(joules float64) float64 {
 var errUnmeasured = errors.New("NVML does not measure the devices")
 
 // Samples asks how busy the devices are, in the order of List, less those that cannot be
-// measured now. It waits for at most Config.SampleTimeout, and for the count before.
+// measured now. It waits for at most Config.SampleTimeout.
 func (d *Devices) Samples() []Sample {
-	if len(d.List()) == 0 {
+	if d == nil {
 		return nil
 	}
 	d.mu.Lock()

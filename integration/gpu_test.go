@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -100,6 +101,7 @@ func TestInstancesArePlacedOnDevices(t *testing.T) {
 		"instance group beyond_0 of model beyond specifies invalid or unsupported gpu id 7. GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: 0, 1",
 		"TRITONBACKEND_ModelInstanceInitialize: none_0 (GPU device 1)", "TRITONBACKEND_ModelInstanceInitialize: cpu_0_0 (CPU device 0)",
 		`\"min-compute-capability\":\"6.000000\"`, "| min_supported_compute_capability | 6.0 ",
+		"| cuda_memory_pool_byte_size{1}    | 67108864 ",
 	} {
 		if !s.prints(strings.ReplaceAll(line, `\"`, `"`)) {
 			t.Errorf("the log does not say %q", line)
@@ -145,6 +147,56 @@ func TestDevicesBelowTheMinimumAreLeftOut(t *testing.T) {
 			t.Errorf("the log does not say %q", c.refusal)
 		}
 	}
+}
+
+// TestMetricsOfDevices reads them while the helper measures, after it was killed, and where
+// they are not wanted.
+func TestMetricsOfDevices(t *testing.T) {
+	repository := writeFiles(t, map[string]string{"m/config.pbtxt": placedConfig, "m/1/model.py": placedModel})
+	s := launchOnFakes(t, repository, nil, "--metrics-interval-ms=0")
+	s.waitReady()
+	uuid := fakegpu.UUID(1)
+	shown := func() bool { return strings.Contains(s.scrape(), "\nnv_gpu_utilization{gpu_uuid=\""+uuid+"\"} 0.26\n") }
+	s.until("measuring", shown)
+	s.wantSamples("# HELP nv_gpu_utilization GPU utilization rate [0.0 - 1.0)", `nv_gpu_memory_total_bytes{gpu_uuid="`+uuid+`"} 2147483648`,
+		`nv_gpu_memory_used_bytes{gpu_uuid="`+uuid+`"} 104857600`, `nv_gpu_power_usage{gpu_uuid="`+uuid+`"} 70.501`,
+		`nv_gpu_power_limit{gpu_uuid="`+uuid+`"} 700`, "# TYPE nv_energy_consumption counter")
+	for _, line := range []string{"Collecting metrics for GPU 0: Fake GPU 0", "Collecting metrics for GPU 1: Fake GPU 1"} {
+		if !s.prints(line) {
+			t.Errorf("the log does not say %q", line)
+		}
+	}
+	helpers := s.deviceHelpers()
+	if len(helpers) != 1 {
+		t.Fatalf("got device helpers %v, want one", helpers)
+	}
+	if err := unix.Kill(helpers[0], unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if !s.prints("the metrics of GPUs are missing until the device helper runs again") {
+		t.Error("the log does not say that metrics are missing")
+	}
+	s.until("measuring again", shown)
+	if p, err := s.placement("m", 0); err != nil || p.Kind != "GPU" {
+		t.Errorf("got an instance on %s (error %v), want one on a GPU as before", p.Kind, err)
+	}
+
+	s = launchOnFakes(t, repository, nil, "--allow-gpu-metrics=false")
+	s.waitReady()
+	if page := s.scrape(); strings.Contains(page, "nv_gpu_") || strings.Contains(s.log.String(), "Collecting metrics for GPU") {
+		t.Errorf("GPUs have metrics that are not wanted:\n%s", page)
+	}
+	s.until("without a device helper", func() bool { return len(s.deviceHelpers()) == 0 })
+}
+
+// deviceHelpers lists the device helpers of the server.
+func (s *runningServer) deviceHelpers() (pids []int) {
+	for _, pid := range s.descendants() {
+		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && strings.Contains(string(line), "nereid_devices") {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // TestDeviceHelperEndsWithTheServer kills the server while the driver hangs: the helper must

@@ -8,6 +8,8 @@
 //	stages.go      histograms of the stages of a version's requests
 //	processes.go   what the processes of instances take, read again like machine.go's
 //	machine.go     processors and memory, read again when they are older than Config.Interval
+//	gpus.go        GPUs, likewise
+//	reading.go     what is read again when it is older
 //	collect.go, exposition.go     the page
 //
 // Lives: a Registry lives as long as its server. Model returns the counters of a version
@@ -16,7 +18,7 @@
 // has left behind counts on when the model is loaded again, as in Triton.
 //
 // Locks: Registry.mu guards which models are shown, custom.mu which families and series
-// there are and how many lives hold each; a histogram, machine and processes have their own. Each is
+// there are and how many lives hold each; a histogram, machine and each reading have their own. Each is
 // held alone, and none while a line is written: a slow reader of the page delays no model.
 //
 // Callers: any goroutine may count and render. A Holder is called by one goroutine at a

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,23 +34,17 @@ var (
 	modelArenas   = prometheus.NewDesc(processNames[2], "Shared memory that is real for outputs of a version's processes", processLabels[:2], nil)
 )
 
-// processes shows what the processes of instances take. The list is made anew for a page
-// when it is older than the interval, so that reading the page often costs no more.
+// processes shows what the processes of instances take.
 type processes struct {
-	list     func() []Process
-	interval time.Duration
-	log      zerolog.Logger
-
-	mu   sync.Mutex // held while the list is made: pages that are read at once make it once
-	read time.Time
-	last []Process
+	reading reading[Process]
+	log     zerolog.Logger
 }
 
 // Processes shows what the processes of instances take. list is called when the metrics
 // are read, unless its last result is younger than Config.Interval. It is for the time
 // before models make metrics.
 func (r *Registry) Processes(list func() []Process) {
-	r.gatherer.MustRegister(&processes{list: list, interval: r.config.Interval, log: r.config.Log})
+	r.gatherer.MustRegister(&processes{reading[Process]{list: list, interval: r.config.Interval}, r.config.Log})
 }
 
 // Describe describes nothing in advance, as modelCollector does.
@@ -59,18 +52,7 @@ func (*processes) Describe(chan<- *prometheus.Desc) {}
 
 // Collect runs in a goroutine of the library's.
 func (p *processes) Collect(out chan<- prometheus.Metric) {
-	boundary.Guard(p.log, boundary.Server, func() { p.collect(p.now(), out) }, nil)()
-}
-
-// now returns the list, which is not changed.
-func (p *processes) now() []Process {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.read.IsZero() || time.Since(p.read) >= p.interval {
-		p.last = p.list()
-		p.read = time.Now()
-	}
-	return p.last
+	boundary.Guard(p.log, boundary.Server, func() { p.collect(p.reading.now(), out) }, nil)()
 }
 
 // collect adds up what has equal labels: two loads of a version may live at the same

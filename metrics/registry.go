@@ -29,7 +29,9 @@ type Config struct {
 	Quantiles map[float64]float64
 	// CPU adds the machine's utilisation and memory.
 	CPU bool
-	// Interval is how old the figures of the machine and of processes may be.
+	// GPU adds how busy the GPUs are, if there are any.
+	GPU bool
+	// Interval is how old the figures of the machine, of GPUs and of processes may be.
 	Interval time.Duration
 	// PinnedPoolBytes is shown as the size of the pool of pinned memory.
 	PinnedPoolBytes int64

@@ -26,7 +26,6 @@ type group struct {
 // noEffect lists the flags that are read and checked, as Triton does, but on
 // which nothing acts. A change that makes one act removes it here.
 var noEffect = []string{
-	"allow-gpu-metrics",
 	"buffer-manager-thread-count",
 	"cache-directory",
 	"cuda-memory-pool-byte-size",

@@ -197,14 +197,14 @@ func metricsFlags() []flag {
 		{"allow-metrics", "<boolean>", "Serve metrics. Default: true.",
 			setBool(func(o *Options) *bool { return &o.Metrics.Allow })},
 		{"allow-gpu-metrics", "<boolean>", "Among them those of GPUs. Default: true.",
-			setBool(func(o *Options) *bool { return &o.Memory.AllowGPUMetrics })},
+			setBool(func(o *Options) *bool { return &o.Metrics.Series.GPU })},
 		{"allow-cpu-metrics", "<boolean>", "Among them those of CPU and memory. Default: true.",
 			setBool(func(o *Options) *bool { return &o.Metrics.Series.CPU })},
 		{"metrics-address", "<string>", "Address of the metrics endpoint. Default: that of --http-address.",
 			setString(func(o *Options) *string { return &o.Metrics.Address })},
 		{"metrics-port", "<integer>", "Its port. Default: 8002.",
 			setInt(func(o *Options) *int { return &o.Metrics.Port })},
-		{"metrics-interval-ms", "<integer>", "Milliseconds after which CPU and memory, also of the instances' processes, are looked at again. Default: 2000.",
+		{"metrics-interval-ms", "<integer>", "Milliseconds after which CPU and memory, also of the instances' processes, and GPUs are looked at again. Default: 2000.",
 			setWith(parseMillis64, func(o *Options) *time.Duration { return &o.Metrics.Series.Interval })},
 		{"metrics-config", "<<string>=<string>>", "What is measured: counter_latencies (default true), summary_latencies " +
 			"(false), histogram_latencies (false), stage_histograms (true), summary_quantiles (<quantile>:<error>, separated by commas); and how many " +

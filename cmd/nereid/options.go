@@ -70,7 +70,6 @@ type MemoryOptions struct {
 	CUDAVirtualAddressBytes map[int]uint64
 	LoadGPULimit            map[int]float64
 	EnablePeerAccess        bool
-	AllowGPUMetrics         bool // --allow-gpu-metrics
 }
 
 // ThreadOptions are numbers of threads, of objects that are kept, and of pings.
@@ -92,7 +91,7 @@ func defaults(getenv func(string) string) *Options {
 		Log:     logs.Options{Info: true, Warning: true, Error: true},
 		Cache:   CacheOptions{Directory: "/opt/tritonserver/caches"},
 		Tracing: TraceOptions{Mode: "triton", Rate: 1000, Count: -1},
-		Memory:  MemoryOptions{EnablePeerAccess: true, AllowGPUMetrics: true},
+		Memory:  MemoryOptions{EnablePeerAccess: true},
 		Threads: ThreadOptions{HTTP: 8, GRPCInfer: 2, SageMaker: 8, VertexAI: 8, AllocationPoolSize: 8, MaxPingsWithoutData: 2, MaxPingStrikes: 2},
 	}
 	if devices.Found(getenv) {

@@ -81,9 +81,15 @@ func (o *Options) run(running context.Context, s *nereid.Server, lines *logs.Wri
 		lines.Table(backendTable(backends))
 		lines.Table(modelTable(versions))
 	}
+	if o.Metrics.Allow && o.Metrics.Series.GPU {
+		for _, one := range s.Devices() {
+			log.Info().Msgf("Collecting metrics for GPU %d: %s", one.Number, one.Name)
+		}
+	}
 	if o.Metrics.Allow && o.Metrics.Series.CPU {
 		log.Info().Msg("Collecting CPU metrics")
 	}
+	o.fillPools(s.Devices())
 	lines.Table(o.optionTable(nereid.ProtocolVersion, server.Extensions()))
 	switch {
 	case running.Err() != nil: // a signal came while models were loaded

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cmd/nereid/logs"
+	"github.com/nereid-serving/nereid/devices"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -114,6 +115,23 @@ func (o *Options) optionTable(serverVersion string, extensions []string) string 
 	add("exit_timeout", strconv.FormatInt(int64(o.ExitTimeout/time.Second), 10))
 	add("cache_enabled", flag(len(o.Cache.Settings) > 0))
 	return logs.RenderTable([]string{"Option", "Value"}, rows)
+}
+
+// poolBytes is Triton's default of --cuda-memory-pool-byte-size.
+const poolBytes = 64 << 20
+
+// fillPools completes the pools that the start-up table shows: Triton's has one for each
+// device.
+func (o *Options) fillPools(list []devices.Device) {
+	if o.Memory.CUDAPoolBytes == nil {
+		o.Memory.CUDAPoolBytes = make(map[int]uint64)
+	}
+	for i := range list {
+		number := int(list[i].Number)
+		if _, given := o.Memory.CUDAPoolBytes[number]; !given && list[i].Capability() >= o.Backends.MinComputeCapability {
+			o.Memory.CUDAPoolBytes[number] = poolBytes
+		}
+	}
 }
 
 // sortedResources are the resources by device and name; of the same one the

@@ -1,0 +1,28 @@
+package metrics
+
+import (
+	"sync"
+	"time"
+)
+
+// reading is a list that is made anew for a page when it is older than the interval, so that
+// reading the page often costs no more.
+type reading[T any] struct {
+	list     func() []T
+	interval time.Duration
+
+	mu   sync.Mutex // held while the list is made: pages that are read at once make it once
+	read time.Time
+	last []T
+}
+
+// now returns the list, which is not changed.
+func (r *reading[T]) now() []T {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.read.IsZero() || time.Since(r.read) >= r.interval {
+		r.last = r.list()
+		r.read = time.Now()
+	}
+	return r.last
+}
