@@ -94,6 +94,7 @@ var mayImport = map[string][]string{
 
 	"conda":         {},
 	"conda/archive": {"boundary"},
+	"conda/build":   {"conda", "conda/cache"},
 	"conda/cache":   {"boundary", "conda/archive"},
 
 	"ipc":         {"boundary", "shm"},
