@@ -12,10 +12,9 @@ type variable struct{ name, value string }
 // Variables returns the environment variables of a stub that runs in e: those of base, as
 // os.Environ gives them, with what the activation changes.
 //
-// LD_LIBRARY_PATH is for the loader of the stub and not for what the model starts.
-// Everything up to its first colon is the environment's, and what follows is the value
-// in base: the stub cuts the first part, and removes the variable if nothing is left. The
-// variable is as in base for a Program.
+// LD_LIBRARY_PATH is for the loader of the stub and not for what the model starts: the stub
+// gives it the value in base again, or removes it if base has none. It is as in base for
+// a Program.
 func (e *Environment) Variables(base []string) []string {
 	old := make(map[string]string, 2)
 	for _, v := range base {

@@ -36,7 +36,8 @@ type Backend struct {
 	}
 	cache struct {
 		sync.Mutex
-		opened *cache.Cache // nil until a model has a packed environment
+		opened   *cache.Cache // nil until a model has a packed environment
+		archives map[string]archiveSeen
 	}
 }
 
@@ -49,6 +50,7 @@ func New(env Environment) (*Backend, error) {
 	}
 	b := &Backend{supervisor: env.Supervisor, config: env.Config, log: env.Log, dir: dir}
 	b.pythons.byWish = make(map[wish]*python)
+	b.cache.archives = make(map[string]archiveSeen)
 	return b, nil
 }
 

@@ -3,13 +3,19 @@
 //
 //	Backend ──▶ python, one for each interpreter that models have
 //	   │          └─ template: a process that has imported numpy, and forks stubs
-//	   └─▶ code, one for each model version: implements process.Program
+//	   ├─▶ code, one for each model version: implements process.Program
+//	   │    └─ holding: its python, and the directory of its unpacked environment
+//	   └─▶ cache.Cache, once a model has a packed environment
 //
 // Backend unpacks the Python files of the stub once (unpack.go). python finds its
 // interpreter when the first model wants it (interpreter.go), keeps the template, and
 // starts stubs: forked by the template, or as programs where there is none or it does not
-// work. code checks the model's files, and makes the bodies of AUTO_COMPLETE and
-// INITIALIZE.
+// work. code checks the model's files, has its execution environment unpacked
+// (environment.go), and makes the bodies of AUTO_COMPLETE and INITIALIZE.
+//
+// Which environment a version has is decided when it is opened. Its interpreter and its
+// variables are known when it is unpacked, in Check: no lock is held meanwhile, and the load's
+// context ends it.
 //
 // Lives: New starts no process. A python is held by the models that use it, from Check to
 // Close, and ends with the last of them, but for the backend's own. A template lives as long
@@ -19,7 +25,7 @@
 // Stubs that a template has forked live on. Backend.Close is called when all models have
 // been closed, and before the Supervisor is.
 //
-// Locks: Backend.pythons before python.mu before template.mu. python.mu is not held
+// Locks: Backend.pythons before python.mu before template.mu; Backend.cache is a leaf. python.mu is not held
 // while an interpreter is looked for, so that others wait for the same search;
 // template.mu is held for one exchange with the template.
 //

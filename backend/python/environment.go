@@ -2,6 +2,7 @@ package python
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -73,8 +74,9 @@ func (c *code) take(ctx context.Context) (h holding, err error) {
 			return holding{}, err
 		}
 		if h.unpacked, err = environments.Archive(ctx, place.Path); err != nil {
-			return holding{}, err
+			return holding{}, withSetting(err)
 		}
+		c.backend.extracted(place.Path, h.unpacked)
 		place = conda.Place{Kind: conda.Directory, Path: h.unpacked.Directory}
 	}
 	inside, err := conda.Inspect(place)
@@ -99,6 +101,42 @@ func (h *holding) release(b *Backend) {
 	if h.unpacked != nil {
 		h.unpacked.Release()
 	}
+}
+
+// limitSettings are the settings of the limits of archives.
+var limitSettings = map[string]string{"Files": "env-max-files", "Bytes": "env-max-bytes", "Ratio": "env-max-ratio"}
+
+// withSetting adds the setting of the limit that an archive has exceeded.
+func withSetting(err error) error {
+	var refused *archive.Error
+	if errors.As(err, &refused) && limitSettings[refused.Limit] != "" {
+		return fmt.Errorf("%w: --backend-config=python,%s=N", err, limitSettings[refused.Limit])
+	}
+	return err
+}
+
+// archiveSeen is an archive as it was when a model was given its environment last.
+type archiveSeen struct {
+	changed time.Time
+	digest  string
+}
+
+// extracted logs that an archive was extracted which has been touched and has its old content:
+// it was read, and its environment is the old one. Triton extracts it again, and tests of
+// operators count the lines. The cache says it of others.
+func (b *Backend) extracted(path string, e *cache.Environment) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return // it has gone just now
+	}
+	b.cache.Lock()
+	defer b.cache.Unlock()
+	now := archiveSeen{info.ModTime(), e.Digest}
+	before, seen := b.cache.archives[path]
+	if seen && before.digest == now.digest && !before.changed.Equal(now.changed) {
+		b.log.Debug().Msg("Extracting Python execution env " + path)
+	}
+	b.cache.archives[path] = now
 }
 
 // variablesIn are the variables of processes in an environment; nil, those of this process,

@@ -14,6 +14,7 @@ import (
 type Error struct {
 	Entry  string // the entry's name as the archive has it; empty if the reason concerns no single entry
 	Reason string // begins with Triton's text where Triton has one
+	Limit  string // the field of Limits that was exceeded; empty if none was
 	Err    error  // the cause, if there is one: a decompressor's error, a number of the kernel (ENOSPC)
 }
 
