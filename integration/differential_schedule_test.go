@@ -116,3 +116,50 @@ func (s *runningServer) schedules(directory string) string {
 	fmt.Fprintf(&told, "late: %s\n", strings.Join(answers, ", "))
 	return told.String()
 }
+
+// TestFailingStepsSameAsTriton has two steps of an ensemble fail that run at once: whichever
+// of them stands first in the ensemble, its error is that of the step which fails first.
+func TestFailingStepsSameAsTriton(t *testing.T) {
+	const model = `
+import os, time
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        name = requests[0].inputs()[0].as_numpy()[0].decode()
+        %s
+        return [pb_utils.InferenceResponse(error=pb_utils.TritonError("%s fails")) for r in requests]
+`
+	const ensemble = `
+platform: "ensemble"
+input [ { name: "IN" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "A" data_type: TYPE_INT32 dims: [ 1 ] }, { name: "B" data_type: TYPE_INT32 dims: [ 1 ] } ]
+ensemble_scheduling { step [
+  { model_name: "%s" model_version: -1 input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "A" } },
+  { model_name: "%s" model_version: -1 input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "B" } }
+] }
+`
+	const step = "backend: \"python\"\ninput [ { name: \"IN\" data_type: TYPE_STRING dims: [ 1 ] } ]\noutput [ { name: \"OUT\" data_type: TYPE_INT32 dims: [ 1 ] } ]\n"
+	marks := t.TempDir()
+	if err := os.Chmod(marks, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	repository := writeFiles(t, map[string]string{
+		"early/config.pbtxt": step, "early/1/model.py": fmt.Sprintf(model, fmt.Sprintf("open(os.path.join(%q, name), \"w\").close()", marks), "early"),
+		// The other one's error is on its way when the mark is there, and soon there.
+		"late/config.pbtxt": step, "late/1/model.py": fmt.Sprintf(model, fmt.Sprintf(
+			"while not os.path.exists(os.path.join(%q, name)):\n            time.sleep(0.01)\n        time.sleep(0.5)", marks), "late"),
+		"early_late/config.pbtxt": fmt.Sprintf(ensemble, "early", "late"), "early_late/1/.keep": "",
+		"late_early/config.pbtxt": fmt.Sprintf(ensemble, "late", "early"), "late_early/1/.keep": "",
+	})
+	for server, s := range map[string]*runningServer{"Triton": startTriton(t, yardstick(t), repository), "Nereid": start(t, "/usr/bin/python3", repository)} {
+		s.waitReady()
+		for _, name := range []string{"early_late", "late_early"} {
+			_, body := s.request("POST", "/v2/models/"+name+"/infer", `{"inputs":[{"name":"IN","datatype":"BYTES","shape":[1],"data":["`+server+name+`"]}]}`)
+			if got, want := errorOf(t, body), "in ensemble '"+name+"', early fails"; got != want {
+				t.Errorf("%s: got %q, want %q", server, got, want)
+			}
+		}
+	}
+}

@@ -14,7 +14,7 @@
 // The flow ends when no step is ready, held or submitted; its last response leaves
 // then and not before, because steps read the client's memory.
 //
-// An error of a step fails the flow: failLocked puts the ensemble's name in front of its
+// The first error of a step fails the flow: failLocked puts the ensemble's name in front of its
 // text and keeps its code. Steps that have not been submitted are dropped.
 //
 // Values have an iteration: what is made from the k-th response of a decoupled step

@@ -200,10 +200,12 @@ func (f *flow) emitLocked(row *row) {
 	f.out = append(f.out, response)
 }
 
-// failLocked notes why the request fails. No further step is begun.
+// failLocked notes why the request fails, the first time it does. No further step is begun.
 func (f *flow) failLocked(err error) {
-	own := infer.AsError(err)
-	f.err = &infer.Error{Code: own.Code, Message: "in ensemble '" + f.ensemble.config.Model + "', " + own.Message}
+	if f.err == nil {
+		own := infer.AsError(err)
+		f.err = &infer.Error{Code: own.Code, Message: "in ensemble '" + f.ensemble.config.Model + "', " + own.Message}
+	}
 	for _, run := range slices.Clone(f.held) {
 		if run.limiter().withdraw(run) {
 			f.dropLocked(run)

@@ -54,8 +54,8 @@ func TestStepsFollowTheirInputs(t *testing.T) {
 		{"an error waits for the steps in flight", fork, []string{
 			"ask A=1", "m: OUT=2.", "n: !bad.", "said", "calls o(IN=2)", "o: OUT=4.", "said !Unsupported: in ensemble 'e', bad.",
 		}},
-		{"of errors the last one counts", fork, []string{
-			"ask A=1", "m: OUT=2.", "n: !bad.", "o: !worse.", "said !Unsupported: in ensemble 'e', worse.",
+		{"of errors the first one counts", fork, []string{
+			"ask A=1", "m: OUT=2.", "n: !bad.", "o: !worse.", "said !Unsupported: in ensemble 'e', bad.",
 		}},
 		{"after an error no step begins", join, []string{"ask A=1", "m: !bad.", "n: OUT=3.", "calls", "said !Unsupported: in ensemble 'e', bad."}},
 		{"a step is refused", chain, []string{"refuse n", "ask A=1", "m: OUT=2.", "said !Internal: in ensemble 'e', Exceeds maximum queue size."}},
