@@ -1,10 +1,11 @@
 // Command nereid serves Triton model repositories of Python models over HTTP and
 // gRPC. Its command line is that of tritonserver, under whichever name it is
 // called. It owns flags, signals, the start-up tables and the exit status; the server
-// itself is package nereid in the root, and logs below it writes what is printed.
+// itself is package nereid in the root, logs below it writes what is printed, and env is the
+// subcommand `nereid env`, which is chosen by the first argument alone.
 //
 //	main ── run ── parseOptions ── Options ── serve ── nereid.New ── Load ── tables ── Listen ── Run ── exit status
-//	                flags_*.go                  └─ watchSignals
+//	        └─ env  flags_*.go                  └─ watchSignals
 //
 // States: a process parses, loads, serves and drains. The first SIGINT or SIGTERM ends the
 // context graceful, which takes it from loading or serving to draining; a second one, which comes

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/nereid-serving/nereid/cmd/nereid/env"
 )
 
 // version is set by the linker.
@@ -20,6 +22,9 @@ func main() {
 // run is the whole program; it returns the exit status.
 func run(args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	program := filepath.Base(args[0])
+	if len(args) > 1 && args[1] == "env" { // no flag of tritonserver: it takes no other arguments
+		return env.Run(args[2:], stdout, stderr)
+	}
 	options, err := parseOptions(args[1:], getenv, stderr)
 	if errors.Is(err, errVersion) {
 		fmt.Fprintln(stdout, "nereid", version)
@@ -72,7 +77,7 @@ func writeUsage(w io.Writer, program string) {
 			writeWrapped(&b, help)
 		}
 	}
-	b.WriteString("\n")
+	b.WriteString("\nCommands:\n  env\n\tLists, removes and checks environments of models; env --help says more.\n\n")
 	_, _ = io.WriteString(w, b.String()) // there is no other place to say so
 }
 

@@ -71,3 +71,15 @@ func TestNoEffectWarnsOnce(t *testing.T) {
 		t.Errorf("got %d warnings, want 1: %q", got, stderr)
 	}
 }
+
+// TestEnvIsDecidedByTheFirstArgument: no flag of the server is read, and its usage is another.
+func TestEnvIsDecidedByTheFirstArgument(t *testing.T) {
+	status, stdout, stderr := runHere("env", "--help")
+	if status != 0 || !strings.HasPrefix(stdout, "Usage: nereid env COMMAND") || stderr != "" {
+		t.Errorf("env --help: got status %d, %q and %q, want its usage", status, stdout, stderr)
+	}
+	status, _, stderr = runHere("--log-info=false", "env")
+	if status != 1 || !strings.Contains(stderr, "Unexpected argument: env") {
+		t.Errorf("env behind a flag: got status %d and %q, want Triton's complaint", status, stderr)
+	}
+}

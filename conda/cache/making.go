@@ -359,7 +359,7 @@ func (c *Cache) roomless(s *store, err error) error {
 	if statErr := unix.Statfs(s.root, &fs); statErr != nil {
 		return err
 	}
-	free := int64(fs.Bavail) * fs.Bsize //nolint:unconvert // its width differs between machines
+	free := int64(fs.Bavail) * fs.Bsize
 	return fmt.Errorf("%w: the cache %s has %s left; nereid env prune removes what is not in use, env-cache-directory names another place",
 		err, s.root, bytesText(free))
 }

@@ -59,7 +59,7 @@ func identify(file *os.File) (identity, error) {
 		return identity{}, fmt.Errorf("%s is no regular file (mode %s)", file.Name(), info.Mode())
 	}
 	return identity{
-		device: stat.Dev, inode: stat.Ino, size: stat.Size, //nolint:unconvert // Dev is 32 bits wide elsewhere
+		device: stat.Dev, inode: stat.Ino, size: stat.Size,
 		mtime: stat.Mtim.Nano(), ctime: stat.Ctim.Nano(),
 	}, nil
 }

@@ -198,12 +198,12 @@ func (c *Cache) Prune(ctx context.Context, which Selection) ([]Entry, error) {
 		if !s.writable {
 			return removed, &os.PathError{Op: "write to", Path: s.root, Err: os.ErrPermission}
 		}
-		c.sweep(s, func() bool { return ctx.Err() != nil })
 		more, err := s.prune(ctx, which)
 		removed = append(removed, more...)
 		if err != nil {
 			return removed, err
 		}
+		c.sweep(s, func() bool { return ctx.Err() != nil })
 	}
 	return removed, nil
 }

@@ -1,0 +1,78 @@
+package env
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nereid-serving/nereid/conda/cache"
+)
+
+// mostShown is how many lines verify prints of the damage of one environment.
+const mostShown = 20
+
+// verified is what verify finds of one environment.
+type verified struct {
+	cache.Entry
+	Damage []string `json:"damage"`
+}
+
+func verify(ctx context.Context, i *invocation) error {
+	deep := i.flags.Bool("deep", false, "compare all bytes, not names, sizes and modes alone")
+	return i.withCache(func(c *cache.Cache) error {
+		entries, err := c.List()
+		if err != nil {
+			return err
+		}
+		if len(i.names) > 0 {
+			if entries, err = i.chosen(entries); err != nil {
+				return err
+			}
+		}
+		all, damaged := []verified{}, false
+		for _, e := range entries {
+			v := verified{Entry: e, Damage: []string{}}
+			switch {
+			case e.Complete:
+				found, err := c.Verify(ctx, e, *deep)
+				if err != nil {
+					return fmt.Errorf("%s: %w", e.Name, err)
+				}
+				v.Damage = append(v.Damage, found...)
+			case !e.InUse:
+				v.Damage = []string{"it is not complete: the process that made it was killed"}
+			}
+			damaged = damaged || len(v.Damage) > 0
+			all = append(all, v)
+			if !i.json {
+				i.printVerified(v)
+			}
+		}
+		if i.json {
+			if err := i.printJSON(all); err != nil {
+				return err
+			}
+		}
+		if damaged {
+			return errTrouble
+		}
+		return nil
+	})
+}
+
+func (i *invocation) printVerified(v verified) {
+	switch {
+	case len(v.Damage) > 0:
+		fmt.Fprintf(i.stdout, "%s damaged; nereid env prune %s removes it, the next start makes it again\n", v.Name, v.Name)
+	case !v.Complete:
+		fmt.Fprintf(i.stdout, "%s in the making\n", v.Name)
+	default:
+		fmt.Fprintf(i.stdout, "%s whole\n", v.Name)
+	}
+	for n, line := range v.Damage {
+		if n == mostShown {
+			fmt.Fprintf(i.stdout, "\tand %d more\n", len(v.Damage)-n)
+			return
+		}
+		fmt.Fprintf(i.stdout, "\t%s\n", line)
+	}
+}
