@@ -14,7 +14,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/internal/testkit/fakegpu"
+	"github.com/nereid-serving/nereid/internal/testkit/fakecuda"
 )
 
 const limit = 30 * time.Second
@@ -27,7 +27,7 @@ func startFake(t *testing.T, change func(*Config)) (*Devices, *testkit.Buffer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("LD_LIBRARY_PATH", fakegpu.Dir(t))
+	t.Setenv("LD_LIBRARY_PATH", fakecuda.Dir(t))
 	log := &testkit.Buffer{}
 	children, err := launch.NewChildren(zerolog.New(log), false)
 	if err != nil {
@@ -64,7 +64,7 @@ func told(list []Device) []string {
 }
 
 func TestDevicesAreThoseOfTheDriver(t *testing.T) {
-	a, b := "0 "+fakegpu.UUID(0), "1 "+fakegpu.UUID(1)
+	a, b := "0 "+fakecuda.UUID(0), "1 "+fakecuda.UUID(1)
 	for _, c := range []struct {
 		name        string
 		environment map[string]string
@@ -72,12 +72,12 @@ func TestDevicesAreThoseOfTheDriver(t *testing.T) {
 		usable      []int32
 	}{
 		{"all", nil, []string{a, b}, []int32{0, 1}},
-		{"one is visible", map[string]string{"CUDA_VISIBLE_DEVICES": "1"}, []string{"0 " + fakegpu.UUID(1)}, []int32{0}},
-		{"in another order", map[string]string{"CUDA_VISIBLE_DEVICES": "1,0"}, []string{"0 " + fakegpu.UUID(1), "1 " + fakegpu.UUID(0)}, []int32{0, 1}},
+		{"one is visible", map[string]string{"CUDA_VISIBLE_DEVICES": "1"}, []string{"0 " + fakecuda.UUID(1)}, []int32{0}},
+		{"in another order", map[string]string{"CUDA_VISIBLE_DEVICES": "1,0"}, []string{"0 " + fakecuda.UUID(1), "1 " + fakecuda.UUID(0)}, []int32{0, 1}},
 		{"none is visible", map[string]string{"CUDA_VISIBLE_DEVICES": ""}, nil, nil},
 		{
-			"an old one", map[string]string{fakegpu.Devices: "5", "CUDA_VISIBLE_DEVICES": "0,3,4"},
-			[]string{a, "1 " + fakegpu.UUID(3), "2 " + fakegpu.UUID(4)}, []int32{0, 2},
+			"an old one", map[string]string{fakecuda.Devices: "5", fakecuda.Old: "3", "CUDA_VISIBLE_DEVICES": "0,3,4"},
+			[]string{a, "1 " + fakecuda.UUID(3), "2 " + fakecuda.UUID(4)}, []int32{0, 2},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestDevicesAreThoseOfTheDriver(t *testing.T) {
 
 func TestDeviceIsToldWhole(t *testing.T) {
 	d, _ := startFake(t, nil)
-	want := Device{Number: 1, Name: "Fake GPU 1", UUID: fakegpu.UUID(1), Memory: 2 << 30, Major: 9}
+	want := Device{Number: 1, Name: "Fake Device 1", UUID: fakecuda.UUID(1), Memory: 1 << 30, Major: 9}
 	if list := d.List(); len(list) != 2 || list[1] != want {
 		t.Errorf("got %+v, want %+v as the second", list, want)
 	}
@@ -109,16 +109,17 @@ func TestDeviceIsToldWhole(t *testing.T) {
 // TestDriverThatFails: whatever the driver does, the count ends, and the log says what was
 // wrong.
 func TestDriverThatFails(t *testing.T) {
-	for _, c := range []struct{ name, init, want string }{
-		{"it shows none", "100", "the CUDA driver shows no device"},
-		{"it refuses", "803", "cuInit: error 803"},
-		{"it dies", "die", "the device helper ended"},
-		{"it hangs", "hang", "does not answer within"},
+	for _, c := range []struct{ name, variable, value, want string }{
+		{"it shows none", "FAKECUDA_ABSENT", "1", "the CUDA driver shows no device"},
+		{"it refuses", fakecuda.Fail, "cuInit:1=803", "cuInit: error 803"},
+		{"it does not know a device", fakecuda.Fail, "cuDeviceGetUuid_v2:2=999", "cuDeviceGetUuid_v2: CUDA_ERROR_UNKNOWN (unknown error)"},
+		{"it dies", fakecuda.Init, "die", "the device helper ended"},
+		{"it hangs", fakecuda.Init, "hang", "does not answer within"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Setenv(fakegpu.Init, c.init)
+			t.Setenv(c.variable, c.value)
 			d, log := startFake(t, func(config *Config) {
-				if c.init == "hang" {
+				if c.value == "hang" {
 					config.CountTimeout = 10 * time.Millisecond
 				}
 			})
@@ -136,7 +137,7 @@ func TestDriverThatFails(t *testing.T) {
 }
 
 func TestCloseEndsACountThatHangs(t *testing.T) {
-	t.Setenv(fakegpu.Init, "hang")
+	t.Setenv(fakecuda.Init, "hang")
 	d, _ := startFake(t, func(config *Config) { config.CountTimeout = time.Hour })
 	go d.Close()
 	if list := d.List(); len(list) != 0 {
@@ -166,7 +167,7 @@ func TestSamplesSayHowBusyTheDevicesAre(t *testing.T) {
 	d, _ := startFake(t, nil)
 	testkit.Eventually(t, limit, func() bool { return len(d.Samples()) == 1 })
 	s := d.Samples()[0]
-	if s.UUID != fakegpu.UUID(1) || *s.Utilization != .26 || *s.MemoryTotal != 2<<30 || *s.MemoryUsed != 100<<20 || *s.Power != 70.501 || *s.PowerLimit != 700 {
+	if s.UUID != fakecuda.UUID(1) || *s.Utilization != .26 || *s.MemoryTotal != 2<<30 || *s.MemoryUsed != 100<<20 || *s.Power != 70.501 || *s.PowerLimit != 700 {
 		t.Errorf("got %s %v %v %v %v %v", s.UUID, *s.Utilization, *s.MemoryTotal, *s.MemoryUsed, *s.Power, *s.PowerLimit)
 	}
 	if before, after := *s.Energy, *d.Samples()[0].Energy; before < 2 || before > 100 || after != before+2 {
@@ -180,7 +181,7 @@ func TestHelperIsReplaced(t *testing.T) {
 	for _, how := range []string{"die", "hang"} {
 		t.Run(how, func(t *testing.T) {
 			control := filepath.Join(t.TempDir(), "control")
-			t.Setenv(fakegpu.Control, control)
+			t.Setenv(fakecuda.Control, control)
 			d, log := startFake(t, func(config *Config) { config.SampleTimeout = time.Second })
 			energy := func() (joules float64) {
 				testkit.Eventually(t, limit, func() bool {
@@ -213,7 +214,7 @@ func TestHelperIsReplaced(t *testing.T) {
 // TestSilentDevicesHaveFewerFigures: what a device does not tell is left out.
 func TestSilentDevicesHaveFewerFigures(t *testing.T) {
 	control := filepath.Join(t.TempDir(), "control")
-	t.Setenv(fakegpu.Control, control)
+	t.Setenv(fakecuda.Control, control)
 	if err := os.WriteFile(control, []byte("silent"), 0o600); err != nil {
 		t.Fatal(err)
 	}

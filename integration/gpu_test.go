@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/internal/testkit/fakegpu"
+	"github.com/nereid-serving/nereid/internal/testkit/fakecuda"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,7 +18,7 @@ import (
 // its environment, "NAME=value".
 func launchOnFakes(t *testing.T, repository string, environment []string, flags ...string) *runningServer {
 	t.Helper()
-	program := append([]string{"env", "LD_LIBRARY_PATH=" + fakegpu.Dir(t)}, environment...)
+	program := append([]string{"env", "LD_LIBRARY_PATH=" + fakecuda.Dir(t)}, environment...)
 	return launchBehind(t, program, testkit.Python(t).Path, repository, flags...)
 }
 
@@ -136,7 +136,7 @@ func TestDevicesBelowTheMinimumAreLeftOut(t *testing.T) {
 		{"9.5", "has kind KIND_GPU but no GPUs are available"},
 		{"5.2", ""},
 	} {
-		s := launchOnFakes(t, repository, []string{fakegpu.Devices + "=4", "CUDA_VISIBLE_DEVICES=3"}, "--exit-on-error=false",
+		s := launchOnFakes(t, repository, []string{fakecuda.Devices + "=4", fakecuda.Old + "=3", "CUDA_VISIBLE_DEVICES=3"}, "--exit-on-error=false",
 			"--strict-readiness=false", "--min-supported-compute-capability="+c.minimum)
 		s.waitReady()
 		if c.refusal == "" {
@@ -155,13 +155,13 @@ func TestMetricsOfDevices(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/config.pbtxt": placedConfig, "m/1/model.py": placedModel})
 	s := launchOnFakes(t, repository, nil, "--metrics-interval-ms=0")
 	s.waitReady()
-	uuid := fakegpu.UUID(1)
+	uuid := fakecuda.UUID(1)
 	shown := func() bool { return strings.Contains(s.scrape(), "\nnv_gpu_utilization{gpu_uuid=\""+uuid+"\"} 0.26\n") }
 	s.until("measuring", shown)
 	s.wantSamples("# HELP nv_gpu_utilization GPU utilization rate [0.0 - 1.0)", `nv_gpu_memory_total_bytes{gpu_uuid="`+uuid+`"} 2147483648`,
 		`nv_gpu_memory_used_bytes{gpu_uuid="`+uuid+`"} 104857600`, `nv_gpu_power_usage{gpu_uuid="`+uuid+`"} 70.501`,
 		`nv_gpu_power_limit{gpu_uuid="`+uuid+`"} 700`, "# TYPE nv_energy_consumption counter")
-	for _, line := range []string{"Collecting metrics for GPU 0: Fake GPU 0", "Collecting metrics for GPU 1: Fake GPU 1"} {
+	for _, line := range []string{"Collecting metrics for GPU 0: Fake Device 0", "Collecting metrics for GPU 1: Fake Device 1"} {
 		if !s.prints(line) {
 			t.Errorf("the log does not say %q", line)
 		}
@@ -202,7 +202,7 @@ func (s *runningServer) deviceHelpers() (pids []int) {
 // TestDeviceHelperEndsWithTheServer kills the server while the driver hangs: the helper must
 // not outlive it.
 func TestDeviceHelperEndsWithTheServer(t *testing.T) {
-	s := launchOnFakes(t, writeFiles(t, map[string]string{"m/config.pbtxt": placedConfig, "m/1/model.py": placedModel}), []string{fakegpu.Init + "=hang"})
+	s := launchOnFakes(t, writeFiles(t, map[string]string{"m/config.pbtxt": placedConfig, "m/1/model.py": placedModel}), []string{fakecuda.Init + "=hang"})
 	var children []int
 	s.until("counting", func() bool {
 		children = s.descendants()

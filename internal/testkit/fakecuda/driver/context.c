@@ -1,7 +1,9 @@
 /* Devices, contexts, streams and events. */
 #include "fake.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 struct context contexts[MOST_DEVICES];
 
@@ -103,6 +105,11 @@ void later(struct stream *s, void (*run)(void *), void *what, size_t size) {
 /* Devices. */
 
 EXPORT CUresult cuInit(unsigned flags) {
+	const char *how = getenv("FAKECUDA_INIT");
+	if (how != NULL && strcmp(how, "die") == 0)
+		raise(SIGKILL);
+	while (how != NULL && strcmp(how, "hang") == 0)
+		pause();
 	ENTER(cuInit, NOTHING);
 	return flags == 0 ? OK : INVALID_VALUE;
 }
@@ -169,6 +176,11 @@ EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice d) {
 	return OK;
 }
 
+static int is_old(int number) {
+	const char *text = getenv("FAKECUDA_OLD");
+	return text != NULL && atoi(text) == number;
+}
+
 EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice d) {
 	ENTER(cuDeviceGetAttribute, INIT);
 	DEVICE(d);
@@ -183,7 +195,10 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice d) {
 		*value = 4;
 		break;
 	case 75: /* compute capability */
-		*value = 9;
+		*value = is_old(device_number(d)) ? 5 : 9;
+		break;
+	case 76:
+		*value = is_old(device_number(d)) ? 2 : 0;
 		break;
 	default:
 		*value = 0;

@@ -18,6 +18,8 @@
  * FAKECUDA_MEMORY   bytes of each, 1 GiB
  * FAKECUDA_FAIL     faults: NAME:N=CODE,...  the N-th call of NAME returns CODE; N+ means all from the N-th on
  * FAKECUDA_STATE    file of counts and live things; without it they are the process's own
+ * FAKECUDA_INIT     "die" or "hang": what the process does in cuInit
+ * FAKECUDA_OLD      number of a device whose compute capability is 5.2; that of the others is 9.0
  * FAKECUDA_ABSENT   if set, cuInit says that there is no device, until fakecuda_present is called
  */
 #ifndef FAKE_H

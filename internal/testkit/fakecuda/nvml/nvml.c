@@ -1,8 +1,7 @@
-/* A stand-in of libnvidia-ml.so.1. It finds a device by the UUID that the stand-in of
- * libcuda has for it, GPU-fafafafa-fafa-fafa-fafa-fafafafafaNN, or by its place on the bus.
+/* An NVML without a device. It finds a device by the UUID that the fake driver has for it, or by its place on the bus.
  *
- * NEREID_FAKE_NVML_CONTROL  a file that is read before each power reading: "die" ends the
- *                           process, "hang" stops it, "silent" refuses power and energy
+ * FAKENVML_CONTROL  a file that is read before power and energy: "die" ends the process, "hang" stops it, "silent"
+ *                   refuses them
  */
 #include <signal.h>
 #include <stdio.h>
@@ -26,7 +25,7 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
 	unsigned n;
 	if (!ready)
 		return UNINITIALIZED;
-	if (sscanf(uuid, "GPU-fafafafa-fafa-fafa-fafa-fafafafafa%2x", &n) != 1 || n >= DEVICES)
+	if (sscanf(uuid, "GPU-%8x-0000-0000-0000-000000000001", &n) != 1 || n >= DEVICES)
 		return NOT_FOUND;
 	handles[n] = (int)n;
 	*handle = &handles[n];
@@ -37,7 +36,7 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **handle) {
 	unsigned n;
 	if (!ready)
 		return UNINITIALIZED;
-	if (sscanf(bus, "0000:%2x:00.0", &n) != 1 || n == 0 || n > DEVICES)
+	if (sscanf(bus, "0000:%2X:00.0", &n) != 1 || n == 0 || n > DEVICES)
 		return NOT_FOUND;
 	handles[n - 1] = (int)n - 1;
 	*handle = &handles[n - 1];
@@ -70,7 +69,7 @@ int nvmlDeviceGetMemoryInfo_v2(void *handle, struct memory *m) {
 
 static int silent(void) {
 	char word[16] = "";
-	const char *path = getenv("NEREID_FAKE_NVML_CONTROL");
+	const char *path = getenv("FAKENVML_CONTROL");
 	FILE *file = path ? fopen(path, "r") : NULL;
 	if (!file)
 		return 0;
