@@ -27,7 +27,9 @@ _LIBRARY = "libcuda.so.1"
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: it neither waits for the legacy default stream nor holds it up
 
-_NOT_INITIALIZED = 3  # of cuInit: the parent of this process has initialized the driver, by torch perhaps
+#: What cuInit says where the parent of this process has initialized the driver, by torch perhaps, and without devices.
+_NOT_INITIALIZED = 3
+_NO_DEVICE = 100
 
 _IS_MANAGED = 8  # CU_POINTER_ATTRIBUTE_...
 _DEVICE_ORDINAL = 9
@@ -72,6 +74,10 @@ class Unavailable(CudaError):
     def __init__(self, text: str, function: str = "cuInit", code: int = 0) -> None:
         super().__init__(function, code, text)
 
+    def anew(self) -> Unavailable:
+        """The same, for one more raise: an exception keeps the frames that it has passed, and the tensors in them."""
+        return Unavailable(str(self), self.function, self.code)
+
 
 class Forked(CudaError):
     """The driver was in use when this process was forked."""
@@ -109,8 +115,10 @@ class Driver:
         code = self._library.cuInit(0)
         if code == _NOT_INITIALIZED:
             raise Forked
-        if code:
+        if code == _NO_DEVICE:
             raise Unavailable(self._text(code), "cuInit", code)
+        if code:  # that may pass, and is tried again
+            raise CudaError("cuInit", code, self._text(code))
         count = c_int()
         self.call("cuDeviceGetCount", ctypes.byref(count))
         self.count = count.value
@@ -171,16 +179,6 @@ class Device:
                 self._stream = stream.value or 0
             return self._stream
 
-    def synchronize(self, stream: int) -> None:
-        """Wait for what has been queued in a stream."""
-        with self:
-            self.call("cuStreamSynchronize", stream)
-
-    def synchronize_all(self) -> None:
-        """Wait for what has been queued in all streams of the device."""
-        with self:
-            self.call("cuCtxSynchronize")
-
     # Copies. When they return the bytes are there.
 
     def copy_to_host(self, to: int, source: int, size: int) -> None:
@@ -218,11 +216,11 @@ class Device:
 
 
 _mu = threading.RLock()
-_driver: Driver | CudaError | None = None  # an error, if it has been tried and there is none
+_driver: Driver | Unavailable | Forked | None = None  # an error, if it is known that there is none for this process
 
 
 def driver() -> Driver:
-    """The driver; Unavailable if there is none, Forked if this process cannot use it. Tried once."""
+    """The driver; Unavailable if there is none, Forked if this process cannot use it, CudaError if it fails."""
     global _driver  # noqa: PLW0603  # one driver in a process
     found = _driver
     if found is None:
@@ -231,11 +229,15 @@ def driver() -> Driver:
             if found is None:
                 try:
                     found = Driver()
-                except CudaError as error:
-                    found = error
+                except Unavailable as error:
+                    found = error.anew()
+                except Forked:
+                    found = Forked()
                 _driver = found
-    if isinstance(found, CudaError):
-        raise found.with_traceback(None)
+    if isinstance(found, Unavailable):
+        raise found.anew()
+    if isinstance(found, Forked):
+        raise Forked
     return found
 
 

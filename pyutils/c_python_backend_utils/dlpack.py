@@ -247,9 +247,9 @@ def _ask_on_device(source: Any, device: cuda.Device) -> object:
         capsule, ordered = _call(source, stream)
         try:
             if ordered:
-                device.synchronize(stream)
+                device.call("cuStreamSynchronize", stream)
             else:
-                device.synchronize_all()
+                device.call("cuCtxSynchronize")
         except cuda.CudaError as error:
             raise TritonModelException(f"Failed to synchronize CUDA device with id {device.number}") from error
     finally:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import os
 import shutil
 import struct
@@ -91,7 +92,11 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     fake.present(True)
     monkeypatch.setattr(cuda, "_LIBRARY", str(fake.path))
     monkeypatch.setattr(cuda, "_driver", None)
+    mistakes = ("double_free", "double_close", "freed_while_open", "wrong_context", "without_context", "out_of_bounds")
+    before = {name: fake.count(name) for name in mistakes}
     yield fake
+    gc.collect()  # what exceptions have kept would be freed after its device has gone
+    assert {name: fake.count(name) for name in mistakes} == before
     fake.fail()
     for device in range(2):
         fake.library.cuDevicePrimaryCtxReset_v2(device)
