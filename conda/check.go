@@ -21,7 +21,7 @@ func noPython(directory string) error {
 	activate := filepath.Join(directory, "bin", "activate")
 	p := noPythonIn(directory)
 	if _, err := os.Stat(activate); errors.Is(err, fs.ErrNotExist) {
-		p.Text = fmt.Sprintf("Path %s does not exist. The Python environment should contain an 'activate' script. %s", activate, p.Text)
+		p.Text = fmt.Sprintf("Path %s does not exist. The Python environment should contain an 'activate' script. %s", activate, strings.ToUpper(p.Text[:1])+p.Text[1:])
 	}
 	return p
 }
@@ -67,6 +67,9 @@ func closed(path string) *Problem {
 
 // check finds what keeps the interpreter from running at all.
 func (e *Environment) check() error {
+	if strings.Contains(e.Directory, ":") {
+		return problem("move it to a path without one", "the path of the environment %s has a colon, which parts the directories of PATH", e.Directory)
+	}
 	if link, target, ok := danglingLink(e.Python); ok {
 		return problem(e.anew("install that Python again"), "%s is a link to %s, where nothing is: the Python that the environment was made with is gone or was moved", link, target)
 	}
@@ -114,10 +117,11 @@ func (e *Environment) anewWith(first, minor string) string {
 	switch {
 	case e.Form == Conda:
 		return fmt.Sprintf("%smake it anew with `conda create -p %s python=%s numpy`", first, quote(e.Directory), orNew(minor))
-	case e.Directory != "":
+	case e.Form == Venv:
 		return fmt.Sprintf("%smake it anew with `uv venv --clear --python %s %s` and install its packages", first, orNew(minor), quote(e.Directory))
 	}
-	return fmt.Sprintf("%sname another python", first)
+	// What lies there may be more than an environment: nothing is to be made in its place.
+	return fmt.Sprintf("%sname an environment that was made with `uv venv --python %s DIRECTORY`", first, orNew(minor))
 }
 
 // orNew is a version for a command, if none is known.

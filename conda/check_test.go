@@ -83,7 +83,7 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 		want  []string // of the error, with $E for the directory
 	}{
 		{"empty directory", func(*testing.T, string) {}, []string{
-			"Path $E/bin/activate does not exist. The Python environment should contain an 'activate' script.", "there is no $E/bin/python", "name a directory that has bin/python",
+			"Path $E/bin/activate does not exist. The Python environment should contain an 'activate' script.", "There is no $E/bin/python", "name a directory that has bin/python",
 		}},
 		{"activate alone", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"bin/activate": ""})
@@ -93,10 +93,10 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 		}, []string{"Path $E/bin/activate does not exist.", "but $E/my env has a bin/python", "tar -czf env.tar.gz -C 'my env' ."}},
 		{"conda without python", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"conda-meta/history": ""})
-		}, []string{"the conda environment $E has no python", "conda install -p $E python numpy"}},
+		}, []string{"The conda environment $E has no python", "conda install -p $E python numpy"}},
 		{"pixi-pack", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"pixi-pack.json": "{}", "channel/noarch/repodata.json": "{}"})
-		}, []string{"packages of pixi-pack", "pixi-unpack"}},
+		}, []string{"$E holds the packages of pixi-pack", "pixi-unpack"}},
 		{"base interpreter gone", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": "home = /opt/py311/bin\nversion = 3.11.7\n"})
 			link(t, "/opt/py311/bin/python3.11", root+"/bin/python3")
@@ -134,6 +134,10 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 			testkit.WriteFiles(t, root, map[string]string{"conda-meta/python-2.7.18-h42bf7aa_3.json": "{}"})
 			link(t, python, root+"/bin/python")
 		}, []string{"the Python of $E is 2.7.18, want 3.8 or later", "conda create -p $E python=3.12"}},
+		{"old interpreter", func(t *testing.T, root string) {
+			testkit.WriteFiles(t, root, map[string]string{"lib/python3.7/os.py": ""})
+			link(t, python, root+"/bin/python")
+		}, []string{"the Python of $E is 3.7, want 3.8 or later", "name an environment that was made with `uv venv --python 3.12 DIRECTORY`"}},
 		{"free-threaded venv", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": "version = 3.13.1\n", "lib/python3.13t/site-packages/": ""})
 			link(t, python, root+"/bin/python")
@@ -250,6 +254,14 @@ func TestInspectSaysWhatIsMountedNoexec(t *testing.T) {
 	}
 }
 
+func TestInspectRefusesAPathThatPathsCannotHold(t *testing.T) {
+	root := filepath.Join(canonical(t), "a:b")
+	handmade(t, root)
+	if _, err := Inspect(Place{Directory, root}); err == nil || !strings.Contains(err.Error(), root+" has a colon") {
+		t.Errorf("got %v, want that the path has a colon", err)
+	}
+}
+
 // handmade makes a virtual environment without packages.
 func handmade(t *testing.T, root string) {
 	t.Helper()
@@ -332,6 +344,10 @@ func TestExamineWarnsOfANumpyFromOutside(t *testing.T) {
 	}
 	if !strings.Contains(r.String(), "models can run here") {
 		t.Errorf("got %q, want that models can run", r)
+	}
+	testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": string(readText(root+"/pyvenv.cfg")) + "include-system-site-packages = true\n"})
+	if r := Examine(t.Context(), Place{Directory, root}, run, []string{"PYTHONPATH=" + elsewhere}); len(r.Problems) != 0 {
+		t.Errorf("an environment that shares the packages of its base: got %v, want no warning", r)
 	}
 }
 

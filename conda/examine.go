@@ -13,7 +13,9 @@ import (
 // Report is what Examine has found about a place.
 type Report struct {
 	Path string `json:"path"`
-	Form Form   `json:"form,omitempty"`
+	// Archive is what the caller has unpacked to Path, if it has.
+	Archive string `json:"archive,omitempty"`
+	Form    Form   `json:"form,omitempty"`
 	// Python is the program; Version and Numpy are what it says of itself.
 	Python   string     `json:"python,omitempty"`
 	Version  string     `json:"version,omitempty"`
@@ -35,7 +37,7 @@ func (r *Report) Err() error {
 func (r *Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", r.Path)
-	for _, row := range [][2]string{{"form", string(r.Form)}, {"python", r.Python}, {"version", r.Version}, {"numpy", r.Numpy}} {
+	for _, row := range [][2]string{{"archive", r.Archive}, {"form", string(r.Form)}, {"python", r.Python}, {"version", r.Version}, {"numpy", r.Numpy}} {
 		if row[1] != "" {
 			fmt.Fprintf(&b, "  %-8s %s\n", row[0], row[1])
 		}
@@ -155,13 +157,14 @@ func (e *Environment) ask(ctx context.Context, r *Report, run Run, base []string
 	r.Version, r.Numpy = a.Version, a.Numpy
 	if p := e.checkVersion(a.Version, a.Free); p != nil {
 		add(p)
+		return // what else there is concerns another Python
 	}
 	switch {
 	case a.Error != "" && a.Missing == "numpy":
 		add(problem(e.install("numpy"), "%s has no numpy", e.name()))
 	case a.Error != "":
 		add(e.brokenNumpy(a))
-	case e.Directory != "" && a.File != "" && !inside(e.Directory, a.File) && !inside(a.Prefix, a.File):
+	case e.Directory != "" && a.File != "" && !inside(e.Directory, a.File) && !inside(a.Prefix, a.File) && !e.sharesPackages():
 		p := problem(e.install("numpy"), "numpy %s comes from %s, outside of %s", a.Numpy, filepath.Dir(a.File), e.Directory)
 		p.Warning = true
 		add(p)
@@ -169,6 +172,11 @@ func (e *Environment) ask(ctx context.Context, r *Report, run Run, base []string
 }
 
 func inside(directory, file string) bool { return strings.HasPrefix(file, directory+"/") }
+
+// sharesPackages reports whether a virtual environment is made to see the packages of its base.
+func (e *Environment) sharesPackages() bool {
+	return e.Form == Venv && strings.EqualFold(readSettings(filepath.Join(e.Directory, "pyvenv.cfg"))["include-system-site-packages"], "true")
+}
 
 // install is the command that installs packages into the environment.
 func (e *Environment) install(packages string) string {
