@@ -32,7 +32,7 @@ var everything = []string{"*"}
 var mayImport = map[string][]string{
 	".":               everything,
 	"cmd/nereid":      everything,
-	"cmd/nereid/env":  {"conda/cache"},
+	"cmd/nereid/env":  {"conda", "conda/cache"},
 	"cmd/nereid/logs": {"boundary", "server"},
 
 	"server":                 {"infer", "kserve", "memory", "metrics", "models", "server/regions", "server/tracing"},

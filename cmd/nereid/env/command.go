@@ -35,6 +35,7 @@ type command struct {
 // commands is all of them, in the order of the usage.
 func commands() []command {
 	return []command{
+		{"doctor", "PATH", "says whether models can run in an environment, an archive of one or with a python, and what mends it if not.", doctor},
 		{"list", "", "lists the environments of the cache.", list},
 		{"prune", "[NAME…]", "removes environments that no process uses, and what killed processes have left.", prune},
 		{"verify", "[NAME…]", "compares environments with what they were when they were made; all without a name.", verify},
@@ -148,7 +149,19 @@ func (i *invocation) printJSON(value any) error {
 }
 
 // withCache reads the flags, opens the cache that they name and calls f with it.
-func (i *invocation) withCache(f func(c *cache.Cache) error) (err error) {
+func (i *invocation) withCache(f func(c *cache.Cache) error) error {
+	return i.withOptions(func(options cache.Options) (err error) {
+		c, err := cache.Open(options)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, c.Close()) }()
+		return f(c)
+	})
+}
+
+// withOptions reads the flags and calls f with the options of the cache that they name.
+func (i *invocation) withOptions(f func(options cache.Options) error) error {
 	directory := i.flags.String("env-cache-directory", "", "`DIRECTORY` of the cache, as in --backend-config=python,env-cache-directory=…; the user's cache folder without it")
 	if err := i.parse(); err != nil {
 		return err
@@ -157,12 +170,7 @@ func (i *invocation) withCache(f func(c *cache.Cache) error) (err error) {
 		return fmt.Errorf("the cache directory: %w", err)
 	}
 	log := zerolog.New(zerolog.ConsoleWriter{Out: i.stderr, NoColor: true, PartsOrder: []string{"level", "message"}}).Level(zerolog.WarnLevel)
-	c, err := cache.Open(cache.Options{Directory: *directory, MaxBytes: -1, Log: log})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.Close()) }()
-	return f(c)
+	return f(cache.Options{Directory: *directory, MaxBytes: -1, Log: log, Run: runProgram})
 }
 
 // chosen returns the entries that the arguments name.

@@ -1,0 +1,99 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/nereid-serving/nereid/conda"
+	"github.com/nereid-serving/nereid/conda/cache"
+)
+
+// doctor says whether models can run in an environment, and what is to be done if not.
+func doctor(ctx context.Context, i *invocation) error {
+	limit := i.flags.Duration("timeout", 5*time.Minute, "`TIME` that unpacking and the interpreter may take together")
+	return i.withOptions(func(options cache.Options) error {
+		if len(i.names) != 1 {
+			return &usageError{fmt.Sprintf("got %d paths, want one", len(i.names))}
+		}
+		if *limit <= 0 {
+			return &usageError{fmt.Sprintf("--timeout is %s, want more than 0s", *limit)}
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, *limit, fmt.Errorf("--timeout is %s", *limit))
+		defer cancel()
+		here, err := os.Getwd()
+		if err != nil {
+			return err
+		}
+		report := examine(ctx, i.names[0], here, options)
+		if i.json {
+			err = i.printJSON(report)
+		} else {
+			_, err = fmt.Fprint(i.stdout, report)
+		}
+		if err == nil && report.Err() != nil {
+			err = errTrouble
+		}
+		return err
+	})
+}
+
+// examine reports on what a value of EXECUTION_ENV_PATH names. An archive is unpacked as a server
+// would, so that a server which comes later finds it in the cache.
+func examine(ctx context.Context, value, here string, options cache.Options) *conda.Report {
+	failed := func(err error) *conda.Report {
+		return &conda.Report{Path: value, Problems: []*conda.Problem{{Text: err.Error()}}}
+	}
+	place, err := conda.Locate(value, here)
+	if err != nil {
+		return failed(err)
+	}
+	if place.Kind != conda.Archive {
+		return conda.Examine(ctx, place, runProgram, os.Environ())
+	}
+	c, err := cache.Open(options)
+	if err != nil {
+		return failed(err)
+	}
+	defer c.Close()
+	unpacked, err := c.Archive(ctx, place.Path)
+	if err != nil {
+		return failed(err)
+	}
+	defer unpacked.Release()
+	report := conda.Examine(ctx, conda.Place{Kind: conda.Directory, Path: unpacked.Directory}, runProgram, os.Environ())
+	report.Archive = place.Path
+	return report
+}
+
+// mostOutput is what is kept of a program's output, in bytes: its end.
+const mostOutput = 64 << 10
+
+// runProgram is a conda.Run.
+func runProgram(ctx context.Context, argv, env []string, dir string) (string, error) {
+	command := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	command.Env, command.Dir = env, dir
+	var output ending
+	command.Stdout, command.Stderr = &output, &output
+	// Whatever the program has left behind may hold its output open.
+	command.WaitDelay = time.Second
+	err := command.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
+	return string(output.bytes), err
+}
+
+// ending is a writer that keeps the end of what is written.
+type ending struct{ bytes []byte }
+
+func (e *ending) Write(p []byte) (int, error) {
+	e.bytes = append(e.bytes, p[max(0, len(p)-mostOutput):]...)
+	if over := len(e.bytes) - mostOutput; over > 0 {
+		e.bytes = append(e.bytes[:0], e.bytes[over:]...)
+	}
+	return len(p), nil
+}
