@@ -14,6 +14,7 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/conda/archive"
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
 
@@ -167,7 +168,11 @@ func (c *Cache) waitSource(ctx context.Context, s *store, key, what string) (*lo
 	if !errors.Is(err, errHeld) {
 		return l, err
 	}
-	c.options.Log.Info().Str("environment", what).Msg("another process makes this environment, waiting for it")
+	waiting := "another process makes this environment, waiting for it"
+	c.options.Log.Info().Str("source", what).Msg(waiting)
+	defer c.regularly(waiting, func(event *zerolog.Event, elapsed time.Duration) {
+		event.Str("source", what).Stringer("wait", elapsed.Round(time.Second))
+	})()
 	return waitLock(ctx, path)
 }
 
@@ -340,6 +345,9 @@ func (c *Cache) makeDurable(ctx context.Context, s *store, r *record) error {
 		return err
 	}
 	defer root.Close()
+	defer c.regularly("environment is written to the disk", func(event *zerolog.Event, elapsed time.Duration) {
+		event.Str("environment", root.Name()).Stringer("wait", elapsed.Round(time.Second))
+	})()
 	synced := make(chan error, 1) // sent to once
 	boundary.Go(c.options.Log, boundary.Models, func() { synced <- archive.Sync(root) }, func(err error) { synced <- err })
 	m, err := list(ctx, c.options.Log, s.directory(r.Name))

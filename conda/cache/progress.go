@@ -6,6 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/conda/archive"
+	"github.com/rs/zerolog"
 )
 
 // reportEvery is how often the log has the progress of what takes long.
@@ -13,6 +14,20 @@ const reportEvery = 5 * time.Second
 
 // report logs how far the reading of an archive is, until the returned function is called.
 func (c *Cache) report(what string, src *source, progress *archive.Progress) (stop func()) {
+	return c.regularly(what, func(event *zerolog.Event, elapsed time.Duration) {
+		read := progress.Read.Load()
+		event.Str("archive", src.path).Int64("bytes", read).Int64("of", src.id.size)
+		if files := progress.Files.Load(); files > 0 {
+			event.Int64("files", files).Int64("written", progress.Written.Load())
+		}
+		if left, ok := remaining(elapsed, read, src.id.size); ok {
+			event.Stringer("left", left)
+		}
+	})
+}
+
+// regularly logs a message with what add adds, every reportEvery until the returned function is called.
+func (c *Cache) regularly(what string, add func(event *zerolog.Event, elapsed time.Duration)) (stop func()) {
 	began := time.Now()
 	done := make(chan struct{})  // closed by stop
 	ended := make(chan struct{}) // closed by the goroutine
@@ -26,13 +41,9 @@ func (c *Cache) report(what string, src *source, progress *archive.Progress) (st
 				return
 			case <-ticker.C:
 			}
-			read := progress.Read.Load()
-			event := c.options.Log.Info().Str("archive", src.path).Int64("bytes", read).Int64("of", src.id.size)
-			if files := progress.Files.Load(); files > 0 {
-				event = event.Int64("files", files).Int64("written", progress.Written.Load())
-			}
-			if left, ok := remaining(time.Since(began), read, src.id.size); ok {
-				event = event.Stringer("left", left)
+			event := c.options.Log.Info()
+			if event != nil { // the level is on
+				add(event, time.Since(began))
 			}
 			event.Msg(what)
 		}

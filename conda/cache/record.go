@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ func (s *store) record(digest string) (*record, error) {
 
 func (s *store) readRecord(key string) (*record, error) {
 	text, err := os.ReadFile(s.path(recordsDir, key))
-	if isAbsent(err) {
+	if s.hides(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -64,10 +65,16 @@ func (s *store) records() (map[string]*record, error) {
 	return all, nil
 }
 
+// hides reports whether an error of reading says that there is nothing for this user: no file, or one of
+// another user's cache that is closed to this one.
+func (s *store) hides(err error) bool {
+	return isAbsent(err) || !s.writable && errors.Is(err, fs.ErrPermission)
+}
+
 // names lists a directory of the store; one that is not there has none.
 func (s *store) names(elements ...string) ([]string, error) {
 	dir, err := os.Open(s.path(elements...))
-	if isAbsent(err) {
+	if s.hides(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -108,6 +115,7 @@ const tries = 200
 // still there once the lock is held shared means that nothing of the environment has been removed, and nothing
 // will be until the lock is free.
 func (s *store) acquire(ctx context.Context, digest string) (*record, *lock, error) {
+	pause := firstPause
 	for range tries {
 		before, err := s.record(digest)
 		if before == nil || err != nil {
@@ -127,9 +135,10 @@ func (s *store) acquire(ctx context.Context, digest string) (*record, *lock, err
 			l = nil // a read-only cache without locks has no removers either
 		case errors.Is(err, errHeld):
 			// By a remover, or by List's look at who holds it.
-			if err := sleep(ctx, firstPause); err != nil {
+			if err := sleep(ctx, pause); err != nil {
 				return nil, nil, err
 			}
+			pause = min(2*pause, mostPause)
 			continue
 		case err != nil:
 			return nil, nil, err
