@@ -161,3 +161,161 @@ func TestModelsOnTheirOwnPythons(t *testing.T) {
 		})
 	}
 }
+
+// streamingModel answers three times with its Python's version.
+const streamingModel = `
+import sys
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for _ in range(3):
+                version = np.array(["3.%d" % sys.version_info[1]], object)
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", version)]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+`
+
+// streamCallingModel calls a streamingModel and tells its answers, with its own version last.
+const streamCallingModel = `
+import sys
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(r) for r in requests]
+
+    def answer(self, request):
+        call = pb_utils.InferenceRequest(model_name="streams", requested_output_names=["OUT"], inputs=request.inputs())
+        heard = [r.output_tensors()[0].as_numpy()[0].decode() for r in call.exec(decoupled=True) if r.output_tensors()]
+        told = " ".join(heard + ["3.%d" % sys.version_info[1]])
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([told], object))])
+`
+
+// TestCallsBetweenEnvironments has a model in one environment call a decoupled one in another.
+func TestCallsBetweenEnvironments(t *testing.T) {
+	caller, callee := testkit.Environment(t, "uv-newest"), testkit.Environment(t, "uv-oldest")
+	root := writeFiles(t, map[string]string{
+		"calls/config.pbtxt": inEnvironment(caller) + lateConfig, "calls/1/model.py": streamCallingModel,
+		"streams/config.pbtxt": inEnvironment(callee) + lateConfig + "model_transaction_policy { decoupled: true }", "streams/1/model.py": streamingModel,
+	})
+	s := start(t, testkit.Python(t).Path, root)
+	minor := func(environment string) string {
+		version, _ := versionsOf(t, environment+"/bin/python")
+		return version[:strings.LastIndexByte(version, '.')]
+	}
+	want := fmt.Sprintf(`"data":["%[1]s %[1]s %[1]s %[2]s"]`, minor(callee), minor(caller))
+	status, body := s.request("POST", "/v2/models/calls/infer", `{"inputs":[{"name":"IN","datatype":"FP32","shape":[1],"data":[1]}]}`)
+	if status != http.StatusOK || !strings.Contains(body, want) {
+		t.Errorf("status %d: %s, want %s", status, body, want)
+	}
+}
+
+// TestPackedCondaEnvironment runs a model in what conda-pack has packed: it is unpacked and
+// relocated, its variables are set, and its programs run.
+func TestPackedCondaEnvironment(t *testing.T) {
+	archive := testkit.Environment(t, "conda.tar.gz")
+	root := writeFiles(t, map[string]string{"m/config.pbtxt": inEnvironment(archive), "m/1/model.py": tellingModel})
+	environments := filepath.Join(t.TempDir(), "environments")
+	s := start(t, testkit.Python(t).Path, root, cacheFlag(environments))
+	got := s.mustAsk("m")
+	directory := got.Environment["VIRTUAL_ENV"]
+	if filepath.Dir(directory) != environments || got.Prefix != directory {
+		t.Errorf("the environment is %s, sys.prefix %s, want one directory in %s", directory, got.Prefix, environments)
+	}
+	version, numpy := versionsOf(t, testkit.Environment(t, "conda")+"/bin/python")
+	if got.Python != version || got.Numpy != numpy {
+		t.Errorf("Python %s with numpy %s, want %s with %s", got.Python, got.Numpy, version, numpy)
+	}
+	for name, want := range map[string]string{
+		"CONDA_PREFIX": directory, "HELLO_ROOT": directory + "/share", "HELLO_PLAIN": "plain", "HELLO_STATE": "state", "HELLO_SHELL": "",
+	} {
+		if got := got.Environment[name]; got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	hello := exec.Command(directory + "/bin/hello")
+	hello.Env = []string{"PATH=" + got.Environment["PATH"]}
+	output, err := hello.CombinedOutput()
+	if want := "hello from " + directory + "\n"; err != nil || string(output) != want {
+		t.Errorf("bin/hello printed %q, error %v, want %q", output, err, want)
+	}
+}
+
+// TestPythonBasedBackendHasItsEnvironment has the archive of a backend beside its model.py, and
+// a model of it that names another environment.
+func TestPythonBasedBackendHasItsEnvironment(t *testing.T) {
+	other := testkit.Environment(t, "uv-oldest")
+	backends := writeFiles(t, map[string]string{"llm/model.py": tellingModel})
+	pack(t, backends+"/llm/pb_exec_env_model.py.tar.gz", smallEnvironment(t, "of the backend"))
+	root := writeFiles(t, map[string]string{
+		"first/config.pbtxt": `backend: "llm"`, "first/1/weights": "",
+		"second/config.pbtxt": strings.Replace(inEnvironment(other), `"python"`, `"llm"`, 1), "second/1/weights": "",
+	})
+	s := start(t, testkit.Python(t).Path, root, "--backend-directory="+backends, cacheFlag(t.TempDir()))
+	if got := s.marker("first"); got != "of the backend" {
+		t.Errorf("environment %q, want that of the backend", got)
+	}
+	if got := s.mustAsk("second").Environment["VIRTUAL_ENV"]; got != other {
+		t.Errorf("a model that names its environment: got %q, want %q", got, other)
+	}
+}
+
+// TestEnvironmentsThatCannotRun names what is missing, and the command that mends it, in the load
+// error; the model loads when it is mended.
+func TestEnvironmentsThatCannotRun(t *testing.T) {
+	empty := t.TempDir()
+	base, err := exec.Command(testkit.Python(t).Path, "-c", "import sys; print(sys._base_executable)").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := filepath.Join(t.TempDir(), "bare")
+	if output, err := exec.Command(strings.TrimSpace(string(base)), "-m", "venv", "--without-pip", bare).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	old := writeFiles(t, map[string]string{"bin/python": "#!/bin/sh\nexit 3\n", "pyvenv.cfg": "version = 3.7.9\n"})
+	if err := os.Chmod(old+"/bin/python", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	root := writeFiles(t, map[string]string{
+		"empty/config.pbtxt": inEnvironment(empty), "empty/1/model.py": tellingModel,
+		"bare/config.pbtxt": inEnvironment(bare), "bare/1/model.py": tellingModel,
+		"old/config.pbtxt": inEnvironment(old), "old/1/model.py": tellingModel,
+		"missing/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env"), "missing/1/model.py": tellingModel,
+	})
+	s := launch(t, testkit.Python(t).Path, root, "--model-control-mode=explicit", "--load-model=*", "--exit-on-error=false", "--strict-readiness=false")
+	s.waitReady()
+	index := s.index()
+	for model, want := range map[string][]string{
+		"empty":   {"Path " + empty + "/bin/activate does not exist. The Python environment should contain an 'activate' script.", "bin/python"},
+		"bare":    {bare + " has no numpy", "-m pip install numpy"},
+		"old":     {"is 3.7.9, want 3.8 or later", "uv venv"},
+		"missing": {"Failed to get the canonical path for " + root + "/missing/env."},
+	} {
+		for _, text := range want {
+			if got := index[model].Reason; !strings.HasPrefix(got, "Internal: ") || !strings.Contains(got, text) {
+				t.Errorf("%s: got reason %q, want %q in it", model, got, text)
+			}
+		}
+	}
+	packages, err := exec.Command(testkit.Python(t).Path, "-c", "import numpy, os; print(os.path.dirname(os.path.dirname(numpy.__file__)))").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := filepath.Glob(bare + "/lib/python3.*/site-packages")
+	if err != nil || len(found) != 1 {
+		t.Fatalf("site-packages of %s: got %v, error %v", bare, found, err)
+	}
+	if err := os.WriteFile(found[0]+"/numpy.pth", packages, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.mustLoad("bare")
+	if got := s.mustAsk("bare").Prefix; got != bare {
+		t.Errorf("sys.prefix is %s, want %s", got, bare)
+	}
+}
