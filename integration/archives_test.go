@@ -389,3 +389,138 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// TestReadOnlyServer runs a server as a user who may write neither to the repository nor to the
+// cache, in which another has unpacked the environment: it serves from there, and refuses a model
+// whose environment is not there. Without a named cache it has one of its own, which ends with it.
+func TestReadOnlyServer(t *testing.T) {
+	archive := testkit.Environment(t, "conda.tar.gz") // with an interpreter that any user may run
+	base, err := os.MkdirTemp("", "read-only-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	// mode sets the modes below a directory: writable for its owner, or for nobody.
+	mode := func(top string, writable bool) {
+		t.Helper()
+		if err := filepath.WalkDir(top, func(path string, e os.DirEntry, err error) error {
+			if err != nil || e.Type()&os.ModeSymlink != 0 {
+				return err
+			}
+			info, err := e.Info()
+			if err != nil {
+				return err
+			}
+			bits := info.Mode().Perm()&0o700&^0o200 | 0o400
+			if writable {
+				bits |= 0o200
+			}
+			return os.Chmod(path, bits|bits>>3|bits>>6&^0o022)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	models, environments, temporary := base+"/models", base+"/environments", base+"/tmp"
+	for path, text := range map[string]string{
+		"m/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), "m/1/model.py": tellingModel,
+		"late/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), "late/1/model.py": tellingModel,
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(models, path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(models, path), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	content, err := os.ReadFile(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place(t, models+"/m/env.tar.gz", content)
+	// The same environment, as another archive.
+	place(t, models+"/late/env.tar.gz", recompressed(t, content))
+	flags := []string{cacheFlag(environments), "--model-control-mode=explicit", "--load-model=m", "--log-verbose=1"}
+	start(t, testkit.Python(t).Path, models, flags...).stop()
+
+	binary, err := buildServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if content, err = os.ReadFile(binary); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(base+"/nereid", content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(temporary, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const nobody = 65534
+	becomes := "os.setgid(65534); os.setuid(65534); "
+	if os.Getuid() != 0 {
+		becomes = ""
+	} else if err := os.Chown(temporary, nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	mode(models, false)
+	mode(environments, false)
+	if err := os.Chmod(base, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = os.Chmod(base, 0o755)
+		mode(models, true)
+		mode(environments, true)
+	})
+	t.Setenv("HOME", base)
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("TMPDIR", temporary)
+	program := []string{testkit.Python(t).Path, "-c", "import os, sys; os.chdir('/'); " + becomes + "os.execv('" + base + "/nereid', sys.argv[1:])"}
+	s := launchBehind(t, program, "", models, flags...)
+	s.waitReady()
+	got := s.mustAsk("m")
+	if directory := got.Environment["VIRTUAL_ENV"]; filepath.Dir(directory) != environments {
+		t.Errorf("the environment is %s, want one in %s", directory, environments)
+	}
+	if n := s.unpackings(0); n != 0 {
+		t.Errorf("unpacked %d times, want not at all", n)
+	}
+	status, body := s.load("late")
+	if want := "write to " + environments + ": permission denied"; status == http.StatusOK || !strings.Contains(errorOf(t, body), want) {
+		t.Errorf("an environment that is not there: status %d: %s, want %q", status, body, want)
+	}
+	s.stop()
+
+	s = launchBehind(t, program, "", models, flags[1:]...)
+	s.waitReady()
+	if directory := s.mustAsk("m").Environment["VIRTUAL_ENV"]; !strings.HasPrefix(directory, temporary+"/") {
+		t.Errorf("without a named cache the environment is %s, want one in %s", directory, temporary)
+	}
+	s.stop()
+	left, err := filepath.Glob(temporary + "/*/*/bin")
+	if err != nil || len(left) != 0 {
+		t.Errorf("left is %v, error %v, want nothing of the private environment", left, err)
+	}
+}
+
+// recompressed returns a tar.gz with the same entries and other bytes.
+func recompressed(t *testing.T, content []byte) []byte {
+	t.Helper()
+	from, err := gzip.NewReader(bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	to, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to.Comment = "another"
+	if _, err := io.Copy(to, from); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
