@@ -437,8 +437,7 @@ func TestReadOnlyServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	place(t, models+"/m/env.tar.gz", content)
-	// The same environment, as another archive.
-	place(t, models+"/late/env.tar.gz", recompressed(t, content))
+	pack(t, models+"/late/env.tar.gz", smallEnvironment(t, "late"))
 	flags := []string{cacheFlag(environments), "--model-control-mode=explicit", "--load-model=m", "--log-verbose=1"}
 	start(t, testkit.Python(t).Path, models, flags...).stop()
 
@@ -501,26 +500,4 @@ func TestReadOnlyServer(t *testing.T) {
 	if err != nil || len(left) != 0 {
 		t.Errorf("left is %v, error %v, want nothing of the private environment", left, err)
 	}
-}
-
-// recompressed returns a tar.gz with the same entries and other bytes.
-func recompressed(t *testing.T, content []byte) []byte {
-	t.Helper()
-	from, err := gzip.NewReader(bytes.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b bytes.Buffer
-	to, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	to.Comment = "another"
-	if _, err := io.Copy(to, from); err != nil {
-		t.Fatal(err)
-	}
-	if err := to.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
 }

@@ -266,6 +266,7 @@ func (c *Cache) relocate(ctx context.Context, dir string) error {
 	env := []string{
 		"PATH=" + filepath.Join(dir, "bin") + ":/usr/bin:/bin", "CONDA_PREFIX=" + dir, "LC_ALL=C.UTF-8",
 		"PYTHONNOUSERSITE=1", "PYTHONDONTWRITEBYTECODE=1",
+		"LD_LIBRARY_PATH=" + filepath.Join(dir, "lib"), // as a stub has it: some interpreters find their library by it alone
 	}
 	output, err := c.options.Run(ctx, []string{python, script}, env, dir)
 	if err != nil {
