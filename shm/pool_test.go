@@ -91,13 +91,15 @@ func TestPoolCutsItsAddressSpaceAnew(t *testing.T) {
 	alloc(t, p, 64<<20).Release()
 }
 
+// TestPoolOfMixedSizesNeverRunsOut has the sizes and steps of a pool of 32 MiB with its
+// defaults, divided by eight: the kernel would need ten seconds to clear its pages.
 func TestPoolOfMixedSizesNeverRunsOut(t *testing.T) {
-	p := smallPool(t, 32<<20, PoolConfig{})
+	p := smallPool(t, 4<<20, PoolConfig{Default: 1 << 17, Growth: 1 << 17})
 	random := rand.New(rand.NewPCG(1, 2))
 	var blocks []*Block
 	held := 0
 	for range 5000 {
-		if n := random.IntN(6 << 20); held+n < 12<<20 {
+		if n := random.IntN(6 << 17); held+n < 12<<17 {
 			b, err := p.Alloc(n)
 			if err == nil {
 				// Writing touches what the books call real.

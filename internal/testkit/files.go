@@ -73,8 +73,9 @@ func usedByOthers(path, mark string) bool {
 	if err != nil {
 		return false
 	}
+	space := make([]byte, environmentBytes)
 	for _, pid := range pids {
-		if pid == os.Getpid() || isMarked(pid, mark) {
+		if pid == os.Getpid() || isMarked(pid, mark, space) {
 			continue
 		}
 		maps, err := os.ReadFile(procPath(pid, "maps"))

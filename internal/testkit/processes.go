@@ -2,11 +2,14 @@ package testkit
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // listProcesses lists the children of this process, zombies included, and all
@@ -17,9 +20,10 @@ func listProcesses(mark string) ([]item, error) {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	var items []item
+	space := make([]byte, environmentBytes)
 	for _, pid := range pids {
 		state, parent, ok := readStat(pid)
-		if !ok || pid == os.Getpid() || (parent != os.Getpid() && !isMarked(pid, mark)) {
+		if !ok || pid == os.Getpid() || (parent != os.Getpid() && !isMarked(pid, mark, space)) {
 			continue
 		}
 		command, _ := os.ReadFile(procPath(pid, "cmdline"))
@@ -64,11 +68,40 @@ func readStat(pid int) (state string, parent int, ok bool) {
 	return fields[0], parent, err == nil
 }
 
+// environmentBytes hold the environment of most processes; more is not looked at.
+const environmentBytes = 256 << 10
+
 // isMarked reports whether the process was started with our mark in its
-// environment, by us or by something that we started.
-func isMarked(pid int, mark string) bool {
-	environment, err := os.ReadFile(procPath(pid, "environ"))
-	return err == nil && bytes.Contains(environment, []byte(markVariable+"="+mark+"\x00"))
+// environment, by us or by something that we started. space is where the environment is read.
+func isMarked(pid int, mark string, space []byte) bool {
+	// A process in the middle of exec shows no environment for a moment. It would pass for
+	// gone: so it is looked at again, but not for ever, as some processes have none.
+	for range 20 {
+		n, err := readOnce(procPath(pid, "environ"), space)
+		if err != nil || n > 0 {
+			return err == nil && bytes.Contains(space[:n], []byte(markVariable+"="+mark+"\x00"))
+		}
+		if _, err := os.Readlink(procPath(pid, "exe")); err != nil {
+			return false // dead, or a thread of the kernel
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return false
+}
+
+// readOnce reads a file by one call. Of a file of /proc later calls may find nothing, if
+// the process has become another program meanwhile.
+func readOnce(path string, space []byte) (int, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	n, err := f.Read(space)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
 }
 
 func procPath(pid int, name string) string {

@@ -144,6 +144,30 @@ func TestMainFindsLeaks(t *testing.T) {
 	}
 }
 
+// TestMarkIsSeenWhileAProcessExecs looks for the mark of a process that does nothing but
+// become another program.
+func TestMarkIsSeenWhileAProcessExecs(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "again")
+	if err := os.WriteFile(script, []byte("exec /bin/sh \"$0\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/bin/sh", script)
+	cmd.Env = append(os.Environ(), markVariable+"=again")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	space := make([]byte, environmentBytes)
+	for range 3000 {
+		if !isMarked(cmd.Process.Pid, "again", space) {
+			t.Fatal("the process is not seen")
+		}
+	}
+}
+
 // endOrphan ends the process that the report names, so that this run does not
 // leave it behind itself.
 func endOrphan(t *testing.T, report string) {
