@@ -27,6 +27,19 @@ func (s *Server) countDevices(counters *metrics.Registry) {
 // gpus waits for the count and lists the GPUs on which instances may be placed.
 func (s *Server) gpus() []int32 { return s.devices.Usable() }
 
+// gpuUUID returns what names a GPU by its number, nil without a driver.
+func (s *Server) gpuUUID() func(number int32) string {
+	if s.devices == nil {
+		return nil
+	}
+	return func(number int32) string {
+		if list := s.devices.List(); number >= 0 && int(number) < len(list) {
+			return list[number].UUID
+		}
+		return ""
+	}
+}
+
 // busy says how busy the GPUs are.
 func (s *Server) busy() (list []metrics.GPU) {
 	for _, one := range s.devices.Samples() {

@@ -97,7 +97,7 @@ func New(o Options) (_ *Server, err error) {
 			BackendSettings: s.options.ownSettings, Limiter: o.RateLimit.limiter(), Allocate: s.lend(memory.Stacked),
 			Padding: s.lend(memory.Padding), Memory: s.account, DelayRequests: o.Delay.Requests, DelayBacklog: o.Delay.Backlog,
 			MaxQueue: o.Limits.QueuedRequests,
-			Metrics:  counters, Cache: responses, Log: s.log,
+			Metrics:  counters, GPU: s.gpuUUID(), Cache: responses, Log: s.log,
 		},
 		Repository: opened, Unusable: s.unusable != nil, StrictReadiness: o.Repository.StrictReadiness,
 		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.Repository.pollInterval(),

@@ -261,6 +261,8 @@ type Report struct {
 	Failed []int
 	// Executed is true if the model was run, whether or not it failed.
 	Executed bool
+	// GPU is 1 + the number of the GPU of the instance, 0: it has none.
+	GPU int32
 	// Refused is true if nothing of the batch was looked at: no task was
 	// answered, and all of them may be given to another instance.
 	Refused bool

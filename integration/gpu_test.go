@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -165,6 +166,11 @@ func TestMetricsOfDevices(t *testing.T) {
 		if !s.prints(line) {
 			t.Errorf("the log does not say %q", line)
 		}
+	}
+	s.places("m", 2)
+	model := regexp.MustCompile(`(?m)^nv_inference_count\{gpu_uuid="` + uuid + `",model="m",version="1"\} ([1-9]\d*)$`)
+	if page := s.scrape(); !model.MatchString(page) || !strings.Contains(page, "\nnv_inference_count{model=\"m\",version=\"1\"} 0\n") {
+		t.Errorf("what the GPU executes is not counted for it alone:\n%s", page)
 	}
 	helpers := s.deviceHelpers()
 	if len(helpers) != 1 {

@@ -17,30 +17,31 @@ type family struct {
 	name, help string
 	kind       prometheus.ValueType
 	duration   bool // left out with the duration counters
+	version    bool // of the version alone, not of what a GPU executes
 	value      func(*Model) float64
 }
 
 var families = []family{
-	{"nv_inference_request_success", "Number of successful inference requests, all batch sizes", prometheus.CounterValue, false,
+	{"nv_inference_request_success", "Number of successful inference requests, all batch sizes", prometheus.CounterValue, false, false,
 		func(m *Model) float64 { return float64(m.success.Load()) }},
-	{"nv_inference_count", "Number of inferences performed (does not include cached requests)", prometheus.CounterValue, false,
+	{"nv_inference_count", "Number of inferences performed (does not include cached requests)", prometheus.CounterValue, false, false,
 		func(m *Model) float64 { return float64(m.inferences.Load()) }},
-	{"nv_inference_exec_count", "Number of model executions performed (does not include cached requests)", prometheus.CounterValue, false,
+	{"nv_inference_exec_count", "Number of model executions performed (does not include cached requests)", prometheus.CounterValue, false, false,
 		func(m *Model) float64 { return float64(m.executions.Load()) }},
 	{"nv_inference_request_duration_us", "Cumulative inference request duration in microseconds (includes cached requests)",
-		prometheus.CounterValue, true, func(m *Model) float64 { return float64(m.total.Load()) }},
+		prometheus.CounterValue, true, false, func(m *Model) float64 { return float64(m.total.Load()) }},
 	{"nv_inference_queue_duration_us", "Cumulative inference queuing duration in microseconds (includes cached requests)",
-		prometheus.CounterValue, true, func(m *Model) float64 { return float64(m.queue.Load()) }},
+		prometheus.CounterValue, true, false, func(m *Model) float64 { return float64(m.queue.Load()) }},
 	{"nv_inference_compute_input_duration_us", inputHelp,
-		prometheus.CounterValue, true, func(m *Model) float64 { return float64(m.input.Load()) }},
+		prometheus.CounterValue, true, false, func(m *Model) float64 { return float64(m.input.Load()) }},
 	{"nv_inference_compute_infer_duration_us", inferHelp,
-		prometheus.CounterValue, true, func(m *Model) float64 { return float64(m.infer.Load()) }},
+		prometheus.CounterValue, true, false, func(m *Model) float64 { return float64(m.infer.Load()) }},
 	{"nv_inference_compute_output_duration_us", outputHelp,
-		prometheus.CounterValue, true, func(m *Model) float64 { return float64(m.output.Load()) }},
+		prometheus.CounterValue, true, false, func(m *Model) float64 { return float64(m.output.Load()) }},
 	{"nv_inference_pending_request_count", "Instantaneous number of pending requests awaiting execution per-model.",
-		prometheus.GaugeValue, false, func(m *Model) float64 { return float64(m.pending.Load()) }},
+		prometheus.GaugeValue, false, true, func(m *Model) float64 { return float64(m.pending.Load()) }},
 	{"nv_model_load_duration_secs", "Model load time in seconds",
-		prometheus.GaugeValue, false, func(m *Model) float64 { return time.Duration(m.loadNanos.Load()).Seconds() }},
+		prometheus.GaugeValue, false, true, func(m *Model) float64 { return time.Duration(m.loadNanos.Load()).Seconds() }},
 }
 
 // Triton gives the compute counters and summaries the same texts.
@@ -104,14 +105,21 @@ func (c *modelCollector) Collect(out chan<- prometheus.Metric) {
 func (c *modelCollector) sorted() []*Model {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.SortedFunc(maps.Values(c.models), func(a, b *Model) int {
+	var list []*Model
+	for _, m := range slices.SortedFunc(maps.Values(c.models), func(a, b *Model) int {
 		return cmp.Or(cmp.Compare(a.key.name, b.key.name), cmp.Compare(a.key.version, b.key.version), cmp.Compare(a.key.tags, b.key.tags))
-	})
+	}) {
+		list = append(list, m)
+		for _, uuid := range slices.Sorted(maps.Keys(m.gpus)) {
+			list = append(list, m.gpus[uuid])
+		}
+	}
+	return list
 }
 
 func (c *modelCollector) collect(m *Model, out chan<- prometheus.Metric) {
 	for _, f := range families {
-		if f.duration && c.config.NoCounters {
+		if f.duration && c.config.NoCounters || f.version && m.onGPU {
 			continue
 		}
 		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(f.name, f.help, nil, m.labels), f.kind, f.value(m))
@@ -126,7 +134,7 @@ func (c *modelCollector) collect(m *Model, out chan<- prometheus.Metric) {
 			out <- s
 		}
 	}
-	if cache != nil {
+	if cache != nil && !m.onGPU {
 		cache.collect(out, m.labels, c.config.NoCounters)
 	}
 	if m.first != nil {

@@ -53,3 +53,45 @@ func TestGPUsAreShownByTheirUUID(t *testing.T) {
 		t.Errorf("a server without GPUs shows them:\n%s", page)
 	}
 }
+
+// TestExecutionsOnGPUsHaveTheirLabel: what an instance executes counts for its GPU, all else
+// for the version, and nothing counts twice.
+func TestExecutionsOnGPUsHaveTheirLabel(t *testing.T) {
+	r := New(Config{Summaries: true, Histograms: true})
+	m := r.Model("m", 1, ModelOptions{Tags: map[string]string{"a": "b"}, Cache: true})
+	on := m.OnGPU("GPU-a")
+	if m.OnGPU("GPU-a") != on || m.OnGPU("") != m {
+		t.Error("a GPU has two counters, or none has its own")
+	}
+	m.Pending(1)
+	m.Failure(ReasonRejected)
+	m.FirstResponse(1e6)
+	on.Success(2, Durations{Total: 5000})
+	on.Failure(ReasonBackend)
+	on.Execution()
+	page := render(t, r)
+	contains(t, page,
+		`nv_inference_request_success{_a="b",gpu_uuid="GPU-a",model="m",version="1"} 1`, `nv_inference_request_success{_a="b",model="m",version="1"} 0`,
+		`nv_inference_count{_a="b",gpu_uuid="GPU-a",model="m",version="1"} 2`, `nv_inference_exec_count{_a="b",gpu_uuid="GPU-a",model="m",version="1"} 1`,
+		`nv_inference_request_duration_us{_a="b",gpu_uuid="GPU-a",model="m",version="1"} 5`,
+		`nv_inference_request_failure{_a="b",gpu_uuid="GPU-a",model="m",reason="BACKEND",version="1"} 1`,
+		`nv_inference_request_failure{_a="b",gpu_uuid="GPU-a",model="m",reason="REJECTED",version="1"} 0`,
+		`nv_inference_request_failure{_a="b",model="m",reason="REJECTED",version="1"} 1`,
+		`nv_inference_queue_summary_us_count{_a="b",gpu_uuid="GPU-a",model="m",version="1"} 1`,
+		`nereid_inference_request_seconds_count{_a="b",gpu_uuid="GPU-a",model="m",version="1"} 1`,
+		`nv_inference_pending_request_count{_a="b",model="m",version="1"} 1`,
+		`nv_inference_first_response_histogram_ms_count{_a="b",model="m",version="1"} 1`,
+	)
+	for _, family := range []string{
+		"nv_inference_pending_request_count", "nv_model_load_duration_secs", "nv_cache_num_hits_per_model", "nv_inference_first_response_histogram_ms_count",
+		"nv_inference_request_summary_us",
+	} {
+		if strings.Contains(page, family+`{_a="b",gpu_uuid`) {
+			t.Errorf("%s is shown for a GPU", family)
+		}
+	}
+	m.Close()
+	if page := render(t, r); strings.Contains(page, `model="m"`) {
+		t.Errorf("the metrics of a closed version are shown:\n%s", page)
+	}
+}

@@ -35,8 +35,10 @@ type Durations struct{ Total, Queue, Input, Infer, Output int64 }
 type Model struct {
 	registry *Registry
 	key      modelKey
+	onGPU    bool // it counts for one GPU alone
 	labels   prometheus.Labels
-	users    int // under registry.mu
+	users    int               // under registry.mu
+	gpus     map[string]*Model // by UUID, under registry.mu; nil mostly
 
 	success, inferences, executions    atomic.Int64
 	failures                           [len(reasonLabels)]atomic.Int64
@@ -90,6 +92,33 @@ func (r *Registry) Model(name string, version int64, options ModelOptions) *Mode
 	return m
 }
 
+// OnGPU returns the counters of what instances on a GPU execute, which have its UUID as a
+// label. They are shown as long as those of m, beside them. What is not of an instance counts
+// in m: requests that wait or fail before they are executed, loads, first responses, the
+// response cache. Without a UUID all of it does.
+func (m *Model) OnGPU(uuid string) *Model {
+	if uuid == "" {
+		return m
+	}
+	r := m.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := m.gpus[uuid]
+	if g == nil {
+		g = r.newModel(m.key, nil, ModelOptions{})
+		g.labels = maps.Clone(m.labels)
+		g.labels[gpuLabel] = uuid
+		g.summaries = r.newSummaries(g.labels)
+		g.onGPU, g.first = true, nil
+		g.cache.Store(m.cache.Load())
+		if m.gpus == nil {
+			m.gpus = make(map[string]*Model)
+		}
+		m.gpus[uuid] = g
+	}
+	return g
+}
+
 // tagLabels makes tags labels, sorted by their names. What cannot stand in a name
 // becomes "_", as one bad name would spoil the page for its reader; where
 // two tags have the same name then, the first counts.
@@ -119,11 +148,7 @@ func (r *Registry) newModel(key modelKey, tags [][2]string, options ModelOptions
 	for _, tag := range tags {
 		m.labels[tag[0]] = tag[1]
 	}
-	if r.config.Summaries {
-		for _, s := range summaries {
-			m.summaries = append(m.summaries, r.newSummary(s.name, s.help, m.labels))
-		}
-	}
+	m.summaries = r.newSummaries(m.labels)
 	if !r.config.NoStages {
 		m.stages = new([len(stages)]stage)
 	}
@@ -139,6 +164,16 @@ func (r *Registry) newModel(key modelKey, tags [][2]string, options ModelOptions
 		})
 	}
 	return m
+}
+
+// newSummaries are in the order of Durations, nil if not wanted.
+func (r *Registry) newSummaries(labels prometheus.Labels) (list []prometheus.Summary) {
+	if r.config.Summaries {
+		for _, s := range summaries {
+			list = append(list, r.newSummary(s.name, s.help, labels))
+		}
+	}
+	return list
 }
 
 func (r *Registry) newSummary(name, help string, labels prometheus.Labels) prometheus.Summary {

@@ -141,7 +141,7 @@ func (l *life) abandon(of *batchInFlight, taken bool) {
 	err := l.in.unhealthy()
 	now := backend.Now()
 	l.apart(func() {
-		batch.Done(batch, backend.Report{Start: of.begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
+		batch.Done(batch, backend.Report{Start: of.begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err, GPU: l.in.gpu})
 	})
 	for i, task := range batch.Tasks {
 		if s := of.stream(i); s == nil || !s.ended {

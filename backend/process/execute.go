@@ -33,7 +33,7 @@ func (in *Instance) Execute(b *backend.Batch) {
 func (in *Instance) fail(b *backend.Batch, begin int64, err error) {
 	now := backend.Now()
 	in.apart(func() {
-		b.Done(b, backend.Report{Start: begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err})
+		b.Done(b, backend.Report{Start: begin, ComputeStart: now, ComputeEnd: now, End: now, Err: err, GPU: in.gpu})
 	})
 	for _, task := range b.Tasks {
 		in.apart(func() { task.Send(infer.ErrorResponse(err)) })

@@ -49,7 +49,7 @@ func (l *life) executed(f ipc.Frame) error {
 	if body.Failed {
 		failure = frames.StubError(infer.Internal, string(body.Text))
 	}
-	report := backend.Report{Start: begin, ComputeStart: sent, ComputeEnd: max(arrived, sent), Err: failure, Executed: true}
+	report := backend.Report{Start: begin, ComputeStart: sent, ComputeEnd: max(arrived, sent), Err: failure, Executed: true, GPU: l.in.gpu}
 
 	credits, ok := l.conclude(&first, responses, rescheduled, &report, arrived)
 	if !ok { // the life has been ended meanwhile

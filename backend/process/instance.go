@@ -20,6 +20,7 @@ type Instance struct {
 	model  *Model
 	name   string
 	kind   string // "CPU", "GPU" or "MODEL"
+	gpu    int32  // for Report.GPU
 	device string
 	// group is what the config said of it when it was made, and json the whole
 	// config as its stubs are told it.

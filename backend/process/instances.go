@@ -41,10 +41,14 @@ func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Insta
 				if err != nil {
 					return nil, err
 				}
-				instances = append(instances, &Instance{
+				in := &Instance{
 					model: m, name: name, kind: kind, device: device, group: group, json: json, cores: on,
 					log: m.log.With().Str("instance", name).Logger(),
-				})
+				}
+				if kind == "GPU" {
+					in.gpu = 1 + in.Device()
+				}
+				instances = append(instances, in)
 			}
 		}
 	}

@@ -1,7 +1,9 @@
 package statistics
 
 import (
+	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -14,6 +16,12 @@ import (
 type Version struct {
 	// Metrics are the version's; the registry tells them of loads and of the end.
 	Metrics *metrics.Model
+
+	// uuid names a GPU by its number; nil: there are none.
+	uuid func(gpu int32) string
+	// gpus are the metrics of what instances on each GPU execute, by its number. The map is
+	// replaced, never changed: executions read it without a lock.
+	gpus atomic.Pointer[map[int32]*metrics.Model]
 
 	name    string
 	version int64
@@ -33,6 +41,43 @@ type Version struct {
 // New makes the counts of a version that is being loaded.
 func New(name string, version int64, m *metrics.Model) *Version {
 	return &Version{name: name, version: version, Metrics: m, batches: make(map[int64]*batchStatistics)}
+}
+
+// PlaceOn has executions on these GPUs counted by their UUIDs, which uuid returns for a
+// number; others follow when the first batch is executed there. It is called before any is.
+func (s *Version) PlaceOn(gpus []int32, uuid func(gpu int32) string) {
+	s.uuid = uuid
+	for _, gpu := range gpus {
+		s.place(gpu)
+	}
+}
+
+// executedOn returns the metrics of an instance. gpu is that of its Report.
+func (s *Version) executedOn(gpu int32) *metrics.Model {
+	if gpu == 0 || s.uuid == nil {
+		return s.Metrics
+	}
+	if placed := s.gpus.Load(); placed != nil {
+		if m := (*placed)[gpu-1]; m != nil {
+			return m
+		}
+	}
+	return s.place(gpu - 1)
+}
+
+// place adds the metrics of a GPU.
+func (s *Version) place(gpu int32) *metrics.Model {
+	m := s.Metrics.OnGPU(s.uuid(gpu))
+	for {
+		old := s.gpus.Load()
+		placed := map[int32]*metrics.Model{gpu: m}
+		if old != nil {
+			maps.Copy(placed, *old)
+		}
+		if s.gpus.CompareAndSwap(old, &placed) {
+			return m
+		}
+	}
 }
 
 var _ scheduler.Observer = (*Version)(nil)
@@ -77,18 +122,19 @@ func (s *Version) Executed(e *scheduler.Execution) {
 	s.mu.Unlock()
 
 	failed = r.Failed
+	counted := s.executedOn(r.GPU)
 	for i := range e.Requests {
 		t := &e.Requests[i]
 		if r.Err != nil || next(&failed, i) {
-			s.Metrics.Failure(metrics.ReasonBackend)
+			counted.Failure(metrics.ReasonBackend)
 			continue
 		}
-		s.Metrics.Success(max(t.BatchSize, 1), metrics.Durations{
+		counted.Success(max(t.BatchSize, 1), metrics.Durations{
 			Total: r.End - t.Start, Queue: r.Start - t.Queued, Input: input, Infer: infer, Output: output,
 		})
 	}
 	if r.Executed {
-		s.Metrics.Execution()
+		counted.Execution()
 	}
 }
 

@@ -139,3 +139,31 @@ func TestFailuresAreCountedByReason(t *testing.T) {
 		m.Close()
 	}
 }
+
+// TestExecutionsCountForTheirGPU: those on a GPU that the config named, on one that came
+// later, and on none.
+func TestExecutionsCountForTheirGPU(t *testing.T) {
+	r := metrics.New(metrics.Config{})
+	m := r.Model("m", 1, metrics.ModelOptions{})
+	defer m.Close()
+	s := New("m", 1, m)
+	s.PlaceOn([]int32{0}, func(gpu int32) string { return fmt.Sprint("GPU-", gpu) })
+	for gpu, times := range map[int32]int{0: 1, 1: 2, 4: 3} {
+		for range times {
+			s.Executed(&scheduler.Execution{Requests: []scheduler.Timing{{}}, Report: backend.Report{Executed: true, GPU: gpu}})
+		}
+	}
+	w := httptest.NewRecorder()
+	r.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for _, line := range []string{
+		`nv_inference_count{model="m",version="1"} 1`, `nv_inference_count{gpu_uuid="GPU-0",model="m",version="1"} 2`,
+		`nv_inference_exec_count{gpu_uuid="GPU-3",model="m",version="1"} 3`,
+	} {
+		if !strings.Contains(w.Body.String(), "\n"+line+"\n") {
+			t.Errorf("no line %s in\n%s", line, w.Body)
+		}
+	}
+	if n := s.Proto().GetInferenceCount(); n != 6 {
+		t.Errorf("the version has %d inferences, want 6", n)
+	}
+}

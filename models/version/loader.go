@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/boundary"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/memory"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/cache"
@@ -55,9 +56,21 @@ type Settings struct {
 	// Memory is the account of what models' states take; nil: they are not charged.
 	Memory  *memory.Account
 	Metrics *metrics.Registry
+	// GPU names a GPU by its number, for metrics; nil: there are none.
+	GPU func(number int32) string
 	// Cache keeps responses of the models whose config allows it; nil keeps none.
 	Cache *cache.Cache
 	Log   zerolog.Logger
+}
+
+// gpusOf lists the GPUs of a config's instances.
+func gpusOf(c *kserve.ModelConfig) (numbers []int32) {
+	for _, group := range c.GetInstanceGroup() {
+		if group.GetKind() == kserve.ModelInstanceGroup_KIND_GPU {
+			numbers = append(numbers, group.GetGpus()...)
+		}
+	}
+	return numbers
 }
 
 // Registry is what versions ask of the registry. All of it may be called at any time and
@@ -199,6 +212,9 @@ func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number 
 		loader: l,
 		info:   info, spec: signature.New(d.Name, config), model: m, states: states,
 		statistics: statistics.New(d.Name, number, counters), holds: newHolds(), log: l.settings.Log,
+	}
+	if l.settings.GPU != nil {
+		v.statistics.PlaceOn(gpusOf(config), l.settings.GPU)
 	}
 	v.cache = l.newCached(v)
 	if v.scheduler, err = l.newScheduler(v, d); err != nil {
