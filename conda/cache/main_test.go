@@ -40,6 +40,7 @@ type role struct {
 	MaxBytes  int64
 	Kill      string // the step at which it kills itself
 	Mount     string // where it mounts a small file system first
+	Announce  bool   // it says an empty outcome before it asks for the environment
 }
 
 // outcome is what it says.
@@ -71,6 +72,9 @@ func play(text string) int {
 				select {}
 			}
 			return nil
+		}
+		if r.Announce {
+			_ = json.NewEncoder(os.Stdout).Encode(outcome{})
 		}
 		before := readSoFar()
 		var env *Environment
@@ -119,7 +123,7 @@ type process struct {
 	t       *testing.T
 	command *exec.Cmd
 	stdin   io.WriteCloser
-	stdout  io.ReadCloser
+	stdout  *json.Decoder
 }
 
 // begin starts a process; it is ended with the test.
@@ -135,9 +139,11 @@ func begin(t *testing.T, r role, change ...func(*exec.Cmd)) *process {
 	if p.stdin, err = p.command.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	if p.stdout, err = p.command.StdoutPipe(); err != nil {
+	stdout, err := p.command.StdoutPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
+	p.stdout = json.NewDecoder(stdout)
 	for _, f := range change {
 		f(p.command)
 	}
@@ -155,7 +161,7 @@ func begin(t *testing.T, r role, change ...func(*exec.Cmd)) *process {
 func (p *process) says() outcome {
 	p.t.Helper()
 	var said outcome
-	if err := json.NewDecoder(p.stdout).Decode(&said); err != nil {
+	if err := p.stdout.Decode(&said); err != nil {
 		p.t.Fatalf("a process says nothing: %v", err)
 	}
 	return said

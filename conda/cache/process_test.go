@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,6 +83,66 @@ func TestKilledAmongTheFiles(t *testing.T) {
 			whole(t, c, take(t, c, path))
 			heir.end()
 		})
+	}
+}
+
+// TestKillsStormLeavesWholeEnvironments kills two processes at a time, at any instant, while archives change. What the
+// cache calls complete then is whole, and the last one alive makes the rest.
+func TestKillsStormLeavesWholeEnvironments(t *testing.T) {
+	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
+	rounds := 12
+	if testkit.Long() {
+		rounds = 300
+	}
+	random := rand.New(rand.NewPCG(1, uint64(rounds)))
+	files := largeEnvironment(100)
+	files["bin/conda-unpack"] = "cd \"$CONDA_PREFIX\" && pwd > lib/mark\n"
+	c, _ := open(t, Options{Directory: dir})
+	longest := 50 * time.Millisecond // that a making has taken
+	for round := range rounds {
+		if round%4 == 0 {
+			files["lib/round"] = strconv.Itoa(round)
+			pack(t, path, files)
+		}
+		var all []*process
+		for range 2 {
+			all = append(all, begin(t, role{Directory: dir, Archive: path, Announce: true}))
+		}
+		for _, p := range all {
+			p.says() // they ask for the environment from now on
+		}
+		for _, p := range all {
+			<-time.After(time.Duration(random.Int64N(int64(longest))))
+			p.kill()
+		}
+		entries, err := c.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if !e.Complete {
+				continue
+			}
+			if damage, err := c.Verify(t.Context(), e, true); err != nil || len(damage) > 0 {
+				t.Fatalf("round %d: %+v: got %v, %v, want no damage", round, e, damage, err)
+			}
+		}
+		if round%4 != 3 {
+			continue
+		}
+		began := time.Now()
+		env := take(t, c, path)
+		longest = max(longest, time.Since(began))
+		if got, err := os.ReadFile(filepath.Join(env.Directory, "lib", "mark")); err != nil || string(got) != env.Directory+"\n" {
+			t.Fatalf("round %d: got %q, %v, want %s", round, got, err, env.Directory)
+		}
+		env.Release()
+		if _, err := c.Prune(t.Context(), Selection{All: true}); err != nil {
+			t.Fatal(err)
+		}
+		if environments, rest := contents(t, dir); len(environments)+len(rest) > 0 {
+			t.Fatalf("round %d: after Prune there are %v and %v, want nothing", round, environments, rest)
+		}
 	}
 }
 

@@ -1,0 +1,135 @@
+package cache
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// TestCompareTellsEachDifference spoils an environment in one way at a time.
+func TestCompareTellsEachDifference(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		spoil func(dir string) error
+		want  string // of the only line; "" if there is none
+		deep  bool   // only a deep comparison finds it
+	}{
+		{"nothing", func(string) error { return nil }, "", false},
+		{"missing", func(dir string) error { return os.Remove(filepath.Join(dir, "lib", "a.py")) }, "lib/a.py is missing", false},
+		{"added", func(dir string) error { return os.WriteFile(filepath.Join(dir, "x y"), nil, 0o600) }, "x y was added", false},
+		{"longer", func(dir string) error { return os.WriteFile(filepath.Join(dir, "lib", "a.py"), []byte("12345"), 0o600) }, "lib/a.py has 5 bytes, had 4", false},
+		{"other bytes", func(dir string) error { return os.WriteFile(filepath.Join(dir, "lib", "a.py"), []byte("4321"), 0o600) }, "lib/a.py has other bytes than it was made with", true},
+		{"mode", func(dir string) error { return os.Chmod(filepath.Join(dir, "lib", "a.py"), 0o500) }, "lib/a.py has mode 0500, had 0644", false},
+		{"opened to others", func(dir string) error { return os.Chmod(filepath.Join(dir, "lib"), 0o755) }, "", false},
+		{"link", func(dir string) error {
+			return replaced(filepath.Join(dir, "link"), func(path string) error { return os.Symlink("lib", path) })
+		}, "link leads to lib, led to lib/a.py", false},
+		{"kind", func(dir string) error {
+			return replaced(filepath.Join(dir, "link"), func(path string) error { return os.Mkdir(path, 0o700) })
+		}, "link is a directory, was a symbolic link", false},
+		{"compiled", func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "lib", "__pycache__", "a.cpython-312.pyc"), []byte("new"), 0o600)
+		}, "", false},
+		{"compiled anew", func(dir string) error { return os.RemoveAll(filepath.Join(dir, "lib", "__pycache__")) }, "", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, mode := range map[string]fs.FileMode{"lib/a.py": 0o644, "lib/__pycache__/a.cpython-312.pyc": 0o644, "bin/\n\"python": 0o755} {
+				path := filepath.Join(dir, name)
+				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte("1234"), mode); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Symlink("lib/a.py", filepath.Join(dir, "link")); err != nil {
+				t.Fatal(err)
+			}
+			made, err := list(t.Context(), zerolog.Nop(), dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept, err := decodeManifest(made.encode())
+			if err != nil || !slices.Equal(kept.files, made.files) {
+				t.Fatalf("a manifest and what it is read as differ: %v, %+v, %+v", err, made.files, kept.files)
+			}
+			if err := test.spoil(dir); err != nil {
+				t.Fatal(err)
+			}
+			now, err := list(t.Context(), zerolog.Nop(), dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, deep := range []bool{false, true} {
+				want := test.want
+				if test.deep && !deep {
+					want = ""
+				}
+				if got := strings.Join(kept.compare(now, deep), "; "); got != want {
+					t.Errorf("deep = %v: got %q, want %q", deep, got, want)
+				}
+			}
+		})
+	}
+}
+
+func replaced(path string, by func(path string) error) error {
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	return by(path)
+}
+
+// FuzzManifest: a manifest that was damaged is refused, or is read as what it says.
+func FuzzManifest(f *testing.F) {
+	m := &manifest{files: []file{
+		{path: "bin/python", kind: 'f', mode: 0o755, size: 7, sum: 0xdeadbeef}, {path: "lib", kind: 'd', mode: 0o700},
+		{path: "lib/a \"b\"\n", kind: 'l', mode: 0o777, target: "../x y"},
+	}}
+	f.Add(m.encode())
+	f.Add([]byte("end 0\n"))
+	f.Add([]byte("f 644 1 00000000 \"a\"\n"))
+	f.Add([]byte("f 999 -1 zz a\nend 1\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		m, err := decodeManifest(text)
+		if err != nil {
+			return
+		}
+		again, err := decodeManifest(m.encode())
+		if err != nil || !slices.Equal(again.files, m.files) {
+			t.Errorf("%q: got %v, %+v, want %+v", text, err, again, m.files)
+		}
+	})
+}
+
+func TestATruncatedManifestIsDamaged(t *testing.T) {
+	text := (&manifest{files: []file{{path: "a", kind: 'f'}, {path: "b", kind: 'd'}}}).encode()
+	for end := range len(text) - 1 {
+		if m, err := decodeManifest(text[:end]); err == nil {
+			t.Errorf("%q: got %+v, want an error", text[:end], m)
+		}
+	}
+	if _, err := decodeManifest(bytes.Replace(text, []byte("end 2"), []byte("end 1"), 1)); err == nil {
+		t.Error("a wrong number of files: got no error")
+	}
+}
+
+func TestTheRestIsEstimated(t *testing.T) {
+	for _, test := range []struct {
+		read, size int64
+		want       time.Duration
+		ok         bool
+	}{{0, 100, 0, false}, {25, 100, 30 * time.Second, true}, {100, 100, 0, true}, {101, 100, 0, false}} {
+		if got, ok := remaining(10*time.Second, test.read, test.size); got != test.want || ok != test.ok {
+			t.Errorf("%d of %d bytes in 10 s: got %v, %v, want %v, %v", test.read, test.size, got, ok, test.want, test.ok)
+		}
+	}
+}
