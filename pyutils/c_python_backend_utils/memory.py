@@ -80,22 +80,22 @@ class DeviceMemory:
     They may be read as long as the object lives. What is queued for them in the legacy default stream comes first.
     """
 
-    __slots__ = ("address", "device", "owner", "size")
+    __slots__ = ("address", "device", "nbytes", "owner")
 
-    def __init__(self, device: int, address: int, size: int, owner: object) -> None:
+    def __init__(self, device: int, address: int, nbytes: int, owner: object) -> None:
         self.device = device  # its number in this process
         self.address = address
-        self.size = size
+        self.nbytes = nbytes
         self.owner = owner
 
     def copy_to_host(self, to: int) -> None:
         """Copy the bytes to an address of the host; when this returns they are there. DeviceError says why not."""
-        if not self.size:
+        if not self.nbytes:
             return
         from . import cuda  # ctypes is loaded by those who need it
 
         try:
-            cuda.device(self.device).copy_to_host(to, self.address, self.size)
+            cuda.device(self.device).copy_to_host(to, self.address, self.nbytes)
         except cuda.CudaError as error:
             raise DeviceError(
                 "An error occurred while trying to load GPU buffers in the Python backend stub: "
@@ -106,6 +106,6 @@ class DeviceMemory:
         """Copy the bytes to the host."""
         import ctypes
 
-        buffer = (ctypes.c_char * self.size)()
+        buffer = (ctypes.c_char * self.nbytes)()
         self.copy_to_host(ctypes.addressof(buffer))
         return buffer.raw

@@ -346,6 +346,8 @@ class Loop:
             del result
         except (MissingExecute, Refused, PoolExhausted) as error:
             text = str(error)
+            # Or the tensors of its responses, and their memory on devices, would outlive the answer.
+            result = None  # noqa: F841
         except ForeignProcess:
             raise
         except BaseException as error:

@@ -126,9 +126,9 @@ class Outgoing:
 
     def _fetched(self, data: DeviceMemory) -> bytes | Block:
         """Copy from a device to where the bytes travel; they are there before the frame is published."""
-        if data.size <= MAX_INLINE:
+        if data.nbytes <= MAX_INLINE:
             return data.read()
-        block = self._pool.take(data.size)
+        block = self._pool.take(data.nbytes)
         data.copy_to_host(block.address())
         return block
 

@@ -23,6 +23,7 @@ from typing import Any, Callable, Dict, Mapping, Protocol
 
 import numpy as np
 from c_python_backend_utils.datatypes import BYTES
+from c_python_backend_utils.memory import DeviceMemory
 from c_python_backend_utils.tensor import Tensor
 
 from .errors import NotUnderstood
@@ -55,6 +56,7 @@ class Target:
         self.size = size
         shared = mmap.MAP_SHARED | _MAP_NORESERVE
         self._map = mmap.mmap(fd, size, flags=shared, prot=mmap.PROT_READ | mmap.PROT_WRITE, offset=start)
+        self._address: int = np.ndarray((1,), _BYTE, self._map).__array_interface__["data"][0]
         self._present: set[tuple[int, int]] = set()
 
     def prepare(self, offset: int, size: int) -> bool:
@@ -73,9 +75,11 @@ class Target:
         self._present.add((first, length))
         return True
 
-    def write(self, offset: int, data: np.ndarray) -> None:
-        """Copy an array to an offset. numpy lets other threads run meanwhile."""
-        if data.flags.c_contiguous:  # as bytes, wherever the place begins
+    def write(self, offset: int, data: np.ndarray | DeviceMemory) -> None:
+        """Copy an array to an offset, or the bytes of a device. Other threads run meanwhile."""
+        if isinstance(data, DeviceMemory):
+            data.copy_to_host(self._address + offset)
+        elif data.flags.c_contiguous:  # as bytes, wherever the place begins
             np.copyto(np.ndarray((data.nbytes,), _BYTE, self._map, offset), data.reshape(-1).view(_BYTE))
         else:
             np.copyto(np.ndarray(data.shape, data.dtype, self._map, offset), data)
@@ -90,7 +94,7 @@ class Inputs(Protocol):
     def conflicts(self, tensor: Tensor, file: tuple[int, int], begin: int, size: int) -> bool | None:
         """Whether inputs lie in a range of a file; None if the tensor is one of them, unchanged, and the very range."""
 
-    def bytes_of(self, tensor: Tensor) -> np.ndarray | None:
+    def bytes_of(self, tensor: Tensor) -> np.ndarray | DeviceMemory | None:
         """What is to be written of a tensor; None if that would have to be copied first."""
 
 
@@ -115,7 +119,10 @@ class Places(Dict[str, int]):
         self._places[name] = target, number, offset, size
 
     def write(self, tensor: Tensor) -> tuple[int, int, int] | None:
-        """Write an output to its place: number of the region, offset, bytes. None if it is to go to the arena."""
+        """Write an output to its place: number of the region, offset, bytes. None if it is to go to the arena.
+
+        DeviceError if its bytes cannot be had of their device.
+        """
         name: Any = tensor._name
         place = self._places.get(name)
         if place is None or tensor._sent is not None or tensor._code == BYTES:

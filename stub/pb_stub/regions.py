@@ -25,6 +25,7 @@ from typing import Any, Callable, Iterator
 
 import numpy as np
 from c_python_backend_utils.error import TritonModelException
+from c_python_backend_utils.memory import DeviceMemory
 from c_python_backend_utils.tensor import Tensor
 
 from . import messages
@@ -231,9 +232,9 @@ class Regions:
                 return None
         return bool(found)
 
-    def bytes_of(self, tensor: Tensor) -> np.ndarray | None:
+    def bytes_of(self, tensor: Tensor) -> np.ndarray | DeviceMemory | None:
         data = tensor._data
-        if isinstance(data, np.ndarray):
+        if data is not None and not isinstance(data, bytes):
             return data
         origin = tensor._origin
         return origin.as_came() if isinstance(origin, ClientLoan) else None
