@@ -78,6 +78,7 @@ integration: build venvs environments client-venv ## the tests of the real binar
 .PHONY: test-gpu
 test-gpu: ## the tests that need a CUDA device, and libraries that use it (torch, cupy, jax) where PYTHON has them
 	$(PYTHON) -m pytest -q -rs -p no:cacheprovider stub/tests/test_gpu_*.py
+	$(PYTHON) integration/gpu/server.py bin/nereid
 
 .PHONY: bench-gpu
 bench-gpu: ## what tensors on the CUDA device of this machine cost

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -219,4 +220,17 @@ func TestDeviceHelperEndsWithTheServer(t *testing.T) {
 	}
 	s.wait(startLimit)
 	s.gone(children)
+}
+
+// TestScriptForDevicesRunsOnTheFakes runs what "make test-gpu" runs on a machine with a GPU.
+func TestScriptForDevicesRunsOnTheFakes(t *testing.T) {
+	binary, err := buildServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := exec.Command(testkit.Python(t).Path, "gpu/server.py", binary)
+	script.Env = append(os.Environ(), "LD_LIBRARY_PATH="+fakecuda.Dir(t))
+	if text, err := script.CombinedOutput(); err != nil || !strings.Contains(string(text), "all checks hold") {
+		t.Errorf("%v\n%s", err, text)
+	}
 }
