@@ -220,7 +220,9 @@ func (e *ended) Read(p []byte) (int, error) {
 		// Of the decompressor, or of ReadFull: the next Read tells.
 		return n, nil
 	}
-	e.zeros = err == nil && [blockSize]byte(p) == [blockSize]byte{}
+	if err == nil {
+		e.zeros = [blockSize]byte(p) == [blockSize]byte{}
+	}
 	return n, err
 }
 

@@ -1,0 +1,300 @@
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+var allFormats = []string{"tar", "tar.gz", "tar.zst", "tar.bz2", "tar.xz"}
+
+// noise is content that does not shrink.
+func noise(n int) string {
+	content := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(content)
+	return string(content)
+}
+
+// solid is an archive that hardly shrinks: each part of what it is compressed to matters.
+func solid(t testing.TB) []byte {
+	t.Helper()
+	return pack(t, regular("bin/python", noise(12_000)), folder("lib/"), regular("lib/a", noise(20_000)), symlink("lib/b", "a"),
+		regular("lib/c", "short"), regular("lib/d", noise(600)))
+}
+
+func TestCutOffArchivesAreRefused(t *testing.T) {
+	for _, format := range allFormats {
+		t.Run(format, func(t *testing.T) {
+			data := compressed(t, format, solid(t))
+			end := len(data)
+			if format == "tar" {
+				end -= blockSize // the second block of the end mark may be missing
+			}
+			cuts := []int{0, 1, 3, 100, 511, 512, 513, 1024, end - 1, end - 4, end - 8, end - blockSize}
+			for i := range 50 {
+				cuts = append(cuts, i*end/50)
+			}
+			for _, cut := range cuts {
+				_, err := newPlace(t).unpack(t, data[:cut], Options{})
+				var refused *Error
+				if !errors.As(err, &refused) {
+					t.Errorf("cut off after %d of %d bytes: got error %v, want an Error", cut, len(data), err)
+				}
+			}
+		})
+	}
+}
+
+func TestCutOffArchivesAreNamed(t *testing.T) {
+	data := pack(t, regular("a", "12345"), regular("b", noise(2000)))
+	for _, test := range []struct {
+		data []byte
+		want string
+	}{
+		{nil, "archive_read_open_filename() failed.: the file is empty"},
+		{[]byte("PK\x03\x04 and so on"), "archive_read_open_filename() failed.: the file is a zip archive; pack the environment as tar.gz or tar.zst"},
+		{[]byte("#!/bin/sh\n"), "archive_read_open_filename() failed.: the file begins with 23 21 2f 62 69 6e 2f 73 and is no tar archive, bare or compressed by gzip, zstd, bzip2 or xz"},
+		{data[:300], "archive_read_open_filename() failed.: the file begins with 61 00 00 00 00 00 00 00 and is no tar archive, bare or compressed by gzip, zstd, bzip2 or xz"},
+		{data[:1024], `archive_read_next_header() failed with error code = -30 error message is the archive is cut off after entry "a"`},
+		{data[:1300], `archive_read_next_header() failed with error code = -30 error message is the archive is cut off after entry "a"`},
+		{data[:2000], `entry "b": archive_read_data_block() failed with error code = -30: the archive is cut off after 464 of the entry's 2000 bytes`},
+		{gzipped(t, data)[:200], `entry "b": archive_read_data_block() failed with error code = -30: the archive is cut off after `},
+		{gzipped(t, data[:1024]), `archive_read_next_header() failed with error code = -30 error message is the archive is cut off after entry "a"`},
+		{gzipped(t, []byte("no tar archive at all")), "archive_read_next_header() failed with error code = -30 error message is the archive is cut off before its first entry"},
+		{gzipped(t, make([]byte, 10240)), "the archive has no entries"},
+		{make([]byte, 10240), "the archive has no entries"},
+	} {
+		_, err := newPlace(t).unpack(t, test.data, Options{})
+		if err == nil || !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("got  %v\nwant %s", err, test.want)
+		}
+	}
+}
+
+// TestFlippedBits: an archive with a sum is refused or unpacks to what it was; one
+// without does no harm.
+func TestFlippedBits(t *testing.T) {
+	good := newPlace(t)
+	if _, err := good.unpack(t, solid(t), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	want := good.list(t)
+	for _, format := range allFormats {
+		t.Run(format, func(t *testing.T) {
+			data := compressed(t, format, solid(t))
+			random := rand.New(rand.NewPCG(1, 2))
+			for i := range 60 {
+				at := random.IntN(len(data))
+				if i < 20 {
+					at = i // headers are where most can go wrong
+				}
+				flipped := slices.Clone(data)
+				flipped[at] ^= 1 << random.IntN(8)
+				p := newPlace(t)
+				_, err := p.unpack(t, flipped, Options{})
+				var refused *Error
+				switch {
+				case err != nil && !errors.As(err, &refused):
+					t.Errorf("byte %d: got error %v (%T), want an Error", at, err, err)
+				case err == nil && format != "tar" && !slices.Equal(p.list(t), want):
+					t.Errorf("byte %d: unpacked to something else, without an error", at)
+				}
+			}
+		})
+	}
+}
+
+func TestWhatFollowsTheEnd(t *testing.T) {
+	plain := pack(t, regular("a", "x"))
+	other := pack(t, regular("b", "y"))
+	const (
+		follows = "after its last entry: bytes follow the end of the archive that are no part of it"
+		damaged = "archive_read_next_header() failed with error code = -30 error message is the archive is damaged after entry \"a\": "
+		cut     = "archive_read_next_header() failed with error code = -30 error message is the archive is cut off after entry \"a\""
+	)
+	gz, zst := gzipped(t, plain), zstandard(t, plain)
+	skippable := binary.LittleEndian.AppendUint32([]byte("\x50\x2a\x4d\x18"), 4)
+	skippable = append(skippable, "skip"...)
+	zeros := make([]byte, 20_000)
+	for _, test := range []struct {
+		name string
+		data []byte
+		want string
+	}{
+		{"tar and zeros", slices.Concat(plain, zeros), ""},
+		{"tar without its second block of zeros", plain[:len(plain)-blockSize], ""},
+		{"tar without an end", plain[:len(plain)-2*blockSize], cut},
+		{"tar and garbage", slices.Concat(plain, []byte("garbage")), follows},
+		{"tar and a tar", slices.Concat(plain, other), follows},
+		{"tar and zeros and garbage", slices.Concat(plain, zeros, []byte("garbage")), follows},
+		{"gzip and zeros", slices.Concat(gz, zeros), ""},
+		{"gzip and garbage", slices.Concat(gz, []byte("garbage")), follows},
+		{"gzip and one byte", slices.Concat(gz, []byte{0x1f}), follows},
+		{"gzip and the beginning of a member", slices.Concat(gz, gz[:5]), cut},
+		{"gzip in two members", slices.Concat(gzipped(t, plain[:700]), gzipped(t, plain[700:])), ""},
+		{"gzip in three members, one empty", slices.Concat(gzipped(t, plain[:1]), gzipped(t, nil), gzipped(t, plain[1:])), ""},
+		{"two archives in members", slices.Concat(gz, gzipped(t, other)), follows},
+		{"gzip of garbage behind the end", gzipped(t, slices.Concat(plain, []byte("garbage"))), follows},
+		{"zstd in two frames", slices.Concat(zstandard(t, plain[:700]), zstandard(t, plain[700:])), ""},
+		{"zstd behind a skippable frame", slices.Concat(skippable, zst, skippable), ""},
+		{"zstd and garbage", slices.Concat(zst, []byte("garbage")), damaged},
+		{"bzip2 and garbage", slices.Concat(compressed(t, "tar.bz2", plain), []byte("garbage")), damaged},
+		{"xz and garbage", slices.Concat(compressed(t, "tar.xz", plain), []byte("garbage!")), damaged},
+		{"xz in two streams", slices.Concat(compressed(t, "tar.xz", plain[:700]), compressed(t, "tar.xz", plain[700:])), ""},
+		{"bzip2 in two streams", slices.Concat(compressed(t, "tar.bz2", plain[:700]), compressed(t, "tar.bz2", plain[700:])), ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := newPlace(t)
+			summary, err := p.unpack(t, test.data, Options{})
+			switch {
+			case test.want == "" && err != nil:
+				t.Errorf("got error %v, want none", err)
+			case test.want == "" && (summary.Read != int64(len(test.data)) || !slices.Equal(p.list(t), []string{"a = x"})):
+				t.Errorf("got %+v and %q, want all %d bytes read and a", summary, p.list(t), len(test.data))
+			case test.want != "" && (err == nil || !strings.HasPrefix(err.Error(), test.want)):
+				t.Errorf("got  %v\nwant %s", err, test.want)
+			}
+		})
+	}
+}
+
+// TestBombsAreRefused: ten gigabytes of zeros in a few hundred kilobytes end soon, and
+// take no memory.
+func TestBombsAreRefused(t *testing.T) {
+	head := regular("zeros", "")
+	head.Size = 10 << 30
+	var header bytes.Buffer
+	writeHeader(t, &header, head)
+	zeros := zstandard(t, make([]byte, 16<<20))
+	bomb := zstandard(t, header.Bytes())
+	for range 640 {
+		bomb = append(bomb, zeros...)
+	}
+	p := newPlace(t)
+	var err error
+	allocated := testkit.Allocated(func() { _, err = p.unpack(t, bomb, Options{}) })
+	if err == nil || !strings.HasPrefix(err.Error(), `entry "zeros": the archive has unpacked to `) || !strings.Contains(err.Error(), "more than 100 times the ") {
+		t.Errorf("got error %v, want one that names entry and ratio", err)
+	}
+	if allocated > 64<<20 {
+		t.Errorf("%d bytes were allocated, want at most 64 MiB", allocated)
+	}
+	info, err := os.Stat(filepath.Join(p.inside, "zeros"))
+	if err != nil || info.Size() > 200<<20 {
+		t.Errorf("the file has grown to %v (error %v), want at most 200 MiB", info, err)
+	}
+
+	_, err = newPlace(t).unpack(t, bomb, Options{Limits: Limits{Bytes: 1 << 30}})
+	wantError(t, err, `entry "zeros": has 10737418240 bytes, and the limit for all files is 1073741824, of which 1073741824 are left; set a larger limit if the archive is to be trusted`)
+}
+
+// TestWindowsAreBounded: a frame of zstd may ask for gigabytes of memory before its first byte.
+func TestWindowsAreBounded(t *testing.T) {
+	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, (31 - 10) << 3, 1, 0, 0} // a window of 2 GiB, an empty block
+	var err error
+	allocated := testkit.Allocated(func() { _, err = newPlace(t).unpack(t, frame, Options{}) })
+	if err == nil || !strings.Contains(err.Error(), "window size exceeded") {
+		t.Errorf("zstd: got error %v, want one about the window", err)
+	}
+	if allocated > 64<<20 {
+		t.Errorf("zstd: %d bytes were allocated, want at most 64 MiB", allocated)
+	}
+	large := exec.Command(testkit.Python(t).Path, "-c",
+		"import sys, lzma; sys.stdout.buffer.write(lzma.compress(b'x' * 2000, filters=[{'id': lzma.FILTER_LZMA2, 'preset': 0, 'dict_size': 512 << 20}]))")
+	data, err := large.Output()
+	if err != nil {
+		t.Skipf("this machine cannot make it: %v", err)
+	}
+	allocated = testkit.Allocated(func() { _, err = newPlace(t).unpack(t, data, Options{}) })
+	if err == nil || !strings.Contains(err.Error(), "dictionary size exceeds max") {
+		t.Errorf("xz: got error %v, want one about the dictionary", err)
+	}
+	if allocated > 64<<20 {
+		t.Errorf("xz: %d bytes were allocated, want at most 64 MiB", allocated)
+	}
+}
+
+// TestFullDisk on a file system of a mebibyte.
+func TestFullDisk(t *testing.T) {
+	p := newPlace(t)
+	p.root.Close()
+	if err := unix.Mount("tmpfs", p.inside, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("mount a file system: %v", err)
+	}
+	defer func() {
+		if err := unix.Unmount(p.inside, 0); err != nil {
+			t.Errorf("a file is still open in it: %v", err)
+		}
+	}()
+	var err error
+	if p.root, err = os.OpenRoot(p.inside); err != nil {
+		t.Fatal(err)
+	}
+	defer p.root.Close()
+	data := pack(t, regular("a", noise(900_000)), regular("lib/b", noise(900_000)), regular("c", noise(900_000)))
+	_, err = Unpack(t.Context(), bytes.NewReader(data), p.root, Options{})
+	const want = `archive_write_data_block() failed with error code = -25, error message is content is not written; free space in the file system, or name a directory in another one: no space left on device`
+	if !errors.Is(err, unix.ENOSPC) || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("got  %v\nwant an entry and %s", err, want)
+	}
+}
+
+// TestFilesAboveTheLimitOfTheProcess: the kernel refuses content in the middle of a file.
+// The test binary does it in a process of its own, as the limit is the process's.
+func TestFilesAboveTheLimitOfTheProcess(t *testing.T) {
+	if inside := os.Getenv("NEREID_TEST_FSIZE"); inside != "" {
+		signal.Ignore(unix.SIGXFSZ)
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 10_000, Max: 10_000}); err != nil {
+			t.Fatal(err)
+		}
+		root, err := os.OpenRoot(inside)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		_, err = Unpack(t.Context(), bytes.NewReader(solid(t)), root, Options{})
+		wantError(t, err, `entry "bin/python": archive_write_data_block() failed with error code = -25, error message is content is not written; the file is larger than the process or the file system allows: file too large`)
+		return
+	}
+	again := exec.Command(os.Args[0], "-test.run", "^TestFilesAboveTheLimitOfTheProcess$")
+	again.Env = append(os.Environ(), "NEREID_TEST_FSIZE="+t.TempDir())
+	if out, err := again.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestLargeFilesAreWhole: their content goes through several writers at once.
+func TestLargeFilesAreWhole(t *testing.T) {
+	content := noise(9_000_001)
+	p := newPlace(t)
+	if _, err := p.unpack(t, pack(t, regular("s", "x"), regular("large", content), regular("t", "y")), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(p.inside, "large"))
+	if err != nil || string(got) != content {
+		t.Errorf("got %d bytes and error %v, want the %d of the archive", len(got), err, len(content))
+	}
+}
+
+// writeHeader writes the header of an entry alone.
+func writeHeader(t testing.TB, out io.Writer, e entry) {
+	t.Helper()
+	w := tar.NewWriter(out)
+	if err := w.WriteHeader(&e.Header); err != nil {
+		t.Fatal(err)
+	}
+}
