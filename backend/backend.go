@@ -17,6 +17,7 @@ type Backend interface {
 // Env is what a backend learns of a model version.
 type Env struct {
 	Name      string
+	Namespace string // of the model, "" unless equal names may live in several
 	Version   int64
 	Directory string // the model's directory; Directory/Version holds its files
 	// Config as read and normalised; a backend does not change it.

@@ -49,6 +49,9 @@ func (c Code) Valid() bool { return int(c) < len(codeNames) }
 type Error struct {
 	Code    Code
 	Message string
+	// NoRoom is true of an Unavailable whose reason is the server's own memory for requests:
+	// gRPC has a status for that.
+	NoRoom bool
 }
 
 // Errorf returns an Error of the given code.

@@ -62,7 +62,9 @@ func TestNamespacesKeepRepositoriesApart(t *testing.T) {
 		s.runClient("namespaces.py", "served")
 		for _, side := range []string{left, right} { // two ensembles, each asked twice by a client and four times by models
 			s.until("counted", func() bool {
-				return strings.Contains(s.scrape(), fmt.Sprintf("nv_inference_request_success{model=\"m\",namespace=%q,version=\"1\"} 12\n", side))
+				page := s.scrape()
+				return strings.Contains(page, fmt.Sprintf("nereid_instance_resident_bytes{instance_name=\"m_0\",model=\"m\",namespace=%q,version=\"1\"} ", side)) &&
+					strings.Contains(page, fmt.Sprintf("nv_inference_request_success{model=\"m\",namespace=%q,version=\"1\"} 12\n", side))
 			})
 		}
 	})

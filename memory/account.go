@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -108,9 +109,9 @@ func (a *Account) Refuse(k Kind, n int64) error {
 		return infer.Errorf(infer.InvalidArg,
 			"request needs %d bytes of memory, but the server has %d for %s of all requests together (--request-memory-byte-size)", n, most, k)
 	}
-	return infer.Errorf(infer.Unavailable,
+	return &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: fmt.Sprintf(
 		"request needs %d bytes of memory, but %d of the server's %d bytes for requests are in use, %d of them for %s",
-		n, a.Total(), a.limit, a.Used(k), k)
+		n, a.Total(), a.limit, a.Used(k), k)}
 }
 
 // Try charges n bytes of a kind if they are to be had as things are.

@@ -240,6 +240,8 @@ func TestProcessesAreShown(t *testing.T) {
 		{Model: "m", Version: 1, Instance: "m_0", CPU: 1500 * time.Millisecond, Resident: 100, Arena: 7},
 		{Model: "m", Version: 1, Instance: "m_1", CPU: time.Second, Resident: 50, Arena: 8},
 		{Model: "m", Version: 1, Instance: "m_0", CPU: time.Second, Resident: 10, Arena: 1},
+		{Model: "m", Namespace: "/left", Version: 1, Instance: "m_0", CPU: time.Second, Resident: 11, Arena: 2},
+		{Model: "m", Namespace: "/right", Version: 1, Instance: "m_0", CPU: time.Second, Resident: 12, Arena: 3},
 	}
 	asked := 0
 	ask := func() []Process { asked++; return list }
@@ -251,6 +253,9 @@ func TestProcessesAreShown(t *testing.T) {
 		`nereid_instance_resident_bytes{instance_name="m_0",model="m",version="1"} 110`,
 		`nereid_instance_resident_bytes{instance_name="m_1",model="m",version="1"} 50`,
 		`nereid_arena_bytes{model="m",version="1"} 16`,
+		`nereid_instance_resident_bytes{instance_name="m_0",model="m",namespace="/left",version="1"} 11`,
+		`nereid_instance_resident_bytes{instance_name="m_0",model="m",namespace="/right",version="1"} 12`,
+		`nereid_arena_bytes{model="m",namespace="/right",version="1"} 3`,
 	}
 	contains(t, render(t, r), want...)
 	list = nil

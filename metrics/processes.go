@@ -15,24 +15,34 @@ import (
 
 // Process is what the process of an instance takes.
 type Process struct {
-	Model    string
-	Version  int64
-	Instance string
-	CPU      time.Duration // of all its threads, since it was started
-	Resident int64         // bytes, what it shares with others among them
-	Arena    int64         // bytes of shared memory that are real for its outputs
+	Model     string
+	Namespace string // shown as a label if there is one
+	Version   int64
+	Instance  string
+	CPU       time.Duration // of all its threads, since it was started
+	Resident  int64         // bytes, what it shares with others among them
+	Arena     int64         // bytes of shared memory that are real for its outputs
 }
 
 // processNames are the families below.
 var processNames = [...]string{"nereid_instance_cpu_seconds_total", "nereid_instance_resident_bytes", "nereid_arena_bytes"}
 
-var (
+// processFamilies are descriptions of the families, without the label of a namespace and
+// with it: where equal names may live in several, as the metrics of models.
+type processFamilies struct{ cpu, memory, arenas *prometheus.Desc }
+
+var plainFamilies, namespacedFamilies = newProcessFamilies(), newProcessFamilies("namespace")
+
+func newProcessFamilies(more ...string) processFamilies {
+	version := append([]string{"model", "version"}, more...)
 	// Not "instance", which is Prometheus's own name for what it scrapes.
-	processLabels = []string{"model", "version", "instance_name"}
-	processCPU    = prometheus.NewDesc(processNames[0], "CPU time of the process of an instance", processLabels, nil)
-	processMemory = prometheus.NewDesc(processNames[1], "Resident memory of the process of an instance, what it shares with others among it", processLabels, nil)
-	modelArenas   = prometheus.NewDesc(processNames[2], "Shared memory that is real for outputs of a version's processes", processLabels[:2], nil)
-)
+	instance := append([]string{"model", "version", "instance_name"}, more...)
+	return processFamilies{
+		prometheus.NewDesc(processNames[0], "CPU time of the process of an instance", instance, nil),
+		prometheus.NewDesc(processNames[1], "Resident memory of the process of an instance, what it shares with others among it", instance, nil),
+		prometheus.NewDesc(processNames[2], "Shared memory that is real for outputs of a version's processes", version, nil),
+	}
+}
 
 // processes shows what the processes of instances take.
 type processes struct {
@@ -59,27 +69,37 @@ func (p *processes) Collect(out chan<- prometheus.Metric) {
 // time, and the library refuses a series that comes twice.
 func (p *processes) collect(list []Process, out chan<- prometheus.Metric) {
 	type key struct {
-		model, instance string
-		version         int64
+		namespace, model, instance string
+		version                    int64
 	}
 	instances, arenas := make(map[key]Process), make(map[key]int64)
 	for _, one := range list {
-		of := key{one.Model, one.Instance, one.Version}
+		of := key{one.Namespace, one.Model, one.Instance, one.Version}
 		sum := instances[of]
 		sum.CPU += one.CPU
 		sum.Resident += one.Resident
 		instances[of] = sum
-		arenas[key{model: one.Model, version: one.Version}] += one.Arena
+		of.instance = ""
+		arenas[of] += one.Arena
 	}
 	order := func(a, b key) int {
-		return cmp.Or(cmp.Compare(a.model, b.model), cmp.Compare(a.version, b.version), cmp.Compare(a.instance, b.instance))
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.model, b.model), cmp.Compare(a.version, b.version), cmp.Compare(a.instance, b.instance))
+	}
+	// labels returns the families of a series, and its labels.
+	labels := func(of key, list ...string) (processFamilies, []string) {
+		if of.namespace == "" {
+			return plainFamilies, list
+		}
+		return namespacedFamilies, append(list, of.namespace)
 	}
 	for _, of := range slices.SortedFunc(maps.Keys(instances), order) {
-		sum, version := instances[of], strconv.FormatInt(of.version, 10)
-		out <- prometheus.MustNewConstMetric(processCPU, prometheus.CounterValue, sum.CPU.Seconds(), of.model, version, of.instance)
-		out <- prometheus.MustNewConstMetric(processMemory, prometheus.GaugeValue, float64(sum.Resident), of.model, version, of.instance)
+		sum := instances[of]
+		families, values := labels(of, of.model, strconv.FormatInt(of.version, 10), of.instance)
+		out <- prometheus.MustNewConstMetric(families.cpu, prometheus.CounterValue, sum.CPU.Seconds(), values...)
+		out <- prometheus.MustNewConstMetric(families.memory, prometheus.GaugeValue, float64(sum.Resident), values...)
 	}
 	for _, of := range slices.SortedFunc(maps.Keys(arenas), order) {
-		out <- prometheus.MustNewConstMetric(modelArenas, prometheus.GaugeValue, float64(arenas[of]), of.model, strconv.FormatInt(of.version, 10))
+		families, values := labels(of, of.model, strconv.FormatInt(of.version, 10))
+		out <- prometheus.MustNewConstMetric(families.arenas, prometheus.GaugeValue, float64(arenas[of]), values...)
 	}
 }

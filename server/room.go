@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/memory"
@@ -61,5 +62,5 @@ func Refusal(account *memory.Account, n int, why error) error {
 		return err
 	}
 	account.Give(memory.Blocks, int64(n))
-	return infer.Errorf(infer.Unavailable, "no memory for a tensor of %d bytes: %v", n, why)
+	return &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: fmt.Sprintf("no memory for a tensor of %d bytes: %v", n, why)}
 }

@@ -61,7 +61,7 @@ func (s *Supervisor) present(of *Model) ([]*life, []metrics.Process) {
 		}
 		lives = append(lives, l)
 		list = append(list, metrics.Process{
-			Model: in.model.env.Name, Version: in.model.env.Version, Instance: in.name, Arena: l.channel.UpBytes(),
+			Model: in.model.env.Name, Namespace: in.model.env.Namespace, Version: in.model.env.Version, Instance: in.name, Arena: l.channel.UpBytes(),
 		})
 	}
 	return lives, list

@@ -81,7 +81,7 @@ func (l *Loader) executor(d *repository.Description, number int64) (executor, er
 // env is what the backend learns of a version.
 func (e *executor) env(h backend.Host, d *repository.Description, number int64) backend.Env {
 	return backend.Env{
-		Name: d.Name, Version: number, Directory: d.Directory, Config: d.Config,
+		Name: d.Name, Namespace: d.Namespace, Version: number, Directory: d.Directory, Config: d.Config,
 		Runtime: e.script, Settings: e.settings, Host: h,
 	}
 }

@@ -204,7 +204,7 @@ func (f *flow) emitLocked(row *row) {
 func (f *flow) failLocked(err error) {
 	if f.err == nil {
 		own := infer.AsError(err)
-		f.err = &infer.Error{Code: own.Code, Message: "in ensemble '" + f.ensemble.config.Model + "', " + own.Message}
+		f.err = &infer.Error{Code: own.Code, NoRoom: own.NoRoom, Message: "in ensemble '" + f.ensemble.config.Model + "', " + own.Message}
 	}
 	for _, run := range slices.Clone(f.held) {
 		if run.limiter().withdraw(run) {

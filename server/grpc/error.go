@@ -50,7 +50,10 @@ func statusOf(err error) error {
 	}
 	e = infer.AsError(err)
 	code := codes.Unknown
-	if e.Code.Valid() {
+	switch {
+	case e.NoRoom:
+		code = codes.ResourceExhausted
+	case e.Code.Valid():
 		code = statusCodes[e.Code]
 	}
 	return status.Error(code, e.Message)
