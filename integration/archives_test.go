@@ -251,6 +251,59 @@ func TestPollsSeeTheArchive(t *testing.T) {
 	s.until("on the new archive", func() bool { return s.marker("m") == "two" })
 }
 
+// largeFiles are the files of a largeEnvironment.
+const largeFiles = 4000
+
+// largeEnvironment are the entries of an environment that takes a while to unpack: 130 MB in
+// largeFiles files.
+func largeEnvironment(t *testing.T) []entry {
+	t.Helper()
+	entries := smallEnvironment(t, "one")
+	noise := make([]byte, 64<<10)
+	chance := rand.NewChaCha8([32]byte{})
+	for i := range largeFiles {
+		_, _ = chance.Read(noise)
+		entries = append(entries, entry{name: fmt.Sprintf("share/%d", i), content: string(noise[:1+i*16%len(noise)])})
+	}
+	return entries
+}
+
+// isUnpacking reports whether files of a largeEnvironment are in a cache.
+func isUnpacking(environments string) bool {
+	found, err := filepath.Glob(filepath.Join(environments, "*", "share", "1?"))
+	return err == nil && len(found) > 0
+}
+
+// TestLoadsWhileUnpacking loads a model while an archive is unpacked for another, and then ends
+// the server, which gives the unpacking up and leaves nothing of it.
+func TestLoadsWhileUnpacking(t *testing.T) {
+	root := writeFiles(t, map[string]string{
+		"m/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), "m/1/model.py": tellingModel,
+		"plain/config.pbtxt": oneFloat, "plain/1/model.py": executing("pass"),
+	})
+	environments := filepath.Join(t.TempDir(), "environments")
+	pack(t, root+"/m/env.tar.gz", largeEnvironment(t))
+	s := start(t, testkit.Python(t).Path, root, cacheFlag(environments), "--model-control-mode=explicit")
+	loaded := make(chan struct{}) // closed when the load has been answered, or the server has gone
+	go func() {
+		defer close(loaded)
+		_, _, _ = s.try("POST", "/v2/repository/models/m/load", nil, nil)
+	}()
+	s.until("unpacking", func() bool { return isUnpacking(environments) })
+	s.mustLoad("plain")
+	if status, body := s.infer("plain", 4); status != http.StatusOK {
+		t.Errorf("a model that was loaded meanwhile: status %d: %s", status, body)
+	}
+	s.stop()
+	<-loaded
+	if strings.Contains(s.log.String(), "environment made") {
+		t.Fatal("the archive was unpacked before the other model was loaded: make it larger")
+	}
+	if left := unpackedIn(t, environments); len(left) != 0 {
+		t.Errorf("left is %q", left)
+	}
+}
+
 // TestKilledWhileUnpacking kills a server in the middle of an unpacking: the next one unpacks
 // anew, and nothing of the first is left.
 func TestKilledWhileUnpacking(t *testing.T) {
@@ -258,19 +311,9 @@ func TestKilledWhileUnpacking(t *testing.T) {
 		"models/m/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), "models/m/1/model.py": tellingModel,
 	})
 	environments := filepath.Join(t.TempDir(), "environments")
-	entries := smallEnvironment(t, "one")
-	noise := make([]byte, 64<<10)
-	chance := rand.NewChaCha8([32]byte{})
-	for i := range 4000 {
-		_, _ = chance.Read(noise)
-		entries = append(entries, entry{name: fmt.Sprintf("share/%d", i), content: string(noise[:1+i%len(noise)])})
-	}
-	pack(t, root+"/models/m/env.tar.gz", entries)
+	pack(t, root+"/models/m/env.tar.gz", largeEnvironment(t))
 	s := launch(t, testkit.Python(t).Path, root+"/models", cacheFlag(environments), "--log-verbose=1")
-	s.until("unpacking", func() bool {
-		found, err := filepath.Glob(filepath.Join(environments, "*", "share", "1?"))
-		return err == nil && len(found) > 0
-	})
+	s.until("unpacking", func() bool { return isUnpacking(environments) })
 	processes := s.descendants()
 	_ = s.cmd.Process.Kill()
 	s.wait(startLimit)
@@ -283,8 +326,8 @@ func TestKilledWhileUnpacking(t *testing.T) {
 		t.Errorf("the next server: environment %q, unpacked %d times, want one, and once", got, next.unpackings(1))
 	}
 	share := filepath.Join(next.mustAsk("m").Environment["VIRTUAL_ENV"], "share")
-	if files, err := os.ReadDir(share); err != nil || len(files) != 4000 {
-		t.Errorf("%d files in %s, error %v, want 4000", len(files), share, err)
+	if files, err := os.ReadDir(share); err != nil || len(files) != largeFiles {
+		t.Errorf("%d files in %s, error %v, want %d", len(files), share, err, largeFiles)
 	}
 	next.until("clean", func() bool { return len(unpackedIn(t, environments)) == 1 })
 }
