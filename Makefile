@@ -35,7 +35,7 @@ SOAKTIME ?= 20m
 
 # Tests that call testkit.Long, and tests that compare with a real Triton; a test in
 # internal sees to it that these are all.
-LONG         := ^Test(SlowReaderCostsNoMemory|LongStreamCostsNoMemory|NoBellIsMissedUnderLoad|ScribblingStubsAnswerAndAreReplaced|RandomEnsemblesMatchTheReference|StormOfLoadsAnswersClearly|InstancesStormLosesNoRequest|KillsStormLeavesWholeEnvironments|RandomEntriesStayInside)$$
+LONG         := ^Test(SlowReaderCostsNoMemory|LongStreamCostsNoMemory|NoBellIsMissedUnderLoad|ScribblingStubsAnswerAndAreReplaced|RandomEnsemblesMatchTheReference|StormOfLoadsAnswersClearly|InstancesStormLosesNoRequest|KillsStormLeavesWholeEnvironments|RandomEntriesStayInside|SecondStartReadsNoEnvironment)$$
 DIFFERENTIAL := Triton|Oracle
 
 # go test, with a line for each package and the time.
@@ -98,10 +98,11 @@ soak: build venvs ## good and hostile clients at once for SOAKTIME (20m), with l
 	$(GO) run ./bench/soak -time $(SOAKTIME)
 
 .PHONY: bench
-bench: build venvs ## round trips to a stub, the front ends, batches, each beside its floor; what scheduling costs
+bench: build venvs ## round trips to a stub, the front ends, batches, each beside its floor; starts; what scheduling costs
 	$(GO) run ./bench/roundtrip
 	$(GO) run ./bench/frontends
 	$(GO) run ./bench/stacked
+	$(GO) run ./bench/starts
 	$(GO) test -run '^$$' -bench 'Clients|Dynamic2ms|Sequences' -benchtime $(BENCHTIME) ./scheduler ./scheduler/sequence
 
 .PHONY: benchmarks

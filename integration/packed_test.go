@@ -1,0 +1,128 @@
+package integration
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// entry is one of an archive: a file, unless kind says otherwise.
+type entry struct {
+	name, content string
+	kind          byte // as in package tar; 0: a file
+	target        string
+}
+
+// smallEnvironment are the entries of an environment whose python is that of the tests. It has
+// a file "marker" with the given content.
+func smallEnvironment(t *testing.T, marker string) []entry {
+	t.Helper()
+	return []entry{
+		{name: "bin/", kind: tar.TypeDir},
+		{name: "bin/python", content: "#!/bin/sh\nexec '" + testkit.Python(t).Path + "' \"$@\"\n"},
+		{name: "bin/python3", kind: tar.TypeSymlink, target: "python"},
+		{name: "bin/activate", content: "exit 1 # it is not executed\n"},
+		{name: "marker", content: marker},
+	}
+}
+
+// pack writes a tar.gz to path in one instant: under another name, then renamed.
+func pack(t *testing.T, path string, entries []entry) {
+	t.Helper()
+	var b bytes.Buffer
+	zip := gzip.NewWriter(&b)
+	archive := tar.NewWriter(zip)
+	for _, e := range entries {
+		head := &tar.Header{Name: e.name, Mode: 0o755, Typeflag: e.kind, Linkname: e.target, Size: int64(len(e.content))}
+		if e.kind == 0 {
+			head.Typeflag = tar.TypeReg
+		}
+		if err := archive.WriteHeader(head); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(archive, e.content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := archive.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	place(t, path, b.Bytes())
+}
+
+// place puts a file in the place of another.
+func place(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// largeFiles are the files of a largeEnvironment.
+const largeFiles = 4000
+
+// largeEnvironment are the entries of an environment that takes a while to unpack: 130 MB in
+// largeFiles files.
+func largeEnvironment(t *testing.T) []entry {
+	t.Helper()
+	entries := smallEnvironment(t, "one")
+	noise := make([]byte, 64<<10)
+	chance := rand.NewChaCha8([32]byte{})
+	for i := range largeFiles {
+		_, _ = chance.Read(noise)
+		entries = append(entries, entry{name: fmt.Sprintf("share/%d", i), content: string(noise[:1+i*16%len(noise)])})
+	}
+	return entries
+}
+
+// packHollow writes a tar with more files, of zeros, for which the archive takes no room on a
+// disk.
+func packHollow(t *testing.T, path string, entries []entry, pieces int, piece int64) {
+	t.Helper()
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	end := int64(0)
+	add := func(head *tar.Header, content string) {
+		t.Helper()
+		var b bytes.Buffer
+		archive := tar.NewWriter(&b)
+		if err := archive.WriteHeader(head); err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString(content)
+		if _, err := file.WriteAt(b.Bytes(), end); err != nil {
+			t.Fatal(err)
+		}
+		const block = 512
+		end += block + (head.Size+block-1)/block*block
+	}
+	for _, e := range entries {
+		head := &tar.Header{Name: e.name, Mode: 0o755, Typeflag: e.kind, Linkname: e.target, Size: int64(len(e.content))}
+		if e.kind == 0 {
+			head.Typeflag = tar.TypeReg
+		}
+		add(head, e.content)
+	}
+	for i := range pieces {
+		add(&tar.Header{Name: fmt.Sprint("share/", i), Mode: 0o644, Typeflag: tar.TypeReg, Size: piece}, "")
+	}
+	if err := file.Truncate(end + 1024); err != nil { // two blocks of zeros are its end
+		t.Fatal(err)
+	}
+}
