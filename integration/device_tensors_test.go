@@ -1,0 +1,232 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/internal/testkit/fakecuda"
+)
+
+const deviceConfig = `
+backend: "python"
+input [ { name: "N" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
+instance_group [ { kind: KIND_CPU } ]
+`
+
+// deviceHead begins models whose outputs lie on a device. They have N elements, 0, 1, 2 …,
+// and whatever is added to each.
+const deviceHead = `
+import sys
+sys.path.append(%q)
+import numpy as np
+import triton_python_backend_utils as pb_utils
+from producer import OnDevice, new_stream
+
+
+def on_device(name, n, plus=0, device=0, stream=None):
+    return pb_utils.Tensor.from_dlpack(name, OnDevice(np.arange(n, dtype=np.float32) + plus, device, stream=stream))
+
+
+def wanted(request):
+    return int(request.inputs()[0].as_numpy()[0])
+
+`
+
+var deviceModels = map[string]string{
+	"single": `
+class TritonPythonModel:
+    def initialize(self, args):
+        self.stream = new_stream(1)
+
+    def execute(self, requests):
+        tensors = [on_device("OUT", wanted(r), 1, 1, self.stream) for r in requests]
+        return [pb_utils.InferenceResponse([tensor]) for tensor in tensors]
+`,
+	"stream": `
+class TritonPythonModel:
+    def execute(self, requests):
+        for r in requests:
+            sender = r.get_response_sender()
+            for k in range(3):
+                sender.send(pb_utils.InferenceResponse([on_device("OUT", wanted(r), k, k % 2)]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+`,
+	"twice": `
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for r in requests:
+            x = r.inputs()[0].as_numpy()
+            assert r.inputs()[0].is_cpu()
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x * 2)]))
+        return responses
+`,
+	"caller": `
+import asyncio
+
+
+class TritonPythonModel:
+    async def execute(self, requests):
+        responses = []
+        for r in requests:
+            n = wanted(r)
+            ask = pb_utils.InferenceRequest(
+                model_name="twice", inputs=[on_device("IN", n, 0, 1)], requested_output_names=["OUT"]
+            )
+            answers = [ask.exec(), await ask.async_exec()]
+            for answer in answers:
+                if answer.has_error():
+                    raise pb_utils.TritonModelException(answer.error().message())
+            one, two = [answer.output_tensors()[0].as_numpy() for answer in answers]
+            assert (one == two).all()
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", OnDevice(one + two))]))
+        return responses
+`,
+}
+
+// onDevices starts a server with models whose tensors lie on the devices of the stand-in, and
+// returns what reads its counts.
+func onDevices(t *testing.T, python testkit.Interpreter, environment ...string) (*runningServer, func() fakecuda.Counts) {
+	t.Helper()
+	producer := filepath.Join(testkit.Root(t), "stub", "tests")
+	files := map[string]string{}
+	for name, source := range deviceModels {
+		files[name+"/config.pbtxt"] = deviceConfig
+		files[name+"/1/model.py"] = fmt.Sprintf(deviceHead, producer) + source
+	}
+	files["stream/config.pbtxt"] += "model_transaction_policy { decoupled: true }"
+	files["twice/config.pbtxt"] = strings.NewReplacer(`"N"`, `"IN"`, "TYPE_INT32 dims: [ 1 ]", "TYPE_FP32 dims: [ -1 ]").Replace(deviceConfig)
+	state := filepath.Join(t.TempDir(), "counts")
+	program := append([]string{"env", "LD_LIBRARY_PATH=" + fakecuda.Dir(t), fakecuda.State + "=" + state}, environment...)
+	s := launchBehind(t, program, python.Path, writeFiles(t, files))
+	s.waitReady()
+	return s, func() fakecuda.Counts { return fakecuda.ReadCounts(t, state) }
+}
+
+// outputs asks a model for n elements, and returns the outputs of its responses.
+func (s *runningServer) outputs(model, method string, n int) (status int, all [][]float32, text string) {
+	s.t.Helper()
+	body := fmt.Sprintf(`{"inputs":[{"name":"N","datatype":"INT32","shape":[1],"data":[%d]}]}`, n)
+	if method != "infer" {
+		body = fmt.Sprintf(`{"N":%d}`, n)
+	}
+	status, text = s.request("POST", "/v2/models/"+model+"/"+method, body)
+	if status != http.StatusOK {
+		return status, nil, errorOf(s.t, text)
+	}
+	if method == "infer" {
+		var answer struct{ Outputs []struct{ Data []float32 } }
+		if err := json.Unmarshal([]byte(text), &answer); err != nil || len(answer.Outputs) != 1 {
+			s.t.Fatalf("%s: got %.200s (error %v), want one output", model, text, err)
+		}
+		return status, [][]float32{answer.Outputs[0].Data}, text
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		event, isEvent := strings.CutPrefix(line, "data: ")
+		if !isEvent {
+			continue
+		}
+		var answer struct{ Out []float32 }
+		if err := json.Unmarshal([]byte(event), &answer); err != nil {
+			s.t.Fatalf("%s: got %.200s: %v", model, event, err)
+		}
+		all = append(all, answer.Out)
+	}
+	return status, all, text
+}
+
+// wantSequence wants n elements: factor × i + plus.
+func wantSequence(t *testing.T, what string, got []float32, n int, factor, plus float32) {
+	t.Helper()
+	if len(got) != n {
+		t.Errorf("%s: got %d elements, want %d", what, len(got), n)
+		return
+	}
+	for i, value := range got {
+		if want := factor*float32(i) + plus; value != want {
+			t.Errorf("%s: element %d is %v, want %v", what, i, value, want)
+			return
+		}
+	}
+}
+
+// TestTensorsOnDevicesAreAnswered has models give tensors on devices to clients, to streams and
+// to other models. Each is copied to the host once, by the process that has it.
+func TestTensorsOnDevicesAreAnswered(t *testing.T) {
+	for _, python := range oldestAndNewest(t) {
+		t.Run(python.String(), func(t *testing.T) {
+			t.Parallel()
+			s, counts := onDevices(t, python)
+			copied, size := uint64(0), uint64(0)
+			for _, n := range []int{10, 1025, 30_000} {
+				_, all, text := s.outputs("single", "infer", n)
+				if len(all) != 1 {
+					t.Fatalf("single: got %.200s", text)
+				}
+				wantSequence(t, "single", all[0], n, 1, 1)
+
+				_, all, text = s.outputs("stream", "generate_stream", n)
+				if len(all) != 3 {
+					t.Fatalf("stream: got %.200s, want three responses", text)
+				}
+				for k, got := range all {
+					wantSequence(t, "stream", got, n, 1, float32(k))
+				}
+
+				_, all, text = s.outputs("caller", "infer", n)
+				if len(all) != 1 {
+					t.Fatalf("caller: got %.200s", text)
+				}
+				wantSequence(t, "caller", all[0], n, 4, 0)
+				// One output, three responses, the input of two requests, which is copied once, and an output.
+				copied += 1 + 3 + 1 + 1
+				size += 6 * 4 * uint64(n)
+			}
+			got := counts()
+			if got.Calls["cuMemcpyDtoH_v2"] != copied || got.Calls["bytes_to_host"] != size {
+				t.Errorf("%d bytes were copied to the host in %d steps, want %d in %d", got.Calls["bytes_to_host"],
+					got.Calls["cuMemcpyDtoH_v2"], size, copied)
+			}
+			for _, mistake := range []string{"bytes_on_device", "bytes_between_devices", "double_free", "without_context", "wrong_context", "after_fork"} {
+				if got.Calls[mistake] != 0 {
+					t.Errorf("%s: %d, want none", mistake, got.Calls[mistake])
+				}
+			}
+			s.until("rid of all device memory", func() bool { return counts().Live(fakecuda.Allocation) == 0 })
+		})
+	}
+}
+
+// TestCopiesFromDevicesThatFail has single copies fail: the request that needed one gets a text,
+// and the others go on.
+func TestCopiesFromDevicesThatFail(t *testing.T) {
+	s, counts := onDevices(t, testkit.Python(t), fakecuda.Fail+"=cuMemcpyDtoH_v2:2=700")
+	const reason = "An error occurred while trying to load GPU buffers in the Python backend stub: failed to copy data: an illegal memory access was encountered"
+	for k := range 4 {
+		status, all, text := s.outputs("single", "infer", 5000)
+		if k != 1 {
+			if status != http.StatusOK {
+				t.Fatalf("request %d: got status %d: %s", k, status, text)
+			}
+			wantSequence(t, "single", all[0], 5000, 1, 1)
+			continue
+		}
+		if want := "Failed to process the request(s) for model 'single_0_0', message: " + reason; status != http.StatusInternalServerError || text != want {
+			t.Errorf("request %d: got status %d: %q, want %q", k, status, text, want)
+		}
+	}
+	// The second copy of the caller is that of its own output.
+	if _, _, text := s.outputs("caller", "infer", 5000); !strings.HasSuffix(text, reason) {
+		t.Errorf("caller: got %q", text)
+	}
+	if status, _, text := s.outputs("caller", "infer", 5000); status != http.StatusOK {
+		t.Errorf("caller: got status %d: %s", status, text)
+	}
+	s.until("rid of all device memory", func() bool { return counts().Live(fakecuda.Allocation) == 0 })
+}
