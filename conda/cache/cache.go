@@ -204,7 +204,7 @@ func (c *Cache) written() (*store, error) {
 	if c.private != nil {
 		return c.private, nil
 	}
-	if c.main != nil && c.main.furnished {
+	if c.main != nil && c.main.furnished && c.main.stands() {
 		return c.main, nil
 	}
 	directory, err := c.options.directory()

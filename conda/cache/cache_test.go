@@ -402,6 +402,26 @@ func TestBuildMakesOnceForAKey(t *testing.T) {
 	}
 }
 
+// TestWhatIsRemovedByHandIsMadeAnew while the server runs, even what is in use.
+func TestWhatIsRemovedByHandIsMadeAnew(t *testing.T) {
+	dir, path := filepath.Join(t.TempDir(), "cache"), filepath.Join(t.TempDir(), "env.tar.gz")
+	pack(t, path, aPython("a"))
+	c, _ := open(t, Options{Directory: dir})
+	first := take(t, c, path)
+	if err := os.RemoveAll(first.Directory); err != nil {
+		t.Fatal(err)
+	}
+	second := take(t, c, path)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	third := take(t, c, path)
+	if first.Directory == second.Directory || second.Directory == third.Directory {
+		t.Errorf("got %s, %s, %s, want three directories", first.Directory, second.Directory, third.Directory)
+	}
+	whole(t, c, third)
+}
+
 // TestDamageOfTheCacheIsRepaired: what cannot be read is as good as what is not there.
 func TestDamageOfTheCacheIsRepaired(t *testing.T) {
 	for _, what := range []string{indexDir, recordsDir, locksDir, "environment"} {

@@ -134,7 +134,7 @@ func (c *Cache) findTwin(ctx context.Context, src *source) (*Environment, error)
 			return nil, err
 		}
 		var progress archive.Progress
-		stop := c.report("environment archive is compared", src, &progress)
+		stop := c.report("reading environment archive", src, &progress)
 		digest, err := src.digest(ctx, counter{&progress})
 		stop()
 		if err != nil {
@@ -168,7 +168,7 @@ func (c *Cache) waitSource(ctx context.Context, s *store, key, what string) (*lo
 	if !errors.Is(err, errHeld) {
 		return l, err
 	}
-	waiting := "another process makes this environment, waiting for it"
+	waiting := "waiting for another process that makes this environment"
 	c.options.Log.Info().Str("source", what).Msg(waiting)
 	defer c.regularly(waiting, func(event *zerolog.Event, elapsed time.Duration) {
 		event.Str("source", what).Stringer("wait", elapsed.Round(time.Second))
@@ -236,7 +236,7 @@ func (c *Cache) extract(ctx context.Context, src *source, r *record, dir string)
 		return err
 	}
 	var progress archive.Progress
-	defer c.report("environment is unpacked", src, &progress)()
+	defer c.report("unpacking environment", src, &progress)()
 	sum := sha256.New()
 	_, err = archive.Unpack(ctx, io.TeeReader(src.file, sum), root, archive.Options{Limits: c.options.Limits, Progress: &progress, Log: c.options.Log})
 	if changed := src.unchanged(); changed != nil {
@@ -346,7 +346,7 @@ func (c *Cache) makeDurable(ctx context.Context, s *store, r *record) error {
 		return err
 	}
 	defer root.Close()
-	defer c.regularly("environment is written to the disk", func(event *zerolog.Event, elapsed time.Duration) {
+	defer c.regularly("writing environment to the disk", func(event *zerolog.Event, elapsed time.Duration) {
 		event.Str("environment", root.Name()).Stringer("wait", elapsed.Round(time.Second))
 	})()
 	synced := make(chan error, 1) // sent to once

@@ -28,6 +28,8 @@ const (
 	newDir       = "new"
 )
 
+var furniture = []string{recordsDir, manifestsDir, indexDir, locksDir, newDir}
+
 // store is one cache directory.
 type store struct {
 	root      string // absolute, free of symbolic links
@@ -84,7 +86,7 @@ func makeStore(root string) (*store, error) {
 
 // furnish makes what a store has inside. All of it may be there, and several processes may do it at once.
 func (s *store) furnish() error {
-	for _, dir := range []string{recordsDir, manifestsDir, indexDir, locksDir, newDir} {
+	for _, dir := range furniture {
 		if err := os.Mkdir(s.path(dir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -122,9 +124,20 @@ func trusted(dir string) error {
 		return fmt.Errorf("the cache directory %s belongs to user %d, want user %d, which this process runs as, or root: name another with env-cache-directory",
 			dir, stat.Uid, os.Geteuid())
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("the cache directory %s can be written by other users (mode %04o): run chmod go-w %s", dir, info.Mode().Perm(), dir)
+		return fmt.Errorf("the cache directory %s can be written by other users (mode %04o): run chmod go-w %[1]s, or name a new directory inside it with env-cache-directory",
+			dir, info.Mode().Perm())
 	}
 	return nil
+}
+
+// stands reports whether the store is still there: someone may have removed it by hand.
+func (s *store) stands() bool {
+	for _, dir := range furniture {
+		if _, err := os.Lstat(s.path(dir)); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *store) path(elements ...string) string {
