@@ -40,13 +40,18 @@ class TritonPythonModel:
         for name, kind in INPUTS.items():
             config.add_input({"name": name, "data_type": kind, "dims": [1], "optional": True})
         config.add_output({"name": "text_output", "data_type": "TYPE_STRING", "dims": [-1]})
+        config.add_output({"name": "logprobs", "data_type": "TYPE_STRING", "dims": [-1]})
         config.add_output({"name": "num_input_tokens", "data_type": "TYPE_UINT32", "dims": [1]})
         config.add_output({"name": "num_output_tokens", "data_type": "TYPE_UINT32", "dims": [1]})
         return config
 
-    def response(self, text, tokens):
+    def response(self, text, tokens, probable=False):
+        known = "null"
+        if probable:
+            known = json.dumps([{"1": {"logprob": -0.5, "rank": 1, "decoded_token": text}}])
         return pb_utils.InferenceResponse(
             [
+                pb_utils.Tensor("logprobs", np.array([known.encode()], dtype=np.object_)),
                 pb_utils.Tensor("text_output", np.array([text.encode()], dtype=np.object_)),
                 pb_utils.Tensor("num_input_tokens", np.array([5], dtype=np.uint32)),
                 pb_utils.Tensor("num_output_tokens", np.array([tokens], dtype=np.uint32)),
@@ -92,9 +97,9 @@ class TritonPythonModel:
             pieces = ["%d " % i for i in range(int(rest))]
         if inputs["stream"]:
             for piece in pieces:
-                sender.send(self.response(piece, 1))
+                sender.send(self.response(piece, 1, inputs.get("return_logprobs")))
         elif word != "fail":
-            sender.send(self.response("".join(pieces), len(pieces)))
+            sender.send(self.response("".join(pieces), len(pieces), inputs.get("return_logprobs")))
         if word == "fail":
             raise ValueError("no more \u00fc")
 `

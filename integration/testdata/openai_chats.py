@@ -81,6 +81,9 @@ refused(openai.UnprocessableEntityError, "Input should be 'system', 'user'", mod
 refused(openai.BadRequestError, "no role function", model="llm", messages=[{"role": "function", "name": "f", "content": "x"}])
 refused(openai.BadRequestError, "calls of tools are not parsed", model="llm", messages=user("p"), tools=[tool])
 refused(openai.BadRequestError, '"required" tool choice requires', model="llm", messages=user("p"), tool_choice="required")
+reply = client.chat.completions.create(model="llm", messages=user("p"), logprobs=True)
+(token,) = reply.choices[0].logprobs.content
+assert token.token == reply.choices[0].message.content and token.logprob == -0.5 and token.bytes == list(token.token.encode()), token
 refused(openai.BadRequestError, "logprobs are currently available only for the vLLM backend", model="tensorrt", messages=user("p"), logprobs=True)
 refused(openai.BadRequestError, "`top_logprobs` can only be used", model="llm", messages=user("p"), top_logprobs=2)
 messages[2]["tool_calls"][0]["function"]["arguments"] = "{"

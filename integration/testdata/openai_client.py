@@ -28,6 +28,13 @@ def refused(kind, text, call, **arguments):
     raise AssertionError(f"not refused: {text}")
 
 
+# What is known of tokens.
+reply = client.completions.create(model="llm", prompt="count 2", logprobs=1)
+known = reply.choices[0].logprobs
+assert known.tokens == ["0 1 "] and known.token_logprobs == [-0.5] and known.top_logprobs == [{"0 1 ": -0.5}], known
+pieces = [c.choices[0].logprobs for c in client.completions.create(model="llm", prompt="count 3", logprobs=1, stream=True)]
+assert [p.text_offset for p in pieces if p] == [[0], [2], [4]], pieces
+
 # What a model of vLLM's contract is sent.
 reply = client.completions.create(model="llm", prompt="echo")
 assert reply.object == "text_completion" and reply.id.startswith("cmpl-"), reply

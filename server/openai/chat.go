@@ -164,9 +164,9 @@ func (g *generation) checkChat(s *sampling, tools *toolUse, bias, options bool, 
 	switch {
 	case bias:
 		return refuse("logit bias is not currently supported")
-	case s.wantLogprobs:
-		return g.refuseLogprobs()
-	case s.topLogprobs.asked():
+	case s.wantLogprobs && !g.isVLLM():
+		return errLogprobs
+	case !s.wantLogprobs && s.topLogprobs.asked():
 		return refuse("`top_logprobs` can only be used when `logprobs` is True")
 	}
 	if err := tools.check(); err != nil {

@@ -55,7 +55,7 @@ type Config struct {
 var tensors = []string{
 	"text_input", "stream", "max_tokens", "stop_words", "top_p", "frequency_penalty", "presence_penalty", "temperature", "seed",
 	"exclude_input_in_output", "sampling_parameters", "return_logprobs", "return_num_input_tokens", "return_num_output_tokens",
-	"embedding_request", "text_output", "num_input_tokens", "num_output_tokens",
+	"embedding_request", "text_output", "logprobs", "num_input_tokens", "num_output_tokens",
 }
 
 // Validate names the first field that cannot be used.

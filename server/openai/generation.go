@@ -53,7 +53,12 @@ func (h *endpoints) serveGeneration(w *http1.Reply, r *http1.Request, chat bool)
 		return err
 	}
 	defer g.charge.Give(memory.JSON, size)
-	whole := g.appendWhole(nil, first, text)
+	logprobs, taken, err := g.logprobs(first)
+	if err != nil {
+		return err
+	}
+	defer g.charge.Give(memory.JSON, taken)
+	whole := g.appendWhole(nil, first, text, logprobs)
 	t.Stamp(trace.HTTPSendStart)
 	w.Send(http.StatusOK, whole)
 	t.Stamp(trace.HTTPSendEnd)
@@ -183,8 +188,14 @@ func (s *stream) send(list []*infer.Response) (wrong error) {
 			s.flush()
 			return err
 		}
-		s.b = s.g.appendChunk(s.b, text, r.Final)
-		s.g.charge.Give(memory.JSON, size)
+		logprobs, taken, err := s.g.logprobs(r)
+		if err != nil {
+			s.g.charge.Give(memory.JSON, size)
+			s.flush()
+			return err
+		}
+		s.b = s.g.appendChunk(s.b, text, logprobs, r.Final)
+		s.g.charge.Give(memory.JSON, size+taken)
 		s.ended = r.Final
 		list[i] = nil
 		r.Release()
@@ -237,7 +248,7 @@ func (s *stream) flush() {
 func (s *stream) end() {
 	s.begin()
 	if !s.ended {
-		s.b = s.g.appendChunk(s.b, nil, true)
+		s.b = s.g.appendChunk(s.b, nil, nil, true)
 	}
 	if s.g.includeUsage && s.counted {
 		s.b = s.g.appendUsageChunk(s.b, s.promptTokens, s.outputTokens)
@@ -255,16 +266,17 @@ func (s *stream) fail(err error) {
 }
 
 // appendWhole appends the reply to a request that is not streamed.
-func (g *generation) appendWhole(b []byte, r *infer.Response, text []byte) []byte {
+func (g *generation) appendWhole(b []byte, r *infer.Response, text, logprobs []byte) []byte {
 	b = g.appendStart(b)
 	if g.chat {
 		b = append(b, `{"finish_reason":"stop","index":0,"message":{"content":`...)
 		b = appendContent(b, text)
-		b = append(b, `,"tool_calls":null,"role":"assistant","function_call":null},"logprobs":null}`...)
+		b = append(b, `,"tool_calls":null,"role":"assistant","function_call":null},`...)
+		b = append(appendLogprobs(b, logprobs), '}')
 		b = g.appendRest(b, "chat.completion")
 	} else {
-		b = append(b, `{"finish_reason":"stop","index":0,"logprobs":null,"text":`...)
-		b = append(appendContent(b, text), '}')
+		b = appendLogprobs(append(b, `{"finish_reason":"stop","index":0,`...), logprobs)
+		b = append(appendContent(append(b, `,"text":`...), text), '}')
 		b = g.appendRest(b, "text_completion")
 	}
 	in, counted := g.count(r, "num_input_tokens")
@@ -297,7 +309,7 @@ func appendUsage(b []byte, in, out int64) []byte {
 }
 
 // appendChunk appends the event of a piece of the text. The last one says why it ends.
-func (g *generation) appendChunk(b, text []byte, last bool) []byte {
+func (g *generation) appendChunk(b, text, logprobs []byte, last bool) []byte {
 	reason := "null"
 	if last {
 		reason = `"stop"`
@@ -305,11 +317,13 @@ func (g *generation) appendChunk(b, text []byte, last bool) []byte {
 	b = g.appendStart(append(b, "data: "...))
 	if g.chat {
 		b = appendContent(append(b, `{"delta":{"content":`...), text)
-		b = append(b, `,"function_call":null,"role":null},"logprobs":null,"finish_reason":`...)
+		b = appendLogprobs(append(b, `,"function_call":null,"role":null},`...), logprobs)
+		b = append(b, `,"finish_reason":`...)
 		b = append(append(b, reason...), `,"index":0}`...)
 	} else {
 		b = append(append(b, `{"finish_reason":`...), reason...)
-		b = appendContent(append(b, `,"index":0,"logprobs":null,"text":`...), text)
+		b = appendLogprobs(append(b, `,"index":0,`...), logprobs)
+		b = appendContent(append(b, `,"text":`...), text)
 		b = append(b, '}')
 	}
 	return append(g.appendRest(b, g.chunkObject()), "null}\n\n"...)

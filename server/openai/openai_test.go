@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -285,5 +287,63 @@ func TestFloatsArePrintedAsInPython(t *testing.T) {
 		if got := pythonFloat(f); got != want {
 			t.Errorf("%g: got %s, want %s", f, got, want)
 		}
+	}
+}
+
+// probable is a model of vLLM's form that answers with two pieces of a text and what is known
+// of their tokens.
+func probable(_ context.Context, q *infer.Request, send infer.Sender) error {
+	pieces := []struct{ text, logprobs string }{
+		{"\u00e9 b", `[{"7": {"logprob": -0.5, "rank": 2, "decoded_token": "x"}, "8": {"logprob": -0.25, "rank": 1, "decoded_token": "\u00e9"}}, ` +
+			`{"9": {"logprob": -1e-3, "rank": 1, "decoded_token": " b"}}]`},
+		{"c", `[{"10": {"logprob": -2, "rank": 1, "decoded_token": "c"}}]`},
+	}
+	if !strings.Contains(textOf(q.Input("sampling_parameters").Data), `"logprobs": `) {
+		pieces[0].logprobs = "null"
+	}
+	if q.Input("stream").Data[0] == 0 {
+		pieces = pieces[:1]
+	}
+	if strings.HasPrefix(textOf(q.Input("text_input").Data), "broken") {
+		pieces[0].logprobs = `[{"7":{}}]`
+	}
+	for _, p := range pieces {
+		send(&infer.Response{Outputs: []infer.Tensor{bytesTensor("text_output", p.text), bytesTensor("logprobs", p.logprobs)}})
+	}
+	send(&infer.Response{Empty: true, Final: true})
+	return nil
+}
+
+func TestLogprobsHaveTheFormOfTriton(t *testing.T) {
+	inputs := []string{"text_input", "stream:BOOL", "sampling_parameters", "return_logprobs:BOOL"}
+	tokenizer := filepath.Join(t.TempDir(), "tokenizer_config.json")
+	if err := os.WriteFile(tokenizer, []byte(`{"chat_template":"{{ messages[0].content }}"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, Config{Tokenizer: tokenizer}, textModel("m", "vllm", probable, inputs...), textModel("less", "vllm", probable, inputs[:3]...))
+	const first = `{"text_offset":[0,1],"token_logprobs":[-0.25,-1e-3],"tokens":["` + "\u00e9" + `"," b"],"top_logprobs":[{"x":-0.5,"` + "\u00e9" + `":-0.25},{" b":-1e-3}]}`
+	for _, tt := range []struct{ path, body, want string }{
+		{"/v1/completions", `{"model":"m","prompt":"p","logprobs":2}`, `200 {"id":"ID","choices":[{"finish_reason":"stop","index":0,"logprobs":` + first + `,"text":`},
+		{"/v1/completions", `{"model":"m","prompt":"p"}`, `200 {"id":"ID","choices":[{"finish_reason":"stop","index":0,"logprobs":null,"text":`},
+		{"/v1/completions", `{"model":"m","prompt":"p","logprobs":0}`, `200 {"id":"ID","choices":[{"finish_reason":"stop","index":0,"logprobs":null,"text":`},
+		{"/v1/completions", `{"model":"m","prompt":"broken","logprobs":2}`, `500 {"detail":"the model's logprobs cannot be read: a token has no logprob"`},
+		{"/v1/completions", `{"model":"less","prompt":"p","logprobs":2}`, `400 {"detail":"Model 'less' has no inputs 'return_logprobs' and 'sampling_parameters' for logprobs"`},
+		{"/v1/completions", `{"model":"m","prompt":"p","logprobs":6}`, `422 {"detail":[{"type":"less_than_equal"`},
+		{"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"p"}],"top_logprobs":2}`, "400 {\"detail\":\"`top_logprobs` can only be used when `logprobs` is True\""},
+		{
+			"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"p"}],"logprobs":true,"top_logprobs":2}`,
+			`200 {"id":"ID","choices":[{"finish_reason":"stop","index":0,"message":{"content":"` + "\u00e9" + ` b","tool_calls":null,"role":"assistant","function_call":null},` +
+				`"logprobs":{"content":[{"token":"` + "\u00e9" + `","logprob":-0.25,"bytes":[195,169],"top_logprobs":[{"token":"x","logprob":-0.5,"bytes":[120]},` +
+				`{"token":"` + "\u00e9" + `","logprob":-0.25,"bytes":[195,169]}]},{"token":" b","logprob":-1e-3,"bytes":[32,98],"top_logprobs":[{"token":" b","logprob":-1e-3,"bytes":[32,98]}]}]}}],`,
+		},
+	} {
+		if got := s.post(tt.path, tt.body); !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s: got\n %s, want\n %s", tt.body, got, tt.want)
+		}
+	}
+	got := s.post("/v1/completions", `{"model":"m","prompt":"p","logprobs":1,"stream":true}`)
+	second := `{"text_offset":[3],"token_logprobs":[-2],"tokens":["c"],"top_logprobs":[{"c":-2}]}`
+	if !strings.Contains(got, `"logprobs":`+first) || !strings.Contains(got, `"logprobs":`+second) || !strings.HasSuffix(got, "data: [DONE]\n\n") {
+		t.Errorf("got\n%s", got)
 	}
 }

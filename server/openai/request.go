@@ -20,6 +20,8 @@ type generation struct {
 	chat         bool
 	stream       bool
 	includeUsage bool
+	wantLogprobs bool
+	offset       int64 // characters of the tokens of earlier chunks
 	id           string
 	created      int64 // seconds since 1970
 }
@@ -169,12 +171,21 @@ func (g *generation) readSampling(f *fields, s *sampling) {
 		}
 		f.bool("logprobs", &s.wantLogprobs)
 		f.int("top_logprobs", &s.topLogprobs, 0, 20)
+		if s.wantLogprobs {
+			s.logprobs = whole(1)
+			if s.topLogprobs.set && s.topLogprobs.i > 0 {
+				s.logprobs = s.topLogprobs
+			}
+		}
 		return
 	}
 	f.int("best_of", &s.bestOf, 0, 20)
 	s.echoGiven = f.bool("echo", &s.echo)
 	f.int("logprobs", &s.logprobs, 0, 5)
 	s.wantLogprobs = s.logprobs.set && s.logprobs.i > 0
+	if !s.wantLogprobs {
+		s.logprobs.set = false
+	}
 }
 
 func (f *fields) checkPrompt(v jsontext.Value) {
@@ -194,14 +205,6 @@ var (
 
 // isVLLM reports whether the model's backend is vllm, whatever the form of its requests.
 func (g *generation) isVLLM() bool { return g.info.Config.GetBackend() == FormatVLLM }
-
-// refuseLogprobs says why there are no probabilities of tokens.
-func (g *generation) refuseLogprobs() error {
-	if g.isVLLM() {
-		return refuse("logprobs are not supported")
-	}
-	return errLogprobs
-}
 
 func oneChoice(n number) error {
 	if n.set && n.i > 1 {
@@ -235,8 +238,8 @@ func (g *generation) checkCompletion(s *sampling, suffix, bias, options bool, pr
 		return refuse("Received best_of=%d, but only single choice (best_of=1) is currently supported", s.bestOf.i)
 	case bias:
 		return refuse("logit bias is not supported")
-	case s.wantLogprobs:
-		return g.refuseLogprobs()
+	case s.wantLogprobs && !g.isVLLM():
+		return errLogprobs
 	case options && !g.stream:
 		return errOptions
 	}

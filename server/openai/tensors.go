@@ -82,10 +82,14 @@ func (g *generation) addVLLM(s *sampling) error {
 	if err := g.addNumber(g.echoInput(), flag(!s.echo)); err != nil {
 		return err
 	}
-	if err := g.addNumber(g.input("return_logprobs"), flag(false)); err != nil {
+	in := g.input("sampling_parameters")
+	probabilities := g.input("return_logprobs")
+	if g.wantLogprobs = s.wantLogprobs; g.wantLogprobs && (in == nil || probabilities == nil) {
+		return g.notText("has no inputs '" + g.h.cfg.tensor("return_logprobs") + "' and '" + g.h.cfg.tensor("sampling_parameters") + "' for logprobs")
+	}
+	if err := g.addNumber(probabilities, flag(g.wantLogprobs)); err != nil {
 		return err
 	}
-	in := g.input("sampling_parameters")
 	if in == nil {
 		return g.refuseAsked(s)
 	}
@@ -191,6 +195,7 @@ func (s *sampling) appendParameters(b []byte) []byte {
 	put("temperature", s.temperature)
 	put("top_p", s.topP)
 	put("max_tokens", s.maxTokens)
+	put("logprobs", s.logprobs)
 	return append(b, '}')
 }
 
