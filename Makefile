@@ -98,11 +98,12 @@ soak: build venvs ## good and hostile clients at once for SOAKTIME (20m), with l
 	$(GO) run ./bench/soak -time $(SOAKTIME)
 
 .PHONY: bench
-bench: build venvs ## round trips to a stub, the front ends, batches, each beside its floor; starts; what scheduling costs
+bench: build venvs ## round trips to a stub, the front ends, batches, each beside its floor; starts; unpacking beside tar; what scheduling costs
 	$(GO) run ./bench/roundtrip
 	$(GO) run ./bench/frontends
 	$(GO) run ./bench/stacked
 	$(GO) run ./bench/starts
+	$(GO) run ./bench/environments
 	$(GO) test -run '^$$' -bench 'Clients|Dynamic2ms|Sequences' -benchtime $(BENCHTIME) ./scheduler ./scheduler/sequence
 
 .PHONY: benchmarks

@@ -172,6 +172,22 @@ func TestWhatFollowsTheEnd(t *testing.T) {
 	}
 }
 
+// TestNamesAreNoFormat: the first bytes of a bare archive are a name.
+func TestNamesAreNoFormat(t *testing.T) {
+	for _, name := range []string{"BZh9", "\x28\xb5\x2f\xfd", "PK\x03\x04"} {
+		p := newPlace(t)
+		e := entry{tar.Header{Format: tar.FormatGNU, Typeflag: tar.TypeReg, Name: name}, "x"}
+		_, err := p.unpack(t, pack(t, e), Options{})
+		if strings.ContainsAny(name, "\x03") {
+			if err == nil || !strings.Contains(err.Error(), "control character") {
+				t.Errorf("%q: got error %v, want one about its name", name, err)
+			}
+		} else if err != nil {
+			t.Errorf("%q: got error %v, want none", name, err)
+		}
+	}
+}
+
 // TestBombsAreRefused: ten gigabytes of zeros in a few hundred kilobytes end soon, and
 // take no memory.
 func TestBombsAreRefused(t *testing.T) {

@@ -24,21 +24,21 @@ const blockSize = 512 // of tar
 // format is one of the five kinds of archives.
 type format struct {
 	name       string // as in Summary
-	compressed string // by what, "" if it is not
 	begins     func(head []byte) bool
-	decompress func(in *bufio.Reader) (io.Reader, error)
+	decompress func(in *bufio.Reader) (io.Reader, error) // nil for a bare archive
 }
 
-// formats are tried in this order.
+// formats are tried in this order: the sum in a header of tar says more than the first
+// bytes, which may be a name.
 var formats = []format{
-	{"tar.gz", "gzip", magic("\x1f\x8b"), func(in *bufio.Reader) (io.Reader, error) { return &members{in: in}, nil }},
-	{"tar.zst", "zstd", beginsZstd, func(in *bufio.Reader) (io.Reader, error) {
+	{"tar", beginsTar, nil},
+	{"tar.gz", magic("\x1f\x8b"), func(in *bufio.Reader) (io.Reader, error) { return &members{in: in}, nil }},
+	{"tar.zst", beginsZstd, func(in *bufio.Reader) (io.Reader, error) {
 		// With a concurrency of one it decodes in the goroutine that reads, behind its boundary.
 		return zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow))
 	}},
-	{"tar.bz2", "bzip2", magic("BZh"), func(in *bufio.Reader) (io.Reader, error) { return bzip2.NewReader(in), nil }},
-	{"tar.xz", "xz", magic("\xfd7zXZ\x00"), func(in *bufio.Reader) (io.Reader, error) { return xz.NewReader(in, xzWindow) }},
-	{"tar", "", beginsTar, nil},
+	{"tar.bz2", magic("BZh"), func(in *bufio.Reader) (io.Reader, error) { return bzip2.NewReader(in), nil }},
+	{"tar.xz", magic("\xfd7zXZ\x00"), func(in *bufio.Reader) (io.Reader, error) { return xz.NewReader(in, xzWindow) }},
 }
 
 // recognise looks at the first bytes of an archive.

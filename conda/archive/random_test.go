@@ -198,7 +198,7 @@ func TestRandomEntriesStayInside(t *testing.T) {
 	made, refused, late := 0, 0, 0
 	seeds := uint64(400)
 	if testkit.Long() {
-		seeds = 20_000
+		seeds = 5_000
 	}
 	for seed := range seeds {
 		random := rand.New(rand.NewPCG(seed, 7))

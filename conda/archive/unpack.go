@@ -130,8 +130,7 @@ func (s *sourceReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lazyReader opens a decompressor in the goroutine that reads from it, and closes it
-// after its last byte.
+// lazyReader opens a decompressor in the goroutine that reads from it, as opening reads.
 type lazyReader struct {
 	in   *bufio.Reader
 	open func(*bufio.Reader) (io.Reader, error)

@@ -63,7 +63,7 @@ type writers struct {
 
 func startWriters(ctx context.Context, fail context.CancelCauseFunc, log zerolog.Logger, progress *Progress) *writers {
 	n := max(2, min(runtime.GOMAXPROCS(0), mostWriter))
-	batches := 2*n + 2
+	batches := n + 4 // one for each writer, and some that wait: all of them hold files open
 	w := &writers{ctx: ctx, fail: fail, progress: progress, queue: make(chan *batch, batches), free: make(chan *batch, batches)}
 	for range batches {
 		w.free <- &batch{}
