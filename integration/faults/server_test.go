@@ -83,6 +83,12 @@ func freePort(t *testing.T) string {
 // launch starts a server whose listed calls can fail; at first those of faults do.
 func launch(t *testing.T, calls []string, faults ...fault) *server {
 	t.Helper()
+	return launchWith(t, nil, calls, faults...)
+}
+
+// launchWith is launch of a server with more flags.
+func launchWith(t *testing.T, flags, calls []string, faults ...fault) *server {
+	t.Helper()
 	binary, err := buildServer()
 	if err != nil {
 		t.Fatal(err)
@@ -95,6 +101,7 @@ func launch(t *testing.T, calls []string, faults ...fault) *server {
 	arguments = append(arguments, "--", binary, "--model-repository=testdata/models", "--model-control-mode=explicit", "--load-model=m",
 		"--http-address=127.0.0.1", "--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1", "--http-port="+web, "--grpc-port="+rpc, "--metrics-port="+metrics,
 		"--exit-timeout-secs=10", "--backend-config=python,python-executable="+python.Path)
+	arguments = append(arguments, flags...)
 	first, err := json.Marshal(faults)
 	if err != nil {
 		t.Fatal(err)

@@ -22,12 +22,14 @@ NUMBERS = {
         "sendmsg": 46, "recvmsg": 47, "socketpair": 53, "setsockopt": 54, "setpgid": 109, "prctl": 157, "sched_setaffinity": 203,
         "waitid": 247, "epoll_ctl": 233, "openat": 257, "newfstatat": 262, "fallocate": 285, "accept4": 288, "dup3": 292,
         "memfd_create": 319, "pidfd_open": 434, "getdents64": 217, "pidfd_getfd": 438, "seccomp": 317,
+        "fstat": 5, "pread64": 17,
     },
     "aarch64": {
         "mmap": 222, "pipe2": 59, "clone": 220, "execve": 221, "kill": 129, "fcntl": 25, "ftruncate": 46, "fchmod": 52, "wait4": 260,
         "sendmsg": 211, "recvmsg": 212, "socketpair": 199, "setsockopt": 208, "setpgid": 154, "prctl": 167, "sched_setaffinity": 122,
         "waitid": 95, "epoll_ctl": 21, "openat": 56, "newfstatat": 79, "fallocate": 47, "accept4": 242, "dup3": 24,
         "memfd_create": 279, "pidfd_open": 434, "getdents64": 61, "pidfd_getfd": 438, "seccomp": 277,
+        "fstat": 80, "pread64": 67,
     },
 }
 PR_SET_NO_NEW_PRIVS = 38
