@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -29,10 +30,14 @@ func TestScribblingStubsAnswerAndAreReplaced(t *testing.T) {
 				// It may have said that a request stays open, and then not answer it.
 				m.killAfter = time.Second
 				lost := r.counts.of(&r.counts.lost)
+				out := r.in(t).region(0o600)
 				for ; seed < requests && r.counts.of(&r.counts.lost) < lost+4; seed++ {
 					size := []int{4, 5000, 200_000}[seed%3]
 					request := &infer.Request{
 						ID: fmt.Sprint(seed), Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, pattern(size, seed))},
+					}
+					if m.model.(backend.Mapper).Writes(&infer.Place{Output: "OUT0", Memory: out}) {
+						request.Places = []infer.Place{{Output: "OUT0", Memory: out}}
 					}
 					responses, _ := m.infer(request)
 					readAll(responses[0])
@@ -44,6 +49,10 @@ func TestScribblingStubsAnswerAndAreReplaced(t *testing.T) {
 				}
 				m.wantGoodAtLast()
 				m.close()
+				if n := out.refs.Load(); n != 1 {
+					t.Errorf("the place of outputs has %d references, want one", n)
+				}
+				out.Release()
 			}
 			rules := r.counts.brokenRules()
 			t.Logf("%d stubs were lost, rules broken: %v", r.counts.of(&r.counts.lost), rules)

@@ -35,6 +35,7 @@ type goStub struct {
 	down, up         []byte
 	downBell, upBell *os.File
 	life             uint32
+	region           uint32 // number of the last that was to be mapped for outputs
 	head, tail       uint64
 	barrier          atomic.Uint64 // its addition orders what is before and behind it
 }
@@ -64,6 +65,11 @@ func runGoStub() {
 			behaviour = s.initialize(f)
 		case ipc.ReadyQuestion:
 			s.sendMap(ipc.ReadyAnswer, f.ID, map[string]any{"ready": behaviour != "unready", "error": ""})
+		case ipc.Map: // which it says that it has done
+			if f.Body[16] == 1 {
+				s.region = uint32(f.ID)
+			}
+			s.send(ipc.Mapped, f.ID, make([]byte, ipc.MappedSize))
 		case ipc.Execute:
 			executions++
 			s.execute(f, behaviour, executions)
@@ -123,6 +129,11 @@ func (s *goStub) execute(f ipc.Frame, behaviour string, executions int) {
 		body = append(body, make([]byte, ipc.AlignInline(len(body))-len(body))...)
 		d := ipc.Descriptor{
 			Name: 1, Type: uint8(infer.Uint8), Region: ipc.InFrame, Offset: uint64(ipc.HeaderSize + len(body)), Length: 4, Shape: []int64{1, 4},
+		}
+		if behaviour == "claims" && s.region != 0 {
+			// It has written nothing, and every other time it means another range.
+			d.Region, d.Mapping, d.Offset = ipc.InClient, s.region, uint64(1-executions%2)
+			d.Length, d.Shape = regionSize, []int64{1, regionSize}
 		}
 		d.Put(body[at[i]:])
 		body = append(body, byte(executions), byte(requests), 0, 0)

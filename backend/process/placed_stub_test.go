@@ -269,3 +269,48 @@ func TestWhatIsNotWritten(t *testing.T) {
 	response.Release()
 	good.Release()
 }
+
+// TestStubsThatClaimOutputs: a stub that says that it has written what it has not harms nobody but
+// its own clients, and one that says so of memory where its client wants nothing breaks the protocol.
+func TestStubsThatClaimOutputs(t *testing.T) {
+	r := newRigWith(t, "", nil)
+	r.host = &callHost{}
+	m, err := r.openProgram("claims")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := r.region(0o600)
+	m.writes(out)
+	response := m.put(out, "")
+	if response.Err != nil || !response.Outputs[0].InPlace() || response.Outputs[0].Size() != regionSize {
+		t.Errorf("got response %+v, want an output in its place", response)
+	}
+	if copied, memory, err := response.Outputs[0].Memory.(infer.Foreign).Copy(); err != nil || len(copied) != regionSize || copied[0] != 1 {
+		t.Errorf("what lies in the place is %d bytes (%v), want %d", len(copied), err, regionSize)
+	} else {
+		memory.Release()
+	}
+	response.Release()
+	out.wantAll(1)
+	unhealthy := func(response *infer.Response) {
+		t.Helper()
+		if response.Err == nil || response.Err.Error() != "Stub process 'go_0_0' is not healthy." {
+			t.Errorf("got response %+v, want that the stub is not healthy", response)
+		}
+	}
+	unhealthy(m.put(out, "")) // another range
+	m.writes(out)
+	request := r.ones(out, "")
+	request.Places = nil
+	responses, _ := m.infer(request)
+	releaseInputs(request)
+	unhealthy(responses[0]) // not wanted at all
+	m.wantBytes(1, "\x01\x01\x00\x00")
+	if rules := r.counts.brokenRules(); rules["descriptor"] != 2 || len(rules) != 1 {
+		t.Errorf("rules broken are %v, want that of descriptors twice", rules)
+	}
+	if !out.shared.Trusted() || out.refs.Load() != 1 {
+		t.Errorf("the region is trusted: %v, with %d references; want true and one", out.shared.Trusted(), out.refs.Load())
+	}
+	out.Release()
+}

@@ -275,3 +275,42 @@ func TestStreamsThatEndLeaveNoRegion(t *testing.T) {
 		return err == nil
 	})
 }
+
+// TestOutputsInTheirPlaces: of an output that the backend has put where the client wants it the
+// reply says what it is, and the region is left alone and let go.
+func TestOutputsInTheirPlaces(t *testing.T) {
+	m := servertest.NewModel("puts", 0, "INPUT0 INT32 -1", "OUTPUT0 UINT8 -1")
+	m.Infer = servertest.PutInPlace(100_000)
+	s, path := registered(t, servertest.NewCore(m))
+	request := placed("puts", 2, 40, 300_000, 200_000)
+	want := &kserve.ModelInferResponse{ModelName: "puts", ModelVersion: "1", RawOutputContents: [][]byte{{}},
+		Outputs: []*kserve.ModelInferResponse_InferOutputTensor{{Name: "OUTPUT0", Datatype: "UINT8", Shape: []int64{100_000}}}}
+	got, err := s.client.ModelInfer(rpcContext(t), request)
+	if err != nil || !proto.Equal(got, want) {
+		t.Errorf("got %v and error %v, want %v", got, err, want)
+	}
+	check := func() {
+		t.Helper()
+		data := lies(t, path, 0, servertest.RegionBytes)
+		if data[299_999] != 0 || data[300_000] != 7 || data[399_999] != 7 || data[400_000] != 0 {
+			t.Error("the region has other bytes than the backend has put there")
+		}
+	}
+	check()
+	stream := s.open(t, rpcContext(t))
+	sendAll(t, stream, withID(request, "a"))
+	if got, want := receive(t, stream), "puts/1 a true 0"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	check()
+	if _, err := s.client.SystemSharedMemoryUnregister(rpcContext(t), &kserve.SystemSharedMemoryUnregisterRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, servertest.Patience, func() bool {
+		maps, err := os.ReadFile("/proc/self/maps")
+		return err == nil && !bytes.Contains(maps, []byte(path))
+	})
+	if got, end := receiveAll(t, stream); len(got) > 0 || !errors.Is(end, io.EOF) {
+		t.Errorf("got %q and %v, want the end", got, end)
+	}
+}

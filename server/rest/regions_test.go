@@ -241,3 +241,34 @@ func TestRegionsInUseOutliveTheirNames(t *testing.T) {
 		t.Errorf("the output is not in the region (%v)", err)
 	}
 }
+
+// TestOutputsInTheirPlaces: of an output that the backend has put where the client wants it the
+// reply says what it is, and the region is left alone and let go.
+func TestOutputsInTheirPlaces(t *testing.T) {
+	var path string
+	m := servertest.NewModel("puts", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	m.Infer = servertest.PutInPlace(100_000)
+	s := startHTTP(t, Config{}, servertest.NewCore(m), withRegions(t, &path))
+	for range 2 {
+		if got := s.do(t, "POST", "/v2/systemsharedmemory/region/r/register", `{"key":"client","byte_size":1048576}`); got.status != 200 {
+			t.Fatal(got)
+		}
+		const body = `{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[1],"data":[1]}],"outputs":[{"name":"OUTPUT0","parameters":` +
+			`{"shared_memory_region":"r","shared_memory_offset":10,"shared_memory_byte_size":200000}}]}`
+		want := `200 application/json {"model_name":"puts","model_version":"1","outputs":[{"name":"OUTPUT0","datatype":"UINT8","shape":[100000]}]}`
+		if got := s.infer(t, "puts", body, "").String(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil || data[9] != 0 || data[10] != 7 || data[100_009] != 7 || data[100_010] != 0 {
+			t.Errorf("the region has other bytes than the backend has put there (%v)", err)
+		}
+		if got := s.do(t, "POST", "/v2/systemsharedmemory/region/r/unregister", ""); got.status != 200 {
+			t.Fatal(got)
+		}
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil || strings.Contains(string(maps), path) {
+		t.Errorf("the region is still mapped (%v)", err)
+	}
+}

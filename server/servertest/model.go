@@ -1,6 +1,7 @@
 package servertest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server/regions"
 )
 
 // Model answers inferences. The default sends back each INPUTn as OUTPUTn.
@@ -72,6 +74,24 @@ func (m *Model) Echo(_ context.Context, req *infer.Request, send infer.Sender) e
 	}
 	send(r)
 	return nil
+}
+
+// PutInPlace is an Infer that puts n bytes of 7 where OUTPUT0 is wanted, as a backend may, and
+// sends the output without them.
+func PutInPlace(n int64) func(context.Context, *infer.Request, infer.Sender) error {
+	return func(_ context.Context, req *infer.Request, send infer.Sender) error {
+		if len(req.Places) != 1 || req.Places[0].Output != "OUTPUT0" {
+			return infer.Errorf(infer.Internal, "got places %v, want one of OUTPUT0", req.Places)
+		}
+		place := req.Places[0].Memory.(*regions.Slice)
+		if err := place.Write("OUTPUT0", bytes.Repeat([]byte{7}, int(n))); err != nil {
+			return err
+		}
+		place.Retain()
+		out := infer.Tensor{Name: "OUTPUT0", DataType: infer.Uint8, Shape: []int64{n}, Memory: &infer.Written{Foreign: place, Bytes: n}}
+		send(&infer.Response{Model: req.Model, Version: 1, ID: req.ID, Final: true, Outputs: []infer.Tensor{out}})
+		return nil
+	}
 }
 
 // ReplacedModel is a model whose labels are others when its first request runs.
