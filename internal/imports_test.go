@@ -121,6 +121,7 @@ var tested = map[string][]string{
 	"backend/python":      {"ipc", "pyutils", "stub"},
 	"models":              {"metrics", "scheduler/ratelimit"},
 	"models/signature":    {"models/config"},
+	"models/version":      {"infer/trace"},
 	"server/rest/body":    {"boundary"},
 	"server/grpc/message": {"kserve"},
 	"scheduler":           {"kserve"},
