@@ -97,17 +97,28 @@ func versionsOf(t *testing.T, python string) (version, numpy string) {
 	return fields[0], fields[1]
 }
 
-// TestModelsOnTheirOwnPythons serves models on the oldest Python with numpy 1, on the newest,
-// and on a relocated one, at once: venvs, an interpreter by its path, an unpacked
-// environment, beside a model on the interpreter of the server.
+// TestModelsOnTheirOwnPythons serves models on the oldest Python with numpy 1 and on the newest,
+// and on the interpreter of the server, at once: a virtual environment and an interpreter by its path.
 func TestModelsOnTheirOwnPythons(t *testing.T) {
-	python := testkit.Python(t)
-	environments := map[string]string{ // by model: what the parameter names
-		"oldest":    testkit.Environment(t, "uv-oldest"),
-		"newest":    filepath.Join(testkit.Environment(t, "uv-newest"), "bin", "python"),
-		"conda":     testkit.Environment(t, "conda"),
-		"python314": testkit.Environment(t, "standalone"),
+	servedAtOnce(t, map[string]string{
+		"oldest": testkit.Environment(t, "uv-oldest"),
+		"newest": filepath.Join(testkit.Environment(t, "uv-newest"), "bin", "python"),
+	})
+}
+
+// TestModelsOnRelocatedPythons does so with interpreters that lie where they were not built: in
+// the layout of conda, and Python 3.14.
+func TestModelsOnRelocatedPythons(t *testing.T) {
+	for _, name := range []string{"conda", "standalone"} {
+		t.Run(name, func(t *testing.T) { servedAtOnce(t, map[string]string{name: testkit.Environment(t, name)}) })
 	}
+}
+
+// servedAtOnce serves a model in each environment, by model what the parameter names, and one
+// on the interpreter of the server.
+func servedAtOnce(t *testing.T, environments map[string]string) {
+	t.Helper()
+	python := testkit.Python(t)
 	pythons := map[string]string{"own": python.Path}
 	files := map[string]string{"own/1/model.py": tellingModel}
 	for model, value := range environments {
@@ -317,5 +328,41 @@ func TestEnvironmentsThatCannotRun(t *testing.T) {
 	s.mustLoad("bare")
 	if got := s.mustAsk("bare").Prefix; got != bare {
 		t.Errorf("sys.prefix is %s, want %s", got, bare)
+	}
+}
+
+// TestRequirementsBecomeTheEnvironment has the environment of a model made from its
+// requirements.txt, once for two models; without the setting the file means nothing.
+func TestRequirementsBecomeTheEnvironment(t *testing.T) {
+	wheels, tools := testkit.Environment(t, "wheels"), testkit.Environment(t, "tools")
+	python := testkit.Python(t)
+	if fit, _ := filepath.Glob(fmt.Sprintf("%s/*-cp3%d-*", wheels, python.Minor)); len(fit) == 0 {
+		t.Skipf("the wheels in %s are for another Python than %v", wheels, python)
+	}
+	root := writeFiles(t, map[string]string{
+		"first/1/model.py": tellingModel, "first/requirements.txt": "# nothing but numpy, which comes by itself\n",
+		"second/1/model.py": tellingModel, "second/requirements.txt": "# nothing but numpy, which comes by itself\n",
+		"plain/1/model.py": tellingModel,
+	})
+	programs := writeFiles(t, map[string]string{"uv.toml": "no-index = true\nfind-links = [\"" + wheels + "\"]\n"})
+	if err := os.Symlink(tools+"/bin/uv", programs+"/uv"); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", programs+":"+os.Getenv("PATH"))
+	t.Setenv("UV_CONFIG_FILE", programs+"/uv.toml")
+	t.Setenv("UV_NO_CACHE", "1")
+	environments := filepath.Join(t.TempDir(), "environments")
+	s := start(t, python.Path, root, cacheFlag(environments), "--backend-config=python,env-build=true", "--log-verbose=1")
+	first, second, plain := s.mustAsk("first").Prefix, s.mustAsk("second").Prefix, s.mustAsk("plain").Prefix
+	if first != second || filepath.Dir(first) != environments || plain == first {
+		t.Errorf("first and second run in %s and %s, want one in %s; plain runs in %s", first, second, environments, plain)
+	}
+	if n := s.printed("Made Python execution env from ", 1); n != 1 {
+		t.Errorf("made %d environments, want 1", n)
+	}
+	s.stop()
+	s = start(t, python.Path, root, cacheFlag(environments))
+	if got := s.mustAsk("first").Prefix; got != plain {
+		t.Errorf("without env-build: first runs in %s, want %s", got, plain)
 	}
 }

@@ -91,7 +91,7 @@ var mayImport = map[string][]string{
 	"backend/process/mapping":     {"ipc", "shm"},
 	"backend/process/output":      {"boundary"},
 	"backend/process/processtest": {"backend/process/frames", "infer", "ipc", "ipc/ipctest", "shm"},
-	"backend/python":              {"backend", "backend/process", "backend/process/launch", "backend/process/output", "boundary", "conda", "conda/archive", "conda/cache", "infer", "kserve", "memory", "shm"},
+	"backend/python":              {"backend", "backend/process", "backend/process/launch", "backend/process/output", "boundary", "conda", "conda/archive", "conda/build", "conda/cache", "infer", "kserve", "memory", "shm"},
 
 	"conda":         {},
 	"conda/archive": {"boundary"},

@@ -36,7 +36,10 @@ type Config struct {
 	// unpack to, 0: as archive.DefaultLimits. Keys env-max-files, env-max-bytes and
 	// env-max-ratio.
 	EnvironmentFiles, EnvironmentBytes, EnvironmentRatio int64
-	// EnvironmentTimeout bounds the unpacking of an environment; 0: no bound. Key
+	// BuildEnvironments makes an environment of what a model's files require, if it names none.
+	// Key env-build.
+	BuildEnvironments bool
+	// EnvironmentTimeout bounds the unpacking or building of an environment; 0: no bound. Key
 	// env-timeout-seconds.
 	EnvironmentTimeout time.Duration
 	// NoTemplate starts every stub as a program of its own instead of forking it
@@ -91,6 +94,11 @@ var settings = []setting{
 	positive("env-max-files", func(c *Config) *int64 { return &c.EnvironmentFiles }),
 	positive("env-max-bytes", func(c *Config) *int64 { return &c.EnvironmentBytes }),
 	positive("env-max-ratio", func(c *Config) *int64 { return &c.EnvironmentRatio }),
+	{"env-build", func(c *Config, text string) error {
+		lower := strings.ToLower(text)
+		c.BuildEnvironments = lower == "true"
+		return refuse(lower != "" && lower != "true" && lower != "false", "env-build is %q, want true or false", text)
+	}},
 	seconds("env-timeout-seconds", func(c *Config) *time.Duration { return &c.EnvironmentTimeout }),
 	{"ipc-spin-us", func(c *Config, text string) error {
 		n, err := whole("ipc-spin-us", text, 0, "off", 100_000)

@@ -45,6 +45,8 @@ func TestParseConfigReadsAndRefusesSettings(t *testing.T) {
 		{"env-max-files", "6", func(c *Config) { c.EnvironmentFiles = 6 }, ""},
 		{"env-max-bytes", "7", func(c *Config) { c.EnvironmentBytes = 7 }, ""},
 		{"env-max-ratio", "8", func(c *Config) { c.EnvironmentRatio = 8 }, ""},
+		{"env-build", "True", func(c *Config) { c.BuildEnvironments = true }, ""},
+		{"env-build", "yes", nil, `env-build is "yes", want true or false`},
 		{"env-timeout-seconds", "0", func(c *Config) { c.EnvironmentTimeout = 0 }, ""},
 		{"execute-timeout-seconds", "1", func(c *Config) { c.ExecuteTimeout = time.Second }, ""},
 		{"initialize-timeout-seconds", "2", func(c *Config) { c.InitializeTimeout = 2 * time.Second }, ""},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nereid-serving/nereid/conda"
 	"github.com/nereid-serving/nereid/conda/archive"
+	"github.com/nereid-serving/nereid/conda/build"
 	"github.com/nereid-serving/nereid/conda/cache"
 	"github.com/nereid-serving/nereid/infer"
 )
@@ -59,7 +60,7 @@ type holding struct {
 
 // take makes what the processes of the model need, which may take minutes, and holds it.
 func (c *code) take(ctx context.Context) (h holding, err error) {
-	if c.place == nil {
+	if c.place == nil && !c.settings.BuildEnvironments {
 		return holding{python: c.backend.hold(c.settings.wish(), nil)}, nil
 	}
 	if limit := c.settings.EnvironmentTimeout; limit > 0 {
@@ -67,30 +68,66 @@ func (c *code) take(ctx context.Context) (h holding, err error) {
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("env-timeout-seconds ran out, which is %s", limit))
 		defer cancel()
 	}
-	place := *c.place
-	if place.Kind == conda.Archive {
-		environments, err := c.backend.environments()
-		if err != nil {
-			return holding{}, err
-		}
-		if h.unpacked, err = environments.Archive(ctx, place.Path); err != nil {
-			return holding{}, withSetting(err)
-		}
-		c.backend.extracted(place.Path, h.unpacked)
+	var place conda.Place
+	switch {
+	case c.place == nil:
+		h.unpacked, err = c.build(ctx)
+	case c.place.Kind == conda.Archive:
+		h.unpacked, err = c.unpack(ctx)
+	default:
+		place = *c.place
+	}
+	if err != nil {
+		return holding{}, err
+	}
+	if h.unpacked != nil {
 		place = conda.Place{Kind: conda.Directory, Path: h.unpacked.Directory}
+	}
+	if place.Path == "" { // nothing is required
+		return holding{python: c.backend.hold(c.settings.wish(), nil)}, nil
 	}
 	inside, err := conda.Inspect(place)
 	if err != nil {
 		h.release(c.backend)
-		return holding{}, fmt.Errorf("execution environment %s: %w", c.place.Path, err)
+		return holding{}, fmt.Errorf("execution environment %s: %w", place.Path, err)
 	}
 	for _, line := range inside.Ignored {
-		c.log.Debug().Msgf("execution environment %s: activate.d sets nothing by %s", c.place.Path, line)
+		c.log.Debug().Msgf("execution environment %s: activate.d sets nothing by %s", place.Path, line)
 	}
 	w := c.settings.wish()
 	w.executable, w.environment = inside.Python, place.Path
 	h.python = c.backend.hold(w, inside)
 	return h, nil
+}
+
+// unpack returns the directory of a packed environment.
+func (c *code) unpack(ctx context.Context) (*cache.Environment, error) {
+	environments, err := c.backend.environments()
+	if err != nil {
+		return nil, err
+	}
+	e, err := environments.Archive(ctx, c.place.Path)
+	if err != nil {
+		return nil, withSetting(err)
+	}
+	c.backend.extracted(c.place.Path, e)
+	return e, nil
+}
+
+// build returns the directory of the environment that the model's files require, nil if they
+// require none.
+func (c *code) build(ctx context.Context) (*cache.Environment, error) {
+	environments, err := c.backend.environments()
+	if err != nil {
+		return nil, err
+	}
+	e, err := build.New(build.Options{
+		Cache: environments, Run: c.backend.supervisor.Children().Run, Python: c.settings.Executable, Variables: os.Environ(), Log: c.log,
+	}).Environment(ctx, c.env.Directory)
+	if e != nil {
+		c.log.Info().Msgf("Using Python execution env %s", e.Directory)
+	}
+	return e, err
 }
 
 // release gives up what is held.

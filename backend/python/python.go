@@ -38,8 +38,8 @@ func (c *Config) wish() wish {
 // python is an interpreter that models use, with its template. It is found when
 // the first of them is started.
 type python struct {
-	backend   *Backend
-	wish      wish
+	backend *Backend
+	wish    wish
 	// environment is nil outside of one; variables are those of its processes, nil: those
 	// of this process.
 	environment *conda.Environment
