@@ -29,7 +29,8 @@
 //
 // # The process around it
 //
-// A Server starts Python processes. It reads no flags, and of the environment PATH and
+// A Server starts Python processes. It reads no flags, and of the environment PATH,
+// LD_LIBRARY_PATH, where it looks for a CUDA driver, and
 // what names the folders for cache and temporary files, in which it keeps the stub's
 // files and uploads; models inherit the rest. It handles no signal but SIGCHLD, and
 // prints to Options.Logger, Stdout and Stderr alone. Three things hold for the whole

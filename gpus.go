@@ -27,6 +27,19 @@ func (s *Server) countDevices(counters *metrics.Registry) {
 // gpus waits for the count and lists the GPUs on which instances may be placed.
 func (s *Server) gpus() []int32 { return s.devices.Usable() }
 
+// processes says what the processes of instances take, with the UUIDs of their GPUs.
+func (s *Server) processes() []metrics.Process {
+	list := s.supervisor.Processes()
+	if name := s.gpuUUID(); name != nil {
+		for i := range list {
+			if one := &list[i]; one.Device > 0 {
+				one.GPU = name(one.Device - 1)
+			}
+		}
+	}
+	return list
+}
+
 // gpuUUID returns what names a GPU by its number, nil without a driver.
 func (s *Server) gpuUUID() func(number int32) string {
 	if s.devices == nil {

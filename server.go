@@ -181,7 +181,7 @@ func (s *Server) makePython(counters *metrics.Registry) (python.Config, backend.
 	if err != nil {
 		return config, brokenBackend{err}
 	}
-	counters.Processes(s.supervisor.Processes)
+	counters.Processes(s.processes)
 	s.python, err = python.New(python.Environment{Supervisor: s.supervisor, Config: config, Files: []fs.FS{stub.Files, pyutils.Files}, Log: s.log})
 	if err != nil {
 		return config, brokenBackend{err}

@@ -173,6 +173,9 @@ func TestMetricsOfDevices(t *testing.T) {
 	if page := s.scrape(); !model.MatchString(page) || !strings.Contains(page, "\nnv_inference_count{model=\"m\",version=\"1\"} 0\n") {
 		t.Errorf("what the GPU executes is not counted for it alone:\n%s", page)
 	}
+	if n := strings.Count(s.scrape(), `nereid_instance_resident_bytes{gpu_uuid="GPU-`); n != 2 {
+		t.Errorf("%d instances on GPUs have the figures of their processes, want 2:\n%s", n, s.scrape())
+	}
 	helpers := s.deviceHelpers()
 	if len(helpers) != 1 {
 		t.Fatalf("got device helpers %v, want one", helpers)

@@ -95,3 +95,20 @@ func TestExecutionsOnGPUsHaveTheirLabel(t *testing.T) {
 		t.Errorf("the metrics of a closed version are shown:\n%s", page)
 	}
 }
+
+// TestInstancesOfOneNameOnSeveralGPUsAreTold: by their GPU, as their names do not tell.
+func TestInstancesOfOneNameOnSeveralGPUsAreTold(t *testing.T) {
+	r := New(Config{})
+	r.Processes(func() []Process {
+		return []Process{
+			{Model: "m", Version: 1, Instance: "m_0", Device: 1, GPU: "GPU-a", CPU: time.Second, Resident: 1},
+			{Model: "m", Version: 1, Instance: "m_0", Device: 2, GPU: "GPU-b", CPU: time.Second, Resident: 2},
+			{Model: "m", Version: 1, Instance: "m_0", Resident: 4},
+		}
+	})
+	contains(t, render(t, r),
+		`nereid_instance_cpu_seconds_total{gpu_uuid="GPU-a",instance_name="m_0",model="m",version="1"} 1`,
+		`nereid_instance_resident_bytes{gpu_uuid="GPU-b",instance_name="m_0",model="m",version="1"} 2`,
+		`nereid_instance_resident_bytes{instance_name="m_0",model="m",version="1"} 4`,
+	)
+}

@@ -19,6 +19,8 @@ type Process struct {
 	Namespace string // shown as a label if there is one
 	Version   int64
 	Instance  string
+	Device    int32         // 1 + the number of its GPU, 0: it has none
+	GPU       string        // its UUID, shown as a label if there is one
 	CPU       time.Duration // of all its threads, since it was started
 	Resident  int64         // bytes, what it shares with others among them
 	Arena     int64         // bytes of shared memory that are real for its outputs
@@ -26,23 +28,6 @@ type Process struct {
 
 // processNames are the families below.
 var processNames = [...]string{"nereid_instance_cpu_seconds_total", "nereid_instance_resident_bytes", "nereid_arena_bytes"}
-
-// processFamilies are descriptions of the families, without the label of a namespace and
-// with it: where equal names may live in several, as the metrics of models.
-type processFamilies struct{ cpu, memory, arenas *prometheus.Desc }
-
-var plainFamilies, namespacedFamilies = newProcessFamilies(), newProcessFamilies("namespace")
-
-func newProcessFamilies(more ...string) processFamilies {
-	version := append([]string{"model", "version"}, more...)
-	// Not "instance", which is Prometheus's own name for what it scrapes.
-	instance := append([]string{"model", "version", "instance_name"}, more...)
-	return processFamilies{
-		prometheus.NewDesc(processNames[0], "CPU time of the process of an instance", instance, nil),
-		prometheus.NewDesc(processNames[1], "Resident memory of the process of an instance, what it shares with others among it", instance, nil),
-		prometheus.NewDesc(processNames[2], "Shared memory that is real for outputs of a version's processes", version, nil),
-	}
-}
 
 // processes shows what the processes of instances take.
 type processes struct {
@@ -68,38 +53,47 @@ func (p *processes) Collect(out chan<- prometheus.Metric) {
 // collect adds up what has equal labels: two loads of a version may live at the same
 // time, and the library refuses a series that comes twice.
 func (p *processes) collect(list []Process, out chan<- prometheus.Metric) {
+	// Instances of one group on several GPUs have the same name.
 	type key struct {
-		namespace, model, instance string
-		version                    int64
+		namespace, model, instance, gpu string
+		version                         int64
 	}
 	instances, arenas := make(map[key]Process), make(map[key]int64)
 	for _, one := range list {
-		of := key{one.Namespace, one.Model, one.Instance, one.Version}
+		of := key{one.Namespace, one.Model, one.Instance, one.GPU, one.Version}
 		sum := instances[of]
 		sum.CPU += one.CPU
 		sum.Resident += one.Resident
 		instances[of] = sum
-		of.instance = ""
+		of.instance, of.gpu = "", ""
 		arenas[of] += one.Arena
 	}
 	order := func(a, b key) int {
-		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.model, b.model), cmp.Compare(a.version, b.version), cmp.Compare(a.instance, b.instance))
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.model, b.model), cmp.Compare(a.version, b.version),
+			cmp.Compare(a.instance, b.instance), cmp.Compare(a.gpu, b.gpu))
 	}
-	// labels returns the families of a series, and its labels.
-	labels := func(of key, list ...string) (processFamilies, []string) {
-		if of.namespace == "" {
-			return plainFamilies, list
+	labels := func(of key) prometheus.Labels {
+		labels := prometheus.Labels{"model": of.model, "version": strconv.FormatInt(of.version, 10)}
+		for name, value := range map[string]string{
+			"instance_name": of.instance, // not "instance", which is Prometheus's own name for what it scrapes
+			"namespace":     of.namespace, gpuLabel: of.gpu,
+		} {
+			if value != "" {
+				labels[name] = value
+			}
 		}
-		return namespacedFamilies, append(list, of.namespace)
+		return labels
+	}
+	show := func(name, help string, kind prometheus.ValueType, value float64, labels prometheus.Labels) {
+		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, labels), kind, value)
 	}
 	for _, of := range slices.SortedFunc(maps.Keys(instances), order) {
-		sum := instances[of]
-		families, values := labels(of, of.model, strconv.FormatInt(of.version, 10), of.instance)
-		out <- prometheus.MustNewConstMetric(families.cpu, prometheus.CounterValue, sum.CPU.Seconds(), values...)
-		out <- prometheus.MustNewConstMetric(families.memory, prometheus.GaugeValue, float64(sum.Resident), values...)
+		sum, labels := instances[of], labels(of)
+		show(processNames[0], "CPU time of the process of an instance", prometheus.CounterValue, sum.CPU.Seconds(), labels)
+		show(processNames[1], "Resident memory of the process of an instance, what it shares with others among it",
+			prometheus.GaugeValue, float64(sum.Resident), labels)
 	}
 	for _, of := range slices.SortedFunc(maps.Keys(arenas), order) {
-		families, values := labels(of, of.model, strconv.FormatInt(of.version, 10))
-		out <- prometheus.MustNewConstMetric(families.arenas, prometheus.GaugeValue, float64(arenas[of]), values...)
+		show(processNames[2], "Shared memory that is real for outputs of a version's processes", prometheus.GaugeValue, float64(arenas[of]), labels(of))
 	}
 }

@@ -61,7 +61,8 @@ func (s *Supervisor) present(of *Model) ([]*life, []metrics.Process) {
 		}
 		lives = append(lives, l)
 		list = append(list, metrics.Process{
-			Model: in.model.env.Name, Namespace: in.model.env.Namespace, Version: in.model.env.Version, Instance: in.name, Arena: l.channel.UpBytes(),
+			Model: in.model.env.Name, Namespace: in.model.env.Namespace, Version: in.model.env.Version, Instance: in.name, Device: in.gpu,
+			Arena: l.channel.UpBytes(),
 		})
 	}
 	return lives, list
