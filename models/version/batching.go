@@ -28,7 +28,7 @@ const (
 // final config. An error fails the load; clients see it if it is an *infer.Error.
 type NewStrategy func(config *kserve.ModelConfig) (batching.Strategy, error)
 
-// strategies are those that every server has.
+// strategies are the strategies that every server has.
 var strategies = map[string]NewStrategy{"volume": batching.Volume, "single": batching.Single}
 
 // newBatching is how a version's requests are joined to batches, nil if each is

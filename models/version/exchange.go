@@ -15,8 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
-// Exchange is an exchange of instances of a version that serves: what is new is up and
-// warm, and waits. Its owner calls Commit or Drop once. A nil one does nothing.
+// Exchange is an exchange of instances of a version that serves: the new instances are up and
+// warm, and wait. Its owner calls Commit or Drop once. A nil Exchange does nothing.
 type Exchange struct {
 	before, after  *Version
 	exchanger      backend.Exchanger
@@ -112,7 +112,7 @@ func (v *Version) with(config *kserve.ModelConfig, json []byte, share *ratelimit
 	return &after
 }
 
-// Drop ends what is new, and waits for that. The version serves on as it was.
+// Drop ends the new instances, and waits for that. The version serves on as it was.
 func (e *Exchange) Drop() {
 	if e == nil {
 		return
@@ -125,14 +125,14 @@ func (e *Exchange) Drop() {
 		ends.Go(boundary.Guard(e.before.log, boundary.Models, func() { e.end(ctx, in) }, nil))
 	}
 	ends.Wait()
-	for _, in := range waiting { // among them what has not even come up with the others
+	for _, in := range waiting { // among them instances that have not come up
 		e.forget(in)
 		e.before.barrier.Forget(in)
 	}
 	e.after.share.Release()
 }
 
-// Commit lets what is new take work, and ends the instances that are not wanted any
+// Commit lets the new instances take work, and ends the instances that are not wanted any
 // more as soon as they have nothing to do: idle ones before Commit returns; left are the names
 // of the others.
 func (e *Exchange) Commit() (left []string) {

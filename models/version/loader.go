@@ -32,7 +32,7 @@ type Settings struct {
 	// Backends by the name that a config's backend field gives.
 	Backends map[string]backend.Backend
 	// BackendDirectory is where other backends lie, each in a directory of its name.
-	// One that has a model.py is Python-based: the backend "python" runs it.
+	// A backend that has a model.py is Python-based: the backend "python" runs it.
 	BackendDirectory string
 	// BackendSettings are what the command line sets for a Python-based backend of
 	// that name alone; nil if it sets nothing.
@@ -178,7 +178,7 @@ func (l *Loader) unloading(m backend.Model) (context.Context, context.CancelFunc
 }
 
 // bringUp completes the config of an opened model and starts its instances. After an
-// error, made is what is to be abandoned, perhaps nil.
+// error, made is to be abandoned; it may be nil.
 func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number int64, m backend.Model, made **Version) error {
 	var answer []byte
 	if d.Completes() {

@@ -179,7 +179,7 @@ func (m *multiModel) load(w *http1.Reply, r *http1.Request) {
 	w.Send(http.StatusOK, nil)
 }
 
-// readLoad reads the body of a load; what is absent is empty.
+// readLoad reads the body of a load; absent members are empty.
 func (m *multiModel) readLoad(r *http1.Request) (hash, url string, err error) {
 	err = m.bodies.JSON(r, func(v jsontext.Value, _ *memory.Charge) error {
 		for _, member := range [...]struct {
@@ -262,7 +262,7 @@ func (m *multiModel) invoke(w *http1.Reply, r *http1.Request, hash string) {
 }
 
 // unload serves DELETE /models/<hash>. It waits for the requests inside, and other clients do
-// not wait for it. Of two unloads at once the one that ends first has unloaded the model.
+// not wait for it. Of two unloads at once the first to end has unloaded the model.
 func (m *multiModel) unload(w *http1.Reply, r *http1.Request, hash string) {
 	h := m.find(hash)
 	if h == nil {

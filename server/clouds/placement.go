@@ -51,7 +51,7 @@ func isPlain(part string) bool {
 
 const (
 	configFile = "config.pbtxt"
-	// maxConfigBytes bounds what is read of a configuration, to see whether it is an ensemble's.
+	// maxConfigBytes bounds how much of a configuration is read to see whether it is an ensemble's.
 	maxConfigBytes = 1 << 20
 )
 
@@ -64,7 +64,7 @@ func (m *multiModel) place(path string) placement {
 		return placement{filepath.Join(m.base, hash), "model"}
 	}
 	at := placement{path: path}
-	entries, _ := os.ReadDir(path) // the registration says what is wrong with it
+	entries, _ := os.ReadDir(path) // the registration reports errors
 	for _, e := range entries {
 		inside := filepath.Join(path, e.Name())
 		if info, err := os.Stat(inside); err != nil || !info.IsDir() {

@@ -21,7 +21,7 @@ type VertexConfig struct {
 	// PredictRoute and HealthRoute are regular expressions for whole paths; both are
 	// needed when the front end begins to listen.
 	PredictRoute, HealthRoute string
-	// DefaultModel is the model of predictions; default the only one that is ready.
+	// DefaultModel is the model of predictions; default: the only ready model.
 	DefaultModel string
 	// Exposition renders the metrics; nil: they cannot be asked for.
 	Exposition http.Handler
@@ -62,7 +62,7 @@ func NewVertex(cfg VertexConfig, parts server.Parts, log zerolog.Logger) (*Verte
 	return v, nil
 }
 
-// Listen finds the model of predictions, among those that are loaded by now, and binds the
+// Listen finds the model of predictions among the loaded models, and binds the
 // address.
 func (v *Vertex) Listen() (err error) {
 	if v.cfg.PredictRoute == "" {

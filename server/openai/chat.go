@@ -153,7 +153,7 @@ func (f *fields) checkCalls(list jsontext.Value) {
 	})
 }
 
-// checkChat refuses what is not served, in Triton's order.
+// checkChat refuses unsupported fields of a chat, in Triton's order.
 func (g *generation) checkChat(s *sampling, tools *toolUse, bias, options bool, messages jsontext.Value) error {
 	if g.h.template == nil {
 		return errNoTokenizer

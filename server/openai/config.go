@@ -51,7 +51,7 @@ type Config struct {
 	Exposition http.Handler
 }
 
-// tensors are those that Config.Tensors can rename.
+// tensors are the names that Config.Tensors can replace.
 var tensors = []string{
 	"text_input", "stream", "max_tokens", "stop_words", "top_p", "frequency_penalty", "presence_penalty", "temperature", "seed",
 	"exclude_input_in_output", "sampling_parameters", "return_logprobs", "return_num_input_tokens", "return_num_output_tokens",
@@ -104,7 +104,7 @@ func CheckTensor(role string) error {
 	return nil
 }
 
-// Groups are those that Config.Restricted can name.
+// Groups returns the names that Config.Restricted knows.
 func Groups() []string { return []string{groupInference, groupRepository, groupMetrics, groupHealth} }
 
 // CheckGroup refuses a name that is not a group's, with Triton's text.

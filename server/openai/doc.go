@@ -10,7 +10,7 @@
 // one of package rest.
 //
 // A body is checked in this order: its length, the header of a restricted group, its
-// syntax, its fields, whether the model is known, and what is not served. Errors have the
+// syntax, its fields, whether the model is known, and unsupported fields. Errors have the
 // texts of Triton's front end in "detail" and OpenAI's form in "error".
 //
 // State: a generation is read, executed once, replied, and released. Of the endpoints only

@@ -42,7 +42,7 @@ func (h *endpoints) serveEmbeddings(w *http1.Reply, r *http1.Request) error {
 	if err != nil {
 		return err
 	}
-	const bytesPerByte = 8 // of the vector's text: what is decoded, and the reply
+	const bytesPerByte = 8 // of the vector's text: its numbers, and the reply
 	if err := q.charge.Take(memory.JSON, bytesPerByte*int64(len(text))); err != nil {
 		return err
 	}

@@ -125,7 +125,7 @@ func (e *invalid) append(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendText appends a JSON string; what is not UTF-8 is replaced, since clients decode
+// appendText appends a JSON string; bytes that are no UTF-8 are replaced, since clients decode
 // bodies strictly.
 func appendText(b []byte, s string) []byte {
 	return jsontext.AppendString(b, strings.ToValidUTF8(s, "\ufffd"))

@@ -213,7 +213,7 @@ func oneChoice(n number) error {
 	return nil
 }
 
-// checkCompletion refuses what is not served, in Triton's order.
+// checkCompletion refuses unsupported fields of a completion, in Triton's order.
 func (g *generation) checkCompletion(s *sampling, suffix, bias, options bool, prompt jsontext.Value) error {
 	if suffix {
 		return refuse("suffix is not currently supported")

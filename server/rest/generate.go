@@ -123,7 +123,7 @@ type eventStream struct {
 // send writes responses and releases them.
 func (s *eventStream) send(list []*infer.Response) {
 	defer func() {
-		for _, r := range list { // what a panic has left
+		for _, r := range list { // after a panic
 			if r != nil {
 				r.Release()
 			}

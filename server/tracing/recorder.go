@@ -17,9 +17,9 @@ const maxQueued = 1 << 14
 type sink interface {
 	// keep takes a complete trace.
 	keep(tree *trace.Tree, of *setting)
-	// retire writes what is gathered of a setting that was replaced.
+	// retire writes the gathered traces of a setting that was replaced.
 	retire(*setting)
-	// close writes or sends what is left, as long as ctx allows.
+	// close writes or sends the remaining traces, until ctx ends.
 	close(ctx context.Context) error
 }
 
@@ -42,7 +42,7 @@ type job struct {
 	tree    *trace.Tree
 	of      *setting
 	retired []*setting
-	done    chan struct{} // closed when the job is done; nil if nobody waits
+	done    chan struct{} // closed when the job is done; nil if no caller waits
 }
 
 func newRecorder(s sink, log zerolog.Logger) *recorder {

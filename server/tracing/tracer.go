@@ -292,7 +292,7 @@ func (t *Tracer) change(model string, c *Change) (old []*setting, err error) {
 	return old, nil
 }
 
-// Shown is one setting as clients see it. Those that are not List have one value.
+// Shown is one setting as clients see it. It has one value unless List is true.
 type Shown struct {
 	Key    string
 	Values []string
@@ -322,7 +322,7 @@ func (t *Tracer) Settings(model string) []Shown {
 
 func one(key, value string) Shown { return Shown{Key: key, Values: []string{value}} }
 
-// Close writes what is left, and returns when it is written or sent, or ctx has ended.
+// Close returns when the remaining traces are written or sent, or ctx has ended.
 func (t *Tracer) Close(ctx context.Context) error {
 	if t == nil || t.recorder == nil {
 		return nil

@@ -13,7 +13,7 @@ const (
 	OpenTelemetry Mode = "opentelemetry" // to a collector
 )
 
-// Level is a set of what is recorded.
+// Level is a set of kinds of entries to record.
 type Level uint8
 
 // The levels. Off is none of them.
@@ -51,10 +51,10 @@ func (l Level) Names() []string {
 	return names
 }
 
-// values are a setting's. Those of count are what is left of it.
+// values are the values of a setting; count is the number of traces left.
 type values struct {
 	level     Level
-	rate      uint32 // every rate-th request; 0: those alone that bring a context
+	rate      uint32 // every rate-th request; 0: only requests that bring a context
 	count     int32  // below 0: no limit
 	frequency uint32 // traces in each indexed file; 0: one file
 }

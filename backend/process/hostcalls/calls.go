@@ -19,8 +19,8 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// Limits bound the host calls that one process has in flight: those that take their time,
-// and the bytes of what they brought. 0 is the default of each.
+// Limits bound the host calls that one process has in flight and the bytes that they brought;
+// calls that are answered at once do not count. 0 is the default of each.
 type Limits struct {
 	Most  int   // default 256
 	Bytes int64 // default 128 MiB; a call brings ipc.MaxSpilledBody at most
@@ -67,7 +67,7 @@ func New(config Config) *Calls {
 	return c
 }
 
-// Close gives up what is in flight and waits until nothing is. What the process has
+// Close gives up the calls in flight and waits until there are none. What the process has
 // measured stays among the server's metrics if keep is set. No frame of the process may be
 // handled any more.
 func (c *Calls) Close(keep bool) {

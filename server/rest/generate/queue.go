@@ -74,7 +74,7 @@ func (q *queue) next(space []*infer.Response) (list []*infer.Response, last bool
 	}
 }
 
-// close releases what waits, and has what is added from now on released.
+// close releases the responses that wait. take releases later ones.
 func (q *queue) close() {
 	q.mu.Lock()
 	list := q.waiting
