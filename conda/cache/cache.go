@@ -106,26 +106,29 @@ func (c *Cache) hold(s *store, r *record, l *lock) *Environment {
 	directory := s.directory(r.Name)
 	touch(l)
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if h := c.held[directory]; h != nil {
 		h.users++
-		l.release()
+		defer l.release() // one lock for all users is enough
 	} else {
 		c.held[directory] = &hold{users: 1, lock: l}
 	}
+	c.mu.Unlock()
 	return &Environment{Directory: directory, Digest: r.Digest, release: sync.OnceFunc(func() { c.release(directory) })}
 }
 
 func (c *Cache) release(directory string) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	h := c.held[directory]
-	if h.users--; h.users > 0 {
-		return
+	h.users--
+	last := h.users == 0
+	if last {
+		delete(c.held, directory)
 	}
-	delete(c.held, directory)
-	touch(h.lock)
-	h.lock.release()
+	c.mu.Unlock()
+	if last { // a goroutine that comes now takes a lock of its own
+		touch(h.lock)
+		h.lock.release()
+	}
 }
 
 // touch notes that an environment is used: its lock's file has the time.

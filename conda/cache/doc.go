@@ -12,9 +12,9 @@
 //	records/<key>.json  which environment a digest has; its rename completes the environment
 //	manifests/<name>    each file of it: kind, mode, size, sum
 //	index/<identity>    the digest of an archive by inode, size and times
-//	locks/<name>.env    held shared by who uses the environment, exclusively by who makes or removes it
-//	locks/<key>.source  held exclusively by who unpacks an archive or makes from a key
-//	new/                files that are being written, before their rename
+//	locks/<name>.env    shared: its holders use the environment; exclusive: its holder makes or removes it
+//	locks/<key>.source  exclusive: its holder unpacks an archive, or makes the environment of a key
+//	new/                records, manifests and index entries before their rename
 //
 // States of an environment: in the making (its lock is held exclusively, and no record names it),
 // complete (a record names it), in use (its lock is held shared), removed. A process may be killed at any
@@ -22,9 +22,10 @@
 // an environment is used once, so a program that outlives its server and writes on, such as
 // conda-unpack, writes into a directory that no later environment has.
 //
-// Locks: flocks are between processes and between goroutines alike, as each is taken on a file of its own.
-// A source lock before an environment's lock; an environment's lock is waited for by nobody: it is
-// had at once or the environment is taken for lost. Cache.mu is a leaf, and is not held while the disk is waited for.
+// Locks: a flock excludes other processes and other goroutines alike, as each lock has an open file of its own.
+// A source lock comes before an environment's lock. makers wait for a source lock for as long as their ctx allows;
+// evict takes an environment's lock at once or leaves the environment alone, and acquire tries a few times, since List
+// and evict hold that lock exclusively for a moment. Cache.placing before all of them; Cache.mu is a leaf, and no file is touched under it.
 //
 // Callers: package backend/python and command `nereid env`, from any goroutine. Release comes once for
 // each Environment, Close after all of them.

@@ -48,8 +48,8 @@ func tryLock(path string, how mode, make bool) (*lock, error) {
 			file.Close()
 			return nil, err
 		}
-		// The one that held the lock may have removed the file between our open and our flock: then
-		// this lock excludes nobody, as others open a new file of that name.
+		// The previous holder may have removed the file between this open and this flock. Then this lock
+		// excludes no other process, as others open a new file of that name.
 		if l.named() {
 			return l, nil
 		}
@@ -91,8 +91,8 @@ func (l *lock) release() {
 	}
 }
 
-// remove gives up an exclusive lock and removes its file. It is removed before the lock is free, so that
-// who takes the lock next sees in named that it is not the file's any more.
+// remove gives up an exclusive lock and removes its file. The file is removed while the lock is held, so that
+// named tells the next holder that the path leads elsewhere.
 func (l *lock) remove() {
 	_ = os.Remove(l.path)
 	l.file.Close()

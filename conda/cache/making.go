@@ -129,6 +129,11 @@ func (c *Cache) findTwin(ctx context.Context, src *source) (*Environment, error)
 		if twin == nil {
 			continue
 		}
+		// A cache that came with an image cannot note the identity that the archive has on this machine, and each start would read it anew. Size,
+		// time and both ends, which hold the checksum of a compressed archive, have to do there.
+		if !s.writable && twin.Modified == src.id.modified() {
+			return c.findDigest(ctx, twin.Digest)
+		}
 		steady, err := src.settle(ctx)
 		if err != nil {
 			return nil, err
@@ -207,7 +212,7 @@ func (c *Cache) unpack(ctx context.Context, src *source) (*Environment, error) {
 		return nil, err
 	}
 	c.options.Log.Debug().Msg("Extracting Python execution env " + src.path)
-	r := &record{Source: src.path, Fingerprint: fingerprint}
+	r := &record{Source: src.path, Fingerprint: fingerprint, Modified: src.id.modified()}
 	env, err := c.make(ctx, s, fingerprint, r, func(dir string) error { return c.extract(ctx, src, r, dir) })
 	if err != nil {
 		return nil, fmt.Errorf("unpack %s: %w", src.path, c.roomless(s, err))

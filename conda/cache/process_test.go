@@ -238,8 +238,13 @@ func TestAReadOnlyCacheWorks(t *testing.T) {
 	}
 	folder := openFolder(t)
 	dir, path, other := filepath.Join(folder, "cache"), filepath.Join(folder, "env.tar.gz"), filepath.Join(folder, "other.tar.gz")
-	pack(t, path, aPython("a"))
+	pack(t, path, largeEnvironment(5000))
 	pack(t, other, aPython("b"))
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := info.Size()
 	first := begin(t, role{Directory: dir, Archive: path})
 	made := first.says()
 	first.end()
@@ -247,28 +252,31 @@ func TestAReadOnlyCacheWorks(t *testing.T) {
 		t.Fatalf("chmod: %v: %s", err, out)
 	}
 	asNobody := runAsNobody(t, folder)
-	for name, change := range map[string]func(){
-		"of root": func() {},
-		"of the user, without the right to write": func() {
-			if out, err := exec.Command("sh", "-c", "chown -R 65534 "+dir+"; chmod -R a-w "+dir).CombinedOutput(); err != nil {
-				t.Fatalf("chown: %v: %s", err, out)
+	shell := func(line string) func() {
+		return func() {
+			if out, err := exec.Command("sh", "-ec", line).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v: %s", line, err, out)
 			}
-		},
-		"of root, moved to another device and back": func() {
-			entries, err := filepath.Glob(filepath.Join(dir, indexDir, "*"))
-			if err != nil || len(entries) != 1 {
-				t.Fatalf("index: got %v, %v, want one entry", entries, err)
-			}
-			if err := os.Remove(entries[0]); err != nil { // then the digest is read from the archive
-				t.Fatal(err)
-			}
-		},
+		}
+	}
+	const ends = 2 * fingerprintBytes
+	for _, test := range []struct {
+		name   string
+		change func()
+		reads  int64 // of the archive, about
+	}{
+		{"of root", func() {}, 0},
+		{"of root, and the archive is a copy, as in an image", shell("cp -p " + path + " " + path + ".new && mv " + path + ".new " + path), ends},
+		{"of root, and the archive is touched", shell("touch " + path), ends + size},
+		{"of the user, without the right to write", shell("chown -R 65534 " + dir + " && chmod -R a-w " + dir), ends + size},
 	} {
-		t.Run(name, func(t *testing.T) {
-			change()
+		t.Run(test.name, func(t *testing.T) {
+			test.change()
 			user := begin(t, role{Directory: dir, Archive: path}, asNobody)
 			if said := user.says(); said.Error != "" || said.Directory != made.Directory || said.Unpacked != 0 {
 				t.Errorf("got %+v, want %s as it is", said, made.Directory)
+			} else if said.Read < test.reads || said.Read > test.reads+32<<10 {
+				t.Errorf("got %d bytes read, want some %d", said.Read, test.reads)
 			}
 			user.end()
 			refused := begin(t, role{Directory: dir, Archive: other}, asNobody)

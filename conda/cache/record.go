@@ -16,6 +16,7 @@ type record struct {
 	Digest      string    `json:"digest"`
 	Source      string    `json:"source"`                // path of the archive or key of Build, for people
 	Fingerprint string    `json:"fingerprint,omitempty"` // of the archive
+	Modified    int64     `json:"modified,omitempty"`    // the archive's mtime in seconds, as layers of images keep it
 	Bytes       int64     `json:"bytes"`
 	Files       int64     `json:"files"`
 	Created     time.Time `json:"created"`

@@ -26,8 +26,8 @@ type source struct {
 	print string // see fingerprint
 }
 
-// identity tells one content of a file from another without a look at the content. Nobody but the
-// kernel sets ctime, which each change of the content moves.
+// identity tells one content of a file from another without a look at the content. The kernel alone
+// sets ctime, which each change of the content moves.
 type identity struct {
 	device       uint64
 	inode        uint64
@@ -155,6 +155,9 @@ func (src *source) digest(ctx context.Context, read io.Writer) (string, error) {
 	}
 	return hex.EncodeToString(sum.Sum(nil)), src.unchanged()
 }
+
+// modified is mtime in seconds.
+func (id identity) modified() int64 { return id.mtime / int64(time.Second) }
 
 // errChanged says that an archive was written to while it was read.
 var errChanged = errors.New("the archive changed while it was read: write it under another name and rename it when it is whole")

@@ -105,7 +105,7 @@ func (s *store) sweepIndex(entries []string) {
 	}
 }
 
-// evict removes an environment that nobody uses or makes, and reports whether it did. key is that of its record; empty if
+// evict removes an environment that no process uses or makes, and reports whether it did. key is that of its record; empty if
 // it has none.
 //
 // Ordering: the lock, the record, the rest, the lock's file; acquire looks at them in the other order. The record is off the
@@ -118,7 +118,7 @@ func (s *store) evict(name, key string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// Now nobody makes, uses or removes it. It may have changed since the caller looked.
+	// Now no other process makes, uses or removes it. It may have changed since the caller looked.
 	records, err := s.records()
 	if err != nil {
 		l.release()
