@@ -27,7 +27,7 @@ const (
 	// OurFault: the process trusted what it got no more, or the server had to give
 	// the life up because of a fault of its own.
 	OurFault Cause = "server"
-	// TakenAway: a client truncated its region of shared memory while the process read it.
+	// TakenAway: a client truncated its region of shared memory while the process read or wrote it.
 	TakenAway Cause = "region"
 )
 

@@ -80,7 +80,7 @@ class Target:
         if isinstance(data, DeviceMemory):
             data.copy_to_host(self._address + offset)
         elif data.flags.c_contiguous:  # as bytes, wherever the place begins
-            np.copyto(np.ndarray((data.nbytes,), _BYTE, self._map, offset), data.reshape(-1).view(_BYTE))
+            np.copyto(np.ndarray((data.nbytes,), _BYTE, self._map, offset), np.asarray(data).reshape(-1).view(_BYTE))
         else:
             np.copyto(np.ndarray(data.shape, data.dtype, self._map, offset), data)
 

@@ -90,6 +90,33 @@ class TestWritten:
         np.testing.assert_array_equal(client.bytes[3:160_003].view(np.int32), np.arange(40_000))
         assert client.bytes[160_003] == 2 and (client.bytes[:3] == 2).all()
 
+    @pytest.mark.parametrize(
+        "made",
+        [
+            "pb_utils.Tensor('OUT', np.matrix(np.arange(70_000) % 251, np.uint8))",
+            "pb_utils.Tensor('OUT', (np.arange(140_000) % 251).astype(np.uint8).reshape(2, 70_000)[:1])",
+            "pb_utils.Tensor.from_dlpack('OUT', (np.arange(70_000) % 251).astype(np.uint8))",
+            "pb_utils.Tensor('OUT', np.stack([np.arange(70_000) % 251] * 2, 1).astype(np.uint8)[:, 1])",
+        ],
+    )
+    def test_arrays_of_other_kinds(self, started: Started, client: Client, made: str) -> None:
+        if "dlpack" in made and not hasattr(np.ndarray, "__dlpack__"):
+            pytest.skip("this numpy knows no DLPack")
+        stub = started(model(f"return [pb_utils.InferenceResponse([{made}])]"))
+        assert run(stub, 3, np.arange(3)).region == CLIENT
+        np.testing.assert_array_equal(client.bytes[3:70_003], np.arange(70_000) % 251)
+        assert client.bytes[70_003] == 2
+
+    def test_what_a_tensor_is_sent_again_with(self, started: Started, client: Client) -> None:
+        stub = started(model("""
+            self.kept = getattr(self, "kept", None) or pb_utils.Tensor('OUT', np.zeros(70_000, np.uint8))
+            self.kept.as_numpy()[:] += 1
+            return [pb_utils.InferenceResponse([self.kept])]
+        """))  # fmt: skip
+        for i in (1, 2):
+            assert run(stub, i * SIZE, np.arange(3)).region == CLIENT
+            assert (client.bytes[i * SIZE :][:70_000] == i).all()
+
     def test_a_part_of_an_input(self, started: Started, client: Client) -> None:
         stub = started(
             model(

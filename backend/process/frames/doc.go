@@ -30,7 +30,7 @@
 // Locks: it has none. SetNames, Execute and Response.Send are called under one lock of
 // the caller's, and all methods of a Decoder under the channel's receive lock; Send,
 // Place, Copy and what they return need neither. The locks of loans, pool and arena are
-// taken inside, for a few instructions.
+// taken inside, for a few instructions, and that of what answers Mapped.
 //
 // An input in a client's region that the stub has mapped stays where it is (shared.go): this
 // process does not touch its bytes, and the loan keeps the region. An output that the stub has
