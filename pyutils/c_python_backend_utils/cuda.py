@@ -216,6 +216,11 @@ class Device:
 
 
 _mu = threading.RLock()
+
+#: How often this process's line has been forked since this module was loaded. It tells processes apart without a system
+#: call for each tensor.
+forks = [0]
+
 _driver: Driver | Unavailable | Forked | None = None  # an error, if it is known that there is none for this process
 
 
@@ -262,6 +267,7 @@ def _forget() -> None:
     """In a process that was just forked. A lock that another thread held would stay locked for ever."""
     global _driver, _mu  # noqa: PLW0603
     _mu = threading.RLock()
+    forks[0] += 1
     if isinstance(_driver, Driver):
         _driver = Forked()
 

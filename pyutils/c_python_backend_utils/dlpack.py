@@ -15,7 +15,6 @@ A bare capsule says nothing of order: its maker has seen to it, or its work is i
 from __future__ import annotations
 
 import ctypes
-import os
 from typing import Any
 
 import numpy as np
@@ -155,16 +154,16 @@ def export_device(tensor: object, memory: DeviceMemory, shape: tuple[int, ...], 
 class _Owner:
     """Runs the producer's deleter when nothing looks at its memory any more."""
 
-    __slots__ = ("_address", "_form", "_process")
+    __slots__ = ("_address", "_forks", "_form")
 
-    def __init__(self, address: int, form: type[_Managed | _Versioned], process: int = 0) -> None:
+    def __init__(self, address: int, form: type[_Managed | _Versioned], forks: int = -1) -> None:
         self._address = address
         self._form: Any = form
-        self._process = process  # the only one that may run it, 0 for any
+        self._forks = forks  # of the only process that may run it, -1 for any
 
-    # What it calls is bound here: at the end of the interpreter the names of the module may be gone.
-    def __del__(self, _call: Any = _call_deleter, _pid: Any = os.getpid) -> None:
-        if self._process and self._process != _pid():
+    # What it uses is bound here: at the end of the interpreter the names of the module may be gone.
+    def __del__(self, _call: Any = _call_deleter, _now: list[int] = cuda.forks) -> None:
+        if self._forks >= 0 and self._forks != _now[0]:
             return  # a child of the model's process, in which CUDA must not be called
         deleter = self._form.from_address(self._address).deleter
         if deleter:
@@ -207,7 +206,7 @@ def consume(source: Any) -> tuple[int, tuple[int, ...], np.ndarray | DeviceMemor
         size = dtype.itemsize
         for dimension in shape:
             size *= dimension
-        return code, shape, DeviceMemory(managed.device_id, at, size, _Owner(address, form, os.getpid()))
+        return code, shape, DeviceMemory(managed.device_id, at, size, _Owner(address, form, cuda.forks[0]))
     owner = _Owner(address, form)
     if 0 in shape:
         return code, shape, np.empty(shape, dtype)

@@ -344,6 +344,7 @@ class TestForks:
 
         self.forked(work)
 
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork while there is another thread, which is meant
     def test_a_lock_that_another_thread_held(self) -> None:
         held, done = threading.Event(), threading.Event()
 
@@ -510,3 +511,26 @@ class TestFailures:
                 memory_of(Tensor.from_dlpack("X", kind(np.arange(4), device))).read()
         gc.collect()
         assert fake.live("allocation") == 0 and fake.live("stream") == 2
+
+
+def test_models_are_tested_without_a_server(tmp_path: Any) -> None:
+    """The stand-in for a server copies what a model gives it, as a server does."""
+    from nereid_testing import Server, outputs
+
+    version = tmp_path / "doubles" / "1"
+    version.mkdir(parents=True)
+    (tmp_path / "doubles" / "config.pbtxt").write_text(
+        'backend: "python" input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ] '
+        'output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]'
+    )
+    (version / "model.py").write_text(
+        "import triton_python_backend_utils as pb_utils\n"
+        "from producer import OnDevice\n"
+        "class TritonPythonModel:\n"
+        "    def execute(self, requests):\n"
+        "        made = [OnDevice(r.inputs()[0].as_numpy() * 2, 1) for r in requests]\n"
+        "        return [pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack('OUT', it)]) for it in made]\n"
+    )
+    with Server() as server:
+        response = server.load(str(tmp_path / "doubles")).infer({"IN": [1, 2, 3]})
+        assert outputs(response)["OUT"].tolist() == [2, 4, 6]

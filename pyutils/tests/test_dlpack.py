@@ -172,6 +172,23 @@ class TestImport:
         del tensor
         gc.collect()
 
+    def test_read_only_arrays(self) -> None:
+        array = np.arange(3.0)
+        array.flags.writeable = False
+        try:
+            array.__dlpack__(max_version=(1, 0))  # type: ignore[call-arg,unused-ignore]  # from 2.1 on
+        except (AttributeError, TypeError):
+            pytest.skip("numpy makes versioned capsules since 2.1, and says of no other that its memory is read-only")
+        tensor = Tensor.from_dlpack("X", array)
+        assert tensor.as_numpy().tolist() == [0, 1, 2] and tensor.as_numpy().flags.writeable
+
+    def test_producers_that_know_no_keyword(self) -> None:
+        class Bare(Made):
+            def __dlpack__(self) -> Any:  # type: ignore[override]
+                return self.capsule
+
+        assert Tensor.from_dlpack("X", Bare(np.arange(3.0), (2, 64, 1))).as_numpy().tolist() == [0, 1, 2]
+
     def test_byte_offset(self) -> None:
         array = np.arange(4, dtype=np.int32)
         assert Tensor.from_dlpack("X", Made(array, (0, 32, 1), offset=16)).as_numpy().tolist() == [0, 1, 2, 3]

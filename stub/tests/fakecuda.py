@@ -109,7 +109,7 @@ class State:
     def __init__(self, path: Path) -> None:
         raw = path.read_bytes() if path.exists() else b""
         self.counts: dict[str, int] = {}
-        #: Live things: kind, pid, number, device, bytes, how often they are open elsewhere.
+        #: Live things: kind, pid, number, device, bytes; of what is opened the maker's pid and its number there.
         self.things: list[tuple[int, ...]] = []
         if not raw.startswith(b"fakecuda"):
             return
@@ -117,10 +117,11 @@ class State:
         for name, number in struct.iter_unpack("<56sQ", raw[32 : 32 + 64 * (functions + tallies)]):
             self.counts[name.rstrip(b"\0").decode()] = number
         at = 32 + 64 * (functions + tallies)
-        self.things = [thing for thing in struct.iter_unpack("<6Q", raw[at : at + 48 * things]) if thing[0]]
+        self.things = [thing for thing in struct.iter_unpack("<7Q", raw[at : at + 56 * things]) if thing[0]]
 
     def live(self, kind: str) -> int:
-        return sum(thing[0] == KINDS[kind] for thing in self.things)
+        """How many things of a kind there are in processes that live."""
+        return sum(thing[0] == KINDS[kind] and os.path.exists(f"/proc/{thing[1]}") for thing in self.things)
 
 
 def environment(state: Path, **settings: Any) -> dict[str, str]:

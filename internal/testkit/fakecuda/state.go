@@ -28,7 +28,7 @@ type Counts struct {
 
 // thing is something that was made and has not been given back, as struct thing in
 // driver/state.c.
-type thing struct{ Kind, PID, ID, Device, Bytes, Open uint64 }
+type thing struct{ Kind, PID, ID, Device, Bytes, Maker, Made uint64 }
 
 // ReadCounts reads the file. Before a process has loaded the driver all is zero.
 func ReadCounts(t testing.TB, path string) Counts {

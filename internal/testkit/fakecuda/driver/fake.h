@@ -105,8 +105,9 @@ void leave(int *unused);
 void tally(enum tally t, uint64_t n);
 CUresult live(enum kind kind, int device, uint64_t bytes, uint64_t *id); /* OUT_OF_MEMORY if the device is full */
 void dead(uint64_t id);
-int open_elsewhere(uint64_t id); /* how many other processes have the allocation open */
-int opened(pid_t maker, uint64_t id, int by); /* changes that number; 0 if the allocation is no more */
+int open_elsewhere(uint64_t id); /* how many processes that live have the allocation open */
+int is_live(pid_t maker, uint64_t made); /* whether the allocation is there, and its maker lives */
+void opened_from(uint64_t id, pid_t maker, uint64_t made); /* says of which allocation an OPENED thing is */
 uint64_t used_bytes(int device);
 uint64_t device_bytes(void);
 int device_count(void);

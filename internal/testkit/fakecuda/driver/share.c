@@ -42,7 +42,7 @@ EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handl
 			device = d;
 	if (device < 0)
 		return INVALID_DEVICE;
-	if (!opened((pid_t)h.pid, h.id, 1))
+	if (!is_live((pid_t)h.pid, h.id))
 		return INVALID_VALUE;
 	char path[64];
 	snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)h.pid, h.fd);
@@ -52,13 +52,13 @@ EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handl
 	if (fd >= 0 && live(OPENED, device, h.size, &id) == OK)
 		r = add_range(OPENED, device, h.size, fd);
 	if (r == NULL) {
-		opened((pid_t)h.pid, h.id, -1);
 		if (id != 0)
 			dead(id);
 		if (fd >= 0)
 			close(fd);
 		return MAP_FAILED_;
 	}
+	opened_from(id, (pid_t)h.pid, h.id);
 	r->id = id;
 	r->references = 1;
 	r->maker = (pid_t)h.pid;
@@ -75,10 +75,8 @@ EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
 		return INVALID_VALUE;
 	}
 	flush_all(&contexts[r->device]);
-	if (--r->references == 0) {
-		opened(r->maker, r->made, -1);
+	if (--r->references == 0)
 		remove_range(r);
-	}
 	return OK;
 }
 

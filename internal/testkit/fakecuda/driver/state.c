@@ -14,7 +14,7 @@ enum { MOST_THINGS = 4096 };
 
 /* The file, as readers in other languages see it: all numbers are of 8 bytes. */
 struct count { char name[56]; uint64_t n; };
-struct thing { uint64_t kind, pid, id, device, bytes, open; };
+struct thing { uint64_t kind, pid, id, device, bytes, maker, made; };
 struct state {
 	char magic[8]; /* "fakecuda" */
 	uint64_t functions, tallies, things;
@@ -236,13 +236,13 @@ CUresult live(enum kind kind, int device, uint64_t bytes, uint64_t *id) {
 	int holds = kind == ALLOCATION || kind == MANAGED || kind == ASYNC || kind == HANDLE;
 	lock_things();
 	if (!holds || bytes <= memory - used_locked(device))
-		for (int i = 0; i < MOST_THINGS; i++)
-			if (state->list[i].kind == 0) {
-				*id = ++ids;
-				state->list[i] = (struct thing){kind, (uint64_t)getpid(), *id, (uint64_t)device, bytes, 0};
-				result = OK;
-				break;
-			}
+		for (int pass = 0; pass < 2 && result != OK; pass++) /* then also the places of what is dead */
+			for (int i = 0; i < MOST_THINGS && result != OK; i++)
+				if (state->list[i].kind == 0 || (pass == 1 && gone(state->list[i].pid))) {
+					*id = ++ids;
+					state->list[i] = (struct thing){kind, (uint64_t)getpid(), *id, (uint64_t)device, bytes, 0, 0};
+					result = OK;
+				}
 	unlock_things();
 	return result;
 }
@@ -263,21 +263,29 @@ void dead(uint64_t id) {
 }
 
 int open_elsewhere(uint64_t id) {
+	int n = 0;
 	lock_things();
-	struct thing *t = find(getpid(), id);
-	int n = t != NULL ? (int)t->open : 0;
+	for (int i = 0; i < MOST_THINGS; i++) {
+		struct thing *t = &state->list[i];
+		n += t->kind == OPENED && t->maker == (uint64_t)getpid() && t->made == id && !gone(t->pid);
+	}
 	unlock_things();
 	return n;
 }
 
-int opened(pid_t maker, uint64_t id, int by) {
+int is_live(pid_t maker, uint64_t made) {
 	lock_things();
-	struct thing *t = find(maker, id);
-	int there = t != NULL && !gone((uint64_t)maker);
-	if (t != NULL)
-		t->open += (uint64_t)by;
+	int there = find(maker, made) != NULL && !gone((uint64_t)maker);
 	unlock_things();
 	return there;
+}
+
+void opened_from(uint64_t id, pid_t maker, uint64_t made) {
+	lock_things();
+	struct thing *t = find(getpid(), id);
+	t->maker = (uint64_t)maker;
+	t->made = made;
+	unlock_things();
 }
 
 uint64_t device_bytes(void) { return memory; }
