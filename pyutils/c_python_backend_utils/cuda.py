@@ -43,7 +43,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuDeviceGet": (POINTER(c_int), c_int),
     "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
     "cuCtxPushCurrent_v2": (c_void_p,),
-    "cuCtxPopCurrent_v2": (POINTER(c_void_p),),
+    "cuCtxPopCurrent_v2": (c_void_p,),
     "cuCtxSynchronize": (),
     "cuStreamCreate": (POINTER(c_void_p), c_uint),
     "cuStreamSynchronize": (c_void_p,),
@@ -57,6 +57,10 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 #: Errors of a context that the model has destroyed, by cudaDeviceReset perhaps. It is retained anew next time.
 _CONTEXT_GONE = (201, 400, 709)  # CUDA_ERROR_INVALID_CONTEXT, INVALID_HANDLE, CONTEXT_IS_DESTROYED
+
+
+_popped = c_void_p()
+_POPPED = ctypes.addressof(_popped)  # where the driver writes a context that was current; never read
 
 
 class CudaError(Exception):
@@ -123,12 +127,19 @@ class Driver:
         self.call("cuDeviceGetCount", ctypes.byref(count))
         self.count = count.value
         self.devices: dict[int, Device] = {}
+        # Called for each copy, hence looked up once.
+        self.push = self._library.cuCtxPushCurrent_v2
+        self.pop = self._library.cuCtxPopCurrent_v2
+        self.to_host = self._library.cuMemcpyDtoH_v2
 
     def call(self, function: str, *arguments: Any) -> None:
         """Call a function; CudaError if it fails. Other threads run meanwhile."""
         code = getattr(self._library, function)(*arguments)
         if code:
-            raise CudaError(function, code, self._text(code))
+            raise self.error(function, code)
+
+    def error(self, function: str, code: int) -> CudaError:
+        return CudaError(function, code, self._text(code))
 
     def _text(self, code: int) -> str:
         text = c_char_p()
@@ -158,16 +169,19 @@ class Device:
 
     def __exit__(self, *_: object) -> None:
         # There is nothing to be done about a failure: what was current before is the driver's to know.
-        self._driver._library.cuCtxPopCurrent_v2(ctypes.byref(c_void_p()))
+        self._driver.pop(_POPPED)
 
     def call(self, function: str, *arguments: Any) -> None:
         """Call a function; within `with`, if it needs a current context."""
         try:
             self._driver.call(function, *arguments)
         except CudaError as error:
-            if error.code in _CONTEXT_GONE:
-                self._driver.devices.pop(self.number, None)
+            self._failed(error.code)
             raise
+
+    def _failed(self, code: int) -> None:
+        if code in _CONTEXT_GONE:
+            self._driver.devices.pop(self.number, None)
 
     def stream(self) -> int:
         """The private stream, made at the first need."""
@@ -182,8 +196,14 @@ class Device:
     # Copies. When they return the bytes are there.
 
     def copy_to_host(self, to: int, source: int, size: int) -> None:
-        with self:
-            self.call("cuMemcpyDtoH_v2", to, source, size)
+        here = self._driver
+        code = here.push(self.context)
+        if not code:
+            code = here.to_host(to, source, size)
+            here.pop(_POPPED)
+        if code:
+            self._failed(code)
+            raise here.error("cuMemcpyDtoH_v2", code)
 
     def copy_from_host(self, to: int, source: int, size: int) -> None:
         with self:
