@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -273,7 +272,6 @@ func TestFullDisk(t *testing.T) {
 // The test binary does it in a process of its own, as the limit is the process's.
 func TestFilesAboveTheLimitOfTheProcess(t *testing.T) {
 	if inside := os.Getenv("NEREID_TEST_FSIZE"); inside != "" {
-		signal.Ignore(unix.SIGXFSZ)
 		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 10_000, Max: 10_000}); err != nil {
 			t.Fatal(err)
 		}
