@@ -14,12 +14,13 @@ func (s *Server) countDevices(counters *metrics.Registry) {
 	if s.python == nil || !devices.Found(os.Getenv) {
 		return
 	}
-	measure := s.options.Metrics.Allow && s.options.Metrics.Series.GPU
+	shown := s.options.Metrics.Allow && s.options.Metrics.Series.GPU
 	s.devices = devices.Start(devices.Config{
 		Children: s.supervisor.Children(), Helper: filepath.Join(s.python.Directory(), "nereid_devices"),
-		Interpreters: s.python.Interpreters, MinCapability: s.options.Backends.MinComputeCapability, Measure: measure, Log: s.log,
+		Interpreters: s.python.Interpreters, MinCapability: s.options.Backends.MinComputeCapability,
+		Measure: shown || len(s.options.Backends.LoadGPULimit) > 0, Log: s.log,
 	})
-	if measure {
+	if shown {
 		counters.GPUs(s.busy)
 	}
 }
@@ -51,6 +52,20 @@ func (s *Server) gpuUUID() func(number int32) string {
 		}
 		return ""
 	}
+}
+
+// admit reports whether a GPU has room for an instance that has been brought up there: it has
+// where its memory is not known.
+func (s *Server) admit(gpu int32) bool {
+	limit, limited := s.options.Backends.LoadGPULimit[int(gpu)]
+	if !limited {
+		return true
+	}
+	share, known := s.devices.MemoryUsed(gpu)
+	if !known {
+		s.log.Warn().Int32("device", gpu).Msg("the memory limit of a GPU is not checked: how much is used is not known")
+	}
+	return !known || share <= limit
 }
 
 // busy says how busy the GPUs are.

@@ -228,6 +228,9 @@ type BackendOptions struct {
 	// MinComputeCapability is --min-supported-compute-capability: that of GPUs on which
 	// instances are placed; 0 is any.
 	MinComputeCapability float64
+	// LoadGPULimit is --model-load-gpu-limit: the share of a GPU's memory, by its number, that
+	// may be in use when instances have been brought up there.
+	LoadGPULimit map[int]float64
 }
 
 // DelayOptions are for tests that are written for Triton: schedulers begin when

@@ -176,7 +176,7 @@ func (s *Server) makePython(counters *metrics.Registry) (python.Config, backend.
 	s.supervisor, err = process.New(process.Environment{
 		Requests: s.requests, Log: s.log, Stdout: s.options.Stdout, Stderr: s.options.Stderr, LogLevels: logLevels(s.options.Logging),
 		Limits: s.options.Limits.Processes, Metrics: counters, HostPolicies: s.options.HostPolicies, Memory: s.account, SoleParent: s.options.SoleParent,
-		ClientRegions: s.options.AllowClientSHM,
+		ClientRegions: s.options.AllowClientSHM, Admit: s.admit,
 	})
 	if err != nil {
 		return config, brokenBackend{err}

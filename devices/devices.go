@@ -126,17 +126,17 @@ func (d *Devices) Usable() (numbers []int32) {
 func (d *Devices) keep(ctx context.Context, settle func()) {
 	h, err := d.open(ctx)
 	d.show(h, err)
-	if err == nil {
-		d.list = h.devices
-	}
-	settle()
 	if err != nil {
 		return
 	}
+	d.list = h.devices
 	if !d.config.Measure || len(d.list) == 0 {
+		settle()
 		h.close()
 		return
 	}
+	d.publish(h) // first, as a load that waits for the count may ask how much memory is used
+	settle()
 	for pause := d.config.Pause; ; pause = min(2*pause, maxPause) {
 		if h != nil {
 			began := time.Now()
@@ -165,21 +165,21 @@ func (d *Devices) keep(ctx context.Context, settle func()) {
 func (d *Devices) attend(ctx context.Context, h *helper) error {
 	defer context.AfterFunc(ctx, boundary.Guard(d.config.Log, boundary.Life, h.process.Kill, nil))()
 	defer h.close()
-	// The first sample is where the energy of this server begins.
-	if _, err := d.measure(h); err != nil && !errors.Is(err, errUnmeasured) {
-		return err
-	}
-	d.mu.Lock()
-	d.helper = h
-	d.mu.Unlock()
+	d.publish(h)
+	d.Samples() // where the energy of this server begins
 	select {
 	case <-ctx.Done():
 	case <-h.gone:
 	}
-	d.mu.Lock() // an exchange that is on ends with the helper
-	d.helper = nil
-	d.mu.Unlock()
+	d.publish(nil) // an exchange that is on ends with the helper
 	return h.lost()
+}
+
+// publish says which helper can be asked.
+func (d *Devices) publish(h *helper) {
+	d.mu.Lock()
+	d.helper = h
+	d.mu.Unlock()
 }
 
 // show tells the operator what was counted.

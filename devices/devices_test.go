@@ -173,6 +173,12 @@ func TestSamplesSayHowBusyTheDevicesAre(t *testing.T) {
 	if before, after := *s.Energy, *d.Samples()[0].Energy; before < 2 || before > 100 || after != before+2 {
 		t.Errorf("energy: got %v and %v joules, want those since the start, two for each sample", before, after)
 	}
+	if share, known := d.MemoryUsed(0); !known || share != 100./2048 {
+		t.Errorf("memory used: got %v, known %v, want 100 of 2048 MiB", share, known)
+	}
+	if _, known := d.MemoryUsed(1); known {
+		t.Error("the memory of a device that is not there is known")
+	}
 }
 
 // TestHelperIsReplaced kills and stops the helper while it measures. The samples must come

@@ -49,8 +49,21 @@ func (d *Devices) Samples() []Sample {
 	return samples
 }
 
-// measure asks a helper for a sample. Callers hold d.mu, or have not shown others the
-// helper yet.
+// MemoryUsed returns which share of a device's memory is used, and whether that is known.
+func (d *Devices) MemoryUsed(number int32) (share float64, known bool) {
+	list := d.List()
+	if number < 0 || int(number) >= len(list) {
+		return 0, false
+	}
+	for _, s := range d.Samples() {
+		if s.UUID == list[number].UUID && s.MemoryUsed != nil && s.MemoryTotal != nil && *s.MemoryTotal > 0 {
+			return *s.MemoryUsed / *s.MemoryTotal, true
+		}
+	}
+	return 0, false
+}
+
+// measure asks a helper for a sample. Callers hold d.mu.
 func (d *Devices) measure(h *helper) ([]Sample, error) {
 	var reply struct {
 		Samples map[string]*Sample `json:"samples"`

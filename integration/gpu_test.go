@@ -199,6 +199,26 @@ func TestMetricsOfDevices(t *testing.T) {
 	s.until("without a device helper", func() bool { return len(s.deviceHelpers()) == 0 })
 }
 
+// TestMemoryLimitRefusesLoads: 100 MiB are used on each device, a tenth of the first and a
+// twentieth of the second.
+func TestMemoryLimitRefusesLoads(t *testing.T) {
+	files := map[string]string{}
+	for gpu, model := range []string{"first", "second"} {
+		files[model+"/config.pbtxt"] = placedConfig + fmt.Sprintf("instance_group [ { kind: KIND_GPU gpus: [ %d ] } ]", gpu)
+		files[model+"/1/model.py"] = placedModel
+	}
+	s := launchOnFakes(t, writeFiles(t, files), nil, "--exit-on-error=false", "--strict-readiness=false", "--allow-gpu-metrics=false",
+		"--model-load-gpu-limit=0:.07", "--model-load-gpu-limit=1:.07")
+	s.waitReady()
+	if !s.prints("can not create model 'first_0_0': memory limit set for GPU 0 has exceeded, model loading is rejected.") {
+		t.Error("the log does not say that the limit refuses the first model")
+	}
+	if p, err := s.placement("second", 0); err != nil || p.Device != "1" {
+		t.Errorf("got device %s (error %v), want 1", p.Device, err)
+	}
+	s.until("without the first model's process", func() bool { return len(s.stubs()) == 1 })
+}
+
 // deviceHelpers lists the device helpers of the server.
 func (s *runningServer) deviceHelpers() (pids []int) {
 	for _, pid := range s.descendants() {

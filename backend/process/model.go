@@ -101,6 +101,9 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 		}
 	}
 	if failure == nil {
+		failure = m.admit(instances)
+	}
+	if failure == nil {
 		return nil
 	}
 	for _, in := range instances {
@@ -128,6 +131,17 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 		name = failed.instance
 	}
 	return m.startError(failure, name)
+}
+
+// admit refuses instances on GPUs that have more memory in use than the operator allows, now
+// that the instances have taken theirs.
+func (m *Model) admit(instances []*Instance) error {
+	for _, in := range instances {
+		if in.gpu > 0 && m.supervisor.admit != nil && !m.supervisor.admit(in.gpu-1) {
+			return infer.Errorf(infer.Unavailable, "can not create model '%s': memory limit set for GPU %d has exceeded, model loading is rejected.", in.name, in.gpu-1)
+		}
+	}
+	return nil
 }
 
 // prepare makes the instances.

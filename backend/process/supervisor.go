@@ -39,6 +39,9 @@ type Environment struct {
 	// SoleParent says that nothing else in this process waits for children: then all
 	// that come home to it are reaped, also the children of other code.
 	SoleParent bool
+	// Admit says whether a GPU has room for an instance that has been brought up there; nil:
+	// all have.
+	Admit func(gpu int32) bool
 	// ClientRegions lets stubs map regions of clients: each gets a socket for their descriptors.
 	ClientRegions bool
 }
@@ -77,7 +80,8 @@ type Supervisor struct {
 	output    [2]io.Writer // stdout and stderr of this process
 	account   *memory.Account
 	named     shm.NamedFiles
-	regions   bool         // of clients may be mapped
+	regions   bool // of clients may be mapped
+	admit     func(gpu int32) bool
 	instances atomic.Int64 // that run, whether their stub lives or not
 
 	mu    sync.Mutex
@@ -98,7 +102,7 @@ func New(env Environment) (*Supervisor, error) {
 	return &Supervisor{
 		children: children, requests: env.Requests, requestFD: fd, log: env.Log, levels: env.LogLevels,
 		metrics: env.Metrics, account: env.Memory, policies: env.HostPolicies, limits: env.Limits.WithDefaults(),
-		output: [2]io.Writer{env.Stdout, env.Stderr}, regions: env.ClientRegions, lives: make(map[*life]struct{}),
+		output: [2]io.Writer{env.Stdout, env.Stderr}, regions: env.ClientRegions, admit: env.Admit, lives: make(map[*life]struct{}),
 	}, nil
 }
 

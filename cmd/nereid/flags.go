@@ -36,7 +36,6 @@ var noEffect = []string{
 	"grpc-infer-allocation-pool-size",
 	"grpc-infer-thread-count",
 	"http-thread-count",
-	"model-load-gpu-limit",
 	"pinned-memory-pool-byte-size",
 	"repoagent-directory",
 	"sagemaker-thread-count",

@@ -60,7 +60,7 @@ func memoryFlags() []flag {
 			setHostPolicy},
 		{"model-load-gpu-limit", "<<device_id>:<fraction>>", "Refuse to load models on a GPU of which more than this " +
 			"fraction is taken. May be given several times.",
-			setPerDevice(parseFloat, func(o *Options) *map[int]float64 { return &o.Memory.LoadGPULimit })},
+			setPerDevice(parseFloat, func(o *Options) *map[int]float64 { return &o.Backends.LoadGPULimit })},
 	}
 }
 

@@ -90,8 +90,8 @@ func TestFlagsFillOptions(t *testing.T) {
 			o.Tracing.Settings = map[string][]Setting{"triton": {{"file", "f"}}}
 		}},
 		{"devices", []string{"--cuda-memory-pool-byte-size=1:2:3", "--model-load-gpu-limit=0:.5"}, func(o *Options) {
-			o.Memory.CUDAPoolBytes, o.Memory.LoadGPULimit = map[int]uint64{1: 2}, map[int]float64{0: .5}
-			o.NoEffect = []string{"cuda-memory-pool-byte-size", "model-load-gpu-limit"}
+			o.Memory.CUDAPoolBytes, o.Backends.LoadGPULimit = map[int]uint64{1: 2}, map[int]float64{0: .5}
+			o.NoEffect = []string{"cuda-memory-pool-byte-size"}
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

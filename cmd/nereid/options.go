@@ -68,7 +68,6 @@ type CacheOptions struct {
 type MemoryOptions struct {
 	CUDAPoolBytes           map[int]uint64 // by device
 	CUDAVirtualAddressBytes map[int]uint64
-	LoadGPULimit            map[int]float64
 	EnablePeerAccess        bool
 }
 
