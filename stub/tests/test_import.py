@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,7 @@ class TestClass:
         assert told(stub) == {}
         assert "coroutine 'TritonPythonModel.initialize' was never awaited" in stub.stderr()
 
+    @pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python 3.14 makes no event loop by itself")
     def test_loop_of_the_main_thread(self, start: Start) -> None:
         """Models take it in initialize, and run it in a thread of their own."""
         stub = start("""
