@@ -91,7 +91,7 @@ class Tensor:
         FP64, 13 BYTES, 14 BF16."""
 
     def is_cpu(self) -> bool:
-        """Whether the tensor lies in CPU memory."""
+        """Whether the tensor lies in CPU memory. Only tensors that `from_dlpack` made of others on a GPU do not."""
 
     def to_dlpack(self) -> Any:
         """A DLPack capsule over the tensor's own memory, for libraries that take no tensor objects."""
@@ -100,7 +100,8 @@ class Tensor:
     def from_dlpack(name: _Text, tensor: object, /) -> Tensor:
         """Make a tensor of another library's, without a copy: an object with `__dlpack__`, or a capsule.
 
-        It has to be C-contiguous. Its memory is read when the tensor is sent; `as_numpy` gives a snapshot of now.
+        It has to be C-contiguous, and may lie on a CUDA device. Its memory is read when the tensor is sent. Of one in
+        CPU memory `as_numpy` gives a snapshot of now.
         """
 
     def __dlpack__(self, stream: object = None) -> Any: ...
