@@ -103,20 +103,20 @@ func TestModelsOnTheirOwnPythons(t *testing.T) {
 	servedAtOnce(t, map[string]string{
 		"oldest": testkit.Environment(t, "uv-oldest"),
 		"newest": filepath.Join(testkit.Environment(t, "uv-newest"), "bin", "python"),
-	})
+	}, nil, []string{"--backend-config=python,stub-template=off"})
 }
 
 // TestModelsOnRelocatedPythons does so with interpreters that lie where they were not built: in
 // the layout of conda, and Python 3.14.
 func TestModelsOnRelocatedPythons(t *testing.T) {
 	for _, name := range []string{"conda", "standalone"} {
-		t.Run(name, func(t *testing.T) { servedAtOnce(t, map[string]string{name: testkit.Environment(t, name)}) })
+		t.Run(name, func(t *testing.T) { servedAtOnce(t, map[string]string{name: testkit.Environment(t, name)}, nil) })
 	}
 }
 
 // servedAtOnce serves a model in each environment, by model what the parameter names, and one
-// on the interpreter of the server.
-func servedAtOnce(t *testing.T, environments map[string]string) {
+// on the interpreter of the server; with each of some sets of flags.
+func servedAtOnce(t *testing.T, environments map[string]string, sets ...[]string) {
 	t.Helper()
 	python := testkit.Python(t)
 	pythons := map[string]string{"own": python.Path}
@@ -131,7 +131,7 @@ func servedAtOnce(t *testing.T, environments map[string]string) {
 	root := writeFiles(t, files)
 	t.Setenv("MY_ENV", "of the server")
 	t.Setenv("LD_LIBRARY_PATH", "/of/the/server")
-	for _, flags := range [][]string{nil, {"--backend-config=python,stub-template=off"}} {
+	for _, flags := range sets {
 		t.Run(fmt.Sprint(flags), func(t *testing.T) {
 			s := start(t, python.Path, root, append(flags, "--log-verbose=1")...)
 			var arguments []string

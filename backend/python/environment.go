@@ -158,6 +158,9 @@ type archiveSeen struct {
 	digest  string
 }
 
+// mostArchives bounds how many are remembered; uploaded models bring new paths for ever.
+const mostArchives = 10_000
+
 // extracted logs that an archive was extracted which has been touched and has its old content:
 // it was read, and its environment is the old one. Triton extracts it again, and tests of
 // operators count the lines. The cache says it of others.
@@ -172,6 +175,9 @@ func (b *Backend) extracted(path string, e *cache.Environment) {
 	before, seen := b.cache.archives[path]
 	if seen && before.digest == now.digest && !before.changed.Equal(now.changed) {
 		b.log.Debug().Msg("Extracting Python execution env " + path)
+	}
+	if len(b.cache.archives) >= mostArchives {
+		clear(b.cache.archives)
 	}
 	b.cache.archives[path] = now
 }
