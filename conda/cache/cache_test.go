@@ -17,7 +17,7 @@ import (
 // TestASecondStartReadsNothing: another Cache, as another start of the server has, finds the environment by the index.
 func TestASecondStartReadsNothing(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
-	pack(t, path, largeEnvironment(2000))
+	pack(t, path, denseEnvironment())
 	first := begin(t, role{Directory: dir, Archive: path})
 	cold := first.says()
 	first.end()

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -203,11 +204,13 @@ func (b *logBuffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-func (b *logBuffer) count(text string) int {
+func (b *logBuffer) all() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return strings.Count(b.text.String(), text)
+	return b.text.String()
 }
+
+func (b *logBuffer) count(text string) int { return strings.Count(b.all(), text) }
 
 // open opens a cache that is closed with the test.
 func open(t *testing.T, options Options) (*Cache, *logBuffer) {
@@ -278,6 +281,15 @@ func pack(t *testing.T, path string, files map[string]string) {
 // aPython is the smallest archive that is an environment, with a mark of its own.
 func aPython(mark string) map[string]string {
 	return map[string]string{"bin/python": "#!/bin/sh\nexec /bin/sh \"$@\"\n", "lib/mark": mark}
+}
+
+// denseEnvironment is one whose archive is much larger than what its fingerprint depends on.
+func denseEnvironment() map[string]string {
+	all := aPython("dense")
+	random := make([]byte, 1<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
+	all["lib/dense"] = string(random)
+	return all
 }
 
 // largeEnvironment has enough files for a process to be killed among them.

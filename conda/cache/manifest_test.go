@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rs/zerolog"
 )
@@ -119,17 +118,5 @@ func TestATruncatedManifestIsDamaged(t *testing.T) {
 	}
 	if _, err := decodeManifest(bytes.Replace(text, []byte("end 2"), []byte("end 1"), 1)); err == nil {
 		t.Error("a wrong number of files: got no error")
-	}
-}
-
-func TestTheRestIsEstimated(t *testing.T) {
-	for _, test := range []struct {
-		read, size int64
-		want       time.Duration
-		ok         bool
-	}{{0, 100, 0, false}, {25, 100, 30 * time.Second, true}, {100, 100, 0, true}, {101, 100, 0, false}} {
-		if got, ok := remaining(10*time.Second, test.read, test.size); got != test.want || ok != test.ok {
-			t.Errorf("%d of %d bytes in 10 s: got %v, %v, want %v, %v", test.read, test.size, got, ok, test.want, test.ok)
-		}
 	}
 }

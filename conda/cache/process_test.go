@@ -68,8 +68,8 @@ func TestKilledAtEachStep(t *testing.T) {
 // TestKilledAmongTheFiles kills a process when so many files are there; a process that waits for it takes over.
 func TestKilledAmongTheFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "env.tar.gz")
-	pack(t, path, largeEnvironment(3000))
-	for _, files := range []int{1, 30, 1000, 3000} {
+	pack(t, path, largeEnvironment(1000))
+	for _, files := range []int{1, 30, 400, 1000} {
 		t.Run(strconv.Itoa(files), func(t *testing.T) {
 			dir := t.TempDir()
 			victim := begin(t, role{Directory: dir, Archive: path})
@@ -238,7 +238,7 @@ func TestAReadOnlyCacheWorks(t *testing.T) {
 	}
 	folder := openFolder(t)
 	dir, path, other := filepath.Join(folder, "cache"), filepath.Join(folder, "env.tar.gz"), filepath.Join(folder, "other.tar.gz")
-	pack(t, path, largeEnvironment(5000))
+	pack(t, path, denseEnvironment())
 	pack(t, other, aPython("b"))
 	info, err := os.Stat(path)
 	if err != nil {
