@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -313,4 +315,60 @@ func TestStubsThatClaimOutputs(t *testing.T) {
 		t.Errorf("the region is trusted: %v, with %d references; want true and one", out.shared.Trusted(), out.refs.Load())
 	}
 	out.Release()
+}
+
+// TestStormOfPlaces has clients come with regions of their own, have outputs written there, and
+// unregister or truncate them while the same stub serves the others. Each gets its own bytes or an
+// error that says why, and nothing is left of any region.
+func TestStormOfPlaces(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.plus()
+	var clients sync.WaitGroup
+	var inPlace atomic.Int64
+	for i := range 3 {
+		clients.Go(func() {
+			for round := range 6 {
+				out := r.region(0o600)
+				truncates := (i+round)%3 == 0
+				for k := range 6 {
+					place := &infer.Place{Output: "OUT0", Memory: out}
+					request := r.ones(out, "")
+					if !m.model.(backend.Mapper).Writes(place) && k%2 == 0 {
+						request.Places = nil
+					}
+					if truncates && k == 4 {
+						_ = out.file.Truncate(4096)
+					}
+					responses, _ := m.infer(request)
+					releaseInputs(request)
+					response := responses[0]
+					switch {
+					case response.Err != nil:
+						if text := response.Err.Error(); text != "truncated" && !strings.Contains(text, "is not healthy") {
+							t.Errorf("got error %v", response.Err)
+						}
+					case response.Outputs[0].InPlace():
+						inPlace.Add(1)
+						out.wantAll(2)
+						out.fill(1)
+					case len(response.Outputs[0].Data) != regionSize || bytes.Count(response.Outputs[0].Data, []byte{2}) != regionSize:
+						t.Error("the output has other bytes than the model made")
+					}
+					response.Release()
+				}
+				out.Release()
+				if n := out.refs.Load(); n != 0 {
+					t.Errorf("a region has %d references in the end, want none", n)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	testkit.Eventually(t, patience, func() bool {
+		l := m.instance().current.Load()
+		return l != nil && l.mapped.Count() == 0
+	})
+	if inPlace.Load() == 0 {
+		t.Error("no output was written by the stub")
+	}
 }

@@ -18,12 +18,15 @@ from pb_stub.logs import Logs
 from pb_stub.loop import Loop
 from pb_stub.messages import AutoComplete, Initialize
 from pb_stub.names import Names
+from pb_stub.places import Places, Target
 from pb_stub.regions import Regions
 from pb_stub.senders import Senders
 
-KINDS = ("initialize", "auto_complete", "log_settings", "execute", "cancel", "name_down", "spilled_down", "finalize")
+KINDS = (
+    "initialize", "auto_complete", "log_settings", "execute", "execute_places", "cancel", "name_down", "spilled_down", "finalize",
+)  # fmt: skip
 MUTATIONS = 4000  # of each
-NAMES = ["IN0", "IN1", "OUT0", "OUT1"]
+NAMES = ["IN0", "IN1", "OUT0", "OUT1", "OUT2"]
 #: What decoders are most likely to take for something else.
 NUMBERS = (0, 1, 2, 7, 8, 64, 65, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
 #: Heads of MessagePack's types, and one that it does not know.
@@ -43,7 +46,7 @@ class Publisher(Stand):
 @pytest.fixture
 def requests_file() -> Iterator[int]:
     fd = os.memfd_create("requests")
-    os.truncate(fd, 1 << 16)
+    os.truncate(fd, 1 << 17)
     yield fd
     os.close(fd)
 
@@ -60,8 +63,9 @@ def stub(fd: int) -> Loop:
     loop._logs.start()
     loop._loans = Loans(stand, fd)
     loop._regions = Regions(stand, loop._loans.pagemap, -1)
-    loop._names = Names(stand, NAMES, 2, 2)
-    loop._reader = Reader(loop._names, loop._loans)
+    loop._regions._targets[5] = Target(fd, 0, 1 << 17)  # where execute_places wants outputs
+    loop._names = Names(stand, NAMES, 2, 3)
+    loop._reader = Reader(loop._names, loop._loans, loop._regions)
     loop._senders = Senders(stand, loop._loans, loop._regions, stand, loop._logs, "m_0_0", True, 8, 1 << 20)
     return loop
 
@@ -90,6 +94,9 @@ def decode(loop: Loop, frame: bytes) -> None:
             assert isinstance(request._handle, int) and set(request._wanted) <= set(loop._names.sent)
             assert isinstance(request.request_id() + request.parameters(), str)
             assert all(isinstance(tensor.name(), str) for tensor in request.inputs())
+            if isinstance(request._wanted, Places):
+                for target, number, offset, size in request._wanted._places.values():
+                    assert number == 5 and offset + size <= target.size
 
 
 def mutate(frame: bytes, pick: random.Random) -> bytes:

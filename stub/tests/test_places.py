@@ -6,11 +6,14 @@ import os
 import signal
 import struct
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, Callable, Iterator
 
 import numpy as np
 import pytest
+from c_python_backend_utils.tensor import Tensor
 from conftest import Start
+from pb_stub.places import Places, Target
 from supervisor import InRegion, Request, StubDied, Supervisor
 from test_execute import IDENTITY, model
 from test_memory import eventually
@@ -315,6 +318,54 @@ class TestInputsInTheWay:
         client.bytes[:SIZE] = 5
         output = run(stub, 0, at(2 * SIZE))  # where the kept input has been
         assert output.region == CLIENT and (client.bytes[:SIZE] == 2).all()
+
+
+class TestEnd:
+    """What a thread writes while another one ends the request."""
+
+    def test_the_end_waits_for_what_is_being_written(self) -> None:
+        begun, go_on, ended = Event(), Event(), Event()
+
+        class Slow(Target):
+            def __init__(self) -> None:
+                self.file, self.start, self.size = (0, 0), 0, SIZE
+
+            def prepare(self, _offset: int, _size: int) -> bool:
+                return True
+
+            def write(self, _offset: int, _data: Any) -> None:
+                begun.set()
+                assert go_on.wait(60)
+                assert not ended.is_set()
+
+        class NoInputs:
+            gone: Callable[[int], bool] = staticmethod(lambda _handle: False)
+
+            def conflicts(self, _tensor: Tensor, _file: tuple[int, int], _begin: int, _size: int) -> bool | None:
+                return False
+
+            def bytes_of(self, tensor: Tensor) -> Any:
+                return tensor._data
+
+        places = Places({"OUT": 1}, 1, NoInputs())
+        places.add("OUT", Slow(), WRITE, 8, SIZE - 8)
+        tensor = Tensor("OUT", np.zeros(70_000, np.uint8))
+        written: list[Any] = []
+        writing = Thread(target=lambda: written.append(places.write(tensor)))
+        writing.start()
+        assert begun.wait(60)
+
+        def end() -> None:
+            places.end()
+            ended.set()
+
+        ending = Thread(target=end)
+        ending.start()
+        go_on.set()
+        writing.join()
+        ending.join()
+        assert written == [(WRITE, 8, 70_000)]
+        assert places.write(tensor) is None
 
 
 def stub_faults(stub: Supervisor) -> int:

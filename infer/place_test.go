@@ -1,0 +1,34 @@
+package infer
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+)
+
+// TestWrittenOutputs: an output in its place has its own size, not the place's, and a copy has its
+// bytes alone; its references are those of the place.
+func TestWrittenOutputs(t *testing.T) {
+	place := &region{bytes: []byte("abcdefgh"), refs: 2}
+	out := Tensor{Name: "OUT", DataType: Uint8, Shape: []int64{5}, Memory: &Written{Foreign: place, Bytes: 5}}
+	if !out.InPlace() || out.Size() != 5 || out.Data != nil {
+		t.Errorf("in its place: %v, %d bytes, want 5", out.InPlace(), out.Size())
+	}
+	for _, other := range []Tensor{{}, {Data: []byte{1}}, {Memory: place}} {
+		if other.InPlace() {
+			t.Errorf("%+v is in its place, want not", other)
+		}
+	}
+	place.gone = errors.New("gone")
+	if err := out.Localize(); !errors.Is(err, place.gone) || !out.InPlace() {
+		t.Errorf("got error %v, want %v and the output as it was", err, place.gone)
+	}
+	place.gone = nil
+	if err := out.Localize(); err != nil || !bytes.Equal(out.Data, []byte("abcde")) || out.InPlace() || place.refs != 1 || place.copies != 1 {
+		t.Errorf("got %q, error %v, %d references of the place and %d of copies, want abcde, one and one", out.Data, err, place.refs, place.copies)
+	}
+	out.Release()
+	if place.refs != 1 || place.copies != 0 {
+		t.Errorf("%d references of the place and %d of copies, want one and none", place.refs, place.copies)
+	}
+}
