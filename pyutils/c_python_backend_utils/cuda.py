@@ -38,7 +38,6 @@ _IS_LEGACY_IPC_CAPABLE = 10
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
     "cuGetErrorString": (c_int, POINTER(c_char_p)),
-    "cuGetErrorName": (c_int, POINTER(c_char_p)),
     "cuDeviceGetCount": (POINTER(c_int),),
     "cuDeviceGet": (POINTER(c_int), c_int),
     "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
@@ -73,7 +72,7 @@ class CudaError(Exception):
 
 
 class Unavailable(CudaError):
-    """There is no driver, it has no device, or not the one that is wanted."""
+    """There is no driver, it has no device, or not the device that is wanted."""
 
     def __init__(self, text: str, function: str = "cuInit", code: int = 0) -> None:
         super().__init__(function, code, text)
@@ -199,8 +198,10 @@ class Device:
         here = self._driver
         code = here.push(self.context)
         if not code:
-            code = here.to_host(to, source, size)
-            here.pop(_POPPED)
+            try:
+                code = here.to_host(to, source, size)
+            finally:  # a signal handler may raise
+                here.pop(_POPPED)
         if code:
             self._failed(code)
             raise here.error("cuMemcpyDtoH_v2", code)
@@ -276,11 +277,6 @@ def device(number: int) -> Device:
             if found is None:
                 found = here.devices[number] = Device(here, number)
     return found
-
-
-def loaded() -> bool:
-    """Whether this process has loaded the driver by this module."""
-    return isinstance(_driver, Driver)
 
 
 def _forget() -> None:

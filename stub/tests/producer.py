@@ -218,7 +218,7 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
 
 
 def _ended(capsule: int) -> None:
-    """A capsule dies that nobody has taken."""
+    """The destructor of a capsule: it was not consumed."""
     for name, form in ((_FRESH, Managed), (_FRESH_VERSIONED, Versioned)):
         if _is_valid(capsule, name):
             at = _pointer(capsule, name)
