@@ -95,11 +95,17 @@ func TestDevicesAreThoseOfTheDriver(t *testing.T) {
 	}
 }
 
+// TestDeviceIsToldWhole asks the helper in every Python that is here.
 func TestDeviceIsToldWhole(t *testing.T) {
-	d, _ := startFake(t, nil)
 	want := Device{Number: 1, Name: "Fake Device 1", UUID: fakecuda.UUID(1), Memory: 1 << 30, Major: 9}
-	if list := d.List(); len(list) != 2 || list[1] != want {
-		t.Errorf("got %+v, want %+v as the second", list, want)
+	for _, python := range testkit.Pythons(t) {
+		d, _ := startFake(t, func(config *Config) {
+			config.Interpreters = func() ([]string, error) { return []string{python.Path}, nil }
+		})
+		if list := d.List(); len(list) != 2 || list[1] != want {
+			t.Errorf("%s: got %+v, want %+v as the second", python, list, want)
+		}
+		testkit.Eventually(t, limit, func() bool { return len(d.Samples()) == 2 })
 	}
 	if got := (&Device{Major: 8, Minor: 9}).Capability(); got != 8.9 {
 		t.Errorf("capability: got %v, want 8.9", got)

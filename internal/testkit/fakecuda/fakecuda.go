@@ -37,6 +37,12 @@ const (
 // UUID is that of a device, by its number without CUDA_VISIBLE_DEVICES.
 func UUID(device int) string { return fmt.Sprintf("GPU-%08x-0000-0000-0000-000000000001", device) }
 
+// Buildable reports whether there is a C compiler, without which Dir skips its test.
+func Buildable() bool {
+	_, err := exec.LookPath("cc")
+	return err == nil
+}
+
 // Dir returns the folder of the libraries, which it builds where they are missing or older than
 // their sources. It skips the test where there is no C compiler.
 func Dir(t *testing.T) string {
