@@ -11,6 +11,8 @@ other, and the supervisor copies it from there. It cannot be
   input, unchanged and at its own place, is as good as written;
 * if the file has become too short, or there is no memory for its holes. That shows when the pages are made present,
   once for each range; a client that truncates its file behind that ends this process, which the supervisor understands.
+
+Nothing of an output is kept here: a tensor that is sent once more is read once more.
 """
 
 from __future__ import annotations
