@@ -86,7 +86,7 @@ func TestIdleTemplateEndsAndComesBack(t *testing.T) {
 	if r.template() == own1 {
 		t.Errorf("template %d is the one that is left, want that of the backend's interpreter", own1)
 	}
-	for range 5 { // more often than a template that dies is replaced
+	for range 4 { // more often than a template that dies is replaced
 		first.wantError("SIGKILL", "Stub process 'first_0_0' is not healthy.")
 		first.wantGoodAtLast()
 		templates(1)

@@ -116,7 +116,7 @@ func (b *Backend) rest(p *python) {
 	b.pythons.Lock()
 	others := 0
 	for _, other := range b.pythons.byWish {
-		if other != p && other.hasTemplate() {
+		if other != p && other.hasTemplate.Load() {
 			others++
 		}
 	}
@@ -136,10 +136,10 @@ func (b *Backend) keepOne() {
 	defer b.pythons.Unlock()
 	var heir *python
 	for _, p := range b.pythons.byWish {
-		if p.hasTemplate() {
+		if p.hasTemplate.Load() {
 			return
 		}
-		if p.isFound() {
+		if p.isFound.Load() {
 			heir = p
 		}
 	}

@@ -2,12 +2,13 @@ package python
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process"
@@ -29,7 +30,11 @@ type code struct {
 	// place is where its execution environment is, nil: it has none. The choice is made
 	// once, when the model is opened.
 	place *conda.Place
-	held  atomic.Pointer[holding] // from Check to Close
+
+	mu     sync.Mutex
+	held   *holding // from Check to Close
+	closed bool
+
 	// overlap is how many calls of an asynchronous execute may overlap. Set by
 	// Configure.
 	overlap int
@@ -111,24 +116,53 @@ func (c *code) Check(ctx context.Context, stub string) error {
 	if err := c.checkLink(); err != nil {
 		return err
 	}
-	if c.held.Load() == nil {
-		h, err := c.take(ctx)
-		if err != nil {
-			return infer.Errorf(infer.Internal, "%v", err)
-		}
-		if !c.held.CompareAndSwap(nil, &h) { // another Check was faster
-			h.release(c.backend)
-		}
+	h, err := c.hold(ctx)
+	if err == nil {
+		_, err = h.python.find()
 	}
-	if _, err := c.held.Load().python.find(); err != nil {
+	if err != nil {
 		return infer.Errorf(infer.Internal, "%v", err)
 	}
 	return nil
 }
 
+// hold takes what the processes need, unless it has been taken.
+func (c *code) hold(ctx context.Context) (*holding, error) {
+	if h := c.holding(); h != nil {
+		return h, nil
+	}
+	fresh, err := c.take(ctx) // without the lock: it may take minutes
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	if c.held == nil && !c.closed {
+		c.held = &fresh
+	}
+	h := c.held
+	c.mu.Unlock()
+	if h != &fresh { // another Check was faster, or the model has been closed meanwhile
+		fresh.release(c.backend)
+	}
+	if h == nil {
+		return nil, errors.New("the model is being unloaded")
+	}
+	return h, nil
+}
+
+func (c *code) holding() *holding {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held
+}
+
 // Close implements Program.
 func (c *code) Close() {
-	if h := c.held.Swap(nil); h != nil {
+	c.mu.Lock()
+	h := c.held
+	c.held, c.closed = nil, true
+	c.mu.Unlock()
+	if h != nil {
 		h.release(c.backend)
 	}
 }
@@ -157,7 +191,7 @@ func (c *code) checkLink() error {
 
 // Start implements Program.
 func (c *code) Start(instance string, files *process.Files) (*launch.Process, error) {
-	return c.held.Load().python.start(instance, files)
+	return c.holding().python.start(instance, files) // Check comes before, and Close after
 }
 
 // Text implements Program, in Triton's words.

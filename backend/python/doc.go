@@ -25,8 +25,9 @@
 // Stubs that a template has forked live on. Backend.Close is called when all models have
 // been closed, and before the Supervisor is.
 //
-// Locks: Backend.pythons before python.mu before template.mu; Backend.cache is a leaf. python.mu is not held
-// while an interpreter is looked for, so that others wait for the same search;
+// Locks: Backend.pythons before python.mu before template.mu; Backend.cache and code.mu are leaves. python.mu is not held
+// while an interpreter is looked for, so that others wait for the same search; it is held
+// while a template is started again, so nothing waits for it under Backend.pythons;
 // template.mu is held for one exchange with the template.
 //
 // Callers: package models opens model versions by backend.Backend, several at once.

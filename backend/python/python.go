@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend/process"
@@ -55,6 +56,16 @@ type python struct {
 	starting  int             // processes that are being started
 	timer     *time.Timer     // of rest; nil until it is needed
 	closed    bool
+
+	// hasTemplate is whether current is not nil, and isFound is found, for Backend, which
+	// holds its lock and must not wait for mu: it is held while a template is started.
+	hasTemplate, isFound atomic.Bool
+}
+
+// setLocked sets the template.
+func (p *python) setLocked(t *template) {
+	p.current = t
+	p.hasTemplate.Store(t != nil)
 }
 
 // search is a search for the interpreter.
@@ -95,8 +106,15 @@ func (p *python) search(s *search) {
 	defer func() {
 		p.mu.Lock()
 		p.searching = nil
-		if t != nil {
-			p.found, p.info, p.current = true, t.interpreter, t
+		switch {
+		case t == nil:
+		case p.closed: // meanwhile: the model that wanted it has been closed
+			p.backend.supervisor.Children().Later(t.close)
+			s.err = errors.New("the interpreter is not used any more")
+		default:
+			p.found, p.info = true, t.interpreter
+			p.isFound.Store(true)
+			p.setLocked(t)
 		}
 		p.mu.Unlock()
 		close(s.done)
@@ -115,7 +133,8 @@ func (p *python) search(s *search) {
 func (p *python) close() {
 	p.mu.Lock()
 	t := p.current
-	p.current, p.closed = nil, true
+	p.setLocked(nil)
+	p.closed = true
 	if p.timer != nil {
 		p.timer.Stop()
 	}
@@ -123,18 +142,6 @@ func (p *python) close() {
 	if t != nil {
 		t.close()
 	}
-}
-
-func (p *python) hasTemplate() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.current != nil
-}
-
-func (p *python) isFound() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.found
 }
 
 // begin says that a process is about to be started: meanwhile the template is needed.
@@ -165,13 +172,15 @@ func (p *python) end() {
 // takeIdle takes the template out of service, which the caller ends. It is nil if there is
 // none, or if it is needed.
 func (p *python) takeIdle() *template {
-	p.mu.Lock()
+	if !p.mu.TryLock() { // as it is while a template is started
+		return nil
+	}
 	defer p.mu.Unlock()
 	if p.starting > 0 {
 		return nil
 	}
 	t := p.current
-	p.current = nil
+	p.setLocked(nil)
 	return t
 }
 
@@ -263,7 +272,7 @@ func (p *python) usable() *template {
 	if t != nil {
 		p.backend.supervisor.Children().Later(t.close)
 	}
-	p.current = fresh
+	p.setLocked(fresh)
 	return fresh
 }
 
