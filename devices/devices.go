@@ -32,6 +32,7 @@ type Config struct {
 
 	CountTimeout  time.Duration // for the start of a helper and the count; 0 is 30 s
 	SampleTimeout time.Duration // for one sample of all devices; 0 is 3 s
+	EndTimeout    time.Duration // for the end of a helper that was killed; 0 is 2 s
 	Pause         time.Duration // before a lost helper is started again, doubled up to a minute; 0 is 1 s
 }
 
@@ -39,7 +40,7 @@ func (c Config) withDefaults() Config {
 	for _, d := range []struct {
 		field     *time.Duration
 		otherwise time.Duration
-	}{{&c.CountTimeout, 30 * time.Second}, {&c.SampleTimeout, 3 * time.Second}, {&c.Pause, time.Second}} {
+	}{{&c.CountTimeout, 30 * time.Second}, {&c.SampleTimeout, 3 * time.Second}, {&c.EndTimeout, 2 * time.Second}, {&c.Pause, time.Second}} {
 		if *d.field == 0 {
 			*d.field = d.otherwise
 		}
@@ -132,10 +133,12 @@ func (d *Devices) keep(ctx context.Context, settle func()) {
 	d.list = h.devices
 	if !d.config.Measure || len(d.list) == 0 {
 		settle()
-		h.close()
+		if err := h.close(); err != nil {
+			d.config.Log.Warn().Err(err).Msg("the device helper is left behind")
+		}
 		return
 	}
-	d.publish(h) // first, as a load that waits for the count may ask how much memory is used
+	d.publish(h) // before settle, as a load that waits for the count may ask how much memory is used
 	settle()
 	for pause := d.config.Pause; ; pause = min(2*pause, maxPause) {
 		if h != nil {
@@ -148,28 +151,36 @@ func (d *Devices) keep(ctx context.Context, settle func()) {
 		if ctx.Err() != nil {
 			return
 		}
+		if errors.Is(err, errStuck) { // the next one would hang as well
+			d.config.Log.Error().Err(err).Msg("GPUs have no metrics until the server is started again")
+			return
+		}
 		d.config.Log.Warn().Err(err).Dur("wait", pause).Msg("the metrics of GPUs are missing until the device helper runs again")
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(pause):
 		}
-		h, err = d.open(ctx)
-		if err == nil && len(h.devices) < len(d.list) {
+		if h, err = d.open(ctx); err != nil {
+			continue
+		}
+		d.publish(h)
+		if len(h.devices) < len(d.list) {
 			d.config.Log.Warn().Int("devices", len(h.devices)).Msg("the CUDA driver shows fewer devices than at the start; models stay where they are")
 		}
 	}
 }
 
-// attend lets others ask the helper until it is lost or ctx ends, and ends it.
+// attend waits until a helper that has been published is lost or given up, or ctx ends, and
+// ends it.
 func (d *Devices) attend(ctx context.Context, h *helper) error {
 	defer context.AfterFunc(ctx, boundary.Guard(d.config.Log, boundary.Life, h.process.Kill, nil))()
-	defer h.close()
-	d.publish(h)
+	defer h.closeFiles()
 	d.Samples() // where the energy of this server begins
 	select {
 	case <-ctx.Done():
 	case <-h.gone:
+	case <-h.given:
 	}
 	d.publish(nil) // an exchange that is on ends with the helper
 	return h.lost()

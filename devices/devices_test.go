@@ -43,7 +43,9 @@ func startFake(t *testing.T, change func(*Config)) (*Devices, *testkit.Buffer) {
 	d := Start(config)
 	t.Cleanup(func() {
 		d.Close()
-		if n := children.Count(); n != 0 {
+		if config.EndTimeout != 0 {
+			testkit.Eventually(t, limit, func() bool { return children.Count() == 0 })
+		} else if n := children.Count(); n != 0 {
 			t.Errorf("%d processes are still watched after Close", n)
 		}
 		children.Close()
@@ -218,6 +220,41 @@ func TestHelperIsReplaced(t *testing.T) {
 			}
 			if text := log.String(); !strings.Contains(text, "the metrics of GPUs are missing until the device helper runs again") {
 				t.Errorf("the log does not say that metrics are missing:\n%s", text)
+			}
+		})
+	}
+}
+
+// TestHelperThatDoesNotEnd: a driver can keep even a killed process. Neither the count nor
+// Close waits for it, and no other helper is started.
+func TestHelperThatDoesNotEnd(t *testing.T) {
+	for _, when := range []string{"counting", "measuring"} {
+		t.Run(when, func(t *testing.T) {
+			control := filepath.Join(t.TempDir(), "control")
+			if when == "counting" {
+				t.Setenv(fakecuda.Init, "hang")
+			} else {
+				t.Setenv(fakecuda.Control, control)
+			}
+			d, log := startFake(t, func(config *Config) {
+				config.EndTimeout = time.Nanosecond // SIGKILL takes longer
+				config.SampleTimeout = 500 * time.Millisecond
+				if when == "counting" {
+					config.CountTimeout = 10 * time.Millisecond
+				}
+			})
+			if n := len(d.List()); (n == 0) != (when == "counting") {
+				t.Errorf("got %d devices", n)
+			}
+			if when == "measuring" {
+				if err := os.WriteFile(control, []byte("hang"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				testkit.Eventually(t, limit, func() bool { return d.Samples() == nil })
+			}
+			<-d.ended
+			if text := log.String(); !strings.Contains(text, errStuck.Error()) {
+				t.Errorf("the log does not say that the helper does not end:\n%s", text)
 			}
 		})
 	}

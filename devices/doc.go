@@ -15,7 +15,8 @@
 // started. Start returns at once; the first helper counts meanwhile, for at most
 // Config.CountTimeout. What it counted holds until Close, whatever becomes of the helper.
 // A helper that dies, or does not answer in time, is killed and started again after a
-// pause; until then there are no samples. Where nothing is to be measured the helper ends
+// pause; until then there are no samples. One that the kernel does not end, as a call of the
+// driver hangs, is left behind, and no other is started. Where nothing is to be measured the helper ends
 // when it has counted. Close ends the helper and waits for it; if the server is killed,
 // the kernel ends the helper by its lifeline.
 //

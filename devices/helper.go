@@ -30,10 +30,15 @@ type helper struct {
 	lifeline *os.File // its end kills the helper
 	printed  *output.Capture
 	gone     chan struct{} // closed when the process has been reaped
+	given    chan struct{} // closed by Samples when it has given the helper up
+	patience time.Duration // for its end after SIGKILL
 }
 
 // errSilent is a helper that did not answer in time.
 var errSilent = errors.New("the CUDA driver or NVML does not answer")
+
+// errStuck is a helper that SIGKILL does not end: the kernel waits inside the driver.
+var errStuck = errors.New("the device helper does not end, as a call of the driver hangs in the kernel")
 
 // open starts a helper and has it count, by the first interpreter that can run it.
 func (d *Devices) open(ctx context.Context) (*helper, error) {
@@ -52,10 +57,14 @@ func (d *Devices) open(ctx context.Context) (*helper, error) {
 		if err == nil {
 			return h, nil
 		}
-		var refused *refusal
-		if h.close(); ctx.Err() != nil {
+		stuck := h.close()
+		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
+		if stuck != nil {
+			return nil, fmt.Errorf("%w: %w", err, stuck)
+		}
+		var refused *refusal
 		if errors.As(err, &refused) || errors.Is(err, errSilent) {
 			return nil, err // another interpreter has the same driver
 		}
@@ -66,7 +75,7 @@ func (d *Devices) open(ctx context.Context) (*helper, error) {
 
 // start starts a helper.
 func (d *Devices) start(interpreter string) (_ *helper, err error) {
-	h := &helper{gone: make(chan struct{})}
+	h := &helper{gone: make(chan struct{}), given: make(chan struct{}), patience: d.config.EndTimeout}
 	var files [4]*os.File // stdin, stdout, stderr, lifeline of the helper
 	defer func() {
 		for _, f := range files {
@@ -173,19 +182,35 @@ func (h *helper) receive(into any, limit time.Duration) error {
 
 // lost ends a helper that has ended, or is about to, and says what it printed last.
 func (h *helper) lost() error {
-	h.process.Kill()
-	<-h.gone
-	h.printed.Finish()
+	if err := h.end(); err != nil {
+		return err
+	}
 	if lines := h.printed.LastLines(); len(lines) > 0 {
 		return fmt.Errorf("the device helper ended (it printed: %s)", lines[len(lines)-1])
 	}
 	return errors.New("the device helper ended")
 }
 
-// close ends the helper and waits for its end. It has nothing to put in order.
-func (h *helper) close() {
-	_ = h.lost()
+// end kills the helper and waits for its end, which a driver can keep from coming: not for
+// longer than patience, since loads of models wait for it.
+func (h *helper) end() (err error) {
+	h.process.Kill()
+	patience := time.NewTimer(h.patience)
+	defer patience.Stop()
+	select {
+	case <-h.gone:
+	case <-patience.C:
+		err = errStuck
+	}
+	h.printed.Finish()
+	return err
+}
+
+// close ends the helper. It has nothing to put in order. The error is errStuck.
+func (h *helper) close() error {
+	err := h.end()
 	h.closeFiles()
+	return err
 }
 
 func (h *helper) closeFiles() {

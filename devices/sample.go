@@ -43,7 +43,7 @@ func (d *Devices) Samples() []Sample {
 	samples, err := d.measure(d.helper)
 	if err != nil && !errors.Is(err, errUnmeasured) {
 		d.config.Log.Warn().Err(err).Msg("the device helper is ended")
-		d.helper.process.Kill() // attend notices
+		close(d.helper.given) // attend ends it
 		d.helper = nil
 	}
 	return samples
