@@ -239,6 +239,19 @@ class TestExport:
         del capsule
         assert made.deleted == 1
 
+    def test_capsules_of_our_own_where_numpy_makes_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = OnDevice(np.arange(6, dtype=np.int16).reshape(2, 3), 1)
+        tensor = Tensor.from_dlpack("X", made)
+        with monkeypatch.context() as older:  # than 1.22
+            older.setattr(dlpack, "hasattr", lambda *_: False, raising=False)
+            capsule, dropped = tensor.to_dlpack(), tensor.to_dlpack()
+        del tensor, dropped
+        again = Tensor.from_dlpack("Y", capsule)
+        assert again.shape() == [2, 3] and again.__dlpack_device__() == (2, 1)
+        assert memory_of(again).read() == made.array.tobytes()
+        del again, capsule
+        assert made.deleted == 1
+
     def test_ours_goes_through(self) -> None:
         made = OnDevice(np.arange(7, dtype=np.uint16), dtype=(4, 16, 1))
         first = Tensor.from_dlpack("X", made)
